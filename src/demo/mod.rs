@@ -1,0 +1,1 @@
+//! The embedded demo model: its bytes, its corpus, its trainer.

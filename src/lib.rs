@@ -1,0 +1,3 @@
+//! sconce
+pub mod cli;
+pub mod demo;

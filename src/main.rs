@@ -1,0 +1,2 @@
+//! Parses the arguments and calls the subcommand.
+fn main() {}
