@@ -1,3 +1,67 @@
-//! sconce
+//! # Sconce: the map
+//!
+//! One binary that serves large language models over the OpenAI API. Data falls downward through
+//! the floors and never climbs; a room imports only from the floors below it, and
+//! `tests/layering.rs` keeps the table of who may know whom.
+//!
+//! ```text
+//! 8 main        parse arguments, call cli
+//! 7 cli         one file per subcommand
+//! 6 http        all that knows JSON, OpenAI and SSE
+//! 5 engine      one OS thread that owns everything mutable
+//! 4 runner      plan -> tensors -> logits
+//! 3 models      one decoder, one small spec file per architecture
+//! 2 layers      attention, linear, rope, mlp, norm   | scheduler: who runs | sampling: which token
+//! 1 weights     files -> tensors | kernels: the hot operations | kv_cache: which blocks
+//!   text        strings, templates, tokenizers       | config | metrics | demo
+//! ```
+//!
+//! ## One request
+//!
+//! 1. `http::chat` parses a `ChatCompletionRequest` and takes a permit, or answers 429.
+//! 2. [`text::chat_template`] renders the prompt, [`text::tokenizer`] encodes it.
+//! 3. `http::types::sampling` turns wire fields into
+//!    ([`SamplingParams`](sampling::params::SamplingParams),
+//!    [`StopConditions`](scheduler::stop::StopConditions)), validated.
+//! 4. [`EngineHandle::submit`](engine::EngineHandle::submit) gives an
+//!    [`OutputStream`](engine::output::OutputStream); dropping it aborts the request.
+//! 5. The engine thread steps: drain commands, schedule, run, sample, update, emit.
+//! 6. The request's own task turns token ids into text, text into deltas, deltas into chunks.
+//!
+//! ## Invariants
+//!
+//! 1. Three owners, one thread: the scheduler owns sequences, the runner tensors, the engine
+//!    senders and sampler state. There is no lock on the hot path.
+//! 2. Scheduler and block pool are deterministic functions of their inputs.
+//! 3. There is no prefill phase and no decode phase: `num_computed_tokens` catches up with the
+//!    tokens of a sequence, which samples exactly when they become equal.
+//! 4. Block tables only grow while a sequence runs; only full blocks are hashed and shared; a
+//!    shared block is never written; the last prompt token is always recomputed.
+//! 5. Preemption loses no emitted token and changes no sampled one.
+//! 6. Text lives in `http` and `text`, JSON in `http`, device handles from `layers` down, in the
+//!    runner and at startup.
+//! 7. Batch invariance: the logits of a request don't depend on what else is in the batch, on
+//!    chunk boundaries, on prefix-cache hits or on preemption.
+//! 8. After startup no request can panic the engine thread; a failed step ends its sequences with
+//!    an error and the loop goes on.
+//!
+//! ## What is absent on purpose
+//!
+//! No trait for schedulers or block managers (there is one of each), no lock around a sequence, no
+//! quantized twin of a model, no HTTP type below `http`, no text in the engine.
+
 pub mod cli;
+pub mod config;
 pub mod demo;
+pub mod engine;
+pub mod http;
+pub mod kernels;
+pub mod kv_cache;
+pub mod layers;
+pub mod metrics;
+pub mod models;
+pub mod runner;
+pub mod sampling;
+pub mod scheduler;
+pub mod text;
+pub mod weights;

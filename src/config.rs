@@ -1,0 +1,76 @@
+//! Resolved and validated configuration: what the engine and the server run with.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// How the engine runs; every value is final.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineConfig {
+    /// Most sequences in one step.
+    pub max_num_seqs: usize,
+    /// Most tokens in one step, prefill chunks and decodes together.
+    pub max_num_batched_tokens: usize,
+    /// Most tokens of a sequence; `None` takes the model's own, or what the KV memory holds.
+    pub max_model_len: Option<usize>,
+    /// Bytes for the KV cache; `None` sizes it from free memory.
+    pub kv_cache_bytes: Option<usize>,
+    /// Share of free memory that weights and KV cache may take together, in percent.
+    pub memory_percent: u8,
+    /// Reuse KV blocks of equal prefixes.
+    pub prefix_cache: bool,
+    /// Worker threads for the CPU kernels; `None` takes all cores.
+    pub threads: Option<usize>,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self {
+            max_num_seqs: 64,
+            max_num_batched_tokens: 512,
+            max_model_len: None,
+            kv_cache_bytes: None,
+            memory_percent: 80,
+            prefix_cache: true,
+            threads: None,
+        }
+    }
+}
+
+/// How the server listens and whom it serves; every value is final.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerConfig {
+    /// Where to listen; port 0 picks a free one.
+    pub address: SocketAddr,
+    /// Names the model answers to; the first is shown in responses. Not empty.
+    pub served_model_names: Vec<String>,
+    /// Keys that may call; empty means everyone.
+    pub api_keys: Vec<String>,
+    /// Requests waiting or running at once; one more is answered 429.
+    pub max_queued_requests: usize,
+    /// Largest request body in bytes.
+    pub max_body_bytes: usize,
+    /// How long running requests may go on after SIGTERM.
+    pub drain_timeout: Duration,
+    /// Origins that browsers may call from; empty turns CORS off.
+    pub cors_origins: Vec<String>,
+    /// Answer 400 to a field that is not known, instead of naming it in `x-sconce-ignored`.
+    pub strict: bool,
+    /// Shorten `max_tokens` to what fits the context instead of answering 400.
+    pub clamp_max_tokens: bool,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            address: SocketAddr::from(([127, 0, 0, 1], 8000)),
+            served_model_names: vec!["sconce-demo".to_owned()],
+            api_keys: Vec::new(),
+            max_queued_requests: 256,
+            max_body_bytes: 8 << 20,
+            drain_timeout: Duration::from_secs(30),
+            cors_origins: Vec::new(),
+            strict: false,
+            clamp_max_tokens: false,
+        }
+    }
+}

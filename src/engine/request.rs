@@ -1,0 +1,36 @@
+//! What the engine is asked to do.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::sampling::params::SamplingParams;
+use crate::scheduler::stop::StopConditions;
+
+/// Names one engine request within this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(pub u64);
+
+impl RequestId {
+    /// A number that no other request of this process has.
+    pub fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// One sequence to continue. A chat request with `n = 3` is three of these; equal prompts share
+/// their full KV blocks whether or not they come from one HTTP request.
+#[derive(Clone, Debug)]
+pub struct EngineRequest {
+    /// Unique in this process.
+    pub id: RequestId,
+    /// The prompt, not empty; with `stop.max_tokens` it fits the model's context.
+    pub prompt_token_ids: Vec<u32>,
+    /// How tokens are drawn.
+    pub sampling: SamplingParams,
+    /// When to end.
+    pub stop: StopConditions,
+    /// Lower is served first; equal priorities in order of arrival.
+    pub priority: i32,
+    /// Prefix blocks are shared only between requests with equal salt.
+    pub cache_salt: Option<String>,
+}

@@ -1,0 +1,63 @@
+//! What one forward pass is given: the flattened tokens of a step and where their KV lives.
+
+use candle_core::{DType, Device, Tensor};
+
+/// KV blocks hold this many tokens, on every device.
+pub const BLOCK_SIZE: usize = 32;
+
+/// One step's tokens, flattened over sequences: no padding, prefill chunks and decodes alike.
+///
+/// Sequence `s` owns rows `cu_seqlens_q[s]..cu_seqlens_q[s + 1]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ForwardBatch {
+    /// `[num_tokens]`
+    pub input_ids: Vec<u32>,
+    /// `[num_tokens]`: absolute position of each token in its sequence.
+    pub positions: Vec<u32>,
+    /// `[num_tokens]`: where each token's K and V go, `block * BLOCK_SIZE + offset`.
+    pub slot_mapping: Vec<u32>,
+    /// `[num_seqs]` rows: the blocks of each sequence in order of position.
+    pub block_tables: Vec<Vec<u32>>,
+    /// `[num_seqs + 1]`: row ranges, ascending from 0 to `num_tokens`.
+    pub cu_seqlens_q: Vec<u32>,
+    /// `[num_seqs]`: tokens in the KV cache once this step has written its own.
+    pub context_lens: Vec<u32>,
+    /// Rows (of `num_tokens`) whose logits are wanted, ascending.
+    pub logits_rows: Vec<u32>,
+}
+
+/// K and V of one layer, each `[num_blocks, BLOCK_SIZE, num_kv_heads, head_dim]`.
+#[derive(Clone, Debug)]
+pub struct KvLayer {
+    /// Keys, after rope.
+    pub k: Tensor,
+    /// Values.
+    pub v: Tensor,
+}
+
+/// The KV cache's shape for one model: what startup needs to plan memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KvShape {
+    /// Layers that keep K and V.
+    pub num_layers: usize,
+    /// KV heads per layer.
+    pub num_kv_heads: usize,
+    /// Elements per head.
+    pub head_dim: usize,
+}
+
+impl KvShape {
+    /// Bytes of one block over all layers, K and V together.
+    pub fn block_bytes(&self, dtype: DType) -> usize {
+        2 * self.num_layers * BLOCK_SIZE * self.num_kv_heads * self.head_dim * dtype.size_in_bytes()
+    }
+}
+
+/// What a forward pass reads and writes besides its batch.
+#[derive(Debug)]
+pub struct ForwardContext<'a> {
+    /// Where activations live.
+    pub device: &'a Device,
+    /// One entry per layer.
+    pub kv: &'a [KvLayer],
+}

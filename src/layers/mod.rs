@@ -1,0 +1,3 @@
+//! The parts a model is built from, on candle tensors.
+
+pub mod forward;

@@ -1,0 +1,1 @@
+//! Every metric: its name, type and help in one table.

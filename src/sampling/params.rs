@@ -1,0 +1,43 @@
+//! What a request asks of the sampler, validated: every value here is in range.
+
+/// How the next token of a sequence is drawn. Made by `http::types::sampling`, which checks ranges.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SamplingParams {
+    /// Divides the logits; 0 means greedy.
+    pub temperature: f32,
+    /// Smallest probability mass kept, in (0, 1]; 1 is off.
+    pub top_p: f32,
+    /// Number of most likely tokens kept; 0 is off.
+    pub top_k: u32,
+    /// Least probability kept, relative to the most likely token, in [0, 1]; 0 is off.
+    pub min_p: f32,
+    /// Divides positive and multiplies negative logits of prompt and output tokens; 1 is off.
+    pub repetition_penalty: f32,
+    /// Subtracted once per earlier occurrence in the output; 0 is off.
+    pub frequency_penalty: f32,
+    /// Subtracted once if the token occurs in the output; 0 is off.
+    pub presence_penalty: f32,
+    /// Added to the logits of single tokens.
+    pub logit_bias: Vec<(u32, f32)>,
+    /// Seed of this sequence's random numbers.
+    pub seed: u64,
+    /// Report the drawn token's logprob and those of this many most likely tokens (0 to 20).
+    pub logprobs: Option<u8>,
+}
+
+impl Default for SamplingParams {
+    fn default() -> Self {
+        Self {
+            temperature: 1.0,
+            top_p: 1.0,
+            top_k: 0,
+            min_p: 0.0,
+            repetition_penalty: 1.0,
+            frequency_penalty: 0.0,
+            presence_penalty: 0.0,
+            logit_bias: Vec::new(),
+            seed: 0,
+            logprobs: None,
+        }
+    }
+}
