@@ -1,22 +1,19 @@
 //! The filters of Jinja2 that minijinja lacks or reads differently.
 
-use minijinja::formatting::{FormatStyle, format};
 use minijinja::value::{Kwargs, Rest, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, Value};
 
 use super::json;
 use super::limits;
 use super::methods;
+use super::operators;
 use super::python::{self, str_of};
-use super::source;
 use super::string_methods;
 
 /// Installs the filters.
 pub(super) fn install(env: &mut Environment<'static>) {
-    env.add_filter(source::BOUNDED, limits::bounded);
-    env.add_filter(source::PERCENT, percent);
     env.add_filter("tojson", tojson);
-    env.add_filter("string", |value: &Value| str_of(value));
+    env.add_filter("string", |value: &Value| like(value, str_of(value)));
     env.add_filter("length", length);
     env.add_filter("count", length);
     env.add_filter("default", default);
@@ -30,12 +27,20 @@ pub(super) fn install(env: &mut Environment<'static>) {
     env.add_filter("last", last);
     env.add_filter("indent", indent);
     env.add_filter("trim", trim);
-    env.add_filter("upper", |value: &Value| str_of(value).to_uppercase());
-    env.add_filter("lower", |value: &Value| str_of(value).to_lowercase());
+    env.add_filter("upper", |value: &Value| like(value, str_of(value).to_uppercase()));
+    env.add_filter("lower", |value: &Value| like(value, str_of(value).to_lowercase()));
     env.add_filter("capitalize", |value: &Value| string_methods::capitalize(&str_of(value)));
+    for name in ["escape", "e", "forceescape"] {
+        env.add_filter(name, escape);
+    }
     env.add_filter("wordcount", |value: &Value| word_count(&str_of(value)));
     env.add_filter("center", center);
     env.add_filter("truncate", truncate);
+}
+
+/// Markup gives markup.
+fn like(value: &Value, text: String) -> Value {
+    if value.is_safe() { Value::from_safe_string(text) } else { Value::from(text) }
 }
 
 fn invalid(message: impl Into<String>) -> Error {
@@ -44,15 +49,6 @@ fn invalid(message: impl Into<String>) -> Error {
 
 fn tojson(value: &Value, args: Rest<Value>, kwargs: Kwargs) -> Result<String, Error> {
     let text = json::tojson(value, args.0, &kwargs)?;
-    limits::charge(text.len())?;
-    Ok(text)
-}
-
-/// `"..." % value`: a tuple is the list of arguments, a mapping may be used by name.
-fn percent(format_string: &str, value: &Value) -> Result<String, Error> {
-    let args: Vec<Value> =
-        if value.is_tuple() { value.try_iter()?.collect() } else { vec![value.clone()] };
-    let text = format(FormatStyle::Printf, format_string, &args)?;
     limits::charge(text.len())?;
     Ok(text)
 }
@@ -265,7 +261,7 @@ fn indent(value: &Value, args: Rest<Value>, kwargs: Kwargs) -> Result<String, Er
     Ok(out)
 }
 
-fn trim(value: &Value, chars: Option<Value>) -> Result<String, Error> {
+fn trim(value: &Value, chars: Option<Value>) -> Result<Value, Error> {
     let text = str_of(value);
     let trimmed = match chars.filter(|chars| !chars.is_none() && !chars.is_undefined()) {
         Some(chars) => {
@@ -274,7 +270,12 @@ fn trim(value: &Value, chars: Option<Value>) -> Result<String, Error> {
         }
         None => text.trim_matches(string_methods::is_space),
     };
-    Ok(trimmed.to_owned())
+    Ok(like(value, trimmed.to_owned()))
+}
+
+fn escape(value: &Value) -> Value {
+    let text = str_of(value);
+    Value::from_safe_string(if value.is_safe() { text } else { operators::escape(&text) })
 }
 
 fn word_count(text: &str) -> usize {
