@@ -10,6 +10,7 @@ mod clock;
 mod continuation;
 mod expressions;
 mod filters;
+mod formatting;
 mod functions;
 mod json;
 mod limits;

@@ -7,8 +7,13 @@ pub(super) fn write(literal: &str, out: &mut String) {
         out.push_str(literal);
         return;
     };
+    write_text(&value, out);
+}
+
+/// Writes `text` as a literal on one line.
+pub(super) fn write_text(text: &str, out: &mut String) {
     out.push('"');
-    for c in value.chars() {
+    for c in text.chars() {
         match c {
             '"' => out.push_str("\\\""),
             '\\' => out.push_str("\\\\"),

@@ -3,10 +3,10 @@
 //! `Markup` is Jinja2's string that counts as HTML (what `|safe` gives): adding a plain string to
 //! one escapes it, in chat templates as anywhere.
 
-use minijinja::formatting::{FormatStyle, format};
 use minijinja::value::{Rest, Tuple, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, Value};
 
+use super::formatting;
 use super::limits;
 use super::python;
 
@@ -179,8 +179,7 @@ fn repeat(value: &Value, times: i128) -> Result<Value, Error> {
 /// A remainder with the sign of the divisor, or the formatting of a string.
 fn modulo(left: &Value, right: &Value) -> Result<Value, Error> {
     if let Some(text) = left.as_str() {
-        let args = if right.is_tuple() { right.try_iter()?.collect() } else { vec![right.clone()] };
-        let text = format(FormatStyle::Printf, text, &args)?;
+        let text = formatting::percent(text, right)?;
         limits::charge(text.len())?;
         return Ok(Value::from(text));
     }

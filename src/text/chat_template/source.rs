@@ -10,6 +10,7 @@
 use std::borrow::Cow;
 
 use super::expressions;
+use super::literals;
 use super::tokens::tokenize;
 
 /// Respells `source`. Malformed input is passed on as it stands: the parser reports it.
@@ -20,17 +21,18 @@ pub(super) fn respell(source: &str) -> String {
     while let Some(at) = find_tag(rest) {
         let (data, tag) = rest.split_at(at);
         out.push_str(data);
-        let length = match &tag[..2] {
-            "{#" => tag.find("#}").map_or(tag.len(), |end| end + 2),
-            "{%" => raw_block(tag).unwrap_or(0),
-            _ => 0,
+        rest = match &tag[..2] {
+            "{#" => {
+                let (comment, after) =
+                    tag.split_at(tag.find("#}").map_or(tag.len(), |end| end + 2));
+                out.push_str(comment);
+                after
+            }
+            _ => match raw_block(tag, &mut out) {
+                Some(after) => after,
+                None => respell_tag(tag, &mut out),
+            },
         };
-        if length > 0 {
-            out.push_str(&tag[..length]);
-            rest = &tag[length..];
-        } else {
-            rest = respell_tag(tag, &mut out);
-        }
     }
     out.push_str(rest);
     out
@@ -51,17 +53,44 @@ fn find_tag(text: &str) -> Option<usize> {
         .map(|at| at - 1)
 }
 
-/// The length of a whole `{% raw %} ... {% endraw %}` at the start of `tag`.
-fn raw_block(tag: &str) -> Option<usize> {
-    let (_, mut at) = bare_tag(tag, "raw")?;
-    while let Some(next) = tag[at..].find("{%") {
-        at += next;
-        if let Some((_, length)) = bare_tag(&tag[at..], "endraw") {
-            return Some(at + length);
+/// Respells `{% raw %} ... {% endraw %}` at the start of `tag`, if it is there, as a printed string
+/// and gives what follows it. Jinja2 trims around raw blocks in ways of its own: the line end behind
+/// the opening tag stays.
+fn raw_block<'a>(tag: &'a str, out: &mut String) -> Option<&'a str> {
+    let (_, opened) = bare_tag(tag, "raw")?;
+    let mut at = opened;
+    let (text, close) = loop {
+        at += tag[at..].find("{%")?;
+        match bare_tag(&tag[at..], "endraw") {
+            Some((_, length)) => break (&tag[opened..at], &tag[at..at + length]),
+            None => at += 2,
         }
-        at += 2;
-    }
-    None
+    };
+    let rest = &tag[at + close.len()..];
+    let strips_start = tag[..opened].ends_with("-%}");
+    let kept = if strips_start { text.trim_start() } else { text };
+    let skipped = &text[..text.len() - kept.len()];
+    let kept = match close.as_bytes()[2] {
+        b'-' => kept.trim_end(),
+        b'+' => kept,
+        _ => without_indent(kept, skipped.ends_with('\n')),
+    };
+    let sign = |text: &'a str| if text.starts_with(['-', '+']) { &text[..1] } else { "" };
+    let end_sign = &close[close.len() - 3..close.len() - 2];
+    let end_sign = if matches!(end_sign, "-" | "+") { end_sign } else { "" };
+    out.push_str(&format!("{{%{} if true +%}}{{{{ ", sign(&tag[2..])));
+    literals::write_text(kept, out);
+    // The literal is on one line; what follows keeps its line number.
+    let lines = "\n".repeat(text.matches('\n').count());
+    out.push_str(&format!("{lines} }}}}{{%+ endif {end_sign}%}}"));
+    Some(rest)
+}
+
+/// Cuts whitespace at the end that is alone on its line.
+fn without_indent(text: &str, at_line_start: bool) -> &str {
+    let line = text.rfind('\n').map_or(0, |at| at + 1);
+    let blank = text[line..].chars().all(char::is_whitespace);
+    if blank && (line > 0 || at_line_start) { &text[..line] } else { text }
 }
 
 /// Whether `tag` begins with `{% name %}` in any spelling of whitespace control; gives where the
@@ -103,9 +132,8 @@ mod tests {
     }
 
     #[test]
-    fn leaves_data_comments_and_raw_blocks_alone() {
-        let raw = "{% raw %}{{ a + b }}{% endraw %}";
-        for source in ["a + b { { %", "{# a + '\\d' #}", raw, "{{ unclosed", "{", "é{"] {
+    fn leaves_data_and_comments_alone() {
+        for source in ["a + b { { %", "{# a + '\\d' #}", "{{ unclosed", "{", "é{"] {
             check(source, source);
         }
         check("a\r\nb\rc", "a\nb\nc");
@@ -115,6 +143,13 @@ mod tests {
     fn generation_becomes_a_scope_with_the_same_whitespace_control() {
         check("{%- generation %}x{% endgeneration -%}", "{%- with %}x{% endwith -%}");
         check("{% set generation = 1 %}", "{% set generation = 1 %}");
+    }
+
+    #[test]
+    fn raw_blocks_become_strings() {
+        let expected = "a {%- if true +%}{{ \"{{ a + b }}\\n\"\n }}{%+ endif -%} b";
+        check("a {%- raw %}{{ a + b }}\n{% endraw -%} b", expected);
+        check("{% raw %}x", "{% raw %}x");
     }
 
     #[test]
