@@ -260,7 +260,8 @@ fn byte_of_char(c: char) -> Option<u8> {
 }
 
 /// The character of the byte-level alphabet that stands for `byte`.
-pub(crate) fn char_of_byte(byte: u8) -> char {
+#[cfg(test)]
+pub(super) fn char_of_byte(byte: u8) -> char {
     let code = u32::from(byte);
     let code = match byte {
         b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff => code,
