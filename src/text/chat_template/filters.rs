@@ -66,7 +66,7 @@ fn length(value: &Value) -> Result<usize, Error> {
 
 /// `default(value, default_value='', boolean=False)`.
 fn default(value: &Value, args: Rest<Value>, kwargs: Kwargs) -> Result<Value, Error> {
-    let given = args.0.len() > 0 || kwargs.has("default_value");
+    let given = !args.0.is_empty() || kwargs.has("default_value");
     let [other, boolean] = options(args, &kwargs, ["default_value", "boolean"])?;
     if value.is_undefined() || boolean.is_true() && !value.is_true() {
         Ok(if given { other } else { Value::from("") })

@@ -39,8 +39,7 @@ fn raise_exception(message: Option<&Value>) -> Result<Value, Error> {
 
 /// `namespace(mapping, **attributes)`.
 fn namespace(mapping: Option<Value>, attributes: Kwargs) -> Result<Value, Error> {
-    let Ok(attributes) = ValueOrKwargs::try_from(dict(mapping, attributes)?);
-    minijinja::functions::namespace(Some(attributes))
+    minijinja::functions::namespace(Some(ValueOrKwargs::from(dict(mapping, attributes)?)))
 }
 
 /// `dict(mapping_or_pairs, **items)`.
