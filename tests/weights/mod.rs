@@ -1,0 +1,4 @@
+//! Loading models: whole ones read back equal, broken ones are refused in words, none panics.
+
+mod checkpoint;
+mod safetensors;
