@@ -22,6 +22,7 @@ pub mod error;
 mod file_bytes;
 mod finite;
 mod folder;
+pub mod gguf;
 pub mod hub;
 pub mod model_ref;
 pub mod safetensors;

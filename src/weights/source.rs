@@ -12,6 +12,8 @@ use serde_json::Value;
 use super::chat_template::ChatTemplates;
 use super::error::WeightError;
 use super::folder::ModelFolder;
+use super::gguf;
+use super::gguf::vocabulary::GgufVocabulary;
 use super::hub::{self, HubOptions};
 use super::model_ref::ModelRef;
 use super::safetensors::SafetensorsSource;
@@ -27,7 +29,7 @@ pub struct ModelSource {
     pub config: Value,
     /// `generation_config.json`; for GGUF the token ids that its metadata has.
     pub generation_config: Option<Value>,
-    /// `tokenizer.json`, unparsed; `None` for GGUF.
+    /// `tokenizer.json`, unparsed; few GGUF files carry one.
     pub tokenizer_json: Option<Vec<u8>>,
     /// `tokenizer_config.json`.
     pub tokenizer_config: Option<Value>,
@@ -39,6 +41,8 @@ pub struct ModelSource {
     pub chat_template: Option<String>,
     /// A second template for requests with tools, where the model has one.
     pub tool_use_template: Option<String>,
+    /// The vocabulary of a GGUF file.
+    pub gguf_vocabulary: Option<GgufVocabulary>,
     tensors: Arc<dyn TensorSource>,
 }
 
@@ -50,11 +54,15 @@ impl ModelSource {
     pub fn open(model: &ModelRef, options: &HubOptions) -> Result<Self, WeightError> {
         match model {
             ModelRef::Folder(folder) => Self::open_folder(folder, path_name(folder)),
-            ModelRef::GgufFile(path) => Err(no_gguf(path)),
+            ModelRef::GgufFile(path) => Self::open_gguf(path, path_name(path)),
             ModelRef::Hub(reference) => {
                 let path = hub::fetch_blocking(reference, options)?;
                 let name = reference.repository.clone();
-                if path.is_dir() { Self::open_folder(&path, name) } else { Err(no_gguf(&path)) }
+                if path.is_dir() {
+                    Self::open_folder(&path, name)
+                } else {
+                    Self::open_gguf(&path, name)
+                }
             }
         }
     }
@@ -86,7 +94,7 @@ impl ModelSource {
     fn open_folder(folder: &Path, name: String) -> Result<Self, WeightError> {
         let files = ModelFolder::Disk(folder.to_owned());
         match only_gguf(&files.names()?) {
-            Some(file) => Err(no_gguf(&folder.join(file))),
+            Some(file) => Self::open_gguf(&folder.join(file), name),
             None => Self::from_folder(&files, name),
         }
     }
@@ -111,7 +119,25 @@ impl ModelSource {
             added_tokens: folder.json("added_tokens.json")?,
             chat_template: templates.default,
             tool_use_template: templates.tool_use,
+            gguf_vocabulary: None,
             tensors: Arc::new(tensors),
+        })
+    }
+
+    fn open_gguf(path: &Path, name: String) -> Result<Self, WeightError> {
+        let model = gguf::open(path)?;
+        Ok(Self {
+            name,
+            config: model.config,
+            generation_config: Some(model.generation_config),
+            tokenizer_json: model.tokenizer_json,
+            tokenizer_config: None,
+            special_tokens_map: None,
+            added_tokens: None,
+            chat_template: model.chat_template,
+            tool_use_template: model.tool_use_template,
+            gguf_vocabulary: Some(model.vocabulary),
+            tensors: model.tensors,
         })
     }
 }
@@ -158,8 +184,4 @@ fn path_name(path: &Path) -> String {
     let ending = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("gguf"));
     let name = if ending { path.file_stem() } else { path.file_name() };
     name.map_or("model".to_owned(), |name| name.to_string_lossy().into_owned())
-}
-
-fn no_gguf(path: &Path) -> WeightError {
-    WeightError::corrupt(path, "GGUF files can't be read yet")
 }

@@ -12,18 +12,11 @@ use sconce::weights::{StoredTensor, TensorSource, WeightError};
 
 use super::checkpoint;
 
-fn offline() -> HubOptions {
-    HubOptions {
-        offline: true,
-        progress: false,
-        endpoint: "http://127.0.0.1:1".to_owned(),
-        cache: "/nonexistent".into(),
-        token: None,
-    }
-}
-
 fn open(folder: &Path) -> Result<ModelSource, WeightError> {
-    ModelSource::open(&ModelRef::parse(folder.to_str().unwrap(), None)?, &offline())
+    ModelSource::open(
+        &ModelRef::parse(folder.to_str().unwrap(), None)?,
+        &HubOptions::offline(folder),
+    )
 }
 
 fn refused(folder: &Path) -> String {

@@ -5,12 +5,14 @@
 
 pub mod error;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use error::HubError;
 
 use super::error::WeightError;
 use super::model_ref::HubRef;
+
+const DEFAULT_ENDPOINT: &str = "https://huggingface.co";
 
 /// How to reach the hub and its cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +27,19 @@ pub struct HubOptions {
     pub cache: PathBuf,
     /// The access token.
     pub token: Option<String>,
+}
+
+impl HubOptions {
+    /// The cache at `cache` and no network.
+    pub fn offline(cache: &Path) -> Self {
+        Self {
+            offline: true,
+            progress: false,
+            endpoint: DEFAULT_ENDPOINT.to_owned(),
+            cache: cache.to_owned(),
+            token: None,
+        }
+    }
 }
 
 /// Downloads what `reference` needs and the cache lacks; gives the folder, or the GGUF file.
