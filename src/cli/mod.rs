@@ -1,1 +1,9 @@
 //! One file per subcommand.
+
+pub mod bench;
+pub mod chat;
+mod client;
+#[cfg(test)]
+mod fake_server;
+pub mod health;
+mod sse;
