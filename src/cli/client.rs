@@ -120,7 +120,9 @@ impl ApiClient {
             builder = builder.no_proxy();
         }
         let http = builder.build().map_err(|error| ClientError::Url(reason(&error)))?;
-        Ok(Self { http, base, api_key: api_key.map(str::to_owned) })
+        // An environment variable that is set to nothing is no key.
+        let api_key = api_key.filter(|key| !key.is_empty()).map(str::to_owned);
+        Ok(Self { http, base, api_key })
     }
 
     /// The server's address without a trailing slash or `/v1`.
