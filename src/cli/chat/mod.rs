@@ -5,7 +5,6 @@
 
 mod command;
 mod conversation;
-mod local;
 mod screen;
 mod session;
 mod terminal;
@@ -20,6 +19,7 @@ pub use crate::cli::chat::conversation::SamplingFlags;
 use crate::cli::chat::screen::Screen;
 use crate::cli::chat::session::Session;
 use crate::cli::client::ApiClient;
+use crate::cli::local;
 
 /// Talk to a model in the terminal.
 ///

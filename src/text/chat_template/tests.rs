@@ -1,0 +1,2 @@
+use super::*;
+use serde_json::json;
