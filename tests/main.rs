@@ -1,0 +1,4 @@
+//! All integration tests in one binary, so that they link once.
+
+mod layering;
+mod weights;
