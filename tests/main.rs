@@ -2,5 +2,6 @@
 
 mod clients;
 mod layering;
+mod parity;
 mod templates;
 mod weights;

@@ -125,7 +125,16 @@ impl HfConfig {
     /// Broken JSON, an absent size, a size of zero, sizes that don't divide, a quantization of
     /// other software.
     pub fn from_json(text: &str) -> Result<Self, ModelError> {
-        let config: Self = serde_json::from_str(text)?;
+        Self::from_value(&serde_json::from_str(text)?)
+    }
+
+    /// Checks the content of a `config.json`.
+    ///
+    /// # Errors
+    ///
+    /// As [`HfConfig::from_json`].
+    pub fn from_value(value: &serde_json::Value) -> Result<Self, ModelError> {
+        let config = Self::deserialize(value)?;
         config.check()?;
         Ok(config)
     }
