@@ -3,5 +3,6 @@
 mod clients;
 mod layering;
 mod parity;
+mod serving;
 mod templates;
 mod weights;
