@@ -121,17 +121,15 @@ struct TokenizedPrompt {
     ids: Vec<u32>,
 }
 
-fn prompts(
-    request: &CompletionRequest,
-    vocab_size: usize,
-) -> Result<Vec<CheckedPrompt>, ApiError> {
+fn prompts(request: &CompletionRequest, vocab_size: usize) -> Result<Vec<CheckedPrompt>, ApiError> {
     let prompts = request.prompt.as_ref();
     let prompts = &prompts.ok_or_else(|| ApiError::field("prompt", "prompt is required"))?.0;
     if prompts.is_empty() {
         return Err(ApiError::field("prompt", "prompt must not be empty"));
     }
     if prompts.len() > MAX_PROMPTS {
-        let message = format!("prompt must have at most {MAX_PROMPTS} prompts, got {}", prompts.len());
+        let message =
+            format!("prompt must have at most {MAX_PROMPTS} prompts, got {}", prompts.len());
         return Err(ApiError::field("prompt", message));
     }
     let checked = prompts.iter().map(|prompt| match prompt {

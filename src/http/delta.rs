@@ -8,12 +8,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::tools::{ToolCallParser, ToolEvent};
 use crate::sampling::logprobs::TokenLogprobs;
 use crate::scheduler::stop::{FinishReason, StopConditions};
 use crate::text::detokenizer::Detokenizer;
 use crate::text::stop_strings::{StopOutcome, StopStrings};
 use crate::text::tokenizer::Tokenizer;
-use crate::text::tool_calls::{ToolCallParser, ToolEvent};
 
 /// What a choice gained.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -156,7 +156,9 @@ impl ChoiceDecoder {
     pub fn finish(&mut self, reason: FinishReason) -> Delta {
         self.flush();
         match (self.stopped_by.take(), reason) {
-            (Some(stop_string), _) => self.end(FinishKind::Stop, Some(StopCause::Text(stop_string))),
+            (Some(stop_string), _) => {
+                self.end(FinishKind::Stop, Some(StopCause::Text(stop_string)))
+            }
             (None, FinishReason::Eos) => self.end(FinishKind::Stop, None),
             (None, FinishReason::StopToken(id)) => {
                 self.end(FinishKind::Stop, Some(StopCause::Token(id)))

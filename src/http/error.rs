@@ -40,7 +40,9 @@ pub enum ApiError {
     #[error("the content type must be application/json, got {0}")]
     UnsupportedMediaType(String),
     /// Too many sequences are waiting.
-    #[error("{waiting} sequences are waiting or running, no more than {bound} may; try again later")]
+    #[error(
+        "{waiting} sequences are waiting or running, no more than {bound} may; try again later"
+    )]
     TooManyRequests {
         /// How many there are.
         waiting: usize,

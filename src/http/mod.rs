@@ -38,7 +38,7 @@ mod request;
 pub mod state;
 mod stream;
 mod tokenize;
-mod tools;
+pub mod tools;
 pub mod types;
 
 use error::ApiError;

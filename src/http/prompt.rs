@@ -210,7 +210,8 @@ fn part_text<'a>(part: &'a Value, content: &str, at: usize) -> Result<&'a str, A
             Err(ApiError::field(format!("{param}.text"), format!("{param}.text must be a string")))
         }
         (Some(kind), _) => {
-            let message = format!("{param}: parts of the type {kind:?} are not supported, only text");
+            let message =
+                format!("{param}: parts of the type {kind:?} are not supported, only text");
             Err(ApiError::field(format!("{param}.type"), message))
         }
         (None, _) => {

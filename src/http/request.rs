@@ -9,6 +9,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::Response;
 
+use super::admission::Permit;
 use super::answer::{AnswerWriter, UsageReporting};
 use super::delta::{ChoiceDecoder, DecodingOptions};
 use super::error::ApiError;
@@ -23,7 +24,6 @@ use super::types::number::Int;
 use super::types::sampling::{GenerationOptions, SamplingFields};
 use crate::engine::request::{EngineRequest, RequestId};
 use crate::scheduler::stop::StopConditions;
-use crate::text::tool_calls;
 
 const DEADLINE_HEADER: &str = "x-sconce-deadline-ms";
 const IGNORED_HEADER: HeaderName = HeaderName::from_static("x-sconce-ignored");
@@ -98,15 +98,13 @@ impl Plan {
     pub(crate) fn submit(
         &self,
         state: &AppState,
-        permit: super::admission::Permit,
+        permit: Permit,
         prompts: &[Vec<u32>],
     ) -> Result<Generation, ApiError> {
         let clamp = state.config().clamp_max_tokens;
         let stops: Result<Vec<StopConditions>, ApiError> = prompts
             .iter()
-            .map(|prompt| {
-                self.options.stop_conditions(prompt.len(), clamp, state.eos_token_ids())
-            })
+            .map(|prompt| self.options.stop_conditions(prompt.len(), clamp, state.eos_token_ids()))
             .collect();
         let mut choices = Vec::with_capacity(prompts.len() * self.options.n);
         for (prompt, stop) in prompts.iter().zip(stops?) {
@@ -117,7 +115,8 @@ impl Plan {
         }
         let deadline = self.options.deadline;
         let cut = state.cut_signal();
-        Ok(Generation::new(choices, Bounds { arrival: self.arrival, deadline, cut, permit }))
+        let bounds = Bounds { arrival: self.arrival, deadline, cut, _permit: permit };
+        Ok(Generation::new(choices, bounds))
     }
 
     fn choice(
@@ -144,9 +143,8 @@ impl Plan {
             skip_special_tokens: self.options.skip_special_tokens,
             single_tool_call: self.tools.single_call,
         };
-        let parser = self.tools.family.and_then(tool_calls::parser);
         let tokenizer = Arc::clone(state.tokenizer());
-        let decoder = ChoiceDecoder::new(tokenizer, &decoding, stop.clone(), parser);
+        let decoder = ChoiceDecoder::new(tokenizer, &decoding, stop.clone(), None);
         Choice::new(index, output, decoder, meter)
     }
 }

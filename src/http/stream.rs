@@ -37,19 +37,14 @@ pub(crate) async fn whole(
 /// Answers with a stream of events. An error before the first token is a status, if it comes
 /// before the first comment is due.
 pub(crate) async fn events(
-    mut generation: Generation,
+    generation: Generation,
     writer: impl AnswerWriter,
     keep_alive: Duration,
 ) -> Result<Response, ApiError> {
-    let first = tokio::time::timeout(keep_alive, generation.next()).await;
-    let mut stream = EventStream {
-        frames: VecDeque::new(),
-        generation,
-        writer,
-        keep_alive,
-        ended: false,
-    };
+    let frames = VecDeque::new();
+    let mut stream = EventStream { frames, generation, writer, keep_alive, ended: false };
     stream.open();
+    let first = tokio::time::timeout(keep_alive, stream.generation.next()).await;
     match first {
         Err(_elapsed) => stream.frames.push_back(COMMENT.to_owned()),
         Ok(Some(Err(error))) => return Err(error),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::de::{Deserialize as _, Deserializer, Error, SeqAccess, Visitor};
+use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -114,7 +114,8 @@ fn prompts(elements: Vec<Value>) -> Result<Vec<Prompt>, String> {
             Ok(vec![Prompt::Tokens(ids)])
         }
         Some(Value::String(_)) => {
-            let texts: Vec<String> = Vec::deserialize(Value::Array(elements)).map_err(unexpected)?;
+            let texts: Vec<String> =
+                Vec::deserialize(Value::Array(elements)).map_err(unexpected)?;
             Ok(texts.into_iter().map(Prompt::Text).collect())
         }
         Some(Value::Array(_)) => {
@@ -151,7 +152,14 @@ mod tests {
 
     #[test]
     fn mixtures_are_refused() {
-        for value in [json!(1), json!({}), json!([1, "a"]), json!(["a", 1]), json!([[1], "a"]), json!([true])] {
+        for value in [
+            json!(1),
+            json!({}),
+            json!([1, "a"]),
+            json!(["a", 1]),
+            json!([[1], "a"]),
+            json!([true]),
+        ] {
             assert!(read(value.clone()).unwrap_err().contains("expected"), "{value}");
         }
     }

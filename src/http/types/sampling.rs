@@ -154,8 +154,10 @@ impl GenerationOptions {
             None => room,
         };
         if self.min_tokens > max_tokens {
-            let message =
-                format!("min_tokens must be at most max_tokens ({max_tokens}), got {}", self.min_tokens);
+            let message = format!(
+                "min_tokens must be at most max_tokens ({max_tokens}), got {}",
+                self.min_tokens
+            );
             return Err(ApiError::field("min_tokens", message));
         }
         Ok(StopConditions {
@@ -263,7 +265,8 @@ fn logit_bias(
             .map_err(|_| invalid(format!("logit_bias: the key {key:?} is not a token id")))?;
         let id = token_id("logit_bias", Int(id), vocab_size)?;
         if !(-100.0..=100.0).contains(&bias) {
-            let message = format!("logit_bias: the bias of {id} must be in [-100, 100], got {bias}");
+            let message =
+                format!("logit_bias: the bias of {id} must be in [-100, 100], got {bias}");
             return Err(invalid(message));
         }
         result.push((id, to_f32(bias)));
@@ -273,8 +276,7 @@ fn logit_bias(
 }
 
 fn max_tokens(fields: &SamplingFields) -> Result<Option<usize>, ApiError> {
-    let completion =
-        integer("max_completion_tokens", fields.max_completion_tokens, 1, i64::MAX)?;
+    let completion = integer("max_completion_tokens", fields.max_completion_tokens, 1, i64::MAX)?;
     let plain = integer("max_tokens", fields.max_tokens, 1, i64::MAX)?;
     Ok(completion.or(plain).map(to_usize))
 }
@@ -314,11 +316,7 @@ fn deadline(value: Option<Int>) -> Result<Option<Duration>, ApiError> {
     Ok(value.map(|value| Duration::from_millis(value.unsigned_abs())))
 }
 
-fn token_ids(
-    name: &str,
-    ids: Option<&[Int]>,
-    limits: &EngineLimits,
-) -> Result<Vec<u32>, ApiError> {
+fn token_ids(name: &str, ids: Option<&[Int]>, limits: &EngineLimits) -> Result<Vec<u32>, ApiError> {
     let ids = ids.unwrap_or_default().iter();
     ids.map(|id| token_id(name, *id, limits.vocab_size)).collect()
 }
