@@ -14,8 +14,11 @@ pub struct EngineConfig {
     pub max_model_len: Option<usize>,
     /// Bytes for the KV cache; `None` sizes it from free memory.
     pub kv_cache_bytes: Option<usize>,
-    /// Share of free memory that weights and KV cache may take together, in percent.
+    /// Share of the memory that is free once the weights are loaded which the KV cache may take,
+    /// in percent (1 to 95).
     pub memory_percent: u8,
+    /// Element type of the KV cache.
+    pub kv_cache_dtype: KvCacheDtype,
     /// Reuse KV blocks of equal prefixes.
     pub prefix_cache: bool,
     /// Worker threads for the CPU kernels; `None` takes all cores.
@@ -29,11 +32,26 @@ impl Default for EngineConfig {
             max_num_batched_tokens: 512,
             max_model_len: None,
             kv_cache_bytes: None,
-            memory_percent: 80,
+            memory_percent: 50,
+            kv_cache_dtype: KvCacheDtype::Auto,
             prefix_cache: true,
             threads: None,
         }
     }
+}
+
+/// Element type of the KV cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum KvCacheDtype {
+    /// The checkpoint's own type; f16 for quantized ones.
+    #[default]
+    Auto,
+    /// 4 bytes an element.
+    F32,
+    /// 2 bytes, more mantissa.
+    F16,
+    /// 2 bytes, more range.
+    Bf16,
 }
 
 /// How the server listens and whom it serves; every value is final.

@@ -1,3 +1,8 @@
-//! The one integration test binary; a room's tests are a module of it.
+//! All integration tests in one binary, so that they link once.
 
+mod clients;
 mod http;
+mod layering;
+mod parity;
+mod templates;
+mod weights;

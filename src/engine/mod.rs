@@ -1,12 +1,16 @@
 //! The engine: one OS thread that owns everything mutable, behind a cloneable handle.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
+mod core;
+pub mod memory;
 pub mod output;
 pub mod request;
+pub mod startup;
 
 use output::{EngineError, OutputSender, OutputStream};
 use request::{EngineRequest, RequestId};
@@ -44,10 +48,37 @@ pub struct EngineHandle {
     shared: Arc<Shared>,
 }
 
+/// A step that runs longer than this means that the engine hangs.
+const STUCK_AFTER: Duration = Duration::from_secs(60);
+
 /// What the engine thread tells without being asked.
 #[derive(Debug)]
 struct Shared {
     limits: EngineLimits,
+    epoch: Instant,
+    // Milliseconds since `epoch`, plus 1, at which the running step began; 0 between steps.
+    step_began: AtomicU64,
+}
+
+impl Shared {
+    fn begin_step(&self) {
+        self.step_began.store(self.now(), Ordering::Relaxed);
+    }
+
+    fn end_step(&self) {
+        self.step_began.store(0, Ordering::Relaxed);
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.epoch.elapsed().as_millis()).map_or(u64::MAX, |now| now + 1)
+    }
+
+    fn running_step(&self) -> Duration {
+        match self.step_began.load(Ordering::Relaxed) {
+            0 => Duration::ZERO,
+            began => Duration::from_millis(self.now().saturating_sub(began)),
+        }
+    }
 }
 
 /// Whether the engine answers.
@@ -65,7 +96,8 @@ impl EngineHandle {
     /// A handle and the receiving end that the engine thread (or a test) owns.
     pub fn channel(limits: EngineLimits) -> (Self, mpsc::UnboundedReceiver<Command>) {
         let (commands, receiver) = mpsc::unbounded_channel();
-        (Self { commands, shared: Arc::new(Shared { limits }) }, receiver)
+        let shared = Shared { limits, epoch: Instant::now(), step_began: AtomicU64::new(0) };
+        (Self { commands, shared: Arc::new(shared) }, receiver)
     }
 
     /// Queues a request. Errors arrive as the stream's last message.
@@ -86,6 +118,15 @@ impl EngineHandle {
 
     /// Whether the engine answers.
     pub fn health(&self) -> EngineHealth {
-        if self.commands.is_closed() { EngineHealth::Dead } else { EngineHealth::Healthy }
+        if self.commands.is_closed() {
+            return EngineHealth::Dead;
+        }
+        match self.shared.running_step() {
+            running if running > STUCK_AFTER => EngineHealth::Stuck(running),
+            _ => EngineHealth::Healthy,
+        }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,12 +8,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::tools::{ToolCallParser, ToolEvent};
 use crate::sampling::logprobs::TokenLogprobs;
 use crate::scheduler::stop::{FinishReason, StopConditions};
 use crate::text::detokenizer::Detokenizer;
 use crate::text::stop_strings::{StopOutcome, StopStrings};
 use crate::text::tokenizer::Tokenizer;
+use crate::text::tool_calls::{ToolCallParser, ToolEvent};
 
 /// What a choice gained.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -60,8 +60,11 @@ pub struct Finish {
 /// `finish_reason`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FinishKind {
+    /// The model ended it, or a stop token or string did.
     Stop,
+    /// There was no more room, or no more time.
     Length,
+    /// The model ended it and called tools.
     ToolCalls,
 }
 
@@ -273,16 +276,22 @@ impl ChoiceDecoder {
 /// A tool call, whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FoldedToolCall {
+    /// The function.
     pub name: String,
+    /// A JSON document, unless the model wrote something else or was cut short.
     pub arguments: String,
 }
 
 /// A whole answer, folded from deltas.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Folded {
+    /// The text.
     pub content: String,
+    /// In the order of their indices.
     pub tool_calls: Vec<FoldedToolCall>,
+    /// All sampled tokens.
     pub tokens: Vec<TokenRecord>,
+    /// How it ended, once it has.
     pub finish: Option<Finish>,
 }
 

@@ -24,6 +24,7 @@ use super::types::number::Int;
 use super::types::sampling::{GenerationOptions, SamplingFields};
 use crate::engine::request::{EngineRequest, RequestId};
 use crate::scheduler::stop::StopConditions;
+use crate::text::tool_calls;
 
 const DEADLINE_HEADER: &str = "x-sconce-deadline-ms";
 const IGNORED_HEADER: HeaderName = HeaderName::from_static("x-sconce-ignored");
@@ -138,13 +139,12 @@ impl Plan {
             cache_salt: self.options.cache_salt.clone(),
         });
         let decoding = DecodingOptions {
-            stop_strings: self.options.stop_strings.clone(),
-            include_stop_str_in_output: self.options.include_stop_str_in_output,
-            skip_special_tokens: self.options.skip_special_tokens,
             single_tool_call: self.tools.single_call,
+            ..self.options.decoding.clone()
         };
+        let parser = self.tools.family.and_then(tool_calls::parser);
         let tokenizer = Arc::clone(state.tokenizer());
-        let decoder = ChoiceDecoder::new(tokenizer, &decoding, stop.clone(), None);
+        let decoder = ChoiceDecoder::new(tokenizer, &decoding, stop.clone(), parser);
         Choice::new(index, output, decoder, meter)
     }
 }

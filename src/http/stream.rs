@@ -87,7 +87,7 @@ impl<W: AnswerWriter> EventStream<W> {
 
     fn open(&mut self) {
         let chunks = self.writer.opening(cost(&self.generation));
-        self.push(chunks);
+        self.push(&chunks);
     }
 
     fn take(&mut self, outcome: Option<Result<ChoiceDelta, ApiError>>) {
@@ -95,7 +95,7 @@ impl<W: AnswerWriter> EventStream<W> {
         match outcome {
             Some(Ok(delta)) => {
                 let chunks = self.writer.delta(delta, cost);
-                self.push(chunks);
+                self.push(&chunks);
             }
             Some(Err(error)) => {
                 self.frames.push_back(frame(&error.body().to_string()));
@@ -103,13 +103,13 @@ impl<W: AnswerWriter> EventStream<W> {
             }
             None => {
                 let chunks = self.writer.closing(cost);
-                self.push(chunks);
+                self.push(&chunks);
                 self.end();
             }
         }
     }
 
-    fn push(&mut self, chunks: Vec<String>) {
+    fn push(&mut self, chunks: &[String]) {
         self.frames.extend(chunks.iter().map(|chunk| frame(chunk)));
     }
 

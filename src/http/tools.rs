@@ -5,41 +5,15 @@ use serde_json::Value;
 use super::error::ApiError;
 use super::state::AppState;
 use super::types::chat::ChatCompletionRequest;
-
-/// A piece of an answer, once it is known what it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ToolEvent {
-    /// Text for the reader.
-    Content(String),
-    /// A call begins.
-    CallBegin {
-        /// Which call, from 0.
-        index: usize,
-        /// The function.
-        name: String,
-    },
-    /// A call goes on.
-    Arguments {
-        /// Which call.
-        index: usize,
-        /// More JSON.
-        arguments: String,
-    },
-}
-
-/// Finds tool calls in an answer while it is being written.
-pub trait ToolCallParser: Send + std::fmt::Debug {
-    /// Takes more text and tells what is certain.
-    fn push(&mut self, text: &str) -> Vec<ToolEvent>;
-    /// Tells what was held back.
-    fn finish(&mut self) -> Vec<ToolEvent>;
-}
+use crate::text::tool_calls;
 
 /// Tools as the request asks for them, checked.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ToolSetup {
     /// For the template; empty without tools.
     pub(crate) definitions: Vec<Value>,
+    /// Whose calls to look for in the answer.
+    pub(crate) family: Option<&'static str>,
     /// At most one call.
     pub(crate) single_call: bool,
 }
@@ -59,14 +33,19 @@ impl ToolSetup {
         let wants_calls = wants_calls(request.tool_choice.as_ref())?;
         let template =
             state.chat_template(true).filter(|template| template.source().contains("tools"));
-        if template.is_none() {
-            return Err(ApiError::unsupported("tools", "a model without tools"));
-        }
-        if wants_calls {
-            return Err(ApiError::unsupported("tools", "this model's format of tool calls"));
-        }
+        let template =
+            template.ok_or_else(|| ApiError::unsupported("tools", "a model without tools"))?;
+        let family = if wants_calls {
+            let family = tool_calls::detect(template.source());
+            Some(family.ok_or_else(|| {
+                ApiError::unsupported("tools", "this model's format of tool calls")
+            })?)
+        } else {
+            None
+        };
         Ok(Self {
             definitions: definitions.clone(),
+            family,
             single_call: request.parallel_tool_calls == Some(false),
         })
     }

@@ -1,1 +1,30 @@
-//! kernels
+//! The hot operations: each one a file with our own CPU code, beside the same thing written in
+//! plain candle operations.
+//!
+//! This room knows slices, vector registers and candle storages. It refuses to know models,
+//! sequences and batching: shapes and block tables are handed in and validated before any loop
+//! starts, so that a bad index is an error and never an access.
+//!
+//! Each operation asks [`cpu::Level`] once for the best instruction set of this machine. Within a
+//! level every output element is reduced in one fixed order, whatever else is computed beside it,
+//! so results don't depend on batch size, on chunking or on the number of threads.
+
+#![deny(unsafe_op_in_unsafe_fn)]
+
+pub mod cpu;
+pub mod embed;
+pub mod gated;
+pub mod kv_write;
+pub mod linear;
+pub mod packed;
+pub mod paged_attention;
+pub mod pool;
+pub mod portable;
+pub mod rms_norm;
+pub mod rope;
+
+mod fresh;
+mod storage;
+
+/// Positions in one KV block; attention reduces over chunks of this size.
+pub const KV_BLOCK: usize = 32;

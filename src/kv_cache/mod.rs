@@ -1,1 +1,236 @@
-//! kv_cache
+//! Which blocks hold the KV of which sequence, and which of them are shared. Pure integers.
+//!
+//! Prefix caching by hashed blocks as in vLLM's automatic prefix caching; every operation either
+//! happens whole or not at all.
+
+pub mod block_hash;
+pub mod block_pool;
+
+use block_hash::BlockHash;
+use block_pool::{BlockId, BlockPool};
+
+/// Tokens in a block.
+pub const BLOCK_SIZE: usize = 32;
+
+/// The blocks of one sequence in order of position; only grows while the sequence runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BlockTable {
+    blocks: Vec<BlockId>,
+}
+
+impl BlockTable {
+    /// The block ids in order of position.
+    pub fn blocks(&self) -> &[BlockId] {
+        &self.blocks
+    }
+
+    /// Tokens that fit.
+    pub fn capacity(&self) -> usize {
+        self.blocks.len() * BLOCK_SIZE
+    }
+}
+
+/// Hands out blocks to tables and remembers what full blocks contain.
+#[derive(Clone, Debug)]
+pub struct KvCacheManager {
+    pool: BlockPool,
+    prefix_cache: bool,
+}
+
+impl KvCacheManager {
+    /// Manages `num_blocks` blocks; without `prefix_cache` nothing is ever shared.
+    pub fn new(num_blocks: usize, prefix_cache: bool) -> Self {
+        Self { pool: BlockPool::new(num_blocks), prefix_cache }
+    }
+
+    /// Whether full blocks are shared between sequences.
+    pub fn shares_prefixes(&self) -> bool {
+        self.prefix_cache
+    }
+
+    /// Blocks in the pool.
+    pub fn num_blocks(&self) -> usize {
+        self.pool.len()
+    }
+
+    /// Blocks that some table holds.
+    pub fn num_used(&self) -> usize {
+        self.pool.len() - self.pool.num_free()
+    }
+
+    /// How many leading blocks of this chain are cached.
+    pub fn match_prefix(&self, hashes: &[BlockHash]) -> usize {
+        if !self.prefix_cache {
+            return 0;
+        }
+        hashes.iter().take_while(|hash| self.pool.lookup(**hash).is_some()).count()
+    }
+
+    /// Fills an empty table: the cached blocks of `prefix` (all of which [`Self::match_prefix`]
+    /// found), then fresh blocks up to `num_tokens`. Returns false, and changes nothing, when the
+    /// pool has too few free blocks.
+    pub fn allocate(
+        &mut self,
+        table: &mut BlockTable,
+        prefix: &[BlockHash],
+        num_tokens: usize,
+    ) -> bool {
+        debug_assert!(table.blocks.is_empty(), "a table is filled once");
+        let cached: Vec<_> = prefix.iter().filter_map(|hash| self.pool.lookup(*hash)).collect();
+        debug_assert_eq!(cached.len(), prefix.len(), "the whole prefix is cached");
+        let reclaimed = cached.iter().filter(|block| self.pool.is_free(**block)).count();
+        let fresh = num_tokens.div_ceil(BLOCK_SIZE).saturating_sub(cached.len());
+        if self.pool.num_free() < reclaimed + fresh {
+            return false;
+        }
+        // Shared blocks first: a fresh one must not evict them.
+        cached.iter().for_each(|block| self.pool.share(*block));
+        table.blocks = cached;
+        self.grow(table, num_tokens)
+    }
+
+    /// Appends blocks until `num_tokens` fit. Returns false, and changes nothing, when the pool
+    /// has too few free blocks.
+    pub fn grow(&mut self, table: &mut BlockTable, num_tokens: usize) -> bool {
+        let missing = num_tokens.div_ceil(BLOCK_SIZE).saturating_sub(table.blocks.len());
+        if self.pool.num_free() < missing {
+            return false;
+        }
+        table.blocks.extend((0..missing).map_while(|_| self.pool.allocate()));
+        true
+    }
+
+    /// Names the full block at `index` of a table, whose KV is now written.
+    pub fn publish(&mut self, table: &BlockTable, index: usize, hash: BlockHash) {
+        if self.prefix_cache {
+            self.pool.publish(table.blocks[index], hash);
+        }
+    }
+
+    /// Empties a table. Its last blocks become the first to be evicted, so that what stays cached
+    /// of a chain is its beginning.
+    pub fn release(&mut self, table: &mut BlockTable) {
+        for block in table.blocks.drain(..).rev() {
+            self.pool.release(block);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn chain(tokens: &[u32]) -> Vec<BlockHash> {
+        tokens
+            .chunks_exact(BLOCK_SIZE)
+            .scan(BlockHash::root(None), |hash, block| {
+                *hash = hash.chain(block);
+                Some(*hash)
+            })
+            .collect()
+    }
+
+    #[derive(Clone, Debug)]
+    enum Action {
+        Start { family: u32, blocks: usize },
+        Grow { victim: usize, tokens: usize },
+        Publish { victim: usize },
+        Release { victim: usize },
+    }
+
+    fn actions() -> impl Strategy<Value = Vec<Action>> {
+        let action = prop_oneof![
+            (0..3u32, 1..6usize).prop_map(|(family, blocks)| Action::Start { family, blocks }),
+            (0..8usize, 1..80usize).prop_map(|(victim, tokens)| Action::Grow { victim, tokens }),
+            (0..8usize).prop_map(|victim| Action::Publish { victim }),
+            (0..8usize).prop_map(|victim| Action::Release { victim }),
+        ];
+        prop::collection::vec(action, 1..80)
+    }
+
+    proptest! {
+        #[test]
+        fn every_block_is_free_xor_referenced(actions in actions()) {
+            let mut manager = KvCacheManager::new(12, true);
+            let mut live: Vec<(BlockTable, Vec<BlockHash>)> = Vec::new();
+            for action in actions {
+                match action {
+                    Action::Start { family, blocks } => {
+                        let hashes = chain(&vec![family; blocks * BLOCK_SIZE]);
+                        let matched = manager.match_prefix(&hashes);
+                        let mut table = BlockTable::default();
+                        let before = manager.num_used();
+                        let tokens = blocks * BLOCK_SIZE + 1;
+                        if manager.allocate(&mut table, &hashes[..matched], tokens) {
+                            prop_assert!(table.capacity() >= tokens);
+                            live.push((table, hashes));
+                        } else {
+                            prop_assert_eq!(before, manager.num_used());
+                        }
+                    }
+                    Action::Grow { victim, tokens } if victim < live.len() => {
+                        let table = &mut live[victim].0;
+                        let (before, wanted) = (table.clone(), table.capacity() + tokens);
+                        if manager.grow(table, wanted) {
+                            prop_assert!(table.capacity() >= wanted);
+                            prop_assert!(table.blocks().starts_with(before.blocks()));
+                        } else {
+                            prop_assert_eq!(&before, &*table);
+                        }
+                    }
+                    Action::Publish { victim } if victim < live.len() => {
+                        let (table, hashes) = &live[victim];
+                        for (index, hash) in hashes.iter().enumerate() {
+                            manager.publish(table, index, *hash);
+                        }
+                    }
+                    Action::Release { victim } if victim < live.len() => {
+                        manager.release(&mut live.swap_remove(victim).0);
+                    }
+                    _ => {}
+                }
+                let mut references = HashMap::new();
+                for block in live.iter().flat_map(|(table, _)| table.blocks()) {
+                    *references.entry(*block).or_insert(0) += 1;
+                }
+                manager.pool.check(&references);
+            }
+            for (mut table, _) in live {
+                manager.release(&mut table);
+            }
+            prop_assert_eq!(manager.num_used(), 0);
+        }
+    }
+
+    #[test]
+    fn a_released_prefix_is_found_again() {
+        let tokens: Vec<u32> = (0..96).collect();
+        let hashes = chain(&tokens);
+        let mut manager = KvCacheManager::new(8, true);
+        let mut table = BlockTable::default();
+        assert!(manager.allocate(&mut table, &[], 96));
+        for (index, hash) in hashes.iter().enumerate() {
+            manager.publish(&table, index, *hash);
+        }
+        let first = table.blocks().to_vec();
+        manager.release(&mut table);
+        assert_eq!(manager.match_prefix(&hashes), 3);
+        assert!(manager.allocate(&mut table, &hashes[..2], 96));
+        assert_eq!(table.blocks()[..2], first[..2]);
+        assert_ne!(table.blocks()[2], first[2]);
+    }
+
+    #[test]
+    fn without_prefix_cache_nothing_matches() {
+        let hashes = chain(&[1; 64]);
+        let mut manager = KvCacheManager::new(4, false);
+        let mut table = BlockTable::default();
+        assert!(manager.allocate(&mut table, &[], 64));
+        manager.publish(&table, 0, hashes[0]);
+        assert_eq!(manager.match_prefix(&hashes), 0);
+    }
+}

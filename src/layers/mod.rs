@@ -1,3 +1,13 @@
 //! The parts a model is built from, on candle tensors.
+//!
+//! A layer loads its weights by name from a [`Weights`](crate::weights::Weights) view and computes
+//! on flattened rows; it refuses to know which model it is in and whose rows these are. Hidden
+//! states are f32 throughout.
 
+pub mod attention;
+pub mod embedding;
 pub mod forward;
+pub mod linear;
+pub mod mlp;
+pub mod norm;
+pub mod rope;

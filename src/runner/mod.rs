@@ -1,1 +1,60 @@
-//! runner
+//! A step's plan to logits: owns the model and the KV tensors. Knows no sampling parameters, no
+//! requests, no channels.
+
+mod batch;
+mod kv_tensors;
+
+use candle_core::{DType, Device, Result, Tensor};
+
+pub use crate::layers::forward::{BLOCK_SIZE, KvShape};
+use crate::layers::forward::{ForwardContext, KvLayer};
+use crate::models::CausalLm;
+use crate::scheduler::output::PlannedSequence;
+
+/// Runs one model on one device.
+pub struct Runner {
+    model: Box<dyn CausalLm>,
+    device: Device,
+    kv: Vec<KvLayer>,
+}
+
+impl Runner {
+    /// Takes the model and allocates its KV cache of `num_blocks` blocks in `kv_dtype`.
+    pub fn new(
+        model: Box<dyn CausalLm>,
+        device: Device,
+        num_blocks: usize,
+        kv_dtype: DType,
+    ) -> Result<Self> {
+        let kv = kv_tensors::allocate(model.kv_shape(), num_blocks, kv_dtype, &device)?;
+        Ok(Self { model, device, kv })
+    }
+
+    /// Runs the planned sequences; one row of logits for each that samples, in their order.
+    pub fn run<'a>(&self, plan: impl Iterator<Item = PlannedSequence<'a>>) -> Result<Logits> {
+        let batch = batch::flatten(plan);
+        let context = ForwardContext { device: &self.device, kv: &self.kv };
+        let logits = self.model.forward(&context, &batch)?;
+        Logits::from_tensor(&logits)
+    }
+}
+
+/// Logits on the host, `[num_rows, vocab_size]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Logits {
+    values: Vec<f32>,
+    vocab_size: usize,
+}
+
+impl Logits {
+    fn from_tensor(logits: &Tensor) -> Result<Self> {
+        let (_, vocab_size) = logits.dims2()?;
+        let values = logits.to_dtype(DType::F32)?.flatten_all()?.to_vec1()?;
+        Ok(Self { values, vocab_size })
+    }
+
+    /// The rows in order, each `[vocab_size]`.
+    pub fn rows_mut(&mut self) -> impl Iterator<Item = &mut [f32]> {
+        self.values.chunks_exact_mut(self.vocab_size)
+    }
+}

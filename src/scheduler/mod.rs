@@ -1,3 +1,286 @@
-//! Who runs in the next step, and how many tokens of each. Pure integers.
+//! Who runs in the next step, and how many tokens of each. Pure integers: no clock, no tensor.
+//!
+//! There is no prefill phase and no decode phase (as in vLLM's v1 scheduler): a sequence has
+//! tokens whose KV is pending, and each step computes some of them.
 
+use std::collections::{HashMap, HashSet};
+
+pub mod output;
+pub mod queue;
+pub mod sequence;
 pub mod stop;
+
+use output::{Finished, PlannedSequence, SchedulerOutput};
+use queue::{Rank, WaitingQueue};
+use sequence::{Sequence, SequenceId};
+use stop::FinishReason;
+
+use crate::kv_cache::block_hash::BlockHash;
+use crate::kv_cache::{BLOCK_SIZE, KvCacheManager};
+
+/// The bounds of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SchedulerConfig {
+    /// Most sequences in a step, at least 1.
+    pub max_num_seqs: usize,
+    /// Most tokens in a step, at least `max_num_seqs`, so that every decode fits.
+    pub max_num_batched_tokens: usize,
+    /// Most tokens of a sequence; the whole pool holds at least that many.
+    pub max_model_len: usize,
+}
+
+/// Owns every sequence and its blocks.
+#[derive(Clone, Debug)]
+pub struct Scheduler {
+    config: SchedulerConfig,
+    kv_cache: KvCacheManager,
+    sequences: HashMap<SequenceId, Sequence>,
+    waiting: WaitingQueue,
+    // In order of rank.
+    running: Vec<SequenceId>,
+    arrivals: u64,
+}
+
+impl Scheduler {
+    /// A scheduler over an empty cache.
+    pub fn new(config: SchedulerConfig, kv_cache: KvCacheManager) -> Self {
+        Self {
+            config,
+            kv_cache,
+            sequences: HashMap::new(),
+            waiting: WaitingQueue::default(),
+            running: Vec::new(),
+            arrivals: 0,
+        }
+    }
+
+    /// Queues a sequence, which fits `max_model_len`.
+    pub fn add(&mut self, mut sequence: Sequence) {
+        sequence.arrival = self.arrivals;
+        self.arrivals += 1;
+        self.waiting.insert(rank(&sequence), sequence.id);
+        self.sequences.insert(sequence.id, sequence);
+    }
+
+    /// Forgets a sequence wherever it stands and frees its blocks.
+    pub fn remove(&mut self, id: SequenceId) -> Option<Sequence> {
+        let mut sequence = self.sequences.remove(&id)?;
+        self.waiting.remove(rank(&sequence));
+        self.running.retain(|other| *other != id);
+        self.kv_cache.release(&mut sequence.table);
+        Some(sequence)
+    }
+
+    /// Sequences that hold blocks.
+    pub fn num_running(&self) -> usize {
+        self.running.len()
+    }
+
+    /// Sequences that wait.
+    pub fn num_waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// The blocks and who shares them.
+    pub fn kv_cache(&self) -> &KvCacheManager {
+        &self.kv_cache
+    }
+
+    /// A sequence that was added and has not ended.
+    pub fn sequence(&self, id: SequenceId) -> Option<&Sequence> {
+        self.sequences.get(&id)
+    }
+
+    /// Plans the next step: running sequences that decode, then running ones that still catch up,
+    /// then waiting ones in order of rank. Empty only when there are no sequences.
+    pub fn schedule(&mut self) -> SchedulerOutput {
+        let mut output = SchedulerOutput::default();
+        let mut budget = self.config.max_num_batched_tokens;
+        // Decodes before chunks: a long prompt must not hold up a stream.
+        for catching_up in [false, true] {
+            let candidates: Vec<_> = self.running.clone();
+            for id in candidates {
+                self.schedule_running(id, catching_up, &mut budget, &mut output);
+            }
+        }
+        if output.preempted.is_empty() {
+            self.admit_waiting(&mut budget, &mut output);
+        }
+        output
+    }
+
+    /// What the runner needs of a planned step, in the order of its rows.
+    pub fn plan<'a>(
+        &'a self,
+        output: &'a SchedulerOutput,
+    ) -> impl Iterator<Item = PlannedSequence<'a>> {
+        output.scheduled.iter().map(|(id, num_tokens)| {
+            let sequence = &self.sequences[id];
+            let end = sequence.num_computed + num_tokens;
+            PlannedSequence {
+                id: *id,
+                token_ids: &sequence.tokens[sequence.num_computed..end],
+                first_position: sequence.num_computed,
+                block_table: sequence.table.blocks(),
+                samples: end == sequence.tokens.len(),
+            }
+        })
+    }
+
+    /// Books a step that ran: `sampled` has one token for every planned sequence that samples.
+    /// Returns the sequences that ended; they are gone, their blocks free.
+    pub fn update(
+        &mut self,
+        output: &SchedulerOutput,
+        sampled: &[(SequenceId, u32)],
+    ) -> Vec<(Finished, Sequence)> {
+        for (id, num_tokens) in &output.scheduled {
+            if let Some(sequence) = self.sequences.get_mut(id) {
+                sequence.num_computed += num_tokens;
+                publish_full_blocks(sequence, &mut self.kv_cache);
+            }
+        }
+        let mut finished = Vec::new();
+        for (id, token) in sampled {
+            let Some(sequence) = self.sequences.get_mut(id) else { continue };
+            sequence.tokens.push(*token);
+            let full = sequence.tokens.len() >= self.config.max_model_len;
+            let reason = sequence
+                .stop
+                .check(*token, sequence.num_output())
+                .or(full.then_some(FinishReason::Length));
+            if let Some(reason) = reason
+                && let Some(sequence) = self.remove(*id)
+            {
+                finished.push((Finished { id: *id, reason }, sequence));
+            }
+        }
+        finished
+    }
+
+    fn schedule_running(
+        &mut self,
+        id: SequenceId,
+        catching_up: bool,
+        budget: &mut usize,
+        output: &mut SchedulerOutput,
+    ) {
+        let Some(pending) = self
+            .running
+            .contains(&id)
+            .then(|| self.sequences[&id].num_pending())
+            .filter(|pending| (*pending > 1) == catching_up)
+        else {
+            return;
+        };
+        let num_tokens = pending.min(*budget);
+        if num_tokens == 0 {
+            return;
+        }
+        loop {
+            let sequence = self.sequences.get_mut(&id).expect("running sequences exist");
+            let end = sequence.num_computed + num_tokens;
+            if self.kv_cache.grow(&mut sequence.table, end) {
+                *budget -= num_tokens;
+                output.scheduled.push((id, num_tokens));
+                return;
+            }
+            let victim = *self.running.last().expect("at least `id` is running");
+            self.preempt(victim, budget, output);
+            if victim == id {
+                return;
+            }
+        }
+    }
+
+    /// Takes a running sequence's blocks; what it sampled stays with it.
+    fn preempt(&mut self, id: SequenceId, budget: &mut usize, output: &mut SchedulerOutput) {
+        let sequence = self.sequences.get_mut(&id).expect("running sequences exist");
+        self.kv_cache.release(&mut sequence.table);
+        sequence.num_computed = 0;
+        sequence.num_published = 0;
+        sequence.preemptions += 1;
+        self.waiting.insert(rank(sequence), id);
+        self.running.retain(|other| *other != id);
+        output.scheduled.retain(|(other, num_tokens)| {
+            if *other == id {
+                *budget += num_tokens;
+            }
+            *other != id
+        });
+        output.preempted.push(id);
+    }
+
+    fn admit_waiting(&mut self, budget: &mut usize, output: &mut SchedulerOutput) {
+        let mut in_flight = self.blocks_in_flight();
+        let mut after = None;
+        while *budget > 0 && self.running.len() < self.config.max_num_seqs {
+            let Some((at, id)) = self.waiting.next(after) else { return };
+            after = Some(at);
+            let sequence = self.sequences.get_mut(&id).expect("waiting sequences exist");
+            let hashes = sequence.reusable_hashes();
+            let matched = self.kv_cache.match_prefix(hashes);
+            // The block this one would compute next is being computed by another sequence: wait
+            // for it rather than compute it twice.
+            if hashes.get(matched).is_some_and(|hash| in_flight.contains(hash)) {
+                continue;
+            }
+            let prefix = hashes[..matched].to_vec();
+            let length = sequence.tokens.len();
+            if !self.kv_cache.allocate(&mut sequence.table, &prefix, length) {
+                return;
+            }
+            if self.kv_cache.shares_prefixes() {
+                in_flight.extend(sequence.reusable_hashes()[matched..].iter().copied());
+            }
+            sequence.num_computed = matched * BLOCK_SIZE;
+            sequence.num_published = matched;
+            let num_tokens = sequence.num_pending().min(*budget);
+            if sequence.preemptions == 0 {
+                sequence.num_cached = sequence.num_computed;
+                output.admitted.push((id, sequence.num_computed));
+            }
+            *budget -= num_tokens;
+            output.scheduled.push((id, num_tokens));
+            self.waiting.remove(at);
+            self.start_running(at, id);
+        }
+    }
+
+    fn start_running(&mut self, at: Rank, id: SequenceId) {
+        let place = self.running.partition_point(|other| rank(&self.sequences[other]) < at);
+        self.running.insert(place, id);
+    }
+
+    /// Full prompt blocks that running sequences have yet to compute.
+    fn blocks_in_flight(&mut self) -> HashSet<BlockHash> {
+        let mut in_flight = HashSet::new();
+        if self.waiting.is_empty() || !self.kv_cache.shares_prefixes() {
+            return in_flight;
+        }
+        for id in &self.running {
+            let sequence = self.sequences.get_mut(id).expect("running sequences exist");
+            let from = sequence.num_published;
+            if sequence.num_pending() > 1 {
+                in_flight.extend(sequence.hashes().iter().skip(from).copied());
+            }
+        }
+        in_flight
+    }
+}
+
+fn rank(sequence: &Sequence) -> Rank {
+    (sequence.priority, sequence.arrival)
+}
+
+fn publish_full_blocks(sequence: &mut Sequence, kv_cache: &mut KvCacheManager) {
+    let full = sequence.num_computed / BLOCK_SIZE;
+    for index in sequence.num_published..full {
+        let hash = sequence.hashes()[index];
+        kv_cache.publish(&sequence.table, index, hash);
+    }
+    sequence.num_published = full;
+}
+
+#[cfg(test)]
+mod tests;

@@ -8,15 +8,20 @@
 
 mod clock;
 mod continuation;
+mod expressions;
 mod filters;
+mod formatting;
 mod functions;
 mod json;
 mod limits;
+mod literals;
 mod methods;
+mod operators;
 mod predicates;
 mod python;
 mod source;
 mod string_methods;
+mod tokens;
 
 use std::fmt;
 
@@ -217,6 +222,7 @@ fn environment() -> Environment<'static> {
     filters::install(&mut env);
     predicates::install(&mut env);
     functions::install(&mut env);
+    operators::install(&mut env);
     env
 }
 

@@ -1,185 +1,33 @@
 //! Files to tensors: Hugging Face folders, hub ids, GGUF files, the embedded demo.
 //!
 //! A model asks for tensors by their Hugging Face names and states the shape it expects; it never
-//! learns which format they came from.
+//! learns which format they came from. [`ModelSource`](source::ModelSource) is everything one
+//! model is loaded from, as plain data: configuration, tokenizer, chat template, tensors.
+//!
+//! ```text
+//! model_ref      what the user typed -> folder, GGUF file or hub id
+//! source         ModelSource: opened from any of them
+//! folder         files by name: on disk, or embedded in the binary
+//! file_bytes     one file's bytes, memory-mapped
+//! chat_template  which of the files holds the chat template
+//! safetensors    Hugging Face tensors: one file or shards
+//! gguf           GGUF tensors under Hugging Face names, metadata in Hugging Face words
+//! hub            the download into the shared cache
+//! finite         whether stored numbers can be weights
+//! tensors        Weights: the view that models load from
+//! ```
 
-use std::fmt::Display;
-use std::path::PathBuf;
-use std::sync::Arc;
+mod chat_template;
+pub mod error;
+mod file_bytes;
+mod finite;
+mod folder;
+pub mod gguf;
+pub mod hub;
+pub mod model_ref;
+pub mod safetensors;
+pub mod source;
+pub mod tensors;
 
-use candle_core::quantized::QTensor;
-use candle_core::{DType, Device, Tensor};
-
-/// Why a checkpoint can't be loaded.
-#[derive(Debug, thiserror::Error)]
-pub enum WeightError {
-    /// A file is absent or unreadable.
-    #[error("{path}: {source}", path = path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// A file is not what its name says: truncated, corrupt, inconsistent.
-    #[error("{path}: {reason}", path = path.display())]
-    Corrupt {
-        /// The file.
-        path: PathBuf,
-        /// What was found and what was expected.
-        reason: String,
-    },
-    /// The checkpoint lacks a tensor.
-    #[error("tensor `{name}` is missing from {origin}")]
-    MissingTensor {
-        /// Its Hugging Face name.
-        name: String,
-        /// The file or folder.
-        origin: String,
-    },
-    /// A tensor has another shape than the configuration implies.
-    #[error("tensor `{name}` in {origin} has shape {found:?}, expected {expected:?}")]
-    WrongShape {
-        /// Its Hugging Face name.
-        name: String,
-        /// The file it is in.
-        origin: String,
-        /// Shape in the file.
-        found: Vec<usize>,
-        /// Shape that the configuration implies.
-        expected: Vec<usize>,
-    },
-    /// A tensor holds values that can't be weights (NaN scales) or has an unsupported dtype.
-    #[error("tensor `{name}` in {origin}: {reason}")]
-    BadTensor {
-        /// Its Hugging Face name.
-        name: String,
-        /// The file it is in.
-        origin: String,
-        /// What is wrong.
-        reason: String,
-    },
-    /// The tensor library refused.
-    #[error(transparent)]
-    Candle(#[from] candle_core::Error),
-}
-
-/// One tensor as stored.
-#[derive(Clone, Debug)]
-pub enum StoredTensor {
-    /// bf16, f16 or f32, on the CPU.
-    Dense(Tensor),
-    /// A GGUF quant kind, on the CPU.
-    Quantized(Arc<QTensor>),
-}
-
-impl StoredTensor {
-    /// Its dimensions, outermost first.
-    pub fn dims(&self) -> &[usize] {
-        match self {
-            Self::Dense(tensor) => tensor.dims(),
-            Self::Quantized(tensor) => tensor.shape().dims(),
-        }
-    }
-}
-
-/// Where tensors come from; one implementation per format.
-pub trait TensorSource: Send + Sync {
-    /// Whether the checkpoint has a tensor of this Hugging Face name.
-    fn contains(&self, name: &str) -> bool;
-    /// Reads a tensor as stored.
-    fn read(&self, name: &str) -> Result<StoredTensor, WeightError>;
-    /// The file or folder, for messages.
-    fn origin(&self, name: &str) -> String;
-    /// Names of all tensors.
-    fn names(&self) -> Vec<String>;
-}
-
-/// A view of a checkpoint below a name prefix.
-#[derive(Clone)]
-pub struct Weights {
-    source: Arc<dyn TensorSource>,
-    prefix: String,
-    device: Device,
-}
-
-impl Weights {
-    /// A view of everything, for a model on `device`.
-    pub fn new(source: Arc<dyn TensorSource>, device: Device) -> Self {
-        Self { source, prefix: String::new(), device }
-    }
-
-    /// The view one level down: `scope("model").scope("layers").scope(3)`.
-    #[must_use]
-    pub fn scope(&self, name: impl Display) -> Self {
-        let prefix = format!("{}{name}.", self.prefix);
-        Self { source: self.source.clone(), prefix, device: self.device.clone() }
-    }
-
-    /// Where the model runs.
-    pub fn device(&self) -> &Device {
-        &self.device
-    }
-
-    /// Whether `name` exists here.
-    pub fn contains(&self, name: &str) -> bool {
-        self.source.contains(&format!("{}{name}", self.prefix))
-    }
-
-    /// A tensor as stored, with its shape checked.
-    pub fn stored(&self, name: &str, shape: &[usize]) -> Result<StoredTensor, WeightError> {
-        let name = format!("{}{name}", self.prefix);
-        if !self.source.contains(&name) {
-            let origin = self.source.origin(&name);
-            return Err(WeightError::MissingTensor { name, origin });
-        }
-        let tensor = self.source.read(&name)?;
-        if tensor.dims() != shape {
-            let origin = self.source.origin(&name);
-            let (found, expected) = (tensor.dims().to_vec(), shape.to_vec());
-            return Err(WeightError::WrongShape { name, origin, found, expected });
-        }
-        Ok(tensor)
-    }
-
-    /// A small dense tensor (norm, bias) in `dtype` on the model's device, dequantized if need be.
-    pub fn dense(&self, name: &str, shape: &[usize], dtype: DType) -> Result<Tensor, WeightError> {
-        let tensor = match self.stored(name, shape)? {
-            StoredTensor::Dense(tensor) => tensor,
-            StoredTensor::Quantized(tensor) => tensor.dequantize(&Device::Cpu)?,
-        };
-        Ok(tensor.to_dtype(dtype)?.to_device(&self.device)?)
-    }
-}
-
-/// Tensors held in memory, under their Hugging Face names.
-pub struct MemoryTensors {
-    tensors: std::collections::HashMap<String, Tensor>,
-}
-
-impl MemoryTensors {
-    /// A source of these tensors, which live on the CPU.
-    pub fn new(tensors: std::collections::HashMap<String, Tensor>) -> Self {
-        Self { tensors }
-    }
-}
-
-impl TensorSource for MemoryTensors {
-    fn contains(&self, name: &str) -> bool {
-        self.tensors.contains_key(name)
-    }
-
-    fn read(&self, name: &str) -> Result<StoredTensor, WeightError> {
-        self.tensors.get(name).cloned().map(StoredTensor::Dense).ok_or_else(|| {
-            WeightError::MissingTensor { name: name.to_owned(), origin: self.origin(name) }
-        })
-    }
-
-    fn origin(&self, _name: &str) -> String {
-        "memory".to_owned()
-    }
-
-    fn names(&self) -> Vec<String> {
-        self.tensors.keys().cloned().collect()
-    }
-}
+pub use error::WeightError;
+pub use tensors::{MemoryTensors, StoredTensor, TensorSource, Weights};

@@ -51,7 +51,7 @@ impl FakeEngine {
         let seen = Arc::new(Mutex::new(Seen::default()));
         let for_thread = Arc::clone(&seen);
         std::thread::spawn(move || {
-            Player { commands, seen: for_thread, playing: vec![] }.run(&choose)
+            Player { commands, seen: for_thread, playing: vec![] }.run(&choose);
         });
         Self { handle, seen }
     }
@@ -89,7 +89,7 @@ impl FakeEngine {
 
 /// Deterministic logprobs: the token, then its neighbours.
 pub fn logprobs_of(token_id: u32, count: u8) -> TokenLogprobs {
-    let top = (0..u32::from(count)).map(|rank| ((token_id + rank) % 256, -0.5 - rank as f32));
+    let top = (0..count).map(|rank| ((token_id + u32::from(rank)) % 256, -0.5 - f32::from(rank)));
     TokenLogprobs { token_id, logprob: -0.5, top: top.collect() }
 }
 

@@ -8,7 +8,7 @@ use sconce::scheduler::stop::{FinishReason, StopConditions};
 use sconce::text::tokenizer::Tokenizer;
 
 use super::fake_engine::logprobs_of;
-use super::fixture::{EOS, IM_END, VOCAB, tokenizer};
+use super::fixture::{EOS, IM_END, tokenizer};
 
 struct Run {
     deltas: Vec<Delta>,
@@ -81,7 +81,7 @@ fn tokens() -> impl Strategy<Value = Vec<u32>> {
     let text = "a-bé😀".bytes().map(u32::from).collect::<Vec<u32>>();
     let token = prop_oneof![
         12 => proptest::sample::select(text),
-        4 => 0..VOCAB as u32,
+        4 => 0..=IM_END,
     ];
     prop::collection::vec(token, 1..40)
 }

@@ -1,5 +1,12 @@
 //! The HTTP contract over real TCP sockets, against a scripted engine.
 
+#![allow(
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::needless_pass_by_value,
+    reason = "test code: nothing is public, panics are failures, and `json!` makes values"
+)]
+
 mod chat;
 mod client;
 mod completions;
@@ -11,3 +18,4 @@ mod folding;
 mod lifecycle;
 mod ops;
 mod streaming;
+mod tools;

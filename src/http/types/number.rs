@@ -6,7 +6,7 @@ use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
 
 /// A signed integer, wide enough to say in a message what was wrong with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Int(pub i64);
+pub(crate) struct Int(pub(crate) i64);
 
 impl<'de> Deserialize<'de> for Int {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

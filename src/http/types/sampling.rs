@@ -13,6 +13,7 @@ use serde::de::{self, Deserializer, SeqAccess, Visitor};
 
 use super::number::Int;
 use crate::engine::EngineLimits;
+use crate::http::delta::DecodingOptions;
 use crate::http::error::ApiError;
 use crate::http::state::GenerationDefaults;
 use crate::sampling::params::SamplingParams;
@@ -27,35 +28,35 @@ const MAX_CACHE_SALT_CHARS: usize = 128;
 
 /// The fields that chat and text completions share.
 #[derive(Clone, Debug, Default, Deserialize)]
-pub struct SamplingFields {
-    pub temperature: Option<f64>,
-    pub top_p: Option<f64>,
-    pub top_k: Option<Int>,
-    pub min_p: Option<f64>,
-    pub repetition_penalty: Option<f64>,
-    pub frequency_penalty: Option<f64>,
-    pub presence_penalty: Option<f64>,
-    pub logit_bias: Option<HashMap<String, f64>>,
-    pub seed: Option<Int>,
-    pub n: Option<Int>,
-    pub stop: Option<StopField>,
-    pub stop_token_ids: Option<Vec<Int>>,
-    pub include_stop_str_in_output: Option<bool>,
-    pub skip_special_tokens: Option<bool>,
-    pub min_tokens: Option<Int>,
-    pub ignore_eos: Option<bool>,
-    pub max_tokens: Option<Int>,
-    pub max_completion_tokens: Option<Int>,
-    pub priority: Option<Int>,
-    pub cache_salt: Option<String>,
-    pub return_token_ids: Option<bool>,
-    pub return_tokens_as_token_ids: Option<bool>,
-    pub deadline_ms: Option<Int>,
+pub(crate) struct SamplingFields {
+    pub(crate) temperature: Option<f64>,
+    pub(crate) top_p: Option<f64>,
+    pub(crate) top_k: Option<Int>,
+    pub(crate) min_p: Option<f64>,
+    pub(crate) repetition_penalty: Option<f64>,
+    pub(crate) frequency_penalty: Option<f64>,
+    pub(crate) presence_penalty: Option<f64>,
+    pub(crate) logit_bias: Option<HashMap<String, f64>>,
+    pub(crate) seed: Option<Int>,
+    pub(crate) n: Option<Int>,
+    pub(crate) stop: Option<StopField>,
+    pub(crate) stop_token_ids: Option<Vec<Int>>,
+    pub(crate) include_stop_str_in_output: Option<bool>,
+    pub(crate) skip_special_tokens: Option<bool>,
+    pub(crate) min_tokens: Option<Int>,
+    pub(crate) ignore_eos: Option<bool>,
+    pub(crate) max_tokens: Option<Int>,
+    pub(crate) max_completion_tokens: Option<Int>,
+    pub(crate) priority: Option<Int>,
+    pub(crate) cache_salt: Option<String>,
+    pub(crate) return_token_ids: Option<bool>,
+    pub(crate) return_tokens_as_token_ids: Option<bool>,
+    pub(crate) deadline_ms: Option<Int>,
 }
 
 /// A string or a list of strings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StopField(pub Vec<String>);
+pub(crate) struct StopField(pub(crate) Vec<String>);
 
 /// What a request asks for, in range.
 #[derive(Clone, Debug)]
@@ -66,9 +67,8 @@ pub(crate) struct GenerationOptions {
     pub(crate) seed: i64,
     /// Choices per prompt.
     pub(crate) n: usize,
-    pub(crate) stop_strings: Vec<String>,
-    pub(crate) include_stop_str_in_output: bool,
-    pub(crate) skip_special_tokens: bool,
+    /// How the tokens become text.
+    pub(crate) decoding: DecodingOptions,
     pub(crate) priority: i32,
     pub(crate) cache_salt: Option<String>,
     pub(crate) return_token_ids: bool,
@@ -98,9 +98,12 @@ impl GenerationOptions {
             sampling: sampling_params(fields, seed, logprobs, defaults, limits.vocab_size)?,
             seed,
             n: integer("n", fields.n, 1, 128)?.map_or(1, to_usize),
-            stop_strings: stop_strings(fields.stop.as_ref())?,
-            include_stop_str_in_output: fields.include_stop_str_in_output.unwrap_or(false),
-            skip_special_tokens: fields.skip_special_tokens.unwrap_or(true),
+            decoding: DecodingOptions {
+                stop_strings: stop_strings(fields.stop.as_ref())?,
+                include_stop_str_in_output: fields.include_stop_str_in_output.unwrap_or(false),
+                skip_special_tokens: fields.skip_special_tokens.unwrap_or(true),
+                single_tool_call: false,
+            },
             priority: priority(fields.priority)?,
             cache_salt: cache_salt(fields.cache_salt.as_deref())?,
             return_token_ids: fields.return_token_ids.unwrap_or(false),

@@ -1,22 +1,19 @@
 //! The filters of Jinja2 that minijinja lacks or reads differently.
 
-use minijinja::formatting::{FormatStyle, format};
 use minijinja::value::{Kwargs, Rest, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, Value};
 
 use super::json;
 use super::limits;
 use super::methods;
+use super::operators;
 use super::python::{self, str_of};
-use super::source;
 use super::string_methods;
 
 /// Installs the filters.
 pub(super) fn install(env: &mut Environment<'static>) {
-    env.add_filter(source::BOUNDED, limits::bounded);
-    env.add_filter(source::PERCENT, percent);
     env.add_filter("tojson", tojson);
-    env.add_filter("string", |value: &Value| str_of(value));
+    env.add_filter("string", |value: &Value| like(value, str_of(value)));
     env.add_filter("length", length);
     env.add_filter("count", length);
     env.add_filter("default", default);
@@ -30,12 +27,24 @@ pub(super) fn install(env: &mut Environment<'static>) {
     env.add_filter("last", last);
     env.add_filter("indent", indent);
     env.add_filter("trim", trim);
-    env.add_filter("upper", |value: &Value| str_of(value).to_uppercase());
-    env.add_filter("lower", |value: &Value| str_of(value).to_lowercase());
+    env.add_filter("upper", |value: &Value| like(value, str_of(value).to_uppercase()));
+    env.add_filter("lower", |value: &Value| like(value, str_of(value).to_lowercase()));
     env.add_filter("capitalize", |value: &Value| string_methods::capitalize(&str_of(value)));
+    for name in ["escape", "e", "forceescape"] {
+        env.add_filter(name, escape);
+    }
     env.add_filter("wordcount", |value: &Value| word_count(&str_of(value)));
+    env.add_filter("dictsort", dictsort);
+    env.add_filter("sort", sort);
+    env.add_filter("attr", attr);
+    env.add_filter("urlencode", urlencode);
     env.add_filter("center", center);
     env.add_filter("truncate", truncate);
+}
+
+/// Markup gives markup.
+fn like(value: &Value, text: String) -> Value {
+    if value.is_safe() { Value::from_safe_string(text) } else { Value::from(text) }
 }
 
 fn invalid(message: impl Into<String>) -> Error {
@@ -44,15 +53,6 @@ fn invalid(message: impl Into<String>) -> Error {
 
 fn tojson(value: &Value, args: Rest<Value>, kwargs: Kwargs) -> Result<String, Error> {
     let text = json::tojson(value, args.0, &kwargs)?;
-    limits::charge(text.len())?;
-    Ok(text)
-}
-
-/// `"..." % value`: a tuple is the list of arguments, a mapping may be used by name.
-fn percent(format_string: &str, value: &Value) -> Result<String, Error> {
-    let args: Vec<Value> =
-        if value.is_tuple() { value.try_iter()?.collect() } else { vec![value.clone()] };
-    let text = format(FormatStyle::Printf, format_string, &args)?;
     limits::charge(text.len())?;
     Ok(text)
 }
@@ -66,18 +66,10 @@ fn length(value: &Value) -> Result<usize, Error> {
 
 /// `default(value, default_value='', boolean=False)`.
 fn default(value: &Value, args: Rest<Value>, kwargs: Kwargs) -> Result<Value, Error> {
-    let mut args = args.0.into_iter();
-    let other = match args.next() {
-        Some(other) => Some(other),
-        None => kwargs.get::<Option<Value>>("default_value")?,
-    };
-    let boolean = match args.next() {
-        Some(flag) => flag.is_true(),
-        None => kwargs.get::<Option<Value>>("boolean")?.is_some_and(|flag| flag.is_true()),
-    };
-    kwargs.assert_all_used()?;
-    if value.is_undefined() || boolean && !value.is_true() {
-        Ok(other.unwrap_or_else(|| Value::from("")))
+    let given = args.0.len() > 0 || kwargs.has("default_value");
+    let [other, boolean] = options(args, &kwargs, ["default_value", "boolean"])?;
+    if value.is_undefined() || boolean.is_true() && !value.is_true() {
+        Ok(if given { other } else { Value::from("") })
     } else {
         Ok(value.clone())
     }
@@ -92,21 +84,9 @@ fn items(value: &Value) -> Result<Value, Error> {
 }
 
 /// `join(d='', attribute=None)`.
-fn join(
-    value: &Value,
-    separator: Option<Value>,
-    attribute: Option<Value>,
-    kwargs: Kwargs,
-) -> Result<String, Error> {
-    let separator = match separator {
-        Some(separator) => separator,
-        None => kwargs.get::<Option<Value>>("d")?.unwrap_or_default(),
-    };
-    let attribute = match attribute {
-        Some(attribute) => Some(attribute),
-        None => kwargs.get::<Option<Value>>("attribute")?,
-    };
-    kwargs.assert_all_used()?;
+fn join(value: &Value, args: Rest<Value>, kwargs: Kwargs) -> Result<String, Error> {
+    let [separator, attribute] = options(args, &kwargs, ["d", "attribute"])?;
+    let attribute = Some(attribute).filter(|path| !path.is_undefined() && !path.is_none());
     let separator = str_of(&separator);
     let mut out = String::new();
     for (index, item) in iterate(value)?.enumerate() {
@@ -149,21 +129,10 @@ fn replace(value: &Value, old: &Value, new: &Value, count: Option<i64>) -> Resul
 }
 
 /// `int(default=0, base=10)`: what is no number becomes the default.
-fn int(
-    value: &Value,
-    default: Option<Value>,
-    base: Option<u32>,
-    kwargs: Kwargs,
-) -> Result<Value, Error> {
-    let default = match default {
-        Some(default) => Some(default),
-        None => kwargs.get::<Option<Value>>("default")?,
-    };
-    let base = match base {
-        Some(base) => base,
-        None => kwargs.get::<Option<u32>>("base")?.unwrap_or(10),
-    };
-    kwargs.assert_all_used()?;
+fn int(value: &Value, args: Rest<Value>, kwargs: Kwargs) -> Result<Value, Error> {
+    let [default, base] = options(args, &kwargs, ["default", "base"])?;
+    let default = Some(default).filter(|default| !default.is_undefined());
+    let base = base.as_usize().and_then(|base| u32::try_from(base).ok()).unwrap_or(10);
     if value.is_undefined() {
         return Err(invalid("cannot convert an undefined value to an integer"));
     }
@@ -206,12 +175,9 @@ fn truncated(float: f64) -> Option<Value> {
 }
 
 /// `float(default=0.0)`.
-fn float(value: &Value, default: Option<Value>, kwargs: Kwargs) -> Result<Value, Error> {
-    let default = match default {
-        Some(default) => Some(default),
-        None => kwargs.get::<Option<Value>>("default")?,
-    };
-    kwargs.assert_all_used()?;
+fn float(value: &Value, args: Rest<Value>, kwargs: Kwargs) -> Result<Value, Error> {
+    let [default] = options(args, &kwargs, ["default"])?;
+    let default = Some(default).filter(|default| !default.is_undefined());
     let parsed = match value.kind() {
         ValueKind::Bool => Some(if value.is_true() { 1.0 } else { 0.0 }),
         ValueKind::Number => f64::try_from(value.clone()).ok(),
@@ -234,13 +200,7 @@ fn last(value: &Value) -> Result<Value, Error> {
 
 /// `indent(width=4, first=False, blank=False)`; the width may be the text to indent with.
 fn indent(value: &Value, args: Rest<Value>, kwargs: Kwargs) -> Result<String, Error> {
-    let mut args = args.0.into_iter();
-    let mut option = |name: &str| match args.next() {
-        Some(value) => Ok(value),
-        None => kwargs.get::<Option<Value>>(name).map(Option::unwrap_or_default),
-    };
-    let (width, first, blank) = (option("width")?, option("first")?, option("blank")?);
-    kwargs.assert_all_used()?;
+    let [width, first, blank] = options(args, &kwargs, ["width", "first", "blank"])?;
     let margin = match width.as_str() {
         Some(text) => text.to_owned(),
         None if width.is_undefined() => " ".repeat(4),
@@ -265,7 +225,7 @@ fn indent(value: &Value, args: Rest<Value>, kwargs: Kwargs) -> Result<String, Er
     Ok(out)
 }
 
-fn trim(value: &Value, chars: Option<Value>) -> Result<String, Error> {
+fn trim(value: &Value, chars: Option<Value>) -> Result<Value, Error> {
     let text = str_of(value);
     let trimmed = match chars.filter(|chars| !chars.is_none() && !chars.is_undefined()) {
         Some(chars) => {
@@ -274,7 +234,12 @@ fn trim(value: &Value, chars: Option<Value>) -> Result<String, Error> {
         }
         None => text.trim_matches(string_methods::is_space),
     };
-    Ok(trimmed.to_owned())
+    Ok(like(value, trimmed.to_owned()))
+}
+
+fn escape(value: &Value) -> Value {
+    let text = str_of(value);
+    Value::from_safe_string(if value.is_safe() { text } else { operators::escape(&text) })
 }
 
 fn word_count(text: &str) -> usize {
@@ -287,14 +252,8 @@ fn center(value: &Value, width: Option<i64>) -> Result<Value, Error> {
 
 /// `truncate(length=255, killwords=False, end='...', leeway=5)`.
 fn truncate(value: &Value, args: Rest<Value>, kwargs: Kwargs) -> Result<String, Error> {
-    let mut args = args.0.into_iter();
-    let mut option = |name: &str| match args.next() {
-        Some(value) => Ok(value),
-        None => kwargs.get::<Option<Value>>(name).map(Option::unwrap_or_default),
-    };
-    let (length, kill) = (option("length")?, option("killwords")?);
-    let (end, leeway) = (option("end")?, option("leeway")?);
-    kwargs.assert_all_used()?;
+    let [length, kill, end, leeway] =
+        options(args, &kwargs, ["length", "killwords", "end", "leeway"])?;
     let size = |value: &Value, default: usize| value.as_usize().unwrap_or(default);
     let (length, leeway) = (size(&length, 255), size(&leeway, 5));
     let end = if end.is_undefined() { "...".to_owned() } else { str_of(&end) };
@@ -308,4 +267,93 @@ fn truncate(value: &Value, args: Rest<Value>, kwargs: Kwargs) -> Result<String, 
     let words =
         if kill.is_true() { &cut } else { cut.rsplit_once(' ').map_or(cut.as_str(), |cut| cut.0) };
     Ok(format!("{words}{end}"))
+}
+
+/// An attribute only: what a mapping holds are items.
+fn attr(value: &Value, name: &str) -> Result<Value, Error> {
+    if value.kind() == ValueKind::Map { Ok(Value::UNDEFINED) } else { value.get_attr(name) }
+}
+
+/// Percent-encodes all but letters, digits and `_.-~/`.
+fn urlencode(value: &Value) -> String {
+    let mut out = String::new();
+    for byte in str_of(value).bytes() {
+        match byte {
+            b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'_' | b'.' | b'-' | b'~' | b'/' => {
+                out.push(char::from(byte));
+            }
+            _ => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
+}
+
+/// Arguments that may come by position or by name.
+fn options<const N: usize>(
+    args: Rest<Value>,
+    kwargs: &Kwargs,
+    names: [&str; N],
+) -> Result<[Value; N], Error> {
+    let mut args = args.0.into_iter();
+    let mut values = [const { Value::UNDEFINED }; N];
+    for (slot, name) in values.iter_mut().zip(names) {
+        *slot = match args.next() {
+            Some(value) => value,
+            None => kwargs.get::<Option<Value>>(name)?.unwrap_or_default(),
+        };
+    }
+    if args.next().is_some() {
+        return Err(Error::from(ErrorKind::TooManyArguments));
+    }
+    kwargs.assert_all_used()?;
+    Ok(values)
+}
+
+/// `dictsort(case_sensitive=False, by='key', reverse=False)`.
+fn dictsort(value: &Value, args: Rest<Value>, kwargs: Kwargs) -> Result<Value, Error> {
+    let [case, by, reverse] = options(args, &kwargs, ["case_sensitive", "by", "reverse"])?;
+    let column = usize::from(by.as_str() == Some("value"));
+    let pairs: Vec<Value> = items(value)?.try_iter()?.collect();
+    let key = |pair: &Value| Ok(vec![fold_case(pair.get_item_by_index(column)?, case.is_true())]);
+    sorted(pairs, key, reverse.is_true())
+}
+
+/// `sort(reverse=False, case_sensitive=False, attribute=None)`.
+fn sort(value: &Value, args: Rest<Value>, kwargs: Kwargs) -> Result<Value, Error> {
+    let [reverse, case, attribute] =
+        options(args, &kwargs, ["reverse", "case_sensitive", "attribute"])?;
+    let paths: Vec<Value> = match attribute.as_str() {
+        Some(paths) => paths.split(',').map(|path| Value::from(path.trim())).collect(),
+        None if attribute.is_undefined() || attribute.is_none() => Vec::new(),
+        None => vec![attribute],
+    };
+    let key = |item: &Value| {
+        if paths.is_empty() {
+            return Ok(vec![fold_case(item.clone(), case.is_true())]);
+        }
+        let parts =
+            paths.iter().map(|path| Ok(fold_case(attribute_of(item, path)?, case.is_true())));
+        parts.collect()
+    };
+    sorted(iterate(value)?.collect(), key, reverse.is_true())
+}
+
+fn fold_case(value: Value, case_sensitive: bool) -> Value {
+    match value.as_str() {
+        Some(text) if !case_sensitive => Value::from(text.to_lowercase()),
+        _ => value,
+    }
+}
+
+/// Python's stable sort; reversed, equal items stay in their order.
+fn sorted(
+    items: Vec<Value>,
+    key: impl Fn(&Value) -> Result<Vec<Value>, Error>,
+    reverse: bool,
+) -> Result<Value, Error> {
+    let keyed: Result<Vec<_>, Error> =
+        items.into_iter().map(|item| Ok((key(&item)?, item))).collect();
+    let mut keyed = keyed?;
+    keyed.sort_by(|(a, _), (b, _)| if reverse { b.cmp(a) } else { a.cmp(b) });
+    Ok(keyed.into_iter().map(|(_, item)| item).collect())
 }

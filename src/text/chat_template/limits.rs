@@ -5,14 +5,12 @@
 
 use std::cell::Cell;
 
-use minijinja::{Error, ErrorKind, Value};
+use minijinja::{Error, ErrorKind};
 
 /// Instructions that one render may execute.
 pub(super) const FUEL: u64 = 20_000_000;
 /// Bytes of text that one render may print or build.
 const TEXT_ALLOWANCE: usize = 256 << 20;
-/// Longest value, in characters or items, that an operator may work on.
-const MAX_OPERAND: usize = 32 << 20;
 /// Deepest nesting of a value that is printed.
 const MAX_DEPTH: usize = 200;
 
@@ -50,21 +48,6 @@ pub(super) fn check_depth(depth: usize) -> Result<(), Error> {
         return Ok(());
     }
     Err(exceeded(format!("a value is nested more than {MAX_DEPTH} levels deep")))
-}
-
-/// The identity filter on operands: charges texts and refuses oversized values.
-pub(super) fn bounded(value: Value) -> Result<Value, Error> {
-    let length = match value.as_str() {
-        Some(text) => {
-            charge(text.len())?;
-            text.len()
-        }
-        None => value.len().unwrap_or(0),
-    };
-    if length <= MAX_OPERAND {
-        return Ok(value);
-    }
-    Err(exceeded(format!("a value has more than {MAX_OPERAND} items")))
 }
 
 fn exceeded(message: String) -> Error {

@@ -5,6 +5,7 @@
 use minijinja::value::{Kwargs, Rest, Tuple, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State, Value};
 
+use super::python;
 use super::string_methods;
 
 /// Calls `method` on `value`; installed as minijinja's unknown-method callback.
@@ -15,11 +16,26 @@ pub(super) fn call(
     args: &[Value],
 ) -> Result<Value, Error> {
     match value.kind() {
-        ValueKind::String => string_methods::call(value.as_str().unwrap_or_default(), method, args),
+        ValueKind::String => {
+            let result = string_methods::call(value.as_str().unwrap_or_default(), method, args)?;
+            Ok(if value.is_safe() { as_markup(result) } else { result })
+        }
         ValueKind::Map => map_method(value, method, args),
         ValueKind::Seq | ValueKind::Iterable => sequence_method(value, method, args),
         ValueKind::Number => number_method(value, method, args),
         _ => Err(Error::from(ErrorKind::UnknownMethod)),
+    }
+}
+
+/// The methods of Jinja2's `Markup` give markup.
+fn as_markup(result: Value) -> Value {
+    match result.kind() {
+        ValueKind::String => Value::from_safe_string(python::str_of(&result)),
+        ValueKind::Seq if !result.is_tuple() => match result.try_iter() {
+            Ok(items) => Value::from(items.map(as_markup).collect::<Vec<_>>()),
+            Err(_) => result,
+        },
+        _ => result,
     }
 }
 

@@ -25,8 +25,9 @@ fn is_mapping(value: &Value) -> bool {
     value.kind() == ValueKind::Map && !is_macro(value)
 }
 
+/// Jinja2's undefined counts: calling it is an error of its own.
 fn is_callable(value: &Value) -> bool {
-    value.kind() == ValueKind::Plain || is_macro(value)
+    matches!(value.kind(), ValueKind::Plain | ValueKind::Undefined) || is_macro(value)
 }
 
 /// Macros look like mappings to minijinja.

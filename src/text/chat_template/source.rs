@@ -1,20 +1,17 @@
 //! Template source as the engine wants it: what Jinja2 accepts and minijinja reads differently is
-//! respelled before parsing, token by token and without moving a line.
+//! respelled before parsing, tag by tag and without moving a line.
 //!
 //! - Line endings become `\n`, as Jinja2's lexer does it.
 //! - `{% generation %}` (transformers marks the assistant's part with it) becomes `{% with %}`, the
 //!   tag with the same scope and the same whitespace rules.
-//! - String literals with escapes are read as Python reads them.
-//! - `"..." % value` becomes a filter, a unary plus disappears.
-//! - The left operand of `+`, `~` and `*` passes through the filter [`BOUNDED`], which ends a
-//!   template that grows a value without bound.
+//! - Operators and string literals get Python's meaning, see [`expressions`] and
+//!   [`literals`](super::literals).
 
 use std::borrow::Cow;
 
-/// Name of the identity filter that refuses oversized values.
-pub(super) const BOUNDED: &str = "_sconce_bounded";
-/// Name of the filter behind `"..." % value`.
-pub(super) const PERCENT: &str = "_sconce_percent";
+use super::expressions;
+use super::literals;
+use super::tokens::tokenize;
 
 /// Respells `source`. Malformed input is passed on as it stands: the parser reports it.
 pub(super) fn respell(source: &str) -> String {
@@ -24,17 +21,18 @@ pub(super) fn respell(source: &str) -> String {
     while let Some(at) = find_tag(rest) {
         let (data, tag) = rest.split_at(at);
         out.push_str(data);
-        let length = match &tag[..2] {
-            "{#" => tag.find("#}").map_or(tag.len(), |end| end + 2),
-            "{%" => raw_block(tag).unwrap_or_else(|| 0),
-            _ => 0,
+        rest = match &tag[..2] {
+            "{#" => {
+                let (comment, after) =
+                    tag.split_at(tag.find("#}").map_or(tag.len(), |end| end + 2));
+                out.push_str(comment);
+                after
+            }
+            _ => match raw_block(tag, &mut out) {
+                Some(after) => after,
+                None => respell_tag(tag, &mut out),
+            },
         };
-        if length > 0 {
-            out.push_str(&tag[..length]);
-            rest = &tag[length..];
-        } else {
-            rest = respell_tag(tag, &mut out);
-        }
     }
     out.push_str(rest);
     out
@@ -55,17 +53,44 @@ fn find_tag(text: &str) -> Option<usize> {
         .map(|at| at - 1)
 }
 
-/// The length of a whole `{% raw %} ... {% endraw %}` at the start of `tag`.
-fn raw_block(tag: &str) -> Option<usize> {
-    let (_, mut at) = bare_tag(tag, "raw")?;
-    while let Some(next) = tag[at..].find("{%") {
-        at += next;
-        if let Some((_, length)) = bare_tag(&tag[at..], "endraw") {
-            return Some(at + length);
+/// Respells `{% raw %} ... {% endraw %}` at the start of `tag`, if it is there, as a printed string
+/// and gives what follows it. Jinja2 trims around raw blocks in ways of its own: the line end behind
+/// the opening tag stays.
+fn raw_block<'a>(tag: &'a str, out: &mut String) -> Option<&'a str> {
+    let (_, opened) = bare_tag(tag, "raw")?;
+    let mut at = opened;
+    let (text, close) = loop {
+        at += tag[at..].find("{%")?;
+        match bare_tag(&tag[at..], "endraw") {
+            Some((_, length)) => break (&tag[opened..at], &tag[at..at + length]),
+            None => at += 2,
         }
-        at += 2;
-    }
-    None
+    };
+    let rest = &tag[at + close.len()..];
+    let strips_start = tag[..opened].ends_with("-%}");
+    let kept = if strips_start { text.trim_start() } else { text };
+    let skipped = &text[..text.len() - kept.len()];
+    let kept = match close.as_bytes()[2] {
+        b'-' => kept.trim_end(),
+        b'+' => kept,
+        _ => without_indent(kept, skipped.ends_with('\n')),
+    };
+    let sign = |text: &'a str| if text.starts_with(['-', '+']) { &text[..1] } else { "" };
+    let end_sign = &close[close.len() - 3..close.len() - 2];
+    let end_sign = if matches!(end_sign, "-" | "+") { end_sign } else { "" };
+    out.push_str(&format!("{{%{} if true +%}}{{{{ ", sign(&tag[2..])));
+    literals::write_text(kept, out);
+    // The literal is on one line; what follows keeps its line number.
+    let lines = "\n".repeat(text.matches('\n').count());
+    out.push_str(&format!("{lines} }}}}{{%+ endif {end_sign}%}}"));
+    Some(rest)
+}
+
+/// Cuts whitespace at the end that is alone on its line.
+fn without_indent(text: &str, at_line_start: bool) -> &str {
+    let line = text.rfind('\n').map_or(0, |at| at + 1);
+    let blank = text[line..].chars().all(char::is_whitespace);
+    if blank && (line > 0 || at_line_start) { &text[..line] } else { text }
 }
 
 /// Whether `tag` begins with `{% name %}` in any spelling of whitespace control; gives where the
@@ -79,22 +104,6 @@ fn bare_tag(tag: &str, name: &str) -> Option<(usize, usize)> {
     Some((start, tag.len() - after.len()))
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum TokenKind {
-    Space,
-    Name,
-    Number,
-    Text,
-    Open,
-    Close,
-    Operator,
-}
-
-struct Token<'a> {
-    kind: TokenKind,
-    text: &'a str,
-}
-
 /// Respells one `{{ }}` or `{% %}` into `out` and gives what follows it.
 fn respell_tag<'a>(tag: &'a str, out: &mut String) -> &'a str {
     for (name, replacement) in [("generation", "with"), ("endgeneration", "endwith")] {
@@ -105,231 +114,12 @@ fn respell_tag<'a>(tag: &'a str, out: &mut String) -> &'a str {
             return &tag[end..];
         }
     }
-    let close = if tag.starts_with("{{") { "}}" } else { "%}" };
+    let statement = tag.starts_with("{%");
     let sign = usize::from(tag[2..].starts_with(['-', '+']));
-    let (tokens, rest) = tokenize(&tag[2 + sign..], close);
+    let (tokens, rest) = tokenize(&tag[2 + sign..], if statement { "%}" } else { "}}" });
     out.push_str(&tag[..2 + sign]);
-    write_tokens(&tokens, out);
+    expressions::respell(&tokens, statement, out);
     rest
-}
-
-/// The tokens up to the closing delimiter, and the text from it on.
-fn tokenize<'a>(mut rest: &'a str, close: &str) -> (Vec<Token<'a>>, &'a str) {
-    let mut tokens = Vec::new();
-    let mut depth = 0usize;
-    while let Some(first) = rest.chars().next() {
-        if depth == 0 && closes(rest, close) {
-            break;
-        }
-        let (kind, length) = next_token(rest, first);
-        match kind {
-            TokenKind::Open => depth += 1,
-            TokenKind::Close => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        tokens.push(Token { kind, text: &rest[..length] });
-        rest = &rest[length..];
-    }
-    (tokens, rest)
-}
-
-fn closes(rest: &str, close: &str) -> bool {
-    rest.strip_prefix(['-', '+']).unwrap_or(rest).starts_with(close) || rest.starts_with(close)
-}
-
-fn next_token(rest: &str, first: char) -> (TokenKind, usize) {
-    let span = |accept: fn(char) -> bool| rest.find(|c| !accept(c)).unwrap_or(rest.len());
-    match first {
-        '\'' | '"' => (TokenKind::Text, string_length(rest, first)),
-        '(' | '[' | '{' => (TokenKind::Open, 1),
-        ')' | ']' | '}' => (TokenKind::Close, 1),
-        _ if first.is_whitespace() => (TokenKind::Space, span(char::is_whitespace)),
-        _ if first.is_ascii_digit() => (TokenKind::Number, number_length(rest)),
-        _ if first.is_alphanumeric() || first == '_' => {
-            (TokenKind::Name, span(|c| c.is_alphanumeric() || c == '_'))
-        }
-        _ if ["**", "//", "==", "!=", ">=", "<="].iter().any(|op| rest.starts_with(op)) => {
-            (TokenKind::Operator, 2)
-        }
-        _ => (TokenKind::Operator, first.len_utf8()),
-    }
-}
-
-/// A number with its fraction and exponent, so that the sign in `1e+5` is no operator.
-fn number_length(rest: &str) -> usize {
-    let bytes = rest.as_bytes();
-    let digits = |from: usize| {
-        let run = bytes[from..].iter().take_while(|b| b.is_ascii_alphanumeric() || **b == b'_');
-        from + run.count()
-    };
-    let mut end = digits(0);
-    if bytes.get(end) == Some(&b'.') && bytes.get(end + 1).is_some_and(u8::is_ascii_digit) {
-        end = digits(end + 1);
-    }
-    let exponent = matches!(bytes[end - 1], b'e' | b'E') && !rest.starts_with("0x");
-    if exponent && matches!(bytes.get(end), Some(b'+' | b'-')) {
-        end = digits(end + 1);
-    }
-    end
-}
-
-fn string_length(rest: &str, quote: char) -> usize {
-    let mut escaped = false;
-    for (at, c) in rest.char_indices().skip(1) {
-        if escaped {
-            escaped = false;
-        } else if c == '\\' {
-            escaped = true;
-        } else if c == quote {
-            return at + 1;
-        }
-    }
-    rest.len()
-}
-
-fn write_tokens(tokens: &[Token<'_>], out: &mut String) {
-    let mut operand = None;
-    let mut at = 0;
-    while let Some(token) = tokens.get(at) {
-        at += 1;
-        match (token.kind, token.text) {
-            (TokenKind::Space, _) => {
-                out.push_str(token.text);
-                continue;
-            }
-            (TokenKind::Text, literal) => write_string(literal, out),
-            (TokenKind::Operator, "+") if operand.is_none() => continue,
-            (TokenKind::Operator, "+" | "~" | "*") if operand.is_some() => {
-                out.push('|');
-                out.push_str(BOUNDED);
-                out.push(' ');
-                out.push_str(token.text);
-            }
-            (TokenKind::Operator, "%") if operand == Some(TokenKind::Text) => {
-                let end = operand_end(tokens, at);
-                out.push('|');
-                out.push_str(PERCENT);
-                out.push('(');
-                write_tokens(&tokens[at..end], out);
-                out.push(')');
-                at = end;
-                operand = Some(TokenKind::Close);
-                continue;
-            }
-            _ => out.push_str(token.text),
-        }
-        operand = ends_operand(token).then_some(token.kind);
-    }
-}
-
-/// Where the primary expression that starts at `at`, with its attributes and calls, ends.
-fn operand_end(tokens: &[Token<'_>], mut at: usize) -> usize {
-    let skip_space = |mut at: usize| {
-        while tokens.get(at).is_some_and(|token| token.kind == TokenKind::Space) {
-            at += 1;
-        }
-        at
-    };
-    at = skip_space(at);
-    let mut end = primary_end(tokens, at);
-    loop {
-        let next = skip_space(end);
-        match tokens.get(next).map(|token| (token.kind, token.text)) {
-            Some((TokenKind::Open, "(" | "[")) => end = primary_end(tokens, next),
-            Some((TokenKind::Operator, "." | "|")) => end = (next + 2).min(tokens.len()),
-            _ => return end,
-        }
-    }
-}
-
-fn primary_end(tokens: &[Token<'_>], at: usize) -> usize {
-    let mut depth = 0usize;
-    for (index, token) in tokens.iter().enumerate().skip(at) {
-        match token.kind {
-            TokenKind::Open => depth += 1,
-            TokenKind::Close => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        if depth == 0 {
-            return index + 1;
-        }
-    }
-    tokens.len()
-}
-
-fn ends_operand(token: &Token<'_>) -> bool {
-    const KEYWORDS: [&str; 8] = ["and", "or", "not", "in", "is", "if", "else", "elif"];
-    match token.kind {
-        TokenKind::Name => !KEYWORDS.contains(&token.text),
-        TokenKind::Number | TokenKind::Text | TokenKind::Close => true,
-        TokenKind::Space | TokenKind::Open | TokenKind::Operator => false,
-    }
-}
-
-/// Writes a literal so that minijinja reads from it what Python would.
-fn write_string(literal: &str, out: &mut String) {
-    let inner = literal.get(1..literal.len().saturating_sub(1)).unwrap_or_default();
-    let Some(value) = inner.contains('\\').then(|| unescape(inner)).flatten() else {
-        out.push_str(literal);
-        return;
-    };
-    out.push('"');
-    for c in value.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            _ => out.push(c),
-        }
-    }
-    out.push('"');
-}
-
-/// Python's `unicode_escape`; `None` where Python refuses the literal (the parser then does too).
-fn unescape(text: &str) -> Option<String> {
-    let mut out = String::with_capacity(text.len());
-    let mut chars = text.chars().peekable();
-    while let Some(c) = chars.next() {
-        if c != '\\' {
-            out.push(c);
-            continue;
-        }
-        let escape = chars.next()?;
-        match escape {
-            '\n' => {}
-            '\\' | '\'' | '"' => out.push(escape),
-            'a' => out.push('\x07'),
-            'b' => out.push('\x08'),
-            'f' => out.push('\x0c'),
-            'n' => out.push('\n'),
-            'r' => out.push('\r'),
-            't' => out.push('\t'),
-            'v' => out.push('\x0b'),
-            'x' => out.push(hex_character(&mut chars, 2)?),
-            'u' => out.push(hex_character(&mut chars, 4)?),
-            'U' => out.push(hex_character(&mut chars, 8)?),
-            '0'..='7' => {
-                let mut code = escape.to_digit(8)?;
-                for _ in 0..2 {
-                    let Some(digit) = chars.peek().and_then(|c| c.to_digit(8)) else { break };
-                    code = code * 8 + digit;
-                    chars.next();
-                }
-                out.push(char::from_u32(code)?);
-            }
-            _ => out.extend(['\\', escape]),
-        }
-    }
-    Some(out)
-}
-
-fn hex_character(chars: &mut impl Iterator<Item = char>, digits: usize) -> Option<char> {
-    let text: String = chars.take(digits).collect();
-    if text.chars().count() != digits {
-        return None;
-    }
-    char::from_u32(u32::from_str_radix(&text, 16).ok()?)
 }
 
 #[cfg(test)]
@@ -338,18 +128,12 @@ mod tests {
 
     #[track_caller]
     fn check(source: &str, expected: &str) {
-        assert_eq!(respell(source).replace(&format!("|{BOUNDED} "), "!"), expected);
+        assert_eq!(respell(source).replace("_sconce_", "_"), expected);
     }
 
     #[test]
-    fn leaves_data_comments_and_raw_blocks_alone() {
-        for source in [
-            "a + b { { %",
-            "{# a + '\\d' #}",
-            "{% raw %}{{ a + b }}{% endraw %}",
-            "{{ unclosed",
-            "{",
-        ] {
+    fn leaves_data_and_comments_alone() {
+        for source in ["a + b { { %", "{# a + '\\d' #}", "{{ unclosed", "{", "é{"] {
             check(source, source);
         }
         check("a\r\nb\rc", "a\nb\nc");
@@ -362,22 +146,28 @@ mod tests {
     }
 
     #[test]
-    fn left_operands_are_bounded() {
-        check("{{ a + b['c'] ~ f(*x, **y) }}", "{{ a !+ b['c'] !~ f(*x, **y) }}");
-        check("{{ x[-1] * 2 if not +1 }}", "{{ x[-1] !* 2 if not 1 }}");
+    fn raw_blocks_become_strings() {
+        let expected = "a {%- if true +%}{{ \"{{ a + b }}\\n\"\n }}{%+ endif -%} b";
+        check("a {%- raw %}{{ a + b }}\n{% endraw -%} b", expected);
+        check("{% raw %}x", "{% raw %}x");
+    }
+
+    #[test]
+    fn operators_become_calls_by_precedence() {
+        check("{{ a + b['c'] ~ d }}", "{{_add( a ,_concat( b['c'] , d ))}}");
+        check("{{ a - b + c*2 }}", "{{_add( a - b ,_multiply( c,2 ))}}");
+        check("{{ a == b % 2 or not x + 1 }}", "{{ a ==_modulo( b , 2 )or not _add( x , 1 )}}");
+        check("{{ f(*x, **y) }}", "{{ f(*x, **y) }}");
+        check("{{ x[-1] if +1 }}", "{{ x[-1] if 1 }}");
+        check("{{ x is not in y + z }}", "{{_add( x is not in y , z )}}");
         check("{{ 1e+5 }}", "{{ 1e+5 }}");
-        check("{% for a in '+%}' %}", "{% for a in '+%}' %}");
     }
 
     #[test]
-    fn strings_read_as_python_reads_them() {
-        check(r"{{ '\d\x41\u00e9\n\/' }}", r#"{{ "\\dAé\n\\/" }}"#);
-        check(r#"{{ "it\'s" }}"#, r#"{{ "it's" }}"#);
-    }
-
-    #[test]
-    fn percent_formatting_takes_one_operand() {
-        let expected = format!("{{{{ '%s-%s'|{PERCENT}( (a, b)) == x.y % 2 }}}}");
-        assert_eq!(respell("{{ '%s-%s' % (a, b) == x.y % 2 }}"), expected);
+    fn loops_iterate_through_our_function() {
+        check("{% for a, b in c + d if e %}", "{% for a, b in _iterate(_add( c , d )) if e %}");
+        check("{% for a in b recursive %}", "{% for a in _iterate( b ) recursive %}");
+        check("{% for a in 1, 2 %}", "{% for a in _iterate(( 1, 2 )) %}");
+        check("{% for a in '+%}' %}", "{% for a in _iterate( '+%}' ) %}");
     }
 }

@@ -1,9 +1,9 @@
 //! The methods of Python's `str`.
 
-use minijinja::formatting::{FormatStyle, format};
 use minijinja::value::{Tuple, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, Value};
 
+use super::formatting;
 use super::limits;
 use super::methods::split_kwargs;
 use super::python;
@@ -31,7 +31,11 @@ pub(super) fn call(text: &str, method: &str, args: &[Value]) -> Result<Value, Er
         "removeprefix" | "removesuffix" => remove_affix(text, method == "removeprefix", args),
         "find" | "rfind" | "index" | "rindex" | "count" => search(text, method, args),
         "center" | "ljust" | "rjust" | "zfill" => pad(text, method, args),
-        "format" => Ok(Value::from(format(FormatStyle::StrFormat, text, args)?)),
+        "format" => {
+            let text = formatting::braces(text, args)?;
+            limits::charge(text.len())?;
+            Ok(Value::from(text))
+        }
         "encode" => Ok(Value::from_bytes(text.as_bytes().to_vec())),
         _ => Err(Error::from(ErrorKind::UnknownMethod)),
     }

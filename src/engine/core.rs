@@ -1,0 +1,249 @@
+//! The engine thread: drain commands, schedule, run, sample, update, emit; again.
+//!
+//! Owns everything mutable: the scheduler its sequences, the runner its tensors, this loop the
+//! senders and sampler states. A step that fails ends its own sequences with an error and nothing
+//! else. Knows no text.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::mpsc::error::TryRecvError;
+
+use super::output::{EngineError, EngineOutput, OutputSender, SequenceStats};
+use super::request::{EngineRequest, RequestId};
+use super::{Command, Shared};
+use crate::metrics::MetricsHandle;
+use crate::runner::{Logits, Runner};
+use crate::sampling::{SampledToken, SamplerState};
+use crate::scheduler::Scheduler;
+use crate::scheduler::output::{Finished, SchedulerOutput};
+use crate::scheduler::sequence::{Sequence, SequenceId};
+
+const _: () = assert!(crate::kv_cache::BLOCK_SIZE == crate::runner::BLOCK_SIZE);
+
+/// What the loop keeps of a request besides its sequence.
+struct Active {
+    outputs: OutputSender,
+    sampler: SamplerState,
+    submitted: Instant,
+    first_scheduled: Option<Instant>,
+    first_token: Option<Instant>,
+}
+
+/// Everything the engine thread owns.
+pub(super) struct EngineCore {
+    commands: UnboundedReceiver<Command>,
+    shared: Arc<Shared>,
+    scheduler: Scheduler,
+    runner: Runner,
+    active: HashMap<SequenceId, Active>,
+    metrics: MetricsHandle,
+}
+
+impl EngineCore {
+    pub(super) fn new(
+        commands: UnboundedReceiver<Command>,
+        shared: Arc<Shared>,
+        scheduler: Scheduler,
+        runner: Runner,
+        metrics: MetricsHandle,
+    ) -> Self {
+        Self { commands, shared, scheduler, runner, active: HashMap::new(), metrics }
+    }
+
+    /// Runs until every handle and stream is gone.
+    pub(super) fn run(mut self) {
+        loop {
+            if self.active.is_empty() {
+                self.report_load();
+                let Some(command) = self.commands.blocking_recv() else { return };
+                self.obey(command);
+            }
+            loop {
+                match self.commands.try_recv() {
+                    Ok(command) => self.obey(command),
+                    Err(TryRecvError::Empty) => break,
+                    Err(TryRecvError::Disconnected) => return,
+                }
+            }
+            if !self.active.is_empty() {
+                self.shared.begin_step();
+                self.step();
+                self.shared.end_step();
+            }
+        }
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Submit(request, outputs) => self.submit(*request, outputs),
+            Command::Abort(RequestId(id)) => {
+                let id = SequenceId(id);
+                if self.active.remove(&id).is_some() {
+                    self.scheduler.remove(id);
+                }
+            }
+        }
+    }
+
+    fn submit(&mut self, request: EngineRequest, outputs: OutputSender) {
+        if let Err(reason) = self.check(&request) {
+            let _ = outputs.send(EngineOutput::Failed(EngineError::Rejected(reason)));
+            return;
+        }
+        let EngineRequest { id, prompt_token_ids, sampling, stop, priority, cache_salt } = request;
+        let id = SequenceId(id.0);
+        let suppressed = stop.suppressed_before_min_tokens();
+        let sampler = SamplerState::new(sampling, &prompt_token_ids, stop.min_tokens, suppressed);
+        let salt = cache_salt.as_deref();
+        self.scheduler.add(Sequence::new(id, prompt_token_ids, stop, priority, salt));
+        let active = Active {
+            outputs,
+            sampler,
+            submitted: Instant::now(),
+            first_scheduled: None,
+            first_token: None,
+        };
+        self.active.insert(id, active);
+    }
+
+    fn check(&self, request: &EngineRequest) -> Result<(), String> {
+        let limits = &self.shared.limits;
+        let prompt = &request.prompt_token_ids;
+        if prompt.is_empty() {
+            return Err("the prompt has no tokens".to_owned());
+        }
+        if prompt.len() >= limits.max_model_len {
+            return Err(format!(
+                "the prompt has {} tokens, the context length is {} and an answer needs one more",
+                prompt.len(),
+                limits.max_model_len
+            ));
+        }
+        if let Some(token) = prompt.iter().find(|token| **token as usize >= limits.vocab_size) {
+            return Err(format!(
+                "token id {token} is outside the vocabulary of {} tokens",
+                limits.vocab_size
+            ));
+        }
+        if request.stop.max_tokens == 0 {
+            return Err("max_tokens is 0, the least is 1".to_owned());
+        }
+        if self.active.contains_key(&SequenceId(request.id.0)) {
+            return Err(format!("request {} is running already", request.id.0));
+        }
+        Ok(())
+    }
+
+    fn step(&mut self) {
+        let output = self.scheduler.schedule();
+        self.note_scheduled(&output);
+        let (scheduler, runner) = (&self.scheduler, &self.runner);
+        let ran = catch_unwind(AssertUnwindSafe(|| runner.run(scheduler.plan(&output))));
+        match ran {
+            Ok(Ok(logits)) => self.finish_step(&output, logits),
+            Ok(Err(error)) => self.fail_step(&output, &error.to_string()),
+            Err(panic) => self.fail_step(&output, &panic_message(panic.as_ref())),
+        }
+    }
+
+    fn note_scheduled(&mut self, output: &SchedulerOutput) {
+        let now = Instant::now();
+        for (id, cached) in &output.admitted {
+            let active = self.active.get_mut(id).expect("scheduled sequences are active");
+            active.first_scheduled = Some(now);
+            let queue = now - active.submitted;
+            let _ = active.outputs.send(EngineOutput::Started { cached_tokens: *cached, queue });
+            let prompt = self.scheduler.sequence(*id).map_or(0, |s| s.num_pending() + cached);
+            self.metrics.add_prefix_lookup(prompt, *cached);
+        }
+        self.metrics.add_preemptions(output.preempted.len());
+        self.metrics.observe_step(output.scheduled.iter().map(|(_, num_tokens)| num_tokens).sum());
+        self.report_load();
+    }
+
+    fn finish_step(&mut self, output: &SchedulerOutput, mut logits: Logits) {
+        let sampling: Vec<SequenceId> = self
+            .scheduler
+            .plan(output)
+            .filter(|planned| planned.samples)
+            .map(|planned| planned.id)
+            .collect();
+        let mut sampled = Vec::with_capacity(sampling.len());
+        for (id, row) in sampling.into_iter().zip(logits.rows_mut()) {
+            let active = self.active.get_mut(&id).expect("scheduled sequences are active");
+            match active.sampler.sample(row) {
+                Ok(token) => sampled.push((id, token)),
+                Err(error) => self.fail(id, &error.to_string()),
+            }
+        }
+        let ids: Vec<_> = sampled.iter().map(|(id, token)| (*id, token.token_id)).collect();
+        let finished = self.scheduler.update(output, &ids);
+        self.emit(sampled, finished);
+    }
+
+    fn emit(
+        &mut self,
+        sampled: Vec<(SequenceId, SampledToken)>,
+        finished: Vec<(Finished, Sequence)>,
+    ) {
+        let now = Instant::now();
+        for (id, SampledToken { token_id, logprobs }) in sampled {
+            let active = self.active.get_mut(&id).expect("sampled sequences are active");
+            active.first_token.get_or_insert(now);
+            // A stream that was dropped has sent its abort already.
+            let _ = active.outputs.send(EngineOutput::Token { token_id, logprobs });
+        }
+        for (end, sequence) in finished {
+            let active = self.active.remove(&end.id).expect("finished sequences are active");
+            let stats = active.stats(&sequence, now);
+            let _ = active.outputs.send(EngineOutput::Finished { reason: end.reason, stats });
+        }
+    }
+
+    fn fail_step(&mut self, output: &SchedulerOutput, message: &str) {
+        tracing::error!(sequences = output.scheduled.len(), message, "a step failed");
+        for (id, _) in &output.scheduled {
+            self.fail(*id, message);
+        }
+    }
+
+    fn fail(&mut self, id: SequenceId, message: &str) {
+        self.scheduler.remove(id);
+        if let Some(active) = self.active.remove(&id) {
+            let error = EngineError::StepFailed(message.to_owned());
+            let _ = active.outputs.send(EngineOutput::Failed(error));
+        }
+    }
+
+    fn report_load(&self) {
+        let kv_cache = self.scheduler.kv_cache();
+        self.metrics.set_load(self.scheduler.num_running(), self.scheduler.num_waiting());
+        self.metrics.set_kv_blocks(kv_cache.num_used(), kv_cache.num_blocks());
+    }
+}
+
+impl Active {
+    fn stats(&self, sequence: &Sequence, now: Instant) -> SequenceStats {
+        let scheduled = self.first_scheduled.unwrap_or(now);
+        let first_token = self.first_token.unwrap_or(now);
+        SequenceStats {
+            cached_tokens: sequence.num_cached(),
+            preemptions: sequence.preemptions(),
+            queue: scheduled - self.submitted,
+            prefill: first_token - scheduled,
+            decode: now - first_token,
+        }
+    }
+}
+
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied());
+    format!("panic: {}", text.unwrap_or("without a message"))
+}

@@ -1,0 +1,211 @@
+//! The memory plan: how many KV blocks there are, and what that means for users.
+//!
+//! Pure arithmetic over what was measured; knows no device.
+
+use std::fmt;
+
+use crate::config::EngineConfig;
+use crate::kv_cache::BLOCK_SIZE;
+
+/// What the plan starts from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryFacts {
+    /// Bytes of one KV block over all layers.
+    pub block_bytes: usize,
+    /// Bytes the weights take.
+    pub weight_bytes: usize,
+    /// Bytes free now that the weights are loaded.
+    pub free_bytes: usize,
+    /// The context length that the checkpoint declares.
+    pub model_context: usize,
+}
+
+/// How memory is shared out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryPlan {
+    /// What it was made from.
+    pub facts: MemoryFacts,
+    /// KV blocks in the pool.
+    pub num_blocks: usize,
+    /// Most tokens of a sequence.
+    pub max_model_len: usize,
+    /// Most sequences in a step.
+    pub max_num_seqs: usize,
+}
+
+/// The configuration can't be met; the messages name the values.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// Asked for a longer context than the model has.
+    #[error("max-model-len {asked} is above the {context} positions that the model was made for")]
+    BeyondModel {
+        /// The value asked for.
+        asked: usize,
+        /// The checkpoint's own.
+        context: usize,
+    },
+    /// The KV cache can't hold one sequence of the asked length.
+    #[error(
+        "max-model-len {asked} needs {needed} bytes of KV cache, {available} are available; \
+         lower it, or raise --kv-cache-memory or --memory-percent"
+    )]
+    TooLittleMemory {
+        /// The value asked for.
+        asked: usize,
+        /// Bytes for one such sequence.
+        needed: usize,
+        /// Bytes the cache may take.
+        available: usize,
+    },
+    /// A bound that must not be zero, or exceeds its limit.
+    #[error("{name} is {value}, it must be {bound}")]
+    OutOfRange {
+        /// The option.
+        name: &'static str,
+        /// Its value.
+        value: usize,
+        /// What is allowed.
+        bound: String,
+    },
+}
+
+impl MemoryPlan {
+    /// Shares memory out: as many blocks as `max_num_seqs` sequences of full length need, or as
+    /// fit, and the longest context that they hold.
+    pub fn new(config: &EngineConfig, facts: MemoryFacts) -> Result<Self, PlanError> {
+        check_bounds(config)?;
+        let context = facts.model_context;
+        if let Some(asked) = config.max_model_len.filter(|asked| *asked > context) {
+            return Err(PlanError::BeyondModel { asked, context });
+        }
+        let wanted_len = config.max_model_len.unwrap_or(context);
+        let share = facts.free_bytes / 100 * usize::from(config.memory_percent);
+        let available = config.kv_cache_bytes.unwrap_or(share);
+        let affordable = available / facts.block_bytes.max(1);
+        let useful = wanted_len.div_ceil(BLOCK_SIZE).saturating_mul(config.max_num_seqs);
+        let num_blocks = affordable.min(useful).min(u32::MAX as usize / BLOCK_SIZE);
+        let held = num_blocks * BLOCK_SIZE;
+        if num_blocks == 0 || config.max_model_len.is_some_and(|asked| asked > held) {
+            return Err(PlanError::TooLittleMemory {
+                asked: wanted_len,
+                needed: wanted_len.div_ceil(BLOCK_SIZE).saturating_mul(facts.block_bytes),
+                available,
+            });
+        }
+        Ok(Self {
+            facts,
+            num_blocks,
+            max_model_len: wanted_len.min(held),
+            max_num_seqs: config.max_num_seqs,
+        })
+    }
+
+    /// Bytes of the whole KV cache.
+    pub fn kv_bytes(&self) -> usize {
+        self.num_blocks * self.facts.block_bytes
+    }
+}
+
+fn check_bounds(config: &EngineConfig) -> Result<(), PlanError> {
+    let EngineConfig { max_num_seqs, max_num_batched_tokens, .. } = *config;
+    let out_of_range = |name, value, bound| Err(PlanError::OutOfRange { name, value, bound });
+    if max_num_seqs == 0 {
+        return out_of_range("max-num-seqs", 0, "at least 1".to_owned());
+    }
+    if max_num_batched_tokens < max_num_seqs {
+        let bound = format!("at least max-num-seqs, {max_num_seqs}");
+        return out_of_range("max-num-batched-tokens", max_num_batched_tokens, bound);
+    }
+    if let Some(length @ 0..2) = config.max_model_len {
+        return out_of_range("max-model-len", length, "at least 2".to_owned());
+    }
+    let percent = usize::from(config.memory_percent);
+    if !(1..=95).contains(&percent) {
+        return out_of_range("memory-percent", percent, "from 1 to 95".to_owned());
+    }
+    Ok(())
+}
+
+impl fmt::Display for MemoryPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tokens = self.num_blocks * BLOCK_SIZE;
+        write!(
+            f,
+            "weights {}, KV cache {} ({} blocks of {BLOCK_SIZE} tokens, {tokens} tokens); \
+             context length {}",
+            Size(self.facts.weight_bytes),
+            Size(self.kv_bytes()),
+            self.num_blocks,
+            self.max_model_len,
+        )?;
+        if self.max_model_len < self.facts.model_context {
+            write!(f, " (the model's own is {})", self.facts.model_context)?;
+        }
+        let whole = tokens / self.max_model_len.next_multiple_of(BLOCK_SIZE);
+        write!(
+            f,
+            "; up to {} sequences a step, {} of full length",
+            self.max_num_seqs,
+            whole.min(self.max_num_seqs)
+        )
+    }
+}
+
+/// Bytes for people.
+struct Size(usize);
+
+impl fmt::Display for Size {
+    #[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = self.0 as f64;
+        if self.0 >= 1 << 30 {
+            write!(f, "{:.1} GiB", bytes / f64::from(1 << 30))
+        } else {
+            write!(f, "{:.1} MiB", bytes / f64::from(1 << 20))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FACTS: MemoryFacts = MemoryFacts {
+        block_bytes: 1000,
+        weight_bytes: 5 << 20,
+        free_bytes: 1_000_000,
+        model_context: 4096,
+    };
+
+    #[test]
+    fn takes_its_share_of_free_memory_and_shortens_the_context_to_it() {
+        let plan = MemoryPlan::new(&EngineConfig::default(), FACTS).unwrap();
+        assert_eq!(plan.num_blocks, 500);
+        assert_eq!(plan.max_model_len, 4096);
+        let facts = MemoryFacts { free_bytes: 20_000, ..FACTS };
+        let plan = MemoryPlan::new(&EngineConfig::default(), facts).unwrap();
+        assert_eq!((plan.num_blocks, plan.max_model_len), (10, 320));
+        assert!(plan.to_string().contains("the model's own is 4096"));
+    }
+
+    #[test]
+    fn takes_no_more_than_the_sequences_need() {
+        let config =
+            EngineConfig { max_num_seqs: 2, max_model_len: Some(33), ..Default::default() };
+        assert_eq!(MemoryPlan::new(&config, FACTS).unwrap().num_blocks, 4);
+    }
+
+    #[test]
+    fn refuses_what_can_not_be_met() {
+        let with = |max_model_len, kv_cache_bytes| {
+            let config = EngineConfig { max_model_len, kv_cache_bytes, ..Default::default() };
+            MemoryPlan::new(&config, FACTS).unwrap_err().to_string()
+        };
+        assert!(with(Some(5000), None).contains("5000 is above the 4096"));
+        assert!(with(Some(4096), Some(64_000)).contains("needs 128000 bytes"));
+        assert!(with(None, Some(10)).contains("10 are available"));
+        let config = EngineConfig { max_num_batched_tokens: 8, ..Default::default() };
+        let error = MemoryPlan::new(&config, FACTS).unwrap_err().to_string();
+        assert_eq!(error, "max-num-batched-tokens is 8, it must be at least max-num-seqs, 64");
+    }
+}

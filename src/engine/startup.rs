@@ -1,0 +1,142 @@
+//! From a loaded model to a running engine: measure, plan, allocate, start the thread.
+
+use std::num::NonZeroUsize;
+use std::thread::JoinHandle;
+
+use candle_core::{DType, Device};
+
+use super::core::EngineCore;
+use super::memory::{MemoryFacts, MemoryPlan, PlanError};
+use super::{EngineHandle, EngineLimits};
+use crate::config::{EngineConfig, KvCacheDtype};
+use crate::kernels::pool::{self, PoolError};
+use crate::kv_cache::{BLOCK_SIZE, KvCacheManager};
+use crate::metrics::MetricsHandle;
+use crate::models::config::HfConfig;
+use crate::models::{self, CausalLm, ModelError};
+use crate::runner::Runner;
+use crate::scheduler::{Scheduler, SchedulerConfig};
+use crate::weights::source::ModelSource;
+
+/// Why the engine can't start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartupError {
+    /// The checkpoint can't be loaded.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// The kernels' threads can't be started.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+    /// Memory doesn't suffice, or the configuration contradicts itself.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The KV cache could not be allocated.
+    #[error("the KV cache could not be allocated: {0}")]
+    KvCache(#[from] candle_core::Error),
+    /// The system doesn't tell how much memory is free.
+    #[error("free memory can't be measured ({0}); set --kv-cache-memory")]
+    Memory(String),
+    /// The system gave no thread.
+    #[error("the engine thread could not be started: {0}")]
+    Thread(#[from] std::io::Error),
+}
+
+/// A model ready to run, and what startup knows of it.
+pub struct LoadedModel {
+    /// The model, its weights in memory.
+    pub model: Box<dyn CausalLm>,
+    /// Where it runs.
+    pub device: Device,
+    /// Bytes its weights take.
+    pub weight_bytes: usize,
+    /// The element type that suits its KV cache.
+    pub kv_dtype: DType,
+}
+
+impl LoadedModel {
+    /// Builds the model that the source describes and reads its weights.
+    pub fn load(source: &ModelSource, config: &EngineConfig) -> Result<Self, StartupError> {
+        if let Some(threads) = config.threads.and_then(NonZeroUsize::new) {
+            pool::start(threads)?;
+        }
+        let device = Device::Cpu;
+        let hf_config = HfConfig::from_json(&source.config.to_string())?;
+        let model = models::load(&hf_config, &source.weights(&device))?;
+        Ok(Self {
+            model,
+            device,
+            weight_bytes: usize::try_from(source.weight_bytes()).unwrap_or(usize::MAX),
+            kv_dtype: hf_config.dtype().unwrap_or(DType::F16),
+        })
+    }
+}
+
+/// A started engine. The thread ends when the last handle and stream are gone.
+pub struct Engine {
+    /// The way to it.
+    pub handle: EngineHandle,
+    /// How memory was shared out.
+    pub plan: MemoryPlan,
+    /// Joins the engine thread.
+    pub thread: JoinHandle<()>,
+}
+
+impl Engine {
+    /// Plans memory, allocates the KV cache and starts the engine thread.
+    pub fn start(
+        config: &EngineConfig,
+        loaded: LoadedModel,
+        metrics: MetricsHandle,
+    ) -> Result<Self, StartupError> {
+        let LoadedModel { model, device, weight_bytes, kv_dtype } = loaded;
+        let kv_dtype = resolve_kv_dtype(config.kv_cache_dtype, kv_dtype);
+        let vocab_size = model.vocab_size();
+        let facts = MemoryFacts {
+            block_bytes: model.kv_shape().block_bytes(kv_dtype),
+            weight_bytes,
+            free_bytes: config.kv_cache_bytes.map_or_else(free_memory, Ok)?,
+            model_context: model.max_position_embeddings(),
+        };
+        let plan = MemoryPlan::new(config, facts)?;
+        let runner = Runner::new(model, device, plan.num_blocks, kv_dtype)?;
+        let scheduler_config = SchedulerConfig {
+            max_num_seqs: config.max_num_seqs,
+            max_num_batched_tokens: config.max_num_batched_tokens,
+            max_model_len: plan.max_model_len,
+        };
+        let kv_cache = KvCacheManager::new(plan.num_blocks, config.prefix_cache);
+        let scheduler = Scheduler::new(scheduler_config, kv_cache);
+        let limits = EngineLimits {
+            max_model_len: plan.max_model_len,
+            vocab_size,
+            max_num_seqs: config.max_num_seqs,
+            block_size: BLOCK_SIZE,
+            num_blocks: plan.num_blocks,
+        };
+        metrics.set_cache_config(BLOCK_SIZE, plan.num_blocks);
+        let (handle, commands) = EngineHandle::channel(limits);
+        let core = EngineCore::new(commands, handle.shared.clone(), scheduler, runner, metrics);
+        let thread =
+            std::thread::Builder::new().name("engine".to_owned()).spawn(move || core.run())?;
+        Ok(Self { handle, plan, thread })
+    }
+}
+
+fn resolve_kv_dtype(asked: KvCacheDtype, auto: DType) -> DType {
+    match asked {
+        KvCacheDtype::Auto => auto,
+        KvCacheDtype::F32 => DType::F32,
+        KvCacheDtype::F16 => DType::F16,
+        KvCacheDtype::Bf16 => DType::BF16,
+    }
+}
+
+/// Bytes this process may still take: what the system has available, or what is left of the
+/// control group's limit.
+fn free_memory() -> Result<usize, StartupError> {
+    let mut system = sysinfo::System::new().map_err(|e| StartupError::Memory(e.to_string()))?;
+    system.refresh_memory();
+    let available = system.available_memory();
+    let limited = system.cgroup_limits().map_or(available, |limits| limits.free_memory);
+    Ok(usize::try_from(available.min(limited)).unwrap_or(usize::MAX))
+}

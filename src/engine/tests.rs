@@ -1,0 +1,319 @@
+//! The engine over a model whose logits are a hash of every token it reads back from the KV cache
+//! through the block table: one wrong slot, block or position changes all that follows.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use candle_core::{DType, Device, Result, Tensor};
+
+use super::output::{EngineError, EngineOutput, OutputStream};
+use super::request::{EngineRequest, RequestId};
+use super::startup::{Engine, LoadedModel};
+use super::{EngineHandle, EngineHealth};
+use crate::config::{EngineConfig, KvCacheDtype};
+use crate::layers::forward::{BLOCK_SIZE, ForwardBatch, ForwardContext, KvShape};
+use crate::metrics::{self, MetricsHandle};
+use crate::models::CausalLm;
+use crate::sampling::params::SamplingParams;
+use crate::scheduler::stop::{FinishReason, StopConditions};
+
+const VOCAB: usize = 97;
+/// A prompt with this token makes the step fail, the next one makes it panic.
+const FAILS: u32 = 95;
+const PANICS: u32 = 96;
+
+struct HashModel {
+    tokens_run: Arc<AtomicUsize>,
+    step_time: Duration,
+}
+
+impl CausalLm for HashModel {
+    fn forward(&self, context: &ForwardContext<'_>, batch: &ForwardBatch) -> Result<Tensor> {
+        std::thread::sleep(self.step_time);
+        assert!(!batch.input_ids.contains(&PANICS), "asked to panic");
+        if batch.input_ids.contains(&FAILS) {
+            candle_core::bail!("asked to fail");
+        }
+        self.tokens_run.fetch_add(batch.input_ids.len(), Ordering::Relaxed);
+        let cache = context.kv[0].k.flatten_all()?;
+        for (token, slot) in batch.input_ids.iter().zip(&batch.slot_mapping) {
+            let value = Tensor::new(&[*token as f32], &Device::Cpu)?;
+            cache.slice_set(&value, 0, *slot as usize)?;
+        }
+        let cache = cache.to_vec1::<f32>()?;
+        let mut logits = Vec::new();
+        for row in &batch.logits_rows {
+            let sequence = batch.cu_seqlens_q.partition_point(|start| start <= row) - 1;
+            let position = batch.positions[*row as usize] as usize;
+            assert_eq!(position + 1, batch.context_lens[sequence] as usize);
+            let table = &batch.block_tables[sequence];
+            let hash = (0..=position).fold(17_u64, |hash, position| {
+                let slot = table[position / BLOCK_SIZE] as usize * BLOCK_SIZE;
+                mix(hash, cache[slot + position % BLOCK_SIZE] as u64)
+            });
+            // The last two ids are for prompts only.
+            let drawable = (0..u64::from(FAILS)).map(|id| (mix(hash, id) % 1000) as f32 / 250.0);
+            logits.extend(drawable.chain([f32::NEG_INFINITY; 2]));
+        }
+        Tensor::from_vec(logits, (batch.logits_rows.len(), VOCAB), &Device::Cpu)
+    }
+
+    fn kv_shape(&self) -> KvShape {
+        KvShape { num_layers: 1, num_kv_heads: 1, head_dim: 1 }
+    }
+
+    fn vocab_size(&self) -> usize {
+        VOCAB
+    }
+
+    fn max_position_embeddings(&self) -> usize {
+        512
+    }
+}
+
+fn mix(hash: u64, value: u64) -> u64 {
+    (hash ^ value.wrapping_add(1)).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29)
+}
+
+struct Running {
+    handle: EngineHandle,
+    tokens_run: Arc<AtomicUsize>,
+    metrics: MetricsHandle,
+}
+
+fn start(config: EngineConfig, step_time: Duration) -> Running {
+    let tokens_run = Arc::new(AtomicUsize::new(0));
+    let model = HashModel { tokens_run: tokens_run.clone(), step_time };
+    let loaded = LoadedModel {
+        model: Box::new(model),
+        device: Device::Cpu,
+        weight_bytes: 0,
+        kv_dtype: DType::F32,
+    };
+    let metrics = metrics::install("test");
+    let engine = Engine::start(&config, loaded, metrics.clone()).unwrap();
+    Running { handle: engine.handle, tokens_run, metrics }
+}
+
+fn config(num_blocks: usize) -> EngineConfig {
+    EngineConfig {
+        max_num_seqs: 8,
+        max_num_batched_tokens: 64,
+        max_model_len: None,
+        kv_cache_bytes: Some(num_blocks * BLOCK_SIZE * 8),
+        memory_percent: 50,
+        kv_cache_dtype: KvCacheDtype::Auto,
+        prefix_cache: true,
+        threads: None,
+    }
+}
+
+fn request(prompt: Vec<u32>, max_tokens: usize, seed: u64) -> EngineRequest {
+    EngineRequest {
+        id: RequestId::next(),
+        prompt_token_ids: prompt,
+        sampling: SamplingParams { seed, logprobs: Some(2), ..SamplingParams::default() },
+        stop: StopConditions {
+            max_tokens,
+            min_tokens: 0,
+            eos_token_ids: Arc::from([]),
+            stop_token_ids: Vec::new(),
+            ignore_eos: false,
+        },
+        priority: 0,
+        cache_salt: None,
+    }
+}
+
+fn prompt(seed: u32, length: usize) -> Vec<u32> {
+    (0..length as u64).map(|i| (mix(u64::from(seed), i) % u64::from(FAILS)) as u32).collect()
+}
+
+type Answer = (Vec<u32>, Vec<f32>);
+
+async fn collect(mut stream: OutputStream) -> (Answer, Option<EngineOutput>) {
+    let mut answer = (Vec::new(), Vec::new());
+    while let Some(output) = stream.next().await {
+        match output {
+            EngineOutput::Started { .. } => assert!(answer.0.is_empty()),
+            EngineOutput::Token { token_id, logprobs } => {
+                answer.0.push(token_id);
+                answer.1.push(logprobs.unwrap().logprob);
+            }
+            end => return (answer, Some(end)),
+        }
+    }
+    (answer, None)
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(future)
+}
+
+fn answers(running: &Running, requests: Vec<EngineRequest>) -> Vec<Answer> {
+    let streams: Vec<_> = requests.into_iter().map(|r| running.handle.submit(r)).collect();
+    block_on(async {
+        let mut answers = Vec::new();
+        for stream in streams {
+            let (answer, end) = collect(stream).await;
+            assert!(matches!(end, Some(EngineOutput::Finished { .. })), "{end:?}");
+            answers.push(answer);
+        }
+        answers
+    })
+}
+
+fn requests() -> Vec<EngineRequest> {
+    let shared = prompt(99, 70);
+    let lengths = [1, 7, 33, 130, 64, 31, 100, 2, 90, 65];
+    (0..)
+        .zip(lengths)
+        .map(|(seed, length)| {
+            let mut tokens = if seed % 3 == 0 { shared.clone() } else { Vec::new() };
+            tokens.extend(prompt(seed, length));
+            request(tokens, 40, u64::from(seed))
+        })
+        .collect()
+}
+
+fn alone() -> Vec<Answer> {
+    let lone = EngineConfig { prefix_cache: false, ..config(64) };
+    requests()
+        .into_iter()
+        .map(|request| answers(&start(lone.clone(), Duration::ZERO), vec![request]).remove(0))
+        .collect()
+}
+
+#[test]
+fn answers_do_not_depend_on_batch_chunks_cache_or_preemption() {
+    let expected = alone();
+    let cases = [
+        ("in one batch", config(64)),
+        ("in small chunks", EngineConfig { max_num_batched_tokens: 9, ..config(64) }),
+        ("with preemption", config(12)),
+        ("without cache", EngineConfig { prefix_cache: false, ..config(20) }),
+        ("two at a time", EngineConfig { max_num_seqs: 2, ..config(32) }),
+    ];
+    for (case, config) in cases {
+        let running = start(config, Duration::ZERO);
+        for round in ["cold", "warm"] {
+            assert_eq!(answers(&running, requests()), expected, "{case}, {round}");
+        }
+        running.assert_idle();
+    }
+}
+
+impl Running {
+    /// Waits until the engine has obeyed what was sent, then checks that it holds nothing.
+    fn assert_idle(&self) {
+        let idle = |text: &str| {
+            let zero = |name: &str| {
+                text.lines().any(|line| line.starts_with(name) && line.ends_with(" 0"))
+            };
+            zero("vllm:num_requests_running")
+                && zero("vllm:num_requests_waiting")
+                && zero("vllm:kv_cache_usage_perc")
+        };
+        for _ in 0..500 {
+            if idle(&self.metrics.render()) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("still busy:\n{}", self.metrics.render());
+    }
+}
+
+#[test]
+fn computes_a_shared_prompt_once() {
+    let running = start(config(64), Duration::ZERO);
+    let many: Vec<_> = (0..6).map(|seed| request(prompt(1, 100), 1, seed)).collect();
+    answers(&running, many);
+    assert_eq!(running.tokens_run.load(Ordering::Relaxed), 100 + 5 * 4);
+}
+
+#[test]
+fn a_dropped_stream_frees_its_blocks_wherever_it_stands() {
+    let running = start(EngineConfig { max_num_seqs: 2, ..config(16) }, Duration::from_millis(2));
+    let mut streams: Vec<_> = (0..6)
+        .map(|seed| running.handle.submit(request(prompt(seed, 60), 200, u64::from(seed))))
+        .collect();
+    block_on(async {
+        assert!(matches!(streams[0].next().await, Some(EngineOutput::Started { .. })));
+        assert!(matches!(streams[0].next().await, Some(EngineOutput::Token { .. })));
+    });
+    // Running, prefilling and waiting ones alike.
+    streams.clear();
+    running.assert_idle();
+    assert_eq!(running.handle.health(), EngineHealth::Healthy);
+}
+
+#[test]
+fn a_failed_step_ends_its_sequences_and_nothing_else() {
+    let running = start(config(64), Duration::ZERO);
+    for bad in [FAILS, PANICS] {
+        let stream = running.handle.submit(request(vec![1, bad], 4, 0));
+        let (_, end) = block_on(collect(stream));
+        let Some(EngineOutput::Failed(EngineError::StepFailed(message))) = end else {
+            panic!("expected a failure, got {end:?}");
+        };
+        assert!(message.contains("asked to"), "{message}");
+        answers(&running, vec![request(prompt(3, 20), 4, 0)]);
+    }
+    running.assert_idle();
+}
+
+#[test]
+fn refuses_what_can_never_run() {
+    let running = start(config(4), Duration::ZERO);
+    let cases = [
+        (request(Vec::new(), 1, 0), "no tokens"),
+        (request(vec![1; 128], 1, 0), "128 tokens, the context length is 128"),
+        (request(vec![97], 1, 0), "token id 97 is outside the vocabulary of 97"),
+        (request(vec![1], 0, 0), "max_tokens is 0"),
+    ];
+    for (request, expected) in cases {
+        let (_, end) = block_on(collect(running.handle.submit(request)));
+        let Some(EngineOutput::Failed(EngineError::Rejected(message))) = end else {
+            panic!("expected a refusal, got {end:?}");
+        };
+        assert!(message.contains(expected), "{message}");
+    }
+}
+
+#[test]
+fn ends_for_the_reason_that_came_first() {
+    let running = start(config(4), Duration::ZERO);
+    let (all, _) = alone_with(&running, request(prompt(5, 10), 20, 1));
+    let mut stopped = request(prompt(5, 10), 20, 1);
+    stopped.stop.stop_token_ids = vec![all[6]];
+    let first = all.iter().position(|token| *token == all[6]).unwrap();
+    let (tokens, end) = alone_with(&running, stopped);
+    assert_eq!(tokens, all[..=first]);
+    assert_eq!(end, FinishReason::StopToken(all[6]));
+    let mut eos = request(prompt(5, 10), 20, 1);
+    eos.stop.eos_token_ids = Arc::from([all[3]]);
+    assert_eq!(alone_with(&running, eos.clone()).1, FinishReason::Eos);
+    eos.stop.ignore_eos = true;
+    let (tokens, end) = alone_with(&running, eos);
+    assert_eq!((tokens.len(), end), (20, FinishReason::Length));
+    let (tokens, end) = alone_with(&running, request(prompt(5, 100), 500, 1));
+    assert_eq!((tokens.len(), end), (28, FinishReason::Length));
+}
+
+fn alone_with(running: &Running, request: EngineRequest) -> (Vec<u32>, FinishReason) {
+    let ((tokens, _), end) = block_on(collect(running.handle.submit(request)));
+    let Some(EngineOutput::Finished { reason, .. }) = end else { panic!("{end:?}") };
+    (tokens, reason)
+}
+
+#[test]
+fn a_dead_engine_answers_with_an_error() {
+    let limits = start(config(4), Duration::ZERO).handle.limits().clone();
+    let (handle, commands) = EngineHandle::channel(limits);
+    drop(commands);
+    assert_eq!(handle.health(), EngineHealth::Dead);
+    let (_, end) = block_on(collect(handle.submit(request(vec![1], 1, 0))));
+    assert_eq!(end, Some(EngineOutput::Failed(EngineError::NotRunning)));
+}

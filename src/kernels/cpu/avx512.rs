@@ -1,0 +1,156 @@
+//! Sixteen lanes in one 512-bit register.
+
+use std::arch::x86_64::*;
+
+use half::{bf16, f16};
+
+use super::{Kernel, LANES, Lanes};
+
+/// Proof that the CPU has AVX-512 F, BW, DQ and VL.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Avx512(());
+
+impl Avx512 {
+    pub(super) fn detect() -> Option<Self> {
+        let found = is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma");
+        found.then_some(Self(()))
+    }
+
+    pub(super) fn run<K: Kernel>(self, kernel: K) {
+        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+        fn with_features<K: Kernel>(lanes: Avx512, kernel: K) {
+            kernel.run(lanes);
+        }
+        // SAFETY: `self` was made by `detect`, so the CPU has these features.
+        unsafe { with_features(self, kernel) }
+    }
+}
+
+/// Calls an intrinsic that has no other condition than the CPU feature.
+macro_rules! cpu {
+    ($call:expr) => {
+        // SAFETY: the token proves the feature; pointers come from references to whole vectors.
+        unsafe { $call }
+    };
+}
+
+impl Lanes for Avx512 {
+    type V = __m512;
+    const WIDE: bool = true;
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> Self::V {
+        cpu!(_mm512_set1_ps(x))
+    }
+    #[inline(always)]
+    fn load(self, x: &[f32; LANES]) -> Self::V {
+        cpu!(_mm512_loadu_ps(x.as_ptr()))
+    }
+    #[inline(always)]
+    fn load_bf16(self, x: &[bf16; LANES]) -> Self::V {
+        cpu!({
+            let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(x.as_ptr().cast()));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
+        })
+    }
+    #[inline(always)]
+    fn load_f16(self, x: &[f16; LANES]) -> Self::V {
+        cpu!(_mm512_cvtph_ps(_mm256_loadu_si256(x.as_ptr().cast())))
+    }
+    #[inline(always)]
+    unsafe fn store_at(self, v: Self::V, out: *mut f32) {
+        cpu!(_mm512_storeu_ps(out, v));
+    }
+    #[inline(always)]
+    fn add(self, a: Self::V, b: Self::V) -> Self::V {
+        cpu!(_mm512_add_ps(a, b))
+    }
+    #[inline(always)]
+    fn sub(self, a: Self::V, b: Self::V) -> Self::V {
+        cpu!(_mm512_sub_ps(a, b))
+    }
+    #[inline(always)]
+    fn mul(self, a: Self::V, b: Self::V) -> Self::V {
+        cpu!(_mm512_mul_ps(a, b))
+    }
+    #[inline(always)]
+    fn div(self, a: Self::V, b: Self::V) -> Self::V {
+        cpu!(_mm512_div_ps(a, b))
+    }
+    #[inline(always)]
+    fn mul_add(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
+        cpu!(_mm512_fmadd_ps(a, b, c))
+    }
+    #[inline(always)]
+    fn max(self, a: Self::V, b: Self::V) -> Self::V {
+        cpu!(_mm512_max_ps(a, b))
+    }
+    #[inline(always)]
+    fn min(self, a: Self::V, b: Self::V) -> Self::V {
+        cpu!(_mm512_min_ps(a, b))
+    }
+    #[inline(always)]
+    fn round(self, a: Self::V) -> Self::V {
+        cpu!(_mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a))
+    }
+    #[inline(always)]
+    fn pow2(self, n: Self::V) -> Self::V {
+        cpu!({
+            let exponent = _mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<23>(exponent))
+        })
+    }
+    #[inline(always)]
+    fn zero_below(self, v: Self::V, x: Self::V, bound: Self::V) -> Self::V {
+        cpu!(_mm512_maskz_mov_ps(_mm512_cmp_ps_mask::<_CMP_NLT_UQ>(x, bound), v))
+    }
+    #[inline(always)]
+    fn sum(self, v: Self::V) -> f32 {
+        cpu!({
+            let by8 = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps::<1>(v));
+            let by4 = _mm_add_ps(_mm256_castps256_ps128(by8), _mm256_extractf128_ps::<1>(by8));
+            let by2 = _mm_add_ps(by4, _mm_movehl_ps(by4, by4));
+            _mm_cvtss_f32(_mm_add_ss(by2, _mm_movehdup_ps(by2)))
+        })
+    }
+    #[inline(always)]
+    fn largest(self, v: Self::V) -> f32 {
+        cpu!(_mm512_reduce_max_ps(v))
+    }
+    #[inline(always)]
+    fn transpose(self, r: [Self::V; LANES]) -> [Self::V; LANES] {
+        cpu!({
+            // Pairs of rows, then quads: 4x4 transposes inside each 128-bit lane.
+            let mut t = r;
+            for i in 0..8 {
+                t[2 * i] = _mm512_unpacklo_ps(r[2 * i], r[2 * i + 1]);
+                t[2 * i + 1] = _mm512_unpackhi_ps(r[2 * i], r[2 * i + 1]);
+            }
+            let mut q = r;
+            for i in 0..4 {
+                q[4 * i] = _mm512_shuffle_ps::<0x44>(t[4 * i], t[4 * i + 2]);
+                q[4 * i + 1] = _mm512_shuffle_ps::<0xee>(t[4 * i], t[4 * i + 2]);
+                q[4 * i + 2] = _mm512_shuffle_ps::<0x44>(t[4 * i + 1], t[4 * i + 3]);
+                q[4 * i + 3] = _mm512_shuffle_ps::<0xee>(t[4 * i + 1], t[4 * i + 3]);
+            }
+            // Then the 128-bit lanes themselves, as a 4x4 transpose.
+            let mut out = r;
+            for c in 0..4 {
+                let a = _mm512_shuffle_f32x4::<0x88>(q[c], q[4 + c]);
+                let b = _mm512_shuffle_f32x4::<0xdd>(q[c], q[4 + c]);
+                let d = _mm512_shuffle_f32x4::<0x88>(q[8 + c], q[12 + c]);
+                let e = _mm512_shuffle_f32x4::<0xdd>(q[8 + c], q[12 + c]);
+                out[c] = _mm512_shuffle_f32x4::<0x88>(a, d);
+                out[8 + c] = _mm512_shuffle_f32x4::<0xdd>(a, d);
+                out[4 + c] = _mm512_shuffle_f32x4::<0x88>(b, e);
+                out[12 + c] = _mm512_shuffle_f32x4::<0xdd>(b, e);
+            }
+            out
+        })
+    }
+}

@@ -1,0 +1,133 @@
+//! Sixteen lanes in four 128-bit registers.
+
+use std::arch::aarch64::*;
+
+use half::{bf16, f16};
+
+use super::{Kernel, LANES, Lanes};
+
+/// Proof that the CPU has NEON.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Neon(());
+
+impl Neon {
+    pub(super) fn detect() -> Option<Self> {
+        std::arch::is_aarch64_feature_detected!("neon").then_some(Self(()))
+    }
+
+    pub(super) fn run<K: Kernel>(self, kernel: K) {
+        #[target_feature(enable = "neon")]
+        fn with_features<K: Kernel>(lanes: Neon, kernel: K) {
+            kernel.run(lanes);
+        }
+        // SAFETY: `self` was made by `detect`, so the CPU has the feature.
+        unsafe { with_features(self, kernel) }
+    }
+}
+
+/// Calls intrinsics, once for each of the four registers.
+macro_rules! each {
+    ($i:ident => $call:expr) => {{
+        // SAFETY: the token proves the feature; pointers come from references to whole vectors.
+        unsafe {
+            [
+                {
+                    const $i: usize = 0;
+                    $call
+                },
+                {
+                    const $i: usize = 1;
+                    $call
+                },
+                {
+                    const $i: usize = 2;
+                    $call
+                },
+                {
+                    const $i: usize = 3;
+                    $call
+                },
+            ]
+        }
+    }};
+}
+
+impl Lanes for Neon {
+    type V = [float32x4_t; 4];
+    const WIDE: bool = false;
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> Self::V {
+        each!(I => { let _ = I; vdupq_n_f32(x) })
+    }
+    #[inline(always)]
+    fn load(self, x: &[f32; LANES]) -> Self::V {
+        each!(I => vld1q_f32(x.as_ptr().add(4 * I)))
+    }
+    #[inline(always)]
+    fn load_bf16(self, x: &[bf16; LANES]) -> Self::V {
+        each!(I => vreinterpretq_f32_u32(vshll_n_u16::<16>(vld1_u16(x.as_ptr().cast::<u16>().add(4 * I)))))
+    }
+    #[inline(always)]
+    fn load_f16(self, x: &[f16; LANES]) -> Self::V {
+        self.load(&x.map(f16::to_f32))
+    }
+    #[inline(always)]
+    unsafe fn store_at(self, v: Self::V, out: *mut f32) {
+        each!(I => vst1q_f32(out.add(4 * I), v[I]));
+    }
+    #[inline(always)]
+    fn add(self, a: Self::V, b: Self::V) -> Self::V {
+        each!(I => vaddq_f32(a[I], b[I]))
+    }
+    #[inline(always)]
+    fn sub(self, a: Self::V, b: Self::V) -> Self::V {
+        each!(I => vsubq_f32(a[I], b[I]))
+    }
+    #[inline(always)]
+    fn mul(self, a: Self::V, b: Self::V) -> Self::V {
+        each!(I => vmulq_f32(a[I], b[I]))
+    }
+    #[inline(always)]
+    fn div(self, a: Self::V, b: Self::V) -> Self::V {
+        each!(I => vdivq_f32(a[I], b[I]))
+    }
+    #[inline(always)]
+    fn mul_add(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
+        each!(I => vfmaq_f32(c[I], a[I], b[I]))
+    }
+    #[inline(always)]
+    fn max(self, a: Self::V, b: Self::V) -> Self::V {
+        each!(I => vmaxq_f32(a[I], b[I]))
+    }
+    #[inline(always)]
+    fn min(self, a: Self::V, b: Self::V) -> Self::V {
+        each!(I => vminq_f32(a[I], b[I]))
+    }
+    #[inline(always)]
+    fn round(self, a: Self::V) -> Self::V {
+        each!(I => vrndnq_f32(a[I]))
+    }
+    #[inline(always)]
+    fn pow2(self, n: Self::V) -> Self::V {
+        each!(I => vreinterpretq_f32_s32(vshlq_n_s32::<23>(vaddq_s32(vcvtnq_s32_f32(n[I]), vdupq_n_s32(127)))))
+    }
+    #[inline(always)]
+    fn zero_below(self, v: Self::V, x: Self::V, bound: Self::V) -> Self::V {
+        each!(I => vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(v[I]), vcltq_f32(x[I], bound[I]))))
+    }
+    #[inline(always)]
+    fn sum(self, v: Self::V) -> f32 {
+        // SAFETY: the token proves the feature.
+        unsafe {
+            let by4 = vaddq_f32(vaddq_f32(v[0], v[2]), vaddq_f32(v[1], v[3]));
+            let by2 = vadd_f32(vget_low_f32(by4), vget_high_f32(by4));
+            vget_lane_f32::<0>(by2) + vget_lane_f32::<1>(by2)
+        }
+    }
+    #[inline(always)]
+    fn largest(self, v: Self::V) -> f32 {
+        // SAFETY: the token proves the feature.
+        unsafe { vmaxvq_f32(vmaxq_f32(vmaxq_f32(v[0], v[2]), vmaxq_f32(v[1], v[3]))) }
+    }
+}

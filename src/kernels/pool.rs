@@ -1,0 +1,137 @@
+//! The thread team: runs the numbered chunks of one operation on all worker threads.
+//!
+//! It answers how work is spread, and refuses to know what the work is. Chunks are claimed one by
+//! one, the calling thread takes part, and the call returns when all chunks are done. Operations
+//! must not let a result depend on which thread ran a chunk.
+
+use std::num::NonZeroUsize;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Why the team can't be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum PoolError {
+    /// The team runs already, with another size.
+    #[error("the kernels already run on {running} threads, can't change that to {wanted}")]
+    AlreadyRunning {
+        /// Threads in the running team.
+        running: usize,
+        /// Threads asked for.
+        wanted: usize,
+    },
+    /// The system refused a thread.
+    #[error("can't start {wanted} kernel threads: {reason}")]
+    Spawn {
+        /// Threads asked for.
+        wanted: usize,
+        /// What the system said.
+        reason: String,
+    },
+}
+
+struct Team {
+    threads: usize,
+    /// Everyone but the caller; absent when the caller works alone.
+    helpers: Option<rayon::ThreadPool>,
+}
+
+static TEAM: OnceLock<Team> = OnceLock::new();
+
+impl Team {
+    fn start(threads: usize) -> Result<Self, PoolError> {
+        let helpers = if threads > 1 { Some(Self::helpers(threads)?) } else { None };
+        Ok(Self { threads, helpers })
+    }
+
+    fn helpers(threads: usize) -> Result<rayon::ThreadPool, PoolError> {
+        rayon::ThreadPoolBuilder::new()
+            .num_threads(threads - 1)
+            .thread_name(|index| format!("kernel-{}", index + 1))
+            .build()
+            .map_err(|e| PoolError::Spawn { wanted: threads, reason: e.to_string() })
+    }
+}
+
+/// Starts the team with `threads` threads, the caller of each operation included.
+///
+/// Without this call the first operation starts a team of all cores. Calling it again with the
+/// same number changes nothing.
+pub fn start(threads: NonZeroUsize) -> Result<(), PoolError> {
+    let wanted = threads.get();
+    if TEAM.get().is_none() {
+        let team = Team::start(wanted)?;
+        // A racing start wins or loses; the comparison below judges either.
+        let _ = TEAM.set(team);
+    }
+    match team().threads {
+        running if running == wanted => Ok(()),
+        running => Err(PoolError::AlreadyRunning { running, wanted }),
+    }
+}
+
+/// Threads that work on an operation, the caller included.
+pub fn threads() -> usize {
+    team().threads
+}
+
+fn team() -> &'static Team {
+    TEAM.get_or_init(|| {
+        let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        Team::start(cores).unwrap_or_else(|e| {
+            tracing::warn!("{e}; kernels run on the calling thread alone");
+            Team { threads: 1, helpers: None }
+        })
+    })
+}
+
+/// Calls `work(0)`, `work(1)`, ... `work(num_chunks - 1)`, each once, in any order and in
+/// parallel; returns when all are done.
+pub fn for_each_chunk(num_chunks: usize, work: impl Fn(usize) + Sync) {
+    let team = team();
+    let Some(helpers) = team.helpers.as_ref().filter(|_| num_chunks > 1) else {
+        (0..num_chunks).for_each(work);
+        return;
+    };
+    let next = AtomicUsize::new(0);
+    let claim_all = || {
+        loop {
+            let chunk = next.fetch_add(1, Ordering::Relaxed);
+            if chunk >= num_chunks {
+                break;
+            }
+            work(chunk);
+        }
+    };
+    helpers.in_place_scope(|scope| {
+        for _ in 1..team.threads.min(num_chunks) {
+            scope.spawn(|_| claim_all());
+        }
+        claim_all();
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU32;
+
+    #[test]
+    fn runs_every_chunk_once() {
+        for num_chunks in [0, 1, 2, 3, 100] {
+            let hits: Vec<AtomicU32> = (0..num_chunks).map(|_| AtomicU32::new(0)).collect();
+            for_each_chunk(num_chunks, |i| {
+                hits[i].fetch_add(1, Ordering::Relaxed);
+            });
+            assert!(hits.iter().all(|h| h.load(Ordering::Relaxed) == 1), "{num_chunks} chunks");
+        }
+    }
+
+    #[test]
+    fn refuses_another_size_once_running() {
+        let running = threads();
+        let same = NonZeroUsize::new(running).unwrap();
+        let other = NonZeroUsize::new(running + 1).unwrap();
+        assert!(start(same).is_ok());
+        assert!(matches!(start(other), Err(PoolError::AlreadyRunning { .. })));
+    }
+}

@@ -1,0 +1,53 @@
+//! Names for the content of KV blocks: equal hashes mean equal tokens behind equal prefixes.
+//!
+//! A chain of SHA-256, cut to 128 bits, so that two prompts can't be made to share a block. Knows
+//! tokens as integers only.
+
+use sha2::{Digest, Sha256};
+
+/// The content of one full block and of everything before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BlockHash([u8; 16]);
+
+impl BlockHash {
+    /// The start of every chain with this salt; requests with different salts never share.
+    pub fn root(salt: Option<&str>) -> Self {
+        let mut hasher = Sha256::new();
+        hasher.update([u8::from(salt.is_some())]);
+        hasher.update(salt.unwrap_or_default().as_bytes());
+        Self::cut(hasher)
+    }
+
+    /// The hash of a full block of `tokens` behind `self`.
+    #[must_use]
+    pub fn chain(self, tokens: &[u32]) -> Self {
+        let mut hasher = Sha256::new();
+        hasher.update(self.0);
+        for token in tokens {
+            hasher.update(token.to_le_bytes());
+        }
+        Self::cut(hasher)
+    }
+
+    fn cut(hasher: Sha256) -> Self {
+        let digest = hasher.finalize();
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&digest[..16]);
+        Self(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn depends_on_salt_prefix_and_tokens() {
+        let root = BlockHash::root(None);
+        assert_ne!(root, BlockHash::root(Some("")));
+        assert_ne!(BlockHash::root(Some("a")), BlockHash::root(Some("b")));
+        assert_eq!(root.chain(&[1, 2]), root.chain(&[1, 2]));
+        assert_ne!(root.chain(&[1, 2]), root.chain(&[2, 1]));
+        assert_ne!(root.chain(&[1]).chain(&[2]), root.chain(&[2]).chain(&[2]));
+    }
+}

@@ -1,0 +1,247 @@
+//! The transformer decoder: one implementation, driven by plain data.
+//!
+//! A layer is `x += attention(norm(x))`, then `x += mlp(norm(x))`; after the last layer comes one
+//! more norm and the output head. What differs between architectures is a value in
+//! [`DecoderSpec`]; a field is never named after a model.
+
+use candle_core::{Result, Tensor, bail};
+
+use super::{CausalLm, ModelError};
+use crate::layers::attention::{Attention, AttentionSpec};
+use crate::layers::embedding::Embedding;
+use crate::layers::forward::{ForwardBatch, ForwardContext, KvLayer, KvShape};
+use crate::layers::linear::{Linear, Matrix};
+use crate::layers::mlp::{Mlp, MlpSpec};
+use crate::layers::norm::RmsNorm;
+use crate::layers::rope::{Rope, RopeAngles, RopeSpec};
+use crate::weights::{StoredTensor, WeightError, Weights};
+
+/// Everything that tells one decoder-only transformer from another.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DecoderSpec {
+    /// Rows of the embedding and of the output head.
+    pub vocab_size: usize,
+    /// Longest sequence the checkpoint declares.
+    pub max_position_embeddings: usize,
+    /// Epsilon of the norms of hidden states.
+    pub norm_eps: f32,
+    /// Whether the output head is the embedding.
+    pub tied_embeddings: bool,
+    /// Rotary embedding of all layers.
+    pub rope: RopeSpec,
+    /// One per layer; all have the same heads.
+    pub attention: Vec<AttentionSpec>,
+    /// The feed-forward part of every layer.
+    pub mlp: MlpSpec,
+}
+
+struct Layer {
+    attention_norm: RmsNorm,
+    attention: Attention,
+    mlp_norm: RmsNorm,
+    mlp: Mlp,
+}
+
+/// A loaded decoder.
+pub struct Decoder {
+    embedding: Embedding,
+    rope: Rope,
+    layers: Vec<Layer>,
+    norm: RmsNorm,
+    head: Linear,
+    vocab_size: usize,
+    max_position_embeddings: usize,
+    kv_shape: KvShape,
+}
+
+impl Decoder {
+    /// Loads the weights of `spec`.
+    ///
+    /// # Errors
+    ///
+    /// A tensor that is absent or has another shape.
+    pub fn load(spec: DecoderSpec, weights: &Weights) -> std::result::Result<Self, ModelError> {
+        let Some(first) = spec.attention.first().copied() else {
+            return Err(super::config::bad("num_hidden_layers", 0, "must be at least 1"));
+        };
+        let (embedding, head) = load_ends(&spec, weights)?;
+        let model = weights.scope("model");
+        let layers =
+            spec.attention.iter().enumerate().map(|(i, attention)| {
+                Layer::load(&model.scope("layers").scope(i), &spec, *attention)
+            });
+        Ok(Self {
+            embedding: Embedding::new(embedding),
+            rope: Rope::new(spec.rope),
+            layers: layers.collect::<std::result::Result<_, _>>()?,
+            norm: RmsNorm::load(&model.scope("norm"), first.hidden_size, spec.norm_eps)?,
+            head: Linear::from_matrix(head),
+            vocab_size: spec.vocab_size,
+            max_position_embeddings: spec.max_position_embeddings,
+            kv_shape: KvShape {
+                num_layers: spec.attention.len(),
+                num_kv_heads: first.num_kv_heads,
+                head_dim: first.head_dim,
+            },
+        })
+    }
+}
+
+/// The embedding and the output head.
+///
+/// A tied checkpoint has one of the two, or both with the same values; with different values it is
+/// not tied, whatever its configuration says.
+fn load_ends(
+    spec: &DecoderSpec,
+    weights: &Weights,
+) -> std::result::Result<(Matrix, Matrix), ModelError> {
+    const EMBEDDING: &str = "model.embed_tokens.weight";
+    const HEAD: &str = "lm_head.weight";
+    let shape = [spec.vocab_size, spec.mlp.hidden_size];
+    let load = |name| -> std::result::Result<_, ModelError> {
+        Ok(Matrix::new(&weights.stored(name, &shape)?, weights.device())?)
+    };
+    if !spec.tied_embeddings {
+        return Ok((load(EMBEDDING)?, load(HEAD)?));
+    }
+    let shared = match (weights.contains(EMBEDDING), weights.contains(HEAD)) {
+        (true, true) => {
+            let (embedding, head) =
+                (weights.stored(EMBEDDING, &shape)?, weights.stored(HEAD, &shape)?);
+            if !same(&embedding, &head).map_err(WeightError::from)? {
+                tracing::warn!("{EMBEDDING} and {HEAD} differ in a tied checkpoint: both are used");
+                return Ok((load(EMBEDDING)?, load(HEAD)?));
+            }
+            load(EMBEDDING)?
+        }
+        (false, true) => load(HEAD)?,
+        (_, false) => load(EMBEDDING)?,
+    };
+    Ok((shared.clone(), shared))
+}
+
+/// Whether two stored tensors are equal in kind and values.
+fn same(a: &StoredTensor, b: &StoredTensor) -> Result<bool> {
+    match (a, b) {
+        (StoredTensor::Dense(a), StoredTensor::Dense(b)) if a.dtype() == b.dtype() => {
+            Ok(a.ne(b)?.max_all()?.to_scalar::<u8>()? == 0)
+        }
+        (StoredTensor::Quantized(a), StoredTensor::Quantized(b)) if a.dtype() == b.dtype() => {
+            Ok(a.data()? == b.data()?)
+        }
+        _ => Ok(false),
+    }
+}
+
+impl Layer {
+    fn load(
+        weights: &Weights,
+        spec: &DecoderSpec,
+        attention: AttentionSpec,
+    ) -> std::result::Result<Self, ModelError> {
+        let norm = |name| RmsNorm::load(&weights.scope(name), attention.hidden_size, spec.norm_eps);
+        Ok(Self {
+            attention_norm: norm("input_layernorm")?,
+            attention: Attention::load(&weights.scope("self_attn"), attention)?,
+            mlp_norm: norm("post_attention_layernorm")?,
+            mlp: Mlp::load(&weights.scope("mlp"), spec.mlp)?,
+        })
+    }
+
+    /// Takes the residual stream and what the layer before adds to it; returns the same pair.
+    /// `keep` names the rows that are still wanted after attention.
+    fn forward(
+        &self,
+        stream: Stream,
+        angles: &RopeAngles,
+        kv: &KvLayer,
+        batch: &ForwardBatch,
+        keep: Option<&Tensor>,
+    ) -> Result<Stream> {
+        let (residual, x) = stream.norm(&self.attention_norm)?;
+        let mut attended = self.attention.attend(&x, angles, kv, batch)?;
+        let mut residual = residual;
+        if let Some(rows) = keep {
+            attended = attended.index_select(rows, 0)?;
+            residual = residual.index_select(rows, 0)?;
+        }
+        let delta = self.attention.project(&attended)?;
+        let (residual, x) = self.mlp_norm.forward_residual(&delta, &residual)?;
+        Ok(Stream { residual, delta: Some(self.mlp.forward(&x)?) })
+    }
+}
+
+/// Hidden states `residual + delta`; the sum is taken together with the norm that follows.
+struct Stream {
+    residual: Tensor,
+    delta: Option<Tensor>,
+}
+
+impl Stream {
+    /// The sum and its norm.
+    fn norm(self, norm: &RmsNorm) -> Result<(Tensor, Tensor)> {
+        match self.delta {
+            Some(delta) => norm.forward_residual(&delta, &self.residual),
+            None => {
+                let x = norm.forward(&self.residual)?;
+                Ok((self.residual, x))
+            }
+        }
+    }
+}
+
+impl CausalLm for Decoder {
+    fn forward(&self, context: &ForwardContext<'_>, batch: &ForwardBatch) -> Result<Tensor> {
+        self.check(context, batch)?;
+        let device = context.device;
+        let angles = self.rope.angles(&batch.positions, device)?;
+        let residual = self.embedding.forward(&batch.input_ids, device)?;
+        let mut stream = Stream { residual, delta: None };
+        // Behind the last layer's attention only rows with logits matter.
+        let all = batch.logits_rows.len() == batch.input_ids.len();
+        let wanted = Tensor::new(batch.logits_rows.as_slice(), device)?;
+        for (i, (layer, kv)) in self.layers.iter().zip(context.kv).enumerate() {
+            let keep = (i + 1 == self.layers.len() && !all).then_some(&wanted);
+            stream = layer.forward(stream, &angles, kv, batch, keep)?;
+        }
+        let (_, x) = stream.norm(&self.norm)?;
+        self.head.forward(&x)
+    }
+
+    fn kv_shape(&self) -> KvShape {
+        self.kv_shape
+    }
+
+    fn vocab_size(&self) -> usize {
+        self.vocab_size
+    }
+
+    fn max_position_embeddings(&self) -> usize {
+        self.max_position_embeddings
+    }
+}
+
+impl Decoder {
+    /// Refuses a batch whose parts don't fit each other, before anything is written.
+    fn check(&self, context: &ForwardContext<'_>, batch: &ForwardBatch) -> Result<()> {
+        let rows = batch.input_ids.len();
+        if rows == 0 {
+            bail!("a batch needs at least one token");
+        }
+        if context.kv.len() != self.layers.len() {
+            bail!("{} kv layers for {} layers", context.kv.len(), self.layers.len());
+        }
+        if batch.positions.len() != rows || batch.slot_mapping.len() != rows {
+            bail!(
+                "{rows} tokens with {} positions and {} slots",
+                batch.positions.len(),
+                batch.slot_mapping.len()
+            );
+        }
+        let ascending = batch.logits_rows.is_sorted_by(|a, b| a < b);
+        if !ascending || batch.logits_rows.last().is_some_and(|row| *row as usize >= rows) {
+            bail!("logits rows {:?} don't ascend below {rows}", batch.logits_rows);
+        }
+        Ok(())
+    }
+}

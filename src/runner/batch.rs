@@ -1,0 +1,66 @@
+//! From a step's plan to the flattened batch that a model runs on.
+
+use crate::layers::forward::{BLOCK_SIZE, ForwardBatch};
+use crate::scheduler::output::PlannedSequence;
+
+/// Flattens the plan: rows in order, no padding. Only the blocks that this step reads are listed.
+pub(super) fn flatten<'a>(plan: impl Iterator<Item = PlannedSequence<'a>>) -> ForwardBatch {
+    let mut batch = ForwardBatch { cu_seqlens_q: vec![0], ..ForwardBatch::default() };
+    for planned in plan {
+        let end = planned.first_position + planned.token_ids.len();
+        let blocks = &planned.block_table[..end.div_ceil(BLOCK_SIZE)];
+        batch.input_ids.extend_from_slice(planned.token_ids);
+        for position in planned.first_position..end {
+            let slot = blocks[position / BLOCK_SIZE] as usize * BLOCK_SIZE + position % BLOCK_SIZE;
+            batch.positions.push(narrow(position));
+            batch.slot_mapping.push(narrow(slot));
+        }
+        batch.block_tables.push(blocks.to_vec());
+        batch.context_lens.push(narrow(end));
+        batch.cu_seqlens_q.push(narrow(batch.input_ids.len()));
+        if planned.samples {
+            batch.logits_rows.push(narrow(batch.input_ids.len() - 1));
+        }
+    }
+    batch
+}
+
+fn narrow(value: usize) -> u32 {
+    u32::try_from(value).expect("startup bounds positions and slots below 2^32")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scheduler::sequence::SequenceId;
+
+    #[test]
+    fn flattens_a_chunk_and_a_decode() {
+        let plan = [
+            PlannedSequence {
+                id: SequenceId(0),
+                token_ids: &[5, 6, 7],
+                first_position: 31,
+                block_table: &[4, 9, 2],
+                samples: false,
+            },
+            PlannedSequence {
+                id: SequenceId(1),
+                token_ids: &[8],
+                first_position: 2,
+                block_table: &[1],
+                samples: true,
+            },
+        ];
+        let expected = ForwardBatch {
+            input_ids: vec![5, 6, 7, 8],
+            positions: vec![31, 32, 33, 2],
+            slot_mapping: vec![4 * 32 + 31, 9 * 32, 9 * 32 + 1, 32 + 2],
+            block_tables: vec![vec![4, 9], vec![1]],
+            cu_seqlens_q: vec![0, 3, 4],
+            context_lens: vec![34, 3],
+            logits_rows: vec![3],
+        };
+        assert_eq!(flatten(plan.into_iter()), expected);
+    }
+}

@@ -1,0 +1,232 @@
+//! Every stage against a plain reference, and drawn tokens against their distribution.
+
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// The whole pipeline as plainly as it can be written: full sorts, f64, no shortcuts.
+fn reference(params: &SamplingParams, prompt: &[u32], output: &[u32], logits: &[f32]) -> Vec<f64> {
+    let mut scores: Vec<f64> = logits.iter().map(|logit| f64::from(*logit)).collect();
+    for (token, bias) in &params.logit_bias {
+        scores[*token as usize] += f64::from(*bias);
+    }
+    for token in 0..scores.len() {
+        let id = u32::try_from(token).unwrap();
+        let count = output.iter().filter(|seen| **seen == id).count();
+        if count > 0 || prompt.contains(&id) {
+            let penalty = f64::from(params.repetition_penalty);
+            scores[token] =
+                if scores[token] > 0.0 { scores[token] / penalty } else { scores[token] * penalty };
+        }
+        #[expect(clippy::cast_precision_loss, reason = "tiny counts")]
+        let count = count as f64;
+        scores[token] -= count * f64::from(params.frequency_penalty);
+        scores[token] -= count.min(1.0) * f64::from(params.presence_penalty);
+    }
+    let mut order: Vec<usize> = (0..scores.len()).collect();
+    order.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]).then(a.cmp(b)));
+    if params.temperature < GREEDY_TEMPERATURE {
+        return (0..scores.len()).map(|token| f64::from(u8::from(token == order[0]))).collect();
+    }
+    let best = scores[order[0]];
+    let temperature = f64::from(params.temperature);
+    let weight = |token: usize| ((scores[token] - best) / temperature).exp();
+    if params.top_k > 0 {
+        order.truncate(params.top_k as usize);
+    }
+    let total: f64 = order.iter().map(|token| weight(*token)).sum();
+    let mut nucleus = Vec::new();
+    let mut mass = 0.0;
+    for token in order {
+        nucleus.push(token);
+        mass += weight(token) / total;
+        if mass >= f64::from(params.top_p) {
+            break;
+        }
+    }
+    nucleus.retain(|token| weight(*token) >= f64::from(params.min_p));
+    let total: f64 = nucleus.iter().map(|token| weight(*token)).sum();
+    let mut probabilities = vec![0.0; scores.len()];
+    for token in nucleus {
+        probabilities[token] = weight(token) / total;
+    }
+    probabilities
+}
+
+/// The distribution the sampler draws from next.
+fn distribution(state: &SamplerState, logits: &[f32]) -> Vec<f64> {
+    let mut scores = logits.to_vec();
+    state.apply_bias(&mut scores);
+    state.counts.apply(&state.params, &mut scores);
+    let best = argmax(&scores);
+    let mut probabilities = vec![0.0; logits.len()];
+    if state.params.temperature < GREEDY_TEMPERATURE {
+        probabilities[best as usize] = 1.0;
+        return probabilities;
+    }
+    let kept = filters::candidates(&state.params, &scores, scores[best as usize]);
+    let total: f64 = kept.iter().map(|candidate| f64::from(candidate.weight)).sum();
+    for candidate in kept {
+        probabilities[candidate.token_id as usize] = f64::from(candidate.weight) / total;
+    }
+    probabilities
+}
+
+fn params() -> impl Strategy<Value = SamplingParams> {
+    let filters = (
+        prop_oneof![Just(0.0f32), 0.1..2.0f32],
+        prop_oneof![Just(1.0f32), 0.05..0.99f32],
+        0..12u32,
+        prop_oneof![Just(0.0f32), 0.01..0.9f32],
+    );
+    let penalties = (
+        prop_oneof![Just(1.0f32), 0.5..2.0f32],
+        prop_oneof![Just(0.0f32), -2.0..2.0f32],
+        prop_oneof![Just(0.0f32), -2.0..2.0f32],
+        prop::collection::vec((0..24u32, -5.0..5.0f32), 0..4),
+    );
+    (filters, penalties).prop_map(|((temperature, top_p, top_k, min_p), penalties)| {
+        let (repetition_penalty, frequency_penalty, presence_penalty, logit_bias) = penalties;
+        SamplingParams {
+            temperature,
+            top_p,
+            top_k,
+            min_p,
+            repetition_penalty,
+            frequency_penalty,
+            presence_penalty,
+            logit_bias,
+            ..SamplingParams::default()
+        }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    #[test]
+    fn draws_from_the_reference_distribution(
+        params in params(),
+        logits in prop::collection::vec(-6.0..6.0f32, 24),
+        prompt in prop::collection::vec(0..24u32, 0..6),
+        output in prop::collection::vec(0..24u32, 0..6),
+    ) {
+        let mut state = SamplerState::new(params.clone(), &prompt, 0, Vec::new());
+        output.iter().for_each(|token| state.counts.push(*token));
+        let expected = reference(&params, &prompt, &output, &logits);
+        let found = distribution(&state, &logits);
+        for token in 0..logits.len() {
+            prop_assert!(
+                (expected[token] - found[token]).abs() < 1e-4,
+                "token {} of {:?}: {} and {}", token, params, expected[token], found[token]
+            );
+        }
+        let drawn = state.sample(&mut logits.clone()).unwrap().token_id;
+        prop_assert!(found[drawn as usize] > 0.0);
+    }
+
+    #[test]
+    fn reports_logprobs_of_the_raw_distribution(
+        logits in prop::collection::vec(-6.0..6.0f32, 24),
+        top in 0..21u8,
+    ) {
+        let params = SamplingParams {
+            temperature: 0.3,
+            top_k: 2,
+            logit_bias: vec![(3, 4.0)],
+            logprobs: Some(top),
+            ..SamplingParams::default()
+        };
+        let sampled = SamplerState::new(params, &[], 0, Vec::new()).sample(&mut logits.clone());
+        let sampled = sampled.unwrap();
+        let logprobs = sampled.logprobs.unwrap();
+        let total: f64 = logits.iter().map(|logit| f64::from(*logit).exp()).sum();
+        let expected = |id: u32| (f64::from(logits[id as usize]).exp() / total).ln();
+        prop_assert!((f64::from(logprobs.logprob) - expected(sampled.token_id)).abs() < 1e-5);
+        prop_assert_eq!(logprobs.top.len(), usize::from(top));
+        for pair in logprobs.top.windows(2) {
+            prop_assert!(pair[0].1 >= pair[1].1);
+        }
+        let worst = logprobs.top.last().map_or(f32::INFINITY, |(_, logprob)| *logprob);
+        let better = (0..24).filter(|id| expected(*id) > f64::from(worst) + 1e-5).count();
+        prop_assert!(better <= usize::from(top));
+        for (id, logprob) in logprobs.top {
+            prop_assert!((f64::from(logprob) - expected(id)).abs() < 1e-5);
+        }
+    }
+}
+
+/// Pearson's statistic of drawn tokens against their expected probabilities.
+fn chi_square(drawn: &HashMap<u32, u32>, expected: &[f64], draws: u32) -> (f64, usize) {
+    let mut statistic = 0.0;
+    let mut cells: usize = 0;
+    for (token, probability) in (0u32..).zip(expected) {
+        let seen = f64::from(drawn.get(&token).copied().unwrap_or(0));
+        if *probability == 0.0 {
+            assert!(seen == 0.0, "token {token} can't be drawn");
+            continue;
+        }
+        let wanted = probability * f64::from(draws);
+        statistic += (seen - wanted).powi(2) / wanted;
+        cells += 1;
+    }
+    (statistic, cells - 1)
+}
+
+#[test]
+fn drawn_tokens_follow_their_distribution() {
+    let logits: Vec<f32> = (0..16u8).map(|i| f32::from(i % 5) - f32::from(i) * 0.1).collect();
+    let cases = [
+        SamplingParams::default(),
+        SamplingParams { temperature: 0.7, ..SamplingParams::default() },
+        SamplingParams { temperature: 1.5, top_k: 6, ..SamplingParams::default() },
+        SamplingParams { top_p: 0.8, ..SamplingParams::default() },
+        SamplingParams { min_p: 0.2, logit_bias: vec![(2, 1.0)], ..SamplingParams::default() },
+    ];
+    for params in cases {
+        let draws = 40_000;
+        let expected = reference(&params, &[], &[], &logits);
+        let mut state = SamplerState::new(params.clone(), &[], 0, Vec::new());
+        let mut drawn = HashMap::new();
+        for _ in 0..draws {
+            let token = state.sample(&mut logits.clone()).unwrap().token_id;
+            *drawn.entry(token).or_insert(0) += 1;
+        }
+        let (statistic, freedom) = chi_square(&drawn, &expected, draws);
+        // The 99.99 % quantile, by Wilson and Hilferty's approximation.
+        #[expect(clippy::cast_precision_loss, reason = "tiny")]
+        let freedom = freedom as f64;
+        let cube = 1.0 - 2.0 / (9.0 * freedom) + 3.719 * (2.0 / (9.0 * freedom)).sqrt();
+        let bound = freedom * cube.powi(3);
+        assert!(statistic < bound, "{params:?}: chi-square {statistic} above {bound}");
+    }
+}
+
+#[test]
+fn equal_seeds_draw_equal_tokens_and_others_do_not() {
+    let draw = |seed| {
+        let params = SamplingParams { seed, ..SamplingParams::default() };
+        let mut state = SamplerState::new(params, &[], 0, Vec::new());
+        (0..32).map(|_| state.sample(&mut [0.0; 64]).unwrap().token_id).collect::<Vec<_>>()
+    };
+    assert_eq!(draw(7), draw(7));
+    assert_ne!(draw(7), draw(8));
+}
+
+#[test]
+fn suppresses_tokens_until_min_tokens() {
+    let params = SamplingParams { temperature: 0.0, ..SamplingParams::default() };
+    let mut state = SamplerState::new(params, &[], 2, vec![1]);
+    let mut next = || state.sample(&mut [0.5, 2.0, 1.0]).unwrap().token_id;
+    assert_eq!([next(), next(), next()], [2, 2, 1]);
+}
+
+#[test]
+fn refuses_logits_that_are_no_numbers() {
+    let mut state = SamplerState::new(SamplingParams::default(), &[], 1, vec![0, 1]);
+    for mut logits in [[f32::NAN, 0.0], [f32::NEG_INFINITY; 2], [f32::INFINITY, 0.0], [0.0, 0.0]] {
+        assert!(state.sample(&mut logits).is_err());
+    }
+}

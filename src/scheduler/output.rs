@@ -1,0 +1,39 @@
+//! What a step consists of.
+
+use super::sequence::SequenceId;
+use super::stop::FinishReason;
+
+/// The sequences of one step, in the order of its rows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SchedulerOutput {
+    /// Each with the number of its tokens to compute.
+    pub scheduled: Vec<(SequenceId, usize)>,
+    /// Sequences that lost their blocks to make room.
+    pub preempted: Vec<SequenceId>,
+    /// Sequences that run for the first time, with the tokens that the prefix cache gave them.
+    pub admitted: Vec<(SequenceId, usize)>,
+}
+
+/// One sequence's part of a step, with everything the runner needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlannedSequence<'a> {
+    /// Whose tokens these are.
+    pub id: SequenceId,
+    /// The tokens to compute.
+    pub token_ids: &'a [u32],
+    /// Position of the first of them.
+    pub first_position: usize,
+    /// Blocks in order of position, enough for all tokens up to the last one here.
+    pub block_table: &'a [u32],
+    /// Whether the last token's logits are wanted.
+    pub samples: bool,
+}
+
+/// A sequence that ended in this step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Finished {
+    /// Its name.
+    pub id: SequenceId,
+    /// Why it ended.
+    pub reason: FinishReason,
+}

@@ -1,0 +1,240 @@
+//! The scheduler driven as the engine drives it, without a model.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::stop::StopConditions;
+use super::*;
+
+fn scheduler(num_blocks: usize, max_num_seqs: usize, max_tokens: usize) -> Scheduler {
+    let config = SchedulerConfig {
+        max_num_seqs,
+        max_num_batched_tokens: max_tokens,
+        max_model_len: num_blocks * BLOCK_SIZE,
+    };
+    Scheduler::new(config, KvCacheManager::new(num_blocks, true))
+}
+
+fn stop_after(max_tokens: usize) -> StopConditions {
+    StopConditions {
+        max_tokens,
+        min_tokens: 0,
+        eos_token_ids: Arc::from([]),
+        stop_token_ids: Vec::new(),
+        ignore_eos: false,
+    }
+}
+
+fn sequence(id: u64, prompt: Vec<u32>, max_tokens: usize) -> Sequence {
+    Sequence::new(SequenceId(id), prompt, stop_after(max_tokens), 0, None)
+}
+
+/// A prompt that shares nothing with others.
+fn prompt(id: u64, length: usize) -> Vec<u32> {
+    (0..length).map(|i| u32::try_from(id).unwrap() * 10_000 + u32::try_from(i).unwrap()).collect()
+}
+
+/// Runs one step; the token sampled at a position is a function of sequence and position.
+fn step(scheduler: &mut Scheduler) -> (SchedulerOutput, Vec<(Finished, Sequence)>) {
+    let output = scheduler.schedule();
+    let sampled: Vec<_> = scheduler
+        .plan(&output)
+        .filter(|planned| planned.samples)
+        .map(|planned| {
+            let position = planned.first_position + planned.token_ids.len();
+            (planned.id, token_at(planned.id, position))
+        })
+        .collect();
+    let finished = scheduler.update(&output, &sampled);
+    (output, finished)
+}
+
+fn token_at(id: SequenceId, position: usize) -> u32 {
+    u32::try_from(id.0 * 7919 + position as u64).unwrap()
+}
+
+#[test]
+fn mixes_decodes_and_prefill_chunks_in_one_step() {
+    let mut scheduler = scheduler(64, 4, 40);
+    scheduler.add(sequence(0, prompt(0, 8), 10));
+    assert_eq!(step(&mut scheduler).0.scheduled, [(SequenceId(0), 8)]);
+    scheduler.add(sequence(1, prompt(1, 100), 10));
+    let chunks: Vec<_> = (0..3).map(|_| step(&mut scheduler).0.scheduled).collect();
+    assert_eq!(chunks[0], [(SequenceId(0), 1), (SequenceId(1), 39)]);
+    assert_eq!(chunks[1], [(SequenceId(0), 1), (SequenceId(1), 39)]);
+    assert_eq!(chunks[2], [(SequenceId(0), 1), (SequenceId(1), 22)]);
+}
+
+#[test]
+fn decodes_come_before_the_chunks_of_an_older_prompt() {
+    let mut scheduler = scheduler(64, 4, 16);
+    let mut patient = sequence(0, prompt(0, 4), 5);
+    patient.priority = 1;
+    scheduler.add(patient);
+    step(&mut scheduler);
+    scheduler.add(sequence(1, prompt(1, 200), 1));
+    for _ in 0..3 {
+        let (output, _) = step(&mut scheduler);
+        assert_eq!(output.scheduled, [(SequenceId(0), 1), (SequenceId(1), 15)]);
+    }
+}
+
+#[test]
+fn preempts_youngest_when_blocks_run_out() {
+    let mut scheduler = scheduler(4, 4, 128);
+    scheduler.add(sequence(0, prompt(0, 60), 40));
+    scheduler.add(sequence(1, prompt(1, 60), 40));
+    let mut preempted = Vec::new();
+    let mut finished = Vec::new();
+    for _ in 0..200 {
+        let (output, ended) = step(&mut scheduler);
+        preempted.extend(output.preempted);
+        finished.extend(ended.into_iter().map(|(end, sequence)| (end.id, sequence)));
+    }
+    assert_eq!(preempted, [SequenceId(1)]);
+    assert_eq!(finished.iter().map(|(id, _)| id.0).collect::<Vec<_>>(), [0, 1]);
+    for (id, sequence) in finished {
+        let expected: Vec<_> = (60..100).map(|position| token_at(id, position)).collect();
+        assert_eq!(sequence.tokens[60..], expected);
+    }
+    assert_eq!(scheduler.kv_cache().num_used(), 0);
+}
+
+#[test]
+fn reuses_a_cached_prefix_but_recomputes_the_last_token() {
+    let mut scheduler = scheduler(16, 4, 256);
+    scheduler.add(sequence(0, prompt(0, 64), 1));
+    step(&mut scheduler);
+    scheduler.add(sequence(1, prompt(0, 64), 1));
+    let (output, finished) = step(&mut scheduler);
+    assert_eq!(output.admitted, [(SequenceId(1), 32)]);
+    assert_eq!(output.scheduled, [(SequenceId(1), 32)]);
+    assert_eq!(finished[0].1.num_cached(), 32);
+}
+
+#[test]
+fn equal_prompts_that_arrive_together_are_computed_once() {
+    let mut scheduler = scheduler(32, 4, 64);
+    for id in 0..3 {
+        scheduler.add(sequence(id, prompt(0, 100), 4));
+    }
+    let mut computed = 0;
+    while scheduler.num_running() + scheduler.num_waiting() > 0 {
+        let (output, _) = step(&mut scheduler);
+        computed += output.scheduled.iter().map(|(_, tokens)| tokens).sum::<usize>();
+    }
+    // One whole prompt, two tails behind three shared blocks, three decodes for each.
+    assert_eq!(computed, 100 + 2 * 4 + 3 * 3);
+}
+
+#[test]
+fn salts_keep_prefixes_apart() {
+    let mut scheduler = scheduler(16, 4, 256);
+    for (id, salt) in [(0, None), (1, Some("a")), (2, Some("a"))] {
+        let stop = stop_after(1);
+        scheduler.add(Sequence::new(SequenceId(id), prompt(0, 64), stop, 0, salt));
+        let (_, finished) = step(&mut scheduler);
+        assert_eq!(finished[0].1.num_cached(), if id == 2 { 32 } else { 0 });
+    }
+}
+
+#[test]
+fn ends_at_the_context_length() {
+    let mut scheduler = scheduler(1, 1, 64);
+    scheduler.add(sequence(0, prompt(0, 30), 100));
+    let mut reasons = Vec::new();
+    for _ in 0..4 {
+        reasons.extend(step(&mut scheduler).1.into_iter().map(|(end, _)| end.reason));
+    }
+    assert_eq!(reasons, [FinishReason::Length]);
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Add { family: u64, length: usize, max_tokens: usize, priority: i32 },
+    Abort { which: usize },
+    Step,
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let event = prop_oneof![
+        2 => (0..3u64, 1..150usize, 1..40usize, 0..2i32).prop_map(
+            |(family, length, max_tokens, priority)| Event::Add {
+                family, length, max_tokens, priority
+            }
+        ),
+        1 => (0..6usize).prop_map(|which| Event::Abort { which }),
+        6 => Just(Event::Step),
+    ];
+    prop::collection::vec(event, 1..120)
+}
+
+fn check_step(scheduler: &Scheduler, output: &SchedulerOutput) {
+    let config = &scheduler.config;
+    let tokens: usize = output.scheduled.iter().map(|(_, tokens)| tokens).sum();
+    assert!(tokens <= config.max_num_batched_tokens);
+    assert!(output.scheduled.len() <= config.max_num_seqs);
+    for planned in scheduler.plan(output) {
+        let end = planned.first_position + planned.token_ids.len();
+        assert!(!planned.token_ids.is_empty());
+        assert!(planned.block_table.len() * BLOCK_SIZE >= end);
+    }
+    let held: usize = scheduler
+        .running
+        .iter()
+        .flat_map(|id| scheduler.sequences[id].table.blocks())
+        .collect::<HashSet<_>>()
+        .len();
+    assert_eq!(held, scheduler.kv_cache.num_used(), "blocks belong to running sequences");
+}
+
+proptest! {
+    #[test]
+    fn finishes_everything_exactly_once_and_leaks_nothing(events in events()) {
+        let mut scheduler = scheduler(8, 3, 48);
+        let mut live = Vec::new();
+        let mut next = 0;
+        let mut ended = HashSet::new();
+        let events = events.into_iter().chain(std::iter::repeat_n(Event::Step, 3000));
+        for event in events {
+            match event {
+                Event::Add { family, length, max_tokens, priority } => {
+                    let id = SequenceId(next);
+                    next += 1;
+                    let stop = stop_after(max_tokens);
+                    scheduler.add(Sequence::new(id, prompt(family, length), stop, priority, None));
+                    live.push(id);
+                }
+                Event::Abort { which } if which < live.len() => {
+                    let id = live.swap_remove(which);
+                    prop_assert!(scheduler.remove(id).is_some());
+                }
+                Event::Abort { .. } => {}
+                Event::Step => {
+                    let output = scheduler.schedule();
+                    check_step(&scheduler, &output);
+                    prop_assert!(!output.scheduled.is_empty() || live.is_empty());
+                    let sampled: Vec<_> = scheduler
+                        .plan(&output)
+                        .filter(|planned| planned.samples)
+                        .map(|p| (p.id, token_at(p.id, p.first_position + p.token_ids.len())))
+                        .collect();
+                    for (end, sequence) in scheduler.update(&output, &sampled) {
+                        prop_assert!(ended.insert(end.id));
+                        live.retain(|id| *id != end.id);
+                        for position in sequence.prompt_len..sequence.tokens.len() {
+                            let expected = token_at(end.id, position);
+                            prop_assert_eq!(sequence.tokens[position], expected);
+                        }
+                    }
+                }
+            }
+            if live.is_empty() && scheduler.num_waiting() == 0 && ended.len() > 50 {
+                break;
+            }
+        }
+        prop_assert!(live.is_empty(), "left over: {:?}", live);
+        prop_assert_eq!(scheduler.kv_cache().num_used(), 0);
+    }
+}

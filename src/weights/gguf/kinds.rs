@@ -1,0 +1,68 @@
+//! How tensor elements are stored in GGUF: the numbers and names of ggml's kinds.
+
+use candle_core::quantized::GgmlDType;
+
+/// The kind behind a number in a file.
+pub(crate) fn from_number(number: u32) -> Result<GgmlDType, String> {
+    Ok(match number {
+        0 => GgmlDType::F32,
+        1 => GgmlDType::F16,
+        2 => GgmlDType::Q4_0,
+        3 => GgmlDType::Q4_1,
+        6 => GgmlDType::Q5_0,
+        7 => GgmlDType::Q5_1,
+        8 => GgmlDType::Q8_0,
+        9 => GgmlDType::Q8_1,
+        10 => GgmlDType::Q2K,
+        11 => GgmlDType::Q3K,
+        12 => GgmlDType::Q4K,
+        13 => GgmlDType::Q5K,
+        14 => GgmlDType::Q6K,
+        15 => GgmlDType::Q8K,
+        30 => GgmlDType::BF16,
+        other => {
+            let name = unsupported_name(other);
+            return Err(format!(
+                "has the kind {name}, which is not supported; supported are F32, F16, BF16, Q4_0, \
+                 Q4_1, Q5_0, Q5_1, Q8_0, Q8_1 and Q2_K to Q8_K"
+            ));
+        }
+    })
+}
+
+/// Bytes of a tensor, whose rows must be whole blocks.
+pub(crate) fn byte_size(kind: GgmlDType, shape: &[usize]) -> Result<u64, String> {
+    let block = kind.block_size();
+    let row = shape.last().copied().unwrap_or(1);
+    if row % block != 0 {
+        return Err(format!("has rows of {row} elements, expected a multiple of {block}"));
+    }
+    let elements = shape.iter().try_fold(1u64, |product, size| product.checked_mul(*size as u64));
+    elements
+        .and_then(|elements| (elements / block as u64).checked_mul(kind.type_size() as u64))
+        .ok_or_else(|| format!("has the shape {shape:?}, which no file can hold"))
+}
+
+fn unsupported_name(number: u32) -> String {
+    let name = match number {
+        16 => "IQ2_XXS",
+        17 => "IQ2_XS",
+        18 => "IQ3_XXS",
+        19 => "IQ1_S",
+        20 => "IQ4_NL",
+        21 => "IQ3_S",
+        22 => "IQ2_S",
+        23 => "IQ4_XS",
+        24 => "I8",
+        25 => "I16",
+        26 => "I32",
+        27 => "I64",
+        28 => "F64",
+        29 => "IQ1_M",
+        34 => "TQ1_0",
+        35 => "TQ2_0",
+        39 => "MXFP4",
+        other => return format!("number {other}"),
+    };
+    name.to_owned()
+}

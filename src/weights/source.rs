@@ -1,0 +1,187 @@
+//! Everything one model is loaded from, as plain data.
+//!
+//! Opens folders, GGUF files, hub ids and the embedded demo, and hides which one it was. Knows
+//! where files lie and that JSON is JSON; never what a configuration means.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use candle_core::Device;
+use serde_json::Value;
+
+use super::chat_template::ChatTemplates;
+use super::error::WeightError;
+use super::folder::ModelFolder;
+use super::gguf;
+use super::gguf::vocabulary::GgufVocabulary;
+use super::hub::{self, HubOptions};
+use super::model_ref::ModelRef;
+use super::safetensors::SafetensorsSource;
+use super::tensors::{TensorSource, Weights};
+
+/// One model's files, opened and checked; tensors are read when they are asked for.
+///
+/// Dropping it (and the [`Weights`] made from it) unmaps the files.
+pub struct ModelSource {
+    /// The hub id, or the name of the folder or file.
+    pub name: String,
+    /// `config.json`; for GGUF the same fields, made from its metadata.
+    pub config: Value,
+    /// `generation_config.json`; for GGUF the token ids that its metadata has.
+    pub generation_config: Option<Value>,
+    /// `tokenizer.json`, unparsed; few GGUF files carry one.
+    pub tokenizer_json: Option<Vec<u8>>,
+    /// `tokenizer_config.json`.
+    pub tokenizer_config: Option<Value>,
+    /// `special_tokens_map.json`.
+    pub special_tokens_map: Option<Value>,
+    /// `added_tokens.json`.
+    pub added_tokens: Option<Value>,
+    /// The chat template.
+    pub chat_template: Option<String>,
+    /// A second template for requests with tools, where the model has one.
+    pub tool_use_template: Option<String>,
+    /// The vocabulary of a GGUF file.
+    pub gguf_vocabulary: Option<GgufVocabulary>,
+    tensors: Arc<dyn TensorSource>,
+}
+
+impl ModelSource {
+    /// Opens `model`, downloading it first where it is a hub id that the cache lacks. Blocks.
+    ///
+    /// # Errors
+    /// When a file is missing, unreadable, truncated or inconsistent; the message names it.
+    pub fn open(model: &ModelRef, options: &HubOptions) -> Result<Self, WeightError> {
+        match model {
+            ModelRef::Folder(folder) => Self::open_folder(folder, path_name(folder)),
+            ModelRef::GgufFile(path) => Self::open_gguf(path, path_name(path)),
+            ModelRef::Hub(reference) => {
+                let path = hub::fetch_blocking(reference, options)?;
+                let name = reference.repository.clone();
+                if path.is_dir() {
+                    Self::open_folder(&path, name)
+                } else {
+                    Self::open_gguf(&path, name)
+                }
+            }
+        }
+    }
+
+    /// Opens a model whose files are part of the binary: file name and content.
+    ///
+    /// # Errors
+    /// As [`ModelSource::open`].
+    pub fn embedded(name: &str, files: &[(&str, &'static [u8])]) -> Result<Self, WeightError> {
+        let files = files.iter().map(|(name, bytes)| ((*name).to_owned(), *bytes)).collect();
+        Self::from_folder(&ModelFolder::Embedded(files), name.to_owned())
+    }
+
+    /// The tensors, for a model on `device`.
+    pub fn weights(&self, device: &Device) -> Weights {
+        Weights::new(self.tensors.clone(), device.clone())
+    }
+
+    /// Bytes of all tensors as stored: about what they take when loaded as they are.
+    pub fn weight_bytes(&self) -> u64 {
+        self.tensors.total_bytes()
+    }
+
+    /// Gives the memory of file pages that were read back to the system; reading goes on to work.
+    pub fn release_pages(&self) {
+        self.tensors.release_pages();
+    }
+
+    fn open_folder(folder: &Path, name: String) -> Result<Self, WeightError> {
+        let files = ModelFolder::Disk(folder.to_owned());
+        match only_gguf(&files.names()?) {
+            Some(file) => Self::open_gguf(&folder.join(file), name),
+            None => Self::from_folder(&files, name),
+        }
+    }
+
+    fn from_folder(folder: &ModelFolder, name: String) -> Result<Self, WeightError> {
+        let tensors = SafetensorsSource::from_folder(folder)?;
+        let Some(config) = folder.json_object("config.json")? else {
+            return Err(WeightError::Incomplete {
+                folder: folder.root().to_owned(),
+                reason: missing_config(folder)?,
+            });
+        };
+        let tokenizer_config = folder.json_object("tokenizer_config.json")?;
+        let templates = ChatTemplates::read(folder, tokenizer_config.as_ref())?;
+        Ok(Self {
+            name,
+            config,
+            generation_config: folder.json_object("generation_config.json")?,
+            tokenizer_json: folder.read("tokenizer.json")?,
+            tokenizer_config,
+            special_tokens_map: folder.json_object("special_tokens_map.json")?,
+            added_tokens: folder.json("added_tokens.json")?,
+            chat_template: templates.default,
+            tool_use_template: templates.tool_use,
+            gguf_vocabulary: None,
+            tensors: Arc::new(tensors),
+        })
+    }
+
+    fn open_gguf(path: &Path, name: String) -> Result<Self, WeightError> {
+        let model = gguf::open(path)?;
+        Ok(Self {
+            name,
+            config: model.config,
+            generation_config: Some(model.generation_config),
+            tokenizer_json: model.tokenizer_json,
+            tokenizer_config: None,
+            special_tokens_map: None,
+            added_tokens: None,
+            chat_template: model.chat_template,
+            tool_use_template: model.tool_use_template,
+            gguf_vocabulary: Some(model.vocabulary),
+            tensors: model.tensors,
+        })
+    }
+}
+
+impl std::fmt::Debug for ModelSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ModelSource")
+            .field("name", &self.name)
+            .field("weight_bytes", &self.weight_bytes())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The GGUF file of a folder that holds one and no safetensors.
+fn only_gguf(names: &[String]) -> Option<&str> {
+    if names.iter().any(|name| name.ends_with(".safetensors") || name.ends_with(".index.json")) {
+        return None;
+    }
+    let mut ggufs = names.iter().filter(|name| name.ends_with(".gguf"));
+    match (ggufs.next(), ggufs.next()) {
+        (Some(only), None) => Some(only),
+        _ => None,
+    }
+}
+
+fn missing_config(folder: &ModelFolder) -> Result<String, WeightError> {
+    let original_release = folder.names()?.iter().any(|name| name == "params.json");
+    Ok(if original_release {
+        "config.json is missing; params.json belongs to the original release format, which is not \
+         supported: take the Hugging Face format of this model"
+            .to_owned()
+    } else {
+        "config.json is missing; a checkpoint needs it beside its weights".to_owned()
+    })
+}
+
+/// The last part of a path without `.gguf`; `.` and `..` are resolved.
+fn path_name(path: &Path) -> String {
+    let resolved = path.canonicalize();
+    let path = match path.file_name() {
+        Some(_) => path,
+        None => resolved.as_deref().unwrap_or(path),
+    };
+    let ending = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("gguf"));
+    let name = if ending { path.file_stem() } else { path.file_name() };
+    name.map_or("model".to_owned(), |name| name.to_string_lossy().into_owned())
+}

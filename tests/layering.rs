@@ -1,0 +1,218 @@
+//! The floors: reads every `use crate::` and `crate::` path of the library and fails on an edge
+//! that is not in the table. A new edge is a change to this table, seen in review.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What each room may import; a path below a room stands for that part only.
+const MAY_IMPORT: &[(&str, &[&str])] = &[
+    ("cli", &["*"]),
+    (
+        "http",
+        &[
+            "engine",
+            "text",
+            "sampling::params",
+            "sampling::logprobs",
+            "scheduler::stop",
+            "metrics",
+            "config",
+        ],
+    ),
+    ("engine::startup", &["models", "weights", "kernels"]),
+    ("engine::tests", &["models", "layers::forward"]),
+    ("engine", &["runner", "scheduler", "sampling", "kv_cache", "config", "metrics"]),
+    ("runner", &["models", "layers::forward", "scheduler::output"]),
+    ("runner::batch::tests", &["scheduler::sequence"]),
+    ("scheduler", &["kv_cache"]),
+    ("sampling", &["kernels"]),
+    ("models", &["layers", "weights", "kernels"]),
+    ("layers", &["weights", "kernels"]),
+    ("weights", &[]),
+    ("kernels", &[]),
+    ("kv_cache", &[]),
+    ("text", &[]),
+    ("config", &[]),
+    ("metrics", &[]),
+    ("demo", &[]),
+];
+
+/// Crates that a room must never know.
+const FOREIGN: &[(&str, &[&str])] = &[
+    ("scheduler", &["candle_core", "tokio", "serde_json", "axum", "std::time"]),
+    ("kv_cache", &["candle_core", "tokio", "serde_json", "axum", "std::time"]),
+    ("engine", &["serde_json", "axum", "tokenizers"]),
+    ("http", &["candle_core"]),
+    ("text", &["axum", "candle_core", "tokio"]),
+    ("models", &["tokio", "axum"]),
+    ("layers", &["tokio", "axum", "serde_json"]),
+    ("kernels", &["tokio", "axum", "serde_json"]),
+];
+
+/// Rooms that may contain `unsafe`.
+const UNSAFE: &[&str] = &["kernels", "weights"];
+
+fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            rust_files(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// `src/kv_cache/mod.rs` -> `kv_cache`, `src/engine/core.rs` -> `engine::core`.
+fn module_of(file: &Path, root: &Path) -> String {
+    let parts: Vec<_> = file
+        .strip_prefix(root)
+        .unwrap()
+        .with_extension("")
+        .iter()
+        .collect::<PathBuf>()
+        .iter()
+        .map(|part| part.to_str().unwrap().to_owned())
+        .collect();
+    parts.into_iter().filter(|part| part != "mod").collect::<Vec<_>>().join("::")
+}
+
+/// All `crate::…` paths of a file, `{…}` groups expanded one level.
+fn crate_paths(text: &str) -> BTreeSet<String> {
+    let mut paths = BTreeSet::new();
+    for (at, _) in text.match_indices("crate::") {
+        if text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_') {
+            continue;
+        }
+        let rest = &text[at + "crate::".len()..];
+        let end = rest
+            .find(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':'))
+            .unwrap_or(rest.len());
+        let path = rest[..end].trim_end_matches(':');
+        if rest[end..].starts_with('{') {
+            let group = &rest[end + 1..rest.find('}').unwrap()];
+            for item in group.split(',').map(str::trim).filter(|item| !item.is_empty()) {
+                let item = item.split([' ', '{']).next().unwrap();
+                paths.insert(
+                    [path, item]
+                        .iter()
+                        .filter(|p| !p.is_empty())
+                        .copied()
+                        .collect::<Vec<_>>()
+                        .join("::"),
+                );
+            }
+        } else {
+            paths.insert(path.to_owned());
+        }
+    }
+    paths
+}
+
+fn is_below(path: &str, room: &str) -> bool {
+    path == room || path.strip_prefix(room).is_some_and(|rest| rest.starts_with("::"))
+}
+
+fn without_comments(text: &str) -> String {
+    text.lines()
+        .map(|line| line.split("//").next().unwrap_or_default())
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+fn sources() -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = Vec::new();
+    rust_files(&root, &mut files);
+    files.sort();
+    assert!(files.len() > 20, "the sources are where this test looks");
+    files
+        .into_iter()
+        .map(|file| {
+            (module_of(&file, &root), without_comments(&fs::read_to_string(&file).unwrap()))
+        })
+        .collect()
+}
+
+#[test]
+fn data_falls_downward() {
+    let mut faults = Vec::new();
+    for (module, text) in sources() {
+        let room = module.split("::").next().unwrap();
+        if ["lib", "main"].contains(&room) {
+            continue;
+        }
+        let allowed: Vec<&str> = MAY_IMPORT
+            .iter()
+            .filter(|(who, _)| {
+                is_below(&module, who)
+                    || (who.contains("::tests") && {
+                        who.strip_suffix("::tests").is_some_and(|parent| parent == module)
+                    })
+            })
+            .flat_map(|(_, may)| may.iter().copied())
+            .collect();
+        let known = MAY_IMPORT.iter().any(|(who, _)| *who == room);
+        if !known {
+            faults.push(format!("{module}: the room `{room}` is not in the table"));
+        }
+        for path in crate_paths(&text) {
+            let own = is_below(&path, room);
+            if !own && !allowed.iter().any(|may| *may == "*" || is_below(&path, may)) {
+                faults.push(format!("{module} imports crate::{path}"));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "edges that are not in the table:\n{}", faults.join("\n"));
+}
+
+#[test]
+fn rooms_do_not_know_foreign_floors() {
+    let mut faults = Vec::new();
+    for (module, text) in sources() {
+        for (room, foreign) in FOREIGN.iter().filter(|(room, _)| is_below(&module, room)) {
+            for name in foreign.iter().filter(|name| text.contains(&format!("{name}::"))) {
+                faults.push(format!("{module} ({room}) uses {name}"));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn device_features_and_unsafe_stay_in_their_rooms() {
+    let mut faults = Vec::new();
+    for (module, text) in sources() {
+        let room = module.split("::").next().unwrap();
+        let words = |word: &str| {
+            text.split(|c: char| !(c.is_alphanumeric() || c == '_')).any(|found| found == word)
+        };
+        if words("unsafe") && !UNSAFE.contains(&room) {
+            faults.push(format!("{module} contains unsafe code"));
+        }
+        if words("target_arch") && room != "kernels" {
+            faults.push(format!("{module} asks for the target architecture"));
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn files_and_their_heads_stay_readable() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = Vec::new();
+    rust_files(&root, &mut files);
+    let mut faults = Vec::new();
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        let name = file.strip_prefix(&root).unwrap().display().to_string();
+        if !text.starts_with("//!") {
+            faults.push(format!("{name} does not say what it is for"));
+        }
+        if text.lines().count() > 600 {
+            faults.push(format!("{name} has {} lines", text.lines().count()));
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}

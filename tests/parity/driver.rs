@@ -1,0 +1,121 @@
+//! A minimal engine over `CausalLm`: sequences with block tables over one paged cache, and steps
+//! that the test decides.
+
+use candle_core::{DType, Device, Tensor};
+use sconce::layers::forward::{BLOCK_SIZE, ForwardBatch, ForwardContext, KvLayer};
+use sconce::models::CausalLm;
+
+/// Index of a sequence.
+pub(super) type Seq = usize;
+
+struct Sequence {
+    tokens: Vec<u32>,
+    computed: usize,
+    blocks: Vec<u32>,
+}
+
+/// One model and its cache.
+pub(super) struct Driver {
+    model: Box<dyn CausalLm>,
+    kv: Vec<KvLayer>,
+    sequences: Vec<Sequence>,
+    /// Blocks nobody has, the next one last.
+    free: Vec<u32>,
+}
+
+impl Driver {
+    /// A cache of `num_blocks` blocks, handed out in ascending order or, with a seed, in a
+    /// shuffled one. It starts full of numbers that must never be read.
+    pub(super) fn new(
+        model: Box<dyn CausalLm>,
+        dtype: DType,
+        num_blocks: u32,
+        shuffle: Option<u64>,
+    ) -> Self {
+        let shape = model.kv_shape();
+        let dims = (num_blocks as usize, BLOCK_SIZE, shape.num_kv_heads, shape.head_dim);
+        let poisoned = || {
+            let ones = Tensor::ones(dims, DType::F32, &Device::Cpu).unwrap();
+            (ones * f64::NAN).unwrap().to_dtype(dtype).unwrap()
+        };
+        let kv = (0..shape.num_layers).map(|_| KvLayer { k: poisoned(), v: poisoned() }).collect();
+        let mut free: Vec<u32> = (0..num_blocks).rev().collect();
+        if let Some(mut state) = shuffle {
+            for i in (1..free.len()).rev() {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let j = usize::try_from(state >> 33).unwrap() % (i + 1);
+                free.swap(i, j);
+            }
+        }
+        Self { model, kv, sequences: Vec::new(), free }
+    }
+
+    pub(super) fn add(&mut self, tokens: &[u32]) -> Seq {
+        self.sequences.push(Sequence { tokens: tokens.to_vec(), computed: 0, blocks: Vec::new() });
+        self.sequences.len() - 1
+    }
+
+    pub(super) fn push(&mut self, seq: Seq, token: u32) {
+        self.sequences[seq].tokens.push(token);
+    }
+
+    pub(super) fn remaining(&self, seq: Seq) -> usize {
+        self.sequences[seq].tokens.len() - self.sequences[seq].computed
+    }
+
+    /// Runs `(sequence, tokens)` in one batch; logits of each sequence that reached its end.
+    pub(super) fn step(&mut self, plan: &[(Seq, usize)]) -> Vec<(Seq, Vec<f32>)> {
+        let mut batch = ForwardBatch { cu_seqlens_q: vec![0], ..ForwardBatch::default() };
+        let mut sampled = Vec::new();
+        for (seq, count) in plan {
+            self.plan(*seq, *count, &mut batch);
+            if self.remaining(*seq) == 0 {
+                batch.logits_rows.push(u32::try_from(batch.input_ids.len()).unwrap() - 1);
+                sampled.push(*seq);
+            }
+        }
+        let context = ForwardContext { device: &Device::Cpu, kv: &self.kv };
+        let logits = self.model.forward(&context, &batch).unwrap();
+        assert_eq!(logits.dims(), [sampled.len(), self.model.vocab_size()]);
+        let rows: Vec<Vec<f32>> = match sampled.is_empty() {
+            true => Vec::new(),
+            false => logits.to_vec2().unwrap(),
+        };
+        sampled.into_iter().zip(rows).collect()
+    }
+
+    fn plan(&mut self, seq: Seq, count: usize, batch: &mut ForwardBatch) {
+        let sequence = &mut self.sequences[seq];
+        let end = sequence.computed + count;
+        while sequence.blocks.len() * BLOCK_SIZE < end {
+            sequence.blocks.push(self.free.pop().unwrap());
+        }
+        for position in sequence.computed..end {
+            let block = sequence.blocks[position / BLOCK_SIZE] as usize;
+            let slot = block * BLOCK_SIZE + position % BLOCK_SIZE;
+            batch.input_ids.push(sequence.tokens[position]);
+            batch.positions.push(u32::try_from(position).unwrap());
+            batch.slot_mapping.push(u32::try_from(slot).unwrap());
+        }
+        batch.block_tables.push(sequence.blocks.clone());
+        batch.cu_seqlens_q.push(u32::try_from(batch.input_ids.len()).unwrap());
+        batch.context_lens.push(u32::try_from(end).unwrap());
+        sequence.computed = end;
+    }
+
+    /// Runs a sequence to its end in chunks of at most `chunk` tokens; its logits.
+    pub(super) fn finish(&mut self, seq: Seq, chunk: usize) -> Vec<f32> {
+        loop {
+            let count = chunk.min(self.remaining(seq));
+            if let Some((_, logits)) = self.step(&[(seq, count)]).pop() {
+                return logits;
+            }
+        }
+    }
+}
+
+/// The most likely token.
+pub(super) fn greedy(logits: &[f32]) -> u32 {
+    let best = logits.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).unwrap();
+    u32::try_from(best.0).unwrap()
+}

@@ -1,0 +1,50 @@
+//! Every architecture against what transformers computes with the same tiny checkpoint, and
+//! against itself: alone, in company, chunked, and on scattered blocks.
+//!
+//! The fixtures are made by `tests/fixtures/make_parity.py`.
+
+use std::path::{Path, PathBuf};
+
+use candle_core::Device;
+use sconce::models::CausalLm;
+use sconce::models::config::HfConfig;
+use sconce::weights::hub::HubOptions;
+use sconce::weights::model_ref::ModelRef;
+use sconce::weights::source::ModelSource;
+use sconce::weights::{TensorSource, Weights};
+
+mod driver;
+mod invariance;
+mod reference;
+
+/// Folders below `tests/fixtures/parity`: at least one per architecture.
+const MODELS: [&str; 7] =
+    ["llama2", "llama3", "llama_bias", "mistral", "qwen2", "qwen3", "qwen3_sharded"];
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/parity").join(name)
+}
+
+fn open(name: &str) -> ModelSource {
+    let folder = folder(name);
+    ModelSource::open(&ModelRef::Folder(folder.clone()), &HubOptions::offline(&folder)).unwrap()
+}
+
+/// The model of a fixture, its weights as stored.
+fn load(name: &str) -> Box<dyn CausalLm> {
+    let source = open(name);
+    let config = HfConfig::from_value(&source.config).unwrap();
+    sconce::models::load(&config, &source.weights(&Device::Cpu)).unwrap()
+}
+
+/// The model of a fixture on other tensors.
+fn load_with(name: &str, tensors: impl TensorSource + 'static) -> Box<dyn CausalLm> {
+    let config = HfConfig::from_value(&open(name).config).unwrap();
+    let weights = Weights::new(std::sync::Arc::new(tensors), Device::Cpu);
+    sconce::models::load(&config, &weights).unwrap()
+}
+
+/// The fixed prompt of this length, as the fixture script computes it.
+fn prompt(length: u32, vocab: u32) -> Vec<u32> {
+    (0..length).map(|i| (length * 31 + i * i * 7 + i * 3) % (vocab - 4) + 4).collect()
+}

@@ -1,0 +1,167 @@
+//! Our numbers beside those of transformers.
+
+use candle_core::{DType, Device};
+use sconce::models::CausalLm;
+use sconce::weights::MemoryTensors;
+use serde::Deserialize;
+
+use super::driver::{Driver, greedy};
+use super::{MODELS, folder, load, load_with, prompt};
+
+/// What transformers computed.
+#[derive(Deserialize)]
+struct Reference {
+    float32: Vec<Run>,
+    bfloat16: Vec<Run>,
+}
+
+/// One prompt: the tokens that follow, and for each the largest log-probabilities it was chosen
+/// from.
+#[derive(Deserialize)]
+struct Run {
+    prompt: u32,
+    tokens: Vec<u32>,
+    ids: Vec<Vec<u32>>,
+    logprobs: Vec<Vec<f32>>,
+}
+
+fn reference(name: &str) -> Reference {
+    let text = std::fs::read_to_string(folder(name).join("reference.json")).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+fn log_softmax(logits: &[f32]) -> Vec<f32> {
+    let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let total: f64 = logits.iter().map(|x| f64::from(x - largest).exp()).sum();
+    #[expect(clippy::cast_possible_truncation, reason = "a test compares in f32")]
+    logits.iter().map(|x| x - largest - total.ln() as f32).collect()
+}
+
+/// Largest and mean distance of log-probabilities over all steps of a run.
+#[derive(Debug)]
+struct Distance {
+    largest: f32,
+    mean: f32,
+}
+
+impl Distance {
+    fn between(pairs: impl Iterator<Item = (f32, f32)>) -> Self {
+        let (mut largest, mut sum, mut count) = (0.0f32, 0.0, 0.0);
+        for (a, b) in pairs {
+            assert!(!a.is_nan() && !b.is_nan());
+            largest = largest.max((a - b).abs());
+            sum += (a - b).abs();
+            count += 1.0;
+        }
+        assert!(count > 0.0);
+        Self { largest, mean: sum / count }
+    }
+
+    /// Of our log-probabilities, one row per step, to those of a run.
+    fn to_run(ours: &[Vec<f32>], run: &Run) -> Self {
+        assert_eq!(ours.len(), run.ids.len());
+        let steps = ours.iter().zip(run.ids.iter().zip(&run.logprobs));
+        Self::between(steps.flat_map(|(ours, (ids, theirs))| {
+            ids.iter().zip(theirs).map(|(id, theirs)| (ours[*id as usize], *theirs))
+        }))
+    }
+
+    /// Of two runs over the same tokens, as far as both name the same ids.
+    fn of_runs(a: &Run, b: &Run) -> Self {
+        assert_eq!(a.tokens, b.tokens);
+        let steps = a.ids.iter().zip(&a.logprobs).zip(b.ids.iter().zip(&b.logprobs));
+        Self::between(steps.flat_map(|((a_ids, a), (b_ids, b))| {
+            a_ids.iter().zip(a).filter_map(|(id, a)| {
+                b_ids.iter().position(|other| other == id).map(|at| (*a, b[at]))
+            })
+        }))
+    }
+}
+
+/// Our log-probabilities at each step of a run, given its tokens.
+fn follow(driver: &mut Driver, run: &Run, vocab: u32) -> Vec<Vec<f32>> {
+    let seq = driver.add(&prompt(run.prompt, vocab));
+    let mut steps = Vec::new();
+    for token in &run.tokens {
+        steps.push(log_softmax(&driver.finish(seq, usize::MAX)));
+        driver.push(seq, *token);
+    }
+    steps
+}
+
+#[test]
+fn f32_logprobs_and_greedy_tokens_equal_the_reference() {
+    for name in MODELS {
+        let reference = reference(name);
+        let model = load(name);
+        let vocab = u32::try_from(model.vocab_size()).unwrap();
+        let mut driver = Driver::new(model, DType::F32, 64, Some(7));
+        for run in &reference.float32 {
+            let ours = follow(&mut driver, run, vocab);
+            let tokens: Vec<u32> = ours.iter().map(|logprobs| greedy(logprobs)).collect();
+            assert_eq!(tokens, run.tokens, "{name}, prompt of {}", run.prompt);
+            let off = Distance::to_run(&ours, run);
+            assert!(off.largest < 2e-4, "{name}, prompt of {}: {off:?}", run.prompt);
+        }
+    }
+}
+
+/// Activations stay f32 here, so with a bf16 cache we must be nearer to the f32 reference than
+/// the same model all in bf16 is.
+#[test]
+fn bf16_weights_and_cache_are_nearer_to_f32_than_a_bf16_run() {
+    for name in MODELS {
+        let reference = reference(name);
+        let model = load(name);
+        let vocab = u32::try_from(model.vocab_size()).unwrap();
+        let mut driver = Driver::new(model, DType::BF16, 64, None);
+        for (exact, rounded) in reference.float32.iter().zip(&reference.bfloat16) {
+            let off = Distance::to_run(&follow(&mut driver, exact, vocab), exact);
+            let theirs = Distance::of_runs(exact, rounded);
+            let which = format!("{name}, prompt of {}: {off:?}, bf16 {theirs:?}", exact.prompt);
+            assert!(off.largest < theirs.largest && off.mean < theirs.mean, "{which}");
+            assert!(off.mean < 2e-2, "{which}");
+        }
+    }
+}
+
+/// Logits of a prompt on an f32 cache.
+fn logits(model: Box<dyn CausalLm>) -> Vec<u32> {
+    let vocab = u32::try_from(model.vocab_size()).unwrap();
+    let mut driver = Driver::new(model, DType::F32, 8, None);
+    let seq = driver.add(&prompt(33, vocab));
+    driver.finish(seq, usize::MAX).into_iter().map(f32::to_bits).collect()
+}
+
+#[test]
+fn weights_stored_in_bf16_and_f32_give_the_same_bits() {
+    for name in ["llama_bias", "qwen3"] {
+        let file = folder(name).join("model.safetensors");
+        let stored = candle_core::safetensors::load(file, &Device::Cpu).unwrap();
+        let widened = stored.into_iter().map(|(name, t)| (name, t.to_dtype(DType::F32).unwrap()));
+        let widened = MemoryTensors::new(widened.collect());
+        assert_eq!(logits(load_with(name, widened)), logits(load(name)), "{name}");
+    }
+}
+
+#[test]
+fn a_tied_checkpoint_with_a_differing_head_uses_both() {
+    let file = folder("llama3").join("model.safetensors");
+    let mut tensors = candle_core::safetensors::load(file, &Device::Cpu).unwrap();
+    let tied = logits(load("llama3"));
+    let embedding = tensors["model.embed_tokens.weight"].clone();
+    tensors.insert("lm_head.weight".to_owned(), embedding.clone());
+    assert_eq!(logits(load_with("llama3", MemoryTensors::new(tensors.clone()))), tied);
+
+    // Transformers: both are there and differ, so they are not tied.
+    let doubled = (&embedding * 2.0).unwrap();
+    tensors.insert("lm_head.weight".to_owned(), doubled);
+    let apart = logits(load_with("llama3", MemoryTensors::new(tensors.clone())));
+    let twice = |bits: &u32| f32::to_bits(2.0 * f32::from_bits(*bits));
+    assert_eq!(apart, tied.iter().map(twice).collect::<Vec<_>>());
+
+    // Only the head is there: it is the embedding as well.
+    tensors.remove("model.embed_tokens.weight");
+    tensors.insert("lm_head.weight".to_owned(), embedding);
+    assert_eq!(logits(load_with("llama3", MemoryTensors::new(tensors))), tied);
+}
