@@ -5,9 +5,12 @@
 //! ids are `u32`, and every stateful piece is a plain value owned by one request.
 
 pub mod chat_template;
-pub mod decoder;
+mod decoder;
 pub mod detokenizer;
+mod pre_tokenizers;
 pub mod special_tokens;
 pub mod stop_strings;
 pub mod tokenizer;
 pub mod tokenizer_config;
+pub mod tool_calls;
+pub mod vocabulary;

@@ -26,7 +26,7 @@ pub struct TokenizerConfig {
     /// `add_eos_token`: whether plain prompts end with eos; `None` leaves it to the tokenizer.
     pub add_eos: Option<bool>,
     /// Chat template sources by name; a lone template is called `default`.
-    chat_templates: Vec<(String, String)>,
+    pub(super) chat_templates: Vec<(String, String)>,
 }
 
 impl TokenizerConfig {

@@ -39,11 +39,11 @@ fn raise_exception(message: Option<&Value>) -> Result<Value, Error> {
 
 /// `namespace(mapping, **attributes)`.
 fn namespace(mapping: Option<Value>, attributes: Kwargs) -> Result<Value, Error> {
-    let Ok(attributes) = ValueOrKwargs::try_from(dict(mapping, attributes)?);
-    minijinja::functions::namespace(Some(attributes))
+    minijinja::functions::namespace(Some(ValueOrKwargs::from(dict(mapping, attributes)?)))
 }
 
 /// `dict(mapping_or_pairs, **items)`.
+#[expect(clippy::needless_pass_by_value, reason = "the engine passes arguments by value")]
 fn dict(mapping: Option<Value>, items: Kwargs) -> Result<Value, Error> {
     let mut pairs: Vec<(Value, Value)> = Vec::new();
     let mapping = mapping.unwrap_or_default();

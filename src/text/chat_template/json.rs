@@ -163,7 +163,7 @@ impl Style {
                 '\x08' => out.push_str("\\b"),
                 '\x0c' => out.push_str("\\f"),
                 '\0'..='\x1f' => write_escape(u32::from(c), out),
-                _ if self.ensure_ascii && !c.is_ascii() || self.ensure_ascii && c == '\x7f' => {
+                _ if self.ensure_ascii && !matches!(c, ' '..='~') => {
                     for unit in c.encode_utf16(&mut [0; 2]) {
                         write_escape(u32::from(*unit), out);
                     }
