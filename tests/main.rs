@@ -4,5 +4,6 @@ mod clients;
 mod http;
 mod layering;
 mod parity;
+mod serving;
 mod templates;
 mod weights;

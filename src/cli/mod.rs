@@ -71,7 +71,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Chat(args) => block_on(chat::run(args)),
         Command::Download(args) => download::run(args),
         Command::Bench(args) => block_on(bench::run(args)),
-        Command::RenderChat(args) => render_chat::run(args),
+        Command::RenderChat(args) => render_chat::run(&args),
         Command::Health(args) => block_on(health::run(args)),
         #[cfg(feature = "train")]
         Command::TrainDemo(args) => train_demo::run(args),
