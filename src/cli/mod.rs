@@ -1,1 +1,4 @@
 //! One file per subcommand.
+
+#[cfg(feature = "train")]
+pub mod train_demo;

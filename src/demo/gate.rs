@@ -1,0 +1,160 @@
+//! The examination that a model has to pass before it is embedded. Refuses to know what makes the answers:
+//! it is given a function from prompt to answer, so that the trainer and the server are examined alike.
+
+use super::corpus::dice::Dice;
+use super::corpus::lexicon::{self, Lexicon};
+use super::corpus::dialogue::{Dialogue, Expect};
+use super::corpus::form::Bindings;
+use super::corpus::{self, Topic, numbers, story};
+use anyhow::{Result, anyhow};
+use std::fmt;
+use tokenizers::Tokenizer;
+
+/// The end of a turn.
+const END: &str = "<|im_end|>";
+/// Tokens of the longest answer that can be right, with room to spare.
+const LIMIT: usize = 400;
+const SEED: u64 = 2_026;
+
+/// Gives the tokens that follow a prompt, at most so many; the last one ends the turn if the model did.
+pub type Generate<'a> = dyn FnMut(&[u32], usize) -> Result<Vec<u32>> + 'a;
+
+/// One examination: how many were right, how many there were, how many must be.
+#[derive(Clone, Debug)]
+pub struct Score {
+    pub name: &'static str,
+    pub right: usize,
+    pub of: usize,
+    pub needed: usize,
+    /// Some wrong answers: prompt and answer.
+    pub wrong: Vec<(String, String)>,
+}
+
+impl Score {
+    pub fn passed(&self) -> bool {
+        self.right >= self.needed
+    }
+}
+
+/// All examinations.
+#[derive(Clone, Debug)]
+pub struct Scores(pub Vec<Score>);
+
+impl Scores {
+    pub fn passed(&self) -> bool {
+        self.0.iter().all(Score::passed)
+    }
+}
+
+impl fmt::Display for Scores {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:<34} {:>5} {:>5} {:>7}", "examination", "right", "of", "needed")?;
+        for score in &self.0 {
+            let Score { name, right, of, needed, .. } = score;
+            let mark = if score.passed() { "passed" } else { "failed" };
+            writeln!(f, "{name:<34} {right:>5} {of:>5} {needed:>7}  {mark}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Examines a model.
+pub struct Gate<'a> {
+    tokenizer: &'a Tokenizer,
+    generate: &'a mut Generate<'a>,
+}
+
+impl<'a> Gate<'a> {
+    pub fn new(tokenizer: &'a Tokenizer, generate: &'a mut Generate<'a>) -> Self {
+        Self { tokenizer, generate }
+    }
+
+    /// Everything.
+    pub fn run(&mut self) -> Result<Scores> {
+        let scores = vec![
+            self.subjects(50)?,
+            self.sums()?,
+            self.tools(100)?,
+            self.json(100)?,
+            self.mixed(200)?,
+        ];
+        Ok(Scores(scores))
+    }
+
+    /// Stories about subjects that training never showed.
+    pub fn subjects(&mut self, count: usize) -> Result<Score> {
+        let mut dice = Dice::new(SEED);
+        let cases: Vec<Dialogue> = lexicon::held_subjects()
+            .iter()
+            .take(count)
+            .map(|subject| {
+                let mut dialogue = Dialogue::default();
+                let asked = Bindings::from([("x", (*subject).to_owned())]);
+                dialogue.ask(story::plain_request(&mut dice, subject), "", Expect::Story(asked));
+                dialogue
+            })
+            .collect();
+        self.examine("stories on unseen subjects", &cases, count * 9 / 10)
+    }
+
+    fn sums(&mut self) -> Result<Score> {
+        let mut dice = Dice::new(SEED + 1);
+        let cases: Vec<Dialogue> = numbers::enumerate()
+            .map(|sum| {
+                let mut dialogue = Dialogue::default();
+                dialogue.ask_exactly(sum.question(&mut dice), sum.answer());
+                dialogue
+            })
+            .collect();
+        self.examine("sums and differences to 20", &cases, cases.len())
+    }
+
+    fn tools(&mut self, count: usize) -> Result<Score> {
+        let cases = drawn(Topic::Calling, SEED + 2, count);
+        self.examine("calls with unseen arguments", &cases, count * 95 / 100)
+    }
+
+    fn json(&mut self, count: usize) -> Result<Score> {
+        let cases = drawn(Topic::Extraction, SEED + 3, count);
+        self.examine("JSON of unseen values", &cases, count * 95 / 100)
+    }
+
+    /// Conversations as training draws them, but never seen: each last answer has to be one that the
+    /// templates can produce with its slots in agreement, and to end by itself.
+    fn mixed(&mut self, count: usize) -> Result<Score> {
+        let mut dice = Dice::new(SEED + 4);
+        let cases: Vec<Dialogue> =
+            (0..count).map(|_| corpus::draw(&mut dice, Lexicon::Known)).collect();
+        self.examine("mixed answers", &cases, count)
+    }
+
+    fn examine(&mut self, name: &'static str, cases: &[Dialogue], needed: usize) -> Result<Score> {
+        let mut score = Score { name, right: 0, of: cases.len(), needed, wrong: Vec::new() };
+        for case in cases {
+            let (prompt, expect) = case.last_prompt();
+            let answer = self.answer(&prompt)?;
+            if answer.strip_suffix(END).is_some_and(|text| expect.holds(text)) {
+                score.right += 1;
+            } else {
+                score.wrong.push((prompt, answer));
+            }
+        }
+        Ok(score)
+    }
+
+    fn answer(&mut self, prompt: &str) -> Result<String> {
+        let encoding = self
+            .tokenizer
+            .encode_fast(prompt, false)
+            .map_err(|error| anyhow!("can't tokenize {prompt:?}: {error}"))?;
+        let answer = (self.generate)(encoding.get_ids(), LIMIT)?;
+        self.tokenizer
+            .decode(&answer, false)
+            .map_err(|error| anyhow!("can't decode {answer:?}: {error}"))
+    }
+}
+
+fn drawn(topic: Topic, seed: u64, count: usize) -> Vec<Dialogue> {
+    let mut dice = Dice::new(seed);
+    (0..count).map(|_| topic.dialogue(&mut dice, Lexicon::HeldOut)).collect()
+}
