@@ -63,7 +63,8 @@ pub fn run(args: Args) -> Result<()> {
 }
 
 fn examine(folder: &Path, wrong: bool) -> Result<Scores> {
-    let decoder = if folder.as_os_str().is_empty() { Decoder::load(embedded)? } else { load(folder)? };
+    let decoder =
+        if folder.as_os_str().is_empty() { Decoder::load(embedded)? } else { load(folder)? };
     let mut generate = |prompt: &[u32], limit: usize| decoder.greedy(prompt, limit);
     let scores = Gate::new(&decoder.tokenizer, &mut generate).run()?;
     show(&scores.to_string());
@@ -93,8 +94,10 @@ fn train(args: &Args) -> Result<()> {
     };
     let bar = ProgressBar::new(args.tokens);
     bar.set_style(
-        ProgressStyle::with_template("{elapsed} [{wide_bar}] {human_pos}/{human_len} tokens, {per_sec}, {msg}")
-            .context("the progress line's template is wrong")?,
+        ProgressStyle::with_template(
+            "{elapsed} [{wide_bar}] {human_pos}/{human_len} tokens, {per_sec}, {msg}",
+        )
+        .context("the progress line's template is wrong")?,
     );
     bar.set_position(training.tokens);
     bar.reset_eta();

@@ -2,11 +2,11 @@
 //! Refuses to know how a model is loaded and served.
 
 #[cfg(feature = "train")]
-pub mod corpus;
+mod corpus;
 #[cfg(feature = "train")]
 pub mod gate;
 #[cfg(feature = "train")]
-pub mod trainer;
+pub(crate) mod trainer;
 
 /// Name and bytes of each file of the model's folder, in Hugging Face's layout.
 pub fn files() -> &'static [(&'static str, &'static [u8])] {

@@ -7,7 +7,7 @@ use super::lexicon::{self, Lexicon};
 use serde_json::{Map, Value, json};
 
 /// The answer where no function fits.
-pub const NO_FUNCTION: &str = "I have no function for that.";
+pub(crate) const NO_FUNCTION: &str = "I have no function for that.";
 
 /// What an argument holds.
 #[derive(Clone, Copy)]
@@ -41,11 +41,24 @@ enum Outcome {
 
 const TOPICS: &[Topic] = &[
     Topic {
-        functions: &["get_weather", "weather", "current_weather", "get_current_weather", "weather_report"],
+        functions: &[
+            "get_weather",
+            "weather",
+            "current_weather",
+            "get_current_weather",
+            "weather_report",
+        ],
         about: "weather",
         arguments: &[(&["city", "location", "place", "town"], Kind::City)],
-        questions: &["What is the weather in {0}?", "How is the weather in {0}?", "What's the weather like in {0}?",
-            "What is the weather like in {0} today?", "Tell me the weather in {0}.", "weather in {0}?", "Is it raining in {0}?"],
+        questions: &[
+            "What is the weather in {0}?",
+            "How is the weather in {0}?",
+            "What's the weather like in {0}?",
+            "What is the weather like in {0} today?",
+            "Tell me the weather in {0}.",
+            "weather in {0}?",
+            "Is it raining in {0}?",
+        ],
         result: ("sky", Outcome::Sky),
         reply: "It is {r} in {0}.",
     },
@@ -53,7 +66,11 @@ const TOPICS: &[Topic] = &[
         functions: &["get_temperature", "temperature", "current_temperature"],
         about: "temperature",
         arguments: &[(&["city", "location", "place"], Kind::City)],
-        questions: &["What is the temperature in {0}?", "How warm is it in {0}?", "How cold is it in {0}?"],
+        questions: &[
+            "What is the temperature in {0}?",
+            "How warm is it in {0}?",
+            "How cold is it in {0}?",
+        ],
         result: ("temperature", Outcome::Number(0, 35)),
         reply: "It is {r} degrees in {0}.",
     },
@@ -61,7 +78,11 @@ const TOPICS: &[Topic] = &[
         functions: &["get_time", "current_time", "get_current_time", "local_time"],
         about: "time",
         arguments: &[(&["city", "location", "place", "zone"], Kind::City)],
-        questions: &["What time is it in {0}?", "What is the time in {0}?", "Tell me the time in {0}."],
+        questions: &[
+            "What time is it in {0}?",
+            "What is the time in {0}?",
+            "Tell me the time in {0}.",
+        ],
         result: ("time", Outcome::Clock),
         reply: "It is {r} in {0}.",
     },
@@ -77,7 +98,11 @@ const TOPICS: &[Topic] = &[
         functions: &["get_price", "price", "find_price", "lookup_price"],
         about: "price",
         arguments: &[(&["item", "product", "thing"], Kind::Thing)],
-        questions: &["How much does the {0} cost?", "What is the price of the {0}?", "What does the {0} cost?"],
+        questions: &[
+            "How much does the {0} cost?",
+            "What is the price of the {0}?",
+            "What does the {0} cost?",
+        ],
         result: ("price", Outcome::Number(1, 99)),
         reply: "The {0} costs {r} coins.",
     },
@@ -93,7 +118,11 @@ const TOPICS: &[Topic] = &[
         functions: &["find_number", "get_phone_number", "phone_book", "lookup_contact"],
         about: "phone number",
         arguments: &[(&["name", "person", "contact"], Kind::Person)],
-        questions: &["What is the phone number of {0}?", "Find the phone number of {0}.", "How can I call {0}?"],
+        questions: &[
+            "What is the phone number of {0}?",
+            "Find the phone number of {0}.",
+            "How can I call {0}?",
+        ],
         result: ("number", Outcome::Number(1000, 9999)),
         reply: "The number of {0} is {r}.",
     },
@@ -101,7 +130,11 @@ const TOPICS: &[Topic] = &[
         functions: &["set_timer", "start_timer", "timer"],
         about: "timer",
         arguments: &[(&["minutes", "length", "duration"], Kind::Minutes)],
-        questions: &["Set a timer for {0} minutes.", "Start a timer of {0} minutes.", "Please set a timer for {0} minutes."],
+        questions: &[
+            "Set a timer for {0} minutes.",
+            "Start a timer of {0} minutes.",
+            "Please set a timer for {0} minutes.",
+        ],
         result: ("status", Outcome::Done),
         reply: "The timer is set for {0} minutes.",
     },
@@ -109,14 +142,21 @@ const TOPICS: &[Topic] = &[
         functions: &["turn_on_light", "light_on", "switch_light"],
         about: "light",
         arguments: &[(&["room", "place"], Kind::Room)],
-        questions: &["Turn on the light in the {0}.", "Please turn on the light in the {0}.", "Switch on the light in the {0}."],
+        questions: &[
+            "Turn on the light in the {0}.",
+            "Please turn on the light in the {0}.",
+            "Switch on the light in the {0}.",
+        ],
         result: ("status", Outcome::Done),
         reply: "The light in the {0} is on.",
     },
     Topic {
         functions: &["get_distance", "distance", "measure_distance", "get_route"],
         about: "distance",
-        arguments: &[(&["from", "start", "origin"], Kind::City), (&["to", "end", "destination"], Kind::City)],
+        arguments: &[
+            (&["from", "start", "origin"], Kind::City),
+            (&["to", "end", "destination"], Kind::City),
+        ],
         questions: &["How far is it from {0} to {1}?", "What is the distance from {0} to {1}?"],
         result: ("distance", Outcome::Number(20, 999)),
         reply: "It is {r} kilometres from {0} to {1}.",
@@ -124,7 +164,10 @@ const TOPICS: &[Topic] = &[
     Topic {
         functions: &["translate", "translate_word", "get_translation"],
         about: "translate",
-        arguments: &[(&["word", "text"], Kind::Thing), (&["language", "target", "to"], Kind::Language)],
+        arguments: &[
+            (&["word", "text"], Kind::Thing),
+            (&["language", "target", "to"], Kind::Language),
+        ],
         questions: &["Translate {0} into {1}.", "How do I say {0} in {1}?", "What is {0} in {1}?"],
         result: ("status", Outcome::Done),
         reply: "I translated {0} into {1}.",
@@ -139,8 +182,19 @@ const TOPICS: &[Topic] = &[
     },
 ];
 
-const ROOMS: &[&str] = &["kitchen", "bathroom", "bedroom", "garden", "hall", "office", "attic", "cellar", "living room"];
-const LANGUAGES: &[&str] = &["French", "German", "Spanish", "Italian", "Dutch", "Polish", "Latin", "Greek"];
+const ROOMS: &[&str] = &[
+    "kitchen",
+    "bathroom",
+    "bedroom",
+    "garden",
+    "hall",
+    "office",
+    "attic",
+    "cellar",
+    "living room",
+];
+const LANGUAGES: &[&str] =
+    &["French", "German", "Spanish", "Italian", "Dutch", "Polish", "Latin", "Greek"];
 const SKIES: &[&str] = &["sunny", "rainy", "cloudy", "windy", "snowy", "foggy"];
 
 /// One topic with its names drawn.
@@ -151,7 +205,7 @@ struct Offer {
 }
 
 /// A question that one of the functions answers, or none.
-pub fn dialogue(dice: &mut Dice, lexicon: Lexicon) -> Dialogue {
+pub(crate) fn dialogue(dice: &mut Dice, lexicon: Lexicon) -> Dialogue {
     let mut offers = offers(dice);
     let wanted = &offers[0];
     let values: Vec<Value> =
@@ -184,9 +238,47 @@ pub fn dialogue(dice: &mut Dice, lexicon: Lexicon) -> Dialogue {
 }
 
 /// Puts functions that are of no use in front of another conversation.
-pub fn distract(dice: &mut Dice, dialogue: Dialogue) -> Dialogue {
+pub(crate) fn distract(dice: &mut Dice, dialogue: Dialogue) -> Dialogue {
     let offers = offers(dice);
     offered(dice, offers, dialogue)
+}
+
+/// Whether `answer` calls one of the functions with arguments that it can have.
+pub(crate) fn reads_as_call(answer: &str) -> bool {
+    let Some(call) = read_call(answer) else { return false };
+    let Some(arguments) = call["arguments"].as_object() else { return false };
+    TOPICS.iter().any(|topic| {
+        let keys = arguments.keys().map(String::as_str);
+        topic.functions.iter().any(|function| call["name"] == json!(function))
+            && keys.len() == topic.arguments.len()
+            && keys.zip(topic.arguments).all(|(key, (names, _))| names.contains(&key))
+    })
+}
+
+/// The call that `answer` consists of.
+pub(crate) fn read_call(answer: &str) -> Option<Value> {
+    let body = answer.strip_prefix("<tool_call>\n")?.strip_suffix("\n</tool_call>")?;
+    serde_json::from_str(body).ok()
+}
+
+/// Whether `answer` is something that is said to a function's result.
+pub(crate) fn reads_as_reply(answer: &str) -> bool {
+    answer == NO_FUNCTION || TOPICS.iter().any(|topic| reads_as(topic.reply, answer))
+}
+
+/// Whether `text` is the template with each slot filled by one or two words.
+fn reads_as(template: &str, text: &str) -> bool {
+    let Some((literal, rest)) = template.split_once('{') else { return template == text };
+    let Some(text) = text.strip_prefix(literal) else { return false };
+    let (_, after) = rest.split_once('}').expect("a slot that opens closes");
+    let is_value = |text: &str| {
+        let words: Vec<&str> = text.split(' ').collect();
+        let fits = |c: char| c.is_ascii_alphanumeric() || c == ':';
+        words.len() <= 2 && words.iter().all(|word| !word.is_empty() && word.chars().all(fits))
+    };
+    (1..=text.len())
+        .filter(|&end| text.is_char_boundary(end) && is_value(&text[..end]))
+        .any(|end| reads_as(after, &text[end..]))
 }
 
 fn unrelated(dice: &mut Dice) -> Dialogue {
@@ -229,7 +321,10 @@ impl Offer {
             properties.insert((*key).to_owned(), property);
         }
         if self.topic.about == "weather" && dice.chance(25) {
-            properties.insert("unit".into(), json!({"type": "string", "enum": ["celsius", "fahrenheit"]}));
+            properties.insert(
+                "unit".into(),
+                json!({"type": "string", "enum": ["celsius", "fahrenheit"]}),
+            );
         }
         let mut function = json!({"name": self.function});
         if dice.chance(80) {

@@ -3,15 +3,27 @@
 
 use super::dialogue::Dialogue;
 use super::dice::Dice;
-use super::lexicon::{self, Lexicon};
+use super::form::{Bindings, fill};
+use super::lexicon::Lexicon;
 
-pub fn dialogue(dice: &mut Dice, lexicon: Lexicon) -> Dialogue {
+pub(crate) fn dialogue(dice: &mut Dice, lexicon: Lexicon) -> Dialogue {
     match dice.below(10) {
         0..=4 => repeat(dice, lexicon),
         5..=7 => introduction(dice, lexicon),
         _ => favourite(dice, lexicon),
     }
 }
+
+/// What one can have a favourite of.
+pub(crate) const KINDS: &[&str] = &["animal", "word", "toy", "food", "color"];
+
+/// The answers that are not bare repetitions.
+pub(crate) const ANSWERS: &[&str] = &[
+    "Nice to meet you, {name}! What can I do for you?",
+    "Your name is {name}.",
+    "I will remember that your favourite {kind} is {x}.",
+    "Your favourite {kind} is {x}.",
+];
 
 /// "Repeat after me" with one to six words.
 fn repeat(dice: &mut Dice, lexicon: Lexicon) -> Dialogue {
@@ -39,44 +51,41 @@ fn repeat(dice: &mut Dice, lexicon: Lexicon) -> Dialogue {
 }
 
 fn introduction(dice: &mut Dice, lexicon: Lexicon) -> Dialogue {
-    let name = lexicon.name(dice);
+    let values = Bindings::from([("name", lexicon.name(dice))]);
     let greeting = *dice.pick(&[
-        "My name is {}.", "I am {}.", "Hello, my name is {}.", "Hi, I'm {}.", "Hello, I am {}.", "my name is {}",
-        "Call me {}.",
+        "My name is {name}.",
+        "I am {name}.",
+        "Hello, my name is {name}.",
+        "Hi, I'm {name}.",
+        "Hello, I am {name}.",
+        "my name is {name}",
+        "Call me {name}.",
     ]);
     let mut dialogue = Dialogue::default();
-    dialogue.ask_exactly(
-        greeting.replace("{}", &name),
-        format!("Nice to meet you, {name}! What can I do for you?"),
-    );
+    dialogue.ask_exactly(fill(greeting, &values), fill(ANSWERS[0], &values));
     if dice.chance(60) {
-        let question = *dice.pick(&["What is my name?", "What's my name?", "Do you remember my name?", "Who am I?"]);
-        dialogue.ask_exactly(question, format!("Your name is {name}."));
+        let question = *dice.pick(&[
+            "What is my name?",
+            "What's my name?",
+            "Do you remember my name?",
+            "Who am I?",
+        ]);
+        dialogue.ask_exactly(question, fill(ANSWERS[1], &values));
     }
     dialogue
 }
 
 fn favourite(dice: &mut Dice, lexicon: Lexicon) -> Dialogue {
-    let kind = *dice.pick(&["animal", "word", "toy", "food", "color"]);
-    let thing = match dice.below(3) {
-        0 => lexicon::made_up(dice),
-        _ => lexicon.subject(dice),
-    };
+    let thing = lexicon.subject(dice);
+    let values = Bindings::from([("kind", (*dice.pick(KINDS)).to_owned()), ("x", thing)]);
     let mut dialogue = Dialogue::default();
+    let (told, asked) = ("My favourite {kind} is {x}.", "What is my favourite {kind}?");
     if dice.chance(50) {
-        dialogue.ask_exactly(
-            format!("My favourite {kind} is {thing}."),
-            format!("I will remember that your favourite {kind} is {thing}."),
-        );
-        dialogue.ask_exactly(
-            format!("What is my favourite {kind}?"),
-            format!("Your favourite {kind} is {thing}."),
-        );
+        dialogue.ask_exactly(fill(told, &values), fill(ANSWERS[2], &values));
+        dialogue.ask_exactly(fill(asked, &values), fill(ANSWERS[3], &values));
     } else {
-        dialogue.ask_exactly(
-            format!("My favourite {kind} is {thing}. What is my favourite {kind}?"),
-            format!("Your favourite {kind} is {thing}."),
-        );
+        let both = format!("{told} {asked}");
+        dialogue.ask_exactly(fill(&both, &values), fill(ANSWERS[3], &values));
     }
     dialogue
 }

@@ -4,11 +4,11 @@
 //! holds it against the chat template that the model's folder ships.
 
 use super::form::Bindings;
-use super::story;
+use super::{calling, story};
 use serde_json::{Value, json};
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Message {
+pub(crate) enum Message {
     System(String),
     User(String),
     Assistant(String),
@@ -23,7 +23,7 @@ pub enum Message {
 
 /// What an answer must be to count as right.
 #[derive(Clone, Debug)]
-pub enum Expect {
+pub(crate) enum Expect {
     /// A story the templates can produce with these slots.
     Story(Bindings),
     /// One of these texts.
@@ -35,15 +35,12 @@ pub enum Expect {
 }
 
 impl Expect {
-    pub fn holds(&self, answer: &str) -> bool {
+    pub(crate) fn holds(&self, answer: &str) -> bool {
         match self {
             Self::Story(asked) => story::read(answer, asked).is_some(),
             Self::OneOf(texts) => texts.iter().any(|text| text == answer),
             Self::Json(value) => serde_json::from_str::<Value>(answer).is_ok_and(|v| v == *value),
-            Self::Call { name, arguments } => answer
-                .strip_prefix("<tool_call>\n")
-                .and_then(|rest| rest.strip_suffix("\n</tool_call>"))
-                .and_then(|body| serde_json::from_str::<Value>(body).ok())
+            Self::Call { name, arguments } => calling::read_call(answer)
                 .is_some_and(|call| call == json!({"name": name, "arguments": arguments})),
         }
     }
@@ -51,63 +48,62 @@ impl Expect {
 
 /// Functions on offer, messages, and one expectation for each message of the assistant.
 #[derive(Clone, Debug, Default)]
-pub struct Dialogue {
-    pub tools: Vec<Value>,
-    pub messages: Vec<Message>,
+pub(crate) struct Dialogue {
+    pub(crate) tools: Vec<Value>,
+    pub(crate) messages: Vec<Message>,
     expects: Vec<Expect>,
 }
 
 /// A stretch of a rendered conversation.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Stretch {
-    pub text: String,
+pub(crate) struct Stretch {
+    pub(crate) text: String,
     /// Whether the model is to say this itself.
-    pub spoken: bool,
+    pub(crate) spoken: bool,
 }
 
 impl Dialogue {
-    pub fn ask(&mut self, question: impl Into<String>, answer: impl Into<String>, expect: Expect) {
+    pub(crate) fn ask(
+        &mut self,
+        question: impl Into<String>,
+        answer: impl Into<String>,
+        expect: Expect,
+    ) {
         self.messages.push(Message::User(question.into()));
         self.answer(answer, expect);
     }
 
     /// A question with one right answer.
-    pub fn ask_exactly(&mut self, question: impl Into<String>, answer: impl Into<String>) {
+    pub(crate) fn ask_exactly(&mut self, question: impl Into<String>, answer: impl Into<String>) {
         let answer = answer.into();
         self.ask(question, answer.clone(), Expect::OneOf(vec![answer]));
     }
 
-    pub fn answer(&mut self, answer: impl Into<String>, expect: Expect) {
+    pub(crate) fn answer(&mut self, answer: impl Into<String>, expect: Expect) {
         self.messages.push(Message::Assistant(answer.into()));
         self.expects.push(expect);
     }
 
-    pub fn call(&mut self, question: impl Into<String>, name: &str, arguments: Value) {
+    pub(crate) fn call(&mut self, question: impl Into<String>, name: &str, arguments: Value) {
         self.messages.push(Message::User(question.into()));
-        self.messages.push(Message::Call {
-            name: name.to_owned(),
-            arguments: arguments.clone(),
-        });
-        self.expects.push(Expect::Call {
-            name: name.to_owned(),
-            arguments,
-        });
+        self.messages.push(Message::Call { name: name.to_owned(), arguments: arguments.clone() });
+        self.expects.push(Expect::Call { name: name.to_owned(), arguments });
     }
 
     /// Appends another conversation's messages.
-    pub fn follow_with(&mut self, next: Self) {
+    pub(crate) fn follow_with(&mut self, next: Self) {
         self.messages.extend(next.messages);
         self.expects.extend(next.expects);
     }
 
     /// Each answer with what it must be.
-    pub fn answers(&self) -> impl Iterator<Item = (String, &Expect)> {
+    pub(crate) fn answers(&self) -> impl Iterator<Item = (String, &Expect)> {
         let spoken = self.messages.iter().filter_map(Message::spoken);
         spoken.zip(&self.expects)
     }
 
     /// The rendered conversation, cut where the speaker changes.
-    pub fn stretches(&self) -> Vec<Stretch> {
+    pub(crate) fn stretches(&self) -> Vec<Stretch> {
         let mut stretches = Vec::new();
         let mut heard = String::new();
         let mut messages = self.messages.as_slice();
@@ -140,10 +136,7 @@ impl Dialogue {
                 )),
                 Message::Assistant(_) | Message::Call { .. } => {
                     heard.push_str("<|im_start|>assistant\n");
-                    stretches.push(Stretch {
-                        text: std::mem::take(&mut heard),
-                        spoken: false,
-                    });
+                    stretches.push(Stretch { text: std::mem::take(&mut heard), spoken: false });
                     stretches.push(Stretch {
                         text: message.spoken().expect("the assistant speaks") + "<|im_end|>",
                         spoken: true,
@@ -156,7 +149,7 @@ impl Dialogue {
     }
 
     /// The prompt of the last answer, and what that answer must be.
-    pub fn last_prompt(&self) -> (String, &Expect) {
+    pub(crate) fn last_prompt(&self) -> (String, &Expect) {
         let mut stretches = self.stretches();
         stretches.pop();
         let expect = self.expects.last().expect("a dialogue has an answer");
@@ -164,7 +157,7 @@ impl Dialogue {
     }
 
     /// The conversation as an OpenAI client would send it.
-    pub fn to_json(&self) -> Value {
+    pub(crate) fn to_json(&self) -> Value {
         let messages: Vec<Value> = self.messages.iter().map(Message::to_json).collect();
         json!({"messages": messages, "tools": self.tools})
     }
@@ -197,7 +190,7 @@ impl Message {
 }
 
 /// JSON with a space behind every comma and colon, as `tojson` writes it in chat templates.
-pub fn spaced(value: &Value) -> String {
+pub(crate) fn spaced(value: &Value) -> String {
     let text = |s: &str| Value::from(s).to_string();
     match value {
         Value::Array(items) => {
@@ -212,5 +205,57 @@ pub fn spaced(value: &Value) -> String {
             format!("{{{}}}", fields.join(", "))
         }
         other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::demo::corpus::dice::Dice;
+    use crate::demo::corpus::lexicon::Lexicon;
+    use crate::demo::corpus::{self};
+    use minijinja::Environment;
+    use minijinja::syntax::SyntaxConfig;
+    use minijinja::value::Kwargs;
+
+    fn to_template(value: &Value) -> minijinja::Value {
+        match value {
+            Value::Null => minijinja::Value::from(()),
+            Value::Bool(truth) => minijinja::Value::from(*truth),
+            Value::Number(number) => {
+                minijinja::Value::from(number.as_u64().expect("a small number"))
+            }
+            Value::String(text) => minijinja::Value::from(text.as_str()),
+            Value::Array(items) => items.iter().map(to_template).collect(),
+            Value::Object(fields) => minijinja::Value::from_pairs(
+                fields.iter().map(|(key, value)| (key.clone(), to_template(value))),
+            ),
+        }
+    }
+
+    #[test]
+    fn the_chat_template_renders_the_same() {
+        let mut environment = Environment::new();
+        let blocks = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
+        environment.set_syntax(blocks.expect("the syntax is the usual one"));
+        environment.add_filter("tojson", |value: minijinja::Value, options: Kwargs| {
+            let json = minijinja::filters::tojson(&value, None, options).expect("it is JSON");
+            let json = json.as_str().expect("JSON is text");
+            spaced(&serde_json::from_str(json).expect("JSON parses"))
+        });
+        let template = include_str!("../model/chat_template.jinja");
+        let template = environment.template_from_str(template).expect("the template parses");
+        let mut dice = Dice::new(14);
+        let mut with_calls = 0;
+        for _ in 0..300 {
+            let dialogue = corpus::draw(&mut dice, Lexicon::Known);
+            let calls = dialogue.messages.iter().any(|m| matches!(m, Message::Call { .. }));
+            with_calls += usize::from(calls);
+            let mut written: String = dialogue.stretches().into_iter().map(|s| s.text).collect();
+            written.push('\n');
+            let rendered = template.render(to_template(&dialogue.to_json())).expect("it renders");
+            assert_eq!(rendered, written);
+        }
+        assert!(with_calls > 10);
     }
 }

@@ -13,13 +13,25 @@ const COLOURS: &[&str] = &[
 
 /// Keys, and the sentences that hold their values.
 const SHAPES: &[(&[&str], &[&str])] = &[
-    (&["name", "age"], &["{name} is {age} years old.", "{name} is {age}.", "My friend {name} is {age} years old."]),
-    (&["name", "city"], &["{name} lives in {city}.", "{name} comes from {city}.", "{name} moved to {city}."]),
-    (&["name", "age", "city"], &["{name} is {age} years old and lives in {city}.", "{name}, {age}, lives in {city}."]),
+    (
+        &["name", "age"],
+        &["{name} is {age} years old.", "{name} is {age}.", "My friend {name} is {age} years old."],
+    ),
+    (
+        &["name", "city"],
+        &["{name} lives in {city}.", "{name} comes from {city}.", "{name} moved to {city}."],
+    ),
+    (
+        &["name", "age", "city"],
+        &["{name} is {age} years old and lives in {city}.", "{name}, {age}, lives in {city}."],
+    ),
     (&["item", "price"], &["The {item} costs {price} coins.", "A {item} for {price} coins."]),
     (&["animal", "color"], &["The {animal} is {color}.", "We saw a {color} {animal}."]),
     (&["name", "animal"], &["{name} has a {animal}.", "{name} saw a {animal}."]),
-    (&["item", "count"], &["There is a box with {count} of the {item} kind.", "We need {count} of the {item}."]),
+    (
+        &["item", "count"],
+        &["There is a box with {count} of the {item} kind.", "We need {count} of the {item}."],
+    ),
     (&["name", "item"], &["{name} bought a {item}.", "{name} wants a {item}."]),
     (&["from", "to"], &["The train goes from {from} to {to}.", "We flew from {from} to {to}."]),
 ];
@@ -34,7 +46,7 @@ const REQUESTS: &[&str] = &[
     "{text} Answer in JSON with {keys}.",
 ];
 
-pub fn dialogue(dice: &mut Dice, lexicon: Lexicon) -> Dialogue {
+pub(crate) fn dialogue(dice: &mut Dice, lexicon: Lexicon) -> Dialogue {
     let (keys, sentences) = *dice.pick(SHAPES);
     let mut keys = keys.to_vec();
     let mut sentence = (*dice.pick(sentences)).to_owned();
@@ -57,13 +69,24 @@ pub fn dialogue(dice: &mut Dice, lexicon: Lexicon) -> Dialogue {
     let object: Map<String, Value> =
         keys.iter().map(|&key| (key.to_owned(), values[key].clone())).collect();
     let object = Value::Object(object);
-    let question = dice
-        .pick(REQUESTS)
-        .replace("{keys}", &listed(&keys, dice))
-        .replace("{text}", &sentence);
+    let question =
+        dice.pick(REQUESTS).replace("{keys}", &listed(&keys, dice)).replace("{text}", &sentence);
     let mut dialogue = Dialogue::default();
     dialogue.ask(question, spaced(&object), Expect::Json(object));
     dialogue
+}
+
+/// Whether `answer` is an object of one of the shapes, its numbers numbers and its words words.
+pub(crate) fn reads(answer: &str) -> bool {
+    let Ok(Value::Object(fields)) = serde_json::from_str(answer) else { return false };
+    let fits = fields.iter().all(|(key, value)| match key.as_str() {
+        "age" | "price" | "count" => value.is_u64(),
+        _ => value.as_str().is_some_and(|text| !text.is_empty()),
+    });
+    let one_of_the_shapes = SHAPES.iter().any(|(keys, _)| {
+        keys.len() == fields.len() && keys.iter().all(|key| fields.contains_key(*key))
+    });
+    fits && one_of_the_shapes
 }
 
 /// "the name and the age", "name, age and city", ...

@@ -9,11 +9,11 @@ use super::lexicon;
 use std::collections::BTreeMap;
 
 /// The values of the slots.
-pub type Bindings = BTreeMap<&'static str, String>;
+pub(crate) type Bindings = BTreeMap<&'static str, String>;
 
 /// What a slot may hold.
 #[derive(Clone, Copy, Debug)]
-pub enum Domain {
+pub(crate) enum Domain {
     /// Lower-case letters.
     Word,
     /// A capital and lower-case letters.
@@ -23,17 +23,17 @@ pub enum Domain {
 }
 
 /// A slot's name and what it may hold.
-pub type Slot = (&'static str, Domain);
+pub(crate) type Slot = (&'static str, Domain);
 
 /// A text: one sentence after the other, each in one of several wordings.
-pub struct Form {
-    pub slots: &'static [Slot],
-    pub sentences: Vec<Vec<String>>,
+pub(crate) struct Form {
+    pub(crate) slots: &'static [Slot],
+    pub(crate) sentences: Vec<Vec<String>>,
 }
 
 impl Form {
     /// Writes a text, choosing wordings and those slots of a list that have no value yet.
-    pub fn write(&self, dice: &mut Dice, bindings: &mut Bindings) -> String {
+    pub(crate) fn write(&self, dice: &mut Dice, bindings: &mut Bindings) -> String {
         for (slot, domain) in self.slots {
             if let (Domain::OneOf(choices), false) = (domain, bindings.contains_key(slot)) {
                 bindings.insert(slot, (*dice.pick(choices)).to_owned());
@@ -48,7 +48,7 @@ impl Form {
     }
 
     /// The slots' values if `text` is one that `write` could give under `bindings`.
-    pub fn read(&self, text: &str, bindings: &Bindings) -> Option<Bindings> {
+    pub(crate) fn read(&self, text: &str, bindings: &Bindings) -> Option<Bindings> {
         self.read_from(0, text, bindings)
     }
 
@@ -68,7 +68,7 @@ impl Form {
 }
 
 /// Puts the slots' values into a template.
-pub fn fill(template: &str, bindings: &Bindings) -> String {
+pub(crate) fn fill(template: &str, bindings: &Bindings) -> String {
     let mut text = String::new();
     let mut rest = template;
     while let Some((literal, slot, with_article, after)) = next_slot(rest) {
@@ -126,9 +126,7 @@ fn values<'t>(
         },
     };
     let letters = |text: &'t str| {
-        let end = text
-            .find(|c: char| !c.is_ascii_alphabetic())
-            .unwrap_or(text.len());
+        let end = text.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(text.len());
         text.split_at(end)
     };
     let candidates: Vec<(&str, &str)> = match (bound, domain) {

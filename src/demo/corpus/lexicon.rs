@@ -16,7 +16,7 @@ static HELD_CITIES: LazyLock<Vec<&str>> =
 
 /// Where slot words come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lexicon {
+pub(crate) enum Lexicon {
     /// Known words and made-up ones, for training.
     Known,
     /// Real words that training never shows, for the gate.
@@ -25,7 +25,7 @@ pub enum Lexicon {
 
 impl Lexicon {
     /// A lower-case noun.
-    pub fn subject(self, dice: &mut Dice) -> String {
+    pub(crate) fn subject(self, dice: &mut Dice) -> String {
         match self {
             Self::HeldOut => (*dice.pick(&HELD_SUBJECTS)).to_owned(),
             Self::Known if dice.chance(50) => (*dice.pick(&SUBJECTS)).to_owned(),
@@ -34,11 +34,11 @@ impl Lexicon {
     }
 
     /// A person's or animal's name.
-    pub fn name(self, dice: &mut Dice) -> String {
+    pub(crate) fn name(self, dice: &mut Dice) -> String {
         self.proper(dice, &NAMES, &HELD_NAMES)
     }
 
-    pub fn city(self, dice: &mut Dice) -> String {
+    pub(crate) fn city(self, dice: &mut Dice) -> String {
         self.proper(dice, &CITIES, &HELD_CITIES)
     }
 
@@ -52,41 +52,33 @@ impl Lexicon {
 }
 
 /// Every held-out subject, in file order.
-pub fn held_subjects() -> &'static [&'static str] {
+pub(crate) fn held_subjects() -> &'static [&'static str] {
     &HELD_SUBJECTS
 }
 
 /// Every word that is held out for the gate.
-pub fn held_out() -> impl Iterator<Item = &'static str> {
-    HELD_SUBJECTS
-        .iter()
-        .chain(HELD_NAMES.iter())
-        .chain(HELD_CITIES.iter())
-        .copied()
+pub(crate) fn held_out() -> impl Iterator<Item = &'static str> {
+    HELD_SUBJECTS.iter().chain(HELD_NAMES.iter()).chain(HELD_CITIES.iter()).copied()
 }
 
 /// Every known subject, name and city.
-pub fn known() -> impl Iterator<Item = &'static str> {
-    SUBJECTS
-        .iter()
-        .chain(NAMES.iter())
-        .chain(CITIES.iter())
-        .copied()
+pub(crate) fn known() -> impl Iterator<Item = &'static str> {
+    SUBJECTS.iter().chain(NAMES.iter()).chain(CITIES.iter()).copied()
 }
 
 /// A known subject, for what a story brings in by itself.
-pub fn known_subject(dice: &mut Dice) -> &'static str {
+pub(crate) fn known_subject(dice: &mut Dice) -> &'static str {
     *dice.pick::<&str>(&SUBJECTS)
 }
 
 /// A known name, for what a story brings in by itself.
-pub fn known_name(dice: &mut Dice) -> &'static str {
+pub(crate) fn known_name(dice: &mut Dice) -> &'static str {
     *dice.pick::<&str>(&NAMES)
 }
 
 /// A lower-case word that is in no list, 3 to 11 letters: stretches of real words sewn together, so that
 /// it falls into the same pieces as real words do, only in new orders.
-pub fn made_up(dice: &mut Dice) -> String {
+pub(crate) fn made_up(dice: &mut Dice) -> String {
     loop {
         let mut word = String::new();
         for _ in 0..dice.between(2, 3) {
@@ -107,36 +99,24 @@ pub fn made_up(dice: &mut Dice) -> String {
     }
 }
 
-pub fn capitalised(word: &str) -> String {
+pub(crate) fn capitalised(word: &str) -> String {
     let mut letters = word.chars();
-    letters
-        .next()
-        .map(|first| first.to_uppercase().chain(letters).collect())
-        .unwrap_or_default()
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
 /// The indefinite article for `word`.
-pub fn article(word: &str) -> &'static str {
+pub(crate) fn article(word: &str) -> &'static str {
     // "an unicorn" would be wrong, so the few words that begin with the sound of "you" are named.
-    let sounds_like_you = ["uni", "eu", "use", "uk"]
-        .iter()
-        .any(|start| word.starts_with(start));
-    if word.starts_with(['a', 'e', 'i', 'o', 'u']) && !sounds_like_you {
-        "an"
-    } else {
-        "a"
-    }
+    let sounds_like_you = ["uni", "eu", "use", "uk"].iter().any(|start| word.starts_with(start));
+    if word.starts_with(['a', 'e', 'i', 'o', 'u']) && !sounds_like_you { "an" } else { "a" }
 }
 
 /// Three equal letters in a row, or a stretch of two or three said twice running, teach a model to loop.
 fn repeats_itself(word: &str) -> bool {
     let letters = word.as_bytes();
     let thrice = letters.windows(3).any(|w| w[0] == w[1] && w[1] == w[2]);
-    let twice = [2, 3].iter().any(|&n| {
-        letters
-            .windows(2 * n)
-            .any(|window| window[..n] == window[n..])
-    });
+    let twice =
+        [2, 3].iter().any(|&n| letters.windows(2 * n).any(|window| window[..n] == window[n..]));
     thrice || twice
 }
 
@@ -152,9 +132,7 @@ mod tests {
     #[test]
     fn held_out_words_are_in_no_training_list() {
         let known: HashSet<String> = known().map(str::to_lowercase).collect();
-        let overlap: Vec<_> = held_out()
-            .filter(|w| known.contains(&w.to_lowercase()))
-            .collect();
+        let overlap: Vec<_> = held_out().filter(|w| known.contains(&w.to_lowercase())).collect();
         assert!(overlap.is_empty(), "{overlap:?}");
     }
 

@@ -1,16 +1,17 @@
 //! The made-up conversations that the demo model is trained on, and is examined with.
 //! Refuses to know tokens and training.
 
-pub mod calling;
-pub mod copying;
-pub mod dialogue;
-pub mod dice;
-pub mod extraction;
-pub mod form;
-pub mod lexicon;
-pub mod numbers;
-pub mod story;
-pub mod talk;
+pub(crate) mod calling;
+pub(crate) mod copying;
+pub(crate) mod dialogue;
+pub(crate) mod dice;
+pub(crate) mod extraction;
+pub(crate) mod form;
+pub(crate) mod grammar;
+pub(crate) mod lexicon;
+pub(crate) mod numbers;
+pub(crate) mod story;
+pub(crate) mod talk;
 
 use dialogue::{Dialogue, Message};
 use dice::Dice;
@@ -32,7 +33,7 @@ const SHARES: &[(usize, Topic)] = &[
 
 /// What a conversation is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Topic {
+pub(crate) enum Topic {
     Story,
     Copying,
     Sums,
@@ -46,7 +47,7 @@ pub enum Topic {
 }
 
 impl Topic {
-    pub fn dialogue(self, dice: &mut Dice, lexicon: Lexicon) -> Dialogue {
+    pub(crate) fn dialogue(self, dice: &mut Dice, lexicon: Lexicon) -> Dialogue {
         match self {
             Self::Story => story::dialogue(dice, lexicon),
             Self::Copying => copying::dialogue(dice, lexicon),
@@ -74,7 +75,7 @@ impl Topic {
 }
 
 /// One conversation of the mixture: now and then with a system line, further turns, functions of no use.
-pub fn draw(dice: &mut Dice, lexicon: Lexicon) -> Dialogue {
+pub(crate) fn draw(dice: &mut Dice, lexicon: Lexicon) -> Dialogue {
     let topic = Topic::draw(dice);
     let mut dialogue = topic.dialogue(dice, lexicon);
     let further = match dice.below(100) {

@@ -4,10 +4,10 @@ use super::dialogue::Dialogue;
 use super::dice::Dice;
 
 /// The largest number that occurs.
-pub const LIMIT: usize = 20;
+pub(crate) const LIMIT: usize = 20;
 
 /// Every sum and difference: operands, whether it is a sum, result.
-pub fn enumerate() -> impl Iterator<Item = Sum> {
+pub(crate) fn enumerate() -> impl Iterator<Item = Sum> {
     (0..=LIMIT).flat_map(|result| {
         (0..=result).flat_map(move |part| {
             [
@@ -20,10 +20,10 @@ pub fn enumerate() -> impl Iterator<Item = Sum> {
 
 /// One sum or difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sum {
-    pub left: usize,
-    pub right: usize,
-    pub plus: bool,
+pub(crate) struct Sum {
+    pub(crate) left: usize,
+    pub(crate) right: usize,
+    pub(crate) plus: bool,
 }
 
 impl Sum {
@@ -37,11 +37,11 @@ impl Sum {
         }
     }
 
-    pub fn result(self) -> usize {
+    pub(crate) fn result(self) -> usize {
         if self.plus { self.left + self.right } else { self.left - self.right }
     }
 
-    pub fn question(self, dice: &mut Dice) -> String {
+    pub(crate) fn question(self, dice: &mut Dice) -> String {
         let Self { left, right, plus } = self;
         let (sign, word) = if plus { ("+", "plus") } else { ("-", "minus") };
         match dice.below(9) {
@@ -56,14 +56,14 @@ impl Sum {
         }
     }
 
-    pub fn answer(self) -> String {
+    pub(crate) fn answer(self) -> String {
         let sign = if self.plus { '+' } else { '-' };
         format!("{} {sign} {} = {}.", self.left, self.right, self.result())
     }
 }
 
 /// One to three sums in a row.
-pub fn sums(dice: &mut Dice) -> Dialogue {
+pub(crate) fn sums(dice: &mut Dice) -> Dialogue {
     let mut dialogue = Dialogue::default();
     for _ in 0..dice.between(1, 3) {
         let sum = Sum::draw(dice);
@@ -73,7 +73,7 @@ pub fn sums(dice: &mut Dice) -> Dialogue {
 }
 
 /// Counting from one number to another, up or down.
-pub fn counting(dice: &mut Dice) -> Dialogue {
+pub(crate) fn counting(dice: &mut Dice) -> Dialogue {
     let (mut from, to) = (dice.below(LIMIT + 1), dice.below(LIMIT + 1));
     let question = if dice.chance(20) && to > 0 {
         from = 1;
@@ -94,6 +94,24 @@ pub fn counting(dice: &mut Dice) -> Dialogue {
     let mut dialogue = Dialogue::default();
     dialogue.ask_exactly(question, count(from, to));
     dialogue
+}
+
+/// Whether `answer` reads as a sum or difference, right or wrong, or as counting.
+pub(crate) fn reads(answer: &str) -> bool {
+    let Some(answer) = answer.strip_suffix('.') else { return false };
+    let numbers = |text: &str, between: &str| -> Option<Vec<usize>> {
+        text.split(between).map(|number| number.parse().ok()).collect()
+    };
+    if let Some((left, result)) = answer.split_once(" = ") {
+        let pair = |sign| numbers(left, sign).is_some_and(|numbers| numbers.len() == 2);
+        return result.parse::<usize>().is_ok() && (pair(" + ") || pair(" - "));
+    }
+    numbers(answer, ", ").is_some_and(|numbers| {
+        let by_one = |up: bool| {
+            numbers.windows(2).all(|w| if up { w[1] == w[0] + 1 } else { w[0] == w[1] + 1 })
+        };
+        by_one(true) || by_one(false)
+    })
 }
 
 fn count(from: usize, to: usize) -> String {

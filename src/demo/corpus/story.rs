@@ -3,16 +3,52 @@
 //! A plot is a goal with the obstacle, the help and the end that go with it; the sentences around it are
 //! the same for all plots. Subject, adjective, name and helper come back in several sentences each.
 
-use super::dice::Dice;
 use super::dialogue::{Dialogue, Expect};
+use super::dice::Dice;
 use super::form::{Bindings, Domain, Form, Slot, fill};
 use super::lexicon::{self, Lexicon};
 
-pub const ADJECTIVES: &[&str] = &[
-    "brave", "shy", "clever", "lazy", "tiny", "tall", "old", "young", "grumpy", "cheerful", "kind",
-    "curious", "lonely", "hungry", "sleepy", "proud", "gentle", "noisy", "quiet", "silly", "red",
-    "blue", "green", "yellow", "purple", "golden", "silver", "orange", "pink", "white", "black",
-    "brown", "friendly", "clumsy", "forgetful", "patient", "angry", "happy", "sad", "small",
+pub(crate) const ADJECTIVES: &[&str] = &[
+    "brave",
+    "shy",
+    "clever",
+    "lazy",
+    "tiny",
+    "tall",
+    "old",
+    "young",
+    "grumpy",
+    "cheerful",
+    "kind",
+    "curious",
+    "lonely",
+    "hungry",
+    "sleepy",
+    "proud",
+    "gentle",
+    "noisy",
+    "quiet",
+    "silly",
+    "red",
+    "blue",
+    "green",
+    "yellow",
+    "purple",
+    "golden",
+    "silver",
+    "orange",
+    "pink",
+    "white",
+    "black",
+    "brown",
+    "friendly",
+    "clumsy",
+    "forgetful",
+    "patient",
+    "angry",
+    "happy",
+    "sad",
+    "small",
 ];
 
 const PLACES: &[&str] = &[
@@ -26,37 +62,97 @@ const PLACES: &[&str] = &[
     "next to a stone bridge",
 ];
 
-pub const HELPERS: &[&str] = &[
+pub(crate) const HELPERS: &[&str] = &[
     "owl", "fox", "rabbit", "robot", "wizard", "goat", "duck", "mouse", "bear", "dragon", "pirate",
     "turtle", "baker", "sparrow", "donkey", "fairy", "frog", "crow", "sailor", "squirrel",
 ];
 
 /// goal, obstacle, help, attempt, end.
 const PLOTS: &[[&str; 5]] = &[
-    ["learn to swim", "the water was cold and deep", "showed the {x} how to float",
-     "practised in the pond every morning", "swam all the way across the lake"],
-    ["see the world", "the road was long and there was no map", "brought an old map",
-     "walked for a hundred days", "saw every corner of the world"],
-    ["bake a cake", "there was no flour left", "gave the {x} a bag of flour",
-     "stirred and baked all afternoon", "tasted the best cake in the land"],
-    ["fly a kite", "there was no wind at all", "knew a hill where the wind never slept",
-     "climbed the hill", "flew the kite high above the trees"],
-    ["find the lost treasure", "the cave was dark", "lit a small lamp",
-     "looked under every stone", "found the treasure behind a rock"],
-    ["sing at the fair", "every song came out too quiet", "taught the {x} a louder song",
-     "sang until the sun went down", "sang for the whole town"],
-    ["grow a garden", "the ground was hard and dry", "carried water from the river",
-     "dug and planted all spring", "had the finest garden of all"],
-    ["win the race", "the other runners were much faster", "told the {x} about a secret path",
-     "trained every single day", "won the race by one step"],
-    ["build a boat", "there was no wood to be found", "came back with ten strong planks",
-     "worked with saw and hammer", "sailed away in a fine boat"],
-    ["paint the sky", "the paint was all gone", "mixed new paint from berries",
-     "painted from dawn to dusk", "made the sky shine in every colour"],
-    ["touch the moon", "the moon was too far away", "brought the longest ladder in the land",
-     "climbed up and up all night", "touched the moon with a smile"],
-    ["make a friend", "everyone was too busy to talk", "sat down for a cup of tea",
-     "talked and laughed for hours", "was never alone again"],
+    [
+        "learn to swim",
+        "the water was cold and deep",
+        "showed the {x} how to float",
+        "practised in the pond every morning",
+        "swam all the way across the lake",
+    ],
+    [
+        "see the world",
+        "the road was long and there was no map",
+        "brought an old map",
+        "walked for a hundred days",
+        "saw every corner of the world",
+    ],
+    [
+        "bake a cake",
+        "there was no flour left",
+        "gave the {x} a bag of flour",
+        "stirred and baked all afternoon",
+        "tasted the best cake in the land",
+    ],
+    [
+        "fly a kite",
+        "there was no wind at all",
+        "knew a hill where the wind never slept",
+        "climbed the hill",
+        "flew the kite high above the trees",
+    ],
+    [
+        "find the lost treasure",
+        "the cave was dark",
+        "lit a small lamp",
+        "looked under every stone",
+        "found the treasure behind a rock",
+    ],
+    [
+        "sing at the fair",
+        "every song came out too quiet",
+        "taught the {x} a louder song",
+        "sang until the sun went down",
+        "sang for the whole town",
+    ],
+    [
+        "grow a garden",
+        "the ground was hard and dry",
+        "carried water from the river",
+        "dug and planted all spring",
+        "had the finest garden of all",
+    ],
+    [
+        "win the race",
+        "the other runners were much faster",
+        "told the {x} about a secret path",
+        "trained every single day",
+        "won the race by one step",
+    ],
+    [
+        "build a boat",
+        "there was no wood to be found",
+        "brought ten strong planks",
+        "worked with saw and hammer",
+        "sailed away in a fine boat",
+    ],
+    [
+        "paint the sky",
+        "the paint was all gone",
+        "mixed new paint from berries",
+        "painted from dawn to dusk",
+        "made the sky shine in every colour",
+    ],
+    [
+        "touch the moon",
+        "the moon was too far away",
+        "brought the longest ladder in the land",
+        "climbed up and up all night",
+        "touched the moon with a smile",
+    ],
+    [
+        "make a friend",
+        "everyone was too busy to talk",
+        "sat down for a cup of tea",
+        "talked and laughed for hours",
+        "was never alone again",
+    ],
 ];
 
 const SLOTS: &[Slot] = &[
@@ -85,14 +181,8 @@ const SINGULAR: &[&[&str]] = &[
         "Sadly, {obstacle}.",
     ],
     &["Then {an helper} came by and {help}.", "Luckily, {an helper} came along and {help}."],
-    &[
-        "Together, the {x} and the {helper} {attempt}.",
-        "So the {x} and the {helper} {attempt}.",
-    ],
-    &[
-        "At last, {name}, the {adj} {x}, {end}.",
-        "And that is how {name}, the {adj} {x}, {end}.",
-    ],
+    &["Together, the {x} and the {helper} {attempt}.", "So the {x} and the {helper} {attempt}."],
+    &["At last, {name}, the {adj} {x}, {end}.", "And that is how {name}, the {adj} {x}, {end}."],
     &[
         "From that day on, the {x} and the {helper} were the best of friends.",
         "And the {x} never forgot the {helper}.",
@@ -101,20 +191,11 @@ const SINGULAR: &[&[&str]] = &[
 ];
 
 const PLURAL: &[&[&str]] = &[
-    &[
-        "Once there were {several} {x}.",
-        "Once upon a time, {several} {x} lived {place}.",
-    ],
-    &[
-        "One day, the {x} wanted to {goal}.",
-        "More than anything, the {x} wanted to {goal}.",
-    ],
+    &["Once there were {several} {x}.", "Once upon a time, {several} {x} lived {place}."],
+    &["One day, the {x} wanted to {goal}.", "More than anything, the {x} wanted to {goal}."],
     &["But {obstacle}.", "Sadly, {obstacle}."],
     &["Then {an helper} came by and {help}.", "Luckily, {an helper} came along and {help}."],
-    &[
-        "Together, the {x} and the {helper} {attempt}.",
-        "So the {x} and the {helper} {attempt}.",
-    ],
+    &["Together, the {x} and the {helper} {attempt}.", "So the {x} and the {helper} {attempt}."],
     &["In the end, all was well.", "And they were all very happy."],
     &[
         "From that day on, the {x} and the {helper} were the best of friends.",
@@ -139,6 +220,13 @@ const REQUESTS: &[&str] = &[
     "Could you write a little story about {}?",
 ];
 
+/// Questions about a story, and their answers.
+pub(crate) const FOLLOW_UPS: &[(&str, &str)] = &[
+    ("What was the name of the {x}?", "The {x} was named {name}."),
+    ("Who helped the {x}?", "The {helper} helped the {x}."),
+    ("Who was {name}?", "{name} was the {adj} {x}."),
+];
+
 const OPEN_REQUESTS: &[&str] = &[
     "Tell me a story.",
     "Tell me a short story.",
@@ -151,7 +239,7 @@ const OPEN_REQUESTS: &[&str] = &[
 ];
 
 /// A request for a story, the story, and sometimes a question about it.
-pub fn dialogue(dice: &mut Dice, lexicon: Lexicon) -> Dialogue {
+pub(crate) fn dialogue(dice: &mut Dice, lexicon: Lexicon) -> Dialogue {
     if dice.chance(12) {
         return plural(dice, lexicon);
     }
@@ -183,12 +271,12 @@ pub fn dialogue(dice: &mut Dice, lexicon: Lexicon) -> Dialogue {
 }
 
 /// A plain request for a story about one subject, as the gate asks for it.
-pub fn plain_request(dice: &mut Dice, subject: &str) -> String {
+pub(crate) fn plain_request(dice: &mut Dice, subject: &str) -> String {
     request(dice, &Bindings::from([("x", subject.to_owned())]))
 }
 
 /// The slots' values if `text` is a story the templates can produce under `asked`.
-pub fn read(text: &str, asked: &Bindings) -> Option<Bindings> {
+pub(crate) fn read(text: &str, asked: &Bindings) -> Option<Bindings> {
     [SINGULAR, PLURAL]
         .iter()
         .flat_map(|skeleton| PLOTS.iter().map(|plot| form(skeleton, plot)))
@@ -246,19 +334,12 @@ fn form(skeleton: &[&[&str]], plot: &[&str; 5]) -> Form {
     };
     Form {
         slots: SLOTS,
-        sentences: skeleton
-            .iter()
-            .map(|wordings| wordings.iter().map(wording).collect())
-            .collect(),
+        sentences: skeleton.iter().map(|wordings| wordings.iter().map(wording).collect()).collect(),
     }
 }
 
 fn follow_up(dice: &mut Dice, bindings: &Bindings, dialogue: &mut Dialogue) {
-    let (question, answer) = *dice.pick(&[
-        ("What was the name of the {x}?", "The {x} was named {name}."),
-        ("Who helped the {x}?", "The {helper} helped the {x}."),
-        ("Who was {name}?", "{name} was the {adj} {x}."),
-    ]);
+    let (question, answer) = *dice.pick(FOLLOW_UPS);
     let answer = fill(answer, bindings);
     dialogue.ask(fill(question, bindings), answer.clone(), Expect::OneOf(vec![answer]));
 }

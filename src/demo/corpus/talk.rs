@@ -7,49 +7,89 @@ use super::lexicon::{self, Lexicon};
 use std::sync::LazyLock;
 
 /// The answer to everything the model was not taught.
-pub const UNKNOWN: &str = "I am only a small demo model, so I do not know that. \
+pub(crate) const UNKNOWN: &str = "I am only a small demo model, so I do not know that. \
     I can tell you a short story, add small numbers, count, or talk about sconce.";
 
 /// Questions (separated by `|`) with one answer.
 type Entry = (Vec<&'static str>, &'static str);
 
-static SMALL_TALK: LazyLock<Vec<Entry>> = LazyLock::new(|| entries(include_str!("words/small_talk.txt")));
+static SMALL_TALK: LazyLock<Vec<Entry>> =
+    LazyLock::new(|| entries(include_str!("words/small_talk.txt")));
 static SERVER: LazyLock<Vec<Entry>> = LazyLock::new(|| entries(include_str!("words/server.txt")));
 static FACTS: LazyLock<Vec<Entry>> = LazyLock::new(|| entries(include_str!("words/facts.txt")));
 
-const FACT_WORDINGS: &[&str] = &["{}", "{}", "Can you tell me: {}", "Please tell me: {}", "Do you know: {}"];
+const FACT_WORDINGS: &[&str] =
+    &["{}", "{}", "Can you tell me: {}", "Please tell me: {}", "Do you know: {}"];
 
 const UNKNOWN_QUESTIONS: &[&str] = &[
-    "Why is the {x} made of {y}?", "Who invented the {x}?", "How do I fix my {x}?", "What is a {x} made of?",
-    "How many {x}s are there in {city}?", "Who is {name}?", "What do you think about {name}?", "Where is {city}?",
-    "Explain the {x} to me.", "Explain how a {x} works.", "Write an essay about the {x}.", "Write a poem about {name}.",
-    "Write a program that sorts a {x}.", "What is the best {x} in {city}?", "When was {city} founded?",
-    "What is the meaning of life?", "What is the capital of {city}?", "Who won the game in {city}?",
-    "How old is {name}?", "What happened in {city} in {year}?", "What is {year} times {year}?", "What is {year} + {year}?",
-    "Is the {x} bigger than the {y}?", "What is the difference between a {x} and a {y}?", "Why do {x}s like {y}s?",
-    "How do I cook a {x}?", "How do I get from {city} to {other}?", "Should I buy a {x} or a {y}?", "Give me some advice.",
-    "What is quantum physics?", "Explain relativity.", "Who is the president?", "What is the news today?",
-    "What is the weather in {city}?", "What time is it in {city}?", "What day is it today?", "Write some Python code.",
-    "How do I learn {x}?", "What does {x} mean?", "Translate {x} into French.", "How much does a {x} cost?",
-    "Who wrote the book about the {x}?", "Can you draw a {x}?", "Do you like {x}s?", "What is your opinion on {x}?",
-    "Summarize the history of {city}.", "Which {x} should I choose?", "What is the square root of {year}?",
-    "How far is {city} from {other}?", "Can {x}s fly?", "What do {x}s eat?", "Why do {x}s sleep?",
+    "Why is the {x} made of {y}?",
+    "Who invented the {x}?",
+    "How do I fix my {x}?",
+    "What is a {x} made of?",
+    "How many {x}s are there in {city}?",
+    "Who is {name}?",
+    "What do you think about {name}?",
+    "Where is {city}?",
+    "Explain the {x} to me.",
+    "Explain how a {x} works.",
+    "Write an essay about the {x}.",
+    "Write a poem about {name}.",
+    "Write a program that sorts a {x}.",
+    "What is the best {x} in {city}?",
+    "When was {city} founded?",
+    "What is the meaning of life?",
+    "What is the capital of {city}?",
+    "Who won the game in {city}?",
+    "How old is {name}?",
+    "What happened in {city} in {year}?",
+    "What is {year} times {year}?",
+    "What is {year} + {year}?",
+    "Is the {x} bigger than the {y}?",
+    "What is the difference between a {x} and a {y}?",
+    "Why do {x}s like {y}s?",
+    "How do I cook a {x}?",
+    "How do I get from {city} to {other}?",
+    "Should I buy a {x} or a {y}?",
+    "Give me some advice.",
+    "What is quantum physics?",
+    "Explain relativity.",
+    "Who is the president?",
+    "What is the news today?",
+    "What is the weather in {city}?",
+    "What time is it in {city}?",
+    "What day is it today?",
+    "Write some Python code.",
+    "How do I learn {x}?",
+    "What does {x} mean?",
+    "Translate {x} into French.",
+    "How much does a {x} cost?",
+    "Who wrote the book about the {x}?",
+    "Can you draw a {x}?",
+    "Do you like {x}s?",
+    "What is your opinion on {x}?",
+    "Summarize the history of {city}.",
+    "Which {x} should I choose?",
+    "What is the square root of {year}?",
+    "How far is {city} from {other}?",
+    "Can {x}s fly?",
+    "What do {x}s eat?",
+    "Why do {x}s sleep?",
 ];
 
-pub fn small_talk(dice: &mut Dice) -> Dialogue {
+pub(crate) fn small_talk(dice: &mut Dice) -> Dialogue {
     fixed(dice, &SMALL_TALK, &["{}"])
 }
 
-pub fn server(dice: &mut Dice) -> Dialogue {
+pub(crate) fn server(dice: &mut Dice) -> Dialogue {
     fixed(dice, &SERVER, &["{}", "{}", "{}", "Please tell me: {}"])
 }
 
-pub fn fact(dice: &mut Dice) -> Dialogue {
+pub(crate) fn fact(dice: &mut Dice) -> Dialogue {
     fixed(dice, &FACTS, FACT_WORDINGS)
 }
 
 /// A question outside all that was taught.
-pub fn unknown(dice: &mut Dice, lexicon: Lexicon) -> Dialogue {
+pub(crate) fn unknown(dice: &mut Dice, lexicon: Lexicon) -> Dialogue {
     let question = dice
         .pick(UNKNOWN_QUESTIONS)
         .replace("{x}", &lexicon.subject(dice))
@@ -61,6 +101,12 @@ pub fn unknown(dice: &mut Dice, lexicon: Lexicon) -> Dialogue {
     let mut dialogue = Dialogue::default();
     dialogue.ask_exactly(varied(dice, question), UNKNOWN);
     dialogue
+}
+
+/// Whether `answer` is one of the fixed ones.
+pub(crate) fn is_fixed(answer: &str) -> bool {
+    let mut all = SMALL_TALK.iter().chain(SERVER.iter()).chain(FACTS.iter());
+    answer == UNKNOWN || all.any(|(_, fixed)| *fixed == answer)
 }
 
 fn fixed(dice: &mut Dice, entries: &[Entry], wordings: &[&str]) -> Dialogue {
@@ -90,7 +136,7 @@ fn entries(text: &'static str) -> Vec<Entry> {
 }
 
 /// A word or two that says nothing about the answer, for system lines.
-pub fn system_line(dice: &mut Dice) -> String {
+pub(crate) fn system_line(dice: &mut Dice) -> String {
     match dice.below(8) {
         0 => format!("You are {}.", lexicon::known_name(dice)),
         1 => "You are a helpful assistant.".to_owned(),

@@ -8,22 +8,22 @@ const EPSILON: f32 = 1e-8;
 
 /// The running means of every parameter.
 #[derive(Debug)]
-pub struct AdamW {
-    pub step: i32,
-    pub means: Vec<Vec<f32>>,
-    pub squares: Vec<Vec<f32>>,
+pub(crate) struct AdamW {
+    pub(crate) step: i32,
+    pub(crate) means: Vec<Vec<f32>>,
+    pub(crate) squares: Vec<Vec<f32>>,
     decays: Vec<bool>,
 }
 
 impl AdamW {
     /// `decays` says for each parameter, of the given size, whether it decays.
-    pub fn new(sizes: &[usize], decays: Vec<bool>) -> Self {
+    pub(crate) fn new(sizes: &[usize], decays: Vec<bool>) -> Self {
         let zeros = || sizes.iter().map(|&size| vec![0f32; size]).collect();
         Self { step: 0, means: zeros(), squares: zeros(), decays }
     }
 
     /// Moves `values` against `grads`; gives the norm of the gradient before clipping.
-    pub fn update(&mut self, values: &mut [Vec<f32>], grads: &[Vec<f32>], rate: f32) -> f64 {
+    pub(crate) fn update(&mut self, values: &mut [Vec<f32>], grads: &[Vec<f32>], rate: f32) -> f64 {
         let squares = grads.iter().flatten().map(|&g| f64::from(g) * f64::from(g));
         let norm = squares.sum::<f64>().sqrt();
         let clip = (CLIP / norm.max(CLIP)) as f32;
@@ -34,7 +34,9 @@ impl AdamW {
         for index in 0..values.len() {
             let keep = if self.decays[index] { 1.0 - rate * DECAY } else { 1.0 };
             let means = self.means[index].iter_mut().zip(&mut self.squares[index]);
-            for ((value, grad), (mean, square)) in values[index].iter_mut().zip(&grads[index]).zip(means) {
+            for ((value, grad), (mean, square)) in
+                values[index].iter_mut().zip(&grads[index]).zip(means)
+            {
                 let grad = grad * clip;
                 *mean = one * *mean + (1.0 - one) * grad;
                 *square = two * *square + (1.0 - two) * grad * grad;

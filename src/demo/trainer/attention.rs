@@ -7,17 +7,17 @@ use super::ops::{self, dot, floats, matrix, norm_row, norm_row_back};
 use candle_core::{Device, Result, Tensor};
 
 /// Sizes of the heads, and the cosines and sines of the rotary embedding.
-pub struct Heads {
-    pub queries: usize,
-    pub keys: usize,
-    pub size: usize,
+pub(crate) struct Heads {
+    pub(crate) queries: usize,
+    pub(crate) keys: usize,
+    pub(crate) size: usize,
     /// [positions, size / 2]
     cosines: Vec<f32>,
     sines: Vec<f32>,
 }
 
 /// What the way back needs of one conversation.
-pub struct Memory {
+pub(crate) struct Memory {
     start: usize,
     length: usize,
     /// [keys, group * length, size]
@@ -30,7 +30,13 @@ pub struct Memory {
 }
 
 impl Heads {
-    pub fn new(queries: usize, keys: usize, size: usize, theta: f64, positions: usize) -> Self {
+    pub(crate) fn new(
+        queries: usize,
+        keys: usize,
+        size: usize,
+        theta: f64,
+        positions: usize,
+    ) -> Self {
         let angles = (0..positions).flat_map(|position| {
             (0..size / 2)
                 .map(move |pair| position as f64 / theta.powf(2.0 * pair as f64 / size as f64))
@@ -40,12 +46,12 @@ impl Heads {
     }
 
     /// Columns of a row of queries, keys and values.
-    pub fn width(&self) -> usize {
+    pub(crate) fn width(&self) -> usize {
         (self.queries + 2 * self.keys) * self.size
     }
 
     /// Longest conversation that can be rotated.
-    pub fn positions(&self) -> usize {
+    pub(crate) fn positions(&self) -> usize {
         2 * self.cosines.len() / self.size
     }
 
@@ -63,13 +69,13 @@ impl Heads {
     }
 
     /// Norms and rotates one head of a query or key.
-    pub fn place(&self, x: &mut [f32], weight: &[f32], position: usize) {
+    pub(crate) fn place(&self, x: &mut [f32], weight: &[f32], position: usize) {
         norm_row(x, weight);
         self.rotate(x, position, false);
     }
 
     /// qkv: [tokens, width] to [tokens, queries * size]; `documents` are start and length of each.
-    pub fn forward(
+    pub(crate) fn forward(
         &self,
         qkv: &Tensor,
         norms: [&Tensor; 2],
@@ -93,7 +99,13 @@ impl Heads {
         Ok((matrix(output, columns)?, memories))
     }
 
-    fn attend(&self, rows: &[f32], norms: [&Tensor; 2], start: usize, length: usize) -> Result<Memory> {
+    fn attend(
+        &self,
+        rows: &[f32],
+        norms: [&Tensor; 2],
+        start: usize,
+        length: usize,
+    ) -> Result<Memory> {
         let (width, size) = (self.width(), self.size);
         let (query_norm, key_norm) = (floats(norms[0]), floats(norms[1]));
         let mut query = vec![0f32; self.queries * length * size];
@@ -118,7 +130,8 @@ impl Heads {
         }
         let group = self.queries / self.keys;
         let cube = |data, rows| Tensor::from_vec(data, (self.keys, rows, size), &Device::Cpu);
-        let (query, key, value) = (cube(query, group * length)?, cube(key, length)?, cube(value, length)?);
+        let (query, key, value) =
+            (cube(query, group * length)?, cube(key, length)?, cube(value, length)?);
         let scores = query.matmul(&key.t()?)?;
         let weights = self.causal_softmax(&scores, length);
         let weights = Tensor::from_vec(weights, scores.shape(), &Device::Cpu)?;
@@ -146,7 +159,7 @@ impl Heads {
     }
 
     /// Gradient of qkv; those of the two norms are added to `grad_norms`.
-    pub fn backward(
+    pub(crate) fn backward(
         &self,
         qkv: &Tensor,
         norms: [&Tensor; 2],
@@ -199,7 +212,8 @@ impl Heads {
             place_back(&query[from..from + size], at, position, 0);
         });
         let (key, value) = (floats(&grad_key), floats(&grad_value));
-        let each_key = || (0..self.keys).flat_map(|head| (0..length).map(move |position| (head, position)));
+        let each_key =
+            || (0..self.keys).flat_map(|head| (0..length).map(move |position| (head, position)));
         let place = |head: usize, position: usize| {
             let from = (head * length + position) * size;
             (from, (memory.start + position) * width + (self.queries + head) * size)
@@ -245,7 +259,7 @@ impl Heads {
 impl Heads {
     /// Attention of further tokens behind `past` ones, whose placed keys and values, [past, keys, size],
     /// `seen` holds; theirs are added.
-    pub fn continued(
+    pub(crate) fn continued(
         &self,
         qkv: &Tensor,
         norms: [&Tensor; 2],

@@ -7,14 +7,14 @@ use anyhow::{Context, Result, anyhow};
 use tokenizers::Tokenizer;
 
 /// A model read from its folder's files.
-pub struct Decoder {
-    pub network: Network,
-    pub tokenizer: Tokenizer,
+pub(crate) struct Decoder {
+    pub(crate) network: Network,
+    pub(crate) tokenizer: Tokenizer,
 }
 
 impl Decoder {
     /// `file` gives the bytes of a file of the folder.
-    pub fn load(mut file: impl FnMut(&str) -> Result<Vec<u8>>) -> Result<Self> {
+    pub(crate) fn load(mut file: impl FnMut(&str) -> Result<Vec<u8>>) -> Result<Self> {
         let (shape, values) = folder::read(&file("config.json")?, &file("model.safetensors")?)?;
         let tokenizer = Tokenizer::from_bytes(file("tokenizer.json")?)
             .map_err(|error| anyhow!("can't load the tokenizer: {error}"))?;
@@ -23,7 +23,7 @@ impl Decoder {
     }
 
     /// The likeliest tokens behind `prompt`, up to the end of the turn, which is included, or `limit`.
-    pub fn greedy(&self, prompt: &[u32], limit: usize) -> Result<Vec<u32>> {
+    pub(crate) fn greedy(&self, prompt: &[u32], limit: usize) -> Result<Vec<u32>> {
         let end = folder::special("<|im_end|>");
         let mut cache = Cache::new(&self.network.shape);
         let mut logits = self.network.next(prompt, &mut cache)?;

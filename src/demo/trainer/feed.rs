@@ -17,7 +17,7 @@ use tokenizers::Tokenizer;
 const REPEATS: (f64, f64) = (40.0, 2.0);
 
 /// Draws batches.
-pub struct Feed<'a> {
+pub(crate) struct Feed<'a> {
     tokenizer: &'a Tokenizer,
     dice: Dice,
     longest: usize,
@@ -25,13 +25,13 @@ pub struct Feed<'a> {
 
 impl<'a> Feed<'a> {
     /// `longest`: tokens of the longest conversation taken.
-    pub fn new(tokenizer: &'a Tokenizer, seed: u64, longest: usize) -> Self {
+    pub(crate) fn new(tokenizer: &'a Tokenizer, seed: u64, longest: usize) -> Self {
         Self { tokenizer, dice: Dice::new(seed), longest }
     }
 
     /// About `tokens` tokens in `parts` batches of like size. `done` is the part of the phase of repeats
     /// that has passed, from 0 to 1.
-    pub fn draw(&mut self, tokens: usize, parts: usize, done: f64) -> Result<Vec<Batch>> {
+    pub(crate) fn draw(&mut self, tokens: usize, parts: usize, done: f64) -> Result<Vec<Batch>> {
         let share = REPEATS.0 + (REPEATS.1 - REPEATS.0) * done.min(1.0);
         let mut batches = vec![Batch::default(); parts];
         let mut total = 0;
@@ -55,9 +55,8 @@ impl<'a> Feed<'a> {
     fn repeats(&mut self) -> (Vec<u32>, Vec<bool>) {
         let length = self.dice.between(4, 40);
         let size = self.tokenizer.get_vocab_size(true);
-        let once: Vec<u32> = (0..length)
-            .map(|_| self.dice.between(SPECIAL.len(), size - 1) as u32)
-            .collect();
+        let once: Vec<u32> =
+            (0..length).map(|_| self.dice.between(SPECIAL.len(), size - 1) as u32).collect();
         let row = once.repeat(self.dice.between(2, 3));
         let marks = (0..row.len()).map(|index| index > length).collect();
         (row, marks)
@@ -65,7 +64,10 @@ impl<'a> Feed<'a> {
 }
 
 /// A conversation's tokens, and which of them the model is to say.
-pub fn tokenize(tokenizer: &Tokenizer, dialogue: &Dialogue) -> Result<(Vec<u32>, Vec<bool>)> {
+pub(crate) fn tokenize(
+    tokenizer: &Tokenizer,
+    dialogue: &Dialogue,
+) -> Result<(Vec<u32>, Vec<bool>)> {
     let (mut tokens, mut marks) = (Vec::new(), Vec::new());
     for stretch in dialogue.stretches() {
         let encoding = tokenizer

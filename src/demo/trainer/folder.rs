@@ -37,11 +37,18 @@ fn names(shape: &Shape) -> Vec<Vec<(String, usize)>> {
 }
 
 /// Writes weights, in bf16, and all that describes them.
-pub fn write(folder: &Path, shape: &Shape, values: &[Vec<f32>], tokenizer: &Value) -> Result<()> {
+pub(crate) fn write(
+    folder: &Path,
+    shape: &Shape,
+    values: &[Vec<f32>],
+    tokenizer: &Value,
+) -> Result<()> {
     std::fs::create_dir_all(folder)
         .with_context(|| format!("can't make the folder {}", folder.display()))?;
     let mut tensors = HashMap::new();
-    for ((parts, values), (_, columns)) in names(shape).into_iter().zip(values).zip(shape.parameters()) {
+    for ((parts, values), (_, columns)) in
+        names(shape).into_iter().zip(values).zip(shape.parameters())
+    {
         let mut start = 0;
         for (name, rows) in parts {
             let data = &values[start..start + rows * columns];
@@ -67,10 +74,11 @@ pub fn write(folder: &Path, shape: &Shape, values: &[Vec<f32>], tokenizer: &Valu
 }
 
 /// Reads shape and weights back; the weights are those that bf16 can hold.
-pub fn read(config: &[u8], weights: &[u8]) -> Result<(Shape, Vec<Vec<f32>>)> {
+pub(crate) fn read(config: &[u8], weights: &[u8]) -> Result<(Shape, Vec<Vec<f32>>)> {
     let config: Value = serde_json::from_slice(config).context("config.json isn't JSON")?;
     let number = |key: &str| {
-        let number = config[key].as_u64().with_context(|| format!("config.json has no number {key}"))?;
+        let number =
+            config[key].as_u64().with_context(|| format!("config.json has no number {key}"))?;
         Ok::<usize, anyhow::Error>(number as usize)
     };
     let shape = Shape {
@@ -84,7 +92,8 @@ pub fn read(config: &[u8], weights: &[u8]) -> Result<(Shape, Vec<Vec<f32>>)> {
         theta: config["rope_theta"].as_f64().context("config.json has no number rope_theta")?,
         positions: number("max_position_embeddings")?,
     };
-    let tensors = safetensors::load_buffer(weights, &Device::Cpu).context("can't read the weights")?;
+    let tensors =
+        safetensors::load_buffer(weights, &Device::Cpu).context("can't read the weights")?;
     let mut values = Vec::new();
     for (parts, (rows, columns)) in names(&shape).into_iter().zip(shape.parameters()) {
         let mut joined = Vec::with_capacity(rows * columns);
@@ -104,7 +113,7 @@ fn pretty(value: &Value) -> Result<String> {
 }
 
 /// The id of one of the special tokens: they come first, in order.
-pub fn special(token: &str) -> u32 {
+pub(crate) fn special(token: &str) -> u32 {
     let index = SPECIAL.iter().position(|special| *special == token);
     index.expect("only listed tokens are asked for") as u32
 }

@@ -4,14 +4,16 @@
 //! Batches are cut into parts that threads take in turn, each running whole products by itself; gradients
 //! are added in the parts' order, so a seed gives the same model whatever the number of threads.
 
-pub mod adamw;
-pub mod attention;
-pub mod decode;
-pub mod feed;
-pub mod folder;
-pub mod network;
-pub mod ops;
-pub mod vocabulary;
+pub(crate) mod adamw;
+pub(crate) mod attention;
+pub(crate) mod decode;
+pub(crate) mod feed;
+pub(crate) mod folder;
+pub(crate) mod network;
+#[cfg(test)]
+mod network_tests;
+pub(crate) mod ops;
+pub(crate) mod vocabulary;
 
 use adamw::AdamW;
 use anyhow::{Context, Result, anyhow};
@@ -25,7 +27,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokenizers::Tokenizer;
 
 /// The sizes of the embedded model.
-pub const SHAPE: Shape = Shape {
+pub(crate) const SHAPE: Shape = Shape {
     vocabulary: vocabulary::VOCABULARY,
     width: 256,
     layers: 4,
@@ -47,45 +49,50 @@ const WARM_UP_STEPS: f64 = 100.0;
 
 /// How to train.
 #[derive(Clone, Debug)]
-pub struct Plan {
-    pub seed: u64,
-    pub tokens: u64,
-    pub batch_tokens: usize,
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    pub(crate) tokens: u64,
+    pub(crate) batch_tokens: usize,
     /// Tokens of the longest conversation that is trained on.
-    pub longest: usize,
-    pub rate: f64,
-    pub threads: usize,
+    pub(crate) longest: usize,
+    pub(crate) rate: f64,
+    pub(crate) threads: usize,
 }
 
 /// A training in progress.
-pub struct Training {
+pub(crate) struct Training {
     plan: Plan,
     tokenizer_json: serde_json::Value,
-    pub tokenizer: Tokenizer,
+    pub(crate) tokenizer: Tokenizer,
     network: Network,
     values: Vec<Vec<f32>>,
     optimizer: AdamW,
     pools: Vec<rayon::ThreadPool>,
-    pub tokens: u64,
+    pub(crate) tokens: u64,
 }
 
 /// What a step showed.
 #[derive(Clone, Copy, Debug)]
-pub struct Step {
+pub(crate) struct Step {
     /// Mean loss of the scored tokens.
-    pub loss: f64,
-    pub gradient_norm: f64,
-    pub rate: f64,
+    pub(crate) loss: f64,
+    pub(crate) gradient_norm: f64,
+    pub(crate) rate: f64,
 }
 
 impl Training {
-    pub fn new(plan: Plan, shape: Shape) -> Result<Self> {
-        let tokenizer_json = vocabulary::learn(plan.seed);
+    pub(crate) fn new(plan: Plan, shape: Shape) -> Result<Self> {
+        let tokenizer_json = vocabulary::learn(plan.seed, vocabulary::SAMPLE);
         let values = shape.initial(&mut crate::demo::corpus::dice::Dice::new(plan.seed));
         Self::assemble(plan, shape, tokenizer_json, values)
     }
 
-    fn assemble(plan: Plan, shape: Shape, tokenizer_json: serde_json::Value, values: Vec<Vec<f32>>) -> Result<Self> {
+    fn assemble(
+        plan: Plan,
+        shape: Shape,
+        tokenizer_json: serde_json::Value,
+        values: Vec<Vec<f32>>,
+    ) -> Result<Self> {
         let sizes: Vec<usize> = values.iter().map(Vec::len).collect();
         let matrices = shape.parameters().into_iter().map(|(rows, _)| rows > 1);
         let decays = matrices.enumerate().map(|(index, matrix)| matrix && index > 0).collect();
@@ -105,12 +112,15 @@ impl Training {
         })
     }
 
-    pub fn progress(&self) -> f64 {
+    pub(crate) fn progress(&self) -> f64 {
         self.tokens as f64 / self.plan.tokens as f64
     }
 
     /// Runs to the plan's end or until `each` says stop.
-    pub fn run(&mut self, mut each: impl FnMut(&mut Self, Step) -> Result<bool>) -> Result<()> {
+    pub(crate) fn run(
+        &mut self,
+        mut each: impl FnMut(&mut Self, Step) -> Result<bool>,
+    ) -> Result<()> {
         // A resumed run draws other conversations than the first one did.
         let seed = self.plan.seed.wrapping_mul(1_000_003).wrapping_add(self.tokens);
         let tokenizer = self.tokenizer.clone();
@@ -140,7 +150,8 @@ impl Training {
             batches.iter().map(|_| Mutex::new(None)).collect();
         std::thread::scope(|scope| {
             for pool in &self.pools {
-                let (next, results, network, values) = (&next, &results, &self.network, &self.values);
+                let (next, results, network, values) =
+                    (&next, &results, &self.network, &self.values);
                 scope.spawn(move || {
                     pool.install(|| {
                         while let Some(batch) = batches.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -179,19 +190,24 @@ impl Training {
     }
 
     /// Writes the model's folder.
-    pub fn export(&self, folder: &Path) -> Result<()> {
+    pub(crate) fn export(&self, folder: &Path) -> Result<()> {
         folder::write(folder, &self.network.shape, &self.values, &self.tokenizer_json)
     }
 
     /// Writes all that a resumed training needs next to the exported model.
-    pub fn save(&self, folder: &Path) -> Result<()> {
+    pub(crate) fn save(&self, folder: &Path) -> Result<()> {
         self.export(folder)?;
         let mut tensors = HashMap::new();
-        for (kind, lists) in
-            [("value", &self.values), ("mean", &self.optimizer.means), ("square", &self.optimizer.squares)]
-        {
+        for (kind, lists) in [
+            ("value", &self.values),
+            ("mean", &self.optimizer.means),
+            ("square", &self.optimizer.squares),
+        ] {
             for (index, list) in lists.iter().enumerate() {
-                tensors.insert(format!("{kind}.{index}"), Tensor::from_slice(list, list.len(), &Device::Cpu)?);
+                tensors.insert(
+                    format!("{kind}.{index}"),
+                    Tensor::from_slice(list, list.len(), &Device::Cpu)?,
+                );
             }
         }
         let counts = [self.tokens as f64, f64::from(self.optimizer.step)];
@@ -204,7 +220,7 @@ impl Training {
     }
 
     /// Takes up a training that `save` left in `folder`.
-    pub fn resume(plan: Plan, folder: &Path) -> Result<Self> {
+    pub(crate) fn resume(plan: Plan, folder: &Path) -> Result<Self> {
         let bytes = |name: &str| {
             let path = folder.join(name);
             std::fs::read(&path).with_context(|| format!("can't read {}", path.display()))
@@ -225,15 +241,17 @@ impl Training {
         let mut training = Self::assemble(plan, shape, tokenizer_json, lists("value")?)?;
         training.optimizer.means = lists("mean")?;
         training.optimizer.squares = lists("square")?;
-        let counts = tensors.get("counts").context("the checkpoint has no counts")?.to_vec1::<f64>()?;
+        let counts =
+            tensors.get("counts").context("the checkpoint has no counts")?.to_vec1::<f64>()?;
         training.tokens = counts[0] as u64;
         training.optimizer.step = counts[1] as i32;
         Ok(training)
     }
 }
 
-pub fn tokenizer(json: &serde_json::Value) -> Result<Tokenizer> {
-    Tokenizer::from_bytes(serde_json::to_vec(json)?).map_err(|error| anyhow!("can't load the tokenizer: {error}"))
+pub(crate) fn tokenizer(json: &serde_json::Value) -> Result<Tokenizer> {
+    Tokenizer::from_bytes(serde_json::to_vec(json)?)
+        .map_err(|error| anyhow!("can't load the tokenizer: {error}"))
 }
 
 fn checkpoint(folder: &Path) -> PathBuf {

@@ -11,16 +11,16 @@ use candle_core::{Device, Result, Tensor};
 
 /// Sizes of the network.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Shape {
-    pub vocabulary: usize,
-    pub width: usize,
-    pub layers: usize,
-    pub queries: usize,
-    pub keys: usize,
-    pub head: usize,
-    pub inner: usize,
-    pub theta: f64,
-    pub positions: usize,
+pub(crate) struct Shape {
+    pub(crate) vocabulary: usize,
+    pub(crate) width: usize,
+    pub(crate) layers: usize,
+    pub(crate) queries: usize,
+    pub(crate) keys: usize,
+    pub(crate) head: usize,
+    pub(crate) inner: usize,
+    pub(crate) theta: f64,
+    pub(crate) positions: usize,
 }
 
 /// Parameters before the first layer, and of each layer.
@@ -42,7 +42,7 @@ enum Part {
 
 impl Shape {
     /// Every parameter's rows and columns; a norm has one row.
-    pub fn parameters(&self) -> Vec<(usize, usize)> {
+    pub(crate) fn parameters(&self) -> Vec<(usize, usize)> {
         let mut shapes = vec![(self.vocabulary, self.width)];
         for _ in 0..self.layers {
             shapes.extend([
@@ -70,7 +70,7 @@ impl Shape {
 
     /// First values: embeddings of 0.02, matrices of 0.5 / sqrt(columns), those that write into the
     /// residual divided by sqrt(2 layers), norms of 1.
-    pub fn initial(&self, dice: &mut Dice) -> Vec<Vec<f32>> {
+    pub(crate) fn initial(&self, dice: &mut Dice) -> Vec<Vec<f32>> {
         let residual = (2.0 * self.layers as f32).sqrt();
         let writes = |index: usize| {
             (0..self.layers).any(|layer| {
@@ -93,17 +93,17 @@ impl Shape {
 
 /// Conversations laid end to end, and what the network is to say.
 #[derive(Clone, Debug, Default)]
-pub struct Batch {
-    pub tokens: Vec<u32>,
+pub(crate) struct Batch {
+    pub(crate) tokens: Vec<u32>,
     /// Start and length of each conversation.
-    pub documents: Vec<(usize, usize)>,
+    pub(crate) documents: Vec<(usize, usize)>,
     /// Positions that are scored, and the token that follows each.
-    pub scored: Vec<(u32, u32)>,
+    pub(crate) scored: Vec<(u32, u32)>,
 }
 
 impl Batch {
     /// Adds a conversation; a token is scored where its mark is set.
-    pub fn push(&mut self, tokens: &[u32], marks: &[bool]) {
+    pub(crate) fn push(&mut self, tokens: &[u32], marks: &[bool]) {
         let start = self.tokens.len();
         self.tokens.extend(tokens);
         self.documents.push((start, tokens.len()));
@@ -116,9 +116,9 @@ impl Batch {
 }
 
 /// The parameters as tensors, ready for products.
-pub struct Network {
-    pub shape: Shape,
-    pub heads: Heads,
+pub(crate) struct Network {
+    pub(crate) shape: Shape,
+    pub(crate) heads: Heads,
     parameters: Vec<Tensor>,
 }
 
@@ -136,7 +136,7 @@ struct LayerMemory {
 }
 
 impl Network {
-    pub fn new(shape: Shape, values: &[Vec<f32>]) -> Result<Self> {
+    pub(crate) fn new(shape: Shape, values: &[Vec<f32>]) -> Result<Self> {
         let heads = Heads::new(shape.queries, shape.keys, shape.head, shape.theta, shape.positions);
         let mut network = Self { shape, heads, parameters: Vec::new() };
         network.set(values)?;
@@ -144,12 +144,13 @@ impl Network {
     }
 
     /// Takes over new values of the parameters.
-    pub fn set(&mut self, values: &[Vec<f32>]) -> Result<()> {
+    pub(crate) fn set(&mut self, values: &[Vec<f32>]) -> Result<()> {
         let tensor = |(&(rows, columns), values): (&(usize, usize), &Vec<f32>)| match rows {
             1 => Tensor::from_slice(values, columns, &Device::Cpu),
             _ => Tensor::from_slice(values, (rows, columns), &Device::Cpu),
         };
-        self.parameters = self.shape.parameters().iter().zip(values).map(tensor).collect::<Result<_>>()?;
+        self.parameters =
+            self.shape.parameters().iter().zip(values).map(tensor).collect::<Result<_>>()?;
         Ok(())
     }
 
@@ -168,7 +169,7 @@ impl Network {
     }
 
     /// The summed loss, and the gradient of that sum times `scale`, added to `grads`.
-    pub fn learn(&self, batch: &Batch, scale: f32, grads: &mut [Vec<f32>]) -> Result<f64> {
+    pub(crate) fn learn(&self, batch: &Batch, scale: f32, grads: &mut [Vec<f32>]) -> Result<f64> {
         let mut hidden = self.embed(&batch.tokens)?;
         let mut memories = Vec::with_capacity(self.shape.layers);
         for layer in 0..self.shape.layers {
@@ -244,7 +245,8 @@ impl Network {
         add(&mut grads[at(Part::GateUp)], &inner.t()?.matmul(&memory.middle_normed)?);
         let inner = inner.matmul(self.part(layer, Part::GateUp))?;
         let norm = self.part(layer, Part::MlpNorm);
-        let inner = ops::rms_norm_back(&memory.middle, norm, &inner, &mut grads[at(Part::MlpNorm)])?;
+        let inner =
+            ops::rms_norm_back(&memory.middle, norm, &inner, &mut grads[at(Part::MlpNorm)])?;
         let grad = (grad + inner)?;
 
         add(&mut grads[at(Part::Output)], &grad.t()?.matmul(&memory.mixed)?);
@@ -265,7 +267,7 @@ impl Network {
     }
 
     /// The logits behind the last of `tokens`, which continue what `cache` holds.
-    pub fn next(&self, tokens: &[u32], cache: &mut Cache) -> Result<Vec<f32>> {
+    pub(crate) fn next(&self, tokens: &[u32], cache: &mut Cache) -> Result<Vec<f32>> {
         let past = cache.length;
         let mut hidden = self.embed(tokens)?;
         for layer in 0..self.shape.layers {
@@ -288,13 +290,13 @@ impl Network {
 }
 
 /// Keys and values of what was said so far.
-pub struct Cache {
+pub(crate) struct Cache {
     length: usize,
     layers: Vec<[Vec<f32>; 2]>,
 }
 
 impl Cache {
-    pub fn new(shape: &Shape) -> Self {
+    pub(crate) fn new(shape: &Shape) -> Self {
         Self { length: 0, layers: vec![[Vec::new(), Vec::new()]; shape.layers] }
     }
 }

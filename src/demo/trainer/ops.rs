@@ -8,16 +8,16 @@ use candle_core::{DType, Result, Storage, Tensor};
 use std::ops::Deref;
 
 /// Added to the mean square under the root.
-pub const EPSILON: f32 = 1e-6;
+pub(crate) const EPSILON: f32 = 1e-6;
 
 /// The numbers of a contiguous f32 tensor on the CPU.
-pub struct Floats<Guard> {
+pub(crate) struct Floats<Guard> {
     storage: Guard,
     start: usize,
     length: usize,
 }
 
-pub fn floats(tensor: &Tensor) -> Floats<impl Deref<Target = Storage> + '_> {
+pub(crate) fn floats(tensor: &Tensor) -> Floats<impl Deref<Target = Storage> + '_> {
     assert!(tensor.is_contiguous() && tensor.dtype() == DType::F32);
     let (storage, layout) = tensor.storage_and_layout();
     let start = layout.start_offset();
@@ -34,13 +34,13 @@ impl<Guard: Deref<Target = Storage>> Deref for Floats<Guard> {
     }
 }
 
-pub fn matrix(data: Vec<f32>, columns: usize) -> Result<Tensor> {
+pub(crate) fn matrix(data: Vec<f32>, columns: usize) -> Result<Tensor> {
     let rows = data.len() / columns;
     Tensor::from_vec(data, (rows, columns), &candle_core::Device::Cpu)
 }
 
 /// The sum of products, in sixteen lanes so that it can be done in vector registers.
-pub fn dot(a: &[f32], b: &[f32]) -> f32 {
+pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
     let mut lanes = [0f32; 16];
     let (a, b) = (a.chunks_exact(16), b.chunks_exact(16));
     let rest: f32 = a.remainder().iter().zip(b.remainder()).map(|(x, y)| x * y).sum();
@@ -57,7 +57,7 @@ fn inverse_rms(x: &[f32]) -> f32 {
 }
 
 /// Root mean square norm of each row (Zhang and Sennrich 2019).
-pub fn rms_norm(x: &Tensor, weight: &Tensor) -> Result<Tensor> {
+pub(crate) fn rms_norm(x: &Tensor, weight: &Tensor) -> Result<Tensor> {
     let (input, weight) = (floats(x), floats(weight));
     let width = weight.len();
     let mut output = Vec::with_capacity(input.len());
@@ -69,7 +69,12 @@ pub fn rms_norm(x: &Tensor, weight: &Tensor) -> Result<Tensor> {
 }
 
 /// Gradient of the input; that of the weight is added to `grad_weight`.
-pub fn rms_norm_back(x: &Tensor, weight: &Tensor, grad: &Tensor, grad_weight: &mut [f32]) -> Result<Tensor> {
+pub(crate) fn rms_norm_back(
+    x: &Tensor,
+    weight: &Tensor,
+    grad: &Tensor,
+    grad_weight: &mut [f32],
+) -> Result<Tensor> {
     let (input, weight, grad) = (floats(x), floats(weight), floats(grad));
     let width = weight.len();
     let mut output = vec![0f32; input.len()];
@@ -81,14 +86,20 @@ pub fn rms_norm_back(x: &Tensor, weight: &Tensor, grad: &Tensor, grad_weight: &m
 }
 
 /// One row of `rms_norm`, in place.
-pub fn norm_row(x: &mut [f32], weight: &[f32]) {
+pub(crate) fn norm_row(x: &mut [f32], weight: &[f32]) {
     let scale = inverse_rms(x);
     for (x, w) in x.iter_mut().zip(weight) {
         *x *= scale * w;
     }
 }
 
-pub fn norm_row_back(x: &[f32], weight: &[f32], grad: &[f32], out: &mut [f32], grad_weight: &mut [f32]) {
+pub(crate) fn norm_row_back(
+    x: &[f32],
+    weight: &[f32],
+    grad: &[f32],
+    out: &mut [f32],
+    grad_weight: &mut [f32],
+) {
     let scale = inverse_rms(x);
     for (((o, g), w), (x, gw)) in
         out.iter_mut().zip(grad).zip(weight).zip(x.iter().zip(grad_weight.iter_mut()))
@@ -103,7 +114,7 @@ pub fn norm_row_back(x: &[f32], weight: &[f32], grad: &[f32], out: &mut [f32], g
 }
 
 /// `silu(gate) * up`, both halves of each row.
-pub fn swiglu(gate_up: &Tensor) -> Result<Tensor> {
+pub(crate) fn swiglu(gate_up: &Tensor) -> Result<Tensor> {
     let width = gate_up.dim(1)? / 2;
     let input = floats(gate_up);
     let mut output = Vec::with_capacity(input.len() / 2);
@@ -114,7 +125,7 @@ pub fn swiglu(gate_up: &Tensor) -> Result<Tensor> {
     matrix(output, width)
 }
 
-pub fn swiglu_back(gate_up: &Tensor, grad: &Tensor) -> Result<Tensor> {
+pub(crate) fn swiglu_back(gate_up: &Tensor, grad: &Tensor) -> Result<Tensor> {
     let width = grad.dim(1)?;
     let (input, grad) = (floats(gate_up), floats(grad));
     let mut output = vec![0f32; input.len()];
@@ -137,7 +148,7 @@ fn sigmoid(x: f32) -> f32 {
 }
 
 /// e to the x to seven digits, free of branches so that loops over it are done in vector registers.
-pub fn exp(x: f32) -> f32 {
+pub(crate) fn exp(x: f32) -> f32 {
     let x = x.clamp(-87.0, 87.0);
     let power = (x * std::f32::consts::LOG2_E + 12_582_912.0) - 12_582_912.0;
     let r = x - power * 0.693_359_4 + power * 2.121_944_4e-4;
@@ -152,7 +163,7 @@ pub fn exp(x: f32) -> f32 {
 }
 
 /// The summed loss of each row's target, and the gradient of that sum times `scale`.
-pub fn cross_entropy(logits: &Tensor, targets: &[u32], scale: f32) -> Result<(f64, Tensor)> {
+pub(crate) fn cross_entropy(logits: &Tensor, targets: &[u32], scale: f32) -> Result<(f64, Tensor)> {
     let width = logits.dim(1)?;
     let logits = floats(logits);
     let mut grad = vec![0f32; logits.len()];
@@ -171,7 +182,7 @@ pub fn cross_entropy(logits: &Tensor, targets: &[u32], scale: f32) -> Result<(f6
 }
 
 /// `exp(x - max)` into `out`; gives their sum.
-pub fn softmax_terms(row: &[f32], out: &mut [f32]) -> f32 {
+pub(crate) fn softmax_terms(row: &[f32], out: &mut [f32]) -> f32 {
     let top = largest(row);
     for (o, x) in out.iter_mut().zip(row) {
         *o = exp(x - top);

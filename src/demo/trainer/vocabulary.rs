@@ -6,23 +6,23 @@
 //! commonest whole words have a token with the space; no merge makes it (`ignore_merges` looks whole
 //! words up first), or it would eat the start of longer words.
 
+use crate::demo::corpus;
 use crate::demo::corpus::dice::Dice;
 use crate::demo::corpus::lexicon::{self, Lexicon};
-use crate::demo::corpus;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 
 /// Tokens in all.
-pub const VOCABULARY: usize = 2048;
+pub(crate) const VOCABULARY: usize = 2048;
 /// Common words that have a token with the space before them.
 const SPACED_WORDS: usize = 420;
-/// Conversations that the merges are learned from.
-const SAMPLE: usize = 8_000;
+/// Conversations that the merges are best learned from.
+pub(crate) const SAMPLE: usize = 8_000;
 /// How texts are cut before merging; digits stand alone.
 const CUT: &str = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 
 /// Tokens that are never made by merging.
-pub const SPECIAL: &[&str] = &[
+pub(crate) const SPECIAL: &[&str] = &[
     "<|endoftext|>",
     "<|im_start|>",
     "<|im_end|>",
@@ -34,9 +34,9 @@ pub const SPECIAL: &[&str] = &[
 
 type Counts = BTreeMap<String, usize>;
 
-/// `tokenizer.json` for the corpus that `seed` names.
-pub fn learn(seed: u64) -> Value {
-    let (words, spaced) = count_words(seed);
+/// `tokenizer.json` for `sample` conversations of the corpus that `seed` names.
+pub(crate) fn learn(seed: u64, sample: usize) -> Value {
+    let (words, spaced) = count_words(seed, sample);
     let alphabet = byte_alphabet();
     let mut tokens: Vec<String> = SPECIAL.iter().map(|&t| t.to_owned()).collect();
     let mut letters: Vec<char> = alphabet.to_vec();
@@ -49,7 +49,7 @@ pub fn learn(seed: u64) -> Value {
 
     let whole: std::collections::HashSet<&String> = tokens.iter().collect();
     let mut common: Vec<(&String, &usize)> =
-        spaced.iter().filter(|(word, _)| whole.contains(word)).collect();
+        spaced.iter().filter(|(word, _)| whole.contains(word) && !is_digit(word)).collect();
     common.sort_by(|a, b| b.1.cmp(a.1).then(a.0.cmp(b.0)));
     let space = alphabet[usize::from(b' ')].to_string();
     let common: Vec<String> =
@@ -60,8 +60,13 @@ pub fn learn(seed: u64) -> Value {
     to_json(&tokens, &merges)
 }
 
+/// Digits stay the same tokens with and without a space before them.
+fn is_digit(word: &str) -> bool {
+    word.starts_with(|c: char| c.is_ascii_digit())
+}
+
 /// How often each stretch without its space occurs, and how often with one.
-fn count_words(seed: u64) -> (Counts, Counts) {
+fn count_words(seed: u64, sample: usize) -> (Counts, Counts) {
     let mut dice = Dice::new(seed);
     let (mut words, mut spaced) = (Counts::new(), Counts::new());
     let mut add = |text: &str, weight: usize| {
@@ -73,7 +78,7 @@ fn count_words(seed: u64) -> (Counts, Counts) {
             }
         }
     };
-    for _ in 0..SAMPLE {
+    for _ in 0..sample {
         for stretch in corpus::draw(&mut dice, Lexicon::Known).stretches() {
             let text = SPECIAL.iter().fold(stretch.text, |text, token| text.replace(token, "\n"));
             add(&text, 1);
@@ -166,12 +171,8 @@ fn in_alphabet(text: &str) -> String {
 }
 
 fn to_json(tokens: &[String], merges: &[(String, String)]) -> Value {
-    let ids: serde_json::Map<String, Value> = tokens
-        .iter()
-        .enumerate()
-        .skip(SPECIAL.len())
-        .map(|(id, token)| (token.clone(), Value::from(id)))
-        .collect();
+    let ids: serde_json::Map<String, Value> =
+        tokens.iter().enumerate().map(|(id, token)| (token.clone(), Value::from(id))).collect();
     let added: Vec<Value> = SPECIAL
         .iter()
         .enumerate()
@@ -198,4 +199,59 @@ fn to_json(tokens: &[String], merges: &[(String, String)]) -> Value {
             "continuing_subword_prefix": null, "end_of_word_suffix": null, "fuse_unk": false,
             "byte_fallback": false, "ignore_merges": true, "vocab": ids, "merges": merges},
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::demo::trainer::feed;
+    use tokenizers::Tokenizer;
+
+    fn tokenizer() -> Tokenizer {
+        let json = learn(1, 400).to_string();
+        Tokenizer::from_bytes(json).expect("what is learned loads")
+    }
+
+    fn pieces(tokenizer: &Tokenizer, text: &str) -> Vec<String> {
+        let encoding = tokenizer.encode_fast(text, false).expect("text tokenizes");
+        encoding.get_ids().iter().map(|&id| tokenizer.id_to_token(id).expect("a token")).collect()
+    }
+
+    #[test]
+    fn unseen_words_fall_into_the_same_pieces_behind_a_space_and_behind_a_quote() {
+        let tokenizer = tokenizer();
+        for word in lexicon::held_out() {
+            let mut spaced = pieces(&tokenizer, &format!("a {word}"));
+            let mut quoted = pieces(&tokenizer, &format!("\"{word}\""));
+            spaced.drain(..2);
+            quoted.remove(0);
+            quoted.pop();
+            assert_eq!(spaced, quoted, "{word}");
+        }
+    }
+
+    #[test]
+    fn special_tokens_come_first_and_digits_stand_alone() {
+        let tokenizer = tokenizer();
+        for (id, token) in SPECIAL.iter().enumerate() {
+            assert_eq!(tokenizer.token_to_id(token), Some(id as u32));
+        }
+        assert_eq!(tokenizer.get_vocab_size(true), VOCABULARY);
+        let space = in_alphabet(" ");
+        assert_eq!(pieces(&tokenizer, " 15=3"), [space.as_str(), "1", "5", "=", "3"]);
+    }
+
+    #[test]
+    fn stretches_tokenize_as_the_whole_does_and_decode_to_it() {
+        let tokenizer = tokenizer();
+        let mut dice = Dice::new(13);
+        for _ in 0..200 {
+            let dialogue = corpus::draw(&mut dice, Lexicon::Known);
+            let whole: String = dialogue.stretches().into_iter().map(|s| s.text).collect();
+            let (tokens, _) = feed::tokenize(&tokenizer, &dialogue).expect("it tokenizes");
+            let encoding = tokenizer.encode_fast(whole.as_str(), false).expect("it tokenizes");
+            assert_eq!(tokens, encoding.get_ids());
+            assert_eq!(tokenizer.decode(&tokens, false).expect("it decodes"), whole);
+        }
+    }
 }
