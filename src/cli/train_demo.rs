@@ -47,8 +47,10 @@ pub struct Args {
 /// Steps between two looks at held-out copying.
 const LOOK_EVERY: i32 = 150;
 const SUBJECTS_LOOKED_AT: usize = 20;
-const SAVE_EVERY: Duration = Duration::from_secs(120);
+const SAVE_EVERY: Duration = Duration::from_mins(2);
 
+/// Trains, or only examines.
+#[expect(clippy::needless_pass_by_value, reason = "every subcommand takes its arguments over")]
 pub fn run(args: Args) -> Result<()> {
     match &args.gate {
         Some(folder) => {
@@ -88,10 +90,8 @@ fn train(args: &Args) -> Result<()> {
         rate: args.rate,
         threads: args.threads.unwrap_or(cores).max(1),
     };
-    let mut training = match args.resume {
-        true => Training::resume(plan, &args.out)?,
-        false => Training::new(plan, SHAPE)?,
-    };
+    let mut training =
+        if args.resume { Training::resume(plan, &args.out)? } else { Training::new(plan, SHAPE)? };
     let bar = ProgressBar::new(args.tokens);
     bar.set_style(
         ProgressStyle::with_template(
@@ -118,9 +118,14 @@ fn train(args: &Args) -> Result<()> {
                 "{} tokens, {speed:.0}/s, loss {loss:.4}, gradient {:.2}, rate {:.5}, unseen subjects {right} of {SUBJECTS_LOOKED_AT}: {sample}",
                 training.tokens, step.gradient_norm, step.rate
             );
-            match bar.is_hidden() {
-                true => show(&line),
-                false => bar.println(line),
+            if bar.is_hidden() {
+                show(&line);
+            } else {
+                bar.println(line);
+            }
+            // The whole examination takes a while: only where it may be passed.
+            if right == SUBJECTS_LOOKED_AT && examine(&args.out, false)?.passed() {
+                return Ok(false);
             }
         }
         if saved.elapsed() > SAVE_EVERY {
@@ -131,7 +136,9 @@ fn train(args: &Args) -> Result<()> {
     })?;
     training.save(&args.out)?;
     bar.finish();
-    examine(&args.out, false)?;
+    if !examine(&args.out, false)?.passed() {
+        bail!("the model does not pass the gate: train it further with --resume and more --tokens");
+    }
     Ok(())
 }
 

@@ -22,9 +22,13 @@ pub type Generate<'a> = dyn FnMut(&[u32], usize) -> Result<Vec<u32>> + 'a;
 /// One examination: how many were right, how many there were, how many must be.
 #[derive(Clone, Debug)]
 pub struct Score {
+    /// What was examined.
     pub name: &'static str,
+    /// How many answers were right.
     pub right: usize,
+    /// How many there were.
     pub of: usize,
+    /// How many must be right.
     pub needed: usize,
     /// Some wrong answers: prompt and answer.
     pub wrong: Vec<(String, String)>,
@@ -43,6 +47,7 @@ impl Score {
         }
     }
 
+    /// Whether enough were right.
     pub fn passed(&self) -> bool {
         self.right >= self.needed
     }
@@ -53,6 +58,7 @@ impl Score {
 pub struct Scores(pub Vec<Score>);
 
 impl Scores {
+    /// Whether all examinations were passed.
     pub fn passed(&self) -> bool {
         self.0.iter().all(Score::passed)
     }
@@ -77,6 +83,7 @@ pub struct Gate<'a> {
 }
 
 impl<'a> Gate<'a> {
+    /// Examines what `generate` answers; `tokenizer` is the model's.
     pub fn new(tokenizer: &'a Tokenizer, generate: &'a mut Generate<'a>) -> Self {
         Self { tokenizer, generate }
     }

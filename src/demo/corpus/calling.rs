@@ -210,7 +210,7 @@ pub(crate) fn dialogue(dice: &mut Dice, lexicon: Lexicon) -> Dialogue {
     let wanted = &offers[0];
     let values: Vec<Value> =
         wanted.topic.arguments.iter().map(|(_, kind)| kind.draw(dice, lexicon)).collect();
-    let question = with_values(*dice.pick(wanted.topic.questions), &values);
+    let question = with_values(dice.pick::<&str>(wanted.topic.questions), &values);
     let mut dialogue = Dialogue::default();
     if dice.chance(12) && lexicon == Lexicon::Known {
         offers.remove(0);
@@ -302,7 +302,7 @@ fn offers(dice: &mut Dice) -> Vec<Offer> {
             let topic = &TOPICS[index];
             Offer {
                 topic,
-                function: *dice.pick(topic.functions),
+                function: dice.pick::<&str>(topic.functions),
                 keys: topic.arguments.iter().map(|(names, _)| *dice.pick(names)).collect(),
             }
         })

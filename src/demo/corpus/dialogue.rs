@@ -96,6 +96,7 @@ impl Dialogue {
         self.expects.extend(next.expects);
     }
 
+    #[cfg(test)]
     /// Each answer with what it must be.
     pub(crate) fn answers(&self) -> impl Iterator<Item = (String, &Expect)> {
         let spoken = self.messages.iter().filter_map(Message::spoken);
@@ -126,14 +127,15 @@ impl Dialogue {
         for message in messages {
             match message {
                 Message::System(text) => {
-                    heard.push_str(&format!("<|im_start|>system\n{text}<|im_end|>\n"));
+                    heard += &format!("<|im_start|>system\n{text}<|im_end|>\n");
                 }
                 Message::User(text) => {
-                    heard.push_str(&format!("<|im_start|>user\n{text}<|im_end|>\n"));
+                    heard += &format!("<|im_start|>user\n{text}<|im_end|>\n");
                 }
-                Message::Tool(text) => heard.push_str(&format!(
-                    "<|im_start|>tool\n<tool_response>\n{text}\n</tool_response><|im_end|>\n"
-                )),
+                Message::Tool(text) => {
+                    let response = format!("<tool_response>\n{text}\n</tool_response>");
+                    heard += &format!("<|im_start|>tool\n{response}<|im_end|>\n");
+                }
                 Message::Assistant(_) | Message::Call { .. } => {
                     heard.push_str("<|im_start|>assistant\n");
                     stretches.push(Stretch { text: std::mem::take(&mut heard), spoken: false });
@@ -156,6 +158,7 @@ impl Dialogue {
         (stretches.into_iter().map(|s| s.text).collect(), expect)
     }
 
+    #[cfg(test)]
     /// The conversation as an OpenAI client would send it.
     pub(crate) fn to_json(&self) -> Value {
         let messages: Vec<Value> = self.messages.iter().map(Message::to_json).collect();
@@ -177,6 +180,7 @@ impl Message {
         }
     }
 
+    #[cfg(test)]
     fn to_json(&self) -> Value {
         match self {
             Self::System(text) => json!({"role": "system", "content": text}),

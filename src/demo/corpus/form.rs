@@ -118,12 +118,11 @@ fn values<'t>(
     domain: Domain,
     with_article: bool,
 ) -> Vec<(&'t str, &'t str)> {
-    let (article, text) = match with_article {
-        false => (None, text),
-        true => match text.split_once(' ') {
-            Some((article, text)) => (Some(article), text),
-            None => return Vec::new(),
-        },
+    let (article, text) = if with_article {
+        let Some((article, text)) = text.split_once(' ') else { return Vec::new() };
+        (Some(article), text)
+    } else {
+        (None, text)
     };
     let letters = |text: &'t str| {
         let end = text.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(text.len());

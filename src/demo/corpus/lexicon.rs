@@ -68,12 +68,12 @@ pub(crate) fn known() -> impl Iterator<Item = &'static str> {
 
 /// A known subject, for what a story brings in by itself.
 pub(crate) fn known_subject(dice: &mut Dice) -> &'static str {
-    *dice.pick::<&str>(&SUBJECTS)
+    dice.pick::<&str>(&SUBJECTS)
 }
 
 /// A known name, for what a story brings in by itself.
 pub(crate) fn known_name(dice: &mut Dice) -> &'static str {
-    *dice.pick::<&str>(&NAMES)
+    dice.pick::<&str>(&NAMES)
 }
 
 /// A lower-case word that is in no list, 3 to 11 letters: stretches of real words sewn together, so that

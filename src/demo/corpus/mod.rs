@@ -19,11 +19,11 @@ use lexicon::Lexicon;
 
 /// A kind of conversation and its share of the corpus, in percent.
 const SHARES: &[(usize, Topic)] = &[
-    (28, Topic::Story),
+    (25, Topic::Story),
     (17, Topic::Copying),
-    (13, Topic::Sums),
+    (15, Topic::Sums),
     (11, Topic::Calling),
-    (8, Topic::Extraction),
+    (9, Topic::Extraction),
     (7, Topic::Facts),
     (5, Topic::Counting),
     (4, Topic::SmallTalk),

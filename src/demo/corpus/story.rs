@@ -302,10 +302,8 @@ fn adjective(dice: &mut Dice) -> String {
 }
 
 fn request(dice: &mut Dice, asked: &Bindings) -> String {
-    let mut subject = match asked.contains_key("adj") {
-        true => fill("{an adj} {x}", asked),
-        false => fill("{an x}", asked),
-    };
+    let described = if asked.contains_key("adj") { "{an adj} {x}" } else { "{an x}" };
+    let mut subject = fill(described, asked);
     if let Some(name) = asked.get("name") {
         let link = dice.pick(&["named", "called", "named"]);
         subject = format!("{subject} {link} {name}");

@@ -111,7 +111,7 @@ pub(crate) fn is_fixed(answer: &str) -> bool {
 
 fn fixed(dice: &mut Dice, entries: &[Entry], wordings: &[&str]) -> Dialogue {
     let (questions, answer) = dice.pick(entries);
-    let question = dice.pick(wordings).replace("{}", *dice.pick(questions));
+    let question = dice.pick(wordings).replace("{}", dice.pick::<&str>(questions));
     let mut dialogue = Dialogue::default();
     dialogue.ask_exactly(varied(dice, question), *answer);
     dialogue

@@ -1,6 +1,8 @@
 //! AdamW (Loshchilov and Hutter 2019) with gradients clipped by their common norm. Matrices decay, norms
 //! and embeddings don't. Refuses to know what the parameters are for.
 
+use super::ops::dot;
+
 const BETAS: (f32, f32) = (0.9, 0.98);
 const DECAY: f32 = 0.05;
 const CLIP: f64 = 1.0;
@@ -24,7 +26,7 @@ impl AdamW {
 
     /// Moves `values` against `grads`; gives the norm of the gradient before clipping.
     pub(crate) fn update(&mut self, values: &mut [Vec<f32>], grads: &[Vec<f32>], rate: f32) -> f64 {
-        let squares = grads.iter().flatten().map(|&g| f64::from(g) * f64::from(g));
+        let squares = grads.iter().map(|grad| f64::from(dot(grad, grad)));
         let norm = squares.sum::<f64>().sqrt();
         let clip = (CLIP / norm.max(CLIP)) as f32;
         self.step += 1;

@@ -61,10 +61,11 @@ impl Heads {
         let (cosines, sines) = (&self.cosines[row.clone()], &self.sines[row]);
         let (low, high) = x.split_at_mut(half);
         for index in 0..half {
-            let (c, s) = (cosines[index], if back { -sines[index] } else { sines[index] });
-            let (a, b) = (low[index], high[index]);
-            low[index] = a * c - b * s;
-            high[index] = b * c + a * s;
+            let cosine = cosines[index];
+            let sine = if back { -sines[index] } else { sines[index] };
+            let (first, second) = (low[index], high[index]);
+            low[index] = first * cosine - second * sine;
+            high[index] = second * cosine + first * sine;
         }
     }
 

@@ -14,7 +14,7 @@ use anyhow::{Result, anyhow};
 use tokenizers::Tokenizer;
 
 /// Share of random repeated rows at the start, in percent, and for good.
-const REPEATS: (f64, f64) = (40.0, 2.0);
+const REPEATS: (f64, f64) = (40.0, 5.0);
 
 /// Draws batches.
 pub(crate) struct Feed<'a> {

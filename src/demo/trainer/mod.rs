@@ -44,7 +44,7 @@ const PARTS: usize = 4;
 /// Part of the training in which repeated random rows fade out.
 const REPEATS_UNTIL: f64 = 0.12;
 /// Part of the training after which the rate falls, in a line, to 0.
-const FLAT_UNTIL: f64 = 0.6;
+const FLAT_UNTIL: f64 = 0.5;
 const WARM_UP_STEPS: f64 = 100.0;
 
 /// How to train.
@@ -70,6 +70,9 @@ pub(crate) struct Training {
     pools: Vec<rayon::ThreadPool>,
     pub(crate) tokens: u64,
 }
+
+/// The summed loss of a part of a batch, and the gradient of every parameter.
+type Learned = (f64, Vec<Vec<f32>>);
 
 /// What a step showed.
 #[derive(Clone, Copy, Debug)]
@@ -144,49 +147,49 @@ impl Training {
 
     fn step(&mut self, batches: &[Batch]) -> Result<Step> {
         let scored: usize = batches.iter().map(|batch| batch.scored.len()).sum();
-        let scale = 1.0 / scored as f32;
-        let next = AtomicUsize::new(0);
-        let results: Vec<Mutex<Option<candle_core::Result<(f64, Vec<Vec<f32>>)>>>> =
-            batches.iter().map(|_| Mutex::new(None)).collect();
-        std::thread::scope(|scope| {
-            for pool in &self.pools {
-                let (next, results, network, values) =
-                    (&next, &results, &self.network, &self.values);
-                scope.spawn(move || {
-                    pool.install(|| {
-                        while let Some(batch) = batches.get(next.fetch_add(1, Ordering::Relaxed)) {
-                            let mut grads: Vec<Vec<f32>> =
-                                values.iter().map(|value| vec![0f32; value.len()]).collect();
-                            let loss = network.learn(batch, scale, &mut grads);
-                            let index = batches.iter().position(|other| std::ptr::eq(other, batch));
-                            let slot = &results[index.expect("the batch is one of them")];
-                            *slot.lock().expect("no thread panics while it holds the lock") =
-                                Some(loss.map(|loss| (loss, grads)));
-                        }
-                    });
-                });
-            }
-        });
-        let mut sums: Option<(f64, Vec<Vec<f32>>)> = None;
-        for result in results {
-            let result = result.into_inner().map_err(|_| anyhow!("a training thread panicked"))?;
-            let (loss, grads) = result.context("a part of the batch was left out")??;
-            match &mut sums {
-                None => sums = Some((loss, grads)),
-                Some((total, sums)) => {
-                    *total += loss;
-                    for (sum, grad) in sums.iter_mut().flatten().zip(grads.iter().flatten()) {
-                        *sum += grad;
-                    }
-                }
-            }
-        }
-        let (loss, grads) = sums.context("an empty batch")?;
+        let (loss, grads) = self.learn(batches, 1.0 / scored as f32)?;
         let rate = self.rate();
         let gradient_norm = self.optimizer.update(&mut self.values, &grads, rate as f32);
         self.network.set(&self.values)?;
         self.tokens += batches.iter().map(|batch| batch.tokens.len() as u64).sum::<u64>();
         Ok(Step { loss: loss / scored as f64, gradient_norm, rate })
+    }
+
+    /// The threads take batches until none is left; their gradients are added in the batches' order.
+    fn learn(&self, batches: &[Batch], scale: f32) -> Result<Learned> {
+        let next = AtomicUsize::new(0);
+        let results: Vec<Mutex<Option<candle_core::Result<Learned>>>> =
+            batches.iter().map(|_| Mutex::new(None)).collect();
+        let work = || {
+            loop {
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                let Some(batch) = batches.get(index) else { break };
+                let mut grads: Vec<Vec<f32>> =
+                    self.values.iter().map(|value| vec![0f32; value.len()]).collect();
+                let loss = self.network.learn(batch, scale, &mut grads);
+                let mut slot = results[index].lock().expect("each slot is locked once");
+                *slot = Some(loss.map(|loss| (loss, grads)));
+            }
+        };
+        std::thread::scope(|scope| {
+            for pool in &self.pools {
+                scope.spawn(|| pool.install(work));
+            }
+        });
+        let mut sums: Option<Learned> = None;
+        for result in results {
+            let result = result.into_inner().map_err(|_| anyhow!("a training thread panicked"))?;
+            let (loss, grads) = result.context("a part of the batch was left out")??;
+            let Some((total, sums)) = &mut sums else {
+                sums = Some((loss, grads));
+                continue;
+            };
+            *total += loss;
+            for (sums, grads) in sums.iter_mut().zip(&grads) {
+                sums.iter_mut().zip(grads).for_each(|(sum, grad)| *sum += grad);
+            }
+        }
+        sums.context("an empty batch")
     }
 
     /// Writes the model's folder.

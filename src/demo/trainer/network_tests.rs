@@ -118,10 +118,10 @@ fn every_gradient_is_there_and_agrees_with_plain_operations() -> Result<()> {
     let mut losses = Vec::new();
     for &(start, length) in &batch.documents {
         let logits = plain_logits(&vars, &batch.tokens[start..start + length])?;
-        let logs = candle_nn::ops::log_softmax(&logits, D::Minus1)?;
+        let likelihoods = candle_nn::ops::log_softmax(&logits, D::Minus1)?;
         for &(position, target) in &batch.scored {
             if (start..start + length).contains(&(position as usize)) {
-                losses.push(logs.get(position as usize - start)?.get(target as usize)?);
+                losses.push(likelihoods.get(position as usize - start)?.get(target as usize)?);
             }
         }
     }
