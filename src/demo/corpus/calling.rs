@@ -200,13 +200,13 @@ const SKIES: &[&str] = &["sunny", "rainy", "cloudy", "windy", "snowy", "foggy"];
 /// One topic with its names drawn.
 struct Offer {
     topic: &'static Topic,
-    function: &'static str,
-    keys: Vec<&'static str>,
+    function: String,
+    keys: Vec<String>,
 }
 
 /// A question that one of the functions answers, or none.
 pub(crate) fn dialogue(dice: &mut Dice, lexicon: Lexicon) -> Dialogue {
-    let mut offers = offers(dice);
+    let mut offers = offers(dice, lexicon);
     let wanted = &offers[0];
     let values: Vec<Value> =
         wanted.topic.arguments.iter().map(|(_, kind)| kind.draw(dice, lexicon)).collect();
@@ -215,7 +215,7 @@ pub(crate) fn dialogue(dice: &mut Dice, lexicon: Lexicon) -> Dialogue {
     if dice.chance(12) && lexicon == Lexicon::Known {
         offers.remove(0);
         if offers.is_empty() {
-            offers = self::offers(dice);
+            offers = self::offers(dice, lexicon);
             offers.truncate(1);
             let dialogue = unrelated(dice);
             return offered(dice, offers, dialogue);
@@ -224,8 +224,8 @@ pub(crate) fn dialogue(dice: &mut Dice, lexicon: Lexicon) -> Dialogue {
         return offered(dice, offers, dialogue);
     }
     let arguments: Map<String, Value> =
-        wanted.keys.iter().map(|&key| key.to_owned()).zip(values.clone()).collect();
-    dialogue.call(question, wanted.function, Value::Object(arguments));
+        wanted.keys.iter().cloned().zip(values.clone()).collect();
+    dialogue.call(question, &wanted.function, Value::Object(arguments));
     if dice.chance(35) && lexicon == Lexicon::Known {
         let (key, outcome) = wanted.topic.result;
         let result = outcome.draw(dice);
@@ -239,20 +239,19 @@ pub(crate) fn dialogue(dice: &mut Dice, lexicon: Lexicon) -> Dialogue {
 
 /// Puts functions that are of no use in front of another conversation.
 pub(crate) fn distract(dice: &mut Dice, dialogue: Dialogue) -> Dialogue {
-    let offers = offers(dice);
+    let offers = offers(dice, Lexicon::Known);
     offered(dice, offers, dialogue)
 }
 
-/// Whether `answer` calls one of the functions with arguments that it can have.
+/// Whether `answer` calls something with one or two arguments, all of them named by a word.
 pub(crate) fn reads_as_call(answer: &str) -> bool {
     let Some(call) = read_call(answer) else { return false };
     let Some(arguments) = call["arguments"].as_object() else { return false };
-    TOPICS.iter().any(|topic| {
-        let keys = arguments.keys().map(String::as_str);
-        topic.functions.iter().any(|function| call["name"] == json!(function))
-            && keys.len() == topic.arguments.len()
-            && keys.zip(topic.arguments).all(|(key, (names, _))| names.contains(&key))
-    })
+    let is_name = |name: &str| {
+        !name.is_empty() && name.bytes().all(|byte| byte == b'_' || byte.is_ascii_lowercase())
+    };
+    let keys_are_names = arguments.keys().all(|key| is_name(key));
+    call["name"].as_str().is_some_and(is_name) && keys_are_names && matches!(arguments.len(), 1 | 2)
 }
 
 /// The call that `answer` consists of.
@@ -292,19 +291,28 @@ fn offered(dice: &mut Dice, mut offers: Vec<Offer>, mut dialogue: Dialogue) -> D
 }
 
 /// One to three different topics.
-fn offers(dice: &mut Dice) -> Vec<Offer> {
+///
+/// Among the known words are names of functions and arguments that say nothing: only reading the offer
+/// tells them, so that the model learns to read it instead of guessing the commonest name.
+fn offers(dice: &mut Dice, lexicon: Lexicon) -> Vec<Offer> {
     let mut topics: Vec<usize> = (0..TOPICS.len()).collect();
     dice.shuffle(&mut topics);
-    topics.truncate(*dice.pick(&[1, 1, 2, 2, 3]));
+    topics.truncate(*dice.pick(&[1, 1, 1, 2, 2, 3]));
     topics
         .into_iter()
         .map(|index| {
             let topic = &TOPICS[index];
-            Offer {
-                topic,
-                function: dice.pick::<&str>(topic.functions),
-                keys: topic.arguments.iter().map(|(names, _)| *dice.pick(names)).collect(),
+            let mut function = (*dice.pick(topic.functions)).to_owned();
+            if lexicon == Lexicon::Known && dice.chance(25) {
+                let (_, end) = function.rsplit_once('_').unwrap_or(("", &function));
+                function = format!("{}_{end}", lexicon::made_up(dice));
             }
+            let invented = lexicon == Lexicon::Known && dice.chance(40);
+            let mut key = |names: &[&str]| {
+                if invented { lexicon::made_up(dice) } else { (*dice.pick(names)).to_owned() }
+            };
+            let keys = topic.arguments.iter().map(|(names, _)| key(names)).collect();
+            Offer { topic, function, keys }
         })
         .collect()
 }
@@ -318,7 +326,7 @@ impl Offer {
             if dice.chance(30) {
                 property["description"] = json!(format!("The {key}."));
             }
-            properties.insert((*key).to_owned(), property);
+            properties.insert(key.clone(), property);
         }
         if self.topic.about == "weather" && dice.chance(25) {
             properties.insert(

@@ -19,16 +19,16 @@ use lexicon::Lexicon;
 
 /// A kind of conversation and its share of the corpus, in percent.
 const SHARES: &[(usize, Topic)] = &[
-    (25, Topic::Story),
-    (17, Topic::Copying),
-    (15, Topic::Sums),
-    (11, Topic::Calling),
-    (9, Topic::Extraction),
+    (17, Topic::Story),
+    (14, Topic::Copying),
+    (14, Topic::Sums),
+    (23, Topic::Calling),
+    (11, Topic::Extraction),
     (7, Topic::Facts),
-    (5, Topic::Counting),
-    (4, Topic::SmallTalk),
-    (4, Topic::Server),
-    (3, Topic::Unknown),
+    (6, Topic::Counting),
+    (3, Topic::SmallTalk),
+    (3, Topic::Server),
+    (2, Topic::Unknown),
 ];
 
 /// What a conversation is about.
