@@ -29,25 +29,19 @@ pub struct DownloadArgs {
 }
 
 /// Downloads and prints the folder, or the GGUF file.
-///
-/// # Errors
-/// When the id can't be understood, or the hub doesn't give the files.
-pub async fn run(args: DownloadArgs) -> anyhow::Result<()> {
-    let mut options = HubOptions::from_env();
-    options.offline |= args.offline;
-    let path = download(&args, &options).await?;
+pub fn run(args: DownloadArgs) -> anyhow::Result<()> {
+    let path = download(args, HubOptions::from_env())?;
     writeln!(std::io::stdout(), "{}", path.display()).context("standard output")
 }
 
-/// Downloads what `args` name.
-///
-/// # Errors
-/// As [`run`].
-pub async fn download(args: &DownloadArgs, options: &HubOptions) -> anyhow::Result<PathBuf> {
-    let text = match &args.file {
-        Some(file) => format!("{}:{file}", args.model),
-        None => args.model.clone(),
+/// Downloads what `args` name; gives the folder, or the GGUF file.
+pub fn download(args: DownloadArgs, mut options: HubOptions) -> anyhow::Result<PathBuf> {
+    let DownloadArgs { model, revision, file, offline } = args;
+    let text = match file {
+        Some(file) => format!("{model}:{file}"),
+        None => model,
     };
-    let reference = HubRef::parse(&text, args.revision.as_deref())?;
-    Ok(hub::fetch(&reference, options).await?)
+    let reference = HubRef::parse(&text, revision.as_deref())?;
+    options.offline |= offline;
+    Ok(hub::fetch_blocking(&reference, &options)?)
 }

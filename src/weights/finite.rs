@@ -57,8 +57,9 @@ fn scale_offsets(kind: GgmlDType) -> &'static [Scale] {
     match kind {
         GgmlDType::F32 | GgmlDType::F16 | GgmlDType::BF16 => &[],
         GgmlDType::Q4_0 | GgmlDType::Q5_0 | GgmlDType::Q8_0 => &[Scale::F16(0)],
-        GgmlDType::Q4_1 | GgmlDType::Q5_1 | GgmlDType::Q8_1 => &[Scale::F16(0), Scale::F16(2)],
-        GgmlDType::Q4K | GgmlDType::Q5K => &[Scale::F16(0), Scale::F16(2)],
+        GgmlDType::Q4_1 | GgmlDType::Q5_1 | GgmlDType::Q8_1 | GgmlDType::Q4K | GgmlDType::Q5K => {
+            &[Scale::F16(0), Scale::F16(2)]
+        }
         // 16 scale bytes and 64 quant bytes come first.
         GgmlDType::Q2K => &[Scale::F16(80), Scale::F16(82)],
         // 32 mask bytes, 64 quant bytes and 12 scale bytes come first.

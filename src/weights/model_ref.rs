@@ -157,8 +157,9 @@ fn hub_file(text: &str, file: &str) -> Result<HubFile, WeightError> {
     Err(not_a_model(text, &reason))
 }
 
-fn has_gguf_ending(text: &str) -> bool {
-    Path::new(text).extension().is_some_and(|ending| ending.eq_ignore_ascii_case("gguf"))
+/// Whether a name ends in `.gguf`, in any case.
+pub(crate) fn has_gguf_ending(name: &str) -> bool {
+    Path::new(name).extension().is_some_and(|ending| ending.eq_ignore_ascii_case("gguf"))
 }
 
 /// The hub's own rule for ids: two parts of letters, digits, `-`, `_` and `.`.

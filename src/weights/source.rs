@@ -15,7 +15,7 @@ use super::folder::ModelFolder;
 use super::gguf;
 use super::gguf::vocabulary::GgufVocabulary;
 use super::hub::{self, HubOptions};
-use super::model_ref::ModelRef;
+use super::model_ref::{ModelRef, has_gguf_ending};
 use super::safetensors::SafetensorsSource;
 use super::tensors::{TensorSource, Weights};
 
@@ -156,7 +156,7 @@ fn only_gguf(names: &[String]) -> Option<&str> {
     if names.iter().any(|name| name.ends_with(".safetensors") || name.ends_with(".index.json")) {
         return None;
     }
-    let mut ggufs = names.iter().filter(|name| name.ends_with(".gguf"));
+    let mut ggufs = names.iter().filter(|name| has_gguf_ending(name));
     match (ggufs.next(), ggufs.next()) {
         (Some(only), None) => Some(only),
         _ => None,
@@ -181,7 +181,7 @@ fn path_name(path: &Path) -> String {
         Some(_) => path,
         None => resolved.as_deref().unwrap_or(path),
     };
-    let ending = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("gguf"));
-    let name = if ending { path.file_stem() } else { path.file_name() };
+    let gguf = path.to_str().is_some_and(has_gguf_ending);
+    let name = if gguf { path.file_stem() } else { path.file_name() };
     name.map_or("model".to_owned(), |name| name.to_string_lossy().into_owned())
 }

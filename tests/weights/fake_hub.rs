@@ -7,38 +7,38 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use sha2::{Digest, Sha256};
 
-pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
-pub const TOKEN: &str = "hf_right";
+pub(crate) const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+pub(crate) const TOKEN: &str = "hf_right";
 
 /// What the hub has and how it misbehaves.
 #[derive(Default)]
-pub struct State {
+pub(crate) struct State {
     /// Files of `org/name` at `main`.
-    pub files: BTreeMap<String, Vec<u8>>,
+    pub(crate) files: BTreeMap<String, Vec<u8>>,
     /// Every request: method, path, `Range`.
-    pub requests: Vec<String>,
+    pub(crate) requests: Vec<String>,
     /// Close the connection after so many bytes of a large file.
-    pub cut_after: Option<usize>,
+    pub(crate) cut_after: Option<usize>,
     /// Answer 200 with everything to a request for a range.
-    pub ignore_ranges: bool,
+    pub(crate) ignore_ranges: bool,
     /// Announce another SHA-256 than the bytes have.
-    pub wrong_hash: bool,
+    pub(crate) wrong_hash: bool,
     /// Give nothing without the right token, and call it so.
-    pub locked: Option<&'static str>,
+    pub(crate) locked: Option<&'static str>,
     /// So many requests of large files are answered 500 with an error page.
-    pub failures: usize,
+    pub(crate) failures: usize,
     /// So many questions are answered 503.
-    pub busy: usize,
+    pub(crate) busy: usize,
 }
 
 /// The running hub; it ends with the process.
-pub struct FakeHub {
-    pub endpoint: String,
+pub(crate) struct FakeHub {
+    pub(crate) endpoint: String,
     state: Arc<Mutex<State>>,
 }
 
 impl FakeHub {
-    pub fn start(files: &[(&str, Vec<u8>)]) -> Self {
+    pub(crate) fn start(files: &[(&str, Vec<u8>)]) -> Self {
         let files = files.iter().map(|(name, bytes)| ((*name).to_owned(), bytes.clone()));
         let state = State { files: files.collect(), ..State::default() };
         let state = Arc::new(Mutex::new(state));
@@ -54,12 +54,12 @@ impl FakeHub {
         Self { endpoint: format!("http://127.0.0.1:{port}"), state }
     }
 
-    pub fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap()
     }
 
     /// The requests since the last call.
-    pub fn take_requests(&self) -> Vec<String> {
+    pub(crate) fn take_requests(&self) -> Vec<String> {
         std::mem::take(&mut self.state().requests)
     }
 }
@@ -129,7 +129,7 @@ fn send_info(stream: &TcpStream, state: &State, revision: &str) {
 }
 
 fn is_large(file: &str) -> bool {
-    file.ends_with(".safetensors") || file.ends_with(".gguf")
+    [".safetensors", ".gguf"].iter().any(|ending| file.ends_with(ending))
 }
 
 /// What the hub itself says about a file: small ones are here, large ones elsewhere.
@@ -195,7 +195,7 @@ fn send_part(
 ) {
     let mut head = format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\n");
     for (name, value) in headers {
-        head.push_str(&format!("{name}: {value}\r\n"));
+        head.extend([name, ": ", value, "\r\n"]);
     }
     head.push_str("Connection: close\r\n\r\n");
     // A client that hung up is no fault of the hub.
@@ -203,6 +203,6 @@ fn send_part(
     let _ = stream.write_all(body);
 }
 
-pub fn sha256(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+pub(crate) fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }

@@ -7,22 +7,22 @@ use candle_core::quantized::gguf_file::{self, Value};
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{Device, Tensor};
 
-pub const HIDDEN: usize = 256;
-pub const HEADS: usize = 4;
-pub const KEY_HEADS: usize = 2;
-pub const HEAD_DIM: usize = 8;
-pub const FEED_FORWARD: usize = 256;
-pub const VOCABULARY: usize = 6;
+pub(crate) const HIDDEN: usize = 256;
+pub(crate) const HEADS: usize = 4;
+pub(crate) const KEY_HEADS: usize = 2;
+pub(crate) const HEAD_DIM: usize = 8;
+pub(crate) const FEED_FORWARD: usize = 256;
+pub(crate) const VOCABULARY: usize = 6;
 
 /// A file that can be changed before it is written.
 #[derive(Clone)]
-pub struct GgufFile {
-    pub metadata: BTreeMap<String, Value>,
-    pub tensors: BTreeMap<String, (Tensor, GgmlDType)>,
+pub(crate) struct GgufFile {
+    pub(crate) metadata: BTreeMap<String, Value>,
+    pub(crate) tensors: BTreeMap<String, (Tensor, GgmlDType)>,
 }
 
 /// Reproducible values in -1..1 of this shape.
-pub fn noise(seed: u32, shape: &[usize]) -> Tensor {
+pub(crate) fn noise(seed: u32, shape: &[usize]) -> Tensor {
     let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(1);
     let values = (0..shape.iter().product()).map(|_| {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -32,13 +32,13 @@ pub fn noise(seed: u32, shape: &[usize]) -> Tensor {
 }
 
 /// An array of strings.
-pub fn texts(texts: &[&str]) -> Value {
+pub(crate) fn texts(texts: &[&str]) -> Value {
     Value::Array(texts.iter().map(|text| Value::String((*text).to_owned())).collect())
 }
 
 impl GgufFile {
     /// A valid one-layer model of `architecture`, all tensors of `kind` but for the norms.
-    pub fn new(architecture: &str, kind: GgmlDType) -> Self {
+    pub(crate) fn new(architecture: &str, kind: GgmlDType) -> Self {
         let mut file = Self { metadata: BTreeMap::new(), tensors: BTreeMap::new() };
         file.set("general.architecture", Value::String(architecture.to_owned()));
         let counts = [
@@ -93,21 +93,21 @@ impl GgufFile {
         self.set("tokenizer.chat_template", Value::String("{{ messages }}".to_owned()));
     }
 
-    pub fn set(&mut self, key: &str, value: Value) {
+    pub(crate) fn set(&mut self, key: &str, value: Value) {
         self.metadata.insert(key.to_owned(), value);
     }
 
-    pub fn add(&mut self, name: &str, tensor: Tensor, kind: GgmlDType) {
+    pub(crate) fn add(&mut self, name: &str, tensor: Tensor, kind: GgmlDType) {
         self.tensors.insert(name.to_owned(), (tensor, kind));
     }
 
     /// The tensor as it will stand in the file.
-    pub fn stored(&self, name: &str) -> QTensor {
+    pub(crate) fn stored(&self, name: &str) -> QTensor {
         let (tensor, kind) = &self.tensors[name];
         QTensor::quantize(tensor, *kind).unwrap()
     }
 
-    pub fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         let metadata: Vec<_> = self.metadata.iter().map(|(key, v)| (key.as_str(), v)).collect();
         let stored: Vec<_> = self.tensors.keys().map(|name| (name, self.stored(name))).collect();
         let tensors: Vec<_> = stored.iter().map(|(name, t)| (name.as_str(), t)).collect();
@@ -116,7 +116,7 @@ impl GgufFile {
         bytes.into_inner()
     }
 
-    pub fn write(&self, path: &Path) {
+    pub(crate) fn write(&self, path: &Path) {
         std::fs::write(path, self.bytes()).unwrap();
     }
 }

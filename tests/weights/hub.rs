@@ -275,8 +275,8 @@ fn without_a_network_the_cache_is_used_or_the_reason_given() {
     assert!(refused("org/name", &odd).contains("HF_ENDPOINT is `not an address`"));
 }
 
-#[tokio::test]
-async fn the_command_gives_the_folder_or_the_file() {
+#[test]
+fn the_command_gives_the_folder_or_the_file() {
     let (hub, cache) = (checkpoint_hub(), tempfile::tempdir().unwrap());
     let options = options(&hub, cache.path());
     let mut args = DownloadArgs {
@@ -285,12 +285,12 @@ async fn the_command_gives_the_folder_or_the_file() {
         file: None,
         offline: false,
     };
-    let folder = download(&args, &options).await.unwrap();
+    let folder = download(args.clone(), options.clone()).unwrap();
     assert!(folder.join("config.json").is_file() && folder.join("model.safetensors").is_file());
     hub.state().files.insert("tiny.gguf".to_owned(), b"any bytes".to_vec());
     args.file = Some("tiny.gguf".to_owned());
-    let file = download(&args, &options).await.unwrap();
+    let file = download(args.clone(), options.clone()).unwrap();
     assert_eq!(std::fs::read(file).unwrap(), b"any bytes");
     args.model = "./folder".to_owned();
-    assert!(download(&args, &options).await.is_err());
+    assert!(download(args, options).is_err());
 }

@@ -1,5 +1,15 @@
 //! Loading models: whole ones read back equal, broken ones are refused in words, none panics.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "outside of test functions too: what fails, fails the test"
+)]
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    reason = "sizes of test files are small"
+)]
+
 mod checkpoint;
 #[cfg(feature = "hub")]
 mod fake_hub;

@@ -166,15 +166,16 @@ impl<'a> ModelKeys<'a> {
     /// `rope_scaling`: `linear`, `yarn`, or `factors`, our word for one divisor per frequency.
     fn rope_scaling(&self, factors: Option<&[f32]>, dim: usize) -> Result<Option<Json>, String> {
         let kind = self.metadata.text(&self.key("rope.scaling.type"))?;
-        let old_linear = self.float("rope.scale_linear")?.filter(|factor| *factor != 1.0);
+        let old_linear = self.float("rope.scale_linear")?.filter(|factor| !is_one(*factor));
         let factor = self.float("rope.scaling.factor")?.or(old_linear).unwrap_or(1.0);
         if factor <= 0.0 {
             return Err(format!("rope scaling factor is {factor}, expected more than 0"));
         }
-        let kind = kind.unwrap_or_else(|| if factor == 1.0 { "none" } else { "linear" }.to_owned());
+        let kind =
+            kind.unwrap_or_else(|| if is_one(factor) { "none" } else { "linear" }.to_owned());
         match (kind.as_str(), factors) {
             ("none", None) => Ok(None),
-            ("linear", None) if factor == 1.0 => Ok(None),
+            ("linear", None) if is_one(factor) => Ok(None),
             ("linear", None) => Ok(Some(json!({"rope_type": "linear", "factor": factor}))),
             ("none", Some(factors)) => rope_factors(factors, 1.0, dim).map(Some),
             ("linear", Some(factors)) => rope_factors(factors, factor, dim).map(Some),
@@ -207,7 +208,7 @@ impl<'a> ModelKeys<'a> {
             Some(value) => Some(value),
             None => self.float("rope.scaling.yarn_attn_factor")?,
         };
-        if let Some(attention) = attention.filter(|value| *value != 1.0) {
+        if let Some(attention) = attention.filter(|value| !is_one(*value)) {
             // The file's number multiplies YaRN's own, the configuration's replaces it.
             let own = 1.0 + 0.1 * factor.max(1.0).ln();
             yarn.insert("attention_factor".to_owned(), (attention * own).into());
@@ -240,6 +241,11 @@ pub(crate) fn generation_config(
         }
     }
     Ok(config)
+}
+
+/// Whether a factor changes nothing.
+fn is_one(factor: f64) -> bool {
+    (factor - 1.0).abs() < f64::EPSILON
 }
 
 fn vocab_size(tensors: &[TensorInfo], vocabulary: &GgufVocabulary) -> Result<usize, String> {

@@ -27,7 +27,7 @@ const PARALLEL_FILES: usize = 4;
 const MAX_REDIRECTS: usize = 10;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 /// Longest silence within an answer.
-const READ_TIMEOUT: Duration = Duration::from_secs(60);
+const READ_TIMEOUT: Duration = Duration::from_mins(1);
 const USER_AGENT: &str = concat!("sconce/", env!("CARGO_PKG_VERSION"));
 
 /// Downloads what is missing; gives the folder, or the GGUF file.

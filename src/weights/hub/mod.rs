@@ -68,10 +68,11 @@ impl HubOptions {
             let value = variable(name).unwrap_or_default().to_ascii_lowercase();
             matches!(value.as_str(), "1" | "true" | "yes" | "on")
         };
-        let home = variable("HF_HOME").map(PathBuf::from).unwrap_or_else(|| {
-            let user = || PathBuf::from(variable("HOME").unwrap_or_default()).join(".cache");
-            variable("XDG_CACHE_HOME").map_or_else(user, PathBuf::from).join("huggingface")
-        });
+        let user_home = || {
+            let caches = || PathBuf::from(variable("HOME").unwrap_or_default()).join(".cache");
+            variable("XDG_CACHE_HOME").map_or_else(caches, PathBuf::from).join("huggingface")
+        };
+        let home = variable("HF_HOME").map_or_else(user_home, PathBuf::from);
         let cache = variable("HF_HUB_CACHE").or_else(|| variable("HUGGINGFACE_HUB_CACHE"));
         let token_file =
             variable("HF_TOKEN_PATH").map_or_else(|| home.join("token"), PathBuf::from);

@@ -1,6 +1,6 @@
 //! Which files of a repository are needed: the smallest set that a model loads from.
 
-use crate::weights::model_ref::HubFile;
+use crate::weights::model_ref::{HubFile, has_gguf_ending};
 
 use super::error::HubError;
 
@@ -18,6 +18,7 @@ const SMALL_FILES: [&str; 9] = [
 ];
 const SINGLE: &str = "model.safetensors";
 pub(crate) const INDEX: &str = "model.safetensors.index.json";
+const PICKLE_ENDINGS: [&str; 2] = [".bin", ".pth"];
 /// What is taken of many GGUF files when nothing else is said.
 const DEFAULT_QUANTIZATION: &str = "Q4_K_M";
 
@@ -120,7 +121,7 @@ fn whole_gguf(repository: &str, file: &str) -> Result<Selection, HubError> {
 /// Vision projectors and importance matrices are GGUF files too.
 fn is_model_gguf(file: &str) -> bool {
     let name = file.rsplit('/').next().unwrap_or(file).to_ascii_lowercase();
-    name.ends_with(".gguf") && !name.contains("mmproj") && !name.contains("imatrix")
+    has_gguf_ending(&name) && !name.contains("mmproj") && !name.contains("imatrix")
 }
 
 /// `name-00001-of-00003.gguf`.
@@ -147,7 +148,7 @@ fn has_tag(file: &str, tag: &str) -> bool {
 fn no_weights(repository: &str, files: &[String]) -> HubError {
     let pickle = files.iter().find(|file| {
         let start = file.starts_with("pytorch_model") || file.starts_with("consolidated");
-        start && (file.ends_with(".bin") || file.ends_with(".pth"))
+        start && PICKLE_ENDINGS.iter().any(|ending| file.ends_with(ending))
     });
     if let Some(pickle) = pickle {
         return HubError::Refused {
@@ -162,7 +163,7 @@ fn no_weights(repository: &str, files: &[String]) -> HubError {
 }
 
 fn not_found(repository: &str, wanted: String, files: &[String]) -> HubError {
-    let ggufs: Vec<_> = files.iter().filter(|file| file.ends_with(".gguf")).cloned().collect();
+    let ggufs: Vec<_> = files.iter().filter(|file| has_gguf_ending(file)).cloned().collect();
     let shown = if ggufs.is_empty() { files } else { &ggufs };
     let more = if shown.len() > 20 { ", ..." } else { "" };
     let shown: Vec<_> = shown.iter().take(20).map(String::as_str).collect();
@@ -177,13 +178,13 @@ fn not_found(repository: &str, wanted: String, files: &[String]) -> HubError {
 mod tests {
     use super::*;
 
-    fn choose(files: &[&str], wanted: Option<HubFile>) -> Result<Selection, String> {
+    fn choose(files: &[&str], wanted: Option<&HubFile>) -> Result<Selection, String> {
         let files: Vec<_> = files.iter().map(|file| (*file).to_owned()).collect();
-        select("o/n", &files, wanted.as_ref()).map_err(|error| error.to_string())
+        select("o/n", &files, wanted).map_err(|error| error.to_string())
     }
 
-    fn gguf(file: &str) -> Result<Selection, String> {
-        Ok(Selection::Gguf(file.to_owned()))
+    fn gguf(file: &str) -> Selection {
+        Selection::Gguf(file.to_owned())
     }
 
     const QUANTIZED: [&str; 5] =
@@ -216,14 +217,14 @@ mod tests {
 
     #[test]
     fn a_gguf_file_is_chosen_by_path_quantization_or_default() {
-        assert_eq!(choose(&QUANTIZED, None), gguf("m-q4_k_m.gguf"));
-        let tag = |tag: &str| choose(&QUANTIZED, Some(HubFile::Quantization(tag.to_owned())));
-        assert_eq!(tag("q8_0"), gguf("m-Q8_0.gguf"));
-        let path = Some(HubFile::Path("mmproj-m-Q8_0.gguf".to_owned()));
-        assert_eq!(choose(&QUANTIZED, path), gguf("mmproj-m-Q8_0.gguf"));
+        assert_eq!(choose(&QUANTIZED, None), Ok(gguf("m-q4_k_m.gguf")));
+        let tag = |tag: &str| choose(&QUANTIZED, Some(&HubFile::Quantization(tag.to_owned())));
+        assert_eq!(tag("q8_0"), Ok(gguf("m-Q8_0.gguf")));
+        let path = HubFile::Path("mmproj-m-Q8_0.gguf".to_owned());
+        assert_eq!(choose(&QUANTIZED, Some(&path)), Ok(gguf("mmproj-m-Q8_0.gguf")));
         let missing = tag("Q4_K").unwrap_err();
         assert!(missing.contains("`Q4_K`") && missing.contains("m-Q4_K_S.gguf"), "{missing}");
-        let missing = choose(&QUANTIZED, Some(HubFile::Path("z.gguf".into()))).unwrap_err();
+        let missing = choose(&QUANTIZED, Some(&HubFile::Path("z.gguf".into()))).unwrap_err();
         assert!(missing.contains("no file `z.gguf`: it has m-q4_k_m.gguf"), "{missing}");
     }
 
@@ -236,7 +237,7 @@ mod tests {
         let nothing = choose(&["README.md"], None).unwrap_err();
         assert!(nothing.contains("it has README.md"), "{nothing}");
         let two = ["a-Q8_0.gguf", "b-Q8_0.gguf"];
-        let error = choose(&two, Some(HubFile::Quantization("Q8_0".into()))).unwrap_err();
+        let error = choose(&two, Some(&HubFile::Quantization("Q8_0".into()))).unwrap_err();
         assert!(error.contains("a-Q8_0.gguf, b-Q8_0.gguf"), "{error}");
     }
 }

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::weights::error::WeightError;
 use crate::weights::folder::{ModelFolder, json_kind};
+use crate::weights::model_ref::has_gguf_ending;
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
@@ -130,7 +131,7 @@ fn is_plain_name(name: &str) -> bool {
 
 fn no_weights(folder: &ModelFolder, names: &[String]) -> WeightError {
     let pickle = names.iter().find(|name| is_pickle(name));
-    let gguf: Vec<_> = names.iter().filter(|name| name.ends_with(".gguf")).cloned().collect();
+    let gguf: Vec<_> = names.iter().filter(|name| has_gguf_ending(name)).cloned().collect();
     if let Some(pickle) = pickle {
         let folder_text = folder.root().display();
         return incomplete(
