@@ -133,6 +133,10 @@ impl Lanes for Avx2 {
         ])
     }
     #[inline(always)]
+    fn prefetch<T>(self, at: *const T) {
+        cpu!(_mm_prefetch::<_MM_HINT_T0>(at.cast()));
+    }
+    #[inline(always)]
     fn sum(self, v: Self::V) -> f32 {
         cpu!({
             let by8 = _mm256_add_ps(v[0], v[1]);

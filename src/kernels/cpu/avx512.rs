@@ -110,6 +110,10 @@ impl Lanes for Avx512 {
         cpu!(_mm512_maskz_mov_ps(_mm512_cmp_ps_mask::<_CMP_NLT_UQ>(x, bound), v))
     }
     #[inline(always)]
+    fn prefetch<T>(self, at: *const T) {
+        cpu!(_mm_prefetch::<_MM_HINT_T0>(at.cast()));
+    }
+    #[inline(always)]
     fn sum(self, v: Self::V) -> f32 {
         cpu!({
             let by8 = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps::<1>(v));
