@@ -63,7 +63,7 @@ pub struct ServerConfig {
     pub served_model_names: Vec<String>,
     /// Keys that may call; empty means everyone.
     pub api_keys: Vec<String>,
-    /// Requests waiting or running at once; one more is answered 429.
+    /// Sequences that may wait beside the `max_num_seqs` running ones; one more is answered 429.
     pub max_queued_requests: usize,
     /// Largest request body in bytes.
     pub max_body_bytes: usize,

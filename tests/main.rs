@@ -1,5 +1,8 @@
 //! All integration tests in one binary, so that they link once.
 
+mod clients;
 mod layering;
 mod parity;
+mod serving;
+mod templates;
 mod weights;

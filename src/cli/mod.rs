@@ -1,1 +1,88 @@
-//! One file per subcommand.
+//! The command line: one file per subcommand.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+pub mod bench;
+mod byte_size;
+pub mod chat;
+mod client;
+pub mod download;
+#[cfg(test)]
+mod fake_server;
+pub mod health;
+mod local;
+mod model;
+pub mod render_chat;
+pub mod serve;
+mod sse;
+#[cfg(feature = "train")]
+pub mod train_demo;
+
+/// Serves large language models over the OpenAI API.
+///
+/// Start with `sconce serve`: it serves a small demo model at once, on http://127.0.0.1:8000/v1.
+/// `sconce serve --model <hub id | folder | file.gguf>` serves a real one.
+#[derive(Debug, Parser)]
+#[command(name = "sconce", version, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve a model over HTTP.
+    Serve(Box<serve::ServeArgs>),
+    /// Chat in the terminal, with a running server or with a model loaded here.
+    Chat(chat::ChatArgs),
+    /// Fetch a model from the hub into the cache.
+    Download(download::DownloadArgs),
+    /// Load a server with requests and measure how fast it answers.
+    Bench(bench::BenchArgs),
+    /// Print the prompt that a chat template makes of a conversation.
+    RenderChat(render_chat::RenderChatArgs),
+    /// Ask a running server whether it is ready; for container health checks.
+    Health(health::HealthArgs),
+    /// Train the demo model anew, or check a candidate.
+    #[cfg(feature = "train")]
+    TrainDemo(train_demo::TrainDemoArgs),
+}
+
+/// Runs what the arguments ask for. Exit status 2 means that the arguments are wrong, 1 that the
+/// work failed.
+pub fn main() -> ExitCode {
+    let Cli { command } = Cli::parse();
+    match run(command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            use std::io::Write;
+            // Nothing is left to tell when standard error is closed.
+            let _ = writeln!(std::io::stderr(), "error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Serve(args) => block_on(serve::run(*args)),
+        Command::Chat(args) => block_on(chat::run(args)),
+        Command::Download(args) => download::run(args),
+        Command::Bench(args) => block_on(bench::run(args)),
+        Command::RenderChat(args) => render_chat::run(&args),
+        Command::Health(args) => block_on(health::run(args)),
+        #[cfg(feature = "train")]
+        Command::TrainDemo(args) => train_demo::run(args),
+    }
+}
+
+/// Two threads are plenty for what is not the engine: parsing, text, sockets.
+fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?
+        .block_on(work)
+}

@@ -155,6 +155,8 @@ impl EngineCore {
         for (id, cached) in &output.admitted {
             let active = self.active.get_mut(id).expect("scheduled sequences are active");
             active.first_scheduled = Some(now);
+            let queue = now - active.submitted;
+            let _ = active.outputs.send(EngineOutput::Started { cached_tokens: *cached, queue });
             let prompt = self.scheduler.sequence(*id).map_or(0, |s| s.num_pending() + cached);
             self.metrics.add_prefix_lookup(prompt, *cached);
         }

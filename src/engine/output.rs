@@ -43,6 +43,14 @@ pub struct SequenceStats {
 /// One message of an [`OutputStream`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum EngineOutput {
+    /// The sequence is scheduled for the first time; comes before its first token. A reader that
+    /// stops early (stop strings) has these figures from here.
+    Started {
+        /// Prompt tokens whose KV came from the prefix cache.
+        cached_tokens: usize,
+        /// From submission to the first scheduled step.
+        queue: Duration,
+    },
     /// The next sampled token.
     Token {
         /// Its id. The token that ended the sequence (eos, stop token) is sent like any other.
@@ -62,7 +70,7 @@ pub enum EngineOutput {
 }
 
 /// Sends one request's outputs; held by the engine thread. Never blocks: at most
-/// `max_tokens + 1` messages are ever queued.
+/// `max_tokens + 2` messages are ever queued.
 pub type OutputSender = mpsc::UnboundedSender<EngineOutput>;
 
 /// The outputs of one request. Dropping it before the end aborts the request.
@@ -100,7 +108,7 @@ impl OutputStream {
         }
         self.receiver.poll_recv(context).map(|received| {
             let output = received.unwrap_or(EngineOutput::Failed(EngineError::NotRunning));
-            self.ended = !matches!(output, EngineOutput::Token { .. });
+            self.ended = matches!(output, EngineOutput::Finished { .. } | EngineOutput::Failed(_));
             Some(output)
         })
     }

@@ -1,5 +1,6 @@
 //! From a loaded model to a running engine: measure, plan, allocate, start the thread.
 
+use std::num::NonZeroUsize;
 use std::thread::JoinHandle;
 
 use candle_core::{DType, Device};
@@ -8,15 +9,24 @@ use super::core::EngineCore;
 use super::memory::{MemoryFacts, MemoryPlan, PlanError};
 use super::{EngineHandle, EngineLimits};
 use crate::config::{EngineConfig, KvCacheDtype};
+use crate::kernels::pool::{self, PoolError};
 use crate::kv_cache::{BLOCK_SIZE, KvCacheManager};
 use crate::metrics::MetricsHandle;
-use crate::models::CausalLm;
+use crate::models::config::HfConfig;
+use crate::models::{self, CausalLm, ModelError};
 use crate::runner::Runner;
 use crate::scheduler::{Scheduler, SchedulerConfig};
+use crate::weights::source::ModelSource;
 
 /// Why the engine can't start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartupError {
+    /// The checkpoint can't be loaded.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// The kernels' threads can't be started.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
     /// Memory doesn't suffice, or the configuration contradicts itself.
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -41,6 +51,24 @@ pub struct LoadedModel {
     pub weight_bytes: usize,
     /// The element type that suits its KV cache.
     pub kv_dtype: DType,
+}
+
+impl LoadedModel {
+    /// Builds the model that the source describes and reads its weights.
+    pub fn load(source: &ModelSource, config: &EngineConfig) -> Result<Self, StartupError> {
+        if let Some(threads) = config.threads.and_then(NonZeroUsize::new) {
+            pool::start(threads)?;
+        }
+        let device = Device::Cpu;
+        let hf_config = HfConfig::from_json(&source.config.to_string())?;
+        let model = models::load(&hf_config, &source.weights(&device))?;
+        Ok(Self {
+            model,
+            device,
+            weight_bytes: usize::try_from(source.weight_bytes()).unwrap_or(usize::MAX),
+            kv_dtype: hf_config.dtype().unwrap_or(DType::F16),
+        })
+    }
 }
 
 /// A started engine. The thread ends when the last handle and stream are gone.

@@ -136,6 +136,7 @@ async fn collect(mut stream: OutputStream) -> (Answer, Option<EngineOutput>) {
     let mut answer = (Vec::new(), Vec::new());
     while let Some(output) = stream.next().await {
         match output {
+            EngineOutput::Started { .. } => assert!(answer.0.is_empty()),
             EngineOutput::Token { token_id, logprobs } => {
                 answer.0.push(token_id);
                 answer.1.push(logprobs.unwrap().logprob);
@@ -239,6 +240,7 @@ fn a_dropped_stream_frees_its_blocks_wherever_it_stands() {
         .map(|seed| running.handle.submit(request(prompt(seed, 60), 200, u64::from(seed))))
         .collect();
     block_on(async {
+        assert!(matches!(streams[0].next().await, Some(EngineOutput::Started { .. })));
         assert!(matches!(streams[0].next().await, Some(EngineOutput::Token { .. })));
     });
     // Running, prefilling and waiting ones alike.

@@ -1,0 +1,410 @@
+//! `sconce bench`: how fast does a server answer under load?
+//!
+//! Works against any server that speaks the OpenAI API; it knows nothing of ours. The same seed
+//! sends the same prompts at the same times, so two servers can be compared.
+
+mod arrivals;
+mod driver;
+mod prompts;
+mod report;
+mod stats;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::cli::bench::driver::{LoadPlan, Outcome, run_load};
+use crate::cli::bench::prompts::{Phase, PromptShape, Prompts, check_fits};
+pub use crate::cli::bench::report::BenchReport;
+use crate::cli::client::ApiClient;
+
+/// Requests that are sent when neither a number nor a duration is given.
+const DEFAULT_NUM_REQUESTS: u32 = 32;
+
+/// Send generated requests to a running server and measure how fast it answers.
+///
+/// Without further flags: 32 requests of 256 random tokens, one after the other, 64 tokens of answer
+/// each. --concurrency N keeps N requests running all the time; --request-rate R lets R requests
+/// arrive each second at random moments, as independent users would.
+#[derive(Clone, Debug, clap::Args)]
+pub struct BenchArgs {
+    /// Address of the server.
+    #[arg(long, value_name = "URL", env = "SCONCE_URL", default_value = "http://127.0.0.1:8000")]
+    pub url: String,
+
+    /// Name of the model in requests [default: the first one that the server lists].
+    #[arg(long, value_name = "NAME")]
+    pub model: Option<String>,
+
+    /// Key for a server that asks for one.
+    #[arg(long, value_name = "KEY", env = "SCONCE_API_KEY", hide_env_values = true)]
+    pub api_key: Option<String>,
+
+    /// Which endpoint to load.
+    #[arg(long, value_enum, default_value_t = Endpoint::Completions)]
+    pub endpoint: Endpoint,
+
+    /// Most requests at once [default: 1; without bound when --request-rate is given].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub concurrency: Option<u32>,
+
+    /// Requests that arrive per second on average, at random moments (a Poisson process) that do
+    /// not depend on the server's answers.
+    #[arg(long, value_name = "PER_SECOND", value_parser = positive_number)]
+    pub request_rate: Option<f64>,
+
+    /// Stop after this many requests [default: 32, or no limit when --duration is given].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub num_requests: Option<u32>,
+
+    /// Stop after this many seconds; answers that are not complete by then count as far as they got.
+    #[arg(long, value_name = "SECONDS", value_parser = positive_number)]
+    pub duration: Option<f64>,
+
+    /// Tokens of prompt that each request has for itself.
+    #[arg(long, value_name = "TOKENS", default_value_t = 256,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub input_len: u32,
+
+    /// Tokens of answer; the model is told not to stop earlier.
+    #[arg(long, value_name = "TOKENS", default_value_t = 64,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub output_len: u32,
+
+    /// Tokens that all prompts begin with, before their own; shows what a prefix cache is worth.
+    #[arg(long, value_name = "TOKENS", default_value_t = 0)]
+    pub shared_prefix_len: u32,
+
+    /// Requests that are sent first and not measured; their prompts are others.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub warmup: u32,
+
+    /// Decides prompts and arrival times.
+    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    pub seed: u64,
+
+    /// Sampling temperature in requests; 0 always takes the likeliest token.
+    #[arg(long, value_name = "T", default_value_t = 0.0)]
+    pub temperature: f64,
+
+    /// Let the model end its answers (for servers that refuse the field ignore_eos).
+    #[arg(long)]
+    pub allow_eos: bool,
+
+    /// Count a request as failed when its answer takes longer than this many seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 600.0, value_parser = positive_number)]
+    pub timeout: f64,
+
+    /// Write the figures as JSON to this file; - writes them to standard output in place of the
+    /// table.
+    #[arg(long, value_name = "FILE|-")]
+    pub json: Option<PathBuf>,
+}
+
+/// The endpoint under load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Endpoint {
+    /// /v1/chat/completions
+    Chat,
+    /// /v1/completions
+    Completions,
+}
+
+impl Endpoint {
+    fn path(self) -> &'static str {
+        match self {
+            Self::Chat => "/v1/chat/completions",
+            Self::Completions => "/v1/completions",
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Chat => "chat",
+            Self::Completions => "completions",
+        }
+    }
+}
+
+/// Measures and prints.
+///
+/// # Errors
+/// The server can't be reached, the lengths don't fit its model, no request got its answer, or the
+/// JSON file can't be written.
+pub async fn run(args: BenchArgs) -> anyhow::Result<()> {
+    let report = measure(&args).await?;
+    match args.json.as_deref() {
+        Some(path) if path == Path::new("-") => {
+            serde_json::to_writer_pretty(std::io::stdout().lock(), &report)?;
+            writeln!(std::io::stdout())?;
+        }
+        Some(path) => {
+            write!(std::io::stdout(), "{}", report.table())?;
+            let json = serde_json::to_vec_pretty(&report)?;
+            std::fs::write(path, json)
+                .with_context(|| format!("can't write {}", path.display()))?;
+        }
+        None => write!(std::io::stdout(), "{}", report.table())?,
+    }
+    if report.completed() == 0 {
+        bail!("no request got a complete answer");
+    }
+    Ok(())
+}
+
+/// Measures without printing anything but a progress bar on standard error.
+///
+/// # Errors
+/// The server can't be reached, the lengths don't fit its model, or a warm-up request failed.
+pub async fn measure(args: &BenchArgs) -> anyhow::Result<BenchReport> {
+    let client = ApiClient::new(&args.url, args.api_key.as_deref())?;
+    let model = client.pick_model(args.model.as_deref()).await?;
+    let shape = PromptShape {
+        endpoint: args.endpoint,
+        model: model.id.clone(),
+        input_len: args.input_len as usize,
+        shared_prefix_len: args.shared_prefix_len as usize,
+        output_len: args.output_len as usize,
+        temperature: args.temperature,
+        ignore_eos: !args.allow_eos,
+        seed: args.seed,
+    };
+    check_fits(&shape, &model)?;
+    let prompts = Arc::new(Prompts::prepare(&client, shape.clone()).await);
+    warm_up(&client, &prompts, args).await?;
+    let plan = plan_of(args);
+    let progress = progress_bar(plan);
+    let result =
+        run_load(&client, args.endpoint.path(), &prompts, Phase::Measured, plan, progress.clone())
+            .await;
+    progress.finish_and_clear();
+    Ok(BenchReport::new(client.base(), &shape, prompts.kind(), plan, &result))
+}
+
+/// One failed warm-up request ends the run: what follows would only fail more often.
+async fn warm_up(
+    client: &ApiClient,
+    prompts: &Arc<Prompts>,
+    args: &BenchArgs,
+) -> anyhow::Result<()> {
+    if args.warmup == 0 {
+        return Ok(());
+    }
+    let plan = LoadPlan {
+        num_requests: Some(args.warmup as usize),
+        duration: None,
+        concurrency: Some(args.concurrency.unwrap_or(1) as usize),
+        request_rate: None,
+        request_timeout: seconds(args.timeout),
+        seed: args.seed,
+    };
+    let path = args.endpoint.path();
+    let hidden = ProgressBar::hidden();
+    let result = run_load(client, path, prompts, Phase::Warmup, plan, hidden).await;
+    for record in result.records {
+        if let Outcome::Failed { message, .. } = record.outcome {
+            bail!("a warm-up request failed: {message}");
+        }
+    }
+    Ok(())
+}
+
+fn plan_of(args: &BenchArgs) -> LoadPlan {
+    let unlimited = args.num_requests.is_none() && args.duration.is_some();
+    let closed = args.request_rate.is_none();
+    let concurrency = args.concurrency.or(closed.then_some(1));
+    LoadPlan {
+        num_requests: (!unlimited)
+            .then(|| args.num_requests.unwrap_or(DEFAULT_NUM_REQUESTS) as usize),
+        duration: args.duration.map(seconds),
+        concurrency: concurrency.map(|places| places as usize),
+        request_rate: args.request_rate,
+        request_timeout: seconds(args.timeout),
+        seed: args.seed,
+    }
+}
+
+fn progress_bar(plan: LoadPlan) -> ProgressBar {
+    let (bar, template) = match plan.num_requests {
+        Some(total) => (
+            ProgressBar::new(total as u64),
+            "{bar:40} {pos}/{len} requests, {elapsed} gone, {eta} to go",
+        ),
+        None => (ProgressBar::no_length(), "{spinner} {pos} requests, {elapsed} gone"),
+    };
+    bar.set_style(ProgressStyle::with_template(template).expect("the templates above are valid"));
+    bar.enable_steady_tick(Duration::from_millis(500));
+    bar
+}
+
+/// The parser has checked that the number is positive; one too large means "never".
+fn seconds(seconds: f64) -> Duration {
+    // 30 years, which an Instant can still be moved by.
+    const LONGEST: Duration = Duration::from_hours(30 * 365 * 24);
+    Duration::try_from_secs_f64(seconds).unwrap_or(LONGEST).min(LONGEST)
+}
+
+fn positive_number(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(number) if number > 0.0 && number.is_finite() => Ok(number),
+        Ok(number) => Err(format!("{number} is not above 0")),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::fake_server::{eventually, start};
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        bench: BenchArgs,
+    }
+
+    fn parse(flags: &[&str]) -> Result<BenchArgs, clap::Error> {
+        let all = std::iter::once("bench").chain(flags.iter().copied());
+        Command::try_parse_from(all).map(|command| command.bench)
+    }
+
+    #[test]
+    fn without_flags_32_requests_one_after_the_other() {
+        let plan = plan_of(&parse(&[]).unwrap());
+        assert_eq!(plan.num_requests, Some(32));
+        assert_eq!(plan.concurrency, Some(1));
+        assert_eq!(plan.duration, None);
+    }
+
+    #[test]
+    fn a_duration_lifts_the_number_and_a_rate_the_concurrency() {
+        let plan = plan_of(&parse(&["--duration", "1.5", "--request-rate", "2"]).unwrap());
+        assert_eq!(plan.num_requests, None);
+        assert_eq!(plan.concurrency, None);
+        assert_eq!(plan.duration, Some(Duration::from_millis(1500)));
+        let both = parse(&["--duration", "1", "--num-requests", "3", "--concurrency", "2"]);
+        let plan = plan_of(&both.unwrap());
+        assert_eq!((plan.num_requests, plan.concurrency), (Some(3), Some(2)));
+    }
+
+    #[test]
+    fn refuses_numbers_out_of_range() {
+        let bad = [
+            ["--request-rate", "0"],
+            ["--request-rate", "nan"],
+            ["--request-rate", "-1"],
+            ["--duration", "inf"],
+            ["--concurrency", "0"],
+            ["--output-len", "0"],
+            ["--num-requests", "0"],
+            ["--endpoint", "responses"],
+        ];
+        for flags in bad {
+            assert!(parse(&flags).is_err(), "{flags:?}");
+        }
+    }
+
+    #[test]
+    fn the_longest_times_do_not_overflow() {
+        let now = tokio::time::Instant::now();
+        assert!(now.checked_add(seconds(f64::MAX)).is_some());
+        assert!(now.checked_add(seconds(1e9)).is_some());
+    }
+
+    async fn measured(url: &str, flags: &str) -> BenchReport {
+        let mut all = vec!["--url", url, "--input-len", "20", "--output-len", "5"];
+        all.extend(flags.split_whitespace());
+        measure(&parse(&all).unwrap()).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_closed_loop_keeps_its_number_of_requests_running() {
+        let (url, seen) = start().await;
+        let report = measured(&url, "--concurrency 3 --num-requests 12 --warmup 2").await;
+        assert_eq!(report.completed(), 12);
+        assert_eq!(report.errors().count(), 0);
+        assert_eq!(seen.most_running(), 3);
+        let json = serde_json::to_value(&report).unwrap();
+        assert_eq!(json["output_tokens"], 60);
+        assert_eq!(json["prompt_tokens"], 84);
+        assert_eq!(json["cached_prompt_tokens"], 36);
+        assert_eq!(json["ttft_ms"]["count"], 12);
+        assert_eq!(json["itl_ms"]["count"], 48);
+        // The server waits 2 ms before each of its nine frames.
+        assert!(json["e2e_ms"]["p50"].as_f64().unwrap() >= 18.0);
+        assert_eq!(json["workload"]["model"], "steady");
+        let bodies = seen.bodies.lock().unwrap();
+        assert_eq!(bodies.len(), 14);
+        assert_eq!(bodies[0]["prompt"].as_array().unwrap().len(), 20);
+        assert_eq!(bodies[0]["ignore_eos"], true);
+    }
+
+    #[tokio::test]
+    async fn the_same_seed_sends_the_same_prompts() {
+        let (url, seen) = start().await;
+        for flags in ["--seed 5", "--seed 5", "--seed 6"] {
+            measured(&url, &format!("{flags} --num-requests 3 --endpoint chat --warmup 0")).await;
+        }
+        let bodies = seen.bodies.lock().unwrap();
+        assert_eq!(bodies[..3], bodies[3..6]);
+        assert_ne!(bodies[..3], bodies[6..]);
+    }
+
+    #[tokio::test]
+    async fn arrivals_do_not_wait_for_answers() {
+        let (url, seen) = start().await;
+        let report = measured(&url, "--request-rate 500 --num-requests 20").await;
+        assert_eq!(report.completed(), 20);
+        assert!(seen.most_running() > 1);
+        let bounded = measured(&url, "--request-rate 500 --num-requests 20 --concurrency 1").await;
+        assert_eq!(bounded.completed(), 20);
+    }
+
+    #[tokio::test]
+    async fn a_duration_cuts_running_answers_and_counts_their_tokens() {
+        let (url, seen) = start().await;
+        let flags = "--model endless --duration 0.2 --concurrency 2 --warmup 0";
+        let report = measured(&url, flags).await;
+        let json = serde_json::to_value(&report).unwrap();
+        assert_eq!(json["requests"]["cut_by_time"], 2);
+        assert_eq!(json["requests"]["completed"], 0);
+        assert!(json["output_tokens"].as_u64().unwrap() > 10);
+        eventually("the server saw the end", || seen.running() == 0).await;
+    }
+
+    #[tokio::test]
+    async fn errors_are_counted_by_kind() {
+        let (url, _) = start().await;
+        for (model, kind) in [
+            ("full", "http 429"),
+            ("breaks", "error frame: boom"),
+            ("cut", "broken connection"),
+            ("not-a-stream", "unexpected answer"),
+            ("endless", "timeout"),
+        ] {
+            let flags = format!("--model {model} --num-requests 2 --warmup 0 --timeout 0.1");
+            let report = measured(&url, &flags).await;
+            assert_eq!(report.errors().collect::<Vec<_>>(), [(kind, 2)], "{model}");
+        }
+    }
+
+    #[tokio::test]
+    async fn fails_early_when_nothing_can_come_of_it() {
+        let (url, seen) = start().await;
+        let fails =
+            async |flags: &[&str]| measure(&parse(flags).unwrap()).await.unwrap_err().to_string();
+        let refused = fails(&["--url", "http://127.0.0.1:1"]).await;
+        assert!(refused.contains("can't connect to http://127.0.0.1:1"), "{refused}");
+        let long = fails(&["--url", &url, "--input-len", "2000"]).await;
+        assert!(long.contains("2064") && long.contains("2048"), "{long}");
+        assert!(seen.bodies.lock().unwrap().is_empty());
+        let full = fails(&["--url", &url, "--model", "full"]).await;
+        assert!(full.contains("warm-up") && full.contains("queue is full"), "{full}");
+    }
+}

@@ -1,0 +1,186 @@
+//! From what the user typed after `--model` to everything a server needs of a model.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context;
+use serde_json::Value;
+
+use crate::config::EngineConfig;
+use crate::engine::startup::{Engine, LoadedModel};
+use crate::http::state::GenerationDefaults;
+use crate::metrics::{self, MetricsHandle};
+use crate::text::chat_template::ChatTemplate;
+use crate::text::special_tokens::SpecialTokens;
+use crate::text::tokenizer::Tokenizer;
+use crate::text::tokenizer_config::TokenizerConfig;
+use crate::text::vocabulary::Vocabulary;
+use crate::weights::gguf::vocabulary::GgufVocabulary;
+use crate::weights::hub::HubOptions;
+use crate::weights::model_ref::ModelRef;
+use crate::weights::source::ModelSource;
+
+/// The name that the embedded model answers to.
+pub(super) const DEMO_NAME: &str = "sconce-demo";
+
+/// Which model, and how to find it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ModelChoice {
+    /// As typed; `None` is the embedded demo model.
+    pub(super) model: Option<String>,
+    /// Branch, tag or commit on the hub.
+    pub(super) revision: Option<String>,
+    /// Take what the cache has and ask nobody.
+    pub(super) offline: bool,
+    /// The name to serve under, instead of the model's own.
+    pub(super) name: Option<String>,
+    /// A template that replaces the model's own.
+    pub(super) chat_template: Option<String>,
+}
+
+/// A running engine and the texts' tools that belong to its model.
+pub(super) struct RunningModel {
+    pub(super) name: String,
+    pub(super) engine: Engine,
+    pub(super) tokenizer: Arc<Tokenizer>,
+    pub(super) chat_template: Option<Arc<ChatTemplate>>,
+    pub(super) tool_chat_template: Option<Arc<ChatTemplate>>,
+    pub(super) defaults: GenerationDefaults,
+    pub(super) eos_token_ids: Arc<[u32]>,
+    pub(super) metrics: MetricsHandle,
+}
+
+/// Opens, loads and starts a model. Blocks; downloads where the cache lacks it.
+pub(super) fn start(choice: &ModelChoice, config: &EngineConfig) -> anyhow::Result<RunningModel> {
+    let source = open(choice)?;
+    let name = choice.name.clone().unwrap_or_else(|| source.name.clone());
+    let tokenizer = Arc::new(tokenizer(&source)?);
+    let (chat_template, tool_chat_template) = templates(choice, &source, &tokenizer)?;
+    let loaded = LoadedModel::load(&source, config)?;
+    source.release_pages();
+    let metrics = metrics::install(&name);
+    let engine = Engine::start(config, loaded, metrics.clone())?;
+    Ok(RunningModel {
+        eos_token_ids: eos_token_ids(&source, &tokenizer),
+        defaults: defaults(source.generation_config.as_ref()),
+        name,
+        engine,
+        tokenizer,
+        chat_template,
+        tool_chat_template,
+        metrics,
+    })
+}
+
+fn open(choice: &ModelChoice) -> anyhow::Result<ModelSource> {
+    let Some(model) = &choice.model else {
+        return Ok(ModelSource::embedded(DEMO_NAME, crate::demo::files())?);
+    };
+    let model = ModelRef::parse(model, choice.revision.as_deref())?;
+    let options = HubOptions { offline: choice.offline, ..HubOptions::from_env() };
+    Ok(ModelSource::open(&model, &options)?)
+}
+
+fn tokenizer(source: &ModelSource) -> anyhow::Result<Tokenizer> {
+    let config = tokenizer_config(source)?;
+    if let Some(json) = &source.tokenizer_json {
+        return Ok(Tokenizer::from_json(json, &config)?);
+    }
+    match &source.gguf_vocabulary {
+        Some(vocabulary) => Ok(vocabulary_of(vocabulary)?.tokenizer()?),
+        None => anyhow::bail!("{} has no tokenizer.json, which is needed for text", source.name),
+    }
+}
+
+fn tokenizer_config(source: &ModelSource) -> anyhow::Result<TokenizerConfig> {
+    let mut config = match &source.tokenizer_config {
+        Some(value) => TokenizerConfig::from_json(&serde_json::to_vec(value)?)
+            .with_context(|| format!("{}: tokenizer_config.json", source.name))?,
+        None => TokenizerConfig::default(),
+    };
+    if let Some(map) = &source.special_tokens_map {
+        config.special_tokens.fill_from(&SpecialTokens::from_json(map));
+    }
+    Ok(config)
+}
+
+/// What a GGUF file says of its vocabulary, in the words of `text`.
+fn vocabulary_of(vocabulary: &GgufVocabulary) -> anyhow::Result<Vocabulary> {
+    anyhow::ensure!(
+        vocabulary.remove_extra_whitespaces != Some(true),
+        "tokenizer.ggml.remove_extra_whitespaces is true, which is not supported"
+    );
+    Ok(Vocabulary {
+        kind: vocabulary.model.clone(),
+        pre: vocabulary.pre_tokenizer.clone(),
+        tokens: vocabulary.tokens.clone(),
+        scores: vocabulary.scores.clone(),
+        token_types: vocabulary.token_types.clone(),
+        merges: vocabulary.merges.clone(),
+        bos_id: vocabulary.bos_token_id,
+        eos_id: vocabulary.eos_token_id,
+        unk_id: vocabulary.unknown_token_id,
+        sep_id: vocabulary.separator_token_id,
+        pad_id: vocabulary.padding_token_id,
+        add_bos: vocabulary.add_bos_token,
+        add_eos: vocabulary.add_eos_token,
+        add_space_prefix: vocabulary.add_space_prefix,
+    })
+}
+
+type Templates = (Option<Arc<ChatTemplate>>, Option<Arc<ChatTemplate>>);
+
+/// The template for all conversations, and the one for those with tools where it differs.
+fn templates(
+    choice: &ModelChoice,
+    source: &ModelSource,
+    tokenizer: &Tokenizer,
+) -> anyhow::Result<Templates> {
+    let build = |text: &str, of: &str| -> anyhow::Result<Arc<ChatTemplate>> {
+        let template = ChatTemplate::new(text, tokenizer.special_tokens().clone());
+        Ok(Arc::new(template.with_context(|| format!("the chat template of {of}"))?))
+    };
+    if let Some(given) = &choice.chat_template {
+        let text = match Path::new(given).exists() {
+            true => std::fs::read_to_string(given).with_context(|| given.clone())?,
+            false if given.contains("{{") || given.contains("{%") => given.clone(),
+            false => anyhow::bail!("--chat-template: no file {given}, and it is no template"),
+        };
+        return Ok((Some(build(&text, "--chat-template")?), None));
+    }
+    let build = |text: &Option<String>| {
+        text.as_deref().map(|text| build(text, &source.name)).transpose()
+    };
+    Ok((build(&source.chat_template)?, build(&source.tool_use_template)?))
+}
+
+/// What the model's author suggests; out-of-range values are left out rather than obeyed.
+fn defaults(generation_config: Option<&Value>) -> GenerationDefaults {
+    let number = |name: &str| generation_config?.get(name)?.as_f64();
+    let above_zero = |value: &f64| *value > 0.0;
+    GenerationDefaults {
+        temperature: number("temperature").filter(|value| (0.0..=2.0).contains(value)),
+        top_p: number("top_p").filter(|value| above_zero(value) && *value <= 1.0),
+        top_k: generation_config.and_then(|c| c.get("top_k")?.as_i64()).filter(|k| *k >= -1),
+        min_p: number("min_p").filter(|value| (0.0..=1.0).contains(value)),
+        repetition_penalty: number("repetition_penalty").filter(above_zero),
+    }
+}
+
+/// All ids that any of the model's files calls end-of-sequence.
+fn eos_token_ids(source: &ModelSource, tokenizer: &Tokenizer) -> Arc<[u32]> {
+    let listed = |config: &Value| -> Vec<u32> {
+        let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
+        match config.get("eos_token_id") {
+            Some(Value::Array(ids)) => ids.iter().filter_map(id).collect(),
+            Some(value) => id(value).into_iter().collect(),
+            None => Vec::new(),
+        }
+    };
+    let from_generation = source.generation_config.as_ref().map(listed).unwrap_or_default();
+    let mut ids = if from_generation.is_empty() { listed(&source.config) } else { from_generation };
+    ids.extend(tokenizer.eos_id());
+    ids.sort_unstable();
+    ids.dedup();
+    ids.into()
+}

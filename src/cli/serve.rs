@@ -1,0 +1,279 @@
+//! `sconce serve`: what was typed becomes configuration, a model is started, requests are served.
+
+use std::io::{IsTerminal, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use clap::ValueEnum;
+
+use super::byte_size::ByteSize;
+use super::model::{self, ModelChoice, RunningModel};
+use crate::config::{EngineConfig, KvCacheDtype, ServerConfig};
+use crate::http::state::{AppState, ServerParts};
+
+/// Serve a model over the OpenAI API.
+///
+/// Without --model the small demo model that is part of this program is served: a toy that shows
+/// the server at work.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ServeArgs {
+    #[command(flatten)]
+    model: ModelArgs,
+    #[command(flatten)]
+    network: NetworkArgs,
+    #[command(flatten)]
+    engine: EngineArgs,
+    /// How log lines are written to standard error. RUST_LOG sets what is logged.
+    #[arg(long, value_enum, default_value_t = LogFormat::Text, help_heading = "Output")]
+    log_format: LogFormat,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Model")]
+struct ModelArgs {
+    /// A hub id (org/name), a folder with config.json and safetensors, or a .gguf file.
+    #[arg(long, value_name = "MODEL", env = "SCONCE_MODEL")]
+    model: Option<String>,
+    /// Branch, tag or commit of a hub id.
+    #[arg(long, value_name = "REVISION", requires = "model")]
+    revision: Option<String>,
+    /// Use the hub's cache only, ask no network.
+    #[arg(long)]
+    offline: bool,
+    /// Name that requests use for the model; repeat for aliases [default: the model's own].
+    #[arg(long, value_name = "NAME")]
+    served_model_name: Vec<String>,
+    /// File with a chat template (Jinja) that replaces the model's own.
+    #[arg(long, value_name = "FILE")]
+    chat_template: Option<String>,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Network")]
+struct NetworkArgs {
+    /// Address to listen on; 0.0.0.0 for all.
+    #[arg(long, default_value = "127.0.0.1", value_name = "ADDRESS")]
+    host: IpAddr,
+    /// Port to listen on; 0 takes a free one.
+    #[arg(long, default_value_t = 8000, value_name = "PORT", env = "SCONCE_PORT")]
+    port: u16,
+    /// Key that requests must carry (Authorization: Bearer KEY); repeat for more.
+    #[arg(
+        long,
+        value_name = "KEY",
+        env = "SCONCE_API_KEY",
+        hide_env_values = true,
+        value_delimiter = ','
+    )]
+    api_key: Vec<String>,
+    /// Sequences that may wait for a place; one more is answered 429.
+    #[arg(long, default_value_t = 256, value_name = "COUNT")]
+    max_queued_requests: usize,
+    /// Largest request body.
+    #[arg(long, default_value = "8MiB", value_name = "SIZE")]
+    max_body_size: ByteSize,
+    /// Seconds that running requests may go on after SIGTERM.
+    #[arg(long, default_value_t = 30, value_name = "SECONDS")]
+    drain_timeout: u64,
+    /// Origin that browsers may call from; repeat for more, * for all [default: none].
+    #[arg(long, value_name = "ORIGIN")]
+    cors_origin: Vec<String>,
+    /// Answer 400 to unknown fields, instead of naming them in x-sconce-ignored.
+    #[arg(long)]
+    strict: bool,
+    /// Shorten max_tokens to what fits the context, instead of answering 400.
+    #[arg(long)]
+    clamp_max_tokens: bool,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Engine")]
+struct EngineArgs {
+    /// Most sequences computed together in one step.
+    #[arg(long, default_value_t = 64, value_name = "COUNT")]
+    max_num_seqs: usize,
+    /// Most tokens computed in one step; long prompts are cut into chunks of this size.
+    #[arg(long, default_value_t = 512, value_name = "COUNT")]
+    max_num_batched_tokens: usize,
+    /// Longest sequence, prompt and answer together [default: the model's own, or what fits].
+    #[arg(long, value_name = "TOKENS")]
+    max_model_len: Option<usize>,
+    /// Memory for the KV cache [default: a share of what is free].
+    #[arg(long, value_name = "SIZE")]
+    kv_cache_memory: Option<ByteSize>,
+    /// Share of free memory that the KV cache may take, in percent.
+    #[arg(long, default_value_t = 50, value_name = "PERCENT")]
+    memory_percent: u8,
+    /// Element type of the KV cache; auto follows the checkpoint.
+    #[arg(long, value_enum, default_value_t = KvDtype::Auto)]
+    kv_cache_dtype: KvDtype,
+    /// Don't reuse the KV cache of equal prompt beginnings.
+    #[arg(long)]
+    no_prefix_cache: bool,
+    /// Threads for the computation [default: all cores].
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum KvDtype {
+    Auto,
+    F32,
+    F16,
+    Bf16,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum LogFormat {
+    Text,
+    Json,
+}
+
+impl ServeArgs {
+    fn model_choice(&self) -> ModelChoice {
+        ModelChoice {
+            model: self.model.model.clone(),
+            revision: self.model.revision.clone(),
+            offline: self.model.offline,
+            name: self.model.served_model_name.first().cloned(),
+            chat_template: self.model.chat_template.clone(),
+        }
+    }
+
+    fn engine_config(&self) -> EngineConfig {
+        let args = &self.engine;
+        EngineConfig {
+            max_num_seqs: args.max_num_seqs,
+            max_num_batched_tokens: args.max_num_batched_tokens,
+            max_model_len: args.max_model_len,
+            kv_cache_bytes: args.kv_cache_memory.map(|size| size.0),
+            memory_percent: args.memory_percent,
+            kv_cache_dtype: match args.kv_cache_dtype {
+                KvDtype::Auto => KvCacheDtype::Auto,
+                KvDtype::F32 => KvCacheDtype::F32,
+                KvDtype::F16 => KvCacheDtype::F16,
+                KvDtype::Bf16 => KvCacheDtype::Bf16,
+            },
+            prefix_cache: !args.no_prefix_cache,
+            threads: args.threads.map(usize::from),
+        }
+    }
+
+    fn server_config(&self, model_name: &str) -> ServerConfig {
+        let args = &self.network;
+        let names = &self.model.served_model_name;
+        ServerConfig {
+            address: SocketAddr::new(args.host, args.port),
+            served_model_names: match names.is_empty() {
+                true => vec![model_name.to_owned()],
+                false => names.clone(),
+            },
+            api_keys: args.api_key.iter().filter(|key| !key.is_empty()).cloned().collect(),
+            max_queued_requests: args.max_queued_requests,
+            max_body_bytes: args.max_body_size.0,
+            drain_timeout: Duration::from_secs(args.drain_timeout),
+            cors_origins: args.cors_origin.clone(),
+            strict: args.strict,
+            clamp_max_tokens: args.clamp_max_tokens,
+        }
+    }
+}
+
+/// Serves until SIGTERM or Ctrl-C, then drains.
+pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
+    start_logging(args.log_format);
+    let began = Instant::now();
+    let address = SocketAddr::new(args.network.host, args.network.port);
+    let listener = bind(address)?;
+    let (choice, config) = (args.model_choice(), args.engine_config());
+    let running = tokio::task::spawn_blocking(move || model::start(&choice, &config)).await??;
+    tracing::info!(model = running.name, "{}", running.engine.plan);
+    let server_config = args.server_config(&running.name);
+    let state = AppState::new(server_parts(running, server_config));
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    announce(listener.local_addr()?, began.elapsed())?;
+    let report = crate::http::serve(listener, state, stop_signal()).await?;
+    if report.cut > 0 {
+        tracing::warn!(cut = report.cut, "requests were cut at the end of the drain");
+    }
+    Ok(())
+}
+
+/// What `http` needs of a running model.
+pub(super) fn server_parts(running: RunningModel, config: ServerConfig) -> ServerParts {
+    ServerParts {
+        config,
+        engine: running.engine.handle,
+        tokenizer: running.tokenizer,
+        chat_template: running.chat_template,
+        tool_chat_template: running.tool_chat_template,
+        defaults: running.defaults,
+        eos_token_ids: running.eos_token_ids,
+        metrics: running.metrics,
+        build_features: build_features(),
+    }
+}
+
+/// Before the model is loaded, so that a taken port is known at once.
+fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    let listener =
+        TcpListener::bind(address).with_context(|| format!("can't listen on {address}"))?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+fn announce(address: SocketAddr, took: Duration) -> anyhow::Result<()> {
+    writeln!(
+        std::io::stdout(),
+        "sconce {} is ready on http://{address} after {:.2} s",
+        env!("CARGO_PKG_VERSION"),
+        took.as_secs_f64()
+    )?;
+    Ok(std::io::stdout().flush()?)
+}
+
+fn build_features() -> Vec<String> {
+    let features = [
+        ("hub", cfg!(feature = "hub")),
+        ("train", cfg!(feature = "train")),
+        ("cuda", cfg!(feature = "cuda")),
+        ("metal", cfg!(feature = "metal")),
+    ];
+    features.into_iter().filter(|(_, on)| *on).map(|(name, _)| name.to_owned()).collect()
+}
+
+fn start_logging(format: LogFormat) {
+    use tracing_subscriber::EnvFilter;
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let installed = match format {
+        LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).try_init(),
+        LogFormat::Json => builder.json().try_init(),
+    };
+    // Only a second server in one process finds a logger already there, and may use it.
+    drop(installed);
+}
+
+/// Resolves at SIGTERM or Ctrl-C.
+async fn stop_signal() {
+    let interrupt = tokio::signal::ctrl_c();
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        match signal(SignalKind::terminate()) {
+            Ok(mut terminate) => {
+                tokio::select! {
+                    _ = interrupt => {}
+                    _ = terminate.recv() => {}
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "SIGTERM can't be caught; Ctrl-C still drains");
+                let _ = interrupt.await;
+            }
+        }
+    }
+    #[cfg(not(unix))]
+    let _ = interrupt.await;
+}

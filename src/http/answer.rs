@@ -1,0 +1,95 @@
+//! How an answer is written: the contract between the streams of deltas and the two shapes of
+//! JSON, and what both shapes share.
+
+use serde::Serialize;
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::delta::{Finish, FinishKind, Folded, StopCause};
+use super::generation::ChoiceDelta;
+use super::state::{AppState, unix_seconds};
+use super::types::chat::StopReason;
+use super::types::usage::{Timings, Usage};
+
+/// What an answer has cost so far.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cost {
+    pub(crate) usage: Usage,
+    pub(crate) timings: Timings,
+}
+
+/// Writes deltas as the JSON of one endpoint. Both ways take the same deltas.
+pub(crate) trait AnswerWriter: Send + 'static {
+    /// The chunks before the first delta.
+    fn opening(&mut self, cost: Cost) -> Vec<String>;
+    /// The chunks for a delta.
+    fn delta(&mut self, delta: ChoiceDelta, cost: Cost) -> Vec<String>;
+    /// The chunks after the last delta.
+    fn closing(&mut self, cost: Cost) -> Vec<String>;
+    /// The whole answer at once; `choices` are in the order of their indices.
+    fn whole(&mut self, choices: Vec<Folded>, cost: Cost) -> Value;
+}
+
+/// What all objects of an answer carry.
+#[derive(Clone, Debug)]
+pub(crate) struct Head {
+    pub(crate) id: String,
+    pub(crate) created: u64,
+    pub(crate) model: String,
+}
+
+impl Head {
+    /// A new answer; `prefix` is what its id begins with. Answers name the model as the request
+    /// did.
+    pub(crate) fn new(prefix: &str, state: &AppState, model: Option<&str>) -> Self {
+        Self {
+            id: format!("{prefix}-{}", Uuid::new_v4().simple()),
+            created: unix_seconds(),
+            model: model.unwrap_or(state.model_name()).to_owned(),
+        }
+    }
+}
+
+/// When a stream tells usage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct UsageReporting {
+    /// In a chunk of its own at the end.
+    pub(crate) at_end: bool,
+    /// In every chunk.
+    pub(crate) continuous: bool,
+}
+
+impl UsageReporting {
+    /// The `usage` of a chunk that is not the last: absent, null or the usage.
+    pub(crate) fn in_chunk(self, usage: Usage) -> Option<Option<Usage>> {
+        self.at_end.then_some(self.continuous.then_some(usage))
+    }
+}
+
+/// The API's word for how a choice ended.
+pub(crate) fn finish_reason(finish: &Finish) -> &'static str {
+    match finish.reason {
+        FinishKind::Stop => "stop",
+        FinishKind::Length => "length",
+        FinishKind::ToolCalls => "tool_calls",
+    }
+}
+
+/// What ended a choice, if not an end-of-sequence token or the length.
+pub(crate) fn stop_reason(finish: &Finish) -> Option<StopReason> {
+    finish.cause.as_ref().map(|cause| match cause {
+        StopCause::Text(text) => StopReason::Text(text.clone()),
+        StopCause::Token(id) => StopReason::Token(*id),
+        StopCause::Deadline => StopReason::Text("deadline".to_owned()),
+    })
+}
+
+/// The id of a new tool call.
+pub(crate) fn tool_call_id() -> String {
+    format!("call_{}", Uuid::new_v4().simple())
+}
+
+/// A chunk as text.
+pub(crate) fn to_json(chunk: &impl Serialize) -> String {
+    serde_json::to_string(chunk).expect("chunks have string keys and finite numbers")
+}

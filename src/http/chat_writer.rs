@@ -1,0 +1,180 @@
+//! Answers of `/v1/chat/completions` as JSON.
+
+use serde_json::Value;
+
+use super::answer::{
+    AnswerWriter, Cost, Head, UsageReporting, finish_reason, stop_reason, to_json, tool_call_id,
+};
+use super::delta::{Folded, TokenRecord, ToolCallDelta};
+use super::generation::ChoiceDelta;
+use super::logprobs::LogprobSpelling;
+use super::types::chat::{
+    AssistantMessage, ChatChoice, ChatChunkChoice, ChatCompletion, ChatCompletionChunk, ChatDelta,
+    ChatLogprobs, FunctionCall, FunctionCallChunk, ToolCall, ToolCallChunk,
+};
+
+/// Writes the answer to one chat request.
+#[derive(Debug)]
+pub(crate) struct ChatWriter {
+    pub(crate) head: Head,
+    pub(crate) num_choices: usize,
+    pub(crate) usage: UsageReporting,
+    /// Present if logprobs were asked for.
+    pub(crate) logprobs: Option<LogprobSpelling>,
+    /// Present if token ids were asked for.
+    pub(crate) prompt_token_ids: Option<Vec<u32>>,
+    pub(crate) seed: i64,
+    /// Choices that have not finished.
+    pub(crate) unfinished: usize,
+}
+
+impl ChatWriter {
+    fn logprobs(&self, tokens: &[TokenRecord]) -> Option<ChatLogprobs> {
+        self.logprobs.as_ref().map(|spelling| spelling.chat(tokens))
+    }
+
+    fn token_ids(&self, tokens: &[TokenRecord]) -> Option<Vec<u32>> {
+        self.prompt_token_ids.as_ref().map(|_| tokens.iter().map(|record| record.id).collect())
+    }
+
+    fn chunk(&self, choice: ChatChunkChoice, cost: Cost) -> ChatCompletionChunk<'_> {
+        ChatCompletionChunk {
+            id: &self.head.id,
+            object: "chat.completion.chunk",
+            created: self.head.created,
+            model: &self.head.model,
+            choices: vec![choice],
+            usage: self.usage.in_chunk(cost.usage),
+            timings: None,
+            seed: None,
+            prompt_token_ids: None,
+        }
+    }
+}
+
+impl AnswerWriter for ChatWriter {
+    fn opening(&mut self, cost: Cost) -> Vec<String> {
+        let role = |index| ChatChunkChoice {
+            index,
+            delta: ChatDelta {
+                role: Some("assistant"),
+                content: Some(String::new()),
+                tool_calls: Vec::new(),
+            },
+            logprobs: None,
+            finish_reason: None,
+            stop_reason: None,
+            token_ids: None,
+        };
+        let chunk = |index| ChatCompletionChunk {
+            prompt_token_ids: self.prompt_token_ids.clone().filter(|_| index == 0),
+            ..self.chunk(role(index), cost)
+        };
+        (0..self.num_choices).map(|index| to_json(&chunk(index))).collect()
+    }
+
+    fn delta(&mut self, ChoiceDelta { index, delta }: ChoiceDelta, cost: Cost) -> Vec<String> {
+        let mut chunks = Vec::new();
+        let mut tokens = delta.tokens;
+        if !delta.content.is_empty() || !delta.tool_calls.is_empty() {
+            let choice = ChatChunkChoice {
+                index,
+                delta: ChatDelta {
+                    role: None,
+                    content: Some(delta.content).filter(|text| !text.is_empty()),
+                    tool_calls: delta.tool_calls.into_iter().map(tool_call_chunk).collect(),
+                },
+                logprobs: self.logprobs(&tokens),
+                finish_reason: None,
+                stop_reason: None,
+                token_ids: self.token_ids(&tokens),
+            };
+            tokens.clear();
+            chunks.push(to_json(&self.chunk(choice, cost)));
+        }
+        if let Some(finish) = delta.finish {
+            self.unfinished = self.unfinished.saturating_sub(1);
+            let choice = ChatChunkChoice {
+                index,
+                delta: ChatDelta::default(),
+                logprobs: self.logprobs(&tokens).filter(|logprobs| !logprobs.content.is_empty()),
+                finish_reason: Some(finish_reason(&finish)),
+                stop_reason: Some(stop_reason(&finish)),
+                token_ids: self.token_ids(&tokens),
+            };
+            let last = self.unfinished == 0 && !self.usage.at_end;
+            chunks.push(to_json(&ChatCompletionChunk {
+                seed: Some(self.seed),
+                timings: last.then_some(cost.timings),
+                ..self.chunk(choice, cost)
+            }));
+        }
+        chunks
+    }
+
+    fn closing(&mut self, cost: Cost) -> Vec<String> {
+        if !self.usage.at_end {
+            return Vec::new();
+        }
+        vec![to_json(&ChatCompletionChunk {
+            id: &self.head.id,
+            object: "chat.completion.chunk",
+            created: self.head.created,
+            model: &self.head.model,
+            choices: Vec::new(),
+            usage: Some(Some(cost.usage)),
+            timings: Some(cost.timings),
+            seed: None,
+            prompt_token_ids: None,
+        })]
+    }
+
+    fn whole(&mut self, choices: Vec<Folded>, cost: Cost) -> Value {
+        let choices = choices.into_iter().enumerate().map(|(index, folded)| ChatChoice {
+            index,
+            logprobs: self.logprobs(&folded.tokens),
+            finish_reason: folded.finish.as_ref().map_or("length", finish_reason),
+            stop_reason: folded.finish.as_ref().and_then(stop_reason),
+            token_ids: self.token_ids(&folded.tokens),
+            message: message(folded),
+        });
+        let answer = ChatCompletion {
+            id: self.head.id.clone(),
+            object: "chat.completion",
+            created: self.head.created,
+            model: self.head.model.clone(),
+            choices: choices.collect(),
+            usage: cost.usage,
+            timings: cost.timings,
+            seed: self.seed,
+            prompt_token_ids: self.prompt_token_ids.clone(),
+        };
+        serde_json::to_value(answer).expect("answers have string keys and finite numbers")
+    }
+}
+
+fn message(folded: Folded) -> AssistantMessage {
+    let calls = folded.tool_calls.into_iter().map(|call| ToolCall {
+        id: tool_call_id(),
+        kind: "function",
+        function: FunctionCall { name: call.name, arguments: call.arguments },
+    });
+    let tool_calls: Vec<ToolCall> = calls.collect();
+    let says_nothing = folded.content.is_empty() && !tool_calls.is_empty();
+    AssistantMessage {
+        role: "assistant",
+        content: (!says_nothing).then_some(folded.content),
+        refusal: None,
+        tool_calls,
+    }
+}
+
+fn tool_call_chunk(call: ToolCallDelta) -> ToolCallChunk {
+    let begins = call.name.is_some();
+    ToolCallChunk {
+        index: call.index,
+        id: begins.then(tool_call_id),
+        kind: begins.then_some("function"),
+        function: FunctionCallChunk { name: call.name, arguments: call.arguments },
+    }
+}

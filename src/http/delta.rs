@@ -1,0 +1,302 @@
+//! Tokens of one choice to deltas, and deltas back to a whole answer.
+//!
+//! This is the one place where streaming and non-streaming meet: a stream sends the deltas, the
+//! other reply folds them. A token's record (id, logprobs) travels with the delta that releases
+//! its text, which may be later than the token came: a stop string may be beginning, or a
+//! character be incomplete. Knows tokens and text, nothing of JSON or of the engine's threads.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::sampling::logprobs::TokenLogprobs;
+use crate::scheduler::stop::{FinishReason, StopConditions};
+use crate::text::detokenizer::Detokenizer;
+use crate::text::stop_strings::{StopOutcome, StopStrings};
+use crate::text::tokenizer::Tokenizer;
+use crate::text::tool_calls::{ToolCallParser, ToolEvent};
+
+/// What a choice gained.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Delta {
+    /// More text.
+    pub content: String,
+    /// Tool calls that began or went on.
+    pub tool_calls: Vec<ToolCallDelta>,
+    /// The tokens whose text this is.
+    pub tokens: Vec<TokenRecord>,
+    /// Present in the last delta.
+    pub finish: Option<Finish>,
+}
+
+/// A sampled token.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TokenRecord {
+    /// Its id.
+    pub id: u32,
+    /// If the request asked for them.
+    pub logprobs: Option<TokenLogprobs>,
+}
+
+/// The beginning of a tool call (with a name) or more of its arguments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToolCallDelta {
+    /// Which call.
+    pub index: usize,
+    /// Present at the beginning.
+    pub name: Option<String>,
+    /// A piece of JSON.
+    pub arguments: String,
+}
+
+/// How a choice ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finish {
+    /// As the API says it.
+    pub reason: FinishKind,
+    /// What ended it, beside an end-of-sequence token.
+    pub cause: Option<StopCause>,
+}
+
+/// `finish_reason`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FinishKind {
+    Stop,
+    Length,
+    ToolCalls,
+}
+
+/// `stop_reason`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StopCause {
+    /// A stop string.
+    Text(String),
+    /// A stop token.
+    Token(u32),
+    /// The request's deadline.
+    Deadline,
+}
+
+/// How a choice's tokens become text.
+#[derive(Clone, Debug)]
+pub struct DecodingOptions {
+    /// Texts that end the answer.
+    pub stop_strings: Vec<String>,
+    /// Keep what ended the answer, text or token, at its end.
+    pub include_stop_str_in_output: bool,
+    /// Leave special tokens out of the text.
+    pub skip_special_tokens: bool,
+    /// At most one tool call.
+    pub single_tool_call: bool,
+}
+
+/// Turns the tokens of one choice into deltas.
+#[derive(Debug)]
+pub struct ChoiceDecoder {
+    detokenizer: Detokenizer,
+    stop_strings: StopStrings,
+    stop: StopConditions,
+    include_stop: bool,
+    tool_parser: Option<Box<dyn ToolCallParser>>,
+    single_tool_call: bool,
+    num_tokens: usize,
+    /// Bytes of text that came from tokens, and that passed the stop strings.
+    decoded: usize,
+    released: usize,
+    /// Tokens not released yet, with where their text ends, once that is certain.
+    pending: VecDeque<(TokenRecord, Option<usize>)>,
+    /// What the next delta will carry.
+    next: Delta,
+    called_tools: bool,
+    stopped_by: Option<String>,
+}
+
+impl ChoiceDecoder {
+    /// Begins an empty answer. `stop` is what the engine ends the sequence by.
+    pub fn new(
+        tokenizer: Arc<Tokenizer>,
+        options: &DecodingOptions,
+        stop: StopConditions,
+        tool_parser: Option<Box<dyn ToolCallParser>>,
+    ) -> Self {
+        let include_stop = options.include_stop_str_in_output;
+        Self {
+            detokenizer: Detokenizer::new(tokenizer, options.skip_special_tokens),
+            stop_strings: StopStrings::new(options.stop_strings.iter().cloned(), include_stop),
+            stop,
+            include_stop,
+            tool_parser,
+            single_tool_call: options.single_tool_call,
+            num_tokens: 0,
+            decoded: 0,
+            released: 0,
+            pending: VecDeque::new(),
+            next: Delta::default(),
+            called_tools: false,
+            stopped_by: None,
+        }
+    }
+
+    /// Appends a token. `None` while there is nothing to tell. A delta with `finish` means that a
+    /// stop string was found: the rest of the sequence is not wanted.
+    pub fn push(&mut self, id: u32, logprobs: Option<TokenLogprobs>) -> Option<Delta> {
+        self.num_tokens += 1;
+        self.pending.push_back((TokenRecord { id, logprobs }, None));
+        if !self.ends_silently(id) {
+            let text = self.detokenizer.push(id);
+            self.advance(&text);
+        }
+        if let Some(stop_string) = self.stopped_by.take() {
+            return Some(self.end(FinishKind::Stop, Some(StopCause::Text(stop_string))));
+        }
+        let tells = !self.next.content.is_empty() || !self.next.tool_calls.is_empty();
+        tells.then(|| std::mem::take(&mut self.next))
+    }
+
+    /// Ends the answer as the engine said, with what was held back.
+    pub fn finish(&mut self, reason: FinishReason) -> Delta {
+        self.flush();
+        match (self.stopped_by.take(), reason) {
+            (Some(stop_string), _) => self.end(FinishKind::Stop, Some(StopCause::Text(stop_string))),
+            (None, FinishReason::Eos) => self.end(FinishKind::Stop, None),
+            (None, FinishReason::StopToken(id)) => {
+                self.end(FinishKind::Stop, Some(StopCause::Token(id)))
+            }
+            (None, FinishReason::Length) => self.end(FinishKind::Length, None),
+        }
+    }
+
+    /// Ends the answer because there is no more time.
+    pub fn finish_at_deadline(&mut self) -> Delta {
+        self.flush();
+        self.stopped_by = None;
+        self.end(FinishKind::Length, Some(StopCause::Deadline))
+    }
+
+    /// Tokens so far.
+    pub fn num_tokens(&self) -> usize {
+        self.num_tokens
+    }
+
+    /// Whether the token ends the sequence and is not part of the text.
+    fn ends_silently(&self, id: u32) -> bool {
+        let ended = self.stop.check(id, self.num_tokens);
+        let by_token = matches!(ended, Some(FinishReason::Eos | FinishReason::StopToken(_)));
+        by_token && !self.include_stop
+    }
+
+    fn advance(&mut self, text: &str) {
+        if text.is_empty() {
+            return;
+        }
+        self.decoded += text.len();
+        for (_, end) in &mut self.pending {
+            end.get_or_insert(self.decoded);
+        }
+        match self.stop_strings.push(text) {
+            StopOutcome::Continue(text) => self.release(&text),
+            StopOutcome::Stopped { text, stop_string } => {
+                self.release(&text);
+                self.stopped_by = Some(stop_string);
+            }
+        }
+    }
+
+    fn release(&mut self, text: &str) {
+        self.released += text.len();
+        while let Some((_, Some(end))) = self.pending.front()
+            && *end <= self.released
+        {
+            self.next.tokens.extend(self.pending.pop_front().map(|(record, _)| record));
+        }
+        match &mut self.tool_parser {
+            None => self.next.content.push_str(text),
+            Some(parser) => {
+                let events = parser.push(text);
+                self.take_events(events);
+            }
+        }
+    }
+
+    fn take_events(&mut self, events: Vec<ToolEvent>) {
+        for event in events {
+            match event {
+                ToolEvent::Content(text) => self.next.content.push_str(&text),
+                ToolEvent::CallBegin { index, .. } | ToolEvent::Arguments { index, .. }
+                    if self.single_tool_call && index > 0 => {}
+                ToolEvent::CallBegin { index, name } => {
+                    self.called_tools = true;
+                    let call = ToolCallDelta { index, name: Some(name), arguments: String::new() };
+                    self.next.tool_calls.push(call);
+                }
+                ToolEvent::Arguments { index, arguments } => self.add_arguments(index, arguments),
+            }
+        }
+    }
+
+    fn add_arguments(&mut self, index: usize, arguments: String) {
+        match self.next.tool_calls.last_mut() {
+            Some(last) if last.index == index && last.name.is_none() => {
+                last.arguments.push_str(&arguments);
+            }
+            _ => self.next.tool_calls.push(ToolCallDelta { index, name: None, arguments }),
+        }
+    }
+
+    /// Gives out what detokenizer and stop strings held back.
+    fn flush(&mut self) {
+        let rest = self.detokenizer.finish();
+        self.advance(&rest);
+        if self.stopped_by.is_none() {
+            let held = self.stop_strings.finish();
+            self.release(&held);
+        }
+    }
+
+    fn end(&mut self, reason: FinishKind, cause: Option<StopCause>) -> Delta {
+        if let Some(mut parser) = self.tool_parser.take() {
+            let events = parser.finish();
+            self.take_events(events);
+        }
+        let reason = match reason {
+            FinishKind::Stop if self.called_tools => FinishKind::ToolCalls,
+            reason => reason,
+        };
+        let mut delta = std::mem::take(&mut self.next);
+        delta.tokens.extend(self.pending.drain(..).map(|(record, _)| record));
+        delta.finish = Some(Finish { reason, cause });
+        delta
+    }
+}
+
+/// A tool call, whole.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FoldedToolCall {
+    pub name: String,
+    pub arguments: String,
+}
+
+/// A whole answer, folded from deltas.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Folded {
+    pub content: String,
+    pub tool_calls: Vec<FoldedToolCall>,
+    pub tokens: Vec<TokenRecord>,
+    pub finish: Option<Finish>,
+}
+
+impl Folded {
+    /// Appends a delta.
+    pub fn add(&mut self, delta: Delta) {
+        self.content.push_str(&delta.content);
+        for call in delta.tool_calls {
+            if self.tool_calls.len() <= call.index {
+                self.tool_calls.resize_with(call.index + 1, FoldedToolCall::default);
+            }
+            let folded = &mut self.tool_calls[call.index];
+            folded.name.push_str(call.name.as_deref().unwrap_or_default());
+            folded.arguments.push_str(&call.arguments);
+        }
+        self.tokens.extend(delta.tokens);
+        self.finish = delta.finish.or(self.finish.take());
+    }
+}

@@ -1,0 +1,194 @@
+//! Every way a request can fail, and the one table from there to a status and an error object.
+//!
+//! The object is OpenAI's: `{"error": {"message", "type", "param", "code"}}`, all four keys always.
+
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+use crate::engine::output::EngineError;
+
+/// Why a request is not answered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ApiError {
+    /// A value that can't be served; the message names the field, the value and the bound.
+    #[error("{message}")]
+    Invalid {
+        /// What is wrong.
+        message: String,
+        /// The field, as a path: `messages[0].role`.
+        param: Option<String>,
+        /// A machine-readable reason, where clients look for one.
+        code: Option<&'static str>,
+    },
+    /// No key, or one that isn't known.
+    #[error("{0}")]
+    Authentication(&'static str),
+    /// The request names a model that isn't served.
+    #[error("the model {0:?} does not exist")]
+    ModelNotFound(String),
+    /// No such route.
+    #[error("there is no route {0}")]
+    RouteNotFound(String),
+    /// The route exists, but not with this method.
+    #[error("{0} does not take the method {1}")]
+    MethodNotAllowed(String, String),
+    /// The body is larger than the server reads.
+    #[error("the request body is larger than {0} bytes")]
+    BodyTooLarge(usize),
+    /// The body isn't declared as JSON.
+    #[error("the content type must be application/json, got {0}")]
+    UnsupportedMediaType(String),
+    /// Too many sequences are waiting.
+    #[error("{waiting} sequences are waiting or running, no more than {bound} may; try again later")]
+    TooManyRequests {
+        /// How many there are.
+        waiting: usize,
+        /// How many there may be.
+        bound: usize,
+    },
+    /// The deadline passed before the first token.
+    #[error("the deadline of {0} ms passed before the first token")]
+    DeadlineExceeded(u64),
+    /// The server is not ready, or no longer.
+    #[error("{0}")]
+    Unavailable(String),
+    /// Our fault.
+    #[error("{0}")]
+    Internal(String),
+}
+
+impl ApiError {
+    /// A 400 about one field.
+    pub fn field(param: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::Invalid { message: message.into(), param: Some(param.into()), code: None }
+    }
+
+    /// A 400 about a field that changes the answer and isn't supported.
+    pub fn unsupported(param: impl Into<String>, what: &str) -> Self {
+        let param = param.into();
+        let message = format!("{param}: {what} is not supported");
+        Self::Invalid { message, param: Some(param), code: Some("unsupported_value") }
+    }
+
+    /// The HTTP status.
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Self::Invalid { .. } => StatusCode::BAD_REQUEST,
+            Self::Authentication(_) => StatusCode::UNAUTHORIZED,
+            Self::ModelNotFound(_) | Self::RouteNotFound(_) => StatusCode::NOT_FOUND,
+            Self::MethodNotAllowed(..) => StatusCode::METHOD_NOT_ALLOWED,
+            Self::BodyTooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::UnsupportedMediaType(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::TooManyRequests { .. } => StatusCode::TOO_MANY_REQUESTS,
+            Self::DeadlineExceeded(_) => StatusCode::REQUEST_TIMEOUT,
+            Self::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    /// The error object.
+    pub fn body(&self) -> Value {
+        json!({"error": {
+            "message": self.to_string(),
+            "type": self.kind(),
+            "param": self.param(),
+            "code": self.code(),
+        }})
+    }
+
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Invalid { .. }
+            | Self::ModelNotFound(_)
+            | Self::RouteNotFound(_)
+            | Self::MethodNotAllowed(..)
+            | Self::BodyTooLarge(_)
+            | Self::UnsupportedMediaType(_) => "invalid_request_error",
+            Self::Authentication(_) => "authentication_error",
+            Self::TooManyRequests { .. } => "rate_limit_error",
+            Self::DeadlineExceeded(_) => "deadline_exceeded",
+            Self::Unavailable(_) => "unavailable_error",
+            Self::Internal(_) => "server_error",
+        }
+    }
+
+    fn param(&self) -> Option<&str> {
+        match self {
+            Self::Invalid { param, .. } => param.as_deref(),
+            Self::ModelNotFound(_) => Some("model"),
+            _ => None,
+        }
+    }
+
+    fn code(&self) -> Option<&'static str> {
+        match self {
+            Self::Invalid { code, .. } => *code,
+            Self::Authentication(_) => Some("invalid_api_key"),
+            Self::ModelNotFound(_) => Some("model_not_found"),
+            Self::RouteNotFound(_) => Some("route_not_found"),
+            Self::MethodNotAllowed(..) => Some("method_not_allowed"),
+            Self::BodyTooLarge(_) => Some("body_too_large"),
+            Self::UnsupportedMediaType(_) => Some("unsupported_media_type"),
+            Self::TooManyRequests { .. } => Some("queue_full"),
+            Self::DeadlineExceeded(_) => Some("deadline_exceeded"),
+            Self::Unavailable(_) | Self::Internal(_) => None,
+        }
+    }
+
+    fn headers(&self) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        match self {
+            Self::TooManyRequests { .. } | Self::Unavailable(_) => {
+                headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            }
+            Self::Authentication(_) => {
+                headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            _ => {}
+        }
+        headers
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        (self.status(), self.headers(), axum::Json(self.body())).into_response()
+    }
+}
+
+impl From<EngineError> for ApiError {
+    fn from(error: EngineError) -> Self {
+        match error {
+            EngineError::NotRunning => Self::Unavailable(error.to_string()),
+            EngineError::Rejected(message) => Self::Invalid { message, param: None, code: None },
+            EngineError::StepFailed(_) => Self::Internal(error.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_object_always_has_four_keys() {
+        for error in [
+            ApiError::field("top_p", "top_p must be in (0, 1], got 2"),
+            ApiError::Authentication("no key"),
+            ApiError::Internal("broken".to_owned()),
+        ] {
+            let body = error.body();
+            let keys: Vec<&String> = body["error"].as_object().unwrap().keys().collect();
+            assert_eq!(keys, ["message", "type", "param", "code"]);
+        }
+    }
+
+    #[test]
+    fn engine_errors_tell_who_is_at_fault() {
+        let status = |error: EngineError| ApiError::from(error).status().as_u16();
+        assert_eq!(status(EngineError::NotRunning), 503);
+        assert_eq!(status(EngineError::Rejected("too long".to_owned())), 400);
+        assert_eq!(status(EngineError::StepFailed("nan".to_owned())), 500);
+    }
+}

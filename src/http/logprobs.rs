@@ -1,0 +1,92 @@
+//! Logprobs of tokens as the two endpoints spell them.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::delta::TokenRecord;
+use super::types::chat::{ChatLogprobs, TokenChoice, TokenLogprob};
+use super::types::completions::CompletionLogprobs;
+use crate::text::tokenizer::Tokenizer;
+
+/// What stands for "impossible", since JSON has no infinity.
+const FLOOR: f32 = -9999.0;
+
+/// Spells tokens for one request.
+#[derive(Clone, Debug)]
+pub(crate) struct LogprobSpelling {
+    tokenizer: Arc<Tokenizer>,
+    as_token_ids: bool,
+    skip_special_tokens: bool,
+}
+
+impl LogprobSpelling {
+    /// `as_token_ids` writes `token_id:N` instead of texts.
+    pub(crate) fn new(
+        tokenizer: Arc<Tokenizer>,
+        as_token_ids: bool,
+        skip_special_tokens: bool,
+    ) -> Self {
+        Self { tokenizer, as_token_ids, skip_special_tokens }
+    }
+
+    /// One entry per token.
+    pub(crate) fn chat(&self, tokens: &[TokenRecord]) -> ChatLogprobs {
+        let entries = tokens.iter().filter_map(|record| record.logprobs.as_ref());
+        let content = entries.map(|entry| TokenLogprob {
+            token: self.choice(entry.token_id, entry.logprob),
+            top_logprobs: entry.top.iter().map(|(id, value)| self.choice(*id, *value)).collect(),
+        });
+        ChatLogprobs { content: content.collect(), refusal: None }
+    }
+
+    /// One entry per token and column. `offset` is where the first token begins in the text of the
+    /// choice, in characters, and is moved behind the last.
+    pub(crate) fn completion(
+        &self,
+        tokens: &[TokenRecord],
+        offset: &mut usize,
+    ) -> CompletionLogprobs {
+        let mut columns = CompletionLogprobs::default();
+        for record in tokens {
+            let begins = *offset;
+            *offset += self.chars_begun(record.id);
+            let Some(entry) = &record.logprobs else { continue };
+            let mut top = Map::new();
+            let drawn = std::iter::once((entry.token_id, entry.logprob));
+            for (id, value) in drawn.chain(entry.top.iter().copied()) {
+                top.entry(self.text(id)).or_insert_with(|| Value::from(floored(value)));
+            }
+            columns.text_offset.push(begins);
+            columns.token_logprobs.push(floored(entry.logprob));
+            columns.tokens.push(self.text(entry.token_id));
+            columns.top_logprobs.push(top);
+        }
+        columns
+    }
+
+    fn choice(&self, id: u32, logprob: f32) -> TokenChoice {
+        TokenChoice {
+            token: self.text(id),
+            logprob: floored(logprob),
+            bytes: self.tokenizer.token_bytes(id),
+        }
+    }
+
+    fn text(&self, id: u32) -> String {
+        if self.as_token_ids { format!("token_id:{id}") } else { self.tokenizer.token_text(id) }
+    }
+
+    /// Characters whose first byte is in the token, if it shows in the text at all.
+    fn chars_begun(&self, id: u32) -> usize {
+        if self.skip_special_tokens && self.tokenizer.is_special(id) {
+            return 0;
+        }
+        let bytes = self.tokenizer.token_bytes(id);
+        bytes.iter().filter(|byte| **byte & 0b1100_0000 != 0b1000_0000).count()
+    }
+}
+
+fn floored(logprob: f32) -> f32 {
+    if logprob.is_nan() { FLOOR } else { logprob.max(FLOOR) }
+}

@@ -1,0 +1,63 @@
+//! What happens around every request: a request id, a panic caught, a count in the metrics, a line
+//! in the log, and a refusal once the server goes down.
+
+use std::panic::AssertUnwindSafe;
+use std::time::Instant;
+
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use futures::FutureExt;
+use uuid::Uuid;
+
+use super::error::ApiError;
+use super::state::AppState;
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const MAX_REQUEST_ID_BYTES: usize = 128;
+
+/// The outermost layer of every route.
+pub(crate) async fn observe(State(state): State<AppState>, request: Request, next: Next) -> Response {
+    let started = Instant::now();
+    let id = request_id(request.headers());
+    let method = request.method().clone();
+    let handler = request.extensions().get::<MatchedPath>().cloned();
+    let handler = handler.as_ref().map_or("none", MatchedPath::as_str);
+    let answered = AssertUnwindSafe(next.run(request)).catch_unwind().await;
+    let mut response = answered.unwrap_or_else(|_panic| {
+        tracing::error!(handler, request_id = ?id, "a handler panicked");
+        ApiError::Internal("the server failed to handle the request".to_owned()).into_response()
+    });
+    let (status, duration) = (response.status().as_u16(), started.elapsed());
+    state.metrics().http_response(handler, method.as_str(), status, duration);
+    tracing::debug!(handler, %method, status, ?duration, request_id = ?id, "answered");
+    response.headers_mut().insert(REQUEST_ID, id);
+    response
+}
+
+/// Answers 503 while the server goes down, but for the routes that tell about it.
+pub(crate) async fn refuse_while_draining(
+    State(state): State<AppState>,
+    request: Request,
+    next: Next,
+) -> Result<Response, ApiError> {
+    let path = request.uri().path();
+    let tells = path.starts_with("/health") || path == "/metrics";
+    if state.is_draining() && !tells {
+        return Err(ApiError::Unavailable("the server is shutting down".to_owned()));
+    }
+    Ok(next.run(request).await)
+}
+
+/// The client's own id, if it is fit for a header and a log, or a new one.
+fn request_id(headers: &HeaderMap) -> HeaderValue {
+    let given = headers.get(REQUEST_ID).filter(|value| {
+        let bytes = value.as_bytes();
+        (1..=MAX_REQUEST_ID_BYTES).contains(&bytes.len()) && bytes.iter().all(u8::is_ascii_graphic)
+    });
+    given.cloned().unwrap_or_else(|| {
+        let made = Uuid::new_v4().simple().to_string();
+        HeaderValue::try_from(made).expect("hexadecimal digits are visible ASCII")
+    })
+}

@@ -1,0 +1,62 @@
+//! What operators and clients ask about the server itself: models, health, metrics, version.
+
+use axum::extract::{Path, State};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+use super::error::ApiError;
+use super::state::AppState;
+
+/// `GET /v1/models`.
+pub(crate) async fn models(State(state): State<AppState>) -> axum::Json<Value> {
+    let names = &state.config().served_model_names;
+    let data: Vec<Value> = names.iter().map(|name| model_entry(&state, name)).collect();
+    axum::Json(json!({"object": "list", "data": data}))
+}
+
+/// `GET /v1/models/{id}`; an id may contain slashes.
+pub(crate) async fn model(
+    State(state): State<AppState>,
+    Path(id): Path<String>,
+) -> Result<axum::Json<Value>, ApiError> {
+    state.check_model(Some(&id))?;
+    Ok(axum::Json(model_entry(&state, &id)))
+}
+
+fn model_entry(state: &AppState, name: &str) -> Value {
+    json!({
+        "id": name,
+        "object": "model",
+        "created": state.created(),
+        "owned_by": "sconce",
+        "root": state.model_name(),
+        "parent": null,
+        "max_model_len": state.engine().limits().max_model_len,
+    })
+}
+
+/// `GET /health/live`: the process answers.
+pub(crate) async fn live() -> axum::Json<Value> {
+    axum::Json(json!({"status": "live"}))
+}
+
+/// `GET /health` and `/health/ready`: requests are welcome.
+pub(crate) async fn ready(State(state): State<AppState>) -> Result<axum::Json<Value>, ApiError> {
+    state.check_ready()?;
+    Ok(axum::Json(json!({"status": "ready"})))
+}
+
+/// `GET /metrics`, as Prometheus text.
+pub(crate) async fn metrics(State(state): State<AppState>) -> Response {
+    let content_type = "text/plain; version=0.0.4; charset=utf-8";
+    ([(header::CONTENT_TYPE, content_type)], state.metrics().render()).into_response()
+}
+
+/// `GET /version`.
+pub(crate) async fn version(State(state): State<AppState>) -> axum::Json<Value> {
+    axum::Json(json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "features": state.build_features(),
+    }))
+}

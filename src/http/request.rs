@@ -1,0 +1,177 @@
+//! What the two generating endpoints do alike: read stream options, admit, submit one engine
+//! request per choice, and answer one way or the other.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use axum::response::Response;
+
+use super::answer::{AnswerWriter, UsageReporting};
+use super::delta::{ChoiceDecoder, DecodingOptions};
+use super::error::ApiError;
+use super::generation::{Bounds, Choice, Generation};
+use super::meter::Meter;
+use super::state::AppState;
+use super::stream;
+use super::tools::ToolSetup;
+use super::types::chat::StreamOptions;
+use super::types::fields::IgnoredFields;
+use super::types::number::Int;
+use super::types::sampling::{GenerationOptions, SamplingFields};
+use crate::engine::request::{EngineRequest, RequestId};
+use crate::scheduler::stop::StopConditions;
+use crate::text::tool_calls;
+
+const DEADLINE_HEADER: &str = "x-sconce-deadline-ms";
+const IGNORED_HEADER: HeaderName = HeaderName::from_static("x-sconce-ignored");
+
+/// When a request came, and the headers that shape its answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival {
+    pub(crate) at: Instant,
+    deadline_ms: Option<Int>,
+}
+
+impl Arrival {
+    /// Fills the fields that a header may give instead of the body.
+    pub(crate) fn complete(&self, fields: &mut SamplingFields) {
+        fields.deadline_ms = fields.deadline_ms.or(self.deadline_ms);
+    }
+}
+
+impl FromRequestParts<AppState> for Arrival {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &AppState) -> Result<Self, ApiError> {
+        Ok(Self { at: Instant::now(), deadline_ms: deadline_header(&parts.headers)? })
+    }
+}
+
+fn deadline_header(headers: &HeaderMap) -> Result<Option<Int>, ApiError> {
+    let Some(value) = headers.get(DEADLINE_HEADER) else { return Ok(None) };
+    let number = value.to_str().ok().and_then(|text| text.trim().parse().ok());
+    number.map(|number| Some(Int(number))).ok_or_else(|| {
+        let message = format!("the header {DEADLINE_HEADER} must be an integer, got {value:?}");
+        ApiError::field(DEADLINE_HEADER, message)
+    })
+}
+
+/// Whether to stream, and what the stream tells.
+pub(crate) fn streaming(
+    stream: Option<bool>,
+    options: Option<&StreamOptions>,
+    ignored: &mut IgnoredFields,
+) -> Result<Option<UsageReporting>, ApiError> {
+    let stream = stream.unwrap_or(false);
+    let Some(options) = options else {
+        return Ok(stream.then(UsageReporting::default));
+    };
+    if !stream {
+        return Err(ApiError::field("stream_options", "stream_options needs stream to be true"));
+    }
+    for (name, value) in options.unknown.iter().filter(|(_, value)| !value.is_null()) {
+        let path = format!("stream_options.{name}");
+        match name.as_str() {
+            // Padding against traffic analysis; the answer is the same.
+            "include_obfuscation" if value.is_boolean() => ignored.add(path),
+            _ => ignored.add_unknown(path),
+        }
+    }
+    let at_end = options.include_usage.unwrap_or(false);
+    let continuous = options.continuous_usage_stats.unwrap_or(false);
+    Ok(Some(UsageReporting { at_end, continuous }))
+}
+
+/// A request that passed every check that needs no prompt.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) options: GenerationOptions,
+    pub(crate) tools: ToolSetup,
+    pub(crate) arrival: Instant,
+}
+
+impl Plan {
+    /// Queues `n` sequences per prompt; choice `i` of prompt `p` has the index `p * n + i`.
+    pub(crate) fn submit(
+        &self,
+        state: &AppState,
+        permit: super::admission::Permit,
+        prompts: &[Vec<u32>],
+    ) -> Result<Generation, ApiError> {
+        let clamp = state.config().clamp_max_tokens;
+        let stops: Result<Vec<StopConditions>, ApiError> = prompts
+            .iter()
+            .map(|prompt| {
+                self.options.stop_conditions(prompt.len(), clamp, state.eos_token_ids())
+            })
+            .collect();
+        let mut choices = Vec::with_capacity(prompts.len() * self.options.n);
+        for (prompt, stop) in prompts.iter().zip(stops?) {
+            state.metrics().request_submitted(self.options.n, stop.max_tokens);
+            for copy in 0..self.options.n {
+                choices.push(self.choice(state, choices.len(), copy, prompt, &stop));
+            }
+        }
+        let deadline = self.options.deadline;
+        let cut = state.cut_signal();
+        Ok(Generation::new(choices, Bounds { arrival: self.arrival, deadline, cut, permit }))
+    }
+
+    fn choice(
+        &self,
+        state: &AppState,
+        index: usize,
+        copy: usize,
+        prompt: &[u32],
+        stop: &StopConditions,
+    ) -> Choice {
+        let counted = if copy == 0 { prompt.len() } else { 0 };
+        let meter = Meter::new(state.metrics().clone(), self.arrival, counted);
+        let output = state.engine().submit(EngineRequest {
+            id: RequestId::next(),
+            prompt_token_ids: prompt.to_vec(),
+            sampling: self.options.sampling(copy),
+            stop: stop.clone(),
+            priority: self.options.priority,
+            cache_salt: self.options.cache_salt.clone(),
+        });
+        let decoding = DecodingOptions {
+            stop_strings: self.options.stop_strings.clone(),
+            include_stop_str_in_output: self.options.include_stop_str_in_output,
+            skip_special_tokens: self.options.skip_special_tokens,
+            single_tool_call: self.tools.single_call,
+        };
+        let parser = self.tools.family.and_then(tool_calls::parser);
+        let tokenizer = Arc::clone(state.tokenizer());
+        let decoder = ChoiceDecoder::new(tokenizer, &decoding, stop.clone(), parser);
+        Choice::new(index, output, decoder, meter)
+    }
+}
+
+/// Answers in the way the request asked for.
+pub(crate) async fn answer(
+    generation: Generation,
+    writer: impl AnswerWriter,
+    streaming: bool,
+    keep_alive: Duration,
+    ignored: &IgnoredFields,
+) -> Result<Response, ApiError> {
+    let response = if streaming {
+        stream::events(generation, writer, keep_alive).await
+    } else {
+        stream::whole(generation, writer).await
+    };
+    response.map(|response| with_ignored(response, ignored))
+}
+
+/// Names the fields that had no effect.
+pub(crate) fn with_ignored(mut response: Response, ignored: &IgnoredFields) -> Response {
+    let value = ignored.header().and_then(|header| HeaderValue::try_from(header).ok());
+    if let Some(value) = value {
+        response.headers_mut().insert(IGNORED_HEADER, value);
+    }
+    response
+}

@@ -1,0 +1,212 @@
+//! What every handler shares: the engine's handle, the texts' tools, the configuration, and
+//! whether the server is going down.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::sync::watch;
+
+use super::admission::{Admission, Permit};
+use super::auth::ApiKeys;
+use super::error::ApiError;
+use crate::config::ServerConfig;
+use crate::engine::{EngineHandle, EngineHealth};
+use crate::metrics::MetricsHandle;
+use crate::text::chat_template::ChatTemplate;
+use crate::text::tokenizer::Tokenizer;
+
+/// Without data for this long, a stream sends a comment.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// What the model's author suggests (`generation_config.json`); a request overrules it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct GenerationDefaults {
+    pub temperature: Option<f64>,
+    pub top_p: Option<f64>,
+    pub top_k: Option<i64>,
+    pub min_p: Option<f64>,
+    pub repetition_penalty: Option<f64>,
+}
+
+/// What [`AppState`] is made of.
+#[derive(Debug)]
+pub struct ServerParts {
+    /// How to listen and whom to serve.
+    pub config: ServerConfig,
+    /// The engine.
+    pub engine: EngineHandle,
+    /// The model's tokenizer.
+    pub tokenizer: Arc<Tokenizer>,
+    /// The model's chat template; without one, chat routes answer 400.
+    pub chat_template: Option<Arc<ChatTemplate>>,
+    /// For conversations with tools, where the model has an own template for those.
+    pub tool_chat_template: Option<Arc<ChatTemplate>>,
+    /// For requests that leave a field out.
+    pub defaults: GenerationDefaults,
+    /// The ids that end an answer.
+    pub eos_token_ids: Arc<[u32]>,
+    /// Shared with the engine.
+    pub metrics: MetricsHandle,
+    /// What the binary was built with, for `/version`.
+    pub build_features: Vec<String>,
+}
+
+/// Cheap to clone; one per server.
+#[derive(Clone, Debug)]
+pub struct AppState {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    parts: ServerParts,
+    admission: Admission,
+    api_keys: ApiKeys,
+    created: u64,
+    keep_alive: Duration,
+    draining: AtomicBool,
+    cut: watch::Sender<bool>,
+}
+
+impl AppState {
+    /// A server that takes requests.
+    pub fn new(parts: ServerParts) -> Self {
+        Self::with_keep_alive(parts, KEEP_ALIVE)
+    }
+
+    /// As [`new`](Self::new), with another time between the comments of a silent stream.
+    pub fn with_keep_alive(parts: ServerParts, keep_alive: Duration) -> Self {
+        let capacity = parts.config.max_queued_requests + parts.engine.limits().max_num_seqs;
+        let shared = Shared {
+            admission: Admission::new(capacity),
+            api_keys: ApiKeys::new(&parts.config.api_keys),
+            created: unix_seconds(),
+            keep_alive,
+            draining: AtomicBool::new(false),
+            cut: watch::Sender::new(false),
+            parts,
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    pub(crate) fn config(&self) -> &ServerConfig {
+        &self.shared.parts.config
+    }
+
+    pub(crate) fn engine(&self) -> &EngineHandle {
+        &self.shared.parts.engine
+    }
+
+    pub(crate) fn tokenizer(&self) -> &Arc<Tokenizer> {
+        &self.shared.parts.tokenizer
+    }
+
+    /// The template for conversations with or without tools.
+    pub(crate) fn chat_template(&self, with_tools: bool) -> Option<&Arc<ChatTemplate>> {
+        let parts = &self.shared.parts;
+        let own = parts.tool_chat_template.as_ref().filter(|_| with_tools);
+        own.or(parts.chat_template.as_ref())
+    }
+
+    pub(crate) fn defaults(&self) -> &GenerationDefaults {
+        &self.shared.parts.defaults
+    }
+
+    pub(crate) fn eos_token_ids(&self) -> &Arc<[u32]> {
+        &self.shared.parts.eos_token_ids
+    }
+
+    pub(crate) fn metrics(&self) -> &MetricsHandle {
+        &self.shared.parts.metrics
+    }
+
+    pub(crate) fn build_features(&self) -> &[String] {
+        &self.shared.parts.build_features
+    }
+
+    pub(crate) fn admission(&self) -> &Admission {
+        &self.shared.admission
+    }
+
+    pub(crate) fn api_keys(&self) -> &ApiKeys {
+        &self.shared.api_keys
+    }
+
+    pub(crate) fn keep_alive(&self) -> Duration {
+        self.shared.keep_alive
+    }
+
+    /// When the server started, as `created` of the model.
+    pub(crate) fn created(&self) -> u64 {
+        self.shared.created
+    }
+
+    /// The name that answers carry.
+    pub(crate) fn model_name(&self) -> &str {
+        self.config().served_model_names.first().map_or("", String::as_str)
+    }
+
+    /// Checks that a request names a model that is served.
+    pub(crate) fn check_model(&self, model: Option<&str>) -> Result<(), ApiError> {
+        let model = model.ok_or_else(|| ApiError::field("model", "model is required"))?;
+        if self.config().served_model_names.iter().any(|name| name == model) {
+            Ok(())
+        } else {
+            Err(ApiError::ModelNotFound(model.to_owned()))
+        }
+    }
+
+    /// Why the server should get no requests now, if so.
+    pub(crate) fn check_ready(&self) -> Result<(), ApiError> {
+        if self.is_draining() {
+            return Err(ApiError::Unavailable("the server is shutting down".to_owned()));
+        }
+        match self.engine().health() {
+            EngineHealth::Healthy => Ok(()),
+            EngineHealth::Dead => {
+                Err(ApiError::Unavailable("the engine is not running".to_owned()))
+            }
+            EngineHealth::Stuck(since) => Err(ApiError::Unavailable(format!(
+                "the engine's step has been running for {} s",
+                since.as_secs()
+            ))),
+        }
+    }
+
+    /// Takes room for a request of `sequences`.
+    pub(crate) fn admit(&self, sequences: usize) -> Result<Permit, ApiError> {
+        if self.is_draining() {
+            return Err(ApiError::Unavailable("the server is shutting down".to_owned()));
+        }
+        let permit = self.admission().admit(sequences);
+        if permit.is_err() {
+            self.metrics().admission_rejected();
+        }
+        permit
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.shared.draining.load(Ordering::Acquire)
+    }
+
+    /// From now on readiness is red and new requests are refused.
+    pub(crate) fn start_draining(&self) {
+        self.shared.draining.store(true, Ordering::Release);
+    }
+
+    /// Ends what is still running.
+    pub(crate) fn cut(&self) {
+        self.shared.cut.send_replace(true);
+    }
+
+    /// Turns true when running requests must end at once.
+    pub(crate) fn cut_signal(&self) -> watch::Receiver<bool> {
+        self.shared.cut.subscribe()
+    }
+}
+
+/// Seconds since 1970, for `created`.
+pub(crate) fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

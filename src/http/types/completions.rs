@@ -1,0 +1,158 @@
+//! Text completions as JSON: request, and the one object that is response and chunk.
+
+use std::fmt;
+
+use serde::de::{Deserialize as _, Deserializer, Error, SeqAccess, Visitor};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::chat::{StopReason, StreamOptions};
+use super::number::Int;
+use super::usage::{Timings, Usage};
+
+/// The body of `POST /v1/completions`, beside
+/// [`SamplingFields`](super::sampling::SamplingFields).
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct CompletionRequest {
+    pub model: Option<String>,
+    pub prompt: Option<PromptField>,
+    pub echo: Option<bool>,
+    pub logprobs: Option<Int>,
+    pub best_of: Option<Int>,
+    pub stream: Option<bool>,
+    pub stream_options: Option<StreamOptions>,
+    pub add_special_tokens: Option<bool>,
+}
+
+/// A prompt or several, as text or as token ids.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PromptField(pub Vec<Prompt>);
+
+/// One prompt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Prompt {
+    Text(String),
+    Tokens(Vec<Int>),
+}
+
+/// The answer, whole or a piece of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Completion<'a> {
+    pub id: &'a str,
+    pub object: &'static str,
+    pub created: u64,
+    pub model: &'a str,
+    pub choices: Vec<CompletionChoice>,
+    /// Absent in a stream that was not asked for usage, null in its chunks before the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Option<Usage>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timings: Option<Timings>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<i64>,
+}
+
+/// One of the answers, or what a chunk adds to it.
+#[derive(Clone, Debug, Serialize)]
+pub struct CompletionChoice {
+    pub index: usize,
+    pub text: String,
+    pub logprobs: Option<CompletionLogprobs>,
+    pub finish_reason: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_reason: Option<Option<StopReason>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt_token_ids: Option<Vec<u32>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_ids: Option<Vec<u32>>,
+}
+
+/// Logprobs in columns, one entry per token.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct CompletionLogprobs {
+    /// Where each token begins in the choice's text, in characters.
+    pub text_offset: Vec<usize>,
+    pub token_logprobs: Vec<f32>,
+    pub tokens: Vec<String>,
+    /// The drawn token and the most likely ones, by their text.
+    pub top_logprobs: Vec<Map<String, Value>>,
+}
+
+const EXPECTED: &str = "a string, a list of strings, a list of token ids or a list of such lists";
+
+impl<'de> Deserialize<'de> for PromptField {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct PromptVisitor;
+        impl<'de> Visitor<'de> for PromptVisitor {
+            type Value = Vec<Prompt>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str(EXPECTED)
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(vec![Prompt::Text(text.to_owned())])
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Self::Value, A::Error> {
+                let mut elements: Vec<Value> = Vec::new();
+                while let Some(element) = access.next_element()? {
+                    elements.push(element);
+                }
+                prompts(elements).map_err(A::Error::custom)
+            }
+        }
+        deserializer.deserialize_any(PromptVisitor).map(Self)
+    }
+}
+
+fn prompts(elements: Vec<Value>) -> Result<Vec<Prompt>, String> {
+    let unexpected = |error: serde_json::Error| format!("expected {EXPECTED}: {error}");
+    match elements.first() {
+        Some(Value::Number(_)) => {
+            let ids = Vec::deserialize(Value::Array(elements)).map_err(unexpected)?;
+            Ok(vec![Prompt::Tokens(ids)])
+        }
+        Some(Value::String(_)) => {
+            let texts: Vec<String> = Vec::deserialize(Value::Array(elements)).map_err(unexpected)?;
+            Ok(texts.into_iter().map(Prompt::Text).collect())
+        }
+        Some(Value::Array(_)) => {
+            let lists: Vec<Vec<Int>> =
+                Vec::deserialize(Value::Array(elements)).map_err(unexpected)?;
+            Ok(lists.into_iter().map(Prompt::Tokens).collect())
+        }
+        None => Ok(Vec::new()),
+        Some(_) => Err(format!("expected {EXPECTED}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn read(value: Value) -> Result<Vec<Prompt>, String> {
+        PromptField::deserialize(value).map(|field| field.0).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn four_shapes_are_prompts() {
+        let text = |text: &str| Prompt::Text(text.to_owned());
+        assert_eq!(read(json!("a")), Ok(vec![text("a")]));
+        assert_eq!(read(json!(["a", "b"])), Ok(vec![text("a"), text("b")]));
+        assert_eq!(read(json!([1, 2])), Ok(vec![Prompt::Tokens(vec![Int(1), Int(2)])]));
+        assert_eq!(
+            read(json!([[1], [2]])),
+            Ok(vec![Prompt::Tokens(vec![Int(1)]), Prompt::Tokens(vec![Int(2)])])
+        );
+        assert_eq!(read(json!([])), Ok(vec![]));
+    }
+
+    #[test]
+    fn mixtures_are_refused() {
+        for value in [json!(1), json!({}), json!([1, "a"]), json!(["a", 1]), json!([[1], "a"]), json!([true])] {
+            assert!(read(value.clone()).unwrap_err().contains("expected"), "{value}");
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Text to ids and ids to text, as the model's own tokenizer does it.
+//!
+//! A thin, shareable wrapper over the `tokenizers` crate that adds what a server needs: which ids
+//! are special, the bytes behind an id, plain encoding of untrusted text, and decoding one token at
+//! a time (see [`Detokenizer`](super::detokenizer::Detokenizer)). It knows no chat format.
+
+use std::collections::HashSet;
+use std::sync::OnceLock;
+
+use thiserror::Error;
+use tokenizers::AddedToken;
+
+use super::decoder::DecoderChain;
+use super::special_tokens::SpecialTokens;
+use super::tokenizer_config::TokenizerConfig;
+
+/// A tokenizer that cannot be loaded, or a text that it refuses.
+#[derive(Debug, Error)]
+pub enum TokenizerError {
+    /// `tokenizer.json` is not one.
+    #[error("cannot load the tokenizer: {0}")]
+    Load(String),
+    /// The tokenizer refused a text.
+    #[error("cannot tokenize the text: {0}")]
+    Encode(String),
+}
+
+/// A model's tokenizer. Immutable and `Sync`: share it as `Arc<Tokenizer>`.
+#[derive(Debug)]
+pub struct Tokenizer {
+    inner: tokenizers::Tokenizer,
+    /// The same tokenizer, blind to special tokens in the text; made when first asked for.
+    plain: OnceLock<tokenizers::Tokenizer>,
+    chain: DecoderChain,
+    special_tokens: SpecialTokens,
+    special_ids: HashSet<u32>,
+    bos_id: Option<u32>,
+    eos_id: Option<u32>,
+    add_bos: Option<bool>,
+    add_eos: Option<bool>,
+    vocab_size: usize,
+}
+
+impl Tokenizer {
+    /// Loads `tokenizer.json`, with what `tokenizer_config.json` adds to it.
+    ///
+    /// # Errors
+    /// When the bytes are no tokenizer.
+    pub fn from_json(json: &[u8], config: &TokenizerConfig) -> Result<Self, TokenizerError> {
+        let inner = tokenizers::Tokenizer::from_bytes(json)
+            .map_err(|error| TokenizerError::Load(error.to_string()))?;
+        Self::new(inner, config)
+    }
+
+    /// Wraps a built tokenizer, for example one made from a GGUF vocabulary.
+    ///
+    /// The special tokens of `config` that are in the vocabulary become special. Truncation and
+    /// padding are switched off: how long a prompt may be is not the tokenizer's to decide.
+    ///
+    /// # Errors
+    /// When the special tokens cannot be added.
+    pub fn new(
+        mut inner: tokenizers::Tokenizer,
+        config: &TokenizerConfig,
+    ) -> Result<Self, TokenizerError> {
+        let load = |error: tokenizers::Error| TokenizerError::Load(error.to_string());
+        inner.with_truncation(None).map_err(load)?;
+        inner.with_padding(None);
+        let named = config.special_tokens.iter().map(|(_, text)| text.to_owned());
+        let known: Vec<AddedToken> = named
+            .filter(|text| inner.token_to_id(text).is_some() && !is_added(&inner, text))
+            .map(|text| AddedToken::from(text, true))
+            .collect();
+        inner.add_special_tokens(known).map_err(load)?;
+        let id_of = |text: Option<&str>| text.and_then(|text| inner.token_to_id(text));
+        let added = inner.get_added_tokens_decoder();
+        let special = added.iter().filter(|(_, token)| token.special).map(|(id, _)| *id);
+        let last_id = inner.get_vocab(true).into_values().max();
+        Ok(Self {
+            chain: DecoderChain::new(inner.get_decoder()),
+            special_ids: special.collect(),
+            bos_id: id_of(config.special_tokens.bos()),
+            eos_id: id_of(config.special_tokens.eos()),
+            special_tokens: config.special_tokens.clone(),
+            add_bos: config.add_bos,
+            add_eos: config.add_eos,
+            vocab_size: last_id.map_or(0, |id| id as usize + 1),
+            plain: OnceLock::new(),
+            inner,
+        })
+    }
+
+    /// The ids of `text`. Special tokens written in the text are recognized.
+    ///
+    /// A rendered chat prompt already carries its special tokens: encode it with
+    /// `add_special_tokens = false`, or it gets a second bos. A plain completion prompt is encoded
+    /// with `true`.
+    ///
+    /// # Errors
+    /// When the tokenizer refuses the text (a piece without an unknown token, for example).
+    pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<u32>, TokenizerError> {
+        self.encode_with(&self.inner, text, add_special_tokens)
+    }
+
+    /// The ids of `text` as plain text: special tokens written in it are spelled out, not obeyed,
+    /// and none are added.
+    ///
+    /// # Errors
+    /// As [`encode`](Self::encode).
+    pub fn encode_plain(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
+        let plain = self.plain.get_or_init(|| {
+            let mut plain = self.inner.clone();
+            plain.set_encode_special_tokens(true);
+            plain
+        });
+        self.encode_with(plain, text, false)
+    }
+
+    /// The text of `ids`, lossy where they are not valid UTF-8. Ids outside the vocabulary say
+    /// nothing.
+    pub fn decode(&self, ids: &[u32], skip_special_tokens: bool) -> String {
+        let mut chain = self.chain.clone();
+        let mut text = String::new();
+        for &id in ids {
+            self.push_token(&mut chain, id, skip_special_tokens, &mut text);
+        }
+        chain.finish(&mut text);
+        text
+    }
+
+    /// The bytes that the token contributes in the middle of a text; several tokens may share one
+    /// character. Empty for an id outside the vocabulary.
+    pub fn token_bytes(&self, id: u32) -> Vec<u8> {
+        self.decoded_token(id).map(|token| self.chain.token_bytes(&token)).unwrap_or_default()
+    }
+
+    /// [`token_bytes`](Self::token_bytes) as text, lossy where the token is part of a character.
+    pub fn token_text(&self, id: u32) -> String {
+        String::from_utf8_lossy(&self.token_bytes(id)).into_owned()
+    }
+
+    /// The token as the vocabulary spells it (`Ġthe`, `▁the`, `<|im_end|>`).
+    pub fn token(&self, id: u32) -> Option<String> {
+        self.inner.id_to_token(id)
+    }
+
+    /// The id of a token as the vocabulary spells it.
+    pub fn token_id(&self, token: &str) -> Option<u32> {
+        self.inner.token_to_id(token)
+    }
+
+    /// One more than the largest id. A model may have more rows of logits than this.
+    pub fn vocab_size(&self) -> usize {
+        self.vocab_size
+    }
+
+    /// Whether `skip_special_tokens` hides the token.
+    pub fn is_special(&self, id: u32) -> bool {
+        self.special_ids.contains(&id)
+    }
+
+    /// All special ids, in ascending order.
+    pub fn special_ids(&self) -> Vec<u32> {
+        let mut ids: Vec<u32> = self.special_ids.iter().copied().collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// The token that begins a sequence, where the model has one.
+    pub fn bos_id(&self) -> Option<u32> {
+        self.bos_id
+    }
+
+    /// The token that ends a sequence. A model may stop at further ones (its generation config
+    /// lists them).
+    pub fn eos_id(&self) -> Option<u32> {
+        self.eos_id
+    }
+
+    /// The texts of the named special tokens, as chat templates want them.
+    pub fn special_tokens(&self) -> &SpecialTokens {
+        &self.special_tokens
+    }
+
+    /// A fresh decoding chain for a stream.
+    pub(crate) fn chain(&self) -> DecoderChain {
+        self.chain.clone()
+    }
+
+    /// Feeds one id to a chain.
+    pub(crate) fn push_token(
+        &self,
+        chain: &mut DecoderChain,
+        id: u32,
+        skip_special_tokens: bool,
+        out: &mut String,
+    ) {
+        if skip_special_tokens && self.is_special(id) {
+            return;
+        }
+        if let Some(token) = self.decoded_token(id) {
+            chain.push(token, out);
+        }
+    }
+
+    /// The token as decoders want it: an added token that is normalized on the way in comes in its
+    /// normalized form.
+    fn decoded_token(&self, id: u32) -> Option<String> {
+        let added = self.inner.get_added_vocabulary().simple_id_to_token(id);
+        added.or_else(|| self.inner.id_to_token(id))
+    }
+
+    fn encode_with(
+        &self,
+        tokenizer: &tokenizers::Tokenizer,
+        text: &str,
+        add_special_tokens: bool,
+    ) -> Result<Vec<u32>, TokenizerError> {
+        let encoding = tokenizer
+            .encode_fast(text, add_special_tokens)
+            .map_err(|error| TokenizerError::Encode(error.to_string()))?;
+        let mut ids = encoding.get_ids().to_vec();
+        if add_special_tokens {
+            self.wrap(&mut ids, encoding.get_special_tokens_mask());
+        }
+        Ok(ids)
+    }
+
+    /// Makes the ends agree with `add_bos_token` and `add_eos_token`, which transformers lets
+    /// overrule the post-processor in `tokenizer.json`. `mask` marks what that one added.
+    fn wrap(&self, ids: &mut Vec<u32>, mask: &[u32]) {
+        let added = |at: Option<&u32>| at.is_some_and(|&mark| mark == 1);
+        if let (Some(wanted), Some(eos)) = (self.add_eos, self.eos_id) {
+            match (wanted, ids.last() == Some(&eos) && added(mask.last())) {
+                (true, false) => ids.push(eos),
+                (false, true) => drop(ids.pop()),
+                _ => {}
+            }
+        }
+        if let (Some(wanted), Some(bos)) = (self.add_bos, self.bos_id) {
+            match (wanted, ids.first() == Some(&bos) && added(mask.first())) {
+                (true, false) => ids.insert(0, bos),
+                (false, true) => drop(ids.remove(0)),
+                _ => {}
+            }
+        }
+    }
+}
+
+fn is_added(tokenizer: &tokenizers::Tokenizer, text: &str) -> bool {
+    let added = tokenizer.get_added_vocabulary().get_vocab().get(text).copied();
+    let decoder = tokenizer.get_added_vocabulary().get_added_tokens_decoder();
+    added.and_then(|id| decoder.get(&id)).is_some_and(|token| token.special)
+}

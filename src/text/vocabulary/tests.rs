@@ -1,0 +1,259 @@
+//! Vocabularies against tokenizers that were not made from them.
+
+use std::collections::HashSet;
+use std::sync::OnceLock;
+
+use super::*;
+use crate::text::decoder::char_of_byte;
+use proptest::prelude::*;
+use tokenizers::TokenizerImpl;
+use tokenizers::models::bpe::BpeTrainerBuilder;
+
+const CORPUS: &str = "The quick brown fox jumps over the lazy dog. It's 12345 o'clock; isn't that \
+    odd?\n\n\tdef main(x):\n        return x + 1  # ünïcödé 你好 世界 🌍\nWE'LL see: they'll say 99.9%. \
+    The other brown dog returns; the lazy fox sees another dog, over and over again.";
+
+/// A trained byte-level tokenizer with the pre-tokenizer of Llama 3.
+fn trained() -> &'static tokenizers::Tokenizer {
+    static TRAINED: OnceLock<tokenizers::Tokenizer> = OnceLock::new();
+    TRAINED.get_or_init(|| {
+        let alphabet: HashSet<char> = (0..=255).map(char_of_byte).collect();
+        let mut trainer = BpeTrainerBuilder::new()
+            .show_progress(false)
+            .vocab_size(420)
+            .initial_alphabet(alphabet)
+            .special_tokens(vec![
+                AddedToken::from("<|begin|>", true),
+                AddedToken::from("<|end|>", true),
+            ])
+            .build();
+        let pattern =
+            SplitPattern::Regex(pre_tokenizers::find("llama-bpe").unwrap().patterns[0].into());
+        let split = Split::new(pattern, SplitDelimiterBehavior::Isolated, false).unwrap();
+        let steps: Vec<PreTokenizerWrapper> =
+            vec![split.into(), ByteLevel::new(false, true, false).into()];
+        let mut tokenizer: TokenizerImpl<
+            BPE,
+            NormalizerWrapper,
+            PreTokenizers,
+            ByteLevel,
+            ByteLevel,
+        > = TokenizerImpl::new(BPE::default());
+        tokenizer.with_pre_tokenizer(Some(PreTokenizers::new(steps)));
+        tokenizer.with_decoder(Some(ByteLevel::default()));
+        tokenizer.train(&mut trainer, [CORPUS].iter()).unwrap();
+        let added = AddedToken::from("<tool>", false).normalized(false);
+        tokenizer.add_tokens([added]).unwrap();
+        let json = tokenizer.to_string(false).unwrap();
+        tokenizers::Tokenizer::from_bytes(json).unwrap()
+    })
+}
+
+/// The trained tokenizer as a GGUF file would hold it.
+fn exported() -> Vocabulary {
+    let tokenizer = trained();
+    let json: serde_json::Value =
+        serde_json::from_str(&tokenizer.to_string(false).unwrap()).unwrap();
+    let merges = json["model"]["merges"].as_array().unwrap();
+    let merge = |merge: &serde_json::Value| match merge.as_array() {
+        Some(pair) => format!("{} {}", pair[0].as_str().unwrap(), pair[1].as_str().unwrap()),
+        None => merge.as_str().unwrap().to_owned(),
+    };
+    let count = u32::try_from(tokenizer.get_vocab_size(true)).unwrap();
+    let tokens: Vec<String> = (0..count).map(|id| tokenizer.id_to_token(id).unwrap()).collect();
+    let kind = |text: &String| match text.as_str() {
+        "<|begin|>" | "<|end|>" => 3,
+        "<tool>" => 4,
+        _ => 1,
+    };
+    Vocabulary {
+        kind: "gpt2".to_owned(),
+        pre: Some("llama-bpe".to_owned()),
+        token_types: tokens.iter().map(kind).collect(),
+        bos_id: tokenizer.token_to_id("<|begin|>"),
+        eos_id: tokenizer.token_to_id("<|end|>"),
+        merges: merges.iter().map(merge).collect(),
+        tokens,
+        ..Vocabulary::default()
+    }
+}
+
+/// `ignore_merges` is part of the name's rules; the trained tokenizer gets it for the comparison.
+fn expected(text: &str) -> Vec<u32> {
+    trained().encode(text, false).unwrap().get_ids().to_vec()
+}
+
+#[test]
+fn byte_level_ids_equal_those_of_the_original() {
+    let tokenizer = exported().tokenizer().unwrap();
+    for text in [
+        "",
+        " ",
+        "The dog",
+        "it's 1234567",
+        "\n\n  x",
+        "你好🌍é",
+        "<|end|>a<tool> b",
+        "\u{0}\u{7f}",
+    ] {
+        assert_eq!(tokenizer.encode(text, false).unwrap(), expected(text), "{text:?}");
+    }
+    assert!(tokenizer.is_special(tokenizer.token_id("<|end|>").unwrap()));
+    assert!(!tokenizer.is_special(tokenizer.token_id("<tool>").unwrap()));
+    assert_eq!(tokenizer.special_tokens().eos(), Some("<|end|>"));
+}
+
+#[test]
+fn bos_is_added_as_the_pre_tokenizer_or_the_file_says() {
+    let mut vocabulary = exported();
+    let bos = vocabulary.bos_id.unwrap();
+    let first =
+        |vocabulary: &Vocabulary| vocabulary.tokenizer().unwrap().encode("a", true).unwrap()[0];
+    assert_eq!(first(&vocabulary), bos);
+    vocabulary.add_bos = Some(false);
+    assert_ne!(first(&vocabulary), bos);
+    vocabulary.add_eos = Some(true);
+    let tokenizer = vocabulary.tokenizer().unwrap();
+    assert_eq!(tokenizer.encode("a", true).unwrap().last(), vocabulary.eos_id.as_ref());
+    assert_eq!(tokenizer.encode("a", false).unwrap(), expected("a"));
+}
+
+#[test]
+fn special_tokens_in_plain_text_are_spelled_out() {
+    let tokenizer = exported().tokenizer().unwrap();
+    let ids = tokenizer.encode_plain("a<|end|>").unwrap();
+    assert!(ids.iter().all(|&id| !tokenizer.is_special(id)));
+    assert_eq!(tokenizer.decode(&ids, true), "a<|end|>");
+    assert_eq!(tokenizer.decode(&tokenizer.encode("a<|end|>", false).unwrap(), true), "a");
+}
+
+/// A SentencePiece vocabulary: bytes, letters, and words by falling score.
+fn sentence_piece() -> Vocabulary {
+    let mut tokens: Vec<String> = ["<unk>", "<s>", "</s>"].map(str::to_owned).to_vec();
+    let mut token_types = vec![2, 3, 3];
+    tokens.extend((0..=255).map(|byte| format!("<0x{byte:02X}>")));
+    token_types.resize(tokens.len(), 6);
+    let words = [
+        "▁t",
+        "he",
+        "▁the",
+        "▁▁",
+        "in",
+        "▁a",
+        "er",
+        "the",
+        "▁▁▁▁",
+        "ing",
+        "re",
+        "▁ther",
+        "there",
+        "ab",
+        "aba",
+        "abab",
+        "ba",
+        "▁b",
+        "aa",
+        "▁aa",
+        "aaa",
+    ];
+    let letters = ["▁", "t", "h", "e", "i", "n", "g", "a", "b", "r", "é"];
+    tokens.extend(words.into_iter().chain(letters).map(str::to_owned));
+    token_types.resize(tokens.len(), 1);
+    let scores = (0u16..).zip(&tokens).map(|(at, _)| -f32::from(at)).collect();
+    Vocabulary {
+        kind: "llama".to_owned(),
+        bos_id: Some(1),
+        eos_id: Some(2),
+        unk_id: Some(0),
+        tokens,
+        scores,
+        token_types,
+        ..Vocabulary::default()
+    }
+}
+
+/// SentencePiece by its definition: of all neighbours that form a token, join the best.
+fn by_definition(vocabulary: &Vocabulary, text: &str) -> Vec<u32> {
+    let ids = vocabulary.ids();
+    let mut pieces: Vec<String> = match text {
+        "" => Vec::new(),
+        _ => format!("▁{}", text.replace(' ', "▁")).chars().map(String::from).collect(),
+    };
+    loop {
+        let joined = |at: usize| pieces[at].clone() + &pieces[at + 1];
+        let score = |id: u32| vocabulary.scores[id as usize];
+        let candidates = (0..pieces.len().saturating_sub(1))
+            .filter_map(|at| ids.get(joined(at).as_str()).map(|&id| (at, score(id))));
+        let best = candidates.min_by(|a, b| {
+            let left = |at: usize| pieces[at].chars().count();
+            b.1.total_cmp(&a.1).then(left(b.0).cmp(&left(a.0))).then(a.0.cmp(&b.0))
+        });
+        let Some((at, _)) = best else { break };
+        let right = pieces.remove(at + 1);
+        pieces[at].push_str(&right);
+    }
+    let spell = |piece: String| match ids.get(piece.as_str()) {
+        Some(&id) => vec![id],
+        None => piece.bytes().map(|byte| ids[format!("<0x{byte:02X}>").as_str()]).collect(),
+    };
+    pieces.into_iter().flat_map(spell).collect()
+}
+
+#[test]
+fn sentence_piece_text_comes_back() {
+    let tokenizer = sentence_piece().tokenizer().unwrap();
+    for text in ["there in the", "  a  b", "日本é", "a\nb", ""] {
+        let ids = tokenizer.encode(text, true).unwrap();
+        assert_eq!(ids[0], 1, "{text:?}");
+        assert_eq!(tokenizer.decode(&ids, true), text, "{text:?}");
+    }
+    assert_eq!(tokenizer.token_bytes(tokenizer.token_id("▁the").unwrap()), b" the");
+    assert_eq!(tokenizer.token_bytes(tokenizer.token_id("<0xE6>").unwrap()), [0xe6]);
+}
+
+#[test]
+fn without_a_space_prefix_text_starts_as_it_is() {
+    let vocabulary = Vocabulary { add_space_prefix: Some(false), ..sentence_piece() };
+    let tokenizer = vocabulary.tokenizer().unwrap();
+    let ids = tokenizer.encode("the", false).unwrap();
+    assert_eq!(ids, [tokenizer.token_id("the").unwrap()]);
+    assert_eq!(tokenizer.decode(&tokenizer.encode(" the", false).unwrap(), false), " the");
+}
+
+#[test]
+fn what_does_not_fit_together_is_refused() {
+    let refused = |vocabulary: Vocabulary| vocabulary.tokenizer().unwrap_err().to_string();
+    let vocabulary = exported();
+    let unknown = Vocabulary { pre: Some("novel".to_owned()), ..vocabulary.clone() };
+    assert!(refused(unknown).contains("\"novel\" is not known"));
+    let kind = Vocabulary { kind: "bert".to_owned(), ..vocabulary.clone() };
+    assert!(refused(kind).contains("\"bert\" are not supported"));
+    let merges = Vocabulary { merges: vec!["ab".to_owned()], ..vocabulary.clone() };
+    assert!(refused(merges).contains("is no pair"));
+    let merges = Vocabulary { merges: vec!["zzz qqq".to_owned()], ..vocabulary.clone() };
+    assert!(refused(merges).contains("malformed"));
+    let special = Vocabulary { eos_id: Some(99_999), ..vocabulary };
+    assert!(refused(special).contains("id 99999"));
+    let scores = Vocabulary { scores: vec![0.0], ..sentence_piece() };
+    assert!(refused(scores).contains("1 scores"));
+    assert!(refused(Vocabulary::default()).contains("no tokens"));
+}
+
+proptest! {
+    #[test]
+    fn byte_level_ids_equal_those_of_the_original_on_any_text(text in "\\PC{0,24}|[ a-zA-Z0-9'\n]{0,40}") {
+        static TOKENIZER: OnceLock<Tokenizer> = OnceLock::new();
+        let tokenizer = TOKENIZER.get_or_init(|| exported().tokenizer().unwrap());
+        let ids = tokenizer.encode(&text, false).unwrap();
+        prop_assert_eq!(&ids, &expected(&text));
+        prop_assert_eq!(tokenizer.decode(&ids, false), text);
+    }
+
+    #[test]
+    fn sentence_piece_ids_are_those_of_the_definition(text in "[abther ing日]{0,24}") {
+        let vocabulary = sentence_piece();
+        let tokenizer = vocabulary.tokenizer().unwrap();
+        let ids = tokenizer.encode(&text, false).unwrap();
+        prop_assert_eq!(ids, by_definition(&vocabulary, &text));
+    }
+}
