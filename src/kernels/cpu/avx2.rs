@@ -1,5 +1,6 @@
 //! Sixteen lanes in two 256-bit registers.
 
+#[allow(clippy::wildcard_imports, reason = "the names are the instructions")]
 use std::arch::x86_64::*;
 
 use half::{bf16, f16};
