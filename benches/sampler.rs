@@ -21,7 +21,10 @@ fn sampler(criterion: &mut Criterion) {
         ("top-p 0.95", SamplingParams { top_p: 0.95, ..base.clone() }),
         ("top-k 40, top-p 0.95", SamplingParams { top_k: 40, top_p: 0.95, ..base.clone() }),
         ("min-p 0.05", SamplingParams { min_p: 0.05, ..base.clone() }),
-        ("penalties", SamplingParams { repetition_penalty: 1.1, frequency_penalty: 0.5, ..base.clone() }),
+        (
+            "penalties",
+            SamplingParams { repetition_penalty: 1.1, frequency_penalty: 0.5, ..base.clone() },
+        ),
         ("20 logprobs", SamplingParams { logprobs: Some(20), ..base }),
     ];
     let logits = logits();

@@ -165,9 +165,10 @@ impl ChatTemplate {
             };
             messages.push(with_reasoning_aliases(message));
         }
-        let continued = match prompt.continue_final_message {
-            true => Some(continuation::mark(&mut messages, &self.source)?),
-            false => None,
+        let continued = if prompt.continue_final_message {
+            Some(continuation::mark(&mut messages, &self.source)?)
+        } else {
+            None
         };
         let text = self.render_messages(messages, prompt)?;
         match continued {

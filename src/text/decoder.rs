@@ -158,13 +158,14 @@ impl Stage {
                 let first = !std::mem::replace(started, true);
                 out.push(if first { token } else { format!(" {token}") });
             }
-            Self::ByteFallback { run } => match fallback_byte(&token) {
-                Some(byte) => run.push(byte),
-                None => {
+            Self::ByteFallback { run } => {
+                if let Some(byte) = fallback_byte(&token) {
+                    run.push(byte);
+                } else {
                     out.extend(take_run(run));
                     out.push(token);
                 }
-            },
+            }
             Self::ByteLevel { pending } => {
                 pending.extend_from_slice(&byte_level_bytes(&token));
                 out.extend(take_characters(pending));
@@ -275,31 +276,23 @@ pub(super) fn char_of_byte(byte: u8) -> char {
 /// Takes the whole characters off the front; what remains may still become a character.
 fn take_characters(pending: &mut Vec<u8>) -> Option<String> {
     let mut text = String::new();
-    let mut rest: &[u8] = pending;
-    loop {
-        match std::str::from_utf8(rest) {
-            Ok(valid) => {
-                text.push_str(valid);
-                rest = &[];
+    let mut kept = 0;
+    for chunk in pending.utf8_chunks() {
+        text.push_str(chunk.valid());
+        let invalid = chunk.invalid();
+        // At the end, the beginning of a character may still be completed.
+        if std::str::from_utf8(invalid).is_err_and(|error| error.error_len().is_none()) {
+            let behind = invalid.as_ptr_range().end == pending.as_ptr_range().end;
+            if behind {
+                kept = invalid.len();
                 break;
             }
-            Err(error) => {
-                let (valid, after) = rest.split_at(error.valid_up_to());
-                text.push_str(&String::from_utf8_lossy(valid));
-                match error.error_len() {
-                    Some(length) => {
-                        text.push('\u{fffd}');
-                        rest = &after[length..];
-                    }
-                    None => {
-                        rest = after;
-                        break;
-                    }
-                }
-            }
+        }
+        if !invalid.is_empty() {
+            text.push('\u{fffd}');
         }
     }
-    *pending = rest.to_vec();
+    pending.drain(..pending.len() - kept);
     if text.is_empty() { None } else { Some(text) }
 }
 

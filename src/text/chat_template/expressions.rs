@@ -44,15 +44,11 @@ fn for_loop(tokens: &[Token<'_>], out: &mut String) {
     let sequence = &tokens[start + 1..end];
     let is_tuple = top_level(sequence).any(|at| sequence[at].text == ",");
     copy(&tokens[..=start], out);
-    out.push_str(&format!(" {ITERATE}("));
-    if is_tuple {
-        out.push('(');
-    }
+    out.push(' ');
+    out.push_str(ITERATE);
+    out.push_str(if is_tuple { "((" } else { "(" });
     list(sequence, out);
-    if is_tuple {
-        out.push(')');
-    }
-    out.push_str(") ");
+    out.push_str(if is_tuple { ")) " } else { ") " });
     match tokens[end..].split_first() {
         Some((keyword, rest)) if keyword.text == "if" => {
             out.push_str("if");
@@ -213,8 +209,7 @@ fn operand(tokens: &[Token<'_>], out: &mut String) {
                 continue;
             }
             TokenKind::Operator if leading && token.text == "+" => {}
-            TokenKind::Space => out.push_str(token.text),
-            TokenKind::Operator => out.push_str(token.text),
+            TokenKind::Space | TokenKind::Operator => out.push_str(token.text),
             _ => {
                 leading = false;
                 copy(std::slice::from_ref(token), out);

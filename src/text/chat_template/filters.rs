@@ -1,5 +1,9 @@
 //! The filters of Jinja2 that minijinja lacks or reads differently.
 
+#![expect(clippy::needless_pass_by_value, reason = "the engine passes arguments by value")]
+
+use std::fmt::Write as _;
+
 use minijinja::value::{Kwargs, Rest, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, Value};
 
@@ -160,10 +164,10 @@ fn parse_int(text: &str, base: u32) -> Option<Value> {
         None => (1, text.strip_prefix('+').unwrap_or(&text)),
     };
     let lower = digits.to_ascii_lowercase();
-    let bare =
+    let plain =
         if prefix.is_empty() { &lower } else { lower.strip_prefix(prefix).unwrap_or(&lower) };
-    match i64::from_str_radix(bare, base) {
-        Ok(number) if !bare.starts_with(['-', '+']) => Some(Value::from(sign * number)),
+    match i64::from_str_radix(plain, base) {
+        Ok(number) if !plain.starts_with(['-', '+']) => Some(Value::from(sign * number)),
         _ => text.parse::<f64>().ok().and_then(truncated),
     }
 }
@@ -282,7 +286,7 @@ fn urlencode(value: &Value) -> String {
             b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'_' | b'.' | b'-' | b'~' | b'/' => {
                 out.push(char::from(byte));
             }
-            _ => out.push_str(&format!("%{byte:02X}")),
+            _ => write!(out, "%{byte:02X}").expect("writing to a string does not fail"),
         }
     }
     out

@@ -43,6 +43,7 @@ fn namespace(mapping: Option<Value>, attributes: Kwargs) -> Result<Value, Error>
 }
 
 /// `dict(mapping_or_pairs, **items)`.
+#[expect(clippy::needless_pass_by_value, reason = "the engine passes arguments by value")]
 fn dict(mapping: Option<Value>, items: Kwargs) -> Result<Value, Error> {
     let mut pairs: Vec<(Value, Value)> = Vec::new();
     let mapping = mapping.unwrap_or_default();

@@ -1,5 +1,7 @@
 //! Values as Python has them: made from JSON, printed as `str()` and `repr()` print them.
 
+use std::fmt::Write as _;
+
 use minijinja::Value;
 use minijinja::value::ValueKind;
 
@@ -103,29 +105,32 @@ fn write_repr_str(text: &str, out: &mut String) {
             '\t' => out.push_str("\\t"),
             _ if c == quote => out.extend(['\\', c]),
             _ if is_printable(c) => out.push(c),
-            _ => out.push_str(&match u32::from(c) {
-                code @ 0..=0xff => format!("\\x{code:02x}"),
-                code @ 0x100..=0xffff => format!("\\u{code:04x}"),
-                code => format!("\\U{code:08x}"),
-            }),
+            _ => write_escape(u32::from(c), out),
         }
     }
     out.push(quote);
 }
 
+fn write_escape(code: u32, out: &mut String) {
+    let written = match code {
+        0..=0xff => write!(out, "\\x{code:02x}"),
+        0x100..=0xffff => write!(out, "\\u{code:04x}"),
+        _ => write!(out, "\\U{code:08x}"),
+    };
+    written.expect("writing to a string does not fail");
+}
+
 /// Python's `isprintable`, for the ranges that occur: no controls, formats, separators but the
 /// space, surrogates or private characters.
 fn is_printable(c: char) -> bool {
-    match u32::from(c) {
-        0x20 => true,
-        0..=0x1f | 0x7f..=0xa0 | 0xad | 0x600..=0x605 | 0x61c | 0x6dd | 0x70f | 0x890..=0x891 => {
-            false
-        }
-        0x8e2 | 0x1680 | 0x180e | 0x2000..=0x200f | 0x2028..=0x202f | 0x205f..=0x206f => false,
-        0x3000 | 0xe000..=0xf8ff | 0xfeff | 0xfff0..=0xfffb | 0xfffe..=0xffff => false,
-        0xe0000..=0xe00ff | 0xe01f0..=0x10_ffff => false,
-        _ => true,
-    }
+    let code = u32::from(c);
+    let control = matches!(code, 0..=0x1f | 0x7f..=0x9f);
+    let separator = matches!(code, 0xa0 | 0x1680 | 0x2000..=0x200a | 0x2028..=0x2029 | 0x202f | 0x205f | 0x3000);
+    let format = matches!(code, 0xad | 0x600..=0x605 | 0x61c | 0x6dd | 0x70f | 0x890..=0x891 | 0x8e2
+        | 0x180e | 0x200b..=0x200f | 0x202a..=0x202e | 0x2060..=0x206f | 0xfeff | 0xfff0..=0xfffb);
+    let private =
+        matches!(code, 0xe000..=0xf8ff | 0xfffe..=0xffff | 0xe0000..=0xe00ff | 0xe01f0..=0x10_ffff);
+    !(control || separator || format || private)
 }
 
 /// `repr` of a float: the shortest digits that read back, an exponent below 1e-4 and from 1e16 on.

@@ -78,11 +78,11 @@ fn raw_block<'a>(tag: &'a str, out: &mut String) -> Option<&'a str> {
     let sign = |text: &'a str| if text.starts_with(['-', '+']) { &text[..1] } else { "" };
     let end_sign = &close[close.len() - 3..close.len() - 2];
     let end_sign = if matches!(end_sign, "-" | "+") { end_sign } else { "" };
-    out.push_str(&format!("{{%{} if true +%}}{{{{ ", sign(&tag[2..])));
+    out.extend(["{%", sign(&tag[2..]), " if true +%}{{ "]);
     literals::write_text(kept, out);
     // The literal is on one line; what follows keeps its line number.
     let lines = "\n".repeat(text.matches('\n').count());
-    out.push_str(&format!("{lines} }}}}{{%+ endif {end_sign}%}}"));
+    out.extend([lines.as_str(), " }}{%+ endif ", end_sign, "%}"]);
     Some(rest)
 }
 

@@ -263,15 +263,15 @@ fn join(separator: &str, args: &[Value]) -> Result<Value, Error> {
 fn starts_or_ends(
     text: &str,
     args: &[Value],
-    test: fn(&str, &str) -> bool,
+    matches: fn(&str, &str) -> bool,
 ) -> Result<Value, Error> {
     let (affix, start, end): (&Value, Option<i64>, Option<i64>) = from_args(args)?;
     let Some((_, window)) = window(text, start, end) else { return Ok(Value::from(false)) };
     if affix.kind() == ValueKind::String {
-        return Ok(Value::from(test(window, text_of(affix)?)));
+        return Ok(Value::from(matches(window, text_of(affix)?)));
     }
     for one in affix.try_iter()? {
-        if test(window, text_of(&one)?) {
+        if matches(window, text_of(&one)?) {
             return Ok(Value::from(true));
         }
     }

@@ -5,6 +5,8 @@
 //! all; what becomes malformed later ends the call there, and the rest is content. Whitespace around
 //! calls belongs to the markup and is dropped.
 
+use std::fmt::Write as _;
+
 use super::json_scanner::{JsonScanner, Malformed, Step};
 use super::{Events, ToolCallParser, ToolEvent};
 
@@ -79,14 +81,13 @@ impl ToolCallParser for Hermes {
 
     fn finish(&mut self) -> Vec<ToolEvent> {
         match std::mem::take(&mut self.state) {
-            State::Text(text) => self.text(&text),
             State::Call(call) if call.begun => {}
             State::Call(call) => {
                 self.text(OPEN);
                 self.text(&call.raw);
             }
             State::Behind(text) if CLOSE.starts_with(text.trim_start()) => {}
-            State::Behind(text) => self.text(&text),
+            State::Text(text) | State::Behind(text) => self.text(&text),
         }
         if self.calls == 0 {
             self.events.content(&std::mem::take(&mut self.space));
@@ -128,7 +129,9 @@ impl Hermes {
                 } else if !CLOSE.starts_with(tag) {
                     let seen = std::mem::take(seen);
                     self.state = State::default();
-                    seen.chars().for_each(|c| self.feed(c));
+                    for c in seen.chars() {
+                        self.feed(c);
+                    }
                 }
             }
         }
@@ -159,10 +162,14 @@ impl Hermes {
         let State::Call(call) = std::mem::take(&mut self.state) else { return };
         if call.begun {
             let last = call.raw.chars().next_back();
-            last.into_iter().for_each(|c| self.feed(c));
+            if let Some(last) = last {
+                self.feed(last);
+            }
         } else {
             self.text(OPEN);
-            call.raw.chars().for_each(|c| self.feed(c));
+            for c in call.raw.chars() {
+                self.feed(c);
+            }
         }
     }
 
@@ -224,7 +231,8 @@ impl Call {
     /// Models write line ends into strings; JSON wants them escaped.
     fn add_argument(&mut self, c: char, in_string: bool) {
         if in_string && c < ' ' {
-            self.arguments.push_str(&format!("\\u{:04x}", u32::from(c)));
+            let escaped = write!(self.arguments, "\\u{:04x}", u32::from(c));
+            escaped.expect("writing to a string does not fail");
         } else {
             self.arguments.push(c);
         }
@@ -258,7 +266,7 @@ impl Call {
         }
         if !self.has_arguments {
             self.has_arguments = true;
-            self.arguments = "{}".to_owned();
+            "{}".clone_into(&mut self.arguments);
         }
         Progress::Complete
     }

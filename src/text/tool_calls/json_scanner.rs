@@ -146,9 +146,10 @@ impl JsonScanner {
             '{' | '[' if self.stack.len() < MAX_DEPTH => {
                 let object = c == '{';
                 self.stack.push(object);
-                self.expect = match object {
-                    true => Expect::Key { or_end: true },
-                    false => Expect::Value { or_end: true },
+                self.expect = if object {
+                    Expect::Key { or_end: true }
+                } else {
+                    Expect::Value { or_end: true }
                 };
             }
             // Outside of everything only an object may stand.
