@@ -1,6 +1,8 @@
 //! Paged attention with the heads of a 0.5B model: bytes of cache per second for decoding,
 //! operations per second for a prefill.
 
+#![allow(clippy::unwrap_used, missing_docs, reason = "a benchmark is a test")]
+
 use candle_core::{DType, Device, Tensor};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use sconce::kernels::KV_BLOCK;

@@ -1,6 +1,8 @@
 //! Linear layers of a 0.5B model: bytes of weights per second for one row, operations per second
 //! for many. Beside the machine's read bandwidth and peak these say how far there is to go.
 
+#![allow(clippy::unwrap_used, missing_docs, reason = "a benchmark is a test")]
+
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{DType, Device, Tensor};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};

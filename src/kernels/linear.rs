@@ -23,6 +23,8 @@ const CHUNK_BYTES: usize = 256 << 10;
 const CHUNK_ROWS: usize = 64;
 /// From this many activation rows on, bf16 and f16 weights are widened once per chunk.
 const WIDEN_FROM: usize = 4;
+/// Bytes of a cache line.
+const LINE: usize = 64;
 /// Smaller products (in multiply-adds) stay on the calling thread.
 const PARALLEL_FROM: usize = 1 << 16;
 
@@ -191,10 +193,14 @@ impl<E: Element> Kernel for Product<'_, E> {
     fn run<L: Lanes>(self, l: L) {
         let mut row = 0;
         while row < self.m {
-            row += if L::WIDE && self.m - row >= 4 {
+            let left = self.m - row;
+            row += if L::WIDE && left >= 4 {
                 self.strip::<L, 4, 4>(l, row);
                 4
-            } else if self.m - row >= 2 {
+            } else if L::WIDE && left >= 2 {
+                self.strip::<L, 2, 8>(l, row);
+                2
+            } else if left >= 2 {
                 self.strip::<L, 2, 2>(l, row);
                 2
             } else if L::WIDE {
@@ -258,6 +264,10 @@ fn tile<L: Lanes, E: Element, const M: usize, const N: usize>(
         let mut w = [l.splat(0.0); N];
         for j in 0..N {
             w[j] = E::load(l, &ws[j][step]);
+            if M <= 2 && (step * size_of::<E>() * LANES).is_multiple_of(LINE) {
+                // The same place in the rows that come next: they follow in memory.
+                l.prefetch(ws[j].as_ptr().cast::<E>().wrapping_add(step * LANES + N * k));
+            }
         }
         for i in 0..M {
             let x = l.load(&xs[i][step]);

@@ -10,6 +10,10 @@
 //! so results don't depend on batch size, on chunking or on the number of threads.
 
 #![deny(unsafe_op_in_unsafe_fn)]
+#![allow(
+    clippy::inline_always,
+    reason = "a kernel's parts must be inlined to get the instructions of its level"
+)]
 
 pub mod cpu;
 pub mod embed;

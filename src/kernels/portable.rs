@@ -94,10 +94,7 @@ pub fn paged_attention(
         let positions = &ragged.positions[first..first + count];
         outputs.push(attend(&q.narrow(0, first, count)?, &keys, &values, positions, params)?);
     }
-    match outputs.is_empty() {
-        true => q.zeros_like(),
-        false => Tensor::cat(&outputs, 0),
-    }
+    if outputs.is_empty() { q.zeros_like() } else { Tensor::cat(&outputs, 0) }
 }
 
 /// The first `context` positions of these blocks: `[context, KVH, D]` in f32.

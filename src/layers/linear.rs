@@ -105,12 +105,11 @@ impl Linear {
         bias: bool,
     ) -> std::result::Result<Self, WeightError> {
         let matrix = Matrix::load(weights, "weight", outputs, inputs)?;
-        let bias = match bias {
-            true => {
-                let tensor = weights.dense("bias", &[outputs], DType::F32)?;
-                Some(Bias { host: tensor.to_vec1()?, tensor })
-            }
-            false => None,
+        let bias = if bias {
+            let tensor = weights.dense("bias", &[outputs], DType::F32)?;
+            Some(Bias { host: tensor.to_vec1()?, tensor })
+        } else {
+            None
         };
         Ok(Self { matrix, bias })
     }

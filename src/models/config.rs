@@ -102,6 +102,7 @@ pub struct RopeParameters {
     pub original_max_position_embeddings: Option<usize>,
 }
 
+#[expect(clippy::option_option, reason = "an absent field and `null` mean different things")]
 fn present<'de, D: serde::Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Option<usize>>, D::Error> {
@@ -217,7 +218,7 @@ impl HfConfig {
             return Err(bad("rope_theta", theta, "must be a positive number"));
         }
         let share = parameters.and_then(|p| p.partial_rotary_factor).or(self.partial_rotary_factor);
-        if let Some(share) = share.filter(|share| *share != 1.0) {
+        if let Some(share) = share.filter(|share| (share - 1.0).abs() > 0.0) {
             return Err(bad("partial_rotary_factor", share, "must be 1 for this architecture"));
         }
         let scaling = match parameters {

@@ -60,15 +60,15 @@ impl Decoder {
     /// # Errors
     ///
     /// A tensor that is absent or has another shape.
-    pub fn load(spec: DecoderSpec, weights: &Weights) -> std::result::Result<Self, ModelError> {
+    pub fn load(spec: &DecoderSpec, weights: &Weights) -> std::result::Result<Self, ModelError> {
         let Some(first) = spec.attention.first().copied() else {
             return Err(super::config::bad("num_hidden_layers", 0, "must be at least 1"));
         };
-        let (embedding, head) = load_ends(&spec, weights)?;
+        let (embedding, head) = load_ends(spec, weights)?;
         let model = weights.scope("model");
         let layers =
             spec.attention.iter().enumerate().map(|(i, attention)| {
-                Layer::load(&model.scope("layers").scope(i), &spec, *attention)
+                Layer::load(&model.scope("layers").scope(i), spec, *attention)
             });
         Ok(Self {
             embedding: Embedding::new(embedding),
@@ -180,13 +180,11 @@ struct Stream {
 impl Stream {
     /// The sum and its norm.
     fn norm(self, norm: &RmsNorm) -> Result<(Tensor, Tensor)> {
-        match self.delta {
-            Some(delta) => norm.forward_residual(&delta, &self.residual),
-            None => {
-                let x = norm.forward(&self.residual)?;
-                Ok((self.residual, x))
-            }
+        if let Some(delta) = &self.delta {
+            return norm.forward_residual(delta, &self.residual);
         }
+        let x = norm.forward(&self.residual)?;
+        Ok((self.residual, x))
     }
 }
 

@@ -96,5 +96,5 @@ pub fn load(
     weights: &Weights,
 ) -> std::result::Result<Box<dyn CausalLm>, ModelError> {
     let spec = spec(config)?;
-    Ok(Box::new(Decoder::load(spec, weights)?))
+    Ok(Box::new(Decoder::load(&spec, weights)?))
 }

@@ -19,10 +19,8 @@ pub(super) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
 
 /// The window of each layer: as `layer_types` says, else from `max_window_layers` on.
 pub(super) fn windows(config: &HfConfig) -> Result<Vec<Option<usize>>, ModelError> {
-    let window = match config.use_sliding_window.unwrap_or(false) {
-        true => config.sliding_window.unwrap_or(Some(4096)),
-        false => None,
-    };
+    let used = config.use_sliding_window.unwrap_or(false);
+    let window = config.sliding_window.unwrap_or(Some(4096)).filter(|_| used);
     let Some(types) = &config.layer_types else {
         let first = config.max_window_layers.unwrap_or(28);
         return Ok((0..config.num_hidden_layers).map(|i| window.filter(|_| i >= first)).collect());

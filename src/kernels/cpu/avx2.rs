@@ -1,5 +1,6 @@
 //! Sixteen lanes in two 256-bit registers.
 
+#[allow(clippy::wildcard_imports, reason = "the names are the instructions")]
 use std::arch::x86_64::*;
 
 use half::{bf16, f16};
@@ -131,6 +132,10 @@ impl Lanes for Avx2 {
             _mm256_and_ps(v[0], _mm256_cmp_ps::<_CMP_NLT_UQ>(x[0], bound[0])),
             _mm256_and_ps(v[1], _mm256_cmp_ps::<_CMP_NLT_UQ>(x[1], bound[1])),
         ])
+    }
+    #[inline(always)]
+    fn prefetch<T>(self, at: *const T) {
+        cpu!(_mm_prefetch::<_MM_HINT_T0>(at.cast()));
     }
     #[inline(always)]
     fn sum(self, v: Self::V) -> f32 {

@@ -1,5 +1,6 @@
 //! Sixteen lanes in one 512-bit register.
 
+#[allow(clippy::wildcard_imports, reason = "the names are the instructions")]
 use std::arch::x86_64::*;
 
 use half::{bf16, f16};
@@ -110,6 +111,10 @@ impl Lanes for Avx512 {
         cpu!(_mm512_maskz_mov_ps(_mm512_cmp_ps_mask::<_CMP_NLT_UQ>(x, bound), v))
     }
     #[inline(always)]
+    fn prefetch<T>(self, at: *const T) {
+        cpu!(_mm_prefetch::<_MM_HINT_T0>(at.cast()));
+    }
+    #[inline(always)]
     fn sum(self, v: Self::V) -> f32 {
         cpu!({
             let by8 = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps::<1>(v));
@@ -123,32 +128,32 @@ impl Lanes for Avx512 {
         cpu!(_mm512_reduce_max_ps(v))
     }
     #[inline(always)]
-    fn transpose(self, r: [Self::V; LANES]) -> [Self::V; LANES] {
+    fn transpose(self, rows: [Self::V; LANES]) -> [Self::V; LANES] {
         cpu!({
             // Pairs of rows, then quads: 4x4 transposes inside each 128-bit lane.
-            let mut t = r;
+            let mut pairs = rows;
             for i in 0..8 {
-                t[2 * i] = _mm512_unpacklo_ps(r[2 * i], r[2 * i + 1]);
-                t[2 * i + 1] = _mm512_unpackhi_ps(r[2 * i], r[2 * i + 1]);
+                pairs[2 * i] = _mm512_unpacklo_ps(rows[2 * i], rows[2 * i + 1]);
+                pairs[2 * i + 1] = _mm512_unpackhi_ps(rows[2 * i], rows[2 * i + 1]);
             }
-            let mut q = r;
+            let mut quads = rows;
             for i in 0..4 {
-                q[4 * i] = _mm512_shuffle_ps::<0x44>(t[4 * i], t[4 * i + 2]);
-                q[4 * i + 1] = _mm512_shuffle_ps::<0xee>(t[4 * i], t[4 * i + 2]);
-                q[4 * i + 2] = _mm512_shuffle_ps::<0x44>(t[4 * i + 1], t[4 * i + 3]);
-                q[4 * i + 3] = _mm512_shuffle_ps::<0xee>(t[4 * i + 1], t[4 * i + 3]);
+                quads[4 * i] = _mm512_shuffle_ps::<0x44>(pairs[4 * i], pairs[4 * i + 2]);
+                quads[4 * i + 1] = _mm512_shuffle_ps::<0xee>(pairs[4 * i], pairs[4 * i + 2]);
+                quads[4 * i + 2] = _mm512_shuffle_ps::<0x44>(pairs[4 * i + 1], pairs[4 * i + 3]);
+                quads[4 * i + 3] = _mm512_shuffle_ps::<0xee>(pairs[4 * i + 1], pairs[4 * i + 3]);
             }
             // Then the 128-bit lanes themselves, as a 4x4 transpose.
-            let mut out = r;
+            let mut out = rows;
             for c in 0..4 {
-                let a = _mm512_shuffle_f32x4::<0x88>(q[c], q[4 + c]);
-                let b = _mm512_shuffle_f32x4::<0xdd>(q[c], q[4 + c]);
-                let d = _mm512_shuffle_f32x4::<0x88>(q[8 + c], q[12 + c]);
-                let e = _mm512_shuffle_f32x4::<0xdd>(q[8 + c], q[12 + c]);
-                out[c] = _mm512_shuffle_f32x4::<0x88>(a, d);
-                out[8 + c] = _mm512_shuffle_f32x4::<0xdd>(a, d);
-                out[4 + c] = _mm512_shuffle_f32x4::<0x88>(b, e);
-                out[12 + c] = _mm512_shuffle_f32x4::<0xdd>(b, e);
+                let even_low = _mm512_shuffle_f32x4::<0x88>(quads[c], quads[4 + c]);
+                let odd_low = _mm512_shuffle_f32x4::<0xdd>(quads[c], quads[4 + c]);
+                let even_high = _mm512_shuffle_f32x4::<0x88>(quads[8 + c], quads[12 + c]);
+                let odd_high = _mm512_shuffle_f32x4::<0xdd>(quads[8 + c], quads[12 + c]);
+                out[c] = _mm512_shuffle_f32x4::<0x88>(even_low, even_high);
+                out[8 + c] = _mm512_shuffle_f32x4::<0xdd>(even_low, even_high);
+                out[4 + c] = _mm512_shuffle_f32x4::<0x88>(odd_low, odd_high);
+                out[12 + c] = _mm512_shuffle_f32x4::<0xdd>(odd_low, odd_high);
             }
             out
         })

@@ -17,14 +17,14 @@ pub(in crate::kernels) fn exp<L: Lanes>(l: L, x: L::V) -> L::V {
     let clamped = l.min(l.splat(LARGEST), l.max(l.splat(SMALLEST), x));
     let n = l.round(l.mul(clamped, l.splat(std::f32::consts::LOG2_E)));
     // ln(2) in two parts, so that the product with n is exact.
-    let r = l.mul_add(n, l.splat(-0.693_359_4), clamped);
-    let r = l.mul_add(n, l.splat(2.121_944_4e-4), r);
-    let mut p = l.splat(1.987_569_1e-4);
-    for c in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 0.166_666_65, 0.5] {
-        p = l.mul_add(p, r, l.splat(c));
+    let rest = l.mul_add(n, l.splat(-0.693_359_4), clamped);
+    let rest = l.mul_add(n, l.splat(2.121_944_4e-4), rest);
+    let mut sum = l.splat(1.987_569_1e-4);
+    for coefficient in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 0.166_666_65, 0.5] {
+        sum = l.mul_add(sum, rest, l.splat(coefficient));
     }
-    let e = l.add(l.mul_add(p, l.mul(r, r), r), l.splat(1.0));
-    l.zero_below(l.mul(e, l.pow2(n)), x, l.splat(SMALLEST))
+    let power = l.add(l.mul_add(sum, l.mul(rest, rest), rest), l.splat(1.0));
+    l.zero_below(l.mul(power, l.pow2(n)), x, l.splat(SMALLEST))
 }
 
 /// 1 / (1 + e^-x)

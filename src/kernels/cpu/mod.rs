@@ -159,6 +159,9 @@ pub(super) trait Lanes: Copy {
     fn pow2(self, n: Self::V) -> Self::V;
     /// `v`, but 0 where `x` is less than `bound`.
     fn zero_below(self, v: Self::V, x: Self::V, bound: Self::V) -> Self::V;
+    /// Asks for the cache line at `at` to be brought near; any address will do.
+    #[inline(always)]
+    fn prefetch<T>(self, _at: *const T) {}
     /// Sum of all lanes: `i` and `i + 8` first, then 4, 2, 1 apart.
     fn sum(self, v: Self::V) -> f32;
     /// Largest lane.

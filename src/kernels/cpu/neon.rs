@@ -1,5 +1,8 @@
 //! Sixteen lanes in four 128-bit registers.
 
+#![allow(unused_unsafe, reason = "where NEON is part of the target its intrinsics are safe")]
+
+#[allow(clippy::wildcard_imports, reason = "the names are the instructions")]
 use std::arch::aarch64::*;
 
 use half::{bf16, f16};
@@ -66,7 +69,10 @@ impl Lanes for Neon {
     }
     #[inline(always)]
     fn load_bf16(self, x: &[bf16; LANES]) -> Self::V {
-        each!(I => vreinterpretq_f32_u32(vshll_n_u16::<16>(vld1_u16(x.as_ptr().cast::<u16>().add(4 * I)))))
+        each!(I => {
+            let narrow = vld1_u16(x.as_ptr().cast::<u16>().add(4 * I));
+            vreinterpretq_f32_u32(vshlq_n_u32::<16>(vmovl_u16(narrow)))
+        })
     }
     #[inline(always)]
     fn load_f16(self, x: &[f16; LANES]) -> Self::V {
@@ -110,11 +116,17 @@ impl Lanes for Neon {
     }
     #[inline(always)]
     fn pow2(self, n: Self::V) -> Self::V {
-        each!(I => vreinterpretq_f32_s32(vshlq_n_s32::<23>(vaddq_s32(vcvtnq_s32_f32(n[I]), vdupq_n_s32(127)))))
+        each!(I => {
+            let exponent = vaddq_s32(vcvtnq_s32_f32(n[I]), vdupq_n_s32(127));
+            vreinterpretq_f32_s32(vshlq_n_s32::<23>(exponent))
+        })
     }
     #[inline(always)]
     fn zero_below(self, v: Self::V, x: Self::V, bound: Self::V) -> Self::V {
-        each!(I => vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(v[I]), vcltq_f32(x[I], bound[I]))))
+        each!(I => {
+            let below = vcltq_f32(x[I], bound[I]);
+            vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(v[I]), below))
+        })
     }
     #[inline(always)]
     fn sum(self, v: Self::V) -> f32 {

@@ -1,3 +1,5 @@
+#![allow(clippy::float_cmp, reason = "results are exact")]
+
 use half::{bf16, f16};
 
 use super::super::random::Random;
@@ -102,8 +104,8 @@ fn transpose_swaps_rows_and_columns() {
         #[inline(always)]
         fn run<L: Lanes>(self, l: L) {
             let mut rows = [l.splat(0.0); LANES];
-            for i in 0..LANES {
-                rows[i] = l.load(&self.0[i]);
+            for (row, from) in rows.iter_mut().zip(self.0.iter()) {
+                *row = l.load(from);
             }
             for (row, out) in l.transpose(rows).into_iter().zip(self.0) {
                 l.store(row, out);

@@ -94,9 +94,9 @@ fn a_row_is_the_same_alone_and_in_any_batch() {
             let all = linear_at(level, &x, matrix, None).unwrap();
             for (first, count) in [(0, 1), (129, 1), (64, 2), (3, 3), (9, 4), (20, 7)] {
                 let rows = x.narrow(0, first, count).unwrap();
-                let some = linear_at(level, &rows, matrix, None).unwrap();
+                let alone = linear_at(level, &rows, matrix, None).unwrap();
                 let same = all.narrow(0, first, count).unwrap();
-                assert_eq!(bits(&some), bits(&same), "{matrix:?} {count} rows, {}", level.name());
+                assert_eq!(bits(&alone), bits(&same), "{matrix:?} {count} rows, {}", level.name());
             }
         }
     }

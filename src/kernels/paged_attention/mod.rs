@@ -169,7 +169,7 @@ impl CustomOp3 for PagedAttention<'_> {
         let q = storage::contiguous::<f32>(name, q, q_layout)?;
         let (_, heads, head_dim) = q_layout.shape().dims3()?;
         let (_, _, kv_heads, _) = k_layout.shape().dims4()?;
-        let shape = Heads { heads, kv_heads, head_dim };
+        let shape = Heads { query: heads, kv: kv_heads, dim: head_dim };
         let out = match candle_core::backend::BackendStorage::dtype(k) {
             DType::F32 => {
                 let k = storage::contiguous::<f32>(name, k, k_layout)?;
@@ -191,9 +191,9 @@ impl CustomOp3 for PagedAttention<'_> {
 
 #[derive(Clone, Copy)]
 struct Heads {
-    heads: usize,
-    kv_heads: usize,
-    head_dim: usize,
+    query: usize,
+    kv: usize,
+    dim: usize,
 }
 
 /// Query rows of one sequence that are computed together.
@@ -205,11 +205,11 @@ struct Queries {
 
 impl PagedAttention<'_> {
     fn attend<E: Element>(&self, q: &[f32], k: &[E], v: &[E], shape: Heads) -> Vec<f32> {
-        let queries = self.queries(shape.heads / shape.kv_heads);
-        let chunks = queries.len() * shape.kv_heads;
+        let queries = self.queries(shape.query / shape.kv);
+        let chunks = queries.len() * shape.kv;
         let run = |out: &super::fresh::Parts<'_, _>| {
             let chunk = |i: usize| {
-                let Queries { seq, first, count } = queries[i / shape.kv_heads];
+                let Queries { seq, first, count } = queries[i / shape.kv];
                 self.level.run(tile::Tile {
                     q,
                     k,
@@ -217,10 +217,10 @@ impl PagedAttention<'_> {
                     positions: &self.ragged.positions[first..first + count],
                     blocks: &self.ragged.block_tables[seq],
                     params: self.params,
-                    heads: shape.heads,
-                    kv_heads: shape.kv_heads,
-                    kv_head: i % shape.kv_heads,
-                    head_dim: shape.head_dim,
+                    heads: shape.query,
+                    kv_heads: shape.kv,
+                    kv_head: i % shape.kv,
+                    head_dim: shape.dim,
                     first_row: first,
                     out,
                 });
@@ -251,7 +251,7 @@ impl PagedAttention<'_> {
     /// Multiply-adds, about.
     fn work(&self, shape: Heads) -> usize {
         let positions: usize = self.ragged.positions.iter().map(|p| *p as usize + 1).sum();
-        2 * positions * shape.heads * shape.head_dim
+        2 * positions * shape.query * shape.dim
     }
 }
 

@@ -111,12 +111,12 @@ impl<E: Element> Tile<'_, E> {
     /// Positions that any query of the tile sees.
     #[inline(always)]
     fn visible(&self) -> Range<usize> {
-        let mut visible = usize::MAX..0;
+        let (mut start, mut end) = (usize::MAX, 0);
         for i in 0..self.positions.len() {
             let seen = self.seen_by(i);
-            visible = visible.start.min(seen.start)..visible.end.max(seen.end);
+            (start, end) = (start.min(seen.start), end.max(seen.end));
         }
-        visible
+        start..end
     }
 
     /// Where position `offset` of a block starts in the cache.
