@@ -47,7 +47,7 @@ enum Command {
     Health(health::HealthArgs),
     /// Train the demo model anew, or check a candidate.
     #[cfg(feature = "train")]
-    TrainDemo(train_demo::TrainDemoArgs),
+    TrainDemo(train_demo::Args),
 }
 
 /// Runs what the arguments ask for. Exit status 2 means that the arguments are wrong, 1 that the

@@ -148,9 +148,8 @@ fn templates(
         };
         return Ok((Some(build(&text, "--chat-template")?), None));
     }
-    let build = |text: &Option<String>| {
-        text.as_deref().map(|text| build(text, &source.name)).transpose()
-    };
+    let build =
+        |text: &Option<String>| text.as_deref().map(|text| build(text, &source.name)).transpose();
     Ok((build(&source.chat_template)?, build(&source.tool_use_template)?))
 }
 

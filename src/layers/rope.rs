@@ -11,7 +11,7 @@ use candle_core::{Device, Result, Tensor};
 use crate::kernels::rope;
 
 /// How frequencies are stretched beyond the context the model was pretrained with.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum RopeScaling {
     /// Not at all.
     None,
@@ -31,10 +31,15 @@ pub enum RopeScaling {
         /// Context length of the pretraining.
         original_context: f32,
     },
+    /// Each frequency divided by its own factor, as GGUF files state llama3 scaling.
+    Factors(
+        /// `[rotary_dim / 2]`
+        Vec<f32>,
+    ),
 }
 
 /// One variant of rotary embedding.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct RopeSpec {
     /// Base of the geometric series of wavelengths.
     pub theta: f32,
@@ -60,11 +65,11 @@ pub struct RopeAngles {
 
 impl Rope {
     /// Frequencies of `spec`.
-    pub fn new(spec: RopeSpec) -> Self {
+    pub fn new(spec: &RopeSpec) -> Self {
         let pairs = spec.rotary_dim / 2;
         #[expect(clippy::cast_precision_loss, reason = "head sizes are far below 2^24")]
         let frequency = |i: usize| 1.0 / spec.theta.powf((2 * i) as f32 / spec.rotary_dim as f32);
-        let frequencies = (0..pairs).map(|i| spec.scaling.scale(frequency(i))).collect();
+        let frequencies = (0..pairs).map(|i| spec.scaling.scale(i, frequency(i))).collect();
         Self { frequencies }
     }
 
@@ -97,10 +102,12 @@ impl RopeAngles {
 }
 
 impl RopeScaling {
-    fn scale(self, frequency: f32) -> f32 {
-        match self {
+    /// The `index`-th frequency, stretched.
+    fn scale(&self, index: usize, frequency: f32) -> f32 {
+        match *self {
             Self::None => frequency,
             Self::Linear { factor } => frequency / factor,
+            Self::Factors(ref factors) => frequency / factors[index],
             Self::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => {
                 let wavelength = 2.0 * std::f32::consts::PI / frequency;
                 if wavelength < original_context / high_freq_factor {

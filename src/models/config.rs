@@ -100,6 +100,8 @@ pub struct RopeParameters {
     pub high_freq_factor: Option<f64>,
     /// Of `llama3`: context of the pretraining.
     pub original_max_position_embeddings: Option<usize>,
+    /// Of `factors`: a divisor for each frequency.
+    pub factors: Option<Vec<f64>>,
 }
 
 #[expect(clippy::option_option, reason = "an absent field and `null` mean different things")]
@@ -222,7 +224,7 @@ impl HfConfig {
             return Err(bad("partial_rotary_factor", share, "must be 1 for this architecture"));
         }
         let scaling = match parameters {
-            Some(parameters) => parameters.scaling(self.max_position_embeddings)?,
+            Some(parameters) => parameters.scaling(self.max_position_embeddings, head_dim / 2)?,
             None => RopeScaling::None,
         };
         #[expect(clippy::cast_possible_truncation, reason = "computed in f32 by the reference")]
@@ -255,17 +257,32 @@ const MAX_SIZE: usize = 1 << 28;
 const MAX_LAYERS: usize = 1 << 12;
 
 impl RopeParameters {
-    fn scaling(&self, max_positions: Option<usize>) -> Result<RopeScaling, ModelError> {
+    fn scaling(
+        &self,
+        max_positions: Option<usize>,
+        frequencies: usize,
+    ) -> Result<RopeScaling, ModelError> {
         let kind = self.rope_type.as_deref().or(self.old_type.as_deref()).unwrap_or("default");
         match kind {
             "default" => Ok(RopeScaling::None),
             "linear" => Ok(RopeScaling::Linear { factor: positive("factor", self.factor)? }),
             "llama3" => self.llama3(max_positions),
+            "factors" => self.factors(frequencies),
             other => Err(ModelError::Unsupported {
                 what: format!("rope type `{other}`"),
                 supported: "supported are default, linear and llama3".to_owned(),
             }),
         }
+    }
+
+    fn factors(&self, frequencies: usize) -> Result<RopeScaling, ModelError> {
+        let factors = self.factors.as_deref().unwrap_or_default();
+        if factors.len() != frequencies {
+            let bound = format!("must have one for each of {frequencies} frequencies");
+            return Err(bad("factors", factors.len(), bound));
+        }
+        let factors = factors.iter().map(|factor| positive("factors", Some(*factor)));
+        Ok(RopeScaling::Factors(factors.collect::<Result<_, _>>()?))
     }
 
     fn llama3(&self, max_positions: Option<usize>) -> Result<RopeScaling, ModelError> {

@@ -72,7 +72,7 @@ impl Decoder {
             });
         Ok(Self {
             embedding: Embedding::new(embedding),
-            rope: Rope::new(spec.rope),
+            rope: Rope::new(&spec.rope),
             layers: layers.collect::<std::result::Result<_, _>>()?,
             norm: RmsNorm::load(&model.scope("norm"), first.hidden_size, spec.norm_eps)?,
             head: Linear::from_matrix(head),

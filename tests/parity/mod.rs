@@ -14,6 +14,7 @@ use sconce::weights::source::ModelSource;
 use sconce::weights::{TensorSource, Weights};
 
 mod driver;
+mod gguf;
 mod invariance;
 mod reference;
 

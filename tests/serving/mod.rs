@@ -9,7 +9,8 @@ use server::Server;
 
 /// The `i`-th of many different requests: lengths, seeds and shared beginnings vary.
 fn request(i: u64) -> Value {
-    let beginning = "Once upon a time in a quiet village there lived a fox. ".repeat(i as usize % 4);
+    let beginning =
+        "Once upon a time in a quiet village there lived a fox. ".repeat(i as usize % 4);
     json!({
         "model": "sconce-demo",
         "prompt": format!("{beginning}Request number {i} asks for a story."),
@@ -32,9 +33,8 @@ async fn sixteen_streams_answer_as_each_does_alone() {
         assert_eq!(alone[i as usize].len() as u64, 10 + 7 * i);
     }
     let requests: Vec<_> = (0..16).map(request).collect();
-    let together = requests
-        .iter()
-        .map(|request| async { server.stream(request).await.token_ids().await });
+    let together =
+        requests.iter().map(|request| async { server.stream(request).await.token_ids().await });
     assert_eq!(futures::future::join_all(together).await, alone);
     server.assert_idle().await;
 }

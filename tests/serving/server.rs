@@ -53,7 +53,8 @@ impl Server {
 
     /// A gauge or counter of `/metrics`.
     pub async fn metric(&self, name: &str) -> f64 {
-        let text = reqwest::get(format!("{}/metrics", self.url)).await.unwrap().text().await.unwrap();
+        let text =
+            reqwest::get(format!("{}/metrics", self.url)).await.unwrap().text().await.unwrap();
         let line = text.lines().find(|line| line.starts_with(&format!("{name}{{")));
         let line = line.unwrap_or_else(|| panic!("no {name} in:\n{text}"));
         line.rsplit(' ').next().unwrap().parse().unwrap()
@@ -85,7 +86,8 @@ impl Server {
             .await
             .unwrap();
         assert_eq!(response.status(), 200);
-        Frames { bytes: response.bytes_stream().boxed(), buffer: Vec::new() }
+        let bytes = response.bytes_stream().map(|part| part.unwrap().to_vec()).boxed();
+        Frames { bytes, buffer: Vec::new() }
     }
 }
 
@@ -99,7 +101,7 @@ impl Drop for Server {
 
 /// The data frames of one stream.
 pub struct Frames {
-    bytes: futures::stream::BoxStream<'static, reqwest::Result<reqwest::bytes::Bytes>>,
+    bytes: futures::stream::BoxStream<'static, Vec<u8>>,
     buffer: Vec<u8>,
 }
 
@@ -116,7 +118,7 @@ impl Frames {
                     None => continue,
                 }
             }
-            self.buffer.extend(self.bytes.next().await.expect("ends with [DONE]").unwrap());
+            self.buffer.extend(self.bytes.next().await.expect("ends with [DONE]"));
         }
     }
 

@@ -14,7 +14,7 @@ mod checkpoint;
 #[cfg(feature = "hub")]
 mod fake_hub;
 mod gguf;
-mod gguf_file;
+pub(crate) mod gguf_file;
 #[cfg(feature = "hub")]
 mod hub;
 mod safetensors;

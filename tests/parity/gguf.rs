@@ -1,0 +1,172 @@
+//! A GGUF file gives the logits of the same weights under their Hugging Face names, to the bit:
+//! names, row orders, configuration and quantized products are right together.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use candle_core::quantized::GgmlDType;
+use candle_core::quantized::gguf_file::Value;
+use candle_core::{DType, Device, Tensor};
+use sconce::models::CausalLm;
+use sconce::models::config::HfConfig;
+use sconce::weights::hub::HubOptions;
+use sconce::weights::model_ref::ModelRef;
+use sconce::weights::source::ModelSource;
+use sconce::weights::{MemoryTensors, TensorSource, Weights};
+
+use super::driver::Driver;
+use crate::weights::gguf_file::{GgufFile, HEAD_DIM, HEADS, HIDDEN, KEY_HEADS, noise};
+
+const NAMES: [(&str, &str); 15] = [
+    ("token_embd.weight", "model.embed_tokens.weight"),
+    ("output_norm.weight", "model.norm.weight"),
+    ("blk.0.attn_norm.weight", "model.layers.0.input_layernorm.weight"),
+    ("blk.0.ffn_norm.weight", "model.layers.0.post_attention_layernorm.weight"),
+    ("blk.0.attn_q.weight", "model.layers.0.self_attn.q_proj.weight"),
+    ("blk.0.attn_k.weight", "model.layers.0.self_attn.k_proj.weight"),
+    ("blk.0.attn_v.weight", "model.layers.0.self_attn.v_proj.weight"),
+    ("blk.0.attn_output.weight", "model.layers.0.self_attn.o_proj.weight"),
+    ("blk.0.attn_q_norm.weight", "model.layers.0.self_attn.q_norm.weight"),
+    ("blk.0.attn_k_norm.weight", "model.layers.0.self_attn.k_norm.weight"),
+    ("blk.0.attn_q.bias", "model.layers.0.self_attn.q_proj.bias"),
+    ("blk.0.attn_k.bias", "model.layers.0.self_attn.k_proj.bias"),
+    ("blk.0.attn_v.bias", "model.layers.0.self_attn.v_proj.bias"),
+    ("blk.0.ffn_gate.weight", "model.layers.0.mlp.gate_proj.weight"),
+    ("blk.0.ffn_up.weight", "model.layers.0.mlp.up_proj.weight"),
+];
+const DOWN: (&str, &str) = ("blk.0.ffn_down.weight", "model.layers.0.mlp.down_proj.weight");
+
+/// A small model of `architecture` whose tensors have the shapes that decoding needs.
+fn file(architecture: &str, kind: GgmlDType) -> GgufFile {
+    let mut file = GgufFile::new(architecture, kind);
+    let width = HEADS * HEAD_DIM;
+    // K of this product is not a multiple of 256, which some kinds need.
+    let output_kind = if width.is_multiple_of(kind.block_size()) { kind } else { GgmlDType::F32 };
+    file.add("blk.0.attn_output.weight", noise(40, &[HIDDEN, width]), output_kind);
+    match architecture {
+        "qwen2" => {
+            for (seed, (name, rows)) in (50..).zip([
+                ("attn_q", width),
+                ("attn_k", KEY_HEADS * HEAD_DIM),
+                ("attn_v", KEY_HEADS * HEAD_DIM),
+            ]) {
+                file.add(&format!("blk.0.{name}.bias"), noise(seed, &[rows]), GgmlDType::F32);
+            }
+        }
+        "qwen3" => {
+            for (seed, name) in [(60, "attn_q_norm"), (61, "attn_k_norm")] {
+                file.add(&format!("blk.0.{name}.weight"), noise(seed, &[HEAD_DIM]), GgmlDType::F32);
+            }
+        }
+        _ => {}
+    }
+    file
+}
+
+/// The rows of a matrix that the Llama files keep in interleaved order, back in halves.
+fn in_halves(tensor: &Tensor, heads: usize) -> Tensor {
+    let columns = tensor.dim(1).unwrap();
+    tensor
+        .reshape((heads, HEAD_DIM / 2, 2, columns))
+        .and_then(|tensor| {
+            tensor.transpose(1, 2)?.contiguous()?.reshape((heads * HEAD_DIM, columns))
+        })
+        .unwrap()
+}
+
+/// The file's tensors, dequantized, under Hugging Face names.
+fn dequantized(file: &GgufFile, architecture: &str) -> MemoryTensors {
+    let mut tensors = HashMap::new();
+    for (ours, theirs) in NAMES.into_iter().chain([DOWN]) {
+        if !file.tensors.contains_key(ours) {
+            continue;
+        }
+        let tensor = file.stored(ours).dequantize(&Device::Cpu).unwrap();
+        let tensor = match (architecture, ours) {
+            ("llama", "blk.0.attn_q.weight") => in_halves(&tensor, HEADS),
+            ("llama", "blk.0.attn_k.weight") => in_halves(&tensor, KEY_HEADS),
+            _ => tensor,
+        };
+        tensors.insert(theirs.to_owned(), tensor);
+    }
+    MemoryTensors::new(tensors)
+}
+
+fn open(file: &GgufFile) -> ModelSource {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    file.write(&path);
+    ModelSource::open(&ModelRef::GgufFile(path), &HubOptions::offline(folder.path())).unwrap()
+}
+
+fn logits(model: Box<dyn CausalLm>) -> Vec<u32> {
+    let mut driver = Driver::new(model, DType::F32, 4, None);
+    let tokens: Vec<u32> = (0..40).map(|i| i * i % 6).collect();
+    let seq = driver.add(&tokens);
+    driver.finish(seq, usize::MAX).into_iter().map(f32::to_bits).collect()
+}
+
+fn model(config: &serde_json::Value, tensors: Arc<dyn TensorSource>) -> Box<dyn CausalLm> {
+    let weights = Weights::new(tensors, Device::Cpu);
+    sconce::models::load(&HfConfig::from_value(config).unwrap(), &weights).unwrap()
+}
+
+#[test]
+fn every_kind_gives_the_logits_of_its_dequantized_weights() {
+    use GgmlDType::{BF16, F16, F32, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0};
+    let kinds = [F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2K, Q3K, Q4K, Q5K, Q6K];
+    for architecture in ["llama", "qwen2", "qwen3"] {
+        for kind in kinds {
+            let file = file(architecture, kind);
+            let source = open(&file);
+            let from_file = {
+                let config = HfConfig::from_value(&source.config).unwrap();
+                sconce::models::load(&config, &source.weights(&Device::Cpu)).unwrap()
+            };
+            let named = model(&source.config, Arc::new(dequantized(&file, architecture)));
+            assert_eq!(logits(from_file), logits(named), "{architecture} {kind:?}");
+        }
+    }
+}
+
+/// Llama 3.1 files carry the divisors of the frequencies instead of the rule that makes them.
+#[test]
+fn rope_divisors_are_the_llama3_rule() {
+    let mut file = file("llama", GgmlDType::F32);
+    let plain = open(&file);
+    let (factor, low, high, original) = (8.0_f32, 1.0_f32, 4.0_f32, 64.0_f32);
+    let divisors: Vec<f32> = (0..HEAD_DIM / 2)
+        .map(|i| {
+            let frequency = 1.0 / 500_000.0_f32.powf((2 * i) as f32 / HEAD_DIM as f32);
+            let wavelength = 2.0 * std::f32::consts::PI / frequency;
+            if wavelength < original / high {
+                1.0
+            } else if wavelength > original / low {
+                factor
+            } else {
+                let smooth = (original / wavelength - low) / (high - low);
+                1.0 / ((1.0 - smooth) / factor + smooth)
+            }
+        })
+        .collect();
+    assert!(divisors.iter().any(|divisor| *divisor > 1.0));
+    let count = divisors.len();
+    let divisors = Tensor::from_vec(divisors, count, &Device::Cpu).unwrap();
+    file.add("rope_freqs.weight", divisors, GgmlDType::F32);
+    file.set("llama.rope.dimension_count", Value::U32(HEAD_DIM as u32));
+    let source = open(&file);
+    let from_file = model(&source.config, Arc::new(dequantized(&file, "llama")));
+    let mut config = plain.config.clone();
+    let ruled = model(&config, Arc::new(dequantized(&file, "llama")));
+    assert_ne!(logits(from_file), logits(ruled), "the divisors change something");
+    let from_file = model(&source.config, Arc::new(dequantized(&file, "llama")));
+    config["rope_scaling"] = serde_json::json!({
+        "rope_type": "llama3", "factor": factor, "low_freq_factor": low,
+        "high_freq_factor": high, "original_max_position_embeddings": original,
+    });
+    let ruled = model(&config, Arc::new(dequantized(&file, "llama")));
+    let bits = |bits: Vec<u32>| bits.into_iter().map(f32::from_bits).collect::<Vec<_>>();
+    for (ours, theirs) in bits(logits(from_file)).into_iter().zip(bits(logits(ruled))) {
+        assert!((ours - theirs).abs() < 1e-3, "{ours} and {theirs}");
+    }
+}
