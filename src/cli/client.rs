@@ -60,7 +60,8 @@ impl ClientError {
     }
 }
 
-/// Token counts as the server reports them.
+/// Token counts as the server reports them, under its names.
+#[allow(clippy::struct_field_names)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Usage {
     pub(crate) prompt_tokens: u64,

@@ -356,6 +356,16 @@ def check_tools(check, t: Subject):
         assert list(calls.values()) == [
             (call.function.name, call.function.arguments) for call in whole.message.tool_calls or []
         ]
+    with check("tools: the demo model calls the function that is offered"):
+        calls = []
+        for city in ("Oslo", "Bergen", "Lima"):
+            talk = [{"role": "user", "content": f"What's the weather like in {city} today?"}]
+            choice = t.chat(messages=talk, tools=[WEATHER], temperature=0, max_tokens=60).choices[0]
+            for call in choice.message.tool_calls or []:
+                assert choice.finish_reason == "tool_calls", choice
+                calls.append((call.function.name, json.loads(call.function.arguments)))
+        # A toy may err, but not every time.
+        assert any(call == ("get_weather", {"city": "Oslo"}) for call in calls), calls
     with check("tools: a call and its result go back into the conversation"):
         call = {
             "id": "call_1",

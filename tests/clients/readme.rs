@@ -1,12 +1,11 @@
 //! The tables of the README say what the code says. After a change of the code,
 //! `SCONCE_UPDATE_README=1 cargo test --test main readme` writes them anew.
 
-use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use clap::CommandFactory;
+use clap::{Arg, CommandFactory};
 use sconce::cli::Cli;
-use sconce::metrics::{MetricKind, TABLE};
+use sconce::metrics::{Metric, MetricKind, TABLE};
 use sconce::models::architectures;
 
 fn readme() -> PathBuf {
@@ -24,52 +23,60 @@ fn section(text: &str, name: &str) -> std::ops::Range<usize> {
 fn flags_table() -> String {
     let command = Cli::command();
     let serve = command.find_subcommand("serve").expect("the command");
-    let mut table = String::from("| Flag | Default | Meaning |\n|---|---|---|\n");
-    for flag in serve.get_arguments().filter(|flag| flag.get_long().is_some()) {
-        if flag.is_hide_set() || flag.get_long() == Some("help") {
-            continue;
-        }
-        let name = flag.get_long().unwrap();
-        let takes_value = flag.get_action().takes_values();
-        let values: Vec<String> = flag
-            .get_possible_values()
-            .iter()
-            .filter(|_| takes_value)
-            .map(|value| value.get_name().to_owned())
-            .collect();
-        let placeholder = match flag.get_value_names() {
-            _ if !values.is_empty() => format!(" {}", values.join("\\|")),
-            Some(names) if takes_value => format!(" {}", names[0]),
-            _ => String::new(),
-        };
-        let defaults: Vec<_> =
-            flag.get_default_values().iter().map(|v| v.to_string_lossy()).collect();
-        let default = match takes_value {
-            true if !defaults.is_empty() => format!("`{}`", defaults.join(",")),
-            _ => String::new(),
-        };
-        let help = flag.get_help().map(ToString::to_string).unwrap_or_default();
-        let environment = flag
-            .get_env()
-            .map(|name| format!(" (environment: `{}`)", name.to_string_lossy()))
-            .unwrap_or_default();
-        let help = help.replace('|', "\\|");
-        writeln!(table, "| `--{name}{placeholder}` | {default} | {help}{environment} |").unwrap();
-    }
-    table
+    let flags = serve.get_arguments().filter(|flag| !flag.is_hide_set());
+    let rows: Vec<String> = flags.filter_map(flag_row).collect();
+    format!("| Flag | Default | Meaning |\n|---|---|---|\n{}", rows.concat())
+}
+
+/// `None` for what has no long name, and for `--help`.
+fn flag_row(flag: &Arg) -> Option<String> {
+    let name = flag.get_long().filter(|&name| name != "help")?;
+    let help = flag.get_help().map(ToString::to_string).unwrap_or_default();
+    let environment = match flag.get_env() {
+        Some(name) => format!(" (environment: `{}`)", name.to_string_lossy()),
+        None => String::new(),
+    };
+    let (value, default) = if flag.get_action().takes_values() {
+        (value_of(flag), default_of(flag))
+    } else {
+        (String::new(), String::new())
+    };
+    // A bar inside of a cell would end it.
+    let cell = |text: String| text.replace('|', "\\|");
+    Some(format!(
+        "| {} | {} | {} |\n",
+        cell(format!("`--{name}{value}`")),
+        cell(default),
+        cell(format!("{help}{environment}"))
+    ))
+}
+
+/// What the flag takes: its values where they are few, else a name for them.
+fn value_of(flag: &Arg) -> String {
+    let values: Vec<String> =
+        flag.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
+    let names = flag.get_value_names().unwrap_or_default();
+    let shown = if values.is_empty() { names.join(" ") } else { values.join("|") };
+    format!(" {shown}")
+}
+
+fn default_of(flag: &Arg) -> String {
+    let values = flag.get_default_values().iter().map(|value| value.to_string_lossy());
+    let values: Vec<_> = values.collect();
+    if values.is_empty() { String::new() } else { format!("`{}`", values.join(",")) }
 }
 
 fn metrics_table() -> String {
-    let mut table = String::from("| Name | Type | Meaning |\n|---|---|---|\n");
-    for metric in TABLE {
+    let row = |metric: &Metric| {
         let kind = match metric.kind {
             MetricKind::Counter => "counter",
             MetricKind::Gauge => "gauge",
             MetricKind::Histogram(_) => "histogram",
         };
-        writeln!(table, "| `{}` | {kind} | {} |", metric.name, metric.help).unwrap();
-    }
-    table
+        format!("| `{}` | {kind} | {} |\n", metric.name, metric.help)
+    };
+    let rows: Vec<String> = TABLE.iter().map(row).collect();
+    format!("| Name | Type | Meaning |\n|---|---|---|\n{}", rows.concat())
 }
 
 fn models_list() -> String {

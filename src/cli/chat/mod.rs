@@ -48,6 +48,7 @@ pub struct ChatArgs {
     #[arg(long, value_name = "TEXT")]
     pub system: Option<String>,
 
+    /// How the model chooses.
     #[command(flatten)]
     pub sampling: SamplingFlags,
 
