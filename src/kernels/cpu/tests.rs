@@ -1,3 +1,5 @@
+//! Each level of this machine against scalar code and against exact numbers.
+
 #![allow(clippy::float_cmp, reason = "results are exact")]
 
 use half::{bf16, f16};

@@ -1,3 +1,5 @@
+//! Embedded rows against the widened matrix.
+
 use candle_core::DType;
 use candle_core::quantized::{GgmlDType, QTensor};
 

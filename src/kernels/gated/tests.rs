@@ -1,3 +1,5 @@
+//! Gated activations against plain candle, on every level.
+
 use super::super::random::{Random, assert_close, bits};
 use super::*;
 

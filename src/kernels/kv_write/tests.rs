@@ -1,3 +1,5 @@
+//! Rows land in their slots, and a bad slot writes nothing.
+
 use candle_core::Device;
 
 use super::super::random::{Random, bits};

@@ -1,3 +1,5 @@
+//! Products against plain candle in every stored dtype, and rows alone against rows in batches.
+
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{DType, Device, Tensor};
 

@@ -1,3 +1,5 @@
+//! Attention against plain candle on scattered blocks, and against itself under any chunking.
+
 use candle_core::Device;
 
 use super::super::random::{Random, assert_close, bits};

@@ -1,3 +1,5 @@
+//! Normalization against plain candle, on every level, alone and in batches.
+
 use super::super::random::{Random, assert_close, bits};
 use super::*;
 

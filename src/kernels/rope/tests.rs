@@ -1,3 +1,5 @@
+//! Rotations against plain candle, on every level.
+
 use super::super::random::{Random, assert_close, bits};
 use super::*;
 

@@ -1,3 +1,5 @@
+//! Defaults, refusals and both spellings of every field of `config.json`.
+
 #![allow(clippy::needless_pass_by_value, reason = "literals read better without a reference")]
 
 use serde_json::{Value, json};
