@@ -211,7 +211,7 @@ fn modulo(left: &Value, right: &Value) -> Result<Value, Error> {
 fn slice(
     value: &Value,
     start: Option<i64>,
-    stop: Option<i64>,
+    end: Option<i64>,
     step: Option<i64>,
 ) -> Result<Value, Error> {
     if step == Some(0) {
@@ -220,8 +220,7 @@ fn slice(
     let step = step.unwrap_or(1);
     if let Some(text) = value.as_str() {
         let chars: Vec<char> = text.chars().collect();
-        let sliced: String =
-            positions(chars.len(), start, stop, step).map(|at| chars[at]).collect();
+        let sliced: String = positions(chars.len(), start, end, step).map(|at| chars[at]).collect();
         limits::charge(sliced.len())?;
         return Ok(if value.is_safe() {
             Value::from_safe_string(sliced)
@@ -232,7 +231,7 @@ fn slice(
     if is_list(value) {
         let items: Vec<Value> = value.try_iter()?.collect();
         limits::charge(items.len().saturating_mul(size_of::<Value>()))?;
-        let sliced = positions(items.len(), start, stop, step).map(|at| items[at].clone());
+        let sliced = positions(items.len(), start, end, step).map(|at| items[at].clone());
         return Ok(sequence(sliced.collect(), value.is_tuple()));
     }
     if value.is_undefined() {
@@ -241,11 +240,11 @@ fn slice(
     Ok(Value::UNDEFINED)
 }
 
-/// The indices of Python's `slice(start, stop, step).indices(length)`, for a step that is not zero.
+/// The indices of Python's `slice(start, end, step).indices(length)`, for a step that is not zero.
 fn positions(
     length: usize,
     start: Option<i64>,
-    stop: Option<i64>,
+    end: Option<i64>,
     step: i64,
 ) -> impl Iterator<Item = usize> {
     let length = i64::try_from(length).unwrap_or(i64::MAX);
@@ -255,10 +254,10 @@ fn positions(
         index.clamp(lowest, highest)
     };
     let start = start.map_or(if step > 0 { lowest } else { highest }, bound);
-    let stop = stop.map_or(if step > 0 { highest } else { lowest }, bound);
+    let end = end.map_or(if step > 0 { highest } else { lowest }, bound);
     let mut next = Some(start);
     std::iter::from_fn(move || {
-        let at = next.filter(|&at| if step > 0 { at < stop } else { at > stop })?;
+        let at = next.filter(|&at| if step > 0 { at < end } else { at > end })?;
         next = at.checked_add(step);
         usize::try_from(at).ok()
     })
