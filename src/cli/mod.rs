@@ -69,9 +69,9 @@ fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Serve(args) => block_on(serve::run(*args)),
         Command::Chat(args) => block_on(chat::run(args)),
-        Command::Download(args) => download::run(args),
+        Command::Download(args) => block_on(download::run(args)),
         Command::Bench(args) => block_on(bench::run(args)),
-        Command::RenderChat(args) => render_chat::run(args),
+        Command::RenderChat(args) => render_chat::run(&args),
         Command::Health(args) => block_on(health::run(args)),
         #[cfg(feature = "train")]
         Command::TrainDemo(args) => train_demo::run(args),

@@ -87,7 +87,7 @@ fn tokenizer(source: &ModelSource) -> anyhow::Result<Tokenizer> {
         return Ok(Tokenizer::from_json(json, &config)?);
     }
     match &source.gguf_vocabulary {
-        Some(vocabulary) => Ok(vocabulary_of(vocabulary).into_tokenizer()?),
+        Some(vocabulary) => Ok(vocabulary_of(vocabulary)?.tokenizer()?),
         None => anyhow::bail!("{} has no tokenizer.json, which is needed for text", source.name),
     }
 }
@@ -102,6 +102,30 @@ fn tokenizer_config(source: &ModelSource) -> anyhow::Result<TokenizerConfig> {
         config.special_tokens.fill_from(&SpecialTokens::from_json(map));
     }
     Ok(config)
+}
+
+/// What a GGUF file says of its vocabulary, in the words of `text`.
+fn vocabulary_of(vocabulary: &GgufVocabulary) -> anyhow::Result<Vocabulary> {
+    anyhow::ensure!(
+        vocabulary.remove_extra_whitespaces != Some(true),
+        "tokenizer.ggml.remove_extra_whitespaces is true, which is not supported"
+    );
+    Ok(Vocabulary {
+        kind: vocabulary.model.clone(),
+        pre: vocabulary.pre_tokenizer.clone(),
+        tokens: vocabulary.tokens.clone(),
+        scores: vocabulary.scores.clone(),
+        token_types: vocabulary.token_types.clone(),
+        merges: vocabulary.merges.clone(),
+        bos_id: vocabulary.bos_token_id,
+        eos_id: vocabulary.eos_token_id,
+        unk_id: vocabulary.unknown_token_id,
+        sep_id: vocabulary.separator_token_id,
+        pad_id: vocabulary.padding_token_id,
+        add_bos: vocabulary.add_bos_token,
+        add_eos: vocabulary.add_eos_token,
+        add_space_prefix: vocabulary.add_space_prefix,
+    })
 }
 
 type Templates = (Option<Arc<ChatTemplate>>, Option<Arc<ChatTemplate>>);

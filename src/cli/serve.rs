@@ -193,9 +193,9 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let state = AppState::new(server_parts(running, server_config));
     let listener = tokio::net::TcpListener::from_std(listener)?;
     announce(listener.local_addr()?, began.elapsed())?;
-    let cut = crate::http::serve(listener, state, stop_signal()).await?;
-    if cut > 0 {
-        tracing::warn!(cut, "requests were cut at the end of the drain");
+    let report = crate::http::serve(listener, state, stop_signal()).await?;
+    if report.cut > 0 {
+        tracing::warn!(cut = report.cut, "requests were cut at the end of the drain");
     }
     Ok(())
 }

@@ -30,10 +30,9 @@ impl Admission {
         let wanted = sequences.min(self.capacity);
         let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
         let permit = Arc::clone(&self.permits).try_acquire_many_owned(wanted);
-        permit.map(|permit| Permit { _permit: permit }).map_err(|_| ApiError::TooManyRequests {
-            waiting: self.in_use(),
-            bound: self.capacity,
-        })
+        permit
+            .map(|permit| Permit { _permit: permit })
+            .map_err(|_| ApiError::TooManyRequests { waiting: self.in_use(), bound: self.capacity })
     }
 
     /// Sequences that wait or run.

@@ -9,7 +9,7 @@ use super::delta::{Finish, FinishKind, Folded, StopCause};
 use super::generation::ChoiceDelta;
 use super::state::{AppState, unix_seconds};
 use super::types::chat::StopReason;
-use super::types::usage::{Timings, Usage};
+use super::types::usage::{ChunkUsage, Timings, Usage};
 
 /// What an answer has cost so far.
 #[derive(Clone, Copy, Debug)]
@@ -61,8 +61,9 @@ pub(crate) struct UsageReporting {
 
 impl UsageReporting {
     /// The `usage` of a chunk that is not the last: absent, null or the usage.
-    pub(crate) fn in_chunk(self, usage: Usage) -> Option<Option<Usage>> {
-        self.at_end.then_some(self.continuous.then_some(usage))
+    pub(crate) fn in_chunk(self, usage: Usage) -> Option<ChunkUsage> {
+        let told = if self.continuous { ChunkUsage::Now(usage) } else { ChunkUsage::Later };
+        self.at_end.then_some(told)
     }
 }
 
@@ -75,13 +76,14 @@ pub(crate) fn finish_reason(finish: &Finish) -> &'static str {
     }
 }
 
-/// What ended a choice, if not an end-of-sequence token or the length.
-pub(crate) fn stop_reason(finish: &Finish) -> Option<StopReason> {
-    finish.cause.as_ref().map(|cause| match cause {
-        StopCause::Text(text) => StopReason::Text(text.clone()),
-        StopCause::Token(id) => StopReason::Token(*id),
-        StopCause::Deadline => StopReason::Text("deadline".to_owned()),
-    })
+/// What ended a choice.
+pub(crate) fn stop_reason(finish: &Finish) -> StopReason {
+    match &finish.cause {
+        None => StopReason::Nothing,
+        Some(StopCause::Text(text)) => StopReason::Text(text.clone()),
+        Some(StopCause::Token(id)) => StopReason::Token(*id),
+        Some(StopCause::Deadline) => StopReason::Text("deadline".to_owned()),
+    }
 }
 
 /// The id of a new tool call.

@@ -39,9 +39,8 @@ pub(crate) async fn require_key(
         let value = value.ok_or(ApiError::Authentication(
             "no API key: send it as \"Authorization: Bearer KEY\"",
         ))?;
-        let key = bearer(value.as_bytes()).ok_or(ApiError::Authentication(
-            "the Authorization header must read \"Bearer KEY\"",
-        ))?;
+        let key = bearer(value.as_bytes())
+            .ok_or(ApiError::Authentication("the Authorization header must read \"Bearer KEY\""))?;
         if !keys.accepts(key) {
             return Err(ApiError::Authentication("the API key is not known"));
         }

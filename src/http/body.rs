@@ -175,7 +175,8 @@ mod tests {
     fn unknown_fields_are_those_no_struct_has_and_that_are_not_null() {
         let body = JsonBody::parse(br#"{"list": null, "a": 1, "b": null}"#).unwrap();
         assert_eq!(field_names::<Outer>(), ["list"]);
-        let unknown: Vec<_> = body.unknown(&[field_names::<Outer>()]).map(|(name, _)| name).collect();
+        let unknown: Vec<_> =
+            body.unknown(&[field_names::<Outer>()]).map(|(name, _)| name).collect();
         assert_eq!(unknown, ["a"]);
     }
 

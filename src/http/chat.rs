@@ -27,11 +27,7 @@ pub(crate) async fn chat_completions(
         ChatPlan::new(&state, &arrival, &body)?;
     let permit = state.admit(plan.options.n)?;
     let prompt = conversation.render(&state).await?;
-    let spelling = || {
-        let options = &plan.options;
-        let (as_ids, skip) = (options.tokens_as_token_ids, options.skip_special_tokens);
-        LogprobSpelling::new(state.tokenizer().clone(), as_ids, skip)
-    };
+    let spelling = || LogprobSpelling::new(state.tokenizer().clone(), &plan.options);
     let writer = ChatWriter {
         head: Head::new("chatcmpl", &state, request.model.as_deref()),
         num_choices: plan.options.n,

@@ -10,8 +10,9 @@ use super::generation::ChoiceDelta;
 use super::logprobs::LogprobSpelling;
 use super::types::chat::{
     AssistantMessage, ChatChoice, ChatChunkChoice, ChatCompletion, ChatCompletionChunk, ChatDelta,
-    ChatLogprobs, FunctionCall, FunctionCallChunk, ToolCall, ToolCallChunk,
+    ChatLogprobs, FunctionCall, FunctionCallChunk, StopReason, ToolCall, ToolCallChunk,
 };
+use super::types::usage::ChunkUsage;
 
 /// Writes the answer to one chat request.
 #[derive(Debug)]
@@ -122,7 +123,7 @@ impl AnswerWriter for ChatWriter {
             created: self.head.created,
             model: &self.head.model,
             choices: Vec::new(),
-            usage: Some(Some(cost.usage)),
+            usage: Some(ChunkUsage::Now(cost.usage)),
             timings: Some(cost.timings),
             seed: None,
             prompt_token_ids: None,
@@ -134,7 +135,7 @@ impl AnswerWriter for ChatWriter {
             index,
             logprobs: self.logprobs(&folded.tokens),
             finish_reason: folded.finish.as_ref().map_or("length", finish_reason),
-            stop_reason: folded.finish.as_ref().and_then(stop_reason),
+            stop_reason: folded.finish.as_ref().map_or(StopReason::Nothing, stop_reason),
             token_ids: self.token_ids(&folded.tokens),
             message: message(folded),
         });

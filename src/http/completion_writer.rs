@@ -9,6 +9,7 @@ use super::delta::{Finish, Folded, TokenRecord};
 use super::generation::ChoiceDelta;
 use super::logprobs::LogprobSpelling;
 use super::types::completions::{Completion, CompletionChoice, CompletionLogprobs};
+use super::types::usage::ChunkUsage;
 
 /// Writes the answer to one completion request.
 #[derive(Debug)]
@@ -119,7 +120,7 @@ impl AnswerWriter for CompletionWriter {
             created: self.head.created,
             model: &self.head.model,
             choices: Vec::new(),
-            usage: Some(Some(cost.usage)),
+            usage: Some(ChunkUsage::Now(cost.usage)),
             timings: Some(cost.timings),
             seed: None,
         })]
@@ -138,7 +139,7 @@ impl AnswerWriter for CompletionWriter {
             created: self.head.created,
             model: &self.head.model,
             choices: written,
-            usage: Some(Some(cost.usage)),
+            usage: Some(ChunkUsage::Now(cost.usage)),
             timings: Some(cost.timings),
             seed: Some(self.seed),
         };

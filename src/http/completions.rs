@@ -43,11 +43,7 @@ pub(crate) async fn completions(
         std::iter::repeat_n(choice, n)
     });
     let choices: Vec<ChoiceState> = choices.collect();
-    let spelling = || {
-        let options = &plan.options;
-        let (as_ids, skip) = (options.tokens_as_token_ids, options.skip_special_tokens);
-        LogprobSpelling::new(state.tokenizer().clone(), as_ids, skip)
-    };
+    let spelling = || LogprobSpelling::new(state.tokenizer().clone(), &plan.options);
     let writer = CompletionWriter {
         head: Head::new("cmpl", &state, request.model.as_deref()),
         usage: streaming.unwrap_or_default(),
@@ -121,17 +117,15 @@ struct TokenizedPrompt {
     ids: Vec<u32>,
 }
 
-fn prompts(
-    request: &CompletionRequest,
-    vocab_size: usize,
-) -> Result<Vec<CheckedPrompt>, ApiError> {
+fn prompts(request: &CompletionRequest, vocab_size: usize) -> Result<Vec<CheckedPrompt>, ApiError> {
     let prompts = request.prompt.as_ref();
     let prompts = &prompts.ok_or_else(|| ApiError::field("prompt", "prompt is required"))?.0;
     if prompts.is_empty() {
         return Err(ApiError::field("prompt", "prompt must not be empty"));
     }
     if prompts.len() > MAX_PROMPTS {
-        let message = format!("prompt must have at most {MAX_PROMPTS} prompts, got {}", prompts.len());
+        let message =
+            format!("prompt must have at most {MAX_PROMPTS} prompts, got {}", prompts.len());
         return Err(ApiError::field("prompt", message));
     }
     let checked = prompts.iter().map(|prompt| match prompt {
@@ -147,13 +141,13 @@ fn prompts(
 
 async fn tokenize(
     state: &AppState,
-    prompts: Vec<CheckedPrompt>,
+    checked: Vec<CheckedPrompt>,
     add_special_tokens: bool,
 ) -> Result<Vec<TokenizedPrompt>, ApiError> {
     let tokenizer = state.tokenizer().clone();
     off_thread(move || {
-        let tokenized = prompts.into_iter().map(|prompt| {
-            let (text, ids) = match prompt {
+        let prompts = checked.into_iter().map(|prompt| {
+            let (source, ids) = match prompt {
                 CheckedPrompt::Ids(ids) => (None, ids),
                 CheckedPrompt::Text(text) => {
                     let ids = tokenizer
@@ -165,9 +159,9 @@ async fn tokenize(
             if ids.is_empty() {
                 return Err(ApiError::field("prompt", "prompt must have at least one token"));
             }
-            Ok(TokenizedPrompt { text, ids })
+            Ok(TokenizedPrompt { text: source, ids })
         });
-        tokenized.collect()
+        prompts.collect()
     })
     .await
 }

@@ -60,8 +60,11 @@ pub struct Finish {
 /// `finish_reason`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FinishKind {
+    /// The model ended it, or a stop token or string did.
     Stop,
+    /// There was no more room, or no more time.
     Length,
+    /// The model ended it and called tools.
     ToolCalls,
 }
 
@@ -156,7 +159,9 @@ impl ChoiceDecoder {
     pub fn finish(&mut self, reason: FinishReason) -> Delta {
         self.flush();
         match (self.stopped_by.take(), reason) {
-            (Some(stop_string), _) => self.end(FinishKind::Stop, Some(StopCause::Text(stop_string))),
+            (Some(stop_string), _) => {
+                self.end(FinishKind::Stop, Some(StopCause::Text(stop_string)))
+            }
             (None, FinishReason::Eos) => self.end(FinishKind::Stop, None),
             (None, FinishReason::StopToken(id)) => {
                 self.end(FinishKind::Stop, Some(StopCause::Token(id)))
@@ -271,16 +276,22 @@ impl ChoiceDecoder {
 /// A tool call, whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FoldedToolCall {
+    /// The function.
     pub name: String,
+    /// A JSON document, unless the model wrote something else or was cut short.
     pub arguments: String,
 }
 
 /// A whole answer, folded from deltas.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Folded {
+    /// The text.
     pub content: String,
+    /// In the order of their indices.
     pub tool_calls: Vec<FoldedToolCall>,
+    /// All sampled tokens.
     pub tokens: Vec<TokenRecord>,
+    /// How it ended, once it has.
     pub finish: Option<Finish>,
 }
 

@@ -10,7 +10,7 @@ use crate::engine::output::EngineError;
 
 /// Why a request is not answered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ApiError {
+pub(crate) enum ApiError {
     /// A value that can't be served; the message names the field, the value and the bound.
     #[error("{message}")]
     Invalid {
@@ -40,7 +40,9 @@ pub enum ApiError {
     #[error("the content type must be application/json, got {0}")]
     UnsupportedMediaType(String),
     /// Too many sequences are waiting.
-    #[error("{waiting} sequences are waiting or running, no more than {bound} may; try again later")]
+    #[error(
+        "{waiting} sequences are waiting or running, no more than {bound} may; try again later"
+    )]
     TooManyRequests {
         /// How many there are.
         waiting: usize,
@@ -60,19 +62,19 @@ pub enum ApiError {
 
 impl ApiError {
     /// A 400 about one field.
-    pub fn field(param: impl Into<String>, message: impl Into<String>) -> Self {
+    pub(crate) fn field(param: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Invalid { message: message.into(), param: Some(param.into()), code: None }
     }
 
     /// A 400 about a field that changes the answer and isn't supported.
-    pub fn unsupported(param: impl Into<String>, what: &str) -> Self {
+    pub(crate) fn unsupported(param: impl Into<String>, what: &str) -> Self {
         let param = param.into();
         let message = format!("{param}: {what} is not supported");
         Self::Invalid { message, param: Some(param), code: Some("unsupported_value") }
     }
 
     /// The HTTP status.
-    pub fn status(&self) -> StatusCode {
+    pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::Invalid { .. } => StatusCode::BAD_REQUEST,
             Self::Authentication(_) => StatusCode::UNAUTHORIZED,
@@ -88,7 +90,7 @@ impl ApiError {
     }
 
     /// The error object.
-    pub fn body(&self) -> Value {
+    pub(crate) fn body(&self) -> Value {
         json!({"error": {
             "message": self.to_string(),
             "type": self.kind(),

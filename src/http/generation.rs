@@ -37,7 +37,7 @@ pub(crate) struct Choice {
 
 /// A delta, and what its sequence has cost with it.
 #[derive(Debug)]
-struct Progress {
+pub(crate) struct Progress {
     delta: ChoiceDelta,
     figures: Figures,
 }
@@ -117,7 +117,7 @@ pub(crate) struct Bounds {
     /// Turns true when the server cuts what runs.
     pub(crate) cut: watch::Receiver<bool>,
     /// Keeps the request's place until it ends.
-    pub(crate) permit: Permit,
+    pub(crate) _permit: Permit,
 }
 
 /// A running request.

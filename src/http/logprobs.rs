@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use super::delta::TokenRecord;
 use super::types::chat::{ChatLogprobs, TokenChoice, TokenLogprob};
 use super::types::completions::CompletionLogprobs;
+use super::types::sampling::GenerationOptions;
 use crate::text::tokenizer::Tokenizer;
 
 /// What stands for "impossible", since JSON has no infinity.
@@ -16,18 +17,19 @@ const FLOOR: f32 = -9999.0;
 #[derive(Clone, Debug)]
 pub(crate) struct LogprobSpelling {
     tokenizer: Arc<Tokenizer>,
+    /// Write `token_id:N` instead of texts.
     as_token_ids: bool,
     skip_special_tokens: bool,
 }
 
 impl LogprobSpelling {
-    /// `as_token_ids` writes `token_id:N` instead of texts.
-    pub(crate) fn new(
-        tokenizer: Arc<Tokenizer>,
-        as_token_ids: bool,
-        skip_special_tokens: bool,
-    ) -> Self {
-        Self { tokenizer, as_token_ids, skip_special_tokens }
+    /// As the request asks for them.
+    pub(crate) fn new(tokenizer: Arc<Tokenizer>, options: &GenerationOptions) -> Self {
+        Self {
+            tokenizer,
+            as_token_ids: options.tokens_as_token_ids,
+            skip_special_tokens: options.decoding.skip_special_tokens,
+        }
     }
 
     /// One entry per token.

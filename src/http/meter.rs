@@ -64,16 +64,13 @@ impl Meter {
     pub(crate) fn token(&mut self) {
         let now = Instant::now();
         self.figures.output_tokens += 1;
-        match (self.first_token, self.last_token.replace(now)) {
-            (Some(first), Some(last)) => {
-                self.figures.decode = now - first;
-                self.metrics.next_token(now - last);
-            }
-            _ => {
-                self.first_token = Some(now);
-                self.figures.prefill = (now - self.submitted).saturating_sub(self.figures.queue);
-                self.metrics.first_token(now - self.arrival, self.figures.prompt_tokens);
-            }
+        if let (Some(first), Some(last)) = (self.first_token, self.last_token.replace(now)) {
+            self.figures.decode = now - first;
+            self.metrics.next_token(now - last);
+        } else {
+            self.first_token = Some(now);
+            self.figures.prefill = (now - self.submitted).saturating_sub(self.figures.queue);
+            self.metrics.first_token(now - self.arrival, self.figures.prompt_tokens);
         }
     }
 

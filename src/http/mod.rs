@@ -27,7 +27,7 @@ mod chat_writer;
 mod completion_writer;
 mod completions;
 pub mod delta;
-pub mod error;
+mod error;
 mod generation;
 mod logprobs;
 mod meter;
@@ -39,7 +39,7 @@ pub mod state;
 mod stream;
 mod tokenize;
 mod tools;
-pub mod types;
+mod types;
 
 use error::ApiError;
 use state::AppState;

@@ -18,7 +18,11 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const MAX_REQUEST_ID_BYTES: usize = 128;
 
 /// The outermost layer of every route.
-pub(crate) async fn observe(State(state): State<AppState>, request: Request, next: Next) -> Response {
+pub(crate) async fn observe(
+    State(state): State<AppState>,
+    request: Request,
+    next: Next,
+) -> Response {
     let started = Instant::now();
     let id = request_id(request.headers());
     let method = request.method().clone();

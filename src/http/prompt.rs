@@ -47,11 +47,11 @@ impl Conversation {
             let message = "the model has no chat template; use /v1/completions";
             ApiError::Invalid { message: message.to_owned(), param: None, code: None }
         })?;
-        let converter = Converter { has_developer: template.source().contains("developer") };
+        let rules = MessageRules { has_developer: template.source().contains("developer") };
         let mut converted = Vec::with_capacity(messages.len());
         for (index, message) in messages.iter().enumerate() {
             let path = format!("messages[{index}]");
-            converted.push(converter.message(message, &path)?);
+            converted.push(rules.message(message, &path)?);
             note_ignored(message, &path, ignored);
         }
         let (continued, add_generation_prompt) = ending(request)?;
@@ -133,11 +133,11 @@ fn note_ignored(message: &ChatMessage, path: &str, ignored: &mut IgnoredFields) 
     }
 }
 
-struct Converter {
+struct MessageRules {
     has_developer: bool,
 }
 
-impl Converter {
+impl MessageRules {
     fn message(&self, message: &ChatMessage, path: &str) -> Result<Value, ApiError> {
         let role = self.role(message, path)?;
         let mut converted = Map::new();
@@ -210,7 +210,8 @@ fn part_text<'a>(part: &'a Value, content: &str, at: usize) -> Result<&'a str, A
             Err(ApiError::field(format!("{param}.text"), format!("{param}.text must be a string")))
         }
         (Some(kind), _) => {
-            let message = format!("{param}: parts of the type {kind:?} are not supported, only text");
+            let message =
+                format!("{param}: parts of the type {kind:?} are not supported, only text");
             Err(ApiError::field(format!("{param}.type"), message))
         }
         (None, _) => {

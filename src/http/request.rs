@@ -9,6 +9,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::Response;
 
+use super::admission::Permit;
 use super::answer::{AnswerWriter, UsageReporting};
 use super::delta::{ChoiceDecoder, DecodingOptions};
 use super::error::ApiError;
@@ -98,15 +99,13 @@ impl Plan {
     pub(crate) fn submit(
         &self,
         state: &AppState,
-        permit: super::admission::Permit,
+        permit: Permit,
         prompts: &[Vec<u32>],
     ) -> Result<Generation, ApiError> {
         let clamp = state.config().clamp_max_tokens;
         let stops: Result<Vec<StopConditions>, ApiError> = prompts
             .iter()
-            .map(|prompt| {
-                self.options.stop_conditions(prompt.len(), clamp, state.eos_token_ids())
-            })
+            .map(|prompt| self.options.stop_conditions(prompt.len(), clamp, state.eos_token_ids()))
             .collect();
         let mut choices = Vec::with_capacity(prompts.len() * self.options.n);
         for (prompt, stop) in prompts.iter().zip(stops?) {
@@ -117,7 +116,8 @@ impl Plan {
         }
         let deadline = self.options.deadline;
         let cut = state.cut_signal();
-        Ok(Generation::new(choices, Bounds { arrival: self.arrival, deadline, cut, permit }))
+        let bounds = Bounds { arrival: self.arrival, deadline, cut, _permit: permit };
+        Ok(Generation::new(choices, bounds))
     }
 
     fn choice(
@@ -139,10 +139,8 @@ impl Plan {
             cache_salt: self.options.cache_salt.clone(),
         });
         let decoding = DecodingOptions {
-            stop_strings: self.options.stop_strings.clone(),
-            include_stop_str_in_output: self.options.include_stop_str_in_output,
-            skip_special_tokens: self.options.skip_special_tokens,
             single_tool_call: self.tools.single_call,
+            ..self.options.decoding.clone()
         };
         let parser = self.tools.family.and_then(tool_calls::parser);
         let tokenizer = Arc::clone(state.tokenizer());

@@ -22,10 +22,15 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// What the model's author suggests (`generation_config.json`); a request overrules it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GenerationDefaults {
+    /// 0 to 2; 0 is greedy.
     pub temperature: Option<f64>,
+    /// Above 0, at most 1.
     pub top_p: Option<f64>,
+    /// At least -1; 0 and -1 are off.
     pub top_k: Option<i64>,
+    /// 0 to 1.
     pub min_p: Option<f64>,
+    /// Above 0.
     pub repetition_penalty: Option<f64>,
 }
 

@@ -37,19 +37,14 @@ pub(crate) async fn whole(
 /// Answers with a stream of events. An error before the first token is a status, if it comes
 /// before the first comment is due.
 pub(crate) async fn events(
-    mut generation: Generation,
+    generation: Generation,
     writer: impl AnswerWriter,
     keep_alive: Duration,
 ) -> Result<Response, ApiError> {
-    let first = tokio::time::timeout(keep_alive, generation.next()).await;
-    let mut stream = EventStream {
-        frames: VecDeque::new(),
-        generation,
-        writer,
-        keep_alive,
-        ended: false,
-    };
+    let frames = VecDeque::new();
+    let mut stream = EventStream { frames, generation, writer, keep_alive, ended: false };
     stream.open();
+    let first = tokio::time::timeout(keep_alive, stream.generation.next()).await;
     match first {
         Err(_elapsed) => stream.frames.push_back(COMMENT.to_owned()),
         Ok(Some(Err(error))) => return Err(error),
@@ -92,7 +87,7 @@ impl<W: AnswerWriter> EventStream<W> {
 
     fn open(&mut self) {
         let chunks = self.writer.opening(cost(&self.generation));
-        self.push(chunks);
+        self.push(&chunks);
     }
 
     fn take(&mut self, outcome: Option<Result<ChoiceDelta, ApiError>>) {
@@ -100,7 +95,7 @@ impl<W: AnswerWriter> EventStream<W> {
         match outcome {
             Some(Ok(delta)) => {
                 let chunks = self.writer.delta(delta, cost);
-                self.push(chunks);
+                self.push(&chunks);
             }
             Some(Err(error)) => {
                 self.frames.push_back(frame(&error.body().to_string()));
@@ -108,13 +103,13 @@ impl<W: AnswerWriter> EventStream<W> {
             }
             None => {
                 let chunks = self.writer.closing(cost);
-                self.push(chunks);
+                self.push(&chunks);
                 self.end();
             }
         }
     }
 
-    fn push(&mut self, chunks: Vec<String>) {
+    fn push(&mut self, chunks: &[String]) {
         self.frames.extend(chunks.iter().map(|chunk| frame(chunk)));
     }
 

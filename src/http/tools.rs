@@ -31,7 +31,8 @@ impl ToolSetup {
             check_tool(tool, &format!("tools[{index}]"))?;
         }
         let wants_calls = wants_calls(request.tool_choice.as_ref())?;
-        let template = state.chat_template(true).filter(|template| template.source().contains("tools"));
+        let template =
+            state.chat_template(true).filter(|template| template.source().contains("tools"));
         let template =
             template.ok_or_else(|| ApiError::unsupported("tools", "a model without tools"))?;
         let family = if wants_calls {

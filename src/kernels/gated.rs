@@ -31,7 +31,11 @@ pub fn gated(activation: Activation, gate: &Tensor, up: &Tensor) -> Result<Tenso
     if !gate.device().is_cpu() {
         return portable::gated(activation, gate, up);
     }
-    gate.apply_op2_no_bwd(up, &Gated { level: Level::current(), activation })
+    gated_at(Level::current(), activation, gate, up)
+}
+
+fn gated_at(level: Level, activation: Activation, gate: &Tensor, up: &Tensor) -> Result<Tensor> {
+    gate.apply_op2_no_bwd(up, &Gated { level, activation })
 }
 
 struct Gated {

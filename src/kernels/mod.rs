@@ -24,6 +24,8 @@ pub mod rms_norm;
 pub mod rope;
 
 mod fresh;
+#[cfg(test)]
+mod random;
 mod storage;
 
 /// Positions in one KV block; attention reduces over chunks of this size.

@@ -21,7 +21,11 @@ pub fn rms_norm(x: &Tensor, weight: &Tensor, eps: f32) -> Result<Tensor> {
     if !x.device().is_cpu() {
         return portable::rms_norm(x, weight, eps);
     }
-    x.apply_op2_no_bwd(weight, &RmsNorm { level: Level::current(), eps })
+    rms_norm_at(Level::current(), x, weight, eps)
+}
+
+fn rms_norm_at(level: Level, x: &Tensor, weight: &Tensor, eps: f32) -> Result<Tensor> {
+    x.apply_op2_no_bwd(weight, &RmsNorm { level, eps })
 }
 
 /// `sum = x + residual` and its normalization: `(sum, norm)`, each shaped as `x [T, D]`.

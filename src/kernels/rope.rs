@@ -16,7 +16,11 @@ pub fn rope(x: Tensor, cos: &Tensor, sin: &Tensor) -> Result<Tensor> {
     if !x.device().is_cpu() {
         return portable::rope(&x, cos, sin);
     }
-    x.inplace_op3(cos, sin, &Rope { level: Level::current() })?;
+    rope_at(Level::current(), x, cos, sin)
+}
+
+fn rope_at(level: Level, x: Tensor, cos: &Tensor, sin: &Tensor) -> Result<Tensor> {
+    x.inplace_op3(cos, sin, &Rope { level })?;
     Ok(x)
 }
 

@@ -151,8 +151,9 @@ impl HfConfig {
             ("max_position_embeddings", self.max_position_embeddings.unwrap_or(1)),
         ];
         for (field, value) in sizes {
-            if value == 0 || value > MAX_SIZE {
-                return Err(bad(field, value, format!("must be 1 to {MAX_SIZE}")));
+            let most = if field == "num_hidden_layers" { MAX_LAYERS } else { MAX_SIZE };
+            if value == 0 || value > most {
+                return Err(bad(field, value, format!("must be 1 to {most}")));
             }
         }
         if let Some(eps) = self.rms_norm_eps.filter(|eps| !(0.0..1.0).contains(eps)) {
@@ -249,6 +250,8 @@ impl HfConfig {
 
 /// No dimension of a model is larger; products of two stay far from overflow.
 const MAX_SIZE: usize = 1 << 28;
+/// No model has more layers.
+const MAX_LAYERS: usize = 1 << 12;
 
 impl RopeParameters {
     fn scaling(&self, max_positions: Option<usize>) -> Result<RopeScaling, ModelError> {

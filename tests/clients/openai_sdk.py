@@ -153,7 +153,8 @@ def check_streams(check, t: Subject):
     with check("stream: the SDK's own accumulator agrees"):
         fields = {"model": t.model, "messages": QUESTION, "max_tokens": 24, "seed": 11}
         with t.client.chat.completions.stream(**fields) as stream:
-            final = stream.get_final_completion() if _runs_to_end(stream) else None
+            assert sum(1 for _ in stream) > 0
+            final = stream.current_completion_snapshot
         assert final.choices[0].message.content == t.text()
     with check("stream: headers and frames on the wire"):
         body = {"model": t.model, "messages": QUESTION, "max_tokens": 3, "stream": True}
@@ -166,10 +167,6 @@ def check_streams(check, t: Subject):
         frames = [frame for frame in raw.decode().split("\n\n") if frame]
         assert frames[-1] == "data: [DONE]", frames[-1]
         assert all(frame.startswith(("data: {", ": ")) for frame in frames[:-1]), frames
-
-
-def _runs_to_end(stream) -> bool:
-    return sum(1 for _ in stream) > 0
 
 
 def check_stop(check, t: Subject):
@@ -228,16 +225,18 @@ def check_completions(check, t: Subject):
     with check("completions: a stream concatenates to the whole"):
         text = "".join(c.text for chunk in t.complete(stream=True) for c in chunk.choices)
         assert text == t.complete().choices[0].text
-    with check("completions: echo and logprobs"):
-        answer = t.complete(echo=True, logprobs=2, max_tokens=5, extra_body={"ignore_eos": True})
-        choice = answer.choices[0]
-        assert choice.text.startswith("Once upon"), choice.text
-        count = answer.usage.total_tokens
+    with check("completions: echo puts the prompt before the answer"):
+        assert t.complete(echo=True).choices[0].text == "Once upon" + t.complete().choices[0].text
+    with check("completions: logprobs, one a token, with offsets into the text"):
+        answer = t.complete(logprobs=2, max_tokens=5, extra_body={"ignore_eos": True})
+        [choice] = answer.choices
         logprobs = choice.logprobs
-        assert len(logprobs.tokens) == len(logprobs.token_logprobs) == count
-        assert len(logprobs.text_offset) == count and logprobs.text_offset[0] == 0
-        assert logprobs.token_logprobs[0] is None, "the first token has nothing before it"
-        assert all(value <= 0 for value in logprobs.token_logprobs[1:])
+        assert len(logprobs.tokens) == len(logprobs.token_logprobs) == 5
+        assert all(value <= 0 for value in logprobs.token_logprobs)
+        assert all(2 <= len(top) <= 3 for top in logprobs.top_logprobs)
+        first, *offsets = logprobs.text_offset
+        for token, start, end in zip(logprobs.tokens, logprobs.text_offset, offsets):
+            assert choice.text[start - first : end - first] == token, (token, logprobs)
 
 
 def check_determinism(check, t: Subject):
@@ -320,7 +319,6 @@ def check_errors(check, t: Subject):
         ("a list as body", "POST", "/v1/completions", b"[]", JSON, 400),
         ("no body", "POST", "/v1/completions", b"", JSON, 400),
         ("no model", "POST", "/v1/chat/completions", b'{"messages":[]}', JSON, 400),
-        ("a body of 20 MiB", "POST", "/v1/completions", b" " * (20 << 20), JSON, 413),
     ]
     for name, method, path, body, headers, expected in raw:
         with check(f"errors: {name} is {expected} with an error object"):
@@ -329,6 +327,9 @@ def check_errors(check, t: Subject):
             error = json.loads(answer)["error"]
             assert set(error) == {"message", "type", "param", "code"}, error
             assert error["type"] == "invalid_request_error" and error["message"], error
+    with check("errors: a body of 20 MiB is 413 with an error object"):
+        large = "x" * (20 << 20)
+        expect(openai.APIStatusError, lambda: t.complete(prompt=large), status_code=413)
     with check("errors: none of them hurt the server"):
         assert t.text()
 
@@ -408,7 +409,8 @@ def check_keys(check, binary: str):
 
 
 def check_queue(check, binary: str):
-    with Server(binary, "--max-queued-requests", "1") as server:
+    # One runs, none waits.
+    with Server(binary, "--max-num-seqs", "1", "--max-queued-requests", "0") as server:
         t = Subject(server)
         long = {"max_tokens": 400, "extra_body": {"ignore_eos": True}}
 
@@ -469,7 +471,8 @@ def main() -> int:
                 check_tools,
                 check_aborts,
             ]:
-                group(check, subject)
+                with check(f"{group.__name__} came to its end"):
+                    group(check, subject)
             with check("the server wrote no panic into its log"):
                 assert "panicked" not in server.log_tail(), server.log_tail()
         check_keys(check, args.binary)

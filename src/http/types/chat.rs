@@ -4,215 +4,217 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::number::Int;
-use super::usage::{Timings, Usage};
+use super::usage::{ChunkUsage, Timings, Usage};
 
 /// The body of `POST /v1/chat/completions`, beside
 /// [`SamplingFields`](super::sampling::SamplingFields).
 #[derive(Clone, Debug, Default, Deserialize)]
-pub struct ChatCompletionRequest {
-    pub model: Option<String>,
-    pub messages: Option<Vec<ChatMessage>>,
-    pub tools: Option<Vec<Value>>,
-    pub tool_choice: Option<Value>,
-    pub parallel_tool_calls: Option<bool>,
-    pub logprobs: Option<bool>,
-    pub top_logprobs: Option<Int>,
-    pub stream: Option<bool>,
-    pub stream_options: Option<StreamOptions>,
-    pub reasoning_effort: Option<String>,
-    pub chat_template_kwargs: Option<Map<String, Value>>,
-    pub documents: Option<Vec<Value>>,
-    pub add_generation_prompt: Option<bool>,
-    pub continue_final_message: Option<bool>,
-    pub add_special_tokens: Option<bool>,
+pub(crate) struct ChatCompletionRequest {
+    pub(crate) model: Option<String>,
+    pub(crate) messages: Option<Vec<ChatMessage>>,
+    pub(crate) tools: Option<Vec<Value>>,
+    pub(crate) tool_choice: Option<Value>,
+    pub(crate) parallel_tool_calls: Option<bool>,
+    pub(crate) logprobs: Option<bool>,
+    pub(crate) top_logprobs: Option<Int>,
+    pub(crate) stream: Option<bool>,
+    pub(crate) stream_options: Option<StreamOptions>,
+    pub(crate) reasoning_effort: Option<String>,
+    pub(crate) chat_template_kwargs: Option<Map<String, Value>>,
+    pub(crate) documents: Option<Vec<Value>>,
+    pub(crate) add_generation_prompt: Option<bool>,
+    pub(crate) continue_final_message: Option<bool>,
+    pub(crate) add_special_tokens: Option<bool>,
 }
 
 /// One message of a conversation.
 #[derive(Clone, Debug, Default, Deserialize)]
-pub struct ChatMessage {
-    pub role: Option<String>,
+pub(crate) struct ChatMessage {
+    pub(crate) role: Option<String>,
     /// A string or a list of parts.
-    pub content: Option<Value>,
-    pub name: Option<String>,
-    pub tool_calls: Option<Vec<MessageToolCall>>,
-    pub tool_call_id: Option<String>,
-    pub reasoning: Option<String>,
-    pub reasoning_content: Option<String>,
+    pub(crate) content: Option<Value>,
+    pub(crate) name: Option<String>,
+    pub(crate) tool_calls: Option<Vec<MessageToolCall>>,
+    pub(crate) tool_call_id: Option<String>,
+    pub(crate) reasoning: Option<String>,
+    pub(crate) reasoning_content: Option<String>,
     /// What a client copies from a response; it says nothing to the model.
-    pub refusal: Option<Value>,
-    pub annotations: Option<Value>,
+    pub(crate) refusal: Option<Value>,
+    pub(crate) annotations: Option<Value>,
     #[serde(flatten)]
-    pub unknown: Map<String, Value>,
+    pub(crate) unknown: Map<String, Value>,
 }
 
 /// A tool call that the assistant made earlier.
 #[derive(Clone, Debug, Default, Deserialize)]
-pub struct MessageToolCall {
-    pub id: Option<String>,
+pub(crate) struct MessageToolCall {
+    pub(crate) id: Option<String>,
     #[serde(rename = "type")]
-    pub kind: Option<String>,
-    pub function: Option<MessageFunctionCall>,
+    pub(crate) kind: Option<String>,
+    pub(crate) function: Option<MessageFunctionCall>,
 }
 
 /// Which function, with what.
 #[derive(Clone, Debug, Default, Deserialize)]
-pub struct MessageFunctionCall {
-    pub name: Option<String>,
+pub(crate) struct MessageFunctionCall {
+    pub(crate) name: Option<String>,
     /// JSON in a string, as the API has it, or the object itself.
-    pub arguments: Option<Value>,
+    pub(crate) arguments: Option<Value>,
 }
 
 /// How a stream reports usage.
 #[derive(Clone, Debug, Default, Deserialize)]
-pub struct StreamOptions {
-    pub include_usage: Option<bool>,
-    pub continuous_usage_stats: Option<bool>,
+pub(crate) struct StreamOptions {
+    pub(crate) include_usage: Option<bool>,
+    pub(crate) continuous_usage_stats: Option<bool>,
     #[serde(flatten)]
-    pub unknown: Map<String, Value>,
+    pub(crate) unknown: Map<String, Value>,
 }
 
 /// The answer, whole.
 #[derive(Clone, Debug, Serialize)]
-pub struct ChatCompletion {
-    pub id: String,
-    pub object: &'static str,
-    pub created: u64,
-    pub model: String,
-    pub choices: Vec<ChatChoice>,
-    pub usage: Usage,
-    pub timings: Timings,
-    pub seed: i64,
+pub(crate) struct ChatCompletion {
+    pub(crate) id: String,
+    pub(crate) object: &'static str,
+    pub(crate) created: u64,
+    pub(crate) model: String,
+    pub(crate) choices: Vec<ChatChoice>,
+    pub(crate) usage: Usage,
+    pub(crate) timings: Timings,
+    pub(crate) seed: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub prompt_token_ids: Option<Vec<u32>>,
+    pub(crate) prompt_token_ids: Option<Vec<u32>>,
 }
 
 /// One of the answers.
 #[derive(Clone, Debug, Serialize)]
-pub struct ChatChoice {
-    pub index: usize,
-    pub message: AssistantMessage,
-    pub logprobs: Option<ChatLogprobs>,
-    pub finish_reason: &'static str,
-    pub stop_reason: Option<StopReason>,
+pub(crate) struct ChatChoice {
+    pub(crate) index: usize,
+    pub(crate) message: AssistantMessage,
+    pub(crate) logprobs: Option<ChatLogprobs>,
+    pub(crate) finish_reason: &'static str,
+    pub(crate) stop_reason: StopReason,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub token_ids: Option<Vec<u32>>,
+    pub(crate) token_ids: Option<Vec<u32>>,
 }
 
 /// What the model said.
 #[derive(Clone, Debug, Serialize)]
-pub struct AssistantMessage {
-    pub role: &'static str,
-    pub content: Option<String>,
-    pub refusal: Option<String>,
+pub(crate) struct AssistantMessage {
+    pub(crate) role: &'static str,
+    pub(crate) content: Option<String>,
+    pub(crate) refusal: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub tool_calls: Vec<ToolCall>,
+    pub(crate) tool_calls: Vec<ToolCall>,
 }
 
 /// A tool call the model makes.
 #[derive(Clone, Debug, Serialize)]
-pub struct ToolCall {
-    pub id: String,
+pub(crate) struct ToolCall {
+    pub(crate) id: String,
     #[serde(rename = "type")]
-    pub kind: &'static str,
-    pub function: FunctionCall,
+    pub(crate) kind: &'static str,
+    pub(crate) function: FunctionCall,
 }
 
 /// Which function, with what.
 #[derive(Clone, Debug, Serialize)]
-pub struct FunctionCall {
-    pub name: String,
-    pub arguments: String,
+pub(crate) struct FunctionCall {
+    pub(crate) name: String,
+    pub(crate) arguments: String,
 }
 
 /// A piece of a streamed answer.
 #[derive(Clone, Debug, Serialize)]
-pub struct ChatCompletionChunk<'a> {
-    pub id: &'a str,
-    pub object: &'static str,
-    pub created: u64,
-    pub model: &'a str,
-    pub choices: Vec<ChatChunkChoice>,
+pub(crate) struct ChatCompletionChunk<'a> {
+    pub(crate) id: &'a str,
+    pub(crate) object: &'static str,
+    pub(crate) created: u64,
+    pub(crate) model: &'a str,
+    pub(crate) choices: Vec<ChatChunkChoice>,
     /// Present when usage was asked for, and null but where it is due.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub usage: Option<Option<Usage>>,
+    pub(crate) usage: Option<ChunkUsage>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub timings: Option<Timings>,
+    pub(crate) timings: Option<Timings>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub seed: Option<i64>,
+    pub(crate) seed: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub prompt_token_ids: Option<Vec<u32>>,
+    pub(crate) prompt_token_ids: Option<Vec<u32>>,
 }
 
 /// What a chunk adds to one of the answers.
 #[derive(Clone, Debug, Serialize)]
-pub struct ChatChunkChoice {
-    pub index: usize,
-    pub delta: ChatDelta,
-    pub logprobs: Option<ChatLogprobs>,
-    pub finish_reason: Option<&'static str>,
+pub(crate) struct ChatChunkChoice {
+    pub(crate) index: usize,
+    pub(crate) delta: ChatDelta,
+    pub(crate) logprobs: Option<ChatLogprobs>,
+    pub(crate) finish_reason: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub stop_reason: Option<Option<StopReason>>,
+    pub(crate) stop_reason: Option<StopReason>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub token_ids: Option<Vec<u32>>,
+    pub(crate) token_ids: Option<Vec<u32>>,
 }
 
 /// The difference between the answer before a chunk and after it.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct ChatDelta {
+pub(crate) struct ChatDelta {
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub role: Option<&'static str>,
+    pub(crate) role: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub content: Option<String>,
+    pub(crate) content: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub tool_calls: Vec<ToolCallChunk>,
+    pub(crate) tool_calls: Vec<ToolCallChunk>,
 }
 
 /// The beginning of a tool call, with id, type and name, or a piece of its arguments.
 #[derive(Clone, Debug, Serialize)]
-pub struct ToolCallChunk {
-    pub index: usize,
+pub(crate) struct ToolCallChunk {
+    pub(crate) index: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub id: Option<String>,
+    pub(crate) id: Option<String>,
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
-    pub kind: Option<&'static str>,
-    pub function: FunctionCallChunk,
+    pub(crate) kind: Option<&'static str>,
+    pub(crate) function: FunctionCallChunk,
 }
 
 /// Part of [`ToolCallChunk`].
 #[derive(Clone, Debug, Serialize)]
-pub struct FunctionCallChunk {
+pub(crate) struct FunctionCallChunk {
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    pub arguments: String,
+    pub(crate) name: Option<String>,
+    pub(crate) arguments: String,
 }
 
 /// Logprobs of the tokens of an answer or a chunk.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct ChatLogprobs {
-    pub content: Vec<TokenLogprob>,
-    pub refusal: Option<Vec<TokenLogprob>>,
+pub(crate) struct ChatLogprobs {
+    pub(crate) content: Vec<TokenLogprob>,
+    pub(crate) refusal: Option<Vec<TokenLogprob>>,
 }
 
 /// One token that was drawn, with the alternatives it had.
 #[derive(Clone, Debug, Serialize)]
-pub struct TokenLogprob {
+pub(crate) struct TokenLogprob {
     #[serde(flatten)]
-    pub token: TokenChoice,
-    pub top_logprobs: Vec<TokenChoice>,
+    pub(crate) token: TokenChoice,
+    pub(crate) top_logprobs: Vec<TokenChoice>,
 }
 
 /// One token and how likely it was.
 #[derive(Clone, Debug, Serialize)]
-pub struct TokenChoice {
-    pub token: String,
-    pub logprob: f32,
-    pub bytes: Vec<u8>,
+pub(crate) struct TokenChoice {
+    pub(crate) token: String,
+    pub(crate) logprob: f32,
+    pub(crate) bytes: Vec<u8>,
 }
 
-/// What ended an answer: a stop string, the id of a stop token, or `"deadline"`.
+/// What ended an answer: a stop string, the id of a stop token, `"deadline"`, or `null` for an
+/// end-of-sequence token and for the length.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
-pub enum StopReason {
+pub(crate) enum StopReason {
+    Nothing,
     Text(String),
     Token(u32),
 }

@@ -2,80 +2,80 @@
 
 use std::fmt;
 
-use serde::de::{Deserialize as _, Deserializer, Error, SeqAccess, Visitor};
+use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::chat::{StopReason, StreamOptions};
 use super::number::Int;
-use super::usage::{Timings, Usage};
+use super::usage::{ChunkUsage, Timings};
 
 /// The body of `POST /v1/completions`, beside
 /// [`SamplingFields`](super::sampling::SamplingFields).
 #[derive(Clone, Debug, Default, Deserialize)]
-pub struct CompletionRequest {
-    pub model: Option<String>,
-    pub prompt: Option<PromptField>,
-    pub echo: Option<bool>,
-    pub logprobs: Option<Int>,
-    pub best_of: Option<Int>,
-    pub stream: Option<bool>,
-    pub stream_options: Option<StreamOptions>,
-    pub add_special_tokens: Option<bool>,
+pub(crate) struct CompletionRequest {
+    pub(crate) model: Option<String>,
+    pub(crate) prompt: Option<PromptField>,
+    pub(crate) echo: Option<bool>,
+    pub(crate) logprobs: Option<Int>,
+    pub(crate) best_of: Option<Int>,
+    pub(crate) stream: Option<bool>,
+    pub(crate) stream_options: Option<StreamOptions>,
+    pub(crate) add_special_tokens: Option<bool>,
 }
 
 /// A prompt or several, as text or as token ids.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PromptField(pub Vec<Prompt>);
+pub(crate) struct PromptField(pub(crate) Vec<Prompt>);
 
 /// One prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Prompt {
+pub(crate) enum Prompt {
     Text(String),
     Tokens(Vec<Int>),
 }
 
 /// The answer, whole or a piece of it.
 #[derive(Clone, Debug, Serialize)]
-pub struct Completion<'a> {
-    pub id: &'a str,
-    pub object: &'static str,
-    pub created: u64,
-    pub model: &'a str,
-    pub choices: Vec<CompletionChoice>,
+pub(crate) struct Completion<'a> {
+    pub(crate) id: &'a str,
+    pub(crate) object: &'static str,
+    pub(crate) created: u64,
+    pub(crate) model: &'a str,
+    pub(crate) choices: Vec<CompletionChoice>,
     /// Absent in a stream that was not asked for usage, null in its chunks before the last.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub usage: Option<Option<Usage>>,
+    pub(crate) usage: Option<ChunkUsage>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub timings: Option<Timings>,
+    pub(crate) timings: Option<Timings>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub seed: Option<i64>,
+    pub(crate) seed: Option<i64>,
 }
 
 /// One of the answers, or what a chunk adds to it.
 #[derive(Clone, Debug, Serialize)]
-pub struct CompletionChoice {
-    pub index: usize,
-    pub text: String,
-    pub logprobs: Option<CompletionLogprobs>,
-    pub finish_reason: Option<&'static str>,
+pub(crate) struct CompletionChoice {
+    pub(crate) index: usize,
+    pub(crate) text: String,
+    pub(crate) logprobs: Option<CompletionLogprobs>,
+    pub(crate) finish_reason: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub stop_reason: Option<Option<StopReason>>,
+    pub(crate) stop_reason: Option<StopReason>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub prompt_token_ids: Option<Vec<u32>>,
+    pub(crate) prompt_token_ids: Option<Vec<u32>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub token_ids: Option<Vec<u32>>,
+    pub(crate) token_ids: Option<Vec<u32>>,
 }
 
 /// Logprobs in columns, one entry per token.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct CompletionLogprobs {
+pub(crate) struct CompletionLogprobs {
     /// Where each token begins in the choice's text, in characters.
-    pub text_offset: Vec<usize>,
-    pub token_logprobs: Vec<f32>,
-    pub tokens: Vec<String>,
+    pub(crate) text_offset: Vec<usize>,
+    pub(crate) token_logprobs: Vec<f32>,
+    pub(crate) tokens: Vec<String>,
     /// The drawn token and the most likely ones, by their text.
-    pub top_logprobs: Vec<Map<String, Value>>,
+    pub(crate) top_logprobs: Vec<Map<String, Value>>,
 }
 
 const EXPECTED: &str = "a string, a list of strings, a list of token ids or a list of such lists";
@@ -114,7 +114,8 @@ fn prompts(elements: Vec<Value>) -> Result<Vec<Prompt>, String> {
             Ok(vec![Prompt::Tokens(ids)])
         }
         Some(Value::String(_)) => {
-            let texts: Vec<String> = Vec::deserialize(Value::Array(elements)).map_err(unexpected)?;
+            let texts: Vec<String> =
+                Vec::deserialize(Value::Array(elements)).map_err(unexpected)?;
             Ok(texts.into_iter().map(Prompt::Text).collect())
         }
         Some(Value::Array(_)) => {
@@ -151,7 +152,14 @@ mod tests {
 
     #[test]
     fn mixtures_are_refused() {
-        for value in [json!(1), json!({}), json!([1, "a"]), json!(["a", 1]), json!([[1], "a"]), json!([true])] {
+        for value in [
+            json!(1),
+            json!({}),
+            json!([1, "a"]),
+            json!(["a", 1]),
+            json!([[1], "a"]),
+            json!([true]),
+        ] {
             assert!(read(value.clone()).unwrap_err().contains("expected"), "{value}");
         }
     }

@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn unknown_names_cannot_break_the_header() {
         let ignored = judge(&json!({"user": "x", "a\r\nb, é": 1})).unwrap();
-        assert_eq!(ignored.header().unwrap(), "user, a??b?????");
+        assert_eq!(ignored.header().unwrap(), "user, a??b???");
         assert!(ignored.check_strict(false).is_ok());
         assert!(ignored.check_strict(true).is_err());
         let many: serde_json::Map<String, Value> =

@@ -1,10 +1,10 @@
 //! The wire: what JSON looks like, for serde and nothing else, and the one conversion of sampling
 //! fields into what the engine takes.
 
-pub mod chat;
-pub mod completions;
-pub mod fields;
-pub mod number;
-pub mod sampling;
-pub mod tokenize;
-pub mod usage;
+pub(crate) mod chat;
+pub(crate) mod completions;
+pub(crate) mod fields;
+pub(crate) mod number;
+pub(crate) mod sampling;
+pub(crate) mod tokenize;
+pub(crate) mod usage;

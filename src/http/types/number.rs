@@ -6,7 +6,7 @@ use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
 
 /// A signed integer, wide enough to say in a message what was wrong with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Int(pub i64);
+pub(crate) struct Int(pub(crate) i64);
 
 impl<'de> Deserialize<'de> for Int {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -34,7 +34,11 @@ impl Visitor<'_> for IntVisitor {
     #[expect(clippy::cast_possible_truncation, reason = "whole and below 2^53")]
     fn visit_f64<E: Error>(self, value: f64) -> Result<i64, E> {
         let exact = value.fract() == 0.0 && value.abs() < 9_007_199_254_740_992.0;
-        if exact { Ok(value as i64) } else { Err(E::invalid_value(Unexpected::Float(value), &self)) }
+        if exact {
+            Ok(value as i64)
+        } else {
+            Err(E::invalid_value(Unexpected::Float(value), &self))
+        }
     }
 }
 

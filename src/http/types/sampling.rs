@@ -13,6 +13,7 @@ use serde::de::{self, Deserializer, SeqAccess, Visitor};
 
 use super::number::Int;
 use crate::engine::EngineLimits;
+use crate::http::delta::DecodingOptions;
 use crate::http::error::ApiError;
 use crate::http::state::GenerationDefaults;
 use crate::sampling::params::SamplingParams;
@@ -27,35 +28,35 @@ const MAX_CACHE_SALT_CHARS: usize = 128;
 
 /// The fields that chat and text completions share.
 #[derive(Clone, Debug, Default, Deserialize)]
-pub struct SamplingFields {
-    pub temperature: Option<f64>,
-    pub top_p: Option<f64>,
-    pub top_k: Option<Int>,
-    pub min_p: Option<f64>,
-    pub repetition_penalty: Option<f64>,
-    pub frequency_penalty: Option<f64>,
-    pub presence_penalty: Option<f64>,
-    pub logit_bias: Option<HashMap<String, f64>>,
-    pub seed: Option<Int>,
-    pub n: Option<Int>,
-    pub stop: Option<StopField>,
-    pub stop_token_ids: Option<Vec<Int>>,
-    pub include_stop_str_in_output: Option<bool>,
-    pub skip_special_tokens: Option<bool>,
-    pub min_tokens: Option<Int>,
-    pub ignore_eos: Option<bool>,
-    pub max_tokens: Option<Int>,
-    pub max_completion_tokens: Option<Int>,
-    pub priority: Option<Int>,
-    pub cache_salt: Option<String>,
-    pub return_token_ids: Option<bool>,
-    pub return_tokens_as_token_ids: Option<bool>,
-    pub deadline_ms: Option<Int>,
+pub(crate) struct SamplingFields {
+    pub(crate) temperature: Option<f64>,
+    pub(crate) top_p: Option<f64>,
+    pub(crate) top_k: Option<Int>,
+    pub(crate) min_p: Option<f64>,
+    pub(crate) repetition_penalty: Option<f64>,
+    pub(crate) frequency_penalty: Option<f64>,
+    pub(crate) presence_penalty: Option<f64>,
+    pub(crate) logit_bias: Option<HashMap<String, f64>>,
+    pub(crate) seed: Option<Int>,
+    pub(crate) n: Option<Int>,
+    pub(crate) stop: Option<StopField>,
+    pub(crate) stop_token_ids: Option<Vec<Int>>,
+    pub(crate) include_stop_str_in_output: Option<bool>,
+    pub(crate) skip_special_tokens: Option<bool>,
+    pub(crate) min_tokens: Option<Int>,
+    pub(crate) ignore_eos: Option<bool>,
+    pub(crate) max_tokens: Option<Int>,
+    pub(crate) max_completion_tokens: Option<Int>,
+    pub(crate) priority: Option<Int>,
+    pub(crate) cache_salt: Option<String>,
+    pub(crate) return_token_ids: Option<bool>,
+    pub(crate) return_tokens_as_token_ids: Option<bool>,
+    pub(crate) deadline_ms: Option<Int>,
 }
 
 /// A string or a list of strings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StopField(pub Vec<String>);
+pub(crate) struct StopField(pub(crate) Vec<String>);
 
 /// What a request asks for, in range.
 #[derive(Clone, Debug)]
@@ -66,9 +67,8 @@ pub(crate) struct GenerationOptions {
     pub(crate) seed: i64,
     /// Choices per prompt.
     pub(crate) n: usize,
-    pub(crate) stop_strings: Vec<String>,
-    pub(crate) include_stop_str_in_output: bool,
-    pub(crate) skip_special_tokens: bool,
+    /// How the tokens become text.
+    pub(crate) decoding: DecodingOptions,
     pub(crate) priority: i32,
     pub(crate) cache_salt: Option<String>,
     pub(crate) return_token_ids: bool,
@@ -98,9 +98,12 @@ impl GenerationOptions {
             sampling: sampling_params(fields, seed, logprobs, defaults, limits.vocab_size)?,
             seed,
             n: integer("n", fields.n, 1, 128)?.map_or(1, to_usize),
-            stop_strings: stop_strings(fields.stop.as_ref())?,
-            include_stop_str_in_output: fields.include_stop_str_in_output.unwrap_or(false),
-            skip_special_tokens: fields.skip_special_tokens.unwrap_or(true),
+            decoding: DecodingOptions {
+                stop_strings: stop_strings(fields.stop.as_ref())?,
+                include_stop_str_in_output: fields.include_stop_str_in_output.unwrap_or(false),
+                skip_special_tokens: fields.skip_special_tokens.unwrap_or(true),
+                single_tool_call: false,
+            },
             priority: priority(fields.priority)?,
             cache_salt: cache_salt(fields.cache_salt.as_deref())?,
             return_token_ids: fields.return_token_ids.unwrap_or(false),
@@ -154,8 +157,10 @@ impl GenerationOptions {
             None => room,
         };
         if self.min_tokens > max_tokens {
-            let message =
-                format!("min_tokens must be at most max_tokens ({max_tokens}), got {}", self.min_tokens);
+            let message = format!(
+                "min_tokens must be at most max_tokens ({max_tokens}), got {}",
+                self.min_tokens
+            );
             return Err(ApiError::field("min_tokens", message));
         }
         Ok(StopConditions {
@@ -263,7 +268,8 @@ fn logit_bias(
             .map_err(|_| invalid(format!("logit_bias: the key {key:?} is not a token id")))?;
         let id = token_id("logit_bias", Int(id), vocab_size)?;
         if !(-100.0..=100.0).contains(&bias) {
-            let message = format!("logit_bias: the bias of {id} must be in [-100, 100], got {bias}");
+            let message =
+                format!("logit_bias: the bias of {id} must be in [-100, 100], got {bias}");
             return Err(invalid(message));
         }
         result.push((id, to_f32(bias)));
@@ -273,8 +279,7 @@ fn logit_bias(
 }
 
 fn max_tokens(fields: &SamplingFields) -> Result<Option<usize>, ApiError> {
-    let completion =
-        integer("max_completion_tokens", fields.max_completion_tokens, 1, i64::MAX)?;
+    let completion = integer("max_completion_tokens", fields.max_completion_tokens, 1, i64::MAX)?;
     let plain = integer("max_tokens", fields.max_tokens, 1, i64::MAX)?;
     Ok(completion.or(plain).map(to_usize))
 }
@@ -314,11 +319,7 @@ fn deadline(value: Option<Int>) -> Result<Option<Duration>, ApiError> {
     Ok(value.map(|value| Duration::from_millis(value.unsigned_abs())))
 }
 
-fn token_ids(
-    name: &str,
-    ids: Option<&[Int]>,
-    limits: &EngineLimits,
-) -> Result<Vec<u32>, ApiError> {
+fn token_ids(name: &str, ids: Option<&[Int]>, limits: &EngineLimits) -> Result<Vec<u32>, ApiError> {
     let ids = ids.unwrap_or_default().iter();
     ids.map(|id| token_id(name, *id, limits.vocab_size)).collect()
 }

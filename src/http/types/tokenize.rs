@@ -7,33 +7,33 @@ use super::number::Int;
 
 /// The body of `POST /tokenize`.
 #[derive(Clone, Debug, Default, Deserialize)]
-pub struct TokenizeRequest {
-    pub prompt: Option<String>,
+pub(crate) struct TokenizeRequest {
+    pub(crate) prompt: Option<String>,
     /// llama.cpp's name for `prompt`.
-    pub content: Option<String>,
-    pub return_token_strs: Option<bool>,
+    pub(crate) content: Option<String>,
+    pub(crate) return_token_strs: Option<bool>,
 }
 
 /// The answer of `POST /tokenize`.
 #[derive(Clone, Debug, Serialize)]
-pub struct Tokenized {
-    pub count: usize,
-    pub max_model_len: usize,
-    pub tokens: Vec<u32>,
-    pub token_strs: Option<Vec<String>>,
+pub(crate) struct Tokenized {
+    pub(crate) count: usize,
+    pub(crate) max_model_len: usize,
+    pub(crate) tokens: Vec<u32>,
+    pub(crate) token_strs: Option<Vec<String>>,
 }
 
 /// The body of `POST /detokenize`.
 #[derive(Clone, Debug, Default, Deserialize)]
-pub struct DetokenizeRequest {
-    pub model: Option<String>,
-    pub tokens: Option<Vec<Int>>,
-    pub skip_special_tokens: Option<bool>,
+pub(crate) struct DetokenizeRequest {
+    pub(crate) model: Option<String>,
+    pub(crate) tokens: Option<Vec<Int>>,
+    pub(crate) skip_special_tokens: Option<bool>,
 }
 
 /// The answer of `POST /detokenize`.
 #[derive(Clone, Debug, Serialize)]
-pub struct Detokenized {
-    pub prompt: String,
-    pub content: String,
+pub(crate) struct Detokenized {
+    pub(crate) prompt: String,
+    pub(crate) content: String,
 }

@@ -1,1 +1,167 @@
+use half::{bf16, f16};
+
+use super::super::random::Random;
 use super::*;
+
+/// Applies `f` to one vector on a level.
+fn apply<F: Fn1>(level: Level, x: [f32; LANES], f: F) -> [f32; LANES] {
+    struct Apply<'a, F>(F, &'a [f32; LANES], &'a mut [f32; LANES]);
+    impl<F: Fn1> Kernel for Apply<'_, F> {
+        #[inline(always)]
+        fn run<L: Lanes>(self, l: L) {
+            l.store(self.0.call(l, l.load(self.1)), self.2);
+        }
+    }
+    let mut out = [0.0; LANES];
+    level.run(Apply(f, &x, &mut out));
+    out
+}
+
+/// A function of one vector.
+trait Fn1 {
+    fn call<L: Lanes>(&self, l: L, x: L::V) -> L::V;
+}
+
+macro_rules! fn1 {
+    ($name:ident, $l:ident, $x:ident => $body:expr) => {
+        struct $name;
+        impl Fn1 for $name {
+            #[inline(always)]
+            fn call<L: Lanes>(&self, $l: L, $x: L::V) -> L::V {
+                $body
+            }
+        }
+    };
+}
+
+fn1!(Exp, l, x => math::exp(l, x));
+fn1!(Tanh, l, x => math::tanh(l, x));
+fn1!(Sum, l, x => l.splat(l.sum(x)));
+fn1!(Largest, l, x => l.splat(l.largest(x)));
+fn1!(Round, l, x => l.round(x));
+fn1!(Arithmetic, l, x => {
+    let y = l.div(l.add(x, l.splat(1.0)), l.sub(l.splat(5.0), l.mul(x, x)));
+    l.min(l.max(y, l.splat(-0.5)), l.splat(0.75))
+});
+
+fn vectors(scale: f32) -> Vec<[f32; LANES]> {
+    let mut random = Random::new(1);
+    (0..200).map(|_| std::array::from_fn(|_| random.float() * scale)).collect()
+}
+
+#[test]
+fn exp_is_within_two_units_of_the_last_place() {
+    for level in Level::available() {
+        for x in vectors(43.0) {
+            for (x, ours) in x.into_iter().zip(apply(level, x, Exp)) {
+                let exact = f64::from(x).exp();
+                let off = (f64::from(ours) - exact).abs() / exact;
+                assert!(off < 2.4e-7, "{}: exp({x}) = {ours}, off by {off}", level.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn exp_and_tanh_keep_their_limits() {
+    for level in Level::available() {
+        let mut x = [0.0; LANES];
+        x[..6].copy_from_slice(&[f32::NEG_INFINITY, -200.0, f32::NAN, 0.0, 200.0, f32::INFINITY]);
+        let exp = apply(level, x, Exp);
+        assert_eq!(exp[..2], [0.0, 0.0]);
+        assert!(exp[2].is_nan());
+        assert_eq!(exp[3], 1.0);
+        assert!(exp[4] > 1e38 && exp[4].is_finite() && exp[5] == exp[4]);
+        let tanh = apply(level, x, Tanh);
+        assert_eq!(tanh[..2], [-1.0, -1.0]);
+        assert!(tanh[2].is_nan());
+        assert_eq!([tanh[3], tanh[4], tanh[5]], [0.0, 1.0, 1.0]);
+    }
+}
+
+#[test]
+fn levels_agree_with_scalar_to_the_bit_where_nothing_is_fused() {
+    for level in Level::available() {
+        for x in vectors(3.0) {
+            for (ours, scalar) in [
+                (apply(level, x, Sum), apply(Level::scalar(), x, Sum)),
+                (apply(level, x, Largest), apply(Level::scalar(), x, Largest)),
+                (apply(level, x, Round), apply(Level::scalar(), x, Round)),
+                (apply(level, x, Arithmetic), apply(Level::scalar(), x, Arithmetic)),
+            ] {
+                assert_eq!(ours.map(f32::to_bits), scalar.map(f32::to_bits), "{}", level.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn transpose_swaps_rows_and_columns() {
+    struct Transpose<'a>(&'a mut [[f32; LANES]; LANES]);
+    impl Kernel for Transpose<'_> {
+        #[inline(always)]
+        fn run<L: Lanes>(self, l: L) {
+            let mut rows = [l.splat(0.0); LANES];
+            for i in 0..LANES {
+                rows[i] = l.load(&self.0[i]);
+            }
+            for (row, out) in l.transpose(rows).into_iter().zip(self.0) {
+                l.store(row, out);
+            }
+        }
+    }
+    let mut random = Random::new(2);
+    let matrix: [[f32; LANES]; LANES] =
+        std::array::from_fn(|_| [0.0; LANES].map(|_| random.float()));
+    for level in Level::available() {
+        let mut transposed = matrix;
+        level.run(Transpose(&mut transposed));
+        for i in 0..LANES {
+            for j in 0..LANES {
+                assert_eq!(transposed[i][j], matrix[j][i], "{}", level.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn every_half_widens_exactly() {
+    struct Widen<'a, E>(&'a [E; LANES], &'a mut [f32; LANES]);
+    impl<E: Element> Kernel for Widen<'_, E> {
+        #[inline(always)]
+        fn run<L: Lanes>(self, l: L) {
+            l.store(E::load(l, self.0), self.1);
+        }
+    }
+    for level in Level::available() {
+        for first in (0..=u16::MAX).step_by(LANES) {
+            let pattern: [u16; LANES] = std::array::from_fn(|i| first + u16::try_from(i).unwrap());
+            let (brain, half) = (pattern.map(bf16::from_bits), pattern.map(f16::from_bits));
+            let (mut wide_brain, mut wide_half) = ([0.0; LANES], [0.0; LANES]);
+            level.run(Widen(&brain, &mut wide_brain));
+            level.run(Widen(&half, &mut wide_half));
+            for i in 0..LANES {
+                if brain[i].is_nan() {
+                    assert!(wide_brain[i].is_nan());
+                } else {
+                    assert_eq!(wide_brain[i].to_bits(), brain[i].to_f32().to_bits());
+                }
+                if half[i].is_nan() {
+                    assert!(wide_half[i].is_nan());
+                } else {
+                    assert_eq!(wide_half[i].to_bits(), half[i].to_f32().to_bits());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_environment_picks_a_level_that_exists() {
+    for level in Level::available() {
+        assert_eq!(Level::choose(Some(level.name())).name(), level.name());
+    }
+    let best = Level::choose(None).name();
+    assert_eq!(Level::choose(Some("sse9")).name(), best);
+    assert_eq!(best, Level::available().last().unwrap().name());
+}

@@ -55,6 +55,14 @@ pub(crate) fn plan(folder: &ModelFolder) -> Result<Plan, WeightError> {
     }
 }
 
+/// The shards that the index of `folder` names.
+pub(crate) fn shard_names(folder: &ModelFolder) -> Result<Vec<String>, WeightError> {
+    match folder.json_object(INDEX)? {
+        Some(index) => from_index(folder, &index).map(|plan| plan.files),
+        None => Err(incomplete(folder, &format!("{INDEX} is missing"))),
+    }
+}
+
 impl Plan {
     /// The error for a shard that the index names and the folder lacks.
     pub(crate) fn missing_shard(&self, folder: &ModelFolder, name: &str) -> WeightError {

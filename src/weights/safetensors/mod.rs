@@ -136,6 +136,11 @@ impl TensorSource for SafetensorsSource {
     }
 }
 
+/// The shards that a folder's index names.
+pub(crate) fn shard_names(folder: &ModelFolder) -> Result<Vec<String>, WeightError> {
+    index::shard_names(folder)
+}
+
 fn dense_dtype(dtype: Dtype) -> Option<DType> {
     match dtype {
         Dtype::BF16 => Some(DType::BF16),

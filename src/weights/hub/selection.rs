@@ -1,0 +1,242 @@
+//! Which files of a repository are needed: the smallest set that a model loads from.
+
+use crate::weights::model_ref::HubFile;
+
+use super::error::HubError;
+
+/// Everything but weights, where a repository has it.
+const SMALL_FILES: [&str; 9] = [
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "additional_chat_templates/tool_use.jinja",
+];
+const SINGLE: &str = "model.safetensors";
+pub(crate) const INDEX: &str = "model.safetensors.index.json";
+/// What is taken of many GGUF files when nothing else is said.
+const DEFAULT_QUANTIZATION: &str = "Q4_K_M";
+
+/// The files to have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Selection {
+    /// A Hugging Face checkpoint; `small` goes first, so that complete weights mean a complete
+    /// model.
+    Checkpoint { small: Vec<String>, weights: WeightFiles },
+    /// One GGUF file.
+    Gguf(String),
+}
+
+/// The weights of a Hugging Face checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum WeightFiles {
+    Single(String),
+    /// Those that [`INDEX`] names, which is among the small files.
+    Indexed,
+}
+
+/// Chooses among the `files` of a repository.
+pub(crate) fn select(
+    repository: &str,
+    files: &[String],
+    wanted: Option<&HubFile>,
+) -> Result<Selection, HubError> {
+    match wanted {
+        Some(HubFile::Path(path)) => match files.iter().find(|file| *file == path) {
+            Some(file) => whole_gguf(repository, file),
+            None => Err(not_found(repository, format!("`{path}`"), files)),
+        },
+        Some(HubFile::Quantization(tag)) => gguf_with_tag(repository, files, tag),
+        None => match checkpoint(files) {
+            Some(selection) => Ok(selection),
+            None => any_gguf(repository, files),
+        },
+    }
+}
+
+fn checkpoint(files: &[String]) -> Option<Selection> {
+    let has = |name: &str| files.iter().any(|file| file == name);
+    let mut small: Vec<_> =
+        SMALL_FILES.iter().filter(|name| has(name)).map(|name| (*name).to_owned()).collect();
+    let weights = if has(SINGLE) {
+        WeightFiles::Single(SINGLE.to_owned())
+    } else if has(INDEX) {
+        small.push(INDEX.to_owned());
+        WeightFiles::Indexed
+    } else {
+        let mut others = files.iter().filter(|file| is_other_checkpoint(file));
+        match (others.next(), others.next()) {
+            (Some(only), None) => WeightFiles::Single(only.clone()),
+            _ => return None,
+        }
+    };
+    Some(Selection::Checkpoint { small, weights })
+}
+
+fn is_other_checkpoint(file: &str) -> bool {
+    file.ends_with(".safetensors") && !file.contains('/') && !file.starts_with("adapter_")
+}
+
+fn any_gguf(repository: &str, files: &[String]) -> Result<Selection, HubError> {
+    let mut ggufs = files.iter().filter(|file| is_model_gguf(file));
+    match (ggufs.next(), ggufs.next()) {
+        (Some(only), None) => whole_gguf(repository, only),
+        (Some(_), Some(_)) => gguf_with_tag(repository, files, DEFAULT_QUANTIZATION),
+        (None, _) => Err(no_weights(repository, files)),
+    }
+}
+
+fn gguf_with_tag(repository: &str, files: &[String], tag: &str) -> Result<Selection, HubError> {
+    let mut matching = files.iter().filter(|file| is_model_gguf(file) && has_tag(file, tag));
+    match (matching.next(), matching.next()) {
+        (Some(only), None) => whole_gguf(repository, only),
+        (Some(first), Some(second)) if !is_part(first) => {
+            let wanted = format!("that `{tag}` means alone");
+            let both = [first.clone(), second.clone()];
+            Err(not_found(repository, wanted, &both))
+        }
+        (Some(part), _) => whole_gguf(repository, part),
+        (None, _) => Err(not_found(repository, format!("for the quantization `{tag}`"), files)),
+    }
+}
+
+fn whole_gguf(repository: &str, file: &str) -> Result<Selection, HubError> {
+    if !is_part(file) {
+        return Ok(Selection::Gguf(file.to_owned()));
+    }
+    Err(HubError::Refused {
+        repository: repository.to_owned(),
+        reason: format!(
+            "{file} is one part of a GGUF file in parts, which is not supported: download them \
+             and merge them once with `llama-gguf-split --merge`"
+        ),
+    })
+}
+
+/// Vision projectors and importance matrices are GGUF files too.
+fn is_model_gguf(file: &str) -> bool {
+    let name = file.rsplit('/').next().unwrap_or(file).to_ascii_lowercase();
+    name.ends_with(".gguf") && !name.contains("mmproj") && !name.contains("imatrix")
+}
+
+/// `name-00001-of-00003.gguf`.
+fn is_part(file: &str) -> bool {
+    let Some((rest, count)) = file.trim_end_matches(".gguf").rsplit_once("-of-") else {
+        return false;
+    };
+    let digits = |text: &str| text.len() == 5 && text.bytes().all(|b| b.is_ascii_digit());
+    digits(count) && rest.rsplit('-').next().is_some_and(digits)
+}
+
+/// Whether the file name has `tag` as a word: `Q4_K` is not in `Q4_K_M`.
+fn has_tag(file: &str, tag: &str) -> bool {
+    let name = file.rsplit('/').next().unwrap_or(file).to_ascii_lowercase();
+    let tag = tag.to_ascii_lowercase();
+    let is_word = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric() || c == '_');
+    name.match_indices(&tag).any(|(at, _)| {
+        let before = name[..at].chars().next_back();
+        let after = name[at + tag.len()..].chars().next();
+        !is_word(before) && !is_word(after)
+    })
+}
+
+fn no_weights(repository: &str, files: &[String]) -> HubError {
+    let pickle = files.iter().find(|file| {
+        let start = file.starts_with("pytorch_model") || file.starts_with("consolidated");
+        start && (file.ends_with(".bin") || file.ends_with(".pth"))
+    });
+    if let Some(pickle) = pickle {
+        return HubError::Refused {
+            repository: repository.to_owned(),
+            reason: format!(
+                "only pickle weights ({pickle}), which can run code when read, and no \
+                 safetensors; look for a converted revision, such as `{repository}@refs/pr/1`"
+            ),
+        };
+    }
+    not_found(repository, format!("with weights ({SINGLE}, {INDEX} or a GGUF file)"), files)
+}
+
+fn not_found(repository: &str, wanted: String, files: &[String]) -> HubError {
+    let ggufs: Vec<_> = files.iter().filter(|file| file.ends_with(".gguf")).cloned().collect();
+    let shown = if ggufs.is_empty() { files } else { &ggufs };
+    let more = if shown.len() > 20 { ", ..." } else { "" };
+    let shown: Vec<_> = shown.iter().take(20).map(String::as_str).collect();
+    HubError::FileNotFound {
+        repository: repository.to_owned(),
+        wanted,
+        available: format!("it has {}{more}", shown.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn choose(files: &[&str], wanted: Option<HubFile>) -> Result<Selection, String> {
+        let files: Vec<_> = files.iter().map(|file| (*file).to_owned()).collect();
+        select("o/n", &files, wanted.as_ref()).map_err(|error| error.to_string())
+    }
+
+    fn gguf(file: &str) -> Result<Selection, String> {
+        Ok(Selection::Gguf(file.to_owned()))
+    }
+
+    const QUANTIZED: [&str; 5] =
+        ["README.md", "m-q4_k_m.gguf", "m-Q4_K_S.gguf", "m-Q8_0.gguf", "mmproj-m-Q8_0.gguf"];
+
+    #[test]
+    fn a_checkpoint_is_config_tokenizer_and_one_format_of_weights() {
+        let files = [
+            ".gitattributes",
+            "README.md",
+            "config.json",
+            "consolidated.safetensors",
+            "model.safetensors",
+            "pytorch_model.bin",
+            "tokenizer.json",
+            "x.gguf",
+        ];
+        let expected = Selection::Checkpoint {
+            small: vec!["config.json".into(), "tokenizer.json".into()],
+            weights: WeightFiles::Single("model.safetensors".into()),
+        };
+        assert_eq!(choose(&files, None), Ok(expected));
+        let files = ["config.json", "model-00001-of-00001.safetensors", INDEX];
+        let expected = Selection::Checkpoint {
+            small: vec!["config.json".into(), INDEX.into()],
+            weights: WeightFiles::Indexed,
+        };
+        assert_eq!(choose(&files, None), Ok(expected));
+    }
+
+    #[test]
+    fn a_gguf_file_is_chosen_by_path_quantization_or_default() {
+        assert_eq!(choose(&QUANTIZED, None), gguf("m-q4_k_m.gguf"));
+        let tag = |tag: &str| choose(&QUANTIZED, Some(HubFile::Quantization(tag.to_owned())));
+        assert_eq!(tag("q8_0"), gguf("m-Q8_0.gguf"));
+        let path = Some(HubFile::Path("mmproj-m-Q8_0.gguf".to_owned()));
+        assert_eq!(choose(&QUANTIZED, path), gguf("mmproj-m-Q8_0.gguf"));
+        let missing = tag("Q4_K").unwrap_err();
+        assert!(missing.contains("`Q4_K`") && missing.contains("m-Q4_K_S.gguf"), "{missing}");
+        let missing = choose(&QUANTIZED, Some(HubFile::Path("z.gguf".into()))).unwrap_err();
+        assert!(missing.contains("no file `z.gguf`: it has m-q4_k_m.gguf"), "{missing}");
+    }
+
+    #[test]
+    fn what_cannot_be_loaded_is_named() {
+        let pickle = choose(&["config.json", "pytorch_model.bin"], None).unwrap_err();
+        assert!(pickle.contains("only pickle weights (pytorch_model.bin)"), "{pickle}");
+        let parts = ["q4_k_m-00001-of-00002.gguf", "q4_k_m-00002-of-00002.gguf"];
+        assert!(choose(&parts, None).unwrap_err().contains("in parts"));
+        let nothing = choose(&["README.md"], None).unwrap_err();
+        assert!(nothing.contains("it has README.md"), "{nothing}");
+        let two = ["a-Q8_0.gguf", "b-Q8_0.gguf"];
+        let error = choose(&two, Some(HubFile::Quantization("Q8_0".into()))).unwrap_err();
+        assert!(error.contains("a-Q8_0.gguf, b-Q8_0.gguf"), "{error}");
+    }
+}

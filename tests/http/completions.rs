@@ -1,0 +1,124 @@
+//! `/v1/completions`: prompts in all shapes, echo, logprobs in columns.
+
+use serde_json::{Value, json};
+
+use super::fake_engine::Script;
+use super::fixture::{EOS, HELLO, Server, Setup, WORLD, bytes, completion, say};
+
+/// Repeats the prompt's last token.
+fn repeat_last(request: &sconce::engine::request::EngineRequest) -> Script {
+    let last = *request.prompt_token_ids.last().unwrap();
+    Script { tokens: vec![last; 2], ..Script::default() }
+}
+
+#[tokio::test]
+async fn an_answer_has_the_shape_of_the_specification() {
+    let server = Server::saying("yo").await;
+    let answer = server.client.complete(&completion(json!({"seed": 9}))).await;
+    let mut body = answer.json();
+    assert!(body["id"].as_str().unwrap().starts_with("cmpl-"));
+    body["timings"] = Value::Null;
+    let expected = json!({
+        "id": body["id"], "object": "text_completion", "created": body["created"], "model": "tiny",
+        "choices": [{"index": 0, "text": "yo", "logprobs": null, "finish_reason": "stop",
+            "stop_reason": null}],
+        "usage": {"prompt_tokens": 2, "completion_tokens": 3, "total_tokens": 5,
+            "prompt_tokens_details": {"cached_tokens": 0},
+            "completion_tokens_details": {"reasoning_tokens": 0}},
+        "timings": null, "seed": 9,
+    });
+    assert_eq!(body, expected);
+    assert_eq!(server.engine.requests()[0].stop.max_tokens, 16);
+    assert_eq!(server.engine.requests()[0].prompt_token_ids, bytes("Hi"));
+}
+
+#[tokio::test]
+async fn all_four_shapes_of_prompts_are_answered_in_order() {
+    let server = Server::start(Setup::default(), repeat_last).await;
+    let texts = async |prompt: Value, n: usize| {
+        let body = json!({"model": "tiny", "prompt": prompt, "n": n});
+        let body = server.client.complete(&body).await.json();
+        let choices = body["choices"].as_array().unwrap().clone();
+        for (index, choice) in choices.iter().enumerate() {
+            assert_eq!(choice["index"], index);
+        }
+        choices.iter().map(|c| c["text"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(texts(json!("xa"), 1).await, ["aa"]);
+    assert_eq!(texts(json!(["xa", "xb"]), 2).await, ["aa", "aa", "bb", "bb"]);
+    assert_eq!(texts(json!([97, 98]), 1).await, ["bb"]);
+    assert_eq!(texts(json!([[97], [98, 99]]), 2).await, ["aa", "aa", "cc", "cc"]);
+}
+
+#[tokio::test]
+async fn usage_counts_every_prompt_once() {
+    let server = Server::start(Setup::default(), |_| Script { cached_tokens: 1, ..say("z") }).await;
+    let body = json!({"model": "tiny", "prompt": ["ab", "cde"], "n": 3});
+    let usage = server.client.complete(&body).await.json()["usage"].clone();
+    assert_eq!((&usage["prompt_tokens"], &usage["completion_tokens"]), (&json!(5), &json!(12)));
+    assert_eq!(usage["prompt_tokens_details"]["cached_tokens"], 2);
+}
+
+#[tokio::test]
+async fn logprobs_stand_in_columns() {
+    let server = Server::start(Setup::default(), |_| Script {
+        tokens: vec![HELLO, WORLD, 0xc3, 0xa9, 33],
+        ..Script::default()
+    })
+    .await;
+    let body = server.client.complete(&completion(json!({"logprobs": 2}))).await.json();
+    assert_eq!(body["choices"][0]["text"], "hello worldé!");
+    let logprobs = &body["choices"][0]["logprobs"];
+    assert_eq!(logprobs["text_offset"], json!([0, 5, 11, 12, 12, 13]));
+    let tokens = logprobs["tokens"].as_array().unwrap();
+    assert_eq!((&tokens[0], &tokens[4]), (&json!("hello"), &json!("!")));
+    assert_eq!(logprobs["token_logprobs"], json!([-0.5, -0.5, -0.5, -0.5, -0.5, -0.5]));
+    assert_eq!(logprobs["top_logprobs"][4], json!({"!": -0.5, "\"": -1.5}));
+    let body = server.client.complete(&completion(json!({"logprobs": 0}))).await.json();
+    assert_eq!(body["choices"][0]["logprobs"]["top_logprobs"][0], json!({"hello": -0.5}));
+}
+
+#[tokio::test]
+async fn streamed_logprobs_have_the_same_offsets() {
+    let server = Server::saying("aéb").await;
+    let whole = server.client.complete(&completion(json!({"logprobs": 1}))).await.json();
+    let streamed = completion(json!({"logprobs": 1, "stream": true}));
+    let mut offsets = Vec::new();
+    for chunk in server.client.complete(&streamed).await.chunks() {
+        offsets.extend(chunk["choices"][0]["logprobs"]["text_offset"].as_array().unwrap().clone());
+    }
+    assert_eq!(Value::Array(offsets), whole["choices"][0]["logprobs"]["text_offset"]);
+}
+
+#[tokio::test]
+async fn echo_puts_the_prompt_first() {
+    let server = Server::saying("!").await;
+    let text = async |prompt: Value| {
+        let body = json!({"model": "tiny", "prompt": prompt, "echo": true});
+        server.client.complete(&body).await.json()["choices"][0]["text"].clone()
+    };
+    assert_eq!(text(json!("Hi")).await, "Hi!");
+    assert_eq!(text(json!([HELLO, EOS])).await, "hello<|endoftext|>!");
+}
+
+#[tokio::test]
+async fn token_ids_come_per_choice() {
+    let server = Server::start(Setup::default(), repeat_last).await;
+    let body = json!({"model": "tiny", "prompt": [[97], [98]], "return_token_ids": true});
+    let whole = server.client.complete(&body).await.json();
+    let choice = &whole["choices"][1];
+    assert_eq!(
+        (&choice["prompt_token_ids"], &choice["token_ids"]),
+        (&json!([98]), &json!([98, 98, EOS]))
+    );
+    let mut streamed = body.clone();
+    streamed["stream"] = json!(true);
+    let chunks = server.client.complete(&streamed).await.chunks();
+    let of_choice = chunks.iter().map(|chunk| &chunk["choices"][0]).filter(|c| c["index"] == 1);
+    let of_choice: Vec<&Value> = of_choice.collect();
+    assert_eq!(of_choice[0]["prompt_token_ids"], json!([98]));
+    assert!(of_choice[1].get("prompt_token_ids").is_none());
+    let ids: Vec<Value> =
+        of_choice.iter().flat_map(|c| c["token_ids"].as_array().unwrap().clone()).collect();
+    assert_eq!(Value::Array(ids), choice["token_ids"]);
+}

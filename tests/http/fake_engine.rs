@@ -1,0 +1,177 @@
+//! An engine that plays scripts: one thread, one token per sequence and step.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use sconce::engine::output::{EngineError, EngineOutput, OutputSender, SequenceStats};
+use sconce::engine::request::{EngineRequest, RequestId};
+use sconce::engine::{Command, EngineHandle, EngineLimits};
+use sconce::sampling::logprobs::TokenLogprobs;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::mpsc::error::TryRecvError;
+
+/// What a sequence says.
+#[derive(Clone, Debug, Default)]
+pub struct Script {
+    /// The tokens, in order; repeated from the start if `endless`.
+    pub tokens: Vec<u32>,
+    /// Go on until a stop condition or an abort.
+    pub endless: bool,
+    /// Before every token.
+    pub delay: Duration,
+    /// Never schedule it.
+    pub stuck: bool,
+    /// Fail instead of the token with this number.
+    pub fail: Option<(usize, EngineError)>,
+    /// What is reported as found in the prefix cache.
+    pub cached_tokens: usize,
+}
+
+/// What the engine was asked.
+#[derive(Debug, Default)]
+pub struct Seen {
+    pub requests: Vec<EngineRequest>,
+    pub aborts: Vec<RequestId>,
+}
+
+/// The test's side of the engine.
+#[derive(Clone, Debug)]
+pub struct FakeEngine {
+    pub handle: EngineHandle,
+    seen: Arc<Mutex<Seen>>,
+}
+
+impl FakeEngine {
+    /// An engine that answers every request with the script chosen for it.
+    pub fn start(
+        limits: EngineLimits,
+        choose: impl Fn(&EngineRequest) -> Script + Send + 'static,
+    ) -> Self {
+        let (handle, commands) = EngineHandle::channel(limits);
+        let seen = Arc::new(Mutex::new(Seen::default()));
+        let for_thread = Arc::clone(&seen);
+        std::thread::spawn(move || {
+            Player { commands, seen: for_thread, playing: vec![] }.run(&choose);
+        });
+        Self { handle, seen }
+    }
+
+    pub fn requests(&self) -> Vec<EngineRequest> {
+        self.seen.lock().unwrap().requests.clone()
+    }
+
+    pub fn aborts(&self) -> Vec<RequestId> {
+        self.seen.lock().unwrap().aborts.clone()
+    }
+
+    /// Waits until as many sequences were aborted.
+    pub async fn wait_for_aborts(&self, count: usize) {
+        for _ in 0..500 {
+            if self.aborts().len() >= count {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("{} of {count} aborts came", self.aborts().len());
+    }
+
+    /// Waits until as many sequences were submitted.
+    pub async fn wait_for_requests(&self, count: usize) {
+        for _ in 0..500 {
+            if self.requests().len() >= count {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("{} of {count} requests came", self.requests().len());
+    }
+}
+
+/// Deterministic logprobs: the token, then its neighbours.
+pub fn logprobs_of(token_id: u32, count: u8) -> TokenLogprobs {
+    let top = (0..count).map(|rank| ((token_id + u32::from(rank)) % 256, -0.5 - f32::from(rank)));
+    TokenLogprobs { token_id, logprob: -0.5, top: top.collect() }
+}
+
+struct Playing {
+    request: EngineRequest,
+    sender: OutputSender,
+    script: Script,
+    sent: usize,
+}
+
+struct Player {
+    commands: UnboundedReceiver<Command>,
+    seen: Arc<Mutex<Seen>>,
+    playing: Vec<Playing>,
+}
+
+impl Player {
+    fn run(mut self, choose: &dyn Fn(&EngineRequest) -> Script) {
+        loop {
+            let command = if self.playing.iter().all(|playing| playing.script.stuck) {
+                self.commands.blocking_recv().ok_or(TryRecvError::Disconnected)
+            } else {
+                self.commands.try_recv()
+            };
+            match command {
+                Ok(Command::Submit(request, sender)) => self.begin(*request, sender, choose),
+                Ok(Command::Abort(id)) => {
+                    self.playing.retain(|playing| playing.request.id != id);
+                    self.seen.lock().unwrap().aborts.push(id);
+                }
+                Err(TryRecvError::Empty) => self.playing.retain_mut(Playing::step),
+                Err(TryRecvError::Disconnected) => return,
+            }
+        }
+    }
+
+    fn begin(
+        &mut self,
+        request: EngineRequest,
+        sender: OutputSender,
+        choose: &dyn Fn(&EngineRequest) -> Script,
+    ) {
+        let script = choose(&request);
+        self.seen.lock().unwrap().requests.push(request.clone());
+        if !script.stuck {
+            let cached_tokens = script.cached_tokens;
+            let queue = Duration::from_millis(1);
+            let _ = sender.send(EngineOutput::Started { cached_tokens, queue });
+        }
+        self.playing.push(Playing { request, sender, script, sent: 0 });
+    }
+}
+
+impl Playing {
+    /// Plays one token; false at the end.
+    fn step(&mut self) -> bool {
+        if self.script.stuck {
+            return true;
+        }
+        std::thread::sleep(self.script.delay);
+        if let Some((at, error)) = &self.script.fail
+            && *at == self.sent
+        {
+            let _ = self.sender.send(EngineOutput::Failed(error.clone()));
+            return false;
+        }
+        let tokens = &self.script.tokens;
+        let scripted = if self.script.endless { self.sent % tokens.len() } else { self.sent };
+        let eos = self.request.stop.eos_token_ids[0];
+        let token_id = tokens.get(scripted).copied().unwrap_or(eos);
+        self.sent += 1;
+        let logprobs = self.request.sampling.logprobs.map(|count| logprobs_of(token_id, count));
+        let _ = self.sender.send(EngineOutput::Token { token_id, logprobs });
+        let Some(reason) = self.request.stop.check(token_id, self.sent) else { return true };
+        let stats = SequenceStats {
+            cached_tokens: self.script.cached_tokens,
+            queue: Duration::from_millis(1),
+            prefill: Duration::from_millis(2),
+            decode: Duration::from_millis(4),
+            ..SequenceStats::default()
+        };
+        let _ = self.sender.send(EngineOutput::Finished { reason, stats });
+        false
+    }
+}

@@ -1,0 +1,21 @@
+//! The HTTP contract over real TCP sockets, against a scripted engine.
+
+#![allow(
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::needless_pass_by_value,
+    reason = "test code: nothing is public, panics are failures, and `json!` makes values"
+)]
+
+mod chat;
+mod client;
+mod completions;
+mod disconnect;
+mod errors;
+mod fake_engine;
+mod fixture;
+mod folding;
+mod lifecycle;
+mod ops;
+mod streaming;
+mod tools;

@@ -1,0 +1,148 @@
+//! Models, health, metrics, version, tokenizing, and headers of every response.
+
+use std::time::Duration;
+
+use sconce::engine::EngineHandle;
+use serde_json::{Value, json};
+
+use super::fake_engine::Script;
+use super::fixture::{CONTEXT, HELLO, IM_START, Server, Setup, bytes, chat, completion, say};
+
+#[tokio::test]
+async fn models_are_listed_under_all_their_names() {
+    let server = Server::saying("x").await;
+    let list = server.client.get("/v1/models").await.json();
+    assert_eq!(list["object"], "list");
+    let entry = &list["data"][1];
+    let expected = json!({"id": "org/alias", "object": "model", "created": entry["created"],
+        "owned_by": "sconce", "root": "tiny", "parent": null, "max_model_len": CONTEXT});
+    assert_eq!(entry, &expected);
+    assert_eq!(list["data"].as_array().unwrap().len(), 2);
+    assert_eq!(server.client.get("/v1/models/org/alias").await.json(), expected);
+    assert_eq!(server.client.get("/v1/models/org%2Falias").await.json(), expected);
+    let missing = server.client.get("/v1/models/other").await;
+    assert!(missing.error(404, "invalid_request_error", Some("model")).contains("other"));
+}
+
+#[tokio::test]
+async fn readiness_follows_the_engine() {
+    let server = Server::saying("x").await;
+    for path in ["/health", "/health/ready", "/health/live"] {
+        assert_eq!(server.client.get(path).await.status, 200);
+    }
+    let server = Server::start(Setup::default(), |_| panic!("the engine dies")).await;
+    let answer = server.client.chat(&chat(json!({}))).await;
+    answer.error(503, "unavailable_error", None);
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let ready = server.client.get("/health").await;
+    assert!(ready.error(503, "unavailable_error", None).contains("engine"));
+    assert_eq!(ready.header("retry-after"), Some("1"));
+    assert_eq!(server.client.get("/health/live").await.status, 200);
+    let streamed = server.client.chat(&chat(json!({"stream": true}))).await;
+    streamed.error(503, "unavailable_error", None);
+    let _: &EngineHandle = &server.engine.handle;
+}
+
+#[tokio::test]
+async fn metrics_count_what_happened() {
+    let server = Server::start(Setup::default(), |_| say("abc")).await;
+    server.client.chat(&chat(json!({"n": 2}))).await;
+    server.client.complete(&completion(json!({"max_tokens": 2}))).await;
+    server.client.complete(&completion(json!({"temperature": 9}))).await;
+    let answer = server.client.get("/metrics").await;
+    assert!(answer.header("content-type").unwrap().starts_with("text/plain; version=0.0.4"));
+    let prompt_tokens = server.engine.requests()[0].prompt_token_ids.len() + 2;
+    let labels = "model_name=\"tiny\",engine=\"0\"";
+    for line in [
+        format!("vllm:prompt_tokens_total{{{labels}}} {prompt_tokens}"),
+        format!("vllm:generation_tokens_total{{{labels}}} 10"),
+        format!("vllm:request_success_total{{finished_reason=\"stop\",{labels}}} 2"),
+        format!("vllm:request_success_total{{finished_reason=\"length\",{labels}}} 1"),
+        format!("vllm:time_to_first_token_seconds_count{{{labels}}} 3"),
+        format!("vllm:inter_token_latency_seconds_count{{{labels}}} 7"),
+        format!("vllm:e2e_request_latency_seconds_count{{{labels}}} 3"),
+        format!("vllm:request_prompt_tokens_count{{{labels}}} 2"),
+        format!("vllm:request_generation_tokens_sum{{{labels}}} 10"),
+        "http_requests_total{handler=\"/v1/completions\",method=\"POST\",status=\"2xx\"} 1"
+            .to_owned(),
+        "http_requests_total{handler=\"/v1/completions\",method=\"POST\",status=\"4xx\"} 1"
+            .to_owned(),
+    ] {
+        assert!(answer.text.contains(&format!("{line}\n")), "{line} missing in {}", answer.text);
+    }
+}
+
+#[tokio::test]
+async fn the_version_names_features() {
+    let server = Server::saying("x").await;
+    let body = server.client.get("/version").await.json();
+    assert_eq!(body, json!({"version": env!("CARGO_PKG_VERSION"), "features": ["cpu"]}));
+}
+
+#[tokio::test]
+async fn text_becomes_tokens_and_back() {
+    let server = Server::saying("x").await;
+    let body = json!({"prompt": "é<|im_start|>", "return_token_strs": true});
+    let answer = server.client.post("/tokenize", &body).await.json();
+    let expected = json!({"count": 3, "max_model_len": CONTEXT, "tokens": [0xc3, 0xa9, IM_START],
+        "token_strs": ["Ã", "©", "<|im_start|>"]});
+    assert_eq!(answer, expected);
+    let answer = server.client.post("/tokenize", &json!({"content": "ab"})).await.json();
+    assert_eq!((&answer["tokens"], &answer["token_strs"]), (&json!(bytes("ab")), &Value::Null));
+    let messages = chat(json!({}));
+    let answer = server.client.post("/tokenize", &messages).await.json();
+    let rendered = server.client.post("/v1/chat/completions/render", &messages).await.json();
+    assert_eq!(answer["tokens"], rendered["prompt_token_ids"]);
+    let answer = server.client.post("/detokenize", &json!({"tokens": [HELLO, 0xc3, 0xa9]})).await;
+    assert_eq!(answer.json(), json!({"prompt": "helloé", "content": "helloé"}));
+    for (path, body, param) in [
+        ("/tokenize", json!({}), "prompt"),
+        ("/tokenize", json!({"prompt": "x", "messages": []}), "prompt"),
+        ("/tokenize", json!({"prompt": 3}), "prompt"),
+        ("/detokenize", json!({}), "tokens"),
+        ("/detokenize", json!({"tokens": [1000]}), "tokens"),
+        ("/detokenize", json!({"tokens": "x"}), "tokens"),
+    ] {
+        let answer = server.client.post(path, &body).await;
+        answer.error(400, "invalid_request_error", Some(param));
+    }
+    let unknown = json!({"prompt": "x", "model": "other"});
+    let answer = server.client.post("/tokenize", &unknown).await;
+    answer.error(404, "invalid_request_error", Some("model"));
+}
+
+#[tokio::test]
+async fn every_response_has_a_request_id() {
+    let server = Server::saying("x").await;
+    let given = [("x-request-id", "abc-123")];
+    let answer = server.client.post_with("/v1/completions", &completion(json!({})), &given).await;
+    assert_eq!(answer.header("x-request-id"), Some("abc-123"));
+    let bad = [("x-request-id", "a b")];
+    let answer = server.client.post_with("/nowhere", &json!({}), &bad).await;
+    assert_eq!(answer.header("x-request-id").unwrap().len(), 32);
+    let first = server.client.get("/health").await;
+    let second = server.client.get("/health").await;
+    assert_ne!(first.header("x-request-id"), second.header("x-request-id"));
+}
+
+#[tokio::test]
+async fn browsers_may_call_only_from_named_origins() {
+    let mut setup = Setup::default();
+    setup.config.cors_origins = vec!["https://app.example".to_owned()];
+    setup.config.api_keys = vec!["k".to_owned()];
+    let server = Server::start(setup, |_| Script::default()).await;
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let preflight = async |origin: &str| {
+        let url = server.client.url("/v1/chat/completions");
+        let request = http.request(reqwest::Method::OPTIONS, url).header("origin", origin);
+        let request = request.header("access-control-request-method", "POST");
+        let response =
+            request.header("access-control-request-headers", "authorization").send().await;
+        let response = response.unwrap();
+        let allowed = response.headers().get("access-control-allow-origin").cloned();
+        (response.status().as_u16(), allowed.map(|value| value.to_str().unwrap().to_owned()))
+    };
+    let named = preflight("https://app.example").await;
+    assert_eq!(named, (200, Some("https://app.example".to_owned())));
+    assert_eq!(preflight("https://evil.example").await.1, None);
+}

@@ -1,0 +1,99 @@
+//! The whole house: the real program, the embedded model, real sockets.
+
+mod server;
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use server::Server;
+
+/// The `i`-th of many different requests: lengths, seeds and shared beginnings vary.
+fn request(i: u64) -> Value {
+    let beginning = "Once upon a time in a quiet village there lived a fox. ".repeat(i as usize % 4);
+    json!({
+        "model": "sconce-demo",
+        "prompt": format!("{beginning}Request number {i} asks for a story."),
+        "max_tokens": 10 + 7 * i,
+        "temperature": 1.0,
+        "seed": i,
+        "ignore_eos": true,
+        "stream": true,
+        "return_token_ids": true,
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sixteen_streams_answer_as_each_does_alone() {
+    // Small steps and a small cache: prompts are chunked and sequences preempted.
+    let server = Server::start(&["--max-num-batched-tokens", "64", "--max-num-seqs", "16"]);
+    let mut alone = Vec::new();
+    for i in 0..16 {
+        alone.push(server.stream(&request(i)).await.token_ids().await);
+        assert_eq!(alone[i as usize].len() as u64, 10 + 7 * i);
+    }
+    let requests: Vec<_> = (0..16).map(request).collect();
+    let together = requests
+        .iter()
+        .map(|request| async { server.stream(request).await.token_ids().await });
+    assert_eq!(futures::future::join_all(together).await, alone);
+    server.assert_idle().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_that_leave_take_nothing_with_them() {
+    let server = Server::start(&[]);
+    let mut body = request(5);
+    body["max_tokens"] = json!(300);
+    let mut streams = Vec::new();
+    for _ in 0..16 {
+        let mut stream = server.stream(&body).await;
+        stream.next().await.unwrap();
+        streams.push(stream);
+    }
+    let staying = streams.split_off(8);
+    drop(streams);
+    let answers = staying.into_iter().map(server::Frames::token_ids);
+    let answers = futures::future::join_all(answers).await;
+    assert!(answers.windows(2).all(|pair| pair[0] == pair[1] && !pair[0].is_empty()));
+    server.assert_idle().await;
+    let aborted = server.metric("sconce:aborted_requests_total").await;
+    assert!((1.0..=8.0).contains(&aborted), "{aborted} sequences were aborted");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sigterm_lets_running_streams_finish() {
+    let server = Server::start(&[]);
+    let mut body = request(9);
+    body["max_tokens"] = json!(400);
+    let mut stream = server.stream(&body).await;
+    stream.next().await.unwrap();
+    server.terminate();
+    let ids = stream.token_ids().await;
+    assert!(ids.len() > 300, "{} tokens after the signal", ids.len());
+    let url = server.url.clone();
+    assert!(server.wait().success());
+    let refused = reqwest::Client::new().get(url).timeout(Duration::from_secs(1)).send().await;
+    assert!(refused.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_taken_port_and_a_wrong_model_end_with_a_message() {
+    let server = Server::start(&[]);
+    let port = server.url.rsplit(':').next().unwrap().to_owned();
+    for (arguments, expected) in [
+        (vec!["--port", port.as_str()], "can't listen on"),
+        (vec!["--port", "0", "--model", "./no-such-folder"], "no-such-folder"),
+        (vec!["--port", "0", "--max-num-seqs", "0"], "max-num-seqs is 0"),
+        (vec!["--port", "0", "--max-model-len", "100000000"], "100000000 is above"),
+    ] {
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_sconce"))
+            .arg("serve")
+            .args(&arguments)
+            .output()
+            .unwrap();
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{message}");
+        assert!(message.contains(expected), "{message}");
+        assert!(!message.contains("panicked"), "{message}");
+    }
+}

@@ -1,0 +1,134 @@
+//! The real program as a child process, serving the embedded demo model on a free port.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use futures::StreamExt;
+use serde_json::Value;
+
+/// Stopped when dropped.
+pub struct Server {
+    child: Child,
+    pub url: String,
+}
+
+impl Server {
+    /// Starts `sconce serve` with further arguments and waits until it says that it is ready.
+    pub fn start(arguments: &[&str]) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_sconce"))
+            .args(["serve", "--port", "0"])
+            .args(arguments)
+            .env_remove("SCONCE_API_KEY")
+            .env_remove("SCONCE_MODEL")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line
+            .split_whitespace()
+            .find(|word| word.starts_with("http://"))
+            .unwrap_or_else(|| panic!("not ready: {line:?}"));
+        Self { url: address.to_owned(), child }
+    }
+
+    /// Sends SIGTERM.
+    pub fn terminate(&self) {
+        let status = Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
+        assert!(status.success());
+    }
+
+    /// Waits for the end of the process.
+    pub fn wait(mut self) -> ExitStatus {
+        for _ in 0..600 {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        panic!("still running");
+    }
+
+    /// A gauge or counter of `/metrics`.
+    pub async fn metric(&self, name: &str) -> f64 {
+        let text = reqwest::get(format!("{}/metrics", self.url)).await.unwrap().text().await.unwrap();
+        let line = text.lines().find(|line| line.starts_with(&format!("{name}{{")));
+        let line = line.unwrap_or_else(|| panic!("no {name} in:\n{text}"));
+        line.rsplit(' ').next().unwrap().parse().unwrap()
+    }
+
+    /// Waits until no sequence runs or waits and no KV block is held.
+    pub async fn assert_idle(&self) {
+        let names =
+            ["vllm:num_requests_running", "vllm:num_requests_waiting", "sconce:kv_blocks_in_use"];
+        for _ in 0..200 {
+            let mut busy = 0.0;
+            for name in names {
+                busy += self.metric(name).await;
+            }
+            if busy == 0.0 {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(25)).await;
+        }
+        panic!("the server is still busy");
+    }
+
+    /// Starts a streaming completion.
+    pub async fn stream(&self, body: &Value) -> Frames {
+        let response = reqwest::Client::new()
+            .post(format!("{}/v1/completions", self.url))
+            .json(body)
+            .send()
+            .await
+            .unwrap();
+        assert_eq!(response.status(), 200);
+        Frames { bytes: response.bytes_stream().boxed(), buffer: Vec::new() }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The data frames of one stream.
+pub struct Frames {
+    bytes: futures::stream::BoxStream<'static, reqwest::Result<reqwest::bytes::Bytes>>,
+    buffer: Vec<u8>,
+}
+
+impl Frames {
+    /// The next frame's JSON; `None` at `[DONE]`.
+    pub async fn next(&mut self) -> Option<Value> {
+        loop {
+            if let Some(end) = self.buffer.windows(2).position(|pair| pair == b"\n\n") {
+                let frame: Vec<u8> = self.buffer.drain(..end + 2).collect();
+                let frame = String::from_utf8(frame).unwrap();
+                match frame.trim_end().strip_prefix("data: ") {
+                    Some("[DONE]") => return None,
+                    Some(json) => return Some(serde_json::from_str(json).unwrap()),
+                    None => continue,
+                }
+            }
+            self.buffer.extend(self.bytes.next().await.expect("ends with [DONE]").unwrap());
+        }
+    }
+
+    /// All token ids up to the end.
+    pub async fn token_ids(mut self) -> Vec<u64> {
+        let mut ids = Vec::new();
+        while let Some(chunk) = self.next().await {
+            assert!(chunk.get("error").is_none(), "{chunk}");
+            let Some(choice) = chunk["choices"].get(0) else { continue };
+            let tokens = choice["token_ids"].as_array().into_iter().flatten();
+            ids.extend(tokens.map(|id| id.as_u64().unwrap()));
+        }
+        ids
+    }
+}
