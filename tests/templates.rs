@@ -12,15 +12,15 @@ fn fixtures() -> PathBuf {
 }
 
 fn json(path: &Path) -> Value {
-    let text = std::fs::read_to_string(path).unwrap();
-    serde_json::from_str(&text).unwrap()
+    let text = std::fs::read_to_string(path).expect("a fixture");
+    serde_json::from_str(&text).expect("a JSON fixture")
 }
 
 fn prompt(conversation: &Value, now: NaiveDateTime) -> ChatPrompt {
     let list = |name: &str| conversation.get(name).and_then(Value::as_array).cloned();
     let flag = |name: &str| conversation.get(name).and_then(Value::as_bool).unwrap_or(false);
     ChatPrompt {
-        messages: list("messages").unwrap(),
+        messages: list("messages").expect("a conversation"),
         tools: list("tools"),
         documents: list("documents"),
         add_generation_prompt: flag("add_generation_prompt"),
@@ -41,8 +41,8 @@ fn difference(expected: &Value, rendered: &Result<String, TemplateError>) -> Opt
 }
 
 fn expected_files() -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(fixtures().join("expected")).unwrap();
-    let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    let entries = std::fs::read_dir(fixtures().join("expected")).expect("fixtures");
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("a fixture").path()).collect();
     files.sort();
     files
 }

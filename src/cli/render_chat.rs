@@ -83,3 +83,39 @@ fn parse_time(text: &str) -> anyhow::Result<NaiveDateTime> {
     let parsed = formats.iter().find_map(|format| NaiveDateTime::parse_from_str(text, format).ok());
     parsed.with_context(|| format!("now must look like 2026-01-15T12:34:56, not {text:?}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rendered(template: &str, conversation: &str) -> anyhow::Result<String> {
+        let folder = tempfile::tempdir()?;
+        let write = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).map(|()| path)
+        };
+        let args = RenderChatArgs {
+            template: write("template.jinja", template)?,
+            input: write("conversation.json", conversation)?,
+        };
+        render(&args)
+    }
+
+    #[test]
+    fn special_tokens_kwargs_and_the_clock_reach_the_template() {
+        let template =
+            "{{ bos_token }}{{ messages[0].content }} {{ strftime_now('%d.%m.') }}{{ x }}\n";
+        let conversation = r#"{"messages": [{"role": "user", "content": "hi"}], "kwargs": {"x": 1},
+            "special_tokens": {"bos_token": "<s>"}, "now": "2026-01-15T12:34:56"}"#;
+        assert_eq!(rendered(template, conversation).unwrap(), "<s>hi 15.01.1");
+    }
+
+    #[test]
+    fn refusals_and_bad_files_are_errors() {
+        let refused = rendered("{{ raise_exception('not this') }}", r#"{"messages": []}"#);
+        assert_eq!(refused.unwrap_err().to_string(), "not this");
+        assert!(rendered("", "{").unwrap_err().to_string().contains("conversation.json"));
+        let bad_time = rendered("", r#"{"messages": [], "now": "noon"}"#);
+        assert!(bad_time.unwrap_err().to_string().contains("\"noon\""));
+    }
+}

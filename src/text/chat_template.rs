@@ -24,6 +24,7 @@ mod string_methods;
 mod tokens;
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use chrono::NaiveDateTime;
 use minijinja::syntax::SyntaxConfig;
@@ -200,7 +201,14 @@ impl ChatTemplate {
         }
         limits::begin();
         let template = self.env.get_template(NAME).map_err(|error| failure(&error))?;
-        template.render(minijinja::Value::from_pairs(variables)).map_err(|error| failure(&error))
+        let variables = minijinja::Value::from_pairs(variables);
+        // The engine's mistakes are failed renders too, not the end of the caller.
+        match catch_unwind(AssertUnwindSafe(|| template.render(variables))) {
+            Ok(rendered) => rendered.map_err(|error| failure(&error)),
+            Err(_) => {
+                Err(TemplateError::Failed { line: 0, message: "the engine failed".to_owned() })
+            }
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 //! and mistakes are left to the parser.
 
 use super::literals;
-use super::operators::{ADD, CONCAT, ITERATE, MODULO, MULTIPLY};
+use super::operators::{ADD, CONCAT, ITERATE, MODULO, MULTIPLY, SLICE};
 use super::tokens::{Token, TokenKind};
 
 /// Respells the inside of `{{ }}` (`statement` false) or `{% %}`.
@@ -145,6 +145,8 @@ fn concat(tokens: &[Token<'_>], out: &mut String) {
     if parts.len() == 1 {
         return multiplicative(tokens, out);
     }
+    // A call must not grow into the keyword before it.
+    out.push(' ');
     out.push_str(CONCAT);
     out.push('(');
     for (index, (_, operand)) in parts.iter().enumerate() {
@@ -177,7 +179,7 @@ fn fold(
     for (index, (operator, operand)) in parts.iter().enumerate() {
         match function(operator) {
             Some(name) if index > 0 => {
-                text = format!("{name}({text},");
+                text = format!(" {name}({text},");
                 inner(operand, &mut text);
                 text.push(')');
             }
@@ -187,36 +189,83 @@ fn fold(
             }
         }
     }
-    // A call must not grow into what stands before it: `in` and the like are names too.
-    if parts.len() > 1 && out.ends_with(|c: char| c.is_alphanumeric() || c == '_') {
-        out.push(' ');
-    }
     out.push_str(&text);
 }
 
-/// An operand: copied, but for what is in brackets. A leading plus says nothing and is left out.
+/// An operand: copied, but for what is in brackets, and slices, which become calls. A leading plus
+/// says nothing and is left out.
 fn operand(tokens: &[Token<'_>], out: &mut String) {
     let mut at = 0;
-    let mut leading = true;
+    // The token before, and where the value that a subscript applies to starts.
+    let mut before: Option<usize> = None;
+    let mut value = out.len();
     while let Some(token) = tokens.get(at) {
+        if token.kind != TokenKind::Space && starts_value(tokens, before) {
+            value = out.len();
+        }
         match token.kind {
             TokenKind::Open => {
                 let close = closing(tokens, at);
-                out.push_str(token.text);
-                list(&tokens[at + 1..close], out);
-                at = close;
-                leading = false;
-                continue;
+                let inner = &tokens[at + 1..close];
+                let subscript = token.text == "[" && !starts_value(tokens, before);
+                if subscript && top_level(inner).any(|at| inner[at].text == ":") {
+                    slice(inner, value, out);
+                    at = close;
+                } else {
+                    out.push_str(token.text);
+                    list(inner, out);
+                    at = close.saturating_sub(1);
+                }
             }
-            TokenKind::Operator if leading && token.text == "+" => {}
-            TokenKind::Space | TokenKind::Operator => out.push_str(token.text),
-            _ => {
-                leading = false;
-                copy(std::slice::from_ref(token), out);
-            }
+            TokenKind::Operator if before.is_none() && token.text == "+" => {}
+            TokenKind::Space => out.push_str(token.text),
+            _ => copy(std::slice::from_ref(token), out),
+        }
+        if token.kind != TokenKind::Space {
+            before = Some(at);
         }
         at += 1;
     }
+}
+
+/// Whether a value starts behind the token at `before`: at the beginning, behind an operator that
+/// is no dot, and behind the name of a test, whose argument may stand bare.
+fn starts_value(tokens: &[Token<'_>], before: Option<usize>) -> bool {
+    let Some(before) = before.and_then(|at| Some((at, tokens.get(at)?))) else { return true };
+    match before {
+        (_, token) if token.kind == TokenKind::Operator => token.text != ".",
+        (at, token) if token.kind == TokenKind::Name => {
+            let mut earlier =
+                tokens[..at].iter().rev().filter(|token| token.kind != TokenKind::Space);
+            let named = match earlier.next().map(|token| token.text) {
+                Some("not") => earlier.next().is_some_and(|token| token.text == "is"),
+                word => word == Some("is"),
+            };
+            named || token.text == "is" || token.text == "not"
+        }
+        _ => false,
+    }
+}
+
+/// `VALUE[start:stop:step]`, where the value is what `out` holds from `value` on.
+fn slice(inner: &[Token<'_>], value: usize, out: &mut String) {
+    let sliced = out.split_off(value);
+    out.extend([" ", SLICE, "(", &sliced]);
+    let mut start = 0;
+    let colons = top_level(inner).filter(|&at| inner[at].text == ":");
+    for end in colons.chain([inner.len()]) {
+        let part = &inner[start..end];
+        let empty = part.iter().all(|token| token.kind == TokenKind::Space);
+        out.push(',');
+        if empty {
+            copy(part, out);
+            out.push_str("none");
+        } else {
+            list(part, out);
+        }
+        start = end + 1;
+    }
+    out.push(')');
 }
 
 /// The index of the bracket that closes the one at `open`, or the end.

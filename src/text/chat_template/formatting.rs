@@ -55,7 +55,9 @@ pub(super) fn percent(template: &str, value: &Value) -> Result<String, Error> {
         out.push_str(&percent_directive(flags, conversion, &argument)?);
         rest = &rest[end + 1..];
     }
-    if !named && value.kind() != ValueKind::Map && args.next().is_some() {
+    // Whatever could be subscripted by a key may be left over, but a tuple may not.
+    let keyed = matches!(value.kind(), ValueKind::Map | ValueKind::Seq) && !value.is_tuple();
+    if !named && !keyed && args.next().is_some() {
         return Err(invalid("not all arguments converted during string formatting"));
     }
     out.push_str(rest);

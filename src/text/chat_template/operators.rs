@@ -18,6 +18,8 @@ pub(super) const CONCAT: &str = "_sconce_concat";
 pub(super) const MULTIPLY: &str = "_sconce_multiply";
 /// Name of the function behind `%`.
 pub(super) const MODULO: &str = "_sconce_modulo";
+/// Name of the function behind `value[start:stop:step]`.
+pub(super) const SLICE: &str = "_sconce_slice";
 /// Name of the function around the sequence of a `for`.
 pub(super) const ITERATE: &str = "_sconce_iterate";
 
@@ -27,6 +29,7 @@ pub(super) fn install(env: &mut Environment<'static>) {
     env.add_function(CONCAT, concat);
     env.add_function(MULTIPLY, multiply);
     env.add_function(MODULO, modulo);
+    env.add_function(SLICE, slice);
     env.add_function(ITERATE, iterate);
 }
 
@@ -202,6 +205,62 @@ fn modulo(left: &Value, right: &Value) -> Result<Value, Error> {
         }
         _ => Err(unsupported("%", left, right)),
     }
+}
+
+/// A slice; of what has none Jinja2 makes an undefined value.
+fn slice(
+    value: &Value,
+    start: Option<i64>,
+    end: Option<i64>,
+    step: Option<i64>,
+) -> Result<Value, Error> {
+    if step == Some(0) {
+        return Err(Error::new(ErrorKind::InvalidOperation, "slice step cannot be zero"));
+    }
+    let step = step.unwrap_or(1);
+    if let Some(text) = value.as_str() {
+        let chars: Vec<char> = text.chars().collect();
+        let sliced: String = positions(chars.len(), start, end, step).map(|at| chars[at]).collect();
+        limits::charge(sliced.len())?;
+        return Ok(if value.is_safe() {
+            Value::from_safe_string(sliced)
+        } else {
+            Value::from(sliced)
+        });
+    }
+    if is_list(value) {
+        let items: Vec<Value> = value.try_iter()?.collect();
+        limits::charge(items.len().saturating_mul(size_of::<Value>()))?;
+        let sliced = positions(items.len(), start, end, step).map(|at| items[at].clone());
+        return Ok(sequence(sliced.collect(), value.is_tuple()));
+    }
+    if value.is_undefined() {
+        return Err(Error::new(ErrorKind::UndefinedError, "an undefined value has no slices"));
+    }
+    Ok(Value::UNDEFINED)
+}
+
+/// The indices of Python's `slice(start, end, step).indices(length)`, for a step that is not zero.
+fn positions(
+    length: usize,
+    start: Option<i64>,
+    end: Option<i64>,
+    step: i64,
+) -> impl Iterator<Item = usize> {
+    let length = i64::try_from(length).unwrap_or(i64::MAX);
+    let (lowest, highest) = if step > 0 { (0, length) } else { (-1, length - 1) };
+    let bound = |index: i64| {
+        let index = if index < 0 { index.saturating_add(length) } else { index };
+        index.clamp(lowest, highest)
+    };
+    let start = start.map_or(if step > 0 { lowest } else { highest }, bound);
+    let end = end.map_or(if step > 0 { highest } else { lowest }, bound);
+    let mut next = Some(start);
+    std::iter::from_fn(move || {
+        let at = next.filter(|&at| if step > 0 { at < end } else { at > end })?;
+        next = at.checked_add(step);
+        usize::try_from(at).ok()
+    })
 }
 
 /// The items that a `for` goes through: those of a list, the keys of a mapping, the characters of a

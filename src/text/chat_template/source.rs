@@ -154,18 +154,28 @@ mod tests {
 
     #[test]
     fn operators_become_calls_by_precedence() {
-        check("{{ a + b['c'] ~ d }}", "{{_add( a ,_concat( b['c'] , d ))}}");
-        check("{{ a - b + c*2 }}", "{{_add( a - b ,_multiply( c,2 ))}}");
-        check("{{ a == b % 2 or not x + 1 }}", "{{ a ==_modulo( b , 2 )or not _add( x , 1 )}}");
+        check("{{ a + b['c'] ~ d }}", "{{ _add( a , _concat( b['c'] , d ))}}");
+        check("{{ a - b + c*2 }}", "{{ _add( a - b , _multiply( c,2 ))}}");
+        check("{{ a == b % 2 or not x + 1 }}", "{{ a == _modulo( b , 2 )or not _add( x , 1 )}}");
+        check("{{ a or b ~ c and d }}", "{{ a or _concat( b , c )and d }}");
         check("{{ f(*x, **y) }}", "{{ f(*x, **y) }}");
         check("{{ x[-1] if +1 }}", "{{ x[-1] if 1 }}");
-        check("{{ x is not in y + z }}", "{{_add( x is not in y , z )}}");
+        check("{{ x is not in y + z }}", "{{ _add( x is not in y , z )}}");
         check("{{ 1e+5 }}", "{{ 1e+5 }}");
     }
 
     #[test]
+    fn slices_become_calls() {
+        check("{{ a.b[1:] + c }}", "{{ _add(  _slice(a.b,1,none) , c )}}");
+        check("{{ -a[::-1][0] }}", "{{ - _slice(a,none,none,-1)[0] }}");
+        check("{{ x is in y[:2] }}", "{{ x is in  _slice(y,none,2) }}");
+        check("{{ {'a': [1:2]} }}", "{{ {'a': [1:2]} }}");
+        check("{{ f(a[b + 1:])['c'] }}", "{{ f( _slice(a, _add(b , 1),none))['c'] }}");
+    }
+
+    #[test]
     fn loops_iterate_through_our_function() {
-        check("{% for a, b in c + d if e %}", "{% for a, b in _iterate(_add( c , d )) if e %}");
+        check("{% for a, b in c + d if e %}", "{% for a, b in _iterate( _add( c , d )) if e %}");
         check("{% for a in b recursive %}", "{% for a in _iterate( b ) recursive %}");
         check("{% for a in 1, 2 %}", "{% for a in _iterate(( 1, 2 )) %}");
         check("{% for a in '+%}' %}", "{% for a in _iterate( '+%}' ) %}");

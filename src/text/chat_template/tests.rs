@@ -49,6 +49,20 @@ fn operators_refuse_what_python_refuses() {
 }
 
 #[test]
+fn slices_are_those_of_python() {
+    check(
+        "{{ [][::-1] }}{{ ''[::-1] }}{{ [1, 2, 3][::-1] }}{{ 'abcdef'[4:1:-1] }}",
+        "[][3, 2, 1]edc",
+    );
+    check(
+        "{{ 'abcdef'[2:0:-1] }}{{ [1, 2][-9:9] }}{{ (1, 2, 3)[1:] }}{{ none[1:] }}",
+        "cb[1, 2](2, 3)",
+    );
+    check("{% for m in messages[::-1] %}{{ m.role }}{% endfor %}{{ 'ab'[1:][0] }}", "usersystemb");
+    fails("{{ nothing[1:] }}", "undefined");
+}
+
+#[test]
 fn strings_have_the_methods_of_python() {
     check("{{ 'a,b,c'.rsplit(',', 1) }}{{ ' a  b '.split() }}", "['a,b', 'c']['a', 'b']");
     check("{{ 'xxaxx'.strip('x') }}{{ 'abc'.startswith(('z', 'ab')) }}", "aTrue");
