@@ -13,10 +13,13 @@ use super::{Events, ToolCallParser, ToolEvent};
 const OPEN: &str = "<tool_call>";
 const CLOSE: &str = "</tool_call>";
 
-/// Whether a chat template shows calls in this way. Others use the same tag around XML.
+/// Whether a chat template shows calls in this way. Others put XML, or a list of calls, between the
+/// same tags.
 pub(super) fn is_family_of(template_source: &str) -> bool {
     let has = |text: &str| template_source.contains(text);
-    has(OPEN) && !has("<function=") && !has("<arg_key>") && !has("<parameter")
+    let names = has("\"name\"") || has("\\\"name\\\"");
+    let other = ["<function=", "<arg_key>", "<parameter", "list of json objects"];
+    has(OPEN) && names && !other.into_iter().any(has)
 }
 
 /// Reads one answer.
@@ -403,6 +406,8 @@ mod tests {
         assert!(is_family_of("...<tool_call>\n{\"name\": <function-name>, \"arguments\": ..."));
         assert!(!is_family_of("<tool_call>\n<function=example>\n<parameter=x>"));
         assert!(!is_family_of("<tool_call>{name}<arg_key>k</arg_key>"));
+        assert!(is_family_of("'<tool_call>\\n{\\\"name\\\": \\\"' + tool_call.name"));
+        assert!(!is_family_of("ns_token ~ '<tool_call>'"));
         assert!(!is_family_of("<|im_start|>"));
     }
 
