@@ -121,8 +121,7 @@ async fn an_answer_without_calls_is_text() {
 
 #[tokio::test]
 async fn content_is_null_beside_calls_alone() {
-    let server =
-        saying("<tool_call>\n{\"name\": \"time\", \"arguments\": {}}\n</tool_call>").await;
+    let server = saying("<tool_call>\n{\"name\": \"time\", \"arguments\": {}}\n</tool_call>").await;
     let body = server.client.chat(&chat(json!({"tools": tools()}))).await.json();
     assert_eq!(body["choices"][0]["message"]["content"], Value::Null);
     assert_eq!(whole(&body).1.len(), 1);
