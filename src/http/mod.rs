@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::Request;
-use axum::http::{HeaderValue, header};
+use axum::http::HeaderValue;
 use axum::middleware;
 use axum::routing::{get, post};
 use axum::serve::ListenerExt;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
-use tower_http::cors::{Any, CorsLayer};
+use tower_http::cors::{AllowHeaders, Any, CorsLayer};
 
 mod admission;
 mod answer;
@@ -145,12 +145,11 @@ async fn keep_metrics(state: AppState) {
 }
 
 fn cors(origins: &[String]) -> CorsLayer {
-    let layer = CorsLayer::new()
-        .allow_methods(Any)
-        .allow_headers([header::AUTHORIZATION, header::CONTENT_TYPE])
-        .expose_headers(Any);
+    // SDKs send headers of their own, and `*` would not cover `authorization`.
+    let headers = AllowHeaders::mirror_request();
+    let layer = CorsLayer::new().allow_methods(Any).allow_headers(headers).expose_headers(Any);
     if origins.iter().any(|origin| origin == "*") {
-        return layer.allow_origin(Any).allow_headers(Any);
+        return layer.allow_origin(Any);
     }
     let origins = origins.iter().filter_map(|origin| HeaderValue::try_from(origin).ok());
     layer.allow_origin(origins.collect::<Vec<_>>())

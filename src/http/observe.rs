@@ -5,7 +5,7 @@ use std::panic::AssertUnwindSafe;
 use std::time::Instant;
 
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures::FutureExt;
@@ -25,7 +25,7 @@ pub(crate) async fn observe(
 ) -> Response {
     let started = Instant::now();
     let id = request_id(request.headers());
-    let method = request.method().clone();
+    let method = method_label(request.method());
     let handler = request.extensions().get::<MatchedPath>().cloned();
     let handler = handler.as_ref().map_or("none", MatchedPath::as_str);
     let answered = AssertUnwindSafe(next.run(request)).catch_unwind().await;
@@ -34,8 +34,8 @@ pub(crate) async fn observe(
         ApiError::Internal("the server failed to handle the request".to_owned()).into_response()
     });
     let (status, duration) = (response.status().as_u16(), started.elapsed());
-    state.metrics().http_response(handler, method.as_str(), status, duration);
-    tracing::debug!(handler, %method, status, ?duration, request_id = ?id, "answered");
+    state.metrics().http_response(handler, method, status, duration);
+    tracing::debug!(handler, method, status, ?duration, request_id = ?id, "answered");
     response.headers_mut().insert(REQUEST_ID, id);
     response
 }
@@ -52,6 +52,12 @@ pub(crate) async fn refuse_while_draining(
         return Err(ApiError::Unavailable("the server is shutting down".to_owned()));
     }
     Ok(next.run(request).await)
+}
+
+/// Methods are the client's to invent; labels are not.
+fn method_label(method: &Method) -> &'static str {
+    let known = ["GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"];
+    known.into_iter().find(|known| method == known).unwrap_or("other")
 }
 
 /// The client's own id, if it is fit for a header and a log, or a new one.

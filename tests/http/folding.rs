@@ -3,9 +3,12 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use sconce::http::delta::{ChoiceDecoder, DecodingOptions, Delta, FinishKind, Folded, TokenRecord};
+use sconce::http::delta::{
+    ChoiceDecoder, DecodingOptions, Delta, FinishKind, Folded, FoldedToolCall, TokenRecord,
+};
 use sconce::scheduler::stop::{FinishReason, StopConditions};
 use sconce::text::tokenizer::Tokenizer;
+use sconce::text::tool_calls::{self, ToolEvent};
 
 use super::fake_engine::logprobs_of;
 use super::fixture::{EOS, IM_END, tokenizer};
@@ -133,6 +136,62 @@ proptest! {
             let of_ids = tokenizer.decode(&ids, true);
             prop_assert!(text.starts_with(of_ids.trim_end_matches('\u{fffd}')), "{text:?} {of_ids:?}");
         }
+    }
+}
+
+/// The calls in a text by the parser's own account, given all of it at once.
+fn parsed(text: &str) -> Folded {
+    let mut parser = tool_calls::parser("hermes").unwrap();
+    let mut events = parser.push(text);
+    events.extend(parser.finish());
+    let mut folded = Folded::default();
+    for event in events {
+        match event {
+            ToolEvent::Content(text) => folded.content.push_str(&text),
+            ToolEvent::CallBegin { name, .. } => {
+                folded.tool_calls.push(FoldedToolCall { name, arguments: String::new() });
+            }
+            ToolEvent::Arguments { index, arguments } => {
+                folded.tool_calls[index].arguments.push_str(&arguments);
+            }
+        }
+    }
+    folded
+}
+
+proptest! {
+    /// However a text with calls falls into tokens, the folded deltas are what the text says.
+    #[test]
+    fn folded_tool_calls_are_those_of_the_whole_text(
+        pieces in prop::collection::vec(
+            proptest::sample::select(vec![
+                "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"é\": [1, \"}\"]}}\n</tool_call>",
+                "<tool_call>{\"name\": \"g\", \"arguments\": {}}</tool_call>",
+                "<tool_call>", "</tool_call>", "{\"name\": ", "text ", "é", "\n", "<",
+            ]),
+            0..6,
+        ),
+    ) {
+        let text = pieces.concat();
+        let stop = stop_conditions(usize::MAX);
+        let options = DecodingOptions {
+            stop_strings: Vec::new(),
+            include_stop_str_in_output: false,
+            skip_special_tokens: true,
+            single_tool_call: false,
+        };
+        let parser = tool_calls::parser("hermes");
+        let mut decoder = ChoiceDecoder::new(Arc::new(tokenizer()), &options, stop, parser);
+        let mut deltas: Vec<Delta> =
+            text.bytes().filter_map(|byte| decoder.push(u32::from(byte), None)).collect();
+        deltas.push(decoder.finish(FinishReason::Eos));
+        let (folded, expected) = (fold(&deltas), parsed(&text));
+        prop_assert_eq!(&folded.content, &expected.content);
+        prop_assert_eq!(&folded.tool_calls, &expected.tool_calls);
+        prop_assert_eq!(folded.tokens.len(), text.len());
+        let kind =
+            if expected.tool_calls.is_empty() { FinishKind::Stop } else { FinishKind::ToolCalls };
+        prop_assert_eq!(folded.finish.unwrap().reason, kind);
     }
 }
 

@@ -136,13 +136,26 @@ async fn browsers_may_call_only_from_named_origins() {
         let url = server.client.url("/v1/chat/completions");
         let request = http.request(reqwest::Method::OPTIONS, url).header("origin", origin);
         let request = request.header("access-control-request-method", "POST");
-        let response =
-            request.header("access-control-request-headers", "authorization").send().await;
+        let headers = "authorization,x-stainless-lang";
+        let response = request.header("access-control-request-headers", headers).send().await;
         let response = response.unwrap();
-        let allowed = response.headers().get("access-control-allow-origin").cloned();
-        (response.status().as_u16(), allowed.map(|value| value.to_str().unwrap().to_owned()))
+        let header = |name: &str| {
+            let value = response.headers().get(format!("access-control-allow-{name}"));
+            value.map(|value| value.to_str().unwrap().to_owned())
+        };
+        (response.status().as_u16(), header("origin"), header("headers"))
     };
-    let named = preflight("https://app.example").await;
-    assert_eq!(named, (200, Some("https://app.example".to_owned())));
+    let (status, origin, headers) = preflight("https://app.example").await;
+    assert_eq!((status, origin.as_deref()), (200, Some("https://app.example")));
+    assert_eq!(headers.as_deref(), Some("authorization,x-stainless-lang"));
     assert_eq!(preflight("https://evil.example").await.1, None);
+}
+
+#[tokio::test]
+async fn invented_methods_make_no_labels() {
+    let server = Server::saying("x").await;
+    assert_eq!(server.client.request("BREW", "/v1/models").await.status, 405);
+    let metrics = server.client.get("/metrics").await.text;
+    assert!(metrics.contains("handler=\"/v1/models\",method=\"other\",status=\"4xx\"} 1\n"));
+    assert!(!metrics.contains("BREW"));
 }
