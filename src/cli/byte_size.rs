@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 /// A number of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ByteSize(pub usize);
+pub(super) struct ByteSize(pub(super) usize);
 
 impl FromStr for ByteSize {
     type Err = String;

@@ -77,7 +77,8 @@ fn open(choice: &ModelChoice) -> anyhow::Result<ModelSource> {
         return Ok(ModelSource::embedded(DEMO_NAME, crate::demo::files())?);
     };
     let model = ModelRef::parse(model, choice.revision.as_deref())?;
-    let options = HubOptions { offline: choice.offline, ..HubOptions::from_env() };
+    let mut options = HubOptions::from_env();
+    options.offline |= choice.offline;
     Ok(ModelSource::open(&model, &options)?)
 }
 

@@ -165,9 +165,10 @@ impl ServeArgs {
         let names = &self.model.served_model_name;
         ServerConfig {
             address: SocketAddr::new(args.host, args.port),
-            served_model_names: match names.is_empty() {
-                true => vec![model_name.to_owned()],
-                false => names.clone(),
+            served_model_names: if names.is_empty() {
+                vec![model_name.to_owned()]
+            } else {
+                names.clone()
             },
             api_keys: args.api_key.iter().filter(|key| !key.is_empty()).cloned().collect(),
             max_queued_requests: args.max_queued_requests,

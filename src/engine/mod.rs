@@ -49,7 +49,7 @@ pub struct EngineHandle {
 }
 
 /// A step that runs longer than this means that the engine hangs.
-const STUCK_AFTER: Duration = Duration::from_secs(60);
+const STUCK_AFTER: Duration = Duration::from_mins(1);
 
 /// What the engine thread tells without being asked.
 #[derive(Debug)]

@@ -1,5 +1,11 @@
 //! The engine over a model whose logits are a hash of every token it reads back from the KV cache
 //! through the block table: one wrong slot, block or position changes all that follows.
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "small test values"
+)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -82,7 +88,7 @@ struct Running {
     metrics: MetricsHandle,
 }
 
-fn start(config: EngineConfig, step_time: Duration) -> Running {
+fn start(config: &EngineConfig, step_time: Duration) -> Running {
     let tokens_run = Arc::new(AtomicUsize::new(0));
     let model = HashModel { tokens_run: tokens_run.clone(), step_time };
     let loaded = LoadedModel {
@@ -92,7 +98,7 @@ fn start(config: EngineConfig, step_time: Duration) -> Running {
         kv_dtype: DType::F32,
     };
     let metrics = metrics::install("test");
-    let engine = Engine::start(&config, loaded, metrics.clone()).unwrap();
+    let engine = Engine::start(config, loaded, metrics.clone()).unwrap();
     Running { handle: engine.handle, tokens_run, metrics }
 }
 
@@ -181,7 +187,7 @@ fn alone() -> Vec<Answer> {
     let lone = EngineConfig { prefix_cache: false, ..config(64) };
     requests()
         .into_iter()
-        .map(|request| answers(&start(lone.clone(), Duration::ZERO), vec![request]).remove(0))
+        .map(|request| answers(&start(&lone, Duration::ZERO), vec![request]).remove(0))
         .collect()
 }
 
@@ -196,7 +202,7 @@ fn answers_do_not_depend_on_batch_chunks_cache_or_preemption() {
         ("two at a time", EngineConfig { max_num_seqs: 2, ..config(32) }),
     ];
     for (case, config) in cases {
-        let running = start(config, Duration::ZERO);
+        let running = start(&config, Duration::ZERO);
         for round in ["cold", "warm"] {
             assert_eq!(answers(&running, requests()), expected, "{case}, {round}");
         }
@@ -227,7 +233,7 @@ impl Running {
 
 #[test]
 fn computes_a_shared_prompt_once() {
-    let running = start(config(64), Duration::ZERO);
+    let running = start(&config(64), Duration::ZERO);
     let many: Vec<_> = (0..6).map(|seed| request(prompt(1, 100), 1, seed)).collect();
     answers(&running, many);
     assert_eq!(running.tokens_run.load(Ordering::Relaxed), 100 + 5 * 4);
@@ -235,7 +241,7 @@ fn computes_a_shared_prompt_once() {
 
 #[test]
 fn a_dropped_stream_frees_its_blocks_wherever_it_stands() {
-    let running = start(EngineConfig { max_num_seqs: 2, ..config(16) }, Duration::from_millis(2));
+    let running = start(&EngineConfig { max_num_seqs: 2, ..config(16) }, Duration::from_millis(2));
     let mut streams: Vec<_> = (0..6)
         .map(|seed| running.handle.submit(request(prompt(seed, 60), 200, u64::from(seed))))
         .collect();
@@ -251,7 +257,7 @@ fn a_dropped_stream_frees_its_blocks_wherever_it_stands() {
 
 #[test]
 fn a_failed_step_ends_its_sequences_and_nothing_else() {
-    let running = start(config(64), Duration::ZERO);
+    let running = start(&config(64), Duration::ZERO);
     for bad in [FAILS, PANICS] {
         let stream = running.handle.submit(request(vec![1, bad], 4, 0));
         let (_, end) = block_on(collect(stream));
@@ -266,7 +272,7 @@ fn a_failed_step_ends_its_sequences_and_nothing_else() {
 
 #[test]
 fn refuses_what_can_never_run() {
-    let running = start(config(4), Duration::ZERO);
+    let running = start(&config(4), Duration::ZERO);
     let cases = [
         (request(Vec::new(), 1, 0), "no tokens"),
         (request(vec![1; 128], 1, 0), "128 tokens, the context length is 128"),
@@ -284,7 +290,7 @@ fn refuses_what_can_never_run() {
 
 #[test]
 fn ends_for_the_reason_that_came_first() {
-    let running = start(config(4), Duration::ZERO);
+    let running = start(&config(4), Duration::ZERO);
     let (all, _) = alone_with(&running, request(prompt(5, 10), 20, 1));
     let mut stopped = request(prompt(5, 10), 20, 1);
     stopped.stop.stop_token_ids = vec![all[6]];
@@ -310,7 +316,7 @@ fn alone_with(running: &Running, request: EngineRequest) -> (Vec<u32>, FinishRea
 
 #[test]
 fn a_dead_engine_answers_with_an_error() {
-    let limits = start(config(4), Duration::ZERO).handle.limits().clone();
+    let limits = start(&config(4), Duration::ZERO).handle.limits().clone();
     let (handle, commands) = EngineHandle::channel(limits);
     drop(commands);
     assert_eq!(handle.health(), EngineHealth::Dead);

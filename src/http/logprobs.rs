@@ -11,7 +11,7 @@ use super::types::sampling::GenerationOptions;
 use crate::text::tokenizer::Tokenizer;
 
 /// What stands for "impossible", since JSON has no infinity.
-const FLOOR: f32 = -9999.0;
+const FLOOR: f64 = -9999.0;
 
 /// Spells tokens for one request.
 #[derive(Clone, Debug)]
@@ -89,6 +89,7 @@ impl LogprobSpelling {
     }
 }
 
-fn floored(logprob: f32) -> f32 {
-    if logprob.is_nan() { FLOOR } else { logprob.max(FLOOR) }
+/// In f64, so that every way to write the number writes the same digits.
+fn floored(logprob: f32) -> f64 {
+    f64::from(logprob).max(FLOOR)
 }

@@ -84,7 +84,9 @@ impl KvCacheManager {
             return false;
         }
         // Shared blocks first: a fresh one must not evict them.
-        cached.iter().for_each(|block| self.pool.share(*block));
+        for block in &cached {
+            self.pool.share(*block);
+        }
         table.blocks = cached;
         self.grow(table, num_tokens)
     }

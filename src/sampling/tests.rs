@@ -12,18 +12,16 @@ fn reference(params: &SamplingParams, prompt: &[u32], output: &[u32], logits: &[
     for (token, bias) in &params.logit_bias {
         scores[*token as usize] += f64::from(*bias);
     }
-    for token in 0..scores.len() {
-        let id = u32::try_from(token).unwrap();
+    for (id, score) in (0u32..).zip(&mut scores) {
         let count = output.iter().filter(|seen| **seen == id).count();
         if count > 0 || prompt.contains(&id) {
             let penalty = f64::from(params.repetition_penalty);
-            scores[token] =
-                if scores[token] > 0.0 { scores[token] / penalty } else { scores[token] * penalty };
+            *score = if *score > 0.0 { *score / penalty } else { *score * penalty };
         }
         #[expect(clippy::cast_precision_loss, reason = "tiny counts")]
         let count = count as f64;
-        scores[token] -= count * f64::from(params.frequency_penalty);
-        scores[token] -= count.min(1.0) * f64::from(params.presence_penalty);
+        *score -= count * f64::from(params.frequency_penalty);
+        *score -= count.min(1.0) * f64::from(params.presence_penalty);
     }
     let mut order: Vec<usize> = (0..scores.len()).collect();
     order.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]).then(a.cmp(b)));
@@ -114,7 +112,9 @@ proptest! {
         output in prop::collection::vec(0..24u32, 0..6),
     ) {
         let mut state = SamplerState::new(params.clone(), &prompt, 0, Vec::new());
-        output.iter().for_each(|token| state.counts.push(*token));
+        for token in &output {
+            state.counts.push(*token);
+        }
         let expected = reference(&params, &prompt, &output, &logits);
         let found = distribution(&state, &logits);
         for token in 0..logits.len() {
@@ -159,11 +159,11 @@ proptest! {
 }
 
 /// Pearson's statistic of drawn tokens against their expected probabilities.
-fn chi_square(drawn: &HashMap<u32, u32>, expected: &[f64], draws: u32) -> (f64, usize) {
+fn chi_square(counts: &HashMap<u32, u32>, expected: &[f64], draws: u32) -> (f64, usize) {
     let mut statistic = 0.0;
     let mut cells: usize = 0;
     for (token, probability) in (0u32..).zip(expected) {
-        let seen = f64::from(drawn.get(&token).copied().unwrap_or(0));
+        let seen = f64::from(counts.get(&token).copied().unwrap_or(0));
         if *probability == 0.0 {
             assert!(seen == 0.0, "token {token} can't be drawn");
             continue;
@@ -189,12 +189,12 @@ fn drawn_tokens_follow_their_distribution() {
         let draws = 40_000;
         let expected = reference(&params, &[], &[], &logits);
         let mut state = SamplerState::new(params.clone(), &[], 0, Vec::new());
-        let mut drawn = HashMap::new();
+        let mut counts = HashMap::new();
         for _ in 0..draws {
             let token = state.sample(&mut logits.clone()).unwrap().token_id;
-            *drawn.entry(token).or_insert(0) += 1;
+            *counts.entry(token).or_insert(0) += 1;
         }
-        let (statistic, freedom) = chi_square(&drawn, &expected, draws);
+        let (statistic, freedom) = chi_square(&counts, &expected, draws);
         // The 99.99 % quantile, by Wilson and Hilferty's approximation.
         #[expect(clippy::cast_precision_loss, reason = "tiny")]
         let freedom = freedom as f64;

@@ -77,10 +77,8 @@ impl Driver {
         let context = ForwardContext { device: &Device::Cpu, kv: &self.kv };
         let logits = self.model.forward(&context, &batch).unwrap();
         assert_eq!(logits.dims(), [sampled.len(), self.model.vocab_size()]);
-        let rows: Vec<Vec<f32>> = match sampled.is_empty() {
-            true => Vec::new(),
-            false => logits.to_vec2().unwrap(),
-        };
+        let rows: Vec<Vec<f32>> =
+            if sampled.is_empty() { Vec::new() } else { logits.to_vec2().unwrap() };
         sampled.into_iter().zip(rows).collect()
     }
 

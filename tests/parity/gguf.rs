@@ -162,7 +162,7 @@ fn rope_divisors_are_the_llama3_rule() {
     let from_file = model(&source.config, Arc::new(dequantized(&file, "llama")));
     config["rope_scaling"] = serde_json::json!({
         "rope_type": "llama3", "factor": factor, "low_freq_factor": low,
-        "high_freq_factor": high, "original_max_position_embeddings": original,
+        "high_freq_factor": high, "original_max_position_embeddings": 64,
     });
     let ruled = model(&config, Arc::new(dequantized(&file, "llama")));
     let bits = |bits: Vec<u32>| bits.into_iter().map(f32::from_bits).collect::<Vec<_>>();

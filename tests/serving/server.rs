@@ -8,14 +8,14 @@ use futures::StreamExt;
 use serde_json::Value;
 
 /// Stopped when dropped.
-pub struct Server {
+pub(super) struct Server {
     child: Child,
-    pub url: String,
+    pub(super) url: String,
 }
 
 impl Server {
     /// Starts `sconce serve` with further arguments and waits until it says that it is ready.
-    pub fn start(arguments: &[&str]) -> Self {
+    pub(super) fn start(arguments: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_sconce"))
             .args(["serve", "--port", "0"])
             .args(arguments)
@@ -35,13 +35,13 @@ impl Server {
     }
 
     /// Sends SIGTERM.
-    pub fn terminate(&self) {
+    pub(super) fn terminate(&self) {
         let status = Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
         assert!(status.success());
     }
 
     /// Waits for the end of the process.
-    pub fn wait(mut self) -> ExitStatus {
+    pub(super) fn wait(mut self) -> ExitStatus {
         for _ in 0..600 {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status;
@@ -52,7 +52,7 @@ impl Server {
     }
 
     /// A gauge or counter of `/metrics`.
-    pub async fn metric(&self, name: &str) -> f64 {
+    pub(super) async fn metric(&self, name: &str) -> f64 {
         let text =
             reqwest::get(format!("{}/metrics", self.url)).await.unwrap().text().await.unwrap();
         let line = text.lines().find(|line| line.starts_with(&format!("{name}{{")));
@@ -61,7 +61,7 @@ impl Server {
     }
 
     /// Waits until no sequence runs or waits and no KV block is held.
-    pub async fn assert_idle(&self) {
+    pub(super) async fn assert_idle(&self) {
         let names =
             ["vllm:num_requests_running", "vllm:num_requests_waiting", "sconce:kv_blocks_in_use"];
         for _ in 0..200 {
@@ -78,7 +78,7 @@ impl Server {
     }
 
     /// Starts a streaming completion.
-    pub async fn stream(&self, body: &Value) -> Frames {
+    pub(super) async fn stream(&self, body: &Value) -> Frames {
         let response = reqwest::Client::new()
             .post(format!("{}/v1/completions", self.url))
             .json(body)
@@ -100,14 +100,14 @@ impl Drop for Server {
 }
 
 /// The data frames of one stream.
-pub struct Frames {
+pub(super) struct Frames {
     bytes: futures::stream::BoxStream<'static, Vec<u8>>,
     buffer: Vec<u8>,
 }
 
 impl Frames {
     /// The next frame's JSON; `None` at `[DONE]`.
-    pub async fn next(&mut self) -> Option<Value> {
+    pub(super) async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some(end) = self.buffer.windows(2).position(|pair| pair == b"\n\n") {
                 let frame: Vec<u8> = self.buffer.drain(..end + 2).collect();
@@ -123,7 +123,7 @@ impl Frames {
     }
 
     /// All token ids up to the end.
-    pub async fn token_ids(mut self) -> Vec<u64> {
+    pub(super) async fn token_ids(mut self) -> Vec<u64> {
         let mut ids = Vec::new();
         while let Some(chunk) = self.next().await {
             assert!(chunk.get("error").is_none(), "{chunk}");

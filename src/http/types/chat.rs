@@ -205,7 +205,7 @@ pub(crate) struct TokenLogprob {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct TokenChoice {
     pub(crate) token: String,
-    pub(crate) logprob: f32,
+    pub(crate) logprob: f64,
     pub(crate) bytes: Vec<u8>,
 }
 

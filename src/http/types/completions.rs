@@ -72,7 +72,7 @@ pub(crate) struct CompletionChoice {
 pub(crate) struct CompletionLogprobs {
     /// Where each token begins in the choice's text, in characters.
     pub(crate) text_offset: Vec<usize>,
-    pub(crate) token_logprobs: Vec<f32>,
+    pub(crate) token_logprobs: Vec<f64>,
     pub(crate) tokens: Vec<String>,
     /// The drawn token and the most likely ones, by their text.
     pub(crate) top_logprobs: Vec<Map<String, Value>>,
