@@ -29,6 +29,10 @@ pub(crate) struct State {
     pub(crate) failures: usize,
     /// So many questions are answered 503.
     pub(crate) busy: usize,
+    /// So many questions are answered 429.
+    pub(crate) rate_limited: usize,
+    /// What is answered about a revision instead of the truth.
+    pub(crate) strange_info: Option<&'static str>,
 }
 
 /// The running hub; it ends with the process.
@@ -105,6 +109,10 @@ fn answer(stream: &TcpStream, state: &Mutex<State>, port: u16) {
         state.busy -= 1;
         return send(stream, "503 Service Unavailable", &[("Retry-After", "0".into())], b"busy");
     }
+    if state.rate_limited > 0 {
+        state.rate_limited -= 1;
+        return send(stream, "429 Too Many Requests", &[("Retry-After", "0".into())], b"slowly");
+    }
     if let Some(code) = state.locked.filter(|_| request.token.as_deref() != Some(TOKEN)) {
         let status = if request.token.is_some() { "403 Forbidden" } else { "401 Unauthorized" };
         return send(stream, status, &[("X-Error-Code", code.into())], b"{}");
@@ -124,8 +132,15 @@ fn send_info(stream: &TcpStream, state: &State, revision: &str) {
     }
     let files: Vec<_> =
         state.files.keys().map(|name| serde_json::json!({"rfilename": name})).collect();
-    let info = serde_json::json!({"id": "org/name", "sha": COMMIT, "siblings": files});
-    send(stream, "200 OK", &[], info.to_string().as_bytes());
+    let info = serde_json::json!({
+        "_id": "6", "id": "org/name", "modelId": "org/name", "author": "org", "sha": COMMIT,
+        "private": false, "gated": "auto", "disabled": false, "downloads": 1, "likes": 0,
+        "tags": ["safetensors"], "library_name": "transformers", "pipeline_tag": "text-generation",
+        "config": {"model_type": "llama"}, "cardData": {"license": "mit"}, "spaces": [],
+        "safetensors": {"parameters": {"F32": 22}, "total": 22}, "siblings": files,
+    });
+    let info = state.strange_info.map_or_else(|| info.to_string(), str::to_owned);
+    send(stream, "200 OK", &[], info.as_bytes());
 }
 
 fn is_large(file: &str) -> bool {

@@ -208,6 +208,28 @@ fn a_busy_hub_is_asked_again() {
     hub.state().busy = 2;
     let message = refused("org/name", &options(&hub, tempfile::tempdir().unwrap().path()));
     assert!(message.contains("HTTP 503"), "{message}");
+    hub.take_requests();
+    hub.state().rate_limited = 3;
+    open("org/name", &options(&hub, cache.path())).unwrap();
+    assert_eq!(hub.take_requests().len(), 4, "asked again after the wait that the hub asks for");
+    hub.state().rate_limited = 100;
+    let message = refused("org/name", &options(&hub, tempfile::tempdir().unwrap().path()));
+    assert!(message.contains("HTTP 429 Too Many Requests: slowly"), "{message}");
+}
+
+#[test]
+fn an_answer_that_no_hub_gives_is_called_so() {
+    let (hub, cache) = (checkpoint_hub(), tempfile::tempdir().unwrap());
+    let options = options(&hub, cache.path());
+    for (answer, expected) in [
+        ("<html>a login page</html>", "not an answer of a hub: expected value"),
+        (r#"{"id": "org/name"}"#, "`` is no commit hash"),
+        (r#"{"id": "org/name", "sha": "../../x"}"#, "`../../x` is no commit hash"),
+    ] {
+        hub.state().strange_info = Some(answer);
+        let message = refused("org/name", &options);
+        assert!(message.contains(expected), "{message}");
+    }
 }
 
 #[test]

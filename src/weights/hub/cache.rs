@@ -1,5 +1,8 @@
 //! The cache that all programs with a hub client share: blobs by hash, snapshots of links.
 //!
+//! hf-hub shows no path of its layout, and a build without it reads the cache too, so the few paths
+//! are spelled here.
+//!
 //! Layout: <https://huggingface.co/docs/huggingface_hub/guides/manage-cache>.
 //!
 //! ```text

@@ -1,21 +1,26 @@
-//! The hub's own protocol: what a revision is, what a file is, and getting the missing ones.
+//! Getting a model from the hub: hf-hub says what a revision is, the missing bytes come by us.
 //!
-//! Protocol: <https://huggingface.co/docs/hub/api>. `GET /api/models/{id}/revision/{revision}`
-//! names the commit and its files; `HEAD /{id}/resolve/{commit}/{file}` names a file's hash and
-//! size, in headers of the hub's own answer and not of where it redirects to.
+//! hf-hub 1.0 starts an interrupted file anew, takes an error page for its bytes, waits for ever
+//! on a silent server and gives up after 10 s where another process holds the lock, so files are
+//! asked for and received here and in `transfer`; the revision's commit and its files are
+//! hf-hub's answer, over an HTTP client of ours that knows timeouts.
+//!
+//! Protocol of a file: <https://huggingface.co/docs/hub/api>. `HEAD /{id}/resolve/{commit}/{file}`
+//! names its hash and size, in headers of the hub's own answer and not of where it redirects to.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use futures::StreamExt;
+use hf_hub::{HFClient, HFError};
 use reqwest::header::{ACCEPT_ENCODING, ETAG, HeaderMap, LOCATION, RETRY_AFTER};
-use reqwest::{Method, RequestBuilder, Response, StatusCode, Url, redirect};
-use serde::Deserialize;
+use reqwest::{Response, StatusCode, Url, redirect};
 
 use super::HubOptions;
 use super::cache::{self, RepoCache};
 use super::error::HubError;
 use super::progress::Bars;
+use super::refusal::{Answer, Subject};
 use super::selection::{self, Selection, WeightFiles};
 use super::transfer::{self, Transfer};
 use crate::weights::folder::ModelFolder;
@@ -28,6 +33,12 @@ const MAX_REDIRECTS: usize = 10;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 /// Longest silence within an answer.
 const READ_TIMEOUT: Duration = Duration::from_mins(1);
+/// Longest wait that the hub may ask for.
+const MAX_WAIT: Duration = Duration::from_secs(30);
+/// hf-hub's own number: about 3 s in all, which a start without a network waits too.
+const MAX_LISTING_RETRIES: u32 = 5;
+/// hf-hub reads the environment's token where it gets none, and leaves out what no header can hold.
+const NO_TOKEN: &str = "\n";
 const USER_AGENT: &str = concat!("sconce/", env!("CARGO_PKG_VERSION"));
 
 /// Downloads what is missing; gives the folder, or the GGUF file.
@@ -37,47 +48,42 @@ pub(crate) async fn fetch(
     options: &HubOptions,
     cache: &RepoCache,
 ) -> Result<PathBuf, HubError> {
-    let client = Client::new(reference, revision, options, cache)?;
-    let info = client.info().await?;
-    let files: Vec<_> = info.siblings.into_iter().map(|file| file.rfilename).collect();
-    let snapshot = cache.snapshot(&info.sha);
+    let client =
+        Client::new(Subject { repository: &reference.repository, revision, options }, cache)?;
+    let Listing { commit, files } = client.listing().await?;
+    let snapshot = cache.snapshot(&commit);
     let selection = selection::select(&reference.repository, &files, reference.file.as_ref())?;
     let path = match selection {
         Selection::Gguf(file) => {
-            client.get_all(&info.sha, vec![file.clone()]).await?;
+            client.get_all(&commit, vec![file.clone()]).await?;
             snapshot.join(file)
         }
         Selection::Checkpoint { small, weights } => {
-            client.get_all(&info.sha, small).await?;
+            client.get_all(&commit, small).await?;
             let weights = match weights {
                 WeightFiles::Single(file) => vec![file],
                 WeightFiles::Indexed => {
                     safetensors::shard_names(&ModelFolder::Disk(snapshot.clone()))
-                        .map_err(|error| client.refused(error.to_string()))?
+                        .map_err(|error| client.subject.refused(error.to_string()))?
                 }
             };
-            client.get_all(&info.sha, weights).await?;
+            client.get_all(&commit, weights).await?;
             snapshot
         }
     };
     if !cache::is_commit(revision) {
-        let written = cache.write_ref(revision, &info.sha);
-        written.map_err(|error| client.refused(format!("the cache can't be written: {error}")))?;
+        let written = cache.write_ref(revision, &commit);
+        written.map_err(|error| {
+            client.subject.refused(format!("the cache can't be written: {error}"))
+        })?;
     }
     Ok(path)
 }
 
 /// What a revision is.
-#[derive(Debug, Deserialize)]
-struct Info {
-    sha: String,
-    #[serde(default)]
-    siblings: Vec<Sibling>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Sibling {
-    rfilename: String,
+struct Listing {
+    commit: String,
+    files: Vec<String>,
 }
 
 /// What a file is.
@@ -91,47 +97,36 @@ struct Remote {
 }
 
 struct Client<'a> {
+    /// Asks about the repository.
+    hub: HFClient,
     /// Follows redirects to where the bytes are; leaves the token behind on another host.
     follow: reqwest::Client,
     /// Shows redirects.
     direct: reqwest::Client,
     endpoint: Url,
-    reference: &'a HubRef,
-    revision: &'a str,
-    options: &'a HubOptions,
+    subject: Subject<'a>,
     cache: &'a RepoCache,
     bars: Bars,
 }
 
 impl<'a> Client<'a> {
-    fn new(
-        reference: &'a HubRef,
-        revision: &'a str,
-        options: &'a HubOptions,
-        cache: &'a RepoCache,
-    ) -> Result<Self, HubError> {
-        let refused =
-            |reason: String| HubError::Refused { repository: reference.repository.clone(), reason };
+    fn new(subject: Subject<'a>, cache: &'a RepoCache) -> Result<Self, HubError> {
+        let options = subject.options;
         let endpoint = Url::parse(&options.endpoint).ok().filter(|url| !url.cannot_be_a_base());
         let endpoint = endpoint.ok_or_else(|| {
-            refused(format!("HF_ENDPOINT is `{}`, expected an http(s) address", options.endpoint))
+            let expected = "expected an http(s) address";
+            subject.refused(format!("HF_ENDPOINT is `{}`, {expected}", options.endpoint))
         })?;
-        let build = |policy| {
-            reqwest::Client::builder()
-                .user_agent(USER_AGENT)
-                .connect_timeout(CONNECT_TIMEOUT)
-                .read_timeout(READ_TIMEOUT)
-                .redirect(policy)
-                .build()
-                .map_err(|error| refused(format!("no HTTP client: {error}")))
-        };
+        let follow = http_client(redirect::Policy::limited(MAX_REDIRECTS));
+        let direct = http_client(redirect::Policy::none());
+        let no_client = |error| subject.refused(format!("no HTTP client: {error}"));
+        let (follow, direct) = (follow.map_err(no_client)?, direct.map_err(no_client)?);
         Ok(Self {
-            follow: build(redirect::Policy::limited(MAX_REDIRECTS))?,
-            direct: build(redirect::Policy::none())?,
+            hub: hub_client(options, follow.clone()).map_err(|error| subject.failed(error))?,
+            follow,
+            direct,
             endpoint,
-            reference,
-            revision,
-            options,
+            subject,
             cache,
             bars: Bars::new(options.progress),
         })
@@ -146,76 +141,82 @@ impl<'a> Client<'a> {
         url
     }
 
-    fn authorized(&self, request: RequestBuilder) -> RequestBuilder {
-        match &self.options.token {
-            Some(token) => request.bearer_auth(token),
-            None => request,
+    /// The commit and the files of the revision.
+    async fn listing(&self) -> Result<Listing, HubError> {
+        let (owner, name) = hf_hub::split_id(self.subject.repository);
+        let model = self.hub.model(owner, name);
+        let mut attempt = 0;
+        let info = loop {
+            attempt += 1;
+            match model.info().revision(self.subject.revision).send().await {
+                // The wait that the hub asks for is the one thing that hf-hub doesn't retry by.
+                Err(HFError::RateLimited { retry_after: Some(wait), .. })
+                    if attempt <= self.subject.options.retries =>
+                {
+                    tokio::time::sleep(wait.min(MAX_WAIT)).await;
+                }
+                info => break info.map_err(|error| self.subject.failed(error))?,
+            }
+        };
+        let files = info.siblings.unwrap_or_default();
+        let files = files.into_iter().map(|file| file.rfilename).collect();
+        let commit = info.sha.unwrap_or_default();
+        if !cache::is_plain(&commit) {
+            return Err(self.subject.refused(format!("`{commit}` is no commit hash")));
         }
-    }
-
-    async fn info(&self) -> Result<Info, HubError> {
-        let start = ["api", "models"];
-        let id = self.reference.repository.split('/');
-        let end = ["revision", self.revision];
-        let url = self.url(start.into_iter().chain(id).chain(end));
-        let response = self.ask(&self.follow, Method::GET, url).await?;
-        if !response.status().is_success() {
-            return Err(self.refusal(response, None).await);
-        }
-        let info: Info = response
-            .json()
-            .await
-            .map_err(|error| self.refused(format!("not an answer of a hub: {error}")))?;
-        if !cache::is_plain(&info.sha) {
-            return Err(self.refused(format!("`{}` is no commit hash", info.sha)));
-        }
-        Ok(info)
+        Ok(Listing { commit, files })
     }
 
     /// Asks again while the hub is too busy.
-    async fn ask(
-        &self,
-        http: &reqwest::Client,
-        method: Method,
-        url: Url,
-    ) -> Result<Response, HubError> {
+    async fn head(&self, url: &Url) -> Result<Response, HubError> {
         let mut attempt = 0;
         loop {
             attempt += 1;
-            let request = http.request(method.clone(), url.clone());
-            let request = self.authorized(request).header(ACCEPT_ENCODING, "identity");
+            let mut request = self.direct.head(url.clone()).header(ACCEPT_ENCODING, "identity");
+            if let Some(token) = &self.subject.options.token {
+                request = request.bearer_auth(token);
+            }
             let response = request.send().await;
             let wait = match &response {
                 Ok(response) if is_busy(response.status()) => retry_after(response, attempt),
                 Err(error) if error.is_timeout() => transfer::backoff(attempt),
-                _ => return response.map_err(|error| self.unreachable(&error)),
+                _ => return response.map_err(|error| self.subject.unreachable(&error)),
             };
-            if attempt > self.options.retries {
-                return response.map_err(|error| self.unreachable(&error));
+            if attempt > self.subject.options.retries {
+                return response.map_err(|error| self.subject.unreachable(&error));
             }
             tokio::time::sleep(wait).await;
         }
     }
 
     /// Asks the hub itself what a file is, through redirects that stay on it.
+    ///
+    /// hf-hub's `get_file_metadata` follows each redirect, and so reads the headers of the storage,
+    /// which has no commit and another hash; its `get_paths_info` gives large files no SHA-256.
     async fn remote(&self, commit: &str, file: &str) -> Result<Remote, HubError> {
-        let id = self.reference.repository.split('/');
+        let id = self.subject.repository.split('/');
         let mut url = self.url(id.chain(["resolve", commit]).chain(file.split('/')));
         for _ in 0..MAX_REDIRECTS {
-            let response = self.ask(&self.direct, Method::HEAD, url.clone()).await?;
-            if !response.status().is_success() && !response.status().is_redirection() {
-                return Err(self.refusal(response, Some(file)).await);
+            let response = self.head(&url).await?;
+            let status = response.status();
+            if !status.is_success() && !status.is_redirection() {
+                let said = |name| header(response.headers(), name).unwrap_or_default();
+                let (code, text) = (said("x-error-code"), said("x-error-message"));
+                let answer = Answer { status, code: &code, text: &text };
+                return Err(self.subject.refusal(&answer, Some(file)));
             }
             let location = header(response.headers(), LOCATION.as_str());
             match location.filter(|location| location.starts_with('/')) {
                 // The hub moved the repository; the answer about the file is there.
                 Some(location) if !location.starts_with("//") => {
-                    url = url.join(&location).map_err(|error| self.refused(error.to_string()))?;
+                    url = url
+                        .join(&location)
+                        .map_err(|error| self.subject.refused(error.to_string()))?;
                 }
                 _ => return self.read_remote(response.headers(), file, url),
             }
         }
-        Err(self.refused(format!("too many redirects for {file}")))
+        Err(self.subject.refused(format!("too many redirects for {file}")))
     }
 
     fn read_remote(&self, headers: &HeaderMap, file: &str, url: Url) -> Result<Remote, HubError> {
@@ -224,14 +225,14 @@ impl<'a> Client<'a> {
         let size = header(headers, "x-linked-size").or_else(|| header(headers, "content-length"));
         match (hash.filter(|hash| cache::is_plain(hash)), size.and_then(|size| size.parse().ok())) {
             (Some(hash), Some(size)) => Ok(Remote { hash, size, url }),
-            _ => Err(self.refused(format!("the hub tells no hash or size of {file}"))),
+            _ => Err(self.subject.refused(format!("the hub tells no hash or size of {file}"))),
         }
     }
 
     /// Downloads the files that the snapshot lacks.
     async fn get_all(&self, commit: &str, files: Vec<String>) -> Result<(), HubError> {
         if let Some(file) = files.iter().find(|file| !file.split('/').all(is_path_part)) {
-            return Err(self.refused(format!("`{file}` is no file name")));
+            return Err(self.subject.refused(format!("`{file}` is no file name")));
         }
         let snapshot = self.cache.snapshot(commit);
         let missing = files.into_iter().filter(|file| !snapshot.join(file).is_file());
@@ -246,7 +247,7 @@ impl<'a> Client<'a> {
     async fn get(&self, commit: &str, file: String) -> Result<(), HubError> {
         let remote = self.remote(commit, &file).await?;
         let failed = |reason: String| HubError::Transfer {
-            repository: self.reference.repository.clone(),
+            repository: self.subject.repository.to_owned(),
             file: file.clone(),
             reason,
         };
@@ -260,11 +261,11 @@ impl<'a> Client<'a> {
             let transfer = Transfer {
                 http: &self.follow,
                 url: remote.url,
-                token: self.options.token.as_deref(),
+                token: self.subject.options.token.as_deref(),
                 size: remote.size,
                 hash: &remote.hash,
                 target: self.cache.incomplete(&remote.hash),
-                retries: self.options.retries,
+                retries: self.subject.options.retries,
                 bar: self.bars.add(&file, remote.size),
             };
             transfer.run(&blob).await.map_err(&failed)?;
@@ -273,73 +274,26 @@ impl<'a> Client<'a> {
             .link(commit, &file, &remote.hash)
             .map_err(|error| failed(format!("the cache can't be written: {error}")))
     }
+}
 
-    fn refused(&self, reason: String) -> HubError {
-        HubError::Refused { repository: self.reference.repository.clone(), reason }
-    }
+fn http_client(redirects: redirect::Policy) -> reqwest::Result<reqwest::Client> {
+    reqwest::Client::builder()
+        .user_agent(USER_AGENT)
+        .connect_timeout(CONNECT_TIMEOUT)
+        .read_timeout(READ_TIMEOUT)
+        .redirect(redirects)
+        .build()
+}
 
-    fn unreachable(&self, error: &reqwest::Error) -> HubError {
-        HubError::Unreachable {
-            endpoint: self.options.endpoint.clone(),
-            reason: transfer::root_cause(error),
-        }
-    }
-
-    /// What an answer that is no success means; `file` is what was asked for, if not the model.
-    async fn refusal(&self, response: Response, file: Option<&str>) -> HubError {
-        let repository = self.reference.repository.clone();
-        let status = response.status();
-        let code = header(response.headers(), "x-error-code").unwrap_or_default();
-        let message = header(response.headers(), "x-error-message");
-        match (status, code.as_str()) {
-            (_, "RevisionNotFound") => {
-                HubError::RevisionNotFound { repository, revision: self.revision.to_owned() }
-            }
-            (_, "GatedRepo") => self.denied(status, "gated"),
-            (_, "RepoNotFound") => self.repository_not_found(),
-            (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => self.denied(status, "private"),
-            (StatusCode::NOT_FOUND, _) => match file {
-                Some(file) => HubError::FileNotFound {
-                    repository,
-                    wanted: format!("`{file}`"),
-                    available: "the hub names it, but doesn't give it".to_owned(),
-                },
-                None => self.repository_not_found(),
-            },
-            _ => {
-                let text = response.text().await.unwrap_or_default();
-                let text: String = text.chars().take(200).collect();
-                self.refused(format!("HTTP {status}: {}", message.unwrap_or(text)))
-            }
-        }
-    }
-
-    fn repository_not_found(&self) -> HubError {
-        HubError::RepositoryNotFound {
-            repository: self.reference.repository.clone(),
-            endpoint: self.options.endpoint.clone(),
-        }
-    }
-
-    fn denied(&self, status: StatusCode, kind: &str) -> HubError {
-        let page = format!("{}/{}", self.options.endpoint, self.reference.repository);
-        let reason = match (&self.options.token, kind) {
-            (None, "gated") => format!(
-                "the model is gated: accept its terms at {page}, then set HF_TOKEN to a token of \
-                 that account"
-            ),
-            (None, _) => "set HF_TOKEN to a token that may read it, and check the id".to_owned(),
-            (Some(_), "gated") => format!(
-                "the model is gated, and the account of the token in HF_TOKEN (or the token file) \
-                 has not been granted access: accept its terms at {page}"
-            ),
-            (Some(_), _) => "the token in HF_TOKEN (or the token file) is not valid or may not \
-                             read it; check the id too"
-                .to_owned(),
-        };
-        let repository = self.reference.repository.clone();
-        HubError::Denied { repository, status: status.as_u16(), reason }
-    }
+/// hf-hub's client over `http`, with nothing taken from the environment.
+fn hub_client(options: &HubOptions, http: reqwest::Client) -> Result<HFClient, HFError> {
+    HFClient::builder()
+        .client(http)
+        .endpoint(&options.endpoint)
+        .token(options.token.as_deref().unwrap_or(NO_TOKEN))
+        .cache_dir(&options.cache)
+        .retry_max_attempts(options.retries.min(MAX_LISTING_RETRIES) as usize)
+        .build()
 }
 
 fn header(headers: &HeaderMap, name: &str) -> Option<String> {
@@ -358,5 +312,5 @@ pub(crate) fn is_busy(status: StatusCode) -> bool {
 fn retry_after(response: &Response, attempt: u32) -> Duration {
     let asked = header(response.headers(), RETRY_AFTER.as_str());
     let asked = asked.and_then(|seconds| seconds.parse().ok()).map(Duration::from_secs);
-    asked.unwrap_or_else(|| transfer::backoff(attempt)).min(Duration::from_secs(30))
+    asked.unwrap_or_else(|| transfer::backoff(attempt)).min(MAX_WAIT)
 }

@@ -9,6 +9,8 @@ mod client;
 pub mod error;
 #[cfg(feature = "hub")]
 mod progress;
+#[cfg(feature = "hub")]
+mod refusal;
 mod selection;
 #[cfg(feature = "hub")]
 mod transfer;

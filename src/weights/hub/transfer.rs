@@ -3,6 +3,7 @@
 //! The bytes grow in `<hash>.incomplete`, whose length is all that is remembered, and are renamed
 //! into place when their number and hash are right.
 
+use std::error::Error;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -190,8 +191,8 @@ pub(crate) fn backoff(attempt: u32) -> Duration {
 }
 
 /// The innermost reason, which says more than "error sending request".
-pub(crate) fn root_cause(error: &reqwest::Error) -> String {
-    let mut cause: &dyn std::error::Error = error;
+pub(crate) fn root_cause(error: &(dyn Error + 'static)) -> String {
+    let mut cause = error;
     while let Some(source) = cause.source() {
         cause = source;
     }
