@@ -223,8 +223,7 @@ pub(crate) fn dialogue(dice: &mut Dice, lexicon: Lexicon) -> Dialogue {
         dialogue.ask_exactly(question, NO_FUNCTION);
         return offered(dice, offers, dialogue);
     }
-    let arguments: Map<String, Value> =
-        wanted.keys.iter().cloned().zip(values.clone()).collect();
+    let arguments: Map<String, Value> = wanted.keys.iter().cloned().zip(values.clone()).collect();
     dialogue.call(question, &wanted.function, Value::Object(arguments));
     if dice.chance(35) && lexicon == Lexicon::Known {
         let (key, outcome) = wanted.topic.result;

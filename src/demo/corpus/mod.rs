@@ -19,15 +19,15 @@ use lexicon::Lexicon;
 
 /// A kind of conversation and its share of the corpus, in percent.
 const SHARES: &[(usize, Topic)] = &[
-    (17, Topic::Story),
-    (14, Topic::Copying),
-    (14, Topic::Sums),
-    (23, Topic::Calling),
-    (11, Topic::Extraction),
-    (7, Topic::Facts),
-    (6, Topic::Counting),
+    (14, Topic::Story),
+    (13, Topic::Copying),
+    (13, Topic::Sums),
+    (22, Topic::Calling),
+    (12, Topic::Extraction),
+    (6, Topic::Facts),
+    (13, Topic::Counting),
     (3, Topic::SmallTalk),
-    (3, Topic::Server),
+    (2, Topic::Server),
     (2, Topic::Unknown),
 ];
 
