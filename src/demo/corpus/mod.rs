@@ -19,15 +19,15 @@ use lexicon::Lexicon;
 
 /// A kind of conversation and its share of the corpus, in percent.
 const SHARES: &[(usize, Topic)] = &[
-    (14, Topic::Story),
-    (13, Topic::Copying),
+    (19, Topic::Story),
+    (10, Topic::Copying),
     (13, Topic::Sums),
-    (22, Topic::Calling),
-    (12, Topic::Extraction),
-    (6, Topic::Facts),
-    (13, Topic::Counting),
+    (24, Topic::Calling),
+    (9, Topic::Extraction),
+    (7, Topic::Facts),
+    (10, Topic::Counting),
     (3, Topic::SmallTalk),
-    (2, Topic::Server),
+    (3, Topic::Server),
     (2, Topic::Unknown),
 ];
 
