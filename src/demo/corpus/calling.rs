@@ -296,7 +296,7 @@ fn offered(dice: &mut Dice, mut offers: Vec<Offer>, mut dialogue: Dialogue) -> D
 fn offers(dice: &mut Dice, lexicon: Lexicon) -> Vec<Offer> {
     let mut topics: Vec<usize> = (0..TOPICS.len()).collect();
     dice.shuffle(&mut topics);
-    topics.truncate(*dice.pick(&[1, 1, 1, 2, 2, 3]));
+    topics.truncate(*dice.pick(&[1, 1, 2, 2, 3]));
     topics
         .into_iter()
         .map(|index| {

@@ -13,22 +13,17 @@ const SLOTS: &[Slot] = &[
     ("kind", Domain::OneOf(copying::KINDS)),
 ];
 
-/// Whether some template gives `answer`, to be held against what was expected only for its kind.
+/// Whether some template gives `answer`; bare words count only where such were expected.
 pub(crate) fn produces(answer: &str, expect: &Expect) -> bool {
-    match expect {
-        Expect::Call { .. } => calling::reads_as_call(answer),
-        Expect::Json(_) => extraction::reads(answer),
-        Expect::Story(_) => story::read(answer, &Bindings::new()).is_some(),
-        Expect::OneOf(texts) if texts.iter().all(|text| is_bare_words(text)) => {
-            is_bare_words(answer)
-        }
-        Expect::OneOf(_) => {
-            numbers::reads(answer)
-                || talk::is_fixed(answer)
-                || calling::reads_as_reply(answer)
-                || reads_as_one_line(answer)
-        }
-    }
+    let repeats = |text: &String| is_bare_words(text) && is_bare_words(answer);
+    matches!(expect, Expect::OneOf(texts) if texts.iter().all(repeats))
+        || story::read(answer, &Bindings::new()).is_some()
+        || extraction::reads(answer)
+        || calling::reads_as_call(answer)
+        || calling::reads_as_reply(answer)
+        || numbers::reads(answer)
+        || talk::is_fixed(answer)
+        || reads_as_one_line(answer)
 }
 
 /// Words and nothing else, as repeated ones are.

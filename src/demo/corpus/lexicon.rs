@@ -46,7 +46,8 @@ impl Lexicon {
         match self {
             Self::HeldOut => (*dice.pick(held)).to_owned(),
             Self::Known if dice.chance(50) => (*dice.pick(known)).to_owned(),
-            Self::Known => capitalised(&made_up(dice)),
+            Self::Known if dice.chance(50) => capitalised(&made_up(dice)),
+            Self::Known => made_up_name(dice),
         }
     }
 }
@@ -81,7 +82,12 @@ pub(crate) fn known_name(dice: &mut Dice) -> &'static str {
 pub(crate) fn made_up(dice: &mut Dice) -> String {
     loop {
         let mut word = String::new();
+        let sewn = dice.chance(60);
         for _ in 0..dice.between(2, 3) {
+            if let (true, Some(piece)) = (sewn, dice.piece()) {
+                word.push_str(&piece.to_lowercase());
+                continue;
+            }
             let list: &[&str] = match dice.below(4) {
                 0 => &NAMES,
                 1 => &CITIES,
@@ -97,6 +103,22 @@ pub(crate) fn made_up(dice: &mut Dice) -> String {
             return word;
         }
     }
+}
+
+/// As `made_up`, but begins with a piece that is capitalised as it stands, where the dice have pieces.
+fn made_up_name(dice: &mut Dice) -> String {
+    for _ in 0..100 {
+        let Some(piece) = dice.piece() else { break };
+        if piece.starts_with(|c: char| c.is_ascii_uppercase()) {
+            let end = made_up(dice);
+            let name = piece + &end[..end.len().min(4)];
+            let held = held_out().any(|held| held.eq_ignore_ascii_case(&name));
+            if !held && !repeats_itself(&name.to_lowercase()) {
+                return name;
+            }
+        }
+    }
+    capitalised(&made_up(dice))
 }
 
 pub(crate) fn capitalised(word: &str) -> String {

@@ -19,13 +19,13 @@ use lexicon::Lexicon;
 
 /// A kind of conversation and its share of the corpus, in percent.
 const SHARES: &[(usize, Topic)] = &[
-    (17, Topic::Story),
-    (14, Topic::Copying),
-    (14, Topic::Sums),
-    (23, Topic::Calling),
-    (11, Topic::Extraction),
+    (19, Topic::Story),
+    (10, Topic::Copying),
+    (13, Topic::Sums),
+    (24, Topic::Calling),
+    (9, Topic::Extraction),
     (7, Topic::Facts),
-    (6, Topic::Counting),
+    (10, Topic::Counting),
     (3, Topic::SmallTalk),
     (3, Topic::Server),
     (2, Topic::Unknown),

@@ -26,7 +26,15 @@ pub(crate) struct Feed<'a> {
 impl<'a> Feed<'a> {
     /// `longest`: tokens of the longest conversation taken.
     pub(crate) fn new(tokenizer: &'a Tokenizer, seed: u64, longest: usize) -> Self {
-        Self { tokenizer, dice: Dice::new(seed), longest }
+        let mut pieces: Vec<String> = tokenizer.get_vocab(false).into_keys().collect();
+        pieces.retain(|piece| {
+            let (first, rest) = piece.split_at_checked(1).unwrap_or_default();
+            let letters = first.bytes().all(|byte| byte.is_ascii_alphabetic());
+            let small = rest.bytes().all(|byte| byte.is_ascii_lowercase());
+            letters && small && (1..=4).contains(&rest.len())
+        });
+        pieces.sort_unstable();
+        Self { tokenizer, dice: Dice::with_pieces(seed, pieces), longest }
     }
 
     /// About `tokens` tokens in `parts` batches of like size. `done` is the part of the phase of repeats
