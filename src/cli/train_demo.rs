@@ -111,6 +111,7 @@ fn train(args: &Args) -> Result<()> {
         bar.set_position(training.tokens);
         bar.set_message(format!("loss {loss:.4}"));
         if steps % LOOK_EVERY == 0 {
+            #[expect(clippy::cast_precision_loss, reason = "token counts are below 2^52")]
             let speed = (training.tokens - first_tokens) as f64 / began.elapsed().as_secs_f64();
             training.export(&args.out)?;
             let (right, sample) = look(&args.out)?;

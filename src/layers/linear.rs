@@ -1,7 +1,7 @@
 //! A linear layer on weights as they are stored: bf16, f16, f32 or any GGUF quant kind.
 //!
 //! Callers never learn which. On the CPU the matrix moves into a
-//! [`PackedMatrix`](crate::kernels::packed::PackedMatrix); on another device candle holds it.
+//! [`PackedMatrix`]; on another device candle holds it.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! The models: one decoder, one small `spec()` file per architecture, one table.
 //!
 //! An architecture is a row of the table and a pure function from `config.json` to a
-//! [`DecoderSpec`](decoder::DecoderSpec). Nothing outside of the table matches on its name.
+//! [`DecoderSpec`]. Nothing outside of the table matches on its name.
 
 use candle_core::{Result, Tensor};
 

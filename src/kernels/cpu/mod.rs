@@ -1,6 +1,6 @@
 //! One instruction set behind one vocabulary: sixteen f32 lanes.
 //!
-//! A kernel is written once, generic over [`Lanes`], and compiled for every [`Level`]. A level's
+//! A kernel is written once, generic over `Lanes`, and compiled for every [`Level`]. A level's
 //! token (such as `Avx512`) can only be made by asking the CPU, so holding one proves that its
 //! instructions exist. All levels have the same lane count; they may differ in rounding (fused or
 //! separate multiply and add), never in which elements meet in which order within a level.
