@@ -25,18 +25,25 @@ fn request(i: u64) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sixteen_streams_answer_as_each_does_alone() {
-    // Small steps and a small cache: prompts are chunked and sequences preempted.
-    let server = Server::start(&["--max-num-batched-tokens", "64", "--max-num-seqs", "16"]);
+    let lone = Server::start(&["--no-prefix-cache", "--max-num-seqs", "1"]);
     let mut alone = Vec::new();
     for i in 0..16 {
-        alone.push(server.stream(&request(i)).await.token_ids().await);
+        alone.push(lone.stream(&request(i)).await.token_ids().await);
         assert_eq!(alone[i as usize].len() as u64, 10 + 7 * i);
     }
+    // Small steps cut prompts into chunks, a small cache preempts sequences.
+    let busy = ["--max-num-batched-tokens", "24", "--max-num-seqs", "16"];
+    let server = Server::start(&[&busy[..], &["--kv-cache-memory", "2MiB"]].concat());
     let requests: Vec<_> = (0..16).map(request).collect();
-    let together =
-        requests.iter().map(|request| async { server.stream(request).await.token_ids().await });
-    assert_eq!(futures::future::join_all(together).await, alone);
+    for _ in ["cold", "warm"] {
+        let together = requests
+            .iter()
+            .map(|request| async { server.stream(request).await.token_ids().await });
+        assert_eq!(futures::future::join_all(together).await, alone);
+    }
     server.assert_idle().await;
+    assert!(server.metric("vllm:num_preemptions_total").await > 0.0);
+    assert!(server.metric("vllm:prefix_cache_hits_total").await > 0.0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
