@@ -36,9 +36,8 @@ async fn sixteen_streams_answer_as_each_does_alone() {
     let server = Server::start(&[&busy[..], &["--kv-cache-memory", "2MiB"]].concat());
     let requests: Vec<_> = (0..16).map(request).collect();
     for _ in ["cold", "warm"] {
-        let together = requests
-            .iter()
-            .map(|request| async { server.stream(request).await.token_ids().await });
+        let together =
+            requests.iter().map(|request| async { server.stream(request).await.token_ids().await });
         assert_eq!(futures::future::join_all(together).await, alone);
     }
     server.assert_idle().await;
