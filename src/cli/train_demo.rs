@@ -111,11 +111,11 @@ fn train(args: &Args) -> Result<()> {
         bar.set_position(training.tokens);
         bar.set_message(format!("loss {loss:.4}"));
         if steps % LOOK_EVERY == 0 {
-            let speed = (training.tokens - first_tokens) as f64 / began.elapsed().as_secs_f64();
+            let speed = (training.tokens - first_tokens) / began.elapsed().as_secs().max(1);
             training.export(&args.out)?;
             let (right, sample) = look(&args.out)?;
             let line = format!(
-                "{} tokens, {speed:.0}/s, loss {loss:.4}, gradient {:.2}, rate {:.5}, unseen subjects {right} of {SUBJECTS_LOOKED_AT}: {sample}",
+                "{} tokens, {speed}/s, loss {loss:.4}, gradient {:.2}, rate {:.5}, unseen subjects {right} of {SUBJECTS_LOOKED_AT}: {sample}",
                 training.tokens, step.gradient_norm, step.rate
             );
             if bar.is_hidden() {

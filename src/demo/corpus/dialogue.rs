@@ -127,14 +127,15 @@ impl Dialogue {
         for message in messages {
             match message {
                 Message::System(text) => {
-                    heard += &format!("<|im_start|>system\n{text}<|im_end|>\n");
+                    heard.extend(["<|im_start|>system\n", text, "<|im_end|>\n"]);
                 }
                 Message::User(text) => {
-                    heard += &format!("<|im_start|>user\n{text}<|im_end|>\n");
+                    heard.extend(["<|im_start|>user\n", text, "<|im_end|>\n"]);
                 }
                 Message::Tool(text) => {
-                    let response = format!("<tool_response>\n{text}\n</tool_response>");
-                    heard += &format!("<|im_start|>tool\n{response}<|im_end|>\n");
+                    let (opening, closing) =
+                        ("<tool_response>\n", "\n</tool_response><|im_end|>\n");
+                    heard.extend(["<|im_start|>tool\n", opening, text, closing]);
                 }
                 Message::Assistant(_) | Message::Call { .. } => {
                     heard.push_str("<|im_start|>assistant\n");
