@@ -37,13 +37,15 @@ pub struct Args {
     #[arg(long)]
     threads: Option<usize>,
     /// Only examine the model in FOLDER, or the embedded one; fails if it doesn't pass
-    #[arg(long, value_name = "FOLDER", num_args = 0..=1, default_missing_value = "")]
+    #[arg(long, value_name = "FOLDER", num_args = 0..=1, default_missing_value = EMBEDDED)]
     gate: Option<PathBuf>,
     /// With --gate: show the wrong answers
     #[arg(long)]
     wrong: bool,
 }
 
+/// Stands for the embedded model where --gate has no folder.
+const EMBEDDED: &str = "embedded";
 /// Steps between two looks at held-out copying.
 const LOOK_EVERY: i32 = 150;
 const SUBJECTS_LOOKED_AT: usize = 20;
@@ -66,7 +68,7 @@ pub fn run(args: Args) -> Result<()> {
 
 fn examine(folder: &Path, wrong: bool) -> Result<Scores> {
     let decoder =
-        if folder.as_os_str().is_empty() { Decoder::load(embedded)? } else { load(folder)? };
+        if folder.as_os_str() == EMBEDDED { Decoder::load(embedded)? } else { load(folder)? };
     let mut generate = |prompt: &[u32], limit: usize| decoder.greedy(prompt, limit);
     let scores = Gate::new(&decoder.tokenizer, &mut generate).run()?;
     show(&scores.to_string());
