@@ -37,13 +37,15 @@ pub struct Args {
     #[arg(long)]
     threads: Option<usize>,
     /// Only examine the model in FOLDER, or the embedded one; fails if it doesn't pass
-    #[arg(long, value_name = "FOLDER", num_args = 0..=1, default_missing_value = "")]
+    #[arg(long, value_name = "FOLDER", num_args = 0..=1, default_missing_value = EMBEDDED)]
     gate: Option<PathBuf>,
     /// With --gate: show the wrong answers
     #[arg(long)]
     wrong: bool,
 }
 
+/// Stands for the embedded model where --gate has no folder.
+const EMBEDDED: &str = "embedded";
 /// Steps between two looks at held-out copying.
 const LOOK_EVERY: i32 = 150;
 const SUBJECTS_LOOKED_AT: usize = 20;
@@ -66,7 +68,7 @@ pub fn run(args: Args) -> Result<()> {
 
 fn examine(folder: &Path, wrong: bool) -> Result<Scores> {
     let decoder =
-        if folder.as_os_str().is_empty() { Decoder::load(embedded)? } else { load(folder)? };
+        if folder.as_os_str() == EMBEDDED { Decoder::load(embedded)? } else { load(folder)? };
     let mut generate = |prompt: &[u32], limit: usize| decoder.greedy(prompt, limit);
     let scores = Gate::new(&decoder.tokenizer, &mut generate).run()?;
     show(&scores.to_string());
@@ -111,12 +113,11 @@ fn train(args: &Args) -> Result<()> {
         bar.set_position(training.tokens);
         bar.set_message(format!("loss {loss:.4}"));
         if steps % LOOK_EVERY == 0 {
-            #[expect(clippy::cast_precision_loss, reason = "token counts are below 2^52")]
-            let speed = (training.tokens - first_tokens) as f64 / began.elapsed().as_secs_f64();
+            let speed = (training.tokens - first_tokens) / began.elapsed().as_secs().max(1);
             training.export(&args.out)?;
             let (right, sample) = look(&args.out)?;
             let line = format!(
-                "{} tokens, {speed:.0}/s, loss {loss:.4}, gradient {:.2}, rate {:.5}, unseen subjects {right} of {SUBJECTS_LOOKED_AT}: {sample}",
+                "{} tokens, {speed}/s, loss {loss:.4}, gradient {:.2}, rate {:.5}, unseen subjects {right} of {SUBJECTS_LOOKED_AT}: {sample}",
                 training.tokens, step.gradient_norm, step.rate
             );
             if bar.is_hidden() {

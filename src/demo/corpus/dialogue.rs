@@ -124,14 +124,18 @@ impl Dialogue {
                 "\n</tools>\nTo call one, answer with its name and arguments as JSON in tool_call tags.<|im_end|>\n",
             );
         }
-        let turn = |role: &str, text: &str| format!("<|im_start|>{role}\n{text}<|im_end|>\n");
         for message in messages {
             match message {
-                Message::System(text) => heard += &turn("system", text),
-                Message::User(text) => heard += &turn("user", text),
+                Message::System(text) => {
+                    heard.extend(["<|im_start|>system\n", text, "<|im_end|>\n"]);
+                }
+                Message::User(text) => {
+                    heard.extend(["<|im_start|>user\n", text, "<|im_end|>\n"]);
+                }
                 Message::Tool(text) => {
-                    let response = format!("<tool_response>\n{text}\n</tool_response>");
-                    heard += &turn("tool", &response);
+                    let (opening, closing) =
+                        ("<tool_response>\n", "\n</tool_response><|im_end|>\n");
+                    heard.extend(["<|im_start|>tool\n", opening, text, closing]);
                 }
                 Message::Assistant(_) | Message::Call { .. } => {
                     heard.push_str("<|im_start|>assistant\n");
