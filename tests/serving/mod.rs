@@ -14,7 +14,7 @@ fn request(i: u64) -> Value {
     json!({
         "model": "sconce-demo",
         "prompt": format!("{beginning}Request number {i} asks for a story."),
-        "max_tokens": 10 + 7 * i,
+        "max_tokens": 40 + 12 * i,
         "temperature": 1.0,
         "seed": i,
         "ignore_eos": true,
@@ -29,11 +29,11 @@ async fn sixteen_streams_answer_as_each_does_alone() {
     let mut alone = Vec::new();
     for i in 0..16 {
         alone.push(lone.stream(&request(i)).await.token_ids().await);
-        assert_eq!(alone[i as usize].len() as u64, 10 + 7 * i);
+        assert_eq!(alone[i as usize].len() as u64, 40 + 12 * i);
     }
     // Small steps cut prompts into chunks, a small cache preempts sequences.
     let busy = ["--max-num-batched-tokens", "24", "--max-num-seqs", "16"];
-    let server = Server::start(&[&busy[..], &["--kv-cache-memory", "2MiB"]].concat());
+    let server = Server::start(&[&busy[..], &["--kv-cache-memory", "1MiB"]].concat());
     let requests: Vec<_> = (0..16).map(request).collect();
     for _ in ["cold", "warm"] {
         let together =
