@@ -13,6 +13,7 @@ use sconce::weights::model_ref::ModelRef;
 use sconce::weights::source::ModelSource;
 use sconce::weights::{TensorSource, Weights};
 
+mod candle;
 mod driver;
 mod gguf;
 mod invariance;
