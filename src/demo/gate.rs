@@ -133,17 +133,24 @@ impl<'a> Gate<'a> {
         self.examine("JSON of unseen values", &cases, count * 95 / 100)
     }
 
-    /// Conversations as training draws them: each last answer has to end by itself and to be one that
-    /// the templates can produce with its slots in agreement; nearly all have to be right besides.
-    fn mixed(&mut self, count: usize) -> Result<[Score; 2]> {
+    /// Conversations as training draws them: each last answer has to end by itself and to consist of
+    /// sentences that the templates can produce; nearly all have to agree from the first sentence to
+    /// the last besides, and to be right.
+    fn mixed(&mut self, count: usize) -> Result<[Score; 3]> {
         let mut dice = Dice::new(SEED + 4);
-        let mut sound = Score::new("mixed answers, sound and ended", count, count);
+        let mut grammatical = Score::new("mixed answers, grammatical, ended", count, count);
+        let mut sound = Score::new("mixed answers, in agreement", count, count * 39 / 40);
         let mut right = Score::new("mixed answers, right", count, count * 9 / 10);
         for _ in 0..count {
             let dialogue = corpus::draw(&mut dice, Lexicon::Known);
             let (prompt, expect) = dialogue.last_prompt();
             let answer = self.answer(&prompt)?;
             let ended = answer.strip_suffix(END);
+            grammatical.count(
+                ended.is_some_and(|text| grammar::is_grammatical(text, expect)),
+                &prompt,
+                &answer,
+            );
             sound.count(
                 ended.is_some_and(|text| grammar::produces(text, expect)),
                 &prompt,
@@ -151,7 +158,7 @@ impl<'a> Gate<'a> {
             );
             right.count(ended.is_some_and(|text| expect.holds(text)), &prompt, &answer);
         }
-        Ok([sound, right])
+        Ok([grammatical, sound, right])
     }
 
     fn examine(&mut self, name: &'static str, cases: &[Dialogue], needed: usize) -> Result<Score> {

@@ -52,6 +52,29 @@ impl Form {
         self.read_from(0, text, bindings)
     }
 
+    /// Whether each sentence of `text` is one that `write` could give, whatever the others say.
+    pub(crate) fn reads_by_sentence(&self, text: &str) -> bool {
+        self.reads_sentences_from(0, text)
+    }
+
+    fn reads_sentences_from(&self, position: usize, text: &str) -> bool {
+        let Some(wordings) = self.sentences.get(position) else {
+            return text.is_empty();
+        };
+        let Some(text) = (if position == 0 { Some(text) } else { text.strip_prefix(' ') }) else {
+            return false;
+        };
+        // A noun may stand without its adjective.
+        let plain = |wording: &String| {
+            wording.replace("{an adj} {x}", "{an x}").replace("{adj} {x}", "{x}")
+        };
+        wordings
+            .iter()
+            .flat_map(|wording| [wording.clone(), plain(wording)])
+            .flat_map(|wording| read_sentence(&wording, text, &Bindings::new(), self.slots))
+            .any(|(rest, _)| self.reads_sentences_from(position + 1, rest))
+    }
+
     fn read_from(&self, position: usize, text: &str, bindings: &Bindings) -> Option<Bindings> {
         let Some(wordings) = self.sentences.get(position) else {
             return text.is_empty().then(|| bindings.clone());

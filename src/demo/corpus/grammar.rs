@@ -26,6 +26,12 @@ pub(crate) fn produces(answer: &str, expect: &Expect) -> bool {
         || reads_as_one_line(answer)
 }
 
+/// Whether every sentence of `answer` is one that some template could produce: [`produces`] without
+/// the demand that a story keeps its subject from sentence to sentence.
+pub(crate) fn is_grammatical(answer: &str, expect: &Expect) -> bool {
+    produces(answer, expect) || story::reads_by_sentence(answer)
+}
+
 /// Words and nothing else, as repeated ones are.
 fn is_bare_words(text: &str) -> bool {
     text.split(' ').all(|word| {
@@ -67,6 +73,10 @@ mod tests {
         assert!(!produces("3, 4, 6.", &one_of("3, 4, 5.")));
         assert!(!produces("It is sunny in.", &one_of("It is sunny in Oslo.")));
         assert!(!produces("owl.owl", &one_of("owl owl")));
+        let lost =
+            "Once there was a walrus named Otto. One day, the teapot wanted to make a friend.";
+        assert!(!is_grammatical(lost, &one_of(lost)), "half a story is none");
+        assert!(!is_grammatical("It is sunny in.", &one_of("It is sunny in Oslo.")));
         assert!(produces("Your name is Bob.", &one_of("Your name is Anna.")));
     }
 }

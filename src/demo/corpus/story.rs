@@ -284,6 +284,14 @@ pub(crate) fn read(text: &str, asked: &Bindings) -> Option<Bindings> {
         .filter(|read| read["x"] != read["helper"])
 }
 
+/// Whether `text` is a story sentence by sentence, even one that loses its subject on the way.
+pub(crate) fn reads_by_sentence(text: &str) -> bool {
+    [SINGULAR, PLURAL]
+        .iter()
+        .flat_map(|skeleton| PLOTS.iter().map(|plot| form(skeleton, plot)))
+        .any(|form| form.reads_by_sentence(text))
+}
+
 fn plural(dice: &mut Dice, lexicon: Lexicon) -> Dialogue {
     let subject = lexicon.subject(dice) + "s";
     let asked = Bindings::from([("x", subject.clone())]);
