@@ -60,7 +60,7 @@ impl LoadedModel {
             pool::start(threads)?;
         }
         let device = Device::Cpu;
-        let hf_config = HfConfig::from_json(&source.config.to_string())?;
+        let hf_config = HfConfig::from_value(&source.config)?;
         let model = models::load(&hf_config, &source.weights(&device))?;
         Ok(Self {
             model,
