@@ -61,7 +61,8 @@ impl LoadedModel {
         }
         let device = Device::Cpu;
         let hf_config = HfConfig::from_value(&source.config)?;
-        let model = models::load(&hf_config, &source.weights(&device))?;
+        let weights = source.weights(&device).in_parallel(|n, work| pool::for_each_chunk(n, work));
+        let model = models::load(&hf_config, &weights)?;
         Ok(Self {
             model,
             device,

@@ -40,15 +40,16 @@ impl Matrix {
 
     /// Moves a stored tensor to where it is used.
     pub fn new(stored: &StoredTensor, device: &Device) -> std::result::Result<Self, WeightError> {
-        let form = match stored {
-            StoredTensor::Dense(tensor) if device.is_cpu() => {
-                Form::Packed(Arc::new(PackedMatrix::from_dense(tensor)?))
+        let form = match stored.dense_dtype() {
+            Some(dtype) if device.is_cpu() => {
+                Form::Packed(Arc::new(PackedMatrix::from_dense(&stored.to_tensor(dtype)?)?))
             }
-            StoredTensor::Quantized(tensor) if device.is_cpu() => {
-                Form::Packed(Arc::new(PackedMatrix::from_quantized(tensor)?))
+            None if device.is_cpu() => {
+                Form::Packed(Arc::new(PackedMatrix::from_quantized(&stored.to_qtensor()?)?))
             }
-            StoredTensor::Dense(tensor) => Form::Portable(tensor.to_device(device)?),
-            StoredTensor::Quantized(tensor) => {
+            Some(dtype) => Form::Portable(stored.to_tensor(dtype)?.to_device(device)?),
+            None => {
+                let tensor = stored.to_qtensor()?;
                 let data = tensor.data()?;
                 let storage =
                     candle_core::quantized::QStorage::from_data(data, device, tensor.dtype())?;
