@@ -61,14 +61,26 @@ pub(super) fn start(choice: &ModelChoice, config: &EngineConfig) -> anyhow::Resu
     let vocabulary = source.gguf_vocabulary.take();
     let source = Arc::new(source);
     let opened = Instant::now();
-    let loading = load_weights(source.clone(), config.clone(), &name)?;
+    // Its clock is calibrated for some milliseconds at the first call.
+    let metrics = in_background("metrics", {
+        let name = name.clone();
+        move || metrics::install(&name)
+    })?;
+    let progress = loading::show(&name);
+    let weights = in_background("weights", {
+        let (source, config) = (source.clone(), config.clone());
+        move || {
+            let loaded = LoadedModel::load(&source, &config, progress)?;
+            source.release_pages();
+            Ok::<_, StartupError>((loaded, Instant::now()))
+        }
+    })?;
     // A bad tokenizer or template ends the start here, before the weights are all there.
     let tokenizer = Arc::new(tokenizer(&source, vocabulary)?);
     let (chat_template, tool_chat_template) = templates(choice, &source, &tokenizer)?;
     let text_ready = Instant::now();
-    let loaded = loading.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    let (loaded, weights_ready) = loaded?;
-    let metrics = metrics::install(&name);
+    let (loaded, weights_ready) = join(weights)?;
+    let metrics = join(metrics);
     let joined = Instant::now();
     let engine = Engine::start(config, loaded, metrics.clone())?;
     let seconds = |from: Instant, to: Instant| (to - from).as_secs_f64();
@@ -91,18 +103,16 @@ pub(super) fn start(choice: &ModelChoice, config: &EngineConfig) -> anyhow::Resu
     })
 }
 
-/// Loads on a thread of its own; gives the model and when it was there.
-fn load_weights(
-    source: Arc<ModelSource>,
-    config: EngineConfig,
+fn in_background<T: Send + 'static>(
     name: &str,
-) -> std::io::Result<JoinHandle<Result<(LoadedModel, Instant), StartupError>>> {
-    let progress = loading::show(name);
-    std::thread::Builder::new().name("weights".to_owned()).spawn(move || {
-        let loaded = LoadedModel::load(&source, &config, progress)?;
-        source.release_pages();
-        Ok((loaded, Instant::now()))
-    })
+    work: impl FnOnce() -> T + Send + 'static,
+) -> std::io::Result<JoinHandle<T>> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(work)
+}
+
+/// What a thread made; its panic goes on here.
+fn join<T>(thread: JoinHandle<T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 fn open(choice: &ModelChoice) -> anyhow::Result<ModelSource> {
