@@ -76,9 +76,10 @@ impl Attention {
         let AttentionSpec { num_heads, num_kv_heads, head_dim, params, .. } = self.spec;
         let rows = x.dim(0)?;
         // [num_tokens, heads, head_dim]
-        let mut q = self.query.forward(x)?.reshape((rows, num_heads, head_dim))?;
-        let mut k = self.key.forward(x)?.reshape((rows, num_kv_heads, head_dim))?;
-        let v = self.value.forward(x)?.reshape((rows, num_kv_heads, head_dim))?;
+        let [q, k, v] = Linear::forward_each([&self.query, &self.key, &self.value], x)?;
+        let mut q = q.reshape((rows, num_heads, head_dim))?;
+        let mut k = k.reshape((rows, num_kv_heads, head_dim))?;
+        let v = v.reshape((rows, num_kv_heads, head_dim))?;
         if let Some((query_norm, key_norm)) = &self.head_norms {
             q = query_norm.forward(&q)?;
             k = key_norm.forward(&k)?;
@@ -95,8 +96,8 @@ impl Attention {
         paged_attention(&q, &kv.k, &kv.v, ragged, params)?.reshape((rows, num_heads * head_dim))
     }
 
-    /// The output projection: `[.., heads * head_dim]` to `[.., hidden]`.
-    pub fn project(&self, attended: &Tensor) -> Result<Tensor> {
-        self.output.forward(attended)
+    /// `residual [.., hidden]` plus the output projection of `attended [.., heads * head_dim]`.
+    pub fn project_add(&self, attended: &Tensor, residual: &Tensor) -> Result<Tensor> {
+        self.output.forward_add(attended, residual)
     }
 }

@@ -26,6 +26,7 @@ mod finite;
 mod folder;
 pub mod gguf;
 pub mod hub;
+pub mod kept;
 pub mod model_ref;
 pub mod progress;
 pub mod safetensors;

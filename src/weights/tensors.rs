@@ -11,6 +11,7 @@ use candle_core::{DType, Device, Tensor};
 use half::{bf16, f16};
 
 use super::error::WeightError;
+use super::kept::Kept;
 use super::progress::{Progress, ProgressSink};
 use super::stored::{ForEachChunk, StoredTensor};
 
@@ -38,13 +39,23 @@ pub struct Weights {
     device: Device,
     for_each_chunk: ForEachChunk,
     progress: Option<Progress>,
+    rounding: Option<GgmlDType>,
+    kept: Kept,
 }
 
 impl Weights {
     /// A view of everything, for a model on `device`.
     pub fn new(source: Arc<dyn TensorSource>, device: Device) -> Self {
         let for_each_chunk: ForEachChunk = |count, work| (0..count).for_each(work);
-        Self { source, prefix: String::new(), device, for_each_chunk, progress: None }
+        Self {
+            source,
+            prefix: String::new(),
+            device,
+            for_each_chunk,
+            progress: None,
+            rounding: None,
+            kept: Kept::default(),
+        }
     }
 
     /// Looks at stored numbers in parallel from now on.
@@ -58,6 +69,22 @@ impl Weights {
     pub fn with_progress(self, sink: ProgressSink) -> Self {
         let progress = Progress::new(self.source.total_bytes(), sink);
         Self { progress: Some(progress), ..self }
+    }
+
+    /// Has matrices rounded to `kind` as they are loaded.
+    #[must_use]
+    pub fn rounded_to(self, kind: Option<GgmlDType>) -> Self {
+        Self { rounding: kind, ..self }
+    }
+
+    /// What matrices are to be rounded to as they are loaded, if not kept as stored.
+    pub fn rounding(&self) -> Option<GgmlDType> {
+        self.rounding
+    }
+
+    /// Where models say in which form they keep their matrices.
+    pub fn kept(&self) -> &Kept {
+        &self.kept
     }
 
     /// The view one level down: `scope("model").scope("layers").scope(3)`.
