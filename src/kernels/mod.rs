@@ -21,6 +21,7 @@ pub mod embed;
 pub mod gated;
 pub mod kv_write;
 pub mod linear;
+pub mod logits;
 pub mod packed;
 pub mod paged_attention;
 pub mod pool;
