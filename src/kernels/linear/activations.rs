@@ -169,11 +169,11 @@ impl Kernel for QuantizeRow<'_> {
     fn run<L: Products>(self, l: L) {
         for (row, out) in self.row.as_chunks::<SUB_BLOCK>().0.iter().zip(self.out) {
             let halves = row.as_chunks::<LANES>().0;
-            let values = [l.load(&halves[0]), l.load(&halves[1])];
-            let [a, b] = values.map(|v| l.max(v, l.sub(l.splat(0.0), v)));
-            let largest = l.largest(l.max(a, b));
-            let inverse = if largest > 0.0 { 127.0 / largest } else { 0.0 };
-            let rounded = values.map(|v| l.round(l.mul(v, l.splat(inverse))));
+            let (a, b) = (l.load(&halves[0]), l.load(&halves[1]));
+            let negative = l.max(l.sub(l.splat(0.0), a), l.sub(l.splat(0.0), b));
+            let largest = l.largest(l.max(l.max(a, b), negative));
+            let inverse = l.splat(if largest > 0.0 { 127.0 / largest } else { 0.0 });
+            let rounded = [l.round(l.mul(a, inverse)), l.round(l.mul(b, inverse))];
             let [first, second] = out.values.as_flattened_mut().as_chunks_mut::<LANES>().0 else {
                 unreachable!("32 values are two vectors")
             };
@@ -182,7 +182,7 @@ impl Kernel for QuantizeRow<'_> {
             out.scale = largest / 127.0;
             // Sums of sixteen bytes are exact in f32.
             #[expect(clippy::cast_possible_truncation, reason = "integers below 2^11")]
-            let sums = rounded.map(|v| l.sum(v) as i32);
+            let sums = [l.sum(rounded[0]) as i32, l.sum(rounded[1]) as i32];
             out.sums = sums;
         }
     }

@@ -64,9 +64,11 @@ impl<const DOTS: bool> Products for Avx512<DOTS> {
         }
         cpu!({
             let upper = _mm512_set1_epi32(0xffff_0000_u32.cast_signed());
-            let even = |x| _mm512_castsi512_ps(_mm512_slli_epi32::<16>(x));
-            let odd = |x| _mm512_castsi512_ps(_mm512_and_si512(x, upper));
-            _mm512_fmadd_ps(odd(w), odd(x), _mm512_fmadd_ps(even(w), even(x), acc))
+            let even_w = _mm512_castsi512_ps(_mm512_slli_epi32::<16>(w));
+            let even_x = _mm512_castsi512_ps(_mm512_slli_epi32::<16>(x));
+            let odd_w = _mm512_castsi512_ps(_mm512_and_si512(w, upper));
+            let odd_x = _mm512_castsi512_ps(_mm512_and_si512(x, upper));
+            _mm512_fmadd_ps(odd_w, odd_x, _mm512_fmadd_ps(even_w, even_x, acc))
         })
     }
     #[inline(always)]
