@@ -174,8 +174,8 @@ impl EngineCore {
             .collect();
         let all = self.active.iter_mut().map(|(id, active)| (*id, &mut active.sampler));
         let mut samplers: HashMap<SequenceId, &mut SamplerState> = all.collect();
-        let sampler = |id| samplers.remove(id).expect("scheduled sequences are active");
-        let drawn = sample_rows(sampling.iter().map(sampler).zip(logits.rows_mut()));
+        let sampler_of = |id| samplers.remove(id).expect("scheduled sequences are active");
+        let drawn = sample_rows(sampling.iter().map(sampler_of).zip(logits.rows_mut()));
         let mut sampled = Vec::with_capacity(sampling.len());
         for (id, drawn) in sampling.into_iter().zip(drawn) {
             match drawn {

@@ -246,7 +246,9 @@ mod tests {
         let mut rows = Vec::new();
         for length in [1, 7, 16, 63, 64, 65, 200, 1000, 4099] {
             let mut row = Random::new(length as u64).floats(length);
-            row.iter_mut().for_each(|x| *x *= 30.0);
+            for x in &mut row {
+                *x *= 30.0;
+            }
             rows.push(row.clone());
             row[length / 2] = f32::NEG_INFINITY;
             row[length - 1] = 31.0;
@@ -264,7 +266,8 @@ mod tests {
                 let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
                 assert_eq!((scan.max, scan.has_nan), (max, false));
                 for (block, found) in row.chunks(BLOCK).zip(&scan.maxima) {
-                    assert_eq!(block.iter().copied().fold(f32::NEG_INFINITY, f32::max), *found);
+                    let expected = block.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+                    assert_eq!(expected.to_bits(), found.to_bits());
                 }
                 let first = row.iter().position(|x| *x >= max).unwrap();
                 assert_eq!(first_largest(&row, &scan), first, "{level:?}");
@@ -329,13 +332,12 @@ mod tests {
     fn light_and_impossible_tokens_weigh_nothing() {
         let mut row = [0.0, -1.0, -2.0, -200.0, f32::NEG_INFINITY, f32::NAN];
         let sums = weigh(&mut row, 0.0, 1.0, 0.2);
-        assert_eq!(row[0], 1.0);
         assert_eq!(row[2..], [0.0; 4]);
+        assert_eq!(row[0].to_bits(), 1.0_f32.to_bits());
         assert_eq!(sums, [1.0 + f64::from(row[1])]);
         let mut row = [0.0, -110.0, -103.0];
         weigh(&mut row, 0.0, 1.0, 0.0);
-        assert_eq!(row[1], 0.0);
-        assert!(row[2] > 0.0);
+        assert!(row[1] <= 0.0 && row[2] > 0.0, "{row:?}");
     }
 
     #[test]

@@ -17,7 +17,7 @@ impl Logits {
         let (_, vocab_size) = logits.dims2()?;
         let on_host = logits.to_dtype(DType::F32)?.to_device(&Device::Cpu)?;
         drop(logits);
-        Ok(Self { values: into_values(on_host)?, vocab_size })
+        Ok(Self { values: values_of(&on_host)?, vocab_size })
     }
 
     /// The rows in order, each `[vocab_size]`.
@@ -26,8 +26,9 @@ impl Logits {
     }
 }
 
-/// The numbers of an f32 tensor on the CPU, moved out of it where it holds them as they are.
-fn into_values(tensor: Tensor) -> Result<Vec<f32>> {
+/// The numbers of an f32 tensor on the CPU, moved out of it where it holds them as they are: it
+/// can't be used any more.
+fn values_of(tensor: &Tensor) -> Result<Vec<f32>> {
     let taken = Take::default();
     tensor.inplace_op1(&taken)?;
     match taken.0.into_inner().unwrap_or_else(PoisonError::into_inner) {

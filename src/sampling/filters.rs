@@ -125,10 +125,10 @@ fn keep_nucleus(kept: &mut Vec<Candidate>, top_p: f64, total: f64) {
         let rest = &mut kept[sorted..];
         let portion_len = portion.min(rest.len());
         if portion_len < rest.len() {
-            rest.select_nth_unstable_by(portion_len - 1, heavier_first);
+            rest.select_nth_unstable_by(portion_len - 1, |a, b| heavier_first(*a, *b));
         }
         let rest = &mut rest[..portion_len];
-        rest.sort_unstable_by(heavier_first);
+        rest.sort_unstable_by(|a, b| heavier_first(*a, *b));
         let last = rest.iter().position(|candidate| {
             mass += f64::from(candidate.weight);
             mass >= top_p * total
@@ -142,7 +142,7 @@ fn keep_nucleus(kept: &mut Vec<Candidate>, top_p: f64, total: f64) {
     }
 }
 
-fn heavier_first(a: &Candidate, b: &Candidate) -> Ordering {
+fn heavier_first(a: Candidate, b: Candidate) -> Ordering {
     b.weight.total_cmp(&a.weight).then(a.token_id.cmp(&b.token_id))
 }
 

@@ -343,7 +343,9 @@ fn a_bad_row_fails_alone() {
 fn the_most_likely_are_found_whatever_their_number() {
     let mut logits = vocabulary(5003, 0, 7);
     // Many equals, across blocks.
-    logits.iter_mut().for_each(|logit| *logit = logit.round());
+    for logit in &mut logits {
+        *logit = logit.round();
+    }
     logits[4000] = f32::NEG_INFINITY;
     let maxima = logits::scan(&logits).maxima;
     let mut sorted: Vec<u32> = (0..5003).collect();
