@@ -18,6 +18,7 @@
 pub mod cpu;
 pub mod embed;
 pub mod gated;
+pub mod kv_format;
 pub mod kv_write;
 pub mod linear;
 pub mod packed;
@@ -25,11 +26,12 @@ pub mod paged_attention;
 pub mod pool;
 pub mod portable;
 pub mod rms_norm;
-pub mod rope;
 
 mod fresh;
+mod kv_element;
 #[cfg(test)]
 mod random;
+mod rope;
 mod storage;
 
 /// Positions in one KV block; attention reduces over chunks of this size.

@@ -3,6 +3,7 @@
 use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
 use candle_transformers::models::qwen3::{Config, ModelForCausalLM};
+use sconce::layers::forward::KvFormat;
 use sconce::models::config::HfConfig;
 use sconce::weights::source::ModelSource;
 
@@ -25,7 +26,7 @@ fn ours() -> Driver {
     let source = ModelSource::embedded("demo", sconce::demo::files()).unwrap();
     let config = HfConfig::from_value(&source.config).unwrap();
     let model = sconce::models::load(&config, &source.weights(&Device::Cpu)).unwrap();
-    Driver::new(model, DType::F32, 8, Some(1))
+    Driver::new(model, KvFormat::F32, 8, Some(1))
 }
 
 #[test]
