@@ -241,7 +241,7 @@ impl Call<'_> {
 
     fn attend<S: Stored>(&self, operands: &Operands<'_, S>) -> Vec<f32> {
         let Operands { kv_heads, head_dim, .. } = *operands;
-        let heads = Heads { group: operands.group(), kv_heads, head_dim };
+        let heads = Heads { group: operands.group(), kv: kv_heads, dim: head_dim };
         let plan = Plan::new(self.ragged, self.params.window, heads, self.threads);
         let mut records =
             vec![Vector::default(); plan.records * Record::new(operands.head_dim).len()];

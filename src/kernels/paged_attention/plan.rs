@@ -56,8 +56,10 @@ pub(super) struct Plan {
 pub(super) struct Heads {
     /// Query heads for each KV head.
     pub(super) group: usize,
-    pub(super) kv_heads: usize,
-    pub(super) head_dim: usize,
+    /// KV heads.
+    pub(super) kv: usize,
+    /// Elements of a head.
+    pub(super) dim: usize,
 }
 
 impl Plan {
@@ -70,14 +72,14 @@ impl Plan {
         let queries = queries(ragged, window, heads.group);
         let work = |queries: &Queries| {
             let positions = queries.spans.len() * SPAN;
-            2 * queries.rows.len() * heads.group * heads.head_dim * positions
+            2 * queries.rows.len() * heads.group * heads.dim * positions
         };
-        let total = queries.iter().map(work).sum::<usize>() * heads.kv_heads;
+        let total = queries.iter().map(work).sum::<usize>() * heads.kv;
         let target = (total / (threads * PIECES_PER_THREAD)).max(SMALLEST);
         let mut plan = Self { queries, pieces: Vec::new(), joints: Vec::new(), records: 0 };
         for index in 0..plan.queries.len() {
             let cost = work(&plan.queries[index]);
-            for kv_head in 0..heads.kv_heads {
+            for kv_head in 0..heads.kv {
                 plan.cut(index, kv_head, cost, if threads == 1 { cost } else { target }, heads);
             }
         }

@@ -58,7 +58,7 @@ impl<'a> QueryRows<'a> {
 }
 
 /// Scores of `rows` rows from `first` on against a block's keys `[head_dim][32]`. Those of one row
-/// go to `scores`, those of the next one to `scores[score_stride..]`.
+/// go to `out`, those of the next one to `out[stride..]`.
 pub(super) struct Scores<'a, E> {
     pub(super) q: QueryRows<'a>,
     pub(super) first: usize,
@@ -66,8 +66,9 @@ pub(super) struct Scores<'a, E> {
     pub(super) keys: &'a [E],
     /// Brought near meanwhile.
     pub(super) next: &'a [E],
-    pub(super) scores: &'a mut [Vector],
-    pub(super) score_stride: usize,
+    pub(super) out: &'a mut [Vector],
+    /// Vectors from a row's scores to the next row's.
+    pub(super) stride: usize,
 }
 
 impl<E: Element> Kernel for Scores<'_, E> {
@@ -81,7 +82,7 @@ impl<E: Element> Kernel for Scores<'_, E> {
             let products = products::<L, E, R>(l, q, self.keys, self.next);
             for (r, halves) in products.into_iter().enumerate() {
                 for (h, product) in halves.into_iter().enumerate() {
-                    l.store(product, &mut self.scores[r * self.score_stride + h]);
+                    l.store(product, &mut self.out[r * self.stride + h]);
                 }
             }
         });

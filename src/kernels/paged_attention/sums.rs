@@ -105,13 +105,12 @@ impl Output<'_> {
         let total = l.splat(record[columns][1]);
         for (out, sum) in out.chunks_mut(LANES).zip(record) {
             let values = l.div(l.load(sum), total);
-            match out.first_chunk_mut::<LANES>() {
-                Some(whole) => l.write(values, whole),
-                None => {
-                    let mut each = Vector::default();
-                    l.store(values, &mut each);
-                    out.write_copy_of_slice(&each[..out.len()]);
-                }
+            if let Some(whole) = out.first_chunk_mut::<LANES>() {
+                l.write(values, whole);
+            } else {
+                let mut each = Vector::default();
+                l.store(values, &mut each);
+                out.write_copy_of_slice(&each[..out.len()]);
             }
         }
     }
@@ -144,7 +143,6 @@ impl super::super::cpu::Kernel for Joined<'_> {
     }
 }
 
-/// Positions that a query sees.
 impl Visible {
     /// Spans that hold any of them.
     #[inline(always)]

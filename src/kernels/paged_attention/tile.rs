@@ -147,12 +147,6 @@ impl<S: Stored> Tile<'_, S> {
         &cache[first..first + len]
     }
 
-    /// Whether the rows are so few that stored numbers are widened where they are used.
-    #[inline(always)]
-    fn is_narrow<L: Lanes>(&self, rows: usize) -> bool {
-        rows <= most_rows::<L>() || size_of::<S>() == size_of::<f32>()
-    }
-
     /// Scores of all rows that see anything of a block.
     #[inline(always)]
     fn score<L: Lanes>(&self, l: L, span: usize, block: usize, scratch: &mut Scratch) {
@@ -160,7 +154,7 @@ impl<S: Stored> Tile<'_, S> {
         let at = span * (SPAN / KV_BLOCK) + block;
         let stored = self.stored(self.operands.k, at);
         match S::plain(stored) {
-            Some(plain) if self.is_narrow::<L>(seen.len()) => {
+            Some(plain) if widens_in_place::<L, S>(seen.len()) => {
                 let next = S::plain(self.stored(self.operands.k, at + 1)).unwrap_or_default();
                 self.score_with(l, block, plain, next, seen, scores);
             }
@@ -194,9 +188,8 @@ impl<S: Stored> Tile<'_, S> {
                 seen.start < block_start + KV_BLOCK && seen.end > block_start && !seen.is_empty()
             };
             if seen[row..row + rows].iter().any(met) {
-                let scores = &mut scores[row * SPAN_VECTORS + block * HALVES..];
-                let score_stride = SPAN_VECTORS;
-                l.call(Scores { q, first: row, rows, keys, next, scores, score_stride });
+                let out = &mut scores[row * SPAN_VECTORS + block * HALVES..];
+                l.call(Scores { q, first: row, rows, keys, next, out, stride: SPAN_VECTORS });
             }
             row += rows;
         }
@@ -256,7 +249,7 @@ impl<S: Stored> Tile<'_, S> {
         let Operands { head_dim, .. } = *self.operands;
         let Scratch { values, scores, seen, .. } = scratch;
         let stored = self.stored(self.operands.v, span * (SPAN / KV_BLOCK) + block);
-        let whole = head_dim.is_multiple_of(LANES) && self.is_narrow::<L>(seen.len());
+        let whole = head_dim.is_multiple_of(LANES) && widens_in_place::<L, S>(seen.len());
         match S::plain(stored) {
             Some(plain) if whole => {
                 self.accumulate_with(l, block, plain, head_dim, (seen, scores), records);
@@ -296,22 +289,29 @@ impl<S: Stored> Tile<'_, S> {
                 let seen = clipped(seen, start);
                 common = common.start.max(seen.start)..common.end.min(seen.end);
             }
+            let alone = || (row..).zip(&seen[row..row + rows]).map(|(i, s)| (i, clipped(s, start)));
             if common.is_empty() {
-                for i in row..row + rows {
-                    add.add(l, i, 1, clipped(&seen[i], start), records);
+                for (i, seen) in alone() {
+                    add.add(l, i, 1, seen, records);
                 }
             } else {
-                for i in row..row + rows {
-                    add.add(l, i, 1, clipped(&seen[i], start).start..common.start, records);
+                for (i, seen) in alone() {
+                    add.add(l, i, 1, seen.start..common.start, records);
                 }
                 add.add(l, row, rows, common.clone(), records);
-                for i in row..row + rows {
-                    add.add(l, i, 1, common.end..clipped(&seen[i], start).end, records);
+                for (i, seen) in alone() {
+                    add.add(l, i, 1, common.end..seen.end, records);
                 }
             }
             row += rows;
         }
     }
+}
+
+/// Whether the rows are so few that stored numbers are widened where they are used.
+#[inline(always)]
+fn widens_in_place<L: Lanes, S>(rows: usize) -> bool {
+    rows <= most_rows::<L>() || size_of::<S>() == size_of::<f32>()
 }
 
 /// The part of a span's range that lies in the block at `start`, relative to it.
