@@ -3,12 +3,13 @@
 use std::num::NonZeroUsize;
 use std::thread::JoinHandle;
 
+use candle_core::quantized::GgmlDType;
 use candle_core::{DType, Device};
 
 use super::core::EngineCore;
 use super::memory::{self, MemoryFacts, MemoryPlan, PlanError};
 use super::{EngineHandle, EngineLimits};
-use crate::config::EngineConfig;
+use crate::config::{EngineConfig, WeightKind};
 use crate::kernels::pool::{self, PoolError};
 use crate::kv_cache::{BLOCK_SIZE, KvCacheManager};
 use crate::metrics::MetricsHandle;
@@ -47,7 +48,7 @@ pub struct LoadedModel {
     pub model: Box<dyn CausalLm>,
     /// Where it runs.
     pub device: Device,
-    /// Bytes its weights take.
+    /// Bytes its matrices take.
     pub weight_bytes: usize,
     /// The element type that suits its KV cache.
     pub kv_dtype: DType,
@@ -61,11 +62,14 @@ impl LoadedModel {
         }
         let device = Device::Cpu;
         let hf_config = HfConfig::from_value(&source.config)?;
-        let model = models::load(&hf_config, &source.weights(&device))?;
+        let weights = source.weights(&device).in_parallel(|n, work| pool::for_each_chunk(n, work));
+        let weights = weights.rounded_to(config.weight_kind.map(stored_as));
+        let model = models::load(&hf_config, &weights)?;
+        tracing::info!(matrices = %weights.kept(), bytes = weights.kept().bytes(), "weights loaded");
         Ok(Self {
             model,
             device,
-            weight_bytes: usize::try_from(source.weight_bytes()).unwrap_or(usize::MAX),
+            weight_bytes: weights.kept().bytes(),
             kv_dtype: hf_config.dtype().unwrap_or(DType::F16),
         })
     }
@@ -121,6 +125,22 @@ impl Engine {
         let thread =
             std::thread::Builder::new().name("engine".to_owned()).spawn(move || core.run())?;
         Ok(Self { handle, plan, thread })
+    }
+}
+
+fn stored_as(kind: WeightKind) -> GgmlDType {
+    match kind {
+        WeightKind::F32 => GgmlDType::F32,
+        WeightKind::F16 => GgmlDType::F16,
+        WeightKind::Bf16 => GgmlDType::BF16,
+        WeightKind::Q8_0 => GgmlDType::Q8_0,
+        WeightKind::Q4_0 => GgmlDType::Q4_0,
+        WeightKind::Q4_1 => GgmlDType::Q4_1,
+        WeightKind::Q5_0 => GgmlDType::Q5_0,
+        WeightKind::Q5_1 => GgmlDType::Q5_1,
+        WeightKind::Q4K => GgmlDType::Q4K,
+        WeightKind::Q5K => GgmlDType::Q5K,
+        WeightKind::Q6K => GgmlDType::Q6K,
     }
 }
 

@@ -15,6 +15,7 @@
     reason = "a kernel's parts must be inlined to get the instructions of its level"
 )]
 
+pub mod ceiling;
 pub mod cpu;
 pub mod embed;
 pub mod gated;

@@ -32,18 +32,6 @@ pub fn rms_norm(x: &Tensor, weight: &Tensor, eps: f32) -> Result<Tensor> {
     x.broadcast_div(&(mean + f64::from(eps))?.sqrt()?)?.broadcast_mul(weight)
 }
 
-/// `x + residual` and its normalization.
-pub fn add_rms_norm(
-    x: &Tensor,
-    residual: &Tensor,
-    weight: &Tensor,
-    eps: f32,
-) -> Result<(Tensor, Tensor)> {
-    let sum = (x + residual)?;
-    let norm = rms_norm(&sum, weight, eps)?;
-    Ok((sum, norm))
-}
-
 /// Rotates the heads of `x [T, H, D]` by `cos` and `sin`, each `[T, R]` with `2 R <= D`.
 pub fn rope(x: &Tensor, cos: &Tensor, sin: &Tensor) -> Result<Tensor> {
     let (pairs, head_dim) = (cos.dim(1)?, x.dim(2)?);

@@ -76,9 +76,10 @@ impl Attention {
         let AttentionSpec { num_heads, num_kv_heads, head_dim, params, .. } = self.spec;
         let rows = x.dim(0)?;
         // [num_tokens, heads, head_dim]
-        let q = self.query.forward(x)?.reshape((rows, num_heads, head_dim))?;
-        let k = self.key.forward(x)?.reshape((rows, num_kv_heads, head_dim))?;
-        let v = self.value.forward(x)?.reshape((rows, num_kv_heads, head_dim))?;
+        let [q, k, v] = Linear::forward_each([&self.query, &self.key, &self.value], x)?;
+        let q = q.reshape((rows, num_heads, head_dim))?;
+        let k = k.reshape((rows, num_kv_heads, head_dim))?;
+        let v = v.reshape((rows, num_kv_heads, head_dim))?;
         let norms = self.head_norms.as_ref().map(|(query, key)| HeadNorms {
             query: query.weight(),
             key: key.weight(),
@@ -96,8 +97,8 @@ impl Attention {
         paged_attention(&q, &kv.k, &kv.v, ragged, params)?.reshape((rows, num_heads * head_dim))
     }
 
-    /// The output projection: `[.., heads * head_dim]` to `[.., hidden]`.
-    pub fn project(&self, attended: &Tensor) -> Result<Tensor> {
-        self.output.forward(attended)
+    /// `residual [.., hidden]` plus the output projection of `attended [.., heads * head_dim]`.
+    pub fn project_add(&self, attended: &Tensor, residual: &Tensor) -> Result<Tensor> {
+        self.output.forward_add(attended, residual)
     }
 }

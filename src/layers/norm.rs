@@ -37,9 +37,4 @@ impl RmsNorm {
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         rms_norm::rms_norm(x, &self.weight, self.eps)
     }
-
-    /// `sum = x + residual` and its normalization: `(sum, norm)`.
-    pub fn forward_residual(&self, x: &Tensor, residual: &Tensor) -> Result<(Tensor, Tensor)> {
-        rms_norm::add_rms_norm(x, residual, &self.weight, self.eps)
-    }
 }

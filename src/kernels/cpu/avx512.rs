@@ -7,11 +7,11 @@ use half::{bf16, f16};
 
 use super::{Kernel, LANES, Lanes};
 
-/// Proof that the CPU has AVX-512 F, BW, DQ and VL.
+/// Proof that the CPU has AVX-512 F, BW, DQ and VL; with `DOTS` also VNNI and BF16.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Avx512(());
+pub(crate) struct Avx512<const DOTS: bool>(());
 
-impl Avx512 {
+impl<const DOTS: bool> Avx512<DOTS> {
     pub(super) fn detect() -> Option<Self> {
         let found = is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")
@@ -19,12 +19,28 @@ impl Avx512 {
             && is_x86_feature_detected!("avx512vl")
             && is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("fma");
-        found.then_some(Self(()))
+        let dots = is_x86_feature_detected!("avx512vnni") && is_x86_feature_detected!("avx512bf16");
+        (found && (dots || !DOTS)).then_some(Self(()))
     }
+}
 
+impl Avx512<false> {
     pub(super) fn run<K: Kernel>(self, kernel: K) {
         #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
-        fn with_features<K: Kernel>(lanes: Avx512, kernel: K) {
+        fn with_features<K: Kernel>(lanes: Avx512<false>, kernel: K) {
+            kernel.run(lanes);
+        }
+        // SAFETY: `self` was made by `detect`, so the CPU has these features.
+        unsafe { with_features(self, kernel) }
+    }
+}
+
+impl Avx512<true> {
+    pub(super) fn run<K: Kernel>(self, kernel: K) {
+        #[target_feature(
+            enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512bf16,avx2,fma"
+        )]
+        fn with_features<K: Kernel>(lanes: Avx512<true>, kernel: K) {
             kernel.run(lanes);
         }
         // SAFETY: `self` was made by `detect`, so the CPU has these features.
@@ -40,7 +56,7 @@ macro_rules! cpu {
     };
 }
 
-impl Lanes for Avx512 {
+impl<const DOTS: bool> Lanes for Avx512<DOTS> {
     type V = __m512;
     const WIDE: bool = true;
 

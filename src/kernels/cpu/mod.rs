@@ -12,6 +12,8 @@ use std::sync::OnceLock;
 
 use half::{bf16, f16};
 
+pub(super) use products::Products;
+
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
@@ -19,6 +21,7 @@ mod avx512;
 pub(super) mod math;
 #[cfg(target_arch = "aarch64")]
 mod neon;
+mod products;
 mod scalar;
 #[cfg(test)]
 mod tests;
@@ -36,7 +39,9 @@ enum Set {
     #[cfg(target_arch = "x86_64")]
     Avx2(avx2::Avx2),
     #[cfg(target_arch = "x86_64")]
-    Avx512(avx512::Avx512),
+    Avx512(avx512::Avx512<false>),
+    #[cfg(target_arch = "x86_64")]
+    Avx512Vnni(avx512::Avx512<true>),
     #[cfg(target_arch = "aarch64")]
     Neon(neon::Neon),
 }
@@ -57,6 +62,7 @@ impl Level {
         {
             levels.extend(avx2::Avx2::detect().map(|t| Self(Set::Avx2(t))));
             levels.extend(avx512::Avx512::detect().map(|t| Self(Set::Avx512(t))));
+            levels.extend(avx512::Avx512::detect().map(|t| Self(Set::Avx512Vnni(t))));
         }
         #[cfg(target_arch = "aarch64")]
         levels.extend(neon::Neon::detect().map(|t| Self(Set::Neon(t))));
@@ -93,6 +99,8 @@ impl Level {
             Set::Avx2(_) => "avx2",
             #[cfg(target_arch = "x86_64")]
             Set::Avx512(_) => "avx512",
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx512Vnni(_) => "avx512vnni",
             #[cfg(target_arch = "aarch64")]
             Set::Neon(_) => "neon",
         }
@@ -106,6 +114,8 @@ impl Level {
             Set::Avx2(lanes) => lanes.run(kernel),
             #[cfg(target_arch = "x86_64")]
             Set::Avx512(lanes) => lanes.run(kernel),
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx512Vnni(lanes) => lanes.run(kernel),
             #[cfg(target_arch = "aarch64")]
             Set::Neon(lanes) => lanes.run(kernel),
         }
@@ -115,7 +125,7 @@ impl Level {
 /// Work that is compiled once per level. Mark `run` and all it calls `#[inline(always)]`, so that
 /// the level's instructions reach it, and keep closures out of its loops.
 pub(super) trait Kernel {
-    fn run<L: Lanes>(self, lanes: L);
+    fn run<L: Products>(self, lanes: L);
 }
 
 /// What a level can do with sixteen f32 lanes.
