@@ -24,27 +24,25 @@ impl<const DOTS: bool> Avx512<DOTS> {
     }
 }
 
-impl Avx512<false> {
+impl<const DOTS: bool> Avx512<DOTS> {
     pub(super) fn run<K: Kernel>(self, kernel: K) {
         #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
-        fn with_features<K: Kernel>(lanes: Avx512<false>, kernel: K) {
+        fn with_features<const DOTS: bool, K: Kernel>(lanes: Avx512<DOTS>, kernel: K) {
             kernel.run(lanes);
         }
-        // SAFETY: `self` was made by `detect`, so the CPU has these features.
-        unsafe { with_features(self, kernel) }
-    }
-}
-
-impl Avx512<true> {
-    pub(super) fn run<K: Kernel>(self, kernel: K) {
         #[target_feature(
             enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512bf16,avx2,fma"
         )]
-        fn with_features<K: Kernel>(lanes: Avx512<true>, kernel: K) {
+        fn with_dots<const DOTS: bool, K: Kernel>(lanes: Avx512<DOTS>, kernel: K) {
             kernel.run(lanes);
         }
-        // SAFETY: `self` was made by `detect`, so the CPU has these features.
-        unsafe { with_features(self, kernel) }
+        if DOTS {
+            // SAFETY: `self` was made by `detect`, so the CPU has these features.
+            unsafe { with_dots(self, kernel) }
+        } else {
+            // SAFETY: as above.
+            unsafe { with_features(self, kernel) }
+        }
     }
 }
 

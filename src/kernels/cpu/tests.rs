@@ -12,7 +12,7 @@ fn apply<F: Fn1>(level: Level, x: [f32; LANES], f: F) -> [f32; LANES] {
     struct Apply<'a, F>(F, &'a [f32; LANES], &'a mut [f32; LANES]);
     impl<F: Fn1> Kernel for Apply<'_, F> {
         #[inline(always)]
-        fn run<L: Lanes>(self, l: L) {
+        fn run<L: Products>(self, l: L) {
             l.store(self.0.call(l, l.load(self.1)), self.2);
         }
     }
@@ -104,7 +104,7 @@ fn transpose_swaps_rows_and_columns() {
     struct Transpose<'a>(&'a mut [[f32; LANES]; LANES]);
     impl Kernel for Transpose<'_> {
         #[inline(always)]
-        fn run<L: Lanes>(self, l: L) {
+        fn run<L: Products>(self, l: L) {
             let mut rows = [l.splat(0.0); LANES];
             for (row, from) in rows.iter_mut().zip(self.0.iter()) {
                 *row = l.load(from);
@@ -133,7 +133,7 @@ fn every_half_widens_exactly() {
     struct Widen<'a, E>(&'a [E; LANES], &'a mut [f32; LANES]);
     impl<E: Element> Kernel for Widen<'_, E> {
         #[inline(always)]
-        fn run<L: Lanes>(self, l: L) {
+        fn run<L: Products>(self, l: L) {
             l.store(E::load(l, self.0), self.1);
         }
     }
@@ -185,7 +185,7 @@ fn narrowing_rounds_as_the_half_crate_does() {
     struct Narrow<'a, E>(&'a [f32; LANES], &'a mut [E; LANES]);
     impl<E: Element> Kernel for Narrow<'_, E> {
         #[inline(always)]
-        fn run<L: Lanes>(self, l: L) {
+        fn run<L: Products>(self, l: L) {
             *self.1 = E::narrow(l, l.load(self.0));
         }
     }
@@ -212,7 +212,7 @@ fn bytes_widen_exactly_and_narrow_with_saturation() {
     struct Bytes<'a>(&'a [f32; LANES], &'a mut [i8; LANES], &'a mut [f32; LANES]);
     impl Kernel for Bytes<'_> {
         #[inline(always)]
-        fn run<L: Lanes>(self, l: L) {
+        fn run<L: Products>(self, l: L) {
             *self.1 = l.narrow_i8(l.load(self.0));
             l.store(l.load_i8(self.1), self.2);
         }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use candle_core::Result;
 
-use super::super::cpu::{Kernel, LANES, Lanes, Level};
+use super::super::cpu::{Kernel, LANES, Level, Products};
 use super::super::fresh::{Parts, filled};
 use super::super::kv_element::Stored;
 use super::super::kv_format::CacheShape;
@@ -111,7 +111,7 @@ struct Chunk<'a, S> {
 
 impl<S: Stored> Kernel for Chunk<'_, S> {
     #[inline(always)]
-    fn run<L: Lanes>(self, l: L) {
+    fn run<L: Products>(self, l: L) {
         let Tokens { heads, shape, angles, .. } = *self.tokens;
         let dim = shape.head_dim;
         // The head at hand, zeros behind it up to whole vectors.
@@ -151,7 +151,7 @@ impl<S: Stored> Kernel for Chunk<'_, S> {
 
 /// `from`, normalized with a weight and epsilon if there is one, in `to`.
 #[inline(always)]
-fn normalized<'a, L: Lanes>(
+fn normalized<'a, L: Products>(
     l: L,
     from: &[f32],
     norm: Option<(&[f32], f32)>,

@@ -5,7 +5,7 @@
 //! however many rows and columns share a tile.
 
 use super::super::KV_BLOCK;
-use super::super::cpu::{Element, Kernel, LANES, Lanes};
+use super::super::cpu::{Element, Kernel, LANES, Lanes, Products};
 use super::super::kv_element::Vector;
 
 /// Vectors of a block's positions.
@@ -73,7 +73,7 @@ pub(super) struct Scores<'a, E> {
 
 impl<E: Element> Kernel for Scores<'_, E> {
     #[inline(always)]
-    fn run<L: Lanes>(self, l: L) {
+    fn run<L: Products>(self, l: L) {
         with_rows!(L, self.rows, R => {
             let mut q: [&[f32]; R] = [&[]; R];
             for (i, q) in q.iter_mut().enumerate() {
@@ -131,7 +131,7 @@ pub(super) struct Weighted<'a, E> {
 
 impl<E: Element> Kernel for Weighted<'_, E> {
     #[inline(always)]
-    fn run<L: Lanes>(self, l: L) {
+    fn run<L: Products>(self, l: L) {
         with_rows!(L, self.rows, R => self.add_rows::<L, R>(l));
     }
 }

@@ -3,7 +3,7 @@
 
 use std::mem::MaybeUninit;
 
-use super::super::cpu::{LANES, Lanes, math};
+use super::super::cpu::{LANES, Lanes, Products, math};
 use super::super::fresh::Parts;
 use super::super::kv_element::Vector;
 use super::{SPAN, Visible};
@@ -129,7 +129,7 @@ pub(super) struct Joined<'a> {
 
 impl super::super::cpu::Kernel for Joined<'_> {
     #[inline(always)]
-    fn run<L: Lanes>(self, l: L) {
+    fn run<L: Products>(self, l: L) {
         let record = Record::new(self.output.head_dim);
         let rows = self.positions.len() * self.output.group;
         let mut all = vec![Vector::default(); record.len()];

@@ -2,7 +2,7 @@
 
 use candle_core::{DType, Device};
 
-use super::super::cpu::{Kernel, Lanes};
+use super::super::cpu::{Kernel, Lanes, Products};
 use super::super::kv_element::PerPosition;
 use super::super::kv_write::{KvCache, Projections, Rotation, kv_write};
 use super::super::random::{Random, assert_close, bits};
@@ -251,7 +251,7 @@ fn dequantized(level: Level, case: &Case, shape: Shape) -> Case {
     }
     impl Kernel for Read<'_> {
         #[inline(always)]
-        fn run<L: Lanes>(self, l: L) {
+        fn run<L: Products>(self, l: L) {
             u8::read_keys(l, self.keys, self.wide_keys);
             let rows = self.wide_values.chunks_exact_mut(self.head_dim / 16);
             for (offset, row) in rows.enumerate() {

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use super::super::KV_BLOCK;
-use super::super::cpu::{Element, Kernel, LANES, Lanes, math};
+use super::super::cpu::{Element, Kernel, LANES, Lanes, Products, math};
 use super::super::kv_element::{PerPosition, Stored, Vector};
 use super::registers::{HALVES, QueryRows, Scores, Weighted, most_rows};
 use super::sums::{Output, Record};
@@ -63,7 +63,7 @@ pub(super) struct Run<'a, S> {
 
 impl<S: Stored> Kernel for Run<'_, S> {
     #[inline(always)]
-    fn run<L: Lanes>(self, l: L) {
+    fn run<L: Products>(self, l: L) {
         let Self { tile, goal } = self;
         let mut scratch = SCRATCH.take();
         let record = Record::new(tile.operands.head_dim);

@@ -147,10 +147,6 @@ impl<const DOTS: bool> Products for Avx512<DOTS> {
         cpu!(_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(x.as_ptr().cast()))))
     }
     #[inline(always)]
-    fn load_i8(self, x: &[i8; LANES]) -> Self::V {
-        cpu!(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(x.as_ptr().cast()))))
-    }
-    #[inline(always)]
     fn store_i8(self, v: Self::V, out: &mut [i8; LANES]) {
         cpu!({
             let narrow = _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(v));

@@ -55,9 +55,6 @@ pub(in crate::kernels) trait Products: Lanes {
     fn load_u8(self, x: &[u8; LANES]) -> Self::V {
         self.load(&x.map(f32::from))
     }
-    fn load_i8(self, x: &[i8; LANES]) -> Self::V {
-        self.load(&x.map(f32::from))
-    }
     /// Integers from -127 to 127.
     #[expect(clippy::cast_possible_truncation, reason = "integers of eight bits")]
     #[inline(always)]
