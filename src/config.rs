@@ -1,5 +1,6 @@
 //! Resolved and validated configuration: what the engine and the server run with.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -82,6 +83,35 @@ pub enum KvCacheDtype {
     F16,
     /// 2 bytes, more range.
     Bf16,
+    /// 8 bits and a scale for every 32 elements.
+    Q8_0,
+}
+
+impl KvCacheDtype {
+    /// All of them, in the order in which they are shown.
+    pub const ALL: [Self; 5] = [Self::Auto, Self::F32, Self::F16, Self::Bf16, Self::Q8_0];
+
+    /// As users spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+            Self::Q8_0 => "q8_0",
+        }
+    }
+
+    /// The one of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|dtype| dtype.name() == name)
+    }
+}
+
+impl fmt::Display for KvCacheDtype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
 }
 
 /// How the server listens and whom it serves; every value is final.

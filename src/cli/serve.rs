@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::ValueEnum;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::byte_size::ByteSize;
 use super::model::{self, ModelChoice, RunningModel};
@@ -106,8 +107,8 @@ struct EngineArgs {
     #[arg(long, default_value_t = 50, value_name = "PERCENT")]
     memory_percent: u8,
     /// Element type of the KV cache; auto follows the checkpoint.
-    #[arg(long, value_enum, default_value_t = KvDtype::Auto)]
-    kv_cache_dtype: KvDtype,
+    #[arg(long, value_name = "DTYPE", value_parser = kv_cache_dtype(), default_value_t)]
+    kv_cache_dtype: KvCacheDtype,
     /// Round weight matrices to this type as they are loaded [default: as stored].
     #[arg(long, value_enum, conflicts_with = "quantize")]
     dtype: Option<WeightDtype>,
@@ -122,12 +123,10 @@ struct EngineArgs {
     threads: Option<u16>,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum KvDtype {
-    Auto,
-    F32,
-    F16,
-    Bf16,
+/// Takes the names that the configuration knows.
+fn kv_cache_dtype() -> impl TypedValueParser<Value = KvCacheDtype> {
+    PossibleValuesParser::new(KvCacheDtype::ALL.map(KvCacheDtype::name))
+        .map(|name| KvCacheDtype::named(&name).expect("only these names are accepted"))
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -208,12 +207,7 @@ impl ServeArgs {
             max_model_len: args.max_model_len,
             kv_cache_bytes: args.kv_cache_memory.map(|size| size.0),
             memory_percent: args.memory_percent,
-            kv_cache_dtype: match args.kv_cache_dtype {
-                KvDtype::Auto => KvCacheDtype::Auto,
-                KvDtype::F32 => KvCacheDtype::F32,
-                KvDtype::F16 => KvCacheDtype::F16,
-                KvDtype::Bf16 => KvCacheDtype::Bf16,
-            },
+            kv_cache_dtype: args.kv_cache_dtype,
             weight_kind: args.quantize.map(WeightKind::from).or(args.dtype.map(WeightKind::from)),
             prefix_cache: !args.no_prefix_cache,
             threads: args.threads.map(usize::from),

@@ -7,15 +7,15 @@ use candle_core::quantized::GgmlDType;
 use candle_core::{DType, Device};
 
 use super::core::EngineCore;
-use super::memory::{MemoryFacts, MemoryPlan, PlanError};
+use super::memory::{self, MemoryFacts, MemoryPlan, PlanError};
 use super::{EngineHandle, EngineLimits};
-use crate::config::{EngineConfig, KvCacheDtype, WeightKind};
+use crate::config::{EngineConfig, WeightKind};
 use crate::kernels::pool::{self, PoolError};
 use crate::kv_cache::{BLOCK_SIZE, KvCacheManager};
 use crate::metrics::MetricsHandle;
 use crate::models::config::HfConfig;
 use crate::models::{self, CausalLm, ModelError};
-use crate::runner::Runner;
+use crate::runner::{KvFormat, Runner};
 use crate::scheduler::{Scheduler, SchedulerConfig};
 use crate::weights::progress::ProgressSink;
 use crate::weights::source::ModelSource;
@@ -100,16 +100,18 @@ impl Engine {
         metrics: MetricsHandle,
     ) -> Result<Self, StartupError> {
         let LoadedModel { model, device, weight_bytes, kv_dtype } = loaded;
-        let kv_dtype = resolve_kv_dtype(config.kv_cache_dtype, kv_dtype);
+        let head_dim = model.kv_shape().head_dim;
+        let auto = KvFormat::of_dtype(kv_dtype).unwrap_or(KvFormat::F16);
+        let kv_format = memory::kv_format(config.kv_cache_dtype, auto, head_dim)?;
         let vocab_size = model.vocab_size();
         let facts = MemoryFacts {
-            block_bytes: model.kv_shape().block_bytes(kv_dtype),
+            block_bytes: model.kv_shape().block_bytes(kv_format),
             weight_bytes,
             free_bytes: config.kv_cache_bytes.map_or_else(free_memory, Ok)?,
             model_context: model.max_position_embeddings(),
         };
         let plan = MemoryPlan::new(config, facts)?;
-        let runner = Runner::new(model, device, plan.num_blocks, kv_dtype)?;
+        let runner = Runner::new(model, device, plan.num_blocks, kv_format)?;
         let scheduler_config = SchedulerConfig {
             max_num_seqs: config.max_num_seqs,
             max_num_batched_tokens: config.max_num_batched_tokens,
@@ -146,15 +148,6 @@ fn stored_as(kind: WeightKind) -> GgmlDType {
         WeightKind::Q4K => GgmlDType::Q4K,
         WeightKind::Q5K => GgmlDType::Q5K,
         WeightKind::Q6K => GgmlDType::Q6K,
-    }
-}
-
-fn resolve_kv_dtype(asked: KvCacheDtype, auto: DType) -> DType {
-    match asked {
-        KvCacheDtype::Auto => auto,
-        KvCacheDtype::F32 => DType::F32,
-        KvCacheDtype::F16 => DType::F16,
-        KvCacheDtype::Bf16 => DType::BF16,
     }
 }
 

@@ -19,6 +19,7 @@ pub mod ceiling;
 pub mod cpu;
 pub mod embed;
 pub mod gated;
+pub mod kv_format;
 pub mod kv_write;
 pub mod linear;
 pub mod logits;
@@ -27,11 +28,12 @@ pub mod paged_attention;
 pub mod pool;
 pub mod portable;
 pub mod rms_norm;
-pub mod rope;
 
 mod fresh;
+mod kv_element;
 #[cfg(test)]
 mod random;
+mod rope;
 mod storage;
 
 /// Positions in one KV block; attention reduces over chunks of this size.

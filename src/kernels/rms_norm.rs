@@ -83,11 +83,12 @@ fn for_each_row_range(rows: usize, width: usize, work: impl Fn(usize, usize) + S
     });
 }
 
-struct NormRows<'a> {
-    x: &'a [f32],
-    weight: &'a [f32],
-    eps: f32,
-    out: &'a mut [MaybeUninit<f32>],
+/// Normalizes rows as wide as `weight` and writes every element of `out`.
+pub(super) struct NormRows<'a> {
+    pub(super) x: &'a [f32],
+    pub(super) weight: &'a [f32],
+    pub(super) eps: f32,
+    pub(super) out: &'a mut [MaybeUninit<f32>],
 }
 
 impl Kernel for NormRows<'_> {

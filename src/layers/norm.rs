@@ -23,6 +23,16 @@ impl RmsNorm {
         Ok(Self { weight, eps })
     }
 
+    /// The learned scale, `[width]`.
+    pub(super) fn weight(&self) -> &Tensor {
+        &self.weight
+    }
+
+    /// What is added to the mean square.
+    pub(super) fn eps(&self) -> f32 {
+        self.eps
+    }
+
     /// `[.., width]` to the same shape.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         rms_norm::rms_norm(x, &self.weight, self.eps)

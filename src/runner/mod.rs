@@ -9,7 +9,7 @@ use candle_core::{DType, Device, Result};
 
 pub use logits::Logits;
 
-pub use crate::layers::forward::{BLOCK_SIZE, KvShape};
+pub use crate::layers::forward::{BLOCK_SIZE, KvFormat, KvShape};
 use crate::layers::forward::{ForwardContext, KvLayer};
 use crate::models::CausalLm;
 use crate::scheduler::output::PlannedSequence;
@@ -22,14 +22,14 @@ pub struct Runner {
 }
 
 impl Runner {
-    /// Takes the model and allocates its KV cache of `num_blocks` blocks in `kv_dtype`.
+    /// Takes the model and allocates its KV cache of `num_blocks` blocks in `kv_format`.
     pub fn new(
         model: Box<dyn CausalLm>,
         device: Device,
         num_blocks: usize,
-        kv_dtype: DType,
+        kv_format: KvFormat,
     ) -> Result<Self> {
-        let kv = kv_tensors::allocate(model.kv_shape(), num_blocks, kv_dtype, &device)?;
+        let kv = kv_tensors::allocate(model.kv_shape(), num_blocks, kv_format, &device)?;
         Ok(Self { model, device, kv })
     }
 

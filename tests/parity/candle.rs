@@ -4,6 +4,7 @@ use candle_core::quantized::GgmlDType;
 use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
 use candle_transformers::models::qwen3::{Config, ModelForCausalLM};
+use sconce::layers::forward::KvFormat;
 use sconce::models::config::HfConfig;
 use sconce::weights::source::ModelSource;
 
@@ -27,7 +28,7 @@ fn ours() -> Driver {
     let config = HfConfig::from_value(&source.config).unwrap();
     let weights = source.weights(&Device::Cpu).rounded_to(Some(GgmlDType::F32));
     let model = sconce::models::load(&config, &weights).unwrap();
-    Driver::new(model, DType::F32, 8, Some(1))
+    Driver::new(model, KvFormat::F32, 8, Some(1))
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use candle_core::quantized::GgmlDType;
 use candle_core::quantized::gguf_file::Value;
 use candle_core::{DType, Device, Tensor};
+use sconce::layers::forward::KvFormat;
 use sconce::models::CausalLm;
 use sconce::models::config::HfConfig;
 use sconce::weights::hub::HubOptions;
@@ -100,7 +101,7 @@ fn open(file: &GgufFile) -> ModelSource {
 }
 
 fn logits(model: Box<dyn CausalLm>) -> Vec<u32> {
-    let mut driver = Driver::new(model, DType::F32, 4, None);
+    let mut driver = Driver::new(model, KvFormat::F32, 4, None);
     let tokens: Vec<u32> = (0..40).map(|i| i * i % 6).collect();
     let seq = driver.add(&tokens);
     driver.finish(seq, usize::MAX).into_iter().map(f32::to_bits).collect()

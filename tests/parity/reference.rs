@@ -2,6 +2,7 @@
 
 use candle_core::quantized::GgmlDType;
 use candle_core::{DType, Device};
+use sconce::layers::forward::KvFormat;
 use sconce::models::CausalLm;
 use sconce::weights::MemoryTensors;
 use serde::Deserialize;
@@ -96,7 +97,7 @@ fn f32_logprobs_and_greedy_tokens_equal_the_reference() {
         let reference = reference(name);
         let model = load_as(name, Some(GgmlDType::F32));
         let vocab = u32::try_from(model.vocab_size()).unwrap();
-        let mut driver = Driver::new(model, DType::F32, 64, Some(7));
+        let mut driver = Driver::new(model, KvFormat::F32, 64, Some(7));
         for run in &reference.float32 {
             let ours = follow(&mut driver, run, vocab);
             let tokens: Vec<u32> = ours.iter().map(|logprobs| greedy(logprobs)).collect();
@@ -115,7 +116,7 @@ fn bf16_weights_and_cache_are_nearer_to_f32_than_a_bf16_run() {
         let reference = reference(name);
         let model = load(name);
         let vocab = u32::try_from(model.vocab_size()).unwrap();
-        let mut driver = Driver::new(model, DType::BF16, 64, None);
+        let mut driver = Driver::new(model, KvFormat::Bf16, 64, None);
         for (exact, rounded) in reference.float32.iter().zip(&reference.bfloat16) {
             let off = Distance::to_run(&follow(&mut driver, exact, vocab), exact);
             let theirs = Distance::of_runs(exact, rounded);
@@ -133,7 +134,7 @@ fn bf16_logprobs_are_those_of_the_bf16_reference() {
         let reference = reference(name);
         let model = load(name);
         let vocab = u32::try_from(model.vocab_size()).unwrap();
-        let mut driver = Driver::new(model, DType::BF16, 64, Some(3));
+        let mut driver = Driver::new(model, KvFormat::Bf16, 64, Some(3));
         for run in &reference.bfloat16 {
             let off = Distance::to_run(&follow(&mut driver, run, vocab), run);
             assert!(off.largest < 5e-2, "{name}, prompt of {}: {off:?}", run.prompt);
@@ -148,7 +149,7 @@ fn bf16_logprobs_are_those_of_the_bf16_reference() {
 /// Logits of a prompt on an f32 cache.
 fn logits(model: Box<dyn CausalLm>) -> Vec<u32> {
     let vocab = u32::try_from(model.vocab_size()).unwrap();
-    let mut driver = Driver::new(model, DType::F32, 8, None);
+    let mut driver = Driver::new(model, KvFormat::F32, 8, None);
     let seq = driver.add(&prompt(33, vocab));
     driver.finish(seq, usize::MAX).into_iter().map(f32::to_bits).collect()
 }

@@ -135,10 +135,20 @@ pub(super) trait Lanes: Copy {
     /// Rows of the left side in a product tile: as many as the registers hold.
     const WIDE: bool;
 
+    /// Runs a part of a kernel as a function of its own, with this level's instructions: for loops
+    /// that many places use, which would be compiled for each of them otherwise.
+    fn call<K: Kernel>(self, part: K);
     fn splat(self, x: f32) -> Self::V;
     fn load(self, x: &[f32; LANES]) -> Self::V;
     fn load_bf16(self, x: &[bf16; LANES]) -> Self::V;
     fn load_f16(self, x: &[f16; LANES]) -> Self::V;
+    fn load_i8(self, x: &[i8; LANES]) -> Self::V;
+    /// To bf16, ties to even; NaN stays NaN.
+    fn narrow_bf16(self, v: Self::V) -> [bf16; LANES];
+    /// To f16, ties to even; NaN stays NaN.
+    fn narrow_f16(self, v: Self::V) -> [f16; LANES];
+    /// To the nearest integer, ties to even, within -128..=127; of NaN, any.
+    fn narrow_i8(self, v: Self::V) -> [i8; LANES];
     /// # Safety
     ///
     /// Sixteen floats are writable at `out`.
@@ -199,7 +209,7 @@ pub(super) trait Lanes: Copy {
 pub(super) trait Element: Copy + Default + Send + Sync {
     fn load<L: Lanes>(lanes: L, x: &[Self; LANES]) -> L::V;
     /// Rounds to nearest, ties to even.
-    fn from_f32(x: f32) -> Self;
+    fn narrow<L: Lanes>(lanes: L, v: L::V) -> [Self; LANES];
 }
 
 impl Element for f32 {
@@ -208,8 +218,10 @@ impl Element for f32 {
         lanes.load(x)
     }
     #[inline(always)]
-    fn from_f32(x: f32) -> Self {
-        x
+    fn narrow<L: Lanes>(lanes: L, v: L::V) -> [Self; LANES] {
+        let mut out = [0.0; LANES];
+        lanes.store(v, &mut out);
+        out
     }
 }
 
@@ -219,8 +231,8 @@ impl Element for bf16 {
         lanes.load_bf16(x)
     }
     #[inline(always)]
-    fn from_f32(x: f32) -> Self {
-        bf16::from_f32(x)
+    fn narrow<L: Lanes>(lanes: L, v: L::V) -> [Self; LANES] {
+        lanes.narrow_bf16(v)
     }
 }
 
@@ -230,8 +242,8 @@ impl Element for f16 {
         lanes.load_f16(x)
     }
     #[inline(always)]
-    fn from_f32(x: f32) -> Self {
-        f16::from_f32(x)
+    fn narrow<L: Lanes>(lanes: L, v: L::V) -> [Self; LANES] {
+        lanes.narrow_f16(v)
     }
 }
 

@@ -147,10 +147,9 @@ impl Kernel for RoundRow<'_> {
         let (row, tail) = self.row.as_chunks::<LANES>();
         let (out, out_tail) = self.out.as_flattened_mut().as_chunks_mut::<LANES>();
         for (row, out) in row.iter().zip(&mut *out) {
-            l.store_bf16(l.load(row), out);
+            *out = l.narrow_bf16(l.load(row));
         }
-        let mut last = [bf16::ZERO; LANES];
-        l.store_bf16(load_tail(l, tail), &mut last);
+        let last = l.narrow_bf16(load_tail(l, tail));
         match out.get_mut(row.len()) {
             // Fifteen elements and the zero that fills them up.
             Some(whole) => *whole = last,
@@ -177,8 +176,8 @@ impl Kernel for QuantizeRow<'_> {
             let [first, second] = out.values.as_flattened_mut().as_chunks_mut::<LANES>().0 else {
                 unreachable!("32 values are two vectors")
             };
-            l.store_i8(rounded[0], first);
-            l.store_i8(rounded[1], second);
+            *first = l.narrow_i8(rounded[0]);
+            *second = l.narrow_i8(rounded[1]);
             out.scale = largest / 127.0;
             // Sums of sixteen bytes are exact in f32.
             #[expect(clippy::cast_possible_truncation, reason = "integers below 2^11")]
