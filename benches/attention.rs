@@ -1,26 +1,105 @@
-//! Paged attention with the heads of a 0.5B model: bytes of cache per second for decoding,
-//! operations per second for a prefill.
+//! Paged attention with the heads and layers of a 0.5B model, beside what the machine can do:
+//! bytes of cache per second for decoding next to plain reading, operations per second for a
+//! prefill next to plain multiply-adds. Times are the best of several runs, for one layer.
 
-#![allow(clippy::unwrap_used, missing_docs, reason = "a benchmark is a test")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs, reason = "a benchmark")]
+#![expect(clippy::cast_precision_loss, reason = "figures to print")]
+
+use std::hint::black_box;
+use std::time::Instant;
 
 use candle_core::{DType, Device, Tensor};
-use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use sconce::kernels::KV_BLOCK;
+use sconce::kernels::kv_format::KvFormat;
 use sconce::kernels::paged_attention::{AttentionParams, Ragged, paged_attention};
+use sconce::kernels::pool;
 
 const HEADS: usize = 14;
 const KV_HEADS: usize = 2;
 const HEAD_DIM: usize = 64;
+/// Each with a cache of its own, so that what is read comes from where it would in a model.
+const LAYERS: usize = 24;
+const FORMATS: [KvFormat; 4] = [KvFormat::Bf16, KvFormat::F16, KvFormat::F32, KvFormat::Q8_0];
 
-/// `sequences` of `context` positions each, the last `queries` of them new.
-fn run(c: &mut Criterion, group: &str, sequences: u32, context: u32, queries: u32) {
+fn best_of(runs: usize, mut work: impl FnMut()) -> f64 {
+    let time = |work: &mut dyn FnMut()| {
+        let began = Instant::now();
+        work();
+        began.elapsed().as_secs_f64()
+    };
+    (0..runs).map(|_| time(&mut work)).fold(f64::INFINITY, f64::min)
+}
+
+/// Calls `work` on as many threads as the kernels have.
+fn on_all_threads(work: impl Fn(usize) + Sync) {
+    std::thread::scope(|scope| {
+        for thread in 1..pool::threads() {
+            let work = &work;
+            scope.spawn(move || work(thread));
+        }
+        work(0);
+    });
+}
+
+/// GB/s of reading more than the caches hold.
+fn read_ceiling() -> f64 {
+    let words = vec![1u64; 1 << 25];
+    let each = words.len() / pool::threads();
+    let seconds = best_of(5, || {
+        on_all_threads(|thread| {
+            let part = &words[thread * each..(thread + 1) * each];
+            black_box(part.iter().fold(0u64, |sum, x| sum ^ x));
+        });
+    });
+    (words.len() * 8) as f64 / seconds / 1e9
+}
+
+/// GFLOP/s of multiply-adds in registers, where this bench knows the instruction.
+fn multiply_add_ceiling() -> Option<f64> {
+    const STEPS: usize = 1 << 20;
+    const CHAINS: usize = 12;
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_mm512_fmadd_ps, _mm512_set1_ps};
+        #[target_feature(enable = "avx512f")]
+        fn chains() {
+            let (x, y) = (_mm512_set1_ps(0.999), _mm512_set1_ps(0.001));
+            let mut sums = [x; CHAINS];
+            for _ in 0..STEPS {
+                for sum in &mut sums {
+                    *sum = _mm512_fmadd_ps(*sum, x, y);
+                }
+            }
+            black_box(sums);
+        }
+        if is_x86_feature_detected!("avx512f") {
+            // SAFETY: the CPU has the feature.
+            let seconds = best_of(5, || on_all_threads(|_| unsafe { chains() }));
+            return Some((STEPS * CHAINS * 32 * pool::threads()) as f64 / seconds / 1e9);
+        }
+    }
+    None
+}
+
+/// A cache of random numbers; in the quantized one all bytes are 1.
+fn cache(format: KvFormat, dims: [usize; 4]) -> Tensor {
+    match format {
+        KvFormat::Q8_0 => Tensor::ones(&dims, DType::U8, &Device::Cpu).unwrap(),
+        _ => {
+            let random = Tensor::randn(0f32, 1.0, &dims, &Device::Cpu).unwrap();
+            random.to_dtype(format.dtype()).unwrap()
+        }
+    }
+}
+
+/// Seconds for one layer: `sequences` of `context` positions, the last `queries` of them new.
+fn seconds(format: KvFormat, sequences: u32, context: u32, queries: u32) -> f64 {
     let per_sequence = context.div_ceil(32);
     let blocks = (sequences * per_sequence) as usize;
-    let cache = || {
-        let dims = (blocks, KV_BLOCK, KV_HEADS, HEAD_DIM);
-        Tensor::randn(0f32, 1.0, dims, &Device::Cpu).unwrap().to_dtype(DType::BF16).unwrap()
+    let layer = |_| {
+        let k = cache(format, format.key_dims(blocks, KV_HEADS, HEAD_DIM));
+        (k, cache(format, format.value_dims(blocks, KV_HEADS, HEAD_DIM)))
     };
-    let (k, v) = (cache(), cache());
+    let layers: Vec<(Tensor, Tensor)> = (0..LAYERS).map(layer).collect();
     let rows = (sequences * queries) as usize;
     let q = Tensor::randn(0f32, 1.0, (rows, HEADS, HEAD_DIM), &Device::Cpu).unwrap();
     let positions: Vec<u32> = (0..sequences).flat_map(|_| context - queries..context).collect();
@@ -35,28 +114,55 @@ fn run(c: &mut Criterion, group: &str, sequences: u32, context: u32, queries: u3
         context_lens: &context_lens,
     };
     let params = AttentionParams { scale: 0.125, softcap: None, window: None };
-    let seen: u64 = positions.iter().map(|position| u64::from(*position) + 1).sum();
-    let mut group = c.benchmark_group(group);
-    group.throughput(match queries {
-        1 => Throughput::Bytes(seen * 2 * 2 * (KV_HEADS * HEAD_DIM) as u64),
-        _ => Throughput::Elements(seen * 4 * (HEADS * HEAD_DIM) as u64),
+    let all = best_of(7, || {
+        for (k, v) in &layers {
+            black_box(paged_attention(&q, k, v, ragged, params).unwrap());
+        }
     });
-    group.sample_size(20);
-    let id = BenchmarkId::from_parameter(format!("{sequences}x{context}"));
-    group.bench_function(id, |b| {
-        b.iter(|| paged_attention(&q, &k, &v, ragged, params).unwrap());
-    });
-    group.finish();
+    all / LAYERS as f64
 }
 
-fn benches(c: &mut Criterion) {
-    for (sequences, context) in [(1, 256), (1, 2048), (16, 512)] {
-        run(c, "attention decode", sequences, context, 1);
-    }
-    for (sequences, context) in [(1, 512), (1, 2048)] {
-        run(c, "attention prefill", sequences, context, context);
+fn decode(read: f64) {
+    for format in FORMATS {
+        let mut shortest = None;
+        for (sequences, context) in [(1, 128), (1, 512), (1, 1024), (1, 4096), (16, 512)] {
+            let seconds = seconds(format, sequences, context, 1);
+            let positions = (sequences * context) as usize;
+            let bytes = positions * 2 * KV_HEADS * format.head_bytes(HEAD_DIM);
+            let rate = bytes as f64 / seconds / 1e9;
+            let ratio = seconds / *shortest.get_or_insert(seconds);
+            println!(
+                "decode {format:?} {sequences}x{context}: {:.1} us, {rate:.1} GB/s ({:.0} % of \
+                 {read:.1}), {ratio:.1} times 1x128",
+                seconds * 1e6,
+                100.0 * rate / read
+            );
+        }
     }
 }
 
-criterion_group!(all, benches);
-criterion_main!(all);
+fn prefill(peak: Option<f64>) {
+    for format in FORMATS {
+        for context in [128, 512, 2048] {
+            let seconds = seconds(format, 1, context, context);
+            let seen = f64::from(context) * f64::from(context + 1) / 2.0;
+            let rate = seen * (4 * HEADS * HEAD_DIM) as f64 / seconds / 1e9;
+            let share = peak.map_or(f64::NAN, |peak| 100.0 * rate / peak);
+            println!(
+                "prefill {format:?} {context}: {:.0} us, {rate:.0} GFLOP/s ({share:.0} % of {:.0})",
+                seconds * 1e6,
+                peak.unwrap_or(f64::NAN)
+            );
+        }
+    }
+}
+
+fn main() {
+    // `cargo test --benches` runs this too, with nothing to measure.
+    if std::env::args().any(|argument| argument == "--test") {
+        return;
+    }
+    println!("{} threads", pool::threads());
+    decode(read_ceiling());
+    prefill(multiply_add_ceiling());
+}

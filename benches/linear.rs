@@ -1,52 +1,102 @@
-//! Linear layers of a 0.5B model: bytes of weights per second for one row, operations per second
-//! for many. Beside the machine's read bandwidth and peak these say how far there is to go.
+//! Linear layers of a 0.5B model in every kind that has a packed form: bytes of weights per second
+//! for few rows, operations per second for many, each beside what the machine can do at most,
+//! measured in the same run.
+//!
+//! `cargo bench --bench linear`, or `-- q8_0` for one kind.
 
-#![allow(clippy::unwrap_used, missing_docs, reason = "a benchmark is a test")]
+#![allow(missing_docs, clippy::unwrap_used, reason = "a benchmark is a test")]
+#![allow(clippy::print_stdout, reason = "the table is the result")]
+#![allow(clippy::cast_precision_loss, reason = "rates")]
 
-use candle_core::quantized::{GgmlDType, QTensor};
-use candle_core::{DType, Device, Tensor};
-use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use sconce::kernels::linear::linear;
+use std::time::{Duration, Instant};
+
+use candle_core::quantized::GgmlDType;
+use candle_core::{Device, Tensor};
+use sconce::kernels::ceiling::Ceiling;
+use sconce::kernels::cpu::Level;
+use sconce::kernels::linear::{Layer, linear};
 use sconce::kernels::packed::PackedMatrix;
+use sconce::kernels::pool;
 
-/// `(K, N)`: the gate projection and, larger than the caches, the output head.
-const SHAPES: [(usize, usize); 2] = [(896, 4864), (896, 151_936)];
+/// `(K, N)`: eight gate projections, more than the caches hold.
+const SHAPE: (usize, usize) = (896, 8 * 4864);
+/// The same size with rows that divide into blocks of 256.
+const SHAPE_256: (usize, usize) = (1024, 7 * 4864);
+const KINDS: [(&str, GgmlDType); 11] = [
+    ("f32", GgmlDType::F32),
+    ("f16", GgmlDType::F16),
+    ("bf16", GgmlDType::BF16),
+    ("q8_0", GgmlDType::Q8_0),
+    ("q6_k", GgmlDType::Q6K),
+    ("q5_k", GgmlDType::Q5K),
+    ("q5_1", GgmlDType::Q5_1),
+    ("q5_0", GgmlDType::Q5_0),
+    ("q4_k", GgmlDType::Q4K),
+    ("q4_1", GgmlDType::Q4_1),
+    ("q4_0", GgmlDType::Q4_0),
+];
+/// Rows whose figure is bandwidth.
+const FEW: [usize; 3] = [1, 2, 4];
+/// Rows whose figure is arithmetic.
+const MANY: [usize; 4] = [16, 64, 256, 512];
 
-fn matrices(k: usize, n: usize) -> Vec<(&'static str, PackedMatrix)> {
-    let weight = Tensor::randn(0f32, 1.0, (n, k), &Device::Cpu).unwrap();
-    let dense = |dtype| PackedMatrix::from_dense(&weight.to_dtype(dtype).unwrap()).unwrap();
-    let quantized =
-        |kind| PackedMatrix::from_quantized(&QTensor::quantize(&weight, kind).unwrap()).unwrap();
-    vec![
-        ("f32", dense(DType::F32)),
-        ("bf16", dense(DType::BF16)),
-        ("q8_0", quantized(GgmlDType::Q8_0)),
-        ("q4_0", quantized(GgmlDType::Q4_0)),
-    ]
-}
-
-fn benches(c: &mut Criterion) {
-    for (k, n) in SHAPES {
-        for (name, matrix) in matrices(k, n) {
-            let mut group = c.benchmark_group(format!("linear {name} {k}x{n}"));
-            group.sample_size(10);
-            for m in [1usize, 16, 128] {
-                if m > 1 && n > 100_000 {
-                    continue;
-                }
-                let x = Tensor::randn(0f32, 1.0, (m, k), &Device::Cpu).unwrap();
-                group.throughput(match m {
-                    1 => Throughput::Bytes(matrix.size_in_bytes() as u64),
-                    _ => Throughput::Elements((2 * m * k * n) as u64),
-                });
-                group.bench_function(BenchmarkId::from_parameter(m), |b| {
-                    b.iter(|| linear(&x, &matrix, None).unwrap());
-                });
-            }
-            group.finish();
+fn main() {
+    let filter = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
+    let ceiling = Ceiling::measure().unwrap();
+    println!(
+        "{} threads, {}: read {:.1} GB/s; {:.0} GFLOP/s f32, {:.0} bf16, {:.0} int8",
+        pool::threads(),
+        Level::current().name(),
+        ceiling.read_bytes / 1e9,
+        ceiling.f32_operations / 1e9,
+        ceiling.bf16_operations / 1e9,
+        ceiling.int8_operations / 1e9,
+    );
+    println!("kind, rows: GB/s of weights, or G operations/s (share of the ceiling)");
+    for (name, kind) in KINDS {
+        if filter.as_ref().is_some_and(|filter| !name.contains(filter.as_str())) {
+            continue;
         }
+        let peak = match kind {
+            GgmlDType::F32 | GgmlDType::F16 => ceiling.f32_operations,
+            GgmlDType::BF16 => ceiling.bf16_operations,
+            _ => ceiling.int8_operations,
+        };
+        let (k, n) = if kind.block_size() == 256 { SHAPE_256 } else { SHAPE };
+        let matrix = random_matrix(kind, k, n);
+        let mut line = format!("{name:5}");
+        for m in FEW.into_iter().chain(MANY) {
+            let x = Tensor::randn(0f32, 1.0, (m, k), &Device::Cpu).unwrap();
+            let seconds = best(|| drop(linear(&x, Layer { matrix: &matrix, bias: None }).unwrap()));
+            let (rate, most) = if FEW.contains(&m) {
+                (matrix.size_in_bytes() as f64 / seconds, ceiling.read_bytes)
+            } else {
+                ((2 * m * k * n) as f64 / seconds, peak)
+            };
+            let share = 100.0 * rate / most;
+            line += &format!(" | {m:3}: {:5.1} ({share:3.0} %)", rate / 1e9);
+        }
+        println!("{line}");
     }
 }
 
-criterion_group!(all, benches);
-criterion_main!(all);
+fn random_matrix(kind: GgmlDType, k: usize, n: usize) -> PackedMatrix {
+    let values = Tensor::randn(0f32, 0.02, (n, k), &Device::Cpu).unwrap();
+    let values = values.flatten_all().unwrap().to_vec1::<f32>().unwrap();
+    let bytes: Vec<u8> = values.into_iter().flat_map(f32::to_le_bytes).collect();
+    PackedMatrix::pack(GgmlDType::F32, n, k, &bytes, Some(kind)).unwrap()
+}
+
+/// Seconds of the fastest of several runs: other work on the machine only ever adds.
+fn best(run: impl Fn()) -> f64 {
+    let begun = Instant::now();
+    let mut seconds = f64::INFINITY;
+    let mut runs = 0;
+    while runs < 5 || begun.elapsed() < Duration::from_millis(400) {
+        let start = Instant::now();
+        run();
+        seconds = seconds.min(start.elapsed().as_secs_f64());
+        runs += 1;
+    }
+    seconds
+}

@@ -1,5 +1,6 @@
 //! Resolved and validated configuration: what the engine and the server run with.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -22,6 +23,8 @@ pub struct EngineConfig {
     pub memory_percent: u8,
     /// Element type of the KV cache.
     pub kv_cache_dtype: KvCacheDtype,
+    /// What weight matrices are rounded to as they are loaded; `None` keeps what is stored.
+    pub weight_kind: Option<WeightKind>,
     /// Reuse KV blocks of equal prefixes.
     pub prefix_cache: bool,
     /// Worker threads for the CPU kernels; `None` takes all cores.
@@ -38,10 +41,38 @@ impl Default for EngineConfig {
             kv_cache_bytes: None,
             memory_percent: 50,
             kv_cache_dtype: KvCacheDtype::Auto,
+            weight_kind: None,
             prefix_cache: true,
             threads: None,
         }
     }
+}
+
+/// How the elements of weight matrices are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WeightKind {
+    /// 32 bits, products in f32.
+    F32,
+    /// 16 bits, products in f32.
+    F16,
+    /// 16 bits, activations rounded to as many.
+    Bf16,
+    /// Blocks of 32 with one scale: 8.5 bits an element, activations rounded to eight.
+    Q8_0,
+    /// The same with 4.5 bits.
+    Q4_0,
+    /// 5 bits, with a minimum for each block.
+    Q4_1,
+    /// 5.5 bits.
+    Q5_0,
+    /// 6 bits, with a minimum for each block.
+    Q5_1,
+    /// Blocks of 256 with scales of scales: 4.6 bits.
+    Q4K,
+    /// The same with 5.6 bits.
+    Q5K,
+    /// 6.6 bits.
+    Q6K,
 }
 
 /// Element type of the KV cache.
@@ -56,6 +87,35 @@ pub enum KvCacheDtype {
     F16,
     /// 2 bytes, more range.
     Bf16,
+    /// 8 bits and a scale for every 32 elements.
+    Q8_0,
+}
+
+impl KvCacheDtype {
+    /// All of them, in the order in which they are shown.
+    pub const ALL: [Self; 5] = [Self::Auto, Self::F32, Self::F16, Self::Bf16, Self::Q8_0];
+
+    /// As users spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+            Self::Q8_0 => "q8_0",
+        }
+    }
+
+    /// The one of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|dtype| dtype.name() == name)
+    }
+}
+
+impl fmt::Display for KvCacheDtype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
 }
 
 /// How the server listens and whom it serves; every value is final.

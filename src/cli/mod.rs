@@ -6,12 +6,14 @@ use clap::{Parser, Subcommand};
 
 pub mod bench;
 mod byte_size;
+pub mod ceiling;
 pub mod chat;
 mod client;
 pub mod download;
 #[cfg(test)]
 mod fake_server;
 pub mod health;
+mod loading;
 mod local;
 mod model;
 pub mod render_chat;
@@ -41,6 +43,8 @@ enum Command {
     Download(download::DownloadArgs),
     /// Load a server with requests and measure how fast it answers.
     Bench(bench::BenchArgs),
+    /// Measure what this machine can do at most.
+    Ceiling(ceiling::CeilingArgs),
     /// Print the prompt that a chat template makes of a conversation.
     RenderChat(render_chat::RenderChatArgs),
     /// Ask a running server whether it is ready; for container health checks.
@@ -71,6 +75,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Chat(args) => block_on(chat::run(args)),
         Command::Download(args) => download::run(args),
         Command::Bench(args) => block_on(bench::run(args)),
+        Command::Ceiling(args) => ceiling::run(&args),
         Command::RenderChat(args) => render_chat::run(&args),
         Command::Health(args) => block_on(health::run(args)),
         #[cfg(feature = "train")]

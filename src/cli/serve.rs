@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::ValueEnum;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::byte_size::ByteSize;
 use super::model::{self, ModelChoice, RunningModel};
-use crate::config::{EngineConfig, KvCacheDtype, ServerConfig};
+use crate::config::{EngineConfig, KvCacheDtype, ServerConfig, WeightKind};
 use crate::http::state::{AppState, ServerParts};
 
 /// Serve a model over the OpenAI API.
@@ -110,8 +111,14 @@ struct EngineArgs {
     #[arg(long, default_value_t = 50, value_name = "PERCENT")]
     memory_percent: u8,
     /// Element type of the KV cache; auto follows the checkpoint.
-    #[arg(long, value_enum, default_value_t = KvDtype::Auto)]
-    kv_cache_dtype: KvDtype,
+    #[arg(long, value_name = "DTYPE", value_parser = kv_cache_dtype(), default_value_t)]
+    kv_cache_dtype: KvCacheDtype,
+    /// Round weight matrices to this type as they are loaded [default: as stored].
+    #[arg(long, value_enum, conflicts_with = "quantize")]
+    dtype: Option<WeightDtype>,
+    /// Quantize the weight matrices of a bf16, f16 or f32 checkpoint as they are loaded.
+    #[arg(long, value_enum)]
+    quantize: Option<QuantKind>,
     /// Don't reuse the KV cache of equal prompt beginnings.
     #[arg(long)]
     no_prefix_cache: bool,
@@ -120,12 +127,63 @@ struct EngineArgs {
     threads: Option<u16>,
 }
 
+/// Takes the names that the configuration knows.
+fn kv_cache_dtype() -> impl TypedValueParser<Value = KvCacheDtype> {
+    PossibleValuesParser::new(KvCacheDtype::ALL.map(KvCacheDtype::name))
+        .map(|name| KvCacheDtype::named(&name).expect("only these names are accepted"))
+}
+
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum KvDtype {
-    Auto,
+enum WeightDtype {
     F32,
     F16,
     Bf16,
+}
+
+impl From<WeightDtype> for WeightKind {
+    fn from(dtype: WeightDtype) -> Self {
+        match dtype {
+            WeightDtype::F32 => Self::F32,
+            WeightDtype::F16 => Self::F16,
+            WeightDtype::Bf16 => Self::Bf16,
+        }
+    }
+}
+
+/// As GGUF files spell them.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum QuantKind {
+    #[value(name = "q8_0")]
+    Q8_0,
+    #[value(name = "q6_k")]
+    Q6K,
+    #[value(name = "q5_k")]
+    Q5K,
+    #[value(name = "q5_1")]
+    Q5_1,
+    #[value(name = "q5_0")]
+    Q5_0,
+    #[value(name = "q4_k")]
+    Q4K,
+    #[value(name = "q4_1")]
+    Q4_1,
+    #[value(name = "q4_0")]
+    Q4_0,
+}
+
+impl From<QuantKind> for WeightKind {
+    fn from(kind: QuantKind) -> Self {
+        match kind {
+            QuantKind::Q8_0 => Self::Q8_0,
+            QuantKind::Q6K => Self::Q6K,
+            QuantKind::Q5K => Self::Q5K,
+            QuantKind::Q5_1 => Self::Q5_1,
+            QuantKind::Q5_0 => Self::Q5_0,
+            QuantKind::Q4K => Self::Q4K,
+            QuantKind::Q4_1 => Self::Q4_1,
+            QuantKind::Q4_0 => Self::Q4_0,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -155,12 +213,8 @@ impl ServeArgs {
             max_model_len: args.max_model_len,
             kv_cache_bytes: args.kv_cache_memory.map(|size| size.0),
             memory_percent: args.memory_percent,
-            kv_cache_dtype: match args.kv_cache_dtype {
-                KvDtype::Auto => KvCacheDtype::Auto,
-                KvDtype::F32 => KvCacheDtype::F32,
-                KvDtype::F16 => KvCacheDtype::F16,
-                KvDtype::Bf16 => KvCacheDtype::Bf16,
-            },
+            kv_cache_dtype: args.kv_cache_dtype,
+            weight_kind: args.quantize.map(WeightKind::from).or(args.dtype.map(WeightKind::from)),
             prefix_cache: !args.no_prefix_cache,
             threads: args.threads.map(usize::from),
         }

@@ -4,8 +4,9 @@
 
 use std::fmt;
 
-use crate::config::EngineConfig;
+use crate::config::{EngineConfig, KvCacheDtype};
 use crate::kv_cache::BLOCK_SIZE;
+use crate::runner::KvFormat;
 
 /// What the plan starts from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +58,16 @@ pub enum PlanError {
         /// Bytes the cache may take.
         available: usize,
     },
+    /// The asked cache format can't store the model's heads.
+    #[error(
+        "kv-cache-dtype {asked} stores heads in groups of 32 elements, this model's have {head_dim}"
+    )]
+    HeadDim {
+        /// The value asked for.
+        asked: KvCacheDtype,
+        /// Elements of a head.
+        head_dim: usize,
+    },
     /// A bound that must not be zero, or exceeds its limit.
     #[error("{name} is {value}, it must be {bound}")]
     OutOfRange {
@@ -104,6 +115,22 @@ impl MemoryPlan {
     pub fn kv_bytes(&self) -> usize {
         self.num_blocks * self.facts.block_bytes
     }
+}
+
+/// The format to store heads of `head_dim` elements in; `auto` is what suits the checkpoint.
+pub fn kv_format(
+    asked: KvCacheDtype,
+    auto: KvFormat,
+    head_dim: usize,
+) -> Result<KvFormat, PlanError> {
+    let format = match asked {
+        KvCacheDtype::Auto => auto,
+        KvCacheDtype::F32 => KvFormat::F32,
+        KvCacheDtype::F16 => KvFormat::F16,
+        KvCacheDtype::Bf16 => KvFormat::Bf16,
+        KvCacheDtype::Q8_0 => KvFormat::Q8_0,
+    };
+    if format.fits(head_dim) { Ok(format) } else { Err(PlanError::HeadDim { asked, head_dim }) }
 }
 
 fn check_bounds(config: &EngineConfig) -> Result<(), PlanError> {
@@ -193,6 +220,16 @@ mod tests {
         let config =
             EngineConfig { max_num_seqs: 2, max_model_len: Some(33), ..Default::default() };
         assert_eq!(MemoryPlan::new(&config, FACTS).unwrap().num_blocks, 4);
+    }
+
+    #[test]
+    fn refuses_a_cache_format_that_can_not_store_the_heads() {
+        let format = |asked, head_dim| kv_format(asked, KvFormat::Bf16, head_dim);
+        assert_eq!(format(KvCacheDtype::Auto, 80), Ok(KvFormat::Bf16));
+        assert_eq!(format(KvCacheDtype::Q8_0, 96), Ok(KvFormat::Q8_0));
+        let error = format(KvCacheDtype::Q8_0, 80).unwrap_err().to_string();
+        assert!(error.contains("q8_0 stores heads in groups of 32"), "{error}");
+        assert!(error.contains("this model's have 80"), "{error}");
     }
 
     #[test]

@@ -3,20 +3,22 @@
 use std::num::NonZeroUsize;
 use std::thread::JoinHandle;
 
+use candle_core::quantized::GgmlDType;
 use candle_core::{DType, Device};
 
 use super::core::EngineCore;
-use super::memory::{MemoryFacts, MemoryPlan, PlanError};
+use super::memory::{self, MemoryFacts, MemoryPlan, PlanError};
 use super::pace::Pace;
 use super::{EngineHandle, EngineLimits};
-use crate::config::{EngineConfig, KvCacheDtype};
+use crate::config::{EngineConfig, WeightKind};
 use crate::kernels::pool::{self, PoolError};
 use crate::kv_cache::{BLOCK_SIZE, KvCacheManager};
 use crate::metrics::MetricsHandle;
 use crate::models::config::HfConfig;
 use crate::models::{self, CausalLm, ModelError};
-use crate::runner::Runner;
+use crate::runner::{KvFormat, Runner};
 use crate::scheduler::{Scheduler, SchedulerConfig};
+use crate::weights::progress::ProgressSink;
 use crate::weights::source::ModelSource;
 
 /// Why the engine can't start.
@@ -48,25 +50,34 @@ pub struct LoadedModel {
     pub model: Box<dyn CausalLm>,
     /// Where it runs.
     pub device: Device,
-    /// Bytes its weights take.
+    /// Bytes its matrices take.
     pub weight_bytes: usize,
     /// The element type that suits its KV cache.
     pub kv_dtype: DType,
 }
 
 impl LoadedModel {
-    /// Builds the model that the source describes and reads its weights.
-    pub fn load(source: &ModelSource, config: &EngineConfig) -> Result<Self, StartupError> {
+    /// Builds the model that the source describes and reads its weights; `progress` is told of
+    /// every tensor.
+    pub fn load(
+        source: &ModelSource,
+        config: &EngineConfig,
+        progress: ProgressSink,
+    ) -> Result<Self, StartupError> {
         if let Some(threads) = config.threads.and_then(NonZeroUsize::new) {
             pool::start(threads)?;
         }
         let device = Device::Cpu;
         let hf_config = HfConfig::from_value(&source.config)?;
-        let model = models::load(&hf_config, &source.weights(&device))?;
+        let weights = source.weights(&device).with_progress(progress);
+        let weights = weights.in_parallel(|count, work| pool::for_each_chunk(count, work));
+        let weights = weights.rounded_to(config.weight_kind.map(stored_as));
+        let model = models::load(&hf_config, &weights)?;
+        tracing::info!(matrices = %weights.kept(), bytes = weights.kept().bytes(), "weights loaded");
         Ok(Self {
             model,
             device,
-            weight_bytes: usize::try_from(source.weight_bytes()).unwrap_or(usize::MAX),
+            weight_bytes: weights.kept().bytes(),
             kv_dtype: hf_config.dtype().unwrap_or(DType::F16),
         })
     }
@@ -90,16 +101,18 @@ impl Engine {
         metrics: MetricsHandle,
     ) -> Result<Self, StartupError> {
         let LoadedModel { model, device, weight_bytes, kv_dtype } = loaded;
-        let kv_dtype = resolve_kv_dtype(config.kv_cache_dtype, kv_dtype);
+        let head_dim = model.kv_shape().head_dim;
+        let auto = KvFormat::of_dtype(kv_dtype).unwrap_or(KvFormat::F16);
+        let kv_format = memory::kv_format(config.kv_cache_dtype, auto, head_dim)?;
         let vocab_size = model.vocab_size();
         let facts = MemoryFacts {
-            block_bytes: model.kv_shape().block_bytes(kv_dtype),
+            block_bytes: model.kv_shape().block_bytes(kv_format),
             weight_bytes,
             free_bytes: config.kv_cache_bytes.map_or_else(free_memory, Ok)?,
             model_context: model.max_position_embeddings(),
         };
         let plan = MemoryPlan::new(config, facts)?;
-        let runner = Runner::new(model, device, plan.num_blocks, kv_dtype)?;
+        let runner = Runner::new(model, device, plan.num_blocks, kv_format)?;
         let scheduler_config = SchedulerConfig {
             max_num_seqs: config.max_num_seqs,
             max_num_batched_tokens: config.max_num_batched_tokens,
@@ -125,12 +138,19 @@ impl Engine {
     }
 }
 
-fn resolve_kv_dtype(asked: KvCacheDtype, auto: DType) -> DType {
-    match asked {
-        KvCacheDtype::Auto => auto,
-        KvCacheDtype::F32 => DType::F32,
-        KvCacheDtype::F16 => DType::F16,
-        KvCacheDtype::Bf16 => DType::BF16,
+fn stored_as(kind: WeightKind) -> GgmlDType {
+    match kind {
+        WeightKind::F32 => GgmlDType::F32,
+        WeightKind::F16 => GgmlDType::F16,
+        WeightKind::Bf16 => GgmlDType::BF16,
+        WeightKind::Q8_0 => GgmlDType::Q8_0,
+        WeightKind::Q4_0 => GgmlDType::Q4_0,
+        WeightKind::Q4_1 => GgmlDType::Q4_1,
+        WeightKind::Q5_0 => GgmlDType::Q5_0,
+        WeightKind::Q5_1 => GgmlDType::Q5_1,
+        WeightKind::Q4K => GgmlDType::Q4K,
+        WeightKind::Q5K => GgmlDType::Q5K,
+        WeightKind::Q6K => GgmlDType::Q6K,
     }
 }
 

@@ -1,15 +1,9 @@
-//! `activation(gate) * up`, the middle of a gated MLP.
+//! `activation(gate) * up`, the middle of a gated MLP, on whole vectors.
 //!
 //! Shazeer, "GLU Variants Improve Transformer", 2020; Hendrycks and Gimpel, "Gaussian Error Linear
 //! Units", 2016, in its tanh form.
 
-use std::mem::MaybeUninit;
-
-use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor, bail};
-
-use super::cpu::{Kernel, LANES, Lanes, Level, load_tail, math};
-use super::fresh::{Parts, filled};
-use super::{pool, portable, storage};
+use super::cpu::{Lanes, math};
 
 /// The function applied to the gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,89 +14,8 @@ pub enum Activation {
     GeluTanh,
 }
 
-/// Elements of one chunk.
-const CHUNK: usize = 1 << 14;
-
-/// `activation(gate) * up`, both of the same shape in f32.
-pub fn gated(activation: Activation, gate: &Tensor, up: &Tensor) -> Result<Tensor> {
-    if gate.dims() != up.dims() {
-        bail!("gated: gate {:?} and up {:?} differ", gate.dims(), up.dims());
-    }
-    if !gate.device().is_cpu() {
-        return portable::gated(activation, gate, up);
-    }
-    gated_at(Level::current(), activation, gate, up)
-}
-
-fn gated_at(level: Level, activation: Activation, gate: &Tensor, up: &Tensor) -> Result<Tensor> {
-    gate.apply_op2_no_bwd(up, &Gated { level, activation })
-}
-
-struct Gated {
-    level: Level,
-    activation: Activation,
-}
-
-impl CustomOp2 for Gated {
-    fn name(&self) -> &'static str {
-        "gated"
-    }
-
-    fn cpu_fwd(
-        &self,
-        gate: &CpuStorage,
-        layout: &Layout,
-        up: &CpuStorage,
-        up_layout: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        let gate = storage::contiguous::<f32>(self.name(), gate, layout)?;
-        let up = storage::contiguous::<f32>(self.name(), up, up_layout)?;
-        let len = gate.len();
-        if up.len() != len {
-            bail!("gated: {len} and {} elements differ", up.len());
-        }
-        let run = |out: &Parts<'_, MaybeUninit<f32>>| {
-            pool::for_each_chunk(len.div_ceil(CHUNK), |chunk| {
-                let range = chunk * CHUNK..len.min((chunk + 1) * CHUNK);
-                // SAFETY: the ranges of different chunks don't overlap.
-                let out = unsafe { out.part(range.clone()) };
-                let (gate, up) = (&gate[range.clone()], &up[range]);
-                self.level.run(GatedRange { activation: self.activation, gate, up, out });
-            });
-        };
-        // SAFETY: the chunks cover all elements and `GatedRange` writes each of its own.
-        let out = unsafe { filled(len, run) };
-        Ok((CpuStorage::F32(out), layout.shape().clone()))
-    }
-}
-
-struct GatedRange<'a> {
-    activation: Activation,
-    gate: &'a [f32],
-    up: &'a [f32],
-    out: &'a mut [MaybeUninit<f32>],
-}
-
-impl Kernel for GatedRange<'_> {
-    #[inline(always)]
-    fn run<L: Lanes>(self, l: L) {
-        let (gate, gate_tail) = self.gate.as_chunks::<LANES>();
-        let (up, up_tail) = self.up.as_chunks::<LANES>();
-        let (out, out_tail) = self.out.as_chunks_mut::<LANES>();
-        for ((gate, up), out) in gate.iter().zip(up).zip(out) {
-            l.write(one(l, self.activation, l.load(gate), l.load(up)), out);
-        }
-        let mut tail = [0.0; LANES];
-        let (gate, up) = (load_tail(l, gate_tail), load_tail(l, up_tail));
-        l.store(one(l, self.activation, gate, up), &mut tail);
-        for (out, value) in out_tail.iter_mut().zip(tail) {
-            out.write(value);
-        }
-    }
-}
-
 #[inline(always)]
-fn one<L: Lanes>(l: L, activation: Activation, gate: L::V, up: L::V) -> L::V {
+pub(super) fn gated<L: Lanes>(l: L, activation: Activation, gate: L::V, up: L::V) -> L::V {
     let activated = match activation {
         Activation::Silu => l.mul(gate, math::sigmoid(l, gate)),
         Activation::GeluTanh => {
@@ -116,4 +29,39 @@ fn one<L: Lanes>(l: L, activation: Activation, gate: L::V, up: L::V) -> L::V {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::super::cpu::{Kernel, LANES, Level, Products};
+    use super::super::portable;
+    use super::super::random::{Random, assert_close};
+    use super::*;
+    use candle_core::{Device, Tensor};
+
+    struct Run<'a>(Activation, &'a [f32], &'a [f32], &'a mut [f32]);
+
+    impl Kernel for Run<'_> {
+        #[inline(always)]
+        fn run<L: Products>(self, l: L) {
+            let (gate, up) = (self.1.as_chunks::<LANES>().0, self.2.as_chunks::<LANES>().0);
+            let out = self.3.as_chunks_mut::<LANES>().0;
+            for ((gate, up), out) in gate.iter().zip(up).zip(out) {
+                l.store(gated(l, self.0, l.load(gate), l.load(up)), out);
+            }
+        }
+    }
+
+    #[test]
+    fn equals_the_plain_operations() {
+        let mut random = Random::new(1);
+        let gate: Vec<f32> = random.floats(1024).into_iter().map(|x| x * 6.0).collect();
+        let up = random.floats(1024);
+        let tensor = |values: &[f32]| Tensor::new(values, &Device::Cpu).unwrap();
+        for activation in [Activation::Silu, Activation::GeluTanh] {
+            let expected = portable::gated(activation, &tensor(&gate), &tensor(&up)).unwrap();
+            for level in Level::available() {
+                let mut out = vec![0.0; 1024];
+                level.run(Run(activation, &gate, &up, &mut out));
+                assert_close(&tensor(&out), &expected, 2e-6);
+            }
+        }
+    }
+}

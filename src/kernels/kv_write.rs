@@ -1,100 +1,184 @@
-//! Writes new keys or values to their slots in the paged cache, in the cache's dtype.
+//! From the projections to attention: head norms and rotation of queries and keys, and the new
+//! keys and values on their way to the cache, in the cache's format.
 //!
-//! The slot of a token is `block * 32 + offset`; all slots are checked before the first write.
+//! One pass over the tokens does it all. The slot of a token is `block * 32 + offset`; everything
+//! is checked before the first write. Many tokens are shared out to the thread team in runs that
+//! write to blocks of their own.
 
-use candle_core::{CpuStorage, DType, InplaceOp2, Layout, Result, Tensor, bail};
+use candle_core::{Result, Tensor, bail};
 use half::{bf16, f16};
 
-use super::cpu::Element;
-use super::{KV_BLOCK, portable, storage};
+use super::cpu::Level;
+use super::kv_format::{CacheShape, KvFormat};
+use super::storage::{self, Rows};
+use super::{KV_BLOCK, portable};
 
-/// Writes row `i` of `rows [T, H, D]` (f32) to slot `slots[i]` of `cache [num_blocks, 32, H, D]`
-/// (f32, bf16 or f16).
-pub fn kv_write(cache: &Tensor, rows: &Tensor, slots: &[u32]) -> Result<()> {
-    check(cache, rows, slots)?;
-    if !cache.device().is_cpu() {
-        return portable::kv_write(cache, rows, slots);
-    }
-    cache.inplace_op2(rows, &KvWrite { slots })
+mod tokens;
+
+use tokens::{Angles, Tokens};
+
+const NAME: &str = "kv_write";
+
+/// The outputs of a layer's projections, in f32.
+#[derive(Clone, Copy, Debug)]
+pub struct Projections<'a> {
+    /// `[T, H, D]`
+    pub q: &'a Tensor,
+    /// `[T, KVH, D]`
+    pub k: &'a Tensor,
+    /// `[T, KVH, D]`
+    pub v: &'a Tensor,
 }
 
-fn check(cache: &Tensor, rows: &Tensor, slots: &[u32]) -> Result<()> {
-    let (num_blocks, block, heads, head_dim) = cache.dims4()?;
-    if block != KV_BLOCK {
-        bail!("kv_write: blocks of {block} positions, expected {KV_BLOCK}");
+/// What happens to queries and keys.
+#[derive(Clone, Copy, Debug)]
+pub struct Rotation<'a> {
+    /// `[T, R]` with `2 R <= D`: cosines of the angles of a token's pairs.
+    pub cos: &'a Tensor,
+    /// `[T, R]`: sines.
+    pub sin: &'a Tensor,
+    /// Normalization of each head before the rotation.
+    pub norms: Option<HeadNorms<'a>>,
+}
+
+/// Root mean square norms of heads.
+#[derive(Clone, Copy, Debug)]
+pub struct HeadNorms<'a> {
+    /// `[D]`: scale of query heads.
+    pub query: &'a Tensor,
+    /// `[D]`: scale of key heads.
+    pub key: &'a Tensor,
+    /// Added to the mean square.
+    pub eps: f32,
+}
+
+/// A layer's cache, see [`super::kv_format`].
+#[derive(Clone, Copy, Debug)]
+pub struct KvCache<'a> {
+    /// Keys.
+    pub k: &'a Tensor,
+    /// Values; not the same tensor as the keys.
+    pub v: &'a Tensor,
+}
+
+/// Normalizes and rotates the heads of `q` and `k` and writes token `i`'s key and value to slot
+/// `slots[i]` of the cache. Returns the queries, `[T, H, D]`.
+///
+/// # Errors
+///
+/// Shapes that don't fit, a slot outside of the cache; nothing is written then.
+pub fn kv_write(
+    new: Projections<'_>,
+    rotation: Rotation<'_>,
+    cache: KvCache<'_>,
+    slots: &[u32],
+) -> Result<Tensor> {
+    let shape = check(new, rotation, cache, slots)?;
+    if !new.q.device().is_cpu() {
+        return portable::kv_write(new, rotation, cache, slots);
     }
-    if rows.dims() != [slots.len(), heads, head_dim] {
+    kv_write_at(Level::current(), new, rotation, cache, slots, shape)
+}
+
+fn check(
+    new: Projections<'_>,
+    rotation: Rotation<'_>,
+    cache: KvCache<'_>,
+    slots: &[u32],
+) -> Result<CacheShape> {
+    let (tokens, heads, head_dim) = new.q.dims3()?;
+    let shape = CacheShape::of(cache.k, cache.v, head_dim)?;
+    let expected = [slots.len(), shape.kv_heads, head_dim];
+    if tokens != slots.len() || heads == 0 || new.k.dims() != expected || new.v.dims() != expected {
         bail!(
-            "kv_write: rows of shape {:?}, expected {:?}",
-            rows.dims(),
-            [slots.len(), heads, head_dim]
+            "kv_write: queries {:?}, keys {:?} and values {:?}, expected {expected:?}",
+            new.q.dims(),
+            new.k.dims(),
+            new.v.dims()
         );
     }
-    let capacity = num_blocks * KV_BLOCK;
+    let (angle_rows, pairs) = rotation.cos.dims2()?;
+    if rotation.sin.dims() != rotation.cos.dims() || angle_rows != tokens || 2 * pairs > head_dim {
+        bail!(
+            "kv_write: cos {:?} and sin {:?} don't fit {tokens} tokens with heads of {head_dim}",
+            rotation.cos.dims(),
+            rotation.sin.dims()
+        );
+    }
+    if let Some(norms) = rotation.norms
+        && (norms.query.dims() != [head_dim] || norms.key.dims() != [head_dim])
+    {
+        bail!(
+            "kv_write: head norms of {:?} and {:?} for heads of {head_dim}",
+            norms.query.dims(),
+            norms.key.dims()
+        );
+    }
+    let capacity = shape.num_blocks * KV_BLOCK;
     match slots.iter().find(|slot| **slot as usize >= capacity) {
         Some(slot) => bail!("kv_write: slot {slot} of a cache with {capacity} slots"),
-        None => Ok(()),
+        None => Ok(shape),
     }
 }
 
-struct KvWrite<'a> {
-    slots: &'a [u32],
+fn kv_write_at(
+    level: Level,
+    new: Projections<'_>,
+    rotation: Rotation<'_>,
+    cache: KvCache<'_>,
+    slots: &[u32],
+    shape: CacheShape,
+) -> Result<Tensor> {
+    let (tokens, heads, head_dim) = new.q.dims3()?;
+    let mut queries = Vec::new();
+    with_rows(new, |q, k, v| {
+        with_angles(rotation, |angles| {
+            let tokens = Tokens { level, q, k, v, angles, heads, shape, slots };
+            queries = match shape.format {
+                KvFormat::F32 => tokens.apply::<f32>(cache)?,
+                KvFormat::F16 => tokens.apply::<f16>(cache)?,
+                KvFormat::Bf16 => tokens.apply::<bf16>(cache)?,
+                KvFormat::Q8_0 => tokens.apply::<u8>(cache)?,
+            };
+            Ok(())
+        })
+    })?;
+    Tensor::from_vec(queries, (tokens, heads, head_dim), new.q.device())
 }
 
-impl InplaceOp2 for KvWrite<'_> {
-    fn name(&self) -> &'static str {
-        "kv_write"
-    }
-
-    fn cpu_fwd(
-        &self,
-        cache: &mut CpuStorage,
-        cache_layout: &Layout,
-        rows: &CpuStorage,
-        rows_layout: &Layout,
-    ) -> Result<()> {
-        let rows = storage::contiguous::<f32>(self.name(), rows, rows_layout)?;
-        let (_, _, heads, head_dim) = cache_layout.shape().dims4()?;
-        let width = heads * head_dim;
-        let dtype = candle_core::backend::BackendStorage::dtype(cache);
-        match dtype {
-            DType::F32 => {
-                scatter(
-                    storage::contiguous_mut::<f32>("kv_write", cache, cache_layout)?,
-                    rows,
-                    self.slots,
-                    width,
-                );
-            }
-            DType::BF16 => {
-                scatter(
-                    storage::contiguous_mut::<bf16>("kv_write", cache, cache_layout)?,
-                    rows,
-                    self.slots,
-                    width,
-                );
-            }
-            DType::F16 => {
-                scatter(
-                    storage::contiguous_mut::<f16>("kv_write", cache, cache_layout)?,
-                    rows,
-                    self.slots,
-                    width,
-                );
-            }
-            other => bail!("kv_write: a cache of {other:?}; f32, bf16 and f16 are supported"),
-        }
-        Ok(())
-    }
+fn with_rows(
+    new: Projections<'_>,
+    work: impl FnOnce(Rows<'_>, Rows<'_>, Rows<'_>) -> Result<()>,
+) -> Result<()> {
+    storage::read(NAME, new.q, |q, q_layout| {
+        storage::read(NAME, new.k, |k, k_layout| {
+            storage::read(NAME, new.v, |v, v_layout| {
+                work(
+                    Rows::of(NAME, q, q_layout)?,
+                    Rows::of(NAME, k, k_layout)?,
+                    Rows::of(NAME, v, v_layout)?,
+                )
+            })
+        })
+    })
 }
 
-fn scatter<E: Element>(cache: &mut [E], rows: &[f32], slots: &[u32], width: usize) {
-    for (row, slot) in rows.chunks_exact(width.max(1)).zip(slots) {
-        let start = *slot as usize * width;
-        for (to, from) in cache[start..start + width].iter_mut().zip(row) {
-            *to = E::from_f32(*from);
-        }
-    }
+fn with_angles(rotation: Rotation<'_>, work: impl FnOnce(Angles<'_>) -> Result<()>) -> Result<()> {
+    storage::read(NAME, rotation.cos, |cos, cos_layout| {
+        storage::read(NAME, rotation.sin, |sin, sin_layout| {
+            let (cos, sin) = (Rows::of(NAME, cos, cos_layout)?, Rows::of(NAME, sin, sin_layout)?);
+            let Some(norms) = rotation.norms else {
+                return work(Angles { cos, sin, norms: None });
+            };
+            storage::read(NAME, norms.query, |query, query_layout| {
+                storage::read(NAME, norms.key, |key, key_layout| {
+                    let query = storage::contiguous::<f32>(NAME, query, query_layout)?;
+                    let key = storage::contiguous::<f32>(NAME, key, key_layout)?;
+                    work(Angles { cos, sin, norms: Some((query, key, norms.eps)) })
+                })
+            })
+        })
+    })
 }
 
 #[cfg(test)]

@@ -15,21 +15,25 @@
     reason = "a kernel's parts must be inlined to get the instructions of its level"
 )]
 
+pub mod ceiling;
 pub mod cpu;
 pub mod embed;
 pub mod gated;
+pub mod kv_format;
 pub mod kv_write;
 pub mod linear;
+pub mod logits;
 pub mod packed;
 pub mod paged_attention;
 pub mod pool;
 pub mod portable;
 pub mod rms_norm;
-pub mod rope;
 
 mod fresh;
+mod kv_element;
 #[cfg(test)]
 mod random;
+mod rope;
 mod storage;
 
 /// Positions in one KV block; attention reduces over chunks of this size.

@@ -3,10 +3,12 @@
 //!
 //! Nothing here is fast; all of it is short.
 
-use candle_core::{D, DType, Result, Tensor};
+use candle_core::{D, DType, Result, Tensor, bail};
 
 use super::KV_BLOCK;
 use super::gated::Activation;
+use super::kv_format::KvFormat;
+use super::kv_write::{KvCache, Projections, Rotation};
 use super::paged_attention::{AttentionParams, Ragged};
 
 /// `x [.., K]` times the transpose of `weight [N, K]`, plus `bias [N]`: `[.., N]` in f32.
@@ -30,18 +32,6 @@ pub fn rms_norm(x: &Tensor, weight: &Tensor, eps: f32) -> Result<Tensor> {
     x.broadcast_div(&(mean + f64::from(eps))?.sqrt()?)?.broadcast_mul(weight)
 }
 
-/// `x + residual` and its normalization.
-pub fn add_rms_norm(
-    x: &Tensor,
-    residual: &Tensor,
-    weight: &Tensor,
-    eps: f32,
-) -> Result<(Tensor, Tensor)> {
-    let sum = (x + residual)?;
-    let norm = rms_norm(&sum, weight, eps)?;
-    Ok((sum, norm))
-}
-
 /// Rotates the heads of `x [T, H, D]` by `cos` and `sin`, each `[T, R]` with `2 R <= D`.
 pub fn rope(x: &Tensor, cos: &Tensor, sin: &Tensor) -> Result<Tensor> {
     let (pairs, head_dim) = (cos.dim(1)?, x.dim(2)?);
@@ -53,15 +43,38 @@ pub fn rope(x: &Tensor, cos: &Tensor, sin: &Tensor) -> Result<Tensor> {
     Tensor::cat(&[first, second, rest], 2)
 }
 
-/// Writes row `i` of `rows [T, H, D]` to slot `slots[i]` of `cache [num_blocks, 32, H, D]`.
-pub fn kv_write(cache: &Tensor, rows: &Tensor, slots: &[u32]) -> Result<()> {
-    // A view of the same memory: positions in one dimension.
-    let flat = cache.flatten(0, 1)?;
-    let rows = rows.to_dtype(cache.dtype())?.contiguous()?;
+/// Normalizes and rotates queries and keys, writes keys and values to their slots of the cache
+/// and returns the queries.
+pub fn kv_write(
+    new: Projections<'_>,
+    rotation: Rotation<'_>,
+    cache: KvCache<'_>,
+    slots: &[u32],
+) -> Result<Tensor> {
+    refuse_quantized(cache.k)?;
+    let Rotation { cos, sin, norms } = rotation;
+    let prepared = |x: &Tensor, weight: Option<&Tensor>| match (norms, weight) {
+        (Some(norms), Some(weight)) => rope(&rms_norm(x, weight, norms.eps)?, cos, sin),
+        _ => rope(x, cos, sin),
+    };
+    let queries = prepared(new.q, norms.map(|norms| norms.query))?;
+    let keys = prepared(new.k, norms.map(|norms| norms.key))?;
+    // [T, KVH, D, 1] and [T, KVH, 1, D]
+    let keys = keys.to_dtype(cache.k.dtype())?.unsqueeze(3)?.contiguous()?;
+    let values = new.v.to_dtype(cache.v.dtype())?.unsqueeze(2)?.contiguous()?;
     for (i, slot) in slots.iter().enumerate() {
-        flat.slice_set(&rows.narrow(0, i, 1)?, 0, *slot as usize)?;
+        let (block, offset) = (*slot as usize / KV_BLOCK, *slot as usize % KV_BLOCK);
+        cache.k.narrow(0, block, 1)?.slice_set(&keys.narrow(0, i, 1)?, 3, offset)?;
+        cache.v.narrow(0, block, 1)?.slice_set(&values.narrow(0, i, 1)?, 2, offset)?;
     }
-    Ok(())
+    Ok(queries)
+}
+
+fn refuse_quantized(cache: &Tensor) -> Result<()> {
+    match KvFormat::of_cache(cache)? {
+        KvFormat::Q8_0 => bail!("a q8_0 KV cache is supported on the cpu only"),
+        KvFormat::F32 | KvFormat::F16 | KvFormat::Bf16 => Ok(()),
+    }
 }
 
 /// `activation(gate) * up`
@@ -81,6 +94,7 @@ pub fn paged_attention(
     ragged: Ragged<'_>,
     params: AttentionParams,
 ) -> Result<Tensor> {
+    refuse_quantized(k)?;
     let mut outputs = Vec::with_capacity(ragged.context_lens.len());
     for (seq, bounds) in ragged.cu_seqlens_q.windows(2).enumerate() {
         let (first, count) = (bounds[0] as usize, (bounds[1] - bounds[0]) as usize);
@@ -89,19 +103,25 @@ pub fn paged_attention(
         }
         let context = ragged.context_lens[seq] as usize;
         let blocks = &ragged.block_tables[seq][..context.div_ceil(KV_BLOCK)];
-        let keys = gather(k, blocks, context)?;
-        let values = gather(v, blocks, context)?;
+        let keys = gather(k, blocks, context, (0, 3, 1, 2))?;
+        let values = gather(v, blocks, context, (0, 2, 1, 3))?;
         let positions = &ragged.positions[first..first + count];
         outputs.push(attend(&q.narrow(0, first, count)?, &keys, &values, positions, params)?);
     }
     if outputs.is_empty() { q.zeros_like() } else { Tensor::cat(&outputs, 0) }
 }
 
-/// The first `context` positions of these blocks: `[context, KVH, D]` in f32.
-fn gather(cache: &Tensor, blocks: &[u32], context: usize) -> Result<Tensor> {
+/// The first `context` positions of these blocks, `order` being their dimensions as
+/// `[num_blocks, 32, KVH, D]`: `[context, KVH, D]` in f32.
+fn gather(
+    cache: &Tensor,
+    blocks: &[u32],
+    context: usize,
+    order: (usize, usize, usize, usize),
+) -> Result<Tensor> {
     let blocks = Tensor::new(blocks, cache.device())?;
-    let gathered = cache.index_select(&blocks, 0)?.flatten(0, 1)?;
-    gathered.narrow(0, 0, context)?.to_dtype(DType::F32)
+    let gathered = cache.index_select(&blocks, 0)?.permute(order)?.contiguous()?;
+    gathered.flatten(0, 1)?.narrow(0, 0, context)?.to_dtype(DType::F32)
 }
 
 /// One sequence: `q [T, H, D]`, keys and values `[context, KVH, D]`.

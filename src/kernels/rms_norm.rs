@@ -1,11 +1,11 @@
-//! Root mean square normalization, alone or together with the residual sum before it.
+//! Root mean square normalization.
 //!
 //! Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019. The squares of a row are
 //! summed in sixteen lanes along the row, then in a fixed tree.
 
 use std::mem::MaybeUninit;
 
-use candle_core::{CpuStorage, CustomOp2, CustomOp3, Layout, Result, Shape, Tensor, bail};
+use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor, bail};
 
 use super::cpu::{Kernel, LANES, Lanes, Level, load_tail};
 use super::fresh::{Parts, filled};
@@ -26,33 +26,6 @@ pub fn rms_norm(x: &Tensor, weight: &Tensor, eps: f32) -> Result<Tensor> {
 
 fn rms_norm_at(level: Level, x: &Tensor, weight: &Tensor, eps: f32) -> Result<Tensor> {
     x.apply_op2_no_bwd(weight, &RmsNorm { level, eps })
-}
-
-/// `sum = x + residual` and its normalization: `(sum, norm)`, each shaped as `x [T, D]`.
-pub fn add_rms_norm(
-    x: &Tensor,
-    residual: &Tensor,
-    weight: &Tensor,
-    eps: f32,
-) -> Result<(Tensor, Tensor)> {
-    if !x.device().is_cpu() {
-        return portable::add_rms_norm(x, residual, weight, eps);
-    }
-    add_rms_norm_at(Level::current(), x, residual, weight, eps)
-}
-
-fn add_rms_norm_at(
-    level: Level,
-    x: &Tensor,
-    residual: &Tensor,
-    weight: &Tensor,
-    eps: f32,
-) -> Result<(Tensor, Tensor)> {
-    if x.dims() != residual.dims() {
-        bail!("add_rms_norm: {:?} and {:?} differ", x.dims(), residual.dims());
-    }
-    let both = x.apply_op3_no_bwd(residual, weight, &AddRmsNorm { level, eps })?;
-    Ok((both.get(0)?, both.get(1)?))
 }
 
 struct RmsNorm {
@@ -91,54 +64,6 @@ impl CustomOp2 for RmsNorm {
     }
 }
 
-struct AddRmsNorm {
-    level: Level,
-    eps: f32,
-}
-
-impl CustomOp3 for AddRmsNorm {
-    fn name(&self) -> &'static str {
-        "add_rms_norm"
-    }
-
-    /// The sum and its normalization, one behind the other: `[2, T, D]`.
-    fn cpu_fwd(
-        &self,
-        x: &CpuStorage,
-        layout: &Layout,
-        residual: &CpuStorage,
-        residual_layout: &Layout,
-        weight: &CpuStorage,
-        weight_layout: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        let (rows, width) = storage::rows_of(self.name(), layout)?;
-        let x = storage::contiguous::<f32>(self.name(), x, layout)?;
-        let residual = storage::contiguous::<f32>(self.name(), residual, residual_layout)?;
-        let weight = storage::contiguous::<f32>(self.name(), weight, weight_layout)?;
-        check_weight(self.name(), weight, width)?;
-        if residual.len() != x.len() {
-            bail!("add_rms_norm: {} and {} elements differ", x.len(), residual.len());
-        }
-        let eps = self.eps;
-        let run = |out: &Parts<'_, MaybeUninit<f32>>| {
-            for_each_row_range(rows, width, |first, count| {
-                let range = first * width..(first + count) * width;
-                let shifted = range.start + rows * width..range.end + rows * width;
-                // SAFETY: row ranges don't overlap, nor do the two halves of the output.
-                let (sum, out) = unsafe { (out.part(range.clone()), out.part(shifted)) };
-                self.level.run(AddRows { x: &x[range.clone()], residual: &residual[range], sum });
-                // SAFETY: `AddRows` has written every element.
-                let sum = unsafe { sum.assume_init_ref() };
-                self.level.run(NormRows { x: sum, weight, eps, out });
-            });
-        };
-        // SAFETY: the row ranges cover both halves and the kernels write every element of them.
-        let out = unsafe { filled(2 * rows * width, run) };
-        let dims = [&[2], layout.dims()].concat();
-        Ok((CpuStorage::F32(out), Shape::from_dims(&dims)))
-    }
-}
-
 fn check_weight(operation: &str, weight: &[f32], width: usize) -> Result<()> {
     if weight.len() != width || width == 0 {
         bail!("{operation}: {} weights for rows of {width}", weight.len());
@@ -158,32 +83,12 @@ fn for_each_row_range(rows: usize, width: usize, work: impl Fn(usize, usize) + S
     });
 }
 
-struct AddRows<'a> {
-    x: &'a [f32],
-    residual: &'a [f32],
-    sum: &'a mut [MaybeUninit<f32>],
-}
-
-impl Kernel for AddRows<'_> {
-    #[inline(always)]
-    fn run<L: Lanes>(self, l: L) {
-        let (a, a_tail) = self.x.as_chunks::<LANES>();
-        let (b, b_tail) = self.residual.as_chunks::<LANES>();
-        let (sum, sum_tail) = self.sum.as_chunks_mut::<LANES>();
-        for ((a, b), sum) in a.iter().zip(b).zip(sum) {
-            l.write(l.add(l.load(a), l.load(b)), sum);
-        }
-        for ((a, b), sum) in a_tail.iter().zip(b_tail).zip(sum_tail) {
-            sum.write(a + b);
-        }
-    }
-}
-
-struct NormRows<'a> {
-    x: &'a [f32],
-    weight: &'a [f32],
-    eps: f32,
-    out: &'a mut [MaybeUninit<f32>],
+/// Normalizes rows as wide as `weight` and writes every element of `out`.
+pub(super) struct NormRows<'a> {
+    pub(super) x: &'a [f32],
+    pub(super) weight: &'a [f32],
+    pub(super) eps: f32,
+    pub(super) out: &'a mut [MaybeUninit<f32>],
 }
 
 impl Kernel for NormRows<'_> {

@@ -6,7 +6,7 @@ use super::forward::{ForwardBatch, KvLayer};
 use super::linear::Linear;
 use super::norm::RmsNorm;
 use super::rope::RopeAngles;
-use crate::kernels::kv_write::kv_write;
+use crate::kernels::kv_write::{HeadNorms, KvCache, Projections, kv_write};
 use crate::kernels::paged_attention::{AttentionParams, Ragged, paged_attention};
 use crate::weights::{WeightError, Weights};
 
@@ -76,16 +76,18 @@ impl Attention {
         let AttentionSpec { num_heads, num_kv_heads, head_dim, params, .. } = self.spec;
         let rows = x.dim(0)?;
         // [num_tokens, heads, head_dim]
-        let mut q = self.query.forward(x)?.reshape((rows, num_heads, head_dim))?;
-        let mut k = self.key.forward(x)?.reshape((rows, num_kv_heads, head_dim))?;
-        let v = self.value.forward(x)?.reshape((rows, num_kv_heads, head_dim))?;
-        if let Some((query_norm, key_norm)) = &self.head_norms {
-            q = query_norm.forward(&q)?;
-            k = key_norm.forward(&k)?;
-        }
-        let q = angles.rotate(q)?;
-        kv_write(&kv.k, &angles.rotate(k)?, &batch.slot_mapping)?;
-        kv_write(&kv.v, &v, &batch.slot_mapping)?;
+        let [q, k, v] = Linear::forward_each([&self.query, &self.key, &self.value], x)?;
+        let q = q.reshape((rows, num_heads, head_dim))?;
+        let k = k.reshape((rows, num_kv_heads, head_dim))?;
+        let v = v.reshape((rows, num_kv_heads, head_dim))?;
+        let norms = self.head_norms.as_ref().map(|(query, key)| HeadNorms {
+            query: query.weight(),
+            key: key.weight(),
+            eps: query.eps(),
+        });
+        let cache = KvCache { k: &kv.k, v: &kv.v };
+        let new = Projections { q: &q, k: &k, v: &v };
+        let q = kv_write(new, angles.rotation(norms), cache, &batch.slot_mapping)?;
         let ragged = Ragged {
             positions: &batch.positions,
             block_tables: &batch.block_tables,
@@ -95,8 +97,8 @@ impl Attention {
         paged_attention(&q, &kv.k, &kv.v, ragged, params)?.reshape((rows, num_heads * head_dim))
     }
 
-    /// The output projection: `[.., heads * head_dim]` to `[.., hidden]`.
-    pub fn project(&self, attended: &Tensor) -> Result<Tensor> {
-        self.output.forward(attended)
+    /// `residual [.., hidden]` plus the output projection of `attended [.., heads * head_dim]`.
+    pub fn project_add(&self, attended: &Tensor, residual: &Tensor) -> Result<Tensor> {
+        self.output.forward_add(attended, residual)
     }
 }

@@ -1,6 +1,8 @@
 //! What one forward pass is given: the flattened tokens of a step and where their KV lives.
 
-use candle_core::{DType, Device, Tensor};
+use candle_core::{Device, Tensor};
+
+pub use crate::kernels::kv_format::KvFormat;
 
 /// KV blocks hold this many tokens, on every device.
 pub const BLOCK_SIZE: usize = 32;
@@ -26,7 +28,7 @@ pub struct ForwardBatch {
     pub logits_rows: Vec<u32>,
 }
 
-/// K and V of one layer, each `[num_blocks, BLOCK_SIZE, num_kv_heads, head_dim]`.
+/// K and V of one layer, with the shapes of [`KvFormat::key_dims`] and [`KvFormat::value_dims`].
 #[derive(Clone, Debug)]
 pub struct KvLayer {
     /// Keys, after rope.
@@ -48,8 +50,8 @@ pub struct KvShape {
 
 impl KvShape {
     /// Bytes of one block over all layers, K and V together.
-    pub fn block_bytes(&self, dtype: DType) -> usize {
-        2 * self.num_layers * BLOCK_SIZE * self.num_kv_heads * self.head_dim * dtype.size_in_bytes()
+    pub fn block_bytes(&self, format: KvFormat) -> usize {
+        2 * self.num_layers * BLOCK_SIZE * self.num_kv_heads * format.head_bytes(self.head_dim)
     }
 }
 

@@ -1,16 +1,18 @@
-//! A linear layer on weights as they are stored: bf16, f16, f32 or any GGUF quant kind.
+//! A linear layer on weights as they are stored: bf16, f16, f32 or any GGUF quant kind, with the
+//! sums and products that stand around it in a decoder.
 //!
 //! Callers never learn which. On the CPU the matrix moves into a
 //! [`PackedMatrix`]; on another device candle holds it.
 
 use std::sync::Arc;
 
-use candle_core::quantized::QMatMul;
+use candle_core::quantized::{GgmlDType, QMatMul, QStorage, QTensor};
 use candle_core::{DType, Device, Module, Result, Tensor};
 
-use crate::kernels;
+use crate::kernels::gated::Activation;
+use crate::kernels::linear::{Layer, linear, linear_add, linear_each, linear_gated};
 use crate::kernels::packed::PackedMatrix;
-use crate::kernels::portable;
+use crate::kernels::{embed, portable};
 use crate::weights::{StoredTensor, WeightError, Weights};
 
 /// A stored weight matrix `[rows, columns]`: of a linear layer, or of an embedding, or of both.
@@ -28,55 +30,75 @@ enum Form {
 }
 
 impl Matrix {
-    /// Loads tensor `name` of shape `[rows, columns]`.
+    /// Loads tensor `name` of shape `[rows, columns]`, rounded as `weights` asks.
     pub fn load(
         weights: &Weights,
         name: &str,
         rows: usize,
         columns: usize,
     ) -> std::result::Result<Self, WeightError> {
-        Self::new(&weights.stored(name, &[rows, columns])?, weights.device())
+        let stored = weights.stored(name, &[rows, columns])?;
+        Self::from_stored(weights, &stored, weights.rounding())
     }
 
-    /// Moves a stored tensor to where it is used.
-    pub fn new(stored: &StoredTensor, device: &Device) -> std::result::Result<Self, WeightError> {
-        let form = match stored {
-            StoredTensor::Dense(tensor) if device.is_cpu() => {
-                Form::Packed(Arc::new(PackedMatrix::from_dense(tensor)?))
-            }
-            StoredTensor::Quantized(tensor) if device.is_cpu() => {
-                Form::Packed(Arc::new(PackedMatrix::from_quantized(tensor)?))
-            }
-            StoredTensor::Dense(tensor) => Form::Portable(tensor.to_device(device)?),
-            StoredTensor::Quantized(tensor) => {
-                let data = tensor.data()?;
-                let storage =
-                    candle_core::quantized::QStorage::from_data(data, device, tensor.dtype())?;
-                let moved = candle_core::quantized::QTensor::new(storage, tensor.shape())?;
-                Form::PortableQuantized(QMatMul::from_qtensor(moved)?)
-            }
+    /// Moves a stored tensor to where `weights` go, as `kind` if one is given.
+    pub fn from_stored(
+        weights: &Weights,
+        stored: &StoredTensor,
+        kind: Option<GgmlDType>,
+    ) -> std::result::Result<Self, WeightError> {
+        if let Some(kind) = kind.filter(|kind| *kind != stored.kind())
+            && stored.dense_dtype().is_none()
+        {
+            return Err(candle_core::Error::Msg(format!(
+                "the weights are quantized already, as {:?}; they can't be rounded again to {kind:?}",
+                stored.kind()
+            ))
+            .into());
+        }
+        let form = if weights.device().is_cpu() {
+            let &[rows, columns] = stored.dims() else {
+                return Err(candle_core::Error::Msg(format!(
+                    "a weight matrix has two dimensions, not {:?}",
+                    stored.dims()
+                ))
+                .into());
+            };
+            let packed = PackedMatrix::pack(stored.kind(), rows, columns, stored.bytes(), kind)?;
+            weights.kept().add(&format!("{:?}", packed.kind()), packed.size_in_bytes());
+            Form::Packed(Arc::new(packed))
+        } else {
+            let kind = kind.unwrap_or(stored.kind());
+            weights.kept().add(&format!("{kind:?}"), stored.bytes().len());
+            Self::portable(stored, weights.device(), kind)?
         };
         Ok(Self(form))
     }
 
-    /// `x [.., columns]` times the transpose, plus `bias [rows]`: `[.., rows]` in f32.
-    fn product(&self, x: &Tensor, bias: Option<&Bias>) -> Result<Tensor> {
-        match &self.0 {
-            Form::Packed(matrix) => {
-                kernels::linear::linear(x, matrix, bias.map(|bias| bias.host.as_slice()))
-            }
-            Form::Portable(matrix) => portable::linear(x, matrix, bias.map(|bias| &bias.tensor)),
-            Form::PortableQuantized(matrix) => match bias {
-                Some(bias) => matrix.forward(x)?.broadcast_add(&bias.tensor),
-                None => matrix.forward(x),
-            },
+    fn portable(stored: &StoredTensor, device: &Device, kind: GgmlDType) -> Result<Form> {
+        let dense = match kind {
+            GgmlDType::F32 => Some(DType::F32),
+            GgmlDType::F16 => Some(DType::F16),
+            GgmlDType::BF16 => Some(DType::BF16),
+            _ => None,
+        };
+        if let Some(dtype) = dense {
+            return Ok(Form::Portable(stored.to_tensor(dtype)?.to_device(device)?));
         }
+        let tensor = if kind == stored.kind() {
+            stored.to_qtensor()?
+        } else {
+            QTensor::quantize(&stored.to_tensor(DType::F32)?, kind)?
+        };
+        let storage = QStorage::from_data(tensor.data()?, device, kind)?;
+        let moved = QTensor::new(storage, tensor.shape())?;
+        Ok(Form::PortableQuantized(QMatMul::from_qtensor(moved)?))
     }
 
     /// Rows `ids`: `[ids.len(), columns]` in f32.
     pub(super) fn embed(&self, ids: &[u32], device: &Device) -> Result<Tensor> {
         match &self.0 {
-            Form::Packed(matrix) => kernels::embed::embed(matrix, ids),
+            Form::Packed(matrix) => embed::embed(matrix, ids),
             Form::Portable(matrix) => portable::embed(matrix, &Tensor::new(ids, device)?),
             Form::PortableQuantized(matrix) => matrix.embedding(&Tensor::new(ids, device)?),
         }
@@ -121,6 +143,56 @@ impl Linear {
 
     /// `x [.., inputs]` to `[.., outputs]`, both f32.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        self.matrix.product(x, self.bias.as_ref())
+        match self.packed() {
+            Some(layer) => linear(x, layer),
+            None => self.forward_portable(x),
+        }
+    }
+
+    /// Several layers on the same input.
+    pub fn forward_each<const N: usize>(layers: [&Self; N], x: &Tensor) -> Result<[Tensor; N]> {
+        let mut packed = Vec::with_capacity(N);
+        packed.extend(layers.iter().filter_map(|layer| layer.packed()));
+        if let Ok(packed) = <[Layer<'_>; N]>::try_from(packed) {
+            return linear_each(x, packed);
+        }
+        let outputs = layers.iter().map(|layer| layer.forward(x)).collect::<Result<Vec<_>>>()?;
+        Ok(outputs.try_into().expect("one output per layer"))
+    }
+
+    /// `residual + y`
+    pub fn forward_add(&self, x: &Tensor, residual: &Tensor) -> Result<Tensor> {
+        match self.packed() {
+            Some(layer) => linear_add(x, layer, residual),
+            None => residual + self.forward_portable(x)?,
+        }
+    }
+
+    /// `activation(gate(x)) * up(x)`
+    pub fn forward_gated(
+        activation: Activation,
+        gate: &Self,
+        up: &Self,
+        x: &Tensor,
+    ) -> Result<Tensor> {
+        match (gate.packed(), up.packed()) {
+            (Some(gate), Some(up)) => linear_gated(x, activation, gate, up),
+            _ => portable::gated(activation, &gate.forward(x)?, &up.forward(x)?),
+        }
+    }
+
+    fn packed(&self) -> Option<Layer<'_>> {
+        let Form::Packed(matrix) = &self.matrix.0 else { return None };
+        Some(Layer { matrix, bias: self.bias.as_ref().map(|bias| bias.host.as_slice()) })
+    }
+
+    fn forward_portable(&self, x: &Tensor) -> Result<Tensor> {
+        let bias = self.bias.as_ref().map(|bias| &bias.tensor);
+        match (&self.matrix.0, bias) {
+            (Form::Portable(matrix), bias) => portable::linear(x, matrix, bias),
+            (Form::PortableQuantized(matrix), Some(bias)) => matrix.forward(x)?.broadcast_add(bias),
+            (Form::PortableQuantized(matrix), None) => matrix.forward(x),
+            (Form::Packed(_), _) => self.forward(x),
+        }
     }
 }

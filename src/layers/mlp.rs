@@ -3,7 +3,7 @@
 use candle_core::{Result, Tensor};
 
 use super::linear::Linear;
-use crate::kernels::gated::{Activation, gated};
+use crate::kernels::gated::Activation;
 use crate::weights::{WeightError, Weights};
 
 /// Shape and variant of a feed-forward part.
@@ -40,10 +40,9 @@ impl Mlp {
         })
     }
 
-    /// `[.., hidden]` to the same shape.
-    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let gate = self.gate.forward(x)?;
-        let up = self.up.forward(x)?;
-        self.down.forward(&gated(self.activation, &gate, &up)?)
+    /// `residual + mlp(x)`, all `[.., hidden]`.
+    pub fn forward_add(&self, x: &Tensor, residual: &Tensor) -> Result<Tensor> {
+        let inner = Linear::forward_gated(self.activation, &self.gate, &self.up, x)?;
+        self.down.forward_add(&inner, residual)
     }
 }

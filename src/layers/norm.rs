@@ -23,13 +23,18 @@ impl RmsNorm {
         Ok(Self { weight, eps })
     }
 
+    /// The learned scale, `[width]`.
+    pub(super) fn weight(&self) -> &Tensor {
+        &self.weight
+    }
+
+    /// What is added to the mean square.
+    pub(super) fn eps(&self) -> f32 {
+        self.eps
+    }
+
     /// `[.., width]` to the same shape.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         rms_norm::rms_norm(x, &self.weight, self.eps)
-    }
-
-    /// `sum = x + residual` and its normalization: `(sum, norm)`.
-    pub fn forward_residual(&self, x: &Tensor, residual: &Tensor) -> Result<(Tensor, Tensor)> {
-        rms_norm::add_rms_norm(x, residual, &self.weight, self.eps)
     }
 }

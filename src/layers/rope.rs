@@ -8,7 +8,7 @@
 
 use candle_core::{Device, Result, Tensor};
 
-use crate::kernels::rope;
+use crate::kernels::kv_write::{HeadNorms, Rotation};
 
 /// How frequencies are stretched beyond the context the model was pretrained with.
 #[derive(Clone, Debug, PartialEq)]
@@ -95,9 +95,9 @@ impl Rope {
 }
 
 impl RopeAngles {
-    /// Rotates the heads of `x [num_tokens, heads, head_dim]`, which nothing else may hold.
-    pub fn rotate(&self, x: Tensor) -> Result<Tensor> {
-        rope::rope(x, &self.cos, &self.sin)
+    /// What happens to queries and keys on their way to attention.
+    pub(super) fn rotation<'a>(&'a self, norms: Option<HeadNorms<'a>>) -> Rotation<'a> {
+        Rotation { cos: &self.cos, sin: &self.sin, norms }
     }
 }
 

@@ -4,6 +4,7 @@
 //! more norm and the output head. What differs between architectures is a value in
 //! [`DecoderSpec`]; a field is never named after a model.
 
+use candle_core::quantized::GgmlDType;
 use candle_core::{Result, Tensor, bail};
 
 use super::{CausalLm, ModelError};
@@ -14,7 +15,7 @@ use crate::layers::linear::{Linear, Matrix};
 use crate::layers::mlp::{Mlp, MlpSpec};
 use crate::layers::norm::RmsNorm;
 use crate::layers::rope::{Rope, RopeAngles, RopeSpec};
-use crate::weights::{StoredTensor, WeightError, Weights};
+use crate::weights::{StoredTensor, Weights};
 
 /// Everything that tells one decoder-only transformer from another.
 #[derive(Clone, Debug, PartialEq)]
@@ -98,8 +99,9 @@ fn load_ends(
     const EMBEDDING: &str = "model.embed_tokens.weight";
     const HEAD: &str = "lm_head.weight";
     let shape = [spec.vocab_size, spec.mlp.hidden_size];
+    let kind = weights.rounding().map(at_least_eight_bits);
     let load = |name| -> std::result::Result<_, ModelError> {
-        Ok(Matrix::new(&weights.stored(name, &shape)?, weights.device())?)
+        Ok(Matrix::from_stored(weights, &weights.stored(name, &shape)?, kind)?)
     };
     if !spec.tied_embeddings {
         return Ok((load(EMBEDDING)?, load(HEAD)?));
@@ -108,7 +110,7 @@ fn load_ends(
         (true, true) => {
             let (embedding, head) =
                 (weights.stored(EMBEDDING, &shape)?, weights.stored(HEAD, &shape)?);
-            if !same(&embedding, &head).map_err(WeightError::from)? {
+            if !same(&embedding, &head) {
                 tracing::warn!("{EMBEDDING} and {HEAD} differ in a tied checkpoint: both are used");
                 return Ok((load(EMBEDDING)?, load(HEAD)?));
             }
@@ -120,17 +122,17 @@ fn load_ends(
     Ok((shared.clone(), shared))
 }
 
-/// Whether two stored tensors are equal in kind and values.
-fn same(a: &StoredTensor, b: &StoredTensor) -> Result<bool> {
-    match (a, b) {
-        (StoredTensor::Dense(a), StoredTensor::Dense(b)) if a.dtype() == b.dtype() => {
-            Ok(a.ne(b)?.max_all()?.to_scalar::<u8>()? == 0)
-        }
-        (StoredTensor::Quantized(a), StoredTensor::Quantized(b)) if a.dtype() == b.dtype() => {
-            Ok(a.data()? == b.data()?)
-        }
-        _ => Ok(false),
+/// The ends of a model suffer most from few bits: they keep at least about eight, as in llama.cpp.
+fn at_least_eight_bits(kind: GgmlDType) -> GgmlDType {
+    match kind {
+        GgmlDType::F32 | GgmlDType::F16 | GgmlDType::BF16 | GgmlDType::Q8_0 => kind,
+        _ => GgmlDType::Q6K,
     }
+}
+
+/// Whether two stored tensors are equal in kind and values.
+fn same(a: &StoredTensor, b: &StoredTensor) -> bool {
+    a.kind() == b.kind() && a.bytes() == b.bytes()
 }
 
 impl Layer {
@@ -148,43 +150,24 @@ impl Layer {
         })
     }
 
-    /// Takes the residual stream and what the layer before adds to it; returns the same pair.
-    /// `keep` names the rows that are still wanted after attention.
+    /// Takes and returns hidden states; `keep` names the rows that are still wanted after attention.
     fn forward(
         &self,
-        stream: Stream,
+        x: Tensor,
         angles: &RopeAngles,
         kv: &KvLayer,
         batch: &ForwardBatch,
         keep: Option<&Tensor>,
-    ) -> Result<Stream> {
-        let (residual, x) = stream.norm(&self.attention_norm)?;
-        let mut attended = self.attention.attend(&x, angles, kv, batch)?;
-        let mut residual = residual;
+    ) -> Result<Tensor> {
+        let mut attended =
+            self.attention.attend(&self.attention_norm.forward(&x)?, angles, kv, batch)?;
+        let mut x = x;
         if let Some(rows) = keep {
             attended = attended.index_select(rows, 0)?;
-            residual = residual.index_select(rows, 0)?;
+            x = x.index_select(rows, 0)?;
         }
-        let delta = self.attention.project(&attended)?;
-        let (residual, x) = self.mlp_norm.forward_residual(&delta, &residual)?;
-        Ok(Stream { residual, delta: Some(self.mlp.forward(&x)?) })
-    }
-}
-
-/// Hidden states `residual + delta`; the sum is taken together with the norm that follows.
-struct Stream {
-    residual: Tensor,
-    delta: Option<Tensor>,
-}
-
-impl Stream {
-    /// The sum and its norm.
-    fn norm(self, norm: &RmsNorm) -> Result<(Tensor, Tensor)> {
-        if let Some(delta) = &self.delta {
-            return norm.forward_residual(delta, &self.residual);
-        }
-        let x = norm.forward(&self.residual)?;
-        Ok((self.residual, x))
+        let x = self.attention.project_add(&attended, &x)?;
+        self.mlp.forward_add(&self.mlp_norm.forward(&x)?, &x)
     }
 }
 
@@ -193,17 +176,15 @@ impl CausalLm for Decoder {
         self.check(context, batch)?;
         let device = context.device;
         let angles = self.rope.angles(&batch.positions, device)?;
-        let residual = self.embedding.forward(&batch.input_ids, device)?;
-        let mut stream = Stream { residual, delta: None };
+        let mut x = self.embedding.forward(&batch.input_ids, device)?;
         // Behind the last layer's attention only rows with logits matter.
         let all = batch.logits_rows.len() == batch.input_ids.len();
         let wanted = Tensor::new(batch.logits_rows.as_slice(), device)?;
         for (i, (layer, kv)) in self.layers.iter().zip(context.kv).enumerate() {
             let keep = (i + 1 == self.layers.len() && !all).then_some(&wanted);
-            stream = layer.forward(stream, &angles, kv, batch, keep)?;
+            x = layer.forward(x, &angles, kv, batch, keep)?;
         }
-        let (_, x) = stream.norm(&self.norm)?;
-        self.head.forward(&x)
+        self.head.forward(&self.norm.forward(&x)?)
     }
 
     fn kv_shape(&self) -> KvShape {

@@ -4,33 +4,34 @@ use candle_core::{DType, Device, Result, Tensor};
 use half::vec::HalfBitsVecExt;
 use half::{bf16, f16};
 
-use crate::layers::forward::{BLOCK_SIZE, KvLayer, KvShape};
+use crate::layers::forward::{KvFormat, KvLayer, KvShape};
 
-/// Makes the cache, zeroed: `[num_blocks, BLOCK_SIZE, num_kv_heads, head_dim]` for K and for V.
+/// Makes the cache, zeroed, in the shapes that the format asks for.
 pub(super) fn allocate(
     shape: KvShape,
     num_blocks: usize,
-    dtype: DType,
+    format: KvFormat,
     device: &Device,
 ) -> Result<Vec<KvLayer>> {
-    let dims = (num_blocks, BLOCK_SIZE, shape.num_kv_heads, shape.head_dim);
-    (0..shape.num_layers)
-        .map(|_| Ok(KvLayer { k: zeros(dims, dtype, device)?, v: zeros(dims, dtype, device)? }))
-        .collect()
+    let KvShape { num_layers, num_kv_heads, head_dim } = shape;
+    let key_dims = format.key_dims(num_blocks, num_kv_heads, head_dim);
+    let value_dims = format.value_dims(num_blocks, num_kv_heads, head_dim);
+    let zeros = |dims| zeros(dims, format.dtype(), device);
+    (0..num_layers).map(|_| Ok(KvLayer { k: zeros(key_dims)?, v: zeros(value_dims)? })).collect()
 }
 
 /// Zeros that on the CPU take no memory before they are written: a vector of integer zeros is
 /// made of untouched pages, one of half-precision zeros is filled element by element.
-fn zeros(dims: (usize, usize, usize, usize), dtype: DType, device: &Device) -> Result<Tensor> {
-    let count = dims.0 * dims.1 * dims.2 * dims.3;
+fn zeros(dims: [usize; 4], dtype: DType, device: &Device) -> Result<Tensor> {
+    let count = dims.iter().product();
     match (device, dtype) {
         (Device::Cpu, DType::BF16) => {
-            Tensor::from_vec(vec![0_u16; count].reinterpret_into::<bf16>(), dims, device)
+            Tensor::from_vec(vec![0_u16; count].reinterpret_into::<bf16>(), &dims, device)
         }
         (Device::Cpu, DType::F16) => {
-            Tensor::from_vec(vec![0_u16; count].reinterpret_into::<f16>(), dims, device)
+            Tensor::from_vec(vec![0_u16; count].reinterpret_into::<f16>(), &dims, device)
         }
-        _ => Tensor::zeros(dims, dtype, device),
+        _ => Tensor::zeros(&dims, dtype, device),
     }
 }
 
@@ -39,16 +40,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_dtype_starts_at_zero() {
-        let shape = KvShape { num_layers: 2, num_kv_heads: 3, head_dim: 4 };
-        for dtype in [DType::F32, DType::F16, DType::BF16] {
-            let layers = allocate(shape, 5, dtype, &Device::Cpu).unwrap();
+    fn every_format_starts_at_zero_and_takes_the_bytes_that_were_planned() {
+        let shape = KvShape { num_layers: 2, num_kv_heads: 3, head_dim: 64 };
+        for format in [KvFormat::F32, KvFormat::F16, KvFormat::Bf16, KvFormat::Q8_0] {
+            let layers = allocate(shape, 5, format, &Device::Cpu).unwrap();
             assert_eq!(layers.len(), 2);
+            let mut bytes = 0;
             for tensor in layers.iter().flat_map(|layer| [&layer.k, &layer.v]) {
-                assert_eq!((tensor.dims(), tensor.dtype()), (&[5, BLOCK_SIZE, 3, 4][..], dtype));
+                assert_eq!(tensor.dtype(), format.dtype());
+                bytes += tensor.elem_count() * format.dtype().size_in_bytes();
                 let sum = tensor.to_dtype(DType::F32).unwrap().sum_all().unwrap();
                 assert_eq!(sum.to_scalar::<f32>().unwrap().to_bits(), 0);
             }
+            assert_eq!(bytes, 5 * shape.block_bytes(format));
+            let per_position = 2 * 2 * 3 * 64;
+            assert_eq!(
+                bytes * 32 / (5 * 32 * per_position),
+                match format {
+                    KvFormat::F32 => 128,
+                    KvFormat::F16 | KvFormat::Bf16 => 64,
+                    KvFormat::Q8_0 => 34,
+                }
+            );
         }
     }
 }

@@ -30,8 +30,8 @@ pub(crate) fn first_bad_block(bytes: &[u8], kind: GgmlDType) -> Option<(usize, f
     let scales = scale_offsets(kind);
     let blocks = bytes.chunks_exact(kind.type_size());
     blocks.enumerate().find_map(|(index, block)| {
-        let bad = scales.iter().map(|scale| scale.read(block)).find(|value| !value.is_finite());
-        bad.map(|value| (index, value))
+        let bad = scales.iter().find(|scale| !scale.is_finite(block));
+        bad.map(|scale| (index, scale.read(block)))
     })
 }
 
@@ -42,6 +42,14 @@ enum Scale {
 }
 
 impl Scale {
+    /// Looks at the exponent only: this is done for every block of a file.
+    fn is_finite(&self, block: &[u8]) -> bool {
+        match *self {
+            Self::F16(at) => f16::from_le_bytes([block[at], block[at + 1]]).is_finite(),
+            Self::F32(_) => self.read(block).is_finite(),
+        }
+    }
+
     fn read(&self, block: &[u8]) -> f32 {
         match *self {
             Self::F16(at) => f16::from_le_bytes([block[at], block[at + 1]]).to_f32(),

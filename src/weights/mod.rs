@@ -14,6 +14,8 @@
 //! gguf           GGUF tensors under Hugging Face names, metadata in Hugging Face words
 //! hub            the download into the shared cache
 //! finite         whether stored numbers can be weights
+//! stored         StoredTensor: one tensor's bytes, where the file has them
+//! progress       how much is loaded
 //! tensors        Weights: the view that models load from
 //! ```
 
@@ -24,10 +26,14 @@ mod finite;
 mod folder;
 pub mod gguf;
 pub mod hub;
+pub mod kept;
 pub mod model_ref;
+pub mod progress;
 pub mod safetensors;
 pub mod source;
+pub mod stored;
 pub mod tensors;
 
 pub use error::WeightError;
-pub use tensors::{MemoryTensors, StoredTensor, TensorSource, Weights};
+pub use stored::StoredTensor;
+pub use tensors::{MemoryTensors, TensorSource, Weights};

@@ -6,37 +6,22 @@ use std::collections::HashMap;
 use std::fmt::Display;
 use std::sync::Arc;
 
-use candle_core::quantized::QTensor;
+use candle_core::quantized::GgmlDType;
 use candle_core::{DType, Device, Tensor};
+use half::{bf16, f16};
 
 use super::error::WeightError;
-
-/// One tensor as stored.
-#[derive(Clone, Debug)]
-pub enum StoredTensor {
-    /// bf16, f16 or f32, on the CPU.
-    Dense(Tensor),
-    /// A GGUF quant kind, on the CPU.
-    Quantized(Arc<QTensor>),
-}
-
-impl StoredTensor {
-    /// Its dimensions, outermost first.
-    pub fn dims(&self) -> &[usize] {
-        match self {
-            Self::Dense(tensor) => tensor.dims(),
-            Self::Quantized(tensor) => tensor.shape().dims(),
-        }
-    }
-}
+use super::kept::Kept;
+use super::progress::{Progress, ProgressSink};
+use super::stored::{ForEachChunk, StoredTensor};
 
 /// Where tensors come from; one implementation per format.
 pub trait TensorSource: Send + Sync {
     /// Whether the checkpoint has a tensor of this Hugging Face name.
     fn contains(&self, name: &str) -> bool;
-    /// Reads a tensor as stored.
+    /// A tensor as stored; nothing is copied.
     fn read(&self, name: &str) -> Result<StoredTensor, WeightError>;
-    /// The file or folder, for messages.
+    /// The file or folder that a tensor is in, for messages.
     fn origin(&self, name: &str) -> String;
     /// Names of all tensors.
     fn names(&self) -> Vec<String>;
@@ -52,19 +37,60 @@ pub struct Weights {
     source: Arc<dyn TensorSource>,
     prefix: String,
     device: Device,
+    for_each_chunk: ForEachChunk,
+    progress: Option<Progress>,
+    rounding: Option<GgmlDType>,
+    kept: Kept,
 }
 
 impl Weights {
     /// A view of everything, for a model on `device`.
     pub fn new(source: Arc<dyn TensorSource>, device: Device) -> Self {
-        Self { source, prefix: String::new(), device }
+        let for_each_chunk: ForEachChunk = |count, work| (0..count).for_each(work);
+        Self {
+            source,
+            prefix: String::new(),
+            device,
+            for_each_chunk,
+            progress: None,
+            rounding: None,
+            kept: Kept::default(),
+        }
+    }
+
+    /// Looks at stored numbers in parallel from now on.
+    #[must_use]
+    pub fn in_parallel(self, for_each_chunk: ForEachChunk) -> Self {
+        Self { for_each_chunk, ..self }
+    }
+
+    /// Tells `sink` of every tensor that was loaded from now on.
+    #[must_use]
+    pub fn with_progress(self, sink: ProgressSink) -> Self {
+        let progress = Progress::new(self.source.total_bytes(), sink);
+        Self { progress: Some(progress), ..self }
+    }
+
+    /// Has matrices rounded to `kind` as they are loaded.
+    #[must_use]
+    pub fn rounded_to(self, kind: Option<GgmlDType>) -> Self {
+        Self { rounding: kind, ..self }
+    }
+
+    /// What matrices are to be rounded to as they are loaded, if not kept as stored.
+    pub fn rounding(&self) -> Option<GgmlDType> {
+        self.rounding
+    }
+
+    /// Where models say in which form they keep their matrices.
+    pub fn kept(&self) -> &Kept {
+        &self.kept
     }
 
     /// The view one level down: `scope("model").scope("layers").scope(3)`.
     #[must_use]
     pub fn scope(&self, name: impl Display) -> Self {
-        let prefix = format!("{}{name}.", self.prefix);
-        Self { source: self.source.clone(), prefix, device: self.device.clone() }
+        Self { prefix: format!("{}{name}.", self.prefix), ..self.clone() }
     }
 
     /// Where the model runs.
@@ -77,29 +103,31 @@ impl Weights {
         self.source.contains(&format!("{}{name}", self.prefix))
     }
 
-    /// A tensor as stored, with its shape checked.
+    /// A tensor as stored, with its shape and its numbers checked.
     pub fn stored(&self, name: &str, shape: &[usize]) -> Result<StoredTensor, WeightError> {
         let name = format!("{}{name}", self.prefix);
         if !self.source.contains(&name) {
             let origin = self.source.origin(&name);
             return Err(WeightError::MissingTensor { name, origin });
         }
-        let tensor = self.source.read(&name)?;
+        let mut tensor = self.source.read(&name)?;
         if tensor.dims() != shape {
             let origin = self.source.origin(&name);
             let (found, expected) = (tensor.dims().to_vec(), shape.to_vec());
             return Err(WeightError::WrongShape { name, origin, found, expected });
         }
+        if let Some(fault) = tensor.first_fault(self.for_each_chunk) {
+            let origin = self.source.origin(&name);
+            let reason = format!("{fault}; the file is corrupt");
+            return Err(WeightError::BadTensor { name, origin, reason });
+        }
+        tensor.count_in(self.progress.clone());
         Ok(tensor)
     }
 
     /// A small dense tensor (norm, bias) in `dtype` on the model's device, dequantized if need be.
     pub fn dense(&self, name: &str, shape: &[usize], dtype: DType) -> Result<Tensor, WeightError> {
-        let tensor = match self.stored(name, shape)? {
-            StoredTensor::Dense(tensor) => tensor,
-            StoredTensor::Quantized(tensor) => tensor.dequantize(&Device::Cpu)?,
-        };
-        Ok(tensor.to_dtype(dtype)?.to_device(&self.device)?)
+        Ok(self.stored(name, shape)?.to_tensor(dtype)?.to_device(&self.device)?)
     }
 }
 
@@ -121,9 +149,20 @@ impl TensorSource for MemoryTensors {
     }
 
     fn read(&self, name: &str) -> Result<StoredTensor, WeightError> {
-        self.tensors.get(name).cloned().map(StoredTensor::Dense).ok_or_else(|| {
-            WeightError::MissingTensor { name: name.to_owned(), origin: self.origin(name) }
-        })
+        let Some(tensor) = self.tensors.get(name) else {
+            let origin = self.origin(name);
+            return Err(WeightError::MissingTensor { name: name.to_owned(), origin });
+        };
+        let Some((kind, bytes)) = bytes_of(tensor)? else {
+            return Err(WeightError::BadTensor {
+                name: name.to_owned(),
+                origin: self.origin(name),
+                reason: format!("dtype {:?} is not supported, expected BF16, F16 or F32", {
+                    tensor.dtype()
+                }),
+            });
+        };
+        Ok(StoredTensor::owned(kind, tensor.dims().to_vec(), bytes))
     }
 
     fn origin(&self, _name: &str) -> String {
@@ -137,4 +176,24 @@ impl TensorSource for MemoryTensors {
     fn total_bytes(&self) -> u64 {
         self.tensors.values().map(|t| (t.elem_count() * t.dtype().size_in_bytes()) as u64).sum()
     }
+}
+
+/// A tensor's numbers as a file would hold them, if they can be weights.
+fn bytes_of(tensor: &Tensor) -> Result<Option<(GgmlDType, Vec<u8>)>, WeightError> {
+    let flat = tensor.flatten_all()?;
+    Ok(match tensor.dtype() {
+        DType::F32 => {
+            let values = flat.to_vec1::<f32>()?;
+            Some((GgmlDType::F32, values.into_iter().flat_map(f32::to_le_bytes).collect()))
+        }
+        DType::F16 => {
+            let values = flat.to_vec1::<f16>()?;
+            Some((GgmlDType::F16, values.into_iter().flat_map(f16::to_le_bytes).collect()))
+        }
+        DType::BF16 => {
+            let values = flat.to_vec1::<bf16>()?;
+            Some((GgmlDType::BF16, values.into_iter().flat_map(bf16::to_le_bytes).collect()))
+        }
+        _ => None,
+    })
 }

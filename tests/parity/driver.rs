@@ -2,7 +2,9 @@
 //! that the test decides.
 
 use candle_core::{DType, Device, Tensor};
-use sconce::layers::forward::{BLOCK_SIZE, ForwardBatch, ForwardContext, KvLayer};
+use sconce::layers::forward::{
+    BLOCK_SIZE, ForwardBatch, ForwardContext, KvFormat, KvLayer, KvShape,
+};
 use sconce::models::CausalLm;
 
 /// Index of a sequence.
@@ -12,6 +14,16 @@ struct Sequence {
     tokens: Vec<u32>,
     computed: usize,
     blocks: Vec<u32>,
+}
+
+/// Numbers that spoil every sum they get into.
+fn poisoned(format: KvFormat, dims: [usize; 4]) -> Tensor {
+    if format == KvFormat::Q8_0 {
+        // All bits set: scales that are no number.
+        return Tensor::full(u8::MAX, &dims, &Device::Cpu).unwrap();
+    }
+    let ones = Tensor::ones(&dims, DType::F32, &Device::Cpu).unwrap();
+    (ones * f64::NAN).unwrap().to_dtype(format.dtype()).unwrap()
 }
 
 /// One model and its cache.
@@ -28,17 +40,17 @@ impl Driver {
     /// shuffled one. It starts full of numbers that must never be read.
     pub(super) fn new(
         model: Box<dyn CausalLm>,
-        dtype: DType,
+        format: KvFormat,
         num_blocks: u32,
         shuffle: Option<u64>,
     ) -> Self {
-        let shape = model.kv_shape();
-        let dims = (num_blocks as usize, BLOCK_SIZE, shape.num_kv_heads, shape.head_dim);
-        let poisoned = || {
-            let ones = Tensor::ones(dims, DType::F32, &Device::Cpu).unwrap();
-            (ones * f64::NAN).unwrap().to_dtype(dtype).unwrap()
-        };
-        let kv = (0..shape.num_layers).map(|_| KvLayer { k: poisoned(), v: poisoned() }).collect();
+        let KvShape { num_layers, num_kv_heads, head_dim } = model.kv_shape();
+        let (key_dims, value_dims) = (
+            format.key_dims(num_blocks as usize, num_kv_heads, head_dim),
+            format.value_dims(num_blocks as usize, num_kv_heads, head_dim),
+        );
+        let layer = |_| KvLayer { k: poisoned(format, key_dims), v: poisoned(format, value_dims) };
+        let kv = (0..num_layers).map(layer).collect();
         let mut free: Vec<u32> = (0..num_blocks).rev().collect();
         if let Some(mut state) = shuffle {
             for i in (1..free.len()).rev() {

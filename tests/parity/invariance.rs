@@ -1,7 +1,7 @@
 //! A sequence's logits are the same to the bit whatever is computed beside it and however its
 //! prompt is cut.
 
-use candle_core::DType;
+use sconce::layers::forward::KvFormat;
 
 use super::driver::{Driver, greedy};
 use super::{MODELS, load, prompt};
@@ -15,8 +15,8 @@ fn vocab(driver_model: &str) -> u32 {
 }
 
 /// Logits of each step of greedy decoding, alone, the prompt in chunks of `chunk`.
-fn alone(name: &str, dtype: DType, length: u32, chunk: usize) -> Vec<Vec<f32>> {
-    let mut driver = Driver::new(load(name), dtype, 8, None);
+fn alone(name: &str, format: KvFormat, length: u32, chunk: usize) -> Vec<Vec<f32>> {
+    let mut driver = Driver::new(load(name), format, 8, None);
     let seq = driver.add(&prompt(length, vocab(name)));
     let mut steps = Vec::new();
     for _ in 0..STEPS {
@@ -34,8 +34,8 @@ fn bits(steps: &[Vec<f32>]) -> Vec<Vec<u32>> {
 #[test]
 fn eight_prompts_at_once_equal_each_alone() {
     for name in MODELS {
-        for dtype in [DType::F32, DType::BF16] {
-            let mut driver = Driver::new(load(name), dtype, 64, Some(3));
+        for format in [KvFormat::F32, KvFormat::Bf16] {
+            let mut driver = Driver::new(load(name), format, 64, Some(3));
             let vocab = vocab(name);
             let seqs = LENGTHS.map(|length| driver.add(&prompt(length, vocab)));
             let mut together: Vec<Vec<Vec<f32>>> = vec![Vec::new(); seqs.len()];
@@ -47,8 +47,8 @@ fn eight_prompts_at_once_equal_each_alone() {
                 }
             }
             for (seq, length) in LENGTHS.into_iter().enumerate() {
-                let alone = alone(name, dtype, length, usize::MAX);
-                assert_eq!(bits(&together[seq]), bits(&alone), "{name} {dtype:?} {length}");
+                let alone = alone(name, format, length, usize::MAX);
+                assert_eq!(bits(&together[seq]), bits(&alone), "{name} {format:?} {length}");
             }
         }
     }
@@ -57,11 +57,11 @@ fn eight_prompts_at_once_equal_each_alone() {
 #[test]
 fn chunks_of_a_prompt_change_nothing() {
     for name in MODELS {
-        for dtype in [DType::F32, DType::F16] {
-            let whole = bits(&alone(name, dtype, 130, usize::MAX));
+        for format in [KvFormat::F32, KvFormat::F16] {
+            let whole = bits(&alone(name, format, 130, usize::MAX));
             for chunk in [1, 5, 32, 33] {
-                let chunked = bits(&alone(name, dtype, 130, chunk));
-                assert_eq!(chunked, whole, "{name} {dtype:?}, chunks of {chunk}");
+                let chunked = bits(&alone(name, format, 130, chunk));
+                assert_eq!(chunked, whole, "{name} {format:?}, chunks of {chunk}");
             }
         }
     }
@@ -71,7 +71,7 @@ fn chunks_of_a_prompt_change_nothing() {
 fn decoding_beside_a_prefill_changes_nothing() {
     for name in MODELS {
         let vocab = vocab(name);
-        let mut driver = Driver::new(load(name), DType::BF16, 64, Some(11));
+        let mut driver = Driver::new(load(name), KvFormat::Bf16, 64, Some(11));
         let decoding = driver.add(&prompt(33, vocab));
         let mut decoded = vec![driver.finish(decoding, usize::MAX)];
         let prefilling = driver.add(&prompt(130, vocab));
@@ -87,9 +87,9 @@ fn decoding_beside_a_prefill_changes_nothing() {
                 if seq == decoding { &mut decoded } else { &mut prefilled }.push(logits);
             }
         }
-        let alone_decoded = alone(name, DType::BF16, 33, usize::MAX);
+        let alone_decoded = alone(name, KvFormat::Bf16, 33, usize::MAX);
         assert_eq!(bits(&decoded[..STEPS]), bits(&alone_decoded), "{name}");
-        let alone_prefilled = alone(name, DType::BF16, 130, usize::MAX);
+        let alone_prefilled = alone(name, KvFormat::Bf16, 130, usize::MAX);
         assert_eq!(bits(&prefilled[..1]), bits(&alone_prefilled[..1]), "{name}");
     }
 }

@@ -1,12 +1,14 @@
 //! Our numbers beside those of transformers.
 
+use candle_core::quantized::GgmlDType;
 use candle_core::{DType, Device};
+use sconce::layers::forward::KvFormat;
 use sconce::models::CausalLm;
 use sconce::weights::MemoryTensors;
 use serde::Deserialize;
 
 use super::driver::{Driver, greedy};
-use super::{MODELS, folder, load, load_with, prompt};
+use super::{MODELS, folder, load, load_as, load_with, prompt};
 
 /// What transformers computed.
 #[derive(Deserialize)]
@@ -93,9 +95,9 @@ fn follow(driver: &mut Driver, run: &Run, vocab: u32) -> Vec<Vec<f32>> {
 fn f32_logprobs_and_greedy_tokens_equal_the_reference() {
     for name in MODELS {
         let reference = reference(name);
-        let model = load(name);
+        let model = load_as(name, Some(GgmlDType::F32));
         let vocab = u32::try_from(model.vocab_size()).unwrap();
-        let mut driver = Driver::new(model, DType::F32, 64, Some(7));
+        let mut driver = Driver::new(model, KvFormat::F32, 64, Some(7));
         for run in &reference.float32 {
             let ours = follow(&mut driver, run, vocab);
             let tokens: Vec<u32> = ours.iter().map(|logprobs| greedy(logprobs)).collect();
@@ -106,21 +108,21 @@ fn f32_logprobs_and_greedy_tokens_equal_the_reference() {
     }
 }
 
-/// Activations stay f32 here, so with a bf16 cache we must be nearer to the f32 reference than
-/// the same model all in bf16 is.
+/// Hidden states stay f32 here and only the rows that meet weights are rounded, so we must be
+/// nearer to the f32 reference than the same model all in bf16 is.
 #[test]
 fn bf16_weights_and_cache_are_nearer_to_f32_than_a_bf16_run() {
     for name in MODELS {
         let reference = reference(name);
         let model = load(name);
         let vocab = u32::try_from(model.vocab_size()).unwrap();
-        let mut driver = Driver::new(model, DType::BF16, 64, None);
+        let mut driver = Driver::new(model, KvFormat::Bf16, 64, None);
         for (exact, rounded) in reference.float32.iter().zip(&reference.bfloat16) {
             let off = Distance::to_run(&follow(&mut driver, exact, vocab), exact);
             let theirs = Distance::of_runs(exact, rounded);
             let which = format!("{name}, prompt of {}: {off:?}, bf16 {theirs:?}", exact.prompt);
             assert!(off.largest < theirs.largest && off.mean < theirs.mean, "{which}");
-            assert!(off.mean < 2e-2, "{which}");
+            assert!(off.mean < 4e-2, "{which}");
         }
     }
 }
@@ -132,7 +134,7 @@ fn bf16_logprobs_are_those_of_the_bf16_reference() {
         let reference = reference(name);
         let model = load(name);
         let vocab = u32::try_from(model.vocab_size()).unwrap();
-        let mut driver = Driver::new(model, DType::BF16, 64, Some(3));
+        let mut driver = Driver::new(model, KvFormat::Bf16, 64, Some(3));
         for run in &reference.bfloat16 {
             let off = Distance::to_run(&follow(&mut driver, run, vocab), run);
             assert!(off.largest < 5e-2, "{name}, prompt of {}: {off:?}", run.prompt);
@@ -147,19 +149,20 @@ fn bf16_logprobs_are_those_of_the_bf16_reference() {
 /// Logits of a prompt on an f32 cache.
 fn logits(model: Box<dyn CausalLm>) -> Vec<u32> {
     let vocab = u32::try_from(model.vocab_size()).unwrap();
-    let mut driver = Driver::new(model, DType::F32, 8, None);
+    let mut driver = Driver::new(model, KvFormat::F32, 8, None);
     let seq = driver.add(&prompt(33, vocab));
     driver.finish(seq, usize::MAX).into_iter().map(f32::to_bits).collect()
 }
 
 #[test]
-fn weights_stored_in_bf16_and_f32_give_the_same_bits() {
+fn weights_stored_in_bf16_and_widened_give_the_bits_of_f32() {
     for name in ["llama_bias", "qwen3"] {
         let file = folder(name).join("model.safetensors");
         let stored = candle_core::safetensors::load(file, &Device::Cpu).unwrap();
         let widened = stored.into_iter().map(|(name, t)| (name, t.to_dtype(DType::F32).unwrap()));
         let widened = MemoryTensors::new(widened.collect());
-        assert_eq!(logits(load_with(name, widened)), logits(load(name)), "{name}");
+        let rounded = load_as(name, Some(GgmlDType::F32));
+        assert_eq!(logits(load_with(name, widened)), logits(rounded), "{name}");
     }
 }
 

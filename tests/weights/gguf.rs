@@ -56,18 +56,16 @@ fn stored(source: &ModelSource, name: &str, shape: &[usize]) -> StoredTensor {
 }
 
 fn dense(source: &ModelSource, name: &str, shape: &[usize]) -> Tensor {
-    match stored(source, name, shape) {
-        StoredTensor::Dense(tensor) => tensor,
-        StoredTensor::Quantized(tensor) => panic!("{name} is {tensor:?}"),
-    }
+    let tensor = stored(source, name, shape);
+    let dtype = tensor.dense_dtype().unwrap_or_else(|| panic!("{name} is {tensor:?}"));
+    tensor.to_tensor(dtype).unwrap()
 }
 
 /// Bytes of a quantized tensor, as read.
 fn quantized_bytes(source: &ModelSource, name: &str, shape: &[usize]) -> Vec<u8> {
-    match stored(source, name, shape) {
-        StoredTensor::Dense(tensor) => panic!("{name} is {tensor:?}"),
-        StoredTensor::Quantized(tensor) => tensor.data().unwrap().into_owned(),
-    }
+    let tensor = stored(source, name, shape);
+    assert!(tensor.dense_dtype().is_none(), "{name} is {tensor:?}");
+    tensor.bytes().to_vec()
 }
 
 #[test]

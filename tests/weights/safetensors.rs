@@ -1,6 +1,7 @@
 //! Hugging Face folders: single file, shards, embedded, and everything that can be wrong.
 
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 
 use candle_core::{DType, Device};
 use proptest::prelude::*;
@@ -8,7 +9,7 @@ use sconce::weights::hub::HubOptions;
 use sconce::weights::model_ref::ModelRef;
 use sconce::weights::safetensors::SafetensorsSource;
 use sconce::weights::source::ModelSource;
-use sconce::weights::{StoredTensor, TensorSource, WeightError};
+use sconce::weights::{TensorSource, WeightError, Weights};
 
 use super::checkpoint;
 
@@ -36,10 +37,9 @@ fn refused_file(bytes: &[u8]) -> String {
 fn assert_holds_all_tensors(source: &ModelSource) {
     let weights = source.weights(&Device::Cpu);
     for (name, expected) in checkpoint::tensors() {
-        let StoredTensor::Dense(read) = weights.stored(&name, expected.dims()).unwrap() else {
-            panic!("{name} is not dense");
-        };
-        assert_eq!(read.dtype(), expected.dtype(), "{name}");
+        let stored = weights.stored(&name, expected.dims()).unwrap();
+        assert_eq!(stored.dense_dtype(), Some(expected.dtype()), "{name}");
+        let read = stored.to_tensor(expected.dtype()).unwrap();
         assert_eq!(checkpoint::values(&read), checkpoint::values(&expected), "{name}");
     }
 }
@@ -59,6 +59,22 @@ fn a_single_file_reads_back_equal() {
     assert_eq!(source.generation_config.as_ref().unwrap()["top_k"], 3);
     assert_eq!(source.tokenizer_json.as_deref(), Some(&b"{\"x\": 1}"[..]));
     assert_eq!(source.name, folder.path().file_name().unwrap().to_str().unwrap());
+}
+
+#[test]
+fn progress_counts_the_tensors_that_were_used() {
+    let folder = tempfile::tempdir().unwrap();
+    checkpoint::write(folder.path());
+    let source = open(folder.path()).unwrap();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let sink = told.clone();
+    let sink = move |loaded, total| sink.lock().unwrap().push((loaded, total));
+    let weights = source.weights(&Device::Cpu).with_progress(Arc::new(sink));
+    let embedding = weights.stored("model.embed_tokens.weight", &[6, 4]).unwrap();
+    assert_eq!(*told.lock().unwrap(), []);
+    drop(embedding);
+    weights.scope("model").dense("norm.weight", &[4], DType::F32).unwrap();
+    assert_eq!(*told.lock().unwrap(), [(48, 88), (64, 88)]);
 }
 
 #[test]
@@ -232,7 +248,8 @@ fn a_vector_with_nan_or_infinity_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.safetensors");
         safetensors::serialize_to_file([("norm", tensor)], None, &path).unwrap();
-        SafetensorsSource::open(folder.path()).unwrap().read("norm").map(|_| ())
+        let source = Arc::new(SafetensorsSource::open(folder.path()).unwrap());
+        Weights::new(source, Device::Cpu).stored("norm", &[3]).map(|_| ())
     };
     for dtype in [DType::F32, DType::BF16, DType::F16] {
         assert!(vector(1e4, dtype).is_ok());

@@ -51,9 +51,35 @@ unsafe fn widen_bf16(from: *const bf16) -> __m256 {
     }
 }
 
+/// Eight f32 as bf16, ties to even.
+///
+/// # Safety
+///
+/// AVX2 is there.
+#[inline(always)]
+unsafe fn narrow_bf16(v: __m256) -> __m128i {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let bits = _mm256_castps_si256(v);
+        let high = _mm256_srli_epi32::<16>(bits);
+        let odd = _mm256_and_si256(high, _mm256_set1_epi32(1));
+        let half = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff));
+        let rounded = _mm256_srli_epi32::<16>(_mm256_add_epi32(bits, half));
+        // Rounding could carry a NaN over to infinity: it is cut off and made quiet instead.
+        let quiet = _mm256_or_si256(high, _mm256_set1_epi32(0x40));
+        let nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(v, v));
+        let words = _mm256_blendv_epi8(rounded, quiet, nan);
+        _mm_packus_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words))
+    }
+}
+
 impl Lanes for Avx2 {
     type V = [__m256; 2];
     const WIDE: bool = false;
+
+    fn call<K: Kernel>(self, part: K) {
+        self.run(part);
+    }
 
     #[inline(always)]
     fn splat(self, x: f32) -> Self::V {
@@ -73,6 +99,51 @@ impl Lanes for Avx2 {
             _mm256_cvtph_ps(_mm_loadu_si128(x.as_ptr().cast())),
             _mm256_cvtph_ps(_mm_loadu_si128(x.as_ptr().add(8).cast())),
         ])
+    }
+    #[inline(always)]
+    fn load_i8(self, x: &[i8; LANES]) -> Self::V {
+        cpu!({
+            let all = _mm_loadu_si128(x.as_ptr().cast());
+            let high = _mm_unpackhi_epi64(all, all);
+            [
+                _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(all)),
+                _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(high)),
+            ]
+        })
+    }
+    #[inline(always)]
+    fn narrow_bf16(self, v: Self::V) -> [bf16; LANES] {
+        let mut out = [bf16::ZERO; LANES];
+        cpu!({
+            _mm_storeu_si128(out.as_mut_ptr().cast(), narrow_bf16(v[0]));
+            _mm_storeu_si128(out.as_mut_ptr().add(8).cast(), narrow_bf16(v[1]));
+        });
+        out
+    }
+    #[inline(always)]
+    fn narrow_f16(self, v: Self::V) -> [f16; LANES] {
+        const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT;
+        let mut out = [f16::ZERO; LANES];
+        cpu!({
+            _mm_storeu_si128(out.as_mut_ptr().cast(), _mm256_cvtps_ph::<NEAREST>(v[0]));
+            _mm_storeu_si128(out.as_mut_ptr().add(8).cast(), _mm256_cvtps_ph::<NEAREST>(v[1]));
+        });
+        out
+    }
+    #[inline(always)]
+    fn narrow_i8(self, v: Self::V) -> [i8; LANES] {
+        let mut out = [0; LANES];
+        cpu!({
+            let (low, high) = (_mm256_cvtps_epi32(v[0]), _mm256_cvtps_epi32(v[1]));
+            // Packing works inside 128-bit lanes: the middle quarters come out swapped.
+            let packed = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packs_epi32(low, high));
+            let bytes = _mm_packs_epi16(
+                _mm256_castsi256_si128(packed),
+                _mm256_extracti128_si256::<1>(packed),
+            );
+            _mm_storeu_si128(out.as_mut_ptr().cast(), bytes);
+        });
+        out
     }
     #[inline(always)]
     unsafe fn store_at(self, v: Self::V, out: *mut f32) {

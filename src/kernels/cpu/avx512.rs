@@ -7,11 +7,11 @@ use half::{bf16, f16};
 
 use super::{Kernel, LANES, Lanes};
 
-/// Proof that the CPU has AVX-512 F, BW, DQ and VL.
+/// Proof that the CPU has AVX-512 F, BW, DQ and VL; with `DOTS` also VNNI and BF16.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Avx512(());
+pub(crate) struct Avx512<const DOTS: bool>(());
 
-impl Avx512 {
+impl<const DOTS: bool> Avx512<DOTS> {
     pub(super) fn detect() -> Option<Self> {
         let found = is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")
@@ -19,16 +19,30 @@ impl Avx512 {
             && is_x86_feature_detected!("avx512vl")
             && is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("fma");
-        found.then_some(Self(()))
+        let dots = is_x86_feature_detected!("avx512vnni") && is_x86_feature_detected!("avx512bf16");
+        (found && (dots || !DOTS)).then_some(Self(()))
     }
+}
 
+impl<const DOTS: bool> Avx512<DOTS> {
     pub(super) fn run<K: Kernel>(self, kernel: K) {
         #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
-        fn with_features<K: Kernel>(lanes: Avx512, kernel: K) {
+        fn with_features<const DOTS: bool, K: Kernel>(lanes: Avx512<DOTS>, kernel: K) {
             kernel.run(lanes);
         }
-        // SAFETY: `self` was made by `detect`, so the CPU has these features.
-        unsafe { with_features(self, kernel) }
+        #[target_feature(
+            enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512bf16,avx2,fma"
+        )]
+        fn with_dots<const DOTS: bool, K: Kernel>(lanes: Avx512<DOTS>, kernel: K) {
+            kernel.run(lanes);
+        }
+        if DOTS {
+            // SAFETY: `self` was made by `detect`, so the CPU has these features.
+            unsafe { with_dots(self, kernel) }
+        } else {
+            // SAFETY: as above.
+            unsafe { with_features(self, kernel) }
+        }
     }
 }
 
@@ -40,9 +54,13 @@ macro_rules! cpu {
     };
 }
 
-impl Lanes for Avx512 {
+impl<const DOTS: bool> Lanes for Avx512<DOTS> {
     type V = __m512;
     const WIDE: bool = true;
+
+    fn call<K: Kernel>(self, part: K) {
+        self.run(part);
+    }
 
     #[inline(always)]
     fn splat(self, x: f32) -> Self::V {
@@ -62,6 +80,45 @@ impl Lanes for Avx512 {
     #[inline(always)]
     fn load_f16(self, x: &[f16; LANES]) -> Self::V {
         cpu!(_mm512_cvtph_ps(_mm256_loadu_si256(x.as_ptr().cast())))
+    }
+    #[inline(always)]
+    fn load_i8(self, x: &[i8; LANES]) -> Self::V {
+        cpu!(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(x.as_ptr().cast()))))
+    }
+    #[inline(always)]
+    fn narrow_bf16(self, v: Self::V) -> [bf16; LANES] {
+        let mut out = [bf16::ZERO; LANES];
+        cpu!({
+            let bits = _mm512_castps_si512(v);
+            let high = _mm512_srli_epi32::<16>(bits);
+            let odd = _mm512_and_si512(high, _mm512_set1_epi32(1));
+            let half = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff));
+            let rounded = _mm512_srli_epi32::<16>(_mm512_add_epi32(bits, half));
+            // Rounding could carry a NaN over to infinity: it is cut off and made quiet instead.
+            let quiet = _mm512_or_si512(high, _mm512_set1_epi32(0x40));
+            let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(v, v);
+            let narrow = _mm512_cvtepi32_epi16(_mm512_mask_mov_epi32(rounded, nan, quiet));
+            _mm256_storeu_si256(out.as_mut_ptr().cast(), narrow);
+        });
+        out
+    }
+    #[inline(always)]
+    fn narrow_f16(self, v: Self::V) -> [f16; LANES] {
+        let mut out = [f16::ZERO; LANES];
+        cpu!({
+            let narrow = _mm512_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(v);
+            _mm256_storeu_si256(out.as_mut_ptr().cast(), narrow);
+        });
+        out
+    }
+    #[inline(always)]
+    fn narrow_i8(self, v: Self::V) -> [i8; LANES] {
+        let mut out = [0; LANES];
+        cpu!({
+            let narrow = _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(v));
+            _mm_storeu_si128(out.as_mut_ptr().cast(), narrow);
+        });
+        out
     }
     #[inline(always)]
     unsafe fn store_at(self, v: Self::V, out: *mut f32) {

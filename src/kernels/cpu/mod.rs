@@ -12,6 +12,8 @@ use std::sync::OnceLock;
 
 use half::{bf16, f16};
 
+pub(super) use products::Products;
+
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
@@ -19,6 +21,7 @@ mod avx512;
 pub(super) mod math;
 #[cfg(target_arch = "aarch64")]
 mod neon;
+mod products;
 mod scalar;
 #[cfg(test)]
 mod tests;
@@ -36,7 +39,9 @@ enum Set {
     #[cfg(target_arch = "x86_64")]
     Avx2(avx2::Avx2),
     #[cfg(target_arch = "x86_64")]
-    Avx512(avx512::Avx512),
+    Avx512(avx512::Avx512<false>),
+    #[cfg(target_arch = "x86_64")]
+    Avx512Vnni(avx512::Avx512<true>),
     #[cfg(target_arch = "aarch64")]
     Neon(neon::Neon),
 }
@@ -57,6 +62,7 @@ impl Level {
         {
             levels.extend(avx2::Avx2::detect().map(|t| Self(Set::Avx2(t))));
             levels.extend(avx512::Avx512::detect().map(|t| Self(Set::Avx512(t))));
+            levels.extend(avx512::Avx512::detect().map(|t| Self(Set::Avx512Vnni(t))));
         }
         #[cfg(target_arch = "aarch64")]
         levels.extend(neon::Neon::detect().map(|t| Self(Set::Neon(t))));
@@ -93,6 +99,8 @@ impl Level {
             Set::Avx2(_) => "avx2",
             #[cfg(target_arch = "x86_64")]
             Set::Avx512(_) => "avx512",
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx512Vnni(_) => "avx512vnni",
             #[cfg(target_arch = "aarch64")]
             Set::Neon(_) => "neon",
         }
@@ -106,6 +114,8 @@ impl Level {
             Set::Avx2(lanes) => lanes.run(kernel),
             #[cfg(target_arch = "x86_64")]
             Set::Avx512(lanes) => lanes.run(kernel),
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx512Vnni(lanes) => lanes.run(kernel),
             #[cfg(target_arch = "aarch64")]
             Set::Neon(lanes) => lanes.run(kernel),
         }
@@ -115,7 +125,7 @@ impl Level {
 /// Work that is compiled once per level. Mark `run` and all it calls `#[inline(always)]`, so that
 /// the level's instructions reach it, and keep closures out of its loops.
 pub(super) trait Kernel {
-    fn run<L: Lanes>(self, lanes: L);
+    fn run<L: Products>(self, lanes: L);
 }
 
 /// What a level can do with sixteen f32 lanes.
@@ -125,10 +135,20 @@ pub(super) trait Lanes: Copy {
     /// Rows of the left side in a product tile: as many as the registers hold.
     const WIDE: bool;
 
+    /// Runs a part of a kernel as a function of its own, with this level's instructions: for loops
+    /// that many places use, which would be compiled for each of them otherwise.
+    fn call<K: Kernel>(self, part: K);
     fn splat(self, x: f32) -> Self::V;
     fn load(self, x: &[f32; LANES]) -> Self::V;
     fn load_bf16(self, x: &[bf16; LANES]) -> Self::V;
     fn load_f16(self, x: &[f16; LANES]) -> Self::V;
+    fn load_i8(self, x: &[i8; LANES]) -> Self::V;
+    /// To bf16, ties to even; NaN stays NaN.
+    fn narrow_bf16(self, v: Self::V) -> [bf16; LANES];
+    /// To f16, ties to even; NaN stays NaN.
+    fn narrow_f16(self, v: Self::V) -> [f16; LANES];
+    /// To the nearest integer, ties to even, within -128..=127; of NaN, any.
+    fn narrow_i8(self, v: Self::V) -> [i8; LANES];
     /// # Safety
     ///
     /// Sixteen floats are writable at `out`.
@@ -189,7 +209,7 @@ pub(super) trait Lanes: Copy {
 pub(super) trait Element: Copy + Default + Send + Sync {
     fn load<L: Lanes>(lanes: L, x: &[Self; LANES]) -> L::V;
     /// Rounds to nearest, ties to even.
-    fn from_f32(x: f32) -> Self;
+    fn narrow<L: Lanes>(lanes: L, v: L::V) -> [Self; LANES];
 }
 
 impl Element for f32 {
@@ -198,8 +218,10 @@ impl Element for f32 {
         lanes.load(x)
     }
     #[inline(always)]
-    fn from_f32(x: f32) -> Self {
-        x
+    fn narrow<L: Lanes>(lanes: L, v: L::V) -> [Self; LANES] {
+        let mut out = [0.0; LANES];
+        lanes.store(v, &mut out);
+        out
     }
 }
 
@@ -209,8 +231,8 @@ impl Element for bf16 {
         lanes.load_bf16(x)
     }
     #[inline(always)]
-    fn from_f32(x: f32) -> Self {
-        bf16::from_f32(x)
+    fn narrow<L: Lanes>(lanes: L, v: L::V) -> [Self; LANES] {
+        lanes.narrow_bf16(v)
     }
 }
 
@@ -220,8 +242,8 @@ impl Element for f16 {
         lanes.load_f16(x)
     }
     #[inline(always)]
-    fn from_f32(x: f32) -> Self {
-        f16::from_f32(x)
+    fn narrow<L: Lanes>(lanes: L, v: L::V) -> [Self; LANES] {
+        lanes.narrow_f16(v)
     }
 }
 

@@ -59,6 +59,10 @@ impl Lanes for Neon {
     type V = [float32x4_t; 4];
     const WIDE: bool = false;
 
+    fn call<K: Kernel>(self, part: K) {
+        self.run(part);
+    }
+
     #[inline(always)]
     fn splat(self, x: f32) -> Self::V {
         each!(I => { let _ = I; vdupq_n_f32(x) })
@@ -77,6 +81,40 @@ impl Lanes for Neon {
     #[inline(always)]
     fn load_f16(self, x: &[f16; LANES]) -> Self::V {
         self.load(&x.map(f16::to_f32))
+    }
+    #[inline(always)]
+    fn load_i8(self, x: &[i8; LANES]) -> Self::V {
+        self.load(&x.map(f32::from))
+    }
+    #[inline(always)]
+    fn narrow_bf16(self, v: Self::V) -> [bf16; LANES] {
+        let mut out = [bf16::ZERO; LANES];
+        each!(I => {
+            let bits = vreinterpretq_u32_f32(v[I]);
+            let high = vshrq_n_u32::<16>(bits);
+            let odd = vandq_u32(high, vdupq_n_u32(1));
+            let half = vaddq_u32(odd, vdupq_n_u32(0x7fff));
+            let rounded = vshrq_n_u32::<16>(vaddq_u32(bits, half));
+            // Rounding could carry a NaN over to infinity: it is cut off and made quiet instead.
+            let quiet = vorrq_u32(high, vdupq_n_u32(0x40));
+            let number = vceqq_f32(v[I], v[I]);
+            let narrow = vmovn_u32(vbslq_u32(number, rounded, quiet));
+            vst1_u16(out.as_mut_ptr().cast::<u16>().add(4 * I), narrow);
+        });
+        out
+    }
+    #[inline(always)]
+    fn narrow_f16(self, v: Self::V) -> [f16; LANES] {
+        let mut wide = [0.0; LANES];
+        self.store(v, &mut wide);
+        wide.map(f16::from_f32)
+    }
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "the cast saturates")]
+    fn narrow_i8(self, v: Self::V) -> [i8; LANES] {
+        let mut wide = [0.0; LANES];
+        self.store(self.round(v), &mut wide);
+        wide.map(|x| x as i8)
     }
     #[inline(always)]
     unsafe fn store_at(self, v: Self::V, out: *mut f32) {

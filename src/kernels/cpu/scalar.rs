@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 
-use super::{LANES, Lanes};
+use super::{Kernel, LANES, Lanes};
 
 /// Needs nothing of the CPU.
 #[derive(Clone, Copy, Debug)]
@@ -16,6 +16,10 @@ fn each(a: [f32; LANES], b: [f32; LANES], f: impl Fn(f32, f32) -> f32) -> [f32; 
 impl Lanes for Scalar {
     type V = [f32; LANES];
     const WIDE: bool = false;
+
+    fn call<K: Kernel>(self, part: K) {
+        part.run(self);
+    }
 
     #[inline(always)]
     fn splat(self, x: f32) -> Self::V {
@@ -32,6 +36,23 @@ impl Lanes for Scalar {
     #[inline(always)]
     fn load_f16(self, x: &[f16; LANES]) -> Self::V {
         x.map(f16::to_f32)
+    }
+    #[inline(always)]
+    fn load_i8(self, x: &[i8; LANES]) -> Self::V {
+        x.map(f32::from)
+    }
+    #[inline(always)]
+    fn narrow_bf16(self, v: Self::V) -> [bf16; LANES] {
+        v.map(bf16::from_f32)
+    }
+    #[inline(always)]
+    fn narrow_f16(self, v: Self::V) -> [f16; LANES] {
+        v.map(f16::from_f32)
+    }
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "the cast saturates")]
+    fn narrow_i8(self, v: Self::V) -> [i8; LANES] {
+        v.map(|x| x.round_ties_even() as i8)
     }
     #[inline(always)]
     unsafe fn store_at(self, v: Self::V, out: *mut f32) {

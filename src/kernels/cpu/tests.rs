@@ -12,7 +12,7 @@ fn apply<F: Fn1>(level: Level, x: [f32; LANES], f: F) -> [f32; LANES] {
     struct Apply<'a, F>(F, &'a [f32; LANES], &'a mut [f32; LANES]);
     impl<F: Fn1> Kernel for Apply<'_, F> {
         #[inline(always)]
-        fn run<L: Lanes>(self, l: L) {
+        fn run<L: Products>(self, l: L) {
             l.store(self.0.call(l, l.load(self.1)), self.2);
         }
     }
@@ -104,7 +104,7 @@ fn transpose_swaps_rows_and_columns() {
     struct Transpose<'a>(&'a mut [[f32; LANES]; LANES]);
     impl Kernel for Transpose<'_> {
         #[inline(always)]
-        fn run<L: Lanes>(self, l: L) {
+        fn run<L: Products>(self, l: L) {
             let mut rows = [l.splat(0.0); LANES];
             for (row, from) in rows.iter_mut().zip(self.0.iter()) {
                 *row = l.load(from);
@@ -133,7 +133,7 @@ fn every_half_widens_exactly() {
     struct Widen<'a, E>(&'a [E; LANES], &'a mut [f32; LANES]);
     impl<E: Element> Kernel for Widen<'_, E> {
         #[inline(always)]
-        fn run<L: Lanes>(self, l: L) {
+        fn run<L: Products>(self, l: L) {
             l.store(E::load(l, self.0), self.1);
         }
     }
@@ -155,6 +155,78 @@ fn every_half_widens_exactly() {
                 } else {
                     assert_eq!(wide_half[i].to_bits(), half[i].to_f32().to_bits());
                 }
+            }
+        }
+    }
+}
+
+/// Halves on both sides of every tie, limits, and what is no number.
+fn to_narrow() -> Vec<[f32; LANES]> {
+    let mut random = Random::new(3);
+    let mut all = vectors(3.0);
+    all.extend(vectors(1e-6));
+    all.extend(vectors(1e5));
+    all.push(std::array::from_fn(|i| (f32::from(u8::try_from(i).unwrap()) - 8.0) + 0.5));
+    let special = [f32::NAN, f32::INFINITY, -f32::INFINITY, 0.0, -0.0, f32::MAX, f32::MIN, 1e-40];
+    all.push(std::array::from_fn(|i| special[i % special.len()]));
+    all.push([f32::from_bits(0x7fff_ffff); LANES]);
+    all.extend((0..2000).map(|_| {
+        // The high word is any number; the low one lies at and around the middle.
+        [0; LANES].map(|_| {
+            let high = u32::try_from(random.below(1 << 16)).unwrap() << 16;
+            f32::from_bits(high | [0, 0x7fff, 0x8000, 0x8001, 0x1000, 0x3000][random.below(6)])
+        })
+    }));
+    all
+}
+
+#[test]
+fn narrowing_rounds_as_the_half_crate_does() {
+    struct Narrow<'a, E>(&'a [f32; LANES], &'a mut [E; LANES]);
+    impl<E: Element> Kernel for Narrow<'_, E> {
+        #[inline(always)]
+        fn run<L: Products>(self, l: L) {
+            *self.1 = E::narrow(l, l.load(self.0));
+        }
+    }
+    for level in Level::available() {
+        for x in to_narrow() {
+            let (mut brain, mut half) = ([bf16::ZERO; LANES], [f16::ZERO; LANES]);
+            level.run(Narrow(&x, &mut brain));
+            level.run(Narrow(&x, &mut half));
+            for i in 0..LANES {
+                if x[i].is_nan() {
+                    assert!(brain[i].is_nan() && half[i].is_nan(), "{}", level.name());
+                } else {
+                    let what = format!("{} on {}", x[i], level.name());
+                    assert_eq!(brain[i].to_bits(), bf16::from_f32(x[i]).to_bits(), "{what}");
+                    assert_eq!(half[i].to_bits(), f16::from_f32(x[i]).to_bits(), "{what}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn bytes_widen_exactly_and_narrow_with_saturation() {
+    struct Bytes<'a>(&'a [f32; LANES], &'a mut [i8; LANES], &'a mut [f32; LANES]);
+    impl Kernel for Bytes<'_> {
+        #[inline(always)]
+        fn run<L: Products>(self, l: L) {
+            *self.1 = l.narrow_i8(l.load(self.0));
+            l.store(l.load_i8(self.1), self.2);
+        }
+    }
+    for level in Level::available() {
+        for x in vectors(70.0)
+            .into_iter()
+            .chain([std::array::from_fn(|i| f32::from(u8::try_from(i).unwrap()) - 7.5)])
+        {
+            let (mut bytes, mut wide) = ([0; LANES], [0.0; LANES]);
+            level.run(Bytes(&x, &mut bytes, &mut wide));
+            for i in 0..LANES {
+                let exact = x[i].round_ties_even().clamp(-128.0, 127.0);
+                assert_eq!((f32::from(bytes[i]), wide[i]), (exact, exact), "{}", level.name());
             }
         }
     }

@@ -1,11 +1,11 @@
-//! Products against plain candle in every stored dtype, and rows alone against rows in batches.
+//! Products against plain candle in every stored kind, and rows alone against rows in batches.
 
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{DType, Device, Tensor};
 
-use super::super::packed::{PackedMatrix, Storage};
+use super::super::packed::{PackedMatrix, is_packed};
 use super::super::portable;
-use super::super::random::{Random, assert_close, bits};
+use super::super::random::{Random, assert_close, bits, values};
 use super::*;
 
 /// Rows, columns (K) and rows of the weight (N), with tails in every dimension.
@@ -17,10 +17,10 @@ const SHAPES: [(usize, usize, usize); 8] = [
     (4, 1, 1),
     (5, 31, 17),
     (7, 100, 64),
-    (130, 48, 70),
+    (150, 48, 70),
 ];
 
-const KINDS: [GgmlDType; 15] = [
+pub(super) const KINDS: [GgmlDType; 15] = [
     GgmlDType::Q4_0,
     GgmlDType::Q4_1,
     GgmlDType::Q5_0,
@@ -38,106 +38,186 @@ const KINDS: [GgmlDType; 15] = [
     GgmlDType::BF16,
 ];
 
+fn plain(level: Level, x: &Tensor, matrix: &PackedMatrix, bias: Option<&[f32]>) -> Tensor {
+    linear_at(level, x, &[(Layer { matrix, bias }, Finish::Plain)]).unwrap().remove(0)
+}
+
+/// A random matrix in `kind`, packed, and its exact values in f32.
+fn matrix(random: &mut Random, kind: GgmlDType, n: usize, k: usize) -> (PackedMatrix, Tensor) {
+    let quantized = QTensor::quantize(&random.tensor((n, k)), kind).unwrap();
+    let exact = quantized.dequantize(&Device::Cpu).unwrap();
+    (PackedMatrix::from_quantized(&quantized).unwrap(), exact)
+}
+
+/// Root mean square of the differences, in parts of that of `expected`.
+fn relative_error(ours: &Tensor, expected: &Tensor) -> f32 {
+    let square = |values: Vec<f32>| values.iter().map(|x| x * x).sum::<f32>();
+    (square(values(&(ours - expected).unwrap())) / square(values(expected))).sqrt()
+}
+
 #[test]
-fn dense_weights_equal_the_plain_product() {
+fn float_weights_equal_the_plain_product() {
     let mut random = Random::new(1);
     for (m, k, n) in SHAPES {
-        let (x, weight) = (random.tensor((m, k)), random.tensor((n, k)));
+        let x = random.tensor((m, k));
         let bias = random.tensor(n);
         for dtype in [DType::F32, DType::BF16, DType::F16] {
-            let weight = weight.to_dtype(dtype).unwrap();
+            let weight = random.tensor((n, k)).to_dtype(dtype).unwrap();
             let packed = PackedMatrix::from_dense(&weight).unwrap();
+            // bf16 weights meet rows rounded to bf16.
+            let x = match dtype {
+                DType::BF16 => x.to_dtype(DType::BF16).unwrap().to_dtype(DType::F32).unwrap(),
+                _ => x.clone(),
+            };
             let expected = portable::linear(&x, &weight, Some(&bias)).unwrap();
             let without = portable::linear(&x, &weight, None).unwrap();
             for level in Level::available() {
-                let ours = linear_at(level, &x, &packed, Some(&bias.to_vec1().unwrap())).unwrap();
+                let ours = plain(level, &x, &packed, Some(&bias.to_vec1().unwrap()));
                 assert_close(&ours, &expected, 2e-5);
-                assert_close(&linear_at(level, &x, &packed, None).unwrap(), &without, 2e-5);
+                assert_close(&plain(level, &x, &packed, None), &without, 2e-5);
             }
         }
     }
 }
 
 #[test]
-fn every_quant_kind_equals_its_dequantized_weights_to_the_bit() {
+fn quantized_weights_are_within_one_percent_of_the_plain_product() {
     let mut random = Random::new(2);
     for kind in KINDS {
-        let (n, k) = (37, 3 * kind.block_size().max(32));
-        let quantized = QTensor::quantize(&random.tensor((n, k)), kind).unwrap();
-        let packed = PackedMatrix::from_quantized(&quantized).unwrap();
-        let dequantized = quantized.dequantize(&Device::Cpu).unwrap();
-        let dense = PackedMatrix::from_dense(&dequantized).unwrap();
-        for m in [1, 6] {
+        let (n, k) = (100, 4 * kind.block_size().max(32));
+        let (packed, exact) = matrix(&mut random, kind, n, k);
+        for m in [1, 7, 20] {
             let x = random.tensor((m, k));
-            let expected = portable::linear(&x, &dequantized, None).unwrap();
+            let expected = portable::linear(&x, &exact, None).unwrap();
             for level in Level::available() {
-                let ours = linear_at(level, &x, &packed, None).unwrap();
-                assert_eq!(bits(&ours), bits(&linear_at(level, &x, &dense, None).unwrap()));
-                assert_close(&ours, &expected, 2e-5);
+                let ours = plain(level, &x, &packed, None);
+                let error = relative_error(&ours, &expected);
+                assert!(error < 0.01, "{kind:?}, {m} rows, {}: {error}", level.name());
             }
+        }
+    }
+}
+
+#[test]
+fn quantized_weights_meet_rows_of_bytes_exactly() {
+    // Rows that are whole multiples of their scale lose nothing as bytes, so only the order of
+    // additions tells the product from the plain one.
+    let mut random = Random::new(3);
+    for kind in KINDS.into_iter().filter(|kind| kind.block_size() > 1) {
+        let (n, k) = (70, 2 * kind.block_size().max(32));
+        let (packed, exact) = matrix(&mut random, kind, n, k);
+        let mut x: Vec<f32> = (0..9 * k)
+            .map(|_| f32::from(i8::try_from(random.below(255)).unwrap_or(-100)))
+            .collect();
+        x.iter_mut().step_by(32).for_each(|x| *x = 127.0);
+        let x = Tensor::from_vec(x, (9, k), &Device::Cpu).unwrap();
+        let expected = portable::linear(&x, &exact, None).unwrap();
+        for level in Level::available() {
+            assert!(relative_error(&plain(level, &x, &packed, None), &expected) < 1e-6, "{kind:?}");
         }
     }
 }
 
 #[test]
 fn a_row_is_the_same_alone_and_in_any_batch() {
-    let mut random = Random::new(3);
-    let (k, n) = (320, 150);
-    let weight = random.tensor((n, k));
-    let x = random.tensor((130, k));
-    let mut matrices = Vec::new();
-    for dtype in [DType::F32, DType::BF16, DType::F16] {
-        matrices.push(PackedMatrix::from_dense(&weight.to_dtype(dtype).unwrap()).unwrap());
-    }
-    let quantized = QTensor::quantize(&weight, GgmlDType::Q8_0).unwrap();
-    matrices.push(PackedMatrix::from_quantized(&quantized).unwrap());
-    for level in Level::available() {
-        for matrix in &matrices {
-            let all = linear_at(level, &x, matrix, None).unwrap();
-            for (first, count) in [(0, 1), (129, 1), (64, 2), (3, 3), (9, 4), (20, 7)] {
-                let rows = x.narrow(0, first, count).unwrap();
-                let alone = linear_at(level, &rows, matrix, None).unwrap();
-                let same = all.narrow(0, first, count).unwrap();
-                assert_eq!(bits(&alone), bits(&same), "{matrix:?} {count} rows, {}", level.name());
+    let mut random = Random::new(4);
+    let (k, n) = (768, 150);
+    let x = random.tensor((300, k));
+    let residual = random.tensor((300, n));
+    let (up, _) = matrix(&mut random, GgmlDType::Q4_1, n, k);
+    let up = Layer { matrix: &up, bias: None };
+    for kind in KINDS {
+        let (packed, _) = matrix(&mut random, kind, n, k);
+        let layer = Layer { matrix: &packed, bias: None };
+        for level in Level::available() {
+            let each = |x: &Tensor, residual: &Tensor| {
+                [
+                    plain(level, x, &packed, None),
+                    linear_add_at(level, x, layer, residual).unwrap(),
+                    linear_gated_at(level, x, Activation::Silu, layer, up).unwrap(),
+                ]
+            };
+            let all = each(&x, &residual);
+            for (first, count) in [(0, 1), (299, 1), (64, 2), (3, 3), (9, 4), (20, 7), (100, 145)] {
+                let rows = |x: &Tensor| x.narrow(0, first, count).unwrap();
+                for (alone, all) in each(&rows(&x), &rows(&residual)).iter().zip(&all) {
+                    assert_eq!(bits(alone), bits(&rows(all)), "{kind:?} {count}, {}", level.name());
+                }
             }
         }
     }
 }
 
 #[test]
-fn a_matrix_keeps_its_stored_dtype() {
-    let weight = Random::new(4).tensor((8, 64));
-    let bf16 = PackedMatrix::from_dense(&weight.to_dtype(DType::BF16).unwrap()).unwrap();
-    assert_eq!((bf16.storage(), bf16.size_in_bytes()), (Storage::Bf16, 8 * 64 * 2));
-    let quantized = QTensor::quantize(&weight, GgmlDType::Q4_0).unwrap();
-    let q4 = PackedMatrix::from_quantized(&quantized).unwrap();
-    assert_eq!(q4.storage(), Storage::Quantized(GgmlDType::Q4_0));
-    assert_eq!(q4.size_in_bytes(), 8 * 2 * 18);
+fn long_rows_go_on_with_the_same_chain_of_additions() {
+    // Many rows meet a panel in parts that fit the cache, few rows meet it whole.
+    let mut random = Random::new(5);
+    for kind in [GgmlDType::BF16, GgmlDType::F32, GgmlDType::Q8_0, GgmlDType::Q6K] {
+        let k = 9 * 1024;
+        let (packed, _) = matrix(&mut random, kind, 64, k);
+        let x = random.tensor((30, k));
+        for level in Level::available() {
+            let all = plain(level, &x, &packed, None);
+            let alone = plain(level, &x.narrow(0, 17, 1).unwrap(), &packed, None);
+            assert_eq!(bits(&alone), bits(&all.narrow(0, 17, 1).unwrap()), "{kind:?}");
+        }
+    }
+}
+
+#[test]
+fn fused_layers_equal_their_parts() {
+    let mut random = Random::new(6);
+    let (m, k, n) = (17, 96, 100);
+    let x = random.tensor((m, k));
+    let residual = random.tensor((m, n));
+    let bias = random.floats(n);
+    for level in Level::available() {
+        let (a, _) = matrix(&mut random, GgmlDType::Q8_0, n, k);
+        let (b, _) = matrix(&mut random, GgmlDType::BF16, n, k);
+        let (gate, up) =
+            (Layer { matrix: &a, bias: Some(&bias) }, Layer { matrix: &b, bias: None });
+        let (y, z) = (plain(level, &x, &a, Some(&bias)), plain(level, &x, &b, None));
+        let both = linear_at(level, &x, &[(gate, Finish::Plain), (up, Finish::Plain)]).unwrap();
+        assert_eq!((bits(&both[0]), bits(&both[1])), (bits(&y), bits(&z)));
+        let sum = linear_add_at(level, &x, gate, &residual).unwrap();
+        assert_eq!(bits(&sum), bits(&(&residual + &y).unwrap()));
+        for activation in [Activation::Silu, Activation::GeluTanh] {
+            let gated = linear_gated_at(level, &x, activation, gate, up).unwrap();
+            assert_close(&gated, &portable::gated(activation, &y, &z).unwrap(), 1e-5);
+        }
+    }
 }
 
 #[test]
 fn wrong_shapes_and_dtypes_are_errors() {
-    let mut random = Random::new(5);
+    let mut random = Random::new(7);
     let packed = PackedMatrix::from_dense(&random.tensor((4, 8))).unwrap();
+    let layer = Layer { matrix: &packed, bias: None };
     let says = |result: Result<Tensor>, words: &str| {
         let message = result.unwrap_err().to_string();
         assert!(message.contains(words), "{message}");
     };
-    says(linear(&random.tensor((2, 7)), &packed, None), "7 features, the weight 8");
-    says(linear(&random.tensor((2, 8)), &packed, Some(&[0.0; 3])), "3 biases for 4");
+    says(linear(&random.tensor((2, 7)), layer), "7 features, the weight 8");
+    let biased = Layer { matrix: &packed, bias: Some(&[0.0; 3]) };
+    says(linear(&random.tensor((2, 8)), biased), "3 biases for 4");
     let turned = random.tensor((8, 2)).t().unwrap();
-    says(linear(&turned, &packed, None), "not contiguous");
-    assert!(linear(&random.tensor((2, 8)).to_dtype(DType::BF16).unwrap(), &packed, None).is_err());
-    let integers = Tensor::zeros((2, 2), DType::U32, &Device::Cpu).unwrap();
-    assert!(PackedMatrix::from_dense(&integers).unwrap_err().to_string().contains("U32"));
+    says(linear(&turned, layer), "not contiguous");
+    assert!(linear(&random.tensor((2, 8)).to_dtype(DType::BF16).unwrap(), layer).is_err());
+    says(linear_add(&random.tensor((2, 8)), layer, &random.tensor((3, 4))), "differ");
+    let other = PackedMatrix::from_dense(&random.tensor((5, 8))).unwrap();
+    let other = Layer { matrix: &other, bias: None };
+    let gated = linear_gated(&random.tensor((2, 8)), Activation::Silu, layer, other);
+    says(gated, "4 and 5 output features");
 }
 
 #[test]
 fn leading_dimensions_are_kept() {
-    let mut random = Random::new(6);
+    let mut random = Random::new(8);
     let packed = PackedMatrix::from_dense(&random.tensor((4, 8))).unwrap();
-    let y = linear(&random.tensor((2, 3, 8)), &packed, None).unwrap();
+    let layer = Layer { matrix: &packed, bias: None };
+    let y = linear(&random.tensor((2, 3, 8)), layer).unwrap();
     assert_eq!(y.dims(), [2, 3, 4]);
-    let none = linear(&random.tensor((0, 8)), &packed, None).unwrap();
+    let none = linear(&random.tensor((0, 8)), layer).unwrap();
     assert_eq!(none.dims(), [0, 4]);
+    assert!(is_packed(packed.kind()));
 }

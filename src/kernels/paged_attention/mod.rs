@@ -1,20 +1,42 @@
 //! Attention over the paged KV cache, for any mix of prefill chunks and single tokens.
 //!
-//! A query sees the positions up to its own, or the last `window` of them. Softmax runs online
-//! (Milakov and Gimelshein, 2018) over chunks of 32 positions that start at multiples of 32,
-//! whatever chunk of the prompt the query came in with; inside a chunk, positions are summed in
-//! ascending order. So a query's result is the same to the bit however its sequence was cut and
-//! whatever else is in the batch. The cache layout is that of Kwon et al., "Efficient Memory
-//! Management for Large Language Model Serving with PagedAttention", 2023.
+//! A query sees the positions up to its own, or the last `window` of them. The context is cut into
+//! spans of 256 positions that start at multiples of 256, whatever chunk of the prompt the query
+//! came in with. Inside a span, softmax is relative to the span's largest score and values are
+//! summed in ascending order of position; spans are merged one by one in ascending order, as in
+//! online softmax (Milakov and Gimelshein, 2018). Threads may take different spans of one
+//! sequence, as in "Flash-Decoding" (Dao et al., 2023). So a query's result is the same to the bit
+//! however its sequence was cut, whatever else is in the batch and however many threads there are.
+//! The cache is that of Kwon et al., "Efficient Memory Management for Large Language Model Serving
+//! with PagedAttention", 2023; its layout is described in [`super::kv_format`].
 
-use candle_core::{CpuStorage, CustomOp3, DType, Layout, Result, Shape, Tensor, bail};
+use std::mem::MaybeUninit;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use candle_core::{Result, Tensor, bail};
 use half::{bf16, f16};
 
-use super::cpu::{Element, Level};
-use super::fresh::filled;
+use super::cpu::Level;
+use super::fresh::{Parts, filled};
+use super::kv_element::{Stored, Vector};
+use super::kv_format::{CacheShape, KvFormat};
 use super::{KV_BLOCK, pool, portable, storage};
 
+mod plan;
+mod registers;
+mod sums;
 mod tile;
+
+use plan::{Heads, Piece, Plan};
+use sums::{Joined, Output, Record};
+use tile::{Goal, Run, Tile};
+
+const NAME: &str = "paged_attention";
+/// Positions that are reduced on their own before they meet those of other spans.
+const SPAN: usize = 256;
+/// Less work (in multiply-adds) stays on the calling thread.
+const PARALLEL_FROM: usize = 1 << 18;
 
 /// What all queries of one call share.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,13 +62,8 @@ pub struct Ragged<'a> {
     pub context_lens: &'a [u32],
 }
 
-/// Query rows times heads of one tile, at most (a single row may have more heads).
-const TILE_ROWS: usize = 64;
-/// Less work (in multiply-adds) stays on the calling thread.
-const PARALLEL_FROM: usize = 1 << 16;
-
-/// Attention of `q [T, H, D]` (f32) over `k` and `v [num_blocks, 32, KVH, D]` (f32, bf16 or f16),
-/// where `H` is a multiple of `KVH`: `[T, H, D]` in f32.
+/// Attention of `q [T, H, D]` (f32) over a cache as in [`super::kv_format`] whose heads `H` is a
+/// multiple of: `[T, H, D]` in f32.
 ///
 /// # Errors
 ///
@@ -58,22 +75,14 @@ pub fn paged_attention(
     ragged: Ragged<'_>,
     params: AttentionParams,
 ) -> Result<Tensor> {
-    check(q, k, v, ragged, params)?;
+    let shape = check(q, k, v, ragged, params)?;
     if !q.device().is_cpu() {
         return portable::paged_attention(q, k, v, ragged, params);
     }
-    paged_attention_at(Level::current(), q, k, v, ragged, params)
-}
-
-fn paged_attention_at(
-    level: Level,
-    q: &Tensor,
-    k: &Tensor,
-    v: &Tensor,
-    ragged: Ragged<'_>,
-    params: AttentionParams,
-) -> Result<Tensor> {
-    q.apply_op3_no_bwd(k, v, &PagedAttention { level, ragged, params })
+    let seen: usize = ragged.positions.iter().map(|position| *position as usize + 1).sum();
+    let parallel = 2 * seen * q.dim(1)? * shape.head_dim >= PARALLEL_FROM;
+    let threads = if parallel { pool::threads() } else { 1 };
+    Call { level: Level::current(), threads, ragged, params, shape }.run(q, k, v)
 }
 
 fn check(
@@ -82,24 +91,17 @@ fn check(
     v: &Tensor,
     ragged: Ragged<'_>,
     params: AttentionParams,
-) -> Result<()> {
+) -> Result<CacheShape> {
     let (rows, heads, head_dim) = q.dims3()?;
-    let (num_blocks, block, kv_heads, kv_dim) = k.dims4()?;
-    if k.dims() != v.dims() || k.dtype() != v.dtype() {
-        bail!("paged_attention: keys {:?} and values {:?} differ", k.dims(), v.dims());
-    }
-    if block != KV_BLOCK
-        || kv_dim != head_dim
-        || head_dim == 0
-        || kv_heads == 0
-        || !heads.is_multiple_of(kv_heads)
-    {
-        bail!("paged_attention: queries {:?} don't fit a cache of {:?}", q.dims(), k.dims());
+    let shape = CacheShape::of(k, v, head_dim)?;
+    if heads == 0 || !heads.is_multiple_of(shape.kv_heads) {
+        bail!("paged_attention: {heads} query heads don't fit a cache of {} heads", shape.kv_heads);
     }
     if params.window == Some(0) {
         bail!("paged_attention: a window of 0 positions leaves nothing to see");
     }
-    ragged.check(rows, num_blocks)
+    ragged.check(rows, shape.num_blocks)?;
+    Ok(shape)
 }
 
 impl Ragged<'_> {
@@ -145,113 +147,162 @@ impl Ragged<'_> {
     }
 }
 
-struct PagedAttention<'a> {
+/// The positions that one query sees.
+#[derive(Clone, Copy)]
+struct Visible {
+    start: usize,
+    end: usize,
+}
+
+impl Visible {
+    /// Of a query at `position`.
+    #[inline(always)]
+    fn to(position: u32, window: Option<usize>) -> Self {
+        let end = position as usize + 1;
+        Self { start: end.saturating_sub(window.unwrap_or(end)), end }
+    }
+
+    /// Those in `range`, relative to its start.
+    #[inline(always)]
+    fn within(self, range: Range<usize>) -> Range<usize> {
+        let Range { start, end } = range;
+        self.start.clamp(start, end) - start..self.end.clamp(start, end) - start
+    }
+}
+
+/// One call on the CPU, its arguments checked.
+struct Call<'a> {
     level: Level,
+    /// 1 keeps all on the calling thread.
+    threads: usize,
     ragged: Ragged<'a>,
     params: AttentionParams,
+    shape: CacheShape,
 }
 
-impl CustomOp3 for PagedAttention<'_> {
-    fn name(&self) -> &'static str {
-        "paged_attention"
+/// What all tiles of a call read.
+struct Operands<'a, S> {
+    /// `[T, heads, head_dim]`
+    q: &'a [f32],
+    k: &'a [S],
+    v: &'a [S],
+    params: AttentionParams,
+    heads: usize,
+    kv_heads: usize,
+    head_dim: usize,
+    /// Stored elements of one head in one block.
+    head_block: usize,
+}
+
+impl<S> Operands<'_, S> {
+    /// Query heads that share a KV head.
+    #[inline(always)]
+    fn group(&self) -> usize {
+        self.heads / self.kv_heads
+    }
+}
+
+impl Call<'_> {
+    fn run(&self, q: &Tensor, k: &Tensor, v: &Tensor) -> Result<Tensor> {
+        let (rows, heads, head_dim) = q.dims3()?;
+        let out = match self.shape.format {
+            KvFormat::F32 => self.read::<f32>(q, k, v, heads),
+            KvFormat::F16 => self.read::<f16>(q, k, v, heads),
+            KvFormat::Bf16 => self.read::<bf16>(q, k, v, heads),
+            KvFormat::Q8_0 => self.read::<u8>(q, k, v, heads),
+        };
+        Tensor::from_vec(out?, (rows, heads, head_dim), q.device())
     }
 
-    fn cpu_fwd(
+    fn read<S: Stored>(
         &self,
-        q: &CpuStorage,
-        q_layout: &Layout,
-        k: &CpuStorage,
-        k_layout: &Layout,
-        v: &CpuStorage,
-        v_layout: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        let name = self.name();
-        let q = storage::contiguous::<f32>(name, q, q_layout)?;
-        let (_, heads, head_dim) = q_layout.shape().dims3()?;
-        let (_, _, kv_heads, _) = k_layout.shape().dims4()?;
-        let shape = Heads { query: heads, kv: kv_heads, dim: head_dim };
-        let out = match candle_core::backend::BackendStorage::dtype(k) {
-            DType::F32 => {
-                let k = storage::contiguous::<f32>(name, k, k_layout)?;
-                self.attend(q, k, storage::contiguous::<f32>(name, v, v_layout)?, shape)
-            }
-            DType::BF16 => {
-                let k = storage::contiguous::<bf16>(name, k, k_layout)?;
-                self.attend(q, k, storage::contiguous::<bf16>(name, v, v_layout)?, shape)
-            }
-            DType::F16 => {
-                let k = storage::contiguous::<f16>(name, k, k_layout)?;
-                self.attend(q, k, storage::contiguous::<f16>(name, v, v_layout)?, shape)
-            }
-            other => bail!("paged_attention: a cache of {other:?}; f32, bf16, f16 are supported"),
-        };
-        Ok((CpuStorage::F32(out), q_layout.shape().clone()))
+        q: &Tensor,
+        k: &Tensor,
+        v: &Tensor,
+        heads: usize,
+    ) -> Result<Vec<f32>> {
+        storage::read(NAME, q, |q, q_layout| {
+            storage::read(NAME, k, |k, k_layout| {
+                storage::read(NAME, v, |v, v_layout| {
+                    Ok(self.attend(&Operands {
+                        q: storage::contiguous::<f32>(NAME, q, q_layout)?,
+                        k: storage::contiguous::<S>(NAME, k, k_layout)?,
+                        v: storage::contiguous::<S>(NAME, v, v_layout)?,
+                        params: self.params,
+                        heads,
+                        kv_heads: self.shape.kv_heads,
+                        head_dim: self.shape.head_dim,
+                        head_block: self.shape.head_block(),
+                    }))
+                })
+            })
+        })
     }
-}
 
-#[derive(Clone, Copy)]
-struct Heads {
-    query: usize,
-    kv: usize,
-    dim: usize,
-}
-
-/// Query rows of one sequence that are computed together.
-struct Queries {
-    seq: usize,
-    first: usize,
-    count: usize,
-}
-
-impl PagedAttention<'_> {
-    fn attend<E: Element>(&self, q: &[f32], k: &[E], v: &[E], shape: Heads) -> Vec<f32> {
-        let queries = self.queries(shape.query / shape.kv);
-        let chunks = queries.len() * shape.kv;
-        let run = |out: &super::fresh::Parts<'_, _>| {
-            let chunk = |i: usize| {
-                let Queries { seq, first, count } = queries[i / shape.kv];
-                self.level.run(tile::Tile {
-                    q,
-                    k,
-                    v,
-                    positions: &self.ragged.positions[first..first + count],
-                    blocks: &self.ragged.block_tables[seq],
-                    params: self.params,
-                    heads: shape.query,
-                    kv_heads: shape.kv,
-                    kv_head: i % shape.kv,
-                    head_dim: shape.dim,
-                    first_row: first,
-                    out,
-                });
-            };
-            if self.work(shape) < PARALLEL_FROM {
-                (0..chunks).for_each(chunk);
+    fn attend<S: Stored>(&self, operands: &Operands<'_, S>) -> Vec<f32> {
+        let Operands { kv_heads, head_dim, .. } = *operands;
+        let heads = Heads { group: operands.group(), kv: kv_heads, dim: head_dim };
+        let plan = Plan::new(self.ragged, self.params.window, heads, self.threads);
+        let mut records =
+            vec![Vector::default(); plan.records * Record::new(operands.head_dim).len()];
+        let records = &Parts::new(&mut records);
+        let run = |out: &Parts<'_, MaybeUninit<f32>>| {
+            let piece = |i: usize| self.piece(operands, &plan, &plan.pieces[i], records, out);
+            if self.threads == 1 {
+                (0..plan.pieces.len()).for_each(piece);
             } else {
-                pool::for_each_chunk(chunks, chunk);
+                pool::for_each_chunk(plan.pieces.len(), piece);
             }
         };
-        // SAFETY: the tiles cover all rows and heads, and each writes all elements of its own.
-        unsafe { filled(q.len(), run) }
+        // SAFETY: the tiles cover all rows and heads; each writes all elements of its own, and so
+        // does the last piece of a tile that was cut.
+        unsafe { filled(operands.q.len(), run) }
     }
 
-    fn queries(&self, group: usize) -> Vec<Queries> {
-        let most = (TILE_ROWS / group.max(1)).max(1);
-        let mut queries = Vec::new();
-        // Last rows first: they see the most, and a long tile at the end would run alone.
-        for seq in 0..self.ragged.context_lens.len() {
-            let rows = self.ragged.rows(seq);
-            for first in rows.clone().step_by(most).rev() {
-                queries.push(Queries { seq, first, count: most.min(rows.end - first) });
-            }
+    fn piece<S: Stored>(
+        &self,
+        operands: &Operands<'_, S>,
+        plan: &Plan,
+        piece: &Piece,
+        records: &Parts<'_, Vector>,
+        out: &Parts<'_, MaybeUninit<f32>>,
+    ) {
+        let Operands { heads, head_dim, .. } = *operands;
+        let queries = &plan.queries[piece.queries];
+        let output = Output {
+            out,
+            first_row: queries.rows.start,
+            heads,
+            group: operands.group(),
+            kv_head: piece.kv_head,
+            head_dim,
+        };
+        let tile = Tile {
+            operands,
+            first_row: queries.rows.start,
+            positions: &self.ragged.positions[queries.rows.clone()],
+            blocks: &self.ragged.block_tables[queries.seq],
+            kv_head: piece.kv_head,
+            spans: piece.spans.clone(),
+        };
+        let positions = tile.positions;
+        let Some(joint) = piece.joint.map(|joint| &plan.joints[joint]) else {
+            self.level.run(Run { tile, goal: Goal::Output(output) });
+            return;
+        };
+        let span_len = positions.len() * output.group * Record::new(head_dim).len();
+        let first = joint.first_record * Record::new(head_dim).len();
+        let at = |span: usize| first + (span - queries.spans.start) * span_len;
+        // SAFETY: the spans of a tile's pieces don't overlap, nor do the records of tiles.
+        let own = unsafe { records.part(at(piece.spans.start)..at(piece.spans.end)) };
+        self.level.run(Run { tile, goal: Goal::Records(own) });
+        if joint.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            // SAFETY: all pieces of the tile are done with their records, as the count says.
+            let records = unsafe { records.part(at(queries.spans.start)..at(queries.spans.end)) };
+            let first_span = queries.spans.start;
+            let window = self.params.window;
+            self.level.run(Joined { records, first_span, positions, window, output });
         }
-        queries
-    }
-
-    /// Multiply-adds, about.
-    fn work(&self, shape: Heads) -> usize {
-        let positions: usize = self.ragged.positions.iter().map(|p| *p as usize + 1).sum();
-        2 * positions * shape.query * shape.dim
     }
 }
 

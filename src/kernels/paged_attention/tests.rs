@@ -1,7 +1,10 @@
 //! Attention against plain candle on scattered blocks, and against itself under any chunking.
 
-use candle_core::Device;
+use candle_core::{DType, Device};
 
+use super::super::cpu::{Kernel, Products};
+use super::super::kv_element::PerPosition;
+use super::super::kv_write::{KvCache, Projections, Rotation, kv_write};
 use super::super::random::{Random, assert_close, bits};
 use super::*;
 
@@ -45,19 +48,42 @@ fn variants() -> [AttentionParams; 5] {
     ]
 }
 
+/// A cache whose every slot was written with random numbers.
+fn filled_cache(
+    format: KvFormat,
+    num_blocks: usize,
+    shape: Shape,
+    random: &mut Random,
+) -> (Tensor, Tensor) {
+    let Shape { kv_heads, head_dim, .. } = shape;
+    let zeros = |dims: [usize; 4]| Tensor::zeros(&dims, format.dtype(), &Device::Cpu).unwrap();
+    let k = zeros(format.key_dims(num_blocks, kv_heads, head_dim));
+    let v = zeros(format.value_dims(num_blocks, kv_heads, head_dim));
+    let tokens = num_blocks * KV_BLOCK;
+    let mut rows = || random.tensor((tokens, kv_heads, head_dim));
+    let none = Tensor::zeros((tokens, 0), DType::F32, &Device::Cpu).unwrap();
+    let slots: Vec<u32> = (0..u32::try_from(tokens).unwrap()).collect();
+    let new = Projections { q: &rows(), k: &rows(), v: &rows() };
+    let rotation = Rotation { cos: &none, sin: &none, norms: None };
+    kv_write(new, rotation, KvCache { k: &k, v: &v }, &slots).unwrap();
+    (k, v)
+}
+
 impl Case {
     /// `(context, queries)` per sequence: the queries are the last positions.
-    fn new(shape: Shape, dtype: DType, sequences: &[(u32, u32)]) -> Self {
+    fn new(shape: Shape, format: KvFormat, sequences: &[(u32, u32)]) -> Self {
         let mut random = Random::new(9);
         let num_blocks: u32 = sequences.iter().map(|s| s.0.div_ceil(32)).sum::<u32>() + 2;
         let mut blocks: Vec<u32> = (0..num_blocks).collect();
         random.shuffle(&mut blocks);
-        let dims = (num_blocks as usize, KV_BLOCK, shape.kv_heads, shape.head_dim);
+        let Shape { heads, kv_heads, head_dim } = shape;
         let rows: u32 = sequences.iter().map(|s| s.1).sum();
+        let (k, v) = filled_cache(format, num_blocks as usize, shape, &mut random);
+        assert_eq!(k.dims(), format.key_dims(num_blocks as usize, kv_heads, head_dim));
         let mut case = Self {
-            q: random.tensor((rows as usize, shape.heads, shape.head_dim)),
-            k: random.tensor(dims).to_dtype(dtype).unwrap(),
-            v: random.tensor(dims).to_dtype(dtype).unwrap(),
+            q: random.tensor((rows as usize, heads, head_dim)),
+            k,
+            v,
             positions: Vec::new(),
             block_tables: Vec::new(),
             cu_seqlens_q: vec![0],
@@ -83,7 +109,13 @@ impl Case {
     }
 
     fn at(&self, level: Level, params: AttentionParams) -> Tensor {
-        paged_attention_at(level, &self.q, &self.k, &self.v, self.ragged(), params).unwrap()
+        self.on_threads(1, level, params)
+    }
+
+    fn on_threads(&self, threads: usize, level: Level, params: AttentionParams) -> Tensor {
+        let shape = check(&self.q, &self.k, &self.v, self.ragged(), params).unwrap();
+        let call = Call { level, threads, ragged: self.ragged(), params, shape };
+        call.run(&self.q, &self.k, &self.v).unwrap()
     }
 
     fn checked(&self) -> Result<Tensor> {
@@ -109,8 +141,8 @@ impl Case {
 fn mixed_batches_equal_plain_attention() {
     let sequences = [(70, 70), (1, 1), (33, 1), (100, 30), (64, 0), (32, 32)];
     for shape in SHAPES {
-        for dtype in [DType::F32, DType::BF16, DType::F16] {
-            let case = Case::new(shape, dtype, &sequences);
+        for format in [KvFormat::F32, KvFormat::Bf16, KvFormat::F16] {
+            let case = Case::new(shape, format, &sequences);
             for params in variants() {
                 let expected =
                     portable::paged_attention(&case.q, &case.k, &case.v, case.ragged(), params);
@@ -126,7 +158,7 @@ fn mixed_batches_equal_plain_attention() {
 #[test]
 fn chunks_give_the_same_bits() {
     for shape in SHAPES {
-        let whole = Case::new(shape, DType::BF16, &[(131, 131)]);
+        let whole = Case::new(shape, KvFormat::Bf16, &[(131, 131)]);
         for params in variants() {
             for level in Level::available() {
                 let all = whole.at(level, params);
@@ -147,7 +179,7 @@ fn chunks_give_the_same_bits() {
 #[test]
 fn company_changes_no_bit() {
     for shape in SHAPES {
-        let mixed = Case::new(shape, DType::F32, &[(131, 40), (45, 45), (200, 1)]);
+        let mixed = Case::new(shape, KvFormat::F32, &[(131, 40), (45, 45), (200, 1)]);
         let alone = mixed.rows(0, 40);
         for level in Level::available() {
             let params = params(Some(50), None);
@@ -160,16 +192,19 @@ fn company_changes_no_bit() {
 #[test]
 fn positions_behind_a_query_are_never_read() {
     let shape = SHAPES[2];
-    let case = Case::new(shape, DType::F32, &[(40, 5)]);
+    let case = Case::new(shape, KvFormat::F32, &[(40, 5)]);
     let mut poisoned = case.rows(0, 5);
-    let fill = |cache: &Tensor| {
-        let mut values: Vec<f32> = cache.flatten_all().unwrap().to_vec1().unwrap();
-        let block = case.block_tables[0][1] as usize;
-        let row = shape.kv_heads * shape.head_dim;
-        values[(block * KV_BLOCK + 8) * row..(block + 1) * KV_BLOCK * row].fill(f32::NAN);
-        Tensor::from_vec(values, cache.shape(), &Device::Cpu).unwrap()
+    let block = case.block_tables[0][1] as usize;
+    // `at` is the dimension of positions.
+    let fill = |cache: &Tensor, at: usize| {
+        let cache = cache.copy().unwrap();
+        let poisoned = cache.narrow(0, block, 1).unwrap();
+        let hidden = poisoned.narrow(at, 8, KV_BLOCK - 8).unwrap();
+        let nan = (hidden.zeros_like().unwrap() + f64::NAN).unwrap();
+        poisoned.slice_set(&nan, at, 8).unwrap();
+        cache
     };
-    (poisoned.k, poisoned.v) = (fill(&case.k), fill(&case.v));
+    (poisoned.k, poisoned.v) = (fill(&case.k, 3), fill(&case.v, 2));
     for level in Level::available() {
         let params = params(None, None);
         assert_eq!(bits(&poisoned.at(level, params)), bits(&case.at(level, params)));
@@ -177,8 +212,107 @@ fn positions_behind_a_query_are_never_read() {
 }
 
 #[test]
+fn spans_are_merged_alike_by_any_chunk_and_any_number_of_threads() {
+    for shape in [SHAPES[2], SHAPES[3]] {
+        for context in [256, 257, 530, 775] {
+            let whole = Case::new(shape, KvFormat::Bf16, &[(context, 40), (300, 1), (1024, 1)]);
+            for window in [None, Some(1), Some(255), Some(300), Some(513)] {
+                let params = params(window, None);
+                let expected =
+                    portable::paged_attention(&whole.q, &whole.k, &whole.v, whole.ragged(), params);
+                let expected = expected.unwrap();
+                for level in Level::available() {
+                    let all = whole.at(level, params);
+                    assert_close(&all, &expected, 1e-5);
+                    assert_eq!(bits(&whole.on_threads(5, level, params)), bits(&all));
+                    for chunk in [1, 19] {
+                        for first in (0..40).step_by(chunk) {
+                            let count = chunk.min(40 - first);
+                            let part = whole.rows(first, count).on_threads(5, level, params);
+                            let same = all.narrow(0, first, count).unwrap();
+                            let what = format!("{shape:?} {context} {window:?} {chunk}");
+                            assert_eq!(bits(&part), bits(&same), "{what} {}", level.name());
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The same numbers as a quantized cache, in f32.
+fn dequantized(level: Level, case: &Case, shape: Shape) -> Case {
+    struct Read<'a> {
+        keys: &'a [u8],
+        values: &'a [u8],
+        head_dim: usize,
+        wide_keys: &'a mut [PerPosition],
+        wide_values: &'a mut [Vector],
+    }
+    impl Kernel for Read<'_> {
+        #[inline(always)]
+        fn run<L: Products>(self, l: L) {
+            u8::read_keys(l, self.keys, self.wide_keys);
+            let rows = self.wide_values.chunks_exact_mut(self.head_dim / 16);
+            for (offset, row) in rows.enumerate() {
+                u8::read_value(l, self.values, self.head_dim, offset, row);
+            }
+        }
+    }
+    let head_dim = shape.head_dim;
+    let (num_blocks, kv_heads, _, _) = case.k.dims4().unwrap();
+    let bytes = |t: &Tensor| t.flatten_all().unwrap().to_vec1::<u8>().unwrap();
+    let (keys, values) = (bytes(&case.k), bytes(&case.v));
+    let (mut k, mut v) = (Vec::new(), Vec::new());
+    let head_block = KvFormat::Q8_0.head_len(head_dim) * KV_BLOCK;
+    for (keys, values) in keys.chunks_exact(head_block).zip(values.chunks_exact(head_block)) {
+        let mut wide_keys = vec![PerPosition::default(); head_dim];
+        let mut wide_values = vec![Vector::default(); KV_BLOCK * head_dim / 16];
+        level.run(Read {
+            keys,
+            values,
+            head_dim,
+            wide_keys: &mut wide_keys,
+            wide_values: &mut wide_values,
+        });
+        k.extend_from_slice(wide_keys.as_flattened().as_flattened());
+        v.extend_from_slice(wide_values.as_flattened());
+    }
+    let count = case.positions.len();
+    let dims = |dims: [usize; 4]| candle_core::Shape::from_dims(&dims);
+    let (k_dims, v_dims) = (
+        dims(KvFormat::F32.key_dims(num_blocks, kv_heads, head_dim)),
+        dims(KvFormat::F32.value_dims(num_blocks, kv_heads, head_dim)),
+    );
+    Case {
+        k: Tensor::from_vec(k, k_dims, &Device::Cpu).unwrap(),
+        v: Tensor::from_vec(v, v_dims, &Device::Cpu).unwrap(),
+        ..case.rows(0, count)
+    }
+}
+
+#[test]
+fn a_quantized_cache_gives_the_bits_of_its_numbers_in_f32() {
+    for shape in [
+        Shape { heads: 4, kv_heads: 2, head_dim: 32 },
+        Shape { heads: 14, kv_heads: 2, head_dim: 64 },
+        Shape { heads: 3, kv_heads: 1, head_dim: 96 },
+    ] {
+        for sequences in [(300, 1), (70, 70)] {
+            let case = Case::new(shape, KvFormat::Q8_0, &[sequences]);
+            for level in Level::available() {
+                let wide = dequantized(level, &case, shape);
+                for params in variants() {
+                    assert_eq!(bits(&case.at(level, params)), bits(&wide.at(level, params)));
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn bad_batches_are_errors() {
-    let good = || Case::new(SHAPES[2], DType::F32, &[(40, 5), (10, 10)]);
+    let good = || Case::new(SHAPES[2], KvFormat::F32, &[(40, 5), (10, 10)]);
     assert!(good().checked().is_ok());
     let refused = |change: fn(&mut Case), words: &str| {
         let mut case = good();

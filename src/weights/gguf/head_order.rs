@@ -5,14 +5,12 @@
 //! are neighbours. Within a head of `2 * half` rows, file row `2 * j + s` is Hugging Face row
 //! `s * half + j`. Whole rows move, so quantized rows move as they are.
 
-use memmap2::MmapMut;
-
-/// The rows of `bytes` in Hugging Face order, in fresh page-aligned memory.
+/// The rows of `bytes` in Hugging Face order.
 ///
 /// `bytes` holds `rows` rows of equal length, split evenly among `heads`; `heads` must divide
 /// `rows` into heads of an even number of rows.
-pub(crate) fn restore(bytes: &[u8], rows: usize, heads: usize) -> std::io::Result<MmapMut> {
-    let mut restored = MmapMut::map_anon(bytes.len())?;
+pub(crate) fn restore(bytes: &[u8], rows: usize, heads: usize) -> Vec<u8> {
+    let mut restored = vec![0; bytes.len()];
     let row_bytes = bytes.len() / rows;
     let head_rows = rows / heads;
     let half = head_rows / 2;
@@ -21,7 +19,7 @@ pub(crate) fn restore(bytes: &[u8], rows: usize, heads: usize) -> std::io::Resul
         let target = head * head_rows + (within % 2) * half + within / 2;
         restored[target * row_bytes..][..row_bytes].copy_from_slice(source);
     }
-    Ok(restored)
+    restored
 }
 
 #[cfg(test)]
@@ -50,8 +48,8 @@ mod tests {
             let rows: Vec<[u8; 3]> =
                 (0..count).map(|row| [u8::try_from(row).unwrap(), 7, 250]).collect();
             let converted = convert(&rows, heads).concat();
-            let restored = restore(&converted, count, heads).unwrap();
-            assert_eq!(&restored[..], rows.concat(), "{heads} heads of {head_rows} rows");
+            let restored = restore(&converted, count, heads);
+            assert_eq!(restored, rows.concat(), "{heads} heads of {head_rows} rows");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! GGUF files: tensors under Hugging Face names, metadata in Hugging Face words.
 //!
 //! A model can't tell that its weights came from GGUF, but for their quantized kinds. The file is
-//! mapped; a tensor is copied out when it is asked for and its pages go back to the system.
+//! mapped and tensors are read where they lie, but for those whose rows conversion had reordered.
 
 mod config;
 mod cursor;
@@ -12,13 +12,11 @@ mod names;
 mod value;
 pub mod vocabulary;
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use candle_core::quantized::{GgmlDType, QStorage, QTensor};
-use candle_core::{DType, Device, Tensor};
+use candle_core::quantized::GgmlDType;
 use serde_json::Value as Json;
 
 use config::{HeadCounts, ModelKeys};
@@ -29,8 +27,8 @@ use vocabulary::GgufVocabulary;
 
 use super::error::WeightError;
 use super::file_bytes::FileBytes;
-use super::finite;
-use super::tensors::{StoredTensor, TensorSource};
+use super::stored::StoredTensor;
+use super::tensors::TensorSource;
 
 /// Everything that a GGUF file holds.
 pub(crate) struct GgufModel {
@@ -57,7 +55,7 @@ pub(crate) fn open(path: &Path) -> Result<GgufModel, WeightError> {
         text("tokenizer.chat_template.tool_use")?,
     );
     drop(header);
-    let tensors = Arc::new(GgufSource { file, tensors });
+    let tensors = Arc::new(GgufSource { file: Arc::new(file), tensors });
     Ok(GgufModel {
         config,
         generation_config,
@@ -169,31 +167,8 @@ struct Location {
 /// The tensors of one GGUF file, by Hugging Face names.
 #[derive(Debug)]
 struct GgufSource {
-    file: FileBytes,
+    file: Arc<FileBytes>,
     tensors: HashMap<String, Location>,
-}
-
-impl GgufSource {
-    fn bad(&self, name: &str, gguf: &str, reason: &str) -> WeightError {
-        WeightError::BadTensor {
-            name: name.to_owned(),
-            origin: self.origin(name),
-            reason: format!("{reason} (`{gguf}` in the file); the file is corrupt"),
-        }
-    }
-
-    /// Refuses numbers that can't be weights, where a look is cheap.
-    fn check_numbers(&self, name: &str, info: &TensorInfo) -> Result<(), WeightError> {
-        let bytes = &self.file.bytes()[info.bytes.clone()];
-        let reason = match dense_dtype(info.kind) {
-            Some(_) if info.shape.len() != 1 => None,
-            Some(dtype) => finite::first_non_finite(bytes, dtype)
-                .map(|(index, value)| format!("element {index} is {value}")),
-            None => finite::first_bad_block(bytes, info.kind)
-                .map(|(index, value)| format!("block {index} has the scale {value}")),
-        };
-        reason.map_or(Ok(()), |reason| Err(self.bad(name, &info.name, &reason)))
-    }
 }
 
 impl TensorSource for GgufSource {
@@ -206,22 +181,22 @@ impl TensorSource for GgufSource {
             let origin = self.origin(name);
             return Err(WeightError::MissingTensor { name: name.to_owned(), origin });
         };
-        self.check_numbers(name, info)?;
-        let bytes = &self.file.bytes()[info.bytes.clone()];
-        let tensor = match reordered_heads {
-            None => stored(info, bytes)?,
-            Some(heads) => {
-                let restored = head_order::restore(bytes, info.shape[0], *heads)
-                    .map_err(|source| WeightError::io(self.file.path(), source))?;
-                stored(info, &restored)?
-            }
+        let (kind, shape) = (info.kind, info.shape.clone());
+        let Some(heads) = reordered_heads else {
+            return Ok(StoredTensor::in_file(kind, shape, self.file.clone(), info.bytes.clone()));
         };
+        let bytes = &self.file.bytes()[info.bytes.clone()];
+        let restored = head_order::restore(bytes, shape[0], *heads);
         self.file.release(info.bytes.clone());
-        Ok(tensor)
+        Ok(StoredTensor::owned(kind, shape, restored))
     }
 
-    fn origin(&self, _name: &str) -> String {
-        self.file.path().display().to_string()
+    fn origin(&self, name: &str) -> String {
+        let path = self.file.path().display();
+        match self.tensors.get(name) {
+            Some(Location { info, .. }) => format!("{path} (as `{}`)", info.name),
+            None => path.to_string(),
+        }
     }
 
     fn names(&self) -> Vec<String> {
@@ -234,26 +209,5 @@ impl TensorSource for GgufSource {
 
     fn release_pages(&self) {
         self.file.release(0..self.file.bytes().len());
-    }
-}
-
-/// A copy of a tensor's bytes as a tensor. `bytes` is aligned to 8, as the header demands of
-/// offsets and the system gives to mappings.
-fn stored(info: &TensorInfo, bytes: &[u8]) -> Result<StoredTensor, WeightError> {
-    if let Some(dtype) = dense_dtype(info.kind) {
-        let tensor = Tensor::from_raw_buffer(bytes, dtype, &info.shape, &Device::Cpu)?;
-        return Ok(StoredTensor::Dense(tensor));
-    }
-    let storage = QStorage::from_data(Cow::Borrowed(bytes), &Device::Cpu, info.kind)?;
-    let tensor = QTensor::new(storage, info.shape.as_slice())?;
-    Ok(StoredTensor::Quantized(Arc::new(tensor)))
-}
-
-fn dense_dtype(kind: GgmlDType) -> Option<DType> {
-    match kind {
-        GgmlDType::F32 => Some(DType::F32),
-        GgmlDType::F16 => Some(DType::F16),
-        GgmlDType::BF16 => Some(DType::BF16),
-        _ => None,
     }
 }

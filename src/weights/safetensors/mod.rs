@@ -1,8 +1,7 @@
 //! Tensors from Hugging Face checkpoints: `model.safetensors`, or shards with their index.
 //!
-//! Files are memory-mapped and each tensor is copied out when it is asked for; its pages go back
-//! to the system at once, so loading needs the memory of the weights only once. Every header is
-//! checked against the file's size before a tensor is touched.
+//! Files are memory-mapped and tensors are read where they lie. Every header is checked against
+//! the file's size before a tensor is touched.
 //! Format: <https://huggingface.co/docs/safetensors>.
 
 mod header;
@@ -11,21 +10,21 @@ mod index;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use candle_core::{DType, Device, Tensor};
+use candle_core::quantized::GgmlDType;
 use safetensors::tensor::Dtype;
 
 use crate::weights::error::WeightError;
 use crate::weights::file_bytes::FileBytes;
-use crate::weights::finite;
 use crate::weights::folder::ModelFolder;
-
-use crate::weights::tensors::{StoredTensor, TensorSource};
+use crate::weights::stored::StoredTensor;
+use crate::weights::tensors::TensorSource;
 
 /// All safetensors of one checkpoint.
 #[derive(Debug)]
 pub struct SafetensorsSource {
-    files: Vec<FileBytes>,
+    files: Vec<Arc<FileBytes>>,
     tensors: HashMap<String, Location>,
     folder: PathBuf,
 }
@@ -80,12 +79,8 @@ impl SafetensorsSource {
                 return Err(WeightError::corrupt(file.path(), reason));
             }
         }
-        self.files.push(file);
+        self.files.push(Arc::new(file));
         Ok(())
-    }
-
-    fn bad(&self, name: &str, reason: String) -> WeightError {
-        WeightError::BadTensor { name: name.to_owned(), origin: self.origin(name), reason }
     }
 }
 
@@ -99,21 +94,15 @@ impl TensorSource for SafetensorsSource {
             let origin = self.origin(name);
             return Err(WeightError::MissingTensor { name: name.to_owned(), origin });
         };
-        let dtype = dense_dtype(at.dtype).ok_or_else(|| {
-            let reason =
-                format!("dtype {:?} is not supported, expected BF16, F16 or F32", at.dtype);
-            self.bad(name, reason)
-        })?;
-        let file = &self.files[at.file];
-        let bytes = &file.bytes()[at.bytes.clone()];
-        if at.shape.len() == 1
-            && let Some((index, value)) = finite::first_non_finite(bytes, dtype)
-        {
-            return Err(self.bad(name, format!("element {index} is {value}; the file is corrupt")));
-        }
-        let tensor = Tensor::from_raw_buffer(bytes, dtype, &at.shape, &Device::Cpu)?;
-        file.release(at.bytes.clone());
-        Ok(StoredTensor::Dense(tensor))
+        let Some(kind) = dense_kind(at.dtype) else {
+            return Err(WeightError::BadTensor {
+                name: name.to_owned(),
+                origin: self.origin(name),
+                reason: format!("dtype {:?} is not supported, expected BF16, F16 or F32", at.dtype),
+            });
+        };
+        let file = self.files[at.file].clone();
+        Ok(StoredTensor::in_file(kind, at.shape.clone(), file, at.bytes.clone()))
     }
 
     fn origin(&self, name: &str) -> String {
@@ -141,11 +130,11 @@ pub(crate) fn shard_names(folder: &ModelFolder) -> Result<Vec<String>, WeightErr
     index::shard_names(folder)
 }
 
-fn dense_dtype(dtype: Dtype) -> Option<DType> {
+fn dense_kind(dtype: Dtype) -> Option<GgmlDType> {
     match dtype {
-        Dtype::BF16 => Some(DType::BF16),
-        Dtype::F16 => Some(DType::F16),
-        Dtype::F32 => Some(DType::F32),
+        Dtype::BF16 => Some(GgmlDType::BF16),
+        Dtype::F16 => Some(GgmlDType::F16),
+        Dtype::F32 => Some(GgmlDType::F32),
         _ => None,
     }
 }

@@ -1,0 +1,160 @@
+//! What this machine can do at most, measured with the instructions of the kernels' own level:
+//! the figure beside which a kernel's speed says something.
+//!
+//! Each probe runs on the whole thread team for a short while and reports the best of a few runs,
+//! since other work on the machine only ever makes it slower.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use candle_core::Result;
+use half::bf16;
+
+use super::cpu::{Kernel, LANES, Level, Products};
+use super::packed::buffer::Buffer;
+use super::pool;
+
+/// Rates of the whole team.
+#[derive(Clone, Copy, Debug)]
+pub struct Ceiling {
+    /// Bytes read from memory in a second.
+    pub read_bytes: f64,
+    /// Floating point operations in a second: multiply and add of f32.
+    pub f32_operations: f64,
+    /// The same on pairs of bf16.
+    pub bf16_operations: f64,
+    /// The same on groups of four bytes.
+    pub int8_operations: f64,
+}
+
+/// Memory that the read probe walks over: more than any cache.
+const READ_BYTES: usize = 512 << 20;
+/// Runs of each probe, of which the best counts.
+const RUNS: usize = 5;
+/// Independent chains of additions: more than latency times throughput.
+const CHAINS: usize = 16;
+/// Steps of a chain in one run.
+const STEPS: usize = 400_000;
+/// How far ahead of its use memory is fetched, in bytes.
+const AHEAD: usize = 4096;
+
+impl Ceiling {
+    /// Measures for about a second.
+    ///
+    /// # Errors
+    ///
+    /// No memory for the read probe.
+    pub fn measure() -> Result<Self> {
+        let operations = |which: Operation| {
+            let threads = pool::threads();
+            best_rate(threads * STEPS * CHAINS * LANES * 2 * which.width(), || {
+                pool::for_each_chunk(threads, |_| Level::current().run(Chains { which }));
+            })
+        };
+        let mut buffer = Buffer::zeroed(READ_BYTES)?;
+        // Other than zero, so that every page is the buffer's own.
+        buffer.bytes_mut().fill(1);
+        let chunk = 1 << 20;
+        let read_bytes = best_rate(READ_BYTES, || {
+            pool::for_each_chunk(READ_BYTES / chunk, |i| {
+                let bytes = &buffer.bytes()[i * chunk..(i + 1) * chunk];
+                Level::current().run(Read { bytes });
+            });
+        });
+        Ok(Self {
+            read_bytes,
+            f32_operations: operations(Operation::F32),
+            bf16_operations: operations(Operation::Bf16),
+            int8_operations: operations(Operation::Int8),
+        })
+    }
+}
+
+/// `units` per second in the best run.
+fn best_rate(units: usize, run: impl Fn()) -> f64 {
+    let mut seconds = f64::INFINITY;
+    for _ in 0..RUNS {
+        let start = Instant::now();
+        run();
+        seconds = seconds.min(start.elapsed().as_secs_f64());
+    }
+    #[expect(clippy::cast_precision_loss, reason = "a rate")]
+    let rate = units as f64 / seconds;
+    rate
+}
+
+#[derive(Clone, Copy)]
+enum Operation {
+    F32,
+    Bf16,
+    Int8,
+}
+
+impl Operation {
+    /// Products in one lane.
+    fn width(self) -> usize {
+        match self {
+            Self::F32 => 1,
+            Self::Bf16 => 2,
+            Self::Int8 => 4,
+        }
+    }
+}
+
+struct Chains {
+    which: Operation,
+}
+
+impl Kernel for Chains {
+    #[inline(always)]
+    fn run<L: Products>(self, l: L) {
+        let (a, b) = (black_box(l.splat(1.0)), black_box(l.splat(1e-9)));
+        let pair = black_box(l.splat_pair([bf16::ONE; 2]));
+        let bytes = black_box(l.splat_bytes([1; 4]));
+        let mut floats = [l.splat(0.0); CHAINS];
+        let mut ints = [l.splat_int(0); CHAINS];
+        for _ in 0..STEPS {
+            l.barrier();
+            for (float, int) in floats.iter_mut().zip(&mut ints) {
+                match self.which {
+                    Operation::F32 => *float = l.mul_add(a, b, *float),
+                    Operation::Bf16 => *float = l.dot_pairs(*float, pair, pair),
+                    Operation::Int8 => *int = l.dot_small(*int, bytes, bytes),
+                }
+            }
+        }
+        black_box((floats, ints));
+    }
+}
+
+struct Read<'a> {
+    bytes: &'a [u8],
+}
+
+impl Kernel for Read<'_> {
+    #[inline(always)]
+    fn run<L: Products>(self, l: L) {
+        let mut sums = [l.load_bytes(&[0; 4 * LANES]); 4];
+        for four in self.bytes.as_chunks::<{ 4 * LANES }>().0.as_chunks::<4>().0 {
+            for (sum, line) in sums.iter_mut().zip(four) {
+                l.prefetch(line.as_ptr().wrapping_add(AHEAD));
+                *sum = l.or(*sum, l.load_bytes(line));
+            }
+        }
+        black_box(sums);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_rates_are_numbers_above_zero() {
+        let ceiling = Ceiling::measure().unwrap();
+        let Ceiling { read_bytes, f32_operations, bf16_operations, int8_operations } = ceiling;
+        for rate in [read_bytes, f32_operations, bf16_operations, int8_operations] {
+            assert!(rate.is_finite() && rate > 0.0, "{ceiling:?}");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Products in 512-bit registers, with or without the instructions made for them.
+
+#[allow(clippy::wildcard_imports, reason = "the names are the instructions")]
+use std::arch::x86_64::*;
+
+use half::bf16;
+
+use super::super::avx512::Avx512;
+use super::{LANES, Products};
+
+/// Calls an intrinsic that has no other condition than the CPU feature.
+macro_rules! cpu {
+    ($call:expr) => {
+        // SAFETY: the token proves the feature (`DOTS` those of VNNI and BF16); pointers come from
+        // references to whole vectors.
+        unsafe { $call }
+    };
+}
+
+impl<const DOTS: bool> Products for Avx512<DOTS> {
+    type Pairs = __m512i;
+    type Ints = __m512i;
+    type Bytes = __m512i;
+    const WIDE_OFFSET: i32 = 0;
+
+    #[inline(always)]
+    fn load_pairs(self, w: &[[bf16; 2]; LANES]) -> Self::Pairs {
+        cpu!(_mm512_loadu_si512(w.as_ptr().cast()))
+    }
+    #[inline(always)]
+    fn splat_pair(self, x: [bf16; 2]) -> Self::Pairs {
+        let word = u32::from(x[0].to_bits()) | u32::from(x[1].to_bits()) << 16;
+        cpu!(_mm512_set1_epi32(word.cast_signed()))
+    }
+    #[inline(always)]
+    fn dot_pairs(self, acc: Self::V, w: Self::Pairs, x: Self::Pairs) -> Self::V {
+        if DOTS {
+            // SAFETY: `DOTS` proves BF16; the types differ in name only.
+            return unsafe {
+                let (w, x) =
+                    std::mem::transmute::<(__m512i, __m512i), (__m512bh, __m512bh)>((w, x));
+                _mm512_dpbf16_ps(acc, w, x)
+            };
+        }
+        cpu!({
+            let upper = _mm512_set1_epi32(0xffff_0000_u32.cast_signed());
+            let even_w = _mm512_castsi512_ps(_mm512_slli_epi32::<16>(w));
+            let even_x = _mm512_castsi512_ps(_mm512_slli_epi32::<16>(x));
+            let odd_w = _mm512_castsi512_ps(_mm512_and_si512(w, upper));
+            let odd_x = _mm512_castsi512_ps(_mm512_and_si512(x, upper));
+            _mm512_fmadd_ps(odd_w, odd_x, _mm512_fmadd_ps(even_w, even_x, acc))
+        })
+    }
+    #[inline(always)]
+    fn splat_int(self, x: i32) -> Self::Ints {
+        cpu!(_mm512_set1_epi32(x))
+    }
+    #[inline(always)]
+    fn ints_to_f32(self, x: Self::Ints) -> Self::V {
+        cpu!(_mm512_cvtepi32_ps(x))
+    }
+    #[inline(always)]
+    fn load_bytes(self, x: &[u8; 4 * LANES]) -> Self::Bytes {
+        cpu!(_mm512_loadu_si512(x.as_ptr().cast()))
+    }
+    #[inline(always)]
+    fn bytes_to_array(self, x: Self::Bytes) -> [u8; 4 * LANES] {
+        // SAFETY: both are sixty-four bytes of which every bit pattern is valid.
+        unsafe { std::mem::transmute::<__m512i, [u8; 4 * LANES]>(x) }
+    }
+    #[inline(always)]
+    fn splat_bytes(self, x: [i8; 4]) -> Self::Bytes {
+        self.splat_int(i32::from_ne_bytes(x.map(i8::cast_unsigned)))
+    }
+    #[inline(always)]
+    fn low_nibbles(self, x: Self::Bytes) -> Self::Bytes {
+        cpu!(_mm512_and_si512(x, _mm512_set1_epi8(15)))
+    }
+    #[inline(always)]
+    fn high_nibbles(self, x: Self::Bytes) -> Self::Bytes {
+        cpu!(_mm512_and_si512(_mm512_srli_epi16::<4>(x), _mm512_set1_epi8(15)))
+    }
+    #[inline(always)]
+    fn two_bits<const PLACE: usize>(self, x: Self::Bytes) -> Self::Bytes {
+        cpu!({
+            let shifted = match PLACE {
+                0 => _mm512_slli_epi16::<4>(x),
+                1 => _mm512_slli_epi16::<2>(x),
+                2 => x,
+                _ => _mm512_srli_epi16::<2>(x),
+            };
+            _mm512_and_si512(shifted, _mm512_set1_epi8(48))
+        })
+    }
+    #[inline(always)]
+    fn sixteen_where(self, bits: &[u8; 8]) -> Self::Bytes {
+        cpu!(_mm512_maskz_mov_epi8(u64::from_le_bytes(*bits), _mm512_set1_epi8(16)))
+    }
+    #[inline(always)]
+    fn or(self, a: Self::Bytes, b: Self::Bytes) -> Self::Bytes {
+        cpu!(_mm512_or_si512(a, b))
+    }
+    #[inline(always)]
+    fn dot_small(self, acc: Self::Ints, w: Self::Bytes, x: Self::Bytes) -> Self::Ints {
+        if DOTS {
+            return cpu!(_mm512_dpbusd_epi32(acc, w, x));
+        }
+        cpu!({
+            let pairs = _mm512_maddubs_epi16(w, x);
+            _mm512_add_epi32(acc, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)))
+        })
+    }
+    #[inline(always)]
+    fn dot_wide(self, acc: Self::Ints, w: Self::Bytes, x: Self::Bytes) -> Self::Ints {
+        if DOTS {
+            return cpu!(_mm512_dpbusd_epi32(acc, w, x));
+        }
+        cpu!({
+            // Bytes at even and at odd places, each widened to sixteen bits.
+            let even_w = _mm512_and_si512(w, _mm512_set1_epi16(0xff));
+            let even_x = _mm512_srai_epi16::<8>(_mm512_slli_epi16::<8>(x));
+            let even = _mm512_madd_epi16(even_w, even_x);
+            let odd = _mm512_madd_epi16(_mm512_srli_epi16::<8>(w), _mm512_srai_epi16::<8>(x));
+            _mm512_add_epi32(acc, _mm512_add_epi32(even, odd))
+        })
+    }
+    #[inline(always)]
+    fn load_u8(self, x: &[u8; LANES]) -> Self::V {
+        cpu!(_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(x.as_ptr().cast()))))
+    }
+    #[inline(always)]
+    fn barrier(self) {
+        // SAFETY: no instruction at all.
+        unsafe { std::arch::asm!("", options(nostack, preserves_flags)) }
+    }
+}

@@ -1,0 +1,88 @@
+//! Products in plain Rust.
+
+use half::bf16;
+
+use super::super::scalar::Scalar;
+use super::{LANES, Lanes, Products};
+
+type Bytes = [u8; 4 * LANES];
+
+#[inline(always)]
+fn dot(acc: [i32; LANES], w: Bytes, x: Bytes) -> [i32; LANES] {
+    let mut sums = acc;
+    for (lane, sum) in sums.iter_mut().enumerate() {
+        for i in 4 * lane..4 * lane + 4 {
+            *sum += i32::from(w[i]) * i32::from(x[i].cast_signed());
+        }
+    }
+    sums
+}
+
+impl Products for Scalar {
+    type Pairs = [[f32; LANES]; 2];
+    type Ints = [i32; LANES];
+    type Bytes = Bytes;
+    const WIDE_OFFSET: i32 = 0;
+
+    #[inline(always)]
+    fn load_pairs(self, w: &[[bf16; 2]; LANES]) -> Self::Pairs {
+        [self.load_bf16(&w.map(|pair| pair[0])), self.load_bf16(&w.map(|pair| pair[1]))]
+    }
+    #[inline(always)]
+    fn splat_pair(self, x: [bf16; 2]) -> Self::Pairs {
+        x.map(|x| [x.to_f32(); LANES])
+    }
+    #[inline(always)]
+    fn dot_pairs(self, acc: Self::V, w: Self::Pairs, x: Self::Pairs) -> Self::V {
+        self.mul_add(w[1], x[1], self.mul_add(w[0], x[0], acc))
+    }
+    #[inline(always)]
+    fn splat_int(self, x: i32) -> Self::Ints {
+        [x; LANES]
+    }
+    #[inline(always)]
+    #[expect(clippy::cast_precision_loss, reason = "sums of a block are below 2^24")]
+    fn ints_to_f32(self, x: Self::Ints) -> Self::V {
+        x.map(|x| x as f32)
+    }
+    #[inline(always)]
+    fn load_bytes(self, x: &Bytes) -> Self::Bytes {
+        *x
+    }
+    #[inline(always)]
+    fn bytes_to_array(self, x: Self::Bytes) -> [u8; 4 * LANES] {
+        x
+    }
+    #[inline(always)]
+    fn splat_bytes(self, x: [i8; 4]) -> Self::Bytes {
+        std::array::from_fn(|i| x[i % 4].cast_unsigned())
+    }
+    #[inline(always)]
+    fn low_nibbles(self, x: Self::Bytes) -> Self::Bytes {
+        x.map(|x| x & 15)
+    }
+    #[inline(always)]
+    fn high_nibbles(self, x: Self::Bytes) -> Self::Bytes {
+        x.map(|x| x >> 4)
+    }
+    #[inline(always)]
+    fn two_bits<const PLACE: usize>(self, x: Self::Bytes) -> Self::Bytes {
+        x.map(|x| (x >> (2 * PLACE) & 3) << 4)
+    }
+    #[inline(always)]
+    fn sixteen_where(self, bits: &[u8; 8]) -> Self::Bytes {
+        std::array::from_fn(|i| (bits[i / 8] >> (i % 8) & 1) << 4)
+    }
+    #[inline(always)]
+    fn or(self, a: Self::Bytes, b: Self::Bytes) -> Self::Bytes {
+        std::array::from_fn(|i| a[i] | b[i])
+    }
+    #[inline(always)]
+    fn dot_small(self, acc: Self::Ints, w: Self::Bytes, x: Self::Bytes) -> Self::Ints {
+        dot(acc, w, x)
+    }
+    #[inline(always)]
+    fn dot_wide(self, acc: Self::Ints, w: Self::Bytes, x: Self::Bytes) -> Self::Ints {
+        dot(acc, w, x)
+    }
+}

@@ -1,0 +1,124 @@
+//! How the KV cache stores a head: element types, and the shapes of the two tensors of a layer.
+//!
+//! A block holds [`KV_BLOCK`] positions of every head, and all of a head's numbers in a block lie
+//! together. Values have a row per position. Keys are stored turned, a row per element of the
+//! head with the positions along it, so that one vector holds many positions of one element and a
+//! query meets them without a transpose. The `q8_0` form cuts heads into groups of 32 elements
+//! with one f16 scale each: 34 bytes for a group and position.
+
+use candle_core::{DType, Result, Tensor, bail};
+
+use super::KV_BLOCK;
+
+/// Elements that share a scale in a quantized cache.
+pub(super) const GROUP: usize = 32;
+/// Bytes of a group at one position: the scale and 32 numbers.
+pub(super) const GROUP_BYTES: usize = 2 + GROUP;
+
+/// Element type of a KV cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KvFormat {
+    /// 4 bytes an element.
+    F32,
+    /// 2 bytes, more mantissa.
+    F16,
+    /// 2 bytes, more range.
+    Bf16,
+    /// 8 bits an element and an f16 scale for 32 of them; heads are whole groups of 32.
+    Q8_0,
+}
+
+impl KvFormat {
+    /// The format that stores elements of `dtype` as they are, if there is one.
+    pub fn of_dtype(dtype: DType) -> Option<Self> {
+        match dtype {
+            DType::F32 => Some(Self::F32),
+            DType::F16 => Some(Self::F16),
+            DType::BF16 => Some(Self::Bf16),
+            _ => None,
+        }
+    }
+
+    /// The format of a cache tensor.
+    pub(super) fn of_cache(cache: &Tensor) -> Result<Self> {
+        match (Self::of_dtype(cache.dtype()), cache.dtype()) {
+            (Some(format), _) => Ok(format),
+            (None, DType::U8) => Ok(Self::Q8_0),
+            (None, other) => bail!("a KV cache of {other:?}; f32, f16, bf16, u8 are supported"),
+        }
+    }
+
+    /// The dtype of the tensors: bytes for the quantized form.
+    pub fn dtype(self) -> DType {
+        match self {
+            Self::F32 => DType::F32,
+            Self::F16 => DType::F16,
+            Self::Bf16 => DType::BF16,
+            Self::Q8_0 => DType::U8,
+        }
+    }
+
+    /// Whether heads of `head_dim` elements can be stored.
+    pub fn fits(self, head_dim: usize) -> bool {
+        self != Self::Q8_0 || head_dim.is_multiple_of(GROUP)
+    }
+
+    /// Stored elements (of [`Self::dtype`]) of one head at one position.
+    pub fn head_len(self, head_dim: usize) -> usize {
+        match self {
+            Self::F32 | Self::F16 | Self::Bf16 => head_dim,
+            Self::Q8_0 => head_dim.div_ceil(GROUP) * GROUP_BYTES,
+        }
+    }
+
+    /// Bytes of one head at one position.
+    pub fn head_bytes(self, head_dim: usize) -> usize {
+        self.head_len(head_dim) * self.dtype().size_in_bytes()
+    }
+
+    /// Shape of a layer's keys: `[num_blocks, kv_heads, head_len, 32]`.
+    pub fn key_dims(self, num_blocks: usize, kv_heads: usize, head_dim: usize) -> [usize; 4] {
+        [num_blocks, kv_heads, self.head_len(head_dim), KV_BLOCK]
+    }
+
+    /// Shape of a layer's values: `[num_blocks, kv_heads, 32, head_len]`.
+    pub fn value_dims(self, num_blocks: usize, kv_heads: usize, head_dim: usize) -> [usize; 4] {
+        [num_blocks, kv_heads, KV_BLOCK, self.head_len(head_dim)]
+    }
+}
+
+/// A layer's cache, its two tensors checked against each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CacheShape {
+    pub(super) format: KvFormat,
+    pub(super) num_blocks: usize,
+    pub(super) kv_heads: usize,
+    pub(super) head_dim: usize,
+}
+
+impl CacheShape {
+    /// The shape of `keys` and `values`, which must be a cache for heads of `head_dim` elements.
+    pub(super) fn of(keys: &Tensor, values: &Tensor, head_dim: usize) -> Result<Self> {
+        let format = KvFormat::of_cache(keys)?;
+        let (num_blocks, kv_heads, _, _) = keys.dims4()?;
+        let expected = format.key_dims(num_blocks, kv_heads, head_dim);
+        if head_dim == 0 || kv_heads == 0 || !format.fits(head_dim) || keys.dims() != expected {
+            bail!("keys {:?} are no cache for heads of {head_dim} elements", keys.dims());
+        }
+        let expected = format.value_dims(num_blocks, kv_heads, head_dim);
+        if values.dtype() != keys.dtype() || values.dims() != expected {
+            bail!(
+                "values {:?} of {:?} differ from the {expected:?} of {:?} that the keys ask for",
+                values.dims(),
+                values.dtype(),
+                keys.dtype()
+            );
+        }
+        Ok(Self { format, num_blocks, kv_heads, head_dim })
+    }
+
+    /// Stored elements of one head in one block.
+    pub(super) fn head_block(&self) -> usize {
+        self.format.head_len(self.head_dim) * KV_BLOCK
+    }
+}

@@ -1,0 +1,164 @@
+//! The pass over the tokens: which thread takes which, and what happens to one.
+
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+use candle_core::Result;
+
+use super::super::cpu::{Kernel, LANES, Level, Products};
+use super::super::fresh::{Parts, filled};
+use super::super::kv_element::Stored;
+use super::super::kv_format::CacheShape;
+use super::super::rms_norm::NormRows;
+use super::super::storage::{self, Rows};
+use super::super::{KV_BLOCK, pool, rope};
+use super::{KvCache, NAME};
+
+/// Fewer elements than this stay on the calling thread.
+const PARALLEL_FROM: usize = 1 << 15;
+/// Tokens of a chunk, at least.
+const CHUNK_TOKENS: usize = 16;
+
+/// Cosines and sines, and the weights of the head norms.
+#[derive(Clone, Copy)]
+pub(super) struct Angles<'a> {
+    pub(super) cos: Rows<'a>,
+    pub(super) sin: Rows<'a>,
+    /// Weights for queries and keys, and epsilon.
+    pub(super) norms: Option<(&'a [f32], &'a [f32], f32)>,
+}
+
+/// All tokens of a call; slots are inside of the cache and rows have the cache's shape.
+pub(super) struct Tokens<'a> {
+    pub(super) level: Level,
+    pub(super) q: Rows<'a>,
+    pub(super) k: Rows<'a>,
+    pub(super) v: Rows<'a>,
+    pub(super) angles: Angles<'a>,
+    pub(super) heads: usize,
+    pub(super) shape: CacheShape,
+    pub(super) slots: &'a [u32],
+}
+
+impl Tokens<'_> {
+    /// Writes to the cache and returns the queries.
+    pub(super) fn apply<S: Stored>(&self, cache: KvCache<'_>) -> Result<Vec<f32>> {
+        let mut queries = Vec::new();
+        storage::write::<S>(NAME, cache.k, |keys| {
+            storage::write::<S>(NAME, cache.v, |values| {
+                queries = self.run(keys, values);
+                Ok(())
+            })
+        })?;
+        Ok(queries)
+    }
+
+    fn run<S: Stored>(&self, keys: &mut [S], values: &mut [S]) -> Vec<f32> {
+        let width = self.heads * self.shape.head_dim;
+        let (keys, values) = (&Parts::new(keys), &Parts::new(values));
+        let run = |out: &Parts<'_, MaybeUninit<f32>>| {
+            let chunk = |range: Range<usize>| {
+                // SAFETY: chunks have no token in common.
+                let out = unsafe { out.part(range.start * width..range.end * width) };
+                self.level.run(Chunk { tokens: self, range, keys, values, out });
+            };
+            match self.chunks() {
+                Some(chunks) => {
+                    pool::for_each_chunk(chunks.len(), |i| chunk(chunks[i].clone()));
+                }
+                None => chunk(0..self.slots.len()),
+            }
+        };
+        // SAFETY: the chunks cover all tokens and each writes the queries of its own.
+        unsafe { filled(self.slots.len() * width, run) }
+    }
+
+    /// Ranges of tokens that can be taken by different threads, since no two write to one block;
+    /// `None` if there is too little to share out, or no such ranges.
+    fn chunks(&self) -> Option<Vec<Range<usize>>> {
+        let heads = self.heads + 2 * self.shape.kv_heads;
+        if self.slots.len() * heads * self.shape.head_dim < PARALLEL_FROM {
+            return None;
+        }
+        let block = |token: usize| self.slots[token] as usize / KV_BLOCK;
+        let mut blocks: Vec<usize> = Vec::new();
+        let mut chunks: Vec<Range<usize>> = Vec::new();
+        for token in 0..self.slots.len() {
+            let same = blocks.last() == Some(&block(token));
+            if !same {
+                blocks.push(block(token));
+            }
+            match chunks.last_mut() {
+                Some(chunk) if same || chunk.len() < CHUNK_TOKENS => chunk.end = token + 1,
+                _ => chunks.push(token..token + 1),
+            }
+        }
+        blocks.sort_unstable();
+        blocks.is_sorted_by(|a, b| a < b).then_some(chunks)
+    }
+}
+
+/// Some of the tokens.
+struct Chunk<'a, S> {
+    tokens: &'a Tokens<'a>,
+    range: Range<usize>,
+    /// The whole cache; chunks that run at the same time have no block in common.
+    keys: &'a Parts<'a, S>,
+    values: &'a Parts<'a, S>,
+    /// Queries of `range`.
+    out: &'a mut [MaybeUninit<f32>],
+}
+
+impl<S: Stored> Kernel for Chunk<'_, S> {
+    #[inline(always)]
+    fn run<L: Products>(self, l: L) {
+        let Tokens { heads, shape, angles, .. } = *self.tokens;
+        let dim = shape.head_dim;
+        // The head at hand, zeros behind it up to whole vectors.
+        let mut head = vec![MaybeUninit::new(0.0f32); dim.next_multiple_of(LANES)];
+        let norms = angles.norms.map(|(query, key, eps)| ((query, eps), (key, eps)));
+        let (query_norm, key_norm) = norms.unzip();
+        let outs = self.out.chunks_exact_mut(heads * dim);
+        for (token, out) in self.range.zip(outs) {
+            let (cos, sin) = (angles.cos.row(token), angles.sin.row(token));
+            let q = self.tokens.q.row(token).chunks_exact(dim);
+            for (from, to) in q.zip(out.chunks_exact_mut(dim)) {
+                rope::rotate(l, normalized(l, from, query_norm, to), cos, sin);
+            }
+            let slot = self.tokens.slots[token] as usize;
+            let (block, offset) = (slot / KV_BLOCK, slot % KV_BLOCK);
+            let k = self.tokens.k.row(token).chunks_exact(dim);
+            let v = self.tokens.v.row(token).chunks_exact(dim);
+            for (i, (k, v)) in k.zip(v).enumerate() {
+                let first = (block * shape.kv_heads + i) * shape.head_block();
+                let range = first..first + shape.head_block();
+                // SAFETY: no other chunk writes to this block, and the parts of the head before
+                // are out of use.
+                let (keys, values) =
+                    unsafe { (self.keys.part(range.clone()), self.values.part(range)) };
+                rope::rotate(l, normalized(l, k, key_norm, &mut head[..dim]), cos, sin);
+                // SAFETY: the head was just written and the rest is zero from the start.
+                let padded = unsafe { head.assume_init_ref() }.as_chunks().0;
+                S::write_key(l, padded, dim, offset, keys);
+                head[..dim].write_copy_of_slice(v);
+                // SAFETY: as above.
+                let padded = unsafe { head.assume_init_ref() }.as_chunks().0;
+                S::write_value(l, padded, dim, offset, values);
+            }
+        }
+    }
+}
+
+/// `from`, normalized with a weight and epsilon if there is one, in `to`.
+#[inline(always)]
+fn normalized<'a, L: Products>(
+    l: L,
+    from: &[f32],
+    norm: Option<(&[f32], f32)>,
+    to: &'a mut [MaybeUninit<f32>],
+) -> &'a mut [f32] {
+    let Some((weight, eps)) = norm else { return to.write_copy_of_slice(from) };
+    NormRows { x: from, weight, eps, out: to }.run(l);
+    // SAFETY: the kernel has written every element.
+    unsafe { to.assume_init_mut() }
+}

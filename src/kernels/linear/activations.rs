@@ -1,0 +1,232 @@
+//! Activation rows in the form that a kind of weights is multiplied with.
+//!
+//! f32 and f16 weights meet f32 rows. bf16 weights meet rows rounded to bf16. Quantized weights
+//! meet rows of signed bytes with one scale per 32 elements, as in llama.cpp's products: the
+//! largest element becomes 127. A row's form depends on that row alone.
+
+use candle_core::quantized::GgmlDType;
+use half::bf16;
+
+use super::super::cpu::{Kernel, LANES, Level, Products, load_tail};
+use super::super::fresh::Parts;
+use super::super::packed::formats::SUB_BLOCK;
+use super::super::packed::with_format;
+use super::super::pool;
+
+/// Fewer elements are converted on the calling thread.
+const PARALLEL_FROM: usize = 1 << 14;
+/// Rows of one chunk.
+const CHUNK_ROWS: usize = 8;
+
+/// Rows `[m, k]`, converted at most once to each form that is asked for.
+pub(super) struct Activations<'a> {
+    pub(super) rows: &'a [f32],
+    pub(super) m: usize,
+    pub(super) k: usize,
+    level: Level,
+    pairs: Option<Vec<[bf16; 2]>>,
+    bytes: Option<Bytes>,
+}
+
+/// Rows of signed bytes.
+pub(super) struct Bytes {
+    /// `[m][k / 32]` blocks; only whole blocks of K are there.
+    pub(super) blocks: Vec<Block>,
+}
+
+/// 32 elements of a row: `scale * values`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(super) struct Block {
+    pub(super) values: [[i8; 4]; 8],
+    pub(super) scale: f32,
+    /// Sums of the first and of the last sixteen values.
+    pub(super) sums: [i32; 2],
+}
+
+/// What products of a kind run on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    Floats,
+    Pairs,
+    Bytes,
+}
+
+impl Form {
+    pub(super) fn of(kind: GgmlDType) -> Self {
+        match kind {
+            GgmlDType::BF16 => Self::Pairs,
+            _ => with_format!(kind, _F => Self::Bytes, Self::Floats),
+        }
+    }
+}
+
+impl<'a> Activations<'a> {
+    pub(super) fn new(level: Level, rows: &'a [f32], m: usize, k: usize) -> Self {
+        Self { rows, m, k, level, pairs: None, bytes: None }
+    }
+
+    /// Converts the rows to `form`, on all threads if there are many.
+    pub(super) fn prepare(&mut self, form: Form) {
+        match form {
+            Form::Pairs if self.pairs.is_none() => self.pairs = Some(self.round()),
+            Form::Bytes if self.bytes.is_none() => self.bytes = Some(self.quantize()),
+            Form::Floats | Form::Pairs | Form::Bytes => {}
+        }
+    }
+
+    /// `[m][k / 2]` pairs, the last of an odd row filled up with zero.
+    pub(super) fn pairs(&self) -> &[[bf16; 2]] {
+        self.pairs.as_ref().expect("rows are prepared before the product")
+    }
+
+    pub(super) fn bytes(&self) -> &Bytes {
+        self.bytes.as_ref().expect("rows are prepared before the product")
+    }
+
+    fn round(&self) -> Vec<[bf16; 2]> {
+        let width = self.k.div_ceil(2);
+        let level = self.level;
+        // SAFETY: `RoundRow` writes every pair of its row.
+        unsafe { self.convert(width, |row, out| level.run(RoundRow { row, out })) }
+    }
+
+    fn quantize(&self) -> Bytes {
+        let level = self.level;
+        // SAFETY: `QuantizeRow` writes every block of its row.
+        let convert = |row: &[f32], out: &mut [Block]| level.run(QuantizeRow { row, out });
+        Bytes { blocks: unsafe { self.convert(self.k / SUB_BLOCK, convert) } }
+    }
+
+    /// One converted row of `width` elements for each row.
+    ///
+    /// # Safety
+    ///
+    /// `convert` must write every element of its output.
+    unsafe fn convert<T: Send + Copy>(
+        &self,
+        width: usize,
+        convert: impl Fn(&[f32], &mut [T]) + Sync,
+    ) -> Vec<T> {
+        let mut all: Vec<T> = Vec::with_capacity(self.m * width);
+        let parts = Parts::new(&mut all.spare_capacity_mut()[..self.m * width]);
+        let rows = |first: usize, count: usize| {
+            // SAFETY: every call has rows of its own.
+            let out = unsafe { parts.part(first * width..(first + count) * width) };
+            let from = &self.rows[first * self.k..(first + count) * self.k];
+            for (row, out) in
+                from.chunks_exact(self.k.max(1)).zip(out.chunks_exact_mut(width.max(1)))
+            {
+                // SAFETY: `T` is `Copy`, so nothing is dropped, and every element is written
+                // before it is read (the caller's promise).
+                convert(row, unsafe { out.assume_init_mut() });
+            }
+        };
+        if self.m * self.k < PARALLEL_FROM {
+            rows(0, self.m);
+        } else {
+            pool::for_each_chunk(self.m.div_ceil(CHUNK_ROWS), |chunk| {
+                let first = chunk * CHUNK_ROWS;
+                rows(first, CHUNK_ROWS.min(self.m - first));
+            });
+        }
+        // SAFETY: the chunks cover all rows, and each element was written.
+        unsafe { all.set_len(self.m * width) };
+        all
+    }
+}
+
+struct RoundRow<'a> {
+    row: &'a [f32],
+    out: &'a mut [[bf16; 2]],
+}
+
+impl Kernel for RoundRow<'_> {
+    #[inline(always)]
+    fn run<L: Products>(self, l: L) {
+        let (row, tail) = self.row.as_chunks::<LANES>();
+        let (out, out_tail) = self.out.as_flattened_mut().as_chunks_mut::<LANES>();
+        for (row, out) in row.iter().zip(&mut *out) {
+            *out = l.narrow_bf16(l.load(row));
+        }
+        let last = l.narrow_bf16(load_tail(l, tail));
+        match out.get_mut(row.len()) {
+            // Fifteen elements and the zero that fills them up.
+            Some(whole) => *whole = last,
+            None => out_tail.copy_from_slice(&last[..out_tail.len()]),
+        }
+    }
+}
+
+struct QuantizeRow<'a> {
+    row: &'a [f32],
+    out: &'a mut [Block],
+}
+
+impl Kernel for QuantizeRow<'_> {
+    #[inline(always)]
+    fn run<L: Products>(self, l: L) {
+        for (row, out) in self.row.as_chunks::<SUB_BLOCK>().0.iter().zip(self.out) {
+            let halves = row.as_chunks::<LANES>().0;
+            let (a, b) = (l.load(&halves[0]), l.load(&halves[1]));
+            let negative = l.max(l.sub(l.splat(0.0), a), l.sub(l.splat(0.0), b));
+            let largest = l.largest(l.max(l.max(a, b), negative));
+            let inverse = l.splat(if largest > 0.0 { 127.0 / largest } else { 0.0 });
+            let rounded = [l.round(l.mul(a, inverse)), l.round(l.mul(b, inverse))];
+            let [first, second] = out.values.as_flattened_mut().as_chunks_mut::<LANES>().0 else {
+                unreachable!("32 values are two vectors")
+            };
+            *first = l.narrow_i8(rounded[0]);
+            *second = l.narrow_i8(rounded[1]);
+            out.scale = largest / 127.0;
+            // Sums of sixteen bytes are exact in f32.
+            #[expect(clippy::cast_possible_truncation, reason = "integers below 2^11")]
+            let sums = [l.sum(rounded[0]) as i32, l.sum(rounded[1]) as i32];
+            out.sums = sums;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::random::Random;
+    use super::*;
+
+    #[test]
+    fn bytes_stand_for_the_row_within_half_a_step() {
+        let mut row = Random::new(3).floats(3 * SUB_BLOCK);
+        row[40..64].fill(0.0);
+        row[SUB_BLOCK..40].fill(0.0);
+        for level in Level::available() {
+            let mut activations = Activations::new(level, &row, 1, row.len());
+            activations.prepare(Form::Bytes);
+            for (block, row) in activations.bytes().blocks.iter().zip(row.chunks(SUB_BLOCK)) {
+                let values = block.values.as_flattened();
+                for (value, x) in values.iter().zip(row) {
+                    let error = (f32::from(*value) * block.scale - x).abs();
+                    assert!(error <= block.scale * 0.501, "{x} became {value} x {}", block.scale);
+                }
+                let sum = |part: &[i8]| part.iter().map(|v| i32::from(*v)).sum::<i32>();
+                assert_eq!(block.sums, [sum(&values[..16]), sum(&values[16..])]);
+            }
+        }
+    }
+
+    #[test]
+    fn an_odd_row_of_pairs_ends_with_zero() {
+        for k in [1, 15, 16, 31, 33] {
+            let row: Vec<f32> = Random::new(4).floats(2 * k);
+            for level in Level::available() {
+                let mut activations = Activations::new(level, &row, 2, k);
+                activations.prepare(Form::Pairs);
+                let width = k.div_ceil(2);
+                for (i, row) in row.chunks(k).enumerate() {
+                    let pairs = &activations.pairs()[i * width..(i + 1) * width];
+                    let mut expected: Vec<bf16> = row.iter().map(|x| bf16::from_f32(*x)).collect();
+                    expected.resize(2 * width, bf16::ZERO);
+                    assert_eq!(pairs.as_flattened(), expected);
+                }
+            }
+        }
+    }
+}

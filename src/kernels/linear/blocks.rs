@@ -1,0 +1,196 @@
+//! Panels of quantized weights times rows of signed bytes.
+//!
+//! Inside a sub-block of 32 elements products are summed as integers, exactly. A lane then adds
+//! `scale * row_scale * sum` (and its minimum times the sum of the row's values) to its chain,
+//! sub-block after sub-block in ascending K.
+
+use std::marker::PhantomData;
+
+use super::super::cpu::{Kernel, LANES, Products};
+use super::super::packed::formats::{Format, PANEL, Values};
+use super::Sums;
+use super::activations::Block;
+
+/// How far ahead of its use a panel is fetched, in bytes.
+const AHEAD: usize = 4096;
+/// Bytes of a cache line.
+const LINE: usize = 64;
+/// Bytes of a panel that all rows meet before the next part: what stays in the second-level cache.
+const PART: usize = 256 << 10;
+
+/// One panel times all rows of `x [m][blocks]`, to `sums`.
+pub(super) struct BlockPanel<'a, F> {
+    pub(super) x: &'a [Block],
+    /// Sub-blocks of a row.
+    pub(super) blocks: usize,
+    pub(super) panel: &'a [u8],
+    pub(super) sums: &'a mut [Sums],
+    pub(super) format: PhantomData<F>,
+}
+
+impl<F: Format> Kernel for BlockPanel<'_, F> {
+    #[inline(always)]
+    fn run<L: Products>(mut self, l: L) {
+        assert_eq!(self.x.len(), self.sums.len() * self.blocks);
+        let part = if self.sums.len() <= 6 { usize::MAX } else { (PART / F::CELL).max(1) };
+        let panel = self.panel;
+        let mut first = 0;
+        for cells in panel.chunks(part.saturating_mul(F::CELL)) {
+            self.part(l, first, cells);
+            first += cells.len() / F::CELL * F::SUBS;
+        }
+    }
+}
+
+impl<F: Format> BlockPanel<'_, F> {
+    /// All rows against some cells of the panel.
+    #[inline(always)]
+    fn part<L: Products>(&mut self, l: L, first: usize, cells: &[u8]) {
+        let m = self.sums.len();
+        let mut row = 0;
+        while row < m {
+            let left = m - row;
+            row += if L::WIDE {
+                match left {
+                    6.. => self.tile::<L, 6, 2>(l, row, first, cells),
+                    4.. => self.tile::<L, 4, 2>(l, row, first, cells),
+                    2.. => self.tile::<L, 2, 4>(l, row, first, cells),
+                    _ => self.tile::<L, 1, 4>(l, row, first, cells),
+                }
+            } else {
+                match left {
+                    2.. => self.tile::<L, 2, 1>(l, row, first, cells),
+                    _ => self.tile::<L, 1, 2>(l, row, first, cells),
+                }
+            };
+        }
+    }
+
+    /// `M` rows against all 64 columns, `V` vectors of them at a time. Returns `M`.
+    #[inline(always)]
+    fn tile<L: Products, const M: usize, const V: usize>(
+        &mut self,
+        l: L,
+        row: usize,
+        first: usize,
+        cells: &[u8],
+    ) -> usize {
+        let blocks = cells.len() / F::CELL * F::SUBS;
+        let mut x: [&[Block]; M] = [&[]; M];
+        for (i, x) in x.iter_mut().enumerate() {
+            *x = &self.x[(row + i) * self.blocks + first..][..blocks];
+        }
+        for v in (0..PANEL / LANES).step_by(V) {
+            let mut acc = [[l.splat(0.0); V]; M];
+            if first > 0 {
+                for i in 0..M {
+                    for j in 0..V {
+                        acc[i][j] = l.load(&self.sums[row + i].0[v + j]);
+                    }
+                }
+            }
+            let fetch = row == 0 && v == 0;
+            for (cell, bytes) in cells.chunks_exact(F::CELL).enumerate() {
+                let (head, subs) = bytes.split_at(F::HEAD);
+                for (sub, bytes) in subs.chunks_exact(F::SUB).enumerate() {
+                    if fetch {
+                        for line in (0..F::SUB).step_by(LINE) {
+                            l.prefetch(bytes.as_ptr().wrapping_add(AHEAD + line));
+                        }
+                    }
+                    let mut block = [&x[0][cell * F::SUBS + sub]; M];
+                    for i in 1..M {
+                        block[i] = &x[i][cell * F::SUBS + sub];
+                    }
+                    add_sub_block::<F, L, M, V>(l, head, bytes, block, v, &mut acc);
+                }
+            }
+            for i in 0..M {
+                for j in 0..V {
+                    l.store(acc[i][j], &mut self.sums[row + i].0[v + j]);
+                }
+            }
+        }
+        M
+    }
+}
+
+/// Adds one sub-block's products to the chains of `M` rows and `V` vectors of columns from `v` on.
+#[inline(always)]
+fn add_sub_block<F: Format, L: Products, const M: usize, const V: usize>(
+    l: L,
+    head: &[u8],
+    sub: &[u8],
+    x: [&Block; M],
+    v: usize,
+    acc: &mut [[L::V; V]; M],
+) {
+    let (scales, values) = sub.split_at(F::SCALES);
+    let values = &values[..F::Values::BYTES];
+    let offset = if F::Values::WIDE { F::OFFSET - L::WIDE_OFFSET } else { F::OFFSET };
+    for half in 0..F::HALVES {
+        let mut sums = [[l.splat_int(0); V]; M];
+        for i in 0..M {
+            let sum = if F::HALVES == 2 { x[i].sums[half] } else { x[i].sums[0] + x[i].sums[1] };
+            sums[i] = [l.splat_int(-offset * sum); V];
+        }
+        // One by one, so that each knows its group while it is compiled.
+        add_group::<F, L, M, V>(l, values, x, v, half, 0, &mut sums);
+        add_group::<F, L, M, V>(l, values, x, v, half, 1, &mut sums);
+        add_group::<F, L, M, V>(l, values, x, v, half, 2, &mut sums);
+        add_group::<F, L, M, V>(l, values, x, v, half, 3, &mut sums);
+        for j in 0..V {
+            let scale = F::scale(l, head, scales, half, v + j);
+            let min = F::min(l, head, scales, v + j);
+            for i in 0..M {
+                let row_scale = l.splat(x[i].scale);
+                let sum = l.ints_to_f32(sums[i][j]);
+                acc[i][j] = if F::MINS {
+                    #[expect(clippy::cast_precision_loss, reason = "below 2^13")]
+                    let row_sum = l.splat((x[i].sums[0] + x[i].sums[1]) as f32);
+                    let both = l.mul_add(scale, sum, l.mul(min, row_sum));
+                    l.mul_add(both, row_scale, acc[i][j])
+                } else {
+                    l.mul_add(sum, l.mul(scale, row_scale), acc[i][j])
+                };
+            }
+        }
+    }
+}
+
+/// Adds the products of groups `g` and `g + 4`, which one load serves where they share bytes; of
+/// one of the two where each half has sums of its own.
+#[inline(always)]
+fn add_group<F: Format, L: Products, const M: usize, const V: usize>(
+    l: L,
+    values: &[u8],
+    x: [&Block; M],
+    v: usize,
+    half: usize,
+    g: usize,
+    sums: &mut [[L::Ints; V]; M],
+) {
+    if M > 1 {
+        l.barrier();
+    }
+    for part in 0..2 {
+        if F::HALVES == 2 && part != half {
+            continue;
+        }
+        let group = 4 * part + g;
+        let mut w = [F::Values::load(l, values, group, v); V];
+        for j in 1..V {
+            w[j] = F::Values::load(l, values, group, v + j);
+        }
+        for i in 0..M {
+            let x = l.splat_bytes(x[i].values[group]);
+            for j in 0..V {
+                sums[i][j] = if F::Values::WIDE {
+                    l.dot_wide(sums[i][j], w[j], x)
+                } else {
+                    l.dot_small(sums[i][j], w[j], x)
+                };
+            }
+        }
+    }
+}

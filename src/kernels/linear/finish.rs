@@ -1,0 +1,81 @@
+//! From sums of products to output rows: bias, residual, gate.
+
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+use super::super::cpu::{Kernel, LANES, Lanes, Products, load_tail};
+use super::super::gated::gated;
+use super::super::packed::formats::PANEL;
+use super::Sums;
+use super::region::{Finish, Job};
+
+/// One panel of a job, for some rows.
+pub(super) struct FinishPanel<'a> {
+    pub(super) job: &'a Job<'a>,
+    pub(super) panel: usize,
+    pub(super) rows: Range<usize>,
+    /// One per row.
+    pub(super) sums: &'a [Sums],
+    /// One per row, if the job is gated.
+    pub(super) up: &'a [Sums],
+}
+
+impl Kernel for FinishPanel<'_> {
+    #[inline(always)]
+    fn run<L: Products>(self, l: L) {
+        let n = self.job.layer.matrix.rows();
+        let first = self.panel * PANEL;
+        let count = PANEL.min(n - first);
+        for (i, row) in self.rows.clone().enumerate() {
+            let start = row * n + first;
+            // SAFETY: this panel's columns of this row belong to this chunk alone.
+            let out = unsafe { self.job.out.part(start..start + count) };
+            for (v, out) in out.chunks_mut(LANES).enumerate() {
+                let column = first + v * LANES;
+                let sums = biased(l, l.load(&self.sums[i].0[v]), self.job.layer.bias, column);
+                let result = match self.job.finish {
+                    Finish::Plain => sums,
+                    Finish::Add(rows) => {
+                        let at = start + v * LANES;
+                        l.add(load(l, &rows[at..at + out.len()]), sums)
+                    }
+                    Finish::Gated { activation, up } => {
+                        let up = biased(l, l.load(&self.up[i].0[v]), up.bias, column);
+                        gated(l, activation, sums, up)
+                    }
+                };
+                write(l, result, out);
+            }
+        }
+    }
+}
+
+/// `sums` plus the biases from `column` on. Without a bias no zero is added: -0 stays -0.
+#[inline(always)]
+fn biased<L: Lanes>(l: L, sums: L::V, bias: Option<&[f32]>, column: usize) -> L::V {
+    match bias {
+        Some(bias) => l.add(sums, load(l, &bias[column..bias.len().min(column + LANES)])),
+        None => sums,
+    }
+}
+
+#[inline(always)]
+fn load<L: Lanes>(l: L, x: &[f32]) -> L::V {
+    match x.first_chunk::<LANES>() {
+        Some(whole) => l.load(whole),
+        None => load_tail(l, x),
+    }
+}
+
+#[inline(always)]
+fn write<L: Lanes>(l: L, v: L::V, out: &mut [MaybeUninit<f32>]) {
+    if let Some(whole) = out.first_chunk_mut::<LANES>() {
+        l.write(v, whole);
+        return;
+    }
+    let mut lanes = [0.0; LANES];
+    l.store(v, &mut lanes);
+    for (out, value) in out.iter_mut().zip(lanes) {
+        out.write(value);
+    }
+}

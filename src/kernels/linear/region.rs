@@ -1,0 +1,171 @@
+//! One region of the thread team: all panels of some layers on the same rows.
+
+use std::cell::RefCell;
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+use candle_core::quantized::GgmlDType;
+
+use super::super::cpu::{LANES, Level};
+use super::super::fresh::Parts;
+use super::super::gated::Activation;
+use super::super::packed::formats::{PANEL, SUB_BLOCK};
+use super::super::packed::{PackedMatrix, with_format};
+use super::super::pool;
+use super::activations::Activations;
+use super::blocks::BlockPanel;
+use super::dense::{DensePanel, Pairs, SingleF16, SingleF32};
+use super::finish::FinishPanel;
+use super::{Layer, Sums};
+
+/// Fewer multiply-adds than this stay on the calling thread.
+const PARALLEL_FROM: usize = 1 << 16;
+/// Chunks a region is cut into, for each thread.
+const CHUNKS_PER_THREAD: usize = 8;
+/// Rows of a chunk, at most.
+const MOST_ROWS: usize = 144;
+/// Rows of a chunk are a multiple of every tile's.
+const ROW_STEP: usize = 12;
+
+/// What comes after a product.
+#[derive(Clone, Copy)]
+pub(super) enum Finish<'a> {
+    Plain,
+    /// Adds rows `[m, n]`.
+    Add(&'a [f32]),
+    /// `activation(product) * up(x)`
+    Gated {
+        activation: Activation,
+        up: Layer<'a>,
+    },
+}
+
+/// One layer of a region, and where its result goes.
+pub(super) struct Job<'a> {
+    pub(super) layer: Layer<'a>,
+    pub(super) finish: Finish<'a>,
+    /// `[m, n]`
+    pub(super) out: Parts<'a, MaybeUninit<f32>>,
+}
+
+impl<'a> Job<'a> {
+    /// `output` has room for `m` rows.
+    pub(super) fn new(
+        layer: Layer<'a>,
+        finish: Finish<'a>,
+        output: &'a mut Vec<f32>,
+        m: usize,
+    ) -> Self {
+        let room = &mut output.spare_capacity_mut()[..m * layer.matrix.rows()];
+        Self { layer, finish, out: Parts::new(room) }
+    }
+}
+
+/// Buffers of a thread, kept between chunks.
+#[derive(Default)]
+struct Scratch {
+    /// One per row: a panel of the product, and of its gated partner.
+    sums: Vec<Sums>,
+    up: Vec<Sums>,
+    /// A panel of a kind without a packed form.
+    widened: Vec<[f32; PANEL]>,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+/// Writes all rows and columns of every job.
+pub(super) fn run(level: Level, x: &Activations<'_>, jobs: &[Job<'_>]) {
+    let panels: usize = jobs.iter().map(|job| job.layer.matrix.panels()).sum();
+    if x.m == 0 || panels == 0 {
+        return;
+    }
+    let blocks = x.m.div_ceil(MOST_ROWS);
+    let rows = x.m.div_ceil(blocks).next_multiple_of(ROW_STEP);
+    let blocks = x.m.div_ceil(rows);
+    let group = (panels * blocks / (CHUNKS_PER_THREAD * pool::threads())).clamp(1, panels);
+    let groups = panels.div_ceil(group);
+    let chunk = |chunk: usize| {
+        let (first, block) = (chunk / blocks * group, chunk % blocks);
+        let rows = block * rows..x.m.min((block + 1) * rows);
+        for panel in first..panels.min(first + group) {
+            run_panel(level, x, jobs, panel, rows.clone());
+        }
+    };
+    if x.m * x.k * panels * PANEL < PARALLEL_FROM {
+        (0..groups * blocks).for_each(chunk);
+    } else {
+        pool::for_each_chunk(groups * blocks, chunk);
+    }
+}
+
+/// Panel `panel` of all jobs' panels, for some rows.
+fn run_panel(
+    level: Level,
+    x: &Activations<'_>,
+    jobs: &[Job<'_>],
+    mut panel: usize,
+    rows: Range<usize>,
+) {
+    let mut jobs = jobs.iter();
+    let job = jobs
+        .find(|job| {
+            let panels = job.layer.matrix.panels();
+            let here = panel < panels;
+            panel -= if here { 0 } else { panels };
+            here
+        })
+        .expect("panels are counted over all jobs");
+    let mut scratch = SCRATCH.take();
+    let Scratch { sums, up, widened } = &mut scratch;
+    product(level, x, job.layer.matrix, panel, rows.clone(), sums, widened);
+    if let Finish::Gated { up: layer, .. } = job.finish {
+        product(level, x, layer.matrix, panel, rows.clone(), up, widened);
+    }
+    level.run(FinishPanel { job, panel, rows, sums, up });
+    SCRATCH.set(scratch);
+}
+
+/// Products of some rows with one panel, one entry of `sums` for each row.
+fn product(
+    level: Level,
+    x: &Activations<'_>,
+    matrix: &PackedMatrix,
+    panel: usize,
+    rows: Range<usize>,
+    sums: &mut Vec<Sums>,
+    widened: &mut Vec<[f32; PANEL]>,
+) {
+    sums.resize(rows.len(), Sums([[0.0; LANES]; PANEL / LANES]));
+    let sums = sums.as_mut_slice();
+    let (k, bytes) = (x.k, matrix.panel(panel));
+    let floats = || &x.rows[rows.start * k..rows.end * k];
+    match matrix.kind() {
+        GgmlDType::F32 => {
+            level.run(DensePanel::<SingleF32> { x: floats(), steps: k, panel: bytes, sums });
+        }
+        GgmlDType::F16 => {
+            level.run(DensePanel::<SingleF16> { x: floats(), steps: k, panel: bytes, sums });
+        }
+        GgmlDType::BF16 => {
+            let steps = k.div_ceil(2);
+            let x = &x.pairs()[rows.start * steps..rows.end * steps];
+            level.run(DensePanel::<Pairs> { x, steps, panel: bytes, sums });
+        }
+        kind => with_format!(kind, F => {
+            let blocks = k / SUB_BLOCK;
+            let x = &x.bytes().blocks[rows.start * blocks..rows.end * blocks];
+            level.run(BlockPanel::<F> { x, blocks, panel: bytes, sums, format: PhantomData });
+        }, {
+            widened.resize(k, [0.0; PANEL]);
+            matrix.widen_panel(panel, widened.as_flattened_mut());
+            // SAFETY: floats are four bytes without padding.
+            let panel = unsafe {
+                std::slice::from_raw_parts(widened.as_ptr().cast(), size_of_val(widened.as_slice()))
+            };
+            level.run(DensePanel::<SingleF32> { x: floats(), steps: k, panel, sums });
+        }),
+    }
+}

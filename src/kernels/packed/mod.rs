@@ -1,0 +1,288 @@
+//! A weight matrix in our own memory, laid out for products.
+//!
+//! It answers for the bytes: aligned, on huge pages where the system has them, packed in parallel
+//! from the file's bytes. Rows (output features) stand as columns in panels of 64, so that sixteen
+//! of them lie along the lanes of a vector and a kernel reads memory in order:
+//!
+//! - f32, f16: `[N / 64][K][64]`
+//! - bf16: `[N / 64][K / 2][64][2]`, K padded to even
+//! - quantized: `[N / 64][K / block]` cells, see [`formats`]
+//! - quantized in a kind without a packed form: rows as in the file, widened for each product
+//!
+//! It refuses to know what the matrix is multiplied with.
+
+use std::cell::RefCell;
+
+use candle_core::quantized::{GgmlDType, QTensor};
+use candle_core::{DType, Device, Result, Tensor, bail};
+
+use self::buffer::Buffer;
+use self::formats::{Format, PANEL};
+use super::cpu::Level;
+use super::fresh::Parts;
+use super::pool;
+
+pub(super) mod buffer;
+mod dense;
+pub(super) mod formats;
+mod stored;
+#[cfg(test)]
+mod tests;
+mod unpack;
+
+/// A matrix `[rows, columns]` of which every row meets an activation row in a product.
+pub struct PackedMatrix {
+    buffer: Buffer,
+    kind: GgmlDType,
+    rows: usize,
+    columns: usize,
+    panel_bytes: usize,
+}
+
+impl std::fmt::Debug for PackedMatrix {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "PackedMatrix[{}, {}; {:?}]", self.rows, self.columns, self.kind)
+    }
+}
+
+/// Calls `$run` with the [`Format`] of a packed quantized kind, `$otherwise` for all other kinds.
+macro_rules! with_format {
+    ($kind:expr, $format:ident => $run:expr, $otherwise:expr) => {
+        match $kind {
+            GgmlDType::Q8_0 => {
+                type $format = $crate::kernels::packed::formats::Q8_0;
+                $run
+            }
+            GgmlDType::Q4_0 => {
+                type $format = $crate::kernels::packed::formats::Q4_0;
+                $run
+            }
+            GgmlDType::Q4_1 => {
+                type $format = $crate::kernels::packed::formats::Q4_1;
+                $run
+            }
+            GgmlDType::Q5_0 => {
+                type $format = $crate::kernels::packed::formats::Q5_0;
+                $run
+            }
+            GgmlDType::Q5_1 => {
+                type $format = $crate::kernels::packed::formats::Q5_1;
+                $run
+            }
+            GgmlDType::Q4K => {
+                type $format = $crate::kernels::packed::formats::Q4K;
+                $run
+            }
+            GgmlDType::Q5K => {
+                type $format = $crate::kernels::packed::formats::Q5K;
+                $run
+            }
+            GgmlDType::Q6K => {
+                type $format = $crate::kernels::packed::formats::Q6K;
+                $run
+            }
+            _ => $otherwise,
+        }
+    };
+}
+pub(super) use with_format;
+
+impl PackedMatrix {
+    /// Packs a matrix of `kind`, row after row in `bytes` as a file stores it, on all threads.
+    /// With `target` its elements are rounded to that kind first, or to the nearest kind that
+    /// rows of this length divide into (see [`PackedMatrix::kind`] for the outcome).
+    ///
+    /// # Errors
+    ///
+    /// A length of `bytes` that doesn't fit, rows that don't divide into blocks, no memory.
+    pub fn pack(
+        kind: GgmlDType,
+        rows: usize,
+        columns: usize,
+        bytes: &[u8],
+        target: Option<GgmlDType>,
+    ) -> Result<Self> {
+        let row_bytes = stored::row_bytes(kind, columns)?;
+        if bytes.len() != rows * row_bytes {
+            let expected = rows * row_bytes;
+            bail!(
+                "a {rows} x {columns} matrix of {kind:?} is {expected} bytes, not {}",
+                bytes.len()
+            );
+        }
+        let stored_kind = kind;
+        let kind = target.map_or(kind, |target| fitting(target, columns));
+        let panels = rows.div_ceil(PANEL);
+        let panel_bytes = panel_bytes(kind, columns)?;
+        // Rows that are kept as they are need no room for a whole last panel.
+        let len = if is_packed(kind) { panels * panel_bytes } else { rows * panel_bytes / PANEL };
+        let mut buffer = Buffer::zeroed(len)?;
+        let parts = Parts::new(buffer.bytes_mut());
+        pool::for_each_chunk(panels, |panel| {
+            let rows = panel * PANEL..rows.min((panel + 1) * PANEL);
+            let from = &bytes[rows.start * row_bytes..rows.end * row_bytes];
+            let to = panel * panel_bytes..len.min((panel + 1) * panel_bytes);
+            // SAFETY: the ranges of different panels don't overlap.
+            let to = unsafe { parts.part(to) };
+            if kind == stored_kind {
+                pack_panel(kind, columns, from, to);
+            } else {
+                with_rounded(stored_kind, kind, columns, from, |from| {
+                    pack_panel(kind, columns, from, to);
+                });
+            }
+        });
+        Ok(Self { buffer, kind, rows, columns, panel_bytes })
+    }
+
+    /// Takes over a matrix of bf16, f16 or f32 on the CPU.
+    pub fn from_dense(tensor: &Tensor) -> Result<Self> {
+        let kind = match tensor.dtype() {
+            DType::F32 => GgmlDType::F32,
+            DType::BF16 => GgmlDType::BF16,
+            DType::F16 => GgmlDType::F16,
+            other => bail!("a weight matrix can't be stored as {other:?}; bf16, f16 or f32 can"),
+        };
+        let (rows, columns) = tensor.dims2()?;
+        let values = tensor.to_device(&Device::Cpu)?.to_dtype(DType::F32)?.flatten_all()?;
+        let mut bytes = Vec::with_capacity(rows * columns * kind.type_size());
+        // Exact: the values came from this kind.
+        stored::narrow(kind, &values.to_vec1()?, &mut bytes);
+        Self::pack(kind, rows, columns, &bytes, None)
+    }
+
+    /// Takes over a quantized matrix on the CPU.
+    pub fn from_quantized(tensor: &QTensor) -> Result<Self> {
+        let (rows, columns) = tensor.shape().dims2()?;
+        Self::pack(tensor.dtype(), rows, columns, &tensor.data()?, None)
+    }
+
+    /// Number of rows: output features of a linear layer, entries of an embedding.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Number of columns: input features.
+    pub fn columns(&self) -> usize {
+        self.columns
+    }
+
+    /// How elements are stored.
+    pub fn kind(&self) -> GgmlDType {
+        self.kind
+    }
+
+    /// Bytes of memory, padding included.
+    pub fn size_in_bytes(&self) -> usize {
+        self.buffer.bytes().len()
+    }
+
+    /// Panels of 64 rows; the last may be partly padding.
+    pub(super) fn panels(&self) -> usize {
+        self.rows.div_ceil(PANEL)
+    }
+
+    /// The bytes of one panel; of an unpacked kind, the rows it stands for.
+    pub(super) fn panel(&self, panel: usize) -> &[u8] {
+        let bytes = self.buffer.bytes();
+        let start = panel * self.panel_bytes;
+        &bytes[start..bytes.len().min(start + self.panel_bytes)]
+    }
+
+    /// Row `row` as f32, exactly. `out` has one element per column.
+    pub(super) fn widen_row(&self, level: Level, row: usize, out: &mut [f32]) {
+        assert!(row < self.rows && out.len() == self.columns, "a row outside of the matrix");
+        unpack::row(level, self.kind, self.panel(row / PANEL), row % PANEL, out);
+    }
+
+    /// A panel of a kind without a packed form, as a panel of f32: `[K][64]`.
+    pub(super) fn widen_panel(&self, panel: usize, out: &mut [f32]) {
+        let from = self.panel(panel);
+        with_rounded(self.kind, GgmlDType::F32, self.columns, from, |rows| {
+            // SAFETY: floats are four bytes without padding, and the borrow is exclusive.
+            let out = unsafe {
+                std::slice::from_raw_parts_mut(out.as_mut_ptr().cast::<u8>(), size_of_val(out))
+            };
+            out.fill(0);
+            pack_panel(GgmlDType::F32, self.columns, rows, out);
+        });
+    }
+}
+
+/// Whether products run on `kind` as it is packed.
+pub(super) fn is_packed(kind: GgmlDType) -> bool {
+    let dense = matches!(kind, GgmlDType::F32 | GgmlDType::F16 | GgmlDType::BF16);
+    dense || with_format!(kind, _F => true, false)
+}
+
+/// The kind nearest to `target` whose blocks divide rows of `columns` elements.
+fn fitting(target: GgmlDType, columns: usize) -> GgmlDType {
+    let smaller = match target {
+        GgmlDType::Q2K | GgmlDType::Q3K | GgmlDType::Q4K => GgmlDType::Q5_0,
+        GgmlDType::Q5K => GgmlDType::Q5_1,
+        GgmlDType::Q6K | GgmlDType::Q8K => GgmlDType::Q8_0,
+        other => other,
+    };
+    [target, smaller]
+        .into_iter()
+        .find(|kind| columns.is_multiple_of(kind.block_size()))
+        .unwrap_or(GgmlDType::BF16)
+}
+
+fn panel_bytes(kind: GgmlDType, columns: usize) -> Result<usize> {
+    Ok(match kind {
+        GgmlDType::BF16 => columns.next_multiple_of(2) * 2 * PANEL,
+        _ => with_format!(
+            kind,
+            F => columns / kind.block_size() * F::CELL,
+            PANEL * stored::row_bytes(kind, columns)?
+        ),
+    })
+}
+
+/// Lays out up to 64 rows as a panel; `to` is zeroed.
+fn pack_panel(kind: GgmlDType, columns: usize, from: &[u8], to: &mut [u8]) {
+    match kind {
+        GgmlDType::F32 | GgmlDType::BF16 => {
+            // bf16 pairs move as words; with an odd number of columns the last one has no partner.
+            let words = columns * kind.type_size() / 4;
+            dense::transpose_words(Level::current(), words, from, columns * kind.type_size(), to);
+            if columns * kind.type_size() % 4 != 0 {
+                dense::put_last_halves(words, from, columns * 2, to);
+            }
+        }
+        GgmlDType::F16 => dense::transpose_halves(columns, from, to),
+        _ => with_format!(kind, F => pack_cells::<F>(columns / kind.block_size(), from, to), {
+            to.copy_from_slice(from);
+        }),
+    }
+}
+
+fn pack_cells<F: Format>(blocks: usize, from: &[u8], to: &mut [u8]) {
+    for (column, row) in from.chunks_exact(blocks * F::BLOCK).enumerate() {
+        for (block, cell) in row.chunks_exact(F::BLOCK).zip(to.chunks_exact_mut(F::CELL)) {
+            F::put(block, column, cell);
+        }
+    }
+}
+
+/// Gives rows of `from_kind` to `then` as rows of `kind`.
+fn with_rounded(
+    from_kind: GgmlDType,
+    kind: GgmlDType,
+    columns: usize,
+    from: &[u8],
+    then: impl FnOnce(&[u8]),
+) {
+    thread_local! {
+        static ROWS: RefCell<(Vec<f32>, Vec<u8>)> = const { RefCell::new((Vec::new(), Vec::new())) };
+    }
+    ROWS.with_borrow_mut(|(wide, rounded)| {
+        let rows = from.len() / (columns / from_kind.block_size() * from_kind.type_size()).max(1);
+        wide.resize(rows * columns, 0.0);
+        stored::widen(from_kind, from, wide);
+        rounded.clear();
+        stored::narrow(kind, wide, rounded);
+        then(rounded);
+    });
+}

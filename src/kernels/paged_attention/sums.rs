@@ -1,0 +1,152 @@
+//! What is known of a row after some spans: weighted values, the largest score and the sum of
+//! weights; how spans are merged, and the way to the output.
+
+use std::mem::MaybeUninit;
+
+use super::super::cpu::{LANES, Lanes, Products, math};
+use super::super::fresh::Parts;
+use super::super::kv_element::Vector;
+use super::{SPAN, Visible};
+
+/// A row's record: as many vectors of weighted values as the head has, and one more that starts
+/// with the largest score and the sum of weights.
+#[derive(Clone, Copy)]
+pub(super) struct Record {
+    columns: usize,
+}
+
+impl Record {
+    #[inline(always)]
+    pub(super) fn new(head_dim: usize) -> Self {
+        Self { columns: head_dim.div_ceil(LANES) }
+    }
+
+    /// Vectors of weighted values.
+    #[inline(always)]
+    pub(super) fn columns(self) -> usize {
+        self.columns
+    }
+
+    /// Vectors in all.
+    #[inline(always)]
+    pub(super) fn len(self) -> usize {
+        self.columns + 1
+    }
+
+    #[inline(always)]
+    pub(super) fn row(self, records: &[Vector], row: usize) -> &[Vector] {
+        &records[row * self.len()..(row + 1) * self.len()]
+    }
+
+    #[inline(always)]
+    pub(super) fn row_mut(self, records: &mut [Vector], row: usize) -> &mut [Vector] {
+        &mut records[row * self.len()..(row + 1) * self.len()]
+    }
+
+    /// States the largest score and the sum of weights.
+    #[inline(always)]
+    pub(super) fn set(self, record: &mut [Vector], largest: f32, total: f32) {
+        let last = &mut record[self.columns];
+        (last[0], last[1]) = (largest, total);
+    }
+
+    /// Adds what a row found in `span` to what it found in the spans before. All queries merge
+    /// their spans one by one in ascending order, from the first that they see.
+    #[inline(always)]
+    pub(super) fn merge<L: Lanes>(
+        self,
+        l: L,
+        visible: Visible,
+        span: usize,
+        here: &[Vector],
+        all: &mut [Vector],
+    ) {
+        let spans = visible.spans();
+        if span == spans.start {
+            all.copy_from_slice(here);
+        }
+        if span <= spans.start || span >= spans.end {
+            return;
+        }
+        let (before, now) = (all[self.columns], here[self.columns]);
+        let largest = if now[0] > before[0] { now[0] } else { before[0] };
+        let mut factors = Vector::default();
+        (factors[0], factors[1]) = (before[0] - largest, now[0] - largest);
+        let lanes = math::exp(l, l.load(&factors));
+        l.store(lanes, &mut factors);
+        let (old, new) = (l.splat(factors[0]), l.splat(factors[1]));
+        for (all, here) in all.iter_mut().zip(here) {
+            l.store(l.mul_add(l.load(here), new, l.mul(l.load(all), old)), all);
+        }
+        all[self.columns][0] = largest;
+    }
+}
+
+/// Where the rows of a tile go.
+#[derive(Clone, Copy)]
+pub(super) struct Output<'a> {
+    pub(super) out: &'a Parts<'a, MaybeUninit<f32>>,
+    pub(super) first_row: usize,
+    pub(super) heads: usize,
+    pub(super) group: usize,
+    pub(super) kv_head: usize,
+    pub(super) head_dim: usize,
+}
+
+impl Output<'_> {
+    /// Weighted values over the sum of weights.
+    #[inline(always)]
+    pub(super) fn write<L: Lanes>(&self, l: L, row: usize, record: &[Vector]) {
+        let columns = record.len() - 1;
+        let head = self.kv_head * self.group + row % self.group;
+        let start = ((self.first_row + row / self.group) * self.heads + head) * self.head_dim;
+        // SAFETY: a query row and head are written by one tile only, once; the part lives here.
+        let out = unsafe { self.out.part(start..start + self.head_dim) };
+        let total = l.splat(record[columns][1]);
+        for (out, sum) in out.chunks_mut(LANES).zip(record) {
+            let values = l.div(l.load(sum), total);
+            if let Some(whole) = out.first_chunk_mut::<LANES>() {
+                l.write(values, whole);
+            } else {
+                let mut each = Vector::default();
+                l.store(values, &mut each);
+                out.write_copy_of_slice(&each[..out.len()]);
+            }
+        }
+    }
+}
+
+/// Rows whose spans lie in records of their own: merges them and writes the output.
+pub(super) struct Joined<'a> {
+    /// `[spans][rows]`
+    pub(super) records: &'a [Vector],
+    pub(super) first_span: usize,
+    /// What each query sees.
+    pub(super) positions: &'a [u32],
+    pub(super) window: Option<usize>,
+    pub(super) output: Output<'a>,
+}
+
+impl super::super::cpu::Kernel for Joined<'_> {
+    #[inline(always)]
+    fn run<L: Products>(self, l: L) {
+        let record = Record::new(self.output.head_dim);
+        let rows = self.positions.len() * self.output.group;
+        let mut all = vec![Vector::default(); record.len()];
+        for row in 0..rows {
+            let visible = Visible::to(self.positions[row / self.output.group], self.window);
+            for (i, here) in self.records.chunks_exact(rows * record.len()).enumerate() {
+                record.merge(l, visible, self.first_span + i, record.row(here, row), &mut all);
+            }
+            self.output.write(l, row, &all);
+        }
+    }
+}
+
+impl Visible {
+    /// Spans that hold any of them.
+    #[inline(always)]
+    pub(super) fn spans(self) -> std::ops::Range<usize> {
+        self.start / SPAN..self.end.div_ceil(SPAN)
+    }
+}

@@ -1,0 +1,206 @@
+//! One tensor as stored: its kind, its dimensions and its bytes, which stay where the file has
+//! them.
+//!
+//! Nothing is copied until somebody asks for a tensor of the tensor library. Dropping a
+//! [`StoredTensor`] gives its pages of the mapped file back to the system, so a model that moves
+//! tensor after tensor into its own memory never holds its weights twice.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use candle_core::quantized::{GgmlDType, QStorage, QTensor};
+use candle_core::{DType, Device, Result, Tensor};
+
+use super::file_bytes::FileBytes;
+use super::finite;
+use super::progress::Progress;
+
+/// Calls its second argument with `0`, `1`, ... below the first, each once, in any order and in
+/// parallel as far as it can; returns when all calls have.
+pub type ForEachChunk = fn(usize, &(dyn Fn(usize) + Sync));
+
+/// Bytes that one call of a [`ForEachChunk`] looks at: large against the cost of a call, small
+/// against a tensor.
+const CHUNK_BYTES: usize = 1 << 20;
+/// What the tensor library's widest block element asks of an address.
+const ALIGNMENT: usize = 8;
+
+/// A tensor of a checkpoint, not yet moved anywhere.
+pub struct StoredTensor {
+    kind: GgmlDType,
+    dims: Vec<usize>,
+    content: Content,
+    progress: Option<Progress>,
+}
+
+enum Content {
+    File { file: Arc<FileBytes>, range: Range<usize> },
+    Owned(Vec<u8>),
+}
+
+impl StoredTensor {
+    /// The part `range` of a file, which holds `dims` elements of `kind`.
+    pub(crate) fn in_file(
+        kind: GgmlDType,
+        dims: Vec<usize>,
+        file: Arc<FileBytes>,
+        range: Range<usize>,
+    ) -> Self {
+        Self { kind, dims, content: Content::File { file, range }, progress: None }
+    }
+
+    /// Bytes that no file has in this order.
+    pub(crate) fn owned(kind: GgmlDType, dims: Vec<usize>, bytes: Vec<u8>) -> Self {
+        Self { kind, dims, content: Content::Owned(bytes), progress: None }
+    }
+
+    /// Counts this tensor's bytes as loaded when it is dropped.
+    pub(crate) fn count_in(&mut self, progress: Option<Progress>) {
+        self.progress = progress;
+    }
+
+    /// How elements are stored: F32, F16, BF16 or a quant kind.
+    pub fn kind(&self) -> GgmlDType {
+        self.kind
+    }
+
+    /// Its dimensions, outermost first.
+    pub fn dims(&self) -> &[usize] {
+        &self.dims
+    }
+
+    /// Its elements or blocks, little-endian, row after row. Not aligned to anything.
+    pub fn bytes(&self) -> &[u8] {
+        match &self.content {
+            Content::File { file, range } => &file.bytes()[range.clone()],
+            Content::Owned(bytes) => bytes,
+        }
+    }
+
+    /// The element type, unless it is quantized.
+    pub fn dense_dtype(&self) -> Option<DType> {
+        match self.kind {
+            GgmlDType::F32 => Some(DType::F32),
+            GgmlDType::F16 => Some(DType::F16),
+            GgmlDType::BF16 => Some(DType::BF16),
+            _ => None,
+        }
+    }
+
+    /// A copy as `dtype` on the CPU, dequantized if need be.
+    pub fn to_tensor(&self, dtype: DType) -> Result<Tensor> {
+        let tensor = match self.dense_dtype() {
+            Some(stored) => {
+                Tensor::from_raw_buffer(self.bytes(), stored, &self.dims, &Device::Cpu)?
+            }
+            None => self.to_qtensor()?.dequantize(&Device::Cpu)?,
+        };
+        tensor.to_dtype(dtype)
+    }
+
+    /// A copy of the blocks on the CPU.
+    pub fn to_qtensor(&self) -> Result<QTensor> {
+        let bytes = self.bytes();
+        let aligned;
+        let bytes = if bytes.as_ptr().addr().is_multiple_of(ALIGNMENT) {
+            bytes
+        } else {
+            // The tensor library reads blocks where they lie.
+            let mut copy = memmap2::MmapMut::map_anon(bytes.len().max(1))?;
+            copy[..bytes.len()].copy_from_slice(bytes);
+            aligned = copy;
+            &aligned[..bytes.len()]
+        };
+        let storage = QStorage::from_data(bytes.into(), &Device::Cpu, self.kind)?;
+        QTensor::new(storage, self.dims.as_slice())
+    }
+
+    /// What makes these numbers no weights, where a look is cheap: a NaN or infinity in a vector
+    /// or in the scales of quantized blocks.
+    pub(crate) fn first_fault(&self, for_each_chunk: ForEachChunk) -> Option<String> {
+        match self.dense_dtype() {
+            Some(_) if self.dims.len() != 1 => None,
+            Some(dtype) => finite::first_non_finite(self.bytes(), dtype)
+                .map(|(index, value)| format!("element {index} is {value}")),
+            None => self
+                .first_bad_block(for_each_chunk)
+                .map(|(index, value)| format!("block {index} has the scale {value}")),
+        }
+    }
+
+    fn first_bad_block(&self, for_each_chunk: ForEachChunk) -> Option<(usize, f32)> {
+        let blocks = CHUNK_BYTES / self.kind.type_size();
+        let chunks: Vec<&[u8]> = self.bytes().chunks(blocks * self.kind.type_size()).collect();
+        let first_chunk = AtomicUsize::new(usize::MAX);
+        for_each_chunk(chunks.len(), &|chunk| {
+            if finite::first_bad_block(chunks[chunk], self.kind).is_some() {
+                first_chunk.fetch_min(chunk, Ordering::Relaxed);
+            }
+        });
+        let chunk = first_chunk.into_inner();
+        let (index, value) = finite::first_bad_block(chunks.get(chunk)?, self.kind)?;
+        Some((chunk * blocks + index, value))
+    }
+}
+
+impl Drop for StoredTensor {
+    fn drop(&mut self) {
+        if let Some(progress) = &self.progress {
+            progress.add(self.bytes().len() as u64);
+        }
+        if let Content::File { file, range } = &self.content {
+            file.release(range.clone());
+        }
+    }
+}
+
+impl fmt::Debug for StoredTensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} {:?} of {} bytes", self.kind, self.dims, self.bytes().len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn serially(count: usize, work: &(dyn Fn(usize) + Sync)) {
+        (0..count).for_each(work);
+    }
+
+    #[test]
+    fn the_first_bad_block_is_found_in_any_chunk() {
+        let size = GgmlDType::Q8_0.type_size();
+        let per_chunk = CHUNK_BYTES / size;
+        for bad in [0, per_chunk - 1, per_chunk, 2 * per_chunk + 5] {
+            let mut bytes = vec![0; size * (3 * per_chunk)];
+            // The two bytes of an infinite f16, in this block and in the very last.
+            for block in [bad, 3 * per_chunk - 1] {
+                bytes[block * size..][..2].copy_from_slice(&[0x00, 0x7c]);
+            }
+            let dims = vec![3 * per_chunk, 32];
+            let tensor = StoredTensor::owned(GgmlDType::Q8_0, dims, bytes);
+            let fault = tensor.first_fault(serially).unwrap();
+            assert_eq!(fault, format!("block {bad} has the scale inf"));
+        }
+    }
+
+    #[test]
+    fn blocks_at_odd_addresses_dequantize_as_elsewhere() {
+        let mut bytes = vec![0u8; 1 + 2 * GgmlDType::Q8_0.type_size()];
+        for (index, byte) in bytes.iter_mut().enumerate() {
+            *byte = u8::try_from(index).unwrap();
+        }
+        let leaked: &'static [u8] = bytes.leak();
+        let file = Arc::new(FileBytes::embedded(std::path::Path::new("odd"), leaked));
+        let dims = vec![2, 32];
+        let odd = StoredTensor::in_file(GgmlDType::Q8_0, dims.clone(), file, 1..leaked.len());
+        let owned = StoredTensor::owned(GgmlDType::Q8_0, dims, leaked[1..].to_vec());
+        let values =
+            |tensor: &StoredTensor| tensor.to_tensor(DType::F32).unwrap().to_vec2::<f32>().unwrap();
+        assert_eq!(values(&odd), values(&owned));
+        assert_eq!(odd.bytes(), owned.bytes());
+    }
+}
