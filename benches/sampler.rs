@@ -1,8 +1,9 @@
-//! Drawing one token from a vocabulary of 152k, by what the request asks for.
+//! Drawing from a vocabulary of 152k, by what the request asks for: one token, and those of
+//! sixteen sequences together.
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use sconce::sampling::SamplerState;
 use sconce::sampling::params::SamplingParams;
+use sconce::sampling::{SamplerState, sample_rows};
 
 const VOCAB: u32 = 151_936;
 
@@ -12,9 +13,9 @@ fn logits() -> Vec<f32> {
     (0..VOCAB).map(|i| noise(i).powi(8) * 20.0).collect()
 }
 
-fn sampler(criterion: &mut Criterion) {
+fn cases() -> Vec<(&'static str, SamplingParams)> {
     let base = SamplingParams::default();
-    let cases = [
+    vec![
         ("greedy", SamplingParams { temperature: 0.0, ..base.clone() }),
         ("temperature", base.clone()),
         ("top-k 40", SamplingParams { top_k: 40, ..base.clone() }),
@@ -26,13 +27,20 @@ fn sampler(criterion: &mut Criterion) {
             SamplingParams { repetition_penalty: 1.1, frequency_penalty: 0.5, ..base.clone() },
         ),
         ("20 logprobs", SamplingParams { logprobs: Some(20), ..base }),
-    ];
-    let logits = logits();
+    ]
+}
+
+fn state(params: SamplingParams) -> SamplerState {
     let prompt: Vec<u32> = (0..500).map(|i| i * 37).collect();
+    SamplerState::new(params, &prompt, 0, Vec::new())
+}
+
+fn one_row(criterion: &mut Criterion) {
+    let logits = logits();
     let mut group = criterion.benchmark_group("sampler");
     group.throughput(Throughput::Elements(u64::from(VOCAB)));
-    for (name, params) in cases {
-        let mut state = SamplerState::new(params, &prompt, 0, Vec::new());
+    for (name, params) in cases() {
+        let mut state = state(params);
         group.bench_function(name, |bencher| {
             bencher.iter_batched_ref(
                 || logits.clone(),
@@ -44,5 +52,22 @@ fn sampler(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, sampler);
+fn sixteen_rows(criterion: &mut Criterion) {
+    let rows = vec![logits(); 16];
+    let mut group = criterion.benchmark_group("sampler, 16 rows");
+    group.throughput(Throughput::Elements(16 * u64::from(VOCAB)));
+    for (name, params) in cases() {
+        let mut states = vec![state(params); 16];
+        group.bench_function(name, |bencher| {
+            bencher.iter_batched_ref(
+                || rows.clone(),
+                |rows| sample_rows(states.iter_mut().zip(rows.iter_mut().map(Vec::as_mut_slice))),
+                BatchSize::LargeInput,
+            );
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, one_row, sixteen_rows);
 criterion_main!(benches);

@@ -13,6 +13,7 @@ pub mod download;
 #[cfg(test)]
 mod fake_server;
 pub mod health;
+mod loading;
 mod local;
 mod model;
 pub mod render_chat;

@@ -2,12 +2,15 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Instant;
 
 use anyhow::Context;
 use serde_json::Value;
 
+use super::loading;
 use crate::config::EngineConfig;
-use crate::engine::startup::{Engine, LoadedModel};
+use crate::engine::startup::{Engine, LoadedModel, StartupError};
 use crate::http::state::GenerationDefaults;
 use crate::metrics::{self, MetricsHandle};
 use crate::text::chat_template::ChatTemplate;
@@ -52,14 +55,42 @@ pub(super) struct RunningModel {
 
 /// Opens, loads and starts a model. Blocks; downloads where the cache lacks it.
 pub(super) fn start(choice: &ModelChoice, config: &EngineConfig) -> anyhow::Result<RunningModel> {
-    let source = open(choice)?;
+    let began = Instant::now();
+    let mut source = open(choice)?;
     let name = choice.name.clone().unwrap_or_else(|| source.name.clone());
-    let tokenizer = Arc::new(tokenizer(&source)?);
+    let vocabulary = source.gguf_vocabulary.take();
+    let source = Arc::new(source);
+    let opened = Instant::now();
+    // Its clock is calibrated for some milliseconds at the first call.
+    let metrics = in_background("metrics", {
+        let name = name.clone();
+        move || metrics::install(&name)
+    })?;
+    let progress = loading::show(&name);
+    let weights = in_background("weights", {
+        let (source, config) = (source.clone(), config.clone());
+        move || {
+            let loaded = LoadedModel::load(&source, &config, progress)?;
+            source.release_pages();
+            Ok::<_, StartupError>((loaded, Instant::now()))
+        }
+    })?;
+    // A bad tokenizer or template ends the start here, before the weights are all there.
+    let tokenizer = Arc::new(tokenizer(&source, vocabulary)?);
     let (chat_template, tool_chat_template) = templates(choice, &source, &tokenizer)?;
-    let loaded = LoadedModel::load(&source, config)?;
-    source.release_pages();
-    let metrics = metrics::install(&name);
+    let text_ready = Instant::now();
+    let (loaded, weights_ready) = join(weights)?;
+    let metrics = join(metrics);
+    let joined = Instant::now();
     let engine = Engine::start(config, loaded, metrics.clone())?;
+    let seconds = |from: Instant, to: Instant| (to - from).as_secs_f64();
+    tracing::info!(
+        "files {:.3} s; tokenizer {:.3} s beside weights {:.3} s; KV cache and engine {:.3} s",
+        seconds(began, opened),
+        seconds(opened, text_ready),
+        seconds(opened, weights_ready),
+        seconds(joined, Instant::now()),
+    );
     Ok(RunningModel {
         eos_token_ids: eos_token_ids(&source, &tokenizer),
         defaults: defaults(source.generation_config.as_ref()),
@@ -72,6 +103,18 @@ pub(super) fn start(choice: &ModelChoice, config: &EngineConfig) -> anyhow::Resu
     })
 }
 
+fn in_background<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> std::io::Result<JoinHandle<T>> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(work)
+}
+
+/// What a thread made; its panic goes on here.
+fn join<T>(thread: JoinHandle<T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
 fn open(choice: &ModelChoice) -> anyhow::Result<ModelSource> {
     let Some(model) = &choice.model else {
         return Ok(ModelSource::embedded(DEMO_NAME, crate::demo::files())?);
@@ -82,42 +125,42 @@ fn open(choice: &ModelChoice) -> anyhow::Result<ModelSource> {
     Ok(ModelSource::open(&model, &options)?)
 }
 
-fn tokenizer(source: &ModelSource) -> anyhow::Result<Tokenizer> {
-    let config = tokenizer_config(source)?;
+fn tokenizer(
+    source: &ModelSource,
+    vocabulary: Option<GgufVocabulary>,
+) -> anyhow::Result<Tokenizer> {
+    let config = tokenizer_config(source);
     if let Some(json) = &source.tokenizer_json {
         return Ok(Tokenizer::from_json(json, &config)?);
     }
-    match &source.gguf_vocabulary {
+    match vocabulary {
         Some(vocabulary) => Ok(vocabulary_of(vocabulary)?.tokenizer()?),
         None => anyhow::bail!("{} has no tokenizer.json, which is needed for text", source.name),
     }
 }
 
-fn tokenizer_config(source: &ModelSource) -> anyhow::Result<TokenizerConfig> {
-    let mut config = match &source.tokenizer_config {
-        Some(value) => TokenizerConfig::from_json(&serde_json::to_vec(value)?)
-            .with_context(|| format!("{}: tokenizer_config.json", source.name))?,
-        None => TokenizerConfig::default(),
-    };
+fn tokenizer_config(source: &ModelSource) -> TokenizerConfig {
+    let config = source.tokenizer_config.as_ref();
+    let mut config = config.map(TokenizerConfig::from_json).unwrap_or_default();
     if let Some(map) = &source.special_tokens_map {
         config.special_tokens.fill_from(&SpecialTokens::from_json(map));
     }
-    Ok(config)
+    config
 }
 
 /// What a GGUF file says of its vocabulary, in the words of `text`.
-fn vocabulary_of(vocabulary: &GgufVocabulary) -> anyhow::Result<Vocabulary> {
+fn vocabulary_of(vocabulary: GgufVocabulary) -> anyhow::Result<Vocabulary> {
     anyhow::ensure!(
         vocabulary.remove_extra_whitespaces != Some(true),
         "tokenizer.ggml.remove_extra_whitespaces is true, which is not supported"
     );
     Ok(Vocabulary {
-        kind: vocabulary.model.clone(),
-        pre: vocabulary.pre_tokenizer.clone(),
-        tokens: vocabulary.tokens.clone(),
-        scores: vocabulary.scores.clone(),
-        token_types: vocabulary.token_types.clone(),
-        merges: vocabulary.merges.clone(),
+        kind: vocabulary.model,
+        pre: vocabulary.pre_tokenizer,
+        tokens: vocabulary.tokens,
+        scores: vocabulary.scores,
+        token_types: vocabulary.token_types,
+        merges: vocabulary.merges,
         bos_id: vocabulary.bos_token_id,
         eos_id: vocabulary.eos_token_id,
         unk_id: vocabulary.unknown_token_id,

@@ -17,7 +17,7 @@ use super::request::{EngineRequest, RequestId};
 use super::{Command, Shared};
 use crate::metrics::MetricsHandle;
 use crate::runner::{Logits, Runner};
-use crate::sampling::{SampledToken, SamplerState};
+use crate::sampling::{SampledToken, SamplerState, sample_rows};
 use crate::scheduler::Scheduler;
 use crate::scheduler::output::{Finished, SchedulerOutput};
 use crate::scheduler::sequence::{Sequence, SequenceId};
@@ -172,10 +172,13 @@ impl EngineCore {
             .filter(|planned| planned.samples)
             .map(|planned| planned.id)
             .collect();
+        let all = self.active.iter_mut().map(|(id, active)| (*id, &mut active.sampler));
+        let mut samplers: HashMap<SequenceId, &mut SamplerState> = all.collect();
+        let sampler_of = |id| samplers.remove(id).expect("scheduled sequences are active");
+        let drawn = sample_rows(sampling.iter().map(sampler_of).zip(logits.rows_mut()));
         let mut sampled = Vec::with_capacity(sampling.len());
-        for (id, row) in sampling.into_iter().zip(logits.rows_mut()) {
-            let active = self.active.get_mut(&id).expect("scheduled sequences are active");
-            match active.sampler.sample(row) {
+        for (id, drawn) in sampling.into_iter().zip(drawn) {
+            match drawn {
                 Ok(token) => sampled.push((id, token)),
                 Err(error) => self.fail(id, &error.to_string()),
             }

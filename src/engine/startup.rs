@@ -17,6 +17,7 @@ use crate::models::config::HfConfig;
 use crate::models::{self, CausalLm, ModelError};
 use crate::runner::{KvFormat, Runner};
 use crate::scheduler::{Scheduler, SchedulerConfig};
+use crate::weights::progress::ProgressSink;
 use crate::weights::source::ModelSource;
 
 /// Why the engine can't start.
@@ -55,14 +56,20 @@ pub struct LoadedModel {
 }
 
 impl LoadedModel {
-    /// Builds the model that the source describes and reads its weights.
-    pub fn load(source: &ModelSource, config: &EngineConfig) -> Result<Self, StartupError> {
+    /// Builds the model that the source describes and reads its weights; `progress` is told of
+    /// every tensor.
+    pub fn load(
+        source: &ModelSource,
+        config: &EngineConfig,
+        progress: ProgressSink,
+    ) -> Result<Self, StartupError> {
         if let Some(threads) = config.threads.and_then(NonZeroUsize::new) {
             pool::start(threads)?;
         }
         let device = Device::Cpu;
         let hf_config = HfConfig::from_value(&source.config)?;
-        let weights = source.weights(&device).in_parallel(|n, work| pool::for_each_chunk(n, work));
+        let weights = source.weights(&device).with_progress(progress);
+        let weights = weights.in_parallel(|count, work| pool::for_each_chunk(count, work));
         let weights = weights.rounded_to(config.weight_kind.map(stored_as));
         let model = models::load(&hf_config, &weights)?;
         tracing::info!(matrices = %weights.kept(), bytes = weights.kept().bytes(), "weights loaded");

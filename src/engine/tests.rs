@@ -17,7 +17,7 @@ use super::output::{EngineError, EngineOutput, OutputStream};
 use super::request::{EngineRequest, RequestId};
 use super::startup::{Engine, LoadedModel};
 use super::{EngineHandle, EngineHealth};
-use crate::config::{EngineConfig, KvCacheDtype};
+use crate::config::EngineConfig;
 use crate::layers::forward::{BLOCK_SIZE, ForwardBatch, ForwardContext, KvShape};
 use crate::metrics::{self, MetricsHandle};
 use crate::models::CausalLm;
@@ -106,12 +106,8 @@ fn config(num_blocks: usize) -> EngineConfig {
     EngineConfig {
         max_num_seqs: 8,
         max_num_batched_tokens: 64,
-        max_model_len: None,
         kv_cache_bytes: Some(num_blocks * BLOCK_SIZE * 8),
-        memory_percent: 50,
-        kv_cache_dtype: KvCacheDtype::Auto,
-        prefix_cache: true,
-        threads: None,
+        ..EngineConfig::default()
     }
 }
 

@@ -115,10 +115,12 @@ impl Kernel for Chains {
         let mut ints = [l.splat_int(0); CHAINS];
         for _ in 0..STEPS {
             l.barrier();
-            match self.which {
-                Operation::F32 => floats = floats.map(|sum| l.mul_add(a, b, sum)),
-                Operation::Bf16 => floats = floats.map(|sum| l.dot_pairs(sum, pair, pair)),
-                Operation::Int8 => ints = ints.map(|sum| l.dot_small(sum, bytes, bytes)),
+            for (float, int) in floats.iter_mut().zip(&mut ints) {
+                match self.which {
+                    Operation::F32 => *float = l.mul_add(a, b, *float),
+                    Operation::Bf16 => *float = l.dot_pairs(*float, pair, pair),
+                    Operation::Int8 => *int = l.dot_small(*int, bytes, bytes),
+                }
             }
         }
         black_box((floats, ints));

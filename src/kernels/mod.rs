@@ -23,6 +23,7 @@ pub mod huge_pages;
 pub mod kv_format;
 pub mod kv_write;
 pub mod linear;
+pub mod logits;
 pub mod packed;
 pub mod paged_attention;
 pub mod pool;

@@ -20,7 +20,8 @@ mod qwen3;
 /// A causal language model over a paged KV cache.
 pub trait CausalLm: Send {
     /// Runs one step: writes K and V of every token of the batch and returns logits
-    /// `[batch.logits_rows.len(), vocab_size]` in f32 on the context's device.
+    /// `[batch.logits_rows.len(), vocab_size]` in f32 on the context's device, in memory that
+    /// nothing else refers to.
     fn forward(&self, context: &ForwardContext<'_>, batch: &ForwardBatch) -> Result<Tensor>;
 
     /// The KV cache this model needs.

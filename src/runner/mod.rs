@@ -3,8 +3,11 @@
 
 mod batch;
 mod kv_tensors;
+mod logits;
 
-use candle_core::{DType, Device, Result, Tensor};
+use candle_core::{DType, Device, Result};
+
+pub use logits::Logits;
 
 pub use crate::layers::forward::{BLOCK_SIZE, KvFormat, KvShape};
 use crate::layers::forward::{ForwardContext, KvLayer};
@@ -35,26 +38,6 @@ impl Runner {
         let batch = batch::flatten(plan);
         let context = ForwardContext { device: &self.device, kv: &self.kv };
         let logits = self.model.forward(&context, &batch)?;
-        Logits::from_tensor(&logits)
-    }
-}
-
-/// Logits on the host, `[num_rows, vocab_size]`.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Logits {
-    values: Vec<f32>,
-    vocab_size: usize,
-}
-
-impl Logits {
-    fn from_tensor(logits: &Tensor) -> Result<Self> {
-        let (_, vocab_size) = logits.dims2()?;
-        let values = logits.to_dtype(DType::F32)?.flatten_all()?.to_vec1()?;
-        Ok(Self { values, vocab_size })
-    }
-
-    /// The rows in order, each `[vocab_size]`.
-    pub fn rows_mut(&mut self) -> impl Iterator<Item = &mut [f32]> {
-        self.values.chunks_exact_mut(self.vocab_size)
+        Logits::from_tensor(logits)
     }
 }

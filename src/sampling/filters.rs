@@ -1,8 +1,14 @@
 //! Which tokens may be drawn: temperature, then top-k, top-p (Holtzman et al. 2020) and min-p
 //! (Nguyen et al. 2024), without sorting the whole vocabulary.
 
+use std::cmp::Ordering;
+
 use super::logprobs::most_likely;
 use super::params::SamplingParams;
+use crate::kernels::logits::{BLOCK, Scan, weigh};
+
+/// Candidates that are sorted at first; each further portion is four times as large.
+const FIRST_PORTION: usize = 512;
 
 /// A token that may be drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -12,41 +18,135 @@ pub(super) struct Candidate {
     pub(super) weight: f32,
 }
 
-/// The tokens that pass all filters, in a fixed order. `max` is the highest logit.
-pub(super) fn candidates(params: &SamplingParams, logits: &[f32], max: f32) -> Vec<Candidate> {
-    let weigh = |token_id: u32| Candidate {
-        token_id,
-        weight: ((logits[token_id as usize] - max) / params.temperature).exp(),
-    };
-    let top_k = params.top_k as usize;
-    let mut kept: Vec<Candidate> = if top_k > 0 && top_k < logits.len() {
-        most_likely(logits, top_k).into_iter().map(weigh).collect()
-    } else {
-        (0..).take(logits.len()).map(weigh).filter(|candidate| candidate.weight > 0.0).collect()
-    };
-    if params.top_p < 1.0 {
-        keep_nucleus(&mut kept, f64::from(params.top_p));
-    }
-    if params.min_p > 0.0 {
+/// The tokens that pass all filters, in the order in which a draw walks over them.
+pub(super) enum Candidates<'a> {
+    /// Every token, by id; the excluded ones weigh nothing.
+    All {
+        /// `[vocab_size]`
+        weights: &'a [f32],
+        /// Of each block of weights.
+        sums: Vec<f64>,
+    },
+    /// These, best first.
+    Few(Vec<Candidate>),
+}
+
+impl<'a> Candidates<'a> {
+    /// Filters `logits` (`[vocab_size]`, scanned in `scan`, overwritten).
+    pub(super) fn new(params: &SamplingParams, logits: &'a mut [f32], scan: &Scan) -> Self {
+        let (max, temperature) = (scan.max, params.temperature);
+        let top_k = params.top_k as usize;
+        let top_p = f64::from(params.top_p);
+        let mut kept = if top_k > 0 && top_k < logits.len() {
+            let ids = most_likely(logits, &scan.maxima, top_k);
+            let mut weights: Vec<f32> = ids.iter().map(|id| logits[*id as usize]).collect();
+            weigh(&mut weights, max, temperature, 0.0);
+            let pairs = ids.into_iter().zip(weights);
+            let kept = pairs.map(|(token_id, weight)| Candidate { token_id, weight });
+            let mut kept: Vec<_> = kept.filter(|candidate| candidate.weight > 0.0).collect();
+            if top_p < 1.0 {
+                let total = kept.iter().map(|candidate| f64::from(candidate.weight)).sum();
+                keep_nucleus(&mut kept, top_p, total);
+            }
+            kept
+        } else if top_p < 1.0 {
+            let mut tops = scan.maxima.clone();
+            weigh(&mut tops, max, temperature, 0.0);
+            let total = weigh(logits, max, temperature, 0.0).iter().sum();
+            let mut kept = not_negligible(logits, &tops, top_p, total);
+            keep_nucleus(&mut kept, top_p, total);
+            kept
+        } else {
+            let sums = weigh(logits, max, temperature, params.min_p);
+            return Self::All { weights: logits, sums };
+        };
         kept.retain(|candidate| candidate.weight >= params.min_p);
+        Self::Few(kept)
+    }
+
+    /// The token at `position`, from 0 to 1, of all weights laid end to end.
+    pub(super) fn at(&self, position: f64) -> Option<u32> {
+        match self {
+            Self::All { weights, sums } => {
+                let mut left = position * sums.iter().sum::<f64>();
+                for ((first_id, block), sum) in first_ids().zip(weights.chunks(BLOCK)).zip(sums) {
+                    if left >= *sum {
+                        left -= sum;
+                        continue;
+                    }
+                    for (token_id, weight) in (first_id..).zip(block) {
+                        left -= f64::from(*weight);
+                        if left < 0.0 {
+                            return Some(token_id);
+                        }
+                    }
+                }
+                // Rounding may leave a crumb behind the last token.
+                let last = (0..).zip(*weights).filter(|(_, weight)| **weight > 0.0).last();
+                last.map(|(token_id, _)| token_id)
+            }
+            Self::Few(kept) => {
+                let total: f64 = kept.iter().map(|candidate| f64::from(candidate.weight)).sum();
+                let mut left = position * total;
+                let drawn = kept.iter().find(|candidate| {
+                    left -= f64::from(candidate.weight);
+                    left < 0.0
+                });
+                drawn.or(kept.last()).map(|candidate| candidate.token_id)
+            }
+        }
+    }
+}
+
+/// The tokens that can be in the nucleus: all others together weigh less than what the nucleus
+/// may leave out. `tops` are the largest weights of each block.
+fn not_negligible(weights: &[f32], tops: &[f32], top_p: f64, total: f64) -> Vec<Candidate> {
+    #[expect(clippy::cast_precision_loss, reason = "vocabularies are below 2^52")]
+    let negligible = (1.0 - top_p) * total / weights.len() as f64;
+    let stays = |weight: f32| weight > 0.0 && f64::from(weight) >= negligible;
+    let mut kept = Vec::new();
+    for ((first_id, block), top) in first_ids().zip(weights.chunks(BLOCK)).zip(tops) {
+        if stays(*top) {
+            for (token_id, weight) in (first_id..).zip(block) {
+                if stays(*weight) {
+                    kept.push(Candidate { token_id, weight: *weight });
+                }
+            }
+        }
     }
     kept
 }
 
-/// Keeps the smallest set of most likely tokens whose share is at least `top_p`.
-fn keep_nucleus(kept: &mut Vec<Candidate>, top_p: f64) {
-    let total: f64 = kept.iter().map(|candidate| f64::from(candidate.weight)).sum();
-    #[expect(clippy::cast_precision_loss, reason = "vocabularies are below 2^52")]
-    let negligible = (1.0 - top_p) * total / kept.len() as f64;
-    // All tokens below this weight together hold less than what the nucleus may leave out.
-    kept.retain(|candidate| f64::from(candidate.weight) >= negligible);
-    kept.sort_unstable_by(|a, b| b.weight.total_cmp(&a.weight).then(a.token_id.cmp(&b.token_id)));
-    let mut mass = 0.0;
-    let nucleus = kept.iter().position(|candidate| {
-        mass += f64::from(candidate.weight);
-        mass >= top_p * total
-    });
-    if let Some(last) = nucleus {
-        kept.truncate(last + 1);
+/// Keeps the smallest set of most likely tokens whose share of `total` is at least `top_p`, best
+/// first. Sorts portion by portion, as far as the set reaches.
+fn keep_nucleus(kept: &mut Vec<Candidate>, top_p: f64, total: f64) {
+    let (mut sorted, mut portion, mut mass) = (0, FIRST_PORTION, 0.0);
+    while sorted < kept.len() {
+        let rest = &mut kept[sorted..];
+        let portion_len = portion.min(rest.len());
+        if portion_len < rest.len() {
+            rest.select_nth_unstable_by(portion_len - 1, |a, b| heavier_first(*a, *b));
+        }
+        let rest = &mut rest[..portion_len];
+        rest.sort_unstable_by(|a, b| heavier_first(*a, *b));
+        let last = rest.iter().position(|candidate| {
+            mass += f64::from(candidate.weight);
+            mass >= top_p * total
+        });
+        if let Some(last) = last {
+            kept.truncate(sorted + last + 1);
+            return;
+        }
+        sorted += portion_len;
+        portion *= 4;
     }
+}
+
+fn heavier_first(a: Candidate, b: Candidate) -> Ordering {
+    b.weight.total_cmp(&a.weight).then(a.token_id.cmp(&b.token_id))
+}
+
+/// Ids of the first tokens of the blocks.
+fn first_ids() -> impl Iterator<Item = u32> {
+    (0..).step_by(BLOCK)
 }

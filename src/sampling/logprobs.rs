@@ -2,6 +2,8 @@
 
 use std::cmp::Ordering;
 
+use crate::kernels::logits::{BLOCK, Scan, log_sum_exp};
+
 /// One drawn token with its logprob and the most likely alternatives at that position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenLogprobs {
@@ -14,39 +16,55 @@ pub struct TokenLogprobs {
 }
 
 impl TokenLogprobs {
-    /// Of `token_id` and the `top` most likely tokens under `logits` (`[vocab_size]`, no NaN).
-    pub fn of(logits: &[f32], token_id: u32, top: usize) -> Self {
-        let normalizer = log_sum_exp(logits);
+    /// Of `token_id` and the `top` most likely tokens under `logits` (`[vocab_size]`, no NaN),
+    /// which were scanned in `scan`.
+    pub fn of(logits: &[f32], scan: &Scan, token_id: u32, top: usize) -> Self {
+        let normalizer = log_sum_exp(logits, scan.max);
         #[expect(clippy::cast_possible_truncation, reason = "logprobs are reported in f32")]
         let logprob = |token: u32| (f64::from(logits[token as usize]) - normalizer) as f32;
         Self {
             token_id,
             logprob: logprob(token_id),
-            top: most_likely(logits, top).into_iter().map(|id| (id, logprob(id))).collect(),
+            top: most_likely(logits, &scan.maxima, top)
+                .into_iter()
+                .map(|id| (id, logprob(id)))
+                .collect(),
         }
     }
 }
 
-/// `ln(sum(exp(logits)))`, summed in f64 in order of id.
-pub(super) fn log_sum_exp(logits: &[f32]) -> f64 {
-    let max = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
-    max + logits.iter().map(|logit| (f64::from(*logit) - max).exp()).sum::<f64>().ln()
-}
-
-/// Ids of the `count` highest logits, best first, ties by lower id.
-pub(super) fn most_likely(logits: &[f32], count: usize) -> Vec<u32> {
+/// Ids of the `count` highest logits, best first, ties by lower id. `maxima` are the largest
+/// logits of each block.
+pub(super) fn most_likely(logits: &[f32], maxima: &[f32], count: usize) -> Vec<u32> {
     let count = count.min(logits.len());
     if count == 0 {
         return Vec::new();
     }
+    let bound = reached_by(maxima, count);
+    let mut ids: Vec<u32> = Vec::with_capacity(2 * count);
+    let first_ids = (0..).step_by(BLOCK);
+    for ((first_id, block), max) in first_ids.zip(logits.chunks(BLOCK)).zip(maxima) {
+        if *max >= bound {
+            let reaches = (first_id..).zip(block).filter(|(_, logit)| **logit >= bound);
+            ids.extend(reaches.map(|(id, _): (u32, _)| id));
+        }
+    }
     let better = |a: &u32, b: &u32| -> Ordering {
         logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b))
     };
-    let mut ids: Vec<u32> = (0..).take(logits.len()).collect();
     if count < ids.len() {
         ids.select_nth_unstable_by(count - 1, better);
         ids.truncate(count);
     }
     ids.sort_unstable_by(better);
     ids
+}
+
+/// What at least `count` logits reach: so many blocks do.
+fn reached_by(maxima: &[f32], count: usize) -> f32 {
+    if count > maxima.len() {
+        return f32::NEG_INFINITY;
+    }
+    let mut maxima = maxima.to_vec();
+    *maxima.select_nth_unstable_by(count - 1, |a, b| b.total_cmp(a)).1
 }

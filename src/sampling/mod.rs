@@ -8,9 +8,14 @@ pub mod logprobs;
 pub mod params;
 pub mod penalties;
 
+use std::sync::{Mutex, PoisonError};
+
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use crate::kernels::logits::{self, Scan};
+use crate::kernels::pool;
+use filters::Candidates;
 use logprobs::TokenLogprobs;
 use params::SamplingParams;
 use penalties::TokenCounts;
@@ -69,19 +74,31 @@ impl SamplerState {
 
     /// Draws the next token from `logits` (`[vocab_size]`, overwritten).
     pub fn sample(&mut self, logits: &mut [f32]) -> Result<SampledToken, SamplingError> {
-        check(logits)?;
+        let scan = check(logits)?;
         // Of the model's own distribution, before anything below changes it.
         let raw = self.params.logprobs.map(|_| logits.to_vec());
-        self.apply_bias(logits);
-        self.counts.apply(&self.params, logits);
-        let token_id = self.draw(logits)?;
+        let token_id = if self.alters_logits() {
+            self.apply_bias(logits);
+            self.counts.apply(&self.params, logits);
+            self.draw(logits, &logits::scan(logits))?
+        } else {
+            self.draw(logits, &scan)?
+        };
         self.counts.push(token_id);
         self.num_output += 1;
         let logprobs = match (raw, self.params.logprobs) {
-            (Some(raw), Some(top)) => Some(TokenLogprobs::of(&raw, token_id, usize::from(top))),
+            (Some(raw), Some(top)) => {
+                Some(TokenLogprobs::of(&raw, &scan, token_id, usize::from(top)))
+            }
             _ => None,
         };
         Ok(SampledToken { token_id, logprobs })
+    }
+
+    fn alters_logits(&self) -> bool {
+        !self.params.logit_bias.is_empty()
+            || self.num_output < self.min_tokens
+            || !self.counts.is_empty()
     }
 
     fn apply_bias(&self, logits: &mut [f32]) {
@@ -99,47 +116,50 @@ impl SamplerState {
         }
     }
 
-    fn draw(&mut self, logits: &[f32]) -> Result<u32, SamplingError> {
-        let best = argmax(logits);
-        if logits[best as usize] == f32::NEG_INFINITY {
+    fn draw(&mut self, logits: &mut [f32], scan: &Scan) -> Result<u32, SamplingError> {
+        if scan.max == f32::NEG_INFINITY {
             return Err(SamplingError::BadLogits("every token is excluded".to_owned()));
         }
+        let best = u32::try_from(logits::first_largest(logits, scan));
+        let best = best.expect("vocabularies are below 2^32");
         if self.params.temperature < GREEDY_TEMPERATURE {
             return Ok(best);
         }
-        let candidates = filters::candidates(&self.params, logits, logits[best as usize]);
-        let total: f64 = candidates.iter().map(|candidate| f64::from(candidate.weight)).sum();
-        let mut left = self.rng.random::<f64>() * total;
-        for candidate in &candidates {
-            left -= f64::from(candidate.weight);
-            if left < 0.0 {
-                return Ok(candidate.token_id);
-            }
-        }
-        // Rounding may leave a crumb behind the last candidate.
-        Ok(candidates.last().map_or(best, |candidate| candidate.token_id))
+        let candidates = Candidates::new(&self.params, logits, scan);
+        Ok(candidates.at(self.rng.random()).unwrap_or(best))
     }
 }
 
-fn check(logits: &[f32]) -> Result<(), SamplingError> {
-    if let Some(index) = logits.iter().position(|logit| logit.is_nan()) {
+/// Draws the next token of several sequences, in parallel; each with its logits, `[vocab_size]`,
+/// overwritten. What is drawn doesn't depend on the others.
+pub fn sample_rows<'a>(
+    rows: impl Iterator<Item = (&'a mut SamplerState, &'a mut [f32])>,
+) -> Vec<Result<SampledToken, SamplingError>> {
+    // Each row is taken by one thread; the locks are never waited for.
+    let rows: Vec<_> = rows.map(|row| Mutex::new((row, None))).collect();
+    pool::for_each_chunk(rows.len(), |index| {
+        let mut row = rows[index].lock().unwrap_or_else(PoisonError::into_inner);
+        let ((state, logits), sampled) = &mut *row;
+        *sampled = Some(state.sample(logits));
+    });
+    let sampled = rows.into_iter().map(|row| {
+        let (_, sampled) = row.into_inner().unwrap_or_else(PoisonError::into_inner);
+        sampled.expect("every chunk ran")
+    });
+    sampled.collect()
+}
+
+fn check(row: &[f32]) -> Result<Scan, SamplingError> {
+    let scan = logits::scan(row);
+    if scan.has_nan
+        && let Some(index) = row.iter().position(|logit| logit.is_nan())
+    {
         return Err(SamplingError::BadLogits(format!("logit {index} is NaN")));
     }
-    if logits.iter().all(|logit| *logit == f32::NEG_INFINITY) || logits.contains(&f32::INFINITY) {
+    if scan.max.is_infinite() {
         return Err(SamplingError::BadLogits("logits are not finite".to_owned()));
     }
-    Ok(())
-}
-
-/// The most likely token; of equals the lowest id.
-fn argmax(logits: &[f32]) -> u32 {
-    let mut best = 0;
-    for (index, logit) in logits.iter().enumerate() {
-        if *logit > logits[best] {
-            best = index;
-        }
-    }
-    u32::try_from(best).expect("vocabularies are below 2^32")
+    Ok(scan)
 }
 
 #[cfg(test)]

@@ -25,6 +25,11 @@ impl TokenCounts {
         Self { counts: prompt.iter().map(|token| (*token, 0)).collect(), tracked }
     }
 
+    /// Whether no logit is to change.
+    pub(super) fn is_empty(&self) -> bool {
+        self.counts.is_empty()
+    }
+
     pub(super) fn push(&mut self, token: u32) {
         if self.tracked {
             *self.counts.entry(token).or_insert(0) += 1;

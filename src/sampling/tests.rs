@@ -54,20 +54,29 @@ fn reference(params: &SamplingParams, prompt: &[u32], output: &[u32], logits: &[
 }
 
 /// The distribution the sampler draws from next.
-fn distribution(state: &SamplerState, logits: &[f32]) -> Vec<f64> {
-    let mut scores = logits.to_vec();
+fn distribution(state: &SamplerState, raw: &[f32]) -> Vec<f64> {
+    let mut scores = raw.to_vec();
     state.apply_bias(&mut scores);
     state.counts.apply(&state.params, &mut scores);
-    let best = argmax(&scores);
-    let mut probabilities = vec![0.0; logits.len()];
+    let scan = logits::scan(&scores);
+    let mut probabilities = vec![0.0; raw.len()];
     if state.params.temperature < GREEDY_TEMPERATURE {
-        probabilities[best as usize] = 1.0;
+        probabilities[logits::first_largest(&scores, &scan)] = 1.0;
         return probabilities;
     }
-    let kept = filters::candidates(&state.params, &scores, scores[best as usize]);
-    let total: f64 = kept.iter().map(|candidate| f64::from(candidate.weight)).sum();
-    for candidate in kept {
-        probabilities[candidate.token_id as usize] = f64::from(candidate.weight) / total;
+    match Candidates::new(&state.params, &mut scores, &scan) {
+        Candidates::All { weights, sums } => {
+            let total: f64 = sums.iter().sum();
+            for (probability, weight) in probabilities.iter_mut().zip(weights) {
+                *probability = f64::from(*weight) / total;
+            }
+        }
+        Candidates::Few(kept) => {
+            let total: f64 = kept.iter().map(|candidate| f64::from(candidate.weight)).sum();
+            for candidate in kept {
+                probabilities[candidate.token_id as usize] = f64::from(candidate.weight) / total;
+            }
+        }
     }
     probabilities
 }
@@ -228,5 +237,121 @@ fn refuses_logits_that_are_no_numbers() {
     let mut state = SamplerState::new(SamplingParams::default(), &[], 1, vec![0, 1]);
     for mut logits in [[f32::NAN, 0.0], [f32::NEG_INFINITY; 2], [f32::INFINITY, 0.0], [0.0, 0.0]] {
         assert!(state.sample(&mut logits).is_err());
+    }
+}
+
+/// A draw as plainly as it can be written: every weight, full sorts, one sum.
+fn plain_draw(params: &SamplingParams, logits: &[f32], position: f64) -> u32 {
+    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let mut kept: Vec<(u32, f32)> = (0..).zip(logits.iter().copied()).collect();
+    if params.top_k > 0 {
+        kept.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        kept.truncate(params.top_k as usize);
+    }
+    for (_, weight) in &mut kept {
+        *weight = ((*weight - max) / params.temperature).exp();
+    }
+    let sum = |kept: &[(u32, f32)]| kept.iter().map(|(_, weight)| f64::from(*weight)).sum::<f64>();
+    if params.top_p < 1.0 {
+        let enough = f64::from(params.top_p) * sum(&kept);
+        kept.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        let mut mass = 0.0;
+        let last = kept.iter().position(|(_, weight)| {
+            mass += f64::from(*weight);
+            mass >= enough
+        });
+        kept.truncate(last.map_or(kept.len(), |last| last + 1));
+    }
+    kept.retain(|(_, weight)| *weight >= params.min_p);
+    let mut left = position * sum(&kept);
+    let drawn = kept.iter().find(|(_, weight)| {
+        left -= f64::from(*weight);
+        left < 0.0
+    });
+    drawn.or(kept.last()).unwrap().0
+}
+
+/// Logits of a vocabulary of some thousands: `sharpness` 0 is flat, 3 like a trained model's.
+fn vocabulary(length: u32, sharpness: i32, shift: u32) -> Vec<f32> {
+    let noise = |i: u32| f32::from((i.wrapping_mul(2_654_435_761) >> 16) as u16) / 65_536.0;
+    (0..length).map(|i| noise(i + shift).powi(1 + 3 * sharpness) * 16.0 - 8.0).collect()
+}
+
+fn samplings() -> Vec<SamplingParams> {
+    let base = SamplingParams { temperature: 0.8, ..SamplingParams::default() };
+    vec![
+        base.clone(),
+        SamplingParams { temperature: 1.7, ..base.clone() },
+        SamplingParams { top_k: 40, ..base.clone() },
+        SamplingParams { top_k: 2000, top_p: 0.9, ..base.clone() },
+        SamplingParams { top_p: 0.95, ..base.clone() },
+        SamplingParams { top_p: 0.3, min_p: 0.1, ..base.clone() },
+        SamplingParams { min_p: 0.02, ..base },
+    ]
+}
+
+#[test]
+fn seeded_draws_are_those_of_the_plain_sampler() {
+    for sharpness in [0, 1, 3] {
+        for (length, shift) in [(70, 0), (5003, 11), (20_000, 3)] {
+            let logits = vocabulary(length, sharpness, shift);
+            for params in samplings() {
+                let mut state = SamplerState::new(params.clone(), &[], 0, Vec::new());
+                let mut rng = ChaCha8Rng::seed_from_u64(params.seed);
+                for _ in 0..20 {
+                    let expected = plain_draw(&params, &logits, rng.random());
+                    let drawn = state.sample(&mut logits.clone()).unwrap().token_id;
+                    assert_eq!(drawn, expected, "{params:?}, {length} tokens, {sharpness}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_drawn_together_are_those_drawn_alone() {
+    let states = || -> Vec<SamplerState> {
+        let greedy = SamplingParams { temperature: 0.0, logprobs: Some(3), ..Default::default() };
+        let all = samplings().into_iter().chain([greedy]).zip(0..);
+        let seeded = all.map(|(params, seed)| SamplingParams { seed, ..params });
+        seeded.map(|params| SamplerState::new(params, &[1, 2], 1, vec![5])).collect()
+    };
+    let row = |shift| vocabulary(3000, 2, shift);
+    let mut alone = states();
+    let expected: Vec<_> =
+        alone.iter_mut().zip(0..).map(|(state, shift)| state.sample(&mut row(shift))).collect();
+    let mut together = states();
+    let mut rows: Vec<_> = (0..).map(row).take(together.len()).collect();
+    let found = sample_rows(together.iter_mut().zip(rows.iter_mut().map(Vec::as_mut_slice)));
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn a_bad_row_fails_alone() {
+    let mut states = [1, 2].map(|seed| {
+        let params = SamplingParams { seed, ..SamplingParams::default() };
+        SamplerState::new(params, &[], 0, Vec::new())
+    });
+    let mut rows = [vec![f32::NAN, 1.0], vec![0.0, f32::NEG_INFINITY]];
+    let found = sample_rows(states.iter_mut().zip(rows.iter_mut().map(Vec::as_mut_slice)));
+    let nan = SamplingError::BadLogits("logit 0 is NaN".to_owned());
+    assert_eq!(found[0], Err(nan));
+    assert_eq!(found[1].as_ref().unwrap().token_id, 0);
+}
+
+#[test]
+fn the_most_likely_are_found_whatever_their_number() {
+    let mut logits = vocabulary(5003, 0, 7);
+    // Many equals, across blocks.
+    for logit in &mut logits {
+        *logit = logit.round();
+    }
+    logits[4000] = f32::NEG_INFINITY;
+    let maxima = logits::scan(&logits).maxima;
+    let mut sorted: Vec<u32> = (0..5003).collect();
+    sorted.sort_by(|a, b| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b)));
+    for count in [0, 1, 20, 63, 64, 78, 79, 80, 1000, 5003, 9000] {
+        let expected = &sorted[..count.min(5003)];
+        assert_eq!(logprobs::most_likely(&logits, &maxima, count), expected, "{count}");
     }
 }

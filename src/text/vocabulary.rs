@@ -98,7 +98,6 @@ impl Vocabulary {
             add_bos: Some(self.add_bos.unwrap_or(add_bos)),
             add_eos: Some(self.add_eos.unwrap_or(false)),
             special_tokens: self.special_tokens(),
-            chat_templates: Vec::new(),
         };
         Ok(Tokenizer::new(tokenizer, &config)?)
     }

@@ -116,6 +116,14 @@ mod tests {
     }
 
     #[test]
+    fn a_lone_template_is_the_default_one() {
+        let expected = ChatTemplates { default: Some("x".into()), tool_use: None };
+        let lone = r#"{"chat_template": "x"}"#;
+        assert_eq!(read(&[("tokenizer_config.json", lone)]).unwrap(), expected);
+        assert_eq!(read(&[("chat_template.json", lone)]).unwrap(), expected);
+    }
+
+    #[test]
     fn none_is_no_error_and_a_wrong_type_is() {
         assert_eq!(read(&[("tokenizer_config.json", "{}")]).unwrap(), ChatTemplates::default());
         assert_eq!(read(&[]).unwrap(), ChatTemplates::default());

@@ -1,5 +1,6 @@
 //! The embedded model beside candle-transformers' decoder of the same architecture.
 
+use candle_core::quantized::GgmlDType;
 use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
 use candle_transformers::models::qwen3::{Config, ModelForCausalLM};
@@ -25,7 +26,8 @@ fn theirs() -> ModelForCausalLM {
 fn ours() -> Driver {
     let source = ModelSource::embedded("demo", sconce::demo::files()).unwrap();
     let config = HfConfig::from_value(&source.config).unwrap();
-    let model = sconce::models::load(&config, &source.weights(&Device::Cpu)).unwrap();
+    let weights = source.weights(&Device::Cpu).rounded_to(Some(GgmlDType::F32));
+    let model = sconce::models::load(&config, &weights).unwrap();
     Driver::new(model, KvFormat::F32, 8, Some(1))
 }
 

@@ -112,6 +112,17 @@ fn model(config: &serde_json::Value, tensors: Arc<dyn TensorSource>) -> Box<dyn 
     sconce::models::load(&HfConfig::from_value(config).unwrap(), &weights).unwrap()
 }
 
+/// Root mean square of the differences, in parts of that of `expected`.
+fn relative_error(ours: &[u32], expected: &[u32]) -> f32 {
+    let square = |values: &mut dyn Iterator<Item = f32>| values.map(|x| x * x).sum::<f32>();
+    let float = |bits: &u32| f32::from_bits(*bits);
+    let mut differences = ours.iter().zip(expected).map(|(a, b)| float(a) - float(b));
+    (square(&mut differences) / square(&mut expected.iter().map(float))).sqrt()
+}
+
+/// To the bit where products run on f32 rows. Rows rounded to bf16 or bytes move the logits a
+/// little (less than one percent a product, in models this narrow); a misplaced row of weights
+/// would move them altogether.
 #[test]
 fn every_kind_gives_the_logits_of_its_dequantized_weights() {
     use GgmlDType::{BF16, F16, F32, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0};
@@ -125,7 +136,9 @@ fn every_kind_gives_the_logits_of_its_dequantized_weights() {
                 sconce::models::load(&config, &source.weights(&Device::Cpu)).unwrap()
             };
             let named = model(&source.config, Arc::new(dequantized(&file, architecture)));
-            assert_eq!(logits(from_file), logits(named), "{architecture} {kind:?}");
+            let error = relative_error(&logits(from_file), &logits(named));
+            let bound = if matches!(kind, F32 | F16 | Q2K | Q3K) { 0.0 } else { 0.06 };
+            assert!(error <= bound, "{architecture} {kind:?}: {error}");
         }
     }
 }

@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use candle_core::Device;
+use candle_core::quantized::GgmlDType;
 use sconce::models::CausalLm;
 use sconce::models::config::HfConfig;
 use sconce::weights::hub::HubOptions;
@@ -17,6 +18,7 @@ mod candle;
 mod driver;
 mod gguf;
 mod invariance;
+mod levels;
 mod reference;
 
 /// Folders below `tests/fixtures/parity`: at least one per architecture.
@@ -32,11 +34,16 @@ fn open(name: &str) -> ModelSource {
     ModelSource::open(&ModelRef::Folder(folder.clone()), &HubOptions::offline(&folder)).unwrap()
 }
 
-/// The model of a fixture, its weights as stored.
+/// The model of a fixture, its weights as stored: bf16.
 fn load(name: &str) -> Box<dyn CausalLm> {
+    load_as(name, None)
+}
+
+/// The model of a fixture, its weights (and so its products) in `kind`.
+fn load_as(name: &str, kind: Option<GgmlDType>) -> Box<dyn CausalLm> {
     let source = open(name);
     let config = HfConfig::from_value(&source.config).unwrap();
-    sconce::models::load(&config, &source.weights(&Device::Cpu)).unwrap()
+    sconce::models::load(&config, &source.weights(&Device::Cpu).rounded_to(kind)).unwrap()
 }
 
 /// The model of a fixture on other tensors.

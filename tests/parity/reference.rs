@@ -1,5 +1,6 @@
 //! Our numbers beside those of transformers.
 
+use candle_core::quantized::GgmlDType;
 use candle_core::{DType, Device};
 use sconce::layers::forward::KvFormat;
 use sconce::models::CausalLm;
@@ -7,7 +8,7 @@ use sconce::weights::MemoryTensors;
 use serde::Deserialize;
 
 use super::driver::{Driver, greedy};
-use super::{MODELS, folder, load, load_with, prompt};
+use super::{MODELS, folder, load, load_as, load_with, prompt};
 
 /// What transformers computed.
 #[derive(Deserialize)]
@@ -94,7 +95,7 @@ fn follow(driver: &mut Driver, run: &Run, vocab: u32) -> Vec<Vec<f32>> {
 fn f32_logprobs_and_greedy_tokens_equal_the_reference() {
     for name in MODELS {
         let reference = reference(name);
-        let model = load(name);
+        let model = load_as(name, Some(GgmlDType::F32));
         let vocab = u32::try_from(model.vocab_size()).unwrap();
         let mut driver = Driver::new(model, KvFormat::F32, 64, Some(7));
         for run in &reference.float32 {
@@ -107,8 +108,8 @@ fn f32_logprobs_and_greedy_tokens_equal_the_reference() {
     }
 }
 
-/// Activations stay f32 here, so with a bf16 cache we must be nearer to the f32 reference than
-/// the same model all in bf16 is.
+/// Hidden states stay f32 here and only the rows that meet weights are rounded, so we must be
+/// nearer to the f32 reference than the same model all in bf16 is.
 #[test]
 fn bf16_weights_and_cache_are_nearer_to_f32_than_a_bf16_run() {
     for name in MODELS {
@@ -121,7 +122,7 @@ fn bf16_weights_and_cache_are_nearer_to_f32_than_a_bf16_run() {
             let theirs = Distance::of_runs(exact, rounded);
             let which = format!("{name}, prompt of {}: {off:?}, bf16 {theirs:?}", exact.prompt);
             assert!(off.largest < theirs.largest && off.mean < theirs.mean, "{which}");
-            assert!(off.mean < 2e-2, "{which}");
+            assert!(off.mean < 4e-2, "{which}");
         }
     }
 }
@@ -154,13 +155,14 @@ fn logits(model: Box<dyn CausalLm>) -> Vec<u32> {
 }
 
 #[test]
-fn weights_stored_in_bf16_and_f32_give_the_same_bits() {
+fn weights_stored_in_bf16_and_widened_give_the_bits_of_f32() {
     for name in ["llama_bias", "qwen3"] {
         let file = folder(name).join("model.safetensors");
         let stored = candle_core::safetensors::load(file, &Device::Cpu).unwrap();
         let widened = stored.into_iter().map(|(name, t)| (name, t.to_dtype(DType::F32).unwrap()));
         let widened = MemoryTensors::new(widened.collect());
-        assert_eq!(logits(load_with(name, widened)), logits(load(name)), "{name}");
+        let rounded = load_as(name, Some(GgmlDType::F32));
+        assert_eq!(logits(load_with(name, widened)), logits(rounded), "{name}");
     }
 }
 

@@ -4,6 +4,7 @@ mod server;
 
 use std::time::Duration;
 
+use sconce::kernels::cpu::Level;
 use serde_json::{Value, json};
 use server::Server;
 
@@ -43,6 +44,28 @@ async fn sixteen_streams_answer_as_each_does_alone() {
     server.assert_idle().await;
     assert!(server.metric("vllm:num_preemptions_total").await > 0.0);
     assert!(server.metric("vllm:prefix_cache_hits_total").await > 0.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_demo_model_says_the_same_on_every_kernel_level() {
+    let prompts = ["Once upon a time", "What is 12 plus 30?", "The fox"];
+    let mut answers: Vec<(&str, Vec<Vec<u64>>)> = Vec::new();
+    for level in Level::available() {
+        let server = Server::start_on(level.name());
+        let mut each = Vec::new();
+        for prompt in prompts {
+            let body = json!({
+                "model": "sconce-demo", "prompt": prompt, "max_tokens": 48, "temperature": 0,
+                "ignore_eos": true, "stream": true, "return_token_ids": true,
+            });
+            each.push(server.stream(&body).await.token_ids().await);
+        }
+        answers.push((level.name(), each));
+    }
+    let (first, expected) = &answers[0];
+    for (level, answer) in &answers {
+        assert_eq!(answer, expected, "{level} beside {first}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -16,7 +16,17 @@ pub(super) struct Server {
 impl Server {
     /// Starts `sconce serve` with further arguments and waits until it says that it is ready.
     pub(super) fn start(arguments: &[&str]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_sconce"))
+        Self::start_with(&mut Command::new(env!("CARGO_BIN_EXE_sconce")), arguments)
+    }
+
+    /// The same on another kernel level than the machine's best.
+    pub(super) fn start_on(level: &str) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sconce"));
+        Self::start_with(command.env("SCONCE_KERNELS", level), &[])
+    }
+
+    fn start_with(command: &mut Command, arguments: &[&str]) -> Self {
+        let mut child = command
             .args(["serve", "--port", "0"])
             .args(arguments)
             .env_remove("SCONCE_API_KEY")

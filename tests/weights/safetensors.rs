@@ -1,7 +1,7 @@
 //! Hugging Face folders: single file, shards, embedded, and everything that can be wrong.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use candle_core::{DType, Device};
 use proptest::prelude::*;
@@ -59,6 +59,22 @@ fn a_single_file_reads_back_equal() {
     assert_eq!(source.generation_config.as_ref().unwrap()["top_k"], 3);
     assert_eq!(source.tokenizer_json.as_deref(), Some(&b"{\"x\": 1}"[..]));
     assert_eq!(source.name, folder.path().file_name().unwrap().to_str().unwrap());
+}
+
+#[test]
+fn progress_counts_the_tensors_that_were_used() {
+    let folder = tempfile::tempdir().unwrap();
+    checkpoint::write(folder.path());
+    let source = open(folder.path()).unwrap();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let sink = told.clone();
+    let sink = move |loaded, total| sink.lock().unwrap().push((loaded, total));
+    let weights = source.weights(&Device::Cpu).with_progress(Arc::new(sink));
+    let embedding = weights.stored("model.embed_tokens.weight", &[6, 4]).unwrap();
+    assert_eq!(*told.lock().unwrap(), []);
+    drop(embedding);
+    weights.scope("model").dense("norm.weight", &[4], DType::F32).unwrap();
+    assert_eq!(*told.lock().unwrap(), [(48, 88), (64, 88)]);
 }
 
 #[test]

@@ -147,10 +147,9 @@ impl Kernel for RoundRow<'_> {
         let (row, tail) = self.row.as_chunks::<LANES>();
         let (out, out_tail) = self.out.as_flattened_mut().as_chunks_mut::<LANES>();
         for (row, out) in row.iter().zip(&mut *out) {
-            l.store_bf16(l.load(row), out);
+            *out = l.narrow_bf16(l.load(row));
         }
-        let mut last = [bf16::ZERO; LANES];
-        l.store_bf16(load_tail(l, tail), &mut last);
+        let last = l.narrow_bf16(load_tail(l, tail));
         match out.get_mut(row.len()) {
             // Fifteen elements and the zero that fills them up.
             Some(whole) => *whole = last,
@@ -169,20 +168,20 @@ impl Kernel for QuantizeRow<'_> {
     fn run<L: Products>(self, l: L) {
         for (row, out) in self.row.as_chunks::<SUB_BLOCK>().0.iter().zip(self.out) {
             let halves = row.as_chunks::<LANES>().0;
-            let values = [l.load(&halves[0]), l.load(&halves[1])];
-            let [a, b] = values.map(|v| l.max(v, l.sub(l.splat(0.0), v)));
-            let largest = l.largest(l.max(a, b));
-            let inverse = if largest > 0.0 { 127.0 / largest } else { 0.0 };
-            let rounded = values.map(|v| l.round(l.mul(v, l.splat(inverse))));
+            let (a, b) = (l.load(&halves[0]), l.load(&halves[1]));
+            let negative = l.max(l.sub(l.splat(0.0), a), l.sub(l.splat(0.0), b));
+            let largest = l.largest(l.max(l.max(a, b), negative));
+            let inverse = l.splat(if largest > 0.0 { 127.0 / largest } else { 0.0 });
+            let rounded = [l.round(l.mul(a, inverse)), l.round(l.mul(b, inverse))];
             let [first, second] = out.values.as_flattened_mut().as_chunks_mut::<LANES>().0 else {
                 unreachable!("32 values are two vectors")
             };
-            l.store_i8(rounded[0], first);
-            l.store_i8(rounded[1], second);
+            *first = l.narrow_i8(rounded[0]);
+            *second = l.narrow_i8(rounded[1]);
             out.scale = largest / 127.0;
             // Sums of sixteen bytes are exact in f32.
             #[expect(clippy::cast_possible_truncation, reason = "integers below 2^11")]
-            let sums = rounded.map(|v| l.sum(v) as i32);
+            let sums = [l.sum(rounded[0]) as i32, l.sum(rounded[1]) as i32];
             out.sums = sums;
         }
     }

@@ -2,7 +2,7 @@
 
 use candle_core::{DType, Device};
 
-use super::super::cpu::{Kernel, Lanes, Products};
+use super::super::cpu::{Kernel, Products};
 use super::super::kv_element::PerPosition;
 use super::super::kv_write::{KvCache, Projections, Rotation, kv_write};
 use super::super::random::{Random, assert_close, bits};

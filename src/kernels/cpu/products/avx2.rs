@@ -41,25 +41,6 @@ unsafe fn dot(acc: __m256i, unsigned: __m256i, signed: __m256i) -> __m256i {
     }
 }
 
-/// The upper halves of eight floats, rounded to nearest, ties to even.
-///
-/// # Safety
-///
-/// AVX2 is there.
-#[inline(always)]
-unsafe fn rounded_to_bf16(v: __m256) -> __m256i {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let bits = _mm256_castps_si256(v);
-        let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
-        let bias = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff));
-        let rounded = _mm256_srli_epi32::<16>(_mm256_add_epi32(bits, bias));
-        let quiet = _mm256_or_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(0x40));
-        let nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(v, v));
-        _mm256_blendv_epi8(rounded, quiet, nan)
-    }
-}
-
 impl Products for Avx2 {
     type Pairs = [Self::V; 2];
     type Ints = [__m256i; 2];
@@ -158,14 +139,5 @@ impl Products for Avx2 {
             let signed = _mm256_xor_si256(w[I], _mm256_set1_epi8(-128));
             dot(acc[I], _mm256_abs_epi8(signed), _mm256_sign_epi8(x[I], signed))
         })
-    }
-    #[inline(always)]
-    fn store_bf16(self, v: Self::V, out: &mut [bf16; LANES]) {
-        // SAFETY: the token proves the feature; the reference covers sixteen elements.
-        unsafe {
-            let packed = _mm256_packus_epi32(rounded_to_bf16(v[0]), rounded_to_bf16(v[1]));
-            let ordered = _mm256_permute4x64_epi64::<0b11_01_10_00>(packed);
-            _mm256_storeu_si256(out.as_mut_ptr().cast(), ordered);
-        }
     }
 }

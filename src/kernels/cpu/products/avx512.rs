@@ -17,26 +17,6 @@ macro_rules! cpu {
     };
 }
 
-/// The upper halves of sixteen floats, rounded to nearest, ties to even.
-///
-/// # Safety
-///
-/// AVX-512 F is there.
-#[inline(always)]
-unsafe fn rounded_to_bf16(v: __m512) -> __m256i {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let bits = _mm512_castps_si512(v);
-        let upper = _mm512_srli_epi32::<16>(bits);
-        let odd = _mm512_and_si512(upper, _mm512_set1_epi32(1));
-        let bias = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff));
-        let rounded = _mm512_srli_epi32::<16>(_mm512_add_epi32(bits, bias));
-        let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(v, v);
-        let quiet = _mm512_or_si512(upper, _mm512_set1_epi32(0x40));
-        _mm512_cvtepi32_epi16(_mm512_mask_mov_epi32(rounded, nan, quiet))
-    }
-}
-
 impl<const DOTS: bool> Products for Avx512<DOTS> {
     type Pairs = __m512i;
     type Ints = __m512i;
@@ -64,9 +44,11 @@ impl<const DOTS: bool> Products for Avx512<DOTS> {
         }
         cpu!({
             let upper = _mm512_set1_epi32(0xffff_0000_u32.cast_signed());
-            let even = |x| _mm512_castsi512_ps(_mm512_slli_epi32::<16>(x));
-            let odd = |x| _mm512_castsi512_ps(_mm512_and_si512(x, upper));
-            _mm512_fmadd_ps(odd(w), odd(x), _mm512_fmadd_ps(even(w), even(x), acc))
+            let even_w = _mm512_castsi512_ps(_mm512_slli_epi32::<16>(w));
+            let even_x = _mm512_castsi512_ps(_mm512_slli_epi32::<16>(x));
+            let odd_w = _mm512_castsi512_ps(_mm512_and_si512(w, upper));
+            let odd_x = _mm512_castsi512_ps(_mm512_and_si512(x, upper));
+            _mm512_fmadd_ps(odd_w, odd_x, _mm512_fmadd_ps(even_w, even_x, acc))
         })
     }
     #[inline(always)]
@@ -145,17 +127,6 @@ impl<const DOTS: bool> Products for Avx512<DOTS> {
     #[inline(always)]
     fn load_u8(self, x: &[u8; LANES]) -> Self::V {
         cpu!(_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(x.as_ptr().cast()))))
-    }
-    #[inline(always)]
-    fn store_i8(self, v: Self::V, out: &mut [i8; LANES]) {
-        cpu!({
-            let narrow = _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(v));
-            _mm_storeu_si128(out.as_mut_ptr().cast(), narrow);
-        });
-    }
-    #[inline(always)]
-    fn store_bf16(self, v: Self::V, out: &mut [bf16; LANES]) {
-        cpu!(_mm256_storeu_si256(out.as_mut_ptr().cast(), rounded_to_bf16(v)));
     }
     #[inline(always)]
     fn barrier(self) {

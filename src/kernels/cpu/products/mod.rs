@@ -55,21 +55,6 @@ pub(in crate::kernels) trait Products: Lanes {
     fn load_u8(self, x: &[u8; LANES]) -> Self::V {
         self.load(&x.map(f32::from))
     }
-    /// Integers from -127 to 127.
-    #[expect(clippy::cast_possible_truncation, reason = "integers of eight bits")]
-    #[inline(always)]
-    fn store_i8(self, v: Self::V, out: &mut [i8; LANES]) {
-        let mut wide = [0.0; LANES];
-        self.store(v, &mut wide);
-        *out = wide.map(|x| x as i8);
-    }
-    /// Rounded to nearest, ties to even.
-    #[inline(always)]
-    fn store_bf16(self, v: Self::V, out: &mut [bf16; LANES]) {
-        let mut wide = [0.0; LANES];
-        self.store(v, &mut wide);
-        *out = wide.map(bf16::from_f32);
-    }
     /// Keeps the compiler from moving loads of later steps up, where they would spill a tile.
     #[inline(always)]
     fn barrier(self) {}

@@ -6,7 +6,14 @@
 
 use std::num::NonZeroUsize;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+
+mod atomics;
+mod late_join;
+#[cfg(test)]
+mod model;
+mod team;
+
+use team::Team;
 
 /// Why the team can't be set up.
 #[derive(Debug, thiserror::Error)]
@@ -29,28 +36,7 @@ pub enum PoolError {
     },
 }
 
-struct Team {
-    threads: usize,
-    /// Everyone but the caller; absent when the caller works alone.
-    helpers: Option<rayon::ThreadPool>,
-}
-
 static TEAM: OnceLock<Team> = OnceLock::new();
-
-impl Team {
-    fn start(threads: usize) -> Result<Self, PoolError> {
-        let helpers = if threads > 1 { Some(Self::helpers(threads)?) } else { None };
-        Ok(Self { threads, helpers })
-    }
-
-    fn helpers(threads: usize) -> Result<rayon::ThreadPool, PoolError> {
-        rayon::ThreadPoolBuilder::new()
-            .num_threads(threads - 1)
-            .thread_name(|index| format!("kernel-{}", index + 1))
-            .build()
-            .map_err(|e| PoolError::Spawn { wanted: threads, reason: e.to_string() })
-    }
-}
 
 /// Starts the team with `threads` threads, the caller of each operation included.
 ///
@@ -63,7 +49,7 @@ pub fn start(threads: NonZeroUsize) -> Result<(), PoolError> {
         // A racing start wins or loses; the comparison below judges either.
         let _ = TEAM.set(team);
     }
-    match team().threads {
+    match team().threads() {
         running if running == wanted => Ok(()),
         running => Err(PoolError::AlreadyRunning { running, wanted }),
     }
@@ -71,7 +57,7 @@ pub fn start(threads: NonZeroUsize) -> Result<(), PoolError> {
 
 /// Threads that work on an operation, the caller included.
 pub fn threads() -> usize {
-    team().threads
+    team().threads()
 }
 
 fn team() -> &'static Team {
@@ -79,41 +65,23 @@ fn team() -> &'static Team {
         let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         Team::start(cores).unwrap_or_else(|e| {
             tracing::warn!("{e}; kernels run on the calling thread alone");
-            Team { threads: 1, helpers: None }
+            Team::alone()
         })
     })
 }
 
 /// Calls `work(0)`, `work(1)`, ... `work(num_chunks - 1)`, each once, in any order and in
 /// parallel; returns when all are done.
+///
+/// If chunks panic, the others run nevertheless and the first panic goes on in the caller.
 pub fn for_each_chunk(num_chunks: usize, work: impl Fn(usize) + Sync) {
-    let team = team();
-    let Some(helpers) = team.helpers.as_ref().filter(|_| num_chunks > 1) else {
-        (0..num_chunks).for_each(work);
-        return;
-    };
-    let next = AtomicUsize::new(0);
-    let claim_all = || {
-        loop {
-            let chunk = next.fetch_add(1, Ordering::Relaxed);
-            if chunk >= num_chunks {
-                break;
-            }
-            work(chunk);
-        }
-    };
-    helpers.in_place_scope(|scope| {
-        for _ in 1..team.threads.min(num_chunks) {
-            scope.spawn(|_| claim_all());
-        }
-        claim_all();
-    });
+    team().for_each_chunk(num_chunks, &work);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicU32;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     #[test]
     fn runs_every_chunk_once() {
