@@ -6,9 +6,11 @@
 //! query meets them without a transpose. The `q8_0` form cuts heads into groups of 32 elements
 //! with one f16 scale each: 34 bytes for a group and position.
 
-use candle_core::{DType, Result, Tensor, bail};
+use candle_core::{DType, Device, Result, Tensor, bail};
+use half::vec::HalfBitsVecExt;
+use half::{bf16, f16};
 
-use super::KV_BLOCK;
+use super::{KV_BLOCK, huge_pages};
 
 /// Elements that share a scale in a quantized cache.
 pub(super) const GROUP: usize = 32;
@@ -76,6 +78,29 @@ impl KvFormat {
         self.head_len(head_dim) * self.dtype().size_in_bytes()
     }
 
+    /// A tensor of zeros for keys or values. On the CPU it takes no memory before it is written,
+    /// and lies on large pages where the system has them.
+    pub fn zeros(self, dims: [usize; 4], device: &Device) -> Result<Tensor> {
+        if !device.is_cpu() {
+            return Tensor::zeros(&dims, self.dtype(), device);
+        }
+        // A vector of integer zeros is made of untouched pages; one of half-precision zeros would
+        // be filled element by element.
+        let count = dims.iter().product();
+        match self {
+            Self::F32 => Tensor::from_vec(untouched(vec![0.0f32; count]), &dims, device),
+            Self::Q8_0 => Tensor::from_vec(untouched(vec![0u8; count]), &dims, device),
+            Self::F16 => {
+                let zeros = untouched(vec![0u16; count]).reinterpret_into::<f16>();
+                Tensor::from_vec(zeros, &dims, device)
+            }
+            Self::Bf16 => {
+                let zeros = untouched(vec![0u16; count]).reinterpret_into::<bf16>();
+                Tensor::from_vec(zeros, &dims, device)
+            }
+        }
+    }
+
     /// Shape of a layer's keys: `[num_blocks, kv_heads, head_len, 32]`.
     pub fn key_dims(self, num_blocks: usize, kv_heads: usize, head_dim: usize) -> [usize; 4] {
         [num_blocks, kv_heads, self.head_len(head_dim), KV_BLOCK]
@@ -85,6 +110,12 @@ impl KvFormat {
     pub fn value_dims(self, num_blocks: usize, kv_heads: usize, head_dim: usize) -> [usize; 4] {
         [num_blocks, kv_heads, KV_BLOCK, self.head_len(head_dim)]
     }
+}
+
+/// The same vector, nothing of which was touched so far.
+fn untouched<T>(zeros: Vec<T>) -> Vec<T> {
+    huge_pages::ask_for(&zeros);
+    zeros
 }
 
 /// A layer's cache, its two tensors checked against each other.

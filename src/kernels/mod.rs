@@ -19,6 +19,7 @@ pub mod ceiling;
 pub mod cpu;
 pub mod embed;
 pub mod gated;
+pub mod huge_pages;
 pub mod kv_format;
 pub mod kv_write;
 pub mod linear;

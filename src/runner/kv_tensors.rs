@@ -1,8 +1,6 @@
 //! The KV cache's memory: two tensors a layer, made once.
 
-use candle_core::{DType, Device, Result, Tensor};
-use half::vec::HalfBitsVecExt;
-use half::{bf16, f16};
+use candle_core::{Device, Result};
 
 use crate::layers::forward::{KvFormat, KvLayer, KvShape};
 
@@ -16,27 +14,14 @@ pub(super) fn allocate(
     let KvShape { num_layers, num_kv_heads, head_dim } = shape;
     let key_dims = format.key_dims(num_blocks, num_kv_heads, head_dim);
     let value_dims = format.value_dims(num_blocks, num_kv_heads, head_dim);
-    let zeros = |dims| zeros(dims, format.dtype(), device);
+    let zeros = |dims| format.zeros(dims, device);
     (0..num_layers).map(|_| Ok(KvLayer { k: zeros(key_dims)?, v: zeros(value_dims)? })).collect()
-}
-
-/// Zeros that on the CPU take no memory before they are written: a vector of integer zeros is
-/// made of untouched pages, one of half-precision zeros is filled element by element.
-fn zeros(dims: [usize; 4], dtype: DType, device: &Device) -> Result<Tensor> {
-    let count = dims.iter().product();
-    match (device, dtype) {
-        (Device::Cpu, DType::BF16) => {
-            Tensor::from_vec(vec![0_u16; count].reinterpret_into::<bf16>(), &dims, device)
-        }
-        (Device::Cpu, DType::F16) => {
-            Tensor::from_vec(vec![0_u16; count].reinterpret_into::<f16>(), &dims, device)
-        }
-        _ => Tensor::zeros(&dims, dtype, device),
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use candle_core::DType;
+
     use super::*;
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use candle_core::quantized::GgmlDType;
 use candle_core::quantized::gguf_file::Value;
-use candle_core::{DType, Device, Tensor};
+use candle_core::{Device, Tensor};
 use sconce::layers::forward::KvFormat;
 use sconce::models::CausalLm;
 use sconce::models::config::HfConfig;

@@ -64,8 +64,8 @@ pub(super) struct Scores<'a, E> {
     pub(super) first: usize,
     pub(super) rows: usize,
     pub(super) keys: &'a [E],
-    /// Brought near meanwhile.
-    pub(super) next: &'a [E],
+    /// Brought near meanwhile: the next block's keys and this one's values.
+    pub(super) next: [&'a [E]; 2],
     pub(super) out: &'a mut [Vector],
     /// Vectors from a row's scores to the next row's.
     pub(super) stride: usize,
@@ -94,7 +94,7 @@ fn products<L: Lanes, E: Element, const R: usize>(
     l: L,
     q: [&[f32]; R],
     keys: &[E],
-    next: &[E],
+    next: [&[E]; 2],
 ) -> [[L::V; HALVES]; R] {
     let (columns, _) = keys.as_chunks::<KV_BLOCK>();
     let mut queries = q;
@@ -103,7 +103,8 @@ fn products<L: Lanes, E: Element, const R: usize>(
     }
     let mut acc = [[l.splat(0.0); HALVES]; R];
     for (d, column) in columns.iter().enumerate() {
-        l.prefetch(next.as_ptr().wrapping_add(d * KV_BLOCK));
+        l.prefetch(next[0].as_ptr().wrapping_add(d * KV_BLOCK));
+        l.prefetch(next[1].as_ptr().wrapping_add(d * KV_BLOCK));
         let (halves, _) = column.as_chunks::<LANES>();
         let key = [E::load(l, &halves[0]), E::load(l, &halves[1])];
         for r in 0..R {

@@ -155,13 +155,17 @@ impl<S: Stored> Tile<'_, S> {
         let stored = self.stored(self.operands.k, at);
         match S::plain(stored) {
             Some(plain) if widens_in_place::<L, S>(seen.len()) => {
-                let next = S::plain(self.stored(self.operands.k, at + 1)).unwrap_or_default();
+                let keys = S::plain(self.stored(self.operands.k, at + 1)).unwrap_or_default();
+                let values = S::plain(self.stored(self.operands.v, at)).unwrap_or_default();
+                let next = [keys, values];
                 self.score_with(l, block, plain, next, seen, scores);
             }
             _ => {
+                bring_near(l, self.stored(self.operands.k, at + 1));
+                bring_near(l, self.stored(self.operands.v, at));
                 S::read_keys(l, stored, keys);
                 let keys = keys.as_flattened().as_flattened();
-                self.score_with(l, block, keys, &[], seen, scores);
+                self.score_with(l, block, keys, [&[]; 2], seen, scores);
             }
         }
     }
@@ -172,7 +176,7 @@ impl<S: Stored> Tile<'_, S> {
         l: L,
         block: usize,
         keys: &[E],
-        next: &[E],
+        next: [&[E]; 2],
         seen: &[Range<usize>],
         scores: &mut [Vector],
     ) {
@@ -312,6 +316,15 @@ impl<S: Stored> Tile<'_, S> {
 #[inline(always)]
 fn widens_in_place<L: Lanes, S>(rows: usize) -> bool {
     rows <= most_rows::<L>() || size_of::<S>() == size_of::<f32>()
+}
+
+/// Asks for all cache lines of `stored`.
+#[inline(always)]
+fn bring_near<L: Lanes, S>(l: L, stored: &[S]) {
+    const LINE: usize = 64;
+    for i in (0..stored.len()).step_by(LINE / size_of::<S>()) {
+        l.prefetch(stored[i..].as_ptr());
+    }
 }
 
 /// The part of a span's range that lies in the block at `start`, relative to it.
