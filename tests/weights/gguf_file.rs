@@ -24,9 +24,11 @@ pub(crate) struct GgufFile {
 /// Reproducible values in -1..1 of this shape.
 pub(crate) fn noise(seed: u32, shape: &[usize]) -> Tensor {
     let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(1);
+    // Rows of a matrix are about as long as in a real model, whose softmax sees more than one key.
+    let size = if shape.len() == 2 { (shape[1] as f32).sqrt().recip() } else { 1.0 };
     let values = (0..shape.iter().product()).map(|_| {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (state >> 8) as f32 / (1 << 23) as f32 - 1.0
+        ((state >> 8) as f32 / (1 << 23) as f32 - 1.0) * size
     });
     Tensor::from_vec(values.collect::<Vec<f32>>(), shape, &Device::Cpu).unwrap()
 }
