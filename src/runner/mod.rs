@@ -5,7 +5,7 @@ mod batch;
 mod kv_tensors;
 mod logits;
 
-use candle_core::{DType, Device, Result};
+use candle_core::{Device, Result};
 
 pub use logits::Logits;
 
