@@ -11,6 +11,9 @@ pub struct EngineConfig {
     pub max_num_seqs: usize,
     /// Most tokens in one step, prefill chunks and decodes together.
     pub max_num_batched_tokens: usize,
+    /// What a step should take while streams decode in it: prompts are cut into chunks that fit.
+    /// `None` cuts them by `max_num_batched_tokens` alone.
+    pub target_step_time: Option<Duration>,
     /// Most tokens of a sequence; `None` takes the model's own, or what the KV memory holds.
     pub max_model_len: Option<usize>,
     /// Bytes for the KV cache; `None` sizes it from free memory.
@@ -33,6 +36,7 @@ impl Default for EngineConfig {
         Self {
             max_num_seqs: 64,
             max_num_batched_tokens: 512,
+            target_step_time: Some(Duration::from_millis(200)),
             max_model_len: None,
             kv_cache_bytes: None,
             memory_percent: 50,

@@ -97,6 +97,10 @@ struct EngineArgs {
     /// Most tokens computed in one step; long prompts are cut into chunks of this size.
     #[arg(long, default_value_t = 512, value_name = "COUNT")]
     max_num_batched_tokens: usize,
+    /// Milliseconds a step should take while answers stream: prompts are cut smaller; 0 for no
+    /// such limit.
+    #[arg(long, default_value_t = 200, value_name = "MILLISECONDS")]
+    target_step_ms: u64,
     /// Longest sequence, prompt and answer together [default: the model's own, or what fits].
     #[arg(long, value_name = "TOKENS")]
     max_model_len: Option<usize>,
@@ -204,6 +208,8 @@ impl ServeArgs {
         EngineConfig {
             max_num_seqs: args.max_num_seqs,
             max_num_batched_tokens: args.max_num_batched_tokens,
+            target_step_time: (args.target_step_ms > 0)
+                .then(|| Duration::from_millis(args.target_step_ms)),
             max_model_len: args.max_model_len,
             kv_cache_bytes: args.kv_cache_memory.map(|size| size.0),
             memory_percent: args.memory_percent,

@@ -13,6 +13,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::mpsc::error::TryRecvError;
 
 use super::output::{EngineError, EngineOutput, OutputSender, SequenceStats};
+use super::pace::Pace;
 use super::request::{EngineRequest, RequestId};
 use super::{Command, Shared};
 use crate::metrics::MetricsHandle;
@@ -38,6 +39,7 @@ pub(super) struct EngineCore {
     commands: UnboundedReceiver<Command>,
     shared: Arc<Shared>,
     scheduler: Scheduler,
+    pace: Pace,
     runner: Runner,
     active: HashMap<SequenceId, Active>,
     metrics: MetricsHandle,
@@ -48,10 +50,11 @@ impl EngineCore {
         commands: UnboundedReceiver<Command>,
         shared: Arc<Shared>,
         scheduler: Scheduler,
+        pace: Pace,
         runner: Runner,
         metrics: MetricsHandle,
     ) -> Self {
-        Self { commands, shared, scheduler, runner, active: HashMap::new(), metrics }
+        Self { commands, shared, scheduler, pace, runner, active: HashMap::new(), metrics }
     }
 
     /// Runs until every handle and stream is gone.
@@ -139,12 +142,17 @@ impl EngineCore {
     }
 
     fn step(&mut self) {
-        let output = self.scheduler.schedule();
+        let began = Instant::now();
+        let output = self.scheduler.schedule(self.pace.num_tokens());
         self.note_scheduled(&output);
         let (scheduler, runner) = (&self.scheduler, &self.runner);
         let ran = catch_unwind(AssertUnwindSafe(|| runner.run(scheduler.plan(&output))));
         match ran {
-            Ok(Ok(logits)) => self.finish_step(&output, logits),
+            Ok(Ok(logits)) => {
+                self.finish_step(&output, logits);
+                let num_tokens = output.num_tokens();
+                self.pace.observe(num_tokens, output.scheduled.len(), began.elapsed());
+            }
             Ok(Err(error)) => self.fail_step(&output, &error.to_string()),
             Err(panic) => self.fail_step(&output, &panic_message(panic.as_ref())),
         }
@@ -161,7 +169,7 @@ impl EngineCore {
             self.metrics.add_prefix_lookup(prompt, *cached);
         }
         self.metrics.add_preemptions(output.preempted.len());
-        self.metrics.observe_step(output.scheduled.iter().map(|(_, num_tokens)| num_tokens).sum());
+        self.metrics.observe_step(output.num_tokens());
         self.report_load();
     }
 

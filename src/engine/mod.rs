@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 mod core;
 pub mod memory;
 pub mod output;
+mod pace;
 pub mod request;
 pub mod startup;
 

@@ -8,6 +8,7 @@ use candle_core::{DType, Device};
 
 use super::core::EngineCore;
 use super::memory::{self, MemoryFacts, MemoryPlan, PlanError};
+use super::pace::Pace;
 use super::{EngineHandle, EngineLimits};
 use crate::config::{EngineConfig, WeightKind};
 use crate::kernels::pool::{self, PoolError};
@@ -128,7 +129,9 @@ impl Engine {
         };
         metrics.set_cache_config(BLOCK_SIZE, plan.num_blocks);
         let (handle, commands) = EngineHandle::channel(limits);
-        let core = EngineCore::new(commands, handle.shared.clone(), scheduler, runner, metrics);
+        let pace = Pace::new(config.target_step_time);
+        let shared = handle.shared.clone();
+        let core = EngineCore::new(commands, shared, scheduler, pace, runner, metrics);
         let thread =
             std::thread::Builder::new().name("engine".to_owned()).spawn(move || core.run())?;
         Ok(Self { handle, plan, thread })

@@ -106,6 +106,7 @@ fn config(num_blocks: usize) -> EngineConfig {
     EngineConfig {
         max_num_seqs: 8,
         max_num_batched_tokens: 64,
+        target_step_time: None,
         kv_cache_bytes: Some(num_blocks * BLOCK_SIZE * 8),
         ..EngineConfig::default()
     }

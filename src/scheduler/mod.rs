@@ -18,6 +18,9 @@ use stop::FinishReason;
 use crate::kv_cache::block_hash::BlockHash;
 use crate::kv_cache::{BLOCK_SIZE, KvCacheManager};
 
+/// Prompt tokens that a step has at least, however many streams decode in it: prompts must get on.
+const LEAST_PROMPT_TOKENS: usize = 32;
+
 /// The bounds of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SchedulerConfig {
@@ -93,7 +96,11 @@ impl Scheduler {
 
     /// Plans the next step: running sequences that decode, then running ones that still catch up,
     /// then waiting ones in order of rank. Empty only when there are no sequences.
-    pub fn schedule(&mut self) -> SchedulerOutput {
+    ///
+    /// If someone decodes, prompts get what is left of `tokens_beside_decodes`, so that the next
+    /// tokens don't wait long; if nobody does, they get the whole step. Where prompts are cut
+    /// changes no result, so the number may come from a clock.
+    pub fn schedule(&mut self, tokens_beside_decodes: usize) -> SchedulerOutput {
         let mut output = SchedulerOutput::default();
         let mut budget = self.config.max_num_batched_tokens;
         // Decodes before chunks: a long prompt must not hold up a stream.
@@ -101,6 +108,11 @@ impl Scheduler {
             let candidates: Vec<_> = self.running.clone();
             for id in candidates {
                 self.schedule_running(id, catching_up, &mut budget, &mut output);
+            }
+            let decodes = output.scheduled.len();
+            if !catching_up && decodes > 0 {
+                let rest = tokens_beside_decodes.saturating_sub(decodes);
+                budget = budget.min(rest.max(LEAST_PROMPT_TOKENS));
             }
         }
         if output.preempted.is_empty() {

@@ -14,6 +14,13 @@ pub struct SchedulerOutput {
     pub admitted: Vec<(SequenceId, usize)>,
 }
 
+impl SchedulerOutput {
+    /// Tokens to compute, of all sequences.
+    pub fn num_tokens(&self) -> usize {
+        self.scheduled.iter().map(|(_, num_tokens)| num_tokens).sum()
+    }
+}
+
 /// One sequence's part of a step, with everything the runner needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlannedSequence<'a> {

@@ -37,7 +37,15 @@ fn prompt(id: u64, length: usize) -> Vec<u32> {
 
 /// Runs one step; the token sampled at a position is a function of sequence and position.
 fn step(scheduler: &mut Scheduler) -> (SchedulerOutput, Vec<(Finished, Sequence)>) {
-    let output = scheduler.schedule();
+    step_of(scheduler, usize::MAX)
+}
+
+/// As [`step`], of that many tokens if someone decodes.
+fn step_of(
+    scheduler: &mut Scheduler,
+    tokens_beside_decodes: usize,
+) -> (SchedulerOutput, Vec<(Finished, Sequence)>) {
+    let output = scheduler.schedule(tokens_beside_decodes);
     let sampled: Vec<_> = scheduler
         .plan(&output)
         .filter(|planned| planned.samples)
@@ -77,6 +85,36 @@ fn decodes_come_before_the_chunks_of_an_older_prompt() {
     for _ in 0..3 {
         let (output, _) = step(&mut scheduler);
         assert_eq!(output.scheduled, [(SequenceId(0), 1), (SequenceId(1), 15)]);
+    }
+}
+
+#[test]
+fn prompts_are_cut_smaller_while_someone_decodes() {
+    let mut scheduler = scheduler(64, 4, 200);
+    scheduler.add(sequence(0, prompt(0, 150), 2));
+    scheduler.add(sequence(1, prompt(1, 300), 9));
+    let tokens = |number| vec![(SequenceId(0), 1), (SequenceId(1), number)];
+    let (output, _) = step_of(&mut scheduler, 60);
+    assert_eq!(output.scheduled, [(SequenceId(0), 150), (SequenceId(1), 50)]);
+    assert_eq!(step_of(&mut scheduler, 60).0.scheduled, tokens(59));
+    let (output, _) = step_of(&mut scheduler, 60);
+    assert_eq!(output.scheduled, [(SequenceId(1), 191)], "nobody decodes any more");
+}
+
+#[test]
+fn prompts_get_on_beside_any_number_of_decodes() {
+    let mut scheduler = scheduler(64, 8, 64);
+    (0..6).for_each(|id| scheduler.add(sequence(id, prompt(id, 5), 100)));
+    step(&mut scheduler);
+    scheduler.add(sequence(6, prompt(6, 100), 9));
+    scheduler.add(sequence(7, prompt(7, 100), 9));
+    for expected in [[(6, 32), (7, 0)], [(6, 32), (7, 0)], [(6, 32), (7, 0)], [(6, 4), (7, 28)]] {
+        let (output, _) = step_of(&mut scheduler, 0);
+        assert_eq!(output.num_tokens(), 6 + 32);
+        for (id, number) in expected {
+            let chunk = output.scheduled.iter().find(|(other, _)| *other == SequenceId(id));
+            assert_eq!(chunk.map_or(0, |(_, number)| *number), number);
+        }
     }
 }
 
@@ -126,6 +164,24 @@ fn equal_prompts_that_arrive_together_are_computed_once() {
     }
     // One whole prompt, two tails behind three shared blocks, three decodes for each.
     assert_eq!(computed, 100 + 2 * 4 + 3 * 3);
+}
+
+#[test]
+fn a_prompt_that_is_being_computed_in_chunks_is_not_computed_again() {
+    let mut scheduler = scheduler(64, 4, 256);
+    scheduler.add(sequence(0, prompt(0, 5), 100));
+    step(&mut scheduler);
+    scheduler.add(sequence(1, prompt(1, 200), 1));
+    let mut computed = 0;
+    for late in 2..12 {
+        let (output, _) = step_of(&mut scheduler, 41);
+        computed += output.num_tokens() - 1;
+        if late < 5 {
+            scheduler.add(sequence(late, prompt(1, 200), 1));
+        }
+    }
+    assert_eq!((scheduler.num_running(), scheduler.num_waiting()), (1, 0));
+    assert_eq!(computed, 200 + 3 * 8);
 }
 
 #[test]
@@ -195,6 +251,7 @@ proptest! {
         let mut scheduler = scheduler(8, 3, 48);
         let mut live = Vec::new();
         let mut next = 0;
+        let mut tokens_beside_decodes = 0;
         let mut ended = HashSet::new();
         let events = events.into_iter().chain(std::iter::repeat_n(Event::Step, 3000));
         for event in events {
@@ -212,7 +269,8 @@ proptest! {
                 }
                 Event::Abort { .. } => {}
                 Event::Step => {
-                    let output = scheduler.schedule();
+                    tokens_beside_decodes = (tokens_beside_decodes + 7) % 64;
+                    let output = scheduler.schedule(tokens_beside_decodes);
                     check_step(&scheduler, &output);
                     prop_assert!(!output.scheduled.is_empty() || live.is_empty());
                     let sampled: Vec<_> = scheduler
