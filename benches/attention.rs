@@ -82,13 +82,13 @@ fn multiply_add_ceiling() -> Option<f64> {
 
 /// A cache of random numbers; in the quantized one all bytes are 1.
 fn cache(format: KvFormat, dims: [usize; 4]) -> Tensor {
-    match format {
-        KvFormat::Q8_0 => Tensor::ones(&dims, DType::U8, &Device::Cpu).unwrap(),
-        _ => {
-            let random = Tensor::randn(0f32, 1.0, &dims, &Device::Cpu).unwrap();
-            random.to_dtype(format.dtype()).unwrap()
-        }
+    if format == KvFormat::Q8_0 {
+        return Tensor::ones(&dims, DType::U8, &Device::Cpu).unwrap();
     }
+    let random = Tensor::randn(0f32, 1.0, &dims, &Device::Cpu).unwrap();
+    let cache = format.zeros(dims, &Device::Cpu).unwrap();
+    cache.slice_set(&random.to_dtype(format.dtype()).unwrap(), 0, 0).unwrap();
+    cache
 }
 
 /// Seconds for one layer: `sequences` of `context` positions, the last `queries` of them new.

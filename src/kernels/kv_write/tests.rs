@@ -181,7 +181,7 @@ fn quantized_numbers_are_within_half_a_step() {
     for level in Level::available() {
         for size in special {
             let mut case = Case::new(shape, vec![5]);
-            case.v = (case.v * f64::from(size)).unwrap();
+            case.v = (case.v * size).unwrap();
             let cache = cache(KvFormat::Q8_0, shape);
             case.at(level, &cache);
             let exact: Vec<f32> = case.v.flatten_all().unwrap().to_vec1().unwrap();
