@@ -93,9 +93,10 @@ impl<'a> Activations<'a> {
 
     fn quantize(&self) -> Bytes {
         let level = self.level;
-        // SAFETY: `QuantizeRow` writes every block of its row.
         let convert = |row: &[f32], out: &mut [Block]| level.run(QuantizeRow { row, out });
-        Bytes { blocks: unsafe { self.convert(self.k / SUB_BLOCK, convert) } }
+        // SAFETY: `QuantizeRow` writes every block of its row.
+        let blocks = unsafe { self.convert(self.k / SUB_BLOCK, convert) };
+        Bytes { blocks }
     }
 
     /// One converted row of `width` elements for each row.

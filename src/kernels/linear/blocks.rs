@@ -4,6 +4,12 @@
 //! `scale * row_scale * sum` (and its minimum times the sum of the row's values) to its chain,
 //! sub-block after sub-block in ascending K.
 
+#![allow(
+    clippy::needless_range_loop,
+    clippy::many_single_char_names,
+    reason = "tiles are small arrays that live in registers, and are indexed as in the formula"
+)]
+
 use std::marker::PhantomData;
 
 use super::super::cpu::{Kernel, LANES, Products};

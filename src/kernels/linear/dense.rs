@@ -1,5 +1,11 @@
 //! Panels of floats times activation rows.
 
+#![allow(
+    clippy::needless_range_loop,
+    clippy::many_single_char_names,
+    reason = "tiles are small arrays that live in registers, and are indexed as in the formula"
+)]
+
 use half::{bf16, f16};
 
 use super::super::cpu::{Element, Kernel, LANES, Products};

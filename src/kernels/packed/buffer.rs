@@ -37,12 +37,11 @@ impl Buffer {
         let fits = |(mapping, free): &(Arc<MmapRaw>, usize)| {
             Arc::strong_count(mapping) > 1 && free + len <= mapping.len()
         };
-        let (mapping, start) = match shared.take().filter(fits) {
-            Some(current) => current,
-            None => {
-                let (mapping, start) = map(SHARED_BYTES)?;
-                (Arc::new(mapping), start)
-            }
+        let (mapping, start) = if let Some(current) = shared.take().filter(fits) {
+            current
+        } else {
+            let (mapping, start) = map(SHARED_BYTES)?;
+            (Arc::new(mapping), start)
         };
         *shared = Some((mapping.clone(), (start + len).next_multiple_of(ALIGNMENT)));
         Ok(Self { mapping, range: start..start + len })

@@ -247,7 +247,7 @@ fn pack_panel(kind: GgmlDType, columns: usize, from: &[u8], to: &mut [u8]) {
             // bf16 pairs move as words; with an odd number of columns the last one has no partner.
             let words = columns * kind.type_size() / 4;
             dense::transpose_words(Level::current(), words, from, columns * kind.type_size(), to);
-            if columns * kind.type_size() % 4 != 0 {
+            if !(columns * kind.type_size()).is_multiple_of(4) {
                 dense::put_last_halves(words, from, columns * 2, to);
             }
         }

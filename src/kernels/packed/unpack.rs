@@ -29,7 +29,7 @@ pub(super) fn row(level: Level, kind: GgmlDType, panel: &[u8], column: usize, ou
             }
         }
         _ => with_format!(kind, F => level.run(Column::<F> {
-            panel, column, out, format: std::marker::PhantomData,
+            panel, index: column, out, format: std::marker::PhantomData,
         }), {
             let bytes = out.len() / kind.block_size() * kind.type_size();
             stored::widen(kind, &panel[column * bytes..(column + 1) * bytes], out);
@@ -44,7 +44,7 @@ fn part<const N: usize>(bytes: &[u8], index: usize) -> &[u8; N] {
 
 struct Column<'a, F> {
     panel: &'a [u8],
-    column: usize,
+    index: usize,
     out: &'a mut [f32],
     format: std::marker::PhantomData<F>,
 }
@@ -52,22 +52,22 @@ struct Column<'a, F> {
 impl<F: Format> Kernel for Column<'_, F> {
     #[inline(always)]
     fn run<L: Products>(self, l: L) {
-        let (v, lane) = (self.column / LANES, self.column % LANES);
+        let (v, lane) = (self.index / LANES, self.index % LANES);
         let cells = self.panel.chunks_exact(F::CELL);
         for (cell, out) in cells.zip(self.out.chunks_exact_mut(F::SUBS * SUB_BLOCK)) {
             let (head, subs) = cell.split_at(F::HEAD);
             for (sub, out) in subs.chunks_exact(F::SUB).zip(out.chunks_exact_mut(SUB_BLOCK)) {
-                let (scales, values) = sub.split_at(F::SCALES);
-                let min = lane_of(l, F::min(l, head, scales, v), lane);
+                let (factors, values) = sub.split_at(F::SCALES);
+                let min = lane_of(l, F::min(l, head, factors, v), lane);
                 for group in 0..8 {
                     let half = if F::HALVES == 2 { group / 4 } else { 0 };
-                    let scale = lane_of(l, F::scale(l, head, scales, half, v), lane);
+                    let scale = lane_of(l, F::scale(l, head, factors, half, v), lane);
                     let bytes = l.bytes_to_array(F::Values::load(l, values, group, v));
                     for (i, out) in out[4 * group..4 * group + 4].iter_mut().enumerate() {
                         let value = i32::from(bytes[4 * lane + i]) - F::OFFSET;
                         #[expect(clippy::cast_precision_loss, reason = "eight bits")]
-                        let scaled = scale * value as f32;
-                        *out = if F::MINS { scaled + min } else { scaled };
+                        let product = scale * value as f32;
+                        *out = if F::MINS { product + min } else { product };
                     }
                 }
             }

@@ -44,6 +44,7 @@ pub(in crate::kernels) trait Products: Lanes {
     fn high_nibbles(self, x: Self::Bytes) -> Self::Bytes;
     /// Bits `2 * PLACE` and `2 * PLACE + 1` of each byte, as 0, 16, 32 or 48.
     fn two_bits<const PLACE: usize>(self, x: Self::Bytes) -> Self::Bytes;
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "as the other loads")]
     /// 16 in byte `i` where bit `i` is set, else 0.
     fn sixteen_where(self, bits: &[u8; 8]) -> Self::Bytes;
     fn or(self, a: Self::Bytes, b: Self::Bytes) -> Self::Bytes;

@@ -92,6 +92,7 @@ fn vector(bytes: &[u8], index: usize) -> &[u8; 4 * LANES] {
 #[inline(always)]
 fn halves<L: Products>(l: L, columns: &[u8], v: usize) -> L::V {
     let bytes = &columns[2 * LANES * v..2 * LANES * (v + 1)];
+    #[expect(clippy::cast_ptr_alignment, reason = "told below")]
     // SAFETY: f16 is a transparent u16 of which every bit pattern is valid; the slice covers
     // sixteen of them, and cells begin at even addresses: every part of one has an even size.
     let halves = unsafe { &*bytes.as_ptr().cast::<[half::f16; LANES]>() };
