@@ -8,6 +8,7 @@
 #![allow(clippy::print_stdout, reason = "the table is the result")]
 #![allow(clippy::cast_precision_loss, reason = "rates")]
 
+use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use candle_core::quantized::GgmlDType;
@@ -74,7 +75,7 @@ fn main() {
                 ((2 * m * k * n) as f64 / seconds, peak)
             };
             let share = 100.0 * rate / most;
-            line += &format!(" | {m:3}: {:5.1} ({share:3.0} %)", rate / 1e9);
+            write!(line, " | {m:3}: {:5.1} ({share:3.0} %)", rate / 1e9).unwrap();
         }
         println!("{line}");
     }

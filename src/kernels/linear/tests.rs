@@ -1,5 +1,7 @@
 //! Products against plain candle in every stored kind, and rows alone against rows in batches.
 
+#![allow(clippy::many_single_char_names, reason = "m, k and n as in the formula")]
+
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{DType, Device, Tensor};
 

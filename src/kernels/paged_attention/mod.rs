@@ -36,7 +36,7 @@ const NAME: &str = "paged_attention";
 /// Positions that are reduced on their own before they meet those of other spans.
 const SPAN: usize = 256;
 /// Less work (in multiply-adds) stays on the calling thread.
-const PARALLEL_FROM: usize = 1 << 18;
+const PARALLEL_FROM: usize = 1 << 16;
 
 /// What all queries of one call share.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -39,9 +39,10 @@ impl Spin {
     /// Looks at the clock are this many pauses apart.
     const PAUSES: u32 = 16;
 
-    /// What a worker waits for the next region: about the time that waking it would take.
+    /// What a worker waits for the next region: longer than what a layer does between two regions, so
+    /// that it sleeps only between steps.
     pub(super) fn for_region() -> Self {
-        Self { limit: Duration::from_micros(20), began: None }
+        Self { limit: Duration::from_micros(100), began: None }
     }
 
     /// What a caller waits for the last chunks.
