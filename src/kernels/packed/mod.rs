@@ -6,7 +6,7 @@
 //!
 //! - f32, f16: `[N / 64][K][64]`
 //! - bf16: `[N / 64][K / 2][64][2]`, K padded to even
-//! - quantized: `[N / 64][K / block]` cells, see [`formats`]
+//! - quantized: `[N / 64][K / block]` cells, see `formats`
 //! - quantized in a kind without a packed form: rows as in the file, widened for each product
 //!
 //! It refuses to know what the matrix is multiplied with.
