@@ -36,7 +36,7 @@ impl Default for EngineConfig {
         Self {
             max_num_seqs: 64,
             max_num_batched_tokens: 512,
-            target_step_time: Some(Duration::from_millis(200)),
+            target_step_time: Some(Duration::from_millis(175)),
             max_model_len: None,
             kv_cache_bytes: None,
             memory_percent: 50,

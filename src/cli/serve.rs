@@ -99,7 +99,7 @@ struct EngineArgs {
     max_num_batched_tokens: usize,
     /// Milliseconds a step should take while answers stream: prompts are cut smaller; 0 for no
     /// such limit.
-    #[arg(long, default_value_t = 200, value_name = "MILLISECONDS")]
+    #[arg(long, default_value_t = 175, value_name = "MILLISECONDS")]
     target_step_ms: u64,
     /// Longest sequence, prompt and answer together [default: the model's own, or what fits].
     #[arg(long, value_name = "TOKENS")]

@@ -9,6 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use candle_core::Result;
 use memmap2::MmapRaw;
 
+use super::super::huge_pages;
+
 /// Smaller buffers share a mapping of this size.
 const SHARED_BYTES: usize = 64 << 20;
 /// Of a huge page.
@@ -66,9 +68,8 @@ impl Buffer {
 /// A mapping with room for `len` bytes, and the first huge page boundary in it.
 fn map(len: usize) -> Result<(MmapRaw, usize)> {
     let mapping = memmap2::MmapOptions::new().len(len + HUGE_PAGE).map_anon()?;
-    // Before the first touch. Not all systems have huge pages, and none promises them.
-    #[cfg(target_os = "linux")]
-    let _ = mapping.advise(memmap2::Advice::HugePage);
+    // Before the first touch.
+    huge_pages::ask_for(&mapping);
     let mapping = MmapRaw::from(mapping);
     let start = mapping.as_mut_ptr().align_offset(HUGE_PAGE);
     Ok((mapping, start.min(HUGE_PAGE)))

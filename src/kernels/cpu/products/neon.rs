@@ -12,16 +12,29 @@ use super::{LANES, Lanes, Products};
 
 /// Calls intrinsics, once for each of the four registers.
 macro_rules! each {
-    ($i:ident => $call:expr) => {
-        std::array::from_fn(
-            #[inline(always)]
-            |$i| {
-                // SAFETY: the token proves the feature; pointers come from references to whole
-                // vectors.
-                unsafe { $call }
-            },
-        )
-    };
+    ($i:ident => $call:expr) => {{
+        // SAFETY: the token proves the feature; pointers come from references to whole vectors.
+        unsafe {
+            [
+                {
+                    const $i: usize = 0;
+                    $call
+                },
+                {
+                    const $i: usize = 1;
+                    $call
+                },
+                {
+                    const $i: usize = 2;
+                    $call
+                },
+                {
+                    const $i: usize = 3;
+                    $call
+                },
+            ]
+        }
+    }};
 }
 
 /// Sums of four neighbouring products of eight signed bits.
@@ -47,12 +60,12 @@ impl Products for Neon {
 
     #[inline(always)]
     fn load_pairs(self, w: &[[bf16; 2]; LANES]) -> Self::Pairs {
-        let words: [uint32x4_t; 4] = each!(i => {
-            vreinterpretq_u32_u16(vld1q_u16(w.as_ptr().cast::<u16>().add(8 * i)))
+        let words: [uint32x4_t; 4] = each!(I => {
+            vreinterpretq_u32_u16(vld1q_u16(w.as_ptr().cast::<u16>().add(8 * I)))
         });
         [
-            each!(i => vreinterpretq_f32_u32(vshlq_n_u32::<16>(words[i]))),
-            each!(i => vreinterpretq_f32_u32(vandq_u32(words[i], vdupq_n_u32(0xffff_0000)))),
+            each!(I => vreinterpretq_f32_u32(vshlq_n_u32::<16>(words[I]))),
+            each!(I => vreinterpretq_f32_u32(vandq_u32(words[I], vdupq_n_u32(0xffff_0000)))),
         ]
     }
     #[inline(always)]
@@ -70,11 +83,11 @@ impl Products for Neon {
     }
     #[inline(always)]
     fn ints_to_f32(self, x: Self::Ints) -> Self::V {
-        each!(i => vcvtq_f32_s32(x[i]))
+        each!(I => vcvtq_f32_s32(x[I]))
     }
     #[inline(always)]
     fn load_bytes(self, x: &[u8; 4 * LANES]) -> Self::Bytes {
-        each!(i => vld1q_u8(x.as_ptr().add(16 * i)))
+        each!(I => vld1q_u8(x.as_ptr().add(16 * I)))
     }
     #[inline(always)]
     fn bytes_to_array(self, x: Self::Bytes) -> [u8; 4 * LANES] {
@@ -89,45 +102,45 @@ impl Products for Neon {
     }
     #[inline(always)]
     fn low_nibbles(self, x: Self::Bytes) -> Self::Bytes {
-        each!(i => vandq_u8(x[i], vdupq_n_u8(15)))
+        each!(I => vandq_u8(x[I], vdupq_n_u8(15)))
     }
     #[inline(always)]
     fn high_nibbles(self, x: Self::Bytes) -> Self::Bytes {
-        each!(i => vshrq_n_u8::<4>(x[i]))
+        each!(I => vshrq_n_u8::<4>(x[I]))
     }
     #[inline(always)]
     fn two_bits<const PLACE: usize>(self, x: Self::Bytes) -> Self::Bytes {
-        each!(i => {
+        each!(I => {
             let shifted = match PLACE {
-                0 => vshlq_n_u8::<4>(x[i]),
-                1 => vshlq_n_u8::<2>(x[i]),
-                2 => x[i],
-                _ => vshrq_n_u8::<2>(x[i]),
+                0 => vshlq_n_u8::<4>(x[I]),
+                1 => vshlq_n_u8::<2>(x[I]),
+                2 => x[I],
+                _ => vshrq_n_u8::<2>(x[I]),
             };
             vandq_u8(shifted, vdupq_n_u8(48))
         })
     }
     #[inline(always)]
     fn sixteen_where(self, bits: &[u8; 8]) -> Self::Bytes {
-        each!(i => {
-            let all = vcombine_u8(vdup_n_u8(bits[2 * i]), vdup_n_u8(bits[2 * i + 1]));
+        each!(I => {
+            let all = vcombine_u8(vdup_n_u8(bits[2 * I]), vdup_n_u8(bits[2 * I + 1]));
             let bit = vreinterpretq_u8_u64(vdupq_n_u64(0x8040_2010_0804_0201));
             vandq_u8(vtstq_u8(all, bit), vdupq_n_u8(16))
         })
     }
     #[inline(always)]
     fn or(self, a: Self::Bytes, b: Self::Bytes) -> Self::Bytes {
-        each!(i => vorrq_u8(a[i], b[i]))
+        each!(I => vorrq_u8(a[I], b[I]))
     }
     #[inline(always)]
     fn dot_small(self, acc: Self::Ints, w: Self::Bytes, x: Self::Bytes) -> Self::Ints {
-        each!(i => dot(acc[i], vreinterpretq_s8_u8(w[i]), vreinterpretq_s8_u8(x[i])))
+        each!(I => dot(acc[I], vreinterpretq_s8_u8(w[I]), vreinterpretq_s8_u8(x[I])))
     }
     #[inline(always)]
     fn dot_wide(self, acc: Self::Ints, w: Self::Bytes, x: Self::Bytes) -> Self::Ints {
-        each!(i => {
-            let signed = veorq_u8(w[i], vdupq_n_u8(128));
-            dot(acc[i], vreinterpretq_s8_u8(signed), vreinterpretq_s8_u8(x[i]))
+        each!(I => {
+            let signed = veorq_u8(w[I], vdupq_n_u8(128));
+            dot(acc[I], vreinterpretq_s8_u8(signed), vreinterpretq_s8_u8(x[I]))
         })
     }
 }
