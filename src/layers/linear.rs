@@ -13,6 +13,7 @@ use crate::kernels::gated::Activation;
 use crate::kernels::linear::{Layer, linear, linear_add, linear_each, linear_gated};
 use crate::kernels::packed::PackedMatrix;
 use crate::kernels::{embed, portable};
+use crate::weights::stored::dense_dtype;
 use crate::weights::{StoredTensor, WeightError, Weights};
 
 /// A stored weight matrix `[rows, columns]`: of a linear layer, or of an embedding, or of both.
@@ -76,13 +77,7 @@ impl Matrix {
     }
 
     fn portable(stored: &StoredTensor, device: &Device, kind: GgmlDType) -> Result<Form> {
-        let dense = match kind {
-            GgmlDType::F32 => Some(DType::F32),
-            GgmlDType::F16 => Some(DType::F16),
-            GgmlDType::BF16 => Some(DType::BF16),
-            _ => None,
-        };
-        if let Some(dtype) = dense {
+        if let Some(dtype) = dense_dtype(kind) {
             return Ok(Form::Portable(stored.to_tensor(dtype)?.to_device(device)?));
         }
         let tensor = if kind == stored.kind() {

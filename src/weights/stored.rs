@@ -81,12 +81,7 @@ impl StoredTensor {
 
     /// The element type, unless it is quantized.
     pub fn dense_dtype(&self) -> Option<DType> {
-        match self.kind {
-            GgmlDType::F32 => Some(DType::F32),
-            GgmlDType::F16 => Some(DType::F16),
-            GgmlDType::BF16 => Some(DType::BF16),
-            _ => None,
-        }
+        dense_dtype(self.kind)
     }
 
     /// A copy as `dtype` on the CPU, dequantized if need be.
@@ -142,6 +137,16 @@ impl StoredTensor {
         let chunk = first_chunk.into_inner();
         let (index, value) = finite::first_bad_block(chunks.get(chunk)?, self.kind)?;
         Some((chunk * blocks + index, value))
+    }
+}
+
+/// The element type of `kind`, unless it is quantized.
+pub fn dense_dtype(kind: GgmlDType) -> Option<DType> {
+    match kind {
+        GgmlDType::F32 => Some(DType::F32),
+        GgmlDType::F16 => Some(DType::F16),
+        GgmlDType::BF16 => Some(DType::BF16),
+        _ => None,
     }
 }
 

@@ -25,13 +25,7 @@ pub(super) struct Activations<'a> {
     pub(super) k: usize,
     level: Level,
     pairs: Option<Vec<[bf16; 2]>>,
-    bytes: Option<Bytes>,
-}
-
-/// Rows of signed bytes.
-pub(super) struct Bytes {
-    /// `[m][k / 32]` blocks; only whole blocks of K are there.
-    pub(super) blocks: Vec<Block>,
+    bytes: Option<Vec<Block>>,
 }
 
 /// 32 elements of a row: `scale * values`.
@@ -80,7 +74,8 @@ impl<'a> Activations<'a> {
         self.pairs.as_ref().expect("rows are prepared before the product")
     }
 
-    pub(super) fn bytes(&self) -> &Bytes {
+    /// `[m][k / 32]` blocks; only whole blocks of K are there.
+    pub(super) fn bytes(&self) -> &[Block] {
         self.bytes.as_ref().expect("rows are prepared before the product")
     }
 
@@ -91,12 +86,11 @@ impl<'a> Activations<'a> {
         unsafe { self.convert(width, |row, out| level.run(RoundRow { row, out })) }
     }
 
-    fn quantize(&self) -> Bytes {
+    fn quantize(&self) -> Vec<Block> {
         let level = self.level;
         let convert = |row: &[f32], out: &mut [Block]| level.run(QuantizeRow { row, out });
         // SAFETY: `QuantizeRow` writes every block of its row.
-        let blocks = unsafe { self.convert(self.k / SUB_BLOCK, convert) };
-        Bytes { blocks }
+        unsafe { self.convert(self.k / SUB_BLOCK, convert) }
     }
 
     /// One converted row of `width` elements for each row.
@@ -201,7 +195,7 @@ mod tests {
         for level in Level::available() {
             let mut activations = Activations::new(level, &row, 1, row.len());
             activations.prepare(Form::Bytes);
-            for (block, row) in activations.bytes().blocks.iter().zip(row.chunks(SUB_BLOCK)) {
+            for (block, row) in activations.bytes().iter().zip(row.chunks(SUB_BLOCK)) {
                 let values = block.values.as_flattened();
                 for (value, x) in values.iter().zip(row) {
                     let error = (f32::from(*value) * block.scale - x).abs();

@@ -90,7 +90,10 @@ impl<S: Step> Kernel for DensePanel<'_, S> {
     #[inline(always)]
     fn run<L: Products>(mut self, l: L) {
         let weights = self.panel.as_ptr().cast::<[S::Weight; PANEL]>();
-        assert!(weights.is_aligned() && self.panel.len() >= self.steps * size_of_val_at(weights));
+        assert!(
+            weights.is_aligned()
+                && self.panel.len() >= self.steps * size_of::<[S::Weight; PANEL]>()
+        );
         assert_eq!(self.x.len(), self.sums.len() * self.steps);
         // SAFETY: aligned and long enough (checked above); weights are numbers of which every bit
         // pattern is valid.
@@ -103,10 +106,6 @@ impl<S: Step> Kernel for DensePanel<'_, S> {
             self.part(l, first, weights);
         }
     }
-}
-
-fn size_of_val_at<T>(_: *const T) -> usize {
-    size_of::<T>()
 }
 
 impl<S: Step> DensePanel<'_, S> {

@@ -156,7 +156,7 @@ fn product(
         }
         kind => with_format!(kind, F => {
             let blocks = k / SUB_BLOCK;
-            let x = &x.bytes().blocks[rows.start * blocks..rows.end * blocks];
+            let x = &x.bytes()[rows.start * blocks..rows.end * blocks];
             level.run(BlockPanel::<F> { x, blocks, panel: bytes, sums, format: PhantomData });
         }, {
             widened.resize(k, [0.0; PANEL]);
