@@ -16,13 +16,7 @@ use super::super::cpu::{Kernel, LANES, Products};
 use super::super::packed::formats::{Format, PANEL, Values};
 use super::Sums;
 use super::activations::Block;
-
-/// How far ahead of its use a panel is fetched, in bytes.
-const AHEAD: usize = 4096;
-/// Bytes of a cache line.
-const LINE: usize = 64;
-/// Bytes of a panel that all rows meet before the next part: what stays in the second-level cache.
-const PART: usize = 256 << 10;
+use super::ahead::{Ahead, PART};
 
 /// One panel times all rows of `x [m][blocks]`, to `sums`.
 pub(super) struct BlockPanel<'a, F> {
@@ -38,10 +32,9 @@ impl<F: Format> Kernel for BlockPanel<'_, F> {
     #[inline(always)]
     fn run<L: Products>(mut self, l: L) {
         assert_eq!(self.x.len(), self.sums.len() * self.blocks);
-        let part = if self.sums.len() <= 6 { usize::MAX } else { (PART / F::CELL).max(1) };
-        let panel = self.panel;
+        let cells_each = (PART / F::CELL).max(1);
         let mut first = 0;
-        for cells in panel.chunks(part.saturating_mul(F::CELL)) {
+        for cells in self.panel.chunks(cells_each * F::CELL) {
             self.part(l, first, cells);
             first += cells.len() / F::CELL * F::SUBS;
         }
@@ -53,20 +46,21 @@ impl<F: Format> BlockPanel<'_, F> {
     #[inline(always)]
     fn part<L: Products>(&mut self, l: L, first: usize, cells: &[u8]) {
         let m = self.sums.len();
+        let passes = if L::WIDE { m.div_ceil(3) } else { 4 * m.div_ceil(2) };
+        let mut ahead = Ahead::of(cells, passes, F::SUB);
         let mut row = 0;
         while row < m {
             let left = m - row;
             row += if L::WIDE {
                 match left {
-                    6.. => self.tile::<L, 6, 2>(l, row, first, cells),
-                    4.. => self.tile::<L, 4, 2>(l, row, first, cells),
-                    2.. => self.tile::<L, 2, 4>(l, row, first, cells),
-                    _ => self.tile::<L, 1, 4>(l, row, first, cells),
+                    3.. => self.tile::<L, 3, 4>(l, row, first, cells, &mut ahead),
+                    2 => self.tile::<L, 2, 4>(l, row, first, cells, &mut ahead),
+                    _ => self.tile::<L, 1, 4>(l, row, first, cells, &mut ahead),
                 }
             } else {
                 match left {
-                    2.. => self.tile::<L, 2, 1>(l, row, first, cells),
-                    _ => self.tile::<L, 1, 2>(l, row, first, cells),
+                    2.. => self.tile::<L, 2, 1>(l, row, first, cells, &mut ahead),
+                    _ => self.tile::<L, 1, 2>(l, row, first, cells, &mut ahead),
                 }
             };
         }
@@ -80,6 +74,7 @@ impl<F: Format> BlockPanel<'_, F> {
         row: usize,
         first: usize,
         cells: &[u8],
+        ahead: &mut Ahead,
     ) -> usize {
         let blocks = cells.len() / F::CELL * F::SUBS;
         let mut x: [&[Block]; M] = [&[]; M];
@@ -95,15 +90,10 @@ impl<F: Format> BlockPanel<'_, F> {
                     }
                 }
             }
-            let fetch = row == 0 && v == 0;
             for (cell, bytes) in cells.chunks_exact(F::CELL).enumerate() {
                 let (head, subs) = bytes.split_at(F::HEAD);
                 for (sub, bytes) in subs.chunks_exact(F::SUB).enumerate() {
-                    if fetch {
-                        for line in (0..F::SUB).step_by(LINE) {
-                            l.prefetch(bytes.as_ptr().wrapping_add(AHEAD + line));
-                        }
-                    }
+                    ahead.fetch(l);
                     let mut block = [&x[0][cell * F::SUBS + sub]; M];
                     for i in 1..M {
                         block[i] = &x[i][cell * F::SUBS + sub];
@@ -183,7 +173,7 @@ fn add_group<F: Format, L: Products, const M: usize, const V: usize>(
         if F::HALVES == 2 && part != half {
             continue;
         }
-        let group = 4 * part + g;
+        let group = if F::Values::PAIRED { 4 * part + g } else { 2 * g + part };
         let mut w = [F::Values::load(l, values, group, v); V];
         for j in 1..V {
             w[j] = F::Values::load(l, values, group, v + j);

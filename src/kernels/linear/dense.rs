@@ -11,11 +11,7 @@ use half::{bf16, f16};
 use super::super::cpu::{Element, Kernel, LANES, Products};
 use super::super::packed::formats::PANEL;
 use super::Sums;
-
-/// How far ahead of its use a panel is fetched, in bytes.
-const AHEAD: usize = 4096;
-/// Bytes of a panel that all rows meet before the next part: what stays in the second-level cache.
-const PART: usize = 256 << 10;
+use super::ahead::{Ahead, PART};
 
 /// What is read at one step along K: weights of 64 columns and an activation to go with them.
 pub(super) trait Step {
@@ -99,8 +95,6 @@ impl<S: Step> Kernel for DensePanel<'_, S> {
         // pattern is valid.
         let weights = unsafe { std::slice::from_raw_parts(weights, self.steps) };
         let part = (PART / size_of::<[S::Weight; PANEL]>()).max(1);
-        let few = self.sums.len() <= 6;
-        let part = if few { self.steps.max(1) } else { part };
         for first in (0..self.steps).step_by(part) {
             let weights = &weights[first..self.steps.min(first + part)];
             self.part(l, first, weights);
@@ -113,21 +107,23 @@ impl<S: Step> DensePanel<'_, S> {
     #[inline(always)]
     fn part<L: Products>(&mut self, l: L, first: usize, weights: &[[S::Weight; PANEL]]) {
         let m = self.sums.len();
+        let passes = if L::WIDE { m.div_ceil(6) } else { m };
+        let mut ahead = Ahead::of(weights, passes, size_of::<[S::Weight; PANEL]>());
         let mut row = 0;
         while row < m {
             let left = m - row;
             row += if L::WIDE {
                 match left {
-                    6.. => self.tile::<L, 6, 4>(l, row, first, weights),
-                    4.. => self.tile::<L, 4, 4>(l, row, first, weights),
-                    2.. => self.tile::<L, 2, 4>(l, row, first, weights),
-                    _ => self.tile::<L, 1, 4>(l, row, first, weights),
+                    6.. => self.tile::<L, 6, 4>(l, row, first, weights, &mut ahead),
+                    4.. => self.tile::<L, 4, 4>(l, row, first, weights, &mut ahead),
+                    2.. => self.tile::<L, 2, 4>(l, row, first, weights, &mut ahead),
+                    _ => self.tile::<L, 1, 4>(l, row, first, weights, &mut ahead),
                 }
             } else {
                 match left {
-                    4.. => self.tile::<L, 4, 1>(l, row, first, weights),
-                    2.. => self.tile::<L, 2, 2>(l, row, first, weights),
-                    _ => self.tile::<L, 1, 4>(l, row, first, weights),
+                    4.. => self.tile::<L, 4, 1>(l, row, first, weights, &mut ahead),
+                    2.. => self.tile::<L, 2, 2>(l, row, first, weights, &mut ahead),
+                    _ => self.tile::<L, 1, 4>(l, row, first, weights, &mut ahead),
                 }
             };
         }
@@ -142,6 +138,7 @@ impl<S: Step> DensePanel<'_, S> {
         row: usize,
         first: usize,
         weights: &[[S::Weight; PANEL]],
+        ahead: &mut Ahead,
     ) -> usize {
         let x: [&[S::Activation]; M] = {
             let mut x: [&[S::Activation]; M] = [&[]; M];
@@ -150,7 +147,6 @@ impl<S: Step> DensePanel<'_, S> {
             }
             x
         };
-        let fetch = row == 0;
         for v in (0..PANEL / LANES).step_by(V) {
             let mut acc = [[l.splat(0.0); V]; M];
             if first > 0 {
@@ -166,11 +162,7 @@ impl<S: Step> DensePanel<'_, S> {
                 for j in 1..V {
                     w[j] = S::load(l, &columns[v + j]);
                 }
-                if fetch {
-                    for j in 0..V {
-                        l.prefetch(columns[v + j].as_ptr().cast::<u8>().wrapping_add(AHEAD));
-                    }
-                }
+                ahead.fetch(l);
                 for i in 0..M {
                     // SAFETY: every slice of `x` has one element per step.
                     let x = S::splat(l, unsafe { *x[i].get_unchecked(step) });

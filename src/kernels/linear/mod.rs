@@ -21,6 +21,7 @@ use self::activations::{Activations, Form};
 use self::region::{Finish, Job};
 
 mod activations;
+mod ahead;
 mod blocks;
 mod dense;
 mod finish;

@@ -66,6 +66,8 @@ pub(in crate::kernels) trait Values {
     const BYTES: usize;
     /// Whether values may be above 127.
     const WIDE: bool;
+    /// Whether groups `g` and `g + 4` share bytes.
+    const PAIRED: bool = true;
     /// Group `group` (0 to 7) of columns `16 v..16 v + 16`.
     fn load<L: Products>(l: L, values: &[u8], group: usize, v: usize) -> L::Bytes;
     /// Writes the values of one column to zeroed memory.
@@ -108,6 +110,7 @@ fn bytes<L: Products>(l: L, columns: &[u8], v: usize) -> L::V {
 impl Values for Eight {
     const BYTES: usize = 8 * GROUP;
     const WIDE: bool = true;
+    const PAIRED: bool = false;
 
     #[inline(always)]
     fn load<L: Products>(l: L, values: &[u8], group: usize, v: usize) -> L::Bytes {
