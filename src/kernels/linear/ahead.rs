@@ -4,7 +4,8 @@
 //! next. The fetching of that next part is spread over the whole time, or memory would rest while
 //! all rows but the first are at work.
 
-use super::super::cpu::Products;
+use super::super::cpu::{LANES, Products};
+use super::super::packed::formats::PANEL;
 
 /// Bytes of a part of a panel: with the next one, what stays in the first-level cache.
 pub(super) const PART: usize = 16 << 10;
@@ -15,22 +16,31 @@ const LINE: usize = 64;
 pub(super) struct Ahead {
     next: *const u8,
     end: *const u8,
-    lines_at_a_time: usize,
+    lines_each_step: usize,
+    rows: usize,
 }
 
 impl Ahead {
-    /// To be spread over `passes` through `part`, of which each fetches once per `step` bytes.
-    /// Panels lie one behind the other, so what follows a panel's last part is the next panel.
+    /// To be spread over all `rows` that meet `part`, which goes `step` bytes at a time. Panels lie
+    /// one behind the other, so what follows a panel's last part is the next panel.
     #[inline(always)]
-    pub(super) fn of<T>(part: &[T], passes: usize, step: usize) -> Self {
+    pub(super) fn of<T>(part: &[T], rows: usize, step: usize) -> Self {
         let next = part.as_ptr_range().end.cast::<u8>();
-        let lines_at_a_time = step.div_ceil(LINE).div_ceil(passes.max(1));
-        Self { next, end: next.wrapping_add(size_of_val(part)), lines_at_a_time }
+        let end = next.wrapping_add(size_of_val(part));
+        Self { next, end, lines_each_step: step.div_ceil(LINE), rows }
     }
 
+    /// Lines that a tile of `rows` rows and `vectors` vectors of columns fetches at each step: its
+    /// share of the work.
     #[inline(always)]
-    pub(super) fn fetch<L: Products>(&mut self, l: L) {
-        for _ in 0..self.lines_at_a_time {
+    pub(super) fn share(&self, rows: usize, vectors: usize) -> usize {
+        (self.lines_each_step * rows * vectors * LANES).div_ceil(self.rows * PANEL)
+    }
+
+    /// Fetches `lines` lines.
+    #[inline(always)]
+    pub(super) fn fetch<L: Products>(&mut self, l: L, lines: usize) {
+        for _ in 0..lines {
             if self.next < self.end {
                 l.prefetch(self.next);
                 self.next = self.next.wrapping_add(LINE);

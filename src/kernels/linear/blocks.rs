@@ -46,8 +46,7 @@ impl<F: Format> BlockPanel<'_, F> {
     #[inline(always)]
     fn part<L: Products>(&mut self, l: L, first: usize, cells: &[u8]) {
         let m = self.sums.len();
-        let passes = if L::WIDE { m.div_ceil(3) } else { 4 * m.div_ceil(2) };
-        let mut ahead = Ahead::of(cells, passes, F::SUB);
+        let mut ahead = Ahead::of(cells, m, F::SUB);
         let mut row = 0;
         while row < m {
             let left = m - row;
@@ -81,6 +80,7 @@ impl<F: Format> BlockPanel<'_, F> {
         for (i, x) in x.iter_mut().enumerate() {
             *x = &self.x[(row + i) * self.blocks + first..][..blocks];
         }
+        let lines = ahead.share(M, V);
         for v in (0..PANEL / LANES).step_by(V) {
             let mut acc = [[l.splat(0.0); V]; M];
             if first > 0 {
@@ -93,7 +93,7 @@ impl<F: Format> BlockPanel<'_, F> {
             for (cell, bytes) in cells.chunks_exact(F::CELL).enumerate() {
                 let (head, subs) = bytes.split_at(F::HEAD);
                 for (sub, bytes) in subs.chunks_exact(F::SUB).enumerate() {
-                    ahead.fetch(l);
+                    ahead.fetch(l, lines);
                     let mut block = [&x[0][cell * F::SUBS + sub]; M];
                     for i in 1..M {
                         block[i] = &x[i][cell * F::SUBS + sub];

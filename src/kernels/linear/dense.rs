@@ -107,8 +107,7 @@ impl<S: Step> DensePanel<'_, S> {
     #[inline(always)]
     fn part<L: Products>(&mut self, l: L, first: usize, weights: &[[S::Weight; PANEL]]) {
         let m = self.sums.len();
-        let passes = if L::WIDE { m.div_ceil(6) } else { m };
-        let mut ahead = Ahead::of(weights, passes, size_of::<[S::Weight; PANEL]>());
+        let mut ahead = Ahead::of(weights, m, size_of::<[S::Weight; PANEL]>());
         let mut row = 0;
         while row < m {
             let left = m - row;
@@ -147,6 +146,7 @@ impl<S: Step> DensePanel<'_, S> {
             }
             x
         };
+        let lines = ahead.share(M, V);
         for v in (0..PANEL / LANES).step_by(V) {
             let mut acc = [[l.splat(0.0); V]; M];
             if first > 0 {
@@ -162,7 +162,7 @@ impl<S: Step> DensePanel<'_, S> {
                 for j in 1..V {
                     w[j] = S::load(l, &columns[v + j]);
                 }
-                ahead.fetch(l);
+                ahead.fetch(l, lines);
                 for i in 0..M {
                     // SAFETY: every slice of `x` has one element per step.
                     let x = S::splat(l, unsafe { *x[i].get_unchecked(step) });
