@@ -4,6 +4,8 @@
 //! next. The fetching of that next part is spread over the whole time, or memory would rest while
 //! all rows but the first are at work.
 
+use std::ops::Range;
+
 use super::super::cpu::{LANES, Products};
 use super::super::packed::formats::PANEL;
 
@@ -21,13 +23,13 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    /// To be spread over all `rows` that meet `part`, which goes `step` bytes at a time. Panels lie
-    /// one behind the other, so what follows a panel's last part is the next panel.
+    /// `next`, as far as it is a part, to be spread over all `rows` that meet the part before it,
+    /// which goes `step` bytes at a time.
     #[inline(always)]
-    pub(super) fn of<T>(part: &[T], rows: usize, step: usize) -> Self {
-        let next = part.as_ptr_range().end.cast::<u8>();
-        let end = next.wrapping_add(size_of_val(part));
-        Self { next, end, lines_each_step: step.div_ceil(LINE), rows }
+    pub(super) fn of(next: &[u8], rows: usize, step: usize) -> Self {
+        let next = &next[..next.len().min(PART)];
+        let Range { start, end } = next.as_ptr_range();
+        Self { next: start, end, lines_each_step: step.div_ceil(LINE), rows }
     }
 
     /// Lines that a tile of `rows` rows and `vectors` vectors of columns fetches at each step: its

@@ -24,6 +24,8 @@ pub(super) struct BlockPanel<'a, F> {
     /// Sub-blocks of a row.
     pub(super) blocks: usize,
     pub(super) panel: &'a [u8],
+    /// What this thread will read next, most likely.
+    pub(super) next: &'a [u8],
     pub(super) sums: &'a mut [Sums],
     pub(super) format: PhantomData<F>,
 }
@@ -32,11 +34,15 @@ impl<F: Format> Kernel for BlockPanel<'_, F> {
     #[inline(always)]
     fn run<L: Products>(mut self, l: L) {
         assert_eq!(self.x.len(), self.sums.len() * self.blocks);
-        let cells_each = (PART / F::CELL).max(1);
-        let mut first = 0;
-        for cells in self.panel.chunks(cells_each * F::CELL) {
-            self.part(l, first, cells);
+        let part = (PART / F::CELL).max(1) * F::CELL;
+        let (mut first, mut rest) = (0, self.panel);
+        while !rest.is_empty() {
+            let (cells, behind) = rest.split_at(part.min(rest.len()));
+            let next = if behind.is_empty() { self.next } else { behind };
+            let ahead = Ahead::of(next, self.sums.len(), F::SUB);
+            self.part(l, first, cells, ahead);
             first += cells.len() / F::CELL * F::SUBS;
+            rest = behind;
         }
     }
 }
@@ -44,9 +50,8 @@ impl<F: Format> Kernel for BlockPanel<'_, F> {
 impl<F: Format> BlockPanel<'_, F> {
     /// All rows against some cells of the panel.
     #[inline(always)]
-    fn part<L: Products>(&mut self, l: L, first: usize, cells: &[u8]) {
+    fn part<L: Products>(&mut self, l: L, first: usize, cells: &[u8], mut ahead: Ahead) {
         let m = self.sums.len();
-        let mut ahead = Ahead::of(cells, m, F::SUB);
         let mut row = 0;
         while row < m {
             let left = m - row;

@@ -79,6 +79,8 @@ pub(super) struct DensePanel<'a, S: Step> {
     pub(super) x: &'a [S::Activation],
     pub(super) steps: usize,
     pub(super) panel: &'a [u8],
+    /// What this thread will read next, most likely.
+    pub(super) next: &'a [u8],
     pub(super) sums: &'a mut [Sums],
 }
 
@@ -94,10 +96,14 @@ impl<S: Step> Kernel for DensePanel<'_, S> {
         // SAFETY: aligned and long enough (checked above); weights are numbers of which every bit
         // pattern is valid.
         let weights = unsafe { std::slice::from_raw_parts(weights, self.steps) };
-        let part = (PART / size_of::<[S::Weight; PANEL]>()).max(1);
+        let step = size_of::<[S::Weight; PANEL]>();
+        let part = (PART / step).max(1);
         for first in (0..self.steps).step_by(part) {
-            let weights = &weights[first..self.steps.min(first + part)];
-            self.part(l, first, weights);
+            let behind = self.steps.min(first + part);
+            let next = self.panel.get(behind * step..self.steps * step);
+            let next = next.filter(|next| !next.is_empty()).unwrap_or(self.next);
+            let ahead = Ahead::of(next, self.sums.len(), step);
+            self.part(l, first, &weights[first..behind], ahead);
         }
     }
 }
@@ -105,9 +111,14 @@ impl<S: Step> Kernel for DensePanel<'_, S> {
 impl<S: Step> DensePanel<'_, S> {
     /// All rows against some steps of K.
     #[inline(always)]
-    fn part<L: Products>(&mut self, l: L, first: usize, weights: &[[S::Weight; PANEL]]) {
+    fn part<L: Products>(
+        &mut self,
+        l: L,
+        first: usize,
+        weights: &[[S::Weight; PANEL]],
+        mut ahead: Ahead,
+    ) {
         let m = self.sums.len();
-        let mut ahead = Ahead::of(weights, m, size_of::<[S::Weight; PANEL]>());
         let mut row = 0;
         while row < m {
             let left = m - row;

@@ -90,8 +90,12 @@ pub(super) fn run(level: Level, x: &Activations<'_>, jobs: &[Job<'_>]) {
     let chunk = |chunk: usize| {
         let (first, block) = (chunk / blocks * group, chunk % blocks);
         let rows = block * rows..x.m.min((block + 1) * rows);
-        for panel in first..panels.min(first + group) {
-            run_panel(level, x, jobs, panel, rows.clone());
+        // Threads that are equally fast take chunks in turn.
+        let next_chunk = (chunk + pool::threads()) / blocks * group;
+        let last = panels.min(first + group) - 1;
+        for panel in first..=last {
+            let next = if panel == last { next_chunk } else { panel + 1 };
+            run_panel(level, x, jobs, panel, next, rows.clone());
         }
     };
     if x.m * x.k * panels * PANEL < PARALLEL_FROM {
@@ -101,39 +105,56 @@ pub(super) fn run(level: Level, x: &Activations<'_>, jobs: &[Job<'_>]) {
     }
 }
 
-/// Panel `panel` of all jobs' panels, for some rows.
+/// Panel `panel` of all jobs' panels, for some rows; panel `next` will follow, if there is one.
 fn run_panel(
     level: Level,
     x: &Activations<'_>,
     jobs: &[Job<'_>],
-    mut panel: usize,
+    panel: usize,
+    next: usize,
     rows: Range<usize>,
 ) {
-    let mut jobs = jobs.iter();
-    let job = jobs
-        .find(|job| {
-            let panels = job.layer.matrix.panels();
-            let here = panel < panels;
-            panel -= if here { 0 } else { panels };
-            here
-        })
-        .expect("panels are counted over all jobs");
+    let (job, panel) = locate(jobs, panel).expect("panels are counted over all jobs");
+    let next = locate(jobs, next).map_or(&[][..], |(job, panel)| job.layer.matrix.panel(panel));
     let mut scratch = SCRATCH.take();
     let Scratch { sums, up, widened } = &mut scratch;
-    product(level, x, job.layer.matrix, panel, rows.clone(), sums, widened);
-    if let Finish::Gated { up: layer, .. } = job.finish {
-        product(level, x, layer.matrix, panel, rows.clone(), up, widened);
+    let matrix = job.layer.matrix;
+    if let Finish::Gated { up: Layer { matrix: partner, .. }, .. } = job.finish {
+        let operand = Operand { matrix, panel, next: partner.panel(panel) };
+        product(level, x, operand, rows.clone(), sums, widened);
+        let operand = Operand { matrix: partner, panel, next };
+        product(level, x, operand, rows.clone(), up, widened);
+    } else {
+        product(level, x, Operand { matrix, panel, next }, rows.clone(), sums, widened);
     }
     level.run(FinishPanel { job, panel, rows, sums, up });
     SCRATCH.set(scratch);
+}
+
+/// The job that panel `panel` of all jobs' panels belongs to, and which of its own it is.
+fn locate<'a, 'j>(jobs: &'a [Job<'j>], mut panel: usize) -> Option<(&'a Job<'j>, usize)> {
+    for job in jobs {
+        let panels = job.layer.matrix.panels();
+        if panel < panels {
+            return Some((job, panel));
+        }
+        panel -= panels;
+    }
+    None
+}
+
+/// A panel, and the bytes that will be wanted after it.
+struct Operand<'a> {
+    matrix: &'a PackedMatrix,
+    panel: usize,
+    next: &'a [u8],
 }
 
 /// Products of some rows with one panel, one entry of `sums` for each row.
 fn product(
     level: Level,
     x: &Activations<'_>,
-    matrix: &PackedMatrix,
-    panel: usize,
+    Operand { matrix, panel, next }: Operand<'_>,
     rows: Range<usize>,
     sums: &mut Vec<Sums>,
     widened: &mut Vec<[f32; PANEL]>,
@@ -144,20 +165,20 @@ fn product(
     let floats = || &x.rows[rows.start * k..rows.end * k];
     match matrix.kind() {
         GgmlDType::F32 => {
-            level.run(DensePanel::<SingleF32> { x: floats(), steps: k, panel: bytes, sums });
+            level.run(DensePanel::<SingleF32> { x: floats(), steps: k, panel: bytes, next, sums });
         }
         GgmlDType::F16 => {
-            level.run(DensePanel::<SingleF16> { x: floats(), steps: k, panel: bytes, sums });
+            level.run(DensePanel::<SingleF16> { x: floats(), steps: k, panel: bytes, next, sums });
         }
         GgmlDType::BF16 => {
             let steps = k.div_ceil(2);
             let x = &x.pairs()[rows.start * steps..rows.end * steps];
-            level.run(DensePanel::<Pairs> { x, steps, panel: bytes, sums });
+            level.run(DensePanel::<Pairs> { x, steps, panel: bytes, next, sums });
         }
         kind => with_format!(kind, F => {
             let blocks = k / SUB_BLOCK;
             let x = &x.bytes()[rows.start * blocks..rows.end * blocks];
-            level.run(BlockPanel::<F> { x, blocks, panel: bytes, sums, format: PhantomData });
+            level.run(BlockPanel::<F> { x, blocks, panel: bytes, next, sums, format: PhantomData });
         }, {
             widened.resize(k, [0.0; PANEL]);
             matrix.widen_panel(panel, widened.as_flattened_mut());
@@ -165,7 +186,7 @@ fn product(
             let panel = unsafe {
                 std::slice::from_raw_parts(widened.as_ptr().cast(), size_of_val(widened.as_slice()))
             };
-            level.run(DensePanel::<SingleF32> { x: floats(), steps: k, panel, sums });
+            level.run(DensePanel::<SingleF32> { x: floats(), steps: k, panel, next: &[], sums });
         }),
     }
 }
