@@ -18,7 +18,10 @@ use super::request::{EngineRequest, RequestId};
 use super::{Command, Shared};
 use crate::metrics::MetricsHandle;
 use crate::runner::{Logits, Runner};
-use crate::sampling::{SampledToken, SamplerState, sample_rows};
+use crate::sampling::logprobs::TokenLogprobs;
+use crate::sampling::{
+    SampledToken, SamplerState, SamplingError, ScoredRow, sample_rows, score_rows,
+};
 use crate::scheduler::Scheduler;
 use crate::scheduler::output::{Finished, SchedulerOutput};
 use crate::scheduler::sequence::{Sequence, SequenceId};
@@ -29,6 +32,7 @@ const _: () = assert!(crate::kv_cache::BLOCK_SIZE == crate::runner::BLOCK_SIZE);
 struct Active {
     outputs: OutputSender,
     sampler: SamplerState,
+    prompt_logprobs: Option<u8>,
     submitted: Instant,
     first_scheduled: Option<Instant>,
     first_token: Option<Instant>,
@@ -97,15 +101,26 @@ impl EngineCore {
             let _ = outputs.send(EngineOutput::Failed(EngineError::Rejected(reason)));
             return;
         }
-        let EngineRequest { id, prompt_token_ids, sampling, stop, priority, cache_salt } = request;
+        let EngineRequest {
+            id,
+            prompt_token_ids,
+            sampling,
+            stop,
+            prompt_logprobs,
+            priority,
+            cache_salt,
+        } = request;
         let id = SequenceId(id.0);
         let suppressed = stop.suppressed_before_min_tokens();
         let sampler = SamplerState::new(sampling, &prompt_token_ids, stop.min_tokens, suppressed);
         let salt = cache_salt.as_deref();
-        self.scheduler.add(Sequence::new(id, prompt_token_ids, stop, priority, salt));
+        let sequence = Sequence::new(id, prompt_token_ids, stop, priority, salt);
+        let scored = prompt_logprobs.is_some();
+        self.scheduler.add(if scored { sequence.with_scored_prompt() } else { sequence });
         let active = Active {
             outputs,
             sampler,
+            prompt_logprobs,
             submitted: Instant::now(),
             first_scheduled: None,
             first_token: None,
@@ -174,26 +189,65 @@ impl EngineCore {
     }
 
     fn finish_step(&mut self, output: &SchedulerOutput, mut logits: Logits) {
-        let sampling: Vec<SequenceId> = self
-            .scheduler
-            .plan(output)
-            .filter(|planned| planned.samples)
-            .map(|planned| planned.id)
-            .collect();
-        let all = self.active.iter_mut().map(|(id, active)| (*id, &mut active.sampler));
-        let mut samplers: HashMap<SequenceId, &mut SamplerState> = all.collect();
-        let sampler_of = |id| samplers.remove(id).expect("scheduled sequences are active");
-        let drawn = sample_rows(sampling.iter().map(sampler_of).zip(logits.rows_mut()));
-        let mut sampled = Vec::with_capacity(sampling.len());
-        for (id, drawn) in sampling.into_iter().zip(drawn) {
+        let mut scored = Vec::new();
+        let mut sampling = Vec::new();
+        let mut rows = logits.rows_mut();
+        for planned in self.scheduler.plan(output) {
+            let top = self.active[&planned.id].prompt_logprobs.unwrap_or(0);
+            let own = rows.by_ref().take(planned.scored.len());
+            let own = own.zip(planned.scored).map(|(logits, token_id)| ScoredRow {
+                logits,
+                token_id: *token_id,
+                top,
+            });
+            let own: Vec<_> = own.collect();
+            if !own.is_empty() {
+                scored.push((planned.id, score_rows(&own)));
+            }
+            if planned.samples {
+                sampling.push((planned.id, rows.next().expect("one row for each that samples")));
+            }
+        }
+        let drawn = self.draw(sampling);
+        for (id, scores) in scored {
+            self.tell_scores(id, scores);
+        }
+        let mut sampled = Vec::with_capacity(drawn.len());
+        for (id, drawn) in drawn {
             match drawn {
                 Ok(token) => sampled.push((id, token)),
                 Err(error) => self.fail(id, &error.to_string()),
             }
         }
-        let ids: Vec<_> = sampled.iter().map(|(id, token)| (*id, token.token_id)).collect();
-        let finished = self.scheduler.update(output, &ids);
+        let tokens: Vec<_> =
+            sampled.iter().map(|(id, token)| (*id, vec![token.token_id])).collect();
+        let finished = self.scheduler.update(output, &tokens);
         self.emit(sampled, finished);
+    }
+
+    /// The next token of each sequence, from its row of logits.
+    fn draw(
+        &mut self,
+        rows: Vec<(SequenceId, &mut [f32])>,
+    ) -> Vec<(SequenceId, Result<SampledToken, SamplingError>)> {
+        let ids: Vec<SequenceId> = rows.iter().map(|(id, _)| *id).collect();
+        let all = self.active.iter_mut().map(|(id, active)| (*id, &mut active.sampler));
+        let mut samplers: HashMap<SequenceId, &mut SamplerState> = all.collect();
+        let with_sampler = rows
+            .into_iter()
+            .map(|(id, row)| (samplers.remove(&id).expect("scheduled sequences are active"), row));
+        let drawn = sample_rows(with_sampler);
+        ids.into_iter().zip(drawn).collect()
+    }
+
+    fn tell_scores(&mut self, id: SequenceId, scores: Result<Vec<TokenLogprobs>, SamplingError>) {
+        match scores {
+            Ok(scores) => {
+                let active = &self.active[&id];
+                let _ = active.outputs.send(EngineOutput::PromptLogprobs(scores));
+            }
+            Err(error) => self.fail(id, &error.to_string()),
+        }
     }
 
     fn emit(
@@ -203,7 +257,7 @@ impl EngineCore {
     ) {
         let now = Instant::now();
         for (id, SampledToken { token_id, logprobs }) in sampled {
-            let active = self.active.get_mut(&id).expect("sampled sequences are active");
+            let Some(active) = self.active.get_mut(&id) else { continue };
             active.first_token.get_or_insert(now);
             // A stream that was dropped has sent its abort already.
             let _ = active.outputs.send(EngineOutput::Token { token_id, logprobs });

@@ -51,6 +51,9 @@ pub enum EngineOutput {
         /// From submission to the first scheduled step.
         queue: Duration,
     },
+    /// Logprobs of the prompt's next tokens, if the request asked for them: in order, from the
+    /// second token on, all of them before the first sampled one.
+    PromptLogprobs(Vec<TokenLogprobs>),
     /// The next sampled token.
     Token {
         /// Its id. The token that ended the sequence (eos, stop token) is sent like any other.

@@ -33,6 +33,7 @@ pub(crate) async fn chat_completions(
         num_choices: plan.options.n,
         usage: streaming.unwrap_or_default(),
         logprobs: request.logprobs.unwrap_or(false).then(spelling),
+        prompt_logprobs: plan.options.prompt_logprobs.map(|most| (spelling(), most)),
         prompt_token_ids: plan.options.return_token_ids.then(|| prompt.token_ids.clone()),
         seed: plan.options.seed,
         unfinished: plan.options.n,
@@ -82,6 +83,7 @@ impl ChatPlan {
         let logprobs = logprobs(&request)?;
         let limits = state.engine().limits();
         let options = GenerationOptions::new(&fields, logprobs, state.defaults(), limits)?;
+        request::check_prompt_logprobs(&options, streaming.is_some())?;
         let tools = ToolSetup::new(state, &request)?;
         let conversation = Conversation::new(state, &request, &tools, &mut ignored)?;
         ignored.check_strict(state.config().strict)?;

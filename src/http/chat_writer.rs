@@ -22,6 +22,8 @@ pub(crate) struct ChatWriter {
     pub(crate) usage: UsageReporting,
     /// Present if logprobs were asked for.
     pub(crate) logprobs: Option<LogprobSpelling>,
+    /// Present if the prompt's logprobs were asked for: most likely tokens at each place.
+    pub(crate) prompt_logprobs: Option<(LogprobSpelling, u8)>,
     /// Present if token ids were asked for.
     pub(crate) prompt_token_ids: Option<Vec<u32>>,
     pub(crate) seed: i64,
@@ -131,6 +133,9 @@ impl AnswerWriter for ChatWriter {
     }
 
     fn whole(&mut self, choices: Vec<Folded>, cost: Cost) -> Value {
+        let prompt = choices.first().zip(self.prompt_logprobs.as_ref());
+        let prompt_logprobs =
+            prompt.map(|(first, (spelling, most))| spelling.prompt(&first.prompt_logprobs, *most));
         let choices = choices.into_iter().enumerate().map(|(index, folded)| ChatChoice {
             index,
             logprobs: self.logprobs(&folded.tokens),
@@ -149,6 +154,7 @@ impl AnswerWriter for ChatWriter {
             timings: cost.timings,
             seed: self.seed,
             prompt_token_ids: self.prompt_token_ids.clone(),
+            prompt_logprobs,
         };
         serde_json::to_value(answer).expect("answers have string keys and finite numbers")
     }

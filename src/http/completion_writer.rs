@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::answer::{
     AnswerWriter, Cost, Head, UsageReporting, finish_reason, stop_reason, to_json,
 };
-use super::delta::{Finish, Folded, TokenRecord};
+use super::delta::Folded;
 use super::generation::ChoiceDelta;
 use super::logprobs::LogprobSpelling;
 use super::types::completions::{Completion, CompletionChoice, CompletionLogprobs};
@@ -16,8 +16,14 @@ use super::types::usage::ChunkUsage;
 pub(crate) struct CompletionWriter {
     pub(crate) head: Head,
     pub(crate) usage: UsageReporting,
-    /// Present if logprobs were asked for.
-    pub(crate) logprobs: Option<LogprobSpelling>,
+    pub(crate) spelling: LogprobSpelling,
+    /// Most likely tokens at each place of the answer, if logprobs were asked for.
+    pub(crate) logprobs: Option<u8>,
+    /// The same for the prompt.
+    pub(crate) prompt_logprobs: Option<u8>,
+    /// Sequences of each prompt, and how many of them are choices.
+    pub(crate) best_of: usize,
+    pub(crate) n: usize,
     /// Per choice.
     pub(crate) choices: Vec<ChoiceState>,
     pub(crate) return_token_ids: bool,
@@ -29,37 +35,70 @@ pub(crate) struct CompletionWriter {
 /// What the writer keeps about a choice.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ChoiceState {
-    /// The prompt's text, if it is to be repeated before the answer.
-    pub(crate) echo: Option<String>,
+    /// The prompt, if it is to be repeated before the answer.
+    pub(crate) echo: Option<Echo>,
     /// Present if token ids were asked for.
     pub(crate) prompt_token_ids: Option<Vec<u32>>,
     /// Where the next token begins, in characters.
     pub(crate) offset: usize,
 }
 
-impl CompletionWriter {
-    fn logprobs(&mut self, index: usize, tokens: &[TokenRecord]) -> Option<CompletionLogprobs> {
-        let spelling = self.logprobs.as_ref()?;
-        Some(spelling.completion(tokens, &mut self.choices[index].offset))
-    }
+/// A prompt that is repeated before the answer.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Echo {
+    pub(crate) text: String,
+    pub(crate) token_ids: Vec<u32>,
+}
 
-    fn choice(
-        &mut self,
-        index: usize,
-        text: String,
-        tokens: &[TokenRecord],
-        finish: Option<&Finish>,
-    ) -> CompletionChoice {
-        let ids = || tokens.iter().map(|record| record.id).collect();
+impl CompletionWriter {
+    /// What a choice gained, behind the prompt if that is to come first.
+    fn choice(&mut self, index: usize, gained: Folded) -> CompletionChoice {
+        let echo = self.choices[index].echo.take();
+        let logprobs = self.columns(index, echo.as_ref(), &gained);
+        let ids = || gained.tokens.iter().map(|record| record.id).collect();
+        let scores = self.prompt_logprobs.filter(|_| gained.finish.is_some());
         CompletionChoice {
             index,
-            text,
-            logprobs: self.logprobs(index, tokens),
-            finish_reason: finish.map(finish_reason),
-            stop_reason: finish.map(stop_reason),
+            text: echo.map(|echo| echo.text).unwrap_or_default() + &gained.content,
+            logprobs,
+            finish_reason: gained.finish.as_ref().map(finish_reason),
+            stop_reason: gained.finish.as_ref().map(stop_reason),
             prompt_token_ids: self.choices[index].prompt_token_ids.take(),
+            prompt_logprobs: scores.map(|most| self.spelling.prompt(&gained.prompt_logprobs, most)),
             token_ids: self.return_token_ids.then(ids),
         }
+    }
+
+    fn columns(
+        &mut self,
+        index: usize,
+        echo: Option<&Echo>,
+        gained: &Folded,
+    ) -> Option<CompletionLogprobs> {
+        let most = self.logprobs?;
+        let Self { spelling, choices, .. } = self;
+        let mut columns = echo.map_or_else(CompletionLogprobs::default, |echo| {
+            choices[index].offset = echo.text.chars().count();
+            spelling.echo(&echo.token_ids, &gained.prompt_logprobs, &echo.text, most)
+        });
+        columns.append(spelling.completion(&gained.tokens, &mut choices[index].offset));
+        Some(columns)
+    }
+
+    /// The `n` sequences of each prompt that the model found most likely, best first.
+    fn keep_best(&self, sequences: Vec<Folded>) -> Vec<Folded> {
+        if self.best_of == self.n {
+            return sequences;
+        }
+        let mut sequences = sequences.into_iter();
+        let mut kept = Vec::with_capacity(self.choices.len());
+        while sequences.len() > 0 {
+            let mut prompt: Vec<Folded> = sequences.by_ref().take(self.best_of).collect();
+            // Stable: of equally likely ones the earlier.
+            prompt.sort_by(|a, b| cumulative_logprob(b).total_cmp(&cumulative_logprob(a)));
+            kept.extend(prompt.into_iter().take(self.n));
+        }
+        kept
     }
 
     fn chunk(&self, choice: CompletionChoice, cost: Cost) -> Completion<'_> {
@@ -74,37 +113,35 @@ impl CompletionWriter {
             seed: None,
         }
     }
-
-    fn take_echo(&mut self, index: usize) -> Option<String> {
-        let state = &mut self.choices[index];
-        let echo = state.echo.take()?;
-        state.offset += echo.chars().count();
-        Some(echo)
-    }
 }
 
 impl AnswerWriter for CompletionWriter {
     fn opening(&mut self, cost: Cost) -> Vec<String> {
-        let mut chunks = Vec::new();
-        for index in 0..self.choices.len() {
-            if let Some(echo) = self.take_echo(index) {
-                let choice = self.choice(index, echo, &[], None);
-                chunks.push(to_json(&self.chunk(choice, cost)));
-            }
+        if self.logprobs.is_some() {
+            // The prompt's logprobs come with the first delta.
+            return Vec::new();
         }
-        chunks
+        let echoing = (0..self.choices.len()).filter(|index| self.choices[*index].echo.is_some());
+        let echoing: Vec<usize> = echoing.collect();
+        let chunks = echoing.into_iter().map(|index| {
+            let choice = self.choice(index, Folded::default());
+            to_json(&self.chunk(choice, cost))
+        });
+        chunks.collect()
     }
 
     fn delta(&mut self, ChoiceDelta { index, delta }: ChoiceDelta, cost: Cost) -> Vec<String> {
-        let finish = delta.finish;
-        if finish.is_none() && delta.content.is_empty() {
+        if delta.finish.is_none() && delta.content.is_empty() {
             return Vec::new();
         }
-        let choice = self.choice(index, delta.content, &delta.tokens, finish.as_ref());
-        self.unfinished = self.unfinished.saturating_sub(usize::from(finish.is_some()));
-        let last = finish.is_some() && self.unfinished == 0 && !self.usage.at_end;
+        let mut gained = Folded::default();
+        gained.add(delta);
+        let finished = gained.finish.is_some();
+        let choice = self.choice(index, gained);
+        self.unfinished = self.unfinished.saturating_sub(usize::from(finished));
+        let last = finished && self.unfinished == 0 && !self.usage.at_end;
         vec![to_json(&Completion {
-            seed: finish.map(|_| self.seed),
+            seed: finished.then_some(self.seed),
             timings: last.then_some(cost.timings),
             ..self.chunk(choice, cost)
         })]
@@ -127,12 +164,8 @@ impl AnswerWriter for CompletionWriter {
     }
 
     fn whole(&mut self, choices: Vec<Folded>, cost: Cost) -> Value {
-        let mut written = Vec::with_capacity(choices.len());
-        for (index, folded) in choices.into_iter().enumerate() {
-            let mut text = self.take_echo(index).unwrap_or_default();
-            text.push_str(&folded.content);
-            written.push(self.choice(index, text, &folded.tokens, folded.finish.as_ref()));
-        }
+        let choices = self.keep_best(choices).into_iter().enumerate();
+        let written = choices.map(|(index, folded)| self.choice(index, folded)).collect();
         let answer = Completion {
             id: &self.head.id,
             object: "text_completion",
@@ -145,4 +178,9 @@ impl AnswerWriter for CompletionWriter {
         };
         serde_json::to_value(answer).expect("answers have string keys and finite numbers")
     }
+}
+
+fn cumulative_logprob(sequence: &Folded) -> f64 {
+    let logprobs = sequence.tokens.iter().filter_map(|token| token.logprobs.as_ref());
+    logprobs.map(|entry| f64::from(entry.logprob)).sum()
 }

@@ -5,7 +5,7 @@ use axum::response::Response;
 
 use super::answer::{Head, UsageReporting};
 use super::body::{JsonBody, field_names};
-use super::completion_writer::{ChoiceState, CompletionWriter};
+use super::completion_writer::{ChoiceState, CompletionWriter, Echo};
 use super::error::ApiError;
 use super::logprobs::LogprobSpelling;
 use super::prompt::off_thread;
@@ -26,28 +26,33 @@ pub(crate) async fn completions(
     arrival: Arrival,
     body: JsonBody,
 ) -> Result<Response, ApiError> {
-    let CompletionPlan { request, plan, streaming, ignored } =
+    let CompletionPlan { request, plan, logprobs, streaming, ignored } =
         CompletionPlan::new(&state, &arrival, &body)?;
     let prompts = prompts(&request, state.engine().limits().vocab_size)?;
-    let n = plan.options.n;
-    let permit = state.admit(prompts.len() * n)?;
+    let copies = plan.options.best_of;
+    let permit = state.admit(prompts.len() * copies)?;
     let echo = request.echo.unwrap_or(false);
     let tokenized = tokenize(&state, prompts, request.add_special_tokens.unwrap_or(true)).await?;
     let return_token_ids = plan.options.return_token_ids;
     let choices = tokenized.iter().flat_map(|prompt| {
+        let text = || prompt.text.clone().unwrap_or_else(|| decode(&state, &prompt.ids));
         let choice = ChoiceState {
-            echo: echo.then(|| prompt.text.clone().unwrap_or_else(|| decode(&state, &prompt.ids))),
+            echo: echo.then(|| Echo { text: text(), token_ids: prompt.ids.clone() }),
             prompt_token_ids: return_token_ids.then(|| prompt.ids.clone()),
             offset: 0,
         };
-        std::iter::repeat_n(choice, n)
+        std::iter::repeat_n(choice, plan.options.n)
     });
     let choices: Vec<ChoiceState> = choices.collect();
-    let spelling = || LogprobSpelling::new(state.tokenizer().clone(), &plan.options);
+    let spelling = LogprobSpelling::new(state.tokenizer().clone(), &plan.options);
     let writer = CompletionWriter {
         head: Head::new("cmpl", &state, request.model.as_deref()),
         usage: streaming.unwrap_or_default(),
-        logprobs: request.logprobs.map(|_| spelling()),
+        spelling,
+        logprobs,
+        prompt_logprobs: plan.options.prompt_logprobs,
+        best_of: copies,
+        n: plan.options.n,
         unfinished: choices.len(),
         choices,
         return_token_ids,
@@ -63,6 +68,7 @@ pub(crate) async fn completions(
 struct CompletionPlan {
     request: CompletionRequest,
     plan: Plan,
+    logprobs: Option<u8>,
     streaming: Option<UsageReporting>,
     ignored: IgnoredFields,
 }
@@ -79,29 +85,18 @@ impl CompletionPlan {
             request::streaming(request.stream, request.stream_options.as_ref(), &mut ignored)?;
         ignored.check_strict(state.config().strict)?;
         let logprobs = top_logprobs("logprobs", request.logprobs)?;
-        if logprobs.is_some() && request.echo == Some(true) {
-            return Err(ApiError::unsupported("echo", "echo together with logprobs"));
-        }
         let limits = state.engine().limits();
-        let options = GenerationOptions::new(&fields, logprobs, state.defaults(), limits)?
-            .with_default_max_tokens(DEFAULT_MAX_TOKENS);
-        check_best_of(&request, options.n)?;
+        let mut options = GenerationOptions::new(&fields, logprobs, state.defaults(), limits)?
+            .with_default_max_tokens(DEFAULT_MAX_TOKENS)
+            .with_best_of(request.best_of)?;
+        if streaming.is_some() && options.best_of > options.n {
+            let message = "best_of above n can't stream: which answers are best shows at the end";
+            return Err(ApiError::field("best_of", message));
+        }
+        options.echoed_logprobs = logprobs.filter(|_| request.echo == Some(true));
+        request::check_prompt_logprobs(&options, streaming.is_some())?;
         let plan = Plan { options, tools: ToolSetup::default(), arrival: arrival.at };
-        Ok(Self { request, plan, streaming, ignored })
-    }
-}
-
-fn check_best_of(request: &CompletionRequest, n: usize) -> Result<(), ApiError> {
-    let Some(best_of) = request.best_of else { return Ok(()) };
-    match usize::try_from(best_of.0) {
-        Ok(best_of) if best_of == n => Ok(()),
-        Ok(best_of) if best_of > n => {
-            Err(ApiError::unsupported("best_of", &format!("{best_of}, more than n = {n},")))
-        }
-        _ => {
-            let message = format!("best_of must be at least n ({n}), got {}", best_of.0);
-            Err(ApiError::field("best_of", message))
-        }
+        Ok(Self { request, plan, logprobs, streaming, ignored })
     }
 }
 

@@ -22,6 +22,9 @@ pub struct Delta {
     pub content: String,
     /// Tool calls that began or went on.
     pub tool_calls: Vec<ToolCallDelta>,
+    /// Logprobs of the prompt's tokens from the second on, before anything else, if the request
+    /// asked for them.
+    pub prompt_logprobs: Vec<TokenLogprobs>,
     /// The tokens whose text this is.
     pub tokens: Vec<TokenRecord>,
     /// Present in the last delta.
@@ -153,6 +156,11 @@ impl ChoiceDecoder {
         }
         let tells = !self.next.content.is_empty() || !self.next.tool_calls.is_empty();
         tells.then(|| std::mem::take(&mut self.next))
+    }
+
+    /// Takes logprobs of the prompt, which go with the first delta.
+    pub fn push_prompt_logprobs(&mut self, logprobs: Vec<TokenLogprobs>) {
+        self.next.prompt_logprobs.extend(logprobs);
     }
 
     /// Ends the answer as the engine said, with what was held back.
@@ -289,6 +297,8 @@ pub struct Folded {
     pub content: String,
     /// In the order of their indices.
     pub tool_calls: Vec<FoldedToolCall>,
+    /// Logprobs of the prompt's tokens from the second on.
+    pub prompt_logprobs: Vec<TokenLogprobs>,
     /// All sampled tokens.
     pub tokens: Vec<TokenRecord>,
     /// How it ended, once it has.
@@ -307,6 +317,7 @@ impl Folded {
             folded.name.push_str(call.name.as_deref().unwrap_or_default());
             folded.arguments.push_str(&call.arguments);
         }
+        self.prompt_logprobs.extend(delta.prompt_logprobs);
         self.tokens.extend(delta.tokens);
         self.finish = delta.finish.or(self.finish.take());
     }

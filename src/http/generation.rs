@@ -59,6 +59,10 @@ impl Choice {
                 self.meter.started(cached_tokens, queue);
                 None
             }
+            EngineOutput::PromptLogprobs(logprobs) => {
+                self.decoder.push_prompt_logprobs(logprobs);
+                None
+            }
             EngineOutput::Token { token_id, logprobs } => {
                 self.meter.token();
                 let delta = self.decoder.push(token_id, logprobs)?;

@@ -5,9 +5,12 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::delta::TokenRecord;
-use super::types::chat::{ChatLogprobs, TokenChoice, TokenLogprob};
+use super::types::chat::{
+    ChatLogprobs, PromptLogprobs, PromptTokenLogprob, TokenChoice, TokenLogprob,
+};
 use super::types::completions::CompletionLogprobs;
 use super::types::sampling::GenerationOptions;
+use crate::sampling::logprobs::TokenLogprobs;
 use crate::text::tokenizer::Tokenizer;
 
 /// What stands for "impossible", since JSON has no infinity.
@@ -54,17 +57,68 @@ impl LogprobSpelling {
             let begins = *offset;
             *offset += self.chars_begun(record.id);
             let Some(entry) = &record.logprobs else { continue };
-            let mut top = Map::new();
-            let drawn = std::iter::once((entry.token_id, entry.logprob));
-            for (id, value) in drawn.chain(entry.top.iter().copied()) {
-                top.entry(self.text(id)).or_insert_with(|| Value::from(floored(value)));
-            }
             columns.text_offset.push(begins);
-            columns.token_logprobs.push(floored(entry.logprob));
+            columns.token_logprobs.push(Some(floored(entry.logprob)));
             columns.tokens.push(self.text(entry.token_id));
-            columns.top_logprobs.push(top);
+            columns.top_logprobs.push(Some(self.top(entry, u8::MAX)));
         }
         columns
+    }
+
+    /// One entry per token and column for a prompt of `ids` that stands in the answer as `text`;
+    /// `scored` are the logprobs from the second token on, with the `most` most likely ones.
+    pub(crate) fn echo(
+        &self,
+        ids: &[u32],
+        scored: &[TokenLogprobs],
+        text: &str,
+        most: u8,
+    ) -> CompletionLogprobs {
+        let mut columns = CompletionLogprobs::default();
+        let scored = std::iter::once(None).chain(scored.iter().map(Some));
+        let (mut rest, mut offset) = (text, 0);
+        for (id, score) in ids.iter().zip(scored) {
+            columns.text_offset.push(offset);
+            columns.tokens.push(self.text(*id));
+            columns.token_logprobs.push(score.map(|score| floored(score.logprob)));
+            columns.top_logprobs.push(score.map(|score| self.top(score, most)));
+            let bytes = self.tokenizer.token_bytes(*id);
+            // A special token that was put before the text is no part of it.
+            let shows = !self.tokenizer.is_special(*id) || rest.as_bytes().starts_with(&bytes);
+            let begun = if shows { chars_begun(&bytes) } else { 0 };
+            let behind = rest.char_indices().nth(begun).map_or(rest.len(), |(at, _)| at);
+            rest = &rest[behind..];
+            offset += begun;
+        }
+        columns
+    }
+
+    /// The logprobs of a prompt from its second token on, with the `most` most likely ones.
+    pub(crate) fn prompt(&self, scored: &[TokenLogprobs], most: u8) -> PromptLogprobs {
+        let entries = scored.iter().map(|score| {
+            let top = score
+                .top
+                .iter()
+                .take(usize::from(most))
+                .zip(1..)
+                .map(|((id, logprob), rank)| (*id, *logprob, rank));
+            let own = (score.token_id, score.logprob, score.rank);
+            let entries = top.chain(std::iter::once(own)).map(|(id, logprob, rank)| {
+                let decoded_token = self.text(id);
+                (id, PromptTokenLogprob { logprob: floored(logprob), rank, decoded_token })
+            });
+            Some(entries.collect())
+        });
+        std::iter::once(None).chain(entries).collect()
+    }
+
+    fn top(&self, entry: &TokenLogprobs, most: u8) -> Map<String, Value> {
+        let mut top = Map::new();
+        let own = std::iter::once((entry.token_id, entry.logprob));
+        for (id, value) in own.chain(entry.top.iter().copied().take(usize::from(most))) {
+            top.entry(self.text(id)).or_insert_with(|| Value::from(floored(value)));
+        }
+        top
     }
 
     fn choice(&self, id: u32, logprob: f32) -> TokenChoice {
@@ -84,9 +138,12 @@ impl LogprobSpelling {
         if self.skip_special_tokens && self.tokenizer.is_special(id) {
             return 0;
         }
-        let bytes = self.tokenizer.token_bytes(id);
-        bytes.iter().filter(|byte| **byte & 0b1100_0000 != 0b1000_0000).count()
+        chars_begun(&self.tokenizer.token_bytes(id))
     }
+}
+
+fn chars_begun(bytes: &[u8]) -> usize {
+    bytes.iter().filter(|byte| **byte & 0b1100_0000 != 0b1000_0000).count()
 }
 
 /// In f64, so that every way to write the number writes the same digits.

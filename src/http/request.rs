@@ -86,6 +86,19 @@ pub(crate) fn streaming(
     Ok(Some(UsageReporting { at_end, continuous }))
 }
 
+/// Checks that a request for the prompt's logprobs doesn't stream.
+pub(crate) fn check_prompt_logprobs(
+    options: &GenerationOptions,
+    streams: bool,
+) -> Result<(), ApiError> {
+    if streams && options.prompt_logprobs.is_some() {
+        let message =
+            "prompt_logprobs are told with the whole answer; they need stream to be false";
+        return Err(ApiError::field("prompt_logprobs", message));
+    }
+    Ok(())
+}
+
 /// A request that passed every check that needs no prompt.
 #[derive(Debug)]
 pub(crate) struct Plan {
@@ -95,7 +108,8 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Queues `n` sequences per prompt; choice `i` of prompt `p` has the index `p * n + i`.
+    /// Queues `best_of` sequences per prompt; sequence `i` of prompt `p` has the index
+    /// `p * best_of + i`.
     pub(crate) fn submit(
         &self,
         state: &AppState,
@@ -107,10 +121,11 @@ impl Plan {
             .iter()
             .map(|prompt| self.options.stop_conditions(prompt.len(), clamp, state.eos_token_ids()))
             .collect();
-        let mut choices = Vec::with_capacity(prompts.len() * self.options.n);
+        let copies = self.options.best_of;
+        let mut choices = Vec::with_capacity(prompts.len() * copies);
         for (prompt, stop) in prompts.iter().zip(stops?) {
-            state.metrics().request_submitted(self.options.n, stop.max_tokens);
-            for copy in 0..self.options.n {
+            state.metrics().request_submitted(copies, stop.max_tokens);
+            for copy in 0..copies {
                 choices.push(self.choice(state, choices.len(), copy, prompt, &stop));
             }
         }
@@ -135,6 +150,7 @@ impl Plan {
             prompt_token_ids: prompt.to_vec(),
             sampling: self.options.sampling(copy),
             stop: stop.clone(),
+            prompt_logprobs: self.options.scored_prompt(),
             priority: self.options.priority,
             cache_salt: self.options.cache_salt.clone(),
         });

@@ -18,9 +18,8 @@ pub(super) fn flatten<'a>(plan: impl Iterator<Item = PlannedSequence<'a>>) -> Fo
         batch.block_tables.push(blocks.to_vec());
         batch.context_lens.push(narrow(end));
         batch.cu_seqlens_q.push(narrow(batch.input_ids.len()));
-        if planned.samples {
-            batch.logits_rows.push(narrow(batch.input_ids.len() - 1));
-        }
+        let rows = batch.input_ids.len() - planned.num_logits()..batch.input_ids.len();
+        batch.logits_rows.extend(rows.map(narrow));
     }
     batch
 }
@@ -42,6 +41,7 @@ mod tests {
                 token_ids: &[5, 6, 7],
                 first_position: 31,
                 block_table: &[4, 9, 2],
+                scored: &[7, 9],
                 samples: false,
             },
             PlannedSequence {
@@ -49,6 +49,7 @@ mod tests {
                 token_ids: &[8],
                 first_position: 2,
                 block_table: &[1],
+                scored: &[],
                 samples: true,
             },
         ];
@@ -59,7 +60,7 @@ mod tests {
             block_tables: vec![vec![4, 9], vec![1]],
             cu_seqlens_q: vec![0, 3, 4],
             context_lens: vec![34, 3],
-            logits_rows: vec![3],
+            logits_rows: vec![1, 2, 3],
         };
         assert_eq!(flatten(plan.into_iter()), expected);
     }

@@ -33,7 +33,7 @@ impl Runner {
         Ok(Self { model, device, kv })
     }
 
-    /// Runs the planned sequences; one row of logits for each that samples, in their order.
+    /// Runs the planned sequences; the rows of logits that they want, in their order.
     pub fn run<'a>(&self, plan: impl Iterator<Item = PlannedSequence<'a>>) -> Result<Logits> {
         let batch = batch::flatten(plan);
         let context = ForwardContext { device: &self.device, kv: &self.kv };

@@ -11,6 +11,8 @@ pub struct TokenLogprobs {
     pub token_id: u32,
     /// Its natural-log probability.
     pub logprob: f32,
+    /// Its place among all tokens, from 1, best first; equal ones share the first place.
+    pub rank: u32,
     /// The most likely tokens with their logprobs, best first, ties by lower id.
     pub top: Vec<(u32, f32)>,
 }
@@ -25,12 +27,19 @@ impl TokenLogprobs {
         Self {
             token_id,
             logprob: logprob(token_id),
+            rank: rank(logits, token_id),
             top: most_likely(logits, &scan.maxima, top)
                 .into_iter()
                 .map(|id| (id, logprob(id)))
                 .collect(),
         }
     }
+}
+
+fn rank(logits: &[f32], token_id: u32) -> u32 {
+    let own = logits[token_id as usize];
+    // Counted in 32 bits, which the compiler makes vectors of.
+    logits.iter().map(|logit| u32::from(*logit > own)).sum::<u32>() + 1
 }
 
 /// Ids of the `count` highest logits, best first, ties by lower id. `maxima` are the largest

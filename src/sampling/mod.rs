@@ -149,6 +149,33 @@ pub fn sample_rows<'a>(
     sampled.collect()
 }
 
+/// A row of logits, `[vocab_size]`, that predicts a token which is there already.
+#[derive(Debug)]
+pub struct ScoredRow<'a> {
+    /// What the model expects.
+    pub logits: &'a [f32],
+    /// What came.
+    pub token_id: u32,
+    /// Most likely tokens to report beside it.
+    pub top: u8,
+}
+
+/// The logprobs of tokens that are there already, in parallel.
+pub fn score_rows(rows: &[ScoredRow<'_>]) -> Result<Vec<TokenLogprobs>, SamplingError> {
+    let scores: Vec<_> = rows.iter().map(|_| Mutex::new(None)).collect();
+    pool::for_each_chunk(rows.len(), |index| {
+        let ScoredRow { logits, token_id, top } = rows[index];
+        let score =
+            check(logits).map(|scan| TokenLogprobs::of(logits, &scan, token_id, usize::from(top)));
+        *scores[index].lock().unwrap_or_else(PoisonError::into_inner) = Some(score);
+    });
+    let scores = scores.into_iter().map(|score| {
+        let score = score.into_inner().unwrap_or_else(PoisonError::into_inner);
+        score.expect("every chunk ran")
+    });
+    scores.collect()
+}
+
 fn check(row: &[f32]) -> Result<Scan, SamplingError> {
     let scan = logits::scan(row);
     if scan.has_nan

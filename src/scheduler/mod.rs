@@ -134,37 +134,33 @@ impl Scheduler {
                 token_ids: &sequence.tokens[sequence.num_computed..end],
                 first_position: sequence.num_computed,
                 block_table: sequence.table.blocks(),
+                scored: sequence.scored_by(end),
                 samples: end == sequence.tokens.len(),
             }
         })
     }
 
-    /// Books a step that ran: `sampled` has one token for every planned sequence that samples.
-    /// Returns the sequences that ended; they are gone, their blocks free.
+    /// Books a step that ran: `sampled` has the next tokens of every planned sequence that samples,
+    /// at least one. Returns the sequences that ended; they are gone, their blocks free.
     pub fn update(
         &mut self,
         output: &SchedulerOutput,
-        sampled: &[(SequenceId, u32)],
+        sampled: &[(SequenceId, Vec<u32>)],
     ) -> Vec<(Finished, Sequence)> {
         for (id, num_tokens) in &output.scheduled {
             if let Some(sequence) = self.sequences.get_mut(id) {
-                sequence.num_computed += num_tokens;
+                sequence.advance(*num_tokens);
                 publish_full_blocks(sequence, &mut self.kv_cache);
             }
         }
         let mut finished = Vec::new();
-        for (id, token) in sampled {
+        for (id, tokens) in sampled {
             let Some(sequence) = self.sequences.get_mut(id) else { continue };
-            sequence.tokens.push(*token);
-            let full = sequence.tokens.len() >= self.config.max_model_len;
-            let reason = sequence
-                .stop
-                .check(*token, sequence.num_output())
-                .or(full.then_some(FinishReason::Length));
-            if let Some(reason) = reason
+            let end = append(sequence, tokens, self.config.max_model_len);
+            if let Some((reason, dropped)) = end
                 && let Some(sequence) = self.remove(*id)
             {
-                finished.push((Finished { id: *id, reason }, sequence));
+                finished.push((Finished { id: *id, reason, dropped }, sequence));
             }
         }
         finished
@@ -177,15 +173,11 @@ impl Scheduler {
         budget: &mut usize,
         output: &mut SchedulerOutput,
     ) {
-        let Some(pending) = self
-            .running
-            .contains(&id)
-            .then(|| self.sequences[&id].num_pending())
-            .filter(|pending| (*pending > 1) == catching_up)
-        else {
+        let sequence = self.running.contains(&id).then(|| &self.sequences[&id]);
+        let Some(sequence) = sequence.filter(|sequence| sequence.decodes() != catching_up) else {
             return;
         };
-        let num_tokens = pending.min(*budget);
+        let num_tokens = sequence.num_pending().min(sequence.most_tokens()).min(*budget);
         if num_tokens == 0 {
             return;
         }
@@ -247,7 +239,7 @@ impl Scheduler {
             }
             sequence.num_computed = matched * BLOCK_SIZE;
             sequence.num_published = matched;
-            let num_tokens = sequence.num_pending().min(*budget);
+            let num_tokens = sequence.num_pending().min(sequence.most_tokens()).min(*budget);
             if sequence.preemptions == 0 {
                 sequence.num_cached = sequence.num_computed;
                 output.admitted.push((id, sequence.num_computed));
@@ -279,6 +271,23 @@ impl Scheduler {
         }
         in_flight
     }
+}
+
+/// Appends tokens up to the one that ends the sequence, if one does: why, and how many were left.
+fn append(
+    sequence: &mut Sequence,
+    tokens: &[u32],
+    max_model_len: usize,
+) -> Option<(FinishReason, usize)> {
+    for (index, token) in tokens.iter().enumerate() {
+        sequence.tokens.push(*token);
+        let full = sequence.tokens.len() >= max_model_len;
+        let reason = sequence.stop.check(*token, sequence.num_output());
+        if let Some(reason) = reason.or(full.then_some(FinishReason::Length)) {
+            return Some((reason, tokens.len() - index - 1));
+        }
+    }
+    None
 }
 
 fn rank(sequence: &Sequence) -> Rank {

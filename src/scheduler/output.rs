@@ -32,8 +32,18 @@ pub struct PlannedSequence<'a> {
     pub first_position: usize,
     /// Blocks in order of position, enough for all tokens up to the last one here.
     pub block_table: &'a [u32],
-    /// Whether the last token's logits are wanted.
+    /// Tokens of the prompt to score: each is predicted by the logits at the token before it, which
+    /// are among the last ones here.
+    pub scored: &'a [u32],
+    /// Whether the last token's logits are wanted, to sample from.
     pub samples: bool,
+}
+
+impl PlannedSequence<'_> {
+    /// How many of the last tokens' logits are wanted.
+    pub fn num_logits(&self) -> usize {
+        self.scored.len() + usize::from(self.samples)
+    }
 }
 
 /// A sequence that ended in this step.
@@ -43,4 +53,6 @@ pub struct Finished {
     pub id: SequenceId,
     /// Why it ended.
     pub reason: FinishReason,
+    /// Tokens of this step that came behind its end and don't count.
+    pub dropped: usize,
 }

@@ -51,7 +51,7 @@ fn step_of(
         .filter(|planned| planned.samples)
         .map(|planned| {
             let position = planned.first_position + planned.token_ids.len();
-            (planned.id, token_at(planned.id, position))
+            (planned.id, vec![token_at(planned.id, position)])
         })
         .collect();
     let finished = scheduler.update(&output, &sampled);
@@ -208,22 +208,28 @@ fn ends_at_the_context_length() {
 
 #[derive(Clone, Debug)]
 enum Event {
-    Add { family: u64, length: usize, max_tokens: usize, priority: i32 },
+    Add { family: u64, length: usize, max_tokens: usize, priority: i32, scored: bool },
     Abort { which: usize },
     Step,
 }
 
 fn events() -> impl Strategy<Value = Vec<Event>> {
     let event = prop_oneof![
-        2 => (0..3u64, 1..150usize, 1..40usize, 0..2i32).prop_map(
-            |(family, length, max_tokens, priority)| Event::Add {
-                family, length, max_tokens, priority
+        2 => (0..3u64, 1..150usize, 1..40usize, 0..2i32, any::<bool>()).prop_map(
+            |(family, length, max_tokens, priority, scored)| Event::Add {
+                family, length, max_tokens, priority, scored
             }
         ),
         1 => (0..6usize).prop_map(|which| Event::Abort { which }),
         6 => Just(Event::Step),
     ];
     prop::collection::vec(event, 1..120)
+}
+
+/// One to three tokens at a time, as where a grammar knows what comes next.
+fn next_tokens(planned: &output::PlannedSequence<'_>) -> Vec<u32> {
+    let position = planned.first_position + planned.token_ids.len();
+    (position..=position + position % 3).map(|at| token_at(planned.id, at)).collect()
 }
 
 fn check_step(scheduler: &Scheduler, output: &SchedulerOutput) {
@@ -253,14 +259,19 @@ proptest! {
         let mut next = 0;
         let mut tokens_beside_decodes = 0;
         let mut ended = HashSet::new();
+        let mut scores: HashMap<SequenceId, Vec<u32>> = HashMap::new();
         let events = events.into_iter().chain(std::iter::repeat_n(Event::Step, 3000));
         for event in events {
             match event {
-                Event::Add { family, length, max_tokens, priority } => {
+                Event::Add { family, length, max_tokens, priority, scored } => {
                     let id = SequenceId(next);
                     next += 1;
                     let stop = stop_after(max_tokens);
-                    scheduler.add(Sequence::new(id, prompt(family, length), stop, priority, None));
+                    let sequence = Sequence::new(id, prompt(family, length), stop, priority, None);
+                    scheduler.add(if scored { sequence.with_scored_prompt() } else { sequence });
+                    if scored {
+                        scores.insert(id, Vec::new());
+                    }
                     live.push(id);
                 }
                 Event::Abort { which } if which < live.len() => {
@@ -273,14 +284,25 @@ proptest! {
                     let output = scheduler.schedule(tokens_beside_decodes);
                     check_step(&scheduler, &output);
                     prop_assert!(!output.scheduled.is_empty() || live.is_empty());
+                    for planned in scheduler.plan(&output) {
+                        if let Some(scores) = scores.get_mut(&planned.id) {
+                            scores.extend(planned.scored);
+                        } else {
+                            prop_assert!(planned.scored.is_empty());
+                        }
+                    }
                     let sampled: Vec<_> = scheduler
                         .plan(&output)
                         .filter(|planned| planned.samples)
-                        .map(|p| (p.id, token_at(p.id, p.first_position + p.token_ids.len())))
+                        .map(|planned| (planned.id, next_tokens(&planned)))
                         .collect();
                     for (end, sequence) in scheduler.update(&output, &sampled) {
                         prop_assert!(ended.insert(end.id));
                         live.retain(|id| *id != end.id);
+                        prop_assert!(sequence.num_output() <= sequence.stop.max_tokens);
+                        if let Some(scores) = scores.get(&end.id) {
+                            prop_assert_eq!(scores, &sequence.tokens[1..sequence.prompt_len]);
+                        }
                         for position in sequence.prompt_len..sequence.tokens.len() {
                             let expected = token_at(end.id, position);
                             prop_assert_eq!(sequence.tokens[position], expected);

@@ -122,3 +122,68 @@ async fn token_ids_come_per_choice() {
         of_choice.iter().flat_map(|c| c["token_ids"].as_array().unwrap().clone()).collect();
     assert_eq!(Value::Array(ids), choice["token_ids"]);
 }
+
+#[tokio::test]
+async fn an_echoed_prompt_has_logprobs_too() {
+    let server = Server::saying("!").await;
+    let body = completion(json!({"prompt": "aé", "echo": true, "logprobs": 2}));
+    let whole = server.client.complete(&body).await.json();
+    let logprobs = &whole["choices"][0]["logprobs"];
+    assert_eq!(whole["choices"][0]["text"], "aé!");
+    assert_eq!(logprobs["token_logprobs"], json!([null, -0.5, -0.5, -0.5, -0.5]));
+    assert_eq!(logprobs["text_offset"], json!([0, 1, 2, 2, 3]));
+    assert_eq!(logprobs["top_logprobs"][0], Value::Null);
+    assert_eq!(logprobs["tokens"][0], "a");
+    assert_eq!(server.engine.requests()[0].prompt_logprobs, Some(2));
+    let streamed = completion(json!({"prompt": "aé", "echo": true, "logprobs": 2, "stream": true}));
+    let chunks = server.client.complete(&streamed).await.chunks();
+    assert_eq!(chunks[0]["choices"][0]["text"], "aé!");
+    let mut columns = json!({});
+    for chunk in &chunks {
+        for (name, column) in chunk["choices"][0]["logprobs"].as_object().unwrap() {
+            let known = columns.as_object_mut().unwrap().entry(name).or_insert(json!([]));
+            known.as_array_mut().unwrap().extend(column.as_array().unwrap().clone());
+        }
+    }
+    assert_eq!(&columns, logprobs);
+}
+
+#[tokio::test]
+async fn prompt_logprobs_name_each_token_and_its_rivals() {
+    let server = Server::saying("!").await;
+    let body = completion(json!({"prompt": ["ab", "c"], "prompt_logprobs": 1}));
+    let whole = server.client.complete(&body).await.json();
+    let expected = json!([null,
+        {"98": {"logprob": -0.5, "rank": 1, "decoded_token": "b"}}]);
+    assert_eq!(whole["choices"][0]["prompt_logprobs"], expected);
+    assert_eq!(whole["choices"][1]["prompt_logprobs"], json!([null]));
+    assert_eq!(whole["choices"][0]["logprobs"], Value::Null);
+}
+
+#[tokio::test]
+async fn best_of_gives_the_likeliest_answers_best_first() {
+    let server = Server::start(Setup::default(), |request| {
+        // Each copy has a seed of its own.
+        let likely = request.sampling.seed % 7;
+        let text = format!("{likely}");
+        Script { logprob: Some(f32::from(u8::try_from(likely).unwrap()) - 9.0), ..say(&text) }
+    })
+    .await;
+    let body = completion(json!({"n": 2, "best_of": 5, "seed": 3}));
+    let whole = server.client.complete(&body).await.json();
+    let mut said: Vec<u64> =
+        server.engine.requests().iter().map(|request| request.sampling.seed % 7).collect();
+    said.sort_unstable();
+    let texts: Vec<_> = (0..2).map(|i| whole["choices"][i]["text"].clone()).collect();
+    assert_eq!(texts, [json!(said[4].to_string()), json!(said[3].to_string())]);
+    assert_eq!(whole["choices"][2], Value::Null);
+    assert_eq!(whole["choices"][0]["logprobs"], Value::Null);
+    assert_eq!(whole["usage"]["completion_tokens"], 10);
+    for fields in [json!({"n": 3, "best_of": 2}), json!({"best_of": 2, "stream": true})] {
+        let answer = server.client.complete(&completion(fields)).await;
+        assert_eq!(
+            (answer.status, answer.json()["error"]["param"].clone()),
+            (400, json!("best_of"))
+        );
+    }
+}

@@ -92,7 +92,6 @@ async fn fields_that_would_change_the_answer_are_refused() {
         ("structured_outputs", json!({"regex": "a"})),
         ("guided_json", json!({})),
         ("use_beam_search", json!(true)),
-        ("prompt_logprobs", json!(1)),
         ("typical_p", json!(0.5)),
         ("xtc_probability", json!(0.5)),
         ("dry_multiplier", json!(0.8)),
@@ -106,9 +105,9 @@ async fn fields_that_would_change_the_answer_are_refused() {
     }
     for (fields, param) in [
         (json!({"suffix": "x"}), "suffix"),
-        (json!({"best_of": 3}), "best_of"),
         (json!({"best_of": 1, "n": 2}), "best_of"),
-        (json!({"echo": true, "logprobs": 1}), "echo"),
+        (json!({"prompt_logprobs": 21}), "prompt_logprobs"),
+        (json!({"prompt_logprobs": 0, "stream": true}), "prompt_logprobs"),
     ] {
         server.client.complete(&completion(fields)).await.error(400, BAD, Some(param));
     }

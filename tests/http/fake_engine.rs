@@ -23,6 +23,8 @@ pub struct Script {
     pub stuck: bool,
     /// Fail instead of the token with this number.
     pub fail: Option<(usize, EngineError)>,
+    /// Logprob of every token, in place of the usual one.
+    pub logprob: Option<f32>,
     /// What is reported as found in the prefix cache.
     pub cached_tokens: usize,
 }
@@ -90,7 +92,7 @@ impl FakeEngine {
 /// Deterministic logprobs: the token, then its neighbours.
 pub fn logprobs_of(token_id: u32, count: u8) -> TokenLogprobs {
     let top = (0..count).map(|rank| ((token_id + u32::from(rank)) % 256, -0.5 - f32::from(rank)));
-    TokenLogprobs { token_id, logprob: -0.5, top: top.collect() }
+    TokenLogprobs { token_id, logprob: -0.5, rank: 1, top: top.collect() }
 }
 
 struct Playing {
@@ -138,6 +140,11 @@ impl Player {
             let cached_tokens = script.cached_tokens;
             let queue = Duration::from_millis(1);
             let _ = sender.send(EngineOutput::Started { cached_tokens, queue });
+            if let Some(top) = request.prompt_logprobs {
+                let scored = request.prompt_token_ids.iter().skip(1);
+                let scores = scored.map(|token_id| logprobs_of(*token_id, top)).collect();
+                let _ = sender.send(EngineOutput::PromptLogprobs(scores));
+            }
         }
         self.playing.push(Playing { request, sender, script, sent: 0 });
     }
@@ -161,7 +168,10 @@ impl Playing {
         let eos = self.request.stop.eos_token_ids[0];
         let token_id = tokens.get(scripted).copied().unwrap_or(eos);
         self.sent += 1;
-        let logprobs = self.request.sampling.logprobs.map(|count| logprobs_of(token_id, count));
+        let logprobs = self.request.sampling.logprobs.map(|count| {
+            let usual = logprobs_of(token_id, count);
+            TokenLogprobs { logprob: self.script.logprob.unwrap_or(usual.logprob), ..usual }
+        });
         let _ = self.sender.send(EngineOutput::Token { token_id, logprobs });
         let Some(reason) = self.request.stop.check(token_id, self.sent) else { return true };
         let stats = SequenceStats {

@@ -141,7 +141,7 @@ impl Simulation {
             .scheduler
             .plan(&output)
             .filter(|planned| planned.samples)
-            .map(|planned| (planned.id, 7))
+            .map(|planned| (planned.id, vec![7]))
             .collect();
         for (id, _) in &sampled {
             if let Some(last) = self.last_token.insert(*id, self.now) {

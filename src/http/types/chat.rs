@@ -1,5 +1,7 @@
 //! Chat completions as JSON: request, response and chunk.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -84,6 +86,8 @@ pub(crate) struct ChatCompletion {
     pub(crate) seed: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) prompt_token_ids: Option<Vec<u32>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) prompt_logprobs: Option<PromptLogprobs>,
 }
 
 /// One of the answers.
@@ -207,6 +211,19 @@ pub(crate) struct TokenChoice {
     pub(crate) token: String,
     pub(crate) logprob: f64,
     pub(crate) bytes: Vec<u8>,
+}
+
+/// One entry per token of a prompt: the token itself and the most likely ones at its place, by
+/// their ids. Null for the first, which nothing predicts.
+pub(crate) type PromptLogprobs = Vec<Option<BTreeMap<u32, PromptTokenLogprob>>>;
+
+/// A token at a place of the prompt.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct PromptTokenLogprob {
+    pub(crate) logprob: f64,
+    /// From 1, best first.
+    pub(crate) rank: u32,
+    pub(crate) decoded_token: String,
 }
 
 /// What ended an answer: a stop string, the id of a stop token, `"deadline"`, or `null` for an

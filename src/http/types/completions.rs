@@ -6,7 +6,7 @@ use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::chat::{StopReason, StreamOptions};
+use super::chat::{PromptLogprobs, StopReason, StreamOptions};
 use super::number::Int;
 use super::usage::{ChunkUsage, Timings};
 
@@ -64,6 +64,8 @@ pub(crate) struct CompletionChoice {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) prompt_token_ids: Option<Vec<u32>>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) prompt_logprobs: Option<PromptLogprobs>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) token_ids: Option<Vec<u32>>,
 }
 
@@ -72,10 +74,21 @@ pub(crate) struct CompletionChoice {
 pub(crate) struct CompletionLogprobs {
     /// Where each token begins in the choice's text, in characters.
     pub(crate) text_offset: Vec<usize>,
-    pub(crate) token_logprobs: Vec<f64>,
+    /// Null for the first token of a prompt, which nothing predicts; so in `top_logprobs`.
+    pub(crate) token_logprobs: Vec<Option<f64>>,
     pub(crate) tokens: Vec<String>,
-    /// The drawn token and the most likely ones, by their text.
-    pub(crate) top_logprobs: Vec<Map<String, Value>>,
+    /// The token itself and the most likely ones, by their text.
+    pub(crate) top_logprobs: Vec<Option<Map<String, Value>>>,
+}
+
+impl CompletionLogprobs {
+    /// Puts the entries of `more` behind these.
+    pub(crate) fn append(&mut self, more: Self) {
+        self.text_offset.extend(more.text_offset);
+        self.token_logprobs.extend(more.token_logprobs);
+        self.tokens.extend(more.tokens);
+        self.top_logprobs.extend(more.top_logprobs);
+    }
 }
 
 const EXPECTED: &str = "a string, a list of strings, a list of token ids or a list of such lists";

@@ -79,7 +79,6 @@ const TABLE: &[(&str, Treatment)] = &[
     ("n_probs", Unsupported(is_zero)),
     ("no_stop_trim", Unsupported(is_false)),
     ("prompt_embeds", Unsupported(never)),
-    ("prompt_logprobs", Unsupported(never)),
     ("regex", Unsupported(never)),
     ("repeat_penalty", Unsupported(is_one)),
     ("repetition_detection", Unsupported(never)),

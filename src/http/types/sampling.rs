@@ -23,6 +23,8 @@ use crate::scheduler::stop::StopConditions;
 const GREEDY_BELOW: f64 = 1e-5;
 /// Most alternatives that logprobs may list.
 const MAX_TOP_LOGPROBS: i64 = 20;
+/// Most choices of a prompt.
+const MAX_CHOICES: i64 = 128;
 const MAX_STOP_STRINGS: usize = 16;
 const MAX_CACHE_SALT_CHARS: usize = 128;
 
@@ -52,6 +54,7 @@ pub(crate) struct SamplingFields {
     pub(crate) return_token_ids: Option<bool>,
     pub(crate) return_tokens_as_token_ids: Option<bool>,
     pub(crate) deadline_ms: Option<Int>,
+    pub(crate) prompt_logprobs: Option<Int>,
 }
 
 /// A string or a list of strings.
@@ -67,6 +70,12 @@ pub(crate) struct GenerationOptions {
     pub(crate) seed: i64,
     /// Choices per prompt.
     pub(crate) n: usize,
+    /// Sequences per prompt, of which the `n` best are the choices.
+    pub(crate) best_of: usize,
+    /// Most likely tokens to report at each position of the prompt.
+    pub(crate) prompt_logprobs: Option<u8>,
+    /// The same, for a prompt that is repeated with logprobs before the answer.
+    pub(crate) echoed_logprobs: Option<u8>,
     /// How the tokens become text.
     pub(crate) decoding: DecodingOptions,
     pub(crate) priority: i32,
@@ -92,12 +101,16 @@ impl GenerationOptions {
         limits: &EngineLimits,
     ) -> Result<Self, ApiError> {
         let seed = fields.seed.map_or_else(draw_seed, |seed| seed.0);
+        let n = integer("n", fields.n, 1, MAX_CHOICES)?.map_or(1, to_usize);
         let max_tokens = max_tokens(fields)?;
         let min_tokens = integer("min_tokens", fields.min_tokens, 0, i64::MAX)?.unwrap_or(0);
         Ok(Self {
             sampling: sampling_params(fields, seed, logprobs, defaults, limits.vocab_size)?,
             seed,
-            n: integer("n", fields.n, 1, 128)?.map_or(1, to_usize),
+            n,
+            best_of: n,
+            prompt_logprobs: top_logprobs("prompt_logprobs", fields.prompt_logprobs)?,
+            echoed_logprobs: None,
             decoding: DecodingOptions {
                 stop_strings: stop_strings(fields.stop.as_ref())?,
                 include_stop_str_in_output: fields.include_stop_str_in_output.unwrap_or(false),
@@ -121,6 +134,25 @@ impl GenerationOptions {
     pub(crate) fn with_default_max_tokens(mut self, max_tokens: usize) -> Self {
         self.max_tokens.get_or_insert(max_tokens);
         self
+    }
+
+    /// Most likely tokens that the engine looks up at each position of the prompt.
+    pub(crate) fn scored_prompt(&self) -> Option<u8> {
+        self.prompt_logprobs.max(self.echoed_logprobs)
+    }
+
+    /// Draws `best_of` sequences per prompt instead of `n`, with the logprobs that rank them.
+    pub(crate) fn with_best_of(mut self, best_of: Option<Int>) -> Result<Self, ApiError> {
+        let Some(best_of) = integer("best_of", best_of, 1, MAX_CHOICES)?.map(to_usize) else {
+            return Ok(self);
+        };
+        if best_of < self.n {
+            let message = format!("best_of must be at least n ({}), got {best_of}", self.n);
+            return Err(ApiError::field("best_of", message));
+        }
+        self.sampling.logprobs = self.sampling.logprobs.or((best_of > self.n).then_some(0));
+        self.best_of = best_of;
+        Ok(self)
     }
 
     /// How choice `index` of a prompt draws: choice 0 with the request's seed, the others with
