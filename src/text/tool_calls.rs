@@ -3,12 +3,51 @@
 //! A parser turns text into content and calls while it is being written. Whatever the pieces, the
 //! events joined are the same, and text that is no call after all comes out as content: nothing is
 //! lost. Which family a model belongs to is told by its chat template, which shows the model how
-//! calls are written.
+//! calls are written. A family is one file (its markup, and where that is known from) and one row in
+//! the table here; most are plain data for one of four readers: JSON calls, a named JSON object,
+//! tagged parameters, Python calls.
 
+mod apertus;
+mod deepseek;
+mod deepseek_dsml;
+mod functionary;
+mod generic;
+mod gigachat;
+mod glm;
+mod granite;
+mod harmony;
 mod hermes;
+mod internlm;
+mod json_call;
+mod json_calls;
 mod json_scanner;
+mod kimi;
+mod lfm2;
+mod llama3_json;
+mod markup;
+mod mcp;
+mod minimax;
+mod mistral;
+mod named_json;
+mod parameter_types;
+mod phi4;
+mod python_calls;
+mod python_literal;
+mod pythonic;
+mod qwen3_coder;
+mod seed_oss;
+mod solar;
+mod tagged;
+mod tool_list;
 
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
 use std::fmt::Debug;
+use std::sync::Arc;
+
+use serde_json::Value;
 
 /// What a parser found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,28 +79,80 @@ pub trait ToolCallParser: Send + Debug {
     fn finish(&mut self) -> Vec<ToolEvent>;
 }
 
+/// The functions of a request: what is known of a call's arguments. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Functions(Arc<HashMap<String, Value>>);
+
+impl Functions {
+    /// Names, each with the JSON schema of its parameters (null where there is none).
+    pub fn new(functions: impl IntoIterator<Item = (String, Value)>) -> Self {
+        Self(Arc::new(functions.into_iter().collect()))
+    }
+
+    /// The schema of a function's parameters.
+    fn parameters(&self, name: &str) -> Option<&Value> {
+        self.0.get(name)
+    }
+}
+
 /// A family of models that writes calls in the same way.
 struct Family {
     name: &'static str,
     /// Whether a chat template is one of the family's.
     detect: fn(&str) -> bool,
-    parser: fn() -> Box<dyn ToolCallParser>,
+    parser: fn(&Functions) -> Box<dyn ToolCallParser>,
+    /// What the parser has to see even where special tokens are hidden.
+    markers: &'static [&'static str],
+    /// Whether answers need the parser without tools as well.
+    always: bool,
 }
 
-const FAMILIES: [Family; 1] = [Family {
-    name: "hermes",
-    detect: hermes::is_family_of,
-    parser: || Box::new(hermes::Hermes::default()),
-}];
+/// In the order in which templates are asked: those whose marks say more come first.
+const FAMILIES: [Family; 24] = [
+    harmony::FAMILY,
+    deepseek_dsml::FAMILY,
+    deepseek::FAMILY_V31,
+    deepseek::FAMILY_V3,
+    mistral::FAMILY,
+    kimi::FAMILY,
+    solar::FAMILY,
+    apertus::FAMILY,
+    lfm2::FAMILY,
+    gigachat::FAMILY,
+    internlm::FAMILY,
+    minimax::FAMILY,
+    seed_oss::FAMILY,
+    qwen3_coder::FAMILY,
+    glm::FAMILY,
+    mcp::FAMILY,
+    functionary::FAMILY,
+    tool_list::FAMILY,
+    phi4::FAMILY,
+    granite::FAMILY,
+    hermes::FAMILY,
+    pythonic::FAMILY,
+    llama3_json::FAMILY,
+    generic::FAMILY,
+];
 
 /// The name of the family that a chat template belongs to.
 pub fn detect(template_source: &str) -> Option<&'static str> {
     FAMILIES.iter().find(|family| (family.detect)(template_source)).map(|family| family.name)
 }
 
-/// A new parser of the family called `name`.
-pub fn parser(name: &str) -> Option<Box<dyn ToolCallParser>> {
-    FAMILIES.iter().find(|family| family.name == name).map(|family| (family.parser)())
+/// A new parser of the family called `name`, for a request with these functions.
+pub fn parser(name: &str, functions: &Functions) -> Option<Box<dyn ToolCallParser>> {
+    family(name).map(|family| (family.parser)(functions))
+}
+
+/// Special tokens that the parser has to see in the text, though others are hidden.
+pub fn markers(name: &str) -> &'static [&'static str] {
+    family(name).map_or(&[], |family| family.markers)
+}
+
+/// Whether the family's answers are to be parsed even without tools.
+pub fn always(name: &str) -> bool {
+    family(name).is_some_and(|family| family.always)
 }
 
 /// The names of all families.
@@ -69,35 +160,6 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     FAMILIES.iter().map(|family| family.name)
 }
 
-/// Collects events, joining pieces of the same kind.
-#[derive(Debug, Default)]
-struct Events {
-    events: Vec<ToolEvent>,
-}
-
-impl Events {
-    fn content(&mut self, text: &str) {
-        if text.is_empty() {
-            return;
-        }
-        match self.events.last_mut() {
-            Some(ToolEvent::Content(content)) => content.push_str(text),
-            _ => self.events.push(ToolEvent::Content(text.to_owned())),
-        }
-    }
-
-    fn begin(&mut self, index: usize, name: String) {
-        self.events.push(ToolEvent::CallBegin { index, name });
-    }
-
-    fn arguments(&mut self, index: usize, text: &str) {
-        match self.events.last_mut() {
-            Some(ToolEvent::Arguments { arguments, .. }) => arguments.push_str(text),
-            _ => self.events.push(ToolEvent::Arguments { index, arguments: text.to_owned() }),
-        }
-    }
-
-    fn take(&mut self) -> Vec<ToolEvent> {
-        std::mem::take(&mut self.events)
-    }
+fn family(name: &str) -> Option<&'static Family> {
+    FAMILIES.iter().find(|family| family.name == name)
 }

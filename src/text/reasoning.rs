@@ -1,0 +1,88 @@
+//! Reasoning in what a model writes: which part of an answer is thought, and which is for the user.
+//!
+//! Models set thoughts apart with tags, phrases or channels of their own; a family is a row of such
+//! texts in [`families`], found by the model's chat template, which shows them. Text is parted while
+//! it is being written and nothing is lost: whatever the pieces, the events joined are the same, and
+//! what is no markup comes out as one or the other. Tool calls are none of its business: they come
+//! out as content, with their markup.
+
+mod families;
+mod tags;
+
+use std::fmt::Debug;
+
+use families::FAMILIES;
+use tags::{TagReader, Tags};
+
+/// A part of an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReasoningEvent {
+    /// Thoughts.
+    Reasoning(String),
+    /// Everything else.
+    Content(String),
+}
+
+/// Reads the answer of one request.
+pub trait ReasoningParser: Send + Debug {
+    /// Appends a piece of text and gives what became certain.
+    fn push(&mut self, text: &str) -> Vec<ReasoningEvent>;
+
+    /// Ends the text and gives what was held back. Nothing may be pushed afterwards.
+    fn finish(&mut self) -> Vec<ReasoningEvent>;
+}
+
+/// A family of models that sets thoughts apart in the same way.
+struct Family {
+    name: &'static str,
+    /// Whether a chat template is one of the family's.
+    detect: fn(&str) -> bool,
+    tags: Tags,
+    /// Special tokens among the tags.
+    markers: &'static [&'static str],
+}
+
+/// The name of the family that a chat template belongs to.
+pub fn detect(template_source: &str) -> Option<&'static str> {
+    FAMILIES.iter().find(|family| (family.detect)(template_source)).map(|family| family.name)
+}
+
+/// A new parser of the family called `name`, for an answer that begins within thoughts or not.
+pub fn parser(name: &str, starts_inside: bool) -> Option<Box<dyn ReasoningParser>> {
+    let tags = &family(name)?.tags;
+    Some(Box::new(TagReader::new(tags, starts_inside)))
+}
+
+/// Whether a rendered prompt ends within thoughts: the answer's first text is the prompt's last.
+pub fn starts_inside(name: &str, prompt: &str) -> bool {
+    let prompt = prompt.trim_end();
+    family(name).is_some_and(|family| family.tags.opens.iter().any(|open| prompt.ends_with(open)))
+}
+
+/// Whether a message that is to be continued breaks off within thoughts.
+pub fn continues_inside(name: &str, message: &str) -> bool {
+    let last = |marks: &[&str]| marks.iter().filter_map(|mark| message.rfind(mark)).max();
+    family(name).is_some_and(|family| last(family.tags.opens) > last(family.tags.closes))
+}
+
+/// Special tokens that the parser has to see in the text, though others are hidden.
+pub fn markers(name: &str) -> &'static [&'static str] {
+    family(name).map_or(&[], |family| family.markers)
+}
+
+/// The text that ends thoughts.
+pub fn end_marker(name: &str) -> Option<&'static str> {
+    family(name)?.tags.closes.first().copied()
+}
+
+/// The names of all families.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    FAMILIES.iter().map(|family| family.name)
+}
+
+fn family(name: &str) -> Option<&'static Family> {
+    FAMILIES.iter().find(|family| family.name == name)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,70 @@
+//! The calls of DeepSeek V3.2 and V4: within `<｜DSML｜tool_calls>` (V3.2: `<｜DSML｜function_calls>`) one
+//! `<｜DSML｜invoke name="NAME">` for each call, in it `<｜DSML｜parameter name="KEY" string="true|false">`:
+//! a text as it is, or a JSON document.
+//!
+//! Source: the models' chat templates.
+
+use super::Family;
+use super::markup::{Frame, Markup};
+use super::tagged::{Key, Tagged, Tags};
+
+pub(super) const FAMILY: Family = Family {
+    name: "deepseek_dsml",
+    detect: is_family_of,
+    parser: |functions| Markup::boxed(&FRAME, functions),
+    markers: &["｜DSML｜"],
+    always: false,
+};
+
+static FRAME: Frame = Frame {
+    openers: &["<｜DSML｜tool_calls>", "<｜DSML｜function_calls>", "<｜DSML｜invoke name=\""],
+    bare: &[],
+    closers: &["</｜DSML｜tool_calls>", "</｜DSML｜function_calls>"],
+    dropped: &[],
+    reader: |opener, functions| Box::new(Tagged::new(&TAGS, functions, opener == TAGS.lead)),
+};
+
+static TAGS: Tags = Tags {
+    lead: "<｜DSML｜invoke name=\"",
+    name_end: "\">",
+    key_open: "<｜DSML｜parameter name=\"",
+    key_end: ">",
+    key,
+    value_open: "",
+    value_close: "</｜DSML｜parameter>",
+    lines: false,
+    close: "</｜DSML｜invoke>",
+};
+
+fn is_family_of(template: &str) -> bool {
+    template.contains("｜DSML｜")
+}
+
+/// The key in `KEY" string="true"`, and what the attribute says.
+fn key(tag: &str) -> Option<Key<'_>> {
+    let (key, attributes) = tag.split_once('"')?;
+    let is_text = match attributes.trim() {
+        "string=\"true\"" => Some(true),
+        "string=\"false\"" => Some(false),
+        "" => None,
+        _ => return None,
+    };
+    (!key.is_empty()).then_some((key, is_text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::check;
+
+    #[test]
+    fn the_tag_tells_texts_from_values() {
+        let call = |is_text: &str| {
+            let open = "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"f\">\n";
+            let parameter = format!("<｜DSML｜parameter name=\"a\"{is_text}>1</｜DSML｜parameter>");
+            format!("{open}{parameter}\n</｜DSML｜invoke>\n</｜DSML｜function_calls>")
+        };
+        check("deepseek_dsml", &call(" string=\"true\""), "", &[("f", "{\"a\": \"1\"}")]);
+        check("deepseek_dsml", &call(" string=\"false\""), "", &[("f", "{\"a\": 1}")]);
+        check("deepseek_dsml", &call(""), "", &[("f", "{\"a\": 1}")]);
+    }
+}

@@ -1,0 +1,28 @@
+//! The calls of GigaChat 3: `<|function_call|>{"name": ..., "arguments": {...}}`.
+//!
+//! Source: the models' chat template.
+
+use super::Family;
+use super::json_call::NAME_AND_ARGUMENTS;
+use super::json_calls::{JsonCalls, List};
+use super::markup::{Frame, Markup};
+
+pub(super) const FAMILY: Family = Family {
+    name: "gigachat",
+    detect: is_family_of,
+    parser: |functions| Markup::boxed(&FRAME, functions),
+    markers: &["<|function_call|>"],
+    always: false,
+};
+
+static FRAME: Frame = Frame {
+    openers: &["<|function_call|>"],
+    bare: &[],
+    closers: &[],
+    dropped: &[],
+    reader: |_, _| Box::new(JsonCalls::new(&NAME_AND_ARGUMENTS, List::Never)),
+};
+
+fn is_family_of(template: &str) -> bool {
+    template.contains("<|function_call|>")
+}

@@ -1,0 +1,27 @@
+//! The calls of LFM2: a list of Python calls between `<|tool_call_start|>` and `<|tool_call_end|>`.
+//!
+//! Source: the models' chat templates.
+
+use super::Family;
+use super::markup::{Frame, Markup};
+use super::python_calls::PythonCalls;
+
+pub(super) const FAMILY: Family = Family {
+    name: "lfm2",
+    detect: is_family_of,
+    parser: |functions| Markup::boxed(&FRAME, functions),
+    markers: &["<|tool_call_start|>", "<|tool_call_end|>"],
+    always: false,
+};
+
+static FRAME: Frame = Frame {
+    openers: &["<|tool_call_start|>"],
+    bare: &[],
+    closers: &["<|tool_call_end|>"],
+    dropped: &[],
+    reader: |_, _| Box::<PythonCalls>::default(),
+};
+
+fn is_family_of(template: &str) -> bool {
+    template.contains("<|tool_call_start|>")
+}

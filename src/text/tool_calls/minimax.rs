@@ -1,0 +1,40 @@
+//! The calls of MiniMax M2: within `<minimax:tool_call>` and `</minimax:tool_call>` one
+//! `<invoke name="NAME">` for each call, in it `<parameter name="KEY">VALUE</parameter>`, then `</invoke>`.
+//!
+//! Source: the model's chat template.
+
+use super::Family;
+use super::markup::{Frame, Markup};
+use super::tagged::{Tagged, Tags, plain_key};
+
+pub(super) const FAMILY: Family = Family {
+    name: "minimax_m2",
+    detect: is_family_of,
+    parser: |functions| Markup::boxed(&FRAME, functions),
+    markers: &["<minimax:tool_call>", "</minimax:tool_call>"],
+    always: false,
+};
+
+static FRAME: Frame = Frame {
+    openers: &["<minimax:tool_call>", "<invoke name=\""],
+    bare: &[],
+    closers: &["</minimax:tool_call>"],
+    dropped: &[],
+    reader: |opener, functions| Box::new(Tagged::new(&TAGS, functions, opener == TAGS.lead)),
+};
+
+static TAGS: Tags = Tags {
+    lead: "<invoke name=\"",
+    name_end: "\">",
+    key_open: "<parameter name=\"",
+    key_end: "\">",
+    key: plain_key,
+    value_open: "",
+    value_close: "</parameter>",
+    lines: false,
+    close: "</invoke>",
+};
+
+fn is_family_of(template: &str) -> bool {
+    template.contains("<minimax:tool_call>")
+}

@@ -1,0 +1,40 @@
+//! The calls of Seed-OSS: within `<seed:tool_call>` and `</seed:tool_call>` a `<function=NAME>`, in it
+//! `<parameter=KEY>VALUE</parameter>`, then `</function>`.
+//!
+//! Source: the model's chat template.
+
+use super::Family;
+use super::markup::{Frame, Markup};
+use super::tagged::{Tagged, Tags, plain_key};
+
+pub(super) const FAMILY: Family = Family {
+    name: "seed_oss",
+    detect: is_family_of,
+    parser: |functions| Markup::boxed(&FRAME, functions),
+    markers: &["<seed:tool_call>", "</seed:tool_call>"],
+    always: false,
+};
+
+static FRAME: Frame = Frame {
+    openers: &["<seed:tool_call>"],
+    bare: &[],
+    closers: &["</seed:tool_call>"],
+    dropped: &[],
+    reader: |_, functions| Box::new(Tagged::new(&TAGS, functions, false)),
+};
+
+static TAGS: Tags = Tags {
+    lead: "<function=",
+    name_end: ">",
+    key_open: "<parameter=",
+    key_end: ">",
+    key: plain_key,
+    value_open: "",
+    value_close: "</parameter>",
+    lines: false,
+    close: "</function>",
+};
+
+fn is_family_of(template: &str) -> bool {
+    template.contains("<seed:tool_call>")
+}
