@@ -3,17 +3,20 @@
 //! A parser turns text into content and calls while it is being written. Whatever the pieces, the
 //! events joined are the same, and text that is no call after all comes out as content: nothing is
 //! lost. Which family a model belongs to is told by its chat template, which shows the model how
-//! calls are written. A family is one file (its markup, and where that is known from) and one row in
+//! calls are written; a family also gives the grammar of its calls, for who wants to enforce them.
+//! A family is one file (its markup, and where that is known from) and one row in
 //! the table here; most are plain data for one of four readers: JSON calls, a named JSON object,
 //! tagged parameters, Python calls.
 
 mod apertus;
+mod command_r;
 mod deepseek;
 mod deepseek_dsml;
 mod functionary;
 mod generic;
 mod gigachat;
 mod glm;
+mod grammar;
 mod granite;
 mod harmony;
 mod hermes;
@@ -32,12 +35,14 @@ mod named_json;
 mod parameter_types;
 mod phi4;
 mod python_calls;
+mod python_grammar;
 mod python_literal;
 mod pythonic;
 mod qwen3_coder;
 mod seed_oss;
 mod solar;
 mod tagged;
+mod tagged_grammar;
 mod tool_list;
 
 #[cfg(test)]
@@ -48,6 +53,9 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use serde_json::Value;
+
+use grammar::Grammar;
+pub use grammar::{CallRules, FunctionRule, ThoughtRule};
 
 /// What a parser found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,10 +113,11 @@ struct Family {
     markers: &'static [&'static str],
     /// Whether answers need the parser without tools as well.
     always: bool,
+    grammar: Grammar,
 }
 
 /// In the order in which templates are asked: those whose marks say more come first.
-const FAMILIES: [Family; 24] = [
+const FAMILIES: [Family; 26] = [
     harmony::FAMILY,
     deepseek_dsml::FAMILY,
     deepseek::FAMILY_V31,
@@ -117,6 +126,7 @@ const FAMILIES: [Family; 24] = [
     kimi::FAMILY,
     solar::FAMILY,
     apertus::FAMILY,
+    command_r::FAMILY,
     lfm2::FAMILY,
     gigachat::FAMILY,
     internlm::FAMILY,
@@ -127,6 +137,7 @@ const FAMILIES: [Family; 24] = [
     mcp::FAMILY,
     functionary::FAMILY,
     tool_list::FAMILY,
+    tool_list::FAMILY_NEMOTRON,
     phi4::FAMILY,
     granite::FAMILY,
     hermes::FAMILY,
@@ -153,6 +164,16 @@ pub fn markers(name: &str) -> &'static [&'static str] {
 /// Whether the family's answers are to be parsed even without tools.
 pub fn always(name: &str) -> bool {
     family(name).is_some_and(|family| family.always)
+}
+
+/// A grammar, in llguidance's Lark, of the answers that the rules allow in the family's format;
+/// nothing where there is no function to call.
+pub fn grammar(name: &str, rules: &CallRules) -> Option<String> {
+    let family = family(name).filter(|_| !rules.functions.is_empty())?;
+    Some(match family.grammar {
+        Grammar::Shape(shape) => grammar::grammar(shape, family.markers, rules),
+        Grammar::Own(write) => write(family.markers, rules),
+    })
 }
 
 /// The names of all families.

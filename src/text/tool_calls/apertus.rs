@@ -4,6 +4,7 @@
 //! Source: the models' chat template.
 
 use super::Family;
+use super::grammar::{Grammar, JSON_CALL, Shape};
 use super::json_call::Keys;
 use super::json_calls::{JsonCalls, List};
 use super::markup::{Frame, Markup};
@@ -14,6 +15,16 @@ pub(super) const FAMILY: Family = Family {
     parser: |functions| Markup::boxed(&FRAME, functions),
     markers: &["<|tools_prefix|>", "<|tools_suffix|>"],
     always: false,
+    grammar: Grammar::Shape(&SHAPE),
+};
+
+static SHAPE: Shape = Shape {
+    open: "<|tools_prefix|>",
+    begin: "[",
+    before: "{\"",
+    middle: "\": ",
+    close: "]<|tools_suffix|>",
+    ..JSON_CALL
 };
 
 static FRAME: Frame = Frame {

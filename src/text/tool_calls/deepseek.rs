@@ -5,6 +5,7 @@
 //! Source: the models' chat templates.
 
 use super::Family;
+use super::grammar::{Grammar, JSON_CALL, Shape};
 use super::markup::{Frame, Markup};
 use super::named_json::{Head, NamedJson, is_name};
 
@@ -14,6 +15,29 @@ pub(super) const FAMILY_V31: Family = Family {
     parser: |functions| Markup::boxed(&FRAME_V31, functions),
     markers: &MARKERS,
     always: false,
+    grammar: Grammar::Shape(&SHAPE_V31),
+};
+
+static SHAPE_V31: Shape = Shape {
+    open: "<｜tool▁calls▁begin｜>",
+    each: "<｜tool▁call▁begin｜>",
+    before: "",
+    middle: "<｜tool▁sep｜>",
+    after: "<｜tool▁call▁end｜>",
+    between: "",
+    close: "<｜tool▁calls▁end｜>",
+    ..JSON_CALL
+};
+
+static SHAPE_V3: Shape = Shape {
+    open: "<｜tool▁calls▁begin｜>",
+    each: "<｜tool▁call▁begin｜>",
+    before: "function<｜tool▁sep｜>",
+    middle: "\n```json\n",
+    after: "\n```<｜tool▁call▁end｜>",
+    between: "\n",
+    close: "<｜tool▁calls▁end｜>",
+    ..JSON_CALL
 };
 
 static FRAME_V31: Frame = Frame {
@@ -32,6 +56,7 @@ pub(super) const FAMILY_V3: Family = Family {
     parser: |functions| Markup::boxed(&FRAME_V3, functions),
     markers: &MARKERS,
     always: false,
+    grammar: Grammar::Shape(&SHAPE_V3),
 };
 
 static FRAME_V3: Frame = Frame {

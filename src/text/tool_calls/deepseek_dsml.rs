@@ -5,8 +5,9 @@
 //! Source: the models' chat templates.
 
 use super::Family;
+use super::grammar::{Arguments, Grammar, JSON_CALL, Shape};
 use super::markup::{Frame, Markup};
-use super::tagged::{Key, Tagged, Tags};
+use super::tagged::{Tagged, Tags};
 
 pub(super) const FAMILY: Family = Family {
     name: "deepseek_dsml",
@@ -14,6 +15,19 @@ pub(super) const FAMILY: Family = Family {
     parser: |functions| Markup::boxed(&FRAME, functions),
     markers: &["｜DSML｜"],
     always: false,
+    grammar: Grammar::Shape(&SHAPE),
+};
+
+static SHAPE: Shape = Shape {
+    open: "<｜DSML｜tool_calls>",
+    each: "\n<｜DSML｜invoke name=\"",
+    before: "",
+    middle: "\">",
+    arguments: Arguments::Tags(&TAGS),
+    after: "",
+    between: "",
+    close: "\n</｜DSML｜tool_calls>",
+    ..JSON_CALL
 };
 
 static FRAME: Frame = Frame {
@@ -29,7 +43,7 @@ static TAGS: Tags = Tags {
     name_end: "\">",
     key_open: "<｜DSML｜parameter name=\"",
     key_end: ">",
-    key,
+    says_text: true,
     value_open: "",
     value_close: "</｜DSML｜parameter>",
     lines: false,
@@ -38,18 +52,6 @@ static TAGS: Tags = Tags {
 
 fn is_family_of(template: &str) -> bool {
     template.contains("｜DSML｜")
-}
-
-/// The key in `KEY" string="true"`, and what the attribute says.
-fn key(tag: &str) -> Option<Key<'_>> {
-    let (key, attributes) = tag.split_once('"')?;
-    let is_text = match attributes.trim() {
-        "string=\"true\"" => Some(true),
-        "string=\"false\"" => Some(false),
-        "" => None,
-        _ => return None,
-    };
-    (!key.is_empty()).then_some((key, is_text))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! Source: Functionary's chat template.
 
 use super::Family;
+use super::grammar::{Grammar, JSON_CALL, Shape};
 use super::markup::{Frame, Markup};
 use super::named_json::{Head, NamedJson, is_name};
 
@@ -12,6 +13,16 @@ pub(super) const FAMILY: Family = Family {
     parser: |functions| Markup::boxed(&FRAME, functions),
     markers: &[],
     always: false,
+    grammar: Grammar::Shape(&SHAPE),
+};
+
+static SHAPE: Shape = Shape {
+    each: "<function=",
+    before: "",
+    middle: ">",
+    after: "</function>",
+    between: "",
+    ..JSON_CALL
 };
 
 static FRAME: Frame = Frame {

@@ -4,6 +4,7 @@
 //! JSON are text. Sources: the templates of xLAM and others that ask for such an answer.
 
 use super::Family;
+use super::grammar::{Grammar, JSON_CALL, Shape};
 use super::json_call::ONLY_NAME_AND_ARGUMENTS;
 use super::json_calls::{JsonCalls, List};
 use super::markup::{Frame, Markup};
@@ -14,7 +15,11 @@ pub(super) const FAMILY: Family = Family {
     parser: |functions| Markup::boxed(&FRAME, functions),
     markers: &[],
     always: false,
+    grammar: Grammar::Shape(&SHAPE),
 };
+
+static SHAPE: Shape =
+    Shape { begin: "[", before: "{\"name\": \"", close: "]", bare: &['[', '{'], ..JSON_CALL };
 
 static FRAME: Frame = Frame {
     openers: &[],

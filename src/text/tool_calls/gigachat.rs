@@ -3,6 +3,7 @@
 //! Source: the models' chat template.
 
 use super::Family;
+use super::grammar::{Grammar, JSON_CALL, Shape};
 use super::json_call::NAME_AND_ARGUMENTS;
 use super::json_calls::{JsonCalls, List};
 use super::markup::{Frame, Markup};
@@ -13,7 +14,10 @@ pub(super) const FAMILY: Family = Family {
     parser: |functions| Markup::boxed(&FRAME, functions),
     markers: &["<|function_call|>"],
     always: false,
+    grammar: Grammar::Shape(&SHAPE),
 };
+
+static SHAPE: Shape = Shape { each: "<|function_call|>", between: "", ..JSON_CALL };
 
 static FRAME: Frame = Frame {
     openers: &["<|function_call|>"],

@@ -4,8 +4,9 @@
 //! Source: the models' chat templates.
 
 use super::Family;
+use super::grammar::{Arguments, Grammar, JSON_CALL, Shape};
 use super::markup::{Frame, Markup};
-use super::tagged::{Tagged, Tags, plain_key};
+use super::tagged::{Tagged, Tags};
 
 pub(super) const FAMILY: Family = Family {
     name: "glm",
@@ -20,6 +21,17 @@ pub(super) const FAMILY: Family = Family {
         "</arg_value>",
     ],
     always: false,
+    grammar: Grammar::Shape(&SHAPE),
+};
+
+static SHAPE: Shape = Shape {
+    each: "<tool_call>",
+    before: "",
+    middle: "",
+    arguments: Arguments::Tags(&TAGS),
+    after: "",
+    between: "\n",
+    ..JSON_CALL
 };
 
 static FRAME: Frame = Frame {
@@ -35,7 +47,7 @@ static TAGS: Tags = Tags {
     name_end: "",
     key_open: "<arg_key>",
     key_end: "</arg_key>",
-    key: plain_key,
+    says_text: false,
     value_open: "<arg_value>",
     value_close: "</arg_value>",
     lines: false,

@@ -6,6 +6,7 @@
 //! JSON list of tools used") and vLLM's template for Granite 20B.
 
 use super::Family;
+use super::grammar::{Grammar, JSON_CALL, Shape};
 use super::json_call::NAME_AND_ARGUMENTS;
 use super::json_calls::{JsonCalls, List};
 use super::markup::{Frame, Markup};
@@ -16,7 +17,11 @@ pub(super) const FAMILY: Family = Family {
     parser: |functions| Markup::boxed(&FRAME, functions),
     markers: &["<|tool_call|>", "<tool_call>", "</tool_call>"],
     always: false,
+    grammar: Grammar::Shape(&SHAPE),
 };
+
+static SHAPE: Shape =
+    Shape { open: "<|tool_call|>", begin: "[", before: "{\"name\": \"", close: "]", ..JSON_CALL };
 
 static FRAME: Frame = Frame {
     openers: &["<|tool_call|>", "<tool_call>", "<function_call>"],

@@ -9,6 +9,7 @@
 //! Source: OpenAI's "Harmony response format" and gpt-oss's chat template.
 
 use super::Family;
+use super::grammar::{CallRules, Grammar, JSON_CALL, Lark, Shape, TEXT};
 use super::markup::{Calls, Frame, Markup, Progress, Reader};
 use super::named_json::{Head, NamedJson, is_name};
 
@@ -31,7 +32,39 @@ pub(super) const FAMILY: Family = Family {
         "<|return|>",
     ],
     always: true,
+    grammar: Grammar::Own(grammar_of_messages),
 };
+
+static SHAPE: Shape = Shape {
+    each: "<|channel|>commentary to=functions.",
+    before: "",
+    middle: " <|constrain|>json<|message|>",
+    after: "<|call|>",
+    ..JSON_CALL
+};
+
+/// One message at most is a call, since it ends the answer. Thoughts are messages before it, and so
+/// is text.
+fn grammar_of_messages(markers: &'static [&'static str], rules: &CallRules) -> String {
+    let single = CallRules { parallel: false, thoughts: None, ..*rules };
+    let mut lark = Lark::new(markers, &single);
+    let call = format!("{} {}", lark.literal(SHAPE.each), lark.calls(&SHAPE));
+    let next = lark.text_until("<|end|><|start|>assistant");
+    let mut before = Vec::new();
+    if rules.thoughts.is_some() {
+        before.push(format!("{} {next}", lark.literal("<|channel|>analysis<|message|>")));
+    }
+    if rules.preamble || !rules.required {
+        before.push(format!("{} {next}", lark.literal("<|channel|>commentary<|message|>")));
+    }
+    let before =
+        if before.is_empty() { String::new() } else { format!("({})*", before.join(" | ")) };
+    let inside = rules.thoughts.as_ref().is_some_and(|thoughts| thoughts.starts_inside);
+    let first = if inside { next.as_str() } else { "" };
+    let last = format!("{} {TEXT}", lark.literal("<|channel|>final<|message|>"));
+    let last = if rules.required { call } else { format!("({call} | {last})") };
+    lark.finish(&format!("{first} {before} {last}"))
+}
 
 static FRAME: Frame = Frame {
     openers: &["<|start|>", "<|channel|>"],

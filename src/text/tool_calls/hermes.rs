@@ -3,6 +3,7 @@
 //! Source: the chat templates of Hermes 2 Pro, Qwen2.5, QwQ and Granite 4.
 
 use super::Family;
+use super::grammar::{Grammar, JSON_CALL, Shape};
 use super::json_call::NAME_AND_ARGUMENTS;
 use super::json_calls::{JsonCalls, List};
 use super::markup::{Frame, Markup};
@@ -13,6 +14,15 @@ pub(super) const FAMILY: Family = Family {
     parser: |functions| Markup::boxed(&FRAME, functions),
     markers: &["<tool_call>", "</tool_call>"],
     always: false,
+    grammar: Grammar::Shape(&SHAPE),
+};
+
+static SHAPE: Shape = Shape {
+    each: "<tool_call>",
+    before: "\n{\"name\": \"",
+    after: "}\n</tool_call>",
+    between: "\n",
+    ..JSON_CALL
 };
 
 static FRAME: Frame = Frame {

@@ -3,6 +3,7 @@
 //! Source: the models' chat template, as vLLM keeps it.
 
 use super::Family;
+use super::grammar::{Grammar, JSON_CALL, Shape};
 use super::json_call::NAME_AND_ARGUMENTS;
 use super::json_calls::{JsonCalls, List};
 use super::markup::{Frame, Markup};
@@ -13,6 +14,16 @@ pub(super) const FAMILY: Family = Family {
     parser: |functions| Markup::boxed(&FRAME, functions),
     markers: &["<|action_start|>", "<|plugin|>", "<|action_end|>"],
     always: false,
+    grammar: Grammar::Shape(&SHAPE),
+};
+
+static SHAPE: Shape = Shape {
+    each: "<|action_start|><|plugin|>",
+    before: "\n{\"name\": \"",
+    middle: "\", \"parameters\": ",
+    after: "}<|action_end|>",
+    between: "",
+    ..JSON_CALL
 };
 
 static FRAME: Frame = Frame {

@@ -4,6 +4,7 @@
 //! Source: Moonshot's tool call guidance for Kimi K2 and the models' chat templates.
 
 use super::Family;
+use super::grammar::{Grammar, JSON_CALL, Shape};
 use super::markup::{Frame, Markup};
 use super::named_json::{Head, NamedJson, is_name};
 
@@ -19,6 +20,18 @@ pub(super) const FAMILY: Family = Family {
         "<|tool_calls_section_end|>",
     ],
     always: false,
+    grammar: Grammar::Shape(&SHAPE),
+};
+
+static SHAPE: Shape = Shape {
+    open: "<|tool_calls_section_begin|>",
+    each: "<|tool_call_begin|>",
+    before: "functions.",
+    middle: ":\u{0}<|tool_call_argument_begin|>",
+    after: "<|tool_call_end|>",
+    between: "",
+    close: "<|tool_calls_section_end|>",
+    ..JSON_CALL
 };
 
 static FRAME: Frame = Frame {

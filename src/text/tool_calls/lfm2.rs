@@ -3,6 +3,7 @@
 //! Source: the models' chat templates.
 
 use super::Family;
+use super::grammar::{Arguments, Grammar, JSON_CALL, Shape};
 use super::markup::{Frame, Markup};
 use super::python_calls::PythonCalls;
 
@@ -12,6 +13,18 @@ pub(super) const FAMILY: Family = Family {
     parser: |functions| Markup::boxed(&FRAME, functions),
     markers: &["<|tool_call_start|>", "<|tool_call_end|>"],
     always: false,
+    grammar: Grammar::Shape(&SHAPE),
+};
+
+static SHAPE: Shape = Shape {
+    open: "<|tool_call_start|>",
+    begin: "[",
+    before: "",
+    middle: "(",
+    arguments: Arguments::Python,
+    after: ")",
+    close: "]<|tool_call_end|>",
+    ..JSON_CALL
 };
 
 static FRAME: Frame = Frame {

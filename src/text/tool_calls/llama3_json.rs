@@ -6,6 +6,7 @@
 //! models' chat templates.
 
 use super::Family;
+use super::grammar::{Grammar, JSON_CALL, Shape};
 use super::json_call::ONLY_NAME_AND_ARGUMENTS;
 use super::json_calls::{JsonCalls, List};
 use super::markup::{Frame, Markup};
@@ -16,7 +17,11 @@ pub(super) const FAMILY: Family = Family {
     parser: |functions| Markup::boxed(&FRAME, functions),
     markers: &["<|python_tag|>"],
     always: false,
+    grammar: Grammar::Shape(&SHAPE),
 };
+
+static SHAPE: Shape =
+    Shape { middle: "\", \"parameters\": ", between: "; ", bare: &['{'], ..JSON_CALL };
 
 static FRAME: Frame = Frame {
     openers: &["<|python_tag|>"],

@@ -4,6 +4,7 @@
 //! Source: the model's chat template. The server's name is the template's invention and is dropped.
 
 use super::Family;
+use super::grammar::{Grammar, JSON_CALL, Shape};
 use super::markup::{Frame, Markup};
 use super::named_json::{Head, NamedJson, is_name};
 
@@ -13,6 +14,18 @@ pub(super) const FAMILY: Family = Family {
     parser: |functions| Markup::boxed(&FRAME, functions),
     markers: &[],
     always: false,
+    grammar: Grammar::Shape(&SHAPE),
+};
+
+static SHAPE: Shape = Shape {
+    open: "<use_mcp_tool>",
+    each: "\n<server_name>",
+    before: "\u{1}</server_name>\n<tool_name>",
+    middle: "</tool_name>\n<arguments>\n",
+    after: "\n</arguments>",
+    between: "",
+    close: "\n</use_mcp_tool>",
+    ..JSON_CALL
 };
 
 static FRAME: Frame = Frame {

@@ -4,8 +4,9 @@
 //! Source: the model's chat template.
 
 use super::Family;
+use super::grammar::{Arguments, Grammar, JSON_CALL, Shape};
 use super::markup::{Frame, Markup};
-use super::tagged::{Tagged, Tags, plain_key};
+use super::tagged::{Tagged, Tags};
 
 pub(super) const FAMILY: Family = Family {
     name: "minimax_m2",
@@ -13,6 +14,19 @@ pub(super) const FAMILY: Family = Family {
     parser: |functions| Markup::boxed(&FRAME, functions),
     markers: &["<minimax:tool_call>", "</minimax:tool_call>"],
     always: false,
+    grammar: Grammar::Shape(&SHAPE),
+};
+
+static SHAPE: Shape = Shape {
+    open: "<minimax:tool_call>",
+    each: "\n<invoke name=\"",
+    before: "",
+    middle: "\">",
+    arguments: Arguments::Tags(&TAGS),
+    after: "",
+    between: "",
+    close: "\n</minimax:tool_call>",
+    ..JSON_CALL
 };
 
 static FRAME: Frame = Frame {
@@ -28,7 +42,7 @@ static TAGS: Tags = Tags {
     name_end: "\">",
     key_open: "<parameter name=\"",
     key_end: "\">",
-    key: plain_key,
+    says_text: false,
     value_open: "",
     value_close: "</parameter>",
     lines: false,

@@ -4,6 +4,7 @@
 //!
 //! Sources: the chat templates of Mistral Nemo and Devstral, and mistral-common's tokenizers.
 
+use super::grammar::{CallRules, Grammar, JSON_CALL, Shape, grammar};
 use super::json_call::NAME_AND_ARGUMENTS;
 use super::json_calls::{JsonCalls, List};
 use super::markup::{Calls, Frame, Markup, Progress, Reader};
@@ -16,7 +17,25 @@ pub(super) const FAMILY: Family = Family {
     parser: |functions| Markup::boxed(&FRAME, functions),
     markers: &["[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"],
     always: false,
+    grammar: Grammar::Own(grammar_by_vocabulary),
 };
+
+/// Newer vocabularies have a token that stands before the arguments.
+fn grammar_by_vocabulary(markers: &'static [&'static str], rules: &CallRules) -> String {
+    let named = (rules.token_id)("[ARGS]").is_some();
+    grammar(if named { &NAMED_SHAPE } else { &LIST_SHAPE }, markers, rules)
+}
+
+static NAMED_SHAPE: Shape = Shape {
+    each: "[TOOL_CALLS]",
+    before: "",
+    middle: "[ARGS]",
+    after: "",
+    between: "",
+    ..JSON_CALL
+};
+
+static LIST_SHAPE: Shape = Shape { open: "[TOOL_CALLS]", begin: "[", close: "]", ..JSON_CALL };
 
 static FRAME: Frame = Frame {
     openers: &["[TOOL_CALLS]"],

@@ -4,6 +4,7 @@
 //! text: only the schema tells. Where it allows both, or says nothing, what can be read as one of the
 //! other types is.
 
+use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use super::python_literal;
@@ -42,6 +43,11 @@ impl Types {
     /// Whether only text is allowed.
     pub(super) fn is_text(self) -> bool {
         self == STRING
+    }
+
+    /// Whether text is allowed.
+    pub(super) fn may_be_text(self) -> bool {
+        self.contains(STRING)
     }
 
     fn of_schema(schema: &Value, root: &Value, depth: usize) -> Self {
@@ -128,12 +134,18 @@ pub(super) fn to_json(text: &str, types: Types) -> String {
         Ok(Value::String(_)) if types.contains(STRING) => None,
         Ok(value) if allowed(&value) => Some(document.to_owned()),
         Ok(_) => None,
+        // A number beyond what fits in ours.
+        Err(_) if !types.contains(STRING) && is_json(document) => Some(document.to_owned()),
         Err(_) => python_literal::to_json(document).filter(|json| {
             let value: Option<Value> = serde_json::from_str(json).ok();
             value.is_some_and(|value| !value.is_string() && allowed(&value))
         }),
     };
     json.unwrap_or_else(quoted)
+}
+
+fn is_json(text: &str) -> bool {
+    serde_json::from_str::<IgnoredAny>(text).is_ok()
 }
 
 #[cfg(test)]
@@ -156,6 +168,7 @@ mod tests {
         check(&json!({"type": "string"}), "12", "\"12\"");
         check(&json!({"type": "string"}), " a\"\n", "\" a\\\"\\n\"");
         check(&json!({"type": "integer"}), " 12\n", "12");
+        check(&json!({"type": "number"}), "1e999", "1e999");
         check(&json!({"type": "integer"}), "twelve", "\"twelve\"");
         check(&json!({"type": "boolean"}), "True", "true");
         check(&json!({"type": ["string", "null"]}), "null", "null");

@@ -5,6 +5,7 @@
 //! vLLM's template, which asks for `functools`.
 
 use super::Family;
+use super::grammar::{Grammar, JSON_CALL, Shape};
 use super::json_call::NAME_AND_ARGUMENTS;
 use super::json_calls::{JsonCalls, List};
 use super::markup::{Frame, Markup};
@@ -15,7 +16,11 @@ pub(super) const FAMILY: Family = Family {
     parser: |functions| Markup::boxed(&FRAME, functions),
     markers: &["<|tool_call|>", "<|/tool_call|>"],
     always: false,
+    grammar: Grammar::Shape(&SHAPE),
 };
+
+static SHAPE: Shape =
+    Shape { open: "functools", begin: "[", before: "{\"name\": \"", close: "]", ..JSON_CALL };
 
 static FRAME: Frame = Frame {
     openers: &["functools", "<|tool_call|>"],

@@ -4,6 +4,7 @@
 //! Sources: Meta's prompt formats for Llama 3.2 and 4 and the models' chat templates.
 
 use super::Family;
+use super::grammar::{Arguments, Grammar, JSON_CALL, Shape};
 use super::markup::{Frame, Markup};
 use super::python_calls::PythonCalls;
 
@@ -13,6 +14,18 @@ pub(super) const FAMILY: Family = Family {
     parser: |functions| Markup::boxed(&FRAME, functions),
     markers: &["<|python_start|>", "<|python_end|>"],
     always: false,
+    grammar: Grammar::Shape(&SHAPE),
+};
+
+static SHAPE: Shape = Shape {
+    begin: "[",
+    before: "",
+    middle: "(",
+    arguments: Arguments::Python,
+    after: ")",
+    close: "]",
+    bare: &['['],
+    ..JSON_CALL
 };
 
 static FRAME: Frame = Frame {

@@ -4,8 +4,9 @@
 //! Source: the models' chat templates.
 
 use super::Family;
+use super::grammar::{Arguments, Grammar, JSON_CALL, Shape};
 use super::markup::{Frame, Markup};
-use super::tagged::{Tagged, Tags, plain_key};
+use super::tagged::{Tagged, Tags};
 
 pub(super) const FAMILY: Family = Family {
     name: "qwen3_coder",
@@ -13,6 +14,17 @@ pub(super) const FAMILY: Family = Family {
     parser: |functions| Markup::boxed(&FRAME, functions),
     markers: &["<tool_call>", "</tool_call>"],
     always: false,
+    grammar: Grammar::Shape(&SHAPE),
+};
+
+static SHAPE: Shape = Shape {
+    each: "<tool_call>",
+    before: "\n<function=",
+    middle: ">",
+    arguments: Arguments::Tags(&TAGS),
+    after: "\n</tool_call>",
+    between: "\n",
+    ..JSON_CALL
 };
 
 static FRAME: Frame = Frame {
@@ -28,7 +40,7 @@ static TAGS: Tags = Tags {
     name_end: ">",
     key_open: "<parameter=",
     key_end: ">",
-    key: plain_key,
+    says_text: false,
     value_open: "",
     value_close: "</parameter>",
     lines: true,

@@ -4,8 +4,9 @@
 //! Source: the model's chat template.
 
 use super::Family;
+use super::grammar::{Arguments, Grammar, JSON_CALL, Shape};
 use super::markup::{Frame, Markup};
-use super::tagged::{Tagged, Tags, plain_key};
+use super::tagged::{Tagged, Tags};
 
 pub(super) const FAMILY: Family = Family {
     name: "seed_oss",
@@ -13,6 +14,17 @@ pub(super) const FAMILY: Family = Family {
     parser: |functions| Markup::boxed(&FRAME, functions),
     markers: &["<seed:tool_call>", "</seed:tool_call>"],
     always: false,
+    grammar: Grammar::Shape(&SHAPE),
+};
+
+static SHAPE: Shape = Shape {
+    each: "<seed:tool_call>",
+    before: "\n<function=",
+    middle: ">",
+    arguments: Arguments::Tags(&TAGS),
+    after: "\n</seed:tool_call>",
+    between: "\n",
+    ..JSON_CALL
 };
 
 static FRAME: Frame = Frame {
@@ -28,7 +40,7 @@ static TAGS: Tags = Tags {
     name_end: ">",
     key_open: "<parameter=",
     key_end: ">",
-    key: plain_key,
+    says_text: false,
     value_open: "",
     value_close: "</parameter>",
     lines: false,

@@ -4,6 +4,7 @@
 //! Source: the model's chat template. The headers of its messages are not read here.
 
 use super::Family;
+use super::grammar::{Grammar, JSON_CALL, Shape};
 use super::markup::{Frame, Markup};
 use super::named_json::{Head, NamedJson, is_name};
 
@@ -20,6 +21,18 @@ pub(super) const FAMILY: Family = Family {
         "<|calls|>",
     ],
     always: false,
+    grammar: Grammar::Shape(&SHAPE),
+};
+
+static SHAPE: Shape = Shape {
+    open: "<|tool_calls|>",
+    each: "<|tool_call:begin|>",
+    before: "\u{1}<|tool_call:name|>",
+    middle: "<|tool_call:args|>",
+    after: "<|tool_call:end|>",
+    between: "",
+    close: "<|calls|>",
+    ..JSON_CALL
 };
 
 static FRAME: Frame = Frame {

@@ -24,8 +24,8 @@ pub(super) struct Tags {
     pub(super) key_open: &'static str,
     /// What ends it.
     pub(super) key_end: &'static str,
-    /// The key in what stands between.
-    pub(super) key: fn(&str) -> Option<Key<'_>>,
+    /// Whether the key stands in quotes, followed by an attribute that says if the value is a text.
+    pub(super) says_text: bool,
     /// What opens the value behind the key; may be empty.
     pub(super) value_open: &'static str,
     /// What ends the value.
@@ -36,13 +36,22 @@ pub(super) struct Tags {
     pub(super) close: &'static str,
 }
 
-/// A parameter's key, and whether its tag says that the value is a text, or that it is none.
-pub(super) type Key<'a> = (&'a str, Option<bool>);
-
-/// A key that is all that stands in its tag.
-pub(super) fn plain_key(text: &str) -> Option<Key<'_>> {
-    let key = text.trim();
-    (!key.is_empty()).then_some((key, None))
+impl Tags {
+    /// The key in what stands between the tag's ends, and what the attribute says of the value.
+    fn key<'t>(&self, text: &'t str) -> Option<(&'t str, Option<bool>)> {
+        let (key, attributes) = match text.split_once('"') {
+            Some(parts) if self.says_text => parts,
+            None if self.says_text => return None,
+            _ => (text.trim(), ""),
+        };
+        let is_text = match attributes.trim() {
+            "string=\"true\"" => Some(true),
+            "string=\"false\"" => Some(false),
+            "" => None,
+            _ => return None,
+        };
+        (!key.is_empty()).then_some((key, is_text))
+    }
 }
 
 /// Reads the call behind one opening text.
@@ -143,7 +152,7 @@ impl Tagged {
         let Some(text) = seen.strip_suffix(self.tags.key_end) else {
             return if seen.len() > MAX_HEAD { Progress::Broken } else { Progress::Inside };
         };
-        let Some((key, is_text)) = (self.tags.key)(text) else { return Progress::Broken };
+        let Some((key, is_text)) = self.tags.key(text) else { return Progress::Broken };
         let types = match is_text {
             Some(true) => Types::TEXT,
             Some(false) => Types::NO_TEXT,

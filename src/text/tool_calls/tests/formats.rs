@@ -24,6 +24,17 @@ pub(super) fn written(family: &str, calls: &Calls) -> String {
         "granite" => format!("<|tool_call|>{}", list()),
         "phi4_mini" => format!("functools{}", list()),
         "tool_list" => format!("<tool_calls>{}</tool_calls>", list()),
+        "nemotron" => format!("<TOOLCALL>{}</TOOLCALL>", list()),
+        "command_r" => {
+            let call = |name: &str, arguments: &_| {
+                format!(
+                    "{{\"tool_call_id\": \"0\", \"tool_name\": {}, \"parameters\": {}}}",
+                    json!(name),
+                    json!(arguments)
+                )
+            };
+            format!("<|START_ACTION|>[\n{}\n]<|END_ACTION|>", each(&call, ",\n"))
+        }
         "internlm" => {
             each(&|n, a| format!("<|action_start|><|plugin|>\n{}<|action_end|>", call(n, a)), "")
         }
@@ -34,6 +45,17 @@ pub(super) fn written(family: &str, calls: &Calls) -> String {
             let calls = each(&|n, a| json!({ n: a }).to_string(), ", ");
             format!("<|tools_prefix|>[{calls}]<|tools_suffix|>")
         }
+        _ => named(family, calls),
+    }
+}
+
+fn named(family: &str, calls: &Calls) -> String {
+    let each = |write: &dyn Fn(&str, &Map<String, Value>) -> String, between: &str| -> String {
+        let calls: Vec<String> =
+            calls.iter().map(|(name, arguments)| write(name, arguments)).collect();
+        calls.join(between)
+    };
+    match family {
         "mistral" => each(&|n, a| format!("[TOOL_CALLS]{n}[CALL_ID]abc12[ARGS]{}", json!(a)), ""),
         "kimi_k2" => {
             let write = |n: &str, a: &_| {
