@@ -118,6 +118,18 @@ impl fmt::Display for KvCacheDtype {
     }
 }
 
+/// Whose markup answers are read by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Parser {
+    /// The family that the chat template belongs to.
+    #[default]
+    Detected,
+    /// A family by its name.
+    Named(&'static str),
+    /// No family's.
+    Off,
+}
+
 /// How the server listens and whom it serves; every value is final.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerConfig {
@@ -139,6 +151,10 @@ pub struct ServerConfig {
     pub strict: bool,
     /// Shorten `max_tokens` to what fits the context instead of answering 400.
     pub clamp_max_tokens: bool,
+    /// How tool calls are found in answers.
+    pub tool_call_parser: Parser,
+    /// How thoughts are told from answers.
+    pub reasoning_parser: Parser,
 }
 
 impl Default for ServerConfig {
@@ -153,6 +169,8 @@ impl Default for ServerConfig {
             cors_origins: Vec::new(),
             strict: false,
             clamp_max_tokens: false,
+            tool_call_parser: Parser::default(),
+            reasoning_parser: Parser::default(),
         }
     }
 }

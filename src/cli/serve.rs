@@ -10,8 +10,9 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::byte_size::ByteSize;
 use super::model::{self, ModelChoice, RunningModel};
-use crate::config::{EngineConfig, KvCacheDtype, ServerConfig, WeightKind};
+use crate::config::{EngineConfig, KvCacheDtype, Parser, ServerConfig, WeightKind};
 use crate::http::state::{AppState, ServerParts};
+use crate::text::{reasoning, tool_calls};
 
 /// Serve a model over the OpenAI API.
 ///
@@ -48,6 +49,14 @@ struct ModelArgs {
     /// File with a chat template (Jinja) that replaces the model's own.
     #[arg(long, value_name = "FILE")]
     chat_template: Option<String>,
+    /// How tool calls are written; auto asks the chat template.
+    #[arg(long, value_name = "FAMILY", default_value = "auto",
+        value_parser = parser(tool_calls::names()))]
+    tool_call_parser: Parser,
+    /// How thoughts are written; auto asks the chat template.
+    #[arg(long, value_name = "FAMILY", default_value = "auto",
+        value_parser = parser(reasoning::names()))]
+    reasoning_parser: Parser,
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -125,6 +134,20 @@ struct EngineArgs {
     /// Threads for the computation [default: all cores].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
+}
+
+/// Takes the names of families, "auto" and "none".
+fn parser(names: impl Iterator<Item = &'static str>) -> impl TypedValueParser<Value = Parser> {
+    let names: Vec<&'static str> = names.collect();
+    let all = ["auto", "none"].into_iter().chain(names.iter().copied());
+    PossibleValuesParser::new(all).map(move |chosen| match chosen.as_str() {
+        "auto" => Parser::Detected,
+        "none" => Parser::Off,
+        chosen => {
+            let name = names.iter().find(|name| **name == chosen);
+            Parser::Named(name.expect("only these names are accepted"))
+        }
+    })
 }
 
 /// Takes the names that the configuration knows.
@@ -237,6 +260,8 @@ impl ServeArgs {
             cors_origins: args.cors_origin.clone(),
             strict: args.strict,
             clamp_max_tokens: args.clamp_max_tokens,
+            tool_call_parser: self.model.tool_call_parser,
+            reasoning_parser: self.model.reasoning_parser,
         }
     }
 }

@@ -6,6 +6,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::delta::{Finish, FinishKind, Folded, StopCause};
+use super::error::ApiError;
 use super::generation::ChoiceDelta;
 use super::state::{AppState, unix_seconds};
 use super::types::chat::StopReason;
@@ -18,14 +19,43 @@ pub(crate) struct Cost {
     pub(crate) timings: Timings,
 }
 
+/// A server-sent event as it goes over the wire.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Frame(String);
+
+impl Frame {
+    /// An event without a name.
+    pub(crate) fn data(chunk: &impl Serialize) -> Self {
+        Self(format!("data: {}\n\n", to_json(chunk)))
+    }
+
+    /// What ends a stream of completions.
+    pub(crate) fn done() -> Self {
+        Self("data: [DONE]\n\n".to_owned())
+    }
+
+    /// Keeps the connection while nothing happens.
+    pub(crate) fn comment() -> Self {
+        Self(": keep-alive\n\n".to_owned())
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
 /// Writes deltas as the JSON of one endpoint. Both ways take the same deltas.
 pub(crate) trait AnswerWriter: Send + 'static {
-    /// The chunks before the first delta.
-    fn opening(&mut self, cost: Cost) -> Vec<String>;
-    /// The chunks for a delta.
-    fn delta(&mut self, delta: ChoiceDelta, cost: Cost) -> Vec<String>;
-    /// The chunks after the last delta.
-    fn closing(&mut self, cost: Cost) -> Vec<String>;
+    /// The frames before the first delta.
+    fn opening(&mut self, cost: Cost) -> Vec<Frame>;
+    /// The frames for a delta.
+    fn delta(&mut self, delta: ChoiceDelta, cost: Cost) -> Vec<Frame>;
+    /// The frames after the last delta.
+    fn closing(&mut self, cost: Cost) -> Vec<Frame>;
+    /// The frames that end a stream that failed.
+    fn failed(&mut self, error: &ApiError) -> Vec<Frame> {
+        vec![Frame::data(&error.body()), Frame::done()]
+    }
     /// The whole answer at once; `choices` are in the order of their indices.
     fn whole(&mut self, choices: Vec<Folded>, cost: Cost) -> Value;
 }
@@ -91,7 +121,6 @@ pub(crate) fn tool_call_id() -> String {
     format!("call_{}", Uuid::new_v4().simple())
 }
 
-/// A chunk as text.
-pub(crate) fn to_json(chunk: &impl Serialize) -> String {
+fn to_json(chunk: &impl Serialize) -> String {
     serde_json::to_string(chunk).expect("chunks have string keys and finite numbers")
 }

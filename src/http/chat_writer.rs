@@ -3,14 +3,14 @@
 use serde_json::Value;
 
 use super::answer::{
-    AnswerWriter, Cost, Head, UsageReporting, finish_reason, stop_reason, to_json, tool_call_id,
+    AnswerWriter, Cost, Frame, Head, UsageReporting, finish_reason, stop_reason, tool_call_id,
 };
 use super::delta::{Folded, TokenRecord, ToolCallDelta};
 use super::generation::ChoiceDelta;
 use super::logprobs::LogprobSpelling;
 use super::types::chat::{
     AssistantMessage, ChatChoice, ChatChunkChoice, ChatCompletion, ChatCompletionChunk, ChatDelta,
-    ChatLogprobs, FunctionCall, FunctionCallChunk, StopReason, ToolCall, ToolCallChunk,
+    ChatLogprobs, FunctionCall, FunctionCallChunk, StopReason, Thoughts, ToolCall, ToolCallChunk,
 };
 use super::types::usage::ChunkUsage;
 
@@ -26,6 +26,8 @@ pub(crate) struct ChatWriter {
     pub(crate) prompt_logprobs: Option<(LogprobSpelling, u8)>,
     /// Present if token ids were asked for.
     pub(crate) prompt_token_ids: Option<Vec<u32>>,
+    /// Whether thoughts are told apart from the answer.
+    pub(crate) thinks: bool,
     pub(crate) seed: i64,
     /// Choices that have not finished.
     pub(crate) unfinished: usize,
@@ -56,12 +58,13 @@ impl ChatWriter {
 }
 
 impl AnswerWriter for ChatWriter {
-    fn opening(&mut self, cost: Cost) -> Vec<String> {
+    fn opening(&mut self, cost: Cost) -> Vec<Frame> {
         let role = |index| ChatChunkChoice {
             index,
             delta: ChatDelta {
                 role: Some("assistant"),
                 content: Some(String::new()),
+                thoughts: None,
                 tool_calls: Vec::new(),
             },
             logprobs: None,
@@ -73,18 +76,22 @@ impl AnswerWriter for ChatWriter {
             prompt_token_ids: self.prompt_token_ids.clone().filter(|_| index == 0),
             ..self.chunk(role(index), cost)
         };
-        (0..self.num_choices).map(|index| to_json(&chunk(index))).collect()
+        (0..self.num_choices).map(|index| Frame::data(&chunk(index))).collect()
     }
 
-    fn delta(&mut self, ChoiceDelta { index, delta }: ChoiceDelta, cost: Cost) -> Vec<String> {
+    fn delta(&mut self, ChoiceDelta { index, delta }: ChoiceDelta, cost: Cost) -> Vec<Frame> {
         let mut chunks = Vec::new();
+        let tells = delta.tells_anything();
         let mut tokens = delta.tokens;
-        if !delta.content.is_empty() || !delta.tool_calls.is_empty() {
+        if tells {
             let choice = ChatChunkChoice {
                 index,
                 delta: ChatDelta {
                     role: None,
                     content: Some(delta.content).filter(|text| !text.is_empty()),
+                    thoughts: Some(delta.reasoning)
+                        .filter(|text| !text.is_empty())
+                        .map(Thoughts::new),
                     tool_calls: delta.tool_calls.into_iter().map(tool_call_chunk).collect(),
                 },
                 logprobs: self.logprobs(&tokens),
@@ -93,7 +100,7 @@ impl AnswerWriter for ChatWriter {
                 token_ids: self.token_ids(&tokens),
             };
             tokens.clear();
-            chunks.push(to_json(&self.chunk(choice, cost)));
+            chunks.push(Frame::data(&self.chunk(choice, cost)));
         }
         if let Some(finish) = delta.finish {
             self.unfinished = self.unfinished.saturating_sub(1);
@@ -106,7 +113,7 @@ impl AnswerWriter for ChatWriter {
                 token_ids: self.token_ids(&tokens),
             };
             let last = self.unfinished == 0 && !self.usage.at_end;
-            chunks.push(to_json(&ChatCompletionChunk {
+            chunks.push(Frame::data(&ChatCompletionChunk {
                 seed: Some(self.seed),
                 timings: last.then_some(cost.timings),
                 ..self.chunk(choice, cost)
@@ -115,11 +122,11 @@ impl AnswerWriter for ChatWriter {
         chunks
     }
 
-    fn closing(&mut self, cost: Cost) -> Vec<String> {
+    fn closing(&mut self, cost: Cost) -> Vec<Frame> {
         if !self.usage.at_end {
-            return Vec::new();
+            return vec![Frame::done()];
         }
-        vec![to_json(&ChatCompletionChunk {
+        let usage = Frame::data(&ChatCompletionChunk {
             id: &self.head.id,
             object: "chat.completion.chunk",
             created: self.head.created,
@@ -129,7 +136,8 @@ impl AnswerWriter for ChatWriter {
             timings: Some(cost.timings),
             seed: None,
             prompt_token_ids: None,
-        })]
+        });
+        vec![usage, Frame::done()]
     }
 
     fn whole(&mut self, choices: Vec<Folded>, cost: Cost) -> Value {
@@ -142,7 +150,7 @@ impl AnswerWriter for ChatWriter {
             finish_reason: folded.finish.as_ref().map_or("length", finish_reason),
             stop_reason: folded.finish.as_ref().map_or(StopReason::Nothing, stop_reason),
             token_ids: self.token_ids(&folded.tokens),
-            message: message(folded),
+            message: message(folded, self.thinks),
         });
         let answer = ChatCompletion {
             id: self.head.id.clone(),
@@ -160,18 +168,20 @@ impl AnswerWriter for ChatWriter {
     }
 }
 
-fn message(folded: Folded) -> AssistantMessage {
+fn message(folded: Folded, thinks: bool) -> AssistantMessage {
     let calls = folded.tool_calls.into_iter().map(|call| ToolCall {
         id: tool_call_id(),
         kind: "function",
         function: FunctionCall { name: call.name, arguments: call.arguments },
     });
     let tool_calls: Vec<ToolCall> = calls.collect();
-    let says_nothing = folded.content.is_empty() && !tool_calls.is_empty();
+    let reasoning = Some(folded.reasoning).filter(|text| !text.is_empty());
+    let says_nothing = folded.content.is_empty() && (reasoning.is_some() || !tool_calls.is_empty());
     AssistantMessage {
         role: "assistant",
         content: (!says_nothing).then_some(folded.content),
         refusal: None,
+        thoughts: thinks.then(|| Thoughts::new(reasoning)),
         tool_calls,
     }
 }

@@ -2,9 +2,7 @@
 
 use serde_json::Value;
 
-use super::answer::{
-    AnswerWriter, Cost, Head, UsageReporting, finish_reason, stop_reason, to_json,
-};
+use super::answer::{AnswerWriter, Cost, Frame, Head, UsageReporting, finish_reason, stop_reason};
 use super::delta::Folded;
 use super::generation::ChoiceDelta;
 use super::logprobs::LogprobSpelling;
@@ -116,7 +114,7 @@ impl CompletionWriter {
 }
 
 impl AnswerWriter for CompletionWriter {
-    fn opening(&mut self, cost: Cost) -> Vec<String> {
+    fn opening(&mut self, cost: Cost) -> Vec<Frame> {
         if self.logprobs.is_some() {
             // The prompt's logprobs come with the first delta.
             return Vec::new();
@@ -125,12 +123,12 @@ impl AnswerWriter for CompletionWriter {
         let echoing: Vec<usize> = echoing.collect();
         let chunks = echoing.into_iter().map(|index| {
             let choice = self.choice(index, Folded::default());
-            to_json(&self.chunk(choice, cost))
+            Frame::data(&self.chunk(choice, cost))
         });
         chunks.collect()
     }
 
-    fn delta(&mut self, ChoiceDelta { index, delta }: ChoiceDelta, cost: Cost) -> Vec<String> {
+    fn delta(&mut self, ChoiceDelta { index, delta }: ChoiceDelta, cost: Cost) -> Vec<Frame> {
         if delta.finish.is_none() && delta.content.is_empty() {
             return Vec::new();
         }
@@ -140,18 +138,18 @@ impl AnswerWriter for CompletionWriter {
         let choice = self.choice(index, gained);
         self.unfinished = self.unfinished.saturating_sub(usize::from(finished));
         let last = finished && self.unfinished == 0 && !self.usage.at_end;
-        vec![to_json(&Completion {
+        vec![Frame::data(&Completion {
             seed: finished.then_some(self.seed),
             timings: last.then_some(cost.timings),
             ..self.chunk(choice, cost)
         })]
     }
 
-    fn closing(&mut self, cost: Cost) -> Vec<String> {
+    fn closing(&mut self, cost: Cost) -> Vec<Frame> {
         if !self.usage.at_end {
-            return Vec::new();
+            return vec![Frame::done()];
         }
-        vec![to_json(&Completion {
+        let usage = Frame::data(&Completion {
             id: &self.head.id,
             object: "text_completion",
             created: self.head.created,
@@ -160,7 +158,8 @@ impl AnswerWriter for CompletionWriter {
             usage: Some(ChunkUsage::Now(cost.usage)),
             timings: Some(cost.timings),
             seed: None,
-        })]
+        });
+        vec![usage, Frame::done()]
     }
 
     fn whole(&mut self, choices: Vec<Folded>, cost: Cost) -> Value {

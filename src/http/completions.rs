@@ -11,7 +11,6 @@ use super::logprobs::LogprobSpelling;
 use super::prompt::off_thread;
 use super::request::{self, Arrival, Plan};
 use super::state::AppState;
-use super::tools::ToolSetup;
 use super::types::completions::{CompletionRequest, Prompt};
 use super::types::fields::IgnoredFields;
 use super::types::sampling::{GenerationOptions, SamplingFields, token_id, top_logprobs};
@@ -95,7 +94,7 @@ impl CompletionPlan {
         }
         options.echoed_logprobs = logprobs.filter(|_| request.echo == Some(true));
         request::check_prompt_logprobs(&options, streaming.is_some())?;
-        let plan = Plan { options, tools: ToolSetup::default(), arrival: arrival.at };
+        let plan = Plan { options, arrival: arrival.at };
         Ok(Self { request, plan, logprobs, streaming, ignored })
     }
 }

@@ -8,16 +8,18 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::reader::{Reader, ReadingPlan};
 use crate::sampling::logprobs::TokenLogprobs;
 use crate::scheduler::stop::{FinishReason, StopConditions};
 use crate::text::detokenizer::Detokenizer;
 use crate::text::stop_strings::{StopOutcome, StopStrings};
 use crate::text::tokenizer::Tokenizer;
-use crate::text::tool_calls::{ToolCallParser, ToolEvent};
 
 /// What a choice gained.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Delta {
+    /// More thoughts.
+    pub reasoning: String,
     /// More text.
     pub content: String,
     /// Tool calls that began or went on.
@@ -29,6 +31,23 @@ pub struct Delta {
     pub tokens: Vec<TokenRecord>,
     /// Present in the last delta.
     pub finish: Option<Finish>,
+}
+
+impl Delta {
+    /// Whether a client sees anything of it.
+    pub(super) fn tells_anything(&self) -> bool {
+        !self.reasoning.is_empty() || !self.content.is_empty() || !self.tool_calls.is_empty()
+    }
+
+    /// Appends to the arguments of call `index`.
+    pub(super) fn add_arguments(&mut self, index: usize, arguments: String) {
+        match self.tool_calls.last_mut() {
+            Some(last) if last.index == index && last.name.is_none() => {
+                last.arguments.push_str(&arguments);
+            }
+            _ => self.tool_calls.push(ToolCallDelta { index, name: None, arguments }),
+        }
+    }
 }
 
 /// A sampled token.
@@ -89,10 +108,10 @@ pub struct DecodingOptions {
     pub stop_strings: Vec<String>,
     /// Keep what ended the answer, text or token, at its end.
     pub include_stop_str_in_output: bool,
-    /// Leave special tokens out of the text.
+    /// Leave special tokens out of the text, but for those that the reading needs.
     pub skip_special_tokens: bool,
-    /// At most one tool call.
-    pub single_tool_call: bool,
+    /// How the text is read.
+    pub reading: ReadingPlan,
 }
 
 /// Turns the tokens of one choice into deltas.
@@ -102,9 +121,9 @@ pub struct ChoiceDecoder {
     stop_strings: StopStrings,
     stop: StopConditions,
     include_stop: bool,
-    tool_parser: Option<Box<dyn ToolCallParser>>,
-    single_tool_call: bool,
+    reader: Reader,
     num_tokens: usize,
+    num_reasoning_tokens: usize,
     /// Bytes of text that came from tokens, and that passed the stop strings.
     decoded: usize,
     released: usize,
@@ -112,32 +131,27 @@ pub struct ChoiceDecoder {
     pending: VecDeque<(TokenRecord, Option<usize>)>,
     /// What the next delta will carry.
     next: Delta,
-    called_tools: bool,
     stopped_by: Option<String>,
 }
 
 impl ChoiceDecoder {
     /// Begins an empty answer. `stop` is what the engine ends the sequence by.
-    pub fn new(
-        tokenizer: Arc<Tokenizer>,
-        options: &DecodingOptions,
-        stop: StopConditions,
-        tool_parser: Option<Box<dyn ToolCallParser>>,
-    ) -> Self {
+    pub fn new(tokenizer: Arc<Tokenizer>, options: &DecodingOptions, stop: StopConditions) -> Self {
         let include_stop = options.include_stop_str_in_output;
+        let shown = options.reading.markers().filter_map(|marker| tokenizer.token_id(marker));
+        let shown = shown.collect();
         Self {
-            detokenizer: Detokenizer::new(tokenizer, options.skip_special_tokens),
+            detokenizer: Detokenizer::new(tokenizer, options.skip_special_tokens).showing(shown),
             stop_strings: StopStrings::new(options.stop_strings.iter().cloned(), include_stop),
             stop,
             include_stop,
-            tool_parser,
-            single_tool_call: options.single_tool_call,
+            reader: Reader::new(&options.reading),
             num_tokens: 0,
+            num_reasoning_tokens: 0,
             decoded: 0,
             released: 0,
             pending: VecDeque::new(),
             next: Delta::default(),
-            called_tools: false,
             stopped_by: None,
         }
     }
@@ -154,8 +168,7 @@ impl ChoiceDecoder {
         if let Some(stop_string) = self.stopped_by.take() {
             return Some(self.end(FinishKind::Stop, Some(StopCause::Text(stop_string))));
         }
-        let tells = !self.next.content.is_empty() || !self.next.tool_calls.is_empty();
-        tells.then(|| std::mem::take(&mut self.next))
+        self.next.tells_anything().then(|| std::mem::take(&mut self.next))
     }
 
     /// Takes logprobs of the prompt, which go with the first delta.
@@ -190,6 +203,11 @@ impl ChoiceDecoder {
         self.num_tokens
     }
 
+    /// Tokens so far that were thoughts.
+    pub fn num_reasoning_tokens(&self) -> usize {
+        self.num_reasoning_tokens
+    }
+
     /// Whether the token ends the sequence and is not part of the text.
     fn ends_silently(&self, id: u32) -> bool {
         let ended = self.stop.check(id, self.num_tokens);
@@ -216,42 +234,18 @@ impl ChoiceDecoder {
 
     fn release(&mut self, text: &str) {
         self.released += text.len();
+        let mut released = 0;
         while let Some((_, Some(end))) = self.pending.front()
             && *end <= self.released
         {
             self.next.tokens.extend(self.pending.pop_front().map(|(record, _)| record));
+            released += 1;
         }
-        match &mut self.tool_parser {
-            None => self.next.content.push_str(text),
-            Some(parser) => {
-                let events = parser.push(text);
-                self.take_events(events);
-            }
-        }
-    }
-
-    fn take_events(&mut self, events: Vec<ToolEvent>) {
-        for event in events {
-            match event {
-                ToolEvent::Content(text) => self.next.content.push_str(&text),
-                ToolEvent::CallBegin { index, .. } | ToolEvent::Arguments { index, .. }
-                    if self.single_tool_call && index > 0 => {}
-                ToolEvent::CallBegin { index, name } => {
-                    self.called_tools = true;
-                    let call = ToolCallDelta { index, name: Some(name), arguments: String::new() };
-                    self.next.tool_calls.push(call);
-                }
-                ToolEvent::Arguments { index, arguments } => self.add_arguments(index, arguments),
-            }
-        }
-    }
-
-    fn add_arguments(&mut self, index: usize, arguments: String) {
-        match self.next.tool_calls.last_mut() {
-            Some(last) if last.index == index && last.name.is_none() => {
-                last.arguments.push_str(&arguments);
-            }
-            _ => self.next.tool_calls.push(ToolCallDelta { index, name: None, arguments }),
+        // A token belongs to where its text ends; the text that ends thoughts is one of them.
+        let thought = self.reader.thinks();
+        self.reader.push(text, &mut self.next);
+        if thought || self.reader.thinks() {
+            self.num_reasoning_tokens += released;
         }
     }
 
@@ -266,12 +260,9 @@ impl ChoiceDecoder {
     }
 
     fn end(&mut self, reason: FinishKind, cause: Option<StopCause>) -> Delta {
-        if let Some(mut parser) = self.tool_parser.take() {
-            let events = parser.finish();
-            self.take_events(events);
-        }
+        self.reader.finish(&mut self.next);
         let reason = match reason {
-            FinishKind::Stop if self.called_tools => FinishKind::ToolCalls,
+            FinishKind::Stop if self.reader.called_tools() => FinishKind::ToolCalls,
             reason => reason,
         };
         let mut delta = std::mem::take(&mut self.next);
@@ -293,6 +284,8 @@ pub struct FoldedToolCall {
 /// A whole answer, folded from deltas.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Folded {
+    /// The thoughts.
+    pub reasoning: String,
     /// The text.
     pub content: String,
     /// In the order of their indices.
@@ -308,6 +301,7 @@ pub struct Folded {
 impl Folded {
     /// Appends a delta.
     pub fn add(&mut self, delta: Delta) {
+        self.reasoning.push_str(&delta.reasoning);
         self.content.push_str(&delta.content);
         for call in delta.tool_calls {
             if self.tool_calls.len() <= call.index {

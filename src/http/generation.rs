@@ -65,12 +65,15 @@ impl Choice {
             }
             EngineOutput::Token { token_id, logprobs } => {
                 self.meter.token();
-                let delta = self.decoder.push(token_id, logprobs)?;
+                let delta = self.decoder.push(token_id, logprobs);
+                self.meter.reasoning(self.decoder.num_reasoning_tokens());
+                let delta = delta?;
                 Some(Ok(self.give(delta)))
             }
             EngineOutput::Finished { reason, stats } => {
                 self.meter.finished(&stats);
                 let delta = self.decoder.finish(reason);
+                self.meter.reasoning(self.decoder.num_reasoning_tokens());
                 Some(Ok(self.give(delta)))
             }
             EngineOutput::Failed(error) => {
@@ -189,7 +192,9 @@ impl Generation {
             prompt_tokens_details: PromptTokensDetails {
                 cached_tokens: sum(|figures| figures.cached_tokens),
             },
-            completion_tokens_details: CompletionTokensDetails { reasoning_tokens: 0 },
+            completion_tokens_details: CompletionTokensDetails {
+                reasoning_tokens: sum(|figures| figures.reasoning_tokens),
+            },
         }
     }
 

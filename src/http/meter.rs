@@ -15,6 +15,8 @@ pub(crate) struct Figures {
     pub(crate) cached_tokens: usize,
     /// Tokens sampled.
     pub(crate) output_tokens: usize,
+    /// How many of them were thoughts.
+    pub(crate) reasoning_tokens: usize,
     /// From submission to the first scheduled step.
     pub(crate) queue: Duration,
     /// From the first scheduled step to the first token.
@@ -72,6 +74,11 @@ impl Meter {
             self.figures.prefill = (now - self.submitted).saturating_sub(self.figures.queue);
             self.metrics.first_token(now - self.arrival, self.figures.prompt_tokens);
         }
+    }
+
+    /// So many of the tokens were thoughts.
+    pub(crate) fn reasoning(&mut self, tokens: usize) {
+        self.figures.reasoning_tokens = tokens;
     }
 
     /// The engine's own figures, which are better than those measured from here.

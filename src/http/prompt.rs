@@ -116,6 +116,11 @@ fn template_variables(request: &ChatCompletionRequest) -> Result<Map<String, Val
         }
         variables.insert("reasoning_effort".to_owned(), Value::String(effort.clone()));
     }
+    let thinks = request.enable_thinking;
+    let without = request.reasoning_effort.as_deref() == Some("none");
+    if let Some(thinks) = thinks.or(without.then_some(false)) {
+        variables.insert("enable_thinking".to_owned(), Value::Bool(thinks));
+    }
     variables.extend(request.chat_template_kwargs.clone().unwrap_or_default());
     Ok(variables)
 }

@@ -11,20 +11,18 @@ use axum::response::Response;
 
 use super::admission::Permit;
 use super::answer::{AnswerWriter, UsageReporting};
-use super::delta::{ChoiceDecoder, DecodingOptions};
+use super::delta::ChoiceDecoder;
 use super::error::ApiError;
 use super::generation::{Bounds, Choice, Generation};
 use super::meter::Meter;
 use super::state::AppState;
 use super::stream;
-use super::tools::ToolSetup;
 use super::types::chat::StreamOptions;
 use super::types::fields::IgnoredFields;
 use super::types::number::Int;
 use super::types::sampling::{GenerationOptions, SamplingFields};
 use crate::engine::request::{EngineRequest, RequestId};
 use crate::scheduler::stop::StopConditions;
-use crate::text::tool_calls;
 
 const DEADLINE_HEADER: &str = "x-sconce-deadline-ms";
 const IGNORED_HEADER: HeaderName = HeaderName::from_static("x-sconce-ignored");
@@ -103,7 +101,6 @@ pub(crate) fn check_prompt_logprobs(
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) options: GenerationOptions,
-    pub(crate) tools: ToolSetup,
     pub(crate) arrival: Instant,
 }
 
@@ -154,13 +151,8 @@ impl Plan {
             priority: self.options.priority,
             cache_salt: self.options.cache_salt.clone(),
         });
-        let decoding = DecodingOptions {
-            single_tool_call: self.tools.single_call,
-            ..self.options.decoding.clone()
-        };
-        let parser = self.tools.family.and_then(tool_calls::parser);
         let tokenizer = Arc::clone(state.tokenizer());
-        let decoder = ChoiceDecoder::new(tokenizer, &decoding, stop.clone(), parser);
+        let decoder = ChoiceDecoder::new(tokenizer, &self.options.decoding, stop.clone());
         Choice::new(index, output, decoder, meter)
     }
 }

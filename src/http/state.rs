@@ -10,11 +10,13 @@ use tokio::sync::watch;
 use super::admission::{Admission, Permit};
 use super::auth::ApiKeys;
 use super::error::ApiError;
-use crate::config::ServerConfig;
+use super::tools::Families;
+use crate::config::{Parser, ServerConfig};
 use crate::engine::{EngineHandle, EngineHealth};
 use crate::metrics::MetricsHandle;
 use crate::text::chat_template::ChatTemplate;
 use crate::text::tokenizer::Tokenizer;
+use crate::text::{reasoning, tool_calls};
 
 /// Without data for this long, a stream sends a comment.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -68,6 +70,8 @@ struct Shared {
     parts: ServerParts,
     admission: Admission,
     api_keys: ApiKeys,
+    /// Of conversations without and with tools.
+    families: [Families; 2],
     created: u64,
     keep_alive: Duration,
     draining: AtomicBool,
@@ -83,7 +87,9 @@ impl AppState {
     /// As [`new`](Self::new), with another time between the comments of a silent stream.
     pub fn with_keep_alive(parts: ServerParts, keep_alive: Duration) -> Self {
         let capacity = parts.config.max_queued_requests + parts.engine.limits().max_num_seqs;
+        let families = [false, true].map(|with_tools| families(&parts, with_tools));
         let shared = Shared {
+            families,
             admission: Admission::new(capacity),
             api_keys: ApiKeys::new(&parts.config.api_keys),
             created: unix_seconds(),
@@ -109,9 +115,12 @@ impl AppState {
 
     /// The template for conversations with or without tools.
     pub(crate) fn chat_template(&self, with_tools: bool) -> Option<&Arc<ChatTemplate>> {
-        let parts = &self.shared.parts;
-        let own = parts.tool_chat_template.as_ref().filter(|_| with_tools);
-        own.or(parts.chat_template.as_ref())
+        template(&self.shared.parts, with_tools)
+    }
+
+    /// Whose markup answers in conversations with or without tools have.
+    pub(crate) fn families(&self, with_tools: bool) -> Families {
+        self.shared.families[usize::from(with_tools)]
     }
 
     pub(crate) fn defaults(&self) -> &GenerationDefaults {
@@ -208,6 +217,28 @@ impl AppState {
     /// Turns true when running requests must end at once.
     pub(crate) fn cut_signal(&self) -> watch::Receiver<bool> {
         self.shared.cut.subscribe()
+    }
+}
+
+fn template(parts: &ServerParts, with_tools: bool) -> Option<&Arc<ChatTemplate>> {
+    let own = parts.tool_chat_template.as_ref().filter(|_| with_tools);
+    own.or(parts.chat_template.as_ref())
+}
+
+/// As configured, else as the template shows.
+fn families(parts: &ServerParts, with_tools: bool) -> Families {
+    let source = template(parts, with_tools).map(|template| template.source());
+    Families {
+        tools: match parts.config.tool_call_parser {
+            Parser::Detected => source.and_then(tool_calls::detect),
+            Parser::Named(name) => Some(name),
+            Parser::Off => None,
+        },
+        reasoning: match parts.config.reasoning_parser {
+            Parser::Detected => source.and_then(reasoning::detect),
+            Parser::Named(name) => Some(name),
+            Parser::Off => None,
+        },
     }
 }
 

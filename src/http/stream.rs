@@ -1,8 +1,8 @@
 //! A running request to an HTTP response: server-sent events as deltas come, or one object folded
 //! from the same deltas.
 //!
-//! Framing: `data: JSON`, a blank line; `data: [DONE]` last; a comment when nothing came for a
-//! while, so that proxies keep the connection. An error after the first frame is a frame.
+//! Writers make the frames; a comment is sent when nothing came for a while, so that proxies keep
+//! the connection. An error after the first frame is a frame.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -12,13 +12,10 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 
-use super::answer::{AnswerWriter, Cost};
+use super::answer::{AnswerWriter, Cost, Frame};
 use super::delta::Folded;
 use super::error::ApiError;
 use super::generation::{ChoiceDelta, Generation};
-
-const DONE: &str = "data: [DONE]\n\n";
-const COMMENT: &str = ": keep-alive\n\n";
 
 /// Waits for all choices and answers with one object.
 pub(crate) async fn whole(
@@ -46,7 +43,7 @@ pub(crate) async fn events(
     stream.open();
     let first = tokio::time::timeout(keep_alive, stream.generation.next()).await;
     match first {
-        Err(_elapsed) => stream.frames.push_back(COMMENT.to_owned()),
+        Err(_elapsed) => stream.frames.push_back(Frame::comment()),
         Ok(Some(Err(error))) => return Err(error),
         Ok(outcome) => stream.take(outcome),
     }
@@ -63,7 +60,7 @@ pub(crate) async fn events(
 }
 
 struct EventStream<W> {
-    frames: VecDeque<String>,
+    frames: VecDeque<Frame>,
     generation: Generation,
     writer: W,
     keep_alive: Duration,
@@ -75,52 +72,36 @@ impl<W: AnswerWriter> EventStream<W> {
     async fn next(&mut self) -> Option<Bytes> {
         while self.frames.is_empty() && !self.ended {
             match tokio::time::timeout(self.keep_alive, self.generation.next()).await {
-                Err(_elapsed) => self.frames.push_back(COMMENT.to_owned()),
+                Err(_elapsed) => self.frames.push_back(Frame::comment()),
                 Ok(outcome) => self.take(outcome),
             }
         }
         if self.frames.is_empty() {
             return None;
         }
-        Some(Bytes::from(self.frames.drain(..).collect::<String>()))
+        let bytes: String = self.frames.iter().map(Frame::as_str).collect();
+        self.frames.clear();
+        Some(Bytes::from(bytes))
     }
 
     fn open(&mut self) {
-        let chunks = self.writer.opening(cost(&self.generation));
-        self.push(&chunks);
+        self.frames.extend(self.writer.opening(cost(&self.generation)));
     }
 
     fn take(&mut self, outcome: Option<Result<ChoiceDelta, ApiError>>) {
         let cost = cost(&self.generation);
         match outcome {
-            Some(Ok(delta)) => {
-                let chunks = self.writer.delta(delta, cost);
-                self.push(&chunks);
-            }
+            Some(Ok(delta)) => self.frames.extend(self.writer.delta(delta, cost)),
             Some(Err(error)) => {
-                self.frames.push_back(frame(&error.body().to_string()));
-                self.end();
+                self.frames.extend(self.writer.failed(&error));
+                self.ended = true;
             }
             None => {
-                let chunks = self.writer.closing(cost);
-                self.push(&chunks);
-                self.end();
+                self.frames.extend(self.writer.closing(cost));
+                self.ended = true;
             }
         }
     }
-
-    fn push(&mut self, chunks: &[String]) {
-        self.frames.extend(chunks.iter().map(|chunk| frame(chunk)));
-    }
-
-    fn end(&mut self) {
-        self.frames.push_back(DONE.to_owned());
-        self.ended = true;
-    }
-}
-
-fn frame(json: &str) -> String {
-    format!("data: {json}\n\n")
 }
 
 fn cost(generation: &Generation) -> Cost {

@@ -15,30 +15,35 @@ pub struct Detokenizer {
     tokenizer: Arc<Tokenizer>,
     chain: DecoderChain,
     skip_special_tokens: bool,
+    /// Special tokens that are shown though others are skipped.
+    shown: Vec<u32>,
 }
 
 impl Detokenizer {
     /// Begins an empty text.
     pub fn new(tokenizer: Arc<Tokenizer>, skip_special_tokens: bool) -> Self {
         let chain = tokenizer.chain();
-        Self { tokenizer, chain, skip_special_tokens }
+        Self { tokenizer, chain, skip_special_tokens, shown: Vec::new() }
+    }
+
+    /// The same, with the special tokens of `ids` in the text even where others are skipped.
+    #[must_use]
+    pub fn showing(self, ids: Vec<u32>) -> Self {
+        Self { shown: ids, ..self }
     }
 
     /// Appends a token and gives the text that became certain, which may be empty: a token may be
     /// special, or only part of a character.
     pub fn push(&mut self, id: u32) -> String {
         let mut text = String::new();
-        self.tokenizer.push_token(&mut self.chain, id, self.skip_special_tokens, &mut text);
+        let skip = self.skip_special_tokens && !self.shown.contains(&id);
+        self.tokenizer.push_token(&mut self.chain, id, skip, &mut text);
         text
     }
 
     /// Appends several tokens; [`push`](Self::push) for each.
     pub fn push_all(&mut self, ids: &[u32]) -> String {
-        let mut text = String::new();
-        for &id in ids {
-            self.tokenizer.push_token(&mut self.chain, id, self.skip_special_tokens, &mut text);
-        }
-        text
+        ids.iter().map(|id| self.push(*id)).collect()
     }
 
     /// Ends the text and gives what was held back: bytes that never became a character read as

@@ -31,7 +31,8 @@ async fn an_answer_has_the_shape_of_the_specification() {
         "model": "tiny",
         "choices": [{
             "index": 0,
-            "message": {"role": "assistant", "content": "Hello", "refusal": null},
+            "message": {"role": "assistant", "content": "Hello", "refusal": null,
+                "reasoning": null, "reasoning_content": null},
             "logprobs": null, "finish_reason": "stop", "stop_reason": null,
         }],
         "usage": {

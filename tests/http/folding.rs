@@ -6,9 +6,11 @@ use proptest::prelude::*;
 use sconce::http::delta::{
     ChoiceDecoder, DecodingOptions, Delta, FinishKind, Folded, FoldedToolCall, TokenRecord,
 };
+use sconce::http::reader::ReadingPlan;
 use sconce::scheduler::stop::{FinishReason, StopConditions};
+use sconce::text::reasoning::{self, ReasoningEvent};
 use sconce::text::tokenizer::Tokenizer;
-use sconce::text::tool_calls::{self, ToolEvent};
+use sconce::text::tool_calls::{self, Functions, ToolEvent};
 
 use super::fake_engine::logprobs_of;
 use super::fixture::{EOS, IM_END, tokenizer};
@@ -32,7 +34,7 @@ fn stop_conditions(max_tokens: usize) -> StopConditions {
 /// Plays tokens as the engine would.
 fn run(tokenizer: &Arc<Tokenizer>, tokens: &[u32], options: &DecodingOptions) -> Run {
     let stop = stop_conditions(tokens.len());
-    let mut decoder = ChoiceDecoder::new(Arc::clone(tokenizer), options, stop.clone(), None);
+    let mut decoder = ChoiceDecoder::new(Arc::clone(tokenizer), options, stop.clone());
     let mut deltas = Vec::new();
     for (at, &id) in tokens.iter().enumerate() {
         if let Some(delta) = decoder.push(id, Some(logprobs_of(id, 1))) {
@@ -102,7 +104,7 @@ proptest! {
             stop_strings: stops,
             include_stop_str_in_output: include,
             skip_special_tokens: skip,
-            single_tool_call: false,
+            reading: ReadingPlan::default(),
         };
         let Run { deltas, taken } = run(&tokenizer, &tokens, &options);
         let folded = fold(&deltas);
@@ -125,7 +127,7 @@ proptest! {
             stop_strings: vec!["-a-".to_owned()],
             include_stop_str_in_output: false,
             skip_special_tokens: true,
-            single_tool_call: false,
+            reading: ReadingPlan::default(),
         };
         let Run { deltas, .. } = run(&tokenizer, &tokens, &options);
         let mut text = String::new();
@@ -139,12 +141,21 @@ proptest! {
     }
 }
 
-/// The calls in a text by the parser's own account, given all of it at once.
+/// The thoughts and calls in a text by the parsers' own account, given all of it at once.
 fn parsed(text: &str) -> Folded {
-    let mut parser = tool_calls::parser("hermes").unwrap();
-    let mut events = parser.push(text);
-    events.extend(parser.finish());
+    let mut thoughts = reasoning::parser("think", false).unwrap();
+    let mut parser = tool_calls::parser("hermes", &Functions::default()).unwrap();
     let mut folded = Folded::default();
+    let mut parted = thoughts.push(text);
+    parted.extend(thoughts.finish());
+    let mut events = Vec::new();
+    for part in parted {
+        match part {
+            ReasoningEvent::Reasoning(text) => folded.reasoning.push_str(&text),
+            ReasoningEvent::Content(text) => events.extend(parser.push(&text)),
+        }
+    }
+    events.extend(parser.finish());
     for event in events {
         match event {
             ToolEvent::Content(text) => folded.content.push_str(&text),
@@ -168,6 +179,7 @@ proptest! {
                 "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"é\": [1, \"}\"]}}\n</tool_call>",
                 "<tool_call>{\"name\": \"g\", \"arguments\": {}}</tool_call>",
                 "<tool_call>", "</tool_call>", "{\"name\": ", "text ", "é", "\n", "<",
+                "<think>", "</think>",
             ]),
             0..6,
         ),
@@ -178,14 +190,18 @@ proptest! {
             stop_strings: Vec::new(),
             include_stop_str_in_output: false,
             skip_special_tokens: true,
-            single_tool_call: false,
+            reading: ReadingPlan {
+                reasoning: Some("think"),
+                tools: Some("hermes"),
+                ..ReadingPlan::default()
+            },
         };
-        let parser = tool_calls::parser("hermes");
-        let mut decoder = ChoiceDecoder::new(Arc::new(tokenizer()), &options, stop, parser);
+        let mut decoder = ChoiceDecoder::new(Arc::new(tokenizer()), &options, stop);
         let mut deltas: Vec<Delta> =
             text.bytes().filter_map(|byte| decoder.push(u32::from(byte), None)).collect();
         deltas.push(decoder.finish(FinishReason::Eos));
         let (folded, expected) = (fold(&deltas), parsed(&text));
+        prop_assert_eq!(&folded.reasoning, &expected.reasoning);
         prop_assert_eq!(&folded.content, &expected.content);
         prop_assert_eq!(&folded.tool_calls, &expected.tool_calls);
         prop_assert_eq!(folded.tokens.len(), text.len());
@@ -202,7 +218,7 @@ fn the_finish_names_what_ended_it() {
         stop_strings: vec!["b".to_owned()],
         include_stop_str_in_output: false,
         skip_special_tokens: true,
-        single_tool_call: false,
+        reading: ReadingPlan::default(),
     };
     let kind = |tokens: &[u32]| {
         let finish = fold(&run(&tokenizer, tokens, &options).deltas).finish.unwrap();

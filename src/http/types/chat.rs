@@ -22,6 +22,9 @@ pub(crate) struct ChatCompletionRequest {
     pub(crate) stream: Option<bool>,
     pub(crate) stream_options: Option<StreamOptions>,
     pub(crate) reasoning_effort: Option<String>,
+    pub(crate) include_reasoning: Option<bool>,
+    pub(crate) separate_reasoning: Option<bool>,
+    pub(crate) enable_thinking: Option<bool>,
     pub(crate) chat_template_kwargs: Option<Map<String, Value>>,
     pub(crate) documents: Option<Vec<Value>>,
     pub(crate) add_generation_prompt: Option<bool>,
@@ -108,8 +111,23 @@ pub(crate) struct AssistantMessage {
     pub(crate) role: &'static str,
     pub(crate) content: Option<String>,
     pub(crate) refusal: Option<String>,
+    #[serde(flatten)]
+    pub(crate) thoughts: Option<Thoughts<Option<String>>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) tool_calls: Vec<ToolCall>,
+}
+
+/// Thoughts under both names that clients look for.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Thoughts<T> {
+    pub(crate) reasoning: T,
+    pub(crate) reasoning_content: T,
+}
+
+impl<T: Clone> Thoughts<T> {
+    pub(crate) fn new(text: T) -> Self {
+        Self { reasoning: text.clone(), reasoning_content: text }
+    }
 }
 
 /// A tool call the model makes.
@@ -167,6 +185,8 @@ pub(crate) struct ChatDelta {
     pub(crate) role: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) content: Option<String>,
+    #[serde(flatten)]
+    pub(crate) thoughts: Option<Thoughts<String>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) tool_calls: Vec<ToolCallChunk>,
 }

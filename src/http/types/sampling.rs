@@ -15,6 +15,7 @@ use super::number::Int;
 use crate::engine::EngineLimits;
 use crate::http::delta::DecodingOptions;
 use crate::http::error::ApiError;
+use crate::http::reader::ReadingPlan;
 use crate::http::state::GenerationDefaults;
 use crate::sampling::params::SamplingParams;
 use crate::scheduler::stop::StopConditions;
@@ -115,7 +116,7 @@ impl GenerationOptions {
                 stop_strings: stop_strings(fields.stop.as_ref())?,
                 include_stop_str_in_output: fields.include_stop_str_in_output.unwrap_or(false),
                 skip_special_tokens: fields.skip_special_tokens.unwrap_or(true),
-                single_tool_call: false,
+                reading: ReadingPlan::default(),
             },
             priority: priority(fields.priority)?,
             cache_salt: cache_salt(fields.cache_salt.as_deref())?,
