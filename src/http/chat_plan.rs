@@ -143,13 +143,11 @@ fn thought_params(
     prompt: &str,
 ) -> Result<Option<ThoughtParams>, ApiError> {
     let Some(name) = reading.reasoning else {
-        return match options.thought_budget {
-            None => Ok(None),
-            Some(_) => {
-                let what = "a budget of thoughts for a model without any";
-                Err(ApiError::unsupported("thinking_token_budget", what))
-            }
-        };
+        if options.thought_budget.is_some() {
+            let what = "a budget of thoughts for a model without any";
+            return Err(ApiError::unsupported("thinking_token_budget", what));
+        }
+        return Ok(None);
     };
     let Some(marks) = reasoning::marks(name) else { return Ok(None) };
     let tokenizer = state.tokenizer();

@@ -36,9 +36,9 @@ impl Demand {
                 let message = "response_format and structured_outputs can't both be given";
                 Err(ApiError::field("structured_outputs", message))
             }
-            (Some((spec, param)), None) => Ok(Some(Self { spec, param })),
-            (None, Some((spec, param))) => Ok(Some(Self { spec, param })),
-            (None, None) => Ok(None),
+            (format, structured) => {
+                Ok(format.or(structured).map(|(spec, param)| Self { spec, param }))
+            }
         }
     }
 

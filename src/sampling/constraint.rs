@@ -3,7 +3,9 @@
 use super::SamplingError;
 use super::params::SamplingParams;
 use super::thoughts::Thoughts;
+use crate::structured::compiler::Grammar;
 use crate::structured::cursor::Cursor;
+use crate::structured::error::GrammarError;
 
 /// Tokens that a grammar may add at a time without asking the model.
 const MOST_FORCED: usize = 32;
@@ -18,7 +20,7 @@ pub(super) struct Constraint {
 impl Constraint {
     /// `None` where anything may be said.
     pub(super) fn new(params: &SamplingParams) -> Option<Self> {
-        let cursor = params.grammar.as_ref().map(|grammar| grammar.cursor());
+        let cursor = params.grammar.as_ref().map(Grammar::cursor);
         let thoughts = params.thoughts.clone().map(Thoughts::new);
         (cursor.is_some() || thoughts.is_some()).then_some(Self { cursor, thoughts })
     }
@@ -54,7 +56,7 @@ impl Constraint {
         let thinks = self.thinks();
         let Some(cursor) = self.cursor.as_mut().filter(|_| !thinks) else { return Ok(()) };
         let kept = opens.and_then(|id| Some((id, *logits.get(id as usize)?)));
-        let mask = cursor.mask().map_err(|error| SamplingError::Grammar(error.to_string()))?;
+        let mask = cursor.mask()?;
         for (index, chunk) in logits.chunks_mut(32).enumerate() {
             let allowed = mask.get(index).copied().unwrap_or(0);
             if allowed != u32::MAX {
@@ -75,9 +77,7 @@ impl Constraint {
     pub(super) fn push(&mut self, token: u32) -> Result<(), SamplingError> {
         let thought = self.thoughts.as_mut().is_some_and(|thoughts| thoughts.push(token));
         match &mut self.cursor {
-            Some(cursor) if !thought => {
-                cursor.accept(token).map_err(|error| SamplingError::Grammar(error.to_string()))
-            }
+            Some(cursor) if !thought => Ok(cursor.accept(token)?),
             _ => Ok(()),
         }
     }
@@ -91,19 +91,22 @@ impl Constraint {
         let Some(cursor) = self.cursor.as_mut().filter(|_| !may_think) else {
             return Ok(Vec::new());
         };
-        let failed = |error: crate::structured::error::GrammarError| {
-            SamplingError::Grammar(error.to_string())
-        };
-        let mut forced = cursor.forced().map_err(failed)?;
+        let mut forced = cursor.forced()?;
         forced.truncate(MOST_FORCED);
         for token in &forced {
-            cursor.accept(*token).map_err(failed)?;
+            cursor.accept(*token)?;
         }
         Ok(forced)
     }
 
     fn thinks(&self) -> bool {
         self.thoughts.as_ref().is_some_and(Thoughts::inside)
+    }
+}
+
+impl From<GrammarError> for SamplingError {
+    fn from(error: GrammarError) -> Self {
+        Self::Grammar(error.to_string())
     }
 }
 
