@@ -34,6 +34,7 @@ mod grammar;
 mod logprobs;
 mod meter;
 mod observe;
+mod openapi;
 mod ops;
 mod prompt;
 pub mod reader;
@@ -74,6 +75,7 @@ pub fn router(state: AppState) -> Router {
         .route("/health/live", get(ops::live))
         .route("/metrics", get(ops::metrics))
         .route("/version", get(ops::version))
+        .route("/openapi.json", get(openapi::openapi))
         .fallback(no_route)
         .method_not_allowed_fallback(wrong_method);
     let layered = routes

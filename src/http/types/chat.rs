@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use utoipa::ToSchema;
 
 use super::number::Int;
 use super::usage::{ChunkUsage, Timings, Usage};
 
 /// The body of `POST /v1/chat/completions`, beside
 /// [`SamplingFields`](super::sampling::SamplingFields).
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct ChatCompletionRequest {
     pub(crate) model: Option<String>,
     pub(crate) messages: Option<Vec<ChatMessage>>,
@@ -33,7 +34,7 @@ pub(crate) struct ChatCompletionRequest {
 }
 
 /// One message of a conversation.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct ChatMessage {
     pub(crate) role: Option<String>,
     /// A string or a list of parts.
@@ -51,7 +52,7 @@ pub(crate) struct ChatMessage {
 }
 
 /// A tool call that the assistant made earlier.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct MessageToolCall {
     pub(crate) id: Option<String>,
     #[serde(rename = "type")]
@@ -60,7 +61,7 @@ pub(crate) struct MessageToolCall {
 }
 
 /// Which function, with what.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct MessageFunctionCall {
     pub(crate) name: Option<String>,
     /// JSON in a string, as the API has it, or the object itself.
@@ -68,7 +69,7 @@ pub(crate) struct MessageFunctionCall {
 }
 
 /// How a stream reports usage.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct StreamOptions {
     pub(crate) include_usage: Option<bool>,
     pub(crate) continuous_usage_stats: Option<bool>,
@@ -77,7 +78,7 @@ pub(crate) struct StreamOptions {
 }
 
 /// The answer, whole.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct ChatCompletion {
     pub(crate) id: String,
     pub(crate) object: &'static str,
@@ -94,7 +95,7 @@ pub(crate) struct ChatCompletion {
 }
 
 /// One of the answers.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct ChatChoice {
     pub(crate) index: usize,
     pub(crate) message: AssistantMessage,
@@ -106,7 +107,7 @@ pub(crate) struct ChatChoice {
 }
 
 /// What the model said.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct AssistantMessage {
     pub(crate) role: &'static str,
     pub(crate) content: Option<String>,
@@ -118,7 +119,7 @@ pub(crate) struct AssistantMessage {
 }
 
 /// Thoughts under both names that clients look for.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct Thoughts<T> {
     pub(crate) reasoning: T,
     pub(crate) reasoning_content: T,
@@ -131,7 +132,7 @@ impl<T: Clone> Thoughts<T> {
 }
 
 /// A tool call the model makes.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct ToolCall {
     pub(crate) id: String,
     #[serde(rename = "type")]
@@ -140,14 +141,14 @@ pub(crate) struct ToolCall {
 }
 
 /// Which function, with what.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct FunctionCall {
     pub(crate) name: String,
     pub(crate) arguments: String,
 }
 
 /// A piece of a streamed answer.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct ChatCompletionChunk<'a> {
     pub(crate) id: &'a str,
     pub(crate) object: &'static str,
@@ -166,7 +167,7 @@ pub(crate) struct ChatCompletionChunk<'a> {
 }
 
 /// What a chunk adds to one of the answers.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct ChatChunkChoice {
     pub(crate) index: usize,
     pub(crate) delta: ChatDelta,
@@ -179,7 +180,7 @@ pub(crate) struct ChatChunkChoice {
 }
 
 /// The difference between the answer before a chunk and after it.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, ToSchema)]
 pub(crate) struct ChatDelta {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) role: Option<&'static str>,
@@ -192,7 +193,7 @@ pub(crate) struct ChatDelta {
 }
 
 /// The beginning of a tool call, with id, type and name, or a piece of its arguments.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct ToolCallChunk {
     pub(crate) index: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -203,7 +204,7 @@ pub(crate) struct ToolCallChunk {
 }
 
 /// Part of [`ToolCallChunk`].
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct FunctionCallChunk {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) name: Option<String>,
@@ -211,14 +212,14 @@ pub(crate) struct FunctionCallChunk {
 }
 
 /// Logprobs of the tokens of an answer or a chunk.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, ToSchema)]
 pub(crate) struct ChatLogprobs {
     pub(crate) content: Vec<TokenLogprob>,
     pub(crate) refusal: Option<Vec<TokenLogprob>>,
 }
 
 /// One token that was drawn, with the alternatives it had.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct TokenLogprob {
     #[serde(flatten)]
     pub(crate) token: TokenChoice,
@@ -226,7 +227,7 @@ pub(crate) struct TokenLogprob {
 }
 
 /// One token and how likely it was.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct TokenChoice {
     pub(crate) token: String,
     pub(crate) logprob: f64,
@@ -238,7 +239,7 @@ pub(crate) struct TokenChoice {
 pub(crate) type PromptLogprobs = Vec<Option<BTreeMap<u32, PromptTokenLogprob>>>;
 
 /// A token at a place of the prompt.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct PromptTokenLogprob {
     pub(crate) logprob: f64,
     /// From 1, best first.
@@ -248,7 +249,7 @@ pub(crate) struct PromptTokenLogprob {
 
 /// What ended an answer: a stop string, the id of a stop token, `"deadline"`, or `null` for an
 /// end-of-sequence token and for the length.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(untagged)]
 pub(crate) enum StopReason {
     Nothing,

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use utoipa::ToSchema;
 
 use super::chat::{PromptLogprobs, StopReason, StreamOptions};
 use super::number::Int;
@@ -12,7 +13,7 @@ use super::usage::{ChunkUsage, Timings};
 
 /// The body of `POST /v1/completions`, beside
 /// [`SamplingFields`](super::sampling::SamplingFields).
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct CompletionRequest {
     pub(crate) model: Option<String>,
     pub(crate) prompt: Option<PromptField>,
@@ -36,7 +37,7 @@ pub(crate) enum Prompt {
 }
 
 /// The answer, whole or a piece of it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct Completion<'a> {
     pub(crate) id: &'a str,
     pub(crate) object: &'static str,
@@ -53,7 +54,7 @@ pub(crate) struct Completion<'a> {
 }
 
 /// One of the answers, or what a chunk adds to it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct CompletionChoice {
     pub(crate) index: usize,
     pub(crate) text: String,
@@ -70,7 +71,7 @@ pub(crate) struct CompletionChoice {
 }
 
 /// Logprobs in columns, one entry per token.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, ToSchema)]
 pub(crate) struct CompletionLogprobs {
     /// Where each token begins in the choice's text, in characters.
     pub(crate) text_offset: Vec<usize>,

@@ -6,5 +6,6 @@ pub(crate) mod completions;
 pub(crate) mod fields;
 pub(crate) mod number;
 pub(crate) mod sampling;
+mod schema;
 pub(crate) mod tokenize;
 pub(crate) mod usage;

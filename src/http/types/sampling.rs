@@ -11,6 +11,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use super::number::Int;
 use crate::engine::EngineLimits;
@@ -34,7 +35,7 @@ const MAX_STOP_STRINGS: usize = 16;
 const MAX_CACHE_SALT_CHARS: usize = 128;
 
 /// The fields that chat and text completions share.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct SamplingFields {
     pub(crate) temperature: Option<f64>,
     pub(crate) top_p: Option<f64>,

@@ -2,11 +2,12 @@
 //! [`ChatCompletionRequest`](super::chat::ChatCompletionRequest) that shape a prompt.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::number::Int;
 
 /// The body of `POST /tokenize`.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct TokenizeRequest {
     pub(crate) prompt: Option<String>,
     /// llama.cpp's name for `prompt`.
@@ -15,7 +16,7 @@ pub(crate) struct TokenizeRequest {
 }
 
 /// The answer of `POST /tokenize`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct Tokenized {
     pub(crate) count: usize,
     pub(crate) max_model_len: usize,
@@ -24,7 +25,7 @@ pub(crate) struct Tokenized {
 }
 
 /// The body of `POST /detokenize`.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct DetokenizeRequest {
     pub(crate) model: Option<String>,
     pub(crate) tokens: Option<Vec<Int>>,
@@ -32,7 +33,7 @@ pub(crate) struct DetokenizeRequest {
 }
 
 /// The answer of `POST /detokenize`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct Detokenized {
     pub(crate) prompt: String,
     pub(crate) content: String,

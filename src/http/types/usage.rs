@@ -1,9 +1,10 @@
 //! What an answer cost: token counts and times, as they stand in responses.
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 /// Token counts of a whole request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) struct Usage {
     /// Tokens of all prompts; a prompt counts once however many choices it has.
     pub(crate) prompt_tokens: usize,
@@ -18,7 +19,7 @@ pub(crate) struct Usage {
 }
 
 /// The usage in a stream's chunk, if it was asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(untagged)]
 pub(crate) enum ChunkUsage {
     /// `null`: it comes in the last chunk.
@@ -28,21 +29,21 @@ pub(crate) enum ChunkUsage {
 }
 
 /// Part of [`Usage`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) struct PromptTokensDetails {
     /// Prompt tokens that did not have to be computed.
     pub(crate) cached_tokens: usize,
 }
 
 /// Part of [`Usage`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) struct CompletionTokensDetails {
     /// Tokens of reasoning, where a parser tells it from the answer.
     pub(crate) reasoning_tokens: usize,
 }
 
 /// Where the time went, the slowest choice of a request counting.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, ToSchema)]
 pub(crate) struct Timings {
     /// Waiting to be scheduled.
     pub(crate) queue_ms: f64,
