@@ -29,6 +29,11 @@ impl Frame {
         Self(format!("data: {}\n\n", to_json(chunk)))
     }
 
+    /// An event with a name.
+    pub(crate) fn event(name: &str, data: &impl Serialize) -> Self {
+        Self(format!("event: {name}\ndata: {}\n\n", to_json(data)))
+    }
+
     /// What ends a stream of completions.
     pub(crate) fn done() -> Self {
         Self("data: [DONE]\n\n".to_owned())
@@ -50,12 +55,19 @@ pub(crate) trait AnswerWriter: Send + 'static {
     fn opening(&mut self, cost: Cost) -> Vec<Frame>;
     /// The frames for a delta.
     fn delta(&mut self, delta: ChoiceDelta, cost: Cost) -> Vec<Frame>;
+    /// The frames that keep the connection while nothing happens.
+    fn keep_alive(&mut self, _cost: Cost) -> Vec<Frame> {
+        vec![Frame::comment()]
+    }
     /// The frames after the last delta.
     fn closing(&mut self, cost: Cost) -> Vec<Frame>;
     /// The frames that end a stream that failed.
     fn failed(&mut self, error: &ApiError) -> Vec<Frame> {
         vec![Frame::data(&error.body()), Frame::done()]
     }
+    /// Sees a delta of an answer that isn't streamed before it is folded with the others, which
+    /// forgets how text and calls took turns.
+    fn note(&mut self, _delta: &ChoiceDelta) {}
     /// The whole answer at once; `choices` are in the order of their indices.
     fn whole(&mut self, choices: Vec<Folded>, cost: Cost) -> Value;
 }

@@ -1,8 +1,8 @@
-//! Who may call: a bearer key, compared in constant time. Every route but `/health/*` needs one
-//! once any is configured.
+//! Who may call: a key, as a bearer or in `x-api-key`, compared in constant time. Every route but
+//! `/health/*` needs one once any is configured.
 
 use axum::extract::{Request, State};
-use axum::http::header;
+use axum::http::{HeaderMap, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use sha2::{Digest, Sha256};
@@ -10,6 +10,9 @@ use subtle::{Choice, ConstantTimeEq};
 
 use super::error::ApiError;
 use super::state::AppState;
+
+/// Where Anthropic's clients send it.
+const API_KEY: &str = "x-api-key";
 
 /// The configured keys, as digests: comparing those takes the same time for any key.
 #[derive(Debug)]
@@ -35,17 +38,25 @@ pub(crate) async fn require_key(
 ) -> Result<Response, ApiError> {
     let keys = state.api_keys();
     if !keys.0.is_empty() && !is_open(request.uri().path()) {
-        let value = request.headers().get(header::AUTHORIZATION);
-        let value = value.ok_or(ApiError::Authentication(
-            "no API key: send it as \"Authorization: Bearer KEY\"",
-        ))?;
-        let key = bearer(value.as_bytes())
-            .ok_or(ApiError::Authentication("the Authorization header must read \"Bearer KEY\""))?;
-        if !keys.accepts(key) {
-            return Err(ApiError::Authentication("the API key is not known"));
-        }
+        check(keys, request.headers())?;
     }
     Ok(next.run(request).await)
+}
+
+/// Either of the two headers may hold the key; clients that know both APIs send both.
+fn check(keys: &ApiKeys, headers: &HeaderMap) -> Result<(), ApiError> {
+    let own = headers.get(API_KEY).map(|value| value.as_bytes().trim_ascii());
+    if own.is_some_and(|key| keys.accepts(key)) {
+        return Ok(());
+    }
+    let unknown = ApiError::Authentication("the API key is not known");
+    let Some(value) = headers.get(header::AUTHORIZATION) else {
+        let missing = "no API key: send it as \"Authorization: Bearer KEY\" or \"x-api-key: KEY\"";
+        return Err(own.map_or(ApiError::Authentication(missing), |_| unknown));
+    };
+    let key = bearer(value.as_bytes())
+        .ok_or(ApiError::Authentication("the Authorization header must read \"Bearer KEY\""))?;
+    if keys.accepts(key) { Ok(()) } else { Err(unknown) }
 }
 
 fn is_open(path: &str) -> bool {
@@ -59,6 +70,8 @@ fn bearer(value: &[u8]) -> Option<&[u8]> {
 
 #[cfg(test)]
 mod tests {
+    use axum::http::{HeaderName, HeaderValue};
+
     use super::*;
 
     #[test]
@@ -67,6 +80,22 @@ mod tests {
         assert!(keys.accepts(b"secret") && keys.accepts(b"other"));
         assert!(!keys.accepts(b"secre") && !keys.accepts(b"secret2") && !keys.accepts(b""));
         assert!(!ApiKeys::new(&[]).accepts(b""));
+    }
+
+    #[test]
+    fn either_header_may_hold_the_key() {
+        let keys = ApiKeys::new(&["secret".to_owned()]);
+        let opens = |pairs: &[(&'static str, &'static str)]| {
+            let pairs = pairs.iter().map(|(name, value)| {
+                (HeaderName::from_static(name), HeaderValue::from_static(value))
+            });
+            check(&keys, &pairs.collect()).is_ok()
+        };
+        assert!(opens(&[("x-api-key", "secret")]));
+        assert!(opens(&[("authorization", "Bearer secret"), ("x-api-key", "other")]));
+        assert!(opens(&[("authorization", "Bearer other"), ("x-api-key", "secret")]));
+        assert!(!opens(&[("authorization", "Bearer other"), ("x-api-key", "other")]));
+        assert!(!opens(&[("x-api-key", "")]) && !opens(&[]));
     }
 
     #[test]

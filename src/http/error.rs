@@ -1,6 +1,7 @@
 //! Every way a request can fail, and the one table from there to a status and an error object.
 //!
 //! The object is OpenAI's: `{"error": {"message", "type", "param", "code"}}`, all four keys always.
+//! A response carries the error itself as well, for [`super::messages_error`] to reword.
 
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -155,7 +156,10 @@ impl ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        (self.status(), self.headers(), axum::Json(self.body())).into_response()
+        let mut response = (self.status(), self.headers(), axum::Json(self.body())).into_response();
+        // For routes whose clients expect another object.
+        response.extensions_mut().insert(self);
+        response
     }
 }
 

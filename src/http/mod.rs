@@ -1,4 +1,4 @@
-//! All that knows JSON, the OpenAI API and server-sent events. Knows requests and texts, and
+//! All that knows JSON, the APIs of OpenAI and Anthropic, and server-sent events. Knows requests and texts, and
 //! nothing of tensors, blocks or models.
 //!
 //! A request passes `observe` (id, panics, metrics), `refuse_while_draining` and `auth`, then its
@@ -32,6 +32,10 @@ mod error;
 mod generation;
 mod grammar;
 mod logprobs;
+mod messages;
+mod messages_error;
+mod messages_input;
+mod messages_writer;
 mod meter;
 mod observe;
 mod openapi;
@@ -68,6 +72,8 @@ pub fn router(state: AppState) -> Router {
         .route("/v1/chat/completions", post(chat::chat_completions))
         .route("/v1/chat/completions/render", post(chat::render))
         .route("/v1/completions", post(completions::completions))
+        .route("/v1/messages", post(messages::messages))
+        .route("/v1/messages/count_tokens", post(messages::count_tokens))
         .route("/tokenize", post(tokenize::tokenize))
         .route("/detokenize", post(tokenize::detokenize))
         .route("/health", get(ops::ready))

@@ -12,19 +12,26 @@ use futures::FutureExt;
 use uuid::Uuid;
 
 use super::error::ApiError;
+use super::messages_error;
 use super::state::AppState;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const MAX_REQUEST_ID_BYTES: usize = 128;
 
+/// The request's id, for handlers that tell it themselves.
+#[derive(Clone, Debug)]
+pub(crate) struct RequestId(pub(crate) HeaderValue);
+
 /// The outermost layer of every route.
 pub(crate) async fn observe(
     State(state): State<AppState>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
     let started = Instant::now();
     let id = request_id(request.headers());
+    let adapts = messages_error::covers(request.uri().path());
+    request.extensions_mut().insert(RequestId(id.clone()));
     let method = method_label(request.method());
     let handler = request.extensions().get::<MatchedPath>().cloned();
     let handler = handler.as_ref().map_or("none", MatchedPath::as_str);
@@ -36,6 +43,9 @@ pub(crate) async fn observe(
     let (status, duration) = (response.status().as_u16(), started.elapsed());
     state.metrics().http_response(handler, method, status, duration);
     tracing::debug!(handler, method, status, ?duration, request_id = ?id, "answered");
+    if adapts {
+        response = messages_error::adapted(response, &id);
+    }
     response.headers_mut().insert(REQUEST_ID, id);
     response
 }

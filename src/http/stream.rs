@@ -1,8 +1,8 @@
 //! A running request to an HTTP response: server-sent events as deltas come, or one object folded
 //! from the same deltas.
 //!
-//! Writers make the frames; a comment is sent when nothing came for a while, so that proxies keep
-//! the connection. An error after the first frame is a frame.
+//! Writers make the frames; one that says nothing is sent when nothing came for a while, so that
+//! proxies keep the connection. An error after the first frame is a frame.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -24,7 +24,9 @@ pub(crate) async fn whole(
 ) -> Result<Response, ApiError> {
     let mut choices = vec![Folded::default(); generation.num_choices()];
     while let Some(delta) = generation.next().await {
-        let ChoiceDelta { index, delta } = delta?;
+        let delta = delta?;
+        writer.note(&delta);
+        let ChoiceDelta { index, delta } = delta;
         choices[index].add(delta);
     }
     let answer = writer.whole(choices, cost(&generation));
@@ -32,7 +34,7 @@ pub(crate) async fn whole(
 }
 
 /// Answers with a stream of events. An error before the first token is a status, if it comes
-/// before the first comment is due.
+/// before the first sign of life is due.
 pub(crate) async fn events(
     generation: Generation,
     writer: impl AnswerWriter,
@@ -43,7 +45,7 @@ pub(crate) async fn events(
     stream.open();
     let first = tokio::time::timeout(keep_alive, stream.generation.next()).await;
     match first {
-        Err(_elapsed) => stream.frames.push_back(Frame::comment()),
+        Err(_elapsed) => stream.keep_alive(),
         Ok(Some(Err(error))) => return Err(error),
         Ok(outcome) => stream.take(outcome),
     }
@@ -72,7 +74,7 @@ impl<W: AnswerWriter> EventStream<W> {
     async fn next(&mut self) -> Option<Bytes> {
         while self.frames.is_empty() && !self.ended {
             match tokio::time::timeout(self.keep_alive, self.generation.next()).await {
-                Err(_elapsed) => self.frames.push_back(Frame::comment()),
+                Err(_elapsed) => self.keep_alive(),
                 Ok(outcome) => self.take(outcome),
             }
         }
@@ -86,6 +88,10 @@ impl<W: AnswerWriter> EventStream<W> {
 
     fn open(&mut self) {
         self.frames.extend(self.writer.opening(cost(&self.generation)));
+    }
+
+    fn keep_alive(&mut self) {
+        self.frames.extend(self.writer.keep_alive(cost(&self.generation)));
     }
 
     fn take(&mut self, outcome: Option<Result<ChoiceDelta, ApiError>>) {

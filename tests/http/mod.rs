@@ -16,6 +16,8 @@ mod fake_engine;
 mod fixture;
 mod folding;
 mod lifecycle;
+mod messages;
+mod messages_requests;
 mod ops;
 mod streaming;
 mod tools;

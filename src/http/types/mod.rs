@@ -4,6 +4,7 @@
 pub(crate) mod chat;
 pub(crate) mod completions;
 pub(crate) mod fields;
+pub(crate) mod messages;
 pub(crate) mod number;
 pub(crate) mod sampling;
 mod schema;

@@ -31,7 +31,8 @@ const GREEDY_BELOW: f64 = 1e-5;
 const MAX_TOP_LOGPROBS: i64 = 20;
 /// Most choices of a prompt.
 const MAX_CHOICES: i64 = 128;
-const MAX_STOP_STRINGS: usize = 16;
+/// Most texts that may end an answer.
+pub(crate) const MAX_STOP_STRINGS: usize = 16;
 const MAX_CACHE_SALT_CHARS: usize = 128;
 
 /// The fields that chat and text completions share.

@@ -1,0 +1,319 @@
+//! Answers of `/v1/messages` as JSON.
+//!
+//! One state machine makes blocks of the deltas: a stream sends its events, and the whole message
+//! is put together from the same events. Whitespace between blocks of other kinds is not a text
+//! block. A tool's input that is no JSON object, cut short or broken by the model, is sent as it
+//! comes in a stream; in a whole message it is `{"INVALID_JSON": text}`, which is how Anthropic's
+//! documentation wraps such input.
+
+use serde_json::{Map, Value};
+use uuid::Uuid;
+
+use super::answer::{AnswerWriter, Cost, Frame};
+use super::delta::{Delta, Finish, FinishKind, Folded, StopCause, ToolCallDelta};
+use super::error::ApiError;
+use super::generation::ChoiceDelta;
+use super::messages_error;
+use super::types::messages::{
+    BlockDelta, Message, MessageEnd, MessageUsage, OutputBlock, OutputTokensDetails, StreamEvent,
+};
+use super::types::usage::Usage;
+
+/// Under what a tool's input stands that is no JSON object.
+const INVALID_JSON: &str = "INVALID_JSON";
+
+/// Writes the answer to one Messages request.
+#[derive(Debug)]
+pub(crate) struct MessagesWriter {
+    id: String,
+    model: String,
+    /// For errors in a stream.
+    request_id: String,
+    /// What the request allowed; an answer that ends before for want of room met the context.
+    max_tokens: usize,
+    started: bool,
+    blocks: Blocks,
+    /// The content of a message that isn't streamed.
+    content: Content,
+    finish: Option<Finish>,
+}
+
+impl MessagesWriter {
+    pub(crate) fn new(model: String, request_id: String, max_tokens: usize) -> Self {
+        Self {
+            id: format!("msg_{}", Uuid::new_v4().simple()),
+            model,
+            request_id,
+            max_tokens,
+            started: false,
+            blocks: Blocks::default(),
+            content: Content::default(),
+            finish: None,
+        }
+    }
+
+    /// `message_start`, before anything else. It comes as late as possible, since what the cache
+    /// held is known only once the prompt is computed.
+    fn start(&mut self, cost: Cost) -> Vec<Frame> {
+        if std::mem::replace(&mut self.started, true) {
+            return Vec::new();
+        }
+        let message = self.message(Vec::new(), MessageEnd::default(), cost.usage);
+        vec![frame(&StreamEvent::MessageStart { message })]
+    }
+
+    fn message(&self, content: Vec<OutputBlock>, end: MessageEnd, usage: Usage) -> Message<'_> {
+        Message {
+            id: &self.id,
+            kind: "message",
+            role: "assistant",
+            model: &self.model,
+            content,
+            end,
+            usage: message_usage(usage),
+        }
+    }
+
+    fn end(&self, usage: Usage) -> MessageEnd {
+        let Some(finish) = &self.finish else { return MessageEnd::default() };
+        let stop_sequence = match &finish.cause {
+            Some(StopCause::Text(text)) => Some(text.clone()),
+            _ => None,
+        };
+        let stop_reason = match (finish.reason, &finish.cause) {
+            (FinishKind::ToolCalls, _) => "tool_use",
+            (FinishKind::Stop, _) if stop_sequence.is_some() => "stop_sequence",
+            (FinishKind::Stop, _) => "end_turn",
+            (FinishKind::Length, None) if usage.completion_tokens < self.max_tokens => {
+                "model_context_window_exceeded"
+            }
+            // Anthropic's API has no deadlines; the answer was cut as if by the other bound.
+            (FinishKind::Length, _) => "max_tokens",
+        };
+        MessageEnd { stop_reason: Some(stop_reason), stop_sequence }
+    }
+}
+
+impl AnswerWriter for MessagesWriter {
+    fn opening(&mut self, _cost: Cost) -> Vec<Frame> {
+        Vec::new()
+    }
+
+    fn delta(&mut self, ChoiceDelta { delta, .. }: ChoiceDelta, cost: Cost) -> Vec<Frame> {
+        let mut frames = self.start(cost);
+        frames.extend(self.blocks.push(&delta).iter().map(frame));
+        self.finish = delta.finish.or(self.finish.take());
+        frames
+    }
+
+    fn keep_alive(&mut self, cost: Cost) -> Vec<Frame> {
+        let mut frames = self.start(cost);
+        frames.push(frame(&StreamEvent::Ping));
+        frames
+    }
+
+    fn closing(&mut self, cost: Cost) -> Vec<Frame> {
+        let mut frames = self.start(cost);
+        let usage = message_usage(cost.usage);
+        frames.push(frame(&StreamEvent::MessageDelta { delta: self.end(cost.usage), usage }));
+        frames.push(frame(&StreamEvent::MessageStop));
+        frames
+    }
+
+    fn failed(&mut self, error: &ApiError) -> Vec<Frame> {
+        vec![Frame::event("error", &messages_error::object(error, &self.request_id))]
+    }
+
+    fn note(&mut self, ChoiceDelta { delta, .. }: &ChoiceDelta) {
+        let events = self.blocks.push(delta);
+        events.into_iter().for_each(|event| self.content.add(event));
+    }
+
+    fn whole(&mut self, choices: Vec<Folded>, cost: Cost) -> Value {
+        self.finish = choices.into_iter().next().and_then(|choice| choice.finish);
+        let content = std::mem::take(&mut self.content.blocks);
+        let message = self.message(content, self.end(cost.usage), cost.usage);
+        serde_json::to_value(message).expect("messages have string keys")
+    }
+}
+
+fn frame(event: &StreamEvent<'_>) -> Frame {
+    Frame::event(event.name(), event)
+}
+
+fn message_usage(usage: Usage) -> MessageUsage {
+    let cached = usage.prompt_tokens_details.cached_tokens;
+    MessageUsage {
+        input_tokens: usage.prompt_tokens.saturating_sub(cached),
+        cache_creation_input_tokens: 0,
+        cache_read_input_tokens: cached,
+        output_tokens: usage.completion_tokens,
+        output_tokens_details: OutputTokensDetails {
+            thinking_tokens: usage.completion_tokens_details.reasoning_tokens,
+        },
+    }
+}
+
+/// The kind of the block that is growing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Growing {
+    Thinking,
+    Text,
+    ToolUse,
+}
+
+/// Deltas to blocks.
+#[derive(Debug, Default)]
+struct Blocks {
+    growing: Option<Growing>,
+    /// Blocks begun.
+    count: usize,
+    /// Whitespace that is part of a text if more of it comes.
+    held: String,
+    /// The block of each tool call.
+    calls: Vec<usize>,
+}
+
+type Events = Vec<StreamEvent<'static>>;
+
+impl Blocks {
+    /// The events of a delta. Within it, what goes on with the last call comes before the rest,
+    /// and calls that begin come last.
+    fn push(&mut self, delta: &Delta) -> Events {
+        let mut events = Events::new();
+        let going_on = delta.tool_calls.iter().take_while(|call| call.name.is_none()).count();
+        let (going_on, begun) = delta.tool_calls.split_at(going_on);
+        going_on.iter().for_each(|call| self.call(call, &mut events));
+        self.thinking(&delta.reasoning, &mut events);
+        self.text(&delta.content, &mut events);
+        begun.iter().for_each(|call| self.call(call, &mut events));
+        if delta.finish.is_some() {
+            self.finish(&mut events);
+        }
+        events
+    }
+
+    fn thinking(&mut self, thinking: &str, events: &mut Events) {
+        if thinking.is_empty() {
+            return;
+        }
+        if self.growing != Some(Growing::Thinking) {
+            let empty = OutputBlock::Thinking { thinking: String::new(), signature: "" };
+            self.begin(Growing::Thinking, empty, events);
+        }
+        let thinking = thinking.to_owned();
+        self.grow(BlockDelta::ThinkingDelta { thinking }, events);
+    }
+
+    fn text(&mut self, text: &str, events: &mut Events) {
+        if self.growing != Some(Growing::Text) {
+            self.held.push_str(text);
+            if self.held.trim().is_empty() {
+                return;
+            }
+            let text = std::mem::take(&mut self.held);
+            self.begin_text(text, events);
+        } else if !text.is_empty() {
+            self.grow(BlockDelta::TextDelta { text: text.to_owned() }, events);
+        }
+    }
+
+    fn begin_text(&mut self, text: String, events: &mut Events) {
+        self.begin(Growing::Text, OutputBlock::Text { text: String::new() }, events);
+        self.grow(BlockDelta::TextDelta { text }, events);
+    }
+
+    fn call(&mut self, call: &ToolCallDelta, events: &mut Events) {
+        if let Some(name) = &call.name {
+            let id = format!("toolu_{}", Uuid::new_v4().simple());
+            let empty = OutputBlock::ToolUse { id, name: name.clone(), input: Map::new() };
+            self.begin(Growing::ToolUse, empty, events);
+            self.calls.resize(call.index, self.count - 1);
+            self.calls.push(self.count - 1);
+        }
+        if !call.arguments.is_empty() {
+            let index = self.calls.get(call.index).copied().unwrap_or(self.count - 1);
+            let delta = BlockDelta::InputJsonDelta { partial_json: call.arguments.clone() };
+            events.push(StreamEvent::ContentBlockDelta { index, delta });
+        }
+    }
+
+    fn begin(&mut self, kind: Growing, content_block: OutputBlock, events: &mut Events) {
+        self.stop(events);
+        self.held.clear();
+        self.growing = Some(kind);
+        events.push(StreamEvent::ContentBlockStart { index: self.count, content_block });
+        self.count += 1;
+    }
+
+    fn grow(&mut self, delta: BlockDelta, events: &mut Events) {
+        events.push(StreamEvent::ContentBlockDelta { index: self.count - 1, delta });
+    }
+
+    fn stop(&mut self, events: &mut Events) {
+        if self.growing == Some(Growing::Thinking) {
+            self.grow(BlockDelta::SignatureDelta { signature: "" }, events);
+        }
+        if self.growing.take().is_some() {
+            events.push(StreamEvent::ContentBlockStop { index: self.count - 1 });
+        }
+    }
+
+    fn finish(&mut self, events: &mut Events) {
+        if self.count == 0 && !self.held.is_empty() {
+            let text = std::mem::take(&mut self.held);
+            self.begin_text(text, events);
+        }
+        self.stop(events);
+    }
+}
+
+/// The blocks of a whole message, from the events of a stream.
+#[derive(Debug, Default)]
+struct Content {
+    blocks: Vec<OutputBlock>,
+    /// The input so far of the tool in the last block.
+    json: String,
+}
+
+impl Content {
+    fn add(&mut self, event: StreamEvent<'static>) {
+        match event {
+            StreamEvent::ContentBlockStart { content_block, .. } => self.blocks.push(content_block),
+            StreamEvent::ContentBlockDelta { delta, .. } => self.grow(delta),
+            StreamEvent::ContentBlockStop { .. } => {
+                if let Some(OutputBlock::ToolUse { input, .. }) = self.blocks.last_mut() {
+                    *input = tool_input(std::mem::take(&mut self.json));
+                }
+            }
+            StreamEvent::MessageStart { .. }
+            | StreamEvent::Ping
+            | StreamEvent::MessageDelta { .. }
+            | StreamEvent::MessageStop => {}
+        }
+    }
+
+    fn grow(&mut self, delta: BlockDelta) {
+        match (self.blocks.last_mut(), delta) {
+            (
+                Some(OutputBlock::Thinking { thinking, .. }),
+                BlockDelta::ThinkingDelta { thinking: more },
+            ) => thinking.push_str(&more),
+            (Some(OutputBlock::Text { text }), BlockDelta::TextDelta { text: more }) => {
+                text.push_str(&more);
+            }
+            (_, BlockDelta::InputJsonDelta { partial_json }) => self.json.push_str(&partial_json),
+            _ => {}
+        }
+    }
+}
+
+fn tool_input(json: String) -> Map<String, Value> {
+    if json.trim().is_empty() {
+        return Map::new();
+    }
+    match serde_json::from_str(&json) {
+        Ok(Value::Object(input)) => input,
+        _ => Map::from_iter([(INVALID_JSON.to_owned(), Value::String(json))]),
+    }
+}
