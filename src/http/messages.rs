@@ -83,8 +83,16 @@ impl Parsed {
         arrival: &Arrival,
     ) -> Result<(ChatPlan, IgnoredFields), ApiError> {
         let Self { request, extensions, mut ignored } = self;
+        let thinks = state.families(request.tools.is_some()).reasoning.is_some();
         let chat = chat_request(&request, &extensions, &mut ignored)?;
-        let fields = sampling_fields(request, extensions)?;
+        let budget = request.thinking.as_ref().and_then(|thinking| thinking.budget_tokens);
+        if budget.is_some() && !thinks {
+            ignored.add("thinking.budget_tokens".to_owned());
+        }
+        let fields = SamplingFields {
+            thinking_token_budget: budget.filter(|_| thinks),
+            ..sampling_fields(request, extensions)?
+        };
         let plan = ChatPlan::new(state, arrival, &chat, fields, &mut ignored)?;
         Ok((plan, ignored))
     }
@@ -125,7 +133,9 @@ fn sampling_fields(
         let message = format!("temperature must be in [0, 1], got {value}");
         return Err(ApiError::field("temperature", message));
     }
+    let response_format = response_format(&request)?;
     Ok(SamplingFields {
+        response_format,
         temperature: request.temperature,
         top_p: request.top_p,
         top_k: request.top_k,
@@ -163,6 +173,26 @@ fn stop_sequences(sequences: Option<Vec<String>>) -> Result<Option<StopField>, A
     Ok(Some(StopField(sequences)))
 }
 
+/// The format of the answer in the words of a chat completion.
+fn response_format(request: &MessagesRequest) -> Result<Option<Value>, ApiError> {
+    let config = request.output_config.as_ref().and_then(|config| config.format.as_ref());
+    let (param, format) = match (config, request.output_format.as_ref()) {
+        (Some(format), _) => ("output_config.format", format),
+        (None, Some(format)) => ("output_format", format),
+        (None, None) => return Ok(None),
+    };
+    let kind = format.get("type").and_then(Value::as_str);
+    match (kind, format.get("schema")) {
+        (Some("json_schema"), Some(schema)) => Ok(Some(json!({
+            "type": "json_schema", "json_schema": {"name": "answer", "schema": schema},
+        }))),
+        _ => {
+            let message = format!("{param} must have the type json_schema and a schema");
+            Err(ApiError::field(param, message))
+        }
+    }
+}
+
 /// Refuses what isn't here, and notes what has no effect.
 fn note_top_level(request: &MessagesRequest, ignored: &mut IgnoredFields) -> Result<(), ApiError> {
     if request.mcp_servers.as_ref().is_some_and(|servers| !servers.is_empty()) {
@@ -171,14 +201,6 @@ fn note_top_level(request: &MessagesRequest, ignored: &mut IgnoredFields) -> Res
     // A name alone says which container to use again, and nothing here runs in one.
     if request.container.as_ref().is_some_and(|container| !container.is_string()) {
         return Err(ApiError::unsupported("container", "a container with skills"));
-    }
-    let format = request.output_config.as_ref().and_then(|config| config.format.as_ref());
-    for (name, format) in
-        [("output_format", request.output_format.as_ref()), ("output_config.format", format)]
-    {
-        if format.is_some() {
-            return Err(ApiError::unsupported(name, "a format of the answer"));
-        }
     }
     for (name, value) in [
         ("container", &request.container),
@@ -242,8 +264,7 @@ impl Thinking {
                 let message = format!("thinking.budget_tokens must be at least 1, got {budget}");
                 return Err(ApiError::field("thinking.budget_tokens", message));
             }
-            Some(_) => ignored.add("thinking.budget_tokens".to_owned()),
-            None => {}
+            Some(_) | None => {}
         }
         let hidden = match field.display.as_deref() {
             None | Some("summarized") => false,
