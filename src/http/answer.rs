@@ -29,6 +29,11 @@ impl Frame {
         Self(format!("data: {}\n\n", to_json(chunk)))
     }
 
+    /// An event with a name.
+    pub(crate) fn event(name: &str, chunk: &impl Serialize) -> Self {
+        Self(format!("event: {name}\ndata: {}\n\n", to_json(chunk)))
+    }
+
     /// What ends a stream of completions.
     pub(crate) fn done() -> Self {
         Self("data: [DONE]\n\n".to_owned())
@@ -56,6 +61,9 @@ pub(crate) trait AnswerWriter: Send + 'static {
     fn failed(&mut self, error: &ApiError) -> Vec<Frame> {
         vec![Frame::data(&error.body()), Frame::done()]
     }
+    /// A delta of an answer that is not streamed, on its way into what [`whole`](Self::whole) gets:
+    /// for answers whose parts stand in the order in which they came.
+    fn folding(&mut self, _delta: &ChoiceDelta) {}
     /// The whole answer at once; `choices` are in the order of their indices.
     fn whole(&mut self, choices: Vec<Folded>, cost: Cost) -> Value;
 }

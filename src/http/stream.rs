@@ -24,7 +24,9 @@ pub(crate) async fn whole(
 ) -> Result<Response, ApiError> {
     let mut choices = vec![Folded::default(); generation.num_choices()];
     while let Some(delta) = generation.next().await {
-        let ChoiceDelta { index, delta } = delta?;
+        let delta = delta?;
+        writer.folding(&delta);
+        let ChoiceDelta { index, delta } = delta;
         choices[index].add(delta);
     }
     let answer = writer.whole(choices, cost(&generation));

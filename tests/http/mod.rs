@@ -17,5 +17,7 @@ mod fixture;
 mod folding;
 mod lifecycle;
 mod ops;
+mod response_conversations;
+mod responses;
 mod streaming;
 mod tools;

@@ -5,6 +5,7 @@ pub(crate) mod chat;
 pub(crate) mod completions;
 pub(crate) mod fields;
 pub(crate) mod number;
+pub(crate) mod responses;
 pub(crate) mod sampling;
 pub(crate) mod tokenize;
 pub(crate) mod usage;
