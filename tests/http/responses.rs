@@ -146,8 +146,8 @@ fn folded(events: &[Value]) -> Vec<Value> {
             }
             _ => assert_eq!(at, None, "{event}"),
         }
-        if at.is_some() && event.get("item_id").is_some() {
-            assert_eq!(event["item_id"], items[at.unwrap()]["id"], "{event}");
+        if let (Some(at), Some(item_id)) = (at, event.get("item_id")) {
+            assert_eq!(*item_id, items[at]["id"], "{event}");
         }
     }
     items

@@ -147,6 +147,7 @@ pub(crate) enum ItemStatus {
 /// A piece of an item's text.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
+#[expect(clippy::enum_variant_names, reason = "the API's names")]
 pub(crate) enum Part {
     InputText { text: String },
     OutputText { text: String, annotations: Vec<Value>, logprobs: Vec<TokenLogprob> },
