@@ -20,7 +20,8 @@
 //!
 //! 1. `http::chat` parses a `ChatCompletionRequest` and takes a permit, or answers 429.
 //! 2. [`text::chat_template`] renders the prompt, [`text::tokenizer`] encodes it.
-//! 3. `http::types::sampling` turns wire fields into
+//! 3. A schema or grammar becomes a [`Grammar`](structured::compiler::Grammar) in the request's own
+//!    task; `http::types::sampling` turns wire fields into
 //!    ([`SamplingParams`](sampling::params::SamplingParams),
 //!    [`StopConditions`](scheduler::stop::StopConditions)), validated.
 //! 4. [`EngineHandle::submit`](engine::EngineHandle::submit) gives an
@@ -63,5 +64,6 @@ pub mod models;
 pub mod runner;
 pub mod sampling;
 pub mod scheduler;
+pub mod structured;
 pub mod text;
 pub mod weights;

@@ -4,7 +4,7 @@
 //! senders and sampler states. A step that fails ends its own sequences with an error and nothing
 //! else. Knows no text.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
@@ -160,9 +160,7 @@ impl EngineCore {
         let began = Instant::now();
         let output = self.scheduler.schedule(self.pace.num_tokens());
         self.note_scheduled(&output);
-        let (scheduler, runner) = (&self.scheduler, &self.runner);
-        let ran = catch_unwind(AssertUnwindSafe(|| runner.run(scheduler.plan(&output))));
-        match ran {
+        match self.run_model(&output) {
             Ok(Ok(logits)) => {
                 self.finish_step(&output, logits);
                 let num_tokens = output.num_tokens();
@@ -171,6 +169,29 @@ impl EngineCore {
             Ok(Err(error)) => self.fail_step(&output, &error.to_string()),
             Err(panic) => self.fail_step(&output, &panic_message(panic.as_ref())),
         }
+    }
+
+    /// Runs the model, and beside it what the next draws need and no logits.
+    fn run_model(
+        &mut self,
+        output: &SchedulerOutput,
+    ) -> std::thread::Result<candle_core::Result<Logits>> {
+        let Self { scheduler, runner, active, .. } = self;
+        let due: HashSet<SequenceId> =
+            scheduler.plan(output).filter(|planned| planned.samples).map(|p| p.id).collect();
+        let samplers = active.iter_mut().filter(|(id, _)| due.contains(id));
+        let mut constrained: Vec<&mut SamplerState> = samplers
+            .map(|(_, active)| &mut active.sampler)
+            .filter(|sampler| sampler.is_constrained())
+            .collect();
+        let run = || catch_unwind(AssertUnwindSafe(|| runner.run(scheduler.plan(output))));
+        if constrained.is_empty() {
+            return run();
+        }
+        std::thread::scope(|scope| {
+            scope.spawn(|| constrained.iter_mut().for_each(|sampler| sampler.prepare()));
+            run()
+        })
     }
 
     fn note_scheduled(&mut self, output: &SchedulerOutput) {
@@ -219,8 +240,8 @@ impl EngineCore {
                 Err(error) => self.fail(id, &error.to_string()),
             }
         }
-        let tokens: Vec<_> =
-            sampled.iter().map(|(id, token)| (*id, vec![token.token_id])).collect();
+        let all = |token: &SampledToken| [&[token.token_id], &token.forced[..]].concat();
+        let tokens: Vec<_> = sampled.iter().map(|(id, token)| (*id, all(token))).collect();
         let finished = self.scheduler.update(output, &tokens);
         self.emit(sampled, finished);
     }
@@ -256,11 +277,17 @@ impl EngineCore {
         finished: Vec<(Finished, Sequence)>,
     ) {
         let now = Instant::now();
-        for (id, SampledToken { token_id, logprobs }) in sampled {
+        let ends: HashMap<SequenceId, usize> =
+            finished.iter().map(|(end, _)| (end.id, end.dropped)).collect();
+        for (id, SampledToken { token_id, logprobs, mut forced }) in sampled {
             let Some(active) = self.active.get_mut(&id) else { continue };
             active.first_token.get_or_insert(now);
             // A stream that was dropped has sent its abort already.
             let _ = active.outputs.send(EngineOutput::Token { token_id, logprobs });
+            forced.truncate(forced.len() - ends.get(&id).copied().unwrap_or(0));
+            for token_id in forced {
+                let _ = active.outputs.send(EngineOutput::Token { token_id, logprobs: None });
+            }
         }
         for (end, sequence) in finished {
             let active = self.active.remove(&end.id).expect("finished sequences are active");

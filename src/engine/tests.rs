@@ -200,8 +200,8 @@ fn scores_of_a_prompt_are_what_its_beginnings_expect() {
     let running = start(&config(64), Duration::ZERO);
     let tokens = prompt(5, 150);
     let scored = EngineRequest { prompt_logprobs: Some(0), ..request(tokens.clone(), 1, 0) };
-    let scores = answers(&running, vec![scored]).remove(0).1;
-    assert_eq!(scores.len(), 149 + 1);
+    let told = answers(&running, vec![scored]).remove(0).1;
+    assert_eq!(told.len(), 149 + 1);
     for end in [1, 2, 31, 63, 64, 65, 128, 149] {
         let mut request = request(tokens[..end].to_vec(), 1, 0);
         request.sampling.logprobs = Some(VOCAB as u8);
@@ -214,7 +214,7 @@ fn scores_of_a_prompt_are_what_its_beginnings_expect() {
             }
         });
         let top = expected.top.iter().find(|(token, _)| *token == tokens[end]).unwrap();
-        assert_eq!(top.1, scores[end - 1], "token {end}");
+        assert_eq!(top.1, told[end - 1], "token {end}");
     }
 }
 

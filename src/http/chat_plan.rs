@@ -8,6 +8,7 @@ use axum::response::Response;
 use super::admission::Permit;
 use super::answer::AnswerWriter;
 use super::error::ApiError;
+use super::grammar;
 use super::prompt::{Conversation, RenderedPrompt};
 use super::reader::ReadingPlan;
 use super::request::{self, Arrival, Plan};
@@ -16,6 +17,7 @@ use super::tools::ToolSetup;
 use super::types::chat::ChatCompletionRequest;
 use super::types::fields::IgnoredFields;
 use super::types::sampling::{GenerationOptions, SamplingFields, top_logprobs};
+use crate::sampling::thoughts::ThoughtParams;
 use crate::text::reasoning;
 
 /// A chat request with every check done that needs no rendering.
@@ -74,7 +76,11 @@ impl ChatPlan {
         let Self { mut plan, tools, conversation, thoughts } = self;
         let permit = state.admit(plan.options.n)?;
         let prompt = conversation.render(state).await?;
-        plan.options.decoding.reading = reading(state, &tools, &thoughts, &prompt.text);
+        let grammar = grammar::compile(plan.options.demand.take(), &tools, state).await?;
+        let reading = reading(state, &tools, &thoughts, &prompt.text);
+        let thoughts = thought_params(state, &plan.options, &reading, &prompt.text)?;
+        plan.options.constrain(grammar, thoughts)?;
+        plan.options.decoding.reading = reading;
         Ok(PreparedChat { plan, permit, prompt })
     }
 
@@ -127,6 +133,32 @@ fn reading(
         functions: tools.functions(),
         single_call: tools.single_call,
     }
+}
+
+/// How the sampler tells thoughts from the answer behind `prompt`.
+fn thought_params(
+    state: &AppState,
+    options: &GenerationOptions,
+    reading: &ReadingPlan,
+    prompt: &str,
+) -> Result<Option<ThoughtParams>, ApiError> {
+    let Some(name) = reading.reasoning else {
+        if options.thought_budget.is_some() {
+            let what = "a budget of thoughts for a model without any";
+            return Err(ApiError::unsupported("thinking_token_budget", what));
+        }
+        return Ok(None);
+    };
+    let Some(marks) = reasoning::marks(name) else { return Ok(None) };
+    let tokenizer = state.tokenizer();
+    let close = tokenizer.encode(marks.close, false).unwrap_or_default();
+    if close.is_empty() {
+        return Ok(None);
+    }
+    let was_closed = prompt.trim_end().ends_with(marks.close);
+    let open = marks.open.filter(|_| !was_closed).and_then(|open| tokenizer.token_id(open));
+    let starts_inside = reading.starts_inside || marks.always;
+    Ok(Some(ThoughtParams { close, starts_inside, open, budget: options.thought_budget }))
 }
 
 fn last_message(request: &ChatCompletionRequest) -> String {

@@ -50,9 +50,9 @@ pub(crate) struct Echo {
 
 impl CompletionWriter {
     /// What a choice gained, behind the prompt if that is to come first.
-    fn choice(&mut self, index: usize, gained: Folded) -> CompletionChoice {
+    fn choice(&mut self, index: usize, gained: &Folded) -> CompletionChoice {
         let echo = self.choices[index].echo.take();
-        let logprobs = self.columns(index, echo.as_ref(), &gained);
+        let logprobs = self.columns(index, echo.as_ref(), gained);
         let ids = || gained.tokens.iter().map(|record| record.id).collect();
         let scores = self.prompt_logprobs.filter(|_| gained.finish.is_some());
         CompletionChoice {
@@ -122,7 +122,7 @@ impl AnswerWriter for CompletionWriter {
         let echoing = (0..self.choices.len()).filter(|index| self.choices[*index].echo.is_some());
         let echoing: Vec<usize> = echoing.collect();
         let chunks = echoing.into_iter().map(|index| {
-            let choice = self.choice(index, Folded::default());
+            let choice = self.choice(index, &Folded::default());
             Frame::data(&self.chunk(choice, cost))
         });
         chunks.collect()
@@ -135,7 +135,7 @@ impl AnswerWriter for CompletionWriter {
         let mut gained = Folded::default();
         gained.add(delta);
         let finished = gained.finish.is_some();
-        let choice = self.choice(index, gained);
+        let choice = self.choice(index, &gained);
         self.unfinished = self.unfinished.saturating_sub(usize::from(finished));
         let last = finished && self.unfinished == 0 && !self.usage.at_end;
         vec![Frame::data(&Completion {
@@ -164,7 +164,7 @@ impl AnswerWriter for CompletionWriter {
 
     fn whole(&mut self, choices: Vec<Folded>, cost: Cost) -> Value {
         let choices = self.keep_best(choices).into_iter().enumerate();
-        let written = choices.map(|(index, folded)| self.choice(index, folded)).collect();
+        let written = choices.map(|(index, folded)| self.choice(index, &folded)).collect();
         let answer = Completion {
             id: &self.head.id,
             object: "text_completion",

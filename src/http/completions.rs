@@ -7,10 +7,12 @@ use super::answer::{Head, UsageReporting};
 use super::body::{JsonBody, field_names};
 use super::completion_writer::{ChoiceState, CompletionWriter, Echo};
 use super::error::ApiError;
+use super::grammar;
 use super::logprobs::LogprobSpelling;
 use super::prompt::off_thread;
 use super::request::{self, Arrival, Plan};
 use super::state::AppState;
+use super::tools::ToolSetup;
 use super::types::completions::{CompletionRequest, Prompt};
 use super::types::fields::IgnoredFields;
 use super::types::sampling::{GenerationOptions, SamplingFields, token_id, top_logprobs};
@@ -25,13 +27,16 @@ pub(crate) async fn completions(
     arrival: Arrival,
     body: JsonBody,
 ) -> Result<Response, ApiError> {
-    let CompletionPlan { request, plan, logprobs, streaming, ignored } =
+    let CompletionPlan { request, mut plan, logprobs, streaming, ignored } =
         CompletionPlan::new(&state, &arrival, &body)?;
     let prompts = prompts(&request, state.engine().limits().vocab_size)?;
     let copies = plan.options.best_of;
     let permit = state.admit(prompts.len() * copies)?;
     let echo = request.echo.unwrap_or(false);
     let tokenized = tokenize(&state, prompts, request.add_special_tokens.unwrap_or(true)).await?;
+    let tools = ToolSetup::default();
+    let grammar = grammar::compile(plan.options.demand.take(), &tools, &state).await?;
+    plan.options.constrain(grammar, None)?;
     let return_token_ids = plan.options.return_token_ids;
     let choices = tokenized.iter().flat_map(|prompt| {
         let text = || prompt.text.clone().unwrap_or_else(|| decode(&state, &prompt.ids));
@@ -93,6 +98,10 @@ impl CompletionPlan {
             return Err(ApiError::field("best_of", message));
         }
         options.echoed_logprobs = logprobs.filter(|_| request.echo == Some(true));
+        if options.thought_budget.is_some() {
+            let what = "a budget of thoughts without a conversation";
+            return Err(ApiError::unsupported("thinking_token_budget", what));
+        }
         request::check_prompt_logprobs(&options, streaming.is_some())?;
         let plan = Plan { options, arrival: arrival.at };
         Ok(Self { request, plan, logprobs, streaming, ignored })

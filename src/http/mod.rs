@@ -30,6 +30,7 @@ mod completions;
 pub mod delta;
 mod error;
 mod generation;
+mod grammar;
 mod logprobs;
 mod meter;
 mod observe;

@@ -40,6 +40,12 @@ pub(super) struct Reader {
     tools: Option<Box<dyn ToolCallParser>>,
     hide_reasoning: bool,
     single_call: bool,
+    so_far: SoFar,
+}
+
+/// What is known of the text so far.
+#[derive(Clone, Copy, Debug, Default)]
+struct SoFar {
     thinks: bool,
     called_tools: bool,
 }
@@ -52,19 +58,18 @@ impl Reader {
             tools: plan.tools.and_then(|name| tool_calls::parser(name, &plan.functions)),
             hide_reasoning: plan.hide_reasoning,
             single_call: plan.single_call,
-            thinks: starts_inside,
-            called_tools: false,
+            so_far: SoFar { thinks: starts_inside, called_tools: false },
         }
     }
 
     /// Whether the text so far ends within thoughts, as far as that is certain.
     pub(super) fn thinks(&self) -> bool {
-        self.thinks
+        self.so_far.thinks
     }
 
     /// Whether there was a call.
     pub(super) fn called_tools(&self) -> bool {
-        self.called_tools
+        self.so_far.called_tools
     }
 
     /// Appends a piece of text; what became certain goes to `delta`.
@@ -94,13 +99,13 @@ impl Reader {
         for event in events {
             match event {
                 ReasoningEvent::Reasoning(text) => {
-                    self.thinks = true;
+                    self.so_far.thinks = true;
                     if !self.hide_reasoning {
                         delta.reasoning.push_str(&text);
                     }
                 }
                 ReasoningEvent::Content(text) => {
-                    self.thinks = false;
+                    self.so_far.thinks = false;
                     self.push_content(&text, delta);
                 }
             }
@@ -124,7 +129,7 @@ impl Reader {
                 ToolEvent::CallBegin { index, .. } | ToolEvent::Arguments { index, .. }
                     if self.single_call && index > 0 => {}
                 ToolEvent::CallBegin { index, name } => {
-                    self.called_tools = true;
+                    self.so_far.called_tools = true;
                     let call = ToolCallDelta { index, name: Some(name), arguments: String::new() };
                     delta.tool_calls.push(call);
                 }

@@ -1,8 +1,8 @@
 //! What every handler shares: the engine's handle, the texts' tools, the configuration, and
 //! whether the server is going down.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::watch;
@@ -15,6 +15,8 @@ use super::tools::Families;
 use crate::config::{Parser, ServerConfig};
 use crate::engine::{EngineHandle, EngineHealth};
 use crate::metrics::MetricsHandle;
+use crate::structured::compiler::{CompilerLimits, GrammarCompiler};
+use crate::structured::vocabulary::Vocabulary;
 use crate::text::chat_template::ChatTemplate;
 use crate::text::tokenizer::Tokenizer;
 use crate::text::{reasoning, tool_calls};
@@ -71,6 +73,8 @@ struct Shared {
     parts: ServerParts,
     admission: Admission,
     api_keys: ApiKeys,
+    /// Made when the first request needs it.
+    grammars: OnceLock<GrammarCompiler>,
     /// Of conversations without and with tools.
     families: [Families; 2],
     created: u64,
@@ -92,6 +96,7 @@ impl AppState {
         let families = [false, true].map(|with_tools| families(&parts, with_tools));
         let shared = Shared {
             families,
+            grammars: OnceLock::new(),
             admission: Admission::new(capacity),
             api_keys: ApiKeys::new(&parts.config.api_keys),
             created: unix_seconds(),
@@ -119,6 +124,14 @@ impl AppState {
     /// The template for conversations with or without tools.
     pub(crate) fn chat_template(&self, with_tools: bool) -> Option<&Arc<ChatTemplate>> {
         template(&self.shared.parts, with_tools)
+    }
+
+    /// Makes grammars for the model's vocabulary. The first call takes a while.
+    pub(crate) fn grammars(&self) -> &GrammarCompiler {
+        self.shared.grammars.get_or_init(|| {
+            let vocabulary = Arc::new(vocabulary(self.tokenizer(), self.eos_token_ids()));
+            GrammarCompiler::new(vocabulary, CompilerLimits::default())
+        })
     }
 
     /// Whose markup answers in conversations with or without tools have.
@@ -231,6 +244,17 @@ impl AppState {
 fn template(parts: &ServerParts, with_tools: bool) -> Option<&Arc<ChatTemplate>> {
     let own = parts.tool_chat_template.as_ref().filter(|_| with_tools);
     own.or(parts.chat_template.as_ref())
+}
+
+/// The tokens as grammars see them.
+fn vocabulary(tokenizer: &Arc<Tokenizer>, eos_token_ids: &[u32]) -> Vocabulary {
+    let size = u32::try_from(tokenizer.vocab_size()).expect("token ids are below 2^32");
+    let tokens = (0..size).map(|id| tokenizer.token_bytes(id)).collect();
+    let special = tokenizer.special_ids().into_iter();
+    let special = special.filter_map(|id| Some((id, tokenizer.token(id)?)));
+    let plain = Arc::clone(tokenizer);
+    let tokenize = move |text: &str| plain.encode_plain(text).unwrap_or_default();
+    Vocabulary::new(tokens, special, eos_token_ids.to_vec(), Box::new(tokenize))
 }
 
 /// As configured, else as the template shows.

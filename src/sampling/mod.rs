@@ -1,12 +1,14 @@
 //! Which token comes next: logits and one sequence's state in, one token id out.
 //!
-//! The stages run in one fixed order: bias, suppressed tokens, penalties, temperature, top-k,
-//! top-p, min-p, draw. Knows neither requests nor text.
+//! The stages run in one fixed order: bias, suppressed tokens, grammar, penalties, temperature,
+//! top-k, top-p, min-p, draw. Knows neither requests nor text.
 
+mod constraint;
 pub mod filters;
 pub mod logprobs;
 pub mod params;
 pub mod penalties;
+pub mod thoughts;
 
 use std::sync::{Mutex, PoisonError};
 
@@ -15,6 +17,7 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::kernels::logits::{self, Scan};
 use crate::kernels::pool;
+use constraint::Constraint;
 use filters::Candidates;
 use logprobs::TokenLogprobs;
 use params::SamplingParams;
@@ -29,6 +32,9 @@ pub enum SamplingError {
     /// A logit is NaN, or none is finite.
     #[error("the model produced no usable logits: {0}")]
     BadLogits(String),
+    /// The grammar can't go on.
+    #[error("the grammar failed: {0}")]
+    Grammar(String),
 }
 
 /// One drawn token.
@@ -38,6 +44,8 @@ pub struct SampledToken {
     pub token_id: u32,
     /// Present when the parameters ask for logprobs.
     pub logprobs: Option<TokenLogprobs>,
+    /// Tokens that follow without a choice: no other text is allowed.
+    pub forced: Vec<u32>,
 }
 
 /// What one sequence carries from token to token. Survives preemption, so a token that was drawn
@@ -47,6 +55,7 @@ pub struct SamplerState {
     params: SamplingParams,
     rng: ChaCha8Rng,
     counts: TokenCounts,
+    constraint: Option<Constraint>,
     // Ids that can't be drawn while fewer than `min_tokens` were.
     suppressed: Vec<u32>,
     min_tokens: usize,
@@ -65,6 +74,7 @@ impl SamplerState {
         Self {
             rng: ChaCha8Rng::seed_from_u64(params.seed),
             counts: TokenCounts::new(&params, prompt),
+            constraint: Constraint::new(&params),
             params,
             suppressed,
             min_tokens,
@@ -79,6 +89,9 @@ impl SamplerState {
         let raw = self.params.logprobs.map(|_| logits.to_vec());
         let token_id = if self.alters_logits() {
             self.apply_bias(logits);
+            if let Some(constraint) = &mut self.constraint {
+                constraint.apply(logits)?;
+            }
             self.counts.apply(&self.params, logits);
             self.draw(logits, &logits::scan(logits))?
         } else {
@@ -86,19 +99,49 @@ impl SamplerState {
         };
         self.counts.push(token_id);
         self.num_output += 1;
+        let forced = self.advance(token_id)?;
         let logprobs = match (raw, self.params.logprobs) {
             (Some(raw), Some(top)) => {
                 Some(TokenLogprobs::of(&raw, &scan, token_id, usize::from(top)))
             }
             _ => None,
         };
-        Ok(SampledToken { token_id, logprobs })
+        Ok(SampledToken { token_id, logprobs, forced })
+    }
+
+    /// Computes what the next draw needs and no logits, ahead of time.
+    pub fn prepare(&mut self) {
+        if let Some(constraint) = &mut self.constraint {
+            constraint.prepare();
+        }
+    }
+
+    /// Whether [`prepare`](Self::prepare) has anything to do.
+    pub fn is_constrained(&self) -> bool {
+        self.constraint.is_some()
+    }
+
+    /// Takes the drawn token, and those that can only follow it.
+    fn advance(&mut self, token_id: u32) -> Result<Vec<u32>, SamplingError> {
+        let Some(constraint) = &mut self.constraint else { return Ok(Vec::new()) };
+        constraint.push(token_id)?;
+        // Tokens that nobody draws have no logprobs.
+        if self.params.logprobs.is_some() {
+            return Ok(Vec::new());
+        }
+        let forced = constraint.force()?;
+        for token in &forced {
+            self.counts.push(*token);
+        }
+        self.num_output += forced.len();
+        Ok(forced)
     }
 
     fn alters_logits(&self) -> bool {
         !self.params.logit_bias.is_empty()
             || self.num_output < self.min_tokens
             || !self.counts.is_empty()
+            || self.constraint.as_ref().is_some_and(Constraint::binds)
     }
 
     fn apply_bias(&self, logits: &mut [f32]) {
@@ -107,7 +150,9 @@ impl SamplerState {
                 *logit += bias;
             }
         }
-        if self.num_output < self.min_tokens {
+        // A grammar that allows nothing more weighs heavier than a length.
+        let complete = self.constraint.as_ref().is_some_and(Constraint::is_complete);
+        if self.num_output < self.min_tokens && !complete {
             for token in &self.suppressed {
                 if let Some(logit) = logits.get_mut(*token as usize) {
                     *logit = f32::NEG_INFINITY;

@@ -1,7 +1,12 @@
 //! What a request asks of the sampler, validated: every value here is in range.
 
+use std::sync::Arc;
+
+use super::thoughts::ThoughtParams;
+use crate::structured::compiler::Grammar;
+
 /// How the next token of a sequence is drawn. Made by `http::types::sampling`, which checks ranges.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct SamplingParams {
     /// Divides the logits; 0 means greedy.
     pub temperature: f32,
@@ -23,6 +28,10 @@ pub struct SamplingParams {
     pub seed: u64,
     /// Report the drawn token's logprob and those of this many most likely tokens (0 to 20).
     pub logprobs: Option<u8>,
+    /// What the answer must be like.
+    pub grammar: Option<Arc<Grammar>>,
+    /// Thoughts before the answer, where a grammar has to wait for them or they have a budget.
+    pub thoughts: Option<ThoughtParams>,
 }
 
 impl Default for SamplingParams {
@@ -38,6 +47,8 @@ impl Default for SamplingParams {
             logit_bias: Vec::new(),
             seed: 0,
             logprobs: None,
+            grammar: None,
+            thoughts: None,
         }
     }
 }

@@ -70,9 +70,27 @@ pub fn markers(name: &str) -> &'static [&'static str] {
     family(name).map_or(&[], |family| family.markers)
 }
 
-/// The text that ends thoughts.
-pub fn end_marker(name: &str) -> Option<&'static str> {
-    family(name)?.tags.closes.first().copied()
+/// What stands around a family's thoughts, for whoever has to know where they end before the text
+/// is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Marks {
+    /// The text that opens thoughts at the beginning of an answer.
+    pub open: Option<&'static str>,
+    /// The text that ends them: behind it stands the answer.
+    pub close: &'static str,
+    /// Whether every answer has `close`, thoughts or not.
+    pub always: bool,
+}
+
+/// The marks around a family's thoughts.
+pub fn marks(name: &str) -> Option<Marks> {
+    if name == "harmony" {
+        // The answer is a message on a channel of its own, behind those on others.
+        return Some(Marks { open: None, close: "<|channel|>final<|message|>", always: true });
+    }
+    let tags = &family(name)?.tags;
+    let (open, close) = (tags.opens.first().copied(), tags.closes.first().copied()?);
+    Some(Marks { open, close, always: false })
 }
 
 /// The names of all families.

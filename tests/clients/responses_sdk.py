@@ -13,6 +13,7 @@ import asyncio
 import json
 import pathlib
 import sys
+from typing import Literal
 
 import openai
 import pydantic
@@ -250,6 +251,27 @@ def check_tools(check, t: Subject):
         assert any(call == ("get_weather", {"city": "Oslo"}) for call in called), called
 
 
+class Lamp(pydantic.BaseModel):
+    lit: bool
+    color: Literal["red", "green"]
+
+
+def check_grammars(check, t: Subject):
+    with check("text.format: a schema is kept, and the SDK parses it"):
+        fields = t.fields(max_output_tokens=120)
+        response = t.client.responses.parse(text_format=Lamp, **fields)
+        assert response.status == "completed" and isinstance(response.output_parsed, Lamp)
+        with t.client.responses.stream(text_format=Lamp, **fields) as stream:
+            final = stream.get_final_response()
+        assert final.output_parsed == response.output_parsed
+    with check("tool_choice: required and named ones call"):
+        for choice in ("required", {"type": "function", "name": "get_weather"}):
+            raw = t.raw(tools=[WEATHER], tool_choice=choice, max_output_tokens=120)
+            response = strictly(types.Response, raw)
+            calls = [item for item in response.output if item.type == "function_call"]
+            assert calls and calls[0].name == "get_weather", response
+
+
 def check_store(check, t: Subject):
     with check("store: retrieve gives what create gave, delete ends it"):
         response = t.respond(store=True)
@@ -333,6 +355,7 @@ def main() -> int:
                 check_shapes,
                 check_streams,
                 check_tools,
+                check_grammars,
                 check_store,
                 check_errors,
                 check_aborts,

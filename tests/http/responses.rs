@@ -385,3 +385,34 @@ async fn a_failure_after_the_first_token_is_two_events() {
     let answer = respond(&server, json!({})).await;
     answer.error(500, "server_error", None);
 }
+
+#[tokio::test]
+async fn formats_and_choices_become_grammars() {
+    let server = saying(TEMPLATE, "x").await;
+    let schema = json!({"type": "object", "properties": {"a": {"type": "boolean"}}});
+    let format = json!({"type": "json_schema", "name": "n", "schema": schema, "strict": true});
+    let calls = |choice: Value| json!({"tools": tools(), "tool_choice": choice});
+    for (fields, constrained) in [
+        (json!({"text": {"format": {"type": "text"}}}), false),
+        (json!({"text": {"format": {"type": "json_object"}}}), true),
+        (json!({"text": {"format": format}}), true),
+        (calls(json!("auto")), false),
+        (calls(json!("required")), true),
+        (calls(json!({"type": "function", "name": "time"})), true),
+        (
+            calls(json!({"type": "allowed_tools", "mode": "auto",
+                "tools": [{"type": "function", "name": "time"}]})),
+            true,
+        ),
+    ] {
+        let body = answer(&server, fields.clone()).await;
+        let asked = server.engine.requests().pop().unwrap();
+        assert_eq!(asked.sampling.grammar.is_some(), constrained, "{fields}");
+        for key in ["text", "tool_choice"] {
+            if let Some(choice) = fields.get(key) {
+                let echoed = if key == "text" { &body[key]["format"] } else { &body[key] };
+                assert_eq!(echoed, choice.get("format").unwrap_or(choice));
+            }
+        }
+    }
+}

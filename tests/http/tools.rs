@@ -151,17 +151,18 @@ async fn tools_that_cannot_be_served_are_refused_by_name() {
     let server = saying("x").await;
     let with = |tool: Value| json!({"tools": [tool]});
     for (fields, param) in [
-        (json!({"tools": tools(), "tool_choice": "required"}), "tool_choice"),
+        (json!({"tools": tools(), "tool_choice": "always"}), "tool_choice"),
         (
             json!({"tools": tools(), "tool_choice": {"type": "function",
-            "function": {"name": "time"}}}),
+            "function": {"name": "unheard_of"}}}),
             "tool_choice",
         ),
+        (json!({"tools": tools(), "response_format": {"type": "json_object"}}), "response_format"),
         (with(json!({"type": "custom"})), "tools[0].type"),
         (with(json!({"type": "function"})), "tools[0].function.name"),
         (with(json!({"type": "function", "function": {"name": ""}})), "tools[0].function.name"),
         (
-            with(json!({"type": "function", "function": {"name": "f", "strict": true}})),
+            with(json!({"type": "function", "function": {"name": "f", "strict": "yes"}})),
             "tools[0].function.strict",
         ),
         (

@@ -1,6 +1,7 @@
 //! The whole house: the real program, the embedded model, real sockets.
 
 mod server;
+mod structured;
 
 use std::time::Duration;
 

@@ -87,6 +87,13 @@ impl Server {
         panic!("the server is still busy");
     }
 
+    /// The JSON that a route answers, whatever the status.
+    pub(super) async fn post(&self, path: &str, body: &Value) -> Value {
+        let url = format!("{}{path}", self.url);
+        let response = reqwest::Client::new().post(url).json(body).send().await.unwrap();
+        response.json().await.unwrap()
+    }
+
     /// Starts a streaming completion.
     pub(super) async fn stream(&self, body: &Value) -> Frames {
         let response = reqwest::Client::new()

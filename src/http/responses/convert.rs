@@ -80,9 +80,7 @@ impl Converted {
             ..ChatCompletionRequest::default()
         };
         let text = text(request.text.as_ref(), &mut ignored)?;
-        if response_format(&text).is_some() {
-            return Err(ApiError::unsupported("text.format", "a format other than text"));
-        }
+        fields.response_format = response_format(&text);
         let settings = settings(state, request, &fields, tools, text)?;
         Ok(Self { chat, fields, settings, conversation, streaming, ignored })
     }
@@ -95,6 +93,12 @@ pub(super) fn in_own_words(error: ApiError) -> ApiError {
         "max_tokens" | "max_completion_tokens" => "max_output_tokens".to_owned(),
         "reasoning_effort" => "reasoning.effort".to_owned(),
         name if name.starts_with("messages") => "input".to_owned(),
+        // Without the object that chat completions have around the schema.
+        name if name.starts_with("response_format") => {
+            let inner = name.strip_prefix("response_format.json_schema");
+            let inner = inner.or_else(|| name.strip_prefix("response_format"));
+            format!("text.format{}", inner.unwrap_or_default())
+        }
         name => name.replace(".function.", "."),
     };
     ApiError::Invalid { message: message.replace(&param, &own), param: Some(own), code }
@@ -117,6 +121,7 @@ fn check_unsupported(request: &ResponsesRequest, fields: &SamplingFields) -> Res
             "max_completion_tokens",
             "any; use max_output_tokens",
         ),
+        (fields.response_format.is_some(), "response_format", "any; use text.format"),
         (fields.prompt_logprobs.is_some(), "prompt_logprobs", "any"),
         (fields.return_token_ids == Some(true), "return_token_ids", "true"),
     ];

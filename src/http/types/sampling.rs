@@ -10,15 +10,19 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
+use serde_json::Value;
 
 use super::number::Int;
 use crate::engine::EngineLimits;
 use crate::http::delta::DecodingOptions;
 use crate::http::error::ApiError;
+use crate::http::grammar::Demand;
 use crate::http::reader::ReadingPlan;
 use crate::http::state::GenerationDefaults;
 use crate::sampling::params::SamplingParams;
+use crate::sampling::thoughts::ThoughtParams;
 use crate::scheduler::stop::StopConditions;
+use crate::structured::compiler::Grammar;
 
 /// Below this, a temperature means greedy.
 const GREEDY_BELOW: f64 = 1e-5;
@@ -56,6 +60,9 @@ pub(crate) struct SamplingFields {
     pub(crate) return_tokens_as_token_ids: Option<bool>,
     pub(crate) deadline_ms: Option<Int>,
     pub(crate) prompt_logprobs: Option<Int>,
+    pub(crate) response_format: Option<Value>,
+    pub(crate) structured_outputs: Option<Value>,
+    pub(crate) thinking_token_budget: Option<Int>,
 }
 
 /// A string or a list of strings.
@@ -69,6 +76,10 @@ pub(crate) struct GenerationOptions {
     sampling: SamplingParams,
     /// As it stands in the answer.
     pub(crate) seed: i64,
+    /// What the answer must be like, tools aside.
+    pub(crate) demand: Option<Demand>,
+    /// Most tokens of thoughts.
+    pub(crate) thought_budget: Option<usize>,
     /// Choices per prompt.
     pub(crate) n: usize,
     /// Sequences per prompt, of which the `n` best are the choices.
@@ -103,11 +114,17 @@ impl GenerationOptions {
     ) -> Result<Self, ApiError> {
         let seed = fields.seed.map_or_else(draw_seed, |seed| seed.0);
         let n = integer("n", fields.n, 1, MAX_CHOICES)?.map_or(1, to_usize);
+        let demand =
+            Demand::of_fields(fields.response_format.as_ref(), fields.structured_outputs.as_ref())?;
+        let budget = integer("thinking_token_budget", fields.thinking_token_budget, -1, i64::MAX)?;
+        let thought_budget = budget.and_then(|budget| usize::try_from(budget).ok());
         let max_tokens = max_tokens(fields)?;
         let min_tokens = integer("min_tokens", fields.min_tokens, 0, i64::MAX)?.unwrap_or(0);
         Ok(Self {
             sampling: sampling_params(fields, seed, logprobs, defaults, limits.vocab_size)?,
             seed,
+            demand,
+            thought_budget,
             n,
             best_of: n,
             prompt_logprobs: top_logprobs("prompt_logprobs", fields.prompt_logprobs)?,
@@ -154,6 +171,22 @@ impl GenerationOptions {
         self.sampling.logprobs = self.sampling.logprobs.or((best_of > self.n).then_some(0));
         self.best_of = best_of;
         Ok(self)
+    }
+
+    /// Sets what the answer must be like, and the thoughts before it.
+    pub(crate) fn constrain(
+        &mut self,
+        grammar: Option<Arc<Grammar>>,
+        thoughts: Option<ThoughtParams>,
+    ) -> Result<(), ApiError> {
+        if grammar.is_some() && self.ignore_eos {
+            let message = "ignore_eos can't be kept together with a grammar, which says where the \
+                           answer ends";
+            return Err(ApiError::field("ignore_eos", message));
+        }
+        self.sampling.grammar = grammar;
+        self.sampling.thoughts = thoughts;
+        Ok(())
     }
 
     /// How choice `index` of a prompt draws: choice 0 with the request's seed, the others with
@@ -244,6 +277,8 @@ fn sampling_params(
         logit_bias: logit_bias(fields.logit_bias.as_ref(), vocab_size)?,
         seed: seed.cast_unsigned(),
         logprobs,
+        grammar: None,
+        thoughts: None,
     })
 }
 

@@ -180,11 +180,12 @@ fn prompts_tell_where_answers_start() {
 
 #[test]
 fn markers_and_ends_are_told() {
-    assert_eq!(end_marker("think"), Some("</think>"));
-    assert_eq!(end_marker("harmony"), Some("<|end|>"));
-    assert_eq!(end_marker("none"), None);
+    let think = Marks { open: Some("<think>"), close: "</think>", always: false };
+    assert_eq!(marks("think"), Some(think));
+    assert_eq!(marks("harmony").unwrap().close, "<|channel|>final<|message|>");
+    assert_eq!(marks("none"), None);
     assert_eq!(markers("magistral"), ["[THINK]", "[/THINK]"]);
-    assert!(names().all(|name| parser(name, false).is_some() && end_marker(name).is_some()));
+    assert!(names().all(|name| parser(name, false).is_some() && marks(name).is_some()));
 }
 
 fn scraps(family: &'static str) -> impl Strategy<Value = String> {

@@ -1,0 +1,121 @@
+//! What a sequence must say: a grammar for the answer, behind its thoughts.
+
+use super::SamplingError;
+use super::params::SamplingParams;
+use super::thoughts::Thoughts;
+use crate::structured::compiler::Grammar;
+use crate::structured::cursor::Cursor;
+use crate::structured::error::GrammarError;
+
+/// Tokens that a grammar may add at a time without asking the model.
+const MOST_FORCED: usize = 32;
+
+/// The state of one sequence.
+#[derive(Clone, Debug)]
+pub(super) struct Constraint {
+    cursor: Option<Cursor>,
+    thoughts: Option<Thoughts>,
+}
+
+impl Constraint {
+    /// `None` where anything may be said.
+    pub(super) fn new(params: &SamplingParams) -> Option<Self> {
+        let cursor = params.grammar.as_ref().map(Grammar::cursor);
+        let thoughts = params.thoughts.clone().map(Thoughts::new);
+        (cursor.is_some() || thoughts.is_some()).then_some(Self { cursor, thoughts })
+    }
+
+    /// Computes the next mask, which [`apply`](Self::apply) then finds.
+    pub(super) fn prepare(&mut self) {
+        if !self.thinks()
+            && let Some(cursor) = &mut self.cursor
+        {
+            // The failure is told when the mask is used.
+            let _ = cursor.mask();
+        }
+    }
+
+    /// Whether the answer may only end now.
+    pub(super) fn is_complete(&self) -> bool {
+        !self.thinks() && self.cursor.as_ref().is_some_and(Cursor::is_complete)
+    }
+
+    /// Whether [`apply`](Self::apply) would change anything now.
+    pub(super) fn binds(&self) -> bool {
+        let due = self.thoughts.as_ref().is_some_and(|thoughts| thoughts.due().is_some());
+        due || (self.cursor.is_some() && !self.thinks())
+    }
+
+    /// Excludes what may not come next.
+    pub(super) fn apply(&mut self, logits: &mut [f32]) -> Result<(), SamplingError> {
+        if let Some(due) = self.thoughts.as_ref().and_then(Thoughts::due) {
+            keep_only(logits, due);
+            return Ok(());
+        }
+        let opens = self.thoughts.as_ref().and_then(Thoughts::may_open);
+        let thinks = self.thinks();
+        let Some(cursor) = self.cursor.as_mut().filter(|_| !thinks) else { return Ok(()) };
+        let kept = opens.and_then(|id| Some((id, *logits.get(id as usize)?)));
+        let mask = cursor.mask()?;
+        for (index, chunk) in logits.chunks_mut(32).enumerate() {
+            let allowed = mask.get(index).copied().unwrap_or(0);
+            if allowed != u32::MAX {
+                for (bit, logit) in chunk.iter_mut().enumerate() {
+                    if allowed >> bit & 1 == 0 {
+                        *logit = f32::NEG_INFINITY;
+                    }
+                }
+            }
+        }
+        if let Some((id, logit)) = kept {
+            logits[id as usize] = logit;
+        }
+        Ok(())
+    }
+
+    /// Takes the token that was drawn.
+    pub(super) fn push(&mut self, token: u32) -> Result<(), SamplingError> {
+        let thought = self.thoughts.as_mut().is_some_and(|thoughts| thoughts.push(token));
+        match &mut self.cursor {
+            Some(cursor) if !thought => Ok(cursor.accept(token)?),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes the tokens that can only come next, and gives them.
+    pub(super) fn force(&mut self) -> Result<Vec<u32>, SamplingError> {
+        let may_think = self
+            .thoughts
+            .as_ref()
+            .is_some_and(|thoughts| thoughts.inside() || thoughts.may_open().is_some());
+        let Some(cursor) = self.cursor.as_mut().filter(|_| !may_think) else {
+            return Ok(Vec::new());
+        };
+        let mut forced = cursor.forced()?;
+        forced.truncate(MOST_FORCED);
+        for token in &forced {
+            cursor.accept(*token)?;
+        }
+        Ok(forced)
+    }
+
+    fn thinks(&self) -> bool {
+        self.thoughts.as_ref().is_some_and(Thoughts::inside)
+    }
+}
+
+impl From<GrammarError> for SamplingError {
+    fn from(error: GrammarError) -> Self {
+        Self::Grammar(error.to_string())
+    }
+}
+
+fn keep_only(logits: &mut [f32], token: u32) {
+    for (id, logit) in (0..).zip(logits.iter_mut()) {
+        if id != token {
+            *logit = f32::NEG_INFINITY;
+        } else if *logit == f32::NEG_INFINITY {
+            *logit = 0.0;
+        }
+    }
+}

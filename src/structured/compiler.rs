@@ -1,0 +1,376 @@
+//! From a specification to an automaton, within a time and a size, and only once.
+//!
+//! Compiling can't be interrupted, so it runs on a thread of its own: the caller stops waiting when
+//! the time is up, and what the thread makes in the end is there for the next request that asks.
+//! What a thread may use up is bounded beforehand (see `schema` and the limits below), and so is
+//! the number of threads. Blocking: call it where blocking is allowed.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use llguidance::api::{GrammarInit, GrammarWithLexer, ParserLimits, TopLevelGrammar};
+use llguidance::{Logger, TokenParser};
+use toktrie::InferenceCapabilities;
+
+use super::cursor::Cursor;
+use super::error::GrammarError;
+use super::spec::GrammarSpec;
+use super::vocabulary::Vocabulary;
+use super::{gbnf, lark, schema, structural_tag};
+
+/// What compiling and remembering may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompilerLimits {
+    /// How long a caller waits.
+    pub time: Duration,
+    /// Bytes of a specification, spelled out.
+    pub spec_bytes: usize,
+    /// Grammars that are being compiled at once.
+    pub threads: usize,
+    /// Grammars that are remembered.
+    pub cached: usize,
+    /// Bytes of the specifications of those.
+    pub cached_bytes: usize,
+}
+
+impl Default for CompilerLimits {
+    fn default() -> Self {
+        Self {
+            time: Duration::from_secs(2),
+            spec_bytes: 1 << 20,
+            threads: 4,
+            cached: 128,
+            cached_bytes: 8 << 20,
+        }
+    }
+}
+
+/// The parser recurses over rules and groups: their number and this stack belong together.
+const STACK_BYTES: usize = 256 << 20;
+/// Rules and groups of a grammar.
+const MAX_GROUPS: usize = 10_000;
+
+/// Compiles grammars for one vocabulary. Clones share the work and what is remembered.
+#[derive(Clone, Debug)]
+pub struct GrammarCompiler {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    vocabulary: Arc<Vocabulary>,
+    limits: CompilerLimits,
+    cache: Mutex<Cache>,
+}
+
+/// A compiled grammar. Shared by all sequences that follow it, which share what they learn of it.
+pub struct Grammar {
+    pub(super) vocabulary: Arc<Vocabulary>,
+    // Never walked: the automaton of a sequence that failed is not to be trusted, and one that has
+    // reached its limit of states can't go on.
+    pristine: TokenParser,
+    walked: Mutex<TokenParser>,
+}
+
+type Outcome = Result<Arc<Grammar>, GrammarError>;
+
+impl GrammarCompiler {
+    /// A compiler for `vocabulary`.
+    pub fn new(vocabulary: Arc<Vocabulary>, limits: CompilerLimits) -> Self {
+        let cache = Mutex::new(Cache::default());
+        Self { shared: Arc::new(Shared { vocabulary, limits, cache }) }
+    }
+
+    /// The vocabulary that grammars are compiled for.
+    pub fn vocabulary(&self) -> &Arc<Vocabulary> {
+        &self.shared.vocabulary
+    }
+
+    /// The grammar of `spec`; waits for it as long as the limits allow.
+    ///
+    /// # Errors
+    /// When the specification is wrong, can't be enforced, or is above a bound.
+    pub fn compile(&self, spec: &GrammarSpec) -> Result<Arc<Grammar>, GrammarError> {
+        let key = spec.cache_key();
+        let limit = self.shared.limits.spec_bytes;
+        if key.len() > limit {
+            let actual = key.len();
+            return Err(GrammarError::TooLarge { what: "bytes of the grammar", actual, limit });
+        }
+        let pending = {
+            let mut cache = self.shared.lock();
+            match cache.get(&key) {
+                Some(Entry::Done(grammar)) => return Ok(grammar),
+                Some(Entry::Pending(pending)) => pending,
+                None => self.start(&mut cache, key, spec)?,
+            }
+        };
+        pending.wait(self.shared.limits.time)
+    }
+
+    fn start(
+        &self,
+        cache: &mut Cache,
+        key: String,
+        spec: &GrammarSpec,
+    ) -> Result<Arc<Pending>, GrammarError> {
+        let threads = self.shared.limits.threads;
+        if cache.num_pending >= threads {
+            return Err(GrammarError::Busy(threads));
+        }
+        let pending = Arc::new(Pending::default());
+        let (shared, promise, spec) =
+            (Arc::clone(&self.shared), Arc::clone(&pending), spec.clone());
+        let name = key.clone();
+        let thread = std::thread::Builder::new().name("grammar".to_owned()).stack_size(STACK_BYTES);
+        let run = move || {
+            let compile = AssertUnwindSafe(|| Ok(compile(&shared.vocabulary, &spec)));
+            let outcome = llguidance::panic_utils::catch_unwind(compile);
+            let outcome = outcome.unwrap_or_else(|panic| {
+                Err(GrammarError::Internal(first_line(&panic.to_string())))
+            });
+            shared.lock().finish(&name, &outcome, &shared.limits);
+            promise.keep(outcome);
+        };
+        thread.spawn(run).map_err(|error| GrammarError::Internal(error.to_string()))?;
+        cache.begin(key, Arc::clone(&pending));
+        Ok(pending)
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Cache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
+impl Grammar {
+    /// A cursor at the start.
+    pub fn cursor(self: &Arc<Self>) -> Cursor {
+        let walked = self.walked.lock().unwrap_or_else(PoisonError::into_inner);
+        Cursor::new(Arc::clone(self), walked.clone())
+    }
+
+    /// Makes later cursors independent of those that exist.
+    pub(super) fn renew(&self) {
+        *self.walked.lock().unwrap_or_else(PoisonError::into_inner) = self.pristine.deep_clone();
+    }
+}
+
+impl fmt::Debug for Grammar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Grammar").finish_non_exhaustive()
+    }
+}
+
+/// A grammar that is being compiled.
+#[derive(Default)]
+struct Pending {
+    outcome: Mutex<Option<Outcome>>,
+    kept: Condvar,
+}
+
+impl Pending {
+    fn keep(&self, outcome: Outcome) {
+        *self.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+        self.kept.notify_all();
+    }
+
+    fn wait(&self, time: Duration) -> Outcome {
+        let until = Instant::now() + time;
+        let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(outcome) = outcome.as_ref() {
+                return outcome.clone();
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(GrammarError::TooSlow(time));
+            }
+            let waited = self.kept.wait_timeout(outcome, left);
+            outcome = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+#[derive(Clone)]
+enum Entry {
+    Done(Arc<Grammar>),
+    Pending(Arc<Pending>),
+}
+
+/// What was compiled and is being compiled, by the key of its specification.
+#[derive(Default)]
+struct Cache {
+    entries: HashMap<String, Entry>,
+    // Keys of the grammars that are done, the longest unused first.
+    order: VecDeque<String>,
+    bytes: usize,
+    num_pending: usize,
+}
+
+impl Cache {
+    fn get(&mut self, key: &str) -> Option<Entry> {
+        let entry = self.entries.get(key)?.clone();
+        if let Some(at) = self.order.iter().position(|known| known == key)
+            && let Some(key) = self.order.remove(at)
+        {
+            self.order.push_back(key);
+        }
+        Some(entry)
+    }
+
+    fn begin(&mut self, key: String, pending: Arc<Pending>) {
+        self.num_pending += 1;
+        self.entries.insert(key, Entry::Pending(pending));
+    }
+
+    // Failures aren't remembered: they are found again quickly, or were bad luck.
+    fn finish(&mut self, key: &str, outcome: &Outcome, limits: &CompilerLimits) {
+        self.num_pending -= 1;
+        self.entries.remove(key);
+        let Ok(grammar) = outcome else { return };
+        self.entries.insert(key.to_owned(), Entry::Done(Arc::clone(grammar)));
+        self.order.push_back(key.to_owned());
+        self.bytes += key.len();
+        while self.order.len() > limits.cached || self.bytes > limits.cached_bytes {
+            let Some(oldest) = self.order.pop_front() else { break };
+            self.bytes -= oldest.len();
+            self.entries.remove(&oldest);
+        }
+    }
+}
+
+fn limits() -> ParserLimits {
+    ParserLimits {
+        max_items_in_row: 2_000,
+        initial_lexer_fuel: 1_000_000,
+        // The two that bound a step: some ten milliseconds each.
+        step_lexer_fuel: 200_000,
+        step_max_items: 50_000,
+        // Some 40 MB a grammar.
+        max_lexer_states: 30_000,
+        max_grammar_size: 200_000,
+        precompute_large_lexemes: false,
+        verbose_errors: false,
+    }
+}
+
+fn compile(vocabulary: &Arc<Vocabulary>, spec: &GrammarSpec) -> Outcome {
+    let factory = vocabulary.parsers()?;
+    let grammar = match spec {
+        GrammarSpec::JsonObject => {
+            let schema = schema::prepare(&serde_json::json!({"type": "object"}))?;
+            GrammarWithLexer::from_json_schema(schema)
+        }
+        GrammarSpec::JsonSchema(schema) => {
+            GrammarWithLexer::from_json_schema(schema::prepare(schema)?)
+        }
+        other => GrammarWithLexer::from_lark(lark_of(other, vocabulary)?),
+    };
+    let parser = factory.create_parser_from_init_ext(
+        GrammarInit::Serialized(TopLevelGrammar::from_grammar(grammar)),
+        Logger::new(0, 0),
+        InferenceCapabilities {
+            ff_tokens: factory.tok_env().tokenize_is_canonical(),
+            ..Default::default()
+        },
+        limits(),
+    );
+    let mut pristine = parser.map_err(|error| explain(&error, spec))?;
+    pristine.start_without_prompt();
+    let walked = Mutex::new(pristine.deep_clone());
+    let grammar = Arc::new(Grammar { vocabulary: Arc::clone(vocabulary), pristine, walked });
+    // A grammar whose first step is beyond the limits is refused now, not in the middle of a
+    // generation.
+    grammar.cursor().mask()?;
+    Ok(grammar)
+}
+
+/// The Lark grammar of a specification that is not JSON.
+pub(super) fn lark_of(spec: &GrammarSpec, vocabulary: &Vocabulary) -> Result<String, GrammarError> {
+    let text = match spec {
+        GrammarSpec::Regex(pattern) => format!("start: {}\n", lark::regex(pattern)),
+        GrammarSpec::Choice(choices) if choices.is_empty() => {
+            return Err(GrammarError::syntax("choice", "there is nothing to choose from"));
+        }
+        // One terminal: as rules, a choice that begins another one would hide it.
+        GrammarSpec::Choice(choices) => {
+            let spelled: Vec<String> = choices
+                .iter()
+                .filter(|text| !text.is_empty())
+                .map(|text| lark::quote(text))
+                .collect();
+            match (spelled.is_empty(), spelled.len() < choices.len()) {
+                (true, _) => "start: \"\"\n".to_owned(),
+                (_, empty) => format!(
+                    "start: CHOICE{}\nCHOICE: {}\n",
+                    if empty { "?" } else { "" },
+                    spelled.join(" | ")
+                ),
+            }
+        }
+        GrammarSpec::Lark(text) => lark::prepare_schemas(text)?,
+        GrammarSpec::Gbnf(text) => gbnf::to_lark(text, vocabulary)?,
+        GrammarSpec::StructuralTag(structure) => structural_tag::to_lark(structure, vocabulary)?,
+        GrammarSpec::JsonObject | GrammarSpec::JsonSchema(_) => {
+            unreachable!("schemas are compiled as such")
+        }
+    };
+    let actual = text.bytes().filter(|b| b"([:".contains(b)).count();
+    if !matches!(spec, GrammarSpec::Choice(_) | GrammarSpec::Regex(_)) && actual > MAX_GROUPS {
+        let what = "rules and groups of the grammar";
+        return Err(GrammarError::TooLarge { what, actual, limit: MAX_GROUPS });
+    }
+    Ok(text)
+}
+
+// The engine says what is wrong in words only.
+fn explain(error: &anyhow::Error, spec: &GrammarSpec) -> GrammarError {
+    let chain: Vec<String> = error.chain().map(|cause| first_line(&cause.to_string())).collect();
+    let text = chain.join(": ");
+    let says = |part: &str| text.contains(part);
+    if says("panic:") {
+        return GrammarError::Internal(text);
+    }
+    if says("Unsatisfiable") || says("unsatisfiable") {
+        return GrammarError::Unsatisfiable(text.replace("Unsatisfiable schema: ", ""));
+    }
+    for (part, keyword) in [
+        ("min/maxProperties", "minProperties"),
+        ("patternProperty", "patternProperties"),
+        ("circular references", "$ref"),
+        ("multipleOf", "multipleOf"),
+        ("lookarounds", "pattern"),
+    ] {
+        if says(part) && matches!(spec, GrammarSpec::JsonSchema(_)) {
+            return GrammarError::unsupported(keyword, "", text);
+        }
+    }
+    let bounds =
+        ["too big", "too large", "too complex", "limit", "fuel", "exceeded", "Unable to determine"];
+    if bounds.iter().any(|bound| says(bound)) {
+        return GrammarError::TooComplex(text);
+    }
+    match spec {
+        GrammarSpec::JsonObject | GrammarSpec::JsonSchema(_) => GrammarError::malformed("", text),
+        GrammarSpec::Regex(_) => GrammarError::syntax("regex", text),
+        GrammarSpec::Choice(_) => GrammarError::syntax("choice", text),
+        GrammarSpec::Lark(_) => GrammarError::syntax("Lark grammar", text),
+        GrammarSpec::Gbnf(_) => GrammarError::syntax("GBNF grammar", text),
+        GrammarSpec::StructuralTag(_) => GrammarError::syntax("structural tag", text),
+    }
+}
+
+/// The first line of `text`, shortened.
+pub(super) fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().chars().take(300).collect()
+}
