@@ -28,6 +28,12 @@ pub(crate) enum ApiError {
     /// The request names a model that isn't served.
     #[error("the model {0:?} does not exist")]
     ModelNotFound(String),
+    /// No response with this id is kept.
+    #[error("response with id {0:?} not found")]
+    ResponseNotFound(String),
+    /// A request goes on from a response that isn't kept.
+    #[error("previous_response_id: previous response with id {0:?} not found")]
+    PreviousResponseNotFound(String),
     /// No such route.
     #[error("there is no route {0}")]
     RouteNotFound(String),
@@ -79,7 +85,10 @@ impl ApiError {
         match self {
             Self::Invalid { .. } => StatusCode::BAD_REQUEST,
             Self::Authentication(_) => StatusCode::UNAUTHORIZED,
-            Self::ModelNotFound(_) | Self::RouteNotFound(_) => StatusCode::NOT_FOUND,
+            Self::ModelNotFound(_)
+            | Self::ResponseNotFound(_)
+            | Self::PreviousResponseNotFound(_)
+            | Self::RouteNotFound(_) => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed(..) => StatusCode::METHOD_NOT_ALLOWED,
             Self::BodyTooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::UnsupportedMediaType(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -104,6 +113,8 @@ impl ApiError {
         match self {
             Self::Invalid { .. }
             | Self::ModelNotFound(_)
+            | Self::ResponseNotFound(_)
+            | Self::PreviousResponseNotFound(_)
             | Self::RouteNotFound(_)
             | Self::MethodNotAllowed(..)
             | Self::BodyTooLarge(_)
@@ -120,6 +131,7 @@ impl ApiError {
         match self {
             Self::Invalid { param, .. } => param.as_deref(),
             Self::ModelNotFound(_) => Some("model"),
+            Self::PreviousResponseNotFound(_) => Some("previous_response_id"),
             _ => None,
         }
     }
@@ -129,6 +141,8 @@ impl ApiError {
             Self::Invalid { code, .. } => *code,
             Self::Authentication(_) => Some("invalid_api_key"),
             Self::ModelNotFound(_) => Some("model_not_found"),
+            Self::ResponseNotFound(_) => Some("response_not_found"),
+            Self::PreviousResponseNotFound(_) => Some("previous_response_not_found"),
             Self::RouteNotFound(_) => Some("route_not_found"),
             Self::MethodNotAllowed(..) => Some("method_not_allowed"),
             Self::BodyTooLarge(_) => Some("body_too_large"),

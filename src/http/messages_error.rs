@@ -44,7 +44,10 @@ fn kind(error: &ApiError) -> &'static str {
         | ApiError::MethodNotAllowed(..)
         | ApiError::UnsupportedMediaType(_) => "invalid_request_error",
         ApiError::Authentication(_) => "authentication_error",
-        ApiError::ModelNotFound(_) | ApiError::RouteNotFound(_) => "not_found_error",
+        ApiError::ModelNotFound(_)
+        | ApiError::ResponseNotFound(_)
+        | ApiError::PreviousResponseNotFound(_)
+        | ApiError::RouteNotFound(_) => "not_found_error",
         ApiError::BodyTooLarge(_) => "request_too_large",
         ApiError::TooManyRequests { .. } => "rate_limit_error",
         ApiError::DeadlineExceeded(_) => "timeout_error",

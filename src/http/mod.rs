@@ -6,7 +6,7 @@
 //! `generation` merges what comes back, `delta` makes text of it, and `stream` answers.
 
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::Request;
@@ -43,6 +43,7 @@ mod ops;
 mod prompt;
 pub mod reader;
 mod request;
+mod responses;
 pub mod state;
 mod stream;
 mod tokenize;
@@ -74,6 +75,11 @@ pub fn router(state: AppState) -> Router {
         .route("/v1/completions", post(completions::completions))
         .route("/v1/messages", post(messages::messages))
         .route("/v1/messages/count_tokens", post(messages::count_tokens))
+        .route("/v1/responses", post(responses::create))
+        .route("/v1/responses/input_tokens", post(responses::input_tokens))
+        .route("/v1/responses/{id}", get(responses::retrieve).delete(responses::delete))
+        .route("/v1/responses/{id}/cancel", post(responses::cancel))
+        .route("/v1/responses/{id}/input_items", get(responses::input_items))
         .route("/tokenize", post(tokenize::tokenize))
         .route("/detokenize", post(tokenize::detokenize))
         .route("/health", get(ops::ready))
@@ -152,6 +158,7 @@ async fn keep_metrics(state: AppState) {
     loop {
         interval.tick().await;
         state.metrics().run_upkeep();
+        state.responses().expire(Instant::now());
     }
 }
 

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use super::admission::{Admission, Permit};
 use super::auth::ApiKeys;
 use super::error::ApiError;
+use super::responses::store::ResponseStore;
 use super::tools::Families;
 use crate::config::{Parser, ServerConfig};
 use crate::engine::{EngineHandle, EngineHealth};
@@ -78,6 +79,7 @@ struct Shared {
     families: [Families; 2],
     created: u64,
     keep_alive: Duration,
+    responses: ResponseStore,
     draining: AtomicBool,
     cut: watch::Sender<bool>,
 }
@@ -99,6 +101,7 @@ impl AppState {
             api_keys: ApiKeys::new(&parts.config.api_keys),
             created: unix_seconds(),
             keep_alive,
+            responses: ResponseStore::default(),
             draining: AtomicBool::new(false),
             cut: watch::Sender::new(false),
             parts,
@@ -162,6 +165,11 @@ impl AppState {
 
     pub(crate) fn keep_alive(&self) -> Duration {
         self.shared.keep_alive
+    }
+
+    /// The responses that requests asked to keep.
+    pub(crate) fn responses(&self) -> &ResponseStore {
+        &self.shared.responses
     }
 
     /// When the server started, as `created` of the model.

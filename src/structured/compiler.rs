@@ -30,7 +30,8 @@ pub struct CompilerLimits {
     pub spec_bytes: usize,
     /// Grammars that are being compiled at once.
     pub threads: usize,
-    /// Grammars that are remembered.
+    /// Grammars that are remembered. Each may grow to some 40 MB as texts explore it, if it was
+    /// written to; a usual one takes a few.
     pub cached: usize,
     /// Bytes of the specifications of those.
     pub cached_bytes: usize,
@@ -42,7 +43,7 @@ impl Default for CompilerLimits {
             time: Duration::from_secs(2),
             spec_bytes: 1 << 20,
             threads: 4,
-            cached: 128,
+            cached: 64,
             cached_bytes: 8 << 20,
         }
     }
@@ -253,9 +254,9 @@ fn limits() -> ParserLimits {
     ParserLimits {
         max_items_in_row: 2_000,
         initial_lexer_fuel: 1_000_000,
-        // The two that bound a step: some ten milliseconds each.
+        // The two that bound a step, to some ten milliseconds each but for ambiguous grammars.
         step_lexer_fuel: 200_000,
-        step_max_items: 50_000,
+        step_max_items: 20_000,
         // Some 40 MB a grammar.
         max_lexer_states: 30_000,
         max_grammar_size: 200_000,
@@ -289,10 +290,26 @@ fn compile(vocabulary: &Arc<Vocabulary>, spec: &GrammarSpec) -> Outcome {
     pristine.start_without_prompt();
     let walked = Mutex::new(pristine.deep_clone());
     let grammar = Arc::new(Grammar { vocabulary: Arc::clone(vocabulary), pristine, walked });
-    // A grammar whose first step is beyond the limits is refused now, not in the middle of a
-    // generation.
-    grammar.cursor().mask()?;
+    try_first_steps(&grammar)?;
     Ok(grammar)
+}
+
+// A grammar whose first steps are beyond the limits is refused now, not in the middle of a
+// generation.
+fn try_first_steps(grammar: &Arc<Grammar>) -> Result<(), GrammarError> {
+    let mut cursor = grammar.cursor();
+    cursor.mask()?;
+    // As far into objects and arrays as the first choice among all properties.
+    for text in ["[", "{"] {
+        let trie = grammar.pristine.token_env.tok_trie();
+        if let Some(id) = trie.token_id(text.as_bytes())
+            && cursor.allows(id)?
+        {
+            cursor.accept(id)?;
+            cursor.mask()?;
+        }
+    }
+    Ok(())
 }
 
 /// The Lark grammar of a specification that is not JSON.

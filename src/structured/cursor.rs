@@ -8,6 +8,7 @@
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use llguidance::TokenParser;
 use llguidance::api::StopReason;
@@ -15,6 +16,11 @@ use toktrie::SimpleVob;
 
 use super::compiler::{Grammar, first_line};
 use super::error::GrammarError;
+
+/// A mask usually takes some microseconds.
+const SLOW_MASK: Duration = Duration::from_millis(100);
+/// Slow masks in a row that end a sequence; fewer may be the machine's fault.
+const MAX_SLOW_MASKS: usize = 4;
 
 /// The state of one sequence.
 #[derive(Clone)]
@@ -24,12 +30,14 @@ pub struct Cursor {
     // Of the current state; `None` until it is asked for.
     mask: Option<SimpleVob>,
     ended: bool,
+    // Masks in a row that took too long.
+    num_slow: usize,
     failed: Option<GrammarError>,
 }
 
 impl Cursor {
     pub(super) fn new(grammar: Arc<Grammar>, parser: TokenParser) -> Self {
-        Self { grammar, parser, mask: None, ended: false, failed: None }
+        Self { grammar, parser, mask: None, ended: false, num_slow: 0, failed: None }
     }
 
     /// The tokens that may come next, a bit each, the lowest bit of the first word for id 0; as
@@ -41,7 +49,10 @@ impl Cursor {
     pub fn mask(&mut self) -> Result<&[u32], GrammarError> {
         if self.mask.is_none() {
             let mask = if self.parser.stop_reason() == StopReason::NotStopped && !self.ended {
-                self.run(TokenParser::compute_mask)?
+                let start = Instant::now();
+                let mask = self.run(TokenParser::compute_mask)?;
+                self.check_pace(start.elapsed())?;
+                mask
             } else {
                 self.check()?;
                 self.parser.token_env.tok_trie().eos_token_set()
@@ -125,6 +136,19 @@ impl Cursor {
     /// The grammar that the cursor walks.
     pub fn grammar(&self) -> &Arc<Grammar> {
         &self.grammar
+    }
+
+    // The engine counts its work, but not all of it: an ambiguous grammar gets slower with every
+    // token. Masks are made on the engine's thread, where everyone waits for them.
+    fn check_pace(&mut self, took: Duration) -> Result<(), GrammarError> {
+        self.num_slow = if took > SLOW_MASK { self.num_slow + 1 } else { 0 };
+        if self.num_slow < MAX_SLOW_MASKS {
+            return Ok(());
+        }
+        let limit = SLOW_MASK.as_millis();
+        let reason = format!("{MAX_SLOW_MASKS} steps in a row took above {limit} ms");
+        self.failed = Some(GrammarError::TooComplex(reason));
+        self.check()
     }
 
     fn check(&self) -> Result<(), GrammarError> {

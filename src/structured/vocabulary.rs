@@ -23,7 +23,8 @@ const SLICES: [&str; 3] =
 /// Texts of the kind that grammars force, to find out whether the tokenizer keeps them as they are.
 const PROBES: [&str; 6] = ["{\"name\": \"", "}", "\":", " a", "true", "<tool>\n"];
 
-type Tokenize = Box<dyn Fn(&str) -> Vec<u32> + Send + Sync>;
+/// Turns plain text into ids.
+pub type Tokenize = Box<dyn Fn(&str) -> Vec<u32> + Send + Sync>;
 
 /// A model's tokens.
 pub struct Vocabulary {
@@ -51,7 +52,7 @@ impl Vocabulary {
         mut tokens: Vec<Vec<u8>>,
         special: impl IntoIterator<Item = (u32, String)>,
         eos_ids: Vec<u32>,
-        tokenize: Box<dyn Fn(&str) -> Vec<u32> + Send + Sync>,
+        tokenize: Tokenize,
     ) -> Self {
         let special: HashMap<String, u32> =
             special.into_iter().map(|(id, text)| (text, id)).collect();
@@ -145,7 +146,10 @@ impl Vocabulary {
 impl fmt::Debug for Vocabulary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (size, num_special) = (self.size, self.special.len());
-        f.debug_struct("Vocabulary").field("size", &size).field("special", &num_special).finish()
+        f.debug_struct("Vocabulary")
+            .field("size", &size)
+            .field("special", &num_special)
+            .finish_non_exhaustive()
     }
 }
 

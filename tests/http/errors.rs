@@ -247,7 +247,7 @@ async fn models_are_found_by_any_of_their_names() {
 async fn routes_methods_and_media_types_have_error_objects() {
     let server = Server::saying("x").await;
     server.client.get("/v1/nothing").await.error(404, BAD, None);
-    server.client.post("/v1/responses", &json!({})).await.error(404, BAD, None);
+    server.client.post("/v1/moderations", &json!({})).await.error(404, BAD, None);
     server.client.get("/v1/chat/completions").await.error(405, BAD, None);
     server.client.request("DELETE", "/v1/models").await.error(405, BAD, None);
     for content_type in ["text/plain", "application/x-www-form-urlencoded"] {

@@ -19,5 +19,7 @@ mod lifecycle;
 mod messages;
 mod messages_requests;
 mod ops;
+mod response_conversations;
+mod responses;
 mod streaming;
 mod tools;

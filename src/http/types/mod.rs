@@ -6,6 +6,7 @@ pub(crate) mod completions;
 pub(crate) mod fields;
 pub(crate) mod messages;
 pub(crate) mod number;
+pub(crate) mod responses;
 pub(crate) mod sampling;
 mod schema;
 pub(crate) mod tokenize;

@@ -111,7 +111,7 @@ impl<'w, 'g> Writer<'w, 'g> {
         let _ = writeln!(rules, "start: {start}");
         for (index, rule) in self.grammar.rules.iter().enumerate() {
             if self.traits.is_lexeme[index] {
-                let body = self.in_lexeme(&rule.body);
+                let body = in_lexeme(&rule.body);
                 let _ = writeln!(self.terminals, "T{index}: {body}");
             }
             if !is_lexeme {
@@ -171,7 +171,7 @@ impl<'w, 'g> Writer<'w, 'g> {
 
     // A lexeme of its own. A lexeme is never empty: the rule says that it may be absent.
     fn part(&mut self, node: &Node) -> String {
-        let body = self.in_lexeme(node);
+        let body = in_lexeme(node);
         if body == "\"\"" {
             return body;
         }
@@ -189,25 +189,25 @@ impl<'w, 'g> Writer<'w, 'g> {
         self.names.insert(body, name.clone());
         name
     }
+}
 
-    fn in_lexeme(&self, node: &Node) -> String {
-        let each = |nodes: &[Node], between: &str| {
-            let nodes: Vec<String> = nodes.iter().map(|node| self.in_lexeme(node)).collect();
-            nodes.join(between)
-        };
-        match node {
-            Node::Literal(text) => quote(text),
-            Node::Class(class) => format!("/{class}/"),
-            Node::Rule(index) => format!("T{index}"),
-            Node::Sequence(nodes) if nodes.is_empty() => "\"\"".to_owned(),
-            Node::Sequence(nodes) if nodes.len() == 1 => self.in_lexeme(&nodes[0]),
-            Node::Sequence(nodes) => format!("({})", each(nodes, " ")),
-            Node::Choice(nodes) => format!("({})", each(nodes, " | ")),
-            Node::Repeat(node, min, max) => {
-                format!("({}){}", self.in_lexeme(node), repetition(*min, *max))
-            }
-            Node::Token(_) => unreachable!("tokens are no characters"),
+fn in_lexeme(node: &Node) -> String {
+    let each = |nodes: &[Node], between: &str| {
+        let nodes: Vec<String> = nodes.iter().map(in_lexeme).collect();
+        nodes.join(between)
+    };
+    match node {
+        Node::Literal(text) => quote(text),
+        Node::Class(class) => format!("/{class}/"),
+        Node::Rule(index) => format!("T{index}"),
+        Node::Sequence(nodes) if nodes.is_empty() => "\"\"".to_owned(),
+        Node::Sequence(nodes) if nodes.len() == 1 => in_lexeme(&nodes[0]),
+        Node::Sequence(nodes) => format!("({})", each(nodes, " ")),
+        Node::Choice(nodes) => format!("({})", each(nodes, " | ")),
+        Node::Repeat(node, min, max) => {
+            format!("({}){}", in_lexeme(node), repetition(*min, *max))
         }
+        Node::Token(_) => unreachable!("tokens are no characters"),
     }
 }
 

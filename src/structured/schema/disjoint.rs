@@ -9,6 +9,8 @@ use std::cell::Cell;
 use serde_json::{Map, Value};
 
 use super::document::Document;
+use super::formats::{self, Format};
+use super::pattern::{self, Texts};
 use super::types::Types;
 
 const MAX_DEPTH: usize = 6;
@@ -41,6 +43,7 @@ impl<'a> Proof<'a> {
             || self.parts_exclude(a_map, b, within, depth)
             || self.parts_exclude(b_map, a, within, depth)
             || constants_differ(a_map, b_map)
+            || within == Types::STRING && texts_differ(a_map, b_map)
             || is_number(within) && ranges_differ(a_map, b_map)
             || within == Types::OBJECT && self.properties_differ(a_map, b_map, depth)
     }
@@ -125,6 +128,24 @@ fn constants_differ(a: &Map<String, Value>, b: &Map<String, Value>) -> bool {
     let equal = |x: &Value, y: &Value| x == y || (x.is_number() && x.as_f64() == y.as_f64());
     a.iter().all(|x| x.is_string() || x.is_number() || x.is_boolean() || x.is_null())
         && !a.iter().any(|x| b.iter().any(|y| equal(x, y)))
+}
+
+fn texts_differ(a: &Map<String, Value>, b: &Map<String, Value>) -> bool {
+    let (Some(a), Some(b)) = (texts(a), texts(b)) else { return false };
+    pattern::are_disjoint(&a, &b)
+}
+
+// What constants, or else a pattern or a format, say of a string.
+fn texts(schema: &Map<String, Value>) -> Option<Texts<'_>> {
+    if let Some(values) = constants(schema) {
+        return Some(Texts::Listed(values.into_iter().filter_map(Value::as_str).collect()));
+    }
+    let text = |keyword| schema.get(keyword).and_then(Value::as_str);
+    let pattern = text("pattern").or_else(|| match formats::lookup(text("format")?)? {
+        Format::Pattern(pattern) => Some(pattern),
+        Format::Annotation => None,
+    })?;
+    pattern::translate(pattern).ok().map(Texts::Matching)
 }
 
 fn ranges_differ(a: &Map<String, Value>, b: &Map<String, Value>) -> bool {

@@ -13,6 +13,8 @@ use super::types::Types;
 const MAX_DEPTH: usize = 8;
 /// Constants that a complement may list.
 const MAX_CONSTANTS: usize = 200;
+/// Characters of a constant; its complement nests a group for each, and regexes only so many.
+const MAX_CONSTANT_CHARS: usize = 200;
 
 /// The schema of what `schema` refuses, or `None` where none is known.
 pub(super) fn negate(document: &Document<'_>, schema: &Value) -> Option<Value> {
@@ -102,7 +104,10 @@ fn properties(document: &Document<'_>, schemas: &Value, depth: usize) -> Option<
 
 // Anything but these values.
 fn constants(values: &[Value]) -> Option<Value> {
-    if values.len() > MAX_CONSTANTS {
+    let is_long = |value: &Value| {
+        value.as_str().is_some_and(|text| text.chars().count() > MAX_CONSTANT_CHARS)
+    };
+    if values.len() > MAX_CONSTANTS || values.iter().any(is_long) {
         return None;
     }
     let types = values.iter().fold(Types::NONE, |types, v| types.union(Types::of_value(v)));

@@ -128,15 +128,16 @@ fn counts(parts: &mut Parts<'_>, required: u64, at: Place<'_>) -> Result<(), Gra
     let min = count(parts.map, "minProperties", at)?.filter(|min| *min > required);
     let max = count(parts.map, "maxProperties", at)?.filter(|max| *max < REACHABLE_PROPERTIES);
     let empty = Map::new();
-    let named = parts.body.get("properties").and_then(Value::as_object).unwrap_or(&empty);
+    let properties = parts.body.get("properties").and_then(Value::as_object).unwrap_or(&empty);
     let is_required = |name: &String| {
         let names = parts.map.get("required").and_then(Value::as_array);
         names.is_some_and(|names| names.iter().any(|required| required == name))
     };
-    let optional: Vec<String> = named.keys().filter(|name| !is_required(name)).cloned().collect();
+    let optional: Vec<String> =
+        properties.keys().filter(|name| !is_required(name)).cloned().collect();
     let closed = parts.body.get("additionalProperties") == Some(&Value::Bool(false))
         && !parts.body.contains_key("patternProperties");
-    let max = max.filter(|max| !closed || *max < named.len() as u64);
+    let max = max.filter(|max| !closed || *max < properties.len() as u64);
     let (min, max) = match (min, max) {
         (None, None) => return Ok(()),
         (Some(1), None) if required == 0 && !closed && !optional.is_empty() => {
@@ -146,9 +147,9 @@ fn counts(parts: &mut Parts<'_>, required: u64, at: Place<'_>) -> Result<(), Gra
     };
     let keyword = if max.is_some() { "maxProperties" } else { "minProperties" };
     let refuse = |reason: &str| Err(GrammarError::unsupported(keyword, at.pointer, reason));
-    let one =
+    let one_more =
         min.is_none_or(|min| min == required + 1) && max.is_none_or(|max| max == required + 1);
-    if !optional.is_empty() && !(closed && one) {
+    if !optional.is_empty() && (!closed || !one_more) {
         return refuse("optional properties are not counted, beyond one");
     }
     if min.is_some_and(|min| min > required + 1) && !closed {

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::iter::Peekable;
 use std::str::CharIndices;
 
-use llguidance::derivre::RegexBuilder;
+use llguidance::derivre::{RegexAst, RegexBuilder};
 
 /// White space and line ends of ECMA-262, as the inside of a character class.
 const SPACE: &str =
@@ -88,6 +88,28 @@ pub(super) fn is_match(translated: &str, text: &str) -> Result<bool, String> {
     Ok(regex.map_err(|e| e.to_string())?.is_match(text))
 }
 
+/// Texts, as far as one schema describes them.
+pub(super) enum Texts<'t> {
+    /// These.
+    Listed(Vec<&'t str>),
+    /// Those in which this translated pattern is found.
+    Matching(String),
+}
+
+/// Whether no text is in both sets; not said where that takes too many states.
+pub(super) fn are_disjoint(a: &Texts<'_>, b: &Texts<'_>) -> bool {
+    let mut builder = RegexBuilder::new();
+    let asts = [a, b].map(|texts| match texts {
+        Texts::Listed(texts) => {
+            RegexAst::Or(texts.iter().map(|text| RegexAst::Literal((*text).to_owned())).collect())
+        }
+        Texts::Matching(pattern) => RegexAst::SearchRegex(pattern.clone()),
+    });
+    let both = builder.mk(&RegexAst::And(asts.to_vec()));
+    let regex = both.and_then(|both| builder.to_regex_limited(both, MATCH_FUEL));
+    regex.is_ok_and(|mut regex| regex.always_empty())
+}
+
 /// A pattern that exactly the strings outside `literals` match.
 pub(super) fn complement(literals: &[&str]) -> String {
     let mut sorted: Vec<Vec<char>> = literals.iter().map(|text| text.chars().collect()).collect();
@@ -109,10 +131,12 @@ fn complement_node(words: &[Vec<char>], depth: usize, out: &mut String) {
         out.push_str(if ends_here { "[^]+" } else { "[^]*" });
     } else {
         out.push_str("[^");
-        let mut groups: Vec<&[Vec<char>]> = longer.chunk_by(|a, b| a[depth] == b[depth]).collect();
-        groups.iter().for_each(|group| push_char(group[0][depth], out));
+        let groups: Vec<&[Vec<char>]> = longer.chunk_by(|a, b| a[depth] == b[depth]).collect();
+        for group in &groups {
+            push_char(group[0][depth], out);
+        }
         out.push_str("][^]*");
-        for group in groups.drain(..) {
+        for group in groups {
             out.push('|');
             push_char(group[0][depth], out);
             complement_node(group, depth + 1, out);

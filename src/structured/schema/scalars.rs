@@ -42,13 +42,10 @@ pub(super) fn count(
     let integral = value.as_f64().filter(|n| *n >= 0.0 && n.fract() == 0.0 && *n <= MAX_EXACT);
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "just checked")]
     let count = value.as_u64().or(integral.map(|n| n as u64));
-    match count {
-        Some(count) => Ok(Some(count)),
-        None => {
-            let reason = format!("`{keyword}` is {value}, not a count");
-            Err(GrammarError::malformed(at.pointer, reason))
-        }
-    }
+    let count = count.ok_or_else(|| {
+        GrammarError::malformed(at.pointer, format!("`{keyword}` is {value}, not a count"))
+    })?;
+    Ok(Some(count))
 }
 
 fn length(parts: &mut Parts<'_>, at: Place<'_>) -> Result<(), GrammarError> {
@@ -175,7 +172,8 @@ fn decimal(step: f64) -> Option<(u32, u32)> {
     let text = format!("{step}");
     let (whole, fraction) = text.split_once('.').unwrap_or((&text, ""));
     let digits: u32 = format!("{whole}{fraction}").parse().ok()?;
-    (digits < 1_000_000_000).then_some((digits, u32::try_from(fraction.len()).ok()?))
+    let scale = u32::try_from(fraction.len()).ok()?;
+    (digits < 1_000_000_000 && scale < 10).then_some((digits, scale))
 }
 
 fn common_multiple_fits(steps: &mut Vec<(u32, u32)>) -> bool {
@@ -190,7 +188,7 @@ fn common_multiple_fits(steps: &mut Vec<(u32, u32)>) -> bool {
     scaled.into_iter().all(|step| {
         let product = multiple.saturating_mul(step);
         multiple = product / greatest_common_divisor(multiple, step);
-        product <= u64::from(u32::MAX)
+        u32::try_from(product).is_ok()
     })
 }
 

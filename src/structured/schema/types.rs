@@ -11,6 +11,7 @@ impl Types {
     pub(super) const NULL: Self = Self(1);
     pub(super) const BOOLEAN: Self = Self(2);
     pub(super) const INTEGER: Self = Self(4);
+    const FRACTION: Self = Self(8);
     /// Integers and the numbers between them.
     pub(super) const NUMBER: Self = Self(4 | 8);
     pub(super) const STRING: Self = Self(16);
@@ -44,7 +45,7 @@ impl Types {
             Value::Number(number) if number.as_f64().is_some_and(|n| n.fract() == 0.0) => {
                 Self::INTEGER
             }
-            Value::Number(_) => Self(8),
+            Value::Number(_) => Self::FRACTION,
             Value::String(_) => Self::STRING,
             Value::Array(_) => Self::ARRAY,
             Value::Object(_) => Self::OBJECT,
@@ -71,11 +72,12 @@ impl Types {
     /// (the numbers that are no integers have no name).
     pub(super) fn complement(self) -> Option<Value> {
         let rest = Self(Self::ALL.0 & !self.0);
-        if rest.0 & 12 == 8 {
+        if rest.intersection(Self::NUMBER) == Self::FRACTION {
             return None;
         }
         let named = NAMES.iter().filter(|(name, types)| {
-            *name != "integer" && types.0 & !rest.0 == 0 || *name == "integer" && rest.0 & 12 == 4
+            *name != "integer" && types.0 & !rest.0 == 0
+                || *name == "integer" && rest.intersection(Self::NUMBER) == Self::INTEGER
         });
         Some(named.map(|(name, _)| Value::from(*name)).collect())
     }

@@ -35,6 +35,7 @@ fn nested(depth: usize, wrap: impl Fn(Value) -> Value) -> Value {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn hostile_schemas_end() {
     let properties = |count: usize| {
         let named = (0..count).map(|n| (format!("p{n}"), json!({"type": "string"})));

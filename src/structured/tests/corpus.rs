@@ -33,7 +33,7 @@ fn schemas_of_the_corpus_make_valid_documents() {
                     num_texts += 1;
                 }
                 Err(error) => {
-                    assert!(error.to_string().contains("out of range"), "{name}: {error}")
+                    assert!(error.to_string().contains("out of range"), "{name}: {error}");
                 }
             }
         }

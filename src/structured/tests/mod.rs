@@ -54,8 +54,7 @@ static COMPILER: LazyLock<GrammarCompiler> = LazyLock::new(|| {
     let vocabulary =
         Vocabulary::new(TOKENS.clone(), special, EOS.to_vec(), Box::new(longest_tokens));
     // Tests share two cores with each other; the time is the adversarial tests' subject alone.
-    let limits =
-        CompilerLimits { time: Duration::from_secs(60), threads: 64, ..Default::default() };
+    let limits = CompilerLimits { time: Duration::from_mins(1), threads: 64, ..Default::default() };
     GrammarCompiler::new(Arc::new(vocabulary), limits)
 });
 
