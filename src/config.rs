@@ -29,6 +29,9 @@ pub struct EngineConfig {
     pub prefix_cache: bool,
     /// Worker threads for the CPU kernels; `None` takes all cores.
     pub threads: Option<usize>,
+    /// How hidden states become an embedding; `None` does what the checkpoint says, or takes the
+    /// last token's.
+    pub pooling: Option<Pooling>,
 }
 
 impl Default for EngineConfig {
@@ -44,6 +47,7 @@ impl Default for EngineConfig {
             weight_kind: None,
             prefix_cache: true,
             threads: None,
+            pooling: None,
         }
     }
 }
@@ -115,6 +119,46 @@ impl KvCacheDtype {
 impl fmt::Display for KvCacheDtype {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+/// How the hidden states of a text's tokens become one embedding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pooling {
+    /// The last token's.
+    Last,
+    /// The mean of all.
+    Mean,
+    /// The first token's.
+    Cls,
+    /// The largest of each element.
+    Max,
+    /// The sum over the square root of their number.
+    MeanSqrtLen,
+    /// The mean, the token at position `i` counting `i + 1` times.
+    WeightedMean,
+}
+
+impl Pooling {
+    /// All of them, in the order in which they are shown.
+    pub const ALL: [Self; 6] =
+        [Self::Last, Self::Mean, Self::Cls, Self::Max, Self::MeanSqrtLen, Self::WeightedMean];
+
+    /// As users spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Last => "last",
+            Self::Mean => "mean",
+            Self::Cls => "cls",
+            Self::Max => "max",
+            Self::MeanSqrtLen => "mean-sqrt-len",
+            Self::WeightedMean => "weighted-mean",
+        }
+    }
+
+    /// The one of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|pooling| pooling.name() == name)
     }
 }
 

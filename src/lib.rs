@@ -13,7 +13,7 @@
 //! 3 models      one decoder, one small spec file per architecture
 //! 2 layers      attention, linear, rope, mlp, norm   | scheduler: who runs | sampling: which token
 //! 1 weights     files -> tensors | kernels: the hot operations | kv_cache: which blocks
-//!   text        strings, templates, tokenizers       | config | metrics | demo
+//!   text        strings, templates, tokenizers       | config | metrics | pooling | demo
 //! ```
 //!
 //! ## One request
@@ -27,6 +27,8 @@
 //! 4. [`EngineHandle::submit`](engine::EngineHandle::submit) gives an
 //!    [`OutputStream`](engine::output::OutputStream); dropping it aborts the request.
 //! 5. The engine thread steps: drain commands, schedule, run, sample, update, emit.
+//!    A request to embed a text runs the same way, but samples nothing: the engine pools its hidden
+//!    states and sends one vector.
 //! 6. The request's own task turns token ids into text, text into deltas, deltas into chunks.
 //!
 //! ## Invariants
@@ -61,6 +63,7 @@ pub mod kv_cache;
 pub mod layers;
 pub mod metrics;
 pub mod models;
+pub mod pooling;
 pub mod runner;
 pub mod sampling;
 pub mod scheduler;

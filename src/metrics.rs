@@ -321,6 +321,17 @@ impl MetricsHandle {
         }
     }
 
+    /// A text has its embedding, which took no sampled token.
+    pub fn text_embedded(&self, tokens: usize, times: SequenceTimes) {
+        self.count_end(Finished::Stop);
+        self.metrics.prompt_tokens.increment(tokens as u64);
+        self.metrics.request_prompt_tokens.record(as_value(tokens));
+        self.metrics.total_time.record(times.total);
+        self.metrics.queue_time.record(times.queue);
+        self.metrics.prefill_time.record(times.prefill);
+        self.metrics.inference_time.record(times.prefill);
+    }
+
     /// A sequence ended without an answer: its client went away or it was cut.
     pub fn sequence_aborted(&self) {
         self.count_end(Finished::Abort);

@@ -24,7 +24,9 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ),
     ("engine::startup", &["models", "weights", "kernels"]),
     ("engine::tests", &["models", "layers::forward"]),
-    ("engine", &["runner", "scheduler", "sampling", "kv_cache", "config", "metrics"]),
+    // `pooling` is arithmetic on plain numbers, as `sampling` is on logits: the engine makes an
+    // embedding of hidden states as it makes a token of logits.
+    ("engine", &["runner", "scheduler", "sampling", "pooling", "kv_cache", "config", "metrics"]),
     ("runner", &["models", "layers::forward", "scheduler::output"]),
     ("runner::batch::tests", &["scheduler::sequence"]),
     ("scheduler", &["kv_cache"]),
@@ -36,6 +38,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("kv_cache", &[]),
     ("text", &[]),
     ("structured", &[]),
+    ("pooling", &["config"]),
     ("config", &[]),
     ("metrics", &[]),
     ("demo", &[]),
@@ -47,6 +50,7 @@ const FOREIGN: &[(&str, &[&str])] = &[
     ("kv_cache", &["candle_core", "tokio", "serde_json", "axum", "std::time"]),
     ("engine", &["serde_json", "axum", "tokenizers"]),
     ("http", &["candle_core"]),
+    ("pooling", &["candle_core", "tokio", "serde_json", "axum"]),
     ("text", &["axum", "candle_core", "tokio"]),
     ("structured", &["axum", "candle_core", "tokio"]),
     ("models", &["tokio", "axum"]),

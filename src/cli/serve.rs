@@ -10,7 +10,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::byte_size::ByteSize;
 use super::model::{self, ModelChoice, RunningModel};
-use crate::config::{EngineConfig, KvCacheDtype, Parser, ServerConfig, WeightKind};
+use crate::config::{EngineConfig, KvCacheDtype, Parser, Pooling, ServerConfig, WeightKind};
 use crate::http::state::{AppState, ServerParts};
 use crate::text::{reasoning, tool_calls};
 
@@ -131,6 +131,9 @@ struct EngineArgs {
     /// Don't reuse the KV cache of equal prompt beginnings.
     #[arg(long)]
     no_prefix_cache: bool,
+    /// How hidden states become an embedding [default: as the checkpoint says, or last].
+    #[arg(long, value_name = "POOLING", value_parser = pooling())]
+    pooling: Option<Pooling>,
     /// Threads for the computation [default: all cores].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
@@ -148,6 +151,12 @@ fn parser(names: impl Iterator<Item = &'static str>) -> impl TypedValueParser<Va
             Parser::Named(name.expect("only these names are accepted"))
         }
     })
+}
+
+/// Takes the names that the configuration knows.
+fn pooling() -> impl TypedValueParser<Value = Pooling> {
+    PossibleValuesParser::new(Pooling::ALL.map(Pooling::name))
+        .map(|name| Pooling::named(&name).expect("only these names are accepted"))
 }
 
 /// Takes the names that the configuration knows.
@@ -240,6 +249,7 @@ impl ServeArgs {
             weight_kind: args.quantize.map(WeightKind::from).or(args.dtype.map(WeightKind::from)),
             prefix_cache: !args.no_prefix_cache,
             threads: args.threads.map(usize::from),
+            pooling: args.pooling,
         }
     }
 

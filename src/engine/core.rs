@@ -17,7 +17,8 @@ use super::pace::Pace;
 use super::request::{EngineRequest, RequestId};
 use super::{Command, Shared};
 use crate::metrics::MetricsHandle;
-use crate::runner::{Logits, Runner};
+use crate::pooling::{EmbeddingStyle, Pooler, Shaping};
+use crate::runner::{Logits, Runner, StepOutput};
 use crate::sampling::logprobs::TokenLogprobs;
 use crate::sampling::{
     SampledToken, SamplerState, SamplingError, ScoredRow, sample_rows, score_rows,
@@ -26,13 +27,22 @@ use crate::scheduler::Scheduler;
 use crate::scheduler::output::{Finished, SchedulerOutput};
 use crate::scheduler::sequence::{Sequence, SequenceId};
 
+mod embedding;
+
 const _: () = assert!(crate::kv_cache::BLOCK_SIZE == crate::runner::BLOCK_SIZE);
+
+/// What a sequence is there for.
+enum Task {
+    /// To be continued.
+    Continue { sampler: Box<SamplerState>, prompt_logprobs: Option<u8> },
+    /// To be embedded.
+    Embed { pooler: Pooler, shaping: Shaping },
+}
 
 /// What the loop keeps of a request besides its sequence.
 struct Active {
     outputs: OutputSender,
-    sampler: SamplerState,
-    prompt_logprobs: Option<u8>,
+    task: Task,
     submitted: Instant,
     first_scheduled: Option<Instant>,
     first_token: Option<Instant>,
@@ -46,6 +56,7 @@ pub(super) struct EngineCore {
     pace: Pace,
     runner: Runner,
     active: HashMap<SequenceId, Active>,
+    embedding: EmbeddingStyle,
     metrics: MetricsHandle,
 }
 
@@ -56,9 +67,11 @@ impl EngineCore {
         scheduler: Scheduler,
         pace: Pace,
         runner: Runner,
+        embedding: EmbeddingStyle,
         metrics: MetricsHandle,
     ) -> Self {
-        Self { commands, shared, scheduler, pace, runner, active: HashMap::new(), metrics }
+        let active = HashMap::new();
+        Self { commands, shared, scheduler, pace, runner, active, embedding, metrics }
     }
 
     /// Runs until every handle and stream is gone.
@@ -87,6 +100,7 @@ impl EngineCore {
     fn obey(&mut self, command: Command) {
         match command {
             Command::Submit(request, outputs) => self.submit(*request, outputs),
+            Command::Embed(request, outputs) => self.submit_embedding(*request, outputs),
             Command::Abort(RequestId(id)) => {
                 let id = SequenceId(id);
                 if self.active.remove(&id).is_some() {
@@ -117,23 +131,14 @@ impl EngineCore {
         let sequence = Sequence::new(id, prompt_token_ids, stop, priority, salt);
         let scored = prompt_logprobs.is_some();
         self.scheduler.add(if scored { sequence.with_scored_prompt() } else { sequence });
-        let active = Active {
-            outputs,
-            sampler,
-            prompt_logprobs,
-            submitted: Instant::now(),
-            first_scheduled: None,
-            first_token: None,
-        };
-        self.active.insert(id, active);
+        let task = Task::Continue { sampler: Box::new(sampler), prompt_logprobs };
+        self.active.insert(id, Active::new(outputs, task));
     }
 
     fn check(&self, request: &EngineRequest) -> Result<(), String> {
         let limits = &self.shared.limits;
         let prompt = &request.prompt_token_ids;
-        if prompt.is_empty() {
-            return Err("the prompt has no tokens".to_owned());
-        }
+        self.check_tokens(RequestId(request.id.0), prompt)?;
         if prompt.len() >= limits.max_model_len {
             return Err(format!(
                 "the prompt has {} tokens, the context length is {} and an answer needs one more",
@@ -141,17 +146,24 @@ impl EngineCore {
                 limits.max_model_len
             ));
         }
-        if let Some(token) = prompt.iter().find(|token| **token as usize >= limits.vocab_size) {
-            return Err(format!(
-                "token id {token} is outside the vocabulary of {} tokens",
-                limits.vocab_size
-            ));
-        }
         if request.stop.max_tokens == 0 {
             return Err("max_tokens is 0, the least is 1".to_owned());
         }
-        if self.active.contains_key(&SequenceId(request.id.0)) {
-            return Err(format!("request {} is running already", request.id.0));
+        Ok(())
+    }
+
+    fn check_tokens(&self, id: RequestId, tokens: &[u32]) -> Result<(), String> {
+        let vocab_size = self.shared.limits.vocab_size;
+        if tokens.is_empty() {
+            return Err("the prompt has no tokens".to_owned());
+        }
+        if let Some(token) = tokens.iter().find(|token| **token as usize >= vocab_size) {
+            return Err(format!(
+                "token id {token} is outside the vocabulary of {vocab_size} tokens"
+            ));
+        }
+        if self.active.contains_key(&SequenceId(id.0)) {
+            return Err(format!("request {} is running already", id.0));
         }
         Ok(())
     }
@@ -161,8 +173,10 @@ impl EngineCore {
         let output = self.scheduler.schedule(self.pace.num_tokens());
         self.note_scheduled(&output);
         match self.run_model(&output) {
-            Ok(Ok(logits)) => {
+            Ok(Ok(StepOutput { logits, hidden })) => {
+                self.pool(&output, &hidden);
                 self.finish_step(&output, logits);
+                self.finish_embeddings(&output);
                 let num_tokens = output.num_tokens();
                 self.pace.observe(num_tokens, output.scheduled.len(), began.elapsed());
             }
@@ -175,13 +189,13 @@ impl EngineCore {
     fn run_model(
         &mut self,
         output: &SchedulerOutput,
-    ) -> std::thread::Result<candle_core::Result<Logits>> {
+    ) -> std::thread::Result<candle_core::Result<StepOutput>> {
         let Self { scheduler, runner, active, .. } = self;
         let due: HashSet<SequenceId> =
             scheduler.plan(output).filter(|planned| planned.samples).map(|p| p.id).collect();
         let samplers = active.iter_mut().filter(|(id, _)| due.contains(id));
         let mut constrained: Vec<&mut SamplerState> = samplers
-            .map(|(_, active)| &mut active.sampler)
+            .filter_map(|(_, active)| active.sampler())
             .filter(|sampler| sampler.is_constrained())
             .collect();
         let run = || catch_unwind(AssertUnwindSafe(|| runner.run(scheduler.plan(output))));
@@ -214,7 +228,7 @@ impl EngineCore {
         let mut sampling = Vec::new();
         let mut rows = logits.rows_mut();
         for planned in self.scheduler.plan(output) {
-            let top = self.active[&planned.id].prompt_logprobs.unwrap_or(0);
+            let top = self.active[&planned.id].prompt_logprobs();
             let own = rows.by_ref().take(planned.scored.len());
             let own = own.zip(planned.scored).map(|(logits, token_id)| ScoredRow {
                 logits,
@@ -252,7 +266,8 @@ impl EngineCore {
         rows: Vec<(SequenceId, &mut [f32])>,
     ) -> Vec<(SequenceId, Result<SampledToken, SamplingError>)> {
         let ids: Vec<SequenceId> = rows.iter().map(|(id, _)| *id).collect();
-        let all = self.active.iter_mut().map(|(id, active)| (*id, &mut active.sampler));
+        let all = self.active.iter_mut();
+        let all = all.filter_map(|(id, active)| Some((*id, active.sampler()?)));
         let mut samplers: HashMap<SequenceId, &mut SamplerState> = all.collect();
         let with_sampler = rows
             .into_iter()
@@ -319,6 +334,25 @@ impl EngineCore {
 }
 
 impl Active {
+    fn new(outputs: OutputSender, task: Task) -> Self {
+        let submitted = Instant::now();
+        Self { outputs, task, submitted, first_scheduled: None, first_token: None }
+    }
+
+    fn sampler(&mut self) -> Option<&mut SamplerState> {
+        match &mut self.task {
+            Task::Continue { sampler, .. } => Some(sampler),
+            Task::Embed { .. } => None,
+        }
+    }
+
+    fn prompt_logprobs(&self) -> u8 {
+        match &self.task {
+            Task::Continue { prompt_logprobs, .. } => prompt_logprobs.unwrap_or(0),
+            Task::Embed { .. } => 0,
+        }
+    }
+
     fn stats(&self, sequence: &Sequence, now: Instant) -> SequenceStats {
         let scheduled = self.first_scheduled.unwrap_or(now);
         let first_token = self.first_token.unwrap_or(now);

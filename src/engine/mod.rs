@@ -14,13 +14,15 @@ pub mod request;
 pub mod startup;
 
 use output::{EngineError, OutputSender, OutputStream};
-use request::{EngineRequest, RequestId};
+use request::{EmbeddingRequest, EngineRequest, RequestId};
 
 /// What a handle asks of the engine thread.
 #[derive(Debug)]
 pub enum Command {
     /// Queue a request; its outputs go to the sender.
     Submit(Box<EngineRequest>, OutputSender),
+    /// Queue a text to embed; its outputs go to the sender.
+    Embed(Box<EmbeddingRequest>, OutputSender),
     /// Forget a request wherever it stands, and free what it holds.
     Abort(RequestId),
 }
@@ -40,6 +42,22 @@ pub struct EngineLimits {
     pub block_size: usize,
     /// KV blocks in the pool.
     pub num_blocks: usize,
+    /// Elements of an embedding.
+    pub embedding_size: usize,
+    /// Whether it continues texts, or only embeds them.
+    pub generates: bool,
+}
+
+impl EngineLimits {
+    /// Checks how much of an embedding is wanted.
+    fn check_dimensions(&self, dimensions: Option<usize>) -> Result<(), String> {
+        match dimensions {
+            Some(wanted) if wanted == 0 || wanted > self.embedding_size => {
+                Err(format!("dimensions is {wanted}, it must be 1 to {}", self.embedding_size))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// A cloneable way to the engine thread, which ends when the last handle and stream are gone.
@@ -103,9 +121,17 @@ impl EngineHandle {
 
     /// Queues a request. Errors arrive as the stream's last message.
     pub fn submit(&self, request: EngineRequest) -> OutputStream {
-        let id = request.id;
+        self.send(request.id, |sender| Command::Submit(Box::new(request), sender))
+    }
+
+    /// Queues a text to embed. Errors arrive as the stream's last message.
+    pub fn embed(&self, request: EmbeddingRequest) -> OutputStream {
+        self.send(request.id, |sender| Command::Embed(Box::new(request), sender))
+    }
+
+    fn send(&self, id: RequestId, command: impl FnOnce(OutputSender) -> Command) -> OutputStream {
         let (sender, receiver) = mpsc::unbounded_channel();
-        let command = Command::Submit(Box::new(request), sender.clone());
+        let command = command(sender.clone());
         if self.commands.send(command).is_err() {
             let _ = sender.send(output::EngineOutput::Failed(EngineError::NotRunning));
         }

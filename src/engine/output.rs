@@ -68,8 +68,21 @@ pub enum EngineOutput {
         /// Counts and times.
         stats: SequenceStats,
     },
+    /// The only message of a text that was embedded, beside [`Started`](Self::Started).
+    Embedded {
+        /// All elements are finite.
+        embedding: Vec<f32>,
+        /// Counts and times; the embedding counts as the first token.
+        stats: SequenceStats,
+    },
     /// The last message of a sequence that failed.
     Failed(EngineError),
+}
+
+impl EngineOutput {
+    fn is_last(&self) -> bool {
+        matches!(self, Self::Finished { .. } | Self::Embedded { .. } | Self::Failed(_))
+    }
 }
 
 /// Sends one request's outputs; held by the engine thread. Never blocks: at most
@@ -99,8 +112,8 @@ impl OutputStream {
         self.id
     }
 
-    /// The next output; `None` after [`EngineOutput::Finished`] or [`EngineOutput::Failed`]. An
-    /// engine that died in between shows as `Failed(NotRunning)`.
+    /// The next output; `None` after [`EngineOutput::Finished`], [`EngineOutput::Embedded`] or
+    /// [`EngineOutput::Failed`]. An engine that died in between shows as `Failed(NotRunning)`.
     pub async fn next(&mut self) -> Option<EngineOutput> {
         std::future::poll_fn(|context| self.poll_next(context)).await
     }
@@ -111,7 +124,7 @@ impl OutputStream {
         }
         self.receiver.poll_recv(context).map(|received| {
             let output = received.unwrap_or(EngineOutput::Failed(EngineError::NotRunning));
-            self.ended = matches!(output, EngineOutput::Finished { .. } | EngineOutput::Failed(_));
+            self.ended = output.is_last();
             Some(output)
         })
     }

@@ -17,6 +17,23 @@ impl RequestId {
     }
 }
 
+/// One text to embed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EmbeddingRequest {
+    /// Unique in this process.
+    pub id: RequestId,
+    /// The text, not empty; it fits the model's context.
+    pub token_ids: Vec<u32>,
+    /// Keep so many of the first elements, at least 1 and at most all; `None` keeps all.
+    pub dimensions: Option<usize>,
+    /// Scale to length 1; `None` does what the model does.
+    pub normalize: Option<bool>,
+    /// Lower is served first; equal priorities in order of arrival.
+    pub priority: i32,
+    /// Prefix blocks are shared only between requests with equal salt.
+    pub cache_salt: Option<String>,
+}
+
 /// One sequence to continue. A chat request with `n = 3` is three of these; equal prompts share
 /// their full KV blocks whether or not they come from one HTTP request.
 #[derive(Clone, Debug)]

@@ -10,12 +10,13 @@ use super::core::EngineCore;
 use super::memory::{self, MemoryFacts, MemoryPlan, PlanError};
 use super::pace::Pace;
 use super::{EngineHandle, EngineLimits};
-use crate::config::{EngineConfig, WeightKind};
+use crate::config::{EngineConfig, Pooling, WeightKind};
 use crate::kernels::pool::{self, PoolError};
 use crate::kv_cache::{BLOCK_SIZE, KvCacheManager};
 use crate::metrics::MetricsHandle;
 use crate::models::config::HfConfig;
 use crate::models::{self, CausalLm, ModelError};
+use crate::pooling::EmbeddingStyle;
 use crate::runner::{KvFormat, Runner};
 use crate::scheduler::{Scheduler, SchedulerConfig};
 use crate::weights::progress::ProgressSink;
@@ -54,6 +55,8 @@ pub struct LoadedModel {
     pub weight_bytes: usize,
     /// The element type that suits its KV cache.
     pub kv_dtype: DType,
+    /// How it embeds texts.
+    pub embedding: EmbeddingStyle,
 }
 
 impl LoadedModel {
@@ -79,6 +82,10 @@ impl LoadedModel {
             device,
             weight_bytes: weights.kept().bytes(),
             kv_dtype: hf_config.dtype().unwrap_or(DType::F16),
+            embedding: EmbeddingStyle {
+                pooling: config.pooling.unwrap_or(Pooling::Last),
+                normalize: true,
+            },
         })
     }
 }
@@ -100,11 +107,11 @@ impl Engine {
         loaded: LoadedModel,
         metrics: MetricsHandle,
     ) -> Result<Self, StartupError> {
-        let LoadedModel { model, device, weight_bytes, kv_dtype } = loaded;
+        let LoadedModel { model, device, weight_bytes, kv_dtype, embedding } = loaded;
         let head_dim = model.kv_shape().head_dim;
         let auto = KvFormat::of_dtype(kv_dtype).unwrap_or(KvFormat::F16);
         let kv_format = memory::kv_format(config.kv_cache_dtype, auto, head_dim)?;
-        let vocab_size = model.vocab_size();
+        let (vocab_size, embedding_size) = (model.vocab_size(), model.hidden_size());
         let facts = MemoryFacts {
             block_bytes: model.kv_shape().block_bytes(kv_format),
             weight_bytes,
@@ -126,12 +133,14 @@ impl Engine {
             max_num_seqs: config.max_num_seqs,
             block_size: BLOCK_SIZE,
             num_blocks: plan.num_blocks,
+            embedding_size,
+            generates: true,
         };
         metrics.set_cache_config(BLOCK_SIZE, plan.num_blocks);
         let (handle, commands) = EngineHandle::channel(limits);
         let pace = Pace::new(config.target_step_time);
         let shared = handle.shared.clone();
-        let core = EngineCore::new(commands, shared, scheduler, pace, runner, metrics);
+        let core = EngineCore::new(commands, shared, scheduler, pace, runner, embedding, metrics);
         let thread =
             std::thread::Builder::new().name("engine".to_owned()).spawn(move || core.run())?;
         Ok(Self { handle, plan, thread })

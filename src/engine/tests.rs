@@ -17,10 +17,11 @@ use super::output::{EngineError, EngineOutput, OutputStream};
 use super::request::{EngineRequest, RequestId};
 use super::startup::{Engine, LoadedModel};
 use super::{EngineHandle, EngineHealth};
-use crate::config::EngineConfig;
+use crate::config::{EngineConfig, Pooling};
 use crate::layers::forward::{BLOCK_SIZE, ForwardBatch, ForwardContext, KvShape};
 use crate::metrics::{self, MetricsHandle};
-use crate::models::CausalLm;
+use crate::models::{CausalLm, ForwardOutput};
+use crate::pooling::EmbeddingStyle;
 use crate::sampling::params::SamplingParams;
 use crate::scheduler::stop::{FinishReason, StopConditions};
 
@@ -35,7 +36,7 @@ struct HashModel {
 }
 
 impl CausalLm for HashModel {
-    fn forward(&self, context: &ForwardContext<'_>, batch: &ForwardBatch) -> Result<Tensor> {
+    fn forward(&self, context: &ForwardContext<'_>, batch: &ForwardBatch) -> Result<ForwardOutput> {
         std::thread::sleep(self.step_time);
         assert!(!batch.input_ids.contains(&PANICS), "asked to panic");
         if batch.input_ids.contains(&FAILS) {
@@ -48,21 +49,33 @@ impl CausalLm for HashModel {
             cache.slice_set(&value, 0, *slot as usize)?;
         }
         let cache = cache.to_vec1::<f32>()?;
-        let mut logits = Vec::new();
-        for row in &batch.logits_rows {
+        let hash_at = |row: &u32| {
             let sequence = batch.cu_seqlens_q.partition_point(|start| start <= row) - 1;
             let position = batch.positions[*row as usize] as usize;
             assert!(position < batch.context_lens[sequence] as usize);
             let table = &batch.block_tables[sequence];
-            let hash = (0..=position).fold(17_u64, |hash, position| {
+            (0..=position).fold(17_u64, |hash, position| {
                 let slot = table[position / BLOCK_SIZE] as usize * BLOCK_SIZE;
                 mix(hash, cache[slot + position % BLOCK_SIZE] as u64)
-            });
+            })
+        };
+        let mut logits = Vec::new();
+        for row in &batch.logits_rows {
+            let hash = hash_at(row);
             // The last two ids are for prompts only.
             let drawable = (0..u64::from(FAILS)).map(|id| (mix(hash, id) % 1000) as f32 / 250.0);
             logits.extend(drawable.chain([f32::NEG_INFINITY; 2]));
         }
-        Tensor::from_vec(logits, (batch.logits_rows.len(), VOCAB), &Device::Cpu)
+        let logits = Tensor::from_vec(logits, (batch.logits_rows.len(), VOCAB), &Device::Cpu)?;
+        let rows = batch.hidden_rows.len();
+        let states = batch.hidden_rows.iter().map(hash_at);
+        let states = states.flat_map(|hash| (0..3).map(move |i| (mix(hash, i) % 1000) as f32));
+        let hidden = Tensor::from_vec(states.collect::<Vec<_>>(), (rows, 3), &Device::Cpu)?;
+        Ok(ForwardOutput { logits, hidden: (rows > 0).then_some(hidden) })
+    }
+
+    fn hidden_size(&self) -> usize {
+        3
     }
 
     fn kv_shape(&self) -> KvShape {
@@ -96,6 +109,10 @@ fn start(config: &EngineConfig, step_time: Duration) -> Running {
         device: Device::Cpu,
         weight_bytes: 0,
         kv_dtype: DType::F32,
+        embedding: EmbeddingStyle {
+            pooling: config.pooling.unwrap_or(Pooling::Last),
+            normalize: false,
+        },
     };
     let metrics = metrics::install("test");
     let engine = Engine::start(config, loaded, metrics.clone()).unwrap();
@@ -340,6 +357,8 @@ fn alone_with(running: &Running, request: EngineRequest) -> (Vec<u32>, FinishRea
     let Some(EngineOutput::Finished { reason, .. }) = end else { panic!("{end:?}") };
     (tokens, reason)
 }
+
+mod embedding;
 
 #[test]
 fn a_dead_engine_answers_with_an_error() {

@@ -76,6 +76,11 @@ impl Choice {
                 self.meter.reasoning(self.decoder.num_reasoning_tokens());
                 Some(Ok(self.give(delta)))
             }
+            EngineOutput::Embedded { .. } => {
+                self.output = None;
+                self.meter.failed();
+                Some(Err(EngineError::StepFailed("an embedding came for a token".to_owned())))
+            }
             EngineOutput::Failed(error) => {
                 self.output = None;
                 self.meter.failed();
@@ -239,14 +244,16 @@ impl Generation {
     }
 }
 
-async fn cut(signal: &mut watch::Receiver<bool>) {
+/// Resolves when the server cuts what runs.
+pub(super) async fn cut(signal: &mut watch::Receiver<bool>) {
     if signal.wait_for(|cut| *cut).await.is_err() {
         // The server is gone and with it whoever could cut.
         std::future::pending::<()>().await;
     }
 }
 
-async fn passed(deadline: Option<Instant>) {
+/// Resolves at the deadline, if there is one.
+pub(super) async fn passed(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
         None => std::future::pending().await,

@@ -105,6 +105,20 @@ impl Meter {
         self.metrics.sequence_ended(reason, times);
     }
 
+    /// The text has its embedding.
+    pub(crate) fn embedded(&mut self, stats: &SequenceStats) {
+        self.ended = true;
+        self.finished(stats);
+        let times = SequenceTimes {
+            total: self.arrival.elapsed(),
+            queue: stats.queue,
+            prefill: stats.prefill,
+            decode: Duration::ZERO,
+            output_tokens: 0,
+        };
+        self.metrics.text_embedded(self.figures.prompt_tokens, times);
+    }
+
     /// The engine gave up.
     pub(crate) fn failed(&mut self) {
         self.ended = true;

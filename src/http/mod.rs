@@ -28,6 +28,7 @@ mod chat_writer;
 mod completion_writer;
 mod completions;
 pub mod delta;
+mod embeddings;
 mod error;
 mod generation;
 mod grammar;
@@ -80,6 +81,7 @@ pub fn router(state: AppState) -> Router {
         .route("/v1/responses/{id}", get(responses::retrieve).delete(responses::delete))
         .route("/v1/responses/{id}/cancel", post(responses::cancel))
         .route("/v1/responses/{id}/input_items", get(responses::input_items))
+        .route("/v1/embeddings", post(embeddings::embeddings))
         .route("/tokenize", post(tokenize::tokenize))
         .route("/detokenize", post(tokenize::detokenize))
         .route("/health", get(ops::ready))
@@ -91,6 +93,7 @@ pub fn router(state: AppState) -> Router {
         .fallback(no_route)
         .method_not_allowed_fallback(wrong_method);
     let layered = routes
+        .layer(middleware::from_fn_with_state(state.clone(), embeddings::refuse_generation))
         .layer(middleware::from_fn_with_state(state.clone(), auth::require_key))
         .layer(middleware::from_fn_with_state(state.clone(), observe::refuse_while_draining))
         .layer(middleware::from_fn_with_state(state.clone(), observe::observe));

@@ -37,7 +37,12 @@ pub(crate) struct Arrival {
 impl Arrival {
     /// Fills the fields that a header may give instead of the body.
     pub(crate) fn complete(&self, fields: &mut SamplingFields) {
-        fields.deadline_ms = fields.deadline_ms.or(self.deadline_ms);
+        fields.deadline_ms = self.deadline_ms(fields.deadline_ms);
+    }
+
+    /// The deadline that the body gives, else the header's.
+    pub(crate) fn deadline_ms(&self, field: Option<Int>) -> Option<Int> {
+        field.or(self.deadline_ms)
     }
 }
 

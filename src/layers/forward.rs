@@ -26,6 +26,8 @@ pub struct ForwardBatch {
     pub context_lens: Vec<u32>,
     /// Rows (of `num_tokens`) whose logits are wanted, ascending.
     pub logits_rows: Vec<u32>,
+    /// Rows whose last hidden states are wanted, ascending; they may be among those with logits.
+    pub hidden_rows: Vec<u32>,
 }
 
 /// K and V of one layer, with the shapes of [`KvFormat::key_dims`] and [`KvFormat::value_dims`].

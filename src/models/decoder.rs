@@ -5,9 +5,9 @@
 //! [`DecoderSpec`]; a field is never named after a model.
 
 use candle_core::quantized::GgmlDType;
-use candle_core::{Result, Tensor, bail};
+use candle_core::{Device, Result, Tensor, bail};
 
-use super::{CausalLm, ModelError};
+use super::{CausalLm, ForwardOutput, ModelError};
 use crate::layers::attention::{Attention, AttentionSpec};
 use crate::layers::embedding::Embedding;
 use crate::layers::forward::{ForwardBatch, ForwardContext, KvLayer, KvShape};
@@ -51,6 +51,7 @@ pub struct Decoder {
     norm: RmsNorm,
     head: Linear,
     vocab_size: usize,
+    hidden_size: usize,
     max_position_embeddings: usize,
     kv_shape: KvShape,
 }
@@ -78,6 +79,7 @@ impl Decoder {
             norm: RmsNorm::load(&model.scope("norm"), first.hidden_size, spec.norm_eps)?,
             head: Linear::from_matrix(head),
             vocab_size: spec.vocab_size,
+            hidden_size: first.hidden_size,
             max_position_embeddings: spec.max_position_embeddings,
             kv_shape: KvShape {
                 num_layers: spec.attention.len(),
@@ -172,19 +174,26 @@ impl Layer {
 }
 
 impl CausalLm for Decoder {
-    fn forward(&self, context: &ForwardContext<'_>, batch: &ForwardBatch) -> Result<Tensor> {
+    fn forward(&self, context: &ForwardContext<'_>, batch: &ForwardBatch) -> Result<ForwardOutput> {
         self.check(context, batch)?;
         let device = context.device;
         let angles = self.rope.angles(&batch.positions, device)?;
         let mut x = self.embedding.forward(&batch.input_ids, device)?;
-        // Behind the last layer's attention only rows with logits matter.
-        let all = batch.logits_rows.len() == batch.input_ids.len();
-        let wanted = Tensor::new(batch.logits_rows.as_slice(), device)?;
+        // Behind the last layer's attention only rows that are wanted matter.
+        let wanted = wanted_rows(batch);
+        let all = wanted.len() == batch.input_ids.len();
+        let kept = Tensor::new(wanted.as_slice(), device)?;
         for (i, (layer, kv)) in self.layers.iter().zip(context.kv).enumerate() {
-            let keep = (i + 1 == self.layers.len() && !all).then_some(&wanted);
+            let keep = (i + 1 == self.layers.len() && !all).then_some(&kept);
             x = layer.forward(x, &angles, kv, batch, keep)?;
         }
-        self.head.forward(&self.norm.forward(&x)?)
+        let x = self.norm.forward(&x)?;
+        if batch.hidden_rows.is_empty() {
+            return Ok(ForwardOutput { logits: self.head.forward(&x)?, hidden: None });
+        }
+        let with_logits = x.index_select(&places(&batch.logits_rows, &wanted, device)?, 0)?;
+        let hidden = x.index_select(&places(&batch.hidden_rows, &wanted, device)?, 0)?;
+        Ok(ForwardOutput { logits: self.head.forward(&with_logits)?, hidden: Some(hidden) })
     }
 
     fn kv_shape(&self) -> KvShape {
@@ -195,9 +204,31 @@ impl CausalLm for Decoder {
         self.vocab_size
     }
 
+    fn hidden_size(&self) -> usize {
+        self.hidden_size
+    }
+
     fn max_position_embeddings(&self) -> usize {
         self.max_position_embeddings
     }
+}
+
+/// All rows that anything is wanted of, ascending.
+fn wanted_rows(batch: &ForwardBatch) -> Vec<u32> {
+    if batch.hidden_rows.is_empty() {
+        return batch.logits_rows.clone();
+    }
+    let mut rows = [&batch.logits_rows[..], &batch.hidden_rows[..]].concat();
+    rows.sort_unstable();
+    rows.dedup();
+    rows
+}
+
+/// Where each of `rows` stands among the `wanted` ones.
+fn places(rows: &[u32], wanted: &[u32], device: &Device) -> Result<Tensor> {
+    let places = rows.iter().map(|row| wanted.partition_point(|other| other < row));
+    let places = places.map(|place| u32::try_from(place).map_err(candle_core::Error::wrap));
+    Tensor::new(places.collect::<Result<Vec<u32>>>()?, device)
 }
 
 impl Decoder {
@@ -217,9 +248,11 @@ impl Decoder {
                 batch.slot_mapping.len()
             );
         }
-        let ascending = batch.logits_rows.is_sorted_by(|a, b| a < b);
-        if !ascending || batch.logits_rows.last().is_some_and(|row| *row as usize >= rows) {
-            bail!("logits rows {:?} don't ascend below {rows}", batch.logits_rows);
+        for (what, wanted) in [("logits", &batch.logits_rows), ("hidden", &batch.hidden_rows)] {
+            let ascending = wanted.is_sorted_by(|a, b| a < b);
+            if !ascending || wanted.last().is_some_and(|row| *row as usize >= rows) {
+                bail!("{what} rows {wanted:?} don't ascend below {rows}");
+            }
         }
         Ok(())
     }

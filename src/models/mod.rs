@@ -17,18 +17,29 @@ mod mistral;
 mod qwen2;
 mod qwen3;
 
+/// What one step of a model gives, in f32 on the context's device.
+#[derive(Clone, Debug)]
+pub struct ForwardOutput {
+    /// `[batch.logits_rows.len(), vocab_size]`, in memory that nothing else refers to.
+    pub logits: Tensor,
+    /// `[batch.hidden_rows.len(), hidden_size]`: the hidden states that logits are made of, behind
+    /// the last norm. `None` if the batch wants none.
+    pub hidden: Option<Tensor>,
+}
+
 /// A causal language model over a paged KV cache.
 pub trait CausalLm: Send {
-    /// Runs one step: writes K and V of every token of the batch and returns logits
-    /// `[batch.logits_rows.len(), vocab_size]` in f32 on the context's device, in memory that
-    /// nothing else refers to.
-    fn forward(&self, context: &ForwardContext<'_>, batch: &ForwardBatch) -> Result<Tensor>;
+    /// Runs one step: writes K and V of every token of the batch and returns what it wants.
+    fn forward(&self, context: &ForwardContext<'_>, batch: &ForwardBatch) -> Result<ForwardOutput>;
 
     /// The KV cache this model needs.
     fn kv_shape(&self) -> KvShape;
 
     /// Number of logits.
     fn vocab_size(&self) -> usize;
+
+    /// Elements of a hidden state.
+    fn hidden_size(&self) -> usize;
 
     /// The longest sequence the checkpoint declares.
     fn max_position_embeddings(&self) -> usize;

@@ -20,6 +20,9 @@ pub(super) fn flatten<'a>(plan: impl Iterator<Item = PlannedSequence<'a>>) -> Fo
         batch.cu_seqlens_q.push(narrow(batch.input_ids.len()));
         let rows = batch.input_ids.len() - planned.num_logits()..batch.input_ids.len();
         batch.logits_rows.extend(rows.map(narrow));
+        let first = batch.input_ids.len() - planned.token_ids.len();
+        let (start, end) = planned.pooled;
+        batch.hidden_rows.extend((first + start..first + end).map(narrow));
     }
     batch
 }
@@ -34,7 +37,7 @@ mod tests {
     use crate::scheduler::sequence::SequenceId;
 
     #[test]
-    fn flattens_a_chunk_and_a_decode() {
+    fn flattens_a_chunk_a_decode_and_rows_to_pool() {
         let plan = [
             PlannedSequence {
                 id: SequenceId(0),
@@ -43,6 +46,8 @@ mod tests {
                 block_table: &[4, 9, 2],
                 scored: &[7, 9],
                 samples: false,
+                pooled: (0, 0),
+                completes: false,
             },
             PlannedSequence {
                 id: SequenceId(1),
@@ -51,16 +56,29 @@ mod tests {
                 block_table: &[1],
                 scored: &[],
                 samples: true,
+                pooled: (0, 0),
+                completes: true,
+            },
+            PlannedSequence {
+                id: SequenceId(2),
+                token_ids: &[1, 2, 3],
+                first_position: 0,
+                block_table: &[3],
+                scored: &[],
+                samples: false,
+                pooled: (1, 3),
+                completes: true,
             },
         ];
         let expected = ForwardBatch {
-            input_ids: vec![5, 6, 7, 8],
-            positions: vec![31, 32, 33, 2],
-            slot_mapping: vec![4 * 32 + 31, 9 * 32, 9 * 32 + 1, 32 + 2],
-            block_tables: vec![vec![4, 9], vec![1]],
-            cu_seqlens_q: vec![0, 3, 4],
-            context_lens: vec![34, 3],
+            input_ids: vec![5, 6, 7, 8, 1, 2, 3],
+            positions: vec![31, 32, 33, 2, 0, 1, 2],
+            slot_mapping: vec![4 * 32 + 31, 9 * 32, 9 * 32 + 1, 32 + 2, 96, 97, 98],
+            block_tables: vec![vec![4, 9], vec![1], vec![3]],
+            cu_seqlens_q: vec![0, 3, 4, 7],
+            context_lens: vec![34, 3, 3],
             logits_rows: vec![1, 2, 3],
+            hidden_rows: vec![5, 6],
         };
         assert_eq!(flatten(plan.into_iter()), expected);
     }

@@ -1,18 +1,28 @@
-//! A step's plan to logits: owns the model and the KV tensors. Knows no sampling parameters, no
+//! A step's plan to logits and hidden states: owns the model and the KV tensors. Knows no sampling parameters, no
 //! requests, no channels.
 
 mod batch;
+mod hidden;
 mod kv_tensors;
 mod logits;
 
 use candle_core::{Device, Result};
 
+pub use hidden::HiddenStates;
 pub use logits::Logits;
 
 pub use crate::layers::forward::{BLOCK_SIZE, KvFormat, KvShape};
 use crate::layers::forward::{ForwardContext, KvLayer};
 use crate::models::CausalLm;
 use crate::scheduler::output::PlannedSequence;
+
+/// What a step gives, in the order of its plan.
+pub struct StepOutput {
+    /// A row for each token that logits are wanted of.
+    pub logits: Logits,
+    /// A row for each token that is pooled.
+    pub hidden: HiddenStates,
+}
 
 /// Runs one model on one device.
 pub struct Runner {
@@ -33,11 +43,14 @@ impl Runner {
         Ok(Self { model, device, kv })
     }
 
-    /// Runs the planned sequences; the rows of logits that they want, in their order.
-    pub fn run<'a>(&self, plan: impl Iterator<Item = PlannedSequence<'a>>) -> Result<Logits> {
+    /// Runs the planned sequences; the rows that they want, in their order.
+    pub fn run<'a>(&self, plan: impl Iterator<Item = PlannedSequence<'a>>) -> Result<StepOutput> {
         let batch = batch::flatten(plan);
         let context = ForwardContext { device: &self.device, kv: &self.kv };
-        let logits = self.model.forward(&context, &batch)?;
-        Logits::from_tensor(logits)
+        let output = self.model.forward(&context, &batch)?;
+        Ok(StepOutput {
+            logits: Logits::from_tensor(output.logits)?,
+            hidden: HiddenStates::from_tensor(output.hidden)?,
+        })
     }
 }

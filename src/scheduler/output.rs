@@ -37,12 +37,21 @@ pub struct PlannedSequence<'a> {
     pub scored: &'a [u32],
     /// Whether the last token's logits are wanted, to sample from.
     pub samples: bool,
+    /// Which of the tokens here are pooled: from the first number up to the second.
+    pub pooled: (usize, usize),
+    /// Whether these are all that was pending.
+    pub completes: bool,
 }
 
 impl PlannedSequence<'_> {
     /// How many of the last tokens' logits are wanted.
     pub fn num_logits(&self) -> usize {
         self.scored.len() + usize::from(self.samples)
+    }
+
+    /// How many tokens' hidden states are wanted.
+    pub fn num_pooled(&self) -> usize {
+        self.pooled.1 - self.pooled.0
     }
 }
 

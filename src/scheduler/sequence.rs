@@ -12,6 +12,17 @@ const SCORED_AT_A_TIME: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SequenceId(pub u64);
 
+/// The tokens of a prompt whose hidden states become its embedding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PooledTokens {
+    /// The first one.
+    First,
+    /// The last one.
+    Last,
+    /// All of them.
+    All,
+}
+
 /// A prompt, what was sampled behind it, and how much of both is in the KV cache.
 #[derive(Clone, Debug)]
 pub struct Sequence {
@@ -32,6 +43,10 @@ pub struct Sequence {
     // Tokens of the prompt whose logits are wanted: all but the first, or none.
     num_to_score: usize,
     num_scored: usize,
+    // For a sequence that is embedded and never samples.
+    pooled: Option<PooledTokens>,
+    // Positions below this one have given their hidden states.
+    num_pooled: usize,
     pub(super) preemptions: u32,
     // Order of arrival, for queues.
     pub(super) arrival: u64,
@@ -60,6 +75,8 @@ impl Sequence {
             num_cached: 0,
             num_to_score: 0,
             num_scored: 0,
+            pooled: None,
+            num_pooled: 0,
             preemptions: 0,
             arrival: 0,
         }
@@ -70,6 +87,14 @@ impl Sequence {
     #[must_use]
     pub fn with_scored_prompt(self) -> Self {
         Self { num_to_score: self.prompt_len - 1, ..self }
+    }
+
+    /// The same, to be embedded instead of continued: the hidden states of these tokens are wanted,
+    /// each once, and nothing is sampled. Blocks of other sequences have no hidden states, so none
+    /// with a wanted token is shared before that one is there.
+    #[must_use]
+    pub fn with_pooled(self, tokens: PooledTokens) -> Self {
+        Self { pooled: Some(tokens), ..self }
     }
 
     /// Tokens whose KV is not in the cache yet; at least 1.
@@ -95,10 +120,35 @@ impl Sequence {
         self.tokens.get(first + 1..end + 1).unwrap_or_default()
     }
 
+    /// Whether it is embedded.
+    pub(super) fn is_pooled(&self) -> bool {
+        self.pooled.is_some()
+    }
+
+    /// Positions whose hidden states are still wanted, as `(start, end)`.
+    fn unpooled(&self) -> (usize, usize) {
+        let (start, end) = match self.pooled {
+            None => (0, 0),
+            Some(PooledTokens::First) => (0, 1),
+            Some(PooledTokens::Last) => (self.prompt_len - 1, self.prompt_len),
+            Some(PooledTokens::All) => (0, self.prompt_len),
+        };
+        (start.max(self.num_pooled).min(end), end)
+    }
+
+    /// Which of the tokens that a step computes from `num_computed` up to `end` are pooled,
+    /// counted from the first of them.
+    pub(super) fn pooled_by(&self, end: usize) -> (usize, usize) {
+        let (first, last) = self.unpooled();
+        let (first, last) = (first.max(self.num_computed), last.min(end));
+        if first < last { (first - self.num_computed, last - self.num_computed) } else { (0, 0) }
+    }
+
     /// Books computed tokens.
     pub(super) fn advance(&mut self, num_tokens: usize) {
         self.num_computed += num_tokens;
         self.num_scored = self.num_scored.max(self.num_computed.min(self.num_to_score));
+        self.num_pooled = self.num_pooled.max(self.num_computed);
     }
 
     /// Tokens sampled so far.
@@ -128,10 +178,18 @@ impl Sequence {
     }
 
     /// Hashes of the blocks that may come from the cache: all full ones, but for the block of the
-    /// last token, which is always recomputed since its logits are wanted.
+    /// last token, which is always recomputed since its logits are wanted, and those behind the
+    /// first token that something else is wanted of.
     pub(super) fn reusable_hashes(&mut self) -> &[BlockHash] {
-        let unscored = self.num_scored < self.num_to_score;
-        let usable = if unscored { self.num_scored } else { self.tokens.len() - 1 } / BLOCK_SIZE;
+        let mut most = self.tokens.len() - 1;
+        if self.num_scored < self.num_to_score {
+            most = most.min(self.num_scored);
+        }
+        let (first, end) = self.unpooled();
+        if first < end {
+            most = most.min(first);
+        }
+        let usable = most / BLOCK_SIZE;
         &self.hashes()[..usable]
     }
 }

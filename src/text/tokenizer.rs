@@ -53,6 +53,26 @@ pub struct Tokenizer {
     add_eos: Option<bool>,
 }
 
+/// Where a text that is too long loses tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CutSide {
+    /// At its beginning.
+    Left,
+    /// At its end.
+    Right,
+}
+
+impl CutSide {
+    /// At most `most` of `ids`.
+    pub fn keep(self, ids: &[u32], most: usize) -> &[u32] {
+        let most = most.min(ids.len());
+        match self {
+            Self::Left => &ids[ids.len() - most..],
+            Self::Right => &ids[..most],
+        }
+    }
+}
+
 impl Tokenizer {
     /// Loads `tokenizer.json`, with what `tokenizer_config.json` adds to it.
     ///
@@ -225,6 +245,33 @@ impl Tokenizer {
     fn decoded_token(&self, id: u32) -> Option<String> {
         let added = self.inner.get_added_vocabulary().simple_id_to_token(id);
         added.or_else(|| self.inner.id_to_token(id))
+    }
+
+    /// The ids of `text`, cut to `most`: the tokens that are added at the ends stay, those of the
+    /// text go, from the given side.
+    ///
+    /// # Errors
+    /// As [`encode`](Self::encode).
+    pub fn encode_within(
+        &self,
+        text: &str,
+        add_special_tokens: bool,
+        most: usize,
+        cut: CutSide,
+    ) -> Result<Vec<u32>, TokenizerError> {
+        let ids = self.encode(text, add_special_tokens)?;
+        if ids.len() <= most {
+            return Ok(ids);
+        }
+        let plain = self.encode(text, false)?;
+        // What stands around the text's own ids was added.
+        let added = ids.len().saturating_sub(plain.len());
+        let start = (0..=added).find(|start| ids[*start..].starts_with(&plain));
+        let Some(start) = start.filter(|_| added <= most) else {
+            return Ok(cut.keep(&ids, most).to_vec());
+        };
+        let end = start + plain.len();
+        Ok([&ids[..start], cut.keep(&plain, most - added), &ids[end..]].concat())
     }
 
     fn encode_with(

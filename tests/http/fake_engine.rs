@@ -4,8 +4,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sconce::engine::output::{EngineError, EngineOutput, OutputSender, SequenceStats};
-use sconce::engine::request::{EngineRequest, RequestId};
+use sconce::engine::request::{EmbeddingRequest, EngineRequest, RequestId};
 use sconce::engine::{Command, EngineHandle, EngineLimits};
+use sconce::pooling::Shaping;
 use sconce::sampling::logprobs::TokenLogprobs;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::mpsc::error::TryRecvError;
@@ -34,6 +35,7 @@ pub struct Script {
 pub struct Seen {
     pub requests: Vec<EngineRequest>,
     pub aborts: Vec<RequestId>,
+    pub embeddings: Vec<EmbeddingRequest>,
 }
 
 /// The test's side of the engine.
@@ -60,6 +62,10 @@ impl FakeEngine {
 
     pub fn requests(&self) -> Vec<EngineRequest> {
         self.seen.lock().unwrap().requests.clone()
+    }
+
+    pub fn embeddings(&self) -> Vec<EmbeddingRequest> {
+        self.seen.lock().unwrap().embeddings.clone()
     }
 
     pub fn aborts(&self) -> Vec<RequestId> {
@@ -118,6 +124,7 @@ impl Player {
             };
             match command {
                 Ok(Command::Submit(request, sender)) => self.begin(*request, sender, choose),
+                Ok(Command::Embed(request, sender)) => self.embed(*request, &sender),
                 Ok(Command::Abort(id)) => {
                     self.playing.retain(|playing| playing.request.id != id);
                     self.seen.lock().unwrap().aborts.push(id);
@@ -126,6 +133,22 @@ impl Player {
                 Err(TryRecvError::Disconnected) => return,
             }
         }
+    }
+
+    /// An embedding that tells how many tokens there were, and which were first and last.
+    fn embed(&self, request: EmbeddingRequest, sender: &OutputSender) {
+        let ids = &request.token_ids;
+        let ends = [ids.first(), ids.last()].map(|id| *id.unwrap() as f32);
+        let shaping = Shaping {
+            dimensions: request.dimensions,
+            normalize: request.normalize.unwrap_or(true),
+        };
+        let embedding = shaping.apply(vec![ids.len() as f32, ends[0], ends[1], -1.0]);
+        self.seen.lock().unwrap().embeddings.push(request);
+        let queue = Duration::from_millis(1);
+        let _ = sender.send(EngineOutput::Started { cached_tokens: 0, queue });
+        let stats = SequenceStats::default();
+        let _ = sender.send(EngineOutput::Embedded { embedding, stats });
     }
 
     fn begin(

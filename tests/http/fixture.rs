@@ -115,6 +115,8 @@ impl Default for Setup {
                 max_num_seqs: 8,
                 block_size: 32,
                 num_blocks: 64,
+                embedding_size: 4,
+                generates: true,
             },
             defaults: GenerationDefaults::default(),
             template: Some(TEMPLATE),

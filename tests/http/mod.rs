@@ -11,6 +11,7 @@ mod chat;
 mod client;
 mod completions;
 mod disconnect;
+mod embeddings;
 mod errors;
 mod fake_engine;
 mod fixture;

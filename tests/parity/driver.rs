@@ -87,7 +87,7 @@ impl Driver {
             }
         }
         let context = ForwardContext { device: &Device::Cpu, kv: &self.kv };
-        let logits = self.model.forward(&context, &batch).unwrap();
+        let logits = self.model.forward(&context, &batch).unwrap().logits;
         assert_eq!(logits.dims(), [sampled.len(), self.model.vocab_size()]);
         let rows: Vec<Vec<f32>> =
             if sampled.is_empty() { Vec::new() } else { logits.to_vec2().unwrap() };

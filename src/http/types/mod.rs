@@ -3,6 +3,7 @@
 
 pub(crate) mod chat;
 pub(crate) mod completions;
+pub(crate) mod embeddings;
 pub(crate) mod fields;
 pub(crate) mod messages;
 pub(crate) mod number;

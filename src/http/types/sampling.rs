@@ -367,12 +367,14 @@ fn stop_strings(field: Option<&StopField>) -> Result<Vec<String>, ApiError> {
     Ok(strings)
 }
 
-fn priority(value: Option<Int>) -> Result<i32, ApiError> {
+/// Checks the place in the queue.
+pub(crate) fn priority(value: Option<Int>) -> Result<i32, ApiError> {
     let value = integer("priority", value, i32::MIN.into(), i32::MAX.into())?;
     Ok(value.map_or(0, |value| i32::try_from(value).expect("in the range just checked")))
 }
 
-fn cache_salt(salt: Option<&str>) -> Result<Option<String>, ApiError> {
+/// Checks what keeps prefixes of requests apart.
+pub(crate) fn cache_salt(salt: Option<&str>) -> Result<Option<String>, ApiError> {
     match salt.map(|salt| salt.chars().count()) {
         Some(length) if !(1..=MAX_CACHE_SALT_CHARS).contains(&length) => {
             let message = format!(
@@ -384,7 +386,8 @@ fn cache_salt(salt: Option<&str>) -> Result<Option<String>, ApiError> {
     }
 }
 
-fn deadline(value: Option<Int>) -> Result<Option<Duration>, ApiError> {
+/// Checks how long a request may take.
+pub(crate) fn deadline(value: Option<Int>) -> Result<Option<Duration>, ApiError> {
     let value = integer("deadline_ms", value, 1, 86_400_000)?;
     Ok(value.map(|value| Duration::from_millis(value.unsigned_abs())))
 }
@@ -394,7 +397,13 @@ fn token_ids(name: &str, ids: Option<&[Int]>, limits: &EngineLimits) -> Result<V
     ids.map(|id| token_id(name, *id, limits.vocab_size)).collect()
 }
 
-fn integer(name: &str, value: Option<Int>, low: i64, high: i64) -> Result<Option<i64>, ApiError> {
+/// Checks that an integer is in a range.
+pub(crate) fn integer(
+    name: &str,
+    value: Option<Int>,
+    low: i64,
+    high: i64,
+) -> Result<Option<i64>, ApiError> {
     match value {
         Some(Int(value)) if !(low..=high).contains(&value) => {
             let bound = if high == i64::MAX {
