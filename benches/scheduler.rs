@@ -35,7 +35,7 @@ fn decoding(num_seqs: u32, context: u32) -> Scheduler {
 fn step(scheduler: &mut Scheduler) {
     let output = scheduler.schedule(usize::MAX);
     let sampled: Vec<_> =
-        scheduler.plan(&output).filter(|p| p.samples).map(|p| (p.id, 7)).collect();
+        scheduler.plan(&output).filter(|p| p.samples).map(|p| (p.id, vec![7])).collect();
     black_box(scheduler.update(&output, &sampled));
 }
 

@@ -102,7 +102,9 @@ mod tests {
 
     fn pooled(pooling: Pooling, rows: &[&[f32]]) -> Vec<f32> {
         let mut pooler = Pooler::new(pooling);
-        rows.iter().for_each(|row| pooler.add(row));
+        for row in rows {
+            pooler.add(row);
+        }
         pooler.finish()
     }
 

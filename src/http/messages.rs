@@ -40,7 +40,7 @@ pub(crate) async fn messages(
     let streams = parsed.request.stream == Some(true);
     let model = parsed.request.model.clone().unwrap_or_default();
     let (plan, ignored) = parsed.plan(&state, &arrival)?;
-    let chat = plan.prepare(&state).await?;
+    let chat = plan.prepare(&state).await.map_err(renamed)?;
     let request_id = id.to_str().unwrap_or_default().to_owned();
     let max_tokens = usize::try_from(max_tokens).unwrap_or_default();
     let writer = MessagesWriter::new(model, request_id, max_tokens);
@@ -83,17 +83,18 @@ impl Parsed {
         arrival: &Arrival,
     ) -> Result<(ChatPlan, IgnoredFields), ApiError> {
         let Self { request, extensions, mut ignored } = self;
-        let thinks = state.families(request.tools.is_some()).reasoning.is_some();
-        let chat = chat_request(&request, &extensions, &mut ignored)?;
-        let budget = request.thinking.as_ref().and_then(|thinking| thinking.budget_tokens);
-        if budget.is_some() && !thinks {
+        note_top_level(&request, &mut ignored)?;
+        let thinking = Thinking::new(request.thinking.as_ref(), &mut ignored)?;
+        let chat = chat_request(&request, &extensions, &thinking, &mut ignored)?;
+        // A model that has no thoughts keeps to any budget.
+        let thinks = state.families(chat.tools.is_some()).reasoning.is_some();
+        let thinking_token_budget = thinking.budget.filter(|_| thinks);
+        if thinking.budget.is_some() && !thinks {
             ignored.add("thinking.budget_tokens".to_owned());
         }
-        let fields = SamplingFields {
-            thinking_token_budget: budget.filter(|_| thinks),
-            ..sampling_fields(request, extensions)?
-        };
-        let plan = ChatPlan::new(state, arrival, &chat, fields, &mut ignored)?;
+        let fields = sampling_fields(request, extensions)?;
+        let fields = SamplingFields { thinking_token_budget, ..fields };
+        let plan = ChatPlan::new(state, arrival, &chat, fields, &mut ignored).map_err(renamed)?;
         Ok((plan, ignored))
     }
 }
@@ -101,14 +102,13 @@ impl Parsed {
 fn chat_request(
     request: &MessagesRequest,
     extensions: &SamplingExtensions,
+    thinking: &Thinking,
     ignored: &mut IgnoredFields,
 ) -> Result<ChatCompletionRequest, ApiError> {
-    note_top_level(request, ignored)?;
     let (messages, continues) = conversation(request, ignored)?;
     let tools = tools(request.tools.as_deref().unwrap_or_default(), ignored)?;
     let choice = request.tool_choice.as_ref();
     let parallel = choice.and_then(|choice| choice.disable_parallel_tool_use).map(|off| !off);
-    let thinking = Thinking::new(request.thinking.as_ref(), ignored)?;
     Ok(ChatCompletionRequest {
         model: request.model.clone(),
         messages: Some(messages),
@@ -133,9 +133,8 @@ fn sampling_fields(
         let message = format!("temperature must be in [0, 1], got {value}");
         return Err(ApiError::field("temperature", message));
     }
-    let response_format = response_format(&request)?;
     Ok(SamplingFields {
-        response_format,
+        response_format: response_format(&request)?,
         temperature: request.temperature,
         top_p: request.top_p,
         top_k: request.top_k,
@@ -173,26 +172,6 @@ fn stop_sequences(sequences: Option<Vec<String>>) -> Result<Option<StopField>, A
     Ok(Some(StopField(sequences)))
 }
 
-/// The format of the answer in the words of a chat completion.
-fn response_format(request: &MessagesRequest) -> Result<Option<Value>, ApiError> {
-    let config = request.output_config.as_ref().and_then(|config| config.format.as_ref());
-    let (param, format) = match (config, request.output_format.as_ref()) {
-        (Some(format), _) => ("output_config.format", format),
-        (None, Some(format)) => ("output_format", format),
-        (None, None) => return Ok(None),
-    };
-    let kind = format.get("type").and_then(Value::as_str);
-    match (kind, format.get("schema")) {
-        (Some("json_schema"), Some(schema)) => Ok(Some(json!({
-            "type": "json_schema", "json_schema": {"name": "answer", "schema": schema},
-        }))),
-        _ => {
-            let message = format!("{param} must have the type json_schema and a schema");
-            Err(ApiError::field(param, message))
-        }
-    }
-}
-
 /// Refuses what isn't here, and notes what has no effect.
 fn note_top_level(request: &MessagesRequest, ignored: &mut IgnoredFields) -> Result<(), ApiError> {
     if request.mcp_servers.as_ref().is_some_and(|servers| !servers.is_empty()) {
@@ -215,6 +194,54 @@ fn note_top_level(request: &MessagesRequest, ignored: &mut IgnoredFields) -> Res
         }
     }
     Ok(())
+}
+
+/// The schema that the answer keeps to, under either of the names it has had.
+fn response_format(request: &MessagesRequest) -> Result<Option<Value>, ApiError> {
+    let format = request.output_config.as_ref().and_then(|config| config.format.as_ref());
+    let (param, format) = match (format, &request.output_format) {
+        (Some(_), Some(_)) => {
+            let message = "output_format and output_config.format can't both be given";
+            return Err(ApiError::field("output_format", message));
+        }
+        (Some(format), None) => ("output_config.format", format),
+        (None, Some(format)) => ("output_format", format),
+        (None, None) => return Ok(None),
+    };
+    let kind = format.get("type").and_then(Value::as_str);
+    let schema = format.get("schema").filter(|schema| schema.is_object());
+    match (kind, schema) {
+        (Some("json_schema"), Some(schema)) => {
+            let named = json!({"name": "answer", "schema": schema});
+            Ok(Some(json!({"type": "json_schema", "json_schema": named})))
+        }
+        (Some("json_schema"), None) => {
+            let param = format!("{param}.schema");
+            Err(ApiError::field(param.clone(), format!("{param} must be a JSON schema")))
+        }
+        (kind, _) => {
+            let kind = kind.unwrap_or("nothing");
+            let message = format!("{param}.type must be json_schema, got {kind:?}");
+            Err(ApiError::field(format!("{param}.type"), message))
+        }
+    }
+}
+
+/// An error of what all endpoints share, with the field's name here.
+fn renamed(error: ApiError) -> ApiError {
+    const NAMES: [(&str, &str); 2] = [
+        ("response_format.json_schema.schema", "output_config.format.schema"),
+        ("response_format", "output_config.format"),
+    ];
+    match error {
+        ApiError::Invalid { message, param, code } => {
+            let rename = |text: String| {
+                NAMES.iter().fold(text, |text, (shared, own)| text.replace(shared, own))
+            };
+            ApiError::Invalid { message: rename(message), param: param.map(rename), code }
+        }
+        error => error,
+    }
 }
 
 fn effort(
@@ -241,6 +268,8 @@ struct Thinking {
     enabled: Option<bool>,
     /// Whether the answer leaves thoughts out.
     hidden: bool,
+    /// Most tokens of thoughts.
+    budget: Option<Int>,
 }
 
 impl Thinking {
@@ -259,12 +288,9 @@ impl Thinking {
                 return Err(ApiError::field("thinking.type", message));
             }
         };
-        match field.budget_tokens {
-            Some(Int(budget)) if budget < 1 => {
-                let message = format!("thinking.budget_tokens must be at least 1, got {budget}");
-                return Err(ApiError::field("thinking.budget_tokens", message));
-            }
-            Some(_) | None => {}
+        if let Some(Int(budget)) = field.budget_tokens.filter(|Int(budget)| *budget < 1) {
+            let message = format!("thinking.budget_tokens must be at least 1, got {budget}");
+            return Err(ApiError::field("thinking.budget_tokens", message));
         }
         let hidden = match field.display.as_deref() {
             None | Some("summarized") => false,
@@ -275,7 +301,7 @@ impl Thinking {
                 return Err(ApiError::field("thinking.display", message));
             }
         };
-        Ok(Self { enabled, hidden })
+        Ok(Self { enabled, hidden, budget: field.budget_tokens })
     }
 }
 

@@ -39,15 +39,15 @@ pub(crate) fn conversation(
     if messages.is_empty() {
         return Err(ApiError::field("messages", "messages must have at least one message"));
     }
-    let mut turns = Turns { turns: Vec::new(), calls: HashMap::new(), ignored };
+    let mut turns = Turns { list: Vec::new(), calls: HashMap::new(), ignored };
     if let Some(system) = &request.system {
         turns.add_blocks(system, "system", Turns::add_system_block)?;
-        turns.turns.retain(|turn| !turn.text.as_deref().unwrap_or_default().is_empty());
+        turns.list.retain(|turn| !turn.text.as_deref().unwrap_or_default().is_empty());
     }
     for (index, message) in messages.iter().enumerate() {
         turns.add(message, &format!("messages[{index}]"))?;
     }
-    let last = turns.turns.last().filter(|turn| turn.role == "assistant");
+    let last = turns.list.last().filter(|turn| turn.role == "assistant");
     if last.is_some_and(|last| !last.calls.is_empty()) {
         let param = format!("messages[{}].content", messages.len() - 1);
         let message = format!(
@@ -57,7 +57,7 @@ pub(crate) fn conversation(
         return Err(ApiError::field(param, message));
     }
     let continues = last.is_some();
-    Ok((turns.turns.into_iter().map(Turn::into_message).collect(), continues))
+    Ok((turns.list.into_iter().map(Turn::into_message).collect(), continues))
 }
 
 /// Reads an object at `path`.
@@ -108,7 +108,7 @@ impl Turn {
 }
 
 struct Turns<'a> {
-    turns: Vec<Turn>,
+    list: Vec<Turn>,
     /// The name of the tool behind each call.
     calls: HashMap<String, String>,
     ignored: &'a mut IgnoredFields,
@@ -241,7 +241,7 @@ impl Turns<'_> {
             text.insert_str(0, "Error: ");
         }
         let answers = Some((tool_use_id, name));
-        self.turns.push(Turn { role: "tool", text: Some(text), answers, ..Turn::default() });
+        self.list.push(Turn { role: "tool", text: Some(text), answers, ..Turn::default() });
         Ok(())
     }
 
@@ -267,10 +267,10 @@ impl Turns<'_> {
 
     /// The turn that `role` has; a new one if the other side spoke last.
     fn turn(&mut self, role: &'static str) -> &mut Turn {
-        if self.turns.last().is_none_or(|last| last.role != role) {
-            self.turns.push(Turn { role, ..Turn::default() });
+        if self.list.last().is_none_or(|last| last.role != role) {
+            self.list.push(Turn { role, ..Turn::default() });
         }
-        self.turns.last_mut().expect("there is one with that role")
+        self.list.last_mut().expect("there is one with that role")
     }
 }
 

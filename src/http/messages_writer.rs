@@ -125,8 +125,9 @@ impl AnswerWriter for MessagesWriter {
     }
 
     fn note(&mut self, ChoiceDelta { delta, .. }: &ChoiceDelta) {
-        let events = self.blocks.push(delta);
-        events.into_iter().for_each(|event| self.content.add(event));
+        for event in self.blocks.push(delta) {
+            self.content.add(event);
+        }
     }
 
     fn whole(&mut self, choices: Vec<Folded>, cost: Cost) -> Value {
@@ -183,10 +184,14 @@ impl Blocks {
         let mut events = Events::new();
         let going_on = delta.tool_calls.iter().take_while(|call| call.name.is_none()).count();
         let (going_on, begun) = delta.tool_calls.split_at(going_on);
-        going_on.iter().for_each(|call| self.call(call, &mut events));
+        for call in going_on {
+            self.call(call, &mut events);
+        }
         self.thinking(&delta.reasoning, &mut events);
         self.text(&delta.content, &mut events);
-        begun.iter().for_each(|call| self.call(call, &mut events));
+        for call in begun {
+            self.call(call, &mut events);
+        }
         if delta.finish.is_some() {
             self.finish(&mut events);
         }
@@ -202,7 +207,7 @@ impl Blocks {
             self.begin(Growing::Thinking, empty, events);
         }
         let thinking = thinking.to_owned();
-        self.grow(BlockDelta::ThinkingDelta { thinking }, events);
+        self.grow(BlockDelta::Thinking { thinking }, events);
     }
 
     fn text(&mut self, text: &str, events: &mut Events) {
@@ -214,13 +219,13 @@ impl Blocks {
             let text = std::mem::take(&mut self.held);
             self.begin_text(text, events);
         } else if !text.is_empty() {
-            self.grow(BlockDelta::TextDelta { text: text.to_owned() }, events);
+            self.grow(BlockDelta::Text { text: text.to_owned() }, events);
         }
     }
 
     fn begin_text(&mut self, text: String, events: &mut Events) {
         self.begin(Growing::Text, OutputBlock::Text { text: String::new() }, events);
-        self.grow(BlockDelta::TextDelta { text }, events);
+        self.grow(BlockDelta::Text { text }, events);
     }
 
     fn call(&mut self, call: &ToolCallDelta, events: &mut Events) {
@@ -233,7 +238,7 @@ impl Blocks {
         }
         if !call.arguments.is_empty() {
             let index = self.calls.get(call.index).copied().unwrap_or(self.count - 1);
-            let delta = BlockDelta::InputJsonDelta { partial_json: call.arguments.clone() };
+            let delta = BlockDelta::InputJson { partial_json: call.arguments.clone() };
             events.push(StreamEvent::ContentBlockDelta { index, delta });
         }
     }
@@ -252,7 +257,7 @@ impl Blocks {
 
     fn stop(&mut self, events: &mut Events) {
         if self.growing == Some(Growing::Thinking) {
-            self.grow(BlockDelta::SignatureDelta { signature: "" }, events);
+            self.grow(BlockDelta::Signature { signature: "" }, events);
         }
         if self.growing.take().is_some() {
             events.push(StreamEvent::ContentBlockStop { index: self.count - 1 });
@@ -297,12 +302,12 @@ impl Content {
         match (self.blocks.last_mut(), delta) {
             (
                 Some(OutputBlock::Thinking { thinking, .. }),
-                BlockDelta::ThinkingDelta { thinking: more },
+                BlockDelta::Thinking { thinking: more },
             ) => thinking.push_str(&more),
-            (Some(OutputBlock::Text { text }), BlockDelta::TextDelta { text: more }) => {
+            (Some(OutputBlock::Text { text }), BlockDelta::Text { text: more }) => {
                 text.push_str(&more);
             }
-            (_, BlockDelta::InputJsonDelta { partial_json }) => self.json.push_str(&partial_json),
+            (_, BlockDelta::InputJson { partial_json }) => self.json.push_str(&partial_json),
             _ => {}
         }
     }

@@ -42,6 +42,9 @@ class Subject:
 
     def fields(self, **fields):
         extra = {"seed": 11, **fields.pop("extra_body", {})}
+        # Parameters of the API that newer clients have dropped from their signatures.
+        for name in [name for name in ("temperature", "top_p", "top_k") if name in fields]:
+            extra[name] = fields.pop(name)
         model = {"model": self.model} if self.model else {}
         return {
             **model,

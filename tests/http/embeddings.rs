@@ -5,6 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use sconce::config::ServerConfig;
 use serde_json::{Value, json};
 
+use super::fake_engine::Script;
 use super::fixture::{CONTEXT, Server, Setup, VOCAB, bytes, chat, completion};
 
 fn embed(fields: Value) -> Value {
@@ -116,7 +117,7 @@ async fn long_inputs_are_cut_only_where_asked() {
         fields["input"] = json!(long);
         vectors(&post(&server, fields).await.json()).remove(0)
     };
-    assert_eq!(vector(json!({"truncate_prompt_tokens": -1})).await[0], 512.0);
+    assert_eq!(vector(json!({"truncate_prompt_tokens": -1})).await[0].to_bits(), 512f64.to_bits());
     assert_eq!(vector(json!({"truncate_prompt_tokens": 2})).await, [2.0, 97.0, 98.0, -1.0]);
     let left = json!({"truncate_prompt_tokens": 2, "truncation_side": "left"});
     assert_eq!(vector(left).await, [2.0, 98.0, 99.0, -1.0]);
@@ -126,7 +127,7 @@ async fn long_inputs_are_cut_only_where_asked() {
         assert!(message.contains("512"), "{message}");
     }
     let exact = json!({"input": vec![1; CONTEXT]});
-    assert_eq!(vectors(&post(&server, exact).await.json())[0][0], 512.0);
+    assert_eq!(vectors(&post(&server, exact).await.json())[0][0].to_bits(), 512f64.to_bits());
 }
 
 #[tokio::test]
@@ -161,7 +162,7 @@ async fn unknown_fields_are_named_or_refused() {
     let answer = post(&server, json!({"flavour": 1})).await;
     assert_eq!((answer.status, answer.header("x-sconce-ignored")), (200, Some("flavour")));
     let config = ServerConfig { strict: true, ..Setup::default().config };
-    let strict = Server::start(Setup { config, ..Setup::default() }, |_| Default::default()).await;
+    let strict = Server::start(Setup { config, ..Setup::default() }, |_| Script::default()).await;
     let answer = post(&strict, json!({"flavour": 1})).await;
     answer.error(400, "invalid_request_error", Some("flavour"));
 }
@@ -184,7 +185,7 @@ async fn metrics_count_texts_and_their_tokens() {
 async fn a_model_that_only_embeds_says_so() {
     let mut setup = Setup { template: None, ..Setup::default() };
     setup.limits.generates = false;
-    let server = Server::start(setup, |_| Default::default()).await;
+    let server = Server::start(setup, |_| Script::default()).await;
     for (path, body) in
         [("/v1/chat/completions", chat(json!({}))), ("/v1/completions", completion(json!({})))]
     {

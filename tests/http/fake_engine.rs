@@ -164,8 +164,8 @@ impl Player {
             let queue = Duration::from_millis(1);
             let _ = sender.send(EngineOutput::Started { cached_tokens, queue });
             if let Some(top) = request.prompt_logprobs {
-                let scored = request.prompt_token_ids.iter().skip(1);
-                let scores = scored.map(|token_id| logprobs_of(*token_id, top)).collect();
+                let behind = request.prompt_token_ids.iter().skip(1);
+                let scores = behind.map(|token_id| logprobs_of(*token_id, top)).collect();
                 let _ = sender.send(EngineOutput::PromptLogprobs(scores));
             }
         }

@@ -125,13 +125,60 @@ async fn thinking_is_told_to_the_template() {
         let answer = server.client.post(PATH, &request(json!({"thinking": thinking}))).await;
         assert_eq!(answer.status, 200, "{}", answer.text);
         assert!(prompt_of(&server).ends_with(ending), "{thinking}");
-        let budget = thinking.get("budget_tokens").map(|_| "thinking.budget_tokens");
-        assert_eq!(answer.header("x-sconce-ignored"), budget);
+        assert_eq!(answer.header("x-sconce-ignored"), None);
+        let asked = server.engine.requests().pop().unwrap();
+        let budget = asked.sampling.thoughts.and_then(|thoughts| thoughts.budget);
+        assert_eq!(budget, thinking.get("budget_tokens").map(|_| 100));
     }
     let server = saying("<think>hm</think>Hi").await;
     let thinking = json!({"type": "adaptive", "display": "omitted"});
     let message = both_ways(&server, json!({"thinking": thinking})).await;
     assert_eq!(kinds(&message), ["text"]);
+    let template = Some("{{ messages[0].content }}");
+    let server = Server::start(Setup { template, ..roomy() }, |_| say("x")).await;
+    let thinking = json!({"type": "enabled", "budget_tokens": 100});
+    let answer = server.client.post(PATH, &request(json!({"thinking": thinking}))).await;
+    assert_eq!(answer.header("x-sconce-ignored"), Some("thinking.budget_tokens"));
+}
+
+#[tokio::test]
+async fn a_schema_or_a_choice_of_tools_binds_the_answer() {
+    let server = saying("x").await;
+    let schema = json!({"type": "object", "properties": {"a": {"type": "integer"}},
+        "required": ["a"], "additionalProperties": false});
+    let format = json!({"type": "json_schema", "schema": schema});
+    let choice = |choice: Value| json!({"tools": tools(), "tool_choice": choice});
+    for (fields, binds) in [
+        (json!({"output_config": {"format": format}}), true),
+        (json!({"output_format": format}), true),
+        (choice(json!({"type": "any"})), true),
+        (choice(json!({"type": "tool", "name": "time"})), true),
+        (choice(json!({"type": "auto"})), false),
+    ] {
+        let answer = server.client.post(PATH, &request(fields.clone())).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        let asked = server.engine.requests().pop().unwrap();
+        assert_eq!(asked.sampling.grammar.is_some(), binds, "{fields}");
+    }
+    let unknown = json!({"type": "json_schema", "schema": {"type": "array", "uniqueItems": true}});
+    for (fields, parts) in [
+        (json!({"output_format": {"type": "text"}}), ["output_format.type", "\"text\""]),
+        (json!({"output_config": {"format": {}}}), ["output_config.format.type", "nothing"]),
+        (json!({"output_format": {"type": "json_schema"}}), ["output_format.schema", "schema"]),
+        (
+            json!({"output_config": {"format": unknown}}),
+            ["output_config.format.schema", "uniqueItems"],
+        ),
+        (
+            json!({"output_config": {"format": format}, "tools": tools()}),
+            ["output_config.format", "tools"],
+        ),
+    ] {
+        let answer = server.client.post(PATH, &request(fields)).await;
+        let message = error(&answer, 400, "invalid_request_error");
+        assert!(parts.iter().all(|part| message.contains(part)), "{parts:?}: {message}");
+        assert!(!message.contains("response_format"), "{message}");
+    }
 }
 
 #[tokio::test]

@@ -32,7 +32,7 @@ fn person() -> Value {
     })
 }
 
-fn format(schema: Value) -> Value {
+fn format(schema: &Value) -> Value {
     json!({"type": "json_schema", "json_schema": {"name": "x", "strict": true, "schema": schema}})
 }
 
@@ -40,7 +40,8 @@ fn format(schema: Value) -> Value {
 async fn schemas_are_kept_alone_and_in_company() {
     let server = Server::start(&[]);
     let validator = jsonschema::validator_for(&person()).unwrap();
-    let ask = |seed: u64| chat(&server, json!({"seed": seed, "response_format": format(person())}));
+    let ask =
+        |seed: u64| chat(&server, json!({"seed": seed, "response_format": format(&person())}));
     let mut alone = Vec::new();
     for seed in 0..6 {
         let answer = ask(seed).await;
@@ -88,7 +89,7 @@ async fn every_notation_is_kept() {
 #[tokio::test(flavor = "multi_thread")]
 async fn streams_and_logprobs_say_the_same_as_whole_answers() {
     let server = Server::start(&[]);
-    let fields = json!({"seed": 3, "response_format": format(person())});
+    let fields = json!({"seed": 3, "response_format": format(&person())});
     let whole = chat(&server, fields.clone()).await;
     let mut streamed = fields.clone();
     streamed["prompt"] = json!("Once");
@@ -153,7 +154,7 @@ async fn tools_are_called_where_the_choice_says_so() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_kept_is_refused_by_name() {
     let server = Server::start(&[]);
-    let schema = |schema: Value| json!({"response_format": format(schema)});
+    let schema = |schema: Value| json!({"response_format": format(&schema)});
     let structured = |value: Value| json!({"structured_outputs": value});
     let schema_param = "response_format.json_schema.schema";
     let deep = (0..90).fold(json!({}), |inner, _| json!({"items": inner}));

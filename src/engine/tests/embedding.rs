@@ -29,8 +29,8 @@ async fn vector(mut stream: OutputStream) -> (Vec<u32>, usize) {
     }
 }
 
-fn with(config: EngineConfig, pooling: Pooling) -> Running {
-    start(&EngineConfig { pooling: Some(pooling), ..config }, Duration::ZERO)
+fn with(config: &EngineConfig, pooling: Pooling) -> Running {
+    start(&EngineConfig { pooling: Some(pooling), ..config.clone() }, Duration::ZERO)
 }
 
 /// Prompts that share a beginning of two blocks, and some that share nothing.
@@ -49,7 +49,7 @@ fn embeddings_do_not_depend_on_company_chunks_cache_or_preemption() {
     for pooling in Pooling::ALL {
         let lone = EngineConfig { prefix_cache: false, ..config(64) };
         let each = |tokens: Vec<u32>| {
-            let running = with(lone.clone(), pooling);
+            let running = with(&lone, pooling);
             block_on(vector(running.handle.embed(text(tokens)))).0
         };
         let expected: Vec<Vec<u32>> = texts().into_iter().map(each).collect();
@@ -60,7 +60,7 @@ fn embeddings_do_not_depend_on_company_chunks_cache_or_preemption() {
             ("two at a time", EngineConfig { max_num_seqs: 2, ..config(32) }),
         ];
         for (case, config) in cases {
-            let running = with(config, pooling);
+            let running = with(&config, pooling);
             for round in ["cold", "warm"] {
                 // Streams that decode all the while.
                 let streams: Vec<_> =
@@ -86,7 +86,7 @@ fn each_hidden_state_is_pooled_once() {
     let tokens = prompt(3, 100);
     let states: Vec<Vec<f32>> = {
         // The state at a position is the last state of the text that ends there.
-        let running = with(config(64), Pooling::Last);
+        let running = with(&config(64), Pooling::Last);
         let prefixes = (1..=tokens.len()).map(|end| text(tokens[..end].to_vec()));
         let streams: Vec<_> = prefixes.map(|prefix| running.handle.embed(prefix)).collect();
         block_on(async {
@@ -99,9 +99,11 @@ fn each_hidden_state_is_pooled_once() {
     };
     for pooling in Pooling::ALL {
         let mut pooler = Pooler::new(pooling);
-        states.iter().for_each(|state| pooler.add(state));
+        for state in &states {
+            pooler.add(state);
+        }
         let expected: Vec<u32> = pooler.finish().into_iter().map(f32::to_bits).collect();
-        let running = with(EngineConfig { max_num_batched_tokens: 33, ..config(64) }, pooling);
+        let running = with(&EngineConfig { max_num_batched_tokens: 33, ..config(64) }, pooling);
         let embedded = block_on(vector(running.handle.embed(text(tokens.clone()))));
         assert_eq!(embedded.0, expected, "{pooling:?}");
     }
@@ -110,7 +112,7 @@ fn each_hidden_state_is_pooled_once() {
 #[test]
 fn cached_tokens_are_skipped_only_where_they_are_not_pooled() {
     for (pooling, cached) in [(Pooling::Last, 96), (Pooling::Mean, 0), (Pooling::Cls, 0)] {
-        let running = with(config(64), pooling);
+        let running = with(&config(64), pooling);
         let found = |_| block_on(vector(running.handle.embed(text(prompt(1, 100))))).1;
         assert_eq!([0, 1].map(found), [0, cached], "{pooling:?}");
     }

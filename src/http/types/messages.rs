@@ -7,12 +7,13 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use utoipa::ToSchema;
 
 use super::number::Int;
 
 /// The body of `POST /v1/messages` and of `POST /v1/messages/count_tokens`, beside
 /// [`SamplingExtensions`].
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct MessagesRequest {
     pub(crate) model: Option<String>,
     pub(crate) messages: Option<Vec<InputMessage>>,
@@ -39,7 +40,7 @@ pub(crate) struct MessagesRequest {
 }
 
 /// Fields of the other endpoints that Anthropic's API lacks and this server takes here, too.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct SamplingExtensions {
     pub(crate) min_p: Option<f64>,
     pub(crate) repetition_penalty: Option<f64>,
@@ -58,7 +59,7 @@ pub(crate) struct SamplingExtensions {
 }
 
 /// One message of a conversation.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 pub(crate) struct InputMessage {
     pub(crate) role: String,
     /// A string or a list of content blocks.
@@ -117,7 +118,7 @@ pub(crate) struct ToolDefinition {
 }
 
 /// Which tools the answer may or must use.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct ToolChoiceField {
     #[serde(rename = "type")]
     pub(crate) kind: Option<String>,
@@ -128,7 +129,7 @@ pub(crate) struct ToolChoiceField {
 }
 
 /// Whether and how much to think.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct ThinkingField {
     #[serde(rename = "type")]
     pub(crate) kind: Option<String>,
@@ -139,7 +140,7 @@ pub(crate) struct ThinkingField {
 }
 
 /// How much effort to make, and what shape the answer has.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct OutputConfig {
     pub(crate) effort: Option<String>,
     pub(crate) format: Option<Value>,
@@ -148,7 +149,7 @@ pub(crate) struct OutputConfig {
 }
 
 /// The answer, whole, or empty at the beginning of a stream.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct Message<'a> {
     pub(crate) id: &'a str,
     #[serde(rename = "type")]
@@ -162,7 +163,7 @@ pub(crate) struct Message<'a> {
 }
 
 /// A piece of the answer's content.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(crate) enum OutputBlock {
     /// The signature is empty: nobody here checks where thoughts come from.
@@ -181,24 +182,28 @@ pub(crate) enum OutputBlock {
 }
 
 /// What a content block gains.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(tag = "type")]
 pub(crate) enum BlockDelta {
-    ThinkingDelta { thinking: String },
-    SignatureDelta { signature: &'static str },
-    TextDelta { text: String },
-    InputJsonDelta { partial_json: String },
+    #[serde(rename = "thinking_delta")]
+    Thinking { thinking: String },
+    #[serde(rename = "signature_delta")]
+    Signature { signature: &'static str },
+    #[serde(rename = "text_delta")]
+    Text { text: String },
+    #[serde(rename = "input_json_delta")]
+    InputJson { partial_json: String },
 }
 
 /// How the answer ended; both are null before it has.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) struct MessageEnd {
     pub(crate) stop_reason: Option<&'static str>,
     pub(crate) stop_sequence: Option<String>,
 }
 
 /// Token counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) struct MessageUsage {
     /// Prompt tokens that had to be computed.
     pub(crate) input_tokens: usize,
@@ -211,13 +216,13 @@ pub(crate) struct MessageUsage {
 }
 
 /// Part of [`MessageUsage`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) struct OutputTokensDetails {
     pub(crate) thinking_tokens: usize,
 }
 
 /// A server-sent event of a streamed answer.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(crate) enum StreamEvent<'a> {
     MessageStart { message: Message<'a> },
@@ -245,7 +250,7 @@ impl StreamEvent<'_> {
 }
 
 /// An error, as an answer or as an event.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct ErrorObject<'a> {
     #[serde(rename = "type")]
     pub(crate) kind: &'static str,
@@ -254,7 +259,7 @@ pub(crate) struct ErrorObject<'a> {
 }
 
 /// Part of [`ErrorObject`].
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct ErrorDetail {
     #[serde(rename = "type")]
     pub(crate) kind: &'static str,
@@ -262,7 +267,7 @@ pub(crate) struct ErrorDetail {
 }
 
 /// The answer of `POST /v1/messages/count_tokens`.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
 pub(crate) struct CountedTokens {
     pub(crate) input_tokens: usize,
 }
