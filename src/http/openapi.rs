@@ -31,6 +31,9 @@ struct Route {
     guarded: bool,
 }
 
+/// The schema of a body whose fields are not told one by one.
+const OBJECT: &str = "Object";
+
 const OPEN: Route = Route {
     method: "get",
     path: "",
@@ -65,6 +68,69 @@ const ROUTES: &[Route] = &[
         request: &["CompletionRequest", "SamplingFields"],
         answer: "Completion",
         events: "Completion",
+        ..OPEN
+    },
+    Route {
+        method: "post",
+        path: "/v1/responses",
+        summary: "Answer a conversation as items.",
+        request: &[OBJECT],
+        ..OPEN
+    },
+    Route {
+        method: "get",
+        path: "/v1/responses/{id}",
+        summary: "A response that was kept.",
+        request: &[],
+        ..OPEN
+    },
+    Route {
+        method: "delete",
+        path: "/v1/responses/{id}",
+        summary: "Forget a response.",
+        request: &[],
+        ..OPEN
+    },
+    Route {
+        method: "post",
+        path: "/v1/responses/{id}/cancel",
+        summary: "Refused: no response runs in the background.",
+        request: &[],
+        ..OPEN
+    },
+    Route {
+        method: "get",
+        path: "/v1/responses/{id}/input_items",
+        summary: "What a kept response was asked.",
+        request: &[],
+        ..OPEN
+    },
+    Route {
+        method: "post",
+        path: "/v1/responses/input_tokens",
+        summary: "How many tokens such a prompt has.",
+        request: &[OBJECT],
+        ..OPEN
+    },
+    Route {
+        method: "post",
+        path: "/v1/messages",
+        summary: "Answer a conversation in Anthropic's shape.",
+        request: &[OBJECT],
+        ..OPEN
+    },
+    Route {
+        method: "post",
+        path: "/v1/messages/count_tokens",
+        summary: "How many tokens such a prompt has.",
+        request: &[OBJECT],
+        ..OPEN
+    },
+    Route {
+        method: "post",
+        path: "/v1/embeddings",
+        summary: "Texts as vectors.",
+        request: &[OBJECT],
         ..OPEN
     },
     Route {
@@ -129,7 +195,7 @@ fn document(keys: bool) -> Value {
 
 fn operation(route: &Route, keys: bool) -> Value {
     let mut operation = json!({"summary": route.summary, "responses": responses(route, keys)});
-    if route.path.ends_with("{id}") {
+    if route.path.contains("{id}") {
         operation["parameters"] = json!([
             {"name": "id", "in": "path", "required": true, "schema": {"type": "string"}}
         ]);
@@ -162,7 +228,8 @@ fn responses(route: &Route, keys: bool) -> Value {
     if route.guarded && keys {
         errors.push(("401", "no key, or one that is not known"));
     }
-    if route.path.ends_with("{id}") {
+    if route.path.contains("{id}") {
+        errors.push(("400", "a value that can't be served"));
         errors.push(("404", "there is no such thing"));
     }
     if !route.request.is_empty() {
@@ -204,6 +271,7 @@ fn schemas() -> Value {
         let schema = serde_json::to_value(schema).expect("schemas are plain data");
         described.insert(name, schema);
     }
+    described.insert(OBJECT.to_owned(), json!({"type": "object"}));
     described.insert("Error".to_owned(), error_schema());
     Value::Object(described)
 }

@@ -1,7 +1,7 @@
 //! Reasoning in what a model writes: which part of an answer is thought, and which is for the user.
 //!
 //! Models set thoughts apart with tags, phrases or channels of their own; a family is a row of such
-//! texts in [`families`], found by the model's chat template, which shows them. Text is parted while
+//! texts in `families`, found by the model's chat template, which shows them. Text is parted while
 //! it is being written and nothing is lost: whatever the pieces, the events joined are the same, and
 //! what is no markup comes out as one or the other. Tool calls are none of its business: they come
 //! out as content, with their markup.
