@@ -434,6 +434,9 @@ def check_queue(check, binary: str):
             assert int(error.response.headers["retry-after"]) >= 1, error.response.headers
             assert error.type == "rate_limit_error", error.type
         with check("queue: the SDK's retries get through once there is room"):
+            # The stream before was left in the middle; its place is free once the server noticed.
+            running = "vllm:num_requests_running"
+            wait_until(lambda: server.metric(running) == 0, 30, "the queue is empty")
             patient = t.client.with_options(max_retries=5)
             with t.chat(stream=True, **long) as stream:
                 next(iter(stream))
