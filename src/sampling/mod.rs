@@ -3,6 +3,7 @@
 //! The stages run in one fixed order: bias, suppressed tokens, grammar, penalties, temperature,
 //! top-k, top-p, min-p, draw. Knows neither requests nor text.
 
+pub mod beams;
 mod constraint;
 pub mod filters;
 pub mod logprobs;
@@ -17,6 +18,7 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::kernels::logits::{self, Scan};
 use crate::kernels::pool;
+use beams::Continuation;
 use constraint::Constraint;
 use filters::Candidates;
 use logprobs::TokenLogprobs;
@@ -88,11 +90,7 @@ impl SamplerState {
         // Of the model's own distribution, before anything below changes it.
         let raw = self.params.logprobs.map(|_| logits.to_vec());
         let token_id = if self.alters_logits() {
-            self.apply_bias(logits);
-            if let Some(constraint) = &mut self.constraint {
-                constraint.apply(logits)?;
-            }
-            self.counts.apply(&self.params, logits);
+            self.alter(logits)?;
             self.draw(logits, &logits::scan(logits))?
         } else {
             self.draw(logits, &scan)?
@@ -107,6 +105,43 @@ impl SamplerState {
             _ => None,
         };
         Ok(SampledToken { token_id, logprobs, forced })
+    }
+
+    /// The `count` most likely continuations, best first, instead of a draw from `logits`
+    /// (`[vocab_size]`, overwritten); fewer where no more are allowed. Bias, grammar and penalties
+    /// change log-probabilities, temperature and filters nothing. [`take`](Self::take) tells which
+    /// one it was.
+    pub fn expand(
+        &mut self,
+        logits: &mut [f32],
+        count: usize,
+    ) -> Result<Vec<Continuation>, SamplingError> {
+        let scan = check(logits)?;
+        let raw = self.params.logprobs.map(|_| logits.to_vec());
+        logprobs::normalize(logits, &scan);
+        if self.alters_logits() {
+            self.alter(logits)?;
+        }
+        let mut ids = logprobs::most_likely(logits, &logits::scan(logits).maxima, count);
+        ids.retain(|id| logits[*id as usize] > f32::NEG_INFINITY);
+        let mut reported = match (raw, self.params.logprobs) {
+            (Some(raw), Some(top)) => TokenLogprobs::of_each(&raw, &scan, &ids, usize::from(top)),
+            _ => Vec::new(),
+        }
+        .into_iter();
+        let continuations = ids.into_iter().map(|token_id| Continuation {
+            token_id,
+            logprob: f64::from(logits[token_id as usize]),
+            reported: reported.next(),
+        });
+        Ok(continuations.collect())
+    }
+
+    /// Takes the token that a search chose to go on with.
+    pub fn take(&mut self, token_id: u32) -> Result<(), SamplingError> {
+        self.counts.push(token_id);
+        self.num_output += 1;
+        self.constraint.as_mut().map_or(Ok(()), |constraint| constraint.push(token_id))
     }
 
     /// Computes what the next draw needs and no logits, ahead of time.
@@ -135,6 +170,16 @@ impl SamplerState {
         }
         self.num_output += forced.len();
         Ok(forced)
+    }
+
+    /// Bias, suppressed tokens, grammar and penalties.
+    fn alter(&mut self, logits: &mut [f32]) -> Result<(), SamplingError> {
+        self.apply_bias(logits);
+        if let Some(constraint) = &mut self.constraint {
+            constraint.apply(logits)?;
+        }
+        self.counts.apply(&self.params, logits);
+        Ok(())
     }
 
     fn alters_logits(&self) -> bool {
@@ -180,18 +225,36 @@ impl SamplerState {
 pub fn sample_rows<'a>(
     rows: impl Iterator<Item = (&'a mut SamplerState, &'a mut [f32])>,
 ) -> Vec<Result<SampledToken, SamplingError>> {
-    // Each row is taken by one thread; the locks are never waited for.
-    let rows: Vec<_> = rows.map(|row| Mutex::new((row, None))).collect();
+    in_parallel(rows, |(state, logits)| state.sample(logits))
+}
+
+/// A beam to continue: its sampler, its logits (`[vocab_size]`, overwritten), and how many
+/// continuations are wanted.
+pub type BeamRow<'a> = (&'a mut SamplerState, &'a mut [f32], usize);
+
+/// The continuations of several beams, in parallel.
+pub fn expand_rows<'a>(
+    rows: impl Iterator<Item = BeamRow<'a>>,
+) -> Vec<Result<Vec<Continuation>, SamplingError>> {
+    in_parallel(rows, |(state, logits, count)| state.expand(logits, *count))
+}
+
+fn in_parallel<I: Send, O: Send>(
+    inputs: impl Iterator<Item = I>,
+    work: impl Fn(&mut I) -> O + Sync,
+) -> Vec<O> {
+    // Each one is taken by one thread; the locks are never waited for.
+    let rows: Vec<_> = inputs.map(|input| Mutex::new((input, None))).collect();
     pool::for_each_chunk(rows.len(), |index| {
         let mut row = rows[index].lock().unwrap_or_else(PoisonError::into_inner);
-        let ((state, logits), sampled) = &mut *row;
-        *sampled = Some(state.sample(logits));
+        let (input, output) = &mut *row;
+        *output = Some(work(input));
     });
-    let sampled = rows.into_iter().map(|row| {
-        let (_, sampled) = row.into_inner().unwrap_or_else(PoisonError::into_inner);
-        sampled.expect("every chunk ran")
+    let outputs = rows.into_iter().map(|row| {
+        let (_, output) = row.into_inner().unwrap_or_else(PoisonError::into_inner);
+        output.expect("every chunk ran")
     });
-    sampled.collect()
+    outputs.collect()
 }
 
 /// A row of logits, `[vocab_size]`, that predicts a token which is there already.
@@ -207,18 +270,10 @@ pub struct ScoredRow<'a> {
 
 /// The logprobs of tokens that are there already, in parallel.
 pub fn score_rows(rows: &[ScoredRow<'_>]) -> Result<Vec<TokenLogprobs>, SamplingError> {
-    let scores: Vec<_> = rows.iter().map(|_| Mutex::new(None)).collect();
-    pool::for_each_chunk(rows.len(), |index| {
-        let ScoredRow { logits, token_id, top } = rows[index];
-        let score =
-            check(logits).map(|scan| TokenLogprobs::of(logits, &scan, token_id, usize::from(top)));
-        *scores[index].lock().unwrap_or_else(PoisonError::into_inner) = Some(score);
+    let scores = in_parallel(rows.iter(), |ScoredRow { logits, token_id, top }| {
+        check(logits).map(|scan| TokenLogprobs::of(logits, &scan, *token_id, usize::from(*top)))
     });
-    let scores = scores.into_iter().map(|score| {
-        let score = score.into_inner().unwrap_or_else(PoisonError::into_inner);
-        score.expect("every chunk ran")
-    });
-    scores.collect()
+    scores.into_iter().collect()
 }
 
 fn check(row: &[f32]) -> Result<Scan, SamplingError> {

@@ -88,7 +88,6 @@ async fn fields_that_would_change_the_answer_are_refused() {
     let server = Server::saying("x").await;
     for (field, value) in [
         ("guided_json", json!({})),
-        ("use_beam_search", json!(true)),
         ("typical_p", json!(0.5)),
         ("xtc_probability", json!(0.5)),
         ("dry_multiplier", json!(0.8)),

@@ -51,12 +51,10 @@ const TABLE: &[(&str, Treatment)] = &[
     ("allowed_token_ids", Unsupported(never)),
     ("audio", Unsupported(never)),
     ("bad_words", Unsupported(is_empty)),
-    ("beam_width", Unsupported(is_one)),
     ("chat_template", Unsupported(never)),
     ("custom_logit_processor", Unsupported(never)),
     ("dry_multiplier", Unsupported(is_zero)),
     ("dynatemp_range", Unsupported(is_zero)),
-    ("early_stopping", Unsupported(is_false)),
     ("ebnf", Unsupported(never)),
     ("ec_transfer_params", Unsupported(never)),
     ("function_call", Unsupported(never)),
@@ -69,7 +67,6 @@ const TABLE: &[(&str, Treatment)] = &[
     ("guided_regex", Unsupported(never)),
     ("json_schema", Unsupported(never)),
     ("kv_transfer_params", Unsupported(never)),
-    ("length_penalty", Unsupported(is_one)),
     ("logprob_token_ids", Unsupported(is_empty)),
     ("lora_path", Unsupported(never)),
     ("mirostat", Unsupported(is_zero)),
@@ -94,7 +91,6 @@ const TABLE: &[(&str, Treatment)] = &[
     ("top_n_sigma", Unsupported(is_not_positive)),
     ("truncate_prompt_tokens", Unsupported(never)),
     ("typical_p", Unsupported(is_one)),
-    ("use_beam_search", Unsupported(is_false)),
     ("verbosity", Unsupported(is_medium)),
     ("vllm_xargs", Unsupported(never)),
     ("web_search_options", Unsupported(never)),
@@ -229,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_value_that_asks_for_what_happens_anyway_is_fine() {
-        let body = json!({"repeat_penalty": 1.0, "use_beam_search": false,
+        let body = json!({"repeat_penalty": 1.0, "n_probs": 0, "tfs_z": 1.0,
             "typical_p": 1, "modalities": ["text"], "suffix": ""});
         assert_eq!(judge(&body).unwrap(), IgnoredFields::default());
     }

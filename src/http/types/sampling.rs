@@ -13,6 +13,7 @@ use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use super::beams::{EarlyStoppingField, beam_params};
 use super::number::Int;
 use crate::engine::EngineLimits;
 use crate::http::delta::DecodingOptions;
@@ -20,6 +21,7 @@ use crate::http::error::ApiError;
 use crate::http::grammar::Demand;
 use crate::http::reader::ReadingPlan;
 use crate::http::state::GenerationDefaults;
+use crate::sampling::beams::BeamParams;
 use crate::sampling::params::SamplingParams;
 use crate::sampling::thoughts::ThoughtParams;
 use crate::scheduler::stop::StopConditions;
@@ -30,7 +32,7 @@ const GREEDY_BELOW: f64 = 1e-5;
 /// Most alternatives that logprobs may list.
 const MAX_TOP_LOGPROBS: i64 = 20;
 /// Most choices of a prompt.
-const MAX_CHOICES: i64 = 128;
+pub(super) const MAX_CHOICES: i64 = 128;
 /// Most texts that may end an answer.
 pub(crate) const MAX_STOP_STRINGS: usize = 16;
 const MAX_CACHE_SALT_CHARS: usize = 128;
@@ -65,6 +67,10 @@ pub(crate) struct SamplingFields {
     pub(crate) response_format: Option<Value>,
     pub(crate) structured_outputs: Option<Value>,
     pub(crate) thinking_token_budget: Option<Int>,
+    pub(crate) use_beam_search: Option<bool>,
+    pub(crate) beam_width: Option<Int>,
+    pub(crate) length_penalty: Option<f64>,
+    pub(crate) early_stopping: Option<EarlyStoppingField>,
 }
 
 /// A string or a list of strings.
@@ -86,6 +92,8 @@ pub(crate) struct GenerationOptions {
     pub(crate) n: usize,
     /// Sequences per prompt, of which the `n` best are the choices.
     pub(crate) best_of: usize,
+    /// How to search the choices instead of drawing them.
+    pub(crate) beams: Option<BeamParams>,
     /// Most likely tokens to report at each position of the prompt.
     pub(crate) prompt_logprobs: Option<u8>,
     /// The same, for a prompt that is repeated with logprobs before the answer.
@@ -107,15 +115,25 @@ pub(crate) struct GenerationOptions {
 
 impl GenerationOptions {
     /// Checks every field against its range. `logprobs` comes from the caller, since the two
-    /// endpoints spell it differently.
+    /// endpoints spell it differently; so does `best_of`, which only one of them has.
     pub(crate) fn new(
         fields: &SamplingFields,
         logprobs: Option<u8>,
+        best_of: Option<Int>,
         defaults: &GenerationDefaults,
         limits: &EngineLimits,
     ) -> Result<Self, ApiError> {
         let seed = fields.seed.map_or_else(draw_seed, |seed| seed.0);
         let n = integer("n", fields.n, 1, MAX_CHOICES)?.map_or(1, to_usize);
+        let best_of = integer("best_of", best_of, 1, MAX_CHOICES)?.map(to_usize);
+        let beams = beam_params(fields, n, best_of)?;
+        let best_of = best_of.filter(|_| beams.is_none()).unwrap_or(n);
+        if best_of < n {
+            let message = format!("best_of must be at least n ({n}), got {best_of}");
+            return Err(ApiError::field("best_of", message));
+        }
+        // Logprobs rank what is drawn.
+        let ranking = logprobs.or((best_of > n).then_some(0));
         let demand =
             Demand::of_fields(fields.response_format.as_ref(), fields.structured_outputs.as_ref())?;
         let budget = integer("thinking_token_budget", fields.thinking_token_budget, -1, i64::MAX)?;
@@ -123,12 +141,13 @@ impl GenerationOptions {
         let max_tokens = max_tokens(fields)?;
         let min_tokens = integer("min_tokens", fields.min_tokens, 0, i64::MAX)?.unwrap_or(0);
         Ok(Self {
-            sampling: sampling_params(fields, seed, logprobs, defaults, limits.vocab_size)?,
+            sampling: sampling_params(fields, seed, ranking, defaults, limits.vocab_size)?,
             seed,
             demand,
             thought_budget,
             n,
-            best_of: n,
+            best_of,
+            beams,
             prompt_logprobs: top_logprobs("prompt_logprobs", fields.prompt_logprobs)?,
             echoed_logprobs: None,
             decoding: DecodingOptions {
@@ -161,18 +180,9 @@ impl GenerationOptions {
         self.prompt_logprobs.max(self.echoed_logprobs)
     }
 
-    /// Draws `best_of` sequences per prompt instead of `n`, with the logprobs that rank them.
-    pub(crate) fn with_best_of(mut self, best_of: Option<Int>) -> Result<Self, ApiError> {
-        let Some(best_of) = integer("best_of", best_of, 1, MAX_CHOICES)?.map(to_usize) else {
-            return Ok(self);
-        };
-        if best_of < self.n {
-            let message = format!("best_of must be at least n ({}), got {best_of}", self.n);
-            return Err(ApiError::field("best_of", message));
-        }
-        self.sampling.logprobs = self.sampling.logprobs.or((best_of > self.n).then_some(0));
-        self.best_of = best_of;
-        Ok(self)
+    /// Sequences that each prompt takes in the engine.
+    pub(crate) fn num_sequences(&self) -> usize {
+        self.beams.map_or(self.best_of, |beams| beams.width)
     }
 
     /// Sets what the answer must be like, and the thoughts before it.
@@ -284,7 +294,12 @@ fn sampling_params(
     })
 }
 
-fn within(name: &str, value: Option<f64>, low: f64, high: f64) -> Result<Option<f64>, ApiError> {
+pub(super) fn within(
+    name: &str,
+    value: Option<f64>,
+    low: f64,
+    high: f64,
+) -> Result<Option<f64>, ApiError> {
     match value {
         Some(value) if !(low..=high).contains(&value) => {
             let message = format!("{name} must be in [{low}, {high}], got {value}");
@@ -438,7 +453,7 @@ fn derive_seed(seed: u64, index: usize) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-fn to_usize(value: i64) -> usize {
+pub(super) fn to_usize(value: i64) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX)
 }
 
