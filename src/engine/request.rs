@@ -2,8 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::sampling::beams::BeamParams;
-use crate::sampling::params::SamplingParams;
+use crate::sampling::params::{BeamParams, SamplingParams};
 use crate::scheduler::stop::StopConditions;
 
 /// Names one engine request within this process.

@@ -52,3 +52,28 @@ impl Default for SamplingParams {
         }
     }
 }
+
+/// When a search ends before every beam has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EarlyStopping {
+    /// When the best beam, if it ended now, would not be among the best answers.
+    #[default]
+    Estimated,
+    /// As soon as there are as many answers as beams.
+    WhenFull,
+    /// When no continuation of the best beam could be among the best answers.
+    Never,
+}
+
+/// How answers are searched instead of drawn.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BeamParams {
+    /// Beams that go on at each step, at least 1.
+    pub width: usize,
+    /// Answers to give, at least 1 and at most `width`.
+    pub answers: usize,
+    /// An answer's score is its log-probability divided by its length to this power.
+    pub length_penalty: f64,
+    /// When to end.
+    pub early_stopping: EarlyStopping,
+}

@@ -1,6 +1,6 @@
 //! `/v1/completions`: prompts in all shapes, echo, logprobs in columns.
 
-use sconce::sampling::beams::{BeamParams, EarlyStopping};
+use sconce::sampling::params::{BeamParams, EarlyStopping};
 use serde_json::{Value, json};
 
 use super::fake_engine::Script;

@@ -2,8 +2,9 @@
 
 use super::*;
 use crate::engine::request::BeamRequest;
-use crate::sampling::beams::{Beam, BeamParams, BeamSearch, EarlyStopping};
+use crate::sampling::beams::{Beam, BeamSearch, Continuation};
 use crate::sampling::logprobs::TokenLogprobs;
+use crate::sampling::params::{BeamParams, EarlyStopping};
 
 /// An end that is drawn now and then.
 const END: u32 = 11;
@@ -43,7 +44,7 @@ fn expected(running: &Running, searched: &BeamRequest) -> Vec<Vec<u32>> {
                 }
             });
             let row = logprobs.top.into_iter();
-            let row = row.map(|(token_id, logprob)| crate::sampling::beams::Continuation {
+            let row = row.map(|(token_id, logprob)| Continuation {
                 token_id,
                 logprob: f64::from(logprob),
                 reported: None,

@@ -5,7 +5,7 @@ use utoipa::ToSchema;
 
 use super::sampling::{MAX_CHOICES, SamplingFields, integer, to_usize, within};
 use crate::http::error::ApiError;
-use crate::sampling::beams::{BeamParams, EarlyStopping};
+use crate::sampling::params::{BeamParams, EarlyStopping};
 
 /// Bound of the exponent, up or down: beyond it lengths to its power overflow.
 const MAX_LENGTH_PENALTY: f64 = 10.0;
