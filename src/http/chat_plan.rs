@@ -80,6 +80,7 @@ impl ChatPlan {
         let reading = reading(state, &tools, &thoughts, &prompt.text);
         let thoughts = thought_params(state, &plan.options, &reading, &prompt.text)?;
         plan.options.constrain(grammar, thoughts)?;
+        let mut plan = plan.break_repetitions(state).await?;
         plan.options.decoding.reading = reading;
         Ok(PreparedChat { plan, permit, prompt })
     }

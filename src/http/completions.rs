@@ -37,6 +37,7 @@ pub(crate) async fn completions(
     let tools = ToolSetup::default();
     let grammar = grammar::compile(plan.options.demand.take(), &tools, &state).await?;
     plan.options.constrain(grammar, None)?;
+    let plan = plan.break_repetitions(&state).await?;
     let return_token_ids = plan.options.return_token_ids;
     let choices = tokenized.iter().flat_map(|prompt| {
         let text = || prompt.text.clone().unwrap_or_else(|| decode(&state, &prompt.ids));

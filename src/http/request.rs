@@ -15,6 +15,7 @@ use super::delta::ChoiceDecoder;
 use super::error::ApiError;
 use super::generation::{Bounds, Choice, Generation};
 use super::meter::Meter;
+use super::prompt::off_thread;
 use super::state::AppState;
 use super::stream;
 use super::types::chat::StreamOptions;
@@ -116,6 +117,19 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
+    /// Finds the tokens at which repetitions are cut.
+    pub(crate) async fn break_repetitions(mut self, state: &AppState) -> Result<Self, ApiError> {
+        if !self.options.minds_repetitions() {
+            return Ok(self);
+        }
+        let state = state.clone();
+        off_thread(move || {
+            self.options.break_repetitions(|texts| state.breakers(texts));
+            Ok(self)
+        })
+        .await
+    }
+
     /// Queues `best_of` sequences per prompt; sequence `i` of prompt `p` has the index
     /// `p * best_of + i`.
     pub(crate) fn submit(

@@ -1,10 +1,11 @@
 //! Which token comes next: logits and one sequence's state in, one token id out.
 //!
-//! The stages run in one fixed order: bias, suppressed tokens, grammar, penalties, temperature,
-//! top-k, top-p, min-p, draw. Knows neither requests nor text.
+//! The stages run in one fixed order: bias, suppressed tokens, grammar, penalties, repetitions,
+//! top-n-sigma, temperature, top-k, typical-p, top-p, min-p, xtc, draw. Knows neither requests nor text.
 
 pub mod beams;
 mod constraint;
+mod dry;
 pub mod filters;
 pub mod logprobs;
 pub mod params;
@@ -20,6 +21,7 @@ use crate::kernels::logits::{self, Scan};
 use crate::kernels::pool;
 use beams::Continuation;
 use constraint::Constraint;
+use dry::Dry;
 use filters::Candidates;
 use logprobs::TokenLogprobs;
 use params::SamplingParams;
@@ -57,6 +59,7 @@ pub struct SamplerState {
     params: SamplingParams,
     rng: ChaCha8Rng,
     counts: TokenCounts,
+    dry: Option<Dry>,
     constraint: Option<Constraint>,
     // Ids that can't be drawn while fewer than `min_tokens` were.
     suppressed: Vec<u32>,
@@ -76,6 +79,7 @@ impl SamplerState {
         Self {
             rng: ChaCha8Rng::seed_from_u64(params.seed),
             counts: TokenCounts::new(&params, prompt),
+            dry: params.dry.clone().map(|params| Dry::new(params, prompt)),
             constraint: Constraint::new(&params),
             params,
             suppressed,
@@ -95,8 +99,7 @@ impl SamplerState {
         } else {
             self.draw(logits, &scan)?
         };
-        self.counts.push(token_id);
-        self.num_output += 1;
+        self.count(token_id);
         let forced = self.advance(token_id)?;
         let logprobs = match (raw, self.params.logprobs) {
             (Some(raw), Some(top)) => {
@@ -139,8 +142,7 @@ impl SamplerState {
 
     /// Takes the token that a search chose to go on with.
     pub fn take(&mut self, token_id: u32) -> Result<(), SamplingError> {
-        self.counts.push(token_id);
-        self.num_output += 1;
+        self.count(token_id);
         self.constraint.as_mut().map_or(Ok(()), |constraint| constraint.push(token_id))
     }
 
@@ -166,19 +168,32 @@ impl SamplerState {
         }
         let forced = constraint.force()?;
         for token in &forced {
-            self.counts.push(*token);
+            self.count(*token);
         }
-        self.num_output += forced.len();
         Ok(forced)
     }
 
-    /// Bias, suppressed tokens, grammar and penalties.
+    fn count(&mut self, token_id: u32) {
+        self.counts.push(token_id);
+        if let Some(dry) = &mut self.dry {
+            dry.push(token_id);
+        }
+        self.num_output += 1;
+    }
+
+    /// All stages before the temperature.
     fn alter(&mut self, logits: &mut [f32]) -> Result<(), SamplingError> {
         self.apply_bias(logits);
         if let Some(constraint) = &mut self.constraint {
             constraint.apply(logits)?;
         }
         self.counts.apply(&self.params, logits);
+        if let Some(dry) = &self.dry {
+            dry.apply(logits);
+        }
+        if self.params.top_n_sigma > 0.0 {
+            filters::keep_top_n_sigma(logits, self.params.top_n_sigma);
+        }
         Ok(())
     }
 
@@ -186,6 +201,8 @@ impl SamplerState {
         !self.params.logit_bias.is_empty()
             || self.num_output < self.min_tokens
             || !self.counts.is_empty()
+            || self.dry.is_some()
+            || self.params.top_n_sigma > 0.0
             || self.constraint.as_ref().is_some_and(Constraint::binds)
     }
 
@@ -215,7 +232,10 @@ impl SamplerState {
         if self.params.temperature < GREEDY_TEMPERATURE {
             return Ok(best);
         }
-        let candidates = Candidates::new(&self.params, logits, scan);
+        let mut candidates = Candidates::new(&self.params, logits, scan);
+        if filters::excludes_top(&self.params) {
+            candidates.exclude_top(&self.params, self.rng.random());
+        }
         Ok(candidates.at(self.rng.random()).unwrap_or(best))
     }
 }

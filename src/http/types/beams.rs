@@ -91,6 +91,9 @@ fn refuse_filters(fields: &SamplingFields) -> Result<(), ApiError> {
         ("top_p", kept(fields.top_p, &[1.0]), "1"),
         ("top_k", fields.top_k.is_none_or(|top_k| top_k.0 <= 0), "0"),
         ("min_p", kept(fields.min_p, &[0.0]), "0"),
+        ("typical_p", kept(fields.typical_p, &[1.0]), "1"),
+        ("top_n_sigma", fields.top_n_sigma.is_none_or(|sigmas| sigmas <= 0.0), "0"),
+        ("xtc_probability", kept(fields.xtc_probability, &[0.0]), "0"),
     ];
     match filters.iter().find(|(_, neutral, _)| !neutral) {
         Some((name, _, neutral)) => {

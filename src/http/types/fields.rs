@@ -22,10 +22,6 @@ use Treatment::{Ignored, Unsupported};
 
 const TABLE: &[(&str, Treatment)] = &[
     ("cache_prompt", Unsupported(is_true)),
-    ("dry_allowed_length", Ignored),
-    ("dry_base", Ignored),
-    ("dry_penalty_last_n", Ignored),
-    ("dry_sequence_breakers", Ignored),
     ("dynatemp_exponent", Ignored),
     ("id_slot", Ignored),
     ("metadata", Ignored),
@@ -47,13 +43,11 @@ const TABLE: &[(&str, Treatment)] = &[
     ("timings_per_token", Ignored),
     ("truncation_side", Ignored),
     ("user", Ignored),
-    ("xtc_threshold", Ignored),
     ("allowed_token_ids", Unsupported(never)),
     ("audio", Unsupported(never)),
     ("bad_words", Unsupported(is_empty)),
     ("chat_template", Unsupported(never)),
     ("custom_logit_processor", Unsupported(never)),
-    ("dry_multiplier", Unsupported(is_zero)),
     ("dynatemp_range", Unsupported(is_zero)),
     ("ebnf", Unsupported(never)),
     ("ec_transfer_params", Unsupported(never)),
@@ -88,13 +82,10 @@ const TABLE: &[(&str, Treatment)] = &[
     ("suffix", Unsupported(is_empty)),
     ("tfs_z", Unsupported(is_one)),
     ("top_a", Unsupported(is_zero)),
-    ("top_n_sigma", Unsupported(is_not_positive)),
     ("truncate_prompt_tokens", Unsupported(never)),
-    ("typical_p", Unsupported(is_one)),
     ("verbosity", Unsupported(is_medium)),
     ("vllm_xargs", Unsupported(never)),
     ("web_search_options", Unsupported(never)),
-    ("xtc_probability", Unsupported(is_zero)),
 ];
 
 /// The fields of one request that had no effect, for the header that names them.
@@ -189,10 +180,6 @@ fn is_one(value: &Value) -> bool {
     value.as_f64() == Some(1.0)
 }
 
-fn is_not_positive(value: &Value) -> bool {
-    value.as_f64().is_some_and(|number| number <= 0.0)
-}
-
 fn is_medium(value: &Value) -> bool {
     value == "medium"
 }
@@ -226,15 +213,15 @@ mod tests {
     #[test]
     fn a_value_that_asks_for_what_happens_anyway_is_fine() {
         let body = json!({"repeat_penalty": 1.0, "n_probs": 0, "tfs_z": 1.0,
-            "typical_p": 1, "modalities": ["text"], "suffix": ""});
+            "top_a": 0, "modalities": ["text"], "suffix": ""});
         assert_eq!(judge(&body).unwrap(), IgnoredFields::default());
     }
 
     #[test]
     fn a_value_that_would_change_the_answer_is_refused_by_name() {
-        let error = judge(&json!({"typical_p": 0.5})).unwrap_err();
-        assert!(error.to_string().contains("typical_p"), "{error}");
-        assert_eq!(error.body()["error"]["param"], "typical_p");
+        let error = judge(&json!({"top_a": 0.5})).unwrap_err();
+        assert!(error.to_string().contains("top_a"), "{error}");
+        assert_eq!(error.body()["error"]["param"], "top_a");
     }
 
     #[test]

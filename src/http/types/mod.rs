@@ -4,6 +4,7 @@
 pub(crate) mod beams;
 pub(crate) mod chat;
 pub(crate) mod completions;
+pub(crate) mod dry;
 pub(crate) mod embeddings;
 pub(crate) mod fields;
 pub(crate) mod messages;

@@ -14,6 +14,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::beams::{EarlyStoppingField, beam_params};
+use super::dry::{DryOptions, dry_options};
 use super::number::Int;
 use crate::engine::EngineLimits;
 use crate::http::delta::DecodingOptions;
@@ -21,7 +22,7 @@ use crate::http::error::ApiError;
 use crate::http::grammar::Demand;
 use crate::http::reader::ReadingPlan;
 use crate::http::state::GenerationDefaults;
-use crate::sampling::params::{BeamParams, SamplingParams};
+use crate::sampling::params::{BeamParams, Breakers, DryParams, SamplingParams};
 use crate::sampling::thoughts::ThoughtParams;
 use crate::scheduler::stop::StopConditions;
 use crate::structured::compiler::Grammar;
@@ -34,6 +35,8 @@ const MAX_TOP_LOGPROBS: i64 = 20;
 pub(super) const MAX_CHOICES: i64 = 128;
 /// Most texts that may end an answer.
 pub(crate) const MAX_STOP_STRINGS: usize = 16;
+/// `xtc_threshold` of a request that doesn't say.
+const DEFAULT_XTC: f64 = 0.1;
 const MAX_CACHE_SALT_CHARS: usize = 128;
 
 /// The fields that chat and text completions share.
@@ -43,6 +46,15 @@ pub(crate) struct SamplingFields {
     pub(crate) top_p: Option<f64>,
     pub(crate) top_k: Option<Int>,
     pub(crate) min_p: Option<f64>,
+    pub(crate) typical_p: Option<f64>,
+    pub(crate) top_n_sigma: Option<f64>,
+    pub(crate) xtc_probability: Option<f64>,
+    pub(crate) xtc_threshold: Option<f64>,
+    pub(crate) dry_multiplier: Option<f64>,
+    pub(crate) dry_base: Option<f64>,
+    pub(crate) dry_allowed_length: Option<Int>,
+    pub(crate) dry_penalty_last_n: Option<Int>,
+    pub(crate) dry_sequence_breakers: Option<Vec<String>>,
     pub(crate) repetition_penalty: Option<f64>,
     pub(crate) frequency_penalty: Option<f64>,
     pub(crate) presence_penalty: Option<f64>,
@@ -85,6 +97,8 @@ pub(crate) struct GenerationOptions {
     pub(crate) seed: i64,
     /// What the answer must be like, tools aside.
     pub(crate) demand: Option<Demand>,
+    /// What repetitions cost, until its texts are tokens.
+    dry: Option<DryOptions>,
     /// Most tokens of thoughts.
     pub(crate) thought_budget: Option<usize>,
     /// Choices per prompt.
@@ -142,6 +156,7 @@ impl GenerationOptions {
         Ok(Self {
             sampling: sampling_params(fields, seed, ranking, defaults, limits.vocab_size)?,
             seed,
+            dry: dry_options(fields)?,
             demand,
             thought_budget,
             n,
@@ -182,6 +197,18 @@ impl GenerationOptions {
     /// Sequences that each prompt takes in the engine.
     pub(crate) fn num_sequences(&self) -> usize {
         self.beams.map_or(self.best_of, |beams| beams.width)
+    }
+
+    /// Sets what repetitions cost; `tokens_of` finds the tokens of the texts that cut them.
+    pub(crate) fn break_repetitions(&mut self, tokens_of: impl Fn(&[String]) -> Arc<Breakers>) {
+        if let Some(DryOptions { params, breakers }) = self.dry.take() {
+            self.sampling.dry = Some(DryParams { breakers: tokens_of(&breakers), ..params });
+        }
+    }
+
+    /// Whether [`Self::break_repetitions`] has anything to do.
+    pub(crate) fn minds_repetitions(&self) -> bool {
+        self.dry.is_some()
     }
 
     /// Sets what the answer must be like, and the thoughts before it.
@@ -280,6 +307,15 @@ fn sampling_params(
         top_p: to_f32(above_zero("top_p", fields.top_p.or(defaults.top_p), 1.0)?.unwrap_or(1.0)),
         top_k: resolve_top_k(top_k.unwrap_or(0), vocab_size),
         min_p: to_f32(within("min_p", fields.min_p.or(defaults.min_p), 0.0, 1.0)?.unwrap_or(0.0)),
+        typical_p: to_f32(above_zero("typical_p", fields.typical_p, 1.0)?.unwrap_or(1.0)),
+        top_n_sigma: to_f32(top_n_sigma(fields.top_n_sigma)?),
+        xtc_probability: to_f32(
+            within("xtc_probability", fields.xtc_probability, 0.0, 1.0)?.unwrap_or(0.0),
+        ),
+        xtc_threshold: to_f32(
+            within("xtc_threshold", fields.xtc_threshold, 0.0, 1.0)?.unwrap_or(DEFAULT_XTC),
+        ),
+        dry: None,
         repetition_penalty: repetition_penalty(
             fields.repetition_penalty.or(defaults.repetition_penalty),
         )?,
@@ -319,6 +355,11 @@ fn above_zero(name: &str, value: Option<f64>, high: f64) -> Result<Option<f64>, 
 
 fn penalty(name: &str, value: Option<f64>) -> Result<f32, ApiError> {
     within(name, value, -2.0, 2.0).map(|value| to_f32(value.unwrap_or(0.0)))
+}
+
+/// Below 0 it is off, as 0 is.
+fn top_n_sigma(value: Option<f64>) -> Result<f64, ApiError> {
+    within("top_n_sigma", value, -1.0, 100.0).map(|value| value.unwrap_or(0.0).max(0.0))
 }
 
 fn repetition_penalty(value: Option<f64>) -> Result<f32, ApiError> {
@@ -457,7 +498,7 @@ pub(super) fn to_usize(value: i64) -> usize {
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the sampler works in f32")]
-fn to_f32(value: f64) -> f32 {
+pub(super) fn to_f32(value: f64) -> f32 {
     value as f32
 }
 
