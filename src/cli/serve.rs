@@ -95,6 +95,9 @@ struct NetworkArgs {
     /// Shorten max_tokens to what fits the context, instead of answering 400.
     #[arg(long)]
     clamp_max_tokens: bool,
+    /// Render conversations with the chat_template of the request, if it has one.
+    #[arg(long)]
+    trust_request_chat_template: bool,
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -270,6 +273,7 @@ impl ServeArgs {
             cors_origins: args.cors_origin.clone(),
             strict: args.strict,
             clamp_max_tokens: args.clamp_max_tokens,
+            trust_request_chat_template: args.trust_request_chat_template,
             tool_call_parser: self.model.tool_call_parser,
             reasoning_parser: self.model.reasoning_parser,
         }
