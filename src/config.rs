@@ -30,7 +30,7 @@ pub struct EngineConfig {
     /// Worker threads for the CPU kernels; `None` takes all cores.
     pub threads: Option<usize>,
     /// How hidden states become an embedding; `None` does what the checkpoint says, or takes the
-    /// last token's.
+    /// last token's, or the mean of an encoder's.
     pub pooling: Option<Pooling>,
 }
 

@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 
 use thiserror::Error;
 use tokenizers::models::bpe::BPE;
+use tokenizers::normalizers::{Lowercase, Sequence};
 use tokenizers::{
     AddedToken, DecoderWrapper, NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper,
     TokenizerImpl,
@@ -131,6 +132,20 @@ impl Tokenizer {
             plain: OnceLock::new(),
             inner,
         })
+    }
+
+    /// The same tokenizer, which reads all letters as small ones.
+    ///
+    /// # Errors
+    /// When the tokenizer can't have that.
+    pub fn lowercased(mut self) -> Result<Self, TokenizerError> {
+        let first = NormalizerWrapper::Lowercase(Lowercase);
+        let rest = self.inner.get_normalizer().cloned();
+        let all = Sequence::new(std::iter::once(first).chain(rest).collect());
+        let changed = self.inner.with_normalizer(Some(NormalizerWrapper::Sequence(all)));
+        changed.map_err(|error| TokenizerError::Load(error.to_string()))?;
+        self.plain = OnceLock::new();
+        Ok(self)
     }
 
     /// The ids of `text`. Special tokens written in the text are recognized.

@@ -18,6 +18,8 @@ pub(crate) struct EmbeddingsRequest {
     pub(crate) truncate_prompt_tokens: Option<Int>,
     pub(crate) truncation_side: Option<String>,
     pub(crate) add_special_tokens: Option<bool>,
+    /// Which of the model's prompts is put before every text.
+    pub(crate) prompt_name: Option<String>,
     pub(crate) priority: Option<Int>,
     pub(crate) cache_salt: Option<String>,
     pub(crate) deadline_ms: Option<Int>,
