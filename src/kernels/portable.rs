@@ -6,11 +6,11 @@
 use candle_core::{D, DType, Result, Tensor, bail};
 
 use super::KV_BLOCK;
-use super::gated::Activation;
 use super::kv_format::KvFormat;
 use super::kv_write::{KvCache, Projections, Rotation};
 use super::paged_attention::{AttentionParams, Ragged};
-use super::pointwise::Pointwise;
+use super::pointwise::Activation;
+use super::weighted_rows::Pick;
 
 /// `x [.., K]` times the transpose of `weight [N, K]`, plus `bias [N]`: `[.., N]` in f32.
 pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
@@ -40,12 +40,31 @@ pub fn layer_norm(x: &Tensor, weight: &Tensor, bias: &Tensor, eps: f32) -> Resul
 }
 
 /// A function of every element.
-pub fn pointwise(function: Pointwise, x: &Tensor) -> Result<Tensor> {
-    match function {
-        Pointwise::Gelu => x.gelu_erf(),
-        Pointwise::GeluTanh => x.gelu(),
-        Pointwise::Relu => x.relu(),
+pub fn pointwise(activation: Activation, x: &Tensor) -> Result<Tensor> {
+    match activation {
+        Activation::Silu => x.silu(),
+        Activation::Gelu => x.gelu_erf(),
+        Activation::GeluTanh => x.gelu(),
+        Activation::Relu => x.relu(),
+        Activation::ReluSquared => x.relu()?.sqr(),
     }
+}
+
+/// `cap * tanh(x / cap)`
+pub fn soft_cap(cap: f32, x: &Tensor) -> Result<Tensor> {
+    (x / f64::from(cap))?.tanh()? * f64::from(cap)
+}
+
+/// Sums of `count` weighted rows of `x [N, D]` each.
+pub fn weighted_rows(x: &Tensor, picks: &[Pick], count: usize) -> Result<Tensor> {
+    let rows = picks.iter().map(|pick| u32::try_from(pick.row));
+    let rows =
+        rows.collect::<std::result::Result<Vec<_>, _>>().map_err(candle_core::Error::wrap)?;
+    let weights: Vec<f32> = picks.iter().map(|pick| pick.weight).collect();
+    let sums = picks.len() / count;
+    let weights = Tensor::from_vec(weights, (sums, count, 1), x.device())?;
+    let picked = x.index_select(&Tensor::new(rows, x.device())?, 0)?;
+    picked.reshape((sums, count, x.dim(1)?))?.broadcast_mul(&weights)?.sum(1)
 }
 
 /// Rotates the heads of `x [T, H, D]` by `cos` and `sin`, each `[T, R]` with `2 R <= D`.
@@ -95,11 +114,7 @@ fn refuse_quantized(cache: &Tensor) -> Result<()> {
 
 /// `activation(gate) * up`
 pub fn gated(activation: Activation, gate: &Tensor, up: &Tensor) -> Result<Tensor> {
-    let activated = match activation {
-        Activation::Silu => gate.silu()?,
-        Activation::GeluTanh => gate.gelu()?,
-    };
-    activated * up
+    pointwise(activation, gate)? * up
 }
 
 /// Attention of `q [T, H, D]` over the paged cache, one sequence after the other.

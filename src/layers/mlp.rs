@@ -1,10 +1,22 @@
-//! The gated feed-forward part of a layer: `down(activation(gate(x)) * up(x))`.
+//! The feed-forward part of a layer: `down(activation(gate(x)) * up(x))`, or without a gate
+//! `down(activation(up(x)))`.
 
 use candle_core::{Result, Tensor};
 
 use super::linear::Linear;
-use crate::kernels::gated::Activation;
+use crate::kernels::pointwise::{Activation, pointwise};
 use crate::weights::{WeightError, Weights};
+
+/// Names of a feed-forward part's tensors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MlpTensors {
+    /// Gate, up and down.
+    Gated([&'static str; 3]),
+    /// Gate and, in the rows behind it, up; then down.
+    GateAndUp([&'static str; 2]),
+    /// Up and down; there is no gate.
+    Plain([&'static str; 2]),
+}
 
 /// Shape and variant of a feed-forward part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,36 +25,79 @@ pub struct MlpSpec {
     pub hidden_size: usize,
     /// Elements between the projections.
     pub intermediate_size: usize,
-    /// Biases of all three projections.
+    /// Biases of all projections.
     pub bias: bool,
-    /// What is applied to the gate.
+    /// What is applied to the gate or, without one, between the projections.
     pub activation: Activation,
+    /// What the tensors are called.
+    pub tensors: MlpTensors,
 }
 
 /// Weights of a feed-forward part.
 #[derive(Debug)]
 pub struct Mlp {
-    gate: Linear,
+    gate: Option<Linear>,
     up: Linear,
     down: Linear,
     activation: Activation,
 }
 
 impl Mlp {
-    /// Loads `gate_proj`, `up_proj` and `down_proj`.
+    /// Loads the projections.
     pub fn load(weights: &Weights, spec: MlpSpec) -> std::result::Result<Self, WeightError> {
-        let MlpSpec { hidden_size: hidden, intermediate_size: inner, bias, activation } = spec;
+        let MlpSpec { hidden_size: hidden, intermediate_size: inner, bias, activation, .. } = spec;
+        let load =
+            |name, inputs, outputs| Linear::load(&weights.scope(name), inputs, outputs, bias);
+        let (gate, up, down) = match spec.tensors {
+            MlpTensors::Gated([gate, up, down]) => {
+                (Some(load(gate, hidden, inner)?), load(up, hidden, inner)?, down)
+            }
+            MlpTensors::GateAndUp([both, down]) => {
+                let both = weights.scope(both);
+                let half = |rows| Linear::load_rows(&both, hidden, 2 * inner, bias, &[rows]);
+                (Some(half(0..inner)?), half(inner..2 * inner)?, down)
+            }
+            MlpTensors::Plain([up, down]) => (None, load(up, hidden, inner)?, down),
+        };
+        Ok(Self { gate, up, down: load(down, inner, hidden)?, activation })
+    }
+
+    /// Loads expert `index` of `count` from `[count, 2 * inner, hidden]`, gates before ups, and
+    /// `[count, hidden, inner]`.
+    pub(super) fn load_stacked(
+        weights: &Weights,
+        [gate_up, down]: [&str; 2],
+        spec: MlpSpec,
+        index: usize,
+        count: usize,
+    ) -> std::result::Result<Self, WeightError> {
+        let MlpSpec { hidden_size: hidden, intermediate_size: inner, activation, .. } = spec;
+        let part = |name, shape: [usize; 3], first: usize, rows: usize| {
+            let start = index * shape[1] + first;
+            Linear::load_part(weights, name, &shape, start..start + rows)
+        };
         Ok(Self {
-            gate: Linear::load(&weights.scope("gate_proj"), hidden, inner, bias)?,
-            up: Linear::load(&weights.scope("up_proj"), hidden, inner, bias)?,
-            down: Linear::load(&weights.scope("down_proj"), inner, hidden, bias)?,
+            gate: Some(part(gate_up, [count, 2 * inner, hidden], 0, inner)?),
+            up: part(gate_up, [count, 2 * inner, hidden], inner, inner)?,
+            down: part(down, [count, hidden, inner], 0, hidden)?,
             activation,
         })
     }
 
-    /// `residual + mlp(x)`, all `[.., hidden]`.
-    pub fn forward_add(&self, x: &Tensor, residual: &Tensor) -> Result<Tensor> {
-        let inner = Linear::forward_gated(self.activation, &self.gate, &self.up, x)?;
-        self.down.forward_add(&inner, residual)
+    /// `mlp(x)`, both `[.., hidden]`.
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        self.down.forward(&self.inner(x)?)
+    }
+
+    /// `residual + factor * mlp(x)`, all `[.., hidden]`.
+    pub fn forward_add(&self, x: &Tensor, residual: &Tensor, factor: f32) -> Result<Tensor> {
+        self.down.forward_add_scaled(&self.inner(x)?, residual, factor)
+    }
+
+    fn inner(&self, x: &Tensor) -> Result<Tensor> {
+        match &self.gate {
+            Some(gate) => Linear::forward_gated(self.activation, gate, &self.up, x),
+            None => pointwise(self.activation, &self.up.forward(x)?),
+        }
     }
 }

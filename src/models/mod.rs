@@ -10,11 +10,14 @@ use crate::weights::{WeightError, Weights};
 use config::HfConfig;
 use decoder::{Decoder, DecoderSpec};
 
+mod base;
 pub mod config;
 pub mod decoder;
 pub mod encoder;
+mod gemma;
 mod llama;
 mod mistral;
+mod phi3;
 mod qwen2;
 mod qwen3;
 
@@ -79,9 +82,15 @@ pub enum ModelError {
 type SpecFn = fn(&HfConfig) -> std::result::Result<DecoderSpec, ModelError>;
 
 /// Names as in `config.json`'s `architectures`.
-const ARCHITECTURES: [(&str, SpecFn); 4] = [
+const ARCHITECTURES: &[(&str, SpecFn)] = &[
+    ("GemmaForCausalLM", gemma::spec),
+    ("Gemma2ForCausalLM", gemma::spec_2),
+    ("Gemma3ForCausalLM", gemma::spec_3),
+    ("Gemma3ForConditionalGeneration", gemma::spec_3),
     ("LlamaForCausalLM", llama::spec),
     ("MistralForCausalLM", mistral::spec),
+    ("MinistralForCausalLM", mistral::spec),
+    ("Phi3ForCausalLM", phi3::spec),
     ("Qwen2ForCausalLM", qwen2::spec),
     ("Qwen3ForCausalLM", qwen3::spec),
 ];
@@ -94,16 +103,35 @@ pub fn architectures() -> impl Iterator<Item = &'static str> {
 /// The plain-data description of the model that a configuration stands for.
 pub fn spec(config: &HfConfig) -> std::result::Result<DecoderSpec, ModelError> {
     let known = |name: &String| ARCHITECTURES.iter().find(|(known, _)| known == name);
-    match config.architectures.iter().find_map(known) {
-        Some((_, spec)) => spec(config),
-        None => Err(ModelError::Unsupported {
-            what: format!("architecture {}", config.architectures.join(", ")),
-            supported: format!(
-                "supported are {}",
-                architectures().chain(encoder::architectures()).collect::<Vec<_>>().join(", ")
-            ),
-        }),
+    let Some((_, spec)) = config.architectures.iter().find_map(known) else {
+        return Err(unknown(&config.architectures));
+    };
+    let spec = spec(config)?;
+    if spec.attention.iter().any(|layer| layer.rope.is_some_and(|rope| rope >= spec.ropes.len())) {
+        let bound = "must be one for all layers of this architecture";
+        return Err(config::bad("rope_parameters", "one for each kind of layer", bound));
     }
+    Ok(spec)
+}
+
+fn unknown(names: &[String]) -> ModelError {
+    let supported: Vec<&str> = architectures().chain(encoder::architectures()).collect();
+    let kin = names.first().and_then(|name| nearest(name));
+    let kin = kin.map_or_else(String::new, |kin| format!("; the nearest by name is {kin}"));
+    ModelError::Unsupported {
+        what: format!("architecture {}", names.join(", ")),
+        supported: format!("supported are {}{kin}", supported.join(", ")),
+    }
+}
+
+/// The decoder whose name begins most like `name`, if at least three letters are the same.
+fn nearest(name: &str) -> Option<&'static str> {
+    let common = |known: &str| {
+        let pairs = known.bytes().zip(name.bytes());
+        pairs.take_while(|(a, b)| a.eq_ignore_ascii_case(b)).count()
+    };
+    // Of equally near ones the last: families are listed from old to new.
+    architectures().max_by_key(|known| common(known)).filter(|known| common(known) >= 3)
 }
 
 /// Builds the model that a configuration stands for from its weights.

@@ -24,8 +24,21 @@ mod levels;
 mod reference;
 
 /// Folders below `tests/fixtures/parity`: at least one per architecture.
-const MODELS: [&str; 7] =
-    ["llama2", "llama3", "llama_bias", "mistral", "qwen2", "qwen3", "qwen3_sharded"];
+const MODELS: &[&str] = &[
+    "gemma",
+    "gemma2",
+    "gemma3",
+    "gemma3_conditional",
+    "llama2",
+    "llama3",
+    "llama_bias",
+    "mistral",
+    "phi3",
+    "phi3_long",
+    "qwen2",
+    "qwen3",
+    "qwen3_sharded",
+];
 
 pub(crate) fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/parity").join(name)

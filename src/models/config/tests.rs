@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use super::super::decoder::DecoderSpec;
 use super::super::{architectures, spec};
 use super::*;
-use crate::kernels::gated::Activation;
+use crate::kernels::pointwise::Activation;
+use crate::layers::rope::{RopeScaling, RopeSpec};
 
 /// A small valid configuration with some fields changed; `null` removes none.
 fn config(changes: Value) -> Result<HfConfig, ModelError> {
@@ -45,8 +46,11 @@ fn absent_fields_take_the_defaults_of_each_architecture() {
     let llama = spec_of(json!({})).unwrap();
     assert_eq!(llama.max_position_embeddings, 2048);
     assert_eq!((llama.attention[0].num_kv_heads, llama.attention[0].head_dim), (4, 8));
-    assert_eq!(llama.rope, RopeSpec { theta: 1e4, rotary_dim: 8, scaling: RopeScaling::None });
-    assert_eq!((llama.norm_eps, llama.tied_embeddings), (1e-6, false));
+    assert_eq!(
+        llama.ropes,
+        [RopeSpec { theta: 1e4, rotary_dim: 8, scaling: RopeScaling::None, magnitude: 1.0 }]
+    );
+    assert_eq!((llama.norm.eps, llama.tied_embeddings), (1e-6, false));
     assert_eq!((llama.mlp.activation, llama.mlp.bias), (Activation::Silu, false));
     assert_eq!(llama.attention.len(), 4);
 
@@ -59,7 +63,10 @@ fn absent_fields_take_the_defaults_of_each_architecture() {
         "architectures": ["Qwen3ForCausalLM"], "num_key_value_heads": 2, "rms_norm_eps": 1e-5,
     }));
     let layer = qwen3.unwrap().attention[3];
-    assert_eq!((layer.head_dim, layer.head_norm_eps, layer.qkv_bias), (128, Some(1e-5), false));
+    assert_eq!(
+        (layer.head_dim, layer.query_key_norm.map(|norm| norm.norm.eps), layer.qkv_bias),
+        (128, Some(1e-5), false)
+    );
 }
 
 #[test]
@@ -117,7 +124,7 @@ fn windows_of_qwen_follow_layer_types_or_the_layer_number() {
 
 #[test]
 fn rope_is_read_from_old_and_new_fields() {
-    let rope = |changes| spec_of(changes).unwrap().rope;
+    let rope = |changes| spec_of(changes).unwrap().ropes.remove(0);
     let old = rope(json!({
         "rope_theta": 5e5,
         "rope_scaling": {"type": "linear", "factor": 4.0},
@@ -146,7 +153,7 @@ fn rope_is_read_from_old_and_new_fields() {
 #[test]
 fn rope_that_cant_be_computed_is_refused() {
     let rope = |parameters: Value| json!({"rope_parameters": parameters});
-    refused(rope(json!({"rope_type": "yarn", "factor": 4.0})), &["rope type `yarn`", "llama3"]);
+    refused(rope(json!({"rope_type": "other", "factor": 4.0})), &["rope type `other`", "llama3"]);
     refused(rope(json!({"rope_type": "linear"})), &["factor", "absent"]);
     refused(rope(json!({"rope_type": "linear", "factor": 0.0})), &["factor", "0", "positive"]);
     refused(rope(json!({"rope_theta": -1.0})), &["rope_theta", "-1", "positive"]);
@@ -181,7 +188,7 @@ fn sizes_that_no_model_can_have_name_field_value_and_bound() {
     refused(json!({"num_key_value_heads": 3}), &["num_key_value_heads", "is 3", "= 4"]);
     refused(json!({"rms_norm_eps": 2.0}), &["rms_norm_eps", "2"]);
     refused(json!({"sliding_window": 0}), &["sliding_window", "0"]);
-    refused(json!({"hidden_act": "relu"}), &["hidden_act", "relu", "silu"]);
+    refused(json!({"hidden_act": "mish"}), &["hidden_act", "mish", "silu"]);
     refused(json!({"vocab_size": null}), &["config.json"]);
     assert!(HfConfig::from_json("{").is_err());
     assert!(HfConfig::from_json("[]").is_err());
