@@ -40,12 +40,25 @@ pub(super) const ALL: [Activation; 5] = [
     Activation::ReluSquared,
 ];
 
+/// The numbers of the function `positive * x^2 + beta * x` above zero and
+/// `negative * (e^x - 1 - x) + beta * x` below.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Xielu {
+    /// Of the square.
+    pub positive: f32,
+    /// Of the exponential.
+    pub negative: f32,
+    /// Of the linear part.
+    pub beta: f32,
+}
+
 /// What happens to each number.
 #[derive(Clone, Copy)]
 enum Function {
     Activation(Activation),
     SoftCap(f32),
     Sigmoid,
+    Xielu(Xielu),
 }
 
 /// `activation(x)` of every element of `x`.
@@ -73,6 +86,14 @@ pub fn sigmoid(x: &Tensor) -> Result<Tensor> {
         return (x.neg()?.exp()? + 1.0)?.recip();
     }
     x.apply_op1_no_bwd(&Each { level: Level::current(), function: Function::Sigmoid })
+}
+
+/// That function of every element of `x`.
+pub fn xielu(numbers: Xielu, x: &Tensor) -> Result<Tensor> {
+    if !x.device().is_cpu() {
+        return portable::xielu(numbers, x);
+    }
+    x.apply_op1_no_bwd(&Each { level: Level::current(), function: Function::Xielu(numbers) })
 }
 
 struct Each {
@@ -135,6 +156,14 @@ impl Kernel for Run<'_> {
 fn apply<L: Lanes>(l: L, function: Function, x: L::V) -> L::V {
     match function {
         Function::Activation(activation) => activated(l, activation, x),
+        Function::Xielu(Xielu { positive, negative, beta }) => {
+            let zero = l.splat(0.0);
+            let (above, below) = (l.max(zero, x), l.min(zero, x));
+            // Each of the two parts is zero on the other's side.
+            let curve = l.sub(l.sub(math::exp(l, below), l.splat(1.0)), below);
+            let sum = l.mul_add(curve, l.splat(negative), l.mul(x, l.splat(beta)));
+            l.mul_add(l.mul(above, above), l.splat(positive), sum)
+        }
         Function::Sigmoid => math::sigmoid(l, x),
         Function::SoftCap(cap) => {
             let tanh = math::tanh(l, l.div(x, l.splat(cap)));
@@ -229,6 +258,17 @@ mod tests {
             let y = x.apply_op1_no_bwd(&each).unwrap();
             assert_close(&y, &expected, 1e-5);
             assert!(y.to_vec1::<f32>().unwrap().iter().all(|y| y.abs() <= 30.0));
+        }
+    }
+
+    #[test]
+    fn a_learned_activation_equals_the_plain_operations() {
+        let x = (Random::new(4).tensor(2_003) * 6.0).unwrap();
+        let numbers = Xielu { positive: 0.8, negative: 1.3, beta: 0.5 };
+        let expected = portable::xielu(numbers, &x).unwrap();
+        for level in Level::available() {
+            let y = x.apply_op1_no_bwd(&Each { level, function: Function::Xielu(numbers) });
+            assert_close(&y.unwrap(), &expected, 1e-5);
         }
     }
 }

@@ -9,7 +9,7 @@ use super::KV_BLOCK;
 use super::kv_format::KvFormat;
 use super::kv_write::{KvCache, Projections, Rotation};
 use super::paged_attention::{AttentionParams, Ragged};
-use super::pointwise::Activation;
+use super::pointwise::{Activation, Xielu};
 use super::weighted_rows::Pick;
 
 /// `x [.., K]` times the transpose of `weight [N, K]`, plus `bias [N]`: `[.., N]` in f32.
@@ -48,6 +48,15 @@ pub fn pointwise(activation: Activation, x: &Tensor) -> Result<Tensor> {
         Activation::Relu => x.relu(),
         Activation::ReluSquared => x.relu()?.sqr(),
     }
+}
+
+/// A function with learned numbers of every element.
+pub fn xielu(numbers: Xielu, x: &Tensor) -> Result<Tensor> {
+    let (above, below) = (x.relu()?, x.neg()?.relu()?.neg()?);
+    let curve = ((below.exp()? - 1.0)? - below)?;
+    let parts =
+        ((above.sqr()? * f64::from(numbers.positive))? + (curve * f64::from(numbers.negative))?)?;
+    parts + (x * f64::from(numbers.beta))?
 }
 
 /// `cap * tanh(x / cap)`
@@ -89,6 +98,9 @@ pub fn kv_write(
     refuse_quantized(cache.k)?;
     let Rotation { cos, sin, norms } = rotation;
     let prepared = |x: &Tensor, weight: Option<&Tensor>| match (norms, weight) {
+        (Some(norms), Some(weight)) if norms.after_rotation => {
+            rms_norm(&rope(x, cos, sin)?, weight, norms.eps)
+        }
         (Some(norms), Some(weight)) => rope(&rms_norm(x, weight, norms.eps)?, cos, sin),
         _ => rope(x, cos, sin),
     };

@@ -31,13 +31,15 @@ pub enum QkvTensors {
 pub enum NormSpan {
     /// A head; all heads share the scale.
     Head,
+    /// A head, behind the rotation.
+    RotatedHead,
     /// A head, by mean and variance; each head has its own scale.
     EachHead,
     /// All heads of a token.
     AllHeads,
 }
 
-/// Normalization of queries and keys before the rotation.
+/// Normalization of queries and keys, before the rotation unless said otherwise.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct QueryKeyNorm {
     /// Which norm.
@@ -74,7 +76,7 @@ pub struct AttentionSpec {
     pub qkv_bias: bool,
     /// Bias of the output projection.
     pub output_bias: bool,
-    /// Bound of the size of queries, keys and values.
+    /// Bound of the size of queries, keys and values, behind norms that are not of single heads.
     pub clip: Option<f32>,
     /// Norms of queries and keys.
     pub query_key_norm: Option<QueryKeyNorm>,
@@ -118,19 +120,18 @@ impl Attention {
         let AttentionSpec { num_heads, num_kv_heads, head_dim, params, .. } = self.spec;
         let rows = x.dim(0)?;
         let [query, key, value] = &self.qkv.layers;
-        let mut projected = Linear::forward_each([query, key, value], x)?;
-        if let Some(bound) = self.spec.clip {
-            for x in &mut projected {
-                *x = x.clamp(-bound, bound)?;
-            }
-        }
-        let [q, k, v] = projected;
+        let [q, k, v] = Linear::forward_each([query, key, value], x)?;
         // [num_tokens, heads, head_dim]
         let mut q = q.reshape((rows, num_heads, head_dim))?;
         let mut k = k.reshape((rows, num_kv_heads, head_dim))?;
-        let v = v.reshape((rows, num_kv_heads, head_dim))?;
+        let mut v = v.reshape((rows, num_kv_heads, head_dim))?;
         if let Some(norms) = &self.qkv.norms {
             [q, k] = norms.apply([q, k])?;
+        }
+        if let Some(bound) = self.spec.clip {
+            for x in [&mut q, &mut k, &mut v] {
+                *x = x.clamp(-bound, bound)?;
+            }
         }
         let fused = self.qkv.norms.as_ref().and_then(QueryKeyNorms::fused);
         let cache = KvCache { k: &kv.k, v: &kv.v };

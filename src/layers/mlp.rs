@@ -1,10 +1,10 @@
 //! The feed-forward part of a layer: `down(activation(gate(x)) * up(x))`, or without a gate
 //! `down(activation(up(x)))`.
 
-use candle_core::{Result, Tensor};
+use candle_core::{DType, Result, Tensor};
 
 use super::linear::Linear;
-use crate::kernels::pointwise::{Activation, pointwise};
+use crate::kernels::pointwise::{Activation, Xielu, pointwise, xielu};
 use crate::weights::{WeightError, Weights};
 
 /// Names of a feed-forward part's tensors.
@@ -29,6 +29,9 @@ pub struct MlpSpec {
     pub bias: bool,
     /// What is applied to the gate or, without one, between the projections.
     pub activation: Activation,
+    /// Where the numbers of an activation are that has learned ones (then the one above is not
+    /// used); without a gate only.
+    pub learned_activation: Option<&'static str>,
     /// What the tensors are called.
     pub tensors: MlpTensors,
 }
@@ -40,6 +43,7 @@ pub struct Mlp {
     up: Linear,
     down: Linear,
     activation: Activation,
+    learned: Option<Xielu>,
 }
 
 impl Mlp {
@@ -59,7 +63,9 @@ impl Mlp {
             }
             MlpTensors::Plain([up, down]) => (None, load(up, hidden, inner)?, down),
         };
-        Ok(Self { gate, up, down: load(down, inner, hidden)?, activation })
+        let learned = spec.learned_activation.map(|name| load_xielu(&weights.scope(name)));
+        let learned = learned.transpose()?;
+        Ok(Self { gate, up, down: load(down, inner, hidden)?, activation, learned })
     }
 
     /// Loads expert `index` of `count` from `[count, 2 * inner, hidden]`, gates before ups, and
@@ -81,6 +87,7 @@ impl Mlp {
             up: part(gate_up, [count, 2 * inner, hidden], inner, inner)?,
             down: part(down, [count, hidden, inner], 0, hidden)?,
             activation,
+            learned: None,
         })
     }
 
@@ -95,9 +102,26 @@ impl Mlp {
     }
 
     fn inner(&self, x: &Tensor) -> Result<Tensor> {
-        match &self.gate {
-            Some(gate) => Linear::forward_gated(self.activation, gate, &self.up, x),
-            None => pointwise(self.activation, &self.up.forward(x)?),
+        match (&self.gate, self.learned) {
+            (Some(gate), _) => Linear::forward_gated(self.activation, gate, &self.up, x),
+            (None, None) => pointwise(self.activation, &self.up.forward(x)?),
+            (None, Some(learned)) => xielu(learned, &self.up.forward(x)?),
         }
     }
+}
+
+/// The stored numbers `alpha_p`, `alpha_n` (both behind a softplus) and, if it is there, `beta`.
+fn load_xielu(weights: &Weights) -> std::result::Result<Xielu, WeightError> {
+    let number = |name: &str| {
+        let shape: &[usize] = if name == "beta" { &[] } else { &[1] };
+        let number = weights.dense(name, shape, DType::F32)?.flatten_all()?.to_vec1::<f32>()?;
+        Ok::<_, WeightError>(number[0])
+    };
+    let softplus = |x: f32| x.exp().ln_1p();
+    let beta = if weights.contains("beta") { number("beta")? } else { 0.5 };
+    Ok(Xielu {
+        positive: softplus(number("alpha_p")?),
+        negative: beta + softplus(number("alpha_n")?),
+        beta,
+    })
 }

@@ -37,6 +37,15 @@ pub struct SharedExpert {
     pub gate: Option<&'static str>,
 }
 
+/// A number for each expert that counts for the choice alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChoiceBias {
+    /// Its name below a layer.
+    pub name: &'static str,
+    /// Stored as a matrix of one row, not as a vector.
+    pub one_row: bool,
+}
+
 /// Experts of a model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MoeSpec {
@@ -50,8 +59,8 @@ pub struct MoeSpec {
     pub experts: ExpertTensors,
     /// The router's name below a layer.
     pub router: &'static str,
-    /// A name, below the router, of what is added to scores when experts are chosen.
-    pub choice_bias: Option<&'static str>,
+    /// What is added to scores when experts are chosen.
+    pub choice_bias: Option<ChoiceBias>,
     /// How experts are chosen.
     pub routing: Routing,
     /// What all tokens share.
@@ -86,9 +95,11 @@ impl Moe {
                 shared.gate.map(|name| exact(&weights.scope(name), hidden, 1)).transpose()?;
             Ok::<_, WeightError>((mlp, gate))
         };
-        let bias = |name: &str| {
-            let bias = router.dense(name, &[spec.num_experts], DType::F32)?;
-            Ok::<_, WeightError>(bias.to_vec1()?)
+        let bias = |bias: ChoiceBias| {
+            let shape = [1, spec.num_experts];
+            let shape = if bias.one_row { &shape[..] } else { &shape[1..] };
+            let bias = weights.dense(bias.name, shape, DType::F32)?;
+            Ok::<_, WeightError>(bias.flatten_all()?.to_vec1()?)
         };
         Ok(Self {
             router: exact(&router, hidden, spec.num_experts)?,
@@ -99,20 +110,12 @@ impl Moe {
         })
     }
 
-    /// `[num_tokens, hidden]` to the same shape.
-    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let scores: Vec<Vec<f32>> = self.router.forward(x)?.to_vec2()?;
-        let mut rows_of: Vec<Vec<u32>> = vec![Vec::new(); self.experts.len()];
-        let mut chosen = Vec::with_capacity(scores.len() * self.routing.experts_per_token);
-        for (row, scores) in (0u32..).zip(scores) {
-            let mut experts = self.routing.choose(scores, self.choice_bias.as_deref());
-            experts.sort_unstable_by_key(|(expert, _)| *expert);
-            for (expert, weight) in experts {
-                // Where the row will be among its expert's.
-                chosen.push((expert, rows_of[expert].len(), weight));
-                rows_of[expert].push(row);
-            }
+    /// `residual + factor * experts(x)`, all `[num_tokens, hidden]`.
+    pub fn forward_add(&self, x: &Tensor, residual: &Tensor, factor: f32) -> Result<Tensor> {
+        if x.dim(0)? == 0 {
+            return Ok(residual.clone());
         }
+        let (rows_of, mut chosen) = self.choose(x)?;
         let mut outputs = Vec::new();
         let mut starts = vec![0; rows_of.len()];
         let mut start = 0;
@@ -125,20 +128,38 @@ impl Moe {
             let rows = Tensor::new(rows.as_slice(), x.device())?;
             outputs.push(expert.forward(&x.index_select(&rows, 0)?)?);
         }
-        let picks = chosen
-            .into_iter()
-            .map(|(expert, place, weight)| Pick { row: starts[expert] + place, weight });
-        let picks: Vec<Pick> = picks.collect();
-        let sum =
-            weighted_rows(&Tensor::cat(&outputs, 0)?, &picks, self.routing.experts_per_token)?;
+        for (expert, pick) in &mut chosen {
+            pick.row += starts[*expert];
+            pick.weight *= factor;
+        }
+        let picks: Vec<Pick> = chosen.into_iter().map(|(_, pick)| pick).collect();
+        let per_token = picks.len() / x.dim(0)?;
+        let sum = weighted_rows(&Tensor::cat(&outputs, 0)?, &picks, per_token, residual)?;
         match &self.shared {
             None => Ok(sum),
-            Some((mlp, None)) => mlp.forward_add(x, &sum, 1.0),
+            Some((mlp, None)) => mlp.forward_add(x, &sum, factor),
             Some((mlp, Some(gate))) => {
-                let factor = sigmoid(&gate.forward(x)?)?;
-                sum + mlp.forward(x)?.broadcast_mul(&factor)?
+                let gates = (sigmoid(&gate.forward(x)?)? * f64::from(factor))?;
+                sum + mlp.forward(x)?.broadcast_mul(&gates)?
             }
         }
+    }
+
+    /// The rows that go to each expert; and token by token, in ascending order of the experts that
+    /// it goes to, which, and where among that expert's rows.
+    fn choose(&self, x: &Tensor) -> Result<(Vec<Vec<u32>>, Vec<(usize, Pick)>)> {
+        let scores: Vec<Vec<f32>> = self.router.forward(x)?.to_vec2()?;
+        let mut rows_of: Vec<Vec<u32>> = vec![Vec::new(); self.experts.len()];
+        let mut chosen = Vec::with_capacity(scores.len() * self.routing.experts_per_token);
+        for (row, scores) in (0u32..).zip(scores) {
+            let mut experts = self.routing.choose(scores, self.choice_bias.as_deref());
+            experts.sort_unstable_by_key(|(expert, _)| *expert);
+            for (expert, weight) in experts {
+                chosen.push((expert, Pick { row: rows_of[expert].len(), weight }));
+                rows_of[expert].push(row);
+            }
+        }
+        Ok((rows_of, chosen))
     }
 }
 

@@ -84,7 +84,10 @@ impl Norm {
 
     /// `residual + norm(x)`
     pub fn forward_add(&self, x: &Tensor, residual: &Tensor) -> Result<Tensor> {
-        residual + self.forward(x)?
+        match self {
+            Self::Rms(norm) => rms_norm::rms_norm_add(x, &norm.weight, norm.eps, residual),
+            Self::Layer(norm) => residual + norm.forward(x)?,
+        }
     }
 }
 

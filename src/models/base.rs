@@ -79,6 +79,7 @@ pub(super) fn base(config: &HfConfig, defaults: &Defaults) -> Result<DecoderSpec
             intermediate_size: config.intermediate_size,
             bias: false,
             activation: activation(config.hidden_act.as_deref().unwrap_or(defaults.activation))?,
+            learned_activation: None,
             tensors: MlpTensors::Gated(["gate_proj", "up_proj", "down_proj"]),
         },
         moe: None,

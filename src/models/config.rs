@@ -111,6 +111,18 @@ fn language_part(value: &Value) -> Value {
     whole
 }
 
+/// With the fields that files of its class need not have although sizes depend on them.
+fn with_absent_fields(mut value: Value) -> Value {
+    let Some(fields) = value.as_object_mut() else { return value };
+    let classes = fields.get("architectures").and_then(Value::as_array).cloned();
+    for class in classes.iter().flatten().filter_map(Value::as_str) {
+        for (name, default) in super::absent_fields(class) {
+            fields.entry(*name).or_insert_with(|| (*default).into());
+        }
+    }
+    value
+}
+
 /// Makes the error for a field that can't have its value.
 pub(super) fn bad(
     field: &'static str,
@@ -137,7 +149,7 @@ impl HfConfig {
     ///
     /// As [`HfConfig::from_json`].
     pub fn from_value(value: &Value) -> Result<Self, ModelError> {
-        let value = &language_part(value);
+        let value = &with_absent_fields(language_part(value));
         let mut config = Self::deserialize(value)?;
         config.all = value.as_object().cloned().unwrap_or_default();
         config.check()?;
@@ -164,7 +176,9 @@ impl HfConfig {
         if let Some(eps) = self.rms_norm_eps.filter(|eps| !(0.0..1.0).contains(eps)) {
             return Err(bad("rms_norm_eps", eps, "must be at least 0 and less than 1"));
         }
-        if let Some(Some(0)) = self.sliding_window {
+        // Files without windows may say 0.
+        let unused = self.use_sliding_window == Some(false);
+        if self.sliding_window == Some(Some(0)) && !unused {
             return Err(bad("sliding_window", 0, "must be at least 1, or null for none"));
         }
         match self.layer_types.as_ref().filter(|types| types.len() != self.num_hidden_layers) {

@@ -22,6 +22,10 @@ const DEFAULTS: Defaults = Defaults {
     ..Defaults::LLAMA
 };
 
+/// What published files of Gemma 3 with pictures leave out of their language part.
+pub(super) const ABSENT_FIELDS: &[(&str, usize)] =
+    &[("vocab_size", 262_208), ("num_attention_heads", 8)];
+
 /// Four norms: of what both parts are given and of what they give.
 const SANDWICH: Block = Block {
     after_attention: Some("post_attention_layernorm"),

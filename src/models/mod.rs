@@ -10,16 +10,41 @@ use crate::weights::{WeightError, Weights};
 use config::HfConfig;
 use decoder::{Decoder, DecoderSpec};
 
-mod base;
 pub mod config;
 pub mod decoder;
 pub mod encoder;
+
+mod apertus;
+mod arcee;
+mod base;
+mod cohere;
+mod ernie4_5;
+mod exaone4;
+mod experts;
 mod gemma;
+mod glm;
+mod glm_moe;
+mod gpt_neox;
+mod granite;
+mod granite_moe;
+mod helium;
+mod hunyuan;
+mod internlm;
 mod llama;
 mod mistral;
+mod mixtral;
+mod nemotron;
+mod olmo;
+mod olmoe;
+mod phi;
 mod phi3;
 mod qwen2;
 mod qwen3;
+mod qwen_moe;
+mod seed_oss;
+mod smollm3;
+mod stablelm;
+mod starcoder2;
 
 /// What one step of a model gives, in f32 on the context's device.
 #[derive(Clone, Debug)]
@@ -83,17 +108,58 @@ type SpecFn = fn(&HfConfig) -> std::result::Result<DecoderSpec, ModelError>;
 
 /// Names as in `config.json`'s `architectures`.
 const ARCHITECTURES: &[(&str, SpecFn)] = &[
-    ("GemmaForCausalLM", gemma::spec),
+    ("ApertusForCausalLM", apertus::spec),
+    ("ArceeForCausalLM", arcee::spec),
+    ("Cohere2ForCausalLM", cohere::spec_2),
+    ("CohereForCausalLM", cohere::spec),
+    ("Dots1ForCausalLM", glm_moe::dots),
+    ("Ernie4_5ForCausalLM", ernie4_5::spec),
+    ("Exaone4ForCausalLM", exaone4::spec),
+    ("Ernie4_5_MoeForCausalLM", ernie4_5::moe),
+    ("GPTNeoXForCausalLM", gpt_neox::spec),
     ("Gemma2ForCausalLM", gemma::spec_2),
     ("Gemma3ForCausalLM", gemma::spec_3),
     ("Gemma3ForConditionalGeneration", gemma::spec_3),
+    ("GemmaForCausalLM", gemma::spec),
+    ("Glm4ForCausalLM", glm::spec_4),
+    ("GlmForCausalLM", glm::spec),
+    ("GraniteForCausalLM", granite::spec),
+    ("Glm4MoeForCausalLM", glm_moe::spec),
+    ("GraniteMoeForCausalLM", granite_moe::spec),
+    ("HeliumForCausalLM", helium::spec),
+    ("HunYuanDenseV1ForCausalLM", hunyuan::spec),
+    ("InternLM2ForCausalLM", internlm::spec_2),
+    ("InternLM3ForCausalLM", internlm::spec_3),
     ("LlamaForCausalLM", llama::spec),
-    ("MistralForCausalLM", mistral::spec),
     ("MinistralForCausalLM", mistral::spec),
+    ("Mistral3ForConditionalGeneration", mistral::spec_3),
+    ("MistralForCausalLM", mistral::spec),
+    ("MixtralForCausalLM", mixtral::spec),
+    ("NemotronForCausalLM", nemotron::spec),
+    ("Olmo2ForCausalLM", olmo::spec_2),
+    ("Olmo3ForCausalLM", olmo::spec_3),
+    ("OlmoForCausalLM", olmo::spec),
+    ("OlmoeForCausalLM", olmoe::spec),
     ("Phi3ForCausalLM", phi3::spec),
+    ("PhiForCausalLM", phi::spec),
     ("Qwen2ForCausalLM", qwen2::spec),
     ("Qwen3ForCausalLM", qwen3::spec),
+    ("Qwen2MoeForCausalLM", qwen_moe::spec_2),
+    ("Qwen3MoeForCausalLM", qwen_moe::spec_3),
+    ("SeedOssForCausalLM", seed_oss::spec),
+    ("SmolLM3ForCausalLM", smollm3::spec),
+    ("StableLmForCausalLM", stablelm::spec),
+    ("Starcoder2ForCausalLM", starcoder2::spec),
 ];
+
+/// Fields that files of some classes leave out, with what they mean then.
+const ABSENT_FIELDS: &[(&str, &[(&str, usize)])] =
+    &[("Gemma3ForConditionalGeneration", gemma::ABSENT_FIELDS)];
+
+/// Fields that files of this class may leave out although the shape of the model depends on them.
+fn absent_fields(class: &str) -> &'static [(&'static str, usize)] {
+    ABSENT_FIELDS.iter().find(|(name, _)| *name == class).map_or(&[], |(_, fields)| fields)
+}
 
 /// Names of the architectures that [`load`] knows.
 pub fn architectures() -> impl Iterator<Item = &'static str> {
@@ -130,7 +196,7 @@ fn nearest(name: &str) -> Option<&'static str> {
         let pairs = known.bytes().zip(name.bytes());
         pairs.take_while(|(a, b)| a.eq_ignore_ascii_case(b)).count()
     };
-    // Of equally near ones the last: families are listed from old to new.
+    // Of equally near ones the last, which tends to be the newest.
     architectures().max_by_key(|known| common(known)).filter(|known| common(known) >= 3)
 }
 

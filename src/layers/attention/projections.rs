@@ -25,8 +25,8 @@ pub(super) struct QkvProjections {
 /// Norms of queries and keys.
 #[derive(Debug)]
 pub(super) enum QueryKeyNorms {
-    /// Of each head, together with the rotation.
-    Fused([RmsNorm; 2]),
+    /// Of each head, together with the rotation: before or after it.
+    Fused { norms: [RmsNorm; 2], after_rotation: bool },
     /// Of each head.
     Heads([Norm; 2]),
     /// Of all heads of a token at once.
@@ -96,6 +96,20 @@ fn head_order(spec: &AttentionSpec) -> Option<Vec<usize>> {
     Some(pairs.chain(rotated..spec.head_dim).collect())
 }
 
+/// `[heads, head_dim]`, in one tensor or in one for each head.
+fn scales_of_heads(
+    weights: &Weights,
+    heads: usize,
+    head_dim: usize,
+) -> std::result::Result<Tensor, WeightError> {
+    if weights.contains("weight") {
+        return weights.dense("weight", &[heads, head_dim], DType::F32);
+    }
+    let head = |head| weights.scope("norms").scope(head).dense("weight", &[head_dim], DType::F32);
+    let scales = (0..heads).map(head).collect::<std::result::Result<Vec<_>, _>>()?;
+    Ok(Tensor::stack(&scales, 0)?)
+}
+
 impl QueryKeyNorms {
     fn load(
         weights: &Weights,
@@ -114,12 +128,16 @@ impl QueryKeyNorms {
         }
         let [query, key] = tensors.map(|name| weights.scope(name));
         Ok(match over {
-            NormSpan::Head => {
+            NormSpan::Head | NormSpan::RotatedHead => {
+                let after_rotation = over == NormSpan::RotatedHead;
                 let load = |weights| Norm::load(weights, head_dim, norm);
                 match (load(&query)?, load(&key)?, order) {
-                    (Norm::Rms(query), Norm::Rms(key), None) => Self::Fused([query, key]),
+                    (Norm::Rms(query), Norm::Rms(key), None) => {
+                        Self::Fused { norms: [query, key], after_rotation }
+                    }
                     (Norm::Rms(query), Norm::Rms(key), Some(order)) => {
-                        Self::Fused([query.reordered(&order)?, key.reordered(&order)?])
+                        let norms = [query.reordered(&order)?, key.reordered(&order)?];
+                        Self::Fused { norms, after_rotation }
                     }
                     (query, key, _) => Self::Heads([query, key]),
                 }
@@ -130,7 +148,7 @@ impl QueryKeyNorms {
             ]),
             NormSpan::EachHead => {
                 let load = |weights: &Weights, heads| {
-                    let scales = weights.dense("weight", &[heads, head_dim], DType::F32)?;
+                    let scales = scales_of_heads(weights, heads, head_dim)?;
                     Ok::<_, WeightError>(match &order {
                         Some(order) => scales.index_select(order, 1)?,
                         None => scales,
@@ -145,9 +163,12 @@ impl QueryKeyNorms {
     /// The norms that come together with the rotation.
     pub(super) fn fused(&self) -> Option<HeadNorms<'_>> {
         match self {
-            Self::Fused([query, key]) => {
-                Some(HeadNorms { query: query.weight(), key: key.weight(), eps: query.eps() })
-            }
+            Self::Fused { norms: [query, key], after_rotation } => Some(HeadNorms {
+                query: query.weight(),
+                key: key.weight(),
+                eps: query.eps(),
+                after_rotation: *after_rotation,
+            }),
             _ => None,
         }
     }
@@ -156,7 +177,7 @@ impl QueryKeyNorms {
     pub(super) fn apply(&self, heads: [Tensor; 2]) -> Result<[Tensor; 2]> {
         let [q, k] = heads;
         Ok(match self {
-            Self::Fused(_) => [q, k],
+            Self::Fused { .. } => [q, k],
             Self::Heads([query, key]) => [query.forward(&q)?, key.forward(&k)?],
             Self::AllHeads([query, key]) => {
                 let all =

@@ -42,6 +42,10 @@ pub struct RopeParameters {
     pub short_factor: Option<Vec<f64>>,
     /// Of `longrope`: a divisor for each frequency in longer contexts.
     pub long_factor: Option<Vec<f64>>,
+    /// Growth of queries' scale with their position, beyond the context of the pretraining.
+    pub llama_4_scaling_beta: Option<f64>,
+    /// Of `dynamic`: a factor of the base, whatever the context.
+    pub alpha: Option<f64>,
     /// Of `factors`: a divisor for each frequency.
     pub factors: Option<Vec<f64>>,
     /// Of layers that see everything, where layers differ.
@@ -129,6 +133,7 @@ impl HfConfig {
             let bound = format!("must leave an even number of the {head_dim} elements of a head");
             return Err(bad("partial_rotary_factor", share, bound));
         }
+        let theta = parameters.map_or(theta, |p| p.stretched_base(theta, rotary_dim));
         let (scaling, magnitude) = match parameters {
             Some(parameters) => parameters.scaling(self, rotary_dim)?,
             None => (RopeScaling::None, 1.0),
@@ -145,9 +150,9 @@ impl RopeParameters {
         config: &HfConfig,
         rotary_dim: usize,
     ) -> Result<(RopeScaling, f32), ModelError> {
-        let kind = self.rope_type.as_deref().or(self.old_type.as_deref()).unwrap_or("default");
         let frequencies = rotary_dim / 2;
-        match kind {
+        self.refuse_growing_queries(config)?;
+        match self.kind() {
             // A base that grows with a sequence is as it was up to `max_position_embeddings`, and
             // no sequence is longer here.
             "default" | "dynamic" => Ok((RopeScaling::None, 1.0)),
@@ -162,6 +167,37 @@ impl RopeParameters {
                     .to_owned(),
             }),
         }
+    }
+
+    /// The base: with an `alpha`, `dynamic` means a larger one whatever the context.
+    #[expect(clippy::cast_precision_loss, reason = "head sizes are far below 2^24")]
+    fn stretched_base(&self, theta: f64, rotary_dim: usize) -> f64 {
+        match (self.kind(), self.alpha) {
+            ("dynamic", Some(alpha)) if alpha > 0.0 && rotary_dim > 2 => {
+                let dim = rotary_dim as f64;
+                theta * alpha.powf(dim / (dim - 2.0))
+            }
+            _ => theta,
+        }
+    }
+
+    fn kind(&self) -> &str {
+        self.rope_type.as_deref().or(self.old_type.as_deref()).unwrap_or("default")
+    }
+
+    /// Within the context of the pretraining queries don't grow.
+    fn refuse_growing_queries(&self, config: &HfConfig) -> Result<(), ModelError> {
+        let Some(beta) = self.llama_4_scaling_beta.filter(|beta| *beta != 0.0) else {
+            return Ok(());
+        };
+        let original = self.original_context(config)?;
+        #[expect(clippy::cast_precision_loss, reason = "contexts are below 2^24")]
+        let longer = config.longest_served().is_none_or(|context| context as f64 > original);
+        if longer {
+            let bound = format!("supported if no sequence is longer than {original} tokens");
+            return Err(bad("llama_4_scaling_beta", beta, bound));
+        }
+        Ok(())
     }
 
     fn original_context(&self, config: &HfConfig) -> Result<f64, ModelError> {

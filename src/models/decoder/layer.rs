@@ -32,7 +32,7 @@ impl FeedForward {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         match self {
             Self::Dense(mlp) => mlp.forward(x),
-            Self::Experts(moe) => moe.forward(x),
+            Self::Experts(moe) => moe.forward_add(x, &x.zeros_like()?, 1.0),
         }
     }
 
@@ -40,7 +40,7 @@ impl FeedForward {
     fn forward_add(&self, x: &Tensor, residual: &Tensor, factor: f32) -> Result<Tensor> {
         match self {
             Self::Dense(mlp) => mlp.forward_add(x, residual, factor),
-            Self::Experts(moe) => residual + (moe.forward(x)? * f64::from(factor))?,
+            Self::Experts(moe) => moe.forward_add(x, residual, factor),
         }
     }
 }
