@@ -1,5 +1,7 @@
 //! The fields of the cost of repetitions, with llama.cpp's names and defaults.
 
+use std::sync::Arc;
+
 use super::sampling::{SamplingFields, integer, to_f32, to_usize, within};
 use crate::http::error::ApiError;
 use crate::sampling::params::DryParams;
@@ -32,7 +34,7 @@ pub(crate) fn dry_options(fields: &SamplingFields) -> Result<Option<DryOptions>,
         base: to_f32(base),
         allowed_length: to_usize(allowed.unwrap_or(DEFAULT_ALLOWED_LENGTH)),
         last_n: last_n.and_then(|last_n| usize::try_from(last_n).ok()),
-        breakers: Default::default(),
+        breakers: Arc::default(),
     };
     Ok(Some(DryOptions { params, breakers }))
 }
