@@ -26,6 +26,9 @@ use super::types::messages::{
 use super::types::number::Int;
 use super::types::sampling::{MAX_STOP_STRINGS, SamplingFields, StopField};
 
+/// How much effort a model can be asked for.
+pub(crate) const EFFORTS: [&str; 5] = ["low", "medium", "high", "xhigh", "max"];
+
 /// `POST /v1/messages`.
 pub(crate) async fn messages(
     State(state): State<AppState>,
@@ -248,7 +251,6 @@ fn effort(
     config: Option<&OutputConfig>,
     ignored: &mut IgnoredFields,
 ) -> Result<Option<String>, ApiError> {
-    const EFFORTS: [&str; 5] = ["low", "medium", "high", "xhigh", "max"];
     let Some(config) = config else { return Ok(None) };
     note_rest(&config.unknown, "output_config", ignored);
     match &config.effort {

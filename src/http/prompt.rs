@@ -14,7 +14,10 @@ use super::types::chat::{ChatCompletionRequest, ChatMessage, MessageToolCall};
 use super::types::fields::IgnoredFields;
 use crate::text::chat_template::{ChatPrompt, ChatTemplate};
 
-const ROLES: [&str; 5] = ["developer", "system", "user", "assistant", "tool"];
+/// Who says a message.
+pub(crate) const ROLES: [&str; 5] = ["developer", "system", "user", "assistant", "tool"];
+/// How much a model can be asked to think.
+pub(crate) const EFFORTS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
 
 /// A prompt as text and as ids.
 #[derive(Clone, Debug)]
@@ -106,7 +109,6 @@ fn ending(request: &ChatCompletionRequest) -> Result<(bool, bool), ApiError> {
 }
 
 fn template_variables(request: &ChatCompletionRequest) -> Result<Map<String, Value>, ApiError> {
-    const EFFORTS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
     let mut variables = Map::new();
     if let Some(effort) = &request.reasoning_effort {
         if !EFFORTS.contains(&effort.as_str()) {

@@ -28,7 +28,7 @@ use store::StoredResponse;
 use writer::{Keeping, ResponsesWriter};
 
 mod conversation;
-mod convert;
+pub(crate) mod convert;
 mod events;
 mod input;
 pub(crate) mod store;
@@ -36,7 +36,7 @@ mod writer;
 
 /// Items in a list that doesn't say how many.
 const DEFAULT_LIMIT: usize = 20;
-const MAX_LIMIT: usize = 100;
+pub(crate) const MAX_LIMIT: usize = 100;
 
 /// Names and values behind the question mark.
 type Parameters = Query<Vec<(String, String)>>;

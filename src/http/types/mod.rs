@@ -9,6 +9,6 @@ pub(crate) mod messages;
 pub(crate) mod number;
 pub(crate) mod responses;
 pub(crate) mod sampling;
-mod schema;
+pub(crate) mod schema;
 pub(crate) mod tokenize;
 pub(crate) mod usage;

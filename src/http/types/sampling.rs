@@ -14,6 +14,8 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::number::Int;
+use super::schema::chat::{LogitBias, ResponseFormat, Stop, StructuredOutputs};
+use super::schema::served::TokenId;
 use crate::engine::EngineLimits;
 use crate::http::delta::DecodingOptions;
 use crate::http::error::ApiError;
@@ -38,32 +40,54 @@ const MAX_CACHE_SALT_CHARS: usize = 128;
 /// The fields that chat and text completions share.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct SamplingFields {
+    #[schema(minimum = 0.0, maximum = 2.0)]
     pub(crate) temperature: Option<f64>,
+    #[schema(exclusive_minimum = 0.0, maximum = 1.0)]
     pub(crate) top_p: Option<f64>,
+    #[schema(value_type = Option<i64>, minimum = -1)]
     pub(crate) top_k: Option<Int>,
+    #[schema(minimum = 0.0, maximum = 1.0)]
     pub(crate) min_p: Option<f64>,
+    #[schema(exclusive_minimum = 0.0)]
     pub(crate) repetition_penalty: Option<f64>,
+    #[schema(minimum = -2.0, maximum = 2.0)]
     pub(crate) frequency_penalty: Option<f64>,
+    #[schema(minimum = -2.0, maximum = 2.0)]
     pub(crate) presence_penalty: Option<f64>,
+    #[schema(value_type = Option<LogitBias>)]
     pub(crate) logit_bias: Option<HashMap<String, f64>>,
+    #[schema(value_type = Option<i64>)]
     pub(crate) seed: Option<Int>,
+    #[schema(value_type = Option<i64>, minimum = 1, maximum = 128)]
     pub(crate) n: Option<Int>,
+    #[schema(value_type = Option<Stop>)]
     pub(crate) stop: Option<StopField>,
+    #[schema(value_type = Option<Vec<TokenId>>)]
     pub(crate) stop_token_ids: Option<Vec<Int>>,
     pub(crate) include_stop_str_in_output: Option<bool>,
     pub(crate) skip_special_tokens: Option<bool>,
+    #[schema(value_type = Option<i64>, minimum = 0)]
     pub(crate) min_tokens: Option<Int>,
     pub(crate) ignore_eos: Option<bool>,
+    #[schema(value_type = Option<i64>, minimum = 1)]
     pub(crate) max_tokens: Option<Int>,
+    #[schema(value_type = Option<i64>, minimum = 1)]
     pub(crate) max_completion_tokens: Option<Int>,
+    #[schema(value_type = Option<i32>)]
     pub(crate) priority: Option<Int>,
+    #[schema(min_length = 1, max_length = 128)]
     pub(crate) cache_salt: Option<String>,
     pub(crate) return_token_ids: Option<bool>,
     pub(crate) return_tokens_as_token_ids: Option<bool>,
+    #[schema(value_type = Option<i64>, minimum = 1, maximum = 86_400_000)]
     pub(crate) deadline_ms: Option<Int>,
+    #[schema(value_type = Option<i64>, minimum = 0, maximum = 20)]
     pub(crate) prompt_logprobs: Option<Int>,
+    #[schema(value_type = Option<ResponseFormat>)]
     pub(crate) response_format: Option<Value>,
+    #[schema(value_type = Option<StructuredOutputs>)]
     pub(crate) structured_outputs: Option<Value>,
+    #[schema(value_type = Option<i64>, minimum = -1)]
     pub(crate) thinking_token_budget: Option<Int>,
 }
 
