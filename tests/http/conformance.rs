@@ -84,7 +84,8 @@ impl Bench {
                 choice["finish_reason"] = json!("stop");
             }
             for column in ["token_logprobs", "top_logprobs"] {
-                let entries = choice["logprobs"][column].as_array_mut();
+                let entries = choice.pointer_mut(&format!("/logprobs/{column}"));
+                let entries = entries.and_then(Value::as_array_mut);
                 entries.into_iter().for_each(|entries| entries.retain(|entry| !entry.is_null()));
             }
         }
@@ -280,6 +281,8 @@ async fn errors_keep_to_both_contracts() {
     bench.check_error(&post(json!({"temperature": 9})).await, 400);
     bench.check_error(&post(json!({"model": "other"})).await, 404);
     bench.check_error(&client.get("/nowhere").await, 404);
+    bench.check_error(&client.get("/v1/models/%FF").await, 400);
+    bench.check_error(&client.request("DELETE", "/v1/responses/%FF").await, 400);
     bench.check_error(&client.get("/v1/completions").await, 405);
     bench.check_error(&post(json!({"deadline_ms": 30})).await, 408);
     bench.check_error(&post(json!({"user": "x".repeat(1000)})).await, 413);
@@ -341,5 +344,22 @@ async fn what_is_asked_about_the_server_keeps_to_our_document() {
         ("/v1/chat/completions/render", chat(json!({})), "RenderedPrompt"),
     ] {
         bench.own.check(&bench.post(path, &body).await, schema);
+    }
+}
+
+#[tokio::test]
+async fn every_path_in_the_document_is_there() {
+    let bench = Bench::saying(THINKING, "x").await;
+    let client = &bench.server.client;
+    let document = client.get("/openapi.json").await.json();
+    for (path, operations) in document["paths"].as_object().unwrap() {
+        for method in operations.as_object().unwrap().keys() {
+            let answer = client.request(&method.to_uppercase(), &path.replace("{id}", "x")).await;
+            let status = answer.status.to_string();
+            assert!(operations[method]["responses"].get(&status).is_some(), "{path}: {status}");
+            for code in ["route_not_found", "method_not_allowed"] {
+                assert!(!answer.text.contains(code), "{method} {path}: {}", answer.text);
+            }
+        }
     }
 }

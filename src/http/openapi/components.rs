@@ -7,7 +7,7 @@ use utoipa::openapi::schema::Schema;
 
 use super::Facts;
 use crate::http::types::chat::{
-    ChatCompletion, ChatCompletionChunk, ChatCompletionRequest, PromptTokenLogprob,
+    ChatCompletion, ChatCompletionChunk, ChatCompletionRequest, ChatMessage, PromptTokenLogprob,
 };
 use crate::http::types::completions::{Completion, CompletionRequest};
 use crate::http::types::embeddings::{EmbeddingList, EmbeddingsRequest};
@@ -23,6 +23,7 @@ use crate::http::types::tokenize::{DetokenizeRequest, Detokenized, Tokenized};
 pub(super) fn schemas(facts: &Facts<'_>) -> Value {
     let mut schemas = Vec::new();
     collect::<ChatCompletionRequest>(&mut schemas);
+    collect::<ChatMessage>(&mut schemas);
     collect::<SamplingFields>(&mut schemas);
     collect::<ChatCompletion>(&mut schemas);
     collect::<ChatCompletionChunk<'static>>(&mut schemas);

@@ -98,7 +98,7 @@ fn responses(route: &Route, keys: bool) -> Value {
     };
     if let Some(mut content) = body {
         if let Some(events) = route.events {
-            content["text/event-stream"] = json!({"schema": stream(events)});
+            content["text/event-stream"] = json!({"schema": event(events)});
         }
         let mut told = vec!["x-request-id"];
         if !route.request.is_empty() {
@@ -124,14 +124,31 @@ fn responses(route: &Route, keys: bool) -> Value {
     responses
 }
 
-/// A stream as text, and what its events hold.
-fn stream(events: Events) -> Value {
-    let Events { schema, end } = events;
+/// One event of a stream, as its lines are read.
+fn event(events: Events) -> Value {
+    let holding = |schemas: &[&str]| {
+        let all: Vec<Value> = schemas.iter().map(|name| reference(name)).collect();
+        let schema = if let [one] = &all[..] { one.clone() } else { json!({"anyOf": all}) };
+        json!({"type": "string", "contentMediaType": "application/json", "contentSchema": schema})
+    };
+    let (required, name, data) = match events {
+        Events::Chunks(chunk) => {
+            let end = json!({"type": "string", "enum": ["[DONE]"]});
+            (vec!["data"], None, json!({"anyOf": [end, holding(&[chunk, "Error"])]}))
+        }
+        Events::Named(event) => {
+            (vec!["event", "data"], Some(json!({"type": "string"})), holding(&[event]))
+        }
+    };
+    let mut properties = json!({"data": data});
+    if let Some(name) = name {
+        properties["event"] = name;
+    }
     json!({
-        "type": "string",
-        "contentMediaType": "text/event-stream",
-        "contentSchema": reference(schema),
-        "description": format!("Events whose data is JSON of {schema} each; the last is {end}."),
+        "type": "object",
+        "description": "One of the events that the stream is made of.",
+        "required": required,
+        "properties": properties,
     })
 }
 

@@ -16,7 +16,7 @@ pub(super) struct Route {
     pub(super) request: &'static [&'static str],
     /// Schema of the answer, if it ever succeeds.
     pub(super) answer: Answer,
-    /// Schema of what a stream's events hold, where the route can stream.
+    /// What a stream is made of, where the route can stream.
     pub(super) events: Option<Events>,
     /// What the path and the part behind the question mark hold.
     pub(super) parameters: &'static [Parameter],
@@ -39,12 +39,13 @@ pub(super) enum Answer {
     Never,
 }
 
-/// What a stream is made of.
+/// What the events of a stream hold.
 #[derive(Clone, Copy)]
-pub(super) struct Events {
-    pub(super) schema: &'static str,
-    /// How it ends.
-    pub(super) end: &'static str,
+pub(super) enum Events {
+    /// Each holds one of these or an error, the last `[DONE]`.
+    Chunks(&'static str),
+    /// Each has a name, which is the type of the object that it holds.
+    Named(&'static str),
 }
 
 /// A parameter beside the body.
@@ -113,14 +114,6 @@ const RUNS: Route =
 /// A route that only counts or renders.
 const COUNTS: Route = Route { method: "post", parameters: &[Parameter::Deadline], ..OPEN };
 
-const fn chunks(schema: &'static str) -> Option<Events> {
-    Some(Events { schema, end: "data: [DONE]" })
-}
-
-const fn named_events(schema: &'static str, end: &'static str) -> Option<Events> {
-    Some(Events { schema, end })
-}
-
 pub(super) const ROUTES: &[Route] = &[
     Route {
         path: "/v1/chat/completions",
@@ -128,7 +121,7 @@ pub(super) const ROUTES: &[Route] = &[
         summary: "Answer a conversation.",
         request: &["ChatCompletionRequest", "SamplingFields"],
         answer: Answer::Json("ChatCompletion"),
-        events: chunks("ChatCompletionChunk"),
+        events: Some(Events::Chunks("ChatCompletionChunk")),
         ..RUNS
     },
     Route {
@@ -145,7 +138,7 @@ pub(super) const ROUTES: &[Route] = &[
         summary: "Continue prompts.",
         request: &["CompletionRequest", "SamplingFields"],
         answer: Answer::Json("Completion"),
-        events: chunks("Completion"),
+        events: Some(Events::Chunks("Completion")),
         ..RUNS
     },
     Route {
@@ -154,10 +147,7 @@ pub(super) const ROUTES: &[Route] = &[
         summary: "Answer a conversation as items.",
         request: &["ResponsesRequest", "SamplingFields", "ResponsesLimits"],
         answer: Answer::Json("Response"),
-        events: named_events(
-            "ResponseEvent",
-            "response.completed, response.incomplete or response.failed",
-        ),
+        events: Some(Events::Named("ResponseEvent")),
         ..RUNS
     },
     Route {
@@ -213,7 +203,7 @@ pub(super) const ROUTES: &[Route] = &[
         summary: "Answer a conversation in Anthropic's shape.",
         request: &["MessagesRequest", "MessagesLimit", "MessagesExtensions"],
         answer: Answer::Json("Message"),
-        events: named_events("MessageStreamEvent", "message_stop or error"),
+        events: Some(Events::Named("MessageStreamEvent")),
         ..RUNS
     },
     Route {
@@ -317,7 +307,10 @@ pub(super) const ROUTES: &[Route] = &[
 impl Route {
     /// Statuses of requests that are not answered, and why.
     pub(super) fn errors(&self, keys: bool) -> Vec<(&'static str, &'static str)> {
-        let names_one = self.parameters.iter().any(|given| matches!(given, Parameter::Id | Parameter::ModelName));
+        let names_one = self
+            .parameters
+            .iter()
+            .any(|given| matches!(given, Parameter::Id | Parameter::ModelName));
         let reads = !self.request.is_empty();
         let all = [
             (

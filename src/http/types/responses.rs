@@ -230,7 +230,8 @@ pub(crate) struct ResponseObject {
     pub(crate) incomplete_details: Option<IncompleteDetails>,
     pub(crate) model: String,
     pub(crate) output: Vec<Item>,
-    #[schema(required)]
+    /// Once it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) usage: Option<ResponseUsage>,
     #[serde(flatten)]
     pub(crate) settings: Settings,
@@ -276,7 +277,7 @@ pub(crate) struct Settings {
     pub(crate) truncation: &'static str,
     #[schema(schema_with = constants::default)]
     pub(crate) service_tier: &'static str,
-    #[schema(required)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) user: Option<String>,
     #[schema(required)]
     pub(crate) safety_identifier: Option<String>,
