@@ -317,8 +317,8 @@ fn tools(tools: &[Value], ignored: &mut IgnoredFields) -> Result<Option<Vec<Valu
 }
 
 fn function(tool: &Value, path: &str, ignored: &mut IgnoredFields) -> Result<Value, ApiError> {
-    if let Some(kind) = tool.get("type").and_then(Value::as_str).filter(|kind| *kind != "custom") {
-        let message = format!("{path}: tools of the type {kind:?} are not supported, only custom");
+    if let Some(kind) = tool.get("type").filter(|kind| !kind.is_null() && *kind != "custom") {
+        let message = format!("{path}: tools of the type {kind} are not supported, only custom");
         let param = Some(format!("{path}.type"));
         return Err(ApiError::Invalid { message, param, code: Some("unsupported_value") });
     }

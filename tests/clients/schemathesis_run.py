@@ -37,7 +37,9 @@ def main() -> int:
         environment = {**os.environ, "SCHEMATHESIS_HOOKS": str(hooks)}
         program = pathlib.Path(sys.executable).absolute().with_name("schemathesis")
         command = [program, "run", f"{server.url}/openapi.json", "--checks", ",".join(CHECKS)]
-        command += ["--max-examples", options.max_examples, "--request-timeout", "60", *others]
+        # The same requests every time; another seed may be given behind it.
+        command += ["--seed", "1", "--max-examples", options.max_examples]
+        command += ["--request-timeout", "60", *others]
         status = subprocess.call(command, env=environment, cwd=folder)
         if status != 0:
             print(server.log_tail())

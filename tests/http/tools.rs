@@ -169,6 +169,10 @@ async fn tools_that_cannot_be_served_are_refused_by_name() {
             with(json!({"type": "function", "function": {"name": "f", "parameters": []}})),
             "tools[0].function.parameters",
         ),
+        (
+            with(json!({"type": "function", "function": {"name": "f", "description": 1}})),
+            "tools[0].function.description",
+        ),
         (with(json!("f")), "tools[0].type"),
         (json!({"tools": "f"}), "tools"),
         (json!({"tools": []}), "tools"),

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::http::responses::MAX_LIMIT;
+use crate::http::types::sampling::MAX_DEADLINE_MS;
 use crate::http::types::schema::reference;
 
 /// A route as the document tells it.
@@ -85,7 +86,7 @@ impl Parameter {
             }
             Self::Stream => ("query", "stream", json!({"type": "boolean", "enum": [false]})),
             Self::Deadline => {
-                let schema = json!({"type": "integer", "minimum": 1, "maximum": 86_400_000});
+                let schema = json!({"type": "integer", "minimum": 1, "maximum": MAX_DEADLINE_MS});
                 ("header", "x-sconce-deadline-ms", schema)
             }
         };

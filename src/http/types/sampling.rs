@@ -35,6 +35,8 @@ const MAX_TOP_LOGPROBS: i64 = 20;
 const MAX_CHOICES: i64 = 128;
 /// Most texts that may end an answer.
 pub(crate) const MAX_STOP_STRINGS: usize = 16;
+/// A day.
+pub(crate) const MAX_DEADLINE_MS: i64 = 86_400_000;
 const MAX_CACHE_SALT_CHARS: usize = 128;
 
 /// The fields that chat and text completions share.
@@ -48,7 +50,7 @@ pub(crate) struct SamplingFields {
     pub(crate) top_k: Option<Int>,
     #[schema(minimum = 0.0, maximum = 1.0)]
     pub(crate) min_p: Option<f64>,
-    #[schema(exclusive_minimum = 0.0)]
+    #[schema(minimum = 1.1754944e-38, maximum = 3.4028234e38)]
     pub(crate) repetition_penalty: Option<f64>,
     #[schema(minimum = -2.0, maximum = 2.0)]
     pub(crate) frequency_penalty: Option<f64>,
@@ -412,7 +414,7 @@ pub(crate) fn cache_salt(salt: Option<&str>) -> Result<Option<String>, ApiError>
 
 /// Checks how long a request may take.
 pub(crate) fn deadline(value: Option<Int>) -> Result<Option<Duration>, ApiError> {
-    let value = integer("deadline_ms", value, 1, 86_400_000)?;
+    let value = integer("deadline_ms", value, 1, MAX_DEADLINE_MS)?;
     Ok(value.map(|value| Duration::from_millis(value.unsigned_abs())))
 }
 

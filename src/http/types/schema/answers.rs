@@ -61,9 +61,6 @@ written! {
             "model": or_null(reference("ModelName")),
             "return_token_strs": {"type": ["boolean", "null"]},
             "add_special_tokens": {"type": ["boolean", "null"]},
-            "tools": or_null(reference("ChatTools")),
-            "add_generation_prompt": {"type": ["boolean", "null"]},
-            "chat_template_kwargs": {"type": ["object", "null"]},
         },
         "anyOf": [
             object(&["prompt"], &json!({"prompt": text(), "messages": {"type": "null"}})),
@@ -72,6 +69,11 @@ written! {
                 "prompt": {"type": "null"},
                 "content": {"type": "null"},
                 "messages": {"type": "array", "minItems": 1, "items": reference("ChatInputMessage")},
+                "tools": or_null(reference("ChatTools")),
+                "tool_choice": or_null(reference("ChatToolChoice")),
+                "add_generation_prompt": {"type": ["boolean", "null"]},
+                "continue_final_message": {"type": ["boolean", "null"]},
+                "chat_template_kwargs": {"type": ["object", "null"]},
             })),
         ],
     });
