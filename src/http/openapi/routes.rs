@@ -137,7 +137,7 @@ pub(super) const ROUTES: &[Route] = &[
         path: "/v1/completions",
         name: "createCompletion",
         summary: "Continue prompts.",
-        request: &["CompletionRequest", "SamplingFields"],
+        request: &["CompletionRequest", "SamplingFields", "CompletionLimits"],
         answer: Answer::Json("Completion"),
         events: Some(Events::Chunks("Completion")),
         ..RUNS

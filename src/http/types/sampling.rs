@@ -50,7 +50,7 @@ pub(crate) struct SamplingFields {
     pub(crate) top_k: Option<Int>,
     #[schema(minimum = 0.0, maximum = 1.0)]
     pub(crate) min_p: Option<f64>,
-    #[schema(minimum = 1.1754944e-38, maximum = 3.4028234e38)]
+    #[schema(minimum = 1.175_494_4e-38, maximum = 3.402_823_4e38)]
     pub(crate) repetition_penalty: Option<f64>,
     #[schema(minimum = -2.0, maximum = 2.0)]
     pub(crate) frequency_penalty: Option<f64>,

@@ -94,6 +94,8 @@ written! {
     });
     /// A prompt or several, as text or as token ids.
     CompletionPrompt: texts_or_ids(MAX_PROMPTS, 0);
+    /// What completions lack of what chat completions can.
+    CompletionLimits: object(&[], &json!({"thinking_token_budget": {"type": "null"}}));
     /// What to embed: a text or several, or the token ids of one or several.
     EmbeddingInput: texts_or_ids(MAX_INPUTS, 1);
     /// How vectors are written.
@@ -128,7 +130,9 @@ fn only(field: &str, schema: Value) -> Value {
         properties[other] = json!({"type": "null"});
     }
     properties[field] = schema;
-    object(&[field], &properties)
+    let mut alone = object(&[field], &properties);
+    alone["additionalProperties"] = json!(false);
+    alone
 }
 
 fn named() -> Value {
