@@ -27,7 +27,10 @@ use crate::scheduler::Scheduler;
 use crate::scheduler::output::{Finished, SchedulerOutput};
 use crate::scheduler::sequence::{Sequence, SequenceId};
 
+mod beams;
 mod embedding;
+
+use beams::Searches;
 
 const _: () = assert!(crate::kv_cache::BLOCK_SIZE == crate::runner::BLOCK_SIZE);
 
@@ -56,6 +59,7 @@ pub(super) struct EngineCore {
     pace: Pace,
     runner: Runner,
     active: HashMap<SequenceId, Active>,
+    searches: Searches,
     embedding: EmbeddingStyle,
     metrics: MetricsHandle,
 }
@@ -70,14 +74,14 @@ impl EngineCore {
         embedding: EmbeddingStyle,
         metrics: MetricsHandle,
     ) -> Self {
-        let active = HashMap::new();
-        Self { commands, shared, scheduler, pace, runner, active, embedding, metrics }
+        let (active, searches) = (HashMap::new(), Searches::default());
+        Self { commands, shared, scheduler, pace, runner, active, searches, embedding, metrics }
     }
 
     /// Runs until every handle and stream is gone.
     pub(super) fn run(mut self) {
         loop {
-            if self.active.is_empty() {
+            if self.is_idle() {
                 self.report_load();
                 let Some(command) = self.commands.blocking_recv() else { return };
                 self.obey(command);
@@ -89,7 +93,7 @@ impl EngineCore {
                     Err(TryRecvError::Disconnected) => return,
                 }
             }
-            if !self.active.is_empty() {
+            if !self.is_idle() {
                 self.shared.begin_step();
                 self.step();
                 self.shared.end_step();
@@ -97,14 +101,20 @@ impl EngineCore {
         }
     }
 
+    fn is_idle(&self) -> bool {
+        self.active.is_empty() && self.searches.is_empty()
+    }
+
     fn obey(&mut self, command: Command) {
         match command {
             Command::Submit(request, outputs) => self.submit(*request, outputs),
             Command::Embed(request, outputs) => self.submit_embedding(*request, outputs),
+            Command::Search(request, answers) => self.submit_search(*request, answers),
             Command::Abort(RequestId(id)) => {
-                let id = SequenceId(id);
-                if self.active.remove(&id).is_some() {
-                    self.scheduler.remove(id);
+                if self.active.remove(&SequenceId(id)).is_some() {
+                    self.scheduler.remove(SequenceId(id));
+                } else {
+                    self.abort_answer(RequestId(id));
                 }
             }
         }
@@ -177,6 +187,7 @@ impl EngineCore {
                 self.pool(&output, &hidden);
                 self.finish_step(&output, logits);
                 self.finish_embeddings(&output);
+                self.advance_searches();
                 let num_tokens = output.num_tokens();
                 self.pace.observe(num_tokens, output.scheduled.len(), began.elapsed());
             }
@@ -190,12 +201,13 @@ impl EngineCore {
         &mut self,
         output: &SchedulerOutput,
     ) -> std::thread::Result<candle_core::Result<StepOutput>> {
-        let Self { scheduler, runner, active, .. } = self;
+        let Self { scheduler, runner, active, searches, .. } = self;
         let due: HashSet<SequenceId> =
             scheduler.plan(output).filter(|planned| planned.samples).map(|p| p.id).collect();
         let samplers = active.iter_mut().filter(|(id, _)| due.contains(id));
         let mut constrained: Vec<&mut SamplerState> = samplers
             .filter_map(|(_, active)| active.sampler())
+            .chain(searches.samplers(&due))
             .filter(|sampler| sampler.is_constrained())
             .collect();
         let run = || catch_unwind(AssertUnwindSafe(|| runner.run(scheduler.plan(output))));
@@ -210,11 +222,15 @@ impl EngineCore {
 
     fn note_scheduled(&mut self, output: &SchedulerOutput) {
         let now = Instant::now();
+        let mut begun = self.searches.note_scheduled(output);
         for (id, cached) in &output.admitted {
-            let active = self.active.get_mut(id).expect("scheduled sequences are active");
+            let Some(active) = self.active.get_mut(id) else { continue };
             active.first_scheduled = Some(now);
             let queue = now - active.submitted;
             let _ = active.outputs.send(EngineOutput::Started { cached_tokens: *cached, queue });
+            begun.push((*id, *cached));
+        }
+        for (id, cached) in &begun {
             let prompt = self.scheduler.sequence(*id).map_or(0, |s| s.num_pending() + cached);
             self.metrics.add_prefix_lookup(prompt, *cached);
         }
@@ -226,9 +242,10 @@ impl EngineCore {
     fn finish_step(&mut self, output: &SchedulerOutput, mut logits: Logits) {
         let mut scored = Vec::new();
         let mut sampling = Vec::new();
+        let mut searching = Vec::new();
         let mut rows = logits.rows_mut();
         for planned in self.scheduler.plan(output) {
-            let top = self.active[&planned.id].prompt_logprobs();
+            let top = self.active.get(&planned.id).map_or(0, Active::prompt_logprobs);
             let own = rows.by_ref().take(planned.scored.len());
             let own = own.zip(planned.scored).map(|(logits, token_id)| ScoredRow {
                 logits,
@@ -240,9 +257,12 @@ impl EngineCore {
                 scored.push((planned.id, score_rows(&own)));
             }
             if planned.samples {
-                sampling.push((planned.id, rows.next().expect("one row for each that samples")));
+                let row = rows.next().expect("one row for each that samples");
+                let searches = self.searches.own(planned.id);
+                if searches { &mut searching } else { &mut sampling }.push((planned.id, row));
             }
         }
+        self.searches.expand(searching);
         let drawn = self.draw(sampling);
         for (id, scores) in scored {
             self.tell_scores(id, scores);
@@ -319,6 +339,9 @@ impl EngineCore {
     }
 
     fn fail(&mut self, id: SequenceId, message: &str) {
+        if self.fail_search(id, message) {
+            return;
+        }
         self.scheduler.remove(id);
         if let Some(active) = self.active.remove(&id) {
             let error = EngineError::StepFailed(message.to_owned());

@@ -14,7 +14,7 @@ pub mod request;
 pub mod startup;
 
 use output::{EngineError, OutputSender, OutputStream};
-use request::{EmbeddingRequest, EngineRequest, RequestId};
+use request::{BeamRequest, EmbeddingRequest, EngineRequest, RequestId};
 
 /// What a handle asks of the engine thread.
 #[derive(Debug)]
@@ -23,6 +23,8 @@ pub enum Command {
     Submit(Box<EngineRequest>, OutputSender),
     /// Queue a text to embed; its outputs go to the sender.
     Embed(Box<EmbeddingRequest>, OutputSender),
+    /// Queue a search; each of its answers has a name and a sender of its own.
+    Search(Box<BeamRequest>, Vec<(RequestId, OutputSender)>),
     /// Forget a request wherever it stands, and free what it holds.
     Abort(RequestId),
 }
@@ -127,6 +129,24 @@ impl EngineHandle {
     /// Queues a text to embed. Errors arrive as the stream's last message.
     pub fn embed(&self, request: EmbeddingRequest) -> OutputStream {
         self.send(request.id, |sender| Command::Embed(Box::new(request), sender))
+    }
+
+    /// Queues a search. The outputs of its answers, best first, which all arrive at its end; one
+    /// of them has the request's name.
+    pub fn search(&self, request: BeamRequest) -> Vec<OutputStream> {
+        let others = (1..request.beams.answers).map(|_| RequestId::next());
+        let ids = std::iter::once(request.request.id).chain(others);
+        let answers = ids.map(|id| (id, mpsc::unbounded_channel()));
+        let answers: Vec<_> = answers.collect();
+        let senders = answers.iter().map(|(id, (sender, _))| (*id, sender.clone())).collect();
+        let sent = self.commands.send(Command::Search(Box::new(request), senders));
+        let streams = answers.into_iter().map(|(id, (sender, receiver))| {
+            if sent.is_err() {
+                let _ = sender.send(output::EngineOutput::Failed(EngineError::NotRunning));
+            }
+            OutputStream::new(id, receiver, self.commands.clone())
+        });
+        streams.collect()
     }
 
     fn send(&self, id: RequestId, command: impl FnOnce(OutputSender) -> Command) -> OutputStream {

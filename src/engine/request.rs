@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::sampling::params::SamplingParams;
+use crate::sampling::params::{BeamParams, SamplingParams};
 use crate::scheduler::stop::StopConditions;
 
 /// Names one engine request within this process.
@@ -52,4 +52,14 @@ pub struct EngineRequest {
     pub priority: i32,
     /// Prefix blocks are shared only between requests with equal salt.
     pub cache_salt: Option<String>,
+}
+
+/// A prompt whose most likely continuations are searched instead of drawn.
+#[derive(Clone, Debug)]
+pub struct BeamRequest {
+    /// Its sampling parameters change log-probabilities where they would change logits (bias,
+    /// grammar, penalties); those of the draw itself have no effect.
+    pub request: EngineRequest,
+    /// How to search.
+    pub beams: BeamParams,
 }

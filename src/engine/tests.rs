@@ -358,6 +358,7 @@ fn alone_with(running: &Running, request: EngineRequest) -> (Vec<u32>, FinishRea
     (tokens, reason)
 }
 
+mod beams;
 mod embedding;
 
 #[test]

@@ -56,7 +56,7 @@ impl ChatPlan {
         state.check_model(request.model.as_deref())?;
         let logprobs = logprobs(request)?;
         let limits = state.engine().limits();
-        let options = GenerationOptions::new(&fields, logprobs, state.defaults(), limits)?;
+        let options = GenerationOptions::new(&fields, logprobs, None, state.defaults(), limits)?;
         request::check_prompt_logprobs(&options, request.stream == Some(true))?;
         let tools = ToolSetup::new(state, request)?;
         let conversation = Conversation::new(state, request, &tools, ignored)?;
@@ -74,12 +74,13 @@ impl ChatPlan {
     /// Takes a place and renders the prompt.
     pub(crate) async fn prepare(self, state: &AppState) -> Result<PreparedChat, ApiError> {
         let Self { mut plan, tools, conversation, thoughts } = self;
-        let permit = state.admit(plan.options.n)?;
+        let permit = state.admit(plan.options.num_sequences())?;
         let prompt = conversation.render(state).await?;
         let grammar = grammar::compile(plan.options.demand.take(), &tools, state).await?;
         let reading = reading(state, &tools, &thoughts, &prompt.text);
         let thoughts = thought_params(state, &plan.options, &reading, &prompt.text)?;
         plan.options.constrain(grammar, thoughts)?;
+        let mut plan = plan.break_repetitions(state).await?;
         plan.options.decoding.reading = reading;
         Ok(PreparedChat { plan, permit, prompt })
     }

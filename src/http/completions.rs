@@ -31,12 +31,13 @@ pub(crate) async fn completions(
         CompletionPlan::new(&state, &arrival, &body)?;
     let prompts = prompts(&request, state.engine().limits().vocab_size)?;
     let copies = plan.options.best_of;
-    let permit = state.admit(prompts.len() * copies)?;
+    let permit = state.admit(prompts.len() * plan.options.num_sequences())?;
     let echo = request.echo.unwrap_or(false);
     let tokenized = tokenize(&state, prompts, request.add_special_tokens.unwrap_or(true)).await?;
     let tools = ToolSetup::default();
     let grammar = grammar::compile(plan.options.demand.take(), &tools, &state).await?;
     plan.options.constrain(grammar, None)?;
+    let plan = plan.break_repetitions(&state).await?;
     let return_token_ids = plan.options.return_token_ids;
     let choices = tokenized.iter().flat_map(|prompt| {
         let text = || prompt.text.clone().unwrap_or_else(|| decode(&state, &prompt.ids));
@@ -90,9 +91,9 @@ impl CompletionPlan {
         ignored.check_strict(state.config().strict)?;
         let logprobs = top_logprobs("logprobs", request.logprobs)?;
         let limits = state.engine().limits();
-        let mut options = GenerationOptions::new(&fields, logprobs, state.defaults(), limits)?
-            .with_default_max_tokens(DEFAULT_MAX_TOKENS)
-            .with_best_of(request.best_of)?;
+        let mut options =
+            GenerationOptions::new(&fields, logprobs, request.best_of, state.defaults(), limits)?
+                .with_default_max_tokens(DEFAULT_MAX_TOKENS);
         if streaming.is_some() && options.best_of > options.n {
             let message = "best_of above n can't stream: which answers are best shows at the end";
             return Err(ApiError::field("best_of", message));

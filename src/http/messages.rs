@@ -24,7 +24,8 @@ use super::types::messages::{
     ToolChoiceField, ToolDefinition,
 };
 use super::types::number::Int;
-use super::types::sampling::{MAX_STOP_STRINGS, SamplingFields, StopField};
+use super::types::sampling::SamplingFields;
+use super::types::stop::{MAX_STOP_STRINGS, StopField};
 
 /// How much effort a model can be asked for.
 pub(crate) const EFFORTS: [&str; 5] = ["low", "medium", "high", "xhigh", "max"];

@@ -15,13 +15,15 @@ use super::delta::ChoiceDecoder;
 use super::error::ApiError;
 use super::generation::{Bounds, Choice, Generation};
 use super::meter::Meter;
+use super::prompt::off_thread;
 use super::state::AppState;
 use super::stream;
 use super::types::chat::StreamOptions;
 use super::types::fields::IgnoredFields;
 use super::types::number::Int;
 use super::types::sampling::{GenerationOptions, MAX_DEADLINE_MS, SamplingFields, integer};
-use crate::engine::request::{EngineRequest, RequestId};
+use crate::engine::output::OutputStream;
+use crate::engine::request::{BeamRequest, EngineRequest, RequestId};
 use crate::scheduler::stop::StopConditions;
 
 const DEADLINE_HEADER: &str = "x-sconce-deadline-ms";
@@ -91,7 +93,7 @@ pub(crate) fn streaming(
     Ok(Some(UsageReporting { at_end, continuous }))
 }
 
-/// Checks that a request for the prompt's logprobs doesn't stream.
+/// Checks that a request for the prompt's logprobs neither streams nor searches.
 pub(crate) fn check_prompt_logprobs(
     options: &GenerationOptions,
     streams: bool,
@@ -100,6 +102,11 @@ pub(crate) fn check_prompt_logprobs(
         let message =
             "prompt_logprobs are told with the whole answer; they need stream to be false";
         return Err(ApiError::field("prompt_logprobs", message));
+    }
+    if options.beams.is_some() && options.scored_prompt().is_some() {
+        let name = if options.prompt_logprobs.is_some() { "prompt_logprobs" } else { "echo" };
+        let message = format!("{name}: a beam search doesn't tell the prompt's logprobs");
+        return Err(ApiError::field(name, message));
     }
     Ok(())
 }
@@ -112,6 +119,19 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
+    /// Finds the tokens at which repetitions are cut.
+    pub(crate) async fn break_repetitions(mut self, state: &AppState) -> Result<Self, ApiError> {
+        if !self.options.minds_repetitions() {
+            return Ok(self);
+        }
+        let state = state.clone();
+        off_thread(move || {
+            self.options.break_repetitions(|texts| state.breakers(texts));
+            Ok(self)
+        })
+        .await
+    }
+
     /// Queues `best_of` sequences per prompt; sequence `i` of prompt `p` has the index
     /// `p * best_of + i`.
     pub(crate) fn submit(
@@ -129,8 +149,14 @@ impl Plan {
         let mut choices = Vec::with_capacity(prompts.len() * copies);
         for (prompt, stop) in prompts.iter().zip(stops?) {
             state.metrics().request_submitted(copies, stop.max_tokens);
-            for copy in 0..copies {
-                choices.push(self.choice(state, choices.len(), copy, prompt, &stop));
+            for (copy, output) in self.outputs(state, prompt, &stop).into_iter().enumerate() {
+                // The prompt counts once.
+                let counted = if copy == 0 { prompt.len() } else { 0 };
+                let meter = Meter::new(state.metrics().clone(), self.arrival, counted);
+                let tokenizer = Arc::clone(state.tokenizer());
+                let decoding = &self.options.decoding;
+                let decoder = ChoiceDecoder::new(tokenizer, decoding, stop.clone());
+                choices.push(Choice::new(choices.len(), output, decoder, meter));
             }
         }
         let deadline = self.options.deadline;
@@ -139,28 +165,27 @@ impl Plan {
         Ok(Generation::new(choices, bounds))
     }
 
-    fn choice(
+    /// Queues a prompt; what comes of each of its sequences, or of each answer of its search.
+    fn outputs(
         &self,
         state: &AppState,
-        index: usize,
-        copy: usize,
         prompt: &[u32],
         stop: &StopConditions,
-    ) -> Choice {
-        let counted = if copy == 0 { prompt.len() } else { 0 };
-        let meter = Meter::new(state.metrics().clone(), self.arrival, counted);
-        let output = state.engine().submit(EngineRequest {
+    ) -> Vec<OutputStream> {
+        let options = &self.options;
+        let request = |copy| EngineRequest {
             id: RequestId::next(),
             prompt_token_ids: prompt.to_vec(),
-            sampling: self.options.sampling(copy),
+            sampling: options.sampling(copy),
             stop: stop.clone(),
-            prompt_logprobs: self.options.scored_prompt(),
-            priority: self.options.priority,
-            cache_salt: self.options.cache_salt.clone(),
-        });
-        let tokenizer = Arc::clone(state.tokenizer());
-        let decoder = ChoiceDecoder::new(tokenizer, &self.options.decoding, stop.clone());
-        Choice::new(index, output, decoder, meter)
+            prompt_logprobs: options.scored_prompt(),
+            priority: options.priority,
+            cache_salt: options.cache_salt.clone(),
+        };
+        match options.beams {
+            Some(beams) => state.engine().search(BeamRequest { request: request(0), beams }),
+            None => (0..options.best_of).map(|copy| state.engine().submit(request(copy))).collect(),
+        }
     }
 }
 

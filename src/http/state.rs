@@ -2,7 +2,7 @@
 //! whether the server is going down.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::watch;
@@ -15,14 +15,19 @@ use super::tools::Families;
 use crate::config::{Parser, ServerConfig};
 use crate::engine::{EngineHandle, EngineHealth};
 use crate::metrics::MetricsHandle;
+use crate::sampling::params::Breakers;
 use crate::structured::compiler::{CompilerLimits, GrammarCompiler};
 use crate::structured::vocabulary::Vocabulary;
 use crate::text::chat_template::ChatTemplate;
+use crate::text::sequence_breakers::sequence_breakers;
 use crate::text::tokenizer::Tokenizer;
 use crate::text::{reasoning, tool_calls};
 
 /// Without data for this long, a stream sends a comment.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// Lists of texts whose tokens are remembered.
+const MAX_BREAKERS: usize = 8;
 
 /// What the model's author suggests (`generation_config.json`); a request overrules it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -75,6 +80,8 @@ struct Shared {
     api_keys: ApiKeys,
     /// Made when the first request needs it.
     grammars: OnceLock<GrammarCompiler>,
+    /// Of the texts that requests cut repetitions at, the last ones.
+    breakers: Mutex<Vec<(Vec<String>, Arc<Breakers>)>>,
     /// Of conversations without and with tools.
     families: [Families; 2],
     created: u64,
@@ -97,6 +104,7 @@ impl AppState {
         let shared = Shared {
             families,
             grammars: OnceLock::new(),
+            breakers: Mutex::default(),
             admission: Admission::new(capacity),
             api_keys: ApiKeys::new(&parts.config.api_keys),
             created: unix_seconds(),
@@ -132,6 +140,22 @@ impl AppState {
             let vocabulary = Arc::new(vocabulary(self.tokenizer(), self.eos_token_ids()));
             GrammarCompiler::new(vocabulary, CompilerLimits::default())
         })
+    }
+
+    /// The tokens at which these texts cut repetitions. Walks the whole vocabulary unless one of the
+    /// last requests had the same texts.
+    pub(crate) fn breakers(&self, texts: &[String]) -> Arc<Breakers> {
+        let kept = || self.shared.breakers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, breakers)) = kept().iter().find(|(known, _)| known == texts) {
+            return Arc::clone(breakers);
+        }
+        let breakers = Arc::new(sequence_breakers(self.tokenizer(), texts));
+        let mut kept = kept();
+        kept.push((texts.to_vec(), Arc::clone(&breakers)));
+        if kept.len() > MAX_BREAKERS {
+            kept.remove(0);
+        }
+        breakers
     }
 
     /// Whose markup answers in conversations with or without tools have.

@@ -102,6 +102,24 @@ impl KvCacheManager {
         true
     }
 
+    /// A table with the first `full` blocks of another one, shared, and, if the pool has a block
+    /// left, one to copy the next block to: `(from, to)`.
+    pub fn fork(
+        &mut self,
+        table: &BlockTable,
+        full: usize,
+        copies_next: bool,
+    ) -> (BlockTable, Option<(BlockId, BlockId)>) {
+        let mut forked = BlockTable { blocks: table.blocks[..full].to_vec() };
+        for block in &forked.blocks {
+            self.pool.share(*block);
+        }
+        let to = copies_next.then(|| self.pool.allocate()).flatten();
+        forked.blocks.extend(to);
+        let copy = to.map(|to| (table.blocks[full], to));
+        (forked, copy)
+    }
+
     /// Names the full block at `index` of a table, whose KV is now written.
     pub fn publish(&mut self, table: &BlockTable, index: usize, hash: BlockHash) {
         if self.prefix_cache {
@@ -141,16 +159,21 @@ mod tests {
         Start { family: u32, blocks: usize },
         Grow { victim: usize, tokens: usize },
         Publish { victim: usize },
+        Fork { victim: usize, full: usize, copies: bool },
         Release { victim: usize },
     }
 
     fn actions() -> impl Strategy<Value = Vec<Action>> {
-        let action = prop_oneof![
-            (0..3u32, 1..6usize).prop_map(|(family, blocks)| Action::Start { family, blocks }),
-            (0..8usize, 1..80usize).prop_map(|(victim, tokens)| Action::Grow { victim, tokens }),
-            (0..8usize).prop_map(|victim| Action::Publish { victim }),
-            (0..8usize).prop_map(|victim| Action::Release { victim }),
-        ];
+        let action =
+            prop_oneof![
+                (0..3u32, 1..6usize).prop_map(|(family, blocks)| Action::Start { family, blocks }),
+                (0..8usize, 1..80usize)
+                    .prop_map(|(victim, tokens)| Action::Grow { victim, tokens }),
+                (0..8usize).prop_map(|victim| Action::Publish { victim }),
+                (0..8usize, 0..6usize, any::<bool>())
+                    .prop_map(|(victim, full, copies)| Action::Fork { victim, full, copies }),
+                (0..8usize).prop_map(|victim| Action::Release { victim }),
+            ];
         prop::collection::vec(action, 1..80)
     }
 
@@ -189,6 +212,19 @@ mod tests {
                         for (index, hash) in hashes.iter().enumerate() {
                             manager.publish(table, index, *hash);
                         }
+                    }
+                    Action::Fork { victim, full, copies } if victim < live.len() => {
+                        let (table, hashes) = live[victim].clone();
+                        let full = full.min(table.blocks().len() - 1);
+                        let had_room = manager.num_used() < manager.num_blocks();
+                        let (forked, copy) = manager.fork(&table, full, copies);
+                        prop_assert_eq!(&forked.blocks()[..full], &table.blocks()[..full]);
+                        prop_assert_eq!(copy.is_some(), copies && had_room);
+                        if let Some((from, to)) = copy {
+                            prop_assert_eq!(from, table.blocks()[full]);
+                            prop_assert_eq!(&forked.blocks()[full..], &[to]);
+                        }
+                        live.push((forked, hashes[..full.min(hashes.len())].to_vec()));
                     }
                     Action::Release { victim } if victim < live.len() => {
                         manager.release(&mut live.swap_remove(victim).0);

@@ -18,6 +18,17 @@ pub(super) fn allocate(
     (0..num_layers).map(|_| Ok(KvLayer { k: zeros(key_dims)?, v: zeros(value_dims)? })).collect()
 }
 
+/// Copies blocks, each `(from, to)`; no block is both.
+pub(super) fn copy_blocks(kv: &[KvLayer], blocks: &[(u32, u32)]) -> Result<()> {
+    for cache in kv.iter().flat_map(|layer| [&layer.k, &layer.v]) {
+        for (from, to) in blocks {
+            let content = cache.narrow(0, *from as usize, 1)?.copy()?;
+            cache.narrow(0, *to as usize, 1)?.slice_set(&content, 0, 0)?;
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use candle_core::DType;
@@ -47,6 +58,27 @@ mod tests {
                     KvFormat::Q8_0 => 34,
                 }
             );
+        }
+    }
+
+    #[test]
+    fn a_copied_block_is_equal_and_others_stay() {
+        let shape = KvShape { num_layers: 1, num_kv_heads: 2, head_dim: 32 };
+        for format in [KvFormat::Bf16, KvFormat::Q8_0] {
+            let kv = allocate(shape, 4, format, &Device::Cpu).unwrap();
+            for cache in [&kv[0].k, &kv[0].v] {
+                let block = cache.narrow(0, 1, 1).unwrap();
+                block.slice_set(&block.ones_like().unwrap(), 0, 0).unwrap();
+            }
+            copy_blocks(&kv, &[(1, 3)]).unwrap();
+            for cache in [&kv[0].k, &kv[0].v] {
+                let sum = |block| {
+                    let block = cache.narrow(0, block, 1).unwrap().to_dtype(DType::F32).unwrap();
+                    block.mean_all().unwrap().to_scalar::<f32>().unwrap()
+                };
+                let sums = [sum(0), sum(1), sum(2), sum(3)];
+                assert!(sums.iter().zip([0.0, 1.0, 0.0, 1.0]).all(|(a, b)| (a - b).abs() < 1e-6));
+            }
         }
     }
 }

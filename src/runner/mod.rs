@@ -43,6 +43,11 @@ impl Runner {
         Ok(Self { model, device, kv })
     }
 
+    /// Copies KV blocks, each `(from, to)`; no block is both.
+    pub fn copy_blocks(&self, blocks: &[(u32, u32)]) -> Result<()> {
+        kv_tensors::copy_blocks(&self.kv, blocks)
+    }
+
     /// Runs the planned sequences; the rows that they want, in their order.
     pub fn run<'a>(&self, plan: impl Iterator<Item = PlannedSequence<'a>>) -> Result<StepOutput> {
         let batch = batch::flatten(plan);

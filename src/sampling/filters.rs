@@ -1,5 +1,6 @@
-//! Which tokens may be drawn: temperature, then top-k, top-p (Holtzman et al. 2020) and min-p
-//! (Nguyen et al. 2024), without sorting the whole vocabulary.
+//! Which tokens may be drawn: temperature, then top-k, typical-p (Meister et al. 2022), top-p
+//! (Holtzman et al. 2020), min-p (Nguyen et al. 2024) and xtc, without sorting the whole vocabulary
+//! but for typical-p and xtc; and, before all of them, top-n-sigma (Tang et al. 2024).
 
 use std::cmp::Ordering;
 
@@ -44,8 +45,20 @@ impl<'a> Candidates<'a> {
             let pairs = ids.into_iter().zip(weights);
             let kept = pairs.map(|(token_id, weight)| Candidate { token_id, weight });
             let mut kept: Vec<_> = kept.filter(|candidate| candidate.weight > 0.0).collect();
+            keep_typical(&mut kept, params.typical_p);
             if top_p < 1.0 {
-                let total = kept.iter().map(|candidate| f64::from(candidate.weight)).sum();
+                let total = total(&kept);
+                keep_nucleus(&mut kept, top_p, total);
+            }
+            kept
+        } else if params.typical_p < 1.0 || excludes_top(params) {
+            weigh(logits, max, temperature, 0.0);
+            let all = (0..).zip(&*logits).filter(|(_, weight)| **weight > 0.0);
+            let all = all.map(|(token_id, weight)| Candidate { token_id, weight: *weight });
+            let mut kept: Vec<_> = all.collect();
+            keep_typical(&mut kept, params.typical_p);
+            if top_p < 1.0 {
+                let total = total(&kept);
                 keep_nucleus(&mut kept, top_p, total);
             }
             kept
@@ -60,8 +73,23 @@ impl<'a> Candidates<'a> {
             let sums = weigh(logits, max, temperature, params.min_p);
             return Self::All { weights: logits, sums };
         };
-        kept.retain(|candidate| candidate.weight >= params.min_p);
+        // The most likely token that is left: typical-p may have excluded the very first.
+        let heaviest = kept.iter().map(|candidate| candidate.weight).fold(0.0, f32::max);
+        kept.retain(|candidate| candidate.weight >= params.min_p * heaviest);
         Self::Few(kept)
+    }
+
+    /// Excludes the top choices: all tokens that are likely enough, but for the least likely of
+    /// them. `position`, from 0 to 1, says whether chance wants it.
+    pub(super) fn exclude_top(&mut self, params: &SamplingParams, position: f64) {
+        if let Self::Few(kept) = self
+            && position <= f64::from(params.xtc_probability)
+        {
+            kept.sort_unstable_by(|a, b| heavier_first(*a, *b));
+            let enough = f64::from(params.xtc_threshold) * total(kept);
+            let likely = kept.iter().filter(|one| f64::from(one.weight) >= enough).count();
+            kept.drain(..likely.saturating_sub(1));
+        }
     }
 
     /// The token at `position`, from 0 to 1, of all weights laid end to end.
@@ -96,6 +124,51 @@ impl<'a> Candidates<'a> {
             }
         }
     }
+}
+
+/// Whether top choices may be excluded.
+pub(super) fn excludes_top(params: &SamplingParams) -> bool {
+    params.xtc_probability > 0.0 && params.xtc_threshold <= 0.5
+}
+
+/// Excludes the logits that are further below the largest than `sigmas` standard deviations of all
+/// that are finite.
+pub(super) fn keep_top_n_sigma(logits: &mut [f32], sigmas: f32) {
+    let finite = || logits.iter().copied().filter(|logit| logit.is_finite()).map(f64::from);
+    #[expect(clippy::cast_precision_loss, reason = "vocabularies are below 2^52")]
+    let count = finite().count() as f64;
+    let mean = finite().sum::<f64>() / count;
+    let deviation = (finite().map(|logit| (logit - mean).powi(2)).sum::<f64>() / count).sqrt();
+    let least = finite().fold(f64::NEG_INFINITY, f64::max) - f64::from(sigmas) * deviation;
+    for logit in logits {
+        if f64::from(*logit) < least {
+            *logit = f32::NEG_INFINITY;
+        }
+    }
+}
+
+fn total(kept: &[Candidate]) -> f64 {
+    kept.iter().map(|candidate| f64::from(candidate.weight)).sum()
+}
+
+/// Keeps the tokens whose surprise is nearest to the expected one, until their share is above
+/// `typical_p`; the most likely first.
+fn keep_typical(kept: &mut Vec<Candidate>, typical_p: f32) {
+    if typical_p >= 1.0 {
+        return;
+    }
+    let total = total(kept);
+    let surprise = |candidate: &Candidate| -(f64::from(candidate.weight) / total).ln();
+    let expected: f64 = kept.iter().map(|one| f64::from(one.weight) / total * surprise(one)).sum();
+    let distance = |candidate: &Candidate| (surprise(candidate) - expected).abs();
+    kept.sort_by(|a, b| distance(a).total_cmp(&distance(b)).then(heavier_first(*a, *b)));
+    let mut share = 0.0;
+    let last = kept.iter().position(|candidate| {
+        share += f64::from(candidate.weight) / total;
+        share > f64::from(typical_p)
+    });
+    kept.truncate(last.map_or(kept.len(), |last| last + 1));
+    kept.sort_unstable_by(|a, b| heavier_first(*a, *b));
 }
 
 /// The tokens that can be in the nucleus: all others together weigh less than what the nucleus

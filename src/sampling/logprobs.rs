@@ -21,18 +21,34 @@ impl TokenLogprobs {
     /// Of `token_id` and the `top` most likely tokens under `logits` (`[vocab_size]`, no NaN),
     /// which were scanned in `scan`.
     pub fn of(logits: &[f32], scan: &Scan, token_id: u32, top: usize) -> Self {
+        let mut each = Self::of_each(logits, scan, &[token_id], top);
+        each.pop().expect("one for one token")
+    }
+
+    /// The same for several tokens at that position.
+    pub fn of_each(logits: &[f32], scan: &Scan, token_ids: &[u32], top: usize) -> Vec<Self> {
         let normalizer = log_sum_exp(logits, scan.max);
         #[expect(clippy::cast_possible_truncation, reason = "logprobs are reported in f32")]
         let logprob = |token: u32| (f64::from(logits[token as usize]) - normalizer) as f32;
-        Self {
-            token_id,
-            logprob: logprob(token_id),
-            rank: rank(logits, token_id),
-            top: most_likely(logits, &scan.maxima, top)
-                .into_iter()
-                .map(|id| (id, logprob(id)))
-                .collect(),
-        }
+        let top = most_likely(logits, &scan.maxima, top).into_iter();
+        let top: Vec<(u32, f32)> = top.map(|id| (id, logprob(id))).collect();
+        let each = token_ids.iter().map(|token_id| Self {
+            token_id: *token_id,
+            logprob: logprob(*token_id),
+            rank: rank(logits, *token_id),
+            top: top.clone(),
+        });
+        each.collect()
+    }
+}
+
+/// Turns logits (`[vocab_size]`, scanned in `scan`) into log-probabilities.
+pub(super) fn normalize(logits: &mut [f32], scan: &Scan) {
+    let normalizer = log_sum_exp(logits, scan.max);
+    for logit in logits {
+        #[expect(clippy::cast_possible_truncation, reason = "log-probabilities are kept in f32")]
+        let logprob = (f64::from(*logit) - normalizer) as f32;
+        *logit = logprob;
     }
 }
 

@@ -1,9 +1,11 @@
 //! Which token comes next: logits and one sequence's state in, one token id out.
 //!
-//! The stages run in one fixed order: bias, suppressed tokens, grammar, penalties, temperature,
-//! top-k, top-p, min-p, draw. Knows neither requests nor text.
+//! The stages run in one fixed order: bias, suppressed tokens, grammar, penalties, repetitions,
+//! top-n-sigma, temperature, top-k, typical-p, top-p, min-p, xtc, draw. Knows neither requests nor text.
 
+pub mod beams;
 mod constraint;
+mod dry;
 pub mod filters;
 pub mod logprobs;
 pub mod params;
@@ -17,7 +19,9 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::kernels::logits::{self, Scan};
 use crate::kernels::pool;
+use beams::Continuation;
 use constraint::Constraint;
+use dry::Dry;
 use filters::Candidates;
 use logprobs::TokenLogprobs;
 use params::SamplingParams;
@@ -55,6 +59,7 @@ pub struct SamplerState {
     params: SamplingParams,
     rng: ChaCha8Rng,
     counts: TokenCounts,
+    dry: Option<Dry>,
     constraint: Option<Constraint>,
     // Ids that can't be drawn while fewer than `min_tokens` were.
     suppressed: Vec<u32>,
@@ -74,6 +79,7 @@ impl SamplerState {
         Self {
             rng: ChaCha8Rng::seed_from_u64(params.seed),
             counts: TokenCounts::new(&params, prompt),
+            dry: params.dry.clone().map(|params| Dry::new(params, prompt)),
             constraint: Constraint::new(&params),
             params,
             suppressed,
@@ -88,17 +94,12 @@ impl SamplerState {
         // Of the model's own distribution, before anything below changes it.
         let raw = self.params.logprobs.map(|_| logits.to_vec());
         let token_id = if self.alters_logits() {
-            self.apply_bias(logits);
-            if let Some(constraint) = &mut self.constraint {
-                constraint.apply(logits)?;
-            }
-            self.counts.apply(&self.params, logits);
+            self.alter(logits)?;
             self.draw(logits, &logits::scan(logits))?
         } else {
             self.draw(logits, &scan)?
         };
-        self.counts.push(token_id);
-        self.num_output += 1;
+        self.count(token_id);
         let forced = self.advance(token_id)?;
         let logprobs = match (raw, self.params.logprobs) {
             (Some(raw), Some(top)) => {
@@ -107,6 +108,42 @@ impl SamplerState {
             _ => None,
         };
         Ok(SampledToken { token_id, logprobs, forced })
+    }
+
+    /// The `count` most likely continuations, best first, instead of a draw from `logits`
+    /// (`[vocab_size]`, overwritten); fewer where no more are allowed. Bias, grammar and penalties
+    /// change log-probabilities, temperature and filters nothing. [`take`](Self::take) tells which
+    /// one it was.
+    pub fn expand(
+        &mut self,
+        logits: &mut [f32],
+        count: usize,
+    ) -> Result<Vec<Continuation>, SamplingError> {
+        let scan = check(logits)?;
+        let raw = self.params.logprobs.map(|_| logits.to_vec());
+        logprobs::normalize(logits, &scan);
+        if self.alters_logits() {
+            self.alter(logits)?;
+        }
+        let mut ids = logprobs::most_likely(logits, &logits::scan(logits).maxima, count);
+        ids.retain(|id| logits[*id as usize] > f32::NEG_INFINITY);
+        let mut reported = match (raw, self.params.logprobs) {
+            (Some(raw), Some(top)) => TokenLogprobs::of_each(&raw, &scan, &ids, usize::from(top)),
+            _ => Vec::new(),
+        }
+        .into_iter();
+        let continuations = ids.into_iter().map(|token_id| Continuation {
+            token_id,
+            logprob: f64::from(logits[token_id as usize]),
+            reported: reported.next(),
+        });
+        Ok(continuations.collect())
+    }
+
+    /// Takes the token that a search chose to go on with.
+    pub fn take(&mut self, token_id: u32) -> Result<(), SamplingError> {
+        self.count(token_id);
+        self.constraint.as_mut().map_or(Ok(()), |constraint| constraint.push(token_id))
     }
 
     /// Computes what the next draw needs and no logits, ahead of time.
@@ -131,16 +168,41 @@ impl SamplerState {
         }
         let forced = constraint.force()?;
         for token in &forced {
-            self.counts.push(*token);
+            self.count(*token);
         }
-        self.num_output += forced.len();
         Ok(forced)
+    }
+
+    fn count(&mut self, token_id: u32) {
+        self.counts.push(token_id);
+        if let Some(dry) = &mut self.dry {
+            dry.push(token_id);
+        }
+        self.num_output += 1;
+    }
+
+    /// All stages before the temperature.
+    fn alter(&mut self, logits: &mut [f32]) -> Result<(), SamplingError> {
+        self.apply_bias(logits);
+        if let Some(constraint) = &mut self.constraint {
+            constraint.apply(logits)?;
+        }
+        self.counts.apply(&self.params, logits);
+        if let Some(dry) = &self.dry {
+            dry.apply(logits);
+        }
+        if self.params.top_n_sigma > 0.0 {
+            filters::keep_top_n_sigma(logits, self.params.top_n_sigma);
+        }
+        Ok(())
     }
 
     fn alters_logits(&self) -> bool {
         !self.params.logit_bias.is_empty()
             || self.num_output < self.min_tokens
             || !self.counts.is_empty()
+            || self.dry.is_some()
+            || self.params.top_n_sigma > 0.0
             || self.constraint.as_ref().is_some_and(Constraint::binds)
     }
 
@@ -170,7 +232,10 @@ impl SamplerState {
         if self.params.temperature < GREEDY_TEMPERATURE {
             return Ok(best);
         }
-        let candidates = Candidates::new(&self.params, logits, scan);
+        let mut candidates = Candidates::new(&self.params, logits, scan);
+        if filters::excludes_top(&self.params) {
+            candidates.exclude_top(&self.params, self.rng.random());
+        }
         Ok(candidates.at(self.rng.random()).unwrap_or(best))
     }
 }
@@ -180,18 +245,36 @@ impl SamplerState {
 pub fn sample_rows<'a>(
     rows: impl Iterator<Item = (&'a mut SamplerState, &'a mut [f32])>,
 ) -> Vec<Result<SampledToken, SamplingError>> {
-    // Each row is taken by one thread; the locks are never waited for.
-    let rows: Vec<_> = rows.map(|row| Mutex::new((row, None))).collect();
+    in_parallel(rows, |(state, logits)| state.sample(logits))
+}
+
+/// A beam to continue: its sampler, its logits (`[vocab_size]`, overwritten), and how many
+/// continuations are wanted.
+pub type BeamRow<'a> = (&'a mut SamplerState, &'a mut [f32], usize);
+
+/// The continuations of several beams, in parallel.
+pub fn expand_rows<'a>(
+    rows: impl Iterator<Item = BeamRow<'a>>,
+) -> Vec<Result<Vec<Continuation>, SamplingError>> {
+    in_parallel(rows, |(state, logits, count)| state.expand(logits, *count))
+}
+
+fn in_parallel<I: Send, O: Send>(
+    inputs: impl Iterator<Item = I>,
+    work: impl Fn(&mut I) -> O + Sync,
+) -> Vec<O> {
+    // Each one is taken by one thread; the locks are never waited for.
+    let rows: Vec<_> = inputs.map(|input| Mutex::new((input, None))).collect();
     pool::for_each_chunk(rows.len(), |index| {
         let mut row = rows[index].lock().unwrap_or_else(PoisonError::into_inner);
-        let ((state, logits), sampled) = &mut *row;
-        *sampled = Some(state.sample(logits));
+        let (input, output) = &mut *row;
+        *output = Some(work(input));
     });
-    let sampled = rows.into_iter().map(|row| {
-        let (_, sampled) = row.into_inner().unwrap_or_else(PoisonError::into_inner);
-        sampled.expect("every chunk ran")
+    let outputs = rows.into_iter().map(|row| {
+        let (_, output) = row.into_inner().unwrap_or_else(PoisonError::into_inner);
+        output.expect("every chunk ran")
     });
-    sampled.collect()
+    outputs.collect()
 }
 
 /// A row of logits, `[vocab_size]`, that predicts a token which is there already.
@@ -207,18 +290,10 @@ pub struct ScoredRow<'a> {
 
 /// The logprobs of tokens that are there already, in parallel.
 pub fn score_rows(rows: &[ScoredRow<'_>]) -> Result<Vec<TokenLogprobs>, SamplingError> {
-    let scores: Vec<_> = rows.iter().map(|_| Mutex::new(None)).collect();
-    pool::for_each_chunk(rows.len(), |index| {
-        let ScoredRow { logits, token_id, top } = rows[index];
-        let score =
-            check(logits).map(|scan| TokenLogprobs::of(logits, &scan, token_id, usize::from(top)));
-        *scores[index].lock().unwrap_or_else(PoisonError::into_inner) = Some(score);
+    let scores = in_parallel(rows.iter(), |ScoredRow { logits, token_id, top }| {
+        check(logits).map(|scan| TokenLogprobs::of(logits, &scan, *token_id, usize::from(*top)))
     });
-    let scores = scores.into_iter().map(|score| {
-        let score = score.into_inner().unwrap_or_else(PoisonError::into_inner);
-        score.expect("every chunk ran")
-    });
-    scores.collect()
+    scores.into_iter().collect()
 }
 
 fn check(row: &[f32]) -> Result<Scan, SamplingError> {

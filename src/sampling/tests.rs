@@ -23,6 +23,17 @@ fn reference(params: &SamplingParams, prompt: &[u32], output: &[u32], logits: &[
         *score -= count * f64::from(params.frequency_penalty);
         *score -= count.min(1.0) * f64::from(params.presence_penalty);
     }
+    if params.top_n_sigma > 0.0 {
+        #[expect(clippy::cast_precision_loss, reason = "few")]
+        let count = scores.len() as f64;
+        let mean = scores.iter().sum::<f64>() / count;
+        let variance = scores.iter().map(|score| (score - mean).powi(2)).sum::<f64>() / count;
+        let best = scores.iter().copied().fold(f64::MIN, f64::max);
+        let least = best - f64::from(params.top_n_sigma) * variance.sqrt();
+        for score in scores.iter_mut().filter(|score| **score < least) {
+            *score = f64::NEG_INFINITY;
+        }
+    }
     let mut order: Vec<usize> = (0..scores.len()).collect();
     order.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]).then(a.cmp(b)));
     if params.temperature < GREEDY_TEMPERATURE {
@@ -34,7 +45,23 @@ fn reference(params: &SamplingParams, prompt: &[u32], output: &[u32], logits: &[
     if params.top_k > 0 {
         order.truncate(params.top_k as usize);
     }
-    let total: f64 = order.iter().map(|token| weight(*token)).sum();
+    order.retain(|token| weight(*token) > 0.0);
+    let mut total: f64 = order.iter().map(|token| weight(*token)).sum();
+    if params.typical_p < 1.0 {
+        let surprise = |token: &usize| -(weight(*token) / total).ln();
+        let entropy: f64 = order.iter().map(|token| weight(*token) / total * surprise(token)).sum();
+        let mut typical = order.clone();
+        let distance = |token: &usize| (surprise(token) - entropy).abs();
+        typical.sort_by(|a, b| distance(a).total_cmp(&distance(b)));
+        let mut share = 0.0;
+        let last = typical.iter().position(|token| {
+            share += weight(*token) / total;
+            share > f64::from(params.typical_p)
+        });
+        typical.truncate(last.map_or(typical.len(), |last| last + 1));
+        order.retain(|token| typical.contains(token));
+        total = order.iter().map(|token| weight(*token)).sum();
+    }
     let mut nucleus = Vec::new();
     let mut mass = 0.0;
     for token in order {
@@ -44,7 +71,8 @@ fn reference(params: &SamplingParams, prompt: &[u32], output: &[u32], logits: &[
             break;
         }
     }
-    nucleus.retain(|token| weight(*token) >= f64::from(params.min_p));
+    let heaviest = weight(nucleus[0]);
+    nucleus.retain(|token| weight(*token) >= f64::from(params.min_p) * heaviest);
     let total: f64 = nucleus.iter().map(|token| weight(*token)).sum();
     let mut probabilities = vec![0.0; scores.len()];
     for token in nucleus {
@@ -56,8 +84,7 @@ fn reference(params: &SamplingParams, prompt: &[u32], output: &[u32], logits: &[
 /// The distribution the sampler draws from next.
 fn distribution(state: &SamplerState, raw: &[f32]) -> Vec<f64> {
     let mut scores = raw.to_vec();
-    state.apply_bias(&mut scores);
-    state.counts.apply(&state.params, &mut scores);
+    state.clone().alter(&mut scores).unwrap();
     let scan = logits::scan(&scores);
     let mut probabilities = vec![0.0; raw.len()];
     if state.params.temperature < GREEDY_TEMPERATURE {
@@ -87,6 +114,8 @@ fn params() -> impl Strategy<Value = SamplingParams> {
         prop_oneof![Just(1.0f32), 0.05..0.99f32],
         0..12u32,
         prop_oneof![Just(0.0f32), 0.01..0.9f32],
+        prop_oneof![2 => Just(1.0f32), 1 => 0.05..0.99f32],
+        prop_oneof![2 => Just(0.0f32), 1 => 0.3..3.0f32],
     );
     let penalties = (
         prop_oneof![Just(1.0f32), 0.5..2.0f32],
@@ -94,13 +123,16 @@ fn params() -> impl Strategy<Value = SamplingParams> {
         prop_oneof![Just(0.0f32), -2.0..2.0f32],
         prop::collection::vec((0..24u32, -5.0..5.0f32), 0..4),
     );
-    (filters, penalties).prop_map(|((temperature, top_p, top_k, min_p), penalties)| {
+    (filters, penalties).prop_map(|(filters, penalties)| {
+        let (temperature, top_p, top_k, min_p, typical_p, top_n_sigma) = filters;
         let (repetition_penalty, frequency_penalty, presence_penalty, logit_bias) = penalties;
         SamplingParams {
             temperature,
             top_p,
             top_k,
             min_p,
+            typical_p,
+            top_n_sigma,
             repetition_penalty,
             frequency_penalty,
             presence_penalty,
@@ -211,6 +243,48 @@ fn drawn_tokens_follow_their_distribution() {
         let bound = freedom * cube.powi(3);
         assert!(statistic < bound, "{params:?}: chi-square {statistic} above {bound}");
     }
+}
+
+#[test]
+fn top_choices_are_excluded_as_often_as_asked() {
+    // Probabilities 0.4, 0.3, 0.2, 0.1.
+    let logits = [0.4f32, 0.3, 0.2, 0.1].map(f32::ln);
+    let count = |xtc_probability, xtc_threshold, top_k| {
+        let params =
+            SamplingParams { xtc_probability, xtc_threshold, top_k, ..SamplingParams::default() };
+        let mut state = SamplerState::new(params, &[], 0, Vec::new());
+        let mut counts = [0.0; 4];
+        for _ in 0..20_000 {
+            counts[state.sample(&mut logits.clone()).unwrap().token_id as usize] += 1.0 / 20_000.0;
+        }
+        counts
+    };
+    let near = |found: [f64; 4], expected: [f64; 4]| {
+        let near = found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 0.015);
+        assert!(near, "{found:?} instead of {expected:?}");
+    };
+    // Three are at least 0.15: the two above the last of them go.
+    near(count(1.0, 0.15, 0), [0.0, 0.0, 2.0 / 3.0, 1.0 / 3.0]);
+    near(count(1.0, 0.15, 3), [0.0, 0.0, 1.0, 0.0]);
+    near(count(0.5, 0.15, 0), [0.2, 0.15, 0.1 + 1.0 / 3.0, 0.05 + 1.0 / 6.0]);
+    // A single one is: it stays.
+    near(count(1.0, 0.35, 0), [0.4, 0.3, 0.2, 0.1]);
+    near(count(1.0, 0.9, 0), [0.4, 0.3, 0.2, 0.1]);
+}
+
+#[test]
+fn a_repetition_is_left_for_another_token() {
+    let dry = params::DryParams {
+        multiplier: 1.0,
+        base: 2.0,
+        allowed_length: 2,
+        last_n: None,
+        breakers: std::sync::Arc::default(),
+    };
+    let params = SamplingParams { temperature: 0.0, dry: Some(dry), ..SamplingParams::default() };
+    let mut state = SamplerState::new(params, &[1, 2, 3, 1, 2], 0, Vec::new());
+    let mut next = || state.sample(&mut [0.0, 0.1, 0.2, 0.9]).unwrap().token_id;
+    assert_eq!([next(), next()], [2, 3]);
 }
 
 #[test]

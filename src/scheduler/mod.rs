@@ -5,6 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+mod beams;
 pub mod output;
 pub mod queue;
 pub mod sequence;
@@ -61,7 +62,7 @@ impl Scheduler {
     pub fn add(&mut self, mut sequence: Sequence) {
         sequence.arrival = self.arrivals;
         self.arrivals += 1;
-        self.waiting.insert(rank(&sequence), sequence.id);
+        self.waiting.insert(rank(&sequence));
         self.sequences.insert(sequence.id, sequence);
     }
 
@@ -95,7 +96,8 @@ impl Scheduler {
     }
 
     /// Plans the next step: running sequences that decode, then running ones that still catch up,
-    /// then waiting ones in order of rank. Empty only when there are no sequences.
+    /// then waiting ones in order of rank. Empty only when there are no sequences,
+    /// or only beams that are held.
     ///
     /// If someone decodes, prompts get what is left of `tokens_beside_decodes`, so that the next
     /// tokens don't wait long; if nobody does, they get the whole step. Where prompts are cut
@@ -116,6 +118,13 @@ impl Scheduler {
             }
         }
         if output.preempted.is_empty() {
+            self.admit_waiting(&mut budget, &mut output);
+        }
+        // Beams that only hold their blocks must not keep others from the token they wait for.
+        while output.scheduled.is_empty()
+            && let Some(holder) = self.last_held()
+        {
+            self.preempt(holder, &mut budget, &mut output);
             self.admit_waiting(&mut budget, &mut output);
         }
         output
@@ -153,6 +162,7 @@ impl Scheduler {
         for (id, num_tokens) in &output.scheduled {
             if let Some(sequence) = self.sequences.get_mut(id) {
                 sequence.advance(*num_tokens);
+                sequence.held = sequence.is_beam() && sequence.num_pending() == 0;
                 publish_full_blocks(sequence, &mut self.kv_cache);
             }
         }
@@ -207,7 +217,7 @@ impl Scheduler {
         sequence.num_computed = 0;
         sequence.num_published = 0;
         sequence.preemptions += 1;
-        self.waiting.insert(rank(sequence), id);
+        self.waiting.insert(rank(sequence));
         self.running.retain(|other| *other != id);
         output.scheduled.retain(|(other, num_tokens)| {
             if *other == id {
@@ -222,9 +232,13 @@ impl Scheduler {
         let mut in_flight = self.blocks_in_flight();
         let mut after = None;
         while *budget > 0 && self.running.len() < self.config.max_num_seqs {
-            let Some((at, id)) = self.waiting.next(after) else { return };
+            let Some(at) = self.waiting.next(after) else { return };
             after = Some(at);
+            let id = at.2;
             let sequence = self.sequences.get_mut(&id).expect("waiting sequences exist");
+            if sequence.held {
+                continue;
+            }
             let hashes = sequence.reusable_hashes();
             let matched = self.kv_cache.match_prefix(hashes);
             // The block this one would compute next is being computed by another sequence: wait
@@ -250,13 +264,18 @@ impl Scheduler {
             *budget -= num_tokens;
             output.scheduled.push((id, num_tokens));
             self.waiting.remove(at);
-            self.start_running(at, id);
+            self.start_running(at);
         }
     }
 
-    fn start_running(&mut self, at: Rank, id: SequenceId) {
+    fn start_running(&mut self, at: Rank) {
         let place = self.running.partition_point(|other| rank(&self.sequences[other]) < at);
-        self.running.insert(place, id);
+        self.running.insert(place, at.2);
+    }
+
+    /// The running beam that is held and comes last in line.
+    fn last_held(&self) -> Option<SequenceId> {
+        self.running.iter().rev().find(|id| self.sequences[id].held).copied()
     }
 
     /// Full prompt blocks that running sequences have yet to compute.
@@ -294,7 +313,7 @@ fn append(
 }
 
 fn rank(sequence: &Sequence) -> Rank {
-    (sequence.priority, sequence.arrival)
+    (sequence.priority, sequence.arrival, sequence.id)
 }
 
 fn publish_full_blocks(sequence: &mut Sequence, kv_cache: &mut KvCacheManager) {

@@ -1,22 +1,22 @@
 //! The waiting line: by priority, then by arrival.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use super::sequence::SequenceId;
 
-/// Place in the line; lower comes first.
-pub type Rank = (i32, u64);
+/// Place in the line, by priority, arrival and name; lower comes first.
+pub type Rank = (i32, u64, SequenceId);
 
 /// Sequences that wait for blocks or for a place in a step.
 #[derive(Clone, Debug, Default)]
 pub struct WaitingQueue {
-    line: BTreeMap<Rank, SequenceId>,
+    line: BTreeSet<Rank>,
 }
 
 impl WaitingQueue {
     /// Puts a sequence at its rank; a preempted one returns to where it stood.
-    pub fn insert(&mut self, rank: Rank, id: SequenceId) {
-        self.line.insert(rank, id);
+    pub fn insert(&mut self, rank: Rank) {
+        self.line.insert(rank);
     }
 
     /// Takes a sequence out.
@@ -25,10 +25,10 @@ impl WaitingQueue {
     }
 
     /// The first entry behind `after`, or the very first.
-    pub fn next(&self, after: Option<Rank>) -> Option<(Rank, SequenceId)> {
+    pub fn next(&self, after: Option<Rank>) -> Option<Rank> {
         use std::ops::Bound::{Excluded, Unbounded};
         let from = after.map_or(Unbounded, Excluded);
-        self.line.range((from, Unbounded)).next().map(|(rank, id)| (*rank, *id))
+        self.line.range((from, Unbounded)).next().copied()
     }
 
     /// How many wait.
@@ -49,17 +49,26 @@ mod tests {
     #[test]
     fn serves_by_priority_then_arrival() {
         let mut queue = WaitingQueue::default();
-        queue.insert((0, 2), SequenceId(2));
-        queue.insert((1, 0), SequenceId(0));
-        queue.insert((0, 1), SequenceId(1));
-        let mut order = Vec::new();
-        let mut after = None;
-        while let Some((rank, id)) = queue.next(after) {
-            order.push(id.0);
-            after = Some(rank);
+        let ranks = [(0, 2, SequenceId(9)), (1, 0, SequenceId(0)), (0, 1, SequenceId(1))];
+        for rank in ranks {
+            queue.insert(rank);
         }
-        assert_eq!(order, [1, 2, 0]);
-        queue.remove((0, 1));
-        assert_eq!(queue.next(None), Some(((0, 2), SequenceId(2))));
+        let mut order = Vec::new();
+        while let Some(rank) = queue.next(order.last().copied()) {
+            order.push(rank);
+        }
+        assert_eq!(order, [ranks[2], ranks[0], ranks[1]]);
+        queue.remove(ranks[2]);
+        assert_eq!(queue.next(None), Some(ranks[0]));
+    }
+
+    #[test]
+    fn sequences_that_came_together_stand_together() {
+        let mut queue = WaitingQueue::default();
+        queue.insert((0, 3, SequenceId(4)));
+        queue.insert((0, 3, SequenceId(7)));
+        queue.insert((0, 4, SequenceId(5)));
+        assert_eq!(queue.next(Some((0, 3, SequenceId(4)))), Some((0, 3, SequenceId(7))));
+        assert_eq!(queue.len(), 3);
     }
 }

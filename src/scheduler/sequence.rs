@@ -47,6 +47,10 @@ pub struct Sequence {
     pooled: Option<PooledTokens>,
     // Positions below this one have given their hidden states.
     num_pooled: usize,
+    // One of the beams of a search, which choose their tokens together.
+    beam: bool,
+    // A beam whose logits were given and whose token isn't chosen yet.
+    pub(super) held: bool,
     pub(super) preemptions: u32,
     // Order of arrival, for queues.
     pub(super) arrival: u64,
@@ -77,6 +81,8 @@ impl Sequence {
             num_scored: 0,
             pooled: None,
             num_pooled: 0,
+            beam: false,
+            held: false,
             preemptions: 0,
             arrival: 0,
         }
@@ -97,7 +103,36 @@ impl Sequence {
         Self { pooled: Some(tokens), ..self }
     }
 
-    /// Tokens whose KV is not in the cache yet; at least 1.
+    /// The same, as one of the beams of a search: whenever its logits were given, it waits for
+    /// [`Scheduler::extend`](super::Scheduler::extend).
+    #[must_use]
+    pub fn as_beam(self) -> Self {
+        Self { beam: true, ..self }
+    }
+
+    /// Whether it is a beam.
+    pub(super) fn is_beam(&self) -> bool {
+        self.beam
+    }
+
+    /// Another sequence with the same tokens and the first `num_computed` of them in `table`.
+    pub(super) fn forked(&self, id: SequenceId, table: BlockTable, num_computed: usize) -> Self {
+        Self {
+            id,
+            table,
+            num_computed,
+            num_published: self.num_published.min(num_computed / BLOCK_SIZE),
+            num_cached: 0,
+            held: false,
+            preemptions: 0,
+            stop: self.stop.clone(),
+            tokens: self.tokens.clone(),
+            hashes: self.hashes.clone(),
+            ..*self
+        }
+    }
+
+    /// Tokens whose KV is not in the cache yet; at least 1, but for a beam that is held.
     pub fn num_pending(&self) -> usize {
         self.tokens.len() - self.num_computed
     }

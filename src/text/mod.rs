@@ -9,6 +9,7 @@ mod decoder;
 pub mod detokenizer;
 mod pre_tokenizers;
 pub mod reasoning;
+pub mod sequence_breakers;
 pub mod special_tokens;
 pub mod stop_strings;
 pub mod tokenizer;

@@ -75,6 +75,26 @@ async fn every_sampling_field_reaches_the_engine() {
 }
 
 #[tokio::test]
+async fn repetitions_are_cut_at_the_tokens_of_texts() {
+    let server = Server::saying("x").await;
+    let body = json!({"dry_multiplier": 0.8, "dry_penalty_last_n": 64,
+        "dry_sequence_breakers": ["o w", "!"]});
+    for _ in 0..2 {
+        assert_eq!(server.client.chat(&chat(body.clone())).await.status, 200);
+    }
+    assert_eq!(server.client.chat(&chat(json!({"dry_multiplier": 0}))).await.status, 200);
+    let seen: Vec<_> =
+        server.engine.requests().into_iter().map(|request| request.sampling.dry).collect();
+    let dry = seen[0].as_ref().unwrap();
+    assert!((dry.multiplier - 0.8).abs() < 1e-6 && (dry.base - 1.75).abs() < 1e-6);
+    assert_eq!((dry.allowed_length, dry.last_n), (2, Some(64)));
+    let o_w = vec![vec![u32::from(b' '), u32::from(b'w')]];
+    let expected = [(u32::from(b'o'), o_w.clone()), (HELLO, o_w), (u32::from(b'!'), vec![vec![]])];
+    assert_eq!(*dry.breakers, std::collections::HashMap::from(expected));
+    assert_eq!((&seen[1], &seen[2]), (&seen[0], &None));
+}
+
+#[tokio::test]
 async fn defaults_come_from_the_model_and_requests_overrule_them() {
     let defaults = GenerationDefaults {
         temperature: Some(0.6),

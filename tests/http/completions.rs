@@ -1,5 +1,6 @@
 //! `/v1/completions`: prompts in all shapes, echo, logprobs in columns.
 
+use sconce::sampling::params::{BeamParams, EarlyStopping};
 use serde_json::{Value, json};
 
 use super::fake_engine::Script;
@@ -186,4 +187,73 @@ async fn best_of_gives_the_likeliest_answers_best_first() {
             (400, json!("best_of"))
         );
     }
+}
+
+#[tokio::test]
+async fn a_beam_search_is_one_request_whose_answers_are_the_choices() {
+    let server = Server::saying("ab").await;
+    let body = completion(json!({"prompt": ["x", "yz"], "n": 2, "beam_width": 5, "logprobs": 1,
+        "use_beam_search": true, "length_penalty": 0.5, "early_stopping": "never",
+        "temperature": 0}));
+    let whole = server.client.complete(&body).await.json();
+    let texts: Vec<_> = (0..4).map(|i| whole["choices"][i]["text"].clone()).collect();
+    assert_eq!(texts, ["ab", "ab", "ab", "ab"]);
+    assert_eq!(whole["usage"]["prompt_tokens"], 3);
+    let searches = server.engine.searches();
+    assert_eq!(searches.len(), 2);
+    let beams = BeamParams {
+        width: 5,
+        answers: 2,
+        length_penalty: 0.5,
+        early_stopping: EarlyStopping::Never,
+    };
+    assert!(searches.iter().all(|search| search.beams == beams));
+    let mut streamed = body.clone();
+    streamed["stream"] = json!(true);
+    let events = server.client.complete(&streamed).await.chunks();
+    let text = |event: &Value| event["choices"][0]["text"].as_str().unwrap_or_default().to_owned();
+    assert_eq!(events.iter().map(text).collect::<String>().len(), 8);
+}
+
+#[tokio::test]
+async fn best_of_is_the_width_of_a_search() {
+    let server = Server::saying("a").await;
+    let body = json!({"use_beam_search": true, "best_of": 3});
+    assert_eq!(server.client.complete(&completion(body)).await.status, 200);
+    let BeamParams { width, answers, length_penalty, early_stopping } =
+        server.engine.searches()[0].beams;
+    assert_eq!((width, answers, early_stopping), (3, 1, EarlyStopping::Estimated));
+    assert!((length_penalty - 1.0).abs() < f64::EPSILON);
+}
+
+#[tokio::test]
+async fn what_has_no_place_beside_a_beam_search_is_refused() {
+    let server = Server::saying("a").await;
+    let search = |fields: Value| {
+        let mut body = json!({"use_beam_search": true, "n": 2});
+        body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        body
+    };
+    for (body, param) in [
+        (json!({"beam_width": 2}), "beam_width"),
+        (json!({"length_penalty": 2}), "length_penalty"),
+        (json!({"early_stopping": true}), "early_stopping"),
+        (search(json!({"early_stopping": "sometimes"})), "early_stopping"),
+        (search(json!({"length_penalty": 11})), "length_penalty"),
+        (search(json!({"beam_width": 1})), "beam_width"),
+        (search(json!({"beam_width": 129})), "beam_width"),
+        (search(json!({"beam_width": 4, "best_of": 3})), "best_of"),
+        (search(json!({"temperature": 0.5})), "temperature"),
+        (search(json!({"top_p": 0.5})), "top_p"),
+        (search(json!({"top_k": 5})), "top_k"),
+        (search(json!({"min_p": 0.5})), "min_p"),
+        (search(json!({"prompt_logprobs": 1})), "prompt_logprobs"),
+        (search(json!({"echo": true, "logprobs": 1})), "echo"),
+    ] {
+        let answer = server.client.complete(&completion(body)).await;
+        assert_eq!((answer.status, answer.json()["error"]["param"].clone()), (400, json!(param)));
+    }
+    let neutral = json!({"use_beam_search": false, "beam_width": 1, "length_penalty": 1.0,
+        "early_stopping": false});
+    assert_eq!(server.client.complete(&completion(neutral)).await.status, 200);
 }

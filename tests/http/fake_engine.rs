@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sconce::engine::output::{EngineError, EngineOutput, OutputSender, SequenceStats};
-use sconce::engine::request::{EmbeddingRequest, EngineRequest, RequestId};
+use sconce::engine::request::{BeamRequest, EmbeddingRequest, EngineRequest, RequestId};
 use sconce::engine::{Command, EngineHandle, EngineLimits};
 use sconce::pooling::Shaping;
 use sconce::sampling::logprobs::TokenLogprobs;
@@ -36,6 +36,7 @@ pub struct Seen {
     pub requests: Vec<EngineRequest>,
     pub aborts: Vec<RequestId>,
     pub embeddings: Vec<EmbeddingRequest>,
+    pub searches: Vec<BeamRequest>,
 }
 
 /// The test's side of the engine.
@@ -66,6 +67,10 @@ impl FakeEngine {
 
     pub fn embeddings(&self) -> Vec<EmbeddingRequest> {
         self.seen.lock().unwrap().embeddings.clone()
+    }
+
+    pub fn searches(&self) -> Vec<BeamRequest> {
+        self.seen.lock().unwrap().searches.clone()
     }
 
     pub fn aborts(&self) -> Vec<RequestId> {
@@ -124,6 +129,14 @@ impl Player {
             };
             match command {
                 Ok(Command::Submit(request, sender)) => self.begin(*request, sender, choose),
+                Ok(Command::Search(search, answers)) => {
+                    // As if every answer were a sequence of its own.
+                    for (id, sender) in answers {
+                        let request = EngineRequest { id, ..search.request.clone() };
+                        self.begin(request, sender, choose);
+                    }
+                    self.seen.lock().unwrap().searches.push(*search);
+                }
                 Ok(Command::Embed(request, sender)) => self.embed(*request, &sender),
                 Ok(Command::Abort(id)) => {
                     self.playing.retain(|playing| playing.request.id != id);

@@ -14,6 +14,7 @@ use sconce::weights::model_ref::ModelRef;
 use sconce::weights::source::ModelSource;
 use sconce::weights::{TensorSource, Weights};
 
+mod beams;
 mod candle;
 mod driver;
 mod gguf;

@@ -4,25 +4,28 @@
 //! the prompt, so it is resolved last, by [`GenerationOptions::stop_conditions`].
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use super::beams::{EarlyStoppingField, beam_params};
+use super::dry::{DryOptions, dry_options};
 use super::number::Int;
-use super::schema::chat::{LogitBias, ResponseFormat, Stop, StructuredOutputs};
+use super::schema::chat::{
+    EarlyStopping, LogitBias, ResponseFormat, SequenceBreakers, Stop, StructuredOutputs,
+};
 use super::schema::served::TokenId;
+use super::stop::{StopField, stop_strings};
 use crate::engine::EngineLimits;
 use crate::http::delta::DecodingOptions;
 use crate::http::error::ApiError;
 use crate::http::grammar::Demand;
 use crate::http::reader::ReadingPlan;
 use crate::http::state::GenerationDefaults;
-use crate::sampling::params::SamplingParams;
+use crate::sampling::params::{BeamParams, Breakers, DryParams, SamplingParams};
 use crate::sampling::thoughts::ThoughtParams;
 use crate::scheduler::stop::StopConditions;
 use crate::structured::compiler::Grammar;
@@ -32,11 +35,11 @@ const GREEDY_BELOW: f64 = 1e-5;
 /// Most alternatives that logprobs may list.
 const MAX_TOP_LOGPROBS: i64 = 20;
 /// Most choices of a prompt.
-const MAX_CHOICES: i64 = 128;
-/// Most texts that may end an answer.
-pub(crate) const MAX_STOP_STRINGS: usize = 16;
+pub(super) const MAX_CHOICES: i64 = 128;
 /// A day.
 pub(crate) const MAX_DEADLINE_MS: i64 = 86_400_000;
+/// `xtc_threshold` of a request that doesn't say.
+const DEFAULT_XTC: f64 = 0.1;
 const MAX_CACHE_SALT_CHARS: usize = 128;
 
 /// The fields that chat and text completions share.
@@ -50,6 +53,24 @@ pub(crate) struct SamplingFields {
     pub(crate) top_k: Option<Int>,
     #[schema(minimum = 0.0, maximum = 1.0)]
     pub(crate) min_p: Option<f64>,
+    #[schema(exclusive_minimum = 0.0, maximum = 1.0)]
+    pub(crate) typical_p: Option<f64>,
+    #[schema(minimum = -1.0, maximum = 100.0)]
+    pub(crate) top_n_sigma: Option<f64>,
+    #[schema(minimum = 0.0, maximum = 1.0)]
+    pub(crate) xtc_probability: Option<f64>,
+    #[schema(minimum = 0.0, maximum = 1.0)]
+    pub(crate) xtc_threshold: Option<f64>,
+    #[schema(minimum = 0.0, maximum = 100.0)]
+    pub(crate) dry_multiplier: Option<f64>,
+    #[schema(minimum = 1.0, maximum = 100.0)]
+    pub(crate) dry_base: Option<f64>,
+    #[schema(value_type = Option<i64>, minimum = 1)]
+    pub(crate) dry_allowed_length: Option<Int>,
+    #[schema(value_type = Option<i64>, minimum = -1)]
+    pub(crate) dry_penalty_last_n: Option<Int>,
+    #[schema(value_type = Option<SequenceBreakers>)]
+    pub(crate) dry_sequence_breakers: Option<Vec<String>>,
     #[schema(minimum = 1.175_494_4e-38, maximum = 3.402_823_4e38)]
     pub(crate) repetition_penalty: Option<f64>,
     #[schema(minimum = -2.0, maximum = 2.0)]
@@ -91,11 +112,14 @@ pub(crate) struct SamplingFields {
     pub(crate) structured_outputs: Option<Value>,
     #[schema(value_type = Option<i64>, minimum = -1)]
     pub(crate) thinking_token_budget: Option<Int>,
+    pub(crate) use_beam_search: Option<bool>,
+    #[schema(value_type = Option<i64>, minimum = 1, maximum = 128)]
+    pub(crate) beam_width: Option<Int>,
+    #[schema(minimum = -10.0, maximum = 10.0)]
+    pub(crate) length_penalty: Option<f64>,
+    #[schema(value_type = Option<EarlyStopping>)]
+    pub(crate) early_stopping: Option<EarlyStoppingField>,
 }
-
-/// A string or a list of strings.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct StopField(pub(crate) Vec<String>);
 
 /// What a request asks for, in range.
 #[derive(Clone, Debug)]
@@ -106,12 +130,16 @@ pub(crate) struct GenerationOptions {
     pub(crate) seed: i64,
     /// What the answer must be like, tools aside.
     pub(crate) demand: Option<Demand>,
+    /// What repetitions cost, until its texts are tokens.
+    dry: Option<DryOptions>,
     /// Most tokens of thoughts.
     pub(crate) thought_budget: Option<usize>,
     /// Choices per prompt.
     pub(crate) n: usize,
     /// Sequences per prompt, of which the `n` best are the choices.
     pub(crate) best_of: usize,
+    /// How to search the choices instead of drawing them.
+    pub(crate) beams: Option<BeamParams>,
     /// Most likely tokens to report at each position of the prompt.
     pub(crate) prompt_logprobs: Option<u8>,
     /// The same, for a prompt that is repeated with logprobs before the answer.
@@ -133,15 +161,25 @@ pub(crate) struct GenerationOptions {
 
 impl GenerationOptions {
     /// Checks every field against its range. `logprobs` comes from the caller, since the two
-    /// endpoints spell it differently.
+    /// endpoints spell it differently; so does `best_of`, which only one of them has.
     pub(crate) fn new(
         fields: &SamplingFields,
         logprobs: Option<u8>,
+        best_of: Option<Int>,
         defaults: &GenerationDefaults,
         limits: &EngineLimits,
     ) -> Result<Self, ApiError> {
         let seed = fields.seed.map_or_else(draw_seed, |seed| seed.0);
         let n = integer("n", fields.n, 1, MAX_CHOICES)?.map_or(1, to_usize);
+        let best_of = integer("best_of", best_of, 1, MAX_CHOICES)?.map(to_usize);
+        let beams = beam_params(fields, n, best_of)?;
+        let best_of = best_of.filter(|_| beams.is_none()).unwrap_or(n);
+        if best_of < n {
+            let message = format!("best_of must be at least n ({n}), got {best_of}");
+            return Err(ApiError::field("best_of", message));
+        }
+        // Logprobs rank what is drawn.
+        let ranking = logprobs.or((best_of > n).then_some(0));
         let demand =
             Demand::of_fields(fields.response_format.as_ref(), fields.structured_outputs.as_ref())?;
         let budget = integer("thinking_token_budget", fields.thinking_token_budget, -1, i64::MAX)?;
@@ -149,12 +187,14 @@ impl GenerationOptions {
         let max_tokens = max_tokens(fields)?;
         let min_tokens = integer("min_tokens", fields.min_tokens, 0, i64::MAX)?.unwrap_or(0);
         Ok(Self {
-            sampling: sampling_params(fields, seed, logprobs, defaults, limits.vocab_size)?,
+            sampling: sampling_params(fields, seed, ranking, defaults, limits.vocab_size)?,
             seed,
+            dry: dry_options(fields)?,
             demand,
             thought_budget,
             n,
-            best_of: n,
+            best_of,
+            beams,
             prompt_logprobs: top_logprobs("prompt_logprobs", fields.prompt_logprobs)?,
             echoed_logprobs: None,
             decoding: DecodingOptions {
@@ -187,18 +227,21 @@ impl GenerationOptions {
         self.prompt_logprobs.max(self.echoed_logprobs)
     }
 
-    /// Draws `best_of` sequences per prompt instead of `n`, with the logprobs that rank them.
-    pub(crate) fn with_best_of(mut self, best_of: Option<Int>) -> Result<Self, ApiError> {
-        let Some(best_of) = integer("best_of", best_of, 1, MAX_CHOICES)?.map(to_usize) else {
-            return Ok(self);
-        };
-        if best_of < self.n {
-            let message = format!("best_of must be at least n ({}), got {best_of}", self.n);
-            return Err(ApiError::field("best_of", message));
+    /// Sequences that each prompt takes in the engine.
+    pub(crate) fn num_sequences(&self) -> usize {
+        self.beams.map_or(self.best_of, |beams| beams.width)
+    }
+
+    /// Sets what repetitions cost; `tokens_of` finds the tokens of the texts that cut them.
+    pub(crate) fn break_repetitions(&mut self, tokens_of: impl Fn(&[String]) -> Arc<Breakers>) {
+        if let Some(DryOptions { params, breakers }) = self.dry.take() {
+            self.sampling.dry = Some(DryParams { breakers: tokens_of(&breakers), ..params });
         }
-        self.sampling.logprobs = self.sampling.logprobs.or((best_of > self.n).then_some(0));
-        self.best_of = best_of;
-        Ok(self)
+    }
+
+    /// Whether [`Self::break_repetitions`] has anything to do.
+    pub(crate) fn minds_repetitions(&self) -> bool {
+        self.dry.is_some()
     }
 
     /// Sets what the answer must be like, and the thoughts before it.
@@ -297,6 +340,15 @@ fn sampling_params(
         top_p: to_f32(above_zero("top_p", fields.top_p.or(defaults.top_p), 1.0)?.unwrap_or(1.0)),
         top_k: resolve_top_k(top_k.unwrap_or(0), vocab_size),
         min_p: to_f32(within("min_p", fields.min_p.or(defaults.min_p), 0.0, 1.0)?.unwrap_or(0.0)),
+        typical_p: to_f32(above_zero("typical_p", fields.typical_p, 1.0)?.unwrap_or(1.0)),
+        top_n_sigma: to_f32(top_n_sigma(fields.top_n_sigma)?),
+        xtc_probability: to_f32(
+            within("xtc_probability", fields.xtc_probability, 0.0, 1.0)?.unwrap_or(0.0),
+        ),
+        xtc_threshold: to_f32(
+            within("xtc_threshold", fields.xtc_threshold, 0.0, 1.0)?.unwrap_or(DEFAULT_XTC),
+        ),
+        dry: None,
         repetition_penalty: repetition_penalty(
             fields.repetition_penalty.or(defaults.repetition_penalty),
         )?,
@@ -310,7 +362,12 @@ fn sampling_params(
     })
 }
 
-fn within(name: &str, value: Option<f64>, low: f64, high: f64) -> Result<Option<f64>, ApiError> {
+pub(super) fn within(
+    name: &str,
+    value: Option<f64>,
+    low: f64,
+    high: f64,
+) -> Result<Option<f64>, ApiError> {
     match value {
         Some(value) if !(low..=high).contains(&value) => {
             let message = format!("{name} must be in [{low}, {high}], got {value}");
@@ -331,6 +388,11 @@ fn above_zero(name: &str, value: Option<f64>, high: f64) -> Result<Option<f64>, 
 
 fn penalty(name: &str, value: Option<f64>) -> Result<f32, ApiError> {
     within(name, value, -2.0, 2.0).map(|value| to_f32(value.unwrap_or(0.0)))
+}
+
+/// Below 0 it is off, as 0 is.
+fn top_n_sigma(value: Option<f64>) -> Result<f64, ApiError> {
+    within("top_n_sigma", value, -1.0, 100.0).map(|value| value.unwrap_or(0.0).max(0.0))
 }
 
 fn repetition_penalty(value: Option<f64>) -> Result<f32, ApiError> {
@@ -378,19 +440,6 @@ fn max_tokens(fields: &SamplingFields) -> Result<Option<usize>, ApiError> {
     let completion = integer("max_completion_tokens", fields.max_completion_tokens, 1, i64::MAX)?;
     let plain = integer("max_tokens", fields.max_tokens, 1, i64::MAX)?;
     Ok(completion.or(plain).map(to_usize))
-}
-
-fn stop_strings(field: Option<&StopField>) -> Result<Vec<String>, ApiError> {
-    let strings = field.map(|field| field.0.clone()).unwrap_or_default();
-    if strings.len() > MAX_STOP_STRINGS {
-        let message =
-            format!("stop must have at most {MAX_STOP_STRINGS} strings, got {}", strings.len());
-        return Err(ApiError::field("stop", message));
-    }
-    if strings.iter().any(String::is_empty) {
-        return Err(ApiError::field("stop", "stop must not contain an empty string"));
-    }
-    Ok(strings)
 }
 
 /// Checks the place in the queue.
@@ -464,37 +513,11 @@ fn derive_seed(seed: u64, index: usize) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-fn to_usize(value: i64) -> usize {
+pub(super) fn to_usize(value: i64) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX)
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the sampler works in f32")]
-fn to_f32(value: f64) -> f32 {
+pub(super) fn to_f32(value: f64) -> f32 {
     value as f32
-}
-
-impl<'de> Deserialize<'de> for StopField {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct StopVisitor;
-        impl<'de> Visitor<'de> for StopVisitor {
-            type Value = Vec<String>;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("a string or a list of strings")
-            }
-
-            fn visit_str<E: de::Error>(self, value: &str) -> Result<Self::Value, E> {
-                Ok(vec![value.to_owned()])
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Self::Value, A::Error> {
-                let mut strings = Vec::new();
-                while let Some(string) = access.next_element()? {
-                    strings.push(string);
-                }
-                Ok(strings)
-            }
-        }
-        deserializer.deserialize_any(StopVisitor).map(Self)
-    }
 }

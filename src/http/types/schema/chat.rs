@@ -7,7 +7,8 @@ use super::{any_of, list, object, optional_text, or_null, reference, tagged, tex
 use crate::http::completions::MAX_PROMPTS;
 use crate::http::embeddings::MAX_INPUTS;
 use crate::http::prompt::{EFFORTS, ROLES};
-use crate::http::types::sampling::MAX_STOP_STRINGS;
+use crate::http::types::dry::{MAX_BREAKER_BYTES, MAX_BREAKERS};
+use crate::http::types::stop::MAX_STOP_STRINGS;
 
 written! {
     /// Who said a message.
@@ -86,6 +87,11 @@ written! {
         json!({"type": "array", "maxItems": MAX_STOP_STRINGS,
             "items": {"type": "string", "minLength": 1}}),
     ]);
+    /// Texts at which a repetition ends.
+    SequenceBreakers: json!({"type": "array", "maxItems": MAX_BREAKERS,
+        "items": {"type": "string", "minLength": 1, "maxLength": MAX_BREAKER_BYTES}});
+    /// When a search for the best answer ends.
+    EarlyStopping: any_of(&[json!({"type": "boolean"}), words(&["never"])]);
     /// Token ids to what is added to their logits.
     LogitBias: json!({
         "type": "object",

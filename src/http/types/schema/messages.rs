@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{any_of, list, object, optional_text, or_null, reference, tagged, text, words};
 use crate::http::messages::EFFORTS;
-use crate::http::types::sampling::MAX_STOP_STRINGS;
+use crate::http::types::stop::MAX_STOP_STRINGS;
 
 written! {
     /// What only counting tokens can do without.
