@@ -120,7 +120,7 @@ pub(super) const ROUTES: &[Route] = &[
         path: "/v1/chat/completions",
         name: "createChatCompletion",
         summary: "Answer a conversation.",
-        request: &["ChatCompletionRequest", "SamplingFields"],
+        request: &["ChatCompletionRequest", "SamplingFields", "SearchLimits"],
         answer: Answer::Json("ChatCompletion"),
         events: Some(Events::Chunks("ChatCompletionChunk")),
         ..RUNS
@@ -129,7 +129,7 @@ pub(super) const ROUTES: &[Route] = &[
         path: "/v1/chat/completions/render",
         name: "renderChatCompletion",
         summary: "The prompt that a chat request would run.",
-        request: &["ChatCompletionRequest", "SamplingFields"],
+        request: &["ChatCompletionRequest", "SamplingFields", "SearchLimits"],
         answer: Answer::Json("RenderedPrompt"),
         ..COUNTS
     },
@@ -137,7 +137,7 @@ pub(super) const ROUTES: &[Route] = &[
         path: "/v1/completions",
         name: "createCompletion",
         summary: "Continue prompts.",
-        request: &["CompletionRequest", "SamplingFields", "CompletionLimits"],
+        request: &["CompletionRequest", "SamplingFields", "SearchLimits", "CompletionLimits"],
         answer: Answer::Json("Completion"),
         events: Some(Events::Chunks("Completion")),
         ..RUNS
@@ -146,7 +146,7 @@ pub(super) const ROUTES: &[Route] = &[
         path: "/v1/responses",
         name: "createResponse",
         summary: "Answer a conversation as items.",
-        request: &["ResponsesRequest", "SamplingFields", "ResponsesLimits"],
+        request: &["ResponsesRequest", "SamplingFields", "SearchLimits", "ResponsesLimits"],
         answer: Answer::Json("Response"),
         events: Some(Events::Named("ResponseEvent")),
         ..RUNS
@@ -194,7 +194,7 @@ pub(super) const ROUTES: &[Route] = &[
         path: "/v1/responses/input_tokens",
         name: "countInputTokens",
         summary: "How many tokens such a prompt has.",
-        request: &["ResponsesRequest", "SamplingFields", "ResponsesLimits"],
+        request: &["ResponsesRequest", "SamplingFields", "SearchLimits", "ResponsesLimits"],
         answer: Answer::Json("InputTokens"),
         ..COUNTS
     },

@@ -90,6 +90,25 @@ written! {
     /// Texts at which a repetition ends.
     SequenceBreakers: json!({"type": "array", "maxItems": MAX_BREAKERS,
         "items": {"type": "string", "minLength": 1, "maxLength": MAX_BREAKER_BYTES}});
+    /// A search draws nothing, so nothing shapes a draw; without one, nothing shapes a search.
+    SearchLimits: any_of(&[
+        object(&["use_beam_search"], &json!({
+            "use_beam_search": {"enum": [true]},
+            "temperature": {"enum": [0, 1, null]},
+            "top_p": {"enum": [1, null]},
+            "top_k": {"type": ["integer", "null"], "maximum": 0},
+            "min_p": {"enum": [0, null]},
+            "typical_p": {"enum": [1, null]},
+            "top_n_sigma": {"type": ["number", "null"], "maximum": 0},
+            "xtc_probability": {"enum": [0, null]},
+        })),
+        object(&[], &json!({
+            "use_beam_search": {"enum": [false, null]},
+            "beam_width": {"enum": [1, null]},
+            "length_penalty": {"enum": [1, null]},
+            "early_stopping": {"enum": [false, null]},
+        })),
+    ]);
     /// When a search for the best answer ends.
     EarlyStopping: any_of(&[json!({"type": "boolean"}), words(&["never"])]);
     /// Token ids to what is added to their logits.
