@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Requests made from /openapi.json, right ones and wrong ones, against a server with the demo model:
-no status and no body that the document doesn't tell, and never 500.
+no status and no body that the document doesn't tell, nothing taken that it forbids, and never 500.
 
     schemathesis_run.py --binary target/debug/sconce [--max-examples N] [SCHEMATHESIS OPTIONS]
 
@@ -22,7 +22,10 @@ CHECKS = [
     "content_type_conformance",
     "response_headers_conformance",
     "response_schema_conformance",
+    "negative_data_rejection",
     "unsupported_method",
+    "allow_header_conformance",
+    "use_after_free",
 ]
 
 
