@@ -30,7 +30,7 @@ pub struct EngineConfig {
     /// Worker threads for the CPU kernels; `None` takes all cores.
     pub threads: Option<usize>,
     /// How hidden states become an embedding; `None` does what the checkpoint says, or takes the
-    /// last token's.
+    /// last token's, or the mean of an encoder's.
     pub pooling: Option<Pooling>,
 }
 
@@ -195,6 +195,8 @@ pub struct ServerConfig {
     pub strict: bool,
     /// Shorten `max_tokens` to what fits the context instead of answering 400.
     pub clamp_max_tokens: bool,
+    /// Render conversations with the template that the request brings, if it does.
+    pub trust_request_chat_template: bool,
     /// How tool calls are found in answers.
     pub tool_call_parser: Parser,
     /// How thoughts are told from answers.
@@ -213,6 +215,7 @@ impl Default for ServerConfig {
             cors_origins: Vec::new(),
             strict: false,
             clamp_max_tokens: false,
+            trust_request_chat_template: false,
             tool_call_parser: Parser::default(),
             reasoning_parser: Parser::default(),
         }

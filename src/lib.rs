@@ -10,7 +10,7 @@
 //! 6 http        all that knows JSON, OpenAI and SSE
 //! 5 engine      one OS thread that owns everything mutable
 //! 4 runner      plan -> tensors -> logits
-//! 3 models      one decoder, one small spec file per architecture
+//! 3 models      one decoder, one small spec file per architecture; one encoder
 //! 2 layers      attention, linear, rope, mlp, norm   | scheduler: who runs | sampling: which token
 //! 1 weights     files -> tensors | kernels: the hot operations | kv_cache: which blocks
 //!   text        strings, templates, tokenizers       | config | metrics | pooling | demo
@@ -28,7 +28,7 @@
 //!    [`OutputStream`](engine::output::OutputStream); dropping it aborts the request.
 //! 5. The engine thread steps: drain commands, schedule, run, sample, update, emit.
 //!    A request to embed a text runs the same way, but samples nothing: the engine pools its hidden
-//!    states and sends one vector.
+//!    states and sends one vector. A model that only embeds has no KV cache and a loop of its own.
 //! 6. The request's own task turns token ids into text, text into deltas, deltas into chunks.
 //!
 //! ## Invariants

@@ -3,15 +3,104 @@
 //! Sums are taken in f64 in the order of positions, so where a text is cut into steps changes
 //! nothing. Knows no model and no request. The ways of pooling are those of sentence-transformers.
 
+use std::sync::Arc;
+
 use crate::config::Pooling;
 
-/// How the model embeds when a request doesn't say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EmbeddingStyle {
-    /// What becomes of the hidden states.
+/// What stands behind a model's hidden states, as the model's author made it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EmbeddingHead {
+    /// How hidden states become one vector.
     pub pooling: Pooling,
-    /// Scale to length 1.
+    /// What is done with that vector, in order.
+    pub layers: Arc<[HeadLayer]>,
+    /// Scale to length 1 at the end, when a request doesn't say.
     pub normalize: bool,
+    /// Keep so many of the first elements, after scaling; `None` keeps all.
+    pub cut: Option<usize>,
+}
+
+/// One step from the pooled vector to the embedding.
+#[derive(Clone, Debug, PartialEq)]
+pub enum HeadLayer {
+    /// A linear layer.
+    Dense(Dense),
+    /// Scale to length 1.
+    Normalize,
+}
+
+/// `activation(W x + b)`
+#[derive(Clone, Debug, PartialEq)]
+pub struct Dense {
+    /// Rows of the matrix, each as long as the input.
+    pub weight: Vec<Vec<f32>>,
+    /// One for each row, or empty.
+    pub bias: Vec<f32>,
+    /// Applied to each element.
+    pub activation: DenseActivation,
+}
+
+/// A function of one number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DenseActivation {
+    /// The number itself.
+    Identity,
+    /// Hyperbolic tangent.
+    Tanh,
+    /// Zero below zero.
+    Relu,
+}
+
+impl EmbeddingHead {
+    /// Pooling alone.
+    pub fn new(pooling: Pooling, normalize: bool) -> Self {
+        Self { pooling, layers: [].into(), normalize, cut: None }
+    }
+
+    /// Elements of an embedding made of hidden states of this size.
+    pub fn embedding_size(&self, hidden_size: usize) -> usize {
+        let outputs = |layer: &HeadLayer| match layer {
+            HeadLayer::Dense(dense) => Some(dense.weight.len()),
+            HeadLayer::Normalize => None,
+        };
+        let size = self.layers.iter().rev().find_map(outputs).unwrap_or(hidden_size);
+        self.cut.map_or(size, |cut| cut.min(size))
+    }
+
+    /// The embedding, of which a request may want a part, scaled or not.
+    pub fn finish(
+        &self,
+        pooler: Pooler,
+        dimensions: Option<usize>,
+        normalize: Option<bool>,
+    ) -> Vec<f32> {
+        let mut vector = pooler.finish();
+        for layer in &*self.layers {
+            match layer {
+                HeadLayer::Dense(dense) => vector = dense.forward(&vector),
+                HeadLayer::Normalize => scale(&mut vector),
+            }
+        }
+        let normalize = normalize.unwrap_or(self.normalize);
+        let mut embedding = Shaping { dimensions, normalize }.apply(vector);
+        embedding.truncate(self.cut.unwrap_or(usize::MAX));
+        embedding
+    }
+}
+
+impl Dense {
+    fn forward(&self, x: &[f32]) -> Vec<f32> {
+        let outputs = self.weight.iter().enumerate().map(|(at, row)| {
+            let products = row.iter().zip(x).map(|(w, x)| f64::from(*w) * f64::from(*x));
+            let sum = products.sum::<f64>() + self.bias.get(at).copied().map_or(0.0, f64::from);
+            narrow(match self.activation {
+                DenseActivation::Identity => sum,
+                DenseActivation::Tanh => sum.tanh(),
+                DenseActivation::Relu => sum.max(0.0),
+            })
+        });
+        outputs.collect()
+    }
 }
 
 /// Takes a text's hidden states in order of position, as many as its pooling needs.
@@ -75,14 +164,14 @@ impl Shaping {
     pub fn apply(self, mut embedding: Vec<f32>) -> Vec<f32> {
         embedding.truncate(self.dimensions.unwrap_or(usize::MAX));
         if self.normalize {
-            normalize(&mut embedding);
+            scale(&mut embedding);
         }
         embedding
     }
 }
 
 /// Scales to length 1; a vector without length stays as it is.
-pub fn normalize(vector: &mut [f32]) {
+fn scale(vector: &mut [f32]) {
     let squares = vector.iter().map(|x| f64::from(*x) * f64::from(*x));
     // As in torch, which divides by no less.
     let length = squares.sum::<f64>().sqrt().max(1e-12);
@@ -130,6 +219,35 @@ mod tests {
         assert_eq!(cut.apply(vec![3.0, 4.0]), [3.0]);
         let whole = Shaping { dimensions: None, normalize: true };
         assert_eq!(whole.apply(vec![0.0, 0.0]), [0.0, 0.0]);
+    }
+
+    #[test]
+    fn layers_are_applied_in_order() {
+        let dense = Dense {
+            weight: vec![vec![1.0, 1.0], vec![0.0, -1.0], vec![2.0, 0.0]],
+            bias: vec![0.0, 0.0, 0.5],
+            activation: DenseActivation::Relu,
+        };
+        let layers = [HeadLayer::Normalize, HeadLayer::Dense(dense)].into();
+        let head = EmbeddingHead { layers, ..EmbeddingHead::new(Pooling::Last, false) };
+        assert_eq!(head.embedding_size(2), 3);
+        assert_eq!(EmbeddingHead::new(Pooling::Last, true).embedding_size(2), 2);
+        let mut pooler = Pooler::new(Pooling::Last);
+        pooler.add(&[3.0, 4.0]);
+        let near = |vector: Vec<f32>, expected: &[f32]| {
+            assert_eq!(vector.len(), expected.len(), "{vector:?}");
+            for (x, expected) in vector.iter().zip(expected) {
+                assert!((x - expected).abs() < 1e-6, "{x} {expected}");
+            }
+        };
+        near(head.finish(pooler.clone(), None, None), &[1.4, 0.0, 1.7]);
+        // What the model's author cuts is not scaled again, what a request cuts is.
+        let head = EmbeddingHead { cut: Some(2), ..EmbeddingHead::new(Pooling::Last, true) };
+        assert_eq!((head.embedding_size(9), head.embedding_size(1)), (2, 1));
+        let mut pooler = Pooler::new(Pooling::Last);
+        pooler.add(&[2.0, 3.0, 6.0]);
+        near(head.finish(pooler.clone(), None, None), &[2.0 / 7.0, 3.0 / 7.0]);
+        near(head.finish(pooler, Some(1), None), &[1.0]);
     }
 
     #[test]

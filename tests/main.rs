@@ -9,6 +9,7 @@
 )]
 
 mod clients;
+mod embeddings;
 mod http;
 mod layering;
 mod parity;

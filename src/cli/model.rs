@@ -10,10 +10,12 @@ use serde_json::Value;
 
 use super::loading;
 use crate::config::EngineConfig;
-use crate::engine::startup::{Engine, LoadedModel, StartupError};
+use crate::engine::startup::encoder::Loaded;
+use crate::engine::startup::{Engine, StartupError};
 use crate::http::state::GenerationDefaults;
 use crate::metrics::{self, MetricsHandle};
 use crate::text::chat_template::ChatTemplate;
+use crate::text::embedding_prompts::EmbeddingPrompts;
 use crate::text::special_tokens::SpecialTokens;
 use crate::text::tokenizer::Tokenizer;
 use crate::text::tokenizer_config::TokenizerConfig;
@@ -49,6 +51,7 @@ pub(super) struct RunningModel {
     pub(super) chat_template: Option<Arc<ChatTemplate>>,
     pub(super) tool_chat_template: Option<Arc<ChatTemplate>>,
     pub(super) defaults: GenerationDefaults,
+    pub(super) embedding_prompts: EmbeddingPrompts,
     pub(super) eos_token_ids: Arc<[u32]>,
     pub(super) metrics: MetricsHandle,
 }
@@ -70,7 +73,7 @@ pub(super) fn start(choice: &ModelChoice, config: &EngineConfig) -> anyhow::Resu
     let weights = in_background("weights", {
         let (source, config) = (source.clone(), config.clone());
         move || {
-            let loaded = LoadedModel::load(&source, &config, progress)?;
+            let loaded = Loaded::load(&source, &config, progress)?;
             source.release_pages();
             Ok::<_, StartupError>((loaded, Instant::now()))
         }
@@ -78,11 +81,12 @@ pub(super) fn start(choice: &ModelChoice, config: &EngineConfig) -> anyhow::Resu
     // A bad tokenizer or template ends the start here, before the weights are all there.
     let tokenizer = Arc::new(tokenizer(&source, vocabulary)?);
     let (chat_template, tool_chat_template) = templates(choice, &source, &tokenizer)?;
+    let embedding_prompts = embedding_prompts(&source)?;
     let text_ready = Instant::now();
     let (loaded, weights_ready) = join(weights)?;
     let metrics = join(metrics);
     let joined = Instant::now();
-    let engine = Engine::start(config, loaded, metrics.clone())?;
+    let engine = loaded.start(config, metrics.clone())?;
     let seconds = |from: Instant, to: Instant| (to - from).as_secs_f64();
     tracing::info!(
         "files {:.3} s; tokenizer {:.3} s beside weights {:.3} s; KV cache and engine {:.3} s",
@@ -94,6 +98,7 @@ pub(super) fn start(choice: &ModelChoice, config: &EngineConfig) -> anyhow::Resu
     Ok(RunningModel {
         eos_token_ids: eos_token_ids(&source, &tokenizer),
         defaults: defaults(source.generation_config.as_ref()),
+        embedding_prompts,
         name,
         engine,
         tokenizer,
@@ -131,12 +136,25 @@ fn tokenizer(
 ) -> anyhow::Result<Tokenizer> {
     let config = tokenizer_config(source);
     if let Some(json) = &source.tokenizer_json {
-        return Ok(Tokenizer::from_json(json, &config)?);
+        let tokenizer = Tokenizer::from_json(json, &config)?;
+        return Ok(if lowers(source) { tokenizer.lowercased()? } else { tokenizer });
     }
     match vocabulary {
         Some(vocabulary) => Ok(vocabulary_of(vocabulary)?.tokenizer()?),
         None => anyhow::bail!("{} has no tokenizer.json, which is needed for text", source.name),
     }
+}
+
+fn embedding_prompts(source: &ModelSource) -> anyhow::Result<EmbeddingPrompts> {
+    let config = source.sentence_modules.as_ref().and_then(|modules| modules.config.json());
+    let read = config.map(EmbeddingPrompts::from_json).transpose();
+    Ok(read.context("config_sentence_transformers.json: default_prompt_name")?.unwrap_or_default())
+}
+
+/// Whether sentence-transformers makes all letters small, whatever the tokenizer does.
+fn lowers(source: &ModelSource) -> bool {
+    let modules = source.sentence_modules.as_ref();
+    modules.is_some_and(|modules| modules.text_config.flag("do_lower_case") == Some(true))
 }
 
 fn tokenizer_config(source: &ModelSource) -> TokenizerConfig {

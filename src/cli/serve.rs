@@ -95,6 +95,9 @@ struct NetworkArgs {
     /// Shorten max_tokens to what fits the context, instead of answering 400.
     #[arg(long)]
     clamp_max_tokens: bool,
+    /// Render conversations with the chat_template of the request, if it has one.
+    #[arg(long)]
+    trust_request_chat_template: bool,
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -131,7 +134,7 @@ struct EngineArgs {
     /// Don't reuse the KV cache of equal prompt beginnings.
     #[arg(long)]
     no_prefix_cache: bool,
-    /// How hidden states become an embedding [default: as the checkpoint says, or last].
+    /// How hidden states become an embedding [default: as the checkpoint says, or last, or mean for encoders].
     #[arg(long, value_name = "POOLING", value_parser = pooling())]
     pooling: Option<Pooling>,
     /// Threads for the computation [default: all cores].
@@ -270,6 +273,7 @@ impl ServeArgs {
             cors_origins: args.cors_origin.clone(),
             strict: args.strict,
             clamp_max_tokens: args.clamp_max_tokens,
+            trust_request_chat_template: args.trust_request_chat_template,
             tool_call_parser: self.model.tool_call_parser,
             reasoning_parser: self.model.reasoning_parser,
         }
@@ -284,7 +288,9 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let listener = bind(address)?;
     let (choice, config) = (args.model_choice(), args.engine_config());
     let running = tokio::task::spawn_blocking(move || model::start(&choice, &config)).await??;
-    tracing::info!(model = running.name, "{}", running.engine.plan);
+    if let Some(plan) = &running.engine.plan {
+        tracing::info!(model = running.name, "{plan}");
+    }
     let server_config = args.server_config(&running.name);
     let state = AppState::new(server_parts(running, server_config));
     let listener = tokio::net::TcpListener::from_std(listener)?;
@@ -305,6 +311,7 @@ pub(super) fn server_parts(running: RunningModel, config: ServerConfig) -> Serve
         chat_template: running.chat_template,
         tool_chat_template: running.tool_chat_template,
         defaults: running.defaults,
+        embedding_prompts: running.embedding_prompts,
         eos_token_ids: running.eos_token_ids,
         metrics: running.metrics,
         build_features: build_features(),

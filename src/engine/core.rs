@@ -17,7 +17,7 @@ use super::pace::Pace;
 use super::request::{EngineRequest, RequestId};
 use super::{Command, Shared};
 use crate::metrics::MetricsHandle;
-use crate::pooling::{EmbeddingStyle, Pooler, Shaping};
+use crate::pooling::{EmbeddingHead, Pooler};
 use crate::runner::{Logits, Runner, StepOutput};
 use crate::sampling::logprobs::TokenLogprobs;
 use crate::sampling::{
@@ -39,7 +39,7 @@ enum Task {
     /// To be continued.
     Continue { sampler: Box<SamplerState>, prompt_logprobs: Option<u8> },
     /// To be embedded.
-    Embed { pooler: Pooler, shaping: Shaping },
+    Embed { pooler: Pooler, dimensions: Option<usize>, normalize: Option<bool> },
 }
 
 /// What the loop keeps of a request besides its sequence.
@@ -60,7 +60,7 @@ pub(super) struct EngineCore {
     runner: Runner,
     active: HashMap<SequenceId, Active>,
     searches: Searches,
-    embedding: EmbeddingStyle,
+    head: EmbeddingHead,
     metrics: MetricsHandle,
 }
 
@@ -71,11 +71,11 @@ impl EngineCore {
         scheduler: Scheduler,
         pace: Pace,
         runner: Runner,
-        embedding: EmbeddingStyle,
+        head: EmbeddingHead,
         metrics: MetricsHandle,
     ) -> Self {
         let (active, searches) = (HashMap::new(), Searches::default());
-        Self { commands, shared, scheduler, pace, runner, active, searches, embedding, metrics }
+        Self { commands, shared, scheduler, pace, runner, active, searches, head, metrics }
     }
 
     /// Runs until every handle and stream is gone.
@@ -148,7 +148,8 @@ impl EngineCore {
     fn check(&self, request: &EngineRequest) -> Result<(), String> {
         let limits = &self.shared.limits;
         let prompt = &request.prompt_token_ids;
-        self.check_tokens(RequestId(request.id.0), prompt)?;
+        self.check_new(request.id)?;
+        limits.check_tokens(prompt)?;
         if prompt.len() >= limits.max_model_len {
             return Err(format!(
                 "the prompt has {} tokens, the context length is {} and an answer needs one more",
@@ -162,16 +163,7 @@ impl EngineCore {
         Ok(())
     }
 
-    fn check_tokens(&self, id: RequestId, tokens: &[u32]) -> Result<(), String> {
-        let vocab_size = self.shared.limits.vocab_size;
-        if tokens.is_empty() {
-            return Err("the prompt has no tokens".to_owned());
-        }
-        if let Some(token) = tokens.iter().find(|token| **token as usize >= vocab_size) {
-            return Err(format!(
-                "token id {token} is outside the vocabulary of {vocab_size} tokens"
-            ));
-        }
+    fn check_new(&self, id: RequestId) -> Result<(), String> {
         if self.active.contains_key(&SequenceId(id.0)) {
             return Err(format!("request {} is running already", id.0));
         }
@@ -389,7 +381,8 @@ impl Active {
     }
 }
 
-fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+/// What a panic said.
+pub(super) fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic
         .downcast_ref::<String>()
         .map(String::as_str)

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 mod core;
+mod encoder;
 pub mod memory;
 pub mod output;
 mod pace;
@@ -36,6 +37,8 @@ pub(crate) type CommandSender = mpsc::UnboundedSender<Command>;
 pub struct EngineLimits {
     /// Most tokens of a sequence, prompt and output together.
     pub max_model_len: usize,
+    /// Most tokens of a text to embed.
+    pub max_text_len: usize,
     /// Number of logits; a valid token id is below it.
     pub vocab_size: usize,
     /// Most sequences in one step.
@@ -51,9 +54,28 @@ pub struct EngineLimits {
 }
 
 impl EngineLimits {
-    /// Checks how much of an embedding is wanted.
-    fn check_dimensions(&self, dimensions: Option<usize>) -> Result<(), String> {
-        match dimensions {
+    /// Checks that there are tokens, and that the model knows them.
+    fn check_tokens(&self, tokens: &[u32]) -> Result<(), String> {
+        let vocab_size = self.vocab_size;
+        if tokens.is_empty() {
+            return Err("the prompt has no tokens".to_owned());
+        }
+        match tokens.iter().find(|token| **token as usize >= vocab_size) {
+            Some(token) => {
+                Err(format!("token id {token} is outside the vocabulary of {vocab_size} tokens"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Checks a text to embed.
+    fn check_embedding(&self, request: &EmbeddingRequest) -> Result<(), String> {
+        self.check_tokens(&request.token_ids)?;
+        let (length, most) = (request.token_ids.len(), self.max_text_len);
+        if length > most {
+            return Err(format!("the text has {length} tokens, the most is {most}"));
+        }
+        match request.dimensions {
             Some(wanted) if wanted == 0 || wanted > self.embedding_size => {
                 Err(format!("dimensions is {wanted}, it must be 1 to {}", self.embedding_size))
             }

@@ -80,6 +80,17 @@ pub enum EngineOutput {
 }
 
 impl EngineOutput {
+    /// The end of a text that was embedded; a vector that holds no numbers is a failure.
+    pub(super) fn embedded(embedding: Vec<f32>, stats: SequenceStats) -> Self {
+        match embedding.iter().find(|x| !x.is_finite()) {
+            None => Self::Embedded { embedding, stats },
+            Some(x) => {
+                let message = format!("an element of the embedding is {x}");
+                Self::Failed(EngineError::StepFailed(message))
+            }
+        }
+    }
+
     fn is_last(&self) -> bool {
         matches!(self, Self::Finished { .. } | Self::Embedded { .. } | Self::Failed(_))
     }

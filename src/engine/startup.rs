@@ -16,11 +16,14 @@ use crate::kv_cache::{BLOCK_SIZE, KvCacheManager};
 use crate::metrics::MetricsHandle;
 use crate::models::config::HfConfig;
 use crate::models::{self, CausalLm, ModelError};
-use crate::pooling::EmbeddingStyle;
+use crate::pooling::EmbeddingHead;
 use crate::runner::{KvFormat, Runner};
 use crate::scheduler::{Scheduler, SchedulerConfig};
 use crate::weights::progress::ProgressSink;
 use crate::weights::source::ModelSource;
+
+pub mod encoder;
+mod head;
 
 /// Why the engine can't start.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +43,22 @@ pub enum StartupError {
     /// The system doesn't tell how much memory is free.
     #[error("free memory can't be measured ({0}); set --kv-cache-memory")]
     Memory(String),
+    /// What sentence-transformers would do behind the network can't be done here.
+    #[error("{module}: {reason}")]
+    Module {
+        /// The module's class and folder, or a file.
+        module: String,
+        /// What is wrong and what would work.
+        reason: String,
+    },
+    /// A setting that the model has no use for.
+    #[error("{setting} can't be used with an encoder model: {reason}")]
+    Setting {
+        /// As typed.
+        setting: &'static str,
+        /// Why, and what would work.
+        reason: String,
+    },
     /// The system gave no thread.
     #[error("the engine thread could not be started: {0}")]
     Thread(#[from] std::io::Error),
@@ -56,7 +75,9 @@ pub struct LoadedModel {
     /// The element type that suits its KV cache.
     pub kv_dtype: DType,
     /// How it embeds texts.
-    pub embedding: EmbeddingStyle,
+    pub head: EmbeddingHead,
+    /// Most tokens of a text to embed, where its author says so.
+    pub max_text_len: Option<usize>,
 }
 
 impl LoadedModel {
@@ -76,16 +97,18 @@ impl LoadedModel {
         let weights = weights.in_parallel(|count, work| pool::for_each_chunk(count, work));
         let weights = weights.rounded_to(config.weight_kind.map(stored_as));
         let model = models::load(&hf_config, &weights)?;
+        let hidden_size = model.hidden_size();
         tracing::info!(matrices = %weights.kept(), bytes = weights.kept().bytes(), "weights loaded");
         Ok(Self {
             model,
             device,
             weight_bytes: weights.kept().bytes(),
             kv_dtype: hf_config.dtype().unwrap_or(DType::F16),
-            embedding: EmbeddingStyle {
-                pooling: config.pooling.unwrap_or(Pooling::Last),
-                normalize: true,
+            head: match &source.sentence_modules {
+                Some(modules) => head::read(modules, config.pooling, hidden_size)?,
+                None => EmbeddingHead::new(config.pooling.unwrap_or(Pooling::Last), true),
             },
+            max_text_len: source.sentence_modules.as_ref().and_then(head::max_seq_length),
         })
     }
 }
@@ -94,8 +117,8 @@ impl LoadedModel {
 pub struct Engine {
     /// The way to it.
     pub handle: EngineHandle,
-    /// How memory was shared out.
-    pub plan: MemoryPlan,
+    /// How memory was shared out, where there is a KV cache to share it with.
+    pub plan: Option<MemoryPlan>,
     /// Joins the engine thread.
     pub thread: JoinHandle<()>,
 }
@@ -107,11 +130,12 @@ impl Engine {
         loaded: LoadedModel,
         metrics: MetricsHandle,
     ) -> Result<Self, StartupError> {
-        let LoadedModel { model, device, weight_bytes, kv_dtype, embedding } = loaded;
+        let LoadedModel { model, device, weight_bytes, kv_dtype, head, max_text_len } = loaded;
         let head_dim = model.kv_shape().head_dim;
         let auto = KvFormat::of_dtype(kv_dtype).unwrap_or(KvFormat::F16);
         let kv_format = memory::kv_format(config.kv_cache_dtype, auto, head_dim)?;
-        let (vocab_size, embedding_size) = (model.vocab_size(), model.hidden_size());
+        let (vocab_size, embedding_size) =
+            (model.vocab_size(), head.embedding_size(model.hidden_size()));
         let facts = MemoryFacts {
             block_bytes: model.kv_shape().block_bytes(kv_format),
             weight_bytes,
@@ -129,6 +153,7 @@ impl Engine {
         let scheduler = Scheduler::new(scheduler_config, kv_cache);
         let limits = EngineLimits {
             max_model_len: plan.max_model_len,
+            max_text_len: max_text_len.unwrap_or(usize::MAX).clamp(1, plan.max_model_len),
             vocab_size,
             max_num_seqs: config.max_num_seqs,
             block_size: BLOCK_SIZE,
@@ -140,10 +165,10 @@ impl Engine {
         let (handle, commands) = EngineHandle::channel(limits);
         let pace = Pace::new(config.target_step_time);
         let shared = handle.shared.clone();
-        let core = EngineCore::new(commands, shared, scheduler, pace, runner, embedding, metrics);
+        let core = EngineCore::new(commands, shared, scheduler, pace, runner, head, metrics);
         let thread =
             std::thread::Builder::new().name("engine".to_owned()).spawn(move || core.run())?;
-        Ok(Self { handle, plan, thread })
+        Ok(Self { handle, plan: Some(plan), thread })
     }
 }
 

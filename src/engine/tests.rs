@@ -21,7 +21,7 @@ use crate::config::{EngineConfig, Pooling};
 use crate::layers::forward::{BLOCK_SIZE, ForwardBatch, ForwardContext, KvShape};
 use crate::metrics::{self, MetricsHandle};
 use crate::models::{CausalLm, ForwardOutput};
-use crate::pooling::EmbeddingStyle;
+use crate::pooling::EmbeddingHead;
 use crate::sampling::params::SamplingParams;
 use crate::scheduler::stop::{FinishReason, StopConditions};
 
@@ -105,14 +105,12 @@ fn start(config: &EngineConfig, step_time: Duration) -> Running {
     let tokens_run = Arc::new(AtomicUsize::new(0));
     let model = HashModel { tokens_run: tokens_run.clone(), step_time };
     let loaded = LoadedModel {
+        max_text_len: None,
         model: Box::new(model),
         device: Device::Cpu,
         weight_bytes: 0,
         kv_dtype: DType::F32,
-        embedding: EmbeddingStyle {
-            pooling: config.pooling.unwrap_or(Pooling::Last),
-            normalize: false,
-        },
+        head: EmbeddingHead::new(config.pooling.unwrap_or(Pooling::Last), false),
     };
     let metrics = metrics::install("test");
     let engine = Engine::start(config, loaded, metrics.clone()).unwrap();

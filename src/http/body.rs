@@ -3,10 +3,12 @@
 //! Errors name the field. What no struct asked for is left over, for [`super::fields`] to judge.
 
 use std::fmt;
+use std::time::Duration;
 
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, header};
+use futures::StreamExt;
 use serde::Deserialize;
 use serde::de::value::MapDeserializer;
 use serde::de::{DeserializeOwned, Deserializer, MapAccess, Visitor, value};
@@ -14,6 +16,11 @@ use serde_json::{Map, Value};
 
 use super::error::ApiError;
 use super::state::AppState;
+
+/// Longest wait for the next part of a body.
+const STALL: Duration = Duration::from_secs(30);
+/// Bytes beyond the limit that are read and dropped before the answer.
+const DRAINED: usize = 64 << 20;
 
 /// The body of a request: one JSON object without duplicate keys.
 #[derive(Debug)]
@@ -74,19 +81,30 @@ fn require_json(headers: &HeaderMap) -> Result<(), ApiError> {
     if is_json { Ok(()) } else { Err(ApiError::UnsupportedMediaType(essence.to_owned())) }
 }
 
-async fn read_all(body: Body, limit: usize) -> Result<Bytes, ApiError> {
-    axum::body::to_bytes(body, limit).await.map_err(|error| {
-        let mut source: &dyn std::error::Error = &error;
-        while let Some(inner) = source.source() {
-            source = inner;
-        }
-        if source.to_string().contains("length limit exceeded") {
-            ApiError::BodyTooLarge(limit)
-        } else {
-            let message = format!("the request body could not be read: {source}");
+/// Reads a body of at most `limit` bytes. One that is larger is read on for a while and dropped:
+/// clients that are still writing would not see the answer.
+async fn read_all(body: Body, limit: usize) -> Result<Vec<u8>, ApiError> {
+    let mut parts = body.into_data_stream();
+    let (mut bytes, mut length) = (Vec::new(), 0);
+    loop {
+        let part = tokio::time::timeout(STALL, parts.next()).await;
+        let part = part.map_err(|_| ApiError::BodyStalled(STALL.as_secs()))?;
+        let Some(part) = part else { break };
+        let part = part.map_err(|error| {
+            let message = format!("the request body could not be read: {error}");
             ApiError::Invalid { message, param: None, code: None }
+        })?;
+        length += part.len();
+        if length > limit.saturating_add(DRAINED) {
+            break;
         }
-    })
+        if length <= limit {
+            bytes.extend_from_slice(&part);
+        } else {
+            bytes = Vec::new();
+        }
+    }
+    if length > limit { Err(ApiError::BodyTooLarge(limit)) } else { Ok(bytes) }
 }
 
 /// A JSON object that refuses a key it has already seen.

@@ -9,7 +9,7 @@ use super::completion_writer::{ChoiceState, CompletionWriter, Echo};
 use super::error::ApiError;
 use super::grammar;
 use super::logprobs::LogprobSpelling;
-use super::prompt::off_thread;
+use super::prompt::{self, off_thread};
 use super::request::{self, Arrival, Plan};
 use super::state::AppState;
 use super::tools::ToolSetup;
@@ -149,14 +149,14 @@ async fn tokenize(
     add_special_tokens: bool,
 ) -> Result<Vec<TokenizedPrompt>, ApiError> {
     let tokenizer = state.tokenizer().clone();
+    let context = state.engine().limits().max_model_len;
     off_thread(move || {
         let prompts = checked.into_iter().map(|prompt| {
             let (source, ids) = match prompt {
                 CheckedPrompt::Ids(ids) => (None, ids),
                 CheckedPrompt::Text(text) => {
-                    let ids = tokenizer
-                        .encode(&text, add_special_tokens)
-                        .map_err(|error| ApiError::field("prompt", error.to_string()))?;
+                    let ids =
+                        prompt::tokenize(&tokenizer, &text, add_special_tokens, context, "prompt")?;
                     (Some(text), ids)
                 }
             };

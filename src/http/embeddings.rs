@@ -45,7 +45,7 @@ pub(crate) async fn embeddings(
     let ignored = IgnoredFields::judge(body.unknown(&[field_names::<EmbeddingsRequest>()]))?;
     ignored.check_strict(state.config().strict)?;
     let plan = EmbeddingPlan::new(&request, &arrival, state.engine().limits())?;
-    let inputs = inputs(&request, state.engine().limits().vocab_size)?;
+    let inputs = inputs(&request, &state)?;
     // Held until the answer is there.
     let _permit = state.admit(inputs.len())?;
     let texts = tokenize(&state, inputs, plan.cutting).await?;
@@ -122,7 +122,7 @@ impl EmbeddingPlan {
             format: Format::new(request.encoding_format.as_deref())?,
             dimensions: dimensions.and_then(|dimensions| usize::try_from(dimensions).ok()),
             normalize: request.normalize,
-            cutting: Cutting::new(request, limits.max_model_len)?,
+            cutting: Cutting::new(request, limits.max_text_len)?,
             priority: priority(request.priority)?,
             cache_salt: cache_salt(request.cache_salt.as_deref())?,
             arrival: arrival.at,
@@ -284,7 +284,11 @@ enum Input {
     Ids(Vec<u32>),
 }
 
-fn inputs(request: &EmbeddingsRequest, vocab_size: usize) -> Result<Vec<Input>, ApiError> {
+fn inputs(request: &EmbeddingsRequest, state: &AppState) -> Result<Vec<Input>, ApiError> {
+    let vocab_size = state.engine().limits().vocab_size;
+    let named = request.prompt_name.as_deref();
+    let prompt = state.embedding_prompts().get(named);
+    let prompt = prompt.map_err(|error| ApiError::field("prompt_name", error.to_string()))?;
     let field = request.input.as_ref();
     let inputs = &field.ok_or_else(|| ApiError::field("input", "input is required"))?.0;
     if inputs.is_empty() || inputs.len() > MAX_INPUTS {
@@ -298,8 +302,12 @@ fn inputs(request: &EmbeddingsRequest, vocab_size: usize) -> Result<Vec<Input>, 
     };
     let checked = inputs.iter().enumerate().map(|(index, input)| match input {
         Prompt::Text(text) if text.is_empty() => Err(empty(index, "string")),
-        Prompt::Text(text) => Ok(Input::Text(text.clone())),
+        Prompt::Text(text) => Ok(Input::Text(format!("{prompt}{text}"))),
         Prompt::Tokens(ids) if ids.is_empty() => Err(empty(index, "list of tokens")),
+        Prompt::Tokens(_) if named.is_some() => {
+            let message = "prompt_name goes with texts, input holds token ids";
+            Err(ApiError::field("prompt_name", message))
+        }
         Prompt::Tokens(ids) => {
             let ids: Result<Vec<u32>, ApiError> =
                 ids.iter().map(|id| token_id("input", *id, vocab_size)).collect();

@@ -43,6 +43,9 @@ pub(crate) enum ApiError {
     /// The body is larger than the server reads.
     #[error("the request body is larger than {0} bytes")]
     BodyTooLarge(usize),
+    /// The body stopped coming.
+    #[error("no part of the request body came for {0} s")]
+    BodyStalled(u64),
     /// The body isn't declared as JSON.
     #[error("the content type must be application/json, got {0}")]
     UnsupportedMediaType(String),
@@ -93,7 +96,7 @@ impl ApiError {
             Self::BodyTooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::UnsupportedMediaType(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::TooManyRequests { .. } => StatusCode::TOO_MANY_REQUESTS,
-            Self::DeadlineExceeded(_) => StatusCode::REQUEST_TIMEOUT,
+            Self::DeadlineExceeded(_) | Self::BodyStalled(_) => StatusCode::REQUEST_TIMEOUT,
             Self::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }
@@ -121,7 +124,7 @@ impl ApiError {
             | Self::UnsupportedMediaType(_) => "invalid_request_error",
             Self::Authentication(_) => "authentication_error",
             Self::TooManyRequests { .. } => "rate_limit_error",
-            Self::DeadlineExceeded(_) => "deadline_exceeded",
+            Self::DeadlineExceeded(_) | Self::BodyStalled(_) => "deadline_exceeded",
             Self::Unavailable(_) => "unavailable_error",
             Self::Internal(_) => "server_error",
         }
@@ -149,6 +152,7 @@ impl ApiError {
             Self::UnsupportedMediaType(_) => Some("unsupported_media_type"),
             Self::TooManyRequests { .. } => Some("queue_full"),
             Self::DeadlineExceeded(_) => Some("deadline_exceeded"),
+            Self::BodyStalled(_) => Some("body_stalled"),
             Self::Unavailable(_) | Self::Internal(_) => None,
         }
     }

@@ -51,22 +51,34 @@ impl Demand {
         if tools.callable.is_empty() {
             return Ok(other);
         }
-        if let Some(other) = other {
-            let message = format!(
-                "{} can't be kept together with tools that may be called: set tool_choice to \
-                 \"none\", or leave one of them out",
-                other.param
-            );
-            return Err(ApiError::field(other.param, message));
-        }
-        if !tools.needs_grammar() {
+        // Calls that have to be made leave no room for another answer.
+        let answer = other.filter(|_| !tools.required);
+        if answer.is_none() && !tools.needs_grammar() {
             return Ok(None);
         }
-        let param = if tools.required { "tool_choice" } else { "tools" };
-        let lark = call_grammar(tools, state).ok_or_else(|| {
+        let param = match &answer {
+            Some(answer) => answer.param,
+            None if tools.required => "tool_choice",
+            None => "tools",
+        };
+        let answer = answer.map(|answer| answer.nested(state)).transpose()?;
+        let lark = call_grammar(tools, answer, state).ok_or_else(|| {
             ApiError::unsupported(param, "enforcing this model's format of tool calls")
         })?;
         Ok(Some(Self { spec: GrammarSpec::Lark(lark), param }))
+    }
+
+    /// As a part of the tools' grammar.
+    fn nested(&self, state: &AppState) -> Result<String, ApiError> {
+        let nested = state.grammars().nested(&self.spec);
+        nested.map_err(|error| refusal(self.param, &error))?.ok_or_else(|| {
+            let message = format!(
+                "{} can't be kept together with tools that may be called: set tool_choice to \
+                 \"none\", or leave one of them out",
+                self.param
+            );
+            ApiError::field(self.param, message)
+        })
     }
 }
 
@@ -101,8 +113,8 @@ fn refusal(param: &str, error: &GrammarError) -> ApiError {
     }
 }
 
-/// The grammar of the calls that the tools allow.
-fn call_grammar(tools: &ToolSetup, state: &AppState) -> Option<String> {
+/// The grammar of the calls that the tools allow, or of `answer` instead of them.
+fn call_grammar(tools: &ToolSetup, answer: Option<String>, state: &AppState) -> Option<String> {
     let vocabulary = state.grammars().vocabulary();
     let functions: Vec<FunctionRule> = tools
         .callable
@@ -122,6 +134,7 @@ fn call_grammar(tools: &ToolSetup, state: &AppState) -> Option<String> {
         required: tools.required,
         preamble: false,
         parallel: !tools.single_call,
+        answer,
         thoughts: None,
         token_id: &|text| vocabulary.special(text),
     };

@@ -12,7 +12,12 @@ use super::state::AppState;
 use super::tools::ToolSetup;
 use super::types::chat::{ChatCompletionRequest, ChatMessage, MessageToolCall};
 use super::types::fields::IgnoredFields;
+use super::types::sampling::context_exceeded;
 use crate::text::chat_template::{ChatPrompt, ChatTemplate};
+use crate::text::tokenizer::{Tokenizer, TokenizerError};
+
+/// Largest template that a request may bring.
+const MAX_TEMPLATE_BYTES: usize = 256 << 10;
 
 /// Who says a message.
 pub(crate) const ROLES: [&str; 5] = ["developer", "system", "user", "assistant", "tool"];
@@ -46,10 +51,7 @@ impl Conversation {
         if messages.is_empty() {
             return Err(ApiError::field("messages", "messages must have at least one message"));
         }
-        let template = state.chat_template(!tools.definitions.is_empty()).ok_or_else(|| {
-            let message = "the model has no chat template; use /v1/completions";
-            ApiError::Invalid { message: message.to_owned(), param: None, code: None }
-        })?;
+        let template = template(state, request, !tools.definitions.is_empty())?;
         let rules = MessageRules { has_developer: template.source().contains("developer") };
         let mut converted = Vec::with_capacity(messages.len());
         for (index, message) in messages.iter().enumerate() {
@@ -67,7 +69,6 @@ impl Conversation {
             kwargs: template_variables(request)?,
             now: None,
         };
-        let template = Arc::clone(template);
         let add_special_tokens = request.add_special_tokens.unwrap_or(false);
         Ok(Self { template, prompt, add_special_tokens })
     }
@@ -75,18 +76,63 @@ impl Conversation {
     /// Renders and tokenizes.
     pub(crate) async fn render(self, state: &AppState) -> Result<RenderedPrompt, ApiError> {
         let tokenizer = Arc::clone(state.tokenizer());
+        let context = state.engine().limits().max_model_len;
         off_thread(move || {
             let text = self
                 .template
                 .render(&self.prompt)
                 .map_err(|error| ApiError::field("messages", error.to_string()))?;
-            let token_ids = tokenizer
-                .encode(&text, self.add_special_tokens)
-                .map_err(|error| ApiError::field("messages", error.to_string()))?;
+            let token_ids =
+                tokenize(&tokenizer, &text, self.add_special_tokens, context, "messages")?;
             Ok(RenderedPrompt { text, token_ids })
         })
         .await
     }
+}
+
+/// The request's own template where those are trusted, else the model's.
+fn template(
+    state: &AppState,
+    request: &ChatCompletionRequest,
+    with_tools: bool,
+) -> Result<Arc<ChatTemplate>, ApiError> {
+    const FIELD: &str = "chat_template";
+    let Some(source) = &request.chat_template else {
+        return state.chat_template(with_tools).cloned().ok_or_else(|| {
+            let message = "the model has no chat template; use /v1/completions";
+            ApiError::Invalid { message: message.to_owned(), param: None, code: None }
+        });
+    };
+    if !state.config().trust_request_chat_template {
+        let what = "a template of the request's own, without --trust-request-chat-template,";
+        return Err(ApiError::unsupported(FIELD, what));
+    }
+    if source.len() > MAX_TEMPLATE_BYTES {
+        let length = source.len();
+        let message = format!("{FIELD} has {length} bytes, at most {MAX_TEMPLATE_BYTES} fit");
+        return Err(ApiError::field(FIELD, message));
+    }
+    let special_tokens = state.tokenizer().special_tokens().clone();
+    let compiled = ChatTemplate::new(source, special_tokens);
+    compiled.map(Arc::new).map_err(|error| ApiError::field(FIELD, error.to_string()))
+}
+
+/// The ids of a prompt from the field `param`, refused early where it is far longer than the
+/// context.
+pub(crate) fn tokenize(
+    tokenizer: &Tokenizer,
+    text: &str,
+    add_special_tokens: bool,
+    context: usize,
+    param: &str,
+) -> Result<Vec<u32>, ApiError> {
+    let ids = tokenizer.encode_at_most(text, add_special_tokens, context);
+    ids.map_err(|error| match error {
+        TokenizerError::TooLong(tokens) => context_exceeded(format!(
+            "the prompt has more than {tokens} tokens, but the context holds {context} tokens"
+        )),
+        error => ApiError::field(param, error.to_string()),
+    })
 }
 
 /// Runs work that takes long for a long prompt where it doesn't delay other requests.

@@ -19,6 +19,7 @@ use crate::sampling::params::Breakers;
 use crate::structured::compiler::{CompilerLimits, GrammarCompiler};
 use crate::structured::vocabulary::Vocabulary;
 use crate::text::chat_template::ChatTemplate;
+use crate::text::embedding_prompts::EmbeddingPrompts;
 use crate::text::sequence_breakers::sequence_breakers;
 use crate::text::tokenizer::Tokenizer;
 use crate::text::{reasoning, tool_calls};
@@ -59,6 +60,8 @@ pub struct ServerParts {
     pub tool_chat_template: Option<Arc<ChatTemplate>>,
     /// For requests that leave a field out.
     pub defaults: GenerationDefaults,
+    /// What may be put before texts to embed.
+    pub embedding_prompts: EmbeddingPrompts,
     /// The ids that end an answer.
     pub eos_token_ids: Arc<[u32]>,
     /// Shared with the engine.
@@ -127,6 +130,10 @@ impl AppState {
 
     pub(crate) fn tokenizer(&self) -> &Arc<Tokenizer> {
         &self.shared.parts.tokenizer
+    }
+
+    pub(crate) fn embedding_prompts(&self) -> &EmbeddingPrompts {
+        &self.shared.parts.embedding_prompts
     }
 
     /// The template for conversations with or without tools.

@@ -18,12 +18,7 @@ pub enum Activation {
 pub(super) fn gated<L: Lanes>(l: L, activation: Activation, gate: L::V, up: L::V) -> L::V {
     let activated = match activation {
         Activation::Silu => l.mul(gate, math::sigmoid(l, gate)),
-        Activation::GeluTanh => {
-            let cube = l.mul(l.mul(gate, gate), gate);
-            let inner = l.mul_add(cube, l.splat(0.044_715), gate);
-            let tanh = math::tanh(l, l.mul(inner, l.splat(0.797_884_6)));
-            l.mul(l.mul(gate, l.splat(0.5)), l.add(l.splat(1.0), tanh))
-        }
+        Activation::GeluTanh => math::gelu_tanh(l, gate),
     };
     l.mul(activated, up)
 }

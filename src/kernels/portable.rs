@@ -10,6 +10,7 @@ use super::gated::Activation;
 use super::kv_format::KvFormat;
 use super::kv_write::{KvCache, Projections, Rotation};
 use super::paged_attention::{AttentionParams, Ragged};
+use super::pointwise::Pointwise;
 
 /// `x [.., K]` times the transpose of `weight [N, K]`, plus `bias [N]`: `[.., N]` in f32.
 pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
@@ -30,6 +31,21 @@ pub fn embed(matrix: &Tensor, ids: &Tensor) -> Result<Tensor> {
 pub fn rms_norm(x: &Tensor, weight: &Tensor, eps: f32) -> Result<Tensor> {
     let mean = x.sqr()?.mean_keepdim(D::Minus1)?;
     x.broadcast_div(&(mean + f64::from(eps))?.sqrt()?)?.broadcast_mul(weight)
+}
+
+/// `(x - mean) / sqrt(variance + eps) * weight + bias` over the last dimension.
+pub fn layer_norm(x: &Tensor, weight: &Tensor, bias: &Tensor, eps: f32) -> Result<Tensor> {
+    let x = x.broadcast_sub(&x.mean_keepdim(D::Minus1)?)?;
+    rms_norm(&x, weight, eps)?.broadcast_add(bias)
+}
+
+/// A function of every element.
+pub fn pointwise(function: Pointwise, x: &Tensor) -> Result<Tensor> {
+    match function {
+        Pointwise::Gelu => x.gelu_erf(),
+        Pointwise::GeluTanh => x.gelu(),
+        Pointwise::Relu => x.relu(),
+    }
 }
 
 /// Rotates the heads of `x [T, H, D]` by `cos` and `sin`, each `[T, R]` with `2 R <= D`.

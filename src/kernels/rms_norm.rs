@@ -64,7 +64,7 @@ impl CustomOp2 for RmsNorm {
     }
 }
 
-fn check_weight(operation: &str, weight: &[f32], width: usize) -> Result<()> {
+pub(super) fn check_weight(operation: &str, weight: &[f32], width: usize) -> Result<()> {
     if weight.len() != width || width == 0 {
         bail!("{operation}: {} weights for rows of {width}", weight.len());
     }
@@ -72,7 +72,7 @@ fn check_weight(operation: &str, weight: &[f32], width: usize) -> Result<()> {
 }
 
 /// Calls `work(first_row, count)` for ranges that cover all rows.
-fn for_each_row_range(rows: usize, width: usize, work: impl Fn(usize, usize) + Sync) {
+pub(super) fn for_each_row_range(rows: usize, width: usize, work: impl Fn(usize, usize) + Sync) {
     if rows * width < PARALLEL_FROM {
         work(0, rows);
         return;

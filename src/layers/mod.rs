@@ -7,6 +7,7 @@
 pub mod attention;
 pub mod embedding;
 pub mod forward;
+pub mod full_attention;
 pub mod linear;
 pub mod mlp;
 pub mod norm;

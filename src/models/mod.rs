@@ -12,6 +12,7 @@ use decoder::{Decoder, DecoderSpec};
 
 pub mod config;
 pub mod decoder;
+pub mod encoder;
 mod llama;
 mod mistral;
 mod qwen2;
@@ -97,7 +98,10 @@ pub fn spec(config: &HfConfig) -> std::result::Result<DecoderSpec, ModelError> {
         Some((_, spec)) => spec(config),
         None => Err(ModelError::Unsupported {
             what: format!("architecture {}", config.architectures.join(", ")),
-            supported: format!("supported are {}", architectures().collect::<Vec<_>>().join(", ")),
+            supported: format!(
+                "supported are {}",
+                architectures().chain(encoder::architectures()).collect::<Vec<_>>().join(", ")
+            ),
         }),
     }
 }

@@ -47,7 +47,6 @@ mod tests {
                 scored: &[7, 9],
                 samples: false,
                 pooled: (0, 0),
-                completes: false,
             },
             PlannedSequence {
                 id: SequenceId(1),
@@ -57,7 +56,6 @@ mod tests {
                 scored: &[],
                 samples: true,
                 pooled: (0, 0),
-                completes: true,
             },
             PlannedSequence {
                 id: SequenceId(2),
@@ -67,7 +65,6 @@ mod tests {
                 scored: &[],
                 samples: false,
                 pooled: (1, 3),
-                completes: true,
             },
         ];
         let expected = ForwardBatch {

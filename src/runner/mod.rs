@@ -2,12 +2,14 @@
 //! requests, no channels.
 
 mod batch;
+mod encoder;
 mod hidden;
 mod kv_tensors;
 mod logits;
 
 use candle_core::{Device, Result};
 
+pub use encoder::EncoderRunner;
 pub use hidden::HiddenStates;
 pub use logits::Logits;
 

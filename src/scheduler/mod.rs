@@ -138,16 +138,14 @@ impl Scheduler {
         output.scheduled.iter().map(|(id, num_tokens)| {
             let sequence = &self.sequences[id];
             let end = sequence.num_computed + num_tokens;
-            let completes = end == sequence.tokens.len();
             PlannedSequence {
                 id: *id,
                 token_ids: &sequence.tokens[sequence.num_computed..end],
                 first_position: sequence.num_computed,
                 block_table: sequence.table.blocks(),
                 scored: sequence.scored_by(end),
-                samples: completes && !sequence.is_pooled(),
+                samples: end == sequence.tokens.len() && !sequence.is_pooled(),
                 pooled: sequence.pooled_by(end),
-                completes,
             }
         })
     }

@@ -39,8 +39,6 @@ pub struct PlannedSequence<'a> {
     pub samples: bool,
     /// Which of the tokens here are pooled: from the first number up to the second.
     pub pooled: (usize, usize),
-    /// Whether these are all that was pending.
-    pub completes: bool,
 }
 
 impl PlannedSequence<'_> {

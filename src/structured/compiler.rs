@@ -89,6 +89,15 @@ impl GrammarCompiler {
         &self.shared.vocabulary
     }
 
+    /// What stands for `spec` inside of a rule of a Lark grammar that is yet to be compiled; `None`
+    /// where it can only be a whole text.
+    ///
+    /// # Errors
+    /// When it can't be read.
+    pub fn nested(&self, spec: &GrammarSpec) -> Result<Option<String>, GrammarError> {
+        nested_lark(spec, &self.shared.vocabulary)
+    }
+
     /// The grammar of `spec`; waits for it as long as the limits allow.
     ///
     /// # Errors
@@ -310,6 +319,24 @@ fn try_first_steps(grammar: &Arc<Grammar>) -> Result<(), GrammarError> {
         }
     }
     Ok(())
+}
+
+/// What stands for `spec` inside of a rule, its schemas as they are: whoever compiles the rule makes
+/// them ready. `None` for what can only be a whole text.
+fn nested_lark(
+    spec: &GrammarSpec,
+    vocabulary: &Vocabulary,
+) -> Result<Option<String>, GrammarError> {
+    let nested = |text: &str| format!("%lark {{\n{text}\n}}");
+    Ok(match spec {
+        GrammarSpec::JsonObject => Some("%json {\"type\": \"object\"}".to_owned()),
+        GrammarSpec::JsonSchema(schema) => Some(format!("%json {schema}")),
+        GrammarSpec::Lark(text) => Some(nested(text)),
+        GrammarSpec::Regex(_) | GrammarSpec::Choice(_) | GrammarSpec::Gbnf(_) => {
+            Some(nested(&lark_of(spec, vocabulary)?))
+        }
+        GrammarSpec::StructuralTag(_) => None,
+    })
 }
 
 /// The Lark grammar of a specification that is not JSON.

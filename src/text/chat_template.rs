@@ -142,6 +142,8 @@ impl ChatTemplate {
     /// # Errors
     /// [`TemplateError::Syntax`] with the line.
     pub fn new(source: &str, special_tokens: SpecialTokens) -> Result<Self, TemplateError> {
+        source::check_nesting(source)
+            .map_err(|(line, message)| TemplateError::Syntax { line, message })?;
         let mut env = environment();
         env.add_template_owned(NAME, source::respell(source)).map_err(|error| {
             TemplateError::Syntax { line: error.line().unwrap_or(1), message: describe(&error) }

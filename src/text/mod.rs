@@ -7,6 +7,7 @@
 pub mod chat_template;
 mod decoder;
 pub mod detokenizer;
+pub mod embedding_prompts;
 mod pre_tokenizers;
 pub mod reasoning;
 pub mod sequence_breakers;

@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 
 use thiserror::Error;
 use tokenizers::models::bpe::BPE;
+use tokenizers::normalizers::{Lowercase, Sequence};
 use tokenizers::{
     AddedToken, DecoderWrapper, NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper,
     TokenizerImpl,
@@ -24,10 +25,18 @@ pub enum TokenizerError {
     /// `tokenizer.json` is not one.
     #[error("cannot load the tokenizer: {0}")]
     Load(String),
+    /// The text is far longer than it may be, so it was not tokenized to its end.
+    #[error("the text has more than {0} tokens")]
+    TooLong(usize),
     /// The tokenizer refused a text.
     #[error("cannot tokenize the text: {0}")]
     Encode(String),
 }
+
+/// Bytes of a text that is tokenized without being counted first.
+const SHORT: usize = 128 << 10;
+/// Bytes that are counted at a time.
+const PIECE: usize = 32 << 10;
 
 /// A tokenizer of the usual kind.
 type BpeTokenizer = TokenizerImpl<
@@ -125,6 +134,20 @@ impl Tokenizer {
         })
     }
 
+    /// The same tokenizer, which reads all letters as small ones.
+    ///
+    /// # Errors
+    /// When the tokenizer can't have that.
+    pub fn lowercased(mut self) -> Result<Self, TokenizerError> {
+        let first = NormalizerWrapper::Lowercase(Lowercase);
+        let rest = self.inner.get_normalizer().cloned();
+        let all = Sequence::new(std::iter::once(first).chain(rest).collect());
+        let changed = self.inner.with_normalizer(Some(NormalizerWrapper::Sequence(all)));
+        changed.map_err(|error| TokenizerError::Load(error.to_string()))?;
+        self.plain = OnceLock::new();
+        Ok(self)
+    }
+
     /// The ids of `text`. Special tokens written in the text are recognized.
     ///
     /// A rendered chat prompt already carries its special tokens: encode it with
@@ -135,6 +158,38 @@ impl Tokenizer {
     /// When the tokenizer refuses the text (a piece without an unknown token, for example).
     pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<u32>, TokenizerError> {
         self.encode_with(&self.inner, text, add_special_tokens)
+    }
+
+    /// As [`encode`](Self::encode), for a text that may have `most` tokens: one that has more than
+    /// twice as many is refused before all of it is tokenized. It may still have more than `most`.
+    ///
+    /// # Errors
+    /// [`TokenizerError::TooLong`], and as [`encode`](Self::encode).
+    pub fn encode_at_most(
+        &self,
+        text: &str,
+        add_special_tokens: bool,
+        most: usize,
+    ) -> Result<Vec<u32>, TokenizerError> {
+        if text.len() > SHORT && text.len() > most {
+            self.count_pieces(text, most.saturating_mul(2))?;
+        }
+        self.encode(text, add_special_tokens)
+    }
+
+    /// Counts piece by piece. A cut makes a few tokens more of those around it, never twice as many
+    /// of the whole.
+    fn count_pieces(&self, text: &str, bound: usize) -> Result<(), TokenizerError> {
+        let (mut rest, mut count) = (text, 0);
+        while !rest.is_empty() {
+            let (piece, after) = rest.split_at(rest.floor_char_boundary(PIECE));
+            count += self.encode(piece, false)?.len();
+            if count > bound {
+                return Err(TokenizerError::TooLong(bound));
+            }
+            rest = after;
+        }
+        Ok(())
     }
 
     /// The ids of `text` as plain text: special tokens written in it are spelled out, not obeyed,

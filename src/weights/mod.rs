@@ -14,6 +14,7 @@
 //! gguf           GGUF tensors under Hugging Face names, metadata in Hugging Face words
 //! hub            the download into the shared cache
 //! finite         whether stored numbers can be weights
+//! sentence_modules  what a sentence-transformers folder says of its modules
 //! stored         StoredTensor: one tensor's bytes, where the file has them
 //! progress       how much is loaded
 //! tensors        Weights: the view that models load from
@@ -30,6 +31,7 @@ pub mod kept;
 pub mod model_ref;
 pub mod progress;
 pub mod safetensors;
+pub mod sentence_modules;
 pub mod source;
 pub mod stored;
 pub mod tensors;

@@ -17,6 +17,7 @@ use super::gguf::vocabulary::GgufVocabulary;
 use super::hub::{self, HubOptions};
 use super::model_ref::{ModelRef, has_gguf_ending};
 use super::safetensors::SafetensorsSource;
+use super::sentence_modules::SentenceModules;
 use super::tensors::{TensorSource, Weights};
 
 /// One model's files, opened and checked; tensors are read when they are asked for.
@@ -43,6 +44,8 @@ pub struct ModelSource {
     pub tool_use_template: Option<String>,
     /// The vocabulary of a GGUF file.
     pub gguf_vocabulary: Option<GgufVocabulary>,
+    /// What stands behind the network, where sentence-transformers wrote the folder.
+    pub sentence_modules: Option<SentenceModules>,
     tensors: Arc<dyn TensorSource>,
 }
 
@@ -120,6 +123,7 @@ impl ModelSource {
             chat_template: templates.default,
             tool_use_template: templates.tool_use,
             gguf_vocabulary: None,
+            sentence_modules: SentenceModules::read(folder)?,
             tensors: Arc::new(tensors),
         })
     }
@@ -137,6 +141,7 @@ impl ModelSource {
             chat_template: model.chat_template,
             tool_use_template: model.tool_use_template,
             gguf_vocabulary: Some(model.vocabulary),
+            sentence_modules: None,
             tensors: model.tensors,
         })
     }

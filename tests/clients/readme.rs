@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Arg, CommandFactory};
 use sconce::cli::Cli;
 use sconce::metrics::{Metric, MetricKind, TABLE};
-use sconce::models::architectures;
+use sconce::models::{architectures, encoder};
 
 fn readme() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("README.md")
@@ -79,15 +79,19 @@ fn metrics_table() -> String {
     format!("| Name | Type | Meaning |\n|---|---|---|\n{}", rows.concat())
 }
 
-fn models_list() -> String {
-    let names: Vec<String> = architectures().map(|name| format!("`{name}`")).collect();
+fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<String> = names.map(|name| format!("`{name}`")).collect();
     format!("{}\n", names.join(", "))
 }
 
 #[test]
 fn readme_tables_are_those_of_the_code() {
-    let sections =
-        [("models", models_list()), ("flags", flags_table()), ("metrics", metrics_table())];
+    let sections = [
+        ("models", list(architectures())),
+        ("encoders", list(encoder::architectures())),
+        ("flags", flags_table()),
+        ("metrics", metrics_table()),
+    ];
     let mut text = std::fs::read_to_string(readme()).unwrap();
     let before = text.clone();
     for (name, table) in &sections {

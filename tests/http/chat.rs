@@ -306,6 +306,37 @@ async fn template_variables_reach_the_template() {
 }
 
 #[tokio::test]
+async fn a_request_brings_its_template_where_it_is_trusted() {
+    let body =
+        chat(json!({"chat_template": "{% for m in messages %}<{{ m.content }}>{% endfor %}"}));
+    let server = Server::saying("x").await;
+    let refusal =
+        server.client.chat(&body).await.error(400, "invalid_request_error", Some("chat_template"));
+    assert!(refusal.contains("--trust-request-chat-template"), "{refusal}");
+    let mut setup = Setup { template: None, ..Setup::default() };
+    setup.config.trust_request_chat_template = true;
+    let server = Server::start(setup, |_| say("x")).await;
+    let rendered = server.client.post("/v1/chat/completions/render", &body).await;
+    assert_eq!(rendered.json()["prompt"], "<Hi>");
+    assert_eq!(server.client.chat(&body).await.status, 200);
+    for (template, complaint) in [
+        ("{% for m in messages %}".to_owned(), "line 1"),
+        (
+            "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}".into(),
+            "line",
+        ),
+        ("{{ 'x' * 999999999 }}".to_owned(), "text"),
+        ("x".repeat(300_000), "at most 262144"),
+    ] {
+        let body = chat(json!({"chat_template": template}));
+        let answer = server.client.post("/v1/chat/completions/render", &body).await;
+        assert_eq!(answer.status, 400);
+        let message = answer.json()["error"]["message"].as_str().unwrap().to_owned();
+        assert!(message.contains(complaint), "{message}");
+    }
+}
+
+#[tokio::test]
 async fn max_tokens_is_clamped_when_configured() {
     let mut setup = Setup::default();
     setup.config.clamp_max_tokens = true;

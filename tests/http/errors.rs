@@ -101,7 +101,6 @@ async fn fields_that_would_change_the_answer_are_refused() {
         ("top_a", json!(0.5)),
         ("tfs_z", json!(0.5)),
         ("mirostat", json!(2)),
-        ("chat_template", json!("x")),
         ("bad_words", json!(["x"])),
         ("functions", json!([])),
     ] {

@@ -10,6 +10,7 @@ use sconce::http::state::{AppState, GenerationDefaults, ServerParts};
 use sconce::http::{DrainReport, serve};
 use sconce::metrics;
 use sconce::text::chat_template::ChatTemplate;
+use sconce::text::embedding_prompts::EmbeddingPrompts;
 use sconce::text::special_tokens::SpecialTokens;
 use sconce::text::tokenizer::Tokenizer;
 use sconce::text::tokenizer_config::TokenizerConfig;
@@ -98,6 +99,7 @@ pub struct Setup {
     pub config: ServerConfig,
     pub limits: EngineLimits,
     pub defaults: GenerationDefaults,
+    pub embedding_prompts: EmbeddingPrompts,
     pub template: Option<&'static str>,
     pub keep_alive: Duration,
 }
@@ -111,6 +113,7 @@ impl Default for Setup {
             },
             limits: EngineLimits {
                 max_model_len: CONTEXT,
+                max_text_len: CONTEXT,
                 vocab_size: VOCAB,
                 max_num_seqs: 8,
                 block_size: 32,
@@ -119,6 +122,7 @@ impl Default for Setup {
                 generates: true,
             },
             defaults: GenerationDefaults::default(),
+            embedding_prompts: EmbeddingPrompts::default(),
             template: Some(TEMPLATE),
             keep_alive: Duration::from_secs(15),
         }
@@ -155,6 +159,7 @@ impl Server {
             chat_template: template,
             tool_chat_template: None,
             defaults: setup.defaults,
+            embedding_prompts: setup.embedding_prompts,
             eos_token_ids: Arc::from([EOS, IM_END]),
             metrics: metrics::install("tiny"),
             build_features: vec!["cpu".to_owned()],

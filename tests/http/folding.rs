@@ -142,9 +142,9 @@ proptest! {
 }
 
 /// The thoughts and calls in a text by the parsers' own account, given all of it at once.
-fn parsed(text: &str) -> Folded {
-    let mut thoughts = reasoning::parser("think", false).unwrap();
-    let mut parser = tool_calls::parser("hermes", &Functions::default()).unwrap();
+fn parsed(text: &str, plan: &ReadingPlan) -> Folded {
+    let mut thoughts = reasoning::parser(plan.reasoning.unwrap(), plan.starts_inside).unwrap();
+    let mut parser = tool_calls::parser(plan.tools.unwrap(), &Functions::default()).unwrap();
     let mut folded = Folded::default();
     let mut parted = thoughts.push(text);
     parted.extend(thoughts.finish());
@@ -170,40 +170,72 @@ fn parsed(text: &str) -> Folded {
     folded
 }
 
+/// Two families, and texts made of their markup and of what calls consist of.
+fn marked_texts() -> impl Strategy<Value = (ReadingPlan, String)> {
+    let thoughts: Vec<&'static str> = reasoning::names().collect();
+    let tools: Vec<&'static str> = tool_calls::names().collect();
+    let families = (proptest::sample::select(thoughts), proptest::sample::select(tools));
+    (families, any::<bool>()).prop_flat_map(|((reasoning, tools), starts_inside)| {
+        let plan = ReadingPlan {
+            reasoning: Some(reasoning),
+            starts_inside,
+            tools: Some(tools),
+            ..ReadingPlan::default()
+        };
+        let marks = reasoning::markers(reasoning).iter().chain(tool_calls::markers(tools));
+        // Not all families have special tokens.
+        let spelled = ["<think>", "</think>", "<function=f>", "<parameter=x>", "</function>"];
+        let marks: Vec<&'static str> = marks.copied().chain(spelled).collect();
+        let common = vec![
+            "{\"name\": \"f\", \"arguments\": {\"é\": [1, \"}\"]}}",
+            "{\"name\": ",
+            "f",
+            "{}",
+            "[",
+            "]",
+            "g(x='é', y=[1, {'a': None}])",
+            "text ",
+            "é",
+            "😀",
+            "\n",
+            "<",
+            "</",
+            ">",
+            "\"",
+            ": 1",
+        ];
+        let piece = prop_oneof![
+            3 => proptest::sample::select(marks),
+            4 => proptest::sample::select(common),
+        ];
+        let text = prop::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat());
+        (Just(plan), text)
+    })
+}
+
 proptest! {
-    /// However a text with calls falls into tokens, the folded deltas are what the text says.
+    #![proptest_config(ProptestConfig::with_cases(4_000))]
+
+    /// However a text with thoughts and calls of whatever families falls into tokens, down to single
+    /// bytes, the folded deltas are what the text says.
     #[test]
-    fn folded_tool_calls_are_those_of_the_whole_text(
-        pieces in prop::collection::vec(
-            proptest::sample::select(vec![
-                "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"é\": [1, \"}\"]}}\n</tool_call>",
-                "<tool_call>{\"name\": \"g\", \"arguments\": {}}</tool_call>",
-                "<tool_call>", "</tool_call>", "{\"name\": ", "text ", "é", "\n", "<",
-                "<think>", "</think>",
-            ]),
-            0..6,
-        ),
-    ) {
-        let text = pieces.concat();
-        let stop = stop_conditions(usize::MAX);
+    fn folded_thoughts_and_calls_are_those_of_the_whole_text((plan, text) in marked_texts()) {
         let options = DecodingOptions {
             stop_strings: Vec::new(),
             include_stop_str_in_output: false,
             skip_special_tokens: true,
-            reading: ReadingPlan {
-                reasoning: Some("think"),
-                tools: Some("hermes"),
-                ..ReadingPlan::default()
-            },
+            reading: plan.clone(),
         };
+        let stop = stop_conditions(usize::MAX);
         let mut decoder = ChoiceDecoder::new(Arc::new(tokenizer()), &options, stop);
         let mut deltas: Vec<Delta> =
             text.bytes().filter_map(|byte| decoder.push(u32::from(byte), None)).collect();
         deltas.push(decoder.finish(FinishReason::Eos));
-        let (folded, expected) = (fold(&deltas), parsed(&text));
-        prop_assert_eq!(&folded.reasoning, &expected.reasoning);
-        prop_assert_eq!(&folded.content, &expected.content);
-        prop_assert_eq!(&folded.tool_calls, &expected.tool_calls);
+        let (folded, expected) = (fold(&deltas), parsed(&text, &plan));
+        let families = (plan.reasoning, plan.tools, &text);
+        prop_assert_eq!(&folded.reasoning, &expected.reasoning, "{:?}", families);
+        prop_assert_eq!(&folded.content, &expected.content, "{:?}", families);
+        prop_assert_eq!(&folded.tool_calls, &expected.tool_calls, "{:?}", families);
         prop_assert_eq!(folded.tokens.len(), text.len());
         let kind =
             if expected.tool_calls.is_empty() { FinishKind::Stop } else { FinishKind::ToolCalls };

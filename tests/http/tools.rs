@@ -157,7 +157,6 @@ async fn tools_that_cannot_be_served_are_refused_by_name() {
             "function": {"name": "unheard_of"}}}),
             "tool_choice",
         ),
-        (json!({"tools": tools(), "response_format": {"type": "json_object"}}), "response_format"),
         (with(json!({"type": "custom"})), "tools[0].type"),
         (with(json!({"type": "function"})), "tools[0].function.name"),
         (with(json!({"type": "function", "function": {"name": ""}})), "tools[0].function.name"),

@@ -5,10 +5,12 @@ use candle_core::{DType, Device, Tensor};
 use sconce::layers::forward::{
     BLOCK_SIZE, ForwardBatch, ForwardContext, KvFormat, KvLayer, KvShape,
 };
-use sconce::models::CausalLm;
+use sconce::models::{CausalLm, ForwardOutput};
 
 /// Index of a sequence.
 pub(super) type Seq = usize;
+/// A row of logits for some of the sequences.
+pub(super) type Rows = Vec<(Seq, Vec<f32>)>;
 
 struct Sequence {
     tokens: Vec<u32>,
@@ -77,6 +79,17 @@ impl Driver {
 
     /// Runs `(sequence, tokens)` in one batch; logits of each sequence that reached its end.
     pub(super) fn step(&mut self, plan: &[(Seq, usize)]) -> Vec<(Seq, Vec<f32>)> {
+        self.run(plan, false).1
+    }
+
+    /// The same, and before it the hidden states of all tokens, sequence by sequence.
+    pub(super) fn hidden(&mut self, plan: &[(Seq, usize)]) -> (Vec<Vec<Vec<f32>>>, Rows) {
+        let (mut states, logits) = self.run(plan, true);
+        let of_each = plan.iter().map(|(_, count)| states.drain(..*count).collect()).collect();
+        (of_each, logits)
+    }
+
+    fn run(&mut self, plan: &[(Seq, usize)], hidden: bool) -> (Vec<Vec<f32>>, Rows) {
         let mut batch = ForwardBatch { cu_seqlens_q: vec![0], ..ForwardBatch::default() };
         let mut sampled = Vec::new();
         for (seq, count) in plan {
@@ -86,12 +99,16 @@ impl Driver {
                 sampled.push(*seq);
             }
         }
+        if hidden {
+            batch.hidden_rows = (0..u32::try_from(batch.input_ids.len()).unwrap()).collect();
+        }
         let context = ForwardContext { device: &Device::Cpu, kv: &self.kv };
-        let logits = self.model.forward(&context, &batch).unwrap().logits;
+        let ForwardOutput { logits, hidden } = self.model.forward(&context, &batch).unwrap();
         assert_eq!(logits.dims(), [sampled.len(), self.model.vocab_size()]);
         let rows: Vec<Vec<f32>> =
             if sampled.is_empty() { Vec::new() } else { logits.to_vec2().unwrap() };
-        sampled.into_iter().zip(rows).collect()
+        let states = hidden.map_or_else(Vec::new, |hidden| hidden.to_vec2().unwrap());
+        (states, sampled.into_iter().zip(rows).collect())
     }
 
     fn plan(&mut self, seq: Seq, count: usize, batch: &mut ForwardBatch) {

@@ -18,6 +18,7 @@ mod beams;
 mod candle;
 mod driver;
 mod gguf;
+mod hidden;
 mod invariance;
 mod levels;
 mod reference;
@@ -26,7 +27,7 @@ mod reference;
 const MODELS: [&str; 7] =
     ["llama2", "llama3", "llama_bias", "mistral", "qwen2", "qwen3", "qwen3_sharded"];
 
-fn folder(name: &str) -> PathBuf {
+pub(crate) fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/parity").join(name)
 }
 
@@ -55,6 +56,6 @@ fn load_with(name: &str, tensors: impl TensorSource + 'static) -> Box<dyn Causal
 }
 
 /// The fixed prompt of this length, as the fixture script computes it.
-fn prompt(length: u32, vocab: u32) -> Vec<u32> {
+pub(crate) fn prompt(length: u32, vocab: u32) -> Vec<u32> {
     (0..length).map(|i| (length * 31 + i * i * 7 + i * 3) % (vocab - 4) + 4).collect()
 }

@@ -152,6 +152,36 @@ async fn tools_are_called_where_the_choice_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_answer_of_a_form_and_calls_may_be_asked_for_together() {
+    let server = Server::start(&[]);
+    let tools = json!([{"type": "function", "function": {"name": "weather", "strict": true,
+        "parameters": {"type": "object", "additionalProperties": false, "required": ["days"],
+            "properties": {"days": {"type": "integer", "minimum": 1, "maximum": 9}}}}}]);
+    let opener = server.post("/tokenize", &json!({"prompt": "<tool_call>"})).await;
+    let [opener] = &opener["tokens"].as_array().unwrap()[..] else { panic!("{opener}") };
+    for seed in 0..8 {
+        let calls = seed % 2 == 0;
+        let bias = if calls { 100 } else { -100 };
+        let fields = json!({"seed": seed, "tools": tools, "response_format": format(&person()),
+            "logit_bias": {opener.to_string(): bias}});
+        let answer = chat(&server, fields).await;
+        if calls {
+            let call = &answer["choices"][0]["message"]["tool_calls"][0]["function"];
+            let arguments: Value =
+                serde_json::from_str(call["arguments"].as_str().unwrap()).unwrap();
+            assert!((1..=9).contains(&arguments["days"].as_i64().unwrap()), "{answer}");
+        } else {
+            let value: Value = serde_json::from_str(content(&answer)).unwrap();
+            assert!(jsonschema::is_valid(&person(), &value), "{value}");
+        }
+    }
+    let tags = json!({"structures": [{"begin": "<a>", "end": "</a>"}], "triggers": ["<a>"]});
+    let fields = json!({"tools": tools, "structured_outputs": {"structural_tag": tags}});
+    let refused = chat(&server, fields).await;
+    assert_eq!(refused["error"]["param"], "structured_outputs.structural_tag", "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_kept_is_refused_by_name() {
     let server = Server::start(&[]);
     let schema = |schema: Value| json!({"response_format": format(&schema)});

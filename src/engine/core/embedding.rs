@@ -6,7 +6,7 @@ use super::{Active, EngineCore, Task};
 use crate::config::Pooling;
 use crate::engine::output::{EngineError, EngineOutput, OutputSender};
 use crate::engine::request::EmbeddingRequest;
-use crate::pooling::{EmbeddingStyle, Pooler, Shaping};
+use crate::pooling::{EmbeddingHead, Pooler};
 use crate::runner::HiddenStates;
 use crate::scheduler::output::SchedulerOutput;
 use crate::scheduler::sequence::{PooledTokens, Sequence, SequenceId};
@@ -14,34 +14,22 @@ use crate::scheduler::stop::StopConditions;
 
 impl EngineCore {
     pub(super) fn submit_embedding(&mut self, request: EmbeddingRequest, outputs: OutputSender) {
-        if let Err(reason) = self.check_embedding(&request) {
+        let limits = &self.shared.limits;
+        let checked = self.check_new(request.id).and_then(|()| limits.check_embedding(&request));
+        if let Err(reason) = checked {
             let _ = outputs.send(EngineOutput::Failed(EngineError::Rejected(reason)));
             return;
         }
         let EmbeddingRequest { id, token_ids, dimensions, normalize, priority, cache_salt } =
             request;
         let id = SequenceId(id.0);
-        let EmbeddingStyle { pooling, normalize: usually } = self.embedding;
+        let pooling = self.head.pooling;
         let sequence =
             Sequence::new(id, token_ids, nothing_to_stop(), priority, cache_salt.as_deref())
                 .with_pooled(pooled_tokens(pooling));
         self.scheduler.add(sequence);
-        let shaping = Shaping { dimensions, normalize: normalize.unwrap_or(usually) };
-        let task = Task::Embed { pooler: Pooler::new(pooling), shaping };
+        let task = Task::Embed { pooler: Pooler::new(pooling), dimensions, normalize };
         self.active.insert(id, Active::new(outputs, task));
-    }
-
-    fn check_embedding(&self, request: &EmbeddingRequest) -> Result<(), String> {
-        let limits = &self.shared.limits;
-        self.check_tokens(request.id, &request.token_ids)?;
-        let length = request.token_ids.len();
-        if length > limits.max_model_len {
-            return Err(format!(
-                "the text has {length} tokens, the context length is {}",
-                limits.max_model_len
-            ));
-        }
-        limits.check_dimensions(request.dimensions)
     }
 
     /// Gives the step's hidden states to the texts they belong to.
@@ -69,24 +57,18 @@ impl EngineCore {
             if let (Some(sequence), Some(active)) =
                 (self.scheduler.remove(*id), self.active.remove(id))
             {
-                active.tell_embedding(&sequence, now);
+                active.tell_embedding(&self.head, &sequence, now);
             }
         }
     }
 }
 
 impl Active {
-    fn tell_embedding(mut self, sequence: &Sequence, now: Instant) {
+    fn tell_embedding(mut self, head: &EmbeddingHead, sequence: &Sequence, now: Instant) {
         self.first_token = Some(now);
         let stats = self.stats(sequence, now);
-        let Task::Embed { pooler, shaping } = self.task else { return };
-        let embedding = shaping.apply(pooler.finish());
-        let message = match embedding.iter().find(|x| !x.is_finite()) {
-            None => EngineOutput::Embedded { embedding, stats },
-            Some(x) => EngineOutput::Failed(EngineError::StepFailed(format!(
-                "an element of the embedding is {x}"
-            ))),
-        };
+        let Task::Embed { pooler, dimensions, normalize } = self.task else { return };
+        let message = EngineOutput::embedded(head.finish(pooler, dimensions, normalize), stats);
         // A stream that was dropped has sent its abort already.
         let _ = self.outputs.send(message);
     }

@@ -133,7 +133,7 @@ fn texts_that_cannot_be_embedded_are_refused_and_the_longest_is_not() {
     let running = start(&config(4), Duration::ZERO);
     let cases = [
         (text(Vec::new()), "no tokens"),
-        (text(vec![1; 129]), "129 tokens, the context length is 128"),
+        (text(vec![1; 129]), "129 tokens, the most is 128"),
         (text(vec![97]), "token id 97 is outside the vocabulary of 97"),
         (EmbeddingRequest { dimensions: Some(4), ..text(vec![1]) }, "dimensions is 4"),
         (EmbeddingRequest { dimensions: Some(0), ..text(vec![1]) }, "dimensions is 0"),

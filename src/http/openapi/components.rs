@@ -58,7 +58,7 @@ pub(super) fn schemas(facts: &Facts<'_>) -> Value {
     described["ModelName"]["enum"] = json!(facts.models);
     described["TokenId"]["maximum"] = json!(facts.limits.vocab_size.saturating_sub(1));
     described["EmbeddingDimensions"]["maximum"] = json!(facts.limits.embedding_size);
-    described["TruncatedLength"]["anyOf"][1]["maximum"] = json!(facts.limits.max_model_len);
+    described["TruncatedLength"]["anyOf"][1]["maximum"] = json!(facts.limits.max_text_len);
     described
 }
 

@@ -184,6 +184,7 @@ mod tests {
 
     const LIMITS: EngineLimits = EngineLimits {
         max_model_len: 512,
+        max_text_len: 512,
         vocab_size: 256,
         max_num_seqs: 8,
         block_size: 32,

@@ -321,7 +321,11 @@ impl Route {
             ),
             (keys && self.guarded, "401", "no key, or one that is not known"),
             (reads || names_one, "404", "the model is not served, or there is no such thing"),
-            (self.runs, "408", "the deadline passed before the first token"),
+            (
+                reads,
+                "408",
+                "the deadline passed before the first token, or the body stopped coming",
+            ),
             (reads, "413", "the body is too large"),
             (reads, "415", "the body is not declared as JSON"),
             (self.runs, "429", "too many sequences are waiting"),

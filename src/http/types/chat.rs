@@ -39,6 +39,8 @@ pub(crate) struct ChatCompletionRequest {
     pub(crate) include_reasoning: Option<bool>,
     pub(crate) separate_reasoning: Option<bool>,
     pub(crate) enable_thinking: Option<bool>,
+    /// Instead of the model's, on servers that trust it.
+    pub(crate) chat_template: Option<String>,
     pub(crate) chat_template_kwargs: Option<Map<String, Value>>,
     pub(crate) documents: Option<Vec<Value>>,
     pub(crate) add_generation_prompt: Option<bool>,

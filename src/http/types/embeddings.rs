@@ -28,6 +28,8 @@ pub(crate) struct EmbeddingsRequest {
     #[schema(value_type = Option<TruncationSide>)]
     pub(crate) truncation_side: Option<String>,
     pub(crate) add_special_tokens: Option<bool>,
+    /// Which of the model's prompts is put before every text.
+    pub(crate) prompt_name: Option<String>,
     #[schema(value_type = Option<i32>)]
     pub(crate) priority: Option<Int>,
     #[schema(min_length = 1, max_length = 128)]

@@ -46,7 +46,6 @@ const TABLE: &[(&str, Treatment)] = &[
     ("allowed_token_ids", Unsupported(never)),
     ("audio", Unsupported(never)),
     ("bad_words", Unsupported(is_empty)),
-    ("chat_template", Unsupported(never)),
     ("custom_logit_processor", Unsupported(never)),
     ("dynatemp_range", Unsupported(is_zero)),
     ("ebnf", Unsupported(never)),

@@ -492,7 +492,8 @@ pub(crate) fn integer(
     }
 }
 
-fn context_exceeded(message: String) -> ApiError {
+/// A prompt that doesn't fit, alone or with its answer.
+pub(crate) fn context_exceeded(message: String) -> ApiError {
     let param = Some("max_tokens".to_owned());
     ApiError::Invalid { message, param, code: Some("context_length_exceeded") }
 }

@@ -34,6 +34,29 @@ pub(in crate::kernels) fn sigmoid<L: Lanes>(l: L, x: L::V) -> L::V {
     l.div(one, l.add(one, exp(l, l.sub(l.splat(0.0), x))))
 }
 
+/// The error function for x of at least 0, within 3e-7: Abramowitz and Stegun, "Handbook of
+/// Mathematical Functions", 7.1.26.
+#[inline(always)]
+pub(in crate::kernels) fn erf_of_positive<L: Lanes>(l: L, x: L::V) -> L::V {
+    let one = l.splat(1.0);
+    let t = l.div(one, l.mul_add(x, l.splat(0.327_591_1), one));
+    let mut sum = l.splat(1.061_405_4);
+    for coefficient in [-1.453_152, 1.421_413_7, -0.284_496_74, 0.254_829_6] {
+        sum = l.mul_add(sum, t, l.splat(coefficient));
+    }
+    let decay = exp(l, l.mul(l.sub(l.splat(0.0), x), x));
+    l.sub(one, l.mul(l.mul(sum, t), decay))
+}
+
+/// x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))
+#[inline(always)]
+pub(in crate::kernels) fn gelu_tanh<L: Lanes>(l: L, x: L::V) -> L::V {
+    let cube = l.mul(l.mul(x, x), x);
+    let inner = l.mul_add(cube, l.splat(0.044_715), x);
+    let tanh = tanh(l, l.mul(inner, l.splat(0.797_884_6)));
+    l.mul(l.mul(x, l.splat(0.5)), l.add(l.splat(1.0), tanh))
+}
+
 /// tanh(x) = 2 sigmoid(2x) - 1
 #[inline(always)]
 pub(in crate::kernels) fn tanh<L: Lanes>(l: L, x: L::V) -> L::V {

@@ -11,7 +11,7 @@ use std::borrow::Cow;
 
 use super::expressions;
 use super::literals;
-use super::tokens::tokenize;
+use super::tokens::{TokenKind, tokenize};
 
 /// Respells `source`. Malformed input is passed on as it stands: the parser reports it.
 pub(super) fn respell(source: &str) -> String {
@@ -36,6 +36,39 @@ pub(super) fn respell(source: &str) -> String {
     }
     out.push_str(rest);
     out
+}
+
+/// Tokens in one tag, white space aside; real templates have some dozens.
+const MAX_TAG_TOKENS: usize = 1000;
+/// Alternatives in all conditions of a template.
+const MAX_ELIFS: usize = 500;
+
+/// What in `source` nests deeper than the parser's stack may be trusted to hold, with its line:
+/// within one tag every token may open another level, and so does every `elif`.
+pub(super) fn check_nesting(source: &str) -> Result<(), (usize, String)> {
+    let (mut rest, mut elifs) = (source, 0);
+    while let Some(at) = find_tag(rest) {
+        let tag = &rest[at..];
+        let refuse =
+            |message| Err((1 + source[..source.len() - tag.len()].matches('\n').count(), message));
+        if tag.starts_with("{#") {
+            rest = tag.find("#}").map_or("", |end| &tag[end + 2..]);
+            continue;
+        }
+        let close = if tag.starts_with("{%") { "%}" } else { "}}" };
+        let (tokens, after) = tokenize(&tag[2..], close);
+        let mut solid = tokens.iter().filter(|token| token.kind != TokenKind::Space);
+        let names = solid.clone().find(|token| token.kind == TokenKind::Name);
+        elifs += usize::from(names.is_some_and(|name| name.text == "elif"));
+        if elifs > MAX_ELIFS {
+            return refuse(format!("there are more than {MAX_ELIFS} elif"));
+        }
+        if solid.nth(MAX_TAG_TOKENS).is_some() {
+            return refuse(format!("a tag has more than {MAX_TAG_TOKENS} tokens"));
+        }
+        rest = after;
+    }
+    Ok(())
 }
 
 fn unify_newlines(source: &str) -> Cow<'_, str> {

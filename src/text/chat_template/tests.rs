@@ -178,3 +178,39 @@ fn messages_must_be_objects() {
     assert!(matches!(template.render(&prompt), Err(TemplateError::Messages(_))));
     assert!(matches!(ChatPrompt::new(json!({})), Err(TemplateError::Messages(_))));
 }
+
+#[test]
+fn what_would_nest_too_deep_is_refused_before_it_is_parsed() {
+    let deep = |open: &str, middle: &str, close: &str| {
+        format!("{{{{ {}{middle}{} }}}}", open.repeat(50_000), close.repeat(50_000))
+    };
+    let sources = [
+        deep("(", "1", ")"),
+        deep("[", "1", "]"),
+        deep("{1:", "1", "}"),
+        deep("not ", "1", ""),
+        deep("-", "1", ""),
+        deep("1 if 1 else ", "1", ""),
+        deep("1 ** ", "1", ""),
+        deep("", "x", ".a"),
+        deep("", "x", "[0]"),
+        deep("", "x", "()"),
+        deep("", "x", "|upper"),
+        deep("", "1", " is defined"),
+        format!("{{% if 1 %}}{}{{% endif %}}", "{%- elif 1 %}".repeat(50_000)),
+        format!("{{% set {}a{} = 1 %}}", "(".repeat(50_000), ")".repeat(50_000)),
+        "{% if true %}".repeat(50_000),
+        "{% for a in b %}".repeat(50_000),
+        "{% macro a() %}".repeat(50_000),
+    ];
+    for source in sources {
+        // As small a stack as any thread of the server has.
+        let compiled = std::thread::Builder::new()
+            .stack_size(2 << 20)
+            .spawn(move || ChatTemplate::new(&format!("\n{source}"), SpecialTokens::default()))
+            .unwrap()
+            .join()
+            .unwrap();
+        assert!(matches!(compiled, Err(TemplateError::Syntax { line: 2, .. })), "{compiled:?}");
+    }
+}

@@ -43,6 +43,8 @@ pub struct CallRules<'a> {
     pub preamble: bool,
     /// Whether there may be more than one call.
     pub parallel: bool,
+    /// What an answer without calls has to be, as a part of a rule; any text where there is none.
+    pub answer: Option<String>,
     /// Thoughts before all this, where the model has them.
     pub thoughts: Option<ThoughtRule>,
     /// The id of a text that is one special token of the vocabulary: no other token can be a part of
@@ -281,6 +283,9 @@ impl<'a> Lark<'a> {
         if rules.required && !rules.preamble {
             return format!("/[ \\n]{{0,4}}/ {opener} {calls}");
         }
+        if let Some(answer) = &rules.answer {
+            return format!("{answer} | /[ \\n]{{0,4}}/ {opener} {calls}");
+        }
         let text_and_calls = format!("{} {calls}", self.text_until(trigger));
         if rules.required { text_and_calls } else { format!("{TEXT} | {text_and_calls}") }
     }
@@ -289,6 +294,9 @@ impl<'a> Lark<'a> {
     fn bare_answer(&mut self, calls: &str, bare: &[char]) -> String {
         if self.rules.required {
             return format!("/[ \\n]{{0,4}}/ {calls}");
+        }
+        if let Some(answer) = &self.rules.answer {
+            return format!("{answer} | {calls}");
         }
         let first: Vec<String> = bare.iter().map(|c| format!("\\{c}")).collect();
         format!("/[^{}\\s](?s:.*)/ | {calls}", first.concat())
@@ -342,7 +350,9 @@ mod tests {
         let functions = [FunctionRule { name: "f".to_owned(), schema }];
         let (preamble, parallel, thoughts) = (false, true, None);
         let functions = &functions;
-        let rules = CallRules { functions, required, preamble, parallel, thoughts, token_id };
+        let answer = None;
+        let rules =
+            CallRules { functions, required, preamble, parallel, answer, thoughts, token_id };
         grammar(family, &rules).unwrap()
     }
 
@@ -384,7 +394,9 @@ mod tests {
         let token_id = &|_: &str| None;
         let (required, preamble, parallel, thoughts) = (true, false, true, None);
         let functions: &[FunctionRule] = &[];
-        let rules = CallRules { functions, required, preamble, parallel, thoughts, token_id };
+        let answer = None;
+        let rules =
+            CallRules { functions, required, preamble, parallel, answer, thoughts, token_id };
         assert_eq!(grammar("hermes", &rules), None);
     }
 }

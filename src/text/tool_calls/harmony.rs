@@ -46,7 +46,15 @@ static SHAPE: Shape = Shape {
 /// One message at most is a call, since it ends the answer. Thoughts are messages before it, and so
 /// is text.
 fn grammar_of_messages(markers: &'static [&'static str], rules: &CallRules) -> String {
-    let single = CallRules { parallel: false, thoughts: None, ..*rules };
+    let single = CallRules {
+        functions: rules.functions,
+        required: rules.required,
+        preamble: rules.preamble,
+        parallel: false,
+        answer: rules.answer.clone(),
+        thoughts: None,
+        token_id: rules.token_id,
+    };
     let mut lark = Lark::new(markers, &single);
     let call = format!("{} {}", lark.literal(SHAPE.each), lark.calls(&SHAPE));
     let next = lark.text_until("<|end|><|start|>assistant");
@@ -54,14 +62,15 @@ fn grammar_of_messages(markers: &'static [&'static str], rules: &CallRules) -> S
     if rules.thoughts.is_some() {
         before.push(format!("{} {next}", lark.literal("<|channel|>analysis<|message|>")));
     }
-    if rules.preamble || !rules.required {
+    if rules.preamble || !(rules.required || rules.answer.is_some()) {
         before.push(format!("{} {next}", lark.literal("<|channel|>commentary<|message|>")));
     }
     let before =
         if before.is_empty() { String::new() } else { format!("({})*", before.join(" | ")) };
     let inside = rules.thoughts.as_ref().is_some_and(|thoughts| thoughts.starts_inside);
     let first = if inside { next.as_str() } else { "" };
-    let last = format!("{} {TEXT}", lark.literal("<|channel|>final<|message|>"));
+    let answer = rules.answer.as_deref().unwrap_or(TEXT);
+    let last = format!("{} {answer}", lark.literal("<|channel|>final<|message|>"));
     let last = if rules.required { call } else { format!("({call} | {last})") };
     lark.finish(&format!("{first} {before} {last}"))
 }

@@ -1,11 +1,12 @@
 //! Which files of a repository are needed: the smallest set that a model loads from.
 
 use crate::weights::model_ref::{HubFile, has_gguf_ending};
+use crate::weights::sentence_modules::TEXT_CONFIGS;
 
 use super::error::HubError;
 
 /// Everything but weights, where a repository has it.
-const SMALL_FILES: [&str; 9] = [
+const SMALL_FILES: [&str; 11] = [
     "config.json",
     "generation_config.json",
     "tokenizer.json",
@@ -15,7 +16,11 @@ const SMALL_FILES: [&str; 9] = [
     "chat_template.jinja",
     "chat_template.json",
     "additional_chat_templates/tool_use.jinja",
+    MODULES,
+    "config_sentence_transformers.json",
 ];
+/// What stands behind the network, for sentence-transformers.
+const MODULES: &str = "modules.json";
 const SINGLE: &str = "model.safetensors";
 pub(crate) const INDEX: &str = "model.safetensors.index.json";
 const PICKLE_ENDINGS: [&str; 2] = [".bin", ".pth"];
@@ -63,6 +68,10 @@ fn checkpoint(files: &[String]) -> Option<Selection> {
     let has = |name: &str| files.iter().any(|file| file == name);
     let mut small: Vec<_> =
         SMALL_FILES.iter().filter(|name| has(name)).map(|name| (*name).to_owned()).collect();
+    if has(MODULES) {
+        let wanted = |file: &&String| is_module_file(file) || TEXT_CONFIGS.contains(&file.as_str());
+        small.extend(files.iter().filter(wanted).cloned());
+    }
     let weights = if has(SINGLE) {
         WeightFiles::Single(SINGLE.to_owned())
     } else if has(INDEX) {
@@ -76,6 +85,12 @@ fn checkpoint(files: &[String]) -> Option<Selection> {
         }
     };
     Some(Selection::Checkpoint { small, weights })
+}
+
+/// `2_Dense/config.json`, and its few weights.
+fn is_module_file(file: &str) -> bool {
+    let Some((folder, name)) = file.split_once('/') else { return false };
+    folder.starts_with(|c: char| c.is_ascii_digit()) && (name == "config.json" || name == SINGLE)
 }
 
 fn is_other_checkpoint(file: &str) -> bool {
@@ -211,6 +226,27 @@ mod tests {
         let expected = Selection::Checkpoint {
             small: vec!["config.json".into(), INDEX.into()],
             weights: WeightFiles::Indexed,
+        };
+        assert_eq!(choose(&files, None), Ok(expected));
+    }
+
+    #[test]
+    fn modules_of_sentence_transformers_come_with_their_files() {
+        let files = [
+            "1_Pooling/config.json",
+            "2_Dense/config.json",
+            "2_Dense/model.safetensors",
+            "2_Dense/pytorch_model.bin",
+            "config.json",
+            "model.safetensors",
+            "modules.json",
+            "onnx/model.onnx",
+            "sentence_bert_config.json",
+        ];
+        let small = ["config.json", "modules.json", files[0], files[1], files[2], files[8]];
+        let expected = Selection::Checkpoint {
+            small: small.map(str::to_owned).into(),
+            weights: WeightFiles::Single("model.safetensors".into()),
         };
         assert_eq!(choose(&files, None), Ok(expected));
     }

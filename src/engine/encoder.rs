@@ -1,0 +1,194 @@
+//! The engine thread of a model that only embeds: queue what comes, run the first of the queue
+//! together, send vectors.
+//!
+//! Between the layers of a step it looks at what arrived, so a step that nobody waits for any more
+//! ends early. Knows no text.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::mpsc::error::TryRecvError;
+
+use super::core::panic_message;
+use super::output::{EngineError, EngineOutput, OutputSender, SequenceStats};
+use super::request::EmbeddingRequest;
+use super::{Command, Shared};
+use crate::metrics::MetricsHandle;
+use crate::pooling::{EmbeddingHead, Pooler};
+use crate::runner::{EncoderRunner, HiddenStates};
+
+/// A text that waits.
+struct Waiting {
+    request: EmbeddingRequest,
+    outputs: OutputSender,
+    submitted: Instant,
+}
+
+/// Place in the queue: priority, then arrival.
+type Rank = (i32, u64);
+
+/// What became of a step: hidden states, none because nobody waits, an error or a panic.
+type Ran = std::thread::Result<candle_core::Result<Option<HiddenStates>>>;
+
+/// Everything the engine thread owns.
+pub(super) struct EncoderCore {
+    commands: UnboundedReceiver<Command>,
+    shared: Arc<Shared>,
+    runner: EncoderRunner,
+    head: EmbeddingHead,
+    // Tokens of a step, unless one text alone has more.
+    most_tokens: usize,
+    waiting: BTreeMap<Rank, Waiting>,
+    arrivals: u64,
+    metrics: MetricsHandle,
+}
+
+impl EncoderCore {
+    pub(super) fn new(
+        commands: UnboundedReceiver<Command>,
+        shared: Arc<Shared>,
+        runner: EncoderRunner,
+        head: EmbeddingHead,
+        most_tokens: usize,
+        metrics: MetricsHandle,
+    ) -> Self {
+        let waiting = BTreeMap::new();
+        Self { commands, shared, runner, head, most_tokens, waiting, arrivals: 0, metrics }
+    }
+
+    /// Runs until every handle and stream is gone.
+    pub(super) fn run(mut self) {
+        loop {
+            if self.waiting.is_empty() {
+                self.metrics.set_load(0, 0);
+                let Some(command) = self.commands.blocking_recv() else { return };
+                self.obey(command);
+            }
+            loop {
+                match self.commands.try_recv() {
+                    Ok(command) => self.obey(command),
+                    Err(TryRecvError::Empty) => break,
+                    Err(TryRecvError::Disconnected) => return,
+                }
+            }
+            let batch = self.take_batch();
+            if !batch.is_empty() {
+                self.shared.begin_step();
+                self.step(batch);
+                self.shared.end_step();
+            }
+        }
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Embed(request, outputs) => self.queue(*request, outputs),
+            Command::Submit(_, outputs) => refuse(&outputs),
+            Command::Search(_, beams) => beams.iter().for_each(|(_, outputs)| refuse(outputs)),
+            Command::Abort(id) => self.waiting.retain(|_, waiting| waiting.request.id != id),
+        }
+    }
+
+    fn queue(&mut self, request: EmbeddingRequest, outputs: OutputSender) {
+        if let Err(reason) = self.shared.limits.check_embedding(&request) {
+            let _ = outputs.send(EngineOutput::Failed(EngineError::Rejected(reason)));
+            return;
+        }
+        let rank = (request.priority, self.arrivals);
+        self.arrivals += 1;
+        self.waiting.insert(rank, Waiting { request, outputs, submitted: Instant::now() });
+    }
+
+    /// Texts by priority and arrival, as many as fit a step.
+    fn take_batch(&mut self) -> Vec<Waiting> {
+        let mut batch = Vec::new();
+        let mut tokens = 0;
+        while let Some(first) = self.waiting.first_entry()
+            && batch.len() < self.shared.limits.max_num_seqs
+        {
+            tokens += first.get().request.token_ids.len();
+            if !batch.is_empty() && tokens > self.most_tokens {
+                break;
+            }
+            batch.push(first.remove());
+        }
+        batch
+    }
+
+    /// Runs the model. What arrives meanwhile is obeyed afterwards, but where it takes back the
+    /// last text of the step, there is no result.
+    fn run_model(&mut self, batch: &[Waiting]) -> Ran {
+        let Self { commands, shared, runner, .. } = self;
+        let mut arrived = Vec::new();
+        let mut wanted = batch.len();
+        let mut go_on = || {
+            shared.begin_step();
+            while let Ok(command) = commands.try_recv() {
+                if let Command::Abort(id) = &command {
+                    let taken = batch.iter().filter(|waiting| waiting.request.id == *id).count();
+                    wanted = wanted.saturating_sub(taken);
+                }
+                arrived.push(command);
+            }
+            wanted > 0
+        };
+        let texts: Vec<&[u32]> =
+            batch.iter().map(|waiting| waiting.request.token_ids.as_slice()).collect();
+        let ran = catch_unwind(AssertUnwindSafe(|| runner.run(&texts, &mut go_on)));
+        for command in arrived {
+            self.obey(command);
+        }
+        ran
+    }
+
+    fn step(&mut self, batch: Vec<Waiting>) {
+        let began = Instant::now();
+        let tokens = batch.iter().map(|waiting| waiting.request.token_ids.len()).sum();
+        self.metrics.set_load(batch.len(), self.waiting.len());
+        self.metrics.observe_step(tokens);
+        for waiting in &batch {
+            let queue = began - waiting.submitted;
+            let _ = waiting.outputs.send(EngineOutput::Started { cached_tokens: 0, queue });
+        }
+        match self.run_model(&batch) {
+            Ok(Ok(Some(hidden))) => self.send_vectors(batch, &hidden, began),
+            // Nobody waits for it.
+            Ok(Ok(None)) => {}
+            Ok(Err(error)) => fail(batch, &error.to_string()),
+            Err(panic) => fail(batch, &panic_message(panic.as_ref())),
+        }
+    }
+
+    fn send_vectors(&self, batch: Vec<Waiting>, hidden: &HiddenStates, began: Instant) {
+        let mut rows = hidden.rows();
+        for waiting in batch {
+            let EmbeddingRequest { token_ids, dimensions, normalize, .. } = &waiting.request;
+            let mut pooler = Pooler::new(self.head.pooling);
+            rows.by_ref().take(token_ids.len()).for_each(|row| pooler.add(row));
+            let stats = SequenceStats {
+                queue: began - waiting.submitted,
+                prefill: began.elapsed(),
+                ..SequenceStats::default()
+            };
+            let embedding = self.head.finish(pooler, *dimensions, *normalize);
+            // A stream that was dropped needs no answer.
+            let _ = waiting.outputs.send(EngineOutput::embedded(embedding, stats));
+        }
+    }
+}
+
+fn refuse(outputs: &OutputSender) {
+    let reason = "the model only embeds texts, it can't continue them".to_owned();
+    let _ = outputs.send(EngineOutput::Failed(EngineError::Rejected(reason)));
+}
+
+fn fail(batch: Vec<Waiting>, message: &str) {
+    tracing::error!(texts = batch.len(), message, "a step failed");
+    for waiting in batch {
+        let error = EngineError::StepFailed(message.to_owned());
+        let _ = waiting.outputs.send(EngineOutput::Failed(error));
+    }
+}

@@ -1,0 +1,143 @@
+//! From an encoder's folder to an engine that embeds and nothing else.
+
+use std::num::NonZeroUsize;
+
+use candle_core::Device;
+
+use super::{Engine, LoadedModel, StartupError, head, stored_as};
+use crate::config::{EngineConfig, KvCacheDtype, Pooling, WeightKind};
+use crate::engine::encoder::EncoderCore;
+use crate::engine::memory::PlanError;
+use crate::engine::{EngineHandle, EngineLimits};
+use crate::kernels::pool;
+use crate::kv_cache::BLOCK_SIZE;
+use crate::metrics::MetricsHandle;
+use crate::models::encoder::{Encoder, EncoderSpec, is_encoder};
+use crate::pooling::EmbeddingHead;
+use crate::runner::EncoderRunner;
+use crate::weights::progress::ProgressSink;
+use crate::weights::source::ModelSource;
+
+/// A model of either kind, ready to run.
+pub enum Loaded {
+    /// Continues texts, and embeds them.
+    Decoder(LoadedModel),
+    /// Embeds texts.
+    Encoder(LoadedEncoder),
+}
+
+/// An encoder, and what startup knows of it.
+pub struct LoadedEncoder {
+    model: Encoder,
+    head: EmbeddingHead,
+    /// Most tokens of a text, as the folder says.
+    max_seq_length: Option<usize>,
+}
+
+impl Loaded {
+    /// Builds the model that the source describes and reads its weights; `progress` is told of
+    /// every tensor.
+    pub fn load(
+        source: &ModelSource,
+        config: &EngineConfig,
+        progress: ProgressSink,
+    ) -> Result<Self, StartupError> {
+        if is_encoder(&source.config) {
+            LoadedEncoder::load(source, config, progress).map(Self::Encoder)
+        } else {
+            LoadedModel::load(source, config, progress).map(Self::Decoder)
+        }
+    }
+
+    /// Starts the engine thread.
+    pub fn start(
+        self,
+        config: &EngineConfig,
+        metrics: MetricsHandle,
+    ) -> Result<Engine, StartupError> {
+        match self {
+            Self::Decoder(loaded) => Engine::start(config, loaded, metrics),
+            Self::Encoder(loaded) => loaded.start(config, metrics),
+        }
+    }
+}
+
+impl LoadedEncoder {
+    fn load(
+        source: &ModelSource,
+        config: &EngineConfig,
+        progress: ProgressSink,
+    ) -> Result<Self, StartupError> {
+        check_settings(config)?;
+        let spec = EncoderSpec::from_config(&source.config)?;
+        let head = match &source.sentence_modules {
+            Some(modules) => head::read(modules, config.pooling, spec.hidden_size())?,
+            // As sentence-transformers does with a folder that isn't its own.
+            None => EmbeddingHead::new(config.pooling.unwrap_or(Pooling::Mean), false),
+        };
+        if let Some(threads) = config.threads.and_then(NonZeroUsize::new) {
+            pool::start(threads)?;
+        }
+        let weights = source.weights(&Device::Cpu).with_progress(progress);
+        let weights = weights.in_parallel(|count, work| pool::for_each_chunk(count, work));
+        // With bf16 weights activations would be rounded too: vectors are those of the library
+        // only where nothing is, and encoders are small.
+        let kind = config.weight_kind.unwrap_or(WeightKind::F32);
+        let weights = weights.rounded_to(Some(stored_as(kind)));
+        let model = Encoder::load(&spec, &weights)?;
+        tracing::info!(matrices = %weights.kept(), bytes = weights.kept().bytes(), "weights loaded");
+        Ok(Self { model, head, max_seq_length: max_seq_length(source) })
+    }
+
+    fn start(self, config: &EngineConfig, metrics: MetricsHandle) -> Result<Engine, StartupError> {
+        let Self { model, head, max_seq_length } = self;
+        let context = max_seq_length.unwrap_or(usize::MAX).min(model.max_tokens());
+        let max_model_len = match config.max_model_len {
+            Some(asked) if asked > context => {
+                return Err(PlanError::BeyondModel { asked, context }.into());
+            }
+            asked => asked.unwrap_or(context).max(1),
+        };
+        let limits = EngineLimits {
+            max_model_len,
+            max_text_len: max_model_len,
+            vocab_size: model.vocab_size(),
+            max_num_seqs: config.max_num_seqs.max(1),
+            block_size: BLOCK_SIZE,
+            num_blocks: 0,
+            embedding_size: head.embedding_size(model.hidden_size()),
+            generates: false,
+        };
+        let (handle, commands) = EngineHandle::channel(limits);
+        let most_tokens = config.max_num_batched_tokens;
+        let runner = EncoderRunner::new(model, Device::Cpu);
+        let shared = handle.shared.clone();
+        let core = EncoderCore::new(commands, shared, runner, head, most_tokens, metrics);
+        let thread =
+            std::thread::Builder::new().name("engine".to_owned()).spawn(move || core.run())?;
+        Ok(Engine { handle, plan: None, thread })
+    }
+}
+
+/// Most tokens of a text: what sentence-transformers' file says, else the tokenizer's own.
+fn max_seq_length(source: &ModelSource) -> Option<usize> {
+    let tokenizer = || {
+        let length = source.tokenizer_config.as_ref()?.get("model_max_length")?;
+        // Where nobody knows, it is a number like 1e30.
+        length.as_u64().and_then(|length| usize::try_from(length).ok())
+    };
+    source.sentence_modules.as_ref().and_then(head::max_seq_length).or_else(tokenizer)
+}
+
+/// Refuses what was set and has no effect here.
+fn check_settings(config: &EngineConfig) -> Result<(), StartupError> {
+    let refuse =
+        |setting, reason: &str| Err(StartupError::Setting { setting, reason: reason.to_owned() });
+    if config.kv_cache_bytes.is_some() {
+        return refuse("--kv-cache-memory", "it has no KV cache");
+    }
+    if config.kv_cache_dtype != KvCacheDtype::Auto {
+        return refuse("--kv-cache-dtype", "it has no KV cache");
+    }
+    Ok(())
+}

@@ -1,0 +1,202 @@
+//! From the modules of a sentence-transformers folder to what is done with hidden states.
+//!
+//! `Pooling`, `Dense` and `Normalize` are understood, in the spelling of versions before and since
+//! 6; anything else that would change a vector is an error that names the module.
+//! Reference: <https://sbert.net/docs/package_reference/sentence_transformer/modules.html>.
+
+use super::StartupError;
+use crate::config::Pooling;
+use crate::pooling::{Dense, DenseActivation, EmbeddingHead, HeadLayer};
+use crate::weights::sentence_modules::{SentenceModule, SentenceModules};
+
+/// Names of ways of pooling: in `pooling_mode`, and as the end of `pooling_mode_...` in older
+/// files.
+const POOLINGS: [(&str, &str, Pooling); 6] = [
+    ("cls", "cls_token", Pooling::Cls),
+    ("max", "max_tokens", Pooling::Max),
+    ("mean", "mean_tokens", Pooling::Mean),
+    ("mean_sqrt_len_tokens", "mean_sqrt_len_tokens", Pooling::MeanSqrtLen),
+    ("weightedmean", "weightedmean_tokens", Pooling::WeightedMean),
+    ("lasttoken", "lasttoken", Pooling::Last),
+];
+
+/// What the modules do with hidden states of `hidden_size` elements. `chosen` replaces their
+/// pooling.
+pub(super) fn read(
+    modules: &SentenceModules,
+    chosen: Option<Pooling>,
+    hidden_size: usize,
+) -> Result<EmbeddingHead, StartupError> {
+    check_prompts(modules)?;
+    let mut pooling = None;
+    let mut layers = Vec::new();
+    let mut size = hidden_size;
+    for (at, module) in modules.modules.iter().enumerate() {
+        check_place(module, at, pooling.is_some())?;
+        match module.class() {
+            Some("Pooling") => pooling = Some(chosen.map_or_else(|| read_pooling(module), Ok)?),
+            Some("Normalize") => layers.push(HeadLayer::Normalize),
+            Some("Dense") => {
+                let dense = read_dense(module, size)?;
+                size = dense.weight.len();
+                layers.push(HeadLayer::Dense(dense));
+            }
+            // The network itself, and what does nothing once a model is trained.
+            _ => {}
+        }
+    }
+    // Scaling that comes last can be asked for or off by a request.
+    let normalize = layers.pop_if(|layer| *layer == HeadLayer::Normalize).is_some();
+    let pooling =
+        pooling.ok_or_else(|| refusal_of_file("modules.json", "there is no Pooling in it"))?;
+    let cut = truncate_dim(modules)?;
+    Ok(EmbeddingHead { pooling, layers: layers.into(), normalize, cut })
+}
+
+/// Refuses modules that are not known, and known ones where they mean something else.
+fn check_place(module: &SentenceModule, at: usize, pooled: bool) -> Result<(), StartupError> {
+    match (module.class(), at, pooled) {
+        (Some("Transformer"), 0, _) if module.path.is_empty() => Ok(()),
+        (Some("Transformer"), ..) => {
+            Err(refusal(module, "must be the first one, in the model's own folder"))
+        }
+        (Some("Pooling"), 0, _) => Err(refusal(module, "has no Transformer before it")),
+        (Some("Pooling"), _, true) => Err(refusal(module, "is the second one that pools")),
+        (Some("Pooling" | "Dropout"), ..) | (Some("Dense" | "Normalize"), _, true) => Ok(()),
+        (Some("Dense" | "Normalize"), ..) => Err(refusal(module, "has no Pooling before it")),
+        _ => {
+            let reason = "is not supported; supported are Transformer, Pooling, Dense, Dropout and \
+                          Normalize of sentence_transformers";
+            Err(refusal(module, reason))
+        }
+    }
+}
+
+/// Most tokens of a text, where the folder says so.
+pub(super) fn max_seq_length(modules: &SentenceModules) -> Option<usize> {
+    modules.text_config.size("max_seq_length")
+}
+
+/// Prompts are texts put before texts; pooling without their tokens can't be done here.
+fn check_prompts(modules: &SentenceModules) -> Result<(), StartupError> {
+    let has_prompt = modules.config.texts("prompts").iter().any(|prompt| !prompt.is_empty());
+    let leaves_out = |module: &&SentenceModule| module.config.flag("include_prompt") == Some(false);
+    match modules.modules.iter().find(leaves_out) {
+        Some(module) if has_prompt => {
+            let reason = "include_prompt is false, which is not supported for a model with prompts";
+            Err(refusal(module, reason))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// How many elements of every vector the model's author keeps.
+fn truncate_dim(modules: &SentenceModules) -> Result<Option<usize>, StartupError> {
+    const NAME: &str = "truncate_dim";
+    let Some(written) = modules.config.written(NAME) else { return Ok(None) };
+    let Some(size @ 1..) = modules.config.size(NAME) else {
+        let reason = format!("{NAME} is {written}, must be at least 1");
+        return Err(refusal_of_file("config_sentence_transformers.json", &reason));
+    };
+    Ok(Some(size))
+}
+
+fn read_pooling(module: &SentenceModule) -> Result<Pooling, StartupError> {
+    let config = &module.config;
+    if config.json().is_none() {
+        return Err(refusal(module, "has no config.json"));
+    }
+    let mut modes = config.texts("pooling_mode");
+    if modes.is_empty() {
+        let on = |old: &str| config.flag(&format!("pooling_mode_{old}")) == Some(true);
+        modes.extend(POOLINGS.iter().filter(|(_, old, _)| on(old)).map(|(mode, _, _)| *mode));
+    }
+    if modes.is_empty() {
+        // As the library does where nothing is said.
+        modes.push("mean");
+    }
+    let [mode] = modes[..] else {
+        let reason = format!("pools in {} ways ({}), expected one", modes.len(), modes.join(", "));
+        return Err(refusal(module, &reason));
+    };
+    let known = POOLINGS.iter().find(|(known, _, _)| *known == mode);
+    known.map(|(_, _, pooling)| *pooling).ok_or_else(|| {
+        let known = POOLINGS.map(|(mode, _, _)| mode).join(", ");
+        let reason = format!("pools by {mode:?}, which is not supported; supported are {known}");
+        refusal(module, &reason)
+    })
+}
+
+fn read_dense(module: &SentenceModule, input_size: usize) -> Result<Dense, StartupError> {
+    let size = |name: &str| {
+        let size = module.config.size(name);
+        size.ok_or_else(|| refusal(module, &format!("config.json has no size {name}")))
+    };
+    let (inputs, outputs) = (size("in_features")?, size("out_features")?);
+    check_plain(module)?;
+    if inputs != input_size {
+        let reason = format!("in_features is {inputs}, what comes before gives {input_size}");
+        return Err(refusal(module, &reason));
+    }
+    let Some(weights) = module.weights() else {
+        let reason = "has no model.safetensors; pickled weights can run code and are not read";
+        return Err(refusal(module, reason));
+    };
+    let failed = |error: &dyn std::error::Error| refusal(module, &error.to_string());
+    let read = |name: &str, shape: &[usize]| {
+        let tensor = weights.dense(name, shape, candle_core::DType::F32);
+        tensor.map_err(|error| failed(&error))
+    };
+    let weight = read("linear.weight", &[outputs, inputs])?;
+    let bias = match module.config.flag("bias") {
+        Some(false) => Vec::new(),
+        _ => read("linear.bias", &[outputs])?.to_vec1().map_err(|error| failed(&error))?,
+    };
+    Ok(Dense {
+        weight: weight.to_vec2().map_err(|error| failed(&error))?,
+        bias,
+        activation: activation(module)?,
+    })
+}
+
+/// Refuses what a linear layer on the pooled vector doesn't do.
+fn check_plain(module: &SentenceModule) -> Result<(), StartupError> {
+    if module.config.flag("use_residual") == Some(true) {
+        return Err(refusal(module, "use_residual is true, which is not supported"));
+    }
+    for name in ["module_input_name", "module_output_name"] {
+        if let Some(other) = module.config.text(name)
+            && other != "sentence_embedding"
+        {
+            let reason = format!("{name} is {other:?}, only \"sentence_embedding\" is supported");
+            return Err(refusal(module, &reason));
+        }
+    }
+    Ok(())
+}
+
+fn activation(module: &SentenceModule) -> Result<DenseActivation, StartupError> {
+    // Without a name, sentence-transformers takes the hyperbolic tangent.
+    let name = module.config.text("activation_function");
+    match name.unwrap_or("Tanh").rsplit('.').next().unwrap_or_default() {
+        "Identity" => Ok(DenseActivation::Identity),
+        "Tanh" => Ok(DenseActivation::Tanh),
+        "ReLU" => Ok(DenseActivation::Relu),
+        other => {
+            let reason = format!(
+                "activation_function {other:?} is not supported; supported are Identity, Tanh \
+                 and ReLU"
+            );
+            Err(refusal(module, &reason))
+        }
+    }
+}
+
+fn refusal_of_file(file: &str, reason: &str) -> StartupError {
+    StartupError::Module { module: file.to_owned(), reason: reason.to_owned() }
+}
+
+fn refusal(module: &SentenceModule, reason: &str) -> StartupError {
+    let name = format!("the module {} in {:?} (modules.json)", module.kind, module.path);
+    StartupError::Module { module: name, reason: reason.to_owned() }
+}

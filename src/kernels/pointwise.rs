@@ -1,0 +1,159 @@
+//! A function of each number, between the two products of a feed-forward part without a gate.
+//!
+//! Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016: the exact form, and the one with tanh.
+
+use std::mem::MaybeUninit;
+
+use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor};
+
+use super::cpu::{Kernel, LANES, Lanes, Level, load_tail, math};
+use super::fresh::{Parts, filled};
+use super::{pool, portable, storage};
+
+/// Fewer elements than this stay on the calling thread.
+const PARALLEL_FROM: usize = 1 << 14;
+/// Elements of one chunk.
+const CHUNK: usize = 1 << 12;
+
+/// Which function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pointwise {
+    /// `x / 2 * (1 + erf(x / sqrt(2)))`
+    Gelu,
+    /// The same with an approximation by tanh.
+    GeluTanh,
+    /// Zero below zero.
+    Relu,
+}
+
+/// `function(x)` of every element of `x`.
+pub fn pointwise(function: Pointwise, x: &Tensor) -> Result<Tensor> {
+    if !x.device().is_cpu() {
+        return portable::pointwise(function, x);
+    }
+    x.apply_op1_no_bwd(&Each { level: Level::current(), function })
+}
+
+struct Each {
+    level: Level,
+    function: Pointwise,
+}
+
+impl CustomOp1 for Each {
+    fn name(&self) -> &'static str {
+        "pointwise"
+    }
+
+    fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
+        let x = storage::contiguous::<f32>(self.name(), x, layout)?;
+        let Self { level, function } = *self;
+        let run = |out: &Parts<'_, MaybeUninit<f32>>| {
+            let part = |range: std::ops::Range<usize>| {
+                // SAFETY: the ranges of chunks don't overlap.
+                let out = unsafe { out.part(range.clone()) };
+                level.run(Run { function, x: &x[range], out });
+            };
+            if x.len() < PARALLEL_FROM {
+                part(0..x.len());
+                return;
+            }
+            pool::for_each_chunk(x.len().div_ceil(CHUNK), |chunk| {
+                part(chunk * CHUNK..x.len().min((chunk + 1) * CHUNK));
+            });
+        };
+        // SAFETY: the chunks cover all elements and `Run` writes every one of them.
+        let out = unsafe { filled(x.len(), run) };
+        Ok((CpuStorage::F32(out), layout.shape().clone()))
+    }
+}
+
+/// Writes every element of `out`, which is as long as `x`.
+struct Run<'a> {
+    function: Pointwise,
+    x: &'a [f32],
+    out: &'a mut [MaybeUninit<f32>],
+}
+
+impl Kernel for Run<'_> {
+    #[inline(always)]
+    fn run<L: Lanes>(self, l: L) {
+        let (x, x_tail) = self.x.as_chunks::<LANES>();
+        let (out, out_tail) = self.out.as_chunks_mut::<LANES>();
+        for (x, out) in x.iter().zip(out) {
+            l.write(apply(l, self.function, l.load(x)), out);
+        }
+        let mut tail = [0.0; LANES];
+        l.store(apply(l, self.function, load_tail(l, x_tail)), &mut tail);
+        for (x, out) in tail.into_iter().zip(out_tail) {
+            out.write(x);
+        }
+    }
+}
+
+#[inline(always)]
+fn apply<L: Lanes>(l: L, function: Pointwise, x: L::V) -> L::V {
+    match function {
+        Pointwise::Gelu => {
+            let magnitude = l.max(x, l.sub(l.splat(0.0), x));
+            let erf = math::erf_of_positive(l, l.mul(magnitude, l.splat(0.707_106_77)));
+            // The error function is odd, so its sign and that of x meet in the magnitude.
+            l.mul(l.splat(0.5), l.mul_add(magnitude, erf, x))
+        }
+        Pointwise::GeluTanh => math::gelu_tanh(l, x),
+        Pointwise::Relu => l.max(l.splat(0.0), x),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::Device;
+
+    use super::super::random::{Random, assert_close, bits};
+    use super::*;
+
+    const ALL: [Pointwise; 3] = [Pointwise::Gelu, Pointwise::GeluTanh, Pointwise::Relu];
+
+    fn at(level: Level, function: Pointwise, x: &Tensor) -> Tensor {
+        x.apply_op1_no_bwd(&Each { level, function }).unwrap()
+    }
+
+    #[test]
+    fn equals_the_plain_operations() {
+        let mut random = Random::new(1);
+        for count in [1, 16, 37, 20_011] {
+            let x = (random.tensor(count) * 4.0).unwrap();
+            for function in ALL {
+                let expected = portable::pointwise(function, &x).unwrap();
+                for level in Level::available() {
+                    assert_close(&at(level, function, &x), &expected, 1e-6);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn far_from_zero_it_is_the_number_or_zero() {
+        let x = Tensor::new(&[-1e4_f32, -30.0, 0.0, 30.0, 1e4], &Device::Cpu).unwrap();
+        for function in ALL {
+            for level in Level::available() {
+                let y: Vec<f32> = at(level, function, &x).to_vec1().unwrap();
+                let expected = [0.0_f32, 0.0, 0.0, 30.0, 1e4];
+                let near = |(y, expected): (&f32, f32)| (y - expected).abs() < 1e-3;
+                assert!(y.iter().zip(expected).all(near), "{function:?} {y:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_element_does_not_depend_on_its_place() {
+        let mut random = Random::new(2);
+        let x = random.tensor(20_011);
+        for function in ALL {
+            for level in Level::available() {
+                let all = at(level, function, &x);
+                let alone = at(level, function, &x.narrow(0, 20_003, 3).unwrap());
+                assert_eq!(bits(&alone), bits(&all.narrow(0, 20_003, 3).unwrap()));
+            }
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Self-attention in which every token of a text sees every other, and nothing is kept.
+//!
+//! It is the paged attention of a decoder over a cache that lives for one layer: a query that
+//! stands at its text's last position sees all of it. So texts of any lengths run together without
+//! padding, and each has the numbers it has alone.
+
+use candle_core::{DType, Device, Result, Tensor};
+
+use super::forward::{BLOCK_SIZE, KvFormat, KvLayer};
+use super::linear::Linear;
+use crate::kernels::kv_write::{KvCache, Projections, Rotation, kv_write};
+use crate::kernels::paged_attention::{AttentionParams, Ragged, paged_attention};
+
+/// Heads of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heads {
+    /// How many.
+    pub count: usize,
+    /// Elements of one.
+    pub dim: usize,
+}
+
+/// Projections of one layer's attention.
+#[derive(Debug)]
+pub struct FullAttention {
+    /// `[heads * head_dim]` from `[hidden]`, as are key and value.
+    pub query: Linear,
+    /// Keys.
+    pub key: Linear,
+    /// Values.
+    pub value: Linear,
+    /// `[hidden]` from `[heads * head_dim]`.
+    pub output: Linear,
+    /// Shape of the heads.
+    pub heads: Heads,
+}
+
+/// Where the rows of a step's texts stand; for all layers.
+#[derive(Debug)]
+pub struct Texts {
+    /// `[num_tokens]`: for every row its text's last position.
+    sees: Vec<u32>,
+    slots: Vec<u32>,
+    block_tables: Vec<Vec<u32>>,
+    cu_seqlens: Vec<u32>,
+    lengths: Vec<u32>,
+    /// `[num_tokens, 0]`: no element is rotated.
+    no_angles: Tensor,
+    kv: KvLayer,
+}
+
+impl Texts {
+    /// Texts of these lengths, each at least 1, one after the other.
+    pub fn new(lengths: &[usize], heads: Heads, device: &Device) -> Result<Self> {
+        let small = |n: usize| u32::try_from(n).map_err(candle_core::Error::wrap);
+        let total: usize = lengths.iter().sum();
+        let (mut sees, mut slots) = (Vec::with_capacity(total), Vec::with_capacity(total));
+        let (mut block_tables, mut cu_seqlens) = (Vec::new(), vec![0]);
+        let mut blocks = 0;
+        for length in lengths {
+            let count = length.div_ceil(BLOCK_SIZE);
+            let (first, last) = (small(blocks * BLOCK_SIZE)?, small(length.saturating_sub(1))?);
+            slots.extend(first..first + small(*length)?);
+            sees.extend(std::iter::repeat_n(last, *length));
+            block_tables.push((small(blocks)?..small(blocks + count)?).collect());
+            blocks += count;
+            cu_seqlens.push(small(slots.len())?);
+        }
+        let format = KvFormat::F32;
+        let zeros = |dims| format.zeros(dims, device);
+        Ok(Self {
+            sees,
+            slots,
+            block_tables,
+            cu_seqlens,
+            lengths: lengths.iter().map(|length| small(*length)).collect::<Result<_>>()?,
+            no_angles: Tensor::zeros((total, 0), DType::F32, device)?,
+            kv: KvLayer {
+                k: zeros(format.key_dims(blocks, heads.count, heads.dim))?,
+                v: zeros(format.value_dims(blocks, heads.count, heads.dim))?,
+            },
+        })
+    }
+}
+
+impl FullAttention {
+    /// `x [num_tokens, hidden]` plus what attention makes of it.
+    pub fn forward_add(&self, x: &Tensor, texts: &Texts) -> Result<Tensor> {
+        let (rows, Heads { count, dim }) = (x.dim(0)?, self.heads);
+        // [num_tokens, heads, head_dim]
+        let [q, k, v] = Linear::forward_each([&self.query, &self.key, &self.value], x)?;
+        let q = q.reshape((rows, count, dim))?;
+        let k = k.reshape((rows, count, dim))?;
+        let v = v.reshape((rows, count, dim))?;
+        let rotation = Rotation { cos: &texts.no_angles, sin: &texts.no_angles, norms: None };
+        let KvLayer { k: keys, v: values } = &texts.kv;
+        let new = Projections { q: &q, k: &k, v: &v };
+        let q = kv_write(new, rotation, KvCache { k: keys, v: values }, &texts.slots)?;
+        let ragged = Ragged {
+            positions: &texts.sees,
+            block_tables: &texts.block_tables,
+            cu_seqlens_q: &texts.cu_seqlens,
+            context_lens: &texts.lengths,
+        };
+        #[expect(clippy::cast_precision_loss, reason = "head sizes are far below 2^24")]
+        let scale = 1.0 / (dim as f32).sqrt();
+        let params = AttentionParams { scale, softcap: None, window: None };
+        let attended = paged_attention(&q, keys, values, ragged, params)?;
+        self.output.forward_add(&attended.reshape((rows, count * dim))?, x)
+    }
+}

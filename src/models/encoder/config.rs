@@ -1,0 +1,271 @@
+//! An encoder's `config.json`: parsed and checked.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::kernels::pointwise::Pointwise;
+use crate::layers::full_attention::Heads;
+use crate::models::ModelError;
+use crate::models::config::bad;
+
+/// A family of encoders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EncoderKind {
+    /// Learned positions from 0, and types of tokens.
+    Bert,
+    /// The same without types of tokens, under other names.
+    DistilBert,
+    /// Positions start behind that of padding.
+    Roberta,
+}
+
+/// Names as in `config.json`'s `architectures`. A head for masked words is left aside.
+const ARCHITECTURES: [(&str, EncoderKind); 10] = [
+    ("BertModel", EncoderKind::Bert),
+    ("BertForMaskedLM", EncoderKind::Bert),
+    ("DistilBertModel", EncoderKind::DistilBert),
+    ("DistilBertForMaskedLM", EncoderKind::DistilBert),
+    ("RobertaModel", EncoderKind::Roberta),
+    ("RobertaForMaskedLM", EncoderKind::Roberta),
+    ("XLMRobertaModel", EncoderKind::Roberta),
+    ("XLMRobertaForMaskedLM", EncoderKind::Roberta),
+    ("CamembertModel", EncoderKind::Roberta),
+    ("CamembertForMaskedLM", EncoderKind::Roberta),
+];
+
+/// Names of the architectures that an encoder can have.
+pub fn architectures() -> impl Iterator<Item = &'static str> {
+    ARCHITECTURES.iter().map(|(name, _)| *name)
+}
+
+/// `model_type` of folders that don't name an architecture.
+const MODEL_TYPES: [(&str, EncoderKind); 5] = [
+    ("bert", EncoderKind::Bert),
+    ("distilbert", EncoderKind::DistilBert),
+    ("roberta", EncoderKind::Roberta),
+    ("xlm-roberta", EncoderKind::Roberta),
+    ("camembert", EncoderKind::Roberta),
+];
+
+fn kind(config: &Value) -> Option<EncoderKind> {
+    let known = |table: &[(&str, EncoderKind)], name: &Value| {
+        table.iter().find(|(known, _)| name == known).map(|(_, kind)| *kind)
+    };
+    match config.get("architectures").and_then(Value::as_array) {
+        Some(names) if !names.is_empty() => {
+            names.iter().find_map(|name| known(&ARCHITECTURES, name))
+        }
+        _ => known(&MODEL_TYPES, config.get("model_type")?),
+    }
+}
+
+/// Whether a `config.json` describes an encoder.
+pub fn is_encoder(config: &Value) -> bool {
+    kind(config).is_some()
+}
+
+/// The fields that are read, under BERT's names.
+#[derive(Deserialize)]
+struct Fields {
+    vocab_size: usize,
+    #[serde(alias = "dim")]
+    hidden_size: usize,
+    #[serde(alias = "hidden_dim")]
+    intermediate_size: usize,
+    #[serde(alias = "n_layers")]
+    num_hidden_layers: usize,
+    #[serde(alias = "n_heads")]
+    num_attention_heads: usize,
+    max_position_embeddings: usize,
+    #[serde(alias = "activation")]
+    hidden_act: Option<String>,
+    type_vocab_size: Option<usize>,
+    layer_norm_eps: Option<f32>,
+    pad_token_id: Option<u32>,
+    position_embedding_type: Option<String>,
+    is_decoder: Option<bool>,
+}
+
+/// Everything that tells one encoder from another, checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EncoderSpec {
+    pub(super) kind: EncoderKind,
+    pub(super) vocab_size: usize,
+    pub(super) hidden_size: usize,
+    pub(super) intermediate_size: usize,
+    pub(super) num_layers: usize,
+    num_heads: usize,
+    pub(super) max_positions: usize,
+    pub(super) type_vocab_size: usize,
+    pub(super) norm_eps: f32,
+    pad_token_id: u32,
+    pub(super) activation: Pointwise,
+}
+
+/// No dimension of an encoder is larger.
+const MAX_SIZE: usize = 1 << 28;
+
+impl EncoderSpec {
+    /// Checks the content of a `config.json`.
+    ///
+    /// # Errors
+    ///
+    /// An architecture that is no encoder, an absent size, a size of zero, sizes that don't
+    /// divide, a variant that is not implemented.
+    pub fn from_config(config: &Value) -> Result<Self, ModelError> {
+        let kind = kind(config).ok_or_else(|| ModelError::Unsupported {
+            what: "an encoder of this architecture".to_owned(),
+            supported: format!("supported are {}", architectures().collect::<Vec<_>>().join(", ")),
+        })?;
+        let fields = Fields::deserialize(config)?;
+        fields.check()?;
+        let default_pad = u32::from(kind == EncoderKind::Roberta);
+        let distil = kind == EncoderKind::DistilBert;
+        let spec = Self {
+            kind,
+            vocab_size: fields.vocab_size,
+            hidden_size: fields.hidden_size,
+            intermediate_size: fields.intermediate_size,
+            num_layers: fields.num_hidden_layers,
+            num_heads: fields.num_attention_heads,
+            max_positions: fields.max_position_embeddings,
+            type_vocab_size: if distil { 1 } else { fields.type_vocab_size.unwrap_or(2).max(1) },
+            norm_eps: fields.layer_norm_eps.unwrap_or(1e-12),
+            pad_token_id: fields.pad_token_id.unwrap_or(default_pad),
+            activation: activation(fields.hidden_act.as_deref())?,
+        };
+        if spec.max_tokens() == 0 {
+            let bound = format!("must be more than pad_token_id {} and 1", spec.pad_token_id);
+            return Err(bad("max_position_embeddings", spec.max_positions, bound));
+        }
+        Ok(spec)
+    }
+
+    /// Most tokens of a text.
+    pub(super) fn max_tokens(&self) -> usize {
+        match self.kind {
+            EncoderKind::Bert | EncoderKind::DistilBert => self.max_positions,
+            // The first position is the one behind padding's.
+            EncoderKind::Roberta => {
+                self.max_positions.saturating_sub(self.pad_token_id as usize + 1)
+            }
+        }
+    }
+
+    /// Elements of a hidden state.
+    pub fn hidden_size(&self) -> usize {
+        self.hidden_size
+    }
+
+    pub(super) fn heads(&self) -> Heads {
+        Heads { count: self.num_heads, dim: self.hidden_size / self.num_heads }
+    }
+
+    /// The positions of a text's tokens.
+    pub(super) fn positions(&self, text: &[u32]) -> Vec<u32> {
+        let pad = self.pad_token_id;
+        match self.kind {
+            EncoderKind::Bert | EncoderKind::DistilBert => (0..).take(text.len()).collect(),
+            // Padding, should a text hold any, stays where it is and counts for nothing.
+            EncoderKind::Roberta => {
+                let mut last = pad;
+                let next = |id: &u32| {
+                    last += u32::from(*id != pad);
+                    if *id == pad { pad } else { last }
+                };
+                text.iter().map(next).collect()
+            }
+        }
+    }
+}
+
+impl Fields {
+    fn check(&self) -> Result<(), ModelError> {
+        let sizes = [
+            ("vocab_size", self.vocab_size),
+            ("hidden_size", self.hidden_size),
+            ("intermediate_size", self.intermediate_size),
+            ("num_hidden_layers", self.num_hidden_layers),
+            ("num_attention_heads", self.num_attention_heads),
+            ("max_position_embeddings", self.max_position_embeddings),
+        ];
+        for (field, value) in sizes {
+            if value == 0 || value > MAX_SIZE {
+                return Err(bad(field, value, format!("must be 1 to {MAX_SIZE}")));
+            }
+        }
+        if !self.hidden_size.is_multiple_of(self.num_attention_heads) {
+            let bound = format!("must be a multiple of {} heads", self.num_attention_heads);
+            return Err(bad("hidden_size", self.hidden_size, bound));
+        }
+        if let Some(eps) = self.layer_norm_eps.filter(|eps| !(0.0..1.0).contains(eps)) {
+            return Err(bad("layer_norm_eps", eps, "must be at least 0 and less than 1"));
+        }
+        let positions = self.position_embedding_type.as_deref().unwrap_or("absolute");
+        if positions != "absolute" {
+            return Err(bad("position_embedding_type", positions, "must be absolute"));
+        }
+        if self.is_decoder == Some(true) {
+            return Err(bad("is_decoder", true, "must be false: every token sees every other"));
+        }
+        Ok(())
+    }
+}
+
+fn activation(name: Option<&str>) -> Result<Pointwise, ModelError> {
+    match name.unwrap_or("gelu") {
+        "gelu" => Ok(Pointwise::Gelu),
+        "gelu_new" | "gelu_pytorch_tanh" => Ok(Pointwise::GeluTanh),
+        "relu" => Ok(Pointwise::Relu),
+        other => Err(bad("hidden_act", other, "must be gelu, gelu_new, gelu_pytorch_tanh or relu")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn config(fields: &Value) -> Value {
+        let mut config = json!({
+            "architectures": ["RobertaModel"], "vocab_size": 10, "hidden_size": 8,
+            "intermediate_size": 12, "num_hidden_layers": 1, "num_attention_heads": 2,
+            "max_position_embeddings": 20, "pad_token_id": 1,
+        });
+        let more = fields.as_object().unwrap().clone();
+        config.as_object_mut().unwrap().extend(more);
+        config
+    }
+
+    #[test]
+    fn positions_of_roberta_start_behind_padding() {
+        assert_eq!(EncoderSpec::from_config(&config(&json!({}))).unwrap().max_tokens(), 18);
+        let bert = config(&json!({"architectures": ["BertModel"]}));
+        let bert = EncoderSpec::from_config(&bert).unwrap();
+        assert_eq!((bert.max_tokens(), bert.positions(&[5, 1, 6])), (20, vec![0, 1, 2]));
+        let roberta = EncoderSpec::from_config(&config(&json!({}))).unwrap();
+        assert_eq!(roberta.positions(&[0, 5, 1, 6]), [2, 3, 1, 4]);
+    }
+
+    #[test]
+    fn what_no_encoder_can_have_is_named() {
+        for (fields, expected) in [
+            (json!({"hidden_size": 9}), "`hidden_size` is 9, must be a multiple of 2"),
+            (json!({"num_hidden_layers": 0}), "`num_hidden_layers` is 0"),
+            (json!({"hidden_act": "silu"}), "`hidden_act` is \"silu\""),
+            (json!({"position_embedding_type": "relative_key"}), "must be absolute"),
+            (json!({"is_decoder": true}), "`is_decoder` is true"),
+            (json!({"pad_token_id": 19}), "`max_position_embeddings` is 20"),
+            (json!({"vocab_size": "x"}), "config.json"),
+        ] {
+            let error = EncoderSpec::from_config(&config(&fields)).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+        assert!(!is_encoder(&json!({"architectures": ["LlamaForCausalLM"]})));
+        assert!(!is_encoder(&json!({})));
+        assert!(is_encoder(&json!({"model_type": "bert"})));
+        let other = json!({"architectures": ["BertForQuestionAnswering"], "model_type": "bert"});
+        assert!(!is_encoder(&other));
+    }
+}

@@ -1,0 +1,32 @@
+//! Texts to the hidden states of an encoder, which sees a whole text at once and keeps nothing.
+
+use candle_core::{Device, Result};
+
+use super::HiddenStates;
+use crate::models::encoder::Encoder;
+
+/// Runs one encoder on one device.
+pub struct EncoderRunner {
+    model: Encoder,
+    device: Device,
+}
+
+impl EncoderRunner {
+    /// Takes the model.
+    pub fn new(model: Encoder, device: Device) -> Self {
+        Self { model, device }
+    }
+
+    /// The hidden states of texts: all rows of the first, then those of the next. `go_on` is asked
+    /// now and then; once it says no, there is no result.
+    pub fn run(
+        &self,
+        texts: &[&[u32]],
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<HiddenStates>> {
+        match self.model.forward(texts, &self.device, go_on)? {
+            Some(hidden) => HiddenStates::from_tensor(Some(hidden)).map(Some),
+            None => Ok(None),
+        }
+    }
+}
