@@ -32,7 +32,7 @@ use crate::engine::request::{EmbeddingRequest, RequestId};
 use crate::text::tokenizer::{CutSide, TokenizerError};
 
 const ROUTE: &str = "/v1/embeddings";
-const MAX_INPUTS: usize = 2048;
+pub(crate) const MAX_INPUTS: usize = 2048;
 
 /// `POST /v1/embeddings`.
 pub(crate) async fn embeddings(

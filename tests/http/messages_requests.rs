@@ -344,6 +344,10 @@ async fn bad_requests_are_refused_by_field() {
             tool(json!({"type": "web_search_20250305", "name": "web_search"})),
             vec!["tools[0]", "web_search_20250305"],
         ),
+        (
+            tool(json!({"type": 5, "name": "a", "input_schema": {}})),
+            vec!["tools[0]", "of the type 5"],
+        ),
         (tool(json!({"name": "a"})), vec!["tools[0]", "missing field `input_schema`"]),
         (tool(json!({"name": "", "input_schema": {}})), vec!["tools[0].name"]),
         (tool(json!({"name": "a", "input_schema": []})), vec!["tools[0].input_schema"]),

@@ -9,8 +9,9 @@ use crate::sampling::params::DryParams;
 const DEFAULT_BREAKERS: [&str; 4] = ["\n", ":", "\"", "*"];
 const DEFAULT_BASE: f64 = 1.75;
 const DEFAULT_ALLOWED_LENGTH: i64 = 2;
-const MAX_BREAKERS: usize = 64;
-const MAX_BREAKER_BYTES: usize = 40;
+/// Most texts that cut repetitions.
+pub(super) const MAX_BREAKERS: usize = 64;
+pub(super) const MAX_BREAKER_BYTES: usize = 40;
 
 /// What repetitions cost, and the texts that cut them, which are yet to become tokens.
 #[derive(Clone, Debug, PartialEq)]
