@@ -2,7 +2,6 @@
 //! client's stream goes on saying what it says alone.
 //!
 //! With `--nocapture` it prints how long each took and that client's longest wait meanwhile.
-#![expect(clippy::print_stderr, reason = "figures for whoever asks")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,30 +27,34 @@ fn raw(name: &'static str, path: &'static str, body: impl Into<Vec<u8>>) -> Atta
     Attack { name, path, body: body.into(), statuses: &[400] }
 }
 
-fn with(base: Value, fields: Value) -> Vec<u8> {
-    let mut body = base;
+fn with(mut body: Value, fields: &Value) -> Vec<u8> {
     body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
     body.to_string().into_bytes()
 }
 
-fn chat(name: &'static str, fields: Value) -> Attack {
+fn chat(name: &'static str, fields: &Value) -> Attack {
     let base = json!({"model": "sconce-demo", "max_tokens": 4,
         "messages": [{"role": "user", "content": "Hi"}]});
     raw(name, CHAT, with(base, fields))
 }
 
-fn completion(name: &'static str, fields: Value) -> Attack {
+fn completion(name: &'static str, fields: &Value) -> Attack {
     let base = json!({"model": "sconce-demo", "max_tokens": 4, "prompt": "Hi"});
     raw(name, COMPLETIONS, with(base, fields))
 }
 
-fn schema(name: &'static str, schema: Value) -> Attack {
+fn schema(name: &'static str, schema: &Value) -> Attack {
     let format = json!({"type": "json_schema", "json_schema": {"name": "x", "schema": schema}});
-    chat(name, json!({"response_format": format}))
+    chat(name, &json!({"response_format": format}))
 }
 
-fn structured(name: &'static str, fields: Value) -> Attack {
-    chat(name, json!({"structured_outputs": fields}))
+fn structured(name: &'static str, fields: &Value) -> Attack {
+    chat(name, &json!({"structured_outputs": fields}))
+}
+
+/// A body of the routes that call it so.
+fn input(input: &Value) -> String {
+    json!({"model": "sconce-demo", "input": input}).to_string()
 }
 
 impl Attack {
@@ -93,27 +96,23 @@ fn sizes() -> Vec<Attack> {
     let message = json!({"role": "user", "content": "a"});
     let tool = |i| json!({"type": "function", "function": {"name": format!("f{i}")}});
     vec![
-        chat("many messages", json!({"messages": vec![message; 150_000]})),
-        chat("many tools", json!({"tools": (0..60_000).map(tool).collect::<Vec<_>>()})),
-        chat("many stop strings", json!({"stop": vec!["a"; 1_000_000]})),
-        chat("many stop tokens", json!({"stop_token_ids": vec![5; 1_000_000]})).or_served(),
-        chat("a long stop string", json!({"stop": "a".repeat(2_000_000)})).or_served(),
-        completion("a long word", json!({"prompt": word})),
-        completion("many words", json!({"prompt": "hello wor ".repeat(790_000)})),
-        completion("many token ids", json!({"prompt": vec![5; 2_000_000]})),
-        completion("many prompts", json!({"prompt": vec![[5]; 1_000_000]})),
-        completion("many sequences", json!({"prompt": vec!["a"; 1024], "n": 128}))
+        chat("many messages", &json!({"messages": vec![message; 150_000]})),
+        chat("many tools", &json!({"tools": (0..60_000).map(tool).collect::<Vec<_>>()})),
+        chat("many stop strings", &json!({"stop": vec!["a"; 1_000_000]})),
+        chat("many stop tokens", &json!({"stop_token_ids": vec![5; 1_000_000]})).or_served(),
+        chat("a long stop string", &json!({"stop": "a".repeat(2_000_000)})).or_served(),
+        completion("a long word", &json!({"prompt": word})),
+        completion("many words", &json!({"prompt": "hello wor ".repeat(790_000)})),
+        completion("many token ids", &json!({"prompt": vec![5; 2_000_000]})),
+        completion("many prompts", &json!({"prompt": vec![[5]; 1_000_000]})),
+        completion("many sequences", &json!({"prompt": vec!["a"; 1024], "n": 128}))
             .with_status(&[429]),
-        raw("a long input", "/v1/responses", json!({"input": word}).to_string()),
-        raw("a long text to embed", "/v1/embeddings", json!({"input": word}).to_string()),
-        raw(
-            "many texts to embed",
-            "/v1/embeddings",
-            json!({"input": vec!["a"; 500_000]}).to_string(),
-        ),
+        raw("a long input", "/v1/responses", input(&json!(word))),
+        raw("a long text to embed", "/v1/embeddings", input(&json!(word))),
+        raw("many texts to embed", "/v1/embeddings", input(&json!(vec!["a"; 500_000]))),
         completion(
             "a wide search",
-            json!({"use_beam_search": true, "beam_width": 128, "max_tokens": 50,
+            &json!({"use_beam_search": true, "beam_width": 128, "max_tokens": 50,
                 "stop_token_ids": (0..200).collect::<Vec<_>>()}),
         )
         .or_served(),
@@ -134,26 +133,26 @@ fn grammars() -> Vec<Attack> {
         .collect();
     let text = many(200_000).join("\" | \"");
     vec![
-        structured("nested counts", json!({"regex": "((a{1,1000}){1,1000}){1,1000}"})).or_served(),
-        structured("an exploding regex", json!({"regex": "(.*a.{24}){20}"})).or_served(),
-        structured("many alternatives", json!({"regex": "(a|b|c|d)*".repeat(500) + "(.*a.{30})"})),
-        structured("deep groups", json!({"regex": "(".repeat(100_000) + &")".repeat(100_000)})),
-        structured("many choices", json!({"choice": many(200_000)})),
-        structured("a rule of itself", json!({"grammar": "start: start"})),
-        structured("an ambiguous rule", json!({"grammar": "start: a*\na: a a | \"x\"?"}))
+        structured("nested counts", &json!({"regex": "((a{1,1000}){1,1000}){1,1000}"})).or_served(),
+        structured("an exploding regex", &json!({"regex": "(.*a.{24}){20}"})).or_served(),
+        structured("many alternatives", &json!({"regex": "(a|b|c|d)*".repeat(500) + "(.*a.{30})"})),
+        structured("deep groups", &json!({"regex": "(".repeat(100_000) + &")".repeat(100_000)})),
+        structured("many choices", &json!({"choice": many(200_000)})),
+        structured("a rule of itself", &json!({"grammar": "start: start"})),
+        structured("an ambiguous rule", &json!({"grammar": "start: a*\na: a a | \"x\"?"}))
             .or_served(),
-        structured("a long rule", json!({"grammar": format!("root ::= \"{text}\"")})),
-        schema("many values", json!({"enum": many(300_000)})),
-        schema("many properties", json!({"type": "object", "properties": wide})),
-        schema("pairs of pairs", json!({"$ref": "#/$defs/n0", "$defs": pairs})).or_served(),
-        schema("a schema of itself", json!({"allOf": [{"$ref": "#"}]})),
-        schema("a long array", json!({"type": "array", "minItems": 1_000_000_000})),
-        schema("a long string", json!({"type": "string", "minLength": 100_000_000})),
+        structured("a long rule", &json!({"grammar": format!("root ::= \"{text}\"")})),
+        schema("many values", &json!({"enum": many(300_000)})),
+        schema("many properties", &json!({"type": "object", "properties": wide})),
+        schema("pairs of pairs", &json!({"$ref": "#/$defs/n0", "$defs": pairs})).or_served(),
+        schema("a schema of itself", &json!({"allOf": [{"$ref": "#"}]})),
+        schema("a long array", &json!({"type": "array", "minItems": 1_000_000_000})),
+        schema("a long string", &json!({"type": "string", "minLength": 100_000_000})),
     ]
 }
 
 fn templates() -> Vec<Attack> {
-    let template = |name, source: String| chat(name, json!({"chat_template": source}));
+    let template = |name, source: String| chat(name, &json!({"chat_template": source}));
     let doubling = "{% set ns = namespace(s='x') %}{% for i in range(60) %}\
                     {% set ns.s = ns.s + ns.s %}{% endfor %}{{ ns.s }}";
     let looping = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}";
@@ -232,7 +231,9 @@ async fn hostile_requests_hurt_nobody() {
         let answer: Value = answer.json().await.unwrap();
         let shown: String = answer["error"]["message"].to_string().chars().take(90).collect();
         let waited = *gap.lock().unwrap();
-        eprintln!("{name:28} {status} {:>8.2?} others {waited:>8.2?} {shown}", began.elapsed());
+        let took = began.elapsed();
+        let peak = server.peak_memory().unwrap_or_default() >> 20;
+        eprintln!("{name:28} {status} {took:>8.2?} others {waited:>8.2?} {peak} MB {shown}");
         assert!(statuses.contains(&status), "{name}: {status} {shown}");
         assert!(status == 200 || answer["error"]["message"].as_str().is_some_and(|m| m.len() > 8));
     }
