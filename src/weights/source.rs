@@ -10,6 +10,7 @@ use candle_core::Device;
 use serde_json::Value;
 
 use super::chat_template::ChatTemplates;
+use super::compressed::CompressedSource;
 use super::error::WeightError;
 use super::folder::ModelFolder;
 use super::gguf;
@@ -104,12 +105,13 @@ impl ModelSource {
 
     fn from_folder(folder: &ModelFolder, name: String) -> Result<Self, WeightError> {
         let tensors = SafetensorsSource::from_folder(folder)?;
-        let Some(config) = folder.json_object("config.json")? else {
+        let Some(mut config) = folder.json_object("config.json")? else {
             return Err(WeightError::Incomplete {
                 folder: folder.root().to_owned(),
                 reason: missing_config(folder)?,
             });
         };
+        let tensors = decompressed(tensors, &mut config);
         let tokenizer_config = folder.json_object("tokenizer_config.json")?;
         let templates = ChatTemplates::read(folder, tokenizer_config.as_ref())?;
         Ok(Self {
@@ -124,7 +126,7 @@ impl ModelSource {
             tool_use_template: templates.tool_use,
             gguf_vocabulary: None,
             sentence_modules: SentenceModules::read(folder)?,
-            tensors: Arc::new(tensors),
+            tensors,
         })
     }
 
@@ -144,6 +146,24 @@ impl ModelSource {
             sentence_modules: None,
             tensors: model.tensors,
         })
+    }
+}
+
+/// Takes the quantization out of `config` where it is one that reading undoes.
+fn decompressed(tensors: SafetensorsSource, config: &mut Value) -> Arc<dyn TensorSource> {
+    let quantization = config.get("quantization_config").or(config.get("compression_config"));
+    let Some(quantization) = quantization.filter(|value| !value.is_null()) else {
+        return Arc::new(tensors);
+    };
+    match CompressedSource::new(tensors, quantization) {
+        Ok(source) => {
+            if let Some(config) = config.as_object_mut() {
+                config.remove("quantization_config");
+                config.remove("compression_config");
+            }
+            Arc::new(source)
+        }
+        Err(tensors) => Arc::new(tensors),
     }
 }
 
