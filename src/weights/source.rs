@@ -14,6 +14,7 @@ use super::compressed::CompressedSource;
 use super::error::WeightError;
 use super::folder::ModelFolder;
 use super::gguf;
+use super::gguf::split;
 use super::gguf::vocabulary::GgufVocabulary;
 use super::hub::{self, HubOptions};
 use super::model_ref::{ModelRef, has_gguf_ending};
@@ -176,16 +177,17 @@ impl std::fmt::Debug for ModelSource {
     }
 }
 
-/// The GGUF file of a folder that holds one and no safetensors.
+/// The GGUF file of a folder that holds one model in GGUF and no safetensors.
 fn only_gguf(names: &[String]) -> Option<&str> {
     if names.iter().any(|name| name.ends_with(".safetensors") || name.ends_with(".index.json")) {
         return None;
     }
-    let mut ggufs = names.iter().filter(|name| has_gguf_ending(name));
-    match (ggufs.next(), ggufs.next()) {
-        (Some(only), None) => Some(only),
-        _ => None,
-    }
+    let ggufs: Vec<&str> =
+        names.iter().map(String::as_str).filter(|name| has_gguf_ending(name)).collect();
+    let first = *ggufs.first()?;
+    // One file, or the parts of one.
+    let parts = split::parts(first).unwrap_or_else(|| vec![first.to_owned()]);
+    ggufs.iter().all(|name| parts.iter().any(|part| part == name)).then_some(first)
 }
 
 fn missing_config(folder: &ModelFolder) -> Result<String, WeightError> {
