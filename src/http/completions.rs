@@ -19,7 +19,7 @@ use super::types::sampling::{GenerationOptions, SamplingFields, token_id, top_lo
 
 /// `max_tokens` of a request that doesn't say.
 const DEFAULT_MAX_TOKENS: usize = 16;
-const MAX_PROMPTS: usize = 1024;
+pub(crate) const MAX_PROMPTS: usize = 1024;
 
 /// `POST /v1/completions`.
 pub(crate) async fn completions(

@@ -29,10 +29,10 @@ use super::types::sampling::{cache_salt, deadline, integer, priority, token_id};
 use crate::engine::EngineLimits;
 use crate::engine::output::{EngineOutput, OutputStream};
 use crate::engine::request::{EmbeddingRequest, RequestId};
-use crate::text::tokenizer::CutSide;
+use crate::text::tokenizer::{CutSide, TokenizerError};
 
 const ROUTE: &str = "/v1/embeddings";
-const MAX_INPUTS: usize = 2048;
+pub(crate) const MAX_INPUTS: usize = 2048;
 
 /// `POST /v1/embeddings`.
 pub(crate) async fn embeddings(
@@ -250,17 +250,27 @@ impl Cutting {
             return Err(ApiError::field("input", format!("{name} must have at least one token")));
         }
         if token_ids.len() > self.longest {
-            return Err(ApiError::Invalid {
-                message: format!(
-                    "{name} has {} tokens, the most is {}; truncate_prompt_tokens cuts it",
-                    token_ids.len(),
-                    self.longest
-                ),
-                param: Some("input".to_owned()),
-                code: Some("context_length_exceeded"),
-            });
+            return Err(self.too_long(name, &token_ids.len().to_string()));
         }
         Ok(())
+    }
+
+    fn refusal(self, error: TokenizerError, name: &str) -> ApiError {
+        match error {
+            TokenizerError::TooLong(tokens) => self.too_long(name, &format!("more than {tokens}")),
+            error => ApiError::field("input", error.to_string()),
+        }
+    }
+
+    fn too_long(self, name: &str, tokens: &str) -> ApiError {
+        ApiError::Invalid {
+            message: format!(
+                "{name} has {tokens} tokens, the most is {}; truncate_prompt_tokens cuts it",
+                self.longest
+            ),
+            param: Some("input".to_owned()),
+            code: Some("context_length_exceeded"),
+        }
     }
 }
 
@@ -328,16 +338,18 @@ async fn tokenize(
     cutting: Cutting,
 ) -> Result<Vec<Vec<u32>>, ApiError> {
     let tokenizer = state.tokenizer().clone();
-    let Cutting { truncate, side, add_special_tokens, .. } = cutting;
+    let Cutting { truncate, side, longest, add_special_tokens } = cutting;
     off_thread(move || {
         let count = inputs.len();
         let encoded = inputs.into_iter().enumerate().map(|(index, input)| {
             let most = truncate.unwrap_or(usize::MAX);
             let ids = match input {
                 Input::Ids(ids) => side.keep(&ids, most).to_vec(),
-                Input::Text(text) => tokenizer
-                    .encode_within(&text, add_special_tokens, most, side)
-                    .map_err(|error| ApiError::field("input", error.to_string()))?,
+                Input::Text(text) => match truncate {
+                    None => tokenizer.encode_at_most(&text, add_special_tokens, longest),
+                    Some(_) => tokenizer.encode_within(&text, add_special_tokens, most, side),
+                }
+                .map_err(|error| cutting.refusal(error, &name(index, count)))?,
             };
             cutting.check(&ids, &name(index, count))?;
             Ok(ids)

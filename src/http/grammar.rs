@@ -161,7 +161,7 @@ fn format_spec(format: &Value) -> Result<Option<Asked>, ApiError> {
             }
             match named.get("schema") {
                 None | Some(Value::Null) => Ok(Some((GrammarSpec::JsonObject, SCHEMA))),
-                Some(schema) => Ok(Some((GrammarSpec::JsonSchema(schema.clone()), SCHEMA))),
+                Some(schema) => Ok(Some((json_schema(schema, SCHEMA)?, SCHEMA))),
             }
         }
         Some("structural_tag") => Ok(Some((structural_tag(format, FIELD)?, FIELD))),
@@ -174,6 +174,15 @@ fn format_spec(format: &Value) -> Result<Option<Asked>, ApiError> {
             Err(ApiError::field("response_format", message))
         }
     }
+}
+
+/// Checks that a value can be a schema at all; what it says is read where it is compiled.
+fn json_schema(schema: &Value, param: &'static str) -> Result<GrammarSpec, ApiError> {
+    if schema.is_object() || schema.is_boolean() {
+        return Ok(GrammarSpec::JsonSchema(schema.clone()));
+    }
+    let message = format!("{param}: a JSON schema must be an object or a bool, got {schema}");
+    Err(ApiError::field(param, message.chars().take(200).collect::<String>()))
 }
 
 fn structured_spec(asked: &Value) -> Result<Asked, ApiError> {
@@ -201,7 +210,7 @@ fn structured_spec(asked: &Value) -> Result<Asked, ApiError> {
                     .map_err(|error| invalid(format!("{FIELD}.json is no JSON: {error}")))?,
                 schema => schema.clone(),
             };
-            Ok((GrammarSpec::JsonSchema(schema), "structured_outputs.json"))
+            Ok((json_schema(&schema, "structured_outputs.json")?, "structured_outputs.json"))
         }
         "json_object" if value == &Value::Bool(true) => {
             Ok((GrammarSpec::JsonObject, "structured_outputs.json_object"))
@@ -247,7 +256,7 @@ fn structural_tag(value: &Value, path: &'static str) -> Result<GrammarSpec, ApiE
         };
         let content = match structure.get("schema") {
             None | Some(Value::Null) => GrammarSpec::JsonObject,
-            Some(schema) => GrammarSpec::JsonSchema(schema.clone()),
+            Some(schema) => json_schema(schema, path)?,
         };
         Ok(Tag { begin: text("begin")?, content: Box::new(content), end: text("end")? })
     };

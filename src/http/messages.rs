@@ -24,7 +24,11 @@ use super::types::messages::{
     ToolChoiceField, ToolDefinition,
 };
 use super::types::number::Int;
-use super::types::sampling::{MAX_STOP_STRINGS, SamplingFields, StopField};
+use super::types::sampling::SamplingFields;
+use super::types::stop::{MAX_STOP_STRINGS, StopField};
+
+/// How much effort a model can be asked for.
+pub(crate) const EFFORTS: [&str; 5] = ["low", "medium", "high", "xhigh", "max"];
 
 /// `POST /v1/messages`.
 pub(crate) async fn messages(
@@ -248,7 +252,6 @@ fn effort(
     config: Option<&OutputConfig>,
     ignored: &mut IgnoredFields,
 ) -> Result<Option<String>, ApiError> {
-    const EFFORTS: [&str; 5] = ["low", "medium", "high", "xhigh", "max"];
     let Some(config) = config else { return Ok(None) };
     note_rest(&config.unknown, "output_config", ignored);
     match &config.effort {
@@ -315,8 +318,8 @@ fn tools(tools: &[Value], ignored: &mut IgnoredFields) -> Result<Option<Vec<Valu
 }
 
 fn function(tool: &Value, path: &str, ignored: &mut IgnoredFields) -> Result<Value, ApiError> {
-    if let Some(kind) = tool.get("type").and_then(Value::as_str).filter(|kind| *kind != "custom") {
-        let message = format!("{path}: tools of the type {kind:?} are not supported, only custom");
+    if let Some(kind) = tool.get("type").filter(|kind| !kind.is_null() && *kind != "custom") {
+        let message = format!("{path}: tools of the type {kind} are not supported, only custom");
         let param = Some(format!("{path}.type"));
         return Err(ApiError::Invalid { message, param, code: Some("unsupported_value") });
     }

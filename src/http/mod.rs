@@ -41,6 +41,7 @@ mod meter;
 mod observe;
 mod openapi;
 mod ops;
+mod path_id;
 mod prompt;
 pub mod reader;
 mod request;

@@ -1,11 +1,12 @@
 //! What operators and clients ask about the server itself: models, health, metrics, version.
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use super::error::ApiError;
+use super::path_id::PathId;
 use super::state::AppState;
 
 /// `GET /v1/models`.
@@ -18,7 +19,7 @@ pub(crate) async fn models(State(state): State<AppState>) -> axum::Json<Value> {
 /// `GET /v1/models/{id}`; an id may contain slashes.
 pub(crate) async fn model(
     State(state): State<AppState>,
-    Path(id): Path<String>,
+    PathId(id): PathId,
 ) -> Result<axum::Json<Value>, ApiError> {
     state.check_model(Some(&id))?;
     Ok(axum::Json(model_entry(&state, &id)))

@@ -19,7 +19,10 @@ use crate::text::tokenizer::{Tokenizer, TokenizerError};
 /// Largest template that a request may bring.
 const MAX_TEMPLATE_BYTES: usize = 256 << 10;
 
-const ROLES: [&str; 5] = ["developer", "system", "user", "assistant", "tool"];
+/// Who says a message.
+pub(crate) const ROLES: [&str; 5] = ["developer", "system", "user", "assistant", "tool"];
+/// How much a model can be asked to think.
+pub(crate) const EFFORTS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
 
 /// A prompt as text and as ids.
 #[derive(Clone, Debug)]
@@ -152,7 +155,6 @@ fn ending(request: &ChatCompletionRequest) -> Result<(bool, bool), ApiError> {
 }
 
 fn template_variables(request: &ChatCompletionRequest) -> Result<Map<String, Value>, ApiError> {
-    const EFFORTS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
     let mut variables = Map::new();
     if let Some(effort) = &request.reasoning_effort {
         if !EFFORTS.contains(&effort.as_str()) {

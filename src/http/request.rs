@@ -21,7 +21,7 @@ use super::stream;
 use super::types::chat::StreamOptions;
 use super::types::fields::IgnoredFields;
 use super::types::number::Int;
-use super::types::sampling::{GenerationOptions, SamplingFields};
+use super::types::sampling::{GenerationOptions, MAX_DEADLINE_MS, SamplingFields, integer};
 use crate::engine::output::OutputStream;
 use crate::engine::request::{BeamRequest, EngineRequest, RequestId};
 use crate::scheduler::stop::StopConditions;
@@ -59,10 +59,12 @@ impl FromRequestParts<AppState> for Arrival {
 fn deadline_header(headers: &HeaderMap) -> Result<Option<Int>, ApiError> {
     let Some(value) = headers.get(DEADLINE_HEADER) else { return Ok(None) };
     let number = value.to_str().ok().and_then(|text| text.trim().parse().ok());
-    number.map(|number| Some(Int(number))).ok_or_else(|| {
+    let number = number.ok_or_else(|| {
         let message = format!("the header {DEADLINE_HEADER} must be an integer, got {value:?}");
         ApiError::field(DEADLINE_HEADER, message)
-    })
+    })?;
+    let number = integer(DEADLINE_HEADER, Some(Int(number)), 1, MAX_DEADLINE_MS)?;
+    Ok(number.map(Int))
 }
 
 /// Whether to stream, and what the stream tells.

@@ -24,7 +24,13 @@ pub(crate) async fn tokenize(
     if chat.model.is_some() {
         state.check_model(chat.model.as_deref())?;
     }
-    let known = [field_names::<TokenizeRequest>(), field_names::<ChatCompletionRequest>()];
+    // What shapes the prompt of a conversation says nothing about a text.
+    let beside = if chat.messages.is_some() {
+        field_names::<ChatCompletionRequest>()
+    } else {
+        &["model", "add_special_tokens"]
+    };
+    let known = [field_names::<TokenizeRequest>(), beside];
     let mut ignored = IgnoredFields::judge(body.unknown(&known))?;
     let tokens = match (request.prompt.or(request.content), &chat.messages) {
         (Some(_), Some(_)) => {

@@ -122,6 +122,10 @@ impl Function {
             let param = format!("{path}.function.name");
             ApiError::field(param.clone(), format!("{param} is required"))
         })?;
+        if member("description").is_some_and(|text| !text.is_string() && !text.is_null()) {
+            let param = format!("{path}.function.description");
+            return Err(ApiError::field(param.clone(), format!("{param} must be a string")));
+        }
         let parameters = member("parameters").cloned().unwrap_or_default();
         if !parameters.is_object() && !parameters.is_null() {
             let param = format!("{path}.function.parameters");

@@ -215,7 +215,8 @@ mod tests {
                     }
                     Action::Fork { victim, full, copies } if victim < live.len() => {
                         let (table, hashes) = live[victim].clone();
-                        let full = full.min(table.blocks().len() - 1);
+                        let Some(last) = table.blocks().len().checked_sub(1) else { continue };
+                        let full = full.min(last);
                         let had_room = manager.num_used() < manager.num_blocks();
                         let (forked, copy) = manager.fork(&table, full, copies);
                         prop_assert_eq!(&forked.blocks()[..full], &table.blocks()[..full]);

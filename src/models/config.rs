@@ -196,7 +196,9 @@ impl HfConfig {
         let method = quantization.get("quant_method").and_then(|m| m.as_str()).unwrap_or("unnamed");
         Err(ModelError::Unsupported {
             what: format!("a checkpoint quantized with method `{method}`"),
-            supported: "use a bf16, f16 or f32 checkpoint, or a GGUF file".to_owned(),
+            supported: "supported are gptq, awq, fp8 and compressed-tensors, bf16, f16 and f32 \
+                        checkpoints, and GGUF files"
+                .to_owned(),
         })
     }
 

@@ -1,9 +1,9 @@
 //! Beam search: which of the continuations of several beams go on, and which answers are best.
 //!
-//! The algorithm of Hugging Face transformers' `generate` with `num_beams` and no sampling: of all
-//! continuations the best `(1 + ends) * width` are looked at, where `ends` counts the tokens that
-//! may end an answer; those among the best `width` that end an answer are kept if they are among
-//! the best answers, and the best `width` others go on. Knows log-probabilities and token ids.
+//! The algorithm of Hugging Face transformers' `generate` with `num_beams` and no sampling: of the
+//! best `width` continuations of all beams those that end an answer are kept if they are among the
+//! best answers, and the best `width` continuations that end none go on. Knows log-probabilities
+//! and token ids.
 
 use super::logprobs::TokenLogprobs;
 use super::params::{BeamParams, EarlyStopping};
@@ -62,9 +62,10 @@ impl BeamSearch {
         }
     }
 
-    /// Continuations that each beam has to offer, if `ends` tokens may end an answer.
+    /// Continuations that each beam has to offer, if `ends` tokens may end an answer: `width` of them
+    /// end none even where all those tokens come first.
     pub fn num_continuations(&self, ends: usize) -> usize {
-        self.params.width.saturating_mul((1 + ends).max(2))
+        self.params.width.saturating_add(ends)
     }
 
     /// Takes each beam's best continuations and says which beams there are now; none when the
@@ -72,11 +73,10 @@ impl BeamSearch {
     pub fn advance(
         &mut self,
         continuations: Vec<Vec<Continuation>>,
-        num_continuations: usize,
         ends: impl Fn(u32, usize) -> bool,
     ) -> Vec<Chosen> {
         let length = self.beams.first().map_or(0, |beam| beam.token_ids.len()) + 1;
-        let best = self.best(continuations, num_continuations);
+        let best = self.best_first(continuations);
         let (mut next, mut chosen) = (Vec::new(), Vec::new());
         let mut all_ended = true;
         for (place, (parent, continuation)) in best.into_iter().enumerate() {
@@ -104,19 +104,14 @@ impl BeamSearch {
         &self.answers[..self.params.answers.min(self.answers.len())]
     }
 
-    /// The most likely continuations of all beams, best first, each with its beam.
-    fn best(
-        &self,
-        continuations: Vec<Vec<Continuation>>,
-        count: usize,
-    ) -> Vec<(usize, Continuation)> {
+    /// The continuations of all beams, most likely first, each with its beam.
+    fn best_first(&self, continuations: Vec<Vec<Continuation>>) -> Vec<(usize, Continuation)> {
         let each = continuations.into_iter().enumerate();
         let mut all: Vec<(usize, Continuation)> =
             each.flat_map(|(parent, own)| own.into_iter().map(move |one| (parent, one))).collect();
         let total = |(parent, one): &(usize, Continuation)| self.beams[*parent].score + one.logprob;
         // Stable: of equally likely ones that of the better beam.
         all.sort_by(|a, b| total(b).total_cmp(&total(a)));
-        all.truncate(count);
         all
     }
 
@@ -181,7 +176,6 @@ mod tests {
         let mut search = BeamSearch::new(params, max_tokens);
         let mut last = vec![1];
         loop {
-            let count = search.num_continuations(1);
             let rows = last.iter().map(|token: &u32| {
                 let probabilities = table[*token as usize].iter();
                 let row = (0..).zip(probabilities).filter(|(_, p)| **p > 0.0);
@@ -194,7 +188,7 @@ mod tests {
             });
             let rows = rows.collect();
             let ends = |token: u32, length: usize| token == END || length >= max_tokens;
-            let chosen = search.advance(rows, count, ends);
+            let chosen = search.advance(rows, ends);
             if chosen.is_empty() {
                 return search.answers().to_vec();
             }

@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn endless_repetitions_stay_finite() {
         let mut logits = vec![0.0; 4];
-        Dry::new(params(1), &[3; 5000]).apply(&mut logits);
+        Dry::new(params(1), &vec![3; 5000]).apply(&mut logits);
         assert!(logits[3] < -9e29 && logits[3].is_finite());
     }
 

@@ -249,9 +249,13 @@ fn drawn_tokens_follow_their_distribution() {
 fn top_choices_are_excluded_as_often_as_asked() {
     // Probabilities 0.4, 0.3, 0.2, 0.1.
     let logits = [0.4f32, 0.3, 0.2, 0.1].map(f32::ln);
-    let count = |xtc_probability, xtc_threshold, top_k| {
-        let params =
-            SamplingParams { xtc_probability, xtc_threshold, top_k, ..SamplingParams::default() };
+    let count = |probability, threshold, top_k| {
+        let params = SamplingParams {
+            top_k,
+            xtc_probability: probability,
+            xtc_threshold: threshold,
+            ..SamplingParams::default()
+        };
         let mut state = SamplerState::new(params, &[], 0, Vec::new());
         let mut counts = [0.0; 4];
         for _ in 0..20_000 {

@@ -24,8 +24,10 @@ use super::{gbnf, lark, schema, structural_tag};
 /// What compiling and remembering may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompilerLimits {
-    /// How long a caller waits.
+    /// How long a caller waits for its grammar once it is being compiled.
     pub time: Duration,
+    /// How long a caller waits for that to begin.
+    pub patience: Duration,
     /// Bytes of a specification, spelled out.
     pub spec_bytes: usize,
     /// Grammars that are being compiled at once.
@@ -41,6 +43,7 @@ impl Default for CompilerLimits {
     fn default() -> Self {
         Self {
             time: Duration::from_secs(2),
+            patience: Duration::from_secs(10),
             spec_bytes: 1 << 20,
             threads: 4,
             cached: 64,
@@ -64,6 +67,8 @@ struct Shared {
     vocabulary: Arc<Vocabulary>,
     limits: CompilerLimits,
     cache: Mutex<Cache>,
+    /// Told whenever one less grammar is being compiled.
+    place: Condvar,
 }
 
 /// A compiled grammar. Shared by all sequences that follow it, which share what they learn of it.
@@ -81,7 +86,7 @@ impl GrammarCompiler {
     /// A compiler for `vocabulary`.
     pub fn new(vocabulary: Arc<Vocabulary>, limits: CompilerLimits) -> Self {
         let cache = Mutex::new(Cache::default());
-        Self { shared: Arc::new(Shared { vocabulary, limits, cache }) }
+        Self { shared: Arc::new(Shared { vocabulary, limits, cache, place: Condvar::new() }) }
     }
 
     /// The vocabulary that grammars are compiled for.
@@ -109,15 +114,25 @@ impl GrammarCompiler {
             let actual = key.len();
             return Err(GrammarError::TooLarge { what: "bytes of the grammar", actual, limit });
         }
-        let pending = {
-            let mut cache = self.shared.lock();
+        let CompilerLimits { time, patience, threads, .. } = self.shared.limits;
+        let until = Instant::now() + patience;
+        let mut cache = self.shared.lock();
+        let pending = loop {
             match cache.get(&key) {
                 Some(Entry::Done(grammar)) => return Ok(grammar),
-                Some(Entry::Pending(pending)) => pending,
-                None => self.start(&mut cache, key, spec)?,
+                Some(Entry::Pending(pending)) => break pending,
+                None if cache.num_pending < threads => break self.start(&mut cache, key, spec)?,
+                None => {}
             }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(GrammarError::Busy(threads));
+            }
+            let waited = self.shared.place.wait_timeout(cache, left);
+            cache = waited.unwrap_or_else(PoisonError::into_inner).0;
         };
-        pending.wait(self.shared.limits.time)
+        drop(cache);
+        pending.wait(time)
     }
 
     fn start(
@@ -126,10 +141,6 @@ impl GrammarCompiler {
         key: String,
         spec: &GrammarSpec,
     ) -> Result<Arc<Pending>, GrammarError> {
-        let threads = self.shared.limits.threads;
-        if cache.num_pending >= threads {
-            return Err(GrammarError::Busy(threads));
-        }
         let pending = Arc::new(Pending::default());
         let (shared, promise, spec) =
             (Arc::clone(&self.shared), Arc::clone(&pending), spec.clone());
@@ -142,6 +153,7 @@ impl GrammarCompiler {
                 Err(GrammarError::Internal(first_line(&panic.to_string())))
             });
             shared.lock().finish(&name, &outcome, &shared.limits);
+            shared.place.notify_all();
             promise.keep(outcome);
         };
         thread.spawn(run).map_err(|error| GrammarError::Internal(error.to_string()))?;

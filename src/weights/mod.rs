@@ -11,6 +11,7 @@
 //! file_bytes     one file's bytes, memory-mapped
 //! chat_template  which of the files holds the chat template
 //! safetensors    Hugging Face tensors: one file or shards
+//! compressed     the same, quantized by other software
 //! gguf           GGUF tensors under Hugging Face names, metadata in Hugging Face words
 //! hub            the download into the shared cache
 //! finite         whether stored numbers can be weights
@@ -21,6 +22,7 @@
 //! ```
 
 mod chat_template;
+pub mod compressed;
 pub mod error;
 mod file_bytes;
 mod finite;

@@ -10,9 +10,11 @@ use candle_core::Device;
 use serde_json::Value;
 
 use super::chat_template::ChatTemplates;
+use super::compressed::CompressedSource;
 use super::error::WeightError;
 use super::folder::ModelFolder;
 use super::gguf;
+use super::gguf::split;
 use super::gguf::vocabulary::GgufVocabulary;
 use super::hub::{self, HubOptions};
 use super::model_ref::{ModelRef, has_gguf_ending};
@@ -104,12 +106,13 @@ impl ModelSource {
 
     fn from_folder(folder: &ModelFolder, name: String) -> Result<Self, WeightError> {
         let tensors = SafetensorsSource::from_folder(folder)?;
-        let Some(config) = folder.json_object("config.json")? else {
+        let Some(mut config) = folder.json_object("config.json")? else {
             return Err(WeightError::Incomplete {
                 folder: folder.root().to_owned(),
                 reason: missing_config(folder)?,
             });
         };
+        let tensors = decompressed(tensors, &mut config);
         let tokenizer_config = folder.json_object("tokenizer_config.json")?;
         let templates = ChatTemplates::read(folder, tokenizer_config.as_ref())?;
         Ok(Self {
@@ -124,7 +127,7 @@ impl ModelSource {
             tool_use_template: templates.tool_use,
             gguf_vocabulary: None,
             sentence_modules: SentenceModules::read(folder)?,
-            tensors: Arc::new(tensors),
+            tensors,
         })
     }
 
@@ -147,6 +150,24 @@ impl ModelSource {
     }
 }
 
+/// Takes the quantization out of `config` where it is one that reading undoes.
+fn decompressed(tensors: SafetensorsSource, config: &mut Value) -> Arc<dyn TensorSource> {
+    let quantization = config.get("quantization_config").or(config.get("compression_config"));
+    let Some(quantization) = quantization.filter(|value| !value.is_null()) else {
+        return Arc::new(tensors);
+    };
+    match CompressedSource::new(tensors, quantization) {
+        Ok(source) => {
+            if let Some(config) = config.as_object_mut() {
+                config.remove("quantization_config");
+                config.remove("compression_config");
+            }
+            Arc::new(source)
+        }
+        Err(tensors) => Arc::new(tensors),
+    }
+}
+
 impl std::fmt::Debug for ModelSource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ModelSource")
@@ -156,16 +177,17 @@ impl std::fmt::Debug for ModelSource {
     }
 }
 
-/// The GGUF file of a folder that holds one and no safetensors.
+/// The GGUF file of a folder that holds one model in GGUF and no safetensors.
 fn only_gguf(names: &[String]) -> Option<&str> {
     if names.iter().any(|name| name.ends_with(".safetensors") || name.ends_with(".index.json")) {
         return None;
     }
-    let mut ggufs = names.iter().filter(|name| has_gguf_ending(name));
-    match (ggufs.next(), ggufs.next()) {
-        (Some(only), None) => Some(only),
-        _ => None,
-    }
+    let ggufs: Vec<&str> =
+        names.iter().map(String::as_str).filter(|name| has_gguf_ending(name)).collect();
+    let first = *ggufs.first()?;
+    // One file, or the parts of one.
+    let parts = split::parts(first).unwrap_or_else(|| vec![first.to_owned()]);
+    ggufs.iter().all(|name| parts.iter().any(|part| part == name)).then_some(first)
 }
 
 fn missing_config(folder: &ModelFolder) -> Result<String, WeightError> {

@@ -379,6 +379,13 @@ async fn a_request_that_never_starts_exceeds_its_deadline() {
         answer.error(408, "deadline_exceeded", None);
     }
     server.engine.wait_for_aborts(3).await;
+    // Wrong even where the body says something else.
+    for value in ["0", "86400001", "soon"] {
+        let header = [("x-sconce-deadline-ms", value)];
+        let body = chat(json!({"deadline_ms": 100}));
+        let answer = server.client.post_with("/v1/chat/completions", &body, &header).await;
+        answer.error(400, "invalid_request_error", Some("x-sconce-deadline-ms"));
+    }
 }
 
 #[tokio::test]

@@ -328,3 +328,18 @@ async fn a_template_that_refuses_is_the_requests_fault() {
     let answer = server.client.chat(&chat(json!({"tools": tools}))).await;
     assert!(answer.error(400, BAD, Some("tools")).contains("not supported"));
 }
+
+#[tokio::test]
+async fn a_schema_that_is_none_is_refused_where_nothing_is_compiled() {
+    let server = Server::saying("x").await;
+    let format = json!({"type": "json_schema", "json_schema": {"name": "a", "schema": 3}});
+    for (fields, param) in [
+        (json!({"response_format": format}), "response_format.json_schema.schema"),
+        (json!({"structured_outputs": {"json": 3}}), "structured_outputs.json"),
+        (json!({"structured_outputs": {"json": "3"}}), "structured_outputs.json"),
+    ] {
+        let answer = server.client.post("/v1/chat/completions/render", &chat(fields)).await;
+        let message = answer.error(400, BAD, Some(param));
+        assert!(message.contains("got 3"), "{message}");
+    }
+}

@@ -49,7 +49,7 @@ pub fn prompt_of(server: &Server) -> String {
 }
 
 /// Name and data of each event.
-fn events(text: &str) -> Vec<Value> {
+pub fn events(text: &str) -> Vec<Value> {
     assert!(text.ends_with("\n\n"), "{text}");
     let frames = text.trim_end().split("\n\n").map(|frame| {
         let (name, data) = frame.split_once('\n').unwrap_or_else(|| panic!("{frame}"));

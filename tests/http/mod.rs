@@ -10,6 +10,8 @@
 mod chat;
 mod client;
 mod completions;
+mod conformance;
+mod contracts;
 mod disconnect;
 mod embeddings;
 mod errors;

@@ -106,6 +106,9 @@ async fn text_becomes_tokens_and_back() {
         let answer = server.client.post(path, &body).await;
         answer.error(400, "invalid_request_error", Some(param));
     }
+    let beside = json!({"prompt": "x", "tools": [1], "add_special_tokens": true});
+    let answer = server.client.post("/tokenize", &beside).await;
+    assert_eq!((answer.status, answer.header("x-sconce-ignored")), (200, Some("tools")));
     let unknown = json!({"prompt": "x", "model": "other"});
     let answer = server.client.post("/tokenize", &unknown).await;
     answer.error(404, "invalid_request_error", Some("model"));

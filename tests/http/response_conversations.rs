@@ -241,7 +241,6 @@ async fn what_is_not_served_is_refused_by_name() {
             "schema": {"type": "strange"}}}}),
             "text.format.schema",
         ),
-        (json!({"text": {"format": {"type": "json_object"}}, "tools": tools()}), "text.format"),
         (json!({"response_format": {"type": "json_object"}}), "response_format"),
         (json!({"metadata": many}), "metadata"),
         (json!({"metadata": {"a": 1}}), "metadata.a"),

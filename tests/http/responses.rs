@@ -203,7 +203,7 @@ async fn a_response_has_the_shape_of_the_specification() {
         "text": {"format": {"type": "text"}, "verbosity": "medium"},
         "tools": [], "tool_choice": "auto", "temperature": 0.5, "top_p": 1.0,
         "presence_penalty": 0.0, "frequency_penalty": 0.0, "top_logprobs": 0,
-        "truncation": "disabled", "service_tier": "default", "user": null,
+        "truncation": "disabled", "service_tier": "default",
         "safety_identifier": null, "prompt_cache_key": null,
         "seed": 7, "stop_reason": null, "timings": null,
     });

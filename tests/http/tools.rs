@@ -7,18 +7,18 @@ use serde_json::{Value, json};
 use super::fixture::{Server, Setup, chat, say};
 
 /// With room for tools in the prompt.
-async fn saying(text: &str) -> Server {
+pub async fn saying(text: &str) -> Server {
     let mut setup = Setup::default();
     setup.limits.max_model_len = 4096;
     let script = say(text);
     Server::start(setup, move |_| script.clone()).await
 }
 
-const ANSWER: &str = "Let me look.\n<tool_call>\n{\"name\": \"weather\", \"arguments\": \
+pub const ANSWER: &str = "Let me look.\n<tool_call>\n{\"name\": \"weather\", \"arguments\": \
 {\"city\": \"Zürich\", \"days\": 2}}\n</tool_call>\n<tool_call>\n{\"name\": \"time\", \
 \"arguments\": {}}\n</tool_call>";
 
-fn tools() -> Value {
+pub fn tools() -> Value {
     let function = |name: &str| {
         json!({"type": "function", "function": {"name": name, "description": "d",
             "parameters": {"type": "object", "properties": {}}}})
@@ -167,6 +167,10 @@ async fn tools_that_cannot_be_served_are_refused_by_name() {
         (
             with(json!({"type": "function", "function": {"name": "f", "parameters": []}})),
             "tools[0].function.parameters",
+        ),
+        (
+            with(json!({"type": "function", "function": {"name": "f", "description": 1}})),
+            "tools[0].function.description",
         ),
         (with(json!("f")), "tools[0].type"),
         (json!({"tools": "f"}), "tools"),

@@ -83,7 +83,7 @@ impl Search {
             });
             let continuations = continuations.collect();
             let ended = |token, length| stop.check(token, length).is_some();
-            let chosen = search.advance(continuations, count, ended);
+            let chosen = search.advance(continuations, ended);
             if chosen.is_empty() {
                 return search.answers().to_vec();
             }

@@ -16,6 +16,7 @@ use sconce::weights::{TensorSource, Weights};
 
 mod beams;
 mod candle;
+mod compressed;
 mod driver;
 mod gguf;
 mod hidden;

@@ -12,22 +12,22 @@ use super::{MODELS, folder, load, load_as, load_with, prompt};
 
 /// What transformers computed.
 #[derive(Deserialize)]
-struct Reference {
-    float32: Vec<Run>,
+pub(super) struct Reference {
+    pub(super) float32: Vec<Run>,
     bfloat16: Vec<Run>,
 }
 
 /// One prompt: the tokens that follow, and for each the largest log-probabilities it was chosen
 /// from.
 #[derive(Deserialize)]
-struct Run {
-    prompt: u32,
-    tokens: Vec<u32>,
+pub(super) struct Run {
+    pub(super) prompt: u32,
+    pub(super) tokens: Vec<u32>,
     ids: Vec<Vec<u32>>,
     logprobs: Vec<Vec<f32>>,
 }
 
-fn reference(name: &str) -> Reference {
+pub(super) fn reference(name: &str) -> Reference {
     let text = std::fs::read_to_string(folder(name).join("reference.json")).unwrap();
     serde_json::from_str(&text).unwrap()
 }
@@ -41,9 +41,9 @@ fn log_softmax(logits: &[f32]) -> Vec<f32> {
 
 /// Largest and mean distance of log-probabilities over all steps of a run.
 #[derive(Debug)]
-struct Distance {
-    largest: f32,
-    mean: f32,
+pub(super) struct Distance {
+    pub(super) largest: f32,
+    pub(super) mean: f32,
 }
 
 impl Distance {
@@ -60,7 +60,7 @@ impl Distance {
     }
 
     /// Of our log-probabilities, one row per step, to those of a run.
-    fn to_run(ours: &[Vec<f32>], run: &Run) -> Self {
+    pub(super) fn to_run(ours: &[Vec<f32>], run: &Run) -> Self {
         assert_eq!(ours.len(), run.ids.len());
         let steps = ours.iter().zip(run.ids.iter().zip(&run.logprobs));
         Self::between(steps.flat_map(|(ours, (ids, theirs))| {
@@ -81,7 +81,7 @@ impl Distance {
 }
 
 /// Our log-probabilities at each step of a run, given its tokens.
-fn follow(driver: &mut Driver, run: &Run, vocab: u32) -> Vec<Vec<f32>> {
+pub(super) fn follow(driver: &mut Driver, run: &Run, vocab: u32) -> Vec<Vec<f32>> {
     let seq = driver.add(&prompt(run.prompt, vocab));
     let mut steps = Vec::new();
     for token in &run.tokens {

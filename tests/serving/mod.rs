@@ -1,5 +1,6 @@
 //! The whole house: the real program, the embedded model, real sockets.
 
+mod adversarial;
 mod embeddings;
 mod server;
 mod structured;

@@ -50,6 +50,14 @@ impl Server {
         assert!(status.success());
     }
 
+    /// The most memory it had so far, in bytes, where the system tells.
+    pub(super) fn peak_memory(&self) -> Option<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+        let kilobytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+        Some(kilobytes << 10)
+    }
+
     /// Waits for the end of the process.
     pub(super) fn wait(mut self) -> ExitStatus {
         for _ in 0..600 {

@@ -1,6 +1,8 @@
 //! GGUF files: every kind reads back equal, metadata becomes a configuration, broken files are
 //! refused in words.
 
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::LazyLock;
 
 use candle_core::quantized::GgmlDType;
@@ -13,7 +15,9 @@ use sconce::weights::source::ModelSource;
 use sconce::weights::{StoredTensor, WeightError};
 
 use super::checkpoint;
-use super::gguf_file::{self, GgufFile, HEAD_DIM, HEADS, HIDDEN, KEY_HEADS};
+use super::gguf_file::{
+    self, FEED_FORWARD, GgufFile, HEAD_DIM, HEADS, HIDDEN, KEY_HEADS, VOCABULARY,
+};
 
 const QUANTIZED: [GgmlDType; 12] = [
     GgmlDType::Q4_0,
@@ -35,6 +39,12 @@ fn open_bytes(bytes: &[u8]) -> Result<ModelSource, WeightError> {
     let path = folder.path().join("tiny.Q8_0.gguf");
     std::fs::write(&path, bytes).unwrap();
     ModelSource::open(&ModelRef::GgufFile(path), &HubOptions::offline(folder.path()))
+}
+
+fn source_of(path: &Path) -> Result<ModelSource, WeightError> {
+    let path = path.to_owned();
+    let model = if path.is_dir() { ModelRef::Folder(path) } else { ModelRef::GgufFile(path) };
+    ModelSource::open(&model, &HubOptions::offline(Path::new(".")))
 }
 
 fn open(file: &GgufFile) -> ModelSource {
@@ -264,6 +274,50 @@ fn a_sliding_window_makes_a_llama_a_mistral() {
 }
 
 #[test]
+fn a_model_in_several_files_is_the_one_in_one_file() {
+    let whole = GgufFile::new("llama", GgmlDType::Q8_0);
+    let folder = tempfile::tempdir().unwrap();
+    let path = |part: usize| folder.path().join(format!("m-{part:05}-of-00003.gguf"));
+    // The metadata alone, then the tensors in two files.
+    let (first, second): (Vec<_>, Vec<_>) =
+        whole.tensors.clone().into_iter().enumerate().partition(|(at, _)| at % 2 == 0);
+    let tensors = [Vec::new(), first, second];
+    for (part, tensors) in tensors.into_iter().enumerate() {
+        let mut file = GgufFile {
+            metadata: if part == 0 { whole.metadata.clone() } else { BTreeMap::new() },
+            tensors: tensors.into_iter().map(|(_, tensor)| tensor).collect(),
+        };
+        file.set("split.no", Value::U16(u16::try_from(part).unwrap()));
+        file.set("split.count", Value::U16(3));
+        file.write(&path(part + 1));
+    }
+    let expected = open(&whole);
+    for reference in [path(1), path(3), folder.path().to_owned()] {
+        let source = source_of(&reference).unwrap();
+        assert_eq!(source.config, expected.config);
+        assert_eq!(source.weight_bytes(), expected.weight_bytes());
+        for name in ["model.embed_tokens.weight", "model.layers.0.mlp.down_proj.weight"] {
+            let bytes = |source: &ModelSource| {
+                let weights = source.weights(&Device::Cpu);
+                let shape = if name.contains("embed") {
+                    [VOCABULARY, HIDDEN]
+                } else {
+                    [HIDDEN, FEED_FORWARD]
+                };
+                weights.stored(name, &shape).unwrap().bytes().to_vec()
+            };
+            assert_eq!(bytes(&source), bytes(&expected));
+        }
+    }
+    std::fs::copy(path(2), path(3)).unwrap();
+    let error = source_of(&path(1)).unwrap_err().to_string();
+    assert!(error.contains("part 2 of a model in 3 files, but by its name part 3"), "{error}");
+    std::fs::remove_file(path(3)).unwrap();
+    let error = source_of(&path(1)).unwrap_err().to_string();
+    assert!(error.contains("m-00003-of-00003.gguf"), "{error}");
+}
+
+#[test]
 fn head_counts_per_layer_are_accepted_when_equal() {
     let mut file = GgufFile::new("llama", GgmlDType::F16);
     file.set("llama.attention.head_count_kv", Value::Array(vec![Value::U32(2), Value::U32(2)]));
@@ -278,7 +332,7 @@ fn metadata_that_no_model_here_honours_is_refused() {
     let cases = [
         ("general.architecture", text("rwkv7"), "`rwkv7` is not supported"),
         ("general.type", text("adapter"), "LoRA adapter"),
-        ("split.count", Value::U16(3), "part 1 of a model in 3 files"),
+        ("split.count", Value::U16(3), "part 1 of a model in 3 files, but by its name part 1 of 1"),
         ("llama.expert_count", Value::U32(8), "`llama.expert_count` is set"),
         ("llama.logit_scale", Value::F32(0.5), "`llama.logit_scale` is set"),
         ("llama.attention.causal", Value::Bool(false), "both ways"),

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use candle_core::quantized::GgmlDType;
+use candle_core::quantized::gguf_file::Value;
 use sconce::cli::download::{DownloadArgs, download};
 use sconce::weights::WeightError;
 use sconce::weights::hub::error::HubError;
@@ -128,8 +129,33 @@ fn a_gguf_file_is_chosen_by_name_or_quantization() {
     open("org/name:Q8_0", &offline).unwrap();
     assert!(!hub.take_requests().iter().any(|request| request.contains("Q4_K_M")));
     assert!(refused("org/name:Q5_0", &options).contains("`Q5_0`: it has name-BF16"));
-    assert!(refused("org/name:BF16", &options).contains("in parts"));
+    assert!(refused("org/name:BF16", &options).contains("`name-BF16-00002-of-00002.gguf`"));
     assert!(refused("org/name:Q4_K_M", &offline).contains("is not in the cache"));
+}
+
+#[test]
+fn all_parts_of_a_gguf_model_are_fetched() {
+    let mut parts =
+        [GgufFile::new("qwen2", GgmlDType::Q8_0), GgufFile::new("qwen2", GgmlDType::Q8_0)];
+    parts[0].tensors.retain(|name, _| name.starts_with("blk"));
+    parts[1].tensors.retain(|name, _| !name.starts_with("blk"));
+    for (number, part) in (0..).zip(&mut parts) {
+        part.set("split.no", Value::U16(number));
+        part.set("split.count", Value::U16(2));
+    }
+    let hub = FakeHub::start(&[
+        ("name-Q8_0-00001-of-00002.gguf", parts[0].bytes()),
+        ("name-Q8_0-00002-of-00002.gguf", parts[1].bytes()),
+    ]);
+    let cache = tempfile::tempdir().unwrap();
+    let options = options(&hub, cache.path());
+    for text in ["org/name", "org/name:Q8_0", "org/name/name-Q8_0-00002-of-00002.gguf"] {
+        let source = open(text, &options).unwrap();
+        let bytes = GgufFile::new("qwen2", GgmlDType::Q8_0).bytes();
+        assert!(source.weight_bytes() as usize > bytes.len() / 2, "{text}");
+        assert_eq!(source.config["model_type"], "qwen2", "{text}");
+    }
+    open("org/name", &HubOptions { offline: true, ..options }).unwrap();
 }
 
 #[test]

@@ -255,9 +255,8 @@ impl Search {
         self.first_token.get_or_insert_with(Instant::now);
         let continuations =
             self.beams.iter_mut().map(|beam| beam.continuations.take().unwrap_or_default());
-        let count = self.state.num_continuations(self.num_ends);
         let ends = |token, length| self.stop.check(token, length).is_some();
-        self.state.advance(continuations.collect(), count, ends)
+        self.state.advance(continuations.collect(), ends)
     }
 
     /// Sends every answer to whom it may concern; nobody waits then.

@@ -53,7 +53,7 @@ fn expected(running: &Running, searched: &BeamRequest) -> Vec<Vec<u32>> {
         });
         let rows = rows.collect();
         let ends = |token, length| request.stop.check(token, length).is_some();
-        let chosen = search.advance(rows, count, ends);
+        let chosen = search.advance(rows, ends);
         if chosen.is_empty() {
             return search.answers().iter().map(|beam: &Beam| beam.token_ids.clone()).collect();
         }

@@ -23,13 +23,14 @@ use crate::http::types::responses::{
 };
 use crate::http::types::sampling::SamplingFields;
 
-const MAX_METADATA_PAIRS: usize = 16;
-const MAX_METADATA_KEY_CHARS: usize = 64;
-const MAX_METADATA_VALUE_CHARS: usize = 512;
+pub(crate) const MAX_METADATA_PAIRS: usize = 16;
+pub(crate) const MAX_METADATA_KEY_CHARS: usize = 64;
+pub(crate) const MAX_METADATA_VALUE_CHARS: usize = 512;
 const LOGPROBS: &str = "message.output_text.logprobs";
-/// What else a response could include: results of tools that there are none of, and thoughts in a
-/// form that only their maker reads. Ours are in the open.
-const OTHER_INCLUDABLES: [&str; 7] = [
+/// What a response can be asked to include. All but the first are results of tools that there are
+/// none of, and thoughts in a form that only their maker reads. Ours are in the open.
+pub(crate) const INCLUDABLES: [&str; 8] = [
+    LOGPROBS,
     "reasoning.encrypted_content",
     "code_interpreter_call.outputs",
     "computer_call_output.output.image_url",
@@ -253,7 +254,7 @@ fn logprobs(
         let path = format!("include[{at}]");
         match name.as_str() {
             LOGPROBS => included = true,
-            name if OTHER_INCLUDABLES.contains(&name) => ignored.add(path),
+            name if INCLUDABLES.contains(&name) => ignored.add(path),
             _ => {
                 let message = format!("{path} must be something to include, got {name:?}");
                 return Err(ApiError::field(path, message));

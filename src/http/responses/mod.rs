@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use axum::extract::{Path, Query, State};
+use axum::extract::{Query, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
@@ -17,6 +17,7 @@ use super::body::JsonBody;
 use super::chat_plan::ChatPlan;
 use super::error::ApiError;
 use super::logprobs::LogprobSpelling;
+use super::path_id::PathId;
 use super::request::{self, Arrival};
 use super::state::{AppState, unix_seconds};
 use super::types::chat::StopReason;
@@ -28,7 +29,7 @@ use store::StoredResponse;
 use writer::{Keeping, ResponsesWriter};
 
 mod conversation;
-mod convert;
+pub(crate) mod convert;
 mod events;
 mod input;
 pub(crate) mod store;
@@ -36,7 +37,7 @@ mod writer;
 
 /// Items in a list that doesn't say how many.
 const DEFAULT_LIMIT: usize = 20;
-const MAX_LIMIT: usize = 100;
+pub(crate) const MAX_LIMIT: usize = 100;
 
 /// Names and values behind the question mark.
 type Parameters = Query<Vec<(String, String)>>;
@@ -86,7 +87,7 @@ pub(crate) async fn input_tokens(
 /// `GET /v1/responses/{id}`.
 pub(crate) async fn retrieve(
     State(state): State<AppState>,
-    Path(id): Path<String>,
+    PathId(id): PathId,
     Query(parameters): Parameters,
 ) -> Result<Response, ApiError> {
     let mut ignored = IgnoredFields::default();
@@ -112,7 +113,7 @@ pub(crate) async fn retrieve(
 /// `DELETE /v1/responses/{id}`.
 pub(crate) async fn delete(
     State(state): State<AppState>,
-    Path(id): Path<String>,
+    PathId(id): PathId,
 ) -> Result<axum::Json<Value>, ApiError> {
     if !state.responses().remove(Instant::now(), &id) {
         return Err(ApiError::ResponseNotFound(id));
@@ -124,7 +125,7 @@ pub(crate) async fn delete(
 /// are none.
 pub(crate) async fn cancel(
     State(state): State<AppState>,
-    Path(id): Path<String>,
+    PathId(id): PathId,
 ) -> Result<Response, ApiError> {
     kept(&state, id)?;
     let message = "cannot cancel a synchronous response: it has ended".to_owned();
@@ -134,7 +135,7 @@ pub(crate) async fn cancel(
 /// `GET /v1/responses/{id}/input_items`: all items that the model was given, the last one first.
 pub(crate) async fn input_items(
     State(state): State<AppState>,
-    Path(id): Path<String>,
+    PathId(id): PathId,
     Query(parameters): Parameters,
 ) -> Result<Response, ApiError> {
     let mut ignored = IgnoredFields::default();

@@ -1,7 +1,6 @@
 //! The fields of beam search, and what has no place beside it.
 
 use serde::Deserialize;
-use utoipa::ToSchema;
 
 use super::sampling::{MAX_CHOICES, SamplingFields, integer, to_usize, within};
 use crate::http::error::ApiError;
@@ -11,7 +10,7 @@ use crate::sampling::params::{BeamParams, EarlyStopping};
 const MAX_LENGTH_PENALTY: f64 = 10.0;
 
 /// When a search ends: true, false or "never".
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum EarlyStoppingField {
     Flag(bool),

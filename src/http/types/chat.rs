@@ -7,21 +7,34 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::number::Int;
+use super::schema;
+use super::schema::chat::{
+    CallArguments, ChatContent, ChatInputMessage, ChatRole, ChatToolChoice, ChatTools,
+    FinishReason, ReasoningEffort, StopCause,
+};
+use super::schema::constants;
+use super::schema::served::ModelName;
 use super::usage::{ChunkUsage, Timings, Usage};
 
 /// The body of `POST /v1/chat/completions`, beside
 /// [`SamplingFields`](super::sampling::SamplingFields).
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct ChatCompletionRequest {
+    #[schema(value_type = ModelName)]
     pub(crate) model: Option<String>,
+    #[schema(value_type = Vec<ChatInputMessage>, min_items = 1)]
     pub(crate) messages: Option<Vec<ChatMessage>>,
+    #[schema(value_type = Option<ChatTools>)]
     pub(crate) tools: Option<Vec<Value>>,
+    #[schema(value_type = Option<ChatToolChoice>)]
     pub(crate) tool_choice: Option<Value>,
     pub(crate) parallel_tool_calls: Option<bool>,
     pub(crate) logprobs: Option<bool>,
+    #[schema(value_type = Option<i64>, minimum = 0, maximum = 20)]
     pub(crate) top_logprobs: Option<Int>,
     pub(crate) stream: Option<bool>,
     pub(crate) stream_options: Option<StreamOptions>,
+    #[schema(value_type = Option<ReasoningEffort>)]
     pub(crate) reasoning_effort: Option<String>,
     pub(crate) include_reasoning: Option<bool>,
     pub(crate) separate_reasoning: Option<bool>,
@@ -38,8 +51,10 @@ pub(crate) struct ChatCompletionRequest {
 /// One message of a conversation.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct ChatMessage {
+    #[schema(value_type = ChatRole)]
     pub(crate) role: Option<String>,
     /// A string or a list of parts.
+    #[schema(value_type = Option<ChatContent>)]
     pub(crate) content: Option<Value>,
     pub(crate) name: Option<String>,
     pub(crate) tool_calls: Option<Vec<MessageToolCall>>,
@@ -58,15 +73,19 @@ pub(crate) struct ChatMessage {
 pub(crate) struct MessageToolCall {
     pub(crate) id: Option<String>,
     #[serde(rename = "type")]
+    #[schema(schema_with = constants::function)]
     pub(crate) kind: Option<String>,
+    #[schema(value_type = MessageFunctionCall)]
     pub(crate) function: Option<MessageFunctionCall>,
 }
 
 /// Which function, with what.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct MessageFunctionCall {
+    #[schema(value_type = String)]
     pub(crate) name: Option<String>,
     /// JSON in a string, as the API has it, or the object itself.
+    #[schema(value_type = Option<CallArguments>)]
     pub(crate) arguments: Option<Value>,
 }
 
@@ -83,6 +102,7 @@ pub(crate) struct StreamOptions {
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct ChatCompletion {
     pub(crate) id: String,
+    #[schema(schema_with = constants::chat_completion)]
     pub(crate) object: &'static str,
     pub(crate) created: u64,
     pub(crate) model: String,
@@ -93,6 +113,7 @@ pub(crate) struct ChatCompletion {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) prompt_token_ids: Option<Vec<u32>>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::chat::PromptLogprobs>)]
     pub(crate) prompt_logprobs: Option<PromptLogprobs>,
 }
 
@@ -101,8 +122,11 @@ pub(crate) struct ChatCompletion {
 pub(crate) struct ChatChoice {
     pub(crate) index: usize,
     pub(crate) message: AssistantMessage,
+    #[schema(required)]
     pub(crate) logprobs: Option<ChatLogprobs>,
+    #[schema(value_type = FinishReason)]
     pub(crate) finish_reason: &'static str,
+    #[schema(value_type = StopCause)]
     pub(crate) stop_reason: StopReason,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) token_ids: Option<Vec<u32>>,
@@ -111,17 +135,21 @@ pub(crate) struct ChatChoice {
 /// What the model said.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct AssistantMessage {
+    #[schema(schema_with = constants::assistant)]
     pub(crate) role: &'static str,
+    #[schema(required)]
     pub(crate) content: Option<String>,
+    #[schema(required)]
     pub(crate) refusal: Option<String>,
     #[serde(flatten)]
+    #[schema(value_type = schema::chat::Thoughts)]
     pub(crate) thoughts: Option<Thoughts<Option<String>>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) tool_calls: Vec<ToolCall>,
 }
 
 /// Thoughts under both names that clients look for.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Clone, Debug, Serialize)]
 pub(crate) struct Thoughts<T> {
     pub(crate) reasoning: T,
     pub(crate) reasoning_content: T,
@@ -138,6 +166,7 @@ impl<T: Clone> Thoughts<T> {
 pub(crate) struct ToolCall {
     pub(crate) id: String,
     #[serde(rename = "type")]
+    #[schema(schema_with = constants::function)]
     pub(crate) kind: &'static str,
     pub(crate) function: FunctionCall,
 }
@@ -153,12 +182,14 @@ pub(crate) struct FunctionCall {
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct ChatCompletionChunk<'a> {
     pub(crate) id: &'a str,
+    #[schema(schema_with = constants::chat_completion_chunk)]
     pub(crate) object: &'static str,
     pub(crate) created: u64,
     pub(crate) model: &'a str,
     pub(crate) choices: Vec<ChatChunkChoice>,
     /// Present when usage was asked for, and null but where it is due.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Usage>)]
     pub(crate) usage: Option<ChunkUsage>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) timings: Option<Timings>,
@@ -173,9 +204,12 @@ pub(crate) struct ChatCompletionChunk<'a> {
 pub(crate) struct ChatChunkChoice {
     pub(crate) index: usize,
     pub(crate) delta: ChatDelta,
+    #[schema(required)]
     pub(crate) logprobs: Option<ChatLogprobs>,
+    #[schema(value_type = Option<FinishReason>, required)]
     pub(crate) finish_reason: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<StopCause>)]
     pub(crate) stop_reason: Option<StopReason>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) token_ids: Option<Vec<u32>>,
@@ -185,10 +219,12 @@ pub(crate) struct ChatChunkChoice {
 #[derive(Clone, Debug, Default, Serialize, ToSchema)]
 pub(crate) struct ChatDelta {
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(schema_with = constants::assistant)]
     pub(crate) role: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) content: Option<String>,
     #[serde(flatten)]
+    #[schema(value_type = schema::chat::Thoughts)]
     pub(crate) thoughts: Option<Thoughts<String>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) tool_calls: Vec<ToolCallChunk>,
@@ -201,6 +237,7 @@ pub(crate) struct ToolCallChunk {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) id: Option<String>,
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    #[schema(schema_with = constants::function)]
     pub(crate) kind: Option<&'static str>,
     pub(crate) function: FunctionCallChunk,
 }
@@ -217,6 +254,7 @@ pub(crate) struct FunctionCallChunk {
 #[derive(Clone, Debug, Default, Serialize, ToSchema)]
 pub(crate) struct ChatLogprobs {
     pub(crate) content: Vec<TokenLogprob>,
+    #[schema(required)]
     pub(crate) refusal: Option<Vec<TokenLogprob>>,
 }
 
@@ -251,7 +289,7 @@ pub(crate) struct PromptTokenLogprob {
 
 /// What ended an answer: a stop string, the id of a stop token, `"deadline"`, or `null` for an
 /// end-of-sequence token and for the length.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub(crate) enum StopReason {
     Nothing,

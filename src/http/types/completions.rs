@@ -9,16 +9,24 @@ use utoipa::ToSchema;
 
 use super::chat::{PromptLogprobs, StopReason, StreamOptions};
 use super::number::Int;
-use super::usage::{ChunkUsage, Timings};
+use super::schema;
+use super::schema::chat::{CompletionPrompt, FinishReason, StopCause, TopLogprobs};
+use super::schema::constants;
+use super::schema::served::ModelName;
+use super::usage::{ChunkUsage, Timings, Usage};
 
 /// The body of `POST /v1/completions`, beside
 /// [`SamplingFields`](super::sampling::SamplingFields).
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct CompletionRequest {
+    #[schema(value_type = ModelName)]
     pub(crate) model: Option<String>,
+    #[schema(value_type = CompletionPrompt)]
     pub(crate) prompt: Option<PromptField>,
     pub(crate) echo: Option<bool>,
+    #[schema(value_type = Option<i64>, minimum = 0, maximum = 20)]
     pub(crate) logprobs: Option<Int>,
+    #[schema(value_type = Option<i64>, minimum = 1, maximum = 128)]
     pub(crate) best_of: Option<Int>,
     pub(crate) stream: Option<bool>,
     pub(crate) stream_options: Option<StreamOptions>,
@@ -40,12 +48,14 @@ pub(crate) enum Prompt {
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct Completion<'a> {
     pub(crate) id: &'a str,
+    #[schema(schema_with = constants::text_completion)]
     pub(crate) object: &'static str,
     pub(crate) created: u64,
     pub(crate) model: &'a str,
     pub(crate) choices: Vec<CompletionChoice>,
     /// Absent in a stream that was not asked for usage, null in its chunks before the last.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Usage>)]
     pub(crate) usage: Option<ChunkUsage>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) timings: Option<Timings>,
@@ -58,13 +68,17 @@ pub(crate) struct Completion<'a> {
 pub(crate) struct CompletionChoice {
     pub(crate) index: usize,
     pub(crate) text: String,
+    #[schema(required)]
     pub(crate) logprobs: Option<CompletionLogprobs>,
+    #[schema(value_type = Option<FinishReason>, required)]
     pub(crate) finish_reason: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<StopCause>)]
     pub(crate) stop_reason: Option<StopReason>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) prompt_token_ids: Option<Vec<u32>>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::chat::PromptLogprobs>)]
     pub(crate) prompt_logprobs: Option<PromptLogprobs>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) token_ids: Option<Vec<u32>>,
@@ -79,6 +93,7 @@ pub(crate) struct CompletionLogprobs {
     pub(crate) token_logprobs: Vec<Option<f64>>,
     pub(crate) tokens: Vec<String>,
     /// The token itself and the most likely ones, by their text.
+    #[schema(value_type = TopLogprobs)]
     pub(crate) top_logprobs: Vec<Option<Map<String, Value>>>,
 }
 

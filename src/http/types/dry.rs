@@ -1,5 +1,7 @@
 //! The fields of the cost of repetitions, with llama.cpp's names and defaults.
 
+use std::sync::Arc;
+
 use super::sampling::{SamplingFields, integer, to_f32, to_usize, within};
 use crate::http::error::ApiError;
 use crate::sampling::params::DryParams;
@@ -7,8 +9,9 @@ use crate::sampling::params::DryParams;
 const DEFAULT_BREAKERS: [&str; 4] = ["\n", ":", "\"", "*"];
 const DEFAULT_BASE: f64 = 1.75;
 const DEFAULT_ALLOWED_LENGTH: i64 = 2;
-const MAX_BREAKERS: usize = 64;
-const MAX_BREAKER_BYTES: usize = 40;
+/// Most texts that cut repetitions.
+pub(super) const MAX_BREAKERS: usize = 64;
+pub(super) const MAX_BREAKER_BYTES: usize = 40;
 
 /// What repetitions cost, and the texts that cut them, which are yet to become tokens.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,7 +35,7 @@ pub(crate) fn dry_options(fields: &SamplingFields) -> Result<Option<DryOptions>,
         base: to_f32(base),
         allowed_length: to_usize(allowed.unwrap_or(DEFAULT_ALLOWED_LENGTH)),
         last_n: last_n.and_then(|last_n| usize::try_from(last_n).ok()),
-        breakers: Default::default(),
+        breakers: Arc::default(),
     };
     Ok(Some(DryOptions { params, breakers }))
 }

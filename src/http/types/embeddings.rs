@@ -1,33 +1,47 @@
 //! Embeddings as JSON.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::completions::PromptField;
 use super::number::Int;
+use super::schema::chat::{EmbeddingInput, EncodingFormat, TruncationSide};
+use super::schema::constants;
+use super::schema::served::{EmbeddingDimensions, ModelName, TruncatedLength};
 
 /// The body of `POST /v1/embeddings`.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct EmbeddingsRequest {
+    #[schema(value_type = ModelName)]
     pub(crate) model: Option<String>,
     /// A text or several, or the token ids of one or several.
+    #[schema(value_type = EmbeddingInput)]
     pub(crate) input: Option<PromptField>,
+    #[schema(value_type = Option<EncodingFormat>)]
     pub(crate) encoding_format: Option<String>,
+    #[schema(value_type = Option<EmbeddingDimensions>)]
     pub(crate) dimensions: Option<Int>,
     pub(crate) normalize: Option<bool>,
     /// -1 stands for the longest that the model takes.
+    #[schema(value_type = Option<TruncatedLength>)]
     pub(crate) truncate_prompt_tokens: Option<Int>,
+    #[schema(value_type = Option<TruncationSide>)]
     pub(crate) truncation_side: Option<String>,
     pub(crate) add_special_tokens: Option<bool>,
     /// Which of the model's prompts is put before every text.
     pub(crate) prompt_name: Option<String>,
+    #[schema(value_type = Option<i32>)]
     pub(crate) priority: Option<Int>,
+    #[schema(min_length = 1, max_length = 128)]
     pub(crate) cache_salt: Option<String>,
+    #[schema(value_type = Option<i64>, minimum = 1, maximum = 86_400_000)]
     pub(crate) deadline_ms: Option<Int>,
 }
 
 /// The answer.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct EmbeddingList<'a> {
+    #[schema(schema_with = constants::list)]
     pub(crate) object: &'static str,
     pub(crate) data: Vec<EmbeddingEntry>,
     pub(crate) model: &'a str,
@@ -35,15 +49,16 @@ pub(crate) struct EmbeddingList<'a> {
 }
 
 /// The embedding of one input.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct EmbeddingEntry {
+    #[schema(schema_with = constants::embedding)]
     pub(crate) object: &'static str,
     pub(crate) index: usize,
     pub(crate) embedding: Vector,
 }
 
 /// The numbers of an embedding, as the request wants them.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[serde(untagged)]
 pub(crate) enum Vector {
     Float(Vec<f32>),
@@ -52,7 +67,7 @@ pub(crate) enum Vector {
 }
 
 /// Token counts of all inputs together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) struct EmbeddingUsage {
     pub(crate) prompt_tokens: usize,
     pub(crate) total_tokens: usize,

@@ -10,27 +10,47 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::number::Int;
+use super::schema::chat::LogitBias;
+use super::schema::constants;
+use super::schema::messages::{
+    MessageEffort, MessageErrorKind, MessageInput, MessageOutputFormat, MessageStopReason,
+    MessageTool, MessageToolChoiceKind, StopSequences, SystemContent, ThinkingDisplay,
+    ThinkingKind,
+};
+use super::schema::served::{ModelName, TokenId};
 
 /// The body of `POST /v1/messages` and of `POST /v1/messages/count_tokens`, beside
 /// [`SamplingExtensions`].
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct MessagesRequest {
+    #[schema(value_type = ModelName)]
     pub(crate) model: Option<String>,
+    #[schema(value_type = Vec<MessageInput>, min_items = 1)]
     pub(crate) messages: Option<Vec<InputMessage>>,
     /// A string or a list of text blocks.
+    #[schema(value_type = Option<SystemContent>)]
     pub(crate) system: Option<Value>,
+    #[schema(value_type = Option<i64>, minimum = 1)]
     pub(crate) max_tokens: Option<Int>,
+    #[schema(value_type = Option<StopSequences>)]
     pub(crate) stop_sequences: Option<Vec<String>>,
     pub(crate) stream: Option<bool>,
+    #[schema(minimum = 0.0, maximum = 1.0)]
     pub(crate) temperature: Option<f64>,
+    #[schema(exclusive_minimum = 0.0, maximum = 1.0)]
     pub(crate) top_p: Option<f64>,
+    #[schema(value_type = Option<i64>, minimum = -1)]
     pub(crate) top_k: Option<Int>,
+    #[schema(value_type = Option<Vec<MessageTool>>)]
     pub(crate) tools: Option<Vec<Value>>,
     pub(crate) tool_choice: Option<ToolChoiceField>,
     pub(crate) thinking: Option<ThinkingField>,
     pub(crate) output_config: Option<OutputConfig>,
+    #[schema(value_type = Option<MessageOutputFormat>)]
     pub(crate) output_format: Option<Value>,
+    #[schema(max_items = 0)]
     pub(crate) mcp_servers: Option<Vec<Value>>,
+    #[schema(value_type = Option<String>)]
     pub(crate) container: Option<Value>,
     pub(crate) cache_control: Option<Value>,
     pub(crate) diagnostics: Option<Value>,
@@ -41,25 +61,37 @@ pub(crate) struct MessagesRequest {
 
 /// Fields of the other endpoints that Anthropic's API lacks and this server takes here, too.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
+#[schema(as = MessagesExtensions)]
 pub(crate) struct SamplingExtensions {
+    #[schema(minimum = 0.0, maximum = 1.0)]
     pub(crate) min_p: Option<f64>,
+    #[schema(minimum = 1.175_494_4e-38, maximum = 3.402_823_4e38)]
     pub(crate) repetition_penalty: Option<f64>,
+    #[schema(minimum = -2.0, maximum = 2.0)]
     pub(crate) frequency_penalty: Option<f64>,
+    #[schema(minimum = -2.0, maximum = 2.0)]
     pub(crate) presence_penalty: Option<f64>,
+    #[schema(value_type = Option<LogitBias>)]
     pub(crate) logit_bias: Option<HashMap<String, f64>>,
+    #[schema(value_type = Option<i64>)]
     pub(crate) seed: Option<Int>,
+    #[schema(value_type = Option<Vec<TokenId>>)]
     pub(crate) stop_token_ids: Option<Vec<Int>>,
     pub(crate) skip_special_tokens: Option<bool>,
+    #[schema(value_type = Option<i64>, minimum = 0)]
     pub(crate) min_tokens: Option<Int>,
     pub(crate) ignore_eos: Option<bool>,
+    #[schema(value_type = Option<i32>)]
     pub(crate) priority: Option<Int>,
+    #[schema(min_length = 1, max_length = 128)]
     pub(crate) cache_salt: Option<String>,
+    #[schema(value_type = Option<i64>, minimum = 1, maximum = 86_400_000)]
     pub(crate) deadline_ms: Option<Int>,
     pub(crate) chat_template_kwargs: Option<Map<String, Value>>,
 }
 
 /// One message of a conversation.
-#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Deserialize)]
 pub(crate) struct InputMessage {
     pub(crate) role: String,
     /// A string or a list of content blocks.
@@ -119,8 +151,10 @@ pub(crate) struct ToolDefinition {
 
 /// Which tools the answer may or must use.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
+#[schema(as = MessageToolChoice)]
 pub(crate) struct ToolChoiceField {
     #[serde(rename = "type")]
+    #[schema(value_type = MessageToolChoiceKind)]
     pub(crate) kind: Option<String>,
     pub(crate) name: Option<String>,
     pub(crate) disable_parallel_tool_use: Option<bool>,
@@ -130,10 +164,14 @@ pub(crate) struct ToolChoiceField {
 
 /// Whether and how much to think.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
+#[schema(as = Thinking)]
 pub(crate) struct ThinkingField {
     #[serde(rename = "type")]
+    #[schema(value_type = ThinkingKind)]
     pub(crate) kind: Option<String>,
+    #[schema(value_type = Option<i64>, minimum = 1)]
     pub(crate) budget_tokens: Option<Int>,
+    #[schema(value_type = Option<ThinkingDisplay>)]
     pub(crate) display: Option<String>,
     #[serde(flatten)]
     pub(crate) unknown: Map<String, Value>,
@@ -142,7 +180,9 @@ pub(crate) struct ThinkingField {
 /// How much effort to make, and what shape the answer has.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct OutputConfig {
+    #[schema(value_type = Option<MessageEffort>)]
     pub(crate) effort: Option<String>,
+    #[schema(value_type = Option<MessageOutputFormat>)]
     pub(crate) format: Option<Value>,
     #[serde(flatten)]
     pub(crate) unknown: Map<String, Value>,
@@ -153,7 +193,9 @@ pub(crate) struct OutputConfig {
 pub(crate) struct Message<'a> {
     pub(crate) id: &'a str,
     #[serde(rename = "type")]
+    #[schema(schema_with = constants::message)]
     pub(crate) kind: &'static str,
+    #[schema(schema_with = constants::assistant)]
     pub(crate) role: &'static str,
     pub(crate) model: &'a str,
     pub(crate) content: Vec<OutputBlock>,
@@ -164,11 +206,13 @@ pub(crate) struct Message<'a> {
 
 /// A piece of the answer's content.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[schema(as = MessageBlock)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(crate) enum OutputBlock {
     /// The signature is empty: nobody here checks where thoughts come from.
     Thinking {
         thinking: String,
+        #[schema(schema_with = constants::no_text)]
         signature: &'static str,
     },
     Text {
@@ -183,12 +227,16 @@ pub(crate) enum OutputBlock {
 
 /// What a content block gains.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = MessageBlockDelta)]
 #[serde(tag = "type")]
 pub(crate) enum BlockDelta {
     #[serde(rename = "thinking_delta")]
     Thinking { thinking: String },
     #[serde(rename = "signature_delta")]
-    Signature { signature: &'static str },
+    Signature {
+        #[schema(schema_with = constants::no_text)]
+        signature: &'static str,
+    },
     #[serde(rename = "text_delta")]
     Text { text: String },
     #[serde(rename = "input_json_delta")]
@@ -198,7 +246,9 @@ pub(crate) enum BlockDelta {
 /// How the answer ended; both are null before it has.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) struct MessageEnd {
+    #[schema(value_type = MessageStopReason)]
     pub(crate) stop_reason: Option<&'static str>,
+    #[schema(required)]
     pub(crate) stop_sequence: Option<String>,
 }
 
@@ -217,12 +267,14 @@ pub(crate) struct MessageUsage {
 
 /// Part of [`MessageUsage`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = MessageOutputTokensDetails)]
 pub(crate) struct OutputTokensDetails {
     pub(crate) thinking_tokens: usize,
 }
 
 /// A server-sent event of a streamed answer.
 #[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = MessageEvent)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(crate) enum StreamEvent<'a> {
     MessageStart { message: Message<'a> },
@@ -251,8 +303,10 @@ impl StreamEvent<'_> {
 
 /// An error, as an answer or as an event.
 #[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = MessageError)]
 pub(crate) struct ErrorObject<'a> {
     #[serde(rename = "type")]
+    #[schema(schema_with = constants::error)]
     pub(crate) kind: &'static str,
     pub(crate) error: ErrorDetail,
     pub(crate) request_id: &'a str,
@@ -260,8 +314,10 @@ pub(crate) struct ErrorObject<'a> {
 
 /// Part of [`ErrorObject`].
 #[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = MessageErrorDetail)]
 pub(crate) struct ErrorDetail {
     #[serde(rename = "type")]
+    #[schema(value_type = MessageErrorKind)]
     pub(crate) kind: &'static str,
     pub(crate) message: String,
 }

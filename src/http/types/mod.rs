@@ -11,6 +11,7 @@ pub(crate) mod messages;
 pub(crate) mod number;
 pub(crate) mod responses;
 pub(crate) mod sampling;
-mod schema;
+pub(crate) mod schema;
+pub(crate) mod stop;
 pub(crate) mod tokenize;
 pub(crate) mod usage;

@@ -2,30 +2,47 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use utoipa::ToSchema;
 
 use super::chat::{StopReason, StreamOptions, TokenLogprob};
 use super::number::Int;
+use super::schema;
+use super::schema::chat::{ReasoningEffort, StopCause};
+use super::schema::constants;
+use super::schema::responses::{
+    FunctionTool, Includable, Metadata, ResponseInput, ResponseTextFormat, ResponseTool,
+};
+use super::schema::served::ModelName;
 use super::usage::{Timings, Usage};
 
 /// The body of `POST /v1/responses`, beside
 /// [`SamplingFields`](super::sampling::SamplingFields).
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct ResponsesRequest {
+    #[schema(value_type = ModelName)]
     pub(crate) model: Option<String>,
     /// A string or a list of items.
+    #[schema(value_type = ResponseInput)]
     pub(crate) input: Option<Value>,
     pub(crate) instructions: Option<String>,
     pub(crate) previous_response_id: Option<String>,
     pub(crate) store: Option<bool>,
+    #[schema(value_type = Option<i64>, minimum = 1)]
     pub(crate) max_output_tokens: Option<Int>,
+    #[schema(value_type = Option<i64>)]
     pub(crate) max_tool_calls: Option<Int>,
+    #[schema(value_type = Option<i64>, minimum = 0, maximum = 20)]
     pub(crate) top_logprobs: Option<Int>,
+    #[schema(value_type = Option<Vec<Includable>>)]
     pub(crate) include: Option<Vec<String>>,
+    #[schema(value_type = Option<Vec<ResponseTool>>)]
     pub(crate) tools: Option<Vec<Value>>,
+    #[schema(value_type = Option<schema::chat::ChatToolChoice>)]
     pub(crate) tool_choice: Option<Value>,
     pub(crate) parallel_tool_calls: Option<bool>,
     pub(crate) reasoning: Option<ReasoningField>,
     pub(crate) text: Option<TextField>,
+    #[schema(value_type = Option<Metadata>)]
     pub(crate) metadata: Option<Map<String, Value>>,
     pub(crate) truncation: Option<String>,
     pub(crate) background: Option<bool>,
@@ -43,16 +60,20 @@ pub(crate) struct ResponsesRequest {
 }
 
 /// How the model is to think.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
+#[schema(as = ResponseReasoning)]
 pub(crate) struct ReasoningField {
+    #[schema(value_type = Option<ReasoningEffort>)]
     pub(crate) effort: Option<String>,
     #[serde(flatten)]
     pub(crate) others: Map<String, Value>,
 }
 
 /// What the text of the answer is to be.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
+#[schema(as = ResponseText)]
 pub(crate) struct TextField {
+    #[schema(value_type = Option<ResponseTextFormat>)]
     pub(crate) format: Option<Value>,
     pub(crate) verbosity: Option<Value>,
     #[serde(flatten)]
@@ -60,7 +81,8 @@ pub(crate) struct TextField {
 }
 
 /// What went into a response or came out of it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = ResponseItem)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(crate) enum Item {
     Message(MessageItem),
@@ -81,7 +103,8 @@ impl Item {
 }
 
 /// What somebody said.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = ResponseMessageItem)]
 pub(crate) struct MessageItem {
     pub(crate) id: String,
     pub(crate) status: ItemStatus,
@@ -90,7 +113,8 @@ pub(crate) struct MessageItem {
 }
 
 /// Thoughts of the model. A summary only comes in; nothing here makes one.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = ResponseReasoningItem)]
 pub(crate) struct ReasoningItem {
     pub(crate) id: String,
     pub(crate) status: ItemStatus,
@@ -99,7 +123,8 @@ pub(crate) struct ReasoningItem {
 }
 
 /// The model calls a function.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = ResponseFunctionCall)]
 pub(crate) struct FunctionCallItem {
     pub(crate) id: String,
     pub(crate) call_id: String,
@@ -109,7 +134,8 @@ pub(crate) struct FunctionCallItem {
 }
 
 /// What a function gave.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = ResponseFunctionOutput)]
 pub(crate) struct FunctionCallOutputItem {
     pub(crate) id: String,
     pub(crate) call_id: String,
@@ -118,7 +144,8 @@ pub(crate) struct FunctionCallOutputItem {
 }
 
 /// As it came: a text, or a list of them.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = ResponseFunctionOutputText)]
 #[serde(untagged)]
 pub(crate) enum FunctionOutput {
     Text(String),
@@ -126,7 +153,8 @@ pub(crate) enum FunctionOutput {
 }
 
 /// Who said it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = ResponseRole)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Role {
     User,
@@ -136,7 +164,8 @@ pub(crate) enum Role {
 }
 
 /// Whether an item is whole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = ResponseItemStatus)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ItemStatus {
     InProgress,
@@ -145,14 +174,27 @@ pub(crate) enum ItemStatus {
 }
 
 /// A piece of an item's text.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = ResponsePart)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[expect(clippy::enum_variant_names, reason = "the API's names")]
 pub(crate) enum Part {
-    InputText { text: String },
-    OutputText { text: String, annotations: Vec<Value>, logprobs: Vec<TokenLogprob> },
-    ReasoningText { text: String },
-    SummaryText { text: String },
+    InputText {
+        text: String,
+    },
+    OutputText {
+        text: String,
+        /// None are made.
+        #[schema(max_items = 0)]
+        annotations: Vec<Value>,
+        logprobs: Vec<TokenLogprob>,
+    },
+    ReasoningText {
+        text: String,
+    },
+    SummaryText {
+        text: String,
+    },
 }
 
 impl Part {
@@ -172,23 +214,31 @@ impl Part {
 }
 
 /// The response object, at any time of its life.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = Response)]
 pub(crate) struct ResponseObject {
     pub(crate) id: String,
+    #[schema(schema_with = constants::response)]
     pub(crate) object: &'static str,
     pub(crate) created_at: u64,
     pub(crate) status: Status,
+    #[schema(required)]
     pub(crate) completed_at: Option<u64>,
+    #[schema(required)]
     pub(crate) error: Option<ResponseError>,
+    #[schema(required)]
     pub(crate) incomplete_details: Option<IncompleteDetails>,
     pub(crate) model: String,
     pub(crate) output: Vec<Item>,
+    /// Once it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) usage: Option<ResponseUsage>,
     #[serde(flatten)]
     pub(crate) settings: Settings,
     /// Ours: the seed that gives the same answer again.
     pub(crate) seed: i64,
     /// Ours: what ended the answer, as in chat completions.
+    #[schema(value_type = StopCause)]
     pub(crate) stop_reason: StopReason,
     /// Ours: where the time went.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -196,49 +246,69 @@ pub(crate) struct ResponseObject {
 }
 
 /// The request's settings as they took effect.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = ResponseSettings)]
 pub(crate) struct Settings {
+    #[schema(required)]
     pub(crate) instructions: Option<String>,
+    #[schema(required)]
     pub(crate) previous_response_id: Option<String>,
     pub(crate) store: bool,
     pub(crate) background: bool,
+    #[schema(required)]
     pub(crate) max_output_tokens: Option<i64>,
+    #[schema(required)]
     pub(crate) max_tool_calls: Option<i64>,
+    #[schema(value_type = Metadata)]
     pub(crate) metadata: Map<String, Value>,
     pub(crate) parallel_tool_calls: bool,
     pub(crate) reasoning: ReasoningSettings,
     pub(crate) text: TextSettings,
+    #[schema(value_type = Vec<FunctionTool>)]
     pub(crate) tools: Vec<Value>,
+    #[schema(value_type = schema::chat::ChatToolChoice)]
     pub(crate) tool_choice: Value,
     pub(crate) temperature: f64,
     pub(crate) top_p: f64,
     pub(crate) presence_penalty: f64,
     pub(crate) frequency_penalty: f64,
     pub(crate) top_logprobs: i64,
+    #[schema(schema_with = constants::disabled)]
     pub(crate) truncation: &'static str,
+    #[schema(schema_with = constants::default)]
     pub(crate) service_tier: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) user: Option<String>,
+    #[schema(required)]
     pub(crate) safety_identifier: Option<String>,
+    #[schema(required)]
     pub(crate) prompt_cache_key: Option<String>,
 }
 
 /// Part of [`Settings`].
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = ResponseReasoningSettings)]
 pub(crate) struct ReasoningSettings {
+    #[schema(value_type = Option<ReasoningEffort>, required)]
     pub(crate) effort: Option<String>,
     /// None is made.
+    #[schema(required)]
     pub(crate) summary: Option<String>,
 }
 
 /// Part of [`Settings`].
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = ResponseTextSettings)]
 pub(crate) struct TextSettings {
+    #[schema(value_type = ResponseTextFormat)]
     pub(crate) format: Value,
+    #[schema(schema_with = constants::medium)]
     pub(crate) verbosity: &'static str,
 }
 
 /// Where a response is in its life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = ResponseStatus)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Status {
     InProgress,
@@ -248,20 +318,23 @@ pub(crate) enum Status {
 }
 
 /// Why a response is not whole.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = ResponseIncompleteDetails)]
 pub(crate) struct IncompleteDetails {
+    #[schema(schema_with = constants::max_output_tokens)]
     pub(crate) reason: &'static str,
 }
 
 /// Why a response failed.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct ResponseError {
+    #[schema(schema_with = constants::server_error)]
     pub(crate) code: &'static str,
     pub(crate) message: String,
 }
 
 /// Token counts.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
 pub(crate) struct ResponseUsage {
     input_tokens: usize,
     input_tokens_details: InputTokensDetails,
@@ -271,7 +344,8 @@ pub(crate) struct ResponseUsage {
 }
 
 /// Part of [`ResponseUsage`].
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+#[schema(as = ResponseInputTokensDetails)]
 struct InputTokensDetails {
     cached_tokens: usize,
     /// What a client would be charged for keeping a prompt: nothing.
@@ -279,7 +353,8 @@ struct InputTokensDetails {
 }
 
 /// Part of [`ResponseUsage`].
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+#[schema(as = ResponseOutputTokensDetails)]
 struct OutputTokensDetails {
     reasoning_tokens: usize,
 }
@@ -302,11 +377,15 @@ impl From<Usage> for ResponseUsage {
 }
 
 /// A page of the items that a response was made from.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = ResponseItemList)]
 pub(crate) struct ItemList<'a> {
+    #[schema(schema_with = constants::list)]
     pub(crate) object: &'static str,
     pub(crate) data: Vec<&'a Item>,
+    #[schema(required)]
     pub(crate) first_id: Option<&'a str>,
+    #[schema(required)]
     pub(crate) last_id: Option<&'a str>,
     pub(crate) has_more: bool,
 }

@@ -4,18 +4,21 @@
 //! the prompt, so it is resolved last, by [`GenerationOptions::stop_conditions`].
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::beams::{EarlyStoppingField, beam_params};
 use super::dry::{DryOptions, dry_options};
 use super::number::Int;
+use super::schema::chat::{
+    EarlyStopping, LogitBias, ResponseFormat, SequenceBreakers, Stop, StructuredOutputs,
+};
+use super::schema::served::TokenId;
+use super::stop::{StopField, stop_strings};
 use crate::engine::EngineLimits;
 use crate::http::delta::DecodingOptions;
 use crate::http::error::ApiError;
@@ -33,8 +36,8 @@ const GREEDY_BELOW: f64 = 1e-5;
 const MAX_TOP_LOGPROBS: i64 = 20;
 /// Most choices of a prompt.
 pub(super) const MAX_CHOICES: i64 = 128;
-/// Most texts that may end an answer.
-pub(crate) const MAX_STOP_STRINGS: usize = 16;
+/// A day.
+pub(crate) const MAX_DEADLINE_MS: i64 = 86_400_000;
 /// `xtc_threshold` of a request that doesn't say.
 const DEFAULT_XTC: f64 = 0.1;
 const MAX_CACHE_SALT_CHARS: usize = 128;
@@ -42,51 +45,81 @@ const MAX_CACHE_SALT_CHARS: usize = 128;
 /// The fields that chat and text completions share.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct SamplingFields {
+    #[schema(minimum = 0.0, maximum = 2.0)]
     pub(crate) temperature: Option<f64>,
+    #[schema(exclusive_minimum = 0.0, maximum = 1.0)]
     pub(crate) top_p: Option<f64>,
+    #[schema(value_type = Option<i64>, minimum = -1)]
     pub(crate) top_k: Option<Int>,
+    #[schema(minimum = 0.0, maximum = 1.0)]
     pub(crate) min_p: Option<f64>,
+    #[schema(exclusive_minimum = 0.0, maximum = 1.0)]
     pub(crate) typical_p: Option<f64>,
+    #[schema(minimum = -1.0, maximum = 100.0)]
     pub(crate) top_n_sigma: Option<f64>,
+    #[schema(minimum = 0.0, maximum = 1.0)]
     pub(crate) xtc_probability: Option<f64>,
+    #[schema(minimum = 0.0, maximum = 1.0)]
     pub(crate) xtc_threshold: Option<f64>,
+    #[schema(minimum = 0.0, maximum = 100.0)]
     pub(crate) dry_multiplier: Option<f64>,
+    #[schema(minimum = 1.0, maximum = 100.0)]
     pub(crate) dry_base: Option<f64>,
+    #[schema(value_type = Option<i64>, minimum = 1)]
     pub(crate) dry_allowed_length: Option<Int>,
+    #[schema(value_type = Option<i64>, minimum = -1)]
     pub(crate) dry_penalty_last_n: Option<Int>,
+    #[schema(value_type = Option<SequenceBreakers>)]
     pub(crate) dry_sequence_breakers: Option<Vec<String>>,
+    #[schema(minimum = 1.175_494_4e-38, maximum = 3.402_823_4e38)]
     pub(crate) repetition_penalty: Option<f64>,
+    #[schema(minimum = -2.0, maximum = 2.0)]
     pub(crate) frequency_penalty: Option<f64>,
+    #[schema(minimum = -2.0, maximum = 2.0)]
     pub(crate) presence_penalty: Option<f64>,
+    #[schema(value_type = Option<LogitBias>)]
     pub(crate) logit_bias: Option<HashMap<String, f64>>,
+    #[schema(value_type = Option<i64>)]
     pub(crate) seed: Option<Int>,
+    #[schema(value_type = Option<i64>, minimum = 1, maximum = 128)]
     pub(crate) n: Option<Int>,
+    #[schema(value_type = Option<Stop>)]
     pub(crate) stop: Option<StopField>,
+    #[schema(value_type = Option<Vec<TokenId>>)]
     pub(crate) stop_token_ids: Option<Vec<Int>>,
     pub(crate) include_stop_str_in_output: Option<bool>,
     pub(crate) skip_special_tokens: Option<bool>,
+    #[schema(value_type = Option<i64>, minimum = 0)]
     pub(crate) min_tokens: Option<Int>,
     pub(crate) ignore_eos: Option<bool>,
+    #[schema(value_type = Option<i64>, minimum = 1)]
     pub(crate) max_tokens: Option<Int>,
+    #[schema(value_type = Option<i64>, minimum = 1)]
     pub(crate) max_completion_tokens: Option<Int>,
+    #[schema(value_type = Option<i32>)]
     pub(crate) priority: Option<Int>,
+    #[schema(min_length = 1, max_length = 128)]
     pub(crate) cache_salt: Option<String>,
     pub(crate) return_token_ids: Option<bool>,
     pub(crate) return_tokens_as_token_ids: Option<bool>,
+    #[schema(value_type = Option<i64>, minimum = 1, maximum = 86_400_000)]
     pub(crate) deadline_ms: Option<Int>,
+    #[schema(value_type = Option<i64>, minimum = 0, maximum = 20)]
     pub(crate) prompt_logprobs: Option<Int>,
+    #[schema(value_type = Option<ResponseFormat>)]
     pub(crate) response_format: Option<Value>,
+    #[schema(value_type = Option<StructuredOutputs>)]
     pub(crate) structured_outputs: Option<Value>,
+    #[schema(value_type = Option<i64>, minimum = -1)]
     pub(crate) thinking_token_budget: Option<Int>,
     pub(crate) use_beam_search: Option<bool>,
+    #[schema(value_type = Option<i64>, minimum = 1, maximum = 128)]
     pub(crate) beam_width: Option<Int>,
+    #[schema(minimum = -10.0, maximum = 10.0)]
     pub(crate) length_penalty: Option<f64>,
+    #[schema(value_type = Option<EarlyStopping>)]
     pub(crate) early_stopping: Option<EarlyStoppingField>,
 }
-
-/// A string or a list of strings.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct StopField(pub(crate) Vec<String>);
 
 /// What a request asks for, in range.
 #[derive(Clone, Debug)]
@@ -409,19 +442,6 @@ fn max_tokens(fields: &SamplingFields) -> Result<Option<usize>, ApiError> {
     Ok(completion.or(plain).map(to_usize))
 }
 
-fn stop_strings(field: Option<&StopField>) -> Result<Vec<String>, ApiError> {
-    let strings = field.map(|field| field.0.clone()).unwrap_or_default();
-    if strings.len() > MAX_STOP_STRINGS {
-        let message =
-            format!("stop must have at most {MAX_STOP_STRINGS} strings, got {}", strings.len());
-        return Err(ApiError::field("stop", message));
-    }
-    if strings.iter().any(String::is_empty) {
-        return Err(ApiError::field("stop", "stop must not contain an empty string"));
-    }
-    Ok(strings)
-}
-
 /// Checks the place in the queue.
 pub(crate) fn priority(value: Option<Int>) -> Result<i32, ApiError> {
     let value = integer("priority", value, i32::MIN.into(), i32::MAX.into())?;
@@ -443,7 +463,7 @@ pub(crate) fn cache_salt(salt: Option<&str>) -> Result<Option<String>, ApiError>
 
 /// Checks how long a request may take.
 pub(crate) fn deadline(value: Option<Int>) -> Result<Option<Duration>, ApiError> {
-    let value = integer("deadline_ms", value, 1, 86_400_000)?;
+    let value = integer("deadline_ms", value, 1, MAX_DEADLINE_MS)?;
     Ok(value.map(|value| Duration::from_millis(value.unsigned_abs())))
 }
 
@@ -501,30 +521,4 @@ pub(super) fn to_usize(value: i64) -> usize {
 #[expect(clippy::cast_possible_truncation, reason = "the sampler works in f32")]
 pub(super) fn to_f32(value: f64) -> f32 {
     value as f32
-}
-
-impl<'de> Deserialize<'de> for StopField {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct StopVisitor;
-        impl<'de> Visitor<'de> for StopVisitor {
-            type Value = Vec<String>;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("a string or a list of strings")
-            }
-
-            fn visit_str<E: de::Error>(self, value: &str) -> Result<Self::Value, E> {
-                Ok(vec![value.to_owned()])
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Self::Value, A::Error> {
-                let mut strings = Vec::new();
-                while let Some(string) = access.next_element()? {
-                    strings.push(string);
-                }
-                Ok(strings)
-            }
-        }
-        deserializer.deserialize_any(StopVisitor).map(Self)
-    }
 }

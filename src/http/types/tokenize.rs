@@ -5,9 +5,10 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::number::Int;
+use super::schema::served::{ModelName, TokenId};
 
 /// The body of `POST /tokenize`.
-#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, Deserialize)]
 pub(crate) struct TokenizeRequest {
     pub(crate) prompt: Option<String>,
     /// llama.cpp's name for `prompt`.
@@ -21,13 +22,16 @@ pub(crate) struct Tokenized {
     pub(crate) count: usize,
     pub(crate) max_model_len: usize,
     pub(crate) tokens: Vec<u32>,
+    #[schema(required)]
     pub(crate) token_strs: Option<Vec<String>>,
 }
 
 /// The body of `POST /detokenize`.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct DetokenizeRequest {
+    #[schema(value_type = Option<ModelName>)]
     pub(crate) model: Option<String>,
+    #[schema(value_type = Vec<TokenId>)]
     pub(crate) tokens: Option<Vec<Int>>,
     pub(crate) skip_special_tokens: Option<bool>,
 }

@@ -19,7 +19,7 @@ pub(crate) struct Usage {
 }
 
 /// The usage in a stream's chunk, if it was asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub(crate) enum ChunkUsage {
     /// `null`: it comes in the last chunk.

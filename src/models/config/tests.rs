@@ -198,8 +198,8 @@ fn sizes_that_no_model_can_have_name_field_value_and_bound() {
 fn what_is_not_implemented_is_refused_with_what_is() {
     refused(json!({"architectures": ["BertModel"]}), &["BertModel", "Qwen3ForCausalLM"]);
     refused(json!({"architectures": []}), &["supported are"]);
-    let quantized = json!({"quantization_config": {"quant_method": "awq", "bits": 4}});
-    refused(quantized, &["`awq`", "GGUF"]);
+    let quantized = json!({"quantization_config": {"quant_method": "aqlm", "bits": 2}});
+    refused(quantized, &["`aqlm`", "GGUF", "awq"]);
     for name in architectures() {
         let known = json!({
             "architectures": ["Unheard", name], "num_key_value_heads": 2, "num_experts": 4, "model_type": "mistral",

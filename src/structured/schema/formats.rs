@@ -32,9 +32,26 @@ pub(super) fn lookup(name: &str) -> Option<Format> {
     use std::sync::LazyLock;
     static TABLE: LazyLock<Vec<(&str, String)>> = LazyLock::new(table);
     // Widths of numbers that are written as strings, and hints for an editor or a form.
-    const ANNOTATIONS: [&str; 12] = [
-        "password", "binary", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
-        "uint64", "float", "double",
+    const ANNOTATIONS: [&str; 19] = [
+        "password",
+        "binary",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "float",
+        "double",
+        "path",
+        "file-path",
+        "directory-path",
+        "color",
+        "textarea",
+        "html",
+        "markdown",
     ];
     if ANNOTATIONS.contains(&name) {
         return Some(Format::Annotation);

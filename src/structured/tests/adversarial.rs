@@ -250,3 +250,29 @@ fn a_caller_waits_no_longer_than_its_time() {
         std::thread::sleep(Duration::from_millis(5));
     }
 }
+
+#[test]
+fn callers_wait_for_a_place_as_long_as_their_patience() {
+    let vocabulary = Arc::clone(COMPILER.vocabulary());
+    vocabulary.warm().unwrap();
+    let compiler = |patience| {
+        let limits = CompilerLimits { time: BOUND, threads: 1, patience, ..Default::default() };
+        GrammarCompiler::new(Arc::clone(&vocabulary), limits)
+    };
+    let spec = |n: usize| GrammarSpec::Choice((0..500).map(|i| format!("{n} {i}")).collect());
+    let outcomes = |compiler: GrammarCompiler| -> Vec<_> {
+        std::thread::scope(|scope| {
+            let one = |n| {
+                let compiler = &compiler;
+                scope.spawn(move || compiler.compile(&spec(n)).map(drop))
+            };
+            let threads: Vec<_> = (0..8).map(one).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        })
+    };
+    assert_eq!(outcomes(compiler(BOUND)), vec![Ok(()); 8]);
+    let hasty = outcomes(compiler(Duration::ZERO));
+    let fine =
+        |outcome: &Result<(), GrammarError>| matches!(outcome, Ok(()) | Err(GrammarError::Busy(1)));
+    assert!(hasty.iter().any(Result::is_ok) && hasty.iter().all(fine), "{hasty:?}");
+}

@@ -40,6 +40,8 @@ pub(crate) struct TensorInfo {
     pub(crate) kind: GgmlDType,
     /// From the start of the file.
     pub(crate) bytes: Range<usize>,
+    /// Which of the model's files it is in.
+    pub(crate) file: usize,
 }
 
 /// A tensor as declared, before its range is checked.
@@ -163,7 +165,7 @@ fn locate(
         };
         let fits = "inside a file that is mapped";
         let bytes = usize::try_from(start).expect(fits)..usize::try_from(end).expect(fits);
-        tensors.push(TensorInfo { name, shape, kind, bytes });
+        tensors.push(TensorInfo { name, shape, kind, bytes, file: 0 });
     }
     refuse_overlaps(&tensors)?;
     Ok(tensors)

@@ -1,7 +1,8 @@
 //! GGUF files: tensors under Hugging Face names, metadata in Hugging Face words.
 //!
 //! A model can't tell that its weights came from GGUF, but for their quantized kinds. The file is
-//! mapped and tensors are read where they lie, but for those whose rows conversion had reordered.
+//! mapped and tensors are read where they lie, but for those whose rows conversion had reordered. Of
+//! a model in several files the first has the metadata, and any of them names it.
 
 mod config;
 mod cursor;
@@ -9,11 +10,12 @@ mod head_order;
 mod header;
 mod kinds;
 mod names;
+pub(super) mod split;
 mod value;
 pub mod vocabulary;
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use candle_core::quantized::GgmlDType;
@@ -42,11 +44,22 @@ pub(crate) struct GgufModel {
     pub(crate) tensors: Arc<dyn TensorSource>,
 }
 
-/// Opens and checks the file at `path`.
+/// Opens and checks the file at `path`, and the others of its model if it is in several.
 pub(crate) fn open(path: &Path) -> Result<GgufModel, WeightError> {
-    let file = FileBytes::open(path)?;
-    let header = header::read(file.bytes()).map_err(|r| WeightError::corrupt(path, r))?;
-    let parts = read_parts(&file, &header).map_err(|r| WeightError::corrupt(path, r))?;
+    let paths = paths(path);
+    let files: Result<Vec<FileBytes>, _> = paths.iter().map(|path| FileBytes::open(path)).collect();
+    let files = files?;
+    let path = &paths[0];
+    let mut header = header::read(files[0].bytes()).map_err(|r| WeightError::corrupt(path, r))?;
+    check_part(&header.metadata, 0, files.len()).map_err(|r| WeightError::corrupt(path, r))?;
+    for (index, (file, path)) in files.iter().zip(&paths).enumerate().skip(1) {
+        let corrupt = |reason| WeightError::corrupt(path, reason);
+        let part = header::read(file.bytes()).map_err(corrupt)?;
+        check_part(&part.metadata, index, files.len()).map_err(corrupt)?;
+        let tensors = part.tensors.into_iter();
+        header.tensors.extend(tensors.map(|tensor| TensorInfo { file: index, ..tensor }));
+    }
+    let parts = read_parts(&files, &header).map_err(|r| WeightError::corrupt(path, r))?;
     let Parts { config, generation_config, vocabulary, tensors } = parts;
     let text = |key: &str| header.metadata.text(key).map_err(|r| WeightError::corrupt(path, r));
     let (tokenizer_json, chat_template, tool_use_template) = (
@@ -55,7 +68,8 @@ pub(crate) fn open(path: &Path) -> Result<GgufModel, WeightError> {
         text("tokenizer.chat_template.tool_use")?,
     );
     drop(header);
-    let tensors = Arc::new(GgufSource { file: Arc::new(file), tensors });
+    let tensors =
+        Arc::new(GgufSource { files: files.into_iter().map(Arc::new).collect(), tensors });
     Ok(GgufModel {
         config,
         generation_config,
@@ -67,6 +81,30 @@ pub(crate) fn open(path: &Path) -> Result<GgufModel, WeightError> {
     })
 }
 
+/// The files of the model that `path` is one of, the first part first.
+fn paths(path: &Path) -> Vec<PathBuf> {
+    let parts = path.file_name().and_then(|name| split::parts(name.to_str()?));
+    match parts {
+        Some(parts) => parts.iter().map(|part| path.with_file_name(part)).collect(),
+        None => vec![path.to_owned()],
+    }
+}
+
+/// Checks that a file is the part that its name says.
+fn check_part(metadata: &Metadata<'_>, index: usize, files: usize) -> Result<(), String> {
+    let count = metadata.u64("split.count")?.unwrap_or(1).max(1);
+    let number = metadata.u64("split.no")?.unwrap_or(0);
+    if count == files as u64 && number == index as u64 {
+        return Ok(());
+    }
+    Err(format!(
+        "this is part {} of a model in {count} files, but by its name part {} of {files}; parts \
+         are named like model-00001-of-00002.gguf",
+        number.saturating_add(1),
+        index + 1
+    ))
+}
+
 /// What is made of a header.
 struct Parts {
     config: Json,
@@ -75,7 +113,7 @@ struct Parts {
     tensors: HashMap<String, Location>,
 }
 
-fn read_parts(file: &FileBytes, header: &header::Header<'_>) -> Result<Parts, String> {
+fn read_parts(files: &[FileBytes], header: &header::Header<'_>) -> Result<Parts, String> {
     let metadata = &header.metadata;
     refuse_other_files(metadata)?;
     let architecture = metadata
@@ -85,7 +123,7 @@ fn read_parts(file: &FileBytes, header: &header::Header<'_>) -> Result<Parts, St
     let keys = ModelKeys::new(metadata, architecture);
     let vocabulary = GgufVocabulary::read(metadata)?;
     let factors = header.tensors.iter().find(|tensor| tensor.name == names::ROPE_FACTORS);
-    let factors = factors.map(|tensor| rope_factors(file, tensor)).transpose()?;
+    let factors = factors.map(|tensor| rope_factors(&files[tensor.file], tensor)).transpose()?;
     Ok(Parts {
         config: keys.config(&header.tensors, factors.as_deref(), &vocabulary)?,
         generation_config: config::generation_config(metadata, &vocabulary)?,
@@ -96,13 +134,6 @@ fn read_parts(file: &FileBytes, header: &header::Header<'_>) -> Result<Parts, St
 
 /// Files that are GGUF, but not a whole model.
 fn refuse_other_files(metadata: &Metadata<'_>) -> Result<(), String> {
-    if let Some(count) = metadata.u64("split.count")?.filter(|count| *count > 1) {
-        let number = metadata.u64("split.no")?.unwrap_or(0) + 1;
-        return Err(format!(
-            "this is part {number} of a model in {count} files, which is not supported; merge \
-             them once with `llama-gguf-split --merge`"
-        ));
-    }
     match metadata.text("general.type")?.as_deref() {
         None | Some("model") => Ok(()),
         Some("adapter") => Err("this is a LoRA adapter, not a whole model".to_owned()),
@@ -135,7 +166,10 @@ fn locations(
             Some(whose) => Some(check_rows(tensor, whose, heads)?),
             None => None,
         };
-        locations.insert(name, Location { info: tensor.clone(), reordered_heads });
+        let location = Location { info: tensor.clone(), reordered_heads };
+        if locations.insert(name, location).is_some() {
+            return Err(format!("tensor `{}` appears twice", tensor.name));
+        }
     }
     Ok(locations)
 }
@@ -164,10 +198,10 @@ struct Location {
     reordered_heads: Option<usize>,
 }
 
-/// The tensors of one GGUF file, by Hugging Face names.
+/// The tensors of a model's GGUF files, by Hugging Face names.
 #[derive(Debug)]
 struct GgufSource {
-    file: Arc<FileBytes>,
+    files: Vec<Arc<FileBytes>>,
     tensors: HashMap<String, Location>,
 }
 
@@ -181,21 +215,21 @@ impl TensorSource for GgufSource {
             let origin = self.origin(name);
             return Err(WeightError::MissingTensor { name: name.to_owned(), origin });
         };
-        let (kind, shape) = (info.kind, info.shape.clone());
+        let (kind, shape, file) = (info.kind, info.shape.clone(), &self.files[info.file]);
         let Some(heads) = reordered_heads else {
-            return Ok(StoredTensor::in_file(kind, shape, self.file.clone(), info.bytes.clone()));
+            return Ok(StoredTensor::in_file(kind, shape, file.clone(), info.bytes.clone()));
         };
-        let bytes = &self.file.bytes()[info.bytes.clone()];
+        let bytes = &file.bytes()[info.bytes.clone()];
         let restored = head_order::restore(bytes, shape[0], *heads);
-        self.file.release(info.bytes.clone());
+        file.release(info.bytes.clone());
         Ok(StoredTensor::owned(kind, shape, restored))
     }
 
     fn origin(&self, name: &str) -> String {
-        let path = self.file.path().display();
+        let path = |file: usize| self.files[file].path().display();
         match self.tensors.get(name) {
-            Some(Location { info, .. }) => format!("{path} (as `{}`)", info.name),
-            None => path.to_string(),
+            Some(Location { info, .. }) => format!("{} (as `{}`)", path(info.file), info.name),
+            None => path(0).to_string(),
         }
     }
 
@@ -208,6 +242,8 @@ impl TensorSource for GgufSource {
     }
 
     fn release_pages(&self) {
-        self.file.release(0..self.file.bytes().len());
+        for file in &self.files {
+            file.release(0..file.bytes().len());
+        }
     }
 }

@@ -68,7 +68,7 @@ impl RepoCache {
         let selection = selection::select(&self.repository, &files, file)
             .map_err(|error| format!("a model (of commit {commit}, {error})"))?;
         match selection {
-            Selection::Gguf(file) => Ok(snapshot.join(file)),
+            Selection::Gguf(parts) => Ok(snapshot.join(&parts[0])),
             Selection::Checkpoint { small, weights } => {
                 if !small.iter().any(|name| name == "config.json") {
                     return Err("config.json".to_owned());

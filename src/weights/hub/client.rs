@@ -54,9 +54,10 @@ pub(crate) async fn fetch(
     let snapshot = cache.snapshot(&commit);
     let selection = selection::select(&reference.repository, &files, reference.file.as_ref())?;
     let path = match selection {
-        Selection::Gguf(file) => {
-            client.get_all(&commit, vec![file.clone()]).await?;
-            snapshot.join(file)
+        Selection::Gguf(parts) => {
+            let first = snapshot.join(&parts[0]);
+            client.get_all(&commit, parts).await?;
+            first
         }
         Selection::Checkpoint { small, weights } => {
             client.get_all(&commit, small).await?;

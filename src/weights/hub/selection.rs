@@ -4,6 +4,7 @@ use crate::weights::model_ref::{HubFile, has_gguf_ending};
 use crate::weights::sentence_modules::TEXT_CONFIGS;
 
 use super::error::HubError;
+use crate::weights::gguf::split;
 
 /// Everything but weights, where a repository has it.
 const SMALL_FILES: [&str; 11] = [
@@ -33,8 +34,8 @@ pub(crate) enum Selection {
     /// A Hugging Face checkpoint; `small` goes first, so that complete weights mean a complete
     /// model.
     Checkpoint { small: Vec<String>, weights: WeightFiles },
-    /// One GGUF file.
-    Gguf(String),
+    /// A model in GGUF, in order where it is in several files.
+    Gguf(Vec<String>),
 }
 
 /// The weights of a Hugging Face checkpoint.
@@ -53,7 +54,7 @@ pub(crate) fn select(
 ) -> Result<Selection, HubError> {
     match wanted {
         Some(HubFile::Path(path)) => match files.iter().find(|file| *file == path) {
-            Some(file) => whole_gguf(repository, file),
+            Some(file) => whole_gguf(repository, files, file),
             None => Err(not_found(repository, format!("`{path}`"), files)),
         },
         Some(HubFile::Quantization(tag)) => gguf_with_tag(repository, files, tag),
@@ -100,7 +101,10 @@ fn is_other_checkpoint(file: &str) -> bool {
 fn any_gguf(repository: &str, files: &[String]) -> Result<Selection, HubError> {
     let mut ggufs = files.iter().filter(|file| is_model_gguf(file));
     match (ggufs.next(), ggufs.next()) {
-        (Some(only), None) => whole_gguf(repository, only),
+        (Some(only), None) => whole_gguf(repository, files, only),
+        (Some(first), Some(_)) if is_all_parts_of(first, files) => {
+            whole_gguf(repository, files, first)
+        }
         (Some(_), Some(_)) => gguf_with_tag(repository, files, DEFAULT_QUANTIZATION),
         (None, _) => Err(no_weights(repository, files)),
     }
@@ -109,43 +113,39 @@ fn any_gguf(repository: &str, files: &[String]) -> Result<Selection, HubError> {
 fn gguf_with_tag(repository: &str, files: &[String], tag: &str) -> Result<Selection, HubError> {
     let mut matching = files.iter().filter(|file| is_model_gguf(file) && has_tag(file, tag));
     match (matching.next(), matching.next()) {
-        (Some(only), None) => whole_gguf(repository, only),
-        (Some(first), Some(second)) if !is_part(first) => {
+        (Some(only), None) => whole_gguf(repository, files, only),
+        (Some(first), Some(second)) if !is_same_model(first, second) => {
             let wanted = format!("that `{tag}` means alone");
             let both = [first.clone(), second.clone()];
             Err(not_found(repository, wanted, &both))
         }
-        (Some(part), _) => whole_gguf(repository, part),
+        (Some(part), _) => whole_gguf(repository, files, part),
         (None, _) => Err(not_found(repository, format!("for the quantization `{tag}`"), files)),
     }
 }
 
-fn whole_gguf(repository: &str, file: &str) -> Result<Selection, HubError> {
-    if !is_part(file) {
-        return Ok(Selection::Gguf(file.to_owned()));
+/// The file, or all parts of the model that it is one of.
+fn whole_gguf(repository: &str, files: &[String], file: &str) -> Result<Selection, HubError> {
+    let Some(parts) = split::parts(file) else { return Ok(Selection::Gguf(vec![file.to_owned()])) };
+    match parts.iter().find(|part| !files.contains(part)) {
+        None => Ok(Selection::Gguf(parts)),
+        Some(missing) => Err(not_found(repository, format!("`{missing}`"), files)),
     }
-    Err(HubError::Refused {
-        repository: repository.to_owned(),
-        reason: format!(
-            "{file} is one part of a GGUF file in parts, which is not supported: download them \
-             and merge them once with `llama-gguf-split --merge`"
-        ),
-    })
+}
+
+fn is_same_model(first: &str, second: &str) -> bool {
+    split::parts(first).is_some_and(|parts| parts.iter().any(|part| part == second))
+}
+
+/// Whether the only model here is in parts, of which this is one.
+fn is_all_parts_of(first: &str, files: &[String]) -> bool {
+    files.iter().filter(|file| is_model_gguf(file)).all(|file| is_same_model(first, file))
 }
 
 /// Vision projectors and importance matrices are GGUF files too.
 fn is_model_gguf(file: &str) -> bool {
     let name = file.rsplit('/').next().unwrap_or(file).to_ascii_lowercase();
     has_gguf_ending(&name) && !name.contains("mmproj") && !name.contains("imatrix")
-}
-
-/// `name-00001-of-00003.gguf`.
-fn is_part(file: &str) -> bool {
-    let Some((rest, count)) = file.trim_end_matches(".gguf").rsplit_once("-of-") else {
-        return false;
-    };
-    let digits = |text: &str| text.len() == 5 && text.bytes().all(|b| b.is_ascii_digit());
-    digits(count) && rest.rsplit('-').next().is_some_and(digits)
 }
 
 /// Whether the file name has `tag` as a word: `Q4_K` is not in `Q4_K_M`.
@@ -199,7 +199,7 @@ mod tests {
     }
 
     fn gguf(file: &str) -> Selection {
-        Selection::Gguf(file.to_owned())
+        Selection::Gguf(vec![file.to_owned()])
     }
 
     const QUANTIZED: [&str; 5] =
@@ -265,11 +265,22 @@ mod tests {
     }
 
     #[test]
+    fn all_parts_of_a_model_are_taken() {
+        let parts = ["q4_k_m-00001-of-00002.gguf", "q4_k_m-00002-of-00002.gguf"];
+        let all = Ok(Selection::Gguf(parts.map(str::to_owned).to_vec()));
+        assert_eq!(choose(&parts, None), all);
+        let second = HubFile::Path(parts[1].to_owned());
+        assert_eq!(choose(&[parts[0], parts[1], "m-Q8_0.gguf"], Some(&second)), all);
+        let tag = HubFile::Quantization("Q4_K_M".to_owned());
+        assert_eq!(choose(&["m-Q8_0.gguf", parts[1], parts[0]], Some(&tag)), all);
+    }
+
+    #[test]
     fn what_cannot_be_loaded_is_named() {
         let pickle = choose(&["config.json", "pytorch_model.bin"], None).unwrap_err();
         assert!(pickle.contains("only pickle weights (pytorch_model.bin)"), "{pickle}");
-        let parts = ["q4_k_m-00001-of-00002.gguf", "q4_k_m-00002-of-00002.gguf"];
-        assert!(choose(&parts, None).unwrap_err().contains("in parts"));
+        let missing = choose(&["q4_k_m-00001-of-00002.gguf"], None).unwrap_err();
+        assert!(missing.contains("`q4_k_m-00002-of-00002.gguf`"), "{missing}");
         let nothing = choose(&["README.md"], None).unwrap_err();
         assert!(nothing.contains("it has README.md"), "{nothing}");
         let two = ["a-Q8_0.gguf", "b-Q8_0.gguf"];

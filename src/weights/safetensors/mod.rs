@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use candle_core::quantized::GgmlDType;
+use half::{bf16, f16};
 use safetensors::tensor::Dtype;
 
 use crate::weights::error::WeightError;
@@ -81,6 +82,44 @@ impl SafetensorsSource {
         }
         self.files.push(Arc::new(file));
         Ok(())
+    }
+}
+
+/// A tensor's bytes where they lie, of whatever dtype.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RawTensor<'a> {
+    pub(crate) dtype: Dtype,
+    pub(crate) shape: &'a [usize],
+    pub(crate) bytes: &'a [u8],
+}
+
+impl RawTensor<'_> {
+    /// The 32-bit words of integers of 32 or 64 bits, low halves first.
+    pub(crate) fn words(&self) -> Option<Vec<u32>> {
+        let words = self.bytes.as_chunks::<4>().0.iter();
+        matches!(self.dtype, Dtype::I32 | Dtype::U32 | Dtype::I64 | Dtype::U64)
+            .then(|| words.map(|word| u32::from_le_bytes(*word)).collect())
+    }
+
+    /// The numbers of floats of 16 or 32 bits.
+    pub(crate) fn floats(&self) -> Option<Vec<f32>> {
+        let halves = self.bytes.as_chunks::<2>().0.iter();
+        let words = self.bytes.as_chunks::<4>().0.iter();
+        match self.dtype {
+            Dtype::BF16 => Some(halves.map(|two| bf16::from_le_bytes(*two).to_f32()).collect()),
+            Dtype::F16 => Some(halves.map(|two| f16::from_le_bytes(*two).to_f32()).collect()),
+            Dtype::F32 => Some(words.map(|four| f32::from_le_bytes(*four)).collect()),
+            _ => None,
+        }
+    }
+}
+
+impl SafetensorsSource {
+    /// A tensor of any dtype.
+    pub(crate) fn raw(&self, name: &str) -> Option<RawTensor<'_>> {
+        let at = self.tensors.get(name)?;
+        let bytes = &self.files[at.file].bytes()[at.bytes.clone()];
+        Some(RawTensor { dtype: at.dtype, shape: &at.shape, bytes })
     }
 }
 

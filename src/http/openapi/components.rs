@@ -1,0 +1,126 @@
+//! The schemas of all bodies, from the types that read and write them.
+
+use serde_json::{Map, Value, json};
+use utoipa::ToSchema;
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::Schema;
+
+use super::Facts;
+use crate::http::types::chat::{
+    ChatCompletion, ChatCompletionChunk, ChatCompletionRequest, ChatMessage, PromptTokenLogprob,
+};
+use crate::http::types::completions::{Completion, CompletionRequest};
+use crate::http::types::embeddings::{EmbeddingList, EmbeddingsRequest};
+use crate::http::types::messages::{
+    CountedTokens, ErrorObject, Message, MessagesRequest, SamplingExtensions, StreamEvent,
+};
+use crate::http::types::responses::{ItemList, ResponseObject, ResponsesRequest};
+use crate::http::types::sampling::SamplingFields;
+use crate::http::types::schema;
+use crate::http::types::tokenize::{DetokenizeRequest, Detokenized, Tokenized};
+
+/// All schemas that the routes name, and those that these name.
+pub(super) fn schemas(facts: &Facts<'_>) -> Value {
+    let mut schemas = Vec::new();
+    collect::<ChatCompletionRequest>(&mut schemas);
+    collect::<ChatMessage>(&mut schemas);
+    collect::<SamplingFields>(&mut schemas);
+    collect::<ChatCompletion>(&mut schemas);
+    collect::<ChatCompletionChunk<'static>>(&mut schemas);
+    collect::<PromptTokenLogprob>(&mut schemas);
+    collect::<CompletionRequest>(&mut schemas);
+    collect::<Completion<'static>>(&mut schemas);
+    collect::<ResponsesRequest>(&mut schemas);
+    collect::<ResponseObject>(&mut schemas);
+    collect::<ItemList<'static>>(&mut schemas);
+    collect::<MessagesRequest>(&mut schemas);
+    collect::<SamplingExtensions>(&mut schemas);
+    collect::<Message<'static>>(&mut schemas);
+    collect::<StreamEvent<'static>>(&mut schemas);
+    collect::<ErrorObject<'static>>(&mut schemas);
+    collect::<CountedTokens>(&mut schemas);
+    collect::<EmbeddingsRequest>(&mut schemas);
+    collect::<EmbeddingList<'static>>(&mut schemas);
+    collect::<Tokenized>(&mut schemas);
+    collect::<DetokenizeRequest>(&mut schemas);
+    collect::<Detokenized>(&mut schemas);
+    let mut described = Map::new();
+    for (name, schema) in schemas {
+        let mut schema = serde_json::to_value(schema).expect("schemas are plain data");
+        any_may_be_null(&mut schema);
+        in_plain_words(&mut schema);
+        described.insert(name, schema);
+    }
+    for (name, schema) in schema::components() {
+        described.insert(name.to_owned(), schema);
+    }
+    let mut described = Value::Object(described);
+    described["ModelName"]["enum"] = json!(facts.models);
+    described["TokenId"]["maximum"] = json!(facts.limits.vocab_size.saturating_sub(1));
+    described["EmbeddingDimensions"]["maximum"] = json!(facts.limits.embedding_size);
+    described["TruncatedLength"]["anyOf"][1]["maximum"] = json!(facts.limits.max_text_len);
+    described
+}
+
+fn collect<T: ToSchema>(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+    schemas.push((T::name().into_owned(), T::schema()));
+    T::schemas(schemas);
+}
+
+/// What is null or something else may be both, where the something else can be null: `anyOf`, not
+/// `oneOf`.
+fn any_may_be_null(schema: &mut Value) {
+    match schema {
+        Value::Object(object) => {
+            let choices = object.get("oneOf").and_then(Value::as_array);
+            if choices.is_some_and(|choices| choices.iter().any(|one| one["type"] == "null")) {
+                let choices = object.shift_remove("oneOf").unwrap_or_default();
+                object.insert("anyOf".to_owned(), choices);
+            }
+            object.values_mut().for_each(any_may_be_null);
+        }
+        Value::Array(list) => list.iter_mut().for_each(any_may_be_null),
+        _ => {}
+    }
+}
+
+/// Descriptions without the marks that only the source's documentation has.
+fn in_plain_words(schema: &mut Value) {
+    match schema {
+        Value::Object(object) => {
+            if let Some(Value::String(text)) = object.get_mut("description") {
+                *text = plain(text);
+            }
+            object.values_mut().for_each(in_plain_words);
+        }
+        Value::Array(list) => list.iter_mut().for_each(in_plain_words),
+        _ => {}
+    }
+}
+
+/// One line, and names in place of links to them: ``[`Usage`](super::Usage)`` is `Usage`.
+fn plain(text: &str) -> String {
+    let mut words = String::new();
+    let mut rest = text;
+    while let Some((before, link)) = rest.split_once("[`") {
+        words.push_str(before);
+        let (name, after) = link.split_once("`]").unwrap_or((link, ""));
+        words.push_str(name);
+        let target = after.strip_prefix('(').and_then(|after| after.split_once(')'));
+        rest = target.map_or(after, |(_, after)| after);
+    }
+    words.push_str(rest);
+    words.replace('\n', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_become_names() {
+        let text = "Beside\n[`Fields`](super::Fields), part of [`Usage`].";
+        assert_eq!(plain(text), "Beside Fields, part of Usage.");
+        assert_eq!(plain("a [b] (c)"), "a [b] (c)");
+    }
+}

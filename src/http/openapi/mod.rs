@@ -1,0 +1,235 @@
+//! `/openapi.json`: what this server really accepts and answers, made from the wire types.
+//!
+//! `routes` has one row per route; `components` has the schemas of bodies, which are those of the
+//! structs that read and write them, or stand in `types::schema` beside them. Fields that are known
+//! but have no struct are told apart in `types::fields`, so objects stay open.
+
+use axum::extract::State;
+use serde_json::{Map, Value, json};
+
+use super::messages_error;
+use super::state::AppState;
+use super::types::schema::reference;
+use crate::engine::EngineLimits;
+use routes::{Answer, Events, ROUTES, Route};
+
+mod components;
+mod routes;
+
+const DESCRIPTION: &str = "An OpenAI-compatible inference server. A path that is not here is \
+answered with 404, a method that a path does not have with 405, both with the error object. \
+Fields that are null are the same as absent.";
+
+/// `GET /openapi.json`.
+pub(crate) async fn openapi(State(state): State<AppState>) -> axum::Json<Value> {
+    axum::Json(document(&Facts {
+        keys: !state.config().api_keys.is_empty(),
+        models: &state.config().served_model_names,
+        limits: state.engine().limits(),
+    }))
+}
+
+/// What the document of a server depends on.
+struct Facts<'a> {
+    /// Whether the server asks for keys.
+    keys: bool,
+    /// The names that the model answers to.
+    models: &'a [String],
+    limits: &'a EngineLimits,
+}
+
+fn document(facts: &Facts<'_>) -> Value {
+    let keys = facts.keys;
+    let mut paths: Map<String, Value> = Map::new();
+    for route in ROUTES {
+        let operations = paths.entry(route.path).or_insert_with(|| json!({}));
+        operations[route.method] = operation(route, keys);
+    }
+    let mut components = json!({"schemas": components::schemas(facts), "headers": headers()});
+    if keys {
+        components["securitySchemes"] = json!({
+            "bearer": {"type": "http", "scheme": "bearer"},
+            "key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+        });
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "sconce",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": DESCRIPTION,
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "paths": paths,
+        "components": components,
+    })
+}
+
+fn operation(route: &Route, keys: bool) -> Value {
+    let mut operation = json!({
+        "operationId": route.name, "summary": route.summary, "responses": responses(route, keys),
+    });
+    if !route.parameters.is_empty() {
+        let parameters = route.parameters.iter().map(|parameter| parameter.describe());
+        operation["parameters"] = parameters.collect();
+    }
+    let all: Vec<Value> = route.request.iter().map(|name| reference(name)).collect();
+    let body = match &all[..] {
+        [] => None,
+        [one] => Some(one.clone()),
+        all => Some(json!({"allOf": all})),
+    };
+    if let Some(schema) = body {
+        let content = json!({"application/json": {"schema": schema}});
+        operation["requestBody"] = json!({"required": true, "content": content});
+    }
+    if keys && route.guarded {
+        operation["security"] = json!([{"bearer": []}, {"key": []}]);
+    }
+    operation
+}
+
+fn responses(route: &Route, keys: bool) -> Value {
+    let mut responses = json!({});
+    let body = match route.answer {
+        Answer::Json(name) => Some(json!({"application/json": {"schema": reference(name)}})),
+        Answer::Metrics => Some(json!({"text/plain": {"schema": {"type": "string"}}})),
+        Answer::Never => None,
+    };
+    if let Some(mut content) = body {
+        if let Some(events) = route.events {
+            content["text/event-stream"] = json!({"schema": event(events)});
+        }
+        let mut told = vec!["x-request-id"];
+        if !route.request.is_empty() {
+            told.push("x-sconce-ignored");
+        }
+        responses["200"] =
+            json!({"description": "the answer", "headers": named(&told), "content": content});
+        if route.name == "createResponse" {
+            responses["200"]["links"] = links();
+        }
+    }
+    let error = if messages_error::covers(route.path) { "MessageError" } else { "Error" };
+    for (status, description) in route.errors(keys) {
+        let told: &[&str] = match status {
+            "429" | "503" => &["x-request-id", "retry-after"],
+            "401" => &["x-request-id", "www-authenticate"],
+            _ => &["x-request-id"],
+        };
+        let content = json!({"application/json": {"schema": reference(error)}});
+        responses[status] =
+            json!({"description": description, "headers": named(told), "content": content});
+    }
+    responses
+}
+
+/// One event of a stream, as its lines are read.
+fn event(events: Events) -> Value {
+    let holding = |schemas: &[&str]| {
+        let all: Vec<Value> = schemas.iter().map(|name| reference(name)).collect();
+        let schema = if let [one] = &all[..] { one.clone() } else { json!({"anyOf": all}) };
+        json!({"type": "string", "contentMediaType": "application/json", "contentSchema": schema})
+    };
+    let (required, name, data) = match events {
+        Events::Chunks(chunk) => {
+            let end = json!({"type": "string", "enum": ["[DONE]"]});
+            (vec!["data"], None, json!({"anyOf": [end, holding(&[chunk, "Error"])]}))
+        }
+        Events::Named(event) => {
+            (vec!["event", "data"], Some(json!({"type": "string"})), holding(&[event]))
+        }
+    };
+    let mut properties = json!({"data": data});
+    if let Some(name) = name {
+        properties["event"] = name;
+    }
+    json!({
+        "type": "object",
+        "description": "One of the events that the stream is made of.",
+        "required": required,
+        "properties": properties,
+    })
+}
+
+/// What can be done with a response that was kept.
+fn links() -> Value {
+    let mut links = json!({});
+    for name in ["retrieveResponse", "deleteResponse", "cancelResponse", "listInputItems"] {
+        let parameters = json!({"id": "$response.body#/id"});
+        links[name] = json!({"operationId": name, "parameters": parameters});
+    }
+    links
+}
+
+fn headers() -> Value {
+    let header = |description: &str, kind: &str| json!({"description": description, "schema": {"type": kind}});
+    json!({
+        "x-request-id": header("The request's own id, or a new one.", "string"),
+        "x-sconce-ignored": header("Fields that had no effect, if there are any.", "string"),
+        "retry-after": header("Seconds after which to try again.", "integer"),
+        "www-authenticate": header("How to authenticate.", "string"),
+    })
+}
+
+fn named(headers: &[&str]) -> Value {
+    let header =
+        |name: &&str| ((*name).to_owned(), json!({"$ref": format!("#/components/headers/{name}")}));
+    Value::Object(headers.iter().map(header).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: EngineLimits = EngineLimits {
+        max_model_len: 512,
+        max_text_len: 512,
+        vocab_size: 256,
+        max_num_seqs: 8,
+        block_size: 32,
+        num_blocks: 64,
+        embedding_size: 4,
+        generates: true,
+    };
+
+    fn facts(keys: bool) -> Facts<'static> {
+        Facts { keys, models: &[], limits: &LIMITS }
+    }
+
+    /// Every `$ref` of a document.
+    fn references<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
+        match value {
+            Value::Object(object) => {
+                found.extend(object.get("$ref").and_then(Value::as_str));
+                object.values().for_each(|value| references(value, found));
+            }
+            Value::Array(list) => list.iter().for_each(|value| references(value, found)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn every_reference_leads_somewhere() {
+        let document = document(&facts(true));
+        let mut found = Vec::new();
+        references(&document, &mut found);
+        assert!(found.len() > 40);
+        for reference in found {
+            let pointer = reference.strip_prefix('#').unwrap();
+            assert!(document.pointer(pointer).is_some(), "{reference}");
+        }
+    }
+
+    #[test]
+    fn bodies_are_described_field_by_field() {
+        let document = document(&facts(false));
+        let fields = &document["components"]["schemas"]["SamplingFields"]["properties"];
+        for name in ["temperature", "stop", "response_format", "deadline_ms"] {
+            assert!(fields.get(name).is_some(), "{name}");
+        }
+        let chat = &document["paths"]["/v1/chat/completions"]["post"];
+        assert_eq!(chat["requestBody"]["required"], true);
+        assert!(chat["responses"].get("401").is_none());
+    }
+}

@@ -1,0 +1,338 @@
+//! The routes as the document tells them: one row each, and the statuses that follow from it.
+
+use serde_json::{Value, json};
+
+use crate::http::responses::MAX_LIMIT;
+use crate::http::types::sampling::MAX_DEADLINE_MS;
+use crate::http::types::schema::reference;
+
+/// A route as the document tells it.
+pub(super) struct Route {
+    pub(super) method: &'static str,
+    pub(super) path: &'static str,
+    /// What generated clients call it.
+    pub(super) name: &'static str,
+    pub(super) summary: &'static str,
+    /// Schemas that all hold for the body; none for routes without one.
+    pub(super) request: &'static [&'static str],
+    /// Schema of the answer, if it ever succeeds.
+    pub(super) answer: Answer,
+    /// What a stream is made of, where the route can stream.
+    pub(super) events: Option<Events>,
+    /// What the path and the part behind the question mark hold.
+    pub(super) parameters: &'static [Parameter],
+    /// Whether it takes a place in the queue, and can be late.
+    pub(super) runs: bool,
+    /// Whether only a key of the server may call it, if it has any.
+    pub(super) guarded: bool,
+    /// Whether it is refused when the server is not ready, or no longer.
+    pub(super) can_be_unavailable: bool,
+}
+
+/// What a request that succeeds is answered with.
+#[derive(Clone, Copy)]
+pub(super) enum Answer {
+    /// JSON of a schema.
+    Json(&'static str),
+    /// Text that Prometheus reads.
+    Metrics,
+    /// None succeeds.
+    Never,
+}
+
+/// What the events of a stream hold.
+#[derive(Clone, Copy)]
+pub(super) enum Events {
+    /// Each holds one of these or an error, the last `[DONE]`.
+    Chunks(&'static str),
+    /// Each has a name, which is the type of the object that it holds.
+    Named(&'static str),
+}
+
+/// A parameter beside the body.
+#[derive(Clone, Copy)]
+pub(super) enum Parameter {
+    /// The `{id}` in the path.
+    Id,
+    /// The same, where it is a name of the model.
+    ModelName,
+    /// Items of a list behind this one.
+    After,
+    /// Most items of a list.
+    Limit,
+    /// Which items of a list come first.
+    Order,
+    /// Taken and without effect.
+    Include,
+    /// Only `false` is possible.
+    Stream,
+    /// `x-sconce-deadline-ms`.
+    Deadline,
+}
+
+impl Parameter {
+    pub(super) fn describe(self) -> Value {
+        let (place, name, schema) = match self {
+            Self::Id => ("path", "id", json!({"type": "string", "minLength": 1})),
+            Self::ModelName => ("path", "id", reference("ModelName")),
+            Self::After => ("query", "after", json!({"type": "string"})),
+            Self::Limit => {
+                let schema = json!({"type": "integer", "minimum": 1, "maximum": MAX_LIMIT});
+                ("query", "limit", schema)
+            }
+            Self::Order => ("query", "order", json!({"type": "string", "enum": ["asc", "desc"]})),
+            Self::Include => {
+                ("query", "include", json!({"type": "array", "items": {"type": "string"}}))
+            }
+            Self::Stream => ("query", "stream", json!({"type": "boolean", "enum": [false]})),
+            Self::Deadline => {
+                let schema = json!({"type": "integer", "minimum": 1, "maximum": MAX_DEADLINE_MS});
+                ("header", "x-sconce-deadline-ms", schema)
+            }
+        };
+        json!({"name": name, "in": place, "required": place == "path", "schema": schema})
+    }
+}
+
+const OPEN: Route = Route {
+    method: "get",
+    path: "",
+    name: "",
+    summary: "",
+    request: &[],
+    answer: Answer::Never,
+    events: None,
+    parameters: &[],
+    runs: false,
+    guarded: true,
+    can_be_unavailable: true,
+};
+
+/// A route that asks the model.
+const RUNS: Route =
+    Route { method: "post", parameters: &[Parameter::Deadline], runs: true, ..OPEN };
+
+/// A route that only counts or renders.
+const COUNTS: Route = Route { method: "post", parameters: &[Parameter::Deadline], ..OPEN };
+
+pub(super) const ROUTES: &[Route] = &[
+    Route {
+        path: "/v1/chat/completions",
+        name: "createChatCompletion",
+        summary: "Answer a conversation.",
+        request: &["ChatCompletionRequest", "SamplingFields", "SearchLimits"],
+        answer: Answer::Json("ChatCompletion"),
+        events: Some(Events::Chunks("ChatCompletionChunk")),
+        ..RUNS
+    },
+    Route {
+        path: "/v1/chat/completions/render",
+        name: "renderChatCompletion",
+        summary: "The prompt that a chat request would run.",
+        request: &["ChatCompletionRequest", "SamplingFields", "SearchLimits"],
+        answer: Answer::Json("RenderedPrompt"),
+        ..COUNTS
+    },
+    Route {
+        path: "/v1/completions",
+        name: "createCompletion",
+        summary: "Continue prompts.",
+        request: &["CompletionRequest", "SamplingFields", "SearchLimits", "CompletionLimits"],
+        answer: Answer::Json("Completion"),
+        events: Some(Events::Chunks("Completion")),
+        ..RUNS
+    },
+    Route {
+        path: "/v1/responses",
+        name: "createResponse",
+        summary: "Answer a conversation as items.",
+        request: &["ResponsesRequest", "SamplingFields", "SearchLimits", "ResponsesLimits"],
+        answer: Answer::Json("Response"),
+        events: Some(Events::Named("ResponseEvent")),
+        ..RUNS
+    },
+    Route {
+        path: "/v1/responses/{id}",
+        name: "retrieveResponse",
+        summary: "A response that was kept.",
+        parameters: &[Parameter::Id, Parameter::Include, Parameter::Stream],
+        answer: Answer::Json("Response"),
+        ..OPEN
+    },
+    Route {
+        method: "delete",
+        path: "/v1/responses/{id}",
+        name: "deleteResponse",
+        summary: "Forget a response.",
+        parameters: &[Parameter::Id],
+        answer: Answer::Json("DeletedResponse"),
+        ..OPEN
+    },
+    Route {
+        method: "post",
+        path: "/v1/responses/{id}/cancel",
+        name: "cancelResponse",
+        summary: "Refused: no response runs in the background.",
+        parameters: &[Parameter::Id],
+        ..OPEN
+    },
+    Route {
+        path: "/v1/responses/{id}/input_items",
+        name: "listInputItems",
+        summary: "What a kept response was asked.",
+        parameters: &[
+            Parameter::Id,
+            Parameter::After,
+            Parameter::Limit,
+            Parameter::Order,
+            Parameter::Include,
+        ],
+        answer: Answer::Json("ResponseItemList"),
+        ..OPEN
+    },
+    Route {
+        path: "/v1/responses/input_tokens",
+        name: "countInputTokens",
+        summary: "How many tokens such a prompt has.",
+        request: &["ResponsesRequest", "SamplingFields", "SearchLimits", "ResponsesLimits"],
+        answer: Answer::Json("InputTokens"),
+        ..COUNTS
+    },
+    Route {
+        path: "/v1/messages",
+        name: "createMessage",
+        summary: "Answer a conversation in Anthropic's shape.",
+        request: &["MessagesRequest", "MessagesLimit", "MessagesExtensions"],
+        answer: Answer::Json("Message"),
+        events: Some(Events::Named("MessageStreamEvent")),
+        ..RUNS
+    },
+    Route {
+        path: "/v1/messages/count_tokens",
+        name: "countMessageTokens",
+        summary: "How many tokens such a prompt has.",
+        request: &["MessagesRequest", "MessagesExtensions"],
+        answer: Answer::Json("CountedTokens"),
+        ..COUNTS
+    },
+    Route {
+        path: "/v1/embeddings",
+        name: "createEmbedding",
+        summary: "Texts as vectors.",
+        request: &["EmbeddingsRequest"],
+        answer: Answer::Json("EmbeddingList"),
+        ..RUNS
+    },
+    Route {
+        method: "post",
+        path: "/tokenize",
+        name: "tokenize",
+        summary: "The token ids of a text or a conversation.",
+        request: &["TokenizeRequest"],
+        answer: Answer::Json("Tokenized"),
+        ..OPEN
+    },
+    Route {
+        method: "post",
+        path: "/detokenize",
+        name: "detokenize",
+        summary: "The text of token ids.",
+        request: &["DetokenizeRequest"],
+        answer: Answer::Json("Detokenized"),
+        ..OPEN
+    },
+    Route {
+        path: "/v1/models",
+        name: "listModels",
+        summary: "The names that the model answers to.",
+        answer: Answer::Json("ModelList"),
+        ..OPEN
+    },
+    Route {
+        path: "/v1/models/{id}",
+        name: "retrieveModel",
+        summary: "One of these names.",
+        parameters: &[Parameter::ModelName],
+        answer: Answer::Json("Model"),
+        ..OPEN
+    },
+    Route {
+        path: "/version",
+        name: "getVersion",
+        summary: "The server's version and features.",
+        answer: Answer::Json("Version"),
+        ..OPEN
+    },
+    Route {
+        path: "/openapi.json",
+        name: "getDocument",
+        summary: "This document.",
+        answer: Answer::Json("Document"),
+        ..OPEN
+    },
+    Route {
+        path: "/metrics",
+        name: "getMetrics",
+        summary: "Metrics as Prometheus reads them.",
+        answer: Answer::Metrics,
+        can_be_unavailable: false,
+        ..OPEN
+    },
+    Route {
+        path: "/health",
+        name: "getHealth",
+        summary: "Whether requests are welcome.",
+        answer: Answer::Json("Ready"),
+        guarded: false,
+        ..OPEN
+    },
+    Route {
+        path: "/health/ready",
+        name: "getReadiness",
+        summary: "Whether requests are welcome.",
+        answer: Answer::Json("Ready"),
+        guarded: false,
+        ..OPEN
+    },
+    Route {
+        path: "/health/live",
+        name: "getLiveness",
+        summary: "Whether the process answers.",
+        answer: Answer::Json("Live"),
+        guarded: false,
+        can_be_unavailable: false,
+        ..OPEN
+    },
+];
+
+impl Route {
+    /// Statuses of requests that are not answered, and why.
+    pub(super) fn errors(&self, keys: bool) -> Vec<(&'static str, &'static str)> {
+        let names_one = self
+            .parameters
+            .iter()
+            .any(|given| matches!(given, Parameter::Id | Parameter::ModelName));
+        let reads = !self.request.is_empty();
+        let all = [
+            (
+                reads || names_one,
+                "400",
+                "a value that can't be served; the message names field and bound",
+            ),
+            (keys && self.guarded, "401", "no key, or one that is not known"),
+            (reads || names_one, "404", "the model is not served, or there is no such thing"),
+            (
+                reads,
+                "408",
+                "the deadline passed before the first token, or the body stopped coming",
+            ),
+            (reads, "413", "the body is too large"),
+            (reads, "415", "the body is not declared as JSON"),
+            (self.runs, "429", "too many sequences are waiting"),
+            (true, "500", "the server's fault"),
+            (self.can_be_unavailable, "503", "not ready, or no longer"),
+        ];
+        let told = all.into_iter().filter(|(possible, ..)| *possible);
+        told.map(|(_, status, description)| (status, description)).collect()
+    }
+}

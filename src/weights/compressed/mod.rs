@@ -1,0 +1,233 @@
+//! Checkpoints whose matrices other software has quantized: FP8, GPTQ, AWQ, compressed-tensors.
+//!
+//! A matrix `x.weight` is made of the tensors that stand for it (`x.qweight`, `x.scales`, ...) when
+//! it is asked for: 4-bit codes become 4-bit blocks with the same zero points, signed 8-bit codes
+//! become 8-bit blocks, and what fits no block becomes dense. Which tensors are there decides, not
+//! the configuration, so layers that were left out of the quantization are read as they are.
+
+mod codes;
+mod fp8;
+mod packed;
+
+use candle_core::quantized::GgmlDType;
+use safetensors::tensor::Dtype;
+use serde_json::Value;
+
+use super::error::WeightError;
+use super::safetensors::{RawTensor, SafetensorsSource};
+use super::stored::StoredTensor;
+use super::tensors::TensorSource;
+
+/// How a checkpoint's matrices are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scheme {
+    /// 8-bit floats with a scale for all, for rows or for blocks of this many rows and columns.
+    Fp8(Option<(usize, usize)>),
+    /// Codes along the inputs; zero points are stored less this number.
+    Gptq { zero_offset: u8 },
+    /// Codes along the outputs, in an order of their own.
+    Awq,
+    /// Several of the above and 8-bit integers, told apart by their tensors.
+    CompressedTensors,
+}
+
+/// Endings of the tensors that matrices are made of.
+const PARTS: [&str; 11] = [
+    "qweight",
+    "qzeros",
+    "scales",
+    "g_idx",
+    "weight_packed",
+    "weight_scale",
+    "weight_scale_inv",
+    "weight_zero_point",
+    "weight_shape",
+    "weight_g_idx",
+    "input_scale",
+];
+
+/// Safetensors in which some matrices are stored in parts.
+#[derive(Debug)]
+pub struct CompressedSource {
+    inner: SafetensorsSource,
+    scheme: Scheme,
+}
+
+impl CompressedSource {
+    /// The tensors of a checkpoint with this `quantization_config`; the source itself where the
+    /// method is none that is known.
+    pub(crate) fn new(
+        inner: SafetensorsSource,
+        quantization: &Value,
+    ) -> Result<Self, SafetensorsSource> {
+        match scheme(quantization) {
+            Some(scheme) => Ok(Self { inner, scheme }),
+            None => Err(inner),
+        }
+    }
+
+    /// The name without its ending, if it names a matrix that is stored in parts.
+    fn stem<'n>(&self, name: &'n str) -> Option<&'n str> {
+        let stem = name.strip_suffix("weight").filter(|stem| stem.ends_with('.'))?;
+        let has = |part: &str| self.inner.contains(&format!("{stem}{part}"));
+        let scaled = || has("weight_scale") || has("weight_scale_inv");
+        (has("qweight") || has("weight_packed") || scaled()).then_some(stem)
+    }
+
+    fn build(&self, stem: &str) -> Result<StoredTensor, Fault> {
+        let parts = Parts { source: &self.inner, stem };
+        match self.scheme {
+            Scheme::Fp8(block) => fp8::matrix(&parts, block),
+            Scheme::Gptq { zero_offset } => packed::gptq(&parts, zero_offset)?.stored(),
+            Scheme::Awq => packed::awq(&parts)?.stored(),
+            Scheme::CompressedTensors if parts.get("weight_packed").is_some() => {
+                packed::compressed_tensors(&parts)?.stored()
+            }
+            Scheme::CompressedTensors => match parts.need("weight")?.dtype {
+                Dtype::I8 => packed::int8(&parts)?.stored(),
+                _ => fp8::matrix(&parts, None),
+            },
+        }
+    }
+}
+
+fn scheme(quantization: &Value) -> Option<Scheme> {
+    let text = |key: &str| quantization.get(key).and_then(Value::as_str);
+    match text("quant_method")? {
+        "fp8" => {
+            let sizes = quantization.get("weight_block_size").and_then(Value::as_array);
+            let sizes = sizes.map(|sizes| {
+                let size = |at: usize| usize::try_from(sizes.get(at)?.as_u64()?).ok();
+                size(0).zip(size(1)).filter(|(rows, columns)| *rows > 0 && *columns > 0)
+            });
+            match sizes {
+                None => Some(Scheme::Fp8(None)),
+                Some(sizes) => sizes.map(|sizes| Scheme::Fp8(Some(sizes))),
+            }
+        }
+        "gptq" => {
+            let second = text("checkpoint_format") == Some("gptq_v2");
+            Some(Scheme::Gptq { zero_offset: u8::from(!second) })
+        }
+        "awq" if text("version").unwrap_or("gemm").eq_ignore_ascii_case("gemm") => {
+            Some(Scheme::Awq)
+        }
+        "compressed-tensors" => Some(Scheme::CompressedTensors),
+        _ => None,
+    }
+}
+
+impl TensorSource for CompressedSource {
+    fn contains(&self, name: &str) -> bool {
+        self.inner.contains(name) || self.stem(name).is_some()
+    }
+
+    fn read(&self, name: &str) -> Result<StoredTensor, WeightError> {
+        let Some(stem) = self.stem(name) else { return self.inner.read(name) };
+        self.build(stem).map_err(|Fault { part, reason }| WeightError::BadTensor {
+            name: format!("{stem}{part}"),
+            origin: self.inner.origin(&format!("{stem}{part}")),
+            reason,
+        })
+    }
+
+    fn origin(&self, name: &str) -> String {
+        let part = self.stem(name).and_then(|stem| {
+            let names = PARTS.iter().map(|part| format!("{stem}{part}"));
+            names.into_iter().find(|name| self.inner.contains(name))
+        });
+        self.inner.origin(part.as_deref().unwrap_or(name))
+    }
+
+    fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        for name in self.inner.names() {
+            match name.rsplit_once('.').filter(|(_, ending)| PARTS.contains(ending)) {
+                Some((stem, "qweight" | "weight_packed")) => names.push(format!("{stem}.weight")),
+                Some(_) => {}
+                None => names.push(name),
+            }
+        }
+        names
+    }
+
+    fn total_bytes(&self) -> u64 {
+        self.inner.total_bytes()
+    }
+
+    fn release_pages(&self) {
+        self.inner.release_pages();
+    }
+}
+
+/// What is wrong with one of the tensors that a matrix is made of.
+#[derive(Debug, PartialEq, Eq)]
+struct Fault {
+    part: &'static str,
+    reason: String,
+}
+
+impl Fault {
+    fn new(part: &'static str, reason: impl Into<String>) -> Self {
+        Self { part, reason: reason.into() }
+    }
+}
+
+/// The tensors that one matrix is made of.
+struct Parts<'a> {
+    source: &'a SafetensorsSource,
+    stem: &'a str,
+}
+
+impl<'a> Parts<'a> {
+    fn get(&self, part: &str) -> Option<RawTensor<'a>> {
+        self.source.raw(&format!("{}{part}", self.stem))
+    }
+
+    fn need(&self, part: &'static str) -> Result<RawTensor<'a>, Fault> {
+        self.get(part).ok_or_else(|| Fault::new(part, "missing beside the other parts"))
+    }
+
+    /// Two dimensions of a tensor.
+    fn matrix(&self, part: &'static str) -> Result<(RawTensor<'a>, usize, usize), Fault> {
+        let tensor = self.need(part)?;
+        match *tensor.shape {
+            [rows, columns] => Ok((tensor, rows, columns)),
+            ref other => Err(Fault::new(part, format!("has shape {other:?}, expected a matrix"))),
+        }
+    }
+
+    /// 32-bit words of a matrix.
+    fn words(&self, part: &'static str) -> Result<(Vec<u32>, usize, usize), Fault> {
+        let (tensor, rows, columns) = self.matrix(part)?;
+        let words = tensor.words().ok_or_else(|| {
+            Fault::new(part, format!("dtype {:?} is not supported, expected I32", tensor.dtype))
+        })?;
+        Ok((words, rows, columns))
+    }
+
+    /// Numbers of a tensor of floats.
+    fn floats(&self, part: &'static str) -> Result<Vec<f32>, Fault> {
+        let tensor = self.need(part)?;
+        tensor.floats().ok_or_else(|| {
+            let reason =
+                format!("dtype {:?} is not supported, expected BF16, F16 or F32", tensor.dtype);
+            Fault::new(part, reason)
+        })
+    }
+}
+
+/// A dense matrix of this kind from f32 numbers.
+fn dense(kind: GgmlDType, dims: [usize; 2], values: &[f32]) -> StoredTensor {
+    let bytes = match kind {
+        GgmlDType::F16 => {
+            values.iter().flat_map(|v| half::f16::from_f32(*v).to_le_bytes()).collect()
+        }
+        _ => values.iter().flat_map(|v| half::bf16::from_f32(*v).to_le_bytes()).collect(),
+    };
+    let kind = if kind == GgmlDType::F16 { kind } else { GgmlDType::BF16 };
+    StoredTensor::owned(kind, dims.to_vec(), bytes)
+}
+
+#[cfg(test)]
+mod tests;

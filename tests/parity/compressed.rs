@@ -1,0 +1,105 @@
+//! Checkpoints that other software quantized, beside what transformers computes with the numbers
+//! that their codes stand for.
+
+use std::collections::HashMap;
+
+use candle_core::quantized::GgmlDType;
+use candle_core::{DType, Device};
+use sconce::layers::forward::KvFormat;
+use sconce::models::CausalLm;
+use sconce::weights::MemoryTensors;
+
+use super::driver::{Driver, greedy};
+use super::reference::{Distance, follow, reference};
+use super::{load, load_with, open};
+
+/// Folders below `tests/fixtures/parity/compressed`, what their matrices become, and how far
+/// log-probabilities may be off: minima of blocks are rounded to f16.
+const FORMATS: [(&str, GgmlDType, f32); 11] = [
+    ("gptq", GgmlDType::Q4_0, 2e-4),
+    ("gptq_asymmetric", GgmlDType::Q4_1, 2e-2),
+    ("gptq_ordered", GgmlDType::F16, 2e-2),
+    ("gptq_v2_8bit", GgmlDType::Q8_0, 2e-4),
+    ("awq", GgmlDType::Q4_1, 2e-2),
+    ("packed", GgmlDType::Q4_0, 2e-4),
+    ("packed_asymmetric", GgmlDType::Q4_1, 2e-2),
+    ("int8", GgmlDType::Q8_0, 2e-4),
+    ("fp8_rows", GgmlDType::BF16, 2e-4),
+    ("fp8", GgmlDType::BF16, 2e-4),
+    ("fp8_blocks", GgmlDType::BF16, 2e-4),
+];
+
+/// The model of a fixture on its numbers as f32.
+fn widened(name: &str) -> Box<dyn CausalLm> {
+    let weights = open(name).weights(&Device::Cpu);
+    let mut tensors = HashMap::new();
+    let mut widen = |name: &str, shape: &[usize]| {
+        let tensor = weights.stored(name, shape).unwrap().to_tensor(DType::F32).unwrap();
+        tensors.insert(name.to_owned(), tensor);
+    };
+    widen("model.embed_tokens.weight", &[160, 64]);
+    for norm in ["norm", "layers.0.input_layernorm", "layers.0.post_attention_layernorm"] {
+        widen(&format!("model.{norm}.weight"), &[64]);
+    }
+    for (matrix, rows, columns) in [
+        ("self_attn.q_proj", 64, 64),
+        ("self_attn.k_proj", 32, 64),
+        ("self_attn.v_proj", 32, 64),
+        ("self_attn.o_proj", 64, 64),
+        ("mlp.gate_proj", 96, 64),
+        ("mlp.up_proj", 96, 64),
+        ("mlp.down_proj", 64, 96),
+    ] {
+        widen(&format!("model.layers.0.{matrix}.weight"), &[rows, columns]);
+    }
+    load_with(name, MemoryTensors::new(tensors))
+}
+
+#[test]
+fn logprobs_are_those_of_the_numbers_that_codes_stand_for() {
+    for (format, _, most) in FORMATS {
+        let name = format!("compressed/{format}");
+        let model = widened(&name);
+        let vocab = u32::try_from(model.vocab_size()).unwrap();
+        let mut driver = Driver::new(model, KvFormat::F32, 64, Some(7));
+        for run in &reference(&name).float32 {
+            let ours = follow(&mut driver, run, vocab);
+            let off = Distance::to_run(&ours, run);
+            assert!(off.largest < most, "{name}, prompt of {}: {off:?}", run.prompt);
+            let tokens: Vec<u32> = ours.iter().map(|logprobs| greedy(logprobs)).collect();
+            let equal = tokens.iter().zip(&run.tokens).filter(|(a, b)| a == b).count();
+            assert!(most > 1e-3 || equal == tokens.len(), "{name}, prompt of {}", run.prompt);
+        }
+    }
+}
+
+#[test]
+fn matrices_stay_as_small_as_their_codes_where_a_kind_holds_them() {
+    for (format, kind, _) in FORMATS {
+        let source = open(&format!("compressed/{format}"));
+        assert!(source.config.get("quantization_config").is_none());
+        let weights = source.weights(&Device::Cpu).scope("model.layers.0");
+        for (name, shape) in [("self_attn.k_proj", [32, 64]), ("mlp.down_proj", [64, 96])] {
+            let stored = weights.scope(name).stored("weight", &shape).unwrap();
+            assert_eq!(stored.kind(), kind, "{format} {name}");
+        }
+        assert!(weights.contains("mlp.up_proj.weight") && !weights.contains("mlp.up_proj.bias"));
+        let norm = weights.scope("input_layernorm").dense("weight", &[64], DType::F32);
+        assert_eq!(norm.unwrap().dims(), [64]);
+    }
+}
+
+/// With the products that serve such matrices, not only in f32.
+#[test]
+fn quantized_products_come_near() {
+    for (format, _, _) in FORMATS {
+        let name = format!("compressed/{format}");
+        let model = load(&name);
+        let vocab = u32::try_from(model.vocab_size()).unwrap();
+        let mut driver = Driver::new(model, KvFormat::F32, 64, None);
+        for run in &reference(&name).float32 {
+            let off = Distance::to_run(&follow(&mut driver, run, vocab), run);
+            assert!(off.mean < 0.15, "{name}, prompt of {}: {off:?}", run.prompt);
+        }
+    }
+}
