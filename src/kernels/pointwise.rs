@@ -225,9 +225,10 @@ mod tests {
             for level in Level::available() {
                 let y: Vec<f32> = at(level, function, &x).to_vec1().unwrap();
                 let squared = function == Activation::ReluSquared;
-                let expected = match squared {
-                    true => [0.0_f32, 0.0, 0.0, 900.0, 1e8],
-                    false => [0.0_f32, 0.0, 0.0, 30.0, 1e4],
+                let expected = if squared {
+                    [0.0_f32, 0.0, 0.0, 900.0, 1e8]
+                } else {
+                    [0.0_f32, 0.0, 0.0, 30.0, 1e4]
                 };
                 let near = |(y, expected): (&f32, f32)| (y - expected).abs() < 1e-3;
                 assert!(y.iter().zip(expected).all(near), "{function:?} {y:?}");

@@ -140,7 +140,8 @@ mod tests {
     }
 
     fn picks(sums: usize, count: usize, rows: usize) -> Vec<Pick> {
-        let pick = |i: usize| Pick { row: i * i * 7 % rows, weight: 0.1 + i as f32 * 0.01 };
+        let weights = Random::new(4).floats(sums * count);
+        let pick = |i: usize| Pick { row: i * i * 7 % rows, weight: weights[i] };
         (0..sums * count).map(pick).collect()
     }
 

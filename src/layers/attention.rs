@@ -122,7 +122,7 @@ impl Attention {
         let [query, key, value] = &self.qkv.layers;
         let [q, k, v] = Linear::forward_each([query, key, value], x)?;
         // [num_tokens, heads, head_dim]
-        let mut q = q.reshape((rows, num_heads, head_dim))?;
+        let mut q = angles.grown(q.reshape((rows, num_heads, head_dim))?)?;
         let mut k = k.reshape((rows, num_kv_heads, head_dim))?;
         let mut v = v.reshape((rows, num_kv_heads, head_dim))?;
         if let Some(norms) = &self.qkv.norms {

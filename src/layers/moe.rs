@@ -67,6 +67,9 @@ pub struct MoeSpec {
     pub shared: Option<SharedExpert>,
 }
 
+/// An expert, and a row among those that it is given.
+type Choice = (usize, Pick);
+
 /// Weights of one layer's experts.
 #[derive(Debug)]
 pub struct Moe {
@@ -147,7 +150,7 @@ impl Moe {
 
     /// The rows that go to each expert; and token by token, in ascending order of the experts that
     /// it goes to, which, and where among that expert's rows.
-    fn choose(&self, x: &Tensor) -> Result<(Vec<Vec<u32>>, Vec<(usize, Pick)>)> {
+    fn choose(&self, x: &Tensor) -> Result<(Vec<Vec<u32>>, Vec<Choice>)> {
         let scores: Vec<Vec<f32>> = self.router.forward(x)?.to_vec2()?;
         let mut rows_of: Vec<Vec<u32>> = vec![Vec::new(); self.experts.len()];
         let mut chosen = Vec::with_capacity(scores.len() * self.routing.experts_per_token);

@@ -62,6 +62,17 @@ pub struct RopeSpec {
     pub scaling: RopeScaling,
     /// Factor of cosines and sines.
     pub magnitude: f32,
+    /// Queries grow with their position; not together with norms of heads.
+    pub query_growth: Option<QueryGrowth>,
+}
+
+/// A factor `1 + beta * ln(1 + floor(position / every))` of queries.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct QueryGrowth {
+    /// How fast.
+    pub beta: f32,
+    /// Positions with the same factor.
+    pub every: f32,
 }
 
 /// Frequencies of one variant.
@@ -70,6 +81,7 @@ pub struct Rope {
     /// `[rotary_dim / 2]`
     frequencies: Vec<f32>,
     magnitude: f32,
+    query_growth: Option<QueryGrowth>,
 }
 
 /// Cosines and sines of one step's rows, each `[num_tokens, rotary_dim / 2]`.
@@ -77,6 +89,8 @@ pub struct Rope {
 pub struct RopeAngles {
     cos: Tensor,
     sin: Tensor,
+    /// `[num_tokens, 1, 1]`
+    query_scale: Option<Tensor>,
 }
 
 impl Rope {
@@ -86,7 +100,7 @@ impl Rope {
         #[expect(clippy::cast_precision_loss, reason = "head sizes are far below 2^24")]
         let frequency = |i: usize| 1.0 / spec.theta.powf((2 * i) as f32 / spec.rotary_dim as f32);
         let frequencies = (0..pairs).map(|i| spec.scale(i, frequency(i))).collect();
-        Self { frequencies, magnitude: spec.magnitude }
+        Self { frequencies, magnitude: spec.magnitude, query_growth: spec.query_growth }
     }
 
     /// Angles of rows at these positions.
@@ -106,15 +120,34 @@ impl Rope {
         Ok(RopeAngles {
             cos: Tensor::from_vec(cos, shape, device)?,
             sin: Tensor::from_vec(sin, shape, device)?,
+            query_scale: self.query_scale(positions, device)?,
         })
     }
 }
 
+impl Rope {
+    #[expect(clippy::cast_precision_loss, reason = "contexts are below 2^24")]
+    fn query_scale(&self, positions: &[u32], device: &Device) -> Result<Option<Tensor>> {
+        let Some(QueryGrowth { beta, every }) = self.query_growth else { return Ok(None) };
+        let scale = |position: &u32| 1.0 + beta * (1.0 + (*position as f32 / every).floor()).ln();
+        let scales: Vec<f32> = positions.iter().map(scale).collect();
+        Tensor::from_vec(scales, (positions.len(), 1, 1), device).map(Some)
+    }
+}
+
 impl RopeAngles {
+    /// Queries `[num_tokens, heads, head_dim]`, grown if they grow.
+    pub(super) fn grown(&self, queries: Tensor) -> Result<Tensor> {
+        match &self.query_scale {
+            Some(scale) => queries.broadcast_mul(scale),
+            None => Ok(queries),
+        }
+    }
+
     /// No element is rotated.
     pub fn none(rows: usize, device: &Device) -> Result<Self> {
         let empty = Tensor::zeros((rows, 0), candle_core::DType::F32, device)?;
-        Ok(Self { cos: empty.clone(), sin: empty })
+        Ok(Self { cos: empty.clone(), sin: empty, query_scale: None })
     }
 
     /// What happens to queries and keys on their way to attention.

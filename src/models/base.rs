@@ -69,9 +69,10 @@ pub(super) fn base(config: &HfConfig, defaults: &Defaults) -> Result<DecoderSpec
         logit_scale: 1.0,
         logit_softcap: None,
         // Layers of different kinds may have different ones, which their architecture reads.
-        ropes: match config.has_rope_by_layer_type() {
-            true => Vec::new(),
-            false => vec![config.rope(head_dim, defaults.rope)?],
+        ropes: if config.has_rope_by_layer_type() {
+            Vec::new()
+        } else {
+            vec![config.rope(head_dim, defaults.rope)?]
         },
         attention: vec![attention; config.num_hidden_layers],
         mlp: MlpSpec {

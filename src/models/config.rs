@@ -255,7 +255,7 @@ impl HfConfig {
     }
 
     /// Refuses a file in which a field has another value than the one that is implemented.
-    pub(super) fn only<T: DeserializeOwned + PartialEq + Debug>(
+    pub(super) fn only<T: DeserializeOwned + PartialEq + Debug + Copy>(
         &self,
         name: &'static str,
         supported: T,

@@ -50,7 +50,8 @@ pub(super) fn moe(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
     // -1 stands for the last layer.
     let last = config.field::<i64>("moe_layer_end_index")?.unwrap_or(-1);
     let last = usize::try_from(last).unwrap_or(layers);
-    let sparse = |layer: usize| (first..=last).contains(&layer) && (layer + 1) % interval == 0;
+    let sparse =
+        |layer: usize| (first..=last).contains(&layer) && (layer + 1).is_multiple_of(interval);
     moe.layers = (0..layers).map(sparse).collect();
     moe.routing.renormalize = true;
     moe.choice_bias =

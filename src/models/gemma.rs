@@ -48,10 +48,7 @@ fn first(config: &HfConfig, defaults: &Defaults) -> Result<DecoderSpec, ModelErr
     if spec.mlp.activation == Activation::Gelu {
         spec.mlp.activation = Activation::GeluTanh;
     }
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "sizes are below 2^28 and powers of two divide them"
-    )]
+    #[expect(clippy::cast_precision_loss, reason = "hidden sizes are below 2^24")]
     let scale = (config.hidden_size as f32).sqrt();
     spec.embedding_scale = scale;
     Ok(spec)
@@ -62,9 +59,10 @@ pub(super) fn spec_2(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
     let mut spec = sandwich(config, &Defaults { kv_heads: Some(4), ..DEFAULTS })?;
     let windowed = windowed_layers(config, |layer| layer % 2 == 0)?;
     set_windows(config, &mut spec, &windowed, Some(4096))?;
-    let cap = |name, default| match config.says_null(name) {
-        true => Ok(None),
-        false => Ok::<_, ModelError>(Some(config.number(name)?.unwrap_or(default))),
+    // `null` turns a cap off, an absent field doesn't.
+    let cap = |name, default| {
+        let cap = config.number(name)?.unwrap_or(default);
+        Ok::<_, ModelError>((!config.says_null(name)).then_some(cap))
     };
     spec.logit_softcap = cap("final_logit_softcapping", 30.0)?;
     let softcap = cap("attn_logit_softcapping", 50.0)?;

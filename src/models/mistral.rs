@@ -1,7 +1,7 @@
 //! Mistral and Ministral: Llama with a sliding window on every layer, or on those that
 //! `layer_types` names; 4096 positions where the file says nothing, none where it says `null`. It
 //! has no biases. Mistral Small 3 is one, without a window by default, inside of a model that also
-//! sees pictures.
+//! sees pictures; Ministral 3 also has queries that grow with their position.
 
 use super::ModelError;
 use super::base::{Defaults, base, set_windows, windowed_layers};
@@ -20,7 +20,7 @@ pub(super) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
     Ok(spec)
 }
 
-/// What `Mistral3ForConditionalGeneration` means without pictures.
+/// What `Ministral3ForCausalLM` means, and `Mistral3ForConditionalGeneration` without pictures.
 pub(super) fn spec_3(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
     let kind = config.field::<String>("model_type")?;
     match kind.as_deref() {

@@ -132,6 +132,7 @@ const ARCHITECTURES: &[(&str, SpecFn)] = &[
     ("InternLM3ForCausalLM", internlm::spec_3),
     ("LlamaForCausalLM", llama::spec),
     ("MinistralForCausalLM", mistral::spec),
+    ("Ministral3ForCausalLM", mistral::spec_3),
     ("Mistral3ForConditionalGeneration", mistral::spec_3),
     ("MistralForCausalLM", mistral::spec),
     ("MixtralForCausalLM", mixtral::spec),

@@ -54,6 +54,7 @@ const MODELS: &[&str] = &[
     "llama_bias",
     "ministral",
     "mistral",
+    "ministral3",
     "mistral3_conditional",
     "mixtral",
     "nemotron",

@@ -118,8 +118,11 @@ impl QueryKeyNorms {
     ) -> std::result::Result<Self, WeightError> {
         let QueryKeyNorm { norm, over, tensors } = norm;
         let (head_dim, counts) = (spec.head_dim, [spec.num_heads, spec.num_kv_heads]);
-        let order = head_order(spec).map(|order| order.into_iter().map(|i| i as u32));
-        let order = order.map(|order| Tensor::from_iter(order, weights.device())).transpose()?;
+        let order = head_order(spec).map(|order| {
+            let order = order.into_iter().map(|i| u32::try_from(i).expect("heads are small"));
+            Tensor::from_iter(order, weights.device())
+        });
+        let order = order.transpose()?;
         let reordered =
             matches!((over, norm.centered), (NormSpan::EachHead, _) | (NormSpan::Head, false));
         if order.is_some() && !reordered {

@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::super::ModelError;
 use super::{HfConfig, bad};
-use crate::layers::rope::{RopeScaling, RopeSpec};
+use crate::layers::rope::{QueryGrowth, RopeScaling, RopeSpec};
 
 /// Rotary embedding as written in `rope_scaling` or `rope_parameters`.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -134,12 +134,13 @@ impl HfConfig {
             return Err(bad("partial_rotary_factor", share, bound));
         }
         let theta = parameters.map_or(theta, |p| p.stretched_base(theta, rotary_dim));
+        let query_growth = parameters.map(|p| p.query_growth(self)).transpose()?.flatten();
         let (scaling, magnitude) = match parameters {
             Some(parameters) => parameters.scaling(self, rotary_dim)?,
             None => (RopeScaling::None, 1.0),
         };
         #[expect(clippy::cast_possible_truncation, reason = "computed in f32 by the reference")]
-        Ok(RopeSpec { theta: theta as f32, rotary_dim, scaling, magnitude })
+        Ok(RopeSpec { theta: theta as f32, rotary_dim, scaling, magnitude, query_growth })
     }
 }
 
@@ -151,7 +152,6 @@ impl RopeParameters {
         rotary_dim: usize,
     ) -> Result<(RopeScaling, f32), ModelError> {
         let frequencies = rotary_dim / 2;
-        self.refuse_growing_queries(config)?;
         match self.kind() {
             // A base that grows with a sequence is as it was up to `max_position_embeddings`, and
             // no sequence is longer here.
@@ -185,19 +185,15 @@ impl RopeParameters {
         self.rope_type.as_deref().or(self.old_type.as_deref()).unwrap_or("default")
     }
 
-    /// Within the context of the pretraining queries don't grow.
-    fn refuse_growing_queries(&self, config: &HfConfig) -> Result<(), ModelError> {
+    /// Growth of queries, if there is any.
+    fn query_growth(&self, config: &HfConfig) -> Result<Option<QueryGrowth>, ModelError> {
         let Some(beta) = self.llama_4_scaling_beta.filter(|beta| *beta != 0.0) else {
-            return Ok(());
+            return Ok(None);
         };
-        let original = self.original_context(config)?;
-        #[expect(clippy::cast_precision_loss, reason = "contexts are below 2^24")]
-        let longer = config.longest_served().is_none_or(|context| context as f64 > original);
-        if longer {
-            let bound = format!("supported if no sequence is longer than {original} tokens");
-            return Err(bad("llama_4_scaling_beta", beta, bound));
-        }
-        Ok(())
+        let beta = positive("llama_4_scaling_beta", Some(beta))?;
+        #[expect(clippy::cast_possible_truncation, reason = "computed in f32 by the reference")]
+        let every = self.original_context(config)? as f32;
+        Ok(Some(QueryGrowth { beta, every }))
     }
 
     fn original_context(&self, config: &HfConfig) -> Result<f64, ModelError> {

@@ -8,7 +8,7 @@ use super::super::decoder::DecoderSpec;
 use super::super::{architectures, spec};
 use super::*;
 use crate::kernels::pointwise::Activation;
-use crate::layers::rope::{RopeScaling, RopeSpec};
+use crate::layers::rope::{QueryGrowth, RopeScaling, RopeSpec};
 
 /// A small valid configuration with some fields changed; `null` removes none.
 fn config(changes: Value) -> Result<HfConfig, ModelError> {
@@ -48,7 +48,13 @@ fn absent_fields_take_the_defaults_of_each_architecture() {
     assert_eq!((llama.attention[0].num_kv_heads, llama.attention[0].head_dim), (4, 8));
     assert_eq!(
         llama.ropes,
-        [RopeSpec { theta: 1e4, rotary_dim: 8, scaling: RopeScaling::None, magnitude: 1.0 }]
+        [RopeSpec {
+            theta: 1e4,
+            rotary_dim: 8,
+            scaling: RopeScaling::None,
+            magnitude: 1.0,
+            query_growth: None
+        }]
     );
     assert_eq!((llama.norm.eps, llama.tied_embeddings), (1e-6, false));
     assert_eq!((llama.mlp.activation, llama.mlp.bias), (Activation::Silu, false));
@@ -255,7 +261,11 @@ fn factors_of_longrope_follow_the_longest_sequence_served() {
     for context in [None, Some(1024)] {
         assert!((served(context).magnitude - 1.095_445_1).abs() < 1e-6);
     }
-    let phi3 = |rope: Value| json!({"architectures": ["Phi3ForCausalLM"], "rope_scaling": rope});
+    let phi3 = |rope: Value| {
+        json!({
+            "architectures": ["Phi3ForCausalLM"], "max_position_embeddings": 64, "rope_scaling": rope,
+        })
+    };
     let few =
         json!({"type": "longrope", "factor": 2.0, "short_factor": [1.0], "long_factor": [1.0]});
     refused(phi3(few), &["long_factor", "is 1", "each of 4"]);
@@ -335,6 +345,24 @@ fn the_language_part_of_a_larger_model_is_read() {
     assert_eq!((first.head_dim, first.params.window, first.rope), (256, Some(1024), Some(1)));
     assert_eq!(published.ropes[0].scaling, RopeScaling::Linear { factor: 8.0 });
     assert_eq!(published.ropes[1].scaling, RopeScaling::None);
+}
+
+#[test]
+fn queries_grow_where_the_file_says_so() {
+    let growth = |beta: Value| {
+        let rope = json!({
+            "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64,
+            "llama_4_scaling_beta": beta,
+        });
+        let config = json!({
+            "architectures": ["Ministral3ForCausalLM"], "model_type": "ministral3",
+            "num_key_value_heads": 2, "rope_parameters": rope,
+        });
+        Ok::<_, ModelError>(spec_of(config)?.ropes.remove(0).query_growth)
+    };
+    assert_eq!(growth(json!(null)).unwrap(), None);
+    assert_eq!(growth(json!(0.1)).unwrap(), Some(QueryGrowth { beta: 0.1, every: 64.0 }));
+    assert!(growth(json!(-0.1)).unwrap_err().to_string().contains("llama_4_scaling_beta"));
 }
 
 #[test]
