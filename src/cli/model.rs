@@ -1,5 +1,6 @@
 //! From what the user typed after `--model` to everything a server needs of a model.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -19,7 +20,7 @@ use crate::text::embedding_prompts::EmbeddingPrompts;
 use crate::text::special_tokens::SpecialTokens;
 use crate::text::tokenizer::Tokenizer;
 use crate::text::tokenizer_config::TokenizerConfig;
-use crate::text::vocabulary::Vocabulary;
+use crate::text::vocabulary::{Vocabulary, sentencepiece, tekken};
 use crate::weights::gguf::vocabulary::GgufVocabulary;
 use crate::weights::hub::HubOptions;
 use crate::weights::model_ref::ModelRef;
@@ -139,10 +140,45 @@ fn tokenizer(
         let tokenizer = Tokenizer::from_json(json, &config)?;
         return Ok(if lowers(source) { tokenizer.lowercased()? } else { tokenizer });
     }
-    match vocabulary {
-        Some(vocabulary) => Ok(vocabulary_of(vocabulary)?.tokenizer()?),
-        None => anyhow::bail!("{} has no tokenizer.json, which is needed for text", source.name),
+    if let Some(vocabulary) = vocabulary {
+        return Ok(vocabulary_of(vocabulary)?.tokenizer()?);
     }
+    let vocabulary = match (&source.tokenizer_model, &source.tekken_json) {
+        (Some(file), _) => sentencepiece::vocabulary(file)?,
+        (None, Some(file)) => tekken::vocabulary(file)?,
+        (None, None) => anyhow::bail!(
+            "{} has no tokenizer.json, tokenizer.model or tekken.json, which is needed for text",
+            source.name
+        ),
+    };
+    Ok(with_added_tokens(vocabulary, source)?.tokenizer_with(&config)?)
+}
+
+/// The tokens that `added_tokens_decoder` and `added_tokens.json` give ids to, in their order.
+fn with_added_tokens(
+    mut vocabulary: Vocabulary,
+    source: &ModelSource,
+) -> anyhow::Result<Vocabulary> {
+    let mut added: BTreeMap<usize, (&str, bool)> = BTreeMap::new();
+    let file = source.added_tokens.as_ref().and_then(Value::as_object);
+    for (text, id) in file.into_iter().flatten() {
+        if let Some(id) = id.as_u64().and_then(|id| usize::try_from(id).ok()) {
+            added.insert(id, (text, true));
+        }
+    }
+    let config = source.tokenizer_config.as_ref();
+    let decoder = config.and_then(|config| config.get("added_tokens_decoder")?.as_object());
+    for (id, token) in decoder.into_iter().flatten() {
+        let text = token.get("content").and_then(Value::as_str);
+        if let (Ok(id), Some(text)) = (id.parse(), text) {
+            let special = token.get("special").and_then(Value::as_bool).unwrap_or(false);
+            added.insert(id, (text, special));
+        }
+    }
+    for (id, (text, special)) in added {
+        vocabulary.add(id, text, special)?;
+    }
+    Ok(vocabulary)
 }
 
 fn embedding_prompts(source: &ModelSource) -> anyhow::Result<EmbeddingPrompts> {
@@ -174,6 +210,7 @@ fn vocabulary_of(vocabulary: GgufVocabulary) -> anyhow::Result<Vocabulary> {
     );
     Ok(Vocabulary {
         kind: vocabulary.model,
+        split: None,
         pre: vocabulary.pre_tokenizer,
         tokens: vocabulary.tokens,
         scores: vocabulary.scores,

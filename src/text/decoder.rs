@@ -261,7 +261,6 @@ fn byte_of_char(c: char) -> Option<u8> {
 }
 
 /// The character of the byte-level alphabet that stands for `byte`.
-#[cfg(test)]
 pub(super) fn char_of_byte(byte: u8) -> char {
     let code = u32::from(byte);
     let code = match byte {

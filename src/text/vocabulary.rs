@@ -1,9 +1,12 @@
-//! Tokenizers from the vocabulary of a GGUF file, which has tokens and merges but no
-//! `tokenizer.json`.
+//! Tokenizers from vocabularies: of a GGUF file, which has tokens and merges but no
+//! `tokenizer.json`, of a SentencePiece `tokenizer.model` and of a `tekken.json`.
 //!
 //! Byte-level BPE is built as it is; SentencePiece BPE has no merges, so every way to split a token
 //! in two becomes one, ranked by the token's score (as Hugging Face converts such models, see
 //! Kudo and Richardson, "SentencePiece", 2018). Reading the file is not done here.
+
+pub mod sentencepiece;
+pub mod tekken;
 
 use std::collections::HashMap;
 
@@ -53,6 +56,8 @@ pub struct Vocabulary {
     pub kind: String,
     /// `pre`: the name of the pre-tokenizer; `None` reads as `default`.
     pub pre: Option<String>,
+    /// A pattern that cuts text into words, instead of `pre`.
+    pub split: Option<String>,
     /// Token texts; the index is the id.
     pub tokens: Vec<String>,
     /// Scores by id; needed for `llama`, else empty.
@@ -86,6 +91,14 @@ impl Vocabulary {
     /// # Errors
     /// When the kind or the pre-tokenizer is not supported, or the parts do not fit together.
     pub fn tokenizer(&self) -> Result<Tokenizer, VocabularyError> {
+        self.tokenizer_with(&TokenizerConfig::default())
+    }
+
+    /// As [`tokenizer`](Self::tokenizer); what `config` says counts for more.
+    ///
+    /// # Errors
+    /// As [`tokenizer`](Self::tokenizer).
+    pub fn tokenizer_with(&self, config: &TokenizerConfig) -> Result<Tokenizer, VocabularyError> {
         self.check()?;
         let (mut tokenizer, add_bos) = match self.kind.as_str() {
             "gpt2" => self.byte_level()?,
@@ -94,12 +107,40 @@ impl Vocabulary {
         };
         let added = tokenizer.add_tokens(self.added_tokens());
         added.map_err(|error| malformed(error.to_string()))?;
+        let mut special_tokens = config.special_tokens.clone();
+        special_tokens.fill_from(&self.special_tokens());
         let config = TokenizerConfig {
-            add_bos: Some(self.add_bos.unwrap_or(add_bos)),
-            add_eos: Some(self.add_eos.unwrap_or(false)),
-            special_tokens: self.special_tokens(),
+            add_bos: Some(config.add_bos.or(self.add_bos).unwrap_or(add_bos)),
+            add_eos: Some(config.add_eos.or(self.add_eos).unwrap_or(false)),
+            special_tokens,
         };
         Ok(Tokenizer::new(tokenizer, &config)?)
+    }
+
+    /// Gives an id to a token that was added to the vocabulary, or stands in the place of one that
+    /// was there.
+    ///
+    /// # Errors
+    /// When the id leaves a gap.
+    pub fn add(&mut self, id: usize, text: &str, special: bool) -> Result<(), VocabularyError> {
+        let kind = if special { 3 } else { 4 };
+        let count = self.tokens.len();
+        self.token_types.resize(count, 1);
+        if id > count {
+            return Err(malformed(format!(
+                "the token {text:?} has the id {id} behind {count} tokens"
+            )));
+        }
+        if id == count {
+            self.tokens.push(String::new());
+            self.token_types.push(kind);
+            if !self.scores.is_empty() {
+                self.scores.push(0.0);
+            }
+        }
+        text.clone_into(&mut self.tokens[id]);
+        self.token_types[id] = kind;
+        Ok(())
     }
 
     /// The texts of the named special tokens.
@@ -168,17 +209,23 @@ impl Vocabulary {
     /// The tokenizer and whether its prompts begin with bos.
     fn byte_level(&self) -> Result<(tokenizers::Tokenizer, bool), VocabularyError> {
         let name = self.pre.as_deref().unwrap_or("default");
-        let rules = pre_tokenizers::find(name)
-            .ok_or_else(|| VocabularyError::PreTokenizer(name.to_owned()))?;
+        let unknown = || VocabularyError::PreTokenizer(name.to_owned());
+        let (patterns, ignore_merges, add_bos) = if let Some(pattern) = &self.split {
+            (vec![pattern.clone()], true, false)
+        } else {
+            let rules = pre_tokenizers::find(name).ok_or_else(unknown)?;
+            let patterns = rules.patterns.iter().map(|pattern| (*pattern).to_owned());
+            (patterns.collect(), rules.ignore_merges, rules.add_bos)
+        };
         let merges: Result<Merges, VocabularyError> = self.merges.iter().map(|m| pair(m)).collect();
         let model = BPE::builder()
             .vocab_and_merges(self.vocab(), merges?)
-            .ignore_merges(rules.ignore_merges)
+            .ignore_merges(ignore_merges)
             .build()
             .map_err(|error| malformed(error.to_string()))?;
         let mut steps: Vec<PreTokenizerWrapper> = Vec::new();
-        for pattern in rules.patterns {
-            let pattern = SplitPattern::Regex((*pattern).to_owned());
+        for pattern in patterns {
+            let pattern = SplitPattern::Regex(pattern);
             let split = Split::new(pattern, SplitDelimiterBehavior::Isolated, false);
             steps.push(split.map_err(|error| malformed(error.to_string()))?.into());
         }
@@ -186,7 +233,7 @@ impl Vocabulary {
         let mut tokenizer = tokenizers::Tokenizer::new(model);
         tokenizer.with_pre_tokenizer(Some(PreTokenizers::new(steps)));
         tokenizer.with_decoder(Some(ByteLevel::default()));
-        Ok((tokenizer, rules.add_bos))
+        Ok((tokenizer, add_bos))
     }
 
     fn sentence_piece(&self) -> Result<tokenizers::Tokenizer, VocabularyError> {

@@ -34,6 +34,10 @@ pub struct ModelSource {
     pub generation_config: Option<Value>,
     /// `tokenizer.json`, unparsed; few GGUF files carry one.
     pub tokenizer_json: Option<Vec<u8>>,
+    /// SentencePiece's `tokenizer.model`, unparsed, where there is no `tokenizer.json`.
+    pub tokenizer_model: Option<Vec<u8>>,
+    /// `tekken.json`, unparsed, where there is neither.
+    pub tekken_json: Option<Vec<u8>>,
     /// `tokenizer_config.json`.
     pub tokenizer_config: Option<Value>,
     /// `special_tokens_map.json`.
@@ -115,11 +119,17 @@ impl ModelSource {
         let tensors = decompressed(tensors, &mut config);
         let tokenizer_config = folder.json_object("tokenizer_config.json")?;
         let templates = ChatTemplates::read(folder, tokenizer_config.as_ref())?;
+        let tokenizer_json = folder.read("tokenizer.json")?;
+        let unless = |known: bool, name| if known { Ok(None) } else { folder.read(name) };
+        let tokenizer_model = unless(tokenizer_json.is_some(), "tokenizer.model")?;
+        let known = tokenizer_json.is_some() || tokenizer_model.is_some();
         Ok(Self {
             name,
             config,
             generation_config: folder.json_object("generation_config.json")?,
-            tokenizer_json: folder.read("tokenizer.json")?,
+            tekken_json: unless(known, "tekken.json")?,
+            tokenizer_json,
+            tokenizer_model,
             tokenizer_config,
             special_tokens_map: folder.json_object("special_tokens_map.json")?,
             added_tokens: folder.json("added_tokens.json")?,
@@ -138,6 +148,8 @@ impl ModelSource {
             config: model.config,
             generation_config: Some(model.generation_config),
             tokenizer_json: model.tokenizer_json,
+            tokenizer_model: None,
+            tekken_json: None,
             tokenizer_config: None,
             special_tokens_map: None,
             added_tokens: None,

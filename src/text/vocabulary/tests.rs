@@ -257,3 +257,105 @@ proptest! {
         prop_assert_eq!(ids, by_definition(&vocabulary, &text));
     }
 }
+
+/// What the libraries that own a format make of a text.
+#[derive(serde::Deserialize)]
+struct Recorded {
+    text: String,
+    ids: Vec<u32>,
+}
+
+fn recorded(format: &str) -> Vec<Recorded> {
+    let file =
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/tokenizers/ids.json"));
+    let mut formats: std::collections::HashMap<String, Vec<Recorded>> =
+        serde_json::from_str(file).unwrap();
+    formats.remove(format).unwrap()
+}
+
+const SENTENCEPIECE: &[u8] = include_bytes!(concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/tests/fixtures/tokenizers/tokenizer.model"
+));
+const TEKKEN: &[u8] =
+    include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/tokenizers/tekken.json"));
+
+#[test]
+fn a_sentencepiece_model_gives_the_ids_that_sentencepiece_gives() {
+    let vocabulary = sentencepiece::vocabulary(SENTENCEPIECE).unwrap();
+    assert_eq!((vocabulary.bos_id, vocabulary.eos_id, vocabulary.pad_id), (Some(1), Some(2), None));
+    let tokenizer = vocabulary.tokenizer().unwrap();
+    for Recorded { text, ids } in recorded("sentencepiece") {
+        assert_eq!(tokenizer.encode_plain(&text).unwrap(), ids, "{text:?}");
+        let with_bos = tokenizer.encode("fox", true).unwrap();
+        assert_eq!(with_bos[0], 1);
+        assert_eq!(tokenizer.decode(&ids, false), text, "{text:?}");
+    }
+}
+
+#[test]
+fn a_tekken_file_gives_the_ids_that_mistral_gives() {
+    let vocabulary = tekken::vocabulary(TEKKEN).unwrap();
+    assert_eq!(
+        (vocabulary.bos_id, vocabulary.eos_id, vocabulary.pad_id),
+        (Some(1), Some(2), Some(11))
+    );
+    let tokenizer = vocabulary.tokenizer().unwrap();
+    for Recorded { text, ids } in recorded("tekken") {
+        assert_eq!(tokenizer.encode_plain(&text).unwrap(), ids, "{text:?}");
+        assert_eq!(tokenizer.decode(&ids, false), text, "{text:?}");
+    }
+    assert_eq!(tokenizer.encode("[INST]", false).unwrap(), [3]);
+}
+
+#[test]
+fn added_tokens_take_ids_behind_the_vocabulary_or_of_others() {
+    let mut vocabulary = sentencepiece::vocabulary(SENTENCEPIECE).unwrap();
+    let count = vocabulary.tokens.len();
+    vocabulary.add(count, "<|im_end|>", true).unwrap();
+    vocabulary.add(300, "<|im_start|>", true).unwrap();
+    let tokenizer = vocabulary.tokenizer().unwrap();
+    let ids = tokenizer.encode("<|im_start|><|im_end|>", false).unwrap();
+    assert_eq!(ids, [300, u32::try_from(count).unwrap()]);
+    assert!(vocabulary.add(count + 2, "x", false).is_err());
+}
+
+#[test]
+fn files_that_are_none_are_refused_in_words() {
+    let mut truncated = SENTENCEPIECE.to_vec();
+    truncated.truncate(1001);
+    for (file, complaint) in [
+        (&truncated[..], "truncated"),
+        (&[0x0f][..], "type 7"),
+        (&[0xff; 12][..], "more than ten bytes"),
+        (&[0x0a, 0x02, 0x0a, 0x00][..], "no BPE model"),
+        (&[0x0a, 0x03, 0x0a, 0x01, 0xff][..], "no UTF-8"),
+        // A normalizer that removes repeated spaces.
+        (&[0x12, 0x02, 0x18, 0x02, 0x1a, 0x00][..], "repeated spaces"),
+        (b"IQ== 0\nIg== 1\n", "tokenizer.model"),
+    ] {
+        let error = sentencepiece::vocabulary(file).unwrap_err().to_string();
+        assert!(error.contains(complaint), "{error}");
+    }
+    for (file, complaint) in [
+        ("{}", "config"),
+        (
+            r#"{"config": {"pattern": "x", "default_vocab_size": 3, "default_num_special_tokens": 4},
+            "vocab": []}"#,
+            "4 special tokens of 3",
+        ),
+        (
+            r#"{"config": {"pattern": "x", "default_vocab_size": 5, "default_num_special_tokens": 4},
+            "vocab": []}"#,
+            "0 tokens, expected 1",
+        ),
+        (
+            r#"{"config": {"pattern": "x", "default_vocab_size": 5, "default_num_special_tokens": 4},
+            "vocab": [{"rank": 3, "token_bytes": "QQ=="}]}"#,
+            "the rank 3",
+        ),
+    ] {
+        let error = tekken::vocabulary(file.as_bytes()).unwrap_err().to_string();
+        assert!(error.contains(complaint), "{error}");
+    }
+}

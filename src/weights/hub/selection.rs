@@ -20,6 +20,8 @@ const SMALL_FILES: [&str; 11] = [
     MODULES,
     "config_sentence_transformers.json",
 ];
+/// What there may be instead of `tokenizer.json`.
+const OTHER_TOKENIZERS: [&str; 2] = ["tokenizer.model", "tekken.json"];
 /// What stands behind the network, for sentence-transformers.
 const MODULES: &str = "modules.json";
 const SINGLE: &str = "model.safetensors";
@@ -69,6 +71,10 @@ fn checkpoint(files: &[String]) -> Option<Selection> {
     let has = |name: &str| files.iter().any(|file| file == name);
     let mut small: Vec<_> =
         SMALL_FILES.iter().filter(|name| has(name)).map(|name| (*name).to_owned()).collect();
+    if !has("tokenizer.json") {
+        let other = OTHER_TOKENIZERS.iter().find(|name| has(name));
+        small.extend(other.map(|name| (*name).to_owned()));
+    }
     if has(MODULES) {
         let wanted = |file: &&String| is_module_file(file) || TEXT_CONFIGS.contains(&file.as_str());
         small.extend(files.iter().filter(wanted).cloned());
