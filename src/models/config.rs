@@ -254,6 +254,14 @@ impl HfConfig {
         if narrow.is_finite() { Ok(Some(narrow)) } else { Err(bad(name, value, "must be finite")) }
     }
 
+    /// A number above zero that only some architectures have.
+    pub(super) fn positive(&self, name: &'static str) -> Result<Option<f32>, ModelError> {
+        match self.number(name)? {
+            Some(value) if value <= 0.0 => Err(bad(name, value, "must be a positive number")),
+            value => Ok(value),
+        }
+    }
+
     /// Refuses a file in which a field has another value than the one that is implemented.
     pub(super) fn only<T: DeserializeOwned + PartialEq + Debug + Copy>(
         &self,

@@ -61,7 +61,7 @@ pub(super) fn spec_2(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
     set_windows(config, &mut spec, &windowed, Some(4096))?;
     // `null` turns a cap off, an absent field doesn't.
     let cap = |name, default| {
-        let cap = config.number(name)?.unwrap_or(default);
+        let cap = config.positive(name)?.unwrap_or(default);
         Ok::<_, ModelError>((!config.says_null(name)).then_some(cap))
     };
     spec.logit_softcap = cap("final_logit_softcapping", 30.0)?;
@@ -78,7 +78,7 @@ fn sandwich(config: &HfConfig, defaults: &Defaults) -> Result<DecoderSpec, Model
         spec.mlp.activation = super::base::activation(&name)?;
     }
     spec.block = SANDWICH;
-    let scale = 1.0 / config.number("query_pre_attn_scalar")?.unwrap_or(256.0).sqrt();
+    let scale = 1.0 / config.positive("query_pre_attn_scalar")?.unwrap_or(256.0).sqrt();
     for layer in &mut spec.attention {
         layer.params.scale = scale;
     }
@@ -102,8 +102,8 @@ pub(super) fn spec_3(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
         layer.rope = Some(usize::from(windowed));
         layer.query_key_norm = Some(QueryKeyNorm::of_heads(spec.norm));
     }
-    spec.logit_softcap = config.number("final_logit_softcapping")?;
-    let softcap = config.number("attn_logit_softcapping")?;
+    spec.logit_softcap = config.positive("final_logit_softcapping")?;
+    let softcap = config.positive("attn_logit_softcapping")?;
     for layer in &mut spec.attention {
         layer.params.softcap = softcap;
     }

@@ -2,7 +2,7 @@
 
 use super::ModelError;
 use super::base::{Defaults, base, set_biases};
-use super::config::{HfConfig, bad};
+use super::config::HfConfig;
 use super::decoder::DecoderSpec;
 
 /// What `GraniteForCausalLM` means.
@@ -12,11 +12,7 @@ pub(super) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
     set_biases(&mut spec, biases.0, biases.1);
     spec.embedding_scale = config.number("embedding_multiplier")?.unwrap_or(1.0);
     spec.block.residual_scale = config.number("residual_multiplier")?.unwrap_or(1.0);
-    let divisor = config.number("logits_scaling")?.unwrap_or(1.0);
-    if divisor <= 0.0 {
-        return Err(bad("logits_scaling", divisor, "must be positive"));
-    }
-    spec.logit_scale = 1.0 / divisor;
+    spec.logit_scale = 1.0 / config.positive("logits_scaling")?.unwrap_or(1.0);
     let scale = config.number("attention_multiplier")?.unwrap_or(1.0);
     for layer in &mut spec.attention {
         layer.params.scale = scale;

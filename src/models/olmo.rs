@@ -18,7 +18,7 @@ pub(super) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
     let mut spec = base(config, &DEFAULTS)?;
     set_biases(&mut spec, config.attention_bias.unwrap_or(false), false);
     spec.norm = NormSpec { scale: NormScale::One, ..NormSpec::layer(1e-5, false) };
-    let clip = config.number("clip_qkv")?;
+    let clip = config.positive("clip_qkv")?;
     for layer in &mut spec.attention {
         layer.clip = clip;
     }

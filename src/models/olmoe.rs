@@ -13,7 +13,7 @@ pub(super) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
     let defaults = Defaults { context: 4096, norm_eps: 1e-5, ..Defaults::LLAMA };
     let mut spec = base(config, &defaults)?;
     set_biases(&mut spec, config.attention_bias.unwrap_or(false), false);
-    let clip = config.number("clip_qkv")?;
+    let clip = config.positive("clip_qkv")?;
     for layer in &mut spec.attention {
         layer.clip = clip;
         layer.query_key_norm =

@@ -315,6 +315,8 @@ fn layers_of_gemma_alternate_as_the_file_says() {
         gemma("Gemma2ForCausalLM", json!({"query_pre_attn_scalar": "many"})),
         &["query_pre_attn_scalar", "many"],
     );
+    let no_cap = json!({"final_logit_softcapping": 0.0});
+    refused(gemma("Gemma2ForCausalLM", no_cap), &["final_logit_softcapping", "0", "positive"]);
     let both_ways = json!({"use_bidirectional_attention": true});
     refused(gemma("Gemma3ForCausalLM", both_ways), &["use_bidirectional_attention", "true"]);
 }
