@@ -92,7 +92,7 @@ impl LoadedModel {
             pool::start(threads)?;
         }
         let device = Device::Cpu;
-        let hf_config = HfConfig::from_value(&source.config)?;
+        let hf_config = HfConfig::from_value(&source.config)?.serving(config.max_model_len);
         let weights = source.weights(&device).with_progress(progress);
         let weights = weights.in_parallel(|count, work| pool::for_each_chunk(count, work));
         let weights = weights.rounded_to(config.weight_kind.map(stored_as));

@@ -1,31 +1,20 @@
 //! `activation(gate) * up`, the middle of a gated MLP, on whole vectors.
 //!
 //! Shazeer, "GLU Variants Improve Transformer", 2020; Hendrycks and Gimpel, "Gaussian Error Linear
-//! Units", 2016, in its tanh form.
+//! Units", 2016.
 
-use super::cpu::{Lanes, math};
-
-/// The function applied to the gate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Activation {
-    /// `x * sigmoid(x)`, also called swish.
-    Silu,
-    /// GELU in its tanh approximation.
-    GeluTanh,
-}
+use super::cpu::Lanes;
+use super::pointwise::{Activation, activated};
 
 #[inline(always)]
 pub(super) fn gated<L: Lanes>(l: L, activation: Activation, gate: L::V, up: L::V) -> L::V {
-    let activated = match activation {
-        Activation::Silu => l.mul(gate, math::sigmoid(l, gate)),
-        Activation::GeluTanh => math::gelu_tanh(l, gate),
-    };
-    l.mul(activated, up)
+    l.mul(activated(l, activation, gate), up)
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::cpu::{Kernel, LANES, Level, Products};
+    use super::super::pointwise::ALL;
     use super::super::portable;
     use super::super::random::{Random, assert_close};
     use super::*;
@@ -50,7 +39,7 @@ mod tests {
         let gate: Vec<f32> = random.floats(1024).into_iter().map(|x| x * 6.0).collect();
         let up = random.floats(1024);
         let tensor = |values: &[f32]| Tensor::new(values, &Device::Cpu).unwrap();
-        for activation in [Activation::Silu, Activation::GeluTanh] {
+        for activation in ALL {
             let expected = portable::gated(activation, &tensor(&gate), &tensor(&up)).unwrap();
             for level in Level::available() {
                 let mut out = vec![0.0; 1024];

@@ -15,7 +15,7 @@ use super::{KV_BLOCK, portable};
 
 mod tokens;
 
-use tokens::{Angles, Tokens};
+use tokens::{Angles, Norm, Tokens};
 
 const NAME: &str = "kv_write";
 
@@ -37,7 +37,7 @@ pub struct Rotation<'a> {
     pub cos: &'a Tensor,
     /// `[T, R]`: sines.
     pub sin: &'a Tensor,
-    /// Normalization of each head before the rotation.
+    /// Normalization of each head before or after the rotation.
     pub norms: Option<HeadNorms<'a>>,
 }
 
@@ -50,6 +50,8 @@ pub struct HeadNorms<'a> {
     pub key: &'a Tensor,
     /// Added to the mean square.
     pub eps: f32,
+    /// Whether heads are rotated first.
+    pub after_rotation: bool,
 }
 
 /// A layer's cache, see [`super::kv_format`].
@@ -174,7 +176,10 @@ fn with_angles(rotation: Rotation<'_>, work: impl FnOnce(Angles<'_>) -> Result<(
                 storage::read(NAME, norms.key, |key, key_layout| {
                     let query = storage::contiguous::<f32>(NAME, query, query_layout)?;
                     let key = storage::contiguous::<f32>(NAME, key, key_layout)?;
-                    work(Angles { cos, sin, norms: Some((query, key, norms.eps)) })
+                    let (eps, after_rotation) = (norms.eps, norms.after_rotation);
+                    let query = Norm { weight: query, eps, after_rotation };
+                    let key = Norm { weight: key, ..query };
+                    work(Angles { cos, sin, norms: Some((query, key)) })
                 })
             })
         })

@@ -17,26 +17,88 @@ const CHUNK: usize = 1 << 12;
 
 /// Which function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pointwise {
+pub enum Activation {
+    /// `x * sigmoid(x)`, also called swish.
+    Silu,
     /// `x / 2 * (1 + erf(x / sqrt(2)))`
     Gelu,
     /// The same with an approximation by tanh.
     GeluTanh,
     /// Zero below zero.
     Relu,
+    /// The square of that.
+    ReluSquared,
 }
 
-/// `function(x)` of every element of `x`.
-pub fn pointwise(function: Pointwise, x: &Tensor) -> Result<Tensor> {
+/// All there are.
+#[cfg(test)]
+pub(super) const ALL: [Activation; 5] = [
+    Activation::Silu,
+    Activation::Gelu,
+    Activation::GeluTanh,
+    Activation::Relu,
+    Activation::ReluSquared,
+];
+
+/// The numbers of the function `positive * x^2 + beta * x` above zero and
+/// `negative * (e^x - 1 - x) + beta * x` below.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Xielu {
+    /// Of the square.
+    pub positive: f32,
+    /// Of the exponential.
+    pub negative: f32,
+    /// Of the linear part.
+    pub beta: f32,
+}
+
+/// What happens to each number.
+#[derive(Clone, Copy)]
+enum Function {
+    Activation(Activation),
+    SoftCap(f32),
+    Sigmoid,
+    Xielu(Xielu),
+}
+
+/// `activation(x)` of every element of `x`.
+pub fn pointwise(activation: Activation, x: &Tensor) -> Result<Tensor> {
     if !x.device().is_cpu() {
-        return portable::pointwise(function, x);
+        return portable::pointwise(activation, x);
     }
-    x.apply_op1_no_bwd(&Each { level: Level::current(), function })
+    x.apply_op1_no_bwd(&Each {
+        level: Level::current(),
+        function: Function::Activation(activation),
+    })
+}
+
+/// `cap * tanh(x / cap)` of every element of `x`.
+pub fn soft_cap(cap: f32, x: &Tensor) -> Result<Tensor> {
+    if !x.device().is_cpu() {
+        return portable::soft_cap(cap, x);
+    }
+    x.apply_op1_no_bwd(&Each { level: Level::current(), function: Function::SoftCap(cap) })
+}
+
+/// `1 / (1 + e^-x)` of every element of `x`.
+pub fn sigmoid(x: &Tensor) -> Result<Tensor> {
+    if !x.device().is_cpu() {
+        return (x.neg()?.exp()? + 1.0)?.recip();
+    }
+    x.apply_op1_no_bwd(&Each { level: Level::current(), function: Function::Sigmoid })
+}
+
+/// That function of every element of `x`.
+pub fn xielu(numbers: Xielu, x: &Tensor) -> Result<Tensor> {
+    if !x.device().is_cpu() {
+        return portable::xielu(numbers, x);
+    }
+    x.apply_op1_no_bwd(&Each { level: Level::current(), function: Function::Xielu(numbers) })
 }
 
 struct Each {
     level: Level,
-    function: Pointwise,
+    function: Function,
 }
 
 impl CustomOp1 for Each {
@@ -69,7 +131,7 @@ impl CustomOp1 for Each {
 
 /// Writes every element of `out`, which is as long as `x`.
 struct Run<'a> {
-    function: Pointwise,
+    function: Function,
     x: &'a [f32],
     out: &'a mut [MaybeUninit<f32>],
 }
@@ -91,16 +153,42 @@ impl Kernel for Run<'_> {
 }
 
 #[inline(always)]
-fn apply<L: Lanes>(l: L, function: Pointwise, x: L::V) -> L::V {
+fn apply<L: Lanes>(l: L, function: Function, x: L::V) -> L::V {
     match function {
-        Pointwise::Gelu => {
+        Function::Activation(activation) => activated(l, activation, x),
+        Function::Xielu(Xielu { positive, negative, beta }) => {
+            let zero = l.splat(0.0);
+            let (above, below) = (l.max(zero, x), l.min(zero, x));
+            // Each of the two parts is zero on the other's side.
+            let curve = l.sub(l.sub(math::exp(l, below), l.splat(1.0)), below);
+            let sum = l.mul_add(curve, l.splat(negative), l.mul(x, l.splat(beta)));
+            l.mul_add(l.mul(above, above), l.splat(positive), sum)
+        }
+        Function::Sigmoid => math::sigmoid(l, x),
+        Function::SoftCap(cap) => {
+            let tanh = math::tanh(l, l.div(x, l.splat(cap)));
+            l.mul(tanh, l.splat(cap))
+        }
+    }
+}
+
+/// `activation(x)` of each lane.
+#[inline(always)]
+pub(super) fn activated<L: Lanes>(l: L, activation: Activation, x: L::V) -> L::V {
+    match activation {
+        Activation::Silu => l.mul(x, math::sigmoid(l, x)),
+        Activation::Gelu => {
             let magnitude = l.max(x, l.sub(l.splat(0.0), x));
             let erf = math::erf_of_positive(l, l.mul(magnitude, l.splat(0.707_106_77)));
             // The error function is odd, so its sign and that of x meet in the magnitude.
             l.mul(l.splat(0.5), l.mul_add(magnitude, erf, x))
         }
-        Pointwise::GeluTanh => math::gelu_tanh(l, x),
-        Pointwise::Relu => l.max(l.splat(0.0), x),
+        Activation::GeluTanh => math::gelu_tanh(l, x),
+        Activation::Relu => l.max(l.splat(0.0), x),
+        Activation::ReluSquared => {
+            let positive = l.max(l.splat(0.0), x);
+            l.mul(positive, positive)
+        }
     }
 }
 
@@ -111,9 +199,8 @@ mod tests {
     use super::super::random::{Random, assert_close, bits};
     use super::*;
 
-    const ALL: [Pointwise; 3] = [Pointwise::Gelu, Pointwise::GeluTanh, Pointwise::Relu];
-
-    fn at(level: Level, function: Pointwise, x: &Tensor) -> Tensor {
+    fn at(level: Level, activation: Activation, x: &Tensor) -> Tensor {
+        let function = Function::Activation(activation);
         x.apply_op1_no_bwd(&Each { level, function }).unwrap()
     }
 
@@ -137,7 +224,12 @@ mod tests {
         for function in ALL {
             for level in Level::available() {
                 let y: Vec<f32> = at(level, function, &x).to_vec1().unwrap();
-                let expected = [0.0_f32, 0.0, 0.0, 30.0, 1e4];
+                let squared = function == Activation::ReluSquared;
+                let expected = if squared {
+                    [0.0_f32, 0.0, 0.0, 900.0, 1e8]
+                } else {
+                    [0.0_f32, 0.0, 0.0, 30.0, 1e4]
+                };
                 let near = |(y, expected): (&f32, f32)| (y - expected).abs() < 1e-3;
                 assert!(y.iter().zip(expected).all(near), "{function:?} {y:?}");
             }
@@ -154,6 +246,30 @@ mod tests {
                 let alone = at(level, function, &x.narrow(0, 20_003, 3).unwrap());
                 assert_eq!(bits(&alone), bits(&all.narrow(0, 20_003, 3).unwrap()));
             }
+        }
+    }
+
+    #[test]
+    fn capped_numbers_equal_the_plain_operations_and_stay_below_the_cap() {
+        let mut random = Random::new(3);
+        let x = (random.tensor(2_003) * 90.0).unwrap();
+        let expected = portable::soft_cap(30.0, &x).unwrap();
+        for level in Level::available() {
+            let each = Each { level, function: Function::SoftCap(30.0) };
+            let y = x.apply_op1_no_bwd(&each).unwrap();
+            assert_close(&y, &expected, 1e-5);
+            assert!(y.to_vec1::<f32>().unwrap().iter().all(|y| y.abs() <= 30.0));
+        }
+    }
+
+    #[test]
+    fn a_learned_activation_equals_the_plain_operations() {
+        let x = (Random::new(4).tensor(2_003) * 6.0).unwrap();
+        let numbers = Xielu { positive: 0.8, negative: 1.3, beta: 0.5 };
+        let expected = portable::xielu(numbers, &x).unwrap();
+        for level in Level::available() {
+            let y = x.apply_op1_no_bwd(&Each { level, function: Function::Xielu(numbers) });
+            assert_close(&y.unwrap(), &expected, 1e-5);
         }
     }
 }

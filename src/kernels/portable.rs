@@ -6,11 +6,11 @@
 use candle_core::{D, DType, Result, Tensor, bail};
 
 use super::KV_BLOCK;
-use super::gated::Activation;
 use super::kv_format::KvFormat;
 use super::kv_write::{KvCache, Projections, Rotation};
 use super::paged_attention::{AttentionParams, Ragged};
-use super::pointwise::Pointwise;
+use super::pointwise::{Activation, Xielu};
+use super::weighted_rows::Pick;
 
 /// `x [.., K]` times the transpose of `weight [N, K]`, plus `bias [N]`: `[.., N]` in f32.
 pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
@@ -40,12 +40,40 @@ pub fn layer_norm(x: &Tensor, weight: &Tensor, bias: &Tensor, eps: f32) -> Resul
 }
 
 /// A function of every element.
-pub fn pointwise(function: Pointwise, x: &Tensor) -> Result<Tensor> {
-    match function {
-        Pointwise::Gelu => x.gelu_erf(),
-        Pointwise::GeluTanh => x.gelu(),
-        Pointwise::Relu => x.relu(),
+pub fn pointwise(activation: Activation, x: &Tensor) -> Result<Tensor> {
+    match activation {
+        Activation::Silu => x.silu(),
+        Activation::Gelu => x.gelu_erf(),
+        Activation::GeluTanh => x.gelu(),
+        Activation::Relu => x.relu(),
+        Activation::ReluSquared => x.relu()?.sqr(),
     }
+}
+
+/// A function with learned numbers of every element.
+pub fn xielu(numbers: Xielu, x: &Tensor) -> Result<Tensor> {
+    let (above, below) = (x.relu()?, x.neg()?.relu()?.neg()?);
+    let curve = ((below.exp()? - 1.0)? - below)?;
+    let parts =
+        ((above.sqr()? * f64::from(numbers.positive))? + (curve * f64::from(numbers.negative))?)?;
+    parts + (x * f64::from(numbers.beta))?
+}
+
+/// `cap * tanh(x / cap)`
+pub fn soft_cap(cap: f32, x: &Tensor) -> Result<Tensor> {
+    (x / f64::from(cap))?.tanh()? * f64::from(cap)
+}
+
+/// Sums of `count` weighted rows of `x [N, D]` each.
+pub fn weighted_rows(x: &Tensor, picks: &[Pick], count: usize) -> Result<Tensor> {
+    let rows = picks.iter().map(|pick| u32::try_from(pick.row));
+    let rows =
+        rows.collect::<std::result::Result<Vec<_>, _>>().map_err(candle_core::Error::wrap)?;
+    let weights: Vec<f32> = picks.iter().map(|pick| pick.weight).collect();
+    let sums = picks.len() / count;
+    let weights = Tensor::from_vec(weights, (sums, count, 1), x.device())?;
+    let picked = x.index_select(&Tensor::new(rows, x.device())?, 0)?;
+    picked.reshape((sums, count, x.dim(1)?))?.broadcast_mul(&weights)?.sum(1)
 }
 
 /// Rotates the heads of `x [T, H, D]` by `cos` and `sin`, each `[T, R]` with `2 R <= D`.
@@ -70,6 +98,9 @@ pub fn kv_write(
     refuse_quantized(cache.k)?;
     let Rotation { cos, sin, norms } = rotation;
     let prepared = |x: &Tensor, weight: Option<&Tensor>| match (norms, weight) {
+        (Some(norms), Some(weight)) if norms.after_rotation => {
+            rms_norm(&rope(x, cos, sin)?, weight, norms.eps)
+        }
         (Some(norms), Some(weight)) => rope(&rms_norm(x, weight, norms.eps)?, cos, sin),
         _ => rope(x, cos, sin),
     };
@@ -95,11 +126,7 @@ fn refuse_quantized(cache: &Tensor) -> Result<()> {
 
 /// `activation(gate) * up`
 pub fn gated(activation: Activation, gate: &Tensor, up: &Tensor) -> Result<Tensor> {
-    let activated = match activation {
-        Activation::Silu => gate.silu()?,
-        Activation::GeluTanh => gate.gelu()?,
-    };
-    activated * up
+    pointwise(activation, gate)? * up
 }
 
 /// Attention of `q [T, H, D]` over the paged cache, one sequence after the other.

@@ -1,14 +1,61 @@
-//! Self-attention of one layer: projections, head norms, rotation, KV write, paged attention.
+//! Self-attention of one layer: projections, norms of queries and keys, rotation, KV write, paged
+//! attention.
 
 use candle_core::{Result, Tensor};
 
 use super::forward::{ForwardBatch, KvLayer};
 use super::linear::Linear;
-use super::norm::RmsNorm;
+use super::norm::NormSpec;
 use super::rope::RopeAngles;
-use crate::kernels::kv_write::{HeadNorms, KvCache, Projections, kv_write};
+use crate::kernels::kv_write::{KvCache, Projections, kv_write};
 use crate::kernels::paged_attention::{AttentionParams, Ragged, paged_attention};
 use crate::weights::{WeightError, Weights};
+
+mod projections;
+
+use projections::{QkvProjections, QueryKeyNorms};
+
+/// The tensors that queries, keys and values come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QkvTensors {
+    /// Each from its own.
+    Separate([&'static str; 3]),
+    /// From one: all query heads, then all key heads, then all value heads.
+    Stacked(&'static str),
+    /// From one: for each key head the query heads that share it, the key head, the value head.
+    Grouped(&'static str),
+}
+
+/// What one norm of queries or keys covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NormSpan {
+    /// A head; all heads share the scale.
+    Head,
+    /// A head, behind the rotation.
+    RotatedHead,
+    /// A head, by mean and variance; each head has its own scale.
+    EachHead,
+    /// All heads of a token.
+    AllHeads,
+}
+
+/// Normalization of queries and keys, before the rotation unless said otherwise.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct QueryKeyNorm {
+    /// Which norm.
+    pub norm: NormSpec,
+    /// What it covers.
+    pub over: NormSpan,
+    /// What the tensors are called.
+    pub tensors: [&'static str; 2],
+}
+
+impl QueryKeyNorm {
+    /// Of each head, in the tensors' most common names.
+    pub fn of_heads(norm: NormSpec) -> Self {
+        Self { norm, over: NormSpan::Head, tensors: ["q_norm", "k_norm"] }
+    }
+}
 
 /// Shape and variant of a layer's attention.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,12 +68,22 @@ pub struct AttentionSpec {
     pub num_kv_heads: usize,
     /// Elements of a head.
     pub head_dim: usize,
+    /// What the tensors of the projections are called.
+    pub qkv: QkvTensors,
+    /// What the output projection's tensor is called.
+    pub output: &'static str,
     /// Biases of the query, key and value projections.
     pub qkv_bias: bool,
     /// Bias of the output projection.
     pub output_bias: bool,
-    /// Normalize each query and key head before the rotation, with this epsilon.
-    pub head_norm_eps: Option<f32>,
+    /// Bound of the size of queries, keys and values, behind norms that are not of single heads.
+    pub clip: Option<f32>,
+    /// Norms of queries and keys.
+    pub query_key_norm: Option<QueryKeyNorm>,
+    /// Which of the decoder's rotary embeddings; `None` rotates nothing.
+    pub rope: Option<usize>,
+    /// This many elements of a stored head are rotated in pairs of neighbours, not of halves.
+    pub rope_neighbours: Option<usize>,
     /// Scale, soft-cap and window.
     pub params: AttentionParams,
 }
@@ -34,32 +91,19 @@ pub struct AttentionSpec {
 /// Weights of one layer's attention.
 #[derive(Debug)]
 pub struct Attention {
-    query: Linear,
-    key: Linear,
-    value: Linear,
+    qkv: QkvProjections,
     output: Linear,
-    head_norms: Option<(RmsNorm, RmsNorm)>,
     spec: AttentionSpec,
 }
 
 impl Attention {
-    /// Loads `q_proj`, `k_proj`, `v_proj`, `o_proj` and, with head norms, `q_norm` and `k_norm`.
+    /// Loads the projections and the norms of queries and keys.
     pub fn load(weights: &Weights, spec: AttentionSpec) -> std::result::Result<Self, WeightError> {
-        let AttentionSpec { hidden_size: hidden, head_dim, qkv_bias, .. } = spec;
-        let (all, kv) = (spec.num_heads * head_dim, spec.num_kv_heads * head_dim);
-        let head_norms = match spec.head_norm_eps {
-            Some(eps) => Some((
-                RmsNorm::load(&weights.scope("q_norm"), head_dim, eps)?,
-                RmsNorm::load(&weights.scope("k_norm"), head_dim, eps)?,
-            )),
-            None => None,
-        };
+        let (inner, outer) = (spec.num_heads * spec.head_dim, spec.hidden_size);
+        let output = weights.scope(spec.output);
         Ok(Self {
-            query: Linear::load(&weights.scope("q_proj"), hidden, all, qkv_bias)?,
-            key: Linear::load(&weights.scope("k_proj"), hidden, kv, qkv_bias)?,
-            value: Linear::load(&weights.scope("v_proj"), hidden, kv, qkv_bias)?,
-            output: Linear::load(&weights.scope("o_proj"), all, hidden, spec.output_bias)?,
-            head_norms,
+            qkv: QkvProjections::load(weights, &spec)?,
+            output: Linear::load(&output, inner, outer, spec.output_bias)?,
             spec,
         })
     }
@@ -75,19 +119,24 @@ impl Attention {
     ) -> Result<Tensor> {
         let AttentionSpec { num_heads, num_kv_heads, head_dim, params, .. } = self.spec;
         let rows = x.dim(0)?;
+        let [query, key, value] = &self.qkv.layers;
+        let [q, k, v] = Linear::forward_each([query, key, value], x)?;
         // [num_tokens, heads, head_dim]
-        let [q, k, v] = Linear::forward_each([&self.query, &self.key, &self.value], x)?;
-        let q = q.reshape((rows, num_heads, head_dim))?;
-        let k = k.reshape((rows, num_kv_heads, head_dim))?;
-        let v = v.reshape((rows, num_kv_heads, head_dim))?;
-        let norms = self.head_norms.as_ref().map(|(query, key)| HeadNorms {
-            query: query.weight(),
-            key: key.weight(),
-            eps: query.eps(),
-        });
+        let mut q = angles.grown(q.reshape((rows, num_heads, head_dim))?)?;
+        let mut k = k.reshape((rows, num_kv_heads, head_dim))?;
+        let mut v = v.reshape((rows, num_kv_heads, head_dim))?;
+        if let Some(norms) = &self.qkv.norms {
+            [q, k] = norms.apply([q, k])?;
+        }
+        if let Some(bound) = self.spec.clip {
+            for x in [&mut q, &mut k, &mut v] {
+                *x = x.clamp(-bound, bound)?;
+            }
+        }
+        let fused = self.qkv.norms.as_ref().and_then(QueryKeyNorms::fused);
         let cache = KvCache { k: &kv.k, v: &kv.v };
         let new = Projections { q: &q, k: &k, v: &v };
-        let q = kv_write(new, angles.rotation(norms), cache, &batch.slot_mapping)?;
+        let q = kv_write(new, angles.rotation(fused), cache, &batch.slot_mapping)?;
         let ragged = Ragged {
             positions: &batch.positions,
             block_tables: &batch.block_tables,
@@ -97,8 +146,13 @@ impl Attention {
         paged_attention(&q, &kv.k, &kv.v, ragged, params)?.reshape((rows, num_heads * head_dim))
     }
 
-    /// `residual [.., hidden]` plus the output projection of `attended [.., heads * head_dim]`.
-    pub fn project_add(&self, attended: &Tensor, residual: &Tensor) -> Result<Tensor> {
-        self.output.forward_add(attended, residual)
+    /// The output projection of `attended [.., heads * head_dim]`: `[.., hidden]`.
+    pub fn project(&self, attended: &Tensor) -> Result<Tensor> {
+        self.output.forward(attended)
+    }
+
+    /// `residual + factor * project(attended)`.
+    pub fn project_add(&self, attended: &Tensor, residual: &Tensor, factor: f32) -> Result<Tensor> {
+        self.output.forward_add_scaled(attended, residual, factor)
     }
 }

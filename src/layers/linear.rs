@@ -4,14 +4,15 @@
 //! Callers never learn which. On the CPU the matrix moves into a
 //! [`PackedMatrix`]; on another device candle holds it.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use candle_core::quantized::{GgmlDType, QMatMul, QStorage, QTensor};
 use candle_core::{DType, Device, Module, Result, Tensor};
 
-use crate::kernels::gated::Activation;
 use crate::kernels::linear::{Layer, linear, linear_add, linear_each, linear_gated};
 use crate::kernels::packed::PackedMatrix;
+use crate::kernels::pointwise::Activation;
 use crate::kernels::{embed, portable};
 use crate::weights::stored::dense_dtype;
 use crate::weights::{StoredTensor, WeightError, Weights};
@@ -106,6 +107,12 @@ struct Bias {
     tensor: Tensor,
 }
 
+impl Bias {
+    fn new(tensor: Tensor) -> Result<Self> {
+        Ok(Self { host: tensor.to_vec1()?, tensor })
+    }
+}
+
 /// `y = x W^T + b`
 #[derive(Clone, Debug)]
 pub struct Linear {
@@ -123,17 +130,46 @@ impl Linear {
     ) -> std::result::Result<Self, WeightError> {
         let matrix = Matrix::load(weights, "weight", outputs, inputs)?;
         let bias = if bias {
-            let tensor = weights.dense("bias", &[outputs], DType::F32)?;
-            Some(Bias { host: tensor.to_vec1()?, tensor })
+            Some(Bias::new(weights.dense("bias", &[outputs], DType::F32)?)?)
         } else {
             None
         };
         Ok(Self { matrix, bias })
     }
 
-    /// A layer without bias on a matrix that something else may share.
-    pub fn from_matrix(matrix: Matrix) -> Self {
-        Self { matrix, bias: None }
+    /// Loads those of the `outputs` rows of `weight` and `bias` that `rows` names, in its order.
+    pub fn load_rows(
+        weights: &Weights,
+        inputs: usize,
+        outputs: usize,
+        bias: bool,
+        rows: &[Range<usize>],
+    ) -> std::result::Result<Self, WeightError> {
+        let matrix = weights.stored_rows("weight", &[outputs, inputs], Some(rows))?;
+        let matrix = Matrix::from_stored(weights, &matrix, weights.rounding())?;
+        let bias = if bias {
+            let stored = weights.stored_rows("bias", &[outputs], Some(rows))?;
+            Some(Bias::new(stored.to_tensor(DType::F32)?.to_device(weights.device())?)?)
+        } else {
+            None
+        };
+        Ok(Self { matrix, bias })
+    }
+
+    /// Loads some rows of tensor `name`, which has `shape [.., rows, inputs]`, without a bias.
+    pub(super) fn load_part(
+        weights: &Weights,
+        name: &str,
+        shape: &[usize],
+        rows: Range<usize>,
+    ) -> std::result::Result<Self, WeightError> {
+        let stored = weights.stored_rows(name, shape, Some(&[rows]))?;
+        Ok(Self { matrix: Matrix::from_stored(weights, &stored, weights.rounding())?, bias: None })
+    }
+
+    /// A layer on a matrix that something else may share, with a bias `[outputs]` or none.
+    pub fn from_matrix(matrix: Matrix, bias: Option<Tensor>) -> Result<Self> {
+        Ok(Self { matrix, bias: bias.map(Bias::new).transpose()? })
     }
 
     /// `x [.., inputs]` to `[.., outputs]`, both f32.
@@ -157,9 +193,14 @@ impl Linear {
 
     /// `residual + y`
     pub fn forward_add(&self, x: &Tensor, residual: &Tensor) -> Result<Tensor> {
+        self.forward_add_scaled(x, residual, 1.0)
+    }
+
+    /// `residual + factor * y`
+    pub fn forward_add_scaled(&self, x: &Tensor, residual: &Tensor, factor: f32) -> Result<Tensor> {
         match self.packed() {
-            Some(layer) => linear_add(x, layer, residual),
-            None => residual + self.forward_portable(x)?,
+            Some(layer) => linear_add(x, layer, residual, factor),
+            None => residual + (self.forward_portable(x)? * f64::from(factor))?,
         }
     }
 

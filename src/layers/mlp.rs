@@ -1,10 +1,22 @@
-//! The gated feed-forward part of a layer: `down(activation(gate(x)) * up(x))`.
+//! The feed-forward part of a layer: `down(activation(gate(x)) * up(x))`, or without a gate
+//! `down(activation(up(x)))`.
 
-use candle_core::{Result, Tensor};
+use candle_core::{DType, Result, Tensor};
 
 use super::linear::Linear;
-use crate::kernels::gated::Activation;
+use crate::kernels::pointwise::{Activation, Xielu, pointwise, xielu};
 use crate::weights::{WeightError, Weights};
+
+/// Names of a feed-forward part's tensors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MlpTensors {
+    /// Gate, up and down.
+    Gated([&'static str; 3]),
+    /// Gate and, in the rows behind it, up; then down.
+    GateAndUp([&'static str; 2]),
+    /// Up and down; there is no gate.
+    Plain([&'static str; 2]),
+}
 
 /// Shape and variant of a feed-forward part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,36 +25,103 @@ pub struct MlpSpec {
     pub hidden_size: usize,
     /// Elements between the projections.
     pub intermediate_size: usize,
-    /// Biases of all three projections.
+    /// Biases of all projections.
     pub bias: bool,
-    /// What is applied to the gate.
+    /// What is applied to the gate or, without one, between the projections.
     pub activation: Activation,
+    /// Where the numbers of an activation are that has learned ones (then the one above is not
+    /// used); without a gate only.
+    pub learned_activation: Option<&'static str>,
+    /// What the tensors are called.
+    pub tensors: MlpTensors,
 }
 
 /// Weights of a feed-forward part.
 #[derive(Debug)]
 pub struct Mlp {
-    gate: Linear,
+    gate: Option<Linear>,
     up: Linear,
     down: Linear,
     activation: Activation,
+    learned: Option<Xielu>,
 }
 
 impl Mlp {
-    /// Loads `gate_proj`, `up_proj` and `down_proj`.
+    /// Loads the projections.
     pub fn load(weights: &Weights, spec: MlpSpec) -> std::result::Result<Self, WeightError> {
-        let MlpSpec { hidden_size: hidden, intermediate_size: inner, bias, activation } = spec;
+        let MlpSpec { hidden_size: hidden, intermediate_size: inner, bias, activation, .. } = spec;
+        let load =
+            |name, inputs, outputs| Linear::load(&weights.scope(name), inputs, outputs, bias);
+        let (gate, up, down) = match spec.tensors {
+            MlpTensors::Gated([gate, up, down]) => {
+                (Some(load(gate, hidden, inner)?), load(up, hidden, inner)?, down)
+            }
+            MlpTensors::GateAndUp([both, down]) => {
+                let both = weights.scope(both);
+                let half = |rows| Linear::load_rows(&both, hidden, 2 * inner, bias, &[rows]);
+                (Some(half(0..inner)?), half(inner..2 * inner)?, down)
+            }
+            MlpTensors::Plain([up, down]) => (None, load(up, hidden, inner)?, down),
+        };
+        let learned = spec.learned_activation.map(|name| load_xielu(&weights.scope(name)));
+        let learned = learned.transpose()?;
+        Ok(Self { gate, up, down: load(down, inner, hidden)?, activation, learned })
+    }
+
+    /// Loads expert `index` of `count` from `[count, 2 * inner, hidden]`, gates before ups, and
+    /// `[count, hidden, inner]`.
+    pub(super) fn load_stacked(
+        weights: &Weights,
+        [gate_up, down]: [&str; 2],
+        spec: MlpSpec,
+        index: usize,
+        count: usize,
+    ) -> std::result::Result<Self, WeightError> {
+        let MlpSpec { hidden_size: hidden, intermediate_size: inner, activation, .. } = spec;
+        let part = |name, shape: [usize; 3], first: usize, rows: usize| {
+            let start = index * shape[1] + first;
+            Linear::load_part(weights, name, &shape, start..start + rows)
+        };
         Ok(Self {
-            gate: Linear::load(&weights.scope("gate_proj"), hidden, inner, bias)?,
-            up: Linear::load(&weights.scope("up_proj"), hidden, inner, bias)?,
-            down: Linear::load(&weights.scope("down_proj"), inner, hidden, bias)?,
+            gate: Some(part(gate_up, [count, 2 * inner, hidden], 0, inner)?),
+            up: part(gate_up, [count, 2 * inner, hidden], inner, inner)?,
+            down: part(down, [count, hidden, inner], 0, hidden)?,
             activation,
+            learned: None,
         })
     }
 
-    /// `residual + mlp(x)`, all `[.., hidden]`.
-    pub fn forward_add(&self, x: &Tensor, residual: &Tensor) -> Result<Tensor> {
-        let inner = Linear::forward_gated(self.activation, &self.gate, &self.up, x)?;
-        self.down.forward_add(&inner, residual)
+    /// `mlp(x)`, both `[.., hidden]`.
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        self.down.forward(&self.inner(x)?)
     }
+
+    /// `residual + factor * mlp(x)`, all `[.., hidden]`.
+    pub fn forward_add(&self, x: &Tensor, residual: &Tensor, factor: f32) -> Result<Tensor> {
+        self.down.forward_add_scaled(&self.inner(x)?, residual, factor)
+    }
+
+    fn inner(&self, x: &Tensor) -> Result<Tensor> {
+        match (&self.gate, self.learned) {
+            (Some(gate), _) => Linear::forward_gated(self.activation, gate, &self.up, x),
+            (None, None) => pointwise(self.activation, &self.up.forward(x)?),
+            (None, Some(learned)) => xielu(learned, &self.up.forward(x)?),
+        }
+    }
+}
+
+/// The stored numbers `alpha_p`, `alpha_n` (both behind a softplus) and, if it is there, `beta`.
+fn load_xielu(weights: &Weights) -> std::result::Result<Xielu, WeightError> {
+    let number = |name: &str| {
+        let shape: &[usize] = if name == "beta" { &[] } else { &[1] };
+        let number = weights.dense(name, shape, DType::F32)?.flatten_all()?.to_vec1::<f32>()?;
+        Ok::<_, WeightError>(number[0])
+    };
+    let softplus = |x: f32| x.exp().ln_1p();
+    let beta = if weights.contains("beta") { number("beta")? } else { 0.5 };
+    Ok(Xielu {
+        positive: softplus(number("alpha_p")?),
+        negative: beta + softplus(number("alpha_n")?),
+        beta,
+    })
 }

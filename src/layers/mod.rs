@@ -10,5 +10,6 @@ pub mod forward;
 pub mod full_attention;
 pub mod linear;
 pub mod mlp;
+pub mod moe;
 pub mod norm;
 pub mod rope;

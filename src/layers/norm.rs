@@ -1,9 +1,95 @@
-//! Normalization of hidden states with a learned scale, and where it is moved, a learned bias.
+//! Normalization of rows: by their root mean square or by mean and variance, with a learned scale,
+//! a learned bias, or neither.
 
 use candle_core::{DType, Result, Tensor};
 
 use crate::kernels::{layer_norm, rms_norm};
 use crate::weights::{WeightError, Weights};
+
+/// Where a norm's scale comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NormScale {
+    /// It is `weight`.
+    Stored,
+    /// It is `1 + weight`.
+    OnePlusStored,
+    /// There is none.
+    One,
+}
+
+/// Variant of a norm.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NormSpec {
+    /// Whether the mean is taken off first.
+    pub centered: bool,
+    /// The learned scale.
+    pub scale: NormScale,
+    /// Whether there is a learned bias; only of centered ones.
+    pub bias: bool,
+    /// Added to the mean square or the variance.
+    pub eps: f32,
+}
+
+impl NormSpec {
+    /// By the root mean square, with a scale.
+    pub fn rms(eps: f32) -> Self {
+        Self { centered: false, scale: NormScale::Stored, bias: false, eps }
+    }
+
+    /// By mean and variance, with a scale and, if `bias`, a bias.
+    pub fn layer(eps: f32, bias: bool) -> Self {
+        Self { centered: true, scale: NormScale::Stored, bias, eps }
+    }
+}
+
+/// A norm of rows.
+#[derive(Clone, Debug)]
+pub enum Norm {
+    /// Without taking the mean off.
+    Rms(RmsNorm),
+    /// With taking it off.
+    Layer(LayerNorm),
+}
+
+impl Norm {
+    /// Loads what `spec` says there is of `weight [width]` and `bias [width]`.
+    pub fn load(
+        weights: &Weights,
+        width: usize,
+        spec: NormSpec,
+    ) -> std::result::Result<Self, WeightError> {
+        let scale = match spec.scale {
+            NormScale::Stored => weights.dense("weight", &[width], DType::F32)?.contiguous()?,
+            NormScale::OnePlusStored => (weights.dense("weight", &[width], DType::F32)? + 1.0)?,
+            NormScale::One => Tensor::ones(width, DType::F32, weights.device())?,
+        };
+        if !spec.centered {
+            return Ok(Self::Rms(RmsNorm { weight: scale, eps: spec.eps }));
+        }
+        let bias = if spec.bias {
+            weights.dense("bias", &[width], DType::F32)?.contiguous()?
+        } else {
+            Tensor::zeros(width, DType::F32, weights.device())?
+        };
+        Ok(Self::Layer(LayerNorm { weight: scale, bias, eps: spec.eps }))
+    }
+
+    /// `[.., width]` to the same shape.
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        match self {
+            Self::Rms(norm) => norm.forward(x),
+            Self::Layer(norm) => norm.forward(x),
+        }
+    }
+
+    /// `residual + norm(x)`
+    pub fn forward_add(&self, x: &Tensor, residual: &Tensor) -> Result<Tensor> {
+        match self {
+            Self::Rms(norm) => rms_norm::rms_norm_add(x, &norm.weight, norm.eps, residual),
+            Self::Layer(norm) => residual + norm.forward(x)?,
+        }
+    }
+}
 
 /// `x / sqrt(mean(x^2) + eps) * weight` over the last dimension.
 #[derive(Clone, Debug)]
@@ -13,16 +99,6 @@ pub struct RmsNorm {
 }
 
 impl RmsNorm {
-    /// Loads `weight [width]`.
-    pub fn load(
-        weights: &Weights,
-        width: usize,
-        eps: f32,
-    ) -> std::result::Result<Self, WeightError> {
-        let weight = weights.dense("weight", &[width], DType::F32)?.contiguous()?;
-        Ok(Self { weight, eps })
-    }
-
     /// The learned scale, `[width]`.
     pub(super) fn weight(&self) -> &Tensor {
         &self.weight
@@ -33,8 +109,12 @@ impl RmsNorm {
         self.eps
     }
 
-    /// `[.., width]` to the same shape.
-    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+    /// The same with another order of the scale's elements.
+    pub(super) fn reordered(&self, order: &Tensor) -> Result<Self> {
+        Ok(Self { weight: self.weight.index_select(order, 0)?, eps: self.eps })
+    }
+
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
         rms_norm::rms_norm(x, &self.weight, self.eps)
     }
 }

@@ -3,7 +3,7 @@
 //! Frequencies are fixed when the model loads; the angles of a step are computed from its
 //! positions, once for all layers, so no table has to be as long as the longest context. Frequency
 //! rules: RoFormer (default), "Extending Context Window of Large Language Models via Positional
-//! Interpolation" (linear), the Llama 3.1 release (llama3). Frequencies and angles are f32 all the
+//! Interpolation" (linear), the Llama 3.1 release (llama3), "YaRN" (yarn). Frequencies and angles are f32 all the
 //! way, as the models were trained with.
 
 use candle_core::{Device, Result, Tensor};
@@ -31,7 +31,20 @@ pub enum RopeScaling {
         /// Context length of the pretraining.
         original_context: f32,
     },
-    /// Each frequency divided by its own factor, as GGUF files state llama3 scaling.
+    /// Low frequencies divided by `factor`, high ones kept, a ramp between: by dimension.
+    Yarn {
+        /// Divisor of the low frequencies.
+        factor: f32,
+        /// Context length of the pretraining.
+        original_context: f64,
+        /// A frequency that turns this often in that context is kept.
+        beta_fast: f64,
+        /// A frequency that turns this often in that context is divided.
+        beta_slow: f64,
+        /// Whether the ramp starts and ends at whole dimensions.
+        truncate: bool,
+    },
+    /// Each frequency divided by its own factor.
     Factors(
         /// `[rotary_dim / 2]`
         Vec<f32>,
@@ -47,6 +60,19 @@ pub struct RopeSpec {
     pub rotary_dim: usize,
     /// Stretching.
     pub scaling: RopeScaling,
+    /// Factor of cosines and sines.
+    pub magnitude: f32,
+    /// Queries grow with their position; not together with norms of heads.
+    pub query_growth: Option<QueryGrowth>,
+}
+
+/// A factor `1 + beta * ln(1 + floor(position / every))` of queries.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct QueryGrowth {
+    /// How fast.
+    pub beta: f32,
+    /// Positions with the same factor.
+    pub every: f32,
 }
 
 /// Frequencies of one variant.
@@ -54,6 +80,8 @@ pub struct RopeSpec {
 pub struct Rope {
     /// `[rotary_dim / 2]`
     frequencies: Vec<f32>,
+    magnitude: f32,
+    query_growth: Option<QueryGrowth>,
 }
 
 /// Cosines and sines of one step's rows, each `[num_tokens, rotary_dim / 2]`.
@@ -61,6 +89,8 @@ pub struct Rope {
 pub struct RopeAngles {
     cos: Tensor,
     sin: Tensor,
+    /// `[num_tokens, 1, 1]`
+    query_scale: Option<Tensor>,
 }
 
 impl Rope {
@@ -69,8 +99,8 @@ impl Rope {
         let pairs = spec.rotary_dim / 2;
         #[expect(clippy::cast_precision_loss, reason = "head sizes are far below 2^24")]
         let frequency = |i: usize| 1.0 / spec.theta.powf((2 * i) as f32 / spec.rotary_dim as f32);
-        let frequencies = (0..pairs).map(|i| spec.scaling.scale(i, frequency(i))).collect();
-        Self { frequencies }
+        let frequencies = (0..pairs).map(|i| spec.scale(i, frequency(i))).collect();
+        Self { frequencies, magnitude: spec.magnitude, query_growth: spec.query_growth }
     }
 
     /// Angles of rows at these positions.
@@ -83,32 +113,57 @@ impl Rope {
             let position = *position as f32;
             for frequency in &self.frequencies {
                 let (s, c) = (position * frequency).sin_cos();
-                cos.push(c);
-                sin.push(s);
+                cos.push(c * self.magnitude);
+                sin.push(s * self.magnitude);
             }
         }
         Ok(RopeAngles {
             cos: Tensor::from_vec(cos, shape, device)?,
             sin: Tensor::from_vec(sin, shape, device)?,
+            query_scale: self.query_scale(positions, device)?,
         })
     }
 }
 
+impl Rope {
+    #[expect(clippy::cast_precision_loss, reason = "contexts are below 2^24")]
+    fn query_scale(&self, positions: &[u32], device: &Device) -> Result<Option<Tensor>> {
+        let Some(QueryGrowth { beta, every }) = self.query_growth else { return Ok(None) };
+        let scale = |position: &u32| 1.0 + beta * (1.0 + (*position as f32 / every).floor()).ln();
+        let scales: Vec<f32> = positions.iter().map(scale).collect();
+        Tensor::from_vec(scales, (positions.len(), 1, 1), device).map(Some)
+    }
+}
+
 impl RopeAngles {
+    /// Queries `[num_tokens, heads, head_dim]`, grown if they grow.
+    pub(super) fn grown(&self, queries: Tensor) -> Result<Tensor> {
+        match &self.query_scale {
+            Some(scale) => queries.broadcast_mul(scale),
+            None => Ok(queries),
+        }
+    }
+
+    /// No element is rotated.
+    pub fn none(rows: usize, device: &Device) -> Result<Self> {
+        let empty = Tensor::zeros((rows, 0), candle_core::DType::F32, device)?;
+        Ok(Self { cos: empty.clone(), sin: empty, query_scale: None })
+    }
+
     /// What happens to queries and keys on their way to attention.
     pub(super) fn rotation<'a>(&'a self, norms: Option<HeadNorms<'a>>) -> Rotation<'a> {
         Rotation { cos: &self.cos, sin: &self.sin, norms }
     }
 }
 
-impl RopeScaling {
+impl RopeSpec {
     /// The `index`-th frequency, stretched.
     fn scale(&self, index: usize, frequency: f32) -> f32 {
-        match *self {
-            Self::None => frequency,
-            Self::Linear { factor } => frequency / factor,
-            Self::Factors(ref factors) => frequency / factors[index],
-            Self::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => {
+        match self.scaling {
+            RopeScaling::None => frequency,
+            RopeScaling::Linear { factor } => frequency / factor,
+            RopeScaling::Factors(ref factors) => frequency / factors[index],
+            RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => {
                 let wavelength = 2.0 * std::f32::consts::PI / frequency;
                 if wavelength < original_context / high_freq_factor {
                     frequency
@@ -120,6 +175,28 @@ impl RopeScaling {
                     (1.0 - smooth) * frequency / factor + smooth * frequency
                 }
             }
+            RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, truncate } => {
+                let bound = |beta| self.dimension_that_turns(beta, original_context);
+                let (low, high) = (bound(beta_fast), bound(beta_slow));
+                let (low, high) = if truncate { (low.floor(), high.ceil()) } else { (low, high) };
+                #[expect(clippy::cast_precision_loss, reason = "head sizes are far below 2^24")]
+                let (index, last) = (index as f32, (self.rotary_dim - 1) as f64);
+                #[expect(clippy::cast_possible_truncation, reason = "as the reference")]
+                let (low, mut high) = (low.max(0.0) as f32, high.min(last) as f32);
+                if high.to_bits() == low.to_bits() {
+                    high += 0.001;
+                }
+                let ramp = ((index - low) / (high - low)).clamp(0.0, 1.0);
+                frequency / factor * ramp + frequency * (1.0 - ramp)
+            }
         }
+    }
+
+    /// The (fractional) index of the frequency that turns `rotations` times in `context`.
+    fn dimension_that_turns(&self, rotations: f64, context: f64) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "head sizes are far below 2^24")]
+        let dim = self.rotary_dim as f64;
+        let ratio = context / (rotations * 2.0 * std::f64::consts::PI);
+        dim * ratio.ln() / (2.0 * f64::from(self.theta).ln())
     }
 }

@@ -3,11 +3,18 @@
 //! It answers what the file says; which default belongs to an absent field is up to the
 //! architecture, so those fields are options here.
 
+use std::fmt::Debug;
+
 use candle_core::DType;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
 
 use super::ModelError;
-use crate::layers::rope::{RopeScaling, RopeSpec};
+
+pub(super) mod rope;
+
+pub use rope::RopeParameters;
 
 /// The fields of `config.json` that any architecture here reads.
 #[derive(Clone, Debug, Deserialize)]
@@ -37,8 +44,7 @@ pub struct HfConfig {
     /// Epsilon of the normalizations.
     pub rms_norm_eps: Option<f64>,
     /// Whether the output head is the embedding.
-    #[serde(default)]
-    pub tie_word_embeddings: bool,
+    pub tie_word_embeddings: Option<bool>,
     /// Biases of the attention projections.
     pub attention_bias: Option<bool>,
     /// Biases of the feed-forward projections.
@@ -67,7 +73,13 @@ pub struct HfConfig {
     /// Tokens that end a text.
     pub eos_token_id: Option<TokenIds>,
     /// A quantization that other software reads.
-    pub quantization_config: Option<serde_json::Value>,
+    pub quantization_config: Option<Value>,
+    /// The whole file, for fields of few architectures.
+    #[serde(skip)]
+    all: Map<String, Value>,
+    /// The longest sequence that will be run, if it is known.
+    #[serde(skip)]
+    served_context: Option<usize>,
 }
 
 /// One token id or several.
@@ -80,35 +92,35 @@ pub enum TokenIds {
     Many(Vec<u32>),
 }
 
-/// Rotary embedding as written in `rope_scaling` or `rope_parameters`.
-#[derive(Clone, Debug, Deserialize)]
-pub struct RopeParameters {
-    /// Kind of stretching.
-    pub rope_type: Option<String>,
-    /// Kind of stretching, as older files spell it.
-    #[serde(rename = "type")]
-    pub old_type: Option<String>,
-    /// Base.
-    pub rope_theta: Option<f64>,
-    /// Share of a head that is rotated.
-    pub partial_rotary_factor: Option<f64>,
-    /// Divisor of frequencies.
-    pub factor: Option<f64>,
-    /// Of `llama3`.
-    pub low_freq_factor: Option<f64>,
-    /// Of `llama3`.
-    pub high_freq_factor: Option<f64>,
-    /// Of `llama3`: context of the pretraining.
-    pub original_max_position_embeddings: Option<usize>,
-    /// Of `factors`: a divisor for each frequency.
-    pub factors: Option<Vec<f64>>,
-}
-
 #[expect(clippy::option_option, reason = "an absent field and `null` mean different things")]
 fn present<'de, D: serde::Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Option<usize>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
+}
+
+/// The language model's own fields on top of those of the file, where it has both.
+fn language_part(value: &Value) -> Value {
+    let mut whole = value.clone();
+    let Some(fields) = whole.as_object_mut() else { return whole };
+    if let Some(Value::Object(mut part)) = fields.remove("text_config") {
+        // The class that the file is of decides, whatever the part would be alone.
+        part.remove("architectures");
+        fields.extend(part);
+    }
+    whole
+}
+
+/// With the fields that files of its class need not have although sizes depend on them.
+fn with_absent_fields(mut value: Value) -> Value {
+    let Some(fields) = value.as_object_mut() else { return value };
+    let classes = fields.get("architectures").and_then(Value::as_array).cloned();
+    for class in classes.iter().flatten().filter_map(Value::as_str) {
+        for (name, default) in super::absent_fields(class) {
+            fields.entry(*name).or_insert_with(|| (*default).into());
+        }
+    }
+    value
 }
 
 /// Makes the error for a field that can't have its value.
@@ -136,8 +148,10 @@ impl HfConfig {
     /// # Errors
     ///
     /// As [`HfConfig::from_json`].
-    pub fn from_value(value: &serde_json::Value) -> Result<Self, ModelError> {
-        let config = Self::deserialize(value)?;
+    pub fn from_value(value: &Value) -> Result<Self, ModelError> {
+        let value = &with_absent_fields(language_part(value));
+        let mut config = Self::deserialize(value)?;
+        config.all = value.as_object().cloned().unwrap_or_default();
         config.check()?;
         Ok(config)
     }
@@ -162,7 +176,9 @@ impl HfConfig {
         if let Some(eps) = self.rms_norm_eps.filter(|eps| !(0.0..1.0).contains(eps)) {
             return Err(bad("rms_norm_eps", eps, "must be at least 0 and less than 1"));
         }
-        if let Some(Some(0)) = self.sliding_window {
+        // Files without windows may say 0.
+        let unused = self.use_sliding_window == Some(false);
+        if self.sliding_window == Some(Some(0)) && !unused {
             return Err(bad("sliding_window", 0, "must be at least 1, or null for none"));
         }
         match self.layer_types.as_ref().filter(|types| types.len() != self.num_hidden_layers) {
@@ -187,9 +203,9 @@ impl HfConfig {
     }
 
     /// Elements of a head.
-    pub(super) fn head_dim(&self) -> Result<usize, ModelError> {
+    pub(super) fn head_dim(&self, default: Option<usize>) -> Result<usize, ModelError> {
         let heads = self.num_attention_heads;
-        match self.head_dim {
+        match self.head_dim.or(default) {
             Some(head_dim) => Ok(head_dim),
             None if self.hidden_size.is_multiple_of(heads) => Ok(self.hidden_size / heads),
             None => Err(bad(
@@ -201,9 +217,9 @@ impl HfConfig {
     }
 
     /// Key and value heads: `default` where the file says nothing, all heads where it says `null`.
-    pub(super) fn num_kv_heads(&self, default: usize) -> Result<usize, ModelError> {
+    pub(super) fn num_kv_heads(&self, default: Option<usize>) -> Result<usize, ModelError> {
         let heads = self.num_attention_heads;
-        let kv_heads = self.num_key_value_heads.unwrap_or(Some(default)).unwrap_or(heads);
+        let kv_heads = self.num_key_value_heads.unwrap_or(default).unwrap_or(heads);
         if !heads.is_multiple_of(kv_heads) {
             let bound = format!("must divide `num_attention_heads` = {heads}");
             return Err(bad("num_key_value_heads", kv_heads, bound));
@@ -211,26 +227,65 @@ impl HfConfig {
         Ok(kv_heads)
     }
 
-    /// The rotary embedding over all of a head.
-    pub(super) fn rope(&self, head_dim: usize) -> Result<RopeSpec, ModelError> {
-        if !head_dim.is_multiple_of(2) {
-            return Err(bad("head_dim", head_dim, "must be even for a rotary embedding"));
+    /// A field that only some architectures have; `null` is as good as absent.
+    pub(super) fn field<T: DeserializeOwned>(
+        &self,
+        name: &'static str,
+    ) -> Result<Option<T>, ModelError> {
+        match self.all.get(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(value) => match T::deserialize(value) {
+                Ok(value) => Ok(Some(value)),
+                Err(error) => Err(bad(name, value, error.to_string())),
+            },
         }
-        let parameters = self.rope_scaling.as_ref().or(self.rope_parameters.as_ref());
-        let theta = parameters.and_then(|p| p.rope_theta).or(self.rope_theta).unwrap_or(10_000.0);
-        if !(theta.is_finite() && theta > 0.0) {
-            return Err(bad("rope_theta", theta, "must be a positive number"));
-        }
-        let share = parameters.and_then(|p| p.partial_rotary_factor).or(self.partial_rotary_factor);
-        if let Some(share) = share.filter(|share| (share - 1.0).abs() > 0.0) {
-            return Err(bad("partial_rotary_factor", share, "must be 1 for this architecture"));
-        }
-        let scaling = match parameters {
-            Some(parameters) => parameters.scaling(self.max_position_embeddings, head_dim / 2)?,
-            None => RopeScaling::None,
-        };
+    }
+
+    /// Whether a field is there and `null`.
+    pub(super) fn says_null(&self, name: &str) -> bool {
+        self.all.get(name) == Some(&Value::Null)
+    }
+
+    /// A finite number that only some architectures have, narrowed.
+    pub(super) fn number(&self, name: &'static str) -> Result<Option<f32>, ModelError> {
+        let Some(value) = self.field::<f64>(name)? else { return Ok(None) };
         #[expect(clippy::cast_possible_truncation, reason = "computed in f32 by the reference")]
-        Ok(RopeSpec { theta: theta as f32, rotary_dim: head_dim, scaling })
+        let narrow = value as f32;
+        if narrow.is_finite() { Ok(Some(narrow)) } else { Err(bad(name, value, "must be finite")) }
+    }
+
+    /// A number above zero that only some architectures have.
+    pub(super) fn positive(&self, name: &'static str) -> Result<Option<f32>, ModelError> {
+        match self.number(name)? {
+            Some(value) if value <= 0.0 => Err(bad(name, value, "must be a positive number")),
+            value => Ok(value),
+        }
+    }
+
+    /// Refuses a file in which a field has another value than the one that is implemented.
+    pub(super) fn only<T: DeserializeOwned + PartialEq + Debug + Copy>(
+        &self,
+        name: &'static str,
+        supported: T,
+    ) -> Result<(), ModelError> {
+        match self.field::<T>(name)? {
+            Some(value) if value != supported => {
+                Err(bad(name, value, format!("supported is {supported:?}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The same with no sequence longer than `context`, where the model may depend on it.
+    #[must_use]
+    pub fn serving(self, context: Option<usize>) -> Self {
+        Self { served_context: context, ..self }
+    }
+
+    /// The longest sequence that will be run.
+    pub(super) fn longest_served(&self) -> Option<usize> {
+        let declared = self.max_position_embeddings.into_iter();
+        declared.chain(self.served_context).min()
     }
 
     /// The checkpoint's dtype, as far as it is one that the KV cache can have.
@@ -257,64 +312,6 @@ impl HfConfig {
 const MAX_SIZE: usize = 1 << 28;
 /// No model has more layers.
 const MAX_LAYERS: usize = 1 << 12;
-
-impl RopeParameters {
-    fn scaling(
-        &self,
-        max_positions: Option<usize>,
-        frequencies: usize,
-    ) -> Result<RopeScaling, ModelError> {
-        let kind = self.rope_type.as_deref().or(self.old_type.as_deref()).unwrap_or("default");
-        match kind {
-            "default" => Ok(RopeScaling::None),
-            "linear" => Ok(RopeScaling::Linear { factor: positive("factor", self.factor)? }),
-            "llama3" => self.llama3(max_positions),
-            "factors" => self.factors(frequencies),
-            other => Err(ModelError::Unsupported {
-                what: format!("rope type `{other}`"),
-                supported: "supported are default, linear and llama3".to_owned(),
-            }),
-        }
-    }
-
-    fn factors(&self, frequencies: usize) -> Result<RopeScaling, ModelError> {
-        let factors = self.factors.as_deref().unwrap_or_default();
-        if factors.len() != frequencies {
-            let bound = format!("must have one for each of {frequencies} frequencies");
-            return Err(bad("factors", factors.len(), bound));
-        }
-        let factors = factors.iter().map(|factor| positive("factors", Some(*factor)));
-        Ok(RopeScaling::Factors(factors.collect::<Result<_, _>>()?))
-    }
-
-    fn llama3(&self, max_positions: Option<usize>) -> Result<RopeScaling, ModelError> {
-        let original = self.original_max_position_embeddings.or(max_positions);
-        #[expect(clippy::cast_precision_loss, reason = "contexts are below 2^24")]
-        let original = original.map(|original| original as f64);
-        let low_freq_factor = positive("low_freq_factor", self.low_freq_factor)?;
-        let high_freq_factor = positive("high_freq_factor", self.high_freq_factor)?;
-        if high_freq_factor <= low_freq_factor {
-            let bound = format!("must be more than `low_freq_factor` = {low_freq_factor}");
-            return Err(bad("high_freq_factor", high_freq_factor, bound));
-        }
-        Ok(RopeScaling::Llama3 {
-            factor: positive("factor", self.factor)?,
-            low_freq_factor,
-            high_freq_factor,
-            original_context: positive("original_max_position_embeddings", original)?,
-        })
-    }
-}
-
-/// A rope parameter that must be there and be positive.
-fn positive(field: &'static str, value: Option<f64>) -> Result<f32, ModelError> {
-    match value {
-        #[expect(clippy::cast_possible_truncation, reason = "computed in f32 by the reference")]
-        Some(value) if value.is_finite() && value > 0.0 => Ok(value as f32),
-        Some(value) => Err(bad(field, value, "must be a positive number")),
-        None => Err(bad(field, "absent", "must be a positive number for this rope type")),
-    }
-}
 
 #[cfg(test)]
 mod tests;

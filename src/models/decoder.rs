@@ -1,55 +1,39 @@
 //! The transformer decoder: one implementation, driven by plain data.
 //!
-//! A layer is `x += attention(norm(x))`, then `x += mlp(norm(x))`; after the last layer comes one
-//! more norm and the output head. What differs between architectures is a value in
-//! [`DecoderSpec`]; a field is never named after a model.
+//! A layer adds to the hidden states what attention makes of them, then what a feed-forward part
+//! makes of them; after the last layer comes one more norm and the output head. What differs
+//! between architectures is a value in [`DecoderSpec`]; a field is never named after a model.
 
 use candle_core::quantized::GgmlDType;
-use candle_core::{Device, Result, Tensor, bail};
+use candle_core::{DType, Device, Result, Tensor, bail};
 
 use super::{CausalLm, ForwardOutput, ModelError};
-use crate::layers::attention::{Attention, AttentionSpec};
+use crate::kernels::pointwise::soft_cap;
 use crate::layers::embedding::Embedding;
-use crate::layers::forward::{ForwardBatch, ForwardContext, KvLayer, KvShape};
+use crate::layers::forward::{ForwardBatch, ForwardContext, KvShape};
 use crate::layers::linear::{Linear, Matrix};
-use crate::layers::mlp::{Mlp, MlpSpec};
-use crate::layers::norm::RmsNorm;
-use crate::layers::rope::{Rope, RopeAngles, RopeSpec};
-use crate::weights::{StoredTensor, Weights};
+use crate::layers::norm::Norm;
+use crate::layers::rope::{Rope, RopeAngles};
+use crate::weights::{StoredTensor, WeightError, Weights};
 
-/// Everything that tells one decoder-only transformer from another.
-#[derive(Clone, Debug, PartialEq)]
-pub struct DecoderSpec {
-    /// Rows of the embedding and of the output head.
-    pub vocab_size: usize,
-    /// Longest sequence the checkpoint declares.
-    pub max_position_embeddings: usize,
-    /// Epsilon of the norms of hidden states.
-    pub norm_eps: f32,
-    /// Whether the output head is the embedding.
-    pub tied_embeddings: bool,
-    /// Rotary embedding of all layers.
-    pub rope: RopeSpec,
-    /// One per layer; all have the same heads.
-    pub attention: Vec<AttentionSpec>,
-    /// The feed-forward part of every layer.
-    pub mlp: MlpSpec,
-}
+mod layer;
+pub mod spec;
 
-struct Layer {
-    attention_norm: RmsNorm,
-    attention: Attention,
-    mlp_norm: RmsNorm,
-    mlp: Mlp,
-}
+use layer::Layer;
+pub use spec::DecoderSpec;
 
 /// A loaded decoder.
 pub struct Decoder {
     embedding: Embedding,
-    rope: Rope,
+    embedding_scale: f32,
+    ropes: Vec<Rope>,
     layers: Vec<Layer>,
-    norm: RmsNorm,
+    /// For each layer the index of its rope.
+    rope_of_layer: Vec<Option<usize>>,
+    norm: Norm,
     head: Linear,
+    logit_scale: f32,
+    logit_softcap: Option<f32>,
     vocab_size: usize,
     hidden_size: usize,
     max_position_embeddings: usize,
@@ -66,18 +50,21 @@ impl Decoder {
         let Some(first) = spec.attention.first().copied() else {
             return Err(super::config::bad("num_hidden_layers", 0, "must be at least 1"));
         };
-        let (embedding, head) = load_ends(spec, weights)?;
-        let model = weights.scope("model");
-        let layers =
-            spec.attention.iter().enumerate().map(|(i, attention)| {
-                Layer::load(&model.scope("layers").scope(i), spec, *attention)
-            });
+        let ends = Ends::find(spec, weights);
+        let (embedding, head) = ends.load(spec, weights)?;
+        let model = weights.scope_as(ends.root);
+        let layers = model.scope(spec.names.layers);
+        let layers = (0..spec.attention.len()).map(|i| Layer::load(&layers.scope(i), spec, i));
         Ok(Self {
             embedding: Embedding::new(embedding),
-            rope: Rope::new(&spec.rope),
+            embedding_scale: spec.embedding_scale,
+            ropes: spec.ropes.iter().map(Rope::new).collect(),
             layers: layers.collect::<std::result::Result<_, _>>()?,
-            norm: RmsNorm::load(&model.scope("norm"), first.hidden_size, spec.norm_eps)?,
-            head: Linear::from_matrix(head),
+            rope_of_layer: spec.attention.iter().map(|layer| layer.rope).collect(),
+            norm: Norm::load(&model.scope(spec.names.norm), first.hidden_size, spec.norm)?,
+            head,
+            logit_scale: spec.logit_scale,
+            logit_softcap: spec.logit_softcap,
             vocab_size: spec.vocab_size,
             hidden_size: first.hidden_size,
             max_position_embeddings: spec.max_position_embeddings,
@@ -90,38 +77,63 @@ impl Decoder {
     }
 }
 
-/// The embedding and the output head.
-///
-/// A tied checkpoint has one of the two, or both with the same values; with different values it is
-/// not tied, whatever its configuration says.
-fn load_ends(
-    spec: &DecoderSpec,
-    weights: &Weights,
-) -> std::result::Result<(Matrix, Matrix), ModelError> {
-    const EMBEDDING: &str = "model.embed_tokens.weight";
-    const HEAD: &str = "lm_head.weight";
-    let shape = [spec.vocab_size, spec.mlp.hidden_size];
-    let kind = weights.rounding().map(at_least_eight_bits);
-    let load = |name| -> std::result::Result<_, ModelError> {
-        Ok(Matrix::from_stored(weights, &weights.stored(name, &shape)?, kind)?)
-    };
-    if !spec.tied_embeddings {
-        return Ok((load(EMBEDDING)?, load(HEAD)?));
+/// Names of the embedding and the output head in a checkpoint.
+struct Ends {
+    root: &'static str,
+    embedding: String,
+    head: String,
+}
+
+impl Ends {
+    /// The names that the checkpoint has, else the first that it may have.
+    fn find(spec: &DecoderSpec, weights: &Weights) -> Self {
+        let names = &spec.names;
+        let embedding = |root: &str| format!("{root}{}.weight", names.embedding);
+        let first = names.roots.first().copied().unwrap_or_default();
+        let root = names.roots.iter().copied().find(|root| weights.contains(&embedding(root)));
+        let root = root.unwrap_or(first);
+        // A head beside `a.b.` is called as one beside `b.` there: `a.head`.
+        let outer = root.trim_end_matches('.').rsplit_once('.').map_or("", |(outer, _)| outer);
+        let outer = if outer.is_empty() { String::new() } else { format!("{outer}.") };
+        let heads = [String::new(), outer].map(|outer| format!("{outer}{}", names.head));
+        let head = heads.iter().find(|head| weights.contains(&format!("{head}.weight")));
+        Self { root, embedding: embedding(root), head: head.unwrap_or(&heads[0]).clone() }
     }
-    let shared = match (weights.contains(EMBEDDING), weights.contains(HEAD)) {
-        (true, true) => {
-            let (embedding, head) =
-                (weights.stored(EMBEDDING, &shape)?, weights.stored(HEAD, &shape)?);
-            if !same(&embedding, &head) {
-                tracing::warn!("{EMBEDDING} and {HEAD} differ in a tied checkpoint: both are used");
-                return Ok((load(EMBEDDING)?, load(HEAD)?));
-            }
-            load(EMBEDDING)?
-        }
-        (false, true) => load(HEAD)?,
-        (_, false) => load(EMBEDDING)?,
-    };
-    Ok((shared.clone(), shared))
+
+    /// The embedding and the output head.
+    ///
+    /// A tied checkpoint has one of the two, or both with the same values; with different values
+    /// it is not tied, whatever its configuration says.
+    fn load(
+        &self,
+        spec: &DecoderSpec,
+        weights: &Weights,
+    ) -> std::result::Result<(Matrix, Linear), ModelError> {
+        let (embedding, head) = (self.embedding.as_str(), format!("{}.weight", self.head));
+        let shape = [spec.vocab_size, spec.mlp.hidden_size];
+        let kind = weights.rounding().map(at_least_eight_bits);
+        let load = |name: &str| Matrix::from_stored(weights, &weights.stored(name, &shape)?, kind);
+        let (embedding, head) = if !spec.tied_embeddings {
+            (load(embedding)?, load(&head)?)
+        } else if !weights.contains(embedding) && weights.contains(&head) {
+            let shared = load(&head)?;
+            (shared.clone(), shared)
+        } else if weights.contains(&head) && !same(weights, [embedding, &head], &shape)? {
+            tracing::warn!("{embedding} and {head} differ in a tied checkpoint: both are used");
+            (load(embedding)?, load(&head)?)
+        } else {
+            let shared = load(embedding)?;
+            (shared.clone(), shared)
+        };
+        let bias = if spec.head_bias {
+            let name = format!("{}.bias", self.head);
+            Some(weights.dense(&name, &shape[..1], DType::F32)?)
+        } else {
+            None
+        };
+        let head = Linear::from_matrix(head, bias).map_err(WeightError::from)?;
+        Ok((embedding, head))
+    }
 }
 
 /// The ends of a model suffer most from few bits: they keep at least about eight, as in llama.cpp.
@@ -133,67 +145,43 @@ fn at_least_eight_bits(kind: GgmlDType) -> GgmlDType {
 }
 
 /// Whether two stored tensors are equal in kind and values.
-fn same(a: &StoredTensor, b: &StoredTensor) -> bool {
-    a.kind() == b.kind() && a.bytes() == b.bytes()
-}
-
-impl Layer {
-    fn load(
-        weights: &Weights,
-        spec: &DecoderSpec,
-        attention: AttentionSpec,
-    ) -> std::result::Result<Self, ModelError> {
-        let norm = |name| RmsNorm::load(&weights.scope(name), attention.hidden_size, spec.norm_eps);
-        Ok(Self {
-            attention_norm: norm("input_layernorm")?,
-            attention: Attention::load(&weights.scope("self_attn"), attention)?,
-            mlp_norm: norm("post_attention_layernorm")?,
-            mlp: Mlp::load(&weights.scope("mlp"), spec.mlp)?,
-        })
-    }
-
-    /// Takes and returns hidden states; `keep` names the rows that are still wanted after attention.
-    fn forward(
-        &self,
-        x: Tensor,
-        angles: &RopeAngles,
-        kv: &KvLayer,
-        batch: &ForwardBatch,
-        keep: Option<&Tensor>,
-    ) -> Result<Tensor> {
-        let mut attended =
-            self.attention.attend(&self.attention_norm.forward(&x)?, angles, kv, batch)?;
-        let mut x = x;
-        if let Some(rows) = keep {
-            attended = attended.index_select(rows, 0)?;
-            x = x.index_select(rows, 0)?;
-        }
-        let x = self.attention.project_add(&attended, &x)?;
-        self.mlp.forward_add(&self.mlp_norm.forward(&x)?, &x)
-    }
+fn same(
+    weights: &Weights,
+    names: [&str; 2],
+    shape: &[usize],
+) -> std::result::Result<bool, WeightError> {
+    let [a, b] = names.map(|name| weights.stored(name, shape));
+    let (a, b): (StoredTensor, StoredTensor) = (a?, b?);
+    Ok(a.kind() == b.kind() && a.bytes() == b.bytes())
 }
 
 impl CausalLm for Decoder {
     fn forward(&self, context: &ForwardContext<'_>, batch: &ForwardBatch) -> Result<ForwardOutput> {
         self.check(context, batch)?;
         let device = context.device;
-        let angles = self.rope.angles(&batch.positions, device)?;
+        let angles = self.ropes.iter().map(|rope| rope.angles(&batch.positions, device));
+        let angles = angles.collect::<Result<Vec<_>>>()?;
+        let no_angles = RopeAngles::none(batch.positions.len(), device)?;
         let mut x = self.embedding.forward(&batch.input_ids, device)?;
+        if is_not_one(self.embedding_scale) {
+            x = (x * f64::from(self.embedding_scale))?;
+        }
         // Behind the last layer's attention only rows that are wanted matter.
         let wanted = wanted_rows(batch);
         let all = wanted.len() == batch.input_ids.len();
         let kept = Tensor::new(wanted.as_slice(), device)?;
         for (i, (layer, kv)) in self.layers.iter().zip(context.kv).enumerate() {
             let keep = (i + 1 == self.layers.len() && !all).then_some(&kept);
-            x = layer.forward(x, &angles, kv, batch, keep)?;
+            let angles = self.rope_of_layer[i].map_or(&no_angles, |rope| &angles[rope]);
+            x = layer.forward(x, angles, kv, batch, keep)?;
         }
         let x = self.norm.forward(&x)?;
         if batch.hidden_rows.is_empty() {
-            return Ok(ForwardOutput { logits: self.head.forward(&x)?, hidden: None });
+            return Ok(ForwardOutput { logits: self.logits(&x)?, hidden: None });
         }
         let with_logits = x.index_select(&places(&batch.logits_rows, &wanted, device)?, 0)?;
         let hidden = x.index_select(&places(&batch.hidden_rows, &wanted, device)?, 0)?;
-        Ok(ForwardOutput { logits: self.head.forward(&with_logits)?, hidden: Some(hidden) })
+        Ok(ForwardOutput { logits: self.logits(&with_logits)?, hidden: Some(hidden) })
     }
 
     fn kv_shape(&self) -> KvShape {
@@ -231,7 +219,22 @@ fn places(rows: &[u32], wanted: &[u32], device: &Device) -> Result<Tensor> {
     Tensor::new(places.collect::<Result<Vec<u32>>>()?, device)
 }
 
+fn is_not_one(factor: f32) -> bool {
+    factor.to_bits() != 1.0f32.to_bits()
+}
+
 impl Decoder {
+    /// Logits of hidden states behind the last norm.
+    fn logits(&self, x: &Tensor) -> Result<Tensor> {
+        // The smaller of two places where the factor could be.
+        let logits = if is_not_one(self.logit_scale) {
+            self.head.forward(&(x * f64::from(self.logit_scale))?)?
+        } else {
+            self.head.forward(x)?
+        };
+        self.logit_softcap.map_or_else(|| Ok(logits.clone()), |cap| soft_cap(cap, &logits))
+    }
+
     /// Refuses a batch whose parts don't fit each other, before anything is written.
     fn check(&self, context: &ForwardContext<'_>, batch: &ForwardBatch) -> Result<()> {
         let rows = batch.input_ids.len();

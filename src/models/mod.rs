@@ -13,10 +13,38 @@ use decoder::{Decoder, DecoderSpec};
 pub mod config;
 pub mod decoder;
 pub mod encoder;
+
+mod apertus;
+mod arcee;
+mod base;
+mod cohere;
+mod ernie4_5;
+mod exaone4;
+mod experts;
+mod gemma;
+mod glm;
+mod glm_moe;
+mod gpt_neox;
+mod granite;
+mod granite_moe;
+mod helium;
+mod hunyuan;
+mod internlm;
 mod llama;
 mod mistral;
+mod mixtral;
+mod nemotron;
+mod olmo;
+mod olmoe;
+mod phi;
+mod phi3;
 mod qwen2;
 mod qwen3;
+mod qwen_moe;
+mod seed_oss;
+mod smollm3;
+mod stablelm;
+mod starcoder2;
 
 /// What one step of a model gives, in f32 on the context's device.
 #[derive(Clone, Debug)]
@@ -79,12 +107,60 @@ pub enum ModelError {
 type SpecFn = fn(&HfConfig) -> std::result::Result<DecoderSpec, ModelError>;
 
 /// Names as in `config.json`'s `architectures`.
-const ARCHITECTURES: [(&str, SpecFn); 4] = [
+const ARCHITECTURES: &[(&str, SpecFn)] = &[
+    ("ApertusForCausalLM", apertus::spec),
+    ("ArceeForCausalLM", arcee::spec),
+    ("Cohere2ForCausalLM", cohere::spec_2),
+    ("CohereForCausalLM", cohere::spec),
+    ("Dots1ForCausalLM", glm_moe::dots),
+    ("Ernie4_5ForCausalLM", ernie4_5::spec),
+    ("Exaone4ForCausalLM", exaone4::spec),
+    ("Ernie4_5_MoeForCausalLM", ernie4_5::moe),
+    ("GPTNeoXForCausalLM", gpt_neox::spec),
+    ("Gemma2ForCausalLM", gemma::spec_2),
+    ("Gemma3ForCausalLM", gemma::spec_3),
+    ("Gemma3ForConditionalGeneration", gemma::spec_3),
+    ("GemmaForCausalLM", gemma::spec),
+    ("Glm4ForCausalLM", glm::spec_4),
+    ("GlmForCausalLM", glm::spec),
+    ("GraniteForCausalLM", granite::spec),
+    ("Glm4MoeForCausalLM", glm_moe::spec),
+    ("GraniteMoeForCausalLM", granite_moe::spec),
+    ("HeliumForCausalLM", helium::spec),
+    ("HunYuanDenseV1ForCausalLM", hunyuan::spec),
+    ("InternLM2ForCausalLM", internlm::spec_2),
+    ("InternLM3ForCausalLM", internlm::spec_3),
     ("LlamaForCausalLM", llama::spec),
+    ("MinistralForCausalLM", mistral::spec),
+    ("Ministral3ForCausalLM", mistral::spec_3),
+    ("Mistral3ForConditionalGeneration", mistral::spec_3),
     ("MistralForCausalLM", mistral::spec),
+    ("MixtralForCausalLM", mixtral::spec),
+    ("NemotronForCausalLM", nemotron::spec),
+    ("Olmo2ForCausalLM", olmo::spec_2),
+    ("Olmo3ForCausalLM", olmo::spec_3),
+    ("OlmoForCausalLM", olmo::spec),
+    ("OlmoeForCausalLM", olmoe::spec),
+    ("Phi3ForCausalLM", phi3::spec),
+    ("PhiForCausalLM", phi::spec),
     ("Qwen2ForCausalLM", qwen2::spec),
     ("Qwen3ForCausalLM", qwen3::spec),
+    ("Qwen2MoeForCausalLM", qwen_moe::spec_2),
+    ("Qwen3MoeForCausalLM", qwen_moe::spec_3),
+    ("SeedOssForCausalLM", seed_oss::spec),
+    ("SmolLM3ForCausalLM", smollm3::spec),
+    ("StableLmForCausalLM", stablelm::spec),
+    ("Starcoder2ForCausalLM", starcoder2::spec),
 ];
+
+/// Fields that files of some classes leave out, with what they mean then.
+const ABSENT_FIELDS: &[(&str, &[(&str, usize)])] =
+    &[("Gemma3ForConditionalGeneration", gemma::ABSENT_FIELDS)];
+
+/// Fields that files of this class may leave out although the shape of the model depends on them.
+fn absent_fields(class: &str) -> &'static [(&'static str, usize)] {
+    ABSENT_FIELDS.iter().find(|(name, _)| *name == class).map_or(&[], |(_, fields)| fields)
+}
 
 /// Names of the architectures that [`load`] knows.
 pub fn architectures() -> impl Iterator<Item = &'static str> {
@@ -94,16 +170,35 @@ pub fn architectures() -> impl Iterator<Item = &'static str> {
 /// The plain-data description of the model that a configuration stands for.
 pub fn spec(config: &HfConfig) -> std::result::Result<DecoderSpec, ModelError> {
     let known = |name: &String| ARCHITECTURES.iter().find(|(known, _)| known == name);
-    match config.architectures.iter().find_map(known) {
-        Some((_, spec)) => spec(config),
-        None => Err(ModelError::Unsupported {
-            what: format!("architecture {}", config.architectures.join(", ")),
-            supported: format!(
-                "supported are {}",
-                architectures().chain(encoder::architectures()).collect::<Vec<_>>().join(", ")
-            ),
-        }),
+    let Some((_, spec)) = config.architectures.iter().find_map(known) else {
+        return Err(unknown(&config.architectures));
+    };
+    let spec = spec(config)?;
+    if spec.attention.iter().any(|layer| layer.rope.is_some_and(|rope| rope >= spec.ropes.len())) {
+        let bound = "must be one for all layers of this architecture";
+        return Err(config::bad("rope_parameters", "one for each kind of layer", bound));
     }
+    Ok(spec)
+}
+
+fn unknown(names: &[String]) -> ModelError {
+    let supported: Vec<&str> = architectures().chain(encoder::architectures()).collect();
+    let kin = names.first().and_then(|name| nearest(name));
+    let kin = kin.map_or_else(String::new, |kin| format!("; the nearest by name is {kin}"));
+    ModelError::Unsupported {
+        what: format!("architecture {}", names.join(", ")),
+        supported: format!("supported are {}{kin}", supported.join(", ")),
+    }
+}
+
+/// The decoder whose name begins most like `name`, if at least three letters are the same.
+fn nearest(name: &str) -> Option<&'static str> {
+    let common = |known: &str| {
+        let pairs = known.bytes().zip(name.bytes());
+        pairs.take_while(|(a, b)| a.eq_ignore_ascii_case(b)).count()
+    };
+    // Of equally near ones the last, which tends to be the newest.
+    architectures().max_by_key(|known| common(known)).filter(|known| common(known) >= 3)
 }
 
 /// Builds the model that a configuration stands for from its weights.

@@ -2,13 +2,17 @@
 //! window on some layers if `use_sliding_window` is on.
 
 use super::ModelError;
+use super::base::{Defaults, base};
 use super::config::{HfConfig, bad};
 use super::decoder::DecoderSpec;
-use super::llama;
+
+/// What the file need not say.
+pub(super) const DEFAULTS: Defaults =
+    Defaults { kv_heads: Some(32), context: 32768, ..Defaults::LLAMA };
 
 /// What `Qwen2ForCausalLM` means.
 pub(super) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
-    let mut spec = llama::base(config, 32, 32768)?;
+    let mut spec = base(config, &DEFAULTS)?;
     let windows = windows(config)?;
     for (layer, window) in spec.attention.iter_mut().zip(windows) {
         layer.qkv_bias = true;

@@ -66,6 +66,37 @@ impl StoredTensor {
         self.kind
     }
 
+    /// Keeps these rows only, one range after the other, as a matrix (or as a vector, if it is
+    /// one). One range stays where it is; several are copied.
+    ///
+    /// # Panics
+    ///
+    /// If a range ends behind the last row.
+    pub(crate) fn keep_rows(&mut self, ranges: &[Range<usize>]) {
+        let (&last, outer) = self.dims.split_last().expect("a tensor of weights has dimensions");
+        let (rows, inner) =
+            if outer.is_empty() { (last, None) } else { (outer.iter().product(), Some(last)) };
+        let row_bytes = self.bytes().len() / rows.max(1);
+        let kept = ranges.iter().map(ExactSizeIterator::len).sum();
+        let joined = ranges.is_sorted_by(|a, b| a.end == b.start);
+        match (&mut self.content, ranges.first(), ranges.last()) {
+            (_, Some(first), _) if joined && kept == rows && first.start == 0 => {}
+            (Content::File { range, .. }, Some(first), Some(last)) if joined => {
+                assert!(last.end <= rows, "rows {ranges:?} of {rows}");
+                *range = range.start + first.start * row_bytes..range.start + last.end * row_bytes;
+            }
+            _ => {
+                let bytes = self.bytes();
+                let mut copy = Vec::with_capacity(kept * row_bytes);
+                for range in ranges {
+                    copy.extend_from_slice(&bytes[range.start * row_bytes..range.end * row_bytes]);
+                }
+                self.content = Content::Owned(copy);
+            }
+        }
+        self.dims = inner.map_or_else(|| vec![kept], |inner| vec![kept, inner]);
+    }
+
     /// Its dimensions, outermost first.
     pub fn dims(&self) -> &[usize] {
         &self.dims
@@ -190,6 +221,25 @@ mod tests {
             let fault = tensor.first_fault(serially).unwrap();
             assert_eq!(fault, format!("block {bad} has the scale inf"));
         }
+    }
+
+    #[test]
+    fn rows_are_kept_in_the_order_asked_for() {
+        let bytes: &'static [u8] = (0..24).collect::<Vec<u8>>().leak();
+        let file = Arc::new(FileBytes::embedded(std::path::Path::new("rows"), bytes));
+        let open = |dims: &[usize]| {
+            StoredTensor::in_file(GgmlDType::F32, dims.to_vec(), file.clone(), 0..24)
+        };
+        let mut joined = open(&[3, 1, 2]);
+        joined.keep_rows(&[1..2, 2..3]);
+        assert_eq!((joined.bytes(), joined.dims()), (&bytes[8..24], &[2, 2][..]));
+        assert!(matches!(joined.content, Content::File { .. }));
+        let mut apart = open(&[6]);
+        apart.keep_rows(&[4..5, 0..2]);
+        assert_eq!(
+            (apart.bytes(), apart.dims()),
+            (&[&bytes[16..20], &bytes[..8]].concat()[..], &[3][..])
+        );
     }
 
     #[test]

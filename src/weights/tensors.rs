@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Display;
+use std::ops::Range;
 use std::sync::Arc;
 
 use candle_core::quantized::GgmlDType;
@@ -93,6 +94,12 @@ impl Weights {
         Self { prefix: format!("{}{name}.", self.prefix), ..self.clone() }
     }
 
+    /// The view below a prefix that is written out, with its dots.
+    #[must_use]
+    pub fn scope_as(&self, prefix: &str) -> Self {
+        Self { prefix: format!("{}{prefix}", self.prefix), ..self.clone() }
+    }
+
     /// Where the model runs.
     pub fn device(&self) -> &Device {
         &self.device
@@ -105,6 +112,16 @@ impl Weights {
 
     /// A tensor as stored, with its shape and its numbers checked.
     pub fn stored(&self, name: &str, shape: &[usize]) -> Result<StoredTensor, WeightError> {
+        self.stored_rows(name, shape, None)
+    }
+
+    /// The same of some of its rows only; `shape` is that of all.
+    pub fn stored_rows(
+        &self,
+        name: &str,
+        shape: &[usize],
+        rows: Option<&[Range<usize>]>,
+    ) -> Result<StoredTensor, WeightError> {
         let name = format!("{}{name}", self.prefix);
         if !self.source.contains(&name) {
             let origin = self.source.origin(&name);
@@ -115,6 +132,9 @@ impl Weights {
             let origin = self.source.origin(&name);
             let (found, expected) = (tensor.dims().to_vec(), shape.to_vec());
             return Err(WeightError::WrongShape { name, origin, found, expected });
+        }
+        if let Some(rows) = rows {
+            tensor.keep_rows(rows);
         }
         if let Some(fault) = tensor.first_fault(self.for_each_chunk) {
             let origin = self.source.origin(&name);

@@ -55,7 +55,13 @@ impl Case {
     }
 
     fn rotation(&self) -> Rotation<'_> {
-        let norms = self.weights.as_ref().map(|(query, key)| HeadNorms { query, key, eps: 1e-6 });
+        let norms = self.weights.as_ref().map(|(query, key)| HeadNorms {
+            query,
+            key,
+            eps: 1e-6,
+            // One of the shapes with norms.
+            after_rotation: self.q.dims()[2] == 34,
+        });
         Rotation { cos: &self.cos, sin: &self.sin, norms }
     }
 

@@ -24,8 +24,17 @@ const CHUNK_TOKENS: usize = 16;
 pub(super) struct Angles<'a> {
     pub(super) cos: Rows<'a>,
     pub(super) sin: Rows<'a>,
-    /// Weights for queries and keys, and epsilon.
-    pub(super) norms: Option<(&'a [f32], &'a [f32], f32)>,
+    /// Of queries and keys.
+    pub(super) norms: Option<(Norm<'a>, Norm<'a>)>,
+}
+
+/// The norm of a head.
+#[derive(Clone, Copy)]
+pub(super) struct Norm<'a> {
+    /// As long as a head.
+    pub(super) weight: &'a [f32],
+    pub(super) eps: f32,
+    pub(super) after_rotation: bool,
 }
 
 /// All tokens of a call; slots are inside of the cache and rows have the cache's shape.
@@ -116,14 +125,14 @@ impl<S: Stored> Kernel for Chunk<'_, S> {
         let dim = shape.head_dim;
         // The head at hand, zeros behind it up to whole vectors.
         let mut head = vec![MaybeUninit::new(0.0f32); dim.next_multiple_of(LANES)];
-        let norms = angles.norms.map(|(query, key, eps)| ((query, eps), (key, eps)));
-        let (query_norm, key_norm) = norms.unzip();
+        let (query_norm, key_norm) = angles.norms.unzip();
+        let mut rotated = Vec::new();
         let outs = self.out.chunks_exact_mut(heads * dim);
         for (token, out) in self.range.zip(outs) {
             let (cos, sin) = (angles.cos.row(token), angles.sin.row(token));
             let q = self.tokens.q.row(token).chunks_exact(dim);
             for (from, to) in q.zip(out.chunks_exact_mut(dim)) {
-                rope::rotate(l, normalized(l, from, query_norm, to), cos, sin);
+                prepare(l, from, query_norm, (cos, sin), &mut rotated, to);
             }
             let slot = self.tokens.slots[token] as usize;
             let (block, offset) = (slot / KV_BLOCK, slot % KV_BLOCK);
@@ -136,7 +145,7 @@ impl<S: Stored> Kernel for Chunk<'_, S> {
                 // are out of use.
                 let (keys, values) =
                     unsafe { (self.keys.part(range.clone()), self.values.part(range)) };
-                rope::rotate(l, normalized(l, k, key_norm, &mut head[..dim]), cos, sin);
+                prepare(l, k, key_norm, (cos, sin), &mut rotated, &mut head[..dim]);
                 // SAFETY: the head was just written and the rest is zero from the start.
                 let padded = unsafe { head.assume_init_ref() }.as_chunks().0;
                 S::write_key(l, padded, dim, offset, keys);
@@ -149,16 +158,29 @@ impl<S: Stored> Kernel for Chunk<'_, S> {
     }
 }
 
-/// `from`, normalized with a weight and epsilon if there is one, in `to`.
+/// Writes `from`, rotated and, if there is a norm, normalized, to `to`. `rotated` is room that only
+/// this function uses.
 #[inline(always)]
-fn normalized<'a, L: Products>(
+fn prepare<L: Products>(
     l: L,
     from: &[f32],
-    norm: Option<(&[f32], f32)>,
-    to: &'a mut [MaybeUninit<f32>],
-) -> &'a mut [f32] {
-    let Some((weight, eps)) = norm else { return to.write_copy_of_slice(from) };
-    NormRows { x: from, weight, eps, out: to }.run(l);
-    // SAFETY: the kernel has written every element.
-    unsafe { to.assume_init_mut() }
+    norm: Option<Norm<'_>>,
+    (cos, sin): (&[f32], &[f32]),
+    rotated: &mut Vec<f32>,
+    to: &mut [MaybeUninit<f32>],
+) {
+    match norm {
+        None => rope::rotate(l, to.write_copy_of_slice(from), cos, sin),
+        Some(Norm { weight, eps, after_rotation: false }) => {
+            NormRows { x: from, weight, eps, residual: None, out: &mut *to }.run(l);
+            // SAFETY: the kernel has written every element.
+            rope::rotate(l, unsafe { to.assume_init_mut() }, cos, sin);
+        }
+        Some(Norm { weight, eps, after_rotation: true }) => {
+            rotated.clear();
+            rotated.extend_from_slice(from);
+            rope::rotate(l, rotated, cos, sin);
+            NormRows { x: rotated, weight, eps, residual: None, out: to }.run(l);
+        }
+    }
 }

@@ -35,9 +35,11 @@ impl Kernel for FinishPanel<'_> {
                 let sums = biased(l, l.load(&self.sums[i].0[v]), self.job.layer.bias, column);
                 let result = match self.job.finish {
                     Finish::Plain => sums,
-                    Finish::Add(rows) => {
+                    Finish::Add { rows, factor } => {
                         let at = start + v * LANES;
-                        l.add(load(l, &rows[at..at + out.len()]), sums)
+                        // Not fused: a factor of one must leave the sum as it is.
+                        let scaled = l.mul(sums, l.splat(factor));
+                        l.add(load(l, &rows[at..at + out.len()]), scaled)
                     }
                     Finish::Gated { activation, up } => {
                         let up = biased(l, l.load(&self.up[i].0[v]), up.bias, column);

@@ -12,9 +12,9 @@
 use candle_core::{CpuStorage, Device, Layout, Result, Storage, Tensor, bail};
 
 use super::cpu::{LANES, Level};
-use super::gated::Activation;
 use super::packed::PackedMatrix;
 use super::packed::formats::PANEL;
+use super::pointwise::Activation;
 use super::storage;
 
 use self::activations::{Activations, Form};
@@ -55,12 +55,18 @@ pub fn linear_each<const N: usize>(x: &Tensor, layers: [Layer<'_>; N]) -> Result
     Ok(outputs.try_into().expect("one output per layer"))
 }
 
-/// `residual + linear(x)`, both `[.., N]`.
-pub fn linear_add(x: &Tensor, layer: Layer<'_>, residual: &Tensor) -> Result<Tensor> {
-    linear_add_at(Level::current(), x, layer, residual)
+/// `residual + factor * linear(x)`, both `[.., N]`.
+pub fn linear_add(x: &Tensor, layer: Layer<'_>, residual: &Tensor, factor: f32) -> Result<Tensor> {
+    linear_add_at(Level::current(), x, layer, residual, factor)
 }
 
-fn linear_add_at(level: Level, x: &Tensor, layer: Layer<'_>, residual: &Tensor) -> Result<Tensor> {
+fn linear_add_at(
+    level: Level,
+    x: &Tensor,
+    layer: Layer<'_>,
+    residual: &Tensor,
+    factor: f32,
+) -> Result<Tensor> {
     let outer = residual.dims().split_last().map(|(_, outer)| outer);
     if outer != x.dims().split_last().map(|(_, outer)| outer)
         || residual.dims().last() != Some(&layer.matrix.rows())
@@ -68,8 +74,8 @@ fn linear_add_at(level: Level, x: &Tensor, layer: Layer<'_>, residual: &Tensor) 
         let n = layer.matrix.rows();
         bail!("linear_add: {:?} x {n} outputs and {:?} differ", x.dims(), residual.dims());
     }
-    with_floats(residual, |residual| {
-        let mut outputs = linear_at(level, x, &[(layer, Finish::Add(residual))])?;
+    with_floats(residual, |rows| {
+        let mut outputs = linear_at(level, x, &[(layer, Finish::Add { rows, factor })])?;
         Ok(outputs.remove(0))
     })
 }

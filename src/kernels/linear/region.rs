@@ -9,9 +9,9 @@ use candle_core::quantized::GgmlDType;
 
 use super::super::cpu::{LANES, Level};
 use super::super::fresh::Parts;
-use super::super::gated::Activation;
 use super::super::packed::formats::{PANEL, SUB_BLOCK};
 use super::super::packed::{PackedMatrix, with_format};
+use super::super::pointwise::Activation;
 use super::super::pool;
 use super::activations::Activations;
 use super::blocks::BlockPanel;
@@ -32,8 +32,11 @@ const ROW_STEP: usize = 12;
 #[derive(Clone, Copy)]
 pub(super) enum Finish<'a> {
     Plain,
-    /// Adds rows `[m, n]`.
-    Add(&'a [f32]),
+    /// `rows + factor * product` for rows `[m, n]`.
+    Add {
+        rows: &'a [f32],
+        factor: f32,
+    },
     /// `activation(product) * up(x)`
     Gated {
         activation: Activation,

@@ -135,7 +135,7 @@ fn a_row_is_the_same_alone_and_in_any_batch() {
             let each = |x: &Tensor, residual: &Tensor| {
                 [
                     plain(level, x, &packed, None),
-                    linear_add_at(level, x, layer, residual).unwrap(),
+                    linear_add_at(level, x, layer, residual, 1.0).unwrap(),
                     linear_gated_at(level, x, Activation::Silu, layer, up).unwrap(),
                 ]
             };
@@ -181,7 +181,7 @@ fn fused_layers_equal_their_parts() {
         let (y, z) = (plain(level, &x, &a, Some(&bias)), plain(level, &x, &b, None));
         let both = linear_at(level, &x, &[(gate, Finish::Plain), (up, Finish::Plain)]).unwrap();
         assert_eq!((bits(&both[0]), bits(&both[1])), (bits(&y), bits(&z)));
-        let sum = linear_add_at(level, &x, gate, &residual).unwrap();
+        let sum = linear_add_at(level, &x, gate, &residual, 1.0).unwrap();
         assert_eq!(bits(&sum), bits(&(&residual + &y).unwrap()));
         for activation in [Activation::Silu, Activation::GeluTanh] {
             let gated = linear_gated_at(level, &x, activation, gate, up).unwrap();
@@ -205,7 +205,7 @@ fn wrong_shapes_and_dtypes_are_errors() {
     let turned = random.tensor((8, 2)).t().unwrap();
     says(linear(&turned, layer), "not contiguous");
     assert!(linear(&random.tensor((2, 8)).to_dtype(DType::BF16).unwrap(), layer).is_err());
-    says(linear_add(&random.tensor((2, 8)), layer, &random.tensor((3, 4))), "differ");
+    says(linear_add(&random.tensor((2, 8)), layer, &random.tensor((3, 4)), 1.0), "differ");
     let other = PackedMatrix::from_dense(&random.tensor((5, 8))).unwrap();
     let other = Layer { matrix: &other, bias: None };
     let gated = linear_gated(&random.tensor((2, 8)), Activation::Silu, layer, other);

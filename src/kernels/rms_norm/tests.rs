@@ -17,6 +17,22 @@ fn equals_the_plain_operations() {
 }
 
 #[test]
+fn a_residual_is_added_to_the_same_norm() {
+    let mut random = Random::new(4);
+    for (rows, width) in [(1, 1), (3, 15), (5, 33), (40, 900)] {
+        let (x, residual) = (random.tensor((rows, width)), random.tensor((rows, width)));
+        let weight = random.tensor(width);
+        for level in Level::available() {
+            let norm = rms_norm_at(level, &x, &weight, 1e-5).unwrap();
+            let sum = rms_norm_add_at(level, &x, &weight, 1e-5, &residual).unwrap();
+            assert_eq!(bits(&sum), bits(&(&residual + norm).unwrap()));
+        }
+    }
+    let x = random.tensor((2, 8));
+    assert!(rms_norm_add(&x, &random.tensor(8), 1e-6, &random.tensor((1, 8))).is_err());
+}
+
+#[test]
 fn a_row_is_the_same_alone_and_in_a_batch() {
     let mut random = Random::new(2);
     let (x, weight) = (random.tensor((90, 500)), random.tensor(500));

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use super::super::decoder::DecoderSpec;
 use super::super::{architectures, spec};
 use super::*;
-use crate::kernels::gated::Activation;
+use crate::kernels::pointwise::Activation;
+use crate::layers::rope::{QueryGrowth, RopeScaling, RopeSpec};
 
 /// A small valid configuration with some fields changed; `null` removes none.
 fn config(changes: Value) -> Result<HfConfig, ModelError> {
@@ -45,8 +46,17 @@ fn absent_fields_take_the_defaults_of_each_architecture() {
     let llama = spec_of(json!({})).unwrap();
     assert_eq!(llama.max_position_embeddings, 2048);
     assert_eq!((llama.attention[0].num_kv_heads, llama.attention[0].head_dim), (4, 8));
-    assert_eq!(llama.rope, RopeSpec { theta: 1e4, rotary_dim: 8, scaling: RopeScaling::None });
-    assert_eq!((llama.norm_eps, llama.tied_embeddings), (1e-6, false));
+    assert_eq!(
+        llama.ropes,
+        [RopeSpec {
+            theta: 1e4,
+            rotary_dim: 8,
+            scaling: RopeScaling::None,
+            magnitude: 1.0,
+            query_growth: None
+        }]
+    );
+    assert_eq!((llama.norm.eps, llama.tied_embeddings), (1e-6, false));
     assert_eq!((llama.mlp.activation, llama.mlp.bias), (Activation::Silu, false));
     assert_eq!(llama.attention.len(), 4);
 
@@ -59,7 +69,10 @@ fn absent_fields_take_the_defaults_of_each_architecture() {
         "architectures": ["Qwen3ForCausalLM"], "num_key_value_heads": 2, "rms_norm_eps": 1e-5,
     }));
     let layer = qwen3.unwrap().attention[3];
-    assert_eq!((layer.head_dim, layer.head_norm_eps, layer.qkv_bias), (128, Some(1e-5), false));
+    assert_eq!(
+        (layer.head_dim, layer.query_key_norm.map(|norm| norm.norm.eps), layer.qkv_bias),
+        (128, Some(1e-5), false)
+    );
 }
 
 #[test]
@@ -117,7 +130,7 @@ fn windows_of_qwen_follow_layer_types_or_the_layer_number() {
 
 #[test]
 fn rope_is_read_from_old_and_new_fields() {
-    let rope = |changes| spec_of(changes).unwrap().rope;
+    let rope = |changes| spec_of(changes).unwrap().ropes.remove(0);
     let old = rope(json!({
         "rope_theta": 5e5,
         "rope_scaling": {"type": "linear", "factor": 4.0},
@@ -146,7 +159,7 @@ fn rope_is_read_from_old_and_new_fields() {
 #[test]
 fn rope_that_cant_be_computed_is_refused() {
     let rope = |parameters: Value| json!({"rope_parameters": parameters});
-    refused(rope(json!({"rope_type": "yarn", "factor": 4.0})), &["rope type `yarn`", "llama3"]);
+    refused(rope(json!({"rope_type": "other", "factor": 4.0})), &["rope type `other`", "llama3"]);
     refused(rope(json!({"rope_type": "linear"})), &["factor", "absent"]);
     refused(rope(json!({"rope_type": "linear", "factor": 0.0})), &["factor", "0", "positive"]);
     refused(rope(json!({"rope_theta": -1.0})), &["rope_theta", "-1", "positive"]);
@@ -181,7 +194,7 @@ fn sizes_that_no_model_can_have_name_field_value_and_bound() {
     refused(json!({"num_key_value_heads": 3}), &["num_key_value_heads", "is 3", "= 4"]);
     refused(json!({"rms_norm_eps": 2.0}), &["rms_norm_eps", "2"]);
     refused(json!({"sliding_window": 0}), &["sliding_window", "0"]);
-    refused(json!({"hidden_act": "relu"}), &["hidden_act", "relu", "silu"]);
+    refused(json!({"hidden_act": "mish"}), &["hidden_act", "mish", "silu"]);
     refused(json!({"vocab_size": null}), &["config.json"]);
     assert!(HfConfig::from_json("{").is_err());
     assert!(HfConfig::from_json("[]").is_err());
@@ -194,8 +207,13 @@ fn what_is_not_implemented_is_refused_with_what_is() {
     let quantized = json!({"quantization_config": {"quant_method": "aqlm", "bits": 2}});
     refused(quantized, &["`aqlm`", "GGUF", "awq"]);
     for name in architectures() {
-        let known = json!({"architectures": ["Unheard", name], "num_key_value_heads": 2});
-        assert!(spec_of(known).is_ok());
+        let known = json!({
+            "architectures": ["Unheard", name], "num_key_value_heads": 2, "num_experts": 4, "model_type": "mistral",
+            "moe_num_experts": 4, "moe_k": 2,
+            "num_local_experts": 4, "n_routed_experts": 4, "num_experts_per_tok": 2,
+            "moe_intermediate_size": 8, "shared_expert_intermediate_size": 8,
+        });
+        assert!(spec_of(known).is_ok(), "{name}");
     }
 }
 
@@ -208,4 +226,161 @@ fn dtype_and_ends_of_text_are_read_in_every_form() {
     assert_eq!(config(json!({"eos_token_id": 7})).eos_token_ids(), [7]);
     assert_eq!(config(json!({"eos_token_id": [7, 9]})).eos_token_ids(), [7, 9]);
     assert_eq!(config(json!({"eos_token_id": null})).eos_token_ids(), [0u32; 0]);
+}
+
+#[test]
+fn an_unknown_architecture_is_told_its_nearest_kin() {
+    let nearest = |name: &str, kin: &str| {
+        refused(json!({"architectures": [name]}), &[name, "supported are", kin]);
+    };
+    nearest("Gemma3nForCausalLM", "the nearest by name is Gemma3ForC");
+    nearest("Qwen3NextForCausalLM", "the nearest by name is Qwen3");
+    nearest("LlamaForSomethingElse", "the nearest by name is LlamaForCausalLM");
+    let far = spec_of(json!({"architectures": ["Zzz"]})).unwrap_err().to_string();
+    assert!(!far.contains("nearest"), "{far}");
+}
+
+#[test]
+fn factors_of_longrope_follow_the_longest_sequence_served() {
+    let served = |context| {
+        let config = config(json!({
+            "architectures": ["Phi3ForCausalLM"], "max_position_embeddings": 4096,
+            "original_max_position_embeddings": 1024, "rope_scaling": {
+                "type": "longrope", "short_factor": [1.0, 1.0, 2.0, 2.0],
+                "long_factor": [1.0, 4.0, 8.0, 8.0],
+            },
+        }));
+        spec(&config.unwrap().serving(context)).unwrap().ropes.remove(0)
+    };
+    let short = RopeScaling::Factors(vec![1.0, 1.0, 2.0, 2.0]);
+    let long = RopeScaling::Factors(vec![1.0, 4.0, 8.0, 8.0]);
+    assert_eq!(served(None).scaling, long);
+    assert_eq!(served(Some(1025)).scaling, long);
+    assert_eq!(served(Some(1024)).scaling, short);
+    // sqrt(1 + ln(4) / ln(1024)), whichever factors are in use.
+    for context in [None, Some(1024)] {
+        assert!((served(context).magnitude - 1.095_445_1).abs() < 1e-6);
+    }
+    let phi3 = |rope: Value| {
+        json!({
+            "architectures": ["Phi3ForCausalLM"], "max_position_embeddings": 64, "rope_scaling": rope,
+        })
+    };
+    let few =
+        json!({"type": "longrope", "factor": 2.0, "short_factor": [1.0], "long_factor": [1.0]});
+    refused(phi3(few), &["long_factor", "is 1", "each of 4"]);
+}
+
+#[test]
+fn yarn_says_what_it_needs_and_scales_angles() {
+    let yarn = |more: Value| {
+        let mut rope = json!({"rope_type": "yarn", "factor": 4.0});
+        rope.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        spec_of(json!({"max_position_embeddings": 4096, "rope_scaling": rope}))
+    };
+    let magnitude = |more| yarn(more).unwrap().ropes[0].magnitude;
+    assert!((magnitude(json!({})) - 1.138_629_4).abs() < 1e-6);
+    assert!((magnitude(json!({"attention_factor": 0.5})) - 0.5).abs() < 1e-6);
+    assert!((magnitude(json!({"mscale": 1.0, "mscale_all_dim": 1.0})) - 1.0).abs() < 1e-6);
+    let error = yarn(json!({"factor": 0.0})).unwrap_err().to_string();
+    assert!(error.contains("factor") && error.contains("positive"), "{error}");
+}
+
+#[test]
+fn rope_of_each_kind_of_layer_is_refused_where_all_layers_share_one() {
+    let each = json!({"rope_parameters": {"full_attention": {"rope_theta": 1e4}}});
+    refused(each, &["rope_parameters", "must be one for all layers"]);
+}
+
+#[test]
+fn layers_of_gemma_alternate_as_the_file_says() {
+    let gemma = |name: &str, more: Value| {
+        let mut all = json!({"architectures": [name], "num_key_value_heads": 2, "head_dim": 8});
+        all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        all
+    };
+    let w = Some(4096);
+    assert_eq!(windows(gemma("Gemma2ForCausalLM", json!({}))), [w, None, w, None]);
+    let third = json!({"sliding_window_pattern": 3, "sliding_window": 16});
+    let third = spec_of(gemma("Gemma3ForCausalLM", third)).unwrap();
+    let seen: Vec<_> = third.attention.iter().map(|l| (l.params.window, l.rope)).collect();
+    let (near, far) = ((Some(16), Some(1)), (None, Some(0)));
+    assert_eq!(seen, [near, near, far, near]);
+    assert_eq!((third.ropes[0].theta, third.ropes[1].theta), (1e6, 1e4));
+    let second = spec_of(gemma("Gemma2ForCausalLM", json!({"attn_logit_softcapping": null})));
+    let second = second.unwrap();
+    assert_eq!((second.logit_softcap, second.attention[0].params.softcap), (Some(30.0), None));
+    assert!(second.tied_embeddings);
+    refused(
+        gemma("Gemma2ForCausalLM", json!({"query_pre_attn_scalar": "many"})),
+        &["query_pre_attn_scalar", "many"],
+    );
+    let no_cap = json!({"final_logit_softcapping": 0.0});
+    refused(gemma("Gemma2ForCausalLM", no_cap), &["final_logit_softcapping", "0", "positive"]);
+    let both_ways = json!({"use_bidirectional_attention": true});
+    refused(gemma("Gemma3ForCausalLM", both_ways), &["use_bidirectional_attention", "true"]);
+}
+
+#[test]
+fn the_language_part_of_a_larger_model_is_read() {
+    let inside = config(json!({
+        "architectures": ["Gemma3ForConditionalGeneration"], "hidden_size": 7, "eos_token_id": 5,
+        "text_config": {
+            "architectures": ["Gemma3ForCausalLM"], "hidden_size": 32, "head_dim": 8,
+            "num_key_value_heads": 1,
+        },
+    }));
+    let inside = inside.unwrap();
+    assert_eq!(inside.architectures, ["Gemma3ForConditionalGeneration"]);
+    assert_eq!((inside.hidden_size, inside.eos_token_ids()), (32, vec![5]));
+    assert_eq!(spec(&inside).unwrap().attention[0].num_kv_heads, 1);
+    // As the 4B is published.
+    let published = HfConfig::from_value(&json!({
+        "architectures": ["Gemma3ForConditionalGeneration"], "text_config": {
+            "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34,
+            "rope_scaling": {"factor": 8.0, "rope_type": "linear"}, "sliding_window": 1024,
+        },
+    }));
+    let published = spec(&published.unwrap()).unwrap();
+    let first = published.attention[0];
+    assert_eq!((published.vocab_size, first.num_heads, first.num_kv_heads), (262_208, 8, 4));
+    assert_eq!((first.head_dim, first.params.window, first.rope), (256, Some(1024), Some(1)));
+    assert_eq!(published.ropes[0].scaling, RopeScaling::Linear { factor: 8.0 });
+    assert_eq!(published.ropes[1].scaling, RopeScaling::None);
+}
+
+#[test]
+fn queries_grow_where_the_file_says_so() {
+    let growth = |beta: Value| {
+        let rope = json!({
+            "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64,
+            "llama_4_scaling_beta": beta,
+        });
+        let config = json!({
+            "architectures": ["Ministral3ForCausalLM"], "model_type": "ministral3",
+            "num_key_value_heads": 2, "rope_parameters": rope,
+        });
+        Ok::<_, ModelError>(spec_of(config)?.ropes.remove(0).query_growth)
+    };
+    assert_eq!(growth(json!(null)).unwrap(), None);
+    assert_eq!(growth(json!(0.1)).unwrap(), Some(QueryGrowth { beta: 0.1, every: 64.0 }));
+    assert!(growth(json!(-0.1)).unwrap_err().to_string().contains("llama_4_scaling_beta"));
+}
+
+#[test]
+fn counts_of_experts_are_checked() {
+    let mixtral = |experts: Value, chosen: Value| {
+        json!({
+            "architectures": ["MixtralForCausalLM"], "num_key_value_heads": 2,
+            "num_local_experts": experts, "num_experts_per_tok": chosen,
+        })
+    };
+    assert!(spec_of(mixtral(json!(4), json!(2))).is_ok());
+    refused(mixtral(json!(null), json!(2)), &["num_experts", "absent"]);
+    refused(mixtral(json!(4), json!(5)), &["num_experts_per_tok", "is 5", "1 to 4"]);
+    let grouped = json!({
+        "architectures": ["Glm4MoeForCausalLM"], "num_key_value_heads": 2, "n_routed_experts": 8,
+        "num_experts_per_tok": 2, "moe_intermediate_size": 8, "n_group": 3,
+    });
+    refused(grouped, &["n_group", "is 3", "divide 8"]);
 }

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::kernels::pointwise::Pointwise;
+use crate::kernels::pointwise::Activation;
 use crate::layers::full_attention::Heads;
 use crate::models::ModelError;
 use crate::models::config::bad;
@@ -99,7 +99,7 @@ pub struct EncoderSpec {
     pub(super) type_vocab_size: usize,
     pub(super) norm_eps: f32,
     pad_token_id: u32,
-    pub(super) activation: Pointwise,
+    pub(super) activation: Activation,
 }
 
 /// No dimension of an encoder is larger.
@@ -212,11 +212,11 @@ impl Fields {
     }
 }
 
-fn activation(name: Option<&str>) -> Result<Pointwise, ModelError> {
+fn activation(name: Option<&str>) -> Result<Activation, ModelError> {
     match name.unwrap_or("gelu") {
-        "gelu" => Ok(Pointwise::Gelu),
-        "gelu_new" | "gelu_pytorch_tanh" => Ok(Pointwise::GeluTanh),
-        "relu" => Ok(Pointwise::Relu),
+        "gelu" => Ok(Activation::Gelu),
+        "gelu_new" | "gelu_pytorch_tanh" => Ok(Activation::GeluTanh),
+        "relu" => Ok(Activation::Relu),
         other => Err(bad("hidden_act", other, "must be gelu, gelu_new, gelu_pytorch_tanh or relu")),
     }
 }

@@ -4,7 +4,7 @@
 use candle_core::{DType, Device, Result, Tensor, bail};
 
 use super::config::{EncoderKind, EncoderSpec};
-use crate::kernels::pointwise::{Pointwise, pointwise};
+use crate::kernels::pointwise::{Activation, pointwise};
 use crate::layers::embedding::Embedding;
 use crate::layers::full_attention::{FullAttention, Heads, Texts};
 use crate::layers::linear::{Linear, Matrix};
@@ -67,7 +67,7 @@ struct Layer {
     attention: FullAttention,
     attention_norm: LayerNorm,
     intermediate: Linear,
-    activation: Pointwise,
+    activation: Activation,
     output: Linear,
     output_norm: LayerNorm,
 }

@@ -1,0 +1,179 @@
+//! A feed-forward part made of many experts, of which a router chooses a few for each token.
+//!
+//! Shazeer et al., "Outrageously Large Neural Networks", 2017. The rows of a step are grouped by
+//! expert, so that each expert's weights are read once however many tokens chose it. A token's
+//! results are added in ascending order of its experts, so they don't depend on the other rows.
+
+use candle_core::quantized::GgmlDType;
+use candle_core::{DType, Result, Tensor};
+
+use super::linear::{Linear, Matrix};
+use super::mlp::{Mlp, MlpSpec};
+use crate::kernels::pointwise::sigmoid;
+use crate::kernels::weighted_rows::{Pick, weighted_rows};
+use crate::weights::{WeightError, Weights};
+
+mod routing;
+
+pub use routing::{Groups, Routing, Score};
+
+/// Where the experts' tensors are, below a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExpertTensors {
+    /// A list of feed-forward parts.
+    List(&'static str),
+    /// `[experts, 2 * inner, hidden]`, gates before ups, and `[experts, hidden, inner]`.
+    Stacked([&'static str; 2]),
+}
+
+/// A feed-forward part that every token goes through besides its experts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharedExpert {
+    /// Its name below a layer.
+    pub name: &'static str,
+    /// Its shape.
+    pub mlp: MlpSpec,
+    /// The name of a linear layer with one output, whose sigmoid is a factor of it.
+    pub gate: Option<&'static str>,
+}
+
+/// A number for each expert that counts for the choice alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChoiceBias {
+    /// Its name below a layer.
+    pub name: &'static str,
+    /// Stored as a matrix of one row, not as a vector.
+    pub one_row: bool,
+}
+
+/// Experts of a model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MoeSpec {
+    /// Which layers have them.
+    pub layers: Vec<bool>,
+    /// Experts of a layer.
+    pub num_experts: usize,
+    /// One expert.
+    pub expert: MlpSpec,
+    /// Where the experts are.
+    pub experts: ExpertTensors,
+    /// The router's name below a layer.
+    pub router: &'static str,
+    /// What is added to scores when experts are chosen.
+    pub choice_bias: Option<ChoiceBias>,
+    /// How experts are chosen.
+    pub routing: Routing,
+    /// What all tokens share.
+    pub shared: Option<SharedExpert>,
+}
+
+/// An expert, and a row among those that it is given.
+type Choice = (usize, Pick);
+
+/// Weights of one layer's experts.
+#[derive(Debug)]
+pub struct Moe {
+    router: Linear,
+    /// `[experts]`
+    choice_bias: Option<Vec<f32>>,
+    routing: Routing,
+    experts: Vec<Mlp>,
+    shared: Option<(Mlp, Option<Linear>)>,
+}
+
+impl Moe {
+    /// Loads a layer's experts.
+    pub fn load(weights: &Weights, spec: &MoeSpec) -> std::result::Result<Self, WeightError> {
+        let hidden = spec.expert.hidden_size;
+        let router = weights.scope(spec.router);
+        let expert = |index| match spec.experts {
+            ExpertTensors::List(name) => Mlp::load(&weights.scope(name).scope(index), spec.expert),
+            ExpertTensors::Stacked(names) => {
+                Mlp::load_stacked(weights, names, spec.expert, index, spec.num_experts)
+            }
+        };
+        let shared = |shared: SharedExpert| {
+            let mlp = Mlp::load(&weights.scope(shared.name), shared.mlp)?;
+            let gate =
+                shared.gate.map(|name| exact(&weights.scope(name), hidden, 1)).transpose()?;
+            Ok::<_, WeightError>((mlp, gate))
+        };
+        let bias = |bias: ChoiceBias| {
+            let shape = [1, spec.num_experts];
+            let shape = if bias.one_row { &shape[..] } else { &shape[1..] };
+            let bias = weights.dense(bias.name, shape, DType::F32)?;
+            Ok::<_, WeightError>(bias.flatten_all()?.to_vec1()?)
+        };
+        Ok(Self {
+            router: exact(&router, hidden, spec.num_experts)?,
+            choice_bias: spec.choice_bias.map(bias).transpose()?,
+            routing: spec.routing,
+            experts: (0..spec.num_experts).map(expert).collect::<std::result::Result<_, _>>()?,
+            shared: spec.shared.map(shared).transpose()?,
+        })
+    }
+
+    /// `residual + factor * experts(x)`, all `[num_tokens, hidden]`.
+    pub fn forward_add(&self, x: &Tensor, residual: &Tensor, factor: f32) -> Result<Tensor> {
+        if x.dim(0)? == 0 {
+            return Ok(residual.clone());
+        }
+        let (rows_of, mut chosen) = self.choose(x)?;
+        let mut outputs = Vec::new();
+        let mut starts = vec![0; rows_of.len()];
+        let mut start = 0;
+        for ((rows, expert), first) in rows_of.iter().zip(&self.experts).zip(&mut starts) {
+            if rows.is_empty() {
+                continue;
+            }
+            *first = start;
+            start += rows.len();
+            let rows = Tensor::new(rows.as_slice(), x.device())?;
+            outputs.push(expert.forward(&x.index_select(&rows, 0)?)?);
+        }
+        for (expert, pick) in &mut chosen {
+            pick.row += starts[*expert];
+            pick.weight *= factor;
+        }
+        let picks: Vec<Pick> = chosen.into_iter().map(|(_, pick)| pick).collect();
+        let per_token = picks.len() / x.dim(0)?;
+        let sum = weighted_rows(&Tensor::cat(&outputs, 0)?, &picks, per_token, residual)?;
+        match &self.shared {
+            None => Ok(sum),
+            Some((mlp, None)) => mlp.forward_add(x, &sum, factor),
+            Some((mlp, Some(gate))) => {
+                let gates = (sigmoid(&gate.forward(x)?)? * f64::from(factor))?;
+                sum + mlp.forward(x)?.broadcast_mul(&gates)?
+            }
+        }
+    }
+
+    /// The rows that go to each expert; and token by token, in ascending order of the experts that
+    /// it goes to, which, and where among that expert's rows.
+    fn choose(&self, x: &Tensor) -> Result<(Vec<Vec<u32>>, Vec<Choice>)> {
+        let scores: Vec<Vec<f32>> = self.router.forward(x)?.to_vec2()?;
+        let mut rows_of: Vec<Vec<u32>> = vec![Vec::new(); self.experts.len()];
+        let mut chosen = Vec::with_capacity(scores.len() * self.routing.experts_per_token);
+        for (row, scores) in (0u32..).zip(scores) {
+            let mut experts = self.routing.choose(scores, self.choice_bias.as_deref());
+            experts.sort_unstable_by_key(|(expert, _)| *expert);
+            for (expert, weight) in experts {
+                chosen.push((expert, Pick { row: rows_of[expert].len(), weight }));
+                rows_of[expert].push(row);
+            }
+        }
+        Ok((rows_of, chosen))
+    }
+}
+
+/// A small layer whose result decides between experts: with inputs and weights in f32.
+fn exact(
+    weights: &Weights,
+    inputs: usize,
+    outputs: usize,
+) -> std::result::Result<Linear, WeightError> {
+    let stored = weights.stored("weight", &[outputs, inputs])?;
+    // What is quantized in the file stays so.
+    let kind = stored.dense_dtype().map(|_| GgmlDType::F32);
+    Ok(Linear::from_matrix(Matrix::from_stored(weights, &stored, kind)?, None)?)
+}

@@ -1,0 +1,163 @@
+//! Which experts a token goes to, and with which weights.
+//!
+//! Choice by group: DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024.
+
+/// How the router's numbers become scores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Score {
+    /// Softmax over all experts.
+    Softmax,
+    /// Each on its own.
+    Sigmoid,
+}
+
+/// Experts come in groups of equal size, and only those of the best groups can be chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Groups {
+    /// How many there are; they divide the experts.
+    pub count: usize,
+    /// How many are looked at, by the sum of their two best scores.
+    pub chosen: usize,
+}
+
+/// How experts are chosen.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Routing {
+    /// What scores are.
+    pub score: Score,
+    /// Experts that a token goes to.
+    pub experts_per_token: usize,
+    /// Limits the choice.
+    pub groups: Option<Groups>,
+    /// Divide the chosen experts' scores by their sum.
+    pub renormalize: bool,
+    /// Factor of the weights.
+    pub scale: f32,
+}
+
+impl Routing {
+    /// The chosen experts and their weights, the best first. `bias` counts for the choice only.
+    pub(super) fn choose(&self, logits: Vec<f32>, bias: Option<&[f32]>) -> Vec<(usize, f32)> {
+        let scores = self.scores(logits);
+        let mut rank: Vec<f32> = match bias {
+            Some(bias) => scores.iter().zip(bias).map(|(score, bias)| score + bias).collect(),
+            None => scores.clone(),
+        };
+        if let Some(groups) = self.groups {
+            groups.drop_others(&mut rank);
+        }
+        let mut order: Vec<usize> = (0..rank.len()).collect();
+        // Of equal ones the first.
+        let by_rank = |a: &usize, b: &usize| rank[*b].total_cmp(&rank[*a]).then(a.cmp(b));
+        let count = self.experts_per_token.min(order.len());
+        if count < order.len() {
+            order.select_nth_unstable_by(count, by_rank);
+            order.truncate(count);
+        }
+        order.sort_unstable_by(by_rank);
+        let sum: f32 = order.iter().map(|expert| scores[*expert]).sum();
+        let divisor = match (self.renormalize, self.score) {
+            (false, _) => 1.0,
+            (true, Score::Softmax) => sum,
+            (true, Score::Sigmoid) => sum + 1e-20,
+        };
+        order.into_iter().map(|expert| (expert, scores[expert] / divisor * self.scale)).collect()
+    }
+
+    fn scores(&self, mut logits: Vec<f32>) -> Vec<f32> {
+        match self.score {
+            Score::Sigmoid => {
+                for x in &mut logits {
+                    *x = 1.0 / (1.0 + (-*x).exp());
+                }
+            }
+            Score::Softmax => {
+                let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+                for x in &mut logits {
+                    *x = (*x - largest).exp();
+                }
+                let sum: f32 = logits.iter().sum();
+                for x in &mut logits {
+                    *x /= sum;
+                }
+            }
+        }
+        logits
+    }
+}
+
+impl Groups {
+    /// Makes experts outside of the best groups the last choice.
+    fn drop_others(self, rank: &mut [f32]) {
+        let size = rank.len() / self.count;
+        let best_two = |group: &[f32]| {
+            let (mut first, mut second) = (f32::NEG_INFINITY, f32::NEG_INFINITY);
+            for score in group {
+                if *score > first {
+                    (first, second) = (*score, first);
+                } else {
+                    second = second.max(*score);
+                }
+            }
+            if second == f32::NEG_INFINITY { first } else { first + second }
+        };
+        let sums: Vec<f32> = rank.chunks(size).map(best_two).collect();
+        let mut order: Vec<usize> = (0..sums.len()).collect();
+        order.sort_unstable_by(|a, b| sums[*b].total_cmp(&sums[*a]).then(a.cmp(b)));
+        for group in order.into_iter().skip(self.chosen) {
+            rank[group * size..(group + 1) * size].fill(f32::NEG_INFINITY);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOP_TWO: Routing = Routing {
+        score: Score::Softmax,
+        experts_per_token: 2,
+        groups: None,
+        renormalize: true,
+        scale: 1.0,
+    };
+
+    fn near(chosen: &[(usize, f32)], expected: &[(usize, f32)]) {
+        assert_eq!(chosen.len(), expected.len(), "{chosen:?}");
+        for ((expert, weight), (other, expected)) in chosen.iter().zip(expected) {
+            assert!(expert == other && (weight - expected).abs() < 1e-6, "{chosen:?}");
+        }
+    }
+
+    #[test]
+    fn the_best_experts_share_one_or_keep_their_scores() {
+        let logits = vec![0.0, 4f32.ln(), 0.0, 2f32.ln()];
+        near(&TOP_TWO.choose(logits.clone(), None), &[(1, 2.0 / 3.0), (3, 1.0 / 3.0)]);
+        let kept = Routing { renormalize: false, scale: 2.0, ..TOP_TWO };
+        near(&kept.choose(logits, None), &[(1, 1.0), (3, 0.5)]);
+    }
+
+    #[test]
+    fn of_equal_experts_the_first_are_chosen() {
+        near(&TOP_TWO.choose(vec![1.0; 5], None), &[(0, 0.5), (1, 0.5)]);
+    }
+
+    #[test]
+    fn a_bias_changes_the_choice_and_not_the_weight() {
+        let routing = Routing { score: Score::Sigmoid, renormalize: false, ..TOP_TWO };
+        let bias = [0.0, 0.0, 5.0];
+        near(
+            &routing.choose(vec![0.0, 1.0, -1.0], Some(&bias)),
+            &[(2, 0.268_941_4), (1, 0.731_058_6)],
+        );
+    }
+
+    #[test]
+    fn experts_outside_of_the_best_groups_are_not_chosen() {
+        let groups = Some(Groups { count: 2, chosen: 1 });
+        let routing = Routing { score: Score::Sigmoid, renormalize: false, groups, ..TOP_TWO };
+        // The best expert alone is in the first group, the best two together in the second.
+        let chosen = routing.choose(vec![3.0, -9.0, 1.0, 1.5], None);
+        assert_eq!(chosen.iter().map(|(expert, _)| *expert).collect::<Vec<_>>(), [3, 2]);
+    }
+}

@@ -1,0 +1,171 @@
+//! What most decoders share: the spec that an architecture's own file starts from.
+
+use super::ModelError;
+use super::config::rope::RopeDefaults;
+use super::config::{HfConfig, bad};
+use super::decoder::DecoderSpec;
+use super::decoder::spec::{Block, Names};
+use crate::kernels::paged_attention::AttentionParams;
+use crate::kernels::pointwise::Activation;
+use crate::layers::attention::{AttentionSpec, QkvTensors};
+use crate::layers::mlp::{MlpSpec, MlpTensors};
+use crate::layers::norm::NormSpec;
+
+/// What an architecture takes where the file says nothing.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Defaults {
+    /// Key and value heads; `None`: as many as query heads.
+    pub(super) kv_heads: Option<usize>,
+    /// Elements of a head; `None`: `hidden_size / num_attention_heads`.
+    pub(super) head_dim: Option<usize>,
+    /// Longest sequence.
+    pub(super) context: usize,
+    pub(super) norm_eps: f64,
+    pub(super) tied: bool,
+    pub(super) activation: &'static str,
+    pub(super) rope: RopeDefaults,
+}
+
+impl Defaults {
+    pub(super) const LLAMA: Self = Self {
+        kv_heads: None,
+        head_dim: None,
+        context: 2048,
+        norm_eps: 1e-6,
+        tied: false,
+        activation: "silu",
+        rope: RopeDefaults { theta: 10_000.0, share: 1.0, partial: false },
+    };
+}
+
+/// A decoder with root mean square norms before attention and before a gated feed-forward part,
+/// without biases, head norms and windows.
+pub(super) fn base(config: &HfConfig, defaults: &Defaults) -> Result<DecoderSpec, ModelError> {
+    let head_dim = config.head_dim(defaults.head_dim)?;
+    let attention = AttentionSpec {
+        hidden_size: config.hidden_size,
+        num_heads: config.num_attention_heads,
+        num_kv_heads: config.num_kv_heads(defaults.kv_heads)?,
+        head_dim,
+        qkv: QkvTensors::Separate(["q_proj", "k_proj", "v_proj"]),
+        output: "o_proj",
+        qkv_bias: false,
+        output_bias: false,
+        clip: None,
+        query_key_norm: None,
+        rope: Some(0),
+        rope_neighbours: None,
+        params: AttentionParams { scale: scale(head_dim), softcap: None, window: None },
+    };
+    Ok(DecoderSpec {
+        vocab_size: config.vocab_size,
+        max_position_embeddings: config.max_position_embeddings.unwrap_or(defaults.context),
+        names: Names::COMMON,
+        norm: NormSpec::rms(narrow(config.rms_norm_eps.unwrap_or(defaults.norm_eps))),
+        block: Block::PRE_NORM,
+        tied_embeddings: config.tie_word_embeddings.unwrap_or(defaults.tied),
+        head_bias: false,
+        embedding_scale: 1.0,
+        logit_scale: 1.0,
+        logit_softcap: None,
+        // Layers of different kinds may have different ones, which their architecture reads.
+        ropes: if config.has_rope_by_layer_type() {
+            Vec::new()
+        } else {
+            vec![config.rope(head_dim, defaults.rope)?]
+        },
+        attention: vec![attention; config.num_hidden_layers],
+        mlp: MlpSpec {
+            hidden_size: config.hidden_size,
+            intermediate_size: config.intermediate_size,
+            bias: false,
+            activation: activation(config.hidden_act.as_deref().unwrap_or(defaults.activation))?,
+            learned_activation: None,
+            tensors: MlpTensors::Gated(["gate_proj", "up_proj", "down_proj"]),
+        },
+        moe: None,
+    })
+}
+
+/// Sets the biases that `attention_bias` and `mlp_bias` are about.
+pub(super) fn set_biases(spec: &mut DecoderSpec, attention: bool, mlp: bool) {
+    for layer in &mut spec.attention {
+        layer.qkv_bias = attention;
+        layer.output_bias = attention;
+    }
+    spec.mlp.bias = mlp;
+}
+
+/// Norms by mean and variance, whose epsilon has this name.
+pub(super) fn set_layer_norm(
+    config: &HfConfig,
+    spec: &mut DecoderSpec,
+    eps: &'static str,
+    bias: bool,
+) -> Result<(), ModelError> {
+    spec.norm = NormSpec::layer(config.number(eps)?.unwrap_or(1e-5), bias);
+    Ok(())
+}
+
+/// Whether each layer has a window: as `layer_types` says, else `default` of its index.
+pub(super) fn windowed_layers(
+    config: &HfConfig,
+    default: impl Fn(usize) -> bool,
+) -> Result<Vec<bool>, ModelError> {
+    let Some(types) = &config.layer_types else {
+        return Ok((0..config.num_hidden_layers).map(default).collect());
+    };
+    let one = |kind: &String| match kind.as_str() {
+        "full_attention" => Ok(false),
+        "sliding_attention" => Ok(true),
+        _ => Err(bad("layer_types", kind, "supported are full_attention and sliding_attention")),
+    };
+    types.iter().map(one).collect()
+}
+
+/// Gives the layers that have one the window of `sliding_window`, else `default`.
+pub(super) fn set_windows(
+    config: &HfConfig,
+    spec: &mut DecoderSpec,
+    windowed: &[bool],
+    default: Option<usize>,
+) -> Result<(), ModelError> {
+    let window = config.sliding_window.unwrap_or(default);
+    for (layer, windowed) in spec.attention.iter_mut().zip(windowed) {
+        if !windowed {
+            continue;
+        }
+        let Some(window) = window else {
+            return Err(bad("sliding_window", "null", "must be a number: some layers have one"));
+        };
+        layer.params.window = Some(window);
+    }
+    Ok(())
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "an epsilon needs no more than f32")]
+fn narrow(eps: f64) -> f32 {
+    eps as f32
+}
+
+/// What scores are multiplied with in heads of this size.
+#[expect(clippy::cast_precision_loss, reason = "head sizes are far below 2^24")]
+pub(super) fn scale(head_dim: usize) -> f32 {
+    1.0 / (head_dim as f32).sqrt()
+}
+
+/// The activation of this name.
+pub(super) fn activation(name: &str) -> Result<Activation, ModelError> {
+    match name {
+        "silu" | "swish" => Ok(Activation::Silu),
+        "gelu" => Ok(Activation::Gelu),
+        "gelu_pytorch_tanh" | "gelu_new" | "gelu_fast" => Ok(Activation::GeluTanh),
+        "relu" => Ok(Activation::Relu),
+        "relu2" => Ok(Activation::ReluSquared),
+        other => Err(bad(
+            "hidden_act",
+            other,
+            "supported are silu, swish, gelu, gelu_pytorch_tanh, gelu_new, gelu_fast, relu, relu2",
+        )),
+    }
+}

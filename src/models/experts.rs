@@ -1,0 +1,85 @@
+//! Experts as most files describe them; each architecture's own file changes what it has otherwise.
+
+use super::ModelError;
+use super::config::{HfConfig, bad};
+use super::decoder::DecoderSpec;
+use crate::layers::mlp::MlpSpec;
+use crate::layers::moe::{ExpertTensors, Groups, MoeSpec, Routing, Score};
+
+/// No layer has more experts.
+const MAX_EXPERTS: usize = 1 << 12;
+
+/// Names of the fields that count experts.
+pub(super) struct Fields {
+    /// Elements inside of one.
+    pub(super) inner: &'static str,
+    /// Experts that a token goes to.
+    pub(super) chosen: &'static str,
+}
+
+/// The most common ones.
+pub(super) const FIELDS: Fields =
+    Fields { inner: "moe_intermediate_size", chosen: "num_experts_per_tok" };
+
+/// Experts in every layer, chosen by softmax: `mlp.gate` and `mlp.experts`.
+pub(super) fn experts(
+    config: &HfConfig,
+    spec: &DecoderSpec,
+    fields: &Fields,
+) -> Result<MoeSpec, ModelError> {
+    let num_experts = num_experts(config)?;
+    let intermediate_size = count(config, fields.inner, 1 << 28)?;
+    let experts_per_token = count(config, fields.chosen, num_experts)?;
+    Ok(MoeSpec {
+        layers: vec![true; config.num_hidden_layers],
+        num_experts,
+        expert: MlpSpec { intermediate_size, bias: false, ..spec.mlp },
+        experts: ExpertTensors::List("mlp.experts"),
+        router: "mlp.gate",
+        choice_bias: None,
+        routing: Routing {
+            score: Score::Softmax,
+            experts_per_token,
+            groups: None,
+            renormalize: config.field("norm_topk_prob")?.unwrap_or(false),
+            scale: 1.0,
+        },
+        shared: None,
+    })
+}
+
+/// Experts of a layer, which different versions of the same class count under different names.
+fn num_experts(config: &HfConfig) -> Result<usize, ModelError> {
+    for name in ["num_local_experts", "n_routed_experts", "moe_num_experts"] {
+        if config.field::<usize>(name)?.is_some() {
+            return count(config, name, MAX_EXPERTS);
+        }
+    }
+    count(config, "num_experts", MAX_EXPERTS)
+}
+
+/// A field that must be there, from 1 to `most`.
+pub(super) fn count(
+    config: &HfConfig,
+    name: &'static str,
+    most: usize,
+) -> Result<usize, ModelError> {
+    match config.field::<usize>(name)? {
+        Some(count) if (1..=most).contains(&count) => Ok(count),
+        Some(count) => Err(bad(name, count, format!("must be 1 to {most}"))),
+        None => Err(bad(name, "absent", format!("must be 1 to {most}"))),
+    }
+}
+
+/// The groups of `n_group` and `topk_group`, if there are several.
+pub(super) fn groups(config: &HfConfig, num_experts: usize) -> Result<Option<Groups>, ModelError> {
+    let count = config.field::<usize>("n_group")?.unwrap_or(1);
+    let chosen = config.field::<usize>("topk_group")?.unwrap_or(1);
+    if count == 0 || !num_experts.is_multiple_of(count) {
+        return Err(bad("n_group", count, format!("must divide {num_experts} experts")));
+    }
+    if chosen == 0 || chosen > count {
+        return Err(bad("topk_group", chosen, format!("must be 1 to `n_group` = {count}")));
+    }
+    Ok((chosen < count).then_some(Groups { count, chosen }))
+}

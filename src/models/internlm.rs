@@ -1,0 +1,48 @@
+//! InternLM2 and InternLM3, whose configurations are those of their own code on the hub. The first
+//! has queries, keys and values in one tensor, grouped by key head, and names of its own; the
+//! second is Llama with one switch for biases of the attention and one of the projections alone.
+
+use super::ModelError;
+use super::base::{Defaults, base, set_biases};
+use super::config::HfConfig;
+use super::decoder::DecoderSpec;
+use super::decoder::spec::{Block, Names};
+use crate::layers::attention::QkvTensors;
+use crate::layers::mlp::MlpTensors;
+
+/// What `InternLM2ForCausalLM` means.
+pub(super) fn spec_2(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
+    let mut spec = base(config, &Defaults::LLAMA)?;
+    let bias = config.field("bias")?.unwrap_or(true);
+    set_biases(&mut spec, bias, false);
+    spec.block = Block {
+        before_attention: Some("attention_norm"),
+        before_mlp: Some("ffn_norm"),
+        ..Block::PRE_NORM
+    };
+    spec.names = Names {
+        embedding: "tok_embeddings",
+        head: "output",
+        attention: "attention",
+        mlp: "feed_forward",
+        ..Names::COMMON
+    };
+    spec.mlp.tensors = MlpTensors::Gated(["w1", "w3", "w2"]);
+    for layer in &mut spec.attention {
+        layer.qkv = QkvTensors::Grouped("wqkv");
+        layer.output = "wo";
+    }
+    Ok(spec)
+}
+
+/// What `InternLM3ForCausalLM` means.
+pub(super) fn spec_3(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
+    let mut spec = base(config, &Defaults { context: 32768, ..Defaults::LLAMA })?;
+    let bias = config.field("bias")?.unwrap_or(false);
+    set_biases(&mut spec, bias, bias);
+    let qkv_bias = config.field("qkv_bias")?.unwrap_or(false);
+    for layer in &mut spec.attention {
+        layer.qkv_bias = qkv_bias;
+    }
+    Ok(spec)
+}
