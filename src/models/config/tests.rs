@@ -263,7 +263,8 @@ fn factors_of_longrope_follow_the_longest_sequence_served() {
     }
     let phi3 = |rope: Value| {
         json!({
-            "architectures": ["Phi3ForCausalLM"], "max_position_embeddings": 64, "rope_scaling": rope,
+            "architectures": ["Phi3ForCausalLM"], "max_position_embeddings": 64,
+            "original_max_position_embeddings": 32, "rope_scaling": rope,
         })
     };
     let few =
