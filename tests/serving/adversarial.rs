@@ -14,7 +14,7 @@ use super::server::Server;
 const CHAT: &str = "/v1/chat/completions";
 const COMPLETIONS: &str = "/v1/completions";
 /// More memory than at the start, in bytes: bodies of 8 MB, their JSON and what is made of it.
-const MOST_GROWTH: u64 = 1 << 30;
+const MOST_GROWTH: u64 = 2 << 30;
 
 struct Attack {
     name: &'static str,
