@@ -22,7 +22,8 @@ pub(super) fn allocate(
 pub(super) fn copy_blocks(kv: &[KvLayer], blocks: &[(u32, u32)]) -> Result<()> {
     for cache in kv.iter().flat_map(|layer| [&layer.k, &layer.v]) {
         for (from, to) in blocks {
-            let content = cache.narrow(0, *from as usize, 1)?.copy()?;
+            // A `copy` of a part copies all of the memory behind it.
+            let content = cache.narrow(0, *from as usize, 1)?.force_contiguous()?;
             cache.narrow(0, *to as usize, 1)?.slice_set(&content, 0, 0)?;
         }
     }
