@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::sync::mpsc::error::TryRecvError;
 
 use super::output::{EngineError, EngineOutput, OutputSender, SequenceStats};
 use super::pace::Pace;
@@ -81,17 +80,13 @@ impl EngineCore {
     /// Runs until every handle and stream is gone.
     pub(super) fn run(mut self) {
         loop {
-            if self.is_idle() {
+            let idle = self.is_idle();
+            if idle {
                 self.report_load();
-                let Some(command) = self.commands.blocking_recv() else { return };
-                self.obey(command);
             }
-            loop {
-                match self.commands.try_recv() {
-                    Ok(command) => self.obey(command),
-                    Err(TryRecvError::Empty) => break,
-                    Err(TryRecvError::Disconnected) => return,
-                }
+            let Some(arrived) = super::arrived(&mut self.commands, idle) else { return };
+            for command in arrived {
+                self.obey(command);
             }
             if !self.is_idle() {
                 self.shared.begin_step();

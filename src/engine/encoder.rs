@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::sync::mpsc::error::TryRecvError;
 
 use super::core::panic_message;
 use super::output::{EngineError, EngineOutput, OutputSender, SequenceStats};
@@ -62,17 +61,13 @@ impl EncoderCore {
     /// Runs until every handle and stream is gone.
     pub(super) fn run(mut self) {
         loop {
-            if self.waiting.is_empty() {
+            let idle = self.waiting.is_empty();
+            if idle {
                 self.metrics.set_load(0, 0);
-                let Some(command) = self.commands.blocking_recv() else { return };
-                self.obey(command);
             }
-            loop {
-                match self.commands.try_recv() {
-                    Ok(command) => self.obey(command),
-                    Err(TryRecvError::Empty) => break,
-                    Err(TryRecvError::Disconnected) => return,
-                }
+            let Some(arrived) = super::arrived(&mut self.commands, idle) else { return };
+            for command in arrived {
+                self.obey(command);
             }
             let batch = self.take_batch();
             if !batch.is_empty() {

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TryRecvError;
 
 mod core;
 mod encoder;
@@ -31,6 +32,22 @@ pub enum Command {
 }
 
 pub(crate) type CommandSender = mpsc::UnboundedSender<Command>;
+
+/// What was asked since the last time; an engine that is `idle` waits for it. `None` once every
+/// handle and stream is gone.
+fn arrived(commands: &mut mpsc::UnboundedReceiver<Command>, idle: bool) -> Option<Vec<Command>> {
+    let mut arrived = Vec::new();
+    if idle {
+        arrived.push(commands.blocking_recv()?);
+    }
+    loop {
+        match commands.try_recv() {
+            Ok(command) => arrived.push(command),
+            Err(TryRecvError::Empty) => return Some(arrived),
+            Err(TryRecvError::Disconnected) => return None,
+        }
+    }
+}
 
 /// What the engine can do, fixed at startup.
 #[derive(Clone, Debug, PartialEq, Eq)]

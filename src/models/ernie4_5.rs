@@ -7,9 +7,8 @@ use super::base::{Defaults, base, set_biases};
 use super::config::HfConfig;
 use super::config::rope::RopeDefaults;
 use super::decoder::DecoderSpec;
-use super::experts::{FIELDS, Fields, experts};
-use crate::layers::mlp::MlpSpec;
-use crate::layers::moe::{ChoiceBias, SharedExpert};
+use super::experts::{FIELDS, Fields, experts, shared_experts};
+use crate::layers::moe::ChoiceBias;
 
 const DEFAULTS: Defaults = Defaults {
     kv_heads: Some(2),
@@ -57,12 +56,7 @@ pub(super) fn moe(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
     moe.choice_bias =
         Some(ChoiceBias { name: "mlp.moe_statics.e_score_correction_bias", one_row: true });
     let shared = config.field::<usize>("moe_num_shared_experts")?.unwrap_or(2);
-    let intermediate_size = moe.expert.intermediate_size * shared;
-    moe.shared = (shared > 0).then_some(SharedExpert {
-        name: "mlp.shared_experts",
-        mlp: MlpSpec { intermediate_size, ..moe.expert },
-        gate: None,
-    });
+    moe.shared = shared_experts(&moe, shared);
     spec.moe = Some(moe);
     Ok(spec)
 }

@@ -4,7 +4,7 @@ use super::ModelError;
 use super::config::{HfConfig, bad};
 use super::decoder::DecoderSpec;
 use crate::layers::mlp::MlpSpec;
-use crate::layers::moe::{ExpertTensors, Groups, MoeSpec, Routing, Score};
+use crate::layers::moe::{ExpertTensors, Groups, MoeSpec, Routing, Score, SharedExpert};
 
 /// No layer has more experts.
 const MAX_EXPERTS: usize = 1 << 12;
@@ -45,6 +45,16 @@ pub(super) fn experts(
             scale: 1.0,
         },
         shared: None,
+    })
+}
+
+/// `mlp.shared_experts`: what all tokens go through, as wide as `count` of the experts.
+pub(super) fn shared_experts(moe: &MoeSpec, count: usize) -> Option<SharedExpert> {
+    let intermediate_size = moe.expert.intermediate_size * count;
+    (count > 0).then_some(SharedExpert {
+        name: "mlp.shared_experts",
+        mlp: MlpSpec { intermediate_size, ..moe.expert },
+        gate: None,
     })
 }
 

@@ -7,10 +7,9 @@ use super::base::{Defaults, base, set_biases, set_windows, windowed_layers};
 use super::config::HfConfig;
 use super::config::rope::RopeDefaults;
 use super::decoder::DecoderSpec;
-use super::experts::{FIELDS, experts, groups};
+use super::experts::{FIELDS, experts, groups, shared_experts};
 use crate::layers::attention::QueryKeyNorm;
-use crate::layers::mlp::MlpSpec;
-use crate::layers::moe::{ChoiceBias, Score, SharedExpert};
+use crate::layers::moe::{ChoiceBias, Score};
 
 /// What `Glm4MoeForCausalLM` means.
 pub(super) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
@@ -63,12 +62,7 @@ fn with_experts(
     moe.routing.renormalize = config.field("norm_topk_prob")?.unwrap_or(renormalize);
     moe.routing.scale = config.number("routed_scaling_factor")?.unwrap_or(1.0);
     let shared = config.field::<usize>("n_shared_experts")?.unwrap_or(1);
-    let intermediate_size = moe.expert.intermediate_size * shared;
-    moe.shared = (shared > 0).then_some(SharedExpert {
-        name: "mlp.shared_experts",
-        mlp: MlpSpec { intermediate_size, ..moe.expert },
-        gate: None,
-    });
+    moe.shared = shared_experts(&moe, shared);
     spec.moe = Some(moe);
     Ok(())
 }
