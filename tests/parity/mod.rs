@@ -19,6 +19,7 @@ mod candle;
 mod compressed;
 mod driver;
 mod gguf;
+mod gguf_files;
 mod hidden;
 mod invariance;
 mod levels;
