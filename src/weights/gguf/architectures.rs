@@ -130,7 +130,10 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
         gguf: "qwen2",
         class: "Qwen2ForCausalLM",
         model_type: "qwen2",
-        more: families::qwen,
+        more: |_, config| {
+            families::qwen(config);
+            Ok(())
+        },
         ..LLAMA
     },
     Architecture {
@@ -156,7 +159,10 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
         class: "Qwen3ForCausalLM",
         model_type: "qwen3",
         blocks: &[ATTENTION, HEAD_NORMS, PRE_NORMS, GATED_MLP],
-        more: families::qwen,
+        more: |_, config| {
+            families::qwen(config);
+            Ok(())
+        },
         ..LLAMA
     },
     Architecture {
@@ -234,7 +240,10 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
         blocks: &[ATTENTION, PRE_NORMS, &[("ffn_up", "mlp.c_fc"), ("ffn_down", "mlp.c_proj")]],
         activation: "gelu_pytorch_tanh",
         norm_eps: ("attention.layer_norm_epsilon", "norm_epsilon"),
-        more: families::one_bias,
+        more: |keys, config| {
+            families::one_bias(keys, config);
+            Ok(())
+        },
         ..LLAMA
     },
     Architecture {
@@ -282,7 +291,10 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
         blocks: &[ATTENTION, HEAD_NORMS, &[("attn_norm", "input_layernorm")], GATED_MLP],
         norm_eps: ("attention.layer_norm_epsilon", "layer_norm_eps"),
         numbers: &[("logit_scale", "logit_scale")],
-        more: families::command_r,
+        more: |keys, config| {
+            families::command_r(keys, config);
+            Ok(())
+        },
         ..LLAMA
     },
     Architecture {
@@ -310,7 +322,10 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
         class: "Olmo2ForCausalLM",
         model_type: "olmo2",
         blocks: &[ATTENTION, HEAD_NORMS, POST_NORMS, GATED_MLP],
-        more: families::olmo2,
+        more: |_, config| {
+            families::olmo2(config);
+            Ok(())
+        },
         ..LLAMA
     },
     Architecture {
@@ -327,7 +342,10 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
         class: "GlmForCausalLM",
         model_type: "glm",
         blocks: &[ATTENTION, JOINED_ATTENTION, PRE_NORMS, STACKED_MLP],
-        more: families::glm,
+        more: |keys, config| {
+            families::glm(keys, config);
+            Ok(())
+        },
         ..LLAMA
     },
     Architecture {
@@ -344,7 +362,10 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
                 ("post_ffw_norm", "post_mlp_layernorm"),
             ],
         ],
-        more: families::glm,
+        more: |keys, config| {
+            families::glm(keys, config);
+            Ok(())
+        },
         ..LLAMA
     },
     Architecture {
@@ -464,7 +485,10 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
         gguf: "ernie4_5",
         class: "Ernie4_5ForCausalLM",
         model_type: "ernie4_5",
-        more: families::one_bias,
+        more: |keys, config| {
+            families::one_bias(keys, config);
+            Ok(())
+        },
         ..LLAMA
     },
     Architecture {

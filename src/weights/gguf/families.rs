@@ -52,9 +52,8 @@ fn expert_inner(keys: &ModelKeys<'_>) -> Result<Option<u64>, String> {
         return Ok(Some(inner));
     }
     // Files of the format's first years don't say it.
-    let layers = 0..keys.layers()?;
-    let down = layers.map(|layer| format!("blk.{layer}.ffn_down_exps.weight"));
-    let down = down.filter_map(|name| keys.tensor(&name)).next();
+    let mut down = (0..keys.layers()?).map(|layer| format!("blk.{layer}.ffn_down_exps.weight"));
+    let down = down.find_map(|name| keys.tensor(&name));
     Ok(down.and_then(|down| down.shape.last()).map(|inner| *inner as u64))
 }
 
@@ -96,16 +95,15 @@ pub(super) fn mistral3(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
 }
 
 /// Qwen: a window is in use if there is one.
-pub(super) fn qwen(_: &ModelKeys<'_>, config: &mut Config) -> Done {
+pub(super) fn qwen(config: &mut Config) {
     if !config["sliding_window"].is_null() {
         set(config, "use_sliding_window", true);
         set(config, "max_window_layers", 0);
     }
-    Ok(())
 }
 
 pub(super) fn qwen2_moe(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
-    qwen(keys, config)?;
+    qwen(config);
     set_experts(keys, config, SOFTMAX)?;
     let shared = keys.count("expert_shared_feed_forward_length")?.filter(|inner| *inner > 0);
     let shared = match shared {
@@ -119,7 +117,7 @@ pub(super) fn qwen2_moe(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
 }
 
 pub(super) fn qwen3_moe(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
-    qwen(keys, config)?;
+    qwen(config);
     set_experts(keys, config, SOFTMAX)?;
     set(config, "norm_topk_prob", keys.bool("expert_weights_norm")?.unwrap_or(true));
     Ok(())
@@ -165,9 +163,8 @@ pub(super) fn gemma3(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
 }
 
 /// `use_bias`: one switch for all biases.
-pub(super) fn one_bias(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
+pub(super) fn one_bias(keys: &ModelKeys<'_>, config: &mut Config) {
     set(config, "use_bias", keys.has("blk.0.attn_q.bias"));
-    Ok(())
 }
 
 pub(super) fn stablelm(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
@@ -186,9 +183,8 @@ pub(super) fn gpt_neox(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
     Ok(())
 }
 
-pub(super) fn command_r(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
+pub(super) fn command_r(keys: &ModelKeys<'_>, config: &mut Config) {
     set(config, "use_qk_norm", keys.has("blk.0.attn_q_norm.weight"));
-    Ok(())
 }
 
 /// OLMo's norms have one epsilon that no configuration changes.
@@ -201,11 +197,10 @@ pub(super) fn olmo(keys: &ModelKeys<'_>, _: &mut Config) -> Done {
 }
 
 /// OLMo 2, and OLMo 3 which has windows.
-pub(super) fn olmo2(_: &ModelKeys<'_>, config: &mut Config) -> Done {
+pub(super) fn olmo2(config: &mut Config) {
     if !config["sliding_window"].is_null() {
         set_class(config, "Olmo3ForCausalLM", "olmo3");
     }
-    Ok(())
 }
 
 pub(super) fn olmoe(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
@@ -215,10 +210,9 @@ pub(super) fn olmoe(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
 }
 
 /// GLM: biases of queries, keys and values, which old files have in one tensor.
-pub(super) fn glm(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
+pub(super) fn glm(keys: &ModelKeys<'_>, config: &mut Config) {
     let joined = keys.has("blk.0.attn_qkv.bias");
     set(config, "attention_bias", joined || keys.has("blk.0.attn_q.bias"));
-    Ok(())
 }
 
 /// Experts that each get the sigmoid of a score, behind dense layers.
@@ -265,7 +259,7 @@ pub(super) fn seed_oss(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
 }
 
 pub(super) fn ernie_moe(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
-    one_bias(keys, config)?;
+    one_bias(keys, config);
     set_experts(keys, config, SOFTMAX)?;
     set(config, "moe_k", keys.required("expert_used_count")?);
     set(config, "moe_layer_interval", keys.count("interleave_moe_layer_step")?.unwrap_or(1));
