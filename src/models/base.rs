@@ -56,6 +56,9 @@ pub(super) fn base(config: &HfConfig, defaults: &Defaults) -> Result<DecoderSpec
         rope: Some(0),
         rope_neighbours: None,
         params: AttentionParams { scale: scale(head_dim), softcap: None, window: None },
+        sinks: None,
+        alibi: None,
+        latent: None,
     };
     Ok(DecoderSpec {
         vocab_size: config.vocab_size,
@@ -80,6 +83,7 @@ pub(super) fn base(config: &HfConfig, defaults: &Defaults) -> Result<DecoderSpec
             intermediate_size: config.intermediate_size,
             bias: false,
             activation: activation(config.hidden_act.as_deref().unwrap_or(defaults.activation))?,
+            gating: None,
             learned_activation: None,
             tensors: MlpTensors::Gated(["gate_proj", "up_proj", "down_proj"]),
         },

@@ -9,6 +9,7 @@ use candle_core::{DType, Device, Result, Tensor, bail};
 
 use super::{CausalLm, ForwardOutput, ModelError};
 use crate::kernels::pointwise::soft_cap;
+use crate::layers::attention::AttentionSpec;
 use crate::layers::embedding::Embedding;
 use crate::layers::forward::{ForwardBatch, ForwardContext, KvShape};
 use crate::layers::linear::{Linear, Matrix};
@@ -68,11 +69,7 @@ impl Decoder {
             vocab_size: spec.vocab_size,
             hidden_size: first.hidden_size,
             max_position_embeddings: spec.max_position_embeddings,
-            kv_shape: KvShape {
-                num_layers: spec.attention.len(),
-                num_kv_heads: first.num_kv_heads,
-                head_dim: first.head_dim,
-            },
+            kv_shape: KvShape { layers: spec.attention.iter().map(AttentionSpec::kv).collect() },
         })
     }
 }
@@ -185,7 +182,7 @@ impl CausalLm for Decoder {
     }
 
     fn kv_shape(&self) -> KvShape {
-        self.kv_shape
+        self.kv_shape.clone()
     }
 
     fn vocab_size(&self) -> usize {

@@ -18,6 +18,7 @@ mod apertus;
 mod arcee;
 mod base;
 mod cohere;
+mod deepseek;
 mod ernie4_5;
 mod exaone4;
 mod experts;
@@ -25,6 +26,7 @@ mod gemma;
 mod glm;
 mod glm_moe;
 mod gpt_neox;
+mod gpt_oss;
 mod granite;
 mod granite_moe;
 mod helium;
@@ -112,6 +114,8 @@ const ARCHITECTURES: &[(&str, SpecFn)] = &[
     ("ArceeForCausalLM", arcee::spec),
     ("Cohere2ForCausalLM", cohere::spec_2),
     ("CohereForCausalLM", cohere::spec),
+    ("DeepseekV2ForCausalLM", deepseek::spec_2),
+    ("DeepseekV3ForCausalLM", deepseek::spec_3),
     ("Dots1ForCausalLM", glm_moe::dots),
     ("Ernie4_5ForCausalLM", ernie4_5::spec),
     ("Exaone4ForCausalLM", exaone4::spec),
@@ -123,6 +127,7 @@ const ARCHITECTURES: &[(&str, SpecFn)] = &[
     ("GemmaForCausalLM", gemma::spec),
     ("Glm4ForCausalLM", glm::spec_4),
     ("GlmForCausalLM", glm::spec),
+    ("GptOssForCausalLM", gpt_oss::spec),
     ("GraniteForCausalLM", granite::spec),
     ("Glm4MoeForCausalLM", glm_moe::spec),
     ("GraniteMoeForCausalLM", granite_moe::spec),

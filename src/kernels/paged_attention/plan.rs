@@ -58,8 +58,8 @@ pub(super) struct Heads {
     pub(super) group: usize,
     /// KV heads.
     pub(super) kv: usize,
-    /// Elements of a head.
-    pub(super) dim: usize,
+    /// Elements of a key and of a value.
+    pub(super) dims: usize,
 }
 
 impl Plan {
@@ -72,7 +72,7 @@ impl Plan {
         let queries = queries(ragged, window, heads.group);
         let work = |queries: &Queries| {
             let positions = queries.spans.len() * SPAN;
-            2 * queries.rows.len() * heads.group * heads.dim * positions
+            queries.rows.len() * heads.group * heads.dims * positions
         };
         let total = queries.iter().map(work).sum::<usize>() * heads.kv;
         let target = (total / (threads * PIECES_PER_THREAD)).max(SMALLEST);

@@ -16,8 +16,10 @@ pub enum Score {
 pub struct Groups {
     /// How many there are; they divide the experts.
     pub count: usize,
-    /// How many are looked at, by the sum of their two best scores.
+    /// How many are looked at, by the sum of their best scores.
     pub chosen: usize,
+    /// How many scores count for a group: one or two.
+    pub best: usize,
 }
 
 /// How experts are chosen.
@@ -90,7 +92,7 @@ impl Groups {
     /// Makes experts outside of the best groups the last choice.
     fn drop_others(self, rank: &mut [f32]) {
         let size = rank.len() / self.count;
-        let best_two = |group: &[f32]| {
+        let best = |group: &[f32]| {
             let (mut first, mut second) = (f32::NEG_INFINITY, f32::NEG_INFINITY);
             for score in group {
                 if *score > first {
@@ -99,9 +101,9 @@ impl Groups {
                     second = second.max(*score);
                 }
             }
-            if second == f32::NEG_INFINITY { first } else { first + second }
+            if self.best == 1 || second == f32::NEG_INFINITY { first } else { first + second }
         };
-        let sums: Vec<f32> = rank.chunks(size).map(best_two).collect();
+        let sums: Vec<f32> = rank.chunks(size).map(best).collect();
         let mut order: Vec<usize> = (0..sums.len()).collect();
         order.sort_unstable_by(|a, b| sums[*b].total_cmp(&sums[*a]).then(a.cmp(b)));
         for group in order.into_iter().skip(self.chosen) {
@@ -154,10 +156,14 @@ mod tests {
 
     #[test]
     fn experts_outside_of_the_best_groups_are_not_chosen() {
-        let groups = Some(Groups { count: 2, chosen: 1 });
+        let groups = Some(Groups { count: 2, chosen: 1, best: 2 });
         let routing = Routing { score: Score::Sigmoid, renormalize: false, groups, ..TOP_TWO };
         // The best expert alone is in the first group, the best two together in the second.
         let chosen = routing.choose(vec![3.0, -9.0, 1.0, 1.5], None);
         assert_eq!(chosen.iter().map(|(expert, _)| *expert).collect::<Vec<_>>(), [3, 2]);
+        let groups = Some(Groups { count: 2, chosen: 1, best: 1 });
+        let routing = Routing { groups, ..routing };
+        let chosen = routing.choose(vec![3.0, -9.0, 1.0, 1.5], None);
+        assert_eq!(chosen.iter().map(|(expert, _)| *expert).collect::<Vec<_>>(), [0, 1]);
     }
 }
