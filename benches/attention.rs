@@ -113,7 +113,7 @@ fn seconds(format: KvFormat, sequences: u32, context: u32, queries: u32) -> f64 
         cu_seqlens_q: &cu_seqlens_q,
         context_lens: &context_lens,
     };
-    let params = AttentionParams { scale: 0.125, softcap: None, window: None };
+    let params = AttentionParams::full(0.125);
     let all = best_of(7, || {
         for (k, v) in &layers {
             black_box(paged_attention(&q, k, v, ragged, params, PerHead::default()).unwrap());

@@ -204,7 +204,7 @@ fn attend(
         let cap = f64::from(cap);
         scores = ((scores / cap)?.tanh()? * cap)?;
     }
-    let mask = mask(positions, context, params.window, q.device())?;
+    let mask = mask(positions, context, params, q.device())?;
     let mut scores = scores.reshape((kv_heads, group, count, context))?;
     let each_head =
         |numbers: &[f32]| Tensor::new(numbers, q.device())?.reshape((kv_heads, group, 1, 1));
@@ -243,13 +243,15 @@ fn distances(positions: &[u32], context: usize, device: &candle_core::Device) ->
 fn mask(
     positions: &[u32],
     context: usize,
-    window: Option<usize>,
+    params: AttentionParams,
     device: &candle_core::Device,
 ) -> Result<Tensor> {
     let mut mask = Vec::with_capacity(positions.len() * context);
     for position in positions {
         let end = *position as usize + 1;
-        let start = end.saturating_sub(window.unwrap_or(end));
+        let start = end.saturating_sub(params.window.unwrap_or(end));
+        let chunk = params.chunk.map_or(0, |chunk| *position as usize / chunk * chunk);
+        let start = start.max(chunk);
         let seen = |j| if (start..end).contains(&j) { 0.0f32 } else { f32::NEG_INFINITY };
         mask.extend((0..context).map(seen));
     }

@@ -49,7 +49,7 @@ pub struct QueryKeyNorm {
     pub norm: NormSpec,
     /// What it covers.
     pub over: NormSpan,
-    /// What the tensors are called.
+    /// What the tensors are called, if the norm has a scale.
     pub tensors: [&'static str; 2],
 }
 

@@ -104,7 +104,7 @@ impl FullAttention {
         };
         #[expect(clippy::cast_precision_loss, reason = "head sizes are far below 2^24")]
         let scale = 1.0 / (dim as f32).sqrt();
-        let params = AttentionParams { scale, softcap: None, window: None };
+        let params = AttentionParams::full(scale);
         let attended = paged_attention(&q, keys, values, ragged, params, PerHead::default())?;
         self.output.forward_add(&attended.reshape((rows, count * dim))?, x)
     }

@@ -14,7 +14,8 @@ use crate::layers::moe::{ExpertTensors, StackedTensors};
 
 const EXPERTS: StackedTensors = StackedTensors {
     names: ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"],
-    turned: Some(["mlp.experts.gate_up_proj_blocks", "mlp.experts.down_proj_blocks"]),
+    turned: true,
+    compressed: Some(["mlp.experts.gate_up_proj_blocks", "mlp.experts.down_proj_blocks"]),
     interleaved: true,
     biases: Some(["mlp.experts.gate_up_proj_bias", "mlp.experts.down_proj_bias"]),
 };

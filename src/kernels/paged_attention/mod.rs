@@ -1,6 +1,7 @@
 //! Attention over the paged KV cache, for any mix of prefill chunks and single tokens.
 //!
-//! A query sees the positions up to its own, or the last `window` of them. The context is cut into
+//! A query sees the positions up to its own, or the last `window` of them, or those of its own
+//! `chunk`. The context is cut into
 //! spans of 256 positions that start at multiples of 256, whatever chunk of the prompt the query
 //! came in with. Inside a span, softmax is relative to the span's largest score and values are
 //! summed in ascending order of position; spans are merged one by one in ascending order, as in
@@ -47,6 +48,15 @@ pub struct AttentionParams {
     pub softcap: Option<f32>,
     /// A query sees this many positions, its own included; at least 1.
     pub window: Option<usize>,
+    /// A query sees no position before the last multiple of this; at least 1.
+    pub chunk: Option<usize>,
+}
+
+impl AttentionParams {
+    /// Queries see all positions up to their own, with scores times `scale`.
+    pub fn full(scale: f32) -> Self {
+        Self { scale, softcap: None, window: None, chunk: None }
+    }
 }
 
 /// What differs between query heads, each `[H]`.
@@ -110,8 +120,8 @@ fn check(
     if heads == 0 || !heads.is_multiple_of(shape.kv_heads) {
         bail!("paged_attention: {heads} query heads don't fit a cache of {} heads", shape.kv_heads);
     }
-    if params.window == Some(0) {
-        bail!("paged_attention: a window of 0 positions leaves nothing to see");
+    if params.window == Some(0) || params.chunk == Some(0) {
+        bail!("paged_attention: a window or chunk of 0 positions leaves nothing to see");
     }
     ragged.check(rows, shape.num_blocks)?;
     Ok(shape)
@@ -179,9 +189,11 @@ struct Visible {
 impl Visible {
     /// Of a query at `position`.
     #[inline(always)]
-    fn to(position: u32, window: Option<usize>) -> Self {
+    fn to(position: u32, params: AttentionParams) -> Self {
         let end = position as usize + 1;
-        Self { start: end.saturating_sub(window.unwrap_or(end)), end }
+        let start = end.saturating_sub(params.window.unwrap_or(end));
+        let chunk = params.chunk.map_or(0, |chunk| position as usize / chunk * chunk);
+        Self { start: start.max(chunk), end }
     }
 
     /// Those in `range`, relative to its start.
@@ -263,7 +275,7 @@ impl Call<'_> {
         let CacheShape { kv_heads, key_dim, value_dim, .. } = self.shape;
         let group = operands.group();
         let heads = Heads { group, kv: kv_heads, dims: key_dim + value_dim };
-        let plan = Plan::new(self.ragged, self.params.window, heads, self.threads);
+        let plan = Plan::new(self.ragged, self.params, heads, self.threads);
         let mut records = vec![Vector::default(); plan.records * Record::new(value_dim).len()];
         let records = &Parts::new(&mut records);
         let run = |out: &Parts<'_, MaybeUninit<f32>>| {
@@ -321,8 +333,8 @@ impl Call<'_> {
             // SAFETY: all pieces of the tile are done with their records, as the count says.
             let records = unsafe { records.part(at(queries.spans.start)..at(queries.spans.end)) };
             let first_span = queries.spans.start;
-            let window = self.params.window;
-            self.level.run(Joined { records, first_span, positions, window, output });
+            let params = self.params;
+            self.level.run(Joined { records, first_span, positions, params, output });
         }
     }
 }

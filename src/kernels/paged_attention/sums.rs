@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use super::super::cpu::{LANES, Lanes, Products, math};
 use super::super::fresh::Parts;
 use super::super::kv_element::Vector;
-use super::{SPAN, Visible};
+use super::{AttentionParams, SPAN, Visible};
 
 /// A row's record: as many vectors of weighted values as a value has, and one more that starts
 /// with the largest score and the sum of weights.
@@ -143,7 +143,7 @@ pub(super) struct Joined<'a> {
     pub(super) first_span: usize,
     /// What each query sees.
     pub(super) positions: &'a [u32],
-    pub(super) window: Option<usize>,
+    pub(super) params: AttentionParams,
     pub(super) output: Output<'a>,
 }
 
@@ -154,7 +154,7 @@ impl super::super::cpu::Kernel for Joined<'_> {
         let rows = self.positions.len() * self.output.group;
         let mut all = vec![Vector::default(); record.len()];
         for row in 0..rows {
-            let visible = Visible::to(self.positions[row / self.output.group], self.window);
+            let visible = Visible::to(self.positions[row / self.output.group], self.params);
             for (i, here) in self.records.chunks_exact(rows * record.len()).enumerate() {
                 record.merge(l, visible, self.first_span + i, record.row(here, row), &mut all);
             }

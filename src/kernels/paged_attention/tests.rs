@@ -49,16 +49,17 @@ const SHAPES: [Shape; 8] = [
 ];
 
 fn params(window: Option<usize>, softcap: Option<f32>) -> AttentionParams {
-    AttentionParams { scale: 0.3, softcap, window }
+    AttentionParams { softcap, window, ..AttentionParams::full(0.3) }
 }
 
-fn variants() -> [AttentionParams; 5] {
+fn variants() -> [AttentionParams; 6] {
     [
         params(None, None),
         params(Some(1), None),
         params(Some(20), None),
         params(Some(33), Some(2.0)),
         params(Some(10_000), None),
+        AttentionParams { chunk: Some(24), ..params(None, None) },
     ]
 }
 

@@ -111,7 +111,7 @@ impl<S: Stored> Kernel for Run<'_, S> {
 impl<S: Stored> Tile<'_, S> {
     #[inline(always)]
     fn visible(&self, row: usize) -> Visible {
-        Visible::to(self.positions[row / self.operands.group()], self.operands.params.window)
+        Visible::to(self.positions[row / self.operands.group()], self.operands.params)
     }
 
     /// One span: scores, weights and weighted values of all rows, to their records.

@@ -9,6 +9,8 @@ pub enum Score {
     Softmax,
     /// Each on its own.
     Sigmoid,
+    /// The same, but experts are chosen by the numbers before, of which more differ.
+    SigmoidOfChosen,
 }
 
 /// Experts come in groups of equal size, and only those of the best groups can be chosen.
@@ -40,10 +42,14 @@ pub struct Routing {
 impl Routing {
     /// The chosen experts and their weights, the best first. `bias` counts for the choice only.
     pub(super) fn choose(&self, logits: Vec<f32>, bias: Option<&[f32]>) -> Vec<(usize, f32)> {
+        let before = (self.score == Score::SigmoidOfChosen).then(|| logits.clone());
         let scores = self.scores(logits);
-        let mut rank: Vec<f32> = match bias {
-            Some(bias) => scores.iter().zip(bias).map(|(score, bias)| score + bias).collect(),
-            None => scores.clone(),
+        let mut rank: Vec<f32> = match (before, bias) {
+            (Some(before), _) => before,
+            (None, Some(bias)) => {
+                scores.iter().zip(bias).map(|(score, bias)| score + bias).collect()
+            }
+            (None, None) => scores.clone(),
         };
         if let Some(groups) = self.groups {
             groups.drop_others(&mut rank);
@@ -61,14 +67,14 @@ impl Routing {
         let divisor = match (self.renormalize, self.score) {
             (false, _) => 1.0,
             (true, Score::Softmax) => sum,
-            (true, Score::Sigmoid) => sum + 1e-20,
+            (true, Score::Sigmoid | Score::SigmoidOfChosen) => sum + 1e-20,
         };
         order.into_iter().map(|expert| (expert, scores[expert] / divisor * self.scale)).collect()
     }
 
     fn scores(&self, mut logits: Vec<f32>) -> Vec<f32> {
         match self.score {
-            Score::Sigmoid => {
+            Score::Sigmoid | Score::SigmoidOfChosen => {
                 for x in &mut logits {
                     *x = 1.0 / (1.0 + (-*x).exp());
                 }

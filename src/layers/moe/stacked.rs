@@ -13,9 +13,10 @@ use crate::weights::{StoredTensor, WeightError, Weights};
 pub struct StackedTensors {
     /// Gates and ups `[experts, 2 * inner, hidden]`, and downs `[experts, hidden, inner]`.
     pub names: [&'static str; 2],
-    /// The last two dimensions are the other way round, unless the tensors are there under these
-    /// names and with the common order.
-    pub turned: Option<[&'static str; 2]>,
+    /// The last two dimensions are the other way round.
+    pub turned: bool,
+    /// What the tensors are called where they have few bits; those are never turned.
+    pub compressed: Option<[&'static str; 2]>,
     /// Gates and ups take turns; else all gates come first.
     pub interleaved: bool,
     /// Biases `[experts, 2 * inner]` and `[experts, hidden]`.
@@ -25,7 +26,7 @@ pub struct StackedTensors {
 impl StackedTensors {
     /// Two tensors in the common order without biases.
     pub const fn new(names: [&'static str; 2]) -> Self {
-        Self { names, turned: None, interleaved: false, biases: None }
+        Self { names, turned: false, compressed: None, interleaved: false, biases: None }
     }
 }
 
@@ -37,9 +38,9 @@ pub(super) fn load(
     count: usize,
 ) -> Result<Vec<Mlp>, WeightError> {
     let MlpSpec { hidden_size: hidden, intermediate_size: inner, .. } = spec;
-    let straight = tensors.turned.filter(|names| weights.contains(names[0]));
-    let turned = tensors.turned.is_some() && straight.is_none();
-    let names = straight.unwrap_or(tensors.names);
+    let compressed = tensors.compressed.filter(|names| weights.contains(names[0]));
+    let turned = tensors.turned && compressed.is_none();
+    let names = compressed.unwrap_or(tensors.names);
     let biases = tensors.biases.map_or([None; 2], |names| names.map(Some));
     let load = |which: usize, outputs, inputs| {
         let shape = if turned { [count, inputs, outputs] } else { [count, outputs, inputs] };

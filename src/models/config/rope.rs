@@ -207,7 +207,7 @@ impl RopeParameters {
         let beta = positive("llama_4_scaling_beta", Some(beta))?;
         #[expect(clippy::cast_possible_truncation, reason = "computed in f32 by the reference")]
         let every = self.original_context(config)? as f32;
-        Ok(Some(QueryGrowth { beta, every }))
+        Ok(Some(QueryGrowth { beta, every, first: 0.0 }))
     }
 
     fn original_context(&self, config: &HfConfig) -> Result<f64, ModelError> {
