@@ -46,6 +46,8 @@ const MODELS: &[&str] = &[
     "gemma2",
     "gemma3",
     "gemma3_conditional",
+    "gemma4_experts",
+    "gemma4_shared",
     "glm",
     "glm4",
     "glm4_moe",
