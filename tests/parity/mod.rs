@@ -19,6 +19,8 @@ mod candle;
 mod compressed;
 mod driver;
 mod gguf;
+mod gguf_files;
+pub(crate) use gguf_files::converted;
 mod hidden;
 mod invariance;
 mod levels;
