@@ -4,6 +4,7 @@
 use candle_core::{DType, Result, Tensor};
 
 use super::linear::Linear;
+use crate::kernels::gated::Gating;
 use crate::kernels::pointwise::{Activation, Xielu, pointwise, xielu};
 use crate::weights::{WeightError, Weights};
 
@@ -19,7 +20,7 @@ pub enum MlpTensors {
 }
 
 /// Shape and variant of a feed-forward part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MlpSpec {
     /// Elements of a hidden state.
     pub hidden_size: usize,
@@ -29,6 +30,8 @@ pub struct MlpSpec {
     pub bias: bool,
     /// What is applied to the gate or, without one, between the projections.
     pub activation: Activation,
+    /// What gate and up make instead of `activation(gate) * up`.
+    pub gating: Option<Gating>,
     /// Where the numbers of an activation are that has learned ones (then the one above is not
     /// used); without a gate only.
     pub learned_activation: Option<&'static str>,
@@ -43,13 +46,14 @@ pub struct Mlp {
     up: Linear,
     down: Linear,
     activation: Activation,
+    gating: Gating,
     learned: Option<Xielu>,
 }
 
 impl Mlp {
     /// Loads the projections.
     pub fn load(weights: &Weights, spec: MlpSpec) -> std::result::Result<Self, WeightError> {
-        let MlpSpec { hidden_size: hidden, intermediate_size: inner, bias, activation, .. } = spec;
+        let MlpSpec { hidden_size: hidden, intermediate_size: inner, bias, .. } = spec;
         let load =
             |name, inputs, outputs| Linear::load(&weights.scope(name), inputs, outputs, bias);
         let (gate, up, down) = match spec.tensors {
@@ -65,30 +69,13 @@ impl Mlp {
         };
         let learned = spec.learned_activation.map(|name| load_xielu(&weights.scope(name)));
         let learned = learned.transpose()?;
-        Ok(Self { gate, up, down: load(down, inner, hidden)?, activation, learned })
+        Ok(Self { learned, ..Self::new(gate, up, load(down, inner, hidden)?, &spec) })
     }
 
-    /// Loads expert `index` of `count` from `[count, 2 * inner, hidden]`, gates before ups, and
-    /// `[count, hidden, inner]`.
-    pub(super) fn load_stacked(
-        weights: &Weights,
-        [gate_up, down]: [&str; 2],
-        spec: MlpSpec,
-        index: usize,
-        count: usize,
-    ) -> std::result::Result<Self, WeightError> {
-        let MlpSpec { hidden_size: hidden, intermediate_size: inner, activation, .. } = spec;
-        let part = |name, shape: [usize; 3], first: usize, rows: usize| {
-            let start = index * shape[1] + first;
-            Linear::load_part(weights, name, &shape, start..start + rows)
-        };
-        Ok(Self {
-            gate: Some(part(gate_up, [count, 2 * inner, hidden], 0, inner)?),
-            up: part(gate_up, [count, 2 * inner, hidden], inner, inner)?,
-            down: part(down, [count, hidden, inner], 0, hidden)?,
-            activation,
-            learned: None,
-        })
+    /// A feed-forward part of these layers.
+    pub(super) fn new(gate: Option<Linear>, up: Linear, down: Linear, spec: &MlpSpec) -> Self {
+        let gating = spec.gating.unwrap_or(Gating::Activation(spec.activation));
+        Self { gate, up, down, activation: spec.activation, gating, learned: None }
     }
 
     /// `mlp(x)`, both `[.., hidden]`.
@@ -103,7 +90,7 @@ impl Mlp {
 
     fn inner(&self, x: &Tensor) -> Result<Tensor> {
         match (&self.gate, self.learned) {
-            (Some(gate), _) => Linear::forward_gated(self.activation, gate, &self.up, x),
+            (Some(gate), _) => Linear::forward_gated(self.gating, gate, &self.up, x),
             (None, None) => pointwise(self.activation, &self.up.forward(x)?),
             (None, Some(learned)) => xielu(learned, &self.up.forward(x)?),
         }

@@ -9,6 +9,7 @@ use candle_core::{DType, Device, Result, Tensor, bail};
 
 use super::{CausalLm, ForwardOutput, ModelError};
 use crate::kernels::pointwise::soft_cap;
+use crate::layers::attention::AttentionSpec;
 use crate::layers::embedding::Embedding;
 use crate::layers::forward::{ForwardBatch, ForwardContext, KvShape};
 use crate::layers::linear::{Linear, Matrix};
@@ -16,18 +17,26 @@ use crate::layers::norm::Norm;
 use crate::layers::rope::{Rope, RopeAngles};
 use crate::weights::{StoredTensor, WeightError, Weights};
 
+mod feed_forward;
 mod layer;
+mod layer_inputs;
 pub mod spec;
 
-use layer::Layer;
+use layer::{Layer, Step};
+use layer_inputs::LayerInputTable;
 pub use spec::DecoderSpec;
 
 /// A loaded decoder.
 pub struct Decoder {
     embedding: Embedding,
     embedding_scale: f32,
+    positions: Option<Embedding>,
+    embedding_norm: Option<Norm>,
     ropes: Vec<Rope>,
     layers: Vec<Layer>,
+    layer_inputs: Option<LayerInputTable>,
+    /// For each layer the index of its cache.
+    cache_of_layer: Vec<usize>,
     /// For each layer the index of its rope.
     rope_of_layer: Vec<Option<usize>>,
     norm: Norm,
@@ -53,15 +62,27 @@ impl Decoder {
         let ends = Ends::find(spec, weights);
         let (embedding, head) = ends.load(spec, weights)?;
         let model = weights.scope_as(ends.root);
-        let layers = model.scope(spec.names.layers);
+        let layers = model.scope(spec.names.layers).turning_matrices(spec.turned_matrices);
+        let norm = |name| Norm::load(&model.scope(name), first.hidden_size, spec.norm);
+        let positions = |name: &str| {
+            let (rows, columns) = (spec.max_position_embeddings, first.hidden_size);
+            let table = weights_of_positions(&model.scope(name), rows, columns)?;
+            Ok::<_, WeightError>(Embedding::new(table))
+        };
+        let layer_inputs =
+            spec.layer_inputs.map(|inputs| LayerInputTable::load(&model, spec, inputs));
         let layers = (0..spec.attention.len()).map(|i| Layer::load(&layers.scope(i), spec, i));
         Ok(Self {
             embedding: Embedding::new(embedding),
             embedding_scale: spec.embedding_scale,
+            positions: spec.learned_positions.map(positions).transpose()?,
+            embedding_norm: spec.embedding_norm.map(norm).transpose()?,
             ropes: spec.ropes.iter().map(Rope::new).collect(),
             layers: layers.collect::<std::result::Result<_, _>>()?,
+            layer_inputs: layer_inputs.transpose()?,
+            cache_of_layer: caches_of_layers(spec),
             rope_of_layer: spec.attention.iter().map(|layer| layer.rope).collect(),
-            norm: Norm::load(&model.scope(spec.names.norm), first.hidden_size, spec.norm)?,
+            norm: norm(spec.names.norm)?,
             head,
             logit_scale: spec.logit_scale,
             logit_softcap: spec.logit_softcap,
@@ -69,12 +90,23 @@ impl Decoder {
             hidden_size: first.hidden_size,
             max_position_embeddings: spec.max_position_embeddings,
             kv_shape: KvShape {
-                num_layers: spec.attention.len(),
-                num_kv_heads: first.num_kv_heads,
-                head_dim: first.head_dim,
+                layers: spec
+                    .attention
+                    .iter()
+                    .filter(|layer| layer.kv_of.is_none())
+                    .map(AttentionSpec::kv)
+                    .collect(),
             },
         })
     }
+}
+
+/// For each layer which cache it reads: its own, or that of the layer whose keys it reads.
+fn caches_of_layers(spec: &DecoderSpec) -> Vec<usize> {
+    let own =
+        |index: usize| spec.attention[..index].iter().filter(|layer| layer.kv_of.is_none()).count();
+    let layers = spec.attention.iter().enumerate();
+    layers.map(|(index, layer)| own(layer.kv_of.unwrap_or(index))).collect()
 }
 
 /// Names of the embedding and the output head in a checkpoint.
@@ -144,6 +176,15 @@ fn at_least_eight_bits(kind: GgmlDType) -> GgmlDType {
     }
 }
 
+/// The embedding of positions, which is small and is never rounded.
+fn weights_of_positions(
+    weights: &Weights,
+    rows: usize,
+    columns: usize,
+) -> std::result::Result<Matrix, WeightError> {
+    Matrix::from_stored(weights, &weights.stored("weight", &[rows, columns])?, None)
+}
+
 /// Whether two stored tensors are equal in kind and values.
 fn same(
     weights: &Weights,
@@ -166,14 +207,25 @@ impl CausalLm for Decoder {
         if is_not_one(self.embedding_scale) {
             x = (x * f64::from(self.embedding_scale))?;
         }
+        if let Some(positions) = &self.positions {
+            x = (x + positions.forward(&batch.positions, device)?)?;
+        }
+        if let Some(norm) = &self.embedding_norm {
+            x = norm.forward(&x)?;
+        }
         // Behind the last layer's attention only rows that are wanted matter.
         let wanted = wanted_rows(batch);
         let all = wanted.len() == batch.input_ids.len();
         let kept = Tensor::new(wanted.as_slice(), device)?;
-        for (i, (layer, kv)) in self.layers.iter().zip(context.kv).enumerate() {
+        let inputs = self.layer_inputs.as_ref();
+        let inputs = inputs.map(|table| table.forward(&batch.input_ids, &x, device)).transpose()?;
+        for (i, layer) in self.layers.iter().enumerate() {
             let keep = (i + 1 == self.layers.len() && !all).then_some(&kept);
             let angles = self.rope_of_layer[i].map_or(&no_angles, |rope| &angles[rope]);
-            x = layer.forward(x, angles, kv, batch, keep)?;
+            let kv = &context.kv[self.cache_of_layer[i]];
+            let input = inputs.as_ref().map(|all| all.narrow(1, i, 1)?.squeeze(1)?.contiguous());
+            let input = input.transpose()?;
+            x = layer.forward(x, &Step { batch, angles, kv, input, keep })?;
         }
         let x = self.norm.forward(&x)?;
         if batch.hidden_rows.is_empty() {
@@ -185,7 +237,7 @@ impl CausalLm for Decoder {
     }
 
     fn kv_shape(&self) -> KvShape {
-        self.kv_shape
+        self.kv_shape.clone()
     }
 
     fn vocab_size(&self) -> usize {
@@ -241,8 +293,9 @@ impl Decoder {
         if rows == 0 {
             bail!("a batch needs at least one token");
         }
-        if context.kv.len() != self.layers.len() {
-            bail!("{} kv layers for {} layers", context.kv.len(), self.layers.len());
+        let caches = self.kv_shape.layers.len();
+        if context.kv.len() != caches {
+            bail!("{} kv layers, expected {caches}", context.kv.len());
         }
         if batch.positions.len() != rows || batch.slot_mapping.len() != rows {
             bail!(

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use candle_core::{DType, Result, Tensor};
 
-use super::{AttentionSpec, NormSpan, QkvTensors, QueryKeyNorm};
+use super::{AttentionSpec, Inputs, NormSpan, QkvTensors, QueryKeyNorm};
 use crate::kernels::kv_write::HeadNorms;
 use crate::kernels::layer_norm::layer_norm;
 use crate::layers::linear::Linear;
@@ -43,7 +43,7 @@ impl QkvProjections {
         let AttentionSpec { hidden_size, num_heads, num_kv_heads, head_dim, qkv_bias, .. } = *spec;
         let counts = [num_heads, num_kv_heads, num_kv_heads];
         let order = head_order(spec);
-        let mut layers = Vec::with_capacity(3);
+        let mut layers: Vec<Linear> = Vec::with_capacity(3);
         for (which, count) in counts.into_iter().enumerate() {
             let (name, total, starts) = match spec.qkv {
                 QkvTensors::Separate(names) => {
@@ -67,6 +67,10 @@ impl QkvProjections {
                     .collect(),
                 _ => starts.iter().map(|head| head * head_dim..(head + 1) * head_dim).collect(),
             };
+            if which == 2 && spec.qkv.values_are_keys() && order.is_none() {
+                layers.push(layers[1].clone());
+                continue;
+            }
             let (name, total) = (weights.scope(name), total * head_dim);
             layers.push(Linear::load_rows(&name, hidden_size, total, qkv_bias, &ranges)?);
         }
@@ -76,6 +80,30 @@ impl QkvProjections {
             norms: norms.transpose()?,
         })
     }
+}
+
+/// The queries of a layer that has no keys and values of its own.
+pub(super) fn load_query(
+    weights: &Weights,
+    spec: &AttentionSpec,
+) -> std::result::Result<Inputs, WeightError> {
+    let (QkvTensors::Separate([name, ..]), None) = (spec.qkv, spec.rope_neighbours) else {
+        let message = "keys of another layer beside fused queries are not implemented".to_owned();
+        return Err(candle_core::Error::Msg(message).into());
+    };
+    let AttentionSpec { hidden_size, num_heads, head_dim, qkv_bias, .. } = *spec;
+    let query = weights.scope(name);
+    let query = Linear::load(&query, hidden_size, num_heads * head_dim, qkv_bias)?;
+    let norm = match spec.query_key_norm {
+        Some(QueryKeyNorm { norm, over: NormSpan::Head, tensors }) => {
+            match Norm::load(&weights.scope(tensors[0]), head_dim, norm)? {
+                Norm::Rms(norm) => Some(norm),
+                Norm::Layer(_) => None,
+            }
+        }
+        _ => None,
+    };
+    Ok(Inputs::Query(query, norm))
 }
 
 /// The heads that belong to queries (0), keys (1) or values (2), where each key head has `group`
@@ -123,8 +151,10 @@ impl QueryKeyNorms {
             Tensor::from_iter(order, weights.device())
         });
         let order = order.transpose()?;
-        let reordered =
-            matches!((over, norm.centered), (NormSpan::EachHead, _) | (NormSpan::Head, false));
+        let reordered = matches!(
+            (over, norm.centered),
+            (NormSpan::EachHead, _) | (NormSpan::Head | NormSpan::RotatedHead, false)
+        );
         if order.is_some() && !reordered {
             let message = "norms of heads in another order are not implemented".to_owned();
             return Err(candle_core::Error::Msg(message).into());

@@ -1,5 +1,6 @@
 //! What tells one decoder-only transformer from another, as plain data.
 
+use crate::kernels::pointwise::Activation;
 use crate::layers::attention::AttentionSpec;
 use crate::layers::mlp::MlpSpec;
 use crate::layers::moe::MoeSpec;
@@ -23,6 +24,12 @@ pub struct DecoderSpec {
     pub tied_embeddings: bool,
     /// Whether the output head has a bias.
     pub head_bias: bool,
+    /// The embedding of positions, which is added to that of tokens.
+    pub learned_positions: Option<&'static str>,
+    /// The norm of the embeddings.
+    pub embedding_norm: Option<&'static str>,
+    /// Matrices of layers are stored as `[inputs, outputs]`.
+    pub turned_matrices: bool,
     /// Factor of the embeddings.
     pub embedding_scale: f32,
     /// Factor of the logits.
@@ -31,12 +38,30 @@ pub struct DecoderSpec {
     pub logit_softcap: Option<f32>,
     /// Rotary embeddings that layers choose from.
     pub ropes: Vec<RopeSpec>,
-    /// One per layer; all have the same heads.
+    /// One per layer.
     pub attention: Vec<AttentionSpec>,
     /// The feed-forward part of layers without experts.
     pub mlp: MlpSpec,
+    /// Its inner elements by layer, where layers differ.
+    pub intermediate_sizes: Option<Vec<usize>>,
+    /// What layers are given of the tokens besides hidden states.
+    pub layer_inputs: Option<LayerInputs>,
+    /// The tensor with one number that a layer's result is multiplied with.
+    pub layer_factor: Option<&'static str>,
     /// Experts instead of the feed-forward part, for some layers.
     pub moe: Option<MoeSpec>,
+}
+
+/// Small vectors of each token for each layer, from an embedding of their own and from the token's
+/// common embedding.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LayerInputs {
+    /// Elements for one layer.
+    pub width: usize,
+    /// Rows of the embedding.
+    pub vocab_size: usize,
+    /// What the gate of a layer goes through.
+    pub activation: Activation,
 }
 
 /// Names of tensors around the layers.
