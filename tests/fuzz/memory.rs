@@ -24,7 +24,7 @@ static COUNTING: Counting = Counting;
 
 /// Adds to or takes from what the thread holds. The cells are gone when a thread ends.
 fn count(bytes: isize) {
-    if !COUNTS.try_with(Cell::get).unwrap_or(false) {
+    if !is_counting() {
         return;
     }
     let held = HELD.get() + bytes;
@@ -63,6 +63,11 @@ unsafe impl GlobalAlloc for Counting {
         // SAFETY: as above.
         unsafe { System.realloc(memory, layout, size) }
     }
+}
+
+/// Whether this thread is at such work.
+pub(super) fn is_counting() -> bool {
+    COUNTS.try_with(Cell::get).unwrap_or(false)
 }
 
 /// What `work` gives, and what it used.

@@ -7,11 +7,15 @@
 //! case.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Once;
 use std::time::{Duration, Instant};
 
 mod memory;
 mod mutation;
 mod targets;
+
+use sconce::text::tokenizer::Tokenizer;
+use sconce::text::tokenizer_config::TokenizerConfig;
 
 use memory::Used;
 use mutation::Mutator;
@@ -36,6 +40,7 @@ fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
+#[expect(clippy::print_stdout, reason = "a long run says how far it came")]
 fn run(target: &Target) {
     for input in &target.inputs {
         // What is made once is not a file's fault.
@@ -55,7 +60,21 @@ fn run(target: &Target) {
     println!("{}: {} cases", target.name, case - first);
 }
 
+/// Panics in what is tried are looked at here; to print them takes time and memory.
+fn keep_panics_quiet() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let others = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            if !memory::is_counting() {
+                others(panic);
+            }
+        }));
+    });
+}
+
 fn check(target: &Target, case: u64, input: &[u8]) {
+    keep_panics_quiet();
     let (outcome, used) =
         memory::of(|| catch_unwind(AssertUnwindSafe(|| (target.read)(input))).is_ok());
     let Used { held, single } = used;
@@ -93,13 +112,13 @@ fn damaged_tokenizers_are_read_within_their_size() {
 /// Found by such inputs: the library's reader of decoders panics.
 #[test]
 fn a_decoder_of_no_kind_is_refused() {
-    use sconce::text::tokenizer::Tokenizer;
+    let config = TokenizerConfig::default();
     for decoder in ["7", "{", "[", "{\"type\": 3}", "\"ByteLevel\""] {
         let json = format!(
             "{{\"version\": \"1.0\", \"decoder\": {decoder}, \"model\": {{\"type\": \"BPE\", \
              \"vocab\": {{}}, \"merges\": []}}}}"
         );
-        assert!(Tokenizer::from_json(json.as_bytes(), &Default::default()).is_err(), "{decoder}");
+        assert!(Tokenizer::from_json(json.as_bytes(), &config).is_err(), "{decoder}");
     }
 }
 

@@ -34,9 +34,9 @@ fn folder(name: &str) -> PathBuf {
 }
 
 /// Reads configuration and tensors as loading a model does.
-fn read_source(model: ModelRef, names: &[(&str, &[usize])]) {
+fn read_source(model: &ModelRef, names: &[(&str, &[usize])]) {
     let options = HubOptions::offline(Path::new("."));
-    let Ok(source) = ModelSource::open(&model, &options) else { return };
+    let Ok(source) = ModelSource::open(model, &options) else { return };
     if let Ok(config) = HfConfig::from_value(&source.config) {
         let _ = sconce::models::spec(&config);
     }
@@ -64,7 +64,7 @@ pub(super) fn gguf() -> Target {
             std::fs::write(&path, bytes).unwrap();
             let layer = "model.layers.0";
             read_source(
-                ModelRef::GgufFile(path),
+                &ModelRef::GgufFile(path),
                 &[
                     ("model.embed_tokens.weight", &[160, 32]),
                     ("model.norm.weight", &[32]),
@@ -93,7 +93,7 @@ pub(super) fn safetensors() -> Target {
             std::fs::write(folder.join("model.safetensors"), bytes).unwrap();
             std::fs::write(folder.join("config.json"), "{}").unwrap();
             read_source(
-                ModelRef::Folder(folder),
+                &ModelRef::Folder(folder),
                 &[
                     ("model.embed_tokens.weight", &[320, 32]),
                     ("model.norm.weight", &[32]),

@@ -233,13 +233,14 @@ fn apart(mut tensors: Tensors, part: &str) -> Tensors {
     tensors
 }
 
+type Change<'a> = &'a dyn Fn(Tensors) -> Tensors;
+
 /// Conversions of other times and other options put tensors together that are apart today, and the
 /// other way round.
 #[test]
 fn joined_and_separate_tensors_are_the_same_model() {
     let qkv = ["attn_q", "attn_k", "attn_v"];
     let gate_up = ["ffn_gate_exps", "ffn_up_exps"];
-    type Change<'a> = &'a dyn Fn(Tensors) -> Tensors;
     let cases: [(&str, Change<'_>); 6] = [
         ("phi", &|tensors| joined(tensors, &qkv, "attn_qkv", 0)),
         // The dimension of a head, which is found in the queries' rows elsewhere.
