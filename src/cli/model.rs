@@ -1,7 +1,7 @@
 //! From what the user typed after `--model` to everything a server needs of a model.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -42,6 +42,46 @@ pub(super) struct ModelChoice {
     pub(super) name: Option<String>,
     /// A template that replaces the model's own.
     pub(super) chat_template: Option<String>,
+    /// Whose sampling is suggested.
+    pub(super) generation_config: GenerationConfig,
+}
+
+/// Where the sampling of requests that say nothing comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum GenerationConfig {
+    /// The model's own file.
+    #[default]
+    Auto,
+    /// This server's defaults alone.
+    None,
+    /// This file, or `generation_config.json` of this folder.
+    File(PathBuf),
+}
+
+impl GenerationConfig {
+    /// As typed.
+    pub(super) fn parse(text: &str) -> Self {
+        match text {
+            "auto" => Self::Auto,
+            "none" => Self::None,
+            path => Self::File(path.into()),
+        }
+    }
+
+    /// What is suggested for a model whose own file is `own`.
+    fn suggested(&self, own: Option<&Value>) -> anyhow::Result<Option<Value>> {
+        let path = match self {
+            Self::Auto => return Ok(own.cloned()),
+            Self::None => return Ok(None),
+            Self::File(path) if path.is_dir() => path.join("generation_config.json"),
+            Self::File(path) => path.clone(),
+        };
+        let named = || format!("--generation-config {}", path.display());
+        let text = std::fs::read_to_string(&path).with_context(named)?;
+        let value: Value = serde_json::from_str(&text).with_context(named)?;
+        anyhow::ensure!(value.is_object(), "{}: is not a JSON object", named());
+        Ok(Some(value))
+    }
 }
 
 /// A running engine and the texts' tools that belong to its model.
@@ -83,6 +123,8 @@ pub(super) fn start(choice: &ModelChoice, config: &EngineConfig) -> anyhow::Resu
     let tokenizer = Arc::new(tokenizer(&source, vocabulary)?);
     let (chat_template, tool_chat_template) = templates(choice, &source, &tokenizer)?;
     let embedding_prompts = embedding_prompts(&source)?;
+    let suggested = choice.generation_config.suggested(source.generation_config.as_ref())?;
+    let defaults = defaults(suggested.as_ref());
     let text_ready = Instant::now();
     let (loaded, weights_ready) = join(weights)?;
     let metrics = join(metrics);
@@ -98,7 +140,7 @@ pub(super) fn start(choice: &ModelChoice, config: &EngineConfig) -> anyhow::Resu
     );
     Ok(RunningModel {
         eos_token_ids: eos_token_ids(&source, &tokenizer),
-        defaults: defaults(source.generation_config.as_ref()),
+        defaults,
         embedding_prompts,
         name,
         engine,
@@ -269,16 +311,25 @@ fn templates(
     Ok((build(&source.chat_template)?, build(&source.tool_use_template)?))
 }
 
-/// What the model's author suggests; out-of-range values are left out rather than obeyed.
+/// What the model's author suggests; out-of-range values are left out, with a warning, rather than
+/// obeyed.
 fn defaults(generation_config: Option<&Value>) -> GenerationDefaults {
-    let number = |name: &str| generation_config?.get(name)?.as_f64();
-    let above_zero = |value: &f64| *value > 0.0;
+    let number = |name: &str, allowed: fn(f64) -> bool| {
+        let value = generation_config?.get(name).filter(|value| !value.is_null())?;
+        let number = value.as_f64().filter(|number| allowed(*number));
+        if number.is_none() {
+            tracing::warn!("generation_config.json: `{name}` is {value}, which is not used");
+        }
+        number
+    };
+    #[expect(clippy::cast_possible_truncation, reason = "the bounds are checked")]
+    let count = |number: f64| number as i64;
     GenerationDefaults {
-        temperature: number("temperature").filter(|value| (0.0..=2.0).contains(value)),
-        top_p: number("top_p").filter(|value| above_zero(value) && *value <= 1.0),
-        top_k: generation_config.and_then(|c| c.get("top_k")?.as_i64()).filter(|k| *k >= -1),
-        min_p: number("min_p").filter(|value| (0.0..=1.0).contains(value)),
-        repetition_penalty: number("repetition_penalty").filter(above_zero),
+        temperature: number("temperature", |value| (0.0..=2.0).contains(&value)),
+        top_p: number("top_p", |value| value > 0.0 && value <= 1.0),
+        top_k: number("top_k", |k| k.fract() == 0.0 && (-1.0..=1e9).contains(&k)).map(count),
+        min_p: number("min_p", |value| (0.0..=1.0).contains(&value)),
+        repetition_penalty: number("repetition_penalty", |value| value > 0.0),
     }
 }
 
@@ -298,4 +349,33 @@ fn eos_token_ids(source: &ModelSource, tokenizer: &Tokenizer) -> Arc<[u32]> {
     ids.sort_unstable();
     ids.dedup();
     ids.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn sampling_is_suggested_by_the_model_by_a_file_or_by_nobody() {
+        let own = json!({"temperature": 0.6, "top_k": 20, "top_p": null, "min_p": 7});
+        let with = |text: &str| GenerationConfig::parse(text).suggested(Some(&own));
+        let from_model = defaults(with("auto").unwrap().as_ref());
+        assert_eq!((from_model.temperature, from_model.top_k), (Some(0.6), Some(20)));
+        assert_eq!((from_model.top_p, from_model.min_p), (None, None));
+        assert_eq!(with("none").unwrap(), None);
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("generation_config.json");
+        std::fs::write(&file, r#"{"temperature": 1.5}"#).unwrap();
+        for path in [folder.path(), &file] {
+            let given = defaults(with(path.to_str().unwrap()).unwrap().as_ref());
+            assert_eq!((given.temperature, given.top_k), (Some(1.5), None));
+        }
+        std::fs::write(&file, "[1]").unwrap();
+        let error = with(folder.path().to_str().unwrap()).unwrap_err();
+        assert!(error.to_string().contains("is not a JSON object"), "{error}");
+        let error = with("/nowhere/at/all").unwrap_err().to_string();
+        assert!(error.contains("--generation-config /nowhere/at/all"), "{error}");
+    }
 }

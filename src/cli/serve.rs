@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::byte_size::ByteSize;
-use super::model::{self, ModelChoice, RunningModel};
+use super::model::{self, GenerationConfig, ModelChoice, RunningModel};
 use crate::config::{EngineConfig, KvCacheDtype, Parser, Pooling, ServerConfig, WeightKind};
 use crate::http::state::{AppState, ServerParts};
 use crate::text::{reasoning, tool_calls};
@@ -49,6 +49,11 @@ struct ModelArgs {
     /// File with a chat template (Jinja) that replaces the model's own.
     #[arg(long, value_name = "FILE")]
     chat_template: Option<String>,
+    /// Whose temperature, top_p, ... requests without them get: auto is the model's own
+    /// generation_config.json, none leaves this server's defaults; else a file or folder. Tokens
+    /// that end a text stay the model's.
+    #[arg(long, value_name = "auto|none|FILE", default_value = "auto")]
+    generation_config: String,
     /// How tool calls are written; auto asks the chat template.
     #[arg(long, value_name = "FAMILY", default_value = "auto",
         value_parser = parser(tool_calls::names()))]
@@ -235,6 +240,7 @@ impl ServeArgs {
             offline: self.model.offline,
             name: self.model.served_model_name.first().cloned(),
             chat_template: self.model.chat_template.clone(),
+            generation_config: GenerationConfig::parse(&self.model.generation_config),
         }
     }
 

@@ -65,6 +65,17 @@ impl Driver {
         self.sequences.len() - 1
     }
 
+    /// A sequence that begins with `shared` tokens of another one, whole blocks, whose keys and
+    /// values are those of the other.
+    pub(super) fn add_behind(&mut self, other: Seq, shared: usize, tokens: &[u32]) -> Seq {
+        let other = &self.sequences[other];
+        assert!(shared.is_multiple_of(BLOCK_SIZE) && shared <= other.computed);
+        assert_eq!(tokens[..shared], other.tokens[..shared]);
+        let blocks = other.blocks[..shared / BLOCK_SIZE].to_vec();
+        self.sequences.push(Sequence { tokens: tokens.to_vec(), computed: shared, blocks });
+        self.sequences.len() - 1
+    }
+
     pub(super) fn push(&mut self, seq: Seq, token: u32) {
         self.sequences[seq].tokens.push(token);
     }
