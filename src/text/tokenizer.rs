@@ -5,6 +5,7 @@
 //! a time (see [`Detokenizer`](super::detokenizer::Detokenizer)). It knows no chat format.
 
 use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 
 use thiserror::Error;
@@ -91,14 +92,10 @@ impl Tokenizer {
     /// # Errors
     /// When the bytes are no tokenizer.
     pub fn from_json(json: &[u8], config: &TokenizerConfig) -> Result<Self, TokenizerError> {
-        // Nearly all are BPE, and reading one as such takes half the time of reading one of
-        // unknown kind, whose vocabulary becomes a generic JSON value first.
-        let inner = match serde_json::from_slice::<BpeTokenizer>(json) {
-            Ok(bpe) => bpe.into(),
-            Err(_) => tokenizers::Tokenizer::from_bytes(json)
-                .map_err(|error| TokenizerError::Load(error.to_string()))?,
-        };
-        Self::new(inner, config)
+        // The library panics at some files that are none.
+        let read = catch_unwind(AssertUnwindSafe(|| read_json(json)));
+        let read = read.unwrap_or_else(|_| Err("the file makes no sense".to_owned()));
+        Self::new(read.map_err(TokenizerError::Load)?, config)
     }
 
     /// Wraps a built tokenizer, for example one made from a GGUF vocabulary.
@@ -379,6 +376,15 @@ impl Tokenizer {
                 _ => {}
             }
         }
+    }
+}
+
+fn read_json(json: &[u8]) -> Result<tokenizers::Tokenizer, String> {
+    // Nearly all are BPE, and reading one as such takes half the time of reading one of unknown
+    // kind, whose vocabulary becomes a generic JSON value first.
+    match serde_json::from_slice::<BpeTokenizer>(json) {
+        Ok(bpe) => Ok(bpe.into()),
+        Err(_) => tokenizers::Tokenizer::from_bytes(json).map_err(|error| error.to_string()),
     }
 }
 

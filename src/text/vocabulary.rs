@@ -116,7 +116,7 @@ impl Vocabulary {
     pub fn tokenizer_with(&self, config: &TokenizerConfig) -> Result<Tokenizer, VocabularyError> {
         self.check()?;
         let (mut tokenizer, add_bos) = match self.kind.as_str() {
-            "gpt2" => byte_level::build(self)?,
+            "gpt2" | "gemma4" => byte_level::build(self)?,
             "llama" => (self.sentence_piece()?, true),
             "t5" => (self.unigram()?, false),
             "bert" => (word_pieces::build(self)?, true),

@@ -89,3 +89,32 @@ fn damaged_safetensors_are_read_within_their_size() {
 fn damaged_tokenizers_are_read_within_their_size() {
     run(&targets::tokenizers());
 }
+
+/// Found by such inputs: the library's reader of decoders panics.
+#[test]
+fn a_decoder_of_no_kind_is_refused() {
+    use sconce::text::tokenizer::Tokenizer;
+    for decoder in ["7", "{", "[", "{\"type\": 3}", "\"ByteLevel\""] {
+        let json = format!(
+            "{{\"version\": \"1.0\", \"decoder\": {decoder}, \"model\": {{\"type\": \"BPE\", \
+             \"vocab\": {{}}, \"merges\": []}}}}"
+        );
+        assert!(Tokenizer::from_json(json.as_bytes(), &Default::default()).is_err(), "{decoder}");
+    }
+}
+
+#[test]
+fn panics_and_too_much_memory_are_found() {
+    let target =
+        |read| Target { name: "found", inputs: Vec::new(), read, held: (2, 64), single: (1, 64) };
+    let complaint = |read| {
+        let found = catch_unwind(AssertUnwindSafe(|| check(&target(read), 7, &[0; 1000])));
+        found.err().map(|panic| panic.downcast_ref::<String>().unwrap().clone())
+    };
+    assert_eq!(complaint(|bytes| drop(bytes.to_vec())), None);
+    let found = complaint(|bytes| drop(bytes.repeat(2))).unwrap();
+    assert!(found.contains("case 7 of 1000 bytes") && found.contains("2000 in one"), "{found}");
+    let found = complaint(|bytes| drop([bytes.to_vec(), bytes.to_vec(), bytes.to_vec()])).unwrap();
+    assert!(found.contains("no panic is true, 3000 bytes held, 1000 in one"), "{found}");
+    assert!(complaint(|bytes| assert!(bytes.is_empty())).unwrap().contains("no panic is false"));
+}

@@ -345,6 +345,7 @@ fn metadata_that_no_model_here_honours_is_refused() {
         ("llama.rope.scaling.type", text("new"), "`new` is not supported"),
         ("llama.rope.scaling.type", text("yarn"), "original_context_length"),
         ("llama.attention.head_count", Value::U32(0), "is 0"),
+        ("llama.block_count", Value::U64(1 << 60), "11 tensors are too few for 115"),
         ("llama.attention.head_count", Value::U32(3), "3 query heads"),
         ("llama.attention.head_count", text("4"), "is a string, expected a non-negative integer"),
         ("llama.attention.key_length", Value::U32(7), "7 key"),

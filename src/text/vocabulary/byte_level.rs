@@ -18,7 +18,9 @@ use crate::text::pre_tokenizers::{self, Spelling};
 pub(super) fn build(
     vocabulary: &Vocabulary,
 ) -> Result<(tokenizers::Tokenizer, bool), VocabularyError> {
-    let name = vocabulary.pre.as_deref().unwrap_or("default");
+    // Some files name the rules as the kind.
+    let kind = if vocabulary.kind == "gemma4" { "gemma4" } else { "default" };
+    let name = vocabulary.pre.as_deref().unwrap_or(kind);
     let unknown = || VocabularyError::PreTokenizer(name.to_owned());
     let (patterns, spelling, ignore_merges, add_bos) = if let Some(pattern) = &vocabulary.split {
         (vec![pattern.clone()], Spelling::Characters, true, false)

@@ -42,9 +42,9 @@ pub(super) fn build(vocabulary: &Vocabulary) -> Result<tokenizers::Tokenizer, Vo
         .map_err(|error| malformed(error.to_string()))?;
     let mut tokenizer = tokenizers::Tokenizer::new(model);
     let lowercase = vocabulary.lowercase.unwrap_or(true);
-    let normalizer = BertNormalizer::new(true, true, None, lowercase);
-    let normalized = tokenizer.with_normalizer(Some(normalizer));
-    normalized.map_err(|error| malformed(error.to_string()))?;
+    tokenizer
+        .with_normalizer(Some(BertNormalizer::new(true, true, None, lowercase)))
+        .map_err(|error| malformed(error.to_string()))?;
     tokenizer.with_pre_tokenizer(Some(BertPreTokenizer));
     tokenizer.with_decoder(Some(WordPieceDecoder::new(CONTINUED.to_owned(), true)));
     Ok(tokenizer)

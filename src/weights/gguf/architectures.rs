@@ -478,7 +478,10 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
             ],
             GATED_MLP,
         ],
-        more: families::seed_oss,
+        more: |keys, config| {
+            families::seed_oss(keys, config);
+            Ok(())
+        },
         ..LLAMA
     },
     Architecture {

@@ -142,6 +142,10 @@ impl<'a> ModelKeys<'a> {
         }
     }
 
+    pub(super) fn tensors(&self) -> &'a [TensorInfo] {
+        self.tensors
+    }
+
     /// A tensor by its GGUF name.
     pub(super) fn tensor(&self, name: &str) -> Option<&TensorInfo> {
         self.tensors.iter().find(|tensor| tensor.name == name)
@@ -156,8 +160,9 @@ impl<'a> ModelKeys<'a> {
         let all = self.required("block_count")?;
         let drafting = self.count("nextn_predict_layers")?.unwrap_or(0);
         match usize::try_from(all.saturating_sub(drafting)) {
-            Ok(layers) if layers > 0 => Ok(layers),
-            _ => Err(format!("{drafting} of {all} layers draft tokens, expected fewer")),
+            Ok(0) => Err(format!("{drafting} of {all} layers draft tokens, expected fewer")),
+            Ok(layers) if layers <= self.tensors.len() => Ok(layers),
+            _ => Err(format!("{} tensors are too few for {all} layers", self.tensors.len())),
         }
     }
 

@@ -52,8 +52,7 @@ fn expert_inner(keys: &ModelKeys<'_>) -> Result<Option<u64>, String> {
         return Ok(Some(inner));
     }
     // Files of the format's first years don't say it.
-    let mut down = (0..keys.layers()?).map(|layer| format!("blk.{layer}.ffn_down_exps.weight"));
-    let down = down.find_map(|name| keys.tensor(&name));
+    let down = keys.tensors().iter().find(|tensor| tensor.name.ends_with(".ffn_down_exps.weight"));
     Ok(down.and_then(|down| down.shape.last()).map(|inner| *inner as u64))
 }
 
@@ -253,9 +252,8 @@ pub(super) fn granite_moe(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
     Ok(())
 }
 
-pub(super) fn seed_oss(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
+pub(super) fn seed_oss(keys: &ModelKeys<'_>, config: &mut Config) {
     set(config, "attention_out_bias", keys.has("blk.0.attn_output.bias"));
-    Ok(())
 }
 
 pub(super) fn ernie_moe(keys: &ModelKeys<'_>, config: &mut Config) -> Done {

@@ -168,14 +168,15 @@ mod tests {
     use super::*;
 
     #[test]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss,
+        reason = "small numbers"
+    )]
     fn a_share_of_a_head_is_the_same_number_again() {
         for dim in (2..=512).step_by(2) {
             for rotary in (2..=dim).step_by(2) {
-                #[expect(
-                    clippy::cast_possible_truncation,
-                    clippy::cast_sign_loss,
-                    reason = "small"
-                )]
                 let again = (dim as f64 * share(rotary, dim)) as usize;
                 assert_eq!(again, rotary, "of {dim}");
             }
