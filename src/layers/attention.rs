@@ -3,6 +3,7 @@
 
 use candle_core::{Result, Tensor};
 
+use super::adapter::{LayerAdapters, Projection};
 use super::forward::{ForwardBatch, KvLayer};
 use super::linear::Linear;
 use super::norm::NormSpec;
@@ -116,11 +117,15 @@ impl Attention {
         angles: &RopeAngles,
         kv: &KvLayer,
         batch: &ForwardBatch,
+        adapters: LayerAdapters<'_>,
     ) -> Result<Tensor> {
         let AttentionSpec { num_heads, num_kv_heads, head_dim, params, .. } = self.spec;
         let rows = x.dim(0)?;
         let [query, key, value] = &self.qkv.layers;
         let [q, k, v] = Linear::forward_each([query, key, value], x)?;
+        let q = adapters.add(Projection::Query, x, q, 1.0)?;
+        let k = adapters.add(Projection::Key, x, k, 1.0)?;
+        let v = adapters.add(Projection::Value, x, v, 1.0)?;
         // [num_tokens, heads, head_dim]
         let mut q = angles.grown(q.reshape((rows, num_heads, head_dim))?)?;
         let mut k = k.reshape((rows, num_kv_heads, head_dim))?;
@@ -147,12 +152,19 @@ impl Attention {
     }
 
     /// The output projection of `attended [.., heads * head_dim]`: `[.., hidden]`.
-    pub fn project(&self, attended: &Tensor) -> Result<Tensor> {
-        self.output.forward(attended)
+    pub fn project(&self, attended: &Tensor, adapters: LayerAdapters<'_>) -> Result<Tensor> {
+        adapters.add(Projection::Output, attended, self.output.forward(attended)?, 1.0)
     }
 
     /// `residual + factor * project(attended)`.
-    pub fn project_add(&self, attended: &Tensor, residual: &Tensor, factor: f32) -> Result<Tensor> {
-        self.output.forward_add_scaled(attended, residual, factor)
+    pub fn project_add(
+        &self,
+        attended: &Tensor,
+        residual: &Tensor,
+        factor: f32,
+        adapters: LayerAdapters<'_>,
+    ) -> Result<Tensor> {
+        let sum = self.output.forward_add_scaled(attended, residual, factor)?;
+        adapters.add(Projection::Output, attended, sum, factor)
     }
 }

@@ -9,6 +9,7 @@ use candle_core::{DType, Device, Result, Tensor, bail};
 
 use super::{CausalLm, ForwardOutput, ModelError};
 use crate::kernels::pointwise::soft_cap;
+use crate::layers::adapter::{Adapters, Site};
 use crate::layers::embedding::Embedding;
 use crate::layers::forward::{ForwardBatch, ForwardContext, KvShape};
 use crate::layers::linear::{Linear, Matrix};
@@ -170,18 +171,23 @@ impl CausalLm for Decoder {
         let wanted = wanted_rows(batch);
         let all = wanted.len() == batch.input_ids.len();
         let kept = Tensor::new(wanted.as_slice(), device)?;
+        let adapters = Adapters::of_all(&batch.adapters, batch.input_ids.len(), device)?;
+        let adapters_kept = Adapters::of_kept(&batch.adapters, &wanted, device)?;
         for (i, (layer, kv)) in self.layers.iter().zip(context.kv).enumerate() {
             let keep = (i + 1 == self.layers.len() && !all).then_some(&kept);
+            let behind = if keep.is_some() { &adapters_kept } else { &adapters };
+            let adapters = [adapters.layer(i), behind.layer(i)];
             let angles = self.rope_of_layer[i].map_or(&no_angles, |rope| &angles[rope]);
-            x = layer.forward(x, angles, kv, batch, keep)?;
+            x = layer.forward(x, angles, kv, batch, keep, adapters)?;
         }
         let x = self.norm.forward(&x)?;
         if batch.hidden_rows.is_empty() {
-            return Ok(ForwardOutput { logits: self.logits(&x)?, hidden: None });
+            return Ok(ForwardOutput { logits: self.logits(&x, &adapters_kept)?, hidden: None });
         }
         let with_logits = x.index_select(&places(&batch.logits_rows, &wanted, device)?, 0)?;
         let hidden = x.index_select(&places(&batch.hidden_rows, &wanted, device)?, 0)?;
-        Ok(ForwardOutput { logits: self.logits(&with_logits)?, hidden: Some(hidden) })
+        let adapters = Adapters::of_kept(&batch.adapters, &batch.logits_rows, device)?;
+        Ok(ForwardOutput { logits: self.logits(&with_logits, &adapters)?, hidden: Some(hidden) })
     }
 
     fn kv_shape(&self) -> KvShape {
@@ -225,13 +231,12 @@ fn is_not_one(factor: f32) -> bool {
 
 impl Decoder {
     /// Logits of hidden states behind the last norm.
-    fn logits(&self, x: &Tensor) -> Result<Tensor> {
+    fn logits(&self, x: &Tensor, adapters: &Adapters<'_>) -> Result<Tensor> {
         // The smaller of two places where the factor could be.
-        let logits = if is_not_one(self.logit_scale) {
-            self.head.forward(&(x * f64::from(self.logit_scale))?)?
-        } else {
-            self.head.forward(x)?
-        };
+        let scaled = is_not_one(self.logit_scale).then(|| x * f64::from(self.logit_scale));
+        let scaled = scaled.transpose()?;
+        let x = scaled.as_ref().unwrap_or(x);
+        let logits = adapters.add(Site::Head, x, self.head.forward(x)?, 1.0)?;
         self.logit_softcap.map_or_else(|| Ok(logits.clone()), |cap| soft_cap(cap, &logits))
     }
 

@@ -4,6 +4,7 @@ use candle_core::{Result, Tensor};
 
 use super::super::ModelError;
 use super::spec::{Block, DecoderSpec};
+use crate::layers::adapter::LayerAdapters;
 use crate::layers::attention::Attention;
 use crate::layers::forward::{ForwardBatch, KvLayer};
 use crate::layers::mlp::Mlp;
@@ -29,17 +30,23 @@ enum FeedForward {
 }
 
 impl FeedForward {
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+    fn forward(&self, x: &Tensor, adapters: LayerAdapters<'_>) -> Result<Tensor> {
         match self {
-            Self::Dense(mlp) => mlp.forward(x),
+            Self::Dense(mlp) => mlp.adapted(x, adapters),
             Self::Experts(moe) => moe.forward_add(x, &x.zeros_like()?, 1.0),
         }
     }
 
     /// `residual + factor * forward(x)`
-    fn forward_add(&self, x: &Tensor, residual: &Tensor, factor: f32) -> Result<Tensor> {
+    fn forward_add(
+        &self,
+        x: &Tensor,
+        residual: &Tensor,
+        factor: f32,
+        adapters: LayerAdapters<'_>,
+    ) -> Result<Tensor> {
         match self {
-            Self::Dense(mlp) => mlp.forward_add(x, residual, factor),
+            Self::Dense(mlp) => mlp.adapted_add(x, residual, factor, adapters),
             Self::Experts(moe) => moe.forward_add(x, residual, factor),
         }
     }
@@ -73,6 +80,7 @@ impl Layer {
     }
 
     /// Takes and returns hidden states; `keep` names the rows that are still wanted after attention.
+    /// The adapters are those of all rows, and of those that go on behind attention.
     pub(super) fn forward(
         &self,
         x: Tensor,
@@ -80,11 +88,12 @@ impl Layer {
         kv: &KvLayer,
         batch: &ForwardBatch,
         keep: Option<&Tensor>,
+        [adapters, behind]: [LayerAdapters<'_>; 2],
     ) -> Result<Tensor> {
         let scale = self.block.residual_scale;
         let mut x = x;
         let mut seen = normalized(self.before_attention.as_ref(), &x)?;
-        let mut attended = self.attention.attend(&seen, angles, kv, batch)?;
+        let mut attended = self.attention.attend(&seen, angles, kv, batch, adapters)?;
         if let Some(rows) = keep {
             attended = attended.index_select(rows, 0)?;
             x = x.index_select(rows, 0)?;
@@ -93,8 +102,8 @@ impl Layer {
             }
         }
         let added = match &self.after_attention {
-            None => self.attention.project_add(&attended, &x, scale)?,
-            Some(norm) => norm.forward_add(&self.attention.project(&attended)?, &x)?,
+            None => self.attention.project_add(&attended, &x, scale, behind)?,
+            Some(norm) => norm.forward_add(&self.attention.project(&attended, behind)?, &x)?,
         };
         let given = match (&self.before_mlp, self.block.parallel) {
             (None, true) => seen,
@@ -102,8 +111,8 @@ impl Layer {
             (norm, false) => normalized(norm.as_ref(), &added)?,
         };
         match &self.after_mlp {
-            None => self.feed_forward.forward_add(&given, &added, scale),
-            Some(norm) => norm.forward_add(&self.feed_forward.forward(&given)?, &added),
+            None => self.feed_forward.forward_add(&given, &added, scale, behind),
+            Some(norm) => norm.forward_add(&self.feed_forward.forward(&given, behind)?, &added),
         }
     }
 }
