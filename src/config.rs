@@ -32,6 +32,8 @@ pub struct EngineConfig {
     /// How hidden states become an embedding; `None` does what the checkpoint says, or takes the
     /// last token's, or the mean of an encoder's.
     pub pooling: Option<Pooling>,
+    /// Highest rank of a LoRA adapter.
+    pub max_lora_rank: usize,
 }
 
 impl Default for EngineConfig {
@@ -48,6 +50,7 @@ impl Default for EngineConfig {
             prefix_cache: true,
             threads: None,
             pooling: None,
+            max_lora_rank: 128,
         }
     }
 }
@@ -201,6 +204,10 @@ pub struct ServerConfig {
     pub tool_call_parser: Parser,
     /// How thoughts are told from answers.
     pub reasoning_parser: Parser,
+    /// Most LoRA adapters at once.
+    pub max_loras: usize,
+    /// Whether requests may load and unload adapters.
+    pub runtime_loras: bool,
 }
 
 impl Default for ServerConfig {
@@ -218,6 +225,8 @@ impl Default for ServerConfig {
             trust_request_chat_template: false,
             tool_call_parser: Parser::default(),
             reasoning_parser: Parser::default(),
+            max_loras: 32,
+            runtime_loras: false,
         }
     }
 }

@@ -15,6 +15,7 @@ mod fake_server;
 pub mod health;
 mod loading;
 mod local;
+mod lora_modules;
 mod model;
 pub mod render_chat;
 pub mod serve;

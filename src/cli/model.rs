@@ -10,9 +10,12 @@ use anyhow::Context;
 use serde_json::Value;
 
 use super::loading;
+use super::lora_modules::LoraModule;
 use crate::config::EngineConfig;
+use crate::engine::startup::adapters::AdapterLoader;
 use crate::engine::startup::encoder::Loaded;
 use crate::engine::startup::{Engine, StartupError};
+use crate::http::adapters::{AdapterParts, ServedAdapter};
 use crate::http::state::GenerationDefaults;
 use crate::metrics::{self, MetricsHandle};
 use crate::text::chat_template::ChatTemplate;
@@ -42,12 +45,15 @@ pub(super) struct ModelChoice {
     pub(super) name: Option<String>,
     /// A template that replaces the model's own.
     pub(super) chat_template: Option<String>,
+    /// Adapters to load beside the model.
+    pub(super) adapters: Vec<LoraModule>,
 }
 
 /// A running engine and the texts' tools that belong to its model.
 pub(super) struct RunningModel {
     pub(super) name: String,
     pub(super) engine: Engine,
+    pub(super) adapters: AdapterParts,
     pub(super) tokenizer: Arc<Tokenizer>,
     pub(super) chat_template: Option<Arc<ChatTemplate>>,
     pub(super) tool_chat_template: Option<Arc<ChatTemplate>>,
@@ -87,6 +93,8 @@ pub(super) fn start(choice: &ModelChoice, config: &EngineConfig) -> anyhow::Resu
     let (loaded, weights_ready) = join(weights)?;
     let metrics = join(metrics);
     let joined = Instant::now();
+    let adapters = load_adapters(choice, loaded.adapter_loader(config, hub_options(choice)))?;
+    let loaded = loaded.with_adapters(adapters.size_in_bytes());
     let engine = loaded.start(config, metrics.clone())?;
     let seconds = |from: Instant, to: Instant| (to - from).as_secs_f64();
     tracing::info!(
@@ -102,6 +110,7 @@ pub(super) fn start(choice: &ModelChoice, config: &EngineConfig) -> anyhow::Resu
         embedding_prompts,
         name,
         engine,
+        adapters,
         tokenizer,
         chat_template,
         tool_chat_template,
@@ -126,9 +135,28 @@ fn open(choice: &ModelChoice) -> anyhow::Result<ModelSource> {
         return Ok(ModelSource::embedded(DEMO_NAME, crate::demo::files())?);
     };
     let model = ModelRef::parse(model, choice.revision.as_deref())?;
-    let mut options = HubOptions::from_env();
-    options.offline |= choice.offline;
-    Ok(ModelSource::open(&model, &options)?)
+    Ok(ModelSource::open(&model, &hub_options(choice))?)
+}
+
+fn hub_options(choice: &ModelChoice) -> HubOptions {
+    let options = HubOptions::from_env();
+    HubOptions { offline: options.offline || choice.offline, ..options }
+}
+
+/// The adapters that were asked for, each under a name of its own.
+fn load_adapters(choice: &ModelChoice, loader: AdapterLoader) -> anyhow::Result<AdapterParts> {
+    let mut served: Vec<ServedAdapter> = Vec::with_capacity(choice.adapters.len());
+    for LoraModule { name, path, base_model_name } in choice.adapters.clone() {
+        anyhow::ensure!(
+            served.iter().all(|served| served.adapter.name() != name),
+            "--lora-modules: the name {name} is given twice"
+        );
+        let adapter = loader.load(&name, &path);
+        let adapter = adapter.with_context(|| format!("--lora-modules: {name}"))?;
+        tracing::info!(name, path, bytes = adapter.size_in_bytes(), "a LoRA adapter was loaded");
+        served.push(ServedAdapter::new(adapter, path, base_model_name));
+    }
+    Ok(AdapterParts { loader, served })
 }
 
 fn tokenizer(

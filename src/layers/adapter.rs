@@ -190,7 +190,13 @@ impl LayerAdapters<'_> {
     }
 
     /// As [`Adapters::add`].
-    pub fn add(&self, projection: Projection, x: &Tensor, y: Tensor, factor: f32) -> Result<Tensor> {
+    pub fn add(
+        &self,
+        projection: Projection,
+        x: &Tensor,
+        y: Tensor,
+        factor: f32,
+    ) -> Result<Tensor> {
         self.adapters.add(Site::Layer(self.index, projection), x, y, factor)
     }
 }

@@ -14,6 +14,7 @@ use crate::weights::{WeightError, Weights};
 
 mod projections;
 
+pub use projections::QkvSource;
 use projections::{QkvProjections, QueryKeyNorms};
 
 /// The tensors that queries, keys and values come from.

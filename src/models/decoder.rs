@@ -7,6 +7,7 @@
 use candle_core::quantized::GgmlDType;
 use candle_core::{DType, Device, Result, Tensor, bail};
 
+use super::adapter::AdapterLayout;
 use super::{CausalLm, ForwardOutput, ModelError};
 use crate::kernels::pointwise::soft_cap;
 use crate::layers::adapter::{Adapters, Site};
@@ -18,6 +19,7 @@ use crate::layers::rope::{Rope, RopeAngles};
 use crate::weights::{StoredTensor, WeightError, Weights};
 
 mod layer;
+mod modules;
 pub mod spec;
 
 use layer::Layer;
@@ -39,6 +41,7 @@ pub struct Decoder {
     hidden_size: usize,
     max_position_embeddings: usize,
     kv_shape: KvShape,
+    spec: DecoderSpec,
 }
 
 impl Decoder {
@@ -74,6 +77,7 @@ impl Decoder {
                 num_kv_heads: first.num_kv_heads,
                 head_dim: first.head_dim,
             },
+            spec: spec.clone(),
         })
     }
 }
@@ -204,6 +208,10 @@ impl CausalLm for Decoder {
 
     fn max_position_embeddings(&self) -> usize {
         self.max_position_embeddings
+    }
+
+    fn adapter_layout(&self) -> Option<AdapterLayout> {
+        Some(modules::layout(&self.spec))
     }
 }
 

@@ -25,6 +25,8 @@ pub(super) struct Route {
     pub(super) runs: bool,
     /// Whether only a key of the server may call it, if it has any.
     pub(super) guarded: bool,
+    /// Whether it changes what is served, which not every server allows.
+    pub(super) changes: bool,
     /// Whether it is refused when the server is not ready, or no longer.
     pub(super) can_be_unavailable: bool,
 }
@@ -34,8 +36,8 @@ pub(super) struct Route {
 pub(super) enum Answer {
     /// JSON of a schema.
     Json(&'static str),
-    /// Text that Prometheus reads.
-    Metrics,
+    /// Text that Prometheus reads, or people.
+    Text,
     /// None succeeds.
     Never,
 }
@@ -105,12 +107,16 @@ const OPEN: Route = Route {
     parameters: &[],
     runs: false,
     guarded: true,
+    changes: false,
     can_be_unavailable: true,
 };
 
 /// A route that asks the model.
 const RUNS: Route =
     Route { method: "post", parameters: &[Parameter::Deadline], runs: true, ..OPEN };
+
+/// A route that changes what is served.
+const CHANGES: Route = Route { method: "post", answer: Answer::Text, changes: true, ..OPEN };
 
 /// A route that only counts or renders.
 const COUNTS: Route = Route { method: "post", parameters: &[Parameter::Deadline], ..OPEN };
@@ -224,6 +230,20 @@ pub(super) const ROUTES: &[Route] = &[
         ..RUNS
     },
     Route {
+        path: "/v1/load_lora_adapter",
+        name: "loadLoraAdapter",
+        summary: "Load an adapter, which requests then name as their model.",
+        request: &["LoadAdapterRequest"],
+        ..CHANGES
+    },
+    Route {
+        path: "/v1/unload_lora_adapter",
+        name: "unloadLoraAdapter",
+        summary: "Forget an adapter; requests that run keep it.",
+        request: &["UnloadAdapterRequest"],
+        ..CHANGES
+    },
+    Route {
         method: "post",
         path: "/tokenize",
         name: "tokenize",
@@ -244,7 +264,7 @@ pub(super) const ROUTES: &[Route] = &[
     Route {
         path: "/v1/models",
         name: "listModels",
-        summary: "The names that the model answers to.",
+        summary: "The names that the model answers to, and its adapters.",
         answer: Answer::Json("ModelList"),
         ..OPEN
     },
@@ -274,7 +294,7 @@ pub(super) const ROUTES: &[Route] = &[
         path: "/metrics",
         name: "getMetrics",
         summary: "Metrics as Prometheus reads them.",
-        answer: Answer::Metrics,
+        answer: Answer::Text,
         can_be_unavailable: false,
         ..OPEN
     },
@@ -320,6 +340,7 @@ impl Route {
                 "a value that can't be served; the message names field and bound",
             ),
             (keys && self.guarded, "401", "no key, or one that is not known"),
+            (self.changes, "403", "the server was not started for this"),
             (reads || names_one, "404", "the model is not served, or there is no such thing"),
             (
                 reads,

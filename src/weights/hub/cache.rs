@@ -71,7 +71,8 @@ impl RepoCache {
         match selection {
             Selection::Gguf(parts) => Ok(snapshot.join(&parts[0])),
             Selection::Checkpoint { small, weights } => {
-                let wanted = if file == Some(&HubFile::Adapter) { lora::CONFIG } else { "config.json" };
+                let wanted =
+                    if file == Some(&HubFile::Adapter) { lora::CONFIG } else { "config.json" };
                 if !small.iter().any(|name| name == wanted) {
                     return Err(wanted.to_owned());
                 }

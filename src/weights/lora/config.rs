@@ -237,10 +237,7 @@ fn check_others(others: &Map<String, Value>) -> Result<(), String> {
     Ok(())
 }
 
-fn targets(
-    modules_: Option<OneOrMore<String>>,
-    layers: Option<Layers>,
-) -> Result<Targets, String> {
+fn targets(modules_: Option<OneOrMore<String>>, layers: Option<Layers>) -> Result<Targets, String> {
     match modules_ {
         None => Err("`target_modules` is missing".to_owned()),
         Some(OneOrMore::One(word)) if word.eq_ignore_ascii_case("all-linear") => {
@@ -270,7 +267,8 @@ fn layers(
         return Ok(None);
     }
     let patterns = patterns.map(OneOrMore::into_vec).unwrap_or_default();
-    let patterns: Vec<String> = patterns.into_iter().filter(|pattern| !pattern.is_empty()).collect();
+    let patterns: Vec<String> =
+        patterns.into_iter().filter(|pattern| !pattern.is_empty()).collect();
     let places = if patterns.is_empty() {
         vec![regex("layers_pattern", r"^.*?\.[^.]*\.(\d+)\.")?]
     } else {

@@ -123,7 +123,8 @@ fn modules(source: &SafetensorsSource, path: &Path) -> Result<Vec<String>, Weigh
     }
     if let Some((module, has)) = found.iter().find(|(_, has)| **has != [true, true]) {
         let missing = if has[0] { UP } else { DOWN };
-        let reason = format!("tensor `{WRAPPER}{module}{missing}` is missing, its counterpart is there");
+        let reason =
+            format!("tensor `{WRAPPER}{module}{missing}` is missing, its counterpart is there");
         return Err(WeightError::corrupt(path, reason));
     }
     if found.is_empty() {

@@ -1,0 +1,73 @@
+//! The linear layers of a decoder as its checkpoint has them, for adapters.
+//!
+//! Experts have none: their weights are stored in too many ways.
+
+use super::spec::DecoderSpec;
+use crate::layers::adapter::{Projection, Site};
+use crate::layers::attention::QkvSource;
+use crate::layers::mlp::{MlpSpec, MlpTensors};
+use crate::models::adapter::{AdaptableModule, AdapterLayout};
+
+/// All that adapters may change.
+pub(super) fn layout(spec: &DecoderSpec) -> AdapterLayout {
+    let mut modules = Vec::new();
+    for (index, attention) in spec.attention.iter().enumerate() {
+        let below = |name: &str| format!("{}.{index}.{name}", spec.names.layers);
+        let site = |projection| Site::Layer(index, projection);
+        let sources = QkvSource::all(attention);
+        let projections = [Projection::Query, Projection::Key, Projection::Value];
+        for (source, projection) in sources.into_iter().zip(projections) {
+            let path = below(&format!("{}.{}", spec.names.attention, source.name));
+            let part = (site(projection), source.ranges);
+            match modules.iter_mut().find(|module: &&mut AdaptableModule| module.path == path) {
+                Some(stacked) => stacked.parts.push(part),
+                None => modules.push(AdaptableModule {
+                    path,
+                    inputs: attention.hidden_size,
+                    outputs: source.rows,
+                    parts: vec![part],
+                }),
+            }
+        }
+        let path = below(&format!("{}.{}", spec.names.attention, attention.output));
+        let inner = attention.num_heads * attention.head_dim;
+        let output = site(Projection::Output);
+        modules.push(AdaptableModule::whole(path, inner, attention.hidden_size, output));
+        if !spec.moe.as_ref().is_some_and(|moe| moe.layers[index]) {
+            let path = |name: &'static str| below(&format!("{}.{name}", spec.names.mlp));
+            modules.extend(feed_forward(spec.mlp, path, site));
+        }
+    }
+    let (head, hidden) = (spec.names.head.to_owned(), spec.mlp.hidden_size);
+    modules.push(AdaptableModule::whole(head, hidden, spec.vocab_size, Site::Head));
+    AdapterLayout { roots: spec.names.roots, modules }
+}
+
+fn feed_forward(
+    spec: MlpSpec,
+    path: impl Fn(&'static str) -> String,
+    site: impl Fn(Projection) -> Site,
+) -> Vec<AdaptableModule> {
+    let MlpSpec { hidden_size: hidden, intermediate_size: inner, .. } = spec;
+    let whole = |name, inputs, outputs, projection| {
+        AdaptableModule::whole(path(name), inputs, outputs, site(projection))
+    };
+    match spec.tensors {
+        MlpTensors::Gated([gate, up, down]) => vec![
+            whole(gate, hidden, inner, Projection::Gate),
+            whole(up, hidden, inner, Projection::Up),
+            whole(down, inner, hidden, Projection::Down),
+        ],
+        MlpTensors::GateAndUp([both, down]) => {
+            let part = |projection, start| (site(projection), vec![start..start + inner]);
+            let parts = vec![part(Projection::Gate, 0), part(Projection::Up, inner)];
+            let both =
+                AdaptableModule { path: path(both), inputs: hidden, outputs: 2 * inner, parts };
+            vec![both, whole(down, inner, hidden, Projection::Down)]
+        }
+        MlpTensors::Plain([up, down]) => vec![
+            whole(up, hidden, inner, Projection::Up),
+            whole(down, inner, hidden, Projection::Down),
+        ],
+    }
+}
