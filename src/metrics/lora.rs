@@ -78,7 +78,7 @@ mod tests {
             text
         };
         requests.set("early".to_owned(), String::new());
-        assert!(!render().contains("max_lora"));
+        assert!(!render().contains("max_lora="));
         requests.start(4);
         requests.set("a,b\"c".to_owned(), "d".to_owned());
         requests.set("e".to_owned(), String::new());

@@ -22,6 +22,7 @@ mod gguf;
 mod hidden;
 mod invariance;
 mod levels;
+mod lora;
 mod reference;
 
 /// Folders below `tests/fixtures/parity`: at least one per architecture.

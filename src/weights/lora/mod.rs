@@ -113,11 +113,7 @@ fn modules(source: &SafetensorsSource, path: &Path) -> Result<Vec<String>, Weigh
             down.or(inner.strip_suffix(UP).map(|module| (module, 1)))
         });
         let Some((module, which)) = split else {
-            let reason = format!(
-                "tensor `{name}` is no part of an adapter that can be used, expected \
-                 {WRAPPER}MODULE{DOWN} or {UP}"
-            );
-            return Err(WeightError::corrupt(path, reason));
+            return Err(WeightError::corrupt(path, stranger(&name)));
         };
         found.entry(module.to_owned()).or_default()[which] = true;
     }
@@ -131,6 +127,20 @@ fn modules(source: &SafetensorsSource, path: &Path) -> Result<Vec<String>, Weigh
         return Err(WeightError::corrupt(path, "there is no tensor in it"));
     }
     Ok(found.into_keys().collect())
+}
+
+/// What to say of a tensor that is no adapter's.
+fn stranger(name: &str) -> String {
+    let hint = if name.contains(".base_layer.") {
+        "; PEFT leaves the base model's own layers out with save_embedding_layers=False"
+    } else if name.contains("lora_embedding_") {
+        "; adapters of embeddings are not supported"
+    } else {
+        ""
+    };
+    format!(
+        "tensor `{name}` can't be used, expected names like {WRAPPER}MODULE{DOWN} and {UP}{hint}"
+    )
 }
 
 /// Adapters are small enough to look at every number.
