@@ -12,6 +12,7 @@ mod clients;
 mod embeddings;
 mod http;
 mod layering;
+mod lora_folder;
 mod parity;
 mod serving;
 mod templates;
