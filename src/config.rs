@@ -204,10 +204,23 @@ pub struct ServerConfig {
     pub tool_call_parser: Parser,
     /// How thoughts are told from answers.
     pub reasoning_parser: Parser,
-    /// Most LoRA adapters at once.
+    /// Adapters beside the model.
+    pub lora: LoraServing,
+}
+
+/// Which LoRA adapters there may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoraServing {
+    /// Most of them at once.
     pub max_loras: usize,
-    /// Whether requests may load and unload adapters.
-    pub runtime_loras: bool,
+    /// Whether requests may load and unload them.
+    pub at_run_time: bool,
+}
+
+impl Default for LoraServing {
+    fn default() -> Self {
+        Self { max_loras: 32, at_run_time: false }
+    }
 }
 
 impl Default for ServerConfig {
@@ -225,8 +238,7 @@ impl Default for ServerConfig {
             trust_request_chat_template: false,
             tool_call_parser: Parser::default(),
             reasoning_parser: Parser::default(),
-            max_loras: 32,
-            runtime_loras: false,
+            lora: LoraServing::default(),
         }
     }
 }

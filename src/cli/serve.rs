@@ -11,7 +11,9 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use super::byte_size::ByteSize;
 use super::lora_modules::{LoraModule, LoraModules};
 use super::model::{self, ModelChoice, RunningModel};
-use crate::config::{EngineConfig, KvCacheDtype, Parser, Pooling, ServerConfig, WeightKind};
+use crate::config::{
+    EngineConfig, KvCacheDtype, LoraServing, Parser, Pooling, ServerConfig, WeightKind,
+};
 use crate::http::state::{AppState, ServerParts};
 use crate::text::{reasoning, tool_calls};
 
@@ -322,8 +324,10 @@ impl ServeArgs {
             trust_request_chat_template: args.trust_request_chat_template,
             tool_call_parser: self.model.tool_call_parser,
             reasoning_parser: self.model.reasoning_parser,
-            max_loras: self.model.lora.max_loras,
-            runtime_loras: self.model.lora.allow_runtime_lora_updating,
+            lora: LoraServing {
+                max_loras: self.model.lora.max_loras,
+                at_run_time: self.model.lora.allow_runtime_lora_updating,
+            },
         }
     }
 }

@@ -152,7 +152,7 @@ pub(crate) async fn unload(
 }
 
 fn check_allowed(state: &AppState) -> Result<(), ApiError> {
-    if state.config().runtime_loras {
+    if state.config().lora.at_run_time {
         return Ok(());
     }
     let message = "adapters are not loaded or unloaded at run time unless the server was started \

@@ -25,13 +25,11 @@ pub(crate) async fn model(
     State(state): State<AppState>,
     PathId(id): PathId,
 ) -> Result<axum::Json<Value>, ApiError> {
-    match state.adapters().find(&id) {
-        Some(served) => Ok(axum::Json(adapter_entry(&state, &served))),
-        None => {
-            state.check_model(Some(&id))?;
-            Ok(axum::Json(model_entry(&state, &id)))
-        }
+    if let Some(served) = state.adapters().find(&id) {
+        return Ok(axum::Json(adapter_entry(&state, &served)));
     }
+    state.check_model(Some(&id))?;
+    Ok(axum::Json(model_entry(&state, &id)))
 }
 
 fn model_entry(state: &AppState, name: &str) -> Value {

@@ -13,7 +13,7 @@ use super::auth::ApiKeys;
 use super::error::ApiError;
 use super::responses::store::ResponseStore;
 use super::tools::Families;
-use crate::config::{Parser, ServerConfig};
+use crate::config::{LoraServing, Parser, ServerConfig};
 use crate::engine::adapter::Adapter;
 use crate::engine::{EngineHandle, EngineHealth};
 use crate::metrics::MetricsHandle;
@@ -289,8 +289,8 @@ impl AppState {
 /// Takes the adapters out of the parts, where they would outlive their names.
 fn served_adapters(parts: &mut ServerParts) -> AdapterRegistry {
     let served = std::mem::take(&mut parts.adapters.served);
-    let ServerConfig { max_loras, runtime_loras, .. } = parts.config;
-    if runtime_loras || !served.is_empty() {
+    let LoraServing { max_loras, at_run_time } = parts.config.lora;
+    if at_run_time || !served.is_empty() {
         parts.metrics.start_lora(max_loras);
         parts.metrics.set_lora_bytes(bytes_of(&served));
     }

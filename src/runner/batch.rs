@@ -12,7 +12,7 @@ pub(super) fn flatten<'a>(
     adapter: impl Fn(AdapterId) -> Arc<Adapter>,
 ) -> ForwardBatch {
     let mut batch = ForwardBatch { cu_seqlens_q: vec![0], ..ForwardBatch::default() };
-    let mut adapted: BTreeMap<AdapterId, Vec<u32>> = BTreeMap::new();
+    let mut rows_of: BTreeMap<AdapterId, Vec<u32>> = BTreeMap::new();
     for planned in plan {
         let end = planned.first_position + planned.token_ids.len();
         let blocks = &planned.block_table[..end.div_ceil(BLOCK_SIZE)];
@@ -31,11 +31,11 @@ pub(super) fn flatten<'a>(
         let (start, end) = planned.pooled;
         batch.hidden_rows.extend((first + start..first + end).map(narrow));
         if let Some(id) = planned.adapter {
-            adapted.entry(id).or_default().extend((first..batch.input_ids.len()).map(narrow));
+            rows_of.entry(id).or_default().extend((first..batch.input_ids.len()).map(narrow));
         }
     }
-    let adapted = adapted.into_iter();
-    batch.adapters = adapted.map(|(id, rows)| AdaptedRows { adapter: adapter(id), rows }).collect();
+    let own = rows_of.into_iter();
+    batch.adapters = own.map(|(id, rows)| AdaptedRows { adapter: adapter(id), rows }).collect();
     batch
 }
 

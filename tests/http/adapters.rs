@@ -1,7 +1,8 @@
 //! Adapters as models: loaded, listed, chosen, refused and unloaded over HTTP.
 
-use sconce::config::ServerConfig;
+use sconce::config::{LoraServing, ServerConfig};
 use sconce::engine::EngineLimits;
+use sconce::engine::adapter::Adapter;
 use sconce::layers::adapter::{Projection, Site};
 use sconce::models::adapter::{AdaptableModule, AdapterLayout};
 use serde_json::{Value, json};
@@ -19,7 +20,10 @@ fn setup() -> Setup {
     let module = AdaptableModule::whole("layers.0.self_attn.q_proj".to_owned(), 4, 6, query);
     Setup {
         layout: Some(AdapterLayout { roots: &["model."], modules: vec![module] }),
-        config: ServerConfig { max_loras: 2, runtime_loras: true, ..setup.config },
+        config: ServerConfig {
+            lora: LoraServing { max_loras: 2, at_run_time: true },
+            ..setup.config
+        },
         ..setup
     }
 }
@@ -107,11 +111,11 @@ async fn every_endpoint_takes_an_adapter_for_its_model() {
         let requests = server.engine.requests().split_off(before);
         assert!(requests.len() >= 7);
         for request in requests {
-            assert_eq!(request.adapter.as_ref().map(|adapter| adapter.name()), name);
+            assert_eq!(request.adapter.as_ref().map(Adapter::name), name);
         }
         let embeddings = server.engine.embeddings();
         let last = embeddings.last().unwrap().adapter.as_ref();
-        assert_eq!(last.map(|adapter| adapter.name()), name);
+        assert_eq!(last.map(Adapter::name), name);
     }
 }
 
@@ -189,7 +193,7 @@ async fn a_running_stream_outlives_its_adapters_name() {
 async fn adapters_come_and_go_only_where_that_is_allowed() {
     let written = written();
     let setup = setup();
-    let config = ServerConfig { runtime_loras: false, ..setup.config };
+    let config = ServerConfig { lora: LoraServing::default(), ..setup.config };
     let server = Server::start(Setup { config, ..setup }, |_| say("x")).await;
     for (path, body) in [
         (LOAD, json!({"lora_name": "x", "lora_path": written.path()})),

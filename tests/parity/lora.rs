@@ -155,12 +155,12 @@ fn hidden_states_beside_logits_are_those_with_the_adapter() {
         let model = load(base(name));
         let vocab = u32::try_from(model.vocab_size()).unwrap();
         let mut driver = Driver::new(model, KvFormat::Bf16, 16, None);
-        let (plain, adapted) =
+        let (plain, changed) =
             (driver.add(&prompt(9, vocab)), driver.add_adapted(&prompt(9, vocab), adapter.clone()));
-        let (states, rows) = driver.hidden(&[(plain, 9), (adapted, 9)]);
+        let (states, rows) = driver.hidden(&[(plain, 9), (changed, 9)]);
         assert_ne!(states[0], states[1]);
         for (seq, logits) in rows {
-            let member = (9, if seq == adapted { adapter.clone() } else { None });
+            let member = (9, if seq == changed { adapter.clone() } else { None });
             assert_eq!(bits(&logits), alone(name, &member, usize::MAX)[0], "{name}");
         }
     }

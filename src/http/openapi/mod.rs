@@ -95,7 +95,9 @@ fn responses(route: &Route, keys: bool) -> Value {
     let mut responses = json!({});
     let body = match route.answer {
         Answer::Json(name) => Some(json!({"application/json": {"schema": reference(name)}})),
-        Answer::Text => Some(json!({"text/plain": {"schema": {"type": "string"}}})),
+        Answer::Metrics | Answer::Changed => {
+            Some(json!({"text/plain": {"schema": {"type": "string"}}}))
+        }
         Answer::Never => None,
     };
     if let Some(mut content) = body {

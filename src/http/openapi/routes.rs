@@ -25,8 +25,6 @@ pub(super) struct Route {
     pub(super) runs: bool,
     /// Whether only a key of the server may call it, if it has any.
     pub(super) guarded: bool,
-    /// Whether it changes what is served, which not every server allows.
-    pub(super) changes: bool,
     /// Whether it is refused when the server is not ready, or no longer.
     pub(super) can_be_unavailable: bool,
 }
@@ -36,8 +34,10 @@ pub(super) struct Route {
 pub(super) enum Answer {
     /// JSON of a schema.
     Json(&'static str),
-    /// Text that Prometheus reads, or people.
-    Text,
+    /// Text that Prometheus reads.
+    Metrics,
+    /// A sentence that says what was changed of what is served; not every server allows it.
+    Changed,
     /// None succeeds.
     Never,
 }
@@ -107,7 +107,6 @@ const OPEN: Route = Route {
     parameters: &[],
     runs: false,
     guarded: true,
-    changes: false,
     can_be_unavailable: true,
 };
 
@@ -116,7 +115,7 @@ const RUNS: Route =
     Route { method: "post", parameters: &[Parameter::Deadline], runs: true, ..OPEN };
 
 /// A route that changes what is served.
-const CHANGES: Route = Route { method: "post", answer: Answer::Text, changes: true, ..OPEN };
+const CHANGES: Route = Route { method: "post", answer: Answer::Changed, ..OPEN };
 
 /// A route that only counts or renders.
 const COUNTS: Route = Route { method: "post", parameters: &[Parameter::Deadline], ..OPEN };
@@ -294,7 +293,7 @@ pub(super) const ROUTES: &[Route] = &[
         path: "/metrics",
         name: "getMetrics",
         summary: "Metrics as Prometheus reads them.",
-        answer: Answer::Text,
+        answer: Answer::Metrics,
         can_be_unavailable: false,
         ..OPEN
     },
@@ -340,7 +339,7 @@ impl Route {
                 "a value that can't be served; the message names field and bound",
             ),
             (keys && self.guarded, "401", "no key, or one that is not known"),
-            (self.changes, "403", "the server was not started for this"),
+            (matches!(self.answer, Answer::Changed), "403", "the server was not started for this"),
             (reads || names_one, "404", "the model is not served, or there is no such thing"),
             (
                 reads,

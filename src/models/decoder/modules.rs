@@ -59,8 +59,9 @@ fn feed_forward(
             whole(down, inner, hidden, Projection::Down),
         ],
         MlpTensors::GateAndUp([both, down]) => {
-            let part = |projection, start| (site(projection), vec![start..start + inner]);
-            let parts = vec![part(Projection::Gate, 0), part(Projection::Up, inner)];
+            let [gates, ups] = [0..inner, inner..2 * inner];
+            let part = |projection, rows| (site(projection), vec![rows]);
+            let parts = vec![part(Projection::Gate, gates), part(Projection::Up, ups)];
             let both =
                 AdaptableModule { path: path(both), inputs: hidden, outputs: 2 * inner, parts };
             vec![both, whole(down, inner, hidden, Projection::Down)]

@@ -309,7 +309,7 @@ mod tests {
 
     use super::*;
 
-    fn read(fields: Value) -> Result<LoraConfig, String> {
+    fn read(fields: &Value) -> Result<LoraConfig, String> {
         let mut json = json!({"peft_type": "LORA", "r": 4, "lora_alpha": 8,
             "target_modules": ["q_proj", "mlp.up_proj"]});
         json.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
@@ -320,17 +320,17 @@ mod tests {
 
     #[test]
     fn names_are_ends_of_paths_and_texts_are_patterns_of_whole_ones() {
-        let config = read(json!({})).unwrap();
+        let config = read(&json!({})).unwrap();
         assert!(config.targets(QUERY, false));
         assert!(config.targets("model.layers.0.mlp.up_proj", false));
         assert!(!config.targets("model.layers.0.self_attn.up_proj", false));
         assert!(!config.targets("model.layers.1.self_attn.xq_proj", false));
-        let config = read(json!({"target_modules": r".*\.1\.(?!mlp).*proj"})).unwrap();
+        let config = read(&json!({"target_modules": r".*\.1\.(?!mlp).*proj"})).unwrap();
         assert!(config.targets(QUERY, false));
         assert!(!config.targets("model.layers.0.self_attn.q_proj", false));
         assert!(!config.targets("model.layers.1.mlp.up_proj", false));
         assert!(!config.targets("model.layers.1.self_attn.q_proj.weight", false));
-        let config = read(json!({"target_modules": "all-linear", "exclude_modules": ["up_proj"]}));
+        let config = read(&json!({"target_modules": "all-linear", "exclude_modules": ["up_proj"]}));
         let config = config.unwrap();
         assert!(config.targets(QUERY, false) && !config.targets("lm_head", true));
         assert!(!config.targets("model.layers.0.mlp.up_proj", false));
@@ -338,18 +338,18 @@ mod tests {
 
     #[test]
     fn layers_are_found_by_their_numbers() {
-        let config = read(json!({"layers_to_transform": [1]})).unwrap();
+        let config = read(&json!({"layers_to_transform": [1]})).unwrap();
         assert!(config.targets(QUERY, false));
         assert!(!config.targets("model.layers.0.self_attn.q_proj", false));
         let fields = json!({"layers_to_transform": 1, "layers_pattern": "layers"});
-        assert!(read(fields).unwrap().targets(QUERY, false));
+        assert!(read(&fields).unwrap().targets(QUERY, false));
         let fields = json!({"layers_to_transform": 1, "layers_pattern": "blocks"});
-        assert!(!read(fields).unwrap().targets(QUERY, false));
+        assert!(!read(&fields).unwrap().targets(QUERY, false));
     }
 
     #[test]
     fn ranks_and_factors_may_differ_by_module() {
-        let config = read(json!({
+        let config = read(&json!({
             "rank_pattern": {"layers.1.self_attn.q_proj": 16},
             "alpha_pattern": {"^model.layers.0.mlp.up_proj": 2},
         }))
@@ -359,13 +359,13 @@ mod tests {
         assert_eq!(scale(QUERY), 0.5f32.to_bits());
         assert_eq!(scale("model.layers.0.mlp.up_proj"), 0.5f32.to_bits());
         assert_eq!(scale("model.layers.1.mlp.up_proj"), 2f32.to_bits());
-        let config = read(json!({"use_rslora": true})).unwrap();
+        let config = read(&json!({"use_rslora": true})).unwrap();
         assert_eq!(config.scale(QUERY).to_bits(), 4f32.to_bits());
     }
 
     #[test]
     fn what_is_not_supported_is_named() {
-        let refused = |fields: Value| read(fields).unwrap_err();
+        let refused = |fields: Value| read(&fields).unwrap_err();
         for (fields, expected) in [
             (json!({"use_dora": true}), "`use_dora` is true; DoRA is not supported"),
             (json!({"bias": "lora_only"}), "`bias` is lora_only"),
@@ -383,6 +383,6 @@ mod tests {
         }
         let idle = json!({"lora_dropout": 0.1, "task_type": "CAUSAL_LM", "use_dora": false,
             "modules_to_save": null, "new_trick": {}, "init_lora_weights": true});
-        assert!(read(idle).is_ok());
+        assert!(read(&idle).is_ok());
     }
 }
