@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use candle_core::{DType, Device, Tensor};
 use sconce::kernels::kv_format::KvFormat;
-use sconce::kernels::paged_attention::{AttentionParams, Ragged, paged_attention};
+use sconce::kernels::paged_attention::{AttentionParams, PerHead, Ragged, paged_attention};
 use sconce::kernels::pool;
 
 const HEADS: usize = 14;
@@ -113,10 +113,10 @@ fn seconds(format: KvFormat, sequences: u32, context: u32, queries: u32) -> f64 
         cu_seqlens_q: &cu_seqlens_q,
         context_lens: &context_lens,
     };
-    let params = AttentionParams { scale: 0.125, softcap: None, window: None };
+    let params = AttentionParams::full(0.125);
     let all = best_of(7, || {
         for (k, v) in &layers {
-            black_box(paged_attention(&q, k, v, ragged, params).unwrap());
+            black_box(paged_attention(&q, k, v, ragged, params, PerHead::default()).unwrap());
         }
     });
     all / LAYERS as f64

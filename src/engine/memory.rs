@@ -6,7 +6,7 @@ use std::fmt;
 
 use crate::config::{EngineConfig, KvCacheDtype};
 use crate::kv_cache::BLOCK_SIZE;
-use crate::runner::KvFormat;
+use crate::runner::{KvFormat, KvShape};
 
 /// What the plan starts from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,11 +117,11 @@ impl MemoryPlan {
     }
 }
 
-/// The format to store heads of `head_dim` elements in; `auto` is what suits the checkpoint.
+/// The format to store the heads of `shape` in; `auto` is what suits the checkpoint.
 pub fn kv_format(
     asked: KvCacheDtype,
     auto: KvFormat,
-    head_dim: usize,
+    shape: &KvShape,
 ) -> Result<KvFormat, PlanError> {
     let format = match asked {
         KvCacheDtype::Auto => auto,
@@ -130,7 +130,11 @@ pub fn kv_format(
         KvCacheDtype::Bf16 => KvFormat::Bf16,
         KvCacheDtype::Q8_0 => KvFormat::Q8_0,
     };
-    if format.fits(head_dim) { Ok(format) } else { Err(PlanError::HeadDim { asked, head_dim }) }
+    let mut dims = shape.layers.iter().flat_map(|heads| [heads.key_dim, heads.value_dim]);
+    match dims.find(|dim| !format.fits(*dim)) {
+        Some(head_dim) => Err(PlanError::HeadDim { asked, head_dim }),
+        None => Ok(format),
+    }
 }
 
 fn check_bounds(config: &EngineConfig) -> Result<(), PlanError> {
@@ -196,6 +200,7 @@ impl fmt::Display for Size {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runner::KvHeads;
 
     const FACTS: MemoryFacts = MemoryFacts {
         block_bytes: 1000,
@@ -224,7 +229,10 @@ mod tests {
 
     #[test]
     fn refuses_a_cache_format_that_can_not_store_the_heads() {
-        let format = |asked, head_dim| kv_format(asked, KvFormat::Bf16, head_dim);
+        let format = |asked, head_dim| {
+            let shape = KvShape { layers: vec![KvHeads::new(1, head_dim)] };
+            kv_format(asked, KvFormat::Bf16, &shape)
+        };
         assert_eq!(format(KvCacheDtype::Auto, 80), Ok(KvFormat::Bf16));
         assert_eq!(format(KvCacheDtype::Q8_0, 96), Ok(KvFormat::Q8_0));
         let error = format(KvCacheDtype::Q8_0, 80).unwrap_err().to_string();

@@ -132,13 +132,13 @@ impl Engine {
         metrics: MetricsHandle,
     ) -> Result<Self, StartupError> {
         let LoadedModel { model, device, weight_bytes, kv_dtype, head, max_text_len } = loaded;
-        let head_dim = model.kv_shape().head_dim;
+        let kv_shape = model.kv_shape();
         let auto = KvFormat::of_dtype(kv_dtype).unwrap_or(KvFormat::F16);
-        let kv_format = memory::kv_format(config.kv_cache_dtype, auto, head_dim)?;
+        let kv_format = memory::kv_format(config.kv_cache_dtype, auto, &kv_shape)?;
         let (vocab_size, embedding_size) =
             (model.vocab_size(), head.embedding_size(model.hidden_size()));
         let facts = MemoryFacts {
-            block_bytes: model.kv_shape().block_bytes(kv_format),
+            block_bytes: kv_shape.block_bytes(kv_format),
             weight_bytes,
             free_bytes: config.kv_cache_bytes.map_or_else(free_memory, Ok)?,
             model_context: model.max_position_embeddings(),

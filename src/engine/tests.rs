@@ -18,7 +18,7 @@ use super::request::{EngineRequest, RequestId};
 use super::startup::{Engine, LoadedModel};
 use super::{EngineHandle, EngineHealth};
 use crate::config::{EngineConfig, Pooling};
-use crate::layers::forward::{BLOCK_SIZE, ForwardBatch, ForwardContext, KvShape};
+use crate::layers::forward::{BLOCK_SIZE, ForwardBatch, ForwardContext, KvHeads, KvShape};
 use crate::metrics::{self, MetricsHandle};
 use crate::models::{CausalLm, ForwardOutput};
 use crate::pooling::EmbeddingHead;
@@ -83,7 +83,7 @@ impl CausalLm for HashModel {
     }
 
     fn kv_shape(&self) -> KvShape {
-        KvShape { num_layers: 1, num_kv_heads: 1, head_dim: 1 }
+        KvShape { layers: vec![KvHeads::new(1, 1)] }
     }
 
     fn vocab_size(&self) -> usize {

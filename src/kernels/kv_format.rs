@@ -73,6 +73,14 @@ impl KvFormat {
         }
     }
 
+    /// Elements of a head that is stored in `head_len` elements.
+    fn head_dim(self, head_len: usize) -> usize {
+        match self {
+            Self::F32 | Self::F16 | Self::Bf16 => head_len,
+            Self::Q8_0 => head_len / GROUP_BYTES * GROUP,
+        }
+    }
+
     /// Bytes of one head at one position.
     pub fn head_bytes(self, head_dim: usize) -> usize {
         self.head_len(head_dim) * self.dtype().size_in_bytes()
@@ -102,13 +110,13 @@ impl KvFormat {
     }
 
     /// Shape of a layer's keys: `[num_blocks, kv_heads, head_len, 32]`.
-    pub fn key_dims(self, num_blocks: usize, kv_heads: usize, head_dim: usize) -> [usize; 4] {
-        [num_blocks, kv_heads, self.head_len(head_dim), KV_BLOCK]
+    pub fn key_dims(self, num_blocks: usize, kv_heads: usize, key_dim: usize) -> [usize; 4] {
+        [num_blocks, kv_heads, self.head_len(key_dim), KV_BLOCK]
     }
 
     /// Shape of a layer's values: `[num_blocks, kv_heads, 32, head_len]`.
-    pub fn value_dims(self, num_blocks: usize, kv_heads: usize, head_dim: usize) -> [usize; 4] {
-        [num_blocks, kv_heads, KV_BLOCK, self.head_len(head_dim)]
+    pub fn value_dims(self, num_blocks: usize, kv_heads: usize, value_dim: usize) -> [usize; 4] {
+        [num_blocks, kv_heads, KV_BLOCK, self.head_len(value_dim)]
     }
 }
 
@@ -124,32 +132,42 @@ pub(super) struct CacheShape {
     pub(super) format: KvFormat,
     pub(super) num_blocks: usize,
     pub(super) kv_heads: usize,
-    pub(super) head_dim: usize,
+    /// Elements of a key.
+    pub(super) key_dim: usize,
+    /// Elements of a value.
+    pub(super) value_dim: usize,
 }
 
 impl CacheShape {
-    /// The shape of `keys` and `values`, which must be a cache for heads of `head_dim` elements.
-    pub(super) fn of(keys: &Tensor, values: &Tensor, head_dim: usize) -> Result<Self> {
+    /// The shape of `keys` and `values`, which must be a cache for keys of `key_dim` elements.
+    pub(super) fn of(keys: &Tensor, values: &Tensor, key_dim: usize) -> Result<Self> {
         let format = KvFormat::of_cache(keys)?;
         let (num_blocks, kv_heads, _, _) = keys.dims4()?;
-        let expected = format.key_dims(num_blocks, kv_heads, head_dim);
-        if head_dim == 0 || kv_heads == 0 || !format.fits(head_dim) || keys.dims() != expected {
-            bail!("keys {:?} are no cache for heads of {head_dim} elements", keys.dims());
+        let expected = format.key_dims(num_blocks, kv_heads, key_dim);
+        if key_dim == 0 || kv_heads == 0 || !format.fits(key_dim) || keys.dims() != expected {
+            bail!("keys {:?} are no cache for heads of {key_dim} elements", keys.dims());
         }
-        let expected = format.value_dims(num_blocks, kv_heads, head_dim);
-        if values.dtype() != keys.dtype() || values.dims() != expected {
+        let value_dim = format.head_dim(values.dims4()?.3);
+        let expected = format.value_dims(num_blocks, kv_heads, value_dim);
+        if values.dtype() != keys.dtype() || value_dim == 0 || values.dims() != expected {
             bail!(
-                "values {:?} of {:?} differ from the {expected:?} of {:?} that the keys ask for",
+                "values {:?} of {:?} don't belong to keys {:?} of {:?}",
                 values.dims(),
                 values.dtype(),
+                keys.dims(),
                 keys.dtype()
             );
         }
-        Ok(Self { format, num_blocks, kv_heads, head_dim })
+        Ok(Self { format, num_blocks, kv_heads, key_dim, value_dim })
     }
 
-    /// Stored elements of one head in one block.
-    pub(super) fn head_block(&self) -> usize {
-        self.format.head_len(self.head_dim) * KV_BLOCK
+    /// Stored elements of one head's keys in one block.
+    pub(super) fn key_block(&self) -> usize {
+        self.format.head_len(self.key_dim) * KV_BLOCK
+    }
+
+    /// Stored elements of one head's values in one block.
+    pub(super) fn value_block(&self) -> usize {
+        self.format.head_len(self.value_dim) * KV_BLOCK
     }
 }

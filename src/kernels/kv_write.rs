@@ -26,7 +26,7 @@ pub struct Projections<'a> {
     pub q: &'a Tensor,
     /// `[T, KVH, D]`
     pub k: &'a Tensor,
-    /// `[T, KVH, D]`
+    /// `[T, KVH, DV]`
     pub v: &'a Tensor,
 }
 
@@ -90,10 +90,11 @@ fn check(
 ) -> Result<CacheShape> {
     let (tokens, heads, head_dim) = new.q.dims3()?;
     let shape = CacheShape::of(cache.k, cache.v, head_dim)?;
-    let expected = [slots.len(), shape.kv_heads, head_dim];
-    if tokens != slots.len() || heads == 0 || new.k.dims() != expected || new.v.dims() != expected {
+    let keys = [slots.len(), shape.kv_heads, head_dim];
+    let values = [slots.len(), shape.kv_heads, shape.value_dim];
+    if tokens != slots.len() || heads == 0 || new.k.dims() != keys || new.v.dims() != values {
         bail!(
-            "kv_write: queries {:?}, keys {:?} and values {:?}, expected {expected:?}",
+            "kv_write: queries {:?}, keys {:?} and values {:?}, expected {keys:?} and {values:?}",
             new.q.dims(),
             new.k.dims(),
             new.v.dims()

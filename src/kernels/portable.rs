@@ -6,9 +6,10 @@
 use candle_core::{D, DType, Result, Tensor, bail};
 
 use super::KV_BLOCK;
+use super::gated::Gating;
 use super::kv_format::KvFormat;
 use super::kv_write::{KvCache, Projections, Rotation};
-use super::paged_attention::{AttentionParams, Ragged};
+use super::paged_attention::{AttentionParams, PerHead, Ragged};
 use super::pointwise::{Activation, Xielu};
 use super::weighted_rows::Pick;
 
@@ -124,9 +125,17 @@ fn refuse_quantized(cache: &Tensor) -> Result<()> {
     }
 }
 
-/// `activation(gate) * up`
-pub fn gated(activation: Activation, gate: &Tensor, up: &Tensor) -> Result<Tensor> {
-    pointwise(activation, gate)? * up
+/// What a gate and the vector beside it make.
+pub fn gated(gating: Gating, gate: &Tensor, up: &Tensor) -> Result<Tensor> {
+    match gating {
+        Gating::Activation(activation) => pointwise(activation, gate)? * up,
+        Gating::Clamped { alpha, limit } => {
+            let gate = gate.minimum(limit)?;
+            let up = up.clamp(-limit, limit)?;
+            let sigmoid = ((&gate * f64::from(-alpha))?.exp()? + 1.0)?.recip()?;
+            (gate * sigmoid)? * (up + 1.0)?
+        }
+    }
 }
 
 /// Attention of `q [T, H, D]` over the paged cache, one sequence after the other.
@@ -136,6 +145,7 @@ pub fn paged_attention(
     v: &Tensor,
     ragged: Ragged<'_>,
     params: AttentionParams,
+    per_head: PerHead<'_>,
 ) -> Result<Tensor> {
     refuse_quantized(k)?;
     let mut outputs = Vec::with_capacity(ragged.context_lens.len());
@@ -149,9 +159,14 @@ pub fn paged_attention(
         let keys = gather(k, blocks, context, (0, 3, 1, 2))?;
         let values = gather(v, blocks, context, (0, 2, 1, 3))?;
         let positions = &ragged.positions[first..first + count];
-        outputs.push(attend(&q.narrow(0, first, count)?, &keys, &values, positions, params)?);
+        let q = q.narrow(0, first, count)?;
+        outputs.push(attend(&q, &keys, &values, positions, params, per_head)?);
     }
-    if outputs.is_empty() { q.zeros_like() } else { Tensor::cat(&outputs, 0) }
+    if outputs.is_empty() {
+        let (rows, heads, _) = q.dims3()?;
+        return Tensor::zeros((rows, heads, v.dim(3)?), DType::F32, q.device());
+    }
+    Tensor::cat(&outputs, 0)
 }
 
 /// The first `context` positions of these blocks, `order` being their dimensions as
@@ -167,16 +182,17 @@ fn gather(
     gathered.flatten(0, 1)?.narrow(0, 0, context)?.to_dtype(DType::F32)
 }
 
-/// One sequence: `q [T, H, D]`, keys and values `[context, KVH, D]`.
+/// One sequence: `q [T, H, D]`, keys `[context, KVH, D]`, values `[context, KVH, DV]`.
 fn attend(
     q: &Tensor,
     keys: &Tensor,
     values: &Tensor,
     positions: &[u32],
     params: AttentionParams,
+    per_head: PerHead<'_>,
 ) -> Result<Tensor> {
     let (count, heads, head_dim) = q.dims3()?;
-    let (context, kv_heads, _) = keys.dims3()?;
+    let (context, kv_heads, value_dim) = values.dims3()?;
     let group = heads / kv_heads;
     // [KVH, group * T, D]
     let q = q.reshape((count, kv_heads, group, head_dim))?.permute((1, 2, 0, 3))?;
@@ -188,27 +204,54 @@ fn attend(
         let cap = f64::from(cap);
         scores = ((scores / cap)?.tanh()? * cap)?;
     }
-    let mask = mask(positions, context, params.window, q.device())?;
-    let scores = scores.reshape((kv_heads, group, count, context))?.broadcast_add(&mask)?;
-    let largest = scores.max_keepdim(D::Minus1)?;
+    let mask = mask(positions, context, params, q.device())?;
+    let mut scores = scores.reshape((kv_heads, group, count, context))?;
+    let each_head =
+        |numbers: &[f32]| Tensor::new(numbers, q.device())?.reshape((kv_heads, group, 1, 1));
+    if let Some(slopes) = per_head.slopes {
+        let distances = distances(positions, context, q.device())?;
+        scores = (scores - each_head(slopes)?.broadcast_mul(&distances)?)?;
+    }
+    let scores = scores.broadcast_add(&mask)?;
+    let mut largest = scores.max_keepdim(D::Minus1)?;
+    let sinks = per_head.sinks.map(each_head).transpose()?;
+    if let Some(sinks) = &sinks {
+        largest = largest.broadcast_maximum(sinks)?;
+    }
     let weights = scores.broadcast_sub(&largest)?.exp()?;
-    let weights = weights.broadcast_div(&weights.sum_keepdim(D::Minus1)?)?;
+    let mut total = weights.sum_keepdim(D::Minus1)?;
+    if let Some(sinks) = &sinks {
+        total = (total + sinks.broadcast_sub(&largest)?.exp()?)?;
+    }
+    let weights = weights.broadcast_div(&total)?;
     let out = weights.reshape((kv_heads, group * count, context))?.matmul(&values)?;
-    let out = out.reshape((kv_heads, group, count, head_dim))?.permute((2, 0, 1, 3))?;
-    out.reshape((count, heads, head_dim))
+    let out = out.reshape((kv_heads, group, count, value_dim))?.permute((2, 0, 1, 3))?;
+    out.reshape((count, heads, value_dim))
+}
+
+/// `[T, context]`: how far each position is from each query.
+fn distances(positions: &[u32], context: usize, device: &candle_core::Device) -> Result<Tensor> {
+    let mut distances = Vec::with_capacity(positions.len() * context);
+    for own in positions {
+        #[expect(clippy::cast_precision_loss, reason = "contexts are below 2^24")]
+        distances.extend((0..context).map(|j| (*own as usize).saturating_sub(j) as f32));
+    }
+    Tensor::from_vec(distances, (positions.len(), context), device)
 }
 
 /// `[T, context]`: 0 where a query sees a position, minus infinity elsewhere.
 fn mask(
     positions: &[u32],
     context: usize,
-    window: Option<usize>,
+    params: AttentionParams,
     device: &candle_core::Device,
 ) -> Result<Tensor> {
     let mut mask = Vec::with_capacity(positions.len() * context);
     for position in positions {
         let end = *position as usize + 1;
-        let start = end.saturating_sub(window.unwrap_or(end));
+        let start = end.saturating_sub(params.window.unwrap_or(end));
+        let chunk = params.chunk.map_or(0, |chunk| *position as usize / chunk * chunk);
+        let start = start.max(chunk);
         let seen = |j| if (start..end).contains(&j) { 0.0f32 } else { f32::NEG_INFINITY };
         mask.extend((0..context).map(seen));
     }

@@ -1,19 +1,22 @@
 //! Self-attention of one layer: projections, norms of queries and keys, rotation, KV write, paged
 //! attention.
 
-use candle_core::{Result, Tensor};
+use candle_core::{DType, Result, Tensor};
 
 use super::adapter::{LayerAdapters, Projection};
-use super::forward::{ForwardBatch, KvLayer};
+use super::forward::{ForwardBatch, KvHeads, KvLayer};
 use super::linear::Linear;
 use super::norm::NormSpec;
 use super::rope::RopeAngles;
 use crate::kernels::kv_write::{KvCache, Projections, kv_write};
-use crate::kernels::paged_attention::{AttentionParams, Ragged, paged_attention};
+use crate::kernels::paged_attention::{AttentionParams, PerHead, Ragged, paged_attention};
 use crate::weights::{WeightError, Weights};
 
+mod latent;
 mod projections;
 
+use latent::LatentProjections;
+pub use latent::LatentSpec;
 pub use projections::QkvSource;
 use projections::{QkvProjections, QueryKeyNorms};
 
@@ -48,7 +51,7 @@ pub struct QueryKeyNorm {
     pub norm: NormSpec,
     /// What it covers.
     pub over: NormSpan,
-    /// What the tensors are called.
+    /// What the tensors are called, if the norm has a scale.
     pub tensors: [&'static str; 2],
 }
 
@@ -88,24 +91,61 @@ pub struct AttentionSpec {
     pub rope_neighbours: Option<usize>,
     /// Scale, soft-cap and window.
     pub params: AttentionParams,
+    /// The tensor of scores, one per query head, that take part beside those of positions.
+    pub sinks: Option<&'static str>,
+    /// Scores fall with the distance from the query, by a slope per head between 1 and two to the
+    /// power of minus this.
+    pub alibi: Option<f32>,
+    /// All heads share one small vector instead of having keys and values. Then there is one KV
+    /// head, `head_dim` is what is kept as its key, and `qkv` is not used.
+    pub latent: Option<LatentSpec>,
+}
+
+impl AttentionSpec {
+    /// What a layer keeps of a token.
+    pub fn kv(&self) -> KvHeads {
+        let value_dim = self.latent.map_or(self.head_dim, |latent| latent.rank);
+        KvHeads { count: self.num_kv_heads, key_dim: self.head_dim, value_dim }
+    }
 }
 
 /// Weights of one layer's attention.
 #[derive(Debug)]
 pub struct Attention {
-    qkv: QkvProjections,
+    inputs: Inputs,
     output: Linear,
+    /// `[heads]`
+    sinks: Option<Vec<f32>>,
+    /// `[heads]`
+    slopes: Option<Vec<f32>>,
     spec: AttentionSpec,
+}
+
+/// Where queries, keys and values come from.
+#[derive(Debug)]
+enum Inputs {
+    Heads(QkvProjections),
+    Latent(LatentProjections),
 }
 
 impl Attention {
     /// Loads the projections and the norms of queries and keys.
     pub fn load(weights: &Weights, spec: AttentionSpec) -> std::result::Result<Self, WeightError> {
-        let (inner, outer) = (spec.num_heads * spec.head_dim, spec.hidden_size);
+        let head = spec.latent.map_or(spec.head_dim, |latent| latent.value);
+        let (inner, outer) = (spec.num_heads * head, spec.hidden_size);
         let output = weights.scope(spec.output);
+        let sinks = spec.sinks.map(|name| {
+            let sinks = weights.dense(name, &[spec.num_heads], DType::F32)?;
+            Ok::<_, WeightError>(sinks.to_vec1()?)
+        });
         Ok(Self {
-            qkv: QkvProjections::load(weights, &spec)?,
+            inputs: match spec.latent {
+                None => Inputs::Heads(QkvProjections::load(weights, &spec)?),
+                Some(latent) => Inputs::Latent(LatentProjections::load(weights, &spec, latent)?),
+            },
             output: Linear::load(&output, inner, outer, spec.output_bias)?,
+            sinks: sinks.transpose()?,
+            slopes: spec.alibi.map(|most| slopes(spec.num_heads, most)),
             spec,
         })
     }
@@ -120,26 +160,14 @@ impl Attention {
         batch: &ForwardBatch,
         adapters: LayerAdapters<'_>,
     ) -> Result<Tensor> {
-        let AttentionSpec { num_heads, num_kv_heads, head_dim, params, .. } = self.spec;
-        let rows = x.dim(0)?;
-        let [query, key, value] = &self.qkv.layers;
-        let [q, k, v] = Linear::forward_each([query, key, value], x)?;
-        let q = adapters.add(Projection::Query, x, q, 1.0)?;
-        let k = adapters.add(Projection::Key, x, k, 1.0)?;
-        let v = adapters.add(Projection::Value, x, v, 1.0)?;
-        // [num_tokens, heads, head_dim]
-        let mut q = angles.grown(q.reshape((rows, num_heads, head_dim))?)?;
-        let mut k = k.reshape((rows, num_kv_heads, head_dim))?;
-        let mut v = v.reshape((rows, num_kv_heads, head_dim))?;
-        if let Some(norms) = &self.qkv.norms {
-            [q, k] = norms.apply([q, k])?;
-        }
-        if let Some(bound) = self.spec.clip {
-            for x in [&mut q, &mut k, &mut v] {
-                *x = x.clamp(-bound, bound)?;
+        let (rows, params) = (x.dim(0)?, self.spec.params);
+        let ([q, k, v], fused) = match &self.inputs {
+            Inputs::Latent(latent) => (latent.forward(x)?, None),
+            Inputs::Heads(qkv) => {
+                let fused = qkv.norms.as_ref().and_then(QueryKeyNorms::fused);
+                (self.heads(qkv, x, angles, adapters)?, fused)
             }
-        }
-        let fused = self.qkv.norms.as_ref().and_then(QueryKeyNorms::fused);
+        };
         let cache = KvCache { k: &kv.k, v: &kv.v };
         let new = Projections { q: &q, k: &k, v: &v };
         let q = kv_write(new, angles.rotation(fused), cache, &batch.slot_mapping)?;
@@ -149,7 +177,41 @@ impl Attention {
             cu_seqlens_q: &batch.cu_seqlens_q,
             context_lens: &batch.context_lens,
         };
-        paged_attention(&q, &kv.k, &kv.v, ragged, params)?.reshape((rows, num_heads * head_dim))
+        let per_head = PerHead { sinks: self.sinks.as_deref(), slopes: self.slopes.as_deref() };
+        let attended = paged_attention(&q, &kv.k, &kv.v, ragged, params, per_head)?;
+        match &self.inputs {
+            Inputs::Latent(latent) => latent.values(&attended),
+            Inputs::Heads(_) => attended.reshape((rows, ())),
+        }
+    }
+
+    /// Queries, keys and values, `[num_tokens, heads, head_dim]`, not yet rotated.
+    fn heads(
+        &self,
+        qkv: &QkvProjections,
+        x: &Tensor,
+        angles: &RopeAngles,
+        adapters: LayerAdapters<'_>,
+    ) -> Result<[Tensor; 3]> {
+        let AttentionSpec { num_heads, num_kv_heads, head_dim, .. } = self.spec;
+        let rows = x.dim(0)?;
+        let [query, key, value] = &qkv.layers;
+        let [q, k, v] = Linear::forward_each([query, key, value], x)?;
+        let q = adapters.add(Projection::Query, x, q, 1.0)?;
+        let k = adapters.add(Projection::Key, x, k, 1.0)?;
+        let v = adapters.add(Projection::Value, x, v, 1.0)?;
+        let mut q = angles.grown(q.reshape((rows, num_heads, head_dim))?)?;
+        let mut k = k.reshape((rows, num_kv_heads, head_dim))?;
+        let mut v = v.reshape((rows, num_kv_heads, head_dim))?;
+        if let Some(norms) = &qkv.norms {
+            [q, k] = norms.apply([q, k])?;
+        }
+        if let Some(bound) = self.spec.clip {
+            for x in [&mut q, &mut k, &mut v] {
+                *x = x.clamp(-bound, bound)?;
+            }
+        }
+        Ok([q, k, v])
     }
 
     /// The output projection of `attended [.., heads * head_dim]`: `[.., hidden]`.
@@ -167,5 +229,34 @@ impl Attention {
     ) -> Result<Tensor> {
         let sum = self.output.forward_add_scaled(attended, residual, factor)?;
         adapters.add(Projection::Output, attended, sum, factor)
+    }
+}
+
+/// Slopes of `heads` heads: a geometric series from `2^(-most / n)` down to `2^-most`, `n` being
+/// the largest power of two up to `heads`; then, for the others, every second one of the series
+/// that twice as many heads would have. Press et al., "Train Short, Test Long", 2021.
+fn slopes(heads: usize, most: f32) -> Vec<f32> {
+    let whole = if heads.is_power_of_two() { heads } else { heads.next_power_of_two() / 2 };
+    #[expect(clippy::cast_precision_loss, reason = "heads are few")]
+    let slope = |i: usize, count: usize| (-most * i as f32 / count as f32).exp2();
+    let first = (1..=whole).map(|i| slope(i, whole));
+    let others = (1..=heads - whole).map(|i| slope(2 * i - 1, 2 * whole));
+    first.chain(others).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slopes_are_those_of_the_next_powers_of_two() {
+        let near = |slopes: &[f32], expected: &[f32]| {
+            slopes.len() == expected.len()
+                && slopes.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6)
+        };
+        assert!(near(&slopes(4, 8.0), &[0.25, 0.0625, 0.015_625, 0.003_906_25]));
+        let six = [0.25, 0.0625, 0.015_625, 0.003_906_25, 0.5, 0.125];
+        assert!(near(&slopes(6, 8.0), &six));
+        assert!(near(&slopes(1, 8.0), &[0.003_906_25]));
     }
 }

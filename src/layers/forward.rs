@@ -43,20 +43,51 @@ pub struct KvLayer {
 }
 
 /// The KV cache's shape for one model: what startup needs to plan memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KvShape {
-    /// Layers that keep K and V.
-    pub num_layers: usize,
-    /// KV heads per layer.
-    pub num_kv_heads: usize,
-    /// Elements per head.
-    pub head_dim: usize,
+    /// One per layer that keeps K and V.
+    pub layers: Vec<KvHeads>,
+}
+
+/// What one layer keeps of a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KvHeads {
+    /// KV heads.
+    pub count: usize,
+    /// Elements of a key.
+    pub key_dim: usize,
+    /// Elements of a value.
+    pub value_dim: usize,
 }
 
 impl KvShape {
     /// Bytes of one block over all layers, K and V together.
     pub fn block_bytes(&self, format: KvFormat) -> usize {
-        2 * self.num_layers * BLOCK_SIZE * self.num_kv_heads * format.head_bytes(self.head_dim)
+        let bytes = |heads: &KvHeads| {
+            heads.count * (format.head_bytes(heads.key_dim) + format.head_bytes(heads.value_dim))
+        };
+        BLOCK_SIZE * self.layers.iter().map(bytes).sum::<usize>()
+    }
+}
+
+impl KvHeads {
+    /// Heads whose keys and values have `dim` elements.
+    pub fn new(count: usize, dim: usize) -> Self {
+        Self { count, key_dim: dim, value_dim: dim }
+    }
+
+    /// The tensors of a layer, `[num_blocks, ..]`, each made by `tensor` of its shape.
+    pub fn layer<E>(
+        self,
+        num_blocks: usize,
+        format: KvFormat,
+        tensor: impl Fn([usize; 4]) -> Result<Tensor, E>,
+    ) -> Result<KvLayer, E> {
+        let Self { count, key_dim, value_dim } = self;
+        Ok(KvLayer {
+            k: tensor(format.key_dims(num_blocks, count, key_dim))?,
+            v: tensor(format.value_dims(num_blocks, count, value_dim))?,
+        })
     }
 }
 

@@ -9,7 +9,7 @@ use candle_core::{DType, Device, Result, Tensor};
 use super::forward::{BLOCK_SIZE, KvFormat, KvLayer};
 use super::linear::Linear;
 use crate::kernels::kv_write::{KvCache, Projections, Rotation, kv_write};
-use crate::kernels::paged_attention::{AttentionParams, Ragged, paged_attention};
+use crate::kernels::paged_attention::{AttentionParams, PerHead, Ragged, paged_attention};
 
 /// Heads of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,8 +104,8 @@ impl FullAttention {
         };
         #[expect(clippy::cast_precision_loss, reason = "head sizes are far below 2^24")]
         let scale = 1.0 / (dim as f32).sqrt();
-        let params = AttentionParams { scale, softcap: None, window: None };
-        let attended = paged_attention(&q, keys, values, ragged, params)?;
+        let params = AttentionParams::full(scale);
+        let attended = paged_attention(&q, keys, values, ragged, params, PerHead::default())?;
         self.output.forward_add(&attended.reshape((rows, count * dim))?, x)
     }
 }

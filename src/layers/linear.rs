@@ -10,9 +10,9 @@ use std::sync::Arc;
 use candle_core::quantized::{GgmlDType, QMatMul, QStorage, QTensor};
 use candle_core::{DType, Device, Module, Result, Tensor};
 
+use crate::kernels::gated::Gating;
 use crate::kernels::linear::{Layer, linear, linear_add, linear_each, linear_gated};
 use crate::kernels::packed::PackedMatrix;
-use crate::kernels::pointwise::Activation;
 use crate::kernels::{embed, portable};
 use crate::weights::stored::dense_dtype;
 use crate::weights::{StoredTensor, WeightError, Weights};
@@ -156,17 +156,6 @@ impl Linear {
         Ok(Self { matrix, bias })
     }
 
-    /// Loads some rows of tensor `name`, which has `shape [.., rows, inputs]`, without a bias.
-    pub(super) fn load_part(
-        weights: &Weights,
-        name: &str,
-        shape: &[usize],
-        rows: Range<usize>,
-    ) -> std::result::Result<Self, WeightError> {
-        let stored = weights.stored_rows(name, shape, Some(&[rows]))?;
-        Ok(Self { matrix: Matrix::from_stored(weights, &stored, weights.rounding())?, bias: None })
-    }
-
     /// A layer on a matrix that something else may share, with a bias `[outputs]` or none.
     pub fn from_matrix(matrix: Matrix, bias: Option<Tensor>) -> Result<Self> {
         Ok(Self { matrix, bias: bias.map(Bias::new).transpose()? })
@@ -204,16 +193,11 @@ impl Linear {
         }
     }
 
-    /// `activation(gate(x)) * up(x)`
-    pub fn forward_gated(
-        activation: Activation,
-        gate: &Self,
-        up: &Self,
-        x: &Tensor,
-    ) -> Result<Tensor> {
+    /// What `gate(x)` and `up(x)` make, commonly `activation(gate(x)) * up(x)`.
+    pub fn forward_gated(gating: Gating, gate: &Self, up: &Self, x: &Tensor) -> Result<Tensor> {
         match (gate.packed(), up.packed()) {
-            (Some(gate), Some(up)) => linear_gated(x, activation, gate, up),
-            _ => portable::gated(activation, &gate.forward(x)?, &up.forward(x)?),
+            (Some(gate), Some(up)) => linear_gated(x, gating, gate, up),
+            _ => portable::gated(gating, &gate.forward(x)?, &up.forward(x)?),
         }
     }
 

@@ -5,6 +5,7 @@ use candle_core::{DType, Result, Tensor};
 
 use super::adapter::{LayerAdapters, Projection};
 use super::linear::Linear;
+use crate::kernels::gated::{Gating, gated_pairs};
 use crate::kernels::pointwise::{Activation, Xielu, pointwise, xielu};
 use crate::weights::{WeightError, Weights};
 
@@ -20,7 +21,7 @@ pub enum MlpTensors {
 }
 
 /// Shape and variant of a feed-forward part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MlpSpec {
     /// Elements of a hidden state.
     pub hidden_size: usize,
@@ -30,6 +31,8 @@ pub struct MlpSpec {
     pub bias: bool,
     /// What is applied to the gate or, without one, between the projections.
     pub activation: Activation,
+    /// What gate and up make instead of `activation(gate) * up`.
+    pub gating: Option<Gating>,
     /// Where the numbers of an activation are that has learned ones (then the one above is not
     /// used); without a gate only.
     pub learned_activation: Option<&'static str>,
@@ -44,13 +47,14 @@ pub struct Mlp {
     up: Linear,
     down: Linear,
     activation: Activation,
+    gating: Gating,
     learned: Option<Xielu>,
 }
 
 impl Mlp {
     /// Loads the projections.
     pub fn load(weights: &Weights, spec: MlpSpec) -> std::result::Result<Self, WeightError> {
-        let MlpSpec { hidden_size: hidden, intermediate_size: inner, bias, activation, .. } = spec;
+        let MlpSpec { hidden_size: hidden, intermediate_size: inner, bias, .. } = spec;
         let load =
             |name, inputs, outputs| Linear::load(&weights.scope(name), inputs, outputs, bias);
         let (gate, up, down) = match spec.tensors {
@@ -66,30 +70,13 @@ impl Mlp {
         };
         let learned = spec.learned_activation.map(|name| load_xielu(&weights.scope(name)));
         let learned = learned.transpose()?;
-        Ok(Self { gate, up, down: load(down, inner, hidden)?, activation, learned })
+        Ok(Self { learned, ..Self::new(gate, up, load(down, inner, hidden)?, &spec) })
     }
 
-    /// Loads expert `index` of `count` from `[count, 2 * inner, hidden]`, gates before ups, and
-    /// `[count, hidden, inner]`.
-    pub(super) fn load_stacked(
-        weights: &Weights,
-        [gate_up, down]: [&str; 2],
-        spec: MlpSpec,
-        index: usize,
-        count: usize,
-    ) -> std::result::Result<Self, WeightError> {
-        let MlpSpec { hidden_size: hidden, intermediate_size: inner, activation, .. } = spec;
-        let part = |name, shape: [usize; 3], first: usize, rows: usize| {
-            let start = index * shape[1] + first;
-            Linear::load_part(weights, name, &shape, start..start + rows)
-        };
-        Ok(Self {
-            gate: Some(part(gate_up, [count, 2 * inner, hidden], 0, inner)?),
-            up: part(gate_up, [count, 2 * inner, hidden], inner, inner)?,
-            down: part(down, [count, hidden, inner], 0, hidden)?,
-            activation,
-            learned: None,
-        })
+    /// A feed-forward part of these layers.
+    pub(super) fn new(gate: Option<Linear>, up: Linear, down: Linear, spec: &MlpSpec) -> Self {
+        let gating = spec.gating.unwrap_or(Gating::Activation(spec.activation));
+        Self { gate, up, down, activation: spec.activation, gating, learned: None }
     }
 
     /// `mlp(x)`, both `[.., hidden]`.
@@ -126,13 +113,13 @@ impl Mlp {
             return self.activate(&adapters.add(Projection::Up, x, self.up.forward(x)?, 1.0)?);
         };
         if !adapters.change(&[Projection::Gate, Projection::Up]) {
-            return Linear::forward_gated(self.activation, gate, &self.up, x);
+            return Linear::forward_gated(self.gating, gate, &self.up, x);
         }
         // To the bit what `forward_gated` gives for rows that nothing is added to.
         let [gate, up] = Linear::forward_each([gate, &self.up], x)?;
         let gate = adapters.add(Projection::Gate, x, gate, 1.0)?;
         let up = adapters.add(Projection::Up, x, up, 1.0)?;
-        pointwise(self.activation, &gate)? * up
+        gated_pairs(self.gating, &gate, &up)
     }
 
     fn activate(&self, x: &Tensor) -> Result<Tensor> {

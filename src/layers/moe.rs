@@ -14,20 +14,22 @@ use crate::kernels::weighted_rows::{Pick, weighted_rows};
 use crate::weights::{WeightError, Weights};
 
 mod routing;
+mod stacked;
 
 pub use routing::{Groups, Routing, Score};
+pub use stacked::StackedTensors;
 
 /// Where the experts' tensors are, below a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExpertTensors {
     /// A list of feed-forward parts.
     List(&'static str),
-    /// `[experts, 2 * inner, hidden]`, gates before ups, and `[experts, hidden, inner]`.
-    Stacked([&'static str; 2]),
+    /// Tensors that have all experts.
+    Stacked(StackedTensors),
 }
 
 /// A feed-forward part that every token goes through besides its experts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SharedExpert {
     /// Its name below a layer.
     pub name: &'static str,
@@ -59,6 +61,10 @@ pub struct MoeSpec {
     pub experts: ExpertTensors,
     /// The router's name below a layer.
     pub router: &'static str,
+    /// Whether the router has a bias.
+    pub router_bias: bool,
+    /// An expert is given its weight times the token, instead of what it gives being weighed.
+    pub weighs_inputs: bool,
     /// What is added to scores when experts are chosen.
     pub choice_bias: Option<ChoiceBias>,
     /// How experts are chosen.
@@ -70,6 +76,15 @@ pub struct MoeSpec {
 /// An expert, and a row among those that it is given.
 type Choice = (usize, Pick);
 
+/// What one expert is given.
+#[derive(Clone, Debug, Default)]
+struct Given {
+    /// Rows of the step.
+    rows: Vec<u32>,
+    /// The expert's weight for each.
+    weights: Vec<f32>,
+}
+
 /// Weights of one layer's experts.
 #[derive(Debug)]
 pub struct Moe {
@@ -77,6 +92,7 @@ pub struct Moe {
     /// `[experts]`
     choice_bias: Option<Vec<f32>>,
     routing: Routing,
+    weighs_inputs: bool,
     experts: Vec<Mlp>,
     shared: Option<(Mlp, Option<Linear>)>,
 }
@@ -86,16 +102,22 @@ impl Moe {
     pub fn load(weights: &Weights, spec: &MoeSpec) -> std::result::Result<Self, WeightError> {
         let hidden = spec.expert.hidden_size;
         let router = weights.scope(spec.router);
-        let expert = |index| match spec.experts {
-            ExpertTensors::List(name) => Mlp::load(&weights.scope(name).scope(index), spec.expert),
-            ExpertTensors::Stacked(names) => {
-                Mlp::load_stacked(weights, names, spec.expert, index, spec.num_experts)
+        let experts = match spec.experts {
+            ExpertTensors::List(name) => {
+                let list = weights.scope(name);
+                let expert = |index| Mlp::load(&list.scope(index), spec.expert);
+                (0..spec.num_experts).map(expert).collect::<std::result::Result<_, _>>()?
+            }
+            ExpertTensors::Stacked(tensors) => {
+                stacked::load(weights, tensors, spec.expert, spec.num_experts)?
             }
         };
         let shared = |shared: SharedExpert| {
             let mlp = Mlp::load(&weights.scope(shared.name), shared.mlp)?;
-            let gate =
-                shared.gate.map(|name| exact(&weights.scope(name), hidden, 1)).transpose()?;
+            let gate = shared
+                .gate
+                .map(|name| exact(&weights.scope(name), hidden, 1, false))
+                .transpose()?;
             Ok::<_, WeightError>((mlp, gate))
         };
         let bias = |bias: ChoiceBias| {
@@ -105,10 +127,11 @@ impl Moe {
             Ok::<_, WeightError>(bias.flatten_all()?.to_vec1()?)
         };
         Ok(Self {
-            router: exact(&router, hidden, spec.num_experts)?,
+            router: exact(&router, hidden, spec.num_experts, spec.router_bias)?,
             choice_bias: spec.choice_bias.map(bias).transpose()?,
             routing: spec.routing,
-            experts: (0..spec.num_experts).map(expert).collect::<std::result::Result<_, _>>()?,
+            weighs_inputs: spec.weighs_inputs,
+            experts,
             shared: spec.shared.map(shared).transpose()?,
         })
     }
@@ -118,22 +141,21 @@ impl Moe {
         if x.dim(0)? == 0 {
             return Ok(residual.clone());
         }
-        let (rows_of, mut chosen) = self.choose(x)?;
+        let (given, mut chosen) = self.choose(x)?;
         let mut outputs = Vec::new();
-        let mut starts = vec![0; rows_of.len()];
+        let mut starts = vec![0; given.len()];
         let mut start = 0;
-        for ((rows, expert), first) in rows_of.iter().zip(&self.experts).zip(&mut starts) {
-            if rows.is_empty() {
+        for ((given, expert), first) in given.iter().zip(&self.experts).zip(&mut starts) {
+            if given.rows.is_empty() {
                 continue;
             }
             *first = start;
-            start += rows.len();
-            let rows = Tensor::new(rows.as_slice(), x.device())?;
-            outputs.push(expert.forward(&x.index_select(&rows, 0)?)?);
+            start += given.rows.len();
+            outputs.push(expert.forward(&self.inputs(x, given)?)?);
         }
         for (expert, pick) in &mut chosen {
             pick.row += starts[*expert];
-            pick.weight *= factor;
+            pick.weight = if self.weighs_inputs { factor } else { pick.weight * factor };
         }
         let picks: Vec<Pick> = chosen.into_iter().map(|(_, pick)| pick).collect();
         let per_token = picks.len() / x.dim(0)?;
@@ -148,21 +170,33 @@ impl Moe {
         }
     }
 
-    /// The rows that go to each expert; and token by token, in ascending order of the experts that
+    /// The rows of `x` that an expert is given.
+    fn inputs(&self, x: &Tensor, given: &Given) -> Result<Tensor> {
+        let rows = x.index_select(&Tensor::new(given.rows.as_slice(), x.device())?, 0)?;
+        if !self.weighs_inputs {
+            return Ok(rows);
+        }
+        let weights = Tensor::new(given.weights.as_slice(), x.device())?.unsqueeze(1)?;
+        rows.broadcast_mul(&weights)
+    }
+
+    /// What goes to each expert; and token by token, in ascending order of the experts that
     /// it goes to, which, and where among that expert's rows.
-    fn choose(&self, x: &Tensor) -> Result<(Vec<Vec<u32>>, Vec<Choice>)> {
+    fn choose(&self, x: &Tensor) -> Result<(Vec<Given>, Vec<Choice>)> {
         let scores: Vec<Vec<f32>> = self.router.forward(x)?.to_vec2()?;
-        let mut rows_of: Vec<Vec<u32>> = vec![Vec::new(); self.experts.len()];
+        let mut given = vec![Given::default(); self.experts.len()];
         let mut chosen = Vec::with_capacity(scores.len() * self.routing.experts_per_token);
         for (row, scores) in (0u32..).zip(scores) {
             let mut experts = self.routing.choose(scores, self.choice_bias.as_deref());
             experts.sort_unstable_by_key(|(expert, _)| *expert);
             for (expert, weight) in experts {
-                chosen.push((expert, Pick { row: rows_of[expert].len(), weight }));
-                rows_of[expert].push(row);
+                let given = &mut given[expert];
+                chosen.push((expert, Pick { row: given.rows.len(), weight }));
+                given.rows.push(row);
+                given.weights.push(weight);
             }
         }
-        Ok((rows_of, chosen))
+        Ok((given, chosen))
     }
 }
 
@@ -171,9 +205,11 @@ fn exact(
     weights: &Weights,
     inputs: usize,
     outputs: usize,
+    bias: bool,
 ) -> std::result::Result<Linear, WeightError> {
+    let bias = bias.then(|| weights.dense("bias", &[outputs], DType::F32)).transpose()?;
     let stored = weights.stored("weight", &[outputs, inputs])?;
     // What is quantized in the file stays so.
     let kind = stored.dense_dtype().map(|_| GgmlDType::F32);
-    Ok(Linear::from_matrix(Matrix::from_stored(weights, &stored, kind)?, None)?)
+    Ok(Linear::from_matrix(Matrix::from_stored(weights, &stored, kind)?, bias)?)
 }

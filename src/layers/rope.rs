@@ -66,13 +66,15 @@ pub struct RopeSpec {
     pub query_growth: Option<QueryGrowth>,
 }
 
-/// A factor `1 + beta * ln(1 + floor(position / every))` of queries.
+/// A factor `1 + beta * ln(1 + floor((position + first) / every))` of queries.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct QueryGrowth {
     /// How fast.
     pub beta: f32,
     /// Positions with the same factor.
     pub every: f32,
+    /// What the first position counts as.
+    pub first: f32,
 }
 
 /// Frequencies of one variant.
@@ -128,8 +130,9 @@ impl Rope {
 impl Rope {
     #[expect(clippy::cast_precision_loss, reason = "contexts are below 2^24")]
     fn query_scale(&self, positions: &[u32], device: &Device) -> Result<Option<Tensor>> {
-        let Some(QueryGrowth { beta, every }) = self.query_growth else { return Ok(None) };
-        let scale = |position: &u32| 1.0 + beta * (1.0 + (*position as f32 / every).floor()).ln();
+        let Some(QueryGrowth { beta, every, first }) = self.query_growth else { return Ok(None) };
+        let scale =
+            |position: &u32| 1.0 + beta * (1.0 + ((*position as f32 + first) / every).floor()).ln();
         let scales: Vec<f32> = positions.iter().map(scale).collect();
         Tensor::from_vec(scales, (positions.len(), 1, 1), device).map(Some)
     }
@@ -157,6 +160,12 @@ impl RopeAngles {
 }
 
 impl RopeSpec {
+    /// No rotation; queries may grow all the same.
+    pub fn none(query_growth: Option<QueryGrowth>) -> Self {
+        let scaling = RopeScaling::None;
+        Self { theta: 1.0, rotary_dim: 0, scaling, magnitude: 1.0, query_growth }
+    }
+
     /// The `index`-th frequency, stretched.
     fn scale(&self, index: usize, frequency: f32) -> f32 {
         match self.scaling {

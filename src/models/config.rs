@@ -116,11 +116,41 @@ fn with_absent_fields(mut value: Value) -> Value {
     let Some(fields) = value.as_object_mut() else { return value };
     let classes = fields.get("architectures").and_then(Value::as_array).cloned();
     for class in classes.iter().flatten().filter_map(Value::as_str) {
-        for (name, default) in super::absent_fields(class) {
-            fields.entry(*name).or_insert_with(|| (*default).into());
+        if let Some(complete) = super::completion(class) {
+            complete(&mut Fields(fields));
         }
     }
     value
+}
+
+/// The fields of a file, to be completed.
+pub(super) struct Fields<'a>(&'a mut Map<String, Value>);
+
+impl Fields<'_> {
+    fn has(&self, name: &str) -> bool {
+        self.0.get(name).is_some_and(|value| !value.is_null())
+    }
+
+    /// What `name` is where the file doesn't say.
+    pub(super) fn default(&mut self, name: &str, value: impl Into<Value>) {
+        if !self.has(name) {
+            self.0.insert(name.to_owned(), value.into());
+        }
+    }
+
+    /// What the file calls `theirs` is `name`.
+    pub(super) fn same(&mut self, name: &str, theirs: &str) {
+        if let Some(value) = self.0.get(theirs).filter(|value| !value.is_null()).cloned() {
+            self.default(name, value);
+        }
+    }
+
+    /// Where the file doesn't say, `name` is `of`, multiplied.
+    pub(super) fn multiple(&mut self, name: &str, of: &str, times: u64) {
+        if let Some(value) = self.0.get(of).and_then(Value::as_u64) {
+            self.default(name, value.saturating_mul(times));
+        }
+    }
 }
 
 /// Makes the error for a field that can't have its value.
@@ -196,9 +226,10 @@ impl HfConfig {
         let method = quantization.get("quant_method").and_then(|m| m.as_str()).unwrap_or("unnamed");
         Err(ModelError::Unsupported {
             what: format!("a checkpoint quantized with method `{method}`"),
-            supported: "supported are gptq, awq, fp8 and compressed-tensors, bf16, f16 and f32 \
+            supported:
+                "supported are gptq, awq, fp8, mxfp4 and compressed-tensors, bf16, f16 and f32 \
                         checkpoints, and GGUF files"
-                .to_owned(),
+                    .to_owned(),
         })
     }
 

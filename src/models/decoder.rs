@@ -11,6 +11,7 @@ use super::adapter::AdapterLayout;
 use super::{CausalLm, ForwardOutput, ModelError};
 use crate::kernels::pointwise::soft_cap;
 use crate::layers::adapter::{Adapters, Site};
+use crate::layers::attention::AttentionSpec;
 use crate::layers::embedding::Embedding;
 use crate::layers::forward::{ForwardBatch, ForwardContext, KvShape};
 use crate::layers::linear::{Linear, Matrix};
@@ -29,6 +30,8 @@ pub use spec::DecoderSpec;
 pub struct Decoder {
     embedding: Embedding,
     embedding_scale: f32,
+    positions: Option<Embedding>,
+    embedding_norm: Option<Norm>,
     ropes: Vec<Rope>,
     layers: Vec<Layer>,
     /// For each layer the index of its rope.
@@ -57,26 +60,30 @@ impl Decoder {
         let ends = Ends::find(spec, weights);
         let (embedding, head) = ends.load(spec, weights)?;
         let model = weights.scope_as(ends.root);
-        let layers = model.scope(spec.names.layers);
+        let layers = model.scope(spec.names.layers).turning_matrices(spec.turned_matrices);
+        let norm = |name| Norm::load(&model.scope(name), first.hidden_size, spec.norm);
+        let positions = |name: &str| {
+            let (rows, columns) = (spec.max_position_embeddings, first.hidden_size);
+            let table = weights_of_positions(&model.scope(name), rows, columns)?;
+            Ok::<_, WeightError>(Embedding::new(table))
+        };
         let layers = (0..spec.attention.len()).map(|i| Layer::load(&layers.scope(i), spec, i));
         Ok(Self {
             embedding: Embedding::new(embedding),
             embedding_scale: spec.embedding_scale,
+            positions: spec.learned_positions.map(positions).transpose()?,
+            embedding_norm: spec.embedding_norm.map(norm).transpose()?,
             ropes: spec.ropes.iter().map(Rope::new).collect(),
             layers: layers.collect::<std::result::Result<_, _>>()?,
             rope_of_layer: spec.attention.iter().map(|layer| layer.rope).collect(),
-            norm: Norm::load(&model.scope(spec.names.norm), first.hidden_size, spec.norm)?,
+            norm: norm(spec.names.norm)?,
             head,
             logit_scale: spec.logit_scale,
             logit_softcap: spec.logit_softcap,
             vocab_size: spec.vocab_size,
             hidden_size: first.hidden_size,
             max_position_embeddings: spec.max_position_embeddings,
-            kv_shape: KvShape {
-                num_layers: spec.attention.len(),
-                num_kv_heads: first.num_kv_heads,
-                head_dim: first.head_dim,
-            },
+            kv_shape: KvShape { layers: spec.attention.iter().map(AttentionSpec::kv).collect() },
             spec: spec.clone(),
         })
     }
@@ -149,6 +156,15 @@ fn at_least_eight_bits(kind: GgmlDType) -> GgmlDType {
     }
 }
 
+/// The embedding of positions, which is small and is never rounded.
+fn weights_of_positions(
+    weights: &Weights,
+    rows: usize,
+    columns: usize,
+) -> std::result::Result<Matrix, WeightError> {
+    Matrix::from_stored(weights, &weights.stored("weight", &[rows, columns])?, None)
+}
+
 /// Whether two stored tensors are equal in kind and values.
 fn same(
     weights: &Weights,
@@ -170,6 +186,12 @@ impl CausalLm for Decoder {
         let mut x = self.embedding.forward(&batch.input_ids, device)?;
         if is_not_one(self.embedding_scale) {
             x = (x * f64::from(self.embedding_scale))?;
+        }
+        if let Some(positions) = &self.positions {
+            x = (x + positions.forward(&batch.positions, device)?)?;
+        }
+        if let Some(norm) = &self.embedding_norm {
+            x = norm.forward(&x)?;
         }
         // Behind the last layer's attention only rows that are wanted matter.
         let wanted = wanted_rows(batch);
@@ -195,7 +217,7 @@ impl CausalLm for Decoder {
     }
 
     fn kv_shape(&self) -> KvShape {
-        self.kv_shape
+        self.kv_shape.clone()
     }
 
     fn vocab_size(&self) -> usize {

@@ -36,6 +36,8 @@ pub(super) fn experts(
         expert: MlpSpec { intermediate_size, bias: false, ..spec.mlp },
         experts: ExpertTensors::List("mlp.experts"),
         router: "mlp.gate",
+        router_bias: false,
+        weighs_inputs: false,
         choice_bias: None,
         routing: Routing {
             score: Score::Softmax,
@@ -91,5 +93,5 @@ pub(super) fn groups(config: &HfConfig, num_experts: usize) -> Result<Option<Gro
     if chosen == 0 || chosen > count {
         return Err(bad("topk_group", chosen, format!("must be 1 to `n_group` = {count}")));
     }
-    Ok((chosen < count).then_some(Groups { count, chosen }))
+    Ok((chosen < count).then_some(Groups { count, chosen, best: 2 }))
 }

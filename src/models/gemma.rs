@@ -7,7 +7,7 @@
 
 use super::ModelError;
 use super::base::{Defaults, base, set_biases, set_windows, windowed_layers};
-use super::config::HfConfig;
+use super::config::{Fields, HfConfig};
 use super::decoder::DecoderSpec;
 use super::decoder::spec::{Block, Names};
 use crate::kernels::pointwise::Activation;
@@ -23,8 +23,10 @@ const DEFAULTS: Defaults = Defaults {
 };
 
 /// What published files of Gemma 3 with pictures leave out of their language part.
-pub(super) const ABSENT_FIELDS: &[(&str, usize)] =
-    &[("vocab_size", 262_208), ("num_attention_heads", 8)];
+pub(super) fn complete(fields: &mut Fields<'_>) {
+    fields.default("vocab_size", 262_208);
+    fields.default("num_attention_heads", 8);
+}
 
 /// Four norms: of what both parts are given and of what they give.
 const SANDWICH: Block = Block {

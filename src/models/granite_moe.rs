@@ -6,7 +6,7 @@ use super::config::HfConfig;
 use super::decoder::DecoderSpec;
 use super::experts::{FIELDS, Fields, experts};
 use super::granite;
-use crate::layers::moe::ExpertTensors;
+use crate::layers::moe::{ExpertTensors, StackedTensors};
 
 /// What `GraniteMoeForCausalLM` means.
 pub(super) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
@@ -14,10 +14,10 @@ pub(super) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
     let fields = Fields { inner: "intermediate_size", ..FIELDS };
     let mut moe = experts(config, &spec, &fields)?;
     moe.router = "block_sparse_moe.router.layer";
-    moe.experts = ExpertTensors::Stacked([
+    moe.experts = ExpertTensors::Stacked(StackedTensors::new([
         "block_sparse_moe.input_linear.weight",
         "block_sparse_moe.output_linear.weight",
-    ]);
+    ]));
     moe.routing.renormalize = true;
     spec.moe = Some(moe);
     Ok(spec)

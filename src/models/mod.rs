@@ -19,22 +19,30 @@ pub mod encoder;
 mod apertus;
 mod arcee;
 mod base;
+mod bloom;
 mod cohere;
+mod deepseek;
 mod ernie4_5;
 mod exaone4;
 mod experts;
+mod falcon;
 mod gemma;
 mod glm;
 mod glm_moe;
+mod gpt2;
 mod gpt_neox;
+mod gpt_oss;
 mod granite;
 mod granite_moe;
 mod helium;
 mod hunyuan;
 mod internlm;
 mod llama;
+mod llama4;
+mod minimax_m2;
 mod mistral;
 mod mixtral;
+mod mpt;
 mod nemotron;
 mod olmo;
 mod olmoe;
@@ -117,12 +125,17 @@ type SpecFn = fn(&HfConfig) -> std::result::Result<DecoderSpec, ModelError>;
 const ARCHITECTURES: &[(&str, SpecFn)] = &[
     ("ApertusForCausalLM", apertus::spec),
     ("ArceeForCausalLM", arcee::spec),
+    ("BloomForCausalLM", bloom::spec),
     ("Cohere2ForCausalLM", cohere::spec_2),
     ("CohereForCausalLM", cohere::spec),
+    ("DeepseekV2ForCausalLM", deepseek::spec_2),
+    ("DeepseekV3ForCausalLM", deepseek::spec_3),
     ("Dots1ForCausalLM", glm_moe::dots),
     ("Ernie4_5ForCausalLM", ernie4_5::spec),
     ("Exaone4ForCausalLM", exaone4::spec),
     ("Ernie4_5_MoeForCausalLM", ernie4_5::moe),
+    ("FalconForCausalLM", falcon::spec),
+    ("GPT2LMHeadModel", gpt2::spec),
     ("GPTNeoXForCausalLM", gpt_neox::spec),
     ("Gemma2ForCausalLM", gemma::spec_2),
     ("Gemma3ForCausalLM", gemma::spec_3),
@@ -130,6 +143,7 @@ const ARCHITECTURES: &[(&str, SpecFn)] = &[
     ("GemmaForCausalLM", gemma::spec),
     ("Glm4ForCausalLM", glm::spec_4),
     ("GlmForCausalLM", glm::spec),
+    ("GptOssForCausalLM", gpt_oss::spec),
     ("GraniteForCausalLM", granite::spec),
     ("Glm4MoeForCausalLM", glm_moe::spec),
     ("GraniteMoeForCausalLM", granite_moe::spec),
@@ -137,12 +151,16 @@ const ARCHITECTURES: &[(&str, SpecFn)] = &[
     ("HunYuanDenseV1ForCausalLM", hunyuan::spec),
     ("InternLM2ForCausalLM", internlm::spec_2),
     ("InternLM3ForCausalLM", internlm::spec_3),
+    ("Llama4ForCausalLM", llama4::spec),
+    ("Llama4ForConditionalGeneration", llama4::spec),
     ("LlamaForCausalLM", llama::spec),
+    ("MiniMaxM2ForCausalLM", minimax_m2::spec),
     ("MinistralForCausalLM", mistral::spec),
     ("Ministral3ForCausalLM", mistral::spec_3),
     ("Mistral3ForConditionalGeneration", mistral::spec_3),
     ("MistralForCausalLM", mistral::spec),
     ("MixtralForCausalLM", mixtral::spec),
+    ("MptForCausalLM", mpt::spec),
     ("NemotronForCausalLM", nemotron::spec),
     ("Olmo2ForCausalLM", olmo::spec_2),
     ("Olmo3ForCausalLM", olmo::spec_3),
@@ -160,13 +178,21 @@ const ARCHITECTURES: &[(&str, SpecFn)] = &[
     ("Starcoder2ForCausalLM", starcoder2::spec),
 ];
 
-/// Fields that files of some classes leave out, with what they mean then.
-const ABSENT_FIELDS: &[(&str, &[(&str, usize)])] =
-    &[("Gemma3ForConditionalGeneration", gemma::ABSENT_FIELDS)];
+/// Adds fields that the shape of a model depends on.
+type Completion = fn(&mut config::Fields<'_>);
 
-/// Fields that files of this class may leave out although the shape of the model depends on them.
-fn absent_fields(class: &str) -> &'static [(&'static str, usize)] {
-    ABSENT_FIELDS.iter().find(|(name, _)| *name == class).map_or(&[], |(_, fields)| fields)
+/// Classes whose files leave such fields out, or call them otherwise.
+const COMPLETIONS: &[(&str, Completion)] = &[
+    ("BloomForCausalLM", bloom::complete),
+    ("FalconForCausalLM", falcon::complete),
+    ("GPT2LMHeadModel", gpt2::complete),
+    ("Gemma3ForConditionalGeneration", gemma::complete),
+    ("MptForCausalLM", mpt::complete),
+];
+
+/// What completes files of this class.
+fn completion(class: &str) -> Option<Completion> {
+    COMPLETIONS.iter().find(|(name, _)| *name == class).map(|(_, complete)| *complete)
 }
 
 /// Names of the architectures that [`load`] knows.

@@ -2,20 +2,18 @@
 
 use candle_core::{Device, Result};
 
-use crate::layers::forward::{KvFormat, KvLayer, KvShape};
+use crate::layers::forward::{KvFormat, KvHeads, KvLayer, KvShape};
 
 /// Makes the cache, zeroed, in the shapes that the format asks for.
 pub(super) fn allocate(
-    shape: KvShape,
+    shape: &KvShape,
     num_blocks: usize,
     format: KvFormat,
     device: &Device,
 ) -> Result<Vec<KvLayer>> {
-    let KvShape { num_layers, num_kv_heads, head_dim } = shape;
-    let key_dims = format.key_dims(num_blocks, num_kv_heads, head_dim);
-    let value_dims = format.value_dims(num_blocks, num_kv_heads, head_dim);
-    let zeros = |dims| format.zeros(dims, device);
-    (0..num_layers).map(|_| Ok(KvLayer { k: zeros(key_dims)?, v: zeros(value_dims)? })).collect()
+    let layer =
+        |heads: &KvHeads| heads.layer(num_blocks, format, |dims| format.zeros(dims, device));
+    shape.layers.iter().map(layer).collect()
 }
 
 /// Copies blocks, each `(from, to)`; no block is both.
@@ -38,9 +36,9 @@ mod tests {
 
     #[test]
     fn every_format_starts_at_zero_and_takes_the_bytes_that_were_planned() {
-        let shape = KvShape { num_layers: 2, num_kv_heads: 3, head_dim: 64 };
+        let shape = KvShape { layers: vec![KvHeads::new(3, 64); 2] };
         for format in [KvFormat::F32, KvFormat::F16, KvFormat::Bf16, KvFormat::Q8_0] {
-            let layers = allocate(shape, 5, format, &Device::Cpu).unwrap();
+            let layers = allocate(&shape, 5, format, &Device::Cpu).unwrap();
             assert_eq!(layers.len(), 2);
             let mut bytes = 0;
             for tensor in layers.iter().flat_map(|layer| [&layer.k, &layer.v]) {
@@ -64,9 +62,9 @@ mod tests {
 
     #[test]
     fn a_copied_block_is_equal_and_others_stay() {
-        let shape = KvShape { num_layers: 1, num_kv_heads: 2, head_dim: 32 };
+        let shape = KvShape { layers: vec![KvHeads::new(2, 32)] };
         for format in [KvFormat::Bf16, KvFormat::Q8_0] {
-            let kv = allocate(shape, 4, format, &Device::Cpu).unwrap();
+            let kv = allocate(&shape, 4, format, &Device::Cpu).unwrap();
             for cache in [&kv[0].k, &kv[0].v] {
                 let block = cache.narrow(0, 1, 1).unwrap();
                 block.slice_set(&block.ones_like().unwrap(), 0, 0).unwrap();

@@ -15,7 +15,7 @@ pub use encoder::EncoderRunner;
 pub use hidden::HiddenStates;
 pub use logits::Logits;
 
-pub use crate::layers::forward::{Adapter, BLOCK_SIZE, KvFormat, KvShape};
+pub use crate::layers::forward::{Adapter, BLOCK_SIZE, KvFormat, KvHeads, KvShape};
 use crate::layers::forward::{ForwardContext, KvLayer};
 use crate::models::CausalLm;
 use crate::scheduler::output::{AdapterId, PlannedSequence};
@@ -43,7 +43,7 @@ impl Runner {
         num_blocks: usize,
         kv_format: KvFormat,
     ) -> Result<Self> {
-        let kv = kv_tensors::allocate(model.kv_shape(), num_blocks, kv_format, &device)?;
+        let kv = kv_tensors::allocate(&model.kv_shape(), num_blocks, kv_format, &device)?;
         Ok(Self { model, device, kv })
     }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use candle_core::quantized::{GgmlDType, QStorage, QTensor};
-use candle_core::{DType, Device, Result, Tensor};
+use candle_core::{DType, Device, Result, Tensor, bail};
 
 use super::file_bytes::FileBytes;
 use super::finite;
@@ -95,6 +95,55 @@ impl StoredTensor {
             }
         }
         self.dims = inner.map_or_else(|| vec![kept], |inner| vec![kept, inner]);
+    }
+
+    /// These rows alone, one range after the other, as a matrix. One range stays where it is;
+    /// several are copied.
+    pub(crate) fn rows(&self, ranges: &[Range<usize>]) -> Result<Self> {
+        let Some((&columns, outer)) = self.dims.split_last() else {
+            bail!("a tensor without dimensions has no rows");
+        };
+        let rows: usize = outer.iter().product();
+        if let Some(range) = ranges.iter().find(|range| range.end > rows) {
+            bail!("rows {range:?} of {rows}");
+        }
+        let bytes = self.bytes();
+        let row = bytes.len() / rows.max(1);
+        let dims = vec![ranges.iter().map(ExactSizeIterator::len).sum(), columns];
+        if let (Content::File { file, range }, [only]) = (&self.content, ranges) {
+            let part = range.start + only.start * row..range.start + only.end * row;
+            return Ok(Self::in_file(self.kind, dims, file.clone(), part));
+        }
+        let mut kept = Vec::with_capacity(dims[0] * row);
+        for range in ranges {
+            kept.extend_from_slice(&bytes[range.start * row..range.end * row]);
+        }
+        Ok(Self::owned(self.kind, dims, kept))
+    }
+
+    /// The transpose of a matrix; of a quantized one widened to bf16, since blocks can't be turned.
+    pub(crate) fn transposed(&self) -> Result<Self> {
+        let &[rows, columns] = self.dims.as_slice() else {
+            bail!("a tensor of dimensions {:?} is no matrix", self.dims);
+        };
+        let widened;
+        let (kind, bytes) = if self.dense_dtype().is_some() {
+            (self.kind, self.bytes())
+        } else {
+            let values = self.to_tensor(DType::F32)?.flatten_all()?.to_vec1::<f32>()?;
+            let narrow = |value: f32| half::bf16::from_f32(value).to_le_bytes();
+            widened = values.into_iter().flat_map(narrow).collect::<Vec<u8>>();
+            (GgmlDType::BF16, widened.as_slice())
+        };
+        let size = kind.type_size();
+        let mut turned = Vec::with_capacity(bytes.len());
+        for column in 0..columns {
+            for row in 0..rows {
+                let at = (row * columns + column) * size;
+                turned.extend_from_slice(&bytes[at..at + size]);
+            }
+        }
+        Ok(Self::owned(kind, vec![columns, rows], turned))
     }
 
     /// Its dimensions, outermost first.
@@ -240,6 +289,21 @@ mod tests {
             (apart.bytes(), apart.dims()),
             (&[&bytes[16..20], &bytes[..8]].concat()[..], &[3][..])
         );
+    }
+
+    #[test]
+    fn parts_and_transposes_have_the_numbers_of_the_whole() {
+        let numbers: Vec<f32> = (0..12u8).map(f32::from).collect();
+        let bytes = numbers.iter().flat_map(|x| x.to_le_bytes()).collect();
+        let whole = StoredTensor::owned(GgmlDType::F32, vec![2, 2, 3], bytes);
+        let of =
+            |tensor: &StoredTensor| tensor.to_tensor(DType::F32).unwrap().to_vec2::<f32>().unwrap();
+        let part = whole.rows(&[3..4, 0..2]).unwrap();
+        assert_eq!(of(&part), [[9.0, 10.0, 11.0], [0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]);
+        let (second, beyond) = (2..4, 3..5);
+        let turned = whole.rows(&[second]).unwrap().transposed().unwrap();
+        assert_eq!(of(&turned), [[6.0, 9.0], [7.0, 10.0], [8.0, 11.0]]);
+        assert!(whole.rows(&[beyond]).is_err() && whole.transposed().is_err());
     }
 
     #[test]

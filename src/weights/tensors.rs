@@ -41,6 +41,7 @@ pub struct Weights {
     for_each_chunk: ForEachChunk,
     progress: Option<Progress>,
     rounding: Option<GgmlDType>,
+    turned: bool,
     kept: Kept,
 }
 
@@ -55,6 +56,7 @@ impl Weights {
             for_each_chunk,
             progress: None,
             rounding: None,
+            turned: false,
             kept: Kept::default(),
         }
     }
@@ -76,6 +78,12 @@ impl Weights {
     #[must_use]
     pub fn rounded_to(self, kind: Option<GgmlDType>) -> Self {
         Self { rounding: kind, ..self }
+    }
+
+    /// Whether matrices are stored with their dimensions the other way round.
+    #[must_use]
+    pub fn turning_matrices(self, turned: bool) -> Self {
+        Self { turned, ..self }
     }
 
     /// What matrices are to be rounded to as they are loaded, if not kept as stored.
@@ -128,6 +136,9 @@ impl Weights {
             return Err(WeightError::MissingTensor { name, origin });
         }
         let mut tensor = self.source.read(&name)?;
+        if self.turned && tensor.dims().len() == 2 {
+            tensor = tensor.transposed()?;
+        }
         if tensor.dims() != shape {
             let origin = self.source.origin(&name);
             let (found, expected) = (tensor.dims().to_vec(), shape.to_vec());

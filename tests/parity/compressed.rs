@@ -15,7 +15,7 @@ use super::{load, load_with, open};
 
 /// Folders below `tests/fixtures/parity/compressed`, what their matrices become, and how far
 /// log-probabilities may be off: minima of blocks are rounded to f16.
-const FORMATS: [(&str, GgmlDType, f32); 11] = [
+const FORMATS: [(&str, GgmlDType, f32); 13] = [
     ("gptq", GgmlDType::Q4_0, 2e-4),
     ("gptq_asymmetric", GgmlDType::Q4_1, 2e-2),
     ("gptq_ordered", GgmlDType::F16, 2e-2),
@@ -24,6 +24,8 @@ const FORMATS: [(&str, GgmlDType, f32); 11] = [
     ("packed", GgmlDType::Q4_0, 2e-4),
     ("packed_asymmetric", GgmlDType::Q4_1, 2e-2),
     ("int8", GgmlDType::Q8_0, 2e-4),
+    ("mxfp4", GgmlDType::Q5_0, 2e-4),
+    ("nvfp4", GgmlDType::BF16, 2e-4),
     ("fp8_rows", GgmlDType::BF16, 2e-4),
     ("fp8", GgmlDType::BF16, 2e-4),
     ("fp8_blocks", GgmlDType::BF16, 2e-4),
@@ -100,6 +102,55 @@ fn quantized_products_come_near() {
         for run in &reference(&name).float32 {
             let off = Distance::to_run(&follow(&mut driver, run, vocab), run);
             assert!(off.mean < 0.15, "{name}, prompt of {}: {off:?}", run.prompt);
+        }
+    }
+}
+
+/// gpt-oss as it is published: the numbers of its experts in f32, and the products that serve them.
+#[test]
+fn experts_of_four_bits_are_those_of_the_reference() {
+    let name = "gpt_oss_mxfp4";
+    let weights = open(name).weights(&Device::Cpu);
+    let mut tensors = HashMap::new();
+    let mut widen = |name: &str, shape: &[usize]| {
+        let stored = weights.stored(name, shape).unwrap();
+        let quantized = name.ends_with("_blocks").then_some(GgmlDType::Q5_0);
+        assert_eq!(stored.kind(), quantized.unwrap_or(GgmlDType::BF16), "{name}");
+        tensors.insert(name.to_owned(), stored.to_tensor(DType::F32).unwrap());
+    };
+    for name in ["model.embed_tokens", "lm_head"] {
+        widen(&format!("{name}.weight"), &[160, 32]);
+    }
+    widen("model.norm.weight", &[32]);
+    for (part, shape) in [
+        ("input_layernorm.weight", &[32][..]),
+        ("post_attention_layernorm.weight", &[32]),
+        ("self_attn.q_proj.weight", &[48, 32]),
+        ("self_attn.q_proj.bias", &[48]),
+        ("self_attn.k_proj.weight", &[24, 32]),
+        ("self_attn.k_proj.bias", &[24]),
+        ("self_attn.v_proj.weight", &[24, 32]),
+        ("self_attn.v_proj.bias", &[24]),
+        ("self_attn.o_proj.weight", &[32, 48]),
+        ("self_attn.o_proj.bias", &[32]),
+        ("self_attn.sinks", &[4]),
+        ("mlp.router.weight", &[3, 32]),
+        ("mlp.router.bias", &[3]),
+        ("mlp.experts.gate_up_proj_blocks", &[3, 64, 32]),
+        ("mlp.experts.gate_up_proj_bias", &[3, 64]),
+        ("mlp.experts.down_proj_blocks", &[3, 32, 32]),
+        ("mlp.experts.down_proj_bias", &[3, 32]),
+    ] {
+        widen(&format!("model.layers.0.{part}"), shape);
+    }
+    let exact = load_with(name, MemoryTensors::new(tensors));
+    for (model, most) in [(exact, 2e-4), (load(name), 0.5)] {
+        let vocab = u32::try_from(model.vocab_size()).unwrap();
+        let mut driver = Driver::new(model, KvFormat::F32, 64, None);
+        for run in &reference(name).float32 {
+            let off = Distance::to_run(&follow(&mut driver, run, vocab), run);
+            assert!(off.mean < most, "prompt of {}: {off:?}", run.prompt);
+            assert!(most > 1e-3 || off.largest < most, "prompt of {}: {off:?}", run.prompt);
         }
     }
 }

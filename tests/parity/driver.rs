@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use candle_core::{DType, Device, Tensor};
 use sconce::layers::forward::{
-    AdaptedRows, Adapter, BLOCK_SIZE, ForwardBatch, ForwardContext, KvFormat, KvLayer, KvShape,
+    AdaptedRows, Adapter, BLOCK_SIZE, ForwardBatch, ForwardContext, KvFormat, KvHeads, KvLayer,
 };
 use sconce::models::{CausalLm, ForwardOutput};
 
@@ -49,13 +49,9 @@ impl Driver {
         num_blocks: u32,
         shuffle: Option<u64>,
     ) -> Self {
-        let KvShape { num_layers, num_kv_heads, head_dim } = model.kv_shape();
-        let (key_dims, value_dims) = (
-            format.key_dims(num_blocks as usize, num_kv_heads, head_dim),
-            format.value_dims(num_blocks as usize, num_kv_heads, head_dim),
-        );
-        let layer = |_| KvLayer { k: poisoned(format, key_dims), v: poisoned(format, value_dims) };
-        let kv = (0..num_layers).map(layer).collect();
+        let poisoned = |dims| Ok::<_, candle_core::Error>(poisoned(format, dims));
+        let layer = |heads: &KvHeads| heads.layer(num_blocks as usize, format, poisoned).unwrap();
+        let kv = model.kv_shape().layers.iter().map(layer).collect();
         let mut free: Vec<u32> = (0..num_blocks).rev().collect();
         if let Some(mut state) = shuffle {
             for i in (1..free.len()).rev() {

@@ -21,28 +21,29 @@ struct Shape {
     heads: usize,
     kv_heads: usize,
     head_dim: usize,
+    value_dim: usize,
     pairs: usize,
     norms: bool,
 }
 
 const SHAPES: [Shape; 5] = [
-    Shape { heads: 1, kv_heads: 1, head_dim: 2, pairs: 1, norms: false },
-    Shape { heads: 4, kv_heads: 2, head_dim: 64, pairs: 32, norms: false },
-    Shape { heads: 3, kv_heads: 3, head_dim: 80, pairs: 20, norms: true },
-    Shape { heads: 2, kv_heads: 1, head_dim: 34, pairs: 17, norms: true },
-    Shape { heads: 6, kv_heads: 3, head_dim: 12, pairs: 0, norms: false },
+    Shape { heads: 1, kv_heads: 1, head_dim: 2, value_dim: 2, pairs: 1, norms: false },
+    Shape { heads: 4, kv_heads: 2, head_dim: 64, value_dim: 64, pairs: 32, norms: false },
+    Shape { heads: 3, kv_heads: 3, head_dim: 80, value_dim: 80, pairs: 20, norms: true },
+    Shape { heads: 2, kv_heads: 1, head_dim: 34, value_dim: 20, pairs: 17, norms: true },
+    Shape { heads: 6, kv_heads: 3, head_dim: 12, value_dim: 12, pairs: 0, norms: false },
 ];
 const BLOCKS: usize = 20;
 
 impl Case {
     fn new(shape: Shape, slots: Vec<u32>) -> Self {
-        let Shape { heads, kv_heads, head_dim, pairs, norms } = shape;
+        let Shape { heads, kv_heads, head_dim, value_dim, pairs, norms } = shape;
         let mut random = Random::new(1);
         let tokens = slots.len();
         Self {
             q: random.tensor((tokens, heads, head_dim)),
             k: random.tensor((tokens, kv_heads, head_dim)),
-            v: random.tensor((tokens, kv_heads, head_dim)),
+            v: random.tensor((tokens, kv_heads, value_dim)),
             cos: random.tensor((tokens, pairs)),
             sin: random.tensor((tokens, pairs)),
             weights: norms.then(|| (random.tensor(head_dim), random.tensor(head_dim))),
@@ -93,10 +94,10 @@ impl Case {
 
 fn cache(format: KvFormat, shape: Shape) -> (Tensor, Tensor) {
     let zeros = |dims: [usize; 4]| Tensor::zeros(&dims, format.dtype(), &Device::Cpu).unwrap();
-    let Shape { kv_heads, head_dim, .. } = shape;
+    let Shape { kv_heads, head_dim, value_dim, .. } = shape;
     (
         zeros(format.key_dims(BLOCKS, kv_heads, head_dim)),
-        zeros(format.value_dims(BLOCKS, kv_heads, head_dim)),
+        zeros(format.value_dims(BLOCKS, kv_heads, value_dim)),
     )
 }
 
@@ -182,7 +183,8 @@ fn read_value(cache: &Tensor, head_dim: usize, slot: usize) -> Vec<f32> {
 
 #[test]
 fn quantized_numbers_are_within_half_a_step() {
-    let shape = Shape { heads: 1, kv_heads: 1, head_dim: 64, pairs: 0, norms: false };
+    let shape =
+        Shape { heads: 1, kv_heads: 1, head_dim: 64, value_dim: 64, pairs: 0, norms: false };
     let special = [0.0, 1e-9, 3e-5, 1.0, 100.0, 6e4];
     for level in Level::available() {
         for size in special {

@@ -63,7 +63,7 @@ impl Tokens<'_> {
     }
 
     fn run<S: Stored>(&self, keys: &mut [S], values: &mut [S]) -> Vec<f32> {
-        let width = self.heads * self.shape.head_dim;
+        let width = self.heads * self.shape.key_dim;
         let (keys, values) = (&Parts::new(keys), &Parts::new(values));
         let run = |out: &Parts<'_, MaybeUninit<f32>>| {
             let chunk = |range: Range<usize>| {
@@ -86,7 +86,7 @@ impl Tokens<'_> {
     /// `None` if there is too little to share out, or no such ranges.
     fn chunks(&self) -> Option<Vec<Range<usize>>> {
         let heads = self.heads + 2 * self.shape.kv_heads;
-        if self.slots.len() * heads * self.shape.head_dim < PARALLEL_FROM {
+        if self.slots.len() * heads * self.shape.key_dim < PARALLEL_FROM {
             return None;
         }
         let block = |token: usize| self.slots[token] as usize / KV_BLOCK;
@@ -122,9 +122,10 @@ impl<S: Stored> Kernel for Chunk<'_, S> {
     #[inline(always)]
     fn run<L: Products>(self, l: L) {
         let Tokens { heads, shape, angles, .. } = *self.tokens;
-        let dim = shape.head_dim;
-        // The head at hand, zeros behind it up to whole vectors.
-        let mut head = vec![MaybeUninit::new(0.0f32); dim.next_multiple_of(LANES)];
+        let (dim, value_dim) = (shape.key_dim, shape.value_dim);
+        // The key and the value at hand, zeros behind them up to whole vectors.
+        let zeros = |dim: usize| vec![MaybeUninit::new(0.0f32); dim.next_multiple_of(LANES)];
+        let (mut head, mut value) = (zeros(dim), zeros(value_dim));
         let (query_norm, key_norm) = angles.norms.unzip();
         let mut rotated = Vec::new();
         let outs = self.out.chunks_exact_mut(heads * dim);
@@ -137,22 +138,23 @@ impl<S: Stored> Kernel for Chunk<'_, S> {
             let slot = self.tokens.slots[token] as usize;
             let (block, offset) = (slot / KV_BLOCK, slot % KV_BLOCK);
             let k = self.tokens.k.row(token).chunks_exact(dim);
-            let v = self.tokens.v.row(token).chunks_exact(dim);
+            let v = self.tokens.v.row(token).chunks_exact(value_dim);
             for (i, (k, v)) in k.zip(v).enumerate() {
-                let first = (block * shape.kv_heads + i) * shape.head_block();
-                let range = first..first + shape.head_block();
+                let stored = block * shape.kv_heads + i;
+                let part = |len: usize| stored * len..(stored + 1) * len;
+                let (key_part, value_part) = (part(shape.key_block()), part(shape.value_block()));
                 // SAFETY: no other chunk writes to this block, and the parts of the head before
                 // are out of use.
                 let (keys, values) =
-                    unsafe { (self.keys.part(range.clone()), self.values.part(range)) };
+                    unsafe { (self.keys.part(key_part), self.values.part(value_part)) };
                 prepare(l, k, key_norm, (cos, sin), &mut rotated, &mut head[..dim]);
                 // SAFETY: the head was just written and the rest is zero from the start.
                 let padded = unsafe { head.assume_init_ref() }.as_chunks().0;
                 S::write_key(l, padded, dim, offset, keys);
-                head[..dim].write_copy_of_slice(v);
+                value[..value_dim].write_copy_of_slice(v);
                 // SAFETY: as above.
-                let padded = unsafe { head.assume_init_ref() }.as_chunks().0;
-                S::write_value(l, padded, dim, offset, values);
+                let padded = unsafe { value.assume_init_ref() }.as_chunks().0;
+                S::write_value(l, padded, value_dim, offset, values);
             }
         }
     }

@@ -41,9 +41,9 @@ impl Kernel for FinishPanel<'_> {
                         let scaled = l.mul(sums, l.splat(factor));
                         l.add(load(l, &rows[at..at + out.len()]), scaled)
                     }
-                    Finish::Gated { activation, up } => {
+                    Finish::Gated { gating, up } => {
                         let up = biased(l, l.load(&self.up[i].0[v]), up.bias, column);
-                        gated(l, activation, sums, up)
+                        gated(l, gating, sums, up)
                     }
                 };
                 write(l, result, out);

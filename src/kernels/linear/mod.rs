@@ -12,9 +12,9 @@
 use candle_core::{CpuStorage, Device, Layout, Result, Storage, Tensor, bail};
 
 use super::cpu::{LANES, Level};
+use super::gated::Gating;
 use super::packed::PackedMatrix;
 use super::packed::formats::PANEL;
-use super::pointwise::Activation;
 use super::storage;
 
 use self::activations::{Activations, Form};
@@ -80,20 +80,15 @@ fn linear_add_at(
     })
 }
 
-/// `activation(gate(x)) * up(x)`.
-pub fn linear_gated(
-    x: &Tensor,
-    activation: Activation,
-    gate: Layer<'_>,
-    up: Layer<'_>,
-) -> Result<Tensor> {
-    linear_gated_at(Level::current(), x, activation, gate, up)
+/// What `gate(x)` and `up(x)` make, commonly `activation(gate(x)) * up(x)`.
+pub fn linear_gated(x: &Tensor, gating: Gating, gate: Layer<'_>, up: Layer<'_>) -> Result<Tensor> {
+    linear_gated_at(Level::current(), x, gating, gate, up)
 }
 
 fn linear_gated_at(
     level: Level,
     x: &Tensor,
-    activation: Activation,
+    gating: Gating,
     gate: Layer<'_>,
     up: Layer<'_>,
 ) -> Result<Tensor> {
@@ -102,7 +97,7 @@ fn linear_gated_at(
         let (gate, up) = (gate.matrix.rows(), up.matrix.rows());
         bail!("linear_gated: gate and up have {gate} and {up} output features");
     }
-    let mut outputs = linear_at(level, x, &[(gate, Finish::Gated { activation, up })])?;
+    let mut outputs = linear_at(level, x, &[(gate, Finish::Gated { gating, up })])?;
     Ok(outputs.remove(0))
 }
 

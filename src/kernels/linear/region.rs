@@ -9,9 +9,9 @@ use candle_core::quantized::GgmlDType;
 
 use super::super::cpu::{LANES, Level};
 use super::super::fresh::Parts;
+use super::super::gated::Gating;
 use super::super::packed::formats::{PANEL, SUB_BLOCK};
 use super::super::packed::{PackedMatrix, with_format};
-use super::super::pointwise::Activation;
 use super::super::pool;
 use super::activations::Activations;
 use super::blocks::BlockPanel;
@@ -37,9 +37,9 @@ pub(super) enum Finish<'a> {
         rows: &'a [f32],
         factor: f32,
     },
-    /// `activation(product) * up(x)`
+    /// The product as a gate, and `up(x)` beside it.
     Gated {
-        activation: Activation,
+        gating: Gating,
         up: Layer<'a>,
     },
 }

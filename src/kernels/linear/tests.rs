@@ -6,6 +6,7 @@ use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{DType, Device, Tensor};
 
 use super::super::packed::{PackedMatrix, is_packed};
+use super::super::pointwise::Activation;
 use super::super::portable;
 use super::super::random::{Random, assert_close, bits, values};
 use super::*;
@@ -136,7 +137,7 @@ fn a_row_is_the_same_alone_and_in_any_batch() {
                 [
                     plain(level, x, &packed, None),
                     linear_add_at(level, x, layer, residual, 1.0).unwrap(),
-                    linear_gated_at(level, x, Activation::Silu, layer, up).unwrap(),
+                    linear_gated_at(level, x, Activation::Silu.into(), layer, up).unwrap(),
                 ]
             };
             let all = each(&x, &residual);
@@ -184,8 +185,8 @@ fn fused_layers_equal_their_parts() {
         let sum = linear_add_at(level, &x, gate, &residual, 1.0).unwrap();
         assert_eq!(bits(&sum), bits(&(&residual + &y).unwrap()));
         for activation in [Activation::Silu, Activation::GeluTanh] {
-            let gated = linear_gated_at(level, &x, activation, gate, up).unwrap();
-            assert_close(&gated, &portable::gated(activation, &y, &z).unwrap(), 1e-5);
+            let gated = linear_gated_at(level, &x, activation.into(), gate, up).unwrap();
+            assert_close(&gated, &portable::gated(activation.into(), &y, &z).unwrap(), 1e-5);
         }
     }
 }
@@ -208,7 +209,7 @@ fn wrong_shapes_and_dtypes_are_errors() {
     says(linear_add(&random.tensor((2, 8)), layer, &random.tensor((3, 4)), 1.0), "differ");
     let other = PackedMatrix::from_dense(&random.tensor((5, 8))).unwrap();
     let other = Layer { matrix: &other, bias: None };
-    let gated = linear_gated(&random.tensor((2, 8)), Activation::Silu, layer, other);
+    let gated = linear_gated(&random.tensor((2, 8)), Activation::Silu.into(), layer, other);
     says(gated, "4 and 5 output features");
 }
 

@@ -1,6 +1,7 @@
 //! Attention over the paged KV cache, for any mix of prefill chunks and single tokens.
 //!
-//! A query sees the positions up to its own, or the last `window` of them. The context is cut into
+//! A query sees the positions up to its own, or the last `window` of them, or those of its own
+//! `chunk`. The context is cut into
 //! spans of 256 positions that start at multiples of 256, whatever chunk of the prompt the query
 //! came in with. Inside a span, softmax is relative to the span's largest score and values are
 //! summed in ascending order of position; spans are merged one by one in ascending order, as in
@@ -47,6 +48,26 @@ pub struct AttentionParams {
     pub softcap: Option<f32>,
     /// A query sees this many positions, its own included; at least 1.
     pub window: Option<usize>,
+    /// A query sees no position before the last multiple of this; at least 1.
+    pub chunk: Option<usize>,
+}
+
+impl AttentionParams {
+    /// Queries see all positions up to their own, with scores times `scale`.
+    pub fn full(scale: f32) -> Self {
+        Self { scale, softcap: None, window: None, chunk: None }
+    }
+}
+
+/// What differs between query heads, each `[H]`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PerHead<'a> {
+    /// A score that queries have besides those of positions, for a value of zero: Xiao et al.,
+    /// "Efficient Streaming Language Models with Attention Sinks", 2023.
+    pub sinks: Option<&'a [f32]>,
+    /// What a score loses with each position between query and key: Press et al., "Train Short,
+    /// Test Long", 2021.
+    pub slopes: Option<&'a [f32]>,
 }
 
 /// Which rows belong to which sequence, and where its keys and values are.
@@ -63,7 +84,7 @@ pub struct Ragged<'a> {
 }
 
 /// Attention of `q [T, H, D]` (f32) over a cache as in [`super::kv_format`] whose heads `H` is a
-/// multiple of: `[T, H, D]` in f32.
+/// multiple of: `[T, H, DV]` in f32, where `DV` are the elements of a value.
 ///
 /// # Errors
 ///
@@ -74,15 +95,17 @@ pub fn paged_attention(
     v: &Tensor,
     ragged: Ragged<'_>,
     params: AttentionParams,
+    per_head: PerHead<'_>,
 ) -> Result<Tensor> {
     let shape = check(q, k, v, ragged, params)?;
+    per_head.check(q.dim(1)?)?;
     if !q.device().is_cpu() {
-        return portable::paged_attention(q, k, v, ragged, params);
+        return portable::paged_attention(q, k, v, ragged, params, per_head);
     }
     let seen: usize = ragged.positions.iter().map(|position| *position as usize + 1).sum();
-    let parallel = 2 * seen * q.dim(1)? * shape.head_dim >= PARALLEL_FROM;
+    let parallel = seen * q.dim(1)? * (shape.key_dim + shape.value_dim) >= PARALLEL_FROM;
     let threads = if parallel { pool::threads() } else { 1 };
-    Call { level: Level::current(), threads, ragged, params, shape }.run(q, k, v)
+    Call { level: Level::current(), threads, ragged, params, per_head, shape }.run(q, k, v)
 }
 
 fn check(
@@ -97,11 +120,20 @@ fn check(
     if heads == 0 || !heads.is_multiple_of(shape.kv_heads) {
         bail!("paged_attention: {heads} query heads don't fit a cache of {} heads", shape.kv_heads);
     }
-    if params.window == Some(0) {
-        bail!("paged_attention: a window of 0 positions leaves nothing to see");
+    if params.window == Some(0) || params.chunk == Some(0) {
+        bail!("paged_attention: a window or chunk of 0 positions leaves nothing to see");
     }
     ragged.check(rows, shape.num_blocks)?;
     Ok(shape)
+}
+
+impl PerHead<'_> {
+    fn check(&self, heads: usize) -> Result<()> {
+        match [self.sinks, self.slopes].into_iter().flatten().find(|each| each.len() != heads) {
+            Some(other) => bail!("paged_attention: {} numbers for {heads} heads", other.len()),
+            None => Ok(()),
+        }
+    }
 }
 
 impl Ragged<'_> {
@@ -157,9 +189,11 @@ struct Visible {
 impl Visible {
     /// Of a query at `position`.
     #[inline(always)]
-    fn to(position: u32, window: Option<usize>) -> Self {
+    fn to(position: u32, params: AttentionParams) -> Self {
         let end = position as usize + 1;
-        Self { start: end.saturating_sub(window.unwrap_or(end)), end }
+        let start = end.saturating_sub(params.window.unwrap_or(end));
+        let chunk = params.chunk.map_or(0, |chunk| position as usize / chunk * chunk);
+        Self { start: start.max(chunk), end }
     }
 
     /// Those in `range`, relative to its start.
@@ -177,41 +211,40 @@ struct Call<'a> {
     threads: usize,
     ragged: Ragged<'a>,
     params: AttentionParams,
+    per_head: PerHead<'a>,
     shape: CacheShape,
 }
 
 /// What all tiles of a call read.
 struct Operands<'a, S> {
-    /// `[T, heads, head_dim]`
+    /// `[T, heads, key_dim]`
     q: &'a [f32],
     k: &'a [S],
     v: &'a [S],
     params: AttentionParams,
+    per_head: PerHead<'a>,
     heads: usize,
-    kv_heads: usize,
-    head_dim: usize,
-    /// Stored elements of one head in one block.
-    head_block: usize,
+    shape: CacheShape,
 }
 
 impl<S> Operands<'_, S> {
     /// Query heads that share a KV head.
     #[inline(always)]
     fn group(&self) -> usize {
-        self.heads / self.kv_heads
+        self.heads / self.shape.kv_heads
     }
 }
 
 impl Call<'_> {
     fn run(&self, q: &Tensor, k: &Tensor, v: &Tensor) -> Result<Tensor> {
-        let (rows, heads, head_dim) = q.dims3()?;
+        let (rows, heads, _) = q.dims3()?;
         let out = match self.shape.format {
             KvFormat::F32 => self.read::<f32>(q, k, v, heads),
             KvFormat::F16 => self.read::<f16>(q, k, v, heads),
             KvFormat::Bf16 => self.read::<bf16>(q, k, v, heads),
             KvFormat::Q8_0 => self.read::<u8>(q, k, v, heads),
         };
-        Tensor::from_vec(out?, (rows, heads, head_dim), q.device())
+        Tensor::from_vec(out?, (rows, heads, self.shape.value_dim), q.device())
     }
 
     fn read<S: Stored>(
@@ -229,10 +262,9 @@ impl Call<'_> {
                         k: storage::contiguous::<S>(NAME, k, k_layout)?,
                         v: storage::contiguous::<S>(NAME, v, v_layout)?,
                         params: self.params,
+                        per_head: self.per_head,
                         heads,
-                        kv_heads: self.shape.kv_heads,
-                        head_dim: self.shape.head_dim,
-                        head_block: self.shape.head_block(),
+                        shape: self.shape,
                     }))
                 })
             })
@@ -240,11 +272,11 @@ impl Call<'_> {
     }
 
     fn attend<S: Stored>(&self, operands: &Operands<'_, S>) -> Vec<f32> {
-        let Operands { kv_heads, head_dim, .. } = *operands;
-        let heads = Heads { group: operands.group(), kv: kv_heads, dim: head_dim };
-        let plan = Plan::new(self.ragged, self.params.window, heads, self.threads);
-        let mut records =
-            vec![Vector::default(); plan.records * Record::new(operands.head_dim).len()];
+        let CacheShape { kv_heads, key_dim, value_dim, .. } = self.shape;
+        let group = operands.group();
+        let heads = Heads { group, kv: kv_heads, dims: key_dim + value_dim };
+        let plan = Plan::new(self.ragged, self.params, heads, self.threads);
+        let mut records = vec![Vector::default(); plan.records * Record::new(value_dim).len()];
         let records = &Parts::new(&mut records);
         let run = |out: &Parts<'_, MaybeUninit<f32>>| {
             let piece = |i: usize| self.piece(operands, &plan, &plan.pieces[i], records, out);
@@ -256,7 +288,7 @@ impl Call<'_> {
         };
         // SAFETY: the tiles cover all rows and heads; each writes all elements of its own, and so
         // does the last piece of a tile that was cut.
-        unsafe { filled(operands.q.len(), run) }
+        unsafe { filled(self.ragged.positions.len() * operands.heads * value_dim, run) }
     }
 
     fn piece<S: Stored>(
@@ -267,15 +299,16 @@ impl Call<'_> {
         records: &Parts<'_, Vector>,
         out: &Parts<'_, MaybeUninit<f32>>,
     ) {
-        let Operands { heads, head_dim, .. } = *operands;
+        let record = Record::new(self.shape.value_dim);
         let queries = &plan.queries[piece.queries];
         let output = Output {
             out,
             first_row: queries.rows.start,
-            heads,
+            heads: operands.heads,
             group: operands.group(),
             kv_head: piece.kv_head,
-            head_dim,
+            value_dim: self.shape.value_dim,
+            sinks: self.per_head.sinks,
         };
         let tile = Tile {
             operands,
@@ -290,8 +323,8 @@ impl Call<'_> {
             self.level.run(Run { tile, goal: Goal::Output(output) });
             return;
         };
-        let span_len = positions.len() * output.group * Record::new(head_dim).len();
-        let first = joint.first_record * Record::new(head_dim).len();
+        let span_len = positions.len() * output.group * record.len();
+        let first = joint.first_record * record.len();
         let at = |span: usize| first + (span - queries.spans.start) * span_len;
         // SAFETY: the spans of a tile's pieces don't overlap, nor do the records of tiles.
         let own = unsafe { records.part(at(piece.spans.start)..at(piece.spans.end)) };
@@ -300,8 +333,8 @@ impl Call<'_> {
             // SAFETY: all pieces of the tile are done with their records, as the count says.
             let records = unsafe { records.part(at(queries.spans.start)..at(queries.spans.end)) };
             let first_span = queries.spans.start;
-            let window = self.params.window;
-            self.level.run(Joined { records, first_span, positions, window, output });
+            let params = self.params;
+            self.level.run(Joined { records, first_span, positions, params, output });
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
 
-use super::{Ragged, SPAN, Visible};
+use super::{AttentionParams, Ragged, SPAN, Visible};
 
 /// Query rows times heads of one tile, at most (a single row may have more heads).
 const TILE_ROWS: usize = 64;
@@ -58,21 +58,21 @@ pub(super) struct Heads {
     pub(super) group: usize,
     /// KV heads.
     pub(super) kv: usize,
-    /// Elements of a head.
-    pub(super) dim: usize,
+    /// Elements of a key and of a value.
+    pub(super) dims: usize,
 }
 
 impl Plan {
     pub(super) fn new(
         ragged: Ragged<'_>,
-        window: Option<usize>,
+        params: AttentionParams,
         heads: Heads,
         threads: usize,
     ) -> Self {
-        let queries = queries(ragged, window, heads.group);
+        let queries = queries(ragged, params, heads.group);
         let work = |queries: &Queries| {
             let positions = queries.spans.len() * SPAN;
-            2 * queries.rows.len() * heads.group * heads.dim * positions
+            queries.rows.len() * heads.group * heads.dims * positions
         };
         let total = queries.iter().map(work).sum::<usize>() * heads.kv;
         let target = (total / (threads * PIECES_PER_THREAD)).max(SMALLEST);
@@ -106,7 +106,7 @@ impl Plan {
     }
 }
 
-fn queries(ragged: Ragged<'_>, window: Option<usize>, group: usize) -> Vec<Queries> {
+fn queries(ragged: Ragged<'_>, params: AttentionParams, group: usize) -> Vec<Queries> {
     let most = (TILE_ROWS / group.max(1)).max(1);
     let mut queries = Vec::new();
     for seq in 0..ragged.context_lens.len() {
@@ -115,7 +115,7 @@ fn queries(ragged: Ragged<'_>, window: Option<usize>, group: usize) -> Vec<Queri
             let rows = first..rows.end.min(first + most);
             let (mut start, mut end) = (usize::MAX, 0);
             for position in &ragged.positions[rows.clone()] {
-                let spans = Visible::to(*position, window).spans();
+                let spans = Visible::to(*position, params).spans();
                 (start, end) = (start.min(spans.start), end.max(spans.end));
             }
             queries.push(Queries { seq, rows, spans: start..end });

@@ -6,9 +6,9 @@ use std::mem::MaybeUninit;
 use super::super::cpu::{LANES, Lanes, Products, math};
 use super::super::fresh::Parts;
 use super::super::kv_element::Vector;
-use super::{SPAN, Visible};
+use super::{AttentionParams, SPAN, Visible};
 
-/// A row's record: as many vectors of weighted values as the head has, and one more that starts
+/// A row's record: as many vectors of weighted values as a value has, and one more that starts
 /// with the largest score and the sum of weights.
 #[derive(Clone, Copy)]
 pub(super) struct Record {
@@ -17,8 +17,8 @@ pub(super) struct Record {
 
 impl Record {
     #[inline(always)]
-    pub(super) fn new(head_dim: usize) -> Self {
-        Self { columns: head_dim.div_ceil(LANES) }
+    pub(super) fn new(value_dim: usize) -> Self {
+        Self { columns: value_dim.div_ceil(LANES) }
     }
 
     /// Vectors of weighted values.
@@ -90,7 +90,8 @@ pub(super) struct Output<'a> {
     pub(super) heads: usize,
     pub(super) group: usize,
     pub(super) kv_head: usize,
-    pub(super) head_dim: usize,
+    pub(super) value_dim: usize,
+    pub(super) sinks: Option<&'a [f32]>,
 }
 
 impl Output<'_> {
@@ -99,12 +100,20 @@ impl Output<'_> {
     pub(super) fn write<L: Lanes>(&self, l: L, row: usize, record: &[Vector]) {
         let columns = record.len() - 1;
         let head = self.kv_head * self.group + row % self.group;
-        let start = ((self.first_row + row / self.group) * self.heads + head) * self.head_dim;
+        let start = ((self.first_row + row / self.group) * self.heads + head) * self.value_dim;
         // SAFETY: a query row and head are written by one tile only, once; the part lives here.
-        let out = unsafe { self.out.part(start..start + self.head_dim) };
-        let total = l.splat(record[columns][1]);
+        let out = unsafe { self.out.part(start..start + self.value_dim) };
+        let (factor, total) = match self.sinks {
+            None => (None, record[columns][1]),
+            Some(sinks) => with_sink(l, record[columns][0], record[columns][1], sinks[head]),
+        };
+        let total = l.splat(total);
         for (out, sum) in out.chunks_mut(LANES).zip(record) {
-            let values = l.div(l.load(sum), total);
+            let mut sum = l.load(sum);
+            if let Some(factor) = factor {
+                sum = l.mul(sum, l.splat(factor));
+            }
+            let values = l.div(sum, total);
             if let Some(whole) = out.first_chunk_mut::<LANES>() {
                 l.write(values, whole);
             } else {
@@ -116,6 +125,17 @@ impl Output<'_> {
     }
 }
 
+/// The factor of weighted values and the sum of weights once there is one more score.
+#[inline(always)]
+fn with_sink<L: Lanes>(l: L, largest: f32, total: f32, sink: f32) -> (Option<f32>, f32) {
+    let above = if sink > largest { sink } else { largest };
+    let mut weights = Vector::default();
+    (weights[0], weights[1]) = (largest - above, sink - above);
+    let lanes = math::exp(l, l.load(&weights));
+    l.store(lanes, &mut weights);
+    (Some(weights[0]), total * weights[0] + weights[1])
+}
+
 /// Rows whose spans lie in records of their own: merges them and writes the output.
 pub(super) struct Joined<'a> {
     /// `[spans][rows]`
@@ -123,18 +143,18 @@ pub(super) struct Joined<'a> {
     pub(super) first_span: usize,
     /// What each query sees.
     pub(super) positions: &'a [u32],
-    pub(super) window: Option<usize>,
+    pub(super) params: AttentionParams,
     pub(super) output: Output<'a>,
 }
 
 impl super::super::cpu::Kernel for Joined<'_> {
     #[inline(always)]
     fn run<L: Products>(self, l: L) {
-        let record = Record::new(self.output.head_dim);
+        let record = Record::new(self.output.value_dim);
         let rows = self.positions.len() * self.output.group;
         let mut all = vec![Vector::default(); record.len()];
         for row in 0..rows {
-            let visible = Visible::to(self.positions[row / self.output.group], self.window);
+            let visible = Visible::to(self.positions[row / self.output.group], self.params);
             for (i, here) in self.records.chunks_exact(rows * record.len()).enumerate() {
                 record.merge(l, visible, self.first_span + i, record.row(here, row), &mut all);
             }

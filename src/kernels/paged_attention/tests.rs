@@ -17,34 +17,49 @@ struct Case {
     block_tables: Vec<Vec<u32>>,
     cu_seqlens_q: Vec<u32>,
     context_lens: Vec<u32>,
+    sinks: Option<Vec<f32>>,
+    slopes: Option<Vec<f32>>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     heads: usize,
     kv_heads: usize,
-    head_dim: usize,
+    key_dim: usize,
+    value_dim: usize,
+    sinks: bool,
+    slopes: bool,
 }
 
-const SHAPES: [Shape; 5] = [
-    Shape { heads: 1, kv_heads: 1, head_dim: 1 },
-    Shape { heads: 4, kv_heads: 4, head_dim: 12 },
-    Shape { heads: 4, kv_heads: 2, head_dim: 16 },
-    Shape { heads: 14, kv_heads: 2, head_dim: 40 },
-    Shape { heads: 3, kv_heads: 1, head_dim: 128 },
+impl Shape {
+    const fn new(heads: usize, kv_heads: usize, dim: usize) -> Self {
+        Self { heads, kv_heads, key_dim: dim, value_dim: dim, sinks: false, slopes: false }
+    }
+}
+
+const SHAPES: [Shape; 8] = [
+    Shape::new(1, 1, 1),
+    Shape::new(4, 4, 12),
+    Shape::new(4, 2, 16),
+    Shape::new(14, 2, 40),
+    Shape::new(3, 1, 128),
+    Shape { value_dim: 24, ..Shape::new(6, 1, 37) },
+    Shape { sinks: true, ..Shape::new(6, 2, 20) },
+    Shape { slopes: true, ..Shape::new(5, 5, 16) },
 ];
 
 fn params(window: Option<usize>, softcap: Option<f32>) -> AttentionParams {
-    AttentionParams { scale: 0.3, softcap, window }
+    AttentionParams { softcap, window, ..AttentionParams::full(0.3) }
 }
 
-fn variants() -> [AttentionParams; 5] {
+fn variants() -> [AttentionParams; 6] {
     [
         params(None, None),
         params(Some(1), None),
         params(Some(20), None),
         params(Some(33), Some(2.0)),
         params(Some(10_000), None),
+        AttentionParams { chunk: Some(24), ..params(None, None) },
     ]
 }
 
@@ -55,15 +70,15 @@ fn filled_cache(
     shape: Shape,
     random: &mut Random,
 ) -> (Tensor, Tensor) {
-    let Shape { kv_heads, head_dim, .. } = shape;
+    let Shape { kv_heads, key_dim, value_dim, .. } = shape;
     let zeros = |dims: [usize; 4]| Tensor::zeros(&dims, format.dtype(), &Device::Cpu).unwrap();
-    let k = zeros(format.key_dims(num_blocks, kv_heads, head_dim));
-    let v = zeros(format.value_dims(num_blocks, kv_heads, head_dim));
+    let k = zeros(format.key_dims(num_blocks, kv_heads, key_dim));
+    let v = zeros(format.value_dims(num_blocks, kv_heads, value_dim));
     let tokens = num_blocks * KV_BLOCK;
-    let mut rows = || random.tensor((tokens, kv_heads, head_dim));
+    let mut rows = |dim: usize| random.tensor((tokens, kv_heads, dim));
     let none = Tensor::zeros((tokens, 0), DType::F32, &Device::Cpu).unwrap();
     let slots: Vec<u32> = (0..u32::try_from(tokens).unwrap()).collect();
-    let new = Projections { q: &rows(), k: &rows(), v: &rows() };
+    let new = Projections { q: &rows(key_dim), k: &rows(key_dim), v: &rows(value_dim) };
     let rotation = Rotation { cos: &none, sin: &none, norms: None };
     kv_write(new, rotation, KvCache { k: &k, v: &v }, &slots).unwrap();
     (k, v)
@@ -76,18 +91,20 @@ impl Case {
         let num_blocks: u32 = sequences.iter().map(|s| s.0.div_ceil(32)).sum::<u32>() + 2;
         let mut blocks: Vec<u32> = (0..num_blocks).collect();
         random.shuffle(&mut blocks);
-        let Shape { heads, kv_heads, head_dim } = shape;
+        let Shape { heads, kv_heads, key_dim, .. } = shape;
         let rows: u32 = sequences.iter().map(|s| s.1).sum();
         let (k, v) = filled_cache(format, num_blocks as usize, shape, &mut random);
-        assert_eq!(k.dims(), format.key_dims(num_blocks as usize, kv_heads, head_dim));
+        assert_eq!(k.dims(), format.key_dims(num_blocks as usize, kv_heads, key_dim));
         let mut case = Self {
-            q: random.tensor((rows as usize, heads, head_dim)),
+            q: random.tensor((rows as usize, heads, key_dim)),
             k,
             v,
             positions: Vec::new(),
             block_tables: Vec::new(),
             cu_seqlens_q: vec![0],
             context_lens: Vec::new(),
+            sinks: shape.sinks.then(|| random.floats(heads).iter().map(|x| 4.0 * x).collect()),
+            slopes: shape.slopes.then(|| random.floats(heads).iter().map(|x| x.abs()).collect()),
         };
         for (context, queries) in sequences {
             case.positions.extend(context - queries..*context);
@@ -108,18 +125,29 @@ impl Case {
         }
     }
 
+    fn per_head(&self) -> PerHead<'_> {
+        PerHead { sinks: self.sinks.as_deref(), slopes: self.slopes.as_deref() }
+    }
+
+    fn plainly(&self, params: AttentionParams) -> Tensor {
+        let (ragged, per_head) = (self.ragged(), self.per_head());
+        portable::paged_attention(&self.q, &self.k, &self.v, ragged, params, per_head).unwrap()
+    }
+
     fn at(&self, level: Level, params: AttentionParams) -> Tensor {
         self.on_threads(1, level, params)
     }
 
     fn on_threads(&self, threads: usize, level: Level, params: AttentionParams) -> Tensor {
         let shape = check(&self.q, &self.k, &self.v, self.ragged(), params).unwrap();
-        let call = Call { level, threads, ragged: self.ragged(), params, shape };
+        let per_head = self.per_head();
+        let call = Call { level, threads, ragged: self.ragged(), params, per_head, shape };
         call.run(&self.q, &self.k, &self.v).unwrap()
     }
 
     fn checked(&self) -> Result<Tensor> {
-        paged_attention(&self.q, &self.k, &self.v, self.ragged(), params(None, None))
+        let (ragged, params) = (self.ragged(), params(None, None));
+        paged_attention(&self.q, &self.k, &self.v, ragged, params, self.per_head())
     }
 
     /// Rows `range` of sequence 0 as a batch of their own, the context ending with them.
@@ -133,6 +161,8 @@ impl Case {
             block_tables: vec![self.block_tables[0].clone()],
             cu_seqlens_q: vec![0, u32::try_from(count).unwrap()],
             context_lens: vec![end],
+            sinks: self.sinks.clone(),
+            slopes: self.slopes.clone(),
         }
     }
 }
@@ -144,9 +174,7 @@ fn mixed_batches_equal_plain_attention() {
         for format in [KvFormat::F32, KvFormat::Bf16, KvFormat::F16] {
             let case = Case::new(shape, format, &sequences);
             for params in variants() {
-                let expected =
-                    portable::paged_attention(&case.q, &case.k, &case.v, case.ragged(), params);
-                let expected = expected.unwrap();
+                let expected = case.plainly(params);
                 for level in Level::available() {
                     assert_close(&case.at(level, params), &expected, 1e-5);
                 }
@@ -213,14 +241,12 @@ fn positions_behind_a_query_are_never_read() {
 
 #[test]
 fn spans_are_merged_alike_by_any_chunk_and_any_number_of_threads() {
-    for shape in [SHAPES[2], SHAPES[3]] {
+    for shape in [SHAPES[2], SHAPES[3], SHAPES[5], SHAPES[6], SHAPES[7]] {
         for context in [256, 257, 530, 775] {
             let whole = Case::new(shape, KvFormat::Bf16, &[(context, 40), (300, 1), (1024, 1)]);
             for window in [None, Some(1), Some(255), Some(300), Some(513)] {
                 let params = params(window, None);
-                let expected =
-                    portable::paged_attention(&whole.q, &whole.k, &whole.v, whole.ragged(), params);
-                let expected = expected.unwrap();
+                let expected = whole.plainly(params);
                 for level in Level::available() {
                     let all = whole.at(level, params);
                     assert_close(&all, &expected, 1e-5);
@@ -259,7 +285,7 @@ fn dequantized(level: Level, case: &Case, shape: Shape) -> Case {
             }
         }
     }
-    let head_dim = shape.head_dim;
+    let head_dim = shape.key_dim;
     let (num_blocks, kv_heads, _, _) = case.k.dims4().unwrap();
     let bytes = |t: &Tensor| t.flatten_all().unwrap().to_vec1::<u8>().unwrap();
     let (keys, values) = (bytes(&case.k), bytes(&case.v));
@@ -293,11 +319,7 @@ fn dequantized(level: Level, case: &Case, shape: Shape) -> Case {
 
 #[test]
 fn a_quantized_cache_gives_the_bits_of_its_numbers_in_f32() {
-    for shape in [
-        Shape { heads: 4, kv_heads: 2, head_dim: 32 },
-        Shape { heads: 14, kv_heads: 2, head_dim: 64 },
-        Shape { heads: 3, kv_heads: 1, head_dim: 96 },
-    ] {
+    for shape in [Shape::new(4, 2, 32), Shape::new(14, 2, 64), Shape::new(3, 1, 96)] {
         for sequences in [(300, 1), (70, 70)] {
             let case = Case::new(shape, KvFormat::Q8_0, &[sequences]);
             for level in Level::available() {
@@ -328,9 +350,13 @@ fn bad_batches_are_errors() {
     refused(|c| c.cu_seqlens_q.truncate(1), "1 row bounds");
     refused(|c| c.positions.truncate(3), "3 positions");
     refused(|c| c.block_tables.truncate(1), "1 block tables");
-    refused(|c| c.v = c.v.to_dtype(DType::BF16).unwrap(), "differ");
+    refused(|c| c.v = c.v.to_dtype(DType::BF16).unwrap(), "don't belong");
+    refused(|c| c.sinks = Some(vec![0.0; 3]), "3 numbers for 4 heads");
     refused(|c| c.q = c.q.narrow(1, 0, 3).unwrap(), "don't fit a cache");
     let none = AttentionParams { window: Some(0), ..params(None, None) };
     let case = good();
-    assert!(paged_attention(&case.q, &case.k, &case.v, case.ragged(), none).is_err());
+    assert!(
+        paged_attention(&case.q, &case.k, &case.v, case.ragged(), none, PerHead::default())
+            .is_err()
+    );
 }

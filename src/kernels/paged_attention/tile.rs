@@ -37,7 +37,7 @@ pub(super) enum Goal<'a> {
 /// Buffers of a thread, kept between tiles.
 #[derive(Default)]
 struct Scratch {
-    /// `[head_dim]`: a block's keys.
+    /// `[key_dim]`: a block's keys.
     keys: Vec<PerPosition>,
     /// `[32][vectors]`: a block's values.
     values: Vec<Vector>,
@@ -66,9 +66,9 @@ impl<S: Stored> Kernel for Run<'_, S> {
     fn run<L: Products>(self, l: L) {
         let Self { tile, goal } = self;
         let mut scratch = SCRATCH.take();
-        let record = Record::new(tile.operands.head_dim);
+        let record = Record::new(tile.operands.shape.value_dim);
         let rows = tile.positions.len() * tile.operands.group();
-        scratch.keys.resize(tile.operands.head_dim, PerPosition::default());
+        scratch.keys.resize(tile.operands.shape.key_dim, PerPosition::default());
         scratch.values.resize(KV_BLOCK * record.columns(), Vector::default());
         scratch.scores.resize(rows * SPAN_VECTORS, Vector::default());
         scratch.seen.resize(rows, 0..0);
@@ -111,13 +111,13 @@ impl<S: Stored> Kernel for Run<'_, S> {
 impl<S: Stored> Tile<'_, S> {
     #[inline(always)]
     fn visible(&self, row: usize) -> Visible {
-        Visible::to(self.positions[row / self.operands.group()], self.operands.params.window)
+        Visible::to(self.positions[row / self.operands.group()], self.operands.params)
     }
 
     /// One span: scores, weights and weighted values of all rows, to their records.
     #[inline(always)]
     fn attend<L: Lanes>(&self, l: L, span: usize, scratch: &mut Scratch, records: &mut [Vector]) {
-        let record = Record::new(self.operands.head_dim);
+        let record = Record::new(self.operands.shape.value_dim);
         let first = span * SPAN;
         let (mut start, mut end) = (SPAN, 0);
         for row in 0..scratch.seen.len() {
@@ -131,19 +131,29 @@ impl<S: Stored> Tile<'_, S> {
             self.score(l, span, block, scratch);
         }
         for row in 0..scratch.seen.len() {
-            self.weigh(l, row, scratch, record.row_mut(records, row));
+            self.weigh(l, span, row, scratch, record.row_mut(records, row));
         }
         for block in start / KV_BLOCK..end.div_ceil(KV_BLOCK) {
             self.accumulate(l, span, block, start..end, scratch, records);
         }
     }
 
-    /// The stored keys or values of the tile's head in a block of the sequence.
+    /// The stored keys of the tile's head in a block of the sequence.
     #[inline(always)]
-    fn stored<'c>(&self, cache: &'c [S], block: usize) -> &'c [S] {
+    fn keys(&self, block: usize) -> &[S] {
+        self.stored(self.operands.k, self.operands.shape.key_block(), block)
+    }
+
+    /// The stored values of the tile's head in a block of the sequence.
+    #[inline(always)]
+    fn values(&self, block: usize) -> &[S] {
+        self.stored(self.operands.v, self.operands.shape.value_block(), block)
+    }
+
+    #[inline(always)]
+    fn stored<'c>(&self, cache: &'c [S], len: usize, block: usize) -> &'c [S] {
         let Some(block) = self.blocks.get(block) else { return &[] };
-        let len = self.operands.head_block;
-        let first = (*block as usize * self.operands.kv_heads + self.kv_head) * len;
+        let first = (*block as usize * self.operands.shape.kv_heads + self.kv_head) * len;
         &cache[first..first + len]
     }
 
@@ -152,17 +162,17 @@ impl<S: Stored> Tile<'_, S> {
     fn score<L: Lanes>(&self, l: L, span: usize, block: usize, scratch: &mut Scratch) {
         let Scratch { keys, scores, seen, .. } = scratch;
         let at = span * (SPAN / KV_BLOCK) + block;
-        let stored = self.stored(self.operands.k, at);
+        let stored = self.keys(at);
         match S::plain(stored) {
             Some(plain) if widens_in_place::<L, S>(seen.len()) => {
-                let keys = S::plain(self.stored(self.operands.k, at + 1)).unwrap_or_default();
-                let values = S::plain(self.stored(self.operands.v, at)).unwrap_or_default();
+                let keys = S::plain(self.keys(at + 1)).unwrap_or_default();
+                let values = S::plain(self.values(at)).unwrap_or_default();
                 let next = [keys, values];
                 self.score_with(l, block, plain, next, seen, scores);
             }
             _ => {
-                bring_near(l, self.stored(self.operands.k, at + 1));
-                bring_near(l, self.stored(self.operands.v, at));
+                bring_near(l, self.keys(at + 1));
+                bring_near(l, self.values(at));
                 S::read_keys(l, stored, keys);
                 let keys = keys.as_flattened().as_flattened();
                 self.score_with(l, block, keys, [&[]; 2], seen, scores);
@@ -180,8 +190,8 @@ impl<S: Stored> Tile<'_, S> {
         seen: &[Range<usize>],
         scores: &mut [Vector],
     ) {
-        let Operands { q, heads, head_dim, .. } = *self.operands;
-        let group = self.operands.group();
+        let Operands { q, heads, shape, .. } = *self.operands;
+        let (group, head_dim) = (self.operands.group(), shape.key_dim);
         let first = (self.first_row * heads + self.kv_head * group) * head_dim;
         let q = QueryRows { q: &q[first..], group, stride: heads * head_dim, head_dim };
         let block_start = block * KV_BLOCK;
@@ -201,7 +211,14 @@ impl<S: Stored> Tile<'_, S> {
 
     /// Turns a row's scores into softmax weights, relative to the largest score of the span.
     #[inline(always)]
-    fn weigh<L: Lanes>(&self, l: L, row: usize, scratch: &mut Scratch, record: &mut [Vector]) {
+    fn weigh<L: Lanes>(
+        &self,
+        l: L,
+        span: usize,
+        row: usize,
+        scratch: &mut Scratch,
+        record: &mut [Vector],
+    ) {
         let seen = scratch.seen[row].clone();
         if seen.is_empty() {
             return;
@@ -211,6 +228,9 @@ impl<S: Stored> Tile<'_, S> {
         for scores in &mut scores[whole.clone()] {
             let scaled = self.scaled(l, l.load(scores));
             l.store(scaled, scores);
+        }
+        if let Some(slopes) = self.operands.per_head.slopes {
+            self.subtract_distances(span, row, slopes, &whole, scores);
         }
         let each = scores.as_flattened_mut();
         each[whole.start * LANES..seen.start].fill(f32::NEG_INFINITY);
@@ -226,7 +246,29 @@ impl<S: Stored> Tile<'_, S> {
             total = l.add(total, weights);
             l.store(weights, scores);
         }
-        Record::new(self.operands.head_dim).set(record, largest, l.sum(total));
+        Record::new(self.operands.shape.value_dim).set(record, largest, l.sum(total));
+    }
+
+    /// Lowers a row's scores by the distance of each position from the row's own, times the slope
+    /// of its head.
+    #[inline(always)]
+    fn subtract_distances(
+        &self,
+        span: usize,
+        row: usize,
+        slopes: &[f32],
+        whole: &Range<usize>,
+        scores: &mut [Vector],
+    ) {
+        let group = self.operands.group();
+        let slope = slopes[self.kv_head * group + row % group];
+        let own = self.positions[row / group] as usize;
+        let first = span * SPAN + whole.start * LANES;
+        for (i, score) in scores[whole.clone()].as_flattened_mut().iter_mut().enumerate() {
+            #[expect(clippy::cast_precision_loss, reason = "contexts are below 2^24")]
+            let distance = own.saturating_sub(first + i) as f32;
+            *score -= slope * distance;
+        }
     }
 
     #[inline(always)]
@@ -250,9 +292,9 @@ impl<S: Stored> Tile<'_, S> {
         scratch: &mut Scratch,
         records: &mut [Vector],
     ) {
-        let Operands { head_dim, .. } = *self.operands;
+        let head_dim = self.operands.shape.value_dim;
         let Scratch { values, scores, seen, .. } = scratch;
-        let stored = self.stored(self.operands.v, span * (SPAN / KV_BLOCK) + block);
+        let stored = self.values(span * (SPAN / KV_BLOCK) + block);
         let whole = head_dim.is_multiple_of(LANES) && widens_in_place::<L, S>(seen.len());
         match S::plain(stored) {
             Some(plain) if whole => {
@@ -281,7 +323,7 @@ impl<S: Stored> Tile<'_, S> {
         (seen, scores): (&[Range<usize>], &[Vector]),
         records: &mut [Vector],
     ) {
-        let record = Record::new(self.operands.head_dim);
+        let record = Record::new(self.operands.shape.value_dim);
         let add = BlockSum { block, values, stride, scores: scores.as_flattened(), record };
         let mut row = 0;
         while row < seen.len() {

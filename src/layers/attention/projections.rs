@@ -141,8 +141,10 @@ impl QueryKeyNorms {
             Tensor::from_iter(order, weights.device())
         });
         let order = order.transpose()?;
-        let reordered =
-            matches!((over, norm.centered), (NormSpan::EachHead, _) | (NormSpan::Head, false));
+        let reordered = matches!(
+            (over, norm.centered),
+            (NormSpan::EachHead, _) | (NormSpan::Head | NormSpan::RotatedHead, false)
+        );
         if order.is_some() && !reordered {
             let message = "norms of heads in another order are not implemented".to_owned();
             return Err(candle_core::Error::Msg(message).into());

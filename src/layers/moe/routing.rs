@@ -9,6 +9,8 @@ pub enum Score {
     Softmax,
     /// Each on its own.
     Sigmoid,
+    /// The same, but experts are chosen by the numbers before, of which more differ.
+    SigmoidOfChosen,
 }
 
 /// Experts come in groups of equal size, and only those of the best groups can be chosen.
@@ -16,8 +18,10 @@ pub enum Score {
 pub struct Groups {
     /// How many there are; they divide the experts.
     pub count: usize,
-    /// How many are looked at, by the sum of their two best scores.
+    /// How many are looked at, by the sum of their best scores.
     pub chosen: usize,
+    /// How many scores count for a group: one or two.
+    pub best: usize,
 }
 
 /// How experts are chosen.
@@ -38,10 +42,14 @@ pub struct Routing {
 impl Routing {
     /// The chosen experts and their weights, the best first. `bias` counts for the choice only.
     pub(super) fn choose(&self, logits: Vec<f32>, bias: Option<&[f32]>) -> Vec<(usize, f32)> {
+        let before = (self.score == Score::SigmoidOfChosen).then(|| logits.clone());
         let scores = self.scores(logits);
-        let mut rank: Vec<f32> = match bias {
-            Some(bias) => scores.iter().zip(bias).map(|(score, bias)| score + bias).collect(),
-            None => scores.clone(),
+        let mut rank: Vec<f32> = match (before, bias) {
+            (Some(before), _) => before,
+            (None, Some(bias)) => {
+                scores.iter().zip(bias).map(|(score, bias)| score + bias).collect()
+            }
+            (None, None) => scores.clone(),
         };
         if let Some(groups) = self.groups {
             groups.drop_others(&mut rank);
@@ -59,14 +67,14 @@ impl Routing {
         let divisor = match (self.renormalize, self.score) {
             (false, _) => 1.0,
             (true, Score::Softmax) => sum,
-            (true, Score::Sigmoid) => sum + 1e-20,
+            (true, Score::Sigmoid | Score::SigmoidOfChosen) => sum + 1e-20,
         };
         order.into_iter().map(|expert| (expert, scores[expert] / divisor * self.scale)).collect()
     }
 
     fn scores(&self, mut logits: Vec<f32>) -> Vec<f32> {
         match self.score {
-            Score::Sigmoid => {
+            Score::Sigmoid | Score::SigmoidOfChosen => {
                 for x in &mut logits {
                     *x = 1.0 / (1.0 + (-*x).exp());
                 }
@@ -90,7 +98,7 @@ impl Groups {
     /// Makes experts outside of the best groups the last choice.
     fn drop_others(self, rank: &mut [f32]) {
         let size = rank.len() / self.count;
-        let best_two = |group: &[f32]| {
+        let best = |group: &[f32]| {
             let (mut first, mut second) = (f32::NEG_INFINITY, f32::NEG_INFINITY);
             for score in group {
                 if *score > first {
@@ -99,9 +107,9 @@ impl Groups {
                     second = second.max(*score);
                 }
             }
-            if second == f32::NEG_INFINITY { first } else { first + second }
+            if self.best == 1 || second == f32::NEG_INFINITY { first } else { first + second }
         };
-        let sums: Vec<f32> = rank.chunks(size).map(best_two).collect();
+        let sums: Vec<f32> = rank.chunks(size).map(best).collect();
         let mut order: Vec<usize> = (0..sums.len()).collect();
         order.sort_unstable_by(|a, b| sums[*b].total_cmp(&sums[*a]).then(a.cmp(b)));
         for group in order.into_iter().skip(self.chosen) {
@@ -154,10 +162,14 @@ mod tests {
 
     #[test]
     fn experts_outside_of_the_best_groups_are_not_chosen() {
-        let groups = Some(Groups { count: 2, chosen: 1 });
+        let groups = Some(Groups { count: 2, chosen: 1, best: 2 });
         let routing = Routing { score: Score::Sigmoid, renormalize: false, groups, ..TOP_TWO };
         // The best expert alone is in the first group, the best two together in the second.
         let chosen = routing.choose(vec![3.0, -9.0, 1.0, 1.5], None);
         assert_eq!(chosen.iter().map(|(expert, _)| *expert).collect::<Vec<_>>(), [3, 2]);
+        let groups = Some(Groups { count: 2, chosen: 1, best: 1 });
+        let routing = Routing { groups, ..routing };
+        let chosen = routing.choose(vec![3.0, -9.0, 1.0, 1.5], None);
+        assert_eq!(chosen.iter().map(|(expert, _)| *expert).collect::<Vec<_>>(), [0, 1]);
     }
 }

@@ -102,6 +102,20 @@ impl HfConfig {
         ])
     }
 
+    /// The factor of scores that `yarn` has where the file says `mscale_all_dim`.
+    pub(in crate::models) fn attention_stretch(&self) -> f32 {
+        let Some(parameters) = self.any_rope() else { return 1.0 };
+        let all = parameters.mscale_all_dim.filter(|_| parameters.kind() != "default");
+        match (all, parameters.factor) {
+            (Some(all), Some(factor)) if factor > 1.0 && all != 0.0 => {
+                #[expect(clippy::cast_possible_truncation, reason = "a factor near one")]
+                let magnitude = (0.1 * all * factor.ln() + 1.0) as f32;
+                magnitude * magnitude
+            }
+            _ => 1.0,
+        }
+    }
+
     fn any_rope(&self) -> Option<&RopeParameters> {
         self.rope_scaling.as_ref().or(self.rope_parameters.as_ref())
     }
@@ -193,7 +207,7 @@ impl RopeParameters {
         let beta = positive("llama_4_scaling_beta", Some(beta))?;
         #[expect(clippy::cast_possible_truncation, reason = "computed in f32 by the reference")]
         let every = self.original_context(config)? as f32;
-        Ok(Some(QueryGrowth { beta, every }))
+        Ok(Some(QueryGrowth { beta, every, first: 0.0 }))
     }
 
     fn original_context(&self, config: &HfConfig) -> Result<f64, ModelError> {

@@ -364,7 +364,10 @@ fn queries_grow_where_the_file_says_so() {
         Ok::<_, ModelError>(spec_of(config)?.ropes.remove(0).query_growth)
     };
     assert_eq!(growth(json!(null)).unwrap(), None);
-    assert_eq!(growth(json!(0.1)).unwrap(), Some(QueryGrowth { beta: 0.1, every: 64.0 }));
+    assert_eq!(
+        growth(json!(0.1)).unwrap(),
+        Some(QueryGrowth { beta: 0.1, every: 64.0, first: 0.0 })
+    );
     assert!(growth(json!(-0.1)).unwrap_err().to_string().contains("llama_4_scaling_beta"));
 }
 

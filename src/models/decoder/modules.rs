@@ -14,7 +14,9 @@ pub(super) fn layout(spec: &DecoderSpec) -> AdapterLayout {
     for (index, attention) in spec.attention.iter().enumerate() {
         let below = |name: &str| format!("{}.{index}.{name}", spec.names.layers);
         let site = |projection| Site::Layer(index, projection);
-        let sources = QkvSource::all(attention);
+        // What latent attention is made of is not multiplied as it is stored.
+        let sources =
+            if attention.latent.is_some() { Vec::new() } else { QkvSource::all(attention).into() };
         let projections = [Projection::Query, Projection::Key, Projection::Value];
         for (source, projection) in sources.into_iter().zip(projections) {
             let path = below(&format!("{}.{}", spec.names.attention, source.name));
@@ -30,7 +32,8 @@ pub(super) fn layout(spec: &DecoderSpec) -> AdapterLayout {
             }
         }
         let path = below(&format!("{}.{}", spec.names.attention, attention.output));
-        let inner = attention.num_heads * attention.head_dim;
+        let head = attention.latent.map_or(attention.head_dim, |latent| latent.value);
+        let inner = attention.num_heads * head;
         let output = site(Projection::Output);
         modules.push(AdaptableModule::whole(path, inner, attention.hidden_size, output));
         if !spec.moe.as_ref().is_some_and(|moe| moe.layers[index]) {

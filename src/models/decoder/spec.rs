@@ -23,6 +23,12 @@ pub struct DecoderSpec {
     pub tied_embeddings: bool,
     /// Whether the output head has a bias.
     pub head_bias: bool,
+    /// The embedding of positions, which is added to that of tokens.
+    pub learned_positions: Option<&'static str>,
+    /// The norm of the embeddings.
+    pub embedding_norm: Option<&'static str>,
+    /// Matrices of layers are stored as `[inputs, outputs]`.
+    pub turned_matrices: bool,
     /// Factor of the embeddings.
     pub embedding_scale: f32,
     /// Factor of the logits.
@@ -31,7 +37,7 @@ pub struct DecoderSpec {
     pub logit_softcap: Option<f32>,
     /// Rotary embeddings that layers choose from.
     pub ropes: Vec<RopeSpec>,
-    /// One per layer; all have the same heads.
+    /// One per layer.
     pub attention: Vec<AttentionSpec>,
     /// The feed-forward part of layers without experts.
     pub mlp: MlpSpec,

@@ -50,7 +50,7 @@ pub(super) fn matrix(
 }
 
 /// The number that a code stands for: 4 bits of exponent, 3 of mantissa.
-fn e4m3(code: u8) -> f32 {
+pub(super) fn e4m3(code: u8) -> f32 {
     let (exponent, mantissa) = (i32::from(code >> 3 & 15), f32::from(code & 7));
     let size = match (exponent, code & 7) {
         (15, 7) => f32::NAN,

@@ -1,4 +1,5 @@
-//! Checkpoints whose matrices other software has quantized: FP8, GPTQ, AWQ, compressed-tensors.
+//! Checkpoints whose matrices other software has quantized: FP8, GPTQ, AWQ, MXFP4,
+//! compressed-tensors.
 //!
 //! A matrix `x.weight` is made of the tensors that stand for it (`x.qweight`, `x.scales`, ...) when
 //! it is asked for: 4-bit codes become 4-bit blocks with the same zero points, signed 8-bit codes
@@ -6,6 +7,7 @@
 //! the configuration, so layers that were left out of the quantization are read as they are.
 
 mod codes;
+mod fp4;
 mod fp8;
 mod packed;
 
@@ -27,12 +29,14 @@ enum Scheme {
     Gptq { zero_offset: u8 },
     /// Codes along the outputs, in an order of their own.
     Awq,
+    /// Experts as 4-bit floats with a power of two for 32 of them.
+    Mxfp4,
     /// Several of the above and 8-bit integers, told apart by their tensors.
     CompressedTensors,
 }
 
 /// Endings of the tensors that matrices are made of.
-const PARTS: [&str; 11] = [
+const PARTS: [&str; 12] = [
     "qweight",
     "qzeros",
     "scales",
@@ -40,6 +44,7 @@ const PARTS: [&str; 11] = [
     "weight_packed",
     "weight_scale",
     "weight_scale_inv",
+    "weight_global_scale",
     "weight_zero_point",
     "weight_shape",
     "weight_g_idx",
@@ -74,18 +79,24 @@ impl CompressedSource {
         (has("qweight") || has("weight_packed") || scaled()).then_some(stem)
     }
 
+    /// The name of experts without its ending, if they are 4-bit floats.
+    fn experts<'n>(&self, name: &'n str) -> Option<&'n str> {
+        let stem = name.strip_suffix("_blocks").filter(|_| self.scheme == Scheme::Mxfp4)?;
+        self.inner.contains(name).then_some(stem)
+    }
+
     fn build(&self, stem: &str) -> Result<StoredTensor, Fault> {
         let parts = Parts { source: &self.inner, stem };
         match self.scheme {
+            Scheme::Mxfp4 => fp4::matrix(&parts),
             Scheme::Fp8(block) => fp8::matrix(&parts, block),
             Scheme::Gptq { zero_offset } => packed::gptq(&parts, zero_offset)?.stored(),
             Scheme::Awq => packed::awq(&parts)?.stored(),
-            Scheme::CompressedTensors if parts.get("weight_packed").is_some() => {
-                packed::compressed_tensors(&parts)?.stored()
-            }
-            Scheme::CompressedTensors => match parts.need("weight")?.dtype {
-                Dtype::I8 => packed::int8(&parts)?.stored(),
-                _ => fp8::matrix(&parts, None),
+            Scheme::CompressedTensors => match parts.get("weight_packed") {
+                Some(packed) if packed.dtype == Dtype::U8 => fp4::matrix(&parts),
+                Some(_) => packed::compressed_tensors(&parts)?.stored(),
+                None if parts.need("weight")?.dtype == Dtype::I8 => packed::int8(&parts)?.stored(),
+                None => fp8::matrix(&parts, None),
             },
         }
     }
@@ -112,6 +123,7 @@ fn scheme(quantization: &Value) -> Option<Scheme> {
         "awq" if text("version").unwrap_or("gemm").eq_ignore_ascii_case("gemm") => {
             Some(Scheme::Awq)
         }
+        "mxfp4" => Some(Scheme::Mxfp4),
         "compressed-tensors" => Some(Scheme::CompressedTensors),
         _ => None,
     }
@@ -123,8 +135,12 @@ impl TensorSource for CompressedSource {
     }
 
     fn read(&self, name: &str) -> Result<StoredTensor, WeightError> {
-        let Some(stem) = self.stem(name) else { return self.inner.read(name) };
-        self.build(stem).map_err(|Fault { part, reason }| WeightError::BadTensor {
+        let (stem, built) = match (self.experts(name), self.stem(name)) {
+            (Some(stem), _) => (stem, fp4::experts(&Parts { source: &self.inner, stem })),
+            (None, Some(stem)) => (stem, self.build(stem)),
+            (None, None) => return self.inner.read(name),
+        };
+        built.map_err(|Fault { part, reason }| WeightError::BadTensor {
             name: format!("{stem}{part}"),
             origin: self.inner.origin(&format!("{stem}{part}")),
             reason,
