@@ -19,8 +19,10 @@ use super::{load, load_as, prompt};
 /// Folders below `tests/fixtures/lora`: one per way in which a model keeps its linear layers.
 const ADAPTERS: &[&str] = &[
     "cohere",
+    "deepseek_v3",
     "gemma3_conditional",
     "glm",
+    "gpt2",
     "gpt_neox",
     "granite",
     "llama2",

@@ -1,6 +1,7 @@
 //! The linear layers of a decoder as its checkpoint has them, for adapters.
 //!
-//! Experts have none: their weights are stored in too many ways.
+//! Experts have none: their weights are stored in too many ways. Nor have the inputs of latent
+//! attention, which are not multiplied as they are stored.
 
 use super::spec::DecoderSpec;
 use crate::layers::adapter::{Projection, Site};
