@@ -10,6 +10,7 @@
 
 mod clients;
 mod embeddings;
+mod fuzz;
 mod http;
 mod layering;
 mod lora_folder;

@@ -23,7 +23,7 @@ use crate::text::embedding_prompts::EmbeddingPrompts;
 use crate::text::special_tokens::SpecialTokens;
 use crate::text::tokenizer::Tokenizer;
 use crate::text::tokenizer_config::TokenizerConfig;
-use crate::text::vocabulary::{Vocabulary, sentencepiece, tekken};
+use crate::text::vocabulary::{Vocabulary, sentencepiece, tekken, tiktoken};
 use crate::weights::gguf::vocabulary::GgufVocabulary;
 use crate::weights::hub::HubOptions;
 use crate::weights::model_ref::ModelRef;
@@ -169,15 +169,27 @@ fn tokenizer(
         return Ok(if lowers(source) { tokenizer.lowercased()? } else { tokenizer });
     }
     if let Some(vocabulary) = vocabulary {
-        return Ok(vocabulary_of(vocabulary)?.tokenizer()?);
+        return Ok(vocabulary_of(vocabulary).tokenizer()?);
     }
-    let vocabulary = match (&source.tokenizer_model, &source.tekken_json) {
-        (Some(file), _) => sentencepiece::vocabulary(file)?,
-        (None, Some(file)) => tekken::vocabulary(file)?,
-        (None, None) => anyhow::bail!(
-            "{} has no tokenizer.json, tokenizer.model or tekken.json, which is needed for text",
+    let class = source.tokenizer_config.as_ref();
+    let class = class.and_then(|config| config.get("tokenizer_class")?.as_str());
+    let vocabulary = if let Some(file) = &source.tokenizer_model {
+        // Some releases call a tiktoken file so.
+        if tiktoken::is_one(file) {
+            tiktoken::vocabulary(file, class)?
+        } else {
+            sentencepiece::vocabulary(file)?
+        }
+    } else if let Some(file) = &source.tekken_json {
+        tekken::vocabulary(file)?
+    } else if let Some(file) = &source.tiktoken_file {
+        tiktoken::vocabulary(file, class)?
+    } else {
+        anyhow::bail!(
+            "{} has no tokenizer.json, tokenizer.model, tekken.json or tiktoken file, one of which \
+             is needed for text",
             source.name
-        ),
+        );
     };
     Ok(with_added_tokens(vocabulary, source)?.tokenizer_with(&config)?)
 }
@@ -231,28 +243,33 @@ fn tokenizer_config(source: &ModelSource) -> TokenizerConfig {
 }
 
 /// What a GGUF file says of its vocabulary, in the words of `text`.
-fn vocabulary_of(vocabulary: GgufVocabulary) -> anyhow::Result<Vocabulary> {
-    anyhow::ensure!(
-        vocabulary.remove_extra_whitespaces != Some(true),
-        "tokenizer.ggml.remove_extra_whitespaces is true, which is not supported"
-    );
-    Ok(Vocabulary {
+fn vocabulary_of(vocabulary: GgufVocabulary) -> Vocabulary {
+    // Word pieces begin and end with tokens of other names.
+    let word_pieces = vocabulary.model == "bert";
+    let cls = vocabulary.classifier_token_id.filter(|_| word_pieces);
+    let sep = vocabulary.separator_token_id.filter(|_| word_pieces);
+    Vocabulary {
         kind: vocabulary.model,
+        whole_words: false,
         split: None,
         pre: vocabulary.pre_tokenizer,
         tokens: vocabulary.tokens,
         scores: vocabulary.scores,
         token_types: vocabulary.token_types,
         merges: vocabulary.merges,
-        bos_id: vocabulary.bos_token_id,
-        eos_id: vocabulary.eos_token_id,
+        bos_id: vocabulary.bos_token_id.or(cls),
+        eos_id: vocabulary.eos_token_id.or(sep),
         unk_id: vocabulary.unknown_token_id,
         sep_id: vocabulary.separator_token_id,
         pad_id: vocabulary.padding_token_id,
         add_bos: vocabulary.add_bos_token,
         add_eos: vocabulary.add_eos_token,
         add_space_prefix: vocabulary.add_space_prefix,
-    })
+        remove_extra_whitespaces: vocabulary.remove_extra_whitespaces,
+        sentence_pieces: false,
+        precompiled_charsmap: vocabulary.precompiled_charsmap,
+        lowercase: vocabulary.lowercase,
+    }
 }
 
 type Templates = (Option<Arc<ChatTemplate>>, Option<Arc<ChatTemplate>>);

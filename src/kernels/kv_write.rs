@@ -15,7 +15,7 @@ use super::{KV_BLOCK, portable};
 
 mod tokens;
 
-use tokens::{Angles, Norm, Tokens};
+use tokens::{Angles, Norm, Queries, Tokens};
 
 const NAME: &str = "kv_write";
 
@@ -82,6 +82,51 @@ pub fn kv_write(
     kv_write_at(Level::current(), new, rotation, cache, slots, shape)
 }
 
+/// The same of queries `[T, H, D]` alone, for a layer that reads what another one wrote.
+///
+/// # Errors
+///
+/// Shapes that don't fit.
+pub fn prepare_queries(q: &Tensor, rotation: Rotation<'_>) -> Result<Tensor> {
+    let (tokens, heads, head_dim) = q.dims3()?;
+    rotation.check(tokens, head_dim)?;
+    if !q.device().is_cpu() {
+        return portable::prepared(q, rotation, rotation.norms.map(|norms| norms.query));
+    }
+    let mut queries = Vec::new();
+    storage::read(NAME, q, |q, layout| {
+        let q = Rows::of(NAME, q, layout)?;
+        with_angles(rotation, |angles| {
+            queries = Queries { level: Level::current(), q, angles, heads, head_dim }.run(tokens);
+            Ok(())
+        })
+    })?;
+    Tensor::from_vec(queries, (tokens, heads, head_dim), q.device())
+}
+
+impl Rotation<'_> {
+    fn check(&self, tokens: usize, head_dim: usize) -> Result<()> {
+        let (angle_rows, pairs) = self.cos.dims2()?;
+        if self.sin.dims() != self.cos.dims() || angle_rows != tokens || 2 * pairs > head_dim {
+            bail!(
+                "kv_write: cos {:?} and sin {:?} don't fit {tokens} tokens with heads of {head_dim}",
+                self.cos.dims(),
+                self.sin.dims()
+            );
+        }
+        match self.norms {
+            Some(norms) if norms.query.dims() != [head_dim] || norms.key.dims() != [head_dim] => {
+                bail!(
+                    "kv_write: head norms of {:?} and {:?} for heads of {head_dim}",
+                    norms.query.dims(),
+                    norms.key.dims()
+                )
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 fn check(
     new: Projections<'_>,
     rotation: Rotation<'_>,
@@ -100,23 +145,7 @@ fn check(
             new.v.dims()
         );
     }
-    let (angle_rows, pairs) = rotation.cos.dims2()?;
-    if rotation.sin.dims() != rotation.cos.dims() || angle_rows != tokens || 2 * pairs > head_dim {
-        bail!(
-            "kv_write: cos {:?} and sin {:?} don't fit {tokens} tokens with heads of {head_dim}",
-            rotation.cos.dims(),
-            rotation.sin.dims()
-        );
-    }
-    if let Some(norms) = rotation.norms
-        && (norms.query.dims() != [head_dim] || norms.key.dims() != [head_dim])
-    {
-        bail!(
-            "kv_write: head norms of {:?} and {:?} for heads of {head_dim}",
-            norms.query.dims(),
-            norms.key.dims()
-        );
-    }
+    rotation.check(tokens, head_dim)?;
     let capacity = shape.num_blocks * KV_BLOCK;
     match slots.iter().find(|slot| **slot as usize >= capacity) {
         Some(slot) => bail!("kv_write: slot {slot} of a cache with {capacity} slots"),

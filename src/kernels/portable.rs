@@ -97,16 +97,8 @@ pub fn kv_write(
     slots: &[u32],
 ) -> Result<Tensor> {
     refuse_quantized(cache.k)?;
-    let Rotation { cos, sin, norms } = rotation;
-    let prepared = |x: &Tensor, weight: Option<&Tensor>| match (norms, weight) {
-        (Some(norms), Some(weight)) if norms.after_rotation => {
-            rms_norm(&rope(x, cos, sin)?, weight, norms.eps)
-        }
-        (Some(norms), Some(weight)) => rope(&rms_norm(x, weight, norms.eps)?, cos, sin),
-        _ => rope(x, cos, sin),
-    };
-    let queries = prepared(new.q, norms.map(|norms| norms.query))?;
-    let keys = prepared(new.k, norms.map(|norms| norms.key))?;
+    let queries = prepared(new.q, rotation, rotation.norms.map(|norms| norms.query))?;
+    let keys = prepared(new.k, rotation, rotation.norms.map(|norms| norms.key))?;
     // [T, KVH, D, 1] and [T, KVH, 1, D]
     let keys = keys.to_dtype(cache.k.dtype())?.unsqueeze(3)?.contiguous()?;
     let values = new.v.to_dtype(cache.v.dtype())?.unsqueeze(2)?.contiguous()?;
@@ -116,6 +108,18 @@ pub fn kv_write(
         cache.v.narrow(0, block, 1)?.slice_set(&values.narrow(0, i, 1)?, 2, offset)?;
     }
     Ok(queries)
+}
+
+/// Heads `x [T, H, D]`, rotated and, with the scale of a norm, normalized.
+pub fn prepared(x: &Tensor, rotation: Rotation<'_>, weight: Option<&Tensor>) -> Result<Tensor> {
+    let Rotation { cos, sin, norms } = rotation;
+    match (norms, weight) {
+        (Some(norms), Some(weight)) if norms.after_rotation => {
+            rms_norm(&rope(x, cos, sin)?, weight, norms.eps)
+        }
+        (Some(norms), Some(weight)) => rope(&rms_norm(x, weight, norms.eps)?, cos, sin),
+        _ => rope(x, cos, sin),
+    }
 }
 
 fn refuse_quantized(cache: &Tensor) -> Result<()> {

@@ -6,9 +6,9 @@ use candle_core::{DType, Result, Tensor};
 use super::adapter::{LayerAdapters, Projection};
 use super::forward::{ForwardBatch, KvHeads, KvLayer};
 use super::linear::Linear;
-use super::norm::NormSpec;
+use super::norm::{Norm, NormSpec, RmsNorm};
 use super::rope::RopeAngles;
-use crate::kernels::kv_write::{KvCache, Projections, kv_write};
+use crate::kernels::kv_write::{HeadNorms, KvCache, Projections, kv_write, prepare_queries};
 use crate::kernels::paged_attention::{AttentionParams, PerHead, Ragged, paged_attention};
 use crate::weights::{WeightError, Weights};
 
@@ -85,6 +85,11 @@ pub struct AttentionSpec {
     pub clip: Option<f32>,
     /// Norms of queries and keys.
     pub query_key_norm: Option<QueryKeyNorm>,
+    /// The norm of each value head, which has no scale.
+    pub value_norm: Option<NormSpec>,
+    /// Keys and values are those that another layer wrote, of this index; there are no tensors for
+    /// them.
+    pub kv_of: Option<usize>,
     /// Which of the decoder's rotary embeddings; `None` rotates nothing.
     pub rope: Option<usize>,
     /// This many elements of a stored head are rotated in pairs of neighbours, not of halves.
@@ -114,6 +119,7 @@ impl AttentionSpec {
 pub struct Attention {
     inputs: Inputs,
     output: Linear,
+    value_norm: Option<Norm>,
     /// `[heads]`
     sinks: Option<Vec<f32>>,
     /// `[heads]`
@@ -125,6 +131,8 @@ pub struct Attention {
 #[derive(Debug)]
 enum Inputs {
     Heads(QkvProjections),
+    /// Keys and values are another layer's; queries may be normalized.
+    Query(Linear, Option<RmsNorm>),
     Latent(LatentProjections),
 }
 
@@ -138,11 +146,16 @@ impl Attention {
             let sinks = weights.dense(name, &[spec.num_heads], DType::F32)?;
             Ok::<_, WeightError>(sinks.to_vec1()?)
         });
+        let value_norm = spec.value_norm.map(|norm| Norm::load(weights, spec.head_dim, norm));
         Ok(Self {
-            inputs: match spec.latent {
-                None => Inputs::Heads(QkvProjections::load(weights, &spec)?),
-                Some(latent) => Inputs::Latent(LatentProjections::load(weights, &spec, latent)?),
+            inputs: match (spec.latent, spec.kv_of) {
+                (None, None) => Inputs::Heads(QkvProjections::load(weights, &spec)?),
+                (None, Some(_)) => projections::load_query(weights, &spec)?,
+                (Some(latent), _) => {
+                    Inputs::Latent(LatentProjections::load(weights, &spec, latent)?)
+                }
             },
+            value_norm: value_norm.transpose()?,
             output: Linear::load(&output, inner, outer, spec.output_bias)?,
             sinks: sinks.transpose()?,
             slopes: spec.alibi.map(|most| slopes(spec.num_heads, most)),
@@ -161,16 +174,7 @@ impl Attention {
         adapters: LayerAdapters<'_>,
     ) -> Result<Tensor> {
         let (rows, params) = (x.dim(0)?, self.spec.params);
-        let ([q, k, v], fused) = match &self.inputs {
-            Inputs::Latent(latent) => (latent.forward(x)?, None),
-            Inputs::Heads(qkv) => {
-                let fused = qkv.norms.as_ref().and_then(QueryKeyNorms::fused);
-                (self.heads(qkv, x, angles, adapters)?, fused)
-            }
-        };
-        let cache = KvCache { k: &kv.k, v: &kv.v };
-        let new = Projections { q: &q, k: &k, v: &v };
-        let q = kv_write(new, angles.rotation(fused), cache, &batch.slot_mapping)?;
+        let q = self.queries(x, angles, kv, batch, adapters)?;
         let ragged = Ragged {
             positions: &batch.positions,
             block_tables: &batch.block_tables,
@@ -181,8 +185,41 @@ impl Attention {
         let attended = paged_attention(&q, &kv.k, &kv.v, ragged, params, per_head)?;
         match &self.inputs {
             Inputs::Latent(latent) => latent.values(&attended),
-            Inputs::Heads(_) => attended.reshape((rows, ())),
+            Inputs::Heads(_) | Inputs::Query(..) => attended.reshape((rows, ())),
         }
+    }
+
+    /// Writes keys and values, if they are the layer's own, and returns the queries.
+    fn queries(
+        &self,
+        x: &Tensor,
+        angles: &RopeAngles,
+        kv: &KvLayer,
+        batch: &ForwardBatch,
+        adapters: LayerAdapters<'_>,
+    ) -> Result<Tensor> {
+        let ([q, k, v], fused) = match &self.inputs {
+            Inputs::Latent(latent) => (latent.forward(x)?, None),
+            Inputs::Query(query, norm) => {
+                let AttentionSpec { num_heads, head_dim, .. } = self.spec;
+                let q = adapters.add(Projection::Query, x, query.forward(x)?, 1.0)?;
+                let q = q.reshape((x.dim(0)?, num_heads, head_dim))?;
+                let fused = norm.as_ref().map(|norm| HeadNorms {
+                    query: norm.weight(),
+                    key: norm.weight(),
+                    eps: norm.eps(),
+                    after_rotation: false,
+                });
+                return prepare_queries(&q, angles.rotation(fused));
+            }
+            Inputs::Heads(qkv) => {
+                let fused = qkv.norms.as_ref().and_then(QueryKeyNorms::fused);
+                (self.heads(qkv, x, angles, adapters)?, fused)
+            }
+        };
+        let cache = KvCache { k: &kv.k, v: &kv.v };
+        let new = Projections { q: &q, k: &k, v: &v };
+        kv_write(new, angles.rotation(fused), cache, &batch.slot_mapping)
     }
 
     /// Queries, keys and values, `[num_tokens, heads, head_dim]`, not yet rotated.
@@ -205,6 +242,9 @@ impl Attention {
         let mut v = v.reshape((rows, num_kv_heads, head_dim))?;
         if let Some(norms) = &qkv.norms {
             [q, k] = norms.apply([q, k])?;
+        }
+        if let Some(norm) = &self.value_norm {
+            v = norm.forward(&v)?;
         }
         if let Some(bound) = self.spec.clip {
             for x in [&mut q, &mut k, &mut v] {

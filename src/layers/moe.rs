@@ -71,6 +71,33 @@ pub struct MoeSpec {
     pub routing: Routing,
     /// What all tokens share.
     pub shared: Option<SharedExpert>,
+    /// Layers have a feed-forward part beside their experts.
+    pub beside: Option<BesideMlp>,
+}
+
+/// How experts and a feed-forward part beside them are put together: both get hidden states, each
+/// through a norm of its own, and there is a norm of what each of them gives.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BesideMlp {
+    /// The norm of what experts are given.
+    pub before: &'static str,
+    /// Norms of what the feed-forward part and the experts give.
+    pub after: [&'static str; 2],
+    /// What the router does to hidden states and weights.
+    pub router: ScaledRouter,
+}
+
+/// A router with a norm of hidden states, and factors of weights.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ScaledRouter {
+    /// The tensor of the norm's scale, below a layer.
+    pub scale: &'static str,
+    /// A factor of that.
+    pub factor: f32,
+    /// The tensor of an expert's factor of its weight.
+    pub expert_scale: &'static str,
+    /// Added to the mean square.
+    pub eps: f32,
 }
 
 /// An expert, and a row among those that it is given.
@@ -94,6 +121,8 @@ pub struct Moe {
     routing: Routing,
     weighs_inputs: bool,
     experts: Vec<Mlp>,
+    /// A factor of each expert's weight.
+    expert_scale: Option<Vec<f32>>,
     shared: Option<(Mlp, Option<Linear>)>,
 }
 
@@ -120,6 +149,11 @@ impl Moe {
                 .transpose()?;
             Ok::<_, WeightError>((mlp, gate))
         };
+        let expert_scale = |beside: BesideMlp| {
+            let name = beside.router.expert_scale;
+            let scale = weights.dense(name, &[spec.num_experts], DType::F32)?;
+            Ok::<_, WeightError>(scale.to_vec1()?)
+        };
         let bias = |bias: ChoiceBias| {
             let shape = [1, spec.num_experts];
             let shape = if bias.one_row { &shape[..] } else { &shape[1..] };
@@ -132,16 +166,28 @@ impl Moe {
             routing: spec.routing,
             weighs_inputs: spec.weighs_inputs,
             experts,
+            expert_scale: spec.beside.map(expert_scale).transpose()?,
             shared: spec.shared.map(shared).transpose()?,
         })
     }
 
     /// `residual + factor * experts(x)`, all `[num_tokens, hidden]`.
     pub fn forward_add(&self, x: &Tensor, residual: &Tensor, factor: f32) -> Result<Tensor> {
+        self.forward_routed(x, x, residual, factor)
+    }
+
+    /// The same with experts chosen by other rows than those that they are given.
+    pub fn forward_routed(
+        &self,
+        x: &Tensor,
+        routed_by: &Tensor,
+        residual: &Tensor,
+        factor: f32,
+    ) -> Result<Tensor> {
         if x.dim(0)? == 0 {
             return Ok(residual.clone());
         }
-        let (given, mut chosen) = self.choose(x)?;
+        let (given, mut chosen) = self.choose(routed_by)?;
         let mut outputs = Vec::new();
         let mut starts = vec![0; given.len()];
         let mut start = 0;
@@ -190,6 +236,8 @@ impl Moe {
             let mut experts = self.routing.choose(scores, self.choice_bias.as_deref());
             experts.sort_unstable_by_key(|(expert, _)| *expert);
             for (expert, weight) in experts {
+                let scale = self.expert_scale.as_ref().map_or(1.0, |scale| scale[expert]);
+                let weight = weight * scale;
                 let given = &mut given[expert];
                 chosen.push((expert, Pick { row: given.rows.len(), weight }));
                 given.rows.push(row);

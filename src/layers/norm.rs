@@ -99,6 +99,11 @@ pub struct RmsNorm {
 }
 
 impl RmsNorm {
+    /// A norm with this scale, `[width]`.
+    pub fn new(weight: Tensor, eps: f32) -> Self {
+        Self { weight, eps }
+    }
+
     /// The learned scale, `[width]`.
     pub(super) fn weight(&self) -> &Tensor {
         &self.weight
@@ -114,7 +119,8 @@ impl RmsNorm {
         Ok(Self { weight: self.weight.index_select(order, 0)?, eps: self.eps })
     }
 
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+    /// `[.., width]` to the same shape.
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         rms_norm::rms_norm(x, &self.weight, self.eps)
     }
 }

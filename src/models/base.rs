@@ -53,6 +53,8 @@ pub(super) fn base(config: &HfConfig, defaults: &Defaults) -> Result<DecoderSpec
         output_bias: false,
         clip: None,
         query_key_norm: None,
+        value_norm: None,
+        kv_of: None,
         rope: Some(0),
         rope_neighbours: None,
         params: AttentionParams::full(scale(head_dim)),
@@ -81,6 +83,9 @@ pub(super) fn base(config: &HfConfig, defaults: &Defaults) -> Result<DecoderSpec
             vec![config.rope(head_dim, defaults.rope)?]
         },
         attention: vec![attention; config.num_hidden_layers],
+        intermediate_sizes: None,
+        layer_inputs: None,
+        layer_factor: None,
         mlp: MlpSpec {
             hidden_size: config.hidden_size,
             intermediate_size: config.intermediate_size,

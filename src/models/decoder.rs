@@ -19,11 +19,14 @@ use crate::layers::norm::Norm;
 use crate::layers::rope::{Rope, RopeAngles};
 use crate::weights::{StoredTensor, WeightError, Weights};
 
+mod feed_forward;
 mod layer;
+mod layer_inputs;
 mod modules;
 pub mod spec;
 
-use layer::Layer;
+use layer::{Layer, Step};
+use layer_inputs::LayerInputTable;
 pub use spec::DecoderSpec;
 
 /// A loaded decoder.
@@ -34,6 +37,9 @@ pub struct Decoder {
     embedding_norm: Option<Norm>,
     ropes: Vec<Rope>,
     layers: Vec<Layer>,
+    layer_inputs: Option<LayerInputTable>,
+    /// For each layer the index of its cache.
+    cache_of_layer: Vec<usize>,
     /// For each layer the index of its rope.
     rope_of_layer: Vec<Option<usize>>,
     norm: Norm,
@@ -67,6 +73,8 @@ impl Decoder {
             let table = weights_of_positions(&model.scope(name), rows, columns)?;
             Ok::<_, WeightError>(Embedding::new(table))
         };
+        let layer_inputs =
+            spec.layer_inputs.map(|inputs| LayerInputTable::load(&model, spec, inputs));
         let layers = (0..spec.attention.len()).map(|i| Layer::load(&layers.scope(i), spec, i));
         Ok(Self {
             embedding: Embedding::new(embedding),
@@ -75,6 +83,8 @@ impl Decoder {
             embedding_norm: spec.embedding_norm.map(norm).transpose()?,
             ropes: spec.ropes.iter().map(Rope::new).collect(),
             layers: layers.collect::<std::result::Result<_, _>>()?,
+            layer_inputs: layer_inputs.transpose()?,
+            cache_of_layer: caches_of_layers(spec),
             rope_of_layer: spec.attention.iter().map(|layer| layer.rope).collect(),
             norm: norm(spec.names.norm)?,
             head,
@@ -83,10 +93,25 @@ impl Decoder {
             vocab_size: spec.vocab_size,
             hidden_size: first.hidden_size,
             max_position_embeddings: spec.max_position_embeddings,
-            kv_shape: KvShape { layers: spec.attention.iter().map(AttentionSpec::kv).collect() },
+            kv_shape: KvShape {
+                layers: spec
+                    .attention
+                    .iter()
+                    .filter(|layer| layer.kv_of.is_none())
+                    .map(AttentionSpec::kv)
+                    .collect(),
+            },
             spec: spec.clone(),
         })
     }
+}
+
+/// For each layer which cache it reads: its own, or that of the layer whose keys it reads.
+fn caches_of_layers(spec: &DecoderSpec) -> Vec<usize> {
+    let own =
+        |index: usize| spec.attention[..index].iter().filter(|layer| layer.kv_of.is_none()).count();
+    let layers = spec.attention.iter().enumerate();
+    layers.map(|(index, layer)| own(layer.kv_of.unwrap_or(index))).collect()
 }
 
 /// Names of the embedding and the output head in a checkpoint.
@@ -199,12 +224,17 @@ impl CausalLm for Decoder {
         let kept = Tensor::new(wanted.as_slice(), device)?;
         let adapters = Adapters::of_all(&batch.adapters, batch.input_ids.len(), device)?;
         let adapters_kept = Adapters::of_kept(&batch.adapters, &wanted, device)?;
-        for (i, (layer, kv)) in self.layers.iter().zip(context.kv).enumerate() {
+        let inputs = self.layer_inputs.as_ref();
+        let inputs = inputs.map(|table| table.forward(&batch.input_ids, &x, device)).transpose()?;
+        for (i, layer) in self.layers.iter().enumerate() {
             let keep = (i + 1 == self.layers.len() && !all).then_some(&kept);
             let behind = if keep.is_some() { &adapters_kept } else { &adapters };
             let adapters = [adapters.layer(i), behind.layer(i)];
             let angles = self.rope_of_layer[i].map_or(&no_angles, |rope| &angles[rope]);
-            x = layer.forward(x, angles, kv, batch, keep, adapters)?;
+            let kv = &context.kv[self.cache_of_layer[i]];
+            let input = inputs.as_ref().map(|all| all.narrow(1, i, 1)?.squeeze(1)?.contiguous());
+            let input = input.transpose()?;
+            x = layer.forward(x, &Step { batch, angles, kv, input, keep, adapters })?;
         }
         let x = self.norm.forward(&x)?;
         if batch.hidden_rows.is_empty() {
@@ -276,8 +306,9 @@ impl Decoder {
         if rows == 0 {
             bail!("a batch needs at least one token");
         }
-        if context.kv.len() != self.layers.len() {
-            bail!("{} kv layers for {} layers", context.kv.len(), self.layers.len());
+        let caches = self.kv_shape.layers.len();
+        if context.kv.len() != caches {
+            bail!("{} kv layers, expected {caches}", context.kv.len());
         }
         if batch.positions.len() != rows || batch.slot_mapping.len() != rows {
             bail!(

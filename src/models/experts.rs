@@ -47,6 +47,7 @@ pub(super) fn experts(
             scale: 1.0,
         },
         shared: None,
+        beside: None,
     })
 }
 

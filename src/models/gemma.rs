@@ -29,7 +29,7 @@ pub(super) fn complete(fields: &mut Fields<'_>) {
 }
 
 /// Four norms: of what both parts are given and of what they give.
-const SANDWICH: Block = Block {
+pub(super) const SANDWICH: Block = Block {
     after_attention: Some("post_attention_layernorm"),
     before_mlp: Some("pre_feedforward_layernorm"),
     after_mlp: Some("post_feedforward_layernorm"),

@@ -18,6 +18,10 @@ pub(super) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
         "block_sparse_moe.input_linear.weight",
         "block_sparse_moe.output_linear.weight",
     ]));
+    // Files of other formats may have every expert's tensors apart.
+    if config.field("experts_apart")?.unwrap_or(false) {
+        moe.experts = ExpertTensors::List("block_sparse_moe.experts");
+    }
     moe.routing.renormalize = true;
     spec.moe = Some(moe);
     Ok(spec)

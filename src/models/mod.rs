@@ -27,6 +27,7 @@ mod exaone4;
 mod experts;
 mod falcon;
 mod gemma;
+mod gemma4;
 mod glm;
 mod glm_moe;
 mod gpt2;
@@ -140,6 +141,8 @@ const ARCHITECTURES: &[(&str, SpecFn)] = &[
     ("Gemma2ForCausalLM", gemma::spec_2),
     ("Gemma3ForCausalLM", gemma::spec_3),
     ("Gemma3ForConditionalGeneration", gemma::spec_3),
+    ("Gemma4ForCausalLM", gemma4::spec),
+    ("Gemma4ForConditionalGeneration", gemma4::spec),
     ("GemmaForCausalLM", gemma::spec),
     ("Glm4ForCausalLM", glm::spec_4),
     ("GlmForCausalLM", glm::spec),
@@ -187,6 +190,8 @@ const COMPLETIONS: &[(&str, Completion)] = &[
     ("FalconForCausalLM", falcon::complete),
     ("GPT2LMHeadModel", gpt2::complete),
     ("Gemma3ForConditionalGeneration", gemma::complete),
+    ("Gemma4ForCausalLM", gemma4::complete),
+    ("Gemma4ForConditionalGeneration", gemma4::complete),
     ("MptForCausalLM", mpt::complete),
 ];
 

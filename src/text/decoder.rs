@@ -249,7 +249,7 @@ fn byte_level_bytes(token: &str) -> Vec<u8> {
 
 /// The byte-level alphabet of GPT-2, read backwards: printable bytes are their own character, the
 /// others, in order, are the characters from U+0100 on.
-fn byte_of_char(c: char) -> Option<u8> {
+pub(super) fn byte_of_char(c: char) -> Option<u8> {
     let code = u32::from(c);
     match code {
         0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff => u8::try_from(code).ok(),

@@ -10,6 +10,7 @@ pub mod detokenizer;
 pub mod embedding_prompts;
 mod pre_tokenizers;
 pub mod reasoning;
+mod sentence_pieces;
 pub mod sequence_breakers;
 pub mod special_tokens;
 pub mod stop_strings;

@@ -10,10 +10,21 @@
 pub(super) struct PreTokenizer {
     /// Applied one after the other.
     pub(super) patterns: &'static [&'static str],
+    /// How tokens spell bytes.
+    pub(super) spelling: Spelling,
     /// Whether a word that is a token is taken whole, whatever the merges say.
     pub(super) ignore_merges: bool,
     /// Whether prompts begin with bos where the file doesn't say.
     pub(super) add_bos: bool,
+}
+
+/// How tokens spell bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Spelling {
+    /// Each byte as a printable character.
+    Characters,
+    /// As text, with `▁` for a space, and tokens for single bytes of what has no other.
+    Spaces,
 }
 
 const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
@@ -29,31 +40,129 @@ const EXAONE_MOE: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?(?:\p{
 const DEEPSEEK_LETTERS: &str = r"\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-\x{1F7D}ᾀ-ᾴᾶ-ᾼ\x{1FBE}ῂ-ῄῆ-ῌῐ-\x{1FD3}ῖ-\x{1FDB}ῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤ\x{2126}ℨ\x{212A}-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+";
 const DEEPSEEK3: &str = r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"##;
 
+const KIMI: &str = r"\p{Han}+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const YOUTU: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const JAIS2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s{512}(?!\S)|\s{256}(?!\S)|\s{128}(?!\S)|\s{64}(?!\S)|\s{32}(?!\S)|\s{16}(?!\S)|\s{8}(?!\S)|\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1}";
+const MINICPM5: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}+| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const UFAKZEKA: &str =
+    r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const SPARK: &str = r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+|[\r\n]|\s+(?!\S)|\s+"##;
+const LINES: &str = r"[^\n]+|[\n]+";
+/// Digits in threes, from the last one on.
+const THREES: &str = r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))";
+/// The same, of numbers that stand alone.
+const THREES_OF_NUMBERS: &str = r"\d{1,3}(?=(?:\d{3})*\b)";
+
 const fn rules(patterns: &'static [&'static str]) -> PreTokenizer {
-    PreTokenizer { patterns, ignore_merges: false, add_bos: false }
+    PreTokenizer { patterns, spelling: Spelling::Characters, ignore_merges: false, add_bos: false }
 }
 
-/// The rules called `name`.
-pub(super) fn find(name: &str) -> Option<PreTokenizer> {
-    Some(match name {
-        "llama3" | "llama-v3" | "llama-bpe" | "falcon3" | "falcon-h1" | "pixtral" | "midm-2.0"
-        | "lfm2" | "laguna" => {
-            PreTokenizer { patterns: &[LLAMA3], ignore_merges: true, add_bos: true }
-        }
-        "tekken" => PreTokenizer { patterns: &[TEKKEN], ignore_merges: true, add_bos: true },
-        "dbrx" | "smaug-bpe" | "glm4" | "chatglm-bpe" => rules(&[LLAMA3]),
-        "qwen2" | "deepseek-r1-qwen" | "megrez" | "stablelm2" | "hunyuan" | "solar-open"
-        | "grok-2" | "kormo" | "openpangu" => rules(&[QWEN2]),
-        "qwen35" => rules(&[QWEN35]),
-        "gpt-4o" | "llama4" | "kanana2" | "minimax-m2" => rules(&[GPT4O]),
-        "gpt-2" | "phi-2" | "mpt" | "olmo" | "jais" | "gigachat" | "a.x-4.0" | "mellum"
-        | "modern-bert" | "trillion" | "granite-docling" | "exaone4" => rules(&[GPT2]),
-        "starcoder" | "refact" | "command-r" | "smollm" | "codeshell" | "exaone" | "minerva-7b"
-        | "mellum2" | "cohere2_moe" => rules(&[r"\p{N}", GPT2]),
-        "exaone-moe" => rules(&[EXAONE_MOE]),
-        "bailingmoe" | "bailingmoe2" | "llada-moe" => rules(&[BAILING]),
-        "seed-coder" => rules(&[SEED]),
-        "deepseek-llm" => rules(&[
+/// Words that are tokens are taken whole.
+const fn whole_words(patterns: &'static [&'static str]) -> PreTokenizer {
+    PreTokenizer { ignore_merges: true, ..rules(patterns) }
+}
+
+/// Prompts begin with bos.
+const fn with_bos(rules: PreTokenizer) -> PreTokenizer {
+    PreTokenizer { add_bos: true, ..rules }
+}
+
+/// What a row of the table says: names, and the rules that they stand for.
+type Row = (&'static [&'static str], PreTokenizer);
+
+const TABLE: &[Row] = &[
+    (
+        &[
+            "llama3",
+            "llama-v3",
+            "llama-bpe",
+            "falcon3",
+            "falcon-h1",
+            "pixtral",
+            "midm-2.0",
+            "lfm2",
+            "jina-v5-nano",
+        ],
+        with_bos(whole_words(&[LLAMA3])),
+    ),
+    (&["tekken"], with_bos(whole_words(&[TEKKEN]))),
+    (&["dbrx", "smaug-bpe", "chatglm-bpe"], rules(&[LLAMA3])),
+    (&["glm4", "glm5"], whole_words(&[LLAMA3])),
+    (
+        &[
+            "qwen2",
+            "deepseek-r1-qwen",
+            "megrez",
+            "stablelm2",
+            "hunyuan",
+            "solar-open",
+            "grok-2",
+            "kormo",
+            "openpangu",
+            "f2llmv2",
+        ],
+        rules(&[QWEN2]),
+    ),
+    (&["laguna"], rules(&[LINES, QWEN2])),
+    (&["qwen35"], rules(&[QWEN35])),
+    (&["ufakzeka"], rules(&[UFAKZEKA])),
+    (&["minicpm5"], whole_words(&[r"\p{N}{1,3}", MINICPM5])),
+    (&["jais-2"], rules(&[JAIS2])),
+    (&["gpt-4o", "llama4", "kanana2", "minimax-m2", "talkie"], rules(&[GPT4O])),
+    (&["granite-embed-multi-97m"], whole_words(&[GPT4O])),
+    (&["tiny_aya", "cohere2moe"], rules(&[THREES_OF_NUMBERS, GPT4O])),
+    (&["kimi-k2"], rules(&[KIMI])),
+    (
+        &["youtu"],
+        whole_words(&[
+            "[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥぀-ゟ゠-ヿ]+",
+            YOUTU,
+        ]),
+    ),
+    (
+        &[
+            "gpt-2",
+            "phi-2",
+            "mpt",
+            "olmo",
+            "jais",
+            "gigachat",
+            "a.x-4.0",
+            "mellum",
+            "modern-bert",
+            "trillion",
+            "granite-docling",
+            "exaone4",
+            "jina-es",
+            "jina-de",
+            "jina-v2-es",
+            "jina-v2-de",
+            "jina-v1-en",
+            "jina-v2-code",
+            "roberta-bpe",
+        ],
+        rules(&[GPT2]),
+    ),
+    (
+        &[
+            "starcoder",
+            "refact",
+            "command-r",
+            "smollm",
+            "codeshell",
+            "exaone",
+            "minerva-7b",
+            "mellum2",
+            "cohere2_moe",
+        ],
+        rules(&[r"\p{N}", GPT2]),
+    ),
+    (&["exaone-moe"], rules(&[EXAONE_MOE])),
+    (&["bailingmoe", "bailingmoe2", "llada-moe"], rules(&[BAILING])),
+    (&["seed-coder"], rules(&[SEED])),
+    (
+        &["deepseek-llm"],
+        rules(&[
             r"[\r\n]",
             DEEPSEEK_LETTERS,
             r"\s?[!-/:-~！-／：-～‘-‟　-。]+",
@@ -61,18 +170,52 @@ pub(super) fn find(name: &str) -> Option<PreTokenizer> {
             r"[一-龥ࠀ-一가-퟿]+",
             r"\p{N}+",
         ]),
-        "deepseek-coder" => {
-            rules(&[r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", r"[一-龥ࠀ-一가-퟿]+", r"\p{N}"])
-        }
-        "deepseek-v3" | "hunyuan-dense" | "joyai-llm" => {
-            rules(&[r"\p{N}{1,3}", r"[一-龥぀-ゟ゠-ヿ]+", DEEPSEEK3])
-        }
-        "falcon" => rules(&[r"[\p{P}\$\+<=>\^~\|`]+", GPT2, r"[0-9][0-9][0-9]"]),
-        "bloom" | "poro-chat" | "gpt3-finnish" => rules(&[r" ?[^(\s|.,!?…。，、।۔،)]+"]),
-        "viking" => rules(&[r" ?[^(\s|.,!?…。，、।۔،)]+", r"\p{N}"]),
-        "default" => rules(&[r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", r"[0-9][0-9][0-9]"]),
-        _ => return None,
-    })
+    ),
+    (
+        &["deepseek-coder"],
+        rules(&[r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", r"[一-龥ࠀ-一가-퟿]+", r"\p{N}"]),
+    ),
+    (
+        &["deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"],
+        rules(&[r"\p{N}{1,3}", r"[一-龥぀-ゟ゠-ヿ]+", DEEPSEEK3]),
+    ),
+    (&["spark2_5"], rules(&[r"\p{N}{1,3}", r"[一-龥぀-ゟ゠-ヿ]+", SPARK, r"\p{N}"])),
+    (
+        &["afmoe"],
+        rules(&[THREES, r"[一-鿿㐀-䶿豈-﫿぀-ゟ゠-ヿ･-ﾟ⼀-⿟เ-๿຀-໿ក-៿က-႟ꩠ-ꩿꧠ-꧿가-힯ᄀ-ᇿ]+", DEEPSEEK3]),
+    ),
+    (&["falcon"], rules(&[r"[\p{P}\$\+<=>\^~\|`]+", GPT2, r"[0-9][0-9][0-9]"])),
+    (
+        &["chameleon"],
+        with_bos(rules(&[
+            r"<sentinel:[0-9]+>",
+            r"(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z",
+            r"([\t\n]|    |  )",
+            r"\p{N}",
+            r"[\p{P}!-/:-@\[-`{-~]",
+            GPT2,
+        ])),
+    ),
+    (&["superbpe"], rules(&[r"\p{N}+", r"(?=(\d{3})+(?!\d))"])),
+    (&["bloom", "poro-chat", "gpt3-finnish"], rules(&[r" ?[^(\s|.,!?…。，、।۔،)]+"])),
+    (&["viking"], rules(&[r" ?[^(\s|.,!?…。，、।۔،)]+", r"\p{N}"])),
+    (
+        &["gemma4", "granite-embed-multi-311m", "sarvam-moe"],
+        PreTokenizer { spelling: Spelling::Spaces, ..rules(&[LINES]) },
+    ),
+    (&["default"], rules(&[r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", r"[0-9][0-9][0-9]"])),
+];
+
+/// The rules called `name`.
+pub(super) fn find(name: &str) -> Option<PreTokenizer> {
+    TABLE.iter().find(|(names, _)| names.contains(&name)).map(|(_, rules)| *rules)
+}
+
+/// All names, sorted.
+pub(super) fn names() -> Vec<&'static str> {
+    let mut names: Vec<&str> = TABLE.iter().flat_map(|(names, _)| names.iter().copied()).collect();
+    names.sort_unstable();
+    names
 }
 
 #[cfg(test)]
@@ -106,23 +249,24 @@ mod tests {
     }
 
     #[test]
-    fn every_pattern_compiles() {
-        for name in [
-            "llama-bpe",
-            "tekken",
-            "qwen35",
-            "gpt-4o",
-            "deepseek-llm",
-            "deepseek-coder",
-            "deepseek-v3",
-            "bloom",
-            "viking",
-            "default",
-            "exaone-moe",
-            "bailingmoe",
-            "seed-coder",
-        ] {
-            assert_eq!(words(name, "Añ \n12 你好!").concat(), "Añ \n12 你好!", "{name}");
+    fn every_pattern_compiles_and_loses_nothing() {
+        let text = "Añ \n12 你好! 1234567 IMGIMGABZ\t'LL x̂  <sentinel:3>…ㄅ가\r\n\n  ";
+        for name in names() {
+            assert_eq!(words(name, text).concat(), text, "{name}");
+        }
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let names = names();
+        assert!(names.windows(2).all(|two| two[0] != two[1]), "{names:?}");
+    }
+
+    #[test]
+    fn digits_are_counted_from_the_last_one() {
+        for name in ["tiny_aya", "afmoe", "superbpe"] {
+            assert_eq!(words(name, "1234567")[..], ["1", "234", "567"], "{name}");
+            assert_eq!(words(name, "123456")[..], ["123", "456"], "{name}");
         }
     }
 

@@ -16,6 +16,7 @@ use tokenizers::{
 };
 
 use super::decoder::DecoderChain;
+use super::sentence_pieces::SentencePieces;
 use super::special_tokens::SpecialTokens;
 use super::tokenizer_config::TokenizerConfig;
 
@@ -53,6 +54,8 @@ pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
     /// The same tokenizer, blind to special tokens in the text; made when first asked for.
     plain: OnceLock<tokenizers::Tokenizer>,
+    /// Cuts text into pieces instead, with the model and the added tokens of `inner`.
+    pieces: Option<SentencePieces>,
     chain: DecoderChain,
     special_tokens: SpecialTokens,
     special_ids: HashSet<u32>,
@@ -130,8 +133,14 @@ impl Tokenizer {
             add_bos: config.add_bos,
             add_eos: config.add_eos,
             plain: OnceLock::new(),
+            pieces: None,
             inner,
         })
+    }
+
+    /// The same tokenizer, which normalizes text as SentencePiece does.
+    pub(super) fn with_sentence_pieces(self, pieces: SentencePieces) -> Self {
+        Self { pieces: Some(pieces), ..self }
     }
 
     /// The same tokenizer, which reads all letters as small ones.
@@ -335,9 +344,16 @@ impl Tokenizer {
         text: &str,
         add_special_tokens: bool,
     ) -> Result<Vec<u32>, TokenizerError> {
-        let encoding = tokenizer
-            .encode_fast(text, add_special_tokens)
-            .map_err(|error| TokenizerError::Encode(error.to_string()))?;
+        let refused = |error: tokenizers::Error| TokenizerError::Encode(error.to_string());
+        if let Some(pieces) = &self.pieces {
+            let (model, added) = (tokenizer.get_model(), tokenizer.get_added_vocabulary());
+            let mut ids = pieces.encode(model, added, text).map_err(refused)?;
+            if add_special_tokens {
+                self.wrap(&mut ids, &[]);
+            }
+            return Ok(ids);
+        }
+        let encoding = tokenizer.encode_fast(text, add_special_tokens).map_err(refused)?;
         let mut ids = encoding.get_ids().to_vec();
         if add_special_tokens {
             self.wrap(&mut ids, encoding.get_special_tokens_mask());

@@ -1,12 +1,15 @@
 //! Tokenizers from vocabularies: of a GGUF file, which has tokens and merges but no
-//! `tokenizer.json`, of a SentencePiece `tokenizer.model` and of a `tekken.json`.
+//! `tokenizer.json`, of a SentencePiece `tokenizer.model`, of a `tekken.json` and of a tiktoken file.
 //!
-//! Byte-level BPE is built as it is; SentencePiece BPE has no merges, so every way to split a token
-//! in two becomes one, ranked by the token's score (as Hugging Face converts such models, see
-//! Kudo and Richardson, "SentencePiece", 2018). Reading the file is not done here.
+//! SentencePiece BPE has no merges, so every way to split a token in two becomes one, ranked by the
+//! token's score (as Hugging Face converts such models, see Kudo and Richardson, "SentencePiece",
+//! 2018). Reading the file is not done here.
 
+mod byte_level;
 pub mod sentencepiece;
 pub mod tekken;
+pub mod tiktoken;
+mod word_pieces;
 
 use std::collections::HashMap;
 
@@ -16,15 +19,13 @@ use tokenizers::decoders::fuse::Fuse;
 use tokenizers::decoders::sequence::Sequence as Decoders;
 use tokenizers::decoders::strip::Strip;
 use tokenizers::models::bpe::{BPE, Merges, Vocab};
+use tokenizers::models::unigram::Unigram;
 use tokenizers::normalizers::utils::Sequence as Normalizers;
 use tokenizers::normalizers::{NormalizerWrapper, Prepend, Replace};
-use tokenizers::pre_tokenizers::PreTokenizerWrapper;
-use tokenizers::pre_tokenizers::byte_level::ByteLevel;
-use tokenizers::pre_tokenizers::sequence::Sequence as PreTokenizers;
-use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
-use tokenizers::{AddedToken, DecoderWrapper, SplitDelimiterBehavior};
+use tokenizers::{AddedToken, DecoderWrapper};
 
 use super::pre_tokenizers;
+use super::sentence_pieces::{Charsmap, SentencePieces};
 use super::special_tokens::SpecialTokens;
 use super::tokenizer::{Tokenizer, TokenizerError};
 use super::tokenizer_config::TokenizerConfig;
@@ -36,10 +37,13 @@ const SPACE: &str = "▁";
 #[derive(Debug, Error)]
 pub enum VocabularyError {
     /// `tokenizer.ggml.model` names an algorithm that is not supported.
-    #[error("vocabularies of kind {0:?} are not supported; gpt2 and llama are")]
+    #[error("vocabularies of kind {0:?} are not supported; gpt2, llama, t5 and bert are")]
     Kind(String),
     /// `tokenizer.ggml.pre` names rules that are not known.
-    #[error("the pre-tokenizer {0:?} is not known; without it ids would differ silently")]
+    #[error(
+        "the pre-tokenizer {0:?} is not known, and without it ids would differ silently; known are \
+         {list}", list = pre_tokenizers::names().join(", ")
+    )]
     PreTokenizer(String),
     /// The parts do not fit together.
     #[error("the vocabulary is malformed: {0}")]
@@ -52,12 +56,15 @@ pub enum VocabularyError {
 /// What `tokenizer.ggml.*` in a GGUF file says, as plain data.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Vocabulary {
-    /// `model`: `gpt2` (byte-level BPE) or `llama` (SentencePiece BPE).
+    /// `model`: `gpt2` (byte-level BPE), `llama` (SentencePiece BPE), `t5` (SentencePiece unigram)
+    /// or `bert` (word pieces).
     pub kind: String,
     /// `pre`: the name of the pre-tokenizer; `None` reads as `default`.
     pub pre: Option<String>,
     /// A pattern that cuts text into words, instead of `pre`.
     pub split: Option<String>,
+    /// A word that is a token is taken whole, whatever the rules behind `pre` say.
+    pub whole_words: bool,
     /// Token texts; the index is the id.
     pub tokens: Vec<String>,
     /// Scores by id; needed for `llama`, else empty.
@@ -83,6 +90,14 @@ pub struct Vocabulary {
     pub add_eos: Option<bool>,
     /// Whether SentencePiece text gets a leading space; `None` is yes.
     pub add_space_prefix: Option<bool>,
+    /// Whether SentencePiece text loses repeated spaces; `None` is no.
+    pub remove_extra_whitespaces: Option<bool>,
+    /// Whether text is changed as SentencePiece does it in all cases, not as conversions do.
+    pub sentence_pieces: bool,
+    /// SentencePiece's table of respelled characters; empty if there is none.
+    pub precompiled_charsmap: Vec<u8>,
+    /// Whether word pieces are of small letters only; `None` is yes.
+    pub lowercase: Option<bool>,
 }
 
 impl Vocabulary {
@@ -101,8 +116,10 @@ impl Vocabulary {
     pub fn tokenizer_with(&self, config: &TokenizerConfig) -> Result<Tokenizer, VocabularyError> {
         self.check()?;
         let (mut tokenizer, add_bos) = match self.kind.as_str() {
-            "gpt2" => self.byte_level()?,
+            "gpt2" => byte_level::build(self)?,
             "llama" => (self.sentence_piece()?, true),
+            "t5" => (self.unigram()?, false),
+            "bert" => (word_pieces::build(self)?, true),
             kind => return Err(VocabularyError::Kind(kind.to_owned())),
         };
         let added = tokenizer.add_tokens(self.added_tokens());
@@ -111,10 +128,29 @@ impl Vocabulary {
         special_tokens.fill_from(&self.special_tokens());
         let config = TokenizerConfig {
             add_bos: Some(config.add_bos.or(self.add_bos).unwrap_or(add_bos)),
-            add_eos: Some(config.add_eos.or(self.add_eos).unwrap_or(false)),
+            add_eos: Some(config.add_eos.or(self.add_eos).unwrap_or(self.kind == "bert")),
             special_tokens,
         };
-        Ok(Tokenizer::new(tokenizer, &config)?)
+        let tokenizer = Tokenizer::new(tokenizer, &config)?;
+        Ok(match self.sentence_pieces()? {
+            Some(pieces) => tokenizer.with_sentence_pieces(pieces),
+            None => tokenizer,
+        })
+    }
+
+    /// What SentencePiece does to a text, where the normalizers of `tokenizer.json` can't do it.
+    fn sentence_pieces(&self) -> Result<Option<SentencePieces>, VocabularyError> {
+        let charsmap = match self.precompiled_charsmap.as_slice() {
+            [] => None,
+            bytes => Some(Charsmap::read(bytes).map_err(malformed)?),
+        };
+        let collapse_spaces = self.remove_extra_whitespaces.unwrap_or(false);
+        let needed = self.sentence_pieces || charsmap.is_some() || collapse_spaces;
+        Ok((self.kind == "t5" || self.kind == "llama" && needed).then(|| SentencePieces {
+            charsmap,
+            space_prefix: self.add_space_prefix.unwrap_or(true),
+            collapse_spaces,
+        }))
     }
 
     /// Gives an id to a token that was added to the vocabulary, or stands in the place of one that
@@ -206,36 +242,6 @@ impl Vocabulary {
             .collect()
     }
 
-    /// The tokenizer and whether its prompts begin with bos.
-    fn byte_level(&self) -> Result<(tokenizers::Tokenizer, bool), VocabularyError> {
-        let name = self.pre.as_deref().unwrap_or("default");
-        let unknown = || VocabularyError::PreTokenizer(name.to_owned());
-        let (patterns, ignore_merges, add_bos) = if let Some(pattern) = &self.split {
-            (vec![pattern.clone()], true, false)
-        } else {
-            let rules = pre_tokenizers::find(name).ok_or_else(unknown)?;
-            let patterns = rules.patterns.iter().map(|pattern| (*pattern).to_owned());
-            (patterns.collect(), rules.ignore_merges, rules.add_bos)
-        };
-        let merges: Result<Merges, VocabularyError> = self.merges.iter().map(|m| pair(m)).collect();
-        let model = BPE::builder()
-            .vocab_and_merges(self.vocab(), merges?)
-            .ignore_merges(ignore_merges)
-            .build()
-            .map_err(|error| malformed(error.to_string()))?;
-        let mut steps: Vec<PreTokenizerWrapper> = Vec::new();
-        for pattern in patterns {
-            let pattern = SplitPattern::Regex(pattern);
-            let split = Split::new(pattern, SplitDelimiterBehavior::Isolated, false);
-            steps.push(split.map_err(|error| malformed(error.to_string()))?.into());
-        }
-        steps.push(ByteLevel::new(false, true, false).into());
-        let mut tokenizer = tokenizers::Tokenizer::new(model);
-        tokenizer.with_pre_tokenizer(Some(PreTokenizers::new(steps)));
-        tokenizer.with_decoder(Some(ByteLevel::default()));
-        Ok((tokenizer, add_bos))
-    }
-
     fn sentence_piece(&self) -> Result<tokenizers::Tokenizer, VocabularyError> {
         if self.scores.is_empty() {
             return Err(malformed("a vocabulary of kind llama needs scores"));
@@ -248,23 +254,53 @@ impl Vocabulary {
             builder = builder.unk_token(text.clone());
         }
         let model = builder.build().map_err(|error| malformed(error.to_string()))?;
-        let replace = |from: &str, to: &str| {
-            Replace::new(from, to).map_err(|error| malformed(error.to_string()))
-        };
-        let prefix = self.add_space_prefix.unwrap_or(true);
         let mut normalizers: Vec<NormalizerWrapper> = Vec::new();
-        let mut decoders: Vec<DecoderWrapper> =
-            vec![replace(SPACE, " ")?.into(), ByteFallback::new().into(), Fuse::new().into()];
-        if prefix {
+        if self.add_space_prefix.unwrap_or(true) {
             normalizers.push(Prepend::new(SPACE.to_owned()).into());
-            decoders.push(Strip::new(' ', 1, 0).into());
         }
         normalizers.push(replace(" ", SPACE)?.into());
         let mut tokenizer = tokenizers::Tokenizer::new(model);
         let normalized = tokenizer.with_normalizer(Some(Normalizers::new(normalizers)));
         normalized.map_err(|error| malformed(error.to_string()))?;
-        tokenizer.with_decoder(Some(Decoders::new(decoders)));
+        tokenizer.with_decoder(Some(self.piece_decoders()?));
         Ok(tokenizer)
+    }
+
+    /// The most likely cut counts; what is no token's text is cut into bytes where there are tokens
+    /// for them.
+    fn unigram(&self) -> Result<tokenizers::Tokenizer, VocabularyError> {
+        /// Less likely than any cut of a text.
+        const NEVER: f64 = -1e6;
+        if self.scores.is_empty() {
+            return Err(malformed("a vocabulary of kind t5 needs scores"));
+        }
+        let kind = |id: usize| self.token_types.get(id).copied().unwrap_or(1);
+        let scored = self.tokens.iter().zip(&self.scores).enumerate();
+        let pieces = scored.map(|(id, (text, score))| {
+            // Only normal pieces are found in a text; those that are added are found before.
+            let score = if kind(id) == 1 { f64::from(*score) } else { NEVER };
+            (text.clone(), score)
+        });
+        let bytes = (0..self.tokens.len()).any(|id| kind(id) == 6);
+        let unknown = self.unk_id.map(|id| id as usize);
+        let mut model = Unigram::from(pieces.collect(), unknown, bytes)
+            .map_err(|error| malformed(error.to_string()))?;
+        let normal = (0..self.tokens.len()).filter(|id| kind(*id) == 1);
+        let lowest = normal.map(|id| f64::from(self.scores[id])).fold(f64::INFINITY, f64::min);
+        model.min_score = if lowest.is_finite() { lowest } else { 0.0 };
+        let mut tokenizer = tokenizers::Tokenizer::new(model);
+        tokenizer.with_decoder(Some(self.piece_decoders()?));
+        Ok(tokenizer)
+    }
+
+    /// `▁` is a space, tokens of bytes are bytes, and the leading space goes if it was added.
+    fn piece_decoders(&self) -> Result<Decoders, VocabularyError> {
+        let mut decoders: Vec<DecoderWrapper> =
+            vec![replace(SPACE, " ")?.into(), ByteFallback::new().into(), Fuse::new().into()];
+        if self.add_space_prefix.unwrap_or(true) {
+            decoders.push(Strip::new(' ', 1, 0).into());
+        }
+        Ok(Decoders::new(decoders))
     }
 
     /// Every split of a token into two tokens, those of the best token first.
@@ -294,6 +330,10 @@ fn malformed(message: impl Into<String>) -> VocabularyError {
     VocabularyError::Malformed(message.into())
 }
 
+fn replace(from: &str, to: &str) -> Result<Replace, VocabularyError> {
+    Replace::new(from, to).map_err(|error| malformed(error.to_string()))
+}
+
 /// The halves of a merge; the left one may begin with a space but not be empty.
 fn pair(merge: &str) -> Result<(String, String), VocabularyError> {
     let first = merge.chars().next().map_or(0, char::len_utf8);
@@ -302,5 +342,7 @@ fn pair(merge: &str) -> Result<(String, String), VocabularyError> {
     Ok((merge[..at].to_owned(), merge[at + 1..].to_owned()))
 }
 
+#[cfg(test)]
+mod odd_texts;
 #[cfg(test)]
 mod tests;

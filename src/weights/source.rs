@@ -38,6 +38,9 @@ pub struct ModelSource {
     pub tokenizer_model: Option<Vec<u8>>,
     /// `tekken.json`, unparsed, where there is neither.
     pub tekken_json: Option<Vec<u8>>,
+    /// `tiktoken.model` or a file whose name ends in `.tiktoken`, unparsed, where there is nothing
+    /// else.
+    pub tiktoken_file: Option<Vec<u8>>,
     /// `tokenizer_config.json`.
     pub tokenizer_config: Option<Value>,
     /// `special_tokens_map.json`.
@@ -123,11 +126,16 @@ impl ModelSource {
         let unless = |known: bool, name| if known { Ok(None) } else { folder.read(name) };
         let tokenizer_model = unless(tokenizer_json.is_some(), "tokenizer.model")?;
         let known = tokenizer_json.is_some() || tokenizer_model.is_some();
+        let tekken_json = unless(known, "tekken.json")?;
+        let known = known || tekken_json.is_some();
+        let names = folder.names()?;
+        let tiktoken = names.iter().find(|name| is_tiktoken(name)).filter(|_| !known);
         Ok(Self {
             name,
             config,
             generation_config: folder.json_object("generation_config.json")?,
-            tekken_json: unless(known, "tekken.json")?,
+            tekken_json,
+            tiktoken_file: tiktoken.map_or(Ok(None), |name| folder.read(name))?,
             tokenizer_json,
             tokenizer_model,
             tokenizer_config,
@@ -150,6 +158,7 @@ impl ModelSource {
             tokenizer_json: model.tokenizer_json,
             tokenizer_model: None,
             tekken_json: None,
+            tiktoken_file: None,
             tokenizer_config: None,
             special_tokens_map: None,
             added_tokens: None,
@@ -160,6 +169,11 @@ impl ModelSource {
             tensors: model.tensors,
         })
     }
+}
+
+/// Whether a file's name says that it is one of tiktoken.
+fn is_tiktoken(name: &str) -> bool {
+    name == "tiktoken.model" || name.ends_with(".tiktoken")
 }
 
 /// Takes the quantization out of `config` where it is one that reading undoes.

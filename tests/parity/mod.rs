@@ -19,6 +19,8 @@ mod candle;
 mod compressed;
 mod driver;
 mod gguf;
+mod gguf_files;
+pub(crate) use gguf_files::converted;
 mod hidden;
 mod invariance;
 mod levels;
@@ -47,6 +49,8 @@ const MODELS: &[&str] = &[
     "gemma2",
     "gemma3",
     "gemma3_conditional",
+    "gemma4_experts",
+    "gemma4_shared",
     "glm",
     "glm4",
     "glm4_moe",

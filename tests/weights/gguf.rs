@@ -169,6 +169,7 @@ fn metadata_becomes_a_configuration() {
         "hidden_size": 256, "intermediate_size": 256, "num_hidden_layers": 1,
         "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "hidden_act": "silu",
         "max_position_embeddings": 128, "rms_norm_eps": 1e-6, "rope_theta": 500_000.0,
+        "partial_rotary_factor": 1.0, "sliding_window": null,
         "tie_word_embeddings": true, "attention_bias": false, "mlp_bias": false,
         "eos_token_id": [3, 4],
     });
@@ -329,20 +330,25 @@ fn head_counts_per_layer_are_accepted_when_equal() {
 #[test]
 fn metadata_that_no_model_here_honours_is_refused() {
     let text = |text: &str| Value::String(text.to_owned());
+    let sections = Value::Array(vec![Value::I32(0), Value::I32(4)]);
     let cases = [
         ("general.architecture", text("rwkv7"), "`rwkv7` is not supported"),
         ("general.type", text("adapter"), "LoRA adapter"),
         ("split.count", Value::U16(3), "part 1 of a model in 3 files, but by its name part 1 of 1"),
-        ("llama.expert_count", Value::U32(8), "`llama.expert_count` is set"),
+        ("llama.expert_count", Value::U32(8), "`llama.expert_used_count` is missing"),
+        ("llama.expert_shared_count", Value::U32(1), "`llama.expert_shared_count` is set"),
+        ("llama.rope.dimension_sections", sections, "`llama.rope.dimension_sections` is set"),
+        ("llama.rope.dimension_count", Value::U32(10), "10 of the 8 dimensions"),
         ("llama.logit_scale", Value::F32(0.5), "`llama.logit_scale` is set"),
         ("llama.attention.causal", Value::Bool(false), "both ways"),
-        ("llama.rope.scaling.type", text("longrope"), "`longrope` is not supported"),
+        ("llama.rope.scaling.type", text("longrope"), "`longrope` without rope_factors_long"),
+        ("llama.rope.scaling.type", text("new"), "`new` is not supported"),
         ("llama.rope.scaling.type", text("yarn"), "original_context_length"),
         ("llama.attention.head_count", Value::U32(0), "is 0"),
         ("llama.attention.head_count", Value::U32(3), "3 query heads"),
         ("llama.attention.head_count", text("4"), "is a string, expected a non-negative integer"),
         ("llama.attention.key_length", Value::U32(7), "7 key"),
-        ("llama.attention.key_length", Value::U32(16), "16 key, 8 value"),
+        ("llama.attention.key_length", Value::U32(16), "16 key and 8 value"),
         ("llama.embedding_length", Value::I32(-1), "expected a non-negative integer"),
         ("llama.attention.layer_norm_rms_epsilon", Value::F32(f32::NAN), "expected a finite"),
         ("tokenizer.ggml.tokens", gguf_file::texts(&[]), "no vocabulary"),

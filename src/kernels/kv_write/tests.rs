@@ -72,6 +72,20 @@ impl Case {
         kv_write_at(level, self.new_rows(), self.rotation(), cache, &self.slots, shape).unwrap()
     }
 
+    fn queries_alone(&self, level: Level) -> Tensor {
+        let (tokens, heads, head_dim) = self.q.dims3().unwrap();
+        let mut queries = Vec::new();
+        storage::read(NAME, &self.q, |q, layout| {
+            let q = Rows::of(NAME, q, layout)?;
+            with_angles(self.rotation(), |angles| {
+                queries = Queries { level, q, angles, heads, head_dim }.run(tokens);
+                Ok(())
+            })
+        })
+        .unwrap();
+        Tensor::from_vec(queries, (tokens, heads, head_dim), &Device::Cpu).unwrap()
+    }
+
     fn plainly(&self, cache: &(Tensor, Tensor)) -> Tensor {
         let cache = KvCache { k: &cache.0, v: &cache.1 };
         portable::kv_write(self.new_rows(), self.rotation(), cache, &self.slots).unwrap()
@@ -114,6 +128,9 @@ fn tokens_land_in_their_slots_as_in_plain_operations() {
         {
             let plain = cache(format, shape);
             let expected = case.plainly(&plain);
+            for level in Level::available() {
+                assert_close(&case.queries_alone(level), &expected, 1e-5);
+            }
             for level in Level::available() {
                 let ours = cache(format, shape);
                 assert_close(&case.at(level, &ours), &expected, 1e-5);

@@ -107,6 +107,62 @@ impl Tokens<'_> {
     }
 }
 
+/// Queries that come without keys.
+pub(super) struct Queries<'a> {
+    pub(super) level: Level,
+    pub(super) q: Rows<'a>,
+    pub(super) angles: Angles<'a>,
+    pub(super) heads: usize,
+    pub(super) head_dim: usize,
+}
+
+impl Queries<'_> {
+    /// All heads of `tokens` tokens.
+    pub(super) fn run(&self, tokens: usize) -> Vec<f32> {
+        let width = self.heads * self.head_dim;
+        let run = |out: &Parts<'_, MaybeUninit<f32>>| {
+            let some = |range: Range<usize>| {
+                // SAFETY: ranges have no token in common.
+                let out = unsafe { out.part(range.start * width..range.end * width) };
+                self.level.run(SomeQueries { queries: self, range, out });
+            };
+            if tokens * width < PARALLEL_FROM {
+                some(0..tokens);
+                return;
+            }
+            pool::for_each_chunk(tokens.div_ceil(CHUNK_TOKENS), |chunk| {
+                some(chunk * CHUNK_TOKENS..tokens.min((chunk + 1) * CHUNK_TOKENS));
+            });
+        };
+        // SAFETY: the ranges cover all tokens and each writes the queries of its own.
+        unsafe { filled(tokens * width, run) }
+    }
+}
+
+/// Some of the tokens, queries alone.
+struct SomeQueries<'a> {
+    queries: &'a Queries<'a>,
+    range: Range<usize>,
+    /// Queries of `range`.
+    out: &'a mut [MaybeUninit<f32>],
+}
+
+impl Kernel for SomeQueries<'_> {
+    #[inline(always)]
+    fn run<L: Products>(self, l: L) {
+        let Queries { q, angles, heads, head_dim, .. } = *self.queries;
+        let norm = angles.norms.map(|(query, _)| query);
+        let mut rotated = Vec::new();
+        for (token, out) in self.range.zip(self.out.chunks_exact_mut(heads * head_dim)) {
+            let angles = (angles.cos.row(token), angles.sin.row(token));
+            let heads = q.row(token).chunks_exact(head_dim);
+            for (from, to) in heads.zip(out.chunks_exact_mut(head_dim)) {
+                prepare(l, from, norm, angles, &mut rotated, to);
+            }
+        }
+    }
+}
+
 /// Some of the tokens.
 struct Chunk<'a, S> {
     tokens: &'a Tokens<'a>,

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use candle_core::{DType, Result, Tensor};
 
-use super::{AttentionSpec, NormSpan, QkvTensors, QueryKeyNorm};
+use super::{AttentionSpec, Inputs, NormSpan, QkvTensors, QueryKeyNorm};
 use crate::kernels::kv_write::HeadNorms;
 use crate::kernels::layer_norm::layer_norm;
 use crate::layers::linear::Linear;
@@ -44,9 +44,12 @@ impl QkvProjections {
         let load = |QkvSource { name, rows, ranges }: QkvSource| {
             Linear::load_rows(&weights.scope(name), inputs, rows, bias, &ranges)
         };
-        let [query, key, value] = QkvSource::all(spec).map(load);
+        let [query, key, value] = QkvSource::all(spec);
+        let is_key = value == key;
+        let [query, key] = [load(query)?, load(key)?];
+        let value = if is_key { key.clone() } else { load(value)? };
         let norms = spec.query_key_norm.map(|norm| QueryKeyNorms::load(weights, spec, norm));
-        Ok(Self { layers: [query?, key?, value?], norms: norms.transpose()? })
+        Ok(Self { layers: [query, key, value], norms: norms.transpose()? })
     }
 }
 
@@ -94,6 +97,30 @@ impl QkvSource {
             Self { name, rows: total * head_dim, ranges }
         })
     }
+}
+
+/// The queries of a layer that has no keys and values of its own.
+pub(super) fn load_query(
+    weights: &Weights,
+    spec: &AttentionSpec,
+) -> std::result::Result<Inputs, WeightError> {
+    let (QkvTensors::Separate([name, ..]), None) = (spec.qkv, spec.rope_neighbours) else {
+        let message = "keys of another layer beside fused queries are not implemented".to_owned();
+        return Err(candle_core::Error::Msg(message).into());
+    };
+    let AttentionSpec { hidden_size, num_heads, head_dim, qkv_bias, .. } = *spec;
+    let query = weights.scope(name);
+    let query = Linear::load(&query, hidden_size, num_heads * head_dim, qkv_bias)?;
+    let norm = match spec.query_key_norm {
+        Some(QueryKeyNorm { norm, over: NormSpan::Head, tensors }) => {
+            match Norm::load(&weights.scope(tensors[0]), head_dim, norm)? {
+                Norm::Rms(norm) => Some(norm),
+                Norm::Layer(_) => None,
+            }
+        }
+        _ => None,
+    };
+    Ok(Inputs::Query(query, norm))
 }
 
 /// The heads that belong to queries (0), keys (1) or values (2), where each key head has `group`

@@ -76,6 +76,40 @@ impl HfConfig {
         self.rope_spec(parameters, theta.unwrap_or(defaults.theta), defaults, head_dim)
     }
 
+    /// The rotary embeddings of Gemma 4's layers, whose heads have these sizes: of layers that see
+    /// everything, where a share of the frequencies of the whole head is used and the others turn
+    /// nothing, and of layers with a window.
+    pub(in crate::models) fn gemma4_ropes(
+        &self,
+        [global_dim, head_dim]: [usize; 2],
+    ) -> Result<[RopeSpec; 2], ModelError> {
+        let whole = |theta| RopeDefaults { theta, share: 1.0, partial: true };
+        let full = self.any_rope().and_then(|p| p.full_attention.as_deref());
+        let sliding = self.any_rope().and_then(|p| p.sliding_attention.as_deref());
+        let theta = |given: Option<&RopeParameters>, default| {
+            given.and_then(|p| p.rope_theta).unwrap_or(default)
+        };
+        let proportional = full.is_none_or(|p| p.kind() == "proportional");
+        let mut of_all = if proportional {
+            let whole = whole(theta(full, 1_000_000.0));
+            self.rope_spec(None, whole.theta, whole, global_dim)?
+        } else {
+            self.rope_spec(full, theta(full, 1_000_000.0), whole(1.0), global_dim)?
+        };
+        if proportional {
+            let share = full.map_or(Some(0.25), |p| p.partial_rotary_factor).unwrap_or(1.0);
+            let factor = full.and_then(|p| p.factor).unwrap_or(1.0);
+            let factor = positive("factor", Some(factor))?;
+            let pairs = global_dim / 2;
+            #[expect(clippy::cast_precision_loss, reason = "head sizes are far below 2^24")]
+            let turning = |pair: usize| ((pair + 1) as f64) <= share * pairs as f64;
+            let divisor = |pair| if turning(pair) { factor } else { f32::INFINITY };
+            of_all.scaling = RopeScaling::Factors((0..pairs).map(divisor).collect());
+        }
+        let near = theta(sliding, 10_000.0);
+        Ok([of_all, self.rope_spec(sliding, near, whole(near), head_dim)?])
+    }
+
     /// Whether layers that see everything and layers with a window have their own parameters.
     pub(in crate::models) fn has_rope_by_layer_type(&self) -> bool {
         self.any_rope().is_some_and(|p| p.full_attention.is_some() || p.sliding_attention.is_some())

@@ -1,22 +1,25 @@
 //! One layer: attention and a feed-forward part, each with its norms, added to the hidden states.
 
-use candle_core::{Result, Tensor};
+use candle_core::{DType, Result, Tensor};
 
 use super::super::ModelError;
+use super::feed_forward::FeedForward;
+use super::layer_inputs::LayerInput;
 use super::spec::{Block, DecoderSpec};
 use crate::layers::adapter::LayerAdapters;
 use crate::layers::attention::Attention;
 use crate::layers::forward::{ForwardBatch, KvLayer};
-use crate::layers::mlp::Mlp;
-use crate::layers::moe::Moe;
 use crate::layers::norm::Norm;
 use crate::layers::rope::RopeAngles;
-use crate::weights::Weights;
+use crate::weights::{WeightError, Weights};
 
 /// A loaded layer.
 pub(super) struct Layer {
     attention: Attention,
     feed_forward: FeedForward,
+    input: Option<LayerInput>,
+    /// Of the layer's result.
+    factor: Option<f32>,
     before_attention: Option<Norm>,
     after_attention: Option<Norm>,
     before_mlp: Option<Norm>,
@@ -24,32 +27,17 @@ pub(super) struct Layer {
     block: Block,
 }
 
-enum FeedForward {
-    Dense(Mlp),
-    Experts(Moe),
-}
-
-impl FeedForward {
-    fn forward(&self, x: &Tensor, adapters: LayerAdapters<'_>) -> Result<Tensor> {
-        match self {
-            Self::Dense(mlp) => mlp.adapted(x, adapters),
-            Self::Experts(moe) => moe.forward_add(x, &x.zeros_like()?, 1.0),
-        }
-    }
-
-    /// `residual + factor * forward(x)`
-    fn forward_add(
-        &self,
-        x: &Tensor,
-        residual: &Tensor,
-        factor: f32,
-        adapters: LayerAdapters<'_>,
-    ) -> Result<Tensor> {
-        match self {
-            Self::Dense(mlp) => mlp.adapted_add(x, residual, factor, adapters),
-            Self::Experts(moe) => moe.forward_add(x, residual, factor),
-        }
-    }
+/// What all layers of a step are given besides hidden states.
+pub(super) struct Step<'a> {
+    pub(super) batch: &'a ForwardBatch,
+    pub(super) angles: &'a RopeAngles,
+    pub(super) kv: &'a KvLayer,
+    /// The layer's own small vectors of the tokens, `[num_tokens, width]`.
+    pub(super) input: Option<Tensor>,
+    /// Names the rows that are still wanted after attention.
+    pub(super) keep: Option<&'a Tensor>,
+    /// The adapters of all rows, and of those that go on behind attention.
+    pub(super) adapters: [LayerAdapters<'a>; 2],
 }
 
 impl Layer {
@@ -64,13 +52,16 @@ impl Layer {
             name.map(|name| Norm::load(&weights.scope(name), attention.hidden_size, spec.norm))
                 .transpose()
         };
-        let feed_forward = match &spec.moe {
-            Some(moe) if moe.layers[index] => FeedForward::Experts(Moe::load(weights, moe)?),
-            _ => FeedForward::Dense(Mlp::load(&weights.scope(spec.names.mlp), spec.mlp)?),
-        };
+        let input = spec.layer_inputs.map(|inputs| LayerInput::load(weights, spec, inputs));
+        let factor = spec.layer_factor.map(|name| {
+            let factor = weights.dense(name, &[1], DType::F32)?;
+            Ok::<_, WeightError>(factor.to_vec1::<f32>()?[0])
+        });
         Ok(Self {
             attention: Attention::load(&weights.scope(spec.names.attention), attention)?,
-            feed_forward,
+            feed_forward: FeedForward::load(weights, spec, index)?,
+            input: input.transpose()?,
+            factor: factor.transpose()?,
             before_attention: norm(spec.block.before_attention)?,
             after_attention: norm(spec.block.after_attention)?,
             before_mlp: norm(spec.block.before_mlp)?,
@@ -79,17 +70,9 @@ impl Layer {
         })
     }
 
-    /// Takes and returns hidden states; `keep` names the rows that are still wanted after attention.
-    /// The adapters are those of all rows, and of those that go on behind attention.
-    pub(super) fn forward(
-        &self,
-        x: Tensor,
-        angles: &RopeAngles,
-        kv: &KvLayer,
-        batch: &ForwardBatch,
-        keep: Option<&Tensor>,
-        [adapters, behind]: [LayerAdapters<'_>; 2],
-    ) -> Result<Tensor> {
+    /// Takes and returns hidden states.
+    pub(super) fn forward(&self, x: Tensor, step: &Step<'_>) -> Result<Tensor> {
+        let Step { batch, angles, kv, keep, adapters: [adapters, behind], .. } = *step;
         let scale = self.block.residual_scale;
         let mut x = x;
         let mut seen = normalized(self.before_attention.as_ref(), &x)?;
@@ -110,9 +93,24 @@ impl Layer {
             (norm, true) => normalized(norm.as_ref(), &x)?,
             (norm, false) => normalized(norm.as_ref(), &added)?,
         };
-        match &self.after_mlp {
-            None => self.feed_forward.forward_add(&given, &added, scale, behind),
-            Some(norm) => norm.forward_add(&self.feed_forward.forward(&given, behind)?, &added),
+        let x = match &self.after_mlp {
+            None => self.feed_forward.forward_add(&given, &added, scale, behind)?,
+            Some(norm) => {
+                norm.forward_add(&self.feed_forward.forward(&given, &added, behind)?, &added)?
+            }
+        };
+        self.finish(x, step)
+    }
+
+    /// Adds what comes of the layer's own vectors, and multiplies.
+    fn finish(&self, mut x: Tensor, step: &Step<'_>) -> Result<Tensor> {
+        if let (Some(layer), Some(input)) = (&self.input, &step.input) {
+            let kept = step.keep.map(|rows| input.index_select(rows, 0)).transpose()?;
+            x = layer.forward_add(&x, kept.as_ref().unwrap_or(input))?;
+        }
+        match self.factor {
+            Some(factor) => x * f64::from(factor),
+            None => Ok(x),
         }
     }
 }

@@ -15,9 +15,12 @@ pub(super) fn layout(spec: &DecoderSpec) -> AdapterLayout {
     for (index, attention) in spec.attention.iter().enumerate() {
         let below = |name: &str| format!("{}.{index}.{name}", spec.names.layers);
         let site = |projection| Site::Layer(index, projection);
-        // What latent attention is made of is not multiplied as it is stored.
-        let sources =
-            if attention.latent.is_some() { Vec::new() } else { QkvSource::all(attention).into() };
+        let mut sources = Vec::from(QkvSource::all(attention));
+        match (attention.latent, attention.kv_of) {
+            (Some(_), _) => sources.clear(),
+            (None, Some(_)) => sources.truncate(1),
+            (None, None) => {}
+        }
         let projections = [Projection::Query, Projection::Key, Projection::Value];
         for (source, projection) in sources.into_iter().zip(projections) {
             let path = below(&format!("{}.{}", spec.names.attention, source.name));
@@ -37,9 +40,13 @@ pub(super) fn layout(spec: &DecoderSpec) -> AdapterLayout {
         let inner = attention.num_heads * head;
         let output = site(Projection::Output);
         modules.push(AdaptableModule::whole(path, inner, attention.hidden_size, output));
-        if !spec.moe.as_ref().is_some_and(|moe| moe.layers[index]) {
+        let experts = spec.moe.as_ref().filter(|moe| moe.layers[index]);
+        if experts.is_none_or(|moe| moe.beside.is_some()) {
             let path = |name: &'static str| below(&format!("{}.{name}", spec.names.mlp));
-            modules.extend(feed_forward(spec.mlp, path, site));
+            let sizes = spec.intermediate_sizes.as_ref();
+            let intermediate_size = sizes.map_or(spec.mlp.intermediate_size, |sizes| sizes[index]);
+            let mlp = MlpSpec { intermediate_size, ..spec.mlp };
+            modules.extend(feed_forward(mlp, path, site));
         }
     }
     let (head, hidden) = (spec.names.head.to_owned(), spec.mlp.hidden_size);

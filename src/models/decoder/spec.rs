@@ -1,5 +1,6 @@
 //! What tells one decoder-only transformer from another, as plain data.
 
+use crate::kernels::pointwise::Activation;
 use crate::layers::attention::AttentionSpec;
 use crate::layers::mlp::MlpSpec;
 use crate::layers::moe::MoeSpec;
@@ -41,8 +42,26 @@ pub struct DecoderSpec {
     pub attention: Vec<AttentionSpec>,
     /// The feed-forward part of layers without experts.
     pub mlp: MlpSpec,
+    /// Its inner elements by layer, where layers differ.
+    pub intermediate_sizes: Option<Vec<usize>>,
+    /// What layers are given of the tokens besides hidden states.
+    pub layer_inputs: Option<LayerInputs>,
+    /// The tensor with one number that a layer's result is multiplied with.
+    pub layer_factor: Option<&'static str>,
     /// Experts instead of the feed-forward part, for some layers.
     pub moe: Option<MoeSpec>,
+}
+
+/// Small vectors of each token for each layer, from an embedding of their own and from the token's
+/// common embedding.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LayerInputs {
+    /// Elements for one layer.
+    pub width: usize,
+    /// Rows of the embedding.
+    pub vocab_size: usize,
+    /// What the gate of a layer goes through.
+    pub activation: Activation,
 }
 
 /// Names of tensors around the layers.

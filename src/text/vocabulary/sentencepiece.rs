@@ -1,12 +1,12 @@
 //! The vocabulary of a SentencePiece `tokenizer.model`, where a checkpoint has nothing else.
 //!
 //! The file is a protocol buffer (`sentencepiece_model.proto` of the SentencePiece project), of
-//! which the few fields that matter are read. BPE models only: unigram models come with a
-//! `tokenizer.json`.
+//! which the few fields that matter are read. Models of words and of characters are refused.
 
 use super::{Vocabulary, VocabularyError, malformed};
 
-/// `TrainerSpec.model_type` of BPE.
+/// `TrainerSpec.model_type` of unigram models, which is the default, and of BPE.
+const UNIGRAM: u64 = 1;
 const BPE: u64 = 2;
 
 /// A field of a message: its number and its value.
@@ -16,7 +16,7 @@ enum Field<'a> {
     Bytes(u64, &'a [u8]),
 }
 
-/// What a BPE model says.
+/// What a unigram or BPE model says.
 ///
 /// # Errors
 /// When the file is none, or describes what is not supported.
@@ -26,20 +26,32 @@ pub fn vocabulary(file: &[u8]) -> Result<Vocabulary, VocabularyError> {
         unk_id: Some(0),
         bos_id: Some(1),
         eos_id: Some(2),
+        sentence_pieces: true,
         ..Vocabulary::default()
     };
-    let mut is_bpe = false;
+    let (mut has_trainer, mut kind) = (false, UNIGRAM);
     for field in fields(file)? {
         match field {
             Field::Bytes(1, piece) => add_piece(&mut vocabulary, piece)?,
-            Field::Bytes(2, trainer) => is_bpe = read_trainer(&mut vocabulary, trainer)?,
+            Field::Bytes(2, trainer) => {
+                has_trainer = true;
+                kind = read_trainer(&mut vocabulary, trainer)?;
+            }
             Field::Bytes(3, normalizer) => read_normalizer(&mut vocabulary, normalizer)?,
             _ => {}
         }
     }
-    if !is_bpe {
-        return Err(malformed("tokenizer.model is no BPE model, and no other is supported"));
-    }
+    let kind = match kind {
+        _ if !has_trainer => return Err(malformed("tokenizer.model doesn't say what it is")),
+        UNIGRAM => "t5",
+        BPE => "llama",
+        other => {
+            return Err(malformed(format!(
+                "tokenizer.model is of kind {other}, supported are 1 (unigram) and 2 (BPE)"
+            )));
+        }
+    };
+    kind.clone_into(&mut vocabulary.kind);
     Ok(vocabulary)
 }
 
@@ -63,13 +75,13 @@ fn add_piece(vocabulary: &mut Vocabulary, message: &[u8]) -> Result<(), Vocabula
 }
 
 /// Whether the model is BPE.
-fn read_trainer(vocabulary: &mut Vocabulary, message: &[u8]) -> Result<bool, VocabularyError> {
+fn read_trainer(vocabulary: &mut Vocabulary, message: &[u8]) -> Result<u64, VocabularyError> {
     // A model that doesn't say is a unigram model. Ids below 0 mean that there is none.
     let id = |value: u64| u32::try_from(value).ok();
-    let mut is_bpe = false;
+    let mut kind = UNIGRAM;
     for field in fields(message)? {
         match field {
-            Field::Number(3, value) => is_bpe = value == BPE,
+            Field::Number(3, value) => kind = value,
             Field::Number(40, value) => vocabulary.unk_id = id(value),
             Field::Number(41, value) => vocabulary.bos_id = id(value),
             Field::Number(42, value) => vocabulary.eos_id = id(value),
@@ -77,22 +89,24 @@ fn read_trainer(vocabulary: &mut Vocabulary, message: &[u8]) -> Result<bool, Voc
             _ => {}
         }
     }
-    Ok(is_bpe)
+    Ok(kind)
 }
 
 fn read_normalizer(vocabulary: &mut Vocabulary, message: &[u8]) -> Result<(), VocabularyError> {
-    let (mut collapses, mut respells) = (true, false);
+    // What a model doesn't say is on.
+    vocabulary.remove_extra_whitespaces = Some(true);
     for field in fields(message)? {
         match field {
-            Field::Bytes(2, charsmap) => respells = !charsmap.is_empty(),
+            Field::Bytes(2, charsmap) => vocabulary.precompiled_charsmap = charsmap.to_vec(),
             Field::Number(3, value) => vocabulary.add_space_prefix = Some(value != 0),
-            Field::Number(4, value) => collapses = value != 0,
+            Field::Number(4, value) => vocabulary.remove_extra_whitespaces = Some(value != 0),
+            Field::Number(5, 0) => {
+                return Err(malformed(
+                    "tokenizer.model keeps spaces as they are, which is not supported",
+                ));
+            }
             _ => {}
         }
-    }
-    if respells || collapses {
-        let what = if respells { "respells characters" } else { "removes repeated spaces" };
-        return Err(malformed(format!("tokenizer.model {what}, which is not supported")));
     }
     Ok(())
 }

@@ -124,13 +124,13 @@ pub fn vocabulary(file: &[u8]) -> Result<Vocabulary, VocabularyError> {
 }
 
 /// A token as byte-level vocabularies spell it.
-fn spelled(word: &[u8]) -> String {
+pub(super) fn spelled(word: &[u8]) -> String {
     word.iter().map(|byte| char_of_byte(*byte)).collect()
 }
 
 /// Every way to make a token of two others, those of the first token first; of one token's those
 /// with the earliest parts.
-fn merges(words: &[Vec<u8>]) -> Vec<String> {
+pub(super) fn merges(words: &[Vec<u8>]) -> Vec<String> {
     let ranks: HashMap<&[u8], usize> =
         words.iter().enumerate().map(|(rank, word)| (word.as_slice(), rank)).collect();
     let mut merges = Vec::new();

@@ -6,8 +6,12 @@ use std::sync::OnceLock;
 use super::*;
 use crate::text::decoder::char_of_byte;
 use proptest::prelude::*;
-use tokenizers::TokenizerImpl;
 use tokenizers::models::bpe::BpeTrainerBuilder;
+use tokenizers::pre_tokenizers::PreTokenizerWrapper;
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+use tokenizers::pre_tokenizers::sequence::Sequence as PreTokenizers;
+use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
+use tokenizers::{SplitDelimiterBehavior, TokenizerImpl};
 
 const CORPUS: &str = "The quick brown fox jumps over the lazy dog. It's 12345 o'clock; isn't that \
     odd?\n\n\tdef main(x):\n        return x + 1  # ünïcödé 你好 世界 🌍\nWE'LL see: they'll say 99.9%. \
@@ -226,8 +230,8 @@ fn what_does_not_fit_together_is_refused() {
     let vocabulary = exported();
     let unknown = Vocabulary { pre: Some("novel".to_owned()), ..vocabulary.clone() };
     assert!(refused(unknown).contains("\"novel\" is not known"));
-    let kind = Vocabulary { kind: "bert".to_owned(), ..vocabulary.clone() };
-    assert!(refused(kind).contains("\"bert\" are not supported"));
+    let kind = Vocabulary { kind: "rwkv".to_owned(), ..vocabulary.clone() };
+    assert!(refused(kind).contains("\"rwkv\" are not supported"));
     let merges = Vocabulary { merges: vec!["ab".to_owned()], ..vocabulary.clone() };
     assert!(refused(merges).contains("is no pair"));
     let merges = Vocabulary { merges: vec!["zzz qqq".to_owned()], ..vocabulary.clone() };
@@ -309,6 +313,71 @@ fn a_tekken_file_gives_the_ids_that_mistral_gives() {
 }
 
 #[test]
+fn tiktoken_files_are_of_known_families() {
+    let file = include_bytes!(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/fixtures/tokenizers/small.tiktoken"
+    ));
+    assert!(tiktoken::is_one(file) && !tiktoken::is_one(SENTENCEPIECE));
+    let error = tiktoken::vocabulary(file, Some("OtherTokenizer")).unwrap_err().to_string();
+    assert!(error.contains("OtherTokenizer") && error.contains("128000"), "{error}");
+    let vocabulary = tiktoken::vocabulary(file, Some("Llama3Tokenizer")).unwrap();
+    let tokenizer = vocabulary.tokenizer().unwrap();
+    let bos = tokenizer.token_id("<|begin_of_text|>");
+    assert_eq!(tokenizer.bos_id(), bos);
+    assert_eq!(tokenizer.encode("a", true).unwrap().first().copied(), bos);
+    // As the published files have them.
+    let place = |text: &str| vocabulary.tokens.iter().position(|token| token == text).unwrap();
+    assert_eq!(place("<|eot_id|>") - place("<|begin_of_text|>"), 9);
+    assert_eq!(vocabulary.tokens.len() - place("<|begin_of_text|>"), 256);
+    for (file, complaint) in [
+        (&b"IQ== 0\nIg== 2\n"[..], "line 2 of a tiktoken file has the rank 2, expected 1"),
+        (b"IQ== 0\nnothing\n", "line 2 of a tiktoken file is no token"),
+        (b"\xff", "no text"),
+    ] {
+        let error = tiktoken::vocabulary(file, Some("QWenTokenizer")).unwrap_err().to_string();
+        assert!(error.contains(complaint), "{error}");
+    }
+}
+
+#[test]
+fn kimi_vocabularies_need_no_merges() {
+    let mut vocabulary = exported();
+    vocabulary.pre = Some("kimi-k2".to_owned());
+    vocabulary.merges.clear();
+    let tokenizer = vocabulary.tokenizer().unwrap();
+    let ids = tokenizer.encode(" other", false).unwrap();
+    assert!(ids.len() < 6, "{ids:?} are single bytes");
+    assert_eq!(tokenizer.decode(&ids, false), " other");
+}
+
+/// Gemma 4's way: merges of text, with `▁` for a space and bytes for what has no token.
+#[test]
+fn merges_of_text_fall_back_to_bytes() {
+    let bytes = (0..=255).map(|byte| format!("<0x{byte:02X}>"));
+    let words = ["<unk>", "▁", "a", "b", "ab", "▁ab", "\n"].map(str::to_owned);
+    let vocabulary = Vocabulary {
+        kind: "gpt2".to_owned(),
+        pre: Some("gemma4".to_owned()),
+        tokens: words.into_iter().chain(bytes).collect(),
+        merges: vec!["a b".to_owned(), "▁ ab".to_owned()],
+        unk_id: Some(0),
+        ..Vocabulary::default()
+    };
+    let tokenizer = vocabulary.tokenizer().unwrap();
+    let ids = tokenizer.encode("ab ab\nb é", false).unwrap();
+    assert_eq!(ids, [4, 5, 6, 3, 1, 7 + 0xc3, 7 + 0xa9]);
+    assert_eq!(tokenizer.decode(&ids, false), "ab ab\nb é");
+}
+
+#[test]
+fn unknown_pre_tokenizers_are_refused_with_the_known_ones() {
+    let vocabulary = Vocabulary { pre: Some("new".to_owned()), ..exported() };
+    let error = vocabulary.tokenizer().unwrap_err().to_string();
+    assert!(error.contains("\"new\"") && error.contains("kimi-k2, kormo"), "{error}");
+}
+
+#[test]
 fn added_tokens_take_ids_behind_the_vocabulary_or_of_others() {
     let mut vocabulary = sentencepiece::vocabulary(SENTENCEPIECE).unwrap();
     let count = vocabulary.tokens.len();
@@ -328,10 +397,10 @@ fn files_that_are_none_are_refused_in_words() {
         (&truncated[..], "truncated"),
         (&[0x0f][..], "type 7"),
         (&[0xff; 12][..], "more than ten bytes"),
-        (&[0x0a, 0x02, 0x0a, 0x00][..], "no BPE model"),
+        (&[0x0a, 0x02, 0x0a, 0x00][..], "doesn't say what it is"),
+        (&[0x12, 0x02, 0x18, 0x03][..], "is of kind 3"),
         (&[0x0a, 0x03, 0x0a, 0x01, 0xff][..], "no UTF-8"),
-        // A normalizer that removes repeated spaces.
-        (&[0x12, 0x02, 0x18, 0x02, 0x1a, 0x00][..], "repeated spaces"),
+        (&[0x12, 0x02, 0x18, 0x02, 0x1a, 0x02, 0x28, 0x00][..], "keeps spaces"),
         (b"IQ== 0\nIg== 1\n", "tokenizer.model"),
     ] {
         let error = sentencepiece::vocabulary(file).unwrap_err().to_string();

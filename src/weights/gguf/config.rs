@@ -1,33 +1,54 @@
 //! GGUF metadata in the words of a Hugging Face `config.json` and `generation_config.json`.
 //!
-//! A key that changes the numbers and has no counterpart is an error, never dropped.
+//! Here is what all architectures share; a key that changes the numbers and that nobody asked for
+//! is an error, never dropped.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 
 use serde_json::{Map, Value as Json, json};
 
 use super::header::TensorInfo;
 use super::names::Architecture;
+use super::rope::{self, RopeTensors};
 use super::value::{Metadata, Value};
 use super::vocabulary::GgufVocabulary;
 
-/// Keys that change what a layer computes; present and not zero, they mean another model.
-const UNSUPPORTED: [&str; 11] = [
+/// Keys that change what a layer computes; present, not zero and of no use to an architecture,
+/// they mean another model.
+const NUMERICAL: [&str; 24] = [
     "expert_count",
+    "expert_weights_scale",
+    "expert_weights_norm",
+    "expert_gating_func",
+    "expert_shared_count",
+    "interleave_moe_layer_step",
+    "leading_dense_block_count",
+    "nextn_predict_layers",
     "logit_scale",
     "residual_scale",
     "embedding_scale",
     "attention.scale",
+    "attention.output_scale",
+    "attention.value_scale",
     "attention.temperature_scale",
     "attention.clamp_kqv",
     "attention.max_alibi_bias",
+    "attention.sliding_window_pattern",
     "attn_logit_softcapping",
     "final_logit_softcapping",
     "use_parallel_residual",
+    "rope.dimension_sections",
+    "rope.freq_base_swa",
+    "rope.scaling.yarn_log_multiplier",
 ];
 
-/// The metadata of one architecture, by the end of its keys.
+/// The metadata of one architecture, by the end of its keys, and which tensors there are.
 pub(crate) struct ModelKeys<'a> {
     metadata: &'a Metadata<'a>,
     architecture: &'static Architecture,
+    tensors: &'a [TensorInfo],
+    asked: RefCell<BTreeSet<&'static str>>,
 }
 
 /// How the attention heads are cut.
@@ -36,19 +57,31 @@ pub(crate) struct HeadCounts {
     pub(crate) query: usize,
     pub(crate) key: usize,
     pub(crate) dim: usize,
+    /// Elements of a head that are rotated.
+    pub(crate) rotary: usize,
 }
 
 impl<'a> ModelKeys<'a> {
-    pub(crate) fn new(metadata: &'a Metadata<'a>, architecture: &'static Architecture) -> Self {
-        Self { metadata, architecture }
+    pub(crate) fn new(
+        metadata: &'a Metadata<'a>,
+        architecture: &'static Architecture,
+        tensors: &'a [TensorInfo],
+    ) -> Self {
+        Self { metadata, architecture, tensors, asked: RefCell::default() }
     }
 
-    fn key(&self, end: &str) -> String {
+    pub(super) fn metadata(&self) -> &'a Metadata<'a> {
+        self.metadata
+    }
+
+    /// The whole key, which counts as asked for.
+    pub(super) fn key(&self, end: &'static str) -> String {
+        self.asked.borrow_mut().insert(end);
         format!("{}.{end}", self.architecture.gguf)
     }
 
     /// A count that the format stores once, or once for every layer.
-    fn count(&self, end: &str) -> Result<Option<u64>, String> {
+    pub(super) fn count(&self, end: &'static str) -> Result<Option<u64>, String> {
         let key = self.key(end);
         if let Some(array) = self.metadata.get(&key).and_then(Value::as_array) {
             let counts = array.collect(Value::as_u64).filter(|counts| !counts.is_empty());
@@ -61,7 +94,7 @@ impl<'a> ModelKeys<'a> {
         self.metadata.u64(&key)
     }
 
-    fn required(&self, end: &str) -> Result<u64, String> {
+    pub(super) fn required(&self, end: &'static str) -> Result<u64, String> {
         match self.count(end)? {
             Some(0) => Err(format!("metadata `{}` is 0, expected at least 1", self.key(end))),
             Some(count) => Ok(count),
@@ -69,8 +102,63 @@ impl<'a> ModelKeys<'a> {
         }
     }
 
-    fn float(&self, end: &str) -> Result<Option<f64>, String> {
+    pub(super) fn float(&self, end: &'static str) -> Result<Option<f64>, String> {
         self.metadata.f64(&self.key(end))
+    }
+
+    pub(super) fn required_float(&self, end: &'static str) -> Result<f64, String> {
+        self.float(end)?.ok_or_else(|| format!("metadata `{}` is missing", self.key(end)))
+    }
+
+    pub(super) fn text(&self, end: &'static str) -> Result<Option<String>, String> {
+        self.metadata.text(&self.key(end))
+    }
+
+    pub(super) fn bool(&self, end: &'static str) -> Result<Option<bool>, String> {
+        self.metadata.bool(&self.key(end))
+    }
+
+    /// An array with one value for each layer.
+    pub(super) fn per_layer<T>(
+        &self,
+        end: &'static str,
+        convert: impl Fn(&Value<'a>) -> Option<T>,
+    ) -> Result<Option<Vec<T>>, String> {
+        let key = self.key(end);
+        if self.metadata.get(&key).is_some_and(|value| value.as_array().is_none()) {
+            return Ok(None);
+        }
+        let values = self.metadata.array(&key, "an array with a value for each layer", convert)?;
+        let layers = self.layers()?;
+        match values {
+            Some(values) if values.len() < layers => Err(format!(
+                "metadata `{key}` has {} values, expected {layers}, one for each layer",
+                values.len()
+            )),
+            values => Ok(values.map(|mut values| {
+                values.truncate(layers);
+                values
+            })),
+        }
+    }
+
+    /// A tensor by its GGUF name.
+    pub(super) fn tensor(&self, name: &str) -> Option<&TensorInfo> {
+        self.tensors.iter().find(|tensor| tensor.name == name)
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.tensor(name).is_some()
+    }
+
+    /// Layers that generate text; others only draft tokens.
+    pub(crate) fn layers(&self) -> Result<usize, String> {
+        let all = self.required("block_count")?;
+        let drafting = self.count("nextn_predict_layers")?.unwrap_or(0);
+        match usize::try_from(all.saturating_sub(drafting)) {
+            Ok(layers) if layers > 0 => Ok(layers),
+            _ => Err(format!("{drafting} of {all} layers draft tokens, expected fewer")),
+        }
     }
 
     /// How the attention heads are cut.
@@ -81,29 +169,56 @@ impl<'a> ModelKeys<'a> {
         if key == 0 || query % key != 0 {
             return Err(format!("{query} query heads can't share {key} key heads evenly"));
         }
-        let dim = self.count("attention.key_length")?.unwrap_or(hidden / query);
+        let small = |count: u64| usize::try_from(count).map_err(|error| error.to_string());
+        let dim = match self.count("attention.key_length")? {
+            Some(dim) => dim,
+            None => self.stored_head_dim(query).unwrap_or(hidden / query),
+        };
         let value_dim = self.count("attention.value_length")?.unwrap_or(dim);
         let rotary = self.count("rope.dimension_count")?.unwrap_or(dim);
-        if dim == 0 || dim % 2 != 0 || value_dim != dim || rotary != dim {
+        if dim == 0 || dim % 2 != 0 || value_dim != dim {
             return Err(format!(
-                "heads have {dim} key, {value_dim} value and {rotary} rotary dimensions, expected \
-                 three equal and even numbers"
+                "heads have {dim} key and {value_dim} value dimensions, expected two equal and \
+                 even numbers"
             ));
         }
-        let small = |count: u64| usize::try_from(count).map_err(|error| error.to_string());
-        Ok(HeadCounts { query: small(query)?, key: small(key)?, dim: small(dim)? })
+        if rotary == 0 || rotary > dim || rotary % 2 != 0 {
+            return Err(format!(
+                "{rotary} of the {dim} dimensions of a head are rotary, expected an even number \
+                 from 2 to {dim}"
+            ));
+        }
+        Ok(HeadCounts {
+            query: small(query)?,
+            key: small(key)?,
+            dim: small(dim)?,
+            rotary: small(rotary)?,
+        })
     }
 
-    fn refuse_unsupported(&self) -> Result<(), String> {
-        for end in UNSUPPORTED {
-            let key = self.key(end);
-            let set = self.metadata.get(&key).and_then(Value::as_f64).is_some_and(|v| v != 0.0);
-            let on = self.metadata.get(&key).and_then(Value::as_bool) == Some(true);
-            if set || on {
+    /// Rows of the query projection for each head: some files don't say it otherwise.
+    fn stored_head_dim(&self, heads: u64) -> Option<u64> {
+        let rows = *self.tensor("blk.0.attn_q.weight")?.shape.first()? as u64;
+        rows.is_multiple_of(heads).then_some(rows / heads)
+    }
+
+    fn refuse_unread(&self) -> Result<(), String> {
+        for end in NUMERICAL {
+            if self.asked.borrow().contains(end) {
+                continue;
+            }
+            let key = format!("{}.{end}", self.architecture.gguf);
+            let value = self.metadata.get(&key);
+            let set = value.and_then(Value::as_f64).is_some_and(|v| v != 0.0);
+            let on = value.and_then(Value::as_bool) == Some(true);
+            let any = value
+                .and_then(Value::as_array)
+                .is_some_and(|array| array.values().any(|value| value.as_f64() != Some(0.0)));
+            if set || on || any {
                 return Err(format!("metadata `{key}` is set, which is not supported in GGUF"));
             }
         }
-        if self.metadata.bool(&self.key("attention.causal"))? == Some(false) {
+        if self.bool("attention.causal")? == Some(false) {
             return Err("the model looks both ways: it can embed text, not write it".to_owned());
         }
         Ok(())
@@ -112,108 +227,72 @@ impl<'a> ModelKeys<'a> {
     /// `config.json`'s fields.
     pub(crate) fn config(
         &self,
-        tensors: &[TensorInfo],
-        rope_factors: Option<&[f32]>,
+        rope_tensors: &RopeTensors,
         vocabulary: &GgufVocabulary,
     ) -> Result<Json, String> {
-        self.refuse_unsupported()?;
+        let Architecture { class, model_type, activation, norm_eps, numbers, more, .. } =
+            self.architecture;
         let heads = self.heads()?;
-        let has = |name: &str| tensors.iter().any(|tensor| tensor.name == name);
-        let window = self.count("attention.sliding_window")?.filter(|window| *window > 0);
-        let (class, model_type) = self.class(window.is_some());
-        let mut config = json!({
-            "architectures": [class],
-            "model_type": model_type,
-            "vocab_size": vocab_size(tensors, vocabulary)?,
-            "hidden_size": self.required("embedding_length")?,
-            "intermediate_size": self.required("feed_forward_length")?,
-            "num_hidden_layers": self.required("block_count")?,
-            "num_attention_heads": heads.query,
-            "num_key_value_heads": heads.key,
-            "head_dim": heads.dim,
-            "hidden_act": "silu",
-            "max_position_embeddings": self.required("context_length")?,
-            "rms_norm_eps": self
-                .float("attention.layer_norm_rms_epsilon")?
-                .ok_or_else(|| format!("metadata `{}` is missing",
-                    self.key("attention.layer_norm_rms_epsilon")))?,
-            "rope_theta": self.float("rope.freq_base")?.unwrap_or(10_000.0),
-            "tie_word_embeddings": !has("output.weight"),
-            "attention_bias": has("blk.0.attn_q.bias"),
-            "mlp_bias": has("blk.0.ffn_up.bias"),
-        });
-        if let Some(window) = window {
-            config["sliding_window"] = window.into();
-        }
-        if let Some(scaling) = self.rope_scaling(rope_factors, heads.dim)? {
-            config["rope_scaling"] = scaling;
-        }
-        if let Some(id) = vocabulary.bos_token_id {
-            config["bos_token_id"] = id.into();
-        }
-        config["eos_token_id"] = vocabulary.end_token_ids().into();
-        Ok(config)
-    }
-
-    /// A llama with a sliding window is a Mistral.
-    fn class(&self, windowed: bool) -> (&'static str, &'static str) {
-        match (self.architecture.gguf, windowed) {
-            ("llama", true) => ("MistralForCausalLM", "mistral"),
-            _ => (self.architecture.class, self.architecture.model_type),
-        }
-    }
-
-    /// `rope_scaling`: `linear`, `yarn`, or `factors`, our word for one divisor per frequency.
-    fn rope_scaling(&self, factors: Option<&[f32]>, dim: usize) -> Result<Option<Json>, String> {
-        let kind = self.metadata.text(&self.key("rope.scaling.type"))?;
-        let old_linear = self.float("rope.scale_linear")?.filter(|factor| !is_one(*factor));
-        let factor = self.float("rope.scaling.factor")?.or(old_linear).unwrap_or(1.0);
-        if factor <= 0.0 {
-            return Err(format!("rope scaling factor is {factor}, expected more than 0"));
-        }
-        let kind =
-            kind.unwrap_or_else(|| if is_one(factor) { "none" } else { "linear" }.to_owned());
-        match (kind.as_str(), factors) {
-            ("none", None) => Ok(None),
-            ("linear", None) if is_one(factor) => Ok(None),
-            ("linear", None) => Ok(Some(json!({"rope_type": "linear", "factor": factor}))),
-            ("none", Some(factors)) => rope_factors(factors, 1.0, dim).map(Some),
-            ("linear", Some(factors)) => rope_factors(factors, factor, dim).map(Some),
-            ("yarn", None) => self.yarn(factor).map(Some),
-            ("yarn", Some(_)) => Err("yarn together with rope_freqs.weight".to_owned()),
-            (other, _) => Err(format!(
-                "rope scaling type `{other}` is not supported; supported are none, linear, yarn \
-                 and rope_freqs.weight"
-            )),
-        }
-    }
-
-    fn yarn(&self, factor: f64) -> Result<Json, String> {
-        let mut yarn = Map::new();
-        yarn.insert("rope_type".to_owned(), "yarn".into());
-        yarn.insert("factor".to_owned(), factor.into());
-        let original = self
-            .count("rope.scaling.original_context_length")?
-            .ok_or("yarn without `rope.scaling.original_context_length`")?;
-        yarn.insert("original_max_position_embeddings".to_owned(), original.into());
-        for (end, name) in [("yarn_beta_fast", "beta_fast"), ("yarn_beta_slow", "beta_slow")] {
-            if let Some(value) = self.float(&format!("rope.scaling.{end}"))? {
-                yarn.insert(name.to_owned(), value.into());
+        let layers = self.layers()?;
+        let mut config = Map::new();
+        let mut set = |name: &str, value: Json| config.insert(name.to_owned(), value);
+        set("architectures", json!([class]));
+        set("model_type", (*model_type).into());
+        set("vocab_size", vocab_size(self.tensors, vocabulary)?.into());
+        set("hidden_size", self.required("embedding_length")?.into());
+        set("intermediate_size", self.required("feed_forward_length")?.into());
+        set("num_hidden_layers", layers.into());
+        set("num_attention_heads", heads.query.into());
+        set("num_key_value_heads", heads.key.into());
+        set("head_dim", heads.dim.into());
+        set("hidden_act", (*activation).into());
+        set("max_position_embeddings", self.required("context_length")?.into());
+        set(norm_eps.1, self.required_float(norm_eps.0)?.into());
+        set("tie_word_embeddings", (!self.has("output.weight")).into());
+        set("attention_bias", self.has("blk.0.attn_q.bias").into());
+        set("mlp_bias", self.has("blk.0.ffn_up.bias").into());
+        for (end, field) in *numbers {
+            if let Some(number) = self.float(end)?.filter(|number| *number != 0.0) {
+                set(field, number.into());
             }
         }
-        if self.float("rope.scaling.yarn_log_multiplier")?.is_some_and(|value| value != 0.0) {
-            return Err("`rope.scaling.yarn_log_multiplier` is not supported".to_owned());
+        self.set_windows(&mut config)?;
+        rope::set(self, rope_tensors, &mut config)?;
+        more(self, &mut config)?;
+        self.refuse_unread()?;
+        if let Some(id) = vocabulary.bos_token_id {
+            config.insert("bos_token_id".to_owned(), id.into());
         }
-        let attention = match self.float("rope.scaling.attn_factor")? {
-            Some(value) => Some(value),
-            None => self.float("rope.scaling.yarn_attn_factor")?,
+        config.insert("eos_token_id".to_owned(), vocabulary.end_token_ids().into());
+        Ok(Json::Object(config))
+    }
+
+    /// `sliding_window`, and `layer_types` where the file says which layers have it.
+    fn set_windows(&self, config: &mut Map<String, Json>) -> Result<(), String> {
+        let window = self.count("attention.sliding_window")?.filter(|window| *window > 0);
+        // `null`: an absent field stands for a default.
+        config.insert("sliding_window".to_owned(), window.into());
+        let end = "attention.sliding_window_pattern";
+        if window.is_none() {
+            // What a window's layers would be says nothing without one.
+            self.key(end);
+            return Ok(());
+        }
+        let windowed = match self.per_layer(end, Value::as_bool)? {
+            Some(windowed) => windowed,
+            None => match self.count(end)? {
+                // Every so many layers one without a window.
+                Some(period) if period > 1 => {
+                    (1..=self.layers()? as u64).map(|layer| layer % period != 0).collect()
+                }
+                Some(_) => vec![false; self.layers()?],
+                None => return Ok(()),
+            },
         };
-        if let Some(attention) = attention.filter(|value| !is_one(*value)) {
-            // The file's number multiplies YaRN's own, the configuration's replaces it.
-            let own = 1.0 + 0.1 * factor.max(1.0).ln();
-            yarn.insert("attention_factor".to_owned(), (attention * own).into());
-        }
-        Ok(Json::Object(yarn))
+        let kind = |windowed| if windowed { "sliding_attention" } else { "full_attention" };
+        let kinds: Vec<&str> = windowed.into_iter().map(kind).collect();
+        config.insert("layer_types".to_owned(), kinds.into());
+        Ok(())
     }
 }
 
@@ -243,11 +322,6 @@ pub(crate) fn generation_config(
     Ok(config)
 }
 
-/// Whether a factor changes nothing.
-fn is_one(factor: f64) -> bool {
-    (factor - 1.0).abs() < f64::EPSILON
-}
-
 fn vocab_size(tensors: &[TensorInfo], vocabulary: &GgufVocabulary) -> Result<usize, String> {
     let embedding = tensors.iter().find(|tensor| tensor.name == "token_embd.weight");
     let embedding = embedding.ok_or("tensor `token_embd.weight` is missing")?;
@@ -259,19 +333,4 @@ fn vocab_size(tensors: &[TensorInfo], vocabulary: &GgufVocabulary) -> Result<usi
             rows.copied().unwrap_or(0)
         )),
     }
-}
-
-fn rope_factors(factors: &[f32], scale: f64, dim: usize) -> Result<Json, String> {
-    if factors.len() != dim / 2 {
-        return Err(format!(
-            "`rope_freqs.weight` has {} factors, expected {} for {dim} rotary dimensions",
-            factors.len(),
-            dim / 2
-        ));
-    }
-    if let Some(bad) = factors.iter().find(|factor| !(factor.is_finite() && **factor > 0.0)) {
-        return Err(format!("`rope_freqs.weight` holds {bad}, expected more than 0"));
-    }
-    let factors: Vec<f64> = factors.iter().map(|factor| f64::from(*factor) * scale).collect();
-    Ok(json!({"rope_type": "factors", "factors": factors}))
 }

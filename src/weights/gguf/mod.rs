@@ -1,15 +1,19 @@
 //! GGUF files: tensors under Hugging Face names, metadata in Hugging Face words.
 //!
 //! A model can't tell that its weights came from GGUF, but for their quantized kinds. The file is
-//! mapped and tensors are read where they lie, but for those whose rows conversion had reordered. Of
+//! mapped and tensors are read where they lie, but for those that conversion had changed. Of
 //! a model in several files the first has the metadata, and any of them names it.
 
+mod architectures;
 mod config;
 mod cursor;
-mod head_order;
+mod families;
 mod header;
 mod kinds;
+mod locations;
 mod names;
+mod rope;
+mod row_order;
 pub(super) mod split;
 mod value;
 pub mod vocabulary;
@@ -18,12 +22,15 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use candle_core::DType;
 use candle_core::quantized::GgmlDType;
 use serde_json::Value as Json;
 
-use config::{HeadCounts, ModelKeys};
+use config::ModelKeys;
 use header::TensorInfo;
-use names::{Architecture, Heads};
+use locations::{Change, Location};
+use names::Architecture;
+use rope::RopeTensors;
 use value::Metadata;
 use vocabulary::GgufVocabulary;
 
@@ -110,7 +117,7 @@ struct Parts {
     config: Json,
     generation_config: Json,
     vocabulary: GgufVocabulary,
-    tensors: HashMap<String, Location>,
+    tensors: HashMap<String, Stored>,
 }
 
 fn read_parts(files: &[FileBytes], header: &header::Header<'_>) -> Result<Parts, String> {
@@ -120,14 +127,33 @@ fn read_parts(files: &[FileBytes], header: &header::Header<'_>) -> Result<Parts,
         .text("general.architecture")?
         .ok_or("metadata `general.architecture` is missing")?;
     let architecture = Architecture::find(&architecture)?;
-    let keys = ModelKeys::new(metadata, architecture);
+    let keys = ModelKeys::new(metadata, architecture, &header.tensors);
     let vocabulary = GgufVocabulary::read(metadata)?;
-    let factors = header.tensors.iter().find(|tensor| tensor.name == names::ROPE_FACTORS);
-    let factors = factors.map(|tensor| rope_factors(&files[tensor.file], tensor)).transpose()?;
+    let factors = |name: &str| {
+        let tensor = header.tensors.iter().find(|tensor| tensor.name == name);
+        tensor.map(|tensor| locations::floats(files[tensor.file].bytes(), tensor)).transpose()
+    };
+    let [long, short] = names::LONG_ROPE_FACTORS.map(factors);
+    let rope_tensors =
+        RopeTensors { factors: factors(names::ROPE_FACTORS)?, long: long?, short: short? };
+    let config = keys.config(&rope_tensors, &vocabulary)?;
+    let heads = keys.heads()?;
+    let layers = keys.layers()?;
+    let located = locations::locations(&header.tensors, architecture, heads, layers)?;
+    let mut tensors: HashMap<_, _> =
+        located.into_iter().map(|(name, location)| (name, Stored::InFile(location))).collect();
+    if architecture.activation == "xielu" {
+        for numbers in families::activation_numbers(&keys)? {
+            for (layer, value) in numbers.values.into_iter().take(layers).enumerate() {
+                let name = format!("{}.{layer}.{}", architecture.outer.layers, numbers.name);
+                tensors.insert(name, Stored::Number { value, shape: numbers.shape });
+            }
+        }
+    }
     Ok(Parts {
-        config: keys.config(&header.tensors, factors.as_deref(), &vocabulary)?,
+        config,
         generation_config: config::generation_config(metadata, &vocabulary)?,
-        tensors: locations(&header.tensors, architecture, keys.heads()?)?,
+        tensors,
         vocabulary,
     })
 }
@@ -141,68 +167,48 @@ fn refuse_other_files(metadata: &Metadata<'_>) -> Result<(), String> {
     }
 }
 
-fn rope_factors(file: &FileBytes, tensor: &TensorInfo) -> Result<Vec<f32>, String> {
-    if tensor.kind != GgmlDType::F32 || tensor.shape.len() != 1 {
-        return Err(format!(
-            "`{}` is {:?} of shape {:?}, expected F32 with one dimension",
-            tensor.name, tensor.kind, tensor.shape
-        ));
-    }
-    let numbers = file.bytes()[tensor.bytes.clone()].chunks_exact(4);
-    Ok(numbers.map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
-}
-
-fn locations(
-    tensors: &[TensorInfo],
-    architecture: &Architecture,
-    heads: HeadCounts,
-) -> Result<HashMap<String, Location>, String> {
-    let mut locations = HashMap::with_capacity(tensors.len());
-    for tensor in tensors.iter().filter(|tensor| tensor.name != names::ROPE_FACTORS) {
-        let name = architecture.hugging_face_name(&tensor.name).ok_or_else(|| {
-            format!("tensor `{}` is no part of a `{}` model", tensor.name, architecture.gguf)
-        })?;
-        let reordered_heads = match architecture.reordered_heads(&tensor.name) {
-            Some(whose) => Some(check_rows(tensor, whose, heads)?),
-            None => None,
-        };
-        let location = Location { info: tensor.clone(), reordered_heads };
-        if locations.insert(name, location).is_some() {
-            return Err(format!("tensor `{}` appears twice", tensor.name));
-        }
-    }
-    Ok(locations)
-}
-
-/// The number of heads, if the tensor's rows divide into them.
-fn check_rows(tensor: &TensorInfo, whose: Heads, heads: HeadCounts) -> Result<usize, String> {
-    let count = match whose {
-        Heads::Query => heads.query,
-        Heads::Key => heads.key,
-    };
-    let found = tensor.shape.first().copied().unwrap_or(0);
-    if count.checked_mul(heads.dim) == Some(found) {
-        return Ok(count);
-    }
-    Err(format!(
-        "tensor `{}` has {found} rows, expected {count} heads of {} rows",
-        tensor.name, heads.dim
-    ))
-}
-
-/// Where a tensor lies, and how its rows are to be ordered.
+/// One tensor under its Hugging Face name.
 #[derive(Debug)]
-struct Location {
-    info: TensorInfo,
-    /// Undo the conversion's row order within each of so many heads.
-    reordered_heads: Option<usize>,
+enum Stored {
+    InFile(Location),
+    /// One number that the metadata has.
+    Number {
+        value: f32,
+        shape: &'static [usize],
+    },
 }
 
 /// The tensors of a model's GGUF files, by Hugging Face names.
 #[derive(Debug)]
 struct GgufSource {
     files: Vec<Arc<FileBytes>>,
-    tensors: HashMap<String, Location>,
+    tensors: HashMap<String, Stored>,
+}
+
+impl GgufSource {
+    fn read_location(&self, location: &Location) -> Result<StoredTensor, WeightError> {
+        let Location { info, change } = location;
+        let TensorInfo { kind, shape, bytes, .. } = info.clone();
+        let file = &self.files[info.file];
+        let stored = StoredTensor::in_file(kind, shape.clone(), file.clone(), bytes);
+        // The pages of what was copied go back to the system with `stored`.
+        Ok(match change {
+            None => stored,
+            Some(Change::InHalves(heads)) => {
+                let rows = row_order::in_halves(stored.bytes(), shape[0], *heads);
+                StoredTensor::owned(kind, shape, rows)
+            }
+            Some(Change::ByHead(heads)) => {
+                let rows = row_order::by_head(stored.bytes(), shape[0], *heads);
+                StoredTensor::owned(kind, shape, rows)
+            }
+            Some(Change::MinusOne) => {
+                let values = (stored.to_tensor(DType::F32)?.flatten_all()? - 1.0)?;
+                let values = values.to_vec1::<f32>()?.into_iter().flat_map(f32::to_le_bytes);
+                StoredTensor::owned(GgmlDType::F32, shape, values.collect())
+            }
+        })
+    }
 }
 
 impl TensorSource for GgufSource {
@@ -211,25 +217,26 @@ impl TensorSource for GgufSource {
     }
 
     fn read(&self, name: &str) -> Result<StoredTensor, WeightError> {
-        let Some(Location { info, reordered_heads }) = self.tensors.get(name) else {
-            let origin = self.origin(name);
-            return Err(WeightError::MissingTensor { name: name.to_owned(), origin });
-        };
-        let (kind, shape, file) = (info.kind, info.shape.clone(), &self.files[info.file]);
-        let Some(heads) = reordered_heads else {
-            return Ok(StoredTensor::in_file(kind, shape, file.clone(), info.bytes.clone()));
-        };
-        let bytes = &file.bytes()[info.bytes.clone()];
-        let restored = head_order::restore(bytes, shape[0], *heads);
-        file.release(info.bytes.clone());
-        Ok(StoredTensor::owned(kind, shape, restored))
+        match self.tensors.get(name) {
+            Some(Stored::InFile(location)) => self.read_location(location),
+            Some(Stored::Number { value, shape }) => {
+                let bytes = value.to_le_bytes().to_vec();
+                Ok(StoredTensor::owned(GgmlDType::F32, shape.to_vec(), bytes))
+            }
+            None => {
+                let origin = self.origin(name);
+                Err(WeightError::MissingTensor { name: name.to_owned(), origin })
+            }
+        }
     }
 
     fn origin(&self, name: &str) -> String {
         let path = |file: usize| self.files[file].path().display();
         match self.tensors.get(name) {
-            Some(Location { info, .. }) => format!("{} (as `{}`)", path(info.file), info.name),
-            None => path(0).to_string(),
+            Some(Stored::InFile(Location { info, .. })) => {
+                format!("{} (as `{}`)", path(info.file), info.name)
+            }
+            _ => path(0).to_string(),
         }
     }
 
@@ -238,7 +245,11 @@ impl TensorSource for GgufSource {
     }
 
     fn total_bytes(&self) -> u64 {
-        self.tensors.values().map(|at| at.info.bytes.len() as u64).sum()
+        let bytes = |stored: &Stored| match stored {
+            Stored::InFile(location) => location.info.bytes.len() as u64,
+            Stored::Number { .. } => 4,
+        };
+        self.tensors.values().map(bytes).sum()
     }
 
     fn release_pages(&self) {

@@ -1,7 +1,10 @@
-//! GGUF tensor names to Hugging Face names, one table row per architecture.
+//! GGUF tensor names to Hugging Face names.
 //!
-//! A new architecture is a new row: its class, the names of its block tensors, and whether its
-//! attention heads were re-ordered for interleaved rotary embeddings.
+//! What an architecture's tensors are called is in its row of the table; here is how a row is read.
+
+use super::architectures::ARCHITECTURES;
+use super::config::ModelKeys;
+use serde_json::{Map, Value as Json};
 
 /// An architecture that GGUF files of this program may have.
 #[derive(Debug)]
@@ -12,66 +15,57 @@ pub(crate) struct Architecture {
     pub(crate) class: &'static str,
     /// `config.json`'s `model_type`.
     pub(crate) model_type: &'static str,
+    /// Tensors around the layers.
+    pub(crate) outer: Outer,
+    /// Tensors of a layer.
+    pub(crate) blocks: &'static [&'static [Part]],
     /// Rows of the query and key projections are ordered for rotary embeddings of neighbouring
     /// pairs; Hugging Face checkpoints pair the halves of a head.
     pub(crate) interleaved_rope: bool,
-    /// Name parts between `blk.N.` and `.weight`, and their Hugging Face counterparts.
-    blocks: &'static [(&'static str, &'static str)],
+    /// Scales of norms have 1 added to what Hugging Face checkpoints have.
+    pub(crate) norms_plus_one: bool,
+    /// `hidden_act`.
+    pub(crate) activation: &'static str,
+    /// The key of the norms' epsilon, and its field.
+    pub(crate) norm_eps: (&'static str, &'static str),
+    /// Keys of numbers that change what a layer computes, and their fields.
+    pub(crate) numbers: &'static [(&'static str, &'static str)],
+    /// What else its configuration needs.
+    pub(crate) more: fn(&ModelKeys<'_>, &mut Map<String, Json>) -> Result<(), String>,
 }
 
-/// The block tensors of a pre-norm decoder with a gated MLP.
-macro_rules! gated_decoder {
-    ($($more:expr),* $(,)?) => {
-        &[
-            ("attn_norm", "input_layernorm"),
-            ("attn_q", "self_attn.q_proj"),
-            ("attn_k", "self_attn.k_proj"),
-            ("attn_v", "self_attn.v_proj"),
-            ("attn_output", "self_attn.o_proj"),
-            ("ffn_norm", "post_attention_layernorm"),
-            ("ffn_gate", "mlp.gate_proj"),
-            ("ffn_up", "mlp.up_proj"),
-            ("ffn_down", "mlp.down_proj"),
-            $($more),*
-        ]
-    };
+/// Hugging Face names of the tensors around the layers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outer {
+    pub(crate) embedding: &'static str,
+    pub(crate) layers: &'static str,
+    pub(crate) norm: &'static str,
+    pub(crate) head: &'static str,
 }
 
-const ARCHITECTURES: &[Architecture] = &[
-    Architecture {
-        gguf: "llama",
-        class: "LlamaForCausalLM",
-        model_type: "llama",
-        interleaved_rope: true,
-        blocks: gated_decoder![],
-    },
-    Architecture {
-        gguf: "qwen2",
-        class: "Qwen2ForCausalLM",
-        model_type: "qwen2",
-        interleaved_rope: false,
-        blocks: gated_decoder![],
-    },
-    Architecture {
-        gguf: "qwen3",
-        class: "Qwen3ForCausalLM",
-        model_type: "qwen3",
-        interleaved_rope: false,
-        blocks: gated_decoder![
-            ("attn_q_norm", "self_attn.q_norm"),
-            ("attn_k_norm", "self_attn.k_norm"),
-        ],
-    },
-];
+/// What stands between `blk.N.` and `.weight`, and its Hugging Face counterpart.
+///
+/// In the counterpart, `*` is each index of the tensor's first dimension (an expert), and names
+/// with `|` between them share its rows: three are queries, keys and values, two are halves. `#` is
+/// a number in both. Behind `!` comes nothing, as if it ended in `.weight` or `.bias` already.
+pub(crate) type Part = (&'static str, &'static str);
 
 /// The tensor that scales rotary frequencies: part of the configuration, not of the weights.
 pub(crate) const ROPE_FACTORS: &str = "rope_freqs.weight";
+/// Such tensors for contexts longer than the pretraining's, and for others.
+pub(crate) const LONG_ROPE_FACTORS: [&str; 2] =
+    ["rope_factors_long.weight", "rope_factors_short.weight"];
 
-/// Whose heads a row re-ordering follows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Heads {
-    Query,
-    Key,
+/// Where a tensor belongs.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The layer, of tensors of layers.
+    pub(crate) layer: Option<usize>,
+    /// What stands before `.weight` or `.bias` in the file, without the layer.
+    pub(crate) part: String,
+    /// Names of what shares the tensor's rows, each with `*` if it has one for each index of the
+    /// first dimension.
+    pub(crate) names: Vec<String>,
 }
 
 impl Architecture {
@@ -90,91 +84,117 @@ impl Architecture {
         })
     }
 
-    /// The Hugging Face name of a tensor, `None` for one that this architecture doesn't have.
-    pub(crate) fn hugging_face_name(&self, gguf: &str) -> Option<String> {
-        match gguf {
-            "token_embd.weight" => return Some("model.embed_tokens.weight".to_owned()),
-            "output_norm.weight" => return Some("model.norm.weight".to_owned()),
-            "output.weight" => return Some("lm_head.weight".to_owned()),
-            _ => {}
-        }
-        let (layer, part, ending) = block_parts(gguf)?;
-        let (_, name) = self.blocks.iter().find(|(known, _)| *known == part)?;
-        Some(format!("model.layers.{layer}.{name}.{ending}"))
-    }
-
-    /// Whose heads a tensor's rows must be re-ordered by, `None` if they stay.
-    pub(crate) fn reordered_heads(&self, gguf: &str) -> Option<Heads> {
-        if !self.interleaved_rope {
+    /// Where a tensor belongs, `None` if this architecture doesn't have it.
+    pub(crate) fn place(&self, gguf: &str) -> Option<Place> {
+        let (part, ending) = gguf.rsplit_once('.')?;
+        if !matches!(ending, "weight" | "bias") {
             return None;
         }
-        match block_parts(gguf)?.1 {
-            "attn_q" => Some(Heads::Query),
-            "attn_k" => Some(Heads::Key),
-            _ => None,
-        }
+        let Outer { embedding, layers, norm, head } = self.outer;
+        let Some(rest) = part.strip_prefix("blk.") else {
+            let name = match part {
+                "token_embd" => embedding,
+                "output_norm" => norm,
+                "output" => head,
+                _ => return None,
+            };
+            let names = vec![format!("{name}.{ending}")];
+            return Some(Place { layer: None, part: part.to_owned(), names });
+        };
+        let (layer, part) = rest.split_once('.')?;
+        let layer: usize = layer.parse().ok()?;
+        let (pattern, number) = numbered(part);
+        let known = |(known, name): &Part| (*known == pattern).then_some(*name);
+        let name = self.blocks.iter().flat_map(|parts| parts.iter()).find_map(known)?;
+        let name = number.map_or_else(|| name.to_owned(), |number| name.replace('#', number));
+        let whole = |name: &str| match name.strip_suffix('!') {
+            Some(name) => format!("{layers}.{layer}.{name}"),
+            None => format!("{layers}.{layer}.{name}.{ending}"),
+        };
+        let names = name.split('|').map(whole).collect();
+        Some(Place { layer: Some(layer), part: part.to_owned(), names })
     }
 }
 
-/// `blk.7.attn_q.weight` is layer 7, `attn_q`, `weight`.
-fn block_parts(gguf: &str) -> Option<(usize, &str, &str)> {
-    let (layer, rest) = gguf.strip_prefix("blk.")?.split_once('.')?;
-    let (part, ending) = rest.rsplit_once('.')?;
-    let known_ending = matches!(ending, "weight" | "bias");
-    let layer: usize = layer.parse().ok()?;
-    known_ending.then_some((layer, part, ending))
+/// `ffn_up.7` is `ffn_up.#` and `7`.
+fn numbered(part: &str) -> (String, Option<&str>) {
+    match part.rsplit_once('.') {
+        Some((name, number)) if number.parse::<u16>().is_ok() => {
+            (format!("{name}.#"), Some(number))
+        }
+        _ => (part.to_owned(), None),
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
-    fn every_name_of_every_architecture_is_reached_once() {
+    fn every_name_of_every_architecture_is_reached() {
         for architecture in ARCHITECTURES {
-            let mut names: Vec<_> = architecture
-                .blocks
-                .iter()
-                .map(|(gguf, _)| format!("blk.12.{gguf}.weight"))
-                .chain(["token_embd", "output_norm", "output"].map(|n| format!("{n}.weight")))
-                .map(|gguf| architecture.hugging_face_name(&gguf).unwrap())
-                .collect();
-            let count = names.len();
-            names.sort();
-            names.dedup();
-            assert_eq!(names.len(), count, "{}", architecture.gguf);
+            let parts = architecture.blocks.iter().flat_map(|parts| parts.iter());
+            let parts: Vec<_> = parts.map(|(gguf, _)| gguf.replace('#', "3")).collect();
+            let distinct: BTreeSet<_> = parts.iter().collect();
+            assert_eq!(distinct.len(), parts.len(), "{}", architecture.gguf);
+            let outer = ["token_embd", "output_norm", "output"].map(|part| format!("{part}.bias"));
+            for gguf in parts.iter().map(|part| format!("blk.12.{part}.weight")).chain(outer) {
+                let place = architecture.place(&gguf).unwrap();
+                assert!(!place.names.is_empty());
+                assert!(
+                    place.names.iter().all(|name| !name.contains(['#', '|', '!'])),
+                    "{place:?}"
+                );
+            }
         }
     }
 
     #[test]
     fn maps_names_layer_by_layer() {
         let qwen3 = Architecture::find("qwen3").unwrap();
-        let name = |gguf| qwen3.hugging_face_name(gguf);
-        let layer = |rest: &str| Some(format!("model.layers.27.{rest}"));
-        assert_eq!(name("blk.27.attn_q.weight"), layer("self_attn.q_proj.weight"));
-        assert_eq!(name("blk.27.attn_k.bias"), layer("self_attn.k_proj.bias"));
-        assert_eq!(name("blk.27.attn_q_norm.weight"), layer("self_attn.q_norm.weight"));
-        assert_eq!(name("blk.27.ffn_norm.weight"), layer("post_attention_layernorm.weight"));
+        let names = |gguf| qwen3.place(gguf).map(|place| place.names);
+        let layer = |rest: &str| Some(vec![format!("model.layers.27.{rest}")]);
+        assert_eq!(names("blk.27.attn_q.weight"), layer("self_attn.q_proj.weight"));
+        assert_eq!(names("blk.27.attn_k.bias"), layer("self_attn.k_proj.bias"));
+        assert_eq!(names("blk.27.attn_q_norm.weight"), layer("self_attn.q_norm.weight"));
+        assert_eq!(names("blk.27.ffn_norm.weight"), layer("post_attention_layernorm.weight"));
         for unknown in ["blk.x.attn_q.weight", "blk.1.ffn_gate_exps.weight", "blk.1.attn_q.scale"] {
-            assert_eq!(name(unknown), None, "{unknown}");
+            assert_eq!(names(unknown), None, "{unknown}");
         }
     }
 
     #[test]
-    fn only_interleaved_architectures_reorder_heads() {
-        let llama = Architecture::find("llama").unwrap();
-        assert_eq!(llama.reordered_heads("blk.0.attn_q.weight"), Some(Heads::Query));
-        assert_eq!(llama.reordered_heads("blk.0.attn_k.bias"), Some(Heads::Key));
-        assert_eq!(llama.reordered_heads("blk.0.attn_v.weight"), None);
-        assert_eq!(llama.reordered_heads("output.weight"), None);
-        let qwen2 = Architecture::find("qwen2").unwrap();
-        assert_eq!(qwen2.reordered_heads("blk.0.attn_q.weight"), None);
+    fn names_of_experts_and_of_joined_tensors_are_spelled_out() {
+        let names = |architecture, gguf| {
+            Architecture::find(architecture).unwrap().place(gguf).unwrap().names.join(" ")
+        };
+        assert_eq!(
+            names("llama", "blk.3.ffn_up.5.weight"),
+            "model.layers.3.block_sparse_moe.experts.5.w3.weight"
+        );
+        assert_eq!(
+            names("qwen3moe", "blk.3.ffn_gate_up_exps.weight"),
+            "model.layers.3.mlp.experts.*.gate_proj.weight \
+             model.layers.3.mlp.experts.*.up_proj.weight"
+        );
+        assert_eq!(
+            names("phi2", "blk.0.attn_qkv.bias"),
+            "model.layers.0.self_attn.q_proj.bias model.layers.0.self_attn.k_proj.bias \
+             model.layers.0.self_attn.v_proj.bias"
+        );
+        assert_eq!(
+            names("dots1", "blk.1.exp_probs_b.bias"),
+            "model.layers.1.mlp.gate.e_score_correction_bias"
+        );
+        assert_eq!(names("gptneox", "token_embd.weight"), "gpt_neox.embed_in.weight");
     }
 
     #[test]
     fn unknown_architectures_are_named() {
         let error = Architecture::find("mamba").unwrap_err();
-        assert!(error.contains("`mamba`") && error.contains("llama, qwen2, qwen3"), "{error}");
+        assert!(error.contains("`mamba`") && error.contains("llama, mistral3, qwen2"), "{error}");
         assert!(Architecture::find("clip").unwrap_err().contains("vision"));
     }
 }

@@ -50,6 +50,8 @@ pub struct GgufVocabulary {
     pub unknown_token_id: Option<u32>,
     /// Separates sentences.
     pub separator_token_id: Option<u32>,
+    /// Begins what is classified.
+    pub classifier_token_id: Option<u32>,
     /// Fills up batches.
     pub padding_token_id: Option<u32>,
     /// Whether encoding puts the begin token first.
@@ -60,6 +62,10 @@ pub struct GgufVocabulary {
     pub add_space_prefix: Option<bool>,
     /// Whether SentencePiece text loses repeated spaces.
     pub remove_extra_whitespaces: Option<bool>,
+    /// SentencePiece's table of respelled characters; empty if there is none.
+    pub precompiled_charsmap: Vec<u8>,
+    /// Whether word pieces are of small letters only.
+    pub lowercase: Option<bool>,
 }
 
 impl GgufVocabulary {
@@ -102,11 +108,16 @@ impl GgufVocabulary {
             unknown_token_id: id("unknown_token_id")?,
             // The format's own spelling.
             separator_token_id: id("seperator_token_id")?,
+            classifier_token_id: id("cls_token_id")?,
             padding_token_id: id("padding_token_id")?,
             add_bos_token: flag("add_bos_token")?,
             add_eos_token: flag("add_eos_token")?,
             add_space_prefix: flag("add_space_prefix")?,
             remove_extra_whitespaces: flag("remove_extra_whitespaces")?,
+            lowercase: flag("normalizer.lowercase")?,
+            precompiled_charsmap: metadata
+                .array("tokenizer.ggml.precompiled_charsmap", "an array of bytes", byte)?
+                .unwrap_or_default(),
             tokens,
         };
         Ok(vocabulary)
@@ -116,6 +127,13 @@ impl GgufVocabulary {
 #[expect(clippy::cast_possible_truncation, reason = "scores are stored as f32")]
 fn score(value: &Value<'_>) -> Option<f32> {
     value.as_f64().map(|score| score as f32)
+}
+
+fn byte(value: &Value<'_>) -> Option<u8> {
+    // Some files have them with a sign.
+    let signed = value.as_i64().and_then(|byte| i8::try_from(byte).ok());
+    let byte = value.as_u64().and_then(|byte| u8::try_from(byte).ok());
+    byte.or_else(|| signed.map(i8::cast_unsigned))
 }
 
 fn token_type(value: &Value<'_>) -> Option<i32> {

@@ -22,7 +22,9 @@ const SMALL_FILES: [&str; 11] = [
     "config_sentence_transformers.json",
 ];
 /// What there may be instead of `tokenizer.json`.
-const OTHER_TOKENIZERS: [&str; 2] = ["tokenizer.model", "tekken.json"];
+const OTHER_TOKENIZERS: [&str; 3] = ["tokenizer.model", "tekken.json", "tiktoken.model"];
+/// What such a file's name may end in.
+const TIKTOKEN_ENDING: &str = ".tiktoken";
 /// What stands behind the network, for sentence-transformers.
 const MODULES: &str = "modules.json";
 const SINGLE: &str = "model.safetensors";
@@ -86,8 +88,11 @@ fn checkpoint(files: &[String]) -> Option<Selection> {
     let mut small: Vec<_> =
         SMALL_FILES.iter().filter(|name| has(name)).map(|name| (*name).to_owned()).collect();
     if !has("tokenizer.json") {
-        let other = OTHER_TOKENIZERS.iter().find(|name| has(name));
-        small.extend(other.map(|name| (*name).to_owned()));
+        let named = OTHER_TOKENIZERS.iter().find(|name| has(name));
+        let ended =
+            files.iter().find(|name| !name.contains('/') && name.ends_with(TIKTOKEN_ENDING));
+        let other = named.map(|name| (*name).to_owned());
+        small.extend(other.or_else(|| ended.cloned()));
     }
     if has(MODULES) {
         let wanted = |file: &&String| is_module_file(file) || TEXT_CONFIGS.contains(&file.as_str());

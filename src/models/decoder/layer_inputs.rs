@@ -1,0 +1,88 @@
+//! Small vectors of each token that every layer is given besides hidden states: from an embedding
+//! that has them for all layers, and from the token's common embedding.
+//!
+//! Google, Gemma 3n and Gemma 4, "per-layer embeddings".
+
+use candle_core::{Device, Result, Tensor};
+
+use super::at_least_eight_bits;
+use super::spec::{DecoderSpec, LayerInputs};
+use crate::kernels::pointwise::{Activation, pointwise};
+use crate::layers::embedding::Embedding;
+use crate::layers::linear::{Linear, Matrix};
+use crate::layers::norm::Norm;
+use crate::weights::{WeightError, Weights};
+
+/// Makes the vectors of all layers.
+pub(super) struct LayerInputTable {
+    embedding: Embedding,
+    projection: Linear,
+    norm: Norm,
+    layers: usize,
+    width: usize,
+    hidden_size: usize,
+}
+
+impl LayerInputTable {
+    pub(super) fn load(
+        weights: &Weights,
+        spec: &DecoderSpec,
+        inputs: LayerInputs,
+    ) -> std::result::Result<Self, WeightError> {
+        let (layers, hidden) = (spec.attention.len(), spec.mlp.hidden_size);
+        let LayerInputs { width, vocab_size, .. } = inputs;
+        let shape = [vocab_size, layers * width];
+        let embedding = weights.stored("embed_tokens_per_layer.weight", &shape)?;
+        let kind = weights.rounding().map(at_least_eight_bits);
+        let projection = weights.scope("per_layer_model_projection");
+        let norm = weights.scope("per_layer_projection_norm");
+        Ok(Self {
+            embedding: Embedding::new(Matrix::from_stored(weights, &embedding, kind)?),
+            projection: Linear::load(&projection, hidden, layers * width, false)?,
+            norm: Norm::load(&norm, width, spec.norm)?,
+            layers,
+            width,
+            hidden_size: hidden,
+        })
+    }
+
+    /// `[num_tokens, layers, width]` of tokens whose embeddings are `x [num_tokens, hidden]`.
+    pub(super) fn forward(&self, ids: &[u32], x: &Tensor, device: &Device) -> Result<Tensor> {
+        let shape = (ids.len(), self.layers, self.width);
+        #[expect(clippy::cast_precision_loss, reason = "sizes are below 2^52")]
+        let [width, hidden] = [self.width as f64, self.hidden_size as f64];
+        let own = (self.embedding.forward(ids, device)? * width.sqrt())?.reshape(shape)?;
+        let common = (self.projection.forward(x)? / hidden.sqrt())?.reshape(shape)?;
+        (self.norm.forward(&common)? + own)? * std::f64::consts::FRAC_1_SQRT_2
+    }
+}
+
+/// What one layer does with its vectors.
+pub(super) struct LayerInput {
+    gate: Linear,
+    projection: Linear,
+    norm: Norm,
+    activation: Activation,
+}
+
+impl LayerInput {
+    pub(super) fn load(
+        weights: &Weights,
+        spec: &DecoderSpec,
+        inputs: LayerInputs,
+    ) -> std::result::Result<Self, WeightError> {
+        let (hidden, width) = (spec.mlp.hidden_size, inputs.width);
+        Ok(Self {
+            gate: Linear::load(&weights.scope("per_layer_input_gate"), hidden, width, false)?,
+            projection: Linear::load(&weights.scope("per_layer_projection"), width, hidden, false)?,
+            norm: Norm::load(&weights.scope("post_per_layer_input_norm"), hidden, spec.norm)?,
+            activation: inputs.activation,
+        })
+    }
+
+    /// Adds to `x [num_tokens, hidden]` what it lets through of `input [num_tokens, width]`.
+    pub(super) fn forward_add(&self, x: &Tensor, input: &Tensor) -> Result<Tensor> {
+        let inner = (pointwise(self.activation, &self.gate.forward(x)?)? * input)?;
+        self.norm.forward_add(&self.projection.forward(&inner)?, x)
+    }
+}

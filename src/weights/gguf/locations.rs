@@ -1,0 +1,192 @@
+//! Where each Hugging Face tensor lies in the files, and what undoes its conversion.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use candle_core::quantized::GgmlDType;
+
+use super::config::HeadCounts;
+use super::header::TensorInfo;
+use super::names::{Architecture, LONG_ROPE_FACTORS, Place, ROPE_FACTORS};
+
+/// One tensor under its Hugging Face name.
+#[derive(Clone, Debug)]
+pub(super) struct Location {
+    /// Its part of the file: a tensor, or some rows of one.
+    pub(super) info: TensorInfo,
+    /// What undoes the conversion.
+    pub(super) change: Option<Change>,
+}
+
+/// What undoes the conversion of a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// Pair the halves of each of so many heads.
+    InHalves(usize),
+    /// Put queries, keys and values of each of so many heads together.
+    ByHead(usize),
+    /// Take off the 1 that was added.
+    MinusOne,
+}
+
+/// Tensors that checkpoints have as a matrix of one row, files sometimes as a vector.
+const ONE_ROW: [&str; 2] =
+    ["mlp.shared_expert_gate.weight", "mlp.moe_statics.e_score_correction_bias"];
+
+/// Every tensor of the first `layers` layers and around them by its Hugging Face name.
+pub(super) fn locations(
+    tensors: &[TensorInfo],
+    architecture: &Architecture,
+    heads: HeadCounts,
+    layers: usize,
+) -> Result<HashMap<String, Location>, String> {
+    let mut locations = HashMap::with_capacity(tensors.len());
+    for tensor in tensors.iter().filter(|tensor| !is_configuration(&tensor.name)) {
+        if layer_of(&tensor.name).is_some_and(|layer| layer >= layers) {
+            // Layers behind the last one draft tokens.
+            continue;
+        }
+        let place = architecture.place(&tensor.name).ok_or_else(|| {
+            format!("tensor `{}` is no part of a `{}` model", tensor.name, architecture.gguf)
+        })?;
+        for (name, location) in located(tensor, &place, architecture, heads)? {
+            if locations.insert(name, location).is_some() {
+                return Err(format!("tensor `{}` appears twice", tensor.name));
+            }
+        }
+    }
+    Ok(locations)
+}
+
+/// Tensors that are part of the configuration.
+fn is_configuration(name: &str) -> bool {
+    name == ROPE_FACTORS || LONG_ROPE_FACTORS.contains(&name) || {
+        // Some files repeat them for each layer.
+        name.starts_with("blk.")
+            && (name.ends_with(ROPE_FACTORS)
+                || LONG_ROPE_FACTORS.iter().any(|factors| name.ends_with(factors)))
+    }
+}
+
+fn layer_of(name: &str) -> Option<usize> {
+    name.strip_prefix("blk.")?.split_once('.')?.0.parse().ok()
+}
+
+/// The tensors that one of the file stands for.
+fn located(
+    tensor: &TensorInfo,
+    place: &Place,
+    architecture: &Architecture,
+    heads: HeadCounts,
+) -> Result<Vec<(String, Location)>, String> {
+    let change = change(tensor, place, architecture, heads)?;
+    let mut located = Vec::new();
+    let experts = place.names[0].contains('*');
+    let each = if experts { each_of_first_dimension(tensor)? } else { vec![tensor.clone()] };
+    for (index, info) in each.into_iter().enumerate() {
+        let parts = parts(&info, place.names.len(), heads)?;
+        for (name, mut info) in place.names.iter().zip(parts) {
+            if ONE_ROW.iter().any(|ending| name.ends_with(ending)) && info.shape.len() == 1 {
+                info.shape.insert(0, 1);
+            }
+            let name = name.replace('*', &index.to_string());
+            located.push((name, Location { info, change }));
+        }
+    }
+    Ok(located)
+}
+
+/// What undoes the conversion, if the tensor's rows are as many as that needs.
+fn change(
+    tensor: &TensorInfo,
+    place: &Place,
+    architecture: &Architecture,
+    heads: HeadCounts,
+) -> Result<Option<Change>, String> {
+    let part = place.part.as_str();
+    let norm = part.ends_with("norm") && tensor.name.ends_with(".weight");
+    Ok(match part {
+        _ if norm && architecture.norms_plus_one => Some(Change::MinusOne),
+        "attn_q" if architecture.interleaved_rope => {
+            check_rows(tensor, heads.query, heads.dim)?;
+            Some(Change::InHalves(heads.query))
+        }
+        "attn_k" if architecture.interleaved_rope => {
+            check_rows(tensor, heads.key, heads.dim)?;
+            Some(Change::InHalves(heads.key))
+        }
+        "attn_qkv" if architecture.gguf == "gptneox" => {
+            check_rows(tensor, 3 * heads.query, heads.dim)?;
+            Some(Change::ByHead(heads.query))
+        }
+        _ => None,
+    })
+}
+
+/// Whether the tensor's rows divide into heads.
+fn check_rows(tensor: &TensorInfo, heads: usize, dim: usize) -> Result<(), String> {
+    let found = tensor.shape.first().copied().unwrap_or(0);
+    if heads.checked_mul(dim) == Some(found) {
+        return Ok(());
+    }
+    Err(format!("tensor `{}` has {found} rows, expected {heads} heads of {dim} rows", tensor.name))
+}
+
+/// The parts of a tensor along its first dimension, one for each index.
+fn each_of_first_dimension(tensor: &TensorInfo) -> Result<Vec<TensorInfo>, String> {
+    let (&count, inner) = tensor.shape.split_first().expect("tensors have dimensions");
+    if inner.len() != 2 {
+        return Err(format!(
+            "tensor `{}` has {} dimensions, expected 3: experts, outputs, inputs",
+            tensor.name,
+            tensor.shape.len()
+        ));
+    }
+    let rows = inner[0];
+    let flat = TensorInfo { shape: vec![count * rows, inner[1]], ..tensor.clone() };
+    Ok((0..count).map(|index| some_rows(&flat, index * rows..(index + 1) * rows)).collect())
+}
+
+/// The tensor whole, its halves, or its rows of queries, keys and values.
+fn parts(tensor: &TensorInfo, count: usize, heads: HeadCounts) -> Result<Vec<TensorInfo>, String> {
+    let rows = tensor.shape.first().copied().unwrap_or(0);
+    match count {
+        1 => Ok(vec![tensor.clone()]),
+        2 if rows.is_multiple_of(2) => {
+            Ok(vec![some_rows(tensor, 0..rows / 2), some_rows(tensor, rows / 2..rows)])
+        }
+        2 => Err(format!("tensor `{}` has {rows} rows, expected two halves", tensor.name)),
+        _ => {
+            check_rows(tensor, heads.query + 2 * heads.key, heads.dim)?;
+            let keys = heads.query * heads.dim;
+            let values = keys + heads.key * heads.dim;
+            let ranges = [0..keys, keys..values, values..rows];
+            Ok(ranges.map(|range| some_rows(tensor, range)).to_vec())
+        }
+    }
+}
+
+/// Rows of a matrix, or elements of a vector whose elements are stored one by one.
+fn some_rows(tensor: &TensorInfo, rows: Range<usize>) -> TensorInfo {
+    let row_bytes = tensor.bytes.len() / tensor.shape[0];
+    let start = tensor.bytes.start;
+    let mut shape = tensor.shape.clone();
+    shape[0] = rows.len();
+    TensorInfo {
+        shape,
+        bytes: start + rows.start * row_bytes..start + rows.end * row_bytes,
+        ..tensor.clone()
+    }
+}
+
+/// The numbers of a small tensor that is part of the configuration.
+pub(super) fn floats(bytes: &[u8], tensor: &TensorInfo) -> Result<Vec<f32>, String> {
+    if tensor.kind != GgmlDType::F32 || tensor.shape.len() != 1 {
+        return Err(format!(
+            "`{}` is {:?} of shape {:?}, expected F32 with one dimension",
+            tensor.name, tensor.kind, tensor.shape
+        ));
+    }
+    let numbers = bytes[tensor.bytes.clone()].chunks_exact(4);
+    Ok(numbers.map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
+}

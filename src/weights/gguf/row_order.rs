@@ -1,0 +1,96 @@
+//! Undoes the row order that GGUF conversion gives the projections of attention.
+//!
+//! Whole rows move, so quantized rows move as they are.
+
+/// Rows of queries or of keys in Hugging Face order.
+///
+/// Rotary embeddings turn pairs of a head's dimensions. Hugging Face checkpoints pair dimension
+/// `j` with `j + half`; GGUF files of some architectures store the rows so that the two of a pair
+/// are neighbours. Within a head of `2 * half` rows, file row `2 * j + s` is Hugging Face row
+/// `s * half + j`.
+///
+/// `bytes` holds `rows` rows of equal length, split evenly among `heads`; `heads` must divide
+/// `rows` into heads of an even number of rows.
+pub(crate) fn in_halves(bytes: &[u8], rows: usize, heads: usize) -> Vec<u8> {
+    let head_rows = rows / heads;
+    let half = head_rows / 2;
+    moved(bytes, rows, |row| {
+        let (head, within) = (row / head_rows, row % head_rows);
+        head * head_rows + (within % 2) * half + within / 2
+    })
+}
+
+/// Rows of queries, keys and values head by head: the file has all queries, then all keys, then all
+/// values, the checkpoint for each head its query, its key and its value.
+///
+/// `bytes` holds `rows` rows of equal length, split evenly among three times `heads`.
+pub(crate) fn by_head(bytes: &[u8], rows: usize, heads: usize) -> Vec<u8> {
+    let head_rows = rows / (3 * heads);
+    moved(bytes, rows, |row| {
+        let (which, head, within) =
+            (row / (heads * head_rows), row / head_rows % heads, row % head_rows);
+        (3 * head + which) * head_rows + within
+    })
+}
+
+/// Puts every row where `target` says.
+fn moved(bytes: &[u8], rows: usize, target: impl Fn(usize) -> usize) -> Vec<u8> {
+    let mut moved = vec![0; bytes.len()];
+    let row_bytes = bytes.len() / rows;
+    for (row, source) in bytes.chunks_exact(row_bytes).enumerate() {
+        moved[target(row) * row_bytes..][..row_bytes].copy_from_slice(source);
+    }
+    moved
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `count` rows that differ.
+    fn rows(count: usize) -> Vec<[u8; 3]> {
+        (0..count).map(|row| [u8::try_from(row).unwrap(), 7, 250]).collect()
+    }
+
+    /// The conversion's own order, by its definition: `reshape(outer, middle, inner, row)`, swap
+    /// `middle` with `inner` or with `outer`, flatten.
+    fn convert(rows: &[[u8; 3]], heads: usize) -> Vec<[u8; 3]> {
+        let half = rows.len() / heads / 2;
+        let mut converted = Vec::new();
+        for head in 0..heads {
+            for pair in 0..half {
+                for side in 0..2 {
+                    converted.push(rows[(head * 2 + side) * half + pair]);
+                }
+            }
+        }
+        converted
+    }
+
+    #[test]
+    fn undoes_the_conversion_for_any_number_of_heads() {
+        for (heads, head_rows) in [(1, 2), (1, 8), (3, 4), (8, 16), (5, 2)] {
+            let count = heads * head_rows;
+            let rows = rows(count);
+            let converted = convert(&rows, heads).concat();
+            let restored = in_halves(&converted, count, heads);
+            assert_eq!(restored, rows.concat(), "{heads} heads of {head_rows} rows");
+        }
+    }
+
+    #[test]
+    fn queries_keys_and_values_come_back_to_their_heads() {
+        for (heads, head_rows) in [(1, 1), (1, 4), (3, 2), (5, 16)] {
+            let rows = rows(3 * heads * head_rows);
+            let mut converted = Vec::new();
+            for which in 0..3 {
+                for head in 0..heads {
+                    let start = (head * 3 + which) * head_rows;
+                    converted.extend_from_slice(&rows[start..start + head_rows]);
+                }
+            }
+            let restored = by_head(&converted.concat(), rows.len(), heads);
+            assert_eq!(restored, rows.concat(), "{heads} heads of {head_rows} rows");
+        }
+    }
+}
