@@ -1,7 +1,7 @@
 //! From what the user typed after `--model` to everything a server needs of a model.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -9,10 +9,14 @@ use std::time::Instant;
 use anyhow::Context;
 use serde_json::Value;
 
+use super::generation_config::GenerationConfig;
 use super::loading;
+use super::lora_modules::LoraModule;
 use crate::config::EngineConfig;
+use crate::engine::startup::adapters::AdapterLoader;
 use crate::engine::startup::encoder::Loaded;
 use crate::engine::startup::{Engine, StartupError};
+use crate::http::adapters::{AdapterParts, ServedAdapter};
 use crate::http::state::GenerationDefaults;
 use crate::metrics::{self, MetricsHandle};
 use crate::text::chat_template::ChatTemplate;
@@ -44,50 +48,15 @@ pub(super) struct ModelChoice {
     pub(super) chat_template: Option<String>,
     /// Whose sampling is suggested.
     pub(super) generation_config: GenerationConfig,
-}
-
-/// Where the sampling of requests that say nothing comes from.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) enum GenerationConfig {
-    /// The model's own file.
-    #[default]
-    Auto,
-    /// This server's defaults alone.
-    None,
-    /// This file, or `generation_config.json` of this folder.
-    File(PathBuf),
-}
-
-impl GenerationConfig {
-    /// As typed.
-    pub(super) fn parse(text: &str) -> Self {
-        match text {
-            "auto" => Self::Auto,
-            "none" => Self::None,
-            path => Self::File(path.into()),
-        }
-    }
-
-    /// What is suggested for a model whose own file is `own`.
-    fn suggested(&self, own: Option<&Value>) -> anyhow::Result<Option<Value>> {
-        let path = match self {
-            Self::Auto => return Ok(own.cloned()),
-            Self::None => return Ok(None),
-            Self::File(path) if path.is_dir() => path.join("generation_config.json"),
-            Self::File(path) => path.clone(),
-        };
-        let named = || format!("--generation-config {}", path.display());
-        let text = std::fs::read_to_string(&path).with_context(named)?;
-        let value: Value = serde_json::from_str(&text).with_context(named)?;
-        anyhow::ensure!(value.is_object(), "{}: is not a JSON object", named());
-        Ok(Some(value))
-    }
+    /// Adapters to load beside the model.
+    pub(super) adapters: Vec<LoraModule>,
 }
 
 /// A running engine and the texts' tools that belong to its model.
 pub(super) struct RunningModel {
     pub(super) name: String,
     pub(super) engine: Engine,
+    pub(super) adapters: AdapterParts,
     pub(super) tokenizer: Arc<Tokenizer>,
     pub(super) chat_template: Option<Arc<ChatTemplate>>,
     pub(super) tool_chat_template: Option<Arc<ChatTemplate>>,
@@ -123,12 +92,13 @@ pub(super) fn start(choice: &ModelChoice, config: &EngineConfig) -> anyhow::Resu
     let tokenizer = Arc::new(tokenizer(&source, vocabulary)?);
     let (chat_template, tool_chat_template) = templates(choice, &source, &tokenizer)?;
     let embedding_prompts = embedding_prompts(&source)?;
-    let suggested = choice.generation_config.suggested(source.generation_config.as_ref())?;
-    let defaults = defaults(suggested.as_ref());
+    let defaults = choice.generation_config.defaults(source.generation_config.as_ref())?;
     let text_ready = Instant::now();
     let (loaded, weights_ready) = join(weights)?;
     let metrics = join(metrics);
     let joined = Instant::now();
+    let adapters = load_adapters(choice, loaded.adapter_loader(config, hub_options(choice)))?;
+    let loaded = loaded.with_adapters(adapters.size_in_bytes());
     let engine = loaded.start(config, metrics.clone())?;
     let seconds = |from: Instant, to: Instant| (to - from).as_secs_f64();
     tracing::info!(
@@ -144,6 +114,7 @@ pub(super) fn start(choice: &ModelChoice, config: &EngineConfig) -> anyhow::Resu
         embedding_prompts,
         name,
         engine,
+        adapters,
         tokenizer,
         chat_template,
         tool_chat_template,
@@ -168,9 +139,28 @@ fn open(choice: &ModelChoice) -> anyhow::Result<ModelSource> {
         return Ok(ModelSource::embedded(DEMO_NAME, crate::demo::files())?);
     };
     let model = ModelRef::parse(model, choice.revision.as_deref())?;
-    let mut options = HubOptions::from_env();
-    options.offline |= choice.offline;
-    Ok(ModelSource::open(&model, &options)?)
+    Ok(ModelSource::open(&model, &hub_options(choice))?)
+}
+
+fn hub_options(choice: &ModelChoice) -> HubOptions {
+    let options = HubOptions::from_env();
+    HubOptions { offline: options.offline || choice.offline, ..options }
+}
+
+/// The adapters that were asked for, each under a name of its own.
+fn load_adapters(choice: &ModelChoice, loader: AdapterLoader) -> anyhow::Result<AdapterParts> {
+    let mut served: Vec<ServedAdapter> = Vec::with_capacity(choice.adapters.len());
+    for LoraModule { name, path, base_model_name } in choice.adapters.clone() {
+        anyhow::ensure!(
+            served.iter().all(|served| served.adapter.name() != name),
+            "--lora-modules: the name {name} is given twice"
+        );
+        let adapter = loader.load(&name, &path);
+        let adapter = adapter.with_context(|| format!("--lora-modules: {name}"))?;
+        tracing::info!(name, path, bytes = adapter.size_in_bytes(), "a LoRA adapter was loaded");
+        served.push(ServedAdapter::new(adapter, path, base_model_name));
+    }
+    Ok(AdapterParts { loader, served })
 }
 
 fn tokenizer(
@@ -311,28 +301,6 @@ fn templates(
     Ok((build(&source.chat_template)?, build(&source.tool_use_template)?))
 }
 
-/// What the model's author suggests; out-of-range values are left out, with a warning, rather than
-/// obeyed.
-fn defaults(generation_config: Option<&Value>) -> GenerationDefaults {
-    let number = |name: &str, allowed: fn(f64) -> bool| {
-        let value = generation_config?.get(name).filter(|value| !value.is_null())?;
-        let number = value.as_f64().filter(|number| allowed(*number));
-        if number.is_none() {
-            tracing::warn!("generation_config.json: `{name}` is {value}, which is not used");
-        }
-        number
-    };
-    #[expect(clippy::cast_possible_truncation, reason = "the bounds are checked")]
-    let count = |number: f64| number as i64;
-    GenerationDefaults {
-        temperature: number("temperature", |value| (0.0..=2.0).contains(&value)),
-        top_p: number("top_p", |value| value > 0.0 && value <= 1.0),
-        top_k: number("top_k", |k| k.fract() == 0.0 && (-1.0..=1e9).contains(&k)).map(count),
-        min_p: number("min_p", |value| (0.0..=1.0).contains(&value)),
-        repetition_penalty: number("repetition_penalty", |value| value > 0.0),
-    }
-}
-
 /// All ids that any of the model's files calls end-of-sequence.
 fn eos_token_ids(source: &ModelSource, tokenizer: &Tokenizer) -> Arc<[u32]> {
     let listed = |config: &Value| -> Vec<u32> {
@@ -349,33 +317,4 @@ fn eos_token_ids(source: &ModelSource, tokenizer: &Tokenizer) -> Arc<[u32]> {
     ids.sort_unstable();
     ids.dedup();
     ids.into()
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn sampling_is_suggested_by_the_model_by_a_file_or_by_nobody() {
-        let own = json!({"temperature": 0.6, "top_k": 20, "top_p": null, "min_p": 7});
-        let with = |text: &str| GenerationConfig::parse(text).suggested(Some(&own));
-        let from_model = defaults(with("auto").unwrap().as_ref());
-        assert_eq!((from_model.temperature, from_model.top_k), (Some(0.6), Some(20)));
-        assert_eq!((from_model.top_p, from_model.min_p), (None, None));
-        assert_eq!(with("none").unwrap(), None);
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("generation_config.json");
-        std::fs::write(&file, r#"{"temperature": 1.5}"#).unwrap();
-        for path in [folder.path(), &file] {
-            let given = defaults(with(path.to_str().unwrap()).unwrap().as_ref());
-            assert_eq!((given.temperature, given.top_k), (Some(1.5), None));
-        }
-        std::fs::write(&file, "[1]").unwrap();
-        let error = with(folder.path().to_str().unwrap()).unwrap_err();
-        assert!(error.to_string().contains("is not a JSON object"), "{error}");
-        let error = with("/nowhere/at/all").unwrap_err().to_string();
-        assert!(error.contains("--generation-config /nowhere/at/all"), "{error}");
-    }
 }

@@ -24,6 +24,7 @@ pub(crate) use gguf_files::converted;
 mod hidden;
 mod invariance;
 mod levels;
+mod lora;
 mod reference;
 
 /// Folders below `tests/fixtures/parity`: at least one per architecture.
