@@ -32,6 +32,8 @@ pub struct EngineConfig {
     /// How hidden states become an embedding; `None` does what the checkpoint says, or takes the
     /// last token's, or the mean of an encoder's.
     pub pooling: Option<Pooling>,
+    /// Highest rank of a LoRA adapter.
+    pub max_lora_rank: usize,
 }
 
 impl Default for EngineConfig {
@@ -48,6 +50,7 @@ impl Default for EngineConfig {
             prefix_cache: true,
             threads: None,
             pooling: None,
+            max_lora_rank: 128,
         }
     }
 }
@@ -201,6 +204,23 @@ pub struct ServerConfig {
     pub tool_call_parser: Parser,
     /// How thoughts are told from answers.
     pub reasoning_parser: Parser,
+    /// Adapters beside the model.
+    pub lora: LoraServing,
+}
+
+/// Which LoRA adapters there may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoraServing {
+    /// Most of them at once.
+    pub max_loras: usize,
+    /// Whether requests may load and unload them.
+    pub at_run_time: bool,
+}
+
+impl Default for LoraServing {
+    fn default() -> Self {
+        Self { max_loras: 32, at_run_time: false }
+    }
 }
 
 impl Default for ServerConfig {
@@ -218,6 +238,7 @@ impl Default for ServerConfig {
             trust_request_chat_template: false,
             tool_call_parser: Parser::default(),
             reasoning_parser: Parser::default(),
+            lora: LoraServing::default(),
         }
     }
 }

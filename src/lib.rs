@@ -26,6 +26,8 @@
 //!    [`StopConditions`](scheduler::stop::StopConditions)), validated.
 //! 4. [`EngineHandle::submit`](engine::EngineHandle::submit) gives an
 //!    [`OutputStream`](engine::output::OutputStream); dropping it aborts the request.
+//!    If its model is an adapter's name, the adapter goes with it (`engine::adapter`), down to the
+//!    layers (`layers::adapter`), and stays until it ends.
 //! 5. The engine thread steps: drain commands, schedule, run, sample, update, emit.
 //!    A request to embed a text runs the same way, but samples nothing: the engine pools its hidden
 //!    states and sends one vector. A model that only embeds has no KV cache and a loop of its own.

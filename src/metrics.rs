@@ -17,6 +17,10 @@ use metrics_exporter_prometheus::{
     Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
 };
 
+mod lora;
+
+use lora::LoraRequests;
+
 /// What Prometheus takes a metric for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MetricKind {
@@ -125,11 +129,13 @@ pub const TABLE: &[Metric] = &[
         "From the first token to the last.",
     ),
     gauge("vllm:cache_config_info", "Always 1; the labels hold block_size and num_gpu_blocks."),
+    gauge(lora::NAME, lora::HELP),
     counter("http_requests_total", "HTTP responses by handler, method and class of status."),
     histogram("http_request_duration_seconds", HTTP_SECONDS, "Until the response's headers."),
     counter("sconce:admission_rejections_total", "Requests answered 429."),
     counter("sconce:aborted_requests_total", "Sequences whose client went away before the end."),
     gauge("sconce:kv_blocks_in_use", "KV blocks that sequences hold."),
+    gauge("sconce:lora_bytes", "Bytes of the LoRA adapters that requests can name."),
     gauge("sconce:build_info", "Always 1; the labels hold the version."),
 ];
 
@@ -181,6 +187,8 @@ struct Metrics {
     waiting: Gauge,
     kv_usage: Gauge,
     blocks_in_use: Gauge,
+    lora_requests: LoraRequests,
+    lora_bytes: Gauge,
     preemptions: Counter,
     prefix_queries: Counter,
     prefix_hits: Counter,
@@ -214,6 +222,8 @@ pub fn install(model_name: &str) -> MetricsHandle {
         waiting: registry.gauge("vllm:num_requests_waiting", &[]),
         kv_usage: registry.gauge("vllm:kv_cache_usage_perc", &[]),
         blocks_in_use: registry.gauge("sconce:kv_blocks_in_use", &[]),
+        lora_requests: LoraRequests::default(),
+        lora_bytes: registry.gauge("sconce:lora_bytes", &[]),
         preemptions: registry.counter("vllm:num_preemptions_total", &[]),
         prefix_queries: registry.counter("vllm:prefix_cache_queries_total", &[]),
         prefix_hits: registry.counter("vllm:prefix_cache_hits_total", &[]),
@@ -262,6 +272,11 @@ impl MetricsHandle {
             [("block_size", block_size.to_string()), ("num_gpu_blocks", num_blocks.to_string())];
         let labels = labels.map(|(name, value)| (name, Cow::Owned(value)));
         self.metrics.registry.gauge("vllm:cache_config_info", &labels).set(1.0);
+    }
+
+    /// The adapters of running and of waiting sequences, names with commas between them.
+    pub fn set_lora_requests(&self, running: String, waiting: String) {
+        self.metrics.lora_requests.set(running, waiting);
     }
 
     /// Sequences preempted in one step.
@@ -359,9 +374,23 @@ impl MetricsHandle {
         registry.counter("http_requests_total", &[handler, method, status]).increment(1);
     }
 
+    /// The server takes adapters, so many at once.
+    pub fn start_lora(&self, max_loras: usize) {
+        self.metrics.lora_requests.start(max_loras);
+    }
+
+    /// Bytes of the adapters that requests can name.
+    pub fn set_lora_bytes(&self, bytes: usize) {
+        self.metrics.lora_bytes.set(as_value(bytes));
+    }
+
     /// The text that `/metrics` answers.
     pub fn render(&self) -> String {
-        self.metrics.exporter.render()
+        let Metrics { exporter, registry, lora_requests, .. } = &*self.metrics;
+        let mut text = exporter.render();
+        let model = lora::escaped(&registry.model_name);
+        lora_requests.render(&format!("model_name=\"{model}\",engine=\"0\""), &mut text);
+        text
     }
 
     /// Folds recorded samples into buckets. Rendering does it too; without scrapes, call this

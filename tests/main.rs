@@ -13,6 +13,7 @@ mod embeddings;
 mod fuzz;
 mod http;
 mod layering;
+mod lora_folder;
 mod parity;
 mod serving;
 mod templates;

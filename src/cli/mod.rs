@@ -12,9 +12,11 @@ mod client;
 pub mod download;
 #[cfg(test)]
 mod fake_server;
+mod generation_config;
 pub mod health;
 mod loading;
 mod local;
+mod lora_modules;
 mod model;
 pub mod render_chat;
 pub mod serve;

@@ -9,10 +9,14 @@ use std::time::Instant;
 use anyhow::Context;
 use serde_json::Value;
 
+use super::generation_config::GenerationConfig;
 use super::loading;
+use super::lora_modules::LoraModule;
 use crate::config::EngineConfig;
+use crate::engine::startup::adapters::AdapterLoader;
 use crate::engine::startup::encoder::Loaded;
 use crate::engine::startup::{Engine, StartupError};
+use crate::http::adapters::{AdapterParts, ServedAdapter};
 use crate::http::state::GenerationDefaults;
 use crate::metrics::{self, MetricsHandle};
 use crate::text::chat_template::ChatTemplate;
@@ -42,12 +46,17 @@ pub(super) struct ModelChoice {
     pub(super) name: Option<String>,
     /// A template that replaces the model's own.
     pub(super) chat_template: Option<String>,
+    /// Whose sampling is suggested.
+    pub(super) generation_config: GenerationConfig,
+    /// Adapters to load beside the model.
+    pub(super) adapters: Vec<LoraModule>,
 }
 
 /// A running engine and the texts' tools that belong to its model.
 pub(super) struct RunningModel {
     pub(super) name: String,
     pub(super) engine: Engine,
+    pub(super) adapters: AdapterParts,
     pub(super) tokenizer: Arc<Tokenizer>,
     pub(super) chat_template: Option<Arc<ChatTemplate>>,
     pub(super) tool_chat_template: Option<Arc<ChatTemplate>>,
@@ -83,10 +92,13 @@ pub(super) fn start(choice: &ModelChoice, config: &EngineConfig) -> anyhow::Resu
     let tokenizer = Arc::new(tokenizer(&source, vocabulary)?);
     let (chat_template, tool_chat_template) = templates(choice, &source, &tokenizer)?;
     let embedding_prompts = embedding_prompts(&source)?;
+    let defaults = choice.generation_config.defaults(source.generation_config.as_ref())?;
     let text_ready = Instant::now();
     let (loaded, weights_ready) = join(weights)?;
     let metrics = join(metrics);
     let joined = Instant::now();
+    let adapters = load_adapters(choice, loaded.adapter_loader(config, hub_options(choice)))?;
+    let loaded = loaded.with_adapters(adapters.size_in_bytes());
     let engine = loaded.start(config, metrics.clone())?;
     let seconds = |from: Instant, to: Instant| (to - from).as_secs_f64();
     tracing::info!(
@@ -98,10 +110,11 @@ pub(super) fn start(choice: &ModelChoice, config: &EngineConfig) -> anyhow::Resu
     );
     Ok(RunningModel {
         eos_token_ids: eos_token_ids(&source, &tokenizer),
-        defaults: defaults(source.generation_config.as_ref()),
+        defaults,
         embedding_prompts,
         name,
         engine,
+        adapters,
         tokenizer,
         chat_template,
         tool_chat_template,
@@ -126,9 +139,28 @@ fn open(choice: &ModelChoice) -> anyhow::Result<ModelSource> {
         return Ok(ModelSource::embedded(DEMO_NAME, crate::demo::files())?);
     };
     let model = ModelRef::parse(model, choice.revision.as_deref())?;
-    let mut options = HubOptions::from_env();
-    options.offline |= choice.offline;
-    Ok(ModelSource::open(&model, &options)?)
+    Ok(ModelSource::open(&model, &hub_options(choice))?)
+}
+
+fn hub_options(choice: &ModelChoice) -> HubOptions {
+    let options = HubOptions::from_env();
+    HubOptions { offline: options.offline || choice.offline, ..options }
+}
+
+/// The adapters that were asked for, each under a name of its own.
+fn load_adapters(choice: &ModelChoice, loader: AdapterLoader) -> anyhow::Result<AdapterParts> {
+    let mut served: Vec<ServedAdapter> = Vec::with_capacity(choice.adapters.len());
+    for LoraModule { name, path, base_model_name } in choice.adapters.clone() {
+        anyhow::ensure!(
+            served.iter().all(|served| served.adapter.name() != name),
+            "--lora-modules: the name {name} is given twice"
+        );
+        let adapter = loader.load(&name, &path);
+        let adapter = adapter.with_context(|| format!("--lora-modules: {name}"))?;
+        tracing::info!(name, path, bytes = adapter.size_in_bytes(), "a LoRA adapter was loaded");
+        served.push(ServedAdapter::new(adapter, path, base_model_name));
+    }
+    Ok(AdapterParts { loader, served })
 }
 
 fn tokenizer(
@@ -267,19 +299,6 @@ fn templates(
     let build =
         |text: &Option<String>| text.as_deref().map(|text| build(text, &source.name)).transpose();
     Ok((build(&source.chat_template)?, build(&source.tool_use_template)?))
-}
-
-/// What the model's author suggests; out-of-range values are left out rather than obeyed.
-fn defaults(generation_config: Option<&Value>) -> GenerationDefaults {
-    let number = |name: &str| generation_config?.get(name)?.as_f64();
-    let above_zero = |value: &f64| *value > 0.0;
-    GenerationDefaults {
-        temperature: number("temperature").filter(|value| (0.0..=2.0).contains(value)),
-        top_p: number("top_p").filter(|value| above_zero(value) && *value <= 1.0),
-        top_k: generation_config.and_then(|c| c.get("top_k")?.as_i64()).filter(|k| *k >= -1),
-        min_p: number("min_p").filter(|value| (0.0..=1.0).contains(value)),
-        repetition_penalty: number("repetition_penalty").filter(above_zero),
-    }
 }
 
 /// All ids that any of the model's files calls end-of-sequence.

@@ -9,8 +9,12 @@ use clap::ValueEnum;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::byte_size::ByteSize;
+use super::generation_config::GenerationConfig;
+use super::lora_modules::{LoraModule, LoraModules};
 use super::model::{self, ModelChoice, RunningModel};
-use crate::config::{EngineConfig, KvCacheDtype, Parser, Pooling, ServerConfig, WeightKind};
+use crate::config::{
+    EngineConfig, KvCacheDtype, LoraServing, Parser, Pooling, ServerConfig, WeightKind,
+};
 use crate::http::state::{AppState, ServerParts};
 use crate::text::{reasoning, tool_calls};
 
@@ -49,6 +53,11 @@ struct ModelArgs {
     /// File with a chat template (Jinja) that replaces the model's own.
     #[arg(long, value_name = "FILE")]
     chat_template: Option<String>,
+    /// Whose temperature, top_p, ... requests without them get: auto is the model's own
+    /// generation_config.json, none leaves this server's defaults; else a file or folder. Tokens
+    /// that end a text stay the model's.
+    #[arg(long, value_name = "auto|none|FILE", default_value = "auto")]
+    generation_config: String,
     /// How tool calls are written; auto asks the chat template.
     #[arg(long, value_name = "FAMILY", default_value = "auto",
         value_parser = parser(tool_calls::names()))]
@@ -57,6 +66,27 @@ struct ModelArgs {
     #[arg(long, value_name = "FAMILY", default_value = "auto",
         value_parser = parser(reasoning::names()))]
     reasoning_parser: Parser,
+    #[command(flatten)]
+    lora: LoraArgs,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct LoraArgs {
+    /// LoRA adapters that requests name as their model: NAME=PATH with a folder or a hub id, or
+    /// JSON objects with name, path and base_model_name.
+    #[arg(long, value_name = "NAME=PATH", num_args = 1..)]
+    lora_modules: Vec<LoraModules>,
+    /// Most LoRA adapters at once.
+    #[arg(long, default_value_t = 32, value_name = "COUNT")]
+    max_loras: usize,
+    /// Highest rank of a LoRA adapter.
+    #[arg(long, default_value_t = 128, value_name = "RANK")]
+    max_lora_rank: usize,
+    /// Let requests load and unload LoRA adapters (/v1/load_lora_adapter), from any folder that
+    /// the server can read.
+    #[arg(long, env = "VLLM_ALLOW_RUNTIME_LORA_UPDATING",
+        value_parser = clap::builder::BoolishValueParser::new())]
+    allow_runtime_lora_updating: bool,
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -235,7 +265,31 @@ impl ServeArgs {
             offline: self.model.offline,
             name: self.model.served_model_name.first().cloned(),
             chat_template: self.model.chat_template.clone(),
+            generation_config: GenerationConfig::parse(&self.model.generation_config),
+            adapters: self.adapters(),
         }
+    }
+
+    fn adapters(&self) -> Vec<LoraModule> {
+        self.model.lora.lora_modules.iter().flat_map(|modules| modules.0.clone()).collect()
+    }
+
+    /// Checks adapters beside the model's names.
+    fn check_adapters(&self, names: &[String]) -> anyhow::Result<()> {
+        let (adapters, most) = (self.adapters(), self.model.lora.max_loras);
+        let count = adapters.len();
+        anyhow::ensure!(
+            count <= most,
+            "--lora-modules has {count} adapters, --max-loras is {most}"
+        );
+        for LoraModule { name, base_model_name, .. } in adapters {
+            anyhow::ensure!(!names.contains(&name), "--lora-modules: {name} is the model's name");
+            if let Some(base) = base_model_name.filter(|base| !names.contains(base)) {
+                let known = names.join(", ");
+                anyhow::bail!("--lora-modules: {name} belongs to {base}, the model is {known}");
+            }
+        }
+        Ok(())
     }
 
     fn engine_config(&self) -> EngineConfig {
@@ -253,6 +307,7 @@ impl ServeArgs {
             prefix_cache: !args.no_prefix_cache,
             threads: args.threads.map(usize::from),
             pooling: args.pooling,
+            max_lora_rank: self.model.lora.max_lora_rank,
         }
     }
 
@@ -276,6 +331,10 @@ impl ServeArgs {
             trust_request_chat_template: args.trust_request_chat_template,
             tool_call_parser: self.model.tool_call_parser,
             reasoning_parser: self.model.reasoning_parser,
+            lora: LoraServing {
+                max_loras: self.model.lora.max_loras,
+                at_run_time: self.model.lora.allow_runtime_lora_updating,
+            },
         }
     }
 }
@@ -284,6 +343,9 @@ impl ServeArgs {
 pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
     start_logging(args.log_format);
     let began = Instant::now();
+    if !args.model.served_model_name.is_empty() {
+        args.check_adapters(&args.model.served_model_name)?;
+    }
     let address = SocketAddr::new(args.network.host, args.network.port);
     let listener = bind(address)?;
     let (choice, config) = (args.model_choice(), args.engine_config());
@@ -292,6 +354,7 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
         tracing::info!(model = running.name, "{plan}");
     }
     let server_config = args.server_config(&running.name);
+    args.check_adapters(&server_config.served_model_names)?;
     let state = AppState::new(server_parts(running, server_config));
     let listener = tokio::net::TcpListener::from_std(listener)?;
     announce(listener.local_addr()?, began.elapsed())?;
@@ -307,6 +370,7 @@ pub(super) fn server_parts(running: RunningModel, config: ServerConfig) -> Serve
     ServerParts {
         config,
         engine: running.engine.handle,
+        adapters: running.adapters,
         tokenizer: running.tokenizer,
         chat_template: running.chat_template,
         tool_chat_template: running.tool_chat_template,

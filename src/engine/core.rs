@@ -26,9 +26,11 @@ use crate::scheduler::Scheduler;
 use crate::scheduler::output::{Finished, SchedulerOutput};
 use crate::scheduler::sequence::{Sequence, SequenceId};
 
+mod adapters;
 mod beams;
 mod embedding;
 
+use adapters::Adapters;
 use beams::Searches;
 
 const _: () = assert!(crate::kv_cache::BLOCK_SIZE == crate::runner::BLOCK_SIZE);
@@ -59,6 +61,7 @@ pub(super) struct EngineCore {
     runner: Runner,
     active: HashMap<SequenceId, Active>,
     searches: Searches,
+    adapters: Adapters,
     head: EmbeddingHead,
     metrics: MetricsHandle,
 }
@@ -73,8 +76,18 @@ impl EngineCore {
         head: EmbeddingHead,
         metrics: MetricsHandle,
     ) -> Self {
-        let (active, searches) = (HashMap::new(), Searches::default());
-        Self { commands, shared, scheduler, pace, runner, active, searches, head, metrics }
+        Self {
+            commands,
+            shared,
+            scheduler,
+            pace,
+            runner,
+            active: HashMap::new(),
+            searches: Searches::default(),
+            adapters: Adapters::default(),
+            head,
+            metrics,
+        }
     }
 
     /// Runs until every handle and stream is gone.
@@ -128,12 +141,14 @@ impl EngineCore {
             prompt_logprobs,
             priority,
             cache_salt,
+            adapter,
         } = request;
         let id = SequenceId(id.0);
         let suppressed = stop.suppressed_before_min_tokens();
         let sampler = SamplerState::new(sampling, &prompt_token_ids, stop.min_tokens, suppressed);
         let salt = cache_salt.as_deref();
-        let sequence = Sequence::new(id, prompt_token_ids, stop, priority, salt);
+        let sequence = Sequence::new(id, prompt_token_ids, stop, priority, salt)
+            .with_adapter(self.adapters.take(adapter));
         let scored = prompt_logprobs.is_some();
         self.scheduler.add(if scored { sequence.with_scored_prompt() } else { sequence });
         let task = Task::Continue { sampler: Box::new(sampler), prompt_logprobs };
@@ -188,7 +203,7 @@ impl EngineCore {
         &mut self,
         output: &SchedulerOutput,
     ) -> std::thread::Result<candle_core::Result<StepOutput>> {
-        let Self { scheduler, runner, active, searches, .. } = self;
+        let Self { scheduler, runner, active, searches, adapters, .. } = self;
         let due: HashSet<SequenceId> =
             scheduler.plan(output).filter(|planned| planned.samples).map(|p| p.id).collect();
         let samplers = active.iter_mut().filter(|(id, _)| due.contains(id));
@@ -197,7 +212,8 @@ impl EngineCore {
             .chain(searches.samplers(&due))
             .filter(|sampler| sampler.is_constrained())
             .collect();
-        let run = || catch_unwind(AssertUnwindSafe(|| runner.run(scheduler.plan(output))));
+        let adapter = |id| adapters.weights(id);
+        let run = || catch_unwind(AssertUnwindSafe(|| runner.run(scheduler.plan(output), adapter)));
         if constrained.is_empty() {
             return run();
         }
@@ -336,10 +352,11 @@ impl EngineCore {
         }
     }
 
-    fn report_load(&self) {
+    fn report_load(&mut self) {
         let kv_cache = self.scheduler.kv_cache();
         self.metrics.set_load(self.scheduler.num_running(), self.scheduler.num_waiting());
         self.metrics.set_kv_blocks(kv_cache.num_used(), kv_cache.num_blocks());
+        self.adapters.report(&self.scheduler, &self.metrics);
     }
 }
 

@@ -88,7 +88,11 @@ impl EncoderCore {
     }
 
     fn queue(&mut self, request: EmbeddingRequest, outputs: OutputSender) {
-        if let Err(reason) = self.shared.limits.check_embedding(&request) {
+        let checked = match &request.adapter {
+            Some(adapter) => Err(format!("an encoder takes no adapters, such as {adapter:?}")),
+            None => self.shared.limits.check_embedding(&request),
+        };
+        if let Err(reason) = checked {
             let _ = outputs.send(EngineOutput::Failed(EngineError::Rejected(reason)));
             return;
         }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TryRecvError;
 
+pub mod adapter;
 mod core;
 mod encoder;
 pub mod memory;

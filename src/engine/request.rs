@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::adapter::Adapter;
 use crate::sampling::params::{BeamParams, SamplingParams};
 use crate::scheduler::stop::StopConditions;
 
@@ -32,6 +33,8 @@ pub struct EmbeddingRequest {
     pub priority: i32,
     /// Prefix blocks are shared only between requests with equal salt.
     pub cache_salt: Option<String>,
+    /// What is added to the model.
+    pub adapter: Option<Adapter>,
 }
 
 /// One sequence to continue. A chat request with `n = 3` is three of these; equal prompts share
@@ -52,6 +55,8 @@ pub struct EngineRequest {
     pub priority: i32,
     /// Prefix blocks are shared only between requests with equal salt.
     pub cache_salt: Option<String>,
+    /// What is added to the model.
+    pub adapter: Option<Adapter>,
 }
 
 /// A prompt whose most likely continuations are searched instead of drawn.

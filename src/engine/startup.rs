@@ -22,6 +22,7 @@ use crate::scheduler::{Scheduler, SchedulerConfig};
 use crate::weights::progress::ProgressSink;
 use crate::weights::source::ModelSource;
 
+pub mod adapters;
 pub mod encoder;
 mod head;
 

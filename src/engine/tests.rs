@@ -44,8 +44,12 @@ impl CausalLm for HashModel {
         }
         self.tokens_run.fetch_add(batch.input_ids.len(), Ordering::Relaxed);
         let cache = context.kv[0].k.flatten_all()?;
-        for (token, slot) in batch.input_ids.iter().zip(&batch.slot_mapping) {
-            let value = Tensor::new(&[*token as f32], &Device::Cpu)?;
+        for (row, (token, slot)) in batch.input_ids.iter().zip(&batch.slot_mapping).enumerate() {
+            let mut own = batch.adapters.iter().filter(|own| own.rows.contains(&(row as u32)));
+            // Adapters show in what is kept, as they do in keys and values.
+            let adapter = own.next().map_or(0, |own| own.adapter.size_in_bytes());
+            assert!(own.next().is_none(), "a row has one adapter");
+            let value = Tensor::new(&[(*token as usize + 100 * adapter) as f32], &Device::Cpu)?;
             cache.slice_set(&value, 0, *slot as usize)?;
         }
         let cache = cache.to_vec1::<f32>()?;
@@ -142,6 +146,7 @@ fn request(prompt: Vec<u32>, max_tokens: usize, seed: u64) -> EngineRequest {
         prompt_logprobs: None,
         priority: 0,
         cache_salt: None,
+        adapter: None,
     }
 }
 
@@ -356,6 +361,7 @@ fn alone_with(running: &Running, request: EngineRequest) -> (Vec<u32>, FinishRea
     (tokens, reason)
 }
 
+mod adapters;
 mod beams;
 mod embedding;
 

@@ -53,7 +53,7 @@ impl ChatPlan {
         ignored: &mut IgnoredFields,
     ) -> Result<Self, ApiError> {
         arrival.complete(&mut fields);
-        state.check_model(request.model.as_deref())?;
+        let adapter = state.check_model(request.model.as_deref())?;
         let logprobs = logprobs(request)?;
         let limits = state.engine().limits();
         let options = GenerationOptions::new(&fields, logprobs, None, state.defaults(), limits)?;
@@ -67,7 +67,7 @@ impl ChatPlan {
             hidden: request.include_reasoning == Some(false),
             continued: continues.then(|| last_message(request)),
         };
-        let plan = Plan { options, arrival: arrival.at };
+        let plan = Plan { adapter, options, arrival: arrival.at };
         Ok(Self { plan, tools, conversation, thoughts })
     }
 

@@ -83,7 +83,7 @@ impl CompletionPlan {
         let request: CompletionRequest = body.read()?;
         let mut fields: SamplingFields = body.read()?;
         arrival.complete(&mut fields);
-        state.check_model(request.model.as_deref())?;
+        let adapter = state.check_model(request.model.as_deref())?;
         let known = [field_names::<CompletionRequest>(), field_names::<SamplingFields>()];
         let mut ignored = IgnoredFields::judge(body.unknown(&known))?;
         let streaming =
@@ -104,7 +104,7 @@ impl CompletionPlan {
             return Err(ApiError::unsupported("thinking_token_budget", what));
         }
         request::check_prompt_logprobs(&options, streaming.is_some())?;
-        let plan = Plan { options, arrival: arrival.at };
+        let plan = Plan { adapter, options, arrival: arrival.at };
         Ok(Self { request, plan, logprobs, streaming, ignored })
     }
 }

@@ -27,6 +27,7 @@ use super::types::embeddings::{
 use super::types::fields::IgnoredFields;
 use super::types::sampling::{cache_salt, deadline, integer, priority, token_id};
 use crate::engine::EngineLimits;
+use crate::engine::adapter::Adapter;
 use crate::engine::output::{EngineOutput, OutputStream};
 use crate::engine::request::{EmbeddingRequest, RequestId};
 use crate::text::tokenizer::{CutSide, TokenizerError};
@@ -41,10 +42,10 @@ pub(crate) async fn embeddings(
     body: JsonBody,
 ) -> Result<Response, ApiError> {
     let request: EmbeddingsRequest = body.read()?;
-    state.check_model(request.model.as_deref())?;
+    let adapter = state.check_model(request.model.as_deref())?;
     let ignored = IgnoredFields::judge(body.unknown(&[field_names::<EmbeddingsRequest>()]))?;
     ignored.check_strict(state.config().strict)?;
-    let plan = EmbeddingPlan::new(&request, &arrival, state.engine().limits())?;
+    let plan = EmbeddingPlan::new(&request, adapter, &arrival, state.engine().limits())?;
     let inputs = inputs(&request, &state)?;
     // Held until the answer is there.
     let _permit = state.admit(inputs.len())?;
@@ -83,6 +84,7 @@ pub(crate) async fn refuse_generation(
 /// What a request asks for beside its inputs, checked.
 #[derive(Clone, Debug)]
 struct EmbeddingPlan {
+    adapter: Option<Adapter>,
     format: Format,
     dimensions: Option<usize>,
     normalize: Option<bool>,
@@ -113,12 +115,14 @@ struct Cutting {
 impl EmbeddingPlan {
     fn new(
         request: &EmbeddingsRequest,
+        adapter: Option<Adapter>,
         arrival: &Arrival,
         limits: &EngineLimits,
     ) -> Result<Self, ApiError> {
         let most = i64::try_from(limits.embedding_size).unwrap_or(i64::MAX);
         let dimensions = integer("dimensions", request.dimensions, 1, most)?;
         Ok(Self {
+            adapter,
             format: Format::new(request.encoding_format.as_deref())?,
             dimensions: dimensions.and_then(|dimensions| usize::try_from(dimensions).ok()),
             normalize: request.normalize,
@@ -158,6 +162,7 @@ impl EmbeddingPlan {
             normalize: self.normalize,
             priority: self.priority,
             cache_salt: self.cache_salt.clone(),
+            adapter: self.adapter.clone(),
         });
         Running { output, meter }
     }

@@ -28,6 +28,12 @@ pub(crate) enum ApiError {
     /// The request names a model that isn't served.
     #[error("the model {0:?} does not exist")]
     ModelNotFound(String),
+    /// The server was not started for this.
+    #[error("{0}")]
+    Permission(&'static str),
+    /// There is no such adapter, or nothing to load one from.
+    #[error("{0}")]
+    AdapterNotFound(String),
     /// No response with this id is kept.
     #[error("response with id {0:?} not found")]
     ResponseNotFound(String),
@@ -88,7 +94,9 @@ impl ApiError {
         match self {
             Self::Invalid { .. } => StatusCode::BAD_REQUEST,
             Self::Authentication(_) => StatusCode::UNAUTHORIZED,
+            Self::Permission(_) => StatusCode::FORBIDDEN,
             Self::ModelNotFound(_)
+            | Self::AdapterNotFound(_)
             | Self::ResponseNotFound(_)
             | Self::PreviousResponseNotFound(_)
             | Self::RouteNotFound(_) => StatusCode::NOT_FOUND,
@@ -116,6 +124,7 @@ impl ApiError {
         match self {
             Self::Invalid { .. }
             | Self::ModelNotFound(_)
+            | Self::AdapterNotFound(_)
             | Self::ResponseNotFound(_)
             | Self::PreviousResponseNotFound(_)
             | Self::RouteNotFound(_)
@@ -123,6 +132,7 @@ impl ApiError {
             | Self::BodyTooLarge(_)
             | Self::UnsupportedMediaType(_) => "invalid_request_error",
             Self::Authentication(_) => "authentication_error",
+            Self::Permission(_) => "permission_error",
             Self::TooManyRequests { .. } => "rate_limit_error",
             Self::DeadlineExceeded(_) | Self::BodyStalled(_) => "deadline_exceeded",
             Self::Unavailable(_) => "unavailable_error",
@@ -143,7 +153,9 @@ impl ApiError {
         match self {
             Self::Invalid { code, .. } => *code,
             Self::Authentication(_) => Some("invalid_api_key"),
+            Self::Permission(_) => Some("not_allowed"),
             Self::ModelNotFound(_) => Some("model_not_found"),
+            Self::AdapterNotFound(_) => Some("adapter_not_found"),
             Self::ResponseNotFound(_) => Some("response_not_found"),
             Self::PreviousResponseNotFound(_) => Some("previous_response_not_found"),
             Self::RouteNotFound(_) => Some("route_not_found"),

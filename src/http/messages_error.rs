@@ -44,7 +44,9 @@ fn kind(error: &ApiError) -> &'static str {
         | ApiError::MethodNotAllowed(..)
         | ApiError::UnsupportedMediaType(_) => "invalid_request_error",
         ApiError::Authentication(_) => "authentication_error",
+        ApiError::Permission(_) => "permission_error",
         ApiError::ModelNotFound(_)
+        | ApiError::AdapterNotFound(_)
         | ApiError::ResponseNotFound(_)
         | ApiError::PreviousResponseNotFound(_)
         | ApiError::RouteNotFound(_) => "not_found_error",

@@ -18,6 +18,7 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tower_http::cors::{AllowHeaders, Any, CorsLayer};
 
+pub mod adapters;
 mod admission;
 mod answer;
 mod auth;
@@ -83,6 +84,8 @@ pub fn router(state: AppState) -> Router {
         .route("/v1/responses/{id}/cancel", post(responses::cancel))
         .route("/v1/responses/{id}/input_items", get(responses::input_items))
         .route("/v1/embeddings", post(embeddings::embeddings))
+        .route("/v1/load_lora_adapter", post(adapters::load))
+        .route("/v1/unload_lora_adapter", post(adapters::unload))
         .route("/tokenize", post(tokenize::tokenize))
         .route("/detokenize", post(tokenize::detokenize))
         .route("/health", get(ops::ready))

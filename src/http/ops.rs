@@ -5,6 +5,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
+use super::adapters::ServedAdapter;
 use super::error::ApiError;
 use super::path_id::PathId;
 use super::state::AppState;
@@ -12,7 +13,10 @@ use super::state::AppState;
 /// `GET /v1/models`.
 pub(crate) async fn models(State(state): State<AppState>) -> axum::Json<Value> {
     let names = &state.config().served_model_names;
-    let data: Vec<Value> = names.iter().map(|name| model_entry(&state, name)).collect();
+    let models = names.iter().map(|name| model_entry(&state, name));
+    let adapters = state.adapters().all();
+    let adapters = adapters.iter().map(|served| adapter_entry(&state, served));
+    let data: Vec<Value> = models.chain(adapters).collect();
     axum::Json(json!({"object": "list", "data": data}))
 }
 
@@ -21,6 +25,9 @@ pub(crate) async fn model(
     State(state): State<AppState>,
     PathId(id): PathId,
 ) -> Result<axum::Json<Value>, ApiError> {
+    if let Some(served) = state.adapters().find(&id) {
+        return Ok(axum::Json(adapter_entry(&state, &served)));
+    }
     state.check_model(Some(&id))?;
     Ok(axum::Json(model_entry(&state, &id)))
 }
@@ -33,6 +40,18 @@ fn model_entry(state: &AppState, name: &str) -> Value {
         "owned_by": "sconce",
         "root": state.model_name(),
         "parent": null,
+        "max_model_len": state.engine().limits().max_model_len,
+    })
+}
+
+fn adapter_entry(state: &AppState, served: &ServedAdapter) -> Value {
+    json!({
+        "id": served.adapter.name(),
+        "object": "model",
+        "created": served.created,
+        "owned_by": "sconce",
+        "root": served.path,
+        "parent": served.base_model_name.as_deref().unwrap_or(state.model_name()),
         "max_model_len": state.engine().limits().max_model_len,
     })
 }

@@ -22,6 +22,7 @@ use super::types::chat::StreamOptions;
 use super::types::fields::IgnoredFields;
 use super::types::number::Int;
 use super::types::sampling::{GenerationOptions, MAX_DEADLINE_MS, SamplingFields, integer};
+use crate::engine::adapter::Adapter;
 use crate::engine::output::OutputStream;
 use crate::engine::request::{BeamRequest, EngineRequest, RequestId};
 use crate::scheduler::stop::StopConditions;
@@ -114,6 +115,8 @@ pub(crate) fn check_prompt_logprobs(
 /// A request that passed every check that needs no prompt.
 #[derive(Debug)]
 pub(crate) struct Plan {
+    /// What the request's model adds to the served one.
+    pub(crate) adapter: Option<Adapter>,
     pub(crate) options: GenerationOptions,
     pub(crate) arrival: Instant,
 }
@@ -181,6 +184,7 @@ impl Plan {
             prompt_logprobs: options.scored_prompt(),
             priority: options.priority,
             cache_salt: options.cache_salt.clone(),
+            adapter: self.adapter.clone(),
         };
         match options.beams {
             Some(beams) => state.engine().search(BeamRequest { request: request(0), beams }),

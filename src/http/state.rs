@@ -7,12 +7,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::watch;
 
+use super::adapters::{AdapterParts, AdapterRegistry, bytes_of};
 use super::admission::{Admission, Permit};
 use super::auth::ApiKeys;
 use super::error::ApiError;
 use super::responses::store::ResponseStore;
 use super::tools::Families;
-use crate::config::{Parser, ServerConfig};
+use crate::config::{LoraServing, Parser, ServerConfig};
+use crate::engine::adapter::Adapter;
 use crate::engine::{EngineHandle, EngineHealth};
 use crate::metrics::MetricsHandle;
 use crate::sampling::params::Breakers;
@@ -52,6 +54,8 @@ pub struct ServerParts {
     pub config: ServerConfig,
     /// The engine.
     pub engine: EngineHandle,
+    /// Adapters of the model.
+    pub adapters: AdapterParts,
     /// The model's tokenizer.
     pub tokenizer: Arc<Tokenizer>,
     /// The model's chat template; without one, chat routes answer 400.
@@ -79,6 +83,7 @@ pub struct AppState {
 #[derive(Debug)]
 struct Shared {
     parts: ServerParts,
+    adapters: AdapterRegistry,
     admission: Admission,
     api_keys: ApiKeys,
     /// Made when the first request needs it.
@@ -101,10 +106,12 @@ impl AppState {
     }
 
     /// As [`new`](Self::new), with another time between the comments of a silent stream.
-    pub fn with_keep_alive(parts: ServerParts, keep_alive: Duration) -> Self {
+    pub fn with_keep_alive(mut parts: ServerParts, keep_alive: Duration) -> Self {
+        let adapters = served_adapters(&mut parts);
         let capacity = parts.config.max_queued_requests + parts.engine.limits().max_num_seqs;
         let families = [false, true].map(|with_tools| families(&parts, with_tools));
         let shared = Shared {
+            adapters,
             families,
             grammars: OnceLock::new(),
             breakers: Mutex::default(),
@@ -213,13 +220,20 @@ impl AppState {
         self.config().served_model_names.first().map_or("", String::as_str)
     }
 
-    /// Checks that a request names a model that is served.
-    pub(crate) fn check_model(&self, model: Option<&str>) -> Result<(), ApiError> {
+    /// The adapters that requests can name beside the model.
+    pub(crate) fn adapters(&self) -> &AdapterRegistry {
+        &self.shared.adapters
+    }
+
+    /// Checks that a request names a model that is served: the adapter that it stands for, or none.
+    pub(crate) fn check_model(&self, model: Option<&str>) -> Result<Option<Adapter>, ApiError> {
         let model = model.ok_or_else(|| ApiError::field("model", "model is required"))?;
         if self.config().served_model_names.iter().any(|name| name == model) {
-            Ok(())
-        } else {
-            Err(ApiError::ModelNotFound(model.to_owned()))
+            return Ok(None);
+        }
+        match self.adapters().find(model) {
+            Some(served) => Ok(Some(served.adapter)),
+            None => Err(ApiError::ModelNotFound(model.to_owned())),
         }
     }
 
@@ -270,6 +284,17 @@ impl AppState {
     pub(crate) fn cut_signal(&self) -> watch::Receiver<bool> {
         self.shared.cut.subscribe()
     }
+}
+
+/// Takes the adapters out of the parts, where they would outlive their names.
+fn served_adapters(parts: &mut ServerParts) -> AdapterRegistry {
+    let served = std::mem::take(&mut parts.adapters.served);
+    let LoraServing { max_loras, at_run_time } = parts.config.lora;
+    if at_run_time || !served.is_empty() {
+        parts.metrics.start_lora(max_loras);
+        parts.metrics.set_lora_bytes(bytes_of(&served));
+    }
+    AdapterRegistry::new(parts.adapters.loader.clone(), served, max_loras)
 }
 
 fn template(parts: &ServerParts, with_tools: bool) -> Option<&Arc<ChatTemplate>> {

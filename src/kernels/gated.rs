@@ -3,8 +3,18 @@
 //! Shazeer, "GLU Variants Improve Transformer", 2020; Hendrycks and Gimpel, "Gaussian Error Linear
 //! Units", 2016.
 
-use super::cpu::{Lanes, math};
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor, bail};
+
+use super::cpu::{Kernel, LANES, Lanes, Level, load_tail, math};
+use super::fresh::{Parts, filled};
 use super::pointwise::{Activation, activated};
+use super::{pool, portable, storage};
+
+/// Elements of one chunk.
+const CHUNK: usize = 1 << 12;
 
 /// What a gate and the vector beside it make.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,6 +37,78 @@ impl From<Activation> for Gating {
     }
 }
 
+/// What the elements of `gate` and `up`, f32 of one shape, make: to the bit what a gated product
+/// makes of the sums that they are.
+pub fn gated_pairs(gating: Gating, gate: &Tensor, up: &Tensor) -> Result<Tensor> {
+    if gate.dims() != up.dims() {
+        bail!("gated_pairs: {:?} and {:?} differ", gate.dims(), up.dims());
+    }
+    if !gate.device().is_cpu() {
+        return portable::gated(gating, gate, up);
+    }
+    gate.apply_op2_no_bwd(up, &Pairs { level: Level::current(), gating })
+}
+
+struct Pairs {
+    level: Level,
+    gating: Gating,
+}
+
+impl CustomOp2 for Pairs {
+    fn name(&self) -> &'static str {
+        "gated_pairs"
+    }
+
+    fn cpu_fwd(
+        &self,
+        gate: &CpuStorage,
+        layout: &Layout,
+        up: &CpuStorage,
+        up_layout: &Layout,
+    ) -> Result<(CpuStorage, Shape)> {
+        let gate = storage::contiguous::<f32>(self.name(), gate, layout)?;
+        let up = storage::contiguous::<f32>(self.name(), up, up_layout)?;
+        let Self { level, gating } = *self;
+        let run = |out: &Parts<'_, MaybeUninit<f32>>| {
+            pool::for_each_chunk(gate.len().div_ceil(CHUNK), |chunk| {
+                let range: Range<usize> = chunk * CHUNK..gate.len().min((chunk + 1) * CHUNK);
+                // SAFETY: the ranges of chunks don't overlap.
+                let out = unsafe { out.part(range.clone()) };
+                level.run(Run { gating, gate: &gate[range.clone()], up: &up[range], out });
+            });
+        };
+        // SAFETY: the chunks cover all elements and `Run` writes every one of them.
+        let out = unsafe { filled(gate.len(), run) };
+        Ok((CpuStorage::F32(out), layout.shape().clone()))
+    }
+}
+
+/// Writes every element of `out`, which is as long as the other two.
+struct Run<'a> {
+    gating: Gating,
+    gate: &'a [f32],
+    up: &'a [f32],
+    out: &'a mut [MaybeUninit<f32>],
+}
+
+impl Kernel for Run<'_> {
+    #[inline(always)]
+    fn run<L: Lanes>(self, l: L) {
+        let (gate, gate_tail) = self.gate.as_chunks::<LANES>();
+        let (up, up_tail) = self.up.as_chunks::<LANES>();
+        let (out, out_tail) = self.out.as_chunks_mut::<LANES>();
+        for ((gate, up), out) in gate.iter().zip(up).zip(out) {
+            l.write(gated(l, self.gating, l.load(gate), l.load(up)), out);
+        }
+        let (gate, up) = (load_tail(l, gate_tail), load_tail(l, up_tail));
+        let mut tail = [0.0; LANES];
+        l.store(gated(l, self.gating, gate, up), &mut tail);
+        for (x, out) in tail.into_iter().zip(out_tail) {
+            out.write(x);
+        }
+    }
+}
+
 #[inline(always)]
 pub(super) fn gated<L: Lanes>(l: L, gating: Gating, gate: L::V, up: L::V) -> L::V {
     match gating {
@@ -43,40 +125,46 @@ pub(super) fn gated<L: Lanes>(l: L, gating: Gating, gate: L::V, up: L::V) -> L::
 
 #[cfg(test)]
 mod tests {
-    use super::super::cpu::{Kernel, LANES, Level, Products};
+    use super::super::linear::{Layer, linear_each, linear_gated};
+    use super::super::packed::PackedMatrix;
     use super::super::pointwise::ALL;
-    use super::super::portable;
-    use super::super::random::{Random, assert_close};
+    use super::super::random::{Random, assert_close, bits};
     use super::*;
-    use candle_core::{Device, Tensor};
 
-    struct Run<'a>(Gating, &'a [f32], &'a [f32], &'a mut [f32]);
-
-    impl Kernel for Run<'_> {
-        #[inline(always)]
-        fn run<L: Products>(self, l: L) {
-            let (gate, up) = (self.1.as_chunks::<LANES>().0, self.2.as_chunks::<LANES>().0);
-            let out = self.3.as_chunks_mut::<LANES>().0;
-            for ((gate, up), out) in gate.iter().zip(up).zip(out) {
-                l.store(gated(l, self.0, l.load(gate), l.load(up)), out);
-            }
-        }
+    fn all() -> impl Iterator<Item = Gating> {
+        let clamped = Gating::Clamped { alpha: 1.702, limit: 2.5 };
+        ALL.into_iter().map(Gating::from).chain([clamped])
     }
 
     #[test]
     fn equals_the_plain_operations() {
         let mut random = Random::new(1);
-        let gate: Vec<f32> = random.floats(1024).into_iter().map(|x| x * 6.0).collect();
-        let up = random.floats(1024);
-        let tensor = |values: &[f32]| Tensor::new(values, &Device::Cpu).unwrap();
-        let clamped = Gating::Clamped { alpha: 1.702, limit: 2.5 };
-        for gating in ALL.into_iter().map(Gating::from).chain([clamped]) {
-            let expected = portable::gated(gating, &tensor(&gate), &tensor(&up)).unwrap();
-            for level in Level::available() {
-                let mut out = vec![0.0; 1024];
-                level.run(Run(gating, &gate, &up, &mut out));
-                assert_close(&tensor(&out), &expected, 2e-6);
+        for count in [1024, 37, 3, 20_011] {
+            let gate = (random.tensor(count) * 6.0).unwrap();
+            let up = random.tensor(count);
+            for gating in all() {
+                let expected = portable::gated(gating, &gate, &up).unwrap();
+                for level in Level::available() {
+                    let pairs = gate.apply_op2_no_bwd(&up, &Pairs { level, gating }).unwrap();
+                    assert_close(&pairs, &expected, 2e-6);
+                }
             }
+        }
+    }
+
+    #[test]
+    fn pairs_have_the_bits_of_a_product_that_is_gated_at_once() {
+        let mut random = Random::new(2);
+        let x = random.tensor(5 * 33).reshape((5, 33)).unwrap();
+        let [gate, up] = [(), ()].map(|()| {
+            let weight = (random.tensor(71 * 33) * 0.5).unwrap().reshape((71, 33)).unwrap();
+            PackedMatrix::from_dense(&weight).unwrap()
+        });
+        let [gate, up] = [&gate, &up].map(|matrix| Layer { matrix, bias: None });
+        for gating in all() {
+            let at_once = linear_gated(&x, gating, gate, up).unwrap();
+            let [gates, ups] = linear_each(&x, [gate, up]).unwrap();
+            assert_eq!(bits(&gated_pairs(gating, &gates, &ups).unwrap()), bits(&at_once));
         }
     }
 }

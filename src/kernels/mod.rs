@@ -30,6 +30,7 @@ pub mod paged_attention;
 pub mod pointwise;
 pub mod pool;
 pub mod portable;
+pub mod put_rows;
 pub mod rms_norm;
 pub mod weighted_rows;
 

@@ -18,6 +18,16 @@ impl BlockHash {
         Self::cut(hasher)
     }
 
+    /// The start of the chains behind `self` whose KV an adapter has part in. What chains of blocks
+    /// hash is longer, so they never meet.
+    #[must_use]
+    pub fn under_adapter(self, adapter: u64) -> Self {
+        let mut hasher = Sha256::new();
+        hasher.update(self.0);
+        hasher.update(adapter.to_le_bytes());
+        Self::cut(hasher)
+    }
+
     /// The hash of a full block of `tokens` behind `self`.
     #[must_use]
     pub fn chain(self, tokens: &[u32]) -> Self {
@@ -49,5 +59,10 @@ mod tests {
         assert_eq!(root.chain(&[1, 2]), root.chain(&[1, 2]));
         assert_ne!(root.chain(&[1, 2]), root.chain(&[2, 1]));
         assert_ne!(root.chain(&[1]).chain(&[2]), root.chain(&[2]).chain(&[2]));
+        let adapted = root.under_adapter(1);
+        assert_ne!(adapted, root);
+        assert_ne!(adapted, root.under_adapter(2));
+        assert_ne!(adapted, BlockHash::root(Some("a")).under_adapter(1));
+        assert_ne!(adapted.chain(&[1, 2]), root.chain(&[1, 2]));
     }
 }

@@ -3,6 +3,7 @@
 
 use candle_core::{DType, Result, Tensor};
 
+use super::adapter::{LayerAdapters, Projection};
 use super::forward::{ForwardBatch, KvHeads, KvLayer};
 use super::linear::Linear;
 use super::norm::{Norm, NormSpec, RmsNorm};
@@ -16,6 +17,7 @@ mod projections;
 
 use latent::LatentProjections;
 pub use latent::LatentSpec;
+pub use projections::QkvSource;
 use projections::{QkvProjections, QueryKeyNorms};
 
 /// The tensors that queries, keys and values come from.
@@ -27,13 +29,6 @@ pub enum QkvTensors {
     Stacked(&'static str),
     /// From one: for each key head the query heads that share it, the key head, the value head.
     Grouped(&'static str),
-}
-
-impl QkvTensors {
-    /// Whether values are what keys are before their norm.
-    fn values_are_keys(&self) -> bool {
-        matches!(self, Self::Separate([_, key, value]) if key == value)
-    }
 }
 
 /// What one norm of queries or keys covers.
@@ -176,9 +171,10 @@ impl Attention {
         angles: &RopeAngles,
         kv: &KvLayer,
         batch: &ForwardBatch,
+        adapters: LayerAdapters<'_>,
     ) -> Result<Tensor> {
         let (rows, params) = (x.dim(0)?, self.spec.params);
-        let q = self.queries(x, angles, kv, batch)?;
+        let q = self.queries(x, angles, kv, batch, adapters)?;
         let ragged = Ragged {
             positions: &batch.positions,
             block_tables: &batch.block_tables,
@@ -200,12 +196,14 @@ impl Attention {
         angles: &RopeAngles,
         kv: &KvLayer,
         batch: &ForwardBatch,
+        adapters: LayerAdapters<'_>,
     ) -> Result<Tensor> {
         let ([q, k, v], fused) = match &self.inputs {
             Inputs::Latent(latent) => (latent.forward(x)?, None),
             Inputs::Query(query, norm) => {
                 let AttentionSpec { num_heads, head_dim, .. } = self.spec;
-                let q = query.forward(x)?.reshape((x.dim(0)?, num_heads, head_dim))?;
+                let q = adapters.add(Projection::Query, x, query.forward(x)?, 1.0)?;
+                let q = q.reshape((x.dim(0)?, num_heads, head_dim))?;
                 let fused = norm.as_ref().map(|norm| HeadNorms {
                     query: norm.weight(),
                     key: norm.weight(),
@@ -216,7 +214,7 @@ impl Attention {
             }
             Inputs::Heads(qkv) => {
                 let fused = qkv.norms.as_ref().and_then(QueryKeyNorms::fused);
-                (self.heads(qkv, x, angles)?, fused)
+                (self.heads(qkv, x, angles, adapters)?, fused)
             }
         };
         let cache = KvCache { k: &kv.k, v: &kv.v };
@@ -225,11 +223,20 @@ impl Attention {
     }
 
     /// Queries, keys and values, `[num_tokens, heads, head_dim]`, not yet rotated.
-    fn heads(&self, qkv: &QkvProjections, x: &Tensor, angles: &RopeAngles) -> Result<[Tensor; 3]> {
+    fn heads(
+        &self,
+        qkv: &QkvProjections,
+        x: &Tensor,
+        angles: &RopeAngles,
+        adapters: LayerAdapters<'_>,
+    ) -> Result<[Tensor; 3]> {
         let AttentionSpec { num_heads, num_kv_heads, head_dim, .. } = self.spec;
         let rows = x.dim(0)?;
         let [query, key, value] = &qkv.layers;
         let [q, k, v] = Linear::forward_each([query, key, value], x)?;
+        let q = adapters.add(Projection::Query, x, q, 1.0)?;
+        let k = adapters.add(Projection::Key, x, k, 1.0)?;
+        let v = adapters.add(Projection::Value, x, v, 1.0)?;
         let mut q = angles.grown(q.reshape((rows, num_heads, head_dim))?)?;
         let mut k = k.reshape((rows, num_kv_heads, head_dim))?;
         let mut v = v.reshape((rows, num_kv_heads, head_dim))?;
@@ -248,13 +255,20 @@ impl Attention {
     }
 
     /// The output projection of `attended [.., heads * head_dim]`: `[.., hidden]`.
-    pub fn project(&self, attended: &Tensor) -> Result<Tensor> {
-        self.output.forward(attended)
+    pub fn project(&self, attended: &Tensor, adapters: LayerAdapters<'_>) -> Result<Tensor> {
+        adapters.add(Projection::Output, attended, self.output.forward(attended)?, 1.0)
     }
 
     /// `residual + factor * project(attended)`.
-    pub fn project_add(&self, attended: &Tensor, residual: &Tensor, factor: f32) -> Result<Tensor> {
-        self.output.forward_add_scaled(attended, residual, factor)
+    pub fn project_add(
+        &self,
+        attended: &Tensor,
+        residual: &Tensor,
+        factor: f32,
+        adapters: LayerAdapters<'_>,
+    ) -> Result<Tensor> {
+        let sum = self.output.forward_add_scaled(attended, residual, factor)?;
+        adapters.add(Projection::Output, attended, sum, factor)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use candle_core::{Device, Tensor};
 
+pub use super::adapter::{AdaptedRows, Adapter};
 pub use crate::kernels::kv_format::KvFormat;
 
 /// KV blocks hold this many tokens, on every device.
@@ -28,6 +29,8 @@ pub struct ForwardBatch {
     pub logits_rows: Vec<u32>,
     /// Rows whose last hidden states are wanted, ascending; they may be among those with logits.
     pub hidden_rows: Vec<u32>,
+    /// The rows of each adapter; those of none are in no entry.
+    pub adapters: Vec<AdaptedRows>,
 }
 
 /// K and V of one layer, with the shapes of [`KvFormat::key_dims`] and [`KvFormat::value_dims`].

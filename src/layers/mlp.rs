@@ -3,8 +3,9 @@
 
 use candle_core::{DType, Result, Tensor};
 
+use super::adapter::{LayerAdapters, Projection};
 use super::linear::Linear;
-use crate::kernels::gated::Gating;
+use crate::kernels::gated::{Gating, gated_pairs};
 use crate::kernels::pointwise::{Activation, Xielu, pointwise, xielu};
 use crate::weights::{WeightError, Weights};
 
@@ -80,19 +81,51 @@ impl Mlp {
 
     /// `mlp(x)`, both `[.., hidden]`.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        self.down.forward(&self.inner(x)?)
+        self.adapted(x, LayerAdapters::none())
     }
 
     /// `residual + factor * mlp(x)`, all `[.., hidden]`.
     pub fn forward_add(&self, x: &Tensor, residual: &Tensor, factor: f32) -> Result<Tensor> {
-        self.down.forward_add_scaled(&self.inner(x)?, residual, factor)
+        self.adapted_add(x, residual, factor, LayerAdapters::none())
     }
 
-    fn inner(&self, x: &Tensor) -> Result<Tensor> {
-        match (&self.gate, self.learned) {
-            (Some(gate), _) => Linear::forward_gated(self.gating, gate, &self.up, x),
-            (None, None) => pointwise(self.activation, &self.up.forward(x)?),
-            (None, Some(learned)) => xielu(learned, &self.up.forward(x)?),
+    /// As [`forward`](Self::forward), with the adapters of the rows.
+    pub fn adapted(&self, x: &Tensor, adapters: LayerAdapters<'_>) -> Result<Tensor> {
+        let inner = self.inner(x, adapters)?;
+        adapters.add(Projection::Down, &inner, self.down.forward(&inner)?, 1.0)
+    }
+
+    /// As [`forward_add`](Self::forward_add), with the adapters of the rows.
+    pub fn adapted_add(
+        &self,
+        x: &Tensor,
+        residual: &Tensor,
+        factor: f32,
+        adapters: LayerAdapters<'_>,
+    ) -> Result<Tensor> {
+        let inner = self.inner(x, adapters)?;
+        let sum = self.down.forward_add_scaled(&inner, residual, factor)?;
+        adapters.add(Projection::Down, &inner, sum, factor)
+    }
+
+    fn inner(&self, x: &Tensor, adapters: LayerAdapters<'_>) -> Result<Tensor> {
+        let Some(gate) = &self.gate else {
+            return self.activate(&adapters.add(Projection::Up, x, self.up.forward(x)?, 1.0)?);
+        };
+        if !adapters.change(&[Projection::Gate, Projection::Up]) {
+            return Linear::forward_gated(self.gating, gate, &self.up, x);
+        }
+        // To the bit what `forward_gated` gives for rows that nothing is added to.
+        let [gate, up] = Linear::forward_each([gate, &self.up], x)?;
+        let gate = adapters.add(Projection::Gate, x, gate, 1.0)?;
+        let up = adapters.add(Projection::Up, x, up, 1.0)?;
+        gated_pairs(self.gating, &gate, &up)
+    }
+
+    fn activate(&self, x: &Tensor) -> Result<Tensor> {
+        match self.learned {
+            None => pointwise(self.activation, x),
+            Some(learned) => xielu(learned, x),
         }
     }
 }

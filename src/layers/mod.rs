@@ -4,6 +4,7 @@
 //! on flattened rows; it refuses to know which model it is in and whose rows these are. Hidden
 //! states are f32 throughout.
 
+pub mod adapter;
 pub mod attention;
 pub mod embedding;
 pub mod forward;

@@ -7,8 +7,10 @@
 use candle_core::quantized::GgmlDType;
 use candle_core::{DType, Device, Result, Tensor, bail};
 
+use super::adapter::AdapterLayout;
 use super::{CausalLm, ForwardOutput, ModelError};
 use crate::kernels::pointwise::soft_cap;
+use crate::layers::adapter::{Adapters, Site};
 use crate::layers::attention::AttentionSpec;
 use crate::layers::embedding::Embedding;
 use crate::layers::forward::{ForwardBatch, ForwardContext, KvShape};
@@ -20,6 +22,7 @@ use crate::weights::{StoredTensor, WeightError, Weights};
 mod feed_forward;
 mod layer;
 mod layer_inputs;
+mod modules;
 pub mod spec;
 
 use layer::{Layer, Step};
@@ -47,6 +50,7 @@ pub struct Decoder {
     hidden_size: usize,
     max_position_embeddings: usize,
     kv_shape: KvShape,
+    spec: DecoderSpec,
 }
 
 impl Decoder {
@@ -97,6 +101,7 @@ impl Decoder {
                     .map(AttentionSpec::kv)
                     .collect(),
             },
+            spec: spec.clone(),
         })
     }
 }
@@ -217,23 +222,28 @@ impl CausalLm for Decoder {
         let wanted = wanted_rows(batch);
         let all = wanted.len() == batch.input_ids.len();
         let kept = Tensor::new(wanted.as_slice(), device)?;
+        let adapters = Adapters::of_all(&batch.adapters, batch.input_ids.len(), device)?;
+        let adapters_kept = Adapters::of_kept(&batch.adapters, &wanted, device)?;
         let inputs = self.layer_inputs.as_ref();
         let inputs = inputs.map(|table| table.forward(&batch.input_ids, &x, device)).transpose()?;
         for (i, layer) in self.layers.iter().enumerate() {
             let keep = (i + 1 == self.layers.len() && !all).then_some(&kept);
+            let behind = if keep.is_some() { &adapters_kept } else { &adapters };
+            let adapters = [adapters.layer(i), behind.layer(i)];
             let angles = self.rope_of_layer[i].map_or(&no_angles, |rope| &angles[rope]);
             let kv = &context.kv[self.cache_of_layer[i]];
             let input = inputs.as_ref().map(|all| all.narrow(1, i, 1)?.squeeze(1)?.contiguous());
             let input = input.transpose()?;
-            x = layer.forward(x, &Step { batch, angles, kv, input, keep })?;
+            x = layer.forward(x, &Step { batch, angles, kv, input, keep, adapters })?;
         }
         let x = self.norm.forward(&x)?;
         if batch.hidden_rows.is_empty() {
-            return Ok(ForwardOutput { logits: self.logits(&x)?, hidden: None });
+            return Ok(ForwardOutput { logits: self.logits(&x, &adapters_kept)?, hidden: None });
         }
         let with_logits = x.index_select(&places(&batch.logits_rows, &wanted, device)?, 0)?;
         let hidden = x.index_select(&places(&batch.hidden_rows, &wanted, device)?, 0)?;
-        Ok(ForwardOutput { logits: self.logits(&with_logits)?, hidden: Some(hidden) })
+        let adapters = Adapters::of_kept(&batch.adapters, &batch.logits_rows, device)?;
+        Ok(ForwardOutput { logits: self.logits(&with_logits, &adapters)?, hidden: Some(hidden) })
     }
 
     fn kv_shape(&self) -> KvShape {
@@ -250,6 +260,10 @@ impl CausalLm for Decoder {
 
     fn max_position_embeddings(&self) -> usize {
         self.max_position_embeddings
+    }
+
+    fn adapter_layout(&self) -> Option<AdapterLayout> {
+        Some(modules::layout(&self.spec))
     }
 }
 
@@ -277,13 +291,12 @@ fn is_not_one(factor: f32) -> bool {
 
 impl Decoder {
     /// Logits of hidden states behind the last norm.
-    fn logits(&self, x: &Tensor) -> Result<Tensor> {
+    fn logits(&self, x: &Tensor, adapters: &Adapters<'_>) -> Result<Tensor> {
         // The smaller of two places where the factor could be.
-        let logits = if is_not_one(self.logit_scale) {
-            self.head.forward(&(x * f64::from(self.logit_scale))?)?
-        } else {
-            self.head.forward(x)?
-        };
+        let scaled = is_not_one(self.logit_scale).then(|| x * f64::from(self.logit_scale));
+        let scaled = scaled.transpose()?;
+        let x = scaled.as_ref().unwrap_or(x);
+        let logits = adapters.add(Site::Head, x, self.head.forward(x)?, 1.0)?;
         self.logit_softcap.map_or_else(|| Ok(logits.clone()), |cap| soft_cap(cap, &logits))
     }
 

@@ -7,9 +7,11 @@ use candle_core::{Result, Tensor};
 
 use crate::layers::forward::{ForwardBatch, ForwardContext, KvShape};
 use crate::weights::{WeightError, Weights};
+use adapter::AdapterLayout;
 use config::HfConfig;
 use decoder::{Decoder, DecoderSpec};
 
+pub mod adapter;
 pub mod config;
 pub mod decoder;
 pub mod encoder;
@@ -81,6 +83,11 @@ pub trait CausalLm: Send {
 
     /// The longest sequence the checkpoint declares.
     fn max_position_embeddings(&self) -> usize;
+
+    /// What adapters may change, if the model takes any.
+    fn adapter_layout(&self) -> Option<AdapterLayout> {
+        None
+    }
 }
 
 /// Why a model can't be built.

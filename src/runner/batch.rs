@@ -1,11 +1,18 @@
 //! From a step's plan to the flattened batch that a model runs on.
 
-use crate::layers::forward::{BLOCK_SIZE, ForwardBatch};
-use crate::scheduler::output::PlannedSequence;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::layers::forward::{AdaptedRows, Adapter, BLOCK_SIZE, ForwardBatch};
+use crate::scheduler::output::{AdapterId, PlannedSequence};
 
 /// Flattens the plan: rows in order, no padding. Only the blocks that this step reads are listed.
-pub(super) fn flatten<'a>(plan: impl Iterator<Item = PlannedSequence<'a>>) -> ForwardBatch {
+pub(super) fn flatten<'a>(
+    plan: impl Iterator<Item = PlannedSequence<'a>>,
+    adapter: impl Fn(AdapterId) -> Arc<Adapter>,
+) -> ForwardBatch {
     let mut batch = ForwardBatch { cu_seqlens_q: vec![0], ..ForwardBatch::default() };
+    let mut rows_of: BTreeMap<AdapterId, Vec<u32>> = BTreeMap::new();
     for planned in plan {
         let end = planned.first_position + planned.token_ids.len();
         let blocks = &planned.block_table[..end.div_ceil(BLOCK_SIZE)];
@@ -23,7 +30,12 @@ pub(super) fn flatten<'a>(plan: impl Iterator<Item = PlannedSequence<'a>>) -> Fo
         let first = batch.input_ids.len() - planned.token_ids.len();
         let (start, end) = planned.pooled;
         batch.hidden_rows.extend((first + start..first + end).map(narrow));
+        if let Some(id) = planned.adapter {
+            rows_of.entry(id).or_default().extend((first..batch.input_ids.len()).map(narrow));
+        }
     }
+    let own = rows_of.into_iter();
+    batch.adapters = own.map(|(id, rows)| AdaptedRows { adapter: adapter(id), rows }).collect();
     batch
 }
 
@@ -33,11 +45,13 @@ fn narrow(value: usize) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use super::*;
     use crate::scheduler::sequence::SequenceId;
 
     #[test]
-    fn flattens_a_chunk_a_decode_and_rows_to_pool() {
+    fn flattens_a_chunk_a_decode_and_rows_to_pool_and_groups_rows_by_adapter() {
         let plan = [
             PlannedSequence {
                 id: SequenceId(0),
@@ -47,6 +61,7 @@ mod tests {
                 scored: &[7, 9],
                 samples: false,
                 pooled: (0, 0),
+                adapter: Some(AdapterId(6)),
             },
             PlannedSequence {
                 id: SequenceId(1),
@@ -56,6 +71,7 @@ mod tests {
                 scored: &[],
                 samples: true,
                 pooled: (0, 0),
+                adapter: None,
             },
             PlannedSequence {
                 id: SequenceId(2),
@@ -65,8 +81,10 @@ mod tests {
                 scored: &[],
                 samples: false,
                 pooled: (1, 3),
+                adapter: Some(AdapterId(6)),
             },
         ];
+        let adapter = Arc::new(Adapter::new(HashMap::new(), 0));
         let expected = ForwardBatch {
             input_ids: vec![5, 6, 7, 8, 1, 2, 3],
             positions: vec![31, 32, 33, 2, 0, 1, 2],
@@ -76,7 +94,12 @@ mod tests {
             context_lens: vec![34, 3, 3],
             logits_rows: vec![1, 2, 3],
             hidden_rows: vec![5, 6],
+            adapters: vec![AdaptedRows { adapter: adapter.clone(), rows: vec![0, 1, 2, 4, 5, 6] }],
         };
-        assert_eq!(flatten(plan.into_iter()), expected);
+        let find = |id| {
+            assert_eq!(id, AdapterId(6));
+            adapter.clone()
+        };
+        assert_eq!(flatten(plan.into_iter(), find), expected);
     }
 }

@@ -7,16 +7,18 @@ mod hidden;
 mod kv_tensors;
 mod logits;
 
+use std::sync::Arc;
+
 use candle_core::{Device, Result};
 
 pub use encoder::EncoderRunner;
 pub use hidden::HiddenStates;
 pub use logits::Logits;
 
-pub use crate::layers::forward::{BLOCK_SIZE, KvFormat, KvHeads, KvShape};
+pub use crate::layers::forward::{Adapter, BLOCK_SIZE, KvFormat, KvHeads, KvShape};
 use crate::layers::forward::{ForwardContext, KvLayer};
 use crate::models::CausalLm;
-use crate::scheduler::output::PlannedSequence;
+use crate::scheduler::output::{AdapterId, PlannedSequence};
 
 /// What a step gives, in the order of its plan.
 pub struct StepOutput {
@@ -50,9 +52,14 @@ impl Runner {
         kv_tensors::copy_blocks(&self.kv, blocks)
     }
 
-    /// Runs the planned sequences; the rows that they want, in their order.
-    pub fn run<'a>(&self, plan: impl Iterator<Item = PlannedSequence<'a>>) -> Result<StepOutput> {
-        let batch = batch::flatten(plan);
+    /// Runs the planned sequences, some with the adapters that `adapter` finds; the rows that they
+    /// want, in their order.
+    pub fn run<'a>(
+        &self,
+        plan: impl Iterator<Item = PlannedSequence<'a>>,
+        adapter: impl Fn(AdapterId) -> Arc<Adapter>,
+    ) -> Result<StepOutput> {
+        let batch = batch::flatten(plan, adapter);
         let context = ForwardContext { device: &self.device, kv: &self.kv };
         let output = self.model.forward(&context, &batch)?;
         Ok(StepOutput {

@@ -3,7 +3,7 @@
 //! There is no prefill phase and no decode phase (as in vLLM's v1 scheduler): a sequence has
 //! tokens whose KV is pending, and each step computes some of them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 mod beams;
 pub mod output;
@@ -13,7 +13,7 @@ pub mod stop;
 
 use output::{Finished, PlannedSequence, SchedulerOutput};
 use queue::{Rank, WaitingQueue};
-use sequence::{Sequence, SequenceId};
+use sequence::{AdapterId, Sequence, SequenceId};
 use stop::FinishReason;
 
 use crate::kv_cache::block_hash::BlockHash;
@@ -85,6 +85,17 @@ impl Scheduler {
         self.waiting.len()
     }
 
+    /// The adapters of sequences that hold blocks, and of those that wait.
+    pub fn adapters(&self) -> [BTreeSet<AdapterId>; 2] {
+        let mut adapters = [BTreeSet::new(), BTreeSet::new()];
+        let running: HashSet<SequenceId> = self.running.iter().copied().collect();
+        for sequence in self.sequences.values() {
+            let waits = usize::from(!running.contains(&sequence.id));
+            adapters[waits].extend(sequence.adapter);
+        }
+        adapters
+    }
+
     /// The blocks and who shares them.
     pub fn kv_cache(&self) -> &KvCacheManager {
         &self.kv_cache
@@ -146,6 +157,7 @@ impl Scheduler {
                 scored: sequence.scored_by(end),
                 samples: end == sequence.tokens.len() && !sequence.is_pooled(),
                 pooled: sequence.pooled_by(end),
+                adapter: sequence.adapter,
             }
         })
     }

@@ -1,5 +1,6 @@
 //! What a step consists of.
 
+pub use super::sequence::AdapterId;
 use super::sequence::SequenceId;
 use super::stop::FinishReason;
 
@@ -39,6 +40,8 @@ pub struct PlannedSequence<'a> {
     pub samples: bool,
     /// Which of the tokens here are pooled: from the first number up to the second.
     pub pooled: (usize, usize),
+    /// With which adapter they are computed.
+    pub adapter: Option<AdapterId>,
 }
 
 impl PlannedSequence<'_> {

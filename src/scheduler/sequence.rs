@@ -12,6 +12,10 @@ const SCORED_AT_A_TIME: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SequenceId(pub u64);
 
+/// Names one load of an adapter: the same files loaded again have another name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AdapterId(pub u64);
+
 /// The tokens of a prompt whose hidden states become its embedding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PooledTokens {
@@ -38,6 +42,7 @@ pub struct Sequence {
     // Hashes of the full blocks of `tokens`, as far as anyone asked.
     hashes: Vec<BlockHash>,
     root: BlockHash,
+    pub(super) adapter: Option<AdapterId>,
     pub(super) num_published: usize,
     pub(super) num_cached: usize,
     // Tokens of the prompt whose logits are wanted: all but the first, or none.
@@ -75,6 +80,7 @@ impl Sequence {
             table: BlockTable::default(),
             hashes: Vec::new(),
             root: BlockHash::root(cache_salt),
+            adapter: None,
             num_published: 0,
             num_cached: 0,
             num_to_score: 0,
@@ -86,6 +92,13 @@ impl Sequence {
             preemptions: 0,
             arrival: 0,
         }
+    }
+
+    /// The same, computed with an adapter. Blocks are shared only with sequences of the same one.
+    #[must_use]
+    pub fn with_adapter(self, adapter: Option<AdapterId>) -> Self {
+        let Some(AdapterId(id)) = adapter else { return self };
+        Self { root: self.root.under_adapter(id), adapter, ..self }
     }
 
     /// The same, with the logits wanted that predict each token of the prompt but the first.

@@ -13,6 +13,7 @@
 //! safetensors    Hugging Face tensors: one file or shards
 //! compressed     the same, quantized by other software
 //! gguf           GGUF tensors under Hugging Face names, metadata in Hugging Face words
+//! lora           an adapter's folder
 //! hub            the download into the shared cache
 //! finite         whether stored numbers can be weights
 //! sentence_modules  what a sentence-transformers folder says of its modules
@@ -30,6 +31,7 @@ mod folder;
 pub mod gguf;
 pub mod hub;
 pub mod kept;
+pub mod lora;
 pub mod model_ref;
 pub mod progress;
 pub mod safetensors;

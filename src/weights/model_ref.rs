@@ -25,17 +25,19 @@ pub struct HubRef {
     pub repository: String,
     /// A branch, a tag or a commit; `None` is the default branch.
     pub revision: Option<String>,
-    /// Which GGUF file; `None` takes the safetensors checkpoint, or the only GGUF file.
+    /// Which file; `None` takes the safetensors checkpoint, or the only GGUF file.
     pub file: Option<HubFile>,
 }
 
-/// One GGUF file of a repository that may hold many.
+/// What is meant of a repository, if it is not its checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HubFile {
-    /// Its path inside the repository.
+    /// A GGUF file by its path inside the repository.
     Path(String),
-    /// The quantization in its name, such as `Q4_K_M`.
+    /// A GGUF file by the quantization in its name, such as `Q4_K_M`.
     Quantization(String),
+    /// The files of a LoRA adapter.
+    Adapter,
 }
 
 impl ModelRef {
@@ -114,7 +116,7 @@ impl fmt::Display for HubRef {
             write!(f, "@{revision}")?;
         }
         match &self.file {
-            None => Ok(()),
+            None | Some(HubFile::Adapter) => Ok(()),
             Some(HubFile::Path(name) | HubFile::Quantization(name)) => write!(f, ":{name}"),
         }
     }

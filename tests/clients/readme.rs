@@ -3,10 +3,16 @@
 
 use std::path::PathBuf;
 
+use candle_core::quantized::gguf_file::Content;
 use clap::{Arg, CommandFactory};
 use sconce::cli::Cli;
+use sconce::layers::moe::{ExpertTensors, StackedTensors};
 use sconce::metrics::{Metric, MetricKind, TABLE};
+use sconce::models::config::HfConfig;
 use sconce::models::{architectures, encoder};
+
+use crate::parity::gguf_files::converted;
+use crate::parity::{MODELS, folder};
 
 fn readme() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("README.md")
@@ -84,10 +90,53 @@ fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
     format!("{}\n", names.join(", "))
 }
 
+/// What the fixtures show of each architecture: that its numbers are those of transformers, what
+/// the converter of GGUF's own project makes of it, and whether its experts can be quantized.
+fn models_table() -> String {
+    let fixtures = MODELS.iter().chain(&["gpt_oss_mxfp4"]).map(|name| {
+        let text = std::fs::read_to_string(folder(name).join("config.json")).unwrap();
+        let config = HfConfig::from_value(&unquantized(&text)).unwrap();
+        (*name, config.architectures[0].clone(), sconce::models::spec(&config).unwrap())
+    });
+    let fixtures: Vec<_> = fixtures.collect();
+    let row = |class: &str| {
+        let own: Vec<_> = fixtures.iter().filter(|(_, of, _)| of == class).collect();
+        let mut files: Vec<String> = own.iter().filter_map(|(name, ..)| gguf_name(name)).collect();
+        files.sort();
+        files.dedup();
+        let experts = own.iter().find_map(|(.., spec)| match spec.moe.as_ref()?.experts {
+            ExpertTensors::List(_) => None,
+            ExpertTensors::Stacked(StackedTensors { compressed: None, .. }) => Some("not experts"),
+            ExpertTensors::Stacked(_) => Some("experts: MXFP4"),
+        });
+        let checked = if own.is_empty() { "not checked" } else { "checked" };
+        let formats = experts.map_or_else(|| "all".to_owned(), |experts| format!("all, {experts}"));
+        let formats = if own.is_empty() { String::new() } else { formats };
+        let files: Vec<String> = files.into_iter().map(|name| format!("`{name}`")).collect();
+        format!("| `{class}` | {checked} | {} | {formats} |\n", files.join(", "))
+    };
+    let head = "| Architecture | Numbers | GGUF | Quantized folders |\n|---|---|---|---|\n";
+    format!("{head}{}", architectures().map(row).collect::<String>())
+}
+
+/// The configuration that a reader of quantized checkpoints leaves.
+fn unquantized(config: &str) -> serde_json::Value {
+    let mut config: serde_json::Value = serde_json::from_str(config).unwrap();
+    config.as_object_mut().unwrap().remove("quantization_config");
+    config
+}
+
+/// What a converted fixture calls its architecture.
+fn gguf_name(fixture: &str) -> Option<String> {
+    let file = converted(fixture)?;
+    let content = Content::read(&mut std::io::Cursor::new(file)).unwrap();
+    Some(content.metadata["general.architecture"].to_string().unwrap().clone())
+}
+
 #[test]
 fn readme_tables_are_those_of_the_code() {
     let sections = [
-        ("models", list(architectures())),
+        ("models", models_table()),
         ("encoders", list(encoder::architectures())),
         ("flags", flags_table()),
         ("metrics", metrics_table()),

@@ -66,6 +66,7 @@ fn text(ids: &[u32]) -> EmbeddingRequest {
         normalize: None,
         priority: 0,
         cache_salt: None,
+        adapter: None,
     }
 }
 
@@ -202,6 +203,7 @@ async fn an_encoder_embeds_and_does_nothing_else() {
         prompt_logprobs: None,
         priority: 0,
         cache_salt: None,
+        adapter: None,
     });
     let cases = [
         (text(&[0; 39]), "39 tokens, the most is 38"),

@@ -55,7 +55,7 @@ pub(super) fn gguf() -> Target {
         file.bytes()
     };
     let names = ["llama3", "phi3_long", "gemma3", "dots1", "apertus", "gpt_neox", "mixtral"];
-    let converted = names.into_iter().map(converted);
+    let converted = names.into_iter().filter_map(converted);
     Target {
         name: "gguf",
         inputs: converted.chain(["llama", "qwen3"].map(small)).collect(),

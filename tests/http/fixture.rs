@@ -1,19 +1,24 @@
 //! A server on a free port: a byte-level tokenizer, a ChatML template and a scripted engine.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sconce::config::ServerConfig;
+use sconce::config::{EngineConfig, ServerConfig};
 use sconce::engine::EngineLimits;
 use sconce::engine::request::EngineRequest;
+use sconce::engine::startup::adapters::AdapterLoader;
+use sconce::http::adapters::AdapterParts;
 use sconce::http::state::{AppState, GenerationDefaults, ServerParts};
 use sconce::http::{DrainReport, serve};
 use sconce::metrics;
+use sconce::models::adapter::AdapterLayout;
 use sconce::text::chat_template::ChatTemplate;
 use sconce::text::embedding_prompts::EmbeddingPrompts;
 use sconce::text::special_tokens::SpecialTokens;
 use sconce::text::tokenizer::Tokenizer;
 use sconce::text::tokenizer_config::TokenizerConfig;
+use sconce::weights::hub::HubOptions;
 use serde_json::{Map, Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -102,6 +107,7 @@ pub struct Setup {
     pub embedding_prompts: EmbeddingPrompts,
     pub template: Option<&'static str>,
     pub keep_alive: Duration,
+    pub layout: Option<AdapterLayout>,
 }
 
 impl Default for Setup {
@@ -125,6 +131,7 @@ impl Default for Setup {
             embedding_prompts: EmbeddingPrompts::default(),
             template: Some(TEMPLATE),
             keep_alive: Duration::from_secs(15),
+            layout: None,
         }
     }
 }
@@ -155,6 +162,14 @@ impl Server {
         let parts = ServerParts {
             config: setup.config,
             engine: engine.handle.clone(),
+            adapters: AdapterParts {
+                loader: AdapterLoader::new(
+                    setup.layout,
+                    &EngineConfig::default(),
+                    HubOptions::offline(Path::new("no-cache")),
+                ),
+                served: Vec::new(),
+            },
             tokenizer: Arc::new(tokenizer()),
             chat_template: template,
             tool_chat_template: None,

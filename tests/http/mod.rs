@@ -7,6 +7,7 @@
     reason = "test code: nothing is public, panics are failures, and `json!` makes values"
 )]
 
+mod adapters;
 mod chat;
 mod client;
 mod completions;

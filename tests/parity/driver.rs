@@ -1,9 +1,11 @@
 //! A minimal engine over `CausalLm`: sequences with block tables over one paged cache, and steps
 //! that the test decides.
 
+use std::sync::Arc;
+
 use candle_core::{DType, Device, Tensor};
 use sconce::layers::forward::{
-    BLOCK_SIZE, ForwardBatch, ForwardContext, KvFormat, KvHeads, KvLayer,
+    AdaptedRows, Adapter, BLOCK_SIZE, ForwardBatch, ForwardContext, KvFormat, KvHeads, KvLayer,
 };
 use sconce::models::{CausalLm, ForwardOutput};
 
@@ -16,6 +18,7 @@ struct Sequence {
     tokens: Vec<u32>,
     computed: usize,
     blocks: Vec<u32>,
+    adapter: Option<Arc<Adapter>>,
 }
 
 /// Numbers that spoil every sum they get into.
@@ -61,7 +64,28 @@ impl Driver {
     }
 
     pub(super) fn add(&mut self, tokens: &[u32]) -> Seq {
-        self.sequences.push(Sequence { tokens: tokens.to_vec(), computed: 0, blocks: Vec::new() });
+        self.add_adapted(tokens, None)
+    }
+
+    pub(super) fn add_adapted(&mut self, tokens: &[u32], adapter: Option<Arc<Adapter>>) -> Seq {
+        let (tokens, blocks) = (tokens.to_vec(), Vec::new());
+        self.sequences.push(Sequence { tokens, computed: 0, blocks, adapter });
+        self.sequences.len() - 1
+    }
+
+    /// A sequence that begins with `shared` tokens of another one, whole blocks, whose keys and
+    /// values are those of the other.
+    pub(super) fn add_behind(&mut self, other: Seq, shared: usize, tokens: &[u32]) -> Seq {
+        let other = &self.sequences[other];
+        assert!(shared.is_multiple_of(BLOCK_SIZE) && shared <= other.computed);
+        assert_eq!(tokens[..shared], other.tokens[..shared]);
+        let blocks = other.blocks[..shared / BLOCK_SIZE].to_vec();
+        self.sequences.push(Sequence {
+            tokens: tokens.to_vec(),
+            computed: shared,
+            blocks,
+            adapter: None,
+        });
         self.sequences.len() - 1
     }
 
@@ -110,6 +134,17 @@ impl Driver {
     fn plan(&mut self, seq: Seq, count: usize, batch: &mut ForwardBatch) {
         let sequence = &mut self.sequences[seq];
         let end = sequence.computed + count;
+        if let Some(adapter) = &sequence.adapter {
+            let first = u32::try_from(batch.input_ids.len()).unwrap();
+            let rows = first..first + u32::try_from(count).unwrap();
+            let known = batch.adapters.iter_mut().find(|own| Arc::ptr_eq(&own.adapter, adapter));
+            match known {
+                Some(own) => own.rows.extend(rows),
+                None => batch
+                    .adapters
+                    .push(AdaptedRows { adapter: adapter.clone(), rows: rows.collect() }),
+            }
+        }
         while sequence.blocks.len() * BLOCK_SIZE < end {
             sequence.blocks.push(self.free.pop().unwrap());
         }

@@ -93,3 +93,42 @@ fn decoding_beside_a_prefill_changes_nothing() {
         assert_eq!(bits(&prefilled[..1]), bits(&alone_prefilled[..1]), "{name}");
     }
 }
+
+/// A prompt that begins like an earlier one is computed from where they part.
+#[test]
+fn a_prefix_from_the_cache_changes_nothing() {
+    for name in MODELS {
+        for format in [KvFormat::F32, KvFormat::Bf16] {
+            let vocab = vocab(name);
+            let mut first = prompt(130, vocab);
+            let expected = {
+                let mut driver = Driver::new(load(name), format, 8, None);
+                let seq = driver.add(&first);
+                driver.finish(seq, usize::MAX)
+            };
+            let mut driver = Driver::new(load(name), format, 32, Some(5));
+            let mut second = first.clone();
+            first[100] = (first[100] + 1) % vocab;
+            let earlier = driver.add(&first);
+            driver.finish(earlier, 50);
+            for shared in [32, 96] {
+                let hit = driver.add_behind(earlier, shared, &second);
+                let logits = driver.finish(hit, usize::MAX);
+                assert_eq!(
+                    bits(&[logits]),
+                    bits(&[expected.clone()]),
+                    "{name} {format:?} {shared}"
+                );
+            }
+            // All blocks of the earlier one that are whole, and one token behind them.
+            second = first[..128].to_vec();
+            second.push(first[128]);
+            let mut alone = Driver::new(load(name), format, 8, None);
+            let seq = alone.add(&second);
+            let expected = alone.finish(seq, usize::MAX);
+            let hit = driver.add_behind(earlier, 128, &second);
+            let logits = driver.finish(hit, usize::MAX);
+            assert_eq!(bits(&[logits]), bits(&[expected]), "{name} {format:?}");
+        }
+    }
+}

@@ -19,15 +19,16 @@ mod candle;
 mod compressed;
 mod driver;
 mod gguf;
-mod gguf_files;
+pub(crate) mod gguf_files;
 pub(crate) use gguf_files::converted;
 mod hidden;
 mod invariance;
 mod levels;
+mod lora;
 mod reference;
 
 /// Folders below `tests/fixtures/parity`: at least one per architecture.
-const MODELS: &[&str] = &[
+pub(crate) const MODELS: &[&str] = &[
     "apertus",
     "arcee",
     "bloom",

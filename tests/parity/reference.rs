@@ -1,8 +1,10 @@
 //! Our numbers beside those of transformers.
 
+use std::sync::Arc;
+
 use candle_core::quantized::GgmlDType;
 use candle_core::{DType, Device};
-use sconce::layers::forward::KvFormat;
+use sconce::layers::forward::{Adapter, KvFormat};
 use sconce::models::CausalLm;
 use sconce::weights::MemoryTensors;
 use serde::Deserialize;
@@ -82,7 +84,17 @@ impl Distance {
 
 /// Our log-probabilities at each step of a run, given its tokens.
 pub(super) fn follow(driver: &mut Driver, run: &Run, vocab: u32) -> Vec<Vec<f32>> {
-    let seq = driver.add(&prompt(run.prompt, vocab));
+    follow_with(driver, run, vocab, None)
+}
+
+/// The same with an adapter.
+pub(super) fn follow_with(
+    driver: &mut Driver,
+    run: &Run,
+    vocab: u32,
+    adapter: Option<Arc<Adapter>>,
+) -> Vec<Vec<f32>> {
+    let seq = driver.add_adapted(&prompt(run.prompt, vocab), adapter);
     let mut steps = Vec::new();
     for token in &run.tokens {
         steps.push(log_softmax(&driver.finish(seq, usize::MAX)));

@@ -2,6 +2,7 @@
 
 mod adversarial;
 mod embeddings;
+mod lora;
 mod server;
 mod structured;
 

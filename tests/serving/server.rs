@@ -102,6 +102,13 @@ impl Server {
         response.json().await.unwrap()
     }
 
+    /// The text that a route answers, whatever the status.
+    pub(super) async fn text(&self, path: &str, body: &Value) -> String {
+        let url = format!("{}{path}", self.url);
+        let response = reqwest::Client::new().post(url).json(body).send().await.unwrap();
+        response.text().await.unwrap()
+    }
+
     /// Starts a streaming completion.
     pub(super) async fn stream(&self, body: &Value) -> Frames {
         let response = reqwest::Client::new()

@@ -17,4 +17,5 @@ mod gguf;
 pub(crate) mod gguf_file;
 #[cfg(feature = "hub")]
 mod hub;
+mod lora;
 mod safetensors;

@@ -132,13 +132,22 @@ impl EngineCore {
             }
             return;
         }
-        let EngineRequest { id, prompt_token_ids, sampling, stop, priority, cache_salt, .. } =
-            request;
+        let EngineRequest {
+            id,
+            prompt_token_ids,
+            sampling,
+            stop,
+            priority,
+            cache_salt,
+            adapter,
+            ..
+        } = request;
         let (sequence_id, suppressed) = (SequenceId(id.0), stop.suppressed_before_min_tokens());
         let num_ends = suppressed.len();
         let sampler = SamplerState::new(sampling, &prompt_token_ids, stop.min_tokens, suppressed);
         let salt = cache_salt.as_deref();
-        let prompt = Sequence::new(sequence_id, prompt_token_ids, stop.clone(), priority, salt);
+        let prompt = Sequence::new(sequence_id, prompt_token_ids, stop.clone(), priority, salt)
+            .with_adapter(self.adapters.take(adapter));
         self.scheduler.add(prompt.as_beam());
         let search = Search {
             answers: answers.into_iter().map(|(id, outputs)| (id, Some(outputs))).collect(),

@@ -20,12 +20,20 @@ impl EngineCore {
             let _ = outputs.send(EngineOutput::Failed(EngineError::Rejected(reason)));
             return;
         }
-        let EmbeddingRequest { id, token_ids, dimensions, normalize, priority, cache_salt } =
-            request;
+        let EmbeddingRequest {
+            id,
+            token_ids,
+            dimensions,
+            normalize,
+            priority,
+            cache_salt,
+            adapter,
+        } = request;
         let id = SequenceId(id.0);
         let pooling = self.head.pooling;
         let sequence =
             Sequence::new(id, token_ids, nothing_to_stop(), priority, cache_salt.as_deref())
+                .with_adapter(self.adapters.take(adapter))
                 .with_pooled(pooled_tokens(pooling));
         self.scheduler.add(sequence);
         let task = Task::Embed { pooler: Pooler::new(pooling), dimensions, normalize };

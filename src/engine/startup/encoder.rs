@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 
 use candle_core::Device;
 
+use super::adapters::AdapterLoader;
 use super::{Engine, LoadedModel, StartupError, head, stored_as};
 use crate::config::{EngineConfig, KvCacheDtype, Pooling, WeightKind};
 use crate::engine::encoder::EncoderCore;
@@ -15,6 +16,7 @@ use crate::metrics::MetricsHandle;
 use crate::models::encoder::{Encoder, EncoderSpec, is_encoder};
 use crate::pooling::EmbeddingHead;
 use crate::runner::EncoderRunner;
+use crate::weights::hub::HubOptions;
 use crate::weights::progress::ProgressSink;
 use crate::weights::source::ModelSource;
 
@@ -46,6 +48,26 @@ impl Loaded {
             LoadedEncoder::load(source, config, progress).map(Self::Encoder)
         } else {
             LoadedModel::load(source, config, progress).map(Self::Decoder)
+        }
+    }
+
+    /// What loads adapters of it.
+    pub fn adapter_loader(&self, config: &EngineConfig, hub: HubOptions) -> AdapterLoader {
+        let layout = match self {
+            Self::Decoder(loaded) => loaded.model.adapter_layout(),
+            Self::Encoder(_) => None,
+        };
+        AdapterLoader::new(layout, config, hub)
+    }
+
+    /// The same with so many bytes of adapters beside its weights.
+    #[must_use]
+    pub fn with_adapters(self, bytes: usize) -> Self {
+        match self {
+            Self::Decoder(loaded) => {
+                Self::Decoder(LoadedModel { weight_bytes: loaded.weight_bytes + bytes, ..loaded })
+            }
+            Self::Encoder(loaded) => Self::Encoder(loaded),
         }
     }
 

@@ -9,7 +9,7 @@ use crate::sampling::params::{BeamParams, EarlyStopping};
 /// An end that is drawn now and then.
 const END: u32 = 11;
 
-fn params(width: usize) -> BeamParams {
+pub(super) fn params(width: usize) -> BeamParams {
     BeamParams {
         width,
         answers: width,
@@ -18,7 +18,7 @@ fn params(width: usize) -> BeamParams {
     }
 }
 
-fn searched(prompt: Vec<u32>, max_tokens: usize, beams: BeamParams) -> BeamRequest {
+pub(super) fn searched(prompt: Vec<u32>, max_tokens: usize, beams: BeamParams) -> BeamRequest {
     let mut request = request(prompt, max_tokens, 0);
     request.sampling.logprobs = Some(0);
     request.stop.eos_token_ids = Arc::from([END]);
@@ -26,7 +26,7 @@ fn searched(prompt: Vec<u32>, max_tokens: usize, beams: BeamParams) -> BeamReque
 }
 
 /// Asks the engine for one token of every beam of every step.
-fn expected(running: &Running, searched: &BeamRequest) -> Vec<Vec<u32>> {
+pub(super) fn expected(running: &Running, searched: &BeamRequest) -> Vec<Vec<u32>> {
     let BeamRequest { request, beams } = searched;
     let mut search = BeamSearch::new(*beams, request.stop.max_tokens);
     let count = search.num_continuations(1);
@@ -35,6 +35,7 @@ fn expected(running: &Running, searched: &BeamRequest) -> Vec<Vec<u32>> {
         let rows = prompts.iter().map(|prompt| {
             let mut one = super::request(prompt.clone(), 1, 0);
             one.sampling.logprobs = Some(u8::try_from(count).unwrap());
+            one.adapter.clone_from(&request.adapter);
             let mut stream = running.handle.submit(one);
             let logprobs: TokenLogprobs = block_on(async {
                 loop {
@@ -66,7 +67,7 @@ fn expected(running: &Running, searched: &BeamRequest) -> Vec<Vec<u32>> {
     }
 }
 
-fn found(streams: Vec<OutputStream>) -> Vec<Vec<u32>> {
+pub(super) fn found(streams: Vec<OutputStream>) -> Vec<Vec<u32>> {
     block_on(async {
         let mut answers = Vec::new();
         for stream in streams {

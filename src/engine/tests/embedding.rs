@@ -12,6 +12,7 @@ fn text(tokens: Vec<u32>) -> EmbeddingRequest {
         normalize: None,
         priority: 0,
         cache_salt: None,
+        adapter: None,
     }
 }
 

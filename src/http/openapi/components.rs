@@ -6,6 +6,7 @@ use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::Schema;
 
 use super::Facts;
+use crate::http::types::adapters::{LoadAdapterRequest, UnloadAdapterRequest};
 use crate::http::types::chat::{
     ChatCompletion, ChatCompletionChunk, ChatCompletionRequest, ChatMessage, PromptTokenLogprob,
 };
@@ -41,6 +42,8 @@ pub(super) fn schemas(facts: &Facts<'_>) -> Value {
     collect::<CountedTokens>(&mut schemas);
     collect::<EmbeddingsRequest>(&mut schemas);
     collect::<EmbeddingList<'static>>(&mut schemas);
+    collect::<LoadAdapterRequest>(&mut schemas);
+    collect::<UnloadAdapterRequest>(&mut schemas);
     collect::<Tokenized>(&mut schemas);
     collect::<DetokenizeRequest>(&mut schemas);
     collect::<Detokenized>(&mut schemas);

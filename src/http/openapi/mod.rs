@@ -22,9 +22,11 @@ Fields that are null are the same as absent.";
 
 /// `GET /openapi.json`.
 pub(crate) async fn openapi(State(state): State<AppState>) -> axum::Json<Value> {
+    let mut models = state.config().served_model_names.clone();
+    models.extend(state.adapters().all().iter().map(|served| served.adapter.name().to_owned()));
     axum::Json(document(&Facts {
         keys: !state.config().api_keys.is_empty(),
-        models: &state.config().served_model_names,
+        models: &models,
         limits: state.engine().limits(),
     }))
 }
@@ -33,7 +35,7 @@ pub(crate) async fn openapi(State(state): State<AppState>) -> axum::Json<Value> 
 struct Facts<'a> {
     /// Whether the server asks for keys.
     keys: bool,
-    /// The names that the model answers to.
+    /// The names that the model and its adapters answer to.
     models: &'a [String],
     limits: &'a EngineLimits,
 }
@@ -93,7 +95,9 @@ fn responses(route: &Route, keys: bool) -> Value {
     let mut responses = json!({});
     let body = match route.answer {
         Answer::Json(name) => Some(json!({"application/json": {"schema": reference(name)}})),
-        Answer::Metrics => Some(json!({"text/plain": {"schema": {"type": "string"}}})),
+        Answer::Metrics | Answer::Changed => {
+            Some(json!({"text/plain": {"schema": {"type": "string"}}}))
+        }
         Answer::Never => None,
     };
     if let Some(mut content) = body {

@@ -36,6 +36,8 @@ pub(super) enum Answer {
     Json(&'static str),
     /// Text that Prometheus reads.
     Metrics,
+    /// A sentence that says what was changed of what is served; not every server allows it.
+    Changed,
     /// None succeeds.
     Never,
 }
@@ -111,6 +113,9 @@ const OPEN: Route = Route {
 /// A route that asks the model.
 const RUNS: Route =
     Route { method: "post", parameters: &[Parameter::Deadline], runs: true, ..OPEN };
+
+/// A route that changes what is served.
+const CHANGES: Route = Route { method: "post", answer: Answer::Changed, ..OPEN };
 
 /// A route that only counts or renders.
 const COUNTS: Route = Route { method: "post", parameters: &[Parameter::Deadline], ..OPEN };
@@ -224,6 +229,20 @@ pub(super) const ROUTES: &[Route] = &[
         ..RUNS
     },
     Route {
+        path: "/v1/load_lora_adapter",
+        name: "loadLoraAdapter",
+        summary: "Load an adapter, which requests then name as their model.",
+        request: &["LoadAdapterRequest"],
+        ..CHANGES
+    },
+    Route {
+        path: "/v1/unload_lora_adapter",
+        name: "unloadLoraAdapter",
+        summary: "Forget an adapter; requests that run keep it.",
+        request: &["UnloadAdapterRequest"],
+        ..CHANGES
+    },
+    Route {
         method: "post",
         path: "/tokenize",
         name: "tokenize",
@@ -244,7 +263,7 @@ pub(super) const ROUTES: &[Route] = &[
     Route {
         path: "/v1/models",
         name: "listModels",
-        summary: "The names that the model answers to.",
+        summary: "The names that the model answers to, and its adapters.",
         answer: Answer::Json("ModelList"),
         ..OPEN
     },
@@ -320,6 +339,7 @@ impl Route {
                 "a value that can't be served; the message names field and bound",
             ),
             (keys && self.guarded, "401", "no key, or one that is not known"),
+            (matches!(self.answer, Answer::Changed), "403", "the server was not started for this"),
             (reads || names_one, "404", "the model is not served, or there is no such thing"),
             (
                 reads,

@@ -1,6 +1,7 @@
 //! The wire: what JSON looks like, for serde and nothing else, and the one conversion of sampling
 //! fields into what the engine takes.
 
+pub(crate) mod adapters;
 pub(crate) mod beams;
 pub(crate) mod chat;
 pub(crate) mod completions;

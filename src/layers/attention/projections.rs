@@ -40,11 +40,38 @@ impl QkvProjections {
         weights: &Weights,
         spec: &AttentionSpec,
     ) -> std::result::Result<Self, WeightError> {
-        let AttentionSpec { hidden_size, num_heads, num_kv_heads, head_dim, qkv_bias, .. } = *spec;
+        let (inputs, bias) = (spec.hidden_size, spec.qkv_bias);
+        let load = |QkvSource { name, rows, ranges }: QkvSource| {
+            Linear::load_rows(&weights.scope(name), inputs, rows, bias, &ranges)
+        };
+        let [query, key, value] = QkvSource::all(spec);
+        let is_key = value == key;
+        let [query, key] = [load(query)?, load(key)?];
+        let value = if is_key { key.clone() } else { load(value)? };
+        let norms = spec.query_key_norm.map(|norm| QueryKeyNorms::load(weights, spec, norm));
+        Ok(Self { layers: [query, key, value], norms: norms.transpose()? })
+    }
+}
+
+/// Where queries, keys or values come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QkvSource {
+    /// The tensors' name below the attention.
+    pub name: &'static str,
+    /// Rows of its weight.
+    pub rows: usize,
+    /// Those that belong to them, in the order in which they are used.
+    pub ranges: Vec<Range<usize>>,
+}
+
+impl QkvSource {
+    /// Of queries, keys and values.
+    pub fn all(spec: &AttentionSpec) -> [Self; 3] {
+        let AttentionSpec { num_heads, num_kv_heads, head_dim, .. } = *spec;
         let counts = [num_heads, num_kv_heads, num_kv_heads];
         let order = head_order(spec);
-        let mut layers: Vec<Linear> = Vec::with_capacity(3);
-        for (which, count) in counts.into_iter().enumerate() {
+        [0, 1, 2].map(|which| {
+            let count = counts[which];
             let (name, total, starts) = match spec.qkv {
                 QkvTensors::Separate(names) => {
                     (names[which], count, (0..count).collect::<Vec<_>>())
@@ -59,7 +86,7 @@ impl QkvProjections {
                     grouped(num_heads / num_kv_heads, num_kv_heads, which),
                 ),
             };
-            let ranges: Vec<Range<usize>> = match &order {
+            let ranges = match &order {
                 Some(order) if which < 2 => starts
                     .iter()
                     .flat_map(|head| order.iter().map(move |i| head * head_dim + i))
@@ -67,17 +94,7 @@ impl QkvProjections {
                     .collect(),
                 _ => starts.iter().map(|head| head * head_dim..(head + 1) * head_dim).collect(),
             };
-            if which == 2 && spec.qkv.values_are_keys() && order.is_none() {
-                layers.push(layers[1].clone());
-                continue;
-            }
-            let (name, total) = (weights.scope(name), total * head_dim);
-            layers.push(Linear::load_rows(&name, hidden_size, total, qkv_bias, &ranges)?);
-        }
-        let norms = spec.query_key_norm.map(|norm| QueryKeyNorms::load(weights, spec, norm));
-        Ok(Self {
-            layers: layers.try_into().expect("one layer for each of three counts"),
-            norms: norms.transpose()?,
+            Self { name, rows: total * head_dim, ranges }
         })
     }
 }

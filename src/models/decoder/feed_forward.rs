@@ -4,6 +4,7 @@ use candle_core::{DType, Result, Tensor};
 
 use super::super::ModelError;
 use super::spec::DecoderSpec;
+use crate::layers::adapter::LayerAdapters;
 use crate::layers::mlp::{Mlp, MlpSpec};
 use crate::layers::moe::{BesideMlp, Moe, MoeSpec};
 use crate::layers::norm::{Norm, NormSpec, RmsNorm};
@@ -50,20 +51,31 @@ impl FeedForward {
     }
 
     /// Of `x`, the normalized form of `raw`.
-    pub(super) fn forward(&self, x: &Tensor, raw: &Tensor) -> Result<Tensor> {
+    pub(super) fn forward(
+        &self,
+        x: &Tensor,
+        raw: &Tensor,
+        adapters: LayerAdapters<'_>,
+    ) -> Result<Tensor> {
         match self {
-            Self::Dense(mlp) => mlp.forward(x),
+            Self::Dense(mlp) => mlp.adapted(x, adapters),
             Self::Experts(moe) => moe.forward_add(x, &x.zeros_like()?, 1.0),
-            Self::Both(both) => both.forward(x, raw),
+            Self::Both(both) => both.forward(x, raw, adapters),
         }
     }
 
     /// `raw + factor * forward(x, raw)`
-    pub(super) fn forward_add(&self, x: &Tensor, raw: &Tensor, factor: f32) -> Result<Tensor> {
+    pub(super) fn forward_add(
+        &self,
+        x: &Tensor,
+        raw: &Tensor,
+        factor: f32,
+        adapters: LayerAdapters<'_>,
+    ) -> Result<Tensor> {
         match self {
-            Self::Dense(mlp) => mlp.forward_add(x, raw, factor),
+            Self::Dense(mlp) => mlp.adapted_add(x, raw, factor, adapters),
             Self::Experts(moe) => moe.forward_add(x, raw, factor),
-            Self::Both(both) => raw + (both.forward(x, raw)? * f64::from(factor))?,
+            Self::Both(both) => raw + (both.forward(x, raw, adapters)? * f64::from(factor))?,
         }
     }
 }
@@ -92,11 +104,11 @@ impl Both {
         })
     }
 
-    fn forward(&self, x: &Tensor, raw: &Tensor) -> Result<Tensor> {
+    fn forward(&self, x: &Tensor, raw: &Tensor, adapters: LayerAdapters<'_>) -> Result<Tensor> {
         let given = self.before_experts.forward(raw)?;
         let routed_by = self.before_router.forward(raw)?;
         let experts = self.moe.forward_routed(&given, &routed_by, &given.zeros_like()?, 1.0)?;
-        let dense = self.after_mlp.forward(&self.mlp.forward(x)?)?;
+        let dense = self.after_mlp.forward(&self.mlp.adapted(x, adapters)?)?;
         self.after_experts.forward_add(&experts, &dense)
     }
 }

@@ -6,6 +6,7 @@ use super::super::ModelError;
 use super::feed_forward::FeedForward;
 use super::layer_inputs::LayerInput;
 use super::spec::{Block, DecoderSpec};
+use crate::layers::adapter::LayerAdapters;
 use crate::layers::attention::Attention;
 use crate::layers::forward::{ForwardBatch, KvLayer};
 use crate::layers::norm::Norm;
@@ -35,6 +36,8 @@ pub(super) struct Step<'a> {
     pub(super) input: Option<Tensor>,
     /// Names the rows that are still wanted after attention.
     pub(super) keep: Option<&'a Tensor>,
+    /// The adapters of all rows, and of those that go on behind attention.
+    pub(super) adapters: [LayerAdapters<'a>; 2],
 }
 
 impl Layer {
@@ -69,11 +72,11 @@ impl Layer {
 
     /// Takes and returns hidden states.
     pub(super) fn forward(&self, x: Tensor, step: &Step<'_>) -> Result<Tensor> {
-        let Step { batch, angles, kv, keep, .. } = *step;
+        let Step { batch, angles, kv, keep, adapters: [adapters, behind], .. } = *step;
         let scale = self.block.residual_scale;
         let mut x = x;
         let mut seen = normalized(self.before_attention.as_ref(), &x)?;
-        let mut attended = self.attention.attend(&seen, angles, kv, batch)?;
+        let mut attended = self.attention.attend(&seen, angles, kv, batch, adapters)?;
         if let Some(rows) = keep {
             attended = attended.index_select(rows, 0)?;
             x = x.index_select(rows, 0)?;
@@ -82,8 +85,8 @@ impl Layer {
             }
         }
         let added = match &self.after_attention {
-            None => self.attention.project_add(&attended, &x, scale)?,
-            Some(norm) => norm.forward_add(&self.attention.project(&attended)?, &x)?,
+            None => self.attention.project_add(&attended, &x, scale, behind)?,
+            Some(norm) => norm.forward_add(&self.attention.project(&attended, behind)?, &x)?,
         };
         let given = match (&self.before_mlp, self.block.parallel) {
             (None, true) => seen,
@@ -91,8 +94,10 @@ impl Layer {
             (norm, false) => normalized(norm.as_ref(), &added)?,
         };
         let x = match &self.after_mlp {
-            None => self.feed_forward.forward_add(&given, &added, scale)?,
-            Some(norm) => norm.forward_add(&self.feed_forward.forward(&given, &added)?, &added)?,
+            None => self.feed_forward.forward_add(&given, &added, scale, behind)?,
+            Some(norm) => {
+                norm.forward_add(&self.feed_forward.forward(&given, &added, behind)?, &added)?
+            }
         };
         self.finish(x, step)
     }

@@ -14,6 +14,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::weights::folder::ModelFolder;
+use crate::weights::lora;
 use crate::weights::model_ref::HubFile;
 use crate::weights::safetensors;
 
@@ -70,8 +71,10 @@ impl RepoCache {
         match selection {
             Selection::Gguf(parts) => Ok(snapshot.join(&parts[0])),
             Selection::Checkpoint { small, weights } => {
-                if !small.iter().any(|name| name == "config.json") {
-                    return Err("config.json".to_owned());
+                let wanted =
+                    if file == Some(&HubFile::Adapter) { lora::CONFIG } else { "config.json" };
+                if !small.iter().any(|name| name == wanted) {
+                    return Err(wanted.to_owned());
                 }
                 if weights == WeightFiles::Indexed {
                     let folder = ModelFolder::Disk(snapshot.clone());

@@ -1,5 +1,6 @@
 //! Which files of a repository are needed: the smallest set that a model loads from.
 
+use crate::weights::lora;
 use crate::weights::model_ref::{HubFile, has_gguf_ending};
 use crate::weights::sentence_modules::TEXT_CONFIGS;
 
@@ -62,10 +63,23 @@ pub(crate) fn select(
             None => Err(not_found(repository, format!("`{path}`"), files)),
         },
         Some(HubFile::Quantization(tag)) => gguf_with_tag(repository, files, tag),
+        Some(HubFile::Adapter) => adapter(repository, files),
         None => match checkpoint(files) {
             Some(selection) => Ok(selection),
             None => any_gguf(repository, files),
         },
+    }
+}
+
+/// The two files of an adapter.
+fn adapter(repository: &str, files: &[String]) -> Result<Selection, HubError> {
+    let has = |name: &str| files.iter().any(|file| file == name);
+    match [lora::CONFIG, lora::TENSORS].into_iter().find(|name| !has(name)) {
+        None => Ok(Selection::Checkpoint {
+            small: vec![lora::CONFIG.to_owned()],
+            weights: WeightFiles::Single(lora::TENSORS.to_owned()),
+        }),
+        Some(missing) => Err(not_found(repository, format!("`{missing}`"), files)),
     }
 }
 
@@ -273,6 +287,18 @@ mod tests {
         assert!(missing.contains("`Q4_K`") && missing.contains("m-Q4_K_S.gguf"), "{missing}");
         let missing = choose(&QUANTIZED, Some(&HubFile::Path("z.gguf".into()))).unwrap_err();
         assert!(missing.contains("no file `z.gguf`: it has m-q4_k_m.gguf"), "{missing}");
+    }
+
+    #[test]
+    fn an_adapter_is_its_two_files() {
+        let files = ["README.md", lora::CONFIG, lora::TENSORS, "tokenizer.json"];
+        let expected = Selection::Checkpoint {
+            small: vec![lora::CONFIG.into()],
+            weights: WeightFiles::Single(lora::TENSORS.into()),
+        };
+        assert_eq!(choose(&files, Some(&HubFile::Adapter)), Ok(expected));
+        let pickle = choose(&[lora::CONFIG, "adapter_model.bin"], Some(&HubFile::Adapter));
+        assert!(pickle.unwrap_err().contains("no file `adapter_model.safetensors`"));
     }
 
     #[test]

@@ -67,6 +67,15 @@ impl SafetensorsSource {
         Ok(source)
     }
 
+    /// The tensors of one file, if it exists.
+    pub(crate) fn from_file(folder: &ModelFolder, name: &str) -> Result<Option<Self>, WeightError> {
+        let Some(file) = folder.open(name)? else { return Ok(None) };
+        let folder = folder.root().to_owned();
+        let mut source = Self { files: Vec::new(), tensors: HashMap::new(), folder };
+        source.add(file)?;
+        Ok(Some(source))
+    }
+
     fn add(&mut self, file: FileBytes) -> Result<(), WeightError> {
         let header = header::read(&file)?;
         let index = self.files.len();

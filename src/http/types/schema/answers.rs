@@ -11,8 +11,8 @@ written! {
         &json!({
             "message": text(),
             "type": words(&[
-                "invalid_request_error", "authentication_error", "rate_limit_error",
-                "deadline_exceeded", "unavailable_error", "server_error",
+                "invalid_request_error", "authentication_error", "permission_error",
+                "rate_limit_error", "deadline_exceeded", "unavailable_error", "server_error",
             ]),
             "param": optional_text(),
             "code": optional_text(),
@@ -27,7 +27,7 @@ written! {
             "created": count(),
             "owned_by": text(),
             "root": text(),
-            "parent": {"type": "null"},
+            "parent": optional_text(),
             "max_model_len": count(),
         }),
     );

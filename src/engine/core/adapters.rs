@@ -1,0 +1,46 @@
+//! The adapters that sequences were submitted with, as long as one of them is there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::engine::adapter::Adapter;
+use crate::metrics::MetricsHandle;
+use crate::runner;
+use crate::scheduler::Scheduler;
+use crate::scheduler::sequence::AdapterId;
+
+/// All that a sequence may name.
+#[derive(Default)]
+pub(super) struct Adapters {
+    known: BTreeMap<AdapterId, Adapter>,
+}
+
+impl Adapters {
+    /// Keeps the adapter of a sequence that is about to be added; what the scheduler calls it.
+    pub(super) fn take(&mut self, adapter: Option<Adapter>) -> Option<AdapterId> {
+        let adapter = adapter?;
+        let id = adapter.id();
+        self.known.insert(id, adapter);
+        Some(id)
+    }
+
+    /// The matrices of one.
+    pub(super) fn weights(&self, id: AdapterId) -> Arc<runner::Adapter> {
+        let adapter = self.known.get(&id).expect("adapters stay as long as their sequences");
+        Arc::clone(adapter.weights())
+    }
+
+    /// Tells which are in use and lets go of the others.
+    pub(super) fn report(&mut self, scheduler: &Scheduler, metrics: &MetricsHandle) {
+        if self.known.is_empty() {
+            return;
+        }
+        let [running, waiting] = scheduler.adapters();
+        self.known.retain(|id, _| running.contains(id) || waiting.contains(id));
+        let names = |ids: &BTreeSet<AdapterId>| {
+            let names: BTreeSet<&str> = ids.iter().map(|id| self.known[id].name()).collect();
+            names.into_iter().collect::<Vec<_>>().join(",")
+        };
+        metrics.set_lora_requests(names(&running), names(&waiting));
+    }
+}

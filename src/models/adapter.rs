@@ -1,0 +1,143 @@
+//! Which modules of a model adapters may change, and an adapter's folder in those terms.
+//!
+//! Names are those of transformers, shapes those of the checkpoint. Where a checkpoint stacks what
+//! is computed apart, or stores rows in another order, the rows of `lora_B` go where the rows of the
+//! base weight went.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use candle_core::Device;
+use candle_core::quantized::GgmlDType;
+
+use crate::layers::adapter::{Adapter, Delta, Site};
+use crate::layers::linear::{Linear, Matrix};
+use crate::weights::lora::LoraFolder;
+use crate::weights::{StoredTensor, WeightError, Weights};
+
+/// A linear layer as the checkpoint has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdaptableModule {
+    /// Its path without what may stand before all paths: `layers.0.self_attn.q_proj`.
+    pub path: String,
+    /// Columns of the weight.
+    pub inputs: usize,
+    /// Rows of the weight.
+    pub outputs: usize,
+    /// Where its rows went, in their order there.
+    pub parts: Vec<(Site, Vec<Range<usize>>)>,
+}
+
+/// The modules of a model that adapters may change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdapterLayout {
+    /// What may stand before a path.
+    pub roots: &'static [&'static str],
+    /// All of them.
+    pub modules: Vec<AdaptableModule>,
+}
+
+/// How an adapter's matrices are kept.
+#[derive(Clone, Debug)]
+pub struct AdapterForm {
+    /// Where.
+    pub device: Device,
+    /// As what; `None` as they are stored.
+    pub kind: Option<GgmlDType>,
+    /// The largest rank.
+    pub max_rank: usize,
+}
+
+impl AdaptableModule {
+    /// A layer whose rows are all used as they are.
+    pub fn whole(path: String, inputs: usize, outputs: usize, site: Site) -> Self {
+        let rows = 0..outputs;
+        Self { path, inputs, outputs, parts: vec![(site, vec![rows])] }
+    }
+
+    fn is_head(&self) -> bool {
+        self.parts.iter().any(|(site, _)| *site == Site::Head)
+    }
+}
+
+impl AdapterLayout {
+    /// Reads an adapter of this model.
+    ///
+    /// # Errors
+    ///
+    /// A tensor of a module that is not among these or not among the adapter's targets, of another
+    /// shape, or of a higher rank than allowed; the message names it.
+    pub fn load(&self, folder: &LoraFolder, form: &AdapterForm) -> Result<Adapter, WeightError> {
+        let (mut deltas, mut bytes) = (HashMap::new(), 0);
+        for name in folder.modules() {
+            let refuse = |reason: String| WeightError::corrupt(folder.path(), reason);
+            let module = self.find(name).ok_or_else(|| refuse(self.unknown(name)))?;
+            if !folder.config().targets(name, module.is_head()) {
+                let reason = "it is none of the modules that adapter_config.json names";
+                return Err(refuse(format!("there is an adapter of `{name}`, but {reason}")));
+            }
+            let (rank, most) = (folder.config().rank(name), form.max_rank);
+            if rank > most {
+                let message = format!("the rank of `{name}` is {rank}, max-lora-rank is {most}");
+                return Err(refuse(message));
+            }
+            let weights = folder.weights(name, &form.device);
+            for (site, delta) in module.deltas(&weights, rank, folder.config().scale(name), form)? {
+                if deltas.insert(site, delta).is_some() {
+                    return Err(refuse(format!("`{name}` is there under two names")));
+                }
+            }
+            bytes += weights.kept().bytes();
+        }
+        Ok(Adapter::new(deltas, bytes))
+    }
+
+    fn find(&self, name: &str) -> Option<&AdaptableModule> {
+        let named = |path: &str| self.modules.iter().find(|module| module.path == path);
+        let roots = self.roots.iter().filter(|root| !root.is_empty());
+        let below = roots.filter_map(|root| name.strip_prefix(root));
+        let inner = below.chain([name]).find_map(named);
+        // A head stands beside a root that may itself be below another one.
+        let head = || {
+            let mut heads = self.modules.iter().filter(|module| module.is_head());
+            let last = name.rsplit_once('.').map_or(name, |(_, last)| last);
+            heads.find(|module| module.path == last)
+        };
+        inner.or_else(head)
+    }
+
+    fn unknown(&self, name: &str) -> String {
+        let mut kinds: Vec<&str> = Vec::new();
+        for module in &self.modules {
+            let last = module.path.rsplit_once('.').map_or(&*module.path, |(_, last)| last);
+            if !kinds.contains(&last) {
+                kinds.push(last);
+            }
+        }
+        let kinds = kinds.join(", ");
+        format!(
+            "there is an adapter of `{name}`, adapters can change {kinds} of this model's layers"
+        )
+    }
+}
+
+impl AdaptableModule {
+    fn deltas(
+        &self,
+        weights: &Weights,
+        rank: usize,
+        scale: f32,
+        form: &AdapterForm,
+    ) -> Result<Vec<(Site, Delta)>, WeightError> {
+        let linear = |stored: &StoredTensor| {
+            let matrix = Matrix::from_stored(weights, stored, form.kind)?;
+            Ok::<_, WeightError>(Linear::from_matrix(matrix, None)?)
+        };
+        let down = linear(&weights.stored("lora_A.weight", &[rank, self.inputs])?)?;
+        let delta = |(site, rows): &(Site, Vec<Range<usize>>)| {
+            let up = weights.stored_rows("lora_B.weight", &[self.outputs, rank], Some(rows))?;
+            Ok((*site, Delta { down: down.clone(), up: linear(&up)?, scale }))
+        };
+        self.parts.iter().map(delta).collect()
+    }
+}

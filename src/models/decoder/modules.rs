@@ -1,0 +1,85 @@
+//! The linear layers of a decoder as its checkpoint has them, for adapters.
+//!
+//! Experts have none: their weights are stored in too many ways. Nor have the inputs of latent
+//! attention, which are not multiplied as they are stored.
+
+use super::spec::DecoderSpec;
+use crate::layers::adapter::{Projection, Site};
+use crate::layers::attention::QkvSource;
+use crate::layers::mlp::{MlpSpec, MlpTensors};
+use crate::models::adapter::{AdaptableModule, AdapterLayout};
+
+/// All that adapters may change.
+pub(super) fn layout(spec: &DecoderSpec) -> AdapterLayout {
+    let mut modules = Vec::new();
+    for (index, attention) in spec.attention.iter().enumerate() {
+        let below = |name: &str| format!("{}.{index}.{name}", spec.names.layers);
+        let site = |projection| Site::Layer(index, projection);
+        let mut sources = Vec::from(QkvSource::all(attention));
+        match (attention.latent, attention.kv_of) {
+            (Some(_), _) => sources.clear(),
+            (None, Some(_)) => sources.truncate(1),
+            (None, None) => {}
+        }
+        let projections = [Projection::Query, Projection::Key, Projection::Value];
+        for (source, projection) in sources.into_iter().zip(projections) {
+            let path = below(&format!("{}.{}", spec.names.attention, source.name));
+            let part = (site(projection), source.ranges);
+            match modules.iter_mut().find(|module: &&mut AdaptableModule| module.path == path) {
+                Some(stacked) => stacked.parts.push(part),
+                None => modules.push(AdaptableModule {
+                    path,
+                    inputs: attention.hidden_size,
+                    outputs: source.rows,
+                    parts: vec![part],
+                }),
+            }
+        }
+        let path = below(&format!("{}.{}", spec.names.attention, attention.output));
+        let head = attention.latent.map_or(attention.head_dim, |latent| latent.value);
+        let inner = attention.num_heads * head;
+        let output = site(Projection::Output);
+        modules.push(AdaptableModule::whole(path, inner, attention.hidden_size, output));
+        let experts = spec.moe.as_ref().filter(|moe| moe.layers[index]);
+        if experts.is_none_or(|moe| moe.beside.is_some()) {
+            let path = |name: &'static str| below(&format!("{}.{name}", spec.names.mlp));
+            let sizes = spec.intermediate_sizes.as_ref();
+            let intermediate_size = sizes.map_or(spec.mlp.intermediate_size, |sizes| sizes[index]);
+            let mlp = MlpSpec { intermediate_size, ..spec.mlp };
+            modules.extend(feed_forward(mlp, path, site));
+        }
+    }
+    let (head, hidden) = (spec.names.head.to_owned(), spec.mlp.hidden_size);
+    modules.push(AdaptableModule::whole(head, hidden, spec.vocab_size, Site::Head));
+    AdapterLayout { roots: spec.names.roots, modules }
+}
+
+fn feed_forward(
+    spec: MlpSpec,
+    path: impl Fn(&'static str) -> String,
+    site: impl Fn(Projection) -> Site,
+) -> Vec<AdaptableModule> {
+    let MlpSpec { hidden_size: hidden, intermediate_size: inner, .. } = spec;
+    let whole = |name, inputs, outputs, projection| {
+        AdaptableModule::whole(path(name), inputs, outputs, site(projection))
+    };
+    match spec.tensors {
+        MlpTensors::Gated([gate, up, down]) => vec![
+            whole(gate, hidden, inner, Projection::Gate),
+            whole(up, hidden, inner, Projection::Up),
+            whole(down, inner, hidden, Projection::Down),
+        ],
+        MlpTensors::GateAndUp([both, down]) => {
+            let [gates, ups] = [0..inner, inner..2 * inner];
+            let part = |projection, rows| (site(projection), vec![rows]);
+            let parts = vec![part(Projection::Gate, gates), part(Projection::Up, ups)];
+            let both =
+                AdaptableModule { path: path(both), inputs: hidden, outputs: 2 * inner, parts };
+            vec![both, whole(down, inner, hidden, Projection::Down)]
+        }
+        MlpTensors::Plain([up, down]) => vec![
+            whole(up, hidden, inner, Projection::Up),
+            whole(down, inner, hidden, Projection::Down),
+        ],
+    }
+}

@@ -1,0 +1,161 @@
+//! A LoRA adapter's folder as PEFT writes it: `adapter_config.json` and
+//! `adapter_model.safetensors`.
+//!
+//! Knows which module each tensor belongs to; never what a module is.
+
+pub mod config;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use candle_core::Device;
+
+pub use config::LoraConfig;
+
+use super::error::WeightError;
+use super::finite;
+use super::folder::ModelFolder;
+use super::hub::{self, HubOptions};
+use super::model_ref::{HubFile, HubRef};
+use super::safetensors::SafetensorsSource;
+use super::tensors::{TensorSource, Weights};
+
+pub(crate) const CONFIG: &str = "adapter_config.json";
+pub(crate) const TENSORS: &str = "adapter_model.safetensors";
+const PICKLE: &str = "adapter_model.bin";
+/// What PEFT puts before the names of the model that it wraps.
+const WRAPPER: &str = "base_model.model.";
+const DOWN: &str = ".lora_A.weight";
+const UP: &str = ".lora_B.weight";
+
+/// An adapter's files, opened and checked; tensors are read when they are asked for.
+pub struct LoraFolder {
+    config: LoraConfig,
+    source: Arc<SafetensorsSource>,
+    modules: Vec<String>,
+    path: PathBuf,
+}
+
+impl LoraFolder {
+    /// Opens `folder`.
+    ///
+    /// # Errors
+    /// When a file is missing, corrupt or asks for what is not supported; when a tensor is no
+    /// adapter's, alone without its counterpart, or holds a number that is not finite.
+    pub fn open(folder: &Path) -> Result<Self, WeightError> {
+        let files = ModelFolder::Disk(folder.to_owned());
+        let Some(json) = files.json_object(CONFIG)? else {
+            return Err(incomplete(folder, format!("{CONFIG} is missing")));
+        };
+        let config = LoraConfig::from_json(json)
+            .map_err(|reason| WeightError::corrupt(&files.path(CONFIG), reason))?;
+        let Some(source) = SafetensorsSource::from_file(&files, TENSORS)? else {
+            let pickle = files.path(PICKLE).exists();
+            let hint = "; adapter_model.bin is a pickle, which can run code when read: save the \
+                        adapter with safetensors";
+            let hint = if pickle { hint } else { "" };
+            return Err(incomplete(folder, format!("{TENSORS} is missing{hint}")));
+        };
+        let path = files.path(TENSORS);
+        let modules = modules(&source, &path)?;
+        check_finite(&source)?;
+        Ok(Self { config, source: Arc::new(source), modules, path })
+    }
+
+    /// What the adapter says of itself.
+    pub fn config(&self) -> &LoraConfig {
+        &self.config
+    }
+
+    /// Paths in the base model of the modules that it changes, ascending.
+    pub fn modules(&self) -> &[String] {
+        &self.modules
+    }
+
+    /// The tensors of a module, `lora_A.weight` and `lora_B.weight`, for a model on `device`.
+    pub fn weights(&self, module: &str, device: &Device) -> Weights {
+        Weights::new(self.source.clone(), device.clone()).scope_as(&format!("{WRAPPER}{module}."))
+    }
+
+    /// The file of the tensors, for messages.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Where an adapter is: a folder, or what the cache has or gets of a hub id. `None` where `text`
+/// is neither.
+///
+/// # Errors
+/// When the hub, or the cache that stands for it, did not give the files.
+pub fn find(text: &str, options: &HubOptions) -> Result<Option<PathBuf>, WeightError> {
+    let path = Path::new(text);
+    if path.exists() {
+        return Ok(Some(path.to_owned()));
+    }
+    match HubRef::parse(text, None) {
+        Ok(HubRef { repository, revision, file: None }) => {
+            let reference = HubRef { repository, revision, file: Some(HubFile::Adapter) };
+            Ok(Some(hub::fetch_blocking(&reference, options)?))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// The modules of all tensors, each of which has both.
+fn modules(source: &SafetensorsSource, path: &Path) -> Result<Vec<String>, WeightError> {
+    let mut found: BTreeMap<String, [bool; 2]> = BTreeMap::new();
+    for name in source.names() {
+        let inner = name.strip_prefix(WRAPPER);
+        let split = inner.and_then(|inner| {
+            let down = inner.strip_suffix(DOWN).map(|module| (module, 0));
+            down.or(inner.strip_suffix(UP).map(|module| (module, 1)))
+        });
+        let Some((module, which)) = split else {
+            return Err(WeightError::corrupt(path, stranger(&name)));
+        };
+        found.entry(module.to_owned()).or_default()[which] = true;
+    }
+    if let Some((module, has)) = found.iter().find(|(_, has)| **has != [true, true]) {
+        let missing = if has[0] { UP } else { DOWN };
+        let reason =
+            format!("tensor `{WRAPPER}{module}{missing}` is missing, its counterpart is there");
+        return Err(WeightError::corrupt(path, reason));
+    }
+    if found.is_empty() {
+        return Err(WeightError::corrupt(path, "there is no tensor in it"));
+    }
+    Ok(found.into_keys().collect())
+}
+
+/// What to say of a tensor that is no adapter's.
+fn stranger(name: &str) -> String {
+    let hint = if name.contains(".base_layer.") {
+        "; PEFT leaves the base model's own layers out with save_embedding_layers=False"
+    } else if name.contains("lora_embedding_") {
+        "; adapters of embeddings are not supported"
+    } else {
+        ""
+    };
+    format!(
+        "tensor `{name}` can't be used, expected names like {WRAPPER}MODULE{DOWN} and {UP}{hint}"
+    )
+}
+
+/// Adapters are small enough to look at every number.
+fn check_finite(source: &SafetensorsSource) -> Result<(), WeightError> {
+    for name in source.names() {
+        let tensor = source.read(&name)?;
+        let Some(dtype) = tensor.dense_dtype() else { continue };
+        if let Some((index, value)) = finite::first_non_finite(tensor.bytes(), dtype) {
+            let reason = format!("element {index} is {value}");
+            return Err(WeightError::BadTensor { origin: source.origin(&name), name, reason });
+        }
+    }
+    Ok(())
+}
+
+fn incomplete(folder: &Path, reason: String) -> WeightError {
+    WeightError::Incomplete { folder: folder.to_owned(), reason }
+}
