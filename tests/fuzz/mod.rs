@@ -6,6 +6,7 @@
 //! each target for so long instead of a few hundred cases, `SCONCE_FUZZ_FIRST` begins with another
 //! case.
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 use std::time::{Duration, Instant};
@@ -42,22 +43,30 @@ fn number(variable: &str) -> Option<u64> {
 
 #[expect(clippy::print_stdout, reason = "a long run says how far it came")]
 fn run(target: &Target) {
-    for input in &target.inputs {
-        // What is made once is not a file's fault.
-        (target.read)(input);
-        check(target, 0, input);
-    }
     let first = number("SCONCE_FUZZ_FIRST").unwrap_or(0);
     let until = number("SCONCE_FUZZ_SECONDS").map(Duration::from_secs);
     let started = Instant::now();
     let mut case = first;
     while until.map_or(case < first + CASES, |until| started.elapsed() < until) {
-        let mut mutator = Mutator::new(case);
-        let input = mutator.input(&target.inputs);
-        check(target, case, &input);
-        case += 1;
+        let end = case + CASES;
+        // What libraries keep for a thread grows with every case, and goes with the thread.
+        let cases = std::thread::scope(|scope| scope.spawn(|| run_cases(target, case..end)).join());
+        cases.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        case = end;
     }
     println!("{}: {} cases", target.name, case - first);
+}
+
+fn run_cases(target: &Target, cases: Range<u64>) {
+    for input in &target.inputs {
+        // What is made once is not a file's fault.
+        (target.read)(input);
+        check(target, cases.start, input);
+    }
+    for case in cases {
+        let input = Mutator::new(case).input(&target.inputs);
+        check(target, case, &input);
+    }
 }
 
 /// Panics in what is tried are looked at here; to print them takes time and memory.
