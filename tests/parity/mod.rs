@@ -81,6 +81,7 @@ pub(crate) const MODELS: &[&str] = &[
     "olmoe",
     "phi",
     "phi3",
+    "phi3_crossing",
     "phi3_long",
     "phi_norms",
     "qwen2",
