@@ -93,7 +93,7 @@ impl LoadedModel {
             pool::start(threads)?;
         }
         let device = Device::Cpu;
-        let hf_config = HfConfig::from_value(&source.config)?.serving(config.max_model_len);
+        let hf_config = HfConfig::from_value(&source.config)?;
         let weights = source.weights(&device).with_progress(progress);
         let weights = weights.in_parallel(|count, work| pool::for_each_chunk(count, work));
         let weights = weights.rounded_to(config.weight_kind.map(stored_as));
@@ -144,8 +144,10 @@ impl Engine {
             model_context: model.max_position_embeddings(),
         };
         let plan = MemoryPlan::new(config, facts)?;
+        let longest_unchanged = model.longest_unchanged();
         let runner = Runner::new(model, device, plan.num_blocks, kv_format)?;
         let scheduler_config = SchedulerConfig {
+            longest_unchanged,
             max_num_seqs: config.max_num_seqs,
             max_num_batched_tokens: config.max_num_batched_tokens,
             max_model_len: plan.max_model_len,

@@ -28,6 +28,15 @@ impl BlockHash {
         Self::cut(hasher)
     }
 
+    /// The start of the chains behind `self` of sequences that are computed as long ones. What other
+    /// starts and blocks hash is longer, so chains never meet.
+    #[must_use]
+    pub fn of_long(self) -> Self {
+        let mut hasher = Sha256::new();
+        hasher.update(self.0);
+        Self::cut(hasher)
+    }
+
     /// The hash of a full block of `tokens` behind `self`.
     #[must_use]
     pub fn chain(self, tokens: &[u32]) -> Self {

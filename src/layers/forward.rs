@@ -25,6 +25,8 @@ pub struct ForwardBatch {
     pub cu_seqlens_q: Vec<u32>,
     /// `[num_seqs]`: tokens in the KV cache once this step has written its own.
     pub context_lens: Vec<u32>,
+    /// `[num_seqs]`: tokens of each sequence that are known, computed or not.
+    pub sequence_lens: Vec<u32>,
     /// Rows (of `num_tokens`) whose logits are wanted, ascending.
     pub logits_rows: Vec<u32>,
     /// Rows whose last hidden states are wanted, ascending; they may be among those with logits.

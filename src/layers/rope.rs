@@ -8,6 +8,7 @@
 
 use candle_core::{Device, Result, Tensor};
 
+use super::forward::ForwardBatch;
 use crate::kernels::kv_write::{HeadNorms, Rotation};
 
 /// How frequencies are stretched beyond the context the model was pretrained with.
@@ -49,6 +50,15 @@ pub enum RopeScaling {
         /// `[rotary_dim / 2]`
         Vec<f32>,
     ),
+    /// The same, with other factors for all of a sequence once it is longer than this.
+    FactorsByLength {
+        /// Most tokens of a sequence with the short factors.
+        longest_short: usize,
+        /// `[rotary_dim / 2]`
+        short: Vec<f32>,
+        /// `[rotary_dim / 2]`
+        long: Vec<f32>,
+    },
 }
 
 /// One variant of rotary embedding.
@@ -82,6 +92,8 @@ pub struct QueryGrowth {
 pub struct Rope {
     /// `[rotary_dim / 2]`
     frequencies: Vec<f32>,
+    /// Those of sequences longer than this.
+    beyond: Option<(usize, Vec<f32>)>,
     magnitude: f32,
     query_growth: Option<QueryGrowth>,
 }
@@ -96,24 +108,55 @@ pub struct RopeAngles {
 }
 
 impl Rope {
+    /// Most tokens of a sequence before all of it is rotated otherwise, if there is such a length.
+    pub fn longest_unchanged(&self) -> Option<usize> {
+        self.beyond.as_ref().map(|(longest, _)| *longest)
+    }
+
     /// Frequencies of `spec`.
     pub fn new(spec: &RopeSpec) -> Self {
         let pairs = spec.rotary_dim / 2;
         #[expect(clippy::cast_precision_loss, reason = "head sizes are far below 2^24")]
         let frequency = |i: usize| 1.0 / spec.theta.powf((2 * i) as f32 / spec.rotary_dim as f32);
         let frequencies = (0..pairs).map(|i| spec.scale(i, frequency(i))).collect();
-        Self { frequencies, magnitude: spec.magnitude, query_growth: spec.query_growth }
+        let beyond = match &spec.scaling {
+            RopeScaling::FactorsByLength { longest_short, long, .. } => {
+                let scaled = (0..pairs).map(|i| frequency(i) / long[i]).collect();
+                Some((*longest_short, scaled))
+            }
+            _ => None,
+        };
+        let (magnitude, query_growth) = (spec.magnitude, spec.query_growth);
+        Self { frequencies, beyond, magnitude, query_growth }
     }
 
-    /// Angles of rows at these positions.
-    pub fn angles(&self, positions: &[u32], device: &Device) -> Result<RopeAngles> {
+    /// Angles of a step's rows.
+    pub fn angles(&self, batch: &ForwardBatch, device: &Device) -> Result<RopeAngles> {
+        let Some((longest, beyond)) = &self.beyond else {
+            return self.angles_at(&batch.positions, |_| &self.frequencies, device);
+        };
+        let mut rows = Vec::with_capacity(batch.positions.len());
+        for (bounds, length) in batch.cu_seqlens_q.windows(2).zip(&batch.sequence_lens) {
+            let long = *length as usize > *longest;
+            rows.resize(bounds[1] as usize, if long { beyond } else { &self.frequencies });
+        }
+        self.angles_at(&batch.positions, |row| rows[row], device)
+    }
+
+    /// Angles of rows at these positions, with the frequencies of each.
+    fn angles_at<'a>(
+        &self,
+        positions: &[u32],
+        frequencies: impl Fn(usize) -> &'a Vec<f32>,
+        device: &Device,
+    ) -> Result<RopeAngles> {
         let shape = (positions.len(), self.frequencies.len());
         let (mut cos, mut sin) =
             (Vec::with_capacity(shape.0 * shape.1), Vec::with_capacity(shape.0 * shape.1));
-        for position in positions {
+        for (row, position) in positions.iter().enumerate() {
             #[expect(clippy::cast_precision_loss, reason = "contexts are below 2^24")]
             let position = *position as f32;
-            for frequency in &self.frequencies {
+            for frequency in frequencies(row) {
                 let (s, c) = (position * frequency).sin_cos();
                 cos.push(c * self.magnitude);
                 sin.push(s * self.magnitude);
@@ -171,7 +214,8 @@ impl RopeSpec {
         match self.scaling {
             RopeScaling::None => frequency,
             RopeScaling::Linear { factor } => frequency / factor,
-            RopeScaling::Factors(ref factors) => frequency / factors[index],
+            RopeScaling::Factors(ref factors)
+            | RopeScaling::FactorsByLength { short: ref factors, .. } => frequency / factors[index],
             RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => {
                 let wavelength = 2.0 * std::f32::consts::PI / frequency;
                 if wavelength < original_context / high_freq_factor {

@@ -77,9 +77,6 @@ pub struct HfConfig {
     /// The whole file, for fields of few architectures.
     #[serde(skip)]
     all: Map<String, Value>,
-    /// The longest sequence that will be run, if it is known.
-    #[serde(skip)]
-    served_context: Option<usize>,
 }
 
 /// One token id or several.
@@ -305,18 +302,6 @@ impl HfConfig {
             }
             _ => Ok(()),
         }
-    }
-
-    /// The same with no sequence longer than `context`, where the model may depend on it.
-    #[must_use]
-    pub fn serving(self, context: Option<usize>) -> Self {
-        Self { served_context: context, ..self }
-    }
-
-    /// The longest sequence that will be run.
-    pub(super) fn longest_served(&self) -> Option<usize> {
-        let declared = self.max_position_embeddings.into_iter();
-        declared.chain(self.served_context).min()
     }
 
     /// The checkpoint's dtype, as far as it is one that the KV cache can have.

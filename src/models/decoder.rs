@@ -205,7 +205,7 @@ impl CausalLm for Decoder {
     fn forward(&self, context: &ForwardContext<'_>, batch: &ForwardBatch) -> Result<ForwardOutput> {
         self.check(context, batch)?;
         let device = context.device;
-        let angles = self.ropes.iter().map(|rope| rope.angles(&batch.positions, device));
+        let angles = self.ropes.iter().map(|rope| rope.angles(batch, device));
         let angles = angles.collect::<Result<Vec<_>>>()?;
         let no_angles = RopeAngles::none(batch.positions.len(), device)?;
         let mut x = self.embedding.forward(&batch.input_ids, device)?;
@@ -262,6 +262,10 @@ impl CausalLm for Decoder {
         self.max_position_embeddings
     }
 
+    fn longest_unchanged(&self) -> Option<usize> {
+        self.ropes.iter().find_map(Rope::longest_unchanged)
+    }
+
     fn adapter_layout(&self) -> Option<AdapterLayout> {
         Some(modules::layout(&self.spec))
     }
@@ -309,6 +313,10 @@ impl Decoder {
         let caches = self.kv_shape.layers.len();
         if context.kv.len() != caches {
             bail!("{} kv layers, expected {caches}", context.kv.len());
+        }
+        if batch.sequence_lens.len() != batch.context_lens.len() {
+            let (lengths, sequences) = (batch.sequence_lens.len(), batch.context_lens.len());
+            bail!("{lengths} lengths of {sequences} sequences");
         }
         if batch.positions.len() != rows || batch.slot_mapping.len() != rows {
             bail!(

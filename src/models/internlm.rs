@@ -37,10 +37,18 @@ pub(super) fn spec_2(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
 
 /// What `InternLM3ForCausalLM` means.
 pub(super) fn spec_3(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
-    let mut spec = base(config, &Defaults { context: 32768, ..Defaults::LLAMA })?;
-    let bias = config.field("bias")?.unwrap_or(false);
+    let defaults = Defaults {
+        kv_heads: Some(2),
+        head_dim: Some(128),
+        context: 32768,
+        norm_eps: 1e-5,
+        ..Defaults::LLAMA
+    };
+    let mut spec = base(config, &defaults)?;
+    // Files of transformers 5 have Llama's names of both switches.
+    let bias = config.field("bias")?.or(config.mlp_bias).unwrap_or(false);
     set_biases(&mut spec, bias, bias);
-    let qkv_bias = config.field("qkv_bias")?.unwrap_or(false);
+    let qkv_bias = config.field("qkv_bias")?.or(config.attention_bias).unwrap_or(false);
     for layer in &mut spec.attention {
         layer.qkv_bias = qkv_bias;
     }

@@ -84,6 +84,12 @@ pub trait CausalLm: Send {
     /// The longest sequence the checkpoint declares.
     fn max_position_embeddings(&self) -> usize;
 
+    /// Most tokens of a sequence that are computed as those of short ones; once there are more, all
+    /// of them are to be computed again. `None`: there is no such length.
+    fn longest_unchanged(&self) -> Option<usize> {
+        None
+    }
+
     /// What adapters may change, if the model takes any.
     fn adapter_layout(&self) -> Option<AdapterLayout> {
         None

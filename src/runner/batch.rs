@@ -24,6 +24,7 @@ pub(super) fn flatten<'a>(
         }
         batch.block_tables.push(blocks.to_vec());
         batch.context_lens.push(narrow(end));
+        batch.sequence_lens.push(narrow(planned.sequence_len));
         batch.cu_seqlens_q.push(narrow(batch.input_ids.len()));
         let rows = batch.input_ids.len() - planned.num_logits()..batch.input_ids.len();
         batch.logits_rows.extend(rows.map(narrow));
@@ -57,6 +58,7 @@ mod tests {
                 id: SequenceId(0),
                 token_ids: &[5, 6, 7],
                 first_position: 31,
+                sequence_len: 40,
                 block_table: &[4, 9, 2],
                 scored: &[7, 9],
                 samples: false,
@@ -67,6 +69,7 @@ mod tests {
                 id: SequenceId(1),
                 token_ids: &[8],
                 first_position: 2,
+                sequence_len: 3,
                 block_table: &[1],
                 scored: &[],
                 samples: true,
@@ -77,6 +80,7 @@ mod tests {
                 id: SequenceId(2),
                 token_ids: &[1, 2, 3],
                 first_position: 0,
+                sequence_len: 3,
                 block_table: &[3],
                 scored: &[],
                 samples: false,
@@ -92,6 +96,7 @@ mod tests {
             block_tables: vec![vec![4, 9], vec![1], vec![3]],
             cu_seqlens_q: vec![0, 3, 4, 7],
             context_lens: vec![34, 3, 3],
+            sequence_lens: vec![40, 3, 3],
             logits_rows: vec![1, 2, 3],
             hidden_rows: vec![5, 6],
             adapters: vec![AdaptedRows { adapter: adapter.clone(), rows: vec![0, 1, 2, 4, 5, 6] }],

@@ -13,6 +13,7 @@ impl Scheduler {
             sequence.tokens.push(token_id);
             sequence.held = false;
         }
+        self.restart_if_outgrown(id);
     }
 
     /// Makes a second sequence of a beam that is held: with its tokens, its place in the line and

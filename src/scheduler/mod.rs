@@ -31,6 +31,9 @@ pub struct SchedulerConfig {
     pub max_num_batched_tokens: usize,
     /// Most tokens of a sequence; the whole pool holds at least that many.
     pub max_model_len: usize,
+    /// Once a sequence has more tokens, all of them are computed again, and blocks are shared only
+    /// with others that have.
+    pub longest_unchanged: Option<usize>,
 }
 
 /// Owns every sequence and its blocks.
@@ -60,6 +63,7 @@ impl Scheduler {
 
     /// Queues a sequence, which fits `max_model_len`.
     pub fn add(&mut self, mut sequence: Sequence) {
+        sequence.outgrows(self.config.longest_unchanged);
         sequence.arrival = self.arrivals;
         self.arrivals += 1;
         self.waiting.insert(rank(&sequence));
@@ -153,6 +157,7 @@ impl Scheduler {
                 id: *id,
                 token_ids: &sequence.tokens[sequence.num_computed..end],
                 first_position: sequence.num_computed,
+                sequence_len: sequence.tokens.len(),
                 block_table: sequence.table.blocks(),
                 scored: sequence.scored_by(end),
                 samples: end == sequence.tokens.len() && !sequence.is_pooled(),
@@ -185,8 +190,21 @@ impl Scheduler {
             {
                 finished.push((Finished { id: *id, reason, dropped }, sequence));
             }
+            self.restart_if_outgrown(*id);
         }
         finished
+    }
+
+    /// Has a sequence computed from its first token on, if it is now too long for what was computed.
+    fn restart_if_outgrown(&mut self, id: SequenceId) {
+        let Some(sequence) = self.sequences.get_mut(&id) else { return };
+        if !sequence.outgrows(self.config.longest_unchanged) || !self.running.contains(&id) {
+            return;
+        }
+        self.kv_cache.release(&mut sequence.table);
+        sequence.start_over();
+        self.waiting.insert(rank(sequence));
+        self.running.retain(|other| *other != id);
     }
 
     fn schedule_running(
@@ -224,8 +242,7 @@ impl Scheduler {
     fn preempt(&mut self, id: SequenceId, budget: &mut usize, output: &mut SchedulerOutput) {
         let sequence = self.sequences.get_mut(&id).expect("running sequences exist");
         self.kv_cache.release(&mut sequence.table);
-        sequence.num_computed = 0;
-        sequence.num_published = 0;
+        sequence.start_over();
         sequence.preemptions += 1;
         self.waiting.insert(rank(sequence));
         self.running.retain(|other| *other != id);
@@ -267,7 +284,7 @@ impl Scheduler {
             sequence.num_computed = matched * BLOCK_SIZE;
             sequence.num_published = matched;
             let num_tokens = sequence.num_pending().min(sequence.most_tokens()).min(*budget);
-            if sequence.preemptions == 0 {
+            if sequence.is_new() {
                 sequence.num_cached = sequence.num_computed;
                 output.admitted.push((id, sequence.num_computed));
             }

@@ -31,6 +31,8 @@ pub struct PlannedSequence<'a> {
     pub token_ids: &'a [u32],
     /// Position of the first of them.
     pub first_position: usize,
+    /// Tokens of the sequence, computed or not.
+    pub sequence_len: usize,
     /// Blocks in order of position, enough for all tokens up to the last one here.
     pub block_table: &'a [u32],
     /// Tokens of the prompt to score: each is predicted by the logits at the token before it, which

@@ -57,6 +57,10 @@ pub struct Sequence {
     // A beam whose logits were given and whose token isn't chosen yet.
     pub(super) held: bool,
     pub(super) preemptions: u32,
+    // Too long for the way in which short ones are computed.
+    long: bool,
+    // Times it was computed from its first token on.
+    starts: u32,
     // Order of arrival, for queues.
     pub(super) arrival: u64,
 }
@@ -90,6 +94,8 @@ impl Sequence {
             beam: false,
             held: false,
             preemptions: 0,
+            long: false,
+            starts: 0,
             arrival: 0,
         }
     }
@@ -138,6 +144,7 @@ impl Sequence {
             num_cached: 0,
             held: false,
             preemptions: 0,
+            starts: 0,
             stop: self.stop.clone(),
             tokens: self.tokens.clone(),
             hashes: self.hashes.clone(),
@@ -197,6 +204,31 @@ impl Sequence {
         self.num_computed += num_tokens;
         self.num_scored = self.num_scored.max(self.num_computed.min(self.num_to_score));
         self.num_pooled = self.num_pooled.max(self.num_computed);
+    }
+
+    /// Whether it has just become longer than sequences that are computed as short ones. What was
+    /// computed of it is of no use then, to it or to others that are as long.
+    pub(super) fn outgrows(&mut self, longest_unchanged: Option<usize>) -> bool {
+        let longer = longest_unchanged.is_some_and(|longest| self.tokens.len() > longest);
+        if self.long || !longer {
+            return false;
+        }
+        self.long = true;
+        self.root = self.root.of_long();
+        self.hashes.clear();
+        true
+    }
+
+    /// Forgets that anything was computed; its blocks are another's already.
+    pub(super) fn start_over(&mut self) {
+        self.num_computed = 0;
+        self.num_published = 0;
+        self.starts += 1;
+    }
+
+    /// Whether it never ran.
+    pub(super) fn is_new(&self) -> bool {
+        self.starts == 0
     }
 
     /// Tokens sampled so far.

@@ -9,6 +9,7 @@ use super::*;
 
 fn scheduler(num_blocks: usize, max_num_seqs: usize, max_tokens: usize) -> Scheduler {
     let config = SchedulerConfig {
+        longest_unchanged: None,
         max_num_seqs,
         max_num_batched_tokens: max_tokens,
         max_model_len: num_blocks * BLOCK_SIZE,
@@ -317,4 +318,40 @@ proptest! {
         prop_assert!(live.is_empty(), "left over: {:?}", live);
         prop_assert_eq!(scheduler.kv_cache().num_used(), 0);
     }
+}
+
+#[test]
+fn a_sequence_that_outgrows_what_short_ones_are_is_computed_again() {
+    let mut scheduler = scheduler(16, 4, 512);
+    scheduler.config.longest_unchanged = Some(70);
+    scheduler.add(sequence(1, prompt(1, 68), 10));
+    let mut computed = Vec::new();
+    let mut tokens = Vec::new();
+    for _ in 0..5 {
+        let (output, _) = step(&mut scheduler);
+        computed.extend(output.scheduled.iter().map(|(_, count)| *count));
+        tokens.push(scheduler.sequence(SequenceId(1)).unwrap().tokens.len());
+        assert!(output.preempted.is_empty());
+    }
+    // 68 and one and one, then all 71 of them, and on.
+    assert_eq!(computed, [68, 1, 1, 71, 1]);
+    assert_eq!(tokens, [69, 70, 71, 72, 73]);
+    assert_eq!(scheduler.sequence(SequenceId(1)).unwrap().preemptions(), 0);
+    // Blocks are shared with sequences that are as long, and with no other.
+    let cached = |scheduler: &mut Scheduler, id: u64, length: usize| {
+        let mut shared = prompt(1, 68);
+        shared.truncate(length);
+        shared.resize(length, 7);
+        scheduler.add(sequence(id, shared, 1));
+        let (output, _) = step(scheduler);
+        output.admitted.iter().find(|(other, _)| other.0 == id).unwrap().1
+    };
+    assert_eq!(cached(&mut scheduler, 2, 90), 64);
+    assert_eq!(cached(&mut scheduler, 3, 66), 64);
+    let mut fresh = self::scheduler(16, 4, 512);
+    fresh.config.longest_unchanged = Some(70);
+    fresh.add(sequence(1, prompt(1, 90), 4));
+    step(&mut fresh);
+    assert_eq!(cached(&mut fresh, 2, 66), 0);
+    assert_eq!(cached(&mut fresh, 3, 91), 64);
 }

@@ -90,7 +90,13 @@ impl Driver {
     }
 
     pub(super) fn push(&mut self, seq: Seq, token: u32) {
-        self.sequences[seq].tokens.push(token);
+        let longest = self.model.longest_unchanged();
+        let sequence = &mut self.sequences[seq];
+        sequence.tokens.push(token);
+        // All of it is computed otherwise from here on.
+        if longest == Some(sequence.tokens.len() - 1) {
+            sequence.computed = 0;
+        }
     }
 
     pub(super) fn remaining(&self, seq: Seq) -> usize {
@@ -158,6 +164,7 @@ impl Driver {
         batch.block_tables.push(sequence.blocks.clone());
         batch.cu_seqlens_q.push(u32::try_from(batch.input_ids.len()).unwrap());
         batch.context_lens.push(u32::try_from(end).unwrap());
+        batch.sequence_lens.push(u32::try_from(sequence.tokens.len()).unwrap());
         sequence.computed = end;
     }
 

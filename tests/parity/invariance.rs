@@ -116,7 +116,7 @@ fn a_prefix_from_the_cache_changes_nothing() {
                 let logits = driver.finish(hit, usize::MAX);
                 assert_eq!(
                     bits(&[logits]),
-                    bits(&[expected.clone()]),
+                    bits(std::slice::from_ref(&expected)),
                     "{name} {format:?} {shared}"
                 );
             }

@@ -104,8 +104,12 @@ struct Simulation {
 
 impl Simulation {
     fn new(target: Option<Duration>) -> Self {
-        let config =
-            SchedulerConfig { max_num_seqs: 64, max_num_batched_tokens: 512, max_model_len: 4096 };
+        let config = SchedulerConfig {
+            max_num_seqs: 64,
+            max_num_batched_tokens: 512,
+            max_model_len: 4096,
+            longest_unchanged: None,
+        };
         Self {
             scheduler: Scheduler::new(config, KvCacheManager::new(1024, true)),
             pace: Pace::new(target),

@@ -206,7 +206,10 @@ impl RopeParameters {
             "default" | "dynamic" => Ok((RopeScaling::None, 1.0)),
             "linear" => Ok((RopeScaling::Linear { factor: positive("factor", self.factor)? }, 1.0)),
             "llama3" => Ok((self.llama3(config.max_position_embeddings)?, 1.0)),
-            "factors" => Ok((divisors("factors", self.factors.as_ref(), frequencies)?, 1.0)),
+            "factors" => {
+                let factors = divisors("factors", self.factors.as_ref(), frequencies)?;
+                Ok((RopeScaling::Factors(factors), 1.0))
+            }
             "yarn" => self.yarn(config),
             "longrope" | "su" => self.longrope(config, frequencies),
             other => Err(ModelError::Unsupported {
@@ -287,8 +290,8 @@ impl RopeParameters {
         Ok((scaling, positive("attention_factor", Some(attention_factor))?))
     }
 
-    /// Ding et al., "LongRoPE", 2024. Short or long factors: by the longest sequence that is
-    /// served, since keys in the cache can't change when a sequence grows.
+    /// Ding et al., "LongRoPE", 2024. Each sequence has the short factors up to the pretraining's
+    /// context, and the long ones from its first token on once it is longer.
     fn longrope(
         &self,
         config: &HfConfig,
@@ -299,12 +302,15 @@ impl RopeParameters {
         let attention_factor = self.attention_factor.unwrap_or_else(|| {
             if factor <= 1.0 { 1.0 } else { (1.0 + factor.ln() / original.ln()).sqrt() }
         });
-        #[expect(clippy::cast_precision_loss, reason = "contexts are below 2^24")]
-        let longer = config.longest_served().is_none_or(|context| context as f64 > original);
-        let scaling = if longer {
-            divisors("long_factor", self.long_factor.as_ref(), frequencies)?
+        let long = divisors("long_factor", self.long_factor.as_ref(), frequencies)?;
+        let short = divisors("short_factor", self.short_factor.as_ref(), frequencies)?;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a context")]
+        let longest_short = original as usize;
+        let all_short = config.max_position_embeddings.is_some_and(|most| most <= longest_short);
+        let scaling = if all_short || short == long {
+            RopeScaling::Factors(short)
         } else {
-            divisors("short_factor", self.short_factor.as_ref(), frequencies)?
+            RopeScaling::FactorsByLength { longest_short, short, long }
         };
         Ok((scaling, positive("attention_factor", Some(attention_factor))?))
     }
@@ -332,14 +338,13 @@ fn divisors(
     field: &'static str,
     given: Option<&Vec<f64>>,
     frequencies: usize,
-) -> Result<RopeScaling, ModelError> {
+) -> Result<Vec<f32>, ModelError> {
     let factors = given.map(Vec::as_slice).unwrap_or_default();
     if factors.len() != frequencies {
         let bound = format!("must have one for each of {frequencies} frequencies");
         return Err(bad(field, factors.len(), bound));
     }
-    let factors = factors.iter().map(|factor| positive(field, Some(*factor)));
-    Ok(RopeScaling::Factors(factors.collect::<Result<_, _>>()?))
+    factors.iter().map(|factor| positive(field, Some(*factor))).collect()
 }
 
 /// A rope parameter that must be there and be positive.

@@ -212,6 +212,7 @@ fn what_is_not_implemented_is_refused_with_what_is() {
             "moe_num_experts": 4, "moe_k": 2,
             "num_local_experts": 4, "n_routed_experts": 4, "num_experts_per_tok": 2,
             "moe_intermediate_size": 8, "shared_expert_intermediate_size": 8,
+            "kv_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 8,
         });
         assert!(spec_of(known).is_ok(), "{name}");
     }
@@ -241,26 +242,23 @@ fn an_unknown_architecture_is_told_its_nearest_kin() {
 }
 
 #[test]
-fn factors_of_longrope_follow_the_longest_sequence_served() {
-    let served = |context| {
+fn factors_of_longrope_follow_the_length_of_a_sequence() {
+    let of = |context: usize| {
         let config = config(json!({
-            "architectures": ["Phi3ForCausalLM"], "max_position_embeddings": 4096,
+            "architectures": ["Phi3ForCausalLM"], "max_position_embeddings": context,
             "original_max_position_embeddings": 1024, "rope_scaling": {
                 "type": "longrope", "short_factor": [1.0, 1.0, 2.0, 2.0],
                 "long_factor": [1.0, 4.0, 8.0, 8.0],
             },
         }));
-        spec(&config.unwrap().serving(context)).unwrap().ropes.remove(0)
+        spec(&config.unwrap()).unwrap().ropes.remove(0)
     };
-    let short = RopeScaling::Factors(vec![1.0, 1.0, 2.0, 2.0]);
-    let long = RopeScaling::Factors(vec![1.0, 4.0, 8.0, 8.0]);
-    assert_eq!(served(None).scaling, long);
-    assert_eq!(served(Some(1025)).scaling, long);
-    assert_eq!(served(Some(1024)).scaling, short);
+    let (short, long) = (vec![1.0, 1.0, 2.0, 2.0], vec![1.0, 4.0, 8.0, 8.0]);
+    assert_eq!(of(1024).scaling, RopeScaling::Factors(short.clone()));
+    let both = RopeScaling::FactorsByLength { longest_short: 1024, short, long };
+    assert_eq!(of(4096).scaling, both);
     // sqrt(1 + ln(4) / ln(1024)), whichever factors are in use.
-    for context in [None, Some(1024)] {
-        assert!((served(context).magnitude - 1.095_445_1).abs() < 1e-6);
-    }
+    assert!((of(4096).magnitude - 1.095_445_1).abs() < 1e-6);
     let phi3 = |rope: Value| {
         json!({
             "architectures": ["Phi3ForCausalLM"], "max_position_embeddings": 64,
