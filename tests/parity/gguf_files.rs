@@ -266,9 +266,9 @@ fn latent_together(mut tensors: Tensors) -> Tensors {
 /// other way round.
 #[test]
 fn joined_and_separate_tensors_are_the_same_model() {
+    type Change<'a> = &'a dyn Fn(Tensors) -> Tensors;
     let qkv = ["attn_q", "attn_k", "attn_v"];
     let gate_up = ["ffn_gate_exps", "ffn_up_exps"];
-    type Change<'a> = &'a dyn Fn(Tensors) -> Tensors;
     let cases: [(&str, Change<'_>); 8] = [
         ("phi", &|tensors| joined(tensors, &qkv, "attn_qkv", 0)),
         // The dimension of a head, which is found in the queries' rows elsewhere.

@@ -59,7 +59,7 @@ pub(in crate::weights) fn mxfp4_blocks(dims: Vec<usize>, bytes: &[u8]) -> Stored
         exponents.push(*exponent);
         let pairs = || codes.as_chunks::<2>().0.iter();
         packed.extend(pairs().map(|[first, second]| first & 15 | second << 4));
-        packed.extend(pairs().map(|[first, second]| first >> 4 | second & 240));
+        packed.extend(pairs().map(|[first, second]| first >> 4 | second & 0xf0));
     }
     powers(dims, &packed, &exponents)
 }

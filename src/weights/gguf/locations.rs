@@ -136,7 +136,8 @@ fn check_rows(tensor: &TensorInfo, heads: usize, dim: usize) -> Result<(), Strin
 
 /// The parts of a tensor along its first dimension, one for each index: matrices, or biases.
 fn each_of_first_dimension(tensor: &TensorInfo) -> Result<Vec<TensorInfo>, String> {
-    let (count, rows, shape) = match (tensor.shape.as_slice(), tensor.name.ends_with(".bias")) {
+    let bias = tensor.name.rsplit('.').next() == Some("bias");
+    let (count, rows, shape) = match (tensor.shape.as_slice(), bias) {
         (&[count, rows, columns], false) => (count, rows, vec![count * rows, columns]),
         (&[count, rows], true) if tensor.kind.is_single() => (count, rows, vec![count * rows]),
         (shape, _) => {

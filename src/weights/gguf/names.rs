@@ -162,9 +162,9 @@ mod tests {
             let outer = ["token_embd", "output_norm", "output"].map(|part| format!("{part}.bias"));
             let outer = outer.into_iter();
             let around = architecture.around.iter().map(|(part, _)| format!("{part}.weight"));
-            let inner = parts.iter().map(|part| match part.ends_with(".scale") {
-                true => format!("blk.12.{part}"),
-                false => format!("blk.12.{part}.weight"),
+            let inner = parts.iter().map(|part| match part.rsplit_once('.') {
+                Some((_, "scale")) => format!("blk.12.{part}"),
+                _ => format!("blk.12.{part}.weight"),
             });
             for gguf in inner.chain(outer).chain(around) {
                 let place = architecture.place(&gguf).unwrap();
