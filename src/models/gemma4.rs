@@ -165,6 +165,10 @@ fn with_experts(config: &HfConfig, spec: &DecoderSpec) -> Result<MoeSpec, ModelE
     let mut moe = experts(config, spec, &ExpertFields { chosen: "top_k_experts", ..FIELDS })?;
     moe.router = "router.proj";
     moe.experts = ExpertTensors::Stacked(EXPERTS);
+    // Files of other formats may have every expert's tensors apart.
+    if config.field("experts_apart")?.unwrap_or(false) {
+        moe.experts = ExpertTensors::List("experts");
+    }
     moe.routing.renormalize = true;
     moe.beside = Some(BesideMlp {
         before: "pre_feedforward_layernorm_2",

@@ -30,7 +30,8 @@ pub(super) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
     set_biases(&mut spec, true, true);
     set_layer_norm(config, &mut spec, "layer_norm_epsilon", true)?;
     spec.learned_positions = Some("wpe");
-    spec.turned_matrices = true;
+    // Files of other formats may have them as everyone else.
+    spec.turned_matrices = config.field("turned_matrices")?.unwrap_or(true);
     spec.names = Names {
         roots: &["transformer.", ""],
         embedding: "wte",

@@ -45,6 +45,11 @@ pub(super) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
     let limit = config.positive("swiglu_limit")?.unwrap_or(7.0);
     moe.expert = MlpSpec { gating: Some(Gating::Clamped { alpha, limit }), ..moe.expert };
     moe.experts = ExpertTensors::Stacked(EXPERTS);
+    // Files of other formats may have every expert's tensors apart.
+    if config.field("experts_apart")?.unwrap_or(false) {
+        moe.experts = ExpertTensors::List("mlp.experts");
+        moe.expert.bias = true;
+    }
     moe.router = "mlp.router";
     moe.router_bias = true;
     // Softmax over the chosen ones only, which is softmax over all, divided by their sum.

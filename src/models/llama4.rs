@@ -40,6 +40,10 @@ pub(super) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
     moe.layers = layers_with_experts(config)?;
     moe.router = "feed_forward.router";
     moe.experts = ExpertTensors::Stacked(EXPERTS);
+    // Files of other formats may have every expert's tensors apart.
+    if config.field("experts_apart")?.unwrap_or(false) {
+        moe.experts = ExpertTensors::List("feed_forward.experts");
+    }
     moe.weighs_inputs = true;
     moe.routing.score = Score::SigmoidOfChosen;
     moe.routing.renormalize = false;

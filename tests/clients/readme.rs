@@ -128,6 +128,10 @@ fn unquantized(config: &str) -> serde_json::Value {
 
 /// What a converted fixture calls its architecture.
 fn gguf_name(fixture: &str) -> Option<String> {
+    // The tensor library doesn't read the kind of its experts; `gpt_oss` is of the same.
+    if fixture == "gpt_oss_mxfp4" {
+        return None;
+    }
     let file = converted(fixture)?;
     let content = Content::read(&mut std::io::Cursor::new(file)).unwrap();
     Some(content.metadata["general.architecture"].to_string().unwrap().clone())

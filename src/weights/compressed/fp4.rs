@@ -49,6 +49,21 @@ pub(super) fn matrix(parts: &Parts<'_>) -> Result<StoredTensor, Fault> {
     Ok(powers(vec![outputs, inputs], packed.bytes, scales))
 }
 
+/// Blocks as files of another kind have them: the exponent, and then 16 bytes with the first half
+/// of the codes in their lower halves, the second half in the others.
+pub(in crate::weights) fn mxfp4_blocks(dims: Vec<usize>, bytes: &[u8]) -> StoredTensor {
+    let blocks = bytes.as_chunks::<{ 1 + BLOCK / 2 }>().0;
+    let mut packed = Vec::with_capacity(blocks.len() * BLOCK / 2);
+    let mut exponents = Vec::with_capacity(blocks.len());
+    for [exponent, codes @ ..] in blocks {
+        exponents.push(*exponent);
+        let pairs = || codes.as_chunks::<2>().0.iter();
+        packed.extend(pairs().map(|[first, second]| first & 15 | second << 4));
+        packed.extend(pairs().map(|[first, second]| first >> 4 | second & 0xf0));
+    }
+    powers(dims, &packed, &exponents)
+}
+
 fn small_blocks(parts: &Parts<'_>, packed: &[u8], dims: [usize; 2]) -> Result<StoredTensor, Fault> {
     let scales = parts.need("weight_scale")?;
     let global = parts.floats("weight_global_scale")?;
@@ -143,6 +158,20 @@ mod tests {
     /// What a code stands for.
     const NUMBERS: [f32; 16] =
         [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0];
+
+    #[test]
+    fn blocks_with_halves_apart_hold_the_same_numbers() {
+        let bytes: Vec<u8> = (0..34u8).map(|i| i.wrapping_mul(37).wrapping_add(90)).collect();
+        let tensor = mxfp4_blocks(vec![2, 32], &bytes);
+        let values = tensor.to_tensor(DType::F32).unwrap().to_vec2::<f32>().unwrap();
+        for (row, block) in values.iter().zip(bytes.chunks(17)) {
+            let scale = (f32::from(block[0]) - 127.0).exp2();
+            let codes = block[1..].iter();
+            let codes = codes.clone().map(|byte| byte & 15).chain(codes.map(|byte| byte >> 4));
+            let expected: Vec<f32> = codes.map(|code| NUMBERS[usize::from(code)] * scale).collect();
+            assert_eq!(*row, expected);
+        }
+    }
 
     #[test]
     fn blocks_hold_the_numbers_that_codes_stand_for() {

@@ -11,6 +11,8 @@ mod fp4;
 mod fp8;
 mod packed;
 
+pub(super) use fp4::mxfp4_blocks;
+
 use candle_core::quantized::GgmlDType;
 use safetensors::tensor::Dtype;
 use serde_json::Value;

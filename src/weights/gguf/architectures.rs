@@ -4,110 +4,11 @@
 //! them, and where its configuration differs from Llama's.
 
 use super::families;
-use super::names::{Architecture, Outer, Part};
-
-const OUTER: Outer = Outer {
-    embedding: "model.embed_tokens",
-    layers: "model.layers",
-    norm: "model.norm",
-    head: "lm_head",
-};
-
-/// The attention of most.
-const ATTENTION: &[Part] = &[
-    ("attn_q", "self_attn.q_proj"),
-    ("attn_k", "self_attn.k_proj"),
-    ("attn_v", "self_attn.v_proj"),
-    ("attn_output", "self_attn.o_proj"),
-];
-
-/// The same where files have the three projections in one, or each in its own.
-const JOINED_ATTENTION: &[Part] =
-    &[("attn_qkv", "self_attn.q_proj|self_attn.k_proj|self_attn.v_proj")];
-
-/// Norms of query and key heads.
-const HEAD_NORMS: &[Part] =
-    &[("attn_q_norm", "self_attn.q_norm"), ("attn_k_norm", "self_attn.k_norm")];
-
-/// Norms before both parts.
-const PRE_NORMS: &[Part] =
-    &[("attn_norm", "input_layernorm"), ("ffn_norm", "post_attention_layernorm")];
-
-/// Norms behind both parts.
-const POST_NORMS: &[Part] = &[
-    ("post_attention_norm", "post_attention_layernorm"),
-    ("post_ffw_norm", "post_feedforward_layernorm"),
-];
-
-/// Norms before and behind both parts, as Gemma calls them.
-const SANDWICH_NORMS: &[Part] = &[
-    ("attn_norm", "input_layernorm"),
-    ("post_attention_norm", "post_attention_layernorm"),
-    ("ffn_norm", "pre_feedforward_layernorm"),
-    ("post_ffw_norm", "post_feedforward_layernorm"),
-];
-
-const GATED_MLP: &[Part] =
-    &[("ffn_gate", "mlp.gate_proj"), ("ffn_up", "mlp.up_proj"), ("ffn_down", "mlp.down_proj")];
-
-/// Gate and up in one tensor, which files keep as it is.
-const STACKED_MLP: &[Part] = &[("ffn_up", "mlp.gate_up_proj"), ("ffn_down", "mlp.down_proj")];
-
-const PLAIN_MLP: &[Part] = &[("ffn_up", "mlp.up_proj"), ("ffn_down", "mlp.down_proj")];
-
-/// A list of feed-forward parts.
-const EXPERTS: &[Part] = &[
-    ("ffn_gate_inp", "mlp.gate"),
-    ("ffn_gate_exps", "mlp.experts.*.gate_proj"),
-    ("ffn_up_exps", "mlp.experts.*.up_proj"),
-    ("ffn_down_exps", "mlp.experts.*.down_proj"),
-    ("ffn_gate_up_exps", "mlp.experts.*.gate_proj|mlp.experts.*.up_proj"),
-];
-
-/// What all tokens go through besides.
-const SHARED_EXPERTS: &[Part] = &[
-    ("ffn_gate_shexp", "mlp.shared_experts.gate_proj"),
-    ("ffn_up_shexp", "mlp.shared_experts.up_proj"),
-    ("ffn_down_shexp", "mlp.shared_experts.down_proj"),
-];
-
-const CHOICE_BIAS: &[Part] = &[("exp_probs_b", "mlp.gate.e_score_correction_bias!")];
-
-/// The experts of Mixtral and of Granite, but for the router.
-macro_rules! block_sparse_experts {
-    ($gate:literal, $up:literal, $down:literal) => {
-        &[
-            ("ffn_gate_exps", concat!("block_sparse_moe.experts.*.", $gate)),
-            ("ffn_up_exps", concat!("block_sparse_moe.experts.*.", $up)),
-            ("ffn_down_exps", concat!("block_sparse_moe.experts.*.", $down)),
-            // Files of before experts were put together.
-            ("ffn_gate.#", concat!("block_sparse_moe.experts.#.", $gate)),
-            ("ffn_up.#", concat!("block_sparse_moe.experts.#.", $up)),
-            ("ffn_down.#", concat!("block_sparse_moe.experts.#.", $down)),
-            (
-                "ffn_gate_up_exps",
-                concat!("block_sparse_moe.experts.*.", $gate, "|block_sparse_moe.experts.*.", $up),
-            ),
-        ]
-    };
-}
-
-/// What Llama has instead of a feed-forward part if it is Mixtral.
-const MIXTRAL: &[&[Part]] =
-    &[&[("ffn_gate_inp", "block_sparse_moe.gate")], block_sparse_experts!("w1", "w3", "w2")];
-
-const LLAMA: Architecture = Architecture {
-    gguf: "llama",
-    class: "LlamaForCausalLM",
-    model_type: "llama",
-    outer: OUTER,
-    blocks: &[ATTENTION, PRE_NORMS, GATED_MLP],
-    interleaved_rope: false,
-    norms_plus_one: false,
-    activation: "silu",
-    norm_eps: ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
-    numbers: &[],
-    more: |_, _| Ok(()),
+use super::names::{Architecture, Outer};
+use super::parts::{
+    ATTENTION, CHOICE_BIAS, EXPERTS, GATED_MLP, HEAD_NORMS, JOINED_ATTENTION, LLAMA, MIXTRAL,
+    OUTER, PLAIN_MLP, POST_NORMS, PRE_NORMS, SANDWICH_NORMS, SHARED_EXPERTS, STACKED_MLP,
+    block_sparse_experts,
 };
 
 /// Every architecture that the decoder runs and the format has.

@@ -16,7 +16,7 @@ use super::vocabulary::GgufVocabulary;
 
 /// Keys that change what a layer computes; present, not zero and of no use to an architecture,
 /// they mean another model.
-const NUMERICAL: [&str; 24] = [
+const NUMERICAL: [&str; 30] = [
     "expert_count",
     "expert_weights_scale",
     "expert_weights_norm",
@@ -35,6 +35,12 @@ const NUMERICAL: [&str; 24] = [
     "attention.clamp_kqv",
     "attention.max_alibi_bias",
     "attention.sliding_window_pattern",
+    "attention.shared_kv_layers",
+    "attention.key_length_swa",
+    "attention.key_length_mla",
+    "attention.kv_lora_rank",
+    "attention.q_lora_rank",
+    "embedding_length_per_layer_input",
     "attn_logit_softcapping",
     "final_logit_softcapping",
     "use_parallel_residual",
@@ -68,6 +74,10 @@ impl<'a> ModelKeys<'a> {
         tensors: &'a [TensorInfo],
     ) -> Self {
         Self { metadata, architecture, tensors, asked: RefCell::default() }
+    }
+
+    pub(super) fn architecture(&self) -> &'static Architecture {
+        self.architecture
     }
 
     pub(super) fn metadata(&self) -> &'a Metadata<'a> {
@@ -168,6 +178,11 @@ impl<'a> ModelKeys<'a> {
 
     /// How the attention heads are cut.
     pub(crate) fn heads(&self) -> Result<HeadCounts, String> {
+        (self.architecture.heads)(self)
+    }
+
+    /// The same where all layers and keys and values have heads of the same size.
+    pub(super) fn equal_heads(&self) -> Result<HeadCounts, String> {
         let hidden = self.required("embedding_length")?;
         let query = self.required("attention.head_count")?;
         let key = self.count("attention.head_count_kv")?.unwrap_or(query);
@@ -205,6 +220,19 @@ impl<'a> ModelKeys<'a> {
     fn stored_head_dim(&self, heads: u64) -> Option<u64> {
         let rows = *self.tensor("blk.0.attn_q.weight")?.shape.first()? as u64;
         rows.is_multiple_of(heads).then_some(rows / heads)
+    }
+
+    /// Elements inside of the first feed-forward part. Where others have more, the architecture
+    /// reads the key itself.
+    fn feed_forward_length(&self) -> Result<u64, String> {
+        let end = "feed_forward_length";
+        if self.architecture.gguf == "gemma4" {
+            let widths = self.per_layer(end, Value::as_u64)?;
+            if let Some(width) = widths.and_then(|widths| widths.first().copied()) {
+                return Ok(width);
+            }
+        }
+        self.required(end)
     }
 
     fn refuse_unread(&self) -> Result<(), String> {
@@ -245,7 +273,7 @@ impl<'a> ModelKeys<'a> {
         set("model_type", (*model_type).into());
         set("vocab_size", vocab_size(self.tensors, vocabulary)?.into());
         set("hidden_size", self.required("embedding_length")?.into());
-        set("intermediate_size", self.required("feed_forward_length")?.into());
+        set("intermediate_size", self.feed_forward_length()?.into());
         set("num_hidden_layers", layers.into());
         set("num_attention_heads", heads.query.into());
         set("num_key_value_heads", heads.key.into());

@@ -1,12 +1,12 @@
 //! What the configurations of single architectures have beyond the common fields.
 
-use serde_json::{Map, Value as Json};
+use serde_json::{Map, Value as Json, json};
 
 use super::config::ModelKeys;
 use super::value::Value;
 
-type Config = Map<String, Json>;
-type Done = Result<(), String>;
+pub(super) type Config = Map<String, Json>;
+pub(super) type Done = Result<(), String>;
 
 /// Of all kinds of Granite.
 pub(super) const GRANITE_NUMBERS: &[(&str, &str)] = &[
@@ -17,20 +17,22 @@ pub(super) const GRANITE_NUMBERS: &[(&str, &str)] = &[
 ];
 
 /// `expert_gating_func` of scores through a softmax, and each through a sigmoid.
-const SOFTMAX: u64 = 1;
-const SIGMOID: u64 = 2;
+pub(super) const SOFTMAX: u64 = 1;
+pub(super) const SIGMOID: u64 = 2;
+/// The same for a softmax over the chosen scores.
+const SOFTMAX_OF_CHOSEN: u64 = 3;
 
-fn set(config: &mut Config, name: &str, value: impl Into<Json>) {
+pub(super) fn set(config: &mut Config, name: &str, value: impl Into<Json>) {
     config.insert(name.to_owned(), value.into());
 }
 
-fn set_class(config: &mut Config, class: &str, model_type: &str) {
+pub(super) fn set_class(config: &mut Config, class: &str, model_type: &str) {
     set(config, "architectures", vec![class]);
     set(config, "model_type", model_type);
 }
 
 /// Counts of experts and the elements inside of one, in the most common words.
-fn set_experts(keys: &ModelKeys<'_>, config: &mut Config, score: u64) -> Done {
+pub(super) fn set_experts(keys: &ModelKeys<'_>, config: &mut Config, score: u64) -> Done {
     let gating = keys.count("expert_gating_func")?.unwrap_or(0);
     if gating != 0 && gating != score {
         return Err(format!(
@@ -135,7 +137,7 @@ fn set_query_scale(keys: &ModelKeys<'_>, config: &mut Config, largest: usize) ->
     Ok(())
 }
 
-fn set_softcap(keys: &ModelKeys<'_>, config: &mut Config, name: &'static str) -> Done {
+pub(super) fn set_softcap(keys: &ModelKeys<'_>, config: &mut Config, name: &'static str) -> Done {
     if let Some(cap) = keys.float(name)? {
         set(config, name, if cap > 0.0 { cap.into() } else { Json::Null });
     }
@@ -216,7 +218,12 @@ pub(super) fn glm(keys: &ModelKeys<'_>, config: &mut Config) {
 
 /// Experts that each get the sigmoid of a score, behind dense layers.
 pub(super) fn sigmoid_experts(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
-    set_experts(keys, config, SIGMOID)?;
+    experts_behind_dense(keys, config, SIGMOID)
+}
+
+/// Experts behind dense layers, perhaps in groups and beside one that all tokens go through.
+pub(super) fn experts_behind_dense(keys: &ModelKeys<'_>, config: &mut Config, score: u64) -> Done {
+    set_experts(keys, config, score)?;
     set(config, "n_group", keys.count("expert_group_count")?.unwrap_or(1).max(1));
     set(config, "topk_group", keys.count("expert_group_used_count")?.unwrap_or(1).max(1));
     set(config, "first_k_dense_replace", keys.count("leading_dense_block_count")?.unwrap_or(0));
@@ -264,6 +271,88 @@ pub(super) fn ernie_moe(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
     set(config, "moe_layer_start_index", keys.count("leading_dense_block_count")?.unwrap_or(0));
     set(config, "moe_num_shared_experts", keys.count("expert_shared_count")?.unwrap_or(0));
     Ok(())
+}
+
+/// Falcon: heads are always in groups, of which the first models have one.
+pub(super) fn falcon(keys: &ModelKeys<'_>, config: &mut Config) {
+    set(config, "new_decoder_architecture", true);
+    let norms = if keys.has("blk.0.attn_norm_2.weight") { 2 } else { 1 };
+    set(config, "num_ln_in_parallel_attn", norms);
+    set(config, "bias", keys.has("blk.0.attn_qkv.bias"));
+}
+
+/// GPT-2, whose matrices conversion turns.
+pub(super) fn gpt2(config: &mut Config) {
+    set(config, "turned_matrices", false);
+}
+
+pub(super) fn mpt(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
+    if keys.has("blk.0.attn_qkv.bias") || keys.has("position_embd.weight") {
+        return Err("an MPT with biases or learned positions is not supported".to_owned());
+    }
+    let slope = keys.required_float("attention.max_alibi_bias")?;
+    if slope <= 0.0 {
+        let key = keys.key("attention.max_alibi_bias");
+        return Err(format!("metadata `{key}` is {slope}, expected more than 0"));
+    }
+    let clip = keys.float("attention.clamp_kqv")?.filter(|bound| *bound != 0.0);
+    set(config, "attn_config", json!({"alibi": true, "alibi_bias_max": slope, "clip_qkv": clip}));
+    Ok(())
+}
+
+/// Experts that checkpoints have in two tensors and files in three, all as wide as this.
+fn set_experts_apart(keys: &ModelKeys<'_>, config: &mut Config, score: u64) -> Done {
+    set_experts(keys, config, score)?;
+    if let Some(inner) = config.get("moe_intermediate_size").cloned() {
+        set(config, "intermediate_size", inner);
+    }
+    set(config, "experts_apart", true);
+    Ok(())
+}
+
+pub(super) fn gpt_oss(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
+    match keys.count("expert_gating_func")? {
+        None | Some(0 | SOFTMAX_OF_CHOSEN) => {}
+        // Softmax over all of them, divided by the sum of the chosen ones, is the same.
+        Some(SOFTMAX) if keys.bool("expert_weights_norm")? == Some(true) => {}
+        Some(other) => {
+            let key = keys.key("expert_gating_func");
+            return Err(format!("metadata `{key}` is {other}, expected {SOFTMAX_OF_CHOSEN}"));
+        }
+    }
+    set(config, "num_experts", keys.required("expert_count")?);
+    set(config, "num_experts_per_tok", keys.required("expert_used_count")?);
+    if let Some(inner) = expert_inner(keys)? {
+        set(config, "intermediate_size", inner);
+    }
+    set(config, "experts_apart", true);
+    // What files don't say: frequencies between those that are stretched and those that are not
+    // are not rounded.
+    if let Some(scaling) = config.get_mut("rope_scaling").and_then(Json::as_object_mut) {
+        set(scaling, "truncate", false);
+    }
+    Ok(())
+}
+
+/// Llama 4, whose files leave out what all published models have alike.
+pub(super) fn llama4(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
+    let end = "attention.sliding_window";
+    if keys.count(end)?.is_some() {
+        let key = keys.key(end);
+        return Err(format!("metadata `{key}` is set: chunks of other sizes are not supported"));
+    }
+    let dense = keys.required("feed_forward_length")?;
+    set_experts_apart(keys, config, SIGMOID)?;
+    set(config, "intermediate_size_mlp", dense);
+    let step = keys.count("interleave_moe_layer_step")?.unwrap_or(1);
+    set(config, "interleave_moe_layer_step", step);
+    // The large one alone doesn't normalize heads.
+    set(config, "use_qk_norm", keys.required("expert_count")? != 128);
+    Ok(())
+}
+
+pub(super) fn minimax_m2(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
+    set_experts_apart(keys, config, SIGMOID)
 }
 
 /// A tensor of one number for each layer.

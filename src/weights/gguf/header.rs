@@ -7,10 +7,8 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
-use candle_core::quantized::GgmlDType;
-
 use super::cursor::Cursor;
-use super::kinds;
+use super::kinds::{self, Kind};
 use super::value::{Metadata, Value};
 
 const DEFAULT_ALIGNMENT: u64 = 32;
@@ -37,7 +35,7 @@ pub(crate) struct TensorInfo {
     pub(crate) name: String,
     /// Outermost dimension first, as everywhere in this program (the file has it reversed).
     pub(crate) shape: Vec<usize>,
-    pub(crate) kind: GgmlDType,
+    pub(crate) kind: Kind,
     /// From the start of the file.
     pub(crate) bytes: Range<usize>,
     /// Which of the model's files it is in.
@@ -48,7 +46,7 @@ pub(crate) struct TensorInfo {
 struct Declared {
     name: String,
     shape: Vec<usize>,
-    kind: GgmlDType,
+    kind: Kind,
     offset: u64,
 }
 

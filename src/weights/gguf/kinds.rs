@@ -2,9 +2,29 @@
 
 use candle_core::quantized::GgmlDType;
 
+/// How a tensor's elements are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// As the tensor library has them.
+    Ggml(GgmlDType),
+    /// 32 floats of 4 bits behind the exponent of a power of two, which only files have.
+    Mxfp4,
+}
+
+impl Kind {
+    /// Whether elements are stored one by one, not in blocks.
+    pub(crate) fn is_single(self) -> bool {
+        matches!(self, Self::Ggml(kind) if kind.block_size() == 1)
+    }
+}
+
+/// Elements and bytes of a block of MXFP4.
+const MXFP4_BLOCK: (usize, usize) = (32, 17);
+
 /// The kind behind a number in a file.
-pub(crate) fn from_number(number: u32) -> Result<GgmlDType, String> {
-    Ok(match number {
+pub(crate) fn from_number(number: u32) -> Result<Kind, String> {
+    Ok(Kind::Ggml(match number {
+        39 => return Ok(Kind::Mxfp4),
         0 => GgmlDType::F32,
         1 => GgmlDType::F16,
         2 => GgmlDType::Q4_0,
@@ -24,22 +44,25 @@ pub(crate) fn from_number(number: u32) -> Result<GgmlDType, String> {
             let name = unsupported_name(other);
             return Err(format!(
                 "has the kind {name}, which is not supported; supported are F32, F16, BF16, Q4_0, \
-                 Q4_1, Q5_0, Q5_1, Q8_0, Q8_1 and Q2_K to Q8_K"
+                 Q4_1, Q5_0, Q5_1, Q8_0, Q8_1, Q2_K to Q8_K and MXFP4"
             ));
         }
-    })
+    }))
 }
 
 /// Bytes of a tensor, whose rows must be whole blocks.
-pub(crate) fn byte_size(kind: GgmlDType, shape: &[usize]) -> Result<u64, String> {
-    let block = kind.block_size();
+pub(crate) fn byte_size(kind: Kind, shape: &[usize]) -> Result<u64, String> {
+    let (block, bytes) = match kind {
+        Kind::Ggml(kind) => (kind.block_size(), kind.type_size()),
+        Kind::Mxfp4 => MXFP4_BLOCK,
+    };
     let row = shape.last().copied().unwrap_or(1);
     if row % block != 0 {
         return Err(format!("has rows of {row} elements, expected a multiple of {block}"));
     }
     let elements = shape.iter().try_fold(1u64, |product, size| product.checked_mul(*size as u64));
     elements
-        .and_then(|elements| (elements / block as u64).checked_mul(kind.type_size() as u64))
+        .and_then(|elements| (elements / block as u64).checked_mul(bytes as u64))
         .ok_or_else(|| format!("has the shape {shape:?}, which no file can hold"))
 }
 
@@ -61,7 +84,6 @@ fn unsupported_name(number: u32) -> String {
         29 => "IQ1_M",
         34 => "TQ1_0",
         35 => "TQ2_0",
-        39 => "MXFP4",
         other => return format!("number {other}"),
     };
     name.to_owned()

@@ -7,6 +7,7 @@ use candle_core::quantized::GgmlDType;
 
 use super::config::HeadCounts;
 use super::header::TensorInfo;
+use super::kinds::Kind;
 use super::names::{Architecture, LONG_ROPE_FACTORS, Place, ROPE_FACTORS};
 
 /// One tensor under its Hugging Face name.
@@ -23,8 +24,8 @@ pub(super) struct Location {
 pub(super) enum Change {
     /// Pair the halves of each of so many heads.
     InHalves(usize),
-    /// Put queries, keys and values of each of so many heads together.
-    ByHead(usize),
+    /// Put queries, keys and values of each of so many key heads together.
+    ByGroup { query: usize, key: usize },
     /// Take off the 1 that was added.
     MinusOne,
 }
@@ -115,9 +116,10 @@ fn change(
             check_rows(tensor, heads.key, heads.dim)?;
             Some(Change::InHalves(heads.key))
         }
-        "attn_qkv" if architecture.gguf == "gptneox" => {
-            check_rows(tensor, 3 * heads.query, heads.dim)?;
-            Some(Change::ByHead(heads.query))
+        "attn_qkv" if matches!(architecture.gguf, "gptneox" | "bloom" | "falcon") => {
+            let HeadCounts { query, key, dim, .. } = heads;
+            check_rows(tensor, query + 2 * key, dim)?;
+            Some(Change::ByGroup { query, key })
         }
         _ => None,
     })
@@ -132,18 +134,21 @@ fn check_rows(tensor: &TensorInfo, heads: usize, dim: usize) -> Result<(), Strin
     Err(format!("tensor `{}` has {found} rows, expected {heads} heads of {dim} rows", tensor.name))
 }
 
-/// The parts of a tensor along its first dimension, one for each index.
+/// The parts of a tensor along its first dimension, one for each index: matrices, or biases.
 fn each_of_first_dimension(tensor: &TensorInfo) -> Result<Vec<TensorInfo>, String> {
-    let (&count, inner) = tensor.shape.split_first().expect("tensors have dimensions");
-    if inner.len() != 2 {
-        return Err(format!(
-            "tensor `{}` has {} dimensions, expected 3: experts, outputs, inputs",
-            tensor.name,
-            tensor.shape.len()
-        ));
-    }
-    let rows = inner[0];
-    let flat = TensorInfo { shape: vec![count * rows, inner[1]], ..tensor.clone() };
+    let bias = tensor.name.rsplit('.').next() == Some("bias");
+    let (count, rows, shape) = match (tensor.shape.as_slice(), bias) {
+        (&[count, rows, columns], false) => (count, rows, vec![count * rows, columns]),
+        (&[count, rows], true) if tensor.kind.is_single() => (count, rows, vec![count * rows]),
+        (shape, _) => {
+            return Err(format!(
+                "tensor `{}` is {:?} of shape {shape:?}, expected experts, outputs and inputs or, in \
+                 a bias without blocks, experts and outputs",
+                tensor.name, tensor.kind
+            ));
+        }
+    };
+    let flat = TensorInfo { shape, ..tensor.clone() };
     Ok((0..count).map(|index| some_rows(&flat, index * rows..(index + 1) * rows)).collect())
 }
 
@@ -181,7 +186,7 @@ fn some_rows(tensor: &TensorInfo, rows: Range<usize>) -> TensorInfo {
 
 /// The numbers of a small tensor that is part of the configuration.
 pub(super) fn floats(bytes: &[u8], tensor: &TensorInfo) -> Result<Vec<f32>, String> {
-    if tensor.kind != GgmlDType::F32 || tensor.shape.len() != 1 {
+    if tensor.kind != Kind::Ggml(GgmlDType::F32) || tensor.shape.len() != 1 {
         return Err(format!(
             "`{}` is {:?} of shape {:?}, expected F32 with one dimension",
             tensor.name, tensor.kind, tensor.shape

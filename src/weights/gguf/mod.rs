@@ -8,10 +8,14 @@ mod architectures;
 mod config;
 mod cursor;
 mod families;
+mod gemma4;
 mod header;
 mod kinds;
+mod latent;
 mod locations;
 mod names;
+mod other_layers;
+mod parts;
 mod rope;
 mod row_order;
 pub(super) mod split;
@@ -28,12 +32,14 @@ use serde_json::Value as Json;
 
 use config::ModelKeys;
 use header::TensorInfo;
+use kinds::Kind;
 use locations::{Change, Location};
 use names::Architecture;
 use rope::RopeTensors;
 use value::Metadata;
 use vocabulary::GgufVocabulary;
 
+use super::compressed::mxfp4_blocks;
 use super::error::WeightError;
 use super::file_bytes::FileBytes;
 use super::stored::StoredTensor;
@@ -126,7 +132,7 @@ fn read_parts(files: &[FileBytes], header: &header::Header<'_>) -> Result<Parts,
     let architecture = metadata
         .text("general.architecture")?
         .ok_or("metadata `general.architecture` is missing")?;
-    let architecture = Architecture::find(&architecture)?;
+    let architecture = Architecture::find(&architecture, &header.tensors)?;
     let keys = ModelKeys::new(metadata, architecture, &header.tensors);
     let vocabulary = GgufVocabulary::read(metadata)?;
     let factors = |name: &str| {
@@ -142,6 +148,7 @@ fn read_parts(files: &[FileBytes], header: &header::Header<'_>) -> Result<Parts,
     let located = locations::locations(&header.tensors, architecture, heads, layers)?;
     let mut tensors: HashMap<_, _> =
         located.into_iter().map(|(name, location)| (name, Stored::InFile(location))).collect();
+    join_keys_and_values(&mut tensors, architecture, layers);
     if architecture.activation == "xielu" {
         for numbers in families::activation_numbers(&keys)? {
             for (layer, value) in numbers.values.into_iter().take(layers).enumerate() {
@@ -158,6 +165,21 @@ fn read_parts(files: &[FileBytes], header: &header::Header<'_>) -> Result<Parts,
     })
 }
 
+/// Makes one tensor of two where newer files have keys and values of latent vectors apart.
+fn join_keys_and_values(
+    tensors: &mut HashMap<String, Stored>,
+    architecture: &Architecture,
+    layers: usize,
+) {
+    for layer in 0..layers {
+        let name = |part| format!("{}.{layer}.{part}.weight", architecture.outer.layers);
+        let parts = [latent::KEYS, latent::VALUES].map(|part| tensors.remove(&name(part)));
+        if let [Some(Stored::InFile(keys)), Some(Stored::InFile(values))] = parts {
+            tensors.insert(name(latent::BOTH), Stored::KeysAndValues([keys, values]));
+        }
+    }
+}
+
 /// Files that are GGUF, but not a whole model.
 fn refuse_other_files(metadata: &Metadata<'_>) -> Result<(), String> {
     match metadata.text("general.type")?.as_deref() {
@@ -171,6 +193,8 @@ fn refuse_other_files(metadata: &Metadata<'_>) -> Result<(), String> {
 #[derive(Debug)]
 enum Stored {
     InFile(Location),
+    /// Keys and values of latent vectors.
+    KeysAndValues([Location; 2]),
     /// One number that the metadata has.
     Number {
         value: f32,
@@ -190,7 +214,11 @@ impl GgufSource {
         let Location { info, change } = location;
         let TensorInfo { kind, shape, bytes, .. } = info.clone();
         let file = &self.files[info.file];
-        let stored = StoredTensor::in_file(kind, shape.clone(), file.clone(), bytes);
+        let stored = match kind {
+            Kind::Ggml(kind) => StoredTensor::in_file(kind, shape.clone(), file.clone(), bytes),
+            Kind::Mxfp4 => mxfp4_blocks(shape.clone(), &file.bytes()[bytes]),
+        };
+        let kind = stored.kind();
         // The pages of what was copied go back to the system with `stored`.
         Ok(match change {
             None => stored,
@@ -198,8 +226,8 @@ impl GgufSource {
                 let rows = row_order::in_halves(stored.bytes(), shape[0], *heads);
                 StoredTensor::owned(kind, shape, rows)
             }
-            Some(Change::ByHead(heads)) => {
-                let rows = row_order::by_head(stored.bytes(), shape[0], *heads);
+            Some(Change::ByGroup { query, key }) => {
+                let rows = row_order::by_group(stored.bytes(), shape[0], *query, *key);
                 StoredTensor::owned(kind, shape, rows)
             }
             Some(Change::MinusOne) => {
@@ -219,6 +247,10 @@ impl TensorSource for GgufSource {
     fn read(&self, name: &str) -> Result<StoredTensor, WeightError> {
         match self.tensors.get(name) {
             Some(Stored::InFile(location)) => self.read_location(location),
+            Some(Stored::KeysAndValues([keys, values])) => {
+                let (keys, values) = (self.read_location(keys)?, self.read_location(values)?);
+                Ok(latent::keys_and_values(&keys, &values)?)
+            }
             Some(Stored::Number { value, shape }) => {
                 let bytes = value.to_le_bytes().to_vec();
                 Ok(StoredTensor::owned(GgmlDType::F32, shape.to_vec(), bytes))
@@ -233,7 +265,10 @@ impl TensorSource for GgufSource {
     fn origin(&self, name: &str) -> String {
         let path = |file: usize| self.files[file].path().display();
         match self.tensors.get(name) {
-            Some(Stored::InFile(Location { info, .. })) => {
+            Some(
+                Stored::InFile(Location { info, .. })
+                | Stored::KeysAndValues([Location { info, .. }, _]),
+            ) => {
                 format!("{} (as `{}`)", path(info.file), info.name)
             }
             _ => path(0).to_string(),
@@ -247,6 +282,9 @@ impl TensorSource for GgufSource {
     fn total_bytes(&self) -> u64 {
         let bytes = |stored: &Stored| match stored {
             Stored::InFile(location) => location.info.bytes.len() as u64,
+            Stored::KeysAndValues(both) => {
+                both.iter().map(|location| location.info.bytes.len() as u64).sum()
+            }
             Stored::Number { .. } => 4,
         };
         self.tensors.values().map(bytes).sum()

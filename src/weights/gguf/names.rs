@@ -3,7 +3,9 @@
 //! What an architecture's tensors are called is in its row of the table; here is how a row is read.
 
 use super::architectures::ARCHITECTURES;
-use super::config::ModelKeys;
+use super::config::{HeadCounts, ModelKeys};
+use super::header::TensorInfo;
+use super::other_layers::OTHER_LAYERS;
 use serde_json::{Map, Value as Json};
 
 /// An architecture that GGUF files of this program may have.
@@ -11,12 +13,16 @@ use serde_json::{Map, Value as Json};
 pub(crate) struct Architecture {
     /// `general.architecture`.
     pub(crate) gguf: &'static str,
+    /// A tensor of layers that tells this architecture from later rows of the same name.
+    pub(crate) mark: Option<&'static str>,
     /// The class in `config.json`'s `architectures`.
     pub(crate) class: &'static str,
     /// `config.json`'s `model_type`.
     pub(crate) model_type: &'static str,
     /// Tensors around the layers.
     pub(crate) outer: Outer,
+    /// More of them: what stands before `.weight` or `.bias`, and its counterpart.
+    pub(crate) around: &'static [Part],
     /// Tensors of a layer.
     pub(crate) blocks: &'static [&'static [Part]],
     /// Rows of the query and key projections are ordered for rotary embeddings of neighbouring
@@ -30,6 +36,8 @@ pub(crate) struct Architecture {
     pub(crate) norm_eps: (&'static str, &'static str),
     /// Keys of numbers that change what a layer computes, and their fields.
     pub(crate) numbers: &'static [(&'static str, &'static str)],
+    /// How its attention heads are cut.
+    pub(crate) heads: fn(&ModelKeys<'_>) -> Result<HeadCounts, String>,
     /// What else its configuration needs.
     pub(crate) more: fn(&ModelKeys<'_>, &mut Map<String, Json>) -> Result<(), String>,
 }
@@ -47,7 +55,8 @@ pub(crate) struct Outer {
 ///
 /// In the counterpart, `*` is each index of the tensor's first dimension (an expert), and names
 /// with `|` between them share its rows: three are queries, keys and values, two are halves. `#` is
-/// a number in both. Behind `!` comes nothing, as if it ended in `.weight` or `.bias` already.
+/// a number in both. Behind `!` comes nothing, as if it ended in `.weight` or `.bias` already;
+/// parts that end in `.scale` in the file have it.
 pub(crate) type Part = (&'static str, &'static str);
 
 /// The tensor that scales rotary frequencies: part of the configuration, not of the weights.
@@ -69,10 +78,18 @@ pub(crate) struct Place {
 }
 
 impl Architecture {
-    /// The architecture that a file names.
-    pub(crate) fn find(gguf: &str) -> Result<&'static Self, String> {
-        ARCHITECTURES.iter().find(|known| known.gguf == gguf).ok_or_else(|| {
-            let known: Vec<_> = ARCHITECTURES.iter().map(|known| known.gguf).collect();
+    /// Every row of the table.
+    fn all() -> impl Iterator<Item = &'static Self> {
+        ARCHITECTURES.iter().chain(OTHER_LAYERS)
+    }
+
+    /// The architecture that a file with these tensors names.
+    pub(crate) fn find(gguf: &str, tensors: &[TensorInfo]) -> Result<&'static Self, String> {
+        let marked = |mark| tensors.iter().any(|tensor| tensor.name == format!("blk.0.{mark}"));
+        let is = |known: &&Self| known.gguf == gguf && known.mark.is_none_or(marked);
+        Self::all().find(is).ok_or_else(|| {
+            let known = Self::all().filter(|known| known.mark.is_none());
+            let known: Vec<_> = known.map(|known| known.gguf).collect();
             let hint = match gguf {
                 "clip" => " (this is a vision projector, not a language model)",
                 _ => "",
@@ -87,7 +104,7 @@ impl Architecture {
     /// Where a tensor belongs, `None` if this architecture doesn't have it.
     pub(crate) fn place(&self, gguf: &str) -> Option<Place> {
         let (part, ending) = gguf.rsplit_once('.')?;
-        if !matches!(ending, "weight" | "bias") {
+        if !matches!(ending, "weight" | "bias" | "scale") {
             return None;
         }
         let Outer { embedding, layers, norm, head } = self.outer;
@@ -96,14 +113,17 @@ impl Architecture {
                 "token_embd" => embedding,
                 "output_norm" => norm,
                 "output" => head,
-                _ => return None,
+                _ => self.around.iter().find(|(known, _)| *known == part)?.1,
             };
             let names = vec![format!("{name}.{ending}")];
             return Some(Place { layer: None, part: part.to_owned(), names });
         };
         let (layer, part) = rest.split_once('.')?;
         let layer: usize = layer.parse().ok()?;
-        let (pattern, number) = numbered(part);
+        let (pattern, number) = match ending {
+            "scale" => (format!("{part}.scale"), None),
+            _ => numbered(part),
+        };
         let known = |(known, name): &Part| (*known == pattern).then_some(*name);
         let name = self.blocks.iter().flat_map(|parts| parts.iter()).find_map(known)?;
         let name = number.map_or_else(|| name.to_owned(), |number| name.replace('#', number));
@@ -134,13 +154,19 @@ mod tests {
 
     #[test]
     fn every_name_of_every_architecture_is_reached() {
-        for architecture in ARCHITECTURES {
+        for architecture in Architecture::all() {
             let parts = architecture.blocks.iter().flat_map(|parts| parts.iter());
             let parts: Vec<_> = parts.map(|(gguf, _)| gguf.replace('#', "3")).collect();
             let distinct: BTreeSet<_> = parts.iter().collect();
             assert_eq!(distinct.len(), parts.len(), "{}", architecture.gguf);
             let outer = ["token_embd", "output_norm", "output"].map(|part| format!("{part}.bias"));
-            for gguf in parts.iter().map(|part| format!("blk.12.{part}.weight")).chain(outer) {
+            let outer = outer.into_iter();
+            let around = architecture.around.iter().map(|(part, _)| format!("{part}.weight"));
+            let inner = parts.iter().map(|part| match part.rsplit_once('.') {
+                Some((_, "scale")) => format!("blk.12.{part}"),
+                _ => format!("blk.12.{part}.weight"),
+            });
+            for gguf in inner.chain(outer).chain(around) {
                 let place = architecture.place(&gguf).unwrap();
                 assert!(!place.names.is_empty());
                 assert!(
@@ -153,7 +179,7 @@ mod tests {
 
     #[test]
     fn maps_names_layer_by_layer() {
-        let qwen3 = Architecture::find("qwen3").unwrap();
+        let qwen3 = Architecture::find("qwen3", &[]).unwrap();
         let names = |gguf| qwen3.place(gguf).map(|place| place.names);
         let layer = |rest: &str| Some(vec![format!("model.layers.27.{rest}")]);
         assert_eq!(names("blk.27.attn_q.weight"), layer("self_attn.q_proj.weight"));
@@ -168,7 +194,7 @@ mod tests {
     #[test]
     fn names_of_experts_and_of_joined_tensors_are_spelled_out() {
         let names = |architecture, gguf| {
-            Architecture::find(architecture).unwrap().place(gguf).unwrap().names.join(" ")
+            Architecture::find(architecture, &[]).unwrap().place(gguf).unwrap().names.join(" ")
         };
         assert_eq!(
             names("llama", "blk.3.ffn_up.5.weight"),
@@ -193,8 +219,8 @@ mod tests {
 
     #[test]
     fn unknown_architectures_are_named() {
-        let error = Architecture::find("mamba").unwrap_err();
+        let error = Architecture::find("mamba", &[]).unwrap_err();
         assert!(error.contains("`mamba`") && error.contains("llama, mistral3, qwen2"), "{error}");
-        assert!(Architecture::find("clip").unwrap_err().contains("vision"));
+        assert!(Architecture::find("clip", &[]).unwrap_err().contains("vision"));
     }
 }

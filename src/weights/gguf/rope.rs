@@ -3,6 +3,7 @@
 use serde_json::{Map, Value as Json, json};
 
 use super::config::ModelKeys;
+use super::gemma4;
 
 /// Divisors of frequencies that the file has as tensors.
 #[derive(Debug, Default)]
@@ -22,6 +23,9 @@ pub(super) fn set(
     tensors: &RopeTensors,
     config: &mut Map<String, Json>,
 ) -> Result<(), String> {
+    if keys.architecture().gguf == "gemma4" {
+        return gemma4::set_rope(keys, tensors, config);
+    }
     let heads = keys.heads()?;
     let theta = keys.float("rope.freq_base")?.unwrap_or(10_000.0);
     config.insert("rope_theta".to_owned(), theta.into());

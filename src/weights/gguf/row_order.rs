@@ -20,16 +20,21 @@ pub(crate) fn in_halves(bytes: &[u8], rows: usize, heads: usize) -> Vec<u8> {
     })
 }
 
-/// Rows of queries, keys and values head by head: the file has all queries, then all keys, then all
-/// values, the checkpoint for each head its query, its key and its value.
+/// Rows of queries, keys and values together for each key head: the file has all queries, then all
+/// keys, then all values, the checkpoint for each key head its queries, its key and its value.
 ///
-/// `bytes` holds `rows` rows of equal length, split evenly among three times `heads`.
-pub(crate) fn by_head(bytes: &[u8], rows: usize, heads: usize) -> Vec<u8> {
-    let head_rows = rows / (3 * heads);
+/// `bytes` holds `rows` rows of equal length, split evenly among `query` heads and twice `key`
+/// heads; `key` must divide `query`.
+pub(crate) fn by_group(bytes: &[u8], rows: usize, query: usize, key: usize) -> Vec<u8> {
+    let head_rows = rows / (query + 2 * key);
+    let each = query / key;
     moved(bytes, rows, |row| {
-        let (which, head, within) =
-            (row / (heads * head_rows), row / head_rows % heads, row % head_rows);
-        (3 * head + which) * head_rows + within
+        let (head, within) = (row / head_rows, row % head_rows);
+        let (group, place) = match head.checked_sub(query) {
+            None => (head / each, head % each),
+            Some(head) => (head % key, each + head / key),
+        };
+        (group * (each + 2) + place) * head_rows + within
     })
 }
 
@@ -80,17 +85,20 @@ mod tests {
 
     #[test]
     fn queries_keys_and_values_come_back_to_their_heads() {
-        for (heads, head_rows) in [(1, 1), (1, 4), (3, 2), (5, 16)] {
-            let rows = rows(3 * heads * head_rows);
+        for (key, each, head_rows) in
+            [(1, 1, 1), (1, 1, 4), (3, 1, 2), (5, 1, 8), (1, 4, 2), (2, 3, 4)]
+        {
+            let rows = rows(key * (each + 2) * head_rows);
             let mut converted = Vec::new();
-            for which in 0..3 {
-                for head in 0..heads {
-                    let start = (head * 3 + which) * head_rows;
-                    converted.extend_from_slice(&rows[start..start + head_rows]);
+            for places in [0..each, each..each + 1, each + 1..each + 2] {
+                for group in 0..key {
+                    let start = group * (each + 2);
+                    let all = (start + places.start) * head_rows..(start + places.end) * head_rows;
+                    converted.extend_from_slice(&rows[all]);
                 }
             }
-            let restored = by_head(&converted.concat(), rows.len(), heads);
-            assert_eq!(restored, rows.concat(), "{heads} heads of {head_rows} rows");
+            let restored = by_group(&converted.concat(), rows.len(), key * each, key);
+            assert_eq!(restored, rows.concat(), "{key} groups of {each}, {head_rows} rows");
         }
     }
 }

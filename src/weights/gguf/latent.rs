@@ -1,0 +1,111 @@
+//! Latent attention: the configuration of DeepSeek's files, and the one matrix of keys and values
+//! that newer ones have in two tensors.
+
+use candle_core::quantized::GgmlDType;
+use candle_core::{DType, Tensor};
+use half::{bf16, f16};
+use serde_json::Value as Json;
+
+use super::config::{HeadCounts, ModelKeys};
+use super::families::{Config, Done, SIGMOID, SOFTMAX, experts_behind_dense, set, set_class};
+use crate::weights::stored::StoredTensor;
+
+/// Our name of keys of latent vectors `[heads, rank, plain]`, which are turned.
+pub(super) const KEYS: &str = "self_attn.k_b_proj";
+/// Our name of values of latent vectors `[heads, value, rank]`.
+pub(super) const VALUES: &str = "self_attn.v_b_proj";
+/// What checkpoints have instead: `[heads * (plain + value), rank]`.
+pub(super) const BOTH: &str = "self_attn.kv_b_proj";
+
+/// The heads that are rotated, and as many keys as queries.
+pub(super) fn heads(keys: &ModelKeys<'_>) -> Result<HeadCounts, String> {
+    let small = |count: u64| usize::try_from(count).map_err(|error| error.to_string());
+    let query = small(keys.required("attention.head_count")?)?;
+    let rotated = small(keys.required("rope.dimension_count")?)?;
+    // Which files count as they count key heads says nothing about the tensors.
+    keys.count("attention.head_count_kv")?;
+    Ok(HeadCounts { query, key: query, dim: rotated, rotary: rotated })
+}
+
+pub(super) fn config(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
+    let rotated = keys.required("rope.dimension_count")?;
+    let rank = keys.required("attention.kv_lora_rank")?;
+    // Files of before keys and values were apart have the sizes of heads under other names.
+    let sizes = match keys.count("attention.key_length_mla")?.filter(|size| *size > 0) {
+        Some(key) => [key, keys.required("attention.value_length_mla")?],
+        None => [keys.required("attention.key_length")?, keys.required("attention.value_length")?],
+    };
+    let [key, value] = sizes;
+    let plain = key.checked_sub(rotated).filter(|plain| *plain > 0).ok_or_else(|| {
+        format!("{rotated} of the {key} dimensions of a key are rotary, expected fewer")
+    })?;
+    set(config, "qk_rope_head_dim", rotated);
+    set(config, "qk_nope_head_dim", plain);
+    set(config, "v_head_dim", value);
+    set(config, "kv_lora_rank", rank);
+    let query_rank = keys.count("attention.q_lora_rank")?.filter(|rank| *rank > 0);
+    set(config, "q_lora_rank", query_rank);
+    set(config, "attention_bias", keys.has("blk.0.attn_kv_a_mqa.bias"));
+    set_magnitude(keys, config)?;
+    if keys.count("expert_count")?.unwrap_or(0) == 0 {
+        for unused in ["expert_shared_count", "expert_weights_scale", "leading_dense_block_count"] {
+            keys.key(unused);
+        }
+        return Ok(());
+    }
+    let biased = keys.tensors().iter().any(|tensor| tensor.name.ends_with(".exp_probs_b.bias"));
+    let gating = keys.count("expert_gating_func")?.unwrap_or(0);
+    let sigmoid = gating == SIGMOID || (gating == 0 && biased);
+    experts_behind_dense(keys, config, if sigmoid { SIGMOID } else { SOFTMAX })?;
+    let experts = config["num_experts"].clone();
+    set(config, "n_routed_experts", experts);
+    if sigmoid {
+        set_class(config, "DeepseekV3ForCausalLM", "deepseek_v3");
+        return Ok(());
+    }
+    if config["norm_topk_prob"] == true {
+        let key = keys.key("expert_weights_norm");
+        return Err(format!("metadata `{key}` is set, which is not supported with a softmax"));
+    }
+    let grouped = config["n_group"].as_u64() > Some(1);
+    set(config, "topk_method", if grouped { "group_limited_greedy" } else { "greedy" });
+    Ok(())
+}
+
+/// The factor of scores of stretched contexts.
+fn set_magnitude(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
+    let end = "rope.scaling.yarn_log_multiplier";
+    let Some(tenth) = keys.float(end)?.filter(|scale| *scale != 0.0) else { return Ok(()) };
+    let Some(scaling) = config.get_mut("rope_scaling").and_then(Json::as_object_mut) else {
+        return Err(format!("metadata `{}` without a rope scaling of type yarn", keys.key(end)));
+    };
+    // The digits that f32 had.
+    let magnitude = (tenth * 1e8).round() / 1e7;
+    set(scaling, "mscale", magnitude);
+    set(scaling, "mscale_all_dim", magnitude);
+    Ok(())
+}
+
+/// Keys and values of each head one behind the other, as numbers of the kind that both have or, if
+/// that is none, of 32 bits.
+pub(super) fn keys_and_values(
+    keys: &StoredTensor,
+    values: &StoredTensor,
+) -> candle_core::Result<StoredTensor> {
+    let (kinds, keys) = ([keys.kind(), values.kind()], keys.to_tensor(DType::F32)?);
+    let values = values.to_tensor(DType::F32)?;
+    let both = Tensor::cat(&[keys.transpose(1, 2)?, values], 1)?.flatten(0, 1)?;
+    let dims = both.dims().to_vec();
+    let both = both.flatten_all()?.to_vec1::<f32>()?.into_iter();
+    Ok(match kinds {
+        [GgmlDType::BF16, GgmlDType::BF16] => {
+            let bytes = both.flat_map(|number| bf16::from_f32(number).to_le_bytes()).collect();
+            StoredTensor::owned(GgmlDType::BF16, dims, bytes)
+        }
+        [GgmlDType::F16, GgmlDType::F16] => {
+            let bytes = both.flat_map(|number| f16::from_f32(number).to_le_bytes()).collect();
+            StoredTensor::owned(GgmlDType::F16, dims, bytes)
+        }
+        _ => StoredTensor::owned(GgmlDType::F32, dims, both.flat_map(f32::to_le_bytes).collect()),
+    })
+}

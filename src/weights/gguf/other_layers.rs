@@ -1,0 +1,228 @@
+//! More rows of the table of architectures: those whose layers or ends are less like Llama's.
+
+use super::families;
+use super::names::{Architecture, Outer, Part};
+use super::parts::{
+    ATTENTION, CHOICE_BIAS, EXPERTS, GATED_MLP, HEAD_NORMS, LLAMA, PRE_NORMS, SANDWICH_NORMS,
+    SHARED_EXPERTS, block_sparse_experts,
+};
+use super::{gemma4, latent};
+
+/// Around the layers of the first decoders.
+const TRANSFORMER: Outer = Outer {
+    embedding: "transformer.word_embeddings",
+    layers: "transformer.h",
+    norm: "transformer.ln_f",
+    head: "lm_head",
+};
+
+/// The layers of Falcon and of Bloom but for norms.
+const WHOLE_ATTENTION: &[Part] = &[
+    ("attn_qkv", "self_attention.query_key_value"),
+    ("attn_output", "self_attention.dense"),
+    ("ffn_up", "mlp.dense_h_to_4h"),
+    ("ffn_down", "mlp.dense_4h_to_h"),
+];
+
+const FALCON: Architecture = Architecture {
+    gguf: "falcon",
+    class: "FalconForCausalLM",
+    model_type: "falcon",
+    outer: TRANSFORMER,
+    blocks: &[WHOLE_ATTENTION, &[("attn_norm", "input_layernorm")]],
+    activation: "gelu",
+    norm_eps: ("attention.layer_norm_epsilon", "layer_norm_epsilon"),
+    more: |keys, config| {
+        families::falcon(keys, config);
+        Ok(())
+    },
+    ..LLAMA
+};
+
+/// Architectures beside those of [`ARCHITECTURES`](super::architectures::ARCHITECTURES).
+pub(super) const OTHER_LAYERS: &[Architecture] = &[
+    Architecture {
+        mark: Some("attn_norm_2.weight"),
+        blocks: &[WHOLE_ATTENTION, &[("attn_norm", "ln_mlp"), ("attn_norm_2", "ln_attn")]],
+        ..FALCON
+    },
+    FALCON,
+    Architecture {
+        gguf: "bloom",
+        class: "BloomForCausalLM",
+        model_type: "bloom",
+        outer: TRANSFORMER,
+        around: &[("token_embd_norm", "transformer.word_embeddings_layernorm")],
+        blocks: &[WHOLE_ATTENTION, PRE_NORMS],
+        activation: "gelu_new",
+        norm_eps: ("attention.layer_norm_epsilon", "layer_norm_epsilon"),
+        ..LLAMA
+    },
+    Architecture {
+        gguf: "gpt2",
+        class: "GPT2LMHeadModel",
+        model_type: "gpt2",
+        outer: Outer { embedding: "transformer.wte", ..TRANSFORMER },
+        around: &[("position_embd", "transformer.wpe")],
+        blocks: &[&[
+            ("attn_norm", "ln_1"),
+            ("attn_qkv", "attn.c_attn"),
+            ("attn_output", "attn.c_proj"),
+            ("ffn_norm", "ln_2"),
+            ("ffn_up", "mlp.c_fc"),
+            ("ffn_down", "mlp.c_proj"),
+        ]],
+        activation: "gelu_new",
+        norm_eps: ("attention.layer_norm_epsilon", "layer_norm_epsilon"),
+        more: |_, config| {
+            families::gpt2(config);
+            Ok(())
+        },
+        ..LLAMA
+    },
+    Architecture {
+        gguf: "mpt",
+        class: "MptForCausalLM",
+        model_type: "mpt",
+        outer: Outer {
+            embedding: "transformer.wte",
+            layers: "transformer.blocks",
+            norm: "transformer.norm_f",
+            head: "lm_head",
+        },
+        blocks: &[&[
+            ("attn_norm", "norm_1"),
+            ("attn_qkv", "attn.Wqkv"),
+            ("attn_output", "attn.out_proj"),
+            ("ffn_norm", "norm_2"),
+            ("ffn_up", "ffn.up_proj"),
+            ("ffn_down", "ffn.down_proj"),
+        ]],
+        activation: "gelu",
+        norm_eps: ("attention.layer_norm_epsilon", "layer_norm_epsilon"),
+        more: families::mpt,
+        ..LLAMA
+    },
+    Architecture {
+        gguf: "gpt-oss",
+        class: "GptOssForCausalLM",
+        model_type: "gpt_oss",
+        blocks: &[
+            ATTENTION,
+            &[
+                ("attn_sinks", "self_attn.sinks!"),
+                ("attn_norm", "input_layernorm"),
+                ("post_attention_norm", "post_attention_layernorm"),
+                ("ffn_gate_inp", "mlp.router"),
+                ("ffn_gate_exps", "mlp.experts.*.gate_proj"),
+                ("ffn_up_exps", "mlp.experts.*.up_proj"),
+                ("ffn_down_exps", "mlp.experts.*.down_proj"),
+            ],
+        ],
+        more: families::gpt_oss,
+        ..LLAMA
+    },
+    Architecture {
+        gguf: "gemma4",
+        class: "Gemma4ForCausalLM",
+        model_type: "gemma4_text",
+        around: &[
+            ("per_layer_token_embd", "model.embed_tokens_per_layer"),
+            ("per_layer_model_proj", "model.per_layer_model_projection"),
+            ("per_layer_proj_norm", "model.per_layer_projection_norm"),
+        ],
+        blocks: &[
+            ATTENTION,
+            HEAD_NORMS,
+            SANDWICH_NORMS,
+            GATED_MLP,
+            &[
+                ("layer_output_scale", "layer_scalar!"),
+                ("inp_gate", "per_layer_input_gate"),
+                ("proj", "per_layer_projection"),
+                ("post_norm", "post_per_layer_input_norm"),
+                ("pre_ffw_norm_2", "pre_feedforward_layernorm_2"),
+                ("post_ffw_norm_1", "post_feedforward_layernorm_1"),
+                ("post_ffw_norm_2", "post_feedforward_layernorm_2"),
+                ("ffn_gate_inp", "router.proj"),
+                ("ffn_gate_inp.scale", "router.scale!"),
+                ("ffn_gate_up_exps", "experts.*.gate_proj|experts.*.up_proj"),
+                ("ffn_gate_exps", "experts.*.gate_proj"),
+                ("ffn_up_exps", "experts.*.up_proj"),
+                ("ffn_down_exps", "experts.*.down_proj"),
+                ("ffn_down_exps.scale", "router.per_expert_scale!"),
+            ],
+        ],
+        activation: "gelu_pytorch_tanh",
+        heads: gemma4::heads,
+        more: gemma4::config,
+        ..LLAMA
+    },
+    Architecture {
+        gguf: "deepseek2",
+        class: "DeepseekV2ForCausalLM",
+        model_type: "deepseek_v2",
+        blocks: &[
+            &[
+                ("attn_q", "self_attn.q_proj"),
+                ("attn_q_a", "self_attn.q_a_proj"),
+                ("attn_q_a_norm", "self_attn.q_a_layernorm"),
+                ("attn_q_b", "self_attn.q_b_proj"),
+                ("attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"),
+                ("attn_kv_a_norm", "self_attn.kv_a_layernorm"),
+                ("attn_kv_b", "self_attn.kv_b_proj"),
+                ("attn_k_b", latent::KEYS),
+                ("attn_v_b", latent::VALUES),
+                ("attn_output", "self_attn.o_proj"),
+            ],
+            PRE_NORMS,
+            GATED_MLP,
+            EXPERTS,
+            SHARED_EXPERTS,
+            CHOICE_BIAS,
+        ],
+        heads: latent::heads,
+        more: latent::config,
+        ..LLAMA
+    },
+    Architecture {
+        gguf: "llama4",
+        class: "Llama4ForCausalLM",
+        model_type: "llama4_text",
+        blocks: &[
+            ATTENTION,
+            PRE_NORMS,
+            &[
+                ("ffn_gate", "feed_forward.gate_proj"),
+                ("ffn_up", "feed_forward.up_proj"),
+                ("ffn_down", "feed_forward.down_proj"),
+                ("ffn_gate_inp", "feed_forward.router"),
+                ("ffn_gate_exps", "feed_forward.experts.*.gate_proj"),
+                ("ffn_up_exps", "feed_forward.experts.*.up_proj"),
+                ("ffn_down_exps", "feed_forward.experts.*.down_proj"),
+                ("ffn_gate_shexp", "feed_forward.shared_expert.gate_proj"),
+                ("ffn_up_shexp", "feed_forward.shared_expert.up_proj"),
+                ("ffn_down_shexp", "feed_forward.shared_expert.down_proj"),
+            ],
+        ],
+        more: families::llama4,
+        ..LLAMA
+    },
+    Architecture {
+        gguf: "minimax-m2",
+        class: "MiniMaxM2ForCausalLM",
+        model_type: "minimax_m2",
+        blocks: &[
+            ATTENTION,
+            HEAD_NORMS,
+            PRE_NORMS,
+            &[
+                ("ffn_gate_inp", "block_sparse_moe.gate"),
+                ("exp_probs_b", "block_sparse_moe.e_score_correction_bias!"),
+            ],
+            block_sparse_experts!("w1", "w3", "w2"),
+        ],
+        more: families::minimax_m2,
+        ..LLAMA
+    },
+];
