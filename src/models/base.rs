@@ -135,6 +135,22 @@ pub(super) fn windowed_layers(
     types.iter().map(one).collect()
 }
 
+/// Whether each layer rotates queries and keys: as `no_rope_layers` says, which in spite of its name
+/// is 1 for those that do, else all but every `no_rope_layer_interval`-th.
+pub(super) fn rotated_layers(config: &HfConfig) -> Result<Vec<bool>, ModelError> {
+    let layers = config.num_hidden_layers;
+    let Some(given) = config.field::<Vec<u8>>("no_rope_layers")?.filter(|all| !all.is_empty())
+    else {
+        let interval = config.field::<usize>("no_rope_layer_interval")?.unwrap_or(4).max(1);
+        return Ok((1..=layers).map(|i| i % interval != 0).collect());
+    };
+    if given.len() != layers {
+        let bound = format!("must have a number for each of {layers} layers");
+        return Err(bad("no_rope_layers", given.len(), bound));
+    }
+    Ok(given.into_iter().map(|one| one != 0).collect())
+}
+
 /// Gives the layers that have one the window of `sliding_window`, else `default`.
 pub(super) fn set_windows(
     config: &HfConfig,

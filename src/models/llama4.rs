@@ -4,7 +4,7 @@
 //! token, beside one that all tokens go through; they may be in every second layer only.
 
 use super::ModelError;
-use super::base::{Defaults, base, set_biases};
+use super::base::{Defaults, base, rotated_layers, set_biases};
 use super::config::rope::RopeDefaults;
 use super::config::{HfConfig, bad};
 use super::decoder::DecoderSpec;
@@ -58,18 +58,7 @@ pub(super) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
 }
 
 fn set_attention(config: &HfConfig, spec: &mut DecoderSpec) -> Result<(), ModelError> {
-    let layers = config.num_hidden_layers;
-    let interval = config.field::<usize>("no_rope_layer_interval")?.unwrap_or(4).max(1);
-    // In spite of its name this is 1 for layers with a rotation.
-    let given = config.field::<Vec<u8>>("no_rope_layers")?.filter(|given| !given.is_empty());
-    let rotated: Vec<bool> = match given {
-        Some(given) => given.into_iter().map(|one| one != 0).collect(),
-        None => (1..=layers).map(|i| i % interval != 0).collect(),
-    };
-    if rotated.len() != layers {
-        let bound = format!("must have a number for each of {layers} layers");
-        return Err(bad("no_rope_layers", rotated.len(), bound));
-    }
+    let rotated = rotated_layers(config)?;
     let chunk = match config.field::<usize>("attention_chunk_size")? {
         Some(0) => return Err(bad("attention_chunk_size", 0, "must be at least 1")),
         None if config.says_null("attention_chunk_size") => None,
