@@ -66,59 +66,51 @@ impl StoredTensor {
         self.kind
     }
 
-    /// Keeps these rows only, one range after the other, as a matrix (or as a vector, if it is
-    /// one). One range stays where it is; several are copied.
-    ///
-    /// # Panics
-    ///
-    /// If a range ends behind the last row.
-    pub(crate) fn keep_rows(&mut self, ranges: &[Range<usize>]) {
-        let (&last, outer) = self.dims.split_last().expect("a tensor of weights has dimensions");
-        let (rows, inner) =
-            if outer.is_empty() { (last, None) } else { (outer.iter().product(), Some(last)) };
-        let row_bytes = self.bytes().len() / rows.max(1);
-        let kept = ranges.iter().map(ExactSizeIterator::len).sum();
-        let joined = ranges.is_sorted_by(|a, b| a.end == b.start);
-        match (&mut self.content, ranges.first(), ranges.last()) {
-            (_, Some(first), _) if joined && kept == rows && first.start == 0 => {}
-            (Content::File { range, .. }, Some(first), Some(last)) if joined => {
-                assert!(last.end <= rows, "rows {ranges:?} of {rows}");
-                *range = range.start + first.start * row_bytes..range.start + last.end * row_bytes;
-            }
-            _ => {
-                let bytes = self.bytes();
-                let mut copy = Vec::with_capacity(kept * row_bytes);
-                for range in ranges {
-                    copy.extend_from_slice(&bytes[range.start * row_bytes..range.end * row_bytes]);
-                }
-                self.content = Content::Owned(copy);
-            }
-        }
-        self.dims = inner.map_or_else(|| vec![kept], |inner| vec![kept, inner]);
+    /// Keeps these rows only, as [`Self::rows`] gives them.
+    pub(crate) fn keep_rows(&mut self, ranges: &[Range<usize>]) -> Result<()> {
+        (self.dims, self.content) = self.part(ranges)?;
+        Ok(())
     }
 
-    /// These rows alone, one range after the other, as a matrix. One range stays where it is;
-    /// several are copied.
+    /// These rows alone, one range after the other, as a matrix (or as a vector, if it is one).
+    /// Ranges of a file that follow each other stay where they are; others are copied.
+    ///
+    /// # Errors
+    ///
+    /// A range that ends behind the last row.
     pub(crate) fn rows(&self, ranges: &[Range<usize>]) -> Result<Self> {
-        let Some((&columns, outer)) = self.dims.split_last() else {
-            bail!("a tensor without dimensions has no rows");
+        let (dims, content) = self.part(ranges)?;
+        Ok(Self { kind: self.kind, dims, content, progress: None })
+    }
+
+    fn part(&self, ranges: &[Range<usize>]) -> Result<(Vec<usize>, Content)> {
+        let (rows, inner) = match self.dims.as_slice() {
+            [] => bail!("a tensor without dimensions has no rows"),
+            [rows] => (*rows, None),
+            [outer @ .., inner] => (outer.iter().product(), Some(*inner)),
         };
-        let rows: usize = outer.iter().product();
         if let Some(range) = ranges.iter().find(|range| range.end > rows) {
             bail!("rows {range:?} of {rows}");
         }
         let bytes = self.bytes();
         let row = bytes.len() / rows.max(1);
-        let dims = vec![ranges.iter().map(ExactSizeIterator::len).sum(), columns];
-        if let (Content::File { file, range }, [only]) = (&self.content, ranges) {
-            let part = range.start + only.start * row..range.start + only.end * row;
-            return Ok(Self::in_file(self.kind, dims, file.clone(), part));
-        }
-        let mut kept = Vec::with_capacity(dims[0] * row);
-        for range in ranges {
-            kept.extend_from_slice(&bytes[range.start * row..range.end * row]);
-        }
-        Ok(Self::owned(self.kind, dims, kept))
+        let kept = ranges.iter().map(ExactSizeIterator::len).sum();
+        let dims = inner.map_or_else(|| vec![kept], |inner| vec![kept, inner]);
+        let joined = ranges.is_sorted_by(|a, b| a.end == b.start);
+        let content = match (&self.content, ranges.first(), ranges.last()) {
+            (Content::File { file, range }, Some(first), Some(last)) if joined => {
+                let range = range.start + first.start * row..range.start + last.end * row;
+                Content::File { file: file.clone(), range }
+            }
+            _ => {
+                let mut copy = Vec::with_capacity(kept * row);
+                for range in ranges {
+                    copy.extend_from_slice(&bytes[range.start * row..range.end * row]);
+                }
+                Content::Owned(copy)
+            }
+        };
+        Ok((dims, content))
     }
 
     /// The transpose of a matrix; of a quantized one widened to bf16, since blocks can't be turned.
@@ -280,11 +272,11 @@ mod tests {
             StoredTensor::in_file(GgmlDType::F32, dims.to_vec(), file.clone(), 0..24)
         };
         let mut joined = open(&[3, 1, 2]);
-        joined.keep_rows(&[1..2, 2..3]);
+        joined.keep_rows(&[1..2, 2..3]).unwrap();
         assert_eq!((joined.bytes(), joined.dims()), (&bytes[8..24], &[2, 2][..]));
         assert!(matches!(joined.content, Content::File { .. }));
         let mut apart = open(&[6]);
-        apart.keep_rows(&[4..5, 0..2]);
+        apart.keep_rows(&[4..5, 0..2]).unwrap();
         assert_eq!(
             (apart.bytes(), apart.dims()),
             (&[&bytes[16..20], &bytes[..8]].concat()[..], &[3][..])

@@ -145,7 +145,7 @@ impl Weights {
             return Err(WeightError::WrongShape { name, origin, found, expected });
         }
         if let Some(rows) = rows {
-            tensor.keep_rows(rows);
+            tensor.keep_rows(rows)?;
         }
         if let Some(fault) = tensor.first_fault(self.for_each_chunk) {
             let origin = self.source.origin(&name);

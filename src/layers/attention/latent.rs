@@ -12,9 +12,10 @@ use std::ops::Range;
 use candle_core::{Result, Tensor};
 
 use super::AttentionSpec;
+use super::projections::pairs_apart;
 use crate::layers::linear::{Linear, Matrix};
 use crate::layers::norm::{Norm, NormSpec};
-use crate::weights::{WeightError, Weights};
+use crate::weights::{StoredTensor, WeightError, Weights};
 
 /// Sizes of latent attention.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -85,7 +86,9 @@ impl LatentProjections {
             |rows: &[Range<usize>]| Linear::load_rows(&down, hidden, rank + rotated, bias, rows);
         let all = 0..rank;
         let latent_norm = Norm::load(&weights.scope("kv_a_layernorm"), rank, norm)?;
-        let up = weights.scope("kv_b_proj");
+        // Read once, whatever it has to be made of.
+        let shape = [count * (plain + value), rank];
+        let up = weights.scope("kv_b_proj").stored("weight", &shape)?;
         Ok(Self {
             query_down: query_down.transpose()?,
             query_rotated: parts(&|first| turned(first + plain))?,
@@ -96,7 +99,7 @@ impl LatentProjections {
             key_rotated: kept(&turned(rank))?,
             latent: (kept(&[all])?, latent_norm),
             heads: (0..count)
-                .map(|head| load_head(&up, count, head, [plain, value], rank))
+                .map(|head| load_head(weights, &up, head, [plain, value]))
                 .collect::<std::result::Result<_, _>>()?,
             spec: latent,
         })
@@ -143,30 +146,27 @@ impl LatentProjections {
 /// The rotated elements of a head in the order that halves are paired in.
 fn rotated_rows(spec: &AttentionSpec, rotated: usize) -> Vec<usize> {
     if spec.rope_neighbours.is_some() {
-        (0..rotated).step_by(2).chain((1..rotated).step_by(2)).collect()
+        pairs_apart(rotated).collect()
     } else {
         (0..rotated).collect()
     }
 }
 
-/// From `[heads * (plain + value), rank]`: the transpose of the head's first rows, and its others.
+/// From `up [heads * (plain + value), rank]`: the transpose of the head's first rows, and its others.
 fn load_head(
     weights: &Weights,
-    heads: usize,
+    up: &StoredTensor,
     head: usize,
     [plain, value]: [usize; 2],
-    rank: usize,
 ) -> std::result::Result<[Linear; 2], WeightError> {
-    let shape = [heads * (plain + value), rank];
     let first = head * (plain + value);
-    let keys = first..first + plain;
-    let keys = weights.stored_rows("weight", &shape, Some(&[keys]))?.transposed()?;
-    // What is quantized in the file was widened to be turned.
-    let rounding = weights.rounding().filter(|_| keys.dense_dtype().is_some());
-    let keys = Matrix::from_stored(weights, &keys, rounding)?;
-    let values = first + plain..first + plain + value;
-    let values = Linear::load_rows(weights, rank, shape[0], false, &[values])?;
-    Ok([Linear::from_matrix(keys, None)?, values])
+    let (keys, values) = (first..first + plain, first + plain..first + plain + value);
+    let layer = |stored: StoredTensor| {
+        let matrix = Matrix::from_stored(weights, &stored, weights.rounding())?;
+        Ok::<_, WeightError>(Linear::from_matrix(matrix, None)?)
+    };
+    // What is quantized in the file is widened to be turned.
+    Ok([layer(up.rows(&[keys])?.transposed()?)?, layer(up.rows(&[values])?)?])
 }
 
 #[cfg(test)]
@@ -188,8 +188,9 @@ mod tests {
         let latent = Tensor::randn(0.0f32, 1.0, (1, rank), &Device::Cpu).unwrap();
         let query = Tensor::randn(0.0f32, 1.0, (1, plain), &Device::Cpu).unwrap();
         let made = latent.matmul(&up.t().unwrap()).unwrap();
+        let stored = weights.stored("weight", &[heads * (plain + value), rank]).unwrap();
         for head in 0..heads {
-            let [absorb, values] = load_head(&weights, heads, head, [plain, value], rank).unwrap();
+            let [absorb, values] = load_head(&weights, &stored, head, [plain, value]).unwrap();
             let first = head * (plain + value);
             let key = made.narrow(1, first, plain).unwrap();
             let expected = (&query * key).unwrap().sum_all().unwrap();
