@@ -4,7 +4,9 @@ use super::ModelError;
 use super::config::{HfConfig, bad};
 use super::decoder::DecoderSpec;
 use crate::layers::mlp::MlpSpec;
-use crate::layers::moe::{ExpertTensors, Groups, MoeSpec, Routing, Score, SharedExpert};
+use crate::layers::moe::{
+    ExpertTensors, Groups, MoeSpec, Routing, Score, SharedExpert, StackedTensors,
+};
 
 /// No layer has more experts.
 const MAX_EXPERTS: usize = 1 << 12;
@@ -49,6 +51,16 @@ pub(super) fn experts(
         shared: None,
         beside: None,
     })
+}
+
+/// Experts in these tensors; files of other formats may have those of every expert apart, in `list`.
+pub(super) fn stacked(
+    config: &HfConfig,
+    tensors: StackedTensors,
+    list: &'static str,
+) -> Result<ExpertTensors, ModelError> {
+    let apart = config.field("experts_apart")?.unwrap_or(false);
+    Ok(if apart { ExpertTensors::List(list) } else { ExpertTensors::Stacked(tensors) })
 }
 
 /// `mlp.shared_experts`: what all tokens go through, as wide as `count` of the experts.

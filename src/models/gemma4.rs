@@ -11,10 +11,10 @@ use super::base::{Defaults, base, scale, set_biases, set_windows, windowed_layer
 use super::config::{Fields, HfConfig, bad};
 use super::decoder::DecoderSpec;
 use super::decoder::spec::{LayerInputs, Names};
-use super::experts::{FIELDS, Fields as ExpertFields, experts};
+use super::experts::{FIELDS, Fields as ExpertFields, experts, stacked};
 use super::gemma::SANDWICH;
 use crate::layers::attention::{AttentionSpec, QkvTensors, QueryKeyNorm};
-use crate::layers::moe::{BesideMlp, ExpertTensors, MoeSpec, ScaledRouter, StackedTensors};
+use crate::layers::moe::{BesideMlp, MoeSpec, ScaledRouter, StackedTensors};
 use crate::layers::norm::{NormScale, NormSpec};
 
 /// No head is wider.
@@ -164,11 +164,7 @@ fn share_keys(
 fn with_experts(config: &HfConfig, spec: &DecoderSpec) -> Result<MoeSpec, ModelError> {
     let mut moe = experts(config, spec, &ExpertFields { chosen: "top_k_experts", ..FIELDS })?;
     moe.router = "router.proj";
-    moe.experts = ExpertTensors::Stacked(EXPERTS);
-    // Files of other formats may have every expert's tensors apart.
-    if config.field("experts_apart")?.unwrap_or(false) {
-        moe.experts = ExpertTensors::List("experts");
-    }
+    moe.experts = stacked(config, EXPERTS, "experts")?;
     moe.routing.renormalize = true;
     moe.beside = Some(BesideMlp {
         before: "pre_feedforward_layernorm_2",

@@ -7,7 +7,7 @@ use super::base::{Defaults, base, set_windows, windowed_layers};
 use super::config::HfConfig;
 use super::config::rope::RopeDefaults;
 use super::decoder::DecoderSpec;
-use super::experts::{FIELDS, Fields, experts};
+use super::experts::{FIELDS, Fields, experts, stacked};
 use crate::kernels::gated::Gating;
 use crate::layers::mlp::MlpSpec;
 use crate::layers::moe::{ExpertTensors, StackedTensors};
@@ -44,12 +44,8 @@ pub(super) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
     let alpha = config.positive("swiglu_alpha")?.unwrap_or(1.702);
     let limit = config.positive("swiglu_limit")?.unwrap_or(7.0);
     moe.expert = MlpSpec { gating: Some(Gating::Clamped { alpha, limit }), ..moe.expert };
-    moe.experts = ExpertTensors::Stacked(EXPERTS);
-    // Files of other formats may have every expert's tensors apart.
-    if config.field("experts_apart")?.unwrap_or(false) {
-        moe.experts = ExpertTensors::List("mlp.experts");
-        moe.expert.bias = true;
-    }
+    moe.experts = stacked(config, EXPERTS, "mlp.experts")?;
+    moe.expert.bias = matches!(moe.experts, ExpertTensors::List(_));
     moe.router = "mlp.router";
     moe.router_bias = true;
     // Softmax over the chosen ones only, which is softmax over all, divided by their sum.

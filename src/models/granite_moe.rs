@@ -4,9 +4,9 @@
 use super::ModelError;
 use super::config::HfConfig;
 use super::decoder::DecoderSpec;
-use super::experts::{FIELDS, Fields, experts};
+use super::experts::{FIELDS, Fields, experts, stacked};
 use super::granite;
-use crate::layers::moe::{ExpertTensors, StackedTensors};
+use crate::layers::moe::StackedTensors;
 
 /// What `GraniteMoeForCausalLM` means.
 pub(super) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
@@ -14,14 +14,11 @@ pub(super) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
     let fields = Fields { inner: "intermediate_size", ..FIELDS };
     let mut moe = experts(config, &spec, &fields)?;
     moe.router = "block_sparse_moe.router.layer";
-    moe.experts = ExpertTensors::Stacked(StackedTensors::new([
+    let tensors = StackedTensors::new([
         "block_sparse_moe.input_linear.weight",
         "block_sparse_moe.output_linear.weight",
-    ]));
-    // Files of other formats may have every expert's tensors apart.
-    if config.field("experts_apart")?.unwrap_or(false) {
-        moe.experts = ExpertTensors::List("block_sparse_moe.experts");
-    }
+    ]);
+    moe.experts = stacked(config, tensors, "block_sparse_moe.experts")?;
     moe.routing.renormalize = true;
     spec.moe = Some(moe);
     Ok(spec)

@@ -9,10 +9,10 @@ use super::config::rope::RopeDefaults;
 use super::config::{HfConfig, bad};
 use super::decoder::DecoderSpec;
 use super::decoder::spec::Names;
-use super::experts::{FIELDS, Fields, count, experts};
+use super::experts::{FIELDS, Fields, count, experts, stacked};
 use crate::layers::attention::{NormSpan, QueryKeyNorm};
 use crate::layers::mlp::MlpSpec;
-use crate::layers::moe::{ExpertTensors, Score, SharedExpert, StackedTensors};
+use crate::layers::moe::{Score, SharedExpert, StackedTensors};
 use crate::layers::norm::{NormScale, NormSpec};
 use crate::layers::rope::{QueryGrowth, RopeSpec};
 
@@ -39,11 +39,7 @@ pub(super) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
     let mut moe = experts(config, &spec, &fields)?;
     moe.layers = layers_with_experts(config)?;
     moe.router = "feed_forward.router";
-    moe.experts = ExpertTensors::Stacked(EXPERTS);
-    // Files of other formats may have every expert's tensors apart.
-    if config.field("experts_apart")?.unwrap_or(false) {
-        moe.experts = ExpertTensors::List("feed_forward.experts");
-    }
+    moe.experts = stacked(config, EXPERTS, "feed_forward.experts")?;
     moe.weighs_inputs = true;
     moe.routing.score = Score::SigmoidOfChosen;
     moe.routing.renormalize = false;

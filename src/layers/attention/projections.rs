@@ -111,16 +111,15 @@ pub(super) fn load_query(
     let AttentionSpec { hidden_size, num_heads, head_dim, qkv_bias, .. } = *spec;
     let query = weights.scope(name);
     let query = Linear::load(&query, hidden_size, num_heads * head_dim, qkv_bias)?;
-    let norm = match spec.query_key_norm {
-        Some(QueryKeyNorm { norm, over: NormSpan::Head, tensors }) => {
-            match Norm::load(&weights.scope(tensors[0]), head_dim, norm)? {
-                Norm::Rms(norm) => Some(norm),
-                Norm::Layer(_) => None,
-            }
-        }
-        _ => None,
+    let Some(QueryKeyNorm { norm, over, tensors }) = spec.query_key_norm else {
+        return Ok(Inputs::Query(query, None));
     };
-    Ok(Inputs::Query(query, norm))
+    let norm = Norm::load(&weights.scope(tensors[0]), head_dim, norm)?;
+    let (NormSpan::Head, Norm::Rms(norm)) = (over, norm) else {
+        let message = "such a norm of queries alone is not implemented".to_owned();
+        return Err(candle_core::Error::Msg(message).into());
+    };
+    Ok(Inputs::Query(query, Some(norm)))
 }
 
 /// The heads that belong to queries (0), keys (1) or values (2), where each key head has `group`
@@ -137,8 +136,12 @@ fn grouped(group: usize, kv_heads: usize, which: usize) -> Vec<usize> {
 /// For every element of a head the stored one, where they are not the same.
 fn head_order(spec: &AttentionSpec) -> Option<Vec<usize>> {
     let rotated = spec.rope_neighbours?;
-    let pairs = (0..rotated).step_by(2).chain((1..rotated).step_by(2));
-    Some(pairs.chain(rotated..spec.head_dim).collect())
+    Some(pairs_apart(rotated).chain(rotated..spec.head_dim).collect())
+}
+
+/// The first of each pair of neighbours, then the second ones.
+pub(super) fn pairs_apart(rotated: usize) -> impl Iterator<Item = usize> {
+    (0..rotated).step_by(2).chain((1..rotated).step_by(2))
 }
 
 /// `[heads, head_dim]`, in one tensor or in one for each head.

@@ -9,20 +9,16 @@ use super::value::Value;
 
 /// A divisor of frequencies that stands for no rotation at all.
 const NO_ROTATION: f32 = 1e29;
+const WINDOWED_DIMS: [&str; 3] =
+    ["attention.key_length_swa", "attention.value_length_swa", "rope.dimension_count_swa"];
+const GLOBAL_DIMS: [&str; 3] =
+    ["attention.key_length", "attention.value_length", "rope.dimension_count"];
 
 /// The heads of layers with a window.
 pub(super) fn heads(keys: &ModelKeys<'_>) -> Result<HeadCounts, String> {
     let small = |count: u64| usize::try_from(count).map_err(|error| error.to_string());
     let query = keys.required("attention.head_count")?;
-    let dim = keys.required("attention.key_length_swa")?;
-    let value = keys.count("attention.value_length_swa")?.unwrap_or(dim);
-    let rotary = keys.count("rope.dimension_count_swa")?.unwrap_or(dim);
-    if dim % 2 != 0 || value != dim || rotary != dim {
-        return Err(format!(
-            "heads of layers with a window have {dim} key, {value} value and {rotary} rotary \
-             dimensions, expected three equal and even numbers"
-        ));
-    }
+    let dim = head_dim(keys, WINDOWED_DIMS, "with a window")?;
     let windowed = windowed(keys)?;
     let counts = key_heads(keys)?;
     let key = of_kind(&counts, &windowed, true)?.unwrap_or(counts[0]);
@@ -31,6 +27,24 @@ pub(super) fn heads(keys: &ModelKeys<'_>) -> Result<HeadCounts, String> {
     }
     let dim = small(dim)?;
     Ok(HeadCounts { query: small(query)?, key: small(key)?, dim, rotary: dim })
+}
+
+/// Elements of a head in some layers, from the metadata of their keys, values and rotations.
+fn head_dim(
+    keys: &ModelKeys<'_>,
+    [key, value, rotary]: [&'static str; 3],
+    layers: &str,
+) -> Result<u64, String> {
+    let dim = keys.required(key)?;
+    let value = keys.count(value)?.unwrap_or(dim);
+    let rotary = keys.count(rotary)?.unwrap_or(dim);
+    if dim % 2 != 0 || value != dim || rotary != dim {
+        return Err(format!(
+            "heads of layers {layers} have {dim} key, {value} value and {rotary} rotary \
+             dimensions, expected three equal and even numbers"
+        ));
+    }
+    Ok(dim)
 }
 
 fn windowed(keys: &ModelKeys<'_>) -> Result<Vec<bool>, String> {
@@ -93,15 +107,7 @@ pub(super) fn config(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
 
 /// Heads of layers that see everything.
 fn set_global_heads(keys: &ModelKeys<'_>, config: &mut Config, windowed: &[bool]) -> Done {
-    let dim = keys.required("attention.key_length")?;
-    let value = keys.count("attention.value_length")?.unwrap_or(dim);
-    let rotary = keys.count("rope.dimension_count")?.unwrap_or(dim);
-    if dim % 2 != 0 || value != dim || rotary != dim {
-        return Err(format!(
-            "heads of layers without a window have {dim} key, {value} value and {rotary} rotary \
-             dimensions, expected three equal and even numbers"
-        ));
-    }
+    let dim = head_dim(keys, GLOBAL_DIMS, "without a window")?;
     let Some(heads) = of_kind(&key_heads(keys)?, windowed, false)? else { return Ok(()) };
     let full = windowed.iter().enumerate().filter(|(_, windowed)| !**windowed);
     let one = |(layer, _): (usize, _)| {
