@@ -13,6 +13,8 @@ use crate::runner::{KvFormat, KvShape};
 pub struct MemoryFacts {
     /// Bytes of one KV block over all layers.
     pub block_bytes: usize,
+    /// Bytes of the states that each sequence of a step has besides.
+    pub state_bytes: usize,
     /// Bytes the weights take.
     pub weight_bytes: usize,
     /// Bytes free now that the weights are loaded.
@@ -30,8 +32,10 @@ pub struct MemoryPlan {
     pub num_blocks: usize,
     /// Most tokens of a sequence.
     pub max_model_len: usize,
-    /// Most sequences in a step.
+    /// Most sequences in a step: as many as are allowed, or as have room for their states.
     pub max_num_seqs: usize,
+    /// As many as are allowed.
+    pub allowed_num_seqs: usize,
 }
 
 /// The configuration can't be met; the messages name the values.
@@ -68,6 +72,17 @@ pub enum PlanError {
         /// Elements of a head.
         head_dim: usize,
     },
+    /// Not even one sequence's states fit.
+    #[error(
+        "the recurrent layers need {needed} bytes for a sequence, half of {available} are there \
+         for them; raise --kv-cache-memory or --memory-percent"
+    )]
+    States {
+        /// Bytes of one sequence's states.
+        needed: usize,
+        /// Bytes that states and the KV cache may take.
+        available: usize,
+    },
     /// A bound that must not be zero, or exceeds its limit.
     #[error("{name} is {value}, it must be {bound}")]
     OutOfRange {
@@ -81,8 +96,9 @@ pub enum PlanError {
 }
 
 impl MemoryPlan {
-    /// Shares memory out: as many blocks as `max_num_seqs` sequences of full length need, or as
-    /// fit, and the longest context that they hold.
+    /// Shares memory out: states for as many sequences as are allowed or half of it has room for;
+    /// then as many blocks as these need for their full length, or as fit, and the longest context
+    /// that they hold.
     pub fn new(config: &EngineConfig, facts: MemoryFacts) -> Result<Self, PlanError> {
         check_bounds(config)?;
         let context = facts.model_context;
@@ -92,8 +108,16 @@ impl MemoryPlan {
         let wanted_len = config.max_model_len.unwrap_or(context);
         let share = facts.free_bytes / 100 * usize::from(config.memory_percent);
         let available = config.kv_cache_bytes.unwrap_or(share);
-        let affordable = available / facts.block_bytes.max(1);
-        let useful = wanted_len.div_ceil(BLOCK_SIZE).saturating_mul(config.max_num_seqs);
+        // All of it where nothing else needs memory.
+        let for_states = if facts.block_bytes == 0 { available } else { available / 2 };
+        let room = for_states.checked_div(facts.state_bytes).unwrap_or(usize::MAX);
+        let max_num_seqs = config.max_num_seqs.min(room);
+        if max_num_seqs == 0 {
+            return Err(PlanError::States { needed: facts.state_bytes, available });
+        }
+        let available = available - max_num_seqs * facts.state_bytes;
+        let affordable = available.checked_div(facts.block_bytes).unwrap_or(usize::MAX);
+        let useful = wanted_len.div_ceil(BLOCK_SIZE).saturating_mul(max_num_seqs);
         let num_blocks = affordable.min(useful).min(u32::MAX as usize / BLOCK_SIZE);
         let held = num_blocks * BLOCK_SIZE;
         if num_blocks == 0 || config.max_model_len.is_some_and(|asked| asked > held) {
@@ -107,8 +131,14 @@ impl MemoryPlan {
             facts,
             num_blocks,
             max_model_len: wanted_len.min(held),
-            max_num_seqs: config.max_num_seqs,
+            max_num_seqs,
+            allowed_num_seqs: config.max_num_seqs,
         })
+    }
+
+    /// Bytes of all states.
+    pub fn state_bytes(&self) -> usize {
+        self.max_num_seqs * self.facts.state_bytes
     }
 
     /// Bytes of the whole KV cache.
@@ -178,7 +208,15 @@ impl fmt::Display for MemoryPlan {
             "; up to {} sequences a step, {} of full length",
             self.max_num_seqs,
             whole.min(self.max_num_seqs)
-        )
+        )?;
+        if self.facts.state_bytes > 0 {
+            let states = Size(self.state_bytes());
+            write!(f, "; recurrent states {states}, {} a sequence", Size(self.facts.state_bytes))?;
+        }
+        if self.max_num_seqs < self.allowed_num_seqs {
+            write!(f, " ({} sequences were allowed)", self.allowed_num_seqs)?;
+        }
+        Ok(())
     }
 }
 
@@ -204,6 +242,7 @@ mod tests {
 
     const FACTS: MemoryFacts = MemoryFacts {
         block_bytes: 1000,
+        state_bytes: 0,
         weight_bytes: 5 << 20,
         free_bytes: 1_000_000,
         model_context: 4096,
@@ -228,9 +267,28 @@ mod tests {
     }
 
     #[test]
+    fn states_take_half_of_the_memory_at_most() {
+        let facts = MemoryFacts { state_bytes: 1000, ..FACTS };
+        let plan = MemoryPlan::new(&EngineConfig::default(), facts).unwrap();
+        assert_eq!((plan.max_num_seqs, plan.num_blocks), (64, 436));
+        let facts = MemoryFacts { state_bytes: 100_000, ..facts };
+        let plan = MemoryPlan::new(&EngineConfig::default(), facts).unwrap();
+        assert_eq!((plan.max_num_seqs, plan.num_blocks), (2, 256));
+        assert!(plan.to_string().contains("(64 sequences were allowed)"), "{plan}");
+        let facts = MemoryFacts { state_bytes: 300_000, ..facts };
+        let error = MemoryPlan::new(&EngineConfig::default(), facts).unwrap_err().to_string();
+        assert!(error.contains("need 300000 bytes for a sequence, half of 500000"), "{error}");
+        // Without a KV cache they may take all of it.
+        let facts = MemoryFacts { block_bytes: 0, ..facts };
+        let plan = MemoryPlan::new(&EngineConfig::default(), facts).unwrap();
+        assert_eq!((plan.max_num_seqs, plan.num_blocks, plan.max_model_len), (1, 128, 4096));
+    }
+
+    #[test]
     fn refuses_a_cache_format_that_can_not_store_the_heads() {
         let format = |asked, head_dim| {
-            let shape = KvShape { layers: vec![KvHeads::new(1, head_dim)] };
+            let layers = vec![KvHeads::new(1, head_dim)];
+            let shape = KvShape { layers, ..KvShape::default() };
             kv_format(asked, KvFormat::Bf16, &shape)
         };
         assert_eq!(format(KvCacheDtype::Auto, 80), Ok(KvFormat::Bf16));

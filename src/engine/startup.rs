@@ -139,26 +139,32 @@ impl Engine {
             (model.vocab_size(), head.embedding_size(model.hidden_size()));
         let facts = MemoryFacts {
             block_bytes: kv_shape.block_bytes(kv_format),
+            state_bytes: kv_shape.state_bytes(),
             weight_bytes,
             free_bytes: config.kv_cache_bytes.map_or_else(free_memory, Ok)?,
             model_context: model.max_position_embeddings(),
         };
         let plan = MemoryPlan::new(config, facts)?;
         let longest_unchanged = model.longest_unchanged();
-        let runner = Runner::new(model, device, plan.num_blocks, kv_format)?;
+        let keeps_state = !kv_shape.states.is_empty();
+        if keeps_state && config.prefix_cache {
+            tracing::info!("no prefix cache: recurrent layers keep nothing of earlier tokens");
+        }
+        let runner = Runner::new(model, device, plan.num_blocks, kv_format, plan.max_num_seqs)?;
         let scheduler_config = SchedulerConfig {
             longest_unchanged,
-            max_num_seqs: config.max_num_seqs,
+            keeps_state,
+            max_num_seqs: plan.max_num_seqs,
             max_num_batched_tokens: config.max_num_batched_tokens,
             max_model_len: plan.max_model_len,
         };
-        let kv_cache = KvCacheManager::new(plan.num_blocks, config.prefix_cache);
+        let kv_cache = KvCacheManager::new(plan.num_blocks, config.prefix_cache && !keeps_state);
         let scheduler = Scheduler::new(scheduler_config, kv_cache);
         let limits = EngineLimits {
             max_model_len: plan.max_model_len,
             max_text_len: max_text_len.unwrap_or(usize::MAX).clamp(1, plan.max_model_len),
             vocab_size,
-            max_num_seqs: config.max_num_seqs,
+            max_num_seqs: plan.max_num_seqs,
             block_size: BLOCK_SIZE,
             num_blocks: plan.num_blocks,
             embedding_size,

@@ -83,7 +83,7 @@ impl CausalLm for HashModel {
     }
 
     fn kv_shape(&self) -> KvShape {
-        KvShape { layers: vec![KvHeads::new(1, 1)] }
+        KvShape { layers: vec![KvHeads::new(1, 1)], ..KvShape::default() }
     }
 
     fn vocab_size(&self) -> usize {

@@ -31,6 +31,7 @@ pub mod pointwise;
 pub mod pool;
 pub mod portable;
 pub mod put_rows;
+pub mod recurrence;
 pub mod rms_norm;
 pub mod weighted_rows;
 

@@ -13,6 +13,10 @@ use super::paged_attention::{AttentionParams, PerHead, Ragged};
 use super::pointwise::{Activation, Xielu};
 use super::weighted_rows::Pick;
 
+mod short_conv;
+
+pub(super) use short_conv::short_conv;
+
 /// `x [.., K]` times the transpose of `weight [N, K]`, plus `bias [N]`: `[.., N]` in f32.
 pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
     let weight = weight.to_dtype(DType::F32)?.t()?;

@@ -1,9 +1,10 @@
 //! What one forward pass is given: the flattened tokens of a step and where their KV lives.
 
-use candle_core::{Device, Tensor};
+use candle_core::{DType, Device, Result, Tensor};
 
 pub use super::adapter::{AdaptedRows, Adapter};
 pub use crate::kernels::kv_format::KvFormat;
+use crate::kernels::recurrence::Runs;
 
 /// KV blocks hold this many tokens, on every device.
 pub const BLOCK_SIZE: usize = 32;
@@ -27,12 +28,25 @@ pub struct ForwardBatch {
     pub context_lens: Vec<u32>,
     /// `[num_seqs]`: tokens of each sequence that are known, computed or not.
     pub sequence_lens: Vec<u32>,
+    /// `[num_seqs]`: the row of each state that is the sequence's own, none of them twice.
+    pub state_slots: Vec<u32>,
     /// Rows (of `num_tokens`) whose logits are wanted, ascending.
     pub logits_rows: Vec<u32>,
     /// Rows whose last hidden states are wanted, ascending; they may be among those with logits.
     pub hidden_rows: Vec<u32>,
     /// The rows of each adapter; those of none are in no entry.
     pub adapters: Vec<AdaptedRows>,
+}
+
+impl ForwardBatch {
+    /// The sequences' rows and states, for operations that read token by token.
+    pub(super) fn runs(&self) -> Runs<'_> {
+        Runs {
+            cu_seqlens_q: &self.cu_seqlens_q,
+            positions: &self.positions,
+            slots: &self.state_slots,
+        }
+    }
 }
 
 /// K and V of one layer, with the shapes of [`KvFormat::key_dims`] and [`KvFormat::value_dims`].
@@ -44,11 +58,13 @@ pub struct KvLayer {
     pub v: Tensor,
 }
 
-/// The KV cache's shape for one model: what startup needs to plan memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What one model keeps of its sequences: what startup needs to plan memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KvShape {
     /// One per layer that keeps K and V.
     pub layers: Vec<KvHeads>,
+    /// Elements of each state that a sequence has besides, however long it is.
+    pub states: Vec<usize>,
 }
 
 /// What one layer keeps of a token.
@@ -70,6 +86,17 @@ impl KvShape {
         };
         BLOCK_SIZE * self.layers.iter().map(bytes).sum::<usize>()
     }
+
+    /// Bytes of the states of one sequence.
+    pub fn state_bytes(&self) -> usize {
+        self.states.iter().sum::<usize>() * DType::F32.size_in_bytes()
+    }
+
+    /// A tensor for each state, `[slots, elements]` of zeros in f32.
+    pub fn states(&self, slots: usize, device: &Device) -> Result<Vec<Tensor>> {
+        let state = |elements: &usize| Tensor::zeros((slots, *elements), DType::F32, device);
+        self.states.iter().map(state).collect()
+    }
 }
 
 impl KvHeads {
@@ -83,8 +110,8 @@ impl KvHeads {
         self,
         num_blocks: usize,
         format: KvFormat,
-        tensor: impl Fn([usize; 4]) -> Result<Tensor, E>,
-    ) -> Result<KvLayer, E> {
+        tensor: impl Fn([usize; 4]) -> std::result::Result<Tensor, E>,
+    ) -> std::result::Result<KvLayer, E> {
         let Self { count, key_dim, value_dim } = self;
         Ok(KvLayer {
             k: tensor(format.key_dims(num_blocks, count, key_dim))?,
@@ -98,6 +125,8 @@ impl KvHeads {
 pub struct ForwardContext<'a> {
     /// Where activations live.
     pub device: &'a Device,
-    /// One entry per layer.
+    /// One entry per layer that keeps K and V.
     pub kv: &'a [KvLayer],
+    /// One per state of the model's, `[slots, elements]` in f32.
+    pub states: &'a [Tensor],
 }

@@ -13,4 +13,5 @@ pub mod linear;
 pub mod mlp;
 pub mod moe;
 pub mod norm;
+pub mod recurrent;
 pub mod rope;

@@ -11,7 +11,6 @@ use super::adapter::AdapterLayout;
 use super::{CausalLm, ForwardOutput, ModelError};
 use crate::kernels::pointwise::soft_cap;
 use crate::layers::adapter::{Adapters, Site};
-use crate::layers::attention::AttentionSpec;
 use crate::layers::embedding::Embedding;
 use crate::layers::forward::{ForwardBatch, ForwardContext, KvShape};
 use crate::layers::linear::{Linear, Matrix};
@@ -22,6 +21,7 @@ use crate::weights::{StoredTensor, WeightError, Weights};
 mod feed_forward;
 mod layer;
 mod layer_inputs;
+mod mixer;
 mod modules;
 pub mod spec;
 
@@ -38,8 +38,6 @@ pub struct Decoder {
     ropes: Vec<Rope>,
     layers: Vec<Layer>,
     layer_inputs: Option<LayerInputTable>,
-    /// For each layer the index of its cache.
-    cache_of_layer: Vec<usize>,
     /// For each layer the index of its rope.
     rope_of_layer: Vec<Option<usize>>,
     norm: Norm,
@@ -84,7 +82,6 @@ impl Decoder {
             ropes: spec.ropes.iter().map(Rope::new).collect(),
             layers: layers.collect::<std::result::Result<_, _>>()?,
             layer_inputs: layer_inputs.transpose()?,
-            cache_of_layer: caches_of_layers(spec),
             rope_of_layer: spec.attention.iter().map(|layer| layer.rope).collect(),
             norm: norm(spec.names.norm)?,
             head,
@@ -93,25 +90,10 @@ impl Decoder {
             vocab_size: spec.vocab_size,
             hidden_size: first.hidden_size,
             max_position_embeddings: spec.max_position_embeddings,
-            kv_shape: KvShape {
-                layers: spec
-                    .attention
-                    .iter()
-                    .filter(|layer| layer.kv_of.is_none())
-                    .map(AttentionSpec::kv)
-                    .collect(),
-            },
+            kv_shape: spec.kv_shape(),
             spec: spec.clone(),
         })
     }
-}
-
-/// For each layer which cache it reads: its own, or that of the layer whose keys it reads.
-fn caches_of_layers(spec: &DecoderSpec) -> Vec<usize> {
-    let own =
-        |index: usize| spec.attention[..index].iter().filter(|layer| layer.kv_of.is_none()).count();
-    let layers = spec.attention.iter().enumerate();
-    layers.map(|(index, layer)| own(layer.kv_of.unwrap_or(index))).collect()
 }
 
 /// Names of the embedding and the output head in a checkpoint.
@@ -231,10 +213,9 @@ impl CausalLm for Decoder {
             let behind = if keep.is_some() { &adapters_kept } else { &adapters };
             let adapters = [adapters.layer(i), behind.layer(i)];
             let angles = self.rope_of_layer[i].map_or(&no_angles, |rope| &angles[rope]);
-            let kv = &context.kv[self.cache_of_layer[i]];
             let input = inputs.as_ref().map(|all| all.narrow(1, i, 1)?.squeeze(1)?.contiguous());
             let input = input.transpose()?;
-            x = layer.forward(x, &Step { batch, angles, kv, input, keep, adapters })?;
+            x = layer.forward(x, &Step { context, batch, angles, input, keep, adapters })?;
         }
         let x = self.norm.forward(&x)?;
         if batch.hidden_rows.is_empty() {
@@ -310,13 +291,16 @@ impl Decoder {
         if rows == 0 {
             bail!("a batch needs at least one token");
         }
-        let caches = self.kv_shape.layers.len();
-        if context.kv.len() != caches {
-            bail!("{} kv layers, expected {caches}", context.kv.len());
+        let [caches, states] = [self.kv_shape.layers.len(), self.kv_shape.states.len()];
+        if context.kv.len() != caches || context.states.len() != states {
+            let (kv, own) = (context.kv.len(), context.states.len());
+            bail!("{kv} kv layers and {own} states, expected {caches} and {states}");
         }
-        if batch.sequence_lens.len() != batch.context_lens.len() {
-            let (lengths, sequences) = (batch.sequence_lens.len(), batch.context_lens.len());
-            bail!("{lengths} lengths of {sequences} sequences");
+        let sequences = batch.context_lens.len();
+        for count in [batch.sequence_lens.len(), batch.state_slots.len()] {
+            if count != sequences {
+                bail!("{count} lengths or slots of {sequences} sequences");
+            }
         }
         if batch.positions.len() != rows || batch.slot_mapping.len() != rows {
             bail!(

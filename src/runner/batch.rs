@@ -25,6 +25,7 @@ pub(super) fn flatten<'a>(
         batch.block_tables.push(blocks.to_vec());
         batch.context_lens.push(narrow(end));
         batch.sequence_lens.push(narrow(planned.sequence_len));
+        batch.state_slots.push(planned.slot);
         batch.cu_seqlens_q.push(narrow(batch.input_ids.len()));
         let rows = batch.input_ids.len() - planned.num_logits()..batch.input_ids.len();
         batch.logits_rows.extend(rows.map(narrow));
@@ -60,6 +61,7 @@ mod tests {
                 first_position: 31,
                 sequence_len: 40,
                 block_table: &[4, 9, 2],
+                slot: 7,
                 scored: &[7, 9],
                 samples: false,
                 pooled: (0, 0),
@@ -71,6 +73,7 @@ mod tests {
                 first_position: 2,
                 sequence_len: 3,
                 block_table: &[1],
+                slot: 0,
                 scored: &[],
                 samples: true,
                 pooled: (0, 0),
@@ -82,6 +85,7 @@ mod tests {
                 first_position: 0,
                 sequence_len: 3,
                 block_table: &[3],
+                slot: 2,
                 scored: &[],
                 samples: false,
                 pooled: (1, 3),
@@ -97,6 +101,7 @@ mod tests {
             cu_seqlens_q: vec![0, 3, 4, 7],
             context_lens: vec![34, 3, 3],
             sequence_lens: vec![40, 3, 3],
+            state_slots: vec![7, 0, 2],
             logits_rows: vec![1, 2, 3],
             hidden_rows: vec![5, 6],
             adapters: vec![AdaptedRows { adapter: adapter.clone(), rows: vec![0, 1, 2, 4, 5, 6] }],

@@ -1,6 +1,6 @@
-//! The KV cache's memory: two tensors a layer, made once.
+//! What is kept of sequences: two tensors of blocks a layer, and states; made once.
 
-use candle_core::{Device, Result};
+use candle_core::{Device, Result, Tensor};
 
 use crate::layers::forward::{KvFormat, KvHeads, KvLayer, KvShape};
 
@@ -16,16 +16,24 @@ pub(super) fn allocate(
     shape.layers.iter().map(layer).collect()
 }
 
-/// Copies blocks, each `(from, to)`; no block is both.
-pub(super) fn copy_blocks(kv: &[KvLayer], blocks: &[(u32, u32)]) -> Result<()> {
-    for cache in kv.iter().flat_map(|layer| [&layer.k, &layer.v]) {
-        for (from, to) in blocks {
+/// Copies rows of each tensor, each `(from, to)`; no row is both.
+pub(super) fn copy_rows<'a>(
+    tensors: impl Iterator<Item = &'a Tensor>,
+    rows: &[(u32, u32)],
+) -> Result<()> {
+    for tensor in tensors {
+        for (from, to) in rows {
             // A `copy` of a part copies all of the memory behind it.
-            let content = cache.narrow(0, *from as usize, 1)?.force_contiguous()?;
-            cache.narrow(0, *to as usize, 1)?.slice_set(&content, 0, 0)?;
+            let content = tensor.narrow(0, *from as usize, 1)?.force_contiguous()?;
+            tensor.narrow(0, *to as usize, 1)?.slice_set(&content, 0, 0)?;
         }
     }
     Ok(())
+}
+
+/// The tensors of all layers.
+pub(super) fn tensors(kv: &[KvLayer]) -> impl Iterator<Item = &Tensor> {
+    kv.iter().flat_map(|layer| [&layer.k, &layer.v])
 }
 
 #[cfg(test)]
@@ -36,12 +44,12 @@ mod tests {
 
     #[test]
     fn every_format_starts_at_zero_and_takes_the_bytes_that_were_planned() {
-        let shape = KvShape { layers: vec![KvHeads::new(3, 64); 2] };
+        let shape = KvShape { layers: vec![KvHeads::new(3, 64); 2], ..KvShape::default() };
         for format in [KvFormat::F32, KvFormat::F16, KvFormat::Bf16, KvFormat::Q8_0] {
             let layers = allocate(&shape, 5, format, &Device::Cpu).unwrap();
             assert_eq!(layers.len(), 2);
             let mut bytes = 0;
-            for tensor in layers.iter().flat_map(|layer| [&layer.k, &layer.v]) {
+            for tensor in tensors(&layers) {
                 assert_eq!(tensor.dtype(), format.dtype());
                 bytes += tensor.elem_count() * format.dtype().size_in_bytes();
                 let sum = tensor.to_dtype(DType::F32).unwrap().sum_all().unwrap();
@@ -62,14 +70,14 @@ mod tests {
 
     #[test]
     fn a_copied_block_is_equal_and_others_stay() {
-        let shape = KvShape { layers: vec![KvHeads::new(2, 32)] };
+        let shape = KvShape { layers: vec![KvHeads::new(2, 32)], ..KvShape::default() };
         for format in [KvFormat::Bf16, KvFormat::Q8_0] {
             let kv = allocate(&shape, 4, format, &Device::Cpu).unwrap();
             for cache in [&kv[0].k, &kv[0].v] {
                 let block = cache.narrow(0, 1, 1).unwrap();
                 block.slice_set(&block.ones_like().unwrap(), 0, 0).unwrap();
             }
-            copy_blocks(&kv, &[(1, 3)]).unwrap();
+            copy_rows(tensors(&kv), &[(1, 3)]).unwrap();
             for cache in [&kv[0].k, &kv[0].v] {
                 let sum = |block| {
                     let block = cache.narrow(0, block, 1).unwrap().to_dtype(DType::F32).unwrap();

@@ -1,5 +1,5 @@
-//! A step's plan to logits and hidden states: owns the model and the KV tensors. Knows no sampling parameters, no
-//! requests, no channels.
+//! A step's plan to logits and hidden states: owns the model, the KV tensors and the states of
+//! sequences. Knows no sampling parameters, no requests, no channels.
 
 mod batch;
 mod encoder;
@@ -9,7 +9,7 @@ mod logits;
 
 use std::sync::Arc;
 
-use candle_core::{Device, Result};
+use candle_core::{Device, Result, Tensor};
 
 pub use encoder::EncoderRunner;
 pub use hidden::HiddenStates;
@@ -18,7 +18,7 @@ pub use logits::Logits;
 pub use crate::layers::forward::{Adapter, BLOCK_SIZE, KvFormat, KvHeads, KvShape};
 use crate::layers::forward::{ForwardContext, KvLayer};
 use crate::models::CausalLm;
-use crate::scheduler::output::{AdapterId, PlannedSequence};
+use crate::scheduler::output::{AdapterId, Copies, PlannedSequence};
 
 /// What a step gives, in the order of its plan.
 pub struct StepOutput {
@@ -33,23 +33,31 @@ pub struct Runner {
     model: Box<dyn CausalLm>,
     device: Device,
     kv: Vec<KvLayer>,
+    states: Vec<Tensor>,
 }
 
 impl Runner {
-    /// Takes the model and allocates its KV cache of `num_blocks` blocks in `kv_format`.
+    /// Takes the model and allocates its KV cache of `num_blocks` blocks in `kv_format`, and the
+    /// states of `num_slots` sequences.
     pub fn new(
         model: Box<dyn CausalLm>,
         device: Device,
         num_blocks: usize,
         kv_format: KvFormat,
+        num_slots: usize,
     ) -> Result<Self> {
-        let kv = kv_tensors::allocate(&model.kv_shape(), num_blocks, kv_format, &device)?;
-        Ok(Self { model, device, kv })
+        let shape = model.kv_shape();
+        let kv = kv_tensors::allocate(&shape, num_blocks, kv_format, &device)?;
+        let states = shape.states(num_slots, &device)?;
+        Ok(Self { model, device, kv, states })
     }
 
-    /// Copies KV blocks, each `(from, to)`; no block is both.
-    pub fn copy_blocks(&self, blocks: &[(u32, u32)]) -> Result<()> {
-        kv_tensors::copy_blocks(&self.kv, blocks)
+    /// Copies blocks and states; none is both source and target.
+    pub fn copy(&self, copies: &[Copies]) -> Result<()> {
+        let blocks: Vec<_> = copies.iter().filter_map(|copies| copies.block).collect();
+        let states: Vec<_> = copies.iter().filter_map(|copies| copies.state).collect();
+        kv_tensors::copy_rows(kv_tensors::tensors(&self.kv), &blocks)?;
+        kv_tensors::copy_rows(self.states.iter(), &states)
     }
 
     /// Runs the planned sequences, some with the adapters that `adapter` finds; the rows that they
@@ -60,7 +68,7 @@ impl Runner {
         adapter: impl Fn(AdapterId) -> Arc<Adapter>,
     ) -> Result<StepOutput> {
         let batch = batch::flatten(plan, adapter);
-        let context = ForwardContext { device: &self.device, kv: &self.kv };
+        let context = ForwardContext { device: &self.device, kv: &self.kv, states: &self.states };
         let output = self.model.forward(&context, &batch)?;
         Ok(StepOutput {
             logits: Logits::from_tensor(output.logits)?,

@@ -2,9 +2,9 @@
 //! searches has chosen which of them go on, and with what.
 
 use super::Scheduler;
+use super::output::Copies;
 use super::sequence::SequenceId;
 use crate::kv_cache::BLOCK_SIZE;
-use crate::kv_cache::block_pool::BlockId;
 
 impl Scheduler {
     /// Appends a token to a beam, which then runs again.
@@ -17,16 +17,21 @@ impl Scheduler {
     }
 
     /// Makes a second sequence of a beam that is held: with its tokens, its place in the line and
-    /// its full blocks. The content of its last block has to be copied from one block to another
-    /// before the next step, if this says so; where there is no room, it is computed again.
-    pub fn fork(&mut self, beam: SequenceId, id: SequenceId) -> Option<(BlockId, BlockId)> {
-        let parent = self.sequences.get(&beam)?;
+    /// its full blocks. Its last block, and its state if it has one, are to be copied; where there
+    /// is no room, what was in the block is computed again, or everything if there is a state.
+    pub fn fork(&mut self, beam: SequenceId, id: SequenceId) -> Copies {
+        let Some(parent) = self.sequences.get(&beam) else { return Copies::default() };
         let has_place = self.running.len() < self.config.max_num_seqs;
         let runs = has_place && self.running.contains(&beam);
         let computed = if runs { parent.num_computed } else { 0 };
+        let keeps_state = self.config.keeps_state;
+        let rest = computed % BLOCK_SIZE;
+        let has_room = rest == 0 || self.kv_cache.num_used() < self.kv_cache.num_blocks();
+        let computed = if keeps_state && !has_room { 0 } else { computed };
         let (full, rest) = (computed / BLOCK_SIZE, computed % BLOCK_SIZE);
-        let (table, copy) = self.kv_cache.fork(&parent.table, full, rest > 0);
-        let kept = if copy.is_some() { computed } else { full * BLOCK_SIZE };
+        let (table, block) = self.kv_cache.fork(&parent.table, full, rest > 0);
+        let kept = if block.is_some() { computed } else { full * BLOCK_SIZE };
+        let from = parent.slot.filter(|_| keeps_state && kept > 0);
         let forked = parent.forked(id, table, kept);
         let rank = super::rank(&forked);
         self.sequences.insert(id, forked);
@@ -35,6 +40,6 @@ impl Scheduler {
         } else {
             self.waiting.insert(rank);
         }
-        copy
+        Copies { block, state: from.zip(self.sequences[&id].slot) }
     }
 }

@@ -34,6 +34,9 @@ pub struct SchedulerConfig {
     /// Once a sequence has more tokens, all of them are computed again, and blocks are shared only
     /// with others that have.
     pub longest_unchanged: Option<usize>,
+    /// Besides blocks a sequence has a state that stands for all that was computed of it: it can't
+    /// go on from an earlier token.
+    pub keeps_state: bool,
 }
 
 /// Owns every sequence and its blocks.
@@ -45,6 +48,8 @@ pub struct Scheduler {
     waiting: WaitingQueue,
     // In order of rank.
     running: Vec<SequenceId>,
+    // Places for states that no running sequence has.
+    free_slots: Vec<u32>,
     arrivals: u64,
 }
 
@@ -57,6 +62,7 @@ impl Scheduler {
             sequences: HashMap::new(),
             waiting: WaitingQueue::default(),
             running: Vec::new(),
+            free_slots: (0..).take(config.max_num_seqs).collect(),
             arrivals: 0,
         }
     }
@@ -74,8 +80,7 @@ impl Scheduler {
     pub fn remove(&mut self, id: SequenceId) -> Option<Sequence> {
         let mut sequence = self.sequences.remove(&id)?;
         self.waiting.remove(rank(&sequence));
-        self.running.retain(|other| *other != id);
-        self.kv_cache.release(&mut sequence.table);
+        self.stop_running(&mut sequence);
         Some(sequence)
     }
 
@@ -159,6 +164,7 @@ impl Scheduler {
                 first_position: sequence.num_computed,
                 sequence_len: sequence.tokens.len(),
                 block_table: sequence.table.blocks(),
+                slot: sequence.slot.expect("running sequences have a slot"),
                 scored: sequence.scored_by(end),
                 samples: end == sequence.tokens.len() && !sequence.is_pooled(),
                 pooled: sequence.pooled_by(end),
@@ -198,13 +204,25 @@ impl Scheduler {
     /// Has a sequence computed from its first token on, if it is now too long for what was computed.
     fn restart_if_outgrown(&mut self, id: SequenceId) {
         let Some(sequence) = self.sequences.get_mut(&id) else { return };
-        if !sequence.outgrows(self.config.longest_unchanged) || !self.running.contains(&id) {
-            return;
+        if sequence.outgrows(self.config.longest_unchanged) && self.running.contains(&id) {
+            self.wait_again(id);
         }
-        self.kv_cache.release(&mut sequence.table);
+    }
+
+    /// Takes a running sequence's blocks and its slot and has it wait.
+    fn wait_again(&mut self, id: SequenceId) -> &mut Sequence {
+        let mut sequence = self.sequences.remove(&id).expect("running sequences exist");
+        self.stop_running(&mut sequence);
         sequence.start_over();
-        self.waiting.insert(rank(sequence));
-        self.running.retain(|other| *other != id);
+        self.waiting.insert(rank(&sequence));
+        self.sequences.entry(id).or_insert(sequence)
+    }
+
+    /// Frees what a sequence holds.
+    fn stop_running(&mut self, sequence: &mut Sequence) {
+        self.running.retain(|other| *other != sequence.id);
+        self.kv_cache.release(&mut sequence.table);
+        self.free_slots.extend(sequence.slot.take());
     }
 
     fn schedule_running(
@@ -240,12 +258,7 @@ impl Scheduler {
 
     /// Takes a running sequence's blocks; what it sampled stays with it.
     fn preempt(&mut self, id: SequenceId, budget: &mut usize, output: &mut SchedulerOutput) {
-        let sequence = self.sequences.get_mut(&id).expect("running sequences exist");
-        self.kv_cache.release(&mut sequence.table);
-        sequence.start_over();
-        sequence.preemptions += 1;
-        self.waiting.insert(rank(sequence));
-        self.running.retain(|other| *other != id);
+        self.wait_again(id).preemptions += 1;
         output.scheduled.retain(|(other, num_tokens)| {
             if *other == id {
                 *budget += num_tokens;
@@ -296,6 +309,8 @@ impl Scheduler {
     }
 
     fn start_running(&mut self, at: Rank) {
+        let slot = self.free_slots.pop().expect("as many slots as sequences may run");
+        self.sequences.get_mut(&at.2).expect("it was just planned").slot = Some(slot);
         let place = self.running.partition_point(|other| rank(&self.sequences[other]) < at);
         self.running.insert(place, at.2);
     }

@@ -35,6 +35,8 @@ pub struct PlannedSequence<'a> {
     pub sequence_len: usize,
     /// Blocks in order of position, enough for all tokens up to the last one here.
     pub block_table: &'a [u32],
+    /// The place of its state, no other sequence's while it runs.
+    pub slot: u32,
     /// Tokens of the prompt to score: each is predicted by the logits at the token before it, which
     /// are among the last ones here.
     pub scored: &'a [u32],
@@ -56,6 +58,15 @@ impl PlannedSequence<'_> {
     pub fn num_pooled(&self) -> usize {
         self.pooled.1 - self.pooled.0
     }
+}
+
+/// What has to be copied before the next step, each `(from, to)`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Copies {
+    /// The content of a block.
+    pub block: Option<(u32, u32)>,
+    /// The state in a slot.
+    pub state: Option<(u32, u32)>,
 }
 
 /// A sequence that ended in this step.

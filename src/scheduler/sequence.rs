@@ -39,6 +39,8 @@ pub struct Sequence {
     pub(super) prompt_len: usize,
     pub(super) num_computed: usize,
     pub(super) table: BlockTable,
+    // While it runs: the place of its state.
+    pub(super) slot: Option<u32>,
     // Hashes of the full blocks of `tokens`, as far as anyone asked.
     hashes: Vec<BlockHash>,
     root: BlockHash,
@@ -82,6 +84,7 @@ impl Sequence {
             tokens: prompt,
             num_computed: 0,
             table: BlockTable::default(),
+            slot: None,
             hashes: Vec::new(),
             root: BlockHash::root(cache_salt),
             adapter: None,
@@ -139,6 +142,7 @@ impl Sequence {
         Self {
             id,
             table,
+            slot: None,
             num_computed,
             num_published: self.num_published.min(num_computed / BLOCK_SIZE),
             num_cached: 0,

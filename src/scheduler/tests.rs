@@ -10,6 +10,7 @@ use super::*;
 fn scheduler(num_blocks: usize, max_num_seqs: usize, max_tokens: usize) -> Scheduler {
     let config = SchedulerConfig {
         longest_unchanged: None,
+        keeps_state: false,
         max_num_seqs,
         max_num_batched_tokens: max_tokens,
         max_model_len: num_blocks * BLOCK_SIZE,

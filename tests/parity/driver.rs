@@ -14,6 +14,9 @@ pub(super) type Seq = usize;
 /// A row of logits for some of the sequences.
 pub(super) type Rows = Vec<(Seq, Vec<f32>)>;
 
+/// Places for states; 37 has no divisor in common with it.
+const SLOTS: usize = 64;
+
 struct Sequence {
     tokens: Vec<u32>,
     computed: usize,
@@ -35,6 +38,7 @@ fn poisoned(format: KvFormat, dims: [usize; 4]) -> Tensor {
 pub(super) struct Driver {
     model: Box<dyn CausalLm>,
     kv: Vec<KvLayer>,
+    states: Vec<Tensor>,
     sequences: Vec<Sequence>,
     /// Blocks nobody has, the next one last.
     free: Vec<u32>,
@@ -52,6 +56,9 @@ impl Driver {
         let poisoned = |dims| Ok::<_, candle_core::Error>(poisoned(format, dims));
         let layer = |heads: &KvHeads| heads.layer(num_blocks as usize, format, poisoned).unwrap();
         let kv = model.kv_shape().layers.iter().map(layer).collect();
+        let states = model.kv_shape().states(SLOTS, &Device::Cpu).unwrap();
+        let states = states.iter().map(|state| (state.ones_like().unwrap() * f64::NAN).unwrap());
+        let states = states.collect();
         let mut free: Vec<u32> = (0..num_blocks).rev().collect();
         if let Some(mut state) = shuffle {
             for i in (1..free.len()).rev() {
@@ -60,7 +67,7 @@ impl Driver {
                 free.swap(i, j);
             }
         }
-        Self { model, kv, sequences: Vec::new(), free }
+        Self { model, kv, states, sequences: Vec::new(), free }
     }
 
     pub(super) fn add(&mut self, tokens: &[u32]) -> Seq {
@@ -71,6 +78,11 @@ impl Driver {
         let (tokens, blocks) = (tokens.to_vec(), Vec::new());
         self.sequences.push(Sequence { tokens, computed: 0, blocks, adapter });
         self.sequences.len() - 1
+    }
+
+    /// Whether sequences have states, which no other sequence can go on from.
+    pub(super) fn keeps_states(&self) -> bool {
+        !self.states.is_empty()
     }
 
     /// A sequence that begins with `shared` tokens of another one, whole blocks, whose keys and
@@ -128,7 +140,7 @@ impl Driver {
         if hidden {
             batch.hidden_rows = (0..u32::try_from(batch.input_ids.len()).unwrap()).collect();
         }
-        let context = ForwardContext { device: &Device::Cpu, kv: &self.kv };
+        let context = ForwardContext { device: &Device::Cpu, kv: &self.kv, states: &self.states };
         let ForwardOutput { logits, hidden } = self.model.forward(&context, &batch).unwrap();
         assert_eq!(logits.dims(), [sampled.len(), self.model.vocab_size()]);
         let rows: Vec<Vec<f32>> =
@@ -165,6 +177,7 @@ impl Driver {
         batch.cu_seqlens_q.push(u32::try_from(batch.input_ids.len()).unwrap());
         batch.context_lens.push(u32::try_from(end).unwrap());
         batch.sequence_lens.push(u32::try_from(sequence.tokens.len()).unwrap());
+        batch.state_slots.push(u32::try_from((seq * 37 + 5) % SLOTS).unwrap());
         sequence.computed = end;
     }
 

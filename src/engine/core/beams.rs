@@ -212,7 +212,7 @@ impl EngineCore {
             let mut beam = parent.id;
             if std::mem::replace(&mut continued[chosen.parent], true) {
                 beam = SequenceId(RequestId::next().0);
-                copies.extend(self.scheduler.fork(parent.id, beam));
+                copies.push(self.scheduler.fork(parent.id, beam));
                 self.searches.owners.insert(beam, id);
             }
             let sampler = parent.sampler.clone();
@@ -222,7 +222,7 @@ impl EngineCore {
             self.scheduler.extend(beam.id, chosen.token_id);
             beam.sampler.take(chosen.token_id).map_err(|error| error.to_string())?;
         }
-        self.runner.copy_blocks(&copies).map_err(|error| error.to_string())
+        self.runner.copy(&copies).map_err(|error| error.to_string())
     }
 
     /// Frees what searches hold that nobody waits for any more.

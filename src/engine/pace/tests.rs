@@ -109,6 +109,7 @@ impl Simulation {
             max_num_batched_tokens: 512,
             max_model_len: 4096,
             longest_unchanged: None,
+            keeps_state: false,
         };
         Self {
             scheduler: Scheduler::new(config, KvCacheManager::new(1024, true)),

@@ -28,18 +28,19 @@ pub(super) struct Both {
 }
 
 impl FeedForward {
-    /// That of layer `index`.
+    /// That of layer `index`, if it has one.
     pub(super) fn load(
         weights: &Weights,
         spec: &DecoderSpec,
         index: usize,
-    ) -> std::result::Result<Self, ModelError> {
+    ) -> std::result::Result<Option<Self>, ModelError> {
         let mut mlp = spec.mlp;
         if let Some(sizes) = &spec.intermediate_sizes {
             mlp.intermediate_size = sizes[index];
         }
         let dense = || Mlp::load(&weights.scope(spec.names.mlp), mlp);
-        Ok(match spec.moe.as_ref().filter(|moe| moe.layers[index]) {
+        Ok(Some(match spec.moe.as_ref().filter(|moe| moe.layers[index]) {
+            None if mlp.intermediate_size == 0 => return Ok(None),
             None => Self::Dense(dense()?),
             Some(moe) => match moe.beside {
                 None => Self::Experts(Box::new(Moe::load(weights, moe)?)),
@@ -47,7 +48,7 @@ impl FeedForward {
                     Self::Both(Box::new(Both::load(weights, dense()?, moe, beside, spec.norm)?))
                 }
             },
-        })
+        }))
     }
 
     /// Of `x`, the normalized form of `raw`.

@@ -5,18 +5,18 @@ use candle_core::{DType, Result, Tensor};
 use super::super::ModelError;
 use super::feed_forward::FeedForward;
 use super::layer_inputs::LayerInput;
+use super::mixer::Mixer;
 use super::spec::{Block, DecoderSpec};
 use crate::layers::adapter::LayerAdapters;
-use crate::layers::attention::Attention;
-use crate::layers::forward::{ForwardBatch, KvLayer};
+use crate::layers::forward::{ForwardBatch, ForwardContext};
 use crate::layers::norm::Norm;
 use crate::layers::rope::RopeAngles;
 use crate::weights::{WeightError, Weights};
 
 /// A loaded layer.
 pub(super) struct Layer {
-    attention: Attention,
-    feed_forward: FeedForward,
+    mixer: Mixer,
+    feed_forward: Option<FeedForward>,
     input: Option<LayerInput>,
     /// Of the layer's result.
     factor: Option<f32>,
@@ -29,9 +29,9 @@ pub(super) struct Layer {
 
 /// What all layers of a step are given besides hidden states.
 pub(super) struct Step<'a> {
+    pub(super) context: &'a ForwardContext<'a>,
     pub(super) batch: &'a ForwardBatch,
     pub(super) angles: &'a RopeAngles,
-    pub(super) kv: &'a KvLayer,
     /// The layer's own small vectors of the tokens, `[num_tokens, width]`.
     pub(super) input: Option<Tensor>,
     /// Names the rows that are still wanted after attention.
@@ -58,7 +58,7 @@ impl Layer {
             Ok::<_, WeightError>(factor.to_vec1::<f32>()?[0])
         });
         Ok(Self {
-            attention: Attention::load(&weights.scope(spec.names.attention), attention)?,
+            mixer: Mixer::load(weights, spec, index)?,
             feed_forward: FeedForward::load(weights, spec, index)?,
             input: input.transpose()?,
             factor: factor.transpose()?,
@@ -72,11 +72,11 @@ impl Layer {
 
     /// Takes and returns hidden states.
     pub(super) fn forward(&self, x: Tensor, step: &Step<'_>) -> Result<Tensor> {
-        let Step { batch, angles, kv, keep, adapters: [adapters, behind], .. } = *step;
+        let Step { keep, adapters: [_, behind], .. } = *step;
         let scale = self.block.residual_scale;
         let mut x = x;
         let mut seen = normalized(self.before_attention.as_ref(), &x)?;
-        let mut attended = self.attention.attend(&seen, angles, kv, batch, adapters)?;
+        let mut attended = self.mixer.attend(&seen, step)?;
         if let Some(rows) = keep {
             attended = attended.index_select(rows, 0)?;
             x = x.index_select(rows, 0)?;
@@ -85,18 +85,19 @@ impl Layer {
             }
         }
         let added = match &self.after_attention {
-            None => self.attention.project_add(&attended, &x, scale, behind)?,
-            Some(norm) => norm.forward_add(&self.attention.project(&attended, behind)?, &x)?,
+            None => self.mixer.project_add(&attended, &x, scale, behind)?,
+            Some(norm) => norm.forward_add(&self.mixer.project(&attended, behind)?, &x)?,
         };
+        let Some(feed_forward) = &self.feed_forward else { return self.finish(added, step) };
         let given = match (&self.before_mlp, self.block.parallel) {
             (None, true) => seen,
             (norm, true) => normalized(norm.as_ref(), &x)?,
             (norm, false) => normalized(norm.as_ref(), &added)?,
         };
         let x = match &self.after_mlp {
-            None => self.feed_forward.forward_add(&given, &added, scale, behind)?,
+            None => feed_forward.forward_add(&given, &added, scale, behind)?,
             Some(norm) => {
-                norm.forward_add(&self.feed_forward.forward(&given, &added, behind)?, &added)?
+                norm.forward_add(&feed_forward.forward(&given, &added, behind)?, &added)?
             }
         };
         self.finish(x, step)

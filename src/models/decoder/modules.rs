@@ -5,46 +5,25 @@
 
 use super::spec::DecoderSpec;
 use crate::layers::adapter::{Projection, Site};
-use crate::layers::attention::QkvSource;
+use crate::layers::attention::{AttentionSpec, QkvSource};
 use crate::layers::mlp::{MlpSpec, MlpTensors};
 use crate::models::adapter::{AdaptableModule, AdapterLayout};
 
 /// All that adapters may change.
 pub(super) fn layout(spec: &DecoderSpec) -> AdapterLayout {
     let mut modules = Vec::new();
-    for (index, attention) in spec.attention.iter().enumerate() {
+    for index in 0..spec.attention.len() {
         let below = |name: &str| format!("{}.{index}.{name}", spec.names.layers);
         let site = |projection| Site::Layer(index, projection);
-        let mut sources = Vec::from(QkvSource::all(attention));
-        match (attention.latent, attention.kv_of) {
-            (Some(_), _) => sources.clear(),
-            (None, Some(_)) => sources.truncate(1),
-            (None, None) => {}
+        if spec.recurrent(index).is_none() {
+            let path = |name: &str| below(&format!("{}.{name}", spec.names.attention));
+            modules.extend(attention(&spec.attention[index], path, site));
         }
-        let projections = [Projection::Query, Projection::Key, Projection::Value];
-        for (source, projection) in sources.into_iter().zip(projections) {
-            let path = below(&format!("{}.{}", spec.names.attention, source.name));
-            let part = (site(projection), source.ranges);
-            match modules.iter_mut().find(|module: &&mut AdaptableModule| module.path == path) {
-                Some(stacked) => stacked.parts.push(part),
-                None => modules.push(AdaptableModule {
-                    path,
-                    inputs: attention.hidden_size,
-                    outputs: source.rows,
-                    parts: vec![part],
-                }),
-            }
-        }
-        let path = below(&format!("{}.{}", spec.names.attention, attention.output));
-        let head = attention.latent.map_or(attention.head_dim, |latent| latent.value);
-        let inner = attention.num_heads * head;
-        let output = site(Projection::Output);
-        modules.push(AdaptableModule::whole(path, inner, attention.hidden_size, output));
         let experts = spec.moe.as_ref().filter(|moe| moe.layers[index]);
-        if experts.is_none_or(|moe| moe.beside.is_some()) {
+        let sizes = spec.intermediate_sizes.as_ref();
+        let intermediate_size = sizes.map_or(spec.mlp.intermediate_size, |sizes| sizes[index]);
+        if intermediate_size > 0 && experts.is_none_or(|moe| moe.beside.is_some()) {
             let path = |name: &'static str| below(&format!("{}.{name}", spec.names.mlp));
-            let sizes = spec.intermediate_sizes.as_ref();
-            let intermediate_size = sizes.map_or(spec.mlp.intermediate_size, |sizes| sizes[index]);
             let mlp = MlpSpec { intermediate_size, ..spec.mlp };
             modules.extend(feed_forward(mlp, path, site));
         }
@@ -52,6 +31,38 @@ pub(super) fn layout(spec: &DecoderSpec) -> AdapterLayout {
     let (head, hidden) = (spec.names.head.to_owned(), spec.mlp.hidden_size);
     modules.push(AdaptableModule::whole(head, hidden, spec.vocab_size, Site::Head));
     AdapterLayout { roots: spec.names.roots, modules }
+}
+
+fn attention(
+    spec: &AttentionSpec,
+    path: impl Fn(&str) -> String,
+    site: impl Fn(Projection) -> Site,
+) -> Vec<AdaptableModule> {
+    let mut modules = Vec::new();
+    let mut sources = Vec::from(QkvSource::all(spec));
+    match (spec.latent, spec.kv_of) {
+        (Some(_), _) => sources.clear(),
+        (None, Some(_)) => sources.truncate(1),
+        (None, None) => {}
+    }
+    let projections = [Projection::Query, Projection::Key, Projection::Value];
+    for (source, projection) in sources.into_iter().zip(projections) {
+        let path = path(source.name);
+        let part = (site(projection), source.ranges);
+        match modules.iter_mut().find(|module: &&mut AdaptableModule| module.path == path) {
+            Some(stacked) => stacked.parts.push(part),
+            None => modules.push(AdaptableModule {
+                path,
+                inputs: spec.hidden_size,
+                outputs: source.rows,
+                parts: vec![part],
+            }),
+        }
+    }
+    let head = spec.latent.map_or(spec.head_dim, |latent| latent.value);
+    let (inner, output) = (spec.num_heads * head, site(Projection::Output));
+    modules.push(AdaptableModule::whole(path(spec.output), inner, spec.hidden_size, output));
+    modules
 }
 
 fn feed_forward(

@@ -2,9 +2,11 @@
 
 use crate::kernels::pointwise::Activation;
 use crate::layers::attention::AttentionSpec;
+use crate::layers::forward::KvShape;
 use crate::layers::mlp::MlpSpec;
 use crate::layers::moe::MoeSpec;
 use crate::layers::norm::NormSpec;
+use crate::layers::recurrent::RecurrentSpec;
 use crate::layers::rope::RopeSpec;
 
 /// Everything that tells one decoder-only transformer from another.
@@ -40,7 +42,9 @@ pub struct DecoderSpec {
     pub ropes: Vec<RopeSpec>,
     /// One per layer.
     pub attention: Vec<AttentionSpec>,
-    /// The feed-forward part of layers without experts.
+    /// What some layers have instead.
+    pub recurrent: Option<RecurrentSpec>,
+    /// The feed-forward part of layers without experts; of no inner elements: they have none.
     pub mlp: MlpSpec,
     /// Its inner elements by layer, where layers differ.
     pub intermediate_sizes: Option<Vec<usize>>,
@@ -50,6 +54,31 @@ pub struct DecoderSpec {
     pub layer_factor: Option<&'static str>,
     /// Experts instead of the feed-forward part, for some layers.
     pub moe: Option<MoeSpec>,
+}
+
+impl DecoderSpec {
+    /// The recurrence that layer `index` has instead of attention.
+    pub(super) fn recurrent(&self, index: usize) -> Option<&RecurrentSpec> {
+        self.recurrent.as_ref().filter(|recurrent| recurrent.layers[index])
+    }
+
+    /// Whether layer `index` keeps keys and values of its own.
+    pub(super) fn keeps_kv(&self, index: usize) -> bool {
+        self.recurrent(index).is_none() && self.attention[index].kv_of.is_none()
+    }
+
+    /// What is kept of sequences.
+    pub(super) fn kv_shape(&self) -> KvShape {
+        let layers = 0..self.attention.len();
+        let states = layers.clone().filter_map(|index| self.recurrent(index));
+        KvShape {
+            states: states.flat_map(RecurrentSpec::states).collect(),
+            layers: layers
+                .filter(|index| self.keeps_kv(*index))
+                .map(|index| self.attention[index].kv())
+                .collect(),
+        }
+    }
 }
 
 /// Small vectors of each token for each layer, from an embedding of their own and from the token's

@@ -1,0 +1,91 @@
+//! Operations that read a sequence token by token and keep a state of fixed size instead of what
+//! they have read.
+//!
+//! States are f32 tensors `[slots, ..]`, a row for each sequence that runs, and are changed in
+//! place. Every token is computed from the state that the token before it left, one after the
+//! other, so that results depend neither on how a prompt is cut nor on what runs beside it.
+
+use std::ops::Range;
+
+use candle_core::{Result, bail};
+
+pub mod short_conv;
+
+/// Which rows of a step belong to which sequence, and where each sequence's state is.
+#[derive(Clone, Copy, Debug)]
+pub struct Runs<'a> {
+    /// `[num_seqs + 1]`: row ranges, ascending from 0 to the number of rows.
+    pub cu_seqlens_q: &'a [u32],
+    /// `[num_tokens]`: a sequence whose first row here is its first token starts from zeros,
+    /// whatever its state holds.
+    pub positions: &'a [u32],
+    /// `[num_seqs]`: the row of the states that is the sequence's own.
+    pub slots: &'a [u32],
+}
+
+/// The rows of one sequence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    pub(super) rows: Range<usize>,
+    pub(super) slot: usize,
+    /// Whether the state is all zeros, whatever it holds.
+    pub(super) starts: bool,
+}
+
+impl Runs<'_> {
+    /// The runs of `rows` rows that are not empty.
+    ///
+    /// # Errors
+    ///
+    /// Ranges that don't cover the rows, a slot of two sequences or behind the last of `places`.
+    pub(super) fn of(&self, operation: &str, rows: usize, places: usize) -> Result<Vec<Run>> {
+        let Self { cu_seqlens_q: bounds, positions, slots } = *self;
+        let covers = bounds.first() == Some(&0)
+            && bounds.last().is_some_and(|last| *last as usize == rows)
+            && bounds.is_sorted();
+        if !covers || bounds.len() != slots.len() + 1 || positions.len() != rows {
+            bail!(
+                "{operation}: {} sequences with bounds {bounds:?} and {} positions, of {rows} rows",
+                slots.len(),
+                positions.len()
+            );
+        }
+        let run = |(bounds, slot): (&[u32], &u32)| {
+            let rows = bounds[0] as usize..bounds[1] as usize;
+            let starts = positions.get(rows.start) == Some(&0);
+            Run { rows, slot: *slot as usize, starts }
+        };
+        let runs = bounds.windows(2).zip(slots).map(run).filter(|run| !run.rows.is_empty());
+        let runs: Vec<Run> = runs.collect();
+        let mut taken = vec![false; places];
+        for Run { slot, .. } in &runs {
+            match taken.get_mut(*slot) {
+                None => bail!("{operation}: slot {slot} of {places}"),
+                Some(true) => bail!("{operation}: slot {slot} is given to two sequences"),
+                Some(free) => *free = true,
+            }
+        }
+        Ok(runs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_that_do_not_fit_are_errors() {
+        let of = |bounds: &[u32], positions: &[u32], slots: &[u32], rows, places| {
+            Runs { cu_seqlens_q: bounds, positions, slots }.of("it", rows, places)
+        };
+        let runs = of(&[0, 2, 2, 3], &[0, 1, 7], &[4, 9, 1], 3, 5).unwrap();
+        let expected =
+            [Run { rows: 0..2, slot: 4, starts: true }, Run { rows: 2..3, slot: 1, starts: false }];
+        assert_eq!(runs, expected);
+        assert!(of(&[0, 2], &[0, 1], &[5], 2, 5).is_err());
+        assert!(of(&[0, 1, 2], &[0, 0], &[3, 3], 2, 5).is_err());
+        assert!(of(&[0, 1], &[0, 1], &[3], 2, 5).is_err());
+        assert!(of(&[0, 2, 1, 2], &[0, 1], &[3, 2, 1], 2, 5).is_err());
+        assert!(of(&[0, 2], &[0], &[3], 2, 5).is_err());
+    }
+}

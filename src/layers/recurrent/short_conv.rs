@@ -1,0 +1,86 @@
+//! A gated convolution over few tokens: `c * conv(b * x)` of three projections of the input.
+//!
+//! Liquid AI, "LFM2 Technical Report", 2025, section 2.
+
+use candle_core::{DType, Result, Tensor, bail};
+
+use crate::kernels::recurrence::Runs;
+use crate::kernels::recurrence::short_conv::{Taps, short_conv};
+use crate::layers::linear::Linear;
+use crate::weights::{WeightError, Weights};
+
+/// Sizes of a gated convolution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShortConvSpec {
+    /// Channels, as many as a hidden state has elements.
+    pub channels: usize,
+    /// Tokens that the convolution sees.
+    pub taps: usize,
+    /// Biases of the input projection and of the convolution.
+    pub bias: bool,
+}
+
+impl ShortConvSpec {
+    pub(super) fn states(&self) -> Vec<usize> {
+        vec![(self.taps - 1) * self.channels]
+    }
+}
+
+/// Weights of a gated convolution.
+#[derive(Debug)]
+pub(super) struct ShortConv {
+    /// Those of b, c and x.
+    inputs: [Linear; 3],
+    taps: ConvTaps,
+}
+
+impl ShortConv {
+    pub(super) fn load(
+        weights: &Weights,
+        spec: ShortConvSpec,
+    ) -> std::result::Result<Self, WeightError> {
+        let ShortConvSpec { channels, taps, bias } = spec;
+        let input = weights.scope("in_proj");
+        let part = |index: usize| {
+            let rows = index * channels..(index + 1) * channels;
+            Linear::load_rows(&input, channels, 3 * channels, bias, std::slice::from_ref(&rows))
+        };
+        Ok(Self {
+            inputs: [part(0)?, part(1)?, part(2)?],
+            taps: ConvTaps::load(&weights.scope("conv"), channels, taps, bias)?,
+        })
+    }
+
+    pub(super) fn forward(&self, x: &Tensor, states: &[Tensor], runs: Runs<'_>) -> Result<Tensor> {
+        let [state] = states else { bail!("{} states, expected 1", states.len()) };
+        let [b, c, x] = Linear::forward_each(self.inputs.each_ref(), x)?;
+        c * short_conv(&(b * x)?, self.taps.taps(), state, runs)?
+    }
+}
+
+/// The learned part of a convolution whose result goes on as it is.
+#[derive(Debug)]
+pub(super) struct ConvTaps {
+    /// `[taps, channels]`
+    weight: Tensor,
+    /// `[channels]`
+    bias: Option<Tensor>,
+}
+
+impl ConvTaps {
+    /// Loads `weight [channels, 1, taps]` and, if there is one, `bias [channels]`.
+    pub(super) fn load(
+        weights: &Weights,
+        channels: usize,
+        taps: usize,
+        bias: bool,
+    ) -> std::result::Result<Self, WeightError> {
+        let weight = weights.dense("weight", &[channels, 1, taps], DType::F32)?;
+        let bias = bias.then(|| weights.dense("bias", &[channels], DType::F32)).transpose()?;
+        Ok(Self { weight: weight.squeeze(1)?.t()?.contiguous()?, bias })
+    }
+
+    pub(super) fn taps(&self) -> Taps<'_> {
+        Taps { weight: &self.weight, bias: self.bias.as_ref(), activation: None }
+    }
+}
