@@ -142,6 +142,14 @@ impl Fields<'_> {
         }
     }
 
+    /// The same, even if the file says what `name` is.
+    pub(super) fn replace(&mut self, name: &str, theirs: &str) {
+        if self.has(theirs) {
+            self.0.remove(name);
+            self.same(name, theirs);
+        }
+    }
+
     /// Where the file doesn't say, `name` is `of`, multiplied.
     pub(super) fn multiple(&mut self, name: &str, of: &str, times: u64) {
         if let Some(value) = self.0.get(of).and_then(Value::as_u64) {

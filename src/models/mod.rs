@@ -38,6 +38,7 @@ mod granite_moe;
 mod helium;
 mod hunyuan;
 mod internlm;
+mod lfm2;
 mod llama;
 mod llama4;
 mod minimax_m2;
@@ -160,6 +161,8 @@ const ARCHITECTURES: &[(&str, SpecFn)] = &[
     ("HunYuanDenseV1ForCausalLM", hunyuan::spec),
     ("InternLM2ForCausalLM", internlm::spec_2),
     ("InternLM3ForCausalLM", internlm::spec_3),
+    ("Lfm2ForCausalLM", lfm2::spec),
+    ("Lfm2MoeForCausalLM", lfm2::moe),
     ("Llama4ForCausalLM", llama4::spec),
     ("Llama4ForConditionalGeneration", llama4::spec),
     ("LlamaForCausalLM", llama::spec),
@@ -198,6 +201,8 @@ const COMPLETIONS: &[(&str, Completion)] = &[
     ("Gemma3ForConditionalGeneration", gemma::complete),
     ("Gemma4ForCausalLM", gemma4::complete),
     ("Gemma4ForConditionalGeneration", gemma4::complete),
+    ("Lfm2ForCausalLM", lfm2::complete),
+    ("Lfm2MoeForCausalLM", lfm2::complete),
     ("MptForCausalLM", mpt::complete),
 ];
 

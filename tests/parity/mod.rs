@@ -65,6 +65,8 @@ pub(crate) const MODELS: &[&str] = &[
     "hunyuan",
     "internlm2",
     "internlm3",
+    "lfm2",
+    "lfm2_moe",
     "llama2",
     "llama3",
     "llama4",
