@@ -1,5 +1,6 @@
 //! The engine over a model whose logits are a hash of every token it reads back from the KV cache
-//! through the block table: one wrong slot, block or position changes all that follows.
+//! through the block table, or of its state: one wrong slot, block or position changes all that
+//! follows.
 #![expect(
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
@@ -30,9 +31,44 @@ const VOCAB: usize = 97;
 const FAILS: u32 = 95;
 const PANICS: u32 = 96;
 
+/// What tells the model of earlier tokens.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Memory {
+    Blocks,
+    State,
+}
+
 struct HashModel {
     tokens_run: Arc<AtomicUsize>,
     step_time: Duration,
+    memory: Memory,
+}
+
+/// The hash of nothing.
+const START: u64 = 17;
+
+impl HashModel {
+    /// The hash at each row, from the states of the sequences, which are moved on.
+    fn hashes_from_states(context: &ForwardContext<'_>, batch: &ForwardBatch) -> Result<Vec<u64>> {
+        let mut hashes = Vec::new();
+        for (bounds, slot) in batch.cu_seqlens_q.windows(2).zip(&batch.state_slots) {
+            let rows = bounds[0] as usize..bounds[1] as usize;
+            let state = context.states[0].narrow(0, *slot as usize, 1)?;
+            // Sixteen bits in a number.
+            let parts = state.flatten_all()?.to_vec1::<f32>()?;
+            let mut hash = parts.iter().fold(0, |hash, part| hash << 16 | *part as u64);
+            if batch.positions[rows.start] == 0 {
+                hash = START;
+            }
+            for row in rows {
+                hash = mix(hash, u64::from(batch.input_ids[row]));
+                hashes.push(hash);
+            }
+            let parts = [48, 32, 16, 0].map(|shift| (hash >> shift & 0xffff) as f32);
+            state.slice_set(&Tensor::new(&[parts], &Device::Cpu)?, 0, 0)?;
+        }
+        Ok(hashes)
+    }
 }
 
 impl CausalLm for HashModel {
@@ -53,12 +89,19 @@ impl CausalLm for HashModel {
             cache.slice_set(&value, 0, *slot as usize)?;
         }
         let cache = cache.to_vec1::<f32>()?;
+        let hashes = match self.memory {
+            Memory::Blocks => Vec::new(),
+            Memory::State => Self::hashes_from_states(context, batch)?,
+        };
         let hash_at = |row: &u32| {
+            if self.memory == Memory::State {
+                return hashes[*row as usize];
+            }
             let sequence = batch.cu_seqlens_q.partition_point(|start| start <= row) - 1;
             let position = batch.positions[*row as usize] as usize;
             assert!(position < batch.context_lens[sequence] as usize);
             let table = &batch.block_tables[sequence];
-            (0..=position).fold(17_u64, |hash, position| {
+            (0..=position).fold(START, |hash, position| {
                 let slot = table[position / BLOCK_SIZE] as usize * BLOCK_SIZE;
                 mix(hash, cache[slot + position % BLOCK_SIZE] as u64)
             })
@@ -83,7 +126,8 @@ impl CausalLm for HashModel {
     }
 
     fn kv_shape(&self) -> KvShape {
-        KvShape { layers: vec![KvHeads::new(1, 1)], ..KvShape::default() }
+        let states = if self.memory == Memory::State { vec![4] } else { Vec::new() };
+        KvShape { layers: vec![KvHeads::new(1, 1)], states }
     }
 
     fn vocab_size(&self) -> usize {
@@ -106,8 +150,12 @@ struct Running {
 }
 
 fn start(config: &EngineConfig, step_time: Duration) -> Running {
+    start_with(Memory::Blocks, config, step_time)
+}
+
+fn start_with(memory: Memory, config: &EngineConfig, step_time: Duration) -> Running {
     let tokens_run = Arc::new(AtomicUsize::new(0));
-    let model = HashModel { tokens_run: tokens_run.clone(), step_time };
+    let model = HashModel { tokens_run: tokens_run.clone(), step_time, memory };
     let loaded = LoadedModel {
         max_text_len: None,
         model: Box::new(model),
@@ -249,11 +297,13 @@ fn answers_do_not_depend_on_batch_chunks_cache_or_preemption() {
         ("two at a time", EngineConfig { max_num_seqs: 2, ..config(32) }),
     ];
     for (case, config) in cases {
-        let running = start(&config, Duration::ZERO);
-        for round in ["cold", "warm"] {
-            assert_eq!(answers(&running, requests()), expected, "{case}, {round}");
+        for memory in [Memory::Blocks, Memory::State] {
+            let running = start_with(memory, &config, Duration::ZERO);
+            for round in ["cold", "warm"] {
+                assert_eq!(answers(&running, requests()), expected, "{case}, {round}, {memory:?}");
+            }
+            running.assert_idle();
         }
-        running.assert_idle();
     }
 }
 

@@ -251,6 +251,13 @@ fn check_step(scheduler: &Scheduler, output: &SchedulerOutput) {
         .collect::<HashSet<_>>()
         .len();
     assert_eq!(held, scheduler.kv_cache.num_used(), "blocks belong to running sequences");
+    let running = scheduler.running.iter().map(|id| scheduler.sequences[id].slot.unwrap());
+    let mut slots: Vec<u32> = running.chain(scheduler.free_slots.iter().copied()).collect();
+    slots.sort_unstable();
+    let all = 0..u32::try_from(config.max_num_seqs).unwrap();
+    assert_eq!(slots, all.collect::<Vec<_>>(), "every slot is free or one sequence's");
+    let holding = scheduler.sequences.values().filter(|sequence| sequence.slot.is_some());
+    assert_eq!(holding.count(), scheduler.running.len());
 }
 
 proptest! {

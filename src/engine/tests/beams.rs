@@ -109,25 +109,29 @@ fn beams_are_the_same_in_company_with_few_blocks_and_few_places() {
             kv_cache_bytes: config.kv_cache_bytes.max(Some(9 * BLOCK_SIZE * 8)),
             ..config
         };
-        let running = start(&config, Duration::ZERO);
-        let others: Vec<_> = requests().into_iter().map(|r| running.handle.submit(r)).collect();
-        let streams: Vec<_> =
-            searches().into_iter().map(|search| running.handle.search(search)).collect();
-        let answers: Vec<_> = streams.into_iter().map(found).collect();
-        assert_eq!(answers, expected, "{case}");
-        let others = others.into_iter().map(|stream| block_on(collect(stream)).0);
-        assert_eq!(others.collect::<Vec<_>>(), lone, "{case}");
-        running.assert_idle();
+        for memory in [Memory::Blocks, Memory::State] {
+            let running = start_with(memory, &config, Duration::ZERO);
+            let others: Vec<_> = requests().into_iter().map(|r| running.handle.submit(r)).collect();
+            let streams: Vec<_> =
+                searches().into_iter().map(|search| running.handle.search(search)).collect();
+            let answers: Vec<_> = streams.into_iter().map(found).collect();
+            assert_eq!(answers, expected, "{case}, {memory:?}");
+            let others = others.into_iter().map(|stream| block_on(collect(stream)).0);
+            assert_eq!(others.collect::<Vec<_>>(), lone, "{case}, {memory:?}");
+            running.assert_idle();
+        }
     }
 }
 
 #[test]
 fn beams_share_blocks_instead_of_computing_them_again() {
-    let running = start(&config(64), Duration::ZERO);
-    let answers = found(running.handle.search(searched(prompt(7, 100), 30, params(4))));
-    let steps = answers.iter().map(Vec::len).max().unwrap();
-    let computed = running.tokens_run.load(Ordering::Relaxed);
-    assert!(computed <= 100 + 4 * steps, "{computed} tokens in {steps} steps");
+    for memory in [Memory::Blocks, Memory::State] {
+        let running = start_with(memory, &config(64), Duration::ZERO);
+        let answers = found(running.handle.search(searched(prompt(7, 100), 30, params(4))));
+        let steps = answers.iter().map(Vec::len).max().unwrap();
+        let computed = running.tokens_run.load(Ordering::Relaxed);
+        assert!(computed <= 100 + 4 * steps, "{computed} tokens in {steps} steps, {memory:?}");
+    }
 }
 
 #[test]
