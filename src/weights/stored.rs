@@ -66,6 +66,13 @@ impl StoredTensor {
         self.kind
     }
 
+    /// The same elements in other dimensions, which have as many.
+    pub(crate) fn with_dims(mut self, dims: &[usize]) -> Self {
+        debug_assert_eq!(self.dims.iter().product::<usize>(), dims.iter().product::<usize>());
+        self.dims = dims.to_vec();
+        self
+    }
+
     /// Keeps these rows only, as [`Self::rows`] gives them.
     pub(crate) fn keep_rows(&mut self, ranges: &[Range<usize>]) -> Result<()> {
         (self.dims, self.content) = self.part(ranges)?;

@@ -139,7 +139,12 @@ impl Weights {
         if self.turned && tensor.dims().len() == 2 {
             tensor = tensor.transposed()?;
         }
-        if tensor.dims() != shape {
+        // Dimensions of one say nothing about where an element is; some files leave them out.
+        let sizes = |dims: &[usize]| dims.iter().copied().filter(|dim| *dim != 1).collect();
+        let (found, expected): (Vec<usize>, Vec<usize>) = (sizes(tensor.dims()), sizes(shape));
+        if found == expected {
+            tensor = tensor.with_dims(shape);
+        } else {
             let origin = self.source.origin(&name);
             let (found, expected) = (tensor.dims().to_vec(), shape.to_vec());
             return Err(WeightError::WrongShape { name, origin, found, expected });

@@ -183,9 +183,14 @@ impl<'a> ModelKeys<'a> {
 
     /// The same where all layers and keys and values have heads of the same size.
     pub(super) fn equal_heads(&self) -> Result<HeadCounts, String> {
-        let hidden = self.required("embedding_length")?;
         let query = self.required("attention.head_count")?;
         let key = self.count("attention.head_count_kv")?.unwrap_or(query);
+        self.heads_of(query, key)
+    }
+
+    /// The same with this many query and key heads.
+    pub(super) fn heads_of(&self, query: u64, key: u64) -> Result<HeadCounts, String> {
+        let hidden = self.required("embedding_length")?;
         if key == 0 || query % key != 0 {
             return Err(format!("{query} query heads can't share {key} key heads evenly"));
         }

@@ -16,6 +16,7 @@ mod locations;
 mod names;
 mod other_layers;
 mod parts;
+mod recurrent;
 mod rope;
 mod row_order;
 pub(super) mod split;

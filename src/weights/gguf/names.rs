@@ -6,6 +6,7 @@ use super::architectures::ARCHITECTURES;
 use super::config::{HeadCounts, ModelKeys};
 use super::header::TensorInfo;
 use super::other_layers::OTHER_LAYERS;
+use super::recurrent::RECURRENT;
 use serde_json::{Map, Value as Json};
 
 /// An architecture that GGUF files of this program may have.
@@ -80,7 +81,7 @@ pub(crate) struct Place {
 impl Architecture {
     /// Every row of the table.
     fn all() -> impl Iterator<Item = &'static Self> {
-        ARCHITECTURES.iter().chain(OTHER_LAYERS)
+        ARCHITECTURES.iter().chain(OTHER_LAYERS).chain(RECURRENT)
     }
 
     /// The architecture that a file with these tensors names.
