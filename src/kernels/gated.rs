@@ -43,7 +43,7 @@ pub fn gated_pairs(gating: Gating, gate: &Tensor, up: &Tensor) -> Result<Tensor>
     if gate.dims() != up.dims() {
         bail!("gated_pairs: {:?} and {:?} differ", gate.dims(), up.dims());
     }
-    if !gate.device().is_cpu() {
+    if portable::on(gate.device()) {
         return portable::gated(gating, gate, up);
     }
     gate.apply_op2_no_bwd(up, &Pairs { level: Level::current(), gating })

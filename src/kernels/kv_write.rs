@@ -76,7 +76,7 @@ pub fn kv_write(
     slots: &[u32],
 ) -> Result<Tensor> {
     let shape = check(new, rotation, cache, slots)?;
-    if !new.q.device().is_cpu() {
+    if portable::on(new.q.device()) {
         return portable::kv_write(new, rotation, cache, slots);
     }
     kv_write_at(Level::current(), new, rotation, cache, slots, shape)
@@ -90,7 +90,7 @@ pub fn kv_write(
 pub fn prepare_queries(q: &Tensor, rotation: Rotation<'_>) -> Result<Tensor> {
     let (tokens, heads, head_dim) = q.dims3()?;
     rotation.check(tokens, head_dim)?;
-    if !q.device().is_cpu() {
+    if portable::on(q.device()) {
         return portable::prepared(q, rotation, rotation.norms.map(|norms| norms.query));
     }
     let mut queries = Vec::new();

@@ -16,7 +16,7 @@ use super::{portable, storage};
 /// `(x - mean) / sqrt(variance + eps) * weight + bias` over the last dimension of `x [.., D]`;
 /// `weight [D]`, `bias [D]`.
 pub fn layer_norm(x: &Tensor, weight: &Tensor, bias: &Tensor, eps: f32) -> Result<Tensor> {
-    if !x.device().is_cpu() {
+    if portable::on(x.device()) {
         return portable::layer_norm(x, weight, bias, eps);
     }
     layer_norm_at(Level::current(), x, weight, bias, eps)

@@ -63,7 +63,7 @@ enum Function {
 
 /// `activation(x)` of every element of `x`.
 pub fn pointwise(activation: Activation, x: &Tensor) -> Result<Tensor> {
-    if !x.device().is_cpu() {
+    if portable::on(x.device()) {
         return portable::pointwise(activation, x);
     }
     x.apply_op1_no_bwd(&Each {
@@ -74,7 +74,7 @@ pub fn pointwise(activation: Activation, x: &Tensor) -> Result<Tensor> {
 
 /// `cap * tanh(x / cap)` of every element of `x`.
 pub fn soft_cap(cap: f32, x: &Tensor) -> Result<Tensor> {
-    if !x.device().is_cpu() {
+    if portable::on(x.device()) {
         return portable::soft_cap(cap, x);
     }
     x.apply_op1_no_bwd(&Each { level: Level::current(), function: Function::SoftCap(cap) })
@@ -82,7 +82,7 @@ pub fn soft_cap(cap: f32, x: &Tensor) -> Result<Tensor> {
 
 /// `1 / (1 + e^-x)` of every element of `x`.
 pub fn sigmoid(x: &Tensor) -> Result<Tensor> {
-    if !x.device().is_cpu() {
+    if portable::on(x.device()) {
         return (x.neg()?.exp()? + 1.0)?.recip();
     }
     x.apply_op1_no_bwd(&Each { level: Level::current(), function: Function::Sigmoid })
@@ -90,7 +90,7 @@ pub fn sigmoid(x: &Tensor) -> Result<Tensor> {
 
 /// That function of every element of `x`.
 pub fn xielu(numbers: Xielu, x: &Tensor) -> Result<Tensor> {
-    if !x.device().is_cpu() {
+    if portable::on(x.device()) {
         return portable::xielu(numbers, x);
     }
     x.apply_op1_no_bwd(&Each { level: Level::current(), function: Function::Xielu(numbers) })

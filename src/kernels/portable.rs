@@ -1,11 +1,13 @@
 //! Every hot operation in plain candle operations: the oracle of the kernels, and what runs on a
-//! device that has no kernel of ours.
+//! device that has no kernel of ours, or anywhere if `SCONCE_KERNELS` is `portable`.
 //!
-//! Nothing here is fast; all of it is short.
+//! Nothing here is fast; all of it is short. Sums may be taken in another order when there are
+//! more rows, so what is computed beside a sequence may show in the last bits.
 
-use candle_core::{D, DType, Result, Tensor, bail};
+use candle_core::{D, DType, Device, Result, Tensor, bail};
 
 use super::KV_BLOCK;
+use super::cpu::Level;
 use super::gated::Gating;
 use super::kv_format::KvFormat;
 use super::kv_write::{KvCache, Projections, Rotation};
@@ -16,6 +18,11 @@ use super::weighted_rows::Pick;
 mod short_conv;
 
 pub(super) use short_conv::short_conv;
+
+/// Whether operations on tensors of this device are these.
+pub fn on(device: &Device) -> bool {
+    !device.is_cpu() || Level::portable_asked()
+}
 
 /// `x [.., K]` times the transpose of `weight [N, K]`, plus `bias [N]`: `[.., N]` in f32.
 pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
@@ -238,7 +245,7 @@ fn attend(
 }
 
 /// `[T, context]`: how far each position is from each query.
-fn distances(positions: &[u32], context: usize, device: &candle_core::Device) -> Result<Tensor> {
+fn distances(positions: &[u32], context: usize, device: &Device) -> Result<Tensor> {
     let mut distances = Vec::with_capacity(positions.len() * context);
     for own in positions {
         #[expect(clippy::cast_precision_loss, reason = "contexts are below 2^24")]
@@ -252,7 +259,7 @@ fn mask(
     positions: &[u32],
     context: usize,
     params: AttentionParams,
-    device: &candle_core::Device,
+    device: &Device,
 ) -> Result<Tensor> {
     let mut mask = Vec::with_capacity(positions.len() * context);
     for position in positions {

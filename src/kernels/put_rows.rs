@@ -2,7 +2,7 @@
 
 use candle_core::{CpuStorage, InplaceOp2, Layout, Result, Tensor, bail};
 
-use super::storage;
+use super::{portable, storage};
 
 /// Overwrites row `rows[i]` of `to [T, D]` with row `i` of `from [rows.len(), D]`, both f32.
 ///
@@ -17,7 +17,7 @@ pub fn put_rows(to: &Tensor, rows: &[u32], from: &Tensor) -> Result<()> {
     if from.dims() != [rows.len(), width] {
         bail!("put_rows: {:?} into {} rows of {width}", from.dims(), rows.len());
     }
-    if !to.device().is_cpu() {
+    if portable::on(to.device()) {
         for (i, row) in rows.iter().enumerate() {
             to.slice_set(&from.narrow(0, i, 1)?, 0, *row as usize)?;
         }

@@ -18,7 +18,7 @@ const CHUNK_ROWS: usize = 16;
 
 /// `x / sqrt(mean(x^2) + eps) * weight` over the last dimension of `x [.., D]`; `weight [D]`.
 pub fn rms_norm(x: &Tensor, weight: &Tensor, eps: f32) -> Result<Tensor> {
-    if !x.device().is_cpu() {
+    if portable::on(x.device()) {
         return portable::rms_norm(x, weight, eps);
     }
     rms_norm_at(Level::current(), x, weight, eps)
@@ -33,7 +33,7 @@ pub fn rms_norm_add(x: &Tensor, weight: &Tensor, eps: f32, residual: &Tensor) ->
     if x.dims() != residual.dims() {
         bail!("rms_norm_add: {:?} and {:?} differ", x.dims(), residual.dims());
     }
-    if !x.device().is_cpu() {
+    if portable::on(x.device()) {
         return residual + portable::rms_norm(x, weight, eps)?;
     }
     rms_norm_add_at(Level::current(), x, weight, eps, residual)

@@ -43,7 +43,7 @@ pub fn weighted_rows(
             picks.len()
         );
     }
-    if !x.device().is_cpu() {
+    if portable::on(x.device()) {
         return residual + portable::weighted_rows(x, picks, count)?;
     }
     x.apply_op2_no_bwd(residual, &WeightedRows { level: Level::current(), picks, count })

@@ -23,3 +23,19 @@ fn all_levels_pass_the_parity_and_invariance_tests() {
         assert!(!printed.contains("running 0 tests"), "{name}: no test ran");
     }
 }
+
+/// What runs on devices that have no kernels of ours is as near to transformers as those are.
+#[test]
+fn plain_operations_pass_the_parity_tests() {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args([
+            "parity::reference::f32_logprobs_and_greedy_tokens_equal_the_reference",
+            "parity::reference::bf16_logprobs_are_those_of_the_bf16_reference",
+        ])
+        .env("SCONCE_KERNELS", "portable")
+        .output()
+        .unwrap();
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{printed}");
+    assert!(!printed.contains("running 0 tests"), "no test ran");
+}

@@ -48,6 +48,8 @@ enum Set {
 
 /// Environment variable that picks a lower level than the CPU offers.
 const OVERRIDE: &str = "SCONCE_KERNELS";
+/// Its value for plain candle operations instead of our own, as on devices without any.
+const PORTABLE: &str = "portable";
 
 impl Level {
     /// Plain Rust, on every machine: what the other levels are tested against.
@@ -76,10 +78,16 @@ impl Level {
         *CURRENT.get_or_init(|| Self::choose(std::env::var(OVERRIDE).ok().as_deref()))
     }
 
+    /// Whether the environment asks for plain candle operations.
+    pub(super) fn portable_asked() -> bool {
+        static ASKED: OnceLock<bool> = OnceLock::new();
+        *ASKED.get_or_init(|| std::env::var(OVERRIDE).is_ok_and(|wanted| wanted == PORTABLE))
+    }
+
     fn choose(wanted: Option<&str>) -> Self {
         let available = Self::available();
         let best = available[available.len() - 1];
-        let Some(wanted) = wanted else { return best };
+        let Some(wanted) = wanted.filter(|wanted| *wanted != PORTABLE) else { return best };
         available.iter().copied().find(|level| level.name() == wanted).unwrap_or_else(|| {
             let names: Vec<&str> = available.iter().map(|level| level.name()).collect();
             tracing::warn!(

@@ -99,7 +99,7 @@ pub fn paged_attention(
 ) -> Result<Tensor> {
     let shape = check(q, k, v, ragged, params)?;
     per_head.check(q.dim(1)?)?;
-    if !q.device().is_cpu() {
+    if portable::on(q.device()) {
         return portable::paged_attention(q, k, v, ragged, params, per_head);
     }
     let seen: usize = ragged.positions.iter().map(|position| *position as usize + 1).sum();

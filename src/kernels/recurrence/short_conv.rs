@@ -46,7 +46,7 @@ pub fn short_conv(x: &Tensor, taps: Taps<'_>, states: &Tensor, runs: Runs<'_>) -
         );
     }
     let runs = runs.of(NAME, rows, places)?;
-    if !x.device().is_cpu() {
+    if portable::on(x.device()) {
         return portable::short_conv(x, taps, states, &runs);
     }
     short_conv_at(Level::current(), x, taps, states, &runs)
