@@ -191,7 +191,7 @@ impl<'a> ModelKeys<'a> {
     /// The same with this many query and key heads.
     pub(super) fn heads_of(&self, query: u64, key: u64) -> Result<HeadCounts, String> {
         let hidden = self.required("embedding_length")?;
-        if key == 0 || query % key != 0 {
+        if key == 0 || !query.is_multiple_of(key) {
             return Err(format!("{query} query heads can't share {key} key heads evenly"));
         }
         let small = |count: u64| usize::try_from(count).map_err(|error| error.to_string());
