@@ -4,9 +4,15 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+mod device;
+
+pub use device::{DeviceChoice, UnknownDevice};
+
 /// How the engine runs; every value is final.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineConfig {
+    /// Where the model runs.
+    pub device: DeviceChoice,
     /// Most sequences in one step.
     pub max_num_seqs: usize,
     /// Most tokens in one step, prefill chunks and decodes together.
@@ -21,6 +27,8 @@ pub struct EngineConfig {
     /// Share of the memory that is free once the weights are loaded which the KV cache may take,
     /// in percent (1 to 95).
     pub memory_percent: u8,
+    /// Share of all of a GPU's memory that this server may take, in percent (1 to 100), instead.
+    pub gpu_memory_percent: u8,
     /// Element type of the KV cache.
     pub kv_cache_dtype: KvCacheDtype,
     /// What weight matrices are rounded to as they are loaded; `None` keeps what is stored.
@@ -39,12 +47,14 @@ pub struct EngineConfig {
 impl Default for EngineConfig {
     fn default() -> Self {
         Self {
+            device: DeviceChoice::Auto,
             max_num_seqs: 64,
             max_num_batched_tokens: 512,
             target_step_time: Some(Duration::from_millis(175)),
             max_model_len: None,
             kv_cache_bytes: None,
             memory_percent: 50,
+            gpu_memory_percent: 90,
             kv_cache_dtype: KvCacheDtype::Auto,
             weight_kind: None,
             prefix_cache: true,
@@ -80,6 +90,45 @@ pub enum WeightKind {
     Q5K,
     /// 6.6 bits.
     Q6K,
+}
+
+impl WeightKind {
+    /// As users spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+            Self::Q8_0 => "q8_0",
+            Self::Q4_0 => "q4_0",
+            Self::Q4_1 => "q4_1",
+            Self::Q5_0 => "q5_0",
+            Self::Q5_1 => "q5_1",
+            Self::Q4K => "q4_k",
+            Self::Q5K => "q5_k",
+            Self::Q6K => "q6_k",
+        }
+    }
+
+    /// Bits of an element, ten times.
+    pub fn tenths_of_bits(self) -> usize {
+        match self {
+            Self::F32 => 320,
+            Self::F16 | Self::Bf16 => 160,
+            Self::Q8_0 => 85,
+            Self::Q4_0 | Self::Q4K => 45,
+            Self::Q4_1 => 50,
+            Self::Q5_0 | Self::Q5K => 55,
+            Self::Q5_1 => 60,
+            Self::Q6K => 66,
+        }
+    }
+}
+
+impl fmt::Display for WeightKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
 }
 
 /// Element type of the KV cache.

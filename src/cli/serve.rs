@@ -13,7 +13,8 @@ use super::generation_config::GenerationConfig;
 use super::lora_modules::{LoraModule, LoraModules};
 use super::model::{self, ModelChoice, RunningModel};
 use crate::config::{
-    EngineConfig, KvCacheDtype, LoraServing, Parser, Pooling, ServerConfig, WeightKind,
+    DeviceChoice, EngineConfig, KvCacheDtype, LoraServing, Parser, Pooling, ServerConfig,
+    WeightKind,
 };
 use crate::http::state::{AppState, ServerParts};
 use crate::text::{reasoning, tool_calls};
@@ -133,6 +134,9 @@ struct NetworkArgs {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Engine")]
 struct EngineArgs {
+    /// Where the model runs: auto, cpu, cuda, cuda:N or metal.
+    #[arg(long, default_value_t, value_name = "DEVICE", env = "SCONCE_DEVICE")]
+    device: DeviceChoice,
     /// Most sequences computed together in one step.
     #[arg(long, default_value_t = 64, value_name = "COUNT")]
     max_num_seqs: usize,
@@ -152,6 +156,9 @@ struct EngineArgs {
     /// Share of free memory that the KV cache may take, in percent.
     #[arg(long, default_value_t = 50, value_name = "PERCENT")]
     memory_percent: u8,
+    /// Share of all of a GPU's memory for weights, KV cache and everything else.
+    #[arg(long, default_value_t = 0.9, value_name = "SHARE", value_parser = share)]
+    gpu_memory_utilization: f64,
     /// Element type of the KV cache; auto follows the checkpoint.
     #[arg(long, value_name = "DTYPE", value_parser = kv_cache_dtype(), default_value_t)]
     kv_cache_dtype: KvCacheDtype,
@@ -170,6 +177,14 @@ struct EngineArgs {
     /// Threads for the computation [default: all cores].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
+}
+
+/// Takes a number above 0 and up to 1, which is at least one percent.
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(share) if (0.01..=1.0).contains(&share) => Ok(share),
+        _ => Err(format!("`{text}` is no number from 0.01 to 1")),
+    }
 }
 
 /// Takes the names of families, "auto" and "none".
@@ -294,7 +309,11 @@ impl ServeArgs {
 
     fn engine_config(&self) -> EngineConfig {
         let args = &self.engine;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to 100")]
+        let gpu_memory_percent = (args.gpu_memory_utilization * 100.0).round() as u8;
         EngineConfig {
+            device: args.device,
+            gpu_memory_percent,
             max_num_seqs: args.max_num_seqs,
             max_num_batched_tokens: args.max_num_batched_tokens,
             target_step_time: (args.target_step_ms > 0)

@@ -4,7 +4,9 @@
 
 use std::fmt;
 
-use crate::config::{EngineConfig, KvCacheDtype};
+use candle_core::DType;
+
+use crate::config::{EngineConfig, KvCacheDtype, WeightKind};
 use crate::kv_cache::BLOCK_SIZE;
 use crate::runner::{KvFormat, KvShape};
 
@@ -19,6 +21,8 @@ pub struct MemoryFacts {
     pub weight_bytes: usize,
     /// Bytes free now that the weights are loaded.
     pub free_bytes: usize,
+    /// All bytes of a device that has memory of its own.
+    pub own_bytes: Option<usize>,
     /// The context length that the checkpoint declares.
     pub model_context: usize,
 }
@@ -72,6 +76,18 @@ pub enum PlanError {
         /// Elements of a head.
         head_dim: usize,
     },
+    /// The weights don't fit.
+    #[error("the weights take about {needed}, {device} has {free} free; {advice}")]
+    Weights {
+        /// Bytes they take as they would be loaded.
+        needed: Size,
+        /// The device.
+        device: String,
+        /// Bytes that are not in use.
+        free: Size,
+        /// What would fit.
+        advice: String,
+    },
     /// Not even one sequence's states fit.
     #[error(
         "the recurrent layers need {needed} bytes for a sequence, half of {available} are there \
@@ -106,7 +122,14 @@ impl MemoryPlan {
             return Err(PlanError::BeyondModel { asked, context });
         }
         let wanted_len = config.max_model_len.unwrap_or(context);
-        let share = facts.free_bytes / 100 * usize::from(config.memory_percent);
+        let share = match facts.own_bytes {
+            None => facts.free_bytes / 100 * usize::from(config.memory_percent),
+            // What others and the weights take counts.
+            Some(all) => {
+                let allowed = all / 100 * usize::from(config.gpu_memory_percent);
+                allowed.saturating_sub(all.saturating_sub(facts.free_bytes))
+            }
+        };
         let available = config.kv_cache_bytes.unwrap_or(share);
         // All of it where nothing else needs memory.
         let for_states = if facts.block_bytes == 0 { available } else { available / 2 };
@@ -144,6 +167,51 @@ impl MemoryPlan {
     /// Bytes of the whole KV cache.
     pub fn kv_bytes(&self) -> usize {
         self.num_blocks * self.facts.block_bytes
+    }
+}
+
+/// What is known of a checkpoint's weights before they are loaded.
+#[derive(Clone, Copy, Debug)]
+pub struct WeightsFit {
+    /// Bytes of all tensors as stored.
+    pub stored: usize,
+    /// What most are stored as, where the configuration says.
+    pub dtype: Option<DType>,
+    /// What matrices are rounded to.
+    pub kind: Option<WeightKind>,
+}
+
+impl WeightsFit {
+    /// Kinds to advise, the largest first.
+    const SMALLER: [WeightKind; 3] = [WeightKind::Q8_0, WeightKind::Q5_0, WeightKind::Q4_0];
+
+    /// Refuses weights that a device has no room for, before they are read.
+    ///
+    /// # Errors
+    ///
+    /// [`PlanError::Weights`], with the largest kind of matrices that would fit.
+    pub fn check(&self, free: usize, device: &str) -> Result<(), PlanError> {
+        let needed = self.kind.map_or(self.stored, |kind| self.rounded(kind));
+        if needed <= free {
+            return Ok(());
+        }
+        // A tenth for everything else.
+        let fits = |kind: &WeightKind| self.dtype.is_some() && self.rounded(*kind) <= free / 10 * 9;
+        let advice = match Self::SMALLER.into_iter().find(fits) {
+            Some(kind) => {
+                let size = Size(self.rounded(kind));
+                format!("--quantize {kind} takes about {size} and would fit")
+            }
+            None => "a smaller or more quantized model is needed".to_owned(),
+        };
+        let device = device.to_owned();
+        Err(PlanError::Weights { needed: Size(needed), device, free: Size(free), advice })
+    }
+
+    /// Bytes of all tensors, rounded to a kind.
+    fn rounded(&self, kind: WeightKind) -> usize {
+        let stored = self.dtype.map_or(16, |dtype| dtype.size_in_bytes() * 8);
+        self.stored / (stored * 10) * kind.tenths_of_bits()
     }
 }
 
@@ -221,7 +289,8 @@ impl fmt::Display for MemoryPlan {
 }
 
 /// Bytes for people.
-struct Size(usize);
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size(pub usize);
 
 impl fmt::Display for Size {
     #[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]
@@ -245,6 +314,7 @@ mod tests {
         state_bytes: 0,
         weight_bytes: 5 << 20,
         free_bytes: 1_000_000,
+        own_bytes: None,
         model_context: 4096,
     };
 
@@ -264,6 +334,35 @@ mod tests {
         let config =
             EngineConfig { max_num_seqs: 2, max_model_len: Some(33), ..Default::default() };
         assert_eq!(MemoryPlan::new(&config, FACTS).unwrap().num_blocks, 4);
+    }
+
+    #[test]
+    fn of_a_gpu_it_takes_its_share_of_all_memory_less_what_is_in_use() {
+        let facts = MemoryFacts { free_bytes: 600_000, own_bytes: Some(1_000_000), ..FACTS };
+        let config = EngineConfig { gpu_memory_percent: 80, ..Default::default() };
+        assert_eq!(MemoryPlan::new(&config, facts).unwrap().num_blocks, 400);
+        let facts = MemoryFacts { free_bytes: 100_000, ..facts };
+        let error = MemoryPlan::new(&config, facts).unwrap_err().to_string();
+        assert!(error.contains("0 are available"), "{error}");
+    }
+
+    #[test]
+    fn weights_that_do_not_fit_are_refused_with_what_would() {
+        let weights = WeightsFit { stored: 16 << 30, dtype: Some(DType::BF16), kind: None };
+        assert_eq!(weights.check(16 << 30, "cuda:0"), Ok(()));
+        let error =
+            |weights: WeightsFit, free| weights.check(free, "cuda:0").unwrap_err().to_string();
+        let told = error(weights, 10 << 30);
+        assert!(told.contains("about 16.0 GiB, cuda:0 has 10.0 GiB free"), "{told}");
+        assert!(told.contains("--quantize q8_0 takes about 8.5 GiB and would fit"), "{told}");
+        assert!(error(weights, 6 << 30).contains("--quantize q4_0 takes about 4.5 GiB"));
+        assert!(error(weights, 1 << 30).contains("a smaller or more quantized model"));
+        let rounded = WeightsFit { kind: Some(WeightKind::Q8_0), ..weights };
+        assert_eq!(rounded.check(9 << 30, "cpu"), Ok(()));
+        assert!(error(rounded, 8 << 30).contains("about 8.5 GiB"));
+        // What is in blocks already can't be rounded again.
+        let blocks = WeightsFit { dtype: None, ..weights };
+        assert!(error(blocks, 10 << 30).contains("a smaller or more quantized model"));
     }
 
     #[test]

@@ -3,14 +3,14 @@
 use std::num::NonZeroUsize;
 use std::thread::JoinHandle;
 
+use candle_core::DType;
 use candle_core::quantized::GgmlDType;
-use candle_core::{DType, Device};
 
 use super::core::EngineCore;
-use super::memory::{self, MemoryFacts, MemoryPlan, PlanError};
+use super::memory::{self, MemoryFacts, MemoryPlan, PlanError, WeightsFit};
 use super::pace::Pace;
 use super::{EngineHandle, EngineLimits};
-use crate::config::{EngineConfig, Pooling, WeightKind};
+use crate::config::{DeviceChoice, EngineConfig, Pooling, WeightKind};
 use crate::kernels::pool::{self, PoolError};
 use crate::kv_cache::{BLOCK_SIZE, KvCacheManager};
 use crate::metrics::MetricsHandle;
@@ -23,8 +23,11 @@ use crate::weights::progress::ProgressSink;
 use crate::weights::source::ModelSource;
 
 pub mod adapters;
+pub mod device;
 pub mod encoder;
 mod head;
+
+use device::{DeviceMemory, OpenDevice};
 
 /// Why the engine can't start.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +44,14 @@ pub enum StartupError {
     /// The KV cache could not be allocated.
     #[error("the KV cache could not be allocated: {0}")]
     KvCache(#[from] candle_core::Error),
+    /// A device that is not there.
+    #[error("the model can't run on {device}: {reason}")]
+    Device {
+        /// What was asked for.
+        device: DeviceChoice,
+        /// Why not, and what would help.
+        reason: String,
+    },
     /// The system doesn't tell how much memory is free.
     #[error("free memory can't be measured ({0}); set --kv-cache-memory")]
     Memory(String),
@@ -70,7 +81,7 @@ pub struct LoadedModel {
     /// The model, its weights in memory.
     pub model: Box<dyn CausalLm>,
     /// Where it runs.
-    pub device: Device,
+    pub device: OpenDevice,
     /// Bytes its matrices take.
     pub weight_bytes: usize,
     /// The element type that suits its KV cache.
@@ -92,9 +103,13 @@ impl LoadedModel {
         if let Some(threads) = config.threads.and_then(NonZeroUsize::new) {
             pool::start(threads)?;
         }
-        let device = Device::Cpu;
         let hf_config = HfConfig::from_value(&source.config)?;
-        let weights = source.weights(&device).with_progress(progress);
+        let device = OpenDevice::open(config.device)?;
+        let needed = usize::try_from(source.weight_bytes()).unwrap_or(usize::MAX);
+        let weights_fit =
+            WeightsFit { stored: needed, dtype: hf_config.dtype(), kind: config.weight_kind };
+        weights_fit.check(device.memory()?.free, &device.name)?;
+        let weights = source.weights(&device.device).with_progress(progress);
         let weights = weights.in_parallel(|count, work| pool::for_each_chunk(count, work));
         let weights = weights.rounded_to(config.weight_kind.map(stored_as));
         let model = models::load(&hf_config, &weights)?;
@@ -137,11 +152,17 @@ impl Engine {
         let kv_format = memory::kv_format(config.kv_cache_dtype, auto, &kv_shape)?;
         let (vocab_size, embedding_size) =
             (model.vocab_size(), head.embedding_size(model.hidden_size()));
+        let memory = match config.kv_cache_bytes {
+            // Not needed then, and not everywhere told.
+            Some(bytes) => DeviceMemory { free: bytes, own: None },
+            None => device.memory()?,
+        };
         let facts = MemoryFacts {
             block_bytes: kv_shape.block_bytes(kv_format),
             state_bytes: kv_shape.state_bytes(),
             weight_bytes,
-            free_bytes: config.kv_cache_bytes.map_or_else(free_memory, Ok)?,
+            free_bytes: memory.free,
+            own_bytes: memory.own,
             model_context: model.max_position_embeddings(),
         };
         let plan = MemoryPlan::new(config, facts)?;
@@ -150,7 +171,8 @@ impl Engine {
         if keeps_state && config.prefix_cache {
             tracing::info!("no prefix cache: recurrent layers keep nothing of earlier tokens");
         }
-        let runner = Runner::new(model, device, plan.num_blocks, kv_format, plan.max_num_seqs)?;
+        let runner =
+            Runner::new(model, device.device, plan.num_blocks, kv_format, plan.max_num_seqs)?;
         let scheduler_config = SchedulerConfig {
             longest_unchanged,
             keeps_state,
@@ -195,14 +217,4 @@ fn stored_as(kind: WeightKind) -> GgmlDType {
         WeightKind::Q5K => GgmlDType::Q5K,
         WeightKind::Q6K => GgmlDType::Q6K,
     }
-}
-
-/// Bytes this process may still take: what the system has available, or what is left of the
-/// control group's limit.
-fn free_memory() -> Result<usize, StartupError> {
-    let mut system = sysinfo::System::new().map_err(|e| StartupError::Memory(e.to_string()))?;
-    system.refresh_memory();
-    let available = system.available_memory();
-    let limited = system.cgroup_limits().map_or(available, |limits| limits.free_memory);
-    Ok(usize::try_from(available.min(limited)).unwrap_or(usize::MAX))
 }

@@ -16,9 +16,10 @@ use candle_core::{DType, Device, Result, Tensor};
 
 use super::output::{EngineError, EngineOutput, OutputStream};
 use super::request::{EngineRequest, RequestId};
+use super::startup::device::OpenDevice;
 use super::startup::{Engine, LoadedModel};
 use super::{EngineHandle, EngineHealth};
-use crate::config::{EngineConfig, Pooling};
+use crate::config::{DeviceChoice, EngineConfig, Pooling};
 use crate::layers::forward::{BLOCK_SIZE, ForwardBatch, ForwardContext, KvHeads, KvShape};
 use crate::metrics::{self, MetricsHandle};
 use crate::models::{CausalLm, ForwardOutput};
@@ -159,7 +160,7 @@ fn start_with(memory: Memory, config: &EngineConfig, step_time: Duration) -> Run
     let loaded = LoadedModel {
         max_text_len: None,
         model: Box::new(model),
-        device: Device::Cpu,
+        device: OpenDevice::open(DeviceChoice::Cpu).unwrap(),
         weight_bytes: 0,
         kv_dtype: DType::F32,
         head: EmbeddingHead::new(config.pooling.unwrap_or(Pooling::Last), false),

@@ -1,5 +1,6 @@
 //! A server on a free port: a byte-level tokenizer, a ChatML template and a scripted engine.
 
+use candle_core::Device;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -165,6 +166,7 @@ impl Server {
             adapters: AdapterParts {
                 loader: AdapterLoader::new(
                     setup.layout,
+                    &Device::Cpu,
                     &EngineConfig::default(),
                     HubOptions::offline(Path::new("no-cache")),
                 ),

@@ -42,11 +42,16 @@ struct Parts {
 
 impl AdapterLoader {
     /// A loader for a model whose linear layers are these, if it takes adapters.
-    pub fn new(layout: Option<AdapterLayout>, config: &EngineConfig, hub: HubOptions) -> Self {
+    pub fn new(
+        layout: Option<AdapterLayout>,
+        device: &Device,
+        config: &EngineConfig,
+        hub: HubOptions,
+    ) -> Self {
         // What is quantized as it is loaded has small adapters beside it that are not.
         let kind = config.weight_kind.map(stored_as);
         let kind = kind.filter(|kind| dense_dtype(*kind).is_some());
-        let form = AdapterForm { device: Device::Cpu, kind, max_rank: config.max_lora_rank };
+        let form = AdapterForm { device: device.clone(), kind, max_rank: config.max_lora_rank };
         Self { parts: Arc::new(Parts { layout, form, hub }) }
     }
 

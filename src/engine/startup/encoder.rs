@@ -6,7 +6,7 @@ use candle_core::Device;
 
 use super::adapters::AdapterLoader;
 use super::{Engine, LoadedModel, StartupError, head, stored_as};
-use crate::config::{EngineConfig, KvCacheDtype, Pooling, WeightKind};
+use crate::config::{DeviceChoice, EngineConfig, KvCacheDtype, Pooling, WeightKind};
 use crate::engine::encoder::EncoderCore;
 use crate::engine::memory::PlanError;
 use crate::engine::{EngineHandle, EngineLimits};
@@ -53,11 +53,11 @@ impl Loaded {
 
     /// What loads adapters of it.
     pub fn adapter_loader(&self, config: &EngineConfig, hub: HubOptions) -> AdapterLoader {
-        let layout = match self {
-            Self::Decoder(loaded) => loaded.model.adapter_layout(),
-            Self::Encoder(_) => None,
+        let (layout, device) = match self {
+            Self::Decoder(loaded) => (loaded.model.adapter_layout(), &loaded.device.device),
+            Self::Encoder(_) => (None, &Device::Cpu),
         };
-        AdapterLoader::new(layout, config, hub)
+        AdapterLoader::new(layout, device, config, hub)
     }
 
     /// The same with so many bytes of adapters beside its weights.
@@ -157,6 +157,9 @@ fn check_settings(config: &EngineConfig) -> Result<(), StartupError> {
         |setting, reason: &str| Err(StartupError::Setting { setting, reason: reason.to_owned() });
     if config.kv_cache_bytes.is_some() {
         return refuse("--kv-cache-memory", "it has no KV cache");
+    }
+    if !matches!(config.device, DeviceChoice::Auto | DeviceChoice::Cpu) {
+        return refuse("--device", "it runs on the CPU");
     }
     if config.kv_cache_dtype != KvCacheDtype::Auto {
         return refuse("--kv-cache-dtype", "it has no KV cache");

@@ -1,0 +1,147 @@
+//! Which device a model runs on, why, and how much memory it has.
+
+use candle_core::{CudaDevice, Device};
+
+use super::StartupError;
+use crate::config::DeviceChoice;
+
+/// A device that is ready.
+#[derive(Clone, Debug)]
+pub struct OpenDevice {
+    /// Where tensors live.
+    pub device: Device,
+    /// As users spell it.
+    pub name: String,
+}
+
+/// Bytes of a device's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct DeviceMemory {
+    /// Not in use.
+    pub(super) free: usize,
+    /// All of it, where nothing else of this machine shares it.
+    pub(super) own: Option<usize>,
+}
+
+impl OpenDevice {
+    /// Opens what was asked for, and says in one line of the log what and why.
+    ///
+    /// # Errors
+    ///
+    /// A device that this build or this machine doesn't have; `auto` never fails.
+    pub fn open(choice: DeviceChoice) -> Result<Self, StartupError> {
+        let (device, why) = match choice {
+            DeviceChoice::Cpu => (Device::Cpu, "asked for".to_owned()),
+            DeviceChoice::Cuda(_) | DeviceChoice::Metal => (gpu(choice)?, "asked for".to_owned()),
+            DeviceChoice::Auto => automatic(),
+        };
+        let name = name(&device, choice);
+        tracing::info!(device = name, why, "device chosen");
+        Ok(Self { device, name })
+    }
+
+    /// What is free now.
+    pub(super) fn memory(&self) -> Result<DeviceMemory, StartupError> {
+        match &self.device {
+            Device::Cuda(device) => cuda_memory(device),
+            Device::Cpu | Device::Metal(_) => Ok(DeviceMemory { free: host_memory()?, own: None }),
+        }
+    }
+}
+
+#[cfg(feature = "cuda")]
+fn cuda_memory(device: &CudaDevice) -> Result<DeviceMemory, StartupError> {
+    let told = device.cuda_stream().context().mem_get_info();
+    let (free, all) = told.map_err(|error| StartupError::Memory(error.to_string()))?;
+    Ok(DeviceMemory { free, own: Some(all) })
+}
+
+/// There is no such device in this build.
+#[cfg(not(feature = "cuda"))]
+fn cuda_memory(_: &CudaDevice) -> Result<DeviceMemory, StartupError> {
+    Ok(DeviceMemory { free: host_memory()?, own: None })
+}
+
+/// The first GPU that there is, or the CPU, and why.
+fn automatic() -> (Device, String) {
+    let kinds = [
+        (cfg!(feature = "cuda"), DeviceChoice::Cuda(0)),
+        (cfg!(feature = "metal"), DeviceChoice::Metal),
+    ];
+    let mut reasons = Vec::new();
+    for (built, choice) in kinds {
+        if !built {
+            continue;
+        }
+        match gpu(choice) {
+            Ok(device) => return (device, "the first GPU found".to_owned()),
+            Err(error) => reasons.push(error.to_string()),
+        }
+    }
+    if reasons.is_empty() {
+        reasons.push("this build has no GPU support".to_owned());
+    }
+    (Device::Cpu, reasons.join("; "))
+}
+
+fn gpu(choice: DeviceChoice) -> Result<Device, StartupError> {
+    let unavailable = |reason: String| StartupError::Device { device: choice, reason };
+    let feature = |built: bool, name: &str| {
+        let hint = format!("this build can't; build it with --features {name}");
+        if built { Ok(()) } else { Err(unavailable(hint)) }
+    };
+    let opened = match choice {
+        DeviceChoice::Cuda(index) => {
+            feature(cfg!(feature = "cuda"), "cuda")?;
+            Device::new_cuda(index)
+        }
+        DeviceChoice::Metal => {
+            feature(cfg!(feature = "metal"), "metal")?;
+            Device::new_metal(0)
+        }
+        DeviceChoice::Auto | DeviceChoice::Cpu => Ok(Device::Cpu),
+    };
+    opened.map_err(|error| unavailable(first_line(&error)))
+}
+
+/// What an error says, without the stack that may follow.
+fn first_line(error: &candle_core::Error) -> String {
+    error.to_string().lines().next().unwrap_or_default().to_owned()
+}
+
+fn name(device: &Device, choice: DeviceChoice) -> String {
+    match (device, choice) {
+        (Device::Cpu, _) => DeviceChoice::Cpu.to_string(),
+        (Device::Cuda(_), DeviceChoice::Cuda(index)) => DeviceChoice::Cuda(index).to_string(),
+        (Device::Cuda(_), _) => DeviceChoice::Cuda(0).to_string(),
+        (Device::Metal(_), _) => DeviceChoice::Metal.to_string(),
+    }
+}
+
+/// Bytes this process may still take: what the system has available, or what is left of the
+/// control group's limit.
+fn host_memory() -> Result<usize, StartupError> {
+    let mut system = sysinfo::System::new().map_err(|e| StartupError::Memory(e.to_string()))?;
+    system.refresh_memory();
+    let available = system.available_memory();
+    let limited = system.cgroup_limits().map_or(available, |limits| limits.free_memory);
+    Ok(usize::try_from(available.min(limited)).unwrap_or(usize::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cpu_is_there_and_what_is_not_built_is_an_error_that_says_so() {
+        let cpu = OpenDevice::open(DeviceChoice::Cpu).unwrap();
+        assert!(cpu.device.is_cpu() && cpu.name == "cpu");
+        assert!(cpu.memory().unwrap().free > 0);
+        #[cfg(not(any(feature = "cuda", feature = "metal")))]
+        {
+            assert!(OpenDevice::open(DeviceChoice::Auto).unwrap().device.is_cpu());
+            let error = OpenDevice::open(DeviceChoice::Cuda(1)).unwrap_err().to_string();
+            assert!(error.contains("cuda:1") && error.contains("--features cuda"), "{error}");
+        }
+    }
+}
