@@ -15,6 +15,7 @@
 //! gguf           GGUF tensors under Hugging Face names, metadata in Hugging Face words
 //! lora           an adapter's folder
 //! hub            the download into the shared cache
+//! cut            parts of tensors, seen as wholes
 //! finite         whether stored numbers can be weights
 //! sentence_modules  what a sentence-transformers folder says of its modules
 //! stored         StoredTensor: one tensor's bytes, where the file has them
@@ -24,6 +25,7 @@
 
 mod chat_template;
 pub mod compressed;
+pub mod cut;
 pub mod error;
 mod file_bytes;
 mod finite;

@@ -120,6 +120,44 @@ impl StoredTensor {
         Ok((dims, content))
     }
 
+    /// These columns of every row, one range after the other.
+    ///
+    /// # Errors
+    ///
+    /// A range that ends behind the last column, or cuts through blocks of quantized elements.
+    pub(crate) fn columns(&self, ranges: &[Range<usize>]) -> Result<Self> {
+        let Some((&columns, outer)) = self.dims.split_last() else {
+            bail!("a tensor without dimensions has no columns");
+        };
+        let block = self.kind.block_size();
+        for range in ranges {
+            if range.end > columns {
+                bail!("columns {range:?} of {columns}");
+            }
+            if [columns, range.start, range.end].iter().any(|end| !end.is_multiple_of(block)) {
+                let kind = self.kind;
+                bail!("columns {range:?} of {columns} cut through {kind:?} blocks of {block}");
+            }
+        }
+        let bytes = |elements: usize| elements / block * self.kind.type_size();
+        let rows = self.bytes().chunks_exact(bytes(columns).max(1));
+        let of_row = |row| ranges.iter().map(move |range| (row, range));
+        let parts = rows.flat_map(of_row);
+        let kept = ranges.iter().map(ExactSizeIterator::len).sum();
+        let dims = [outer, &[kept]].concat();
+        let mut content = Vec::with_capacity(bytes(dims.iter().product()));
+        for (row, range) in parts {
+            let row: &[u8] = row;
+            content.extend_from_slice(&row[bytes(range.start)..bytes(range.end)]);
+        }
+        Ok(Self::owned(self.kind, dims, content))
+    }
+
+    /// A tensor of the same dimensions whose bytes are all zero, as its numbers are then.
+    pub(crate) fn zeros(&self) -> Self {
+        Self::owned(self.kind, self.dims.clone(), vec![0; self.bytes().len()])
+    }
+
     /// The transpose of a matrix; of a quantized one widened to bf16, since blocks can't be turned.
     pub(crate) fn transposed(&self) -> Result<Self> {
         let &[rows, columns] = self.dims.as_slice() else {

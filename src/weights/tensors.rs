@@ -11,6 +11,7 @@ use candle_core::quantized::GgmlDType;
 use candle_core::{DType, Device, Tensor};
 use half::{bf16, f16};
 
+use super::cut::Cut;
 use super::error::WeightError;
 use super::kept::Kept;
 use super::progress::{Progress, ProgressSink};
@@ -42,6 +43,8 @@ pub struct Weights {
     progress: Option<Progress>,
     rounding: Option<GgmlDType>,
     turned: bool,
+    /// By full names; of what is turned, as it is then.
+    cuts: Arc<HashMap<String, Cut>>,
     kept: Kept,
 }
 
@@ -57,8 +60,16 @@ impl Weights {
             progress: None,
             rounding: None,
             turned: false,
+            cuts: Arc::default(),
             kept: Kept::default(),
         }
+    }
+
+    /// Sees only parts of the tensors of these full names, matrices that are turned as they are
+    /// then.
+    #[must_use]
+    pub fn cut(self, cuts: HashMap<String, Cut>) -> Self {
+        Self { cuts: Arc::new(cuts), ..self }
     }
 
     /// Looks at stored numbers in parallel from now on.
@@ -138,6 +149,13 @@ impl Weights {
         let mut tensor = self.source.read(&name)?;
         if self.turned && tensor.dims().len() == 2 {
             tensor = tensor.transposed()?;
+        }
+        if let Some(cut) = self.cuts.get(&name) {
+            tensor = cut.of(&tensor).map_err(|error| WeightError::BadTensor {
+                origin: self.source.origin(&name),
+                reason: format!("it can't be split: {error}"),
+                name: name.clone(),
+            })?;
         }
         // Dimensions of one say nothing about where an element is; some files leave them out.
         let sizes = |dims: &[usize]| dims.iter().copied().filter(|dim| *dim != 1).collect();
