@@ -9,6 +9,7 @@ pub mod attention;
 pub mod embedding;
 pub mod forward;
 pub mod full_attention;
+pub mod group;
 pub mod linear;
 pub mod mlp;
 pub mod moe;

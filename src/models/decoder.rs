@@ -4,6 +4,9 @@
 //! makes of them; after the last layer comes one more norm and the output head. What differs
 //! between architectures is a value in [`DecoderSpec`]; a field is never named after a model.
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use candle_core::quantized::GgmlDType;
 use candle_core::{DType, Device, Result, Tensor, bail};
 
@@ -13,6 +16,7 @@ use crate::kernels::pointwise::soft_cap;
 use crate::layers::adapter::{Adapters, Site};
 use crate::layers::embedding::Embedding;
 use crate::layers::forward::{ForwardBatch, ForwardContext, KvShape};
+use crate::layers::group::Group;
 use crate::layers::linear::{Linear, Matrix};
 use crate::layers::norm::Norm;
 use crate::layers::rope::{Rope, RopeAngles};
@@ -24,10 +28,12 @@ mod layer_inputs;
 mod mixer;
 mod modules;
 pub mod spec;
+mod split;
 
 use layer::{Layer, Step};
 use layer_inputs::LayerInputTable;
 pub use spec::DecoderSpec;
+use split::Part;
 
 /// A loaded decoder.
 pub struct Decoder {
@@ -49,20 +55,29 @@ pub struct Decoder {
     max_position_embeddings: usize,
     kv_shape: KvShape,
     spec: DecoderSpec,
+    group: Arc<dyn Group>,
 }
 
 impl Decoder {
-    /// Loads the weights of `spec`.
+    /// Loads the weights of `spec`, or of what one rank of several has of it.
     ///
     /// # Errors
     ///
-    /// A tensor that is absent or has another shape.
-    pub fn load(spec: &DecoderSpec, weights: &Weights) -> std::result::Result<Self, ModelError> {
+    /// A tensor that is absent or has another shape; a decoder that can't be split among ranks.
+    pub fn load(
+        spec: &DecoderSpec,
+        weights: &Weights,
+        group: Arc<dyn Group>,
+    ) -> std::result::Result<Self, ModelError> {
         let Some(first) = spec.attention.first().copied() else {
             return Err(super::config::bad("num_hidden_layers", 0, "must be at least 1"));
         };
         let ends = Ends::find(spec, weights);
-        let (embedding, head) = ends.load(spec, weights)?;
+        let layers = format!("{}{}.", ends.root, spec.names.layers);
+        let Part { spec, cuts, vocabulary } =
+            split::part(spec, &layers, group.rank(), group.size())?;
+        let (spec, weights) = (&spec, &weights.clone().cut(cuts));
+        let (embedding, head) = ends.load(spec, weights, vocabulary)?;
         let model = weights.scope_as(ends.root);
         let layers = model.scope(spec.names.layers).turning_matrices(spec.turned_matrices);
         let norm = |name| Norm::load(&model.scope(name), first.hidden_size, spec.norm);
@@ -73,7 +88,8 @@ impl Decoder {
         };
         let layer_inputs =
             spec.layer_inputs.map(|inputs| LayerInputTable::load(&model, spec, inputs));
-        let layers = (0..spec.attention.len()).map(|i| Layer::load(&layers.scope(i), spec, i));
+        let layer = |index| Layer::load(&layers.scope(index), spec, index, group.clone());
+        let layers = (0..spec.attention.len()).map(layer);
         Ok(Self {
             embedding: Embedding::new(embedding),
             embedding_scale: spec.embedding_scale,
@@ -92,6 +108,7 @@ impl Decoder {
             max_position_embeddings: spec.max_position_embeddings,
             kv_shape: spec.kv_shape(),
             spec: spec.clone(),
+            group,
         })
     }
 }
@@ -119,7 +136,7 @@ impl Ends {
         Self { root, embedding: embedding(root), head: head.unwrap_or(&heads[0]).clone() }
     }
 
-    /// The embedding and the output head.
+    /// The embedding, and the rows `vocabulary` of the output head.
     ///
     /// A tied checkpoint has one of the two, or both with the same values; with different values
     /// it is not tied, whatever its configuration says.
@@ -127,26 +144,37 @@ impl Ends {
         &self,
         spec: &DecoderSpec,
         weights: &Weights,
+        vocabulary: Range<usize>,
     ) -> std::result::Result<(Matrix, Linear), ModelError> {
         let (embedding, head) = (self.embedding.as_str(), format!("{}.weight", self.head));
         let shape = [spec.vocab_size, spec.mlp.hidden_size];
         let kind = weights.rounding().map(at_least_eight_bits);
+        let rows = std::slice::from_ref(&vocabulary);
+        let rows = (vocabulary.len() < spec.vocab_size).then_some(rows);
         let load = |name: &str| Matrix::from_stored(weights, &weights.stored(name, &shape)?, kind);
+        let part = |name: &str| {
+            Matrix::from_stored(weights, &weights.stored_rows(name, &shape, rows)?, kind)
+        };
+        let both = |name: &str| {
+            let whole = load(name)?;
+            let part = if rows.is_some() { part(name)? } else { whole.clone() };
+            Ok::<_, WeightError>((whole, part))
+        };
         let (embedding, head) = if !spec.tied_embeddings {
-            (load(embedding)?, load(&head)?)
+            (load(embedding)?, part(&head)?)
         } else if !weights.contains(embedding) && weights.contains(&head) {
-            let shared = load(&head)?;
-            (shared.clone(), shared)
+            both(&head)?
         } else if weights.contains(&head) && !same(weights, [embedding, &head], &shape)? {
             tracing::warn!("{embedding} and {head} differ in a tied checkpoint: both are used");
-            (load(embedding)?, load(&head)?)
+            (load(embedding)?, part(&head)?)
         } else {
-            let shared = load(embedding)?;
-            (shared.clone(), shared)
+            both(embedding)?
         };
         let bias = if spec.head_bias {
             let name = format!("{}.bias", self.head);
-            Some(weights.dense(&name, &shape[..1], DType::F32)?)
+            let bias = weights.dense(&name, &shape[..1], DType::F32)?;
+            let own = bias.narrow(0, vocabulary.start, vocabulary.len());
+            Some(own.map_err(WeightError::from)?)
         } else {
             None
         };
@@ -248,7 +276,8 @@ impl CausalLm for Decoder {
     }
 
     fn adapter_layout(&self) -> Option<AdapterLayout> {
-        Some(modules::layout(&self.spec))
+        // Those of a part are no adapter's.
+        (self.group.size() == 1).then(|| modules::layout(&self.spec))
     }
 }
 
@@ -281,7 +310,8 @@ impl Decoder {
         let scaled = is_not_one(self.logit_scale).then(|| x * f64::from(self.logit_scale));
         let scaled = scaled.transpose()?;
         let x = scaled.as_ref().unwrap_or(x);
-        let logits = adapters.add(Site::Head, x, self.head.forward(x)?, 1.0)?;
+        let logits = self.group.gather(self.head.forward(x)?)?;
+        let logits = adapters.add(Site::Head, x, logits, 1.0)?;
         self.logit_softcap.map_or_else(|| Ok(logits.clone()), |cap| soft_cap(cap, &logits))
     }
 

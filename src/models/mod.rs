@@ -3,9 +3,12 @@
 //! An architecture is a row of the table and a pure function from `config.json` to a
 //! [`DecoderSpec`]. Nothing outside of the table matches on its name.
 
+use std::sync::Arc;
+
 use candle_core::{Result, Tensor};
 
 use crate::layers::forward::{ForwardBatch, ForwardContext, KvShape};
+use crate::layers::group::{Alone, Group};
 use crate::weights::{WeightError, Weights};
 use adapter::AdapterLayout;
 use config::HfConfig;
@@ -120,6 +123,14 @@ pub enum ModelError {
         what: String,
         /// What would work.
         supported: String,
+    },
+    /// Not every model can be computed by several ranks.
+    #[error("the model can't be split over {size} ranks: {reason}")]
+    Split {
+        /// How many were asked for.
+        size: usize,
+        /// What of it can't be.
+        reason: String,
     },
     /// The weights don't match the configuration or can't be read.
     #[error(transparent)]
@@ -255,6 +266,15 @@ pub fn load(
     config: &HfConfig,
     weights: &Weights,
 ) -> std::result::Result<Box<dyn CausalLm>, ModelError> {
+    load_part(config, weights, Arc::new(Alone))
+}
+
+/// Builds the part of it that one rank of a group computes.
+pub fn load_part(
+    config: &HfConfig,
+    weights: &Weights,
+    group: Arc<dyn Group>,
+) -> std::result::Result<Box<dyn CausalLm>, ModelError> {
     let spec = spec(config)?;
-    Ok(Box::new(Decoder::load(&spec, weights)?))
+    Ok(Box::new(Decoder::load(&spec, weights, group)?))
 }

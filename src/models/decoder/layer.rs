@@ -1,5 +1,7 @@
 //! One layer: attention and a feed-forward part, each with its norms, added to the hidden states.
 
+use std::sync::Arc;
+
 use candle_core::{DType, Result, Tensor};
 
 use super::super::ModelError;
@@ -9,6 +11,7 @@ use super::mixer::Mixer;
 use super::spec::{Block, DecoderSpec};
 use crate::layers::adapter::LayerAdapters;
 use crate::layers::forward::{ForwardBatch, ForwardContext};
+use crate::layers::group::Group;
 use crate::layers::norm::Norm;
 use crate::layers::rope::RopeAngles;
 use crate::weights::{WeightError, Weights};
@@ -25,6 +28,7 @@ pub(super) struct Layer {
     before_mlp: Option<Norm>,
     after_mlp: Option<Norm>,
     block: Block,
+    group: Arc<dyn Group>,
 }
 
 /// What all layers of a step are given besides hidden states.
@@ -46,6 +50,7 @@ impl Layer {
         weights: &Weights,
         spec: &DecoderSpec,
         index: usize,
+        group: Arc<dyn Group>,
     ) -> std::result::Result<Self, ModelError> {
         let attention = spec.attention[index];
         let norm = |name: Option<&'static str>| {
@@ -67,6 +72,7 @@ impl Layer {
             before_mlp: norm(spec.block.before_mlp)?,
             after_mlp: norm(spec.block.after_mlp)?,
             block: spec.block,
+            group,
         })
     }
 
@@ -85,8 +91,14 @@ impl Layer {
             }
         }
         let added = match &self.after_attention {
-            None => self.mixer.project_add(&attended, &x, scale, behind)?,
-            Some(norm) => norm.forward_add(&self.mixer.project(&attended, behind)?, &x)?,
+            None => {
+                let own = self.group.own_part(&x)?;
+                self.group.all_reduce(self.mixer.project_add(&attended, &own, scale, behind)?)?
+            }
+            Some(norm) => {
+                let projected = self.mixer.project(&attended, behind)?;
+                norm.forward_add(&self.group.all_reduce(projected)?, &x)?
+            }
         };
         let Some(feed_forward) = &self.feed_forward else { return self.finish(added, step) };
         let given = match (&self.before_mlp, self.block.parallel) {
@@ -95,9 +107,13 @@ impl Layer {
             (norm, false) => normalized(norm.as_ref(), &added)?,
         };
         let x = match &self.after_mlp {
-            None => feed_forward.forward_add(&given, &added, scale, behind)?,
+            None => {
+                let own = self.group.own_part(&added)?;
+                self.group.all_reduce(feed_forward.forward_add(&given, &own, scale, behind)?)?
+            }
             Some(norm) => {
-                norm.forward_add(&feed_forward.forward(&given, &added, behind)?, &added)?
+                let made = feed_forward.forward(&given, &added, behind)?;
+                norm.forward_add(&self.group.all_reduce(made)?, &added)?
             }
         };
         self.finish(x, step)

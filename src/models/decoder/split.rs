@@ -1,0 +1,273 @@
+//! What one rank of several has of a decoder: a smaller decoder, and the parts of the checkpoint's
+//! tensors that are its weights.
+//!
+//! Attention is split by heads, feed-forward parts and experts by their inner elements, the output
+//! head by rows of the vocabulary. Biases of what is summed over ranks belong to rank 0. What isn't
+//! named here is the same everywhere: embeddings, norms, routers.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use super::super::ModelError;
+use super::spec::DecoderSpec;
+use crate::layers::attention::{AttentionSpec, NormSpan, QkvTensors};
+use crate::layers::mlp::{MlpSpec, MlpTensors};
+use crate::layers::moe::{ExpertTensors, MoeSpec, StackedTensors};
+use crate::weights::cut::Cut;
+
+/// The part of one rank.
+#[derive(Debug)]
+pub(super) struct Part {
+    /// The smaller decoder, with all of the vocabulary.
+    pub(super) spec: DecoderSpec,
+    /// Its tensors, by their full names.
+    pub(super) cuts: HashMap<String, Cut>,
+    /// Rows of the output head.
+    pub(super) vocabulary: Range<usize>,
+}
+
+/// One rank of several.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    rank: usize,
+    size: usize,
+}
+
+impl Share {
+    /// This rank's part of `count` equal things.
+    fn of(self, count: usize, what: &str) -> Result<Range<usize>, ModelError> {
+        if !count.is_multiple_of(self.size) {
+            return Err(self.refused(format!("{count} {what} don't divide by {}", self.size)));
+        }
+        let own = count / self.size;
+        Ok(self.rank * own..(self.rank + 1) * own)
+    }
+
+    fn refused(self, reason: String) -> ModelError {
+        ModelError::Split { size: self.size, reason }
+    }
+
+    /// Its key heads, which several ranks share where there are fewer than ranks.
+    fn key_heads(self, spec: &AttentionSpec) -> Result<Range<usize>, ModelError> {
+        let count = spec.num_kv_heads;
+        let grouped = matches!(spec.qkv, QkvTensors::Grouped(_));
+        if count < self.size && self.size.is_multiple_of(count) && !grouped {
+            let head = self.rank * count / self.size;
+            return Ok(head..head + 1);
+        }
+        self.of(count, "key heads")
+    }
+}
+
+/// What rank `rank` of `size` has of `spec`, whose layers' tensors are below `layers`, a name with
+/// its dot.
+pub(super) fn part(
+    spec: &DecoderSpec,
+    layers: &str,
+    rank: usize,
+    size: usize,
+) -> Result<Part, ModelError> {
+    let share = Share { rank, size };
+    let vocabulary = rank * spec.vocab_size / size..(rank + 1) * spec.vocab_size / size;
+    let mut part = Part { spec: spec.clone(), cuts: HashMap::new(), vocabulary };
+    if size == 1 {
+        return Ok(part);
+    }
+    if spec.recurrent.is_some() {
+        return Err(share.refused("recurrent layers can't be".to_owned()));
+    }
+    for index in 0..spec.attention.len() {
+        let layer = format!("{layers}{index}.");
+        let mut cuts = Cuts { all: &mut part.cuts, root: layer.clone() };
+        cuts.root.push_str(spec.names.attention);
+        cuts.root.push('.');
+        part.spec.attention[index] = cuts.attention(&spec.attention[index], share)?;
+        let mut cuts = Cuts { all: &mut part.cuts, root: layer };
+        let experts = spec.moe.as_ref().filter(|moe| moe.layers[index]);
+        if let Some(moe) = experts {
+            cuts.experts(moe, share)?;
+        } else {
+            let sizes = spec.intermediate_sizes.as_ref();
+            let inner = sizes.map_or(spec.mlp.intermediate_size, |sizes| sizes[index]);
+            let mlp = MlpSpec { intermediate_size: inner, ..spec.mlp };
+            cuts.feed_forward(spec.names.mlp, &mlp, share)?;
+        }
+    }
+    let inner = |mlp: &mut MlpSpec| mlp.intermediate_size /= size;
+    inner(&mut part.spec.mlp);
+    for inner in part.spec.intermediate_sizes.iter_mut().flatten() {
+        *inner /= size;
+    }
+    if let Some(moe) = &mut part.spec.moe {
+        inner(&mut moe.expert);
+        if let Some(shared) = &mut moe.shared {
+            inner(&mut shared.mlp);
+        }
+    }
+    Ok(part)
+}
+
+/// Collects cuts below a name.
+struct Cuts<'a> {
+    all: &'a mut HashMap<String, Cut>,
+    root: String,
+}
+
+impl Cuts<'_> {
+    fn add(&mut self, name: &str, cut: Cut) {
+        self.all.insert(format!("{}{name}", self.root), cut);
+    }
+
+    /// A linear layer that gives only these outputs.
+    fn outputs(&mut self, name: &str, ranges: &[Range<usize>]) {
+        for end in ["weight", "bias"] {
+            self.add(&format!("{name}.{end}"), Cut::Rows(ranges.to_vec()));
+        }
+    }
+
+    /// A linear layer that is given only these inputs, and whose results are summed.
+    fn inputs(&mut self, name: &str, range: Range<usize>, share: Share) {
+        self.add(&format!("{name}.weight"), Cut::Columns(vec![range]));
+        if share.rank > 0 {
+            self.add(&format!("{name}.bias"), Cut::Zeros);
+        }
+    }
+
+    fn attention(
+        &mut self,
+        spec: &AttentionSpec,
+        share: Share,
+    ) -> Result<AttentionSpec, ModelError> {
+        let heads = share.of(spec.num_heads, "query heads")?;
+        let own = AttentionSpec { num_heads: heads.len(), ..*spec };
+        if spec.alibi.is_some() {
+            return Err(share.refused("heads with slopes can't be".to_owned()));
+        }
+        if let Some(name) = spec.sinks {
+            self.add(name, Cut::Rows(vec![heads.clone()]));
+        }
+        if let Some(latent) = spec.latent {
+            let of = |size: usize| heads.start * size..heads.end * size;
+            let queries = if latent.query_rank.is_some() { "q_b_proj" } else { "q_proj" };
+            self.outputs(queries, &[of(latent.plain + latent.rotated)]);
+            self.outputs("kv_b_proj", &[of(latent.plain + latent.value)]);
+            self.inputs(spec.output, of(latent.value), share);
+            return Ok(own);
+        }
+        let keys = share.key_heads(spec)?;
+        let dim = spec.head_dim;
+        let elements = |heads: &Range<usize>| heads.start * dim..heads.end * dim;
+        match spec.qkv {
+            QkvTensors::Separate(names) => {
+                for (name, heads) in names.into_iter().zip([&heads, &keys, &keys]) {
+                    self.outputs(name, &[elements(heads)]);
+                }
+            }
+            QkvTensors::Stacked(name) => {
+                let behind = |before: usize, heads: &Range<usize>| {
+                    elements(&(before + heads.start..before + heads.end))
+                };
+                let (queries, kv) = (spec.num_heads, spec.num_kv_heads);
+                let parts =
+                    [behind(0, &heads), behind(queries, &keys), behind(queries + kv, &keys)];
+                self.outputs(name, &parts);
+            }
+            QkvTensors::Grouped(name) => {
+                let group = spec.num_heads / spec.num_kv_heads + 2;
+                self.outputs(name, &[elements(&(keys.start * group..keys.end * group))]);
+            }
+        }
+        if let Some(norm) = spec.query_key_norm {
+            match norm.over {
+                NormSpan::Head | NormSpan::RotatedHead => {}
+                NormSpan::EachHead => {
+                    for (name, heads) in norm.tensors.into_iter().zip([&heads, &keys]) {
+                        let cut = Cut::Rows(vec![heads.clone()]);
+                        for end in ["weight", "bias"] {
+                            self.add(&format!("{name}.{end}"), cut.clone());
+                        }
+                    }
+                }
+                NormSpan::AllHeads => {
+                    let reason = "norms over all heads of a token can't be".to_owned();
+                    return Err(share.refused(reason));
+                }
+            }
+        }
+        self.inputs(spec.output, elements(&heads), share);
+        Ok(AttentionSpec { num_kv_heads: keys.len(), ..own })
+    }
+
+    fn feed_forward(&mut self, name: &str, spec: &MlpSpec, share: Share) -> Result<(), ModelError> {
+        let inner = spec.intermediate_size;
+        let own = share.of(inner, "inner elements of feed-forward parts")?;
+        let path = |part: &str| format!("{name}.{part}");
+        let down = match spec.tensors {
+            MlpTensors::Gated([gate, up, down]) => {
+                self.outputs(&path(gate), std::slice::from_ref(&own));
+                self.outputs(&path(up), std::slice::from_ref(&own));
+                down
+            }
+            MlpTensors::GateAndUp([both, down]) => {
+                self.outputs(&path(both), &[own.clone(), inner + own.start..inner + own.end]);
+                down
+            }
+            MlpTensors::Plain([up, down]) => {
+                self.outputs(&path(up), std::slice::from_ref(&own));
+                down
+            }
+        };
+        self.inputs(&path(down), own, share);
+        Ok(())
+    }
+
+    fn experts(&mut self, spec: &MoeSpec, share: Share) -> Result<(), ModelError> {
+        if spec.beside.is_some() {
+            return Err(share.refused("experts beside a feed-forward part can't be".to_owned()));
+        }
+        match spec.experts {
+            ExpertTensors::List(name) => {
+                for index in 0..spec.num_experts {
+                    self.feed_forward(&format!("{name}.{index}"), &spec.expert, share)?;
+                }
+            }
+            ExpertTensors::Stacked(tensors) => self.stacked(tensors, &spec.expert, share)?,
+        }
+        match &spec.shared {
+            Some(shared) => self.feed_forward(shared.name, &shared.mlp, share),
+            None => Ok(()),
+        }
+    }
+
+    fn stacked(
+        &mut self,
+        tensors: StackedTensors,
+        spec: &MlpSpec,
+        share: Share,
+    ) -> Result<(), ModelError> {
+        let inner = spec.intermediate_size;
+        let own = share.of(inner, "inner elements of experts")?;
+        let both = if tensors.interleaved {
+            let pairs = 2 * own.start..2 * own.end;
+            vec![pairs]
+        } else {
+            vec![own.clone(), inner + own.start..inner + own.end]
+        };
+        let down = vec![own];
+        let [outputs, inputs]: [fn(_) -> Cut; 2] = [Cut::Rows, Cut::Columns];
+        let (gates, downs) = if tensors.turned { (inputs, outputs) } else { (outputs, inputs) };
+        self.add(tensors.names[0], gates(both.clone()));
+        self.add(tensors.names[1], downs(down.clone()));
+        if let Some([gates, downs]) = tensors.compressed {
+            self.add(gates, Cut::Rows(both.clone()));
+            self.add(downs, Cut::Columns(down));
+        }
+        if let Some([gates, downs]) = tensors.biases {
+            self.add(gates, Cut::Columns(both));
+            if share.rank > 0 {
+                self.add(downs, Cut::Zeros);
+            }
+        }
+        Ok(())
+    }
+}
