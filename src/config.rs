@@ -13,6 +13,8 @@ pub use device::{DeviceChoice, UnknownDevice};
 pub struct EngineConfig {
     /// Where the model runs.
     pub device: DeviceChoice,
+    /// Processes that compute the model together, each with its part of the weights.
+    pub tensor_parallel: usize,
     /// Most sequences in one step.
     pub max_num_seqs: usize,
     /// Most tokens in one step, prefill chunks and decodes together.
@@ -22,7 +24,7 @@ pub struct EngineConfig {
     pub target_step_time: Option<Duration>,
     /// Most tokens of a sequence; `None` takes the model's own, or what the KV memory holds.
     pub max_model_len: Option<usize>,
-    /// Bytes for the KV cache; `None` sizes it from free memory.
+    /// Bytes for the KV cache of each process; `None` sizes it from free memory.
     pub kv_cache_bytes: Option<usize>,
     /// Share of the memory that is free once the weights are loaded which the KV cache may take,
     /// in percent (1 to 95).
@@ -48,6 +50,7 @@ impl Default for EngineConfig {
     fn default() -> Self {
         Self {
             device: DeviceChoice::Auto,
+            tensor_parallel: 1,
             max_num_seqs: 64,
             max_num_batched_tokens: 512,
             target_step_time: Some(Duration::from_millis(175)),

@@ -22,12 +22,12 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "config",
         ],
     ),
-    ("engine::startup", &["models", "weights", "kernels"]),
+    ("engine::startup", &["models", "weights", "kernels", "layers::group"]),
     ("engine::tests", &["models", "layers::forward"]),
     // `pooling` is arithmetic on plain numbers, as `sampling` is on logits: the engine makes an
     // embedding of hidden states as it makes a token of logits.
     ("engine", &["runner", "scheduler", "sampling", "pooling", "kv_cache", "config", "metrics"]),
-    ("runner", &["models", "layers::forward", "scheduler::output"]),
+    ("runner", &["models", "layers::forward", "layers::group", "scheduler::output"]),
     ("runner::batch::tests", &["scheduler::sequence"]),
     ("scheduler", &["kv_cache"]),
     ("sampling", &["kernels", "structured"]),

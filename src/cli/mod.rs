@@ -18,6 +18,7 @@ mod loading;
 mod local;
 mod lora_modules;
 mod model;
+pub mod rank;
 pub mod render_chat;
 pub mod serve;
 mod sse;
@@ -39,6 +40,9 @@ pub struct Cli {
 enum Command {
     /// Serve a model over HTTP.
     Serve(Box<serve::ServeArgs>),
+    /// Compute a part of a model for a server that runs on several processes.
+    #[command(name = rank::COMMAND, hide = true)]
+    Rank(Box<serve::ServeArgs>),
     /// Chat in the terminal, with a running server or with a model loaded here.
     Chat(chat::ChatArgs),
     /// Fetch a model from the hub into the cache.
@@ -74,6 +78,7 @@ pub fn main() -> ExitCode {
 fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Serve(args) => block_on(serve::run(*args)),
+        Command::Rank(args) => rank::run(&args),
         Command::Chat(args) => block_on(chat::run(args)),
         Command::Download(args) => download::run(args),
         Command::Bench(args) => block_on(bench::run(args)),

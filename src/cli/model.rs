@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::generation_config::GenerationConfig;
 use super::loading;
 use super::lora_modules::LoraModule;
+use super::rank;
 use crate::config::EngineConfig;
 use crate::engine::startup::adapters::AdapterLoader;
 use crate::engine::startup::encoder::Loaded;
@@ -69,7 +70,10 @@ pub(super) struct RunningModel {
 /// Opens, loads and starts a model. Blocks; downloads where the cache lacks it.
 pub(super) fn start(choice: &ModelChoice, config: &EngineConfig) -> anyhow::Result<RunningModel> {
     let began = Instant::now();
+    rank::check(choice, config.tensor_parallel)?;
     let mut source = open(choice)?;
+    let several = config.tensor_parallel > 1;
+    let leader = several.then(|| rank::start_others(config.tensor_parallel)).transpose()?;
     let name = choice.name.clone().unwrap_or_else(|| source.name.clone());
     let vocabulary = source.gguf_vocabulary.take();
     let source = Arc::new(source);
@@ -83,7 +87,7 @@ pub(super) fn start(choice: &ModelChoice, config: &EngineConfig) -> anyhow::Resu
     let weights = in_background("weights", {
         let (source, config) = (source.clone(), config.clone());
         move || {
-            let loaded = Loaded::load(&source, &config, progress)?;
+            let loaded = Loaded::load(&source, &config, progress, leader)?;
             source.release_pages();
             Ok::<_, StartupError>((loaded, Instant::now()))
         }
@@ -134,7 +138,7 @@ fn join<T>(thread: JoinHandle<T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-fn open(choice: &ModelChoice) -> anyhow::Result<ModelSource> {
+pub(super) fn open(choice: &ModelChoice) -> anyhow::Result<ModelSource> {
     let Some(model) = &choice.model else {
         return Ok(ModelSource::embedded(DEMO_NAME, crate::demo::files())?);
     };

@@ -137,6 +137,11 @@ struct EngineArgs {
     /// Where the model runs: auto, cpu, cuda, cuda:N or metal.
     #[arg(long, default_value_t, value_name = "DEVICE", env = "SCONCE_DEVICE")]
     device: DeviceChoice,
+    /// Processes that compute the model together, each with its part of the weights and on a GPU of
+    /// its own, if there are GPUs.
+    #[arg(long, default_value_t = 1, value_name = "COUNT", alias = "tensor-parallel-size")]
+    #[arg(value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=64))]
+    tensor_parallel: usize,
     /// Most sequences computed together in one step.
     #[arg(long, default_value_t = 64, value_name = "COUNT")]
     max_num_seqs: usize,
@@ -273,7 +278,7 @@ enum LogFormat {
 }
 
 impl ServeArgs {
-    fn model_choice(&self) -> ModelChoice {
+    pub(super) fn model_choice(&self) -> ModelChoice {
         ModelChoice {
             model: self.model.model.clone(),
             revision: self.model.revision.clone(),
@@ -283,6 +288,10 @@ impl ServeArgs {
             generation_config: GenerationConfig::parse(&self.model.generation_config),
             adapters: self.adapters(),
         }
+    }
+
+    pub(super) fn start_logging(&self) {
+        start_logging(self.log_format);
     }
 
     fn adapters(&self) -> Vec<LoraModule> {
@@ -307,12 +316,13 @@ impl ServeArgs {
         Ok(())
     }
 
-    fn engine_config(&self) -> EngineConfig {
+    pub(super) fn engine_config(&self) -> EngineConfig {
         let args = &self.engine;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to 100")]
         let gpu_memory_percent = (args.gpu_memory_utilization * 100.0).round() as u8;
         EngineConfig {
             device: args.device,
+            tensor_parallel: args.tensor_parallel,
             gpu_memory_percent,
             max_num_seqs: args.max_num_seqs,
             max_num_batched_tokens: args.max_num_batched_tokens,
@@ -360,7 +370,7 @@ impl ServeArgs {
 
 /// Serves until SIGTERM or Ctrl-C, then drains.
 pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
-    start_logging(args.log_format);
+    args.start_logging();
     let began = Instant::now();
     if !args.model.served_model_name.is_empty() {
         args.check_adapters(&args.model.served_model_name)?;

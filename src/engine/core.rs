@@ -106,6 +106,9 @@ impl EngineCore {
                 self.step();
                 self.shared.end_step();
             }
+            if self.runner.is_broken() {
+                return self.fail_all("the ranks that compute the model have lost each other");
+            }
         }
     }
 
@@ -338,6 +341,14 @@ impl EngineCore {
         tracing::error!(sequences = output.scheduled.len(), message, "a step failed");
         for (id, _) in &output.scheduled {
             self.fail(*id, message);
+        }
+    }
+
+    /// Fails everything there is.
+    fn fail_all(&mut self, message: &str) {
+        tracing::error!(sequences = self.active.len(), message, "the engine ends");
+        for id in self.active.keys().copied().collect::<Vec<_>>() {
+            self.fail(id, message);
         }
     }
 

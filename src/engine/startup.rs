@@ -1,6 +1,6 @@
 //! From a loaded model to a running engine: measure, plan, allocate, start the thread.
 
-use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use candle_core::DType;
@@ -13,10 +13,12 @@ use super::{EngineHandle, EngineLimits};
 use crate::config::{DeviceChoice, EngineConfig, Pooling, WeightKind};
 use crate::kernels::pool::{self, PoolError};
 use crate::kv_cache::{BLOCK_SIZE, KvCacheManager};
+use crate::layers::group::{Alone, Group};
 use crate::metrics::MetricsHandle;
 use crate::models::config::HfConfig;
 use crate::models::{self, CausalLm, ModelError};
 use crate::pooling::EmbeddingHead;
+use crate::runner::ranks::Leader;
 use crate::runner::{KvFormat, Runner};
 use crate::scheduler::{Scheduler, SchedulerConfig};
 use crate::weights::progress::ProgressSink;
@@ -26,6 +28,7 @@ pub mod adapters;
 pub mod device;
 pub mod encoder;
 mod head;
+pub mod ranks;
 
 use device::{DeviceMemory, OpenDevice};
 
@@ -90,29 +93,50 @@ pub struct LoadedModel {
     pub head: EmbeddingHead,
     /// Most tokens of a text to embed, where its author says so.
     pub max_text_len: Option<usize>,
+    /// The way to the other ranks, if there are any.
+    pub leader: Option<Arc<Leader>>,
 }
 
 impl LoadedModel {
     /// Builds the model that the source describes and reads its weights; `progress` is told of
-    /// every tensor.
+    /// every tensor. With a leader it is rank 0's part of the model.
     pub fn load(
         source: &ModelSource,
         config: &EngineConfig,
         progress: ProgressSink,
+        leader: Option<Arc<Leader>>,
     ) -> Result<Self, StartupError> {
-        if let Some(threads) = config.threads.and_then(NonZeroUsize::new) {
+        match leader {
+            None => Self::load_part(source, config, progress, Arc::new(Alone)),
+            Some(leader) => {
+                let part = Self::load_part(source, config, progress, leader.clone())?;
+                Ok(Self { leader: Some(leader), ..part })
+            }
+        }
+    }
+
+    /// The part of one rank of the group.
+    fn load_part(
+        source: &ModelSource,
+        config: &EngineConfig,
+        progress: ProgressSink,
+        group: Arc<dyn Group>,
+    ) -> Result<Self, StartupError> {
+        if let Some(threads) = ranks::threads(config) {
             pool::start(threads)?;
         }
         let hf_config = HfConfig::from_value(&source.config)?;
-        let device = OpenDevice::open(config.device)?;
+        let device = OpenDevice::open(config.device, group.rank(), group.size())?;
         let needed = usize::try_from(source.weight_bytes()).unwrap_or(usize::MAX);
-        let weights_fit =
-            WeightsFit { stored: needed, dtype: hf_config.dtype(), kind: config.weight_kind };
+        // Processes on the CPU share its memory, as they share the weights.
+        let parts = if device.device.is_cpu() { 1 } else { group.size() };
+        let stored = needed / parts;
+        let weights_fit = WeightsFit { stored, dtype: hf_config.dtype(), kind: config.weight_kind };
         weights_fit.check(device.memory()?.free, &device.name)?;
         let weights = source.weights(&device.device).with_progress(progress);
         let weights = weights.in_parallel(|count, work| pool::for_each_chunk(count, work));
         let weights = weights.rounded_to(config.weight_kind.map(stored_as));
-        let model = models::load(&hf_config, &weights)?;
+        let model = models::load_part(&hf_config, &weights, group)?;
         let hidden_size = model.hidden_size();
         tracing::info!(matrices = %weights.kept(), bytes = weights.kept().bytes(), "weights loaded");
         Ok(Self {
@@ -125,6 +149,7 @@ impl LoadedModel {
                 None => EmbeddingHead::new(config.pooling.unwrap_or(Pooling::Last), true),
             },
             max_text_len: source.sentence_modules.as_ref().and_then(head::max_seq_length),
+            leader: None,
         })
     }
 }
@@ -146,7 +171,8 @@ impl Engine {
         loaded: LoadedModel,
         metrics: MetricsHandle,
     ) -> Result<Self, StartupError> {
-        let LoadedModel { model, device, weight_bytes, kv_dtype, head, max_text_len } = loaded;
+        let LoadedModel { model, device, weight_bytes, kv_dtype, head, max_text_len, leader } =
+            loaded;
         let kv_shape = model.kv_shape();
         let auto = KvFormat::of_dtype(kv_dtype).unwrap_or(KvFormat::F16);
         let kv_format = memory::kv_format(config.kv_cache_dtype, auto, &kv_shape)?;
@@ -156,6 +182,11 @@ impl Engine {
             // Not needed then, and not everywhere told.
             Some(bytes) => DeviceMemory { free: bytes, own: None },
             None => device.memory()?,
+        };
+        let others = leader.as_ref().map(|leader| leader.wait_for_all()).transpose()?;
+        let memory = match others {
+            Some(others) if config.kv_cache_bytes.is_none() => ranks::least(memory, &others),
+            _ => memory,
         };
         let facts = MemoryFacts {
             block_bytes: kv_shape.block_bytes(kv_format),
@@ -171,8 +202,14 @@ impl Engine {
         if keeps_state && config.prefix_cache {
             tracing::info!("no prefix cache: recurrent layers keep nothing of earlier tokens");
         }
-        let runner =
-            Runner::new(model, device.device, plan.num_blocks, kv_format, plan.max_num_seqs)?;
+        let runner = Runner::new(
+            model,
+            device.device,
+            plan.num_blocks,
+            kv_format,
+            plan.max_num_seqs,
+            leader,
+        )?;
         let scheduler_config = SchedulerConfig {
             longest_unchanged,
             keeps_state,

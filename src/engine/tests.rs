@@ -159,8 +159,9 @@ fn start_with(memory: Memory, config: &EngineConfig, step_time: Duration) -> Run
     let model = HashModel { tokens_run: tokens_run.clone(), step_time, memory };
     let loaded = LoadedModel {
         max_text_len: None,
+        leader: None,
         model: Box::new(model),
-        device: OpenDevice::open(DeviceChoice::Cpu).unwrap(),
+        device: OpenDevice::open(DeviceChoice::Cpu, 0, 1).unwrap(),
         weight_bytes: 0,
         kv_dtype: DType::F32,
         head: EmbeddingHead::new(config.pooling.unwrap_or(Pooling::Last), false),

@@ -9,6 +9,7 @@
 use candle_core::{DType, Device, Result, Tensor, bail};
 use half::vec::HalfBitsVecExt;
 use half::{bf16, f16};
+use serde::{Deserialize, Serialize};
 
 use super::{KV_BLOCK, huge_pages};
 
@@ -18,7 +19,7 @@ pub(super) const GROUP: usize = 32;
 pub(super) const GROUP_BYTES: usize = 2 + GROUP;
 
 /// Element type of a KV cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum KvFormat {
     /// 4 bytes an element.
     F32,

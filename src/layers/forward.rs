@@ -1,6 +1,7 @@
 //! What one forward pass is given: the flattened tokens of a step and where their KV lives.
 
 use candle_core::{DType, Device, Result, Tensor};
+use serde::{Deserialize, Serialize};
 
 pub use super::adapter::{AdaptedRows, Adapter};
 pub use crate::kernels::kv_format::KvFormat;
@@ -12,7 +13,7 @@ pub const BLOCK_SIZE: usize = 32;
 /// One step's tokens, flattened over sequences: no padding, prefill chunks and decodes alike.
 ///
 /// Sequence `s` owns rows `cu_seqlens_q[s]..cu_seqlens_q[s + 1]`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForwardBatch {
     /// `[num_tokens]`
     pub input_ids: Vec<u32>,
@@ -34,7 +35,9 @@ pub struct ForwardBatch {
     pub logits_rows: Vec<u32>,
     /// Rows whose last hidden states are wanted, ascending; they may be among those with logits.
     pub hidden_rows: Vec<u32>,
-    /// The rows of each adapter; those of none are in no entry.
+    /// The rows of each adapter; those of none are in no entry. Not told to other ranks, which have
+    /// none.
+    #[serde(skip)]
     pub adapters: Vec<AdaptedRows>,
 }
 

@@ -5,19 +5,24 @@ mod batch;
 mod encoder;
 mod hidden;
 mod kv_tensors;
+mod local;
 mod logits;
+pub mod ranks;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use candle_core::{Device, Result, Tensor};
+use candle_core::{Device, Result, bail};
 
 pub use encoder::EncoderRunner;
 pub use hidden::HiddenStates;
+use local::Local;
 pub use logits::Logits;
+use ranks::{Leader, Order};
 
+use crate::layers::forward::ForwardBatch;
 pub use crate::layers::forward::{Adapter, BLOCK_SIZE, KvFormat, KvHeads, KvShape};
-use crate::layers::forward::{ForwardContext, KvLayer};
-use crate::models::CausalLm;
+use crate::models::{CausalLm, ForwardOutput};
 use crate::scheduler::output::{AdapterId, Copies, PlannedSequence};
 
 /// What a step gives, in the order of its plan.
@@ -28,36 +33,51 @@ pub struct StepOutput {
     pub hidden: HiddenStates,
 }
 
-/// Runs one model on one device.
+/// Runs one model, on one device or with other ranks.
 pub struct Runner {
-    model: Box<dyn CausalLm>,
-    device: Device,
-    kv: Vec<KvLayer>,
-    states: Vec<Tensor>,
+    local: Local,
+    leader: Option<Arc<Leader>>,
 }
 
 impl Runner {
     /// Takes the model and allocates its KV cache of `num_blocks` blocks in `kv_format`, and the
-    /// states of `num_slots` sequences.
+    /// states of `num_slots` sequences; on every rank, if there are several.
     pub fn new(
         model: Box<dyn CausalLm>,
         device: Device,
         num_blocks: usize,
         kv_format: KvFormat,
         num_slots: usize,
+        leader: Option<Arc<Leader>>,
     ) -> Result<Self> {
-        let shape = model.kv_shape();
-        let kv = kv_tensors::allocate(&shape, num_blocks, kv_format, &device)?;
-        let states = shape.states(num_slots, &device)?;
-        Ok(Self { model, device, kv, states })
+        let allocate = || Local::new(model, device, num_blocks, kv_format, num_slots);
+        let local = match &leader {
+            None => allocate()?,
+            Some(leader) => {
+                let start = Order::Start { num_blocks, kv_format, num_slots };
+                leader.order(&start, || {
+                    let local = allocate()?;
+                    leader.wait_for_all_started()?;
+                    Ok(local)
+                })?
+            }
+        };
+        Ok(Self { local, leader })
+    }
+
+    /// Whether the ranks have lost each other: then nothing can be computed any more.
+    pub fn is_broken(&self) -> bool {
+        self.leader.as_ref().is_some_and(|leader| leader.is_broken())
     }
 
     /// Copies blocks and states; none is both source and target.
     pub fn copy(&self, copies: &[Copies]) -> Result<()> {
         let blocks: Vec<_> = copies.iter().filter_map(|copies| copies.block).collect();
         let states: Vec<_> = copies.iter().filter_map(|copies| copies.state).collect();
-        kv_tensors::copy_rows(kv_tensors::tensors(&self.kv), &blocks)?;
-        kv_tensors::copy_rows(self.states.iter(), &states)
+        let copy = || self.local.copy(&blocks, &states);
+        let Some(leader) = &self.leader else { return copy() };
+        let (blocks, states) = (blocks.clone(), states.clone());
+        leader.order(&Order::Copy { blocks, states }, copy)
     }
 
     /// Runs the planned sequences, some with the adapters that `adapter` finds; the rows that they
@@ -68,11 +88,19 @@ impl Runner {
         adapter: impl Fn(AdapterId) -> Arc<Adapter>,
     ) -> Result<StepOutput> {
         let batch = batch::flatten(plan, adapter);
-        let context = ForwardContext { device: &self.device, kv: &self.kv, states: &self.states };
-        let output = self.model.forward(&context, &batch)?;
+        let output = self.forward(&batch)?;
         Ok(StepOutput {
             logits: Logits::from_tensor(output.logits)?,
             hidden: HiddenStates::from_tensor(output.hidden)?,
         })
+    }
+
+    fn forward(&self, batch: &ForwardBatch) -> Result<ForwardOutput> {
+        let Some(leader) = &self.leader else { return self.local.forward(batch) };
+        if !batch.adapters.is_empty() {
+            bail!("adapters can't be used with several ranks");
+        }
+        let order = Order::Forward(Box::new(Cow::Borrowed(batch)));
+        leader.order(&order, || self.local.forward(batch))
     }
 }

@@ -46,7 +46,7 @@ fn load(folder: &Path, config: &EngineConfig) -> Result<Loaded, String> {
     let model = ModelRef::Folder(folder.to_owned());
     let source = ModelSource::open(&model, &HubOptions::offline(folder));
     let source = source.map_err(|error| error.to_string())?;
-    Loaded::load(&source, config, Arc::new(|_, _| {})).map_err(|error| error.to_string())
+    Loaded::load(&source, config, Arc::new(|_, _| {}), None).map_err(|error| error.to_string())
 }
 
 fn start(name: &str, config: &EngineConfig) -> EngineHandle {

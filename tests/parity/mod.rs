@@ -25,6 +25,7 @@ mod hidden;
 mod invariance;
 mod levels;
 mod lora;
+mod ranks;
 mod reference;
 
 /// Folders below `tests/fixtures/parity`: at least one per architecture.

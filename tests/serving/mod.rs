@@ -3,6 +3,7 @@
 mod adversarial;
 mod embeddings;
 mod lora;
+mod ranks;
 mod server;
 mod structured;
 

@@ -44,6 +44,11 @@ impl Server {
         Self { url: address.to_owned(), child }
     }
 
+    /// The process.
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends SIGTERM.
     pub(super) fn terminate(&self) {
         let status = Command::new("kill").arg(self.child.id().to_string()).status().unwrap();

@@ -24,12 +24,15 @@ pub(super) struct DeviceMemory {
 }
 
 impl OpenDevice {
-    /// Opens what was asked for, and says in one line of the log what and why.
+    /// Opens what was asked for, and says in one line of the log what and why. Of several ranks
+    /// each has a GPU of its own, the first the one that was asked for.
     ///
     /// # Errors
     ///
-    /// A device that this build or this machine doesn't have; `auto` never fails.
-    pub fn open(choice: DeviceChoice) -> Result<Self, StartupError> {
+    /// A device that this build or this machine doesn't have; `auto` never fails for one rank, and
+    /// for several wants a GPU for each where the build can use them.
+    pub fn open(choice: DeviceChoice, rank: usize, size: usize) -> Result<Self, StartupError> {
+        let choice = of_rank(choice, rank, size)?;
         let (device, why) = match choice {
             DeviceChoice::Cpu => (Device::Cpu, "asked for".to_owned()),
             DeviceChoice::Cuda(_) | DeviceChoice::Metal => (gpu(choice)?, "asked for".to_owned()),
@@ -60,6 +63,20 @@ fn cuda_memory(device: &CudaDevice) -> Result<DeviceMemory, StartupError> {
 #[cfg(not(feature = "cuda"))]
 fn cuda_memory(_: &CudaDevice) -> Result<DeviceMemory, StartupError> {
     Ok(DeviceMemory { free: host_memory()?, own: None })
+}
+
+/// Where one rank of several is to run.
+fn of_rank(choice: DeviceChoice, rank: usize, size: usize) -> Result<DeviceChoice, StartupError> {
+    match choice {
+        _ if size == 1 => Ok(choice),
+        DeviceChoice::Cuda(first) => Ok(DeviceChoice::Cuda(first + rank)),
+        DeviceChoice::Auto if cfg!(feature = "cuda") => Ok(DeviceChoice::Cuda(rank)),
+        DeviceChoice::Auto | DeviceChoice::Cpu => Ok(DeviceChoice::Cpu),
+        DeviceChoice::Metal => Err(StartupError::Device {
+            device: choice,
+            reason: format!("there is one such GPU, for {size} ranks; leave out --tensor-parallel"),
+        }),
+    }
 }
 
 /// The first GPU that there is, or the CPU, and why.
@@ -134,14 +151,21 @@ mod tests {
 
     #[test]
     fn the_cpu_is_there_and_what_is_not_built_is_an_error_that_says_so() {
-        let cpu = OpenDevice::open(DeviceChoice::Cpu).unwrap();
+        let cpu = OpenDevice::open(DeviceChoice::Cpu, 0, 1).unwrap();
         assert!(cpu.device.is_cpu() && cpu.name == "cpu");
         assert!(cpu.memory().unwrap().free > 0);
         #[cfg(not(any(feature = "cuda", feature = "metal")))]
         {
-            assert!(OpenDevice::open(DeviceChoice::Auto).unwrap().device.is_cpu());
-            let error = OpenDevice::open(DeviceChoice::Cuda(1)).unwrap_err().to_string();
-            assert!(error.contains("cuda:1") && error.contains("--features cuda"), "{error}");
+            assert!(OpenDevice::open(DeviceChoice::Auto, 1, 2).unwrap().device.is_cpu());
+            assert!(OpenDevice::open(DeviceChoice::Auto, 0, 1).unwrap().device.is_cpu());
+            let error = |rank, size| {
+                OpenDevice::open(DeviceChoice::Cuda(1), rank, size).unwrap_err().to_string()
+            };
+            assert!(error(0, 1).contains("cuda:1"), "{}", error(0, 1));
+            assert!(error(0, 1).contains("--features cuda"));
+            assert!(error(1, 2).contains("cuda:2"), "{}", error(1, 2));
         }
+        let error = OpenDevice::open(DeviceChoice::Metal, 0, 2).unwrap_err().to_string();
+        assert!(error.contains("for 2 ranks"), "{error}");
     }
 }

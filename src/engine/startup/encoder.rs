@@ -1,11 +1,12 @@
 //! From an encoder's folder to an engine that embeds and nothing else.
 
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 
 use candle_core::Device;
 
 use super::adapters::AdapterLoader;
-use super::{Engine, LoadedModel, StartupError, head, stored_as};
+use super::{Engine, LoadedModel, StartupError, head, ranks, stored_as};
 use crate::config::{DeviceChoice, EngineConfig, KvCacheDtype, Pooling, WeightKind};
 use crate::engine::encoder::EncoderCore;
 use crate::engine::memory::PlanError;
@@ -16,6 +17,7 @@ use crate::metrics::MetricsHandle;
 use crate::models::encoder::{Encoder, EncoderSpec, is_encoder};
 use crate::pooling::EmbeddingHead;
 use crate::runner::EncoderRunner;
+use crate::runner::ranks::Leader;
 use crate::weights::hub::HubOptions;
 use crate::weights::progress::ProgressSink;
 use crate::weights::source::ModelSource;
@@ -38,16 +40,18 @@ pub struct LoadedEncoder {
 
 impl Loaded {
     /// Builds the model that the source describes and reads its weights; `progress` is told of
-    /// every tensor.
+    /// every tensor. With a leader it is rank 0's part of the model.
     pub fn load(
         source: &ModelSource,
         config: &EngineConfig,
         progress: ProgressSink,
+        leader: Option<Arc<Leader>>,
     ) -> Result<Self, StartupError> {
+        ranks::refuse_encoder(source, config)?;
         if is_encoder(&source.config) {
             LoadedEncoder::load(source, config, progress).map(Self::Encoder)
         } else {
-            LoadedModel::load(source, config, progress).map(Self::Decoder)
+            LoadedModel::load(source, config, progress, leader).map(Self::Decoder)
         }
     }
 

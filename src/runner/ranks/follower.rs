@@ -1,0 +1,97 @@
+//! Any rank but 0: computes what it is told to.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use candle_core::{Device, Result, Tensor, bail};
+
+use super::super::local::Local;
+use super::link::{Link, numbers, tensor};
+use super::{Order, RankMemory};
+use crate::layers::group::Group;
+use crate::models::CausalLm;
+
+/// Its way to rank 0.
+#[derive(Debug)]
+pub struct Follower {
+    link: Mutex<Link>,
+    rank: usize,
+    size: usize,
+}
+
+impl Follower {
+    /// Rank `rank` of `size`, with rank 0 at the end of the link.
+    pub fn new(link: Link, rank: usize, size: usize) -> Self {
+        Self { link: Mutex::new(link), rank, size }
+    }
+
+    /// Tells rank 0 why there is no part of the model here.
+    pub fn fail(&self, reason: &str) -> Result<()> {
+        self.link().send_failure(reason)
+    }
+
+    /// Follows rank 0 until it ends.
+    ///
+    /// # Errors
+    ///
+    /// What fails here, which rank 0 is told; or a way to it that broke.
+    pub fn follow(
+        self: &Arc<Self>,
+        model: Box<dyn CausalLm>,
+        device: &Device,
+        memory: RankMemory,
+    ) -> Result<()> {
+        self.link().send(&memory)?;
+        let done = self.obey(model, device);
+        if let Err(error) = &done {
+            // Rank 0 may be what has failed.
+            let _ = self.fail(&error.to_string());
+        }
+        done
+    }
+
+    fn obey(&self, model: Box<dyn CausalLm>, device: &Device) -> Result<()> {
+        let Some(first) = self.order()? else { return Ok(()) };
+        let Order::Start { num_blocks, kv_format, num_slots } = first else {
+            bail!("the first order is not to start");
+        };
+        let local = Local::new(model, device.clone(), num_blocks, kv_format, num_slots)?;
+        self.link().send(&())?;
+        while let Some(order) = self.order()? {
+            match order {
+                Order::Start { .. } => bail!("started already"),
+                Order::Copy { blocks, states } => local.copy(&blocks, &states)?,
+                Order::Forward(batch) => drop(local.forward(&batch)?),
+            }
+        }
+        Ok(())
+    }
+
+    fn order(&self) -> Result<Option<Order<'static>>> {
+        self.link().receive()
+    }
+
+    fn link(&self) -> MutexGuard<'_, Link> {
+        self.link.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Group for Follower {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    fn all_reduce(&self, x: Tensor) -> Result<Tensor> {
+        let mut link = self.link();
+        link.send_numbers(&numbers(&x)?)?;
+        tensor(link.receive_numbers()?, x.dims(), x.device())
+    }
+
+    fn gather(&self, x: Tensor) -> Result<Tensor> {
+        self.link().send_numbers(&numbers(&x)?)?;
+        Ok(x)
+    }
+}

@@ -1,0 +1,112 @@
+//! Rank 0: tells the others what to compute, and adds up what they have.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use candle_core::{Result, Tensor, bail};
+
+use super::link::{Link, numbers, tensor};
+use super::{Order, RankMemory};
+use crate::layers::group::Group;
+
+/// Its ways to all others, in the order of their ranks.
+#[derive(Debug)]
+pub struct Leader {
+    links: Mutex<Vec<Link>>,
+    size: usize,
+    /// A step has begun and not ended; if none is being computed, it has failed halfway.
+    in_step: AtomicBool,
+}
+
+impl Leader {
+    /// Rank 0 of a group whose other ranks are at the ends of these links.
+    pub fn new(links: Vec<Link>) -> Self {
+        let size = links.len() + 1;
+        Self { links: Mutex::new(links), size, in_step: AtomicBool::new(false) }
+    }
+
+    /// Waits until all others have loaded their parts.
+    ///
+    /// # Errors
+    ///
+    /// What the first that failed says.
+    pub fn wait_for_all(&self) -> Result<Vec<RankMemory>> {
+        let memory = |(rank, link): (usize, &mut Link)| match link.receive()? {
+            Some(memory) => Ok(memory),
+            None => bail!("rank {} ended while it loaded its part", rank + 1),
+        };
+        self.links().iter_mut().enumerate().map(memory).collect()
+    }
+
+    /// Waits until all others have allocated what they need.
+    pub(in super::super) fn wait_for_all_started(&self) -> Result<()> {
+        let started = |(rank, link): (usize, &mut Link)| match link.receive()? {
+            Some(()) => Ok(()),
+            None => bail!("rank {} ended while it allocated its KV cache", rank + 1),
+        };
+        self.links().iter_mut().enumerate().try_for_each(started)
+    }
+
+    /// Whether a step failed halfway.
+    pub(in super::super) fn is_broken(&self) -> bool {
+        self.in_step.load(Ordering::Acquire)
+    }
+
+    /// Gives an order to all others, and carries it out here by `own`.
+    ///
+    /// # Errors
+    ///
+    /// A failure here or there, after which there are no more orders.
+    pub(in super::super) fn order<T>(
+        &self,
+        order: &Order<'_>,
+        own: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        if self.in_step.swap(true, Ordering::AcqRel) {
+            bail!("the ranks have lost each other in an earlier step");
+        }
+        self.links().iter_mut().try_for_each(|link| link.send(order))?;
+        let done = own()?;
+        self.in_step.store(false, Ordering::Release);
+        Ok(done)
+    }
+
+    fn links(&self) -> MutexGuard<'_, Vec<Link>> {
+        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Group for Leader {
+    fn rank(&self) -> usize {
+        0
+    }
+
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    fn all_reduce(&self, x: Tensor) -> Result<Tensor> {
+        let mut sum = numbers(&x)?;
+        let mut links = self.links();
+        for link in links.iter_mut() {
+            let other = link.receive_numbers()?;
+            if other.len() != sum.len() {
+                bail!("a rank has {} numbers to add to {}", other.len(), sum.len());
+            }
+            sum.iter_mut().zip(other).for_each(|(sum, other)| *sum += other);
+        }
+        links.iter_mut().try_for_each(|link| link.send_numbers(&sum))?;
+        tensor(sum, x.dims(), x.device())
+    }
+
+    fn gather(&self, x: Tensor) -> Result<Tensor> {
+        let (rows, device) = (x.dim(0)?, x.device().clone());
+        let mut parts = vec![x];
+        for link in self.links().iter_mut() {
+            let part = link.receive_numbers()?;
+            let columns = part.len().checked_div(rows).unwrap_or(0);
+            parts.push(tensor(part, &[rows, columns], &device)?);
+        }
+        Tensor::cat(&parts, 1)
+    }
+}

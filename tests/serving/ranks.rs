@@ -1,0 +1,116 @@
+//! One model on several processes of the real program.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use serde_json::json;
+
+use super::server::Server;
+
+/// Processes whose parent has this id, as the system lists them.
+#[cfg(target_os = "linux")]
+fn children(parent: u32) -> Vec<u32> {
+    let parent_of = |id: u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+        // The name before it may have spaces and ends with the last bracket.
+        stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse::<u32>().ok()
+    };
+    let names = std::fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let ids = names.filter_map(|name| name.parse().ok());
+    ids.filter(|id| parent_of(*id) == Some(parent)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_ranks_answer_as_one_process_does_alone_and_together() {
+    let (one, two) = (Server::start(&[]), Server::start(&["--tensor-parallel", "2"]));
+    let request = |i: u64| {
+        let mut body = super::request(i);
+        body["temperature"] = json!(0.0);
+        body["max_tokens"] = json!(30 + 2 * i);
+        body
+    };
+    let (one, two) = (&one, &two);
+    let mut alone = Vec::new();
+    for i in 0..8 {
+        alone.push(two.stream(&request(i)).await.token_ids().await);
+    }
+    let together =
+        join_all((0..8).map(|i| async move { two.stream(&request(i)).await.token_ids().await }));
+    assert_eq!(together.await, alone);
+    let whole =
+        join_all((0..8).map(|i| async move { one.stream(&request(i)).await.token_ids().await }));
+    assert_eq!(whole.await, alone);
+    // Beams fork, so blocks are copied on both ranks.
+    let beams = json!({
+        "model": "sconce-demo", "prompt": "Once upon a time", "max_tokens": 40,
+        "use_beam_search": true, "n": 4, "temperature": 0.0,
+    });
+    let texts = |answer: serde_json::Value| {
+        let choices = answer["choices"].as_array().unwrap().clone();
+        choices.iter().map(|choice| choice["text"].clone()).collect::<Vec<_>>()
+    };
+    let (a, b) = (one.post("/v1/completions", &beams), two.post("/v1/completions", &beams));
+    let (a, b) = (texts(a.await), texts(b.await));
+    assert_eq!((a.len(), &a), (4, &b));
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rank_that_dies_ends_requests_with_an_error_and_the_server_is_not_healthy() {
+    let server = Server::start(&["--tensor-parallel", "2"]);
+    let [other] = children(server.id())[..] else { panic!("one process beside it expected") };
+    let health = || async {
+        let answer = reqwest::get(format!("{}/health", server.url)).await.unwrap();
+        answer.status().as_u16()
+    };
+    assert_eq!(health().await, 200);
+    let killed = std::process::Command::new("kill").args(["-9", &other.to_string()]).status();
+    assert!(killed.unwrap().success());
+    let body = json!({"model": "sconce-demo", "prompt": "Once", "max_tokens": 5});
+    let answer = server.post("/v1/completions", &body).await;
+    assert!(answer["error"]["message"].is_string(), "{answer}");
+    for _ in 0..100 {
+        if health().await == 503 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("still healthy without its other rank");
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn other_ranks_end_with_the_server_even_if_it_is_killed() {
+    let server = Server::start(&["--tensor-parallel", "2"]);
+    let others = children(server.id());
+    assert_eq!(others.len(), 1);
+    // Killed, not terminated.
+    drop(server);
+    let running = |id: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+        // Who has ended may wait for somebody to ask how.
+        stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
+    };
+    for _ in 0..200 {
+        if !others.iter().any(running) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("{others:?} are left");
+}
+
+#[test]
+fn what_can_not_be_split_ends_the_start_with_the_reason() {
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_sconce"))
+        .args(["serve", "--port", "0", "--tensor-parallel", "5"])
+        .env_remove("SCONCE_MODEL")
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    assert!(told.contains("can't be split over 5 ranks"), "{told}");
+    assert!(told.contains("don't divide by 5"), "{told}");
+}
