@@ -15,8 +15,10 @@ use super::paged_attention::{AttentionParams, PerHead, Ragged};
 use super::pointwise::{Activation, Xielu};
 use super::weighted_rows::Pick;
 
+mod delta_rule;
 mod short_conv;
 
+pub(super) use delta_rule::delta_rule;
 pub(super) use short_conv::short_conv;
 
 /// Whether operations on tensors of this device are these.

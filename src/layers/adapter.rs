@@ -17,6 +17,8 @@ use crate::kernels::put_rows::put_rows;
 pub enum Projection {
     /// To queries.
     Query,
+    /// To gates of what query heads attend to.
+    HeadGate,
     /// To keys.
     Key,
     /// To values.

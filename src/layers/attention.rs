@@ -10,6 +10,7 @@ use super::norm::{Norm, NormSpec, RmsNorm};
 use super::rope::RopeAngles;
 use crate::kernels::kv_write::{HeadNorms, KvCache, Projections, kv_write, prepare_queries};
 use crate::kernels::paged_attention::{AttentionParams, PerHead, Ragged, paged_attention};
+use crate::kernels::pointwise::sigmoid;
 use crate::weights::{WeightError, Weights};
 
 mod latent;
@@ -77,6 +78,9 @@ pub struct AttentionSpec {
     pub qkv: QkvTensors,
     /// What the output projection's tensor is called.
     pub output: &'static str,
+    /// What the query projection holds of each head is followed by a gate, as wide, whose sigmoid
+    /// is a factor of what the head attends to. Only where queries have a tensor of their own.
+    pub gated: bool,
     /// Biases of the query, key and value projections.
     pub qkv_bias: bool,
     /// Bias of the output projection.
@@ -185,7 +189,13 @@ impl Attention {
         let attended = paged_attention(&q, &kv.k, &kv.v, ragged, params, per_head)?;
         match &self.inputs {
             Inputs::Latent(latent) => latent.values(&attended),
-            Inputs::Heads(_) | Inputs::Query(..) => attended.reshape((rows, ())),
+            Inputs::Query(..) => attended.reshape((rows, ())),
+            Inputs::Heads(qkv) => {
+                let attended = attended.reshape((rows, ()))?;
+                let Some(gate) = &qkv.gate else { return Ok(attended) };
+                let gate = adapters.add(Projection::HeadGate, x, gate.forward(x)?, 1.0)?;
+                attended * sigmoid(&gate)?
+            }
         }
     }
 

@@ -26,6 +26,8 @@ pub enum ExpertTensors {
     List(&'static str),
     /// Tensors that have all experts.
     Stacked(StackedTensors),
+    /// Those, or a list where the checkpoint doesn't have them.
+    StackedOrList(StackedTensors, &'static str),
 }
 
 /// A feed-forward part that every token goes through besides its experts.
@@ -131,14 +133,19 @@ impl Moe {
     pub fn load(weights: &Weights, spec: &MoeSpec) -> std::result::Result<Self, WeightError> {
         let hidden = spec.expert.hidden_size;
         let router = weights.scope(spec.router);
+        let list = |name: &str| {
+            let list = weights.scope(name);
+            let expert = |index| Mlp::load(&list.scope(index), spec.expert);
+            (0..spec.num_experts).map(expert).collect::<std::result::Result<_, _>>()
+        };
+        let stacked = |tensors| stacked::load(weights, tensors, spec.expert, spec.num_experts);
         let experts = match spec.experts {
-            ExpertTensors::List(name) => {
-                let list = weights.scope(name);
-                let expert = |index| Mlp::load(&list.scope(index), spec.expert);
-                (0..spec.num_experts).map(expert).collect::<std::result::Result<_, _>>()?
+            ExpertTensors::List(name) => list(name)?,
+            ExpertTensors::StackedOrList(tensors, name) if !weights.contains(tensors.names[0]) => {
+                list(name)?
             }
-            ExpertTensors::Stacked(tensors) => {
-                stacked::load(weights, tensors, spec.expert, spec.num_experts)?
+            ExpertTensors::Stacked(tensors) | ExpertTensors::StackedOrList(tensors, _) => {
+                stacked(tensors)?
             }
         };
         let shared = |shared: SharedExpert| {

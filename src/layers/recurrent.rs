@@ -7,8 +7,11 @@ use super::forward::ForwardBatch;
 use super::linear::Linear;
 use crate::weights::{WeightError, Weights};
 
+mod delta_rule;
 mod short_conv;
 
+pub use crate::kernels::recurrence::delta_rule::Heads as DeltaHeads;
+pub use delta_rule::DeltaRuleSpec;
 pub use short_conv::ShortConvSpec;
 
 /// What some layers have in place of attention.
@@ -31,6 +34,8 @@ pub struct RecurrentSpec {
 pub enum CellSpec {
     /// A gated convolution over few tokens.
     ShortConv(ShortConvSpec),
+    /// Heads that keep a matrix each.
+    DeltaRule(DeltaRuleSpec),
 }
 
 impl RecurrentSpec {
@@ -38,6 +43,7 @@ impl RecurrentSpec {
     pub fn states(&self) -> Vec<usize> {
         match &self.cell {
             CellSpec::ShortConv(conv) => conv.states(),
+            CellSpec::DeltaRule(rule) => rule.states(),
         }
     }
 }
@@ -52,6 +58,7 @@ pub struct Recurrent {
 #[derive(Debug)]
 enum Cell {
     ShortConv(short_conv::ShortConv),
+    DeltaRule(Box<delta_rule::DeltaRule>),
 }
 
 impl Recurrent {
@@ -65,6 +72,10 @@ impl Recurrent {
             CellSpec::ShortConv(conv) => {
                 (Cell::ShortConv(short_conv::ShortConv::load(weights, *conv)?), conv.channels)
             }
+            CellSpec::DeltaRule(rule) => {
+                let cell = delta_rule::DeltaRule::load(weights, *rule)?;
+                (Cell::DeltaRule(Box::new(cell)), rule.outputs())
+            }
         };
         let output = weights.scope(spec.output);
         Ok(Self { cell, output: Linear::load(&output, inner, hidden, spec.output_bias)? })
@@ -75,6 +86,7 @@ impl Recurrent {
     pub fn read(&self, x: &Tensor, states: &[Tensor], batch: &ForwardBatch) -> Result<Tensor> {
         match &self.cell {
             Cell::ShortConv(conv) => conv.forward(x, states, batch.runs()),
+            Cell::DeltaRule(rule) => rule.forward(x, states, batch.runs()),
         }
     }
 

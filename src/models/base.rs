@@ -49,6 +49,7 @@ pub(super) fn base(config: &HfConfig, defaults: &Defaults) -> Result<DecoderSpec
         head_dim,
         qkv: QkvTensors::Separate(["q_proj", "k_proj", "v_proj"]),
         output: "o_proj",
+        gated: false,
         qkv_bias: false,
         output_bias: false,
         clip: None,

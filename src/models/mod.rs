@@ -55,6 +55,7 @@ mod phi;
 mod phi3;
 mod qwen2;
 mod qwen3;
+mod qwen3_next;
 mod qwen_moe;
 mod seed_oss;
 mod smollm3;
@@ -193,6 +194,11 @@ const ARCHITECTURES: &[(&str, SpecFn)] = &[
     ("PhiForCausalLM", phi::spec),
     ("Qwen2ForCausalLM", qwen2::spec),
     ("Qwen3ForCausalLM", qwen3::spec),
+    ("Qwen3NextForCausalLM", qwen3_next::spec),
+    ("Qwen3_5ForCausalLM", qwen3_next::spec_5),
+    ("Qwen3_5ForConditionalGeneration", qwen3_next::spec_5),
+    ("Qwen3_5MoeForCausalLM", qwen3_next::moe_5),
+    ("Qwen3_5MoeForConditionalGeneration", qwen3_next::moe_5),
     ("Qwen2MoeForCausalLM", qwen_moe::spec_2),
     ("Qwen3MoeForCausalLM", qwen_moe::spec_3),
     ("SeedOssForCausalLM", seed_oss::spec),
@@ -215,6 +221,9 @@ const COMPLETIONS: &[(&str, Completion)] = &[
     ("Lfm2ForCausalLM", lfm2::complete),
     ("Lfm2MoeForCausalLM", lfm2::complete),
     ("MptForCausalLM", mpt::complete),
+    ("Qwen3NextForCausalLM", qwen3_next::complete),
+    ("Qwen3_5MoeForCausalLM", qwen3_next::complete_moe_5),
+    ("Qwen3_5MoeForConditionalGeneration", qwen3_next::complete_moe_5),
 ];
 
 /// What completes files of this class.

@@ -20,13 +20,8 @@ pub(super) fn spec_2(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
         layer.qkv_bias = bias;
         layer.params.window = window;
     }
-    with_experts(config, &mut spec)?;
-    let intermediate_size = count(config, "shared_expert_intermediate_size", 1 << 28)?;
-    let shared = SharedExpert {
-        name: "mlp.shared_expert",
-        mlp: MlpSpec { intermediate_size, ..spec.mlp },
-        gate: Some("mlp.shared_expert_gate"),
-    };
+    set_experts(config, &mut spec)?;
+    let shared = shared_expert(config, &spec)?;
     if let Some(moe) = &mut spec.moe {
         moe.shared = Some(shared);
     }
@@ -43,12 +38,12 @@ pub(super) fn spec_3(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
     for layer in &mut spec.attention {
         layer.query_key_norm = Some(QueryKeyNorm::of_heads(spec.norm));
     }
-    with_experts(config, &mut spec)?;
+    set_experts(config, &mut spec)?;
     Ok(spec)
 }
 
 /// Experts in every `decoder_sparse_step`-th layer that `mlp_only_layers` doesn't name.
-fn with_experts(config: &HfConfig, spec: &mut DecoderSpec) -> Result<(), ModelError> {
+pub(super) fn set_experts(config: &HfConfig, spec: &mut DecoderSpec) -> Result<(), ModelError> {
     let mut moe = experts(config, spec, &FIELDS)?;
     let step = config.field::<usize>("decoder_sparse_step")?.unwrap_or(1).max(1);
     let dense = config.field::<Vec<usize>>("mlp_only_layers")?.unwrap_or_default();
@@ -56,4 +51,17 @@ fn with_experts(config: &HfConfig, spec: &mut DecoderSpec) -> Result<(), ModelEr
     moe.layers = (0..config.num_hidden_layers).map(sparse).collect();
     spec.moe = Some(moe);
     Ok(())
+}
+
+/// What all tokens go through, times the sigmoid of a number of the token's.
+pub(super) fn shared_expert(
+    config: &HfConfig,
+    spec: &DecoderSpec,
+) -> Result<SharedExpert, ModelError> {
+    let intermediate_size = count(config, "shared_expert_intermediate_size", 1 << 28)?;
+    Ok(SharedExpert {
+        name: "mlp.shared_expert",
+        mlp: MlpSpec { intermediate_size, ..spec.mlp },
+        gate: Some("mlp.shared_expert_gate"),
+    })
 }

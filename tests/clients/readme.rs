@@ -105,7 +105,7 @@ fn models_table() -> String {
         files.sort();
         files.dedup();
         let experts = own.iter().find_map(|(.., spec)| match spec.moe.as_ref()?.experts {
-            ExpertTensors::List(_) => None,
+            ExpertTensors::List(_) | ExpertTensors::StackedOrList(..) => None,
             ExpertTensors::Stacked(StackedTensors { compressed: None, .. }) => Some("not experts"),
             ExpertTensors::Stacked(_) => Some("experts: MXFP4"),
         });

@@ -33,6 +33,7 @@ const ADAPTERS: &[&str] = &[
     "phi3",
     "qwen2",
     "qwen3",
+    "qwen3_5",
     "starcoder2",
 ];
 

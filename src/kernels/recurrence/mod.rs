@@ -9,7 +9,10 @@ use std::ops::Range;
 
 use candle_core::{Result, bail};
 
+pub mod delta_rule;
 pub mod short_conv;
+
+mod lanes;
 
 /// Which rows of a step belong to which sequence, and where each sequence's state is.
 #[derive(Clone, Copy, Debug)]

@@ -6,11 +6,12 @@ use std::mem::MaybeUninit;
 
 use candle_core::{Result, Tensor, bail};
 
-use super::super::cpu::{Kernel, LANES, Lanes, Level, load_tail};
+use super::super::cpu::{Kernel, LANES, Lanes, Level};
 use super::super::fresh::{Parts, filled};
 use super::super::pointwise::{Activation, activated};
 use super::super::storage::{self, Rows};
 use super::super::{pool, portable};
+use super::lanes::{load_some, write_some};
 use super::{Run, Runs};
 
 const NAME: &str = "short_conv";
@@ -160,28 +161,6 @@ impl Kernel for Block<'_> {
                 part(row).copy_from_slice(&later);
             }
         }
-    }
-}
-
-/// Up to sixteen floats; zeros behind them.
-#[inline(always)]
-fn load_some<L: Lanes>(l: L, x: &[f32]) -> L::V {
-    match x.first_chunk() {
-        Some(whole) => l.load(whole),
-        None => load_tail(l, x),
-    }
-}
-
-/// The first lanes, as many as `out` has places.
-#[inline(always)]
-fn write_some<L: Lanes>(l: L, v: L::V, out: &mut [MaybeUninit<f32>]) {
-    if let Some(whole) = out.first_chunk_mut() {
-        return l.write(v, whole);
-    }
-    let mut lanes = [0.0; LANES];
-    l.store(v, &mut lanes);
-    for (x, out) in lanes.into_iter().zip(out) {
-        out.write(x);
     }
 }
 

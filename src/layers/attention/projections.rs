@@ -19,6 +19,7 @@ use crate::weights::{WeightError, Weights};
 #[derive(Debug)]
 pub(super) struct QkvProjections {
     pub(super) layers: [Linear; 3],
+    pub(super) gate: Option<Linear>,
     pub(super) norms: Option<QueryKeyNorms>,
 }
 
@@ -48,8 +49,9 @@ impl QkvProjections {
         let is_key = value == key;
         let [query, key] = [load(query)?, load(key)?];
         let value = if is_key { key.clone() } else { load(value)? };
+        let gate = QkvSource::gate(spec).map(load).transpose()?;
         let norms = spec.query_key_norm.map(|norm| QueryKeyNorms::load(weights, spec, norm));
-        Ok(Self { layers: [query, key, value], norms: norms.transpose()? })
+        Ok(Self { layers: [query, key, value], gate, norms: norms.transpose()? })
     }
 }
 
@@ -73,6 +75,9 @@ impl QkvSource {
         [0, 1, 2].map(|which| {
             let count = counts[which];
             let (name, total, starts) = match spec.qkv {
+                QkvTensors::Separate(names) if which == 0 && spec.gated => {
+                    (names[0], 2 * count, (0..2 * count).step_by(2).collect())
+                }
                 QkvTensors::Separate(names) => {
                     (names[which], count, (0..count).collect::<Vec<_>>())
                 }
@@ -96,6 +101,15 @@ impl QkvSource {
             };
             Self { name, rows: total * head_dim, ranges }
         })
+    }
+
+    /// Of the gates behind queries.
+    pub fn gate(spec: &AttentionSpec) -> Option<Self> {
+        let AttentionSpec { num_heads, head_dim, qkv, gated, .. } = *spec;
+        let QkvTensors::Separate([name, ..]) = qkv else { return None };
+        let ranges = (0..num_heads).map(|head| 2 * head + 1);
+        let ranges = ranges.map(|part| part * head_dim..(part + 1) * head_dim).collect();
+        gated.then_some(Self { name, rows: 2 * num_heads * head_dim, ranges })
     }
 }
 

@@ -235,7 +235,7 @@ fn an_unknown_architecture_is_told_its_nearest_kin() {
         refused(json!({"architectures": [name]}), &[name, "supported are", kin]);
     };
     nearest("Gemma3nForCausalLM", "the nearest by name is Gemma3ForC");
-    nearest("Qwen3NextForCausalLM", "the nearest by name is Qwen3");
+    nearest("Qwen3OmniForCausalLM", "the nearest by name is Qwen3");
     nearest("LlamaForSomethingElse", "the nearest by name is LlamaForCausalLM");
     let far = spec_of(json!({"architectures": ["Zzz"]})).unwrap_err().to_string();
     assert!(!far.contains("nearest"), "{far}");

@@ -43,9 +43,9 @@ fn attention(
     match (spec.latent, spec.kv_of) {
         (Some(_), _) => sources.clear(),
         (None, Some(_)) => sources.truncate(1),
-        (None, None) => {}
+        (None, None) => sources.extend(QkvSource::gate(spec)),
     }
-    let projections = [Projection::Query, Projection::Key, Projection::Value];
+    let projections = [Projection::Query, Projection::Key, Projection::Value, Projection::HeadGate];
     for (source, projection) in sources.into_iter().zip(projections) {
         let path = path(source.name);
         let part = (site(projection), source.ranges);

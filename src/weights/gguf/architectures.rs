@@ -7,8 +7,8 @@ use super::families;
 use super::names::{Architecture, Outer};
 use super::parts::{
     ATTENTION, CHOICE_BIAS, EXPERTS, GATED_MLP, HEAD_NORMS, JOINED_ATTENTION, LLAMA, MIXTRAL,
-    OUTER, PLAIN_MLP, POST_NORMS, PRE_NORMS, SANDWICH_NORMS, SHARED_EXPERTS, STACKED_MLP,
-    block_sparse_experts,
+    OUTER, PLAIN_MLP, POST_NORMS, PRE_NORMS, QWEN_SHARED_EXPERT, SANDWICH_NORMS, SHARED_EXPERTS,
+    STACKED_MLP, block_sparse_experts,
 };
 
 /// Every architecture that the decoder runs and the format has.
@@ -41,17 +41,7 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
         gguf: "qwen2moe",
         class: "Qwen2MoeForCausalLM",
         model_type: "qwen2_moe",
-        blocks: &[
-            ATTENTION,
-            PRE_NORMS,
-            EXPERTS,
-            &[
-                ("ffn_gate_inp_shexp", "mlp.shared_expert_gate"),
-                ("ffn_gate_shexp", "mlp.shared_expert.gate_proj"),
-                ("ffn_up_shexp", "mlp.shared_expert.up_proj"),
-                ("ffn_down_shexp", "mlp.shared_expert.down_proj"),
-            ],
-        ],
+        blocks: &[ATTENTION, PRE_NORMS, EXPERTS, QWEN_SHARED_EXPERT],
         more: families::qwen2_moe,
         ..LLAMA
     },

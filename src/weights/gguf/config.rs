@@ -237,6 +237,11 @@ impl<'a> ModelKeys<'a> {
                 return Ok(width);
             }
         }
+        // Where there are experts in every layer, the file need not say more.
+        if self.architecture.gguf == "qwen35moe" && self.count(end)?.is_none_or(|width| width == 0)
+        {
+            return self.required("expert_feed_forward_length");
+        }
         self.required(end)
     }
 

@@ -105,7 +105,8 @@ fn change(
     heads: HeadCounts,
 ) -> Result<Option<Change>, String> {
     let part = place.part.as_str();
-    let norm = part.ends_with("norm") && tensor.name.ends_with(".weight");
+    // That of what a recurrence gives is as in the checkpoint.
+    let norm = part.ends_with("norm") && tensor.name.ends_with(".weight") && part != "ssm_norm";
     Ok(match part {
         _ if norm && architecture.norms_plus_one => Some(Change::MinusOne),
         "attn_q" if architecture.interleaved_rope => {

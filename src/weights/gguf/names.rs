@@ -104,10 +104,10 @@ impl Architecture {
 
     /// Where a tensor belongs, `None` if this architecture doesn't have it.
     pub(crate) fn place(&self, gguf: &str) -> Option<Place> {
-        let (part, ending) = gguf.rsplit_once('.')?;
-        if !matches!(ending, "weight" | "bias" | "scale") {
-            return None;
-        }
+        let (part, ending) = match gguf.rsplit_once('.')? {
+            (part, ending @ ("weight" | "bias" | "scale")) => (part, ending),
+            _ => (gguf, ""),
+        };
         let Outer { embedding, layers, norm, head } = self.outer;
         let Some(rest) = part.strip_prefix("blk.") else {
             let name = match part {
@@ -128,6 +128,10 @@ impl Architecture {
         let known = |(known, name): &Part| (*known == pattern).then_some(*name);
         let name = self.blocks.iter().flat_map(|parts| parts.iter()).find_map(known)?;
         let name = number.map_or_else(|| name.to_owned(), |number| name.replace('#', number));
+        // Numbers that no matrix is multiplied with may have no ending.
+        if ending.is_empty() && !name.ends_with('!') {
+            return None;
+        }
         let whole = |name: &str| match name.strip_suffix('!') {
             Some(name) => format!("{layers}.{layer}.{name}"),
             None => format!("{layers}.{layer}.{name}.{ending}"),

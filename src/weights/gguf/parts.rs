@@ -61,6 +61,14 @@ pub(super) const EXPERTS: &[Part] = &[
     ("ffn_gate_up_exps", "mlp.experts.*.gate_proj|mlp.experts.*.up_proj"),
 ];
 
+/// What all tokens go through besides, in the names of Qwen.
+pub(super) const QWEN_SHARED_EXPERT: &[Part] = &[
+    ("ffn_gate_inp_shexp", "mlp.shared_expert_gate"),
+    ("ffn_gate_shexp", "mlp.shared_expert.gate_proj"),
+    ("ffn_up_shexp", "mlp.shared_expert.up_proj"),
+    ("ffn_down_shexp", "mlp.shared_expert.down_proj"),
+];
+
 /// What all tokens go through besides.
 pub(super) const SHARED_EXPERTS: &[Part] = &[
     ("ffn_gate_shexp", "mlp.shared_experts.gate_proj"),

@@ -1,0 +1,374 @@
+//! The gated delta rule: a matrix for each head that forgets, and that takes of each token what it
+//! doesn't say of the token's key already.
+//!
+//! Yang, Kautz and Hatamizadeh, "Gated Delta Networks: Improving Mamba2 with Delta Rule", 2024,
+//! section 3.1. With the state `S [key_dim, value_dim]`, a normalized key `k` and query `q`, a token
+//! makes `S' = decay * S`, `S = S' + k (write * (v - S'^T k))^T` and gives `S^T q`.
+
+use std::mem::MaybeUninit;
+
+use candle_core::{Result, Tensor, bail};
+
+use super::super::cpu::{Kernel, LANES, Lanes, Level};
+use super::super::fresh::{Parts, filled};
+use super::super::storage::{self, Rows};
+use super::super::{pool, portable};
+use super::lanes::{load_some, write_some};
+use super::{Run, Runs};
+
+const NAME: &str = "delta_rule";
+/// Columns of a state that are changed together: for 128 rows they fit the nearest cache.
+const COLUMNS: usize = 2 * LANES;
+/// Added to the squared length of a key or query.
+pub(in super::super) const LENGTH_EPS: f32 = 1e-6;
+
+/// Heads of queries, keys and values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heads {
+    /// Key heads, as many as query heads.
+    pub keys: usize,
+    /// Value heads, a multiple of those; each has a state.
+    pub values: usize,
+    /// Elements of a key.
+    pub key_dim: usize,
+    /// Elements of a value.
+    pub value_dim: usize,
+    /// Value head `i` has key head `i % keys`, else `i / (values / keys)`.
+    pub tiled: bool,
+}
+
+impl Heads {
+    /// Elements of a token's queries, keys and values.
+    pub fn inputs(&self) -> usize {
+        2 * self.keys * self.key_dim + self.outputs()
+    }
+
+    /// Elements of a token's values.
+    pub fn outputs(&self) -> usize {
+        self.values * self.value_dim
+    }
+
+    /// Elements of a sequence's state.
+    pub fn state(&self) -> usize {
+        self.outputs() * self.key_dim
+    }
+
+    /// Where the query or key (`which` is 0 or 1) of a value head begins.
+    fn shared(&self, which: usize, head: usize) -> usize {
+        let own = if self.tiled { head % self.keys } else { head / (self.values / self.keys) };
+        (which * self.keys + own) * self.key_dim
+    }
+}
+
+/// What decides how much is forgotten and written.
+#[derive(Clone, Copy, Debug)]
+pub struct Gates<'a> {
+    /// `[T, values]`: `write = sigmoid(write)`
+    pub write: &'a Tensor,
+    /// `[T, values]`: `decay = exp(rate * softplus(decay + bias))`
+    pub decay: &'a Tensor,
+    /// `[values]`, below zero.
+    pub rate: &'a Tensor,
+    /// `[values]`
+    pub bias: &'a Tensor,
+}
+
+/// What the heads of every token read: `[T, values * value_dim]`, of `qkv [T, inputs]`, which are a
+/// token's queries, keys and values. `states [slots, values * key_dim * value_dim]` are changed.
+/// Queries and keys are divided by their length, queries by the root of `key_dim` too.
+///
+/// # Errors
+///
+/// Shapes or runs that don't fit; no state is changed then.
+pub fn delta_rule(
+    qkv: &Tensor,
+    gates: Gates<'_>,
+    heads: Heads,
+    states: &Tensor,
+    runs: Runs<'_>,
+) -> Result<Tensor> {
+    let (rows, inputs) = qkv.dims2()?;
+    let (places, kept) = states.dims2()?;
+    let Heads { keys, values, key_dim, value_dim, .. } = heads;
+    if keys == 0 || !values.is_multiple_of(keys) || key_dim == 0 || value_dim == 0 {
+        bail!("{NAME}: {heads:?}");
+    }
+    if inputs != heads.inputs() || kept != heads.state() {
+        bail!("{NAME}: rows of {inputs} and states of {kept} for {heads:?}");
+    }
+    let of_tokens = [gates.write, gates.decay].iter().all(|gate| gate.dims() == [rows, values]);
+    let of_heads = [gates.rate, gates.bias].iter().all(|gate| gate.dims() == [values]);
+    if !of_tokens || !of_heads {
+        bail!("{NAME}: gates of other shapes than {rows} rows of {values} heads");
+    }
+    let runs = runs.of(NAME, rows, places)?;
+    if portable::on(qkv.device()) {
+        return portable::delta_rule(qkv, gates, heads, states, &runs);
+    }
+    delta_rule_at(Level::current(), qkv, gates, heads, states, &runs)
+}
+
+fn delta_rule_at(
+    level: Level,
+    qkv: &Tensor,
+    gates: Gates<'_>,
+    heads: Heads,
+    states: &Tensor,
+    runs: &[Run],
+) -> Result<Tensor> {
+    let (rows, width) = (qkv.dim(0)?, heads.outputs());
+    let [write, decay] = [gates.write, gates.decay].map(|gate| gate.flatten_all()?.to_vec1());
+    let (write, decay): (Vec<f32>, Vec<f32>) = (write?, decay?);
+    let (rate, bias) = (gates.rate.to_vec1::<f32>()?, gates.bias.to_vec1::<f32>()?);
+    let mut out = Vec::new();
+    storage::read(NAME, qkv, |qkv, layout| {
+        let qkv = Rows::of(NAME, qkv, layout)?;
+        storage::write::<f32>(NAME, states, |states| {
+            let states = &Parts::new(states);
+            let rule =
+                Rule { qkv, write: &write, decay: &decay, rate: &rate, bias: &bias, heads, states };
+            let fill = |out: &Parts<'_, MaybeUninit<f32>>| {
+                pool::for_each_chunk(runs.len() * heads.values, |chunk| {
+                    let (run, index) = (&runs[chunk / heads.values], chunk % heads.values);
+                    level.run(Head { rule, run, index, out });
+                });
+            };
+            // SAFETY: the runs cover all rows, and `Head` writes all columns of its head.
+            out = unsafe { filled(rows * width, fill) };
+            Ok(())
+        })
+    })?;
+    Tensor::from_vec(out, (rows, width), qkv.device())
+}
+
+#[derive(Clone, Copy)]
+struct Rule<'a> {
+    qkv: Rows<'a>,
+    write: &'a [f32],
+    decay: &'a [f32],
+    rate: &'a [f32],
+    bias: &'a [f32],
+    heads: Heads,
+    states: &'a Parts<'a, f32>,
+}
+
+/// One value head of one sequence.
+struct Head<'a> {
+    rule: Rule<'a>,
+    run: &'a Run,
+    index: usize,
+    out: &'a Parts<'a, MaybeUninit<f32>>,
+}
+
+/// What a token has of one head.
+struct Step<'a> {
+    query: &'a [f32],
+    key: &'a [f32],
+    decay: f32,
+    write: f32,
+    /// Factors of the query and of the key.
+    scales: [f32; 2],
+    /// The product of both, scaled.
+    meet: f32,
+}
+
+impl<'a> Rule<'a> {
+    #[inline(always)]
+    fn step<L: Lanes>(&self, l: L, row: usize, head: usize) -> Step<'a> {
+        let Heads { values, key_dim, .. } = self.heads;
+        let all = self.qkv.row(row);
+        let query = &all[self.heads.shared(0, head)..][..key_dim];
+        let key = &all[self.heads.shared(1, head)..][..key_dim];
+        #[expect(clippy::cast_precision_loss, reason = "heads are far below 2^24")]
+        let root = (key_dim as f32).sqrt();
+        let query_scale = 1.0 / ((dot(l, query, query) + LENGTH_EPS).sqrt() * root);
+        let key_scale = 1.0 / (dot(l, key, key) + LENGTH_EPS).sqrt();
+        let x = self.decay[row * values + head] + self.bias[head];
+        let softplus = if x > 20.0 { x } else { x.exp().ln_1p() };
+        Step {
+            query,
+            key,
+            decay: (self.rate[head] * softplus).exp(),
+            write: 1.0 / (1.0 + (-self.write[row * values + head]).exp()),
+            scales: [query_scale, key_scale],
+            meet: dot(l, query, key) * query_scale * key_scale,
+        }
+    }
+}
+
+impl Kernel for Head<'_> {
+    #[inline(always)]
+    fn run<L: Lanes>(self, l: L) {
+        let Self { rule, run, index: head, out } = self;
+        let Heads { key_dim, value_dim, .. } = rule.heads;
+        let mut steps = Vec::with_capacity(run.rows.len());
+        for row in run.rows.clone() {
+            steps.push(rule.step(l, row, head));
+        }
+        let state = run.slot * rule.heads.state() + head * key_dim * value_dim;
+        // SAFETY: no other chunk has this head of this slot.
+        let state = unsafe { rule.states.part(state..state + key_dim * value_dim) };
+        let values = rule.heads.inputs() - rule.heads.outputs() + head * value_dim;
+        let mut block: Vec<Pair> = vec![[[0.0; LANES]; 2]; key_dim];
+        for first in (0..value_dim).step_by(COLUMNS) {
+            let count = COLUMNS.min(value_dim - first);
+            for (row, kept) in block.iter_mut().zip(state.chunks_exact(value_dim)) {
+                let row = row.as_flattened_mut();
+                row.fill(0.0);
+                if !run.starts {
+                    row[..count].copy_from_slice(&kept[first..first + count]);
+                }
+            }
+            let mut before: Option<Change<'_, L>> = None;
+            for (step, row) in steps.iter().zip(run.rows.clone()) {
+                let read = match before {
+                    None => read(l, &block, step),
+                    Some(before) => change_and_read(l, &mut block, before, step),
+                };
+                let value = &rule.qkv.row(row)[values + first..][..count];
+                let (given, change) = finish(l, step, &read, load_pair(l, value));
+                before = Some(change);
+                let start = row * rule.heads.outputs() + head * value_dim + first;
+                // SAFETY: no other chunk has this head of this row, and no other block these
+                // columns.
+                let out = unsafe { out.part(start..start + count) };
+                write_pair(l, given, out);
+            }
+            if let Some(before) = before {
+                change(l, &mut block, before);
+            }
+            for (row, kept) in block.iter().zip(state.chunks_exact_mut(value_dim)) {
+                kept[first..first + count].copy_from_slice(&row.as_flattened()[..count]);
+            }
+        }
+    }
+}
+
+/// A row of some columns of a state.
+type Pair = [[f32; LANES]; 2];
+
+/// How a token changes a state: `decay * S + key delta^T`.
+#[derive(Clone, Copy)]
+struct Change<'a, L: Lanes> {
+    decay: f32,
+    key: &'a [f32],
+    delta: [L::V; 2],
+}
+
+/// What a state gives for a key and for a query, both as they are.
+struct Read<L: Lanes> {
+    key: [L::V; 2],
+    query: [L::V; 2],
+}
+
+impl<L: Lanes> Read<L> {
+    #[inline(always)]
+    fn nothing(l: L) -> Self {
+        Self { key: [l.splat(0.0); 2], query: [l.splat(0.0); 2] }
+    }
+
+    #[inline(always)]
+    fn add(&mut self, l: L, row: [L::V; 2], key: f32, query: f32) {
+        let (key, query) = (l.splat(key), l.splat(query));
+        for (half, row) in row.into_iter().enumerate() {
+            self.key[half] = l.mul_add(row, key, self.key[half]);
+            self.query[half] = l.mul_add(row, query, self.query[half]);
+        }
+    }
+}
+
+impl<L: Lanes> Change<'_, L> {
+    #[inline(always)]
+    fn of(&self, l: L, row: &Pair, key: f32) -> [L::V; 2] {
+        let (decay, key) = (l.splat(self.decay), l.splat(key));
+        let changed =
+            |half: usize| l.mul_add(key, self.delta[half], l.mul(l.load(&row[half]), decay));
+        [changed(0), changed(1)]
+    }
+}
+
+/// What a token gives, and how it changes the state, by what the state before it gives.
+#[inline(always)]
+fn finish<'a, L: Lanes>(
+    l: L,
+    step: &Step<'a>,
+    read: &Read<L>,
+    value: [L::V; 2],
+) -> ([L::V; 2], Change<'a, L>) {
+    let [query_scale, key_scale] = step.scales;
+    let (said, kept) = (l.splat(step.decay * key_scale), l.splat(step.decay * query_scale));
+    let (write, meet, scale) = (l.splat(step.write), l.splat(step.meet), l.splat(key_scale));
+    let (mut given, mut delta) = (value, value);
+    for half in 0..2 {
+        let new = l.sub(value[half], l.mul(read.key[half], said));
+        let new = l.mul(new, write);
+        given[half] = l.mul_add(new, meet, l.mul(read.query[half], kept));
+        delta[half] = l.mul(new, scale);
+    }
+    (given, Change { decay: step.decay, key: step.key, delta })
+}
+
+#[inline(always)]
+fn read<L: Lanes>(l: L, block: &[Pair], step: &Step<'_>) -> Read<L> {
+    let mut read = Read::nothing(l);
+    for (row, (key, query)) in block.iter().zip(step.key.iter().zip(step.query)) {
+        read.add(l, [l.load(&row[0]), l.load(&row[1])], *key, *query);
+    }
+    read
+}
+
+/// To the bit `change` and then `read`, going through the block once.
+#[inline(always)]
+fn change_and_read<L: Lanes>(
+    l: L,
+    block: &mut [Pair],
+    before: Change<'_, L>,
+    step: &Step<'_>,
+) -> Read<L> {
+    let mut read = Read::nothing(l);
+    let tokens = step.key.iter().zip(step.query);
+    for ((row, earlier), (key, query)) in block.iter_mut().zip(before.key).zip(tokens) {
+        let changed = before.of(l, row, *earlier);
+        l.store(changed[0], &mut row[0]);
+        l.store(changed[1], &mut row[1]);
+        read.add(l, changed, *key, *query);
+    }
+    read
+}
+
+#[inline(always)]
+fn change<L: Lanes>(l: L, block: &mut [Pair], before: Change<'_, L>) {
+    for (row, key) in block.iter_mut().zip(before.key) {
+        let changed = before.of(l, row, *key);
+        l.store(changed[0], &mut row[0]);
+        l.store(changed[1], &mut row[1]);
+    }
+}
+
+/// The sum of products, in sixteen lanes along the vectors and then in a fixed tree.
+#[inline(always)]
+fn dot<L: Lanes>(l: L, a: &[f32], b: &[f32]) -> f32 {
+    let mut sum = l.splat(0.0);
+    for (a, b) in a.chunks(LANES).zip(b.chunks(LANES)) {
+        sum = l.mul_add(load_some(l, a), load_some(l, b), sum);
+    }
+    l.sum(sum)
+}
+
+/// Up to 32 floats; zeros behind them.
+#[inline(always)]
+fn load_pair<L: Lanes>(l: L, x: &[f32]) -> [L::V; 2] {
+    let (first, second) = x.split_at(x.len().min(LANES));
+    [load_some(l, first), load_some(l, second)]
+}
+
+/// As many floats as `out` has places.
+#[inline(always)]
+fn write_pair<L: Lanes>(l: L, v: [L::V; 2], out: &mut [MaybeUninit<f32>]) {
+    let (first, second) = out.split_at_mut(out.len().min(LANES));
+    write_some(l, v[0], first);
+    write_some(l, v[1], second);
+}
+
+#[cfg(test)]
+mod tests;

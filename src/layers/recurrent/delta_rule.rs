@@ -1,0 +1,145 @@
+//! Heads that keep a matrix each, by the gated delta rule, behind a short convolution; what they
+//! read is normalized and gated.
+//!
+//! Yang, Kautz and Hatamizadeh, "Gated Delta Networks", 2024, section 3.4; the arrangement is that of
+//! Qwen3-Next.
+
+use std::ops::Range;
+
+use candle_core::{DType, Result, Tensor, bail};
+
+use super::short_conv::ConvTaps;
+use crate::kernels::gated::{Gating, gated_pairs};
+use crate::kernels::pointwise::Activation;
+use crate::kernels::recurrence::Runs;
+use crate::kernels::recurrence::delta_rule::{Gates, Heads, delta_rule};
+use crate::kernels::recurrence::short_conv::short_conv;
+use crate::layers::linear::Linear;
+use crate::layers::norm::RmsNorm;
+use crate::weights::{WeightError, Weights};
+
+/// Sizes and variant of such heads.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DeltaRuleSpec {
+    /// Elements of a hidden state.
+    pub hidden_size: usize,
+    /// The heads.
+    pub heads: Heads,
+    /// Tokens that the convolution sees.
+    pub taps: usize,
+    /// What the convolution's sums go through.
+    pub activation: Activation,
+    /// Added to the mean square of what a head reads.
+    pub norm_eps: f32,
+}
+
+impl DeltaRuleSpec {
+    /// Of the convolution, and of the heads.
+    pub(super) fn states(&self) -> Vec<usize> {
+        vec![(self.taps - 1) * self.heads.inputs(), self.heads.state()]
+    }
+
+    /// Elements of a token in front of the output projection.
+    pub(super) fn outputs(&self) -> usize {
+        self.heads.outputs()
+    }
+}
+
+/// Weights of such heads.
+#[derive(Debug)]
+pub(super) struct DeltaRule {
+    heads: Heads,
+    /// Those of queries, keys and values together, of the output's gate, of `write` and of `decay`.
+    inputs: [Linear; 4],
+    taps: ConvTaps,
+    /// `[values]`
+    rate: Tensor,
+    /// `[values]`
+    bias: Tensor,
+    norm: RmsNorm,
+}
+
+impl DeltaRule {
+    /// The tensors of the inputs are four, or `in_proj_qkvz` in place of two of them and
+    /// `in_proj_ba` in place of the others. The rate is `-exp(A_log)`, or stored as `A`.
+    pub(super) fn load(
+        weights: &Weights,
+        spec: DeltaRuleSpec,
+    ) -> std::result::Result<Self, WeightError> {
+        let DeltaRuleSpec { hidden_size, heads, taps, activation, norm_eps } = spec;
+        let whole =
+            |name: &str, outputs| Linear::load(&weights.scope(name), hidden_size, outputs, false);
+        let part = |name: &str, outputs, rows: &[Range<usize>]| {
+            Linear::load_rows(&weights.scope(name), hidden_size, outputs, false, rows)
+        };
+        let (outputs, values) = (heads.outputs(), heads.values);
+        let [qkv, gate] = if weights.contains("in_proj_qkvz.weight") {
+            let [query, key, value, gate] = grouped(heads.keys, by_key_head(heads));
+            let qkv = [query, key, value].concat();
+            let rows = heads.inputs() + outputs;
+            [part("in_proj_qkvz", rows, &qkv)?, part("in_proj_qkvz", rows, &gate)?]
+        } else {
+            [whole("in_proj_qkv", heads.inputs())?, whole("in_proj_z", outputs)?]
+        };
+        let [write, decay] = if weights.contains("in_proj_ba.weight") {
+            let [write, decay] = grouped(heads.keys, [values / heads.keys; 2]);
+            let load = |rows: &[Range<usize>]| part("in_proj_ba", 2 * values, rows);
+            [load(&write)?, load(&decay)?]
+        } else {
+            [whole("in_proj_b", values)?, whole("in_proj_a", values)?]
+        };
+        let norm = weights.dense("norm.weight", &[heads.value_dim], DType::F32)?;
+        let conv = weights.scope("conv1d");
+        let taps = ConvTaps::load(&conv, heads.inputs(), taps, false)?;
+        Ok(Self {
+            heads,
+            inputs: [qkv, gate, write, decay],
+            taps: taps.activated(activation),
+            rate: if weights.contains("A") {
+                weights.dense("A", &[values], DType::F32)?
+            } else {
+                weights.dense("A_log", &[values], DType::F32)?.exp()?.neg()?
+            },
+            bias: weights.dense("dt_bias", &[values], DType::F32)?,
+            norm: RmsNorm::new(norm, norm_eps),
+        })
+    }
+
+    pub(super) fn forward(&self, x: &Tensor, states: &[Tensor], runs: Runs<'_>) -> Result<Tensor> {
+        let [conv, rule] = states else { bail!("{} states, expected 2", states.len()) };
+        let [qkv, gate, write, decay] = Linear::forward_each(self.inputs.each_ref(), x)?;
+        let qkv = short_conv(&qkv, self.taps.taps(), conv, runs)?;
+        let gates = Gates { write: &write, decay: &decay, rate: &self.rate, bias: &self.bias };
+        let read = delta_rule(&qkv, gates, self.heads, rule, runs)?;
+        let each = (read.dim(0)?, self.heads.values, self.heads.value_dim);
+        let read = self.norm.forward(&read.reshape(each)?)?.reshape(gate.dims2()?)?;
+        gated_pairs(Gating::Activation(Activation::Silu), &gate, &read)
+    }
+}
+
+/// Rows of a key head's query, key, values and gates.
+fn by_key_head(heads: Heads) -> [usize; 4] {
+    let own = heads.outputs() / heads.keys;
+    [heads.key_dim, heads.key_dim, own, own]
+}
+
+/// The rows of each kind, where those of the first key head come first, kind by kind.
+fn grouped<const N: usize>(key_heads: usize, counts: [usize; N]) -> [Vec<Range<usize>>; N] {
+    let all: usize = counts.iter().sum();
+    std::array::from_fn(|kind| {
+        let before: usize = counts[..kind].iter().sum();
+        let starts = (0..key_heads).map(|head| head * all + before);
+        starts.map(|start| start..start + counts[kind]).collect()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_of_each_kind_are_found_head_by_head() {
+        let [query, key, value] = grouped(2, [2, 1, 3]);
+        assert_eq!((query, key, value), (vec![0..2, 6..8], vec![2..3, 8..9], vec![3..6, 9..12]));
+    }
+}
