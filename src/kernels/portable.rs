@@ -16,8 +16,10 @@ use super::pointwise::{Activation, Xielu};
 use super::weighted_rows::Pick;
 
 mod short_conv;
+mod state_space;
 
 pub(super) use short_conv::short_conv;
+pub(super) use state_space::state_space;
 
 /// Whether operations on tensors of this device are these.
 pub fn on(device: &Device) -> bool {

@@ -10,6 +10,7 @@ use std::ops::Range;
 use candle_core::{Result, bail};
 
 pub mod short_conv;
+pub mod state_space;
 
 /// Which rows of a step belong to which sequence, and where each sequence's state is.
 #[derive(Clone, Copy, Debug)]

@@ -165,7 +165,7 @@ impl Kernel for Block<'_> {
 
 /// Up to sixteen floats; zeros behind them.
 #[inline(always)]
-fn load_some<L: Lanes>(l: L, x: &[f32]) -> L::V {
+pub(super) fn load_some<L: Lanes>(l: L, x: &[f32]) -> L::V {
     match x.first_chunk() {
         Some(whole) => l.load(whole),
         None => load_tail(l, x),
@@ -174,7 +174,7 @@ fn load_some<L: Lanes>(l: L, x: &[f32]) -> L::V {
 
 /// The first lanes, as many as `out` has places.
 #[inline(always)]
-fn write_some<L: Lanes>(l: L, v: L::V, out: &mut [MaybeUninit<f32>]) {
+pub(super) fn write_some<L: Lanes>(l: L, v: L::V, out: &mut [MaybeUninit<f32>]) {
     if let Some(whole) = out.first_chunk_mut() {
         return l.write(v, whole);
     }
