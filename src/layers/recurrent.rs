@@ -8,8 +8,10 @@ use super::linear::Linear;
 use crate::weights::{WeightError, Weights};
 
 mod short_conv;
+mod state_space;
 
 pub use short_conv::ShortConvSpec;
+pub use state_space::StateSpaceSpec;
 
 /// What some layers have in place of attention.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,6 +33,8 @@ pub struct RecurrentSpec {
 pub enum CellSpec {
     /// A gated convolution over few tokens.
     ShortConv(ShortConvSpec),
+    /// A selective state space.
+    StateSpace(StateSpaceSpec),
 }
 
 impl RecurrentSpec {
@@ -38,6 +42,7 @@ impl RecurrentSpec {
     pub fn states(&self) -> Vec<usize> {
         match &self.cell {
             CellSpec::ShortConv(conv) => conv.states(),
+            CellSpec::StateSpace(space) => space.states(),
         }
     }
 }
@@ -52,6 +57,7 @@ pub struct Recurrent {
 #[derive(Debug)]
 enum Cell {
     ShortConv(short_conv::ShortConv),
+    StateSpace(Box<state_space::StateSpace>),
 }
 
 impl Recurrent {
@@ -65,6 +71,10 @@ impl Recurrent {
             CellSpec::ShortConv(conv) => {
                 (Cell::ShortConv(short_conv::ShortConv::load(weights, *conv)?), conv.channels)
             }
+            CellSpec::StateSpace(space) => {
+                let loaded = state_space::StateSpace::load(weights, hidden, *space)?;
+                (Cell::StateSpace(Box::new(loaded)), space.inner())
+            }
         };
         let output = weights.scope(spec.output);
         Ok(Self { cell, output: Linear::load(&output, inner, hidden, spec.output_bias)? })
@@ -75,6 +85,7 @@ impl Recurrent {
     pub fn read(&self, x: &Tensor, states: &[Tensor], batch: &ForwardBatch) -> Result<Tensor> {
         match &self.cell {
             Cell::ShortConv(conv) => conv.forward(x, states, batch.runs()),
+            Cell::StateSpace(space) => space.forward(x, states, batch.runs()),
         }
     }
 

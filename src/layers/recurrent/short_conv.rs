@@ -4,6 +4,7 @@
 
 use candle_core::{DType, Result, Tensor, bail};
 
+use crate::kernels::pointwise::Activation;
 use crate::kernels::recurrence::Runs;
 use crate::kernels::recurrence::short_conv::{Taps, short_conv};
 use crate::layers::linear::Linear;
@@ -58,13 +59,14 @@ impl ShortConv {
     }
 }
 
-/// The learned part of a convolution whose result goes on as it is.
+/// The learned part of a convolution, whose sums go on as they are or through an activation.
 #[derive(Debug)]
 pub(super) struct ConvTaps {
     /// `[taps, channels]`
     weight: Tensor,
     /// `[channels]`
     bias: Option<Tensor>,
+    activation: Option<Activation>,
 }
 
 impl ConvTaps {
@@ -77,10 +79,15 @@ impl ConvTaps {
     ) -> std::result::Result<Self, WeightError> {
         let weight = weights.dense("weight", &[channels, 1, taps], DType::F32)?;
         let bias = bias.then(|| weights.dense("bias", &[channels], DType::F32)).transpose()?;
-        Ok(Self { weight: weight.squeeze(1)?.t()?.contiguous()?, bias })
+        Ok(Self { weight: weight.squeeze(1)?.t()?.contiguous()?, bias, activation: None })
+    }
+
+    /// The same with an activation.
+    pub(super) fn activated(self, activation: Activation) -> Self {
+        Self { activation: Some(activation), ..self }
     }
 
     pub(super) fn taps(&self) -> Taps<'_> {
-        Taps { weight: &self.weight, bias: self.bias.as_ref(), activation: None }
+        Taps { weight: &self.weight, bias: self.bias.as_ref(), activation: self.activation }
     }
 }
