@@ -237,7 +237,16 @@ impl<'a> ModelKeys<'a> {
                 return Ok(width);
             }
         }
-        self.required(end)
+        match self.architecture.gguf {
+            // Layers have no such part.
+            "mamba2" => Ok(1),
+            // Some have none.
+            "nemotron_h" | "nemotron_h_moe" => match self.per_layer(end, Value::as_u64)? {
+                Some(widths) => Ok(widths.into_iter().max().unwrap_or(0).max(1)),
+                None => self.required(end),
+            },
+            _ => self.required(end),
+        }
     }
 
     fn refuse_unread(&self) -> Result<(), String> {

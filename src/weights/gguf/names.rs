@@ -7,6 +7,7 @@ use super::config::{HeadCounts, ModelKeys};
 use super::header::TensorInfo;
 use super::other_layers::OTHER_LAYERS;
 use super::recurrent::RECURRENT;
+use super::state_spaces::STATE_SPACES;
 use serde_json::{Map, Value as Json};
 
 /// An architecture that GGUF files of this program may have.
@@ -66,6 +67,9 @@ pub(crate) const ROPE_FACTORS: &str = "rope_freqs.weight";
 pub(crate) const LONG_ROPE_FACTORS: [&str; 2] =
     ["rope_factors_long.weight", "rope_factors_short.weight"];
 
+/// Ends of the names of tensors that have nothing behind them.
+const BARE: [&str; 2] = ["ssm_a", "ssm_d"];
+
 /// Where a tensor belongs.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Place {
@@ -81,7 +85,7 @@ pub(crate) struct Place {
 impl Architecture {
     /// Every row of the table.
     fn all() -> impl Iterator<Item = &'static Self> {
-        ARCHITECTURES.iter().chain(OTHER_LAYERS).chain(RECURRENT)
+        ARCHITECTURES.iter().chain(OTHER_LAYERS).chain(RECURRENT).chain(STATE_SPACES)
     }
 
     /// The architecture that a file with these tensors names.
@@ -104,7 +108,10 @@ impl Architecture {
 
     /// Where a tensor belongs, `None` if this architecture doesn't have it.
     pub(crate) fn place(&self, gguf: &str) -> Option<Place> {
-        let (part, ending) = gguf.rsplit_once('.')?;
+        let (part, ending) = match gguf.rsplit_once('.')? {
+            (_, ending) if BARE.contains(&ending) => (gguf, "weight"),
+            parts => parts,
+        };
         if !matches!(ending, "weight" | "bias" | "scale") {
             return None;
         }
