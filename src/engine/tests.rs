@@ -37,6 +37,8 @@ const PANICS: u32 = 96;
 enum Memory {
     Blocks,
     State,
+    /// Without any blocks beside it.
+    StateAlone,
 }
 
 struct HashModel {
@@ -80,22 +82,24 @@ impl CausalLm for HashModel {
             candle_core::bail!("asked to fail");
         }
         self.tokens_run.fetch_add(batch.input_ids.len(), Ordering::Relaxed);
-        let cache = context.kv[0].k.flatten_all()?;
+        let cache = context.kv.first().map(|layer| layer.k.flatten_all()).transpose()?;
         for (row, (token, slot)) in batch.input_ids.iter().zip(&batch.slot_mapping).enumerate() {
             let mut own = batch.adapters.iter().filter(|own| own.rows.contains(&(row as u32)));
             // Adapters show in what is kept, as they do in keys and values.
             let adapter = own.next().map_or(0, |own| own.adapter.size_in_bytes());
             assert!(own.next().is_none(), "a row has one adapter");
             let value = Tensor::new(&[(*token as usize + 100 * adapter) as f32], &Device::Cpu)?;
-            cache.slice_set(&value, 0, *slot as usize)?;
+            if let Some(cache) = &cache {
+                cache.slice_set(&value, 0, *slot as usize)?;
+            }
         }
-        let cache = cache.to_vec1::<f32>()?;
+        let cache = cache.map_or_else(|| Ok(Vec::new()), |cache| cache.to_vec1::<f32>())?;
         let hashes = match self.memory {
             Memory::Blocks => Vec::new(),
-            Memory::State => Self::hashes_from_states(context, batch)?,
+            Memory::State | Memory::StateAlone => Self::hashes_from_states(context, batch)?,
         };
         let hash_at = |row: &u32| {
-            if self.memory == Memory::State {
+            if self.memory != Memory::Blocks {
                 return hashes[*row as usize];
             }
             let sequence = batch.cu_seqlens_q.partition_point(|start| start <= row) - 1;
@@ -127,8 +131,9 @@ impl CausalLm for HashModel {
     }
 
     fn kv_shape(&self) -> KvShape {
-        let states = if self.memory == Memory::State { vec![4] } else { Vec::new() };
-        KvShape { layers: vec![KvHeads::new(1, 1)], states }
+        let states = if self.memory == Memory::Blocks { Vec::new() } else { vec![4] };
+        let blocks = self.memory != Memory::StateAlone;
+        KvShape { layers: vec![KvHeads::new(1, 1); usize::from(blocks)], states }
     }
 
     fn vocab_size(&self) -> usize {
@@ -299,7 +304,7 @@ fn answers_do_not_depend_on_batch_chunks_cache_or_preemption() {
         ("two at a time", EngineConfig { max_num_seqs: 2, ..config(32) }),
     ];
     for (case, config) in cases {
-        for memory in [Memory::Blocks, Memory::State] {
+        for memory in [Memory::Blocks, Memory::State, Memory::StateAlone] {
             let running = start_with(memory, &config, Duration::ZERO);
             for round in ["cold", "warm"] {
                 assert_eq!(answers(&running, requests()), expected, "{case}, {round}, {memory:?}");

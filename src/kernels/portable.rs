@@ -17,9 +17,11 @@ use super::weighted_rows::Pick;
 
 mod delta_rule;
 mod short_conv;
+mod state_space;
 
 pub(super) use delta_rule::delta_rule;
 pub(super) use short_conv::short_conv;
+pub(super) use state_space::state_space;
 
 /// Whether operations on tensors of this device are these.
 pub fn on(device: &Device) -> bool {

@@ -9,10 +9,12 @@ use crate::weights::{WeightError, Weights};
 
 mod delta_rule;
 mod short_conv;
+mod state_space;
 
 pub use crate::kernels::recurrence::delta_rule::Heads as DeltaHeads;
 pub use delta_rule::DeltaRuleSpec;
 pub use short_conv::ShortConvSpec;
+pub use state_space::StateSpaceSpec;
 
 /// What some layers have in place of attention.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,6 +38,8 @@ pub enum CellSpec {
     ShortConv(ShortConvSpec),
     /// Heads that keep a matrix each.
     DeltaRule(DeltaRuleSpec),
+    /// A selective state space.
+    StateSpace(StateSpaceSpec),
 }
 
 impl RecurrentSpec {
@@ -44,6 +48,7 @@ impl RecurrentSpec {
         match &self.cell {
             CellSpec::ShortConv(conv) => conv.states(),
             CellSpec::DeltaRule(rule) => rule.states(),
+            CellSpec::StateSpace(space) => space.states(),
         }
     }
 }
@@ -59,6 +64,7 @@ pub struct Recurrent {
 enum Cell {
     ShortConv(short_conv::ShortConv),
     DeltaRule(Box<delta_rule::DeltaRule>),
+    StateSpace(Box<state_space::StateSpace>),
 }
 
 impl Recurrent {
@@ -76,6 +82,10 @@ impl Recurrent {
                 let cell = delta_rule::DeltaRule::load(weights, *rule)?;
                 (Cell::DeltaRule(Box::new(cell)), rule.outputs())
             }
+            CellSpec::StateSpace(space) => {
+                let loaded = state_space::StateSpace::load(weights, hidden, *space)?;
+                (Cell::StateSpace(Box::new(loaded)), space.inner())
+            }
         };
         let output = weights.scope(spec.output);
         Ok(Self { cell, output: Linear::load(&output, inner, hidden, spec.output_bias)? })
@@ -87,6 +97,7 @@ impl Recurrent {
         match &self.cell {
             Cell::ShortConv(conv) => conv.forward(x, states, batch.runs()),
             Cell::DeltaRule(rule) => rule.forward(x, states, batch.runs()),
+            Cell::StateSpace(space) => space.forward(x, states, batch.runs()),
         }
     }
 

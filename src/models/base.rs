@@ -87,6 +87,7 @@ pub(super) fn base(config: &HfConfig, defaults: &Defaults) -> Result<DecoderSpec
         intermediate_sizes: None,
         layer_inputs: None,
         layer_factor: None,
+        mixers: None,
         recurrent: None,
         mlp: MlpSpec {
             hidden_size: config.hidden_size,

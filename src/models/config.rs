@@ -150,6 +150,21 @@ impl Fields<'_> {
         }
     }
 
+    /// Where the file doesn't say, `name` is how many `of` has.
+    pub(super) fn length(&mut self, name: &str, of: &str) {
+        if let Some(count) = self.0.get(of).and_then(Value::as_array).map(Vec::len) {
+            self.default(name, count);
+        }
+    }
+
+    /// Where the file doesn't say, `name` is a word for each letter of `theirs`.
+    pub(super) fn words(&mut self, name: &str, theirs: &str, word: impl Fn(char) -> String) {
+        if let Some(letters) = self.0.get(theirs).and_then(Value::as_str) {
+            let words: Vec<String> = letters.chars().map(word).collect();
+            self.default(name, words);
+        }
+    }
+
     /// Where the file doesn't say, `name` is `of`, multiplied.
     pub(super) fn multiple(&mut self, name: &str, of: &str, times: u64) {
         if let Some(value) = self.0.get(of).and_then(Value::as_u64) {

@@ -7,7 +7,12 @@ use super::decoder::DecoderSpec;
 
 /// What `GraniteForCausalLM` means.
 pub(super) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
-    let mut spec = base(config, &Defaults::LLAMA)?;
+    with(config, &Defaults::LLAMA)
+}
+
+/// The same with other defaults.
+pub(super) fn with(config: &HfConfig, defaults: &Defaults) -> Result<DecoderSpec, ModelError> {
+    let mut spec = base(config, defaults)?;
     let biases = (config.attention_bias.unwrap_or(false), config.mlp_bias.unwrap_or(false));
     set_biases(&mut spec, biases.0, biases.1);
     spec.embedding_scale = config.number("embedding_multiplier")?.unwrap_or(1.0);

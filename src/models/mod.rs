@@ -21,6 +21,7 @@ pub mod encoder;
 
 mod apertus;
 mod arcee;
+mod bamba;
 mod base;
 mod bloom;
 mod cohere;
@@ -37,6 +38,7 @@ mod gpt2;
 mod gpt_neox;
 mod gpt_oss;
 mod granite;
+mod granite_hybrid;
 mod granite_moe;
 mod helium;
 mod hunyuan;
@@ -44,11 +46,13 @@ mod internlm;
 mod lfm2;
 mod llama;
 mod llama4;
+mod mamba2;
 mod minimax_m2;
 mod mistral;
 mod mixtral;
 mod mpt;
 mod nemotron;
+mod nemotron_h;
 mod olmo;
 mod olmoe;
 mod phi;
@@ -61,6 +65,7 @@ mod seed_oss;
 mod smollm3;
 mod stablelm;
 mod starcoder2;
+mod state_space;
 
 /// What one step of a model gives, in f32 on the context's device.
 #[derive(Clone, Debug)]
@@ -145,6 +150,7 @@ type SpecFn = fn(&HfConfig) -> std::result::Result<DecoderSpec, ModelError>;
 const ARCHITECTURES: &[(&str, SpecFn)] = &[
     ("ApertusForCausalLM", apertus::spec),
     ("ArceeForCausalLM", arcee::spec),
+    ("BambaForCausalLM", bamba::spec),
     ("BloomForCausalLM", bloom::spec),
     ("Cohere2ForCausalLM", cohere::spec_2),
     ("CohereForCausalLM", cohere::spec),
@@ -169,6 +175,7 @@ const ARCHITECTURES: &[(&str, SpecFn)] = &[
     ("GraniteForCausalLM", granite::spec),
     ("Glm4MoeForCausalLM", glm_moe::spec),
     ("GraniteMoeForCausalLM", granite_moe::spec),
+    ("GraniteMoeHybridForCausalLM", granite_hybrid::spec),
     ("HeliumForCausalLM", helium::spec),
     ("HunYuanDenseV1ForCausalLM", hunyuan::spec),
     ("InternLM2ForCausalLM", internlm::spec_2),
@@ -178,6 +185,7 @@ const ARCHITECTURES: &[(&str, SpecFn)] = &[
     ("Llama4ForCausalLM", llama4::spec),
     ("Llama4ForConditionalGeneration", llama4::spec),
     ("LlamaForCausalLM", llama::spec),
+    ("Mamba2ForCausalLM", mamba2::spec),
     ("MiniMaxM2ForCausalLM", minimax_m2::spec),
     ("MinistralForCausalLM", mistral::spec),
     ("Ministral3ForCausalLM", mistral::spec_3),
@@ -186,6 +194,7 @@ const ARCHITECTURES: &[(&str, SpecFn)] = &[
     ("MixtralForCausalLM", mixtral::spec),
     ("MptForCausalLM", mpt::spec),
     ("NemotronForCausalLM", nemotron::spec),
+    ("NemotronHForCausalLM", nemotron_h::spec),
     ("Olmo2ForCausalLM", olmo::spec_2),
     ("Olmo3ForCausalLM", olmo::spec_3),
     ("OlmoForCausalLM", olmo::spec),
@@ -218,9 +227,12 @@ const COMPLETIONS: &[(&str, Completion)] = &[
     ("Gemma3ForConditionalGeneration", gemma::complete),
     ("Gemma4ForCausalLM", gemma4::complete),
     ("Gemma4ForConditionalGeneration", gemma4::complete),
+    ("GraniteMoeHybridForCausalLM", granite_hybrid::complete),
     ("Lfm2ForCausalLM", lfm2::complete),
     ("Lfm2MoeForCausalLM", lfm2::complete),
+    ("Mamba2ForCausalLM", mamba2::complete),
     ("MptForCausalLM", mpt::complete),
+    ("NemotronHForCausalLM", nemotron_h::complete),
     ("Qwen3NextForCausalLM", qwen3_next::complete),
     ("Qwen3_5MoeForCausalLM", qwen3_next::complete_moe_5),
     ("Qwen3_5MoeForConditionalGeneration", qwen3_next::complete_moe_5),

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::error::WeightError;
 use super::file_bytes::FileBytes;
+use super::python_json;
 
 /// Where a model's files lie.
 #[derive(Clone, Debug)]
@@ -62,7 +63,7 @@ impl ModelFolder {
     /// A JSON file, `None` if it doesn't exist.
     pub(crate) fn json(&self, name: &str) -> Result<Option<Value>, WeightError> {
         let Some(file) = self.open(name)? else { return Ok(None) };
-        let value = serde_json::from_slice(file.bytes()).map_err(|error| {
+        let value = python_json::parse(file.bytes()).map_err(|error| {
             WeightError::corrupt(file.path(), format!("not valid JSON: {error}"))
         })?;
         Ok(Some(value))

@@ -9,6 +9,7 @@
 //! source         ModelSource: opened from any of them
 //! folder         files by name: on disk, or embedded in the binary
 //! file_bytes     one file's bytes, memory-mapped
+//! python_json    JSON with infinite numbers
 //! chat_template  which of the files holds the chat template
 //! safetensors    Hugging Face tensors: one file or shards
 //! compressed     the same, quantized by other software
@@ -36,6 +37,7 @@ pub mod kept;
 pub mod lora;
 pub mod model_ref;
 pub mod progress;
+mod python_json;
 pub mod safetensors;
 pub mod sentence_modules;
 pub mod source;

@@ -109,7 +109,7 @@ fn beams_are_the_same_in_company_with_few_blocks_and_few_places() {
             kv_cache_bytes: config.kv_cache_bytes.max(Some(9 * BLOCK_SIZE * 8)),
             ..config
         };
-        for memory in [Memory::Blocks, Memory::State] {
+        for memory in [Memory::Blocks, Memory::State, Memory::StateAlone] {
             let running = start_with(memory, &config, Duration::ZERO);
             let others: Vec<_> = requests().into_iter().map(|r| running.handle.submit(r)).collect();
             let streams: Vec<_> =
@@ -125,7 +125,7 @@ fn beams_are_the_same_in_company_with_few_blocks_and_few_places() {
 
 #[test]
 fn beams_share_blocks_instead_of_computing_them_again() {
-    for memory in [Memory::Blocks, Memory::State] {
+    for memory in [Memory::Blocks, Memory::State, Memory::StateAlone] {
         let running = start_with(memory, &config(64), Duration::ZERO);
         let answers = found(running.handle.search(searched(prompt(7, 100), 30, params(4))));
         let steps = answers.iter().map(Vec::len).max().unwrap();

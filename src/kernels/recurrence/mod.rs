@@ -11,6 +11,7 @@ use candle_core::{Result, bail};
 
 pub mod delta_rule;
 pub mod short_conv;
+pub mod state_space;
 
 mod lanes;
 

@@ -59,7 +59,7 @@ impl ShortConv {
     }
 }
 
-/// The learned part of a convolution.
+/// The learned part of a convolution, whose sums go on as they are or through an activation.
 #[derive(Debug)]
 pub(super) struct ConvTaps {
     /// `[taps, channels]`
@@ -82,7 +82,7 @@ impl ConvTaps {
         Ok(Self { weight: weight.squeeze(1)?.t()?.contiguous()?, bias, activation: None })
     }
 
-    /// The same with a function of its sums.
+    /// The same with an activation.
     pub(super) fn activated(self, activation: Activation) -> Self {
         Self { activation: Some(activation), ..self }
     }

@@ -213,6 +213,7 @@ fn what_is_not_implemented_is_refused_with_what_is() {
             "num_local_experts": 4, "n_routed_experts": 4, "num_experts_per_tok": 2,
             "moe_intermediate_size": 8, "shared_expert_intermediate_size": 8,
             "kv_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 8,
+            "num_heads": 1, "n_groups": 1, "mamba_n_heads": 1, "hybrid_override_pattern": "M*--",
         });
         assert!(spec_of(known).is_ok(), "{name}");
     }

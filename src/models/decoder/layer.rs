@@ -18,7 +18,7 @@ use crate::weights::{WeightError, Weights};
 
 /// A loaded layer.
 pub(super) struct Layer {
-    mixer: Mixer,
+    mixer: Option<Mixer>,
     feed_forward: Option<FeedForward>,
     input: Option<LayerInput>,
     /// Of the layer's result.
@@ -62,15 +62,20 @@ impl Layer {
             let factor = weights.dense(name, &[1], DType::F32)?;
             Ok::<_, WeightError>(factor.to_vec1::<f32>()?[0])
         });
+        let mixer = spec.mixes(index).then(|| Mixer::load(weights, spec, index)).transpose()?;
+        let feed_forward = FeedForward::load(weights, spec, index)?;
+        // Layers without a part don't have its norms.
+        let around_mixer = |name: Option<&'static str>| norm(name.filter(|_| mixer.is_some()));
+        let around_mlp = |name: Option<&'static str>| norm(name.filter(|_| feed_forward.is_some()));
         Ok(Self {
-            mixer: Mixer::load(weights, spec, index)?,
-            feed_forward: FeedForward::load(weights, spec, index)?,
             input: input.transpose()?,
             factor: factor.transpose()?,
-            before_attention: norm(spec.block.before_attention)?,
-            after_attention: norm(spec.block.after_attention)?,
-            before_mlp: norm(spec.block.before_mlp)?,
-            after_mlp: norm(spec.block.after_mlp)?,
+            before_attention: around_mixer(spec.block.before_attention)?,
+            after_attention: around_mixer(spec.block.after_attention)?,
+            before_mlp: around_mlp(spec.block.before_mlp)?,
+            after_mlp: around_mlp(spec.block.after_mlp)?,
+            mixer,
+            feed_forward,
             block: spec.block,
             group,
         })
@@ -80,25 +85,11 @@ impl Layer {
     pub(super) fn forward(&self, x: Tensor, step: &Step<'_>) -> Result<Tensor> {
         let Step { keep, adapters: [_, behind], .. } = *step;
         let scale = self.block.residual_scale;
-        let mut x = x;
-        let mut seen = normalized(self.before_attention.as_ref(), &x)?;
-        let mut attended = self.mixer.attend(&seen, step)?;
-        if let Some(rows) = keep {
-            attended = attended.index_select(rows, 0)?;
-            x = x.index_select(rows, 0)?;
-            if self.block.parallel && self.before_mlp.is_none() {
-                seen = seen.index_select(rows, 0)?;
-            }
-        }
-        let added = match &self.after_attention {
-            None => {
-                let own = self.group.own_part(&x)?;
-                self.group.all_reduce(self.mixer.project_add(&attended, &own, scale, behind)?)?
-            }
-            Some(norm) => {
-                let projected = self.mixer.project(&attended, behind)?;
-                norm.forward_add(&self.group.all_reduce(projected)?, &x)?
-            }
+        let (x, seen, added) = if let Some(mixer) = &self.mixer {
+            self.mix(mixer, x, step)?
+        } else {
+            let x = keep.map_or(Ok(x.clone()), |rows| x.index_select(rows, 0))?;
+            (x.clone(), x.clone(), x)
         };
         let Some(feed_forward) = &self.feed_forward else { return self.finish(added, step) };
         let given = match (&self.before_mlp, self.block.parallel) {
@@ -117,6 +108,37 @@ impl Layer {
             }
         };
         self.finish(x, step)
+    }
+
+    /// Hidden states of rows that are still wanted, what the mixer was given of them, and their sum
+    /// with what it gives.
+    fn mix(
+        &self,
+        mixer: &Mixer,
+        mut x: Tensor,
+        step: &Step<'_>,
+    ) -> Result<(Tensor, Tensor, Tensor)> {
+        let Step { keep, adapters: [_, behind], .. } = *step;
+        let mut seen = normalized(self.before_attention.as_ref(), &x)?;
+        let mut attended = mixer.attend(&seen, step)?;
+        if let Some(rows) = keep {
+            attended = attended.index_select(rows, 0)?;
+            x = x.index_select(rows, 0)?;
+            if self.block.parallel && self.before_mlp.is_none() {
+                seen = seen.index_select(rows, 0)?;
+            }
+        }
+        let added = match &self.after_attention {
+            None => {
+                let (own, scale) = (self.group.own_part(&x)?, self.block.residual_scale);
+                self.group.all_reduce(mixer.project_add(&attended, &own, scale, behind)?)?
+            }
+            Some(norm) => {
+                let projected = mixer.project(&attended, behind)?;
+                norm.forward_add(&self.group.all_reduce(projected)?, &x)?
+            }
+        };
+        Ok((x, seen, added))
     }
 
     /// Adds what comes of the layer's own vectors, and multiplies.

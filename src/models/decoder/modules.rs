@@ -15,7 +15,7 @@ pub(super) fn layout(spec: &DecoderSpec) -> AdapterLayout {
     for index in 0..spec.attention.len() {
         let below = |name: &str| format!("{}.{index}.{name}", spec.names.layers);
         let site = |projection| Site::Layer(index, projection);
-        if spec.recurrent(index).is_none() {
+        if spec.mixes(index) && spec.recurrent(index).is_none() {
             let path = |name: &str| below(&format!("{}.{name}", spec.names.attention));
             modules.extend(attention(&spec.attention[index], path, site));
         }

@@ -42,6 +42,8 @@ pub struct DecoderSpec {
     pub ropes: Vec<RopeSpec>,
     /// One per layer.
     pub attention: Vec<AttentionSpec>,
+    /// Which layers have either; others are a feed-forward part alone. `None`: all.
+    pub mixers: Option<Vec<bool>>,
     /// What some layers have instead.
     pub recurrent: Option<RecurrentSpec>,
     /// The feed-forward part of layers without experts; of no inner elements: they have none.
@@ -62,9 +64,15 @@ impl DecoderSpec {
         self.recurrent.as_ref().filter(|recurrent| recurrent.layers[index])
     }
 
+    /// Whether layer `index` has attention or a recurrence.
+    pub(super) fn mixes(&self, index: usize) -> bool {
+        self.mixers.as_ref().is_none_or(|mixers| mixers[index])
+    }
+
     /// Whether layer `index` keeps keys and values of its own.
     pub(super) fn keeps_kv(&self, index: usize) -> bool {
-        self.recurrent(index).is_none() && self.attention[index].kv_of.is_none()
+        let attends = self.mixes(index) && self.recurrent(index).is_none();
+        attends && self.attention[index].kv_of.is_none()
     }
 
     /// What is kept of sequences.

@@ -237,12 +237,20 @@ impl<'a> ModelKeys<'a> {
                 return Ok(width);
             }
         }
-        // Where there are experts in every layer, the file need not say more.
-        if self.architecture.gguf == "qwen35moe" && self.count(end)?.is_none_or(|width| width == 0)
-        {
-            return self.required("expert_feed_forward_length");
+        match self.architecture.gguf {
+            // Where there are experts in every layer, the file need not say more.
+            "qwen35moe" if self.count(end)?.is_none_or(|width| width == 0) => {
+                self.required("expert_feed_forward_length")
+            }
+            // Layers have no such part.
+            "mamba2" => Ok(1),
+            // Some have none.
+            "nemotron_h" | "nemotron_h_moe" => match self.per_layer(end, Value::as_u64)? {
+                Some(widths) => Ok(widths.into_iter().max().unwrap_or(0).max(1)),
+                None => self.required(end),
+            },
+            _ => self.required(end),
         }
-        self.required(end)
     }
 
     fn refuse_unread(&self) -> Result<(), String> {

@@ -90,6 +90,10 @@ fn located(
             if ONE_ROW.iter().any(|ending| name.ends_with(ending)) && info.shape.len() == 1 {
                 info.shape.insert(0, 1);
             }
+            if place.part == "ssm_norm" {
+                // A row for each group; checkpoints have one of all.
+                info.shape = vec![info.shape.iter().product()];
+            }
             let name = name.replace('*', &index.to_string());
             located.push((name, Location { info, change }));
         }

@@ -20,6 +20,7 @@ mod recurrent;
 mod rope;
 mod row_order;
 pub(super) mod split;
+mod state_spaces;
 mod value;
 pub mod vocabulary;
 

@@ -7,6 +7,7 @@ use super::config::{HeadCounts, ModelKeys};
 use super::header::TensorInfo;
 use super::other_layers::OTHER_LAYERS;
 use super::recurrent::RECURRENT;
+use super::state_spaces::STATE_SPACES;
 use serde_json::{Map, Value as Json};
 
 /// An architecture that GGUF files of this program may have.
@@ -81,7 +82,7 @@ pub(crate) struct Place {
 impl Architecture {
     /// Every row of the table.
     fn all() -> impl Iterator<Item = &'static Self> {
-        ARCHITECTURES.iter().chain(OTHER_LAYERS).chain(RECURRENT)
+        ARCHITECTURES.iter().chain(OTHER_LAYERS).chain(RECURRENT).chain(STATE_SPACES)
     }
 
     /// The architecture that a file with these tensors names.

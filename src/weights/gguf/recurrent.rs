@@ -107,7 +107,7 @@ pub(super) const RECURRENT: &[Architecture] = &[
 ];
 
 /// Key heads of each layer: those without any have a recurrence.
-fn key_heads(keys: &ModelKeys<'_>) -> Result<Vec<u64>, String> {
+pub(super) fn key_heads(keys: &ModelKeys<'_>) -> Result<Vec<u64>, String> {
     let end = "attention.head_count_kv";
     match keys.per_layer(end, Value::as_u64)? {
         Some(counts) => Ok(counts),
@@ -116,7 +116,7 @@ fn key_heads(keys: &ModelKeys<'_>) -> Result<Vec<u64>, String> {
 }
 
 /// The heads of layers with attention.
-fn heads(keys: &ModelKeys<'_>) -> Result<HeadCounts, String> {
+pub(super) fn heads(keys: &ModelKeys<'_>) -> Result<HeadCounts, String> {
     let counts = key_heads(keys)?;
     let mut others = counts.iter().filter(|count| **count > 0);
     let query = keys.required("attention.head_count")?;

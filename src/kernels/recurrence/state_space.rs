@@ -1,0 +1,469 @@
+//! A selective state space: each head keeps a matrix that fades by a factor of the token's own and
+//! takes the token in.
+//!
+//! Dao and Gu, "Transformers are SSMs: Generalized Models and Efficient Algorithms Through
+//! Structured State Space Duality", 2024, in its recurrent form. Lanes go along the elements of a
+//! head, so that sums over its state need no order of their own; some tokens are taken at once, so
+//! that a state is read and written once for all of them, each still one after the other.
+
+use std::mem::MaybeUninit;
+
+use candle_core::{Result, Tensor, bail};
+
+use super::super::cpu::{Kernel, LANES, Lanes, Level};
+use super::super::fresh::{Parts, filled};
+use super::super::storage::{self, Rows};
+use super::super::{pool, portable};
+use super::lanes::{load_some, write_some};
+use super::{Run, Runs};
+
+const NAME: &str = "state_space";
+/// Tokens that go through a state at once.
+const TOKENS: usize = 4;
+/// Where the softplus of a number is the number itself in f32.
+const SOFTPLUS_END: f32 = 20.0;
+
+/// The learned part of a selective state space, and its shape.
+#[derive(Clone, Copy, Debug)]
+pub struct Heads<'a> {
+    /// `[H]`: what the logarithm of a state's fading is per unit of time, below zero.
+    pub decay: &'a Tensor,
+    /// `[H]`: the share of the input that goes around the state.
+    pub skip: &'a Tensor,
+    /// `[H]`: added to time steps before their softplus.
+    pub step_bias: &'a Tensor,
+    /// Least and largest time step.
+    pub step_limits: [f32; 2],
+    /// P: elements of a head.
+    pub head_dim: usize,
+    /// N: rows of a head's state.
+    pub state_size: usize,
+    /// G, a divisor of H: heads of a group share the vectors that write and read states.
+    pub groups: usize,
+}
+
+impl Heads<'_> {
+    /// H, with what else makes up the rows of inputs.
+    fn count(&self) -> Result<usize> {
+        let heads = self.decay.dims1()?;
+        let same = self.skip.dims() == [heads] && self.step_bias.dims() == [heads];
+        let sizes = self.head_dim > 0 && self.state_size > 0 && heads > 0;
+        if !same || !sizes || self.groups == 0 || !heads.is_multiple_of(self.groups) {
+            bail!(
+                "{NAME}: {heads} heads of {}, {:?} shares and {:?} biases, {} groups with states \
+                 of {}",
+                self.head_dim,
+                self.skip.dims(),
+                self.step_bias.dims(),
+                self.groups,
+                self.state_size
+            );
+        }
+        Ok(heads)
+    }
+}
+
+/// For every token of a sequence, head by head, of rows `x [T, H * P + 2 * G * N]` that hold inputs
+/// `u`, then the vectors `b` and `c` of groups, and of `steps [T, H]`:
+///
+/// `s = clamp(softplus(step + step_bias), step_limits)`, `state = e^(s * decay) * state + s * b u^T`,
+/// `y = state^T c + skip * u`: `[T, H * P]`. `states [slots, H * N * P]` are taken along.
+///
+/// # Errors
+///
+/// Shapes or runs that don't fit; no state is changed then.
+pub fn state_space(
+    x: &Tensor,
+    steps: &Tensor,
+    heads: Heads<'_>,
+    states: &Tensor,
+    runs: Runs<'_>,
+) -> Result<Tensor> {
+    let (rows, width) = x.dims2()?;
+    let count = heads.count()?;
+    let (places, kept) = states.dims2()?;
+    let vectors = 2 * heads.groups * heads.state_size;
+    let fits = width == count * heads.head_dim + vectors
+        && steps.dims() == [rows, count]
+        && kept == count * heads.head_dim * heads.state_size;
+    if !fits {
+        bail!(
+            "{NAME}: rows of {width}, steps {:?} and states of {kept} for {count} heads of {}",
+            steps.dims(),
+            heads.head_dim
+        );
+    }
+    let runs = runs.of(NAME, rows, places)?;
+    if portable::on(x.device()) {
+        return portable::state_space(x, steps, heads, states, &runs);
+    }
+    state_space_at(Level::current(), x, steps, heads, states, &runs)
+}
+
+fn state_space_at(
+    level: Level,
+    x: &Tensor,
+    steps: &Tensor,
+    heads: Heads<'_>,
+    states: &Tensor,
+    runs: &[Run],
+) -> Result<Tensor> {
+    let (rows, count) = steps.dims2()?;
+    let inner = count * heads.head_dim;
+    let [decay, skip, step_bias] =
+        [heads.decay, heads.skip, heads.step_bias].map(Tensor::to_vec1::<f32>);
+    let (decay, skip, step_bias) = (decay?, skip?, step_bias?);
+    let mut out = Vec::new();
+    storage::read(NAME, x, |x, layout| {
+        let x = Rows::of(NAME, x, layout)?;
+        storage::read(NAME, steps, |steps, layout| {
+            let steps = Rows::of(NAME, steps, layout)?;
+            storage::write::<f32>(NAME, states, |states| {
+                let states = &Parts::new(states);
+                let (decay, skip, step_bias) = (&decay[..], &skip[..], &step_bias[..]);
+                let space = Space { x, steps, heads, decay, skip, step_bias, states };
+                let fill = |out: &Parts<'_, MaybeUninit<f32>>| {
+                    pool::for_each_chunk(runs.len() * count, |chunk| {
+                        let (run, head) = (&runs[chunk / count], chunk % count);
+                        level.run(OneHead { space, run, head, out });
+                    });
+                };
+                // SAFETY: the runs cover all rows and `OneHead` writes its own columns of its own
+                // rows.
+                out = unsafe { filled(rows * inner, fill) };
+                Ok(())
+            })
+        })
+    })?;
+    Tensor::from_vec(out, (rows, inner), x.device())
+}
+
+#[derive(Clone, Copy)]
+struct Space<'a> {
+    x: Rows<'a>,
+    steps: Rows<'a>,
+    heads: Heads<'a>,
+    decay: &'a [f32],
+    skip: &'a [f32],
+    step_bias: &'a [f32],
+    states: &'a Parts<'a, f32>,
+}
+
+/// A head of one sequence.
+struct OneHead<'a> {
+    space: Space<'a>,
+    run: &'a Run,
+    head: usize,
+    out: &'a Parts<'a, MaybeUninit<f32>>,
+}
+
+/// What a token does to a state.
+#[derive(Clone, Copy, Default)]
+struct Moment {
+    /// Its time step.
+    step: f32,
+    /// What it leaves of the state.
+    fading: f32,
+}
+
+impl Kernel for OneHead<'_> {
+    #[inline(always)]
+    fn run<L: Lanes>(self, l: L) {
+        let Self { space, run, head, out } = self;
+        let Heads { head_dim, state_size, .. } = space.heads;
+        let elements = head_dim * state_size;
+        let start = (run.slot * space.decay.len() + head) * elements;
+        // SAFETY: no other chunk has this head of this slot.
+        let state = unsafe { space.states.part(start..start + elements) };
+        if run.starts {
+            state.fill(0.0);
+        }
+        let moments = space.moments(run, head);
+        for lane in (0..head_dim).step_by(LANES) {
+            let count = LANES.min(head_dim - lane);
+            let block = Lane { space, head, out, start: lane, count };
+            let mut token = 0;
+            while token + TOKENS <= moments.len() {
+                let moments = moments[token..].first_chunk::<TOKENS>();
+                let Some(moments) = moments else { break };
+                block.advance(l, state, moments, run.rows.start + token);
+                token += TOKENS;
+            }
+            for (token, moment) in moments.iter().enumerate().skip(token) {
+                block.advance(l, state, &[*moment], run.rows.start + token);
+            }
+        }
+    }
+}
+
+impl Space<'_> {
+    /// Of all tokens of a run.
+    fn moments(&self, run: &Run, head: usize) -> Vec<Moment> {
+        let [least, most] = self.heads.step_limits;
+        let one = |row: usize| {
+            let step = softplus(self.steps.row(row)[head] + self.step_bias[head]);
+            let step = step.max(least).min(most);
+            Moment { step, fading: (step * self.decay[head]).exp() }
+        };
+        run.rows.clone().map(one).collect()
+    }
+}
+
+/// `ln(1 + e^x)`
+fn softplus(x: f32) -> f32 {
+    if x > SOFTPLUS_END { x } else { x.exp().ln_1p() }
+}
+
+/// Up to sixteen elements of a head.
+#[derive(Clone, Copy)]
+struct Lane<'a> {
+    space: Space<'a>,
+    head: usize,
+    out: &'a Parts<'a, MaybeUninit<f32>>,
+    /// Which: from here on, so many.
+    start: usize,
+    count: usize,
+}
+
+#[allow(clippy::needless_range_loop, reason = "tiles are indexed in several arrays at once")]
+impl Lane<'_> {
+    /// Takes `T` tokens from row `first` on through the state, and writes what they give.
+    #[inline(always)]
+    fn advance<L: Lanes, const T: usize>(
+        self,
+        l: L,
+        state: &mut [f32],
+        moments: &[Moment; T],
+        first: usize,
+    ) {
+        let Self { space, head, out, start: lane, count } = self;
+        let heads = space.decay.len();
+        let Heads { head_dim, state_size, groups, .. } = space.heads;
+        let group = heads * head_dim + head / (heads / groups) * state_size;
+        let own = head * head_dim + lane;
+        let mut inputs = [l.splat(0.0); T];
+        let mut fadings = inputs;
+        let mut sums = inputs;
+        let mut writes: [&[f32]; T] = [&[]; T];
+        let mut reads = writes;
+        for t in 0..T {
+            let row = space.x.row(first + t);
+            inputs[t] = load_some(l, &row[own..own + count]);
+            fadings[t] = l.splat(moments[t].fading);
+            writes[t] = &row[group..group + state_size];
+            let read = group + groups * state_size;
+            reads[t] = &row[read..read + state_size];
+        }
+        for (n, row) in state.chunks_exact_mut(head_dim).enumerate() {
+            let row = &mut row[lane..lane + count];
+            let mut kept = load_some(l, row);
+            for t in 0..T {
+                let taken = l.mul(l.splat(moments[t].step * writes[t][n]), inputs[t]);
+                kept = l.mul_add(kept, fadings[t], taken);
+                sums[t] = l.mul_add(kept, l.splat(reads[t][n]), sums[t]);
+            }
+            store_some(l, kept, row);
+        }
+        for t in 0..T {
+            let y = l.mul_add(inputs[t], l.splat(space.skip[head]), sums[t]);
+            let start = (first + t) * heads * head_dim + own;
+            // SAFETY: runs and heads don't overlap, nor do the lanes of a head.
+            write_some(l, y, unsafe { out.part(start..start + count) });
+        }
+    }
+}
+
+/// As `write_some`, over what was there.
+#[inline(always)]
+fn store_some<L: Lanes>(l: L, v: L::V, out: &mut [f32]) {
+    if let Some(whole) = out.first_chunk_mut() {
+        return l.store(v, whole);
+    }
+    let mut lanes = [0.0; LANES];
+    l.store(v, &mut lanes);
+    for (x, out) in lanes.into_iter().zip(out) {
+        *out = x;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::{DType, Device};
+
+    use super::super::super::random::{Random, assert_close, bits, values};
+    use super::*;
+
+    /// Learned numbers and inputs of a state space.
+    struct Case {
+        decay: Tensor,
+        skip: Tensor,
+        step_bias: Tensor,
+        x: Tensor,
+        steps: Tensor,
+        limits: [f32; 2],
+        /// Heads, elements of each, rows of its state, groups.
+        shape: [usize; 4],
+    }
+
+    impl Case {
+        fn new(seed: u64, tokens: usize, shape: [usize; 4], limits: [f32; 2]) -> Self {
+            let [heads, head_dim, state_size, groups] = shape;
+            let mut random = Random::new(seed);
+            let width = heads * head_dim + 2 * groups * state_size;
+            Self {
+                decay: random.tensor(heads).exp().unwrap().neg().unwrap(),
+                skip: random.tensor(heads),
+                step_bias: random.tensor(heads),
+                x: random.tensor((tokens, width)),
+                steps: random.tensor((tokens, heads)),
+                limits,
+                shape,
+            }
+        }
+
+        fn heads(&self) -> Heads<'_> {
+            let Self { decay, skip, step_bias, limits: step_limits, .. } = self;
+            let [_, head_dim, state_size, groups] = self.shape;
+            let step_limits = *step_limits;
+            Heads { decay, skip, step_bias, step_limits, head_dim, state_size, groups }
+        }
+
+        /// What nobody has cleaned.
+        fn states(&self, places: usize) -> Tensor {
+            let [heads, head_dim, state_size, _] = self.shape;
+            let kept = heads * head_dim * state_size;
+            (Tensor::ones((places, kept), DType::F32, &Device::Cpu).unwrap() * f64::NAN).unwrap()
+        }
+
+        fn at(
+            &self,
+            level: Option<Level>,
+            [x, steps]: [&Tensor; 2],
+            states: &Tensor,
+            runs: &[Run],
+        ) -> Tensor {
+            match level {
+                Some(level) => state_space_at(level, x, steps, self.heads(), states, runs),
+                None => portable::state_space(x, steps, self.heads(), states, runs),
+            }
+            .unwrap()
+        }
+
+        /// Its definition, for one sequence from its first token on: the sum over all tokens before
+        /// of what is left of them.
+        fn plain(&self) -> Vec<f32> {
+            let [heads, head_dim, state_size, groups] = self.shape;
+            let [decay, skip, bias] = [&self.decay, &self.skip, &self.step_bias].map(values);
+            let x: Vec<Vec<f32>> = self.x.to_vec2().unwrap();
+            let steps: Vec<Vec<f32>> = self.steps.to_vec2().unwrap();
+            let step = |token: usize, head: usize| {
+                let step = f64::from(steps[token][head] + bias[head]).exp().ln_1p();
+                step.clamp(f64::from(self.limits[0]), f64::from(self.limits[1]))
+            };
+            let mut out = Vec::new();
+            for (token, row) in x.iter().enumerate() {
+                for head in 0..heads {
+                    let write = heads * head_dim + head * groups / heads * state_size;
+                    let read = write + groups * state_size;
+                    let left = |from: usize| {
+                        let time: f64 = (from + 1..=token).map(|t| step(t, head)).sum();
+                        (time * f64::from(decay[head])).exp() * step(from, head)
+                    };
+                    let score = |from: usize| -> f64 {
+                        let pair = |n| f64::from(x[from][write + n]) * f64::from(row[read + n]);
+                        (0..state_size).map(pair).sum()
+                    };
+                    for own in head * head_dim..(head + 1) * head_dim {
+                        let taken = |from| left(from) * score(from) * f64::from(x[from][own]);
+                        let around = f64::from(skip[head] * row[own]);
+                        let y = around + (0..=token).map(taken).sum::<f64>();
+                        #[expect(clippy::cast_possible_truncation, reason = "to compare")]
+                        out.push(y as f32);
+                    }
+                }
+            }
+            out
+        }
+    }
+
+    const ANY: [f32; 2] = [0.0, f32::INFINITY];
+
+    #[test]
+    fn equals_its_definition_on_every_level_and_in_plain_operations() {
+        let shapes =
+            [(1, [1, 1, 1, 1], ANY), (9, [4, 16, 8, 2], ANY), (6, [6, 20, 5, 3], [0.2, 1.5])];
+        for (seed, (tokens, shape, limits)) in (0..).zip(shapes) {
+            let case = Case::new(seed, tokens, shape, limits);
+            let width = shape[0] * shape[1];
+            let expected = Tensor::from_vec(case.plain(), (tokens, width), &Device::Cpu).unwrap();
+            let run = [Run { rows: 0..tokens, slot: 1, starts: true }];
+            for level in Level::available().into_iter().map(Some).chain([None]) {
+                let y = case.at(level, [&case.x, &case.steps], &case.states(3), &run);
+                assert_close(&y, &expected, 2e-5);
+            }
+        }
+    }
+
+    #[test]
+    fn is_the_same_whole_in_pieces_and_in_company() {
+        let tokens = 11;
+        let case = Case::new(4, tokens, [4, 24, 6, 2], ANY);
+        for level in Level::available().into_iter().map(Some).chain([None]) {
+            let own = case.states(2);
+            let run = [Run { rows: 0..tokens, slot: 0, starts: true }];
+            let whole = case.at(level, [&case.x, &case.steps], &own, &run);
+            for chunk in [1, 2, 5] {
+                let shared = case.states(4);
+                for first in (0..tokens).step_by(chunk) {
+                    let count = chunk.min(tokens - first);
+                    // Beside it, another sequence that begins again and again.
+                    let [x, steps] = [&case.x, &case.steps].map(|all| {
+                        Tensor::cat(&[all, &all.narrow(0, first, count).unwrap()], 0).unwrap()
+                    });
+                    let runs = [
+                        Run { rows: 0..tokens, slot: 3, starts: true },
+                        Run { rows: tokens..tokens + count, slot: 2, starts: first == 0 },
+                    ];
+                    let both = case.at(level, [&x, &steps], &shared, &runs);
+                    let expected = whole.narrow(0, first, count).unwrap();
+                    assert_eq!(bits(&both.narrow(0, tokens, count).unwrap()), bits(&expected));
+                    assert_eq!(bits(&both.narrow(0, 0, tokens).unwrap()), bits(&whole));
+                }
+                let kept = |states: &Tensor, slot| bits(&states.narrow(0, slot, 1).unwrap());
+                assert_eq!(kept(&shared, 2), kept(&own, 0));
+            }
+        }
+    }
+
+    #[test]
+    fn shapes_that_do_not_fit_are_errors_and_change_nothing() {
+        let case = Case::new(5, 2, [2, 4, 3, 1], ANY);
+        let runs = Runs { cu_seqlens_q: &[0, 2], positions: &[0, 1], slots: &[0] };
+        let mut random = Random::new(6);
+        let (states, wide) = (random.tensor((1, 24)), random.tensor((1, 25)));
+        let before = bits(&states);
+        let heads = case.heads();
+        let refused = |x, steps, heads, states, runs| {
+            assert!(state_space(x, steps, heads, states, runs).is_err());
+        };
+        refused(&case.steps, &case.steps, heads, &states, runs);
+        refused(&case.x, &case.x, heads, &states, runs);
+        refused(&case.x, &case.steps, Heads { groups: 3, ..heads }, &states, runs);
+        refused(&case.x, &case.steps, Heads { groups: 0, ..heads }, &states, runs);
+        refused(&case.x, &case.steps, Heads { state_size: 4, ..heads }, &states, runs);
+        refused(&case.x, &case.steps, Heads { skip: &case.x, ..heads }, &states, runs);
+        refused(&case.x, &case.steps, heads, &wide, runs);
+        refused(&case.x, &case.steps, heads, &states, Runs { slots: &[1], ..runs });
+        assert_eq!(bits(&states), before);
+        assert!(state_space(&case.x, &case.steps, heads, &states, runs).is_ok());
+        assert_ne!(bits(&states), before);
+    }
+
+    #[test]
+    fn time_steps_are_the_softplus_of_their_numbers() {
+        for (x, expected) in [(0.0, std::f32::consts::LN_2), (-10.0, 4.539_89e-5), (30.0, 30.0)] {
+            assert!((softplus(x) - expected).abs() <= expected * 1e-5, "{x}");
+        }
+        assert_eq!(softplus(f32::NEG_INFINITY).to_bits(), 0);
+    }
+}

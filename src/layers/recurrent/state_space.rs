@@ -1,0 +1,152 @@
+//! A selective state space behind a short convolution, gated and normalized.
+//!
+//! Dao and Gu, "Transformers are SSMs", 2024, figure 6: the parallel block.
+
+use candle_core::{DType, Result, Tensor, bail};
+
+use super::short_conv::ConvTaps;
+use crate::kernels::gated::gated_pairs;
+use crate::kernels::pointwise::Activation;
+use crate::kernels::recurrence::Runs;
+use crate::kernels::recurrence::short_conv::short_conv;
+use crate::kernels::recurrence::state_space::{Heads, state_space};
+use crate::kernels::rms_norm::rms_norm;
+use crate::layers::linear::Linear;
+use crate::weights::{WeightError, Weights};
+
+/// Sizes and variant of a selective state space.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StateSpaceSpec {
+    /// Heads.
+    pub heads: usize,
+    /// Elements of each.
+    pub head_dim: usize,
+    /// Elements that a state keeps for each of these.
+    pub state_size: usize,
+    /// Heads of a group, of equally many, share the vectors that write and read states; each group
+    /// is normalized alone.
+    pub groups: usize,
+    /// Tokens that the convolution sees.
+    pub taps: usize,
+    /// Biases of the convolution.
+    pub conv_bias: bool,
+    /// Biases of the input projection.
+    pub bias: bool,
+    /// What the convolution's sums go through.
+    pub activation: Activation,
+    /// Least and largest time step.
+    pub step_limits: [f32; 2],
+    /// Added to the mean square of a group.
+    pub norm_eps: f32,
+}
+
+impl StateSpaceSpec {
+    /// Elements of all heads.
+    pub(super) fn inner(&self) -> usize {
+        self.heads * self.head_dim
+    }
+
+    /// What the convolution runs over: the heads, and two vectors for each group.
+    fn channels(&self) -> usize {
+        self.inner() + 2 * self.groups * self.state_size
+    }
+
+    pub(super) fn states(&self) -> Vec<usize> {
+        vec![(self.taps - 1) * self.channels(), self.inner() * self.state_size]
+    }
+}
+
+/// Weights of a selective state space.
+#[derive(Debug)]
+pub(super) struct StateSpace {
+    spec: StateSpaceSpec,
+    /// Those of gates, of what the convolution runs over, and of time steps.
+    inputs: [Linear; 3],
+    taps: ConvTaps,
+    /// `[heads]` each.
+    decay: Tensor,
+    skip: Tensor,
+    step_bias: Tensor,
+    norm: GroupNorm,
+}
+
+impl StateSpace {
+    pub(super) fn load(
+        weights: &Weights,
+        hidden: usize,
+        spec: StateSpaceSpec,
+    ) -> std::result::Result<Self, WeightError> {
+        let StateSpaceSpec { heads, bias, .. } = spec;
+        let (inner, channels) = (spec.inner(), spec.channels());
+        let input = weights.scope("in_proj");
+        let part = |start: usize, count: usize| {
+            let rows = start..start + count;
+            let all = inner + channels + heads;
+            Linear::load_rows(&input, hidden, all, bias, std::slice::from_ref(&rows))
+        };
+        let of_heads = |name: &str| weights.dense(name, &[heads], DType::F32);
+        // Some files have what the others have the logarithm of.
+        let decay =
+            if weights.contains("A") { of_heads("A")? } else { of_heads("A_log")?.exp()?.neg()? };
+        let taps = ConvTaps::load(&weights.scope("conv1d"), channels, spec.taps, spec.conv_bias)?;
+        Ok(Self {
+            spec,
+            inputs: [part(0, inner)?, part(inner, channels)?, part(inner + channels, heads)?],
+            taps: taps.activated(spec.activation),
+            decay,
+            skip: of_heads("D")?,
+            step_bias: of_heads("dt_bias")?,
+            norm: GroupNorm::load(&weights.scope("norm"), inner, spec.groups, spec.norm_eps)?,
+        })
+    }
+
+    pub(super) fn forward(&self, x: &Tensor, states: &[Tensor], runs: Runs<'_>) -> Result<Tensor> {
+        let [last, state] = states else { bail!("{} states, expected 2", states.len()) };
+        let [gate, x, steps] = Linear::forward_each(self.inputs.each_ref(), x)?;
+        let x = short_conv(&x, self.taps.taps(), last, runs)?;
+        let heads = Heads {
+            decay: &self.decay,
+            skip: &self.skip,
+            step_bias: &self.step_bias,
+            step_limits: self.spec.step_limits,
+            head_dim: self.spec.head_dim,
+            state_size: self.spec.state_size,
+            groups: self.spec.groups,
+        };
+        let y = state_space(&x, &steps, heads, state, runs)?;
+        self.norm.forward(&gated_pairs(Activation::Silu.into(), &gate, &y)?)
+    }
+}
+
+/// A norm by the root mean square of each of some equal parts of a row.
+#[derive(Debug)]
+struct GroupNorm {
+    /// `[width]`
+    weight: Tensor,
+    /// `[width / groups]` of ones, where there are several groups.
+    ones: Option<Tensor>,
+    eps: f32,
+}
+
+impl GroupNorm {
+    fn load(
+        weights: &Weights,
+        width: usize,
+        groups: usize,
+        eps: f32,
+    ) -> std::result::Result<Self, WeightError> {
+        let weight = weights.dense("weight", &[width], DType::F32)?.contiguous()?;
+        let ones = (groups > 1)
+            .then(|| Tensor::ones(width / groups, DType::F32, weights.device()))
+            .transpose()?;
+        Ok(Self { weight, ones, eps })
+    }
+
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let Some(ones) = &self.ones else { return rms_norm(x, &self.weight, self.eps) };
+        let (rows, width) = x.dims2()?;
+        let part = ones.dim(0)?;
+        let x = rms_norm(&x.reshape((rows, width / part, part))?, ones, self.eps)?;
+        x.reshape((rows, width))?.broadcast_mul(&self.weight)
+    }
+}

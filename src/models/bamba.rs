@@ -1,0 +1,49 @@
+//! Bamba: most layers have a state space instead of attention, and half of each attention head is
+//! rotated.
+
+use super::ModelError;
+use super::base::{Defaults, base, set_biases};
+use super::config::rope::RopeDefaults;
+use super::config::{HfConfig, bad};
+use super::decoder::DecoderSpec;
+use super::decoder::spec::{Block, Names};
+use super::state_space::{MAMBA_FIELDS, state_space};
+use crate::layers::recurrent::{CellSpec, RecurrentSpec};
+
+/// What `BambaForCausalLM` means.
+pub(super) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
+    let defaults = Defaults {
+        kv_heads: Some(8),
+        context: 262_144,
+        norm_eps: 1e-5,
+        rope: RopeDefaults { theta: 10_000.0, share: 0.5, partial: true },
+        ..Defaults::LLAMA
+    };
+    let mut spec = base(config, &defaults)?;
+    let biases = (config.attention_bias.unwrap_or(false), config.mlp_bias.unwrap_or(false));
+    set_biases(&mut spec, biases.0, biases.1);
+    spec.names = Names { norm: "final_layernorm", mlp: "feed_forward", ..Names::COMMON };
+    spec.block = Block { before_mlp: Some("pre_ff_layernorm"), ..Block::PRE_NORM };
+    let layers = spaced_layers(config)?;
+    if layers.contains(&true) {
+        let space = state_space(config, &MAMBA_FIELDS, spec.norm.eps)?;
+        spec.recurrent = Some(RecurrentSpec {
+            layers,
+            name: "mamba",
+            output: "out_proj",
+            output_bias: space.bias,
+            cell: CellSpec::StateSpace(space),
+        });
+    }
+    Ok(spec)
+}
+
+/// All layers that `attn_layer_indices` doesn't name.
+fn spaced_layers(config: &HfConfig) -> Result<Vec<bool>, ModelError> {
+    let (field, layers) = ("attn_layer_indices", config.num_hidden_layers);
+    let attention = config.field::<Vec<usize>>(field)?.unwrap_or_default();
+    if let Some(beyond) = attention.iter().find(|index| **index >= layers) {
+        return Err(bad(field, beyond, format!("must be below `num_hidden_layers` = {layers}")));
+    }
+    Ok((0..layers).map(|layer| !attention.contains(&layer)).collect())
+}
