@@ -238,6 +238,8 @@ pub struct ServerConfig {
     pub served_model_names: Vec<String>,
     /// Keys that may call; empty means everyone.
     pub api_keys: Vec<String>,
+    /// Keys that open also the routes that change what is served; no other key does.
+    pub admin_api_keys: Vec<String>,
     /// Sequences that may wait beside the `max_num_seqs` running ones; one more is answered 429.
     pub max_queued_requests: usize,
     /// Largest request body in bytes.
@@ -275,12 +277,20 @@ impl Default for LoraServing {
     }
 }
 
+impl ServerConfig {
+    /// Whether nobody may call without a key.
+    pub fn needs_keys(&self) -> bool {
+        !(self.api_keys.is_empty() && self.admin_api_keys.is_empty())
+    }
+}
+
 impl Default for ServerConfig {
     fn default() -> Self {
         Self {
             address: SocketAddr::from(([127, 0, 0, 1], 8000)),
             served_model_names: vec!["sconce-demo".to_owned()],
             api_keys: Vec::new(),
+            admin_api_keys: Vec::new(),
             max_queued_requests: 256,
             max_body_bytes: 8 << 20,
             drain_timeout: Duration::from_secs(30),

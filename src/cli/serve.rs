@@ -108,6 +108,15 @@ struct NetworkArgs {
         value_delimiter = ','
     )]
     api_key: Vec<String>,
+    /// Key that may also load and unload adapters, which with any key configured no other may.
+    #[arg(
+        long,
+        value_name = "KEY",
+        env = "SCONCE_ADMIN_API_KEY",
+        hide_env_values = true,
+        value_delimiter = ','
+    )]
+    admin_api_key: Vec<String>,
     /// Sequences that may wait for a place; one more is answered 429.
     #[arg(long, default_value_t = 256, value_name = "COUNT")]
     max_queued_requests: usize,
@@ -350,7 +359,8 @@ impl ServeArgs {
             } else {
                 names.clone()
             },
-            api_keys: args.api_key.iter().filter(|key| !key.is_empty()).cloned().collect(),
+            api_keys: given(&args.api_key),
+            admin_api_keys: given(&args.admin_api_key),
             max_queued_requests: args.max_queued_requests,
             max_body_bytes: args.max_body_size.0,
             drain_timeout: Duration::from_secs(args.drain_timeout),
@@ -366,6 +376,11 @@ impl ServeArgs {
             },
         }
     }
+}
+
+/// Keys that aren't empty, as those of an unset variable in a container's configuration are.
+fn given(keys: &[String]) -> Vec<String> {
+    keys.iter().filter(|key| !key.is_empty()).cloned().collect()
 }
 
 /// Serves until SIGTERM or Ctrl-C, then drains.

@@ -1,5 +1,6 @@
 //! Who may call: a key, as a bearer or in `x-api-key`, compared in constant time. Every route but
-//! `/health/*` needs one once any is configured.
+//! `/health/*` needs one once any is configured, and those that change what is served need one of
+//! an administrator's.
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, header};
@@ -14,19 +15,41 @@ use super::state::AppState;
 /// Where Anthropic's clients send it.
 const API_KEY: &str = "x-api-key";
 
+/// Routes that change what is served.
+const ADMIN: [&str; 2] = ["/v1/load_lora_adapter", "/v1/unload_lora_adapter"];
+
+/// What the bearer of a key may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Scope {
+    /// Whatever leaves things as they are.
+    Use,
+    /// Everything.
+    Admin,
+}
+
 /// The configured keys, as digests: comparing those takes the same time for any key.
 #[derive(Debug)]
-pub(crate) struct ApiKeys(Vec<[u8; 32]>);
+pub(crate) struct ApiKeys(Vec<([u8; 32], Scope)>);
 
 impl ApiKeys {
-    pub(crate) fn new(keys: &[String]) -> Self {
-        Self(keys.iter().map(|key| Sha256::digest(key).into()).collect())
+    /// Keys of users and of administrators; one that is both is an administrator's.
+    pub(crate) fn new(users: &[String], admins: &[String]) -> Self {
+        let keys = |keys: &[String], scope| -> Vec<([u8; 32], Scope)> {
+            keys.iter().map(|key| (Sha256::digest(key).into(), scope)).collect()
+        };
+        Self([keys(users, Scope::Use), keys(admins, Scope::Admin)].concat())
     }
 
-    fn accepts(&self, key: &[u8]) -> bool {
+    /// What this key allows, if it is known.
+    fn scope(&self, key: &[u8]) -> Option<Scope> {
         let digest: [u8; 32] = Sha256::digest(key).into();
-        let known = self.0.iter().fold(Choice::from(0), |known, key| known | key.ct_eq(&digest));
-        known.into()
+        let known = |scope| {
+            let own = self.0.iter().filter(|(_, own)| *own == scope);
+            let known = own.fold(Choice::from(0), |known, (key, _)| known | key.ct_eq(&digest));
+            bool::from(known)
+        };
+        let [user, admin] = [Scope::Use, Scope::Admin].map(known);
+        if admin { Some(Scope::Admin) } else { user.then_some(Scope::Use) }
     }
 }
 
@@ -37,17 +60,22 @@ pub(crate) async fn require_key(
     next: Next,
 ) -> Result<Response, ApiError> {
     let keys = state.api_keys();
-    if !keys.0.is_empty() && !is_open(request.uri().path()) {
-        check(keys, request.headers())?;
+    let path = request.uri().path();
+    if !keys.0.is_empty() && !is_open(path) {
+        let scope = check(keys, request.headers())?;
+        if ADMIN.contains(&path) && scope < Scope::Admin {
+            let message = "this needs a key that the server was given as --admin-api-key";
+            return Err(ApiError::Permission(message));
+        }
     }
     Ok(next.run(request).await)
 }
 
 /// Either of the two headers may hold the key; clients that know both APIs send both.
-fn check(keys: &ApiKeys, headers: &HeaderMap) -> Result<(), ApiError> {
+fn check(keys: &ApiKeys, headers: &HeaderMap) -> Result<Scope, ApiError> {
     let own = headers.get(API_KEY).map(|value| value.as_bytes().trim_ascii());
-    if own.is_some_and(|key| keys.accepts(key)) {
-        return Ok(());
+    if let Some(scope) = own.and_then(|key| keys.scope(key)) {
+        return Ok(scope);
     }
     let unknown = ApiError::Authentication("the API key is not known");
     let Some(value) = headers.get(header::AUTHORIZATION) else {
@@ -56,7 +84,7 @@ fn check(keys: &ApiKeys, headers: &HeaderMap) -> Result<(), ApiError> {
     };
     let key = bearer(value.as_bytes())
         .ok_or(ApiError::Authentication("the Authorization header must read \"Bearer KEY\""))?;
-    if keys.accepts(key) { Ok(()) } else { Err(unknown) }
+    keys.scope(key).ok_or(unknown)
 }
 
 fn is_open(path: &str) -> bool {
@@ -76,15 +104,21 @@ mod tests {
 
     #[test]
     fn only_whole_keys_open() {
-        let keys = ApiKeys::new(&["secret".to_owned(), "other".to_owned()]);
-        assert!(keys.accepts(b"secret") && keys.accepts(b"other"));
-        assert!(!keys.accepts(b"secre") && !keys.accepts(b"secret2") && !keys.accepts(b""));
-        assert!(!ApiKeys::new(&[]).accepts(b""));
+        let [secret, other, both] = ["secret", "other", "both"].map(str::to_owned);
+        let keys = ApiKeys::new(&[secret, both.clone()], &[other, both]);
+        assert_eq!(keys.scope(b"secret"), Some(Scope::Use));
+        for admin in ["other", "both"] {
+            assert_eq!(keys.scope(admin.as_bytes()), Some(Scope::Admin));
+        }
+        for unknown in ["secre", "secret2", ""] {
+            assert_eq!(keys.scope(unknown.as_bytes()), None);
+        }
+        assert_eq!(ApiKeys::new(&[], &[]).scope(b""), None);
     }
 
     #[test]
     fn either_header_may_hold_the_key() {
-        let keys = ApiKeys::new(&["secret".to_owned()]);
+        let keys = ApiKeys::new(&["secret".to_owned()], &[]);
         let opens = |pairs: &[(&'static str, &'static str)]| {
             let pairs = pairs.iter().map(|(name, value)| {
                 (HeaderName::from_static(name), HeaderValue::from_static(value))

@@ -116,7 +116,7 @@ impl AppState {
             grammars: OnceLock::new(),
             breakers: Mutex::default(),
             admission: Admission::new(capacity),
-            api_keys: ApiKeys::new(&parts.config.api_keys),
+            api_keys: ApiKeys::new(&parts.config.api_keys, &parts.config.admin_api_keys),
             created: unix_seconds(),
             keep_alive,
             responses: ResponseStore::default(),

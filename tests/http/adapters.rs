@@ -218,3 +218,39 @@ async fn models_without_decoder_layers_take_none() {
     let refused = load(&server, "x", written.path()).await;
     refused.error(400, "invalid_request_error", None);
 }
+
+#[tokio::test]
+async fn only_an_administrators_key_changes_what_is_served() {
+    let mut setup = setup();
+    setup.config.api_keys = vec!["user".to_owned()];
+    setup.config.admin_api_keys = vec!["admin".to_owned()];
+    let (server, written) = (Server::start(setup, |_| say("yes")).await, written());
+    let post = async |path: &str, body: &Value, key: &str| {
+        let bearer = format!("Bearer {key}");
+        server.client.post_with(path, body, &[("authorization", bearer.as_str())]).await
+    };
+    let body = json!({"lora_name": "sql", "lora_path": written.path()});
+    post(LOAD, &body, "nobody").await.error(401, "authentication_error", None);
+    let refused = post(LOAD, &body, "user").await;
+    refused.error(403, "permission_error", None);
+    assert!(refused.text.contains("--admin-api-key"), "{}", refused.text);
+    assert_eq!(post(LOAD, &body, "admin").await.status, 200);
+    let unload = json!({"lora_name": "sql"});
+    post(UNLOAD, &unload, "user").await.error(403, "permission_error", None);
+    // Whoever administers may use, too.
+    for key in ["user", "admin"] {
+        let answer = post("/v1/completions", &completion(json!({"model": "sql"})), key).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+    }
+    assert_eq!(post(UNLOAD, &unload, "admin").await.status, 200);
+}
+
+#[tokio::test]
+async fn without_an_administrators_key_no_key_changes_what_is_served() {
+    let mut setup = setup();
+    setup.config.api_keys = vec!["user".to_owned()];
+    let (server, written) = (Server::start(setup, |_| say("yes")).await, written());
+    let body = json!({"lora_name": "sql", "lora_path": written.path()});
+    let answer = server.client.post_with(LOAD, &body, &[("authorization", "Bearer user")]).await;
+    answer.error(403, "permission_error", None);
+}

@@ -25,7 +25,7 @@ pub(crate) async fn openapi(State(state): State<AppState>) -> axum::Json<Value> 
     let mut models = state.config().served_model_names.clone();
     models.extend(state.adapters().all().iter().map(|served| served.adapter.name().to_owned()));
     axum::Json(document(&Facts {
-        keys: !state.config().api_keys.is_empty(),
+        keys: state.config().needs_keys(),
         models: &models,
         limits: state.engine().limits(),
     }))

@@ -50,8 +50,7 @@ impl Share {
     /// Its key heads, which several ranks share where there are fewer than ranks.
     fn key_heads(self, spec: &AttentionSpec) -> Result<Range<usize>, ModelError> {
         let count = spec.num_kv_heads;
-        let grouped = matches!(spec.qkv, QkvTensors::Grouped(_));
-        if count < self.size && self.size.is_multiple_of(count) && !grouped {
+        if count < self.size && self.size.is_multiple_of(count) {
             let head = self.rank * count / self.size;
             return Ok(head..head + 1);
         }
@@ -173,8 +172,17 @@ impl Cuts<'_> {
                 self.outputs(name, &parts);
             }
             QkvTensors::Grouped(name) => {
-                let group = spec.num_heads / spec.num_kv_heads + 2;
-                self.outputs(name, &[elements(&(keys.start * group..keys.end * group))]);
+                let sharing = spec.num_heads / spec.num_kv_heads;
+                let of_key = |key: usize| {
+                    let (before, first) = (key * sharing, key * (sharing + 2));
+                    // Of the heads that share the key those that are this rank's.
+                    let [start, end] = [heads.start, heads.end]
+                        .map(|head| first + head.saturating_sub(before).min(sharing));
+                    [start..end, first + sharing..first + sharing + 2]
+                };
+                let parts: Vec<_> =
+                    keys.clone().flat_map(of_key).map(|heads| elements(&heads)).collect();
+                self.outputs(name, &parts);
             }
         }
         if let Some(norm) = spec.query_key_norm {
