@@ -139,6 +139,9 @@ impl Cuts<'_> {
     ) -> Result<AttentionSpec, ModelError> {
         let heads = share.of(spec.num_heads, "query heads")?;
         let own = AttentionSpec { num_heads: heads.len(), ..*spec };
+        if spec.gated {
+            return Err(share.refused("heads with gates can't be".to_owned()));
+        }
         if spec.alibi.is_some() {
             return Err(share.refused("heads with slopes can't be".to_owned()));
         }
@@ -234,17 +237,23 @@ impl Cuts<'_> {
             return Err(share.refused("experts beside a feed-forward part can't be".to_owned()));
         }
         match spec.experts {
-            ExpertTensors::List(name) => {
-                for index in 0..spec.num_experts {
-                    self.feed_forward(&format!("{name}.{index}"), &spec.expert, share)?;
-                }
-            }
+            ExpertTensors::List(name) => self.listed(name, spec, share)?,
             ExpertTensors::Stacked(tensors) => self.stacked(tensors, &spec.expert, share)?,
+            // Cuts of what is not there change nothing.
+            ExpertTensors::StackedOrList(tensors, name) => {
+                self.stacked(tensors, &spec.expert, share)?;
+                self.listed(name, spec, share)?;
+            }
         }
         match &spec.shared {
             Some(shared) => self.feed_forward(shared.name, &shared.mlp, share),
             None => Ok(()),
         }
+    }
+
+    fn listed(&mut self, name: &str, spec: &MoeSpec, share: Share) -> Result<(), ModelError> {
+        let one = |index| format!("{name}.{index}");
+        (0..spec.num_experts).try_for_each(|i| self.feed_forward(&one(i), &spec.expert, share))
     }
 
     fn stacked(
