@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use candle_core::{Result, bail};
 
+use super::error::WeightError;
 use super::stored::StoredTensor;
 
 /// What is left of a tensor.
@@ -16,6 +17,8 @@ pub enum Cut {
     Columns(Vec<Range<usize>>),
     /// Zeros in place of all numbers.
     Zeros,
+    /// The tensor of this full name instead.
+    Other(String),
 }
 
 impl Cut {
@@ -23,9 +26,15 @@ impl Cut {
     ///
     /// # Errors
     ///
-    /// Ranges that end behind the last row or column, or cut through blocks of quantized elements.
-    pub(super) fn of(&self, tensor: &StoredTensor) -> Result<StoredTensor> {
+    /// Ranges that end behind the last row or column, or cut through blocks of quantized elements;
+    /// another tensor that can't be read.
+    pub(super) fn of(
+        &self,
+        tensor: &StoredTensor,
+        read: impl Fn(&str) -> std::result::Result<StoredTensor, WeightError>,
+    ) -> Result<StoredTensor> {
         match self {
+            Self::Other(name) => read(name).map_err(candle_core::Error::wrap),
             Self::Rows(ranges) => rows(tensor, ranges),
             Self::Columns(ranges) => tensor.columns(ranges),
             Self::Zeros => Ok(tensor.zeros()),
@@ -57,7 +66,7 @@ mod tests {
     use candle_core::{DType, Device, Tensor};
 
     use super::*;
-    use crate::weights::{MemoryTensors, WeightError, Weights};
+    use crate::weights::{MemoryTensors, Weights};
 
     fn cut(
         shape: &[usize],
@@ -67,7 +76,8 @@ mod tests {
         #[expect(clippy::cast_precision_loss, reason = "small")]
         let count = shape.iter().product::<usize>() as f32;
         let tensor = Tensor::arange(0f32, count, &Device::Cpu)?.reshape(shape)?;
-        let tensors = MemoryTensors::new(HashMap::from([("a".to_owned(), tensor)]));
+        let other = ("b".to_owned(), (&tensor + 100.0)?);
+        let tensors = MemoryTensors::new(HashMap::from([("a".to_owned(), tensor), other]));
         let weights = Weights::new(Arc::new(tensors), Device::Cpu);
         let weights = weights.cut(HashMap::from([("a".to_owned(), cut)]));
         Ok(weights.dense("a", left, DType::F32)?.flatten_all()?.to_vec1()?)
@@ -86,6 +96,7 @@ mod tests {
         assert_eq!(rows, [1.0, 2.0, 4.0, 5.0]);
         assert_eq!(cut(&[4], Cut::Rows(vec![middle.clone()]), &[2]).unwrap(), [1.0, 2.0]);
         assert_eq!(cut(&[2, 2], Cut::Zeros, &[2, 2]).unwrap(), [0.0; 4]);
+        assert_eq!(cut(&[2], Cut::Other("b".to_owned()), &[2]).unwrap(), [100.0, 101.0]);
     }
 
     #[test]
@@ -93,6 +104,7 @@ mod tests {
         for (bad, told) in [
             (Cut::Columns(vec![1..2, 3..5]), "columns 3..5 of 4"),
             (Cut::Rows(vec![2..4, 0..1]), "rows 2..4 of 3"),
+            (Cut::Other("c".to_owned()), "c"),
         ] {
             let error = cut(&[3, 4], bad, &[3, 4]).unwrap_err().to_string();
             assert!(error.contains('a') && error.contains("can't be split"), "{error}");

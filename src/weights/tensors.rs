@@ -151,7 +151,8 @@ impl Weights {
             tensor = tensor.transposed()?;
         }
         if let Some(cut) = self.cuts.get(&name) {
-            tensor = cut.of(&tensor).map_err(|error| WeightError::BadTensor {
+            let cut = cut.of(&tensor, |other| self.source.read(other));
+            tensor = cut.map_err(|error| WeightError::BadTensor {
                 origin: self.source.origin(&name),
                 reason: format!("it can't be split: {error}"),
                 name: name.clone(),

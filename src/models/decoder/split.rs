@@ -193,10 +193,8 @@ impl Cuts<'_> {
                 NormSpan::Head | NormSpan::RotatedHead => {}
                 NormSpan::EachHead => {
                     for (name, heads) in norm.tensors.into_iter().zip([&heads, &keys]) {
-                        let cut = Cut::Rows(vec![heads.clone()]);
-                        for end in ["weight", "bias"] {
-                            self.add(&format!("{name}.{end}"), cut.clone());
-                        }
+                        self.add(&format!("{name}.weight"), Cut::Rows(vec![heads.clone()]));
+                        self.each_head(name, heads);
                     }
                 }
                 NormSpan::AllHeads => {
@@ -207,6 +205,14 @@ impl Cuts<'_> {
         }
         self.inputs(spec.output, elements(&heads), share);
         Ok(AttentionSpec { num_kv_heads: keys.len(), ..own })
+    }
+
+    /// Scales that have a tensor for each head.
+    fn each_head(&mut self, name: &str, heads: &Range<usize>) {
+        for (own, head) in heads.clone().enumerate() {
+            let theirs = format!("{}{name}.norms.{head}.weight", self.root);
+            self.add(&format!("{name}.norms.{own}.weight"), Cut::Other(theirs));
+        }
     }
 
     fn feed_forward(&mut self, name: &str, spec: &MlpSpec, share: Share) -> Result<(), ModelError> {
