@@ -28,10 +28,7 @@ fn all_levels_pass_the_parity_and_invariance_tests() {
 #[test]
 fn plain_operations_pass_the_parity_tests() {
     let output = Command::new(std::env::current_exe().unwrap())
-        .args([
-            "parity::reference::f32_logprobs_and_greedy_tokens_equal_the_reference",
-            "parity::reference::bf16_weights_and_cache_are_nearer_to_f32_than_a_bf16_run",
-        ])
+        .args(["parity::reference::f32_logprobs_and_greedy_tokens_equal_the_reference"])
         .env("SCONCE_KERNELS", "portable")
         .output()
         .unwrap();

@@ -7,8 +7,8 @@ use serde_json::json;
 
 use super::*;
 
-/// Generous: what counts is that it ends.
-const BOUND: Duration = Duration::from_secs(20);
+/// Generous, for slow machines that do other things too: what counts is that it ends.
+const BOUND: Duration = Duration::from_secs(300);
 
 fn survives(name: &str, spec: &GrammarSpec) -> Option<GrammarError> {
     let start = Instant::now();
