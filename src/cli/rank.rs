@@ -55,9 +55,25 @@ fn reap(mut child: Child, rank: usize) -> std::io::Result<()> {
     std::thread::Builder::new().name(format!("rank {rank}")).spawn(wait).map(drop)
 }
 
+/// Lets signals to stop pass: a supervisor sends them to all processes of a service, and this one
+/// is needed until rank 0 has let its streams end.
+#[cfg(unix)]
+fn outlive_signals() -> std::io::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let _inside = runtime.enter();
+    // What takes the place of the default action stays when nobody listens any more.
+    for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
+        drop(signal(kind)?);
+    }
+    Ok(())
+}
+
 /// Follows rank 0 until it ends.
 pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     args.start_logging();
+    #[cfg(unix)]
+    outlive_signals()?;
     let (choice, config) = (args.model_choice(), args.engine_config());
     let rank = std::env::var(RANK).ok().and_then(|rank| rank.parse().ok());
     let rank = rank.filter(|rank| (1..config.tensor_parallel).contains(rank));

@@ -73,9 +73,17 @@ async fn a_rank_that_dies_ends_requests_with_an_error_and_the_server_is_not_heal
         answer.status().as_u16()
     };
     assert_eq!(health().await, 200);
-    let killed = std::process::Command::new("kill").args(["-9", &other.to_string()]).status();
-    assert!(killed.unwrap().success());
+    let signal = |name: &str| {
+        let sent = std::process::Command::new("kill").args([name, &other.to_string()]).status();
+        assert!(sent.unwrap().success());
+    };
     let body = json!({"model": "sconce-demo", "prompt": "Once", "max_tokens": 5});
+    // Supervisors ask all processes to stop, and rank 0 lets its streams end first.
+    signal("-TERM");
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let answer = server.post("/v1/completions", &body).await;
+    assert!(answer["choices"][0]["text"].is_string(), "{answer}");
+    signal("-KILL");
     let answer = server.post("/v1/completions", &body).await;
     assert!(answer["error"]["message"].is_string(), "{answer}");
     for _ in 0..100 {
