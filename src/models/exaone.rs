@@ -1,15 +1,45 @@
-//! EXAONE 4: norms behind both parts of a layer and norms of query and key heads; where some layers
+//! EXAONE 3 and 4. The first is Llama with other names, as its own code on the hub has them. The
+//! second has norms behind both parts of a layer and norms of query and key heads; where some layers
 //! have windows, the others rotate nothing.
 
 use super::ModelError;
 use super::base::{Defaults, base, set_windows, windowed_layers};
-use super::config::HfConfig;
+use super::config::{Fields, HfConfig};
 use super::decoder::DecoderSpec;
-use super::decoder::spec::Block;
+use super::decoder::spec::{Block, Names};
 use crate::layers::attention::QueryKeyNorm;
+use crate::layers::mlp::MlpTensors;
+
+/// EXAONE 3's own names of common fields.
+pub(super) fn complete_3(fields: &mut Fields<'_>) {
+    fields.same("num_hidden_layers", "num_layers");
+    fields.same("hidden_act", "activation_function");
+    fields.same("rms_norm_eps", "layer_norm_epsilon");
+}
+
+/// What `ExaoneForCausalLM` means.
+pub(super) fn spec_3(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
+    let defaults = Defaults { norm_eps: 1e-5, ..Defaults::LLAMA };
+    let mut spec = base(config, &defaults)?;
+    spec.names = Names {
+        roots: &["transformer."],
+        embedding: "wte",
+        layers: "h",
+        norm: "ln_f",
+        attention: "attn.attention",
+        ..Names::COMMON
+    };
+    spec.block =
+        Block { before_attention: Some("ln_1"), before_mlp: Some("ln_2"), ..Block::PRE_NORM };
+    spec.mlp.tensors = MlpTensors::Gated(["c_fc_0", "c_fc_1", "c_proj"]);
+    for layer in &mut spec.attention {
+        layer.output = "out_proj";
+    }
+    Ok(spec)
+}
 
 /// What `Exaone4ForCausalLM` means.
-pub(super) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
+pub(super) fn spec_4(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
     let defaults = Defaults { kv_heads: Some(32), norm_eps: 1e-5, ..Defaults::LLAMA };
     let mut spec = base(config, &defaults)?;
     spec.block = Block::POST_NORM;

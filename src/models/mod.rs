@@ -27,7 +27,7 @@ mod bloom;
 mod cohere;
 mod deepseek;
 mod ernie4_5;
-mod exaone4;
+mod exaone;
 mod experts;
 mod falcon;
 mod gemma;
@@ -158,7 +158,8 @@ const ARCHITECTURES: &[(&str, SpecFn)] = &[
     ("DeepseekV3ForCausalLM", deepseek::spec_3),
     ("Dots1ForCausalLM", glm_moe::dots),
     ("Ernie4_5ForCausalLM", ernie4_5::spec),
-    ("Exaone4ForCausalLM", exaone4::spec),
+    ("Exaone4ForCausalLM", exaone::spec_4),
+    ("ExaoneForCausalLM", exaone::spec_3),
     ("Ernie4_5_MoeForCausalLM", ernie4_5::moe),
     ("FalconForCausalLM", falcon::spec),
     ("GPT2LMHeadModel", gpt2::spec),
@@ -222,6 +223,7 @@ type Completion = fn(&mut config::Fields<'_>);
 /// Classes whose files leave such fields out, or call them otherwise.
 const COMPLETIONS: &[(&str, Completion)] = &[
     ("BloomForCausalLM", bloom::complete),
+    ("ExaoneForCausalLM", exaone::complete_3),
     ("FalconForCausalLM", falcon::complete),
     ("GPT2LMHeadModel", gpt2::complete),
     ("Gemma3ForConditionalGeneration", gemma::complete),

@@ -43,6 +43,7 @@ pub(crate) const MODELS: &[&str] = &[
     "dots1",
     "ernie4_5",
     "ernie4_5_moe",
+    "exaone",
     "exaone4",
     "falcon",
     "falcon_grouped",

@@ -319,6 +319,29 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
         ..LLAMA
     },
     Architecture {
+        gguf: "exaone",
+        class: "ExaoneForCausalLM",
+        model_type: "exaone",
+        outer: Outer {
+            embedding: "transformer.wte",
+            layers: "transformer.h",
+            norm: "transformer.ln_f",
+            head: "lm_head",
+        },
+        blocks: &[&[
+            ("attn_norm", "ln_1"),
+            ("attn_q", "attn.attention.q_proj"),
+            ("attn_k", "attn.attention.k_proj"),
+            ("attn_v", "attn.attention.v_proj"),
+            ("attn_output", "attn.attention.out_proj"),
+            ("ffn_norm", "ln_2"),
+            ("ffn_gate", "mlp.c_fc_0"),
+            ("ffn_up", "mlp.c_fc_1"),
+            ("ffn_down", "mlp.c_proj"),
+        ]],
+        ..LLAMA
+    },
+    Architecture {
         gguf: "exaone4",
         class: "Exaone4ForCausalLM",
         model_type: "exaone4",

@@ -275,6 +275,18 @@ impl<'a> ModelKeys<'a> {
         Ok(())
     }
 
+    /// The norms' epsilon, which is under `end` or, where a converter took it for that of the other
+    /// kind of norm, under the other key.
+    fn norm_eps(&self, end: &'static str) -> Result<f64, String> {
+        match self.float(end)? {
+            Some(eps) => Ok(eps),
+            None => match self.float("attention.layer_norm_epsilon")? {
+                Some(eps) => Ok(eps),
+                None => self.required_float(end),
+            },
+        }
+    }
+
     /// `config.json`'s fields.
     pub(crate) fn config(
         &self,
@@ -298,7 +310,7 @@ impl<'a> ModelKeys<'a> {
         set("head_dim", heads.dim.into());
         set("hidden_act", (*activation).into());
         set("max_position_embeddings", self.required("context_length")?.into());
-        set(norm_eps.1, self.required_float(norm_eps.0)?.into());
+        set(norm_eps.1, self.norm_eps(norm_eps.0)?.into());
         set("tie_word_embeddings", (!self.has("output.weight")).into());
         set("attention_bias", self.has("blk.0.attn_q.bias").into());
         set("mlp_bias", self.has("blk.0.ffn_up.bias").into());
