@@ -31,6 +31,8 @@
 //! 5. The engine thread steps: drain commands, schedule, run, sample, update, emit.
 //!    A request to embed a text runs the same way, but samples nothing: the engine pools its hidden
 //!    states and sends one vector. A model that only embeds has no KV cache and a loop of its own.
+//!    A model that several processes compute has one such engine: its runner tells the other ranks
+//!    what to compute (`runner::ranks`), and the layers add up what all of them have.
 //! 6. The request's own task turns token ids into text, text into deltas, deltas into chunks.
 //!
 //! ## Invariants
