@@ -178,15 +178,12 @@ impl Engine {
         let kv_format = memory::kv_format(config.kv_cache_dtype, auto, &kv_shape)?;
         let (vocab_size, embedding_size) =
             (model.vocab_size(), head.embedding_size(model.hidden_size()));
+        // Behind this all weights are in memory.
+        let others = leader.as_ref().map(|leader| leader.wait_for_all()).transpose()?;
         let memory = match config.kv_cache_bytes {
             // Not needed then, and not everywhere told.
             Some(bytes) => DeviceMemory { free: bytes, own: None },
-            None => device.memory()?,
-        };
-        let others = leader.as_ref().map(|leader| leader.wait_for_all()).transpose()?;
-        let memory = match others {
-            Some(others) if config.kv_cache_bytes.is_none() => ranks::least(memory, &others),
-            _ => memory,
+            None => ranks::least(device.memory()?, &others.unwrap_or_default()),
         };
         let facts = MemoryFacts {
             block_bytes: kv_shape.block_bytes(kv_format),
