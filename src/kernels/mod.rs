@@ -35,6 +35,8 @@ pub mod recurrence;
 pub mod rms_norm;
 pub mod weighted_rows;
 
+#[cfg(feature = "cuda")]
+mod cuda;
 mod fresh;
 mod kv_element;
 #[cfg(test)]

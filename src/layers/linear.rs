@@ -11,7 +11,9 @@ use candle_core::quantized::{GgmlDType, QMatMul, QStorage, QTensor};
 use candle_core::{DType, Device, Module, Result, Tensor};
 
 use crate::kernels::gated::Gating;
-use crate::kernels::linear::{Layer, linear, linear_add, linear_each, linear_gated};
+use crate::kernels::linear::{
+    Layer, linear, linear_add, linear_each, linear_gated, linear_on_device,
+};
 use crate::kernels::packed::PackedMatrix;
 use crate::kernels::{embed, portable};
 use crate::weights::stored::dense_dtype;
@@ -209,7 +211,7 @@ impl Linear {
     fn forward_portable(&self, x: &Tensor) -> Result<Tensor> {
         let bias = self.bias.as_ref().map(|bias| &bias.tensor);
         match (&self.matrix.0, bias) {
-            (Form::Portable(matrix), bias) => portable::linear(x, matrix, bias),
+            (Form::Portable(matrix), bias) => linear_on_device(x, matrix, bias),
             (Form::PortableQuantized(matrix), Some(bias)) => matrix.forward(x)?.broadcast_add(bias),
             (Form::PortableQuantized(matrix), None) => matrix.forward(x),
             (Form::Packed(_), _) => self.forward(x),

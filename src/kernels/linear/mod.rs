@@ -18,12 +18,14 @@ use super::packed::formats::PANEL;
 use super::storage;
 
 use self::activations::{Activations, Form};
+pub use self::device::linear_on_device;
 use self::region::{Finish, Job};
 
 mod activations;
 mod ahead;
 mod blocks;
 mod dense;
+mod device;
 mod finish;
 mod region;
 #[cfg(test)]

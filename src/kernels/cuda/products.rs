@@ -1,0 +1,117 @@
+//! Products with half-precision weights whose results are f32, by cuBLAS.
+//!
+//! candle's product of bf16 gives bf16: hidden states would be rounded behind every layer, and
+//! logits too.
+
+use std::ffi::c_int;
+
+use candle_core::backend::BackendStorage;
+use candle_core::cuda_backend::CudaStorageSlice as Slice;
+use candle_core::cuda_backend::cudarc::cublas::{result::gemm_ex, sys};
+use candle_core::cuda_backend::cudarc::driver::{DevicePtr, DevicePtrMut};
+use candle_core::{CpuStorage, CudaStorage, CustomOp2, DType, Layout, Result, Shape, Tensor, bail};
+
+/// `x [.., K]` times the transpose of `weight [N, K]` (bf16 or f16): `[.., N]` in f32. What meets
+/// the weights is rounded to their type; sums are f32.
+pub(in super::super) fn linear(x: &Tensor, weight: &Tensor) -> Result<Tensor> {
+    let x = x.to_dtype(weight.dtype())?.contiguous()?;
+    x.apply_op2_no_bwd(&weight.contiguous()?, &HalfProduct)
+}
+
+struct HalfProduct;
+
+impl CustomOp2 for HalfProduct {
+    fn name(&self) -> &'static str {
+        "half_product"
+    }
+
+    fn cpu_fwd(
+        &self,
+        _: &CpuStorage,
+        _: &Layout,
+        _: &CpuStorage,
+        _: &Layout,
+    ) -> Result<(CpuStorage, Shape)> {
+        bail!("half_product is for GPUs; the CPU has kernels of its own")
+    }
+
+    fn cuda_fwd(
+        &self,
+        x: &CudaStorage,
+        x_layout: &Layout,
+        weight: &CudaStorage,
+        weight_layout: &Layout,
+    ) -> Result<(CudaStorage, Shape)> {
+        let (outputs, inputs) = weight_layout.shape().dims2()?;
+        let (rows, own) = match x_layout.dims() {
+            [outer @ .., own] => (outer.iter().product::<usize>(), *own),
+            [] => bail!("half_product: x has no dimensions"),
+        };
+        if own != inputs {
+            bail!("half_product: x has {own} columns, the weight {inputs}");
+        }
+        let mut dims = x_layout.dims().to_vec();
+        *dims.last_mut().expect("x has dimensions") = outputs;
+        let device = x.device().clone();
+        // SAFETY: all of it is written by the product, which has no other term.
+        let mut sums = unsafe { device.alloc::<f32>(rows * outputs)? };
+        let stream = device.cuda_stream();
+        let sizes = [outputs, rows, inputs].map(|size| c_int::try_from(size));
+        let [Ok(m), Ok(n), Ok(k)] = sizes else {
+            bail!("half_product: {rows} x {inputs} x {outputs} is too large");
+        };
+        let (x_start, weight_start) = (x_layout.start_offset(), weight_layout.start_offset());
+        if rows > 0 {
+            let (to, _to) = sums.device_ptr_mut(&stream);
+            let run = |x: u64, weight: u64, kind: sys::cudaDataType| {
+                let (one, zero) = (1f32, 0f32);
+                // A row of ours is a column of cuBLAS: y^T = W x^T, where W is stored turned.
+                // SAFETY: the three buffers have m * k, k * n and m * n elements of these kinds.
+                unsafe {
+                    gemm_ex(
+                        *device.cublas_handle().handle(),
+                        sys::cublasOperation_t::CUBLAS_OP_T,
+                        sys::cublasOperation_t::CUBLAS_OP_N,
+                        m,
+                        n,
+                        k,
+                        (&raw const one).cast(),
+                        weight as *const _,
+                        kind,
+                        k,
+                        x as *const _,
+                        kind,
+                        k,
+                        (&raw const zero).cast(),
+                        to as *mut _,
+                        sys::cudaDataType_t::CUDA_R_32F,
+                        m,
+                        sys::cublasComputeType_t::CUBLAS_COMPUTE_32F,
+                        sys::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT,
+                    )
+                }
+            };
+            let done = match (&x.slice, &weight.slice) {
+                (Slice::BF16(x), Slice::BF16(weight)) => {
+                    let (x, weight) = (x.slice(x_start..), weight.slice(weight_start..));
+                    let ((x, _x), (weight, _w)) =
+                        (x.device_ptr(&stream), weight.device_ptr(&stream));
+                    run(x, weight, sys::cudaDataType_t::CUDA_R_16BF)
+                }
+                (Slice::F16(x), Slice::F16(weight)) => {
+                    let (x, weight) = (x.slice(x_start..), weight.slice(weight_start..));
+                    let ((x, _x), (weight, _w)) =
+                        (x.device_ptr(&stream), weight.device_ptr(&stream));
+                    run(x, weight, sys::cudaDataType_t::CUDA_R_16F)
+                }
+                _ => {
+                    let kinds: [DType; 2] = [x.dtype(), weight.dtype()];
+                    bail!("half_product: {kinds:?}; both must be bf16 or both f16");
+                }
+            };
+            done.map_err(candle_core::Error::wrap)?;
+        }
+        let sums = CudaStorage::wrap_cuda_slice(sums, device);
+        Ok((sums, Shape::from(dims)))
+    }
+}
