@@ -14,7 +14,7 @@ use super::super::fresh::{Parts, filled};
 use super::super::storage::{self, Rows};
 use super::super::{pool, portable};
 use super::lanes::{load_some, write_some};
-use super::{Run, Runs};
+use super::{Run, Runs, softplus};
 
 const NAME: &str = "delta_rule";
 /// Columns of a state that are changed together: for 128 rows they fit the nearest cache.
@@ -184,11 +184,10 @@ impl<'a> Rule<'a> {
         let query_scale = 1.0 / ((dot(l, query, query) + LENGTH_EPS).sqrt() * root);
         let key_scale = 1.0 / (dot(l, key, key) + LENGTH_EPS).sqrt();
         let x = self.decay[row * values + head] + self.bias[head];
-        let softplus = if x > 20.0 { x } else { x.exp().ln_1p() };
         Step {
             query,
             key,
-            decay: (self.rate[head] * softplus).exp(),
+            decay: (self.rate[head] * softplus(x)).exp(),
             write: 1.0 / (1.0 + (-self.write[row * values + head]).exp()),
             scales: [query_scale, key_scale],
             meet: dot(l, query, key) * query_scale * key_scale,

@@ -73,6 +73,14 @@ impl Runs<'_> {
     }
 }
 
+/// Where the softplus of a number is the number itself in f32.
+const SOFTPLUS_END: f32 = 20.0;
+
+/// `ln(1 + e^x)`
+fn softplus(x: f32) -> f32 {
+    if x > SOFTPLUS_END { x } else { x.exp().ln_1p() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,13 +15,11 @@ use super::super::fresh::{Parts, filled};
 use super::super::storage::{self, Rows};
 use super::super::{pool, portable};
 use super::lanes::{load_some, write_some};
-use super::{Run, Runs};
+use super::{Run, Runs, softplus};
 
 const NAME: &str = "state_space";
 /// Tokens that go through a state at once.
 const TOKENS: usize = 4;
-/// Where the softplus of a number is the number itself in f32.
-const SOFTPLUS_END: f32 = 20.0;
 
 /// The learned part of a selective state space, and its shape.
 #[derive(Clone, Copy, Debug)]
@@ -207,11 +205,6 @@ impl Space<'_> {
         };
         run.rows.clone().map(one).collect()
     }
-}
-
-/// `ln(1 + e^x)`
-fn softplus(x: f32) -> f32 {
-    if x > SOFTPLUS_END { x } else { x.exp().ln_1p() }
 }
 
 /// Up to sixteen elements of a head.
