@@ -7,8 +7,7 @@ use super::config::rope::RopeDefaults;
 use super::config::{HfConfig, bad};
 use super::decoder::DecoderSpec;
 use super::decoder::spec::{Block, Names};
-use super::state_space::{MAMBA_FIELDS, state_space};
-use crate::layers::recurrent::{CellSpec, RecurrentSpec};
+use super::state_space::{MAMBA_FIELDS, recurrent};
 
 /// What `BambaForCausalLM` means.
 pub(super) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
@@ -25,16 +24,7 @@ pub(super) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
     spec.names = Names { norm: "final_layernorm", mlp: "feed_forward", ..Names::COMMON };
     spec.block = Block { before_mlp: Some("pre_ff_layernorm"), ..Block::PRE_NORM };
     let layers = spaced_layers(config)?;
-    if layers.contains(&true) {
-        let space = state_space(config, &MAMBA_FIELDS, spec.norm.eps)?;
-        spec.recurrent = Some(RecurrentSpec {
-            layers,
-            name: "mamba",
-            output: "out_proj",
-            output_bias: space.bias,
-            cell: CellSpec::StateSpace(space),
-        });
-    }
+    spec.recurrent = recurrent(config, &MAMBA_FIELDS, spec.norm.eps, layers, "mamba")?;
     Ok(spec)
 }
 

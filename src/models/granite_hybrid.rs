@@ -9,10 +9,9 @@ use super::decoder::DecoderSpec;
 use super::decoder::spec::Names;
 use super::experts::{self, FIELDS, count, experts};
 use super::granite;
-use super::state_space::{MAMBA_FIELDS, spaced_layers, state_space};
+use super::state_space::{MAMBA_FIELDS, recurrent, spaced_layers};
 use crate::layers::mlp::{MlpSpec, MlpTensors};
 use crate::layers::moe::{ExpertTensors, MoeSpec, SharedExpert, StackedTensors};
-use crate::layers::recurrent::{CellSpec, RecurrentSpec};
 
 /// An older name of a field.
 pub(super) fn complete(fields: &mut Fields<'_>) {
@@ -48,16 +47,7 @@ pub(super) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
         spec.moe = Some(with_experts(config, &spec, expert, shared, apart)?);
     }
     let layers = spaced_layers(config)?;
-    if layers.contains(&true) {
-        let space = state_space(config, &MAMBA_FIELDS, spec.norm.eps)?;
-        spec.recurrent = Some(RecurrentSpec {
-            layers,
-            name: "mamba",
-            output: "out_proj",
-            output_bias: space.bias,
-            cell: CellSpec::StateSpace(space),
-        });
-    }
+    spec.recurrent = recurrent(config, &MAMBA_FIELDS, spec.norm.eps, layers, "mamba")?;
     Ok(spec)
 }
 

@@ -7,8 +7,7 @@ use super::base::{Defaults, base};
 use super::config::{Fields, HfConfig};
 use super::decoder::DecoderSpec;
 use super::decoder::spec::{Block, Names};
-use super::state_space::{SpaceFields, state_space};
-use crate::layers::recurrent::{CellSpec, RecurrentSpec};
+use super::state_space::{SpaceFields, recurrent};
 
 /// A state has no longest sequence, and files name none; the server needs one to bound what a
 /// request may ask for. This is as long as what hybrids of the same state spaces declare.
@@ -50,13 +49,7 @@ pub(super) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
     for layer in &mut spec.attention {
         layer.rope = None;
     }
-    let space = state_space(config, &FIELDS, spec.norm.eps)?;
-    spec.recurrent = Some(RecurrentSpec {
-        layers: vec![true; config.num_hidden_layers],
-        name: "mixer",
-        output: "out_proj",
-        output_bias: space.bias,
-        cell: CellSpec::StateSpace(space),
-    });
+    let layers = vec![true; config.num_hidden_layers];
+    spec.recurrent = recurrent(config, &FIELDS, spec.norm.eps, layers, "mixer")?;
     Ok(spec)
 }

@@ -7,10 +7,9 @@ use super::config::{Fields, HfConfig, bad};
 use super::decoder::DecoderSpec;
 use super::decoder::spec::{Block, Names};
 use super::experts::{FIELDS, count, experts, groups};
-use super::state_space::{SpaceFields, state_space};
+use super::state_space::{SpaceFields, recurrent};
 use crate::layers::mlp::{MlpSpec, MlpTensors};
 use crate::layers::moe::{ChoiceBias, ExpertTensors, MoeSpec, Score, SharedExpert};
-use crate::layers::recurrent::{CellSpec, RecurrentSpec};
 
 /// `time_step_min` is not among them: models are trained without that bound, and it is only how
 /// their biases are drawn at first.
@@ -93,16 +92,9 @@ pub(super) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
     spec.mixers = Some(kinds.iter().map(mixes).collect());
     let inner = |is_mlp: bool| if is_mlp { config.intermediate_size } else { 0 };
     spec.intermediate_sizes = Some(which(Kind::Mlp).into_iter().map(inner).collect());
-    if kinds.contains(&Kind::Space) {
-        let space = state_space(config, &SPACE, spec.norm.eps)?;
-        config.only("mamba_proj_bias", space.bias)?;
-        spec.recurrent = Some(RecurrentSpec {
-            layers: which(Kind::Space),
-            name: "mixer",
-            output: "out_proj",
-            output_bias: space.bias,
-            cell: CellSpec::StateSpace(space),
-        });
+    spec.recurrent = recurrent(config, &SPACE, spec.norm.eps, which(Kind::Space), "mixer")?;
+    if let Some(space) = &spec.recurrent {
+        config.only("mamba_proj_bias", space.output_bias)?;
     }
     if kinds.contains(&Kind::Experts) {
         let layers = which(Kind::Experts);

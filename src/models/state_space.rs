@@ -5,7 +5,7 @@ use serde::Deserialize;
 use super::ModelError;
 use super::base::activation;
 use super::config::{HfConfig, bad};
-use crate::layers::recurrent::StateSpaceSpec;
+use crate::layers::recurrent::{CellSpec, RecurrentSpec, StateSpaceSpec};
 
 /// No state space is larger in any direction; products of four stay far from overflow.
 const MAX_SIZE: usize = 1 << 15;
@@ -40,8 +40,25 @@ pub(super) const MAMBA_FIELDS: SpaceFields = SpaceFields {
     activation: "hidden_act",
 };
 
-/// What these fields say; norms have this epsilon.
-pub(super) fn state_space(
+/// State spaces in these `layers`, in a module of this name, as the fields say; norms have this
+/// epsilon. None where there are no such layers.
+pub(super) fn recurrent(
+    config: &HfConfig,
+    fields: &SpaceFields,
+    norm_eps: f32,
+    layers: Vec<bool>,
+    name: &'static str,
+) -> Result<Option<RecurrentSpec>, ModelError> {
+    if !layers.contains(&true) {
+        return Ok(None);
+    }
+    let space = state_space(config, fields, norm_eps)?;
+    let (output, output_bias) = ("out_proj", space.bias);
+    let cell = CellSpec::StateSpace(space);
+    Ok(Some(RecurrentSpec { layers, name, output, output_bias, cell }))
+}
+
+fn state_space(
     config: &HfConfig,
     fields: &SpaceFields,
     norm_eps: f32,
