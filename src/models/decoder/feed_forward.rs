@@ -34,10 +34,7 @@ impl FeedForward {
         spec: &DecoderSpec,
         index: usize,
     ) -> std::result::Result<Option<Self>, ModelError> {
-        let mut mlp = spec.mlp;
-        if let Some(sizes) = &spec.intermediate_sizes {
-            mlp.intermediate_size = sizes[index];
-        }
+        let mlp = spec.mlp(index);
         let dense = || Mlp::load(&weights.scope(spec.names.mlp), mlp);
         Ok(Some(match spec.moe.as_ref().filter(|moe| moe.layers[index]) {
             None if mlp.intermediate_size == 0 => return Ok(None),

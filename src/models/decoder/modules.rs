@@ -20,11 +20,9 @@ pub(super) fn layout(spec: &DecoderSpec) -> AdapterLayout {
             modules.extend(attention(&spec.attention[index], path, site));
         }
         let experts = spec.moe.as_ref().filter(|moe| moe.layers[index]);
-        let sizes = spec.intermediate_sizes.as_ref();
-        let intermediate_size = sizes.map_or(spec.mlp.intermediate_size, |sizes| sizes[index]);
-        if intermediate_size > 0 && experts.is_none_or(|moe| moe.beside.is_some()) {
+        let mlp = spec.mlp(index);
+        if mlp.intermediate_size > 0 && experts.is_none_or(|moe| moe.beside.is_some()) {
             let path = |name: &'static str| below(&format!("{}.{name}", spec.names.mlp));
-            let mlp = MlpSpec { intermediate_size, ..spec.mlp };
             modules.extend(feed_forward(mlp, path, site));
         }
     }

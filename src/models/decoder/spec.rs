@@ -75,6 +75,13 @@ impl DecoderSpec {
         attends && self.attention[index].kv_of.is_none()
     }
 
+    /// The feed-forward part of layer `index`, if it has no experts or has one beside them.
+    pub(super) fn mlp(&self, index: usize) -> MlpSpec {
+        let sizes = self.intermediate_sizes.as_ref();
+        let intermediate_size = sizes.map_or(self.mlp.intermediate_size, |sizes| sizes[index]);
+        MlpSpec { intermediate_size, ..self.mlp }
+    }
+
     /// What is kept of sequences.
     pub(super) fn kv_shape(&self) -> KvShape {
         let layers = 0..self.attention.len();

@@ -86,10 +86,7 @@ pub(super) fn part(
         if let Some(moe) = experts {
             cuts.experts(moe, share)?;
         } else {
-            let sizes = spec.intermediate_sizes.as_ref();
-            let inner = sizes.map_or(spec.mlp.intermediate_size, |sizes| sizes[index]);
-            let mlp = MlpSpec { intermediate_size: inner, ..spec.mlp };
-            cuts.feed_forward(spec.names.mlp, &mlp, share)?;
+            cuts.feed_forward(spec.names.mlp, &spec.mlp(index), share)?;
         }
     }
     let inner = |mlp: &mut MlpSpec| mlp.intermediate_size /= size;
