@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use candle_core::{Result, Tensor, bail};
+use serde::de::DeserializeOwned;
 
 use super::link::{Link, numbers, tensor};
 use super::{Order, RankMemory};
@@ -31,20 +32,21 @@ impl Leader {
     ///
     /// What the first that failed says.
     pub fn wait_for_all(&self) -> Result<Vec<RankMemory>> {
-        let memory = |(rank, link): (usize, &mut Link)| match link.receive()? {
-            Some(memory) => Ok(memory),
-            None => bail!("rank {} ended while it loaded its part", rank + 1),
-        };
-        self.links().iter_mut().enumerate().map(memory).collect()
+        self.receive_all("loaded its part")
     }
 
     /// Waits until all others have allocated what they need.
     pub(in super::super) fn wait_for_all_started(&self) -> Result<()> {
-        let started = |(rank, link): (usize, &mut Link)| match link.receive()? {
-            Some(()) => Ok(()),
-            None => bail!("rank {} ended while it allocated its KV cache", rank + 1),
+        self.receive_all::<()>("allocated its KV cache").map(drop)
+    }
+
+    /// A message of each of them, which it sends when it has done this.
+    fn receive_all<T: DeserializeOwned>(&self, done: &str) -> Result<Vec<T>> {
+        let message = |(rank, link): (usize, &mut Link)| match link.receive()? {
+            Some(message) => Ok(message),
+            None => bail!("rank {} ended while it {done}", rank + 1),
         };
-        self.links().iter_mut().enumerate().try_for_each(started)
+        self.links().iter_mut().enumerate().map(message).collect()
     }
 
     /// Whether a step failed halfway.
