@@ -75,8 +75,25 @@ impl StoredTensor {
 
     /// Keeps these rows only, as [`Self::rows`] gives them.
     pub(crate) fn keep_rows(&mut self, ranges: &[Range<usize>]) -> Result<()> {
-        (self.dims, self.content) = self.part(ranges)?;
+        let (rows, inner) = self.matrix_dims()?;
+        let joined = ranges.is_sorted_by(|a, b| a.end == b.start);
+        let kept: usize = ranges.iter().map(ExactSizeIterator::len).sum();
+        if joined && kept == rows && ranges.first().is_some_and(|first| first.start == 0) {
+            // All of them: what was read or made is not copied.
+            self.dims = [Some(rows), inner].into_iter().flatten().collect();
+        } else {
+            (self.dims, self.content) = self.part(ranges)?;
+        }
         Ok(())
+    }
+
+    /// Rows, and elements of each if it isn't a vector.
+    fn matrix_dims(&self) -> Result<(usize, Option<usize>)> {
+        Ok(match self.dims.as_slice() {
+            [] => bail!("a tensor without dimensions has no rows"),
+            [rows] => (*rows, None),
+            [outer @ .., inner] => (outer.iter().product(), Some(*inner)),
+        })
     }
 
     /// These rows alone, one range after the other, as a matrix (or as a vector, if it is one).
@@ -91,11 +108,7 @@ impl StoredTensor {
     }
 
     fn part(&self, ranges: &[Range<usize>]) -> Result<(Vec<usize>, Content)> {
-        let (rows, inner) = match self.dims.as_slice() {
-            [] => bail!("a tensor without dimensions has no rows"),
-            [rows] => (*rows, None),
-            [outer @ .., inner] => (outer.iter().product(), Some(*inner)),
-        };
+        let (rows, inner) = self.matrix_dims()?;
         if let Some(range) = ranges.iter().find(|range| range.end > rows) {
             bail!("rows {range:?} of {rows}");
         }
