@@ -112,6 +112,7 @@ fn seconds(format: KvFormat, sequences: u32, context: u32, queries: u32) -> f64 
         block_tables: &block_tables,
         cu_seqlens_q: &cu_seqlens_q,
         context_lens: &context_lens,
+        on_device: None,
     };
     let params = AttentionParams::full(0.125);
     let all = best_of(7, || {

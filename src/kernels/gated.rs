@@ -11,7 +11,7 @@ use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor, bail};
 use super::cpu::{Kernel, LANES, Lanes, Level, load_tail, math};
 use super::fresh::{Parts, filled};
 use super::pointwise::{Activation, activated};
-use super::{pool, portable, storage};
+use super::{cuda, pool, portable, storage};
 
 /// Elements of one chunk.
 const CHUNK: usize = 1 << 12;
@@ -42,6 +42,9 @@ impl From<Activation> for Gating {
 pub fn gated_pairs(gating: Gating, gate: &Tensor, up: &Tensor) -> Result<Tensor> {
     if gate.dims() != up.dims() {
         bail!("gated_pairs: {:?} and {:?} differ", gate.dims(), up.dims());
+    }
+    if cuda::on(gate.device()) {
+        return cuda::pointwise::gated(gating, gate, up);
     }
     if portable::on(gate.device()) {
         return portable::gated(gating, gate, up);

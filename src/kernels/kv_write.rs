@@ -10,8 +10,9 @@ use half::{bf16, f16};
 
 use super::cpu::Level;
 use super::kv_format::{CacheShape, KvFormat};
+use super::step_tensors::{NO_SLOT, Numbers};
 use super::storage::{self, Rows};
-use super::{KV_BLOCK, portable};
+use super::{KV_BLOCK, cuda, portable};
 
 mod tokens;
 
@@ -73,10 +74,18 @@ pub fn kv_write(
     new: Projections<'_>,
     rotation: Rotation<'_>,
     cache: KvCache<'_>,
-    slots: &[u32],
+    slots: Numbers<'_>,
 ) -> Result<Tensor> {
-    let shape = check(new, rotation, cache, slots)?;
-    if portable::on(new.q.device()) {
+    let device = new.q.device();
+    if cuda::on(device) {
+        let shape = check(new, rotation, cache, slots.host.len())?;
+        check_slots(slots.host.iter().filter(|slot| **slot != NO_SLOT), shape)?;
+        return cuda::rope::kv_write(new, rotation, cache, shape, &slots.to_device(device)?);
+    }
+    let slots = slots.host;
+    let shape = check(new, rotation, cache, slots.len())?;
+    check_slots(slots.iter(), shape)?;
+    if portable::on(device) {
         return portable::kv_write(new, rotation, cache, slots);
     }
     kv_write_at(Level::current(), new, rotation, cache, slots, shape)
@@ -90,6 +99,9 @@ pub fn kv_write(
 pub fn prepare_queries(q: &Tensor, rotation: Rotation<'_>) -> Result<Tensor> {
     let (tokens, heads, head_dim) = q.dims3()?;
     rotation.check(tokens, head_dim)?;
+    if cuda::on(q.device()) {
+        return cuda::rope::prepared(q, rotation);
+    }
     if portable::on(q.device()) {
         return portable::prepared(q, rotation, rotation.norms.map(|norms| norms.query));
     }
@@ -131,13 +143,13 @@ fn check(
     new: Projections<'_>,
     rotation: Rotation<'_>,
     cache: KvCache<'_>,
-    slots: &[u32],
+    slots: usize,
 ) -> Result<CacheShape> {
     let (tokens, heads, head_dim) = new.q.dims3()?;
     let shape = CacheShape::of(cache.k, cache.v, head_dim)?;
-    let keys = [slots.len(), shape.kv_heads, head_dim];
-    let values = [slots.len(), shape.kv_heads, shape.value_dim];
-    if tokens != slots.len() || heads == 0 || new.k.dims() != keys || new.v.dims() != values {
+    let keys = [slots, shape.kv_heads, head_dim];
+    let values = [slots, shape.kv_heads, shape.value_dim];
+    if tokens != slots || heads == 0 || new.k.dims() != keys || new.v.dims() != values {
         bail!(
             "kv_write: queries {:?}, keys {:?} and values {:?}, expected {keys:?} and {values:?}",
             new.q.dims(),
@@ -146,10 +158,14 @@ fn check(
         );
     }
     rotation.check(tokens, head_dim)?;
+    Ok(shape)
+}
+
+fn check_slots<'a>(mut slots: impl Iterator<Item = &'a u32>, shape: CacheShape) -> Result<()> {
     let capacity = shape.num_blocks * KV_BLOCK;
-    match slots.iter().find(|slot| **slot as usize >= capacity) {
+    match slots.find(|slot| **slot as usize >= capacity) {
         Some(slot) => bail!("kv_write: slot {slot} of a cache with {capacity} slots"),
-        None => Ok(shape),
+        None => Ok(()),
     }
 }
 

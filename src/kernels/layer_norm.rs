@@ -11,11 +11,14 @@ use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor};
 use super::cpu::{Kernel, LANES, Lanes, Level};
 use super::fresh::{Parts, filled};
 use super::rms_norm::{check_weight, for_each_row_range};
-use super::{portable, storage};
+use super::{cuda, portable, storage};
 
 /// `(x - mean) / sqrt(variance + eps) * weight + bias` over the last dimension of `x [.., D]`;
 /// `weight [D]`, `bias [D]`.
 pub fn layer_norm(x: &Tensor, weight: &Tensor, bias: &Tensor, eps: f32) -> Result<Tensor> {
+    if cuda::on(x.device()) && weight.dims().len() == 1 {
+        return cuda::norms::layer_norm(x, weight, bias, eps);
+    }
     if portable::on(x.device()) {
         return portable::layer_norm(x, weight, bias, eps);
     }

@@ -16,9 +16,13 @@
 )]
 
 pub mod ceiling;
+pub mod collective;
 pub mod cpu;
 pub mod embed;
+pub mod experts;
 pub mod gated;
+pub mod gpu_settings;
+pub mod graph;
 pub mod huge_pages;
 pub mod kv_format;
 pub mod kv_write;
@@ -33,15 +37,16 @@ pub mod portable;
 pub mod put_rows;
 pub mod recurrence;
 pub mod rms_norm;
+pub mod rope;
+pub mod sample;
+pub mod step_tensors;
 pub mod weighted_rows;
 
-#[cfg(feature = "cuda")]
 mod cuda;
 mod fresh;
 mod kv_element;
 #[cfg(test)]
 mod random;
-mod rope;
 mod storage;
 
 /// Positions in one KV block; attention reduces over chunks of this size.

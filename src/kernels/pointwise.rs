@@ -8,7 +8,7 @@ use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor};
 
 use super::cpu::{Kernel, LANES, Lanes, Level, load_tail, math};
 use super::fresh::{Parts, filled};
-use super::{pool, portable, storage};
+use super::{cuda, pool, portable, storage};
 
 /// Fewer elements than this stay on the calling thread.
 const PARALLEL_FROM: usize = 1 << 14;
@@ -54,7 +54,7 @@ pub struct Xielu {
 
 /// What happens to each number.
 #[derive(Clone, Copy)]
-enum Function {
+pub(super) enum Function {
     Activation(Activation),
     SoftCap(f32),
     Sigmoid,
@@ -63,37 +63,37 @@ enum Function {
 
 /// `activation(x)` of every element of `x`.
 pub fn pointwise(activation: Activation, x: &Tensor) -> Result<Tensor> {
-    if portable::on(x.device()) {
-        return portable::pointwise(activation, x);
-    }
-    x.apply_op1_no_bwd(&Each {
-        level: Level::current(),
-        function: Function::Activation(activation),
-    })
+    each(Function::Activation(activation), x)
 }
 
 /// `cap * tanh(x / cap)` of every element of `x`.
 pub fn soft_cap(cap: f32, x: &Tensor) -> Result<Tensor> {
-    if portable::on(x.device()) {
-        return portable::soft_cap(cap, x);
-    }
-    x.apply_op1_no_bwd(&Each { level: Level::current(), function: Function::SoftCap(cap) })
+    each(Function::SoftCap(cap), x)
 }
 
 /// `1 / (1 + e^-x)` of every element of `x`.
 pub fn sigmoid(x: &Tensor) -> Result<Tensor> {
-    if portable::on(x.device()) {
-        return (x.neg()?.exp()? + 1.0)?.recip();
-    }
-    x.apply_op1_no_bwd(&Each { level: Level::current(), function: Function::Sigmoid })
+    each(Function::Sigmoid, x)
 }
 
 /// That function of every element of `x`.
 pub fn xielu(numbers: Xielu, x: &Tensor) -> Result<Tensor> {
-    if portable::on(x.device()) {
-        return portable::xielu(numbers, x);
+    each(Function::Xielu(numbers), x)
+}
+
+fn each(function: Function, x: &Tensor) -> Result<Tensor> {
+    if cuda::on(x.device()) {
+        return cuda::pointwise::pointwise(function, x);
     }
-    x.apply_op1_no_bwd(&Each { level: Level::current(), function: Function::Xielu(numbers) })
+    if portable::on(x.device()) {
+        return match function {
+            Function::Activation(activation) => portable::pointwise(activation, x),
+            Function::SoftCap(cap) => portable::soft_cap(cap, x),
+            Function::Sigmoid => (x.neg()?.exp()? + 1.0)?.recip(),
+            Function::Xielu(numbers) => portable::xielu(numbers, x),
+        };
+    }
+    x.apply_op1_no_bwd(&Each { level: Level::current(), function })
 }
 
 struct Each {

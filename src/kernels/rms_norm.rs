@@ -9,7 +9,7 @@ use candle_core::{CpuStorage, CustomOp2, CustomOp3, Layout, Result, Shape, Tenso
 
 use super::cpu::{Kernel, LANES, Lanes, Level, load_tail};
 use super::fresh::{Parts, filled};
-use super::{pool, portable, storage};
+use super::{cuda, pool, portable, storage};
 
 /// Fewer elements than this stay on the calling thread.
 const PARALLEL_FROM: usize = 1 << 15;
@@ -18,6 +18,9 @@ const CHUNK_ROWS: usize = 16;
 
 /// `x / sqrt(mean(x^2) + eps) * weight` over the last dimension of `x [.., D]`; `weight [D]`.
 pub fn rms_norm(x: &Tensor, weight: &Tensor, eps: f32) -> Result<Tensor> {
+    if cuda::on(x.device()) {
+        return cuda::norms::rms_norm(x, weight, eps, None);
+    }
     if portable::on(x.device()) {
         return portable::rms_norm(x, weight, eps);
     }
@@ -32,6 +35,9 @@ fn rms_norm_at(level: Level, x: &Tensor, weight: &Tensor, eps: f32) -> Result<Te
 pub fn rms_norm_add(x: &Tensor, weight: &Tensor, eps: f32, residual: &Tensor) -> Result<Tensor> {
     if x.dims() != residual.dims() {
         bail!("rms_norm_add: {:?} and {:?} differ", x.dims(), residual.dims());
+    }
+    if cuda::on(x.device()) {
+        return cuda::norms::rms_norm(x, weight, eps, Some(residual));
     }
     if portable::on(x.device()) {
         return residual + portable::rms_norm(x, weight, eps)?;

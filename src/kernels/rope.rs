@@ -5,7 +5,34 @@
 //! elements behind the rotated ones stay as they are. Heads are rotated on their way to attention
 //! and to the cache, see [`super::kv_write`].
 
+use candle_core::{Result, Tensor};
+
 use super::cpu::{LANES, Lanes};
+use super::cuda;
+
+/// How heads turn with their position.
+#[derive(Clone, Copy, Debug)]
+pub struct Turning<'a> {
+    /// `[R]`: angle of one position's step, per pair.
+    pub frequencies: &'a Tensor,
+    /// Those of sequences that are longer than this.
+    pub beyond: Option<(usize, &'a Tensor)>,
+    /// Factor of cosines and sines.
+    pub magnitude: f32,
+    /// `beta`, `every` and `first` of a factor `1 + beta * ln(1 + floor((position + first) /
+    /// every))` of queries.
+    pub growth: Option<[f32; 3]>,
+}
+
+/// Cosines and sines `[T, R]` and, if queries grow, their factors `[T, 1, 1]`, of tokens at
+/// `positions [T]` of sequences with `lengths [T]` known tokens (both u32), all on a GPU.
+pub fn angles(
+    positions: &Tensor,
+    lengths: &Tensor,
+    turning: &Turning<'_>,
+) -> Result<(Tensor, Tensor, Option<Tensor>)> {
+    cuda::rope::angles(positions, lengths, turning)
+}
 
 /// Rotates `head [D]` by `cos` and `sin`, each `[R]` with `2 R <= D`.
 #[inline(always)]

@@ -9,7 +9,7 @@ use super::linear::Linear;
 use super::norm::{Norm, NormSpec, RmsNorm};
 use super::rope::RopeAngles;
 use crate::kernels::kv_write::{HeadNorms, KvCache, Projections, kv_write, prepare_queries};
-use crate::kernels::paged_attention::{AttentionParams, PerHead, Ragged, paged_attention};
+use crate::kernels::paged_attention::{AttentionParams, PerHead, paged_attention};
 use crate::kernels::pointwise::sigmoid;
 use crate::weights::{WeightError, Weights};
 
@@ -179,14 +179,8 @@ impl Attention {
     ) -> Result<Tensor> {
         let (rows, params) = (x.dim(0)?, self.spec.params);
         let q = self.queries(x, angles, kv, batch, adapters)?;
-        let ragged = Ragged {
-            positions: &batch.positions,
-            block_tables: &batch.block_tables,
-            cu_seqlens_q: &batch.cu_seqlens_q,
-            context_lens: &batch.context_lens,
-        };
         let per_head = PerHead { sinks: self.sinks.as_deref(), slopes: self.slopes.as_deref() };
-        let attended = paged_attention(&q, &kv.k, &kv.v, ragged, params, per_head)?;
+        let attended = paged_attention(&q, &kv.k, &kv.v, batch.ragged(), params, per_head)?;
         match &self.inputs {
             Inputs::Latent(latent) => latent.values(&attended),
             Inputs::Query(..) => attended.reshape((rows, ())),
@@ -229,7 +223,7 @@ impl Attention {
         };
         let cache = KvCache { k: &kv.k, v: &kv.v };
         let new = Projections { q: &q, k: &k, v: &v };
-        kv_write(new, angles.rotation(fused), cache, &batch.slot_mapping)
+        kv_write(new, angles.rotation(fused), cache, batch.slots())
     }
 
     /// Queries, keys and values, `[num_tokens, heads, head_dim]`, not yet rotated.

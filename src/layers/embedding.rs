@@ -2,6 +2,7 @@
 
 use candle_core::{Device, Result, Tensor};
 
+use super::forward::Numbers;
 use super::linear::Matrix;
 
 /// One row per token of the vocabulary.
@@ -17,7 +18,7 @@ impl Embedding {
     }
 
     /// `[ids.len(), hidden]` in f32; an id outside of the vocabulary is an error.
-    pub fn forward(&self, ids: &[u32], device: &Device) -> Result<Tensor> {
+    pub fn forward(&self, ids: Numbers<'_>, device: &Device) -> Result<Tensor> {
         self.matrix.embed(ids, device)
     }
 }

@@ -1,11 +1,19 @@
 //! What one forward pass is given: the flattened tokens of a step and where their KV lives.
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use candle_core::{DType, Device, Result, Tensor};
 use serde::{Deserialize, Serialize};
 
 pub use super::adapter::{AdaptedRows, Adapter};
+pub use crate::kernels::graph::Recording;
 pub use crate::kernels::kv_format::KvFormat;
+use crate::kernels::paged_attention::Ragged;
 use crate::kernels::recurrence::Runs;
+pub use crate::kernels::sample::DeviceLogits;
+use crate::kernels::step_tensors;
+pub use crate::kernels::step_tensors::{NO_SLOT, Numbers, StepPlan, StepSizes, StepTensors};
 
 /// KV blocks hold this many tokens, on every device.
 pub const BLOCK_SIZE: usize = 32;
@@ -39,9 +47,75 @@ pub struct ForwardBatch {
     /// none.
     #[serde(skip)]
     pub adapters: Vec<AdaptedRows>,
+    /// What of all this is on the device already.
+    #[serde(skip)]
+    pub on_device: OnDevice,
 }
 
+/// A batch's plan on the device, where kernels read it there. Batches are compared without.
+#[derive(Clone, Debug, Default)]
+pub struct OnDevice(pub Option<Arc<StepTensors>>);
+
+impl PartialEq for OnDevice {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for OnDevice {}
+
 impl ForwardBatch {
+    /// Its token ids.
+    pub fn ids(&self) -> Numbers<'_> {
+        let on_device = self.on_device.0.as_deref().map(|tensors| &tensors.input_ids);
+        Numbers { host: &self.input_ids, on_device }
+    }
+
+    /// Its tokens' positions.
+    pub fn token_positions(&self) -> Numbers<'_> {
+        let on_device = self.on_device.0.as_deref().map(|tensors| &tensors.positions);
+        Numbers { host: &self.positions, on_device }
+    }
+
+    /// Where its keys and values go.
+    pub(super) fn slots(&self) -> Numbers<'_> {
+        let on_device = self.on_device.0.as_deref().map(|tensors| &tensors.slots);
+        Numbers { host: &self.slot_mapping, on_device }
+    }
+
+    /// Where its sequences are.
+    pub(super) fn ragged(&self) -> Ragged<'_> {
+        Ragged {
+            positions: &self.positions,
+            block_tables: &self.block_tables,
+            cu_seqlens_q: &self.cu_seqlens_q,
+            context_lens: &self.context_lens,
+            on_device: self.on_device.0.as_deref(),
+        }
+    }
+
+    /// The batch with its plan where the kernels of `device` read it.
+    pub fn moved_to(&self, device: &Device) -> Result<Cow<'_, Self>> {
+        if !step_tensors::wanted(device) {
+            return Ok(Cow::Borrowed(self));
+        }
+        let on_device = OnDevice(Some(Arc::new(self.plan().to_device(device)?)));
+        Ok(Cow::Owned(Self { on_device, ..self.clone() }))
+    }
+
+    /// What kernels on a GPU read of it.
+    pub fn plan(&self) -> StepPlan<'_> {
+        StepPlan {
+            input_ids: &self.input_ids,
+            positions: &self.positions,
+            slots: &self.slot_mapping,
+            cu_seqlens_q: &self.cu_seqlens_q,
+            context_lens: &self.context_lens,
+            sequence_lens: &self.sequence_lens,
+            block_tables: &self.block_tables,
+        }
+    }
+
     /// The sequences' rows and states, for operations that read token by token.
     pub(super) fn runs(&self) -> Runs<'_> {
         Runs {

@@ -95,12 +95,13 @@ impl FullAttention {
         let rotation = Rotation { cos: &texts.no_angles, sin: &texts.no_angles, norms: None };
         let KvLayer { k: keys, v: values } = &texts.kv;
         let new = Projections { q: &q, k: &k, v: &v };
-        let q = kv_write(new, rotation, KvCache { k: keys, v: values }, &texts.slots)?;
+        let q = kv_write(new, rotation, KvCache { k: keys, v: values }, texts.slots[..].into())?;
         let ragged = Ragged {
             positions: &texts.sees,
             block_tables: &texts.block_tables,
             cu_seqlens_q: &texts.cu_seqlens,
             context_lens: &texts.lengths,
+            on_device: None,
         };
         #[expect(clippy::cast_precision_loss, reason = "head sizes are far below 2^24")]
         let scale = 1.0 / (dim as f32).sqrt();

@@ -6,8 +6,11 @@
 //! the same on every rank.
 
 use std::fmt::Debug;
+use std::sync::{Arc, OnceLock};
 
-use candle_core::{Result, Tensor};
+use candle_core::{Device, Result, Tensor};
+
+use crate::kernels::collective::{Collective, NAME_BYTES};
 
 /// How a rank reaches the others.
 pub trait Group: Debug + Send + Sync {
@@ -49,5 +52,78 @@ impl Group for Alone {
 
     fn gather(&self, x: Tensor) -> Result<Tensor> {
         Ok(x)
+    }
+}
+
+/// A group whose GPUs tell each other sums themselves; how the ranks reach each other besides is
+/// another's.
+#[derive(Debug)]
+struct Collected {
+    inner: Arc<dyn Group>,
+    collective: Collective,
+    /// How many columns each rank gathers.
+    columns: OnceLock<Vec<usize>>,
+}
+
+/// The group with its GPUs connected, where they can be.
+pub fn connected(inner: Arc<dyn Group>, device: &Device) -> Result<Arc<dyn Group>> {
+    if inner.size() == 1 || !Collective::possible(device) {
+        return Ok(inner);
+    }
+    // Rank 0 names the group, and a sum tells the others.
+    let own = if inner.rank() == 0 { Collective::name()? } else { [0; NAME_BYTES] };
+    let named = inner.all_reduce(Tensor::new(&own.map(f32::from), &Device::Cpu)?)?;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "they are bytes")]
+    let bytes: Vec<u8> = named.to_vec1::<f32>()?.into_iter().map(|byte| byte as u8).collect();
+    let name = bytes.try_into().expect("a sum is as long as its terms");
+    let collective = Collective::join(device, &name, inner.rank(), inner.size())?;
+    Ok(Arc::new(Collected { inner, collective, columns: OnceLock::new() }))
+}
+
+impl Collected {
+    /// Columns of each rank, which they tell each other once: `own` here.
+    fn columns(&self, own: usize) -> Result<&[usize]> {
+        if let Some(columns) = self.columns.get() {
+            return Ok(columns);
+        }
+        let mut terms = vec![0.0f32; self.size()];
+        #[expect(clippy::cast_precision_loss, reason = "vocabularies are below 2^24")]
+        let term = own as f32;
+        terms[self.rank()] = term;
+        let all = self.inner.all_reduce(Tensor::new(terms, &Device::Cpu)?)?.to_vec1::<f32>()?;
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "they are whole"
+        )]
+        let all = all.into_iter().map(|columns| columns as usize).collect();
+        Ok(self.columns.get_or_init(|| all))
+    }
+}
+
+impl Group for Collected {
+    fn rank(&self) -> usize {
+        self.inner.rank()
+    }
+
+    fn size(&self) -> usize {
+        self.inner.size()
+    }
+
+    fn all_reduce(&self, x: Tensor) -> Result<Tensor> {
+        self.collective.all_reduce(&x)
+    }
+
+    fn gather(&self, x: Tensor) -> Result<Tensor> {
+        let (rows, own) = x.dims2()?;
+        let columns = self.columns(own)?;
+        let most = columns.iter().copied().max().unwrap_or(own);
+        // Ranks can only tell each other equally much.
+        let all = self.collective.all_gather(&x.pad_with_zeros(1, 0, most - own)?)?;
+        let parts = columns.iter().enumerate();
+        let parts = parts.map(|(rank, columns)| all.get(rank)?.narrow(1, 0, *columns));
+        let parts = parts.collect::<Result<Vec<_>>>()?;
+        debug_assert!(parts.iter().all(|part| part.dims()[0] == rows));
+        Tensor::cat(&parts, 1)
     }
 }

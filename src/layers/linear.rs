@@ -10,9 +10,11 @@ use std::sync::Arc;
 use candle_core::quantized::{GgmlDType, QMatMul, QStorage, QTensor};
 use candle_core::{DType, Device, Module, Result, Tensor};
 
-use crate::kernels::gated::Gating;
+use super::forward::Numbers;
+use crate::kernels::gated::{Gating, gated_pairs};
 use crate::kernels::linear::{
-    Layer, linear, linear_add, linear_each, linear_gated, linear_on_device,
+    DeviceLayer, Layer, device_linear_add, device_linear_each, device_linear_gated, linear,
+    linear_add, linear_each, linear_gated,
 };
 use crate::kernels::packed::PackedMatrix;
 use crate::kernels::{embed, portable};
@@ -94,11 +96,11 @@ impl Matrix {
     }
 
     /// Rows `ids`: `[ids.len(), columns]` in f32.
-    pub(super) fn embed(&self, ids: &[u32], device: &Device) -> Result<Tensor> {
+    pub(super) fn embed(&self, ids: Numbers<'_>, device: &Device) -> Result<Tensor> {
         match &self.0 {
-            Form::Packed(matrix) => embed::embed(matrix, ids),
-            Form::Portable(matrix) => portable::embed(matrix, &Tensor::new(ids, device)?),
-            Form::PortableQuantized(matrix) => matrix.embedding(&Tensor::new(ids, device)?),
+            Form::Packed(matrix) => embed::embed(matrix, ids.host),
+            Form::Portable(matrix) => portable::embed(matrix, &ids.to_device(device)?),
+            Form::PortableQuantized(matrix) => matrix.embedding(&ids.to_device(device)?),
         }
     }
 }
@@ -165,9 +167,19 @@ impl Linear {
 
     /// `x [.., inputs]` to `[.., outputs]`, both f32.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        match self.packed() {
-            Some(layer) => linear(x, layer),
-            None => self.forward_portable(x),
+        match &self.matrix.0 {
+            Form::Packed(matrix) => {
+                let bias = self.bias.as_ref().map(|bias| bias.host.as_slice());
+                linear(x, Layer { matrix, bias })
+            }
+            Form::Portable(weight) => {
+                let bias = self.bias.as_ref().map(|bias| &bias.tensor);
+                Ok(device_linear_each(x, &[DeviceLayer { weight, bias }])?.remove(0))
+            }
+            Form::PortableQuantized(matrix) => match &self.bias {
+                Some(bias) => matrix.forward(x)?.broadcast_add(&bias.tensor),
+                None => matrix.forward(x),
+            },
         }
     }
 
@@ -177,6 +189,11 @@ impl Linear {
         packed.extend(layers.iter().filter_map(|layer| layer.packed()));
         if let Ok(packed) = <[Layer<'_>; N]>::try_from(packed) {
             return linear_each(x, packed);
+        }
+        let on_device: Vec<_> = layers.iter().filter_map(|layer| layer.on_device()).collect();
+        if on_device.len() == N {
+            let outputs = device_linear_each(x, &on_device)?;
+            return Ok(outputs.try_into().expect("one output per layer"));
         }
         let outputs = layers.iter().map(|layer| layer.forward(x)).collect::<Result<Vec<_>>>()?;
         Ok(outputs.try_into().expect("one output per layer"))
@@ -189,32 +206,32 @@ impl Linear {
 
     /// `residual + factor * y`
     pub fn forward_add_scaled(&self, x: &Tensor, residual: &Tensor, factor: f32) -> Result<Tensor> {
-        match self.packed() {
-            Some(layer) => linear_add(x, layer, residual, factor),
-            None => residual + (self.forward_portable(x)? * f64::from(factor))?,
+        match (self.packed(), self.on_device()) {
+            (Some(layer), _) => linear_add(x, layer, residual, factor),
+            (None, Some(layer)) => device_linear_add(x, layer, residual, factor),
+            (None, None) => residual + (self.forward(x)? * f64::from(factor))?,
         }
     }
 
     /// What `gate(x)` and `up(x)` make, commonly `activation(gate(x)) * up(x)`.
     pub fn forward_gated(gating: Gating, gate: &Self, up: &Self, x: &Tensor) -> Result<Tensor> {
-        match (gate.packed(), up.packed()) {
-            (Some(gate), Some(up)) => linear_gated(x, gating, gate, up),
-            _ => portable::gated(gating, &gate.forward(x)?, &up.forward(x)?),
+        if let (Some(gate), Some(up)) = (gate.packed(), up.packed()) {
+            return linear_gated(x, gating, gate, up);
         }
+        if let (Some(gate), Some(up)) = (gate.on_device(), up.on_device()) {
+            return device_linear_gated(x, gating, [gate, up]);
+        }
+        gated_pairs(gating, &gate.forward(x)?, &up.forward(x)?)
+    }
+
+    /// Where it is on a device, if it isn't quantized.
+    pub(super) fn on_device(&self) -> Option<DeviceLayer<'_>> {
+        let Form::Portable(weight) = &self.matrix.0 else { return None };
+        Some(DeviceLayer { weight, bias: self.bias.as_ref().map(|bias| &bias.tensor) })
     }
 
     fn packed(&self) -> Option<Layer<'_>> {
         let Form::Packed(matrix) = &self.matrix.0 else { return None };
         Some(Layer { matrix, bias: self.bias.as_ref().map(|bias| bias.host.as_slice()) })
-    }
-
-    fn forward_portable(&self, x: &Tensor) -> Result<Tensor> {
-        let bias = self.bias.as_ref().map(|bias| &bias.tensor);
-        match (&self.matrix.0, bias) {
-            (Form::Portable(matrix), bias) => linear_on_device(x, matrix, bias),
-            (Form::PortableQuantized(matrix), Some(bias)) => matrix.forward(x)?.broadcast_add(bias),
-            (Form::PortableQuantized(matrix), None) => matrix.forward(x),
-            (Form::Packed(_), _) => self.forward(x),
-        }
     }
 }

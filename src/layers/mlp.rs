@@ -5,6 +5,7 @@ use candle_core::{DType, Result, Tensor};
 
 use super::adapter::{LayerAdapters, Projection};
 use super::linear::Linear;
+use crate::kernels::experts::ExpertLayers;
 use crate::kernels::gated::{Gating, gated_pairs};
 use crate::kernels::pointwise::{Activation, Xielu, pointwise, xielu};
 use crate::weights::{WeightError, Weights};
@@ -122,7 +123,24 @@ impl Mlp {
         gated_pairs(self.gating, &gate, &up)
     }
 
-    fn activate(&self, x: &Tensor) -> Result<Tensor> {
+    /// Where its layers are on a device, if experts can be there like this.
+    pub(super) fn on_device(&self) -> Option<ExpertLayers<'_>> {
+        if self.learned.is_some() {
+            return None;
+        }
+        let gate = match &self.gate {
+            Some(gate) => Some(gate.on_device()?),
+            None => None,
+        };
+        Some(ExpertLayers { gate, up: self.up.on_device()?, down: self.down.on_device()? })
+    }
+
+    /// What gate and up make.
+    pub(super) fn gating(&self) -> Gating {
+        self.gating
+    }
+
+    pub(super) fn activate(&self, x: &Tensor) -> Result<Tensor> {
         match self.learned {
             None => pointwise(self.activation, x),
             Some(learned) => xielu(learned, x),

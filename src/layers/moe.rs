@@ -5,10 +5,11 @@
 //! results are added in ascending order of its experts, so they don't depend on the other rows.
 
 use candle_core::quantized::GgmlDType;
-use candle_core::{DType, Result, Tensor};
+use candle_core::{DType, Device, Result, Tensor};
 
 use super::linear::{Linear, Matrix};
 use super::mlp::{Mlp, MlpSpec};
+use crate::kernels::experts::{DeviceExperts, Rule, ScoreKind};
 use crate::kernels::pointwise::sigmoid;
 use crate::kernels::weighted_rows::{Pick, weighted_rows};
 use crate::weights::{WeightError, Weights};
@@ -126,6 +127,17 @@ pub struct Moe {
     /// A factor of each expert's weight.
     expert_scale: Option<Vec<f32>>,
     shared: Option<(Mlp, Option<Linear>)>,
+    on_device: Option<OnDevice>,
+}
+
+/// What there is of a layer's experts on a GPU.
+#[derive(Debug)]
+struct OnDevice {
+    experts: DeviceExperts,
+    /// `[experts]`
+    choice_bias: Option<Tensor>,
+    /// `[experts]`
+    expert_scale: Option<Tensor>,
 }
 
 impl Moe {
@@ -167,13 +179,17 @@ impl Moe {
             let bias = weights.dense(bias.name, shape, DType::F32)?;
             Ok::<_, WeightError>(bias.flatten_all()?.to_vec1()?)
         };
+        let choice_bias = spec.choice_bias.map(bias).transpose()?;
+        let expert_scale = spec.beside.map(expert_scale).transpose()?;
+        let numbers = [choice_bias.as_deref(), expert_scale.as_deref()];
         Ok(Self {
+            on_device: OnDevice::new(weights.device(), &experts, numbers)?,
             router: exact(&router, hidden, spec.num_experts, spec.router_bias)?,
-            choice_bias: spec.choice_bias.map(bias).transpose()?,
+            choice_bias,
             routing: spec.routing,
             weighs_inputs: spec.weighs_inputs,
             experts,
-            expert_scale: spec.beside.map(expert_scale).transpose()?,
+            expert_scale,
             shared: spec.shared.map(shared).transpose()?,
         })
     }
@@ -194,7 +210,30 @@ impl Moe {
         if x.dim(0)? == 0 {
             return Ok(residual.clone());
         }
-        let (given, mut chosen) = self.choose(routed_by)?;
+        let scores = self.router.forward(routed_by)?;
+        let sum = match self.on_device.as_ref().filter(|own| own.takes(&scores, &self.routing)) {
+            Some(own) => own.forward_add(self, [x, &scores, residual], factor)?,
+            None => self.experts_add(x, &scores, residual, factor)?,
+        };
+        match &self.shared {
+            None => Ok(sum),
+            Some((mlp, None)) => mlp.forward_add(x, &sum, factor),
+            Some((mlp, Some(gate))) => {
+                let gates = (sigmoid(&gate.forward(x)?)? * f64::from(factor))?;
+                sum + mlp.forward(x)?.broadcast_mul(&gates)?
+            }
+        }
+    }
+
+    /// `residual + factor * experts(x)` by the router's scores, expert by expert.
+    fn experts_add(
+        &self,
+        x: &Tensor,
+        scores: &Tensor,
+        residual: &Tensor,
+        factor: f32,
+    ) -> Result<Tensor> {
+        let (given, mut chosen) = self.choose(scores)?;
         let mut outputs = Vec::new();
         let mut starts = vec![0; given.len()];
         let mut start = 0;
@@ -212,15 +251,7 @@ impl Moe {
         }
         let picks: Vec<Pick> = chosen.into_iter().map(|(_, pick)| pick).collect();
         let per_token = picks.len() / x.dim(0)?;
-        let sum = weighted_rows(&Tensor::cat(&outputs, 0)?, &picks, per_token, residual)?;
-        match &self.shared {
-            None => Ok(sum),
-            Some((mlp, None)) => mlp.forward_add(x, &sum, factor),
-            Some((mlp, Some(gate))) => {
-                let gates = (sigmoid(&gate.forward(x)?)? * f64::from(factor))?;
-                sum + mlp.forward(x)?.broadcast_mul(&gates)?
-            }
-        }
+        weighted_rows(&Tensor::cat(&outputs, 0)?, &picks, per_token, residual)
     }
 
     /// The rows of `x` that an expert is given.
@@ -235,8 +266,8 @@ impl Moe {
 
     /// What goes to each expert; and token by token, in ascending order of the experts that
     /// it goes to, which, and where among that expert's rows.
-    fn choose(&self, x: &Tensor) -> Result<(Vec<Given>, Vec<Choice>)> {
-        let scores: Vec<Vec<f32>> = self.router.forward(x)?.to_vec2()?;
+    fn choose(&self, scores: &Tensor) -> Result<(Vec<Given>, Vec<Choice>)> {
+        let scores: Vec<Vec<f32>> = scores.to_vec2()?;
         let mut given = vec![Given::default(); self.experts.len()];
         let mut chosen = Vec::with_capacity(scores.len() * self.routing.experts_per_token);
         for (row, scores) in (0u32..).zip(scores) {
@@ -252,6 +283,46 @@ impl Moe {
             }
         }
         Ok((given, chosen))
+    }
+}
+
+impl OnDevice {
+    /// `None` without kernels for such experts.
+    fn new(device: &Device, experts: &[Mlp], numbers: [Option<&[f32]>; 2]) -> Result<Option<Self>> {
+        let layers: Option<Vec<_>> = experts.iter().map(Mlp::on_device).collect();
+        let Some(layers) = layers else { return Ok(None) };
+        let Some(experts) = DeviceExperts::new(device, &layers)? else { return Ok(None) };
+        let [choice_bias, expert_scale] =
+            numbers.map(|own| own.map(|own| Tensor::new(own, device)).transpose());
+        Ok(Some(Self { experts, choice_bias: choice_bias?, expert_scale: expert_scale? }))
+    }
+
+    fn rule(&self, routing: &Routing) -> Rule<'_> {
+        let groups = routing.groups.map(|Groups { count, chosen, best }| [count, chosen, best]);
+        Rule {
+            score: match routing.score {
+                Score::Softmax => ScoreKind::Softmax,
+                Score::Sigmoid => ScoreKind::Sigmoid,
+                Score::SigmoidOfChosen => ScoreKind::SigmoidOfChosen,
+            },
+            per_token: routing.experts_per_token,
+            groups,
+            renormalize: routing.renormalize,
+            scale: routing.scale,
+            bias: self.choice_bias.as_ref(),
+            expert_scale: self.expert_scale.as_ref(),
+        }
+    }
+
+    /// Whether this is the better way for as many tokens as `scores [T, E]` are of.
+    fn takes(&self, scores: &Tensor, routing: &Routing) -> bool {
+        self.experts.takes(scores.dims()[0], &self.rule(routing))
+    }
+
+    fn forward_add(&self, moe: &Moe, rows: [&Tensor; 3], factor: f32) -> Result<Tensor> {
+        let one = &moe.experts[0];
+        let (rule, weighing) = (self.rule(&moe.routing), (factor, moe.weighs_inputs));
+        self.experts.forward_add(rows, &rule, one.gating(), |x| one.activate(x), weighing)
     }
 }
 

@@ -6,10 +6,13 @@
 //! Interpolation" (linear), the Llama 3.1 release (llama3), "YaRN" (yarn). Frequencies and angles are f32 all the
 //! way, as the models were trained with.
 
+use std::sync::OnceLock;
+
 use candle_core::{Device, Result, Tensor};
 
-use super::forward::ForwardBatch;
+use super::forward::{ForwardBatch, StepTensors};
 use crate::kernels::kv_write::{HeadNorms, Rotation};
+use crate::kernels::rope::{Turning, angles};
 
 /// How frequencies are stretched beyond the context the model was pretrained with.
 #[derive(Clone, Debug, PartialEq)]
@@ -96,6 +99,8 @@ pub struct Rope {
     beyond: Option<(usize, Vec<f32>)>,
     magnitude: f32,
     query_growth: Option<QueryGrowth>,
+    /// Both kinds of frequencies on a GPU.
+    on_device: OnceLock<(Tensor, Option<Tensor>)>,
 }
 
 /// Cosines and sines of one step's rows, each `[num_tokens, rotary_dim / 2]`.
@@ -127,11 +132,14 @@ impl Rope {
             _ => None,
         };
         let (magnitude, query_growth) = (spec.magnitude, spec.query_growth);
-        Self { frequencies, beyond, magnitude, query_growth }
+        Self { frequencies, beyond, magnitude, query_growth, on_device: OnceLock::new() }
     }
 
     /// Angles of a step's rows.
     pub fn angles(&self, batch: &ForwardBatch, device: &Device) -> Result<RopeAngles> {
+        if let Some(step) = &batch.on_device.0 {
+            return self.angles_on_device(step, device);
+        }
         let Some((longest, beyond)) = &self.beyond else {
             return self.angles_at(&batch.positions, |_| &self.frequencies, device);
         };
@@ -141,6 +149,29 @@ impl Rope {
             rows.resize(bounds[1] as usize, if long { beyond } else { &self.frequencies });
         }
         self.angles_at(&batch.positions, |row| rows[row], device)
+    }
+
+    /// The same where the positions are on a GPU.
+    fn angles_on_device(&self, step: &StepTensors, device: &Device) -> Result<RopeAngles> {
+        let tensor = |numbers: &[f32]| Tensor::new(numbers, device);
+        let moved = if let Some(moved) = self.on_device.get() {
+            moved
+        } else {
+            let beyond = self.beyond.as_ref().map(|(_, frequencies)| tensor(frequencies));
+            let moved = (tensor(&self.frequencies)?, beyond.transpose()?);
+            self.on_device.get_or_init(|| moved)
+        };
+        let longest = self.longest_unchanged();
+        let growth =
+            self.query_growth.map(|QueryGrowth { beta, every, first }| [beta, every, first]);
+        let turning = Turning {
+            frequencies: &moved.0,
+            beyond: longest.zip(moved.1.as_ref()),
+            magnitude: self.magnitude,
+            growth,
+        };
+        let (cos, sin, query_scale) = angles(&step.positions, &step.lengths, &turning)?;
+        Ok(RopeAngles { cos, sin, query_scale })
     }
 
     /// Angles of rows at these positions, with the frequencies of each.

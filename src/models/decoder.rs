@@ -218,12 +218,12 @@ impl CausalLm for Decoder {
         let angles = self.ropes.iter().map(|rope| rope.angles(batch, device));
         let angles = angles.collect::<Result<Vec<_>>>()?;
         let no_angles = RopeAngles::none(batch.positions.len(), device)?;
-        let mut x = self.embedding.forward(&batch.input_ids, device)?;
+        let mut x = self.embedding.forward(batch.ids(), device)?;
         if is_not_one(self.embedding_scale) {
             x = (x * f64::from(self.embedding_scale))?;
         }
         if let Some(positions) = &self.positions {
-            x = (x + positions.forward(&batch.positions, device)?)?;
+            x = (x + positions.forward(batch.token_positions(), device)?)?;
         }
         if let Some(norm) = &self.embedding_norm {
             x = norm.forward(&x)?;
@@ -231,13 +231,13 @@ impl CausalLm for Decoder {
         // Behind the last layer's attention only rows that are wanted matter.
         let wanted = wanted_rows(batch);
         let all = wanted.len() == batch.input_ids.len();
-        let kept = Tensor::new(wanted.as_slice(), device)?;
+        let kept = if all { None } else { Some(Tensor::new(wanted.as_slice(), device)?) };
         let adapters = Adapters::of_all(&batch.adapters, batch.input_ids.len(), device)?;
         let adapters_kept = Adapters::of_kept(&batch.adapters, &wanted, device)?;
         let inputs = self.layer_inputs.as_ref();
-        let inputs = inputs.map(|table| table.forward(&batch.input_ids, &x, device)).transpose()?;
+        let inputs = inputs.map(|table| table.forward(batch.ids(), &x, device)).transpose()?;
         for (i, layer) in self.layers.iter().enumerate() {
-            let keep = (i + 1 == self.layers.len() && !all).then_some(&kept);
+            let keep = kept.as_ref().filter(|_| i + 1 == self.layers.len());
             let behind = if keep.is_some() { &adapters_kept } else { &adapters };
             let adapters = [adapters.layer(i), behind.layer(i)];
             let angles = self.rope_of_layer[i].map_or(&no_angles, |rope| &angles[rope]);

@@ -3,11 +3,13 @@
 
 use std::sync::Arc;
 
-use candle_core::{DType, Device, Tensor};
+use candle_core::{DType, Tensor};
 use sconce::layers::forward::{
     AdaptedRows, Adapter, BLOCK_SIZE, ForwardBatch, ForwardContext, KvFormat, KvHeads, KvLayer,
 };
 use sconce::models::{CausalLm, ForwardOutput};
+
+use super::device;
 
 /// Index of a sequence.
 pub(super) type Seq = usize;
@@ -28,9 +30,9 @@ struct Sequence {
 fn poisoned(format: KvFormat, dims: [usize; 4]) -> Tensor {
     if format == KvFormat::Q8_0 {
         // All bits set: scales that are no number.
-        return Tensor::full(u8::MAX, &dims, &Device::Cpu).unwrap();
+        return Tensor::full(u8::MAX, &dims, device()).unwrap();
     }
-    let ones = Tensor::ones(&dims, DType::F32, &Device::Cpu).unwrap();
+    let ones = Tensor::ones(&dims, DType::F32, device()).unwrap();
     (ones * f64::NAN).unwrap().to_dtype(format.dtype()).unwrap()
 }
 
@@ -56,7 +58,7 @@ impl Driver {
         let poisoned = |dims| Ok::<_, candle_core::Error>(poisoned(format, dims));
         let layer = |heads: &KvHeads| heads.layer(num_blocks as usize, format, poisoned).unwrap();
         let kv = model.kv_shape().layers.iter().map(layer).collect();
-        let states = model.kv_shape().states(SLOTS, &Device::Cpu).unwrap();
+        let states = model.kv_shape().states(SLOTS, device()).unwrap();
         let states = states.iter().map(|state| (state.ones_like().unwrap() * f64::NAN).unwrap());
         let states = states.collect();
         let mut free: Vec<u32> = (0..num_blocks).rev().collect();
@@ -140,8 +142,9 @@ impl Driver {
         if hidden {
             batch.hidden_rows = (0..u32::try_from(batch.input_ids.len()).unwrap()).collect();
         }
-        let context = ForwardContext { device: &Device::Cpu, kv: &self.kv, states: &self.states };
-        let ForwardOutput { logits, hidden } = self.model.forward(&context, &batch).unwrap();
+        let context = ForwardContext { device: device(), kv: &self.kv, states: &self.states };
+        let ForwardOutput { logits, hidden } =
+            self.model.forward(&context, &batch.moved_to(device()).unwrap()).unwrap();
         assert_eq!(logits.dims(), [sampled.len(), self.model.vocab_size()]);
         let rows: Vec<Vec<f32>> =
             if sampled.is_empty() { Vec::new() } else { logits.to_vec2().unwrap() };

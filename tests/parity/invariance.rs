@@ -4,7 +4,7 @@
 use sconce::layers::forward::KvFormat;
 
 use super::driver::{Driver, greedy};
-use super::{MODELS, load, prompt};
+use super::{MODELS, load, models, prompt};
 
 /// Tokens after the prompt.
 const STEPS: usize = 6;
@@ -33,7 +33,7 @@ fn bits(steps: &[Vec<f32>]) -> Vec<Vec<u32>> {
 
 #[test]
 fn eight_prompts_at_once_equal_each_alone() {
-    for name in MODELS {
+    for name in models() {
         for format in [KvFormat::F32, KvFormat::Bf16] {
             let mut driver = Driver::new(load(name), format, 64, Some(3));
             let vocab = vocab(name);

@@ -4,9 +4,11 @@
 //! The fixtures are made by `tests/fixtures/make_parity.py`.
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use candle_core::Device;
 use candle_core::quantized::GgmlDType;
+use sconce::engine::startup::device::OpenDevice;
 use sconce::models::CausalLm;
 use sconce::models::config::HfConfig;
 use sconce::weights::hub::HubOptions;
@@ -27,6 +29,7 @@ mod levels;
 mod lora;
 mod ranks;
 mod reference;
+mod rehearsal;
 
 /// Folders below `tests/fixtures/parity`: at least one per architecture.
 pub(crate) const MODELS: &[&str] = &[
@@ -123,6 +126,25 @@ fn open(name: &str) -> ModelSource {
     ModelSource::open(&ModelRef::Folder(folder.clone()), &HubOptions::offline(&folder)).unwrap()
 }
 
+/// The fixtures, or those of them that `SCONCE_TEST_MODELS` names, with commas between them.
+fn models() -> Vec<&'static str> {
+    let Ok(names) = std::env::var("SCONCE_TEST_MODELS") else { return MODELS.to_vec() };
+    let known = |name: &str| MODELS.iter().copied().find(|known| *known == name);
+    names
+        .split(',')
+        .map(|name| known(name).unwrap_or_else(|| panic!("no fixture {name}")))
+        .collect()
+}
+
+/// Where models run: the CPU, or what `SCONCE_TEST_DEVICE` names, such as `cuda:0`.
+fn device() -> &'static Device {
+    static DEVICE: OnceLock<Device> = OnceLock::new();
+    DEVICE.get_or_init(|| {
+        let name = std::env::var("SCONCE_TEST_DEVICE").unwrap_or_else(|_| "cpu".to_owned());
+        OpenDevice::open(name.parse().unwrap(), 0, 1).unwrap().device
+    })
+}
+
 /// The model of a fixture, its weights as stored: bf16.
 fn load(name: &str) -> Box<dyn CausalLm> {
     load_as(name, None)
@@ -132,13 +154,13 @@ fn load(name: &str) -> Box<dyn CausalLm> {
 fn load_as(name: &str, kind: Option<GgmlDType>) -> Box<dyn CausalLm> {
     let source = open(name);
     let config = HfConfig::from_value(&source.config).unwrap();
-    sconce::models::load(&config, &source.weights(&Device::Cpu).rounded_to(kind)).unwrap()
+    sconce::models::load(&config, &source.weights(device()).rounded_to(kind)).unwrap()
 }
 
 /// The model of a fixture on other tensors.
 fn load_with(name: &str, tensors: impl TensorSource + 'static) -> Box<dyn CausalLm> {
     let config = HfConfig::from_value(&open(name).config).unwrap();
-    let weights = Weights::new(std::sync::Arc::new(tensors), Device::Cpu);
+    let weights = Weights::new(std::sync::Arc::new(tensors), device().clone());
     sconce::models::load(&config, &weights).unwrap()
 }
 

@@ -11,8 +11,7 @@ use sconce::models::config::HfConfig;
 use sconce::models::{CausalLm, ForwardOutput, ModelError, adapter};
 use sconce::runner::ranks::{Follower, Leader, Link};
 
-use super::driver::{Driver, greedy};
-use super::reference::{Distance, follow, reference};
+use super::reference::assert_equals_f32;
 use super::{MODELS, open};
 
 /// Fixtures that can't be split, and what of them can't be.
@@ -119,24 +118,12 @@ impl CausalLm for Together {
     }
 }
 
-fn compare(name: &str, model: Together) {
-    let vocab = u32::try_from(model.vocab_size()).unwrap();
-    let mut driver = Driver::new(Box::new(model), KvFormat::F32, 64, Some(7));
-    for run in &reference(name).float32 {
-        let ours = follow(&mut driver, run, vocab);
-        let tokens: Vec<u32> = ours.iter().map(|logprobs| greedy(logprobs)).collect();
-        assert_eq!(tokens, run.tokens, "{name}, prompt of {}", run.prompt);
-        let off = Distance::to_run(&ours, run);
-        assert!(off.largest < 2e-4, "{name}, prompt of {}: {off:?}", run.prompt);
-    }
-}
-
 #[test]
 fn two_ranks_compute_what_the_reference_does() {
     for name in MODELS {
         let whole = WHOLE.iter().find(|(whole, _)| whole == name);
         match (Together::load(name, 2), whole) {
-            (Ok(model), None) => compare(name, model),
+            (Ok(model), None) => assert_equals_f32(name, Box::new(model)),
             (Err(ModelError::Split { size: 2, reason }), Some((_, expected))) => {
                 assert!(reason.contains(expected), "{name}: {reason}");
             }
@@ -152,7 +139,7 @@ fn four_ranks_share_two_key_heads() {
     let model = Together::load("llama3", 4).unwrap();
     assert_eq!(model.kv_shape().layers[0].count, 1);
     assert_eq!(model.others.len(), 3);
-    compare("llama3", model);
+    assert_equals_f32("llama3", Box::new(model));
 }
 
 #[test]

@@ -50,6 +50,12 @@ enum Set {
 const OVERRIDE: &str = "SCONCE_KERNELS";
 /// Its value for plain candle operations instead of our own, as on devices without any.
 const PORTABLE: &str = "portable";
+/// What its value starts with for CUDA kernels on the host; the path of their library follows.
+const CUDA_ON_HOST: &str = "cuda-on-host:";
+
+fn not_a_level(wanted: &str) -> bool {
+    wanted == PORTABLE || wanted.starts_with(CUDA_ON_HOST)
+}
 
 impl Level {
     /// Plain Rust, on every machine: what the other levels are tested against.
@@ -78,16 +84,24 @@ impl Level {
         *CURRENT.get_or_init(|| Self::choose(std::env::var(OVERRIDE).ok().as_deref()))
     }
 
-    /// Whether the environment asks for plain candle operations.
+    /// Whether the environment asks for plain candle operations, at least where it asks for
+    /// nothing better.
     pub(super) fn portable_asked() -> bool {
         static ASKED: OnceLock<bool> = OnceLock::new();
-        *ASKED.get_or_init(|| std::env::var(OVERRIDE).is_ok_and(|wanted| wanted == PORTABLE))
+        *ASKED.get_or_init(|| std::env::var(OVERRIDE).is_ok_and(|wanted| not_a_level(&wanted)))
+    }
+
+    /// The library of CUDA kernels for the host that the environment asks for.
+    pub(super) fn cuda_library() -> Option<&'static str> {
+        static PATH: OnceLock<Option<String>> = OnceLock::new();
+        let path = || Some(std::env::var(OVERRIDE).ok()?.strip_prefix(CUDA_ON_HOST)?.to_owned());
+        PATH.get_or_init(path).as_deref()
     }
 
     fn choose(wanted: Option<&str>) -> Self {
         let available = Self::available();
         let best = available[available.len() - 1];
-        let Some(wanted) = wanted.filter(|wanted| *wanted != PORTABLE) else { return best };
+        let Some(wanted) = wanted.filter(|wanted| !not_a_level(wanted)) else { return best };
         available.iter().copied().find(|level| level.name() == wanted).unwrap_or_else(|| {
             let names: Vec<&str> = available.iter().map(|level| level.name()).collect();
             tracing::warn!(

@@ -11,10 +11,9 @@ use candle_core::cuda_backend::cudarc::cublas::{result::gemm_ex, sys};
 use candle_core::cuda_backend::cudarc::driver::{DevicePtr, DevicePtrMut};
 use candle_core::{CpuStorage, CudaStorage, CustomOp2, DType, Layout, Result, Shape, Tensor, bail};
 
-/// `x [.., K]` times the transpose of `weight [N, K]` (bf16 or f16): `[.., N]` in f32. What meets
-/// the weights is rounded to their type; sums are f32.
-pub(in super::super) fn linear(x: &Tensor, weight: &Tensor) -> Result<Tensor> {
-    let x = x.to_dtype(weight.dtype())?.contiguous()?;
+/// `x [.., K]` times the transpose of `weight [N, K]` (both bf16 or both f16): `[.., N]` in f32,
+/// which sums are made in.
+pub(in super::super) fn half_product(x: &Tensor, weight: &Tensor) -> Result<Tensor> {
     x.apply_op2_no_bwd(&weight.contiguous()?, &HalfProduct)
 }
 

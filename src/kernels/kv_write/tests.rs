@@ -68,7 +68,7 @@ impl Case {
 
     fn at(&self, level: Level, cache: &(Tensor, Tensor)) -> Tensor {
         let cache = KvCache { k: &cache.0, v: &cache.1 };
-        let shape = check(self.new_rows(), self.rotation(), cache, &self.slots).unwrap();
+        let shape = check(self.new_rows(), self.rotation(), cache, self.slots.len()).unwrap();
         kv_write_at(level, self.new_rows(), self.rotation(), cache, &self.slots, shape).unwrap()
     }
 
@@ -240,7 +240,8 @@ fn a_bad_slot_or_shape_is_an_error_and_nothing_is_written() {
         let mut case = Case::new(shape, vec![1, 2]);
         change(&mut case);
         let kv = KvCache { k: &ours.0, v: &ours.1 };
-        let error = kv_write(case.new_rows(), case.rotation(), kv, &case.slots).unwrap_err();
+        let slots = case.slots[..].into();
+        let error = kv_write(case.new_rows(), case.rotation(), kv, slots).unwrap_err();
         assert!(error.to_string().contains(words), "{error}");
     };
     refused(|c| c.slots[1] = 640, "slot 640 of a cache with 640 slots");
@@ -253,5 +254,5 @@ fn a_bad_slot_or_shape_is_an_error_and_nothing_is_written() {
     let other = cache(KvFormat::Bf16, shape);
     let case = Case::new(shape, vec![1]);
     let mixed = KvCache { k: &ours.0, v: &other.1 };
-    assert!(kv_write(case.new_rows(), case.rotation(), mixed, &case.slots).is_err());
+    assert!(kv_write(case.new_rows(), case.rotation(), mixed, case.slots[..].into()).is_err());
 }

@@ -1,21 +1,101 @@
-//! The product on a device that the packed kernels don't reach.
+//! Products on a device that the packed kernels don't reach: by kernels for its kind where there
+//! are any for so many tokens, else plainly.
 
-use candle_core::{Result, Tensor};
+use candle_core::{DType, Result, Tensor};
 
-use super::super::portable;
+use super::super::gated::{Gating, gated_pairs};
+use super::super::{cuda, portable};
 
-/// `x [.., K]` in f32 times the transpose of `weight [N, K]`, plus `bias [N]`: `[.., N]` in f32.
+/// A weight `[N, K]` on a device and, if there is one, its bias `[N]` in f32.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceLayer<'a> {
+    /// The weight.
+    pub weight: &'a Tensor,
+    /// What is added to each output row.
+    pub bias: Option<&'a Tensor>,
+}
+
+/// Several layers on the same `x [.., K]` in f32: `[.., N]` each.
 ///
 /// On an NVIDIA GPU what meets bf16 or f16 weights is rounded to their type, as on the CPU;
 /// elsewhere weights are widened.
-pub fn linear_on_device(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
-    #[cfg(feature = "cuda")]
-    {
-        use candle_core::DType;
-        if weight.device().is_cuda() && matches!(weight.dtype(), DType::BF16 | DType::F16) {
-            let y = super::super::cuda::linear(x, weight)?;
-            return bias.map_or_else(|| Ok(y.clone()), |bias| y.broadcast_add(bias));
+pub fn device_linear_each(x: &Tensor, layers: &[DeviceLayer<'_>]) -> Result<Vec<Tensor>> {
+    let mut outputs = Vec::with_capacity(layers.len());
+    for some in layers.chunks(cuda::linear::MOST_LAYERS) {
+        if have_kernel(x, some) {
+            outputs.extend(cuda::linear::linear_each(x, some)?);
+            continue;
+        }
+        let mut rounded = Rounded::new(x);
+        for layer in some {
+            outputs.push(rounded.product(layer)?);
         }
     }
-    portable::linear(x, weight, bias)
+    Ok(outputs)
+}
+
+/// `residual + factor * y`, both `[.., N]`.
+pub fn device_linear_add(
+    x: &Tensor,
+    layer: DeviceLayer<'_>,
+    residual: &Tensor,
+    factor: f32,
+) -> Result<Tensor> {
+    if have_kernel(x, &[layer]) {
+        return cuda::linear::linear_add(x, layer, residual, factor);
+    }
+    let y = Rounded::new(x).product(&layer)?;
+    if factor.to_bits() == 1.0f32.to_bits() {
+        return residual + y;
+    }
+    residual + (y * f64::from(factor))?
+}
+
+/// What `gate(x)` and `up(x)` make.
+pub fn device_linear_gated(
+    x: &Tensor,
+    gating: Gating,
+    layers: [DeviceLayer<'_>; 2],
+) -> Result<Tensor> {
+    if have_kernel(x, &layers) && layers[0].weight.dims() == layers[1].weight.dims() {
+        return cuda::linear::linear_gated(x, gating, layers);
+    }
+    let mut rounded = Rounded::new(x);
+    let [gate, up] = layers.map(|layer| rounded.product(&layer));
+    gated_pairs(gating, &gate?, &up?)
+}
+
+fn have_kernel(x: &Tensor, layers: &[DeviceLayer<'_>]) -> bool {
+    let tokens = x.elem_count() / x.dims().last().copied().unwrap_or(1).max(1);
+    let kind = layers[0].weight.dtype();
+    let fits = |layer: &DeviceLayer<'_>| {
+        layer.weight.dtype() == kind && cuda::linear::takes(tokens, layer.weight)
+    };
+    cuda::on(x.device()) && tokens > 0 && layers.iter().all(fits)
+}
+
+/// Rows that weights of several layers meet, rounded to the weights' type once.
+struct Rounded<'a> {
+    x: &'a Tensor,
+    rounded: Option<Tensor>,
+}
+
+impl<'a> Rounded<'a> {
+    fn new(x: &'a Tensor) -> Self {
+        Self { x, rounded: None }
+    }
+
+    fn product(&mut self, layer: &DeviceLayer<'_>) -> Result<Tensor> {
+        let DeviceLayer { weight, bias } = *layer;
+        if !weight.device().is_cuda() || !matches!(weight.dtype(), DType::BF16 | DType::F16) {
+            return portable::linear(self.x, weight, bias);
+        }
+        let rounded = match self.rounded.take() {
+            Some(rounded) if rounded.dtype() == weight.dtype() => rounded,
+            _ => self.x.to_dtype(weight.dtype())?.contiguous()?,
+        };
+        let y = cuda::half_product(&rounded, weight)?;
+        self.rounded = Some(rounded);
+        bias.map_or_else(|| Ok(y.clone()), |bias| y.broadcast_add(bias))
+    }
 }

@@ -18,7 +18,7 @@ use super::packed::formats::PANEL;
 use super::storage;
 
 use self::activations::{Activations, Form};
-pub use self::device::linear_on_device;
+pub use self::device::{DeviceLayer, device_linear_add, device_linear_each, device_linear_gated};
 use self::region::{Finish, Job};
 
 mod activations;

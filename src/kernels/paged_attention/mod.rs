@@ -22,7 +22,8 @@ use super::cpu::Level;
 use super::fresh::{Parts, filled};
 use super::kv_element::{Stored, Vector};
 use super::kv_format::{CacheShape, KvFormat};
-use super::{KV_BLOCK, pool, portable, storage};
+use super::step_tensors::StepTensors;
+use super::{KV_BLOCK, cuda, pool, portable, storage};
 
 mod plan;
 mod registers;
@@ -81,6 +82,8 @@ pub struct Ragged<'a> {
     pub cu_seqlens_q: &'a [u32],
     /// `[num_seqs]`: positions in the cache.
     pub context_lens: &'a [u32],
+    /// The same on the device, if it is there already.
+    pub on_device: Option<&'a StepTensors>,
 }
 
 /// Attention of `q [T, H, D]` (f32) over a cache as in [`super::kv_format`] whose heads `H` is a
@@ -99,6 +102,9 @@ pub fn paged_attention(
 ) -> Result<Tensor> {
     let shape = check(q, k, v, ragged, params)?;
     per_head.check(q.dim(1)?)?;
+    if cuda::on(q.device()) {
+        return cuda::attention::paged_attention(q, [k, v], ragged, params, per_head, shape);
+    }
     if portable::on(q.device()) {
         return portable::paged_attention(q, k, v, ragged, params, per_head);
     }

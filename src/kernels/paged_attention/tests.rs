@@ -80,7 +80,7 @@ fn filled_cache(
     let slots: Vec<u32> = (0..u32::try_from(tokens).unwrap()).collect();
     let new = Projections { q: &rows(key_dim), k: &rows(key_dim), v: &rows(value_dim) };
     let rotation = Rotation { cos: &none, sin: &none, norms: None };
-    kv_write(new, rotation, KvCache { k: &k, v: &v }, &slots).unwrap();
+    kv_write(new, rotation, KvCache { k: &k, v: &v }, slots[..].into()).unwrap();
     (k, v)
 }
 
@@ -122,6 +122,7 @@ impl Case {
             block_tables: &self.block_tables,
             cu_seqlens_q: &self.cu_seqlens_q,
             context_lens: &self.context_lens,
+            on_device: None,
         }
     }
 

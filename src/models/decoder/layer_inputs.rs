@@ -9,6 +9,7 @@ use super::at_least_eight_bits;
 use super::spec::{DecoderSpec, LayerInputs};
 use crate::kernels::pointwise::{Activation, pointwise};
 use crate::layers::embedding::Embedding;
+use crate::layers::forward::Numbers;
 use crate::layers::linear::{Linear, Matrix};
 use crate::layers::norm::Norm;
 use crate::weights::{WeightError, Weights};
@@ -47,8 +48,8 @@ impl LayerInputTable {
     }
 
     /// `[num_tokens, layers, width]` of tokens whose embeddings are `x [num_tokens, hidden]`.
-    pub(super) fn forward(&self, ids: &[u32], x: &Tensor, device: &Device) -> Result<Tensor> {
-        let shape = (ids.len(), self.layers, self.width);
+    pub(super) fn forward(&self, ids: Numbers<'_>, x: &Tensor, device: &Device) -> Result<Tensor> {
+        let shape = (ids.host.len(), self.layers, self.width);
         #[expect(clippy::cast_precision_loss, reason = "sizes are below 2^52")]
         let [width, hidden] = [self.width as f64, self.hidden_size as f64];
         let own = (self.embedding.forward(ids, device)? * width.sqrt())?.reshape(shape)?;

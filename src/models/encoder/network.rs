@@ -116,7 +116,7 @@ impl Network {
         }
         let texts = Texts::new(lengths, self.heads, device)?;
         let positions = self.positions.index_select(&Tensor::new(positions, device)?, 0)?;
-        let mut x = self.norm.forward(&(self.words.forward(ids, device)? + positions)?)?;
+        let mut x = self.norm.forward(&(self.words.forward(ids.into(), device)? + positions)?)?;
         for layer in &self.layers {
             if !go_on() {
                 return Ok(None);

@@ -1,0 +1,61 @@
+//! What GPUs of several processes tell each other without the host, by NCCL: with the feature
+//! `nccl`, on NVIDIA GPUs of one machine.
+
+use candle_core::{DType, Device, Result, Tensor, bail};
+
+use super::{cuda, gpu_settings};
+
+/// Bytes that tell a group from others.
+pub const NAME_BYTES: usize = 128;
+
+/// One process's end of a group.
+#[derive(Debug)]
+pub struct Collective {
+    link: cuda::Nccl,
+    size: usize,
+}
+
+impl Collective {
+    /// Whether this build can have such groups on this device.
+    pub fn possible(device: &Device) -> bool {
+        cfg!(feature = "nccl") && device.is_cuda()
+    }
+
+    /// A name for a new group, which all of its processes must be told.
+    pub fn name() -> Result<[u8; NAME_BYTES]> {
+        cuda::Nccl::name()
+    }
+
+    /// Joins a group of `size`; waits for all others.
+    pub fn join(
+        device: &Device,
+        name: &[u8; NAME_BYTES],
+        rank: usize,
+        size: usize,
+    ) -> Result<Self> {
+        let Device::Cuda(device) = device else { bail!("NCCL connects NVIDIA GPUs") };
+        Ok(Self { link: cuda::Nccl::join(device, name, rank, size)?, size })
+    }
+
+    /// The sum of what all have, `x` in f32 of any shape: the same bits for all of them.
+    pub fn all_reduce(&self, x: &Tensor) -> Result<Tensor> {
+        if !gpu_settings::deterministic() {
+            return self.link.all_reduce(&x.contiguous()?);
+        }
+        // How NCCL adds up depends on how much there is to add.
+        let all = self.all_gather(x)?;
+        let mut sum = all.get(0)?;
+        for rank in 1..self.size {
+            sum = (sum + all.get(rank)?)?;
+        }
+        Ok(sum)
+    }
+
+    /// What all have, `x` in f32 of one shape: `[size, ..]` in the order of ranks.
+    pub fn all_gather(&self, x: &Tensor) -> Result<Tensor> {
+        if x.dtype() != DType::F32 {
+            bail!("ranks tell each other f32, not {:?}", x.dtype());
+        }
+        self.link.all_gather(&x.contiguous()?, self.size)
+    }
+}

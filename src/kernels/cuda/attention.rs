@@ -1,0 +1,274 @@
+//! Attention over the paged cache: which form of the kernel takes which sequences.
+//!
+//! Sequences with few queries are bound by reading the cache, so their contexts are split among
+//! many blocks of threads; those with many share what is read among queries. The forms agree to the
+//! bit, so it makes no difference which one a sequence gets.
+
+use std::ops::Range;
+
+use candle_core::{DType, Device, Result, Tensor};
+
+use super::super::kv_format::{CacheShape, KvFormat};
+use super::super::paged_attention::{AttentionParams, PerHead, Ragged};
+use super::super::step_tensors::{StepPlan, StepTensors};
+use super::launch::{Address, Launch, most_shared, narrow, room};
+
+/// Positions that are reduced on their own.
+const SPAN: usize = 256;
+/// Rows of a tile of a warp.
+const WARP_ROWS: usize = 16;
+/// A sequence with more queries than this shares what it reads among them.
+const FEW_QUERIES: u32 = 4;
+/// Warps that keep the memory of a large GPU busy.
+const BUSY_WARPS: usize = 1024;
+/// Head sizes of the kernels that run on tensor cores.
+const TENSOR_CORE_DIMS: [usize; 6] = [64, 80, 96, 128, 192, 256];
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Attention {
+    q: Address,
+    k: Address,
+    v: Address,
+    out: Address,
+    partials: Address,
+    positions: Address,
+    tables: Address,
+    cu_seqlens: Address,
+    context_lens: Address,
+    sinks: Address,
+    slopes: Address,
+    table_stride: u32,
+    num_seqs: u32,
+    heads: u32,
+    kv_heads: u32,
+    key_dim: u32,
+    value_dim: u32,
+    scale: f32,
+    softcap: f32,
+    window: u32,
+    chunk: u32,
+    queries_per_tile: u32,
+    spans: u32,
+}
+
+/// What all launches of a call share.
+struct Call<'a> {
+    arguments: Attention,
+    step: &'a StepTensors,
+    shape: CacheShape,
+    heads: usize,
+    device: &'a Device,
+}
+
+/// As [`super::super::paged_attention::paged_attention`], of arguments that were checked against
+/// each other and against `shape`.
+pub(in super::super) fn paged_attention(
+    q: &Tensor,
+    [k, v]: [&Tensor; 2],
+    ragged: Ragged<'_>,
+    params: AttentionParams,
+    per_head: PerHead<'_>,
+    shape: CacheShape,
+) -> Result<Tensor> {
+    let (rows, heads, _) = q.dims3()?;
+    let device = q.device();
+    let own;
+    let step = if let Some(step) = ragged.on_device {
+        step
+    } else {
+        own = moved(ragged, device)?;
+        &own
+    };
+    let q = q.contiguous()?;
+    let out = room((rows, heads, shape.value_dim), DType::F32, device)?;
+    let numbers = |numbers: Option<&[f32]>| numbers.map(|own| Tensor::new(own, device)).transpose();
+    let (sinks, slopes) = (numbers(per_head.sinks)?, numbers(per_head.slopes)?);
+    let dtype = shape.format.dtype();
+    let arguments = Attention {
+        q: Address::of(&q, DType::F32)?,
+        k: Address::of(k, dtype)?,
+        v: Address::of(v, dtype)?,
+        out: Address::to_write(&out, DType::F32)?,
+        partials: Address::NONE,
+        positions: Address::of(&step.positions, DType::U32)?,
+        tables: Address::NONE,
+        cu_seqlens: Address::NONE,
+        context_lens: Address::NONE,
+        sinks: Address::of_some(sinks.as_ref(), DType::F32)?,
+        slopes: Address::of_some(slopes.as_ref(), DType::F32)?,
+        table_stride: narrow(step.block_tables.dim(1)?)?,
+        num_seqs: 0,
+        heads: narrow(heads)?,
+        kv_heads: narrow(shape.kv_heads)?,
+        key_dim: narrow(shape.key_dim)?,
+        value_dim: narrow(shape.value_dim)?,
+        scale: params.scale,
+        softcap: params.softcap.unwrap_or(0.0),
+        // A window that no context can fill is none.
+        window: params.window.map_or(0, |window| u32::try_from(window).unwrap_or(0)),
+        chunk: params.chunk.map_or(0, |chunk| u32::try_from(chunk).unwrap_or(0)),
+        queries_per_tile: 0,
+        spans: narrow(step.longest_context.div_ceil(SPAN).max(1))?,
+    };
+    let call = Call { arguments, step, shape, heads, device };
+    for (seqs, few) in runs(ragged.cu_seqlens_q) {
+        let rows = ragged.cu_seqlens_q[seqs.end] - ragged.cu_seqlens_q[seqs.start];
+        call.run(seqs, rows as usize, few)?;
+    }
+    Ok(out)
+}
+
+/// The plan of a call that comes without one.
+fn moved(ragged: Ragged<'_>, device: &Device) -> Result<StepTensors> {
+    let plan = StepPlan {
+        input_ids: ragged.positions,
+        positions: ragged.positions,
+        slots: ragged.positions,
+        cu_seqlens_q: ragged.cu_seqlens_q,
+        context_lens: ragged.context_lens,
+        sequence_lens: ragged.context_lens,
+        block_tables: ragged.block_tables,
+    };
+    plan.to_device(device)
+}
+
+/// Neighbours with few queries each, or with many each, in order.
+fn runs(cu_seqlens: &[u32]) -> Vec<(Range<usize>, bool)> {
+    let mut runs: Vec<(Range<usize>, bool)> = Vec::new();
+    for (seq, bounds) in cu_seqlens.windows(2).enumerate() {
+        let few = bounds[1] - bounds[0] <= FEW_QUERIES;
+        match runs.last_mut() {
+            Some((run, same)) if *same == few => run.end = seq + 1,
+            _ => runs.push((seq..seq + 1, few)),
+        }
+    }
+    runs
+}
+
+/// How the rows of a launch are cut into tiles.
+struct Tiles {
+    queries: usize,
+    /// Tiles that the heads of one group take.
+    parts: usize,
+}
+
+impl Tiles {
+    fn of(rows: usize, group: usize) -> Self {
+        let parts = group.div_ceil(rows);
+        Self { queries: rows / group.div_ceil(parts), parts }
+    }
+}
+
+impl Call<'_> {
+    /// The sequences `seqs`, which have `rows` queries together.
+    fn run(&self, seqs: Range<usize>, rows: usize, few: bool) -> Result<()> {
+        let CacheShape { format, kv_heads, key_dim, value_dim, .. } = self.shape;
+        let group = self.heads / kv_heads;
+        let tensor_cores = matches!(format, KvFormat::F16 | KvFormat::Bf16)
+            && key_dim == value_dim
+            && TENSOR_CORE_DIMS.contains(&key_dim);
+        let name = match format {
+            KvFormat::F32 => "f32",
+            KvFormat::F16 => "f16",
+            KvFormat::Bf16 => "bf16",
+            KvFormat::Q8_0 => "q8_0",
+        };
+        if tensor_cores && !few {
+            let shared = |warps: usize| {
+                let queries = if key_dim > 192 { 32 * key_dim * warps } else { 0 };
+                256 * key_dim + 1024 + 64 * key_dim * warps + queries
+            };
+            let warps = if shared(4) <= most_shared(self.device) { 4 } else { 1 };
+            let tiles = Tiles::of(WARP_ROWS * warps, group);
+            let kernel = format!("attention_prefill_{name}_{key_dim}");
+            let block = (32 * warps, shared(warps));
+            return self.launch(&kernel, seqs, rows, &tiles, 1, block);
+        }
+        let tiles = Tiles::of(if tensor_cores { WARP_ROWS } else { 8 }, group);
+        let spans = self.arguments.spans as usize;
+        let blocks = (rows / tiles.queries + seqs.len()) * kv_heads * tiles.parts;
+        let splits = BUSY_WARPS.div_ceil(blocks).min(spans);
+        if !tensor_cores {
+            let shared = 32 * key_dim + 64 * value_dim + 2176;
+            let kernel = format!("attention_any_{name}");
+            return self.launch(&kernel, seqs, rows, &tiles, splits, (128, shared));
+        }
+        let queries = if key_dim > 192 { 32 * key_dim } else { 0 };
+        let merged = if splits == 1 { 64 * key_dim + 528 } else { 0 };
+        let shared = 256 * key_dim + 1024 + queries + merged;
+        let kernel = format!("attention_decode_{name}_{key_dim}");
+        self.launch(&kernel, seqs, rows, &tiles, splits, (32, shared))
+    }
+
+    /// One launch, and a second one where contexts were split.
+    fn launch(
+        &self,
+        kernel: &str,
+        seqs: Range<usize>,
+        rows: usize,
+        tiles: &Tiles,
+        splits: usize,
+        (threads, shared): (usize, usize),
+    ) -> Result<()> {
+        let (spans, value_dim) = (self.arguments.spans as usize, self.shape.value_dim);
+        let partials = if splits > 1 {
+            let count = rows * self.heads * spans * (value_dim + 2);
+            Some(room(count, DType::F32, self.device)?)
+        } else {
+            None
+        };
+        let part = |all: &Tensor, more: usize| {
+            Address::of(&all.narrow(0, seqs.start, seqs.len() + more)?, DType::U32)
+        };
+        let arguments = Attention {
+            partials: match &partials {
+                Some(partials) => Address::to_write(partials, DType::F32)?,
+                None => Address::NONE,
+            },
+            tables: part(&self.step.block_tables, 0)?,
+            cu_seqlens: part(&self.step.cu_seqlens_q, 1)?,
+            context_lens: part(&self.step.context_lens, 0)?,
+            num_seqs: narrow(seqs.len())?,
+            queries_per_tile: narrow(tiles.queries)?,
+            ..self.arguments
+        };
+        let grid = [rows / tiles.queries + seqs.len(), self.shape.kv_heads * tiles.parts, splits];
+        let launch = Launch { source: "attention", kernel, grid, threads, shared };
+        // SAFETY: the plan was checked against the cache, and tiles stay within their sequences.
+        unsafe { launch.run(self.device, arguments)? };
+        if splits > 1 {
+            let threads = value_dim.next_multiple_of(32).min(256);
+            let grid = [rows, self.heads, 1];
+            let kernel = "attention_merge";
+            let merge = Launch { source: "attention", kernel, grid, threads, shared: 0 };
+            // SAFETY: as above; the partial results are those of the same rows.
+            unsafe { merge.run(self.device, arguments)? };
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_of_a_kind_share_a_launch() {
+        assert_eq!(runs(&[0, 1, 2, 40, 44]), [(0..2, true), (2..3, false), (3..4, true)]);
+        assert_eq!(runs(&[0]), []);
+    }
+
+    #[test]
+    fn large_groups_take_several_tiles() {
+        let tiles = |rows, group| {
+            let Tiles { queries, parts } = Tiles::of(rows, group);
+            (queries, parts)
+        };
+        assert_eq!(tiles(16, 4), (4, 1));
+        assert_eq!(tiles(16, 7), (2, 1));
+        assert_eq!(tiles(16, 24), (1, 2));
+        assert_eq!(tiles(64, 1), (64, 1));
+        assert_eq!(tiles(8, 71), (1, 9));
+    }
+}

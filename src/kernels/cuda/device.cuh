@@ -1,0 +1,148 @@
+// What every kernel includes: element types, loads, reductions over a warp, tensor-core products.
+//
+// The same source is compiled by nvcc for GPUs and by a C++ compiler for tests on the host, where
+// `on_host.h` stands in for the language of CUDA: a block runs as fibers of one thread.
+// Kernels have blocks of one dimension, and warps that take part in a collective as a whole.
+#pragma once
+
+#include <stdint.h>
+
+#ifdef __CUDACC__
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+// Makes a kernel callable by its name on the host; nothing on a GPU.
+#define EXPORT(kernel)
+// The block's dynamic shared memory, aligned to 16 bytes.
+#define DYNAMIC_SHARED(name) extern __shared__ __align__(16) unsigned char name[]
+#else
+#include "on_host.h"
+#endif
+
+#define KERNEL extern "C" __global__ void
+#define INLINE __device__ __forceinline__
+
+constexpr unsigned WARP = 32;
+// Positions of a KV block.
+constexpr unsigned KV_BLOCK = 32;
+
+// Half-precision elements as they lie in memory.
+struct bf16_t {
+    uint16_t bits;
+};
+struct f16_t {
+    uint16_t bits;
+};
+
+INLINE float to_float(float x) { return x; }
+INLINE float to_float(bf16_t x) { return __uint_as_float(uint32_t(x.bits) << 16); }
+INLINE float to_float(f16_t x) { return __half2float(__ushort_as_half(x.bits)); }
+
+// Rounded to the nearest, ties to even.
+template <typename T> INLINE T from_float(float x);
+template <> INLINE float from_float<float>(float x) { return x; }
+template <> INLINE bf16_t from_float<bf16_t>(float x) {
+    return {__bfloat16_as_ushort(__float2bfloat16_rn(x))};
+}
+template <> INLINE f16_t from_float<f16_t>(float x) {
+    return {__half_as_ushort(__float2half_rn(x))};
+}
+
+// Two elements in one register, the first one low.
+template <typename T> INLINE uint32_t pack(float low, float high) {
+    return uint32_t(from_float<T>(low).bits) | uint32_t(from_float<T>(high).bits) << 16;
+}
+
+INLINE float warp_sum(float x) {
+#pragma unroll
+    for (unsigned distance = WARP / 2; distance > 0; distance /= 2) {
+        x += __shfl_xor_sync(0xffffffff, x, distance);
+    }
+    return x;
+}
+
+INLINE float warp_max(float x) {
+#pragma unroll
+    for (unsigned distance = WARP / 2; distance > 0; distance /= 2) {
+        x = fmaxf(x, __shfl_xor_sync(0xffffffff, x, distance));
+    }
+    return x;
+}
+
+// The sum over a block of whole warps, the same for all threads and for any schedule. `shared` has
+// room for one float per warp; all threads take part, twice in a row if they like.
+INLINE float block_sum(float x, float *shared) {
+    unsigned warps = blockDim.x / WARP;
+    x = warp_sum(x);
+    __syncthreads();
+    if (threadIdx.x % WARP == 0) {
+        shared[threadIdx.x / WARP] = x;
+    }
+    __syncthreads();
+    float sum = 0;
+    for (unsigned warp = 0; warp < warps; warp++) {
+        sum += shared[warp];
+    }
+    return sum;
+}
+
+// d [16, 8] += a [16, 16] * b [16, 8] over a warp, sums in f32. Lane 4 g + t holds
+// a: rows g, g + 8, g, g + 8 of columns 2t.., 2t.., 2t + 8.., 2t + 8..;
+// b: column g of rows 2t.., 2t + 8..; d: columns 2t, 2t + 1 of rows g and g + 8.
+template <typename T>
+INLINE void mma_16_8_16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]);
+
+// Four matrices [8, 8] of 2-byte elements from shared memory, each lane naming a row of 16 bytes:
+// lanes 8i.. those of matrix i. Lane 4 g + t gets columns 2t, 2t + 1 of row g of each.
+INLINE void load_matrices(uint32_t (&to)[4], const void *row);
+// The same, each matrix turned: rows 2t, 2t + 1 of column g.
+INLINE void load_matrices_turned(uint32_t (&to)[4], const void *row);
+
+// Starts to copy 16 bytes from global to shared memory; nothing is read if `filled` is false, the
+// bytes are zeros then.
+INLINE void copy_async(void *shared, const void *global, bool filled = true);
+// Ends a group of copies.
+INLINE void copy_commit();
+// Waits until at most `LEFT` of this thread's latest groups are under way.
+template <int LEFT> INLINE void copy_wait();
+
+#ifdef __CUDACC__
+template <>
+INLINE void mma_16_8_16<bf16_t>(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+template <>
+INLINE void mma_16_8_16<f16_t>(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+INLINE void load_matrices(uint32_t (&to)[4], const void *row) {
+    unsigned from = __cvta_generic_to_shared(row);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(from)
+                 : "memory");
+}
+INLINE void load_matrices_turned(uint32_t (&to)[4], const void *row) {
+    unsigned from = __cvta_generic_to_shared(row);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(from)
+                 : "memory");
+}
+INLINE void copy_async(void *shared, const void *global, bool filled) {
+    unsigned to = __cvta_generic_to_shared(shared);
+    unsigned bytes = filled ? 16 : 0;
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(global), "r"(bytes)
+                 : "memory");
+}
+INLINE void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int LEFT> INLINE void copy_wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
+}
+#endif

@@ -1,0 +1,176 @@
+//! Kernels on a GPU: their code, which the build compiled, and where tensors lie.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use candle_core::cuda_backend::CudaStorageSlice as Slice;
+use candle_core::cuda_backend::cudarc::driver::result::{device, mem_pool};
+use candle_core::cuda_backend::cudarc::driver::sys::CUdevice_attribute_enum as DeviceAttribute;
+use candle_core::cuda_backend::cudarc::driver::sys::CUfunction_attribute_enum as Attribute;
+use candle_core::cuda_backend::cudarc::driver::sys::CUgraphInstantiate_flags as Flags;
+use candle_core::cuda_backend::cudarc::driver::sys::CUmemPool_attribute_enum as PoolAttribute;
+use candle_core::cuda_backend::cudarc::driver::sys::CUstreamCaptureMode as Mode;
+use candle_core::cuda_backend::cudarc::driver::{
+    CudaContext, CudaFunction, CudaGraph, CudaModule, CudaSlice, DevicePtr, DeviceRepr,
+    LaunchConfig, PushKernelArg,
+};
+use candle_core::cuda_backend::cudarc::nvrtc::Ptx;
+use candle_core::{CudaDevice, CudaStorage, Error, Result, bail};
+
+use super::launch::LEAST_SHARED;
+
+/// `(source, code)` of each `.cu` file: compiled, and in a form for newer GPUs.
+const SOURCES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/cuda_sources.rs"));
+/// A block may have this much shared memory without asking.
+const SHARED_UNASKED: u32 = 48 << 10;
+
+/// Arguments on their way to a kernel.
+#[repr(transparent)]
+struct Arguments<A>(A);
+
+// SAFETY: a kernel's arguments are copied as they lie in memory.
+unsafe impl<A: Copy> DeviceRepr for Arguments<A> {}
+
+/// The address of a storage's first element.
+pub(super) fn start(storage: &CudaStorage) -> Result<u64> {
+    fn of<T>(slice: &CudaSlice<T>) -> u64 {
+        // All work of a device is in one stream, so nobody has to be waited for.
+        slice.device_ptr(slice.stream()).0
+    }
+    Ok(match &storage.slice {
+        Slice::U8(slice) => of(slice),
+        Slice::U32(slice) => of(slice),
+        Slice::I64(slice) => of(slice),
+        Slice::BF16(slice) => of(slice),
+        Slice::F16(slice) => of(slice),
+        Slice::F32(slice) => of(slice),
+        Slice::F64(slice) => of(slice),
+        _ => bail!("kernels don't know this element type"),
+    })
+}
+
+/// Loaded code by device and source, and functions by device and name.
+#[derive(Default)]
+struct Loaded {
+    modules: HashMap<(usize, &'static str), Arc<CudaModule>>,
+    functions: HashMap<(usize, String), CudaFunction>,
+}
+
+fn find(context: &Arc<CudaContext>, source: &'static str, kernel: &str) -> Result<CudaFunction> {
+    static LOADED: OnceLock<Mutex<Loaded>> = OnceLock::new();
+    let loaded = LOADED.get_or_init(Mutex::default);
+    let Loaded { modules, functions } = &mut *loaded.lock().unwrap_or_else(PoisonError::into_inner);
+    let device = context.ordinal();
+    let key = (device, kernel.to_owned());
+    if let Some(function) = functions.get(&key) {
+        return Ok(function.clone());
+    }
+    let module = match modules.get(&(device, source)) {
+        Some(module) => module.clone(),
+        None => {
+            let Some((_, code)) = SOURCES.iter().find(|(name, _)| *name == source) else {
+                bail!("there is no kernel source {source}")
+            };
+            let module = context.load_module(Ptx::from_binary(code.to_vec()));
+            let module = module.map_err(Error::wrap)?;
+            modules.insert((device, source), module.clone());
+            module
+        }
+    };
+    let function = module.load_function(kernel).map_err(Error::wrap)?;
+    functions.insert(key, function.clone());
+    Ok(function)
+}
+
+/// Starts a kernel on the device's stream.
+///
+/// # Safety
+///
+/// As for [`super::launch::Launch::run`].
+pub(super) unsafe fn run<A: Copy>(
+    device: &CudaDevice,
+    source: &'static str,
+    kernel: &str,
+    ([x, y, z], threads, shared): ([u32; 3], u32, u32),
+    arguments: A,
+) -> Result<()> {
+    let stream = device.cuda_stream();
+    let function = find(stream.context(), source, kernel)?;
+    if shared > SHARED_UNASKED {
+        let bytes = i32::try_from(shared).map_err(Error::wrap)?;
+        let attribute = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        function.set_attribute(attribute, bytes).map_err(Error::wrap)?;
+    }
+    let shape =
+        LaunchConfig { grid_dim: (x, y, z), block_dim: (threads, 1, 1), shared_mem_bytes: shared };
+    let arguments = Arguments(arguments);
+    let mut builder = stream.launch_builder(&function);
+    builder.arg(&arguments);
+    // SAFETY: as the caller says.
+    unsafe { builder.launch(shape) }
+        .map_err(|error| Error::wrap(error).context(kernel.to_owned()))?;
+    Ok(())
+}
+
+/// A recorded part of a stream.
+pub(in super::super) struct Graph(CudaGraph);
+
+// SAFETY: a graph may be used from any thread, by one at a time; the engine's thread has it.
+unsafe impl Send for Graph {}
+
+impl Graph {
+    /// Starts all of it.
+    pub(in super::super) fn launch(&self) -> Result<()> {
+        self.0.launch().map_err(Error::wrap)
+    }
+}
+
+/// Does `work` twice: once as it is, so that code is loaded and constants are moved, and once
+/// recorded only.
+pub(in super::super) fn record(
+    device: &CudaDevice,
+    work: impl Fn() -> Result<()>,
+) -> Result<Graph> {
+    let _moved_once = device.enable_cuda_graph_htod_cache();
+    work()?;
+    let stream = device.cuda_stream();
+    stream.synchronize().map_err(Error::wrap)?;
+    let mode = Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+    stream.begin_capture(mode).map_err(Error::wrap)?;
+    let done = work();
+    // What is left over in memory of the recording is freed before it runs again.
+    let graph = stream.end_capture(Flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
+    done?;
+    match graph.map_err(Error::wrap)? {
+        Some(graph) => Ok(Graph(graph)),
+        None => bail!("nothing was recorded"),
+    }
+}
+
+/// Makes a device ready that was just opened: memory that tensors gave back is kept for those to
+/// come, instead of going to the driver whenever somebody waits; and nothing is noted of which
+/// stream uses what, since there is one, and what is recorded may wait for nothing older.
+pub(in super::super) fn prepare(device: &CudaDevice) -> Result<()> {
+    let stream = device.cuda_stream();
+    let mut most = u64::MAX;
+    // SAFETY: all work is in this one stream; the device is open, so its pool exists, and the
+    // attribute is a number of 8 bytes.
+    unsafe {
+        device.disable_event_tracking();
+        let own = stream.context().cu_device();
+        let pool = device::get_default_mem_pool(own).map_err(Error::wrap)?;
+        let attribute = PoolAttribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+        mem_pool::set_attribute(pool, attribute, (&raw mut most).cast()).map_err(Error::wrap)
+    }
+}
+
+/// Bytes of shared memory that a block can have at most.
+pub(super) fn most_shared(device: &CudaDevice) -> usize {
+    static MOST: OnceLock<usize> = OnceLock::new();
+    *MOST.get_or_init(|| {
+        let attribute = DeviceAttribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
+        let stream = device.cuda_stream();
+        let told = stream.context().attribute(attribute).ok();
+        told.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(LEAST_SHARED)
+    })
+}

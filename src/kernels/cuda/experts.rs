@@ -1,0 +1,370 @@
+//! Experts whose tokens the host doesn't know: a choice for each token, lists of tokens for each
+//! expert, and products with the weights of all experts in one launch each.
+
+use candle_core::{DType, Result, Tensor, bail};
+
+use super::super::experts::{ExpertLayers, Rule, ScoreKind};
+use super::super::gated::Gating;
+use super::super::gpu_settings;
+use super::super::linear::DeviceLayer;
+use super::launch::{Address, Launch, most_shared, narrow, room};
+use super::linear::{FEW_TOKENS, Form, Shape};
+use super::pointwise::Numbers;
+
+/// Experts and choices of a token that the kernels know.
+const MOST_EXPERTS: usize = 1024;
+const MOST_CHOSEN: usize = 32;
+/// Numbers of a tile of pairs.
+const PAIR_TILE: usize = 3;
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Route {
+    scores: Address,
+    bias: Address,
+    expert_scale: Address,
+    ids: Address,
+    weights: Address,
+    experts: u32,
+    per_token: u32,
+    score: u32,
+    groups: u32,
+    groups_chosen: u32,
+    groups_best: u32,
+    renormalize: u32,
+    scale: f32,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Group {
+    ids: Address,
+    offsets: Address,
+    pairs: Address,
+    tiles: Address,
+    count: u32,
+    experts: u32,
+    capacity: u32,
+    room: u32,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Experts {
+    weight: Address,
+    up: Address,
+    bias: Address,
+    up_bias: Address,
+    x: Address,
+    factors: Address,
+    pairs: Address,
+    tiles: Address,
+    out: Address,
+    rows: u32,
+    inputs: u32,
+    per_row: u32,
+    stage: u32,
+    x_rounded: u32,
+    out_rounded: u32,
+    gated: u32,
+    gating: Numbers,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Combine {
+    y: Address,
+    weights: Address,
+    residual: Address,
+    out: Address,
+    width: u32,
+    per_token: u32,
+    factor: f32,
+}
+
+/// Where the weights of one layer of all experts are: addresses, `[E]`.
+#[derive(Debug)]
+struct Matrices {
+    weights: Tensor,
+    biases: Option<Tensor>,
+    /// `[rows, inputs]` of each.
+    shape: (usize, usize),
+    dtype: DType,
+    aligned: bool,
+    /// What the addresses are of.
+    _kept: Vec<Tensor>,
+}
+
+/// Weights of all experts of a layer.
+#[derive(Debug)]
+pub(in super::super) struct OnDevice {
+    gate: Option<Matrices>,
+    up: Matrices,
+    down: Matrices,
+    count: usize,
+}
+
+/// Which pairs of tokens and experts there are; a token's are next to each other.
+pub(in super::super) struct Chosen {
+    /// `[T, P]`
+    weights: Tensor,
+    /// `[T * P]`, by expert.
+    pairs: Tensor,
+    /// `[room, 3]`
+    tiles: Tensor,
+    room: usize,
+    tokens: usize,
+    per_token: usize,
+}
+
+impl Matrices {
+    fn of(layers: &[DeviceLayer<'_>]) -> Result<Option<Self>> {
+        let first = layers[0];
+        let (dtype, shape) = (first.weight.dtype(), first.weight.dims2()?);
+        let alike = |layer: &DeviceLayer<'_>| {
+            layer.weight.dtype() == dtype
+                && layer.weight.dims() == first.weight.dims()
+                && layer.bias.is_some() == first.bias.is_some()
+        };
+        if !matches!(dtype, DType::BF16 | DType::F16 | DType::F32) || !layers.iter().all(alike) {
+            return Ok(None);
+        }
+        let device = first.weight.device();
+        let weights = layers.iter().map(|layer| Address::of(layer.weight, dtype));
+        let weights = weights.collect::<Result<Vec<_>>>()?;
+        let biases = layers.iter().filter_map(|layer| layer.bias);
+        let kept: Vec<Tensor> =
+            layers.iter().map(|layer| layer.weight).chain(biases.clone()).cloned().collect();
+        let biases =
+            biases.map(|bias| Address::of(bias, DType::F32)).collect::<Result<Vec<_>>>()?;
+        Ok(Some(Self {
+            aligned: shape.1 % 8 == 0 && weights.iter().all(|address| address.is_aligned()),
+            weights: Address::list(&weights, device)?,
+            biases: (!biases.is_empty()).then(|| Address::list(&biases, device)).transpose()?,
+            shape,
+            dtype,
+            _kept: kept,
+        }))
+    }
+
+    fn addresses(&self) -> Result<[Address; 2]> {
+        let biases = Address::of_some(self.biases.as_ref(), DType::I64)?;
+        Ok([Address::of(&self.weights, DType::I64)?, biases])
+    }
+}
+
+impl OnDevice {
+    /// `None` where the kernels don't know experts like these.
+    pub(in super::super) fn new(experts: &[ExpertLayers<'_>]) -> Result<Option<Self>> {
+        let count = experts.len();
+        if count == 0 || count > MOST_EXPERTS {
+            return Ok(None);
+        }
+        let gates: Vec<_> = experts.iter().filter_map(|expert| expert.gate).collect();
+        if !gates.is_empty() && gates.len() < count {
+            return Ok(None);
+        }
+        let gate = if gates.is_empty() { None } else { Matrices::of(&gates)? };
+        let up = Matrices::of(&experts.iter().map(|expert| expert.up).collect::<Vec<_>>())?;
+        let down = Matrices::of(&experts.iter().map(|expert| expert.down).collect::<Vec<_>>())?;
+        let (Some(up), Some(down)) = (up, down) else { return Ok(None) };
+        let fits = match &gate {
+            Some(gate) => gate.dtype == up.dtype && gate.shape == up.shape,
+            None => gates.is_empty(),
+        };
+        let known = fits && up.dtype == down.dtype && up.shape.0 == down.shape.1;
+        Ok(known.then_some(Self { gate, up, down, count }))
+    }
+
+    /// Whether the experts have gates.
+    pub(in super::super) fn is_gated(&self) -> bool {
+        self.gate.is_some()
+    }
+
+    /// Whether experts get so few tokens each that these products are the better ones.
+    pub(in super::super) fn takes(&self, tokens: usize, rule: &Rule<'_>) -> bool {
+        let few = tokens * rule.per_token <= FEW_TOKENS * self.count;
+        let device = self.up.weights.device();
+        let known = tokens > 0 && rule.per_token <= MOST_CHOSEN.min(self.count);
+        known && (few || device.is_cpu() || gpu_settings::deterministic())
+    }
+
+    /// Chooses by the router's `scores [T, E]`.
+    pub(in super::super) fn choose(&self, scores: &Tensor, rule: &Rule<'_>) -> Result<Chosen> {
+        let (tokens, experts) = scores.dims2()?;
+        let (per_token, device) = (rule.per_token, scores.device());
+        let fits = |numbers: Option<&Tensor>| numbers.is_none_or(|own| own.dims() == [experts]);
+        if experts != self.count || !fits(rule.bias) || !fits(rule.expert_scale) {
+            bail!("scores of {experts} experts for {}", self.count);
+        }
+        let ids = room((tokens, per_token), DType::U32, device)?;
+        let weights = room((tokens, per_token), DType::F32, device)?;
+        let [groups, chosen, best] = rule.groups.unwrap_or([0; 3]);
+        let scores = scores.contiguous()?;
+        let arguments = Route {
+            scores: Address::of(&scores, DType::F32)?,
+            bias: Address::of_some(rule.bias, DType::F32)?,
+            expert_scale: Address::of_some(rule.expert_scale, DType::F32)?,
+            ids: Address::to_write(&ids, DType::U32)?,
+            weights: Address::to_write(&weights, DType::F32)?,
+            experts: narrow(experts)?,
+            per_token: narrow(per_token)?,
+            score: match rule.score {
+                ScoreKind::Softmax => 0,
+                ScoreKind::Sigmoid => 1,
+                ScoreKind::SigmoidOfChosen => 2,
+            },
+            groups: narrow(groups)?,
+            groups_chosen: narrow(chosen)?,
+            groups_best: narrow(best)?,
+            renormalize: u32::from(rule.renormalize),
+            scale: rule.scale,
+        };
+        let (grid, shared) = ([tokens, 1, 1], 8 * experts + 4 * groups);
+        let launch = Launch { source: "routing", kernel: "route", grid, threads: 32, shared };
+        // SAFETY: shapes were checked.
+        unsafe { launch.run(device, arguments)? };
+        self.group(&ids, weights, (tokens, per_token))
+    }
+
+    /// Lists of pairs by expert.
+    fn group(&self, ids: &Tensor, weights: Tensor, size: (usize, usize)) -> Result<Chosen> {
+        let ((tokens, per_token), device) = (size, ids.device());
+        let count = tokens * per_token;
+        let capacity = self.form(&self.up, tokens, per_token, self.gate.is_some()).capacity;
+        let most = count.min(self.count + count / capacity);
+        let offsets = room(self.count + 1, DType::U32, device)?;
+        let pairs = room(count, DType::U32, device)?;
+        let tiles = room((most, PAIR_TILE), DType::U32, device)?;
+        let arguments = Group {
+            ids: Address::of(ids, DType::U32)?,
+            offsets: Address::to_write(&offsets, DType::U32)?,
+            pairs: Address::to_write(&pairs, DType::U32)?,
+            tiles: Address::to_write(&tiles, DType::U32)?,
+            count: narrow(count)?,
+            experts: narrow(self.count)?,
+            capacity: narrow(capacity)?,
+            room: narrow(most)?,
+        };
+        let (grid, shared) = ([1, 1, 1], 32 * self.count);
+        let launch = Launch { source: "routing", kernel: "group", grid, threads: 256, shared };
+        // SAFETY: there are as many pairs and tiles as room for them.
+        unsafe { launch.run(device, arguments)? };
+        Ok(Chosen { weights, pairs, tiles, room: most, tokens, per_token })
+    }
+
+    /// The form of a product; all of a step have the same capacity.
+    fn form(&self, matrices: &Matrices, tokens: usize, per_token: usize, gated: bool) -> Form {
+        let likely = (2 * tokens * per_token / self.count).next_power_of_two();
+        let mut tokens = tokens.min(likely.clamp(8, FEW_TOKENS));
+        if matrices.dtype == DType::F32 {
+            // The form for one token is not for experts.
+            tokens = tokens.max(2);
+        }
+        let aligned = self.up.aligned && self.down.aligned;
+        let aligned = aligned && self.gate.as_ref().is_none_or(|gate| gate.aligned);
+        let (dtype, most_shared) = (matrices.dtype, most_shared(self.up.weights.device()));
+        let of = |tokens, (rows, inputs): (usize, usize)| {
+            Shape { dtype, tokens, inputs, aligned, gated, most_shared }.form(&[rows])
+        };
+        // As many tokens at a time as the product with more inputs has room for.
+        let more = if self.up.shape.1 > self.down.shape.1 { &self.up } else { &self.down };
+        of(tokens.min(of(tokens, more.shape).capacity), matrices.shape)
+    }
+
+    /// What the experts make of the tokens `x [T, inputs]`, times their weights first if
+    /// `weighs_inputs`: `[T * P, rows]`, by pair. If there is a gate, `gating` is applied.
+    pub(in super::super) fn enter(
+        &self,
+        x: &Tensor,
+        chosen: &Chosen,
+        gating: Gating,
+        weighs_inputs: bool,
+    ) -> Result<Tensor> {
+        let factors = weighs_inputs.then_some(&chosen.weights);
+        match &self.gate {
+            Some(gate) => self.product([gate, &self.up], Some(gating), x, factors, chosen),
+            None => self.product([&self.up; 2], None, x, factors, chosen),
+        }
+    }
+
+    /// `residual [T, hidden]` plus `factor` times what the experts make of `inner [T * P, inner]`.
+    pub(in super::super) fn leave(
+        &self,
+        inner: &Tensor,
+        chosen: &Chosen,
+        residual: &Tensor,
+        factor: f32,
+        weighs_inputs: bool,
+    ) -> Result<Tensor> {
+        let y = self.product([&self.down; 2], None, inner, None, chosen)?;
+        let (width, device) = (self.down.shape.0, inner.device());
+        if residual.dims() != [chosen.tokens, width] {
+            bail!("experts give {width} elements, the residual is {:?}", residual.dims());
+        }
+        let residual = residual.contiguous()?;
+        let out = room((chosen.tokens, width), DType::F32, device)?;
+        let weights = (!weighs_inputs).then_some(&chosen.weights);
+        let arguments = Combine {
+            y: Address::of(&y, DType::F32)?,
+            weights: Address::of_some(weights, DType::F32)?,
+            residual: Address::of(&residual, DType::F32)?,
+            out: Address::to_write(&out, DType::F32)?,
+            width: narrow(width)?,
+            per_token: narrow(chosen.per_token)?,
+            factor,
+        };
+        let grid = [width.div_ceil(256), chosen.tokens, 1];
+        let launch = Launch { source: "experts", kernel: "combine", grid, threads: 256, shared: 0 };
+        // SAFETY: shapes were checked.
+        unsafe { launch.run(device, arguments)? };
+        Ok(out)
+    }
+
+    fn product(
+        &self,
+        matrices: [&Matrices; 2],
+        gating: Option<Gating>,
+        x: &Tensor,
+        factors: Option<&Tensor>,
+        chosen: &Chosen,
+    ) -> Result<Tensor> {
+        let (device, gated) = (x.device(), gating.is_some());
+        let Chosen { tokens, per_token, room: most, .. } = *chosen;
+        let ((rows, inputs), x) = (matrices[0].shape, x.contiguous()?);
+        let per_row = if x.dim(0)? == tokens { per_token } else { 1 };
+        if x.dims() != [tokens * per_token / per_row, inputs] {
+            bail!("experts of {inputs} inputs and {tokens} tokens are given {:?}", x.dims());
+        }
+        let Form { kind, tile_rows, tiles_at_once, shared, stage, .. } =
+            self.form(matrices[0], tokens, per_token, gated);
+        let out = room((tokens * per_token, rows), DType::F32, device)?;
+        let [[weight, bias], [up, up_bias]] = [matrices[0].addresses()?, matrices[1].addresses()?];
+        let arguments = Experts {
+            weight,
+            up,
+            bias,
+            up_bias,
+            x: Address::of(&x, DType::F32)?,
+            factors: Address::of_some(factors, DType::F32)?,
+            pairs: Address::of(&chosen.pairs, DType::U32)?,
+            tiles: Address::of(&chosen.tiles, DType::U32)?,
+            out: Address::to_write(&out, DType::F32)?,
+            rows: narrow(rows)?,
+            inputs: narrow(inputs)?,
+            per_row: narrow(per_row)?,
+            stage: narrow(stage)?,
+            x_rounded: 0,
+            out_rounded: 0,
+            gated: u32::from(gated),
+            gating: gating.map_or_else(Numbers::default, Numbers::from),
+        };
+        let tiles = rows.div_ceil(if gated { tile_rows / 2 } else { tile_rows });
+        let grid = [most, tiles.div_ceil(tiles_at_once), 1];
+        let (kernel, threads) = (format!("experts_{kind}"), 256 * tiles_at_once);
+        let launch = Launch { source: "experts", kernel: &kernel, grid, threads, shared };
+        // SAFETY: the pairs are those of as many tokens, and weights stay as long as addresses.
+        unsafe { launch.run(device, arguments)? };
+        Ok(out)
+    }
+}

@@ -1,0 +1,295 @@
+//! Products with the rows of matrices, for as few tokens as a step of decoding has: these are bound
+//! by reading the weights once. Those of many tokens are cuBLAS's, unless results may not depend on
+//! how many there are.
+
+use candle_core::{DType, Result, Tensor, bail};
+
+use super::super::gated::Gating;
+use super::super::gpu_settings;
+use super::super::linear::DeviceLayer;
+use super::launch::{Address, Launch, most_shared, narrow, room};
+use super::pointwise::Numbers;
+
+/// Layers of one launch.
+pub(in super::super) const MOST_LAYERS: usize = 3;
+/// More tokens are cuBLAS's.
+pub(super) const FEW_TOKENS: usize = 64;
+/// Threads that share a tile of rows.
+const TILE_THREADS: usize = 256;
+/// Rows of a tile of half-precision weights; half of that in each of a gated pair.
+const HALF_ROWS: usize = 16;
+/// The same of f32.
+const FLOAT_ROWS: usize = 4;
+/// Inputs that are staged come in multiples of this.
+const STAGE: usize = 512;
+/// From so many tokens on they are rounded to the weights' type beforehand.
+const ROUND_FROM: usize = 8;
+/// From so many tiles on two of them share a block.
+const MANY_TILES: usize = 512;
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct LinearMatrix {
+    weight: Address,
+    bias: Address,
+    out: Address,
+    rows: u32,
+    stride: u32,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Linear {
+    matrices: [LinearMatrix; MOST_LAYERS],
+    x: Address,
+    residual: Address,
+    factor: f32,
+    count: u32,
+    gated: u32,
+    gating: Numbers,
+    tokens: u32,
+    inputs: u32,
+    stage: u32,
+    x_rounded: u32,
+    out_rounded: u32,
+}
+
+const NO_MATRIX: LinearMatrix = LinearMatrix {
+    weight: Address::NONE,
+    bias: Address::NONE,
+    out: Address::NONE,
+    rows: 0,
+    stride: 0,
+};
+
+/// What is done with products.
+enum Finish<'a> {
+    Plain,
+    /// `residual + factor * y`
+    Add(&'a Tensor, f32),
+    /// The first two make one.
+    Gated(Gating),
+}
+
+/// Up to three layers on the same `x [.., K]` in f32.
+pub(in super::super) fn linear_each(x: &Tensor, layers: &[DeviceLayer<'_>]) -> Result<Vec<Tensor>> {
+    run(x, layers, &Finish::Plain)
+}
+
+/// `residual + factor * y`, both f32 `[.., N]`.
+pub(in super::super) fn linear_add(
+    x: &Tensor,
+    layer: DeviceLayer<'_>,
+    residual: &Tensor,
+    factor: f32,
+) -> Result<Tensor> {
+    let residual = residual.contiguous()?;
+    let outer = &x.dims()[..x.dims().len() - 1];
+    if residual.dims() != [outer, &[layer.weight.dim(0)?]].concat() {
+        bail!("linear_add: {:?} and {:?}", x.dims(), residual.dims());
+    }
+    Ok(run(x, &[layer], &Finish::Add(&residual, factor))?.remove(0))
+}
+
+/// What `gate(x)` and `up(x)` make.
+pub(in super::super) fn linear_gated(
+    x: &Tensor,
+    gating: Gating,
+    layers: [DeviceLayer<'_>; 2],
+) -> Result<Tensor> {
+    if layers[0].weight.dims() != layers[1].weight.dims() {
+        bail!("linear_gated: {:?} and {:?}", layers[0].weight.dims(), layers[1].weight.dims());
+    }
+    Ok(run(x, &layers, &Finish::Gated(gating))?.remove(0))
+}
+
+/// Whether these kernels multiply so many tokens with such a weight.
+pub(in super::super) fn takes(tokens: usize, weight: &Tensor) -> bool {
+    let known = matches!(weight.dtype(), DType::BF16 | DType::F16 | DType::F32);
+    known && (tokens <= FEW_TOKENS || weight.device().is_cpu() || gpu_settings::deterministic())
+}
+
+fn run(x: &Tensor, layers: &[DeviceLayer<'_>], finish: &Finish<'_>) -> Result<Vec<Tensor>> {
+    let device = x.device();
+    let [outer @ .., inputs] = x.dims() else { bail!("linear: a scalar has no rows") };
+    let (tokens, inputs) = (outer.iter().product::<usize>(), *inputs);
+    let dtype = layers[0].weight.dtype();
+    let gated = matches!(finish, Finish::Gated(_));
+    // Blocks would each round what they stage of many tokens.
+    let x_type = if tokens >= ROUND_FROM { dtype } else { DType::F32 };
+    let x = x.to_dtype(x_type)?.contiguous()?;
+    let mut outputs = Vec::with_capacity(layers.len());
+    let mut matrices = [NO_MATRIX; MOST_LAYERS];
+    for (index, (layer, to)) in layers.iter().zip(&mut matrices).enumerate() {
+        let (rows, own) = layer.weight.dims2()?;
+        if own != inputs || layer.bias.is_some_and(|bias| bias.dims() != [rows]) {
+            bail!("linear: {inputs} inputs for a weight {:?}", layer.weight.dims());
+        }
+        *to = LinearMatrix {
+            weight: Address::of(layer.weight, dtype)?,
+            bias: Address::of_some(layer.bias, DType::F32)?,
+            rows: narrow(rows)?,
+            stride: narrow(rows)?,
+            ..NO_MATRIX
+        };
+        if index == 0 || !gated {
+            let out = room([outer, &[rows]].concat(), DType::F32, device)?;
+            to.out = Address::to_write(&out, DType::F32)?;
+            outputs.push(out);
+        }
+    }
+    let sizes: Vec<usize> = matrices.iter().map(|matrix| matrix.rows as usize).collect();
+    let aligned = inputs % 8 == 0 && matrices.iter().all(|matrix| matrix.weight.is_aligned());
+    let most_shared = most_shared(device);
+    let shape = Shape { dtype, tokens, inputs, aligned, gated, most_shared };
+    let (kernel, launch, stage) = shape.launch(&sizes);
+    let (residual, factor) = match finish {
+        Finish::Add(residual, factor) => (Address::of(residual, DType::F32)?, *factor),
+        Finish::Plain | Finish::Gated(_) => (Address::NONE, 1.0),
+    };
+    let arguments = Linear {
+        matrices,
+        x: Address::of(&x, x_type)?,
+        residual,
+        factor,
+        count: narrow(layers.len())?,
+        gated: u32::from(gated),
+        gating: match finish {
+            Finish::Gated(gating) => (*gating).into(),
+            Finish::Plain | Finish::Add(..) => Numbers::default(),
+        },
+        tokens: narrow(tokens)?,
+        inputs: narrow(inputs)?,
+        stage: narrow(stage)?,
+        x_rounded: u32::from(x_type == dtype && dtype != DType::F32),
+        out_rounded: 0,
+    };
+    // SAFETY: shapes were checked, and the grid is the one that the kernel's source asks for.
+    unsafe { Launch { kernel: &kernel, ..launch }.run(device, arguments)? };
+    Ok(outputs)
+}
+
+/// What decides about a launch.
+#[derive(Clone, Copy)]
+pub(super) struct Shape {
+    /// Of the weights.
+    pub(super) dtype: DType,
+    pub(super) tokens: usize,
+    pub(super) inputs: usize,
+    /// Whether 16 bytes of a weight can be read at once.
+    pub(super) aligned: bool,
+    pub(super) gated: bool,
+    /// Shared memory that a block can have.
+    pub(super) most_shared: usize,
+}
+
+impl Shape {
+    /// The kernel, its launch by tokens and tiles, and how many inputs are staged at a time, for
+    /// matrices of these many rows.
+    fn launch(self, rows: &[usize]) -> (String, Launch<'static>, usize) {
+        let Form { kind, tile_rows, tiles_at_once, shared, stage, capacity } = self.form(rows);
+        let tiles: usize = if self.gated {
+            rows[0].div_ceil(tile_rows / 2)
+        } else {
+            rows.iter().map(|rows| rows.div_ceil(tile_rows)).sum()
+        };
+        let blocks = tiles.div_ceil(tiles_at_once);
+        let height = blocks.clamp(1, 65_535);
+        let grid = [self.tokens.div_ceil(capacity), height, blocks.div_ceil(height)];
+        let threads = TILE_THREADS * tiles_at_once;
+        let launch = Launch { source: "linear", kernel: "", grid, threads, shared };
+        (format!("linear_{kind}"), launch, stage)
+    }
+
+    /// The form of the kernel, which those for experts have too.
+    pub(super) fn form(self, rows: &[usize]) -> Form {
+        let Self { dtype, tokens, inputs, aligned, most_shared, .. } = self;
+        let name = match dtype {
+            DType::BF16 => "bf16",
+            DType::F16 => "f16",
+            _ => {
+                let capacity = if tokens == 1 { 1 } else { 8 };
+                return Form {
+                    kind: format!("f32_{capacity}"),
+                    capacity,
+                    tile_rows: FLOAT_ROWS,
+                    tiles_at_once: 1,
+                    shared: 0,
+                    stage: 0,
+                };
+            }
+        };
+        let mut capacity =
+            if aligned { tokens.next_power_of_two().clamp(8, FEW_TOKENS) } else { 8 };
+        let padded = inputs.next_multiple_of(STAGE);
+        // All inputs of so many tokens; or two stages of them by turns.
+        let whole = |own: usize| own * (2 * padded + 64);
+        let staged = |own: usize, stage: usize| 2 * own * (2 * stage + 64);
+        let fits = |own: usize| whole(own).min(staged(own, STAGE)) <= most_shared;
+        while capacity > 8 && !fits(tokens.min(capacity)) {
+            capacity /= 2;
+        }
+        let suffix = if aligned { capacity.to_string() } else { "any".to_owned() };
+        let many = rows.iter().sum::<usize>() / HALF_ROWS >= MANY_TILES;
+        let tiles_at_once = if many && capacity > 8 && capacity < FEW_TOKENS { 2 } else { 1 };
+        let own = tokens.min(capacity);
+        let (stage, shared) = if whole(own) <= most_shared {
+            (padded, whole(own))
+        } else {
+            let stage = (most_shared / (2 * own) - 64) / 2 / STAGE * STAGE;
+            (stage, staged(own, stage))
+        };
+        Form {
+            kind: format!("{name}_{suffix}"),
+            capacity,
+            tile_rows: HALF_ROWS,
+            tiles_at_once,
+            shared: shared.max(STAGE * capacity * tiles_at_once),
+            stage,
+        }
+    }
+}
+
+/// The form of a kernel.
+pub(super) struct Form {
+    /// What its name ends with.
+    pub(super) kind: String,
+    /// Tokens that it takes at a time.
+    pub(super) capacity: usize,
+    /// Rows of a matrix that it takes at a time.
+    pub(super) tile_rows: usize,
+    /// Tiles that a block of threads takes.
+    pub(super) tiles_at_once: usize,
+    /// Bytes of shared memory.
+    pub(super) shared: usize,
+    /// Inputs that are staged at a time.
+    pub(super) stage: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::launch::LEAST_SHARED;
+    use super::*;
+
+    #[test]
+    fn blocks_fit_into_shared_memory_whatever_the_shape() {
+        for dtype in [DType::BF16, DType::F32] {
+            for tokens in [1, 7, 8, 9, 31, 64, 4000] {
+                for inputs in [8, 512, 520, 4096, 28_672, 200_000] {
+                    let most_shared = LEAST_SHARED;
+                    let aligned = true;
+                    let shape = Shape { dtype, tokens, inputs, aligned, gated: false, most_shared };
+                    for rows in [[16, 0, 0], [4096, 1024, 1024], [150_000, 0, 0]] {
+                        let block = shape.form(&rows);
+                        assert!(block.shared <= LEAST_SHARED, "{tokens} {inputs} {rows:?}");
+                        let staged = dtype == DType::F32 || block.stage >= STAGE;
+                        assert!(
+                            staged && block.stage.is_multiple_of(STAGE),
+                            "{tokens} {inputs} {rows:?}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}

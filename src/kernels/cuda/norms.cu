@@ -1,0 +1,54 @@
+// Normalization of rows, with what is added to them afterwards.
+//
+// Grid: [rows]; block: 256 threads; no dynamic shared memory. A row is reduced by one block in one
+// order, whatever other rows there are.
+#include "device.cuh"
+
+struct Norm {
+    // [rows, width]
+    const float *x;
+    // [width]
+    const float *weight;
+    // [width], or null
+    const float *bias;
+    // [rows, width], or null
+    const float *residual;
+    // [rows, width]
+    float *out;
+    uint32_t width;
+    // Added to the mean square or the variance.
+    float eps;
+    // Whether the mean is taken off first.
+    uint32_t centered;
+};
+
+KERNEL normalize(const Norm norm) {
+    __shared__ float sums[WARP];
+    size_t start = size_t(blockIdx.x) * norm.width;
+    const float *x = norm.x + start;
+    float mean = 0;
+    if (norm.centered) {
+        float sum = 0;
+        for (unsigned i = threadIdx.x; i < norm.width; i += blockDim.x) {
+            sum += x[i];
+        }
+        mean = block_sum(sum, sums) / float(norm.width);
+    }
+    float squares = 0;
+    for (unsigned i = threadIdx.x; i < norm.width; i += blockDim.x) {
+        float distance = x[i] - mean;
+        squares += distance * distance;
+    }
+    float scale = 1 / sqrtf(block_sum(squares, sums) / float(norm.width) + norm.eps);
+    for (unsigned i = threadIdx.x; i < norm.width; i += blockDim.x) {
+        float y = (x[i] - mean) * scale * norm.weight[i];
+        if (norm.bias) {
+            y += norm.bias[i];
+        }
+        if (norm.residual) {
+            y += norm.residual[start + i];
+        }
+        norm.out[start + i] = y;
+    }
+}
+EXPORT(normalize)

@@ -1,0 +1,480 @@
+// The language of CUDA for a C++ compiler, so that kernels can be tested where there is no GPU.
+//
+// The blocks of a grid run one after the other, the threads of a block as fibers that change places
+// only where threads wait for each other: at barriers, and in collectives of a warp. Shared memory
+// starts as NaNs in every block, and a copy that nobody waits for never arrives. What is not
+// modelled: races between such places, and how long anything takes.
+#pragma once
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ucontext.h>
+
+#include <memory>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __restrict__
+#define __launch_bounds__(...)
+// Fibers of a block share a thread.
+#define __shared__ static thread_local
+#define __align__(bytes) alignas(bytes)
+
+struct uint2 {
+    uint32_t x, y;
+};
+struct alignas(16) uint4 {
+    uint32_t x, y, z, w;
+};
+struct alignas(8) float2 {
+    float x, y;
+};
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
+struct dim3 {
+    unsigned x, y, z;
+};
+
+namespace on_host {
+
+constexpr unsigned LANES = 32;
+constexpr size_t STACK = 256 << 10;
+
+enum class State { Ready, AtBarrier, AtWarp, Done };
+
+struct Copy {
+    void *to;
+    const void *from;
+    bool filled;
+};
+
+struct Fiber {
+    // Where it goes on, once it has begun: jumps, unlike changes of context, ask the system nothing.
+    jmp_buf place;
+    bool begun = false;
+    ucontext_t context;
+    std::unique_ptr<char[]> stack;
+    State state;
+    unsigned turn;
+    dim3 thread;
+    std::vector<std::vector<Copy>> copies;
+};
+
+// The fibers of this thread of the host: kept, since their stacks are dear to make.
+inline thread_local std::vector<std::unique_ptr<Fiber>> fibers;
+
+struct Block {
+    // What lanes show each other.
+    std::vector<uint64_t> shown;
+    std::vector<unsigned char> shared;
+    jmp_buf scheduler;
+    Fiber *current;
+    dim3 block, grid, threads;
+    void (*run)(void *);
+    void *call;
+};
+
+inline thread_local Block *block = nullptr;
+
+inline void fail(const char *what) {
+    fprintf(stderr, "a kernel on the host: %s\n", what);
+    abort();
+}
+
+inline void wait(State state) {
+    Fiber *own = block->current;
+    own->state = state;
+    if (_setjmp(own->place) == 0) {
+        _longjmp(block->scheduler, 1);
+    }
+}
+
+// What a fiber does: its thread of one block after the other.
+inline void enter() {
+    for (;;) {
+        block->run(block->call);
+        wait(State::Done);
+    }
+}
+
+inline void go_on(Fiber &fiber) {
+    block->current = &fiber;
+    if (_setjmp(block->scheduler) == 0) {
+        if (fiber.begun) {
+            _longjmp(fiber.place, 1);
+        }
+        fiber.begun = true;
+        setcontext(&fiber.context);
+    }
+}
+
+// Lets those go on who wait at `state` in `[first, last)`, if nobody there is elsewhere.
+inline bool release(State state, unsigned first, unsigned last) {
+    bool any = false;
+    for (unsigned i = first; i < last; i++) {
+        State own = fibers[i]->state;
+        if (own != state && own != State::Done) {
+            return false;
+        }
+        any |= own == state;
+    }
+    for (unsigned i = first; any && i < last; i++) {
+        if (fibers[i]->state == state) {
+            fibers[i]->state = State::Ready;
+        }
+    }
+    return any;
+}
+
+inline void run_block() {
+    unsigned threads = block->threads.x;
+    for (unsigned i = 0; i < threads; i++) {
+        Fiber &fiber = *fibers[i];
+        fiber.state = State::Ready;
+        fiber.turn = 0;
+        fiber.thread = {i, 0, 0};
+        fiber.copies.assign(1, {});
+    }
+    memset(block->shared.data(), 0xff, block->shared.size());
+    for (;;) {
+        bool ran = false, done = true;
+        for (unsigned i = 0; i < threads; i++) {
+            Fiber &fiber = *fibers[i];
+            if (fiber.state == State::Ready) {
+                go_on(fiber);
+                ran = true;
+            }
+            done &= fiber.state == State::Done;
+        }
+        if (done) {
+            return;
+        }
+        bool released = false;
+        for (unsigned first = 0; first < threads; first += LANES) {
+            unsigned last = first + LANES < threads ? first + LANES : threads;
+            released |= release(State::AtWarp, first, last);
+        }
+        released |= release(State::AtBarrier, 0, threads);
+        if (!ran && !released) {
+            fail("threads wait for each other in different places");
+        }
+    }
+}
+
+inline void run_grid(dim3 grid, unsigned threads, unsigned shared, void (*run)(void *), void *call) {
+    Block own;
+    while (fibers.size() < threads) {
+        auto fiber = std::make_unique<Fiber>();
+        fiber->stack.reset(new char[STACK]);
+        getcontext(&fiber->context);
+        fiber->context.uc_stack.ss_sp = fiber->stack.get();
+        fiber->context.uc_stack.ss_size = STACK;
+        fiber->context.uc_link = nullptr;
+        makecontext(&fiber->context, enter, 0);
+        fibers.push_back(std::move(fiber));
+    }
+    own.shown.assign(2 * ((threads + LANES - 1) / LANES * LANES), 0);
+    own.shared.resize(shared + 16);
+    own.grid = grid;
+    own.threads = {threads, 1, 1};
+    own.run = run;
+    own.call = call;
+    block = &own;
+    for (unsigned z = 0; z < grid.z; z++) {
+        for (unsigned y = 0; y < grid.y; y++) {
+            for (unsigned x = 0; x < grid.x; x++) {
+                own.block = {x, y, z};
+                run_block();
+            }
+        }
+    }
+    block = nullptr;
+}
+
+template <typename... A> struct Call {
+    void (*kernel)(A...);
+    void **arguments;
+    template <size_t... I> void apply(std::index_sequence<I...>) {
+        kernel(*static_cast<A *>(arguments[I])...);
+    }
+    static void run(void *call) {
+        static_cast<Call *>(call)->apply(std::index_sequence_for<A...>());
+    }
+};
+
+template <typename... A>
+void launch(void (*kernel)(A...), void **arguments, const unsigned *grid, unsigned threads,
+            unsigned shared) {
+    Call<A...> call{kernel, arguments};
+    run_grid({grid[0], grid[1], grid[2]}, threads, shared, Call<A...>::run, &call);
+}
+
+inline unsigned char *shared_memory() {
+    auto start = reinterpret_cast<uintptr_t>(block->shared.data());
+    return reinterpret_cast<unsigned char *>((start + 15) / 16 * 16);
+}
+
+// Where the lanes of a warp show what they hold: one place and another by turns, so that nobody has
+// to wait for those that still look at the last one.
+inline uint64_t *shown_by_warp() {
+    Fiber *own = block->current;
+    own->turn ^= 1;
+    return &block->shown[2 * (own->thread.x / LANES * LANES) + own->turn * LANES];
+}
+
+// The value of the lane `from`.
+template <typename T> T exchange(T value, unsigned from) {
+    static_assert(sizeof(T) <= 8, "lanes show 8 bytes");
+    uint64_t *shown = shown_by_warp();
+    memcpy(&shown[block->current->thread.x % LANES], &value, sizeof(T));
+    wait(State::AtWarp);
+    memcpy(&value, &shown[from % LANES], sizeof(T));
+    return value;
+}
+
+// What all lanes of the warp hold.
+template <typename T> void gather(T value, T (&all)[LANES]) {
+    uint64_t *shown = shown_by_warp();
+    memcpy(&shown[block->current->thread.x % LANES], &value, sizeof(T));
+    wait(State::AtWarp);
+    for (unsigned lane = 0; lane < LANES; lane++) {
+        memcpy(&all[lane], &shown[lane], sizeof(T));
+    }
+}
+
+inline unsigned lane() { return block->current->thread.x % LANES; }
+
+} // namespace on_host
+
+#define EXPORT(kernel)                                                                             \
+    extern "C" void kernel##_on_host(void **arguments, const unsigned *grid, unsigned threads,     \
+                                     unsigned shared) {                                            \
+        on_host::launch(kernel, arguments, grid, threads, shared);                                 \
+    }
+#define DYNAMIC_SHARED(name) unsigned char *name = on_host::shared_memory()
+
+#define threadIdx (on_host::block->current->thread)
+#define blockIdx (on_host::block->block)
+#define blockDim (on_host::block->threads)
+#define gridDim (on_host::block->grid)
+
+inline void __syncthreads() { on_host::wait(on_host::State::AtBarrier); }
+inline void __syncwarp(unsigned = ~0u) { on_host::wait(on_host::State::AtWarp); }
+template <typename T> T __shfl_xor_sync(unsigned, T value, unsigned distance) {
+    return on_host::exchange(value, on_host::lane() ^ distance);
+}
+template <typename T> T __shfl_sync(unsigned, T value, unsigned from) {
+    return on_host::exchange(value, from);
+}
+template <typename T> T __shfl_down_sync(unsigned, T value, unsigned distance) {
+    unsigned lane = on_host::lane();
+    return on_host::exchange(value, lane + distance < on_host::LANES ? lane + distance : lane);
+}
+template <typename T> T __shfl_up_sync(unsigned, T value, unsigned distance) {
+    unsigned lane = on_host::lane();
+    return on_host::exchange(value, lane >= distance ? lane - distance : lane);
+}
+inline unsigned __ballot_sync(unsigned, int predicate) {
+    int all[on_host::LANES];
+    on_host::gather(predicate, all);
+    unsigned bits = 0;
+    for (unsigned lane = 0; lane < on_host::LANES; lane++) {
+        bits |= unsigned(all[lane] != 0) << lane;
+    }
+    return bits;
+}
+template <typename T> unsigned __match_any_sync(unsigned, T value) {
+    T all[on_host::LANES];
+    on_host::gather(value, all);
+    unsigned bits = 0;
+    for (unsigned lane = 0; lane < on_host::LANES; lane++) {
+        bits |= unsigned(all[lane] == value) << lane;
+    }
+    return bits;
+}
+template <typename T> T atomicAdd(T *to, T value) {
+    T before = *to;
+    *to += value;
+    return before;
+}
+template <typename T> T __ldg(const T *from) { return *from; }
+
+inline float __uint_as_float(uint32_t bits) {
+    float x;
+    memcpy(&x, &bits, 4);
+    return x;
+}
+inline uint32_t __float_as_uint(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    return bits;
+}
+inline double __longlong_as_double(long long bits) {
+    double x;
+    memcpy(&x, &bits, 8);
+    return x;
+}
+inline long long __double_as_longlong(double x) {
+    long long bits;
+    memcpy(&bits, &x, 8);
+    return bits;
+}
+inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
+inline int __ffs(int bits) { return __builtin_ffs(bits); }
+inline int __clz(int bits) { return bits == 0 ? 32 : __builtin_clz(unsigned(bits)); }
+inline int __clzll(long long bits) { return bits == 0 ? 64 : __builtin_clzll(bits); }
+// Without the fused operations that a compiler may make of a product and a sum.
+inline float __fmul_rn(float a, float b) {
+    volatile float product = a * b;
+    return product;
+}
+inline float __fadd_rn(float a, float b) {
+    volatile float sum = a + b;
+    return sum;
+}
+inline float __fdiv_rn(float a, float b) { return a / b; }
+inline double __dmul_rn(double a, double b) {
+    volatile double product = a * b;
+    return product;
+}
+inline double __dadd_rn(double a, double b) {
+    volatile double sum = a + b;
+    return sum;
+}
+inline float __double2float_ru(double x) {
+    auto nearest = float(x);
+    return double(nearest) < x ? nextafterf(nearest, INFINITY) : nearest;
+}
+inline float __expf(float x) { return expf(x); }
+inline float rsqrtf(float x) { return 1 / sqrtf(x); }
+template <typename T> T min(T a, T b) { return b < a ? b : a; }
+template <typename T> T max(T a, T b) { return a < b ? b : a; }
+
+struct HalfBits {
+    uint16_t bits;
+};
+inline HalfBits __ushort_as_half(uint16_t bits) { return {bits}; }
+inline uint16_t __half_as_ushort(HalfBits x) { return x.bits; }
+inline uint16_t __bfloat16_as_ushort(HalfBits x) { return x.bits; }
+
+inline float __half2float(HalfBits half) {
+    uint32_t sign = uint32_t(half.bits & 0x8000) << 16;
+    uint32_t magnitude = half.bits & 0x7fff;
+    if (magnitude >= 0x7c00) {
+        return __uint_as_float(sign | 0x7f800000 | (magnitude & 0x3ff) << 13);
+    }
+    // As if the exponent were that of an f32, then by the difference of the two biases.
+    float x = __uint_as_float(magnitude << 13) * 0x1p112f;
+    return __uint_as_float(sign | __float_as_uint(x));
+}
+inline HalfBits __float2half_rn(float x) {
+    uint32_t bits = __float_as_uint(x);
+    auto sign = uint16_t(bits >> 16 & 0x8000);
+    bits &= 0x7fffffff;
+    if (bits > 0x7f800000) {
+        return {uint16_t(sign | 0x7e00)};
+    }
+    if (bits >= 0x477ff000) {
+        return {uint16_t(sign | 0x7c00)};
+    }
+    if (bits < 0x38800000) {
+        // Adding a half shifts a small number's bits to where its mantissa belongs, rounded.
+        float shifted = __uint_as_float(bits) + 0.5f;
+        return {uint16_t(sign | (__float_as_uint(shifted) - 0x3f000000))};
+    }
+    uint32_t rounded = bits + 0xfff + (bits >> 13 & 1);
+    return {uint16_t(sign | (rounded - 0x38000000) >> 13)};
+}
+inline HalfBits __float2bfloat16_rn(float x) {
+    uint32_t bits = __float_as_uint(x);
+    if ((bits & 0x7fffffff) > 0x7f800000) {
+        return {0x7fff};
+    }
+    return {uint16_t((bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
+}
+
+struct bf16_t;
+struct f16_t;
+template <typename T> float to_float_of_bits(uint16_t bits);
+template <> inline float to_float_of_bits<bf16_t>(uint16_t bits) {
+    return __uint_as_float(uint32_t(bits) << 16);
+}
+template <> inline float to_float_of_bits<f16_t>(uint16_t bits) { return __half2float({bits}); }
+
+template <typename T>
+inline void mma_16_8_16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+    uint32_t all_a[4][32], all_b[2][32];
+    for (int i = 0; i < 4; i++) {
+        on_host::gather(a[i], all_a[i]);
+    }
+    for (int i = 0; i < 2; i++) {
+        on_host::gather(b[i], all_b[i]);
+    }
+    auto half = [](uint32_t pair, unsigned odd) {
+        return to_float_of_bits<T>(uint16_t(odd ? pair >> 16 : pair));
+    };
+    unsigned g = on_host::lane() / 4, t = on_host::lane() % 4;
+    for (unsigned i = 0; i < 4; i++) {
+        unsigned lower = i / 2, column = 2 * t + i % 2;
+        double sum = d[i];
+        for (unsigned k = 0; k < 16; k++) {
+            unsigned far = k / 8, own = k % 8 / 2;
+            float x = half(all_a[2 * far + lower][4 * g + own], k % 2);
+            float y = half(all_b[far][4 * column + own], k % 2);
+            sum += double(x) * double(y);
+        }
+        d[i] = float(sum);
+    }
+}
+
+inline void load_matrices_of(uint32_t (&to)[4], const void *row, bool turned) {
+    const void *rows[32];
+    on_host::gather(row, rows);
+    unsigned g = on_host::lane() / 4, t = on_host::lane() % 4;
+    for (unsigned matrix = 0; matrix < 4; matrix++) {
+        auto at = [&](unsigned row, unsigned column) {
+            return uint32_t(static_cast<const uint16_t *>(rows[8 * matrix + row])[column]);
+        };
+        uint32_t low = turned ? at(2 * t, g) : at(g, 2 * t);
+        uint32_t high = turned ? at(2 * t + 1, g) : at(g, 2 * t + 1);
+        to[matrix] = low | high << 16;
+    }
+    // Nobody may write there before all have read.
+    __syncwarp();
+}
+inline void load_matrices(uint32_t (&to)[4], const void *row) { load_matrices_of(to, row, false); }
+inline void load_matrices_turned(uint32_t (&to)[4], const void *row) {
+    load_matrices_of(to, row, true);
+}
+inline void copy_async(void *shared, const void *global, bool filled) {
+    if (reinterpret_cast<uintptr_t>(shared) % 16 != 0 ||
+        (filled && reinterpret_cast<uintptr_t>(global) % 16 != 0)) {
+        on_host::fail("a copy of 16 bytes that are not aligned");
+    }
+    on_host::block->current->copies.back().push_back({shared, global, filled});
+}
+inline void copy_commit() { on_host::block->current->copies.push_back({}); }
+template <int LEFT> inline void copy_wait() {
+    auto &groups = on_host::block->current->copies;
+    // The last one is still open.
+    while (groups.size() > LEFT + 1) {
+        for (const on_host::Copy &copy : groups.front()) {
+            if (copy.filled) {
+                memcpy(copy.to, copy.from, 16);
+            } else {
+                memset(copy.to, 0, 16);
+            }
+        }
+        groups.erase(groups.begin());
+    }
+}

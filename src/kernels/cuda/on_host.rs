@@ -1,0 +1,118 @@
+//! The same kernels on the CPU, from a library that a C++ compiler made of their sources: for
+//! tests, on machines without a GPU. `SCONCE_KERNELS=cuda-on-host:PATH` names the library.
+//!
+//! It is slow, and right: blocks run one after the other, and a block's threads take turns.
+
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::sync::OnceLock;
+
+use candle_core::{CpuStorage, Error, Result, bail};
+
+use super::super::cpu::Level;
+
+/// Whether operations on the CPU are these.
+pub(super) fn asked() -> bool {
+    Level::cuda_library().is_some()
+}
+
+/// The address of a storage's first element.
+pub(super) fn start(storage: &CpuStorage) -> Result<u64> {
+    Ok(match storage {
+        CpuStorage::U8(all) => all.as_ptr() as u64,
+        CpuStorage::U32(all) => all.as_ptr() as u64,
+        CpuStorage::I64(all) => all.as_ptr() as u64,
+        CpuStorage::BF16(all) => all.as_ptr() as u64,
+        CpuStorage::F16(all) => all.as_ptr() as u64,
+        CpuStorage::F32(all) => all.as_ptr() as u64,
+        CpuStorage::F64(all) => all.as_ptr() as u64,
+        _ => bail!("kernels don't know this element type"),
+    })
+}
+
+/// The same, of what will be written to.
+pub(super) fn start_to_write(storage: &mut CpuStorage) -> Result<u64> {
+    Ok(match storage {
+        CpuStorage::U8(all) => all.as_mut_ptr() as u64,
+        CpuStorage::U32(all) => all.as_mut_ptr() as u64,
+        CpuStorage::I64(all) => all.as_mut_ptr() as u64,
+        CpuStorage::BF16(all) => all.as_mut_ptr() as u64,
+        CpuStorage::F16(all) => all.as_mut_ptr() as u64,
+        CpuStorage::F32(all) => all.as_mut_ptr() as u64,
+        CpuStorage::F64(all) => all.as_mut_ptr() as u64,
+        _ => bail!("kernels don't know this element type"),
+    })
+}
+
+/// A kernel's function on the host: addresses of arguments, the grid, threads of a block, bytes of
+/// shared memory.
+type OnHost = unsafe extern "C" fn(*const *const c_void, *const u32, u32, u32);
+
+/// Runs a kernel to its end.
+///
+/// # Safety
+///
+/// As for [`super::launch::Launch::run`].
+pub(super) unsafe fn run<A: Copy>(
+    kernel: &str,
+    grid: [u32; 3],
+    threads: u32,
+    shared: u32,
+    arguments: A,
+) -> Result<()> {
+    let function = find(&format!("{kernel}_on_host"))?;
+    let arguments = [(&raw const arguments).cast::<c_void>()];
+    // SAFETY: every exported function has this signature; for the rest as the caller says.
+    unsafe { function(arguments.as_ptr(), grid.as_ptr(), threads, shared) };
+    Ok(())
+}
+
+fn find(name: &str) -> Result<OnHost> {
+    static LIBRARY: OnceLock<Option<Handle>> = OnceLock::new();
+    let Some(path) = Level::cuda_library() else { bail!("no library of kernels was named") };
+    let Some(library) = LIBRARY.get_or_init(|| Handle::open(path)) else {
+        bail!("{path} is no library of kernels")
+    };
+    let symbol = CString::new(name).map_err(Error::wrap)?;
+    // SAFETY: the library is open and the name ends with a zero.
+    let function = unsafe { dlsym(library.0, symbol.as_ptr()) };
+    if function.is_null() {
+        bail!("{path} has no function {name}");
+    }
+    // SAFETY: functions of this kind of name have this signature.
+    Ok(unsafe { std::mem::transmute::<*mut c_void, OnHost>(function) })
+}
+
+/// An open library; it stays open.
+struct Handle(*mut c_void);
+
+// SAFETY: a handle is a number to look names up with, from any thread.
+unsafe impl Send for Handle {}
+// SAFETY: as above.
+unsafe impl Sync for Handle {}
+
+impl Handle {
+    fn open(path: &str) -> Option<Self> {
+        const NOW: c_int = 2;
+        let path = CString::new(path).ok()?;
+        // SAFETY: the path ends with a zero; what the library does when it is opened is up to
+        // whoever named it.
+        let handle = unsafe { dlopen(path.as_ptr(), NOW) };
+        (!handle.is_null()).then_some(Self(handle))
+    }
+}
+
+#[cfg(unix)]
+unsafe extern "C" {
+    fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void;
+    fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
+}
+
+#[cfg(not(unix))]
+unsafe fn dlopen(_: *const c_char, _: c_int) -> *mut c_void {
+    std::ptr::null_mut()
+}
+
+#[cfg(not(unix))]
+unsafe fn dlsym(_: *mut c_void, _: *const c_char) -> *mut c_void {
+    std::ptr::null_mut()
+}

@@ -1,0 +1,14 @@
+// What connects the choice of experts and their products: a pair is a token and one of its experts,
+// pair = token * experts_per_token + slot, slots in ascending order of the token's experts.
+#pragma once
+
+#include <stdint.h>
+
+// Some pairs of one expert.
+struct PairTile {
+    // NO_EXPERT behind the last tile.
+    uint32_t expert;
+    // Where they are in the list of pairs.
+    uint32_t first, last;
+};
+constexpr uint32_t NO_EXPERT = 0xffffffff;

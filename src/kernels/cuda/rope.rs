@@ -1,0 +1,185 @@
+//! Rotary embedding, and queries, keys and values on their way to attention and the cache.
+
+use candle_core::{DType, Result, Tensor, bail};
+
+use super::super::kv_format::{CacheShape, KvFormat};
+use super::super::kv_write::{KvCache, Projections, Rotation};
+use super::super::rope::Turning;
+use super::launch::{Address, Launch, narrow, room};
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct KvWrite {
+    q: Address,
+    k: Address,
+    v: Address,
+    q_stride: u32,
+    k_stride: u32,
+    v_stride: u32,
+    cos: Address,
+    sin: Address,
+    query_weight: Address,
+    key_weight: Address,
+    eps: f32,
+    norm_after_rotation: u32,
+    queries: Address,
+    keys: Address,
+    values: Address,
+    slots: Address,
+    heads: u32,
+    kv_heads: u32,
+    key_dim: u32,
+    value_dim: u32,
+    pairs: u32,
+    format: u32,
+}
+
+/// Writes the keys and values of `new` to `slots [T]` (u32) of a cache of `shape`, all ones being
+/// no slot; returns the queries.
+pub(in super::super) fn kv_write(
+    new: Projections<'_>,
+    rotation: Rotation<'_>,
+    cache: KvCache<'_>,
+    shape: CacheShape,
+    slots: &Tensor,
+) -> Result<Tensor> {
+    let (tokens, heads, _) = new.q.dims3()?;
+    if slots.dims() != [tokens] {
+        bail!("kv_write: {:?} slots for {tokens} tokens", slots.dims());
+    }
+    let dtype = shape.format.dtype();
+    let (k, k_stride) = Address::of_rows(new.k)?;
+    let (v, v_stride) = Address::of_rows(new.v)?;
+    let CacheShape { kv_heads, key_dim, value_dim, .. } = shape;
+    let (base, queries) = queries(new.q, rotation)?;
+    let arguments = KvWrite {
+        k,
+        v,
+        k_stride,
+        v_stride,
+        keys: Address::to_write(cache.k, dtype)?,
+        values: Address::to_write(cache.v, dtype)?,
+        slots: Address::of(slots, DType::U32)?,
+        kv_heads: narrow(kv_heads)?,
+        value_dim: narrow(value_dim)?,
+        format: match shape.format {
+            KvFormat::F32 => 0,
+            KvFormat::F16 => 1,
+            KvFormat::Bf16 => 2,
+            KvFormat::Q8_0 => 3,
+        },
+        ..base
+    };
+    let launch = launch([tokens, heads + 2 * kv_heads, 1], key_dim.max(value_dim));
+    // SAFETY: the caller has checked the shapes, and that slots are inside of the cache.
+    unsafe { launch.run(new.q.device(), arguments)? };
+    Ok(queries)
+}
+
+/// Heads `q [T, H, D]`, rotated and, if there are norms, normalized as queries.
+pub(in super::super) fn prepared(q: &Tensor, rotation: Rotation<'_>) -> Result<Tensor> {
+    let (tokens, heads, head_dim) = q.dims3()?;
+    let (arguments, queries) = queries(q, rotation)?;
+    // SAFETY: the caller has checked the shapes; the grid has no head of keys.
+    unsafe { launch([tokens, heads, 1], head_dim).run(q.device(), arguments)? };
+    Ok(queries)
+}
+
+fn launch<'a>(grid: [usize; 3], longest_head: usize) -> Launch<'a> {
+    let shared = longest_head * size_of::<f32>();
+    Launch { source: "kv_write", kernel: "kv_write", grid, threads: 32, shared }
+}
+
+/// What concerns queries, and room for them.
+fn queries(q: &Tensor, rotation: Rotation<'_>) -> Result<(KvWrite, Tensor)> {
+    let (tokens, heads, head_dim) = q.dims3()?;
+    let queries = room((tokens, heads, head_dim), DType::F32, q.device())?;
+    let (address, q_stride) = Address::of_rows(q)?;
+    let norms = rotation.norms;
+    let weight = |weight: Option<&Tensor>| Address::of_some(weight, DType::F32);
+    let arguments = KvWrite {
+        q: address,
+        k: Address::NONE,
+        v: Address::NONE,
+        q_stride,
+        k_stride: 0,
+        v_stride: 0,
+        cos: Address::of(rotation.cos, DType::F32)?,
+        sin: Address::of(rotation.sin, DType::F32)?,
+        query_weight: weight(norms.map(|norms| norms.query))?,
+        key_weight: weight(norms.map(|norms| norms.key))?,
+        eps: norms.map_or(0.0, |norms| norms.eps),
+        norm_after_rotation: u32::from(norms.is_some_and(|norms| norms.after_rotation)),
+        queries: Address::to_write(&queries, DType::F32)?,
+        keys: Address::NONE,
+        values: Address::NONE,
+        slots: Address::NONE,
+        heads: narrow(heads)?,
+        kv_heads: 0,
+        key_dim: narrow(head_dim)?,
+        value_dim: 0,
+        pairs: narrow(rotation.cos.dim(1)?)?,
+        format: 0,
+    };
+    Ok((arguments, queries))
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Angles {
+    positions: Address,
+    lengths: Address,
+    frequencies: Address,
+    beyond: Address,
+    longest: u32,
+    pairs: u32,
+    magnitude: f32,
+    cos: Address,
+    sin: Address,
+    query_scale: Address,
+    beta: f32,
+    every: f32,
+    first: f32,
+}
+
+/// Cosines and sines `[T, pairs]` and, if queries grow, their factors `[T, 1, 1]`, of tokens at
+/// `positions [T]` of sequences of `lengths [T]` (both u32).
+pub(in super::super) fn angles(
+    positions: &Tensor,
+    lengths: &Tensor,
+    turning: &Turning<'_>,
+) -> Result<(Tensor, Tensor, Option<Tensor>)> {
+    let (tokens, pairs) = (positions.dims1()?, turning.frequencies.dims1()?);
+    let beyond = turning.beyond.map(|(_, frequencies)| frequencies);
+    if lengths.dims() != [tokens] || beyond.is_some_and(|beyond| beyond.dims() != [pairs]) {
+        bail!("angles: {tokens} positions with {:?} lengths", lengths.dims());
+    }
+    let device = positions.device();
+    let [cos, sin] = [(); 2].map(|()| room((tokens, pairs), DType::F32, device));
+    let (cos, sin) = (cos?, sin?);
+    let query_scale = turning.growth.map(|_| room((tokens, 1, 1), DType::F32, device));
+    let query_scale = query_scale.transpose()?;
+    let write = |tensor: &Tensor| Address::to_write(tensor, DType::F32);
+    let [beta, every, first] = turning.growth.unwrap_or([0.0, 1.0, 0.0]);
+    let frequencies = Address::of(turning.frequencies, DType::F32)?;
+    let arguments = Angles {
+        positions: Address::of(positions, DType::U32)?,
+        lengths: Address::of(lengths, DType::U32)?,
+        frequencies,
+        beyond: beyond.map_or(Ok(frequencies), |beyond| Address::of(beyond, DType::F32))?,
+        longest: turning.beyond.map_or(Ok(u32::MAX), |(longest, _)| narrow(longest))?,
+        pairs: narrow(pairs)?,
+        magnitude: turning.magnitude,
+        cos: write(&cos)?,
+        sin: write(&sin)?,
+        query_scale: query_scale.as_ref().map_or(Ok(Address::NONE), write)?,
+        beta,
+        every,
+        first,
+    };
+    let grid = [tokens, 1, 1];
+    let launch = Launch { source: "angles", kernel: "angles", grid, threads: 64, shared: 0 };
+    // SAFETY: the shapes were checked.
+    unsafe { launch.run(device, arguments)? };
+    Ok((cos, sin, query_scale))
+}

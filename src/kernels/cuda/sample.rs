@@ -1,0 +1,190 @@
+//! Draws: what is asked goes to the device in one piece, and what was drawn comes back in one.
+
+use candle_core::{DType, Result, Tensor, bail};
+
+use super::super::sample::{Draw, Drawn, DrawnLogprobs};
+use super::launch::{Address, Launch, narrow, room};
+
+/// What stands for no mask, no token, no log-probabilities.
+const NONE: u32 = u32::MAX;
+/// Most likely tokens that the kernel finds.
+const MOST_TOP: usize = 512;
+/// Logits whose weights are summed together.
+const BLOCK: usize = 64;
+
+/// All that the kernel reads and writes; lists follow each other in two buffers of 8-byte words.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Sample {
+    logits: Address,
+    copies: Address,
+    sums: Address,
+    rows: Address,
+    biases: Address,
+    counts: Address,
+    masks: Address,
+    sampled: Address,
+    tops: Address,
+    vocab: u32,
+    mask_words: u32,
+    most_top: u32,
+}
+
+/// Words of one row that was drawn.
+const SAMPLED_WORDS: usize = 4;
+
+/// Two numbers of four bytes in a word, the first one low.
+fn word(low: u32, high: u32) -> i64 {
+    (u64::from(low) | u64::from(high) << 32).cast_signed()
+}
+
+fn halves(word: i64) -> [u32; 2] {
+    let word = word.cast_unsigned();
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
+    [word as u32, (word >> 32) as u32]
+}
+
+/// The words of all that is asked.
+#[derive(Default)]
+struct Asked {
+    rows: Vec<i64>,
+    biases: Vec<i64>,
+    counts: Vec<i64>,
+    /// `[masks, mask_words]`
+    masks: Vec<u32>,
+    with_logprobs: usize,
+}
+
+impl Asked {
+    fn new(draws: &[Draw], mask_words: usize) -> Result<Self> {
+        let mut asked = Self::default();
+        for draw in draws {
+            asked.add(draw, mask_words)?;
+        }
+        Ok(asked)
+    }
+
+    fn add(&mut self, draw: &Draw, mask_words: usize) -> Result<()> {
+        let pair = |(token, number): &(u32, f32)| word(*token, number.to_bits());
+        let mut biases = draw.biases.clone();
+        // Those of a token side by side, in their order.
+        biases.sort_by_key(|(token, _)| *token);
+        let starts = [narrow(self.biases.len())?, narrow(self.counts.len())?];
+        self.biases.extend(biases.iter().map(pair));
+        self.counts.extend(draw.counts.iter().map(pair));
+        let ends = [narrow(self.biases.len())?, narrow(self.counts.len())?];
+        let mask = match &draw.mask {
+            None => NONE,
+            Some(mask) => {
+                let index = self.masks.len() / mask_words.max(1);
+                self.masks.extend_from_slice(mask);
+                self.masks.resize((index + 1) * mask_words, 0);
+                narrow(index)?
+            }
+        };
+        let copy = self.with_logprobs;
+        self.with_logprobs += usize::from(draw.top.is_some());
+        self.rows.extend([
+            draw.position.to_bits().cast_signed(),
+            word(draw.row, narrow(copy)?),
+            word(draw.temperature.to_bits(), draw.top_p.to_bits()),
+            word(draw.min_p.to_bits(), draw.top_k),
+            word(draw.repetition_penalty.to_bits(), draw.frequency_penalty.to_bits()),
+            word(draw.presence_penalty.to_bits(), starts[0]),
+            word(ends[0], starts[1]),
+            word(ends[1], mask),
+            word(draw.required.unwrap_or(NONE), draw.top.unwrap_or(NONE)),
+        ]);
+        Ok(())
+    }
+
+    /// One list behind the other, and where each of the last three begins.
+    fn words(mut self) -> (Vec<i64>, [usize; 3]) {
+        let biases = self.rows.len();
+        let counts = biases + self.biases.len();
+        let masks = counts + self.counts.len();
+        let mut words = self.rows;
+        words.append(&mut self.biases);
+        words.append(&mut self.counts);
+        let masks_words = self.masks.chunks(2);
+        words.extend(masks_words.map(|two| word(two[0], two.get(1).copied().unwrap_or(0))));
+        (words, [biases, counts, masks])
+    }
+}
+
+/// One token for each of the draws, each of a row of its own of `logits [rows, vocab]`.
+pub(in super::super) fn draw(logits: &Tensor, draws: &[Draw]) -> Result<Vec<Drawn>> {
+    let (device, vocab) = (logits.device(), logits.dim(1)?);
+    let most_top = draws.iter().filter_map(|draw| draw.top).max().unwrap_or(0) as usize;
+    if draws.is_empty() || vocab == 0 || most_top > MOST_TOP {
+        bail!(
+            "{} draws of {vocab} tokens with {most_top} of them, at most {MOST_TOP}",
+            draws.len()
+        );
+    }
+    let masks = draws.iter().filter_map(|draw| draw.mask.as_ref());
+    let mask_words = masks.map(Vec::len).max().unwrap_or(0).max(1);
+    let asked = Asked::new(draws, mask_words)?;
+    let with_logprobs = asked.with_logprobs;
+    let (words, [biases, counts, masks]) = asked.words();
+    let asked = Tensor::new(words, device)?;
+    let count = draws.len() * (SAMPLED_WORDS + most_top);
+    let results = room(count, DType::I64, device)?;
+    let sums = room(draws.len() * vocab.div_ceil(BLOCK), DType::F64, device)?;
+    let copies = room((with_logprobs, vocab), DType::F32, device)?;
+    let start = Address::of(&asked, DType::I64)?;
+    let sampled = Address::to_write(&results, DType::I64)?;
+    let arguments = Sample {
+        logits: Address::to_write(logits, DType::F32)?,
+        copies: Address::to_write(&copies, DType::F32)?,
+        sums: Address::to_write(&sums, DType::F64)?,
+        rows: start,
+        biases: start.plus_words(biases),
+        counts: start.plus_words(counts),
+        masks: start.plus_words(masks),
+        sampled,
+        tops: sampled.plus_words(draws.len() * SAMPLED_WORDS),
+        vocab: narrow(vocab)?,
+        mask_words: narrow(mask_words)?,
+        most_top: narrow(most_top)?,
+    };
+    let grid = [draws.len(), 1, 1];
+    let launch = Launch { source: "sample", kernel: "sample_rows", grid, threads: 1024, shared: 0 };
+    // SAFETY: the lists are as long as the rows say, rows are among the logits, and there is room
+    // for what the kernel writes.
+    unsafe { launch.run(device, arguments)? };
+    let words = results.to_vec1::<i64>()?;
+    let (sampled, tops) = words.split_at(draws.len() * SAMPLED_WORDS);
+    let tops = |index: usize| &tops[index * most_top..(index + 1) * most_top];
+    let each = draws.iter().zip(sampled.chunks(SAMPLED_WORDS)).enumerate();
+    Ok(each.map(|(index, (draw, words))| read(draw, words, tops(index))).collect())
+}
+
+/// From the words of a row that was drawn.
+fn read(draw: &Draw, words: &[i64], tops: &[i64]) -> Drawn {
+    let sum = f64::from_bits(words[0].cast_unsigned());
+    let [max, logit] = halves(words[1]).map(f32::from_bits);
+    let [token_id, status] = halves(words[2]);
+    let [rank, top] = halves(words[3]);
+    match status {
+        0 => {}
+        1 => return Drawn::Nan(token_id),
+        2 => return Drawn::NotFinite,
+        _ => return Drawn::NoneLeft,
+    }
+    let normalizer = f64::from(max) + sum.ln();
+    #[expect(clippy::cast_possible_truncation, reason = "logprobs are reported in f32")]
+    let logprob = |logit: f32| (f64::from(logit) - normalizer) as f32;
+    let logprobs = draw.top.map(|_| DrawnLogprobs {
+        logprob: logprob(logit),
+        rank,
+        top: tops[..top as usize]
+            .iter()
+            .map(|word| {
+                let [id, logit] = halves(*word);
+                (id, logprob(f32::from_bits(logit)))
+            })
+            .collect(),
+    });
+    Drawn::Token { token_id, logprobs }
+}

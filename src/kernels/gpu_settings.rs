@@ -1,0 +1,44 @@
+//! What a server's owner decides about kernels on a GPU, once, before the model loads.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use candle_core::{Device, Result};
+
+use super::cuda;
+
+static DETERMINISTIC: AtomicBool = AtomicBool::new(false);
+static EAGER: AtomicBool = AtomicBool::new(false);
+
+/// Both choices, off if nobody makes them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GpuSettings {
+    /// Results don't depend on how many tokens a step has, to the bit, which makes prompts slower.
+    pub deterministic: bool,
+    /// Every kernel of a step is started by itself; nothing is recorded.
+    pub eager: bool,
+}
+
+impl GpuSettings {
+    /// Makes them, for this process.
+    pub fn apply(self) {
+        DETERMINISTIC.store(self.deterministic, Ordering::Relaxed);
+        EAGER.store(self.eager, Ordering::Relaxed);
+    }
+}
+
+/// Makes a device ready that was just opened. Memory of tensors that are gone is kept for others:
+/// what is free once the largest step was computed stays free.
+pub fn prepare(device: &Device) -> Result<()> {
+    match device {
+        Device::Cuda(device) => cuda::prepare(device),
+        Device::Cpu | Device::Metal(_) => Ok(()),
+    }
+}
+
+pub(super) fn deterministic() -> bool {
+    DETERMINISTIC.load(Ordering::Relaxed)
+}
+
+pub(super) fn eager() -> bool {
+    EAGER.load(Ordering::Relaxed)
+}
