@@ -14,6 +14,10 @@ use super::cpu::{Kernel, LANES, Level, Products};
 use super::packed::buffer::Buffer;
 use super::pool;
 
+mod device;
+
+pub use device::DeviceCeiling;
+
 /// Rates of the whole team.
 #[derive(Clone, Copy, Debug)]
 pub struct Ceiling {
