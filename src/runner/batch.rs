@@ -105,6 +105,7 @@ mod tests {
             logits_rows: vec![1, 2, 3],
             hidden_rows: vec![5, 6],
             adapters: vec![AdaptedRows { adapter: adapter.clone(), rows: vec![0, 1, 2, 4, 5, 6] }],
+            ..ForwardBatch::default()
         };
         let find = |id| {
             assert_eq!(id, AdapterId(6));

@@ -1,9 +1,14 @@
 //! What one process has of a running model: its weights, its part of the KV cache, its states.
 
+use std::cell::RefCell;
+
 use candle_core::{Device, Result, Tensor};
 
 use super::kv_tensors;
-use crate::layers::forward::{ForwardBatch, ForwardContext, KvFormat, KvLayer};
+use super::recorded::Recorded;
+use crate::layers::forward::{
+    BLOCK_SIZE, ForwardBatch, ForwardContext, KvFormat, KvLayer, Recording,
+};
 use crate::models::{CausalLm, ForwardOutput};
 
 /// All of it, on one device.
@@ -12,22 +17,27 @@ pub(super) struct Local {
     device: Device,
     kv: Vec<KvLayer>,
     states: Vec<Tensor>,
+    /// Decode steps, if they are recorded.
+    recorded: Option<RefCell<Recorded>>,
 }
 
 impl Local {
     /// Takes the model and allocates its KV cache of `num_blocks` blocks in `kv_format`, and the
-    /// states of `num_slots` sequences.
+    /// states of `num_slots` sequences. `alone` says that there are no other ranks.
     pub(super) fn new(
         model: Box<dyn CausalLm>,
         device: Device,
         num_blocks: usize,
         kv_format: KvFormat,
         num_slots: usize,
+        alone: bool,
     ) -> Result<Self> {
         let shape = model.kv_shape();
         let kv = kv_tensors::allocate(&shape, num_blocks, kv_format, &device)?;
         let states = shape.states(num_slots, &device)?;
-        Ok(Self { model, device, kv, states })
+        let recorded = (alone && states.is_empty() && Recording::wanted(&device))
+            .then(|| RefCell::new(Recorded::default()));
+        Ok(Self { model, device, kv, states, recorded })
     }
 
     /// Copies blocks and states, each `(from, to)`; none is both source and target.
@@ -39,6 +49,46 @@ impl Local {
     /// One step.
     pub(super) fn forward(&self, batch: &ForwardBatch) -> Result<ForwardOutput> {
         let context = ForwardContext { device: &self.device, kv: &self.kv, states: &self.states };
-        self.model.forward(&context, batch)
+        if let Some(recorded) = &self.recorded
+            && let Some(logits) =
+                recorded.borrow_mut().forward(self.model.as_ref(), &context, batch)?
+        {
+            return Ok(ForwardOutput { logits, hidden: None });
+        }
+        self.model.forward(&context, &*batch.moved_to(&self.device)?)
     }
+}
+
+/// Computes a step of `tokens` tokens of one sequence, of the last `rows` of which logits are
+/// wanted, and forgets it: so that whatever the largest step takes was taken once.
+pub(super) fn rehearse(
+    model: &dyn CausalLm,
+    device: &Device,
+    [tokens, rows]: [usize; 2],
+    kv_format: KvFormat,
+) -> Result<()> {
+    let shape = model.kv_shape();
+    let kv = kv_tensors::allocate(&shape, 1, kv_format, device)?;
+    let states = shape.states(1, device)?;
+    let context = ForwardContext { device, kv: &kv, states: &states };
+    let count = u32::try_from(tokens).map_err(candle_core::Error::wrap)?;
+    // All of the sequence's blocks are the one that there is.
+    let batch = ForwardBatch {
+        input_ids: vec![0; tokens],
+        positions: (0..count).collect(),
+        slot_mapping: (0..count).map(|position| position % small(BLOCK_SIZE)).collect(),
+        block_tables: vec![vec![0; tokens.div_ceil(BLOCK_SIZE)]],
+        cu_seqlens_q: vec![0, count],
+        context_lens: vec![count],
+        sequence_lens: vec![count],
+        state_slots: vec![0],
+        logits_rows: (count - small(rows.min(tokens))..count).collect(),
+        ..ForwardBatch::default()
+    };
+    model.forward(&context, &*batch.moved_to(device)?)?;
+    device.synchronize()
+}
+
+fn small(count: usize) -> u32 {
+    u32::try_from(count).expect("at most as many as tokens, which were counted in 32 bits")
 }

@@ -1,12 +1,23 @@
-//! A step's logits on the host, row by row.
+//! A step's logits: on the host, row by row, or on the device that computed them.
 
 use std::sync::{Mutex, PoisonError};
 
 use candle_core::{CpuStorage, DType, Device, InplaceOp1, Layout, Result, Tensor};
 
-/// Logits on the host, `[num_rows, vocab_size]`.
+use crate::layers::forward::DeviceLogits;
+
+/// Logits, `[num_rows, vocab_size]`: on the host, or where they can be drawn from.
+#[derive(Debug)]
+pub enum Logits {
+    /// On the host.
+    Host(HostLogits),
+    /// On a GPU.
+    Device(DeviceLogits),
+}
+
+/// Logits on the host.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Logits {
+pub struct HostLogits {
     values: Vec<f32>,
     vocab_size: usize,
 }
@@ -14,6 +25,20 @@ pub struct Logits {
 impl Logits {
     /// Takes over what a model returned, `[num_rows, vocab_size]`, and which nothing else holds.
     pub(super) fn from_tensor(logits: Tensor) -> Result<Self> {
+        match DeviceLogits::new(logits) {
+            Ok(logits) => Ok(Self::Device(logits)),
+            Err(logits) => HostLogits::from_tensor(logits).map(Self::Host),
+        }
+    }
+}
+
+impl HostLogits {
+    /// A copy of some rows that are elsewhere.
+    pub fn of_rows(logits: &DeviceLogits, rows: &[u32]) -> Result<Self> {
+        Self::from_tensor(logits.rows(rows)?)
+    }
+
+    fn from_tensor(logits: Tensor) -> Result<Self> {
         let (_, vocab_size) = logits.dims2()?;
         let on_host = logits.to_dtype(DType::F32)?.to_device(&Device::Cpu)?;
         drop(logits);
@@ -62,7 +87,7 @@ mod tests {
     use super::*;
 
     fn rows(logits: Tensor) -> Vec<Vec<f32>> {
-        Logits::from_tensor(logits).unwrap().rows_mut().map(|row| row.to_vec()).collect()
+        HostLogits::from_tensor(logits).unwrap().rows_mut().map(|row| row.to_vec()).collect()
     }
 
     #[test]
@@ -70,7 +95,7 @@ mod tests {
         let values = vec![1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0];
         let address = values.as_ptr();
         let tensor = Tensor::from_vec(values, (2, 3), &Device::Cpu).unwrap();
-        let logits = Logits::from_tensor(tensor).unwrap();
+        let logits = HostLogits::from_tensor(tensor).unwrap();
         assert_eq!(logits.values.as_ptr(), address);
         assert_eq!(logits.values, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
     }

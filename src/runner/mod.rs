@@ -8,6 +8,7 @@ mod kv_tensors;
 mod local;
 mod logits;
 pub mod ranks;
+mod recorded;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use candle_core::{Device, Result, bail};
 pub use encoder::EncoderRunner;
 pub use hidden::HiddenStates;
 use local::Local;
-pub use logits::Logits;
+pub use logits::{HostLogits, Logits};
 use ranks::{Leader, Order};
 
 use crate::layers::forward::ForwardBatch;
@@ -50,7 +51,8 @@ impl Runner {
         num_slots: usize,
         leader: Option<Arc<Leader>>,
     ) -> Result<Self> {
-        let allocate = || Local::new(model, device, num_blocks, kv_format, num_slots);
+        let alone = leader.is_none();
+        let allocate = || Local::new(model, device, num_blocks, kv_format, num_slots, alone);
         let local = match &leader {
             None => allocate()?,
             Some(leader) => {
@@ -63,6 +65,21 @@ impl Runner {
             }
         };
         Ok(Self { local, leader })
+    }
+
+    /// Computes a step of `tokens` tokens, of `rows` of which logits are wanted, with a model that
+    /// no runner has yet, so that its device's memory shows what such a step takes.
+    ///
+    /// # Errors
+    ///
+    /// It takes more than there is.
+    pub fn rehearse(
+        model: &dyn CausalLm,
+        device: &Device,
+        [tokens, rows]: [usize; 2],
+        kv_format: KvFormat,
+    ) -> Result<()> {
+        local::rehearse(model, device, [tokens, rows], kv_format)
     }
 
     /// Whether the ranks have lost each other: then nothing can be computed any more.

@@ -54,7 +54,7 @@ impl Follower {
         let Order::Start { num_blocks, kv_format, num_slots } = first else {
             bail!("the first order is not to start");
         };
-        let local = Local::new(model, device.clone(), num_blocks, kv_format, num_slots)?;
+        let local = Local::new(model, device.clone(), num_blocks, kv_format, num_slots, false)?;
         self.link().send(&())?;
         while let Some(order) = self.order()? {
             match order {
