@@ -17,8 +17,9 @@ use super::request::{EngineRequest, RequestId};
 use super::{Command, Shared};
 use crate::metrics::MetricsHandle;
 use crate::pooling::{EmbeddingHead, Pooler};
-use crate::runner::{Logits, Runner, StepOutput};
+use crate::runner::{HostLogits, Logits, Runner, StepOutput};
 use crate::sampling::logprobs::TokenLogprobs;
+use crate::sampling::on_device::draw_rows;
 use crate::sampling::{
     SampledToken, SamplerState, SamplingError, ScoredRow, sample_rows, score_rows,
 };
@@ -51,6 +52,12 @@ struct Active {
     first_scheduled: Option<Instant>,
     first_token: Option<Instant>,
 }
+
+/// A token, or why there is none.
+type Drawn = Result<SampledToken, SamplingError>;
+
+/// Why a sequence of a plan has a sampler.
+const ACTIVE: &str = "scheduled sequences are active";
 
 /// Everything the engine thread owns.
 pub(super) struct EngineCore {
@@ -245,7 +252,11 @@ impl EngineCore {
         self.report_load();
     }
 
-    fn finish_step(&mut self, output: &SchedulerOutput, mut logits: Logits) {
+    fn finish_step(&mut self, output: &SchedulerOutput, logits: Logits) {
+        let (mut logits, there) = match self.draw_there(output, logits) {
+            Ok(split) => split,
+            Err(error) => return self.fail_step(output, &error.to_string()),
+        };
         let mut scored = Vec::new();
         let mut sampling = Vec::new();
         let mut searching = Vec::new();
@@ -262,14 +273,14 @@ impl EngineCore {
             if !own.is_empty() {
                 scored.push((planned.id, score_rows(&own)));
             }
-            if planned.samples {
+            if planned.samples && !there.contains_key(&planned.id) {
                 let row = rows.next().expect("one row for each that samples");
                 let searches = self.searches.own(planned.id);
                 if searches { &mut searching } else { &mut sampling }.push((planned.id, row));
             }
         }
         self.searches.expand(searching);
-        let drawn = self.draw(sampling);
+        let drawn: Vec<_> = self.draw(sampling).into_iter().chain(there).collect();
         for (id, scores) in scored {
             self.tell_scores(id, scores);
         }
@@ -286,18 +297,52 @@ impl EngineCore {
         self.emit(sampled, finished);
     }
 
-    /// The next token of each sequence, from its row of logits.
-    fn draw(
+    /// Draws as many tokens as can be where the logits are; with the rows of all others, in their
+    /// order.
+    fn draw_there(
         &mut self,
-        rows: Vec<(SequenceId, &mut [f32])>,
-    ) -> Vec<(SequenceId, Result<SampledToken, SamplingError>)> {
-        let ids: Vec<SequenceId> = rows.iter().map(|(id, _)| *id).collect();
+        output: &SchedulerOutput,
+        logits: Logits,
+    ) -> candle_core::Result<(HostLogits, HashMap<SequenceId, Drawn>)> {
+        let logits = match logits {
+            Logits::Host(logits) => return Ok((logits, HashMap::new())),
+            Logits::Device(logits) => logits,
+        };
+        let (mut here, mut there, mut row) = (Vec::new(), Vec::new(), 0u32);
+        for planned in self.scheduler.plan(output) {
+            let scored = row..row + u32::try_from(planned.scored.len()).expect("rows are few");
+            row = scored.end;
+            here.extend(scored);
+            if planned.samples {
+                let active = self.active.get_mut(&planned.id);
+                let sampler = active.and_then(|active| active.sampler());
+                if sampler.is_some_and(|sampler| sampler.draws_on_device()) {
+                    there.push((planned.id, row));
+                } else {
+                    here.push(row);
+                }
+                row += 1;
+            }
+        }
+        let host = HostLogits::of_rows(&logits, &here)?;
+        let mut samplers = self.samplers();
+        let rows = there.iter().map(|(id, row)| (samplers.remove(id).expect(ACTIVE), *row));
+        let drawn = draw_rows(&logits, rows.collect());
+        Ok((host, there.into_iter().map(|(id, _)| id).zip(drawn).collect()))
+    }
+
+    /// The samplers of all sequences that have one.
+    fn samplers(&mut self) -> HashMap<SequenceId, &mut SamplerState> {
         let all = self.active.iter_mut();
-        let all = all.filter_map(|(id, active)| Some((*id, active.sampler()?)));
-        let mut samplers: HashMap<SequenceId, &mut SamplerState> = all.collect();
-        let with_sampler = rows
-            .into_iter()
-            .map(|(id, row)| (samplers.remove(&id).expect("scheduled sequences are active"), row));
+        all.filter_map(|(id, active)| Some((*id, active.sampler()?))).collect()
+    }
+
+    /// The next token of each sequence, from its row of logits.
+    fn draw(&mut self, rows: Vec<(SequenceId, &mut [f32])>) -> Vec<(SequenceId, Drawn)> {
+        let ids: Vec<SequenceId> = rows.iter().map(|(id, _)| *id).collect();
+        let mut samplers = self.samplers();
+        let with_sampler =
+            rows.into_iter().map(|(id, row)| (samplers.remove(&id).expect(ACTIVE), row));
         let drawn = sample_rows(with_sampler);
         ids.into_iter().zip(drawn).collect()
     }

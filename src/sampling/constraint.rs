@@ -73,6 +73,25 @@ impl Constraint {
         Ok(())
     }
 
+    /// What may come next: the only token, or a bit for each that is allowed, in words of 32.
+    pub(super) fn allowed(&mut self) -> Result<(Option<u32>, Option<Vec<u32>>), SamplingError> {
+        if let Some(due) = self.thoughts.as_ref().and_then(Thoughts::due) {
+            return Ok((Some(due), None));
+        }
+        let opens = self.thoughts.as_ref().and_then(Thoughts::may_open);
+        let thinks = self.thinks();
+        let Some(cursor) = self.cursor.as_mut().filter(|_| !thinks) else {
+            return Ok((None, None));
+        };
+        let mut mask = cursor.mask()?.to_vec();
+        if let Some(id) = opens {
+            let (index, bit) = (id as usize / 32, id % 32);
+            mask.resize(mask.len().max(index + 1), 0);
+            mask[index] |= 1 << bit;
+        }
+        Ok((None, Some(mask)))
+    }
+
     /// Takes the token that was drawn.
     pub(super) fn push(&mut self, token: u32) -> Result<(), SamplingError> {
         let thought = self.thoughts.as_mut().is_some_and(|thoughts| thoughts.push(token));

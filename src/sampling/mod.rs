@@ -8,6 +8,7 @@ mod constraint;
 mod dry;
 pub mod filters;
 pub mod logprobs;
+pub mod on_device;
 pub mod params;
 pub mod penalties;
 pub mod thoughts;
@@ -36,6 +37,9 @@ pub enum SamplingError {
     /// A logit is NaN, or none is finite.
     #[error("the model produced no usable logits: {0}")]
     BadLogits(String),
+    /// The device failed.
+    #[error("drawing failed: {0}")]
+    Device(String),
     /// The grammar can't go on.
     #[error("the grammar failed: {0}")]
     Grammar(String),
@@ -212,15 +216,20 @@ impl SamplerState {
                 *logit += bias;
             }
         }
-        // A grammar that allows nothing more weighs heavier than a length.
-        let complete = self.constraint.as_ref().is_some_and(Constraint::is_complete);
-        if self.num_output < self.min_tokens && !complete {
+        if self.suppresses() {
             for token in &self.suppressed {
                 if let Some(logit) = logits.get_mut(*token as usize) {
                     *logit = f32::NEG_INFINITY;
                 }
             }
         }
+    }
+
+    /// Whether the next token may not be one of those that a least length excludes.
+    fn suppresses(&self) -> bool {
+        // A grammar that allows nothing more weighs heavier than a length.
+        let complete = self.constraint.as_ref().is_some_and(Constraint::is_complete);
+        self.num_output < self.min_tokens && !complete
     }
 
     fn draw(&mut self, logits: &mut [f32], scan: &Scan) -> Result<u32, SamplingError> {

@@ -30,6 +30,12 @@ impl TokenCounts {
         self.counts.is_empty()
     }
 
+    /// Every token that a logit is to change of, with its occurrences in the output.
+    #[expect(clippy::cast_precision_loss, reason = "counts stay below 2^24")]
+    pub(super) fn all(&self) -> impl Iterator<Item = (u32, f32)> {
+        self.counts.iter().map(|(token, count)| (*token, *count as f32))
+    }
+
     pub(super) fn push(&mut self, token: u32) {
         if self.tracked {
             *self.counts.entry(token).or_insert(0) += 1;
