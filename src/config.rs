@@ -31,6 +31,10 @@ pub struct EngineConfig {
     pub memory_percent: u8,
     /// Share of all of a GPU's memory that this server may take, in percent (1 to 100), instead.
     pub gpu_memory_percent: u8,
+    /// Results on a GPU don't depend on what else is in a step, to the bit.
+    pub deterministic: bool,
+    /// Every kernel of a decode step is started by itself on a GPU; none are recorded.
+    pub enforce_eager: bool,
     /// Element type of the KV cache.
     pub kv_cache_dtype: KvCacheDtype,
     /// What weight matrices are rounded to as they are loaded; `None` keeps what is stored.
@@ -58,6 +62,8 @@ impl Default for EngineConfig {
             kv_cache_bytes: None,
             memory_percent: 50,
             gpu_memory_percent: 90,
+            deterministic: false,
+            enforce_eager: false,
             kv_cache_dtype: KvCacheDtype::Auto,
             weight_kind: None,
             prefix_cache: true,

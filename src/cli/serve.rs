@@ -151,12 +151,20 @@ struct EngineArgs {
     #[arg(long, default_value_t = 1, value_name = "COUNT", alias = "tensor-parallel-size")]
     #[arg(value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=64))]
     tensor_parallel: usize,
-    /// Most sequences computed together in one step.
-    #[arg(long, default_value_t = 64, value_name = "COUNT")]
-    max_num_seqs: usize,
-    /// Most tokens computed in one step; long prompts are cut into chunks of this size.
-    #[arg(long, default_value_t = 512, value_name = "COUNT")]
-    max_num_batched_tokens: usize,
+    /// On a GPU, too, make results independent of what else is computed, to the bit, as they are on
+    /// a CPU; prompts take longer then.
+    #[arg(long)]
+    deterministic: bool,
+    /// On a GPU, start every kernel of a decode step by itself instead of recording decode steps.
+    #[arg(long)]
+    enforce_eager: bool,
+    /// Most sequences computed together in one step [default: 64; for a GPU 256].
+    #[arg(long, value_name = "COUNT")]
+    max_num_seqs: Option<usize>,
+    /// Most tokens computed in one step; long prompts are cut into chunks of this size [default:
+    /// 512; for a GPU 2048].
+    #[arg(long, value_name = "COUNT")]
+    max_num_batched_tokens: Option<usize>,
     /// Milliseconds a step should take while answers stream: prompts are cut smaller; 0 for no
     /// such limit.
     #[arg(long, default_value_t = 175, value_name = "MILLISECONDS")]
@@ -327,14 +335,21 @@ impl ServeArgs {
 
     pub(super) fn engine_config(&self) -> EngineConfig {
         let args = &self.engine;
+        let gpu = args.device.prefers_gpu();
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to 100")]
         let gpu_memory_percent = (args.gpu_memory_utilization * 100.0).round() as u8;
         EngineConfig {
             device: args.device,
             tensor_parallel: args.tensor_parallel,
             gpu_memory_percent,
-            max_num_seqs: args.max_num_seqs,
-            max_num_batched_tokens: args.max_num_batched_tokens,
+            deterministic: args.deterministic,
+            enforce_eager: args.enforce_eager,
+            max_num_seqs: args.max_num_seqs.unwrap_or(if gpu { 256 } else { 64 }),
+            max_num_batched_tokens: args.max_num_batched_tokens.unwrap_or(if gpu {
+                2048
+            } else {
+                512
+            }),
             target_step_time: (args.target_step_ms > 0)
                 .then(|| Duration::from_millis(args.target_step_ms)),
             max_model_len: args.max_model_len,

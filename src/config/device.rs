@@ -17,6 +17,17 @@ pub enum DeviceChoice {
     Metal,
 }
 
+impl DeviceChoice {
+    /// Whether a GPU is asked for, or is taken by this build where there is one.
+    pub fn prefers_gpu(self) -> bool {
+        match self {
+            Self::Auto => cfg!(any(feature = "cuda", feature = "metal")),
+            Self::Cpu => false,
+            Self::Cuda(_) | Self::Metal => true,
+        }
+    }
+}
+
 /// A name that is none of theirs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no device; there are auto, cpu, cuda, cuda:N (0 to 255) and metal")]

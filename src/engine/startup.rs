@@ -11,9 +11,10 @@ use super::memory::{self, MemoryFacts, MemoryPlan, PlanError, WeightsFit};
 use super::pace::Pace;
 use super::{EngineHandle, EngineLimits};
 use crate::config::{DeviceChoice, EngineConfig, Pooling, WeightKind};
+use crate::kernels::gpu_settings::GpuSettings;
 use crate::kernels::pool::{self, PoolError};
 use crate::kv_cache::{BLOCK_SIZE, KvCacheManager};
-use crate::layers::group::{Alone, Group};
+use crate::layers::group::{Alone, Group, connected};
 use crate::metrics::MetricsHandle;
 use crate::models::config::HfConfig;
 use crate::models::{self, CausalLm, ModelError};
@@ -44,6 +45,9 @@ pub enum StartupError {
     /// Memory doesn't suffice, or the configuration contradicts itself.
     #[error(transparent)]
     Plan(#[from] PlanError),
+    /// The largest step can't be computed.
+    #[error("the largest step fails: {0}; lower --max-num-batched-tokens or --max-num-seqs")]
+    Rehearsal(candle_core::Error),
     /// The KV cache could not be allocated.
     #[error("the KV cache could not be allocated: {0}")]
     KvCache(#[from] candle_core::Error),
@@ -126,7 +130,10 @@ impl LoadedModel {
             pool::start(threads)?;
         }
         let hf_config = HfConfig::from_value(&source.config)?;
+        let EngineConfig { deterministic, enforce_eager: eager, .. } = *config;
+        GpuSettings { deterministic, eager }.apply();
         let device = OpenDevice::open(config.device, group.rank(), group.size())?;
+        let group = connected(group, &device.device)?;
         let needed = usize::try_from(source.weight_bytes()).unwrap_or(usize::MAX);
         // Processes on the CPU share its memory, as they share the weights.
         let parts = if device.device.is_cpu() { 1 } else { group.size() };
@@ -180,6 +187,14 @@ impl Engine {
             (model.vocab_size(), head.embedding_size(model.hidden_size()));
         // Behind this all weights are in memory.
         let others = leader.as_ref().map(|leader| leader.wait_for_all()).transpose()?;
+        // What a step takes is not to be taken from the KV cache. Several ranks would have to
+        // compute it together.
+        if !device.device.is_cpu() && leader.is_none() {
+            let most = config.max_num_batched_tokens.min(model.max_position_embeddings()).max(1);
+            let step = [most, config.max_num_seqs];
+            Runner::rehearse(model.as_ref(), &device.device, step, kv_format)
+                .map_err(StartupError::Rehearsal)?;
+        }
         let memory = match config.kv_cache_bytes {
             // Not needed then, and not everywhere told.
             Some(bytes) => DeviceMemory { free: bytes, own: None },

@@ -4,6 +4,7 @@ use candle_core::{CudaDevice, Device};
 
 use super::StartupError;
 use crate::config::DeviceChoice;
+use crate::kernels::gpu_settings::prepare;
 
 /// A device that is ready.
 #[derive(Clone, Debug)]
@@ -110,7 +111,8 @@ fn gpu(choice: DeviceChoice) -> Result<Device, StartupError> {
     let opened = match choice {
         DeviceChoice::Cuda(index) => {
             feature(cfg!(feature = "cuda"), "cuda")?;
-            Device::new_cuda(index)
+            // What is recorded must be in a stream of its own.
+            Device::new_cuda_with_stream(index)
         }
         DeviceChoice::Metal => {
             feature(cfg!(feature = "metal"), "metal")?;
@@ -118,7 +120,8 @@ fn gpu(choice: DeviceChoice) -> Result<Device, StartupError> {
         }
         DeviceChoice::Auto | DeviceChoice::Cpu => Ok(Device::Cpu),
     };
-    opened.map_err(|error| unavailable(first_line(&error)))
+    let ready = |device: Device| prepare(&device).map(|()| device);
+    opened.and_then(ready).map_err(|error| unavailable(first_line(&error)))
 }
 
 /// What an error says, without the stack that may follow.
