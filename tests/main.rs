@@ -9,6 +9,7 @@
 )]
 
 mod clients;
+mod cuda;
 mod embeddings;
 mod fuzz;
 mod http;

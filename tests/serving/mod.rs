@@ -73,6 +73,38 @@ async fn the_demo_model_says_the_same_on_every_kernel_level() {
     }
 }
 
+/// A whole server on the kernels for NVIDIA GPUs, as far as they run without one: decode steps are
+/// done again as they were recorded, and tokens are drawn where the logits are.
+#[tokio::test(flavor = "multi_thread")]
+async fn kernels_for_gpus_answer_streams_as_each_alone_and_as_the_cpu_does() {
+    let Some(library) = crate::cuda::library() else { return };
+    let gpu = Server::start_on(&format!("cuda-on-host:{}", library.display()));
+    let cpu = Server::start(&[]);
+    let request = |prompt: &str, fields: Value| {
+        let mut body = json!({
+            "model": "sconce-demo", "prompt": prompt, "max_tokens": 5, "temperature": 0,
+            "stream": true, "return_token_ids": true,
+        });
+        body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        body
+    };
+    let requests = [
+        request("Once upon a time", json!({})),
+        request("The", json!({ "temperature": 0.9, "top_k": 20, "top_p": 0.9, "seed": 4 })),
+        request("What is 12 plus 30?", json!({ "frequency_penalty": 0.7, "logprobs": 2 })),
+        request("A", json!({ "structured_outputs": { "regex": "[0-9]{3}" } })),
+    ];
+    let mut alone = Vec::new();
+    for request in &requests {
+        alone.push(gpu.stream(request).await.token_ids().await);
+        assert_eq!(alone[alone.len() - 1], cpu.stream(request).await.token_ids().await);
+    }
+    let together =
+        requests.iter().map(|request| async { gpu.stream(request).await.token_ids().await });
+    assert_eq!(futures::future::join_all(together).await, alone);
+    gpu.assert_idle().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_that_leave_take_nothing_with_them() {
     let server = Server::start(&[]);

@@ -1,0 +1,82 @@
+//! The CUDA kernels without a GPU: a C++ compiler makes a library for the host of them, and a
+//! process that is told to use it runs the tests of operations and of whole models.
+//!
+//! Where there is no C++ compiler there is nothing to run, and the tests say so.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+mod on_device;
+mod operations;
+
+/// Compiles the kernels, once; `None` without a compiler.
+pub(crate) fn library() -> Option<&'static Path> {
+    static LIBRARY: OnceLock<Option<PathBuf>> = OnceLock::new();
+    LIBRARY.get_or_init(compile).as_deref()
+}
+
+fn compile() -> Option<PathBuf> {
+    let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned());
+    if Command::new(&compiler).arg("--version").output().is_err() {
+        #[expect(clippy::print_stderr, reason = "nobody should take this for a test that passed")]
+        {
+            eprintln!("skipped: {compiler} is not installed; CXX may name another compiler");
+        }
+        return None;
+    }
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/kernels/cuda");
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cuda_on_host");
+    std::fs::create_dir_all(&target).unwrap();
+    let sources = folder.read_dir().unwrap().map(|entry| entry.unwrap().path());
+    let sources = sources.filter(|path| path.extension().is_some_and(|name| name == "cu"));
+    let flags = "-std=c++17 -O2 -fPIC -ffp-contract=off -Wno-unknown-pragmas -x c++ -c";
+    let objects: Vec<_> = sources
+        .map(|source| {
+            let object = target.join(source.file_stem().unwrap()).with_extension("o");
+            run(Command::new(&compiler).args(flags.split(' ')).arg(source).arg("-o").arg(&object));
+            object
+        })
+        .collect();
+    let library = target.join("libkernels.so");
+    run(Command::new(&compiler).arg("-shared").args(&objects).arg("-o").arg(&library));
+    Some(library)
+}
+
+fn run(command: &mut Command) {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}:\n{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Runs tests of this binary in a process whose operations are the kernels, on some of the models.
+fn passes(tests: &[&str], models: &str) {
+    let Some(library) = library() else { return };
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(tests)
+        .env("SCONCE_TEST_MODELS", models)
+        .env("SCONCE_KERNELS", format!("cuda-on-host:{}", library.display()))
+        .output()
+        .unwrap();
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{printed}{errors}");
+    assert!(!printed.contains("running 0 tests"), "no test ran");
+}
+
+#[test]
+fn kernels_pass_the_tests_of_operations() {
+    passes(&["cuda::operations", "cuda::on_device"], "");
+}
+
+#[test]
+fn kernels_pass_the_parity_tests() {
+    // Norms of heads, windows and soft-caps, sinks, experts of two kinds, latent attention, slopes,
+    // growing queries, layer norms.
+    let models = "llama3,qwen3,gemma2,gpt_oss,mixtral,deepseek_v3,mpt,gpt2";
+    passes(&["parity::reference::f32_logprobs_and_greedy_tokens_equal_the_reference"], models);
+}
+
+#[test]
+fn kernels_compute_a_sequence_in_company_as_alone() {
+    passes(&["parity::invariance::eight_prompts_at_once_equal_each_alone"], "llama3,mixtral");
+}

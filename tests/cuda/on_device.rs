@@ -1,0 +1,75 @@
+//! What only a GPU's kernels do, beside what the host does instead. Nothing is tested where this
+//! process has no such kernels.
+
+use candle_core::{Device, Tensor};
+use sconce::kernels::sample::DeviceLogits;
+use sconce::sampling::on_device::draw_rows;
+use sconce::sampling::params::SamplingParams;
+use sconce::sampling::{SampledToken, SamplerState, SamplingError};
+
+const VOCAB: usize = 1000;
+
+/// Parameters that each use another part of the sampler.
+fn all_params() -> Vec<SamplingParams> {
+    let plain = |seed| SamplingParams { seed, ..SamplingParams::default() };
+    vec![
+        SamplingParams { temperature: 0.0, logprobs: Some(5), ..plain(1) },
+        SamplingParams { temperature: 0.7, logprobs: Some(0), ..plain(2) },
+        SamplingParams { top_k: 40, top_p: 0.9, logprobs: Some(20), ..plain(3) },
+        SamplingParams { top_p: 0.3, ..plain(4) },
+        SamplingParams { temperature: 3.0, top_p: 0.99, min_p: 0.01, ..plain(5) },
+        SamplingParams { min_p: 0.2, presence_penalty: 1.0, frequency_penalty: 0.5, ..plain(6) },
+        SamplingParams { repetition_penalty: 1.3, temperature: 0.2, ..plain(7) },
+        SamplingParams { logit_bias: vec![(7, 4.0), (8, -3.0), (7, 1.0)], ..plain(8) },
+    ]
+}
+
+fn states() -> Vec<SamplerState> {
+    let state = |params| SamplerState::new(params, &[3, 4, 3], 3, vec![1, 2]);
+    all_params().into_iter().map(state).collect()
+}
+
+type Drawn = Vec<Result<SampledToken, SamplingError>>;
+
+fn logits(step: u64, rows: usize) -> Tensor {
+    let row = super::operations::random(50 + step, &[rows, VOCAB]);
+    // Some of the numbers are equal.
+    ((row * 40.0).unwrap().round().unwrap() / 4.0).unwrap()
+}
+
+#[test]
+fn draws_on_a_device_are_those_of_the_host() {
+    let (mut here, mut there) = (states(), states());
+    for step in 0..12 {
+        let logits = logits(step, here.len());
+        let Ok(on_device) = DeviceLogits::new(logits.copy().unwrap()) else { return };
+        assert!(there.iter().all(SamplerState::draws_on_device));
+        // From the last row to the first.
+        let mut rows: Vec<_> = there.iter_mut().zip(0..).collect();
+        rows.reverse();
+        let mut drawn = draw_rows(&on_device, rows);
+        drawn.reverse();
+        let rows = logits.to_vec2::<f32>().unwrap();
+        let expected: Drawn =
+            here.iter_mut().zip(rows).map(|(state, mut row)| state.sample(&mut row)).collect();
+        assert_eq!(drawn, expected, "step {step}");
+    }
+}
+
+#[test]
+fn rows_that_cannot_be_drawn_from_say_why_and_others_are_drawn() {
+    let mut states = states();
+    let mut rows = logits(0, states.len()).to_vec2::<f32>().unwrap();
+    rows[1][17] = f32::NAN;
+    rows[2].fill(f32::NEG_INFINITY);
+    let Ok(on_device) = DeviceLogits::new(Tensor::new(rows.clone(), &Device::Cpu).unwrap()) else {
+        return;
+    };
+    let mut here = self::states();
+    let drawn = draw_rows(&on_device, states.iter_mut().zip(0..).collect());
+    let expected: Drawn =
+        here.iter_mut().zip(&mut rows).map(|(state, row)| state.sample(row)).collect();
+    assert_eq!(drawn, expected);
+    assert!(drawn[1].as_ref().unwrap_err().to_string().contains("logit 17 is NaN"));
+    assert!(drawn[0].is_ok() && drawn[3].is_ok());
+}

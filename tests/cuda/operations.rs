@@ -1,0 +1,250 @@
+//! Operations beside the same in plain candle operations, on whatever kernels this process has.
+
+use candle_core::{DType, Device, Tensor};
+use sconce::kernels::gated::{Gating, gated_pairs};
+use sconce::kernels::kv_format::KvFormat;
+use sconce::kernels::kv_write::{
+    HeadNorms, KvCache, Projections, Rotation, kv_write, prepare_queries,
+};
+use sconce::kernels::linear::{
+    DeviceLayer, device_linear_add, device_linear_each, device_linear_gated,
+};
+use sconce::kernels::paged_attention::{AttentionParams, PerHead, Ragged, paged_attention};
+use sconce::kernels::pointwise::{Activation, Xielu, pointwise, sigmoid, soft_cap, xielu};
+use sconce::kernels::{layer_norm, portable, rms_norm};
+
+const ALL: [Activation; 5] = [
+    Activation::Silu,
+    Activation::Gelu,
+    Activation::GeluTanh,
+    Activation::Relu,
+    Activation::ReluSquared,
+];
+
+/// Numbers between -1 and 1 that differ with the seed.
+pub(super) fn random(seed: u64, shape: &[usize]) -> Tensor {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let count = shape.iter().product::<usize>();
+    let next = || {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    };
+    let numbers: Vec<f32> = std::iter::repeat_with(next).take(count).collect();
+    Tensor::from_vec(numbers, shape, &Device::Cpu).unwrap()
+}
+
+fn floats(tensor: &Tensor) -> Vec<f32> {
+    tensor.to_dtype(DType::F32).unwrap().flatten_all().unwrap().to_vec1().unwrap()
+}
+
+fn assert_close(ours: &Tensor, expected: &Tensor, tolerance: f32) {
+    assert_eq!(ours.dims(), expected.dims());
+    for (a, b) in floats(ours).into_iter().zip(floats(expected)) {
+        assert!((a - b).abs() <= tolerance * b.abs().max(1.0), "{a} is not {b}");
+    }
+}
+
+#[test]
+fn norms_equal_the_plain_ones() {
+    for width in [1, 7, 64, 300] {
+        let (x, residual) = (random(1, &[5, width]), random(2, &[5, width]));
+        let (weight, bias) = (random(3, &[width]), random(4, &[width]));
+        let plain = portable::rms_norm(&x, &weight, 1e-5).unwrap();
+        assert_close(&rms_norm::rms_norm(&x, &weight, 1e-5).unwrap(), &plain, 1e-5);
+        let sum = rms_norm::rms_norm_add(&x, &weight, 1e-5, &residual).unwrap();
+        assert_close(&sum, &(plain + residual).unwrap(), 1e-5);
+        let plain = portable::layer_norm(&x, &weight, &bias, 1e-5).unwrap();
+        assert_close(&layer_norm::layer_norm(&x, &weight, &bias, 1e-5).unwrap(), &plain, 1e-5);
+    }
+}
+
+#[test]
+fn functions_equal_the_plain_ones() {
+    let x = (random(5, &[3, 171]) * 6.0).unwrap();
+    let up = (random(6, &[3, 171]) * 3.0).unwrap();
+    for activation in ALL {
+        let plain = portable::pointwise(activation, &x).unwrap();
+        assert_close(&pointwise(activation, &x).unwrap(), &plain, 1e-5);
+    }
+    let clamped = Gating::Clamped { alpha: 1.702, limit: 2.0 };
+    for gating in ALL.map(Gating::from).into_iter().chain([clamped]) {
+        let plain = portable::gated(gating, &x, &up).unwrap();
+        assert_close(&gated_pairs(gating, &x, &up).unwrap(), &plain, 1e-5);
+    }
+    assert_close(&soft_cap(1.5, &x).unwrap(), &portable::soft_cap(1.5, &x).unwrap(), 1e-5);
+    let numbers = Xielu { positive: 0.8, negative: 0.4, beta: 0.5 };
+    assert_close(&xielu(numbers, &x).unwrap(), &portable::xielu(numbers, &x).unwrap(), 1e-5);
+    let silu = (sigmoid(&x).unwrap() * &x).unwrap();
+    assert_close(&silu, &portable::pointwise(Activation::Silu, &x).unwrap(), 1e-5);
+}
+
+/// Three tokens in scattered slots, with and without norms, in every format.
+#[test]
+fn keys_and_values_reach_their_slots() {
+    let (heads, kv_heads, key_dim, value_dim) = (4, 2, 64, 32);
+    let q = random(7, &[3, heads, key_dim]);
+    // Parts of wider rows.
+    let both = random(8, &[3, kv_heads * (key_dim + value_dim)]);
+    let k = both.narrow(1, 0, kv_heads * key_dim).unwrap();
+    let v = both.narrow(1, kv_heads * key_dim, kv_heads * value_dim).unwrap();
+    let k = k.reshape((3, kv_heads, key_dim)).unwrap();
+    let v = v.reshape((3, kv_heads, value_dim)).unwrap();
+    let (cos, sin) = (random(9, &[3, 24]), random(10, &[3, 24]));
+    let weights = [random(11, &[key_dim]), random(12, &[key_dim])];
+    let slots = [70u32, 3, 71];
+    let norms = |after_rotation| {
+        let [query, key] = &weights;
+        HeadNorms { query, key, eps: 1e-6, after_rotation }
+    };
+    for norms in [None, Some(norms(false)), Some(norms(true))] {
+        let rotation = Rotation { cos: &cos, sin: &sin, norms };
+        let queries = portable::prepared(&q, rotation, norms.map(|norms| norms.query)).unwrap();
+        let keys = portable::prepared(&k, rotation, norms.map(|norms| norms.key)).unwrap();
+        assert_close(&prepare_queries(&q, rotation).unwrap(), &queries, 1e-5);
+        for format in [KvFormat::F32, KvFormat::F16, KvFormat::Bf16, KvFormat::Q8_0] {
+            let cache_k =
+                format.zeros(format.key_dims(3, kv_heads, key_dim), &Device::Cpu).unwrap();
+            let cache_v =
+                format.zeros(format.value_dims(3, kv_heads, value_dim), &Device::Cpu).unwrap();
+            let new = Projections { q: &q, k: &k, v: &v };
+            let cache = KvCache { k: &cache_k, v: &cache_v };
+            let ours = kv_write(new, rotation, cache, slots[..].into()).unwrap();
+            assert_close(&ours, &queries, 1e-5);
+            if format == KvFormat::Q8_0 {
+                continue; // read by the attention below
+            }
+            let tolerance = if format == KvFormat::F32 { 1e-5 } else { 1e-2 };
+            let (mut found, mut expected) = (Vec::new(), Vec::new());
+            for (token, slot) in slots.iter().enumerate() {
+                let (block, offset) = (*slot as usize / 32, *slot as usize % 32);
+                let key = cache_k.get(block).unwrap().narrow(2, offset, 1).unwrap();
+                let value = cache_v.get(block).unwrap().narrow(1, offset, 1).unwrap();
+                found.extend([key.flatten_all().unwrap(), value.flatten_all().unwrap()]);
+                expected.extend([&keys, &v].map(|x| x.get(token).unwrap().flatten_all().unwrap()));
+            }
+            let found = Tensor::cat(&found, 0).unwrap();
+            assert_close(&found, &Tensor::cat(&expected, 0).unwrap(), tolerance);
+            let sum = |cache: &Tensor| floats(cache).iter().filter(|x| **x != 0.0).count();
+            assert_eq!(sum(&cache_k), 3 * kv_heads * key_dim, "{format:?}: others stay zero");
+        }
+    }
+}
+
+/// Weights of each type and awkward sizes, for one token and for many.
+#[test]
+fn products_equal_the_plain_ones() {
+    for dtype in [DType::F32, DType::BF16, DType::F16] {
+        for (tokens, inputs) in [(1, 64), (3, 200), (9, 72), (70, 40), (2, 13)] {
+            // What meets half-precision weights is rounded to their type, so it should be already.
+            let x = random(20, &[tokens, inputs]).to_dtype(dtype).unwrap();
+            let x = x.to_dtype(DType::F32).unwrap();
+            let weight = |seed, rows| random(seed, &[rows, inputs]).to_dtype(dtype).unwrap();
+            let [a, b, c] = [weight(21, 33), weight(22, 16), weight(23, 33)];
+            let (bias, residual) = (random(24, &[33]), random(25, &[tokens, 33]));
+            let tolerance = 1e-4;
+            let layer = |weight, bias| DeviceLayer { weight, bias };
+            let plain = |weight: &Tensor, bias| portable::linear(&x, weight, bias).unwrap();
+            let layers =
+                [layer(&a, Some(&bias)), layer(&b, None), layer(&c, None), layer(&b, None)];
+            let each = device_linear_each(&x, &layers).unwrap();
+            assert_close(&each[0], &plain(&a, Some(&bias)), tolerance);
+            assert_close(&each[1], &plain(&b, None), tolerance);
+            assert_close(&each[3], &plain(&b, None), tolerance);
+            let sum = device_linear_add(&x, layers[0], &residual, 0.5).unwrap();
+            let expected = (&residual + (plain(&a, Some(&bias)) * 0.5).unwrap()).unwrap();
+            assert_close(&sum, &expected, tolerance);
+            let gating = Gating::Activation(Activation::Silu);
+            let gated = device_linear_gated(&x, gating, [layers[0], layers[2]]).unwrap();
+            let expected = portable::gated(gating, &plain(&a, Some(&bias)), &plain(&c, None));
+            assert_close(&gated, &expected.unwrap(), 10.0 * tolerance);
+        }
+    }
+}
+
+/// A cache of random numbers for contexts of these lengths, each block somewhere.
+struct Paged {
+    k: Tensor,
+    v: Tensor,
+    tables: Vec<Vec<u32>>,
+}
+
+impl Paged {
+    fn new(format: KvFormat, [heads, key, value]: [usize; 3], contexts: &[u32]) -> Self {
+        let blocks: u32 = contexts.iter().map(|context| context.div_ceil(32)).sum();
+        let tokens = blocks as usize * 32;
+        let zeros = |dims| format.zeros(dims, &Device::Cpu).unwrap();
+        let k = zeros(format.key_dims(blocks as usize, heads, key));
+        let v = zeros(format.value_dims(blocks as usize, heads, value));
+        let none = Tensor::zeros((tokens, 0), DType::F32, &Device::Cpu).unwrap();
+        let rotation = Rotation { cos: &none, sin: &none, norms: None };
+        let rows = |seed, dim| random(seed, &[tokens, heads, dim]);
+        let new = Projections { q: &rows(1, key), k: &rows(2, key), v: &rows(3, value) };
+        let slots: Vec<u32> = (0..u32::try_from(tokens).unwrap()).collect();
+        kv_write(new, rotation, KvCache { k: &k, v: &v }, slots[..].into()).unwrap();
+        let mut free: Vec<u32> =
+            (0..blocks).rev().step_by(2).chain((0..blocks).rev().skip(1).step_by(2)).collect();
+        let tables = contexts
+            .iter()
+            .map(|context| free.split_off(free.len() - context.div_ceil(32) as usize))
+            .collect();
+        Self { k, v, tables }
+    }
+}
+
+#[test]
+fn attention_equals_the_plain_one() {
+    let full = AttentionParams::full(0.15);
+    let variants = [
+        full,
+        AttentionParams { window: Some(40), softcap: Some(2.0), ..full },
+        AttentionParams { chunk: Some(48), ..full },
+    ];
+    // Contexts, and how many of their last positions are queries.
+    let contexts = [700u32, 5, 33, 290];
+    let queries = [1u32, 5, 20, 1];
+    let positions: Vec<u32> = contexts
+        .iter()
+        .zip(queries)
+        .flat_map(|(context, count)| context - count..*context)
+        .collect();
+    let ends = queries.iter().scan(0, |end, count| {
+        *end += count;
+        Some(*end)
+    });
+    let cu_seqlens_q: Vec<u32> = std::iter::once(0).chain(ends).collect();
+    let shapes = [
+        (KvFormat::F32, [8, 2, 24, 40]),
+        (KvFormat::Bf16, [8, 2, 64, 64]),
+        (KvFormat::F16, [7, 1, 128, 128]),
+        (KvFormat::Q8_0, [4, 4, 32, 64]),
+        (KvFormat::Bf16, [40, 1, 80, 80]),
+    ];
+    for (format, [heads, kv_heads, key, value]) in shapes {
+        let paged = Paged::new(format, [kv_heads, key, value], &contexts);
+        // What a quantized cache holds can't be read plainly: a cache of f32 stands for it.
+        let exact = Paged::new(KvFormat::F32, [kv_heads, key, value], &contexts);
+        let plain = if format == KvFormat::Q8_0 { &exact } else { &paged };
+        let q = random(30, &[positions.len(), heads, key]);
+        let (sinks, slopes) = (random(31, &[heads]), random(32, &[heads]).abs().unwrap());
+        let (sinks, slopes) = (floats(&sinks), floats(&slopes));
+        for params in variants {
+            for per_head in
+                [PerHead::default(), PerHead { sinks: Some(&sinks), slopes: Some(&slopes) }]
+            {
+                let ragged = Ragged {
+                    positions: &positions,
+                    block_tables: &paged.tables,
+                    cu_seqlens_q: &cu_seqlens_q,
+                    context_lens: &contexts,
+                    on_device: None,
+                };
+                let ours = paged_attention(&q, &paged.k, &paged.v, ragged, params, per_head);
+                let expected =
+                    portable::paged_attention(&q, &plain.k, &plain.v, ragged, params, per_head);
+                let tolerance = if format == KvFormat::F32 { 2e-5 } else { 1.2e-2 };
+                assert_close(&ours.unwrap(), &expected.unwrap(), tolerance);
+            }
+        }
+    }
+}
