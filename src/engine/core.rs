@@ -59,6 +59,11 @@ type Drawn = Result<SampledToken, SamplingError>;
 /// Why a sequence of a plan has a sampler.
 const ACTIVE: &str = "scheduled sequences are active";
 
+/// The samplers of all sequences that have one.
+fn samplers(active: &mut HashMap<SequenceId, Active>) -> HashMap<SequenceId, &mut SamplerState> {
+    active.iter_mut().filter_map(|(id, active)| Some((*id, active.sampler()?))).collect()
+}
+
 /// Everything the engine thread owns.
 pub(super) struct EngineCore {
     commands: UnboundedReceiver<Command>,
@@ -325,22 +330,24 @@ impl EngineCore {
             }
         }
         let host = HostLogits::of_rows(&logits, &here)?;
-        let mut samplers = self.samplers();
+        // Whoever waits is computed next, and those that go on with them.
+        let nobody_waits = self.scheduler.num_waiting() == 0 && self.commands.is_empty();
+        let mut samplers = samplers(&mut self.active);
         let rows = there.iter().map(|(id, row)| (samplers.remove(id).expect(ACTIVE), *row));
-        let drawn = draw_rows(&logits, rows.collect());
+        let drawn = draw_rows(&logits, rows.collect(), |started| {
+            if here.is_empty() && nobody_waits {
+                self.runner.run_ahead(started);
+            }
+        });
+        let token = |drawn: &Drawn| drawn.as_ref().ok().map(|drawn| drawn.token_id);
+        self.runner.drew(drawn.iter().map(token).collect());
         Ok((host, there.into_iter().map(|(id, _)| id).zip(drawn).collect()))
-    }
-
-    /// The samplers of all sequences that have one.
-    fn samplers(&mut self) -> HashMap<SequenceId, &mut SamplerState> {
-        let all = self.active.iter_mut();
-        all.filter_map(|(id, active)| Some((*id, active.sampler()?))).collect()
     }
 
     /// The next token of each sequence, from its row of logits.
     fn draw(&mut self, rows: Vec<(SequenceId, &mut [f32])>) -> Vec<(SequenceId, Drawn)> {
         let ids: Vec<SequenceId> = rows.iter().map(|(id, _)| *id).collect();
-        let mut samplers = self.samplers();
+        let mut samplers = samplers(&mut self.active);
         let with_sampler =
             rows.into_iter().map(|(id, row)| (samplers.remove(&id).expect(ACTIVE), row));
         let drawn = sample_rows(with_sampler);

@@ -12,6 +12,7 @@ use super::pace::Pace;
 use super::{EngineHandle, EngineLimits};
 use crate::config::{DeviceChoice, EngineConfig, Pooling, WeightKind};
 use crate::kernels::gpu_settings::GpuSettings;
+use crate::kernels::graph::Recording;
 use crate::kernels::pool::{self, PoolError};
 use crate::kv_cache::{BLOCK_SIZE, KvCacheManager};
 use crate::layers::group::{Alone, Group, connected};
@@ -214,6 +215,8 @@ impl Engine {
         if keeps_state && config.prefix_cache {
             tracing::info!("no prefix cache: recurrent layers keep nothing of earlier tokens");
         }
+        // Steps are begun ahead where they are recorded, which several ranks don't do.
+        let lookahead = Recording::wanted(&device.device) && leader.is_none() && !keeps_state;
         let runner = Runner::new(
             model,
             device.device,
@@ -225,6 +228,7 @@ impl Engine {
         let scheduler_config = SchedulerConfig {
             longest_unchanged,
             keeps_state,
+            lookahead,
             max_num_seqs: plan.max_num_seqs,
             max_num_batched_tokens: config.max_num_batched_tokens,
             max_model_len: plan.max_model_len,

@@ -93,16 +93,35 @@ impl DeviceLogits {
         rows.to_device(&Device::Cpu)
     }
 
-    /// One token for each of the draws, of which no two have the same row.
-    pub fn draw(&self, draws: &[Draw]) -> Result<Vec<Drawn>> {
+    /// Starts draws, of which no two are from the same row.
+    pub fn start(&self, draws: Vec<Draw>) -> Result<StartedDraws> {
         let rows = self.0.dim(0)?;
         let mut own: Vec<u32> = draws.iter().map(|draw| draw.row).collect();
         own.sort_unstable();
-        if own.windows(2).any(|two| two[0] == two[1])
-            || own.last().is_some_and(|last| *last as usize >= rows)
-        {
+        let twice = own.windows(2).any(|two| two[0] == two[1]);
+        if twice || own.last().is_some_and(|last| *last as usize >= rows) {
             bail!("draws from rows {own:?} of {rows}");
         }
-        cuda::sample::draw(&self.0, draws)
+        cuda::sample::start(&self.0, draws).map(StartedDraws)
+    }
+}
+
+/// Draws under way: what is started behind them need not wait for their tokens.
+pub struct StartedDraws(cuda::sample::Started);
+
+impl StartedDraws {
+    /// The rows that are drawn from.
+    pub fn rows(&self) -> impl Iterator<Item = u32> {
+        self.0.rows()
+    }
+
+    /// Puts the tokens where `ids` (u32 on the device) begin, in the order of the draws.
+    pub fn put_tokens(&self, ids: &Tensor) -> Result<()> {
+        self.0.put_tokens(ids)
+    }
+
+    /// Waits for the tokens, in the order of the draws.
+    pub fn wait(self) -> Result<Vec<Drawn>> {
+        self.0.wait()
     }
 }

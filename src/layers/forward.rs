@@ -11,7 +11,7 @@ pub use crate::kernels::graph::Recording;
 pub use crate::kernels::kv_format::KvFormat;
 use crate::kernels::paged_attention::Ragged;
 use crate::kernels::recurrence::Runs;
-pub use crate::kernels::sample::DeviceLogits;
+pub use crate::kernels::sample::{DeviceLogits, StartedDraws};
 use crate::kernels::step_tensors;
 pub use crate::kernels::step_tensors::{NO_SLOT, Numbers, StepPlan, StepSizes, StepTensors};
 
@@ -39,6 +39,10 @@ pub struct ForwardBatch {
     pub sequence_lens: Vec<u32>,
     /// `[num_seqs]`: the row of each state that is the sequence's own, none of them twice.
     pub state_slots: Vec<u32>,
+    /// `[num_seqs]`: where the token behind this step's would go, `NO_SLOT` if there is no room yet.
+    /// Told by nobody who never computes ahead.
+    #[serde(skip)]
+    pub next_slots: Vec<u32>,
     /// Rows (of `num_tokens`) whose logits are wanted, ascending.
     pub logits_rows: Vec<u32>,
     /// Rows whose last hidden states are wanted, ascending; they may be among those with logits.

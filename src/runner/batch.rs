@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::layers::forward::{AdaptedRows, Adapter, BLOCK_SIZE, ForwardBatch};
+use crate::layers::forward::{AdaptedRows, Adapter, BLOCK_SIZE, ForwardBatch, NO_SLOT};
 use crate::scheduler::output::{AdapterId, PlannedSequence};
 
 /// Flattens the plan: rows in order, no padding. Only the blocks that this step reads are listed.
@@ -23,6 +23,10 @@ pub(super) fn flatten<'a>(
             batch.slot_mapping.push(narrow(slot));
         }
         batch.block_tables.push(blocks.to_vec());
+        batch.next_slots.push(match planned.block_table.get(end / BLOCK_SIZE) {
+            Some(block) => narrow(*block as usize * BLOCK_SIZE + end % BLOCK_SIZE),
+            None => NO_SLOT,
+        });
         batch.context_lens.push(narrow(end));
         batch.sequence_lens.push(narrow(planned.sequence_len));
         batch.state_slots.push(planned.slot);
@@ -102,6 +106,7 @@ mod tests {
             context_lens: vec![34, 3, 3],
             sequence_lens: vec![40, 3, 3],
             state_slots: vec![7, 0, 2],
+            next_slots: vec![9 * 32 + 2, 32 + 3, 3 * 32 + 3],
             logits_rows: vec![1, 2, 3],
             hidden_rows: vec![5, 6],
             adapters: vec![AdaptedRows { adapter: adapter.clone(), rows: vec![0, 1, 2, 4, 5, 6] }],

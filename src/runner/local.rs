@@ -7,7 +7,7 @@ use candle_core::{Device, Result, Tensor};
 use super::kv_tensors;
 use super::recorded::Recorded;
 use crate::layers::forward::{
-    BLOCK_SIZE, ForwardBatch, ForwardContext, KvFormat, KvLayer, Recording,
+    BLOCK_SIZE, ForwardBatch, ForwardContext, KvFormat, KvLayer, Recording, StartedDraws,
 };
 use crate::models::{CausalLm, ForwardOutput};
 
@@ -38,6 +38,21 @@ impl Local {
         let recorded = (alone && states.is_empty() && Recording::wanted(&device))
             .then(|| RefCell::new(Recorded::default()));
         Ok(Self { model, device, kv, states, recorded })
+    }
+
+    /// Starts the step behind the last one while its tokens are drawn, if both are of a kind that is
+    /// recorded.
+    pub(super) fn run_ahead(&self, draws: &StartedDraws) -> Result<()> {
+        let Some(recorded) = &self.recorded else { return Ok(()) };
+        let context = ForwardContext { device: &self.device, kv: &self.kv, states: &self.states };
+        recorded.borrow_mut().run_ahead(self.model.as_ref(), &context, draws)
+    }
+
+    /// Tells the tokens that were drawn, of all rows in order, or that not all were.
+    pub(super) fn drew(&self, tokens: Option<Vec<u32>>) {
+        if let Some(recorded) = &self.recorded {
+            recorded.borrow_mut().drew(tokens);
+        }
     }
 
     /// Copies blocks and states, each `(from, to)`; none is both source and target.

@@ -21,8 +21,8 @@ use local::Local;
 pub use logits::{HostLogits, Logits};
 use ranks::{Leader, Order};
 
-use crate::layers::forward::ForwardBatch;
 pub use crate::layers::forward::{Adapter, BLOCK_SIZE, KvFormat, KvHeads, KvShape};
+use crate::layers::forward::{ForwardBatch, StartedDraws};
 use crate::models::{CausalLm, ForwardOutput};
 use crate::scheduler::output::{AdapterId, Copies, PlannedSequence};
 
@@ -110,6 +110,21 @@ impl Runner {
             logits: Logits::from_tensor(output.logits)?,
             hidden: HiddenStates::from_tensor(output.hidden)?,
         })
+    }
+
+    /// Starts the step that probably comes next, with the tokens that are being drawn from the last
+    /// one's logits, so that a GPU has work while the host learns them. What of that step is not
+    /// asked for next is dropped; keys and values that it wrote are those that would be written.
+    pub fn run_ahead(&self, draws: &StartedDraws) {
+        if let Err(error) = self.local.run_ahead(draws) {
+            tracing::warn!("a step could not be started ahead: {error}");
+            self.local.drew(None);
+        }
+    }
+
+    /// Tells which tokens were drawn, in the order of rows; nothing if not all were.
+    pub fn drew(&self, tokens: Option<Vec<u32>>) {
+        self.local.drew(tokens);
     }
 
     fn forward(&self, batch: &ForwardBatch) -> Result<ForwardOutput> {

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use candle_core::{DType, Device, Result, Tensor};
 
 use crate::layers::forward::{
-    BLOCK_SIZE, ForwardBatch, ForwardContext, NO_SLOT, OnDevice, Recording, StepSizes, StepTensors,
+    BLOCK_SIZE, ForwardBatch, ForwardContext, NO_SLOT, OnDevice, Recording, StartedDraws,
+    StepSizes, StepTensors,
 };
 use crate::models::CausalLm;
 
@@ -26,6 +27,17 @@ pub(super) struct Recorded {
     steps: HashMap<StepSizes, Step>,
     /// A step couldn't be recorded; no other will.
     given_up: bool,
+    /// The last step, if it was one of these.
+    last: Option<ForwardBatch>,
+    ahead: Option<Ahead>,
+}
+
+/// A step that was started before anybody asked for it.
+struct Ahead {
+    sizes: StepSizes,
+    /// Its plan; its tokens are not known before they are drawn.
+    batch: ForwardBatch,
+    known: bool,
 }
 
 /// One size.
@@ -67,7 +79,16 @@ impl Recorded {
         context: &ForwardContext<'_>,
         batch: &ForwardBatch,
     ) -> Result<Option<Tensor>> {
+        let ahead = self.ahead.take();
+        self.last = None;
         let Some(sizes) = size_of(batch).filter(|_| !self.given_up) else { return Ok(None) };
+        if let Some(ahead) = ahead
+            && let Some(rows) = ahead.rows_of(batch)
+        {
+            tracing::trace!(rows = rows.len(), "this step was begun ahead");
+            self.last = Some(batch.clone());
+            return self.steps[&ahead.sizes].logits_of(&rows).map(Some);
+        }
         if let Entry::Vacant(entry) = self.steps.entry(sizes) {
             match Step::new(model, context, sizes) {
                 Ok(step) => drop(entry.insert(step)),
@@ -84,13 +105,89 @@ impl Recorded {
         let step = &self.steps[&sizes];
         batch.plan().overwrite(&step.plan, sizes)?;
         step.recording.replay(|| step.compute(model, context))?;
-        let logits = step.logits.narrow(0, 0, batch.input_ids.len())?;
-        // Memory of the host is taken over by whoever reads it next.
-        if logits.device().is_cpu() {
-            logits.force_contiguous().map(Some)
-        } else {
-            Ok(Some(logits))
+        self.last = Some(batch.clone());
+        let rows: Vec<u32> = batch.logits_rows.clone();
+        step.logits_of(&rows).map(Some)
+    }
+
+    /// Starts the step behind the last one, with the tokens that are being drawn from its logits:
+    /// the device has work while the host learns them. Nothing happens if that step has no room or
+    /// is of a size that was never recorded.
+    pub(super) fn run_ahead(
+        &mut self,
+        model: &dyn CausalLm,
+        context: &ForwardContext<'_>,
+        draws: &StartedDraws,
+    ) -> Result<()> {
+        let Some(last) = self.last.take() else { return Ok(()) };
+        if !draws.rows().eq(last.logits_rows.iter().copied()) {
+            return Ok(());
         }
+        let Some(batch) = next(&last) else { return Ok(()) };
+        let sizes = size_of(&batch).filter(|sizes| self.steps.contains_key(sizes));
+        let Some(sizes) = sizes else { return Ok(()) };
+        let step = &self.steps[&sizes];
+        batch.plan().overwrite(&step.plan, sizes)?;
+        draws.put_tokens(&step.plan)?;
+        step.recording.replay(|| step.compute(model, context))?;
+        self.ahead = Some(Ahead { sizes, batch, known: false });
+        Ok(())
+    }
+
+    /// Tells the tokens that were drawn, in the order of rows; none if a draw failed.
+    pub(super) fn drew(&mut self, tokens: Option<Vec<u32>>) {
+        match (&mut self.ahead, tokens) {
+            (Some(ahead), Some(tokens)) if tokens.len() == ahead.batch.input_ids.len() => {
+                ahead.batch.input_ids = tokens;
+                ahead.known = true;
+            }
+            _ => self.ahead = None,
+        }
+    }
+}
+
+/// The step behind one of single tokens, if there is room for it: each sequence's next token.
+fn next(last: &ForwardBatch) -> Option<ForwardBatch> {
+    if last.next_slots.len() != last.input_ids.len() || last.next_slots.contains(&NO_SLOT) {
+        return None;
+    }
+    let more = |numbers: &[u32]| numbers.iter().map(|number| number + 1).collect();
+    let mut block_tables = last.block_tables.clone();
+    for (table, slot) in block_tables.iter_mut().zip(&last.next_slots) {
+        if (*slot as usize).is_multiple_of(BLOCK_SIZE) {
+            table.push(slot / u32::try_from(BLOCK_SIZE).expect("blocks are small"));
+        }
+    }
+    Some(ForwardBatch {
+        positions: more(&last.positions),
+        slot_mapping: last.next_slots.clone(),
+        block_tables,
+        context_lens: more(&last.context_lens),
+        sequence_lens: more(&last.sequence_lens),
+        next_slots: Vec::new(),
+        ..last.clone()
+    })
+}
+
+impl Ahead {
+    /// Where the rows of `batch` stand in it, if all of them do.
+    fn rows_of(&self, batch: &ForwardBatch) -> Option<Vec<u32>> {
+        if !self.known {
+            return None;
+        }
+        let own = &self.batch;
+        let mut rows = 0..own.input_ids.len();
+        let found = (0..batch.input_ids.len()).map(|i| {
+            let row = rows.find(|row| {
+                own.slot_mapping[*row] == batch.slot_mapping[i]
+                    && own.positions[*row] == batch.positions[i]
+            })?;
+            let same = own.input_ids[row] == batch.input_ids[i]
+                && own.sequence_lens[row] == batch.sequence_lens[i]
+                && own.block_tables[row] == batch.block_tables[i];
+            u32::try_from(row).ok().filter(|_| same)
+        });
+        found.collect()
     }
 }
 
@@ -120,6 +217,17 @@ impl Step {
         let compute = || compute(model, context, &batch, &logits);
         let recording = Recording::new(device, compute)?;
         Ok(Self { plan, batch, logits, recording })
+    }
+
+    /// Some rows of what it gave.
+    fn logits_of(&self, rows: &[u32]) -> Result<Tensor> {
+        let in_order = rows.iter().zip(0..).all(|(row, i)| *row == i);
+        if !in_order {
+            return self.logits.index_select(&Tensor::new(rows, self.logits.device())?, 0);
+        }
+        let logits = self.logits.narrow(0, 0, rows.len())?;
+        // Memory of the host is taken over by whoever reads it next.
+        if logits.device().is_cpu() { logits.force_contiguous() } else { Ok(logits) }
     }
 
     fn compute(&self, model: &dyn CausalLm, context: &ForwardContext<'_>) -> Result<()> {
@@ -172,5 +280,44 @@ mod tests {
         assert_eq!(size_of(&pooled), None);
         let silent = ForwardBatch { logits_rows: vec![], ..batch(&[(1, 1)]) };
         assert_eq!(size_of(&silent), None);
+    }
+
+    #[test]
+    fn the_step_ahead_is_the_next_token_of_each_and_is_found_by_its_rows() {
+        let mut last = batch(&[(1, 1), (1, 2), (1, 1)]);
+        last.positions = vec![31, 40, 4];
+        last.slot_mapping = vec![31, 72, 132];
+        last.block_tables = vec![vec![0], vec![1, 2], vec![4]];
+        last.context_lens = vec![32, 41, 5];
+        last.sequence_lens = vec![32, 41, 5];
+        last.next_slots = vec![NO_SLOT, 73, 133];
+        assert_eq!(next(&last), None);
+        last.next_slots[0] = 3 * 32;
+        let ahead = next(&last).unwrap();
+        assert_eq!((&ahead.positions, &ahead.slot_mapping), (&vec![32, 41, 5], &vec![96, 73, 133]));
+        assert_eq!(ahead.block_tables, [vec![0, 3], vec![1, 2], vec![4]]);
+        assert_eq!(
+            (&ahead.context_lens, &ahead.sequence_lens),
+            (&vec![33, 42, 6], &vec![33, 42, 6])
+        );
+
+        // The second sequence has ended.
+        let mut asked = ahead.clone();
+        for numbers in [&mut asked.positions, &mut asked.slot_mapping, &mut asked.sequence_lens] {
+            numbers.remove(1);
+        }
+        asked.block_tables.remove(1);
+        asked.input_ids = vec![50, 52];
+        let sizes = size_of(&ahead).unwrap();
+        let ahead = Some(Ahead { sizes, batch: ahead, known: false });
+        let mut recorded = Recorded { ahead, ..Recorded::default() };
+        assert_eq!(recorded.ahead.as_ref().unwrap().rows_of(&asked), None);
+        recorded.drew(Some(vec![50, 51, 52]));
+        let ahead = recorded.ahead.as_mut().unwrap();
+        assert_eq!(ahead.rows_of(&asked), Some(vec![0, 2]));
+        asked.input_ids[1] = 51;
+        assert_eq!(ahead.rows_of(&asked), None);
+        recorded.drew(None);
+        assert!(recorded.ahead.is_none());
     }
 }

@@ -5,7 +5,7 @@ use rand::RngExt;
 
 use super::logprobs::TokenLogprobs;
 use super::{GREEDY_TEMPERATURE, SampledToken, SamplerState, SamplingError, filters};
-use crate::kernels::sample::{DeviceLogits, Draw, Drawn};
+use crate::kernels::sample::{DeviceLogits, Draw, Drawn, StartedDraws};
 
 impl SamplerState {
     /// Whether a device can make the next draw. What few requests use stays on the host.
@@ -69,10 +69,12 @@ impl SamplerState {
     }
 }
 
-/// Draws the next token of several sequences, each from a row of `logits` of its own.
+/// Draws the next token of several sequences, each from a row of `logits` of its own. `meanwhile` is
+/// called when all draws are started and before anybody waits for them.
 pub fn draw_rows(
     logits: &DeviceLogits,
     rows: Vec<(&mut SamplerState, u32)>,
+    meanwhile: impl FnOnce(&StartedDraws),
 ) -> Vec<Result<SampledToken, SamplingError>> {
     let mut asked = Vec::with_capacity(rows.len());
     let mut states = Vec::with_capacity(rows.len());
@@ -80,7 +82,15 @@ pub fn draw_rows(
         let ready = state.ask(row).map(|draw| asked.push(draw));
         states.push((state, ready));
     }
-    let results = if asked.is_empty() { Ok(Vec::new()) } else { logits.draw(&asked) };
+    let draw = |asked: Vec<Draw>| {
+        if asked.is_empty() {
+            return Ok(Vec::new());
+        }
+        let started = logits.start(asked)?;
+        meanwhile(&started);
+        started.wait()
+    };
+    let results: candle_core::Result<_> = draw(asked);
     let mut results = results.map(Vec::into_iter).map_err(|error| error.to_string());
     let each = states.into_iter().map(|(state, ready)| {
         ready?;

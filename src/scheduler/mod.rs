@@ -37,6 +37,9 @@ pub struct SchedulerConfig {
     /// Besides blocks a sequence has a state that stands for all that was computed of it: it can't
     /// go on from an earlier token.
     pub keeps_state: bool,
+    /// A sequence that decodes has room for one more token than it computes, if there is any, so
+    /// that the next step can begin before this one's tokens are known.
+    pub lookahead: bool,
 }
 
 /// Owns every sequence and its blocks.
@@ -244,6 +247,9 @@ impl Scheduler {
             let sequence = self.sequences.get_mut(&id).expect("running sequences exist");
             let end = sequence.num_computed + num_tokens;
             if self.kv_cache.grow(&mut sequence.table, end) {
+                if self.config.lookahead && !catching_up && end < self.config.max_model_len {
+                    self.kv_cache.grow(&mut sequence.table, end + 1);
+                }
                 *budget -= num_tokens;
                 output.scheduled.push((id, num_tokens));
                 return;

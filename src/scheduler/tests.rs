@@ -11,6 +11,7 @@ fn scheduler(num_blocks: usize, max_num_seqs: usize, max_tokens: usize) -> Sched
     let config = SchedulerConfig {
         longest_unchanged: None,
         keeps_state: false,
+        lookahead: false,
         max_num_seqs,
         max_num_batched_tokens: max_tokens,
         max_model_len: num_blocks * BLOCK_SIZE,

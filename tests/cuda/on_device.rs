@@ -47,7 +47,7 @@ fn draws_on_a_device_are_those_of_the_host() {
         // From the last row to the first.
         let mut rows: Vec<_> = there.iter_mut().zip(0..).collect();
         rows.reverse();
-        let mut drawn = draw_rows(&on_device, rows);
+        let mut drawn = draw_rows(&on_device, rows, |_| ());
         drawn.reverse();
         let rows = logits.to_vec2::<f32>().unwrap();
         let expected: Drawn =
@@ -66,7 +66,7 @@ fn rows_that_cannot_be_drawn_from_say_why_and_others_are_drawn() {
         return;
     };
     let mut here = self::states();
-    let drawn = draw_rows(&on_device, states.iter_mut().zip(0..).collect());
+    let drawn = draw_rows(&on_device, states.iter_mut().zip(0..).collect(), |_| ());
     let expected: Drawn =
         here.iter_mut().zip(&mut rows).map(|(state, row)| state.sample(row)).collect();
     assert_eq!(drawn, expected);

@@ -110,6 +110,7 @@ impl Simulation {
             max_model_len: 4096,
             longest_unchanged: None,
             keeps_state: false,
+            lookahead: false,
         };
         Self {
             scheduler: Scheduler::new(config, KvCacheManager::new(1024, true)),

@@ -12,7 +12,7 @@ use candle_core::cuda_backend::cudarc::driver::sys::CUmemPool_attribute_enum as 
 use candle_core::cuda_backend::cudarc::driver::sys::CUstreamCaptureMode as Mode;
 use candle_core::cuda_backend::cudarc::driver::{
     CudaContext, CudaFunction, CudaGraph, CudaModule, CudaSlice, DevicePtr, DeviceRepr,
-    LaunchConfig, PushKernelArg,
+    LaunchConfig, PinnedHostSlice, PushKernelArg,
 };
 use candle_core::cuda_backend::cudarc::nvrtc::Ptx;
 use candle_core::{CudaDevice, CudaStorage, Error, Result, bail};
@@ -23,6 +23,8 @@ use super::launch::LEAST_SHARED;
 const SOURCES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/cuda_sources.rs"));
 /// A block may have this much shared memory without asking.
 const SHARED_UNASKED: u32 = 48 << 10;
+/// Numbers that host memory for readings has room for at least.
+const LEAST_READING: usize = 1 << 12;
 
 /// Arguments on their way to a kernel.
 #[repr(transparent)]
@@ -173,4 +175,39 @@ pub(super) fn most_shared(device: &CudaDevice) -> usize {
         let told = stream.context().attribute(attribute).ok();
         told.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(LEAST_SHARED)
     })
+}
+
+/// Numbers on their way to the host.
+pub(super) struct Reading {
+    memory: PinnedHostSlice<i64>,
+    count: usize,
+}
+
+/// Host memory for readings that nobody waits for now.
+static SPARE: Mutex<Vec<PinnedHostSlice<i64>>> = Mutex::new(Vec::new());
+
+/// Starts to copy all of a storage, which work that is started later may overwrite.
+pub(super) fn start_reading(storage: &CudaStorage) -> Result<Reading> {
+    let from = storage.as_cuda_slice::<i64>()?;
+    let (stream, count) = (storage.device.cuda_stream(), from.len());
+    let spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    let mut memory = match spare.filter(|memory| memory.len() >= count) {
+        Some(memory) => memory,
+        // SAFETY: it is read only once something was copied there.
+        None => unsafe {
+            let room = count.next_power_of_two().max(LEAST_READING);
+            stream.context().alloc_pinned_with_flags(room, 0).map_err(Error::wrap)?
+        },
+    };
+    stream.memcpy_dtoh(from, &mut memory).map_err(Error::wrap)?;
+    Ok(Reading { memory, count })
+}
+
+impl Reading {
+    /// Waits until they are there, for nothing that was started behind them.
+    pub(super) fn wait(self) -> Result<Vec<i64>> {
+        let numbers = self.memory.as_slice().map_err(Error::wrap)?[..self.count].to_vec();
+        SPARE.lock().unwrap_or_else(PoisonError::into_inner).push(self.memory);
+        Ok(numbers)
+    }
 }

@@ -163,6 +163,32 @@ impl Launch<'_> {
     }
 }
 
+/// Numbers on their way to the host, as they are when all work that was started before is done.
+pub(super) enum Reading {
+    /// There already.
+    Done(Vec<i64>),
+    /// Under way.
+    Started(device::Reading),
+}
+
+impl Reading {
+    /// Of all of an i64 tensor that is alone in its memory.
+    pub(super) fn start(tensor: &Tensor) -> Result<Self> {
+        let (storage, _) = tensor.storage_and_layout();
+        match &*storage {
+            Storage::Cuda(storage) => Ok(Self::Started(device::start_reading(storage)?)),
+            Storage::Cpu(_) | Storage::Metal(_) => Ok(Self::Done(tensor.to_vec1()?)),
+        }
+    }
+
+    pub(super) fn wait(self) -> Result<Vec<i64>> {
+        match self {
+            Self::Done(numbers) => Ok(numbers),
+            Self::Started(reading) => reading.wait(),
+        }
+    }
+}
+
 /// Shared memory that a block can have on every GPU of the generations that there is code for.
 pub(super) const LEAST_SHARED: usize = 99 << 10;
 

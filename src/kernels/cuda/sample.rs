@@ -3,7 +3,7 @@
 use candle_core::{DType, Result, Tensor, bail};
 
 use super::super::sample::{Draw, Drawn, DrawnLogprobs};
-use super::launch::{Address, Launch, narrow, room};
+use super::launch::{Address, Launch, Reading, narrow, room};
 
 /// What stands for no mask, no token, no log-probabilities.
 const NONE: u32 = u32::MAX;
@@ -112,8 +112,27 @@ impl Asked {
     }
 }
 
-/// One token for each of the draws, each of a row of its own of `logits [rows, vocab]`.
-pub(in super::super) fn draw(logits: &Tensor, draws: &[Draw]) -> Result<Vec<Drawn>> {
+/// Draws under way.
+pub(in super::super) struct Started {
+    draws: Vec<Draw>,
+    /// Words of all rows, then their most likely tokens.
+    results: Tensor,
+    reading: Reading,
+    vocab: usize,
+    most_top: usize,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct NextIds {
+    sampled: Address,
+    ids: Address,
+    count: u32,
+    vocab: u32,
+}
+
+/// Starts draws, each from a row of its own of `logits [rows, vocab]`.
+pub(in super::super) fn start(logits: &Tensor, draws: Vec<Draw>) -> Result<Started> {
     let (device, vocab) = (logits.device(), logits.dim(1)?);
     let most_top = draws.iter().filter_map(|draw| draw.top).max().unwrap_or(0) as usize;
     if draws.is_empty() || vocab == 0 || most_top > MOST_TOP {
@@ -124,7 +143,7 @@ pub(in super::super) fn draw(logits: &Tensor, draws: &[Draw]) -> Result<Vec<Draw
     }
     let masks = draws.iter().filter_map(|draw| draw.mask.as_ref());
     let mask_words = masks.map(Vec::len).max().unwrap_or(0).max(1);
-    let asked = Asked::new(draws, mask_words)?;
+    let asked = Asked::new(&draws, mask_words)?;
     let with_logprobs = asked.with_logprobs;
     let (words, [biases, counts, masks]) = asked.words();
     let asked = Tensor::new(words, device)?;
@@ -153,11 +172,43 @@ pub(in super::super) fn draw(logits: &Tensor, draws: &[Draw]) -> Result<Vec<Draw
     // SAFETY: the lists are as long as the rows say, rows are among the logits, and there is room
     // for what the kernel writes.
     unsafe { launch.run(device, arguments)? };
-    let words = results.to_vec1::<i64>()?;
-    let (sampled, tops) = words.split_at(draws.len() * SAMPLED_WORDS);
-    let tops = |index: usize| &tops[index * most_top..(index + 1) * most_top];
-    let each = draws.iter().zip(sampled.chunks(SAMPLED_WORDS)).enumerate();
-    Ok(each.map(|(index, (draw, words))| read(draw, words, tops(index))).collect())
+    let reading = Reading::start(&results)?;
+    Ok(Started { draws, results, reading, vocab, most_top })
+}
+
+impl Started {
+    pub(in super::super) fn rows(&self) -> impl Iterator<Item = u32> {
+        self.draws.iter().map(|draw| draw.row)
+    }
+
+    /// Puts the tokens, as soon as they are drawn, where `ids` begin (u32).
+    pub(in super::super) fn put_tokens(&self, ids: &Tensor) -> Result<()> {
+        let count = self.draws.len();
+        if ids.dims1()? < count {
+            bail!("{count} tokens for {:?} ids", ids.dims());
+        }
+        let arguments = NextIds {
+            sampled: Address::of(&self.results, DType::I64)?,
+            ids: Address::to_write(ids, DType::U32)?,
+            count: narrow(count)?,
+            vocab: narrow(self.vocab)?,
+        };
+        let grid = [count.div_ceil(256), 1, 1];
+        let launch =
+            Launch { source: "next_ids", kernel: "next_ids", grid, threads: 256, shared: 0 };
+        // SAFETY: there is a result for each, and room for its token.
+        unsafe { launch.run(ids.device(), arguments) }
+    }
+
+    /// Waits for the tokens, in the order of the draws.
+    pub(in super::super) fn wait(self) -> Result<Vec<Drawn>> {
+        let Self { draws, reading, most_top, .. } = self;
+        let words = reading.wait()?;
+        let (sampled, tops) = words.split_at(draws.len() * SAMPLED_WORDS);
+        let tops = |index: usize| &tops[index * most_top..(index + 1) * most_top];
+        let each = draws.iter().zip(sampled.chunks(SAMPLED_WORDS)).enumerate();
+        Ok(each.map(|(index, (draw, words))| read(draw, words, tops(index))).collect())
+    }
 }
 
 /// From the words of a row that was drawn.
