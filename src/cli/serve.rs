@@ -335,7 +335,12 @@ impl ServeArgs {
 
     pub(super) fn engine_config(&self) -> EngineConfig {
         let args = &self.engine;
-        let gpu = args.device.prefers_gpu();
+        let default = EngineConfig::default();
+        let (num_seqs, num_tokens) = if args.device.prefers_gpu() {
+            (256, 2048)
+        } else {
+            (default.max_num_seqs, default.max_num_batched_tokens)
+        };
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to 100")]
         let gpu_memory_percent = (args.gpu_memory_utilization * 100.0).round() as u8;
         EngineConfig {
@@ -344,12 +349,8 @@ impl ServeArgs {
             gpu_memory_percent,
             deterministic: args.deterministic,
             enforce_eager: args.enforce_eager,
-            max_num_seqs: args.max_num_seqs.unwrap_or(if gpu { 256 } else { 64 }),
-            max_num_batched_tokens: args.max_num_batched_tokens.unwrap_or(if gpu {
-                2048
-            } else {
-                512
-            }),
+            max_num_seqs: args.max_num_seqs.unwrap_or(num_seqs),
+            max_num_batched_tokens: args.max_num_batched_tokens.unwrap_or(num_tokens),
             target_step_time: (args.target_step_ms > 0)
                 .then(|| Duration::from_millis(args.target_step_ms)),
             max_model_len: args.max_model_len,
