@@ -4,7 +4,7 @@
 //! senders and sampler states. A step that fails ends its own sequences with an error and nothing
 //! else. Knows no text.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
@@ -308,9 +308,9 @@ impl EngineCore {
         &mut self,
         output: &SchedulerOutput,
         logits: Logits,
-    ) -> candle_core::Result<(HostLogits, HashMap<SequenceId, Drawn>)> {
+    ) -> candle_core::Result<(HostLogits, BTreeMap<SequenceId, Drawn>)> {
         let logits = match logits {
-            Logits::Host(logits) => return Ok((logits, HashMap::new())),
+            Logits::Host(logits) => return Ok((logits, BTreeMap::new())),
             Logits::Device(logits) => logits,
         };
         let (mut here, mut there, mut row) = (Vec::new(), Vec::new(), 0u32);
@@ -346,6 +346,9 @@ impl EngineCore {
 
     /// The next token of each sequence, from its row of logits.
     fn draw(&mut self, rows: Vec<(SequenceId, &mut [f32])>) -> Vec<(SequenceId, Drawn)> {
+        if rows.is_empty() {
+            return Vec::new();
+        }
         let ids: Vec<SequenceId> = rows.iter().map(|(id, _)| *id).collect();
         let mut samplers = samplers(&mut self.active);
         let with_sampler =
