@@ -19,12 +19,12 @@ pub struct ExpertLayers<'a> {
 
 /// How the router's numbers become scores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ScoreKind {
+pub enum Score {
     /// Softmax over all experts.
     Softmax,
     /// Each on its own.
     Sigmoid,
-    /// The same, but experts are chosen by the numbers before.
+    /// The same, but experts are chosen by the numbers before, of which more differ.
     SigmoidOfChosen,
 }
 
@@ -32,7 +32,7 @@ pub enum ScoreKind {
 #[derive(Clone, Copy, Debug)]
 pub struct Rule<'a> {
     /// What scores are.
-    pub score: ScoreKind,
+    pub score: Score,
     /// Experts that a token goes to.
     pub per_token: usize,
     /// Groups of equal size, how many are looked at, how many scores count for one.

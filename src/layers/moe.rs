@@ -9,7 +9,7 @@ use candle_core::{DType, Device, Result, Tensor};
 
 use super::linear::{Linear, Matrix};
 use super::mlp::{Mlp, MlpSpec};
-use crate::kernels::experts::{DeviceExperts, Rule, ScoreKind};
+use crate::kernels::experts::{DeviceExperts, Rule};
 use crate::kernels::pointwise::sigmoid;
 use crate::kernels::weighted_rows::{Pick, weighted_rows};
 use crate::weights::{WeightError, Weights};
@@ -300,11 +300,7 @@ impl OnDevice {
     fn rule(&self, routing: &Routing) -> Rule<'_> {
         let groups = routing.groups.map(|Groups { count, chosen, best }| [count, chosen, best]);
         Rule {
-            score: match routing.score {
-                Score::Softmax => ScoreKind::Softmax,
-                Score::Sigmoid => ScoreKind::Sigmoid,
-                Score::SigmoidOfChosen => ScoreKind::SigmoidOfChosen,
-            },
+            score: routing.score,
             per_token: routing.experts_per_token,
             groups,
             renormalize: routing.renormalize,

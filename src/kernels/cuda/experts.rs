@@ -3,7 +3,7 @@
 
 use candle_core::{DType, Result, Tensor, bail};
 
-use super::super::experts::{ExpertLayers, Rule, ScoreKind};
+use super::super::experts::{ExpertLayers, Rule, Score};
 use super::super::gated::Gating;
 use super::super::gpu_settings;
 use super::super::linear::DeviceLayer;
@@ -210,9 +210,9 @@ impl OnDevice {
             experts: narrow(experts)?,
             per_token: narrow(per_token)?,
             score: match rule.score {
-                ScoreKind::Softmax => 0,
-                ScoreKind::Sigmoid => 1,
-                ScoreKind::SigmoidOfChosen => 2,
+                Score::Softmax => 0,
+                Score::Sigmoid => 1,
+                Score::SigmoidOfChosen => 2,
             },
             groups: narrow(groups)?,
             groups_chosen: narrow(chosen)?,

@@ -2,16 +2,7 @@
 //!
 //! Choice by group: DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024.
 
-/// How the router's numbers become scores.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Score {
-    /// Softmax over all experts.
-    Softmax,
-    /// Each on its own.
-    Sigmoid,
-    /// The same, but experts are chosen by the numbers before, of which more differ.
-    SigmoidOfChosen,
-}
+pub use crate::kernels::experts::Score;
 
 /// Experts come in groups of equal size, and only those of the best groups can be chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
