@@ -168,13 +168,9 @@ impl Linear {
     /// `x [.., inputs]` to `[.., outputs]`, both f32.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         match &self.matrix.0 {
-            Form::Packed(matrix) => {
-                let bias = self.bias.as_ref().map(|bias| bias.host.as_slice());
-                linear(x, Layer { matrix, bias })
-            }
+            Form::Packed(matrix) => linear(x, self.layer(matrix)),
             Form::Portable(weight) => {
-                let bias = self.bias.as_ref().map(|bias| &bias.tensor);
-                Ok(device_linear_each(x, &[DeviceLayer { weight, bias }])?.remove(0))
+                Ok(device_linear_each(x, &[self.device_layer(weight)])?.remove(0))
             }
             Form::PortableQuantized(matrix) => match &self.bias {
                 Some(bias) => matrix.forward(x)?.broadcast_add(&bias.tensor),
@@ -227,11 +223,19 @@ impl Linear {
     /// Where it is on a device, if it isn't quantized.
     pub(super) fn on_device(&self) -> Option<DeviceLayer<'_>> {
         let Form::Portable(weight) = &self.matrix.0 else { return None };
-        Some(DeviceLayer { weight, bias: self.bias.as_ref().map(|bias| &bias.tensor) })
+        Some(self.device_layer(weight))
     }
 
     fn packed(&self) -> Option<Layer<'_>> {
         let Form::Packed(matrix) = &self.matrix.0 else { return None };
-        Some(Layer { matrix, bias: self.bias.as_ref().map(|bias| bias.host.as_slice()) })
+        Some(self.layer(matrix))
+    }
+
+    fn layer<'a>(&'a self, matrix: &'a PackedMatrix) -> Layer<'a> {
+        Layer { matrix, bias: self.bias.as_ref().map(|bias| bias.host.as_slice()) }
+    }
+
+    fn device_layer<'a>(&'a self, weight: &'a Tensor) -> DeviceLayer<'a> {
+        DeviceLayer { weight, bias: self.bias.as_ref().map(|bias| &bias.tensor) }
     }
 }

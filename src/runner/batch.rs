@@ -45,7 +45,7 @@ pub(super) fn flatten<'a>(
     batch
 }
 
-fn narrow(value: usize) -> u32 {
+pub(super) fn narrow(value: usize) -> u32 {
     u32::try_from(value).expect("startup bounds positions and slots below 2^32")
 }
 

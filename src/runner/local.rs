@@ -4,6 +4,7 @@ use std::cell::RefCell;
 
 use candle_core::{Device, Result, Tensor};
 
+use super::batch::narrow;
 use super::kv_tensors;
 use super::recorded::Recorded;
 use crate::layers::forward::{
@@ -44,8 +45,7 @@ impl Local {
     /// recorded.
     pub(super) fn run_ahead(&self, draws: &StartedDraws) -> Result<()> {
         let Some(recorded) = &self.recorded else { return Ok(()) };
-        let context = ForwardContext { device: &self.device, kv: &self.kv, states: &self.states };
-        recorded.borrow_mut().run_ahead(self.model.as_ref(), &context, draws)
+        recorded.borrow_mut().run_ahead(self.model.as_ref(), &self.context(), draws)
     }
 
     /// Tells the tokens that were drawn, of all rows in order, or that not all were.
@@ -61,9 +61,13 @@ impl Local {
         kv_tensors::copy_rows(self.states.iter(), states)
     }
 
+    fn context(&self) -> ForwardContext<'_> {
+        ForwardContext { device: &self.device, kv: &self.kv, states: &self.states }
+    }
+
     /// One step.
     pub(super) fn forward(&self, batch: &ForwardBatch) -> Result<ForwardOutput> {
-        let context = ForwardContext { device: &self.device, kv: &self.kv, states: &self.states };
+        let context = self.context();
         if let Some(recorded) = &self.recorded
             && let Some(logits) =
                 recorded.borrow_mut().forward(self.model.as_ref(), &context, batch)?
@@ -91,19 +95,15 @@ pub(super) fn rehearse(
     let batch = ForwardBatch {
         input_ids: vec![0; tokens],
         positions: (0..count).collect(),
-        slot_mapping: (0..count).map(|position| position % small(BLOCK_SIZE)).collect(),
+        slot_mapping: (0..count).map(|position| position % narrow(BLOCK_SIZE)).collect(),
         block_tables: vec![vec![0; tokens.div_ceil(BLOCK_SIZE)]],
         cu_seqlens_q: vec![0, count],
         context_lens: vec![count],
         sequence_lens: vec![count],
         state_slots: vec![0],
-        logits_rows: (count - small(rows.min(tokens))..count).collect(),
+        logits_rows: (count - narrow(rows.min(tokens))..count).collect(),
         ..ForwardBatch::default()
     };
     model.forward(&context, &*batch.moved_to(device)?)?;
     device.synchronize()
-}
-
-fn small(count: usize) -> u32 {
-    u32::try_from(count).expect("at most as many as tokens, which were counted in 32 bits")
 }

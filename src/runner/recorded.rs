@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use candle_core::{DType, Device, Result, Tensor};
 
+use super::batch::narrow;
 use crate::layers::forward::{
     BLOCK_SIZE, ForwardBatch, ForwardContext, NO_SLOT, OnDevice, Recording, StartedDraws,
     StepSizes, StepTensors,
@@ -106,8 +107,7 @@ impl Recorded {
         batch.plan().overwrite(&step.plan, sizes)?;
         step.recording.replay(|| step.compute(model, context))?;
         self.last = Some(batch.clone());
-        let rows: Vec<u32> = batch.logits_rows.clone();
-        step.logits_of(&rows).map(Some)
+        step.logits_of(&batch.logits_rows).map(Some)
     }
 
     /// Starts the step behind the last one, with the tokens that are being drawn from its logits:
@@ -123,7 +123,7 @@ impl Recorded {
         if !draws.rows().eq(last.logits_rows.iter().copied()) {
             return Ok(());
         }
-        let Some(batch) = next(&last) else { return Ok(()) };
+        let Some(batch) = next(last) else { return Ok(()) };
         let sizes = size_of(&batch).filter(|sizes| self.steps.contains_key(sizes));
         let Some(sizes) = sizes else { return Ok(()) };
         let step = &self.steps[&sizes];
@@ -147,26 +147,23 @@ impl Recorded {
 }
 
 /// The step behind one of single tokens, if there is room for it: each sequence's next token.
-fn next(last: &ForwardBatch) -> Option<ForwardBatch> {
-    if last.next_slots.len() != last.input_ids.len() || last.next_slots.contains(&NO_SLOT) {
+fn next(mut step: ForwardBatch) -> Option<ForwardBatch> {
+    let slots = std::mem::take(&mut step.next_slots);
+    if slots.len() != step.input_ids.len() || slots.contains(&NO_SLOT) {
         return None;
     }
-    let more = |numbers: &[u32]| numbers.iter().map(|number| number + 1).collect();
-    let mut block_tables = last.block_tables.clone();
-    for (table, slot) in block_tables.iter_mut().zip(&last.next_slots) {
-        if (*slot as usize).is_multiple_of(BLOCK_SIZE) {
-            table.push(slot / u32::try_from(BLOCK_SIZE).expect("blocks are small"));
+    for numbers in [&mut step.positions, &mut step.context_lens, &mut step.sequence_lens] {
+        for number in numbers {
+            *number += 1;
         }
     }
-    Some(ForwardBatch {
-        positions: more(&last.positions),
-        slot_mapping: last.next_slots.clone(),
-        block_tables,
-        context_lens: more(&last.context_lens),
-        sequence_lens: more(&last.sequence_lens),
-        next_slots: Vec::new(),
-        ..last.clone()
-    })
+    for (table, slot) in step.block_tables.iter_mut().zip(&slots) {
+        if (*slot as usize).is_multiple_of(BLOCK_SIZE) {
+            table.push(slot / narrow(BLOCK_SIZE));
+        }
+    }
+    step.slot_mapping = slots;
+    Some(step)
 }
 
 impl Ahead {
@@ -185,7 +182,7 @@ impl Ahead {
             let same = own.input_ids[row] == batch.input_ids[i]
                 && own.sequence_lens[row] == batch.sequence_lens[i]
                 && own.block_tables[row] == batch.block_tables[i];
-            u32::try_from(row).ok().filter(|_| same)
+            same.then(|| narrow(row))
         });
         found.collect()
     }
@@ -195,8 +192,7 @@ impl Step {
     fn new(model: &dyn CausalLm, context: &ForwardContext<'_>, sizes: StepSizes) -> Result<Self> {
         let StepSizes { tokens, blocks, .. } = sizes;
         let device: &Device = context.device;
-        let rows =
-            (0..=u32::try_from(tokens).map_err(candle_core::Error::wrap)?).collect::<Vec<_>>();
+        let rows: Vec<u32> = (0..=narrow(tokens)).collect();
         let plan = Tensor::zeros(sizes.len(), DType::U32, device)?;
         let on_device = StepTensors::in_buffer(&plan, sizes, blocks * BLOCK_SIZE)?;
         let batch = ForwardBatch {
@@ -291,9 +287,9 @@ mod tests {
         last.context_lens = vec![32, 41, 5];
         last.sequence_lens = vec![32, 41, 5];
         last.next_slots = vec![NO_SLOT, 73, 133];
-        assert_eq!(next(&last), None);
+        assert_eq!(next(last.clone()), None);
         last.next_slots[0] = 3 * 32;
-        let ahead = next(&last).unwrap();
+        let ahead = next(last).unwrap();
         assert_eq!((&ahead.positions, &ahead.slot_mapping), (&vec![32, 41, 5], &vec![96, 73, 133]));
         assert_eq!(ahead.block_tables, [vec![0, 3], vec![1, 2], vec![4]]);
         assert_eq!(

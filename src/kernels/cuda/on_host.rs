@@ -15,32 +15,30 @@ pub(super) fn asked() -> bool {
     Level::cuda_library().is_some()
 }
 
-/// The address of a storage's first element.
-pub(super) fn start(storage: &CpuStorage) -> Result<u64> {
-    Ok(match storage {
-        CpuStorage::U8(all) => all.as_ptr() as u64,
-        CpuStorage::U32(all) => all.as_ptr() as u64,
-        CpuStorage::I64(all) => all.as_ptr() as u64,
-        CpuStorage::BF16(all) => all.as_ptr() as u64,
-        CpuStorage::F16(all) => all.as_ptr() as u64,
-        CpuStorage::F32(all) => all.as_ptr() as u64,
-        CpuStorage::F64(all) => all.as_ptr() as u64,
-        _ => bail!("kernels don't know this element type"),
-    })
+/// The address of a storage's first element, by `as_ptr` or `as_mut_ptr`.
+macro_rules! first_element {
+    ($storage:expr, $pointer:ident) => {
+        match $storage {
+            CpuStorage::U8(all) => all.$pointer() as u64,
+            CpuStorage::U32(all) => all.$pointer() as u64,
+            CpuStorage::I64(all) => all.$pointer() as u64,
+            CpuStorage::BF16(all) => all.$pointer() as u64,
+            CpuStorage::F16(all) => all.$pointer() as u64,
+            CpuStorage::F32(all) => all.$pointer() as u64,
+            CpuStorage::F64(all) => all.$pointer() as u64,
+            _ => bail!("kernels don't know this element type"),
+        }
+    };
 }
 
-/// The same, of what will be written to.
+/// The address of what is only read.
+pub(super) fn start(storage: &CpuStorage) -> Result<u64> {
+    Ok(first_element!(storage, as_ptr))
+}
+
+/// The address of what will be written to.
 pub(super) fn start_to_write(storage: &mut CpuStorage) -> Result<u64> {
-    Ok(match storage {
-        CpuStorage::U8(all) => all.as_mut_ptr() as u64,
-        CpuStorage::U32(all) => all.as_mut_ptr() as u64,
-        CpuStorage::I64(all) => all.as_mut_ptr() as u64,
-        CpuStorage::BF16(all) => all.as_mut_ptr() as u64,
-        CpuStorage::F16(all) => all.as_mut_ptr() as u64,
-        CpuStorage::F32(all) => all.as_mut_ptr() as u64,
-        CpuStorage::F64(all) => all.as_mut_ptr() as u64,
-        _ => bail!("kernels don't know this element type"),
-    })
+    Ok(first_element!(storage, as_mut_ptr))
 }
 
 /// A kernel's function on the host: addresses of arguments, the grid, threads of a block, bytes of
