@@ -20,6 +20,7 @@ pub mod collective;
 pub mod cpu;
 pub mod embed;
 pub mod experts;
+pub mod floats;
 pub mod gated;
 pub mod gpu_settings;
 pub mod graph;

@@ -8,6 +8,7 @@ use candle_core::{D, DType, Device, Result, Tensor, bail};
 
 use super::KV_BLOCK;
 use super::cpu::Level;
+use super::floats::Floats;
 use super::gated::Gating;
 use super::kv_format::KvFormat;
 use super::kv_write::{KvCache, Projections, Rotation};
@@ -225,8 +226,7 @@ fn attend(
     }
     let mask = mask(positions, context, params, q.device())?;
     let mut scores = scores.reshape((kv_heads, group, count, context))?;
-    let each_head =
-        |numbers: &[f32]| Tensor::new(numbers, q.device())?.reshape((kv_heads, group, 1, 1));
+    let each_head = |numbers: &Floats| numbers.tensor.reshape((kv_heads, group, 1, 1));
     if let Some(slopes) = per_head.slopes {
         let distances = distances(positions, context, q.device())?;
         scores = (scores - each_head(slopes)?.broadcast_mul(&distances)?)?;

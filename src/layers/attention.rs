@@ -8,6 +8,7 @@ use super::forward::{ForwardBatch, KvHeads, KvLayer};
 use super::linear::Linear;
 use super::norm::{Norm, NormSpec, RmsNorm};
 use super::rope::RopeAngles;
+use crate::kernels::floats::Floats;
 use crate::kernels::kv_write::{HeadNorms, KvCache, Projections, kv_write, prepare_queries};
 use crate::kernels::paged_attention::{AttentionParams, PerHead, paged_attention};
 use crate::kernels::pointwise::sigmoid;
@@ -124,10 +125,8 @@ pub struct Attention {
     inputs: Inputs,
     output: Linear,
     value_norm: Option<Norm>,
-    /// `[heads]`
-    sinks: Option<Vec<f32>>,
-    /// `[heads]`
-    slopes: Option<Vec<f32>>,
+    sinks: Option<Floats>,
+    slopes: Option<Floats>,
     spec: AttentionSpec,
 }
 
@@ -148,8 +147,11 @@ impl Attention {
         let output = weights.scope(spec.output);
         let sinks = spec.sinks.map(|name| {
             let sinks = weights.dense(name, &[spec.num_heads], DType::F32)?;
-            Ok::<_, WeightError>(sinks.to_vec1()?)
+            Ok::<_, WeightError>(Floats::of(sinks)?)
         });
+        let slopes = spec
+            .alibi
+            .map(|most| Floats::of(Tensor::new(slopes(spec.num_heads, most), weights.device())?));
         let value_norm = spec.value_norm.map(|norm| Norm::load(weights, spec.head_dim, norm));
         Ok(Self {
             inputs: match (spec.latent, spec.kv_of) {
@@ -162,7 +164,7 @@ impl Attention {
             value_norm: value_norm.transpose()?,
             output: Linear::load(&output, inner, outer, spec.output_bias)?,
             sinks: sinks.transpose()?,
-            slopes: spec.alibi.map(|most| slopes(spec.num_heads, most)),
+            slopes: slopes.transpose()?,
             spec,
         })
     }
@@ -179,7 +181,7 @@ impl Attention {
     ) -> Result<Tensor> {
         let (rows, params) = (x.dim(0)?, self.spec.params);
         let q = self.queries(x, angles, kv, batch, adapters)?;
-        let per_head = PerHead { sinks: self.sinks.as_deref(), slopes: self.slopes.as_deref() };
+        let per_head = PerHead { sinks: self.sinks.as_ref(), slopes: self.slopes.as_ref() };
         let attended = paged_attention(&q, &kv.k, &kv.v, batch.ragged(), params, per_head)?;
         match &self.inputs {
             Inputs::Latent(latent) => latent.values(&attended),

@@ -11,6 +11,7 @@ use candle_core::quantized::{GgmlDType, QMatMul, QStorage, QTensor};
 use candle_core::{DType, Device, Module, Result, Tensor};
 
 use super::forward::Numbers;
+use crate::kernels::floats::Floats;
 use crate::kernels::gated::{Gating, gated_pairs};
 use crate::kernels::linear::{
     DeviceLayer, Layer, device_linear_add, device_linear_each, device_linear_gated, linear,
@@ -105,23 +106,11 @@ impl Matrix {
     }
 }
 
-#[derive(Clone, Debug)]
-struct Bias {
-    host: Vec<f32>,
-    tensor: Tensor,
-}
-
-impl Bias {
-    fn new(tensor: Tensor) -> Result<Self> {
-        Ok(Self { host: tensor.to_vec1()?, tensor })
-    }
-}
-
 /// `y = x W^T + b`
 #[derive(Clone, Debug)]
 pub struct Linear {
     matrix: Matrix,
-    bias: Option<Bias>,
+    bias: Option<Floats>,
 }
 
 impl Linear {
@@ -134,7 +123,7 @@ impl Linear {
     ) -> std::result::Result<Self, WeightError> {
         let matrix = Matrix::load(weights, "weight", outputs, inputs)?;
         let bias = if bias {
-            Some(Bias::new(weights.dense("bias", &[outputs], DType::F32)?)?)
+            Some(Floats::of(weights.dense("bias", &[outputs], DType::F32)?)?)
         } else {
             None
         };
@@ -153,7 +142,7 @@ impl Linear {
         let matrix = Matrix::from_stored(weights, &matrix, weights.rounding())?;
         let bias = if bias {
             let stored = weights.stored_rows("bias", &[outputs], Some(rows))?;
-            Some(Bias::new(stored.to_tensor(DType::F32)?.to_device(weights.device())?)?)
+            Some(Floats::of(stored.to_tensor(DType::F32)?.to_device(weights.device())?)?)
         } else {
             None
         };
@@ -162,7 +151,7 @@ impl Linear {
 
     /// A layer on a matrix that something else may share, with a bias `[outputs]` or none.
     pub fn from_matrix(matrix: Matrix, bias: Option<Tensor>) -> Result<Self> {
-        Ok(Self { matrix, bias: bias.map(Bias::new).transpose()? })
+        Ok(Self { matrix, bias: bias.map(Floats::of).transpose()? })
     }
 
     /// `x [.., inputs]` to `[.., outputs]`, both f32.

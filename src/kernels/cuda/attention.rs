@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use candle_core::{DType, Device, Result, Tensor};
 
+use super::super::floats::Floats;
 use super::super::kv_format::{CacheShape, KvFormat};
 use super::super::paged_attention::{AttentionParams, PerHead, Ragged};
 use super::super::step_tensors::{StepPlan, StepTensors};
@@ -82,8 +83,9 @@ pub(in super::super) fn paged_attention(
     };
     let q = q.contiguous()?;
     let out = room((rows, heads, shape.value_dim), DType::F32, device)?;
-    let numbers = |numbers: Option<&[f32]>| numbers.map(|own| Tensor::new(own, device)).transpose();
-    let (sinks, slopes) = (numbers(per_head.sinks)?, numbers(per_head.slopes)?);
+    let numbers = |numbers: Option<&Floats>| {
+        Address::of_some(numbers.map(|numbers| &numbers.tensor), DType::F32)
+    };
     let dtype = shape.format.dtype();
     let arguments = Attention {
         q: Address::of(&q, DType::F32)?,
@@ -95,8 +97,8 @@ pub(in super::super) fn paged_attention(
         tables: Address::NONE,
         cu_seqlens: Address::NONE,
         context_lens: Address::NONE,
-        sinks: Address::of_some(sinks.as_ref(), DType::F32)?,
-        slopes: Address::of_some(slopes.as_ref(), DType::F32)?,
+        sinks: numbers(per_head.sinks)?,
+        slopes: numbers(per_head.slopes)?,
         table_stride: narrow(step.block_tables.dim(1)?)?,
         num_seqs: 0,
         heads: narrow(heads)?,

@@ -20,6 +20,7 @@ use half::{bf16, f16};
 
 use super::cpu::Level;
 use super::fresh::{Parts, filled};
+use super::floats::Floats;
 use super::kv_element::{Stored, Vector};
 use super::kv_format::{CacheShape, KvFormat};
 use super::step_tensors::StepTensors;
@@ -61,14 +62,14 @@ impl AttentionParams {
 }
 
 /// What differs between query heads, each `[H]`.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct PerHead<'a> {
     /// A score that queries have besides those of positions, for a value of zero: Xiao et al.,
     /// "Efficient Streaming Language Models with Attention Sinks", 2023.
-    pub sinks: Option<&'a [f32]>,
+    pub sinks: Option<&'a Floats>,
     /// What a score loses with each position between query and key: Press et al., "Train Short,
     /// Test Long", 2021.
-    pub slopes: Option<&'a [f32]>,
+    pub slopes: Option<&'a Floats>,
 }
 
 /// Which rows belong to which sequence, and where its keys and values are.
@@ -135,8 +136,9 @@ fn check(
 
 impl PerHead<'_> {
     fn check(&self, heads: usize) -> Result<()> {
-        match [self.sinks, self.slopes].into_iter().flatten().find(|each| each.len() != heads) {
-            Some(other) => bail!("paged_attention: {} numbers for {heads} heads", other.len()),
+        let all = [self.sinks, self.slopes].into_iter().flatten();
+        match all.map(|each| each.host.len()).find(|count| *count != heads) {
+            Some(count) => bail!("paged_attention: {count} numbers for {heads} heads"),
             None => Ok(()),
         }
     }
@@ -314,7 +316,7 @@ impl Call<'_> {
             group: operands.group(),
             kv_head: piece.kv_head,
             value_dim: self.shape.value_dim,
-            sinks: self.per_head.sinks,
+            sinks: self.per_head.sinks.map(|sinks| sinks.host.as_slice()),
         };
         let tile = Tile {
             operands,

@@ -17,8 +17,8 @@ struct Case {
     block_tables: Vec<Vec<u32>>,
     cu_seqlens_q: Vec<u32>,
     context_lens: Vec<u32>,
-    sinks: Option<Vec<f32>>,
-    slopes: Option<Vec<f32>>,
+    sinks: Option<Floats>,
+    slopes: Option<Floats>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -63,6 +63,12 @@ fn variants() -> [AttentionParams; 6] {
     ]
 }
 
+/// One number for each head.
+fn floats(from: &[f32], map: impl Fn(f32) -> f32) -> Floats {
+    let numbers: Vec<f32> = from.iter().map(|x| map(*x)).collect();
+    Floats::of(Tensor::new(numbers, &Device::Cpu).unwrap()).unwrap()
+}
+
 /// A cache whose every slot was written with random numbers.
 fn filled_cache(
     format: KvFormat,
@@ -103,8 +109,8 @@ impl Case {
             block_tables: Vec::new(),
             cu_seqlens_q: vec![0],
             context_lens: Vec::new(),
-            sinks: shape.sinks.then(|| random.floats(heads).iter().map(|x| 4.0 * x).collect()),
-            slopes: shape.slopes.then(|| random.floats(heads).iter().map(|x| x.abs()).collect()),
+            sinks: shape.sinks.then(|| floats(&random.floats(heads), |x| 4.0 * x)),
+            slopes: shape.slopes.then(|| floats(&random.floats(heads), f32::abs)),
         };
         for (context, queries) in sequences {
             case.positions.extend(context - queries..*context);
@@ -127,7 +133,7 @@ impl Case {
     }
 
     fn per_head(&self) -> PerHead<'_> {
-        PerHead { sinks: self.sinks.as_deref(), slopes: self.slopes.as_deref() }
+        PerHead { sinks: self.sinks.as_ref(), slopes: self.slopes.as_ref() }
     }
 
     fn plainly(&self, params: AttentionParams) -> Tensor {
@@ -352,7 +358,7 @@ fn bad_batches_are_errors() {
     refused(|c| c.positions.truncate(3), "3 positions");
     refused(|c| c.block_tables.truncate(1), "1 block tables");
     refused(|c| c.v = c.v.to_dtype(DType::BF16).unwrap(), "don't belong");
-    refused(|c| c.sinks = Some(vec![0.0; 3]), "3 numbers for 4 heads");
+    refused(|c| c.sinks = Some(floats(&[0.0; 3], |x| x)), "3 numbers for 4 heads");
     refused(|c| c.q = c.q.narrow(1, 0, 3).unwrap(), "don't fit a cache");
     let none = AttentionParams { window: Some(0), ..params(None, None) };
     let case = good();

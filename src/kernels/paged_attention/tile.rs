@@ -230,7 +230,7 @@ impl<S: Stored> Tile<'_, S> {
             l.store(scaled, scores);
         }
         if let Some(slopes) = self.operands.per_head.slopes {
-            self.subtract_distances(span, row, slopes, &whole, scores);
+            self.subtract_distances(span, row, &slopes.host, &whole, scores);
         }
         let each = scores.as_flattened_mut();
         each[whole.start * LANES..seen.start].fill(f32::NEG_INFINITY);
