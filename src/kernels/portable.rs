@@ -17,6 +17,8 @@ use super::pointwise::{Activation, Xielu};
 use super::weighted_rows::Pick;
 
 mod delta_rule;
+#[cfg(any(feature = "metal", test))]
+mod fused;
 mod short_conv;
 mod state_space;
 
@@ -211,6 +213,12 @@ fn attend(
     params: AttentionParams,
     per_head: PerHead<'_>,
 ) -> Result<Tensor> {
+    #[cfg(feature = "metal")]
+    if q.device().is_metal()
+        && let Some(out) = fused::attend(q, [keys, values], positions, params, per_head)?
+    {
+        return Ok(out);
+    }
     let (count, heads, head_dim) = q.dims3()?;
     let (context, kv_heads, value_dim) = values.dims3()?;
     let group = heads / kv_heads;
@@ -258,6 +266,13 @@ fn distances(positions: &[u32], context: usize, device: &Device) -> Result<Tenso
     Tensor::from_vec(distances, (positions.len(), context), device)
 }
 
+/// The first position that a query at `position` sees.
+fn first_seen(position: u32, params: AttentionParams) -> usize {
+    let (end, chunk) = (position as usize + 1, params.chunk.unwrap_or(usize::MAX));
+    let window = end.saturating_sub(params.window.unwrap_or(end));
+    window.max(position as usize / chunk * chunk)
+}
+
 /// `[T, context]`: 0 where a query sees a position, minus infinity elsewhere.
 fn mask(
     positions: &[u32],
@@ -267,11 +282,8 @@ fn mask(
 ) -> Result<Tensor> {
     let mut mask = Vec::with_capacity(positions.len() * context);
     for position in positions {
-        let end = *position as usize + 1;
-        let start = end.saturating_sub(params.window.unwrap_or(end));
-        let chunk = params.chunk.map_or(0, |chunk| *position as usize / chunk * chunk);
-        let start = start.max(chunk);
-        let seen = |j| if (start..end).contains(&j) { 0.0f32 } else { f32::NEG_INFINITY };
+        let seen = first_seen(*position, params)..=*position as usize;
+        let seen = |j| if seen.contains(&j) { 0.0f32 } else { f32::NEG_INFINITY };
         mask.extend((0..context).map(seen));
     }
     Tensor::from_vec(mask, (positions.len(), context), device)
