@@ -152,13 +152,16 @@ pub enum KvCacheDtype {
     F16,
     /// 2 bytes, more range.
     Bf16,
+    /// 8 bits: E4M3, numbers up to 448; larger ones become that.
+    Fp8,
     /// 8 bits and a scale for every 32 elements.
     Q8_0,
 }
 
 impl KvCacheDtype {
     /// All of them, in the order in which they are shown.
-    pub const ALL: [Self; 5] = [Self::Auto, Self::F32, Self::F16, Self::Bf16, Self::Q8_0];
+    pub const ALL: [Self; 6] =
+        [Self::Auto, Self::F32, Self::F16, Self::Bf16, Self::Fp8, Self::Q8_0];
 
     /// As users spell it.
     pub fn name(self) -> &'static str {
@@ -167,6 +170,7 @@ impl KvCacheDtype {
             Self::F32 => "f32",
             Self::F16 => "f16",
             Self::Bf16 => "bf16",
+            Self::Fp8 => "fp8",
             Self::Q8_0 => "q8_0",
         }
     }

@@ -76,6 +76,14 @@ pub enum PlanError {
         /// Elements of a head.
         head_dim: usize,
     },
+    /// There are no kernels for the asked cache format.
+    #[error("kv-cache-dtype {asked} is not supported on {device}; f32, f16 and bf16 are")]
+    CacheDevice {
+        /// The value asked for.
+        asked: KvCacheDtype,
+        /// The device.
+        device: String,
+    },
     /// The weights don't fit.
     #[error("the weights take about {needed}, {device} has {free} free; {advice}")]
     Weights {
@@ -226,6 +234,7 @@ pub fn kv_format(
         KvCacheDtype::F32 => KvFormat::F32,
         KvCacheDtype::F16 => KvFormat::F16,
         KvCacheDtype::Bf16 => KvFormat::Bf16,
+        KvCacheDtype::Fp8 => KvFormat::Fp8,
         KvCacheDtype::Q8_0 => KvFormat::Q8_0,
     };
     let mut dims = shape.layers.iter().flat_map(|heads| [heads.key_dim, heads.value_dim]);
@@ -391,6 +400,7 @@ mod tests {
             kv_format(asked, KvFormat::Bf16, &shape)
         };
         assert_eq!(format(KvCacheDtype::Auto, 80), Ok(KvFormat::Bf16));
+        assert_eq!(format(KvCacheDtype::Fp8, 80), Ok(KvFormat::Fp8));
         assert_eq!(format(KvCacheDtype::Q8_0, 96), Ok(KvFormat::Q8_0));
         let error = format(KvCacheDtype::Q8_0, 80).unwrap_err().to_string();
         assert!(error.contains("q8_0 stores heads in groups of 32"), "{error}");

@@ -184,6 +184,10 @@ impl Engine {
         let kv_shape = model.kv_shape();
         let auto = KvFormat::of_dtype(kv_dtype).unwrap_or(KvFormat::F16);
         let kv_format = memory::kv_format(config.kv_cache_dtype, auto, &kv_shape)?;
+        if !kv_format.runs_on(&device.device) {
+            let (asked, device) = (config.kv_cache_dtype, device.name);
+            return Err(PlanError::CacheDevice { asked, device }.into());
+        }
         let (vocab_size, embedding_size) =
             (model.vocab_size(), head.embedding_size(model.hidden_size()));
         // Behind this all weights are in memory.

@@ -4,6 +4,7 @@
 //! attention over the same numbers stored as f32, to the bit.
 
 use candle_core::WithDType;
+use float8::F8E4M3;
 use half::{bf16, f16};
 
 use super::KV_BLOCK;
@@ -130,6 +131,7 @@ macro_rules! stored_plainly {
 stored_plainly!(f32);
 stored_plainly!(bf16);
 stored_plainly!(f16);
+stored_plainly!(F8E4M3);
 
 /// Bytes of the scales of one group of keys.
 const KEY_SCALES: usize = 2 * KV_BLOCK;

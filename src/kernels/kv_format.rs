@@ -3,15 +3,18 @@
 //! A block holds [`KV_BLOCK`] positions of every head, and all of a head's numbers in a block lie
 //! together. Values have a row per position. Keys are stored turned, a row per element of the
 //! head with the positions along it, so that one vector holds many positions of one element and a
-//! query meets them without a transpose. The `q8_0` form cuts heads into groups of 32 elements
+//! query meets them without a transpose. The `fp8` form has no scales. The `q8_0` form cuts heads into groups of 32 elements
 //! with one f16 scale each: 34 bytes for a group and position.
 
+use std::mem::ManuallyDrop;
+
 use candle_core::{DType, Device, Result, Tensor, bail};
+use float8::F8E4M3;
 use half::vec::HalfBitsVecExt;
 use half::{bf16, f16};
 use serde::{Deserialize, Serialize};
 
-use super::{KV_BLOCK, huge_pages};
+use super::{KV_BLOCK, cuda, huge_pages, portable};
 
 /// Elements that share a scale in a quantized cache.
 pub(super) const GROUP: usize = 32;
@@ -27,6 +30,8 @@ pub enum KvFormat {
     F16,
     /// 2 bytes, more range.
     Bf16,
+    /// 8 bits: E4M3, numbers up to 448; larger ones become that.
+    Fp8,
     /// 8 bits an element and an f16 scale for 32 of them; heads are whole groups of 32.
     Q8_0,
 }
@@ -38,6 +43,7 @@ impl KvFormat {
             DType::F32 => Some(Self::F32),
             DType::F16 => Some(Self::F16),
             DType::BF16 => Some(Self::Bf16),
+            DType::F8E4M3 => Some(Self::Fp8),
             _ => None,
         }
     }
@@ -47,7 +53,9 @@ impl KvFormat {
         match (Self::of_dtype(cache.dtype()), cache.dtype()) {
             (Some(format), _) => Ok(format),
             (None, DType::U8) => Ok(Self::Q8_0),
-            (None, other) => bail!("a KV cache of {other:?}; f32, f16, bf16, u8 are supported"),
+            (None, other) => {
+                bail!("a KV cache of {other:?}; f32, f16, bf16, f8e4m3, u8 are supported")
+            }
         }
     }
 
@@ -57,6 +65,7 @@ impl KvFormat {
             Self::F32 => DType::F32,
             Self::F16 => DType::F16,
             Self::Bf16 => DType::BF16,
+            Self::Fp8 => DType::F8E4M3,
             Self::Q8_0 => DType::U8,
         }
     }
@@ -66,10 +75,16 @@ impl KvFormat {
         self != Self::Q8_0 || head_dim.is_multiple_of(GROUP)
     }
 
+    /// Whether there are kernels for it on this device.
+    pub fn runs_on(self, device: &Device) -> bool {
+        let plain = matches!(self, Self::F32 | Self::F16 | Self::Bf16);
+        plain || cuda::on(device) || !portable::on(device)
+    }
+
     /// Stored elements (of [`Self::dtype`]) of one head at one position.
     pub fn head_len(self, head_dim: usize) -> usize {
         match self {
-            Self::F32 | Self::F16 | Self::Bf16 => head_dim,
+            Self::F32 | Self::F16 | Self::Bf16 | Self::Fp8 => head_dim,
             Self::Q8_0 => head_dim.div_ceil(GROUP) * GROUP_BYTES,
         }
     }
@@ -77,7 +92,7 @@ impl KvFormat {
     /// Elements of a head that is stored in `head_len` elements.
     fn head_dim(self, head_len: usize) -> usize {
         match self {
-            Self::F32 | Self::F16 | Self::Bf16 => head_len,
+            Self::F32 | Self::F16 | Self::Bf16 | Self::Fp8 => head_len,
             Self::Q8_0 => head_len / GROUP_BYTES * GROUP,
         }
     }
@@ -99,6 +114,7 @@ impl KvFormat {
         match self {
             Self::F32 => Tensor::from_vec(untouched(vec![0.0f32; count]), &dims, device),
             Self::Q8_0 => Tensor::from_vec(untouched(vec![0u8; count]), &dims, device),
+            Self::Fp8 => Tensor::from_vec(as_fp8(untouched(vec![0u8; count])), &dims, device),
             Self::F16 => {
                 let zeros = untouched(vec![0u16; count]).reinterpret_into::<f16>();
                 Tensor::from_vec(zeros, &dims, device)
@@ -119,6 +135,15 @@ impl KvFormat {
     pub fn value_dims(self, num_blocks: usize, kv_heads: usize, value_dim: usize) -> [usize; 4] {
         [num_blocks, kv_heads, KV_BLOCK, self.head_len(value_dim)]
     }
+}
+
+/// The bytes as what they are the bits of.
+fn as_fp8(bytes: Vec<u8>) -> Vec<F8E4M3> {
+    let mut bytes = ManuallyDrop::new(bytes);
+    let (start, len, room) = (bytes.as_mut_ptr(), bytes.len(), bytes.capacity());
+    // SAFETY: an E4M3 is a struct around a byte that lies in memory as the byte does, any byte is
+    // one, and the memory has no other owner any more.
+    unsafe { Vec::from_raw_parts(start.cast(), len, room) }
 }
 
 /// The same vector, nothing of which was touched so far.

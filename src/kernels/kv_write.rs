@@ -6,6 +6,7 @@
 //! write to blocks of their own.
 
 use candle_core::{Result, Tensor, bail};
+use float8::F8E4M3;
 use half::{bf16, f16};
 
 use super::cpu::Level;
@@ -186,6 +187,7 @@ fn kv_write_at(
                 KvFormat::F32 => tokens.apply::<f32>(cache)?,
                 KvFormat::F16 => tokens.apply::<f16>(cache)?,
                 KvFormat::Bf16 => tokens.apply::<bf16>(cache)?,
+                KvFormat::Fp8 => tokens.apply::<F8E4M3>(cache)?,
                 KvFormat::Q8_0 => tokens.apply::<u8>(cache)?,
             };
             Ok(())

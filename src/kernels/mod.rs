@@ -44,6 +44,7 @@ pub mod step_tensors;
 pub mod weighted_rows;
 
 mod cuda;
+mod fp8;
 mod fresh;
 mod kv_element;
 #[cfg(test)]

@@ -142,8 +142,8 @@ pub fn prepared(x: &Tensor, rotation: Rotation<'_>, weight: Option<&Tensor>) -> 
 
 fn refuse_quantized(cache: &Tensor) -> Result<()> {
     match KvFormat::of_cache(cache)? {
-        KvFormat::Q8_0 => bail!("a q8_0 KV cache is supported on the cpu only"),
-        KvFormat::F32 | KvFormat::F16 | KvFormat::Bf16 => Ok(()),
+        KvFormat::Q8_0 => bail!("there are no plain operations for a q8_0 KV cache"),
+        KvFormat::F32 | KvFormat::F16 | KvFormat::Bf16 | KvFormat::Fp8 => Ok(()),
     }
 }
 

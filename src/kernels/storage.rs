@@ -142,4 +142,5 @@ macro_rules! mutable {
 mutable!(f32, F32);
 mutable!(half::bf16, BF16);
 mutable!(half::f16, F16);
+mutable!(float8::F8E4M3, F8E4M3);
 mutable!(u8, U8);

@@ -45,7 +45,8 @@ mod tests {
     #[test]
     fn every_format_starts_at_zero_and_takes_the_bytes_that_were_planned() {
         let shape = KvShape { layers: vec![KvHeads::new(3, 64); 2], ..KvShape::default() };
-        for format in [KvFormat::F32, KvFormat::F16, KvFormat::Bf16, KvFormat::Q8_0] {
+        let plain = [KvFormat::F32, KvFormat::F16, KvFormat::Bf16];
+        for format in plain.into_iter().chain([KvFormat::Fp8, KvFormat::Q8_0]) {
             let layers = allocate(&shape, 5, format, &Device::Cpu).unwrap();
             assert_eq!(layers.len(), 2);
             let mut bytes = 0;
@@ -62,6 +63,7 @@ mod tests {
                 match format {
                     KvFormat::F32 => 128,
                     KvFormat::F16 | KvFormat::Bf16 => 64,
+                    KvFormat::Fp8 => 32,
                     KvFormat::Q8_0 => 34,
                 }
             );
@@ -71,7 +73,7 @@ mod tests {
     #[test]
     fn a_copied_block_is_equal_and_others_stay() {
         let shape = KvShape { layers: vec![KvHeads::new(2, 32)], ..KvShape::default() };
-        for format in [KvFormat::Bf16, KvFormat::Q8_0] {
+        for format in [KvFormat::Bf16, KvFormat::Fp8, KvFormat::Q8_0] {
             let kv = allocate(&shape, 4, format, &Device::Cpu).unwrap();
             for cache in [&kv[0].k, &kv[0].v] {
                 let block = cache.narrow(0, 1, 1).unwrap();

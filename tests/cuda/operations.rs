@@ -103,7 +103,8 @@ fn keys_and_values_reach_their_slots() {
         let queries = portable::prepared(&q, rotation, norms.map(|norms| norms.query)).unwrap();
         let keys = portable::prepared(&k, rotation, norms.map(|norms| norms.key)).unwrap();
         assert_close(&prepare_queries(&q, rotation).unwrap(), &queries, 1e-5);
-        for format in [KvFormat::F32, KvFormat::F16, KvFormat::Bf16, KvFormat::Q8_0] {
+        let halves = [KvFormat::F16, KvFormat::Bf16];
+        for format in [KvFormat::F32, KvFormat::Fp8, KvFormat::Q8_0].into_iter().chain(halves) {
             let cache_k =
                 format.zeros(format.key_dims(3, kv_heads, key_dim), &Device::Cpu).unwrap();
             let cache_v =
@@ -115,7 +116,11 @@ fn keys_and_values_reach_their_slots() {
             if format == KvFormat::Q8_0 {
                 continue; // read by the attention below
             }
-            let tolerance = if format == KvFormat::F32 { 1e-5 } else { 1e-2 };
+            let tolerance = match format {
+                KvFormat::F32 => 1e-5,
+                KvFormat::Fp8 => 0.07,
+                _ => 1e-2,
+            };
             let (mut found, mut expected) = (Vec::new(), Vec::new());
             for (token, slot) in slots.iter().enumerate() {
                 let (block, offset) = (*slot as usize / 32, *slot as usize % 32);
@@ -220,6 +225,9 @@ fn attention_equals_the_plain_one() {
         (KvFormat::Bf16, [8, 2, 64, 64]),
         (KvFormat::F16, [7, 1, 128, 128]),
         (KvFormat::Q8_0, [4, 4, 32, 64]),
+        (KvFormat::Q8_0, [6, 2, 128, 128]),
+        (KvFormat::Fp8, [4, 4, 40, 64]),
+        (KvFormat::Fp8, [8, 2, 80, 80]),
         (KvFormat::Bf16, [40, 1, 80, 80]),
     ];
     for (format, [heads, kv_heads, key, value]) in shapes {

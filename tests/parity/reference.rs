@@ -162,6 +162,21 @@ fn bf16_logprobs_are_those_of_the_bf16_reference() {
     }
 }
 
+/// Their numbers have three bits of mantissa; that shows, but no more than bf16 does elsewhere.
+#[test]
+fn a_cache_of_8_bit_floats_stays_near_the_reference() {
+    for name in ["llama3_gentle", "qwen3_gentle"] {
+        let model = load_as(name, Some(GgmlDType::F32));
+        let vocab = u32::try_from(model.vocab_size()).unwrap();
+        let mut driver = Driver::new(model, KvFormat::Fp8, 64, Some(3));
+        for run in &reference(name).float32 {
+            let off = Distance::to_run(&follow(&mut driver, run, vocab), run);
+            let near = off.mean < 4e-2 && off.largest < 0.2;
+            assert!(near, "{name}, prompt of {}: {off:?}", run.prompt);
+        }
+    }
+}
+
 /// Logits of a prompt on an f32 cache.
 fn logits(model: Box<dyn CausalLm>) -> Vec<u32> {
     let vocab = u32::try_from(model.vocab_size()).unwrap();

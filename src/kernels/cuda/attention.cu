@@ -18,14 +18,17 @@
 //     grid = [T / queries_per_tile + S, kv_heads * parts, splits]
 // Tiles find their sequence on the device; those that find no rows leave.
 //
-// Dynamic shared bytes, where D = key_dim = value_dim:
-// attention_prefill_{bf16,f16}_{64,80,96,128,192,256}
+// Dynamic shared bytes, where D = key_dim = value_dim, and X bytes hold blocks of the cache:
+//     bf16, f16  X = 256 D + 1024    two blocks, in turn
+//     f8         X = 192 D + 512     a block as halves, one as it was copied
+//     q8_0       X = 196 D + 512     the same
+// attention_prefill_{bf16,f16,f8,q8_0}_{64,80,96,128,192,256}, but no q8_0_80
 //     threads 32 W, W of 1..4, R = 16 W, splits = 1
-//     shared  256 D + 1024 + 64 D W + (D > 192 ? 32 D W : 0)
-// attention_decode_{bf16,f16}_{64,80,96,128,192,256}
+//     shared  X + 64 D W + (D > 192 ? 32 D W : 0)
+// attention_decode_{bf16,f16,f8,q8_0}_{64,80,96,128,192,256}, but no q8_0_80
 //     threads 32 W, W of 1..4, R = 16; a warp takes whole spans
-//     shared  (256 D + 1024) W + (D > 192 ? 32 D : 0) + (splits = 1 ? 64 D + 528 : 0)
-// attention_any_{f32,f16,bf16,q8_0}, any key_dim and value_dim
+//     shared  X W + (D > 192 ? 32 D : 0) + (splits = 1 ? 64 D + 528 : 0)
+// attention_any_{f32,f16,bf16,f8,q8_0}, any key_dim and value_dim
 //     threads 128, R = 8
 //     shared  32 key_dim + 64 value_dim + 2176
 // attention_merge, after one of the last two if splits > 1
@@ -34,13 +37,17 @@
 // `spans` is ceil(c / 256) for a c that no context exceeds.
 //
 // Rows of a sequence without context get zeros. Rows behind the last of `cu_seqlens` stay as they
-// are. Prefill and decode forms give the same bits; those of `any` differ a little.
+// are. Prefill and decode forms give the same bits; those of `any` differ a little. For 8-bit
+// caches the former compute with f16: f8 is exact in it; a number of q8_0 times its scale is
+// rounded, and may be too large, as it would be for an f16 cache.
 #include "attention.cuh"
 #include "attention_products.cuh"
 
 // The warps of a block share what is staged, 16 rows for each. What they found in the spans before
 // waits in shared memory: both it and the span's own would not fit into registers.
-template <typename T, uint32_t D> INLINE void prefill(const Attention &a) {
+template <typename Blocks> INLINE void prefill(const Attention &a) {
+    using T = typename Blocks::Element;
+    constexpr uint32_t D = Blocks::DIM;
     DYNAMIC_SHARED(shared);
     uint32_t warp = threadIdx.x / WARP, warps = blockDim.x / WARP, lane = threadIdx.x % WARP;
     Tile tile;
@@ -48,8 +55,10 @@ template <typename T, uint32_t D> INLINE void prefill(const Attention &a) {
     if (!find_tile(a, gridDim.x - 1 - blockIdx.x, tile)) {
         return;
     }
-    auto all = reinterpret_cast<float4 *>(shared + 2 * Stage<D>::BYTES) + warp * 4 * D + lane;
-    unsigned char *room = shared + 2 * Stage<D>::BYTES + warps * 64 * D;
+    WholeBlock team;
+    Blocks blocks(a, tile, shared);
+    auto all = reinterpret_cast<float4 *>(shared + Blocks::BYTES) + warp * 4 * D + lane;
+    unsigned char *room = shared + Blocks::BYTES + warps * 64 * D;
     Row rows[2] = {{tile, warp * 16 + lane / 4}, {tile, warp * 16 + lane / 4 + 8}};
     Queries<T, D> queries;
     queries.load(a, rows, room + warp * Queries<T, D>::BYTES, true);
@@ -65,19 +74,13 @@ template <typename T, uint32_t D> INLINE void prefill(const Attention &a) {
     Visible seen = visible_to_tile(a, tile);
     uint32_t block = seen.start / KV_BLOCK, last = (seen.end + KV_BLOCK - 1) / KV_BLOCK;
     if (block < last) {
-        stage_block<D>(a, tile, block, shared, threadIdx.x, blockDim.x);
+        blocks.start(team, block);
     }
-    for (uint32_t stage = 0; block < last; block++, stage ^= 1) {
-        copy_wait<0>();
-        // Also says that nobody is at the other stage any more.
-        __syncthreads();
-        if (block + 1 < last) {
-            unsigned char *other = shared + (stage ^ 1) * Stage<D>::BYTES;
-            stage_block<D>(a, tile, block + 1, other, threadIdx.x, blockDim.x);
-        }
+    for (; block < last; block++) {
+        const unsigned char *stage = blocks.take(team, block, block + 1, last);
         if (masks.sees(block)) {
-            add_block<T, D>(scores, a.slopes != nullptr, queries, masks,
-                            shared + stage * Stage<D>::BYTES, block * KV_BLOCK, records);
+            add_block<T, D>(scores, a.slopes != nullptr, queries, masks, stage, block * KV_BLOCK,
+                            records);
         }
         if ((block + 1) % SPAN_BLOCKS == 0 || block + 1 == last) {
             records.add_columns();
@@ -110,7 +113,9 @@ template <typename T, uint32_t D> INLINE void prefill(const Attention &a) {
 
 // A tile of 16 rows whose spans are shared out: every warp stages blocks of its own. If there are
 // no splits, spans are merged after each round of the warps; else records go to memory.
-template <typename T, uint32_t D> INLINE void decode(const Attention &a) {
+template <typename Blocks> INLINE void decode(const Attention &a) {
+    using T = typename Blocks::Element;
+    constexpr uint32_t D = Blocks::DIM;
     DYNAMIC_SHARED(shared);
     // Of a record in shared memory; what it has too many keeps rows in different banks.
     constexpr uint32_t RECORD = D + 8;
@@ -120,9 +125,10 @@ template <typename T, uint32_t D> INLINE void decode(const Attention &a) {
         return;
     }
     bool whole = gridDim.z == 1;
-    unsigned char *stages = shared + warp * 2 * Stage<D>::BYTES;
-    unsigned char *room = shared + warps * 2 * Stage<D>::BYTES;
-    // [warps]: in which of its stages each has left its records.
+    OneWarp team;
+    Blocks blocks(a, tile, shared + warp * Blocks::BYTES);
+    unsigned char *room = shared + warps * Blocks::BYTES;
+    // [warps]: where among its bytes each has left its records.
     auto left_at = reinterpret_cast<uint32_t *>(room + Queries<T, D>::BYTES);
     // When records are merged, 2 W threads have a row, its columns shared out.
     uint32_t merged_row = threadIdx.x / (2 * warps), column = threadIdx.x % (2 * warps);
@@ -144,9 +150,9 @@ template <typename T, uint32_t D> INLINE void decode(const Attention &a) {
     uint32_t last_block = (masks.warp.end + KV_BLOCK - 1) / KV_BLOCK;
     uint32_t last = (last_block + SPAN_BLOCKS - 1) / SPAN_BLOCKS, step = warps * gridDim.z;
     uint32_t round = first_block / SPAN_BLOCKS + warps * blockIdx.z;
-    uint32_t block = max((round + warp) * SPAN_BLOCKS, first_block), stage = 0;
+    uint32_t block = max((round + warp) * SPAN_BLOCKS, first_block);
     if (block < last_block) {
-        stage_block<D>(a, tile, block, stages, lane, WARP);
+        blocks.start(team, block);
     }
     for (; round < last; round += step) {
         uint32_t span = round + warp;
@@ -154,28 +160,22 @@ template <typename T, uint32_t D> INLINE void decode(const Attention &a) {
             Records<D> records;
             records.clear();
             for (bool more = true; more;) {
-                copy_wait<0>();
-                __syncwarp();
                 uint32_t next = block + 1;
                 more = next % SPAN_BLOCKS != 0 && next < last_block;
                 if (next % SPAN_BLOCKS == 0) {
                     next += (step - 1) * SPAN_BLOCKS;
                 }
-                if (next < last_block) {
-                    unsigned char *other = stages + (stage ^ 1) * Stage<D>::BYTES;
-                    stage_block<D>(a, tile, next, other, lane, WARP);
-                }
-                add_block<T, D>(scores, a.slopes != nullptr, queries, masks,
-                                stages + stage * Stage<D>::BYTES, block * KV_BLOCK, records);
+                const unsigned char *stage = blocks.take(team, block, next, last_block);
+                add_block<T, D>(scores, a.slopes != nullptr, queries, masks, stage,
+                                block * KV_BLOCK, records);
                 block = next;
-                stage ^= 1;
             }
             records.add_columns();
-            // The stage of the block that came last is free.
-            __syncwarp();
-            auto own = reinterpret_cast<float *>(stages + (stage ^ 1) * Stage<D>::BYTES);
+            // The tile that came last is free.
+            team.wait();
+            auto own = reinterpret_cast<float *>(blocks.shared + blocks.taken);
             if (whole && lane == 0) {
-                left_at[warp] = stage ^ 1;
+                left_at[warp] = blocks.taken;
             }
 #pragma unroll
             for (uint32_t i = 0; i < 2; i++) {
@@ -189,7 +189,7 @@ template <typename T, uint32_t D> INLINE void decode(const Attention &a) {
         if (whole) {
             __syncthreads();
             for (uint32_t i = 0; i < warps && round + i < last; i++) {
-                const unsigned char *at = shared + (2 * i + left_at[i]) * Stage<D>::BYTES;
+                const unsigned char *at = shared + i * Blocks::BYTES + left_at[i];
                 const float *record = reinterpret_cast<const float *>(at) + merged_row * RECORD;
                 Factors factors = merge(sum, sum_of(record, D));
                 for (uint32_t j = column; j < D; j += 2 * warps) {
@@ -427,18 +427,17 @@ EXPORT(attention_merge)
 #define PRODUCTS(type, dim)                                                                        \
     KERNEL __launch_bounds__(128, dim > 192 ? 1 : dim > 128 ? 2 : dim > 64 ? 3 : 4)                \
     attention_prefill_##type##_##dim(Attention a) {                                                \
-        prefill<type##_t, dim>(a);                                                                 \
+        prefill<type##_blocks<dim>>(a);                                                            \
     }                                                                                              \
     EXPORT(attention_prefill_##type##_##dim)                                                       \
     KERNEL __launch_bounds__(128, dim > 64 ? 2 : 3)                                                \
     attention_decode_##type##_##dim(Attention a) {                                                 \
-        decode<type##_t, dim>(a);                                                                  \
+        decode<type##_blocks<dim>>(a);                                                             \
     }                                                                                              \
     EXPORT(attention_decode_##type##_##dim)
 
 #define DIMS(type)                                                                                 \
     PRODUCTS(type, 64)                                                                             \
-    PRODUCTS(type, 80)                                                                             \
     PRODUCTS(type, 96)                                                                             \
     PRODUCTS(type, 128)                                                                            \
     PRODUCTS(type, 192)                                                                            \
@@ -446,6 +445,11 @@ EXPORT(attention_merge)
 
 DIMS(bf16)
 DIMS(f16)
+DIMS(f8)
+DIMS(q8_0)
+PRODUCTS(bf16, 80)
+PRODUCTS(f16, 80)
+PRODUCTS(f8, 80)
 
 #define ANY(type, format)                                                                          \
     KERNEL __launch_bounds__(128, 3) attention_any_##type(Attention a) { any<format>(a); }         \
@@ -454,4 +458,5 @@ DIMS(f16)
 ANY(f32, Plain<float>)
 ANY(f16, Plain<f16_t>)
 ANY(bf16, Plain<bf16_t>)
+ANY(f8, Plain<f8_t>)
 ANY(q8_0, Grouped)

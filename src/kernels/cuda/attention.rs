@@ -167,19 +167,20 @@ impl Call<'_> {
     fn run(&self, seqs: Range<usize>, rows: usize, few: bool) -> Result<()> {
         let CacheShape { format, kv_heads, key_dim, value_dim, .. } = self.shape;
         let group = self.heads / kv_heads;
-        let tensor_cores = matches!(format, KvFormat::F16 | KvFormat::Bf16)
-            && key_dim == value_dim
-            && TENSOR_CORE_DIMS.contains(&key_dim);
-        let name = match format {
-            KvFormat::F32 => "f32",
-            KvFormat::F16 => "f16",
-            KvFormat::Bf16 => "bf16",
-            KvFormat::Q8_0 => "q8_0",
+        // And the bytes that blocks of the cache take in shared memory, if tensor cores know the type.
+        let (name, held) = match format {
+            KvFormat::F32 => ("f32", None),
+            KvFormat::F16 => ("f16", Some(256 * key_dim + 1024)),
+            KvFormat::Bf16 => ("bf16", Some(256 * key_dim + 1024)),
+            KvFormat::Fp8 => ("f8", Some(192 * key_dim + 512)),
+            KvFormat::Q8_0 => ("q8_0", Some(196 * key_dim + 512)),
         };
-        if tensor_cores && !few {
+        let known = key_dim == value_dim && TENSOR_CORE_DIMS.contains(&key_dim);
+        let held = held.filter(|_| known);
+        if let Some(held) = held.filter(|_| !few) {
             let shared = |warps: usize| {
                 let queries = if key_dim > 192 { 32 * key_dim * warps } else { 0 };
-                256 * key_dim + 1024 + 64 * key_dim * warps + queries
+                held + 64 * key_dim * warps + queries
             };
             let warps = if shared(4) <= most_shared(self.device) { 4 } else { 1 };
             let tiles = Tiles::of(WARP_ROWS * warps, group);
@@ -187,18 +188,18 @@ impl Call<'_> {
             let block = (32 * warps, shared(warps));
             return self.launch(&kernel, seqs, rows, &tiles, 1, block);
         }
-        let tiles = Tiles::of(if tensor_cores { WARP_ROWS } else { 8 }, group);
+        let tiles = Tiles::of(if held.is_some() { WARP_ROWS } else { 8 }, group);
         let spans = self.arguments.spans as usize;
         let blocks = (rows / tiles.queries + seqs.len()) * kv_heads * tiles.parts;
         let splits = BUSY_WARPS.div_ceil(blocks).min(spans);
-        if !tensor_cores {
+        let Some(held) = held else {
             let shared = 32 * key_dim + 64 * value_dim + 2176;
             let kernel = format!("attention_any_{name}");
             return self.launch(&kernel, seqs, rows, &tiles, splits, (128, shared));
-        }
+        };
         let queries = if key_dim > 192 { 32 * key_dim } else { 0 };
         let merged = if splits == 1 { 64 * key_dim + 528 } else { 0 };
-        let shared = 256 * key_dim + 1024 + queries + merged;
+        let shared = held + queries + merged;
         let kernel = format!("attention_decode_{name}_{key_dim}");
         self.launch(&kernel, seqs, rows, &tiles, splits, (32, shared))
     }

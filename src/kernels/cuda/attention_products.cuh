@@ -1,46 +1,7 @@
 // Attention of a warp's 16 rows to one block of the cache, by tensor cores.
 #pragma once
 
-#include "attention.cuh"
-
-// One stage of shared memory for a block of the cache. Rows of keys are 64 bytes; their four
-// quarters change places so that eight rows lie in different banks. Rows of values have 16 bytes
-// more than they need, to the same end.
-template <uint32_t D> struct Stage {
-    static constexpr uint32_t KEYS = 2 * D * KV_BLOCK;
-    static constexpr uint32_t VALUE_ROW = 2 * D + 16;
-    static constexpr uint32_t BYTES = KEYS + VALUE_ROW * KV_BLOCK;
-
-    static INLINE uint32_t key(uint32_t row, uint32_t quarter) {
-        return row * 64 + (quarter ^ (row >> 1 & 3)) * 16;
-    }
-    static INLINE uint32_t value(uint32_t row, uint32_t part) {
-        return KEYS + row * VALUE_ROW + part * 16;
-    }
-};
-
-// Starts to copy block `block` of the tile's sequence, as one of `threads` threads. Nobody knows
-// what lies behind the context: zeros are taken for it, since a weight of zero is no help against
-// infinite values.
-template <uint32_t D>
-INLINE void stage_block(const Attention &a, const Tile &tile, uint32_t block, unsigned char *stage,
-                        uint32_t thread, uint32_t threads) {
-    size_t stored = a.tables[size_t(tile.sequence) * a.table_stride + block];
-    size_t offset = (stored * a.kv_heads + tile.kv_head) * (2 * D * KV_BLOCK);
-    auto keys = static_cast<const unsigned char *>(a.k) + offset;
-    auto values = static_cast<const unsigned char *>(a.v) + offset;
-#pragma unroll 4
-    for (uint32_t i = thread; i < 4 * D; i += threads) {
-        copy_async(stage + Stage<D>::key(i / 4, i % 4), keys + i * 16);
-    }
-#pragma unroll 4
-    for (uint32_t i = thread; i < 4 * D; i += threads) {
-        uint32_t row = i / (D / 8), part = i % (D / 8);
-        bool filled = block * KV_BLOCK + row < tile.context;
-        copy_async(stage + Stage<D>::value(row, part), values + i * 16, filled);
-    }
-    copy_commit();
-}
+#include "attention_stages.cuh"
 
 // The 16 queries of a warp as left operands. Those of large heads stay in shared memory, for lack
 // of registers.
@@ -126,7 +87,7 @@ template <uint32_t D> struct Records {
     }
 };
 
-// Adds the block at `stage`, which starts at position `base`.
+// Adds the block whose tile is at `stage`, and which starts at position `base`.
 template <typename T, uint32_t D>
 INLINE void add_block(const Scaling &scaling, bool sloped, const Queries<T, D> &queries,
                       const Masks &masks, const unsigned char *stage, uint32_t base,

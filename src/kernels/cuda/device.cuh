@@ -26,12 +26,17 @@ constexpr unsigned WARP = 32;
 // Positions of a KV block.
 constexpr unsigned KV_BLOCK = 32;
 
-// Half-precision elements as they lie in memory.
+// Elements as they lie in memory.
 struct bf16_t {
     uint16_t bits;
 };
 struct f16_t {
     uint16_t bits;
+};
+// E4M3: a sign, 4 bits of exponent, 3 of mantissa. Nothing is infinite, all ones are NaN, and the
+// largest number is 448.
+struct f8_t {
+    uint8_t bits;
 };
 
 INLINE float to_float(float x) { return x; }
@@ -48,10 +53,76 @@ template <> INLINE f16_t from_float<f16_t>(float x) {
     return {__half_as_ushort(__float2half_rn(x))};
 }
 
+// What is too large, infinities too, becomes the largest number.
+template <> INLINE f8_t from_float<f8_t>(float x) {
+    uint32_t bits = __float_as_uint(x), sign = bits >> 24 & 0x80;
+    bits &= 0x7fffffff;
+    if (bits > 0x7f800000) {
+        return {uint8_t(sign | 0x7f)};
+    }
+    if (bits >= 0x43e00000) {
+        return {uint8_t(sign | 0x7e)};
+    }
+    if (bits < 0x3c800000) {
+        // The smallest number is 2^-9, which is the last bit of what is added.
+        float shifted = __fadd_rn(__uint_as_float(bits), 0x1p14f);
+        return {uint8_t(sign | (__float_as_uint(shifted) - 0x46800000))};
+    }
+    uint32_t rounded = bits + 0x7ffff + (bits >> 20 & 1);
+    return {uint8_t(sign | (rounded - 0x3c000000) >> 20)};
+}
+
 // Two elements in one register, the first one low.
 template <typename T> INLINE uint32_t pack(float low, float high) {
     return uint32_t(from_float<T>(low).bits) | uint32_t(from_float<T>(high).bits) << 16;
 }
+
+// Of two pairs of f16: products and differences, rounded as above.
+#ifdef __CUDACC__
+INLINE uint32_t multiply_halves(uint32_t a, uint32_t b) {
+    uint32_t products;
+    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(products) : "r"(a), "r"(b));
+    return products;
+}
+INLINE uint32_t subtract_halves(uint32_t a, uint32_t b) {
+    uint32_t differences;
+    asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(differences) : "r"(a), "r"(b));
+    return differences;
+}
+#else
+INLINE float low_half(uint32_t pair) { return to_float(f16_t{uint16_t(pair)}); }
+INLINE uint32_t multiply_halves(uint32_t a, uint32_t b) {
+    return pack<f16_t>(low_half(a) * low_half(b), low_half(a >> 16) * low_half(b >> 16));
+}
+INLINE uint32_t subtract_halves(uint32_t a, uint32_t b) {
+    return pack<f16_t>(low_half(a) - low_half(b), low_half(a >> 16) - low_half(b >> 16));
+}
+#endif
+
+// Four f8 as two pairs of f16, exact.
+INLINE uint2 halves_of_f8(uint32_t four) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+    uint2 pairs;
+    asm("{.reg .b16 low, high;\n"
+        "mov.b32 {low, high}, %2;\n"
+        "cvt.rn.f16x2.e4m3x2 %0, low;\n"
+        "cvt.rn.f16x2.e4m3x2 %1, high;}"
+        : "=r"(pairs.x), "=r"(pairs.y)
+        : "r"(four));
+    return pairs;
+#else
+    // Of codes in the upper bytes of two halves. Shifted by one bit, exponent and mantissa are at
+    // their places in an f16, whose exponents count from 8 less. Only NaN carries.
+    auto pair = [](uint32_t codes) {
+        uint32_t size = codes >> 1 & 0x3f803f80, carry = (size + 0x00800080) & 0x40004000;
+        uint32_t nan = (carry << 1) - (carry >> 14);
+        return multiply_halves((codes & 0x80008000) | size | nan, 0x5c005c00);
+    };
+    return {pair(__byte_perm(four, 0, 0x1404)), pair(__byte_perm(four, 0, 0x3424))};
+#endif
+}
+
+INLINE float to_float(f8_t x) { return to_float(f16_t{uint16_t(halves_of_f8(x.bits).x)}); }
 
 INLINE float warp_sum(float x) {
 #pragma unroll

@@ -46,6 +46,7 @@ pub(super) fn start(storage: &CudaStorage) -> Result<u64> {
         Slice::BF16(slice) => of(slice),
         Slice::F16(slice) => of(slice),
         Slice::F32(slice) => of(slice),
+        Slice::F8E4M3(slice) => of(slice),
         Slice::F64(slice) => of(slice),
         _ => bail!("kernels don't know this element type"),
     })

@@ -28,7 +28,7 @@ struct KvWrite {
     // [tokens]: block * 32 + offset; all ones: the token is none and nothing of it is written
     const uint32_t *slots;
     uint32_t heads, kv_heads, key_dim, value_dim, pairs;
-    // Of the cache: 0 f32, 1 f16, 2 bf16, 3 q8_0
+    // Of the cache: 0 f32, 1 f16, 2 bf16, 3 q8_0, 4 f8 (E4M3)
     uint32_t format;
 };
 
@@ -175,6 +175,8 @@ KERNEL kv_write(const KvWrite work) {
             return store_key<f16_t>(work, head, kv_head, slot);
         case 2:
             return store_key<bf16_t>(work, head, kv_head, slot);
+        case 4:
+            return store_key<f8_t>(work, head, kv_head, slot);
         default:
             return store_quantized_key(work, head, kv_head, slot);
         }
@@ -188,6 +190,8 @@ KERNEL kv_write(const KvWrite work) {
         return store_value<f16_t>(work, head, kv_head, slot);
     case 2:
         return store_value<bf16_t>(work, head, kv_head, slot);
+    case 4:
+        return store_value<f8_t>(work, head, kv_head, slot);
     default:
         return store_quantized_value(work, head, kv_head, slot);
     }

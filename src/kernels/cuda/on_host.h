@@ -329,6 +329,14 @@ inline long long __double_as_longlong(double x) {
     memcpy(&bits, &x, 8);
     return bits;
 }
+inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector) {
+    uint64_t bytes = uint64_t(high) << 32 | low;
+    unsigned chosen = 0;
+    for (unsigned i = 0; i < 4; i++) {
+        chosen |= unsigned(bytes >> (selector >> 4 * i & 7) * 8 & 0xff) << 8 * i;
+    }
+    return chosen;
+}
 inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
 inline int __ffs(int bits) { return __builtin_ffs(bits); }
 inline int __clz(int bits) { return bits == 0 ? 32 : __builtin_clz(unsigned(bits)); }

@@ -25,6 +25,7 @@ macro_rules! first_element {
             CpuStorage::BF16(all) => all.$pointer() as u64,
             CpuStorage::F16(all) => all.$pointer() as u64,
             CpuStorage::F32(all) => all.$pointer() as u64,
+            CpuStorage::F8E4M3(all) => all.$pointer() as u64,
             CpuStorage::F64(all) => all.$pointer() as u64,
             _ => bail!("kernels don't know this element type"),
         }

@@ -67,6 +67,7 @@ pub(in super::super) fn kv_write(
             KvFormat::F16 => 1,
             KvFormat::Bf16 => 2,
             KvFormat::Q8_0 => 3,
+            KvFormat::Fp8 => 4,
         },
         ..base
     };

@@ -123,9 +123,12 @@ fn wide(tensor: &Tensor) -> Tensor {
 fn tokens_land_in_their_slots_as_in_plain_operations() {
     for shape in SHAPES {
         let case = Case::new(shape, vec![95, 0, 33, 31, 32]);
-        for (format, tolerance) in
-            [(KvFormat::F32, 1e-5), (KvFormat::Bf16, 8e-3), (KvFormat::F16, 1e-3)]
-        {
+        for (format, tolerance) in [
+            (KvFormat::F32, 1e-5),
+            (KvFormat::Bf16, 8e-3),
+            (KvFormat::F16, 1e-3),
+            (KvFormat::Fp8, 0.13),
+        ] {
             let plain = cache(format, shape);
             let expected = case.plainly(&plain);
             for level in Level::available() {
@@ -148,6 +151,7 @@ fn company_and_order_change_no_bit() {
         (SHAPES[1], KvFormat::Bf16),
         (SHAPES[1], KvFormat::Q8_0),
         (SHAPES[2], KvFormat::F16),
+        (SHAPES[2], KvFormat::Fp8),
         (SHAPES[3], KvFormat::F32),
     ] {
         for shuffled in [false, true] {

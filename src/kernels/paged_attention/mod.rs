@@ -16,11 +16,12 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use candle_core::{Result, Tensor, bail};
+use float8::F8E4M3;
 use half::{bf16, f16};
 
 use super::cpu::Level;
-use super::fresh::{Parts, filled};
 use super::floats::Floats;
+use super::fresh::{Parts, filled};
 use super::kv_element::{Stored, Vector};
 use super::kv_format::{CacheShape, KvFormat};
 use super::step_tensors::StepTensors;
@@ -250,6 +251,7 @@ impl Call<'_> {
             KvFormat::F32 => self.read::<f32>(q, k, v, heads),
             KvFormat::F16 => self.read::<f16>(q, k, v, heads),
             KvFormat::Bf16 => self.read::<bf16>(q, k, v, heads),
+            KvFormat::Fp8 => self.read::<F8E4M3>(q, k, v, heads),
             KvFormat::Q8_0 => self.read::<u8>(q, k, v, heads),
         };
         Tensor::from_vec(out?, (rows, heads, self.shape.value_dim), q.device())

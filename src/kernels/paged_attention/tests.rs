@@ -178,7 +178,7 @@ impl Case {
 fn mixed_batches_equal_plain_attention() {
     let sequences = [(70, 70), (1, 1), (33, 1), (100, 30), (64, 0), (32, 32)];
     for shape in SHAPES {
-        for format in [KvFormat::F32, KvFormat::Bf16, KvFormat::F16] {
+        for format in [KvFormat::F32, KvFormat::Bf16, KvFormat::F16, KvFormat::Fp8] {
             let case = Case::new(shape, format, &sequences);
             for params in variants() {
                 let expected = case.plainly(params);
