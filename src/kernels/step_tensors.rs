@@ -4,7 +4,8 @@ use candle_core::{Device, Result, Tensor, bail};
 
 use super::cuda;
 
-/// The slot of a token whose key and value are written nowhere.
+/// The slot of a token whose key and value are written nowhere, and of a sequence whose state is
+/// neither read nor written.
 pub const NO_SLOT: u32 = u32::MAX;
 
 /// Parts of a batch, as u32 on the device.
@@ -22,6 +23,8 @@ pub struct StepTensors {
     pub cu_seqlens_q: Tensor,
     /// `[num_seqs]`: positions in the cache.
     pub context_lens: Tensor,
+    /// `[num_seqs]`: rows of states.
+    pub state_slots: Tensor,
     /// `[num_seqs, most blocks of one]`: blocks in order of position.
     pub block_tables: Tensor,
     /// At least as long as the longest context.
@@ -43,6 +46,8 @@ pub struct StepPlan<'a> {
     pub context_lens: &'a [u32],
     /// `[num_seqs]`
     pub sequence_lens: &'a [u32],
+    /// `[num_seqs]`, or none if nobody asks for them.
+    pub state_slots: &'a [u32],
     /// `[num_seqs]` rows.
     pub block_tables: &'a [Vec<u32>],
 }
@@ -120,6 +125,7 @@ impl StepPlan<'_> {
             add(&[u32::try_from(row).map_err(candle_core::Error::wrap)?], 1, 0);
         }
         add(self.context_lens, seqs, 1);
+        add(self.state_slots, seqs, NO_SLOT);
         for table in self.block_tables {
             add(table, blocks, 0);
         }
@@ -146,7 +152,7 @@ impl StepSizes {
     /// Numbers of everything together.
     #[expect(clippy::len_without_is_empty, reason = "a plan is never empty")]
     pub fn len(self) -> usize {
-        4 * self.tokens + 2 * self.seqs + 1 + self.seqs * self.blocks
+        4 * self.tokens + 3 * self.seqs + 1 + self.seqs * self.blocks
     }
 }
 
@@ -167,6 +173,7 @@ impl StepTensors {
             lengths: next(tokens)?,
             cu_seqlens_q: next(seqs + 1)?,
             context_lens: next(seqs)?,
+            state_slots: next(seqs)?,
             block_tables: next(seqs * blocks)?.reshape((seqs, blocks))?,
             longest_context,
         })
@@ -184,6 +191,7 @@ mod tests {
         cu_seqlens_q: &[0, 2, 3],
         context_lens: &[33, 3],
         sequence_lens: &[40, 3],
+        state_slots: &[9, 4],
         block_tables: &[],
     };
 
@@ -210,6 +218,7 @@ mod tests {
         assert_eq!(numbers(&tensors.lengths), [40, 40, 3, 1]);
         assert_eq!(numbers(&tensors.cu_seqlens_q), [0, 2, 3, 4]);
         assert_eq!(numbers(&tensors.context_lens), [33, 3, 1]);
+        assert_eq!(numbers(&tensors.state_slots), [9, 4, u32::MAX]);
         assert_eq!(numbers(&tensors.block_tables), [2, 3, 0, 1, 0, 0, 0, 0, 0]);
         let narrow = StepSizes { blocks: 1, ..sizes };
         assert!(plan.overwrite(&buffer, narrow).is_err());

@@ -116,6 +116,7 @@ impl ForwardBatch {
             cu_seqlens_q: &self.cu_seqlens_q,
             context_lens: &self.context_lens,
             sequence_lens: &self.sequence_lens,
+            state_slots: &self.state_slots,
             block_tables: &self.block_tables,
         }
     }
@@ -126,6 +127,7 @@ impl ForwardBatch {
             cu_seqlens_q: &self.cu_seqlens_q,
             positions: &self.positions,
             slots: &self.state_slots,
+            on_device: self.on_device.0.as_deref(),
         }
     }
 }

@@ -36,15 +36,18 @@ impl Local {
         let shape = model.kv_shape();
         let kv = kv_tensors::allocate(&shape, num_blocks, kv_format, &device)?;
         let states = shape.states(num_slots, &device)?;
-        let recorded = (alone && states.is_empty() && Recording::wanted(&device))
-            .then(|| RefCell::new(Recorded::default()));
+        let recorded =
+            (alone && Recording::wanted(&device)).then(|| RefCell::new(Recorded::default()));
         Ok(Self { model, device, kv, states, recorded })
     }
 
     /// Starts the step behind the last one while its tokens are drawn, if both are of a kind that is
     /// recorded.
     pub(super) fn run_ahead(&self, draws: &StartedDraws) -> Result<()> {
-        let Some(recorded) = &self.recorded else { return Ok(()) };
+        // States are changed in place: a step that is dropped must not have read them.
+        let Some(recorded) = self.recorded.as_ref().filter(|_| self.states.is_empty()) else {
+            return Ok(());
+        };
         recorded.borrow_mut().run_ahead(self.model.as_ref(), &self.context(), draws)
     }
 

@@ -202,7 +202,7 @@ impl Step {
             block_tables: vec![vec![0]; tokens],
             context_lens: vec![1; tokens],
             sequence_lens: vec![1; tokens],
-            state_slots: vec![0; tokens],
+            state_slots: vec![NO_SLOT; tokens],
             logits_rows: rows[..tokens].to_vec(),
             cu_seqlens_q: rows,
             on_device: OnDevice(Some(Arc::new(on_device))),

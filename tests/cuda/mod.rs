@@ -78,6 +78,13 @@ fn kernels_pass_the_parity_tests() {
 }
 
 #[test]
+fn kernels_of_recurrent_layers_pass_the_parity_tests() {
+    let models = "lfm2,qwen3_next,mamba2";
+    passes(&["parity::reference::f32_logprobs_and_greedy_tokens_equal_the_reference"], models);
+}
+
+#[test]
 fn kernels_compute_a_sequence_in_company_as_alone() {
-    passes(&["parity::invariance::eight_prompts_at_once_equal_each_alone"], "llama3,mixtral");
+    passes(&["parity::invariance::eight_prompts_at_once_equal_each_alone"], "llama3,mixtral,lfm2");
+    passes(&["parity::recorded"], "");
 }

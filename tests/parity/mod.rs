@@ -28,6 +28,7 @@ mod invariance;
 mod levels;
 mod lora;
 mod ranks;
+mod recorded;
 mod reference;
 mod rehearsal;
 

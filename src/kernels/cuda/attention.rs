@@ -130,6 +130,7 @@ fn moved(ragged: Ragged<'_>, device: &Device) -> Result<StepTensors> {
         cu_seqlens_q: ragged.cu_seqlens_q,
         context_lens: ragged.context_lens,
         sequence_lens: ragged.context_lens,
+        state_slots: &[],
         block_tables: ragged.block_tables,
     };
     plan.to_device(device)

@@ -14,6 +14,7 @@ pub(super) mod linear;
 pub(super) mod norms;
 pub(super) mod on_host;
 pub(super) mod pointwise;
+pub(super) mod recurrence;
 pub(super) mod rope;
 pub(super) mod sample;
 

@@ -28,6 +28,11 @@ pub(super) struct Numbers {
     c: f32,
 }
 
+impl Numbers {
+    /// Numbers stay as they are.
+    pub(super) const NONE: Self = Self { function: u32::MAX, a: 0.0, b: 0.0, c: 0.0 };
+}
+
 impl From<Function> for Numbers {
     fn from(function: Function) -> Self {
         let (function, [a, b, c]) = match function {

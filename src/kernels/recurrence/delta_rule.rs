@@ -12,7 +12,7 @@ use candle_core::{Result, Tensor, bail};
 use super::super::cpu::{Kernel, LANES, Lanes, Level};
 use super::super::fresh::{Parts, filled};
 use super::super::storage::{self, Rows};
-use super::super::{pool, portable};
+use super::super::{cuda, pool, portable};
 use super::lanes::{load_some, write_some};
 use super::{Run, Runs, softplus};
 
@@ -100,6 +100,10 @@ pub fn delta_rule(
     let of_heads = [gates.rate, gates.bias].iter().all(|gate| gate.dims() == [values]);
     if !of_tokens || !of_heads {
         bail!("{NAME}: gates of other shapes than {rows} rows of {values} heads");
+    }
+    if cuda::on(qkv.device()) {
+        runs.check(NAME, rows, places)?;
+        return cuda::recurrence::delta_rule(qkv, gates, heads, states, runs);
     }
     let runs = runs.of(NAME, rows, places)?;
     if portable::on(qkv.device()) {

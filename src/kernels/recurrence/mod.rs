@@ -9,6 +9,8 @@ use std::ops::Range;
 
 use candle_core::{Result, bail};
 
+use super::step_tensors::{NO_SLOT, StepTensors};
+
 pub mod delta_rule;
 pub mod short_conv;
 pub mod state_space;
@@ -25,6 +27,8 @@ pub struct Runs<'a> {
     pub positions: &'a [u32],
     /// `[num_seqs]`: the row of the states that is the sequence's own.
     pub slots: &'a [u32],
+    /// The same on the device, if it is there already.
+    pub on_device: Option<&'a StepTensors>,
 }
 
 /// The rows of one sequence.
@@ -43,7 +47,27 @@ impl Runs<'_> {
     ///
     /// Ranges that don't cover the rows, a slot of two sequences or behind the last of `places`.
     pub(super) fn of(&self, operation: &str, rows: usize, places: usize) -> Result<Vec<Run>> {
-        let Self { cu_seqlens_q: bounds, positions, slots } = *self;
+        self.check(operation, rows, places)?;
+        let run = |(bounds, slot): (&[u32], &u32)| {
+            let rows = bounds[0] as usize..bounds[1] as usize;
+            let starts = self.positions.get(rows.start) == Some(&0);
+            Run { rows, slot: *slot as usize, starts }
+        };
+        let runs: Vec<Run> = self.own().map(run).collect();
+        match runs.iter().find(|run| run.slot >= places) {
+            Some(Run { slot, .. }) => bail!("{operation}: slot {slot} of {places}"),
+            None => Ok(runs),
+        }
+    }
+
+    /// Bounds and slot of each sequence that has rows.
+    fn own(&self) -> impl Iterator<Item = (&[u32], &u32)> {
+        self.cu_seqlens_q.windows(2).zip(self.slots).filter(|(bounds, _)| bounds[0] < bounds[1])
+    }
+
+    /// The same errors, but for sequences of [`NO_SLOT`].
+    pub(super) fn check(&self, operation: &str, rows: usize, places: usize) -> Result<()> {
+        let Self { cu_seqlens_q: bounds, positions, slots, .. } = *self;
         let covers = bounds.first() == Some(&0)
             && bounds.last().is_some_and(|last| *last as usize == rows)
             && bounds.is_sorted();
@@ -54,22 +78,15 @@ impl Runs<'_> {
                 positions.len()
             );
         }
-        let run = |(bounds, slot): (&[u32], &u32)| {
-            let rows = bounds[0] as usize..bounds[1] as usize;
-            let starts = positions.get(rows.start) == Some(&0);
-            Run { rows, slot: *slot as usize, starts }
-        };
-        let runs = bounds.windows(2).zip(slots).map(run).filter(|run| !run.rows.is_empty());
-        let runs: Vec<Run> = runs.collect();
         let mut taken = vec![false; places];
-        for Run { slot, .. } in &runs {
-            match taken.get_mut(*slot) {
+        for (_, slot) in self.own().filter(|(_, slot)| **slot != NO_SLOT) {
+            match taken.get_mut(*slot as usize) {
                 None => bail!("{operation}: slot {slot} of {places}"),
                 Some(true) => bail!("{operation}: slot {slot} is given to two sequences"),
                 Some(free) => *free = true,
             }
         }
-        Ok(runs)
+        Ok(())
     }
 }
 
@@ -88,13 +105,15 @@ mod tests {
     #[test]
     fn runs_that_do_not_fit_are_errors() {
         let of = |bounds: &[u32], positions: &[u32], slots: &[u32], rows, places| {
-            Runs { cu_seqlens_q: bounds, positions, slots }.of("it", rows, places)
+            let runs = Runs { cu_seqlens_q: bounds, positions, slots, on_device: None };
+            runs.of("it", rows, places)
         };
         let runs = of(&[0, 2, 2, 3], &[0, 1, 7], &[4, 9, 1], 3, 5).unwrap();
         let expected =
             [Run { rows: 0..2, slot: 4, starts: true }, Run { rows: 2..3, slot: 1, starts: false }];
         assert_eq!(runs, expected);
         assert!(of(&[0, 2], &[0, 1], &[5], 2, 5).is_err());
+        assert!(of(&[0, 2], &[0, 1], &[NO_SLOT], 2, 5).is_err());
         assert!(of(&[0, 1, 2], &[0, 0], &[3, 3], 2, 5).is_err());
         assert!(of(&[0, 1], &[0, 1], &[3], 2, 5).is_err());
         assert!(of(&[0, 2, 1, 2], &[0, 1], &[3, 2, 1], 2, 5).is_err());

@@ -10,7 +10,7 @@ use super::super::cpu::{Kernel, LANES, Lanes, Level};
 use super::super::fresh::{Parts, filled};
 use super::super::pointwise::{Activation, activated};
 use super::super::storage::{self, Rows};
-use super::super::{pool, portable};
+use super::super::{cuda, pool, portable};
 use super::lanes::{load_some, write_some};
 use super::{Run, Runs};
 
@@ -45,6 +45,10 @@ pub fn short_conv(x: &Tensor, taps: Taps<'_>, states: &Tensor, runs: Runs<'_>) -
         bail!(
             "{NAME}: {count} taps of {width} channels and states of {kept} for {channels} channels"
         );
+    }
+    if cuda::on(x.device()) {
+        runs.check(NAME, rows, places)?;
+        return cuda::recurrence::short_conv(x, taps, states, runs);
     }
     let runs = runs.of(NAME, rows, places)?;
     if portable::on(x.device()) {
@@ -265,7 +269,7 @@ mod tests {
         let mut random = Random::new(3);
         let (x, weight) = (random.tensor((2, 8)), random.tensor((3, 8)));
         let taps = Taps { weight: &weight, bias: None, activation: None };
-        let runs = Runs { cu_seqlens_q: &[0, 2], positions: &[0, 1], slots: &[0] };
+        let runs = Runs { cu_seqlens_q: &[0, 2], positions: &[0, 1], slots: &[0], on_device: None };
         let kept = random.tensor((1, 16));
         let before = bits(&kept);
         let narrow = random.tensor((2, 7));

@@ -13,7 +13,7 @@ use candle_core::{Result, Tensor, bail};
 use super::super::cpu::{Kernel, LANES, Lanes, Level};
 use super::super::fresh::{Parts, filled};
 use super::super::storage::{self, Rows};
-use super::super::{pool, portable};
+use super::super::{cuda, pool, portable};
 use super::lanes::{load_some, write_some};
 use super::{Run, Runs, softplus};
 
@@ -90,6 +90,10 @@ pub fn state_space(
             steps.dims(),
             heads.head_dim
         );
+    }
+    if cuda::on(x.device()) {
+        runs.check(NAME, rows, places)?;
+        return cuda::recurrence::state_space(x, steps, heads, states, runs);
     }
     let runs = runs.of(NAME, rows, places)?;
     if portable::on(x.device()) {
@@ -431,7 +435,7 @@ mod tests {
     #[test]
     fn shapes_that_do_not_fit_are_errors_and_change_nothing() {
         let case = Case::new(5, 2, [2, 4, 3, 1], ANY);
-        let runs = Runs { cu_seqlens_q: &[0, 2], positions: &[0, 1], slots: &[0] };
+        let runs = Runs { cu_seqlens_q: &[0, 2], positions: &[0, 1], slots: &[0], on_device: None };
         let mut random = Random::new(6);
         let (states, wide) = (random.tensor((1, 24)), random.tensor((1, 25)));
         let before = bits(&states);

@@ -187,7 +187,7 @@ fn shapes_that_do_not_fit_are_errors_and_change_nothing() {
     let mut random = Random::new(4);
     let heads = heads(1, 2, 4, 4);
     let inputs = Inputs::new(&mut random, 2, heads);
-    let runs = Runs { cu_seqlens_q: &[0, 2], positions: &[0, 1], slots: &[0] };
+    let runs = Runs { cu_seqlens_q: &[0, 2], positions: &[0, 1], slots: &[0], on_device: None };
     let kept = random.tensor((1, heads.state()));
     let before = bits(&kept);
     let (qkv, gates) = (&inputs.qkv, inputs.gates());

@@ -1,0 +1,76 @@
+//! A runner, which may record decode steps and go on with them, beside the model itself.
+
+use sconce::runner::{HostLogits, KvFormat, Logits, Runner};
+use sconce::scheduler::output::PlannedSequence;
+use sconce::scheduler::sequence::SequenceId;
+
+use super::driver::{Driver, greedy};
+use super::{device, load, prompt};
+
+/// Blocks of each sequence.
+const BLOCKS: u32 = 2;
+
+/// One sequence as the runner gets it.
+fn planned<'a>(
+    index: usize,
+    tokens: &'a [u32],
+    done: usize,
+    table: &'a [u32],
+) -> PlannedSequence<'a> {
+    PlannedSequence {
+        id: SequenceId(index as u64),
+        token_ids: &tokens[done..],
+        first_position: done,
+        sequence_len: tokens.len(),
+        block_table: table,
+        slot: 5 - u32::try_from(index).unwrap(),
+        scored: &[],
+        samples: true,
+        pooled: (0, 0),
+        adapter: None,
+    }
+}
+
+fn rows(logits: Logits, count: u32) -> Vec<Vec<f32>> {
+    let mut logits = match logits {
+        Logits::Host(logits) => logits,
+        Logits::Device(logits) => {
+            HostLogits::of_rows(&logits, &(0..count).collect::<Vec<_>>()).unwrap()
+        }
+    };
+    logits.rows_mut().map(|row| row.to_vec()).collect()
+}
+
+#[test]
+fn steps_of_a_runner_give_the_bits_of_the_model_in_any_company() {
+    for name in ["llama3", "lfm2", "qwen3_next", "mamba2"] {
+        let mut driver = Driver::new(load(name), KvFormat::F32, 16, None);
+        let model = load(name);
+        let vocab = u32::try_from(model.vocab_size()).unwrap();
+        let runner = Runner::new(model, device().clone(), 16, KvFormat::F32, 6, None).unwrap();
+        let mut all: Vec<Vec<u32>> = [3, 20, 31, 7, 1].map(|len| prompt(len, vocab)).to_vec();
+        let tables: Vec<Vec<u32>> =
+            (0..5).map(|seq| (seq * BLOCKS..(seq + 1) * BLOCKS).rev().collect()).collect();
+        let seqs: Vec<_> = all.iter().map(|tokens| driver.add(tokens)).collect();
+        let mut done = [0; 5];
+        // Five at once, then other numbers of single tokens, which are rounded up to 1, 2, 4 or 8.
+        for company in
+            [&[0, 1, 2, 3, 4][..], &[0, 1, 2, 3, 4], &[0, 2, 4], &[1], &[1, 3], &[0, 3, 4]]
+        {
+            let plan = company.iter().map(|i| planned(*i, &all[*i], done[*i], &tables[*i]));
+            let output = runner.run(plan, |_| unreachable!("nobody has an adapter")).unwrap();
+            let ours = rows(output.logits, u32::try_from(company.len()).unwrap());
+            let plan: Vec<_> =
+                company.iter().map(|i| (seqs[*i], all[*i].len() - done[*i])).collect();
+            let expected = driver.step(&plan);
+            for ((i, ours), (_, expected)) in company.iter().zip(ours).zip(expected) {
+                let bits = |row: &[f32]| row.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+                assert_eq!(bits(&ours), bits(&expected), "{name}, sequence {i} of {company:?}");
+                let token = greedy(&expected);
+                done[*i] = all[*i].len();
+                all[*i].push(token);
+                driver.push(seqs[*i], token);
+            }
+        }
+    }
+}
