@@ -215,7 +215,8 @@ fn attend(
 ) -> Result<Tensor> {
     #[cfg(feature = "metal")]
     if q.device().is_metal()
-        && let Some(out) = fused::attend(q, [keys, values], positions, params, per_head)?
+        && let Some(out) =
+            fused::attend(candle_nn::ops::sdpa, q, [keys, values], positions, params, per_head)?
     {
         return Ok(out);
     }
@@ -266,13 +267,6 @@ fn distances(positions: &[u32], context: usize, device: &Device) -> Result<Tenso
     Tensor::from_vec(distances, (positions.len(), context), device)
 }
 
-/// The first position that a query at `position` sees.
-fn first_seen(position: u32, params: AttentionParams) -> usize {
-    let (end, chunk) = (position as usize + 1, params.chunk.unwrap_or(usize::MAX));
-    let window = end.saturating_sub(params.window.unwrap_or(end));
-    window.max(position as usize / chunk * chunk)
-}
-
 /// `[T, context]`: 0 where a query sees a position, minus infinity elsewhere.
 fn mask(
     positions: &[u32],
@@ -282,7 +276,7 @@ fn mask(
 ) -> Result<Tensor> {
     let mut mask = Vec::with_capacity(positions.len() * context);
     for position in positions {
-        let seen = first_seen(*position, params)..=*position as usize;
+        let seen = params.first_seen(*position)..=*position as usize;
         let seen = |j| if seen.contains(&j) { 0.0f32 } else { f32::NEG_INFINITY };
         mask.extend((0..context).map(seen));
     }

@@ -168,16 +168,22 @@ impl Call<'_> {
     fn run(&self, seqs: Range<usize>, rows: usize, few: bool) -> Result<()> {
         let CacheShape { format, kv_heads, key_dim, value_dim, .. } = self.shape;
         let group = self.heads / kv_heads;
-        // And the bytes that blocks of the cache take in shared memory, if tensor cores know the type.
-        let (name, held) = match format {
-            KvFormat::F32 => ("f32", None),
-            KvFormat::F16 => ("f16", Some(256 * key_dim + 1024)),
-            KvFormat::Bf16 => ("bf16", Some(256 * key_dim + 1024)),
-            KvFormat::Fp8 => ("f8", Some(192 * key_dim + 512)),
-            KvFormat::Q8_0 => ("q8_0", Some(196 * key_dim + 512)),
+        let name = match format {
+            KvFormat::F32 => "f32",
+            KvFormat::F16 => "f16",
+            KvFormat::Bf16 => "bf16",
+            KvFormat::Fp8 => "f8",
+            KvFormat::Q8_0 => "q8_0",
         };
+        // Bytes of shared memory that hold blocks of the cache for tensor cores, if those can be used.
         let known = key_dim == value_dim && TENSOR_CORE_DIMS.contains(&key_dim);
-        let held = held.filter(|_| known);
+        let held = match format {
+            _ if !known => None,
+            KvFormat::F32 => None,
+            KvFormat::F16 | KvFormat::Bf16 => Some(256 * key_dim + 1024),
+            KvFormat::Fp8 => Some(192 * key_dim + 512),
+            KvFormat::Q8_0 => Some(196 * key_dim + 512),
+        };
         if let Some(held) = held.filter(|_| !few) {
             let shared = |warps: usize| {
                 let queries = if key_dim > 192 { 32 * key_dim * warps } else { 0 };

@@ -25,6 +25,8 @@
 constexpr unsigned WARP = 32;
 // Positions of a KV block.
 constexpr unsigned KV_BLOCK = 32;
+// The slot of a token that is not written to the cache, and of a sequence that has no state.
+constexpr uint32_t NO_SLOT = 0xffffffff;
 
 // Elements as they lie in memory.
 struct bf16_t {

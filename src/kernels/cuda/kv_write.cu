@@ -32,7 +32,6 @@ struct KvWrite {
     uint32_t format;
 };
 
-constexpr uint32_t NO_SLOT = 0xffffffff;
 // Elements that share a scale in a q8_0 cache, and their bytes at one position.
 constexpr unsigned GROUP = 32, GROUP_BYTES = 34;
 

@@ -144,7 +144,7 @@ KERNEL __launch_bounds__(CHANNELS) short_conv(const ShortConv work) {
             convolve_any(channel, first, end, bias);
         }
     }
-    if (blockIdx.z == 0 && run.count > 0 && run.slot != NO_STATE) {
+    if (blockIdx.z == 0 && run.count > 0 && run.slot != NO_SLOT) {
         // What is read of the old state stands behind what is written.
         for (unsigned row = 0; row + 1 < work.taps; row++) {
             *channel.kept(row) = channel.input(run.count, work.taps - 1 - row);

@@ -16,8 +16,6 @@ struct Runs {
     const uint32_t *slots;
 };
 
-constexpr uint32_t NO_STATE = 0xffffffff;
-
 // The rows of one sequence.
 struct Run {
     size_t first;
@@ -29,7 +27,7 @@ struct Run {
         first = runs.cu_seqlens[index];
         count = runs.cu_seqlens[index + 1] - unsigned(first);
         slot = runs.slots[index];
-        starts = slot == NO_STATE || (count > 0 && runs.positions[first] == 0);
+        starts = slot == NO_SLOT || (count > 0 && runs.positions[first] == 0);
     }
 };
 
@@ -181,7 +179,7 @@ INLINE void recur(const Rule &rule, const Matrices &matrices, const Runs &runs) 
         }
         __syncthreads();
     }
-    if (holds && run.slot != NO_STATE) {
+    if (holds && run.slot != NO_SLOT) {
         float *state = matrices.start(run.slot);
 #pragma unroll
         for (unsigned i = 0; i < column.count(); i++) {

@@ -6,6 +6,7 @@ use super::super::pointwise::Function;
 use super::super::recurrence::delta_rule::{self, Gates};
 use super::super::recurrence::short_conv::Taps;
 use super::super::recurrence::{Runs, state_space};
+use super::super::step_tensors::{self, StepTensors};
 use super::launch::{Address, Launch, narrow, room};
 use super::pointwise::Numbers;
 
@@ -37,17 +38,13 @@ struct OnDevice {
 
 impl OnDevice {
     fn of(runs: Runs<'_>, device: &Device) -> Result<Self> {
-        if let Some(step) = runs.on_device {
-            return Ok(Self {
-                cu_seqlens: step.cu_seqlens_q.clone(),
-                positions: step.positions.clone(),
-                slots: step.state_slots.clone(),
-            });
-        }
+        let moved = |host, part: fn(&StepTensors) -> &Tensor| {
+            step_tensors::Numbers { host, on_device: runs.on_device.map(part) }.to_device(device)
+        };
         Ok(Self {
-            cu_seqlens: Tensor::new(runs.cu_seqlens_q, device)?,
-            positions: Tensor::new(runs.positions, device)?,
-            slots: Tensor::new(runs.slots, device)?,
+            cu_seqlens: moved(runs.cu_seqlens_q, |step| &step.cu_seqlens_q)?,
+            positions: moved(runs.positions, |step| &step.positions)?,
+            slots: moved(runs.slots, |step| &step.state_slots)?,
         })
     }
 
@@ -174,8 +171,7 @@ pub(in super::super) fn delta_rule(
         tiled: u32::from(tiled),
     };
     let grid = [sequences.count()?, values, value_dim.div_ceil(COLUMNS)];
-    let (size, shared) = form(key_dim, &[64, 128]);
-    let kernel = format!("delta_rule_{size}");
+    let (kernel, shared) = form("delta_rule", key_dim, &[64, 128]);
     // SAFETY: shapes, ranges and slots were checked.
     unsafe { launch(&kernel, grid, shared).run(device, arguments)? };
     Ok(out)
@@ -237,18 +233,17 @@ pub(in super::super) fn state_space(
         most,
     };
     let grid = [sequences.count()?, count, head_dim.div_ceil(COLUMNS)];
-    let (size, shared) = form(state_size, &[64, 128, 256]);
-    let kernel = format!("state_space_{size}");
+    let (kernel, shared) = form("state_space", state_size, &[64, 128, 256]);
     // SAFETY: shapes, ranges and slots were checked.
     unsafe { launch(&kernel, grid, shared).run(device, arguments)? };
     Ok(out)
 }
 
 /// The smallest form that columns of `rows` numbers fit, else the general one, and its shared memory.
-fn form(rows: usize, sizes: &[usize]) -> (String, usize) {
+fn form(operation: &str, rows: usize, sizes: &[usize]) -> (String, usize) {
     match sizes.iter().find(|size| rows <= **size) {
-        Some(size) => (size.to_string(), 128 * size + 2304),
-        None => ("any".to_owned(), 256 * rows.next_multiple_of(16) + 2304),
+        Some(size) => (format!("{operation}_{size}"), 128 * size + 2304),
+        None => (format!("{operation}_any"), 256 * rows.next_multiple_of(16) + 2304),
     }
 }
 

@@ -60,6 +60,15 @@ impl AttentionParams {
     pub fn full(scale: f32) -> Self {
         Self { scale, softcap: None, window: None, chunk: None }
     }
+
+    /// The first position that a query at `position` sees.
+    #[inline(always)]
+    pub(super) fn first_seen(self, position: u32) -> usize {
+        let end = position as usize + 1;
+        let start = end.saturating_sub(self.window.unwrap_or(end));
+        let chunk = self.chunk.map_or(0, |chunk| position as usize / chunk * chunk);
+        start.max(chunk)
+    }
 }
 
 /// What differs between query heads, each `[H]`.
@@ -199,10 +208,7 @@ impl Visible {
     /// Of a query at `position`.
     #[inline(always)]
     fn to(position: u32, params: AttentionParams) -> Self {
-        let end = position as usize + 1;
-        let start = end.saturating_sub(params.window.unwrap_or(end));
-        let chunk = params.chunk.map_or(0, |chunk| position as usize / chunk * chunk);
-        Self { start: start.max(chunk), end }
+        Self { start: params.first_seen(position), end: position as usize + 1 }
     }
 
     /// Those in `range`, relative to its start.

@@ -3,7 +3,6 @@
 
 use candle_core::{Result, Tensor};
 
-use super::first_seen;
 use crate::kernels::paged_attention::{AttentionParams, PerHead};
 
 /// Head sizes that its kernels for one query and for many both know.
@@ -16,19 +15,8 @@ const NO_CAP: f32 = 1.0;
 /// scale, and the soft-cap.
 type Sdpa = fn(&Tensor, &Tensor, &Tensor, Option<&Tensor>, bool, f32, f32) -> Result<Tensor>;
 
-/// As [`super::attend`], if it can be computed that way.
-#[cfg(feature = "metal")]
+/// As [`super::attend`], if `sdpa` can compute it.
 pub(super) fn attend(
-    q: &Tensor,
-    cache: [&Tensor; 2],
-    positions: &[u32],
-    params: AttentionParams,
-    per_head: PerHead<'_>,
-) -> Result<Option<Tensor>> {
-    attend_by(candle_nn::ops::sdpa, q, cache, positions, params, per_head)
-}
-
-fn attend_by(
     sdpa: Sdpa,
     q: &Tensor,
     cache: [&Tensor; 2],
@@ -58,7 +46,7 @@ fn seen(
     params: AttentionParams,
 ) -> Option<std::ops::Range<usize>> {
     let last = *positions.last()?;
-    let seen = first_seen(last, params)..last as usize + 1;
+    let seen = params.first_seen(last)..last as usize + 1;
     if positions.len() == 1 {
         // A cap of one would be taken for none.
         return (params.softcap != Some(NO_CAP)).then_some(seen);
@@ -111,7 +99,7 @@ mod tests {
         let mut random = Random::new(8);
         let q = random.tensor((positions.len(), 6, dim));
         let [keys, values] = [(); 2].map(|()| random.tensor((40, 2, dim)));
-        let ours = attend_by(sdpa, &q, [&keys, &values], positions, params, per_head).unwrap();
+        let ours = attend(sdpa, &q, [&keys, &values], positions, params, per_head).unwrap();
         if let Some(ours) = &ours {
             let plain = super::super::attend(&q, &keys, &values, positions, params, per_head);
             assert_close(&ours.contiguous().unwrap(), &plain.unwrap(), 1e-5);
