@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use candle_core::quantized::GgmlDType;
 use candle_core::{Device, Tensor};
+use sconce::kernels::backend::cpu_level;
 use sconce::kernels::ceiling::Ceiling;
-use sconce::kernels::cpu::Level;
 use sconce::kernels::linear::{Layer, linear};
 use sconce::kernels::packed::PackedMatrix;
 use sconce::kernels::pool;
@@ -49,7 +49,7 @@ fn main() {
     println!(
         "{} threads, {}: read {:.1} GB/s; {:.0} GFLOP/s f32, {:.0} bf16, {:.0} int8",
         pool::threads(),
-        Level::current().name(),
+        cpu_level().name(),
         ceiling.read_bytes / 1e9,
         ceiling.f32_operations / 1e9,
         ceiling.bf16_operations / 1e9,

@@ -5,8 +5,8 @@ use std::num::NonZeroUsize;
 
 use crate::config::DeviceChoice;
 use crate::engine::startup::device::OpenDevice;
+use crate::kernels::backend::cpu_level;
 use crate::kernels::ceiling::{Ceiling, DeviceCeiling};
-use crate::kernels::cpu::Level;
 use crate::kernels::pool;
 
 /// Measure the machine's memory bandwidth and arithmetic, with the kernels' own instructions.
@@ -38,7 +38,7 @@ pub fn run(args: &CeilingArgs) -> anyhow::Result<()> {
         pool::start(threads)?;
     }
     let ceiling = Ceiling::measure()?;
-    let (threads, level) = (pool::threads(), Level::current().name());
+    let (threads, level) = (pool::threads(), cpu_level().name());
     let mut out = std::io::stdout().lock();
     if args.json {
         let figures = serde_json::json!({

@@ -10,7 +10,8 @@ use std::time::Instant;
 use candle_core::Result;
 use half::bf16;
 
-use super::cpu::{Kernel, LANES, Level, Products};
+use super::backend::cpu_level;
+use super::cpu::{Kernel, LANES, Products};
 use super::packed::buffer::Buffer;
 use super::pool;
 
@@ -52,7 +53,7 @@ impl Ceiling {
         let operations = |which: Operation| {
             let threads = pool::threads();
             best_rate(threads * STEPS * CHAINS * LANES * 2 * which.width(), || {
-                pool::for_each_chunk(threads, |_| Level::current().run(Chains { which }));
+                pool::for_each_chunk(threads, |_| cpu_level().run(Chains { which }));
             })
         };
         let mut buffer = Buffer::zeroed(READ_BYTES)?;
@@ -62,7 +63,7 @@ impl Ceiling {
         let read_bytes = best_rate(READ_BYTES, || {
             pool::for_each_chunk(READ_BYTES / chunk, |i| {
                 let bytes = &buffer.bytes()[i * chunk..(i + 1) * chunk];
-                Level::current().run(Read { bytes });
+                cpu_level().run(Read { bytes });
             });
         });
         Ok(Self {

@@ -2,6 +2,7 @@
 
 use candle_core::{Device, Result, Tensor, bail};
 
+use super::backend::cpu_level;
 use super::cpu::Level;
 use super::fresh::{Parts, filled};
 use super::packed::PackedMatrix;
@@ -12,7 +13,7 @@ const CHUNK_ROWS: usize = 8;
 
 /// Rows `ids` of `matrix [V, D]`, widened exactly: `[ids.len(), D]` in f32 on the CPU.
 pub fn embed(matrix: &PackedMatrix, ids: &[u32]) -> Result<Tensor> {
-    embed_at(Level::current(), matrix, ids)
+    embed_at(cpu_level(), matrix, ids)
 }
 
 fn embed_at(level: Level, matrix: &PackedMatrix, ids: &[u32]) -> Result<Tensor> {

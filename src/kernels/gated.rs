@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor, bail};
 
+use super::backend::cpu_level;
 use super::cpu::{Kernel, LANES, Lanes, Level, load_tail, math};
 use super::fresh::{Parts, filled};
 use super::pointwise::{Activation, activated};
@@ -49,7 +50,7 @@ pub fn gated_pairs(gating: Gating, gate: &Tensor, up: &Tensor) -> Result<Tensor>
     if portable::on(gate.device()) {
         return portable::gated(gating, gate, up);
     }
-    gate.apply_op2_no_bwd(up, &Pairs { level: Level::current(), gating })
+    gate.apply_op2_no_bwd(up, &Pairs { level: cpu_level(), gating })
 }
 
 struct Pairs {

@@ -9,6 +9,7 @@ use candle_core::{Result, Tensor, bail};
 use float8::F8E4M3;
 use half::{bf16, f16};
 
+use super::backend::cpu_level;
 use super::cpu::Level;
 use super::kv_format::{CacheShape, KvFormat};
 use super::step_tensors::{NO_SLOT, Numbers};
@@ -89,7 +90,7 @@ pub fn kv_write(
     if portable::on(device) {
         return portable::kv_write(new, rotation, cache, slots);
     }
-    kv_write_at(Level::current(), new, rotation, cache, slots, shape)
+    kv_write_at(cpu_level(), new, rotation, cache, slots, shape)
 }
 
 /// The same of queries `[T, H, D]` alone, for a layer that reads what another one wrote.
@@ -110,7 +111,7 @@ pub fn prepare_queries(q: &Tensor, rotation: Rotation<'_>) -> Result<Tensor> {
     storage::read(NAME, q, |q, layout| {
         let q = Rows::of(NAME, q, layout)?;
         with_angles(rotation, |angles| {
-            queries = Queries { level: Level::current(), q, angles, heads, head_dim }.run(tokens);
+            queries = Queries { level: cpu_level(), q, angles, heads, head_dim }.run(tokens);
             Ok(())
         })
     })?;

@@ -8,6 +8,7 @@ use std::mem::MaybeUninit;
 
 use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor};
 
+use super::backend::cpu_level;
 use super::cpu::{Kernel, LANES, Lanes, Level};
 use super::fresh::{Parts, filled};
 use super::rms_norm::{check_weight, for_each_row_range};
@@ -22,7 +23,7 @@ pub fn layer_norm(x: &Tensor, weight: &Tensor, bias: &Tensor, eps: f32) -> Resul
     if portable::on(x.device()) {
         return portable::layer_norm(x, weight, bias, eps);
     }
-    layer_norm_at(Level::current(), x, weight, bias, eps)
+    layer_norm_at(cpu_level(), x, weight, bias, eps)
 }
 
 fn layer_norm_at(

@@ -6,6 +6,7 @@
 //! exponentials are taken in f64 without fused products (2^n times the Taylor series of e^r with
 //! |r| <= ln(2) / 2), and a block's weights are summed in sixteen lanes, then in a fixed tree.
 
+use super::backend::cpu_level;
 use super::cpu::{Kernel, LANES, Lanes, Level};
 
 /// Elements of a block; the last one may have fewer.
@@ -26,7 +27,7 @@ pub struct Scan {
 
 /// Looks at every element of `row`.
 pub fn scan(row: &[f32]) -> Scan {
-    scan_at(Level::current(), row)
+    scan_at(cpu_level(), row)
 }
 
 fn scan_at(level: Level, row: &[f32]) -> Scan {
@@ -53,7 +54,7 @@ pub fn first_largest(row: &[f32], scan: &Scan) -> usize {
 /// where that is less than `least`. Gives the sum of each block's weights. Where a logit is NaN
 /// its weight is zero.
 pub fn weigh(row: &mut [f32], max: f32, temperature: f32, least: f32) -> Vec<f64> {
-    weigh_at(Level::current(), row, max, temperature, least)
+    weigh_at(cpu_level(), row, max, temperature, least)
 }
 
 fn weigh_at(level: Level, row: &mut [f32], max: f32, temperature: f32, least: f32) -> Vec<f64> {
@@ -64,7 +65,7 @@ fn weigh_at(level: Level, row: &mut [f32], max: f32, temperature: f32, least: f3
 
 /// `ln(sum(e^logit))`; `max` is the largest logit, which must be finite.
 pub fn log_sum_exp(row: &[f32], max: f32) -> f64 {
-    log_sum_exp_at(Level::current(), row, max)
+    log_sum_exp_at(cpu_level(), row, max)
 }
 
 fn log_sum_exp_at(level: Level, row: &[f32], max: f32) -> f64 {

@@ -15,6 +15,7 @@
     reason = "a kernel's parts must be inlined to get the instructions of its level"
 )]
 
+pub mod backend;
 pub mod ceiling;
 pub mod collective;
 pub mod cpu;

@@ -6,6 +6,7 @@ use std::mem::MaybeUninit;
 
 use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor};
 
+use super::backend::cpu_level;
 use super::cpu::{Kernel, LANES, Lanes, Level, load_tail, math};
 use super::fresh::{Parts, filled};
 use super::{cuda, pool, portable, storage};
@@ -93,7 +94,7 @@ fn each(function: Function, x: &Tensor) -> Result<Tensor> {
             Function::Xielu(numbers) => portable::xielu(numbers, x),
         };
     }
-    x.apply_op1_no_bwd(&Each { level: Level::current(), function })
+    x.apply_op1_no_bwd(&Each { level: cpu_level(), function })
 }
 
 struct Each {

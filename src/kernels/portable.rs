@@ -7,7 +7,7 @@
 use candle_core::{D, DType, Device, Result, Tensor, bail};
 
 use super::KV_BLOCK;
-use super::cpu::Level;
+use super::backend::Backend;
 use super::floats::Floats;
 use super::gated::Gating;
 use super::kv_format::KvFormat;
@@ -28,7 +28,7 @@ pub(super) use state_space::state_space;
 
 /// Whether operations on tensors of this device are these.
 pub fn on(device: &Device) -> bool {
-    !device.is_cpu() || Level::portable_asked()
+    !matches!(Backend::of(device), Backend::Cpu(_))
 }
 
 /// `x [.., K]` times the transpose of `weight [N, K]`, plus `bias [N]`: `[.., N]` in f32.

@@ -7,6 +7,7 @@ use std::mem::MaybeUninit;
 
 use candle_core::{CpuStorage, CustomOp2, CustomOp3, Layout, Result, Shape, Tensor, bail};
 
+use super::backend::cpu_level;
 use super::cpu::{Kernel, LANES, Lanes, Level, load_tail};
 use super::fresh::{Parts, filled};
 use super::{cuda, pool, portable, storage};
@@ -24,7 +25,7 @@ pub fn rms_norm(x: &Tensor, weight: &Tensor, eps: f32) -> Result<Tensor> {
     if portable::on(x.device()) {
         return portable::rms_norm(x, weight, eps);
     }
-    rms_norm_at(Level::current(), x, weight, eps)
+    rms_norm_at(cpu_level(), x, weight, eps)
 }
 
 fn rms_norm_at(level: Level, x: &Tensor, weight: &Tensor, eps: f32) -> Result<Tensor> {
@@ -42,7 +43,7 @@ pub fn rms_norm_add(x: &Tensor, weight: &Tensor, eps: f32, residual: &Tensor) ->
     if portable::on(x.device()) {
         return residual + portable::rms_norm(x, weight, eps)?;
     }
-    rms_norm_add_at(Level::current(), x, weight, eps, residual)
+    rms_norm_add_at(cpu_level(), x, weight, eps, residual)
 }
 
 fn rms_norm_add_at(

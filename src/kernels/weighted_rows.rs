@@ -6,6 +6,7 @@ use std::mem::MaybeUninit;
 
 use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor, bail};
 
+use super::backend::cpu_level;
 use super::cpu::{Kernel, LANES, Lanes, Level, load_tail};
 use super::fresh::{Parts, filled};
 use super::rms_norm::for_each_row_range;
@@ -46,7 +47,7 @@ pub fn weighted_rows(
     if portable::on(x.device()) {
         return residual + portable::weighted_rows(x, picks, count)?;
     }
-    x.apply_op2_no_bwd(residual, &WeightedRows { level: Level::current(), picks, count })
+    x.apply_op2_no_bwd(residual, &WeightedRows { level: cpu_level(), picks, count })
 }
 
 struct WeightedRows<'a> {

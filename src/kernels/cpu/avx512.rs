@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 
 use half::{bf16, f16};
 
-use super::{Kernel, LANES, Lanes};
+use super::lanes::{Kernel, LANES, Lanes};
 
 /// Proof that the CPU has AVX-512 F, BW, DQ and VL; with `DOTS` also VNNI and BF16.
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,7 @@
 //! The exponential reduces to 2^n * e^r with |r| <= ln(2) / 2 and a polynomial of degree 7
 //! (Cephes, S. L. Moshier, `expf`); its error is about one unit in the last place.
 
-use super::Lanes;
+use super::lanes::Lanes;
 
 /// Where e^x is no longer a normal f32.
 const SMALLEST: f32 = -87.0;

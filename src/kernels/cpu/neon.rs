@@ -7,7 +7,7 @@ use std::arch::aarch64::*;
 
 use half::{bf16, f16};
 
-use super::{Kernel, LANES, Lanes};
+use super::lanes::{Kernel, LANES, Lanes};
 
 /// Proof that the CPU has NEON.
 #[derive(Clone, Copy, Debug)]

@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 
-use super::{Kernel, LANES, Lanes};
+use super::lanes::{Kernel, LANES, Lanes};
 
 /// Needs nothing of the CPU.
 #[derive(Clone, Copy, Debug)]

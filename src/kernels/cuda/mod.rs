@@ -7,6 +7,8 @@
 
 use candle_core::Device;
 
+use super::backend::Backend;
+
 pub(super) mod attention;
 pub(super) mod experts;
 mod launch;
@@ -42,5 +44,5 @@ pub(super) use products::half_product;
 
 /// Whether operations on tensors of this device are these.
 pub(super) fn on(device: &Device) -> bool {
-    device.is_cuda() || (device.is_cpu() && on_host::asked())
+    Backend::is_cuda(device)
 }

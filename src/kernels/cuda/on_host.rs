@@ -8,12 +8,7 @@ use std::sync::OnceLock;
 
 use candle_core::{CpuStorage, Error, Result, bail};
 
-use super::super::cpu::Level;
-
-/// Whether operations on the CPU are these.
-pub(super) fn asked() -> bool {
-    Level::cuda_library().is_some()
-}
+use super::super::backend::cuda_library;
 
 /// The address of a storage's first element, by `as_ptr` or `as_mut_ptr`.
 macro_rules! first_element {
@@ -67,7 +62,7 @@ pub(super) unsafe fn run<A: Copy>(
 
 fn find(name: &str) -> Result<OnHost> {
     static LIBRARY: OnceLock<Option<Handle>> = OnceLock::new();
-    let Some(path) = Level::cuda_library() else { bail!("no library of kernels was named") };
+    let Some(path) = cuda_library() else { bail!("no library of kernels was named") };
     let Some(library) = LIBRARY.get_or_init(|| Handle::open(path)) else {
         bail!("{path} is no library of kernels")
     };

@@ -183,7 +183,7 @@ fn projections_may_be_parts_of_one_tensor() {
     let parts = Case { cos: case.cos.clone(), sin: case.sin.clone(), ..parts };
     let parts = Case { slots: case.slots.clone(), ..parts };
     let (ours, expected) = (cache(KvFormat::F32, shape), cache(KvFormat::F32, shape));
-    let (a, b) = (parts.at(Level::current(), &ours), case.at(Level::current(), &expected));
+    let (a, b) = (parts.at(cpu_level(), &ours), case.at(cpu_level(), &expected));
     assert_eq!(bits(&a), bits(&b));
     assert_eq!(bits(&ours.0), bits(&expected.0));
     assert_eq!(bits(&ours.1), bits(&expected.1));

@@ -11,6 +11,7 @@
 
 use candle_core::{CpuStorage, Device, Layout, Result, Storage, Tensor, bail};
 
+use super::backend::cpu_level;
 use super::cpu::{LANES, Level};
 use super::gated::Gating;
 use super::packed::PackedMatrix;
@@ -53,13 +54,13 @@ pub fn linear(x: &Tensor, layer: Layer<'_>) -> Result<Tensor> {
 
 /// Several layers on the same input.
 pub fn linear_each<const N: usize>(x: &Tensor, layers: [Layer<'_>; N]) -> Result<[Tensor; N]> {
-    let outputs = linear_at(Level::current(), x, &layers.map(|layer| (layer, Finish::Plain)))?;
+    let outputs = linear_at(cpu_level(), x, &layers.map(|layer| (layer, Finish::Plain)))?;
     Ok(outputs.try_into().expect("one output per layer"))
 }
 
 /// `residual + factor * linear(x)`, both `[.., N]`.
 pub fn linear_add(x: &Tensor, layer: Layer<'_>, residual: &Tensor, factor: f32) -> Result<Tensor> {
-    linear_add_at(Level::current(), x, layer, residual, factor)
+    linear_add_at(cpu_level(), x, layer, residual, factor)
 }
 
 fn linear_add_at(
@@ -84,7 +85,7 @@ fn linear_add_at(
 
 /// What `gate(x)` and `up(x)` make, commonly `activation(gate(x)) * up(x)`.
 pub fn linear_gated(x: &Tensor, gating: Gating, gate: Layer<'_>, up: Layer<'_>) -> Result<Tensor> {
-    linear_gated_at(Level::current(), x, gating, gate, up)
+    linear_gated_at(cpu_level(), x, gating, gate, up)
 }
 
 fn linear_gated_at(

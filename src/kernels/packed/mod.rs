@@ -18,6 +18,7 @@ use candle_core::{DType, Device, Result, Tensor, bail};
 
 use self::buffer::Buffer;
 use self::formats::{Format, PANEL};
+use super::backend::cpu_level;
 use super::cpu::Level;
 use super::fresh::Parts;
 use super::pool;
@@ -246,7 +247,7 @@ fn pack_panel(kind: GgmlDType, columns: usize, from: &[u8], to: &mut [u8]) {
         GgmlDType::F32 | GgmlDType::BF16 => {
             // bf16 pairs move as words; with an odd number of columns the last one has no partner.
             let words = columns * kind.type_size() / 4;
-            dense::transpose_words(Level::current(), words, from, columns * kind.type_size(), to);
+            dense::transpose_words(cpu_level(), words, from, columns * kind.type_size(), to);
             if !(columns * kind.type_size()).is_multiple_of(4) {
                 dense::put_last_halves(words, from, columns * 2, to);
             }

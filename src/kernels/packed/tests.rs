@@ -52,7 +52,7 @@ fn floats_come_back_in_every_dtype_and_shape() {
             let tensor = random.tensor((n, k)).to_dtype(dtype).unwrap();
             let packed = PackedMatrix::from_dense(&tensor).unwrap();
             let expected = bits(&tensor.to_dtype(DType::F32).unwrap());
-            assert_eq!(unpacked(Level::current(), &packed), expected, "{dtype:?} {n} x {k}");
+            assert_eq!(unpacked(cpu_level(), &packed), expected, "{dtype:?} {n} x {k}");
         }
     }
 }
@@ -66,7 +66,7 @@ fn a_target_rounds_as_candle_does() {
         let packed = PackedMatrix::pack(GgmlDType::F32, 70, 512, &bytes, Some(kind)).unwrap();
         let expected = QTensor::quantize(&tensor, kind).unwrap().dequantize(&Device::Cpu).unwrap();
         assert_eq!(packed.kind(), kind);
-        assert_eq!(unpacked(Level::current(), &packed), bits(&expected), "{kind:?}");
+        assert_eq!(unpacked(cpu_level(), &packed), bits(&expected), "{kind:?}");
     }
 }
 

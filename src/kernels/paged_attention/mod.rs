@@ -19,6 +19,7 @@ use candle_core::{Result, Tensor, bail};
 use float8::F8E4M3;
 use half::{bf16, f16};
 
+use super::backend::cpu_level;
 use super::cpu::Level;
 use super::floats::Floats;
 use super::fresh::{Parts, filled};
@@ -122,7 +123,7 @@ pub fn paged_attention(
     let seen: usize = ragged.positions.iter().map(|position| *position as usize + 1).sum();
     let parallel = seen * q.dim(1)? * (shape.key_dim + shape.value_dim) >= PARALLEL_FROM;
     let threads = if parallel { pool::threads() } else { 1 };
-    Call { level: Level::current(), threads, ragged, params, per_head, shape }.run(q, k, v)
+    Call { level: cpu_level(), threads, ragged, params, per_head, shape }.run(q, k, v)
 }
 
 fn check(

@@ -9,6 +9,7 @@ use std::mem::MaybeUninit;
 
 use candle_core::{Result, Tensor, bail};
 
+use super::super::backend::cpu_level;
 use super::super::cpu::{Kernel, LANES, Lanes, Level};
 use super::super::fresh::{Parts, filled};
 use super::super::storage::{self, Rows};
@@ -109,7 +110,7 @@ pub fn delta_rule(
     if portable::on(qkv.device()) {
         return portable::delta_rule(qkv, gates, heads, states, &runs);
     }
-    delta_rule_at(Level::current(), qkv, gates, heads, states, &runs)
+    delta_rule_at(cpu_level(), qkv, gates, heads, states, &runs)
 }
 
 fn delta_rule_at(

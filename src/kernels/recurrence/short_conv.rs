@@ -6,6 +6,7 @@ use std::mem::MaybeUninit;
 
 use candle_core::{Result, Tensor, bail};
 
+use super::super::backend::cpu_level;
 use super::super::cpu::{Kernel, LANES, Lanes, Level};
 use super::super::fresh::{Parts, filled};
 use super::super::pointwise::{Activation, activated};
@@ -54,7 +55,7 @@ pub fn short_conv(x: &Tensor, taps: Taps<'_>, states: &Tensor, runs: Runs<'_>) -
     if portable::on(x.device()) {
         return portable::short_conv(x, taps, states, &runs);
     }
-    short_conv_at(Level::current(), x, taps, states, &runs)
+    short_conv_at(cpu_level(), x, taps, states, &runs)
 }
 
 fn short_conv_at(

@@ -10,6 +10,7 @@ use std::mem::MaybeUninit;
 
 use candle_core::{Result, Tensor, bail};
 
+use super::super::backend::cpu_level;
 use super::super::cpu::{Kernel, LANES, Lanes, Level};
 use super::super::fresh::{Parts, filled};
 use super::super::storage::{self, Rows};
@@ -99,7 +100,7 @@ pub fn state_space(
     if portable::on(x.device()) {
         return portable::state_space(x, steps, heads, states, &runs);
     }
-    state_space_at(Level::current(), x, steps, heads, states, &runs)
+    state_space_at(cpu_level(), x, steps, heads, states, &runs)
 }
 
 fn state_space_at(

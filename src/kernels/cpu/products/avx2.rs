@@ -6,7 +6,7 @@ use std::arch::x86_64::*;
 use half::bf16;
 
 use super::super::avx2::Avx2;
-use super::{LANES, Lanes, Products};
+use super::super::lanes::{LANES, Lanes, Products};
 
 /// Calls intrinsics that have no other condition than the CPU feature, once for each register.
 macro_rules! both {

@@ -6,7 +6,7 @@ use std::arch::x86_64::*;
 use half::bf16;
 
 use super::super::avx512::Avx512;
-use super::{LANES, Products};
+use super::super::lanes::{LANES, Products};
 
 /// Calls an intrinsic that has no other condition than the CPU feature.
 macro_rules! cpu {

@@ -7,8 +7,8 @@ use std::arch::aarch64::*;
 
 use half::bf16;
 
+use super::super::lanes::{LANES, Lanes, Products};
 use super::super::neon::Neon;
-use super::{LANES, Lanes, Products};
 
 /// Calls intrinsics, once for each of the four registers.
 macro_rules! each {

@@ -2,8 +2,8 @@
 
 use half::bf16;
 
+use super::super::lanes::{LANES, Lanes, Products};
 use super::super::scalar::Scalar;
-use super::{LANES, Lanes, Products};
 
 type Bytes = [u8; 4 * LANES];
 

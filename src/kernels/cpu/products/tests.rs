@@ -3,8 +3,7 @@
 use half::bf16;
 
 use super::super::super::random::Random;
-use super::super::{Kernel, Level};
-use super::*;
+use super::super::{Kernel, LANES, Lanes, Level, Products};
 
 /// What one call of every operation gives.
 #[derive(Debug, Default, PartialEq)]

@@ -1,0 +1,189 @@
+//! The vocabulary that kernels are written in: sixteen f32 lanes, what packed products need besides,
+//! and the elements that memory holds.
+
+use std::mem::MaybeUninit;
+
+use half::{bf16, f16};
+
+/// f32 lanes of a vector, on every level.
+pub(in crate::kernels) const LANES: usize = 16;
+
+/// Work that is compiled once per level. Mark `run` and all it calls `#[inline(always)]`, so that
+/// the level's instructions reach it, and keep closures out of its loops.
+pub(in crate::kernels) trait Kernel {
+    fn run<L: Products>(self, lanes: L);
+}
+
+/// What a level can do with sixteen f32 lanes.
+pub(in crate::kernels) trait Lanes: Copy {
+    /// Sixteen lanes.
+    type V: Copy;
+    /// Rows of the left side in a product tile: as many as the registers hold.
+    const WIDE: bool;
+
+    /// Runs a part of a kernel as a function of its own, with this level's instructions: for loops
+    /// that many places use, which would be compiled for each of them otherwise.
+    fn call<K: Kernel>(self, part: K);
+    fn splat(self, x: f32) -> Self::V;
+    fn load(self, x: &[f32; LANES]) -> Self::V;
+    fn load_bf16(self, x: &[bf16; LANES]) -> Self::V;
+    fn load_f16(self, x: &[f16; LANES]) -> Self::V;
+    fn load_i8(self, x: &[i8; LANES]) -> Self::V;
+    /// To bf16, ties to even; NaN stays NaN.
+    fn narrow_bf16(self, v: Self::V) -> [bf16; LANES];
+    /// To f16, ties to even; NaN stays NaN.
+    fn narrow_f16(self, v: Self::V) -> [f16; LANES];
+    /// To the nearest integer, ties to even, within -128..=127; of NaN, any.
+    fn narrow_i8(self, v: Self::V) -> [i8; LANES];
+    /// # Safety
+    ///
+    /// Sixteen floats are writable at `out`.
+    unsafe fn store_at(self, v: Self::V, out: *mut f32);
+    #[inline(always)]
+    fn store(self, v: Self::V, out: &mut [f32; LANES]) {
+        // SAFETY: the reference covers sixteen floats.
+        unsafe { self.store_at(v, out.as_mut_ptr()) }
+    }
+    /// As `store`, to memory that holds nothing yet.
+    #[inline(always)]
+    fn write(self, v: Self::V, out: &mut [MaybeUninit<f32>; LANES]) {
+        // SAFETY: the reference covers sixteen floats, and a float may be written to each.
+        unsafe { self.store_at(v, out.as_mut_ptr().cast()) }
+    }
+    fn add(self, a: Self::V, b: Self::V) -> Self::V;
+    fn sub(self, a: Self::V, b: Self::V) -> Self::V;
+    fn mul(self, a: Self::V, b: Self::V) -> Self::V;
+    fn div(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a * b + c`
+    fn mul_add(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    /// The larger one; `b` where either is NaN, on x86, and NaN elsewhere or `b`.
+    fn max(self, a: Self::V, b: Self::V) -> Self::V;
+    fn min(self, a: Self::V, b: Self::V) -> Self::V;
+    /// To the nearest integer, ties to even.
+    fn round(self, a: Self::V) -> Self::V;
+    /// 2 to the power of integers in -126..=127.
+    fn pow2(self, n: Self::V) -> Self::V;
+    /// `v`, but 0 where `x` is less than `bound`.
+    fn zero_below(self, v: Self::V, x: Self::V, bound: Self::V) -> Self::V;
+    /// Asks for the cache line at `at` to be brought near; any address will do.
+    #[inline(always)]
+    fn prefetch<T>(self, _at: *const T) {}
+    /// Sum of all lanes: `i` and `i + 8` first, then 4, 2, 1 apart.
+    fn sum(self, v: Self::V) -> f32;
+    /// Largest lane.
+    fn largest(self, v: Self::V) -> f32;
+    /// Lane `i` of vector `j` becomes lane `j` of vector `i`.
+    #[inline(always)]
+    fn transpose(self, rows: [Self::V; LANES]) -> [Self::V; LANES] {
+        let mut from = [[0.0f32; LANES]; LANES];
+        for (row, out) in rows.iter().zip(&mut from) {
+            self.store(*row, out);
+        }
+        let mut columns = rows;
+        for (j, column) in columns.iter_mut().enumerate() {
+            let mut lanes = [0.0; LANES];
+            for (lane, row) in lanes.iter_mut().zip(&from) {
+                *lane = row[j];
+            }
+            *column = self.load(&lanes);
+        }
+        columns
+    }
+}
+
+/// What packed products need of a level besides sixteen f32 lanes: pairs of bf16, groups of four
+/// bytes, and sums of their products lane by lane.
+///
+/// Weights lie with sixteen columns along the lanes, so a lane is one output element and its chain
+/// of additions runs along K, the same in every tile. Integer sums are exact on every level.
+pub(in crate::kernels) trait Products: Lanes {
+    /// Two bf16 in each lane.
+    type Pairs: Copy;
+    /// One i32 in each lane.
+    type Ints: Copy;
+    /// Four bytes in each lane.
+    type Bytes: Copy;
+    /// What [`Products::dot_wide`] has taken off each weight.
+    const WIDE_OFFSET: i32;
+
+    fn load_pairs(self, w: &[[bf16; 2]; LANES]) -> Self::Pairs;
+    fn splat_pair(self, x: [bf16; 2]) -> Self::Pairs;
+    /// `acc + w[0] * x[0] + w[1] * x[1]`, the order of the two being the level's own.
+    fn dot_pairs(self, acc: Self::V, w: Self::Pairs, x: Self::Pairs) -> Self::V;
+
+    fn splat_int(self, x: i32) -> Self::Ints;
+    fn ints_to_f32(self, x: Self::Ints) -> Self::V;
+    fn load_bytes(self, x: &[u8; 4 * LANES]) -> Self::Bytes;
+    fn bytes_to_array(self, x: Self::Bytes) -> [u8; 4 * LANES];
+    /// The same four bytes in each lane.
+    fn splat_bytes(self, x: [i8; 4]) -> Self::Bytes;
+    fn low_nibbles(self, x: Self::Bytes) -> Self::Bytes;
+    fn high_nibbles(self, x: Self::Bytes) -> Self::Bytes;
+    /// Bits `2 * PLACE` and `2 * PLACE + 1` of each byte, as 0, 16, 32 or 48.
+    fn two_bits<const PLACE: usize>(self, x: Self::Bytes) -> Self::Bytes;
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "as the other loads")]
+    /// 16 in byte `i` where bit `i` is set, else 0.
+    fn sixteen_where(self, bits: &[u8; 8]) -> Self::Bytes;
+    fn or(self, a: Self::Bytes, b: Self::Bytes) -> Self::Bytes;
+    /// `acc` plus the products of unsigned weights of at most 127 with signed `x`.
+    fn dot_small(self, acc: Self::Ints, w: Self::Bytes, x: Self::Bytes) -> Self::Ints;
+    /// `acc` plus the products of unsigned weights, less `WIDE_OFFSET`, with signed `x` from -127.
+    fn dot_wide(self, acc: Self::Ints, w: Self::Bytes, x: Self::Bytes) -> Self::Ints;
+
+    fn load_u8(self, x: &[u8; LANES]) -> Self::V {
+        self.load(&x.map(f32::from))
+    }
+    /// Keeps the compiler from moving loads of later steps up, where they would spill a tile.
+    #[inline(always)]
+    fn barrier(self) {}
+}
+
+/// A stored element that widens to f32 exactly.
+pub(in crate::kernels) trait Element: Copy + Default + Send + Sync {
+    fn load<L: Lanes>(lanes: L, x: &[Self; LANES]) -> L::V;
+    /// Rounds to nearest, ties to even.
+    fn narrow<L: Lanes>(lanes: L, v: L::V) -> [Self; LANES];
+}
+
+impl Element for f32 {
+    #[inline(always)]
+    fn load<L: Lanes>(lanes: L, x: &[Self; LANES]) -> L::V {
+        lanes.load(x)
+    }
+    #[inline(always)]
+    fn narrow<L: Lanes>(lanes: L, v: L::V) -> [Self; LANES] {
+        let mut out = [0.0; LANES];
+        lanes.store(v, &mut out);
+        out
+    }
+}
+
+impl Element for bf16 {
+    #[inline(always)]
+    fn load<L: Lanes>(lanes: L, x: &[Self; LANES]) -> L::V {
+        lanes.load_bf16(x)
+    }
+    #[inline(always)]
+    fn narrow<L: Lanes>(lanes: L, v: L::V) -> [Self; LANES] {
+        lanes.narrow_bf16(v)
+    }
+}
+
+impl Element for f16 {
+    #[inline(always)]
+    fn load<L: Lanes>(lanes: L, x: &[Self; LANES]) -> L::V {
+        lanes.load_f16(x)
+    }
+    #[inline(always)]
+    fn narrow<L: Lanes>(lanes: L, v: L::V) -> [Self; LANES] {
+        lanes.narrow_f16(v)
+    }
+}
+
+/// The first elements of a vector, zeros after them; `x` holds less than sixteen.
+#[inline(always)]
+pub(in crate::kernels) fn load_tail<L: Lanes, E: Element>(lanes: L, x: &[E]) -> L::V {
+    let mut padded = [E::default(); LANES];
+    padded[..x.len()].copy_from_slice(x);
+    E::load(lanes, &padded)
+}

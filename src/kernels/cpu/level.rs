@@ -1,0 +1,76 @@
+//! The instruction sets of this machine.
+
+use super::lanes::Kernel;
+#[cfg(target_arch = "aarch64")]
+use super::neon;
+use super::scalar;
+#[cfg(target_arch = "x86_64")]
+use super::{avx2, avx512};
+
+/// A CPU instruction set that this machine has.
+#[derive(Clone, Copy, Debug)]
+pub struct Level(Set);
+
+#[derive(Clone, Copy, Debug)]
+enum Set {
+    Scalar(scalar::Scalar),
+    #[cfg(target_arch = "x86_64")]
+    Avx2(avx2::Avx2),
+    #[cfg(target_arch = "x86_64")]
+    Avx512(avx512::Avx512<false>),
+    #[cfg(target_arch = "x86_64")]
+    Avx512Vnni(avx512::Avx512<true>),
+    #[cfg(target_arch = "aarch64")]
+    Neon(neon::Neon),
+}
+
+impl Level {
+    /// Plain Rust, on every machine: what the other levels are tested against.
+    pub fn scalar() -> Self {
+        Self(Set::Scalar(scalar::Scalar))
+    }
+
+    /// All levels of this machine, slowest first.
+    pub fn available() -> Vec<Self> {
+        let mut levels = vec![Self::scalar()];
+        #[cfg(target_arch = "x86_64")]
+        {
+            levels.extend(avx2::Avx2::detect().map(|t| Self(Set::Avx2(t))));
+            levels.extend(avx512::Avx512::detect().map(|t| Self(Set::Avx512(t))));
+            levels.extend(avx512::Avx512::detect().map(|t| Self(Set::Avx512Vnni(t))));
+        }
+        #[cfg(target_arch = "aarch64")]
+        levels.extend(neon::Neon::detect().map(|t| Self(Set::Neon(t))));
+        levels
+    }
+
+    /// The level's name, as the environment variable `SCONCE_KERNELS` spells it.
+    pub fn name(self) -> &'static str {
+        match self.0 {
+            Set::Scalar(_) => "scalar",
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx2(_) => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx512(_) => "avx512",
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx512Vnni(_) => "avx512vnni",
+            #[cfg(target_arch = "aarch64")]
+            Set::Neon(_) => "neon",
+        }
+    }
+
+    /// Runs a kernel with this level's instructions.
+    pub(in crate::kernels) fn run<K: Kernel>(self, kernel: K) {
+        match self.0 {
+            Set::Scalar(lanes) => kernel.run(lanes),
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx2(lanes) => lanes.run(kernel),
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx512(lanes) => lanes.run(kernel),
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx512Vnni(lanes) => lanes.run(kernel),
+            #[cfg(target_arch = "aarch64")]
+            Set::Neon(lanes) => lanes.run(kernel),
+        }
+    }
+}
