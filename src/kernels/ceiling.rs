@@ -18,6 +18,7 @@ use super::pool;
 mod device;
 
 pub use device::DeviceCeiling;
+use device::RUNS;
 
 /// Rates of the whole team.
 #[derive(Clone, Copy, Debug)]
@@ -34,8 +35,6 @@ pub struct Ceiling {
 
 /// Memory that the read probe walks over: more than any cache.
 const READ_BYTES: usize = 512 << 20;
-/// Runs of each probe, of which the best counts.
-const RUNS: usize = 5;
 /// Independent chains of additions: more than latency times throughput.
 const CHAINS: usize = 16;
 /// Steps of a chain in one run.

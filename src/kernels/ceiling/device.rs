@@ -4,12 +4,12 @@ use std::time::Instant;
 
 use candle_core::{DType, Device, Result, Tensor};
 
-use super::RUNS;
-
 /// Elements of what is copied: more than any cache holds.
 const COPIED: usize = 256 << 20;
 /// Rows and columns of the matrices that are multiplied.
 const SIDE: usize = 8192;
+/// Runs of each probe, of which the best counts.
+pub(super) const RUNS: usize = 5;
 /// Times that each probe does its work before it looks at the clock.
 const REPEATS: usize = 8;
 

@@ -9,8 +9,7 @@ use half::bf16;
 
 use super::super::cpu::{Kernel, LANES, Level, Products, load_tail};
 use super::super::fresh::Parts;
-use super::super::packed::formats::SUB_BLOCK;
-use super::super::packed::with_format;
+use super::super::packed::formats::{SUB_BLOCK, with_format};
 use super::super::pool;
 
 /// Fewer elements are converted on the calling thread.

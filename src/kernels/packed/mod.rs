@@ -17,7 +17,7 @@ use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{DType, Device, Result, Tensor, bail};
 
 use self::buffer::Buffer;
-use self::formats::{Format, PANEL};
+use self::formats::{Format, PANEL, with_format};
 use super::backend::cpu_level;
 use super::cpu::Level;
 use super::fresh::Parts;
@@ -45,48 +45,6 @@ impl std::fmt::Debug for PackedMatrix {
         write!(f, "PackedMatrix[{}, {}; {:?}]", self.rows, self.columns, self.kind)
     }
 }
-
-/// Calls `$run` with the [`Format`] of a packed quantized kind, `$otherwise` for all other kinds.
-macro_rules! with_format {
-    ($kind:expr, $format:ident => $run:expr, $otherwise:expr) => {
-        match $kind {
-            GgmlDType::Q8_0 => {
-                type $format = $crate::kernels::packed::formats::Q8_0;
-                $run
-            }
-            GgmlDType::Q4_0 => {
-                type $format = $crate::kernels::packed::formats::Q4_0;
-                $run
-            }
-            GgmlDType::Q4_1 => {
-                type $format = $crate::kernels::packed::formats::Q4_1;
-                $run
-            }
-            GgmlDType::Q5_0 => {
-                type $format = $crate::kernels::packed::formats::Q5_0;
-                $run
-            }
-            GgmlDType::Q5_1 => {
-                type $format = $crate::kernels::packed::formats::Q5_1;
-                $run
-            }
-            GgmlDType::Q4K => {
-                type $format = $crate::kernels::packed::formats::Q4K;
-                $run
-            }
-            GgmlDType::Q5K => {
-                type $format = $crate::kernels::packed::formats::Q5K;
-                $run
-            }
-            GgmlDType::Q6K => {
-                type $format = $crate::kernels::packed::formats::Q6K;
-                $run
-            }
-            _ => $otherwise,
-        }
-    };
-}
-pub(super) use with_format;
 
 impl PackedMatrix {
     /// Packs a matrix of `kind`, row after row in `bytes` as a file stores it, on all threads.

@@ -4,8 +4,8 @@ use candle_core::quantized::GgmlDType;
 use half::{bf16, f16};
 
 use super::super::cpu::{Kernel, LANES, Level, Products};
-use super::formats::{Format, PANEL, SUB_BLOCK, Values};
-use super::{stored, with_format};
+use super::formats::{Format, PANEL, SUB_BLOCK, Values, with_format};
+use super::stored;
 
 /// Writes column `column` of a panel of `kind` to `out [K]`.
 pub(super) fn row(level: Level, kind: GgmlDType, panel: &[u8], column: usize, out: &mut [f32]) {

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use super::PoolError;
+use super::error::PoolError;
 use super::late_join::LateJoin;
 
 /// Workers that wait for regions, and whoever calls.

@@ -1,9 +1,7 @@
 //! Kinds with blocks of 256 elements and scales of scales ("k-quants" of llama.cpp).
 
-use super::super::super::cpu::LANES;
-use super::{
-    Five, Format, Four, HALF_EACH, PANEL, Products, SUB_BLOCK, Six, Values, bytes, halves,
-};
+use super::format::{Five, Format, Four, HALF_EACH, PANEL, SUB_BLOCK, Six, Values, bytes, halves};
+use crate::kernels::cpu::{LANES, Products};
 
 /// `scale * sub_scale * value - min * sub_min`, four bits.
 pub(in crate::kernels) struct Q4K;

@@ -1,6 +1,7 @@
 //! Kinds with one block of 32 elements: a scale, perhaps a minimum, and the values.
 
-use super::{Eight, Five, Format, Four, HALF_EACH, Products, SUB_BLOCK, Values, halves};
+use super::format::{Eight, Five, Format, Four, HALF_EACH, SUB_BLOCK, Values, halves};
+use crate::kernels::cpu::Products;
 
 /// `scale * (value - 128)`; the file has signed bytes.
 pub(in crate::kernels) struct Q8_0;
