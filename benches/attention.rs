@@ -9,7 +9,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use candle_core::{DType, Device, Tensor};
-use sconce::kernels::kv_format::KvFormat;
+use sconce::kernels::cache::kv_format::KvFormat;
 use sconce::kernels::paged_attention::{AttentionParams, PerHead, Ragged, paged_attention};
 use sconce::kernels::pool;
 

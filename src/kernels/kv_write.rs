@@ -11,10 +11,11 @@ use half::{bf16, f16};
 
 use super::backend::cpu_level;
 use super::cpu::Level;
-use super::kv_format::{CacheShape, KvFormat};
 use super::step_tensors::{NO_SLOT, Numbers};
 use super::storage::{self, Rows};
-use super::{KV_BLOCK, cuda, portable};
+use super::{cuda, portable};
+use crate::kernels::cache::KV_BLOCK;
+use crate::kernels::cache::kv_format::{CacheShape, KvFormat};
 
 mod tokens;
 
@@ -57,7 +58,7 @@ pub struct HeadNorms<'a> {
     pub after_rotation: bool,
 }
 
-/// A layer's cache, see [`super::kv_format`].
+/// A layer's cache, see [`crate::kernels::cache::kv_format`].
 #[derive(Clone, Copy, Debug)]
 pub struct KvCache<'a> {
     /// Keys.

@@ -16,6 +16,7 @@
 )]
 
 pub mod backend;
+pub mod cache;
 pub mod ceiling;
 pub mod collective;
 pub mod cpu;
@@ -26,7 +27,6 @@ pub mod gated;
 pub mod gpu_settings;
 pub mod graph;
 pub mod huge_pages;
-pub mod kv_format;
 pub mod kv_write;
 pub mod layer_norm;
 pub mod linear;
@@ -45,12 +45,7 @@ pub mod step_tensors;
 pub mod weighted_rows;
 
 mod cuda;
-mod fp8;
 mod fresh;
-mod kv_element;
 #[cfg(test)]
 mod random;
 mod storage;
-
-/// Positions in one KV block; attention reduces over chunks of this size.
-pub const KV_BLOCK: usize = 32;

@@ -6,15 +6,15 @@
 
 use candle_core::{D, DType, Device, Result, Tensor, bail};
 
-use super::KV_BLOCK;
 use super::backend::Backend;
 use super::floats::Floats;
 use super::gated::Gating;
-use super::kv_format::KvFormat;
 use super::kv_write::{KvCache, Projections, Rotation};
 use super::paged_attention::{AttentionParams, PerHead, Ragged};
 use super::pointwise::{Activation, Xielu};
 use super::weighted_rows::Pick;
+use crate::kernels::cache::KV_BLOCK;
+use crate::kernels::cache::kv_format::KvFormat;
 
 mod delta_rule;
 #[cfg(any(feature = "metal", test))]

@@ -1,9 +1,9 @@
 //! Operations beside the same in plain candle operations, on whatever kernels this process has.
 
 use candle_core::{DType, Device, Tensor};
+use sconce::kernels::cache::kv_format::KvFormat;
 use sconce::kernels::floats::Floats;
 use sconce::kernels::gated::{Gating, gated_pairs};
-use sconce::kernels::kv_format::KvFormat;
 use sconce::kernels::kv_write::{
     HeadNorms, KvCache, Projections, Rotation, kv_write, prepare_queries,
 };

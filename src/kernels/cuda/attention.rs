@@ -9,10 +9,10 @@ use std::ops::Range;
 use candle_core::{DType, Device, Result, Tensor};
 
 use super::super::floats::Floats;
-use super::super::kv_format::{CacheShape, KvFormat};
 use super::super::paged_attention::{AttentionParams, PerHead, Ragged};
 use super::super::step_tensors::{StepPlan, StepTensors};
 use super::launch::{Address, Launch, most_shared, narrow, room};
+use crate::kernels::cache::kv_format::{CacheShape, KvFormat};
 
 /// Positions that are reduced on their own.
 const SPAN: usize = 256;

@@ -2,10 +2,10 @@
 
 use candle_core::{DType, Result, Tensor, bail};
 
-use super::super::kv_format::{CacheShape, KvFormat};
 use super::super::kv_write::{KvCache, Projections, Rotation};
 use super::super::rope::Turning;
 use super::launch::{Address, Launch, narrow, room};
+use crate::kernels::cache::kv_format::{CacheShape, KvFormat};
 
 #[derive(Clone, Copy)]
 #[repr(C)]

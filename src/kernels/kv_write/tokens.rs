@@ -7,12 +7,13 @@ use candle_core::Result;
 
 use super::super::cpu::{Kernel, LANES, Level, Products};
 use super::super::fresh::{Parts, filled};
-use super::super::kv_element::Stored;
-use super::super::kv_format::CacheShape;
 use super::super::rms_norm::NormRows;
 use super::super::storage::{self, Rows};
-use super::super::{KV_BLOCK, pool, rope};
+use super::super::{pool, rope};
 use super::{KvCache, NAME};
+use crate::kernels::cache::KV_BLOCK;
+use crate::kernels::cache::kv_element::Stored;
+use crate::kernels::cache::kv_format::CacheShape;
 
 /// Fewer elements than this stay on the calling thread.
 const PARALLEL_FROM: usize = 1 << 15;

@@ -9,7 +9,7 @@
 //! sequence, as in "Flash-Decoding" (Dao et al., 2023). So a query's result is the same to the bit
 //! however its sequence was cut, whatever else is in the batch and however many threads there are.
 //! The cache is that of Kwon et al., "Efficient Memory Management for Large Language Model Serving
-//! with PagedAttention", 2023; its layout is described in [`super::kv_format`].
+//! with PagedAttention", 2023; its layout is described in [`crate::kernels::cache::kv_format`].
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -23,10 +23,11 @@ use super::backend::cpu_level;
 use super::cpu::Level;
 use super::floats::Floats;
 use super::fresh::{Parts, filled};
-use super::kv_element::{Stored, Vector};
-use super::kv_format::{CacheShape, KvFormat};
 use super::step_tensors::StepTensors;
-use super::{KV_BLOCK, cuda, pool, portable, storage};
+use super::{cuda, pool, portable, storage};
+use crate::kernels::cache::KV_BLOCK;
+use crate::kernels::cache::kv_element::{Stored, Vector};
+use crate::kernels::cache::kv_format::{CacheShape, KvFormat};
 
 mod plan;
 mod registers;
@@ -98,7 +99,7 @@ pub struct Ragged<'a> {
     pub on_device: Option<&'a StepTensors>,
 }
 
-/// Attention of `q [T, H, D]` (f32) over a cache as in [`super::kv_format`] whose heads `H` is a
+/// Attention of `q [T, H, D]` (f32) over a cache as in [`crate::kernels::cache::kv_format`] whose heads `H` is a
 /// multiple of: `[T, H, DV]` in f32, where `DV` are the elements of a value.
 ///
 /// # Errors

@@ -4,9 +4,9 @@
 //! A score is summed along the head in ascending order, a sum over positions in ascending order,
 //! however many rows and columns share a tile.
 
-use super::super::KV_BLOCK;
 use super::super::cpu::{Element, Kernel, LANES, Lanes, Products};
-use super::super::kv_element::Vector;
+use crate::kernels::cache::KV_BLOCK;
+use crate::kernels::cache::kv_element::Vector;
 
 /// Vectors of a block's positions.
 pub(super) const HALVES: usize = KV_BLOCK / LANES;

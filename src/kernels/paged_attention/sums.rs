@@ -5,8 +5,8 @@ use std::mem::MaybeUninit;
 
 use super::super::cpu::{LANES, Lanes, Products, math};
 use super::super::fresh::Parts;
-use super::super::kv_element::Vector;
 use super::{AttentionParams, SPAN, Visible};
+use crate::kernels::cache::kv_element::Vector;
 
 /// A row's record: as many vectors of weighted values as a value has, and one more that starts
 /// with the largest score and the sum of weights.

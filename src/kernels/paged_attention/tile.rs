@@ -4,12 +4,12 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use super::super::KV_BLOCK;
 use super::super::cpu::{Element, Kernel, LANES, Lanes, Products, math};
-use super::super::kv_element::{PerPosition, Stored, Vector};
 use super::registers::{HALVES, QueryRows, Scores, Weighted, most_rows};
 use super::sums::{Output, Record};
 use super::{Operands, SPAN, Visible};
+use crate::kernels::cache::KV_BLOCK;
+use crate::kernels::cache::kv_element::{PerPosition, Stored, Vector};
 
 /// Vectors of a span's positions.
 const SPAN_VECTORS: usize = SPAN / LANES;

@@ -14,12 +14,14 @@ use half::vec::HalfBitsVecExt;
 use half::{bf16, f16};
 use serde::{Deserialize, Serialize};
 
-use super::{KV_BLOCK, cuda, huge_pages, portable};
+use super::KV_BLOCK;
+use crate::kernels::backend::Backend;
+use crate::kernels::huge_pages;
 
 /// Elements that share a scale in a quantized cache.
-pub(super) const GROUP: usize = 32;
+pub(in crate::kernels) const GROUP: usize = 32;
 /// Bytes of a group at one position: the scale and 32 numbers.
-pub(super) const GROUP_BYTES: usize = 2 + GROUP;
+pub(in crate::kernels) const GROUP_BYTES: usize = 2 + GROUP;
 
 /// Element type of a KV cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,7 +51,7 @@ impl KvFormat {
     }
 
     /// The format of a cache tensor.
-    pub(super) fn of_cache(cache: &Tensor) -> Result<Self> {
+    pub(in crate::kernels) fn of_cache(cache: &Tensor) -> Result<Self> {
         match (Self::of_dtype(cache.dtype()), cache.dtype()) {
             (Some(format), _) => Ok(format),
             (None, DType::U8) => Ok(Self::Q8_0),
@@ -78,7 +80,7 @@ impl KvFormat {
     /// Whether there are kernels for it on this device.
     pub fn runs_on(self, device: &Device) -> bool {
         let plain = matches!(self, Self::F32 | Self::F16 | Self::Bf16);
-        plain || cuda::on(device) || !portable::on(device)
+        plain || !matches!(Backend::of(device), Backend::Portable)
     }
 
     /// Stored elements (of [`Self::dtype`]) of one head at one position.
@@ -154,19 +156,19 @@ fn untouched<T>(zeros: Vec<T>) -> Vec<T> {
 
 /// A layer's cache, its two tensors checked against each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct CacheShape {
-    pub(super) format: KvFormat,
-    pub(super) num_blocks: usize,
-    pub(super) kv_heads: usize,
+pub(in crate::kernels) struct CacheShape {
+    pub(in crate::kernels) format: KvFormat,
+    pub(in crate::kernels) num_blocks: usize,
+    pub(in crate::kernels) kv_heads: usize,
     /// Elements of a key.
-    pub(super) key_dim: usize,
+    pub(in crate::kernels) key_dim: usize,
     /// Elements of a value.
-    pub(super) value_dim: usize,
+    pub(in crate::kernels) value_dim: usize,
 }
 
 impl CacheShape {
     /// The shape of `keys` and `values`, which must be a cache for keys of `key_dim` elements.
-    pub(super) fn of(keys: &Tensor, values: &Tensor, key_dim: usize) -> Result<Self> {
+    pub(in crate::kernels) fn of(keys: &Tensor, values: &Tensor, key_dim: usize) -> Result<Self> {
         let format = KvFormat::of_cache(keys)?;
         let (num_blocks, kv_heads, _, _) = keys.dims4()?;
         let expected = format.key_dims(num_blocks, kv_heads, key_dim);
@@ -188,12 +190,12 @@ impl CacheShape {
     }
 
     /// Stored elements of one head's keys in one block.
-    pub(super) fn key_block(&self) -> usize {
+    pub(in crate::kernels) fn key_block(&self) -> usize {
         self.format.head_len(self.key_dim) * KV_BLOCK
     }
 
     /// Stored elements of one head's values in one block.
-    pub(super) fn value_block(&self) -> usize {
+    pub(in crate::kernels) fn value_block(&self) -> usize {
         self.format.head_len(self.value_dim) * KV_BLOCK
     }
 }

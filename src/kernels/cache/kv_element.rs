@@ -8,19 +8,19 @@ use float8::F8E4M3;
 use half::{bf16, f16};
 
 use super::KV_BLOCK;
-use super::cpu::{Element, LANES, Lanes, load_tail};
 use super::kv_format::{GROUP, GROUP_BYTES};
-use super::storage::Mutable;
+use crate::kernels::cpu::{Element, LANES, Lanes, load_tail};
+use crate::kernels::storage::Mutable;
 
 /// Sixteen floats.
-pub(super) type Vector = [f32; LANES];
+pub(in crate::kernels) type Vector = [f32; LANES];
 /// One number per position of a KV block.
-pub(super) type PerPosition = [Vector; KV_BLOCK / LANES];
+pub(in crate::kernels) type PerPosition = [Vector; KV_BLOCK / LANES];
 
 /// A type that the cache's tensors are made of.
 ///
 /// `keys` and `values` are those of one head in one block, as [`super::kv_format`] describes them.
-pub(super) trait Stored: WithDType + Mutable {
+pub(in crate::kernels) trait Stored: WithDType + Mutable {
     /// What the numbers are stored as, where nothing stands between them.
     type Plain: Element;
 

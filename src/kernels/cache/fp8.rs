@@ -5,7 +5,7 @@
 use float8::F8E4M3;
 use half::f16;
 
-use super::cpu::{Element, LANES, Lanes};
+use crate::kernels::cpu::{Element, LANES, Lanes};
 
 /// What is no number, without its sign.
 const NAN: u8 = 0x7f;
@@ -52,9 +52,9 @@ fn narrowed(x: f32) -> u8 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cpu::{Kernel, Level, Products};
-    use super::super::random::Random;
     use super::*;
+    use crate::kernels::cpu::{Kernel, Level, Products};
+    use crate::kernels::random::Random;
 
     struct Widen<'a>(&'a [F8E4M3; LANES], &'a mut [f32; LANES]);
 
