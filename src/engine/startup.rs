@@ -11,8 +11,8 @@ use super::memory::{self, MemoryFacts, MemoryPlan, PlanError, WeightsFit};
 use super::pace::Pace;
 use super::{EngineHandle, EngineLimits};
 use crate::config::{DeviceChoice, EngineConfig, Pooling, WeightKind};
-use crate::kernels::gpu_settings::GpuSettings;
-use crate::kernels::graph::Recording;
+use crate::kernels::cuda::graph::CudaGraph;
+use crate::kernels::cuda::settings::GpuSettings;
 use crate::kernels::pool::{self, PoolError};
 use crate::kv_cache::{BLOCK_SIZE, KvCacheManager};
 use crate::layers::group::{Alone, Group, connected};
@@ -220,7 +220,7 @@ impl Engine {
             tracing::info!("no prefix cache: recurrent layers keep nothing of earlier tokens");
         }
         // Steps are begun ahead where they are recorded, which several ranks don't do.
-        let lookahead = Recording::wanted(&device.device) && leader.is_none() && !keeps_state;
+        let lookahead = CudaGraph::wanted(&device.device) && leader.is_none() && !keeps_state;
         let runner = Runner::new(
             model,
             device.device,

@@ -18,14 +18,12 @@
 pub mod backend;
 pub mod cache;
 pub mod ceiling;
-pub mod collective;
 pub mod cpu;
+pub mod cuda;
 pub mod embed;
 pub mod experts;
 pub mod floats;
 pub mod gated;
-pub mod gpu_settings;
-pub mod graph;
 pub mod huge_pages;
 pub mod kv_write;
 pub mod layer_norm;
@@ -44,7 +42,6 @@ pub mod sample;
 pub mod step_tensors;
 pub mod weighted_rows;
 
-mod cuda;
 mod fresh;
 #[cfg(test)]
 mod random;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 pub use super::adapter::{AdaptedRows, Adapter};
 pub use crate::kernels::cache::kv_format::KvFormat;
-pub use crate::kernels::graph::Recording;
+pub use crate::kernels::cuda::graph::CudaGraph;
 use crate::kernels::paged_attention::Ragged;
 use crate::kernels::recurrence::Runs;
 pub use crate::kernels::sample::{DeviceLogits, StartedDraws};

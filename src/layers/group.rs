@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 
 use candle_core::{Device, Result, Tensor};
 
-use crate::kernels::collective::{Collective, NAME_BYTES};
+use crate::kernels::cuda::collective::{Collective, NAME_BYTES};
 
 /// How a rank reaches the others.
 pub trait Group: Debug + Send + Sync {

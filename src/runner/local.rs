@@ -8,7 +8,7 @@ use super::batch::narrow;
 use super::kv_tensors;
 use super::recorded::Recorded;
 use crate::layers::forward::{
-    BLOCK_SIZE, ForwardBatch, ForwardContext, KvFormat, KvLayer, Recording, StartedDraws,
+    BLOCK_SIZE, CudaGraph, ForwardBatch, ForwardContext, KvFormat, KvLayer, StartedDraws,
 };
 use crate::models::{CausalLm, ForwardOutput};
 
@@ -37,7 +37,7 @@ impl Local {
         let kv = kv_tensors::allocate(&shape, num_blocks, kv_format, &device)?;
         let states = shape.states(num_slots, &device)?;
         let recorded =
-            (alone && Recording::wanted(&device)).then(|| RefCell::new(Recorded::default()));
+            (alone && CudaGraph::wanted(&device)).then(|| RefCell::new(Recorded::default()));
         Ok(Self { model, device, kv, states, recorded })
     }
 

@@ -12,7 +12,7 @@ use candle_core::{DType, Device, Result, Tensor};
 
 use super::batch::narrow;
 use crate::layers::forward::{
-    BLOCK_SIZE, ForwardBatch, ForwardContext, NO_SLOT, OnDevice, Recording, StartedDraws,
+    BLOCK_SIZE, CudaGraph, ForwardBatch, ForwardContext, NO_SLOT, OnDevice, StartedDraws,
     StepSizes, StepTensors,
 };
 use crate::models::CausalLm;
@@ -49,7 +49,7 @@ struct Step {
     batch: ForwardBatch,
     /// `[tokens, vocab_size]`
     logits: Tensor,
-    recording: Recording,
+    graph: CudaGraph,
 }
 
 /// The size that a step is rounded up to, if it can be recorded: single tokens, of all of which
@@ -105,7 +105,7 @@ impl Recorded {
         }
         let step = &self.steps[&sizes];
         batch.plan().overwrite(&step.plan, sizes)?;
-        step.recording.replay(|| step.compute(model, context))?;
+        step.graph.launch(|| step.compute(model, context))?;
         self.last = Some(batch.clone());
         step.logits_of(&batch.logits_rows).map(Some)
     }
@@ -129,7 +129,7 @@ impl Recorded {
         let step = &self.steps[&sizes];
         batch.plan().overwrite(&step.plan, sizes)?;
         draws.put_tokens(&step.plan)?;
-        step.recording.replay(|| step.compute(model, context))?;
+        step.graph.launch(|| step.compute(model, context))?;
         self.ahead = Some(Ahead { sizes, batch, known: false });
         Ok(())
     }
@@ -211,8 +211,8 @@ impl Step {
         batch.plan().overwrite(&plan, sizes)?;
         let logits = Tensor::zeros((tokens, model.vocab_size()), DType::F32, device)?;
         let compute = || compute(model, context, &batch, &logits);
-        let recording = Recording::new(device, compute)?;
-        Ok(Self { plan, batch, logits, recording })
+        let graph = CudaGraph::capture(device, compute)?;
+        Ok(Self { plan, batch, logits, graph })
     }
 
     /// Some rows of what it gave.

@@ -25,22 +25,38 @@ fn compile() -> Option<PathBuf> {
         }
         return None;
     }
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/kernels/cuda");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/kernels");
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cuda_on_host");
-    std::fs::create_dir_all(&target).unwrap();
-    let sources = folder.read_dir().unwrap().map(|entry| entry.unwrap().path());
-    let sources = sources.filter(|path| path.extension().is_some_and(|name| name == "cu"));
-    let flags = "-std=c++17 -O2 -fPIC -ffp-contract=off -Wno-unknown-pragmas -x c++ -c";
+    let mut sources = Vec::new();
+    find_sources(&root, &mut sources);
     let objects: Vec<_> = sources
+        .iter()
         .map(|source| {
-            let object = target.join(source.file_stem().unwrap()).with_extension("o");
-            run(Command::new(&compiler).args(flags.split(' ')).arg(source).arg("-o").arg(&object));
+            let object = target.join(source.strip_prefix(&root).unwrap()).with_extension("o");
+            std::fs::create_dir_all(object.parent().unwrap()).unwrap();
+            compile_one(&compiler, source, &object);
             object
         })
         .collect();
     let library = target.join("libkernels.so");
     run(Command::new(&compiler).arg("-shared").args(&objects).arg("-o").arg(&library));
     Some(library)
+}
+
+fn find_sources(folder: &Path, sources: &mut Vec<PathBuf>) {
+    for entry in folder.read_dir().unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            find_sources(&path, sources);
+        } else if path.extension().is_some_and(|name| name == "cu") {
+            sources.push(path);
+        }
+    }
+}
+
+fn compile_one(compiler: &str, source: &Path, object: &Path) {
+    let flags = "-std=c++17 -O2 -fPIC -ffp-contract=off -Wno-unknown-pragmas -x c++ -c";
+    run(Command::new(compiler).args(flags.split(' ')).arg(source).arg("-o").arg(object));
 }
 
 fn run(command: &mut Command) {

@@ -4,7 +4,7 @@ use candle_core::{CudaDevice, Device};
 
 use super::StartupError;
 use crate::config::DeviceChoice;
-use crate::kernels::gpu_settings::prepare;
+use crate::kernels::cuda::settings::prepare;
 
 /// A device that is ready.
 #[derive(Clone, Debug)]

@@ -1,44 +1,43 @@
 //! What stands for a GPU in a binary that was built without CUDA: candle makes no such device then.
 
-use candle_core::{CudaDevice, CudaStorage, Result, Tensor, bail};
+use candle_core::{CudaDevice, CudaStorage, Result, bail};
+
+use super::layout::KernelStruct;
+use super::source::Source;
 
 pub(super) fn start(_: &CudaStorage) -> Result<u64> {
     bail!("this binary was built without CUDA")
 }
 
-pub(super) unsafe fn run<A: Copy>(
+pub(super) unsafe fn run<A: KernelStruct>(
     _: &CudaDevice,
-    _: &'static str,
+    source: &Source,
     kernel: &str,
     _: ([u32; 3], u32, u32),
     _: A,
 ) -> Result<()> {
-    bail!("{kernel}: this binary was built without CUDA")
+    bail!("{kernel} of {}: this binary was built without CUDA", source.path)
 }
 
-/// Recorded work; there is none.
-pub(in super::super) enum Graph {}
+/// A captured graph; there is none.
+pub(super) enum Graph {}
 
 impl Graph {
-    pub(in super::super) fn launch(&self) -> Result<()> {
+    pub(super) fn launch(&self) -> Result<()> {
         match *self {}
     }
 }
 
-pub(in super::super) fn record(_: &CudaDevice, _: impl Fn() -> Result<()>) -> Result<Graph> {
+pub(super) fn capture(_: &CudaDevice, _: impl Fn() -> Result<()>) -> Result<Graph> {
     bail!("this binary was built without CUDA")
 }
 
-pub(in super::super) fn half_product(_: &Tensor, _: &Tensor) -> Result<Tensor> {
+pub(super) fn prepare(_: &CudaDevice) -> Result<()> {
     bail!("this binary was built without CUDA")
 }
 
-pub(in super::super) fn prepare(_: &CudaDevice) -> Result<()> {
-    bail!("this binary was built without CUDA")
-}
-
-pub(super) fn most_shared(_: &CudaDevice) -> usize {
-    super::launch::LEAST_SHARED
+pub(super) fn most_shared(_: &CudaDevice) -> Option<usize> {
+    None
 }
 
 /// Numbers on their way to the host; there are none.

@@ -23,6 +23,7 @@ struct Numbers {
     uint32_t function;
     float a, b, c;
 };
+DESCRIBE(Numbers, FIELD(function), FIELD(a), FIELD(b), FIELD(c))
 
 INLINE float sigmoid_of(float x) { return 1 / (1 + expf(-x)); }
 

@@ -22,6 +22,9 @@ struct Angles {
     float *query_scale;
     float beta, every, first;
 };
+LAYOUT(Angles, FIELD(positions), FIELD(lengths), FIELD(frequencies), FIELD(beyond), FIELD(longest),
+       FIELD(pairs), FIELD(magnitude), FIELD(cos), FIELD(sin), FIELD(query_scale), FIELD(beta),
+       FIELD(every), FIELD(first))
 
 KERNEL angles(const Angles work) {
     unsigned token = blockIdx.x;

@@ -36,6 +36,11 @@ struct Attention {
     uint32_t queries_per_tile;
     uint32_t spans; // of the longest context, at least
 };
+LAYOUT(Attention, FIELD(q), FIELD(k), FIELD(v), FIELD(out), FIELD(partials), FIELD(positions),
+       FIELD(tables), FIELD(cu_seqlens), FIELD(context_lens), FIELD(sinks), FIELD(slopes),
+       FIELD(table_stride), FIELD(num_seqs), FIELD(heads), FIELD(kv_heads), FIELD(key_dim),
+       FIELD(value_dim), FIELD(scale), FIELD(softcap), FIELD(window), FIELD(chunk),
+       FIELD(queries_per_tile), FIELD(spans))
 
 // What is known of a row: its largest score, and the sum of weights relative to that.
 struct Sum {

@@ -11,8 +11,12 @@ use candle_core::{DType, Device, Result, Tensor};
 use super::super::floats::Floats;
 use super::super::paged_attention::{AttentionParams, PerHead, Ragged};
 use super::super::step_tensors::{StepPlan, StepTensors};
-use super::launch::{Address, Launch, most_shared, narrow, room};
+use super::launch::{Address, Launch, most_shared, narrow, output_buffer};
+use super::layout::kernel_struct;
+use super::source::{Source, source};
 use crate::kernels::cache::kv_format::{CacheShape, KvFormat};
+
+static SOURCE: Source = source!("cuda/attention");
 
 /// Positions that are reduced on their own.
 const SPAN: usize = 256;
@@ -25,32 +29,32 @@ const BUSY_WARPS: usize = 1024;
 /// Head sizes of the kernels that run on tensor cores.
 const TENSOR_CORE_DIMS: [usize; 6] = [64, 80, 96, 128, 192, 256];
 
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Attention {
-    q: Address,
-    k: Address,
-    v: Address,
-    out: Address,
-    partials: Address,
-    positions: Address,
-    tables: Address,
-    cu_seqlens: Address,
-    context_lens: Address,
-    sinks: Address,
-    slopes: Address,
-    table_stride: u32,
-    num_seqs: u32,
-    heads: u32,
-    kv_heads: u32,
-    key_dim: u32,
-    value_dim: u32,
-    scale: f32,
-    softcap: f32,
-    window: u32,
-    chunk: u32,
-    queries_per_tile: u32,
-    spans: u32,
+kernel_struct! {
+    struct Attention {
+        q: Address,
+        k: Address,
+        v: Address,
+        out: Address,
+        partials: Address,
+        positions: Address,
+        tables: Address,
+        cu_seqlens: Address,
+        context_lens: Address,
+        sinks: Address,
+        slopes: Address,
+        table_stride: u32,
+        num_seqs: u32,
+        heads: u32,
+        kv_heads: u32,
+        key_dim: u32,
+        value_dim: u32,
+        scale: f32,
+        softcap: f32,
+        window: u32,
+        chunk: u32,
+        queries_per_tile: u32,
+        spans: u32,
+    }
 }
 
 /// What all launches of a call share.
@@ -64,7 +68,7 @@ struct Call<'a> {
 
 /// As [`super::super::paged_attention::paged_attention`], of arguments that were checked against
 /// each other and against `shape`.
-pub(in super::super) fn paged_attention(
+pub(in crate::kernels) fn paged_attention(
     q: &Tensor,
     [k, v]: [&Tensor; 2],
     ragged: Ragged<'_>,
@@ -82,7 +86,7 @@ pub(in super::super) fn paged_attention(
         &own
     };
     let q = q.contiguous()?;
-    let out = room((rows, heads, shape.value_dim), DType::F32, device)?;
+    let out = output_buffer((rows, heads, shape.value_dim), DType::F32, device)?;
     let numbers = |numbers: Option<&Floats>| {
         Address::of_some(numbers.map(|numbers| &numbers.tensor), DType::F32)
     };
@@ -224,7 +228,7 @@ impl Call<'_> {
         let (spans, value_dim) = (self.arguments.spans as usize, self.shape.value_dim);
         let partials = if splits > 1 {
             let count = rows * self.heads * spans * (value_dim + 2);
-            Some(room(count, DType::F32, self.device)?)
+            Some(output_buffer(count, DType::F32, self.device)?)
         } else {
             None
         };
@@ -244,14 +248,14 @@ impl Call<'_> {
             ..self.arguments
         };
         let grid = [rows / tiles.queries + seqs.len(), self.shape.kv_heads * tiles.parts, splits];
-        let launch = Launch { source: "attention", kernel, grid, threads, shared };
+        let launch = Launch { source: &SOURCE, kernel, grid, threads, shared };
         // SAFETY: the plan was checked against the cache, and tiles stay within their sequences.
         unsafe { launch.run(self.device, arguments)? };
         if splits > 1 {
             let threads = value_dim.next_multiple_of(32).min(256);
             let grid = [rows, self.heads, 1];
             let kernel = "attention_merge";
-            let merge = Launch { source: "attention", kernel, grid, threads, shared: 0 };
+            let merge = Launch { source: &SOURCE, kernel, grid, threads, shared: 0 };
             // SAFETY: as above; the partial results are those of the same rows.
             unsafe { merge.run(self.device, arguments)? };
         }

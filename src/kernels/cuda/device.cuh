@@ -7,6 +7,8 @@
 
 #include <stdint.h>
 
+#include "layout.cuh"
+
 #ifdef __CUDACC__
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>

@@ -11,27 +11,26 @@ use candle_core::cuda_backend::cudarc::driver::sys::CUgraphInstantiate_flags as 
 use candle_core::cuda_backend::cudarc::driver::sys::CUmemPool_attribute_enum as PoolAttribute;
 use candle_core::cuda_backend::cudarc::driver::sys::CUstreamCaptureMode as Mode;
 use candle_core::cuda_backend::cudarc::driver::{
-    CudaContext, CudaFunction, CudaGraph, CudaModule, CudaSlice, DevicePtr, DeviceRepr,
+    CudaFunction, CudaGraph, CudaModule, CudaSlice, CudaStream, DevicePtr, DeviceRepr,
     LaunchConfig, PinnedHostSlice, PushKernelArg,
 };
 use candle_core::cuda_backend::cudarc::nvrtc::Ptx;
 use candle_core::{CudaDevice, CudaStorage, Error, Result, bail};
 
-use super::launch::LEAST_SHARED;
+use super::layout::{KernelStruct, Layout};
+use super::source::Source;
 
-/// `(source, code)` of each `.cu` file: compiled, and in a form for newer GPUs.
-const SOURCES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/cuda_sources.rs"));
 /// A block may have this much shared memory without asking.
 const SHARED_UNASKED: u32 = 48 << 10;
 /// Numbers that host memory for readings has room for at least.
 const LEAST_READING: usize = 1 << 12;
 
-/// Arguments on their way to a kernel.
+/// The argument of a kernel.
 #[repr(transparent)]
-struct Arguments<A>(A);
+struct Argument<A>(A);
 
-// SAFETY: a kernel's arguments are copied as they lie in memory.
-unsafe impl<A: Copy> DeviceRepr for Arguments<A> {}
+// SAFETY: a kernel's argument is copied as it lies in memory.
+unsafe impl<A: KernelStruct> DeviceRepr for Argument<A> {}
 
 /// The address of a storage's first element.
 pub(super) fn start(storage: &CudaStorage) -> Result<u64> {
@@ -59,30 +58,43 @@ struct Loaded {
     functions: HashMap<(usize, String), CudaFunction>,
 }
 
-fn find(context: &Arc<CudaContext>, source: &'static str, kernel: &str) -> Result<CudaFunction> {
+/// A kernel that takes arguments of this layout, which is compared when it is loaded.
+fn find(
+    stream: &Arc<CudaStream>,
+    source: &'static Source,
+    kernel: &str,
+    layout: &Layout,
+) -> Result<CudaFunction> {
     static LOADED: OnceLock<Mutex<Loaded>> = OnceLock::new();
     let loaded = LOADED.get_or_init(Mutex::default);
     let Loaded { modules, functions } = &mut *loaded.lock().unwrap_or_else(PoisonError::into_inner);
-    let device = context.ordinal();
+    let device = stream.context().ordinal();
     let key = (device, kernel.to_owned());
     if let Some(function) = functions.get(&key) {
         return Ok(function.clone());
     }
-    let module = match modules.get(&(device, source)) {
+    let module = match modules.get(&(device, source.path)) {
         Some(module) => module.clone(),
         None => {
-            let Some((_, code)) = SOURCES.iter().find(|(name, _)| *name == source) else {
-                bail!("there is no kernel source {source}")
-            };
-            let module = context.load_module(Ptx::from_binary(code.to_vec()));
+            let module = stream.context().load_module(Ptx::from_binary(source.code.to_vec()));
             let module = module.map_err(Error::wrap)?;
-            modules.insert((device, source), module.clone());
+            modules.insert((device, source.path), module.clone());
             module
         }
     };
+    check(&module, stream, layout)?;
     let function = module.load_function(kernel).map_err(Error::wrap)?;
     functions.insert(key, function.clone());
     Ok(function)
+}
+
+/// Compares a struct with the one that a module was compiled with.
+fn check(module: &Arc<CudaModule>, stream: &Arc<CudaStream>, layout: &Layout) -> Result<()> {
+    let table = module.get_global(&layout.symbol(), stream).map_err(Error::wrap)?;
+    let bytes = stream.clone_dtoh(&table).map_err(Error::wrap)?;
+    let words: Vec<u32> = bytes.as_chunks().0.iter().copied().map(u32::from_le_bytes).collect();
+    layout.check(&words)?;
+    layout.pointees.iter().try_for_each(|pointee| check(module, stream, pointee))
 }
 
 /// Starts a kernel on the device's stream.
@@ -90,15 +102,15 @@ fn find(context: &Arc<CudaContext>, source: &'static str, kernel: &str) -> Resul
 /// # Safety
 ///
 /// As for [`super::launch::Launch::run`].
-pub(super) unsafe fn run<A: Copy>(
+pub(super) unsafe fn run<A: KernelStruct>(
     device: &CudaDevice,
-    source: &'static str,
+    source: &'static Source,
     kernel: &str,
     ([x, y, z], threads, shared): ([u32; 3], u32, u32),
     arguments: A,
 ) -> Result<()> {
     let stream = device.cuda_stream();
-    let function = find(stream.context(), source, kernel)?;
+    let function = find(&stream, source, kernel, &A::LAYOUT)?;
     if shared > SHARED_UNASKED {
         let bytes = i32::try_from(shared).map_err(Error::wrap)?;
         let attribute = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
@@ -106,34 +118,31 @@ pub(super) unsafe fn run<A: Copy>(
     }
     let shape =
         LaunchConfig { grid_dim: (x, y, z), block_dim: (threads, 1, 1), shared_mem_bytes: shared };
-    let arguments = Arguments(arguments);
+    let argument = Argument(arguments);
     let mut builder = stream.launch_builder(&function);
-    builder.arg(&arguments);
+    builder.arg(&argument);
     // SAFETY: as the caller says.
     unsafe { builder.launch(shape) }
         .map_err(|error| Error::wrap(error).context(kernel.to_owned()))?;
     Ok(())
 }
 
-/// A recorded part of a stream.
-pub(in super::super) struct Graph(CudaGraph);
+/// A captured part of a stream.
+pub(super) struct Graph(CudaGraph);
 
 // SAFETY: a graph may be used from any thread, by one at a time; the engine's thread has it.
 unsafe impl Send for Graph {}
 
 impl Graph {
     /// Starts all of it.
-    pub(in super::super) fn launch(&self) -> Result<()> {
+    pub(super) fn launch(&self) -> Result<()> {
         self.0.launch().map_err(Error::wrap)
     }
 }
 
 /// Does `work` twice: once as it is, so that code is loaded and constants are moved, and once
-/// recorded only.
-pub(in super::super) fn record(
-    device: &CudaDevice,
-    work: impl Fn() -> Result<()>,
-) -> Result<Graph> {
+/// captured only.
+pub(super) fn capture(device: &CudaDevice, work: impl Fn() -> Result<()>) -> Result<Graph> {
     let _moved_once = device.enable_cuda_graph_htod_cache();
     work()?;
     let stream = device.cuda_stream();
@@ -141,19 +150,19 @@ pub(in super::super) fn record(
     let mode = Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
     stream.begin_capture(mode).map_err(Error::wrap)?;
     let done = work();
-    // What is left over in memory of the recording is freed before it runs again.
+    // What is left over in memory of the graph is freed before it runs again.
     let graph = stream.end_capture(Flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
     done?;
     match graph.map_err(Error::wrap)? {
         Some(graph) => Ok(Graph(graph)),
-        None => bail!("nothing was recorded"),
+        None => bail!("nothing was captured"),
     }
 }
 
 /// Makes a device ready that was just opened: memory that tensors gave back is kept for those to
 /// come, instead of going to the driver whenever somebody waits; and nothing is noted of which
-/// stream uses what, since there is one, and what is recorded may wait for nothing older.
-pub(in super::super) fn prepare(device: &CudaDevice) -> Result<()> {
+/// stream uses what, since there is one, and what is captured may wait for nothing older.
+pub(super) fn prepare(device: &CudaDevice) -> Result<()> {
     let stream = device.cuda_stream();
     let mut most = u64::MAX;
     // SAFETY: all work is in this one stream; the device is open, so its pool exists, and the
@@ -167,14 +176,14 @@ pub(in super::super) fn prepare(device: &CudaDevice) -> Result<()> {
     }
 }
 
-/// Bytes of shared memory that a block can have at most.
-pub(super) fn most_shared(device: &CudaDevice) -> usize {
-    static MOST: OnceLock<usize> = OnceLock::new();
+/// Bytes of shared memory that a block can have at most, if the device tells.
+pub(super) fn most_shared(device: &CudaDevice) -> Option<usize> {
+    static MOST: OnceLock<Option<usize>> = OnceLock::new();
     *MOST.get_or_init(|| {
         let attribute = DeviceAttribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
         let stream = device.cuda_stream();
         let told = stream.context().attribute(attribute).ok();
-        told.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(LEAST_SHARED)
+        told.and_then(|bytes| usize::try_from(bytes).ok())
     })
 }
 

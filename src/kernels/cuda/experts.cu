@@ -37,6 +37,9 @@ struct Experts {
     uint32_t gated;
     Numbers gating;
 };
+LAYOUT(Experts, FIELD(weight), FIELD(up), FIELD(bias), FIELD(up_bias), FIELD(x), FIELD(factors),
+       FIELD(pairs), FIELD(tiles), FIELD(out), FIELD(rows), FIELD(inputs), FIELD(per_row),
+       FIELD(stage), FIELD(x_rounded), FIELD(out_rounded), FIELD(gated), FIELD(gating))
 
 struct PairRows {
     const uint32_t *pairs, *sources;
@@ -140,6 +143,8 @@ struct Combine {
     uint32_t per_token;
     float factor;
 };
+LAYOUT(Combine, FIELD(y), FIELD(weights), FIELD(residual), FIELD(out), FIELD(width),
+       FIELD(per_token), FIELD(factor))
 
 KERNEL combine(const Combine work) {
     unsigned i = blockIdx.x * blockDim.x + threadIdx.x;

@@ -5,11 +5,16 @@ use candle_core::{DType, Result, Tensor, bail};
 
 use super::super::experts::{ExpertLayers, Rule, Score};
 use super::super::gated::Gating;
-use super::super::gpu_settings;
 use super::super::linear::DeviceLayer;
-use super::launch::{Address, Launch, most_shared, narrow, room};
+use super::launch::{Address, Launch, most_shared, narrow, output_buffer};
+use super::layout::kernel_struct;
 use super::linear::{FEW_TOKENS, Form, Shape};
 use super::pointwise::Numbers;
+use super::settings;
+use super::source::{Source, source};
+
+static SOURCE: Source = source!("cuda/experts");
+static ROUTING: Source = source!("cuda/routing");
 
 /// Experts and choices of a token that the kernels know.
 const MOST_EXPERTS: usize = 1024;
@@ -17,69 +22,69 @@ const MOST_CHOSEN: usize = 32;
 /// Numbers of a tile of pairs.
 const PAIR_TILE: usize = 3;
 
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Route {
-    scores: Address,
-    bias: Address,
-    expert_scale: Address,
-    ids: Address,
-    weights: Address,
-    experts: u32,
-    per_token: u32,
-    score: u32,
-    groups: u32,
-    groups_chosen: u32,
-    groups_best: u32,
-    renormalize: u32,
-    scale: f32,
+kernel_struct! {
+    struct Route {
+        scores: Address,
+        bias: Address,
+        expert_scale: Address,
+        ids: Address,
+        weights: Address,
+        experts: u32,
+        per_token: u32,
+        score: u32,
+        groups: u32,
+        groups_chosen: u32,
+        groups_best: u32,
+        renormalize: u32,
+        scale: f32,
+    }
 }
 
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Group {
-    ids: Address,
-    offsets: Address,
-    pairs: Address,
-    tiles: Address,
-    count: u32,
-    experts: u32,
-    capacity: u32,
-    room: u32,
+kernel_struct! {
+    struct Group {
+        ids: Address,
+        offsets: Address,
+        pairs: Address,
+        tiles: Address,
+        count: u32,
+        experts: u32,
+        capacity: u32,
+        room: u32,
+    }
 }
 
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Experts {
-    weight: Address,
-    up: Address,
-    bias: Address,
-    up_bias: Address,
-    x: Address,
-    factors: Address,
-    pairs: Address,
-    tiles: Address,
-    out: Address,
-    rows: u32,
-    inputs: u32,
-    per_row: u32,
-    stage: u32,
-    x_rounded: u32,
-    out_rounded: u32,
-    gated: u32,
-    gating: Numbers,
+kernel_struct! {
+    struct Experts {
+        weight: Address,
+        up: Address,
+        bias: Address,
+        up_bias: Address,
+        x: Address,
+        factors: Address,
+        pairs: Address,
+        tiles: Address,
+        out: Address,
+        rows: u32,
+        inputs: u32,
+        per_row: u32,
+        stage: u32,
+        x_rounded: u32,
+        out_rounded: u32,
+        gated: u32,
+        gating: Numbers,
+    }
 }
 
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Combine {
-    y: Address,
-    weights: Address,
-    residual: Address,
-    out: Address,
-    width: u32,
-    per_token: u32,
-    factor: f32,
+kernel_struct! {
+    struct Combine {
+        y: Address,
+        weights: Address,
+        residual: Address,
+        out: Address,
+        width: u32,
+        per_token: u32,
+        factor: f32,
+    }
 }
 
 /// Where the weights of one layer of all experts are: addresses, `[E]`.
@@ -97,7 +102,7 @@ struct Matrices {
 
 /// Weights of all experts of a layer.
 #[derive(Debug)]
-pub(in super::super) struct OnDevice {
+pub(in crate::kernels) struct OnDevice {
     gate: Option<Matrices>,
     up: Matrices,
     down: Matrices,
@@ -105,7 +110,7 @@ pub(in super::super) struct OnDevice {
 }
 
 /// Which pairs of tokens and experts there are; a token's are next to each other.
-pub(in super::super) struct Chosen {
+pub(in crate::kernels) struct Chosen {
     /// `[T, P]`
     weights: Tensor,
     /// `[T * P]`, by expert.
@@ -155,7 +160,7 @@ impl Matrices {
 
 impl OnDevice {
     /// `None` where the kernels don't know experts like these.
-    pub(in super::super) fn new(experts: &[ExpertLayers<'_>]) -> Result<Option<Self>> {
+    pub(in crate::kernels) fn new(experts: &[ExpertLayers<'_>]) -> Result<Option<Self>> {
         let count = experts.len();
         if count == 0 || count > MOST_EXPERTS {
             return Ok(None);
@@ -177,28 +182,28 @@ impl OnDevice {
     }
 
     /// Whether the experts have gates.
-    pub(in super::super) fn is_gated(&self) -> bool {
+    pub(in crate::kernels) fn is_gated(&self) -> bool {
         self.gate.is_some()
     }
 
     /// Whether experts get so few tokens each that these products are the better ones.
-    pub(in super::super) fn takes(&self, tokens: usize, rule: &Rule<'_>) -> bool {
+    pub(in crate::kernels) fn takes(&self, tokens: usize, rule: &Rule<'_>) -> bool {
         let few = tokens * rule.per_token <= FEW_TOKENS * self.count;
         let device = self.up.weights.device();
         let known = tokens > 0 && rule.per_token <= MOST_CHOSEN.min(self.count);
-        known && (few || device.is_cpu() || gpu_settings::deterministic())
+        known && (few || device.is_cpu() || settings::deterministic())
     }
 
     /// Chooses by the router's `scores [T, E]`.
-    pub(in super::super) fn choose(&self, scores: &Tensor, rule: &Rule<'_>) -> Result<Chosen> {
+    pub(in crate::kernels) fn choose(&self, scores: &Tensor, rule: &Rule<'_>) -> Result<Chosen> {
         let (tokens, experts) = scores.dims2()?;
         let (per_token, device) = (rule.per_token, scores.device());
         let fits = |numbers: Option<&Tensor>| numbers.is_none_or(|own| own.dims() == [experts]);
         if experts != self.count || !fits(rule.bias) || !fits(rule.expert_scale) {
             bail!("scores of {experts} experts for {}", self.count);
         }
-        let ids = room((tokens, per_token), DType::U32, device)?;
-        let weights = room((tokens, per_token), DType::F32, device)?;
+        let ids = output_buffer((tokens, per_token), DType::U32, device)?;
+        let weights = output_buffer((tokens, per_token), DType::F32, device)?;
         let [groups, chosen, best] = rule.groups.unwrap_or([0; 3]);
         let scores = scores.contiguous()?;
         let arguments = Route {
@@ -221,7 +226,7 @@ impl OnDevice {
             scale: rule.scale,
         };
         let (grid, shared) = ([tokens, 1, 1], 8 * experts + 4 * groups);
-        let launch = Launch { source: "routing", kernel: "route", grid, threads: 32, shared };
+        let launch = Launch { source: &ROUTING, kernel: "route", grid, threads: 32, shared };
         // SAFETY: shapes were checked.
         unsafe { launch.run(device, arguments)? };
         self.group(&ids, weights, (tokens, per_token))
@@ -233,9 +238,9 @@ impl OnDevice {
         let count = tokens * per_token;
         let capacity = self.form(&self.up, tokens, per_token, self.gate.is_some()).capacity;
         let most = count.min(self.count + count / capacity);
-        let offsets = room(self.count + 1, DType::U32, device)?;
-        let pairs = room(count, DType::U32, device)?;
-        let tiles = room((most, PAIR_TILE), DType::U32, device)?;
+        let offsets = output_buffer(self.count + 1, DType::U32, device)?;
+        let pairs = output_buffer(count, DType::U32, device)?;
+        let tiles = output_buffer((most, PAIR_TILE), DType::U32, device)?;
         let arguments = Group {
             ids: Address::of(ids, DType::U32)?,
             offsets: Address::to_write(&offsets, DType::U32)?,
@@ -247,7 +252,7 @@ impl OnDevice {
             room: narrow(most)?,
         };
         let (grid, shared) = ([1, 1, 1], 32 * self.count);
-        let launch = Launch { source: "routing", kernel: "group", grid, threads: 256, shared };
+        let launch = Launch { source: &ROUTING, kernel: "group", grid, threads: 256, shared };
         // SAFETY: there are as many pairs and tiles as room for them.
         unsafe { launch.run(device, arguments)? };
         Ok(Chosen { weights, pairs, tiles, room: most, tokens, per_token })
@@ -274,7 +279,7 @@ impl OnDevice {
 
     /// What the experts make of the tokens `x [T, inputs]`, times their weights first if
     /// `weighs_inputs`: `[T * P, rows]`, by pair. If there is a gate, `gating` is applied.
-    pub(in super::super) fn enter(
+    pub(in crate::kernels) fn enter(
         &self,
         x: &Tensor,
         chosen: &Chosen,
@@ -289,7 +294,7 @@ impl OnDevice {
     }
 
     /// `residual [T, hidden]` plus `factor` times what the experts make of `inner [T * P, inner]`.
-    pub(in super::super) fn leave(
+    pub(in crate::kernels) fn leave(
         &self,
         inner: &Tensor,
         chosen: &Chosen,
@@ -303,7 +308,7 @@ impl OnDevice {
             bail!("experts give {width} elements, the residual is {:?}", residual.dims());
         }
         let residual = residual.contiguous()?;
-        let out = room((chosen.tokens, width), DType::F32, device)?;
+        let out = output_buffer((chosen.tokens, width), DType::F32, device)?;
         let weights = (!weighs_inputs).then_some(&chosen.weights);
         let arguments = Combine {
             y: Address::of(&y, DType::F32)?,
@@ -315,7 +320,7 @@ impl OnDevice {
             factor,
         };
         let grid = [width.div_ceil(256), chosen.tokens, 1];
-        let launch = Launch { source: "experts", kernel: "combine", grid, threads: 256, shared: 0 };
+        let launch = Launch { source: &SOURCE, kernel: "combine", grid, threads: 256, shared: 0 };
         // SAFETY: shapes were checked.
         unsafe { launch.run(device, arguments)? };
         Ok(out)
@@ -338,7 +343,7 @@ impl OnDevice {
         }
         let Form { kind, tile_rows, tiles_at_once, shared, stage, .. } =
             self.form(matrices[0], tokens, per_token, gated);
-        let out = room((tokens * per_token, rows), DType::F32, device)?;
+        let out = output_buffer((tokens * per_token, rows), DType::F32, device)?;
         let [[weight, bias], [up, up_bias]] = [matrices[0].addresses()?, matrices[1].addresses()?];
         let arguments = Experts {
             weight,
@@ -362,7 +367,7 @@ impl OnDevice {
         let tiles = rows.div_ceil(if gated { tile_rows / 2 } else { tile_rows });
         let grid = [most, tiles.div_ceil(tiles_at_once), 1];
         let (kernel, threads) = (format!("experts_{kind}"), 256 * tiles_at_once);
-        let launch = Launch { source: "experts", kernel: &kernel, grid, threads, shared };
+        let launch = Launch { source: &SOURCE, kernel: &kernel, grid, threads, shared };
         // SAFETY: the pairs are those of as many tokens, and weights stay as long as addresses.
         unsafe { launch.run(device, arguments)? };
         Ok(out)

@@ -31,6 +31,11 @@ struct KvWrite {
     // Of the cache: 0 f32, 1 f16, 2 bf16, 3 q8_0, 4 f8 (E4M3)
     uint32_t format;
 };
+LAYOUT(KvWrite, FIELD(q), FIELD(k), FIELD(v), FIELD(q_stride), FIELD(k_stride), FIELD(v_stride),
+       FIELD(cos), FIELD(sin), FIELD(query_weight), FIELD(key_weight), FIELD(eps),
+       FIELD(norm_after_rotation), FIELD(queries), FIELD(keys), FIELD(values), FIELD(slots),
+       FIELD(heads), FIELD(kv_heads), FIELD(key_dim), FIELD(value_dim), FIELD(pairs),
+       FIELD(format))
 
 // Elements that share a scale in a q8_0 cache, and their bytes at one position.
 constexpr unsigned GROUP = 32, GROUP_BYTES = 34;

@@ -1,27 +1,25 @@
-//! How a kernel is called: with one struct of addresses and numbers, laid out as in its source.
+//! Launches of kernels: each takes one struct of addresses and numbers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use candle_core::{CpuStorage, CudaStorage, DType, Device, InplaceOp1, Layout, Result};
 use candle_core::{Shape, Storage, Tensor, bail};
 
-#[cfg(not(feature = "cuda"))]
-use super::absent as device;
-#[cfg(feature = "cuda")]
-use super::device;
-use super::on_host;
+use super::layout::{KernelStruct, Kind, hash_of};
+use super::source::Source;
+use super::{device, on_host};
 
 /// Where something lies in the memory that a kernel reads and writes; zero is nowhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
-pub(super) struct Address(u64);
+pub(in crate::kernels) struct Address(u64);
 
 impl Address {
     /// What a kernel knows as null.
-    pub(super) const NONE: Self = Self(0);
+    pub(in crate::kernels) const NONE: Self = Self(0);
 
     /// Of the first element of a contiguous tensor of `dtype`.
-    pub(super) fn of(tensor: &Tensor, dtype: DType) -> Result<Self> {
+    pub(in crate::kernels) fn of(tensor: &Tensor, dtype: DType) -> Result<Self> {
         if tensor.dtype() != dtype || !tensor.is_contiguous() {
             let (own, layout) = (tensor.dtype(), tensor.layout());
             bail!("a kernel reads contiguous {dtype:?}, not {own:?} of {layout:?}");
@@ -30,12 +28,12 @@ impl Address {
     }
 
     /// Of the same, if there is one.
-    pub(super) fn of_some(tensor: Option<&Tensor>, dtype: DType) -> Result<Self> {
+    pub(in crate::kernels) fn of_some(tensor: Option<&Tensor>, dtype: DType) -> Result<Self> {
         tensor.map_or(Ok(Self::NONE), |tensor| Self::of(tensor, dtype))
     }
 
     /// Of a tensor that a kernel writes to.
-    pub(super) fn to_write(tensor: &Tensor, dtype: DType) -> Result<Self> {
+    pub(in crate::kernels) fn to_write(tensor: &Tensor, dtype: DType) -> Result<Self> {
         Self::of(tensor, dtype)?;
         if tensor.elem_count() == 0 {
             return Ok(Self::NONE);
@@ -47,7 +45,7 @@ impl Address {
 
     /// Of the first of f32 rows `[T, ..]` that are contiguous each, and how many elements there are
     /// from the start of one to the next.
-    pub(super) fn of_rows(tensor: &Tensor) -> Result<(Self, u32)> {
+    pub(in crate::kernels) fn of_rows(tensor: &Tensor) -> Result<(Self, u32)> {
         let layout = tensor.layout();
         let mut width = 1;
         for (dim, stride) in layout.dims().iter().zip(layout.stride()).skip(1).rev() {
@@ -63,18 +61,18 @@ impl Address {
     }
 
     /// So many words of 8 bytes behind it.
-    pub(super) fn plus_words(self, words: usize) -> Self {
+    pub(in crate::kernels) fn plus_words(self, words: usize) -> Self {
         Self(self.0 + 8 * words as u64)
     }
 
     /// A tensor of addresses.
-    pub(super) fn list(addresses: &[Self], device: &Device) -> Result<Tensor> {
+    pub(in crate::kernels) fn list(addresses: &[Self], device: &Device) -> Result<Tensor> {
         let numbers: Vec<i64> = addresses.iter().map(|address| address.0.cast_signed()).collect();
         Tensor::new(numbers, device)
     }
 
     /// Whether 16 bytes can be read there at once.
-    pub(super) fn is_aligned(self) -> bool {
+    pub(in crate::kernels) fn is_aligned(self) -> bool {
         self.0.is_multiple_of(16)
     }
 
@@ -87,6 +85,10 @@ impl Address {
         };
         Ok(Self(start + (layout.start_offset() * tensor.dtype().size_in_bytes()) as u64))
     }
+}
+
+impl Kind for Address {
+    const KIND: u32 = hash_of("address");
 }
 
 /// Takes the address of what is about to be written.
@@ -121,27 +123,35 @@ impl InplaceOp1 for Find {
 
 /// A kernel and the shape of its grid.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Launch<'a> {
-    /// The source's name.
-    pub(super) source: &'static str,
+pub(in crate::kernels) struct Launch<'a> {
+    /// The code that the kernel is part of.
+    pub(in crate::kernels) source: &'static Source,
     /// The function's name.
-    pub(super) kernel: &'a str,
+    pub(in crate::kernels) kernel: &'a str,
     /// Blocks; if one number is zero, nothing is done.
-    pub(super) grid: [usize; 3],
+    pub(in crate::kernels) grid: [usize; 3],
     /// Threads of a block.
-    pub(super) threads: usize,
+    pub(in crate::kernels) threads: usize,
     /// Bytes of shared memory that a block asks for.
-    pub(super) shared: usize,
+    pub(in crate::kernels) shared: usize,
 }
 
 impl Launch<'_> {
-    /// Starts it with `arguments`, which must be laid out as the kernel's own struct.
+    /// Starts the kernel with `arguments`.
+    ///
+    /// # Errors
+    ///
+    /// Among others, arguments that the kernel's source lays out in another way.
     ///
     /// # Safety
     ///
     /// The kernel stays within the memory at the addresses among the arguments, and that memory
     /// is of `device`, or stays allocated as long as work of the device that was started before.
-    pub(super) unsafe fn run<A: Copy>(self, device: &Device, arguments: A) -> Result<()> {
+    pub(in crate::kernels) unsafe fn run<A: KernelStruct>(
+        self,
+        device: &Device,
+        arguments: A,
+    ) -> Result<()> {
         let mut grid = [0; 3];
         for (to, from) in grid.iter_mut().zip(self.grid) {
             *to = narrow(from)?;
@@ -149,22 +159,22 @@ impl Launch<'_> {
         if grid.contains(&0) {
             return Ok(());
         }
-        let [threads, shared] = [narrow(self.threads)?, narrow(self.shared)?];
+        let Self { source, kernel, .. } = self;
+        let shape = (grid, narrow(self.threads)?, narrow(self.shared)?);
         match device {
             // SAFETY: as the caller says.
-            Device::Cpu => unsafe { on_host::run(self.kernel, grid, threads, shared, arguments) },
-            Device::Cuda(device) => {
-                let Self { source, kernel, .. } = self;
-                // SAFETY: as the caller says.
-                unsafe { device::run(device, source, kernel, (grid, threads, shared), arguments) }
-            }
-            Device::Metal(_) => bail!("{} is a CUDA kernel", self.kernel),
+            Device::Cpu => unsafe { on_host::run(kernel, shape, arguments) },
+            // SAFETY: as the caller says.
+            Device::Cuda(device) => unsafe {
+                device::run(device, source, kernel, shape, arguments)
+            },
+            Device::Metal(_) => bail!("{kernel} is a CUDA kernel"),
         }
     }
 }
 
 /// Numbers on their way to the host, as they are when all work that was started before is done.
-pub(super) enum Reading {
+pub(in crate::kernels) enum Reading {
     /// There already.
     Done(Vec<i64>),
     /// Under way.
@@ -173,7 +183,7 @@ pub(super) enum Reading {
 
 impl Reading {
     /// Of all of an i64 tensor that is alone in its memory.
-    pub(super) fn start(tensor: &Tensor) -> Result<Self> {
+    pub(in crate::kernels) fn start(tensor: &Tensor) -> Result<Self> {
         let (storage, _) = tensor.storage_and_layout();
         match &*storage {
             Storage::Cuda(storage) => Ok(Self::Started(device::start_reading(storage)?)),
@@ -181,7 +191,7 @@ impl Reading {
         }
     }
 
-    pub(super) fn wait(self) -> Result<Vec<i64>> {
+    pub(in crate::kernels) fn wait(self) -> Result<Vec<i64>> {
         match self {
             Self::Done(numbers) => Ok(numbers),
             Self::Started(reading) => reading.wait(),
@@ -190,18 +200,22 @@ impl Reading {
 }
 
 /// Shared memory that a block can have on every GPU of the generations that there is code for.
-pub(super) const LEAST_SHARED: usize = 99 << 10;
+pub(in crate::kernels) const LEAST_SHARED: usize = 99 << 10;
 
 /// Shared memory that a block can have on this device.
-pub(super) fn most_shared(device: &Device) -> usize {
+pub(in crate::kernels) fn most_shared(device: &Device) -> usize {
     match device {
-        Device::Cuda(device) => device::most_shared(device),
+        Device::Cuda(device) => device::most_shared(device).unwrap_or(LEAST_SHARED),
         Device::Cpu | Device::Metal(_) => LEAST_SHARED,
     }
 }
 
-/// Room for a kernel's results, all of which it writes.
-pub(super) fn room(shape: impl Into<Shape>, dtype: DType, device: &Device) -> Result<Tensor> {
+/// A tensor for a kernel's results, all of which it writes.
+pub(in crate::kernels) fn output_buffer(
+    shape: impl Into<Shape>,
+    dtype: DType,
+    device: &Device,
+) -> Result<Tensor> {
     if device.is_cpu() {
         return Tensor::zeros(shape, dtype, device);
     }
@@ -210,7 +224,7 @@ pub(super) fn room(shape: impl Into<Shape>, dtype: DType, device: &Device) -> Re
 }
 
 /// A size as kernels have it.
-pub(super) fn narrow(size: usize) -> Result<u32> {
+pub(in crate::kernels) fn narrow(size: usize) -> Result<u32> {
     match u32::try_from(size) {
         Ok(size) => Ok(size),
         Err(_) => bail!("kernels count to {}, not to {size}", u32::MAX),

@@ -15,8 +15,6 @@
 //                     512 * capacity * tiles_per_block)
 // linear_f32_{1,8}: capacity 1 or 8, tiles of 4 rows (gated: of 2), tiles_per_block 1, no dynamic
 // shared memory, no `stage`; `inputs` may be any number.
-// rounded_{bf16,f16}: numbers as the products round them, for `x_rounded`; grid
-// [ceil(count / 1024)], block 256, no dynamic shared memory.
 #include "half_product.cuh"
 
 struct LinearMatrix {
@@ -29,6 +27,7 @@ struct LinearMatrix {
     uint32_t rows;
     uint32_t stride;
 };
+DESCRIBE(LinearMatrix, FIELD(weight), FIELD(bias), FIELD(out), FIELD(rows), FIELD(stride))
 
 struct Linear {
     // The first `count` of them; a gate and its up, whose `out` isn't looked at, if `gated`.
@@ -49,6 +48,9 @@ struct Linear {
     uint32_t x_rounded;
     uint32_t out_rounded;
 };
+LAYOUT(Linear, FIELD(matrices), FIELD(x), FIELD(residual), FIELD(factor), FIELD(count),
+       FIELD(gated), FIELD(gating), FIELD(tokens), FIELD(inputs), FIELD(stage), FIELD(x_rounded),
+       FIELD(out_rounded))
 
 // The tokens from `first` on.
 struct TokenRows {
@@ -133,25 +135,3 @@ KERNEL __launch_bounds__(TILE_THREADS) linear_f32_8(const Linear linear) {
     linear_float<8>(linear);
 }
 EXPORT(linear_f32_8)
-
-struct Rounded {
-    // [count]
-    const float *x;
-    // [count], of the weights' type
-    void *out;
-    uint32_t count;
-};
-
-template <typename W> INLINE void round_all(const Rounded &work) {
-    for (unsigned i = 0; i < 4; i++) {
-        unsigned at = blockIdx.x * 4 * blockDim.x + i * blockDim.x + threadIdx.x;
-        if (at < work.count) {
-            static_cast<W *>(work.out)[at] = from_float<W>(work.x[at]);
-        }
-    }
-}
-
-KERNEL rounded_bf16(const Rounded work) { round_all<bf16_t>(work); }
-EXPORT(rounded_bf16)
-KERNEL rounded_f16(const Rounded work) { round_all<f16_t>(work); }
-EXPORT(rounded_f16)

@@ -5,13 +5,17 @@
 use candle_core::{DType, Result, Tensor, bail};
 
 use super::super::gated::Gating;
-use super::super::gpu_settings;
 use super::super::linear::DeviceLayer;
-use super::launch::{Address, Launch, most_shared, narrow, room};
+use super::launch::{Address, Launch, most_shared, narrow, output_buffer};
+use super::layout::kernel_struct;
 use super::pointwise::Numbers;
+use super::settings;
+use super::source::{Source, source};
+
+static SOURCE: Source = source!("cuda/linear");
 
 /// Layers of one launch.
-pub(in super::super) const MOST_LAYERS: usize = 3;
+pub(in crate::kernels) const MOST_LAYERS: usize = 3;
 /// More tokens are cuBLAS's.
 pub(super) const FEW_TOKENS: usize = 64;
 /// Threads that share a tile of rows.
@@ -27,31 +31,31 @@ const ROUND_FROM: usize = 8;
 /// From so many tiles on two of them share a block.
 const MANY_TILES: usize = 512;
 
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct LinearMatrix {
-    weight: Address,
-    bias: Address,
-    out: Address,
-    rows: u32,
-    stride: u32,
+kernel_struct! {
+    struct LinearMatrix {
+        weight: Address,
+        bias: Address,
+        out: Address,
+        rows: u32,
+        stride: u32,
+    }
 }
 
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Linear {
-    matrices: [LinearMatrix; MOST_LAYERS],
-    x: Address,
-    residual: Address,
-    factor: f32,
-    count: u32,
-    gated: u32,
-    gating: Numbers,
-    tokens: u32,
-    inputs: u32,
-    stage: u32,
-    x_rounded: u32,
-    out_rounded: u32,
+kernel_struct! {
+    struct Linear {
+        matrices: [LinearMatrix; MOST_LAYERS],
+        x: Address,
+        residual: Address,
+        factor: f32,
+        count: u32,
+        gated: u32,
+        gating: Numbers,
+        tokens: u32,
+        inputs: u32,
+        stage: u32,
+        x_rounded: u32,
+        out_rounded: u32,
+    }
 }
 
 const NO_MATRIX: LinearMatrix = LinearMatrix {
@@ -72,12 +76,15 @@ enum Finish<'a> {
 }
 
 /// Up to three layers on the same `x [.., K]` in f32.
-pub(in super::super) fn linear_each(x: &Tensor, layers: &[DeviceLayer<'_>]) -> Result<Vec<Tensor>> {
+pub(in crate::kernels) fn linear_each(
+    x: &Tensor,
+    layers: &[DeviceLayer<'_>],
+) -> Result<Vec<Tensor>> {
     run(x, layers, &Finish::Plain)
 }
 
 /// `residual + factor * y`, both f32 `[.., N]`.
-pub(in super::super) fn linear_add(
+pub(in crate::kernels) fn linear_add(
     x: &Tensor,
     layer: DeviceLayer<'_>,
     residual: &Tensor,
@@ -92,7 +99,7 @@ pub(in super::super) fn linear_add(
 }
 
 /// What `gate(x)` and `up(x)` make.
-pub(in super::super) fn linear_gated(
+pub(in crate::kernels) fn linear_gated(
     x: &Tensor,
     gating: Gating,
     layers: [DeviceLayer<'_>; 2],
@@ -104,9 +111,9 @@ pub(in super::super) fn linear_gated(
 }
 
 /// Whether these kernels multiply so many tokens with such a weight.
-pub(in super::super) fn takes(tokens: usize, weight: &Tensor) -> bool {
+pub(in crate::kernels) fn takes(tokens: usize, weight: &Tensor) -> bool {
     let known = matches!(weight.dtype(), DType::BF16 | DType::F16 | DType::F32);
-    known && (tokens <= FEW_TOKENS || weight.device().is_cpu() || gpu_settings::deterministic())
+    known && (tokens <= FEW_TOKENS || weight.device().is_cpu() || settings::deterministic())
 }
 
 fn run(x: &Tensor, layers: &[DeviceLayer<'_>], finish: &Finish<'_>) -> Result<Vec<Tensor>> {
@@ -133,7 +140,7 @@ fn run(x: &Tensor, layers: &[DeviceLayer<'_>], finish: &Finish<'_>) -> Result<Ve
             ..NO_MATRIX
         };
         if index == 0 || !gated {
-            let out = room([outer, &[rows]].concat(), DType::F32, device)?;
+            let out = output_buffer([outer, &[rows]].concat(), DType::F32, device)?;
             to.out = Address::to_write(&out, DType::F32)?;
             outputs.push(out);
         }
@@ -197,7 +204,7 @@ impl Shape {
         let height = blocks.clamp(1, 65_535);
         let grid = [self.tokens.div_ceil(capacity), height, blocks.div_ceil(height)];
         let threads = TILE_THREADS * tiles_at_once;
-        let launch = Launch { source: "linear", kernel: "", grid, threads, shared };
+        let launch = Launch { source: &SOURCE, kernel: "", grid, threads, shared };
         (format!("linear_{kind}"), launch, stage)
     }
 

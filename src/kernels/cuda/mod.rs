@@ -9,38 +9,29 @@ use candle_core::Device;
 
 use super::backend::Backend;
 
+pub mod collective;
+pub mod graph;
+pub mod settings;
+
 pub(super) mod attention;
 pub(super) mod experts;
-mod launch;
+pub(super) mod launch;
+pub(super) mod layout;
 pub(super) mod linear;
 pub(super) mod norms;
-pub(super) mod on_host;
+mod on_host;
 pub(super) mod pointwise;
 pub(super) mod recurrence;
 pub(super) mod rope;
 pub(super) mod sample;
+pub(super) mod source;
 
-#[cfg(not(feature = "cuda"))]
-mod absent;
-#[cfg(feature = "cuda")]
+#[cfg_attr(not(feature = "cuda"), path = "absent.rs")]
 mod device;
-#[cfg(feature = "nccl")]
+#[cfg_attr(not(feature = "nccl"), path = "no_nccl.rs")]
 mod nccl;
-#[cfg(not(feature = "nccl"))]
-mod no_nccl;
 #[cfg(feature = "cuda")]
-mod products;
-
-#[cfg(not(feature = "cuda"))]
-pub(super) use absent::{Graph, half_product, prepare, record};
-#[cfg(feature = "cuda")]
-pub(super) use device::{Graph, prepare, record};
-#[cfg(feature = "nccl")]
-pub(super) use nccl::Nccl;
-#[cfg(not(feature = "nccl"))]
-pub(super) use no_nccl::Nccl;
-#[cfg(feature = "cuda")]
-pub(super) use products::half_product;
+pub(super) mod products;
 
 /// Whether operations on tensors of this device are these.
 pub(super) fn on(device: &Device) -> bool {

@@ -7,10 +7,11 @@ use candle_core::cuda_backend::cudarc::driver::{CudaSlice, CudaView};
 use candle_core::cuda_backend::cudarc::nccl::{Comm, Id, ReduceOp};
 use candle_core::{CudaDevice, CudaStorage, Error, Result, Storage, Tensor, bail};
 
-use super::super::collective::NAME_BYTES;
+/// Bytes of a group's name, which tells it from other groups.
+pub const NAME_BYTES: usize = 128;
 
 /// One end of a group.
-pub(in super::super) struct Nccl(Comm);
+pub(super) struct Nccl(Comm);
 
 // SAFETY: NCCL's calls for one end must not overlap; the engine's thread makes all of them.
 unsafe impl Send for Nccl {}
@@ -29,12 +30,12 @@ fn failed<E: fmt::Debug>(error: E) -> Error {
 }
 
 impl Nccl {
-    pub(in super::super) fn name() -> Result<[u8; NAME_BYTES]> {
+    pub(super) fn name() -> Result<[u8; NAME_BYTES]> {
         let id = Id::new().map_err(failed)?;
         Ok(id.internal().map(c_char::cast_unsigned))
     }
 
-    pub(in super::super) fn join(
+    pub(super) fn join(
         device: &CudaDevice,
         name: &[u8; NAME_BYTES],
         rank: usize,
@@ -44,14 +45,14 @@ impl Nccl {
         Comm::from_rank(device.cuda_stream(), rank, size, id).map(Self).map_err(failed)
     }
 
-    pub(in super::super) fn all_reduce(&self, x: &Tensor) -> Result<Tensor> {
+    pub(super) fn all_reduce(&self, x: &Tensor) -> Result<Tensor> {
         self.into_new(x, 1, |slice, sum| {
             self.0.all_reduce(slice, sum, &ReduceOp::Sum).map(drop).map_err(failed)
         })?
         .reshape(x.dims())
     }
 
-    pub(in super::super) fn all_gather(&self, x: &Tensor, size: usize) -> Result<Tensor> {
+    pub(super) fn all_gather(&self, x: &Tensor, size: usize) -> Result<Tensor> {
         self.into_new(x, size, |slice, all| {
             self.0.all_gather(slice, all).map(drop).map_err(failed)
         })?

@@ -12,6 +12,7 @@ struct NextIds {
     // Ids are below this; what was not drawn is no id.
     uint32_t vocab;
 };
+LAYOUT(NextIds, FIELD(sampled), FIELD(ids), FIELD(count), FIELD(vocab))
 
 constexpr uint32_t WORDS = 8, TOKEN = 4;
 

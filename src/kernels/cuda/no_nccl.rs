@@ -2,31 +2,27 @@
 
 use candle_core::{CudaDevice, Result, Tensor, bail};
 
-use super::super::collective::NAME_BYTES;
+/// Bytes of a group's name, which tells it from other groups.
+pub const NAME_BYTES: usize = 128;
 
 /// There is none.
 #[derive(Debug)]
-pub(in super::super) enum Nccl {}
+pub(super) enum Nccl {}
 
 impl Nccl {
-    pub(in super::super) fn name() -> Result<[u8; NAME_BYTES]> {
+    pub(super) fn name() -> Result<[u8; NAME_BYTES]> {
         bail!("this binary was built without NCCL")
     }
 
-    pub(in super::super) fn join(
-        _: &CudaDevice,
-        _: &[u8; NAME_BYTES],
-        _: usize,
-        _: usize,
-    ) -> Result<Self> {
+    pub(super) fn join(_: &CudaDevice, _: &[u8; NAME_BYTES], _: usize, _: usize) -> Result<Self> {
         bail!("this binary was built without NCCL")
     }
 
-    pub(in super::super) fn all_reduce(&self, _: &Tensor) -> Result<Tensor> {
+    pub(super) fn all_reduce(&self, _: &Tensor) -> Result<Tensor> {
         match *self {}
     }
 
-    pub(in super::super) fn all_gather(&self, _: &Tensor, _: usize) -> Result<Tensor> {
+    pub(super) fn all_gather(&self, _: &Tensor, _: usize) -> Result<Tensor> {
         match *self {}
     }
 }

@@ -21,6 +21,8 @@ struct Norm {
     // Whether the mean is taken off first.
     uint32_t centered;
 };
+LAYOUT(Norm, FIELD(x), FIELD(weight), FIELD(bias), FIELD(residual), FIELD(out), FIELD(width),
+       FIELD(eps), FIELD(centered))
 
 KERNEL normalize(const Norm norm) {
     __shared__ float sums[WARP];

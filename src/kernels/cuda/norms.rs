@@ -2,25 +2,29 @@
 
 use candle_core::{D, DType, Result, Tensor, bail};
 
-use super::launch::{Address, Launch, narrow, room};
+use super::launch::{Address, Launch, narrow, output_buffer};
+use super::layout::kernel_struct;
+use super::source::{Source, source};
+
+static SOURCE: Source = source!("cuda/norms");
 
 const THREADS: usize = 256;
 
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Norm {
-    x: Address,
-    weight: Address,
-    bias: Address,
-    residual: Address,
-    out: Address,
-    width: u32,
-    eps: f32,
-    centered: u32,
+kernel_struct! {
+    struct Norm {
+        x: Address,
+        weight: Address,
+        bias: Address,
+        residual: Address,
+        out: Address,
+        width: u32,
+        eps: f32,
+        centered: u32,
+    }
 }
 
 /// `residual + x / sqrt(mean(x^2) + eps) * weight` over the last dimension of `x [.., D]`.
-pub(in super::super) fn rms_norm(
+pub(in crate::kernels) fn rms_norm(
     x: &Tensor,
     weight: &Tensor,
     eps: f32,
@@ -30,7 +34,7 @@ pub(in super::super) fn rms_norm(
 }
 
 /// `(x - mean) / sqrt(variance + eps) * weight + bias` over the last dimension of `x [.., D]`.
-pub(in super::super) fn layer_norm(
+pub(in crate::kernels) fn layer_norm(
     x: &Tensor,
     weight: &Tensor,
     bias: &Tensor,
@@ -56,7 +60,7 @@ fn normalize(
     }
     let x = x.contiguous()?;
     let residual = residual.map(Tensor::contiguous).transpose()?;
-    let out = room(x.dims(), DType::F32, x.device())?;
+    let out = output_buffer(x.dims(), DType::F32, x.device())?;
     let arguments = Norm {
         x: Address::of(&x, DType::F32)?,
         weight: Address::of(weight, DType::F32)?,
@@ -68,7 +72,7 @@ fn normalize(
         centered: u32::from(bias.is_some()),
     };
     let grid = [x.elem_count() / width, 1, 1];
-    let launch = Launch { source: "norms", kernel: "normalize", grid, threads: THREADS, shared: 0 };
+    let launch = Launch { source: &SOURCE, kernel: "normalize", grid, threads: THREADS, shared: 0 };
     // SAFETY: the shapes were checked, and there is a block for each row.
     unsafe { launch.run(x.device(), arguments)? };
     Ok(out)

@@ -8,7 +8,8 @@ use std::sync::OnceLock;
 
 use candle_core::{CpuStorage, Error, Result, bail};
 
-use super::super::backend::cuda_library;
+use super::layout::{KernelStruct, Layout};
+use crate::kernels::backend::cuda_library;
 
 /// The address of a storage's first element, by `as_ptr` or `as_mut_ptr`.
 macro_rules! first_element {
@@ -41,26 +42,40 @@ pub(super) fn start_to_write(storage: &mut CpuStorage) -> Result<u64> {
 /// shared memory.
 type OnHost = unsafe extern "C" fn(*const *const c_void, *const u32, u32, u32);
 
-/// Runs a kernel to its end.
+/// Runs a kernel to its end, in a grid of blocks of some threads and bytes of shared memory.
 ///
 /// # Safety
 ///
 /// As for [`super::launch::Launch::run`].
-pub(super) unsafe fn run<A: Copy>(
+pub(super) unsafe fn run<A: KernelStruct>(
     kernel: &str,
-    grid: [u32; 3],
-    threads: u32,
-    shared: u32,
+    (grid, threads, shared): ([u32; 3], u32, u32),
     arguments: A,
 ) -> Result<()> {
+    check(&A::LAYOUT)?;
     let function = find(&format!("{kernel}_on_host"))?;
+    // SAFETY: functions of this kind of name have this signature.
+    let function = unsafe { std::mem::transmute::<*mut c_void, OnHost>(function) };
     let arguments = [(&raw const arguments).cast::<c_void>()];
-    // SAFETY: every exported function has this signature; for the rest as the caller says.
+    // SAFETY: for the arguments as the caller says; their layout was compared.
     unsafe { function(arguments.as_ptr(), grid.as_ptr(), threads, shared) };
     Ok(())
 }
 
-fn find(name: &str) -> Result<OnHost> {
+/// Compares a struct with the one that the library was compiled with.
+fn check(layout: &Layout) -> Result<()> {
+    let table = find(&layout.symbol())?.cast::<u32>();
+    // SAFETY: a table begins with three words, which say how long it is, and is never changed.
+    let table = unsafe {
+        let head = std::slice::from_raw_parts(table, 3);
+        std::slice::from_raw_parts(table, Layout::table_len([head[0], head[1], head[2]]))
+    };
+    layout.check(table)?;
+    layout.pointees.iter().try_for_each(check)
+}
+
+/// The address of a function or table.
+fn find(name: &str) -> Result<*mut c_void> {
     static LIBRARY: OnceLock<Option<Handle>> = OnceLock::new();
     let Some(path) = cuda_library() else { bail!("no library of kernels was named") };
     let Some(library) = LIBRARY.get_or_init(|| Handle::open(path)) else {
@@ -68,12 +83,11 @@ fn find(name: &str) -> Result<OnHost> {
     };
     let symbol = CString::new(name).map_err(Error::wrap)?;
     // SAFETY: the library is open and the name ends with a zero.
-    let function = unsafe { dlsym(library.0, symbol.as_ptr()) };
-    if function.is_null() {
-        bail!("{path} has no function {name}");
+    let address = unsafe { dlsym(library.0, symbol.as_ptr()) };
+    if address.is_null() {
+        bail!("{path} has no {name}");
     }
-    // SAFETY: functions of this kind of name have this signature.
-    Ok(unsafe { std::mem::transmute::<*mut c_void, OnHost>(function) })
+    Ok(address)
 }
 
 /// An open library; it stays open.

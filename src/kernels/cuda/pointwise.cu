@@ -13,6 +13,7 @@ struct Pointwise {
     uint32_t count;
     Numbers numbers;
 };
+LAYOUT(Pointwise, FIELD(x), FIELD(up), FIELD(out), FIELD(count), FIELD(numbers))
 
 KERNEL pointwise(const Pointwise work) {
     unsigned i = blockIdx.x * blockDim.x + threadIdx.x;

@@ -4,28 +4,33 @@ use candle_core::{DType, Result, Tensor, bail};
 
 use super::super::gated::Gating;
 use super::super::pointwise::{Activation, Function, Xielu};
-use super::launch::{Address, Launch, narrow, room};
+use super::launch::{Address, Launch, narrow, output_buffer};
+use super::layout::kernel_struct;
+use super::source::{Source, source};
+
+static SOURCE: Source = source!("cuda/pointwise");
 
 const THREADS: usize = 256;
 
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Pointwise {
-    x: Address,
-    up: Address,
-    out: Address,
-    count: u32,
-    numbers: Numbers,
+kernel_struct! {
+    struct Pointwise {
+        x: Address,
+        up: Address,
+        out: Address,
+        count: u32,
+        numbers: Numbers,
+    }
 }
 
-/// A function and what it is made of, as in `activations.cuh`.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C)]
-pub(super) struct Numbers {
-    function: u32,
-    a: f32,
-    b: f32,
-    c: f32,
+kernel_struct! {
+    /// A function and what it is made of, as in `activations.cuh`.
+    #[derive(Debug, Default)]
+    pub(super) struct Numbers {
+        function: u32,
+        a: f32,
+        b: f32,
+        c: f32,
+    }
 }
 
 impl Numbers {
@@ -59,12 +64,12 @@ impl From<Gating> for Numbers {
 }
 
 /// `function(x)` of every element.
-pub(in super::super) fn pointwise(function: Function, x: &Tensor) -> Result<Tensor> {
+pub(in crate::kernels) fn pointwise(function: Function, x: &Tensor) -> Result<Tensor> {
     run(function.into(), x, None)
 }
 
 /// What every pair of elements makes.
-pub(in super::super) fn gated(gating: Gating, gate: &Tensor, up: &Tensor) -> Result<Tensor> {
+pub(in crate::kernels) fn gated(gating: Gating, gate: &Tensor, up: &Tensor) -> Result<Tensor> {
     if gate.dims() != up.dims() {
         bail!("gated: {:?} and {:?} differ", gate.dims(), up.dims());
     }
@@ -74,7 +79,7 @@ pub(in super::super) fn gated(gating: Gating, gate: &Tensor, up: &Tensor) -> Res
 fn run(numbers: Numbers, x: &Tensor, up: Option<&Tensor>) -> Result<Tensor> {
     let x = x.contiguous()?;
     let up = up.map(Tensor::contiguous).transpose()?;
-    let out = room(x.dims(), DType::F32, x.device())?;
+    let out = output_buffer(x.dims(), DType::F32, x.device())?;
     let arguments = Pointwise {
         x: Address::of(&x, DType::F32)?,
         up: Address::of_some(up.as_ref(), DType::F32)?,
@@ -83,8 +88,7 @@ fn run(numbers: Numbers, x: &Tensor, up: Option<&Tensor>) -> Result<Tensor> {
         numbers,
     };
     let grid = [x.elem_count().div_ceil(THREADS), 1, 1];
-    let launch =
-        Launch { source: "pointwise", kernel: "pointwise", grid, threads: THREADS, shared: 0 };
+    let launch = Launch { source: &SOURCE, kernel: "pointwise", grid, threads: THREADS, shared: 0 };
     // SAFETY: all three have as many elements as are counted.
     unsafe { launch.run(x.device(), arguments)? };
     Ok(out)

@@ -43,6 +43,8 @@ struct ShortConv {
     // Of the sums; a function of all ones is none.
     Numbers activation;
 };
+LAYOUT(ShortConv, FIELD(x), FIELD(weight), FIELD(bias), FIELD(states), FIELD(out), FIELD(runs),
+       FIELD(x_stride), FIELD(channels), FIELD(taps), FIELD(activation))
 
 constexpr unsigned CHANNELS = 128;
 // Tokens that a thread takes at a time.
@@ -170,6 +172,9 @@ struct DeltaRule {
     // Value head i has key head i % keys, else i / (values / keys).
     uint32_t tiled;
 };
+LAYOUT(DeltaRule, FIELD(qkv), FIELD(write), FIELD(decay), FIELD(rate), FIELD(bias), FIELD(states),
+       FIELD(out), FIELD(runs), FIELD(qkv_stride), FIELD(write_stride), FIELD(decay_stride),
+       FIELD(keys), FIELD(values), FIELD(key_dim), FIELD(value_dim), FIELD(tiled))
 
 // Added to the squared length of a key or query.
 constexpr float LENGTH_EPS = 1e-6f;
@@ -270,6 +275,9 @@ struct StateSpace {
     // Bounds of time steps; `most` may be infinite.
     float least, most;
 };
+LAYOUT(StateSpace, FIELD(x), FIELD(steps), FIELD(decay), FIELD(skip), FIELD(step_bias),
+       FIELD(states), FIELD(out), FIELD(runs), FIELD(x_stride), FIELD(steps_stride), FIELD(heads),
+       FIELD(head_dim), FIELD(state_size), FIELD(groups), FIELD(least), FIELD(most))
 
 // With inputs u and a time step s, a token makes S = e^(s * decay) * S + s * b u^T, and gives
 // S^T c + skip * u.

@@ -15,6 +15,7 @@ struct Runs {
     // zeros, and what it gives is written
     const uint32_t *slots;
 };
+DESCRIBE(Runs, FIELD(cu_seqlens), FIELD(positions), FIELD(slots))
 
 // The rows of one sequence.
 struct Run {

@@ -7,10 +7,13 @@ use super::super::recurrence::delta_rule::{self, Gates};
 use super::super::recurrence::short_conv::Taps;
 use super::super::recurrence::{Runs, state_space};
 use super::super::step_tensors::{self, StepTensors};
-use super::launch::{Address, Launch, narrow, room};
+use super::launch::{Address, Launch, narrow, output_buffer};
+use super::layout::kernel_struct;
 use super::pointwise::Numbers;
+use super::source::{Source, source};
 
-const SOURCE: &str = "recurrence";
+static SOURCE: Source = source!("cuda/recurrence");
+
 /// Columns of a state that a warp has.
 const COLUMNS: usize = 32;
 /// Channels of a block of threads.
@@ -20,13 +23,13 @@ const TILE: usize = 16;
 /// Tiles of a sequence that are computed at once.
 const MOST_TILES: usize = 32;
 
-/// Sequences, as kernels have them.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Sequences {
-    cu_seqlens: Address,
-    positions: Address,
-    slots: Address,
+kernel_struct! {
+    /// Sequences, as kernels have them.
+    struct Sequences {
+        cu_seqlens: Address,
+        positions: Address,
+        slots: Address,
+    }
 }
 
 /// The same as tensors, which must stay as long as kernels are started with them.
@@ -61,23 +64,23 @@ impl OnDevice {
     }
 }
 
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct ShortConv {
-    x: Address,
-    weight: Address,
-    bias: Address,
-    states: Address,
-    out: Address,
-    sequences: Sequences,
-    x_stride: u32,
-    channels: u32,
-    taps: u32,
-    activation: Numbers,
+kernel_struct! {
+    struct ShortConv {
+        x: Address,
+        weight: Address,
+        bias: Address,
+        states: Address,
+        out: Address,
+        sequences: Sequences,
+        x_stride: u32,
+        channels: u32,
+        taps: u32,
+        activation: Numbers,
+    }
 }
 
 /// As [`super::super::recurrence::short_conv::short_conv`], of checked arguments.
-pub(in super::super) fn short_conv(
+pub(in crate::kernels) fn short_conv(
     x: &Tensor,
     taps: Taps<'_>,
     states: &Tensor,
@@ -86,7 +89,7 @@ pub(in super::super) fn short_conv(
     let (rows, channels) = x.dims2()?;
     let device = x.device();
     let sequences = OnDevice::of(runs, device)?;
-    let out = room((rows, channels), DType::F32, device)?;
+    let out = output_buffer((rows, channels), DType::F32, device)?;
     let (x, x_stride) = Address::of_rows(x)?;
     let count = taps.weight.dim(0)?;
     let arguments = ShortConv {
@@ -104,7 +107,7 @@ pub(in super::super) fn short_conv(
     let tiles = longest(runs).div_ceil(TILE.max(count - 1)).clamp(1, MOST_TILES);
     let grid = [sequences.count()?, channels.div_ceil(CHANNELS), tiles];
     let launch =
-        Launch { source: SOURCE, kernel: "short_conv", grid, threads: CHANNELS, shared: 0 };
+        Launch { source: &SOURCE, kernel: "short_conv", grid, threads: CHANNELS, shared: 0 };
     // SAFETY: shapes, ranges and slots were checked.
     unsafe { launch.run(device, arguments)? };
     Ok(out)
@@ -116,29 +119,29 @@ fn longest(runs: Runs<'_>) -> usize {
     bounds.map(|bounds| (bounds[1] - bounds[0]) as usize).max().unwrap_or(0)
 }
 
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct DeltaRule {
-    qkv: Address,
-    write: Address,
-    decay: Address,
-    rate: Address,
-    bias: Address,
-    states: Address,
-    out: Address,
-    sequences: Sequences,
-    qkv_stride: u32,
-    write_stride: u32,
-    decay_stride: u32,
-    keys: u32,
-    values: u32,
-    key_dim: u32,
-    value_dim: u32,
-    tiled: u32,
+kernel_struct! {
+    struct DeltaRule {
+        qkv: Address,
+        write: Address,
+        decay: Address,
+        rate: Address,
+        bias: Address,
+        states: Address,
+        out: Address,
+        sequences: Sequences,
+        qkv_stride: u32,
+        write_stride: u32,
+        decay_stride: u32,
+        keys: u32,
+        values: u32,
+        key_dim: u32,
+        value_dim: u32,
+        tiled: u32,
+    }
 }
 
 /// As [`super::super::recurrence::delta_rule::delta_rule`], of checked arguments.
-pub(in super::super) fn delta_rule(
+pub(in crate::kernels) fn delta_rule(
     qkv: &Tensor,
     gates: Gates<'_>,
     heads: delta_rule::Heads,
@@ -148,7 +151,7 @@ pub(in super::super) fn delta_rule(
     let delta_rule::Heads { keys, values, key_dim, value_dim, tiled } = heads;
     let device = qkv.device();
     let sequences = OnDevice::of(runs, device)?;
-    let out = room((qkv.dim(0)?, heads.outputs()), DType::F32, device)?;
+    let out = output_buffer((qkv.dim(0)?, heads.outputs()), DType::F32, device)?;
     let (qkv, qkv_stride) = Address::of_rows(qkv)?;
     let (write, write_stride) = Address::of_rows(gates.write)?;
     let (decay, decay_stride) = Address::of_rows(gates.decay)?;
@@ -177,29 +180,29 @@ pub(in super::super) fn delta_rule(
     Ok(out)
 }
 
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct StateSpace {
-    x: Address,
-    steps: Address,
-    decay: Address,
-    skip: Address,
-    step_bias: Address,
-    states: Address,
-    out: Address,
-    sequences: Sequences,
-    x_stride: u32,
-    steps_stride: u32,
-    heads: u32,
-    head_dim: u32,
-    state_size: u32,
-    groups: u32,
-    least: f32,
-    most: f32,
+kernel_struct! {
+    struct StateSpace {
+        x: Address,
+        steps: Address,
+        decay: Address,
+        skip: Address,
+        step_bias: Address,
+        states: Address,
+        out: Address,
+        sequences: Sequences,
+        x_stride: u32,
+        steps_stride: u32,
+        heads: u32,
+        head_dim: u32,
+        state_size: u32,
+        groups: u32,
+        least: f32,
+        most: f32,
+    }
 }
 
 /// As [`super::super::recurrence::state_space::state_space`], of checked arguments.
-pub(in super::super) fn state_space(
+pub(in crate::kernels) fn state_space(
     x: &Tensor,
     steps: &Tensor,
     heads: state_space::Heads<'_>,
@@ -210,7 +213,7 @@ pub(in super::super) fn state_space(
     let state_space::Heads { head_dim, state_size, groups, .. } = heads;
     let device = x.device();
     let sequences = OnDevice::of(runs, device)?;
-    let out = room((rows, count * head_dim), DType::F32, device)?;
+    let out = output_buffer((rows, count * head_dim), DType::F32, device)?;
     let (x, x_stride) = Address::of_rows(x)?;
     let (steps, steps_stride) = Address::of_rows(steps)?;
     let [least, most] = heads.step_limits;
@@ -248,5 +251,5 @@ fn form(operation: &str, rows: usize, sizes: &[usize]) -> (String, usize) {
 }
 
 fn launch(kernel: &str, grid: [usize; 3], shared: usize) -> Launch<'_> {
-    Launch { source: SOURCE, kernel, grid, threads: 256, shared }
+    Launch { source: &SOURCE, kernel, grid, threads: 256, shared }
 }

@@ -4,39 +4,44 @@ use candle_core::{DType, Result, Tensor, bail};
 
 use super::super::kv_write::{KvCache, Projections, Rotation};
 use super::super::rope::Turning;
-use super::launch::{Address, Launch, narrow, room};
+use super::launch::{Address, Launch, narrow, output_buffer};
+use super::layout::kernel_struct;
+use super::source::{Source, source};
 use crate::kernels::cache::kv_format::{CacheShape, KvFormat};
 
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct KvWrite {
-    q: Address,
-    k: Address,
-    v: Address,
-    q_stride: u32,
-    k_stride: u32,
-    v_stride: u32,
-    cos: Address,
-    sin: Address,
-    query_weight: Address,
-    key_weight: Address,
-    eps: f32,
-    norm_after_rotation: u32,
-    queries: Address,
-    keys: Address,
-    values: Address,
-    slots: Address,
-    heads: u32,
-    kv_heads: u32,
-    key_dim: u32,
-    value_dim: u32,
-    pairs: u32,
-    format: u32,
+static SOURCE: Source = source!("cuda/kv_write");
+static ANGLES: Source = source!("cuda/angles");
+
+kernel_struct! {
+    struct KvWrite {
+        q: Address,
+        k: Address,
+        v: Address,
+        q_stride: u32,
+        k_stride: u32,
+        v_stride: u32,
+        cos: Address,
+        sin: Address,
+        query_weight: Address,
+        key_weight: Address,
+        eps: f32,
+        norm_after_rotation: u32,
+        queries: Address,
+        keys: Address,
+        values: Address,
+        slots: Address,
+        heads: u32,
+        kv_heads: u32,
+        key_dim: u32,
+        value_dim: u32,
+        pairs: u32,
+        format: u32,
+    }
 }
 
 /// Writes the keys and values of `new` to `slots [T]` (u32) of a cache of `shape`, all ones being
 /// no slot; returns the queries.
-pub(in super::super) fn kv_write(
+pub(in crate::kernels) fn kv_write(
     new: Projections<'_>,
     rotation: Rotation<'_>,
     cache: KvCache<'_>,
@@ -78,7 +83,7 @@ pub(in super::super) fn kv_write(
 }
 
 /// Heads `q [T, H, D]`, rotated and, if there are norms, normalized as queries.
-pub(in super::super) fn prepared(q: &Tensor, rotation: Rotation<'_>) -> Result<Tensor> {
+pub(in crate::kernels) fn prepared(q: &Tensor, rotation: Rotation<'_>) -> Result<Tensor> {
     let (tokens, heads, head_dim) = q.dims3()?;
     let (arguments, queries) = queries(q, rotation)?;
     // SAFETY: the caller has checked the shapes; the grid has no head of keys.
@@ -88,13 +93,13 @@ pub(in super::super) fn prepared(q: &Tensor, rotation: Rotation<'_>) -> Result<T
 
 fn launch<'a>(grid: [usize; 3], longest_head: usize) -> Launch<'a> {
     let shared = longest_head * size_of::<f32>();
-    Launch { source: "kv_write", kernel: "kv_write", grid, threads: 32, shared }
+    Launch { source: &SOURCE, kernel: "kv_write", grid, threads: 32, shared }
 }
 
 /// What concerns queries, and room for them.
 fn queries(q: &Tensor, rotation: Rotation<'_>) -> Result<(KvWrite, Tensor)> {
     let (tokens, heads, head_dim) = q.dims3()?;
-    let queries = room((tokens, heads, head_dim), DType::F32, q.device())?;
+    let queries = output_buffer((tokens, heads, head_dim), DType::F32, q.device())?;
     let (address, q_stride) = Address::of_rows(q)?;
     let norms = rotation.norms;
     let weight = |weight: Option<&Tensor>| Address::of_some(weight, DType::F32);
@@ -125,27 +130,27 @@ fn queries(q: &Tensor, rotation: Rotation<'_>) -> Result<(KvWrite, Tensor)> {
     Ok((arguments, queries))
 }
 
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Angles {
-    positions: Address,
-    lengths: Address,
-    frequencies: Address,
-    beyond: Address,
-    longest: u32,
-    pairs: u32,
-    magnitude: f32,
-    cos: Address,
-    sin: Address,
-    query_scale: Address,
-    beta: f32,
-    every: f32,
-    first: f32,
+kernel_struct! {
+    struct Angles {
+        positions: Address,
+        lengths: Address,
+        frequencies: Address,
+        beyond: Address,
+        longest: u32,
+        pairs: u32,
+        magnitude: f32,
+        cos: Address,
+        sin: Address,
+        query_scale: Address,
+        beta: f32,
+        every: f32,
+        first: f32,
+    }
 }
 
 /// Cosines and sines `[T, pairs]` and, if queries grow, their factors `[T, 1, 1]`, of tokens at
 /// `positions [T]` of sequences of `lengths [T]` (both u32).
-pub(in super::super) fn angles(
+pub(in crate::kernels) fn angles(
     positions: &Tensor,
     lengths: &Tensor,
     turning: &Turning<'_>,
@@ -156,9 +161,9 @@ pub(in super::super) fn angles(
         bail!("angles: {tokens} positions with {:?} lengths", lengths.dims());
     }
     let device = positions.device();
-    let [cos, sin] = [(); 2].map(|()| room((tokens, pairs), DType::F32, device));
+    let [cos, sin] = [(); 2].map(|()| output_buffer((tokens, pairs), DType::F32, device));
     let (cos, sin) = (cos?, sin?);
-    let query_scale = turning.growth.map(|_| room((tokens, 1, 1), DType::F32, device));
+    let query_scale = turning.growth.map(|_| output_buffer((tokens, 1, 1), DType::F32, device));
     let query_scale = query_scale.transpose()?;
     let write = |tensor: &Tensor| Address::to_write(tensor, DType::F32);
     let [beta, every, first] = turning.growth.unwrap_or([0.0, 1.0, 0.0]);
@@ -179,7 +184,7 @@ pub(in super::super) fn angles(
         first,
     };
     let grid = [tokens, 1, 1];
-    let launch = Launch { source: "angles", kernel: "angles", grid, threads: 64, shared: 0 };
+    let launch = Launch { source: &ANGLES, kernel: "angles", grid, threads: 64, shared: 0 };
     // SAFETY: the shapes were checked.
     unsafe { launch.run(device, arguments)? };
     Ok((cos, sin, query_scale))

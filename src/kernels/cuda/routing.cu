@@ -39,6 +39,9 @@ struct Route {
     uint32_t renormalize;
     float scale;
 };
+LAYOUT(Route, FIELD(scores), FIELD(bias), FIELD(expert_scale), FIELD(ids), FIELD(weights),
+       FIELD(experts), FIELD(per_token), FIELD(score), FIELD(groups), FIELD(groups_chosen),
+       FIELD(groups_best), FIELD(renormalize), FIELD(scale))
 
 // Greater for what is greater in the total order of floats, NaNs included.
 INLINE uint32_t order_of(float x) {
@@ -163,6 +166,8 @@ struct Group {
     uint32_t capacity;
     uint32_t room;
 };
+LAYOUT(Group, FIELD(ids), FIELD(offsets), FIELD(pairs), FIELD(tiles), FIELD(count), FIELD(experts),
+       FIELD(capacity), FIELD(room))
 
 // The sum of what the threads before have; the sum of all goes to `total`.
 INLINE uint64_t sum_before(uint64_t own, uint64_t *total) {

@@ -15,6 +15,7 @@ struct TokenNumber {
     uint32_t token;
     float number;
 };
+LAYOUT(TokenNumber, FIELD(token), FIELD(number))
 
 // What is asked of one row. Ranges are of lists in `Sample`; tokens beyond the vocabulary count for
 // nothing. All ones mean none, for `mask`, `required` and `top`.
@@ -34,6 +35,10 @@ struct SampleRow {
     // report (none: no logprobs at all).
     uint32_t mask, required, top;
 };
+LAYOUT(SampleRow, FIELD(position), FIELD(row), FIELD(copy), FIELD(temperature), FIELD(top_p),
+       FIELD(min_p), FIELD(top_k), FIELD(repetition_penalty), FIELD(frequency_penalty),
+       FIELD(presence_penalty), FIELD(bias_start), FIELD(bias_end), FIELD(count_start),
+       FIELD(count_end), FIELD(mask), FIELD(required), FIELD(top))
 
 // What was drawn. The logprob of a logit x is x - (max + ln(sum)) in f64, rounded to f32.
 struct SampledRow {
@@ -48,6 +53,8 @@ struct SampledRow {
     // With logprobs: the drawn token's place, from 1, and how many most likely tokens there are.
     uint32_t rank, top;
 };
+LAYOUT(SampledRow, FIELD(sum), FIELD(max), FIELD(logit), FIELD(token), FIELD(status), FIELD(rank),
+       FIELD(top))
 
 struct Sample {
     // [.., vocab] and [rows with logprobs, vocab]
@@ -66,6 +73,9 @@ struct Sample {
     // No row may ask for more than `most_top`, at most 512.
     uint32_t vocab, mask_words, most_top;
 };
+LAYOUT(Sample, FIELD(logits), FIELD(copies), FIELD(sums), FIELD(rows), FIELD(biases),
+       FIELD(counts), FIELD(masks), FIELD(sampled), FIELD(tops), FIELD(vocab), FIELD(mask_words),
+       FIELD(most_top))
 
 constexpr float GREEDY_TEMPERATURE = 1e-5f;
 constexpr uint32_t NONE = 0xffffffff;

@@ -3,7 +3,12 @@
 use candle_core::{DType, Result, Tensor, bail};
 
 use super::super::sample::{Draw, Drawn, DrawnLogprobs};
-use super::launch::{Address, Launch, Reading, narrow, room};
+use super::launch::{Address, Launch, Reading, narrow, output_buffer};
+use super::layout::kernel_struct;
+use super::source::{Source, source};
+
+static SOURCE: Source = source!("cuda/sample");
+static NEXT_IDS: Source = source!("cuda/next_ids");
 
 /// What stands for no mask, no token, no log-probabilities.
 const NONE: u32 = u32::MAX;
@@ -12,22 +17,22 @@ const MOST_TOP: usize = 512;
 /// Logits whose weights are summed together.
 const BLOCK: usize = 64;
 
-/// All that the kernel reads and writes; lists follow each other in two buffers of 8-byte words.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Sample {
-    logits: Address,
-    copies: Address,
-    sums: Address,
-    rows: Address,
-    biases: Address,
-    counts: Address,
-    masks: Address,
-    sampled: Address,
-    tops: Address,
-    vocab: u32,
-    mask_words: u32,
-    most_top: u32,
+kernel_struct! {
+    /// All that the kernel reads and writes; lists follow each other in two buffers of 8-byte words.
+    struct Sample {
+        logits: Address,
+        copies: Address,
+        sums: Address,
+        rows: Address,
+        biases: Address,
+        counts: Address,
+        masks: Address,
+        sampled: Address,
+        tops: Address,
+        vocab: u32,
+        mask_words: u32,
+        most_top: u32,
+    }
 }
 
 /// Words of one row that was drawn.
@@ -113,7 +118,7 @@ impl Asked {
 }
 
 /// Draws under way.
-pub(in super::super) struct Started {
+pub(in crate::kernels) struct Started {
     draws: Vec<Draw>,
     /// Words of all rows, then their most likely tokens.
     results: Tensor,
@@ -122,17 +127,17 @@ pub(in super::super) struct Started {
     most_top: usize,
 }
 
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct NextIds {
-    sampled: Address,
-    ids: Address,
-    count: u32,
-    vocab: u32,
+kernel_struct! {
+    struct NextIds {
+        sampled: Address,
+        ids: Address,
+        count: u32,
+        vocab: u32,
+    }
 }
 
 /// Starts draws, each from a row of its own of `logits [rows, vocab]`.
-pub(in super::super) fn start(logits: &Tensor, draws: Vec<Draw>) -> Result<Started> {
+pub(in crate::kernels) fn start(logits: &Tensor, draws: Vec<Draw>) -> Result<Started> {
     let (device, vocab) = (logits.device(), logits.dim(1)?);
     let most_top = draws.iter().filter_map(|draw| draw.top).max().unwrap_or(0) as usize;
     if draws.is_empty() || vocab == 0 || most_top > MOST_TOP {
@@ -148,9 +153,9 @@ pub(in super::super) fn start(logits: &Tensor, draws: Vec<Draw>) -> Result<Start
     let (words, [biases, counts, masks]) = asked.words();
     let asked = Tensor::new(words, device)?;
     let count = draws.len() * (SAMPLED_WORDS + most_top);
-    let results = room(count, DType::I64, device)?;
-    let sums = room(draws.len() * vocab.div_ceil(BLOCK), DType::F64, device)?;
-    let copies = room((with_logprobs, vocab), DType::F32, device)?;
+    let results = output_buffer(count, DType::I64, device)?;
+    let sums = output_buffer(draws.len() * vocab.div_ceil(BLOCK), DType::F64, device)?;
+    let copies = output_buffer((with_logprobs, vocab), DType::F32, device)?;
     let start = Address::of(&asked, DType::I64)?;
     let sampled = Address::to_write(&results, DType::I64)?;
     let arguments = Sample {
@@ -168,7 +173,7 @@ pub(in super::super) fn start(logits: &Tensor, draws: Vec<Draw>) -> Result<Start
         most_top: narrow(most_top)?,
     };
     let grid = [draws.len(), 1, 1];
-    let launch = Launch { source: "sample", kernel: "sample_rows", grid, threads: 1024, shared: 0 };
+    let launch = Launch { source: &SOURCE, kernel: "sample_rows", grid, threads: 1024, shared: 0 };
     // SAFETY: the lists are as long as the rows say, rows are among the logits, and there is room
     // for what the kernel writes.
     unsafe { launch.run(device, arguments)? };
@@ -177,12 +182,12 @@ pub(in super::super) fn start(logits: &Tensor, draws: Vec<Draw>) -> Result<Start
 }
 
 impl Started {
-    pub(in super::super) fn rows(&self) -> impl Iterator<Item = u32> {
+    pub(in crate::kernels) fn rows(&self) -> impl Iterator<Item = u32> {
         self.draws.iter().map(|draw| draw.row)
     }
 
     /// Puts the tokens, as soon as they are drawn, where `ids` begin (u32).
-    pub(in super::super) fn put_tokens(&self, ids: &Tensor) -> Result<()> {
+    pub(in crate::kernels) fn put_tokens(&self, ids: &Tensor) -> Result<()> {
         let count = self.draws.len();
         if ids.dims1()? < count {
             bail!("{count} tokens for {:?} ids", ids.dims());
@@ -195,13 +200,13 @@ impl Started {
         };
         let grid = [count.div_ceil(256), 1, 1];
         let launch =
-            Launch { source: "next_ids", kernel: "next_ids", grid, threads: 256, shared: 0 };
+            Launch { source: &NEXT_IDS, kernel: "next_ids", grid, threads: 256, shared: 0 };
         // SAFETY: there is a result for each, and room for its token.
         unsafe { launch.run(ids.device(), arguments) }
     }
 
     /// Waits for the tokens, in the order of the draws.
-    pub(in super::super) fn wait(self) -> Result<Vec<Drawn>> {
+    pub(in crate::kernels) fn wait(self) -> Result<Vec<Drawn>> {
         let Self { draws, reading, most_top, .. } = self;
         let words = reading.wait()?;
         let (sampled, tops) = words.split_at(draws.len() * SAMPLED_WORDS);

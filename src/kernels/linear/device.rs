@@ -3,6 +3,8 @@
 
 use candle_core::{DType, Result, Tensor};
 
+#[cfg(feature = "cuda")]
+use super::super::cuda::products::half_product;
 use super::super::gated::{Gating, gated_pairs};
 use super::super::{cuda, portable};
 
@@ -94,8 +96,13 @@ impl<'a> Rounded<'a> {
             Some(rounded) if rounded.dtype() == weight.dtype() => rounded,
             _ => self.x.to_dtype(weight.dtype())?.contiguous()?,
         };
-        let y = cuda::half_product(&rounded, weight)?;
+        let y = half_product(&rounded, weight)?;
         self.rounded = Some(rounded);
         bias.map_or_else(|| Ok(y.clone()), |bias| y.broadcast_add(bias))
     }
+}
+
+#[cfg(not(feature = "cuda"))]
+fn half_product(_: &Tensor, _: &Tensor) -> Result<Tensor> {
+    candle_core::bail!("this binary was built without CUDA")
 }

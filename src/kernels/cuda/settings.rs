@@ -4,22 +4,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use candle_core::{Device, Result};
 
-use super::cuda;
+use super::device;
 
 static DETERMINISTIC: AtomicBool = AtomicBool::new(false);
 static EAGER: AtomicBool = AtomicBool::new(false);
 
-/// Both choices, off if nobody makes them.
+/// Settings of the CUDA kernels, off by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GpuSettings {
     /// Results don't depend on how many tokens a step has, to the bit, which makes prompts slower.
     pub deterministic: bool,
-    /// Every kernel of a step is started by itself; nothing is recorded.
+    /// Every kernel of a step is launched by itself; no CUDA graph is captured.
     pub eager: bool,
 }
 
 impl GpuSettings {
-    /// Makes them, for this process.
+    /// Makes these the settings of this process.
     pub fn apply(self) {
         DETERMINISTIC.store(self.deterministic, Ordering::Relaxed);
         EAGER.store(self.eager, Ordering::Relaxed);
@@ -30,15 +30,15 @@ impl GpuSettings {
 /// what is free once the largest step was computed stays free.
 pub fn prepare(device: &Device) -> Result<()> {
     match device {
-        Device::Cuda(device) => cuda::prepare(device),
+        Device::Cuda(device) => device::prepare(device),
         Device::Cpu | Device::Metal(_) => Ok(()),
     }
 }
 
-pub(super) fn deterministic() -> bool {
+pub(in crate::kernels) fn deterministic() -> bool {
     DETERMINISTIC.load(Ordering::Relaxed)
 }
 
-pub(super) fn eager() -> bool {
+pub(in crate::kernels) fn eager() -> bool {
     EAGER.load(Ordering::Relaxed)
 }

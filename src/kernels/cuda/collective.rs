@@ -3,15 +3,14 @@
 
 use candle_core::{DType, Device, Result, Tensor, bail};
 
-use super::{cuda, gpu_settings};
-
-/// Bytes that tell a group from others.
-pub const NAME_BYTES: usize = 128;
+pub use super::nccl::NAME_BYTES;
+use super::nccl::Nccl;
+use super::settings;
 
 /// One process's end of a group.
 #[derive(Debug)]
 pub struct Collective {
-    link: cuda::Nccl,
+    link: Nccl,
     size: usize,
 }
 
@@ -23,7 +22,7 @@ impl Collective {
 
     /// A name for a new group, which all of its processes must be told.
     pub fn name() -> Result<[u8; NAME_BYTES]> {
-        cuda::Nccl::name()
+        Nccl::name()
     }
 
     /// Joins a group of `size`; waits for all others.
@@ -34,12 +33,12 @@ impl Collective {
         size: usize,
     ) -> Result<Self> {
         let Device::Cuda(device) = device else { bail!("NCCL connects NVIDIA GPUs") };
-        Ok(Self { link: cuda::Nccl::join(device, name, rank, size)?, size })
+        Ok(Self { link: Nccl::join(device, name, rank, size)?, size })
     }
 
     /// The sum of what all have, `x` in f32 of any shape: the same bits for all of them.
     pub fn all_reduce(&self, x: &Tensor) -> Result<Tensor> {
-        if !gpu_settings::deterministic() {
+        if !settings::deterministic() {
             return self.link.all_reduce(&x.contiguous()?);
         }
         // How NCCL adds up depends on how much there is to add.

@@ -1,0 +1,41 @@
+//! CUDA graphs: work of a GPU that is captured once and then launched with one call, since launching
+//! each kernel of a decode step by itself takes longer than the kernels of a small model.
+//!
+//! A captured graph reads and writes the same memory every time. Where there is no GPU to capture
+//! with, the work is done again instead, which shows in tests whether it always does the same.
+
+use candle_core::{Device, Result};
+
+use super::{device, settings};
+use crate::kernels::backend::Backend;
+
+/// Captured work.
+pub struct CudaGraph(Option<device::Graph>);
+
+impl CudaGraph {
+    /// Whether work on tensors of this device is worth capturing.
+    pub fn wanted(device: &Device) -> bool {
+        Backend::is_cuda(device) && !settings::eager()
+    }
+
+    /// Does `work`, then captures it.
+    ///
+    /// # Errors
+    ///
+    /// What the work gives; or it can't be captured, since it waits for the device or moves
+    /// something new to it.
+    pub fn capture(device: &Device, work: impl Fn() -> Result<()>) -> Result<Self> {
+        match device {
+            Device::Cuda(device) => Ok(Self(Some(device::capture(device, work)?))),
+            Device::Cpu | Device::Metal(_) => {
+                work()?;
+                Ok(Self(None))
+            }
+        }
+    }
+
+    /// Launches the captured work, or does `work` again where nothing could be captured.
+    pub fn launch(&self, work: impl Fn() -> Result<()>) -> Result<()> {
+        self.0.as_ref().map_or_else(work, device::Graph::launch)
+    }
+}
