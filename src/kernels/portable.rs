@@ -10,6 +10,7 @@ use super::backend::Backend;
 use super::floats::Floats;
 use super::gated::Gating;
 use super::kv_write::{KvCache, Projections, Rotation};
+use super::norm::portable::rms_norm;
 use super::paged_attention::{AttentionParams, PerHead, Ragged};
 use super::pointwise::{Activation, Xielu};
 use super::weighted_rows::Pick;
@@ -44,18 +45,6 @@ pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tens
 /// Rows `ids [T]` of `matrix [V, D]`: `[T, D]` in f32.
 pub fn embed(matrix: &Tensor, ids: &Tensor) -> Result<Tensor> {
     matrix.index_select(ids, 0)?.to_dtype(DType::F32)
-}
-
-/// `x / sqrt(mean(x^2) + eps) * weight` over the last dimension.
-pub fn rms_norm(x: &Tensor, weight: &Tensor, eps: f32) -> Result<Tensor> {
-    let mean = x.sqr()?.mean_keepdim(D::Minus1)?;
-    x.broadcast_div(&(mean + f64::from(eps))?.sqrt()?)?.broadcast_mul(weight)
-}
-
-/// `(x - mean) / sqrt(variance + eps) * weight + bias` over the last dimension.
-pub fn layer_norm(x: &Tensor, weight: &Tensor, bias: &Tensor, eps: f32) -> Result<Tensor> {
-    let x = x.broadcast_sub(&x.mean_keepdim(D::Minus1)?)?;
-    rms_norm(&x, weight, eps)?.broadcast_add(bias)
 }
 
 /// A function of every element.

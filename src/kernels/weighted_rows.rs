@@ -9,8 +9,7 @@ use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor, bail};
 use super::backend::cpu_level;
 use super::cpu::{Kernel, LANES, Lanes, Level, load_tail};
 use super::fresh::{Parts, filled};
-use super::rms_norm::for_each_row_range;
-use super::{portable, storage};
+use super::{pool, portable, storage};
 
 /// A row and its weight in a sum.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -73,7 +72,7 @@ impl CustomOp2 for WeightedRows<'_> {
         let residual = storage::contiguous::<f32>(self.name(), residual, residual_layout)?;
         let (count, sums) = (self.count, self.picks.len() / self.count);
         let run = |out: &Parts<'_, MaybeUninit<f32>>| {
-            for_each_row_range(sums, width, |first, rows| {
+            pool::for_each_row_range(sums, width, |first, rows| {
                 let range = first * width..(first + rows) * width;
                 let residual = &residual[range.clone()];
                 // SAFETY: row ranges don't overlap.

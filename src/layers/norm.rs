@@ -3,7 +3,7 @@
 
 use candle_core::{DType, Result, Tensor};
 
-use crate::kernels::{layer_norm, rms_norm};
+use crate::kernels::norm::{layer_norm, rms_norm, rms_norm_add};
 use crate::weights::{WeightError, Weights};
 
 /// Where a norm's scale comes from.
@@ -85,7 +85,7 @@ impl Norm {
     /// `residual + norm(x)`
     pub fn forward_add(&self, x: &Tensor, residual: &Tensor) -> Result<Tensor> {
         match self {
-            Self::Rms(norm) => rms_norm::rms_norm_add(x, &norm.weight, norm.eps, residual),
+            Self::Rms(norm) => rms_norm_add(x, &norm.weight, norm.eps, residual),
             Self::Layer(norm) => residual + norm.forward(x)?,
         }
     }
@@ -121,7 +121,7 @@ impl RmsNorm {
 
     /// `[.., width]` to the same shape.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        rms_norm::rms_norm(x, &self.weight, self.eps)
+        rms_norm(x, &self.weight, self.eps)
     }
 }
 
@@ -151,6 +151,6 @@ impl LayerNorm {
 
     /// `[.., width]` to the same shape.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        layer_norm::layer_norm(x, &self.weight, &self.bias, self.eps)
+        layer_norm(x, &self.weight, &self.bias, self.eps)
     }
 }

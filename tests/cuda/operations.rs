@@ -12,7 +12,7 @@ use sconce::kernels::linear::{
 };
 use sconce::kernels::paged_attention::{AttentionParams, PerHead, Ragged, paged_attention};
 use sconce::kernels::pointwise::{Activation, Xielu, pointwise, sigmoid, soft_cap, xielu};
-use sconce::kernels::{layer_norm, portable, rms_norm};
+use sconce::kernels::{norm, portable};
 
 const ALL: [Activation; 5] = [
     Activation::Silu,
@@ -51,12 +51,12 @@ fn norms_equal_the_plain_ones() {
     for width in [1, 7, 64, 300] {
         let (x, residual) = (random(1, &[5, width]), random(2, &[5, width]));
         let (weight, bias) = (random(3, &[width]), random(4, &[width]));
-        let plain = portable::rms_norm(&x, &weight, 1e-5).unwrap();
-        assert_close(&rms_norm::rms_norm(&x, &weight, 1e-5).unwrap(), &plain, 1e-5);
-        let sum = rms_norm::rms_norm_add(&x, &weight, 1e-5, &residual).unwrap();
+        let plain = norm::portable::rms_norm(&x, &weight, 1e-5).unwrap();
+        assert_close(&norm::rms_norm(&x, &weight, 1e-5).unwrap(), &plain, 1e-5);
+        let sum = norm::rms_norm_add(&x, &weight, 1e-5, &residual).unwrap();
         assert_close(&sum, &(plain + residual).unwrap(), 1e-5);
-        let plain = portable::layer_norm(&x, &weight, &bias, 1e-5).unwrap();
-        assert_close(&layer_norm::layer_norm(&x, &weight, &bias, 1e-5).unwrap(), &plain, 1e-5);
+        let plain = norm::portable::layer_norm(&x, &weight, &bias, 1e-5).unwrap();
+        assert_close(&norm::layer_norm(&x, &weight, &bias, 1e-5).unwrap(), &plain, 1e-5);
     }
 }
 

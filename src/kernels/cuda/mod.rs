@@ -18,7 +18,6 @@ pub(super) mod experts;
 pub(super) mod launch;
 pub(super) mod layout;
 pub(super) mod linear;
-pub(super) mod norms;
 mod on_host;
 pub(super) mod pointwise;
 pub(super) mod recurrence;

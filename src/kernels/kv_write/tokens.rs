@@ -7,7 +7,7 @@ use candle_core::Result;
 
 use super::super::cpu::{Kernel, LANES, Level, Products};
 use super::super::fresh::{Parts, filled};
-use super::super::rms_norm::NormRows;
+use super::super::norm::cpu::NormRows;
 use super::super::storage::{self, Rows};
 use super::super::{pool, rope};
 use super::{KvCache, NAME};

@@ -17,6 +17,11 @@ mod team;
 pub use error::PoolError;
 use team::Team;
 
+/// Fewer elements of rows than this stay on the calling thread.
+const PARALLEL_FROM: usize = 1 << 15;
+/// Rows of one chunk.
+const CHUNK_ROWS: usize = 16;
+
 static TEAM: OnceLock<Team> = OnceLock::new();
 
 /// Starts the team with `threads` threads, the caller of each operation included.
@@ -57,6 +62,19 @@ fn team() -> &'static Team {
 /// If chunks panic, the others run nevertheless and the first panic goes on in the caller.
 pub fn for_each_chunk(num_chunks: usize, work: impl Fn(usize) + Sync) {
     team().for_each_chunk(num_chunks, &work);
+}
+
+/// Calls `work(first_row, count)` for ranges that cover `rows` rows of `width` elements, in parallel
+/// if there are many elements.
+pub(super) fn for_each_row_range(rows: usize, width: usize, work: impl Fn(usize, usize) + Sync) {
+    if rows * width < PARALLEL_FROM {
+        work(0, rows);
+        return;
+    }
+    for_each_chunk(rows.div_ceil(CHUNK_ROWS), |chunk| {
+        let first = chunk * CHUNK_ROWS;
+        work(first, CHUNK_ROWS.min(rows - first));
+    });
 }
 
 #[cfg(test)]

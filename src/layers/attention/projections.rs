@@ -10,7 +10,7 @@ use candle_core::{DType, Result, Tensor};
 
 use super::{AttentionSpec, Inputs, NormSpan, QkvTensors, QueryKeyNorm};
 use crate::kernels::kv_write::HeadNorms;
-use crate::kernels::layer_norm::layer_norm;
+use crate::kernels::norm::layer_norm;
 use crate::layers::linear::Linear;
 use crate::layers::norm::{Norm, RmsNorm};
 use crate::weights::{WeightError, Weights};

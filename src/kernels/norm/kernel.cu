@@ -2,7 +2,7 @@
 //
 // Grid: [rows]; block: 256 threads; no dynamic shared memory. A row is reduced by one block in one
 // order, whatever other rows there are.
-#include "device.cuh"
+#include "../cuda/device.cuh"
 
 struct Norm {
     // [rows, width]

@@ -1,12 +1,12 @@
-//! Normalization of rows.
+//! Normalization of rows on NVIDIA GPUs.
 
 use candle_core::{D, DType, Result, Tensor, bail};
 
-use super::launch::{Address, Launch, narrow, output_buffer};
-use super::layout::kernel_struct;
-use super::source::{Source, source};
+use crate::kernels::cuda::launch::{Address, Launch, narrow, output_buffer};
+use crate::kernels::cuda::layout::kernel_struct;
+use crate::kernels::cuda::source::{Source, source};
 
-static SOURCE: Source = source!("cuda/norms");
+static SOURCE: Source = source!("norm/kernel");
 
 const THREADS: usize = 256;
 
@@ -24,7 +24,7 @@ kernel_struct! {
 }
 
 /// `residual + x / sqrt(mean(x^2) + eps) * weight` over the last dimension of `x [.., D]`.
-pub(in crate::kernels) fn rms_norm(
+pub(super) fn rms_norm(
     x: &Tensor,
     weight: &Tensor,
     eps: f32,
@@ -34,12 +34,7 @@ pub(in crate::kernels) fn rms_norm(
 }
 
 /// `(x - mean) / sqrt(variance + eps) * weight + bias` over the last dimension of `x [.., D]`.
-pub(in crate::kernels) fn layer_norm(
-    x: &Tensor,
-    weight: &Tensor,
-    bias: &Tensor,
-    eps: f32,
-) -> Result<Tensor> {
+pub(super) fn layer_norm(x: &Tensor, weight: &Tensor, bias: &Tensor, eps: f32) -> Result<Tensor> {
     normalize(x, weight, Some(bias), None, eps)
 }
 

@@ -1,0 +1,45 @@
+//! Normalization of rows, with what is added to them afterwards.
+//!
+//! Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019; Ba, Kiros and Hinton, "Layer
+//! Normalization", 2016.
+
+use candle_core::{Result, Tensor, bail};
+
+use super::backend::Backend;
+
+pub(super) mod cpu;
+mod cuda;
+pub mod portable;
+#[cfg(test)]
+mod tests;
+
+/// `x / sqrt(mean(x^2) + eps) * weight` over the last dimension of `x [.., D]`; `weight [D]`.
+pub fn rms_norm(x: &Tensor, weight: &Tensor, eps: f32) -> Result<Tensor> {
+    match Backend::of(x.device()) {
+        Backend::Cpu(level) => cpu::rms_norm(level, x, weight, eps),
+        Backend::Cuda => cuda::rms_norm(x, weight, eps, None),
+        Backend::Portable => portable::rms_norm(x, weight, eps),
+    }
+}
+
+/// `residual + rms_norm(x)`, both `[.., D]`.
+pub fn rms_norm_add(x: &Tensor, weight: &Tensor, eps: f32, residual: &Tensor) -> Result<Tensor> {
+    if x.dims() != residual.dims() {
+        bail!("rms_norm_add: {:?} and {:?} differ", x.dims(), residual.dims());
+    }
+    match Backend::of(x.device()) {
+        Backend::Cpu(level) => cpu::rms_norm_add(level, x, weight, eps, residual),
+        Backend::Cuda => cuda::rms_norm(x, weight, eps, Some(residual)),
+        Backend::Portable => residual + portable::rms_norm(x, weight, eps)?,
+    }
+}
+
+/// `(x - mean) / sqrt(variance + eps) * weight + bias` over the last dimension of `x [.., D]`;
+/// `weight [D]`, `bias [D]`.
+pub fn layer_norm(x: &Tensor, weight: &Tensor, bias: &Tensor, eps: f32) -> Result<Tensor> {
+    match Backend::of(x.device()) {
+        Backend::Cpu(level) => cpu::layer_norm(level, x, weight, bias, eps),
+        Backend::Cuda if weight.dims().len() == 1 => cuda::layer_norm(x, weight, bias, eps),
+        Backend::Cuda | Backend::Portable => portable::layer_norm(x, weight, bias, eps),
+    }
+}
