@@ -3,8 +3,8 @@
 use candle_core::{Device, Result, Tensor};
 
 use super::cuda;
-use super::gated::Gating;
 use super::linear::DeviceLayer;
+use super::pointwise::Gating;
 
 /// One expert's layers.
 #[derive(Clone, Copy, Debug)]

@@ -23,7 +23,6 @@ pub mod cuda;
 pub mod embed;
 pub mod experts;
 pub mod floats;
-pub mod gated;
 pub mod huge_pages;
 pub mod kv_write;
 pub mod linear;

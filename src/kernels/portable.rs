@@ -8,11 +8,9 @@ use candle_core::{D, DType, Device, Result, Tensor, bail};
 
 use super::backend::Backend;
 use super::floats::Floats;
-use super::gated::Gating;
 use super::kv_write::{KvCache, Projections, Rotation};
 use super::norm::portable::rms_norm;
 use super::paged_attention::{AttentionParams, PerHead, Ragged};
-use super::pointwise::{Activation, Xielu};
 use super::weighted_rows::Pick;
 use crate::kernels::cache::KV_BLOCK;
 use crate::kernels::cache::kv_format::KvFormat;
@@ -45,31 +43,6 @@ pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tens
 /// Rows `ids [T]` of `matrix [V, D]`: `[T, D]` in f32.
 pub fn embed(matrix: &Tensor, ids: &Tensor) -> Result<Tensor> {
     matrix.index_select(ids, 0)?.to_dtype(DType::F32)
-}
-
-/// A function of every element.
-pub fn pointwise(activation: Activation, x: &Tensor) -> Result<Tensor> {
-    match activation {
-        Activation::Silu => x.silu(),
-        Activation::Gelu => x.gelu_erf(),
-        Activation::GeluTanh => x.gelu(),
-        Activation::Relu => x.relu(),
-        Activation::ReluSquared => x.relu()?.sqr(),
-    }
-}
-
-/// A function with learned numbers of every element.
-pub fn xielu(numbers: Xielu, x: &Tensor) -> Result<Tensor> {
-    let (above, below) = (x.relu()?, x.neg()?.relu()?.neg()?);
-    let curve = ((below.exp()? - 1.0)? - below)?;
-    let parts =
-        ((above.sqr()? * f64::from(numbers.positive))? + (curve * f64::from(numbers.negative))?)?;
-    parts + (x * f64::from(numbers.beta))?
-}
-
-/// `cap * tanh(x / cap)`
-pub fn soft_cap(cap: f32, x: &Tensor) -> Result<Tensor> {
-    (x / f64::from(cap))?.tanh()? * f64::from(cap)
 }
 
 /// Sums of `count` weighted rows of `x [N, D]` each.
@@ -133,19 +106,6 @@ fn refuse_quantized(cache: &Tensor) -> Result<()> {
     match KvFormat::of_cache(cache)? {
         KvFormat::Q8_0 => bail!("there are no plain operations for a q8_0 KV cache"),
         KvFormat::F32 | KvFormat::F16 | KvFormat::Bf16 | KvFormat::Fp8 => Ok(()),
-    }
-}
-
-/// What a gate and the vector beside it make.
-pub fn gated(gating: Gating, gate: &Tensor, up: &Tensor) -> Result<Tensor> {
-    match gating {
-        Gating::Activation(activation) => pointwise(activation, gate)? * up,
-        Gating::Clamped { alpha, limit } => {
-            let gate = gate.minimum(limit)?;
-            let up = up.clamp(-limit, limit)?;
-            let sigmoid = ((&gate * f64::from(-alpha))?.exp()? + 1.0)?.recip()?;
-            (gate * sigmoid)? * (up + 1.0)?
-        }
     }
 }
 

@@ -12,12 +12,12 @@ use candle_core::{DType, Device, Module, Result, Tensor};
 
 use super::forward::Numbers;
 use crate::kernels::floats::Floats;
-use crate::kernels::gated::{Gating, gated_pairs};
 use crate::kernels::linear::{
     DeviceLayer, Layer, device_linear_add, device_linear_each, device_linear_gated, linear,
     linear_add, linear_each, linear_gated,
 };
 use crate::kernels::packed::PackedMatrix;
+use crate::kernels::pointwise::{Gating, gated_pairs};
 use crate::kernels::{embed, portable};
 use crate::weights::stored::dense_dtype;
 use crate::weights::{StoredTensor, WeightError, Weights};

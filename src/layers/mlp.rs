@@ -6,8 +6,7 @@ use candle_core::{DType, Result, Tensor};
 use super::adapter::{LayerAdapters, Projection};
 use super::linear::Linear;
 use crate::kernels::experts::ExpertLayers;
-use crate::kernels::gated::{Gating, gated_pairs};
-use crate::kernels::pointwise::{Activation, Xielu, pointwise, xielu};
+use crate::kernels::pointwise::{Activation, Gating, Xielu, gated_pairs, pointwise, xielu};
 use crate::weights::{WeightError, Weights};
 
 /// Names of a feed-forward part's tensors.

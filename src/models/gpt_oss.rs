@@ -8,7 +8,7 @@ use super::config::HfConfig;
 use super::config::rope::RopeDefaults;
 use super::decoder::DecoderSpec;
 use super::experts::{FIELDS, Fields, experts, stacked};
-use crate::kernels::gated::Gating;
+use crate::kernels::pointwise::Gating;
 use crate::layers::mlp::MlpSpec;
 use crate::layers::moe::{ExpertTensors, StackedTensors};
 

@@ -3,7 +3,6 @@
 use candle_core::{DType, Device, Tensor};
 use sconce::kernels::cache::kv_format::KvFormat;
 use sconce::kernels::floats::Floats;
-use sconce::kernels::gated::{Gating, gated_pairs};
 use sconce::kernels::kv_write::{
     HeadNorms, KvCache, Projections, Rotation, kv_write, prepare_queries,
 };
@@ -11,7 +10,9 @@ use sconce::kernels::linear::{
     DeviceLayer, device_linear_add, device_linear_each, device_linear_gated,
 };
 use sconce::kernels::paged_attention::{AttentionParams, PerHead, Ragged, paged_attention};
-use sconce::kernels::pointwise::{Activation, Xielu, pointwise, sigmoid, soft_cap, xielu};
+use sconce::kernels::pointwise::{
+    self, Activation, Gating, Xielu, gated_pairs, sigmoid, soft_cap, xielu,
+};
 use sconce::kernels::{norm, portable};
 
 const ALL: [Activation; 5] = [
@@ -65,19 +66,27 @@ fn functions_equal_the_plain_ones() {
     let x = (random(5, &[3, 171]) * 6.0).unwrap();
     let up = (random(6, &[3, 171]) * 3.0).unwrap();
     for activation in ALL {
-        let plain = portable::pointwise(activation, &x).unwrap();
-        assert_close(&pointwise(activation, &x).unwrap(), &plain, 1e-5);
+        let plain = pointwise::portable::pointwise(activation, &x).unwrap();
+        assert_close(&pointwise::pointwise(activation, &x).unwrap(), &plain, 1e-5);
     }
     let clamped = Gating::Clamped { alpha: 1.702, limit: 2.0 };
     for gating in ALL.map(Gating::from).into_iter().chain([clamped]) {
-        let plain = portable::gated(gating, &x, &up).unwrap();
+        let plain = pointwise::portable::gated(gating, &x, &up).unwrap();
         assert_close(&gated_pairs(gating, &x, &up).unwrap(), &plain, 1e-5);
     }
-    assert_close(&soft_cap(1.5, &x).unwrap(), &portable::soft_cap(1.5, &x).unwrap(), 1e-5);
+    assert_close(
+        &soft_cap(1.5, &x).unwrap(),
+        &pointwise::portable::soft_cap(1.5, &x).unwrap(),
+        1e-5,
+    );
     let numbers = Xielu { positive: 0.8, negative: 0.4, beta: 0.5 };
-    assert_close(&xielu(numbers, &x).unwrap(), &portable::xielu(numbers, &x).unwrap(), 1e-5);
+    assert_close(
+        &xielu(numbers, &x).unwrap(),
+        &pointwise::portable::xielu(numbers, &x).unwrap(),
+        1e-5,
+    );
     let silu = (sigmoid(&x).unwrap() * &x).unwrap();
-    assert_close(&silu, &portable::pointwise(Activation::Silu, &x).unwrap(), 1e-5);
+    assert_close(&silu, &pointwise::portable::pointwise(Activation::Silu, &x).unwrap(), 1e-5);
 }
 
 /// Three tokens in scattered slots, with and without norms, in every format.
@@ -163,7 +172,8 @@ fn products_equal_the_plain_ones() {
             assert_close(&sum, &expected, tolerance);
             let gating = Gating::Activation(Activation::Silu);
             let gated = device_linear_gated(&x, gating, [layers[0], layers[2]]).unwrap();
-            let expected = portable::gated(gating, &plain(&a, Some(&bias)), &plain(&c, None));
+            let expected =
+                pointwise::portable::gated(gating, &plain(&a, Some(&bias)), &plain(&c, None));
             assert_close(&gated, &expected.unwrap(), 10.0 * tolerance);
         }
     }

@@ -35,7 +35,7 @@ struct Experts {
     uint32_t x_rounded;
     uint32_t out_rounded;
     uint32_t gated;
-    Numbers gating;
+    ElementwiseOp gating;
 };
 LAYOUT(Experts, FIELD(weight), FIELD(up), FIELD(bias), FIELD(up_bias), FIELD(x), FIELD(factors),
        FIELD(pairs), FIELD(tiles), FIELD(out), FIELD(rows), FIELD(inputs), FIELD(per_row),

@@ -4,12 +4,12 @@
 use candle_core::{DType, Result, Tensor, bail};
 
 use super::super::experts::{ExpertLayers, Rule, Score};
-use super::super::gated::Gating;
 use super::super::linear::DeviceLayer;
+use super::super::pointwise::Gating;
+use super::super::pointwise::cuda::ElementwiseOp;
 use super::launch::{Address, Launch, most_shared, narrow, output_buffer};
 use super::layout::kernel_struct;
 use super::linear::{FEW_TOKENS, Form, Shape};
-use super::pointwise::Numbers;
 use super::settings;
 use super::source::{Source, source};
 
@@ -19,7 +19,7 @@ static ROUTING: Source = source!("cuda/routing");
 /// Experts and choices of a token that the kernels know.
 const MOST_EXPERTS: usize = 1024;
 const MOST_CHOSEN: usize = 32;
-/// Numbers of a tile of pairs.
+/// ElementwiseOp of a tile of pairs.
 const PAIR_TILE: usize = 3;
 
 kernel_struct! {
@@ -71,7 +71,7 @@ kernel_struct! {
         x_rounded: u32,
         out_rounded: u32,
         gated: u32,
-        gating: Numbers,
+        gating: ElementwiseOp,
     }
 }
 
@@ -362,7 +362,7 @@ impl OnDevice {
             x_rounded: 0,
             out_rounded: 0,
             gated: u32::from(gated),
-            gating: gating.map_or_else(Numbers::default, Numbers::from),
+            gating: gating.map_or_else(ElementwiseOp::default, ElementwiseOp::from),
         };
         let tiles = rows.div_ceil(if gated { tile_rows / 2 } else { tile_rows });
         let grid = [most, tiles.div_ceil(tiles_at_once), 1];

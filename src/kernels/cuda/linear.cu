@@ -40,7 +40,7 @@ struct Linear {
     float factor;
     uint32_t count;
     uint32_t gated;
-    Numbers gating;
+    ElementwiseOp gating;
     uint32_t tokens;
     uint32_t inputs;
     uint32_t stage;

@@ -6,7 +6,7 @@
 // in ascending order, and the sums of the parts are added in ascending order.
 #pragma once
 
-#include "activations.cuh"
+#include "../pointwise/elementwise.cuh"
 
 // Warps that share the inputs of a tile of weight rows.
 constexpr unsigned PARTS = 8;
@@ -33,7 +33,7 @@ struct Tile {
     // Of a matrix.
     uint32_t rows;
     uint32_t is_gated;
-    Numbers gating;
+    ElementwiseOp gating;
     // [.., stride], f32, or of the weights' type if `rounded`.
     void *out;
     uint32_t stride;

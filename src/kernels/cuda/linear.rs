@@ -4,11 +4,11 @@
 
 use candle_core::{DType, Result, Tensor, bail};
 
-use super::super::gated::Gating;
 use super::super::linear::DeviceLayer;
+use super::super::pointwise::Gating;
+use super::super::pointwise::cuda::ElementwiseOp;
 use super::launch::{Address, Launch, most_shared, narrow, output_buffer};
 use super::layout::kernel_struct;
-use super::pointwise::Numbers;
 use super::settings;
 use super::source::{Source, source};
 
@@ -49,7 +49,7 @@ kernel_struct! {
         factor: f32,
         count: u32,
         gated: u32,
-        gating: Numbers,
+        gating: ElementwiseOp,
         tokens: u32,
         inputs: u32,
         stage: u32,
@@ -163,7 +163,7 @@ fn run(x: &Tensor, layers: &[DeviceLayer<'_>], finish: &Finish<'_>) -> Result<Ve
         gated: u32::from(gated),
         gating: match finish {
             Finish::Gated(gating) => (*gating).into(),
-            Finish::Plain | Finish::Add(..) => Numbers::default(),
+            Finish::Plain | Finish::Add(..) => ElementwiseOp::default(),
         },
         tokens: narrow(tokens)?,
         inputs: narrow(inputs)?,

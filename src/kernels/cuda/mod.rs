@@ -19,7 +19,6 @@ pub(super) mod launch;
 pub(super) mod layout;
 pub(super) mod linear;
 mod on_host;
-pub(super) mod pointwise;
 pub(super) mod recurrence;
 pub(super) mod rope;
 pub(super) mod sample;

@@ -24,7 +24,7 @@
 //     threads  256
 //     shared   as for the delta rule, of state_size
 // All forms of the last two give the same bits.
-#include "activations.cuh"
+#include "../pointwise/elementwise.cuh"
 #include "recurrence.cuh"
 
 struct ShortConv {
@@ -41,7 +41,7 @@ struct ShortConv {
     Runs runs;
     uint32_t x_stride, channels, taps;
     // Of the sums; a function of all ones is none.
-    Numbers activation;
+    ElementwiseOp activation;
 };
 LAYOUT(ShortConv, FIELD(x), FIELD(weight), FIELD(bias), FIELD(states), FIELD(out), FIELD(runs),
        FIELD(x_stride), FIELD(channels), FIELD(taps), FIELD(activation))

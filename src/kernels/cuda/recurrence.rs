@@ -2,14 +2,14 @@
 
 use candle_core::{DType, Device, Result, Tensor};
 
-use super::super::pointwise::Function;
+use super::super::pointwise::UnaryOp;
+use super::super::pointwise::cuda::ElementwiseOp;
 use super::super::recurrence::delta_rule::{self, Gates};
 use super::super::recurrence::short_conv::Taps;
 use super::super::recurrence::{Runs, state_space};
 use super::super::step_tensors::{self, StepTensors};
 use super::launch::{Address, Launch, narrow, output_buffer};
 use super::layout::kernel_struct;
-use super::pointwise::Numbers;
 use super::source::{Source, source};
 
 static SOURCE: Source = source!("cuda/recurrence");
@@ -75,7 +75,7 @@ kernel_struct! {
         x_stride: u32,
         channels: u32,
         taps: u32,
-        activation: Numbers,
+        activation: ElementwiseOp,
     }
 }
 
@@ -102,7 +102,9 @@ pub(in crate::kernels) fn short_conv(
         x_stride,
         channels: narrow(channels)?,
         taps: narrow(count)?,
-        activation: taps.activation.map_or(Numbers::NONE, |own| Function::Activation(own).into()),
+        activation: taps
+            .activation
+            .map_or(ElementwiseOp::NONE, |own| UnaryOp::Activation(own).into()),
     };
     let tiles = longest(runs).div_ceil(TILE.max(count - 1)).clamp(1, MOST_TILES);
     let grid = [sequences.count()?, channels.div_ceil(CHANNELS), tiles];

@@ -4,7 +4,7 @@
 // route: grid [T], block 32, shared bytes 8 * E + 4 * groups.
 // group: grid [1], block 256, shared bytes 32 * E.
 // E <= 1024, P <= min(E, 32).
-#include "activations.cuh"
+#include "../pointwise/elementwise.cuh"
 #include "pair_tile.cuh"
 
 constexpr unsigned WARPS = 8, THREADS = WARPS * WARP;

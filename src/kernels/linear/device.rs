@@ -5,7 +5,7 @@ use candle_core::{DType, Result, Tensor};
 
 #[cfg(feature = "cuda")]
 use super::super::cuda::products::half_product;
-use super::super::gated::{Gating, gated_pairs};
+use super::super::pointwise::{Gating, gated_pairs};
 use super::super::{cuda, portable};
 
 /// A weight `[N, K]` on a device and, if there is one, its bias `[N]` in f32.

@@ -4,8 +4,8 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use super::super::cpu::{Kernel, LANES, Lanes, Products, load_tail};
-use super::super::gated::gated;
 use super::super::packed::formats::PANEL;
+use super::super::pointwise::gated::gated;
 use super::Sums;
 use super::region::{Finish, Job};
 

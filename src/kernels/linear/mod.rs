@@ -13,9 +13,9 @@ use candle_core::{CpuStorage, Device, Layout, Result, Storage, Tensor, bail};
 
 use super::backend::cpu_level;
 use super::cpu::{LANES, Level};
-use super::gated::Gating;
 use super::packed::PackedMatrix;
 use super::packed::formats::PANEL;
+use super::pointwise::Gating;
 use super::storage;
 
 use self::activations::{Activations, Form};

@@ -9,9 +9,9 @@ use candle_core::quantized::GgmlDType;
 
 use super::super::cpu::{LANES, Level};
 use super::super::fresh::Parts;
-use super::super::gated::Gating;
 use super::super::packed::PackedMatrix;
 use super::super::packed::formats::{PANEL, SUB_BLOCK, with_format};
+use super::super::pointwise::Gating;
 use super::super::pool;
 use super::activations::Activations;
 use super::blocks::BlockPanel;

@@ -6,7 +6,7 @@ use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{DType, Device, Tensor};
 
 use super::super::packed::{PackedMatrix, is_packed};
-use super::super::pointwise::Activation;
+use super::super::pointwise::{self, Activation};
 use super::super::portable;
 use super::super::random::{Random, assert_close, bits, values};
 use super::*;
@@ -186,7 +186,11 @@ fn fused_layers_equal_their_parts() {
         assert_eq!(bits(&sum), bits(&(&residual + &y).unwrap()));
         for activation in [Activation::Silu, Activation::GeluTanh] {
             let gated = linear_gated_at(level, &x, activation.into(), gate, up).unwrap();
-            assert_close(&gated, &portable::gated(activation.into(), &y, &z).unwrap(), 1e-5);
+            assert_close(
+                &gated,
+                &pointwise::portable::gated(activation.into(), &y, &z).unwrap(),
+                1e-5,
+            );
         }
     }
 }

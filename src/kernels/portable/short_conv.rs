@@ -4,7 +4,7 @@ use candle_core::{Result, Tensor};
 
 use super::super::recurrence::Run;
 use super::super::recurrence::short_conv::Taps;
-use super::pointwise;
+use crate::kernels::pointwise::portable::pointwise;
 
 /// See [`short_conv`](super::super::recurrence::short_conv::short_conv).
 pub(in super::super) fn short_conv(

@@ -9,8 +9,7 @@ use std::ops::Range;
 use candle_core::{DType, Result, Tensor, bail};
 
 use super::short_conv::ConvTaps;
-use crate::kernels::gated::{Gating, gated_pairs};
-use crate::kernels::pointwise::Activation;
+use crate::kernels::pointwise::{Activation, Gating, gated_pairs};
 use crate::kernels::recurrence::Runs;
 use crate::kernels::recurrence::delta_rule::{Gates, Heads, delta_rule};
 use crate::kernels::recurrence::short_conv::short_conv;

@@ -5,9 +5,8 @@
 use candle_core::{DType, Result, Tensor, bail};
 
 use super::short_conv::ConvTaps;
-use crate::kernels::gated::gated_pairs;
 use crate::kernels::norm::rms_norm;
-use crate::kernels::pointwise::Activation;
+use crate::kernels::pointwise::{Activation, gated_pairs};
 use crate::kernels::recurrence::Runs;
 use crate::kernels::recurrence::short_conv::short_conv;
 use crate::kernels::recurrence::state_space::{Heads, state_space};

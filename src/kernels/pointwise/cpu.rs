@@ -1,120 +1,42 @@
-//! A function of each number, between the two products of a feed-forward part without a gate.
-//!
-//! Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016: the exact form, and the one with tanh.
+//! Elementwise operations of one tensor on the CPU.
 
 use std::mem::MaybeUninit;
 
 use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor};
 
-use super::backend::cpu_level;
-use super::cpu::{Kernel, LANES, Lanes, Level, load_tail, math};
-use super::fresh::{Parts, filled};
-use super::{cuda, pool, portable, storage};
+use super::args::{Activation, UnaryOp, Xielu};
+use crate::kernels::cpu::{Kernel, LANES, Lanes, Level, load_tail, math};
+use crate::kernels::fresh::{Parts, filled};
+use crate::kernels::{pool, storage};
 
 /// Fewer elements than this stay on the calling thread.
 const PARALLEL_FROM: usize = 1 << 14;
 /// Elements of one chunk.
 const CHUNK: usize = 1 << 12;
 
-/// Which function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Activation {
-    /// `x * sigmoid(x)`, also called swish.
-    Silu,
-    /// `x / 2 * (1 + erf(x / sqrt(2)))`
-    Gelu,
-    /// The same with an approximation by tanh.
-    GeluTanh,
-    /// Zero below zero.
-    Relu,
-    /// The square of that.
-    ReluSquared,
+/// `op` of every element of `x`, by the kernels of a level.
+pub(super) fn unary(level: Level, op: UnaryOp, x: &Tensor) -> Result<Tensor> {
+    x.apply_op1_no_bwd(&Unary { level, op })
 }
 
-/// All there are.
-#[cfg(test)]
-pub(super) const ALL: [Activation; 5] = [
-    Activation::Silu,
-    Activation::Gelu,
-    Activation::GeluTanh,
-    Activation::Relu,
-    Activation::ReluSquared,
-];
-
-/// The numbers of the function `positive * x^2 + beta * x` above zero and
-/// `negative * (e^x - 1 - x) + beta * x` below.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Xielu {
-    /// Of the square.
-    pub positive: f32,
-    /// Of the exponential.
-    pub negative: f32,
-    /// Of the linear part.
-    pub beta: f32,
-}
-
-/// What happens to each number.
-#[derive(Clone, Copy)]
-pub(super) enum Function {
-    Activation(Activation),
-    SoftCap(f32),
-    Sigmoid,
-    Xielu(Xielu),
-}
-
-/// `activation(x)` of every element of `x`.
-pub fn pointwise(activation: Activation, x: &Tensor) -> Result<Tensor> {
-    each(Function::Activation(activation), x)
-}
-
-/// `cap * tanh(x / cap)` of every element of `x`.
-pub fn soft_cap(cap: f32, x: &Tensor) -> Result<Tensor> {
-    each(Function::SoftCap(cap), x)
-}
-
-/// `1 / (1 + e^-x)` of every element of `x`.
-pub fn sigmoid(x: &Tensor) -> Result<Tensor> {
-    each(Function::Sigmoid, x)
-}
-
-/// That function of every element of `x`.
-pub fn xielu(numbers: Xielu, x: &Tensor) -> Result<Tensor> {
-    each(Function::Xielu(numbers), x)
-}
-
-fn each(function: Function, x: &Tensor) -> Result<Tensor> {
-    if cuda::on(x.device()) {
-        return cuda::pointwise::pointwise(function, x);
-    }
-    if portable::on(x.device()) {
-        return match function {
-            Function::Activation(activation) => portable::pointwise(activation, x),
-            Function::SoftCap(cap) => portable::soft_cap(cap, x),
-            Function::Sigmoid => (x.neg()?.exp()? + 1.0)?.recip(),
-            Function::Xielu(numbers) => portable::xielu(numbers, x),
-        };
-    }
-    x.apply_op1_no_bwd(&Each { level: cpu_level(), function })
-}
-
-struct Each {
+struct Unary {
     level: Level,
-    function: Function,
+    op: UnaryOp,
 }
 
-impl CustomOp1 for Each {
+impl CustomOp1 for Unary {
     fn name(&self) -> &'static str {
         "pointwise"
     }
 
     fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
         let x = storage::contiguous::<f32>(self.name(), x, layout)?;
-        let Self { level, function } = *self;
+        let Self { level, op } = *self;
         let run = |out: &Parts<'_, MaybeUninit<f32>>| {
             let part = |range: std::ops::Range<usize>| {
                 // SAFETY: the ranges of chunks don't overlap.
                 let out = unsafe { out.part(range.clone()) };
-                level.run(Run { function, x: &x[range], out });
+                level.run(Run { op, x: &x[range], out });
             };
             if x.len() < PARALLEL_FROM {
                 part(0..x.len());
@@ -132,7 +54,7 @@ impl CustomOp1 for Each {
 
 /// Writes every element of `out`, which is as long as `x`.
 struct Run<'a> {
-    function: Function,
+    op: UnaryOp,
     x: &'a [f32],
     out: &'a mut [MaybeUninit<f32>],
 }
@@ -143,10 +65,10 @@ impl Kernel for Run<'_> {
         let (x, x_tail) = self.x.as_chunks::<LANES>();
         let (out, out_tail) = self.out.as_chunks_mut::<LANES>();
         for (x, out) in x.iter().zip(out) {
-            l.write(apply(l, self.function, l.load(x)), out);
+            l.write(apply(l, self.op, l.load(x)), out);
         }
         let mut tail = [0.0; LANES];
-        l.store(apply(l, self.function, load_tail(l, x_tail)), &mut tail);
+        l.store(apply(l, self.op, load_tail(l, x_tail)), &mut tail);
         for (x, out) in tail.into_iter().zip(out_tail) {
             out.write(x);
         }
@@ -154,10 +76,10 @@ impl Kernel for Run<'_> {
 }
 
 #[inline(always)]
-fn apply<L: Lanes>(l: L, function: Function, x: L::V) -> L::V {
-    match function {
-        Function::Activation(activation) => activated(l, activation, x),
-        Function::Xielu(Xielu { positive, negative, beta }) => {
+fn apply<L: Lanes>(l: L, op: UnaryOp, x: L::V) -> L::V {
+    match op {
+        UnaryOp::Activation(activation) => activated(l, activation, x),
+        UnaryOp::Xielu(Xielu { positive, negative, beta }) => {
             let zero = l.splat(0.0);
             let (above, below) = (l.max(zero, x), l.min(zero, x));
             // Each of the two parts is zero on the other's side.
@@ -165,8 +87,8 @@ fn apply<L: Lanes>(l: L, function: Function, x: L::V) -> L::V {
             let sum = l.mul_add(curve, l.splat(negative), l.mul(x, l.splat(beta)));
             l.mul_add(l.mul(above, above), l.splat(positive), sum)
         }
-        Function::Sigmoid => math::sigmoid(l, x),
-        Function::SoftCap(cap) => {
+        UnaryOp::Sigmoid => math::sigmoid(l, x),
+        UnaryOp::SoftCap(cap) => {
             let tanh = math::tanh(l, l.div(x, l.splat(cap)));
             l.mul(tanh, l.splat(cap))
         }
@@ -175,7 +97,7 @@ fn apply<L: Lanes>(l: L, function: Function, x: L::V) -> L::V {
 
 /// `activation(x)` of each lane.
 #[inline(always)]
-pub(super) fn activated<L: Lanes>(l: L, activation: Activation, x: L::V) -> L::V {
+pub(in crate::kernels) fn activated<L: Lanes>(l: L, activation: Activation, x: L::V) -> L::V {
     match activation {
         Activation::Silu => l.mul(x, math::sigmoid(l, x)),
         Activation::Gelu => {
@@ -197,12 +119,13 @@ pub(super) fn activated<L: Lanes>(l: L, activation: Activation, x: L::V) -> L::V
 mod tests {
     use candle_core::Device;
 
-    use super::super::random::{Random, assert_close, bits};
+    use super::super::args::ALL;
+    use super::super::portable;
     use super::*;
+    use crate::kernels::random::{Random, assert_close, bits};
 
     fn at(level: Level, activation: Activation, x: &Tensor) -> Tensor {
-        let function = Function::Activation(activation);
-        x.apply_op1_no_bwd(&Each { level, function }).unwrap()
+        unary(level, UnaryOp::Activation(activation), x).unwrap()
     }
 
     #[test]
@@ -256,8 +179,7 @@ mod tests {
         let x = (random.tensor(2_003) * 90.0).unwrap();
         let expected = portable::soft_cap(30.0, &x).unwrap();
         for level in Level::available() {
-            let each = Each { level, function: Function::SoftCap(30.0) };
-            let y = x.apply_op1_no_bwd(&each).unwrap();
+            let y = unary(level, UnaryOp::SoftCap(30.0), &x).unwrap();
             assert_close(&y, &expected, 1e-5);
             assert!(y.to_vec1::<f32>().unwrap().iter().all(|y| y.abs() <= 30.0));
         }
@@ -266,11 +188,11 @@ mod tests {
     #[test]
     fn a_learned_activation_equals_the_plain_operations() {
         let x = (Random::new(4).tensor(2_003) * 6.0).unwrap();
-        let numbers = Xielu { positive: 0.8, negative: 1.3, beta: 0.5 };
-        let expected = portable::xielu(numbers, &x).unwrap();
+        let parameters = Xielu { positive: 0.8, negative: 1.3, beta: 0.5 };
+        let expected = portable::xielu(parameters, &x).unwrap();
         for level in Level::available() {
-            let y = x.apply_op1_no_bwd(&Each { level, function: Function::Xielu(numbers) });
-            assert_close(&y.unwrap(), &expected, 1e-5);
+            let y = unary(level, UnaryOp::Xielu(parameters), &x).unwrap();
+            assert_close(&y, &expected, 1e-5);
         }
     }
 }

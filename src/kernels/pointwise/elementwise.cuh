@@ -1,9 +1,9 @@
-// Functions of single numbers.
+// Elementwise operations; `pointwise/cuda.rs` numbers them alike.
 #pragma once
 
-#include "device.cuh"
+#include "../cuda/device.cuh"
 
-enum Function : uint32_t {
+enum Op : uint32_t {
     SILU,
     GELU,
     GELU_TANH,
@@ -18,17 +18,17 @@ enum Function : uint32_t {
     CLAMPED,
 };
 
-// A function and its numbers: the cap; or positive, negative and beta; or alpha and limit.
-struct Numbers {
-    uint32_t function;
+// An operation and its parameters: the cap; or positive, negative and beta; or alpha and limit.
+struct ElementwiseOp {
+    uint32_t op;
     float a, b, c;
 };
-DESCRIBE(Numbers, FIELD(function), FIELD(a), FIELD(b), FIELD(c))
+DESCRIBE(ElementwiseOp, FIELD(op), FIELD(a), FIELD(b), FIELD(c))
 
 INLINE float sigmoid_of(float x) { return 1 / (1 + expf(-x)); }
 
-INLINE float apply(const Numbers &numbers, float x) {
-    switch (numbers.function) {
+INLINE float apply(const ElementwiseOp &op, float x) {
+    switch (op.op) {
     case SILU:
         return x * sigmoid_of(x);
     case GELU:
@@ -42,23 +42,23 @@ INLINE float apply(const Numbers &numbers, float x) {
         return above * above;
     }
     case SOFT_CAP:
-        return numbers.a * tanhf(x / numbers.a);
+        return op.a * tanhf(x / op.a);
     case SIGMOID:
         return sigmoid_of(x);
     case XIELU:
-        return numbers.c * x +
-               (x > 0 ? numbers.a * x * x : numbers.b * (expm1f(x) - x));
+        return op.c * x +
+               (x > 0 ? op.a * x * x : op.b * (expm1f(x) - x));
     default:
         return x;
     }
 }
 
-INLINE float apply_to_pair(const Numbers &numbers, float gate, float up) {
-    if (numbers.function == CLAMPED) {
-        float alpha = numbers.a, limit = numbers.b;
+INLINE float apply_to_pair(const ElementwiseOp &op, float gate, float up) {
+    if (op.op == CLAMPED) {
+        float alpha = op.a, limit = op.b;
         gate = fminf(gate, limit);
         up = fmaxf(fminf(up, limit), -limit);
         return gate * sigmoid_of(alpha * gate) * (up + 1);
     }
-    return apply(numbers, gate) * up;
+    return apply(op, gate) * up;
 }

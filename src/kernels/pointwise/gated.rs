@@ -1,56 +1,27 @@
-//! `activation(gate) * up`, the middle of a gated MLP, on whole vectors.
-//!
-//! Shazeer, "GLU Variants Improve Transformer", 2020; Hendrycks and Gimpel, "Gaussian Error Linear
-//! Units", 2016.
+//! The gating of a gated MLP on the CPU.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor, bail};
+use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor};
 
-use super::backend::cpu_level;
-use super::cpu::{Kernel, LANES, Lanes, Level, load_tail, math};
-use super::fresh::{Parts, filled};
-use super::pointwise::{Activation, activated};
-use super::{cuda, pool, portable, storage};
+use super::args::Gating;
+use super::cpu::activated;
+use crate::kernels::cpu::{Kernel, LANES, Lanes, Level, load_tail, math};
+use crate::kernels::fresh::{Parts, filled};
+use crate::kernels::{pool, storage};
 
 /// Elements of one chunk.
 const CHUNK: usize = 1 << 12;
 
-/// What a gate and the vector beside it make.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Gating {
-    /// `activation(gate) * up`
-    Activation(Activation),
-    /// `gate * sigmoid(alpha * gate) * (up + 1)`, the gate at most `limit` and `up` within
-    /// `-limit..=limit`.
-    Clamped {
-        /// Steepness of the sigmoid.
-        alpha: f32,
-        /// Bound of both.
-        limit: f32,
-    },
-}
-
-impl From<Activation> for Gating {
-    fn from(activation: Activation) -> Self {
-        Self::Activation(activation)
-    }
-}
-
-/// What the elements of `gate` and `up`, f32 of one shape, make: to the bit what a gated product
-/// makes of the sums that they are.
-pub fn gated_pairs(gating: Gating, gate: &Tensor, up: &Tensor) -> Result<Tensor> {
-    if gate.dims() != up.dims() {
-        bail!("gated_pairs: {:?} and {:?} differ", gate.dims(), up.dims());
-    }
-    if cuda::on(gate.device()) {
-        return cuda::pointwise::gated(gating, gate, up);
-    }
-    if portable::on(gate.device()) {
-        return portable::gated(gating, gate, up);
-    }
-    gate.apply_op2_no_bwd(up, &Pairs { level: cpu_level(), gating })
+/// The gated elements of `gate` and `up`, by the kernels of a level.
+pub(super) fn gated_pairs(
+    level: Level,
+    gating: Gating,
+    gate: &Tensor,
+    up: &Tensor,
+) -> Result<Tensor> {
+    gate.apply_op2_no_bwd(up, &Pairs { level, gating })
 }
 
 struct Pairs {
@@ -113,8 +84,9 @@ impl Kernel for Run<'_> {
     }
 }
 
+/// `gating` of each lane of a gate and of what it gates.
 #[inline(always)]
-pub(super) fn gated<L: Lanes>(l: L, gating: Gating, gate: L::V, up: L::V) -> L::V {
+pub(in crate::kernels) fn gated<L: Lanes>(l: L, gating: Gating, gate: L::V, up: L::V) -> L::V {
     match gating {
         Gating::Activation(activation) => l.mul(activated(l, activation, gate), up),
         Gating::Clamped { alpha, limit } => {
@@ -129,11 +101,13 @@ pub(super) fn gated<L: Lanes>(l: L, gating: Gating, gate: L::V, up: L::V) -> L::
 
 #[cfg(test)]
 mod tests {
-    use super::super::linear::{Layer, linear_each, linear_gated};
-    use super::super::packed::PackedMatrix;
-    use super::super::pointwise::ALL;
-    use super::super::random::{Random, assert_close, bits};
+    use super::super::args::ALL;
+    use super::super::portable;
     use super::*;
+    use crate::kernels::linear::{Layer, linear_each, linear_gated};
+    use crate::kernels::packed::PackedMatrix;
+    use crate::kernels::pointwise;
+    use crate::kernels::random::{Random, assert_close, bits};
 
     fn all() -> impl Iterator<Item = Gating> {
         let clamped = Gating::Clamped { alpha: 1.702, limit: 2.5 };
@@ -149,7 +123,7 @@ mod tests {
             for gating in all() {
                 let expected = portable::gated(gating, &gate, &up).unwrap();
                 for level in Level::available() {
-                    let pairs = gate.apply_op2_no_bwd(&up, &Pairs { level, gating }).unwrap();
+                    let pairs = gated_pairs(level, gating, &gate, &up).unwrap();
                     assert_close(&pairs, &expected, 2e-6);
                 }
             }
@@ -168,7 +142,8 @@ mod tests {
         for gating in all() {
             let at_once = linear_gated(&x, gating, gate, up).unwrap();
             let [gates, ups] = linear_each(&x, [gate, up]).unwrap();
-            assert_eq!(bits(&gated_pairs(gating, &gates, &ups).unwrap()), bits(&at_once));
+            let pairs = pointwise::gated_pairs(gating, &gates, &ups).unwrap();
+            assert_eq!(bits(&pairs), bits(&at_once));
         }
     }
 }
