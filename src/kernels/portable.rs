@@ -8,8 +8,6 @@ use candle_core::{D, DType, Device, Result, Tensor, bail};
 
 use super::backend::Backend;
 use super::floats::Floats;
-use super::kv_write::{KvCache, Projections, Rotation};
-use super::norm::portable::rms_norm;
 use super::paged_attention::{AttentionParams, PerHead, Ragged};
 use super::weighted_rows::Pick;
 use crate::kernels::cache::KV_BLOCK;
@@ -57,58 +55,6 @@ pub fn weighted_rows(x: &Tensor, picks: &[Pick], count: usize) -> Result<Tensor>
     picked.reshape((sums, count, x.dim(1)?))?.broadcast_mul(&weights)?.sum(1)
 }
 
-/// Rotates the heads of `x [T, H, D]` by `cos` and `sin`, each `[T, R]` with `2 R <= D`.
-pub fn rope(x: &Tensor, cos: &Tensor, sin: &Tensor) -> Result<Tensor> {
-    let (pairs, head_dim) = (cos.dim(1)?, x.dim(2)?);
-    let (cos, sin) = (cos.unsqueeze(1)?, sin.unsqueeze(1)?);
-    let (a, b) = (x.narrow(2, 0, pairs)?, x.narrow(2, pairs, pairs)?);
-    let first = (a.broadcast_mul(&cos)? - b.broadcast_mul(&sin)?)?;
-    let second = (b.broadcast_mul(&cos)? + a.broadcast_mul(&sin)?)?;
-    let rest = x.narrow(2, 2 * pairs, head_dim - 2 * pairs)?;
-    Tensor::cat(&[first, second, rest], 2)
-}
-
-/// Normalizes and rotates queries and keys, writes keys and values to their slots of the cache
-/// and returns the queries.
-pub fn kv_write(
-    new: Projections<'_>,
-    rotation: Rotation<'_>,
-    cache: KvCache<'_>,
-    slots: &[u32],
-) -> Result<Tensor> {
-    refuse_quantized(cache.k)?;
-    let queries = prepared(new.q, rotation, rotation.norms.map(|norms| norms.query))?;
-    let keys = prepared(new.k, rotation, rotation.norms.map(|norms| norms.key))?;
-    // [T, KVH, D, 1] and [T, KVH, 1, D]
-    let keys = keys.to_dtype(cache.k.dtype())?.unsqueeze(3)?.contiguous()?;
-    let values = new.v.to_dtype(cache.v.dtype())?.unsqueeze(2)?.contiguous()?;
-    for (i, slot) in slots.iter().enumerate() {
-        let (block, offset) = (*slot as usize / KV_BLOCK, *slot as usize % KV_BLOCK);
-        cache.k.narrow(0, block, 1)?.slice_set(&keys.narrow(0, i, 1)?, 3, offset)?;
-        cache.v.narrow(0, block, 1)?.slice_set(&values.narrow(0, i, 1)?, 2, offset)?;
-    }
-    Ok(queries)
-}
-
-/// Heads `x [T, H, D]`, rotated and, with the scale of a norm, normalized.
-pub fn prepared(x: &Tensor, rotation: Rotation<'_>, weight: Option<&Tensor>) -> Result<Tensor> {
-    let Rotation { cos, sin, norms } = rotation;
-    match (norms, weight) {
-        (Some(norms), Some(weight)) if norms.after_rotation => {
-            rms_norm(&rope(x, cos, sin)?, weight, norms.eps)
-        }
-        (Some(norms), Some(weight)) => rope(&rms_norm(x, weight, norms.eps)?, cos, sin),
-        _ => rope(x, cos, sin),
-    }
-}
-
-fn refuse_quantized(cache: &Tensor) -> Result<()> {
-    match KvFormat::of_cache(cache)? {
-        KvFormat::Q8_0 => bail!("there are no plain operations for a q8_0 KV cache"),
-        KvFormat::F32 | KvFormat::F16 | KvFormat::Bf16 | KvFormat::Fp8 => Ok(()),
-    }
-}
-
 /// Attention of `q [T, H, D]` over the paged cache, one sequence after the other.
 pub fn paged_attention(
     q: &Tensor,
@@ -118,7 +64,7 @@ pub fn paged_attention(
     params: AttentionParams,
     per_head: PerHead<'_>,
 ) -> Result<Tensor> {
-    refuse_quantized(k)?;
+    KvFormat::check_plain(k)?;
     let mut outputs = Vec::with_capacity(ragged.context_lens.len());
     for (seq, bounds) in ragged.cu_seqlens_q.windows(2).enumerate() {
         let (first, count) = (bounds[0] as usize, (bounds[1] - bounds[0]) as usize);

@@ -12,7 +12,7 @@ use candle_core::{Device, Result, Tensor};
 
 use super::forward::{ForwardBatch, StepTensors};
 use crate::kernels::kv_write::{HeadNorms, Rotation};
-use crate::kernels::rope::{Turning, angles};
+use crate::kernels::rope::{AngleParams, angles};
 
 /// How frequencies are stretched beyond the context the model was pretrained with.
 #[derive(Clone, Debug, PartialEq)]
@@ -162,15 +162,15 @@ impl Rope {
             self.on_device.get_or_init(|| moved)
         };
         let longest = self.longest_unchanged();
-        let growth =
+        let query_scale =
             self.query_growth.map(|QueryGrowth { beta, every, first }| [beta, every, first]);
-        let turning = Turning {
+        let params = AngleParams {
             frequencies: &moved.0,
             beyond: longest.zip(moved.1.as_ref()),
             magnitude: self.magnitude,
-            growth,
+            query_scale,
         };
-        let (cos, sin, query_scale) = angles(&step.positions, &step.lengths, &turning)?;
+        let (cos, sin, query_scale) = angles(&step.positions, &step.lengths, &params)?;
         Ok(RopeAngles { cos, sin, query_scale })
     }
 

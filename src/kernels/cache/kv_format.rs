@@ -61,6 +61,14 @@ impl KvFormat {
         }
     }
 
+    /// Refuses a cache whose elements plain candle operations can't read.
+    pub(in crate::kernels) fn check_plain(cache: &Tensor) -> Result<()> {
+        match Self::of_cache(cache)? {
+            Self::Q8_0 => bail!("there are no plain operations for a q8_0 KV cache"),
+            Self::F32 | Self::F16 | Self::Bf16 | Self::Fp8 => Ok(()),
+        }
+    }
+
     /// The dtype of the tensors: bytes for the quantized form.
     pub fn dtype(self) -> DType {
         match self {

@@ -20,7 +20,6 @@ pub(super) mod layout;
 pub(super) mod linear;
 mod on_host;
 pub(super) mod recurrence;
-pub(super) mod rope;
 pub(super) mod sample;
 pub(super) mod source;
 

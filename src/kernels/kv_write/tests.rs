@@ -1,9 +1,13 @@
 //! Tokens land in their slots as in plain operations, and a bad call writes nothing.
 
 use candle_core::{DType, Device};
+use half::f16;
 
-use super::super::random::{Random, assert_close, bits};
 use super::*;
+use crate::kernels::backend::cpu_level;
+use crate::kernels::cache::kv_format::KvFormat;
+use crate::kernels::cpu::Level;
+use crate::kernels::random::{Random, assert_close, bits};
 
 /// Arguments of one call.
 struct Case {
@@ -69,21 +73,11 @@ impl Case {
     fn at(&self, level: Level, cache: &(Tensor, Tensor)) -> Tensor {
         let cache = KvCache { k: &cache.0, v: &cache.1 };
         let shape = check(self.new_rows(), self.rotation(), cache, self.slots.len()).unwrap();
-        kv_write_at(level, self.new_rows(), self.rotation(), cache, &self.slots, shape).unwrap()
+        cpu::kv_write(level, self.new_rows(), self.rotation(), cache, &self.slots, shape).unwrap()
     }
 
     fn queries_alone(&self, level: Level) -> Tensor {
-        let (tokens, heads, head_dim) = self.q.dims3().unwrap();
-        let mut queries = Vec::new();
-        storage::read(NAME, &self.q, |q, layout| {
-            let q = Rows::of(NAME, q, layout)?;
-            with_angles(self.rotation(), |angles| {
-                queries = Queries { level, q, angles, heads, head_dim }.run(tokens);
-                Ok(())
-            })
-        })
-        .unwrap();
-        Tensor::from_vec(queries, (tokens, heads, head_dim), &Device::Cpu).unwrap()
+        cpu::prepare_queries(level, &self.q, self.rotation()).unwrap()
     }
 
     fn plainly(&self, cache: &(Tensor, Tensor)) -> Tensor {

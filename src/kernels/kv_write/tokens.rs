@@ -5,15 +5,16 @@ use std::ops::Range;
 
 use candle_core::Result;
 
-use super::super::cpu::{Kernel, LANES, Level, Products};
-use super::super::fresh::{Parts, filled};
-use super::super::norm::cpu::NormRows;
-use super::super::storage::{self, Rows};
-use super::super::{pool, rope};
-use super::{KvCache, NAME};
+use super::args::{KvCache, NAME};
 use crate::kernels::cache::KV_BLOCK;
 use crate::kernels::cache::kv_element::Stored;
 use crate::kernels::cache::kv_format::CacheShape;
+use crate::kernels::cpu::{Kernel, LANES, Level, Products};
+use crate::kernels::fresh::{Parts, filled};
+use crate::kernels::norm::cpu::NormRows;
+use crate::kernels::pool;
+use crate::kernels::rope::cpu::rotate;
+use crate::kernels::storage::{self, Rows};
 
 /// Fewer elements than this stay on the calling thread.
 const PARALLEL_FROM: usize = 1 << 15;
@@ -229,16 +230,16 @@ fn prepare<L: Products>(
     to: &mut [MaybeUninit<f32>],
 ) {
     match norm {
-        None => rope::rotate(l, to.write_copy_of_slice(from), cos, sin),
+        None => rotate(l, to.write_copy_of_slice(from), cos, sin),
         Some(Norm { weight, eps, after_rotation: false }) => {
             NormRows { x: from, weight, eps, residual: None, out: &mut *to }.run(l);
             // SAFETY: the kernel has written every element.
-            rope::rotate(l, unsafe { to.assume_init_mut() }, cos, sin);
+            rotate(l, unsafe { to.assume_init_mut() }, cos, sin);
         }
         Some(Norm { weight, eps, after_rotation: true }) => {
             rotated.clear();
             rotated.extend_from_slice(from);
-            rope::rotate(l, rotated, cos, sin);
+            rotate(l, rotated, cos, sin);
             NormRows { x: rotated, weight, eps, residual: None, out: to }.run(l);
         }
     }

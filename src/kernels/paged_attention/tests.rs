@@ -3,10 +3,10 @@
 use candle_core::{DType, Device};
 
 use super::super::cpu::{Kernel, Products};
-use super::super::kv_write::{KvCache, Projections, Rotation, kv_write};
 use super::super::random::{Random, assert_close, bits};
 use super::*;
 use crate::kernels::cache::kv_element::PerPosition;
+use crate::kernels::kv_write::{KvCache, Projections, Rotation, kv_write};
 
 /// Sequences over one shuffled cache.
 struct Case {

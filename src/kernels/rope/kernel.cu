@@ -1,7 +1,7 @@
 // Cosines and sines of rotary embedding, from the positions of tokens.
 //
 // Grid: [tokens]; block: 64 threads; no dynamic shared memory.
-#include "device.cuh"
+#include "../cuda/device.cuh"
 
 struct Angles {
     // [tokens]

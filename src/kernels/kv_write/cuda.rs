@@ -1,16 +1,14 @@
-//! Rotary embedding, and queries, keys and values on their way to attention and the cache.
+//! Rotation, head norms and cache writes on NVIDIA GPUs.
 
 use candle_core::{DType, Result, Tensor, bail};
 
-use super::super::kv_write::{KvCache, Projections, Rotation};
-use super::super::rope::Turning;
-use super::launch::{Address, Launch, narrow, output_buffer};
-use super::layout::kernel_struct;
-use super::source::{Source, source};
+use super::args::{KvCache, Projections, Rotation};
 use crate::kernels::cache::kv_format::{CacheShape, KvFormat};
+use crate::kernels::cuda::launch::{Address, Launch, narrow, output_buffer};
+use crate::kernels::cuda::layout::kernel_struct;
+use crate::kernels::cuda::source::{Source, source};
 
-static SOURCE: Source = source!("cuda/kv_write");
-static ANGLES: Source = source!("cuda/angles");
+static SOURCE: Source = source!("kv_write/kernel");
 
 kernel_struct! {
     struct KvWrite {
@@ -41,7 +39,7 @@ kernel_struct! {
 
 /// Writes the keys and values of `new` to `slots [T]` (u32) of a cache of `shape`, all ones being
 /// no slot; returns the queries.
-pub(in crate::kernels) fn kv_write(
+pub(super) fn kv_write(
     new: Projections<'_>,
     rotation: Rotation<'_>,
     cache: KvCache<'_>,
@@ -83,7 +81,7 @@ pub(in crate::kernels) fn kv_write(
 }
 
 /// Heads `q [T, H, D]`, rotated and, if there are norms, normalized as queries.
-pub(in crate::kernels) fn prepared(q: &Tensor, rotation: Rotation<'_>) -> Result<Tensor> {
+pub(super) fn prepared(q: &Tensor, rotation: Rotation<'_>) -> Result<Tensor> {
     let (tokens, heads, head_dim) = q.dims3()?;
     let (arguments, queries) = queries(q, rotation)?;
     // SAFETY: the caller has checked the shapes; the grid has no head of keys.
@@ -96,7 +94,7 @@ fn launch<'a>(grid: [usize; 3], longest_head: usize) -> Launch<'a> {
     Launch { source: &SOURCE, kernel: "kv_write", grid, threads: 32, shared }
 }
 
-/// What concerns queries, and room for them.
+/// The arguments that concern queries, and the output buffer of these.
 fn queries(q: &Tensor, rotation: Rotation<'_>) -> Result<(KvWrite, Tensor)> {
     let (tokens, heads, head_dim) = q.dims3()?;
     let queries = output_buffer((tokens, heads, head_dim), DType::F32, q.device())?;
@@ -128,64 +126,4 @@ fn queries(q: &Tensor, rotation: Rotation<'_>) -> Result<(KvWrite, Tensor)> {
         format: 0,
     };
     Ok((arguments, queries))
-}
-
-kernel_struct! {
-    struct Angles {
-        positions: Address,
-        lengths: Address,
-        frequencies: Address,
-        beyond: Address,
-        longest: u32,
-        pairs: u32,
-        magnitude: f32,
-        cos: Address,
-        sin: Address,
-        query_scale: Address,
-        beta: f32,
-        every: f32,
-        first: f32,
-    }
-}
-
-/// Cosines and sines `[T, pairs]` and, if queries grow, their factors `[T, 1, 1]`, of tokens at
-/// `positions [T]` of sequences of `lengths [T]` (both u32).
-pub(in crate::kernels) fn angles(
-    positions: &Tensor,
-    lengths: &Tensor,
-    turning: &Turning<'_>,
-) -> Result<(Tensor, Tensor, Option<Tensor>)> {
-    let (tokens, pairs) = (positions.dims1()?, turning.frequencies.dims1()?);
-    let beyond = turning.beyond.map(|(_, frequencies)| frequencies);
-    if lengths.dims() != [tokens] || beyond.is_some_and(|beyond| beyond.dims() != [pairs]) {
-        bail!("angles: {tokens} positions with {:?} lengths", lengths.dims());
-    }
-    let device = positions.device();
-    let [cos, sin] = [(); 2].map(|()| output_buffer((tokens, pairs), DType::F32, device));
-    let (cos, sin) = (cos?, sin?);
-    let query_scale = turning.growth.map(|_| output_buffer((tokens, 1, 1), DType::F32, device));
-    let query_scale = query_scale.transpose()?;
-    let write = |tensor: &Tensor| Address::to_write(tensor, DType::F32);
-    let [beta, every, first] = turning.growth.unwrap_or([0.0, 1.0, 0.0]);
-    let frequencies = Address::of(turning.frequencies, DType::F32)?;
-    let arguments = Angles {
-        positions: Address::of(positions, DType::U32)?,
-        lengths: Address::of(lengths, DType::U32)?,
-        frequencies,
-        beyond: beyond.map_or(Ok(frequencies), |beyond| Address::of(beyond, DType::F32))?,
-        longest: turning.beyond.map_or(Ok(u32::MAX), |(longest, _)| narrow(longest))?,
-        pairs: narrow(pairs)?,
-        magnitude: turning.magnitude,
-        cos: write(&cos)?,
-        sin: write(&sin)?,
-        query_scale: query_scale.as_ref().map_or(Ok(Address::NONE), write)?,
-        beta,
-        every,
-        first,
-    };
-    let grid = [tokens, 1, 1];
-    let launch = Launch { source: &ANGLES, kernel: "angles", grid, threads: 64, shared: 0 };
-    // SAFETY: the shapes were checked.
-    unsafe { launch.run(device, arguments)? };
-    Ok((cos, sin, query_scale))
 }

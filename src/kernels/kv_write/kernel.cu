@@ -2,7 +2,7 @@
 //
 // Grid: [tokens, heads + 2 * kv_heads], or [tokens, heads] for queries alone; block: one warp, which
 // takes one head of one token; dynamic shared memory: one float per element of the longest head.
-#include "device.cuh"
+#include "../cuda/device.cuh"
 
 struct KvWrite {
     // Rows of tokens: [heads, key_dim], [kv_heads, key_dim], [kv_heads, value_dim]
