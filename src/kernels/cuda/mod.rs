@@ -13,7 +13,6 @@ pub mod collective;
 pub mod graph;
 pub mod settings;
 
-pub(super) mod attention;
 pub(super) mod experts;
 pub(super) mod launch;
 pub(super) mod layout;

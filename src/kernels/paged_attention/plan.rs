@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
 
-use super::{AttentionParams, Ragged, SPAN, Visible};
+use super::args::{AttentionParams, Ragged, SPAN, Visible};
 
 /// Query rows times heads of one tile, at most (a single row may have more heads).
 const TILE_ROWS: usize = 64;

@@ -3,10 +3,10 @@
 
 use std::mem::MaybeUninit;
 
-use super::super::cpu::{LANES, Lanes, Products, math};
-use super::super::fresh::Parts;
-use super::{AttentionParams, SPAN, Visible};
+use super::args::{AttentionParams, Visible};
 use crate::kernels::cache::kv_element::Vector;
+use crate::kernels::cpu::{Kernel, LANES, Lanes, Products, math};
+use crate::kernels::fresh::Parts;
 
 /// A row's record: as many vectors of weighted values as a value has, and one more that starts
 /// with the largest score and the sum of weights.
@@ -147,7 +147,7 @@ pub(super) struct Joined<'a> {
     pub(super) output: Output<'a>,
 }
 
-impl super::super::cpu::Kernel for Joined<'_> {
+impl Kernel for Joined<'_> {
     #[inline(always)]
     fn run<L: Products>(self, l: L) {
         let record = Record::new(self.output.value_dim);
@@ -160,13 +160,5 @@ impl super::super::cpu::Kernel for Joined<'_> {
             }
             self.output.write(l, row, &all);
         }
-    }
-}
-
-impl Visible {
-    /// Spans that hold any of them.
-    #[inline(always)]
-    pub(super) fn spans(self) -> std::ops::Range<usize> {
-        self.start / SPAN..self.end.div_ceil(SPAN)
     }
 }

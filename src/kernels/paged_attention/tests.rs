@@ -2,11 +2,14 @@
 
 use candle_core::{DType, Device};
 
-use super::super::cpu::{Kernel, Products};
-use super::super::random::{Random, assert_close, bits};
+use super::cpu::Call;
 use super::*;
-use crate::kernels::cache::kv_element::PerPosition;
+use crate::kernels::cache::kv_element::{PerPosition, Stored, Vector};
+use crate::kernels::cache::kv_format::KvFormat;
+use crate::kernels::cpu::{Kernel, Level, Products};
+use crate::kernels::floats::Floats;
 use crate::kernels::kv_write::{KvCache, Projections, Rotation, kv_write};
+use crate::kernels::random::{Random, assert_close, bits};
 
 /// Sequences over one shuffled cache.
 struct Case {

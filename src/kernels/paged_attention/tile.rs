@@ -4,15 +4,36 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use super::super::cpu::{Element, Kernel, LANES, Lanes, Products, math};
+use super::args::{AttentionParams, PerHead, SPAN, Visible};
 use super::registers::{HALVES, QueryRows, Scores, Weighted, most_rows};
 use super::sums::{Output, Record};
-use super::{Operands, SPAN, Visible};
 use crate::kernels::cache::KV_BLOCK;
 use crate::kernels::cache::kv_element::{PerPosition, Stored, Vector};
+use crate::kernels::cache::kv_format::CacheShape;
+use crate::kernels::cpu::{Element, Kernel, LANES, Lanes, Products, math};
 
 /// Vectors of a span's positions.
 const SPAN_VECTORS: usize = SPAN / LANES;
+
+/// What all tiles of a call read.
+pub(super) struct Operands<'a, S> {
+    /// `[T, heads, key_dim]`
+    pub(super) q: &'a [f32],
+    pub(super) k: &'a [S],
+    pub(super) v: &'a [S],
+    pub(super) params: AttentionParams,
+    pub(super) per_head: PerHead<'a>,
+    pub(super) heads: usize,
+    pub(super) shape: CacheShape,
+}
+
+impl<S> Operands<'_, S> {
+    /// Query heads that share a KV head.
+    #[inline(always)]
+    pub(super) fn group(&self) -> usize {
+        self.heads / self.shape.kv_heads
+    }
+}
 
 /// See the module; row `r` of the tile is query `r / group` and head `r % group` of the group.
 pub(super) struct Tile<'a, S> {

@@ -1,7 +1,7 @@
 // Attention of a warp's 16 rows to one block of the cache, by tensor cores.
 #pragma once
 
-#include "attention_stages.cuh"
+#include "stages.cuh"
 
 // The 16 queries of a warp as left operands. Those of large heads stay in shared memory, for lack
 // of registers.

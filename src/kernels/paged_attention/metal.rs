@@ -3,7 +3,7 @@
 
 use candle_core::{Result, Tensor};
 
-use crate::kernels::paged_attention::{AttentionParams, PerHead};
+use super::args::{AttentionParams, PerHead};
 
 /// Head sizes that its kernels for one query and for many both know.
 const DIMS: [usize; 5] = [32, 64, 96, 128, 256];
@@ -15,7 +15,7 @@ const NO_CAP: f32 = 1.0;
 /// scale, and the soft-cap.
 type Sdpa = fn(&Tensor, &Tensor, &Tensor, Option<&Tensor>, bool, f32, f32) -> Result<Tensor>;
 
-/// As [`super::attend`], if `sdpa` can compute it.
+/// As [`super::portable::attend`], if `sdpa` can compute it.
 pub(super) fn attend(
     sdpa: Sdpa,
     q: &Tensor,
@@ -59,6 +59,7 @@ fn seen(
 mod tests {
     use candle_core::{D, Device};
 
+    use super::super::portable;
     use super::*;
     use crate::kernels::floats::Floats;
     use crate::kernels::random::{Random, assert_close};
@@ -101,7 +102,7 @@ mod tests {
         let [keys, values] = [(); 2].map(|()| random.tensor((40, 2, dim)));
         let ours = attend(sdpa, &q, [&keys, &values], positions, params, per_head).unwrap();
         if let Some(ours) = &ours {
-            let plain = super::super::attend(&q, &keys, &values, positions, params, per_head);
+            let plain = portable::attend(&q, &keys, &values, positions, params, per_head);
             assert_close(&ours.contiguous().unwrap(), &plain.unwrap(), 1e-5);
         }
         ours.is_some()

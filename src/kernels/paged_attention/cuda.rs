@@ -8,15 +8,15 @@ use std::ops::Range;
 
 use candle_core::{DType, Device, Result, Tensor};
 
-use super::super::floats::Floats;
-use super::super::paged_attention::{AttentionParams, PerHead, Ragged};
-use super::super::step_tensors::{StepPlan, StepTensors};
-use super::launch::{Address, Launch, most_shared, narrow, output_buffer};
-use super::layout::kernel_struct;
-use super::source::{Source, source};
+use super::args::{AttentionParams, PerHead, Ragged};
 use crate::kernels::cache::kv_format::{CacheShape, KvFormat};
+use crate::kernels::cuda::launch::{Address, Launch, most_shared, narrow, output_buffer};
+use crate::kernels::cuda::layout::kernel_struct;
+use crate::kernels::cuda::source::{Source, source};
+use crate::kernels::floats::Floats;
+use crate::kernels::step_tensors::{StepPlan, StepTensors};
 
-static SOURCE: Source = source!("cuda/attention");
+static SOURCE: Source = source!("paged_attention/kernel");
 
 /// Positions that are reduced on their own.
 const SPAN: usize = 256;
@@ -66,9 +66,9 @@ struct Call<'a> {
     device: &'a Device,
 }
 
-/// As [`super::super::paged_attention::paged_attention`], of arguments that were checked against
+/// As [`super::paged_attention`], of arguments that were checked against
 /// each other and against `shape`.
-pub(in crate::kernels) fn paged_attention(
+pub(super) fn paged_attention(
     q: &Tensor,
     [k, v]: [&Tensor; 2],
     ragged: Ragged<'_>,

@@ -1,8 +1,8 @@
 // What the attention kernels share: their arguments, tiles of rows, what a row sees, and how spans
-// of the context are merged. `attention.cu` says what for.
+// of the context are merged. `kernel.cu` says what for.
 #pragma once
 
-#include "device.cuh"
+#include "../cuda/device.cuh"
 
 // Blocks of a span.
 constexpr uint32_t SPAN_BLOCKS = 256 / KV_BLOCK;

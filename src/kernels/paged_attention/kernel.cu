@@ -41,7 +41,7 @@
 // caches the former compute with f16: f8 is exact in it; a number of q8_0 times its scale is
 // rounded, and may be too large, as it would be for an f16 cache.
 #include "attention.cuh"
-#include "attention_products.cuh"
+#include "products.cuh"
 
 // The warps of a block share what is staged, 16 rows for each. What they found in the spans before
 // waits in shared memory: both it and the span's own would not fit into registers.

@@ -1,0 +1,101 @@
+//! What attention is asked for, and what a query sees.
+
+use std::ops::Range;
+
+use crate::kernels::floats::Floats;
+use crate::kernels::step_tensors::StepTensors;
+
+/// The operation's name in errors.
+pub(super) const NAME: &str = "paged_attention";
+/// Positions that are reduced on their own before they meet those of other spans.
+pub(super) const SPAN: usize = 256;
+
+/// What all queries of one call share.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AttentionParams {
+    /// Factor of the scores, commonly `1 / sqrt(head_dim)`.
+    pub scale: f32,
+    /// `cap * tanh(score / cap)` on scaled scores.
+    pub softcap: Option<f32>,
+    /// A query sees this many positions, its own included; at least 1.
+    pub window: Option<usize>,
+    /// A query sees no position before the last multiple of this; at least 1.
+    pub chunk: Option<usize>,
+}
+
+impl AttentionParams {
+    /// Queries see all positions up to their own, with scores times `scale`.
+    pub fn full(scale: f32) -> Self {
+        Self { scale, softcap: None, window: None, chunk: None }
+    }
+
+    /// The first position that a query at `position` sees.
+    #[inline(always)]
+    pub(super) fn first_seen(self, position: u32) -> usize {
+        let end = position as usize + 1;
+        let start = end.saturating_sub(self.window.unwrap_or(end));
+        let chunk = self.chunk.map_or(0, |chunk| position as usize / chunk * chunk);
+        start.max(chunk)
+    }
+}
+
+/// What differs between query heads, each `[H]`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PerHead<'a> {
+    /// A score that queries have besides those of positions, for a value of zero: Xiao et al.,
+    /// "Efficient Streaming Language Models with Attention Sinks", 2023.
+    pub sinks: Option<&'a Floats>,
+    /// What a score loses with each position between query and key: Press et al., "Train Short,
+    /// Test Long", 2021.
+    pub slopes: Option<&'a Floats>,
+}
+
+/// Which rows belong to which sequence, and where its keys and values are.
+#[derive(Clone, Copy, Debug)]
+pub struct Ragged<'a> {
+    /// `[num_tokens]`: position of each query row in its sequence.
+    pub positions: &'a [u32],
+    /// `[num_seqs]` rows: the blocks of each sequence in order of position.
+    pub block_tables: &'a [Vec<u32>],
+    /// `[num_seqs + 1]`: ranges of query rows.
+    pub cu_seqlens_q: &'a [u32],
+    /// `[num_seqs]`: positions in the cache.
+    pub context_lens: &'a [u32],
+    /// The same on the device, if it is there already.
+    pub on_device: Option<&'a StepTensors>,
+}
+
+impl Ragged<'_> {
+    /// Query rows of a sequence.
+    pub(super) fn rows(&self, seq: usize) -> Range<usize> {
+        self.cu_seqlens_q[seq] as usize..self.cu_seqlens_q[seq + 1] as usize
+    }
+}
+
+/// The positions that one query sees.
+#[derive(Clone, Copy)]
+pub(super) struct Visible {
+    pub(super) start: usize,
+    pub(super) end: usize,
+}
+
+impl Visible {
+    /// Of a query at `position`.
+    #[inline(always)]
+    pub(super) fn to(position: u32, params: AttentionParams) -> Self {
+        Self { start: params.first_seen(position), end: position as usize + 1 }
+    }
+
+    /// Those in `range`, relative to its start.
+    #[inline(always)]
+    pub(super) fn within(self, range: Range<usize>) -> Range<usize> {
+        let Range { start, end } = range;
+        self.start.clamp(start, end) - start..self.end.clamp(start, end) - start
+    }
+
+    /// Spans that hold any of them.
+    #[inline(always)]
+    pub(super) fn spans(self) -> Range<usize> {
+        self.start / SPAN..self.end.div_ceil(SPAN)
+    }
+}

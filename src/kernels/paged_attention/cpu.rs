@@ -1,0 +1,152 @@
+//! Attention on the CPU: pieces of the work, and who merges them.
+
+use std::mem::MaybeUninit;
+use std::sync::atomic::Ordering;
+
+use candle_core::{Result, Tensor};
+use float8::F8E4M3;
+use half::{bf16, f16};
+
+use super::args::{AttentionParams, NAME, PerHead, Ragged};
+use super::plan::{Heads, Piece, Plan};
+use super::sums::{Joined, Output, Record};
+use super::tile::{Goal, Operands, Run, Tile};
+use crate::kernels::cache::kv_element::{Stored, Vector};
+use crate::kernels::cache::kv_format::{CacheShape, KvFormat};
+use crate::kernels::cpu::Level;
+use crate::kernels::fresh::{Parts, filled};
+use crate::kernels::{pool, storage};
+
+/// Less work (in multiply-adds) stays on the calling thread.
+const PARALLEL_FROM: usize = 1 << 16;
+
+/// Attention by the kernels of a level, with checked arguments.
+pub(super) fn paged_attention(
+    level: Level,
+    [q, k, v]: [&Tensor; 3],
+    ragged: Ragged<'_>,
+    params: AttentionParams,
+    per_head: PerHead<'_>,
+    shape: CacheShape,
+) -> Result<Tensor> {
+    let seen: usize = ragged.positions.iter().map(|position| *position as usize + 1).sum();
+    let parallel = seen * q.dim(1)? * (shape.key_dim + shape.value_dim) >= PARALLEL_FROM;
+    let threads = if parallel { pool::threads() } else { 1 };
+    Call { level, threads, ragged, params, per_head, shape }.run(q, k, v)
+}
+
+/// One call on the CPU, its arguments checked.
+pub(super) struct Call<'a> {
+    pub(super) level: Level,
+    /// 1 keeps all on the calling thread.
+    pub(super) threads: usize,
+    pub(super) ragged: Ragged<'a>,
+    pub(super) params: AttentionParams,
+    pub(super) per_head: PerHead<'a>,
+    pub(super) shape: CacheShape,
+}
+
+impl Call<'_> {
+    pub(super) fn run(&self, q: &Tensor, k: &Tensor, v: &Tensor) -> Result<Tensor> {
+        let (rows, heads, _) = q.dims3()?;
+        let out = match self.shape.format {
+            KvFormat::F32 => self.read::<f32>(q, k, v, heads),
+            KvFormat::F16 => self.read::<f16>(q, k, v, heads),
+            KvFormat::Bf16 => self.read::<bf16>(q, k, v, heads),
+            KvFormat::Fp8 => self.read::<F8E4M3>(q, k, v, heads),
+            KvFormat::Q8_0 => self.read::<u8>(q, k, v, heads),
+        };
+        Tensor::from_vec(out?, (rows, heads, self.shape.value_dim), q.device())
+    }
+
+    fn read<S: Stored>(
+        &self,
+        q: &Tensor,
+        k: &Tensor,
+        v: &Tensor,
+        heads: usize,
+    ) -> Result<Vec<f32>> {
+        storage::read(NAME, q, |q, q_layout| {
+            storage::read(NAME, k, |k, k_layout| {
+                storage::read(NAME, v, |v, v_layout| {
+                    Ok(self.attend(&Operands {
+                        q: storage::contiguous::<f32>(NAME, q, q_layout)?,
+                        k: storage::contiguous::<S>(NAME, k, k_layout)?,
+                        v: storage::contiguous::<S>(NAME, v, v_layout)?,
+                        params: self.params,
+                        per_head: self.per_head,
+                        heads,
+                        shape: self.shape,
+                    }))
+                })
+            })
+        })
+    }
+
+    fn attend<S: Stored>(&self, operands: &Operands<'_, S>) -> Vec<f32> {
+        let CacheShape { kv_heads, key_dim, value_dim, .. } = self.shape;
+        let group = operands.group();
+        let heads = Heads { group, kv: kv_heads, dims: key_dim + value_dim };
+        let plan = Plan::new(self.ragged, self.params, heads, self.threads);
+        let mut records = vec![Vector::default(); plan.records * Record::new(value_dim).len()];
+        let records = &Parts::new(&mut records);
+        let run = |out: &Parts<'_, MaybeUninit<f32>>| {
+            let piece = |i: usize| self.piece(operands, &plan, &plan.pieces[i], records, out);
+            if self.threads == 1 {
+                (0..plan.pieces.len()).for_each(piece);
+            } else {
+                pool::for_each_chunk(plan.pieces.len(), piece);
+            }
+        };
+        // SAFETY: the tiles cover all rows and heads; each writes all elements of its own, and so
+        // does the last piece of a tile that was cut.
+        unsafe { filled(self.ragged.positions.len() * operands.heads * value_dim, run) }
+    }
+
+    fn piece<S: Stored>(
+        &self,
+        operands: &Operands<'_, S>,
+        plan: &Plan,
+        piece: &Piece,
+        records: &Parts<'_, Vector>,
+        out: &Parts<'_, MaybeUninit<f32>>,
+    ) {
+        let record = Record::new(self.shape.value_dim);
+        let queries = &plan.queries[piece.queries];
+        let output = Output {
+            out,
+            first_row: queries.rows.start,
+            heads: operands.heads,
+            group: operands.group(),
+            kv_head: piece.kv_head,
+            value_dim: self.shape.value_dim,
+            sinks: self.per_head.sinks.map(|sinks| sinks.host.as_slice()),
+        };
+        let tile = Tile {
+            operands,
+            first_row: queries.rows.start,
+            positions: &self.ragged.positions[queries.rows.clone()],
+            blocks: &self.ragged.block_tables[queries.seq],
+            kv_head: piece.kv_head,
+            spans: piece.spans.clone(),
+        };
+        let positions = tile.positions;
+        let Some(joint) = piece.joint.map(|joint| &plan.joints[joint]) else {
+            self.level.run(Run { tile, goal: Goal::Output(output) });
+            return;
+        };
+        let span_len = positions.len() * output.group * record.len();
+        let first = joint.first_record * record.len();
+        let at = |span: usize| first + (span - queries.spans.start) * span_len;
+        // SAFETY: the spans of a tile's pieces don't overlap, nor do the records of tiles.
+        let own = unsafe { records.part(at(piece.spans.start)..at(piece.spans.end)) };
+        self.level.run(Run { tile, goal: Goal::Records(own) });
+        if joint.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            // SAFETY: all pieces of the tile are done with their records, as the count says.
+            let records = unsafe { records.part(at(queries.spans.start)..at(queries.spans.end)) };
+            let first_span = queries.spans.start;
+            let params = self.params;
+            self.level.run(Joined { records, first_span, positions, params, output });
+        }
+    }
+}
