@@ -38,9 +38,14 @@ impl Backend {
         }
     }
 
-    /// Whether CUDA kernels compute the operations on tensors of `device`.
-    pub fn is_cuda(device: &Device) -> bool {
-        matches!(Self::of(device), Self::Cuda)
+    /// Whether kernels for this CPU compute the operations.
+    pub fn is_cpu(self) -> bool {
+        matches!(self, Self::Cpu(_))
+    }
+
+    /// Whether CUDA kernels compute the operations.
+    pub fn is_cuda(self) -> bool {
+        matches!(self, Self::Cuda)
     }
 }
 

@@ -11,6 +11,8 @@ use candle_core::quantized::{GgmlDType, QMatMul, QStorage, QTensor};
 use candle_core::{DType, Device, Module, Result, Tensor};
 
 use super::forward::Numbers;
+use crate::kernels::backend::Backend;
+use crate::kernels::embed::{device_embed, embed};
 use crate::kernels::floats::Floats;
 use crate::kernels::linear::{
     DeviceLayer, Layer, device_linear_add, device_linear_each, device_linear_gated, linear,
@@ -18,7 +20,6 @@ use crate::kernels::linear::{
 };
 use crate::kernels::packed::PackedMatrix;
 use crate::kernels::pointwise::{Gating, gated_pairs};
-use crate::kernels::{embed, portable};
 use crate::weights::stored::dense_dtype;
 use crate::weights::{StoredTensor, WeightError, Weights};
 
@@ -63,7 +64,7 @@ impl Matrix {
             ))
             .into());
         }
-        let form = if portable::on(weights.device()) {
+        let form = if !Backend::of(weights.device()).is_cpu() {
             let kind = kind.unwrap_or(stored.kind());
             weights.kept().add(&format!("{kind:?}"), stored.bytes().len());
             Self::portable(stored, weights.device(), kind)?
@@ -99,8 +100,8 @@ impl Matrix {
     /// Rows `ids`: `[ids.len(), columns]` in f32.
     pub(super) fn embed(&self, ids: Numbers<'_>, device: &Device) -> Result<Tensor> {
         match &self.0 {
-            Form::Packed(matrix) => embed::embed(matrix, ids.host),
-            Form::Portable(matrix) => portable::embed(matrix, &ids.to_device(device)?),
+            Form::Packed(matrix) => embed(matrix, ids.host),
+            Form::Portable(matrix) => device_embed(matrix, &ids.to_device(device)?),
             Form::PortableQuantized(matrix) => matrix.embedding(&ids.to_device(device)?),
         }
     }

@@ -11,7 +11,7 @@ use super::linear::{Linear, Matrix};
 use super::mlp::{Mlp, MlpSpec};
 use crate::kernels::experts::{DeviceExperts, Rule};
 use crate::kernels::pointwise::sigmoid;
-use crate::kernels::weighted_rows::{Pick, weighted_rows};
+use crate::kernels::weighted_rows::{WeightedRow, weighted_rows};
 use crate::weights::{WeightError, Weights};
 
 mod routing;
@@ -104,7 +104,7 @@ pub struct ScaledRouter {
 }
 
 /// An expert, and a row among those that it is given.
-type Choice = (usize, Pick);
+type Choice = (usize, WeightedRow);
 
 /// What one expert is given.
 #[derive(Clone, Debug, Default)]
@@ -249,7 +249,7 @@ impl Moe {
             pick.row += starts[*expert];
             pick.weight = if self.weighs_inputs { factor } else { pick.weight * factor };
         }
-        let picks: Vec<Pick> = chosen.into_iter().map(|(_, pick)| pick).collect();
+        let picks: Vec<WeightedRow> = chosen.into_iter().map(|(_, pick)| pick).collect();
         let per_token = picks.len() / x.dim(0)?;
         weighted_rows(&Tensor::cat(&outputs, 0)?, &picks, per_token, residual)
     }
@@ -277,7 +277,7 @@ impl Moe {
                 let scale = self.expert_scale.as_ref().map_or(1.0, |scale| scale[expert]);
                 let weight = weight * scale;
                 let given = &mut given[expert];
-                chosen.push((expert, Pick { row: given.rows.len(), weight }));
+                chosen.push((expert, WeightedRow { row: given.rows.len(), weight }));
                 given.rows.push(row);
                 given.weights.push(weight);
             }

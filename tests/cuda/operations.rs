@@ -4,16 +4,16 @@ use candle_core::{DType, Device, Tensor};
 use sconce::kernels::cache::kv_format::KvFormat;
 use sconce::kernels::floats::Floats;
 use sconce::kernels::kv_write::{
-    HeadNorms, KvCache, Projections, Rotation, kv_write, prepare_queries,
+    self, HeadNorms, KvCache, Projections, Rotation, kv_write, prepare_queries,
 };
 use sconce::kernels::linear::{
-    DeviceLayer, device_linear_add, device_linear_each, device_linear_gated,
+    self, DeviceLayer, device_linear_add, device_linear_each, device_linear_gated,
 };
-use sconce::kernels::paged_attention::{AttentionParams, PerHead, Ragged, paged_attention};
+use sconce::kernels::norm;
+use sconce::kernels::paged_attention::{self, AttentionParams, PerHead, Ragged, paged_attention};
 use sconce::kernels::pointwise::{
     self, Activation, Gating, Xielu, gated_pairs, sigmoid, soft_cap, xielu,
 };
-use sconce::kernels::{norm, portable};
 
 const ALL: [Activation; 5] = [
     Activation::Silu,
@@ -109,8 +109,10 @@ fn keys_and_values_reach_their_slots() {
     };
     for norms in [None, Some(norms(false)), Some(norms(true))] {
         let rotation = Rotation { cos: &cos, sin: &sin, norms };
-        let queries = portable::prepared(&q, rotation, norms.map(|norms| norms.query)).unwrap();
-        let keys = portable::prepared(&k, rotation, norms.map(|norms| norms.key)).unwrap();
+        let queries =
+            kv_write::portable::prepared(&q, rotation, norms.map(|norms| norms.query)).unwrap();
+        let keys =
+            kv_write::portable::prepared(&k, rotation, norms.map(|norms| norms.key)).unwrap();
         assert_close(&prepare_queries(&q, rotation).unwrap(), &queries, 1e-5);
         let halves = [KvFormat::F16, KvFormat::Bf16];
         for format in [KvFormat::F32, KvFormat::Fp8, KvFormat::Q8_0].into_iter().chain(halves) {
@@ -160,7 +162,7 @@ fn products_equal_the_plain_ones() {
             let (bias, residual) = (random(24, &[33]), random(25, &[tokens, 33]));
             let tolerance = 1e-4;
             let layer = |weight, bias| DeviceLayer { weight, bias };
-            let plain = |weight: &Tensor, bias| portable::linear(&x, weight, bias).unwrap();
+            let plain = |weight: &Tensor, bias| linear::portable::linear(&x, weight, bias).unwrap();
             let layers =
                 [layer(&a, Some(&bias)), layer(&b, None), layer(&c, None), layer(&b, None)];
             let each = device_linear_each(&x, &layers).unwrap();
@@ -260,8 +262,9 @@ fn attention_equals_the_plain_one() {
                     on_device: None,
                 };
                 let ours = paged_attention(&q, &paged.k, &paged.v, ragged, params, per_head);
-                let expected =
-                    portable::paged_attention(&q, &plain.k, &plain.v, ragged, params, per_head);
+                let expected = paged_attention::portable::paged_attention(
+                    &q, &plain.k, &plain.v, ragged, params, per_head,
+                );
                 let tolerance = if format == KvFormat::F32 { 2e-5 } else { 1.2e-2 };
                 assert_close(&ours.unwrap(), &expected.unwrap(), tolerance);
             }

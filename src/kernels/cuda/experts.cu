@@ -1,13 +1,13 @@
 // Products with the weights of experts, and the sums of what they give. T tokens, E experts, P of
 // them for each token; pairs and their tiles as `group` in `routing.cu` lists them. The order of
-// sums in products is that of `linear.cuh`.
+// sums in products is that of `linear/linear.cuh`.
 //
 // experts_{bf16,f16}_{8,16,32,64}, experts_{bf16,f16}_any, experts_f32_8: as `linear_*` in
-// `linear.cu` by capacity, tiles of weight rows, block, stage and shared bytes, where
+// `linear/kernel.cu` by capacity, tiles of weight rows, block, stage and shared bytes, where
 // own = min(T, capacity), since a token comes to an expert at most once;
 //   grid: [room, ceil(tiles / tiles_per_block)], room = min(T * P, E + T * P / capacity)
 // combine: grid [ceil(width / 256), T], block 256, no dynamic shared memory.
-#include "half_product.cuh"
+#include "../linear/half_product.cuh"
 #include "pair_tile.cuh"
 
 struct Experts {

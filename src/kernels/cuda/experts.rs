@@ -9,9 +9,9 @@ use super::super::pointwise::Gating;
 use super::super::pointwise::cuda::ElementwiseOp;
 use super::launch::{Address, Launch, most_shared, narrow, output_buffer};
 use super::layout::kernel_struct;
-use super::linear::{FEW_TOKENS, Form, Shape};
 use super::settings;
 use super::source::{Source, source};
+use crate::kernels::linear::cuda::{FEW_TOKENS, Form, Shape};
 
 static SOURCE: Source = source!("cuda/experts");
 static ROUTING: Source = source!("cuda/routing");

@@ -15,7 +15,7 @@ pub struct CudaGraph(Option<device::Graph>);
 impl CudaGraph {
     /// Whether work on tensors of this device is worth capturing.
     pub fn wanted(device: &Device) -> bool {
-        Backend::is_cuda(device) && !settings::eager()
+        Backend::of(device).is_cuda() && !settings::eager()
     }
 
     /// Does `work`, then captures it.

@@ -16,7 +16,6 @@ pub mod settings;
 pub(super) mod experts;
 pub(super) mod launch;
 pub(super) mod layout;
-pub(super) mod linear;
 mod on_host;
 pub(super) mod recurrence;
 pub(super) mod sample;
@@ -26,10 +25,8 @@ pub(super) mod source;
 mod device;
 #[cfg_attr(not(feature = "nccl"), path = "no_nccl.rs")]
 mod nccl;
-#[cfg(feature = "cuda")]
-pub(super) mod products;
 
 /// Whether operations on tensors of this device are these.
 pub(super) fn on(device: &Device) -> bool {
-    Backend::is_cuda(device)
+    Backend::of(device).is_cuda()
 }

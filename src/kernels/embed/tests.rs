@@ -1,11 +1,10 @@
 //! Embedded rows against the widened matrix.
 
-use candle_core::DType;
 use candle_core::quantized::{GgmlDType, QTensor};
+use candle_core::{DType, Device};
 
-use super::super::portable;
-use super::super::random::{Random, bits};
 use super::*;
+use crate::kernels::random::{Random, bits};
 
 #[test]
 fn rows_are_those_of_the_widened_matrix() {

@@ -16,7 +16,7 @@ use super::step_tensors::{NO_SLOT, Numbers};
 mod args;
 mod cpu;
 mod cuda;
-mod portable;
+pub mod portable;
 #[cfg(test)]
 mod tests;
 mod tokens;
@@ -36,8 +36,8 @@ pub fn kv_write(
 ) -> Result<Tensor> {
     let (device, backend) = (new.q.device(), Backend::of(new.q.device()));
     let shape = check(new, rotation, cache, slots.host.len())?;
-    let may_have_none = matches!(backend, Backend::Cuda);
-    check_slots(slots.host.iter().filter(|slot| !may_have_none || **slot != NO_SLOT), shape)?;
+    let may_be_none = backend.is_cuda();
+    check_slots(slots.host.iter().filter(|slot| !may_be_none || **slot != NO_SLOT), shape)?;
     match backend {
         Backend::Cpu(level) => cpu::kv_write(level, new, rotation, cache, slots.host, shape),
         Backend::Cuda => cuda::kv_write(new, rotation, cache, shape, &slots.to_device(device)?),

@@ -10,7 +10,7 @@ use crate::kernels::rope::portable::rope;
 
 /// Normalizes and rotates queries and keys, writes keys and values to their slots of the cache
 /// and returns the queries.
-pub(super) fn kv_write(
+pub fn kv_write(
     new: Projections<'_>,
     rotation: Rotation<'_>,
     cache: KvCache<'_>,
@@ -31,11 +31,7 @@ pub(super) fn kv_write(
 }
 
 /// Heads `x [T, H, D]`, rotated and, with the scale of a norm, normalized.
-pub(super) fn prepared(
-    x: &Tensor,
-    rotation: Rotation<'_>,
-    weight: Option<&Tensor>,
-) -> Result<Tensor> {
+pub fn prepared(x: &Tensor, rotation: Rotation<'_>, weight: Option<&Tensor>) -> Result<Tensor> {
     let Rotation { cos, sin, norms } = rotation;
     match (norms, weight) {
         (Some(norms), Some(weight)) if norms.after_rotation => {

@@ -7,10 +7,10 @@
 use candle_core::quantized::GgmlDType;
 use half::bf16;
 
-use super::super::cpu::{Kernel, LANES, Level, Products, load_tail};
-use super::super::fresh::Parts;
-use super::super::packed::formats::{SUB_BLOCK, with_format};
-use super::super::pool;
+use crate::kernels::cpu::{Kernel, LANES, Level, Products, load_tail};
+use crate::kernels::fresh::Parts;
+use crate::kernels::packed::formats::{SUB_BLOCK, with_format};
+use crate::kernels::pool;
 
 /// Fewer elements are converted on the calling thread.
 const PARALLEL_FROM: usize = 1 << 14;

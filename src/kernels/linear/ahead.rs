@@ -6,8 +6,8 @@
 
 use std::ops::Range;
 
-use super::super::cpu::{LANES, Products};
-use super::super::packed::formats::PANEL;
+use crate::kernels::cpu::{LANES, Products};
+use crate::kernels::packed::formats::PANEL;
 
 /// Bytes of a part of a panel: with the next one, what stays in the first-level cache.
 pub(super) const PART: usize = 16 << 10;

@@ -12,11 +12,11 @@
 
 use std::marker::PhantomData;
 
-use super::super::cpu::{Kernel, LANES, Products};
-use super::super::packed::formats::{Format, PANEL, Values};
-use super::Sums;
 use super::activations::Block;
 use super::ahead::{Ahead, PART};
+use super::job::Sums;
+use crate::kernels::cpu::{Kernel, LANES, Products};
+use crate::kernels::packed::formats::{Format, PANEL, Values};
 
 /// One panel times all rows of `x [m][blocks]`, to `sums`.
 pub(super) struct BlockPanel<'a, F> {

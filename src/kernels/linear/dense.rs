@@ -8,10 +8,10 @@
 
 use half::{bf16, f16};
 
-use super::super::cpu::{Element, Kernel, LANES, Products};
-use super::super::packed::formats::PANEL;
-use super::Sums;
 use super::ahead::{Ahead, PART};
+use super::job::Sums;
+use crate::kernels::cpu::{Element, Kernel, LANES, Products};
+use crate::kernels::packed::formats::PANEL;
 
 /// What is read at one step along K: weights of 64 columns and an activation to go with them.
 pub(super) trait Step {

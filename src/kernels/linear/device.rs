@@ -8,24 +8,15 @@ use super::super::cuda::products::half_product;
 use super::super::pointwise::{Gating, gated_pairs};
 use super::super::{cuda, portable};
 
-/// A weight `[N, K]` on a device and, if there is one, its bias `[N]` in f32.
-#[derive(Clone, Copy, Debug)]
-pub struct DeviceLayer<'a> {
-    /// The weight.
-    pub weight: &'a Tensor,
-    /// What is added to each output row.
-    pub bias: Option<&'a Tensor>,
-}
-
 /// Several layers on the same `x [.., K]` in f32: `[.., N]` each.
 ///
 /// On an NVIDIA GPU what meets bf16 or f16 weights is rounded to their type, as on the CPU;
 /// elsewhere weights are widened.
 pub fn device_linear_each(x: &Tensor, layers: &[DeviceLayer<'_>]) -> Result<Vec<Tensor>> {
     let mut outputs = Vec::with_capacity(layers.len());
-    for some in layers.chunks(cuda::linear::MOST_LAYERS) {
+    for some in layers.chunks(cuda::MOST_LAYERS) {
         if have_kernel(x, some) {
-            outputs.extend(cuda::linear::linear_each(x, some)?);
+            outputs.extend(cuda::linear_each(x, some)?);
             continue;
         }
         let mut rounded = Rounded::new(x);
@@ -44,7 +35,7 @@ pub fn device_linear_add(
     factor: f32,
 ) -> Result<Tensor> {
     if have_kernel(x, &[layer]) {
-        return cuda::linear::linear_add(x, layer, residual, factor);
+        return cuda::linear_add(x, layer, residual, factor);
     }
     let y = Rounded::new(x).product(&layer)?;
     if factor.to_bits() == 1.0f32.to_bits() {
@@ -53,14 +44,14 @@ pub fn device_linear_add(
     residual + (y * f64::from(factor))?
 }
 
-/// What `gate(x)` and `up(x)` make.
+/// The gated outputs of `gate` and `up`, the two of `layers`.
 pub fn device_linear_gated(
     x: &Tensor,
     gating: Gating,
     layers: [DeviceLayer<'_>; 2],
 ) -> Result<Tensor> {
     if have_kernel(x, &layers) && layers[0].weight.dims() == layers[1].weight.dims() {
-        return cuda::linear::linear_gated(x, gating, layers);
+        return cuda::linear_gated(x, gating, layers);
     }
     let mut rounded = Rounded::new(x);
     let [gate, up] = layers.map(|layer| rounded.product(&layer));
@@ -70,10 +61,9 @@ pub fn device_linear_gated(
 fn have_kernel(x: &Tensor, layers: &[DeviceLayer<'_>]) -> bool {
     let tokens = x.elem_count() / x.dims().last().copied().unwrap_or(1).max(1);
     let kind = layers[0].weight.dtype();
-    let fits = |layer: &DeviceLayer<'_>| {
-        layer.weight.dtype() == kind && cuda::linear::takes(tokens, layer.weight)
-    };
-    cuda::on(x.device()) && tokens > 0 && layers.iter().all(fits)
+    let fits =
+        |layer: &DeviceLayer<'_>| layer.weight.dtype() == kind && cuda::takes(tokens, layer.weight);
+    Backend::of(x.device()).is_cuda() && tokens > 0 && layers.iter().all(fits)
 }
 
 /// Rows that weights of several layers meet, rounded to the weights' type once.
@@ -100,9 +90,4 @@ impl<'a> Rounded<'a> {
         self.rounded = Some(rounded);
         bias.map_or_else(|| Ok(y.clone()), |bias| y.broadcast_add(bias))
     }
-}
-
-#[cfg(not(feature = "cuda"))]
-fn half_product(_: &Tensor, _: &Tensor) -> Result<Tensor> {
-    candle_core::bail!("this binary was built without CUDA")
 }

@@ -3,11 +3,10 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use super::super::cpu::{Kernel, LANES, Lanes, Products, load_tail};
-use super::super::packed::formats::PANEL;
-use super::super::pointwise::gated::gated;
-use super::Sums;
-use super::region::{Finish, Job};
+use super::job::{Finish, Job, Sums};
+use crate::kernels::cpu::{Kernel, LANES, Lanes, Products, load_tail};
+use crate::kernels::packed::formats::PANEL;
+use crate::kernels::pointwise::gated::gated;
 
 /// One panel of a job, for some rows.
 pub(super) struct FinishPanel<'a> {

@@ -2,22 +2,20 @@
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
-use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use candle_core::quantized::GgmlDType;
 
-use super::super::cpu::{LANES, Level};
-use super::super::fresh::Parts;
-use super::super::packed::PackedMatrix;
-use super::super::packed::formats::{PANEL, SUB_BLOCK, with_format};
-use super::super::pointwise::Gating;
-use super::super::pool;
 use super::activations::Activations;
+use super::args::Layer;
 use super::blocks::BlockPanel;
 use super::dense::{DensePanel, Pairs, SingleF16, SingleF32};
 use super::finish::FinishPanel;
-use super::{Layer, Sums};
+use super::job::{Finish, Job, Sums};
+use crate::kernels::cpu::{LANES, Level};
+use crate::kernels::packed::PackedMatrix;
+use crate::kernels::packed::formats::{PANEL, SUB_BLOCK, with_format};
+use crate::kernels::pool;
 
 /// Fewer multiply-adds than this stay on the calling thread.
 const PARALLEL_FROM: usize = 1 << 16;
@@ -27,43 +25,6 @@ const CHUNKS_PER_THREAD: usize = 8;
 const MOST_ROWS: usize = 144;
 /// Rows of a chunk are a multiple of every tile's.
 const ROW_STEP: usize = 12;
-
-/// What comes after a product.
-#[derive(Clone, Copy)]
-pub(super) enum Finish<'a> {
-    Plain,
-    /// `rows + factor * product` for rows `[m, n]`.
-    Add {
-        rows: &'a [f32],
-        factor: f32,
-    },
-    /// The product as a gate, and `up(x)` beside it.
-    Gated {
-        gating: Gating,
-        up: Layer<'a>,
-    },
-}
-
-/// One layer of a region, and where its result goes.
-pub(super) struct Job<'a> {
-    pub(super) layer: Layer<'a>,
-    pub(super) finish: Finish<'a>,
-    /// `[m, n]`
-    pub(super) out: Parts<'a, MaybeUninit<f32>>,
-}
-
-impl<'a> Job<'a> {
-    /// `output` has room for `m` rows.
-    pub(super) fn new(
-        layer: Layer<'a>,
-        finish: Finish<'a>,
-        output: &'a mut Vec<f32>,
-        m: usize,
-    ) -> Self {
-        let room = &mut output.spare_capacity_mut()[..m * layer.matrix.rows()];
-        Self { layer, finish, out: Parts::new(room) }
-    }
-}
 
 /// Buffers of a thread, kept between chunks.
 #[derive(Default)]

@@ -5,11 +5,11 @@
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{DType, Device, Tensor};
 
-use super::super::packed::{PackedMatrix, is_packed};
-use super::super::pointwise::{self, Activation};
-use super::super::portable;
-use super::super::random::{Random, assert_close, bits, values};
 use super::*;
+use crate::kernels::cpu::Level;
+use crate::kernels::packed::{PackedMatrix, is_packed};
+use crate::kernels::pointwise::{self, Activation};
+use crate::kernels::random::{Random, assert_close, bits, values};
 
 /// Rows, columns (K) and rows of the weight (N), with tails in every dimension.
 const SHAPES: [(usize, usize, usize); 8] = [
@@ -42,7 +42,7 @@ pub(super) const KINDS: [GgmlDType; 15] = [
 ];
 
 fn plain(level: Level, x: &Tensor, matrix: &PackedMatrix, bias: Option<&[f32]>) -> Tensor {
-    linear_at(level, x, &[(Layer { matrix, bias }, Finish::Plain)]).unwrap().remove(0)
+    cpu::linear(level, x, &[(Layer { matrix, bias }, Finish::Plain)]).unwrap().remove(0)
 }
 
 /// A random matrix in `kind`, packed, and its exact values in f32.
@@ -136,8 +136,8 @@ fn a_row_is_the_same_alone_and_in_any_batch() {
             let each = |x: &Tensor, residual: &Tensor| {
                 [
                     plain(level, x, &packed, None),
-                    linear_add_at(level, x, layer, residual, 1.0).unwrap(),
-                    linear_gated_at(level, x, Activation::Silu.into(), layer, up).unwrap(),
+                    cpu::linear_add(level, x, layer, residual, 1.0).unwrap(),
+                    cpu::linear_gated(level, x, Activation::Silu.into(), layer, up).unwrap(),
                 ]
             };
             let all = each(&x, &residual);
@@ -180,12 +180,12 @@ fn fused_layers_equal_their_parts() {
         let (gate, up) =
             (Layer { matrix: &a, bias: Some(&bias) }, Layer { matrix: &b, bias: None });
         let (y, z) = (plain(level, &x, &a, Some(&bias)), plain(level, &x, &b, None));
-        let both = linear_at(level, &x, &[(gate, Finish::Plain), (up, Finish::Plain)]).unwrap();
+        let both = cpu::linear(level, &x, &[(gate, Finish::Plain), (up, Finish::Plain)]).unwrap();
         assert_eq!((bits(&both[0]), bits(&both[1])), (bits(&y), bits(&z)));
-        let sum = linear_add_at(level, &x, gate, &residual, 1.0).unwrap();
+        let sum = cpu::linear_add(level, &x, gate, &residual, 1.0).unwrap();
         assert_eq!(bits(&sum), bits(&(&residual + &y).unwrap()));
         for activation in [Activation::Silu, Activation::GeluTanh] {
-            let gated = linear_gated_at(level, &x, activation.into(), gate, up).unwrap();
+            let gated = cpu::linear_gated(level, &x, activation.into(), gate, up).unwrap();
             assert_close(
                 &gated,
                 &pointwise::portable::gated(activation.into(), &y, &z).unwrap(),

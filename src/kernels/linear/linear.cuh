@@ -19,7 +19,7 @@ struct Input {
     // [rows, inputs], f32, or of the weights' type if `rounded`.
     const void *x;
     uint32_t inputs;
-    // Inputs that are in shared memory at a time, a multiple of 512; see `linear.cu`.
+    // Inputs that are in shared memory at a time, a multiple of 512; see `kernel.cu`.
     uint32_t stage;
     uint32_t rounded;
 };

@@ -4,20 +4,20 @@
 
 use candle_core::{DType, Result, Tensor, bail};
 
-use super::super::linear::DeviceLayer;
-use super::super::pointwise::Gating;
-use super::super::pointwise::cuda::ElementwiseOp;
-use super::launch::{Address, Launch, most_shared, narrow, output_buffer};
-use super::layout::kernel_struct;
-use super::settings;
-use super::source::{Source, source};
+use super::args::DeviceLayer;
+use crate::kernels::cuda::launch::{Address, Launch, most_shared, narrow, output_buffer};
+use crate::kernels::cuda::layout::kernel_struct;
+use crate::kernels::cuda::settings;
+use crate::kernels::cuda::source::{Source, source};
+use crate::kernels::pointwise::Gating;
+use crate::kernels::pointwise::cuda::ElementwiseOp;
 
-static SOURCE: Source = source!("cuda/linear");
+static SOURCE: Source = source!("linear/kernel");
 
 /// Layers of one launch.
-pub(in crate::kernels) const MOST_LAYERS: usize = 3;
+pub(super) const MOST_LAYERS: usize = 3;
 /// More tokens are cuBLAS's.
-pub(super) const FEW_TOKENS: usize = 64;
+pub(in crate::kernels) const FEW_TOKENS: usize = 64;
 /// Threads that share a tile of rows.
 const TILE_THREADS: usize = 256;
 /// Rows of a tile of half-precision weights; half of that in each of a gated pair.
@@ -76,15 +76,12 @@ enum Finish<'a> {
 }
 
 /// Up to three layers on the same `x [.., K]` in f32.
-pub(in crate::kernels) fn linear_each(
-    x: &Tensor,
-    layers: &[DeviceLayer<'_>],
-) -> Result<Vec<Tensor>> {
+pub(super) fn linear_each(x: &Tensor, layers: &[DeviceLayer<'_>]) -> Result<Vec<Tensor>> {
     run(x, layers, &Finish::Plain)
 }
 
 /// `residual + factor * y`, both f32 `[.., N]`.
-pub(in crate::kernels) fn linear_add(
+pub(super) fn linear_add(
     x: &Tensor,
     layer: DeviceLayer<'_>,
     residual: &Tensor,
@@ -99,7 +96,7 @@ pub(in crate::kernels) fn linear_add(
 }
 
 /// What `gate(x)` and `up(x)` make.
-pub(in crate::kernels) fn linear_gated(
+pub(super) fn linear_gated(
     x: &Tensor,
     gating: Gating,
     layers: [DeviceLayer<'_>; 2],
@@ -111,7 +108,7 @@ pub(in crate::kernels) fn linear_gated(
 }
 
 /// Whether these kernels multiply so many tokens with such a weight.
-pub(in crate::kernels) fn takes(tokens: usize, weight: &Tensor) -> bool {
+pub(super) fn takes(tokens: usize, weight: &Tensor) -> bool {
     let known = matches!(weight.dtype(), DType::BF16 | DType::F16 | DType::F32);
     known && (tokens <= FEW_TOKENS || weight.device().is_cpu() || settings::deterministic())
 }
@@ -178,16 +175,16 @@ fn run(x: &Tensor, layers: &[DeviceLayer<'_>], finish: &Finish<'_>) -> Result<Ve
 
 /// What decides about a launch.
 #[derive(Clone, Copy)]
-pub(super) struct Shape {
+pub(in crate::kernels) struct Shape {
     /// Of the weights.
-    pub(super) dtype: DType,
-    pub(super) tokens: usize,
-    pub(super) inputs: usize,
+    pub(in crate::kernels) dtype: DType,
+    pub(in crate::kernels) tokens: usize,
+    pub(in crate::kernels) inputs: usize,
     /// Whether 16 bytes of a weight can be read at once.
-    pub(super) aligned: bool,
-    pub(super) gated: bool,
+    pub(in crate::kernels) aligned: bool,
+    pub(in crate::kernels) gated: bool,
     /// Shared memory that a block can have.
-    pub(super) most_shared: usize,
+    pub(in crate::kernels) most_shared: usize,
 }
 
 impl Shape {
@@ -209,7 +206,7 @@ impl Shape {
     }
 
     /// The form of the kernel, which those for experts have too.
-    pub(super) fn form(self, rows: &[usize]) -> Form {
+    pub(in crate::kernels) fn form(self, rows: &[usize]) -> Form {
         let Self { dtype, tokens, inputs, aligned, most_shared, .. } = self;
         let name = match dtype {
             DType::BF16 => "bf16",
@@ -258,25 +255,25 @@ impl Shape {
 }
 
 /// The form of a kernel.
-pub(super) struct Form {
+pub(in crate::kernels) struct Form {
     /// What its name ends with.
-    pub(super) kind: String,
+    pub(in crate::kernels) kind: String,
     /// Tokens that it takes at a time.
-    pub(super) capacity: usize,
+    pub(in crate::kernels) capacity: usize,
     /// Rows of a matrix that it takes at a time.
-    pub(super) tile_rows: usize,
+    pub(in crate::kernels) tile_rows: usize,
     /// Tiles that a block of threads takes.
-    pub(super) tiles_at_once: usize,
+    pub(in crate::kernels) tiles_at_once: usize,
     /// Bytes of shared memory.
-    pub(super) shared: usize,
+    pub(in crate::kernels) shared: usize,
     /// Inputs that are staged at a time.
-    pub(super) stage: usize,
+    pub(in crate::kernels) stage: usize,
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::launch::LEAST_SHARED;
     use super::*;
+    use crate::kernels::cuda::launch::LEAST_SHARED;
 
     #[test]
     fn blocks_fit_into_shared_memory_whatever_the_shape() {

@@ -1,22 +1,17 @@
-//! Rows of a stored matrix as f32: token ids to hidden states.
+//! Rows of a packed matrix on the CPU.
 
 use candle_core::{Device, Result, Tensor, bail};
 
-use super::backend::cpu_level;
-use super::cpu::Level;
-use super::fresh::{Parts, filled};
-use super::packed::PackedMatrix;
-use super::pool;
+use crate::kernels::cpu::Level;
+use crate::kernels::fresh::{Parts, filled};
+use crate::kernels::packed::PackedMatrix;
+use crate::kernels::pool;
 
 /// Rows of one chunk.
 const CHUNK_ROWS: usize = 8;
 
-/// Rows `ids` of `matrix [V, D]`, widened exactly: `[ids.len(), D]` in f32 on the CPU.
-pub fn embed(matrix: &PackedMatrix, ids: &[u32]) -> Result<Tensor> {
-    embed_at(cpu_level(), matrix, ids)
-}
-
-fn embed_at(level: Level, matrix: &PackedMatrix, ids: &[u32]) -> Result<Tensor> {
+/// Rows of `matrix`, widened by the kernels of a level.
+pub(super) fn embed(level: Level, matrix: &PackedMatrix, ids: &[u32]) -> Result<Tensor> {
     let (rows, width) = (matrix.rows(), matrix.columns());
     if let Some(id) = ids.iter().find(|id| **id as usize >= rows) {
         bail!("embed: token id {id} is outside of a vocabulary of {rows}");
@@ -37,6 +32,3 @@ fn embed_at(level: Level, matrix: &PackedMatrix, ids: &[u32]) -> Result<Tensor> 
     let out = unsafe { filled(ids.len() * width, fill) };
     Tensor::from_vec(out, (ids.len(), width), &Device::Cpu)
 }
-
-#[cfg(test)]
-mod tests;

@@ -13,7 +13,7 @@ use candle_core::{CpuStorage, CudaStorage, CustomOp2, DType, Layout, Result, Sha
 
 /// `x [.., K]` times the transpose of `weight [N, K]` (both bf16 or both f16): `[.., N]` in f32,
 /// which sums are made in.
-pub(in crate::kernels) fn half_product(x: &Tensor, weight: &Tensor) -> Result<Tensor> {
+pub(super) fn half_product(x: &Tensor, weight: &Tensor) -> Result<Tensor> {
     x.apply_op2_no_bwd(&weight.contiguous()?, &HalfProduct)
 }
 

@@ -1,0 +1,120 @@
+//! Products with packed weights: from a call's tensors to a region of the thread team.
+
+use candle_core::{CpuStorage, Device, Layout, Result, Storage, Tensor, bail};
+
+use super::activations::{Activations, Form};
+use super::args::Layer;
+use super::job::{Finish, Job};
+use super::region;
+use crate::kernels::cpu::Level;
+use crate::kernels::pointwise::Gating;
+use crate::kernels::storage;
+
+/// `residual + factor * linear(x)` by the kernels of a level.
+pub(super) fn linear_add(
+    level: Level,
+    x: &Tensor,
+    layer: Layer<'_>,
+    residual: &Tensor,
+    factor: f32,
+) -> Result<Tensor> {
+    let outer = residual.dims().split_last().map(|(_, outer)| outer);
+    if outer != x.dims().split_last().map(|(_, outer)| outer)
+        || residual.dims().last() != Some(&layer.matrix.rows())
+    {
+        let n = layer.matrix.rows();
+        bail!("linear_add: {:?} x {n} outputs and {:?} differ", x.dims(), residual.dims());
+    }
+    with_floats(residual, |rows| {
+        let mut outputs = linear(level, x, &[(layer, Finish::Add { rows, factor })])?;
+        Ok(outputs.remove(0))
+    })
+}
+
+/// The gated outputs of two layers by the kernels of a level.
+pub(super) fn linear_gated(
+    level: Level,
+    x: &Tensor,
+    gating: Gating,
+    gate: Layer<'_>,
+    up: Layer<'_>,
+) -> Result<Tensor> {
+    check(up, x)?;
+    if gate.matrix.rows() != up.matrix.rows() {
+        let (gate, up) = (gate.matrix.rows(), up.matrix.rows());
+        bail!("linear_gated: gate and up have {gate} and {up} output features");
+    }
+    let mut outputs = linear(level, x, &[(gate, Finish::Gated { gating, up })])?;
+    Ok(outputs.remove(0))
+}
+
+fn check(layer: Layer<'_>, x: &Tensor) -> Result<()> {
+    let Layer { matrix, bias } = layer;
+    let Some(k) = x.dims().last() else { bail!("linear: a scalar has no rows") };
+    if *k != matrix.columns() {
+        bail!("linear: the input has {k} features, the weight {}", matrix.columns());
+    }
+    if let Some(bias) = bias.filter(|bias| bias.len() != matrix.rows()) {
+        bail!("linear: {} biases for {} output features", bias.len(), matrix.rows());
+    }
+    Ok(())
+}
+
+/// All layers on `x` by the kernels of a level, in one region of the thread team.
+pub(super) fn linear(
+    level: Level,
+    x: &Tensor,
+    layers: &[(Layer<'_>, Finish<'_>)],
+) -> Result<Vec<Tensor>> {
+    for (layer, _) in layers {
+        check(*layer, x)?;
+    }
+    let outer = &x.dims()[..x.dims().len() - 1];
+    let m = outer.iter().product();
+    let k = x.dims()[outer.len()];
+    with_floats(x, |rows| {
+        let mut activations = Activations::new(level, rows, m, k);
+        for (layer, finish) in layers {
+            activations.prepare(Form::of(layer.matrix.kind()));
+            if let Finish::Gated { up, .. } = finish {
+                activations.prepare(Form::of(up.matrix.kind()));
+            }
+        }
+        let mut outputs: Vec<Vec<f32>> =
+            layers.iter().map(|(layer, _)| Vec::with_capacity(m * layer.matrix.rows())).collect();
+        let jobs: Vec<Job<'_>> = layers
+            .iter()
+            .zip(&mut outputs)
+            .map(|((layer, finish), output)| Job::new(*layer, *finish, output, m))
+            .collect();
+        region::run(level, &activations, &jobs);
+        layers
+            .iter()
+            .zip(outputs)
+            .map(|((layer, _), mut output)| {
+                let n = layer.matrix.rows();
+                // SAFETY: the capacity is there, and the region has written all rows and columns.
+                unsafe { output.set_len(m * n) };
+                Tensor::from_vec(output, [outer, &[n]].concat(), &Device::Cpu)
+            })
+            .collect()
+    })
+}
+
+/// Hands the elements of a contiguous f32 tensor on the CPU to `then`.
+fn with_floats<T>(x: &Tensor, then: impl FnOnce(&[f32]) -> Result<T>) -> Result<T> {
+    let (storage, layout) = x.storage_and_layout();
+    let cpu = cpu_storage(&storage)?;
+    then(floats(cpu, layout)?)
+}
+
+fn cpu_storage(storage: &Storage) -> Result<&CpuStorage> {
+    match storage {
+        Storage::Cpu(cpu) => Ok(cpu),
+        _ => bail!("linear: packed weights are multiplied on the CPU"),
+    }
+}
+
+fn floats<'a>(cpu: &'a CpuStorage, layout: &Layout) -> Result<&'a [f32]> {
+    storage::contiguous::<f32>("linear", cpu, layout)
+}

@@ -1,0 +1,52 @@
+//! What a region of the thread team computes: layers, what is done with their products, and where
+//! results go.
+
+use std::mem::MaybeUninit;
+
+use super::args::Layer;
+use crate::kernels::cpu::LANES;
+use crate::kernels::fresh::Parts;
+use crate::kernels::packed::formats::PANEL;
+use crate::kernels::pointwise::Gating;
+
+/// Results of one row and one panel, before what comes after the product.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+pub(super) struct Sums(pub(super) [[f32; LANES]; PANEL / LANES]);
+
+/// What comes after a product.
+#[derive(Clone, Copy)]
+pub(super) enum Finish<'a> {
+    Plain,
+    /// `rows + factor * product` for rows `[m, n]`.
+    Add {
+        rows: &'a [f32],
+        factor: f32,
+    },
+    /// The product as a gate, and `up(x)` beside it.
+    Gated {
+        gating: Gating,
+        up: Layer<'a>,
+    },
+}
+
+/// One layer of a region, and where its result goes.
+pub(super) struct Job<'a> {
+    pub(super) layer: Layer<'a>,
+    pub(super) finish: Finish<'a>,
+    /// `[m, n]`
+    pub(super) out: Parts<'a, MaybeUninit<f32>>,
+}
+
+impl<'a> Job<'a> {
+    /// `output` has room for `m` rows.
+    pub(super) fn new(
+        layer: Layer<'a>,
+        finish: Finish<'a>,
+        output: &'a mut Vec<f32>,
+        m: usize,
+    ) -> Self {
+        let room = &mut output.spare_capacity_mut()[..m * layer.matrix.rows()];
+        Self { layer, finish, out: Parts::new(room) }
+    }
+}

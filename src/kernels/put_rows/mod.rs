@@ -1,0 +1,45 @@
+//! Rows of one matrix to chosen rows of another, in place.
+
+use candle_core::{Result, Tensor, bail};
+
+use super::backend::Backend;
+
+mod cpu;
+mod portable;
+
+/// Overwrites row `rows[i]` of `to [T, D]` with row `i` of `from [rows.len(), D]`, both f32.
+///
+/// # Errors
+///
+/// A row behind the last one, widths or counts that differ.
+pub fn put_rows(to: &Tensor, rows: &[u32], from: &Tensor) -> Result<()> {
+    let (count, width) = to.dims2()?;
+    if let Some(row) = rows.iter().find(|row| **row as usize >= count) {
+        bail!("put_rows: row {row} of {count}");
+    }
+    if from.dims() != [rows.len(), width] {
+        bail!("put_rows: {:?} into {} rows of {width}", from.dims(), rows.len());
+    }
+    match Backend::of(to.device()) {
+        Backend::Cpu(_) => cpu::put_rows(to, rows, from),
+        Backend::Cuda | Backend::Portable => portable::put_rows(to, rows, from),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::Device;
+
+    use super::*;
+
+    #[test]
+    fn named_rows_change_and_others_stay() {
+        let to = Tensor::zeros((4, 3), candle_core::DType::F32, &Device::Cpu).unwrap();
+        let from = Tensor::arange(1f32, 7.0, &Device::Cpu).unwrap().reshape((2, 3)).unwrap();
+        put_rows(&to, &[3, 1], &from).unwrap();
+        let rows = to.to_vec2::<f32>().unwrap();
+        assert_eq!(rows, [[0.0; 3], [4.0, 5.0, 6.0], [0.0; 3], [1.0, 2.0, 3.0]]);
+        assert!(put_rows(&to, &[4, 1], &from).unwrap_err().to_string().contains("row 4 of 4"));
+        assert!(put_rows(&to, &[1], &from).is_err());
+    }
+}
