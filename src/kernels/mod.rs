@@ -32,7 +32,6 @@ pub mod packed;
 pub mod paged_attention;
 pub mod pointwise;
 pub mod pool;
-pub mod portable;
 pub mod put_rows;
 pub mod recurrence;
 pub mod rope;

@@ -2,7 +2,7 @@
 
 use candle_core::{Device, Result, Tensor, bail};
 
-use super::cuda;
+use super::backend::Backend;
 
 /// The slot of a token whose key and value are written nowhere, and of a sequence whose state is
 /// neither read nor written.
@@ -54,7 +54,7 @@ pub struct StepPlan<'a> {
 
 /// Whether kernels on this device read a step's plan there.
 pub fn wanted(device: &Device) -> bool {
-    cuda::on(device)
+    Backend::of(device).is_cuda()
 }
 
 /// Numbers of a step, and where the device has them, if it does.

@@ -5,10 +5,6 @@
 //! compiled for the host ([`on_host`]) run in tests, so that shapes, indices and numbers are tested
 //! where there is no GPU; what is left for one to show is speed, and that its compiler agrees.
 
-use candle_core::Device;
-
-use super::backend::Backend;
-
 pub mod collective;
 pub mod graph;
 pub mod settings;
@@ -17,7 +13,6 @@ pub(super) mod experts;
 pub(super) mod launch;
 pub(super) mod layout;
 mod on_host;
-pub(super) mod recurrence;
 pub(super) mod sample;
 pub(super) mod source;
 
@@ -25,8 +20,3 @@ pub(super) mod source;
 mod device;
 #[cfg_attr(not(feature = "nccl"), path = "no_nccl.rs")]
 mod nccl;
-
-/// Whether operations on tensors of this device are these.
-pub(super) fn on(device: &Device) -> bool {
-    Backend::of(device).is_cuda()
-}

@@ -1,8 +1,8 @@
-//! Vectors that may be shorter than a register.
+//! Vectors that may be shorter than a register, and the softplus.
 
 use std::mem::MaybeUninit;
 
-use super::super::cpu::{LANES, Lanes, load_tail};
+use crate::kernels::cpu::{LANES, Lanes, load_tail};
 
 /// Up to sixteen floats; zeros behind them.
 #[inline(always)]
@@ -13,7 +13,7 @@ pub(super) fn load_some<L: Lanes>(l: L, x: &[f32]) -> L::V {
     }
 }
 
-/// The first lanes, as many as `out` has places.
+/// Writes the first lanes, as many as `out` is long.
 #[inline(always)]
 pub(super) fn write_some<L: Lanes>(l: L, v: L::V, out: &mut [MaybeUninit<f32>]) {
     if let Some(whole) = out.first_chunk_mut() {
@@ -24,4 +24,12 @@ pub(super) fn write_some<L: Lanes>(l: L, v: L::V, out: &mut [MaybeUninit<f32>]) 
     for (x, out) in lanes.into_iter().zip(out) {
         out.write(x);
     }
+}
+
+/// Where the softplus of a number is the number itself in f32.
+const SOFTPLUS_END: f32 = 20.0;
+
+/// `ln(1 + e^x)`
+pub(super) fn softplus(x: f32) -> f32 {
+    if x > SOFTPLUS_END { x } else { x.exp().ln_1p() }
 }

@@ -2,8 +2,10 @@
 
 use candle_core::{DType, Device};
 
-use super::super::super::random::{Random, assert_close, bits};
+use super::super::runs::Run;
 use super::*;
+use crate::kernels::cpu::Level;
+use crate::kernels::random::{Random, assert_close, bits};
 
 /// Inputs of `rows` tokens.
 struct Inputs {
@@ -52,7 +54,9 @@ impl Inputs {
     /// On a level, or in plain operations.
     fn at(&self, level: Option<Level>, states: &Tensor, runs: &[Run]) -> Tensor {
         match level {
-            Some(level) => delta_rule_at(level, &self.qkv, self.gates(), self.heads, states, runs),
+            Some(level) => {
+                cpu::delta_rule(level, &self.qkv, self.gates(), self.heads, states, runs)
+            }
             None => portable::delta_rule(&self.qkv, self.gates(), self.heads, states, runs),
         }
         .unwrap()

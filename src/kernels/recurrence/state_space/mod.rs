@@ -6,43 +6,20 @@
 //! head, so that sums over its state need no order of their own; some tokens are taken at once, so
 //! that a state is read and written once for all of them, each still one after the other.
 
-use std::mem::MaybeUninit;
-
 use candle_core::{Result, Tensor, bail};
 
-use super::super::backend::cpu_level;
-use super::super::cpu::{Kernel, LANES, Lanes, Level};
-use super::super::fresh::{Parts, filled};
-use super::super::storage::{self, Rows};
-use super::super::{cuda, pool, portable};
-use super::lanes::{load_some, write_some};
-use super::{Run, Runs, softplus};
+pub use self::args::Heads;
+use self::args::NAME;
+use super::runs::Runs;
+use crate::kernels::backend::Backend;
 
-const NAME: &str = "state_space";
-/// Tokens that go through a state at once.
-const TOKENS: usize = 4;
-
-/// The learned part of a selective state space, and its shape.
-#[derive(Clone, Copy, Debug)]
-pub struct Heads<'a> {
-    /// `[H]`: what the logarithm of a state's fading is per unit of time, below zero.
-    pub decay: &'a Tensor,
-    /// `[H]`: the share of the input that goes around the state.
-    pub skip: &'a Tensor,
-    /// `[H]`: added to time steps before their softplus.
-    pub step_bias: &'a Tensor,
-    /// Least and largest time step.
-    pub step_limits: [f32; 2],
-    /// P: elements of a head.
-    pub head_dim: usize,
-    /// N: rows of a head's state.
-    pub state_size: usize,
-    /// G, a divisor of H: heads of a group share the vectors that write and read states.
-    pub groups: usize,
-}
+mod args;
+mod cpu;
+mod cuda;
+mod portable;
 
 impl Heads<'_> {
-    /// H, with what else makes up the rows of inputs.
+    /// H, once shapes and sizes are checked against each other.
     fn count(&self) -> Result<usize> {
         let heads = self.decay.dims1()?;
         let same = self.skip.dims() == [heads] && self.step_bias.dims() == [heads];
@@ -80,7 +57,7 @@ pub fn state_space(
 ) -> Result<Tensor> {
     let (rows, width) = x.dims2()?;
     let count = heads.count()?;
-    let (places, kept) = states.dims2()?;
+    let (slots, kept) = states.dims2()?;
     let vectors = 2 * heads.groups * heads.state_size;
     let fits = width == count * heads.head_dim + vectors
         && steps.dims() == [rows, count]
@@ -92,195 +69,17 @@ pub fn state_space(
             heads.head_dim
         );
     }
-    if cuda::on(x.device()) {
-        runs.check(NAME, rows, places)?;
-        return cuda::recurrence::state_space(x, steps, heads, states, runs);
-    }
-    let runs = runs.of(NAME, rows, places)?;
-    if portable::on(x.device()) {
-        return portable::state_space(x, steps, heads, states, &runs);
-    }
-    state_space_at(cpu_level(), x, steps, heads, states, &runs)
-}
-
-fn state_space_at(
-    level: Level,
-    x: &Tensor,
-    steps: &Tensor,
-    heads: Heads<'_>,
-    states: &Tensor,
-    runs: &[Run],
-) -> Result<Tensor> {
-    let (rows, count) = steps.dims2()?;
-    let inner = count * heads.head_dim;
-    let [decay, skip, step_bias] =
-        [heads.decay, heads.skip, heads.step_bias].map(Tensor::to_vec1::<f32>);
-    let (decay, skip, step_bias) = (decay?, skip?, step_bias?);
-    let mut out = Vec::new();
-    storage::read(NAME, x, |x, layout| {
-        let x = Rows::of(NAME, x, layout)?;
-        storage::read(NAME, steps, |steps, layout| {
-            let steps = Rows::of(NAME, steps, layout)?;
-            storage::write::<f32>(NAME, states, |states| {
-                let states = &Parts::new(states);
-                let (decay, skip, step_bias) = (&decay[..], &skip[..], &step_bias[..]);
-                let space = Space { x, steps, heads, decay, skip, step_bias, states };
-                let fill = |out: &Parts<'_, MaybeUninit<f32>>| {
-                    pool::for_each_chunk(runs.len() * count, |chunk| {
-                        let (run, head) = (&runs[chunk / count], chunk % count);
-                        level.run(OneHead { space, run, head, out });
-                    });
-                };
-                // SAFETY: the runs cover all rows and `OneHead` writes its own columns of its own
-                // rows.
-                out = unsafe { filled(rows * inner, fill) };
-                Ok(())
-            })
-        })
-    })?;
-    Tensor::from_vec(out, (rows, inner), x.device())
-}
-
-#[derive(Clone, Copy)]
-struct Space<'a> {
-    x: Rows<'a>,
-    steps: Rows<'a>,
-    heads: Heads<'a>,
-    decay: &'a [f32],
-    skip: &'a [f32],
-    step_bias: &'a [f32],
-    states: &'a Parts<'a, f32>,
-}
-
-/// A head of one sequence.
-struct OneHead<'a> {
-    space: Space<'a>,
-    run: &'a Run,
-    head: usize,
-    out: &'a Parts<'a, MaybeUninit<f32>>,
-}
-
-/// What a token does to a state.
-#[derive(Clone, Copy, Default)]
-struct Moment {
-    /// Its time step.
-    step: f32,
-    /// What it leaves of the state.
-    fading: f32,
-}
-
-impl Kernel for OneHead<'_> {
-    #[inline(always)]
-    fn run<L: Lanes>(self, l: L) {
-        let Self { space, run, head, out } = self;
-        let Heads { head_dim, state_size, .. } = space.heads;
-        let elements = head_dim * state_size;
-        let start = (run.slot * space.decay.len() + head) * elements;
-        // SAFETY: no other chunk has this head of this slot.
-        let state = unsafe { space.states.part(start..start + elements) };
-        if run.starts {
-            state.fill(0.0);
+    match Backend::of(x.device()) {
+        Backend::Cpu(level) => {
+            cpu::state_space(level, x, steps, heads, states, &runs.of(NAME, rows, slots)?)
         }
-        let moments = space.moments(run, head);
-        for lane in (0..head_dim).step_by(LANES) {
-            let count = LANES.min(head_dim - lane);
-            let block = Lane { space, head, out, start: lane, count };
-            let mut token = 0;
-            while token + TOKENS <= moments.len() {
-                let moments = moments[token..].first_chunk::<TOKENS>();
-                let Some(moments) = moments else { break };
-                block.advance(l, state, moments, run.rows.start + token);
-                token += TOKENS;
-            }
-            for (token, moment) in moments.iter().enumerate().skip(token) {
-                block.advance(l, state, &[*moment], run.rows.start + token);
-            }
+        Backend::Cuda => {
+            runs.check(NAME, rows, slots)?;
+            cuda::state_space(x, steps, heads, states, runs)
         }
-    }
-}
-
-impl Space<'_> {
-    /// Of all tokens of a run.
-    fn moments(&self, run: &Run, head: usize) -> Vec<Moment> {
-        let [least, most] = self.heads.step_limits;
-        let one = |row: usize| {
-            let step = softplus(self.steps.row(row)[head] + self.step_bias[head]);
-            let step = step.max(least).min(most);
-            Moment { step, fading: (step * self.decay[head]).exp() }
-        };
-        run.rows.clone().map(one).collect()
-    }
-}
-
-/// Up to sixteen elements of a head.
-#[derive(Clone, Copy)]
-struct Lane<'a> {
-    space: Space<'a>,
-    head: usize,
-    out: &'a Parts<'a, MaybeUninit<f32>>,
-    /// Which: from here on, so many.
-    start: usize,
-    count: usize,
-}
-
-#[allow(clippy::needless_range_loop, reason = "tiles are indexed in several arrays at once")]
-impl Lane<'_> {
-    /// Takes `T` tokens from row `first` on through the state, and writes what they give.
-    #[inline(always)]
-    fn advance<L: Lanes, const T: usize>(
-        self,
-        l: L,
-        state: &mut [f32],
-        moments: &[Moment; T],
-        first: usize,
-    ) {
-        let Self { space, head, out, start: lane, count } = self;
-        let heads = space.decay.len();
-        let Heads { head_dim, state_size, groups, .. } = space.heads;
-        let group = heads * head_dim + head / (heads / groups) * state_size;
-        let own = head * head_dim + lane;
-        let mut inputs = [l.splat(0.0); T];
-        let mut fadings = inputs;
-        let mut sums = inputs;
-        let mut writes: [&[f32]; T] = [&[]; T];
-        let mut reads = writes;
-        for t in 0..T {
-            let row = space.x.row(first + t);
-            inputs[t] = load_some(l, &row[own..own + count]);
-            fadings[t] = l.splat(moments[t].fading);
-            writes[t] = &row[group..group + state_size];
-            let read = group + groups * state_size;
-            reads[t] = &row[read..read + state_size];
+        Backend::Portable => {
+            portable::state_space(x, steps, heads, states, &runs.of(NAME, rows, slots)?)
         }
-        for (n, row) in state.chunks_exact_mut(head_dim).enumerate() {
-            let row = &mut row[lane..lane + count];
-            let mut kept = load_some(l, row);
-            for t in 0..T {
-                let taken = l.mul(l.splat(moments[t].step * writes[t][n]), inputs[t]);
-                kept = l.mul_add(kept, fadings[t], taken);
-                sums[t] = l.mul_add(kept, l.splat(reads[t][n]), sums[t]);
-            }
-            store_some(l, kept, row);
-        }
-        for t in 0..T {
-            let y = l.mul_add(inputs[t], l.splat(space.skip[head]), sums[t]);
-            let start = (first + t) * heads * head_dim + own;
-            // SAFETY: runs and heads don't overlap, nor do the lanes of a head.
-            write_some(l, y, unsafe { out.part(start..start + count) });
-        }
-    }
-}
-
-/// As `write_some`, over what was there.
-#[inline(always)]
-fn store_some<L: Lanes>(l: L, v: L::V, out: &mut [f32]) {
-    if let Some(whole) = out.first_chunk_mut() {
-        return l.store(v, whole);
-    }
-    let mut lanes = [0.0; LANES];
-    l.store(v, &mut lanes);
-    for (x, out) in lanes.into_iter().zip(out) {
-        *out = x;
     }
 }
 
@@ -288,8 +87,11 @@ fn store_some<L: Lanes>(l: L, v: L::V, out: &mut [f32]) {
 mod tests {
     use candle_core::{DType, Device};
 
-    use super::super::super::random::{Random, assert_close, bits, values};
+    use super::super::lanes::softplus;
+    use super::super::runs::Run;
     use super::*;
+    use crate::kernels::cpu::Level;
+    use crate::kernels::random::{Random, assert_close, bits, values};
 
     /// Learned numbers and inputs of a state space.
     struct Case {
@@ -341,7 +143,7 @@ mod tests {
             runs: &[Run],
         ) -> Tensor {
             match level {
-                Some(level) => state_space_at(level, x, steps, self.heads(), states, runs),
+                Some(level) => cpu::state_space(level, x, steps, self.heads(), states, runs),
                 None => portable::state_space(x, steps, self.heads(), states, runs),
             }
             .unwrap()

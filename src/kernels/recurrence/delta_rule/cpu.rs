@@ -1,119 +1,22 @@
-//! The gated delta rule: a matrix for each head that forgets, and that takes of each token what it
-//! doesn't say of the token's key already.
-//!
-//! Yang, Kautz and Hatamizadeh, "Gated Delta Networks: Improving Mamba2 with Delta Rule", 2024,
-//! section 3.1. With the state `S [key_dim, value_dim]`, a normalized key `k` and query `q`, a token
-//! makes `S' = decay * S`, `S = S' + k (write * (v - S'^T k))^T` and gives `S^T q`.
+//! The delta rule on the CPU.
 
 use std::mem::MaybeUninit;
 
-use candle_core::{Result, Tensor, bail};
+use candle_core::{Result, Tensor};
 
-use super::super::backend::cpu_level;
-use super::super::cpu::{Kernel, LANES, Lanes, Level};
-use super::super::fresh::{Parts, filled};
-use super::super::storage::{self, Rows};
-use super::super::{cuda, pool, portable};
-use super::lanes::{load_some, write_some};
-use super::{Run, Runs, softplus};
+use super::super::lanes::{load_some, softplus, write_some};
+use super::super::runs::Run;
+use super::args::{Gates, Heads, LENGTH_EPS, NAME};
+use crate::kernels::cpu::{Kernel, LANES, Lanes, Level};
+use crate::kernels::fresh::{Parts, filled};
+use crate::kernels::pool;
+use crate::kernels::storage::{self, Rows};
 
-const NAME: &str = "delta_rule";
 /// Columns of a state that are changed together: for 128 rows they fit the nearest cache.
 const COLUMNS: usize = 2 * LANES;
-/// Added to the squared length of a key or query.
-pub(in super::super) const LENGTH_EPS: f32 = 1e-6;
 
-/// Heads of queries, keys and values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Heads {
-    /// Key heads, as many as query heads.
-    pub keys: usize,
-    /// Value heads, a multiple of those; each has a state.
-    pub values: usize,
-    /// Elements of a key.
-    pub key_dim: usize,
-    /// Elements of a value.
-    pub value_dim: usize,
-    /// Value head `i` has key head `i % keys`, else `i / (values / keys)`.
-    pub tiled: bool,
-}
-
-impl Heads {
-    /// Elements of a token's queries, keys and values.
-    pub fn inputs(&self) -> usize {
-        2 * self.keys * self.key_dim + self.outputs()
-    }
-
-    /// Elements of a token's values.
-    pub fn outputs(&self) -> usize {
-        self.values * self.value_dim
-    }
-
-    /// Elements of a sequence's state.
-    pub fn state(&self) -> usize {
-        self.outputs() * self.key_dim
-    }
-
-    /// Where the query or key (`which` is 0 or 1) of a value head begins.
-    fn shared(&self, which: usize, head: usize) -> usize {
-        let own = if self.tiled { head % self.keys } else { head / (self.values / self.keys) };
-        (which * self.keys + own) * self.key_dim
-    }
-}
-
-/// What decides how much is forgotten and written.
-#[derive(Clone, Copy, Debug)]
-pub struct Gates<'a> {
-    /// `[T, values]`: `write = sigmoid(write)`
-    pub write: &'a Tensor,
-    /// `[T, values]`: `decay = exp(rate * softplus(decay + bias))`
-    pub decay: &'a Tensor,
-    /// `[values]`, below zero.
-    pub rate: &'a Tensor,
-    /// `[values]`
-    pub bias: &'a Tensor,
-}
-
-/// What the heads of every token read: `[T, values * value_dim]`, of `qkv [T, inputs]`, which are a
-/// token's queries, keys and values. `states [slots, values * key_dim * value_dim]` are changed.
-/// Queries and keys are divided by their length, queries by the root of `key_dim` too.
-///
-/// # Errors
-///
-/// Shapes or runs that don't fit; no state is changed then.
-pub fn delta_rule(
-    qkv: &Tensor,
-    gates: Gates<'_>,
-    heads: Heads,
-    states: &Tensor,
-    runs: Runs<'_>,
-) -> Result<Tensor> {
-    let (rows, inputs) = qkv.dims2()?;
-    let (places, kept) = states.dims2()?;
-    let Heads { keys, values, key_dim, value_dim, .. } = heads;
-    if keys == 0 || !values.is_multiple_of(keys) || key_dim == 0 || value_dim == 0 {
-        bail!("{NAME}: {heads:?}");
-    }
-    if inputs != heads.inputs() || kept != heads.state() {
-        bail!("{NAME}: rows of {inputs} and states of {kept} for {heads:?}");
-    }
-    let of_tokens = [gates.write, gates.decay].iter().all(|gate| gate.dims() == [rows, values]);
-    let of_heads = [gates.rate, gates.bias].iter().all(|gate| gate.dims() == [values]);
-    if !of_tokens || !of_heads {
-        bail!("{NAME}: gates of other shapes than {rows} rows of {values} heads");
-    }
-    if cuda::on(qkv.device()) {
-        runs.check(NAME, rows, places)?;
-        return cuda::recurrence::delta_rule(qkv, gates, heads, states, runs);
-    }
-    let runs = runs.of(NAME, rows, places)?;
-    if portable::on(qkv.device()) {
-        return portable::delta_rule(qkv, gates, heads, states, &runs);
-    }
-    delta_rule_at(cpu_level(), qkv, gates, heads, states, &runs)
-}
-
-fn delta_rule_at(
+/// The delta rule by the kernels of a level, with checked arguments.
+pub(super) fn delta_rule(
     level: Level,
     qkv: &Tensor,
     gates: Gates<'_>,
@@ -373,6 +276,3 @@ fn write_pair<L: Lanes>(l: L, v: [L::V; 2], out: &mut [MaybeUninit<f32>]) {
     write_some(l, v[0], first);
     write_some(l, v[1], second);
 }
-
-#[cfg(test)]
-mod tests;

@@ -2,11 +2,11 @@
 
 use candle_core::{D, Result, Tensor};
 
-use super::super::recurrence::Run;
-use super::super::recurrence::delta_rule::{Gates, Heads, LENGTH_EPS};
+use super::super::runs::Run;
+use super::args::{Gates, Heads, LENGTH_EPS};
 
-/// See [`delta_rule`](super::super::recurrence::delta_rule::delta_rule).
-pub(in super::super) fn delta_rule(
+/// See [`super::delta_rule`].
+pub(super) fn delta_rule(
     qkv: &Tensor,
     gates: Gates<'_>,
     heads: Heads,

@@ -1,11 +1,17 @@
 // Sequences and their states, and how tokens are taken one after the other through matrices that
 // recurrent layers keep: the frame of the delta rule and of the state space.
+//
+// A call has T rows of S sequences. A token is computed from the state that the token before it
+// left, by the same operations in the same order whatever the grid and the sequences beside it.
+// Products and sums are written out as fmaf and __fmul_rn, so that no compiler fuses them in one
+// place and not in another. All data is f32; strides are elements between two rows of an input.
+// States are changed in place; no slot may belong to two sequences, but for that of padding.
 #pragma once
 
-#include "device.cuh"
+#include "../cuda/device.cuh"
 
 // Which rows belong to which sequence, and where the state of each is.
-struct Runs {
+struct Sequences {
     // [S + 1]: row ranges, ascending; a sequence without rows keeps its state as it is
     const uint32_t *cu_seqlens;
     // [T]: a sequence whose first row here has position 0 starts from zeros, whatever its state
@@ -15,20 +21,20 @@ struct Runs {
     // zeros, and what it gives is written
     const uint32_t *slots;
 };
-DESCRIBE(Runs, FIELD(cu_seqlens), FIELD(positions), FIELD(slots))
+DESCRIBE(Sequences, FIELD(cu_seqlens), FIELD(positions), FIELD(slots))
 
 // The rows of one sequence.
-struct Run {
+struct Sequence {
     size_t first;
     unsigned count;
     uint32_t slot;
     bool starts;
 
-    INLINE Run(const Runs &runs, unsigned index) {
-        first = runs.cu_seqlens[index];
-        count = runs.cu_seqlens[index + 1] - unsigned(first);
-        slot = runs.slots[index];
-        starts = slot == NO_SLOT || (count > 0 && runs.positions[first] == 0);
+    INLINE Sequence(const Sequences &sequences, unsigned index) {
+        first = sequences.cu_seqlens[index];
+        count = sequences.cu_seqlens[index + 1] - unsigned(first);
+        slot = sequences.slots[index];
+        starts = slot == NO_SLOT || (count > 0 && sequences.positions[first] == 0);
     }
 };
 
@@ -140,10 +146,10 @@ INLINE float softplus(float x) { return x > 20 ? x : log1pf(expf(x)); }
 // Takes one sequence through the matrix of one head, by what `Rule` does to prepare a token and to
 // advance a column by it.
 template <unsigned ROWS, typename Rule>
-INLINE void recur(const Rule &rule, const Matrices &matrices, const Runs &runs) {
+INLINE void recur(const Rule &rule, const Matrices &matrices, const Sequences &sequences) {
     DYNAMIC_SHARED(shared);
-    Run run(runs, blockIdx.x);
-    if (run.count == 0) {
+    Sequence sequence(sequences, blockIdx.x);
+    if (sequence.count == 0) {
         return;
     }
     unsigned padded = ROWS > 0 ? ROWS : (matrices.rows + 4 * SPLIT - 1) / (4 * SPLIT) * 4 * SPLIT;
@@ -152,36 +158,36 @@ INLINE void recur(const Rule &rule, const Matrices &matrices, const Runs &runs) 
     auto tokens = reinterpret_cast<float *>(shared);
     Column<ROWS> column(tokens + 2 * PREPARED * size, padded);
     if (holds) {
-        const float *state = matrices.start(run.slot);
+        const float *state = matrices.start(sequence.slot);
 #pragma unroll
         for (unsigned i = 0; i < column.count(); i++) {
-            column[i] = run.starts || !matrices.holds(i) ? 0 : *state;
+            column[i] = sequence.starts || !matrices.holds(i) ? 0 : *state;
             state += matrices.distance(i);
         }
     }
     // Those who hold columns are one tile behind.
-    for (unsigned start = 0; start < run.count + PREPARED; start += PREPARED) {
+    for (unsigned start = 0; start < sequence.count + PREPARED; start += PREPARED) {
         if (holds && start > 0) {
-            unsigned end = min(start, run.count);
+            unsigned end = min(start, sequence.count);
             for (unsigned token = start - PREPARED; token < end; token++) {
                 Prepared own(tokens + token % (2 * PREPARED) * size, padded);
                 float y = rule.advance(column, own);
                 if (matrices.part() == 0 && matrices.column() < matrices.columns) {
-                    matrices.out[matrices.output(run.first + token)] = y;
+                    matrices.out[matrices.output(sequence.first + token)] = y;
                 }
             }
         } else if (!holds) {
-            unsigned end = min(start + PREPARED, run.count);
+            unsigned end = min(start + PREPARED, sequence.count);
             for (unsigned token = start + warp % PREPARING_WARPS; token < end;
                  token += PREPARING_WARPS) {
                 Prepared own(tokens + token % (2 * PREPARED) * size, padded);
-                rule.prepare(own, run.first + token, padded);
+                rule.prepare(own, sequence.first + token, padded);
             }
         }
         __syncthreads();
     }
-    if (holds && run.slot != NO_SLOT) {
-        float *state = matrices.start(run.slot);
+    if (holds && sequence.slot != NO_SLOT) {
+        float *state = matrices.start(sequence.slot);
 #pragma unroll
         for (unsigned i = 0; i < column.count(); i++) {
             if (matrices.holds(i)) {
@@ -191,3 +197,10 @@ INLINE void recur(const Rule &rule, const Matrices &matrices, const Runs &runs) 
         }
     }
 }
+
+// A kernel of an operation for columns of up to so many rows, or of any number if that is 0.
+#define RECURRENCE(operation, Work, size, rows)                                                    \
+    KERNEL __launch_bounds__(RECURRENCE_THREADS, 2) operation##_##size(const Work work) {          \
+        operation<rows>(work);                                                                     \
+    }                                                                                              \
+    EXPORT(operation##_##size)

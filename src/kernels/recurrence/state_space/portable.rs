@@ -2,11 +2,11 @@
 
 use candle_core::{Result, Tensor};
 
-use super::super::recurrence::Run;
-use super::super::recurrence::state_space::Heads;
+use super::super::runs::Run;
+use super::args::Heads;
 
-/// See [`state_space`](super::super::recurrence::state_space::state_space).
-pub(in super::super) fn state_space(
+/// See [`super::state_space`].
+pub(super) fn state_space(
     x: &Tensor,
     steps: &Tensor,
     heads: Heads<'_>,

@@ -2,12 +2,12 @@
 
 use candle_core::{Result, Tensor};
 
-use super::super::recurrence::Run;
-use super::super::recurrence::short_conv::Taps;
+use super::super::runs::Run;
+use super::args::Taps;
 use crate::kernels::pointwise::portable::pointwise;
 
-/// See [`short_conv`](super::super::recurrence::short_conv::short_conv).
-pub(in super::super) fn short_conv(
+/// See [`super::short_conv`].
+pub(super) fn short_conv(
     x: &Tensor,
     taps: Taps<'_>,
     states: &Tensor,

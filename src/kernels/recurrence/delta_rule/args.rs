@@ -1,0 +1,59 @@
+//! Heads and gates of the delta rule.
+
+use candle_core::Tensor;
+
+/// The operation's name in errors.
+pub(super) const NAME: &str = "delta_rule";
+/// Added to the squared length of a key or query.
+pub(super) const LENGTH_EPS: f32 = 1e-6;
+
+/// Heads of queries, keys and values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heads {
+    /// Key heads, as many as query heads.
+    pub keys: usize,
+    /// Value heads, a multiple of those; each has a state.
+    pub values: usize,
+    /// Elements of a key.
+    pub key_dim: usize,
+    /// Elements of a value.
+    pub value_dim: usize,
+    /// Value head `i` has key head `i % keys`, else `i / (values / keys)`.
+    pub tiled: bool,
+}
+
+impl Heads {
+    /// Elements of a token's queries, keys and values.
+    pub fn inputs(&self) -> usize {
+        2 * self.keys * self.key_dim + self.outputs()
+    }
+
+    /// Elements of a token's values.
+    pub fn outputs(&self) -> usize {
+        self.values * self.value_dim
+    }
+
+    /// Elements of a sequence's state.
+    pub fn state(&self) -> usize {
+        self.outputs() * self.key_dim
+    }
+
+    /// Where the query or key (`which` is 0 or 1) of a value head begins.
+    pub(super) fn shared(&self, which: usize, head: usize) -> usize {
+        let own = if self.tiled { head % self.keys } else { head / (self.values / self.keys) };
+        (which * self.keys + own) * self.key_dim
+    }
+}
+
+/// The gates of the delta rule: how much of a state is forgotten, and how much is written.
+#[derive(Clone, Copy, Debug)]
+pub struct Gates<'a> {
+    /// `[T, values]`: `write = sigmoid(write)`
+    pub write: &'a Tensor,
+    /// `[T, values]`: `decay = exp(rate * softplus(decay + bias))`
+    pub decay: &'a Tensor,
+    /// `[values]`, below zero.
+    pub rate: &'a Tensor,
+    /// `[values]`
+    pub bias: &'a Tensor,
+}

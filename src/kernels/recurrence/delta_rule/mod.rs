@@ -1,0 +1,62 @@
+//! The gated delta rule: a matrix for each head that forgets, and that takes of each token what it
+//! doesn't say of the token's key already.
+//!
+//! Yang, Kautz and Hatamizadeh, "Gated Delta Networks: Improving Mamba2 with Delta Rule", 2024,
+//! section 3.1. With the state `S [key_dim, value_dim]`, a normalized key `k` and query `q`, a token
+//! makes `S' = decay * S`, `S = S' + k (write * (v - S'^T k))^T` and gives `S^T q`.
+
+use candle_core::{Result, Tensor, bail};
+
+use self::args::NAME;
+pub use self::args::{Gates, Heads};
+use super::runs::Runs;
+use crate::kernels::backend::Backend;
+
+mod args;
+mod cpu;
+mod cuda;
+mod portable;
+#[cfg(test)]
+mod tests;
+
+/// What the heads of every token read: `[T, values * value_dim]`, of `qkv [T, inputs]`, which are a
+/// token's queries, keys and values. `states [slots, values * key_dim * value_dim]` are changed.
+/// Queries and keys are divided by their length, queries by the root of `key_dim` too.
+///
+/// # Errors
+///
+/// Shapes or runs that don't fit; no state is changed then.
+pub fn delta_rule(
+    qkv: &Tensor,
+    gates: Gates<'_>,
+    heads: Heads,
+    states: &Tensor,
+    runs: Runs<'_>,
+) -> Result<Tensor> {
+    let (rows, inputs) = qkv.dims2()?;
+    let (slots, kept) = states.dims2()?;
+    let Heads { keys, values, key_dim, value_dim, .. } = heads;
+    if keys == 0 || !values.is_multiple_of(keys) || key_dim == 0 || value_dim == 0 {
+        bail!("{NAME}: {heads:?}");
+    }
+    if inputs != heads.inputs() || kept != heads.state() {
+        bail!("{NAME}: rows of {inputs} and states of {kept} for {heads:?}");
+    }
+    let of_tokens = [gates.write, gates.decay].iter().all(|gate| gate.dims() == [rows, values]);
+    let of_heads = [gates.rate, gates.bias].iter().all(|gate| gate.dims() == [values]);
+    if !of_tokens || !of_heads {
+        bail!("{NAME}: gates of other shapes than {rows} rows of {values} heads");
+    }
+    match Backend::of(qkv.device()) {
+        Backend::Cpu(level) => {
+            cpu::delta_rule(level, qkv, gates, heads, states, &runs.of(NAME, rows, slots)?)
+        }
+        Backend::Cuda => {
+            runs.check(NAME, rows, slots)?;
+            cuda::delta_rule(qkv, gates, heads, states, runs)
+        }
+        Backend::Portable => {
+            portable::delta_rule(qkv, gates, heads, states, &runs.of(NAME, rows, slots)?)
+        }
+    }
+}
