@@ -26,7 +26,6 @@ pub mod floats;
 pub mod huge_pages;
 pub mod kv_write;
 pub mod linear;
-pub mod logits;
 pub mod norm;
 pub mod packed;
 pub mod paged_attention;

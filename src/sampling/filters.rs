@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 
 use super::logprobs::most_likely;
 use super::params::SamplingParams;
-use crate::kernels::logits::{BLOCK, Scan, weigh};
+use crate::kernels::sample::logits::{BLOCK, Scan, weigh};
 
 /// Candidates that are sorted at first; each further portion is four times as large.
 const FIRST_PORTION: usize = 512;

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use crate::kernels::logits::{BLOCK, Scan, log_sum_exp};
+use crate::kernels::sample::logits::{BLOCK, Scan, log_sum_exp};
 
 /// One drawn token with its logprob and the most likely alternatives at that position.
 #[derive(Clone, Debug, PartialEq)]

@@ -18,8 +18,8 @@ use std::sync::{Mutex, PoisonError};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::kernels::logits::{self, Scan};
 use crate::kernels::pool;
+use crate::kernels::sample::logits::{self, Scan};
 use beams::Continuation;
 use constraint::Constraint;
 use dry::Dry;

@@ -72,9 +72,8 @@ template <typename T, size_t COUNT> struct Kind<T[COUNT]> {
     }
 #define FIELD(field) {hash_of(#field), offsetof(S, field), Kind<decltype(S::field)>::VALUE}
 
-// The same, and exports the table to the caller of kernels that have the struct as their argument.
-#define LAYOUT(Struct, ...)                                                                        \
-    DESCRIBE(Struct, __VA_ARGS__)                                                                  \
+// Exports a described struct's table to the caller of kernels.
+#define EXPORT_LAYOUT(Struct)                                                                      \
     extern "C" LAYOUT_MEMORY const layout::Table<layout::of_##Struct::COUNT> layout_of_##Struct =  \
         layout::of_##Struct::TABLE;
 #ifdef __CUDACC__
@@ -82,3 +81,7 @@ template <typename T, size_t COUNT> struct Kind<T[COUNT]> {
 #else
 #define LAYOUT_MEMORY
 #endif
+
+#define LAYOUT(Struct, ...)                                                                        \
+    DESCRIBE(Struct, __VA_ARGS__)                                                                  \
+    EXPORT_LAYOUT(Struct)

@@ -9,11 +9,9 @@ pub mod collective;
 pub mod graph;
 pub mod settings;
 
-pub(super) mod experts;
 pub(super) mod launch;
 pub(super) mod layout;
 mod on_host;
-pub(super) mod sample;
 pub(super) mod source;
 
 #[cfg_attr(not(feature = "cuda"), path = "absent.rs")]

@@ -5,73 +5,16 @@
 
 use candle_core::{DType, Device, Result, Tensor, bail};
 
-use super::cuda;
+pub use self::args::{Draw, Drawn, DrawnLogprobs};
+use super::backend::Backend;
+
+mod args;
+mod cuda;
+pub mod logits;
 
 /// Logits `[rows, vocab]` in f32 on a GPU; a draw overwrites its row.
 #[derive(Debug)]
 pub struct DeviceLogits(Tensor);
-
-/// What is asked of one row.
-#[derive(Clone, Debug, Default)]
-pub struct Draw {
-    /// Of the logits.
-    pub row: u32,
-    /// Where to draw, in `[0, 1)`, if the temperature isn't that of the most likely token.
-    pub position: f64,
-    /// Divisor of logits.
-    pub temperature: f32,
-    /// Share of the nucleus.
-    pub top_p: f32,
-    /// Least weight relative to the heaviest.
-    pub min_p: f32,
-    /// Most tokens; 0 is off.
-    pub top_k: u32,
-    /// Penalty by division or multiplication.
-    pub repetition_penalty: f32,
-    /// Penalty for each occurrence.
-    pub frequency_penalty: f32,
-    /// Penalty for any occurrence.
-    pub presence_penalty: f32,
-    /// Token ids with what is added to their logits, in this order.
-    pub biases: Vec<(u32, f32)>,
-    /// Token ids with their occurrences in the output, each once.
-    pub counts: Vec<(u32, f32)>,
-    /// A bit for each token, set where it is allowed; what is behind is not.
-    pub mask: Option<Vec<u32>>,
-    /// The only token that may come.
-    pub required: Option<u32>,
-    /// Most likely tokens to report, if log-probabilities are wanted.
-    pub top: Option<u32>,
-}
-
-/// What became of a draw.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Drawn {
-    /// A token.
-    Token {
-        /// Its id.
-        token_id: u32,
-        /// If they were wanted.
-        logprobs: Option<DrawnLogprobs>,
-    },
-    /// This logit is NaN.
-    Nan(u32),
-    /// The largest logit isn't finite.
-    NotFinite,
-    /// No token is left.
-    NoneLeft,
-}
-
-/// Log-probabilities by the model's own logits.
-#[derive(Clone, Debug, PartialEq)]
-pub struct DrawnLogprobs {
-    /// Of the token.
-    pub logprob: f32,
-    /// Its place among all, from 1.
-    pub rank: u32,
-    /// The most likely tokens, best first.
-    pub top: Vec<(u32, f32)>,
-}
 
 impl DeviceLogits {
     /// Takes logits that are on a GPU whose kernels can draw.
@@ -80,7 +23,7 @@ impl DeviceLogits {
     ///
     /// Gives back those that are elsewhere.
     pub fn new(logits: Tensor) -> std::result::Result<Self, Tensor> {
-        let drawn_there = cuda::on(logits.device()) && logits.dtype() == DType::F32;
+        let drawn_there = Backend::of(logits.device()).is_cuda() && logits.dtype() == DType::F32;
         if drawn_there && logits.dims().len() == 2 { Ok(Self(logits)) } else { Err(logits) }
     }
 
@@ -102,12 +45,12 @@ impl DeviceLogits {
         if twice || own.last().is_some_and(|last| *last as usize >= rows) {
             bail!("draws from rows {own:?} of {rows}");
         }
-        cuda::sample::start(&self.0, draws).map(StartedDraws)
+        cuda::start(&self.0, draws).map(StartedDraws)
     }
 }
 
 /// Draws under way: what is started behind them need not wait for their tokens.
-pub struct StartedDraws(cuda::sample::Started);
+pub struct StartedDraws(cuda::Started);
 
 impl StartedDraws {
     /// The rows that are drawn from.

@@ -1,16 +1,17 @@
-//! Draws: what is asked goes to the device in one piece, and what was drawn comes back in one.
+//! Draws on NVIDIA GPUs: what is asked goes to the device in one piece, and what was drawn comes
+//! back in one.
 
 use candle_core::{DType, Result, Tensor, bail};
 
-use super::super::sample::{Draw, Drawn, DrawnLogprobs};
-use super::launch::{Address, Launch, Reading, narrow, output_buffer};
-use super::layout::kernel_struct;
-use super::source::{Source, source};
+use super::args::{Draw, Drawn, DrawnLogprobs};
+use crate::kernels::cuda::launch::{Address, Launch, Reading, narrow, output_buffer};
+use crate::kernels::cuda::layout::kernel_struct;
+use crate::kernels::cuda::source::{Source, source};
 
-static SOURCE: Source = source!("cuda/sample");
-static NEXT_IDS: Source = source!("cuda/next_ids");
+static SOURCE: Source = source!("sample/kernel");
+static NEXT_IDS: Source = source!("sample/next_ids");
 
-/// What stands for no mask, no token, no log-probabilities.
+/// What stands for nothing among token ids and indices.
 const NONE: u32 = u32::MAX;
 /// Most likely tokens that the kernel finds.
 const MOST_TOP: usize = 512;
@@ -19,7 +20,7 @@ const BLOCK: usize = 64;
 
 kernel_struct! {
     /// All that the kernel reads and writes; lists follow each other in two buffers of 8-byte words.
-    struct Sample {
+    struct Sample points to SampleRow, SampledRow, TokenNumber {
         logits: Address,
         copies: Address,
         sums: Address,
@@ -35,18 +36,81 @@ kernel_struct! {
     }
 }
 
-/// Words of one row that was drawn.
-const SAMPLED_WORDS: usize = 4;
-
-/// Two numbers of four bytes in a word, the first one low.
-fn word(low: u32, high: u32) -> i64 {
-    (u64::from(low) | u64::from(high) << 32).cast_signed()
+kernel_struct! {
+    /// A token's bias, logit, or occurrences.
+    struct TokenNumber {
+        token: u32,
+        number: f32,
+    }
 }
 
-fn halves(word: i64) -> [u32; 2] {
-    let word = word.cast_unsigned();
-    #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
-    [word as u32, (word >> 32) as u32]
+kernel_struct! {
+    /// What is asked of one row; [`NONE`] stands for no mask, no token and no log-probabilities.
+    struct SampleRow {
+        position: f64,
+        row: u32,
+        copy: u32,
+        temperature: f32,
+        top_p: f32,
+        min_p: f32,
+        top_k: u32,
+        repetition_penalty: f32,
+        frequency_penalty: f32,
+        presence_penalty: f32,
+        bias_start: u32,
+        bias_end: u32,
+        count_start: u32,
+        count_end: u32,
+        mask: u32,
+        required: u32,
+        top: u32,
+    }
+}
+
+kernel_struct! {
+    /// What was drawn of one row.
+    struct SampledRow {
+        sum: f64,
+        max: f32,
+        logit: f32,
+        token: u32,
+        status: u32,
+        rank: u32,
+        top: u32,
+    }
+}
+
+/// Words of 8 bytes of a [`SampledRow`].
+const SAMPLED_WORDS: usize = 4;
+
+impl TokenNumber {
+    fn word(self) -> i64 {
+        word(self.token, self.number.to_bits())
+    }
+
+    fn of(word: i64) -> Self {
+        // SAFETY: both are 8 bytes, and any bits are an integer and a float.
+        unsafe { std::mem::transmute::<i64, Self>(word) }
+    }
+}
+
+impl SampleRow {
+    fn words(self) -> [i64; 9] {
+        // SAFETY: both are 72 bytes, all of which are of the struct's 17 numbers.
+        unsafe { std::mem::transmute::<Self, [i64; 9]>(self) }
+    }
+}
+
+impl SampledRow {
+    fn of(words: [i64; SAMPLED_WORDS]) -> Self {
+        // SAFETY: both are 32 bytes, and any bits are integers and floats.
+        unsafe { std::mem::transmute::<[i64; SAMPLED_WORDS], Self>(words) }
+    }
+}
+
+/// Two numbers of 4 bytes in a word, the first one low.
+fn word(low: u32, high: u32) -> i64 {
+    (u64::from(low) | u64::from(high) << 32).cast_signed()
 }
 
 /// The words of all that is asked.
@@ -70,14 +134,14 @@ impl Asked {
     }
 
     fn add(&mut self, draw: &Draw, mask_words: usize) -> Result<()> {
-        let pair = |(token, number): &(u32, f32)| word(*token, number.to_bits());
+        let pair =
+            |(token, number): &(u32, f32)| TokenNumber { token: *token, number: *number }.word();
         let mut biases = draw.biases.clone();
         // Those of a token side by side, in their order.
         biases.sort_by_key(|(token, _)| *token);
-        let starts = [narrow(self.biases.len())?, narrow(self.counts.len())?];
+        let (bias_start, count_start) = (narrow(self.biases.len())?, narrow(self.counts.len())?);
         self.biases.extend(biases.iter().map(pair));
         self.counts.extend(draw.counts.iter().map(pair));
-        let ends = [narrow(self.biases.len())?, narrow(self.counts.len())?];
         let mask = match &draw.mask {
             None => NONE,
             Some(mask) => {
@@ -89,17 +153,26 @@ impl Asked {
         };
         let copy = self.with_logprobs;
         self.with_logprobs += usize::from(draw.top.is_some());
-        self.rows.extend([
-            draw.position.to_bits().cast_signed(),
-            word(draw.row, narrow(copy)?),
-            word(draw.temperature.to_bits(), draw.top_p.to_bits()),
-            word(draw.min_p.to_bits(), draw.top_k),
-            word(draw.repetition_penalty.to_bits(), draw.frequency_penalty.to_bits()),
-            word(draw.presence_penalty.to_bits(), starts[0]),
-            word(ends[0], starts[1]),
-            word(ends[1], mask),
-            word(draw.required.unwrap_or(NONE), draw.top.unwrap_or(NONE)),
-        ]);
+        let row = SampleRow {
+            position: draw.position,
+            row: draw.row,
+            copy: narrow(copy)?,
+            temperature: draw.temperature,
+            top_p: draw.top_p,
+            min_p: draw.min_p,
+            top_k: draw.top_k,
+            repetition_penalty: draw.repetition_penalty,
+            frequency_penalty: draw.frequency_penalty,
+            presence_penalty: draw.presence_penalty,
+            bias_start,
+            bias_end: narrow(self.biases.len())?,
+            count_start,
+            count_end: narrow(self.counts.len())?,
+            mask,
+            required: draw.required.unwrap_or(NONE),
+            top: draw.top.unwrap_or(NONE),
+        };
+        self.rows.extend(row.words());
         Ok(())
     }
 
@@ -118,7 +191,7 @@ impl Asked {
 }
 
 /// Draws under way.
-pub(in crate::kernels) struct Started {
+pub(super) struct Started {
     draws: Vec<Draw>,
     /// Words of all rows, then their most likely tokens.
     results: Tensor,
@@ -137,7 +210,7 @@ kernel_struct! {
 }
 
 /// Starts draws, each from a row of its own of `logits [rows, vocab]`.
-pub(in crate::kernels) fn start(logits: &Tensor, draws: Vec<Draw>) -> Result<Started> {
+pub(super) fn start(logits: &Tensor, draws: Vec<Draw>) -> Result<Started> {
     let (device, vocab) = (logits.device(), logits.dim(1)?);
     let most_top = draws.iter().filter_map(|draw| draw.top).max().unwrap_or(0) as usize;
     if draws.is_empty() || vocab == 0 || most_top > MOST_TOP {
@@ -174,20 +247,20 @@ pub(in crate::kernels) fn start(logits: &Tensor, draws: Vec<Draw>) -> Result<Sta
     };
     let grid = [draws.len(), 1, 1];
     let launch = Launch { source: &SOURCE, kernel: "sample_rows", grid, threads: 1024, shared: 0 };
-    // SAFETY: the lists are as long as the rows say, rows are among the logits, and there is room
-    // for what the kernel writes.
+    // SAFETY: the lists are as long as the rows say, rows are among the logits, and the buffers hold
+    // what the kernel writes.
     unsafe { launch.run(device, arguments)? };
     let reading = Reading::start(&results)?;
     Ok(Started { draws, results, reading, vocab, most_top })
 }
 
 impl Started {
-    pub(in crate::kernels) fn rows(&self) -> impl Iterator<Item = u32> {
+    pub(super) fn rows(&self) -> impl Iterator<Item = u32> {
         self.draws.iter().map(|draw| draw.row)
     }
 
     /// Puts the tokens, as soon as they are drawn, where `ids` begin (u32).
-    pub(in crate::kernels) fn put_tokens(&self, ids: &Tensor) -> Result<()> {
+    pub(super) fn put_tokens(&self, ids: &Tensor) -> Result<()> {
         let count = self.draws.len();
         if ids.dims1()? < count {
             bail!("{count} tokens for {:?} ids", ids.dims());
@@ -201,46 +274,41 @@ impl Started {
         let grid = [count.div_ceil(256), 1, 1];
         let launch =
             Launch { source: &NEXT_IDS, kernel: "next_ids", grid, threads: 256, shared: 0 };
-        // SAFETY: there is a result for each, and room for its token.
+        // SAFETY: there is a result and an id for each.
         unsafe { launch.run(ids.device(), arguments) }
     }
 
     /// Waits for the tokens, in the order of the draws.
-    pub(in crate::kernels) fn wait(self) -> Result<Vec<Drawn>> {
+    pub(super) fn wait(self) -> Result<Vec<Drawn>> {
         let Self { draws, reading, most_top, .. } = self;
         let words = reading.wait()?;
         let (sampled, tops) = words.split_at(draws.len() * SAMPLED_WORDS);
         let tops = |index: usize| &tops[index * most_top..(index + 1) * most_top];
-        let each = draws.iter().zip(sampled.chunks(SAMPLED_WORDS)).enumerate();
-        Ok(each.map(|(index, (draw, words))| read(draw, words, tops(index))).collect())
+        let sampled = sampled.as_chunks().0.iter().copied().map(SampledRow::of);
+        let each = draws.iter().zip(sampled).enumerate();
+        Ok(each.map(|(index, (draw, sampled))| read(draw, sampled, tops(index))).collect())
     }
 }
 
-/// From the words of a row that was drawn.
-fn read(draw: &Draw, words: &[i64], tops: &[i64]) -> Drawn {
-    let sum = f64::from_bits(words[0].cast_unsigned());
-    let [max, logit] = halves(words[1]).map(f32::from_bits);
-    let [token_id, status] = halves(words[2]);
-    let [rank, top] = halves(words[3]);
-    match status {
+/// A draw's result, from what the kernel tells of its row.
+fn read(draw: &Draw, sampled: SampledRow, tops: &[i64]) -> Drawn {
+    match sampled.status {
         0 => {}
-        1 => return Drawn::Nan(token_id),
+        1 => return Drawn::Nan(sampled.token),
         2 => return Drawn::NotFinite,
         _ => return Drawn::NoneLeft,
     }
-    let normalizer = f64::from(max) + sum.ln();
+    let normalizer = f64::from(sampled.max) + sampled.sum.ln();
     #[expect(clippy::cast_possible_truncation, reason = "logprobs are reported in f32")]
     let logprob = |logit: f32| (f64::from(logit) - normalizer) as f32;
+    let top = |word: &i64| {
+        let TokenNumber { token, number } = TokenNumber::of(*word);
+        (token, logprob(number))
+    };
     let logprobs = draw.top.map(|_| DrawnLogprobs {
-        logprob: logprob(logit),
-        rank,
-        top: tops[..top as usize]
-            .iter()
-            .map(|word| {
-                let [id, logit] = halves(*word);
-                (id, logprob(f32::from_bits(logit)))
-            })
-            .collect(),
+        logprob: logprob(sampled.logit),
+        rank: sampled.rank,
+        top: tops[..sampled.top as usize].iter().map(top).collect(),
     });
-    Drawn::Token { token_id, logprobs }
+    Drawn::Token { token_id: sampled.token, logprobs }
 }

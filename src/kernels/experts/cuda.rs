@@ -3,24 +3,23 @@
 
 use candle_core::{DType, Result, Tensor, bail};
 
-use super::super::experts::{ExpertLayers, Rule, Score};
-use super::super::linear::DeviceLayer;
-use super::super::pointwise::Gating;
-use super::super::pointwise::cuda::ElementwiseOp;
-use super::launch::{Address, Launch, most_shared, narrow, output_buffer};
-use super::layout::kernel_struct;
-use super::settings;
-use super::source::{Source, source};
+use super::args::{ExpertLayers, Rule, Score};
+use crate::kernels::cuda::launch::{Address, Launch, most_shared, narrow, output_buffer};
+use crate::kernels::cuda::layout::kernel_struct;
+use crate::kernels::cuda::settings;
+use crate::kernels::cuda::source::{Source, source};
+use crate::kernels::linear::DeviceLayer;
 use crate::kernels::linear::cuda::{FEW_TOKENS, Form, Shape};
+use crate::kernels::pointwise::Gating;
+use crate::kernels::pointwise::cuda::ElementwiseOp;
 
-static SOURCE: Source = source!("cuda/experts");
-static ROUTING: Source = source!("cuda/routing");
+static SOURCE: Source = source!("experts/kernel");
+static ROUTING: Source = source!("experts/routing");
 
-/// Experts and choices of a token that the kernels know.
+/// Experts that the kernels can choose from.
 const MOST_EXPERTS: usize = 1024;
+/// Experts of a token that the kernels can choose.
 const MOST_CHOSEN: usize = 32;
-/// ElementwiseOp of a tile of pairs.
-const PAIR_TILE: usize = 3;
 
 kernel_struct! {
     struct Route {
@@ -41,7 +40,7 @@ kernel_struct! {
 }
 
 kernel_struct! {
-    struct Group {
+    struct Group points to PairTile {
         ids: Address,
         offsets: Address,
         pairs: Address,
@@ -49,7 +48,17 @@ kernel_struct! {
         count: u32,
         experts: u32,
         capacity: u32,
-        room: u32,
+        most_tiles: u32,
+    }
+}
+
+kernel_struct! {
+    /// Some pairs of one expert, which kernels alone read and write.
+    #[expect(dead_code, reason = "the host only counts them")]
+    struct PairTile {
+        expert: u32,
+        first: u32,
+        last: u32,
     }
 }
 
@@ -102,7 +111,7 @@ struct Matrices {
 
 /// Weights of all experts of a layer.
 #[derive(Debug)]
-pub(in crate::kernels) struct OnDevice {
+pub(super) struct OnDevice {
     gate: Option<Matrices>,
     up: Matrices,
     down: Matrices,
@@ -110,14 +119,14 @@ pub(in crate::kernels) struct OnDevice {
 }
 
 /// Which pairs of tokens and experts there are; a token's are next to each other.
-pub(in crate::kernels) struct Chosen {
+pub(super) struct Chosen {
     /// `[T, P]`
     weights: Tensor,
     /// `[T * P]`, by expert.
     pairs: Tensor,
-    /// `[room, 3]`
+    /// `[most_tiles, 3]`: each a [`PairTile`].
     tiles: Tensor,
-    room: usize,
+    most_tiles: usize,
     tokens: usize,
     per_token: usize,
 }
@@ -160,7 +169,7 @@ impl Matrices {
 
 impl OnDevice {
     /// `None` where the kernels don't know experts like these.
-    pub(in crate::kernels) fn new(experts: &[ExpertLayers<'_>]) -> Result<Option<Self>> {
+    pub(super) fn new(experts: &[ExpertLayers<'_>]) -> Result<Option<Self>> {
         let count = experts.len();
         if count == 0 || count > MOST_EXPERTS {
             return Ok(None);
@@ -182,12 +191,12 @@ impl OnDevice {
     }
 
     /// Whether the experts have gates.
-    pub(in crate::kernels) fn is_gated(&self) -> bool {
+    pub(super) fn is_gated(&self) -> bool {
         self.gate.is_some()
     }
 
     /// Whether experts get so few tokens each that these products are the better ones.
-    pub(in crate::kernels) fn takes(&self, tokens: usize, rule: &Rule<'_>) -> bool {
+    pub(super) fn takes(&self, tokens: usize, rule: &Rule<'_>) -> bool {
         let few = tokens * rule.per_token <= FEW_TOKENS * self.count;
         let device = self.up.weights.device();
         let known = tokens > 0 && rule.per_token <= MOST_CHOSEN.min(self.count);
@@ -195,7 +204,7 @@ impl OnDevice {
     }
 
     /// Chooses by the router's `scores [T, E]`.
-    pub(in crate::kernels) fn choose(&self, scores: &Tensor, rule: &Rule<'_>) -> Result<Chosen> {
+    pub(super) fn choose(&self, scores: &Tensor, rule: &Rule<'_>) -> Result<Chosen> {
         let (tokens, experts) = scores.dims2()?;
         let (per_token, device) = (rule.per_token, scores.device());
         let fits = |numbers: Option<&Tensor>| numbers.is_none_or(|own| own.dims() == [experts]);
@@ -237,10 +246,11 @@ impl OnDevice {
         let ((tokens, per_token), device) = (size, ids.device());
         let count = tokens * per_token;
         let capacity = self.form(&self.up, tokens, per_token, self.gate.is_some()).capacity;
-        let most = count.min(self.count + count / capacity);
+        let most_tiles = count.min(self.count + count / capacity);
         let offsets = output_buffer(self.count + 1, DType::U32, device)?;
         let pairs = output_buffer(count, DType::U32, device)?;
-        let tiles = output_buffer((most, PAIR_TILE), DType::U32, device)?;
+        let tile_words = size_of::<PairTile>() / size_of::<u32>();
+        let tiles = output_buffer((most_tiles, tile_words), DType::U32, device)?;
         let arguments = Group {
             ids: Address::of(ids, DType::U32)?,
             offsets: Address::to_write(&offsets, DType::U32)?,
@@ -249,13 +259,13 @@ impl OnDevice {
             count: narrow(count)?,
             experts: narrow(self.count)?,
             capacity: narrow(capacity)?,
-            room: narrow(most)?,
+            most_tiles: narrow(most_tiles)?,
         };
         let (grid, shared) = ([1, 1, 1], 32 * self.count);
         let launch = Launch { source: &ROUTING, kernel: "group", grid, threads: 256, shared };
-        // SAFETY: there are as many pairs and tiles as room for them.
+        // SAFETY: the output buffers hold all pairs and the tiles that there can be at most.
         unsafe { launch.run(device, arguments)? };
-        Ok(Chosen { weights, pairs, tiles, room: most, tokens, per_token })
+        Ok(Chosen { weights, pairs, tiles, most_tiles, tokens, per_token })
     }
 
     /// The form of a product; all of a step have the same capacity.
@@ -272,14 +282,14 @@ impl OnDevice {
         let of = |tokens, (rows, inputs): (usize, usize)| {
             Shape { dtype, tokens, inputs, aligned, gated, most_shared }.form(&[rows])
         };
-        // As many tokens at a time as the product with more inputs has room for.
+        // As many tokens at a time as fit beside the more inputs of the two products.
         let more = if self.up.shape.1 > self.down.shape.1 { &self.up } else { &self.down };
         of(tokens.min(of(tokens, more.shape).capacity), matrices.shape)
     }
 
     /// What the experts make of the tokens `x [T, inputs]`, times their weights first if
     /// `weighs_inputs`: `[T * P, rows]`, by pair. If there is a gate, `gating` is applied.
-    pub(in crate::kernels) fn enter(
+    pub(super) fn enter(
         &self,
         x: &Tensor,
         chosen: &Chosen,
@@ -294,7 +304,7 @@ impl OnDevice {
     }
 
     /// `residual [T, hidden]` plus `factor` times what the experts make of `inner [T * P, inner]`.
-    pub(in crate::kernels) fn leave(
+    pub(super) fn leave(
         &self,
         inner: &Tensor,
         chosen: &Chosen,
@@ -335,7 +345,7 @@ impl OnDevice {
         chosen: &Chosen,
     ) -> Result<Tensor> {
         let (device, gated) = (x.device(), gating.is_some());
-        let Chosen { tokens, per_token, room: most, .. } = *chosen;
+        let Chosen { tokens, per_token, most_tiles, .. } = *chosen;
         let ((rows, inputs), x) = (matrices[0].shape, x.contiguous()?);
         let per_row = if x.dim(0)? == tokens { per_token } else { 1 };
         if x.dims() != [tokens * per_token / per_row, inputs] {
@@ -365,7 +375,7 @@ impl OnDevice {
             gating: gating.map_or_else(ElementwiseOp::default, ElementwiseOp::from),
         };
         let tiles = rows.div_ceil(if gated { tile_rows / 2 } else { tile_rows });
-        let grid = [most, tiles.div_ceil(tiles_at_once), 1];
+        let grid = [most_tiles, tiles.div_ceil(tiles_at_once), 1];
         let (kernel, threads) = (format!("experts_{kind}"), 256 * tiles_at_once);
         let launch = Launch { source: &SOURCE, kernel: &kernel, grid, threads, shared };
         // SAFETY: the pairs are those of as many tokens, and weights stay as long as addresses.

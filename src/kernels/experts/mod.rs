@@ -2,62 +2,24 @@
 
 use candle_core::{Device, Result, Tensor};
 
-use super::cuda;
-use super::linear::DeviceLayer;
+pub use self::args::{ExpertLayers, Rule, Score};
+use super::backend::Backend;
 use super::pointwise::Gating;
 
-/// One expert's layers.
-#[derive(Clone, Copy, Debug)]
-pub struct ExpertLayers<'a> {
-    /// The one that is activated, if there is a gate.
-    pub gate: Option<DeviceLayer<'a>>,
-    /// Into the expert.
-    pub up: DeviceLayer<'a>,
-    /// Out of it.
-    pub down: DeviceLayer<'a>,
-}
-
-/// How the router's numbers become scores.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Score {
-    /// Softmax over all experts.
-    Softmax,
-    /// Each on its own.
-    Sigmoid,
-    /// The same, but experts are chosen by the numbers before, of which more differ.
-    SigmoidOfChosen,
-}
-
-/// How experts are chosen.
-#[derive(Clone, Copy, Debug)]
-pub struct Rule<'a> {
-    /// What scores are.
-    pub score: Score,
-    /// Experts that a token goes to.
-    pub per_token: usize,
-    /// Groups of equal size, how many are looked at, how many scores count for one.
-    pub groups: Option<[usize; 3]>,
-    /// Divide the chosen experts' scores by their sum.
-    pub renormalize: bool,
-    /// Factor of the weights.
-    pub scale: f32,
-    /// `[E]` in f32: counts for the choice alone.
-    pub bias: Option<&'a Tensor>,
-    /// `[E]` in f32: factors of weights.
-    pub expert_scale: Option<&'a Tensor>,
-}
+mod args;
+mod cuda;
 
 /// The experts of a layer.
 #[derive(Debug)]
-pub struct DeviceExperts(cuda::experts::OnDevice);
+pub struct DeviceExperts(cuda::OnDevice);
 
 impl DeviceExperts {
     /// Experts on `device`, if there are kernels for such ones.
     pub fn new(device: &Device, experts: &[ExpertLayers<'_>]) -> Result<Option<Self>> {
-        if !cuda::on(device) {
+        if !Backend::of(device).is_cuda() {
             return Ok(None);
         }
-        Ok(cuda::experts::OnDevice::new(experts)?.map(Self))
+        Ok(cuda::OnDevice::new(experts)?.map(Self))
     }
 
     /// Whether they are the better way for so many tokens.

@@ -2,7 +2,7 @@
 // pair = token * experts_per_token + slot, slots in ascending order of the token's experts.
 #pragma once
 
-#include <stdint.h>
+#include "../cuda/layout.cuh"
 
 // Some pairs of one expert.
 struct PairTile {
@@ -11,4 +11,5 @@ struct PairTile {
     // Where they are in the list of pairs.
     uint32_t first, last;
 };
+DESCRIBE(PairTile, FIELD(expert), FIELD(first), FIELD(last))
 constexpr uint32_t NO_EXPERT = 0xffffffff;

@@ -5,7 +5,8 @@
 // experts_{bf16,f16}_{8,16,32,64}, experts_{bf16,f16}_any, experts_f32_8: as `linear_*` in
 // `linear/kernel.cu` by capacity, tiles of weight rows, block, stage and shared bytes, where
 // own = min(T, capacity), since a token comes to an expert at most once;
-//   grid: [room, ceil(tiles / tiles_per_block)], room = min(T * P, E + T * P / capacity)
+//   grid: [most_tiles, ceil(tiles / tiles_per_block)],
+//     most_tiles = min(T * P, E + T * P / capacity)
 // combine: grid [ceil(width / 256), T], block 256, no dynamic shared memory.
 #include "../linear/half_product.cuh"
 #include "pair_tile.cuh"
@@ -23,7 +24,7 @@ struct Experts {
     const float *factors;
     // [T * P]
     const uint32_t *pairs;
-    // [room], of this kernel's capacity
+    // [most_tiles], of this kernel's capacity
     const PairTile *tiles;
     // [T * P, rows], by pair: f32, or of the weights' type
     void *out;

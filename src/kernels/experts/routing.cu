@@ -89,9 +89,9 @@ INLINE void drop_groups(const Route &route, float *ranks, float *sums) {
 }
 
 KERNEL __launch_bounds__(WARP) route(const Route route) {
-    DYNAMIC_SHARED(room);
+    DYNAMIC_SHARED(scratch);
     unsigned lane = threadIdx.x, experts = route.experts;
-    float *scores = reinterpret_cast<float *>(room), *ranks = scores + experts;
+    float *scores = reinterpret_cast<float *>(scratch), *ranks = scores + experts;
     const float *logits = route.scores + size_t(blockIdx.x) * experts;
     float most = -INFINITY, sum = 0;
     for (unsigned i = lane; i < experts; i += WARP) {
@@ -157,17 +157,18 @@ struct Group {
     uint32_t *offsets;
     // [T * P], by expert, then ascending
     uint32_t *pairs;
-    // [room]
+    // [most_tiles]
     PairTile *tiles;
     // T * P
     uint32_t count;
     uint32_t experts;
     // Pairs of a tile.
     uint32_t capacity;
-    uint32_t room;
+    uint32_t most_tiles;
 };
 LAYOUT(Group, FIELD(ids), FIELD(offsets), FIELD(pairs), FIELD(tiles), FIELD(count), FIELD(experts),
-       FIELD(capacity), FIELD(room))
+       FIELD(capacity), FIELD(most_tiles))
+EXPORT_LAYOUT(PairTile)
 
 // The sum of what the threads before have; the sum of all goes to `total`.
 INLINE uint64_t sum_before(uint64_t own, uint64_t *total) {
@@ -194,9 +195,9 @@ INLINE uint64_t sum_before(uint64_t own, uint64_t *total) {
 // Each warp has a run of the pairs. It counts its experts; then it knows where its pairs of each go
 // behind those of the warps before.
 KERNEL __launch_bounds__(THREADS) group(const Group group) {
-    DYNAMIC_SHARED(room);
+    DYNAMIC_SHARED(scratch);
     // [WARPS, E]
-    auto *next = reinterpret_cast<uint32_t *>(room);
+    auto *next = reinterpret_cast<uint32_t *>(scratch);
     unsigned experts = group.experts, lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     unsigned run = ((group.count + WARPS - 1) / WARPS + WARP - 1) / WARP * WARP;
     unsigned first = min(warp * run, group.count), last = min(first + run, group.count);
@@ -238,7 +239,7 @@ KERNEL __launch_bounds__(THREADS) group(const Group group) {
         }
         sum += both;
     }
-    for (uint32_t i = uint32_t(total >> 32) + threadIdx.x; i < group.room; i += THREADS) {
+    for (uint32_t i = uint32_t(total >> 32) + threadIdx.x; i < group.most_tiles; i += THREADS) {
         group.tiles[i] = {NO_EXPERT, 0, 0};
     }
     if (threadIdx.x == 0) {

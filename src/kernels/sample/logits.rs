@@ -6,8 +6,8 @@
 //! exponentials are taken in f64 without fused products (2^n times the Taylor series of e^r with
 //! |r| <= ln(2) / 2), and a block's weights are summed in sixteen lanes, then in a fixed tree.
 
-use super::backend::cpu_level;
-use super::cpu::{Kernel, LANES, Lanes, Level};
+use crate::kernels::backend::cpu_level;
+use crate::kernels::cpu::{Kernel, LANES, Lanes, Level};
 
 /// Elements of a block; the last one may have fewer.
 pub const BLOCK: usize = 64;

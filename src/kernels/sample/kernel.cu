@@ -7,59 +7,12 @@
 // Weights are computed side by side; what the CPU adds up in some order, one thread adds up in that
 // order. Few candidates are found by histograms (as in a radix select) and sorted in shared memory,
 // band by band: a nucleus is mostly within the first band, and may be all of the vocabulary.
-#include "device.cuh"
-
-// A token's bias (-inf: it is suppressed), its logit, or its occurrences in the output: 0 of what
-// stands in the prompt alone.
-struct TokenNumber {
-    uint32_t token;
-    float number;
-};
-LAYOUT(TokenNumber, FIELD(token), FIELD(number))
-
-// What is asked of one row. Ranges are of lists in `Sample`; tokens beyond the vocabulary count for
-// nothing. All ones mean none, for `mask`, `required` and `top`.
-struct SampleRow {
-    // Where to draw, in [0, 1); unused where the temperature means greedy.
-    double position;
-    // Of the logits, and of `copies` if there are logprobs.
-    uint32_t row, copy;
-    // A `top_k` of 0 is off.
-    float temperature, top_p, min_p;
-    uint32_t top_k;
-    float repetition_penalty, frequency_penalty, presence_penalty;
-    // Biases of one token stand next to each other, in the order in which they are added; counts
-    // are one for each token, and none where no penalty is on.
-    uint32_t bias_start, bias_end, count_start, count_end;
-    // The grammar's mask; the only token that may come, whatever the mask; most likely tokens to
-    // report (none: no logprobs at all).
-    uint32_t mask, required, top;
-};
-LAYOUT(SampleRow, FIELD(position), FIELD(row), FIELD(copy), FIELD(temperature), FIELD(top_p),
-       FIELD(min_p), FIELD(top_k), FIELD(repetition_penalty), FIELD(frequency_penalty),
-       FIELD(presence_penalty), FIELD(bias_start), FIELD(bias_end), FIELD(count_start),
-       FIELD(count_end), FIELD(mask), FIELD(required), FIELD(top))
-
-// What was drawn. The logprob of a logit x is x - (max + ln(sum)) in f64, rounded to f32.
-struct SampledRow {
-    // Of e^(logit - max) over the model's own logits; with logprobs.
-    double sum;
-    // The model's own, and the drawn token's own; with logprobs.
-    float max, logit;
-    // Or the index of the first NaN.
-    uint32_t token;
-    // 0 drawn, 1 a logit is NaN, 2 the logits are not finite, 3 every token is excluded
-    uint32_t status;
-    // With logprobs: the drawn token's place, from 1, and how many most likely tokens there are.
-    uint32_t rank, top;
-};
-LAYOUT(SampledRow, FIELD(sum), FIELD(max), FIELD(logit), FIELD(token), FIELD(status), FIELD(rank),
-       FIELD(top))
+#include "rows.cuh"
 
 struct Sample {
     // [.., vocab] and [rows with logprobs, vocab]
     float *logits, *copies;
-    // [rows, ceil(vocab / 64)]: room for sums of blocks
+    // [rows, ceil(vocab / 64)]: scratch for sums of blocks
     double *sums;
     // [rows]
     const SampleRow *rows;
@@ -76,6 +29,9 @@ struct Sample {
 LAYOUT(Sample, FIELD(logits), FIELD(copies), FIELD(sums), FIELD(rows), FIELD(biases),
        FIELD(counts), FIELD(masks), FIELD(sampled), FIELD(tops), FIELD(vocab), FIELD(mask_words),
        FIELD(most_top))
+EXPORT_LAYOUT(TokenNumber)
+EXPORT_LAYOUT(SampleRow)
+EXPORT_LAYOUT(SampledRow)
 
 constexpr float GREEDY_TEMPERATURE = 1e-5f;
 constexpr uint32_t NONE = 0xffffffff;
@@ -125,7 +81,7 @@ INLINE float value_of(uint64_t candidate) {
 }
 INLINE uint32_t id_of(uint64_t candidate) { return ~uint32_t(candidate); }
 
-// e^x as `kernels::logits` computes it: without fused operations, whose bits would be others.
+// e^x as `logits.rs` computes it: without fused operations, whose bits would be others.
 INLINE double exp_unfused(double x) {
     const double rounder = 6755399441055744.0, smallest = -700.0;
     double clamped = x > smallest ? x : smallest;
@@ -150,7 +106,7 @@ INLINE float weight_of(float logit, float max, float temperature) {
     return x < -105.0f ? 0.0f : float(exp_unfused(x));
 }
 
-// Sixteen lanes added up in the order of `kernels::logits`: 8, 4, 2, 1 apart.
+// Sixteen lanes added up in the order of `logits.rs`: 8, 4, 2, 1 apart.
 INLINE double sum_of_lanes(double sum) {
     for (uint32_t width = LANES / 2; width > 0; width /= 2) {
         sum += __shfl_xor_sync(0xffffffff, sum, width);

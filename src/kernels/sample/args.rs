@@ -1,0 +1,63 @@
+//! What is asked of a row of logits, and what comes of it.
+
+/// A draw from one row of logits.
+#[derive(Clone, Debug, Default)]
+pub struct Draw {
+    /// The row's index.
+    pub row: u32,
+    /// Where to draw, in `[0, 1)`, if the temperature isn't that of the most likely token.
+    pub position: f64,
+    /// Divisor of logits.
+    pub temperature: f32,
+    /// Share of the nucleus.
+    pub top_p: f32,
+    /// Least weight relative to the heaviest.
+    pub min_p: f32,
+    /// Most tokens; 0 is off.
+    pub top_k: u32,
+    /// Penalty by division or multiplication.
+    pub repetition_penalty: f32,
+    /// Penalty for each occurrence.
+    pub frequency_penalty: f32,
+    /// Penalty for any occurrence.
+    pub presence_penalty: f32,
+    /// Token ids with what is added to their logits, in this order.
+    pub biases: Vec<(u32, f32)>,
+    /// Token ids with their occurrences in the output, each once.
+    pub counts: Vec<(u32, f32)>,
+    /// A bit for each token, set where it is allowed; what is behind is not.
+    pub mask: Option<Vec<u32>>,
+    /// The only token that may come.
+    pub required: Option<u32>,
+    /// Most likely tokens to report, if log-probabilities are wanted.
+    pub top: Option<u32>,
+}
+
+/// The result of a draw.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Drawn {
+    /// A token.
+    Token {
+        /// The token's id.
+        token_id: u32,
+        /// Log-probabilities, if they were wanted.
+        logprobs: Option<DrawnLogprobs>,
+    },
+    /// This logit is NaN.
+    Nan(u32),
+    /// The largest logit isn't finite.
+    NotFinite,
+    /// No token is left.
+    NoneLeft,
+}
+
+/// Log-probabilities of a drawn token, by the model's own logits.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DrawnLogprobs {
+    /// The drawn token's.
+    pub logprob: f32,
+    /// The drawn token's rank among all, from 1.
+    pub rank: u32,
+    /// The most likely tokens, best first.
+    pub top: Vec<(u32, f32)>,
+}
