@@ -33,8 +33,8 @@
 //!    states and sends one vector. A model that only embeds has no KV cache and a loop of its own.
 //!    A model that several processes compute has one such engine: its runner tells the other ranks
 //!    what to compute (`runner::ranks`), and the layers add up what all of them have.
-//!    On an NVIDIA GPU operations are launches of `kernels::cuda`, decode steps are recorded once for
-//!    each size (`runner::recorded`), and tokens are drawn where the logits are
+//!    On an NVIDIA GPU operations are launches by `kernels::cuda`, decode steps are captured as a CUDA
+//!    graph for each size (`runner::recorded`), and tokens are drawn where the logits are
 //!    (`sampling::on_device`); the host sees token ids.
 //! 6. The request's own task turns token ids into text, text into deltas, deltas into chunks.
 //!

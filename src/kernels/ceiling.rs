@@ -20,16 +20,16 @@ mod device;
 pub use device::DeviceCeiling;
 use device::RUNS;
 
-/// Rates of the whole team.
+/// What the CPU can do at most: rates of the whole thread team.
 #[derive(Clone, Copy, Debug)]
 pub struct Ceiling {
     /// Bytes read from memory in a second.
     pub read_bytes: f64,
     /// Floating point operations in a second: multiply and add of f32.
     pub f32_operations: f64,
-    /// The same on pairs of bf16.
+    /// Floating point operations in a second, on pairs of bf16.
     pub bf16_operations: f64,
-    /// The same on groups of four bytes.
+    /// Integer operations in a second, on groups of four bytes.
     pub int8_operations: f64,
 }
 
@@ -43,7 +43,7 @@ const STEPS: usize = 400_000;
 const AHEAD: usize = 4096;
 
 impl Ceiling {
-    /// Measures for about a second.
+    /// Measures the rates, for about a second.
     ///
     /// # Errors
     ///

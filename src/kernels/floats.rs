@@ -1,22 +1,22 @@
-//! A layer's few numbers, where kernels of the CPU and where those of its device read them.
+//! Small learned vectors of a layer, both on the host and on the layer's device.
 
 use candle_core::{Result, Tensor};
 
-/// A vector of f32.
+/// A vector of f32, both on the host and on a device.
 #[derive(Clone, Debug)]
 pub struct Floats {
-    /// The numbers.
+    /// The elements on the host.
     pub host: Vec<f32>,
-    /// The same, `[N]`, on the layer's device.
+    /// `[N]`: the elements on the layer's device.
     pub tensor: Tensor,
 }
 
 impl Floats {
-    /// Of an f32 tensor `[N]`, which is waited for.
+    /// Copies an f32 tensor `[N]` to the host, and waits for that.
     ///
     /// # Errors
     ///
-    /// Another type or shape.
+    /// A tensor of another type or shape.
     pub fn of(tensor: Tensor) -> Result<Self> {
         Ok(Self { host: tensor.to_vec1()?, tensor })
     }

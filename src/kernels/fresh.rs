@@ -1,5 +1,5 @@
-//! Memory that an operation is about to fill: allocated but not zeroed, and handed to parallel
-//! chunks in parts that don't overlap.
+//! Output buffers of CPU kernels: allocated but not zeroed, and handed to parallel chunks in parts
+//! that don't overlap.
 
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;

@@ -29,6 +29,6 @@ pub fn ask_for<T>(memory: &[T]) {
     }
 }
 
-/// Elsewhere the system decides.
+/// Does nothing: other systems decide about large pages themselves.
 #[cfg(not(target_os = "linux"))]
 pub fn ask_for<T>(_: &[T]) {}

@@ -1,13 +1,26 @@
-//! The hot operations: each one a file with our own CPU code, beside the same thing written in
-//! plain candle operations.
+//! The hot operations. Each one is a folder:
+//!
+//! ```text
+//! mod.rs         what others call: the checks, and one `match` on the backend of the tensors
+//! args.rs        types of arguments: plain data, which all forms below import
+//! cpu.rs         kernels for the instruction sets of CPUs, perhaps with more files beside it
+//! portable.rs    plain candle operations: the oracle of tests, and what other devices run
+//! metal.rs       what candle has for Apple's GPUs alone
+//! cuda.rs        launches of the CUDA kernels in kernel.cu, which the build finds by itself
+//! ```
+//!
+//! A file that an operation has no use for is left out. Beside the operations lie what they are
+//! made of: [`backend`] says which form computes, [`cpu`] has the lanes that CPU kernels are written
+//! in, [`pool`] the threads, [`packed`] the weights, [`cache`] the KV cache and [`cuda`] the driver.
 //!
 //! This room knows slices, vector registers and candle storages. It refuses to know models,
 //! sequences and batching: shapes and block tables are handed in and validated before any loop
 //! starts, so that a bad index is an error and never an access.
 //!
-//! Each operation asks [`cpu::Level`] once for the best instruction set of this machine. Within a
-//! level every output element is reduced in one fixed order, whatever else is computed beside it,
-//! so results don't depend on batch size, on chunking or on the number of threads.
+//! Within an instruction set every output element is reduced in one fixed order, whatever else is
+//! computed beside it, so results don't depend on batch size, on chunking or on the number of
+//! threads. Plain candle operations promise less: sums may be taken in another order when there are
+//! more rows, so what is computed beside a sequence may show in the last bits.
 
 #![deny(unsafe_op_in_unsafe_fn)]
 #![allow(

@@ -1,4 +1,4 @@
-//! Numbers for tests: random looking, the same at every run.
+//! Pseudo-random numbers for tests, the same at every run.
 
 use candle_core::{Device, Shape, Tensor};
 
@@ -18,12 +18,12 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Below `bound`.
+    /// A number below `bound`.
     pub(super) fn below(&mut self, bound: usize) -> usize {
         usize::try_from(self.next() % bound as u64).unwrap()
     }
 
-    /// From -2 to 2.
+    /// A float from -2 to 2.
     pub(super) fn float(&mut self) -> f32 {
         #[expect(clippy::cast_precision_loss, reason = "24 bits")]
         let unit = (self.next() >> 40) as f32 / (1u64 << 24) as f32;

@@ -8,7 +8,7 @@ use super::backend::Backend;
 /// neither read nor written.
 pub const NO_SLOT: u32 = u32::MAX;
 
-/// Parts of a batch, as u32 on the device.
+/// A step's plan as u32 tensors on the device.
 #[derive(Clone, Debug)]
 pub struct StepTensors {
     /// `[num_tokens]`
@@ -31,7 +31,7 @@ pub struct StepTensors {
     pub longest_context: usize,
 }
 
-/// The same on the host.
+/// A step's plan on the host.
 #[derive(Clone, Copy, Debug)]
 pub struct StepPlan<'a> {
     /// `[num_tokens]`
@@ -46,7 +46,7 @@ pub struct StepPlan<'a> {
     pub context_lens: &'a [u32],
     /// `[num_seqs]`
     pub sequence_lens: &'a [u32],
-    /// `[num_seqs]`, or none if nobody asks for them.
+    /// `[num_seqs]`, or empty where no layer keeps states.
     pub state_slots: &'a [u32],
     /// `[num_seqs]` rows.
     pub block_tables: &'a [Vec<u32>],
@@ -57,12 +57,12 @@ pub fn wanted(device: &Device) -> bool {
     Backend::of(device).is_cuda()
 }
 
-/// Numbers of a step, and where the device has them, if it does.
+/// A vector of a step's plan on the host, and its copy on the device, if there is one.
 #[derive(Clone, Copy, Debug)]
 pub struct Numbers<'a> {
-    /// All of them.
+    /// The elements on the host.
     pub host: &'a [u32],
-    /// The same.
+    /// The elements on the device.
     pub on_device: Option<&'a Tensor>,
 }
 
@@ -73,13 +73,13 @@ impl<'a> From<&'a [u32]> for Numbers<'a> {
 }
 
 impl Numbers<'_> {
-    /// On the device, moved there if need be.
+    /// The elements on the device, copied there if need be.
     pub fn to_device(self, device: &Device) -> Result<Tensor> {
         self.on_device.map_or_else(|| Tensor::new(self.host, device), |tensor| Ok(tensor.clone()))
     }
 }
 
-/// How much of everything there is room for.
+/// How many tokens, sequences and blocks a plan's buffer holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StepSizes {
     /// Tokens.
@@ -91,7 +91,7 @@ pub struct StepSizes {
 }
 
 impl StepPlan<'_> {
-    /// What the plan itself needs.
+    /// The sizes that this plan needs.
     pub fn sizes(&self) -> StepSizes {
         StepSizes {
             tokens: self.input_ids.len(),
@@ -100,19 +100,19 @@ impl StepPlan<'_> {
         }
     }
 
-    /// All of it, one part behind the other, with room for as much as `sizes` say: what is left of
-    /// that are sequences of one token each, at their start, that write nothing.
+    /// All vectors of the plan one behind the other, padded to `sizes` with sequences of one token
+    /// each, at their start, that write nothing.
     fn flat(&self, sizes: StepSizes) -> Result<Vec<u32>> {
         let StepSizes { tokens, seqs, blocks } = sizes;
         let own = self.sizes();
         let more = tokens.checked_sub(own.tokens);
         if own.blocks > blocks || more.is_none() || more != seqs.checked_sub(own.seqs) {
-            bail!("a step of {own:?} in room for {sizes:?}");
+            bail!("a step of {own:?} in a buffer for {sizes:?}");
         }
         let mut flat = Vec::with_capacity(sizes.len());
-        let mut add = |part: &[u32], room: usize, padding: u32| {
+        let mut add = |part: &[u32], len: usize, padding: u32| {
             flat.extend_from_slice(part);
-            flat.resize(flat.len() + room - part.len(), padding);
+            flat.resize(flat.len() + len - part.len(), padding);
         };
         add(self.input_ids, tokens, 0);
         add(self.positions, tokens, 0);
@@ -133,7 +133,7 @@ impl StepPlan<'_> {
         Ok(flat)
     }
 
-    /// Moves all of it to `device`.
+    /// Copies the plan to `device`.
     pub fn to_device(&self, device: &Device) -> Result<StepTensors> {
         let sizes = self.sizes();
         let all = Tensor::from_vec(self.flat(sizes)?, sizes.len(), device)?;
@@ -141,7 +141,7 @@ impl StepPlan<'_> {
         StepTensors::in_buffer(&all, sizes, longest as usize)
     }
 
-    /// Overwrites the buffer of tensors that were made with `sizes`, which have room for it.
+    /// Overwrites the buffer of tensors that were made with `sizes`, which must hold the plan.
     pub fn overwrite(&self, buffer: &Tensor, sizes: StepSizes) -> Result<()> {
         let flat = Tensor::from_vec(self.flat(sizes)?, sizes.len(), buffer.device())?;
         buffer.slice_set(&flat, 0, 0)
@@ -149,7 +149,7 @@ impl StepPlan<'_> {
 }
 
 impl StepSizes {
-    /// Numbers of everything together.
+    /// Elements of all vectors together.
     #[expect(clippy::len_without_is_empty, reason = "a plan is never empty")]
     pub fn len(self) -> usize {
         4 * self.tokens + 3 * self.seqs + 1 + self.seqs * self.blocks

@@ -19,7 +19,7 @@ pub(super) fn contiguous<'a, T: WithDType>(
     }
 }
 
-/// Rows of equal width, perhaps with something else between them.
+/// Rows of equal width, perhaps with other elements between them.
 #[derive(Clone, Copy)]
 pub(super) struct Rows<'a> {
     all: &'a [f32],

@@ -7,13 +7,15 @@ use half::f16;
 
 use crate::kernels::cpu::{Element, LANES, Lanes};
 
-/// What is no number, without its sign.
+/// The bits of NaN without the sign.
 const NAN: u8 = 0x7f;
-/// From the value that the same bits have as an f16 to that of an E4M3: the biases differ by 8.
+/// Factor from the value of an f16 to that of an E4M3 with the same bits: their exponents' biases
+/// differ by 8.
 const FROM_F16: f32 = 256.0;
 /// The smallest number with a full mantissa.
 const LEAST_NORMAL: f32 = 0.015_625;
-/// From the bits of an f32 whose mantissa has 3 bits to those of an E4M3: the biases differ by 120.
+/// Distance between the bits of an f32 with 3 bits of mantissa and those of the same E4M3: their
+/// exponents' biases differ by 120.
 const BIAS: u32 = 120 << 3;
 /// Adding this to an f32 below [`LEAST_NORMAL`] rounds it to a multiple of 2^-9.
 const TO_STEPS: f32 = 16384.0;
@@ -37,7 +39,7 @@ impl Element for F8E4M3 {
     }
 }
 
-/// The nearest number, of two the even one.
+/// The bits of the nearest E4M3, ties to even.
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "what is left has 8 bits")]
 fn narrowed(x: f32) -> u8 {

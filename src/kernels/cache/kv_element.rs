@@ -12,7 +12,7 @@ use super::kv_format::{GROUP, GROUP_BYTES};
 use crate::kernels::cpu::{Element, LANES, Lanes, load_tail};
 use crate::kernels::storage::Mutable;
 
-/// Sixteen floats.
+/// Sixteen floats, as one vector register holds them.
 pub(in crate::kernels) type Vector = [f32; LANES];
 /// One number per position of a KV block.
 pub(in crate::kernels) type PerPosition = [Vector; KV_BLOCK / LANES];
@@ -21,16 +21,16 @@ pub(in crate::kernels) type PerPosition = [Vector; KV_BLOCK / LANES];
 ///
 /// `keys` and `values` are those of one head in one block, as [`super::kv_format`] describes them.
 pub(in crate::kernels) trait Stored: WithDType + Mutable {
-    /// What the numbers are stored as, where nothing stands between them.
+    /// The type of single elements, where those are stored one by one.
     type Plain: Element;
 
-    /// The numbers themselves, if they lie there one by one.
+    /// The elements themselves, if they are stored one by one.
     fn plain(stored: &[Self]) -> Option<&[Self::Plain]>;
 
-    /// All keys as f32: `[head_dim]`.
+    /// Reads all keys as f32: `[head_dim]`.
     fn read_keys<L: Lanes>(l: L, keys: &[Self], to: &mut [PerPosition]);
 
-    /// One position's value as f32, `[head_dim]` rounded up to whole vectors.
+    /// Reads one position's value as f32, `[head_dim]` rounded up to whole vectors.
     fn read_value<L: Lanes>(
         l: L,
         values: &[Self],
@@ -136,8 +136,8 @@ stored_plainly!(F8E4M3);
 /// Bytes of the scales of one group of keys.
 const KEY_SCALES: usize = 2 * KV_BLOCK;
 
-/// Numbers of 8 bits. Keys: for each group the scales of 32 positions, then a row of 32 positions
-/// per element. Values: for each position its groups, scale first.
+/// The `q8_0` form: integers of 8 bits. Keys: for each group the scales of 32 positions, then a row of
+/// 32 positions per element. Values: for each position its groups, scale first.
 impl Stored for u8 {
     type Plain = f32;
 
@@ -223,8 +223,8 @@ fn load_scales<L: Lanes>(l: L, bytes: &[u8; 2 * LANES]) -> L::V {
     l.load_f16(&scales)
 }
 
-/// A group as numbers of 8 bits: `x` is about `scale * number`. A group that holds anything but
-/// finite numbers becomes NaN as a whole.
+/// A group as a scale and integers of 8 bits: `x` is about `scale * integer`. A group with an element
+/// that is not finite becomes NaN as a whole.
 #[inline(always)]
 fn quantize<L: Lanes>(l: L, group: &[Vector]) -> (f16, [[i8; LANES]; GROUP / LANES]) {
     let halves = [l.load(&group[0]), l.load(&group[1])];

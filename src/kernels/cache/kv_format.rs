@@ -1,10 +1,10 @@
 //! How the KV cache stores a head: element types, and the shapes of the two tensors of a layer.
 //!
-//! A block holds [`KV_BLOCK`] positions of every head, and all of a head's numbers in a block lie
-//! together. Values have a row per position. Keys are stored turned, a row per element of the
-//! head with the positions along it, so that one vector holds many positions of one element and a
-//! query meets them without a transpose. The `fp8` form has no scales. The `q8_0` form cuts heads into groups of 32 elements
-//! with one f16 scale each: 34 bytes for a group and position.
+//! A block holds [`KV_BLOCK`] positions of every head, and all elements of a head in a block lie
+//! together. Values have a row per position. Keys are stored transposed, a row per element of the
+//! head with the positions along it, so that one vector holds many positions of one element. The
+//! `fp8` form has no scales. The `q8_0` form cuts heads into groups of 32 elements with one f16 scale
+//! each: 34 bytes for a group and position.
 
 use std::mem::ManuallyDrop;
 
@@ -20,21 +20,21 @@ use crate::kernels::huge_pages;
 
 /// Elements that share a scale in a quantized cache.
 pub(in crate::kernels) const GROUP: usize = 32;
-/// Bytes of a group at one position: the scale and 32 numbers.
+/// Bytes of a group at one position: the scale and 32 integers.
 pub(in crate::kernels) const GROUP_BYTES: usize = 2 + GROUP;
 
 /// Element type of a KV cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum KvFormat {
-    /// 4 bytes an element.
+    /// 4 bytes an element, nothing is rounded.
     F32,
     /// 2 bytes, more mantissa.
     F16,
     /// 2 bytes, more range.
     Bf16,
-    /// 8 bits: E4M3, numbers up to 448; larger ones become that.
+    /// 1 byte: E4M3, up to 448; larger elements become that.
     Fp8,
-    /// 8 bits an element and an f16 scale for 32 of them; heads are whole groups of 32.
+    /// 1 byte an element and an f16 scale for 32 of them; heads are whole groups of 32.
     Q8_0,
 }
 
@@ -69,7 +69,7 @@ impl KvFormat {
         }
     }
 
-    /// The dtype of the tensors: bytes for the quantized form.
+    /// The dtype of a cache's tensors: bytes for the quantized form.
     pub fn dtype(self) -> DType {
         match self {
             Self::F32 => DType::F32,
@@ -85,7 +85,7 @@ impl KvFormat {
         self != Self::Q8_0 || head_dim.is_multiple_of(GROUP)
     }
 
-    /// Whether there are kernels for it on this device.
+    /// Whether there are kernels for this format on `device`.
     pub fn runs_on(self, device: &Device) -> bool {
         let plain = matches!(self, Self::F32 | Self::F16 | Self::Bf16);
         plain || !matches!(Backend::of(device), Backend::Portable)
@@ -147,7 +147,7 @@ impl KvFormat {
     }
 }
 
-/// The bytes as what they are the bits of.
+/// Reinterprets bytes as E4M3.
 fn as_fp8(bytes: Vec<u8>) -> Vec<F8E4M3> {
     let mut bytes = ManuallyDrop::new(bytes);
     let (start, len, room) = (bytes.as_mut_ptr(), bytes.len(), bytes.capacity());
@@ -156,13 +156,13 @@ fn as_fp8(bytes: Vec<u8>) -> Vec<F8E4M3> {
     unsafe { Vec::from_raw_parts(start.cast(), len, room) }
 }
 
-/// The same vector, nothing of which was touched so far.
+/// Asks for large pages for a vector whose memory was not touched so far.
 fn untouched<T>(zeros: Vec<T>) -> Vec<T> {
     huge_pages::ask_for(&zeros);
     zeros
 }
 
-/// A layer's cache, its two tensors checked against each other.
+/// The shape of a layer's cache, whose two tensors were checked against each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::kernels) struct CacheShape {
     pub(in crate::kernels) format: KvFormat,

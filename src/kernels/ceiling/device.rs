@@ -13,7 +13,7 @@ pub(super) const RUNS: usize = 5;
 /// Times that each probe does its work before it looks at the clock.
 const REPEATS: usize = 8;
 
-/// Rates of a device.
+/// What a GPU can do at most.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceCeiling {
     /// Bytes that a copy reads and writes in a second.
@@ -23,7 +23,7 @@ pub struct DeviceCeiling {
 }
 
 impl DeviceCeiling {
-    /// Measures for about a second, with 2 GiB of the device's memory.
+    /// Measures the rates, for about a second, with 2 GiB of the device's memory.
     ///
     /// # Errors
     ///

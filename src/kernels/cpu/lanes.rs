@@ -29,11 +29,11 @@ pub(in crate::kernels) trait Lanes: Copy {
     fn load_bf16(self, x: &[bf16; LANES]) -> Self::V;
     fn load_f16(self, x: &[f16; LANES]) -> Self::V;
     fn load_i8(self, x: &[i8; LANES]) -> Self::V;
-    /// To bf16, ties to even; NaN stays NaN.
+    /// Rounds to bf16, ties to even; NaN stays NaN.
     fn narrow_bf16(self, v: Self::V) -> [bf16; LANES];
-    /// To f16, ties to even; NaN stays NaN.
+    /// Rounds to f16, ties to even; NaN stays NaN.
     fn narrow_f16(self, v: Self::V) -> [f16; LANES];
-    /// To the nearest integer, ties to even, within -128..=127; of NaN, any.
+    /// Rounds to the nearest integer, ties to even, within -128..=127; any integer for NaN.
     fn narrow_i8(self, v: Self::V) -> [i8; LANES];
     /// # Safety
     ///
@@ -44,7 +44,7 @@ pub(in crate::kernels) trait Lanes: Copy {
         // SAFETY: the reference covers sixteen floats.
         unsafe { self.store_at(v, out.as_mut_ptr()) }
     }
-    /// As `store`, to memory that holds nothing yet.
+    /// Stores a vector to uninitialized memory.
     #[inline(always)]
     fn write(self, v: Self::V, out: &mut [MaybeUninit<f32>; LANES]) {
         // SAFETY: the reference covers sixteen floats, and a float may be written to each.
@@ -59,7 +59,7 @@ pub(in crate::kernels) trait Lanes: Copy {
     /// The larger one; `b` where either is NaN, on x86, and NaN elsewhere or `b`.
     fn max(self, a: Self::V, b: Self::V) -> Self::V;
     fn min(self, a: Self::V, b: Self::V) -> Self::V;
-    /// To the nearest integer, ties to even.
+    /// Rounds to the nearest integer, ties to even.
     fn round(self, a: Self::V) -> Self::V;
     /// 2 to the power of integers in -126..=127.
     fn pow2(self, n: Self::V) -> Self::V;
@@ -103,7 +103,7 @@ pub(in crate::kernels) trait Products: Lanes {
     type Ints: Copy;
     /// Four bytes in each lane.
     type Bytes: Copy;
-    /// What [`Products::dot_wide`] has taken off each weight.
+    /// What [`Products::dot_wide`] subtracts from each weight.
     const WIDE_OFFSET: i32;
 
     fn load_pairs(self, w: &[[bf16; 2]; LANES]) -> Self::Pairs;

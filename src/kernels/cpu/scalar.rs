@@ -4,7 +4,7 @@ use half::{bf16, f16};
 
 use super::lanes::{Kernel, LANES, Lanes};
 
-/// Needs nothing of the CPU.
+/// Plain Rust, which needs no CPU feature.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scalar;
 

@@ -40,7 +40,7 @@ pub(super) fn most_shared(_: &CudaDevice) -> Option<usize> {
     None
 }
 
-/// Numbers on their way to the host; there are none.
+/// A copy on its way to the host; there is none.
 pub(super) enum Reading {}
 
 impl Reading {

@@ -7,7 +7,7 @@ pub use super::nccl::NAME_BYTES;
 use super::nccl::Nccl;
 use super::settings;
 
-/// One process's end of a group.
+/// One rank of a group of GPUs that exchange tensors.
 #[derive(Debug)]
 pub struct Collective {
     link: Nccl,
@@ -15,7 +15,7 @@ pub struct Collective {
 }
 
 impl Collective {
-    /// Whether this build can have such groups on this device.
+    /// Whether this build can connect `device` to other GPUs.
     pub fn possible(device: &Device) -> bool {
         cfg!(feature = "nccl") && device.is_cuda()
     }
@@ -25,7 +25,7 @@ impl Collective {
         Nccl::name()
     }
 
-    /// Joins a group of `size`; waits for all others.
+    /// Joins a group of `size` as its `rank`; waits for all others.
     pub fn join(
         device: &Device,
         name: &[u8; NAME_BYTES],
@@ -36,7 +36,7 @@ impl Collective {
         Ok(Self { link: Nccl::join(device, name, rank, size)?, size })
     }
 
-    /// The sum of what all have, `x` in f32 of any shape: the same bits for all of them.
+    /// The sum of `x` (f32, any shape) over all ranks, the same bits on each.
     pub fn all_reduce(&self, x: &Tensor) -> Result<Tensor> {
         if !settings::deterministic() {
             return self.link.all_reduce(&x.contiguous()?);
@@ -50,7 +50,7 @@ impl Collective {
         Ok(sum)
     }
 
-    /// What all have, `x` in f32 of one shape: `[size, ..]` in the order of ranks.
+    /// `x` (f32, one shape) of all ranks in their order: `[size, ..]`.
     pub fn all_gather(&self, x: &Tensor) -> Result<Tensor> {
         if x.dtype() != DType::F32 {
             bail!("ranks tell each other f32, not {:?}", x.dtype());

@@ -170,8 +170,8 @@ INLINE void mma_16_8_16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&
 // Four matrices [8, 8] of 2-byte elements from shared memory, each lane naming a row of 16 bytes:
 // lanes 8i.. those of matrix i. Lane 4 g + t gets columns 2t, 2t + 1 of row g of each.
 INLINE void load_matrices(uint32_t (&to)[4], const void *row);
-// The same, each matrix turned: rows 2t, 2t + 1 of column g.
-INLINE void load_matrices_turned(uint32_t (&to)[4], const void *row);
+// The same, each matrix transposed: rows 2t, 2t + 1 of column g.
+INLINE void load_matrices_transposed(uint32_t (&to)[4], const void *row);
 
 // Starts to copy 16 bytes from global to shared memory; nothing is read if `filled` is false, the
 // bytes are zeros then.
@@ -203,7 +203,7 @@ INLINE void load_matrices(uint32_t (&to)[4], const void *row) {
                  : "r"(from)
                  : "memory");
 }
-INLINE void load_matrices_turned(uint32_t (&to)[4], const void *row) {
+INLINE void load_matrices_transposed(uint32_t (&to)[4], const void *row) {
     unsigned from = __cvta_generic_to_shared(row);
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])

@@ -20,9 +20,9 @@ use candle_core::{CudaDevice, CudaStorage, Error, Result, bail};
 use super::layout::{KernelStruct, Layout};
 use super::source::Source;
 
-/// A block may have this much shared memory without asking.
+/// Shared memory that a block may have without asking.
 const SHARED_UNASKED: u32 = 48 << 10;
-/// Numbers that host memory for readings has room for at least.
+/// Least elements of pinned host memory for a copy.
 const LEAST_READING: usize = 1 << 12;
 
 /// The argument of a kernel.
@@ -134,7 +134,7 @@ pub(super) struct Graph(CudaGraph);
 unsafe impl Send for Graph {}
 
 impl Graph {
-    /// Starts all of it.
+    /// Launches the graph.
     pub(super) fn launch(&self) -> Result<()> {
         self.0.launch().map_err(Error::wrap)
     }
@@ -159,9 +159,9 @@ pub(super) fn capture(device: &CudaDevice, work: impl Fn() -> Result<()>) -> Res
     }
 }
 
-/// Makes a device ready that was just opened: memory that tensors gave back is kept for those to
-/// come, instead of going to the driver whenever somebody waits; and nothing is noted of which
-/// stream uses what, since there is one, and what is captured may wait for nothing older.
+/// Prepares a device that was just opened: freed memory stays in the pool for later tensors, instead
+/// of going back to the driver at every synchronization; and no events track which stream uses what,
+/// since there is one stream, and captured work may not wait for older events.
 pub(super) fn prepare(device: &CudaDevice) -> Result<()> {
     let stream = device.cuda_stream();
     let mut most = u64::MAX;
@@ -187,16 +187,16 @@ pub(super) fn most_shared(device: &CudaDevice) -> Option<usize> {
     })
 }
 
-/// Numbers on their way to the host.
+/// A copy on its way to the host.
 pub(super) struct Reading {
     memory: PinnedHostSlice<i64>,
     count: usize,
 }
 
-/// Host memory for readings that nobody waits for now.
+/// Pinned host memory that no copy uses now.
 static SPARE: Mutex<Vec<PinnedHostSlice<i64>>> = Mutex::new(Vec::new());
 
-/// Starts to copy all of a storage, which work that is started later may overwrite.
+/// Starts to copy all of a storage; work that is started later may overwrite it.
 pub(super) fn start_reading(storage: &CudaStorage) -> Result<Reading> {
     let from = storage.as_cuda_slice::<i64>()?;
     let (stream, count) = (storage.device.cuda_stream(), from.len());
@@ -205,8 +205,8 @@ pub(super) fn start_reading(storage: &CudaStorage) -> Result<Reading> {
         Some(memory) => memory,
         // SAFETY: it is read only once something was copied there.
         None => unsafe {
-            let room = count.next_power_of_two().max(LEAST_READING);
-            stream.context().alloc_pinned_with_flags(room, 0).map_err(Error::wrap)?
+            let len = count.next_power_of_two().max(LEAST_READING);
+            stream.context().alloc_pinned_with_flags(len, 0).map_err(Error::wrap)?
         },
     };
     stream.memcpy_dtoh(from, &mut memory).map_err(Error::wrap)?;
@@ -214,7 +214,7 @@ pub(super) fn start_reading(storage: &CudaStorage) -> Result<Reading> {
 }
 
 impl Reading {
-    /// Waits until they are there, for nothing that was started behind them.
+    /// Waits for the copy, not for work that was started after it.
     pub(super) fn wait(self) -> Result<Vec<i64>> {
         let numbers = self.memory.as_slice().map_err(Error::wrap)?[..self.count].to_vec();
         SPARE.lock().unwrap_or_else(PoisonError::into_inner).push(self.memory);

@@ -9,16 +9,16 @@ use super::layout::{KernelStruct, Kind, hash_of};
 use super::source::Source;
 use super::{device, on_host};
 
-/// Where something lies in the memory that a kernel reads and writes; zero is nowhere.
+/// An address in the memory that a kernel reads and writes; zero is null.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(in crate::kernels) struct Address(u64);
 
 impl Address {
-    /// What a kernel knows as null.
+    /// Null.
     pub(in crate::kernels) const NONE: Self = Self(0);
 
-    /// Of the first element of a contiguous tensor of `dtype`.
+    /// The address of the first element of a contiguous tensor of `dtype`.
     pub(in crate::kernels) fn of(tensor: &Tensor, dtype: DType) -> Result<Self> {
         if tensor.dtype() != dtype || !tensor.is_contiguous() {
             let (own, layout) = (tensor.dtype(), tensor.layout());
@@ -27,12 +27,12 @@ impl Address {
         Self::of_start(tensor)
     }
 
-    /// Of the same, if there is one.
+    /// The address of a tensor's first element, or null without a tensor.
     pub(in crate::kernels) fn of_some(tensor: Option<&Tensor>, dtype: DType) -> Result<Self> {
         tensor.map_or(Ok(Self::NONE), |tensor| Self::of(tensor, dtype))
     }
 
-    /// Of a tensor that a kernel writes to.
+    /// The address of a tensor that a kernel writes to.
     pub(in crate::kernels) fn to_write(tensor: &Tensor, dtype: DType) -> Result<Self> {
         Self::of(tensor, dtype)?;
         if tensor.elem_count() == 0 {
@@ -43,8 +43,8 @@ impl Address {
         Ok(Self(found.address.into_inner()))
     }
 
-    /// Of the first of f32 rows `[T, ..]` that are contiguous each, and how many elements there are
-    /// from the start of one to the next.
+    /// The address of the first of f32 rows `[T, ..]` that are contiguous each, and the stride of rows
+    /// in elements.
     pub(in crate::kernels) fn of_rows(tensor: &Tensor) -> Result<(Self, u32)> {
         let layout = tensor.layout();
         let mut width = 1;
@@ -60,18 +60,18 @@ impl Address {
         Ok((Self::of_start(tensor)?, narrow(*stride)?))
     }
 
-    /// So many words of 8 bytes behind it.
+    /// The address so many words of 8 bytes later.
     pub(in crate::kernels) fn plus_words(self, words: usize) -> Self {
         Self(self.0 + 8 * words as u64)
     }
 
-    /// A tensor of addresses.
+    /// Addresses as a tensor of i64.
     pub(in crate::kernels) fn list(addresses: &[Self], device: &Device) -> Result<Tensor> {
         let numbers: Vec<i64> = addresses.iter().map(|address| address.0.cast_signed()).collect();
         Tensor::new(numbers, device)
     }
 
-    /// Whether 16 bytes can be read there at once.
+    /// Whether 16 bytes can be read at once at this address.
     pub(in crate::kernels) fn is_aligned(self) -> bool {
         self.0.is_multiple_of(16)
     }
@@ -91,7 +91,7 @@ impl Kind for Address {
     const KIND: u32 = hash_of("address");
 }
 
-/// Takes the address of what is about to be written.
+/// Finds the address of a tensor that is about to be written.
 struct Find {
     /// Bytes of an element.
     size: usize,
@@ -126,9 +126,9 @@ impl InplaceOp1 for Find {
 pub(in crate::kernels) struct Launch<'a> {
     /// The code that the kernel is part of.
     pub(in crate::kernels) source: &'static Source,
-    /// The function's name.
+    /// The name of the kernel's function.
     pub(in crate::kernels) kernel: &'a str,
-    /// Blocks; if one number is zero, nothing is done.
+    /// Blocks of threads in three dimensions; if one is zero, nothing is done.
     pub(in crate::kernels) grid: [usize; 3],
     /// Threads of a block.
     pub(in crate::kernels) threads: usize,
@@ -173,16 +173,17 @@ impl Launch<'_> {
     }
 }
 
-/// Numbers on their way to the host, as they are when all work that was started before is done.
+/// A copy of i64 elements on its way to the host, as they are when all work that was started before
+/// is done.
 pub(in crate::kernels) enum Reading {
-    /// There already.
+    /// Arrived.
     Done(Vec<i64>),
     /// Under way.
     Started(device::Reading),
 }
 
 impl Reading {
-    /// Of all of an i64 tensor that is alone in its memory.
+    /// Starts to copy an i64 tensor that is alone in its memory.
     pub(in crate::kernels) fn start(tensor: &Tensor) -> Result<Self> {
         let (storage, _) = tensor.storage_and_layout();
         match &*storage {
@@ -191,6 +192,7 @@ impl Reading {
         }
     }
 
+    /// Waits for the copy.
     pub(in crate::kernels) fn wait(self) -> Result<Vec<i64>> {
         match self {
             Self::Done(numbers) => Ok(numbers),
@@ -223,7 +225,7 @@ pub(in crate::kernels) fn output_buffer(
     unsafe { Tensor::empty(shape, dtype, device) }
 }
 
-/// A size as kernels have it.
+/// A size as the u32 that kernels take.
 pub(in crate::kernels) fn narrow(size: usize) -> Result<u32> {
     match u32::try_from(size) {
         Ok(size) => Ok(size),

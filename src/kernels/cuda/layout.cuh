@@ -1,4 +1,5 @@
-// Tells the caller of a kernel how the compiler laid out the structs that both share, see `layout.rs`.
+// Tells the caller of a kernel how the compiler laid out the structs that both share; see
+// `layout.rs`.
 #pragma once
 
 #include <stddef.h>
@@ -19,15 +20,16 @@ constexpr uint32_t hash_of(const char *name) {
 
 // A line of a table: a field's name, offset and type.
 struct Line {
-    uint32_t name, place, kind;
+    uint32_t name, offset, kind;
 };
-// The first line is of the whole struct: its name, its size and how many fields there are.
+// The first line is of the whole struct: its name, its size in place of an offset, and how many
+// fields there are.
 template <size_t COUNT> struct Table {
     Line head, fields[COUNT];
 };
 
 constexpr uint32_t mixed(uint32_t hash, const Line &line) {
-    return mixed(mixed(mixed(hash, line.name), line.place), line.kind);
+    return mixed(mixed(mixed(hash, line.name), line.offset), line.kind);
 }
 template <size_t COUNT> constexpr uint32_t folded(const Table<COUNT> &table) {
     uint32_t hash = mixed(START, table.head);
@@ -57,7 +59,8 @@ template <typename T, size_t COUNT> struct Kind<T[COUNT]> {
 
 } // namespace layout
 
-// Makes the table of a struct: all of its fields, each as a FIELD, in the order of the declaration.
+// Makes the table of a struct: all of its fields, each as a FIELD, in the order of their
+// declaration.
 #define DESCRIBE(Struct, ...)                                                                      \
     namespace layout {                                                                             \
     namespace of_##Struct {                                                                        \

@@ -10,7 +10,7 @@ use candle_core::{CudaDevice, CudaStorage, Error, Result, Storage, Tensor, bail}
 /// Bytes of a group's name, which tells it from other groups.
 pub const NAME_BYTES: usize = 128;
 
-/// One end of a group.
+/// One rank's end of a group.
 pub(super) struct Nccl(Comm);
 
 // SAFETY: NCCL's calls for one end must not overlap; the engine's thread makes all of them.
@@ -59,7 +59,7 @@ impl Nccl {
         .reshape([&[size], x.dims()].concat())
     }
 
-    /// Calls `work` with `x` and room for `times` as much.
+    /// Calls `work` with `x` and an output buffer `times` as large.
     fn into_new(
         &self,
         x: &Tensor,
@@ -72,11 +72,11 @@ impl Nccl {
         let start = layout.start_offset();
         let slice = own.as_cuda_slice::<f32>()?.slice(start..start + count);
         // SAFETY: all of it is written before anything is read, in the order of one stream.
-        let mut room = unsafe { own.device.alloc::<f32>(times * count)? };
-        work(&slice, &mut room)?;
-        let room = CudaStorage::wrap_cuda_slice(room, own.device.clone());
+        let mut output = unsafe { own.device.alloc::<f32>(times * count)? };
+        work(&slice, &mut output)?;
+        let output = CudaStorage::wrap_cuda_slice(output, own.device.clone());
         Ok(Tensor::from_storage(
-            Storage::Cuda(room),
+            Storage::Cuda(output),
             times * count,
             candle_core::op::BackpropOp::none(),
             false,

@@ -445,7 +445,7 @@ inline void mma_16_8_16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&
     }
 }
 
-inline void load_matrices_of(uint32_t (&to)[4], const void *row, bool turned) {
+inline void load_matrices_of(uint32_t (&to)[4], const void *row, bool transposed) {
     const void *rows[32];
     on_host::gather(row, rows);
     unsigned g = on_host::lane() / 4, t = on_host::lane() % 4;
@@ -453,15 +453,15 @@ inline void load_matrices_of(uint32_t (&to)[4], const void *row, bool turned) {
         auto at = [&](unsigned row, unsigned column) {
             return uint32_t(static_cast<const uint16_t *>(rows[8 * matrix + row])[column]);
         };
-        uint32_t low = turned ? at(2 * t, g) : at(g, 2 * t);
-        uint32_t high = turned ? at(2 * t + 1, g) : at(g, 2 * t + 1);
+        uint32_t low = transposed ? at(2 * t, g) : at(g, 2 * t);
+        uint32_t high = transposed ? at(2 * t + 1, g) : at(g, 2 * t + 1);
         to[matrix] = low | high << 16;
     }
     // Nobody may write there before all have read.
     __syncwarp();
 }
 inline void load_matrices(uint32_t (&to)[4], const void *row) { load_matrices_of(to, row, false); }
-inline void load_matrices_turned(uint32_t (&to)[4], const void *row) {
+inline void load_matrices_transposed(uint32_t (&to)[4], const void *row) {
     load_matrices_of(to, row, true);
 }
 inline void copy_async(void *shared, const void *global, bool filled) {

@@ -28,12 +28,12 @@ macro_rules! first_element {
     };
 }
 
-/// The address of what is only read.
+/// The address of a storage that is only read.
 pub(super) fn start(storage: &CpuStorage) -> Result<u64> {
     Ok(first_element!(storage, as_ptr))
 }
 
-/// The address of what will be written to.
+/// The address of a storage that is written to.
 pub(super) fn start_to_write(storage: &mut CpuStorage) -> Result<u64> {
     Ok(first_element!(storage, as_mut_ptr))
 }

@@ -26,8 +26,8 @@ impl GpuSettings {
     }
 }
 
-/// Makes a device ready that was just opened. Memory of tensors that are gone is kept for others:
-/// what is free once the largest step was computed stays free.
+/// Prepares a device that was just opened. Memory of freed tensors stays with the process: what is
+/// free once the largest step was computed stays free.
 pub fn prepare(device: &Device) -> Result<()> {
     match device {
         Device::Cuda(device) => device::prepare(device),

@@ -4,14 +4,14 @@ use candle_core::Tensor;
 
 use crate::kernels::linear::DeviceLayer;
 
-/// One expert's layers.
+/// The layers of one expert.
 #[derive(Clone, Copy, Debug)]
 pub struct ExpertLayers<'a> {
-    /// The one that is activated, if there is a gate.
+    /// The gate projection, whose output is activated, if the expert has one.
     pub gate: Option<DeviceLayer<'a>>,
-    /// Into the expert.
+    /// The up projection.
     pub up: DeviceLayer<'a>,
-    /// Out of it.
+    /// The down projection.
     pub down: DeviceLayer<'a>,
 }
 
@@ -26,20 +26,21 @@ pub enum Score {
     SigmoidOfChosen,
 }
 
-/// How experts are chosen.
+/// How experts are chosen for a token, and weighted.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule<'a> {
     /// How scores are made.
     pub score: Score,
-    /// Experts that a token goes to.
+    /// Experts of a token.
     pub per_token: usize,
-    /// Groups of equal size, how many are looked at, how many scores count for one.
+    /// How many groups of equal size there are, how many of them are chosen, and how many of its best
+    /// scores count for a group.
     pub groups: Option<[usize; 3]>,
     /// Divide the chosen experts' scores by their sum.
     pub renormalize: bool,
     /// Factor of the weights.
     pub scale: f32,
-    /// `[E]` in f32: counts for the choice alone.
+    /// `[E]` in f32: added to scores for the choice alone.
     pub bias: Option<&'a Tensor>,
     /// `[E]` in f32: factors of weights.
     pub expert_scale: Option<&'a Tensor>,

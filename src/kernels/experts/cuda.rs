@@ -1,5 +1,5 @@
-//! Experts whose tokens the host doesn't know: a choice for each token, lists of tokens for each
-//! expert, and products with the weights of all experts in one launch each.
+//! Experts on NVIDIA GPUs, without the host knowing their tokens: experts are chosen for each token,
+//! tokens are listed by expert, and one launch multiplies with the weights of all experts.
 
 use candle_core::{DType, Result, Tensor, bail};
 
@@ -96,7 +96,7 @@ kernel_struct! {
     }
 }
 
-/// Where the weights of one layer of all experts are: addresses, `[E]`.
+/// One layer of all experts: addresses `[E]` of their weights.
 #[derive(Debug)]
 struct Matrices {
     weights: Tensor,
@@ -105,11 +105,11 @@ struct Matrices {
     shape: (usize, usize),
     dtype: DType,
     aligned: bool,
-    /// What the addresses are of.
+    /// Keeps the memory that the addresses are of.
     _kept: Vec<Tensor>,
 }
 
-/// Weights of all experts of a layer.
+/// The weights of all experts of a layer.
 #[derive(Debug)]
 pub(super) struct OnDevice {
     gate: Option<Matrices>,
@@ -118,11 +118,11 @@ pub(super) struct OnDevice {
     count: usize,
 }
 
-/// Which pairs of tokens and experts there are; a token's are next to each other.
+/// The chosen experts of all tokens. A pair is a token and one of its experts.
 pub(super) struct Chosen {
     /// `[T, P]`
     weights: Tensor,
-    /// `[T * P]`, by expert.
+    /// `[T * P]`: pairs by expert.
     pairs: Tensor,
     /// `[most_tiles, 3]`: each a [`PairTile`].
     tiles: Tensor,
@@ -203,7 +203,7 @@ impl OnDevice {
         known && (few || device.is_cpu() || settings::deterministic())
     }
 
-    /// Chooses by the router's `scores [T, E]`.
+    /// Chooses experts by the router's `scores [T, E]`.
     pub(super) fn choose(&self, scores: &Tensor, rule: &Rule<'_>) -> Result<Chosen> {
         let (tokens, experts) = scores.dims2()?;
         let (per_token, device) = (rule.per_token, scores.device());
@@ -241,7 +241,7 @@ impl OnDevice {
         self.group(&ids, weights, (tokens, per_token))
     }
 
-    /// Lists of pairs by expert.
+    /// Lists pairs by expert.
     fn group(&self, ids: &Tensor, weights: Tensor, size: (usize, usize)) -> Result<Chosen> {
         let ((tokens, per_token), device) = (size, ids.device());
         let count = tokens * per_token;
@@ -268,7 +268,7 @@ impl OnDevice {
         Ok(Chosen { weights, pairs, tiles, most_tiles, tokens, per_token })
     }
 
-    /// The form of a product; all of a step have the same capacity.
+    /// The form of a product; all products of a step have the same capacity.
     fn form(&self, matrices: &Matrices, tokens: usize, per_token: usize, gated: bool) -> Form {
         let likely = (2 * tokens * per_token / self.count).next_power_of_two();
         let mut tokens = tokens.min(likely.clamp(8, FEW_TOKENS));
@@ -287,8 +287,8 @@ impl OnDevice {
         of(tokens.min(of(tokens, more.shape).capacity), matrices.shape)
     }
 
-    /// What the experts make of the tokens `x [T, inputs]`, times their weights first if
-    /// `weighs_inputs`: `[T * P, rows]`, by pair. If there is a gate, `gating` is applied.
+    /// The up projections (and gates, with `gating` applied) of tokens `x [T, inputs]`, multiplied by
+    /// the experts' weights if `weighs_inputs`: `[T * P, rows]`, by pair.
     pub(super) fn enter(
         &self,
         x: &Tensor,
@@ -303,7 +303,7 @@ impl OnDevice {
         }
     }
 
-    /// `residual [T, hidden]` plus `factor` times what the experts make of `inner [T * P, inner]`.
+    /// `residual [T, hidden]` plus `factor` times the down projections of `inner [T * P, inner]`.
     pub(super) fn leave(
         &self,
         inner: &Tensor,

@@ -9,12 +9,12 @@ use super::pointwise::Gating;
 mod args;
 mod cuda;
 
-/// The experts of a layer.
+/// The experts of a layer, with kernels for them.
 #[derive(Debug)]
 pub struct DeviceExperts(cuda::OnDevice);
 
 impl DeviceExperts {
-    /// Experts on `device`, if there are kernels for such ones.
+    /// Experts on `device`; `None` if there are no kernels for them.
     pub fn new(device: &Device, experts: &[ExpertLayers<'_>]) -> Result<Option<Self>> {
         if !Backend::of(device).is_cuda() {
             return Ok(None);
@@ -22,14 +22,14 @@ impl DeviceExperts {
         Ok(cuda::OnDevice::new(experts)?.map(Self))
     }
 
-    /// Whether they are the better way for so many tokens.
+    /// Whether the kernels are the better way for so many tokens.
     pub fn takes(&self, tokens: usize, rule: &Rule<'_>) -> bool {
         self.0.takes(tokens, rule)
     }
 
     /// `residual + factor * experts(x)`, all `[T, hidden]`, by the router's `scores [T, E]`. Experts
-    /// without a gate have `activate` between their layers. If `weighs_inputs`, an expert is given
-    /// its weight times the token, instead of what it gives being weighed.
+    /// without a gate have `activate` between their layers. If `weighs_inputs`, weights are
+    /// applied to what experts are given, else to what they give.
     pub fn forward_add(
         &self,
         [x, scores, residual]: [&Tensor; 3],

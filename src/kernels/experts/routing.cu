@@ -15,7 +15,7 @@ enum Score : uint32_t {
     // Over all experts.
     SOFTMAX,
     SIGMOID_OF_EACH,
-    // The same, but experts are chosen by the numbers before.
+    // The same, but experts are chosen by the logits themselves.
     SIGMOID_OF_CHOSEN,
 };
 
@@ -136,13 +136,13 @@ KERNEL __launch_bounds__(WARP) route(const Route route) {
         divisor = route.score == SOFTMAX ? chosen_sum : chosen_sum + 1e-20f;
     }
     // Lanes without one have an id that no expert comes behind.
-    unsigned place = 0;
+    unsigned rank = 0;
     for (unsigned slot = 0; slot < route.per_token; slot++) {
-        place += __shfl_sync(0xffffffff, id, slot) < id;
+        rank += __shfl_sync(0xffffffff, id, slot) < id;
     }
     if (lane < route.per_token) {
         float weight = scores[id] / divisor * route.scale;
-        size_t at = size_t(blockIdx.x) * route.per_token + place;
+        size_t at = size_t(blockIdx.x) * route.per_token + rank;
         route.ids[at] = id;
         weight *= route.expert_scale != nullptr ? route.expert_scale[id] : 1;
         route.weights[at] = weight;

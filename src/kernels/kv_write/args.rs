@@ -16,7 +16,7 @@ pub struct Projections<'a> {
     pub v: &'a Tensor,
 }
 
-/// What happens to queries and keys.
+/// How queries and keys are rotated and normalized.
 #[derive(Clone, Copy, Debug)]
 pub struct Rotation<'a> {
     /// `[T, R]` with `2 R <= D`: cosines of the angles of a token's pairs.

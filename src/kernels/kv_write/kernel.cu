@@ -82,8 +82,8 @@ INLINE int quantized(float x, f16_t &scale) {
 
 template <typename T> INLINE void store_key(const KvWrite &work, const float *head, unsigned kv_head,
                                             uint32_t slot) {
-    size_t place = (size_t(slot / KV_BLOCK) * work.kv_heads + kv_head) * work.key_dim;
-    T *to = static_cast<T *>(work.keys) + place * KV_BLOCK + slot % KV_BLOCK;
+    size_t index = (size_t(slot / KV_BLOCK) * work.kv_heads + kv_head) * work.key_dim;
+    T *to = static_cast<T *>(work.keys) + index * KV_BLOCK + slot % KV_BLOCK;
     for (unsigned i = threadIdx.x; i < work.key_dim; i += WARP) {
         to[i * KV_BLOCK] = from_float<T>(head[i]);
     }
@@ -91,8 +91,8 @@ template <typename T> INLINE void store_key(const KvWrite &work, const float *he
 
 template <typename T> INLINE void store_value(const KvWrite &work, const float *head,
                                               unsigned kv_head, uint32_t slot) {
-    size_t place = (size_t(slot / KV_BLOCK) * work.kv_heads + kv_head) * KV_BLOCK + slot % KV_BLOCK;
-    T *to = static_cast<T *>(work.values) + place * work.value_dim;
+    size_t index = (size_t(slot / KV_BLOCK) * work.kv_heads + kv_head) * KV_BLOCK + slot % KV_BLOCK;
+    T *to = static_cast<T *>(work.values) + index * work.value_dim;
     for (unsigned i = threadIdx.x; i < work.value_dim; i += WARP) {
         to[i] = from_float<T>(head[i]);
     }
@@ -102,8 +102,8 @@ template <typename T> INLINE void store_value(const KvWrite &work, const float *
 INLINE void store_quantized_key(const KvWrite &work, const float *head, unsigned kv_head,
                                 uint32_t slot) {
     unsigned groups = work.key_dim / GROUP, offset = slot % KV_BLOCK;
-    size_t place = (size_t(slot / KV_BLOCK) * work.kv_heads + kv_head) * groups;
-    uint8_t *to = static_cast<uint8_t *>(work.keys) + place * GROUP_BYTES * KV_BLOCK;
+    size_t index = (size_t(slot / KV_BLOCK) * work.kv_heads + kv_head) * groups;
+    uint8_t *to = static_cast<uint8_t *>(work.keys) + index * GROUP_BYTES * KV_BLOCK;
     for (unsigned group = 0; group < groups; group++, to += GROUP_BYTES * KV_BLOCK) {
         f16_t scale;
         int number = quantized(head[group * GROUP + threadIdx.x], scale);
@@ -119,8 +119,8 @@ INLINE void store_quantized_key(const KvWrite &work, const float *head, unsigned
 INLINE void store_quantized_value(const KvWrite &work, const float *head, unsigned kv_head,
                                   uint32_t slot) {
     unsigned groups = work.value_dim / GROUP;
-    size_t place = (size_t(slot / KV_BLOCK) * work.kv_heads + kv_head) * KV_BLOCK + slot % KV_BLOCK;
-    uint8_t *to = static_cast<uint8_t *>(work.values) + place * groups * GROUP_BYTES;
+    size_t index = (size_t(slot / KV_BLOCK) * work.kv_heads + kv_head) * KV_BLOCK + slot % KV_BLOCK;
+    uint8_t *to = static_cast<uint8_t *>(work.values) + index * groups * GROUP_BYTES;
     for (unsigned group = 0; group < groups; group++, to += GROUP_BYTES) {
         f16_t scale;
         int number = quantized(head[group * GROUP + threadIdx.x], scale);

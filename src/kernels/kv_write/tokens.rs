@@ -26,7 +26,7 @@ const CHUNK_TOKENS: usize = 16;
 pub(super) struct Angles<'a> {
     pub(super) cos: Rows<'a>,
     pub(super) sin: Rows<'a>,
-    /// Of queries and keys.
+    /// Norms of queries and keys.
     pub(super) norms: Option<(Norm<'a>, Norm<'a>)>,
 }
 
@@ -141,7 +141,7 @@ impl Queries<'_> {
     }
 }
 
-/// Some of the tokens, queries alone.
+/// A chunk of the tokens, queries alone.
 struct SomeQueries<'a> {
     queries: &'a Queries<'a>,
     range: Range<usize>,
@@ -165,7 +165,7 @@ impl Kernel for SomeQueries<'_> {
     }
 }
 
-/// Some of the tokens.
+/// A chunk of the tokens.
 struct Chunk<'a, S> {
     tokens: &'a Tokens<'a>,
     range: Range<usize>,
@@ -218,8 +218,8 @@ impl<S: Stored> Kernel for Chunk<'_, S> {
     }
 }
 
-/// Writes `from`, rotated and, if there is a norm, normalized, to `to`. `rotated` is room that only
-/// this function uses.
+/// Writes `from`, rotated and, if there is a norm, normalized, to `to`. `rotated` is scratch
+/// memory.
 #[inline(always)]
 fn prepare<L: Products>(
     l: L,

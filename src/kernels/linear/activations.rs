@@ -183,8 +183,8 @@ impl Kernel for QuantizeRow<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::random::Random;
     use super::*;
+    use crate::kernels::random::Random;
 
     #[test]
     fn bytes_stand_for_the_row_within_half_a_step() {

@@ -9,7 +9,7 @@ use crate::kernels::packed::PackedMatrix;
 pub struct Layer<'a> {
     /// The weight.
     pub matrix: &'a PackedMatrix,
-    /// What is added to each output row.
+    /// The bias, added to each output row.
     pub bias: Option<&'a [f32]>,
 }
 
@@ -18,6 +18,6 @@ pub struct Layer<'a> {
 pub struct DeviceLayer<'a> {
     /// The weight.
     pub weight: &'a Tensor,
-    /// What is added to each output row.
+    /// The bias, added to each output row.
     pub bias: Option<&'a Tensor>,
 }

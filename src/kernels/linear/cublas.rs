@@ -12,7 +12,7 @@ use candle_core::cuda_backend::cudarc::driver::{DevicePtr, DevicePtrMut};
 use candle_core::{CpuStorage, CudaStorage, CustomOp2, DType, Layout, Result, Shape, Tensor, bail};
 
 /// `x [.., K]` times the transpose of `weight [N, K]` (both bf16 or both f16): `[.., N]` in f32,
-/// which sums are made in.
+/// the type of the sums.
 pub(super) fn half_product(x: &Tensor, weight: &Tensor) -> Result<Tensor> {
     x.apply_op2_no_bwd(&weight.contiguous()?, &HalfProduct)
 }
@@ -64,7 +64,7 @@ impl CustomOp2 for HalfProduct {
             let (to, _to) = sums.device_ptr_mut(&stream);
             let run = |x: u64, weight: u64, kind: sys::cudaDataType| {
                 let (one, zero) = (1f32, 0f32);
-                // A row of ours is a column of cuBLAS: y^T = W x^T, where W is stored turned.
+                // A row of ours is a column of cuBLAS: y^T = W x^T, where W is stored transposed.
                 // SAFETY: the three buffers have m * k, k * n and m * n elements of these kinds.
                 unsafe {
                     gemm_ex(

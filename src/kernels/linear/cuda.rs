@@ -1,6 +1,6 @@
-//! Products with the rows of matrices, for as few tokens as a step of decoding has: these are bound
-//! by reading the weights once. Those of many tokens are cuBLAS's, unless results may not depend on
-//! how many there are.
+//! Linear layers on NVIDIA GPUs, for as few tokens as a step of decoding has: they are bound by
+//! reading the weights once. cuBLAS multiplies for many tokens, unless results may not depend on how
+//! many there are.
 
 use candle_core::{DType, Result, Tensor, bail};
 
@@ -14,21 +14,21 @@ use crate::kernels::pointwise::cuda::ElementwiseOp;
 
 static SOURCE: Source = source!("linear/kernel");
 
-/// Layers of one launch.
+/// Most layers of one launch.
 pub(super) const MOST_LAYERS: usize = 3;
-/// More tokens are cuBLAS's.
+/// Most tokens of these kernels; for more of them cuBLAS is faster.
 pub(in crate::kernels) const FEW_TOKENS: usize = 64;
 /// Threads that share a tile of rows.
 const TILE_THREADS: usize = 256;
 /// Rows of a tile of half-precision weights; half of that in each of a gated pair.
 const HALF_ROWS: usize = 16;
-/// The same of f32.
+/// Rows of a tile of f32 weights.
 const FLOAT_ROWS: usize = 4;
 /// Inputs that are staged come in multiples of this.
 const STAGE: usize = 512;
-/// From so many tokens on they are rounded to the weights' type beforehand.
+/// Least tokens whose inputs are rounded to the weights' type before the launch.
 const ROUND_FROM: usize = 8;
-/// From so many tiles on two of them share a block.
+/// Least tiles of which two share a block.
 const MANY_TILES: usize = 512;
 
 kernel_struct! {
@@ -66,21 +66,21 @@ const NO_MATRIX: LinearMatrix = LinearMatrix {
     stride: 0,
 };
 
-/// What is done with products.
+/// What is done with products before they are written.
 enum Finish<'a> {
     Plain,
     /// `residual + factor * y`
     Add(&'a Tensor, f32),
-    /// The first two make one.
+    /// Gated outputs of the first two layers.
     Gated(Gating),
 }
 
-/// Up to three layers on the same `x [.., K]` in f32.
+/// The outputs of up to three layers on the same `x [.., K]` in f32.
 pub(super) fn linear_each(x: &Tensor, layers: &[DeviceLayer<'_>]) -> Result<Vec<Tensor>> {
     run(x, layers, &Finish::Plain)
 }
 
-/// `residual + factor * y`, both f32 `[.., N]`.
+/// `residual + factor * layer(x)`, both f32 `[.., N]`.
 pub(super) fn linear_add(
     x: &Tensor,
     layer: DeviceLayer<'_>,
@@ -95,7 +95,7 @@ pub(super) fn linear_add(
     Ok(run(x, &[layer], &Finish::Add(&residual, factor))?.remove(0))
 }
 
-/// What `gate(x)` and `up(x)` make.
+/// The gated outputs of two layers, gate and up.
 pub(super) fn linear_gated(
     x: &Tensor,
     gating: Gating,
@@ -173,17 +173,17 @@ fn run(x: &Tensor, layers: &[DeviceLayer<'_>], finish: &Finish<'_>) -> Result<Ve
     Ok(outputs)
 }
 
-/// What decides about a launch.
+/// The measures of a product, which decide about its form.
 #[derive(Clone, Copy)]
 pub(in crate::kernels) struct Shape {
-    /// Of the weights.
+    /// The type of the weights.
     pub(in crate::kernels) dtype: DType,
     pub(in crate::kernels) tokens: usize,
     pub(in crate::kernels) inputs: usize,
     /// Whether 16 bytes of a weight can be read at once.
     pub(in crate::kernels) aligned: bool,
     pub(in crate::kernels) gated: bool,
-    /// Shared memory that a block can have.
+    /// Bytes of shared memory that a block can have.
     pub(in crate::kernels) most_shared: usize,
 }
 
@@ -254,13 +254,13 @@ impl Shape {
     }
 }
 
-/// The form of a kernel.
+/// A form of the kernel, and the measures of its launch.
 pub(in crate::kernels) struct Form {
-    /// What its name ends with.
+    /// The end of the kernel's name.
     pub(in crate::kernels) kind: String,
-    /// Tokens that it takes at a time.
+    /// Tokens that a block takes at a time.
     pub(in crate::kernels) capacity: usize,
-    /// Rows of a matrix that it takes at a time.
+    /// Rows of a matrix in a tile.
     pub(in crate::kernels) tile_rows: usize,
     /// Tiles that a block of threads takes.
     pub(in crate::kernels) tiles_at_once: usize,

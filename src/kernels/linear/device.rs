@@ -8,10 +8,10 @@ use super::super::cuda::products::half_product;
 use super::super::pointwise::{Gating, gated_pairs};
 use super::super::{cuda, portable};
 
-/// Several layers on the same `x [.., K]` in f32: `[.., N]` each.
+/// The outputs `[.., N]` of several layers on the same `x [.., K]` in f32.
 ///
-/// On an NVIDIA GPU what meets bf16 or f16 weights is rounded to their type, as on the CPU;
-/// elsewhere weights are widened.
+/// On an NVIDIA GPU inputs of bf16 or f16 weights are rounded to their type, as on the CPU; elsewhere
+/// weights are widened.
 pub fn device_linear_each(x: &Tensor, layers: &[DeviceLayer<'_>]) -> Result<Vec<Tensor>> {
     let mut outputs = Vec::with_capacity(layers.len());
     for some in layers.chunks(cuda::MOST_LAYERS) {
@@ -27,7 +27,7 @@ pub fn device_linear_each(x: &Tensor, layers: &[DeviceLayer<'_>]) -> Result<Vec<
     Ok(outputs)
 }
 
-/// `residual + factor * y`, both `[.., N]`.
+/// `residual + factor * layer(x)`, both `[.., N]`.
 pub fn device_linear_add(
     x: &Tensor,
     layer: DeviceLayer<'_>,
@@ -66,7 +66,7 @@ fn have_kernel(x: &Tensor, layers: &[DeviceLayer<'_>]) -> bool {
     Backend::of(x.device()).is_cuda() && tokens > 0 && layers.iter().all(fits)
 }
 
-/// Rows that weights of several layers meet, rounded to the weights' type once.
+/// Inputs of several layers, rounded to the type of their weights once.
 struct Rounded<'a> {
     x: &'a Tensor,
     rounded: Option<Tensor>,

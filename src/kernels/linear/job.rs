@@ -9,12 +9,12 @@ use crate::kernels::fresh::Parts;
 use crate::kernels::packed::formats::PANEL;
 use crate::kernels::pointwise::Gating;
 
-/// Results of one row and one panel, before what comes after the product.
+/// Products of one row and one panel, before a [`Finish`].
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 pub(super) struct Sums(pub(super) [[f32; LANES]; PANEL / LANES]);
 
-/// What comes after a product.
+/// What is done with a product before it is written.
 #[derive(Clone, Copy)]
 pub(super) enum Finish<'a> {
     Plain,
@@ -39,14 +39,14 @@ pub(super) struct Job<'a> {
 }
 
 impl<'a> Job<'a> {
-    /// `output` has room for `m` rows.
+    /// A job of `m` rows, whose output buffer has the capacity for them.
     pub(super) fn new(
         layer: Layer<'a>,
         finish: Finish<'a>,
         output: &'a mut Vec<f32>,
         m: usize,
     ) -> Self {
-        let room = &mut output.spare_capacity_mut()[..m * layer.matrix.rows()];
-        Self { layer, finish, out: Parts::new(room) }
+        let out = &mut output.spare_capacity_mut()[..m * layer.matrix.rows()];
+        Self { layer, finish, out: Parts::new(out) }
     }
 }

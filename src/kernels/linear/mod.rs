@@ -40,7 +40,7 @@ pub fn linear(x: &Tensor, layer: Layer<'_>) -> Result<Tensor> {
     Ok(y)
 }
 
-/// Several layers on the same input.
+/// The outputs of several layers on the same input.
 pub fn linear_each<const N: usize>(x: &Tensor, layers: [Layer<'_>; N]) -> Result<[Tensor; N]> {
     let outputs = cpu::linear(cpu_level(), x, &layers.map(|layer| (layer, Finish::Plain)))?;
     Ok(outputs.try_into().expect("one output per layer"))

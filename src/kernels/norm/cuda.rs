@@ -38,7 +38,7 @@ pub(super) fn layer_norm(x: &Tensor, weight: &Tensor, bias: &Tensor, eps: f32) -
     normalize(x, weight, Some(bias), None, eps)
 }
 
-/// By mean and variance if there is a bias.
+/// A layer norm if there is a bias, else an RMS norm.
 fn normalize(
     x: &Tensor,
     weight: &Tensor,

@@ -13,12 +13,12 @@ use super::super::huge_pages;
 
 /// Smaller buffers share a mapping of this size.
 const SHARED_BYTES: usize = 64 << 20;
-/// Of a huge page.
+/// Bytes of a huge page.
 const HUGE_PAGE: usize = 2 << 20;
 /// Where a buffer may begin: two cache lines apart from its neighbour.
 const ALIGNMENT: usize = 128;
 
-/// Bytes that nobody else writes; zero at first.
+/// Bytes with one owner; zero at first.
 pub(in crate::kernels) struct Buffer {
     mapping: Arc<MmapRaw>,
     range: Range<usize>,

@@ -73,7 +73,7 @@ impl PackedMatrix {
         let kind = target.map_or(kind, |target| fitting(target, columns));
         let panels = rows.div_ceil(PANEL);
         let panel_bytes = panel_bytes(kind, columns)?;
-        // Rows that are kept as they are need no room for a whole last panel.
+        // Rows that are stored as in the file are not padded to a whole last panel.
         let len = if is_packed(kind) { panels * panel_bytes } else { rows * panel_bytes / PANEL };
         let mut buffer = Buffer::zeroed(len)?;
         let parts = Parts::new(buffer.bytes_mut());
@@ -126,7 +126,7 @@ impl PackedMatrix {
         self.columns
     }
 
-    /// How elements are stored.
+    /// The kind of the stored elements.
     pub fn kind(&self) -> GgmlDType {
         self.kind
     }

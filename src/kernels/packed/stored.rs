@@ -44,7 +44,7 @@ macro_rules! with_blocks {
     };
 }
 
-/// Whole blocks of `kind` at any address, as f32; `out` has one element for each of theirs.
+/// Widens whole blocks of `kind`, at any address, to f32; `out` has one element for each of theirs.
 pub(super) fn widen(kind: GgmlDType, bytes: &[u8], out: &mut [f32]) {
     with_blocks!(kind, widen_blocks(bytes, out));
 }

@@ -7,15 +7,15 @@ use crate::kernels::step_tensors::StepTensors;
 
 /// The operation's name in errors.
 pub(super) const NAME: &str = "paged_attention";
-/// Positions that are reduced on their own before they meet those of other spans.
+/// Positions of a span, which are reduced on their own before spans are merged.
 pub(super) const SPAN: usize = 256;
 
-/// What all queries of one call share.
+/// Parameters of attention that all queries of a call share.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AttentionParams {
     /// Factor of the scores, commonly `1 / sqrt(head_dim)`.
     pub scale: f32,
-    /// `cap * tanh(score / cap)` on scaled scores.
+    /// The cap of `cap * tanh(score / cap)`, applied to scaled scores.
     pub softcap: Option<f32>,
     /// A query sees this many positions, its own included; at least 1.
     pub window: Option<usize>,
@@ -24,7 +24,7 @@ pub struct AttentionParams {
 }
 
 impl AttentionParams {
-    /// Queries see all positions up to their own, with scores times `scale`.
+    /// Parameters of plain causal attention: no soft-cap, no window, no chunks.
     pub fn full(scale: f32) -> Self {
         Self { scale, softcap: None, window: None, chunk: None }
     }
@@ -39,7 +39,7 @@ impl AttentionParams {
     }
 }
 
-/// What differs between query heads, each `[H]`.
+/// Learned vectors `[H]` with an element for each query head.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PerHead<'a> {
     /// A score that queries have besides those of positions, for a value of zero: Xiao et al.,
@@ -61,7 +61,7 @@ pub struct Ragged<'a> {
     pub cu_seqlens_q: &'a [u32],
     /// `[num_seqs]`: positions in the cache.
     pub context_lens: &'a [u32],
-    /// The same on the device, if it is there already.
+    /// The step's plan on the device, if it is there already.
     pub on_device: Option<&'a StepTensors>,
 }
 
@@ -80,20 +80,20 @@ pub(super) struct Visible {
 }
 
 impl Visible {
-    /// Of a query at `position`.
+    /// The positions that a query at `position` sees.
     #[inline(always)]
     pub(super) fn to(position: u32, params: AttentionParams) -> Self {
         Self { start: params.first_seen(position), end: position as usize + 1 }
     }
 
-    /// Those in `range`, relative to its start.
+    /// The positions in `range`, relative to its start.
     #[inline(always)]
     pub(super) fn within(self, range: Range<usize>) -> Range<usize> {
         let Range { start, end } = range;
         self.start.clamp(start, end) - start..self.end.clamp(start, end) - start
     }
 
-    /// Spans that hold any of them.
+    /// The spans that hold any of the positions.
     #[inline(always)]
     pub(super) fn spans(self) -> Range<usize> {
         self.start / SPAN..self.end.div_ceil(SPAN)

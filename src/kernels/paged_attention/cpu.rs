@@ -35,10 +35,10 @@ pub(super) fn paged_attention(
     Call { level, threads, ragged, params, per_head, shape }.run(q, k, v)
 }
 
-/// One call on the CPU, its arguments checked.
+/// The checked arguments of one call.
 pub(super) struct Call<'a> {
     pub(super) level: Level,
-    /// 1 keeps all on the calling thread.
+    /// Threads to share the work; 1 keeps all on the calling thread.
     pub(super) threads: usize,
     pub(super) ragged: Ragged<'a>,
     pub(super) params: AttentionParams,

@@ -1,4 +1,4 @@
-//! Attention over the paged cache: which form of the kernel takes which sequences.
+//! Attention on NVIDIA GPUs: which form of the kernel takes which sequences.
 //!
 //! Sequences with few queries are bound by reading the cache, so their contexts are split among
 //! many blocks of threads; those with many share what is read among queries. The forms agree to the
@@ -18,11 +18,11 @@ use crate::kernels::step_tensors::{StepPlan, StepTensors};
 
 static SOURCE: Source = source!("paged_attention/kernel");
 
-/// Positions that are reduced on their own.
+/// Positions of a span.
 const SPAN: usize = 256;
 /// Rows of a tile of a warp.
 const WARP_ROWS: usize = 16;
-/// A sequence with more queries than this shares what it reads among them.
+/// Most queries of a sequence whose context is split; more of them share what is read.
 const FEW_QUERIES: u32 = 4;
 /// Warps that keep the memory of a large GPU busy.
 const BUSY_WARPS: usize = 1024;
@@ -66,7 +66,7 @@ struct Call<'a> {
     device: &'a Device,
 }
 
-/// As [`super::paged_attention`], of arguments that were checked against
+/// See [`super::paged_attention`]; the arguments were checked against
 /// each other and against `shape`.
 pub(super) fn paged_attention(
     q: &Tensor,
@@ -125,7 +125,7 @@ pub(super) fn paged_attention(
     Ok(out)
 }
 
-/// The plan of a call that comes without one.
+/// The plan of a call that comes without one on the device.
 fn moved(ragged: Ragged<'_>, device: &Device) -> Result<StepTensors> {
     let plan = StepPlan {
         input_ids: ragged.positions,
@@ -140,7 +140,7 @@ fn moved(ragged: Ragged<'_>, device: &Device) -> Result<StepTensors> {
     plan.to_device(device)
 }
 
-/// Neighbours with few queries each, or with many each, in order.
+/// Runs of neighbouring sequences with few queries each, or with many each, in order.
 fn runs(cu_seqlens: &[u32]) -> Vec<(Range<usize>, bool)> {
     let mut runs: Vec<(Range<usize>, bool)> = Vec::new();
     for (seq, bounds) in cu_seqlens.windows(2).enumerate() {
@@ -168,7 +168,7 @@ impl Tiles {
 }
 
 impl Call<'_> {
-    /// The sequences `seqs`, which have `rows` queries together.
+    /// Computes the sequences `seqs`, which have `rows` queries together.
     fn run(&self, seqs: Range<usize>, rows: usize, few: bool) -> Result<()> {
         let CacheShape { format, kv_heads, key_dim, value_dim, .. } = self.shape;
         let group = self.heads / kv_heads;
@@ -215,7 +215,7 @@ impl Call<'_> {
         self.launch(&kernel, seqs, rows, &tiles, splits, (32, shared))
     }
 
-    /// One launch, and a second one where contexts were split.
+    /// Launches the kernel, and one that merges where contexts were split.
     fn launch(
         &self,
         kernel: &str,

@@ -1,7 +1,7 @@
 // Attention over the paged KV cache, for any mix of prefill chunks and single tokens.
 //
 // What it means, and the cache's layout, are those of `paged_attention/mod.rs` and `kv_format.rs`:
-// keys turned, [num_blocks, kv_heads, key_dim, 32], values [num_blocks, kv_heads, 32, value_dim].
+// keys transposed, [num_blocks, kv_heads, key_dim, 32], values [num_blocks, kv_heads, 32, value_dim].
 //
 // A query's result is the same to the bit whatever else is in the batch, however its prompt was
 // cut, and for any grid. The context is cut into spans of 256 positions at multiples of 256. Inside
@@ -33,7 +33,7 @@
 //     shared  32 key_dim + 64 value_dim + 2176
 // attention_merge, after one of the last two if splits > 1
 //     grid [T, heads, 1], threads value_dim rounded up to 32 and at most 256, shared 0
-// With splits > 1, `partials` has room for T * heads * spans * (value_dim + 2) floats, where
+// With splits > 1, `partials` holds T * heads * spans * (value_dim + 2) floats, where
 // `spans` is ceil(c / 256) for a c that no context exceeds.
 //
 // Rows of a sequence without context get zeros. Rows behind the last of `cu_seqlens` stay as they
@@ -58,10 +58,10 @@ template <typename Blocks> INLINE void prefill(const Attention &a) {
     WholeBlock team;
     Blocks blocks(a, tile, shared);
     auto all = reinterpret_cast<float4 *>(shared + Blocks::BYTES) + warp * 4 * D + lane;
-    unsigned char *room = shared + Blocks::BYTES + warps * 64 * D;
+    unsigned char *scratch = shared + Blocks::BYTES + warps * 64 * D;
     Row rows[2] = {{tile, warp * 16 + lane / 4}, {tile, warp * 16 + lane / 4 + 8}};
     Queries<T, D> queries;
-    queries.load(a, rows, room + warp * Queries<T, D>::BYTES, true);
+    queries.load(a, rows, scratch + warp * Queries<T, D>::BYTES, true);
     Masks masks(a, tile, rows);
     Records<D> records;
     records.clear();
@@ -127,9 +127,9 @@ template <typename Blocks> INLINE void decode(const Attention &a) {
     bool whole = gridDim.z == 1;
     OneWarp team;
     Blocks blocks(a, tile, shared + warp * Blocks::BYTES);
-    unsigned char *room = shared + warps * Blocks::BYTES;
+    unsigned char *scratch = shared + warps * Blocks::BYTES;
     // [warps]: where among its bytes each has left its records.
-    auto left_at = reinterpret_cast<uint32_t *>(room + Queries<T, D>::BYTES);
+    auto left_at = reinterpret_cast<uint32_t *>(scratch + Queries<T, D>::BYTES);
     // When records are merged, 2 W threads have a row, its columns shared out.
     uint32_t merged_row = threadIdx.x / (2 * warps), column = threadIdx.x % (2 * warps);
     float *all = reinterpret_cast<float *>(left_at + 4) + merged_row * RECORD;
@@ -140,7 +140,7 @@ template <typename Blocks> INLINE void decode(const Attention &a) {
 
     Row rows[2] = {{tile, lane / 4}, {tile, lane / 4 + 8}};
     Queries<T, D> queries;
-    queries.load(a, rows, room, warp == 0);
+    queries.load(a, rows, scratch, warp == 0);
     if (Queries<T, D>::SHARED) {
         __syncthreads();
     }
@@ -209,7 +209,7 @@ template <typename Blocks> INLINE void decode(const Attention &a) {
     }
 }
 
-// A head's numbers in a block of the cache.
+// A head's elements in a block of the cache.
 template <typename T> struct Plain {
     const T *keys, *values;
     uint32_t value_dim;
@@ -226,8 +226,8 @@ template <typename T> struct Plain {
     }
 };
 
-// The same of q8_0. A group of keys has the scales of 32 positions, then their numbers, a row per
-// element; a group of values, at one position, a scale and 32 numbers.
+// The same of q8_0. A group of keys has the scales of 32 positions, then their integers, a row per
+// element; a group of values, at one position, a scale and 32 integers.
 struct Grouped {
     static constexpr uint32_t GROUP = 32;
     static constexpr uint32_t GROUP_BYTES = 2 + GROUP;
@@ -422,7 +422,7 @@ KERNEL attention_merge(Attention a) {
 }
 EXPORT(attention_merge)
 
-// The second bound is the number of blocks that an H100's shared memory has room for, where
+// The second bound is the number of blocks that an H100's shared memory holds, where
 // registers allow it.
 #define PRODUCTS(type, dim)                                                                        \
     KERNEL __launch_bounds__(128, dim > 192 ? 1 : dim > 128 ? 2 : dim > 64 ? 3 : 4)                \

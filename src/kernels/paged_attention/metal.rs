@@ -5,9 +5,9 @@ use candle_core::{Result, Tensor};
 
 use super::args::{AttentionParams, PerHead};
 
-/// Head sizes that its kernels for one query and for many both know.
+/// Head sizes of candle's kernels, for one query and for many.
 const DIMS: [usize; 5] = [32, 64, 96, 128, 256];
-/// What it takes for no soft-cap.
+/// The soft-cap that candle takes for none.
 const NO_CAP: f32 = 1.0;
 
 /// `softmax(cap(scale * q k^T)) v` of `q [1, H, T, D]`, `k [1, KVH, C, D]` and `v [1, KVH, C, D]`,

@@ -31,8 +31,8 @@ mod sums;
 mod tests;
 mod tile;
 
-/// Attention of `q [T, H, D]` (f32) over a cache as in [`kv_format`](super::cache::kv_format) whose heads `H` is a
-/// multiple of: `[T, H, DV]` in f32, where `DV` are the elements of a value.
+/// Attention of `q [T, H, D]` (f32) over a cache as in [`kv_format`](super::cache::kv_format), whose
+/// number of heads divides `H`: `[T, H, DV]` in f32, where `DV` are the elements of a value.
 ///
 /// # Errors
 ///

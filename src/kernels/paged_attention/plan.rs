@@ -16,13 +16,13 @@ const PIECES_PER_THREAD: usize = 8;
 /// Query rows of one sequence that are computed together.
 pub(super) struct Queries {
     pub(super) seq: usize,
-    /// Rows of `q`.
+    /// The rows of `q`.
     pub(super) rows: Range<usize>,
     /// Spans that any of them sees.
     pub(super) spans: Range<usize>,
 }
 
-/// What a thread claims.
+/// A piece of the work, which one thread claims.
 pub(super) struct Piece {
     /// Index into the plan's queries.
     pub(super) queries: usize,

@@ -101,7 +101,7 @@ INLINE void add_block(const Scaling &scaling, bool sloped, const Queries<T, D> &
 #pragma unroll
         for (uint32_t pair = 0; pair < 2; pair++) {
             uint32_t right[4];
-            load_matrices_turned(
+            load_matrices_transposed(
                 right, stage + Stage<D>::key(16 * step + lane % 16, 2 * pair + lane / 16));
             mma_16_8_16<T>(scores[2 * pair], left, {right[0], right[1]});
             mma_16_8_16<T>(scores[2 * pair + 1], left, {right[2], right[3]});
@@ -178,7 +178,7 @@ INLINE void add_block(const Scaling &scaling, bool sloped, const Queries<T, D> &
 #pragma unroll
         for (uint32_t pair = 0; pair < D / 16; pair++) {
             uint32_t right[4];
-            load_matrices_turned(
+            load_matrices_transposed(
                 right, stage + Stage<D>::value(16 * step + lane % 16, 2 * pair + lane / 16));
             mma_16_8_16<T>(records.values[2 * pair], left, {right[0], right[1]});
             mma_16_8_16<T>(records.values[2 * pair + 1], left, {right[2], right[3]});

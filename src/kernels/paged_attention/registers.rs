@@ -41,10 +41,10 @@ macro_rules! with_rows {
 /// Rows of queries, `group` of which lie one behind the other.
 #[derive(Clone, Copy)]
 pub(super) struct QueryRows<'a> {
-    /// From the first row on.
+    /// Elements from the first row on.
     pub(super) q: &'a [f32],
     pub(super) group: usize,
-    /// From a group to the next one.
+    /// Elements from a group to the next one.
     pub(super) stride: usize,
     pub(super) head_dim: usize,
 }
@@ -64,7 +64,7 @@ pub(super) struct Scores<'a, E> {
     pub(super) first: usize,
     pub(super) rows: usize,
     pub(super) keys: &'a [E],
-    /// Brought near meanwhile: the next block's keys and this one's values.
+    /// Prefetched meanwhile: the next block's keys and this one's values.
     pub(super) next: [&'a [E]; 2],
     pub(super) out: &'a mut [Vector],
     /// Vectors from a row's scores to the next row's.

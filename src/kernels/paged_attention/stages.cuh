@@ -162,15 +162,15 @@ struct EachAlone {
     }
 };
 
-// q8_0: a group of keys has the scales of 32 positions, then their numbers, a row per element; a
-// group of values, at one position, a scale and 32 numbers. A warp takes a group of 32 positions.
+// q8_0: a group of keys has the scales of 32 positions, then their integers, a row per element; a
+// group of values, at one position, a scale and 32 integers. A warp takes a group of 32 positions.
 struct InGroups {
     static constexpr uint32_t ROW_BYTES = 34;
 
     // Numbers of 8 bits times two scales each, all rounded once.
-    static INLINE void store(unsigned char *to, const uint32_t (&numbers)[2],
+    static INLINE void store(unsigned char *to, const uint32_t (&integers)[2],
                              const uint4 &scales) {
-        uint2 low = halves_of_i8(numbers[0]), high = halves_of_i8(numbers[1]);
+        uint2 low = halves_of_i8(integers[0]), high = halves_of_i8(integers[1]);
         *reinterpret_cast<uint4 *>(to) = {
             multiply_halves(low.x, scales.x), multiply_halves(low.y, scales.y),
             multiply_halves(high.x, scales.z), multiply_halves(high.y, scales.w)};
@@ -195,15 +195,15 @@ struct InGroups {
         uint32_t lane = threadIdx.x % WARP;
         const unsigned char *from = keys + group * (ROW_BYTES * KV_BLOCK);
         uint4 scales = reinterpret_cast<const uint4 *>(from)[lane % 4];
-        auto numbers = reinterpret_cast<const uint2 *>(from + 2 * KV_BLOCK) + lane;
+        auto integers = reinterpret_cast<const uint2 *>(from + 2 * KV_BLOCK) + lane;
 #pragma unroll
         for (uint32_t i = 0; i < 4; i++) {
-            uint2 eight = numbers[i * WARP];
+            uint2 eight = integers[i * WARP];
             uint32_t row = 32 * group + 8 * i + lane / 4;
             store(tile + Stage<D>::key(row, lane % 4), {eight.x, eight.y}, scales);
         }
     }
-    // A lane has a position. Its numbers begin in the middle of a word or at the next one.
+    // A lane has a position. Its integers begin in the middle of a word or at the next one.
     template <uint32_t D>
     static INLINE void convert_values(const unsigned char *values, uint32_t group,
                                       uint32_t filled, unsigned char *tile) {
@@ -232,7 +232,7 @@ struct InGroups {
                   {scale, scale, scale, scale});
         }
     }
-    // Four numbers as two pairs of f16. Behind the exponent of 1024, a number's bits with the sign
+    // Four integers as two pairs of f16. Behind the exponent of 1024, an integer's bits with the sign
     // turned over are 1024 + 128 more than the number.
     static INLINE uint2 halves_of_i8(uint32_t four) {
         uint32_t bits = four ^ 0x80808080;

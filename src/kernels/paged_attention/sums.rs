@@ -43,7 +43,7 @@ impl Record {
         &mut records[row * self.len()..(row + 1) * self.len()]
     }
 
-    /// States the largest score and the sum of weights.
+    /// Stores the largest score and the sum of weights.
     #[inline(always)]
     pub(super) fn set(self, record: &mut [Vector], largest: f32, total: f32) {
         let last = &mut record[self.columns];
@@ -95,7 +95,7 @@ pub(super) struct Output<'a> {
 }
 
 impl Output<'_> {
-    /// Weighted values over the sum of weights.
+    /// Divides weighted values by the sum of weights and writes them to the output.
     #[inline(always)]
     pub(super) fn write<L: Lanes>(&self, l: L, row: usize, record: &[Vector]) {
         let columns = record.len() - 1;
@@ -141,7 +141,7 @@ pub(super) struct Joined<'a> {
     /// `[spans][rows]`
     pub(super) records: &'a [Vector],
     pub(super) first_span: usize,
-    /// What each query sees.
+    /// Positions of the queries.
     pub(super) positions: &'a [u32],
     pub(super) params: AttentionParams,
     pub(super) output: Output<'a>,

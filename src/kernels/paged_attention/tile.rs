@@ -35,7 +35,7 @@ impl<S> Operands<'_, S> {
     }
 }
 
-/// See the module; row `r` of the tile is query `r / group` and head `r % group` of the group.
+/// A tile; row `r` of the tile is query `r / group` and head `r % group` of the group.
 pub(super) struct Tile<'a, S> {
     pub(super) operands: &'a Operands<'a, S>,
     /// Row of the first query in `q`.
@@ -49,9 +49,9 @@ pub(super) struct Tile<'a, S> {
 
 /// Where a tile's results go.
 pub(super) enum Goal<'a> {
-    /// All spans are here: to the output rows.
+    /// The rows of the output, if the tile has all spans.
     Output(Output<'a>),
-    /// To a record per span and row, `[spans][rows]`, all zero before.
+    /// A record per span and row, `[spans][rows]`, all zero before.
     Records(&'a mut [Vector]),
 }
 
@@ -135,7 +135,7 @@ impl<S: Stored> Tile<'_, S> {
         Visible::to(self.positions[row / self.operands.group()], self.operands.params)
     }
 
-    /// One span: scores, weights and weighted values of all rows, to their records.
+    /// Computes one span: scores, weights and weighted values of all rows, to their records.
     #[inline(always)]
     fn attend<L: Lanes>(&self, l: L, span: usize, scratch: &mut Scratch, records: &mut [Vector]) {
         let record = Record::new(self.operands.shape.value_dim);
@@ -375,13 +375,13 @@ impl<S: Stored> Tile<'_, S> {
     }
 }
 
-/// Whether the rows are so few that stored numbers are widened where they are used.
+/// Whether the rows are so few that stored elements are widened where they are used.
 #[inline(always)]
 fn widens_in_place<L: Lanes, S>(rows: usize) -> bool {
     rows <= most_rows::<L>() || size_of::<S>() == size_of::<f32>()
 }
 
-/// Asks for all cache lines of `stored`.
+/// Prefetches all cache lines of `stored`.
 #[inline(always)]
 fn bring_near<L: Lanes, S>(l: L, stored: &[S]) {
     const LINE: usize = 64;

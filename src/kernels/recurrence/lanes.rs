@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 
 use crate::kernels::cpu::{LANES, Lanes, load_tail};
 
-/// Up to sixteen floats; zeros behind them.
+/// Loads up to sixteen floats; zeros behind them.
 #[inline(always)]
 pub(super) fn load_some<L: Lanes>(l: L, x: &[f32]) -> L::V {
     match x.first_chunk() {
@@ -26,7 +26,7 @@ pub(super) fn write_some<L: Lanes>(l: L, v: L::V, out: &mut [MaybeUninit<f32>]) 
     }
 }
 
-/// Where the softplus of a number is the number itself in f32.
+/// From here on `softplus(x)` is `x` in f32.
 const SOFTPLUS_END: f32 = 20.0;
 
 /// `ln(1 + e^x)`

@@ -49,9 +49,10 @@ constexpr unsigned SPLIT = 4;
 constexpr unsigned HOLDERS = COLUMNS * SPLIT;
 constexpr unsigned RECURRENCE_THREADS = 2 * HOLDERS;
 constexpr unsigned PREPARING_WARPS = HOLDERS / WARP;
-// Tokens that are prepared at a time; there is room for as many again.
+// Tokens that are prepared at a time, while as many others are taken.
 constexpr unsigned PREPARED = 8;
-constexpr unsigned NUMBERS = 4;
+// Factors of a prepared token.
+constexpr unsigned FACTORS = 4;
 
 // A prepared token in shared memory.
 struct Prepared {
@@ -59,13 +60,13 @@ struct Prepared {
     float *first, *second;
     // One along the block's columns.
     float *along;
-    float *numbers;
+    float *factors;
 
-    static INLINE unsigned size(unsigned padded) { return 2 * padded + COLUMNS + NUMBERS; }
+    static INLINE unsigned size(unsigned padded) { return 2 * padded + COLUMNS + FACTORS; }
 
     INLINE Prepared(float *start, unsigned padded)
         : first(start), second(start + padded), along(start + 2 * padded),
-          numbers(start + 2 * padded + COLUMNS) {}
+          factors(start + 2 * padded + COLUMNS) {}
 };
 
 // Matrices of all heads, and where a block and its threads are among them.

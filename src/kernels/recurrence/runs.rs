@@ -16,7 +16,7 @@ pub struct Runs<'a> {
     pub positions: &'a [u32],
     /// `[num_seqs]`: the row of the states that is the sequence's own.
     pub slots: &'a [u32],
-    /// The same on the device, if it is there already.
+    /// The step's plan on the device, if it is there already.
     pub on_device: Option<&'a StepTensors>,
 }
 
@@ -54,7 +54,7 @@ impl Runs<'_> {
         self.cu_seqlens_q.windows(2).zip(self.slots).filter(|(bounds, _)| bounds[0] < bounds[1])
     }
 
-    /// The same errors, but for sequences of [`NO_SLOT`].
+    /// Checks the runs as [`Self::of`] does, but allows sequences of [`NO_SLOT`].
     pub(super) fn check(&self, operation: &str, rows: usize, num_slots: usize) -> Result<()> {
         let Self { cu_seqlens_q: bounds, positions, slots, .. } = *self;
         let covers = bounds.first() == Some(&0)

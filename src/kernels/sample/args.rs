@@ -5,13 +5,13 @@
 pub struct Draw {
     /// The row's index.
     pub row: u32,
-    /// Where to draw, in `[0, 1)`, if the temperature isn't that of the most likely token.
+    /// Where in the distribution to draw, in `[0, 1)`; unused if the temperature is greedy.
     pub position: f64,
     /// Divisor of logits.
     pub temperature: f32,
-    /// Share of the nucleus.
+    /// Share of the weight that the nucleus has.
     pub top_p: f32,
-    /// Least weight relative to the heaviest.
+    /// Least weight relative to the largest.
     pub min_p: f32,
     /// Most tokens; 0 is off.
     pub top_k: u32,
@@ -25,7 +25,7 @@ pub struct Draw {
     pub biases: Vec<(u32, f32)>,
     /// Token ids with their occurrences in the output, each once.
     pub counts: Vec<(u32, f32)>,
-    /// A bit for each token, set where it is allowed; what is behind is not.
+    /// A bit for each token, set where it is allowed; tokens behind the last bit are not.
     pub mask: Option<Vec<u32>>,
     /// The only token that may come.
     pub required: Option<u32>,
@@ -43,7 +43,7 @@ pub enum Drawn {
         /// Log-probabilities, if they were wanted.
         logprobs: Option<DrawnLogprobs>,
     },
-    /// This logit is NaN.
+    /// A logit is NaN; its index.
     Nan(u32),
     /// The largest logit isn't finite.
     NotFinite,
@@ -54,7 +54,7 @@ pub enum Drawn {
 /// Log-probabilities of a drawn token, by the model's own logits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DrawnLogprobs {
-    /// The drawn token's.
+    /// The drawn token's log-probability.
     pub logprob: f32,
     /// The drawn token's rank among all, from 1.
     pub rank: u32,

@@ -11,7 +11,7 @@ use crate::kernels::cuda::source::{Source, source};
 static SOURCE: Source = source!("sample/kernel");
 static NEXT_IDS: Source = source!("sample/next_ids");
 
-/// What stands for nothing among token ids and indices.
+/// Stands for no token and no index.
 const NONE: u32 = u32::MAX;
 /// Most likely tokens that the kernel finds.
 const MOST_TOP: usize = 512;
@@ -45,7 +45,7 @@ kernel_struct! {
 }
 
 kernel_struct! {
-    /// What is asked of one row; [`NONE`] stands for no mask, no token and no log-probabilities.
+    /// A draw from one row; [`NONE`] stands for no mask, no token and no log-probabilities.
     struct SampleRow {
         position: f64,
         row: u32,
@@ -113,7 +113,7 @@ fn word(low: u32, high: u32) -> i64 {
     (u64::from(low) | u64::from(high) << 32).cast_signed()
 }
 
-/// The words of all that is asked.
+/// All draws of a launch as lists of words.
 #[derive(Default)]
 struct Asked {
     rows: Vec<i64>,
@@ -137,7 +137,7 @@ impl Asked {
         let pair =
             |(token, number): &(u32, f32)| TokenNumber { token: *token, number: *number }.word();
         let mut biases = draw.biases.clone();
-        // Those of a token side by side, in their order.
+        // Biases of one token stand side by side, in their order.
         biases.sort_by_key(|(token, _)| *token);
         let (bias_start, count_start) = (narrow(self.biases.len())?, narrow(self.counts.len())?);
         self.biases.extend(biases.iter().map(pair));

@@ -2,7 +2,7 @@
 // what the logprobs of the model's own distribution are made of.
 //
 // Grid: [rows]; block: 1024 threads, or two warps or more with the same results; no dynamic shared
-// memory. Logits are overwritten, but for rows with logprobs, which need room for a copy.
+// memory. Logits are overwritten, but for rows with logprobs, which need a copy.
 //
 // Weights are computed side by side; what the CPU adds up in some order, one thread adds up in that
 // order. Few candidates are found by histograms (as in a radix select) and sorted in shared memory,
@@ -135,7 +135,7 @@ struct Scan {
     uint32_t first, floor;
 };
 
-// Looks at every element, and copies it if there is room; passes over NaNs if not asked for them.
+// Looks at every element, and copies it if there is a buffer; passes over NaNs if not asked for them.
 __device__ Scan scan(const float *row, uint32_t vocab, float *copy, bool sees_nans, Shared &s) {
     uint64_t best = 0;
     each(0, vocab, [&](uint32_t i) {

@@ -21,7 +21,7 @@ impl DeviceLogits {
     ///
     /// # Errors
     ///
-    /// Gives back those that are elsewhere.
+    /// The logits themselves, if they are elsewhere.
     pub fn new(logits: Tensor) -> std::result::Result<Self, Tensor> {
         let drawn_there = Backend::of(logits.device()).is_cuda() && logits.dtype() == DType::F32;
         if drawn_there && logits.dims().len() == 2 { Ok(Self(logits)) } else { Err(logits) }
@@ -53,7 +53,7 @@ impl DeviceLogits {
 pub struct StartedDraws(cuda::Started);
 
 impl StartedDraws {
-    /// The rows that are drawn from.
+    /// The rows of the logits that are drawn from.
     pub fn rows(&self) -> impl Iterator<Item = u32> {
         self.0.rows()
     }

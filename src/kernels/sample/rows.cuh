@@ -44,7 +44,7 @@ struct SampledRow {
     uint32_t token;
     // 0 drawn, 1 a logit is NaN, 2 the logits are not finite, 3 every token is excluded
     uint32_t status;
-    // With logprobs: the drawn token's place, from 1, and how many most likely tokens there are.
+    // With logprobs: the drawn token's rank, from 1, and how many most likely tokens there are.
     uint32_t rank, top;
 };
 DESCRIBE(SampledRow, FIELD(sum), FIELD(max), FIELD(logit), FIELD(token), FIELD(status), FIELD(rank),

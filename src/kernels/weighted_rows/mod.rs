@@ -15,7 +15,7 @@ mod portable;
 ///
 /// # Errors
 ///
-/// A one behind the last row, weighted that are not `count` for each row of `residual`.
+/// A row behind the last one of `x`; not `count` of them for each row of `residual`.
 pub fn weighted_rows(
     x: &Tensor,
     weighted: &[WeightedRow],

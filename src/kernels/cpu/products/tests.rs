@@ -2,8 +2,8 @@
 
 use half::bf16;
 
-use super::super::super::random::Random;
 use super::super::{Kernel, LANES, Lanes, Level, Products};
+use crate::kernels::random::Random;
 
 /// What one call of every operation gives.
 #[derive(Debug, Default, PartialEq)]

@@ -25,7 +25,7 @@ pub(in crate::kernels) trait Format {
     const SCALES: usize;
     /// Scales of a sub-block and column: one, or one for each sixteen elements.
     const HALVES: usize;
-    /// What a stored value is above the number it stands for.
+    /// What is subtracted from a stored value.
     const OFFSET: i32;
     /// Whether a constant is added to the scaled values of a sub-block.
     const MINS: bool;
@@ -37,7 +37,7 @@ pub(in crate::kernels) trait Format {
 
     /// Scale of columns `16 v..16 v + 16` in half `half` of a sub-block.
     fn scale<L: Products>(l: L, head: &[u8], scales: &[u8], half: usize, v: usize) -> L::V;
-    /// What is added to each value of those columns, where `MINS`.
+    /// Constant that is added to each value of columns `16 v..16 v + 16`, where `MINS`.
     fn min<L: Products>(l: L, _head: &[u8], _scales: &[u8], _v: usize) -> L::V {
         l.splat(0.0)
     }
@@ -47,7 +47,7 @@ pub(in crate::kernels) trait Format {
 
 /// The 32 values of a sub-block for each column.
 pub(in crate::kernels) trait Values {
-    /// Bytes for all columns.
+    /// Bytes of a sub-block's values, for all columns.
     const BYTES: usize;
     /// Whether values may be above 127.
     const WIDE: bool;
@@ -59,13 +59,13 @@ pub(in crate::kernels) trait Values {
     fn put(values: &[u8; SUB_BLOCK], column: usize, to: &mut [u8]);
 }
 
-/// Eight bits a value.
+/// Values of eight bits.
 pub(in crate::kernels) struct Eight;
-/// Four bits a value.
+/// Values of four bits.
 pub(in crate::kernels) struct Four;
-/// Four bits a value, and one more behind them all.
+/// Values of five bits: four, and one more behind those of all values.
 pub(in crate::kernels) struct Five;
-/// Four bits a value, and two more behind them all.
+/// Values of six bits: four, and two more behind those of all values.
 pub(in crate::kernels) struct Six;
 
 /// Vector `index` of the sixty-four byte vectors in `bytes`.

@@ -3,11 +3,11 @@
 use super::format::{Five, Format, Four, HALF_EACH, PANEL, SUB_BLOCK, Six, Values, bytes, halves};
 use crate::kernels::cpu::{LANES, Products};
 
-/// `scale * sub_scale * value - min * sub_min`, four bits.
+/// Q4_K: `scale * sub_scale * value - min * sub_min`, four bits.
 pub(in crate::kernels) struct Q4K;
-/// The same with five bits.
+/// Q5_K: `scale * sub_scale * value - min * sub_min`, five bits.
 pub(in crate::kernels) struct Q5K;
-/// `scale * sub_scale * (value - 32)`, six bits, a signed sub-scale for each sixteen elements.
+/// Q6_K: `scale * sub_scale * (value - 32)`, six bits, a signed sub-scale for each sixteen elements.
 pub(in crate::kernels) struct Q6K;
 
 /// Sub-blocks of a block.

@@ -3,15 +3,15 @@
 use super::format::{Eight, Five, Format, Four, HALF_EACH, SUB_BLOCK, Values, halves};
 use crate::kernels::cpu::Products;
 
-/// `scale * (value - 128)`; the file has signed bytes.
+/// Q8_0: `scale * (value - 128)`; the file has signed bytes.
 pub(in crate::kernels) struct Q8_0;
-/// `scale * (value - 8)`
+/// Q4_0: `scale * (value - 8)`, four bits.
 pub(in crate::kernels) struct Q4_0;
-/// `scale * value + min`
+/// Q4_1: `scale * value + min`, four bits.
 pub(in crate::kernels) struct Q4_1;
-/// `scale * (value - 16)`
+/// Q5_0: `scale * (value - 16)`, five bits.
 pub(in crate::kernels) struct Q5_0;
-/// `scale * value + min`
+/// Q5_1: `scale * value + min`, five bits.
 pub(in crate::kernels) struct Q5_1;
 
 /// Bytes of an f16.

@@ -7,18 +7,18 @@ pub(super) const NAME: &str = "delta_rule";
 /// Added to the squared length of a key or query.
 pub(super) const LENGTH_EPS: f32 = 1e-6;
 
-/// Heads of queries, keys and values.
+/// The shape of the heads of the delta rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heads {
     /// Key heads, as many as query heads.
     pub keys: usize,
-    /// Value heads, a multiple of those; each has a state.
+    /// Value heads, a multiple of the key heads; each has a state.
     pub values: usize,
     /// Elements of a key.
     pub key_dim: usize,
     /// Elements of a value.
     pub value_dim: usize,
-    /// Value head `i` has key head `i % keys`, else `i / (values / keys)`.
+    /// Whether value head `i` has key head `i % keys`; else it has `i / (values / keys)`.
     pub tiled: bool,
 }
 
@@ -52,8 +52,8 @@ pub struct Gates<'a> {
     pub write: &'a Tensor,
     /// `[T, values]`: `decay = exp(rate * softplus(decay + bias))`
     pub decay: &'a Tensor,
-    /// `[values]`, below zero.
+    /// `[values]`, below zero: see `decay`.
     pub rate: &'a Tensor,
-    /// `[values]`
+    /// `[values]`: see `decay`.
     pub bias: &'a Tensor,
 }

@@ -68,7 +68,7 @@ struct Head<'a> {
     out: &'a Parts<'a, MaybeUninit<f32>>,
 }
 
-/// What a token has of one head.
+/// A token's inputs of one head.
 struct Step<'a> {
     query: &'a [f32],
     key: &'a [f32],
@@ -76,8 +76,8 @@ struct Step<'a> {
     write: f32,
     /// Factors of the query and of the key.
     scales: [f32; 2],
-    /// The product of both, scaled.
-    meet: f32,
+    /// The product of query and key, scaled.
+    query_key: f32,
 }
 
 impl<'a> Rule<'a> {
@@ -98,7 +98,7 @@ impl<'a> Rule<'a> {
             decay: (self.rate[head] * softplus(x)).exp(),
             write: 1.0 / (1.0 + (-self.write[row * values + head]).exp()),
             scales: [query_scale, key_scale],
-            meet: dot(l, query, key) * query_scale * key_scale,
+            query_key: dot(l, query, key) * query_scale * key_scale,
         }
     }
 }
@@ -162,7 +162,7 @@ struct Change<'a, L: Lanes> {
     delta: [L::V; 2],
 }
 
-/// What a state gives for a key and for a query, both as they are.
+/// Products of a state with an unscaled key and an unscaled query.
 struct Read<L: Lanes> {
     key: [L::V; 2],
     query: [L::V; 2],
@@ -194,7 +194,7 @@ impl<L: Lanes> Change<'_, L> {
     }
 }
 
-/// What a token gives, and how it changes the state, by what the state before it gives.
+/// A token's output, and how the token changes the state, by the products with the state before it.
 #[inline(always)]
 fn finish<'a, L: Lanes>(
     l: L,
@@ -204,12 +204,13 @@ fn finish<'a, L: Lanes>(
 ) -> ([L::V; 2], Change<'a, L>) {
     let [query_scale, key_scale] = step.scales;
     let (said, kept) = (l.splat(step.decay * key_scale), l.splat(step.decay * query_scale));
-    let (write, meet, scale) = (l.splat(step.write), l.splat(step.meet), l.splat(key_scale));
+    let (write, query_key, scale) =
+        (l.splat(step.write), l.splat(step.query_key), l.splat(key_scale));
     let (mut given, mut delta) = (value, value);
     for half in 0..2 {
         let new = l.sub(value[half], l.mul(read.key[half], said));
         let new = l.mul(new, write);
-        given[half] = l.mul_add(new, meet, l.mul(read.query[half], kept));
+        given[half] = l.mul_add(new, query_key, l.mul(read.query[half], kept));
         delta[half] = l.mul(new, scale);
     }
     (given, Change { decay: step.decay, key: step.key, delta })
@@ -262,14 +263,14 @@ fn dot<L: Lanes>(l: L, a: &[f32], b: &[f32]) -> f32 {
     l.sum(sum)
 }
 
-/// Up to 32 floats; zeros behind them.
+/// Loads up to 32 floats; zeros behind them.
 #[inline(always)]
 fn load_pair<L: Lanes>(l: L, x: &[f32]) -> [L::V; 2] {
     let (first, second) = x.split_at(x.len().min(LANES));
     [load_some(l, first), load_some(l, second)]
 }
 
-/// As many floats as `out` has places.
+/// Writes as many lanes as `out` is long.
 #[inline(always)]
 fn write_pair<L: Lanes>(l: L, v: [L::V; 2], out: &mut [MaybeUninit<f32>]) {
     let (first, second) = out.split_at_mut(out.len().min(LANES));

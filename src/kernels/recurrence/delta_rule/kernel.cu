@@ -61,7 +61,7 @@ struct Delta {
         float root = sqrtf(float(work.key_dim));
         float key_scale = 1 / sqrtf(warp_sum(key_square) + LENGTH_EPS);
         float query_scale = 1 / __fmul_rn(sqrtf(warp_sum(query_square) + LENGTH_EPS), root);
-        float meet = __fmul_rn(__fmul_rn(warp_sum(both), query_scale), key_scale);
+        float query_key = __fmul_rn(__fmul_rn(warp_sum(both), query_scale), key_scale);
 #pragma unroll
         for (unsigned i = lane; i < padded; i += WARP) {
             token.first[i] = __fmul_rn(token.first[i], key_scale);
@@ -69,9 +69,9 @@ struct Delta {
         }
         if (lane == 0) {
             float time = softplus(decay + work.bias[head]);
-            token.numbers[0] = expf(__fmul_rn(work.rate[head], time));
-            token.numbers[1] = 1 / (1 + expf(-write));
-            token.numbers[2] = meet;
+            token.factors[0] = expf(__fmul_rn(work.rate[head], time));
+            token.factors[1] = 1 / (1 + expf(-write));
+            token.factors[2] = query_key;
         }
     }
 
@@ -79,20 +79,20 @@ struct Delta {
     INLINE float advance(Column<ROWS> &column, const Prepared &token) const {
         const float *keys = token.first + matrices.part() * 4;
         const float *queries = token.second + matrices.part() * 4;
-        float said[4] = {0, 0, 0, 0}, asked[4] = {0, 0, 0, 0}, k[4], q[4];
+        float key_sums[4] = {0, 0, 0, 0}, query_sums[4] = {0, 0, 0, 0}, k[4], q[4];
 #pragma unroll
         for (unsigned i = 0; i < column.count(); i += 4) {
             load_four(k, keys + i * SPLIT);
             load_four(q, queries + i * SPLIT);
 #pragma unroll
             for (unsigned c = 0; c < 4; c++) {
-                said[c] = fmaf(column[i + c], k[c], said[c]);
-                asked[c] = fmaf(column[i + c], q[c], asked[c]);
+                key_sums[c] = fmaf(column[i + c], k[c], key_sums[c]);
+                query_sums[c] = fmaf(column[i + c], q[c], query_sums[c]);
             }
         }
-        float decay = token.numbers[0], write = token.numbers[1], meet = token.numbers[2];
+        float decay = token.factors[0], write = token.factors[1], query_key = token.factors[2];
         float value = token.along[matrices.own_column()];
-        float change = __fmul_rn(write, fmaf(-decay, column_sum(said), value));
+        float change = __fmul_rn(write, fmaf(-decay, column_sum(key_sums), value));
 #pragma unroll
         for (unsigned i = 0; i < column.count(); i += 4) {
             load_four(k, keys + i * SPLIT);
@@ -101,7 +101,7 @@ struct Delta {
                 column[i + c] = fmaf(k[c], change, __fmul_rn(column[i + c], decay));
             }
         }
-        return fmaf(change, meet, __fmul_rn(decay, column_sum(asked)));
+        return fmaf(change, query_key, __fmul_rn(decay, column_sum(query_sums)));
     }
 };
 

@@ -19,8 +19,8 @@ mod portable;
 #[cfg(test)]
 mod tests;
 
-/// What the heads of every token read: `[T, values * value_dim]`, of `qkv [T, inputs]`, which are a
-/// token's queries, keys and values. `states [slots, values * key_dim * value_dim]` are changed.
+/// The outputs `[T, values * value_dim]` of all heads, of `qkv [T, inputs]`: each token's queries, keys
+/// and values. `states [slots, values * key_dim * value_dim]` are changed.
 /// Queries and keys are divided by their length, queries by the root of `key_dim` too.
 ///
 /// # Errors

@@ -65,7 +65,7 @@ struct Conv<'a> {
     states: &'a Parts<'a, f32>,
 }
 
-/// Some channels of one sequence.
+/// A chunk of the channels of one sequence.
 struct Block<'a> {
     conv: Conv<'a>,
     run: &'a Run,

@@ -5,12 +5,12 @@ use candle_core::Tensor;
 /// The operation's name in errors.
 pub(super) const NAME: &str = "state_space";
 
-/// The learned part of a selective state space, and its shape.
+/// The learned vectors of a selective state space, and its shape.
 #[derive(Clone, Copy, Debug)]
 pub struct Heads<'a> {
-    /// `[H]`: what the logarithm of a state's fading is per unit of time, below zero.
+    /// `[H]`: the logarithm of a state's decay per unit of time, below zero.
     pub decay: &'a Tensor,
-    /// `[H]`: the share of the input that goes around the state.
+    /// `[H]`: the factor of the input that is added to the output.
     pub skip: &'a Tensor,
     /// `[H]`: added to time steps before their softplus.
     pub step_bias: &'a Tensor,
@@ -20,6 +20,6 @@ pub struct Heads<'a> {
     pub head_dim: usize,
     /// N: rows of a head's state.
     pub state_size: usize,
-    /// G, a divisor of H: heads of a group share the vectors that write and read states.
+    /// G, a divisor of H: heads of a group share the vectors `b` and `c`.
     pub groups: usize,
 }

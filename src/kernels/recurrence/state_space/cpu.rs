@@ -73,12 +73,12 @@ struct OneHead<'a> {
     out: &'a Parts<'a, MaybeUninit<f32>>,
 }
 
-/// What a token does to a state.
+/// How a token changes a state.
 #[derive(Clone, Copy, Default)]
 struct Moment {
-    /// Its time step.
+    /// The token's time step.
     step: f32,
-    /// What it leaves of the state.
+    /// The factor of the state before.
     fading: f32,
 }
 
@@ -113,7 +113,7 @@ impl Kernel for OneHead<'_> {
 }
 
 impl Space<'_> {
-    /// Of all tokens of a run.
+    /// The changes of all tokens of a run.
     fn moments(&self, run: &Run, head: usize) -> Vec<Moment> {
         let [least, most] = self.heads.step_limits;
         let one = |row: usize| {
@@ -131,7 +131,7 @@ struct Lane<'a> {
     space: Space<'a>,
     head: usize,
     out: &'a Parts<'a, MaybeUninit<f32>>,
-    /// Which: from here on, so many.
+    /// The first element, and how many there are.
     start: usize,
     count: usize,
 }
@@ -184,7 +184,7 @@ impl Lane<'_> {
     }
 }
 
-/// As `write_some`, over what was there.
+/// Stores the first lanes, as many as `out` is long.
 #[inline(always)]
 fn store_some<L: Lanes>(l: L, v: L::V, out: &mut [f32]) {
     if let Some(whole) = out.first_chunk_mut() {

@@ -51,8 +51,8 @@ struct Space {
             token.second[i] = i < size ? read[i] : 0;
         }
         if (lane == 0) {
-            token.numbers[0] = expf(__fmul_rn(step, work.decay[head]));
-            token.numbers[1] = work.skip[head];
+            token.factors[0] = expf(__fmul_rn(step, work.decay[head]));
+            token.factors[1] = work.skip[head];
         }
     }
 
@@ -60,7 +60,7 @@ struct Space {
     INLINE float advance(Column<ROWS> &column, const Prepared &token) const {
         const float *writes = token.first + matrices.part() * 4;
         const float *reads = token.second + matrices.part() * 4;
-        float fading = token.numbers[0], skip = token.numbers[1];
+        float fading = token.factors[0], skip = token.factors[1];
         float input = token.along[matrices.own_column()];
         float sums[4] = {0, 0, 0, 0}, write[4], read[4];
 #pragma unroll

@@ -19,7 +19,7 @@ mod cuda;
 mod portable;
 
 impl Heads<'_> {
-    /// H, once shapes and sizes are checked against each other.
+    /// The number of heads, once shapes and sizes were checked against each other.
     fn count(&self) -> Result<usize> {
         let heads = self.decay.dims1()?;
         let same = self.skip.dims() == [heads] && self.step_bias.dims() == [heads];
@@ -43,7 +43,7 @@ impl Heads<'_> {
 /// `u`, then the vectors `b` and `c` of groups, and of `steps [T, H]`:
 ///
 /// `s = clamp(softplus(step + step_bias), step_limits)`, `state = e^(s * decay) * state + s * b u^T`,
-/// `y = state^T c + skip * u`: `[T, H * P]`. `states [slots, H * N * P]` are taken along.
+/// `y = state^T c + skip * u`: `[T, H * P]`. `states [slots, H * N * P]` are changed.
 ///
 /// # Errors
 ///
