@@ -8,8 +8,11 @@ use std::ffi::c_int;
 use candle_core::backend::BackendStorage;
 use candle_core::cuda_backend::CudaStorageSlice as Slice;
 use candle_core::cuda_backend::cudarc::cublas::{result::gemm_ex, sys};
-use candle_core::cuda_backend::cudarc::driver::{DevicePtr, DevicePtrMut};
-use candle_core::{CpuStorage, CudaStorage, CustomOp2, DType, Layout, Result, Shape, Tensor, bail};
+use candle_core::cuda_backend::cudarc::driver::{CudaSlice, CudaView, DevicePtr, DevicePtrMut};
+use candle_core::{
+    CpuStorage, CudaDevice, CudaStorage, CustomOp2, DType, Error, Layout, Result, Shape, Tensor,
+    bail,
+};
 
 /// `x [.., K]` times the transpose of `weight [N, K]` (both bf16 or both f16): `[.., N]` in f32,
 /// the type of the sums.
@@ -54,63 +57,67 @@ impl CustomOp2 for HalfProduct {
         let device = x.device().clone();
         // SAFETY: all of it is written by the product, which has no other term.
         let mut sums = unsafe { device.alloc::<f32>(rows * outputs)? };
-        let stream = device.cuda_stream();
-        let sizes = [outputs, rows, inputs].map(|size| c_int::try_from(size));
-        let [Ok(m), Ok(n), Ok(k)] = sizes else {
-            bail!("half_product: {rows} x {inputs} x {outputs} is too large");
-        };
         let (x_start, weight_start) = (x_layout.start_offset(), weight_layout.start_offset());
-        if rows > 0 {
-            let (to, _to) = sums.device_ptr_mut(&stream);
-            let run = |x: u64, weight: u64, kind: sys::cudaDataType| {
-                let (one, zero) = (1f32, 0f32);
-                // A row of ours is a column of cuBLAS: y^T = W x^T, where W is stored transposed.
-                // SAFETY: the three buffers have m * k, k * n and m * n elements of these kinds.
-                unsafe {
-                    gemm_ex(
-                        *device.cublas_handle().handle(),
-                        sys::cublasOperation_t::CUBLAS_OP_T,
-                        sys::cublasOperation_t::CUBLAS_OP_N,
-                        m,
-                        n,
-                        k,
-                        (&raw const one).cast(),
-                        weight as *const _,
-                        kind,
-                        k,
-                        x as *const _,
-                        kind,
-                        k,
-                        (&raw const zero).cast(),
-                        to as *mut _,
-                        sys::cudaDataType_t::CUDA_R_32F,
-                        m,
-                        sys::cublasComputeType_t::CUBLAS_COMPUTE_32F,
-                        sys::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT,
-                    )
-                }
-            };
-            let done = match (&x.slice, &weight.slice) {
-                (Slice::BF16(x), Slice::BF16(weight)) => {
-                    let (x, weight) = (x.slice(x_start..), weight.slice(weight_start..));
-                    let ((x, _x), (weight, _w)) =
-                        (x.device_ptr(&stream), weight.device_ptr(&stream));
-                    run(x, weight, sys::cudaDataType_t::CUDA_R_16BF)
-                }
-                (Slice::F16(x), Slice::F16(weight)) => {
-                    let (x, weight) = (x.slice(x_start..), weight.slice(weight_start..));
-                    let ((x, _x), (weight, _w)) =
-                        (x.device_ptr(&stream), weight.device_ptr(&stream));
-                    run(x, weight, sys::cudaDataType_t::CUDA_R_16F)
-                }
-                _ => {
-                    let kinds: [DType; 2] = [x.dtype(), weight.dtype()];
-                    bail!("half_product: {kinds:?}; both must be bf16 or both f16");
-                }
-            };
-            done.map_err(candle_core::Error::wrap)?;
+        let sizes = [outputs, rows, inputs];
+        match (&x.slice, &weight.slice) {
+            _ if rows == 0 => {}
+            (Slice::BF16(x), Slice::BF16(weight)) => {
+                let operands = [x.slice(x_start..), weight.slice(weight_start..)];
+                multiply(&device, operands, &mut sums, sizes, sys::cudaDataType_t::CUDA_R_16BF)?;
+            }
+            (Slice::F16(x), Slice::F16(weight)) => {
+                let operands = [x.slice(x_start..), weight.slice(weight_start..)];
+                multiply(&device, operands, &mut sums, sizes, sys::cudaDataType_t::CUDA_R_16F)?;
+            }
+            _ => {
+                let kinds: [DType; 2] = [x.dtype(), weight.dtype()];
+                bail!("half_product: {kinds:?}; both must be bf16 or both f16");
+            }
         }
         let sums = CudaStorage::wrap_cuda_slice(sums, device);
         Ok((sums, Shape::from(dims)))
     }
+}
+
+/// Writes the products of rows `x [n, k]` and rows `weight [m, k]` to `to [n, m]`; sizes are m, n, k.
+fn multiply<T>(
+    device: &CudaDevice,
+    [x, weight]: [CudaView<'_, T>; 2],
+    to: &mut CudaSlice<f32>,
+    sizes: [usize; 3],
+    kind: sys::cudaDataType,
+) -> Result<()> {
+    let [Ok(m), Ok(n), Ok(k)] = sizes.map(c_int::try_from) else {
+        bail!("half_product: {sizes:?} is too large");
+    };
+    let stream = device.cuda_stream();
+    let ((x, _x), (weight, _weight)) = (x.device_ptr(&stream), weight.device_ptr(&stream));
+    let (to, _to) = to.device_ptr_mut(&stream);
+    let (one, zero) = (1f32, 0f32);
+    // A row of ours is a column of cuBLAS: y^T = W x^T, where W is stored transposed.
+    // SAFETY: the three buffers have m * k, k * n and m * n elements of these kinds.
+    let done = unsafe {
+        gemm_ex(
+            *device.cublas_handle().handle(),
+            sys::cublasOperation_t::CUBLAS_OP_T,
+            sys::cublasOperation_t::CUBLAS_OP_N,
+            m,
+            n,
+            k,
+            (&raw const one).cast(),
+            weight as *const _,
+            kind,
+            k,
+            x as *const _,
+            kind,
+            k,
+            (&raw const zero).cast(),
+            to as *mut _,
+            sys::cudaDataType_t::CUDA_R_32F,
+            m,
+            sys::cublasComputeType_t::CUBLAS_COMPUTE_32F,
+            sys::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT,
+        )
+    };
+    done.map_err(Error::wrap)
 }
