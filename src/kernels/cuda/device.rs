@@ -17,7 +17,7 @@ use candle_core::cuda_backend::cudarc::driver::{
 use candle_core::cuda_backend::cudarc::nvrtc::Ptx;
 use candle_core::{CudaDevice, CudaStorage, Error, Result, bail};
 
-use super::layout::{KernelStruct, Layout};
+use super::layout::{KernelStruct, check};
 use super::source::Source;
 
 /// Shared memory that a block may have without asking.
@@ -58,12 +58,11 @@ struct Loaded {
     functions: HashMap<(usize, String), CudaFunction>,
 }
 
-/// A kernel that takes arguments of this layout, which is compared when it is loaded.
-fn find(
+/// A kernel that takes `A`, whose layout is compared when the kernel is loaded.
+fn find<A: KernelStruct>(
     stream: &Arc<CudaStream>,
     source: &'static Source,
     kernel: &str,
-    layout: &Layout,
 ) -> Result<CudaFunction> {
     static LOADED: OnceLock<Mutex<Loaded>> = OnceLock::new();
     let loaded = LOADED.get_or_init(Mutex::default);
@@ -82,19 +81,14 @@ fn find(
             module
         }
     };
-    check(&module, stream, layout)?;
+    check::<A>(|symbol| {
+        let layout = module.get_global(symbol, stream).map_err(Error::wrap)?;
+        let bytes = stream.clone_dtoh(&layout).map_err(Error::wrap)?;
+        Ok(bytes.try_into().map(u32::from_le_bytes).unwrap_or_default())
+    })?;
     let function = module.load_function(kernel).map_err(Error::wrap)?;
     functions.insert(key, function.clone());
     Ok(function)
-}
-
-/// Compares a struct with the one that a module was compiled with.
-fn check(module: &Arc<CudaModule>, stream: &Arc<CudaStream>, layout: &Layout) -> Result<()> {
-    let table = module.get_global(&layout.symbol(), stream).map_err(Error::wrap)?;
-    let bytes = stream.clone_dtoh(&table).map_err(Error::wrap)?;
-    let words: Vec<u32> = bytes.as_chunks().0.iter().copied().map(u32::from_le_bytes).collect();
-    layout.check(&words)?;
-    layout.pointees.iter().try_for_each(|pointee| check(module, stream, pointee))
 }
 
 /// Starts a kernel on the device's stream.
@@ -110,7 +104,7 @@ pub(super) unsafe fn run<A: KernelStruct>(
     arguments: A,
 ) -> Result<()> {
     let stream = device.cuda_stream();
-    let function = find(&stream, source, kernel, &A::LAYOUT)?;
+    let function = find::<A>(&stream, source, kernel)?;
     if shared > SHARED_UNASKED {
         let bytes = i32::try_from(shared).map_err(Error::wrap)?;
         let attribute = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
@@ -188,7 +182,7 @@ pub(super) fn most_shared(device: &CudaDevice) -> Option<usize> {
 }
 
 /// A copy on its way to the host.
-pub(super) struct Reading {
+pub(in crate::kernels) struct Reading {
     memory: PinnedHostSlice<i64>,
     count: usize,
 }

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use candle_core::{CpuStorage, CudaStorage, DType, Device, InplaceOp1, Layout, Result};
 use candle_core::{Shape, Storage, Tensor, bail};
 
+pub(in crate::kernels) use super::layout::kernel_struct;
 use super::layout::{KernelStruct, Kind, hash_of};
-use super::source::Source;
+pub(in crate::kernels) use super::source::{Source, source};
 use super::{device, on_host};
 
 /// An address in the memory that a kernel reads and writes; zero is null.

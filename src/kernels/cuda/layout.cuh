@@ -7,34 +7,24 @@
 
 namespace layout {
 
-// Fowler, Noll and Vo's hash (1a, 32 bits), by words.
-constexpr uint32_t START = 0x811c9dc5;
-constexpr uint32_t mixed(uint32_t hash, uint32_t word) { return (hash ^ word) * 0x01000193; }
+// Fowler, Noll and Vo's hash (1a, 32 bits), by numbers of 32 bits.
+constexpr uint32_t mixed(uint32_t hash, uint32_t number) { return (hash ^ number) * 0x01000193; }
 constexpr uint32_t hash_of(const char *name) {
-    uint32_t hash = START;
+    uint32_t hash = 0x811c9dc5;
     for (; *name != 0; name++) {
         hash = mixed(hash, uint32_t(*name));
     }
     return hash;
 }
 
-// A line of a table: a field's name, offset and type.
-struct Line {
+struct Field {
     uint32_t name, offset, kind;
 };
-// The first line is of the whole struct: its name, its size in place of an offset, and how many
-// fields there are.
-template <size_t COUNT> struct Table {
-    Line head, fields[COUNT];
-};
-
-constexpr uint32_t mixed(uint32_t hash, const Line &line) {
-    return mixed(mixed(mixed(hash, line.name), line.offset), line.kind);
-}
-template <size_t COUNT> constexpr uint32_t folded(const Table<COUNT> &table) {
-    uint32_t hash = mixed(START, table.head);
-    for (const Line &field : table.fields) {
-        hash = mixed(hash, field);
+template <size_t COUNT>
+constexpr uint32_t hash_of(const char *name, uint32_t size, const Field (&fields)[COUNT]) {
+    uint32_t hash = mixed(hash_of(name), size);
+    for (const Field &field : fields) {
+        hash = mixed(mixed(mixed(hash, field.name), field.offset), field.kind);
     }
     return hash;
 }
@@ -59,26 +49,22 @@ template <typename T, size_t COUNT> struct Kind<T[COUNT]> {
 
 } // namespace layout
 
-// Makes the table of a struct: all of its fields, each as a FIELD, in the order of their
-// declaration.
+// Hashes a struct: all of its fields, each as a FIELD, in the order of their declaration.
 #define DESCRIBE(Struct, ...)                                                                      \
     namespace layout {                                                                             \
     namespace of_##Struct {                                                                        \
         using S = Struct;                                                                          \
-        constexpr Line FIELDS[] = {__VA_ARGS__};                                                   \
-        constexpr uint32_t COUNT = sizeof(FIELDS) / sizeof(Line);                                  \
-        constexpr Table<COUNT> TABLE = {{hash_of(#Struct), sizeof(S), COUNT}, {__VA_ARGS__}};      \
+        constexpr Field FIELDS[] = {__VA_ARGS__};                                                  \
     }                                                                                              \
     template <> struct Kind<Struct> {                                                              \
-        static constexpr uint32_t VALUE = folded(of_##Struct::TABLE);                              \
+        static constexpr uint32_t VALUE = hash_of(#Struct, sizeof(Struct), of_##Struct::FIELDS);   \
     };                                                                                             \
     }
 #define FIELD(field) {hash_of(#field), offsetof(S, field), Kind<decltype(S::field)>::VALUE}
 
-// Exports a described struct's table to the caller of kernels.
+// Exports the hash of a described struct to the caller of kernels.
 #define EXPORT_LAYOUT(Struct)                                                                      \
-    extern "C" LAYOUT_MEMORY const layout::Table<layout::of_##Struct::COUNT> layout_of_##Struct =  \
-        layout::of_##Struct::TABLE;
+    extern "C" LAYOUT_MEMORY const uint32_t layout_of_##Struct = layout::Kind<Struct>::VALUE;
 #ifdef __CUDACC__
 #define LAYOUT_MEMORY __device__
 #else

@@ -1,12 +1,11 @@
 //! Rows of a stored matrix as f32: token ids to hidden states.
 
-use candle_core::{Result, Tensor};
+use candle_core::{DType, Result, Tensor};
 
 use super::backend::cpu_level;
 use super::packed::PackedMatrix;
 
 mod cpu;
-mod portable;
 #[cfg(test)]
 mod tests;
 
@@ -17,5 +16,5 @@ pub fn embed(matrix: &PackedMatrix, ids: &[u32]) -> Result<Tensor> {
 
 /// Rows `ids [T]` of `matrix [V, D]`, both on a device: `[T, D]` in f32.
 pub fn device_embed(matrix: &Tensor, ids: &Tensor) -> Result<Tensor> {
-    portable::embed(matrix, ids)
+    matrix.index_select(ids, 0)?.to_dtype(DType::F32)
 }

@@ -14,13 +14,13 @@ fn rows_are_those_of_the_widened_matrix() {
     for dtype in [DType::F32, DType::BF16, DType::F16] {
         let weight = weight.to_dtype(dtype).unwrap();
         let packed = PackedMatrix::from_dense(&weight).unwrap();
-        let expected = portable::embed(&weight, &index).unwrap();
+        let expected = device_embed(&weight, &index).unwrap();
         assert_eq!(bits(&embed(&packed, &ids).unwrap()), bits(&expected));
     }
     let quantized = QTensor::quantize(&weight, GgmlDType::Q5_1).unwrap();
     let packed = PackedMatrix::from_quantized(&quantized).unwrap();
     let wide = quantized.dequantize(&Device::Cpu).unwrap();
-    let expected = portable::embed(&wide, &index).unwrap();
+    let expected = device_embed(&wide, &index).unwrap();
     assert_eq!(bits(&embed(&packed, &ids).unwrap()), bits(&expected));
 }
 

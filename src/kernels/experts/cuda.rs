@@ -4,10 +4,10 @@
 use candle_core::{DType, Result, Tensor, bail};
 
 use super::args::{ExpertLayers, Rule, Score};
-use crate::kernels::cuda::launch::{Address, Launch, most_shared, narrow, output_buffer};
-use crate::kernels::cuda::layout::kernel_struct;
+use crate::kernels::cuda::launch::{
+    Address, Launch, Source, kernel_struct, most_shared, narrow, output_buffer, source,
+};
 use crate::kernels::cuda::settings;
-use crate::kernels::cuda::source::{Source, source};
 use crate::kernels::linear::DeviceLayer;
 use crate::kernels::linear::cuda::{FEW_TOKENS, Form, Shape};
 use crate::kernels::pointwise::Gating;
@@ -54,7 +54,6 @@ kernel_struct! {
 
 kernel_struct! {
     /// Some pairs of one expert, which kernels alone read and write.
-    #[expect(dead_code, reason = "the host only counts them")]
     struct PairTile {
         expert: u32,
         first: u32,

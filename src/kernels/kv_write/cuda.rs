@@ -4,9 +4,9 @@ use candle_core::{DType, Result, Tensor, bail};
 
 use super::args::{KvCache, Projections, Rotation};
 use crate::kernels::cache::kv_format::{CacheShape, KvFormat};
-use crate::kernels::cuda::launch::{Address, Launch, narrow, output_buffer};
-use crate::kernels::cuda::layout::kernel_struct;
-use crate::kernels::cuda::source::{Source, source};
+use crate::kernels::cuda::launch::{
+    Address, Launch, Source, kernel_struct, narrow, output_buffer, source,
+};
 
 static SOURCE: Source = source!("kv_write/kernel");
 

@@ -5,10 +5,10 @@
 use candle_core::{DType, Result, Tensor, bail};
 
 use super::args::DeviceLayer;
-use crate::kernels::cuda::launch::{Address, Launch, most_shared, narrow, output_buffer};
-use crate::kernels::cuda::layout::kernel_struct;
+use crate::kernels::cuda::launch::{
+    Address, Launch, Source, kernel_struct, most_shared, narrow, output_buffer, source,
+};
 use crate::kernels::cuda::settings;
-use crate::kernels::cuda::source::{Source, source};
 use crate::kernels::pointwise::Gating;
 use crate::kernels::pointwise::cuda::ElementwiseOp;
 

@@ -3,10 +3,11 @@
 
 use candle_core::{DType, Result, Tensor};
 
-#[cfg(feature = "cuda")]
-use super::super::cuda::products::half_product;
-use super::super::pointwise::{Gating, gated_pairs};
-use super::super::{cuda, portable};
+use super::args::DeviceLayer;
+use super::cublas::half_product;
+use super::{cuda, portable};
+use crate::kernels::backend::Backend;
+use crate::kernels::pointwise::{Gating, gated_pairs};
 
 /// The outputs `[.., N]` of several layers on the same `x [.., K]` in f32.
 ///

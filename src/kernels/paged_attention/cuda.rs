@@ -10,9 +10,9 @@ use candle_core::{DType, Device, Result, Tensor};
 
 use super::args::{AttentionParams, PerHead, Ragged};
 use crate::kernels::cache::kv_format::{CacheShape, KvFormat};
-use crate::kernels::cuda::launch::{Address, Launch, most_shared, narrow, output_buffer};
-use crate::kernels::cuda::layout::kernel_struct;
-use crate::kernels::cuda::source::{Source, source};
+use crate::kernels::cuda::launch::{
+    Address, Launch, Source, kernel_struct, most_shared, narrow, output_buffer, source,
+};
 use crate::kernels::floats::Floats;
 use crate::kernels::step_tensors::{StepPlan, StepTensors};
 

@@ -3,9 +3,9 @@
 use candle_core::{DType, Result, Tensor, bail};
 
 use super::args::{Activation, Gating, UnaryOp, Xielu};
-use crate::kernels::cuda::launch::{Address, Launch, narrow, output_buffer};
-use crate::kernels::cuda::layout::kernel_struct;
-use crate::kernels::cuda::source::{Source, source};
+use crate::kernels::cuda::launch::{
+    Address, Launch, Source, kernel_struct, narrow, output_buffer, source,
+};
 
 static SOURCE: Source = source!("pointwise/kernel");
 

@@ -3,8 +3,7 @@
 use candle_core::{DType, Device, Result, Tensor};
 
 use super::runs::Runs;
-use crate::kernels::cuda::launch::Address;
-use crate::kernels::cuda::layout::kernel_struct;
+use crate::kernels::cuda::launch::{Address, kernel_struct};
 use crate::kernels::step_tensors::{Numbers, StepTensors};
 
 /// Columns of a state that a block of threads takes.

@@ -4,9 +4,9 @@
 use candle_core::{DType, Result, Tensor, bail};
 
 use super::args::{Draw, Drawn, DrawnLogprobs};
-use crate::kernels::cuda::launch::{Address, Launch, Reading, narrow, output_buffer};
-use crate::kernels::cuda::layout::kernel_struct;
-use crate::kernels::cuda::source::{Source, source};
+use crate::kernels::cuda::launch::{
+    Address, Launch, Reading, Source, kernel_struct, narrow, output_buffer, source,
+};
 
 static SOURCE: Source = source!("sample/kernel");
 static NEXT_IDS: Source = source!("sample/next_ids");

@@ -5,9 +5,9 @@ use candle_core::{DType, Result, Tensor};
 use super::super::cuda::{COLUMNS, SequenceTensors, Sequences, THREADS, form};
 use super::super::runs::Runs;
 use super::args::{Gates, Heads};
-use crate::kernels::cuda::launch::{Address, Launch, narrow, output_buffer};
-use crate::kernels::cuda::layout::kernel_struct;
-use crate::kernels::cuda::source::{Source, source};
+use crate::kernels::cuda::launch::{
+    Address, Launch, Source, kernel_struct, narrow, output_buffer, source,
+};
 
 static SOURCE: Source = source!("recurrence/delta_rule/kernel");
 
