@@ -1,36 +1,48 @@
 //! From candle storages to slices: the one place that looks at dtypes and layouts.
 
 use std::cell::Cell;
+use std::ops::Deref;
 
 use candle_core::backend::BackendStorage;
 use candle_core::{CpuStorage, InplaceOp1, Layout, Result, Storage, Tensor, WithDType, bail};
 
-/// The elements of a contiguous tensor.
-pub(super) fn contiguous<'a, T: WithDType>(
-    operation: &str,
-    storage: &'a CpuStorage,
-    layout: &Layout,
-) -> Result<&'a [T]> {
-    let all = storage.as_slice::<T>()?;
-    match layout.contiguous_offsets() {
-        Some((start, end)) if end <= all.len() => Ok(&all[start..end]),
-        Some((_, end)) => bail!("{operation}: layout ends at {end}, storage at {}", all.len()),
-        None => bail!("{operation}: the input is not contiguous: {layout:?}"),
+/// A tensor on the CPU that is read: nobody changes it as long as its storage is guarded.
+pub(super) struct Reading<'a, Guard> {
+    operation: &'static str,
+    storage: Guard,
+    layout: &'a Layout,
+}
+
+/// Begins to read a tensor.
+pub(super) fn read<'a>(
+    operation: &'static str,
+    tensor: &'a Tensor,
+) -> Reading<'a, impl Deref<Target = Storage>> {
+    let (storage, layout) = tensor.storage_and_layout();
+    Reading { operation, storage, layout }
+}
+
+impl<Guard: Deref<Target = Storage>> Reading<'_, Guard> {
+    fn all<T: WithDType>(&self) -> Result<&[T]> {
+        match &*self.storage {
+            Storage::Cpu(storage) => storage.as_slice::<T>(),
+            _ => bail!("{}: an input is not on the cpu", self.operation),
+        }
     }
-}
 
-/// Rows of equal width, perhaps with other elements between them.
-#[derive(Clone, Copy)]
-pub(super) struct Rows<'a> {
-    all: &'a [f32],
-    stride: usize,
-    width: usize,
-}
+    /// The elements of a contiguous tensor.
+    pub(super) fn contiguous<T: WithDType>(&self) -> Result<&[T]> {
+        let (operation, all) = (self.operation, self.all::<T>()?);
+        match self.layout.contiguous_offsets() {
+            Some((start, end)) if end <= all.len() => Ok(&all[start..end]),
+            Some((_, end)) => bail!("{operation}: layout ends at {end}, storage at {}", all.len()),
+            None => bail!("{operation}: the input is not contiguous: {:?}", self.layout),
+        }
+    }
 
-impl<'a> Rows<'a> {
     /// The rows of an f32 tensor `[T, ..]` that are contiguous each.
-    pub(super) fn of(operation: &str, storage: &'a CpuStorage, layout: &Layout) -> Result<Self> {
-        let all = storage.as_slice::<f32>()?;
+    pub(super) fn rows(&self) -> Result<Rows<'_>> {
+        let (operation, layout, all) = (self.operation, self.layout, self.all::<f32>()?);
         let [count, inner @ ..] = layout.dims() else { bail!("{operation}: a scalar has no rows") };
         let mut width = 1;
         for (dim, stride) in inner.iter().zip(&layout.stride()[1..]).rev() {
@@ -44,21 +56,23 @@ impl<'a> Rows<'a> {
             Some(end) if end > all.len() => {
                 bail!("{operation}: layout ends at {end}, storage at {}", all.len())
             }
-            Some(end) => Ok(Self { all: &all[start..end], stride, width }),
-            None => Ok(Self { all: &[], stride, width }),
+            Some(end) => Ok(Rows { all: &all[start..end], stride, width }),
+            None => Ok(Rows { all: &[], stride, width }),
         }
-    }
-
-    pub(super) fn row(&self, index: usize) -> &'a [f32] {
-        &self.all[index * self.stride..index * self.stride + self.width]
     }
 }
 
-/// Rows and width of a contiguous tensor's last dimension.
-pub(super) fn rows_of(operation: &str, layout: &Layout) -> Result<(usize, usize)> {
-    match layout.dims() {
-        [] => bail!("{operation}: a scalar has no rows"),
-        [outer @ .., width] => Ok((outer.iter().product(), *width)),
+/// Rows of equal width, perhaps with other elements between them.
+#[derive(Clone, Copy)]
+pub(super) struct Rows<'a> {
+    all: &'a [f32],
+    stride: usize,
+    width: usize,
+}
+
+impl<'a> Rows<'a> {
+    pub(super) fn row(&self, index: usize) -> &'a [f32] {
+        &self.all[index * self.stride..index * self.stride + self.width]
     }
 }
 
@@ -76,19 +90,6 @@ pub(super) fn contiguous_mut<'a, T: Mutable>(
         Some(all) if end <= all.len() => Ok(&mut all[start..end]),
         Some(all) => bail!("{operation}: layout ends at {end}, storage at {}", all.len()),
         None => bail!("{operation}: can't write {:?} to {dtype:?}", T::DTYPE),
-    }
-}
-
-/// Calls `work` with the storage of a tensor on the CPU.
-pub(super) fn read<R>(
-    operation: &str,
-    tensor: &Tensor,
-    work: impl FnOnce(&CpuStorage, &Layout) -> Result<R>,
-) -> Result<R> {
-    let (storage, layout) = tensor.storage_and_layout();
-    match &*storage {
-        Storage::Cpu(storage) => work(storage, layout),
-        _ => bail!("{operation}: an input is not on the cpu"),
     }
 }
 

@@ -4,11 +4,11 @@ use candle_core::{Result, Tensor};
 use float8::F8E4M3;
 use half::{bf16, f16};
 
-use super::args::{KvCache, NAME, Projections, Rotation};
+use super::args::{HeadNorms, KvCache, NAME, Projections, Rotation};
 use super::tokens::{Angles, Norm, Queries, Tokens};
 use crate::kernels::cache::kv_format::{CacheShape, KvFormat};
 use crate::kernels::cpu::Level;
-use crate::kernels::storage::{self, Rows};
+use crate::kernels::storage::read;
 
 /// Normalizes, rotates and writes by the kernels of a level, with checked arguments.
 pub(super) fn kv_write(
@@ -20,19 +20,17 @@ pub(super) fn kv_write(
     shape: CacheShape,
 ) -> Result<Tensor> {
     let (tokens, heads, head_dim) = new.q.dims3()?;
-    let mut queries = Vec::new();
-    with_rows(new, |q, k, v| {
-        with_angles(rotation, |angles| {
-            let tokens = Tokens { level, q, k, v, angles, heads, shape, slots };
-            queries = match shape.format {
-                KvFormat::F32 => tokens.apply::<f32>(cache)?,
-                KvFormat::F16 => tokens.apply::<f16>(cache)?,
-                KvFormat::Bf16 => tokens.apply::<bf16>(cache)?,
-                KvFormat::Fp8 => tokens.apply::<F8E4M3>(cache)?,
-                KvFormat::Q8_0 => tokens.apply::<u8>(cache)?,
-            };
-            Ok(())
-        })
+    let [q, k, v] = [new.q, new.k, new.v].map(|tensor| read(NAME, tensor));
+    let (q, k, v) = (q.rows()?, k.rows()?, v.rows()?);
+    let queries = with_angles(rotation, |angles| {
+        let tokens = Tokens { level, q, k, v, angles, heads, shape, slots };
+        match shape.format {
+            KvFormat::F32 => tokens.apply::<f32>(cache),
+            KvFormat::F16 => tokens.apply::<f16>(cache),
+            KvFormat::Bf16 => tokens.apply::<bf16>(cache),
+            KvFormat::Fp8 => tokens.apply::<F8E4M3>(cache),
+            KvFormat::Q8_0 => tokens.apply::<u8>(cache),
+        }
     })?;
     Tensor::from_vec(queries, (tokens, heads, head_dim), new.q.device())
 }
@@ -40,51 +38,23 @@ pub(super) fn kv_write(
 /// Normalizes and rotates queries by the kernels of a level, with checked arguments.
 pub(super) fn prepare_queries(level: Level, q: &Tensor, rotation: Rotation<'_>) -> Result<Tensor> {
     let (tokens, heads, head_dim) = q.dims3()?;
-    let mut queries = Vec::new();
-    storage::read(NAME, q, |q, layout| {
-        let q = Rows::of(NAME, q, layout)?;
-        with_angles(rotation, |angles| {
-            queries = Queries { level, q, angles, heads, head_dim }.run(tokens);
-            Ok(())
-        })
+    let rows = read(NAME, q);
+    let rows = rows.rows()?;
+    let queries = with_angles(rotation, |angles| {
+        Ok(Queries { level, q: rows, angles, heads, head_dim }.run(tokens))
     })?;
     Tensor::from_vec(queries, (tokens, heads, head_dim), q.device())
 }
 
-fn with_rows(
-    new: Projections<'_>,
-    work: impl FnOnce(Rows<'_>, Rows<'_>, Rows<'_>) -> Result<()>,
-) -> Result<()> {
-    storage::read(NAME, new.q, |q, q_layout| {
-        storage::read(NAME, new.k, |k, k_layout| {
-            storage::read(NAME, new.v, |v, v_layout| {
-                work(
-                    Rows::of(NAME, q, q_layout)?,
-                    Rows::of(NAME, k, k_layout)?,
-                    Rows::of(NAME, v, v_layout)?,
-                )
-            })
-        })
-    })
-}
-
-fn with_angles(rotation: Rotation<'_>, work: impl FnOnce(Angles<'_>) -> Result<()>) -> Result<()> {
-    storage::read(NAME, rotation.cos, |cos, cos_layout| {
-        storage::read(NAME, rotation.sin, |sin, sin_layout| {
-            let (cos, sin) = (Rows::of(NAME, cos, cos_layout)?, Rows::of(NAME, sin, sin_layout)?);
-            let Some(norms) = rotation.norms else {
-                return work(Angles { cos, sin, norms: None });
-            };
-            storage::read(NAME, norms.query, |query, query_layout| {
-                storage::read(NAME, norms.key, |key, key_layout| {
-                    let query = storage::contiguous::<f32>(NAME, query, query_layout)?;
-                    let key = storage::contiguous::<f32>(NAME, key, key_layout)?;
-                    let (eps, after_rotation) = (norms.eps, norms.after_rotation);
-                    let query = Norm { weight: query, eps, after_rotation };
-                    let key = Norm { weight: key, ..query };
-                    work(Angles { cos, sin, norms: Some((query, key)) })
-                })
-            })
-        })
-    })
+/// Calls `work` with the elements of a rotation's tensors.
+fn with_angles<T>(rotation: Rotation<'_>, work: impl FnOnce(Angles<'_>) -> Result<T>) -> Result<T> {
+    let [cos, sin] = [rotation.cos, rotation.sin].map(|tensor| read(NAME, tensor));
+    let (cos, sin) = (cos.rows()?, sin.rows()?);
+    let Some(HeadNorms { query, key, eps, after_rotation }) = rotation.norms else {
+        return work(Angles { cos, sin, norms: None });
+    };
+    let [query, key] = [query, key].map(|tensor| read(NAME, tensor));
+    let query = Norm { weight: query.contiguous()?, eps, after_rotation };
+    let key = Norm { weight: key.contiguous()?, ..query };
+    work(Angles { cos, sin, norms: Some((query, key)) })
 }

@@ -4,27 +4,34 @@
 //! norm's sums then take the elements behind the last whole sixteen one by one.
 
 use std::mem::MaybeUninit;
+use std::ops::Range;
 
-use candle_core::{CpuStorage, CustomOp2, CustomOp3, Layout, Result, Shape, Tensor, bail};
+use candle_core::{Result, Tensor, bail};
 
 use crate::kernels::cpu::{Kernel, LANES, Lanes, Level, load_tail};
 use crate::kernels::fresh::{Parts, filled};
-use crate::kernels::{pool, storage};
+use crate::kernels::pool;
+use crate::kernels::storage::read;
 
-/// `rms_norm(x)` by the kernels of a level.
-pub(super) fn rms_norm(level: Level, x: &Tensor, weight: &Tensor, eps: f32) -> Result<Tensor> {
-    x.apply_op2_no_bwd(weight, &RmsNorm { level, eps })
-}
+const RMS_NORM: &str = "rms_norm";
+const LAYER_NORM: &str = "layer_norm";
 
-/// `residual + rms_norm(x)` by the kernels of a level.
-pub(super) fn rms_norm_add(
+/// `rms_norm(x)`, added to a residual if there is one, by the kernels of a level.
+pub(super) fn rms_norm(
     level: Level,
     x: &Tensor,
     weight: &Tensor,
     eps: f32,
-    residual: &Tensor,
+    residual: Option<&Tensor>,
 ) -> Result<Tensor> {
-    x.apply_op3_no_bwd(weight, residual, &RmsNorm { level, eps })
+    let own_weight = read(RMS_NORM, weight);
+    let weight = own_weight.contiguous::<f32>()?;
+    let residual = residual.map(|residual| read(RMS_NORM, residual));
+    let residual = residual.as_ref().map(|reading| reading.contiguous::<f32>()).transpose()?;
+    normalize(RMS_NORM, x, &[weight], |x, range, out| {
+        let residual = residual.map(|residual| &residual[range]);
+        level.run(NormRows { x, weight, eps, residual, out });
+    })
 }
 
 /// `layer_norm(x)` by the kernels of a level.
@@ -35,86 +42,38 @@ pub(super) fn layer_norm(
     bias: &Tensor,
     eps: f32,
 ) -> Result<Tensor> {
-    x.apply_op3_no_bwd(weight, bias, &LayerNorm { level, eps })
+    let [weight, bias] = [weight, bias].map(|tensor| read(LAYER_NORM, tensor));
+    let (weight, bias) = (weight.contiguous::<f32>()?, bias.contiguous::<f32>()?);
+    normalize(LAYER_NORM, x, &[weight, bias], |x, _, out| {
+        level.run(LayerNormRows { x, weight, bias, eps, out });
+    })
 }
 
-struct RmsNorm {
-    level: Level,
-    eps: f32,
-}
-
-impl CustomOp2 for RmsNorm {
-    fn name(&self) -> &'static str {
-        "rms_norm"
-    }
-
-    fn cpu_fwd(
-        &self,
-        x: &CpuStorage,
-        layout: &Layout,
-        weight: &CpuStorage,
-        weight_layout: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        let weight = storage::contiguous::<f32>(CustomOp2::name(self), weight, weight_layout)?;
-        self.run(x, layout, weight, None)
-    }
-}
-
-impl CustomOp3 for RmsNorm {
-    fn name(&self) -> &'static str {
-        "rms_norm_add"
-    }
-
-    fn cpu_fwd(
-        &self,
-        x: &CpuStorage,
-        layout: &Layout,
-        weight: &CpuStorage,
-        weight_layout: &Layout,
-        residual: &CpuStorage,
-        residual_layout: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        let name = CustomOp3::name(self);
-        let weight = storage::contiguous::<f32>(name, weight, weight_layout)?;
-        let residual = storage::contiguous::<f32>(name, residual, residual_layout)?;
-        self.run(x, layout, weight, Some(residual))
-    }
-}
-
-impl RmsNorm {
-    /// `residual`, if there is one, is as long as `x`.
-    fn run(
-        &self,
-        x: &CpuStorage,
-        layout: &Layout,
-        weight: &[f32],
-        residual: Option<&[f32]>,
-    ) -> Result<(CpuStorage, Shape)> {
-        let name = "rms_norm";
-        let (rows, width) = storage::rows_of(name, layout)?;
-        let x = storage::contiguous::<f32>(name, x, layout)?;
-        check_weight(name, weight, width)?;
-        let eps = self.eps;
-        let run = |out: &Parts<'_, MaybeUninit<f32>>| {
-            pool::for_each_row_range(rows, width, |first, count| {
-                let range = first * width..(first + count) * width;
-                // SAFETY: row ranges don't overlap.
-                let out = unsafe { out.part(range.clone()) };
-                let residual = residual.map(|residual| &residual[range.clone()]);
-                self.level.run(NormRows { x: &x[range], weight, eps, residual, out });
-            });
-        };
-        // SAFETY: the row ranges cover all rows and `NormRows` writes every element of them.
-        let out = unsafe { filled(rows * width, run) };
-        Ok((CpuStorage::F32(out), layout.shape().clone()))
-    }
-}
-
-fn check_weight(operation: &str, weight: &[f32], width: usize) -> Result<()> {
-    if weight.len() != width || width == 0 {
+/// Calls `run` with rows of `x`, where they are, and what they must be written to.
+fn normalize(
+    operation: &'static str,
+    x: &Tensor,
+    weights: &[&[f32]],
+    run: impl Fn(&[f32], Range<usize>, &mut [MaybeUninit<f32>]) + Sync,
+) -> Result<Tensor> {
+    let [outer @ .., width] = x.dims() else { bail!("{operation}: a scalar has no rows") };
+    let (rows, width) = (outer.iter().product::<usize>(), *width);
+    if let Some(weight) = weights.iter().find(|weight| width == 0 || weight.len() != width) {
         bail!("{operation}: {} weights for rows of {width}", weight.len());
     }
-    Ok(())
+    let input = read(operation, x);
+    let values = input.contiguous::<f32>()?;
+    let fill = |out: &Parts<'_, MaybeUninit<f32>>| {
+        pool::for_each_row_range(rows, width, |first, count| {
+            let range = first * width..(first + count) * width;
+            // SAFETY: row ranges don't overlap.
+            let out = unsafe { out.part(range.clone()) };
+            run(&values[range.clone()], range, out);
+        });
+    };
+    // SAFETY: the row ranges cover all rows, and both kernels write every element of theirs.
+    let out = unsafe { filled(rows * width, fill) };
+    Tensor::from_vec(out, x.dims(), x.device())
 }
 
 /// The RMS norm of rows as wide as `weight`; writes every element of `out`.
@@ -170,47 +129,7 @@ impl Kernel for NormRows<'_> {
     }
 }
 
-struct LayerNorm {
-    level: Level,
-    eps: f32,
-}
-
-impl CustomOp3 for LayerNorm {
-    fn name(&self) -> &'static str {
-        "layer_norm"
-    }
-
-    fn cpu_fwd(
-        &self,
-        x: &CpuStorage,
-        layout: &Layout,
-        weight: &CpuStorage,
-        weight_layout: &Layout,
-        bias: &CpuStorage,
-        bias_layout: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        let (rows, width) = storage::rows_of(self.name(), layout)?;
-        let x = storage::contiguous::<f32>(self.name(), x, layout)?;
-        let weight = storage::contiguous::<f32>(self.name(), weight, weight_layout)?;
-        let bias = storage::contiguous::<f32>(self.name(), bias, bias_layout)?;
-        check_weight(self.name(), weight, width)?;
-        check_weight(self.name(), bias, width)?;
-        let eps = self.eps;
-        let run = |out: &Parts<'_, MaybeUninit<f32>>| {
-            pool::for_each_row_range(rows, width, |first, count| {
-                let range = first * width..(first + count) * width;
-                // SAFETY: row ranges don't overlap.
-                let out = unsafe { out.part(range.clone()) };
-                self.level.run(LayerNormRows { x: &x[range], weight, bias, eps, out });
-            });
-        };
-        // SAFETY: the row ranges cover all rows and `LayerNormRows` writes every element of them.
-        let out = unsafe { filled(rows * width, run) };
-        Ok((CpuStorage::F32(out), layout.shape().clone()))
-    }
-}
-
-/// Normalizes rows as wide as `weight` and writes every element of `out`.
+/// The layer norm of rows as wide as `weight`; writes every element of `out`.
 struct LayerNormRows<'a> {
     x: &'a [f32],
     weight: &'a [f32],

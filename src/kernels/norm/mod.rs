@@ -16,7 +16,7 @@ mod tests;
 /// `x / sqrt(mean(x^2) + eps) * weight` over the last dimension of `x [.., D]`; `weight [D]`.
 pub fn rms_norm(x: &Tensor, weight: &Tensor, eps: f32) -> Result<Tensor> {
     match Backend::of(x.device()) {
-        Backend::Cpu(level) => cpu::rms_norm(level, x, weight, eps),
+        Backend::Cpu(level) => cpu::rms_norm(level, x, weight, eps, None),
         Backend::Cuda => cuda::rms_norm(x, weight, eps, None),
         Backend::Portable => portable::rms_norm(x, weight, eps),
     }
@@ -28,7 +28,7 @@ pub fn rms_norm_add(x: &Tensor, weight: &Tensor, eps: f32, residual: &Tensor) ->
         bail!("rms_norm_add: {:?} and {:?} differ", x.dims(), residual.dims());
     }
     match Backend::of(x.device()) {
-        Backend::Cpu(level) => cpu::rms_norm_add(level, x, weight, eps, residual),
+        Backend::Cpu(level) => cpu::rms_norm(level, x, weight, eps, Some(residual)),
         Backend::Cuda => cuda::rms_norm(x, weight, eps, Some(residual)),
         Backend::Portable => residual + portable::rms_norm(x, weight, eps)?,
     }

@@ -12,7 +12,7 @@ fn equals_the_plain_operations() {
         let weight = random.tensor(width);
         let norm = portable::rms_norm(&x, &weight, 1e-5).unwrap();
         for level in Level::available() {
-            assert_close(&cpu::rms_norm(level, &x, &weight, 1e-5).unwrap(), &norm, 2e-6);
+            assert_close(&cpu::rms_norm(level, &x, &weight, 1e-5, None).unwrap(), &norm, 2e-6);
         }
     }
 }
@@ -24,8 +24,8 @@ fn a_residual_is_added_to_the_same_norm() {
         let (x, residual) = (random.tensor((rows, width)), random.tensor((rows, width)));
         let weight = random.tensor(width);
         for level in Level::available() {
-            let norm = cpu::rms_norm(level, &x, &weight, 1e-5).unwrap();
-            let sum = cpu::rms_norm_add(level, &x, &weight, 1e-5, &residual).unwrap();
+            let norm = cpu::rms_norm(level, &x, &weight, 1e-5, None).unwrap();
+            let sum = cpu::rms_norm(level, &x, &weight, 1e-5, Some(&residual)).unwrap();
             assert_eq!(bits(&sum), bits(&(&residual + norm).unwrap()));
         }
     }
@@ -38,9 +38,9 @@ fn a_row_is_the_same_alone_and_in_a_batch() {
     let mut random = Random::new(2);
     let (x, weight) = (random.tensor((90, 500)), random.tensor(500));
     for level in Level::available() {
-        let all = cpu::rms_norm(level, &x, &weight, 1e-6).unwrap();
+        let all = cpu::rms_norm(level, &x, &weight, 1e-6, None).unwrap();
         let row = x.narrow(0, 77, 1).unwrap();
-        let alone = cpu::rms_norm(level, &row, &weight, 1e-6).unwrap();
+        let alone = cpu::rms_norm(level, &row, &weight, 1e-6, None).unwrap();
         assert_eq!(bits(&alone), bits(&all.narrow(0, 77, 1).unwrap()));
     }
 }

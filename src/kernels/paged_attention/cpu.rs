@@ -15,7 +15,8 @@ use crate::kernels::cache::kv_element::{Stored, Vector};
 use crate::kernels::cache::kv_format::{CacheShape, KvFormat};
 use crate::kernels::cpu::Level;
 use crate::kernels::fresh::{Parts, filled};
-use crate::kernels::{pool, storage};
+use crate::kernels::pool;
+use crate::kernels::storage::read;
 
 /// Less work (in multiply-adds) stays on the calling thread.
 const PARALLEL_FROM: usize = 1 << 16;
@@ -66,21 +67,16 @@ impl Call<'_> {
         v: &Tensor,
         heads: usize,
     ) -> Result<Vec<f32>> {
-        storage::read(NAME, q, |q, q_layout| {
-            storage::read(NAME, k, |k, k_layout| {
-                storage::read(NAME, v, |v, v_layout| {
-                    Ok(self.attend(&Operands {
-                        q: storage::contiguous::<f32>(NAME, q, q_layout)?,
-                        k: storage::contiguous::<S>(NAME, k, k_layout)?,
-                        v: storage::contiguous::<S>(NAME, v, v_layout)?,
-                        params: self.params,
-                        per_head: self.per_head,
-                        heads,
-                        shape: self.shape,
-                    }))
-                })
-            })
-        })
+        let [q, k, v] = [q, k, v].map(|tensor| read(NAME, tensor));
+        Ok(self.attend(&Operands {
+            q: q.contiguous()?,
+            k: k.contiguous::<S>()?,
+            v: v.contiguous()?,
+            params: self.params,
+            per_head: self.per_head,
+            heads,
+            shape: self.shape,
+        }))
     }
 
     fn attend<S: Stored>(&self, operands: &Operands<'_, S>) -> Vec<f32> {

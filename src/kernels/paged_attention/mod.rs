@@ -12,7 +12,6 @@
 
 use candle_core::{Result, Tensor, bail};
 
-use self::args::NAME;
 pub use self::args::{AttentionParams, PerHead, Ragged};
 use super::backend::Backend;
 use super::cache::KV_BLOCK;

@@ -1,13 +1,15 @@
 //! Elementwise operations of one tensor on the CPU.
 
 use std::mem::MaybeUninit;
+use std::ops::Range;
 
-use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor};
+use candle_core::{Result, Tensor};
 
 use super::args::{Activation, UnaryOp, Xielu};
 use crate::kernels::cpu::{Kernel, LANES, Lanes, Level, load_tail, math};
 use crate::kernels::fresh::{Parts, filled};
-use crate::kernels::{pool, storage};
+use crate::kernels::pool;
+use crate::kernels::storage::read;
 
 /// Fewer elements than this stay on the calling thread.
 const PARALLEL_FROM: usize = 1 << 14;
@@ -16,40 +18,25 @@ const CHUNK: usize = 1 << 12;
 
 /// `op` of every element of `x`, by the kernels of a level.
 pub(super) fn unary(level: Level, op: UnaryOp, x: &Tensor) -> Result<Tensor> {
-    x.apply_op1_no_bwd(&Unary { level, op })
-}
-
-struct Unary {
-    level: Level,
-    op: UnaryOp,
-}
-
-impl CustomOp1 for Unary {
-    fn name(&self) -> &'static str {
-        "pointwise"
-    }
-
-    fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
-        let x = storage::contiguous::<f32>(self.name(), x, layout)?;
-        let Self { level, op } = *self;
-        let run = |out: &Parts<'_, MaybeUninit<f32>>| {
-            let part = |range: std::ops::Range<usize>| {
-                // SAFETY: the ranges of chunks don't overlap.
-                let out = unsafe { out.part(range.clone()) };
-                level.run(Run { op, x: &x[range], out });
-            };
-            if x.len() < PARALLEL_FROM {
-                part(0..x.len());
-                return;
-            }
-            pool::for_each_chunk(x.len().div_ceil(CHUNK), |chunk| {
-                part(chunk * CHUNK..x.len().min((chunk + 1) * CHUNK));
-            });
+    let input = read("pointwise", x);
+    let values = input.contiguous::<f32>()?;
+    let run = |out: &Parts<'_, MaybeUninit<f32>>| {
+        let part = |range: Range<usize>| {
+            // SAFETY: the ranges of chunks don't overlap.
+            let out = unsafe { out.part(range.clone()) };
+            level.run(Run { op, x: &values[range], out });
         };
-        // SAFETY: the chunks cover all elements and `Run` writes every one of them.
-        let out = unsafe { filled(x.len(), run) };
-        Ok((CpuStorage::F32(out), layout.shape().clone()))
-    }
+        if values.len() < PARALLEL_FROM {
+            part(0..values.len());
+            return;
+        }
+        pool::for_each_chunk(values.len().div_ceil(CHUNK), |chunk| {
+            part(chunk * CHUNK..values.len().min((chunk + 1) * CHUNK));
+        });
+    };
+    // SAFETY: the chunks cover all elements and `Run` writes every one of them.
+    let out = unsafe { filled(values.len(), run) };
+    Tensor::from_vec(out, x.dims(), x.device())
 }
 
 /// Writes every element of `out`, which is as long as `x`.

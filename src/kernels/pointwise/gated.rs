@@ -3,13 +3,14 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor};
+use candle_core::{Result, Tensor};
 
 use super::args::Gating;
 use super::cpu::activated;
 use crate::kernels::cpu::{Kernel, LANES, Lanes, Level, load_tail, math};
 use crate::kernels::fresh::{Parts, filled};
-use crate::kernels::{pool, storage};
+use crate::kernels::pool;
+use crate::kernels::storage::read;
 
 /// Elements of one chunk.
 const CHUNK: usize = 1 << 12;
@@ -21,41 +22,19 @@ pub(super) fn gated_pairs(
     gate: &Tensor,
     up: &Tensor,
 ) -> Result<Tensor> {
-    gate.apply_op2_no_bwd(up, &Pairs { level, gating })
-}
-
-struct Pairs {
-    level: Level,
-    gating: Gating,
-}
-
-impl CustomOp2 for Pairs {
-    fn name(&self) -> &'static str {
-        "gated_pairs"
-    }
-
-    fn cpu_fwd(
-        &self,
-        gate: &CpuStorage,
-        layout: &Layout,
-        up: &CpuStorage,
-        up_layout: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        let gate = storage::contiguous::<f32>(self.name(), gate, layout)?;
-        let up = storage::contiguous::<f32>(self.name(), up, up_layout)?;
-        let Self { level, gating } = *self;
-        let run = |out: &Parts<'_, MaybeUninit<f32>>| {
-            pool::for_each_chunk(gate.len().div_ceil(CHUNK), |chunk| {
-                let range: Range<usize> = chunk * CHUNK..gate.len().min((chunk + 1) * CHUNK);
-                // SAFETY: the ranges of chunks don't overlap.
-                let out = unsafe { out.part(range.clone()) };
-                level.run(Run { gating, gate: &gate[range.clone()], up: &up[range], out });
-            });
-        };
-        // SAFETY: the chunks cover all elements and `Run` writes every one of them.
-        let out = unsafe { filled(gate.len(), run) };
-        Ok((CpuStorage::F32(out), layout.shape().clone()))
-    }
+    let [gates, ups] = [gate, up].map(|tensor| read("gated_pairs", tensor));
+    let (gates, ups) = (gates.contiguous::<f32>()?, ups.contiguous::<f32>()?);
+    let run = |out: &Parts<'_, MaybeUninit<f32>>| {
+        pool::for_each_chunk(gates.len().div_ceil(CHUNK), |chunk| {
+            let range: Range<usize> = chunk * CHUNK..gates.len().min((chunk + 1) * CHUNK);
+            // SAFETY: the ranges of chunks don't overlap.
+            let out = unsafe { out.part(range.clone()) };
+            level.run(Run { gating, gate: &gates[range.clone()], up: &ups[range], out });
+        });
+    };
+    // SAFETY: the chunks cover all elements and `Run` writes every one of them.
+    let out = unsafe { filled(gates.len(), run) };
+    Tensor::from_vec(out, gate.dims(), gate.device())
 }
 
 /// Writes every element of `out`, which is as long as the other two.

@@ -3,9 +3,9 @@
 use candle_core::{Result, Tensor, bail};
 
 use super::backend::Backend;
+use super::storage::{read, write};
 
-mod cpu;
-mod portable;
+const NAME: &str = "put_rows";
 
 /// Overwrites row `rows[i]` of `to [T, D]` with row `i` of `from [rows.len(), D]`, both f32.
 ///
@@ -15,15 +15,24 @@ mod portable;
 pub fn put_rows(to: &Tensor, rows: &[u32], from: &Tensor) -> Result<()> {
     let (count, width) = to.dims2()?;
     if let Some(row) = rows.iter().find(|row| **row as usize >= count) {
-        bail!("put_rows: row {row} of {count}");
+        bail!("{NAME}: row {row} of {count}");
     }
     if from.dims() != [rows.len(), width] {
-        bail!("put_rows: {:?} into {} rows of {width}", from.dims(), rows.len());
+        bail!("{NAME}: {:?} into {} rows of {width}", from.dims(), rows.len());
     }
-    match Backend::of(to.device()) {
-        Backend::Cpu(_) => cpu::put_rows(to, rows, from),
-        Backend::Cuda | Backend::Portable => portable::put_rows(to, rows, from),
+    if !Backend::of(to.device()).is_cpu() {
+        let mut rows = rows.iter().enumerate();
+        return rows
+            .try_for_each(|(i, row)| to.slice_set(&from.narrow(0, i, 1)?, 0, *row as usize));
     }
+    let (from, width) = (read(NAME, from), width.max(1));
+    let from = from.contiguous::<f32>()?;
+    write::<f32>(NAME, to, |to| {
+        for (row, from) in rows.iter().zip(from.chunks_exact(width)) {
+            to[*row as usize * width..][..width].copy_from_slice(from);
+        }
+        Ok(())
+    })
 }
 
 #[cfg(test)]

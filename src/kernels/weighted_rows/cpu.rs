@@ -2,12 +2,13 @@
 
 use std::mem::MaybeUninit;
 
-use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor};
+use candle_core::{Result, Tensor};
 
 use super::args::WeightedRow;
 use crate::kernels::cpu::{Kernel, LANES, Lanes, Level, load_tail};
 use crate::kernels::fresh::{Parts, filled};
-use crate::kernels::{pool, storage};
+use crate::kernels::pool;
+use crate::kernels::storage::read;
 
 /// Weighted sums by the kernels of a level, with checked arguments.
 pub(super) fn weighted_rows(
@@ -17,45 +18,22 @@ pub(super) fn weighted_rows(
     count: usize,
     residual: &Tensor,
 ) -> Result<Tensor> {
-    x.apply_op2_no_bwd(residual, &WeightedRows { level, weighted, count })
-}
-
-struct WeightedRows<'a> {
-    level: Level,
-    weighted: &'a [WeightedRow],
-    count: usize,
-}
-
-impl CustomOp2 for WeightedRows<'_> {
-    fn name(&self) -> &'static str {
-        "weighted_rows"
-    }
-
-    fn cpu_fwd(
-        &self,
-        x: &CpuStorage,
-        layout: &Layout,
-        residual: &CpuStorage,
-        residual_layout: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        let (_, width) = layout.shape().dims2()?;
-        let x = storage::contiguous::<f32>(self.name(), x, layout)?;
-        let residual = storage::contiguous::<f32>(self.name(), residual, residual_layout)?;
-        let (count, sums) = (self.count, self.weighted.len() / self.count);
-        let run = |out: &Parts<'_, MaybeUninit<f32>>| {
-            pool::for_each_row_range(sums, width, |first, rows| {
-                let range = first * width..(first + rows) * width;
-                let residual = &residual[range.clone()];
-                // SAFETY: row ranges don't overlap.
-                let out = unsafe { out.part(range) };
-                let weighted = &self.weighted[first * count..(first + rows) * count];
-                self.level.run(Sums { x, weighted, count, width, residual, out });
-            });
-        };
-        // SAFETY: the row ranges cover all sums and `Sums` writes every element of them.
-        let out = unsafe { filled(sums * width, run) };
-        Ok((CpuStorage::F32(out), Shape::from((sums, width))))
-    }
+    let (sums, width) = residual.dims2()?;
+    let [x, before] = [x, residual].map(|tensor| read("weighted_rows", tensor));
+    let (x, before) = (x.contiguous::<f32>()?, before.contiguous::<f32>()?);
+    let run = |out: &Parts<'_, MaybeUninit<f32>>| {
+        pool::for_each_row_range(sums, width, |first, rows| {
+            let range = first * width..(first + rows) * width;
+            let residual = &before[range.clone()];
+            // SAFETY: row ranges don't overlap.
+            let out = unsafe { out.part(range) };
+            let weighted = &weighted[first * count..(first + rows) * count];
+            level.run(Sums { x, weighted, count, width, residual, out });
+        });
+    };
+    // SAFETY: the row ranges cover all sums and `Sums` writes every element of them.
+    let out = unsafe { filled(sums * width, run) };
+    Tensor::from_vec(out, (sums, width), residual.device())
 }
 
 /// Writes every element of `out`.

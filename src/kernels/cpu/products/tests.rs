@@ -2,7 +2,7 @@
 
 use half::bf16;
 
-use super::super::{Kernel, LANES, Lanes, Level, Products};
+use super::super::{Kernel, LANES, Level, Products};
 use crate::kernels::random::Random;
 
 /// What one call of every operation gives.

@@ -29,22 +29,21 @@ pub(super) fn delta_rule(
     let (write, decay): (Vec<f32>, Vec<f32>) = (write?, decay?);
     let (rate, bias) = (gates.rate.to_vec1::<f32>()?, gates.bias.to_vec1::<f32>()?);
     let mut out = Vec::new();
-    storage::read(NAME, qkv, |qkv, layout| {
-        let qkv = Rows::of(NAME, qkv, layout)?;
-        storage::write::<f32>(NAME, states, |states| {
-            let states = &Parts::new(states);
-            let rule =
-                Rule { qkv, write: &write, decay: &decay, rate: &rate, bias: &bias, heads, states };
-            let fill = |out: &Parts<'_, MaybeUninit<f32>>| {
-                pool::for_each_chunk(runs.len() * heads.values, |chunk| {
-                    let (run, index) = (&runs[chunk / heads.values], chunk % heads.values);
-                    level.run(Head { rule, run, index, out });
-                });
-            };
-            // SAFETY: the runs cover all rows, and `Head` writes all columns of its head.
-            out = unsafe { filled(rows * width, fill) };
-            Ok(())
-        })
+    let (write, decay, rate, bias) = (&write[..], &decay[..], &rate[..], &bias[..]);
+    let inputs = storage::read(NAME, qkv);
+    let inputs = inputs.rows()?;
+    storage::write::<f32>(NAME, states, |states| {
+        let states = &Parts::new(states);
+        let rule = Rule { qkv: inputs, write, decay, rate, bias, heads, states };
+        let fill = |out: &Parts<'_, MaybeUninit<f32>>| {
+            pool::for_each_chunk(runs.len() * heads.values, |chunk| {
+                let (run, index) = (&runs[chunk / heads.values], chunk % heads.values);
+                level.run(Head { rule, run, index, out });
+            });
+        };
+        // SAFETY: the runs cover all rows, and `Head` writes all columns of its head.
+        out = unsafe { filled(rows * width, fill) };
+        Ok(())
     })?;
     Tensor::from_vec(out, (rows, width), qkv.device())
 }

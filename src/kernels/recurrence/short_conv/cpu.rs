@@ -12,7 +12,7 @@ use crate::kernels::fresh::{Parts, filled};
 use crate::kernels::pointwise::Activation;
 use crate::kernels::pointwise::cpu::activated;
 use crate::kernels::pool;
-use crate::kernels::storage::{self, Rows};
+use crate::kernels::storage::{Rows, read, write};
 
 /// Channels of one chunk.
 const CHUNK: usize = 16 * LANES;
@@ -32,25 +32,24 @@ pub(super) fn short_conv(
         None => vec![0.0; channels],
     };
     let mut out = Vec::new();
-    storage::read(NAME, x, |x, layout| {
-        let x = Rows::of(NAME, x, layout)?;
-        storage::write::<f32>(NAME, states, |states| {
-            let states = Parts::new(states);
-            let (weight, bias, activation) = (&weight[..], &bias[..], taps.activation);
-            let conv = Conv { x, channels, weight, bias, activation, states: &states };
-            let blocks = channels.div_ceil(CHUNK);
-            let fill = |out: &Parts<'_, MaybeUninit<f32>>| {
-                pool::for_each_chunk(runs.len() * blocks, |chunk| {
-                    let (run, first) = (&runs[chunk / blocks], chunk % blocks * CHUNK);
-                    let count = CHUNK.min(channels - first);
-                    level.run(Block { conv, run, first, count, out });
-                });
-            };
-            // SAFETY: the runs cover all rows, the blocks all channels, and `Block` writes all of
-            // its own.
-            out = unsafe { filled(rows * channels, fill) };
-            Ok(())
-        })
+    let input = read(NAME, x);
+    let inputs = input.rows()?;
+    write::<f32>(NAME, states, |states| {
+        let states = Parts::new(states);
+        let (weight, bias, activation) = (&weight[..], &bias[..], taps.activation);
+        let conv = Conv { x: inputs, channels, weight, bias, activation, states: &states };
+        let blocks = channels.div_ceil(CHUNK);
+        let fill = |out: &Parts<'_, MaybeUninit<f32>>| {
+            pool::for_each_chunk(runs.len() * blocks, |chunk| {
+                let (run, first) = (&runs[chunk / blocks], chunk % blocks * CHUNK);
+                let count = CHUNK.min(channels - first);
+                level.run(Block { conv, run, first, count, out });
+            });
+        };
+        // SAFETY: the runs cover all rows, the blocks all channels, and `Block` writes all of its
+        // own.
+        out = unsafe { filled(rows * channels, fill) };
+        Ok(())
     })?;
     Tensor::from_vec(out, (rows, channels), x.device())
 }

@@ -10,7 +10,7 @@ use super::args::{Heads, NAME};
 use crate::kernels::cpu::{Kernel, LANES, Lanes, Level};
 use crate::kernels::fresh::{Parts, filled};
 use crate::kernels::pool;
-use crate::kernels::storage::{self, Rows};
+use crate::kernels::storage::{Rows, read, write};
 
 /// Tokens that go through a state at once.
 const TOKENS: usize = 4;
@@ -30,28 +30,24 @@ pub(super) fn state_space(
         [heads.decay, heads.skip, heads.step_bias].map(Tensor::to_vec1::<f32>);
     let (decay, skip, step_bias) = (decay?, skip?, step_bias?);
     let mut out = Vec::new();
-    storage::read(NAME, x, |x, layout| {
-        let x = Rows::of(NAME, x, layout)?;
-        storage::read(NAME, steps, |steps, layout| {
-            let steps = Rows::of(NAME, steps, layout)?;
-            storage::write::<f32>(NAME, states, |states| {
-                let states = &Parts::new(states);
-                let (decay, skip, step_bias) = (&decay[..], &skip[..], &step_bias[..]);
-                let space = Space { x, steps, heads, decay, skip, step_bias, states };
-                let fill = |out: &Parts<'_, MaybeUninit<f32>>| {
-                    pool::for_each_chunk(runs.len() * count, |chunk| {
-                        let (run, head) = (&runs[chunk / count], chunk % count);
-                        level.run(OneHead { space, run, head, out });
-                    });
-                };
-                // SAFETY: the runs cover all rows and `OneHead` writes its own columns of its own
-                // rows.
-                out = unsafe { filled(rows * inner, fill) };
-                Ok(())
-            })
-        })
+    let device = x.device();
+    let [x, steps] = [x, steps].map(|tensor| read(NAME, tensor));
+    let (x, steps) = (x.rows()?, steps.rows()?);
+    write::<f32>(NAME, states, |states| {
+        let states = &Parts::new(states);
+        let (decay, skip, step_bias) = (&decay[..], &skip[..], &step_bias[..]);
+        let space = Space { x, steps, heads, decay, skip, step_bias, states };
+        let fill = |out: &Parts<'_, MaybeUninit<f32>>| {
+            pool::for_each_chunk(runs.len() * count, |chunk| {
+                let (run, head) = (&runs[chunk / count], chunk % count);
+                level.run(OneHead { space, run, head, out });
+            });
+        };
+        // SAFETY: the runs cover all rows and `OneHead` writes its own columns of its own rows.
+        out = unsafe { filled(rows * inner, fill) };
+        Ok(())
     })?;
-    Tensor::from_vec(out, (rows, inner), x.device())
+    Tensor::from_vec(out, (rows, inner), device)
 }
 
 #[derive(Clone, Copy)]
