@@ -22,8 +22,6 @@ pub mod rank;
 pub mod render_chat;
 pub mod serve;
 mod sse;
-#[cfg(feature = "train")]
-pub mod train_demo;
 
 /// Serves large language models over the OpenAI API.
 ///
@@ -55,9 +53,6 @@ enum Command {
     RenderChat(render_chat::RenderChatArgs),
     /// Ask a running server whether it is ready; for container health checks.
     Health(health::HealthArgs),
-    /// Train the demo model anew, or check a candidate.
-    #[cfg(feature = "train")]
-    TrainDemo(train_demo::Args),
 }
 
 /// Runs what the arguments ask for. Exit status 2 means that the arguments are wrong, 1 that the
@@ -85,8 +80,6 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Ceiling(args) => ceiling::run(&args),
         Command::RenderChat(args) => render_chat::run(&args),
         Command::Health(args) => block_on(health::run(args)),
-        #[cfg(feature = "train")]
-        Command::TrainDemo(args) => train_demo::run(args),
     }
 }
 

@@ -463,7 +463,6 @@ fn announce(address: SocketAddr, took: Duration) -> anyhow::Result<()> {
 fn build_features() -> Vec<String> {
     let features = [
         ("hub", cfg!(feature = "hub")),
-        ("train", cfg!(feature = "train")),
         ("cuda", cfg!(feature = "cuda")),
         ("metal", cfg!(feature = "metal")),
     ];

@@ -1,25 +1,7 @@
-//! The embedded demo model: its files, and (feature `train`) the corpus, trainer and gate that made it.
-//! Refuses to know how a model is loaded and served.
+//! The embedded demo model: its files. Refuses to know how a model is loaded and served, and how this one
+//! was trained (`benches/demo_trainer`).
 
-#[cfg(feature = "train")]
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_precision_loss,
-    reason = "all numbers are small"
-)]
-mod corpus;
-#[cfg(feature = "train")]
-pub mod gate;
-#[cfg(feature = "train")]
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_precision_loss,
-    clippy::cast_sign_loss,
-    reason = "counts of tokens and columns stay far below what the narrower types hold"
-)]
-pub(crate) mod trainer;
-
-/// Name and bytes of each file of the model's folder, in Hugging Face's layout.
+/// Name and bytes of each file of the demo model's folder, in Hugging Face's layout.
 pub fn files() -> &'static [(&'static str, &'static [u8])] {
     &[
         ("config.json", include_bytes!("model/config.json")),

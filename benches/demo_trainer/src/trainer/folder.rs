@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::path::Path;
 
-const CHAT_TEMPLATE: &str = include_str!("../model/chat_template.jinja");
+const CHAT_TEMPLATE: &str = include_str!("../../../../src/demo/model/chat_template.jinja");
 
 /// The parameters' names, in the network's order; a fused one has several.
 fn names(shape: &Shape) -> Vec<Vec<(String, usize)>> {

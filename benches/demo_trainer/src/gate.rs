@@ -1,11 +1,11 @@
 //! The examination that a model has to pass before it is embedded. Refuses to know what makes the answers:
 //! it is given a function from prompt to answer, so that the trainer and the server are examined alike.
 
-use super::corpus::dialogue::{Dialogue, Expect};
-use super::corpus::dice::Dice;
-use super::corpus::form::Bindings;
-use super::corpus::lexicon::{self, Lexicon};
-use super::corpus::{self, Topic, grammar, numbers, story};
+use crate::corpus::dialogue::{Dialogue, Expect};
+use crate::corpus::dice::Dice;
+use crate::corpus::form::Bindings;
+use crate::corpus::lexicon::{self, Lexicon};
+use crate::corpus::{self, Topic, grammar, numbers, story};
 use anyhow::{Result, anyhow};
 use std::fmt;
 use tokenizers::Tokenizer;
@@ -17,21 +17,21 @@ const LIMIT: usize = 400;
 const SEED: u64 = 2_026;
 
 /// Gives the tokens that follow a prompt, at most so many; the last one ends the turn if the model did.
-pub type Generate<'a> = dyn FnMut(&[u32], usize) -> Result<Vec<u32>> + 'a;
+pub(crate) type Generate<'a> = dyn FnMut(&[u32], usize) -> Result<Vec<u32>> + 'a;
 
 /// One examination: how many were right, how many there were, how many must be.
 #[derive(Clone, Debug)]
-pub struct Score {
+pub(crate) struct Score {
     /// What was examined.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// How many answers were right.
-    pub right: usize,
+    pub(crate) right: usize,
     /// How many there were.
-    pub of: usize,
+    pub(crate) of: usize,
     /// How many must be right.
-    pub needed: usize,
+    pub(crate) needed: usize,
     /// Some wrong answers: prompt and answer.
-    pub wrong: Vec<(String, String)>,
+    pub(crate) wrong: Vec<(String, String)>,
 }
 
 impl Score {
@@ -48,18 +48,18 @@ impl Score {
     }
 
     /// Whether enough were right.
-    pub fn passed(&self) -> bool {
+    pub(crate) fn passed(&self) -> bool {
         self.right >= self.needed
     }
 }
 
 /// All examinations.
 #[derive(Clone, Debug)]
-pub struct Scores(pub Vec<Score>);
+pub(crate) struct Scores(pub(crate) Vec<Score>);
 
 impl Scores {
     /// Whether all examinations were passed.
-    pub fn passed(&self) -> bool {
+    pub(crate) fn passed(&self) -> bool {
         self.0.iter().all(Score::passed)
     }
 }
@@ -77,26 +77,26 @@ impl fmt::Display for Scores {
 }
 
 /// Examines a model.
-pub struct Gate<'a> {
+pub(crate) struct Gate<'a> {
     tokenizer: &'a Tokenizer,
     generate: &'a mut Generate<'a>,
 }
 
 impl<'a> Gate<'a> {
     /// Examines what `generate` answers; `tokenizer` is the model's.
-    pub fn new(tokenizer: &'a Tokenizer, generate: &'a mut Generate<'a>) -> Self {
+    pub(crate) fn new(tokenizer: &'a Tokenizer, generate: &'a mut Generate<'a>) -> Self {
         Self { tokenizer, generate }
     }
 
     /// Everything.
-    pub fn run(&mut self) -> Result<Scores> {
+    pub(crate) fn run(&mut self) -> Result<Scores> {
         let mut scores = vec![self.subjects(50)?, self.sums()?, self.tools(100)?, self.json(100)?];
         scores.extend(self.mixed(200)?);
         Ok(Scores(scores))
     }
 
     /// Stories about subjects that training never showed.
-    pub fn subjects(&mut self, count: usize) -> Result<Score> {
+    pub(crate) fn subjects(&mut self, count: usize) -> Result<Score> {
         let mut dice = Dice::new(SEED);
         let cases: Vec<Dialogue> = lexicon::held_subjects()
             .iter()
@@ -156,7 +156,11 @@ impl<'a> Gate<'a> {
                 &prompt,
                 &answer,
             );
-            right.count(ended.is_some_and(|text| expect.holds(text)), &prompt, &answer);
+            right.count(
+                ended.is_some_and(|text| grammar::is_right(text, expect)),
+                &prompt,
+                &answer,
+            );
         }
         Ok([grammatical, sound, right])
     }
@@ -166,7 +170,8 @@ impl<'a> Gate<'a> {
         for case in cases {
             let (prompt, expect) = case.last_prompt();
             let answer = self.answer(&prompt)?;
-            let right = answer.strip_suffix(END).is_some_and(|text| expect.holds(text));
+            let right =
+                answer.strip_suffix(END).is_some_and(|text| grammar::is_right(text, expect));
             score.count(right, &prompt, &answer);
         }
         Ok(score)

@@ -6,10 +6,10 @@
 
 use super::network::Batch;
 use super::vocabulary::SPECIAL;
-use crate::demo::corpus::dialogue::Dialogue;
-use crate::demo::corpus::dice::Dice;
-use crate::demo::corpus::lexicon::Lexicon;
-use crate::demo::corpus::{self};
+use crate::corpus;
+use crate::corpus::dialogue::Dialogue;
+use crate::corpus::dice::Dice;
+use crate::corpus::lexicon::Lexicon;
 use anyhow::{Result, anyhow};
 use tokenizers::Tokenizer;
 

@@ -4,8 +4,9 @@
 //! holds it against the chat template that the model's folder ships.
 
 use super::form::Bindings;
-use super::{calling, story};
-use serde_json::{Value, json};
+use serde_json::Value;
+#[cfg(test)]
+use serde_json::json;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Message {
@@ -32,18 +33,6 @@ pub(crate) enum Expect {
     Json(Value),
     /// This call and nothing else.
     Call { name: String, arguments: Value },
-}
-
-impl Expect {
-    pub(crate) fn holds(&self, answer: &str) -> bool {
-        match self {
-            Self::Story(asked) => story::read(answer, asked).is_some(),
-            Self::OneOf(texts) => texts.iter().any(|text| text == answer),
-            Self::Json(value) => serde_json::from_str::<Value>(answer).is_ok_and(|v| v == *value),
-            Self::Call { name, arguments } => calling::read_call(answer)
-                .is_some_and(|call| call == json!({"name": name, "arguments": arguments})),
-        }
-    }
 }
 
 /// Functions on offer, messages, and one expectation for each message of the assistant.
@@ -216,9 +205,9 @@ pub(crate) fn spaced(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::demo::corpus::dice::Dice;
-    use crate::demo::corpus::lexicon::Lexicon;
-    use crate::demo::corpus::{self};
+    use crate::corpus;
+    use crate::corpus::dice::Dice;
+    use crate::corpus::lexicon::Lexicon;
     use minijinja::Environment;
     use minijinja::syntax::SyntaxConfig;
     use minijinja::value::Kwargs;
@@ -248,7 +237,7 @@ mod tests {
             let json = json.as_str().expect("JSON is text");
             spaced(&serde_json::from_str(json).expect("JSON parses"))
         });
-        let template = include_str!("../model/chat_template.jinja");
+        let template = include_str!("../../../../src/demo/model/chat_template.jinja");
         let template = environment.template_from_str(template).expect("the template parses");
         let mut dice = Dice::new(14);
         let mut with_calls = 0;

@@ -86,7 +86,7 @@ pub(crate) struct Step {
 impl Training {
     pub(crate) fn new(plan: Plan, shape: Shape) -> Result<Self> {
         let tokenizer_json = vocabulary::learn(plan.seed, vocabulary::SAMPLE);
-        let values = shape.initial(&mut crate::demo::corpus::dice::Dice::new(plan.seed));
+        let values = shape.initial(&mut crate::corpus::dice::Dice::new(plan.seed));
         Self::assemble(plan, shape, tokenizer_json, values)
     }
 

@@ -2,7 +2,7 @@
 
 use super::network::{Batch, Cache, Network, Shape};
 use super::ops::EPSILON;
-use crate::demo::corpus::dice::Dice;
+use crate::corpus::dice::Dice;
 use candle_core::{D, Device, Result, Tensor, Var};
 use candle_nn::ops::{silu, softmax};
 

@@ -1,9 +1,10 @@
-//! Whether an answer is one that the generator's templates could produce at all, its slots in agreement,
-//! whatever was asked. Refuses to know whether it is the right answer.
+//! Whether an answer is right, and whether it is one that the generator's templates could produce at all,
+//! its slots in agreement, whatever was asked. Refuses to know how answers are written.
 
 use super::dialogue::Expect;
 use super::form::{Bindings, Domain, Form, Slot};
 use super::{calling, copying, extraction, numbers, story, talk};
+use serde_json::{Value, json};
 
 const SLOTS: &[Slot] = &[
     ("x", Domain::Word),
@@ -12,6 +13,17 @@ const SLOTS: &[Slot] = &[
     ("helper", Domain::OneOf(story::HELPERS)),
     ("kind", Domain::OneOf(copying::KINDS)),
 ];
+
+/// Whether `answer` is what was expected.
+pub(crate) fn is_right(answer: &str, expect: &Expect) -> bool {
+    match expect {
+        Expect::Story(asked) => story::read(answer, asked).is_some(),
+        Expect::OneOf(texts) => texts.iter().any(|text| text == answer),
+        Expect::Json(value) => serde_json::from_str::<Value>(answer).is_ok_and(|v| v == *value),
+        Expect::Call { name, arguments } => calling::read_call(answer)
+            .is_some_and(|call| call == json!({"name": name, "arguments": arguments})),
+    }
+}
 
 /// Whether some template gives `answer`; bare words count only where such were expected.
 pub(crate) fn produces(answer: &str, expect: &Expect) -> bool {

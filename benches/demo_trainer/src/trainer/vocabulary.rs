@@ -6,9 +6,9 @@
 //! commonest whole words have a token with the space; no merge makes it (`ignore_merges` looks whole
 //! words up first), or it would eat the start of longer words.
 
-use crate::demo::corpus;
-use crate::demo::corpus::dice::Dice;
-use crate::demo::corpus::lexicon::{self, Lexicon};
+use crate::corpus;
+use crate::corpus::dice::Dice;
+use crate::corpus::lexicon::{self, Lexicon};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 
@@ -204,7 +204,7 @@ fn to_json(tokens: &[String], merges: &[(String, String)]) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::demo::trainer::feed;
+    use crate::trainer::feed;
     use tokenizers::Tokenizer;
 
     fn tokenizer() -> Tokenizer {

@@ -6,7 +6,7 @@
 
 use super::attention::{Heads, Memory};
 use super::ops::{self, floats, matrix};
-use crate::demo::corpus::dice::Dice;
+use crate::corpus::dice::Dice;
 use candle_core::{Device, Result, Tensor};
 
 /// Sizes of the network.
