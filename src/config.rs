@@ -4,6 +4,8 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use candle_core::quantized::GgmlDType;
+
 mod device;
 
 pub use device::{DeviceChoice, UnknownDevice};
@@ -74,63 +76,90 @@ impl Default for EngineConfig {
     }
 }
 
-/// How the elements of weight matrices are kept.
+/// What the elements of weight matrices are stored as in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WeightKind {
-    /// 32 bits, products in f32.
+    /// 32-bit floats, multiplied in f32.
     F32,
-    /// 16 bits, products in f32.
+    /// 16-bit floats, multiplied in f32.
     F16,
-    /// 16 bits, activations rounded to as many.
+    /// 16-bit brain floats, activations rounded to as many bits.
     Bf16,
-    /// Blocks of 32 with one scale: 8.5 bits an element, activations rounded to eight.
+    /// Blocks of 32 with one scale: 8.5 bits an element. Activations are rounded to eight bits, here
+    /// and for all kinds below.
     Q8_0,
-    /// The same with 4.5 bits.
-    Q4_0,
-    /// 5 bits, with a minimum for each block.
-    Q4_1,
-    /// 5.5 bits.
-    Q5_0,
-    /// 6 bits, with a minimum for each block.
-    Q5_1,
-    /// Blocks of 256 with scales of scales: 4.6 bits.
-    Q4K,
-    /// The same with 5.6 bits.
-    Q5K,
-    /// 6.6 bits.
+    /// Blocks of 256 with scales of scales: 6.6 bits.
     Q6K,
+    /// Blocks of 256 with scales of scales: 5.5 bits.
+    Q5K,
+    /// Blocks of 32 with a scale and a minimum: 6 bits.
+    Q5_1,
+    /// Blocks of 32 with one scale: 5.5 bits.
+    Q5_0,
+    /// Blocks of 256 with scales of scales: 4.5 bits.
+    Q4K,
+    /// Blocks of 32 with a scale and a minimum: 5 bits.
+    Q4_1,
+    /// Blocks of 32 with one scale: 4.5 bits.
+    Q4_0,
 }
 
 impl WeightKind {
-    /// As users spell it.
-    pub fn name(self) -> &'static str {
+    /// All kinds, in the order in which they are shown.
+    pub const ALL: [Self; 11] = [
+        Self::F32,
+        Self::F16,
+        Self::Bf16,
+        Self::Q8_0,
+        Self::Q6K,
+        Self::Q5K,
+        Self::Q5_1,
+        Self::Q5_0,
+        Self::Q4K,
+        Self::Q4_1,
+        Self::Q4_0,
+    ];
+
+    /// The table of kinds: the name that users write, and what the tensor library calls it.
+    const fn row(self) -> (&'static str, GgmlDType) {
         match self {
-            Self::F32 => "f32",
-            Self::F16 => "f16",
-            Self::Bf16 => "bf16",
-            Self::Q8_0 => "q8_0",
-            Self::Q4_0 => "q4_0",
-            Self::Q4_1 => "q4_1",
-            Self::Q5_0 => "q5_0",
-            Self::Q5_1 => "q5_1",
-            Self::Q4K => "q4_k",
-            Self::Q5K => "q5_k",
-            Self::Q6K => "q6_k",
+            Self::F32 => ("f32", GgmlDType::F32),
+            Self::F16 => ("f16", GgmlDType::F16),
+            Self::Bf16 => ("bf16", GgmlDType::BF16),
+            Self::Q8_0 => ("q8_0", GgmlDType::Q8_0),
+            Self::Q6K => ("q6_k", GgmlDType::Q6K),
+            Self::Q5K => ("q5_k", GgmlDType::Q5K),
+            Self::Q5_1 => ("q5_1", GgmlDType::Q5_1),
+            Self::Q5_0 => ("q5_0", GgmlDType::Q5_0),
+            Self::Q4K => ("q4_k", GgmlDType::Q4K),
+            Self::Q4_1 => ("q4_1", GgmlDType::Q4_1),
+            Self::Q4_0 => ("q4_0", GgmlDType::Q4_0),
         }
     }
 
-    /// Bits of an element, ten times.
+    /// The name that users write.
+    pub fn name(self) -> &'static str {
+        self.row().0
+    }
+
+    /// The kind of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// What the tensor library calls the kind.
+    pub fn ggml(self) -> GgmlDType {
+        self.row().1
+    }
+
+    /// Whether elements are stored in blocks that share scales.
+    pub fn is_quantized(self) -> bool {
+        self.ggml().block_size() > 1
+    }
+
+    /// Bits of an element, ten times, rounded up.
     pub fn tenths_of_bits(self) -> usize {
-        match self {
-            Self::F32 => 320,
-            Self::F16 | Self::Bf16 => 160,
-            Self::Q8_0 => 85,
-            Self::Q4_0 | Self::Q4K => 45,
-            Self::Q4_1 => 50,
-            Self::Q5_0 | Self::Q5K => 55,
-            Self::Q5_1 => 60,
-            Self::Q6K => 66,
-        }
+        (self.ggml().type_size() * 80).div_ceil(self.ggml().block_size())
     }
 }
 
@@ -143,7 +172,7 @@ impl fmt::Display for WeightKind {
 /// Element type of the KV cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum KvCacheDtype {
-    /// The checkpoint's own type; f16 for quantized ones.
+    /// The type that the checkpoint's `config.json` names; f16 where it names none, and for GGUF files.
     #[default]
     Auto,
     /// 4 bytes an element.
@@ -312,5 +341,30 @@ impl Default for ServerConfig {
             reasoning_parser: Parser::default(),
             lora: LoraServing::default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_name_what_they_are_names_of() {
+        for kind in WeightKind::ALL {
+            assert_eq!(WeightKind::named(kind.name()), Some(kind));
+        }
+        for dtype in KvCacheDtype::ALL {
+            assert_eq!(KvCacheDtype::named(dtype.name()), Some(dtype));
+        }
+        for pooling in Pooling::ALL {
+            assert_eq!(Pooling::named(pooling.name()), Some(pooling));
+        }
+    }
+
+    #[test]
+    fn sizes_of_kinds_are_those_of_their_blocks() {
+        let sizes = WeightKind::ALL.map(WeightKind::tenths_of_bits);
+        assert_eq!(sizes, [320, 160, 160, 85, 66, 55, 60, 55, 45, 50, 45]);
+        assert_eq!(WeightKind::ALL.into_iter().filter(|kind| kind.is_quantized()).count(), 8);
     }
 }

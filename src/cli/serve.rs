@@ -181,15 +181,15 @@ struct EngineArgs {
     /// Share of all of a GPU's memory for weights, KV cache and everything else.
     #[arg(long, default_value_t = 0.9, value_name = "SHARE", value_parser = share)]
     gpu_memory_utilization: f64,
-    /// Element type of the KV cache; auto follows the checkpoint.
+    /// Element type of the KV cache; auto is what config.json names, and f16 for GGUF files.
     #[arg(long, value_name = "DTYPE", value_parser = kv_cache_dtype(), default_value_t)]
     kv_cache_dtype: KvCacheDtype,
     /// Round weight matrices to this type as they are loaded [default: as stored].
-    #[arg(long, value_enum, conflicts_with = "quantize")]
-    dtype: Option<WeightDtype>,
+    #[arg(long, value_parser = weight_kind(false), conflicts_with = "quantize")]
+    dtype: Option<WeightKind>,
     /// Quantize the weight matrices of a bf16, f16 or f32 checkpoint as they are loaded.
-    #[arg(long, value_enum)]
-    quantize: Option<QuantKind>,
+    #[arg(long, value_parser = weight_kind(true))]
+    quantize: Option<WeightKind>,
     /// Don't reuse the KV cache of equal prompt beginnings.
     #[arg(long)]
     no_prefix_cache: bool,
@@ -235,57 +235,11 @@ fn kv_cache_dtype() -> impl TypedValueParser<Value = KvCacheDtype> {
         .map(|name| KvCacheDtype::named(&name).expect("only these names are accepted"))
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum WeightDtype {
-    F32,
-    F16,
-    Bf16,
-}
-
-impl From<WeightDtype> for WeightKind {
-    fn from(dtype: WeightDtype) -> Self {
-        match dtype {
-            WeightDtype::F32 => Self::F32,
-            WeightDtype::F16 => Self::F16,
-            WeightDtype::Bf16 => Self::Bf16,
-        }
-    }
-}
-
-/// As GGUF files spell them.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum QuantKind {
-    #[value(name = "q8_0")]
-    Q8_0,
-    #[value(name = "q6_k")]
-    Q6K,
-    #[value(name = "q5_k")]
-    Q5K,
-    #[value(name = "q5_1")]
-    Q5_1,
-    #[value(name = "q5_0")]
-    Q5_0,
-    #[value(name = "q4_k")]
-    Q4K,
-    #[value(name = "q4_1")]
-    Q4_1,
-    #[value(name = "q4_0")]
-    Q4_0,
-}
-
-impl From<QuantKind> for WeightKind {
-    fn from(kind: QuantKind) -> Self {
-        match kind {
-            QuantKind::Q8_0 => Self::Q8_0,
-            QuantKind::Q6K => Self::Q6K,
-            QuantKind::Q5K => Self::Q5K,
-            QuantKind::Q5_1 => Self::Q5_1,
-            QuantKind::Q5_0 => Self::Q5_0,
-            QuantKind::Q4K => Self::Q4K,
-            QuantKind::Q4_1 => Self::Q4_1,
-            QuantKind::Q4_0 => Self::Q4_0,
-        }
-    }
+/// Takes the names of the kinds that are quantized, or of those that are not.
+fn weight_kind(quantized: bool) -> impl TypedValueParser<Value = WeightKind> {
+    let kinds = WeightKind::ALL.into_iter().filter(move |kind| kind.is_quantized() == quantized);
+    PossibleValuesParser::new(kinds.map(WeightKind::name))
+        .map(|name| WeightKind::named(&name).expect("only these names are accepted"))
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -357,7 +311,7 @@ impl ServeArgs {
             kv_cache_bytes: args.kv_cache_memory.map(|size| size.0),
             memory_percent: args.memory_percent,
             kv_cache_dtype: args.kv_cache_dtype,
-            weight_kind: args.quantize.map(WeightKind::from).or(args.dtype.map(WeightKind::from)),
+            weight_kind: args.quantize.or(args.dtype),
             prefix_cache: !args.no_prefix_cache,
             threads: args.threads.map(usize::from),
             pooling: args.pooling,

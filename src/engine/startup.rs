@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use candle_core::DType;
-use candle_core::quantized::GgmlDType;
 
 use super::core::EngineCore;
 use super::memory::{self, MemoryFacts, MemoryPlan, PlanError, WeightsFit};
@@ -143,7 +142,7 @@ impl LoadedModel {
         weights_fit.check(device.memory()?.free, &device.name)?;
         let weights = source.weights(&device.device).with_progress(progress);
         let weights = weights.in_parallel(|count, work| pool::for_each_chunk(count, work));
-        let weights = weights.rounded_to(config.weight_kind.map(stored_as));
+        let weights = weights.rounded_to(config.weight_kind.map(WeightKind::ggml));
         let model = models::load_part(&hf_config, &weights, group)?;
         let hidden_size = model.hidden_size();
         tracing::info!(matrices = %weights.kept(), bytes = weights.kept().bytes(), "weights loaded");
@@ -257,21 +256,5 @@ impl Engine {
         let thread =
             std::thread::Builder::new().name("engine".to_owned()).spawn(move || core.run())?;
         Ok(Self { handle, plan: Some(plan), thread })
-    }
-}
-
-fn stored_as(kind: WeightKind) -> GgmlDType {
-    match kind {
-        WeightKind::F32 => GgmlDType::F32,
-        WeightKind::F16 => GgmlDType::F16,
-        WeightKind::Bf16 => GgmlDType::BF16,
-        WeightKind::Q8_0 => GgmlDType::Q8_0,
-        WeightKind::Q4_0 => GgmlDType::Q4_0,
-        WeightKind::Q4_1 => GgmlDType::Q4_1,
-        WeightKind::Q5_0 => GgmlDType::Q5_0,
-        WeightKind::Q5_1 => GgmlDType::Q5_1,
-        WeightKind::Q4K => GgmlDType::Q4K,
-        WeightKind::Q5K => GgmlDType::Q5K,
-        WeightKind::Q6K => GgmlDType::Q6K,
     }
 }

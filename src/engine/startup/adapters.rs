@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use candle_core::Device;
 
-use super::stored_as;
-use crate::config::EngineConfig;
+use crate::config::{EngineConfig, WeightKind};
 use crate::engine::adapter::Adapter;
 use crate::models::adapter::{AdapterForm, AdapterLayout};
 use crate::weights::WeightError;
@@ -49,7 +48,7 @@ impl AdapterLoader {
         hub: HubOptions,
     ) -> Self {
         // What is quantized as it is loaded has small adapters beside it that are not.
-        let kind = config.weight_kind.map(stored_as);
+        let kind = config.weight_kind.map(WeightKind::ggml);
         let kind = kind.filter(|kind| dense_dtype(*kind).is_some());
         let form = AdapterForm { device: device.clone(), kind, max_rank: config.max_lora_rank };
         Self { parts: Arc::new(Parts { layout, form, hub }) }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use candle_core::Device;
 
 use super::adapters::AdapterLoader;
-use super::{Engine, LoadedModel, StartupError, head, ranks, stored_as};
+use super::{Engine, LoadedModel, StartupError, head, ranks};
 use crate::config::{DeviceChoice, EngineConfig, KvCacheDtype, Pooling, WeightKind};
 use crate::engine::encoder::EncoderCore;
 use crate::engine::memory::PlanError;
@@ -109,7 +109,7 @@ impl LoadedEncoder {
         // With bf16 weights activations would be rounded too: vectors are those of the library
         // only where nothing is, and encoders are small.
         let kind = config.weight_kind.unwrap_or(WeightKind::F32);
-        let weights = weights.rounded_to(Some(stored_as(kind)));
+        let weights = weights.rounded_to(Some(kind.ggml()));
         let model = Encoder::load(&spec, &weights)?;
         tracing::info!(matrices = %weights.kept(), bytes = weights.kept().bytes(), "weights loaded");
         Ok(Self { model, head, max_seq_length: max_seq_length(source) })
