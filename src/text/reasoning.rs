@@ -6,41 +6,15 @@
 //! what is no markup comes out as one or the other. Tool calls are none of its business: they come
 //! out as content, with their markup.
 
+mod event;
 mod families;
+mod family;
 mod tags;
 
-use std::fmt::Debug;
-
+pub use event::{ReasoningEvent, ReasoningParser};
 use families::FAMILIES;
-use tags::{TagReader, Tags};
-
-/// A part of an answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ReasoningEvent {
-    /// Thoughts.
-    Reasoning(String),
-    /// Everything else.
-    Content(String),
-}
-
-/// Reads the answer of one request.
-pub trait ReasoningParser: Send + Debug {
-    /// Appends a piece of text and gives what became certain.
-    fn push(&mut self, text: &str) -> Vec<ReasoningEvent>;
-
-    /// Ends the text and gives what was held back. Nothing may be pushed afterwards.
-    fn finish(&mut self) -> Vec<ReasoningEvent>;
-}
-
-/// A family of models that sets thoughts apart in the same way.
-struct Family {
-    name: &'static str,
-    /// Whether a chat template is one of the family's.
-    detect: fn(&str) -> bool,
-    tags: Tags,
-    /// Special tokens among the tags.
-    markers: &'static [&'static str],
-}
+use family::Family;
+use tags::TagReader;
 
 /// The name of the family that a chat template belongs to.
 pub fn detect(template_source: &str) -> Option<&'static str> {

@@ -12,6 +12,8 @@ mod apertus;
 mod command_r;
 mod deepseek;
 mod deepseek_dsml;
+mod event;
+mod family;
 mod functionary;
 mod generic;
 mod gigachat;
@@ -25,6 +27,7 @@ mod json_call;
 mod json_calls;
 mod json_scanner;
 mod kimi;
+mod lark;
 mod lfm2;
 mod llama3_json;
 mod markup;
@@ -39,7 +42,9 @@ mod python_grammar;
 mod python_literal;
 mod pythonic;
 mod qwen3_coder;
+mod rules;
 mod seed_oss;
+mod shape;
 mod solar;
 mod tagged;
 mod tagged_grammar;
@@ -48,73 +53,10 @@ mod tool_list;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
-use std::fmt::Debug;
-use std::sync::Arc;
-
-use serde_json::Value;
-
-use grammar::Grammar;
-pub use grammar::{CallRules, FunctionRule, ThoughtRule};
-
-/// What a parser found.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ToolEvent {
-    /// Text for the user.
-    Content(String),
-    /// A call begins.
-    CallBegin {
-        /// Number of the call in this answer, from 0.
-        index: usize,
-        /// The function's name.
-        name: String,
-    },
-    /// More of a call's arguments; joined, they are a JSON document.
-    Arguments {
-        /// Number of the call.
-        index: usize,
-        /// A piece of JSON.
-        arguments: String,
-    },
-}
-
-/// Reads the answer of one request.
-pub trait ToolCallParser: Send + Debug {
-    /// Appends a piece of text and gives what became certain.
-    fn push(&mut self, text: &str) -> Vec<ToolEvent>;
-
-    /// Ends the text and gives what was held back. Nothing may be pushed afterwards.
-    fn finish(&mut self) -> Vec<ToolEvent>;
-}
-
-/// The functions of a request: what is known of a call's arguments. Cheap to clone.
-#[derive(Debug, Clone, Default)]
-pub struct Functions(Arc<HashMap<String, Value>>);
-
-impl Functions {
-    /// Names, each with the JSON schema of its parameters (null where there is none).
-    pub fn new(functions: impl IntoIterator<Item = (String, Value)>) -> Self {
-        Self(Arc::new(functions.into_iter().collect()))
-    }
-
-    /// The schema of a function's parameters.
-    fn parameters(&self, name: &str) -> Option<&Value> {
-        self.0.get(name)
-    }
-}
-
-/// A family of models that writes calls in the same way.
-struct Family {
-    name: &'static str,
-    /// Whether a chat template is one of the family's.
-    detect: fn(&str) -> bool,
-    parser: fn(&Functions) -> Box<dyn ToolCallParser>,
-    /// What the parser has to see even where special tokens are hidden.
-    markers: &'static [&'static str],
-    /// Whether answers need the parser without tools as well.
-    always: bool,
-    grammar: Grammar,
-}
+pub use event::{Functions, ToolCallParser, ToolEvent};
+use family::Family;
+pub use rules::{CallRules, FunctionRule, ThoughtRule};
+use shape::Grammar;
 
 /// In the order in which templates are asked: those whose marks say more come first.
 const FAMILIES: [Family; 26] = [

@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value};
 
-use super::TemplateError;
+use super::error::TemplateError;
 
 /// The names under which a message carries reasoning, in the order of preference.
 pub(super) const REASONING_FIELDS: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];

@@ -7,7 +7,6 @@ use minijinja::formatting::{FormatStyle, format};
 use minijinja::value::ValueKind;
 use minijinja::{Error, ErrorKind, Value};
 
-use super::methods::split_kwargs;
 use super::python::{self, str_of};
 
 fn invalid(message: &str) -> Error {
@@ -76,7 +75,7 @@ fn percent_directive(flags: &str, conversion: &str, value: &Value) -> Result<Str
 
 /// `template.format(*args, **kwargs)`.
 pub(super) fn braces(template: &str, args: &[Value]) -> Result<String, Error> {
-    let (positional, kwargs) = split_kwargs(args)?;
+    let (positional, kwargs) = python::split_kwargs(args)?;
     let mut automatic = 0usize;
     let mut out = String::new();
     let mut rest = template;

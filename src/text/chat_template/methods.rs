@@ -2,7 +2,7 @@
 //!
 //! What would change a value is refused: templates render in an immutable sandbox.
 
-use minijinja::value::{Kwargs, Rest, Tuple, ValueKind, from_args};
+use minijinja::value::{Tuple, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State, Value};
 
 use super::python;
@@ -127,10 +127,4 @@ fn number_method(value: &Value, method: &str, args: &[Value]) -> Result<Value, E
         }
         _ => Err(Error::from(ErrorKind::UnknownMethod)),
     }
-}
-
-/// Splits the arguments of a method or filter into positional ones and keywords.
-pub(super) fn split_kwargs(args: &[Value]) -> Result<(Vec<Value>, Kwargs), Error> {
-    let (Rest(positional), kwargs): (Rest<Value>, Kwargs) = from_args(args)?;
-    Ok((positional, kwargs))
 }

@@ -1,9 +1,10 @@
-//! Values as Python has them: made from JSON, printed as `str()` and `repr()` print them.
+//! Values as Python has them: made from JSON, printed as `str()` and `repr()` print them, passed to
+//! functions by position and by name.
 
 use std::fmt::Write as _;
 
-use minijinja::Value;
-use minijinja::value::ValueKind;
+use minijinja::value::{Kwargs, Rest, ValueKind, from_args};
+use minijinja::{Error, Value};
 
 /// The value of a JSON document; keys keep their order.
 pub(super) fn value_of(json: &serde_json::Value) -> Value {
@@ -150,6 +151,12 @@ pub(super) fn float_repr(value: f64) -> String {
     }
     let sign = if exponent < 0 { '-' } else { '+' };
     format!("{digits}e{sign}{:02}", exponent.unsigned_abs())
+}
+
+/// Splits the arguments of a method or filter into positional ones and keywords.
+pub(super) fn split_kwargs(args: &[Value]) -> Result<(Vec<Value>, Kwargs), Error> {
+    let (Rest(positional), kwargs): (Rest<Value>, Kwargs) = from_args(args)?;
+    Ok((positional, kwargs))
 }
 
 #[cfg(test)]

@@ -5,7 +5,6 @@ use minijinja::{Error, ErrorKind, Value};
 
 use super::formatting;
 use super::limits;
-use super::methods::split_kwargs;
 use super::python;
 
 /// Calls `method` of the string `text`.
@@ -125,7 +124,7 @@ fn strip(text: &str, method: &str, args: &[Value]) -> Result<Value, Error> {
 }
 
 fn split(text: &str, from_right: bool, args: &[Value]) -> Result<Value, Error> {
-    let (mut positional, kwargs) = split_kwargs(args)?;
+    let (mut positional, kwargs) = python::split_kwargs(args)?;
     positional.reverse();
     let mut option = |name: &str| match positional.pop() {
         Some(value) => Ok(value),
@@ -188,7 +187,7 @@ fn rsplit_space(text: &str, limit: Option<usize>) -> Vec<&str> {
 }
 
 fn splitlines(text: &str, args: &[Value]) -> Result<Value, Error> {
-    let (positional, kwargs) = split_kwargs(args)?;
+    let (positional, kwargs) = python::split_kwargs(args)?;
     let keep = match positional.first() {
         Some(value) => value.is_true(),
         None => kwargs.get::<Option<bool>>("keepends")?.unwrap_or(false),

@@ -3,7 +3,7 @@
 //! Sources: the chat templates of the models named, which write them for earlier answers or at the
 //! end of a prompt; for Granite 3.2 its model card, for gpt-oss OpenAI's "Harmony response format".
 
-use super::Family;
+use super::family::Family;
 use super::tags::{PLAIN, Tags};
 
 /// In the order in which templates are asked: those whose marks say more come first.

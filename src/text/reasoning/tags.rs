@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use super::{ReasoningEvent, ReasoningParser};
+use super::event::{ReasoningEvent, ReasoningParser};
 
 /// The texts around a family's thoughts.
 #[derive(Debug)]

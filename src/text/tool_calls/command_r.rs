@@ -3,11 +3,11 @@
 //!
 //! Source: the models' chat templates for tool use.
 
-use super::Family;
-use super::grammar::{Grammar, JSON_CALL, Shape};
+use super::family::Family;
 use super::json_call::Keys;
 use super::json_calls::{JsonCalls, List};
 use super::markup::{Frame, Markup};
+use super::shape::{Grammar, JSON_CALL, Shape};
 
 pub(super) const FAMILY: Family = Family {
     name: "command_r",

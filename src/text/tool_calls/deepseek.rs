@@ -4,10 +4,10 @@
 //!
 //! Source: the models' chat templates.
 
-use super::Family;
-use super::grammar::{Grammar, JSON_CALL, Shape};
+use super::family::Family;
 use super::markup::{Frame, Markup};
 use super::named_json::{Head, NamedJson, is_name};
+use super::shape::{Grammar, JSON_CALL, Shape};
 
 pub(super) const FAMILY_V31: Family = Family {
     name: "deepseek_v31",

@@ -4,9 +4,9 @@
 //!
 //! Source: the models' chat templates.
 
-use super::Family;
-use super::grammar::{Arguments, Grammar, JSON_CALL, Shape};
+use super::family::Family;
 use super::markup::{Frame, Markup};
+use super::shape::{Arguments, Grammar, JSON_CALL, Shape};
 use super::tagged::{Tagged, Tags};
 
 pub(super) const FAMILY: Family = Family {

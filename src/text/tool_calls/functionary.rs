@@ -2,10 +2,10 @@
 //!
 //! Source: Functionary's chat template.
 
-use super::Family;
-use super::grammar::{Grammar, JSON_CALL, Shape};
+use super::family::Family;
 use super::markup::{Frame, Markup};
 use super::named_json::{Head, NamedJson, is_name};
+use super::shape::{Grammar, JSON_CALL, Shape};
 
 pub(super) const FAMILY: Family = Family {
     name: "functionary",

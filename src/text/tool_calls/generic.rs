@@ -3,11 +3,11 @@
 //! Only an answer that begins so is read, and only keys that a call has keep it a call: other answers in
 //! JSON are text. Sources: the templates of xLAM and others that ask for such an answer.
 
-use super::Family;
-use super::grammar::{Grammar, JSON_CALL, Shape};
+use super::family::Family;
 use super::json_call::ONLY_NAME_AND_ARGUMENTS;
 use super::json_calls::{JsonCalls, List};
 use super::markup::{Frame, Markup};
+use super::shape::{Grammar, JSON_CALL, Shape};
 
 pub(super) const FAMILY: Family = Family {
     name: "generic",

@@ -2,11 +2,11 @@
 //!
 //! Source: the models' chat template.
 
-use super::Family;
-use super::grammar::{Grammar, JSON_CALL, Shape};
+use super::family::Family;
 use super::json_call::NAME_AND_ARGUMENTS;
 use super::json_calls::{JsonCalls, List};
 use super::markup::{Frame, Markup};
+use super::shape::{Grammar, JSON_CALL, Shape};
 
 pub(super) const FAMILY: Family = Family {
     name: "gigachat",

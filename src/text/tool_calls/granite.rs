@@ -5,11 +5,11 @@
 //! Sources: the chat templates of Granite 3.1 to 3.3 ("respond only with <|tool_call|> followed by a
 //! JSON list of tools used") and vLLM's template for Granite 20B.
 
-use super::Family;
-use super::grammar::{Grammar, JSON_CALL, Shape};
+use super::family::Family;
 use super::json_call::NAME_AND_ARGUMENTS;
 use super::json_calls::{JsonCalls, List};
 use super::markup::{Frame, Markup};
+use super::shape::{Grammar, JSON_CALL, Shape};
 
 pub(super) const FAMILY: Family = Family {
     name: "granite",

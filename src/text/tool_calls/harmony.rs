@@ -8,10 +8,13 @@
 //!
 //! Source: OpenAI's "Harmony response format" and gpt-oss's chat template.
 
-use super::Family;
-use super::grammar::{CallRules, Grammar, JSON_CALL, Lark, Shape, TEXT};
+use super::family::Family;
+use super::grammar;
+use super::lark::{Lark, TEXT};
 use super::markup::{Calls, Frame, Markup, Progress, Reader};
 use super::named_json::{Head, NamedJson, is_name};
+use super::rules::CallRules;
+use super::shape::{Grammar, JSON_CALL, Shape};
 
 const MESSAGE: &str = "<|message|>";
 const RECIPIENT: &str = " to=";
@@ -56,7 +59,7 @@ fn grammar_of_messages(markers: &'static [&'static str], rules: &CallRules) -> S
         token_id: rules.token_id,
     };
     let mut lark = Lark::new(markers, &single);
-    let call = format!("{} {}", lark.literal(SHAPE.each), lark.calls(&SHAPE));
+    let call = format!("{} {}", lark.literal(SHAPE.each), grammar::calls(&mut lark, &SHAPE));
     let next = lark.text_until("<|end|><|start|>assistant");
     let mut before = Vec::new();
     if rules.thoughts.is_some() {

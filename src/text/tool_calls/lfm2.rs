@@ -2,10 +2,10 @@
 //!
 //! Source: the models' chat templates.
 
-use super::Family;
-use super::grammar::{Arguments, Grammar, JSON_CALL, Shape};
+use super::family::Family;
 use super::markup::{Frame, Markup};
 use super::python_calls::PythonCalls;
+use super::shape::{Arguments, Grammar, JSON_CALL, Shape};
 
 pub(super) const FAMILY: Family = Family {
     name: "lfm2",

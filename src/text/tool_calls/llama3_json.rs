@@ -5,11 +5,11 @@
 //! a call: other answers in JSON are text. Sources: Meta's prompt format for custom tools and the
 //! models' chat templates.
 
-use super::Family;
-use super::grammar::{Grammar, JSON_CALL, Shape};
+use super::family::Family;
 use super::json_call::ONLY_NAME_AND_ARGUMENTS;
 use super::json_calls::{JsonCalls, List};
 use super::markup::{Frame, Markup};
+use super::shape::{Grammar, JSON_CALL, Shape};
 
 pub(super) const FAMILY: Family = Family {
     name: "llama3_json",

@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::fmt::Debug;
 
-use super::{Functions, ToolCallParser, ToolEvent};
+use super::event::{Functions, ToolCallParser, ToolEvent};
 
 /// How a family sets its calls apart from text.
 #[derive(Debug)]

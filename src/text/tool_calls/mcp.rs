@@ -3,10 +3,10 @@
 //!
 //! Source: the model's chat template. The server's name is the template's invention and is dropped.
 
-use super::Family;
-use super::grammar::{Grammar, JSON_CALL, Shape};
+use super::family::Family;
 use super::markup::{Frame, Markup};
 use super::named_json::{Head, NamedJson, is_name};
+use super::shape::{Grammar, JSON_CALL, Shape};
 
 pub(super) const FAMILY: Family = Family {
     name: "mcp",

@@ -4,12 +4,15 @@
 //!
 //! Sources: the chat templates of Mistral Nemo and Devstral, and mistral-common's tokenizers.
 
-use super::grammar::{CallRules, Grammar, JSON_CALL, Shape, grammar};
+use super::event::Functions;
+use super::family::Family;
+use super::grammar::grammar;
 use super::json_call::NAME_AND_ARGUMENTS;
 use super::json_calls::{JsonCalls, List};
 use super::markup::{Calls, Frame, Markup, Progress, Reader};
 use super::named_json::{Head, NamedJson, is_name};
-use super::{Family, Functions};
+use super::rules::CallRules;
+use super::shape::{Grammar, JSON_CALL, Shape};
 
 pub(super) const FAMILY: Family = Family {
     name: "mistral",

@@ -4,11 +4,11 @@
 //! Sources: the model's chat template (tools between `<|tool|>` and `<|/tool|>`), its special tokens, and
 //! vLLM's template, which asks for `functools`.
 
-use super::Family;
-use super::grammar::{Grammar, JSON_CALL, Shape};
+use super::family::Family;
 use super::json_call::NAME_AND_ARGUMENTS;
 use super::json_calls::{JsonCalls, List};
 use super::markup::{Frame, Markup};
+use super::shape::{Grammar, JSON_CALL, Shape};
 
 pub(super) const FAMILY: Family = Family {
     name: "phi4_mini",

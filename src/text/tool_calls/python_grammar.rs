@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use super::grammar::{Lark, string};
+use super::lark::{Lark, string};
 use super::tagged_grammar::is_required;
 
 const TEXT: &str = r#"/"([^"\\\x00-\x1f\x7f]|\\["\\nrtbf]|\\u00[0-9a-f]{2})*"/"#;

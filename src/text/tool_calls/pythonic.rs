@@ -3,10 +3,10 @@
 //!
 //! Sources: Meta's prompt formats for Llama 3.2 and 4 and the models' chat templates.
 
-use super::Family;
-use super::grammar::{Arguments, Grammar, JSON_CALL, Shape};
+use super::family::Family;
 use super::markup::{Frame, Markup};
 use super::python_calls::PythonCalls;
+use super::shape::{Arguments, Grammar, JSON_CALL, Shape};
 
 pub(super) const FAMILY: Family = Family {
     name: "pythonic",

@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use super::Functions;
+use super::event::Functions;
 use super::markup::{Calls, Progress, Reader};
 use super::named_json::is_name;
 use super::parameter_types::{Types, to_json};

@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::grammar::{Lark, string};
+use super::lark::{Lark, string};
 use super::parameter_types::Types;
 use super::tagged::Tags;
 

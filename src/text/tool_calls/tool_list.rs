@@ -3,11 +3,11 @@
 //!
 //! Sources: the chat templates of Apriel 1.6, Jamba 1.5 and Nemotron Nano 2.
 
-use super::Family;
-use super::grammar::{Grammar, JSON_CALL, Shape};
+use super::family::Family;
 use super::json_call::NAME_AND_ARGUMENTS;
 use super::json_calls::{JsonCalls, List};
 use super::markup::{Frame, Markup};
+use super::shape::{Grammar, JSON_CALL, Shape};
 
 pub(super) const FAMILY: Family = Family {
     name: "tool_list",

@@ -10,7 +10,9 @@ use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::pre_tokenizers::sequence::Sequence as PreTokenizers;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 
-use super::{SPACE, Vocabulary, VocabularyError, malformed, pair, replace, tekken};
+use super::contents::{SPACE, Vocabulary, replace};
+use super::error::{VocabularyError, malformed};
+use super::tekken;
 use crate::text::decoder::byte_of_char;
 use crate::text::pre_tokenizers::{self, Spelling};
 
@@ -84,4 +86,12 @@ fn words(vocabulary: &Vocabulary) -> Vec<Vec<u8>> {
     let kind = |id: usize| vocabulary.token_types.get(id).copied().unwrap_or(1);
     let words = vocabulary.tokens.iter().enumerate().filter(|(id, _)| kind(*id) == 1);
     words.filter_map(|(_, text)| text.chars().map(byte_of_char).collect()).collect()
+}
+
+/// The halves of a merge; the left one may begin with a space but not be empty.
+fn pair(merge: &str) -> Result<(String, String), VocabularyError> {
+    let first = merge.chars().next().map_or(0, char::len_utf8);
+    let at = merge[first..].find(' ').map(|at| at + first);
+    let at = at.ok_or_else(|| malformed(format!("the merge {merge:?} is no pair")))?;
+    Ok((merge[..at].to_owned(), merge[at + 1..].to_owned()))
 }

@@ -112,7 +112,7 @@ fn tokenizer_json_equals_tokenizers() {
         ("llama3", serde_json::Value::Null, fixture!("tokenizers/json_llama3.odd")),
         ("qwen2", serde_json::json!({"type": "NFC"}), fixture!("tokenizers/json_qwen.odd")),
     ] {
-        let pattern = super::pre_tokenizers::find(pre).unwrap().patterns[0];
+        let pattern = crate::text::pre_tokenizers::find(pre).unwrap().patterns[0];
         let mut json = file.clone();
         json["normalizer"] = normalizer;
         json["pre_tokenizer"] = serde_json::json!({"type": "Sequence", "pretokenizers": [

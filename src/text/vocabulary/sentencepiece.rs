@@ -3,7 +3,8 @@
 //! The file is a protocol buffer (`sentencepiece_model.proto` of the SentencePiece project), of
 //! which the few fields that matter are read. Models of words and of characters are refused.
 
-use super::{Vocabulary, VocabularyError, malformed};
+use super::contents::Vocabulary;
+use super::error::{VocabularyError, malformed};
 
 /// `TrainerSpec.model_type` of unigram models, which is the default, and of BPE.
 const UNIGRAM: u64 = 1;

@@ -7,7 +7,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 
-use super::{Vocabulary, VocabularyError, malformed};
+use super::contents::Vocabulary;
+use super::error::{VocabularyError, malformed};
 use crate::text::decoder::char_of_byte;
 
 #[derive(Deserialize)]

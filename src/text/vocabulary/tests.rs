@@ -5,13 +5,15 @@ use std::sync::OnceLock;
 
 use super::*;
 use crate::text::decoder::char_of_byte;
+use crate::text::pre_tokenizers;
 use proptest::prelude::*;
-use tokenizers::models::bpe::BpeTrainerBuilder;
+use tokenizers::models::bpe::{BPE, BpeTrainerBuilder};
+use tokenizers::normalizers::NormalizerWrapper;
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::pre_tokenizers::sequence::Sequence as PreTokenizers;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
-use tokenizers::{SplitDelimiterBehavior, TokenizerImpl};
+use tokenizers::{AddedToken, SplitDelimiterBehavior, TokenizerImpl};
 
 const CORPUS: &str = "The quick brown fox jumps over the lazy dog. It's 12345 o'clock; isn't that \
     odd?\n\n\tdef main(x):\n        return x + 1  # ünïcödé 你好 世界 🌍\nWE'LL see: they'll say 99.9%. \

@@ -8,7 +8,9 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use super::{Vocabulary, VocabularyError, malformed, tekken};
+use super::contents::Vocabulary;
+use super::error::{VocabularyError, malformed};
+use super::tekken;
 
 /// What belongs to a family's files.
 struct Family {

@@ -11,7 +11,8 @@ use tokenizers::models::wordpiece::WordPiece;
 use tokenizers::normalizers::BertNormalizer;
 use tokenizers::pre_tokenizers::bert::BertPreTokenizer;
 
-use super::{SPACE, Vocabulary, VocabularyError, malformed};
+use super::contents::{SPACE, Vocabulary};
+use super::error::{VocabularyError, malformed};
 
 const CONTINUED: &str = "##";
 /// Longer words are unknown.

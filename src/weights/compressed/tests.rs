@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use candle_core::quantized::GgmlDType;
 use safetensors::tensor::TensorView;
 use serde_json::json;
 

@@ -1,0 +1,151 @@
+//! Writes grammars in Lark as llguidance reads it: `%json` embeds a schema, `<[7]>` is a special token by
+//! its id, and a lazy lexeme ends as soon as it can. Refuses to know calls, and tokens beyond what
+//! [`CallRules::token_id`] says of them.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+use super::rules::CallRules;
+use super::shape::{NUMBER, WORD};
+
+/// A grammar that is being written.
+pub(super) struct Lark<'a> {
+    pub(super) rules: &'a CallRules<'a>,
+    markers: &'static [&'static str],
+    text: String,
+    count: usize,
+}
+
+/// Any text.
+pub(super) const TEXT: &str = "/(?s:.*)/";
+
+/// A part of a text.
+enum Piece<'t> {
+    Special(u32),
+    Plain(&'t str),
+    Number,
+    Word,
+}
+
+impl<'a> Lark<'a> {
+    pub(super) fn new(markers: &'static [&'static str], rules: &'a CallRules<'a>) -> Self {
+        Self { rules, markers, text: String::new(), count: 0 }
+    }
+
+    /// Adds a rule and gives its name.
+    pub(super) fn rule(&mut self, body: &str) -> String {
+        self.count += 1;
+        let name = format!("r{}", self.count);
+        self.add(&name, body);
+        name
+    }
+
+    /// Adds a rule that may name itself.
+    pub(super) fn recursive(&mut self, body: &dyn Fn(&str) -> String) -> String {
+        self.count += 1;
+        let name = format!("r{}", self.count);
+        self.add(&name, &body(&name));
+        name
+    }
+
+    fn add(&mut self, name: &str, body: &str) {
+        writeln!(self.text, "{name}: {body}").expect("writing to a string does not fail");
+    }
+
+    /// A text as it stands in a rule: special tokens where the vocabulary has them.
+    pub(super) fn literal(&self, text: &str) -> String {
+        let written = self.pieces(text).into_iter().map(|(_, piece)| match piece {
+            Piece::Special(id) => format!("<[{id}]>"),
+            Piece::Plain(text) => string(text),
+            Piece::Number => "/[0-9]{1,4}/".to_owned(),
+            Piece::Word => "/[a-zA-Z0-9_-]{1,32}/".to_owned(),
+        });
+        let written: Vec<String> = written.collect();
+        written.join(" ")
+    }
+
+    /// Text up to `end`, and `end` itself. Where that has a special token, text ends at it.
+    pub(super) fn text_until(&mut self, end: &str) -> String {
+        let special = self.pieces(end).iter().find_map(|(at, piece)| match piece {
+            Piece::Special(_) => Some(*at),
+            _ => None,
+        });
+        match special {
+            Some(0) => format!("{TEXT} {}", self.literal(end)),
+            Some(at) => {
+                self.count += 1;
+                let name = format!("T{}", self.count);
+                self.add(&name, &format!("{TEXT} {}", string(&end[..at])));
+                format!("{name} {}", self.literal(&end[at..]))
+            }
+            None => {
+                self.count += 1;
+                let name = format!("r{}", self.count);
+                self.add(&format!("{name}[lazy]"), &format!("{TEXT} {}", string(end)));
+                name
+            }
+        }
+    }
+
+    /// A document by a schema.
+    pub(super) fn json(schema: &Value) -> String {
+        format!("%json {schema}")
+    }
+
+    /// The parts of a text, each with its place.
+    fn pieces<'t>(&self, text: &'t str) -> Vec<(usize, Piece<'t>)> {
+        let mut pieces = Vec::new();
+        let (mut plain, mut at) = (0, 0);
+        while let Some(c) = text[at..].chars().next() {
+            let found = self.piece_at(&text[at..]);
+            let next = at + found.as_ref().map_or(c.len_utf8(), |(_, len)| *len);
+            if let Some((piece, _)) = found {
+                pieces.extend((plain < at).then(|| (plain, Piece::Plain(&text[plain..at]))));
+                pieces.push((at, piece));
+                plain = next;
+            }
+            at = next;
+        }
+        pieces.extend((plain < at).then(|| (plain, Piece::Plain(&text[plain..at]))));
+        pieces
+    }
+
+    /// What begins a text that is more than plain, and how long it is.
+    fn piece_at<'t>(&self, text: &'t str) -> Option<(Piece<'t>, usize)> {
+        let special = || {
+            let thoughts = self.rules.thoughts.iter();
+            let tags = thoughts.flat_map(|thoughts| [thoughts.open.as_str(), &thoughts.close]);
+            let mut marks = self.markers.iter().copied().chain(tags);
+            let mark = marks.find(|mark| !mark.is_empty() && text.starts_with(*mark))?;
+            Some((Piece::Special((self.rules.token_id)(mark)?), mark.len()))
+        };
+        match text.get(..1) {
+            Some(NUMBER) => Some((Piece::Number, 1)),
+            Some(WORD) => Some((Piece::Word, 1)),
+            _ => special(),
+        }
+    }
+
+    /// The grammar whose answers are these, behind thoughts where there are any.
+    pub(super) fn finish(mut self, answer: &str) -> String {
+        let answer = self.rule(answer);
+        let start = match &self.rules.thoughts {
+            None => answer,
+            Some(thoughts) => {
+                let (text, open) = (self.text_until(&thoughts.close), self.literal(&thoughts.open));
+                if thoughts.starts_inside {
+                    format!("{text} {answer}")
+                } else {
+                    format!("(/[ \\n]{{0,4}}/ {open} {text})? {answer}")
+                }
+            }
+        };
+        format!("start: {start}\n{}", self.text)
+    }
+}
+
+/// A text in quotes. The language's strings are JSON's, but for one control character.
+pub(super) fn string(text: &str) -> String {
+    Value::from(text).to_string().replace('\u{7f}', "\\u007f")
+}

@@ -1,0 +1,42 @@
+//! What the calls of an answer have to be like, as a request asks for it. Refuses to know formats.
+
+use serde_json::Value;
+
+/// A function that may be called.
+#[derive(Debug, Clone)]
+pub struct FunctionRule {
+    /// Its name.
+    pub name: String,
+    /// The JSON schema of its parameters, or null where any object will do.
+    pub schema: Value,
+}
+
+/// Thoughts that may stand before everything else.
+#[derive(Debug, Clone)]
+pub struct ThoughtRule {
+    /// The text that opens them.
+    pub open: String,
+    /// The text that closes them.
+    pub close: String,
+    /// Whether the answer begins within them.
+    pub starts_inside: bool,
+}
+
+/// What an answer's calls have to be like.
+pub struct CallRules<'a> {
+    /// The functions that may be called.
+    pub functions: &'a [FunctionRule],
+    /// Whether there has to be a call. If not, text may stand before calls, or instead of them.
+    pub required: bool,
+    /// Whether text may stand before calls that are required.
+    pub preamble: bool,
+    /// Whether there may be more than one call.
+    pub parallel: bool,
+    /// What an answer without calls has to be, as a part of a rule; any text where there is none.
+    pub answer: Option<String>,
+    /// Thoughts before all this, where the model has them.
+    pub thoughts: Option<ThoughtRule>,
+    /// The id of a text that is one special token of the vocabulary: no other token can be a part of
+    /// that text, and plain text never becomes this token.
+    pub token_id: &'a dyn Fn(&str) -> Option<u32>,
+}

@@ -1,0 +1,63 @@
+//! How a family writes its calls, as data that a grammar is made of. Refuses to know how.
+
+use super::rules::CallRules;
+use super::tagged::Tags;
+
+/// Stands in a [`Shape`]'s texts for a number that the model picks.
+pub(super) const NUMBER: &str = "\u{0}";
+/// Stands there for a word that the model picks.
+pub(super) const WORD: &str = "\u{1}";
+
+/// How a family writes calls.
+#[derive(Debug)]
+pub(super) struct Shape {
+    /// What opens all calls, once.
+    pub(super) open: &'static str,
+    /// What stands behind that, once.
+    pub(super) begin: &'static str,
+    /// What opens each of them.
+    pub(super) each: &'static str,
+    /// What stands between that and the name.
+    pub(super) before: &'static str,
+    /// What stands between name and arguments.
+    pub(super) middle: &'static str,
+    pub(super) arguments: Arguments,
+    /// What stands behind the arguments.
+    pub(super) after: &'static str,
+    /// What stands between two calls.
+    pub(super) between: &'static str,
+    /// What closes all calls, once.
+    pub(super) close: &'static str,
+    /// First characters of calls where nothing opens them.
+    pub(super) bare: &'static [char],
+}
+
+/// How a family's grammar is written.
+#[derive(Clone, Copy)]
+pub(super) enum Grammar {
+    Shape(&'static Shape),
+    /// By the family itself, from its markers.
+    Own(fn(&'static [&'static str], &CallRules) -> String),
+}
+
+/// How a family writes arguments.
+#[derive(Debug)]
+pub(super) enum Arguments {
+    Json,
+    Tags(&'static Tags),
+    Python,
+}
+
+/// A call that is a JSON object, alone.
+pub(super) const JSON_CALL: Shape = Shape {
+    open: "",
+    begin: "",
+    each: "",
+    before: "{\"name\": \"",
+    middle: "\", \"arguments\": ",
+    arguments: Arguments::Json,
+    after: "}",
+    between: ", ",
+    close: "",
+    bare: &[],
+};
