@@ -20,7 +20,7 @@
 //!
 //! 1. `http::chat` parses a `ChatCompletionRequest` and takes a permit, or answers 429.
 //! 2. [`text::chat_template`] renders the prompt, [`text::tokenizer`] encodes it.
-//! 3. A schema or grammar becomes a [`Grammar`](structured::compiler::Grammar) in the request's own
+//! 3. A schema or grammar becomes a [`Grammar`](structured::grammar::Grammar) in the request's own
 //!    task; `http::types::sampling` turns wire fields into
 //!    ([`SamplingParams`](sampling::params::SamplingParams),
 //!    [`StopConditions`](scheduler::stop::StopConditions)), validated.

@@ -11,8 +11,8 @@ use super::error::ApiError;
 use super::prompt::off_thread;
 use super::state::AppState;
 use super::tools::ToolSetup;
-use crate::structured::compiler::Grammar;
 use crate::structured::error::GrammarError;
+use crate::structured::grammar::Grammar;
 use crate::structured::spec::{GrammarSpec, StructuralTag, Tag};
 use crate::text::tool_calls::{self, CallRules, FunctionRule};
 

@@ -3,9 +3,9 @@
 use super::SamplingError;
 use super::params::SamplingParams;
 use super::thoughts::Thoughts;
-use crate::structured::compiler::Grammar;
 use crate::structured::cursor::Cursor;
 use crate::structured::error::GrammarError;
+use crate::structured::grammar::Grammar;
 
 /// Tokens that a grammar may add at a time without asking the model.
 const MOST_FORCED: usize = 32;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 pub use super::dry::{Breakers, DryParams};
 use super::thoughts::ThoughtParams;
-use crate::structured::compiler::Grammar;
+use crate::structured::grammar::Grammar;
 
 /// How the next token of a sequence is drawn. Made by `http::types::sampling`, which checks ranges.
 #[derive(Clone, Debug)]

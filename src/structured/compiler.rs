@@ -11,15 +11,15 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use llguidance::Logger;
 use llguidance::api::{GrammarInit, GrammarWithLexer, ParserLimits, TopLevelGrammar};
-use llguidance::{Logger, TokenParser};
 use toktrie::InferenceCapabilities;
 
-use super::cursor::Cursor;
-use super::error::GrammarError;
+use super::error::{GrammarError, first_line};
+use super::grammar::Grammar;
 use super::spec::GrammarSpec;
 use super::vocabulary::Vocabulary;
-use super::{gbnf, lark, schema, structural_tag};
+use super::{notation, schema, structural_tag};
 
 /// What compiling and remembering may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,9 +54,6 @@ impl Default for CompilerLimits {
 
 /// The parser recurses over rules and groups: their number and this stack belong together.
 const STACK_BYTES: usize = 256 << 20;
-/// Rules and groups of a grammar.
-const MAX_GROUPS: usize = 10_000;
-
 /// Compiles grammars for one vocabulary. Clones share the work and what is remembered.
 #[derive(Clone, Debug)]
 pub struct GrammarCompiler {
@@ -69,15 +66,6 @@ struct Shared {
     cache: Mutex<Cache>,
     /// Told whenever one less grammar is being compiled.
     place: Condvar,
-}
-
-/// A compiled grammar. Shared by all sequences that follow it, which share what they learn of it.
-pub struct Grammar {
-    pub(super) vocabulary: Arc<Vocabulary>,
-    // Never walked: the automaton of a sequence that failed is not to be trusted, and one that has
-    // reached its limit of states can't go on.
-    pristine: TokenParser,
-    walked: Mutex<TokenParser>,
 }
 
 type Outcome = Result<Arc<Grammar>, GrammarError>;
@@ -171,25 +159,6 @@ impl Shared {
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared").field("limits", &self.limits).finish_non_exhaustive()
-    }
-}
-
-impl Grammar {
-    /// A cursor at the start.
-    pub fn cursor(self: &Arc<Self>) -> Cursor {
-        let walked = self.walked.lock().unwrap_or_else(PoisonError::into_inner);
-        Cursor::new(Arc::clone(self), walked.clone())
-    }
-
-    /// Makes later cursors independent of those that exist.
-    pub(super) fn renew(&self) {
-        *self.walked.lock().unwrap_or_else(PoisonError::into_inner) = self.pristine.deep_clone();
-    }
-}
-
-impl fmt::Debug for Grammar {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Grammar").finish_non_exhaustive()
     }
 }
 
@@ -296,7 +265,12 @@ fn compile(vocabulary: &Arc<Vocabulary>, spec: &GrammarSpec) -> Outcome {
         GrammarSpec::JsonSchema(schema) => {
             GrammarWithLexer::from_json_schema(schema::prepare(schema)?)
         }
-        other => GrammarWithLexer::from_lark(lark_of(other, vocabulary)?),
+        GrammarSpec::StructuralTag(structure) => {
+            let text = structural_tag::to_lark(structure, vocabulary)?;
+            notation::check_size(&text)?;
+            GrammarWithLexer::from_lark(text)
+        }
+        other => GrammarWithLexer::from_lark(notation::to_lark(other, vocabulary)?),
     };
     let parser = factory.create_parser_from_init_ext(
         GrammarInit::Serialized(TopLevelGrammar::from_grammar(grammar)),
@@ -309,8 +283,7 @@ fn compile(vocabulary: &Arc<Vocabulary>, spec: &GrammarSpec) -> Outcome {
     );
     let mut pristine = parser.map_err(|error| explain(&error, spec))?;
     pristine.start_without_prompt();
-    let walked = Mutex::new(pristine.deep_clone());
-    let grammar = Arc::new(Grammar { vocabulary: Arc::clone(vocabulary), pristine, walked });
+    let grammar = Arc::new(Grammar::new(Arc::clone(vocabulary), pristine));
     try_first_steps(&grammar)?;
     Ok(grammar)
 }
@@ -345,48 +318,10 @@ fn nested_lark(
         GrammarSpec::JsonSchema(schema) => Some(format!("%json {schema}")),
         GrammarSpec::Lark(text) => Some(nested(text)),
         GrammarSpec::Regex(_) | GrammarSpec::Choice(_) | GrammarSpec::Gbnf(_) => {
-            Some(nested(&lark_of(spec, vocabulary)?))
+            Some(nested(&notation::to_lark(spec, vocabulary)?))
         }
         GrammarSpec::StructuralTag(_) => None,
     })
-}
-
-/// The Lark grammar of a specification that is not JSON.
-pub(super) fn lark_of(spec: &GrammarSpec, vocabulary: &Vocabulary) -> Result<String, GrammarError> {
-    let text = match spec {
-        GrammarSpec::Regex(pattern) => format!("start: {}\n", lark::regex(pattern)),
-        GrammarSpec::Choice(choices) if choices.is_empty() => {
-            return Err(GrammarError::syntax("choice", "there is nothing to choose from"));
-        }
-        // One terminal: as rules, a choice that begins another one would hide it.
-        GrammarSpec::Choice(choices) => {
-            let spelled: Vec<String> = choices
-                .iter()
-                .filter(|text| !text.is_empty())
-                .map(|text| lark::quote(text))
-                .collect();
-            match (spelled.is_empty(), spelled.len() < choices.len()) {
-                (true, _) => "start: \"\"\n".to_owned(),
-                (_, empty) => format!(
-                    "start: CHOICE{}\nCHOICE: {}\n",
-                    if empty { "?" } else { "" },
-                    spelled.join(" | ")
-                ),
-            }
-        }
-        GrammarSpec::Lark(text) => lark::prepare_schemas(text)?,
-        GrammarSpec::Gbnf(text) => gbnf::to_lark(text, vocabulary)?,
-        GrammarSpec::StructuralTag(structure) => structural_tag::to_lark(structure, vocabulary)?,
-        GrammarSpec::JsonObject | GrammarSpec::JsonSchema(_) => {
-            unreachable!("schemas are compiled as such")
-        }
-    };
-    let actual = text.bytes().filter(|b| b"([:".contains(b)).count();
-    if !matches!(spec, GrammarSpec::Choice(_) | GrammarSpec::Regex(_)) && actual > MAX_GROUPS {
-        let what = "rules and groups of the grammar";
-        return Err(GrammarError::TooLarge { what, actual, limit: MAX_GROUPS });
-    }
-    Ok(text)
 }
 
 // The engine says what is wrong in words only.
@@ -424,9 +359,4 @@ fn explain(error: &anyhow::Error, spec: &GrammarSpec) -> GrammarError {
         GrammarSpec::Gbnf(_) => GrammarError::syntax("GBNF grammar", text),
         GrammarSpec::StructuralTag(_) => GrammarError::syntax("structural tag", text),
     }
-}
-
-/// The first line of `text`, shortened.
-pub(super) fn first_line(text: &str) -> String {
-    text.lines().next().unwrap_or_default().chars().take(300).collect()
 }

@@ -14,8 +14,8 @@ use llguidance::TokenParser;
 use llguidance::api::StopReason;
 use toktrie::SimpleVob;
 
-use super::compiler::{Grammar, first_line};
-use super::error::GrammarError;
+use super::error::{GrammarError, first_line};
+use super::grammar::Grammar;
 
 /// A mask usually takes some microseconds.
 const SLOW_MASK: Duration = Duration::from_millis(100);
@@ -33,6 +33,13 @@ pub struct Cursor {
     // Masks in a row that took too long.
     num_slow: usize,
     failed: Option<GrammarError>,
+}
+
+impl Grammar {
+    /// A cursor at the start.
+    pub fn cursor(self: &Arc<Self>) -> Cursor {
+        Cursor::new(Arc::clone(self), self.parser())
+    }
 }
 
 impl Cursor {

@@ -80,3 +80,8 @@ impl GrammarError {
 fn place(pointer: &str) -> &str {
     if pointer.is_empty() { "the root" } else { pointer }
 }
+
+/// The first line of `text`, shortened.
+pub(super) fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().chars().take(300).collect()
+}

@@ -8,12 +8,11 @@
 
 use std::fmt::Write as _;
 
-use super::compiler::lark_of;
 use super::error::GrammarError;
 use super::lark::{quote, regex};
-use super::schema;
 use super::spec::{GrammarSpec, StructuralTag, Tag};
 use super::vocabulary::{Piece, Vocabulary};
+use super::{notation, schema};
 
 const MAX_TAGS: usize = 1000;
 
@@ -126,7 +125,7 @@ impl Writer<'_> {
                 format!("({}) {end}", choices.join(" | "))
             }
             nested @ (GrammarSpec::Lark(_) | GrammarSpec::Gbnf(_)) => {
-                format!("%lark {{\n{}\n}} {end}", lark_of(nested, self.vocabulary)?)
+                format!("%lark {{\n{}\n}} {end}", notation::to_lark(nested, self.vocabulary)?)
             }
             GrammarSpec::StructuralTag(_) => {
                 let reason = "a tag inside a tag is free text; put both on one level";

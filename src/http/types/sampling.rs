@@ -28,7 +28,7 @@ use crate::http::state::GenerationDefaults;
 use crate::sampling::params::{BeamParams, Breakers, DryParams, SamplingParams};
 use crate::sampling::thoughts::ThoughtParams;
 use crate::scheduler::stop::StopConditions;
-use crate::structured::compiler::Grammar;
+use crate::structured::grammar::Grammar;
 
 /// Below this, a temperature means greedy.
 const GREEDY_BELOW: f64 = 1e-5;

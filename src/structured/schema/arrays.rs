@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 
 use super::super::error::GrammarError;
 use super::document::constraints;
+use super::limits::{MAX_COUNT, too_many};
 use super::rewrite::{Parts, Place, Rewriter, says_nothing};
 use super::scalars::count;
 use super::types::Types;
-use super::{MAX_COUNT, too_many};
 
 /// A longer array is out of any context's reach, so a bound above this is none.
 const REACHABLE_ITEMS: u64 = 1_000_000;

@@ -9,6 +9,7 @@ mod cost;
 mod disjoint;
 mod document;
 mod formats;
+mod limits;
 mod negate;
 mod objects;
 mod pattern;
@@ -20,27 +21,25 @@ use serde_json::{Value, json};
 
 use super::error::GrammarError;
 use document::Document;
-use rewrite::Rewriter;
+use limits::MAX_DEPTH;
+use rewrite::{Rewriter, Rule};
 
-/// Nesting of schemas in schemas, and of values in one.
-const MAX_DEPTH: usize = 64;
-/// Subschemas of a rewritten schema.
-const MAX_NODES: usize = 50_000;
 /// JSON values in a schema, annotations included.
 const MAX_VALUES: usize = 500_000;
-/// The largest lower bound on a length or count.
-const MAX_COUNT: u64 = 100_000;
 /// White space between two tokens of JSON: one space, or a line end and an indentation. There is no
 /// more than one such run in a place, so a model that likes white space can't write it for ever.
 const WHITE_SPACE: &str = r"\x20|\n(?:\x20{0,40}|\t{1,10})";
 /// Escapes in strings. Without `\u`: a name written with it would pass for another name.
 const ESCAPES: &str = "nrbtf\\\"";
 
+/// What schemas say of values, type by type.
+const RULES: &[Rule] = &[scalars::rewrite, arrays::rewrite, objects::rewrite];
+
 /// `schema` in the form that llguidance enforces in full.
 pub(super) fn prepare(schema: &Value) -> Result<Value, GrammarError> {
     measure(schema, 0, &mut 0)?;
     let document = Document::new(schema);
-    let prepared = Rewriter::new(&document).document()?;
+    let prepared = Rewriter::new(&document, RULES).document()?;
     cost::check(&prepared)?;
     let mut prepared = match prepared {
         Value::Bool(true) => json!({}),
@@ -73,9 +72,4 @@ fn measure(value: &Value, depth: usize, count: &mut usize) -> Result<(), Grammar
         Value::Array(items) => items.iter().try_for_each(|v| measure(v, depth + 1, count)),
         _ => Ok(()),
     }
-}
-
-fn too_many(what: &'static str, actual: u64) -> GrammarError {
-    let actual = usize::try_from(actual).unwrap_or(usize::MAX);
-    GrammarError::TooLarge { what, actual, limit: usize::try_from(MAX_COUNT).unwrap_or(usize::MAX) }
 }

@@ -12,9 +12,9 @@ use serde_json::{Map, Value, json};
 use super::super::error::GrammarError;
 use super::disjoint::are_disjoint;
 use super::document::{Document, constraints, escape_token};
+use super::limits::{MAX_DEPTH, MAX_EXACT, MAX_NODES, MIN_EXACT};
 use super::negate::{negate, negate_beside};
 use super::types::Types;
-use super::{MAX_DEPTH, MAX_NODES, arrays, objects, scalars};
 
 /// Applied in the order in which they stand; all else describes the value itself.
 const APPLICATORS: [&str; 5] = ["const", "enum", "$ref", "allOf", "anyOf"];
@@ -26,9 +26,13 @@ pub(super) struct Rewriter<'a> {
     names: HashMap<String, String>,
     pending: Vec<String>,
     num_nodes: usize,
+    rules: &'a [Rule],
     /// Every `multipleOf` of the document, as decimal digits and their scale.
     pub multiples: Vec<(u32, u32)>,
 }
+
+/// Adds what the keywords of one type of values say.
+pub(super) type Rule = fn(&mut Rewriter<'_>, &mut Parts<'_>, Place<'_>) -> Result<(), GrammarError>;
 
 /// Where the rewriter stands.
 #[derive(Clone, Copy)]
@@ -62,9 +66,10 @@ impl Parts<'_> {
 }
 
 impl<'a> Rewriter<'a> {
-    pub(super) fn new(document: &'a Document<'a>) -> Self {
+    /// Every schema object is rewritten by all `rules`, in their order.
+    pub(super) fn new(document: &'a Document<'a>, rules: &'a [Rule]) -> Self {
         let (names, pending, multiples) = (HashMap::new(), Vec::new(), Vec::new());
-        Self { document, names, pending, num_nodes: 0, multiples }
+        Self { document, names, pending, num_nodes: 0, rules, multiples }
     }
 
     /// The whole document.
@@ -128,9 +133,9 @@ impl<'a> Rewriter<'a> {
             })?,
         };
         let mut parts = Parts { map, types, body: Map::new(), also: Vec::new() };
-        scalars::rewrite(self, &mut parts, at)?;
-        arrays::rewrite(self, &mut parts, at)?;
-        objects::rewrite(self, &mut parts, at)?;
+        for rule in self.rules {
+            rule(self, &mut parts, at)?;
+        }
         self.one_of(&mut parts, at)?;
         self.conditions(&mut parts, at)?;
         self.assemble(parts, at)
@@ -323,10 +328,10 @@ fn check_constant(value: &Value, keyword: &str, at: Place<'_>) -> Result<(), Gra
         Value::Number(number) => {
             let size = number.as_f64().map_or(f64::INFINITY, f64::abs);
             let is_inexact = number.as_i64().is_some_and(|n| n.unsigned_abs() > 1 << 53);
-            if size > scalars::MAX_EXACT || is_inexact {
+            if size > MAX_EXACT || is_inexact {
                 return refuse(format!("{number} is above 2^53 in size"));
             }
-            if size != 0.0 && size < scalars::MIN_EXACT {
+            if size != 0.0 && size < MIN_EXACT {
                 return refuse(format!("{number} is below 1e-9 in size"));
             }
             Ok(())

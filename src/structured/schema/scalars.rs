@@ -4,14 +4,11 @@ use serde_json::{Map, Value, json};
 
 use super::super::error::GrammarError;
 use super::formats::{self, Format};
+use super::limits::{MAX_COUNT, MAX_EXACT, MIN_EXACT, too_many};
 use super::pattern;
 use super::rewrite::{Parts, Place, Rewriter};
 use super::types::Types;
 
-/// Above this not every integer is a double.
-pub(super) const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
-/// Numbers below this are not told apart.
-pub(super) const MIN_EXACT: f64 = 1e-9;
 /// A longer text is out of any context's reach, so a bound above this is none.
 const REACHABLE_LENGTH: u64 = 10_000_000;
 
@@ -50,8 +47,8 @@ pub(super) fn count(
 
 fn length(parts: &mut Parts<'_>, at: Place<'_>) -> Result<(), GrammarError> {
     if let Some(min) = count(parts.map, "minLength", at)? {
-        if min > super::MAX_COUNT {
-            return Err(super::too_many("minLength", min));
+        if min > MAX_COUNT {
+            return Err(too_many("minLength", min));
         }
         parts.body.insert("minLength".to_owned(), json!(min));
     }

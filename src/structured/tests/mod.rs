@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::compiler::{CompilerLimits, Grammar, GrammarCompiler};
+use super::compiler::{CompilerLimits, GrammarCompiler};
 use super::error::GrammarError;
+use super::grammar::Grammar;
 use super::spec::GrammarSpec;
 use super::vocabulary::Vocabulary;
 
