@@ -3,7 +3,7 @@
 use candle_core::quantized::GgmlDType;
 use half::f16;
 
-use super::{Fault, dense};
+use super::parts::{Fault, dense};
 use crate::weights::stored::StoredTensor;
 
 /// Elements of a block of all kinds that are written here.

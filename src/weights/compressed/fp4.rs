@@ -10,7 +10,7 @@ use half::f16;
 use safetensors::tensor::Dtype;
 
 use super::fp8::e4m3;
-use super::{Fault, Parts, dense};
+use super::parts::{Fault, Parts, dense};
 use crate::weights::stored::StoredTensor;
 
 /// Numbers that share a scale in MXFP4.

@@ -5,7 +5,7 @@
 use candle_core::quantized::GgmlDType;
 use safetensors::tensor::Dtype;
 
-use super::{Fault, Parts, dense};
+use super::parts::{Fault, Parts, dense};
 use crate::weights::stored::StoredTensor;
 
 /// The matrix `weight` times its scales: one, one for each row, or one for each block of rows and

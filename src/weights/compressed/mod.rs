@@ -10,17 +10,18 @@ mod codes;
 mod fp4;
 mod fp8;
 mod packed;
+mod parts;
 
 pub(super) use fp4::mxfp4_blocks;
 
-use candle_core::quantized::GgmlDType;
 use safetensors::tensor::Dtype;
 use serde_json::Value;
 
 use super::error::WeightError;
-use super::safetensors::{RawTensor, SafetensorsSource};
+use super::safetensors::SafetensorsSource;
 use super::stored::StoredTensor;
 use super::tensors::TensorSource;
+use parts::{Fault, Parts};
 
 /// How a checkpoint's matrices are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,75 +177,6 @@ impl TensorSource for CompressedSource {
     fn release_pages(&self) {
         self.inner.release_pages();
     }
-}
-
-/// What is wrong with one of the tensors that a matrix is made of.
-#[derive(Debug, PartialEq, Eq)]
-struct Fault {
-    part: &'static str,
-    reason: String,
-}
-
-impl Fault {
-    fn new(part: &'static str, reason: impl Into<String>) -> Self {
-        Self { part, reason: reason.into() }
-    }
-}
-
-/// The tensors that one matrix is made of.
-struct Parts<'a> {
-    source: &'a SafetensorsSource,
-    stem: &'a str,
-}
-
-impl<'a> Parts<'a> {
-    fn get(&self, part: &str) -> Option<RawTensor<'a>> {
-        self.source.raw(&format!("{}{part}", self.stem))
-    }
-
-    fn need(&self, part: &'static str) -> Result<RawTensor<'a>, Fault> {
-        self.get(part).ok_or_else(|| Fault::new(part, "missing beside the other parts"))
-    }
-
-    /// Two dimensions of a tensor.
-    fn matrix(&self, part: &'static str) -> Result<(RawTensor<'a>, usize, usize), Fault> {
-        let tensor = self.need(part)?;
-        match *tensor.shape {
-            [rows, columns] => Ok((tensor, rows, columns)),
-            ref other => Err(Fault::new(part, format!("has shape {other:?}, expected a matrix"))),
-        }
-    }
-
-    /// 32-bit words of a matrix.
-    fn words(&self, part: &'static str) -> Result<(Vec<u32>, usize, usize), Fault> {
-        let (tensor, rows, columns) = self.matrix(part)?;
-        let words = tensor.words().ok_or_else(|| {
-            Fault::new(part, format!("dtype {:?} is not supported, expected I32", tensor.dtype))
-        })?;
-        Ok((words, rows, columns))
-    }
-
-    /// Numbers of a tensor of floats.
-    fn floats(&self, part: &'static str) -> Result<Vec<f32>, Fault> {
-        let tensor = self.need(part)?;
-        tensor.floats().ok_or_else(|| {
-            let reason =
-                format!("dtype {:?} is not supported, expected BF16, F16 or F32", tensor.dtype);
-            Fault::new(part, reason)
-        })
-    }
-}
-
-/// A dense matrix of this kind from f32 numbers.
-fn dense(kind: GgmlDType, dims: [usize; 2], values: &[f32]) -> StoredTensor {
-    let bytes = match kind {
-        GgmlDType::F16 => {
-            values.iter().flat_map(|v| half::f16::from_f32(*v).to_le_bytes()).collect()
-        }
-        _ => values.iter().flat_map(|v| half::bf16::from_f32(*v).to_le_bytes()).collect(),
-    };
-    let kind = if kind == GgmlDType::F16 { kind } else { GgmlDType::BF16 };
-    StoredTensor::owned(kind, dims.to_vec(), bytes)
 }
 
 #[cfg(test)]

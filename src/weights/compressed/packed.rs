@@ -6,7 +6,7 @@
 use safetensors::tensor::Dtype;
 
 use super::codes::Codes;
-use super::{Fault, Parts};
+use super::parts::{Fault, Parts};
 
 /// Which output each 4-bit code of a word belongs to.
 const AWQ_ORDER: [usize; 8] = [0, 2, 4, 6, 1, 3, 5, 7];

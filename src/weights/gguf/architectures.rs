@@ -3,8 +3,8 @@
 //! A new architecture is a new row: its class, the names of its tensors, what conversion did to
 //! them, and where its configuration differs from Llama's.
 
+use super::architecture::{Architecture, Outer};
 use super::families;
-use super::names::{Architecture, Outer};
 use super::parts::{
     ATTENTION, CHOICE_BIAS, EXPERTS, GATED_MLP, HEAD_NORMS, JOINED_ATTENTION, LLAMA, MIXTRAL,
     OUTER, PLAIN_MLP, POST_NORMS, PRE_NORMS, QWEN_SHARED_EXPERT, SANDWICH_NORMS, SHARED_EXPERTS,

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use super::config::ModelKeys;
+use super::keys::ModelKeys;
 use super::value::Value;
 
 pub(super) type Config = Map<String, Json>;

@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use super::config::{HeadCounts, ModelKeys};
 use super::families::{Config, Done, SOFTMAX, set, set_experts, set_softcap};
-use super::rope::RopeTensors;
+use super::keys::{HeadCounts, ModelKeys};
+use super::rope_tensors::{ROPE_FACTORS, RopeTensors};
 use super::value::Value;
 
 /// A divisor of frequencies that stands for no rotation at all.
@@ -151,7 +151,7 @@ pub(super) fn set_rope(keys: &ModelKeys<'_>, tensors: &RopeTensors, config: &mut
             {
                 return Err(format!(
                     "`{}` is not {pairs} numbers that are 1 and then 1e30",
-                    super::names::ROPE_FACTORS
+                    ROPE_FACTORS
                 ));
             }
             #[expect(clippy::cast_precision_loss, reason = "head sizes are far below 2^24")]

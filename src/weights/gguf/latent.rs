@@ -6,8 +6,8 @@ use candle_core::{DType, Tensor};
 use half::{bf16, f16};
 use serde_json::Value as Json;
 
-use super::config::{HeadCounts, ModelKeys};
 use super::families::{Config, Done, SIGMOID, SOFTMAX, experts_behind_dense, set, set_class};
+use super::keys::{HeadCounts, ModelKeys};
 use crate::weights::stored::StoredTensor;
 
 /// Our name of keys of latent vectors `[heads, rank, plain]`, which are turned.

@@ -5,10 +5,12 @@ use std::ops::Range;
 
 use candle_core::quantized::GgmlDType;
 
-use super::config::HeadCounts;
+use super::architecture::Architecture;
 use super::header::TensorInfo;
+use super::keys::HeadCounts;
 use super::kinds::Kind;
-use super::names::{Architecture, LONG_ROPE_FACTORS, Place, ROPE_FACTORS};
+use super::names::Place;
+use super::rope_tensors::{LONG_ROPE_FACTORS, ROPE_FACTORS};
 
 /// One tensor under its Hugging Face name.
 #[derive(Clone, Debug)]

@@ -4,12 +4,14 @@
 //! mapped and tensors are read where they lie, but for those that conversion had changed. Of
 //! a model in several files the first has the metadata, and any of them names it.
 
+mod architecture;
 mod architectures;
 mod config;
 mod cursor;
 mod families;
 mod gemma4;
 mod header;
+mod keys;
 mod kinds;
 mod latent;
 mod locations;
@@ -18,6 +20,7 @@ mod other_layers;
 mod parts;
 mod recurrent;
 mod rope;
+mod rope_tensors;
 mod row_order;
 pub(super) mod split;
 mod state_spaces;
@@ -32,12 +35,12 @@ use candle_core::DType;
 use candle_core::quantized::GgmlDType;
 use serde_json::Value as Json;
 
-use config::ModelKeys;
+use architecture::Architecture;
 use header::TensorInfo;
+use keys::ModelKeys;
 use kinds::Kind;
 use locations::{Change, Location};
-use names::Architecture;
-use rope::RopeTensors;
+use rope_tensors::{LONG_ROPE_FACTORS, ROPE_FACTORS, RopeTensors};
 use value::Metadata;
 use vocabulary::GgufVocabulary;
 
@@ -135,16 +138,15 @@ fn read_parts(files: &[FileBytes], header: &header::Header<'_>) -> Result<Parts,
         .text("general.architecture")?
         .ok_or("metadata `general.architecture` is missing")?;
     let architecture = Architecture::find(&architecture, &header.tensors)?;
-    let keys = ModelKeys::new(metadata, architecture, &header.tensors);
+    let keys = ModelKeys::new(metadata, architecture.gguf, architecture.heads, &header.tensors);
     let vocabulary = GgufVocabulary::read(metadata)?;
     let factors = |name: &str| {
         let tensor = header.tensors.iter().find(|tensor| tensor.name == name);
         tensor.map(|tensor| locations::floats(files[tensor.file].bytes(), tensor)).transpose()
     };
-    let [long, short] = names::LONG_ROPE_FACTORS.map(factors);
-    let rope_tensors =
-        RopeTensors { factors: factors(names::ROPE_FACTORS)?, long: long?, short: short? };
-    let config = keys.config(&rope_tensors, &vocabulary)?;
+    let [long, short] = LONG_ROPE_FACTORS.map(factors);
+    let rope_tensors = RopeTensors { factors: factors(ROPE_FACTORS)?, long: long?, short: short? };
+    let config = keys.config(architecture, &rope_tensors, &vocabulary)?;
     let heads = keys.heads()?;
     let layers = keys.layers()?;
     let located = locations::locations(&header.tensors, architecture, heads, layers)?;

@@ -2,70 +2,12 @@
 //!
 //! What an architecture's tensors are called is in its row of the table; here is how a row is read.
 
+use super::architecture::{Architecture, Outer, Part};
 use super::architectures::ARCHITECTURES;
-use super::config::{HeadCounts, ModelKeys};
 use super::header::TensorInfo;
 use super::other_layers::OTHER_LAYERS;
 use super::recurrent::RECURRENT;
 use super::state_spaces::STATE_SPACES;
-use serde_json::{Map, Value as Json};
-
-/// An architecture that GGUF files of this program may have.
-#[derive(Debug)]
-pub(crate) struct Architecture {
-    /// `general.architecture`.
-    pub(crate) gguf: &'static str,
-    /// A tensor of layers that tells this architecture from later rows of the same name.
-    pub(crate) mark: Option<&'static str>,
-    /// The class in `config.json`'s `architectures`.
-    pub(crate) class: &'static str,
-    /// `config.json`'s `model_type`.
-    pub(crate) model_type: &'static str,
-    /// Tensors around the layers.
-    pub(crate) outer: Outer,
-    /// More of them: what stands before `.weight` or `.bias`, and its counterpart.
-    pub(crate) around: &'static [Part],
-    /// Tensors of a layer.
-    pub(crate) blocks: &'static [&'static [Part]],
-    /// Rows of the query and key projections are ordered for rotary embeddings of neighbouring
-    /// pairs; Hugging Face checkpoints pair the halves of a head.
-    pub(crate) interleaved_rope: bool,
-    /// Scales of norms have 1 added to what Hugging Face checkpoints have.
-    pub(crate) norms_plus_one: bool,
-    /// `hidden_act`.
-    pub(crate) activation: &'static str,
-    /// The key of the norms' epsilon, and its field.
-    pub(crate) norm_eps: (&'static str, &'static str),
-    /// Keys of numbers that change what a layer computes, and their fields.
-    pub(crate) numbers: &'static [(&'static str, &'static str)],
-    /// How its attention heads are cut.
-    pub(crate) heads: fn(&ModelKeys<'_>) -> Result<HeadCounts, String>,
-    /// What else its configuration needs.
-    pub(crate) more: fn(&ModelKeys<'_>, &mut Map<String, Json>) -> Result<(), String>,
-}
-
-/// Hugging Face names of the tensors around the layers.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Outer {
-    pub(crate) embedding: &'static str,
-    pub(crate) layers: &'static str,
-    pub(crate) norm: &'static str,
-    pub(crate) head: &'static str,
-}
-
-/// What stands between `blk.N.` and `.weight`, and its Hugging Face counterpart.
-///
-/// In the counterpart, `*` is each index of the tensor's first dimension (an expert), and names
-/// with `|` between them share its rows: three are queries, keys and values, two are halves. `#` is
-/// a number in both. Behind `!` comes nothing, as if it ended in `.weight` or `.bias` already;
-/// parts that end in `.scale` in the file have it.
-pub(crate) type Part = (&'static str, &'static str);
-
-/// The tensor that scales rotary frequencies: part of the configuration, not of the weights.
-pub(crate) const ROPE_FACTORS: &str = "rope_freqs.weight";
-/// Such tensors for contexts longer than the pretraining's, and for others.
-pub(crate) const LONG_ROPE_FACTORS: [&str; 2] =
-    ["rope_factors_long.weight", "rope_factors_short.weight"];
 
 /// Where a tensor belongs.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! More rows of the table of architectures: those whose layers or ends are less like Llama's.
 
+use super::architecture::{Architecture, Outer, Part};
 use super::families;
-use super::names::{Architecture, Outer, Part};
 use super::parts::{
     ATTENTION, CHOICE_BIAS, EXPERTS, GATED_MLP, HEAD_NORMS, LLAMA, PRE_NORMS, SANDWICH_NORMS,
     SHARED_EXPERTS, block_sparse_experts,

@@ -1,6 +1,6 @@
 //! Names of tensors that several architectures have, and what most rows of the table start from.
 
-use super::names::{Architecture, Outer, Part};
+use super::architecture::{Architecture, Outer, Part};
 
 pub(super) const OUTER: Outer = Outer {
     embedding: "model.embed_tokens",

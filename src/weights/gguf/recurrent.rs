@@ -1,10 +1,10 @@
 //! Rows of the table of architectures with layers that have a recurrence instead of attention, and
 //! what their files say otherwise.
 
-use super::config::{HeadCounts, ModelKeys};
+use super::architecture::{Architecture, Part};
 use super::families::{Config, Done, SIGMOID, qwen2_moe, set, set_experts};
 use super::header::TensorInfo;
-use super::names::{Architecture, Part};
+use super::keys::{HeadCounts, ModelKeys};
 use super::parts::{ATTENTION, EXPERTS, GATED_MLP, HEAD_NORMS, LLAMA, QWEN_SHARED_EXPERT};
 use super::value::Value;
 

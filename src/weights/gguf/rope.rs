@@ -2,19 +2,9 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use super::config::ModelKeys;
 use super::gemma4;
-
-/// Divisors of frequencies that the file has as tensors.
-#[derive(Debug, Default)]
-pub(crate) struct RopeTensors {
-    /// For contexts of any length.
-    pub(crate) factors: Option<Vec<f32>>,
-    /// For contexts longer than the pretraining's.
-    pub(crate) long: Option<Vec<f32>>,
-    /// For others.
-    pub(crate) short: Option<Vec<f32>>,
-}
+use super::keys::ModelKeys;
+use super::rope_tensors::{ROPE_FACTORS, RopeTensors};
 
 /// Sets `rope_theta`, `partial_rotary_factor` and, where frequencies are stretched or layers
 /// differ, `rope_scaling`.
@@ -23,7 +13,7 @@ pub(super) fn set(
     tensors: &RopeTensors,
     config: &mut Map<String, Json>,
 ) -> Result<(), String> {
-    if keys.architecture().gguf == "gemma4" {
+    if keys.gguf() == "gemma4" {
         return gemma4::set_rope(keys, tensors, config);
     }
     let heads = keys.heads()?;
@@ -142,7 +132,7 @@ fn longrope(
 }
 
 fn rope_factors(factors: &[f32], scale: f64, rotary: usize) -> Result<Json, String> {
-    let factors = checked(super::names::ROPE_FACTORS, factors, rotary)?;
+    let factors = checked(ROPE_FACTORS, factors, rotary)?;
     let factors: Vec<f64> = factors.into_iter().map(|factor| factor * scale).collect();
     Ok(json!({"rope_type": "factors", "factors": factors}))
 }

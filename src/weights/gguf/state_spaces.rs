@@ -1,9 +1,9 @@
 //! Rows of the table of architectures with selective state spaces, and what their files say
 //! otherwise.
 
-use super::config::{HeadCounts, ModelKeys};
+use super::architecture::{Architecture, Outer, Part};
 use super::families::{Config, Done, GRANITE_NUMBERS, SIGMOID, SOFTMAX, set, set_experts};
-use super::names::{Architecture, Outer, Part};
+use super::keys::{HeadCounts, ModelKeys};
 use super::parts::{ATTENTION, LLAMA, PRE_NORMS, block_sparse_experts};
 use super::recurrent::{heads, key_heads};
 

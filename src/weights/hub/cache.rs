@@ -14,7 +14,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::weights::folder::ModelFolder;
-use crate::weights::lora;
+use crate::weights::lora::files as lora;
 use crate::weights::model_ref::HubFile;
 use crate::weights::safetensors;
 
@@ -122,7 +122,7 @@ mod writing {
     use std::io;
     use std::path::{Path, PathBuf};
 
-    use super::RepoCache;
+    use crate::weights::hub::cache::RepoCache;
 
     impl RepoCache {
         /// The content with this hash.

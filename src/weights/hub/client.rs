@@ -14,11 +14,11 @@ use std::time::Duration;
 use futures::StreamExt;
 use hf_hub::{HFClient, HFError};
 use reqwest::header::{ACCEPT_ENCODING, ETAG, HeaderMap, LOCATION, RETRY_AFTER};
-use reqwest::{Response, StatusCode, Url, redirect};
+use reqwest::{Response, Url, redirect};
 
-use super::HubOptions;
 use super::cache::{self, RepoCache};
 use super::error::HubError;
+use super::options::HubOptions;
 use super::progress::Bars;
 use super::refusal::{Answer, Subject};
 use super::selection::{self, Selection, WeightFiles};
@@ -179,7 +179,9 @@ impl<'a> Client<'a> {
             }
             let response = request.send().await;
             let wait = match &response {
-                Ok(response) if is_busy(response.status()) => retry_after(response, attempt),
+                Ok(response) if transfer::is_busy(response.status()) => {
+                    retry_after(response, attempt)
+                }
                 Err(error) if error.is_timeout() => transfer::backoff(attempt),
                 _ => return response.map_err(|error| self.subject.unreachable(&error)),
             };
@@ -303,10 +305,6 @@ fn header(headers: &HeaderMap, name: &str) -> Option<String> {
 
 fn is_path_part(part: &str) -> bool {
     !part.is_empty() && part != "." && part != ".." && !part.contains(['\\', '\0', ':'])
-}
-
-pub(crate) fn is_busy(status: StatusCode) -> bool {
-    status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error()
 }
 
 /// What the hub asks for, at most half a minute.

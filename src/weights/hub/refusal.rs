@@ -8,8 +8,8 @@ use std::error::Error;
 use hf_hub::HFError;
 use reqwest::StatusCode;
 
-use super::HubOptions;
 use super::error::HubError;
+use super::options::HubOptions;
 use super::transfer;
 
 /// Longest part of an unknown answer that is shown, in characters.

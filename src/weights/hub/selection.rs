@@ -1,6 +1,6 @@
 //! Which files of a repository are needed: the smallest set that a model loads from.
 
-use crate::weights::lora;
+use crate::weights::lora::files as lora;
 use crate::weights::model_ref::{HubFile, has_gguf_ending};
 use crate::weights::sentence_modules::TEXT_CONFIGS;
 

@@ -15,8 +15,6 @@ use reqwest::header::{ACCEPT_ENCODING, CONTENT_RANGE, RANGE};
 use reqwest::{Response, StatusCode, Url};
 use sha2::{Digest, Sha256};
 
-use super::client::is_busy;
-
 /// Hexadecimal digits of a SHA-256.
 const SHA256_DIGITS: usize = 64;
 
@@ -197,4 +195,9 @@ pub(crate) fn root_cause(error: &(dyn Error + 'static)) -> String {
         cause = source;
     }
     cause.to_string()
+}
+
+/// Whether asking again later may help.
+pub(crate) fn is_busy(status: StatusCode) -> bool {
+    status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error()
 }

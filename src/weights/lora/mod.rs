@@ -4,6 +4,7 @@
 //! Knows which module each tensor belongs to; never what a module is.
 
 pub mod config;
+pub(crate) mod files;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use candle_core::Device;
 
 pub use config::LoraConfig;
+use files::{CONFIG, TENSORS};
 
 use super::error::WeightError;
 use super::finite;
@@ -21,8 +23,6 @@ use super::model_ref::{HubFile, HubRef};
 use super::safetensors::SafetensorsSource;
 use super::tensors::{TensorSource, Weights};
 
-pub(crate) const CONFIG: &str = "adapter_config.json";
-pub(crate) const TENSORS: &str = "adapter_model.safetensors";
 const PICKLE: &str = "adapter_model.bin";
 /// What PEFT puts before the names of the model that it wraps.
 const WRAPPER: &str = "base_model.model.";
