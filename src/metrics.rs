@@ -7,157 +7,30 @@
 //!
 //! Who fills what: the engine thread the load gauges, blocks, preemptions, prefix cache and step
 //! sizes; `http` everything about single requests.
+//!
+//! # How to add a metric
+//!
+//! 1. `src/metrics/table.rs`: a row with the field, its type (`Labelled<_>` where labels are known only
+//!    when it is filled), the name and the help text.
+//! 2. `src/metrics.rs`: a function of [`MetricsHandle`] that fills the field; call it where the thing
+//!    happens, in `src/engine/core.rs` or in `src/http`.
+//! 3. `SCONCE_UPDATE_README=1 cargo test --test main readme` writes the table of `README.md` anew.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use metrics::{Counter, Gauge, Histogram, Key, KeyName, Label, Level, Metadata, Recorder};
-use metrics_exporter_prometheus::{
-    Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
-};
-
+mod finished;
 mod lora;
+mod metric;
+mod registry;
+mod table;
 
-use lora::LoraRequests;
-
-/// What Prometheus takes a metric for.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum MetricKind {
-    /// Only grows.
-    Counter,
-    /// Goes up and down.
-    Gauge,
-    /// Counts per bucket; the upper bounds.
-    Histogram(&'static [f64]),
-}
-
-/// One row of the table.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Metric {
-    /// The name on `/metrics`.
-    pub name: &'static str,
-    /// What Prometheus takes it for.
-    pub kind: MetricKind,
-    /// One sentence.
-    pub help: &'static str,
-}
-
-const FIRST_TOKEN_SECONDS: &[f64] = &[
-    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0,
-    20.0, 40.0, 80.0, 160.0, 640.0, 2560.0,
-];
-const TOKEN_GAP_SECONDS: &[f64] = &[
-    0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0,
-    40.0, 80.0,
-];
-const REQUEST_SECONDS: &[f64] = &[
-    0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0,
-    480.0, 960.0, 1920.0, 7680.0,
-];
-const STEP_TOKENS: &[f64] =
-    &[1.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0];
-const REQUEST_TOKENS: &[f64] = &[
-    1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5,
-    5e5, 1e6,
-];
-const CHOICES: &[f64] = &[1.0, 2.0, 5.0, 10.0, 20.0];
-const HTTP_SECONDS: &[f64] = &[0.1, 0.5, 1.0];
-
-const fn counter(name: &'static str, help: &'static str) -> Metric {
-    Metric { name, kind: MetricKind::Counter, help }
-}
-
-const fn gauge(name: &'static str, help: &'static str) -> Metric {
-    Metric { name, kind: MetricKind::Gauge, help }
-}
-
-const fn histogram(name: &'static str, buckets: &'static [f64], help: &'static str) -> Metric {
-    Metric { name, kind: MetricKind::Histogram(buckets), help }
-}
-
-/// All metrics, in the order of the documentation.
-pub const TABLE: &[Metric] = &[
-    gauge("vllm:num_requests_running", "Sequences in the running batch."),
-    gauge("vllm:num_requests_waiting", "Sequences waiting to run."),
-    gauge("vllm:kv_cache_usage_perc", "Share of KV blocks in use, 0 to 1."),
-    counter("vllm:num_preemptions_total", "Sequences put back into the queue for lack of blocks."),
-    counter("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache."),
-    counter("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache."),
-    counter("vllm:prompt_tokens_total", "Prompt tokens of requests whose first token came."),
-    counter("vllm:generation_tokens_total", "Tokens sampled."),
-    histogram("vllm:iteration_tokens_total", STEP_TOKENS, "Tokens computed in one step."),
-    counter("vllm:request_success_total", "Sequences that ended, by finished_reason."),
-    histogram("vllm:request_prompt_tokens", REQUEST_TOKENS, "Prompt tokens of a request."),
-    histogram("vllm:request_generation_tokens", REQUEST_TOKENS, "Tokens sampled for a sequence."),
-    histogram("vllm:request_params_n", CHOICES, "The n of a request."),
-    histogram("vllm:request_params_max_tokens", REQUEST_TOKENS, "The max_tokens of a request."),
-    histogram(
-        "vllm:time_to_first_token_seconds",
-        FIRST_TOKEN_SECONDS,
-        "From a request's arrival to its first token.",
-    ),
-    histogram(
-        "vllm:inter_token_latency_seconds",
-        TOKEN_GAP_SECONDS,
-        "Between two tokens of a sequence.",
-    ),
-    histogram(
-        "vllm:request_time_per_output_token_seconds",
-        TOKEN_GAP_SECONDS,
-        "Mean time between the tokens of a sequence.",
-    ),
-    histogram(
-        "vllm:e2e_request_latency_seconds",
-        REQUEST_SECONDS,
-        "From a request's arrival to a sequence's end.",
-    ),
-    histogram("vllm:request_queue_time_seconds", REQUEST_SECONDS, "Waiting to be scheduled."),
-    histogram(
-        "vllm:request_inference_time_seconds",
-        REQUEST_SECONDS,
-        "From the first scheduled step to the last token.",
-    ),
-    histogram(
-        "vllm:request_prefill_time_seconds",
-        REQUEST_SECONDS,
-        "From the first scheduled step to the first token.",
-    ),
-    histogram(
-        "vllm:request_decode_time_seconds",
-        REQUEST_SECONDS,
-        "From the first token to the last.",
-    ),
-    gauge("vllm:cache_config_info", "Always 1; the labels hold block_size and num_gpu_blocks."),
-    gauge(lora::NAME, lora::HELP),
-    counter("http_requests_total", "HTTP responses by handler, method and class of status."),
-    histogram("http_request_duration_seconds", HTTP_SECONDS, "Until the response's headers."),
-    counter("sconce:admission_rejections_total", "Requests answered 429."),
-    counter("sconce:aborted_requests_total", "Sequences whose client went away before the end."),
-    gauge("sconce:kv_blocks_in_use", "KV blocks that sequences hold."),
-    gauge("sconce:lora_bytes", "Bytes of the LoRA adapters that requests can name."),
-    gauge("sconce:build_info", "Always 1; the labels hold the version."),
-];
-
-/// Why a sequence ended, as the `finished_reason` label says it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Finished {
-    /// End-of-sequence, a stop token or a stop string.
-    Stop,
-    /// `max_tokens`, the context's length or a deadline.
-    Length,
-    /// The client went away, or the server cut it at shutdown.
-    Abort,
-    /// The engine gave up.
-    Error,
-}
-
-const FINISHED: [(Finished, &str); 4] = [
-    (Finished::Stop, "stop"),
-    (Finished::Length, "length"),
-    (Finished::Abort, "abort"),
-    (Finished::Error, "error"),
-];
+pub use finished::Finished;
+pub use metric::{Metric, MetricKind};
+use registry::Registry;
+use table::Metrics;
+pub use table::TABLE;
 
 /// One ended sequence, for [`MetricsHandle::sequence_ended`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,78 +51,15 @@ pub struct SequenceTimes {
 #[derive(Clone)]
 pub struct MetricsHandle {
     metrics: Arc<Metrics>,
-}
-
-struct Metrics {
-    registry: Registry,
-    exporter: PrometheusHandle,
-    running: Gauge,
-    waiting: Gauge,
-    kv_usage: Gauge,
-    blocks_in_use: Gauge,
-    lora_requests: LoraRequests,
-    lora_bytes: Gauge,
-    preemptions: Counter,
-    prefix_queries: Counter,
-    prefix_hits: Counter,
-    prompt_tokens: Counter,
-    generation_tokens: Counter,
-    step_tokens: Histogram,
-    finished: [Counter; 4],
-    request_prompt_tokens: Histogram,
-    request_generation_tokens: Histogram,
-    request_n: Histogram,
-    request_max_tokens: Histogram,
-    first_token: Histogram,
-    token_gap: Histogram,
-    mean_token_gap: Histogram,
-    total_time: Histogram,
-    queue_time: Histogram,
-    inference_time: Histogram,
-    prefill_time: Histogram,
-    decode_time: Histogram,
-    admission_rejections: Counter,
-    aborted: Counter,
+    registry: Arc<Registry>,
 }
 
 /// New metrics, all zero, labelled with the model's name and `engine="0"`.
 pub fn install(model_name: &str) -> MetricsHandle {
-    let registry = Registry::new(model_name);
-    registry.gauge("sconce:build_info", &[("version", env!("CARGO_PKG_VERSION").into())]).set(1.0);
-    let metrics = Metrics {
-        exporter: registry.recorder.handle(),
-        running: registry.gauge("vllm:num_requests_running", &[]),
-        waiting: registry.gauge("vllm:num_requests_waiting", &[]),
-        kv_usage: registry.gauge("vllm:kv_cache_usage_perc", &[]),
-        blocks_in_use: registry.gauge("sconce:kv_blocks_in_use", &[]),
-        lora_requests: LoraRequests::default(),
-        lora_bytes: registry.gauge("sconce:lora_bytes", &[]),
-        preemptions: registry.counter("vllm:num_preemptions_total", &[]),
-        prefix_queries: registry.counter("vllm:prefix_cache_queries_total", &[]),
-        prefix_hits: registry.counter("vllm:prefix_cache_hits_total", &[]),
-        prompt_tokens: registry.counter("vllm:prompt_tokens_total", &[]),
-        generation_tokens: registry.counter("vllm:generation_tokens_total", &[]),
-        step_tokens: registry.histogram("vllm:iteration_tokens_total", &[]),
-        finished: FINISHED.map(|(_, reason)| {
-            registry.counter("vllm:request_success_total", &[("finished_reason", reason.into())])
-        }),
-        request_prompt_tokens: registry.histogram("vllm:request_prompt_tokens", &[]),
-        request_generation_tokens: registry.histogram("vllm:request_generation_tokens", &[]),
-        request_n: registry.histogram("vllm:request_params_n", &[]),
-        request_max_tokens: registry.histogram("vllm:request_params_max_tokens", &[]),
-        first_token: registry.histogram("vllm:time_to_first_token_seconds", &[]),
-        token_gap: registry.histogram("vllm:inter_token_latency_seconds", &[]),
-        mean_token_gap: registry.histogram("vllm:request_time_per_output_token_seconds", &[]),
-        total_time: registry.histogram("vllm:e2e_request_latency_seconds", &[]),
-        queue_time: registry.histogram("vllm:request_queue_time_seconds", &[]),
-        inference_time: registry.histogram("vllm:request_inference_time_seconds", &[]),
-        prefill_time: registry.histogram("vllm:request_prefill_time_seconds", &[]),
-        decode_time: registry.histogram("vllm:request_decode_time_seconds", &[]),
-        admission_rejections: registry.counter("sconce:admission_rejections_total", &[]),
-        aborted: registry.counter("sconce:aborted_requests_total", &[]),
-        registry,
-    };
-    MetricsHandle { metrics: Arc::new(metrics) }
+    let registry = Arc::new(Registry::new(model_name, TABLE));
+    let metrics = Metrics::register(&registry);
+    metrics.build_info.with(&[("version", env!("CARGO_PKG_VERSION").into())]).set(1.0);
+    MetricsHandle { metrics: Arc::new(metrics), registry }
 }
 
 /// For the engine thread.
@@ -271,7 +81,7 @@ impl MetricsHandle {
         let labels =
             [("block_size", block_size.to_string()), ("num_gpu_blocks", num_blocks.to_string())];
         let labels = labels.map(|(name, value)| (name, Cow::Owned(value)));
-        self.metrics.registry.gauge("vllm:cache_config_info", &labels).set(1.0);
+        self.metrics.cache_config.with(&labels).set(1.0);
     }
 
     /// The adapters of running and of waiting sequences, names with commas between them.
@@ -323,7 +133,7 @@ impl MetricsHandle {
     /// A sequence ended with an answer.
     pub fn sequence_ended(&self, reason: Finished, times: SequenceTimes) {
         let SequenceTimes { total, queue, prefill, decode, output_tokens } = times;
-        self.count_end(reason);
+        self.metrics.finished.count(reason);
         self.metrics.request_generation_tokens.record(as_value(output_tokens));
         self.metrics.total_time.record(total);
         self.metrics.queue_time.record(queue);
@@ -338,7 +148,7 @@ impl MetricsHandle {
 
     /// A text has its embedding, which took no sampled token.
     pub fn text_embedded(&self, tokens: usize, times: SequenceTimes) {
-        self.count_end(Finished::Stop);
+        self.metrics.finished.count(Finished::Stop);
         self.metrics.prompt_tokens.increment(tokens as u64);
         self.metrics.request_prompt_tokens.record(as_value(tokens));
         self.metrics.total_time.record(times.total);
@@ -349,13 +159,13 @@ impl MetricsHandle {
 
     /// A sequence ended without an answer: its client went away or it was cut.
     pub fn sequence_aborted(&self) {
-        self.count_end(Finished::Abort);
+        self.metrics.finished.count(Finished::Abort);
         self.metrics.aborted.increment(1);
     }
 
     /// A sequence failed.
     pub fn sequence_failed(&self) {
-        self.count_end(Finished::Error);
+        self.metrics.finished.count(Finished::Error);
     }
 
     /// A request was answered 429.
@@ -368,10 +178,8 @@ impl MetricsHandle {
         let handler = ("handler", Cow::Owned(handler.to_owned()));
         let method = ("method", Cow::Owned(method.to_owned()));
         let status = ("status", Cow::Owned(format!("{}xx", status / 100)));
-        let registry = &self.metrics.registry;
-        let seconds = [handler.clone(), method.clone()];
-        registry.histogram("http_request_duration_seconds", &seconds).record(duration);
-        registry.counter("http_requests_total", &[handler, method, status]).increment(1);
+        self.metrics.http_time.with(&[handler.clone(), method.clone()]).record(duration);
+        self.metrics.http_responses.with(&[handler, method, status]).increment(1);
     }
 
     /// The server takes adapters, so many at once.
@@ -386,91 +194,23 @@ impl MetricsHandle {
 
     /// The text that `/metrics` answers.
     pub fn render(&self) -> String {
-        let Metrics { exporter, registry, lora_requests, .. } = &*self.metrics;
-        let mut text = exporter.render();
-        let model = lora::escaped(&registry.model_name);
-        lora_requests.render(&format!("model_name=\"{model}\",engine=\"0\""), &mut text);
+        let mut text = self.registry.recorder.handle().render();
+        let model = lora::escaped(&self.registry.model_name);
+        let labels = format!("model_name=\"{model}\",engine=\"0\"");
+        self.metrics.lora_requests.render(&labels, &mut text);
         text
     }
 
     /// Folds recorded samples into buckets. Rendering does it too; without scrapes, call this
     /// every few seconds, since samples take memory until then.
     pub fn run_upkeep(&self) {
-        self.metrics.exporter.run_upkeep();
-    }
-
-    fn count_end(&self, reason: Finished) {
-        let position = FINISHED.iter().position(|(known, _)| *known == reason);
-        let position = position.expect("the array lists every reason");
-        self.metrics.finished[position].increment(1);
+        self.registry.recorder.handle().run_upkeep();
     }
 }
 
 impl std::fmt::Debug for MetricsHandle {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("MetricsHandle").finish_non_exhaustive()
-    }
-}
-
-/// A local recorder plus the labels that every `vllm:` and `sconce:` metric has.
-struct Registry {
-    recorder: PrometheusRecorder,
-    model_name: String,
-}
-
-type LabelPair = (&'static str, Cow<'static, str>);
-
-const METADATA: Metadata<'static> = Metadata::new(module_path!(), Level::INFO, None);
-
-impl Registry {
-    fn new(model_name: &str) -> Self {
-        let mut builder = PrometheusBuilder::new();
-        for metric in TABLE {
-            if let MetricKind::Histogram(buckets) = metric.kind {
-                builder = builder
-                    .set_buckets_for_metric(Matcher::Full(metric.name.to_owned()), buckets)
-                    .expect("every histogram of the table has buckets");
-            }
-        }
-        let registry =
-            Self { recorder: builder.build_recorder(), model_name: model_name.to_owned() };
-        registry.describe();
-        registry
-    }
-
-    fn describe(&self) {
-        for metric in TABLE {
-            let (name, help) = (KeyName::from(metric.name), metric.help.into());
-            match metric.kind {
-                MetricKind::Counter => self.recorder.describe_counter(name, None, help),
-                MetricKind::Gauge => self.recorder.describe_gauge(name, None, help),
-                MetricKind::Histogram(_) => self.recorder.describe_histogram(name, None, help),
-            }
-        }
-    }
-
-    fn counter(&self, name: &'static str, labels: &[LabelPair]) -> Counter {
-        self.recorder.register_counter(&self.key(name, labels), &METADATA)
-    }
-
-    fn gauge(&self, name: &'static str, labels: &[LabelPair]) -> Gauge {
-        self.recorder.register_gauge(&self.key(name, labels), &METADATA)
-    }
-
-    fn histogram(&self, name: &'static str, labels: &[LabelPair]) -> Histogram {
-        self.recorder.register_histogram(&self.key(name, labels), &METADATA)
-    }
-
-    fn key(&self, name: &'static str, labels: &[LabelPair]) -> Key {
-        let mut all: Vec<Label> = labels
-            .iter()
-            .map(|(name, value)| Label::new(*name, value.clone().into_owned()))
-            .collect();
-        if name.contains(':') {
-            all.push(Label::new("model_name", self.model_name.clone()));
-            all.push(Label::from_static_parts("engine", "0"));
-        }
-        Key::from_parts(name, all)
     }
 }
 

@@ -4,19 +4,18 @@
 //! that is true is written here.
 
 use std::fmt::Write as _;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// What Prometheus calls it.
-pub(super) const NAME: &str = "vllm:lora_requests_info";
-pub(super) const HELP: &str = "Unix time of the last change; the labels hold max_lora and the \
-names in running_lora_adapters and waiting_lora_adapters.";
+use super::metric::Metric;
+use super::registry::{Instrument, LabelPair, Registry};
 
 /// The adapters in use, where the server takes any.
-#[derive(Debug, Default)]
-pub(super) struct LoraRequests(Mutex<Option<Use>>);
+pub(super) struct LoraRequests {
+    metric: Metric,
+    adapters: Mutex<Option<Use>>,
+}
 
-#[derive(Debug)]
 struct Use {
     most: usize,
     /// Names with commas between them.
@@ -29,11 +28,11 @@ impl LoraRequests {
     /// From now on adapters are taken, so many at once.
     pub(super) fn start(&self, most: usize) {
         let none = Use { most, running: String::new(), waiting: String::new(), since: now() };
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(none);
+        *self.adapters.lock().unwrap_or_else(PoisonError::into_inner) = Some(none);
     }
 
     pub(super) fn set(&self, running: String, waiting: String) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.adapters.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(state) = state.as_mut() else { return };
         if (&state.running, &state.waiting) != (&running, &waiting) {
             *state = Use { most: state.most, running, waiting, since: now() };
@@ -42,17 +41,24 @@ impl LoraRequests {
 
     /// Appends the metric to what Prometheus reads.
     pub(super) fn render(&self, labels: &str, text: &mut String) {
-        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = writeln!(text, "# HELP {NAME} {HELP}\n# TYPE {NAME} gauge");
+        let state = self.adapters.lock().unwrap_or_else(PoisonError::into_inner);
+        let Metric { name, help, .. } = self.metric;
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge");
         if let Some(Use { most, running, waiting, since }) = state.as_ref() {
             let (running, waiting) = (escaped(running), escaped(waiting));
             let _ = writeln!(
                 text,
-                "{NAME}{{max_lora=\"{most}\",running_lora_adapters=\"{running}\",\
+                "{name}{{max_lora=\"{most}\",running_lora_adapters=\"{running}\",\
                  waiting_lora_adapters=\"{waiting}\",{labels}}} {since}"
             );
         }
         text.push('\n');
+    }
+}
+
+impl Instrument for LoraRequests {
+    fn register(_: &Arc<Registry>, metric: Metric, _: &[LabelPair]) -> Self {
+        Self { metric, adapters: Mutex::default() }
     }
 }
 
@@ -67,11 +73,13 @@ fn now() -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::metric::gauge;
     use super::*;
 
     #[test]
     fn only_the_last_set_of_labels_is_told() {
-        let requests = LoraRequests::default();
+        let registry = Arc::new(Registry::new("m", &[]));
+        let requests = LoraRequests::register(&registry, gauge("lora", "Adapters."), &[]);
         let render = || {
             let mut text = String::new();
             requests.render("engine=\"0\"", &mut text);
@@ -86,7 +94,7 @@ mod tests {
         let text = render();
         let labels = "{max_lora=\"4\",running_lora_adapters=\"a,b\\\"c\",\
                       waiting_lora_adapters=\"d\",engine=\"0\"} 1";
-        assert!(text.contains(&format!("\n{NAME}{labels}")), "{text}");
+        assert!(text.contains(&format!("\nlora{labels}")), "{text}");
         assert_eq!(text.matches("max_lora=").count(), 1);
     }
 }

@@ -1,0 +1,119 @@
+//! The table of all metrics: a row is a metric's name, type and help, and the field that fills it.
+//!
+//! The documentation, what `/metrics` says of a metric, and its registration are made of the rows.
+
+use std::sync::Arc;
+
+use metrics::{Counter, Gauge, Histogram};
+
+use super::finished::FinishedCounters;
+use super::lora::LoraRequests;
+use super::metric::{Metric, counter, gauge, histogram};
+use super::registry::{Instrument, Labelled, Registry};
+
+const FIRST_TOKEN_SECONDS: &[f64] = &[
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0,
+    20.0, 40.0, 80.0, 160.0, 640.0, 2560.0,
+];
+const TOKEN_GAP_SECONDS: &[f64] = &[
+    0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0,
+    40.0, 80.0,
+];
+const REQUEST_SECONDS: &[f64] = &[
+    0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0,
+    480.0, 960.0, 1920.0, 7680.0,
+];
+const STEP_TOKENS: &[f64] =
+    &[1.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0];
+const REQUEST_TOKENS: &[f64] = &[
+    1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5,
+    5e5, 1e6,
+];
+const CHOICES: &[f64] = &[1.0, 2.0, 5.0, 10.0, 20.0];
+const HTTP_SECONDS: &[f64] = &[0.1, 0.5, 1.0];
+
+/// Makes the table, and the struct that has a field for each row.
+macro_rules! table {
+    ($($field:ident: $type:ty = $metric:expr;)*) => {
+        /// All metrics, in the order of the documentation.
+        pub const TABLE: &[Metric] = &[$($metric),*];
+
+        /// What fills one server's metrics.
+        pub(super) struct Metrics {
+            $(pub(super) $field: $type,)*
+        }
+
+        impl Metrics {
+            /// All metrics, at zero.
+            pub(super) fn register(registry: &Arc<Registry>) -> Self {
+                Self { $($field: Instrument::register(registry, $metric, &[]),)* }
+            }
+        }
+    };
+}
+
+table! {
+    running: Gauge = gauge("vllm:num_requests_running",
+        "Sequences in the running batch.");
+    waiting: Gauge = gauge("vllm:num_requests_waiting",
+        "Sequences waiting to run.");
+    kv_usage: Gauge = gauge("vllm:kv_cache_usage_perc",
+        "Share of KV blocks in use, 0 to 1.");
+    preemptions: Counter = counter("vllm:num_preemptions_total",
+        "Sequences put back into the queue for lack of blocks.");
+    prefix_queries: Counter = counter("vllm:prefix_cache_queries_total",
+        "Prompt tokens looked up in the prefix cache.");
+    prefix_hits: Counter = counter("vllm:prefix_cache_hits_total",
+        "Prompt tokens found in the prefix cache.");
+    prompt_tokens: Counter = counter("vllm:prompt_tokens_total",
+        "Prompt tokens of requests whose first token came.");
+    generation_tokens: Counter = counter("vllm:generation_tokens_total",
+        "Tokens sampled.");
+    step_tokens: Histogram = histogram("vllm:iteration_tokens_total", STEP_TOKENS,
+        "Tokens computed in one step.");
+    finished: FinishedCounters = counter("vllm:request_success_total",
+        "Sequences that ended, by finished_reason.");
+    request_prompt_tokens: Histogram = histogram("vllm:request_prompt_tokens", REQUEST_TOKENS,
+        "Prompt tokens of a request.");
+    request_generation_tokens: Histogram = histogram("vllm:request_generation_tokens", REQUEST_TOKENS,
+        "Tokens sampled for a sequence.");
+    request_n: Histogram = histogram("vllm:request_params_n", CHOICES,
+        "The n of a request.");
+    request_max_tokens: Histogram = histogram("vllm:request_params_max_tokens", REQUEST_TOKENS,
+        "The max_tokens of a request.");
+    first_token: Histogram = histogram("vllm:time_to_first_token_seconds", FIRST_TOKEN_SECONDS,
+        "From a request's arrival to its first token.");
+    token_gap: Histogram = histogram("vllm:inter_token_latency_seconds", TOKEN_GAP_SECONDS,
+        "Between two tokens of a sequence.");
+    mean_token_gap: Histogram = histogram("vllm:request_time_per_output_token_seconds", TOKEN_GAP_SECONDS,
+        "Mean time between the tokens of a sequence.");
+    total_time: Histogram = histogram("vllm:e2e_request_latency_seconds", REQUEST_SECONDS,
+        "From a request's arrival to a sequence's end.");
+    queue_time: Histogram = histogram("vllm:request_queue_time_seconds", REQUEST_SECONDS,
+        "Waiting to be scheduled.");
+    inference_time: Histogram = histogram("vllm:request_inference_time_seconds", REQUEST_SECONDS,
+        "From the first scheduled step to the last token.");
+    prefill_time: Histogram = histogram("vllm:request_prefill_time_seconds", REQUEST_SECONDS,
+        "From the first scheduled step to the first token.");
+    decode_time: Histogram = histogram("vllm:request_decode_time_seconds", REQUEST_SECONDS,
+        "From the first token to the last.");
+    cache_config: Labelled<Gauge> = gauge("vllm:cache_config_info",
+        "Always 1; the labels hold block_size and num_gpu_blocks.");
+    lora_requests: LoraRequests = gauge("vllm:lora_requests_info",
+        "Unix time of the last change; the labels hold max_lora and the \
+         names in running_lora_adapters and waiting_lora_adapters.");
+    http_responses: Labelled<Counter> = counter("http_requests_total",
+        "HTTP responses by handler, method and class of status.");
+    http_time: Labelled<Histogram> = histogram("http_request_duration_seconds", HTTP_SECONDS,
+        "Until the response's headers.");
+    admission_rejections: Counter = counter("sconce:admission_rejections_total",
+        "Requests answered 429.");
+    aborted: Counter = counter("sconce:aborted_requests_total",
+        "Sequences whose client went away before the end.");
+    blocks_in_use: Gauge = gauge("sconce:kv_blocks_in_use",
+        "KV blocks that sequences hold.");
+    lora_bytes: Gauge = gauge("sconce:lora_bytes",
+        "Bytes of the LoRA adapters that requests can name.");
+    build_info: Labelled<Gauge> = gauge("sconce:build_info",
+        "Always 1; the labels hold the version.");
+}
