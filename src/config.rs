@@ -295,7 +295,7 @@ pub struct ServerConfig {
     pub trust_request_chat_template: bool,
     /// How tool calls are found in answers.
     pub tool_call_parser: Parser,
-    /// How thoughts are told from answers.
+    /// How reasoning is told from answers.
     pub reasoning_parser: Parser,
     /// Adapters beside the model.
     pub lora: LoraServing,

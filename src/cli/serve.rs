@@ -63,7 +63,7 @@ struct ModelArgs {
     #[arg(long, value_name = "FAMILY", default_value = "auto",
         value_parser = parser(tool_calls::names()))]
     tool_call_parser: Parser,
-    /// How thoughts are written; auto asks the chat template.
+    /// How reasoning is written; auto asks the chat template.
     #[arg(long, value_name = "FAMILY", default_value = "auto",
         value_parser = parser(reasoning::names()))]
     reasoning_parser: Parser,

@@ -135,7 +135,7 @@ fn call_grammar(tools: &ToolSetup, answer: Option<String>, state: &AppState) -> 
         preamble: false,
         parallel: !tools.single_call,
         answer,
-        thoughts: None,
+        reasoning: None,
         token_id: &|text| vocabulary.special(text),
     };
     tool_calls::grammar(tools.family?, &rules)

@@ -1,5 +1,5 @@
 //! All that knows strings: prompts from messages, ids from text, text from ids, and what a model's
-//! text means (where to stop, which part is thought or a tool call).
+//! text means (where to stop, which part is reasoning or a tool call).
 //!
 //! Nothing here knows HTTP, the engine or a tensor: messages come in as anything that serializes,
 //! ids are `u32`, and every stateful piece is a plain value owned by one request.

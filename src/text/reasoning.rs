@@ -1,6 +1,7 @@
-//! Reasoning in what a model writes: which part of an answer is thought, and which is for the user.
+//! Reasoning in what a model writes: which part of an answer is reasoning, and which is
+//! for the user.
 //!
-//! Models set thoughts apart with tags, phrases or channels of their own; a family is a row of such
+//! Models set reasoning apart with tags, phrases or channels of their own; a family is a row of such
 //! texts in `families`, found by the model's chat template, which shows them. Text is parted while
 //! it is being written and nothing is lost: whatever the pieces, the events joined are the same, and
 //! what is no markup comes out as one or the other. Tool calls are none of its business: they come
@@ -21,19 +22,19 @@ pub fn detect(template_source: &str) -> Option<&'static str> {
     FAMILIES.iter().find(|family| (family.detect)(template_source)).map(|family| family.name)
 }
 
-/// A new parser of the family called `name`, for an answer that begins within thoughts or not.
+/// A new parser of the family called `name`, for an answer that begins within reasoning or not.
 pub fn parser(name: &str, starts_inside: bool) -> Option<Box<dyn ReasoningParser>> {
     let tags = &family(name)?.tags;
     Some(Box::new(TagReader::new(tags, starts_inside)))
 }
 
-/// Whether a rendered prompt ends within thoughts: the answer's first text is the prompt's last.
+/// Whether a rendered prompt ends within reasoning: the answer's first text is the prompt's last.
 pub fn starts_inside(name: &str, prompt: &str) -> bool {
     let prompt = prompt.trim_end();
     family(name).is_some_and(|family| family.tags.opens.iter().any(|open| prompt.ends_with(open)))
 }
 
-/// Whether a message that is to be continued breaks off within thoughts.
+/// Whether a message that is to be continued breaks off within reasoning.
 pub fn continues_inside(name: &str, message: &str) -> bool {
     let last = |marks: &[&str]| marks.iter().filter_map(|mark| message.rfind(mark)).max();
     family(name).is_some_and(|family| last(family.tags.opens) > last(family.tags.closes))
@@ -44,19 +45,19 @@ pub fn markers(name: &str) -> &'static [&'static str] {
     family(name).map_or(&[], |family| family.markers)
 }
 
-/// What stands around a family's thoughts, for whoever has to know where they end before the text
+/// What stands around a family's reasoning, for whoever has to know where it ends before the text
 /// is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Marks {
-    /// The text that opens thoughts at the beginning of an answer.
+    /// The text that opens reasoning at the beginning of an answer.
     pub open: Option<&'static str>,
-    /// The text that ends them: behind it stands the answer.
+    /// The text that ends reasoning: behind it stands the answer.
     pub close: &'static str,
-    /// Whether every answer has `close`, thoughts or not.
+    /// Whether every answer has `close`, with or without reasoning.
     pub always: bool,
 }
 
-/// The marks around a family's thoughts.
+/// The marks around a family's reasoning.
 pub fn marks(name: &str) -> Option<Marks> {
     if name == "harmony" {
         // The answer is a message on a channel of its own, behind those on others.

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 /// A part of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReasoningEvent {
-    /// Thoughts.
+    /// Reasoning.
     Reasoning(String),
     /// Everything else.
     Content(String),

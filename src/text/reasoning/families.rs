@@ -1,4 +1,4 @@
-//! The texts that families of models put around their thoughts.
+//! The texts that families of models put around their reasoning.
 //!
 //! Sources: the chat templates of the models named, which write them for earlier answers or at the
 //! end of a prompt; for Granite 3.2 its model card, for gpt-oss OpenAI's "Harmony response format".
@@ -8,8 +8,8 @@ use super::tags::{PLAIN, Tags};
 
 /// In the order in which templates are asked: those whose marks say more come first.
 pub(super) const FAMILIES: &[Family] = &[
-    // gpt-oss: thoughts are messages on a channel of their own. All other messages stay as they
-    // are, headers and all, for whoever reads calls. Thoughts with a recipient are calls.
+    // gpt-oss: reasoning is messages on a channel of their own. All other messages stay as they
+    // are, headers and all, for whoever reads calls. Reasoning with a recipient is a call.
     Family {
         name: "harmony",
         detect: |template| has_all(template, &["<|start|>", "<|channel|>", "<|message|>"]),
@@ -33,7 +33,7 @@ pub(super) const FAMILIES: &[Family] = &[
             "<|return|>",
         ],
     },
-    // Muse: every message names its recipient, and thoughts are messages to oneself.
+    // Muse: every message names its recipient, and reasoning is messages to oneself.
     Family {
         name: "muse",
         detect: |template| has_all(template, &["to=self<|message|>", "<|eom|>"]),
@@ -85,7 +85,7 @@ pub(super) const FAMILIES: &[Family] = &[
             "<|START_ACTION|>",
         ],
     },
-    // Apertus calls functions within its thoughts.
+    // Apertus calls functions within its reasoning.
     Family {
         name: "apertus",
         detect: |template| template.contains("<|inner_prefix|>"),

@@ -2,7 +2,7 @@
 
 use super::tags::Tags;
 
-/// A family of models that sets thoughts apart in the same way.
+/// A family of models that sets reasoning apart in the same way.
 pub(super) struct Family {
     pub(super) name: &'static str,
     /// Whether a chat template is one of the family's.

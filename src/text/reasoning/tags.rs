@@ -1,22 +1,22 @@
-//! Parts an answer by the texts around its thoughts. Knows no family.
+//! Parts an answer by the texts around its reasoning. Knows no family.
 //!
-//! Line ends right at a tag belong to it. Thoughts that begin an answer need the opening text at its
+//! Line ends right at a tag belong to it. Reasoning that begins an answer needs the opening text at its
 //! beginning, so that one which is only talked about later stays text.
 
 use std::collections::VecDeque;
 
 use super::event::{ReasoningEvent, ReasoningParser};
 
-/// The texts around a family's thoughts.
+/// The texts around a family's reasoning.
 #[derive(Debug)]
 pub(super) struct Tags {
-    /// What opens thoughts.
+    /// What opens reasoning.
     pub(super) opens: &'static [&'static str],
-    /// What closes them; the first one may be forced.
+    /// What closes reasoning; the first one may be forced.
     pub(super) closes: &'static [&'static str],
-    /// What ends thoughts that were not closed, and is content itself.
+    /// What ends reasoning that was not closed, and is content itself.
     pub(super) breaks: &'static [&'static str],
-    /// Whether thoughts may begin anywhere: the tags are no text that anyone would write.
+    /// Whether reasoning may begin anywhere: the tags are no text that anyone would write.
     pub(super) anywhere: bool,
     /// Whether all whitespace at the tags is theirs, not only line ends.
     pub(super) spaces: bool,

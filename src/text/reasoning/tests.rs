@@ -1,4 +1,4 @@
-//! Every family's texts around thoughts, pieces of any size, and text without markup.
+//! Every family's texts around reasoning, pieces of any size, and text without markup.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Thoughts and content.
+/// Reasoning and content.
 fn read(family: &str, inside: bool, pieces: &[&str]) -> (String, String) {
     let mut parser = parser(family, inside).unwrap();
     let mut events: Vec<_> = pieces.iter().flat_map(|piece| parser.push(piece)).collect();
@@ -31,7 +31,7 @@ fn check(family: &str, inside: bool, text: &str, reasoning: &str, content: &str)
 }
 
 #[test]
-fn thoughts_in_tags_are_parted_from_the_answer() {
+fn reasoning_in_tags_is_parted_from_the_answer() {
     check("think", false, "<think>\nHm.\n</think>\n\nYes.\n", "Hm.", "Yes.\n");
     check("think", true, "\nHm.\n</think>\n\n  Yes.", "Hm.", "  Yes.");
     check("think", true, "<think>\nHm.</think>Yes.", "Hm.", "Yes.");
@@ -55,7 +55,7 @@ fn tags_elsewhere_are_text() {
 }
 
 #[test]
-fn calls_end_thoughts_that_were_not_closed() {
+fn calls_end_reasoning_that_was_not_closed() {
     let call = "<|tool_calls_section_begin|>...";
     check("think", true, &format!("Hm.\n{call}"), "Hm.", call);
     check("apriel", true, "Hm.\n<tool_calls>[{}]", "Hm.", "<tool_calls>[{}]");
@@ -82,7 +82,7 @@ fn wrappers_of_answers_are_dropped() {
 }
 
 #[test]
-fn channels_but_for_thoughts_stay_as_they_are() {
+fn channels_but_for_reasoning_stay_as_they_are() {
     let call = "<|start|>assistant<|channel|>commentary to=functions.f<|message|>{}<|call|>";
     let text = format!("<|channel|>analysis<|message|>Hm.<|end|>{call}");
     check("harmony", false, &text, "Hm.", call);
@@ -240,9 +240,9 @@ proptest! {
         let marks = [tags.opens, tags.closes, tags.breaks, tags.dropped, tags.wraps, tags.unwraps];
         if !marks.concat().iter().any(|mark| text.contains(mark)) {
             let margin = if tags.spaces { char::is_whitespace } else { |c| c == '\n' };
-            let thoughts = if inside { text.trim_start_matches(margin) } else { "" };
+            let expected = if inside { text.trim_start_matches(margin) } else { "" };
             let rest = if inside { "" } else { text.as_str() };
-            prop_assert_eq!((reasoning.as_str(), content.as_str()), (thoughts, rest), "{}: {:?}", family, text);
+            prop_assert_eq!((reasoning.as_str(), content.as_str()), (expected, rest), "{}: {:?}", family, text);
         }
         let words = |text: &str| text.matches("word").count();
         let (reasoning, content) = read(family, inside, &[&text]);

@@ -107,11 +107,11 @@ mod tests {
     fn written(family: &str, required: bool, token_id: &dyn Fn(&str) -> Option<u32>) -> String {
         let schema = json!({"properties": {"a": {"type": "string"}}, "required": ["a"]});
         let functions = [FunctionRule { name: "f".to_owned(), schema }];
-        let (preamble, parallel, thoughts) = (false, true, None);
+        let (preamble, parallel, reasoning) = (false, true, None);
         let functions = &functions;
         let answer = None;
         let rules =
-            CallRules { functions, required, preamble, parallel, answer, thoughts, token_id };
+            CallRules { functions, required, preamble, parallel, answer, reasoning, token_id };
         grammar(family, &rules).unwrap()
     }
 
@@ -151,11 +151,11 @@ mod tests {
             assert!(lark.starts_with("start: ") && lark.contains('f'), "{name}: {lark}");
         }
         let token_id = &|_: &str| None;
-        let (required, preamble, parallel, thoughts) = (true, false, true, None);
+        let (required, preamble, parallel, reasoning) = (true, false, true, None);
         let functions: &[FunctionRule] = &[];
         let answer = None;
         let rules =
-            CallRules { functions, required, preamble, parallel, answer, thoughts, token_id };
+            CallRules { functions, required, preamble, parallel, answer, reasoning, token_id };
         assert_eq!(grammar("hermes", &rules), None);
     }
 }

@@ -46,8 +46,8 @@ static SHAPE: Shape = Shape {
     ..JSON_CALL
 };
 
-/// One message at most is a call, since it ends the answer. Thoughts are messages before it, and so
-/// is text.
+/// One message at most is a call, since it ends the answer. Reasoning is messages before it,
+/// and so is text.
 fn grammar_of_messages(markers: &'static [&'static str], rules: &CallRules) -> String {
     let single = CallRules {
         functions: rules.functions,
@@ -55,14 +55,14 @@ fn grammar_of_messages(markers: &'static [&'static str], rules: &CallRules) -> S
         preamble: rules.preamble,
         parallel: false,
         answer: rules.answer.clone(),
-        thoughts: None,
+        reasoning: None,
         token_id: rules.token_id,
     };
     let mut lark = Lark::new(markers, &single);
     let call = format!("{} {}", lark.literal(SHAPE.each), grammar::calls(&mut lark, &SHAPE));
     let next = lark.text_until("<|end|><|start|>assistant");
     let mut before = Vec::new();
-    if rules.thoughts.is_some() {
+    if rules.reasoning.is_some() {
         before.push(format!("{} {next}", lark.literal("<|channel|>analysis<|message|>")));
     }
     if rules.preamble || !(rules.required || rules.answer.is_some()) {
@@ -70,7 +70,7 @@ fn grammar_of_messages(markers: &'static [&'static str], rules: &CallRules) -> S
     }
     let before =
         if before.is_empty() { String::new() } else { format!("({})*", before.join(" | ")) };
-    let inside = rules.thoughts.as_ref().is_some_and(|thoughts| thoughts.starts_inside);
+    let inside = rules.reasoning.as_ref().is_some_and(|reasoning| reasoning.starts_inside);
     let first = if inside { next.as_str() } else { "" };
     let answer = rules.answer.as_deref().unwrap_or(TEXT);
     let last = format!("{} {answer}", lark.literal("<|channel|>final<|message|>"));

@@ -114,8 +114,8 @@ impl<'a> Lark<'a> {
     /// What begins a text that is more than plain, and how long it is.
     fn piece_at<'t>(&self, text: &'t str) -> Option<(Piece<'t>, usize)> {
         let special = || {
-            let thoughts = self.rules.thoughts.iter();
-            let tags = thoughts.flat_map(|thoughts| [thoughts.open.as_str(), &thoughts.close]);
+            let reasoning = self.rules.reasoning.iter();
+            let tags = reasoning.flat_map(|reasoning| [reasoning.open.as_str(), &reasoning.close]);
             let mut marks = self.markers.iter().copied().chain(tags);
             let mark = marks.find(|mark| !mark.is_empty() && text.starts_with(*mark))?;
             Some((Piece::Special((self.rules.token_id)(mark)?), mark.len()))
@@ -127,14 +127,15 @@ impl<'a> Lark<'a> {
         }
     }
 
-    /// The grammar whose answers are these, behind thoughts where there are any.
+    /// The grammar whose answers are these, behind reasoning where there is any.
     pub(super) fn finish(mut self, answer: &str) -> String {
         let answer = self.rule(answer);
-        let start = match &self.rules.thoughts {
+        let start = match &self.rules.reasoning {
             None => answer,
-            Some(thoughts) => {
-                let (text, open) = (self.text_until(&thoughts.close), self.literal(&thoughts.open));
-                if thoughts.starts_inside {
+            Some(reasoning) => {
+                let (text, open) =
+                    (self.text_until(&reasoning.close), self.literal(&reasoning.open));
+                if reasoning.starts_inside {
                     format!("{text} {answer}")
                 } else {
                     format!("(/[ \\n]{{0,4}}/ {open} {text})? {answer}")

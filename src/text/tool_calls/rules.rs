@@ -11,14 +11,14 @@ pub struct FunctionRule {
     pub schema: Value,
 }
 
-/// Thoughts that may stand before everything else.
+/// Reasoning that may stand before everything else.
 #[derive(Debug, Clone)]
-pub struct ThoughtRule {
-    /// The text that opens them.
+pub struct ReasoningRule {
+    /// The text that opens it.
     pub open: String,
-    /// The text that closes them.
+    /// The text that closes it.
     pub close: String,
-    /// Whether the answer begins within them.
+    /// Whether the answer begins within it.
     pub starts_inside: bool,
 }
 
@@ -34,8 +34,8 @@ pub struct CallRules<'a> {
     pub parallel: bool,
     /// What an answer without calls has to be, as a part of a rule; any text where there is none.
     pub answer: Option<String>,
-    /// Thoughts before all this, where the model has them.
-    pub thoughts: Option<ThoughtRule>,
+    /// Reasoning before all this, where the model has them.
+    pub reasoning: Option<ReasoningRule>,
     /// The id of a text that is one special token of the vocabulary: no other token can be a part of
     /// that text, and plain text never becomes this token.
     pub token_id: &'a dyn Fn(&str) -> Option<u32>,
