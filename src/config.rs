@@ -177,22 +177,22 @@ pub enum KvCacheDtype {
     Auto,
     /// 4 bytes an element.
     F32,
-    /// 2 bytes, more mantissa.
+    /// 2 bytes an element, more mantissa than `Bf16`.
     F16,
-    /// 2 bytes, more range.
+    /// 2 bytes an element, more range than `F16`.
     Bf16,
-    /// 8 bits: E4M3, numbers up to 448; larger ones become that.
+    /// 8-bit floats (E4M3), up to 448; larger numbers become 448.
     Fp8,
-    /// 8 bits and a scale for every 32 elements.
+    /// 8-bit integers and a scale for every 32 elements.
     Q8_0,
 }
 
 impl KvCacheDtype {
-    /// All of them, in the order in which they are shown.
+    /// All values, in the order in which they are shown.
     pub const ALL: [Self; 6] =
         [Self::Auto, Self::F32, Self::F16, Self::Bf16, Self::Fp8, Self::Q8_0];
 
-    /// As users spell it.
+    /// The name that users write.
     pub fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -204,7 +204,7 @@ impl KvCacheDtype {
         }
     }
 
-    /// The one of that name.
+    /// The value of that name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|dtype| dtype.name() == name)
     }
@@ -219,26 +219,26 @@ impl fmt::Display for KvCacheDtype {
 /// How the hidden states of a text's tokens become one embedding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pooling {
-    /// The last token's.
+    /// The state of the last token.
     Last,
-    /// The mean of all.
+    /// The mean of all states.
     Mean,
-    /// The first token's.
+    /// The state of the first token.
     Cls,
-    /// The largest of each element.
+    /// The largest value of each element over all states.
     Max,
-    /// The sum over the square root of their number.
+    /// The sum of all states over the square root of their number.
     MeanSqrtLen,
-    /// The mean, the token at position `i` counting `i + 1` times.
+    /// The mean of all states, the token at position `i` counting `i + 1` times.
     WeightedMean,
 }
 
 impl Pooling {
-    /// All of them, in the order in which they are shown.
+    /// All values, in the order in which they are shown.
     pub const ALL: [Self; 6] =
         [Self::Last, Self::Mean, Self::Cls, Self::Max, Self::MeanSqrtLen, Self::WeightedMean];
 
-    /// As users spell it.
+    /// The name that users write.
     pub fn name(self) -> &'static str {
         match self {
             Self::Last => "last",
@@ -250,21 +250,21 @@ impl Pooling {
         }
     }
 
-    /// The one of that name.
+    /// The value of that name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|pooling| pooling.name() == name)
     }
 }
 
-/// Whose markup answers are read by.
+/// The family of models by whose markup answers are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Parser {
     /// The family that the chat template belongs to.
     #[default]
     Detected,
-    /// A family by its name.
+    /// The family of this name.
     Named(&'static str),
-    /// No family's.
+    /// No family's: answers are not read.
     Off,
 }
 
@@ -304,9 +304,9 @@ pub struct ServerConfig {
 /// Which LoRA adapters there may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoraServing {
-    /// Most of them at once.
+    /// Most adapters at once.
     pub max_loras: usize,
-    /// Whether requests may load and unload them.
+    /// Whether requests may load and unload adapters.
     pub at_run_time: bool,
 }
 

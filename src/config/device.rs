@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// What was asked for.
+/// The device that was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum DeviceChoice {
     /// The first GPU that this build can use, else the CPU.

@@ -16,7 +16,7 @@ pub enum Finished {
     Length,
     /// The client went away, or the server cut it at shutdown.
     Abort,
-    /// The engine gave up.
+    /// The engine failed.
     Error,
 }
 

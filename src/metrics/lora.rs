@@ -18,14 +18,14 @@ pub(super) struct LoraRequests {
 
 struct Use {
     most: usize,
-    /// Names with commas between them.
+    /// Names of the adapters of running sequences, with commas between them.
     running: String,
     waiting: String,
     since: f64,
 }
 
 impl LoraRequests {
-    /// From now on adapters are taken, so many at once.
+    /// Tells that the server takes adapters, so many at once.
     pub(super) fn start(&self, most: usize) {
         let none = Use { most, running: String::new(), waiting: String::new(), since: now() };
         *self.adapters.lock().unwrap_or_else(PoisonError::into_inner) = Some(none);

@@ -3,22 +3,22 @@
 /// What Prometheus takes a metric for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MetricKind {
-    /// Only grows.
+    /// A number that only grows.
     Counter,
-    /// Goes up and down.
+    /// A number that goes up and down.
     Gauge,
-    /// Counts per bucket; the upper bounds.
+    /// Counts of samples per bucket; these are the buckets' upper bounds.
     Histogram(&'static [f64]),
 }
 
-/// One row of the table.
+/// A metric: one row of the table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Metric {
     /// The name on `/metrics`.
     pub name: &'static str,
-    /// What Prometheus takes it for.
+    /// What Prometheus takes the metric for.
     pub kind: MetricKind,
-    /// One sentence.
+    /// What the metric means, in one sentence.
     pub help: &'static str,
 }
 

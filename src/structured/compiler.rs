@@ -35,7 +35,7 @@ pub struct CompilerLimits {
     /// Grammars that are remembered. Each may grow to some 40 MB as texts explore it, if it was
     /// written to; a usual one takes a few.
     pub cached: usize,
-    /// Bytes of the specifications of those.
+    /// Bytes of the specifications of the grammars that are remembered.
     pub cached_bytes: usize,
 }
 
@@ -64,7 +64,7 @@ struct Shared {
     vocabulary: Arc<Vocabulary>,
     limits: CompilerLimits,
     cache: Mutex<Cache>,
-    /// Told whenever one less grammar is being compiled.
+    /// Notified whenever one less grammar is being compiled.
     place: Condvar,
 }
 

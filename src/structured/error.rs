@@ -9,19 +9,19 @@ pub enum GrammarError {
     /// A keyword of JSON Schema that can't be enforced as written.
     #[error("`{keyword}` at {} can't be enforced: {reason}", place(.pointer))]
     Unsupported {
-        /// The keyword.
+        /// The keyword of the schema.
         keyword: String,
         /// JSON pointer of the schema that holds it; empty for the root.
         pointer: String,
         /// What is missing, or what to write instead.
         reason: String,
     },
-    /// Not a JSON Schema.
+    /// The value is no JSON Schema.
     #[error("malformed schema at {}: {reason}", place(.pointer))]
     MalformedSchema {
         /// JSON pointer of the offending schema; empty for the root.
         pointer: String,
-        /// What is wrong with it.
+        /// What is wrong with the schema.
         reason: String,
     },
     /// A schema that no value satisfies.
@@ -32,13 +32,13 @@ pub enum GrammarError {
     Syntax {
         /// `regex`, `Lark grammar`, `GBNF grammar`, `choice` or `structural tag`.
         notation: &'static str,
-        /// Where and why.
+        /// Where and why the text can't be read.
         reason: String,
     },
     /// The specification is larger than a bound.
     #[error("{what}: {actual} is above the limit of {limit}")]
     TooLarge {
-        /// What was counted.
+        /// What has a bound.
         what: &'static str,
         /// How many there are, at least.
         actual: usize,

@@ -28,7 +28,7 @@ impl Grammar {
         self.walked.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Makes later cursors independent of those that exist.
+    /// Makes later cursors share nothing with those that exist.
     pub(super) fn renew(&self) {
         *self.walked.lock().unwrap_or_else(PoisonError::into_inner) = self.pristine.deep_clone();
     }

@@ -13,7 +13,7 @@ pub enum GrammarSpec {
     JsonSchema(Value),
     /// The whole text matches, in the syntax of the `regex` crate without look-around.
     Regex(String),
-    /// One of these, exactly.
+    /// One of these texts, exactly.
     Choice(Vec<String>),
     /// llguidance's dialect of Lark; the rule `start` is the whole text.
     Lark(String),
@@ -39,11 +39,11 @@ pub struct StructuralTag {
 /// One constrained part of a free text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tag {
-    /// The text that opens it.
+    /// The text that opens the tag.
     pub begin: String,
-    /// What stands inside.
+    /// What stands inside of the tag.
     pub content: Box<GrammarSpec>,
-    /// The text that closes it.
+    /// The text that closes the tag.
     pub end: String,
 }
 

@@ -156,7 +156,7 @@ impl fmt::Debug for Vocabulary {
 /// A part of a literal.
 #[derive(Debug, PartialEq)]
 pub(super) enum Piece<'t> {
-    /// Characters.
+    /// Text between special tokens.
     Plain(&'t str),
     /// A special token and its spelling.
     Special(u32, &'t str),

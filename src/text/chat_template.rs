@@ -55,7 +55,7 @@ pub struct ChatPrompt {
     pub add_generation_prompt: bool,
     /// Whether the prompt ends right behind the text of the last message, to have it continued.
     pub continue_final_message: bool,
-    /// Further variables (`chat_template_kwargs`); they overrule the others.
+    /// Further variables of the template (`chat_template_kwargs`), stronger than those of the same name.
     pub kwargs: Map<String, Value>,
     /// The time that `strftime_now` tells; local time where `None`.
     pub now: Option<NaiveDateTime>,
@@ -124,7 +124,7 @@ impl ChatTemplate {
         Ok(Self { env, source: source.to_owned(), special_tokens })
     }
 
-    /// The source as it was given.
+    /// The template's source as it was given.
     pub fn source(&self) -> &str {
         &self.source
     }

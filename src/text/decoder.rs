@@ -32,9 +32,9 @@ enum Stage {
     ByteLevel { pending: Vec<u8> },
     /// Cuts up to `start` and `stop` characters `content` off the ends of the whole text.
     StripWhole { content: char, start: usize, stop: usize, started: bool, held: String },
-    /// Needs the whole text.
+    /// A decoder that needs the whole text before it says anything.
     Whole { decoder: DecoderWrapper, text: String },
-    /// Needs all tokens.
+    /// A decoder that needs all tokens before it says anything.
     AllTokens { decoder: DecoderWrapper, tokens: Vec<String> },
 }
 

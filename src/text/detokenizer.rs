@@ -20,7 +20,7 @@ pub struct Detokenizer {
 }
 
 impl Detokenizer {
-    /// Begins an empty text.
+    /// A detokenizer that has seen no id yet.
     pub fn new(tokenizer: Arc<Tokenizer>, skip_special_tokens: bool) -> Self {
         let chain = tokenizer.chain();
         Self { tokenizer, chain, skip_special_tokens, shown: Vec::new() }

@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use thiserror::Error;
 
-/// Prompts by name.
+/// The prompts that a sentence-transformers model puts before texts, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EmbeddingPrompts {
     prompts: BTreeMap<String, String>,
-    /// One of the names.
+    /// The name of the prompt that is used where a request names none.
     default_name: Option<String>,
 }
 
@@ -19,7 +19,7 @@ pub struct EmbeddingPrompts {
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("no prompt is named {name:?}; names are {known}")]
 pub struct UnknownPrompt {
-    /// The name.
+    /// The name that was asked for.
     pub name: String,
     /// The names that there are.
     pub known: String,

@@ -8,7 +8,7 @@
 /// The rules that a name stands for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PreTokenizer {
-    /// Applied one after the other.
+    /// Patterns that cut text into words, applied one after the other.
     pub(super) patterns: &'static [&'static str],
     /// How tokens spell bytes.
     pub(super) spelling: Spelling,
@@ -50,7 +50,7 @@ const SPARK: &str = r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p
 const LINES: &str = r"[^\n]+|[\n]+";
 /// Digits in threes, from the last one on.
 const THREES: &str = r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))";
-/// The same, of numbers that stand alone.
+/// Digits in threes, from the last one on, in numbers that stand alone.
 const THREES_OF_NUMBERS: &str = r"\d{1,3}(?=(?:\d{3})*\b)";
 
 const fn rules(patterns: &'static [&'static str]) -> PreTokenizer {
@@ -211,7 +211,7 @@ pub(super) fn find(name: &str) -> Option<PreTokenizer> {
     TABLE.iter().find(|(names, _)| names.contains(&name)).map(|(_, rules)| *rules)
 }
 
-/// All names, sorted.
+/// All names of pre-tokenizers, sorted.
 pub(super) fn names() -> Vec<&'static str> {
     let mut names: Vec<&str> = TABLE.iter().flat_map(|(names, _)| names.iter().copied()).collect();
     names.sort_unstable();

@@ -12,7 +12,7 @@ const SPACE: char = '▁';
 /// What a model's normalizer does.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct SentencePieces {
-    /// Respells characters.
+    /// The table that respells characters, if the model has one.
     pub(super) charsmap: Option<Charsmap>,
     /// Whether text begins with a space that it doesn't have.
     pub(super) space_prefix: bool,
@@ -25,7 +25,7 @@ pub(super) struct SentencePieces {
 pub(super) struct Charsmap {
     /// A double array, as the Darts library lays it out.
     units: Vec<u32>,
-    /// What sequences become, each behind it a 0.
+    /// What sequences of characters become: texts that end in a 0 byte each.
     texts: Vec<u8>,
 }
 

@@ -8,7 +8,7 @@
 /// What [`StopStrings::push`] found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StopOutcome {
-    /// The text goes on; this much of it is certain.
+    /// No stop string was found; this much of the text is certain.
     Continue(String),
     /// A stop string was completed. `text` is what was still to be given out; behind it the text
     /// ends. `stop_string` is the one that matched.

@@ -24,7 +24,7 @@ use super::tokenizer_config::TokenizerConfig;
 /// A tokenizer that cannot be loaded, or a text that it refuses.
 #[derive(Debug, Error)]
 pub enum TokenizerError {
-    /// `tokenizer.json` is not one.
+    /// `tokenizer.json` can't be read as a tokenizer.
     #[error("cannot load the tokenizer: {0}")]
     Load(String),
     /// The text is far longer than it may be, so it was not tokenized to its end.
@@ -69,9 +69,9 @@ pub struct Tokenizer {
 /// Where a text that is too long loses tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CutSide {
-    /// At its beginning.
+    /// The text loses its first tokens.
     Left,
-    /// At its end.
+    /// The text loses its last tokens.
     Right,
 }
 
@@ -135,7 +135,7 @@ impl Tokenizer {
         })
     }
 
-    /// The same tokenizer, which normalizes text as SentencePiece does.
+    /// Makes the tokenizer normalize text as SentencePiece does.
     pub(super) fn with_sentence_pieces(self, pieces: SentencePieces) -> Self {
         Self { pieces: Some(pieces), ..self }
     }

@@ -17,7 +17,7 @@ pub enum Cut {
     Columns(Vec<Range<usize>>),
     /// Zeros in place of all numbers.
     Zeros,
-    /// The tensor of this full name instead.
+    /// The tensor of another full name instead.
     Other(String),
 }
 

@@ -13,15 +13,15 @@ pub enum WeightError {
     /// What the user typed names no model.
     #[error("`{reference}` is not a model: {reason}")]
     NotAModel {
-        /// As typed.
+        /// The reference as it was typed.
         reference: String,
-        /// What was looked for.
+        /// What was looked for, and where.
         reason: String,
     },
     /// A folder lacks a file that every checkpoint has.
     #[error("{folder}: {reason}", folder = folder.display())]
     Incomplete {
-        /// The folder.
+        /// The folder that was opened.
         folder: PathBuf,
         /// What is missing and how to get it.
         reason: String,
@@ -29,15 +29,15 @@ pub enum WeightError {
     /// A file is absent or unreadable.
     #[error("{path}: {source}", path = path.display())]
     Io {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// A file is not what its name says: truncated, corrupt, inconsistent.
     #[error("{path}: {reason}", path = path.display())]
     Corrupt {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// What was found and what was expected.
         reason: String,
@@ -45,7 +45,7 @@ pub enum WeightError {
     /// The checkpoint lacks a tensor.
     #[error("tensor `{name}` is missing from {origin}")]
     MissingTensor {
-        /// Its Hugging Face name.
+        /// The tensor's Hugging Face name.
         name: String,
         /// The file or folder.
         origin: String,
@@ -53,9 +53,9 @@ pub enum WeightError {
     /// A tensor has another shape than the configuration implies.
     #[error("tensor `{name}` in {origin} has shape {found:?}, expected {expected:?}")]
     WrongShape {
-        /// Its Hugging Face name.
+        /// The tensor's Hugging Face name.
         name: String,
-        /// The file it is in.
+        /// The file that the tensor is in.
         origin: String,
         /// Shape in the file.
         found: Vec<usize>,
@@ -65,11 +65,11 @@ pub enum WeightError {
     /// A tensor holds values that can't be weights (NaN scales) or has an unsupported dtype.
     #[error("tensor `{name}` in {origin}: {reason}")]
     BadTensor {
-        /// Its Hugging Face name.
+        /// The tensor's Hugging Face name.
         name: String,
-        /// The file it is in.
+        /// The file that the tensor is in.
         origin: String,
-        /// What is wrong.
+        /// What is wrong with the tensor.
         reason: String,
     },
     /// The hub, or the cache that stands for it, did not give the files.

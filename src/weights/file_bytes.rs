@@ -50,7 +50,7 @@ impl FileBytes {
         Self { path: name.to_owned(), content: Content::Embedded(bytes) }
     }
 
-    /// The whole file.
+    /// The bytes of the whole file.
     pub(crate) fn bytes(&self) -> &[u8] {
         match &self.content {
             Content::Mapped(map) => map,
@@ -58,7 +58,7 @@ impl FileBytes {
         }
     }
 
-    /// Where it is, for messages.
+    /// The file's path, for messages.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

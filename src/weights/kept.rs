@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Counts of one form.
+/// Number and bytes of the matrices of one form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Count {
     matrices: usize,
@@ -16,7 +16,7 @@ struct Count {
 pub struct Kept(Arc<Mutex<BTreeMap<String, Count>>>);
 
 impl Kept {
-    /// Counts one matrix.
+    /// Counts one matrix of a form, such as `Q8_0`.
     pub fn add(&self, form: &str, bytes: usize) {
         let mut forms = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let count = forms.entry(form.to_owned()).or_default();

@@ -30,7 +30,7 @@ pub(crate) const TEXT_CONFIGS: [&str; 7] = [
 /// The modules in their order, the network itself included.
 #[derive(Debug)]
 pub struct SentenceModules {
-    /// At least one.
+    /// The modules in their order, at least one.
     pub modules: Vec<SentenceModule>,
     /// `sentence_bert_config.json`, or that of another family: how texts become tokens.
     pub text_config: Settings,
@@ -42,19 +42,19 @@ pub struct SentenceModules {
 #[derive(Clone, Debug, Default)]
 pub struct Settings(Option<Value>);
 
-/// One module.
+/// One module of `modules.json`.
 pub struct SentenceModule {
     /// The Python class, such as `sentence_transformers.models.Pooling`.
     pub kind: String,
     /// Its folder below the model's, empty for the model's own.
     pub path: String,
-    /// Its `config.json`.
+    /// The module's `config.json`.
     pub config: Settings,
     tensors: Option<Arc<dyn TensorSource>>,
 }
 
 impl Settings {
-    /// All of it.
+    /// The whole object, if there is a file.
     pub fn json(&self) -> Option<&Value> {
         self.0.as_ref()
     }
@@ -101,7 +101,7 @@ impl SentenceModule {
         path.rsplit('.').next()
     }
 
-    /// Its own weights, if it has safetensors.
+    /// The module's own weights, if it has safetensors.
     pub fn weights(&self) -> Option<Weights> {
         self.tensors.clone().map(|tensors| Weights::new(tensors, Device::Cpu))
     }
@@ -122,7 +122,7 @@ struct Entry {
 }
 
 impl SentenceModules {
-    /// Reads them, if the folder has any.
+    /// Reads the modules of a folder, if it has any.
     pub(crate) fn read(folder: &ModelFolder) -> Result<Option<Self>, WeightError> {
         let Some(list) = folder.json(MODULES)? else { return Ok(None) };
         let corrupt = |reason: String| WeightError::corrupt(&folder.path(MODULES), reason);

@@ -45,9 +45,9 @@ pub struct ModelSource {
     pub tokenizer_config: Option<Value>,
     /// `special_tokens_map.json`.
     pub special_tokens_map: Option<Value>,
-    /// `added_tokens.json`.
+    /// `added_tokens.json`, if there is one.
     pub added_tokens: Option<Value>,
-    /// The chat template.
+    /// The chat template, if the checkpoint has one.
     pub chat_template: Option<String>,
     /// A second template for requests with tools, where the model has one.
     pub tool_use_template: Option<String>,

@@ -51,7 +51,7 @@ impl StoredTensor {
         Self { kind, dims, content: Content::File { file, range }, progress: None }
     }
 
-    /// Bytes that no file has in this order.
+    /// A tensor whose bytes no file has in this order.
     pub(crate) fn owned(kind: GgmlDType, dims: Vec<usize>, bytes: Vec<u8>) -> Self {
         Self { kind, dims, content: Content::Owned(bytes), progress: None }
     }
@@ -66,14 +66,14 @@ impl StoredTensor {
         self.kind
     }
 
-    /// The same elements in other dimensions, which have as many.
+    /// The tensor with other dimensions of as many elements.
     pub(crate) fn with_dims(mut self, dims: &[usize]) -> Self {
         debug_assert_eq!(self.dims.iter().product::<usize>(), dims.iter().product::<usize>());
         self.dims = dims.to_vec();
         self
     }
 
-    /// Keeps these rows only, as [`Self::rows`] gives them.
+    /// Drops all rows but those of `ranges`, as [`Self::rows`] gives them.
     pub(crate) fn keep_rows(&mut self, ranges: &[Range<usize>]) -> Result<()> {
         let (rows, inner) = self.matrix_dims()?;
         let joined = ranges.is_sorted_by(|a, b| a.end == b.start);
@@ -87,7 +87,7 @@ impl StoredTensor {
         Ok(())
     }
 
-    /// Rows, and elements of each if it isn't a vector.
+    /// The number of rows, and of elements of each row where the tensor is no vector.
     fn matrix_dims(&self) -> Result<(usize, Option<usize>)> {
         Ok(match self.dims.as_slice() {
             [] => bail!("a tensor without dimensions has no rows"),

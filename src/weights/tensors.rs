@@ -25,7 +25,7 @@ pub trait TensorSource: Send + Sync {
     fn read(&self, name: &str) -> Result<StoredTensor, WeightError>;
     /// The file or folder that a tensor is in, for messages.
     fn origin(&self, name: &str) -> String;
-    /// Names of all tensors.
+    /// The Hugging Face names of all tensors.
     fn names(&self) -> Vec<String>;
     /// Bytes of all tensors, as stored.
     fn total_bytes(&self) -> u64;
@@ -102,7 +102,7 @@ impl Weights {
         self.rounding
     }
 
-    /// Where models say in which form they keep their matrices.
+    /// The count of the model's matrices, by the form in which they are stored.
     pub fn kept(&self) -> &Kept {
         &self.kept
     }
@@ -113,18 +113,18 @@ impl Weights {
         Self { prefix: format!("{}{name}.", self.prefix), ..self.clone() }
     }
 
-    /// The view below a prefix that is written out, with its dots.
+    /// The view below a prefix that is given with its dots.
     #[must_use]
     pub fn scope_as(&self, prefix: &str) -> Self {
         Self { prefix: format!("{}{prefix}", self.prefix), ..self.clone() }
     }
 
-    /// Where the model runs.
+    /// The device that the model runs on.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// Whether `name` exists here.
+    /// Whether the view has a tensor called `name`.
     pub fn contains(&self, name: &str) -> bool {
         self.source.contains(&format!("{}{name}", self.prefix))
     }
@@ -134,7 +134,7 @@ impl Weights {
         self.stored_rows(name, shape, None)
     }
 
-    /// The same of some of its rows only; `shape` is that of all.
+    /// Some rows of a tensor as stored; `shape` is that of the whole tensor.
     pub fn stored_rows(
         &self,
         name: &str,

@@ -13,7 +13,7 @@ use super::parser::{Grammar, Node};
 const MAX_COMPARISONS: usize = 3_000;
 const COMPARISON_FUEL: u64 = 5_000;
 
-/// Compares lexemes.
+/// Finds out whether the texts of lexemes begin one another.
 pub(super) struct Lexemes<'g> {
     grammar: &'g Grammar,
     builder: RegexBuilder,

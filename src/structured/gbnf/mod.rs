@@ -92,7 +92,7 @@ struct Writer<'w, 'g> {
     traits: &'w Traits,
     lexemes: &'w mut Lexemes<'g>,
     terminals: String,
-    /// The lexemes so far.
+    /// The lexemes of the sequence so far.
     parts: Vec<Node>,
     names: HashMap<String, String>,
 }

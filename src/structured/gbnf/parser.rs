@@ -12,7 +12,7 @@ const MAX_DEPTH: usize = 64;
 const MAX_REPEATS: u32 = 100_000;
 const MAX_RULES: usize = 5_000;
 
-/// Rules by index.
+/// A GBNF grammar, its rules by index.
 #[derive(Debug)]
 pub(super) struct Grammar {
     pub rules: Vec<Rule>,
@@ -39,7 +39,7 @@ pub(super) enum Node {
     Repeat(Box<Node>, u32, Option<u32>),
 }
 
-/// Reads a grammar.
+/// Reads a GBNF grammar.
 pub(super) fn parse(text: &str, vocabulary: &Vocabulary) -> Result<Grammar, GrammarError> {
     let mut parser = Parser {
         text,

@@ -90,9 +90,9 @@ pub(super) fn is_match(translated: &str, text: &str) -> Result<bool, String> {
 
 /// Texts, as far as one schema describes them.
 pub(super) enum Texts<'t> {
-    /// These.
+    /// The texts of a list.
     Listed(Vec<&'t str>),
-    /// Those in which this translated pattern is found.
+    /// The texts in which a translated pattern is found.
     Matching(String),
 }
 

@@ -72,7 +72,7 @@ impl<'a> Rewriter<'a> {
         Self { document, names, pending, num_nodes: 0, rules, multiples }
     }
 
-    /// The whole document.
+    /// Rewrites the whole document.
     pub(super) fn document(&mut self) -> Result<Value, GrammarError> {
         let root = self.schema(self.document.root, Place { pointer: "", depth: 0 })?;
         let mut definitions = Map::new();
@@ -89,7 +89,7 @@ impl<'a> Rewriter<'a> {
         Ok(Value::Object(root))
     }
 
-    /// One schema.
+    /// Rewrites one schema.
     pub(super) fn schema(&mut self, schema: &Value, at: Place<'_>) -> Result<Value, GrammarError> {
         self.num_nodes += 1;
         if self.num_nodes > MAX_NODES {
@@ -107,7 +107,7 @@ impl<'a> Rewriter<'a> {
         }
     }
 
-    /// A subschema of the schema at `at`.
+    /// Rewrites a subschema of the schema at `at`.
     pub(super) fn child(
         &mut self,
         schema: &Value,

@@ -11,7 +11,7 @@ pub enum TemplateError {
     Syntax {
         /// Line in the template, from 1.
         line: usize,
-        /// What the parser said.
+        /// The parser's message.
         message: String,
     },
     /// The template itself refused the conversation, with `raise_exception`.
@@ -22,7 +22,7 @@ pub enum TemplateError {
     Failed {
         /// Line in the template, from 1; 0 where it is not known.
         line: usize,
-        /// What failed.
+        /// The message of what failed.
         message: String,
     },
     /// The messages cannot be rendered whatever the template.

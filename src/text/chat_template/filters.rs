@@ -14,7 +14,7 @@ use super::operators;
 use super::python::{self, str_of};
 use super::string_methods;
 
-/// Installs the filters.
+/// Installs Jinja2's filters.
 pub(super) fn install(env: &mut Environment<'static>) {
     env.add_filter("tojson", tojson);
     env.add_filter("string", |value: &Value| like(value, str_of(value)));
@@ -46,7 +46,7 @@ pub(super) fn install(env: &mut Environment<'static>) {
     env.add_filter("truncate", truncate);
 }
 
-/// Markup gives markup.
+/// `text` as markup where `value` is markup.
 fn like(value: &Value, text: String) -> Value {
     if value.is_safe() { Value::from_safe_string(text) } else { Value::from(text) }
 }

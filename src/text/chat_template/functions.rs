@@ -23,7 +23,7 @@ impl fmt::Display for Raised {
 
 impl std::error::Error for Raised {}
 
-/// Installs the functions.
+/// Installs Jinja2's global functions.
 pub(super) fn install(env: &mut Environment<'static>) {
     env.add_function("raise_exception", raise_exception);
     env.add_function("joiner", minijinja_contrib::globals::joiner);

@@ -23,7 +23,7 @@ pub(super) const SLICE: &str = "_sconce_slice";
 /// Name of the function around the sequence of a `for`.
 pub(super) const ITERATE: &str = "_sconce_iterate";
 
-/// Installs the functions.
+/// Installs the functions that stand for Python's operators.
 pub(super) fn install(env: &mut Environment<'static>) {
     env.add_function(ADD, add);
     env.add_function(CONCAT, concat);

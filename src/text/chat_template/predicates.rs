@@ -3,7 +3,7 @@
 use minijinja::value::ValueKind;
 use minijinja::{Environment, Value};
 
-/// Installs the tests.
+/// Installs Jinja2's tests.
 pub(super) fn install(env: &mut Environment<'static>) {
     env.add_test("sequence", is_sequence);
     env.add_test("iterable", is_iterable);

@@ -1,6 +1,6 @@
 //! The tokens within a tag of a template, as far as respelling needs them.
 
-/// What a token is.
+/// The kind of a token in a template's tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TokenKind {
     /// Whitespace.
@@ -15,7 +15,7 @@ pub(super) enum TokenKind {
     Open,
     /// A closing bracket.
     Close,
-    /// Anything else.
+    /// An operator, or anything else.
     Operator,
 }
 

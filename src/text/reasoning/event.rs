@@ -2,16 +2,16 @@
 
 use std::fmt::Debug;
 
-/// A part of an answer.
+/// What a [`ReasoningParser`] found in an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReasoningEvent {
-    /// Reasoning.
+    /// Text of the model's reasoning.
     Reasoning(String),
-    /// Everything else.
+    /// Text that is no reasoning.
     Content(String),
 }
 
-/// Reads the answer of one request.
+/// Parts the answer to one request into reasoning and content.
 pub trait ReasoningParser: Send + Debug {
     /// Appends a piece of text and gives what became certain.
     fn push(&mut self, text: &str) -> Vec<ReasoningEvent>;

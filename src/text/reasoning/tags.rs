@@ -40,7 +40,7 @@ pub(super) const PLAIN: Tags = Tags {
     unwraps: &[],
 };
 
-/// Reads one answer.
+/// The parser of one answer whose reasoning stands between tags.
 #[derive(Debug)]
 pub(super) struct TagReader {
     tags: &'static Tags,
@@ -48,7 +48,7 @@ pub(super) struct TagReader {
     /// Whether nothing but whitespace came since the beginning or since the last tag.
     fresh: bool,
     behind: Behind,
-    /// What may begin a tag.
+    /// Text that may be the beginning of a tag.
     seen: String,
     /// Whitespace that a tag may follow, or an end of the answer as [`Behind::Unwrapped`] tells.
     held: String,
@@ -116,7 +116,7 @@ impl TagReader {
         }
     }
 
-    /// The texts that mean something here.
+    /// The marks that mean something at this point of the answer, and what.
     fn marks(&self) -> [(&'static [&'static str], Mark); 4] {
         let tags = self.tags;
         if self.inside {

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-/// What a parser found.
+/// What a [`ToolCallParser`] found in an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToolEvent {
-    /// Text for the user.
+    /// Text for the user, outside of calls.
     Content(String),
     /// A call begins.
     CallBegin {
@@ -20,14 +20,14 @@ pub enum ToolEvent {
     },
     /// More of a call's arguments; joined, they are a JSON document.
     Arguments {
-        /// Number of the call.
+        /// Number of the call that the arguments belong to.
         index: usize,
         /// A piece of JSON.
         arguments: String,
     },
 }
 
-/// Reads the answer of one request.
+/// Finds the tool calls in the answer to one request.
 pub trait ToolCallParser: Send + Debug {
     /// Appends a piece of text and gives what became certain.
     fn push(&mut self, text: &str) -> Vec<ToolEvent>;

@@ -11,7 +11,7 @@ use super::rules::{CallRules, FunctionRule};
 use super::shape::{Arguments, Shape};
 use super::{python_grammar, tagged_grammar};
 
-/// The grammar of calls in a shape.
+/// The grammar of answers whose calls have a shape.
 pub(super) fn grammar(
     shape: &Shape,
     markers: &'static [&'static str],
@@ -28,7 +28,7 @@ pub(super) fn grammar(
     lark.finish(&answer)
 }
 
-/// Calls, from behind the text that opens them on.
+/// Adds the rule of calls in a shape, from behind the text that opens them; gives its name.
 pub(super) fn calls(lark: &mut Lark, shape: &Shape) -> String {
     let rules = lark.rules;
     let calls: Vec<String> =

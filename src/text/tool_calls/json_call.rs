@@ -50,7 +50,7 @@ pub(super) fn push_json(json: &mut String, c: char, in_string: bool) {
 #[derive(Debug)]
 pub(super) struct JsonCall {
     keys: &'static Keys,
-    /// All of it.
+    /// All of the call's text.
     raw: String,
     scanner: JsonScanner,
     /// Where the key or value that is being read starts in `raw`.

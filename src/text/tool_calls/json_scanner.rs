@@ -9,7 +9,7 @@ use serde::de::IgnoredAny;
 /// What a character meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Nothing of note.
+    /// A character inside of the document, nothing of note.
     Inside,
     /// Completed a key of the object itself.
     KeyEnd,

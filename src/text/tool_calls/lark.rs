@@ -17,7 +17,7 @@ pub(super) struct Lark<'a> {
     count: usize,
 }
 
-/// Any text.
+/// The terminal of any text.
 pub(super) const TEXT: &str = "/(?s:.*)/";
 
 /// A part of a text.

@@ -37,14 +37,14 @@ pub(super) trait Reader: Send + Debug {
     fn in_markup(&self) -> bool;
 }
 
-/// What a character did.
+/// What a [`Reader`] makes of a character.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// More is to come.
+    /// The call is not complete.
     Inside,
-    /// It was the last one.
+    /// The character completes the call.
     Done,
-    /// It can't stand where it does.
+    /// The character can't stand where it does.
     Broken,
 }
 
@@ -120,7 +120,7 @@ impl Calls {
     }
 }
 
-/// Reads one answer.
+/// The parser of one answer whose calls stand in markup.
 #[derive(Debug)]
 pub(super) struct Markup {
     frame: &'static Frame,

@@ -25,9 +25,9 @@ const OBJECT: Types = Types(32);
 const ANY: Types = Types(63);
 
 impl Types {
-    /// Only text.
+    /// The type of a parameter that is text.
     pub(super) const TEXT: Self = STRING;
-    /// Everything but text.
+    /// The types of a parameter that is not text.
     pub(super) const NO_TEXT: Self = Self(ANY.0 & !STRING.0);
 
     /// The types of a parameter of a function whose parameters have this schema.

@@ -17,14 +17,14 @@ pub(super) struct PythonCalls {
     phase: Phase,
     /// The name of the call that is being read.
     name: String,
-    /// Its arguments so far; none before it has been told of.
+    /// Arguments of the current call so far; none before an event told of the call.
     arguments: usize,
     begun: bool,
 }
 
 #[derive(Debug, Default)]
 enum Phase {
-    /// Before the list.
+    /// Before the list of calls.
     #[default]
     Start,
     /// Before a name or within it; `after` where a call stands before it.

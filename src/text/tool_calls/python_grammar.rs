@@ -111,7 +111,7 @@ fn typed(python: &mut Python, schema: &Value, name: &str, depth: usize) -> Strin
     }
 }
 
-/// Any literal.
+/// The rule of any Python literal.
 fn any(python: &mut Python) -> String {
     if let Some(any) = &python.any {
         return any.clone();

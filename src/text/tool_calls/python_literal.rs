@@ -7,7 +7,7 @@ use std::str::Chars;
 
 use serde_json::Value;
 
-/// Deepest nesting.
+/// Deepest nesting of a literal.
 const MAX_DEPTH: usize = 64;
 
 /// The JSON document for a literal, if it is one.

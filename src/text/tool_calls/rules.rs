@@ -5,20 +5,20 @@ use serde_json::Value;
 /// A function that may be called.
 #[derive(Debug, Clone)]
 pub struct FunctionRule {
-    /// Its name.
+    /// The function's name.
     pub name: String,
-    /// The JSON schema of its parameters, or null where any object will do.
+    /// The JSON schema of the function's parameters, or null where any object will do.
     pub schema: Value,
 }
 
 /// Reasoning that may stand before everything else.
 #[derive(Debug, Clone)]
 pub struct ReasoningRule {
-    /// The text that opens it.
+    /// The text that opens reasoning.
     pub open: String,
-    /// The text that closes it.
+    /// The text that closes reasoning.
     pub close: String,
-    /// Whether the answer begins within it.
+    /// Whether the answer begins within reasoning.
     pub starts_inside: bool,
 }
 
@@ -34,7 +34,7 @@ pub struct CallRules<'a> {
     pub parallel: bool,
     /// What an answer without calls has to be, as a part of a rule; any text where there is none.
     pub answer: Option<String>,
-    /// Reasoning before all this, where the model has them.
+    /// Reasoning before text and calls, where the model reasons.
     pub reasoning: Option<ReasoningRule>,
     /// The id of a text that is one special token of the vocabulary: no other token can be a part of
     /// that text, and plain text never becomes this token.

@@ -5,7 +5,7 @@ use super::tagged::Tags;
 
 /// Stands in a [`Shape`]'s texts for a number that the model picks.
 pub(super) const NUMBER: &str = "\u{0}";
-/// Stands there for a word that the model picks.
+/// Stands in a [`Shape`]'s texts for a word that the model picks.
 pub(super) const WORD: &str = "\u{1}";
 
 /// How a family writes calls.
@@ -13,11 +13,11 @@ pub(super) const WORD: &str = "\u{1}";
 pub(super) struct Shape {
     /// What opens all calls, once.
     pub(super) open: &'static str,
-    /// What stands behind that, once.
+    /// What stands behind `open`, once.
     pub(super) begin: &'static str,
-    /// What opens each of them.
+    /// What opens each call.
     pub(super) each: &'static str,
-    /// What stands between that and the name.
+    /// What stands between `each` and the function's name.
     pub(super) before: &'static str,
     /// What stands between name and arguments.
     pub(super) middle: &'static str,
@@ -36,7 +36,7 @@ pub(super) struct Shape {
 #[derive(Clone, Copy)]
 pub(super) enum Grammar {
     Shape(&'static Shape),
-    /// By the family itself, from its markers.
+    /// Written by a function of the family's, from its markers.
     Own(fn(&'static [&'static str], &CallRules) -> String),
 }
 

@@ -13,22 +13,22 @@ use super::parameter_types::{Types, to_json};
 /// Longer names and keys are text.
 const MAX_HEAD: usize = 400;
 
-/// The tags of a family.
+/// The tags that a family writes around calls and parameters.
 #[derive(Debug)]
 pub(super) struct Tags {
     /// What opens a call behind the text that opens all of them.
     pub(super) lead: &'static str,
-    /// What ends the name; empty where it ends at a line end or the next tag.
+    /// What ends the function's name; empty where a line end or the next tag does.
     pub(super) name_end: &'static str,
     /// What opens a parameter's key.
     pub(super) key_open: &'static str,
-    /// What ends it.
+    /// What ends a parameter's key.
     pub(super) key_end: &'static str,
     /// Whether the key stands in quotes, followed by an attribute that says if the value is a text.
     pub(super) says_text: bool,
     /// What opens the value behind the key; may be empty.
     pub(super) value_open: &'static str,
-    /// What ends the value.
+    /// What ends a parameter's value.
     pub(super) value_close: &'static str,
     /// Whether a line end at each end of a value is the markup's.
     pub(super) lines: bool,
@@ -61,7 +61,7 @@ pub(super) struct Tagged {
     functions: Functions,
     phase: Phase,
     name: String,
-    /// Parameters so far.
+    /// Parameters of the call so far.
     count: usize,
     begun: bool,
 }

@@ -16,7 +16,7 @@ use super::tekken;
 use crate::text::decoder::byte_of_char;
 use crate::text::pre_tokenizers::{self, Spelling};
 
-/// The tokenizer and whether its prompts begin with bos.
+/// The tokenizer of a byte-level vocabulary, and whether its prompts begin with bos.
 pub(super) fn build(
     vocabulary: &Vocabulary,
 ) -> Result<(tokenizers::Tokenizer, bool), VocabularyError> {

@@ -16,11 +16,11 @@ use super::tekken;
 struct Family {
     /// `tokenizer_class` in `tokenizer_config.json`.
     classes: &'static [&'static str],
-    /// Tokens of its published files.
+    /// Numbers of tokens in the family's published files.
     counts: &'static [usize],
     /// The pre-tokenizer's name in the words of GGUF.
     pre: &'static str,
-    /// Special tokens behind so many others, from the first on.
+    /// The family's special tokens, given the number of ordinary tokens before them.
     special: fn(usize) -> Vec<String>,
     bos: Option<&'static str>,
     eos: &'static str,
@@ -101,7 +101,7 @@ fn glm(_: usize) -> Vec<String> {
     names.map(str::to_owned).to_vec()
 }
 
-/// Whether a file looks like one, whatever it is called.
+/// Whether a file looks like one of tiktoken, whatever it is called.
 pub fn is_one(file: &[u8]) -> bool {
     let line = file.split(|byte| *byte == b'\n').next().unwrap_or_default();
     std::str::from_utf8(line).is_ok_and(|line| word(line).is_some())

@@ -6,7 +6,7 @@ use half::f16;
 use super::parts::{Fault, dense};
 use crate::weights::stored::StoredTensor;
 
-/// Elements of a block of all kinds that are written here.
+/// Elements of a block of the kinds that codes become.
 const BLOCK: usize = 32;
 /// The smallest f16 with a full mantissa.
 const LEAST_SCALE: f32 = 6.103_515_6e-5;
@@ -16,7 +16,7 @@ const LEAST_SCALE: f32 = 6.103_515_6e-5;
 pub(super) struct Codes {
     pub(super) outputs: usize,
     pub(super) inputs: usize,
-    /// 4 or 8.
+    /// Bits of a code: 4 or 8.
     pub(super) bits: usize,
     /// `[outputs, inputs]`
     pub(super) elements: Vec<u8>,
@@ -79,7 +79,7 @@ impl Codes {
         }
     }
 
-    /// Groups of each input.
+    /// The group of an input.
     fn group(&self, input: usize) -> usize {
         match &self.group_of {
             Some(group_of) => group_of[input],
@@ -87,7 +87,7 @@ impl Codes {
         }
     }
 
-    /// All elements.
+    /// All elements of the matrix, dequantized.
     pub(super) fn values(&self) -> Vec<f32> {
         let mut values = Vec::with_capacity(self.elements.len());
         for (output, row) in self.elements.chunks_exact(self.inputs).enumerate() {

@@ -28,13 +28,13 @@ use parts::{Fault, Parts};
 enum Scheme {
     /// 8-bit floats with a scale for all, for rows or for blocks of this many rows and columns.
     Fp8(Option<(usize, usize)>),
-    /// Codes along the inputs; zero points are stored less this number.
+    /// GPTQ: codes along the inputs; zero points are stored less `zero_offset`.
     Gptq { zero_offset: u8 },
-    /// Codes along the outputs, in an order of their own.
+    /// AWQ: codes along the outputs, interleaved.
     Awq,
     /// Experts as 4-bit floats with a power of two for 32 of them.
     Mxfp4,
-    /// Several of the above and 8-bit integers, told apart by their tensors.
+    /// compressed-tensors: any of the schemes above or 8-bit integers, told apart by tensors.
     CompressedTensors,
 }
 

@@ -17,7 +17,7 @@ pub(crate) struct Architecture {
     pub(crate) model_type: &'static str,
     /// Tensors around the layers.
     pub(crate) outer: Outer,
-    /// More of them: what stands before `.weight` or `.bias`, and its counterpart.
+    /// Further tensors around the layers: what stands before `.weight` or `.bias`, and its counterpart.
     pub(crate) around: &'static [Part],
     /// Tensors of a layer.
     pub(crate) blocks: &'static [&'static [Part]],
@@ -32,9 +32,9 @@ pub(crate) struct Architecture {
     pub(crate) norm_eps: (&'static str, &'static str),
     /// Keys of numbers that change what a layer computes, and their fields.
     pub(crate) numbers: &'static [(&'static str, &'static str)],
-    /// How its attention heads are cut.
+    /// How the attention heads are cut.
     pub(crate) heads: Heads,
-    /// What else its configuration needs.
+    /// Sets what else the configuration needs.
     pub(crate) more: fn(&ModelKeys<'_>, &mut Map<String, Json>) -> Result<(), String>,
 }
 

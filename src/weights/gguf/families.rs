@@ -19,7 +19,7 @@ pub(super) const GRANITE_NUMBERS: &[(&str, &str)] = &[
 /// `expert_gating_func` of scores through a softmax, and each through a sigmoid.
 pub(super) const SOFTMAX: u64 = 1;
 pub(super) const SIGMOID: u64 = 2;
-/// The same for a softmax over the chosen scores.
+/// The gating function's number for a softmax over the chosen scores.
 const SOFTMAX_OF_CHOSEN: u64 = 3;
 
 pub(super) fn set(config: &mut Config, name: &str, value: impl Into<Json>) {

@@ -31,14 +31,14 @@ pub(crate) struct Header<'a> {
 /// One tensor of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TensorInfo {
-    /// Its GGUF name.
+    /// The tensor's GGUF name.
     pub(crate) name: String,
     /// Outermost dimension first, as everywhere in this program (the file has it reversed).
     pub(crate) shape: Vec<usize>,
     pub(crate) kind: Kind,
     /// From the start of the file.
     pub(crate) bytes: Range<usize>,
-    /// Which of the model's files it is in.
+    /// The index, among the model's files, of the one that the tensor is in.
     pub(crate) file: usize,
 }
 

@@ -180,14 +180,14 @@ impl<'a> ModelKeys<'a> {
         (self.heads)(self)
     }
 
-    /// The same where all layers and keys and values have heads of the same size.
+    /// How heads are cut where those of all layers, and of keys and values, have one size.
     pub(super) fn equal_heads(&self) -> Result<HeadCounts, String> {
         let query = self.required("attention.head_count")?;
         let key = self.count("attention.head_count_kv")?.unwrap_or(query);
         self.heads_of(query, key)
     }
 
-    /// The same with this many query and key heads.
+    /// How heads are cut where there are this many query and key heads, all of one size.
     pub(super) fn heads_of(&self, query: u64, key: u64) -> Result<HeadCounts, String> {
         let hidden = self.required("embedding_length")?;
         if key == 0 || !query.is_multiple_of(key) {

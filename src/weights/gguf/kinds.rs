@@ -5,7 +5,7 @@ use candle_core::quantized::GgmlDType;
 /// How a tensor's elements are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// As the tensor library has them.
+    /// A kind that the tensor library has.
     Ggml(GgmlDType),
     /// 32 floats of 4 bits behind the exponent of a power of two, which only files have.
     Mxfp4,

@@ -24,7 +24,7 @@ pub(super) struct Location {
 /// What undoes the conversion of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
-    /// Pair the halves of each of so many heads.
+    /// Pair the halves of each head, of which there are so many.
     InHalves(usize),
     /// Put queries, keys and values of each of so many key heads together.
     ByGroup { query: usize, key: usize },

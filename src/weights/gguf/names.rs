@@ -27,7 +27,7 @@ impl Architecture {
         ARCHITECTURES.iter().chain(OTHER_LAYERS).chain(RECURRENT).chain(STATE_SPACES)
     }
 
-    /// The architecture that a file with these tensors names.
+    /// The architecture that a file with these tensors has.
     pub(crate) fn find(gguf: &str, tensors: &[TensorInfo]) -> Result<&'static Self, String> {
         let marked = |mark| tensors.iter().any(|tensor| tensor.name == format!("blk.0.{mark}"));
         let is = |known: &&Self| known.gguf == gguf && known.mark.is_none_or(marked);

@@ -9,7 +9,7 @@ pub(super) const OUTER: Outer = Outer {
     head: "lm_head",
 };
 
-/// The attention of most.
+/// The projections of attention as most architectures have them.
 pub(super) const ATTENTION: &[Part] = &[
     ("attn_q", "self_attn.q_proj"),
     ("attn_k", "self_attn.k_proj"),
@@ -17,7 +17,7 @@ pub(super) const ATTENTION: &[Part] = &[
     ("attn_output", "self_attn.o_proj"),
 ];
 
-/// The same where files have the three projections in one, or each in its own.
+/// The projections of attention where files have all three in one tensor, or each in its own.
 pub(super) const JOINED_ATTENTION: &[Part] =
     &[("attn_qkv", "self_attn.q_proj|self_attn.k_proj|self_attn.v_proj")];
 

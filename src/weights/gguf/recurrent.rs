@@ -74,7 +74,7 @@ const LFM2: Architecture = Architecture {
     ..LLAMA
 };
 
-/// The rows.
+/// The rows of architectures with short convolutions or delta rules.
 pub(super) const RECURRENT: &[Architecture] = &[
     LFM2,
     Architecture {

@@ -74,7 +74,7 @@ const NEMOTRON_H: Architecture = Architecture {
     ..LLAMA
 };
 
-/// The rows.
+/// The rows of architectures with state spaces.
 pub(super) const STATE_SPACES: &[Architecture] = &[
     Architecture {
         gguf: "mamba2",

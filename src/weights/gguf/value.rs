@@ -152,7 +152,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// What it is, in a word.
+    /// The value's type in a word, for messages.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::Unsigned(_) | Self::Signed(_) => "an integer",

@@ -38,21 +38,21 @@ pub struct GgufVocabulary {
     pub token_types: Vec<i32>,
     /// BPE merges, `left right`, best first.
     pub merges: Vec<String>,
-    /// Begin of sequence.
+    /// Id of the token that begins a sequence.
     pub bos_token_id: Option<u32>,
-    /// End of sequence.
+    /// Id of the token that ends a sequence.
     pub eos_token_id: Option<u32>,
-    /// End of turn.
+    /// Id of the token that ends a turn.
     pub eot_token_id: Option<u32>,
-    /// End of message.
+    /// Id of the token that ends a message.
     pub eom_token_id: Option<u32>,
     /// Stands for what no token covers.
     pub unknown_token_id: Option<u32>,
-    /// Separates sentences.
+    /// Id of the token that separates sentences.
     pub separator_token_id: Option<u32>,
     /// Begins what is classified.
     pub classifier_token_id: Option<u32>,
-    /// Fills up batches.
+    /// Id of the token that fills up batches.
     pub padding_token_id: Option<u32>,
     /// Whether encoding puts the begin token first.
     pub add_bos_token: Option<bool>,

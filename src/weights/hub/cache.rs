@@ -48,7 +48,7 @@ impl RepoCache {
         }
     }
 
-    /// The files of a commit.
+    /// The folder of a commit's files.
     pub(crate) fn snapshot(&self, commit: &str) -> PathBuf {
         self.root.join("snapshots").join(commit)
     }
@@ -125,7 +125,7 @@ mod writing {
     use crate::weights::hub::cache::RepoCache;
 
     impl RepoCache {
-        /// The content with this hash.
+        /// The path of the content with this hash.
         pub(crate) fn blob(&self, hash: &str) -> PathBuf {
             self.root.join("blobs").join(hash)
         }

@@ -27,7 +27,7 @@ use crate::weights::folder::ModelFolder;
 use crate::weights::model_ref::HubRef;
 use crate::weights::safetensors;
 
-/// Files that arrive at the same time.
+/// Files that are transferred at the same time.
 const PARALLEL_FILES: usize = 4;
 const MAX_REDIRECTS: usize = 10;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
@@ -81,18 +81,18 @@ pub(crate) async fn fetch(
     Ok(path)
 }
 
-/// What a revision is.
+/// What the hub says of a revision: its commit and its files.
 struct Listing {
     commit: String,
     files: Vec<String>,
 }
 
-/// What a file is.
+/// What the hub says of a file.
 #[derive(Debug)]
 struct Remote {
     /// Its hash: SHA-256 of large files, git's of small ones.
     hash: String,
-    /// Bytes.
+    /// The file's size in bytes.
     size: u64,
     url: Url,
 }
@@ -102,7 +102,7 @@ struct Client<'a> {
     hub: HFClient,
     /// Follows redirects to where the bytes are; leaves the token behind on another host.
     follow: reqwest::Client,
-    /// Shows redirects.
+    /// An HTTP client that follows no redirects.
     direct: reqwest::Client,
     endpoint: Url,
     subject: Subject<'a>,

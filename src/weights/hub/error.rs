@@ -2,7 +2,7 @@
 //!
 //! Always compiled, so that a build without the `hub` feature refuses a hub id with the same type.
 
-/// Why a repository's files are not here.
+/// Why a repository's files could not be had.
 #[derive(Debug, thiserror::Error)]
 pub enum HubError {
     /// The binary has no hub client.
@@ -19,12 +19,12 @@ pub enum HubError {
     Denied {
         /// The hub id.
         repository: String,
-        /// 401 or 403.
+        /// The HTTP status, 401 or 403.
         status: u16,
         /// What to do about it.
         reason: String,
     },
-    /// No such repository.
+    /// The hub has no such repository.
     #[error(
         "no model `{repository}` on {endpoint}: check the spelling; a private model also answers \
          so when HF_TOKEN is not set or lacks access"
@@ -40,7 +40,7 @@ pub enum HubError {
     RevisionNotFound {
         /// The hub id.
         repository: String,
-        /// As asked for.
+        /// The revision that was asked for.
         revision: String,
     },
     /// The repository exists, the file doesn't.
@@ -48,9 +48,9 @@ pub enum HubError {
     FileNotFound {
         /// The hub id.
         repository: String,
-        /// What was looked for.
+        /// The file that was looked for.
         wanted: String,
-        /// What is there.
+        /// The files that the repository has.
         available: String,
     },
     /// Offline, and the cache lacks something.
@@ -86,7 +86,7 @@ pub enum HubError {
         /// What happened; a repeated command goes on where this one stopped.
         reason: String,
     },
-    /// Any other answer.
+    /// The hub refused for another reason.
     #[error("`{repository}`: {reason}")]
     Refused {
         /// The hub id.

@@ -78,7 +78,7 @@ impl HubOptions {
     }
 }
 
-/// Without the token.
+/// Shows everything but the token.
 impl fmt::Debug for HubOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HubOptions")

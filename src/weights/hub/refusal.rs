@@ -23,7 +23,7 @@ pub(crate) struct Subject<'a> {
     pub(crate) options: &'a HubOptions,
 }
 
-/// What the hub said.
+/// The hub's answer to a request that failed.
 pub(crate) struct Answer<'a> {
     pub(crate) status: StatusCode,
     /// The hub's word for the reason, or nothing.

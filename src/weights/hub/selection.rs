@@ -23,7 +23,7 @@ const SMALL_FILES: [&str; 11] = [
 ];
 /// What there may be instead of `tokenizer.json`.
 const OTHER_TOKENIZERS: [&str; 3] = ["tokenizer.model", "tekken.json", "tiktoken.model"];
-/// What such a file's name may end in.
+/// What the name of a file of tiktoken may end in.
 const TIKTOKEN_ENDING: &str = ".tiktoken";
 /// What stands behind the network, for sentence-transformers.
 const MODULES: &str = "modules.json";
@@ -33,7 +33,7 @@ const PICKLE_ENDINGS: [&str; 2] = [".bin", ".pth"];
 /// What is taken of many GGUF files when nothing else is said.
 const DEFAULT_QUANTIZATION: &str = "Q4_K_M";
 
-/// The files to have.
+/// The files of a repository that a model needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Selection {
     /// A Hugging Face checkpoint; `small` goes first, so that complete weights mean a complete

@@ -9,7 +9,7 @@ use fancy_regex::Regex;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// Without effect on what an adapter computes once it is trained.
+/// Fields without effect on what an adapter computes once it is trained.
 const IDLE: [&str; 18] = [
     "auto_mapping",
     "base_model_name_or_path",
@@ -73,7 +73,7 @@ enum Targets {
 enum Modules {
     /// Whole paths that match.
     Matching(Regex),
-    /// Paths that end in one of these.
+    /// The modules whose paths end in one of these names.
     Ending(Vec<String>),
 }
 

@@ -2,5 +2,5 @@
 
 /// What the adapter says of itself.
 pub(crate) const CONFIG: &str = "adapter_config.json";
-/// The matrices.
+/// The adapter's matrices.
 pub(crate) const TENSORS: &str = "adapter_model.safetensors";

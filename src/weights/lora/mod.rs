@@ -68,7 +68,7 @@ impl LoraFolder {
         &self.config
     }
 
-    /// Paths in the base model of the modules that it changes, ascending.
+    /// Paths in the base model of the modules that the adapter changes, ascending.
     pub fn modules(&self) -> &[String] {
         &self.modules
     }

@@ -20,7 +20,7 @@ const NOT_WEIGHTS: [&str; 4] = ["training_args", "optimizer", "scheduler", "rng_
 /// The files of a checkpoint.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    /// File names, each once.
+    /// Names of the files that hold the tensors, each once.
     pub(crate) files: Vec<String>,
     /// Tensor to file, as the index says; empty without an index.
     weight_map: BTreeMap<String, String>,

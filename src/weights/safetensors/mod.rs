@@ -30,7 +30,7 @@ pub struct SafetensorsSource {
     folder: PathBuf,
 }
 
-/// Where a tensor lies.
+/// Where a tensor's bytes lie.
 #[derive(Debug)]
 struct Location {
     file: usize,
