@@ -79,7 +79,7 @@ impl Decoder {
         let (spec, weights) = (&spec, &weights.clone().cut(cuts));
         let (embedding, head) = ends.load(spec, weights, vocabulary)?;
         let model = weights.scope_as(ends.root);
-        let layers = model.scope(spec.names.layers).turning_matrices(spec.turned_matrices);
+        let layers = model.scope(spec.names.layers).with_transposed_matrices(spec.turned_matrices);
         let norm = |name| Norm::load(&model.scope(name), first.hidden_size, spec.norm);
         let positions = |name: &str| {
             let (rows, columns) = (spec.max_position_embeddings, first.hidden_size);

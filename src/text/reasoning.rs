@@ -6,6 +6,13 @@
 //! it is being written and nothing is lost: whatever the pieces, the events joined are the same, and
 //! what is no markup comes out as one or the other. Tool calls are none of its business: they come
 //! out as content, with their markup.
+//!
+//! # How to add a reasoning format
+//!
+//! 1. `src/text/reasoning/families.rs`: a row, before families whose marks say less. What a tag can do is
+//!    in `src/text/reasoning/tags.rs`.
+//! 2. `src/text/reasoning/tests.rs`: an answer in the format.
+//! 3. `SCONCE_UPDATE_README=1 cargo test --test main readme` writes `--reasoning-parser` of `README.md`.
 
 mod event;
 mod families;

@@ -4,9 +4,19 @@
 //! events joined are the same, and text that is no call after all comes out as content: nothing is
 //! lost. Which family a model belongs to is told by its chat template, which shows the model how
 //! calls are written; a family also gives the grammar of its calls, for who wants to enforce them.
-//! A family is one file (its markup, and where that is known from) and one row in
-//! the table here; most are plain data for one of four readers: JSON calls, a named JSON object,
-//! tagged parameters, Python calls.
+//! Most families are plain data for one of four readers: JSON calls (`json_calls`), a named JSON object
+//! (`named_json`), tagged parameters (`tagged`), Python calls (`python_calls`).
+//!
+//! # How to add a tool call format
+//!
+//! 1. `src/text/tool_calls/NAME.rs`: the family as a `FAMILY` (see `src/text/tool_calls/family.rs`): how
+//!    its templates are told, its reader, its shape for the grammar, and where the format is known from.
+//!    `src/text/tool_calls/hermes.rs` is a short one to begin from. Tests beside it call `check` and
+//!    `check_text` of `src/text/tool_calls/tests.rs`.
+//! 2. `src/text/tool_calls.rs`: the module, and a row in `FAMILIES`, before families whose marks say less.
+//! 3. `src/text/tool_calls/tests/formats.rs`: an arm that writes calls in the format; the tests of all formats
+//!    read them again, in pieces, and check the grammar.
+//! 4. `SCONCE_UPDATE_README=1 cargo test --test main readme` writes `--tool-call-parser` of `README.md`.
 
 mod apertus;
 mod command_r;

@@ -171,7 +171,7 @@ impl StoredTensor {
         Self::owned(self.kind, self.dims.clone(), vec![0; self.bytes().len()])
     }
 
-    /// The transpose of a matrix; of a quantized one widened to bf16, since blocks can't be turned.
+    /// The transpose of a matrix; of a quantized one widened to bf16, since blocks can't be transposed.
     pub(crate) fn transposed(&self) -> Result<Self> {
         let &[rows, columns] = self.dims.as_slice() else {
             bail!("a tensor of dimensions {:?} is no matrix", self.dims);
@@ -186,14 +186,14 @@ impl StoredTensor {
             (GgmlDType::BF16, widened.as_slice())
         };
         let size = kind.type_size();
-        let mut turned = Vec::with_capacity(bytes.len());
+        let mut transposed = Vec::with_capacity(bytes.len());
         for column in 0..columns {
             for row in 0..rows {
                 let at = (row * columns + column) * size;
-                turned.extend_from_slice(&bytes[at..at + size]);
+                transposed.extend_from_slice(&bytes[at..at + size]);
             }
         }
-        Ok(Self::owned(kind, vec![columns, rows], turned))
+        Ok(Self::owned(kind, vec![columns, rows], transposed))
     }
 
     /// Its dimensions, outermost first.
@@ -351,8 +351,8 @@ mod tests {
         let part = whole.rows(&[3..4, 0..2]).unwrap();
         assert_eq!(of(&part), [[9.0, 10.0, 11.0], [0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]);
         let (second, beyond) = (2..4, 3..5);
-        let turned = whole.rows(&[second]).unwrap().transposed().unwrap();
-        assert_eq!(of(&turned), [[6.0, 9.0], [7.0, 10.0], [8.0, 11.0]]);
+        let transposed = whole.rows(&[second]).unwrap().transposed().unwrap();
+        assert_eq!(of(&transposed), [[6.0, 9.0], [7.0, 10.0], [8.0, 11.0]]);
         assert!(whole.rows(&[beyond]).is_err() && whole.transposed().is_err());
     }
 

@@ -42,8 +42,8 @@ pub struct Weights {
     for_each_chunk: ForEachChunk,
     progress: Option<Progress>,
     rounding: Option<GgmlDType>,
-    turned: bool,
-    /// By full names; of what is turned, as it is then.
+    transposed: bool,
+    /// Cuts by the full names of tensors; those of transposed matrices apply to the transpose.
     cuts: Arc<HashMap<String, Cut>>,
     kept: Kept,
 }
@@ -59,14 +59,14 @@ impl Weights {
             for_each_chunk,
             progress: None,
             rounding: None,
-            turned: false,
+            transposed: false,
             cuts: Arc::default(),
             kept: Kept::default(),
         }
     }
 
-    /// Sees only parts of the tensors of these full names, matrices that are turned as they are
-    /// then.
+    /// Restricts the tensors of these full names to parts; a cut of a transposed matrix applies to its
+    /// transpose.
     #[must_use]
     pub fn cut(self, cuts: HashMap<String, Cut>) -> Self {
         Self { cuts: Arc::new(cuts), ..self }
@@ -91,10 +91,10 @@ impl Weights {
         Self { rounding: kind, ..self }
     }
 
-    /// Whether matrices are stored with their dimensions the other way round.
+    /// Says whether matrices are stored transposed, as `[inputs, outputs]`.
     #[must_use]
-    pub fn turning_matrices(self, turned: bool) -> Self {
-        Self { turned, ..self }
+    pub fn with_transposed_matrices(self, transposed: bool) -> Self {
+        Self { transposed, ..self }
     }
 
     /// What matrices are to be rounded to as they are loaded, if not kept as stored.
@@ -147,7 +147,7 @@ impl Weights {
             return Err(WeightError::MissingTensor { name, origin });
         }
         let mut tensor = self.source.read(&name)?;
-        if self.turned && tensor.dims().len() == 2 {
+        if self.transposed && tensor.dims().len() == 2 {
             tensor = tensor.transposed()?;
         }
         if let Some(cut) = self.cuts.get(&name) {

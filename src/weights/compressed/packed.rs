@@ -35,7 +35,7 @@ pub(super) fn gptq(parts: &Parts<'_>, zero_offset: u8) -> Result<Codes, Fault> {
             })?;
         }
     }
-    let scales = turned(&parts.floats("scales")?, groups, outputs, "scales")?;
+    let scales = transposed(&parts.floats("scales")?, groups, outputs, "scales")?;
     let group_of = group_of(parts, "g_idx", inputs, groups)?;
     Ok(Codes { outputs, inputs, bits, elements, groups, zeros, scales, group_of })
 }
@@ -68,7 +68,7 @@ pub(super) fn awq(parts: &Parts<'_>) -> Result<Codes, Fault> {
         elements: spread(&words, inputs),
         groups,
         zeros: spread(&zero_words, groups),
-        scales: turned(&parts.floats("scales")?, groups, outputs, "scales")?,
+        scales: transposed(&parts.floats("scales")?, groups, outputs, "scales")?,
         group_of: None,
     })
 }
@@ -150,7 +150,7 @@ fn per_word(count: usize, words: usize, part: &'static str) -> Result<usize, Fau
 }
 
 /// `[rows, columns]` as `[columns, rows]`.
-fn turned(
+fn transposed(
     values: &[f32],
     rows: usize,
     columns: usize,
@@ -160,8 +160,8 @@ fn turned(
         let reason = format!("has {} numbers, expected {rows} times {columns}", values.len());
         return Err(Fault::new(part, reason));
     }
-    let turned = (0..columns).flat_map(|column| (0..rows).map(move |row| row * columns + column));
-    Ok(turned.map(|at| values[at]).collect())
+    let transposed = (0..columns).flat_map(|column| (0..rows).map(move |row| row * columns + column));
+    Ok(transposed.map(|at| values[at]).collect())
 }
 
 /// The group of each input, unless groups are runs of inputs.

@@ -281,7 +281,7 @@ pub(super) fn falcon(keys: &ModelKeys<'_>, config: &mut Config) {
     set(config, "bias", keys.has("blk.0.attn_qkv.bias"));
 }
 
-/// GPT-2, whose matrices conversion turns.
+/// GPT-2, whose matrices conversion transposes.
 pub(super) fn gpt2(config: &mut Config) {
     set(config, "turned_matrices", false);
 }

@@ -10,7 +10,7 @@ use super::families::{Config, Done, SIGMOID, SOFTMAX, experts_behind_dense, set,
 use super::keys::{HeadCounts, ModelKeys};
 use crate::weights::stored::StoredTensor;
 
-/// Our name of keys of latent vectors `[heads, rank, plain]`, which are turned.
+/// Our name of keys of latent vectors `[heads, rank, plain]`, which are transposed.
 pub(super) const KEYS: &str = "self_attn.k_b_proj";
 /// Our name of values of latent vectors `[heads, value, rank]`.
 pub(super) const VALUES: &str = "self_attn.v_b_proj";
