@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use candle_core::quantized::gguf_file::Content;
 use candle_core::quantized::{GgmlDType, QTensor, gguf_file};
-use candle_core::{Device, IndexOp, Tensor};
+use candle_core::{DType, Device, IndexOp, Tensor};
+use sconce::config::{DeviceChoice, EngineConfig};
+use sconce::engine::startup::LoadedModel;
 use sconce::layers::forward::KvFormat;
 use sconce::models::CausalLm;
 use sconce::models::config::HfConfig;
@@ -303,5 +305,25 @@ fn joined_and_separate_tensors_are_the_same_model() {
         let before = logits(model_of(&open(&rewritten(&file, exact))));
         let after = rewritten(&file, |tensors| change(exact(tensors)));
         assert_eq!(logits(model_of(&open(&after))), before, "{name}");
+    }
+}
+
+/// As llama.cpp has it, whatever the tensors of the file are.
+#[test]
+fn the_kv_cache_of_a_file_is_f16_and_that_of_a_folder_what_its_config_names() {
+    let config = EngineConfig { device: DeviceChoice::Cpu, ..EngineConfig::default() };
+    let dtype = |source: &ModelSource| {
+        LoadedModel::load(source, &config, Arc::new(|_, _| {}), None).unwrap().kv_dtype
+    };
+    let file = converted("llama2").unwrap();
+    for kind in [GgmlDType::F32, GgmlDType::BF16] {
+        assert_eq!(dtype(&open(&quantized(&file, kind))), DType::F16, "{kind:?}");
+    }
+    let folder = folder("llama2");
+    let reference = ModelRef::Folder(folder.clone());
+    let mut source = ModelSource::open(&reference, &HubOptions::offline(&folder)).unwrap();
+    for (name, expected) in [("bfloat16", DType::BF16), ("float32", DType::F32)] {
+        source.config["dtype"] = name.into();
+        assert_eq!(dtype(&source), expected);
     }
 }
