@@ -34,19 +34,25 @@ fn nested(depth: usize, wrap: impl Fn(Value) -> Value) -> Value {
     (0..depth).fold(json!({"type": "null"}), |inner, _| wrap(inner))
 }
 
+/// An object of so many properties.
+fn properties(count: usize) -> Value {
+    let named = (0..count).map(|n| (format!("p{n}"), json!({"type": "string"})));
+    Value::Object(named.collect())
+}
+
+/// Each schema is compiled or refused, soon and in a few words.
+fn schemas_end(schemas: impl IntoIterator<Item = (&'static str, Value)>) {
+    for (name, schema) in schemas {
+        let error = survives(name, &GrammarSpec::JsonSchema(schema));
+        if let Some(error) = error {
+            assert!(error.to_string().len() < 1000, "{name}: {error}");
+        }
+    }
+}
+
 #[test]
-#[expect(clippy::too_many_lines, reason = "a table")]
-fn hostile_schemas_end() {
-    let properties = |count: usize| {
-        let named = (0..count).map(|n| (format!("p{n}"), json!({"type": "string"})));
-        Value::Object(named.collect())
-    };
-    let choices = |count: usize, salt: usize| {
-        let one = |n: usize| json!({"properties": {format!("k{salt}_{n}"): {"type": "integer"}}});
-        json!({"anyOf": (0..count).map(one).collect::<Vec<_>>()})
-    };
-    let wide = json!({"properties": {"x": {"type": "object", "properties": properties(2000)}}});
-    let specs = [
+fn nested_and_repeating_schemas_end() {
+    schemas_end([
         ("deep properties", nested(60, |inner| json!({"properties": {"a": inner}}))),
         ("deep allOf", nested(60, |inner| json!({"allOf": [inner, {"type": "null"}]}))),
         ("deep anyOf", nested(60, |inner| json!({"anyOf": [inner, true]}))),
@@ -81,6 +87,17 @@ fn hostile_schemas_end() {
             "unicode classes",
             json!({"type": "string", "pattern": r"^(\p{L}\p{N}[^\p{Lu}]){1,500}$"}),
         ),
+    ]);
+}
+
+#[test]
+fn wide_schemas_end() {
+    let choices = |count: usize, salt: usize| {
+        let one = |n: usize| json!({"properties": {format!("k{salt}_{n}"): {"type": "integer"}}});
+        json!({"anyOf": (0..count).map(one).collect::<Vec<_>>()})
+    };
+    let wide = json!({"properties": {"x": {"type": "object", "properties": properties(2000)}}});
+    schemas_end([
         ("many properties", json!({"type": "object", "properties": properties(20_000)})),
         (
             "many required",
@@ -96,6 +113,12 @@ fn hostile_schemas_end() {
             "many patterns",
             json!({"patternProperties": (0..300).map(|n| (format!("^{n}(a|b)*c{{0,50}}$"), json!(true))).collect::<serde_json::Map<_, _>>()}),
         ),
+    ]);
+}
+
+#[test]
+fn schemas_that_refer_to_each_other_end() {
+    schemas_end([
         ("self reference", json!({"$ref": "#"})),
         (
             "reference ring",
@@ -127,14 +150,11 @@ fn hostile_schemas_end() {
             "many dependencies",
             json!({"dependentRequired": (0..30).map(|n| (format!("p{n}"), json!([format!("q{n}")]))).collect::<serde_json::Map<_, _>>()}),
         ),
-    ];
-    for (name, schema) in specs {
-        let error = survives(name, &GrammarSpec::JsonSchema(schema));
-        if let Some(error) = error {
-            assert!(error.to_string().len() < 1000, "{name}: {error}");
-        }
-    }
-    // Beyond any sense, and with a clear answer.
+    ]);
+}
+
+#[test]
+fn schemas_beyond_any_sense_are_refused_clearly() {
     for schema in [
         nested(100, |inner| json!({"properties": {"a": inner}})),
         json!({"const": "x".repeat(10_000_000)}),
@@ -146,11 +166,15 @@ fn hostile_schemas_end() {
     }
 }
 
+fn grammars_end(grammars: impl IntoIterator<Item = (&'static str, GrammarSpec)>) {
+    for (name, grammar) in grammars {
+        survives(name, &grammar);
+    }
+}
+
 #[test]
-fn hostile_grammars_end() {
-    let chain =
-        |define: &dyn Fn(usize) -> String, count| (0..count).map(define).collect::<String>();
-    let specs = [
+fn hostile_regexes_choices_and_gbnf_end() {
+    grammars_end([
         ("regex repeats", GrammarSpec::Regex("((a{0,100000}){0,100000}){0,100000}".to_owned())),
         ("regex subsets", GrammarSpec::Regex("(.*a.{30}){10}".to_owned())),
         ("regex nesting", GrammarSpec::Regex(format!("{}a{}", "(".repeat(240), ")".repeat(240)))),
@@ -160,6 +184,25 @@ fn hostile_grammars_end() {
         ),
         ("long regex", GrammarSpec::Regex("(ab|cd)".repeat(50_000))),
         ("choices", GrammarSpec::Choice((0..50_000).map(|n| format!("choice {n}")).collect())),
+        (
+            "gbnf repeats",
+            GrammarSpec::Gbnf("root ::= (root | \"a\"{0,100000}){0,100000}".to_owned()),
+        ),
+        ("gbnf loop", GrammarSpec::Gbnf("root ::= root".to_owned())),
+        (
+            "gbnf nullable loop",
+            GrammarSpec::Gbnf("root ::= (\"\"*)* a*\na ::= root? \"x\"?".to_owned()),
+        ),
+        ("gbnf nesting", GrammarSpec::Gbnf(format!("root ::= {}", "(".repeat(50_000)))),
+        ("gbnf escapes", GrammarSpec::Gbnf("root ::= \"\\u00é\\U000000é\"".to_owned())),
+    ]);
+}
+
+#[test]
+fn hostile_lark_ends() {
+    let chain =
+        |define: &dyn Fn(usize) -> String, count| (0..count).map(define).collect::<String>();
+    grammars_end([
         (
             "lark nesting",
             GrammarSpec::Lark(format!("start: {}\"a\"{}", "(".repeat(4000), ")".repeat(4000))),
@@ -196,24 +239,10 @@ fn hostile_grammars_end() {
                 "start: (a | b | c)*\na: /x+/ | /x*y/\nb: /x/ a?\nc: start \"x\" start".to_owned(),
             ),
         ),
-        (
-            "gbnf repeats",
-            GrammarSpec::Gbnf("root ::= (root | \"a\"{0,100000}){0,100000}".to_owned()),
-        ),
-        ("gbnf loop", GrammarSpec::Gbnf("root ::= root".to_owned())),
-        (
-            "gbnf nullable loop",
-            GrammarSpec::Gbnf("root ::= (\"\"*)* a*\na ::= root? \"x\"?".to_owned()),
-        ),
-        ("gbnf nesting", GrammarSpec::Gbnf(format!("root ::= {}", "(".repeat(50_000)))),
-        ("gbnf escapes", GrammarSpec::Gbnf("root ::= \"\\u00é\\U000000é\"".to_owned())),
         ("json in lark", GrammarSpec::Lark("start: %json {\"allOf\": [true, ".to_owned())),
         ("empty lark", GrammarSpec::Lark(String::new())),
         ("no characters", GrammarSpec::Lark("start: /[^\\x{0}-\\x{10FFFF}]/".to_owned())),
-    ];
-    for (name, spec) in specs {
-        survives(name, &spec);
-    }
+    ]);
 }
 
 #[test]

@@ -7,13 +7,17 @@ pub(super) const SKIPS_HEADERS: [&str; 1] = ["harmony"];
 
 type Calls = [(String, Map<String, Value>)];
 
+type Write<'w> = &'w dyn Fn(&str, &Map<String, Value>) -> String;
+
+/// Calls, each as `write` has it.
+fn joined(calls: &Calls, write: Write, between: &str) -> String {
+    let calls: Vec<String> = calls.iter().map(|(name, arguments)| write(name, arguments)).collect();
+    calls.join(between)
+}
+
 /// Calls in a family's format.
 pub(super) fn written(family: &str, calls: &Calls) -> String {
-    let each = |write: &dyn Fn(&str, &Map<String, Value>) -> String, between: &str| -> String {
-        let calls: Vec<String> =
-            calls.iter().map(|(name, arguments)| write(name, arguments)).collect();
-        calls.join(between)
-    };
+    let each = |write: Write, between: &str| joined(calls, write, between);
     let object = |key: &str, name: &str, arguments: &Map<String, Value>| {
         format!("{{\"name\": {}, \"{key}\": {}}}", json!(name), json!(arguments))
     };
@@ -50,11 +54,7 @@ pub(super) fn written(family: &str, calls: &Calls) -> String {
 }
 
 fn named(family: &str, calls: &Calls) -> String {
-    let each = |write: &dyn Fn(&str, &Map<String, Value>) -> String, between: &str| -> String {
-        let calls: Vec<String> =
-            calls.iter().map(|(name, arguments)| write(name, arguments)).collect();
-        calls.join(between)
-    };
+    let each = |write: Write, between: &str| joined(calls, write, between);
     match family {
         "mistral" => each(&|n, a| format!("[TOOL_CALLS]{n}[CALL_ID]abc12[ARGS]{}", json!(a)), ""),
         "kimi_k2" => {
