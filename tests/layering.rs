@@ -15,7 +15,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "text",
             "sampling::params",
             "sampling::logprobs",
-            "sampling::thoughts",
+            "sampling::reasoning",
             "scheduler::stop",
             "structured",
             "metrics",
@@ -61,7 +61,7 @@ const FOREIGN: &[(&str, &[&str])] = &[
 /// Rooms that may contain `unsafe`.
 const UNSAFE: &[&str] = &["kernels", "weights"];
 
-fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
+pub fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
@@ -73,7 +73,7 @@ fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
 }
 
 /// `src/kv_cache/mod.rs` -> `kv_cache`, `src/engine/core.rs` -> `engine::core`.
-fn module_of(file: &Path, root: &Path) -> String {
+pub fn module_of(file: &Path, root: &Path) -> String {
     let parts: Vec<_> = file
         .strip_prefix(root)
         .unwrap()
@@ -122,7 +122,7 @@ fn is_below(path: &str, room: &str) -> bool {
     path == room || path.strip_prefix(room).is_some_and(|rest| rest.starts_with("::"))
 }
 
-fn without_comments(text: &str) -> String {
+pub fn without_comments(text: &str) -> String {
     text.lines()
         .map(|line| line.split("//").next().unwrap_or_default())
         .collect::<Vec<_>>()

@@ -8,6 +8,7 @@
     reason = "tests stop at the first surprise, and their numbers are small"
 )]
 
+mod circles;
 mod clients;
 mod cuda;
 mod embeddings;

@@ -1,7 +1,7 @@
 //! Every way a request can fail, and the one table from there to a status and an error object.
 //!
 //! The object is OpenAI's: `{"error": {"message", "type", "param", "code"}}`, all four keys always.
-//! A response carries the error itself as well, for [`super::messages_error`] to reword.
+//! A response carries the error itself as well, for protocols with an object of their own to reword.
 
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};

@@ -1,8 +1,8 @@
-//! What a sequence must say: a grammar for the answer, behind its thoughts.
+//! What a sequence must say: a grammar for the answer, behind its reasoning.
 
 use super::SamplingError;
 use super::params::SamplingParams;
-use super::thoughts::Thoughts;
+use super::reasoning::Reasoning;
 use crate::structured::cursor::Cursor;
 use crate::structured::error::GrammarError;
 use crate::structured::grammar::Grammar;
@@ -14,15 +14,15 @@ const MOST_FORCED: usize = 32;
 #[derive(Clone, Debug)]
 pub(super) struct Constraint {
     cursor: Option<Cursor>,
-    thoughts: Option<Thoughts>,
+    reasoning: Option<Reasoning>,
 }
 
 impl Constraint {
     /// `None` where anything may be said.
     pub(super) fn new(params: &SamplingParams) -> Option<Self> {
         let cursor = params.grammar.as_ref().map(Grammar::cursor);
-        let thoughts = params.thoughts.clone().map(Thoughts::new);
-        (cursor.is_some() || thoughts.is_some()).then_some(Self { cursor, thoughts })
+        let reasoning = params.reasoning.clone().map(Reasoning::new);
+        (cursor.is_some() || reasoning.is_some()).then_some(Self { cursor, reasoning })
     }
 
     /// Computes the next mask, which [`apply`](Self::apply) then finds.
@@ -42,17 +42,17 @@ impl Constraint {
 
     /// Whether [`apply`](Self::apply) would change anything now.
     pub(super) fn binds(&self) -> bool {
-        let due = self.thoughts.as_ref().is_some_and(|thoughts| thoughts.due().is_some());
+        let due = self.reasoning.as_ref().is_some_and(|reasoning| reasoning.due().is_some());
         due || (self.cursor.is_some() && !self.thinks())
     }
 
     /// Excludes what may not come next.
     pub(super) fn apply(&mut self, logits: &mut [f32]) -> Result<(), SamplingError> {
-        if let Some(due) = self.thoughts.as_ref().and_then(Thoughts::due) {
+        if let Some(due) = self.reasoning.as_ref().and_then(Reasoning::due) {
             keep_only(logits, due);
             return Ok(());
         }
-        let opens = self.thoughts.as_ref().and_then(Thoughts::may_open);
+        let opens = self.reasoning.as_ref().and_then(Reasoning::may_open);
         let thinks = self.thinks();
         let Some(cursor) = self.cursor.as_mut().filter(|_| !thinks) else { return Ok(()) };
         let kept = opens.and_then(|id| Some((id, *logits.get(id as usize)?)));
@@ -75,10 +75,10 @@ impl Constraint {
 
     /// What may come next: the only token, or a bit for each that is allowed, in words of 32.
     pub(super) fn allowed(&mut self) -> Result<(Option<u32>, Option<Vec<u32>>), SamplingError> {
-        if let Some(due) = self.thoughts.as_ref().and_then(Thoughts::due) {
+        if let Some(due) = self.reasoning.as_ref().and_then(Reasoning::due) {
             return Ok((Some(due), None));
         }
-        let opens = self.thoughts.as_ref().and_then(Thoughts::may_open);
+        let opens = self.reasoning.as_ref().and_then(Reasoning::may_open);
         let thinks = self.thinks();
         let Some(cursor) = self.cursor.as_mut().filter(|_| !thinks) else {
             return Ok((None, None));
@@ -94,9 +94,9 @@ impl Constraint {
 
     /// Takes the token that was drawn.
     pub(super) fn push(&mut self, token: u32) -> Result<(), SamplingError> {
-        let thought = self.thoughts.as_mut().is_some_and(|thoughts| thoughts.push(token));
+        let reasons = self.reasoning.as_mut().is_some_and(|reasoning| reasoning.push(token));
         match &mut self.cursor {
-            Some(cursor) if !thought => Ok(cursor.accept(token)?),
+            Some(cursor) if !reasons => Ok(cursor.accept(token)?),
             _ => Ok(()),
         }
     }
@@ -104,9 +104,9 @@ impl Constraint {
     /// Takes the tokens that can only come next, and gives them.
     pub(super) fn force(&mut self) -> Result<Vec<u32>, SamplingError> {
         let may_think = self
-            .thoughts
+            .reasoning
             .as_ref()
-            .is_some_and(|thoughts| thoughts.inside() || thoughts.may_open().is_some());
+            .is_some_and(|reasoning| reasoning.inside() || reasoning.may_open().is_some());
         let Some(cursor) = self.cursor.as_mut().filter(|_| !may_think) else {
             return Ok(Vec::new());
         };
@@ -119,7 +119,7 @@ impl Constraint {
     }
 
     fn thinks(&self) -> bool {
-        self.thoughts.as_ref().is_some_and(Thoughts::inside)
+        self.reasoning.as_ref().is_some_and(Reasoning::inside)
     }
 }
 

@@ -11,7 +11,7 @@ pub mod logprobs;
 pub mod on_device;
 pub mod params;
 pub mod penalties;
-pub mod thoughts;
+pub mod reasoning;
 
 use std::sync::{Mutex, PoisonError};
 
@@ -25,11 +25,9 @@ use constraint::Constraint;
 use dry::Dry;
 use filters::Candidates;
 use logprobs::TokenLogprobs;
+pub use params::GREEDY_TEMPERATURE;
 use params::SamplingParams;
 use penalties::TokenCounts;
-
-/// Below this temperature the most likely token is taken.
-pub const GREEDY_TEMPERATURE: f32 = 1e-5;
 
 /// The model's numbers can't be sampled from.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -4,16 +4,15 @@
 use rand::RngExt;
 
 use super::logprobs::TokenLogprobs;
-use super::{GREEDY_TEMPERATURE, SampledToken, SamplerState, SamplingError, filters};
+use super::params::SCALARS;
+use super::{GREEDY_TEMPERATURE, SampledToken, SamplerState, SamplingError};
 use crate::kernels::sample::{DeviceLogits, Draw, Drawn, StartedDraws};
 
 impl SamplerState {
     /// Whether a device can make the next draw. What few requests use stays on the host.
     pub fn draws_on_device(&self) -> bool {
-        self.dry.is_none()
-            && self.params.top_n_sigma <= 0.0
-            && self.params.typical_p >= 1.0
-            && !filters::excludes_top(&self.params)
+        let mut on_host = SCALARS.iter().filter(|scalar| !scalar.on_device);
+        self.dry.is_none() && on_host.all(|scalar| scalar.is_neutral(&self.params))
     }
 
     /// What is asked of row `row`.

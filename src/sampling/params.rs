@@ -3,10 +3,13 @@
 use std::sync::Arc;
 
 pub use super::dry::{Breakers, DryParams};
-use super::thoughts::ThoughtParams;
+use super::reasoning::ReasoningParams;
 use crate::structured::grammar::Grammar;
 
-/// How the next token of a sequence is drawn. Made by `http::types::sampling`, which checks ranges.
+/// Below this temperature the most likely token is taken.
+pub const GREEDY_TEMPERATURE: f32 = 1e-5;
+
+/// How the next token of a sequence is drawn. Made by `http::generate::options`, which checks ranges.
 #[derive(Clone, Debug)]
 pub struct SamplingParams {
     /// Divides the logits; 0 means greedy.
@@ -42,8 +45,8 @@ pub struct SamplingParams {
     pub logprobs: Option<u8>,
     /// What the answer must be like.
     pub grammar: Option<Arc<Grammar>>,
-    /// Thoughts before the answer, where a grammar has to wait for them or they have a budget.
-    pub thoughts: Option<ThoughtParams>,
+    /// Reasoning before the answer, where a grammar has to wait for them or they have a budget.
+    pub reasoning: Option<ReasoningParams>,
 }
 
 impl Default for SamplingParams {
@@ -65,8 +68,113 @@ impl Default for SamplingParams {
             seed: 0,
             logprobs: None,
             grammar: None,
-            thoughts: None,
+            reasoning: None,
         }
+    }
+}
+
+/// The lowest value of a [`Scalar`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Low {
+    /// This value is the first of the range.
+    At(f64),
+    /// The range begins behind this value.
+    Above(f64),
+}
+
+/// A sampling parameter that is one number: its name in requests, and what it may be. Its default
+/// is what [`SamplingParams::default`] has.
+#[derive(Clone, Copy, Debug)]
+pub struct Scalar {
+    /// As requests spell it.
+    pub name: &'static str,
+    /// Where its range begins.
+    pub low: Low,
+    /// The last value of its range.
+    pub high: f64,
+    /// Reads it.
+    pub get: fn(&SamplingParams) -> f32,
+    /// Writes it.
+    pub set: fn(&mut SamplingParams, f32),
+    /// Present if it shapes the distribution that tokens are drawn from: the values that don't.
+    pub neutral: Option<Neutral>,
+    /// Whether the sampler on a GPU knows it. If not, a draw with a value that is not neutral is
+    /// made on the host.
+    pub on_device: bool,
+}
+
+/// The values of a parameter that leave the distribution as it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Neutral {
+    /// Whether a value is one of them.
+    pub holds: fn(f32) -> bool,
+    /// Which they are, for messages.
+    pub words: &'static str,
+}
+
+/// A row of [`SCALARS`].
+macro_rules! scalar {
+    ($name:ident, $low:expr, $high:expr, $neutral:expr, on_device: $on_device:expr) => {
+        Scalar {
+            name: stringify!($name),
+            low: $low,
+            high: $high,
+            get: |params| params.$name,
+            set: |params, value| params.$name = value,
+            neutral: $neutral,
+            on_device: $on_device,
+        }
+    };
+}
+
+/// Every scalar parameter, once: the API's checks and its description, beam search, and the choice
+/// between sampling on the host and on the device all read this table.
+pub const SCALARS: &[Scalar] = &[
+    scalar!(temperature, Low::At(0.0), 2.0, Some(GREEDY_OR_ONE), on_device: true),
+    scalar!(top_p, Low::Above(0.0), 1.0, Some(ONE), on_device: true),
+    scalar!(min_p, Low::At(0.0), 1.0, Some(ZERO), on_device: true),
+    scalar!(typical_p, Low::Above(0.0), 1.0, Some(ONE), on_device: false),
+    scalar!(top_n_sigma, Low::At(-1.0), 100.0, Some(ZERO), on_device: false),
+    scalar!(xtc_probability, Low::At(0.0), 1.0, Some(ZERO), on_device: false),
+    scalar!(xtc_threshold, Low::At(0.0), 1.0, None, on_device: true),
+    // Smaller divisors are no normal numbers in f32; larger ones are not finite.
+    scalar!(repetition_penalty, Low::At(LEAST_F32), MOST_F32, None, on_device: true),
+    scalar!(frequency_penalty, Low::At(-2.0), 2.0, None, on_device: true),
+    scalar!(presence_penalty, Low::At(-2.0), 2.0, None, on_device: true),
+];
+
+const GREEDY_OR_ONE: Neutral =
+    Neutral { holds: |value| value <= 0.0 || (1.0..=1.0).contains(&value), words: "0 or 1" };
+const ONE: Neutral = Neutral { holds: |value| value >= 1.0, words: "1" };
+const ZERO: Neutral = Neutral { holds: |value| value <= 0.0, words: "0" };
+const LEAST_F32: f64 = f32::MIN_POSITIVE as f64;
+const MOST_F32: f64 = f32::MAX as f64;
+
+impl Scalar {
+    /// A value of a request as the sampler takes it.
+    ///
+    /// # Errors
+    /// The bound of a value out of range, as it goes on behind "must be".
+    pub fn check(&self, value: f64) -> Result<f32, String> {
+        let high = self.high;
+        let begins = match self.low {
+            Low::At(low) => value >= low,
+            Low::Above(low) => value > low,
+        };
+        if begins && value <= high {
+            #[expect(clippy::cast_possible_truncation, reason = "the sampler works in f32")]
+            return Ok(value as f32);
+        }
+        Err(match self.low {
+            _ if high >= MOST_F32 => "above 0 and finite".to_owned(),
+            Low::At(low) => format!("in [{low}, {high}]"),
+            Low::Above(low) => format!("in ({low}, {high}]"),
+        })
+    }
+
+    /// Whether this parameter leaves the distribution as it is.
+    pub fn is_neutral(&self, params: &SamplingParams) -> bool {
+        self.neutral.is_none_or(|neutral| (neutral.holds)((self.get)(params)))
     }
 }
 

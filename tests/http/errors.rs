@@ -156,6 +156,198 @@ async fn a_strict_server_refuses_unknown_fields_and_takes_known_ones() {
     answer.error(400, BAD, Some("messages"));
 }
 
+/// Bodies with one member that nobody knows, and its place: at every depth that a protocol has.
+fn unknown_members() -> Vec<(&'static str, Value, &'static str)> {
+    const CHAT: &str = "/v1/chat/completions";
+    const RESPONSES: &str = "/v1/responses";
+    const MESSAGES: &str = "/v1/messages";
+    let schema = json!({"type": "object"});
+    let user = |content: Value| json!([{"role": "user", "content": content}]);
+    let with_tool = |tool: Value| chat(json!({"tools": [tool]}));
+    let function = json!({"name": "f"});
+    let choice = |choice: Value| {
+        let tools = json!([{"type": "function", "function": function}]);
+        chat(json!({"tools": tools, "tool_choice": choice}))
+    };
+    let format = |format: Value| chat(json!({"response_format": format}));
+    let call = |call: Value| {
+        chat(json!({"messages": [{"role": "assistant", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "a", "content": "x"}]}))
+    };
+    let response = |fields: Value| {
+        let mut body = json!({"model": "tiny", "input": "Hi"});
+        body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        body
+    };
+    let message = |fields: Value| {
+        let mut body = json!({"model": "tiny", "max_tokens": 5, "messages": user(json!("Hi"))});
+        body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        body
+    };
+    let flat = json!({"type": "function", "name": "f"});
+    vec![
+        (CHAT, format(json!({"type": "text", "foo": 1})), "response_format.foo"),
+        (CHAT, format(json!({"type": "json_object", "foo": 1})), "response_format.foo"),
+        (
+            CHAT,
+            format(json!({"type": "json_schema", "schema": schema,
+                "json_schema": {"name": "a", "schema": schema}})),
+            "response_format.schema",
+        ),
+        (
+            CHAT,
+            format(json!({"type": "json_schema",
+                "json_schema": {"name": "a", "schema": schema, "foo": 1}})),
+            "response_format.json_schema.foo",
+        ),
+        (
+            CHAT,
+            format(json!({"type": "structural_tag", "triggers": ["<a>"], "structures": [
+                {"begin": "<a>", "schema": schema, "end": "</a>", "foo": 1}]})),
+            "response_format.structures[0].foo",
+        ),
+        (
+            CHAT,
+            chat(json!({"structured_outputs": {"structural_tag": {"triggers": ["<a>"], "foo": 1,
+                "structures": [{"begin": "<a>", "end": "</a>"}]}}})),
+            "structured_outputs.structural_tag.foo",
+        ),
+        (
+            CHAT,
+            with_tool(json!({"type": "function", "function": function, "foo": 1})),
+            "tools[0].foo",
+        ),
+        (
+            CHAT,
+            with_tool(json!({"type": "function", "function": {"name": "f", "foo": 1}})),
+            "tools[0].function.foo",
+        ),
+        (
+            CHAT,
+            choice(json!({"type": "function", "function": {"name": "f"}, "foo": 1})),
+            "tool_choice.foo",
+        ),
+        (
+            CHAT,
+            choice(json!({"type": "function", "function": {"name": "f", "foo": 1}})),
+            "tool_choice.function.foo",
+        ),
+        (
+            CHAT,
+            choice(json!({"type": "allowed_tools", "allowed_tools": {"mode": "auto",
+                "tools": [{"type": "function", "function": {"name": "f"}, "foo": 1}]}})),
+            "tool_choice.allowed_tools.tools[0].foo",
+        ),
+        (
+            CHAT,
+            chat(json!({"messages": user(json!([{"type": "text", "text": "x", "foo": 1}]))})),
+            "messages[0].content[0].foo",
+        ),
+        (
+            CHAT,
+            call(json!({"id": "a", "foo": 1, "function": {"name": "f", "arguments": "{}"}})),
+            "messages[0].tool_calls[0].foo",
+        ),
+        (
+            CHAT,
+            call(json!({"id": "a", "function": {"name": "f", "arguments": "{}", "foo": 1}})),
+            "messages[0].tool_calls[0].function.foo",
+        ),
+        (CHAT, chat(json!({"stream": true, "stream_options": {"foo": 1}})), "stream_options.foo"),
+        (
+            RESPONSES,
+            response(json!({"text": {"format": {"type": "text", "foo": 1}}})),
+            "text.format.foo",
+        ),
+        (
+            RESPONSES,
+            response(json!({"text": {"format": {"type": "json_schema", "name": "a",
+                "schema": schema, "foo": 1}}})),
+            "text.format.foo",
+        ),
+        (RESPONSES, response(json!({"text": {"foo": 1}})), "text.foo"),
+        (RESPONSES, response(json!({"reasoning": {"foo": 1}})), "reasoning.foo"),
+        (
+            RESPONSES,
+            response(json!({"tools": [{"type": "function", "name": "f", "foo": 1}]})),
+            "tools[0].foo",
+        ),
+        (
+            RESPONSES,
+            response(json!({"tools": [flat], "tool_choice": {"type": "function", "name": "f",
+                "foo": 1}})),
+            "tool_choice.foo",
+        ),
+        (
+            RESPONSES,
+            response(json!({"input": [{"role": "user", "content": "Hi", "foo": 1}]})),
+            "input[0].foo",
+        ),
+        (
+            RESPONSES,
+            response(json!({"input": user(json!([{"type": "input_text", "text": "x",
+                "foo": 1}]))})),
+            "input[0].content[0].foo",
+        ),
+        (
+            MESSAGES,
+            message(json!({"messages": user(json!([{"type": "text", "text": "x", "foo": 1}]))})),
+            "messages[0].content[0].foo",
+        ),
+        (
+            MESSAGES,
+            message(json!({"output_config": {"format": {"type": "json_schema",
+                "schema": schema, "foo": 1}}})),
+            "output_config.format.foo",
+        ),
+        (MESSAGES, message(json!({"thinking": {"type": "adaptive", "foo": 1}})), "thinking.foo"),
+        (
+            MESSAGES,
+            message(json!({"tools": [{"name": "f", "input_schema": schema, "foo": 1}]})),
+            "tools[0].foo",
+        ),
+    ]
+}
+
+#[tokio::test]
+async fn a_member_that_nobody_knows_is_named_at_any_depth() {
+    let mut setup = Setup::default();
+    setup.limits.max_model_len = 4096;
+    let server = Server::start(setup, |_| say("x")).await;
+    let mut setup = Setup::default();
+    setup.limits.max_model_len = 4096;
+    setup.config.strict = true;
+    let strict = Server::start(setup, |_| say("x")).await;
+    for (path, body, place) in unknown_members() {
+        let answer = server.client.post(path, &body).await;
+        assert_eq!(answer.status, 200, "{place}: {}", answer.text);
+        assert_eq!(answer.header("x-sconce-ignored"), Some(place), "{body}");
+        let answer = strict.client.post(path, &body).await;
+        assert_eq!(answer.status, 400, "{place}");
+        assert!(answer.text.contains(&format!("{place}: unknown field")), "{}", answer.text);
+    }
+}
+
+#[tokio::test]
+async fn members_that_nobody_knows_are_not_shown_to_the_template() {
+    let server = Server::saying("x").await;
+    let tool = |extra: Value| {
+        let mut function = json!({"parameters": {"type": "object"}, "name": "f"});
+        function.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        chat(json!({"tools": [{"type": "function", "function": function}]}))
+    };
+    let path = "/v1/chat/completions/render";
+    let plain = server.client.post(path, &tool(json!({}))).await.json();
+    let more = server.client.post(path, &tool(json!({"foo": 1}))).await.json();
+    assert_eq!(plain["prompt"], more["prompt"]);
+    let shown = "{\"type\": \"function\", \"function\": {\"parameters\": {\"type\": \"object\"}, \
+                 \"name\": \"f\"}}";
+    assert!(plain["prompt"].as_str().unwrap().contains(shown), "{plain}");
+    let returns = server.client.post(path, &tool(json!({"return": {"type": "string"}}))).await;
+    assert!(returns.json()["prompt"].as_str().unwrap().contains("\"return\""));
+    assert_eq!(returns.header("x-sconce-ignored"), None);
+}
+
 #[tokio::test]
 async fn messages_are_checked_one_by_one() {
     let server = Server::saying("x").await;
@@ -327,6 +519,29 @@ async fn a_template_that_refuses_is_the_requests_fault() {
     let tools = json!([{"type": "function", "function": {"name": "f"}}]);
     let answer = server.client.chat(&chat(json!({"tools": tools}))).await;
     assert!(answer.error(400, BAD, Some("tools")).contains("not supported"));
+}
+
+#[tokio::test]
+async fn an_object_may_come_with_its_schema() {
+    let server = Server::saying("x").await;
+    let schema = json!({"type": "object", "properties": {"a": {"type": "integer"}},
+        "required": ["a"], "additionalProperties": false});
+    let format = |schema: Value| json!({"type": "json_object", "schema": schema});
+    let path = "/v1/chat/completions";
+    let body = chat(json!({"response_format": format(schema.clone())}));
+    let answer = server.client.post(path, &body).await;
+    assert_eq!((answer.status, answer.header("x-sconce-ignored")), (200, None), "{}", answer.text);
+    let named = json!({"type": "json_schema", "json_schema": {"name": "a", "schema": schema}});
+    server.client.post(path, &chat(json!({"response_format": named}))).await;
+    server.client.post(path, &chat(json!({"response_format": {"type": "json_object"}}))).await;
+    let asked = server.engine.requests();
+    let grammar = |at: usize| asked[at].sampling.grammar.clone().unwrap();
+    // An equal request's grammar is the same one, as long as it is remembered.
+    assert!(std::sync::Arc::ptr_eq(&grammar(0), &grammar(1)));
+    assert!(!std::sync::Arc::ptr_eq(&grammar(0), &grammar(2)));
+    let answer = server.client.chat(&chat(json!({"response_format": format(json!(3))}))).await;
+    let message = answer.error(400, BAD, Some("response_format.schema"));
+    assert!(message.contains("got 3"), "{message}");
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use sconce::config::{EngineConfig, ServerConfig};
 use sconce::engine::EngineLimits;
 use sconce::engine::request::EngineRequest;
 use sconce::engine::startup::adapters::AdapterLoader;
-use sconce::http::adapters::AdapterParts;
+use sconce::http::state::adapter_registry::AdapterParts;
 use sconce::http::state::{AppState, GenerationDefaults, ServerParts};
 use sconce::http::{DrainReport, serve};
 use sconce::metrics;

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use sconce::http::delta::{
-    ChoiceDecoder, DecodingOptions, Delta, FinishKind, Folded, FoldedToolCall, TokenRecord,
+use sconce::http::answer::decoder::{ChoiceDecoder, DecodingOptions};
+use sconce::http::answer::delta::{
+    CompletedChoice, CompletedToolCall, Delta, FinishKind, TokenRecord,
 };
-use sconce::http::reader::ReadingPlan;
+use sconce::http::answer::reader::ReadingPlan;
 use sconce::scheduler::stop::{FinishReason, StopConditions};
 use sconce::text::reasoning::{self, ReasoningEvent};
 use sconce::text::tokenizer::Tokenizer;
@@ -74,8 +75,8 @@ fn expected(tokenizer: &Tokenizer, tokens: &[u32], options: &DecodingOptions) ->
     }
 }
 
-fn fold(deltas: &[Delta]) -> Folded {
-    let mut folded = Folded::default();
+fn fold(deltas: &[Delta]) -> CompletedChoice {
+    let mut folded = CompletedChoice::default();
     for delta in deltas {
         folded.add(delta.clone());
     }
@@ -142,10 +143,10 @@ proptest! {
 }
 
 /// The thoughts and calls in a text by the parsers' own account, given all of it at once.
-fn parsed(text: &str, plan: &ReadingPlan) -> Folded {
+fn parsed(text: &str, plan: &ReadingPlan) -> CompletedChoice {
     let mut thoughts = reasoning::parser(plan.reasoning.unwrap(), plan.starts_inside).unwrap();
     let mut parser = tool_calls::parser(plan.tools.unwrap(), &Functions::default()).unwrap();
-    let mut folded = Folded::default();
+    let mut folded = CompletedChoice::default();
     let mut parted = thoughts.push(text);
     parted.extend(thoughts.finish());
     let mut events = Vec::new();
@@ -160,7 +161,7 @@ fn parsed(text: &str, plan: &ReadingPlan) -> Folded {
         match event {
             ToolEvent::Content(text) => folded.content.push_str(&text),
             ToolEvent::CallBegin { name, .. } => {
-                folded.tool_calls.push(FoldedToolCall { name, arguments: String::new() });
+                folded.tool_calls.push(CompletedToolCall { name, arguments: String::new() });
             }
             ToolEvent::Arguments { index, arguments } => {
                 folded.tool_calls[index].arguments.push_str(&arguments);

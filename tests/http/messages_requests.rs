@@ -127,7 +127,7 @@ async fn thinking_is_told_to_the_template() {
         assert!(prompt_of(&server).ends_with(ending), "{thinking}");
         assert_eq!(answer.header("x-sconce-ignored"), None);
         let asked = server.engine.requests().pop().unwrap();
-        let budget = asked.sampling.thoughts.and_then(|thoughts| thoughts.budget);
+        let budget = asked.sampling.reasoning.and_then(|reasoning| reasoning.budget);
         assert_eq!(budget, thinking.get("budget_tokens").map(|_| 100));
     }
     let server = saying("<think>hm</think>Hi").await;

@@ -5,20 +5,29 @@ use utoipa::ToSchema;
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::Schema;
 
-use super::Facts;
-use crate::http::types::adapters::{LoadAdapterRequest, UnloadAdapterRequest};
-use crate::http::types::chat::{
+use crate::engine::EngineLimits;
+use crate::http::wire::adapters::{LoadAdapterRequest, UnloadAdapterRequest};
+use crate::http::wire::chat::{
     ChatCompletion, ChatCompletionChunk, ChatCompletionRequest, ChatMessage, PromptTokenLogprob,
 };
-use crate::http::types::completions::{Completion, CompletionRequest};
-use crate::http::types::embeddings::{EmbeddingList, EmbeddingsRequest};
-use crate::http::types::messages::{
-    CountedTokens, ErrorObject, Message, MessagesRequest, SamplingExtensions, StreamEvent,
+use crate::http::wire::completions::{Completion, CompletionRequest};
+use crate::http::wire::embeddings::{EmbeddingList, EmbeddingsRequest};
+use crate::http::wire::messages::{
+    CountedTokens, ErrorObject, Message, MessagesRequest, StreamEvent,
 };
-use crate::http::types::responses::{ItemList, ResponseObject, ResponsesRequest};
-use crate::http::types::sampling::SamplingFields;
-use crate::http::types::schema;
-use crate::http::types::tokenize::{DetokenizeRequest, Detokenized, Tokenized};
+use crate::http::wire::responses::{ItemList, ResponseObject, ResponsesRequest};
+use crate::http::wire::sampling::{CommonFields, SamplingFields};
+use crate::http::wire::tokenize::{DetokenizeRequest, Detokenized, Tokenized};
+use crate::http::wire::{scalars, schema};
+
+/// What the document of a server depends on.
+pub(super) struct Facts<'a> {
+    /// Whether the server asks for keys.
+    pub(super) keys: bool,
+    /// The names that the model and its adapters answer to.
+    pub(super) models: &'a [String],
+    pub(super) limits: &'a EngineLimits,
+}
 
 /// All schemas that the routes name, and those that these name.
 pub(super) fn schemas(facts: &Facts<'_>) -> Value {
@@ -35,7 +44,7 @@ pub(super) fn schemas(facts: &Facts<'_>) -> Value {
     collect::<ResponseObject>(&mut schemas);
     collect::<ItemList<'static>>(&mut schemas);
     collect::<MessagesRequest>(&mut schemas);
-    collect::<SamplingExtensions>(&mut schemas);
+    collect::<CommonFields>(&mut schemas);
     collect::<Message<'static>>(&mut schemas);
     collect::<StreamEvent<'static>>(&mut schemas);
     collect::<ErrorObject<'static>>(&mut schemas);
@@ -58,11 +67,25 @@ pub(super) fn schemas(facts: &Facts<'_>) -> Value {
         described.insert(name.to_owned(), schema);
     }
     let mut described = Value::Object(described);
+    add_fields(&mut described);
     described["ModelName"]["enum"] = json!(facts.models);
     described["TokenId"]["maximum"] = json!(facts.limits.vocab_size.saturating_sub(1));
     described["EmbeddingDimensions"]["maximum"] = json!(facts.limits.embedding_size);
     described["TruncatedLength"]["anyOf"][1]["maximum"] = json!(facts.limits.max_text_len);
     described
+}
+
+/// The scalar parameters are fields of every generating route, and OpenAI's routes have what all
+/// protocols have.
+fn add_fields(described: &mut Value) {
+    let common = &mut described["CommonFields"]["properties"];
+    for (name, schema) in scalars::properties() {
+        common[name] = schema;
+    }
+    let common = common.as_object().cloned().unwrap_or_default();
+    for (name, schema) in common {
+        described["SamplingFields"]["properties"][name] = schema;
+    }
 }
 
 fn collect<T: ToSchema>(schemas: &mut Vec<(String, RefOr<Schema>)>) {

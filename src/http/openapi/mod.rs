@@ -7,10 +7,10 @@
 use axum::extract::State;
 use serde_json::{Map, Value, json};
 
-use super::messages_error;
-use super::state::AppState;
-use super::types::schema::reference;
-use crate::engine::EngineLimits;
+use crate::http::anthropic;
+use crate::http::state::AppState;
+use crate::http::wire::schema::builders::reference;
+use components::Facts;
 use routes::{Answer, Events, ROUTES, Route};
 
 mod components;
@@ -22,22 +22,13 @@ Fields that are null are the same as absent.";
 
 /// `GET /openapi.json`.
 pub(crate) async fn openapi(State(state): State<AppState>) -> axum::Json<Value> {
-    let mut models = state.config().served_model_names.clone();
-    models.extend(state.adapters().all().iter().map(|served| served.adapter.name().to_owned()));
+    let mut models = state.config.served_model_names.clone();
+    models.extend(state.adapters.all().iter().map(|served| served.adapter.name().to_owned()));
     axum::Json(document(&Facts {
-        keys: state.config().needs_keys(),
+        keys: state.config.needs_keys(),
         models: &models,
-        limits: state.engine().limits(),
+        limits: state.engine.limits(),
     }))
-}
-
-/// What the document of a server depends on.
-struct Facts<'a> {
-    /// Whether the server asks for keys.
-    keys: bool,
-    /// The names that the model and its adapters answer to.
-    models: &'a [String],
-    limits: &'a EngineLimits,
 }
 
 fn document(facts: &Facts<'_>) -> Value {
@@ -114,7 +105,7 @@ fn responses(route: &Route, keys: bool) -> Value {
             responses["200"]["links"] = links();
         }
     }
-    let error = if messages_error::covers(route.path) { "MessageError" } else { "Error" };
+    let error = if anthropic::error::covers(route.path) { "MessageError" } else { "Error" };
     for (status, description) in route.errors(keys) {
         let told: &[&str] = match status {
             "429" | "503" => &["x-request-id", "retry-after"],
@@ -185,6 +176,7 @@ fn named(headers: &[&str]) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::EngineLimits;
 
     const LIMITS: EngineLimits = EngineLimits {
         max_model_len: 512,

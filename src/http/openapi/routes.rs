@@ -2,9 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::http::responses::MAX_LIMIT;
-use crate::http::types::sampling::MAX_DEADLINE_MS;
-use crate::http::types::schema::reference;
+use crate::http::wire::bounds::{MAX_DEADLINE_MS, MAX_PAGE_ITEMS};
+use crate::http::wire::schema::builders::reference;
 
 /// A route as the document tells it.
 pub(super) struct Route {
@@ -79,7 +78,7 @@ impl Parameter {
             Self::ModelName => ("path", "id", reference("ModelName")),
             Self::After => ("query", "after", json!({"type": "string"})),
             Self::Limit => {
-                let schema = json!({"type": "integer", "minimum": 1, "maximum": MAX_LIMIT});
+                let schema = json!({"type": "integer", "minimum": 1, "maximum": MAX_PAGE_ITEMS});
                 ("query", "limit", schema)
             }
             Self::Order => ("query", "order", json!({"type": "string", "enum": ["asc", "desc"]})),
@@ -159,7 +158,7 @@ pub(super) const ROUTES: &[Route] = &[
     Route {
         path: "/v1/responses/{id}",
         name: "retrieveResponse",
-        summary: "A response that was kept.",
+        summary: "A stored response.",
         parameters: &[Parameter::Id, Parameter::Include, Parameter::Stream],
         answer: Answer::Json("Response"),
         ..OPEN
@@ -207,7 +206,7 @@ pub(super) const ROUTES: &[Route] = &[
         path: "/v1/messages",
         name: "createMessage",
         summary: "Answer a conversation in Anthropic's shape.",
-        request: &["MessagesRequest", "MessagesLimit", "MessagesExtensions"],
+        request: &["MessagesRequest", "MessagesLimit", "CommonFields"],
         answer: Answer::Json("Message"),
         events: Some(Events::Named("MessageStreamEvent")),
         ..RUNS
@@ -216,7 +215,7 @@ pub(super) const ROUTES: &[Route] = &[
         path: "/v1/messages/count_tokens",
         name: "countMessageTokens",
         summary: "How many tokens such a prompt has.",
-        request: &["MessagesRequest", "MessagesExtensions"],
+        request: &["MessagesRequest", "CommonFields"],
         answer: Answer::Json("CountedTokens"),
         ..COUNTS
     },

@@ -1,0 +1,133 @@
+//! A running request to an HTTP response: server-sent events as deltas come, or one object folded
+//! from the same deltas.
+//!
+//! Writers make the events; one that says nothing is sent when nothing came for a while, so that
+//! proxies keep the connection. An error after the first sse_event is a event.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+
+use super::delta::{ChoiceDelta, CompletedChoice};
+use super::generation::Generation;
+use super::writer::{AnswerWriter, SseEvent, UsageAndTimings};
+use crate::http::error::ApiError;
+use crate::http::request::fields::Ignored;
+
+/// Answers in the way the request asked for, and tells the fields that had no effect. A stream
+/// shows that it lives when nothing came for `keep_alive`.
+pub(crate) async fn respond(
+    generation: Generation,
+    writer: impl AnswerWriter,
+    streams: bool,
+    keep_alive: Duration,
+    ignored: &Ignored,
+) -> Result<Response, ApiError> {
+    let response = if streams {
+        events(generation, writer, keep_alive).await
+    } else {
+        whole(generation, writer).await
+    };
+    response.map(|response| ignored.tell(response))
+}
+
+/// Waits for all choices and answers with one object.
+async fn whole(
+    mut generation: Generation,
+    mut writer: impl AnswerWriter,
+) -> Result<Response, ApiError> {
+    let mut choices = vec![CompletedChoice::default(); generation.num_choices()];
+    while let Some(delta) = generation.next().await {
+        let delta = delta?;
+        writer.note(&delta);
+        let ChoiceDelta { index, delta } = delta;
+        choices[index].add(delta);
+    }
+    let answer = writer.whole(choices, totals(&generation));
+    Ok(axum::Json(answer).into_response())
+}
+
+/// Answers with a stream of events. An error before the first token is a status, if it comes
+/// before the first sign of life is due.
+async fn events(
+    generation: Generation,
+    writer: impl AnswerWriter,
+    keep_alive: Duration,
+) -> Result<Response, ApiError> {
+    let sse_events = VecDeque::new();
+    let mut stream = EventStream { sse_events, generation, writer, keep_alive, ended: false };
+    stream.open();
+    let first = tokio::time::timeout(keep_alive, stream.generation.next()).await;
+    match first {
+        Err(_elapsed) => stream.keep_alive(),
+        Ok(Some(Err(error))) => return Err(error),
+        Ok(outcome) => stream.take(outcome),
+    }
+    let body = futures::stream::unfold(stream, |mut stream| async move {
+        let sse_events = stream.next().await?;
+        Some((Ok::<Bytes, Infallible>(sse_events), stream))
+    });
+    let headers = [
+        (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
+        (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
+        (header::HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
+    ];
+    Ok((headers, Body::from_stream(body)).into_response())
+}
+
+struct EventStream<W> {
+    sse_events: VecDeque<SseEvent>,
+    generation: Generation,
+    writer: W,
+    keep_alive: Duration,
+    ended: bool,
+}
+
+impl<W: AnswerWriter> EventStream<W> {
+    /// All events that are ready, at least one; `None` at the end.
+    async fn next(&mut self) -> Option<Bytes> {
+        while self.sse_events.is_empty() && !self.ended {
+            match tokio::time::timeout(self.keep_alive, self.generation.next()).await {
+                Err(_elapsed) => self.keep_alive(),
+                Ok(outcome) => self.take(outcome),
+            }
+        }
+        if self.sse_events.is_empty() {
+            return None;
+        }
+        let bytes: String = self.sse_events.iter().map(SseEvent::as_str).collect();
+        self.sse_events.clear();
+        Some(Bytes::from(bytes))
+    }
+
+    fn open(&mut self) {
+        self.sse_events.extend(self.writer.opening(totals(&self.generation)));
+    }
+
+    fn keep_alive(&mut self) {
+        self.sse_events.extend(self.writer.keep_alive(totals(&self.generation)));
+    }
+
+    fn take(&mut self, outcome: Option<Result<ChoiceDelta, ApiError>>) {
+        let totals = totals(&self.generation);
+        match outcome {
+            Some(Ok(delta)) => self.sse_events.extend(self.writer.delta(delta, totals)),
+            Some(Err(error)) => {
+                self.sse_events.extend(self.writer.failed(&error));
+                self.ended = true;
+            }
+            None => {
+                self.sse_events.extend(self.writer.closing(totals));
+                self.ended = true;
+            }
+        }
+    }
+}
+
+fn totals(generation: &Generation) -> UsageAndTimings {
+    UsageAndTimings { usage: generation.usage(), timings: generation.timings() }
+}

@@ -1,0 +1,198 @@
+//! The conversation of a Messages request as the messages that all protocols share: content blocks
+//! become texts, reasoning, tool calls and tool messages.
+//!
+//! Turns of one role that follow each other are one turn, as Anthropic has it; a tool's result is
+//! a turn of its own. A result marked `is_error` begins with `Error: `, since templates have no
+//! other way to tell the model. Knows nothing of templates or of sampling.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use crate::http::error::ApiError;
+use crate::http::generate::chat_request::{Message, Part, ReasoningKeys, Role, ToolCall};
+use crate::http::request::fields::{FieldReader, text_member};
+use crate::http::wire::messages::{
+    ImageBlock, InputMessage, MessagesRequest, RedactedBlock, TextBlock, ThinkingBlock,
+    ToolResultBlock, ToolUseBlock,
+};
+
+/// The messages of a request, with `system` before them, and whether the last is to be continued.
+pub(super) fn messages(
+    request: &MessagesRequest,
+    fields: &mut FieldReader,
+) -> Result<(Vec<Message>, bool), ApiError> {
+    let messages = request.messages.as_deref().unwrap_or_default();
+    if messages.is_empty() {
+        return Err(ApiError::field("messages", "messages must have at least one message"));
+    }
+    let mut turns = Turns { list: Vec::new(), calls: HashMap::new(), fields };
+    if let Some(system) = &request.system {
+        turns.add_content(system, Role::System, "system")?;
+        // An empty text says nothing.
+        turns.list.retain(|turn| turn.parts.iter().any(|part| *part != Part::Text(String::new())));
+    }
+    for (index, message) in messages.iter().enumerate() {
+        turns.add(message, &format!("messages[{index}]"))?;
+    }
+    let last = turns.list.last().filter(|turn| turn.role == Role::Assistant);
+    let calls = |turn: &Message| turn.parts.iter().any(|part| matches!(part, Part::ToolCall(_)));
+    if last.is_some_and(calls) {
+        let param = format!("messages[{}].content", messages.len() - 1);
+        let message = format!(
+            "{param}: the last message can't end with tool_use, which is answered by a \
+             tool_result, not continued"
+        );
+        return Err(ApiError::field(param, message));
+    }
+    let continues = last.is_some();
+    Ok((turns.list, continues))
+}
+
+/// What each side says until the other does.
+struct Turns<'a> {
+    list: Vec<Message>,
+    /// The name of the tool behind each call.
+    calls: HashMap<String, String>,
+    fields: &'a mut FieldReader,
+}
+
+impl Turns<'_> {
+    fn add(&mut self, message: &InputMessage, path: &str) -> Result<(), ApiError> {
+        let role = match message.role.as_str() {
+            "user" => Role::User,
+            "assistant" => Role::Assistant,
+            "system" => Role::System,
+            role => {
+                let param = format!("{path}.role");
+                let message =
+                    format!("{param} must be one of user, assistant, system, got {role:?}");
+                return Err(ApiError::field(param, message));
+            }
+        };
+        self.add_content(&message.content, role, &format!("{path}.content"))
+    }
+
+    /// Adds content of any shape, a string being one text block.
+    fn add_content(&mut self, content: &Value, role: Role, path: &str) -> Result<(), ApiError> {
+        match content {
+            Value::String(text) => {
+                self.turn(role).push(Part::Text(text.clone()));
+                Ok(())
+            }
+            Value::Array(blocks) if !blocks.is_empty() => {
+                let mut blocks = blocks.iter().enumerate();
+                blocks.try_for_each(|(at, block)| {
+                    self.add_block(block, role, &format!("{path}[{at}]"))
+                })
+            }
+            _ => {
+                let message = format!("{path} must be a string or a list of content blocks");
+                Err(ApiError::field(path, message))
+            }
+        }
+    }
+
+    fn add_block(&mut self, block: &Value, role: Role, path: &str) -> Result<(), ApiError> {
+        let part = match (kind(block, path)?, role) {
+            ("text", _) => {
+                let TextBlock { text } = self.fields.variant(block, path)?;
+                Part::Text(text)
+            }
+            ("image", Role::User) => self.image(block, path)?,
+            ("tool_result", Role::User) => return self.add_tool_result(block, path),
+            ("thinking", Role::Assistant) => {
+                let ThinkingBlock { thinking, signature } = self.fields.variant(block, path)?;
+                // Reasoning is taken as it comes; whose it is can't be checked.
+                if signature.is_some_and(|signature| !signature.is_empty()) {
+                    self.fields.ignore(format!("{path}.signature"));
+                }
+                Part::Reasoning { text: thinking, keys: ReasoningKeys::ReasoningContent }
+            }
+            ("redacted_thinking", Role::Assistant) => {
+                self.fields.variant::<RedactedBlock>(block, path)?;
+                self.fields.ignore(path);
+                self.turn(role);
+                return Ok(());
+            }
+            ("tool_use", Role::Assistant) => {
+                let ToolUseBlock { id, name, input } = self.fields.variant(block, path)?;
+                self.calls.insert(id.clone(), name.clone());
+                Part::ToolCall(ToolCall { id: Some(id), name, arguments: Value::Object(input) })
+            }
+            (kind, _) => return Err(unsupported(kind, path)),
+        };
+        self.turn(role).push(part);
+        Ok(())
+    }
+
+    fn image(&mut self, block: &Value, path: &str) -> Result<Part, ApiError> {
+        self.fields.variant::<ImageBlock>(block, path)?;
+        Ok(Part::Image { path: path.to_owned(), kind: "image" })
+    }
+
+    fn add_tool_result(&mut self, block: &Value, path: &str) -> Result<(), ApiError> {
+        let ToolResultBlock { tool_use_id, content, is_error } =
+            self.fields.variant(block, path)?;
+        let Some(name) = self.calls.get(&tool_use_id).cloned() else {
+            let param = format!("{path}.tool_use_id");
+            let message = format!("{param}: no tool_use before it has the id {tool_use_id:?}");
+            return Err(ApiError::field(param, message));
+        };
+        let mut parts = match content {
+            None | Some(Value::Null) => Vec::new(),
+            Some(Value::String(text)) => vec![Part::Text(text)],
+            Some(content) => self.result_parts(&content, &format!("{path}.content"))?,
+        };
+        if is_error == Some(true) {
+            match parts.first_mut() {
+                Some(Part::Text(text)) => text.insert_str(0, "Error: "),
+                _ => parts.insert(0, Part::Text("Error: ".to_owned())),
+            }
+        }
+        let (name, answers) = (Some(name), Some(tool_use_id));
+        self.list.push(Message { role: Role::Tool, parts, name, answers });
+        Ok(())
+    }
+
+    fn result_parts(&mut self, content: &Value, path: &str) -> Result<Vec<Part>, ApiError> {
+        let Some(blocks) = content.as_array() else {
+            let message = format!("{path} must be a string or a list of text blocks");
+            return Err(ApiError::field(path, message));
+        };
+        let mut parts = Vec::with_capacity(blocks.len());
+        for (index, block) in blocks.iter().enumerate() {
+            let path = format!("{path}[{index}]");
+            match kind(block, &path)? {
+                "text" => {
+                    let TextBlock { text } = self.fields.variant(block, &path)?;
+                    parts.push(Part::Text(text));
+                }
+                "image" => parts.push(self.image(block, &path)?),
+                other => return Err(unsupported(other, &path)),
+            }
+        }
+        Ok(parts)
+    }
+
+    /// The parts of the turn that `role` has; a new one if the other side spoke last.
+    fn turn(&mut self, role: Role) -> &mut Vec<Part> {
+        if self.list.last().is_none_or(|last| last.role != role) {
+            self.list.push(Message { role, parts: Vec::new(), name: None, answers: None });
+        }
+        &mut self.list.last_mut().expect("there is one with that role").parts
+    }
+}
+
+fn kind<'a>(block: &'a Value, path: &str) -> Result<&'a str, ApiError> {
+    text_member(block, "type").ok_or_else(|| {
+        let message = format!("{path} must be an object with a type");
+        ApiError::field(path, message)
+    })
+}
+
+fn unsupported(kind: &str, path: &str) -> ApiError {
+    let message = format!("{path}: content blocks of the type {kind:?} are not supported here");
+    let param = Some(format!("{path}.type"));
+    ApiError::Invalid { message, param, code: Some("unsupported_value") }
+}

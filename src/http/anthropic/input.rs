@@ -1,0 +1,279 @@
+//! A Messages request to the one that all protocols share, under Anthropic's field names.
+
+use serde_json::{Map, Value, json};
+
+use super::conversation::messages;
+use crate::engine::adapter::Adapter;
+use crate::http::error::ApiError;
+use crate::http::generate::chat_request::{
+    ChatRequest, Conversation, Function, ReasoningOptions, TemplateOptions, Tool, ToolChoice, Tools,
+};
+use crate::http::generate::demand::Demand;
+use crate::http::generate::field_names::FieldNames;
+use crate::http::generate::options::{GenerationOptions, OwnOptions};
+use crate::http::generate::stop_strings::stop_strings;
+use crate::http::request::arrival::Arrival;
+use crate::http::request::extract::{Extracted, ModelField, RequestBody};
+use crate::http::request::fields::{BodyReader, FieldReader, Ignored, required, text_member};
+use crate::http::request::rules::{COMMON, Rules, Treatment, is_empty, is_text};
+use crate::http::state::AppState;
+use crate::http::wire::bounds::MESSAGE_EFFORTS;
+use crate::http::wire::messages::{
+    MessagesRequest, OutputConfig, OutputFormat, ThinkingField, ToolChoiceField, ToolDefinition,
+};
+use crate::http::wire::number::{integer, to_usize, within};
+use crate::http::wire::sampling::CommonFields;
+use crate::http::wire::scalars::ScalarFields;
+
+/// What the Messages API calls the fields of all protocols.
+const NAMES: FieldNames = FieldNames {
+    prompt: "messages",
+    tools: "tools",
+    tool_choice: "tool_choice",
+    max_tokens: "max_tokens",
+    reasoning_budget: "thinking.budget_tokens",
+};
+
+/// Fields that can't change the answer here, or would.
+const MESSAGE_RULES: Rules = &[
+    ("*.allowed_callers", Treatment::Ignored),
+    ("*.cache_control", Treatment::Ignored),
+    ("*.caller", Treatment::Ignored),
+    ("*.citations", Treatment::Ignored),
+    ("*.defer_loading", Treatment::Ignored),
+    ("*.eager_input_streaming", Treatment::Ignored),
+    ("*.input_examples", Treatment::Ignored),
+    ("*.toolset_name", Treatment::Ignored),
+    ("cache_control", Treatment::Ignored),
+    // A name alone says which container to use again, and nothing here runs in one.
+    ("container", Treatment::IgnoredIf(is_text)),
+    ("diagnostics", Treatment::Ignored),
+    ("inference_geo", Treatment::Ignored),
+    ("mcp_servers", Treatment::Unsupported(is_empty)),
+    ("speed", Treatment::Ignored),
+    ("user_profile_id", Treatment::Ignored),
+];
+
+/// The body of `POST /v1/messages` and of `POST /v1/messages/count_tokens`.
+#[derive(Debug)]
+pub(crate) struct MessagesBody {
+    pub(super) request: MessagesRequest,
+    common: CommonFields,
+    scalars: ScalarFields,
+}
+
+impl RequestBody for MessagesBody {
+    const RULES: &'static [Rules] = &[COMMON, MESSAGE_RULES];
+
+    fn read(body: &mut BodyReader<'_>) -> Result<Self, ApiError> {
+        Ok(Self { request: body.take()?, common: body.take()?, scalars: body.take()? })
+    }
+
+    fn model(&self) -> ModelField<'_> {
+        ModelField::Required(self.request.model.as_deref())
+    }
+}
+
+/// A request in the words of all protocols, and what its answer is written with.
+pub(super) struct Converted {
+    pub(super) chat: ChatRequest,
+    pub(super) model: String,
+    pub(super) ignored: Ignored,
+    pub(super) adapter: Option<Adapter>,
+    pub(super) arrival: Arrival,
+}
+
+impl Converted {
+    pub(super) fn new(
+        state: &AppState,
+        extracted: Extracted<MessagesBody>,
+    ) -> Result<Self, ApiError> {
+        let Extracted { body, adapter, arrival, mut fields } = extracted;
+        let MessagesBody { request, common, scalars } = body;
+        let thinking = Thinking::new(request.thinking.as_ref())?;
+        let conversation = conversation(&request, thinking.enabled, &mut fields)?;
+        // A model that does no reasoning keeps to any budget of it.
+        let reasons = state.families(!conversation.tools.list.is_empty()).reasoning.is_some();
+        if thinking.budget.is_some() && !reasons {
+            fields.ignore(NAMES.reasoning_budget);
+        }
+        let max_tokens = integer(NAMES.max_tokens, request.max_tokens, 1, i64::MAX)?;
+        // Anthropic's range is half of what the sampler takes.
+        within("temperature", request.temperature, 0.0, 1.0)?;
+        let own = OwnOptions {
+            names: &NAMES,
+            demand: demand(&request, &mut fields)?,
+            n: 1,
+            best_of: 1,
+            beams: None,
+            logprobs: None,
+            prompt_logprobs: None,
+            echoed_logprobs: None,
+            stop_strings: stop_strings("stop_sequences", request.stop_sequences.as_deref())?,
+            max_tokens: max_tokens.map(to_usize),
+            return_token_ids: false,
+            tokens_as_token_ids: false,
+        };
+        let chat = ChatRequest {
+            options: GenerationOptions::new(own, &scalars, &common, &arrival, state)?,
+            reasoning: ReasoningOptions {
+                separate: true,
+                hidden: thinking.hidden,
+                budget: thinking.budget.filter(|_| reasons),
+            },
+            streams: request.stream == Some(true),
+            conversation,
+        };
+        let ignored = fields.finish(state.config.strict)?;
+        let model = request.model.unwrap_or_default();
+        Ok(Self { chat, model, ignored, adapter, arrival })
+    }
+}
+
+/// What shapes the prompt; `thinking` is whether the model is asked to reason.
+fn conversation(
+    request: &MessagesRequest,
+    thinking: Option<bool>,
+    fields: &mut FieldReader,
+) -> Result<Conversation, ApiError> {
+    let (messages, continues) = messages(request, fields)?;
+    let tools = request.tools.as_deref().unwrap_or_default().iter().enumerate();
+    let list: Result<Vec<Tool>, ApiError> =
+        tools.map(|(at, value)| tool(value, &format!("tools[{at}]"), fields)).collect();
+    let choice = request.tool_choice.as_ref();
+    Ok(Conversation {
+        messages,
+        tools: Tools {
+            list: list?,
+            choice: choice.map(tool_choice).transpose()?,
+            single_call: choice.and_then(|choice| choice.disable_parallel_tool_use) == Some(true),
+        },
+        template: TemplateOptions {
+            source: None,
+            variables: request.chat_template_kwargs.clone().unwrap_or_default(),
+            documents: None,
+            effort: effort(request.output_config.as_ref())?,
+            thinking,
+            add_generation_prompt: !continues,
+            continue_final_message: continues,
+            add_special_tokens: false,
+        },
+        names: &NAMES,
+    })
+}
+
+/// The schema that the answer keeps to, under either of the names it has had.
+fn demand(request: &MessagesRequest, fields: &mut FieldReader) -> Result<Option<Demand>, ApiError> {
+    let format = request.output_config.as_ref().and_then(|config| config.format.as_ref());
+    let (path, param, format) = match (format, &request.output_format) {
+        (Some(_), Some(_)) => {
+            let message = "output_format and output_config.format can't both be given";
+            return Err(ApiError::field("output_format", message));
+        }
+        (Some(format), None) => ("output_config.format", "output_config.format.schema", format),
+        (None, Some(format)) => ("output_format", "output_format.schema", format),
+        (None, None) => return Ok(None),
+    };
+    let kind = text_member(format, "type");
+    if kind != Some("json_schema") {
+        let kind = kind.unwrap_or("nothing");
+        let message = format!("{path}.type must be json_schema, got {kind:?}");
+        return Err(ApiError::field(format!("{path}.type"), message));
+    }
+    let OutputFormat { schema } = fields.variant(format, path)?;
+    let schema = schema.filter(Value::is_object);
+    let schema =
+        schema.ok_or_else(|| ApiError::field(param, format!("{param} must be a JSON schema")))?;
+    Demand::json_schema(&schema, param).map(Some)
+}
+
+fn effort(config: Option<&OutputConfig>) -> Result<Option<String>, ApiError> {
+    match config.and_then(|config| config.effort.as_ref()) {
+        Some(effort) if !MESSAGE_EFFORTS.contains(&effort.as_str()) => {
+            let param = "output_config.effort";
+            let words = MESSAGE_EFFORTS.join(", ");
+            let message = format!("{param} must be one of {words}, got {effort:?}");
+            Err(ApiError::field(param, message))
+        }
+        effort => Ok(effort.cloned()),
+    }
+}
+
+/// What a request says about reasoning.
+#[derive(Default)]
+struct Thinking {
+    /// As the template is told, if at all.
+    enabled: Option<bool>,
+    /// Whether the answer leaves reasoning out.
+    hidden: bool,
+    /// Most tokens of reasoning.
+    budget: Option<usize>,
+}
+
+impl Thinking {
+    fn new(field: Option<&ThinkingField>) -> Result<Self, ApiError> {
+        let Some(field) = field else { return Ok(Self::default()) };
+        let invalid = |name: &str, words: &str, got: &str| {
+            let param = format!("thinking.{name}");
+            let message = format!("{param} must be one of {words}, got {got:?}");
+            Err(ApiError::field(param, message))
+        };
+        let enabled = match field.kind.as_deref() {
+            Some("enabled") => Some(true),
+            Some("disabled") => Some(false),
+            Some("adaptive") => None,
+            kind => {
+                let kind = kind.unwrap_or("nothing");
+                return invalid("type", "enabled, disabled, adaptive", kind);
+            }
+        };
+        let hidden = match field.display.as_deref() {
+            None | Some("summarized") => false,
+            Some("omitted") => true,
+            Some(display) => return invalid("display", "summarized, omitted", display),
+        };
+        let budget = integer(NAMES.reasoning_budget, field.budget_tokens, 1, i64::MAX)?;
+        Ok(Self { enabled, hidden, budget: budget.map(to_usize) })
+    }
+}
+
+fn tool(value: &Value, path: &str, fields: &mut FieldReader) -> Result<Tool, ApiError> {
+    if let Some(kind) = value.get("type").filter(|kind| !kind.is_null() && *kind != "custom") {
+        let message = format!("{path}: tools of the type {kind} are not supported, only custom");
+        let param = Some(format!("{path}.type"));
+        return Err(ApiError::Invalid { message, param, code: Some("unsupported_value") });
+    }
+    let tool: ToolDefinition = fields.variant(value, path)?;
+    let ToolDefinition { name, description, input_schema, strict } = tool;
+    let name = required(Some(name).filter(|name| !name.is_empty()), path, "name")?;
+    let mut shown = Map::new();
+    shown.insert("name".to_owned(), json!(name));
+    if let Some(description) = description {
+        shown.insert("description".to_owned(), Value::String(description));
+    }
+    let parameters = Value::Object(input_schema);
+    shown.insert("parameters".to_owned(), parameters.clone());
+    if let Some(strict) = strict {
+        shown.insert("strict".to_owned(), Value::Bool(strict));
+    }
+    let function = Function { name, parameters, strict: strict.unwrap_or(false) };
+    Ok(Tool { function, definition: json!({"type": "function", "function": shown}) })
+}
+
+fn tool_choice(choice: &ToolChoiceField) -> Result<ToolChoice, ApiError> {
+    match (choice.kind.as_deref(), &choice.name) {
+        (Some("auto"), _) => Ok(ToolChoice::Auto),
+        (Some("any"), _) => Ok(ToolChoice::Required),
+        (Some("none"), _) => Ok(ToolChoice::Off),
+        (Some("tool"), name) => {
+            let name = required(name.clone(), NAMES.tool_choice, "name")?;
+            Ok(ToolChoice::Allowed(vec![name], true))
+        }
+        (kind, _) => {
+            let kind = kind.unwrap_or("nothing");
+            let message =
+                format!("tool_choice.type must be one of auto, any, tool, none, got {kind:?}");
+            Err(ApiError::field("tool_choice.type", message))
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! `/v1/messages` and `/v1/messages/count_tokens`: Anthropic's Messages API.
+//!
+//! Fields of the other protocols that have no counterpart here (`n`, `logprobs`, `stop`) are unknown
+//! fields.
+
+use axum::Extension;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+
+use crate::http::error::ApiError;
+use crate::http::generate::chat::CheckedChat;
+use crate::http::request::extract::Extracted;
+use crate::http::request::fields::required;
+use crate::http::request::id::RequestId;
+use crate::http::state::AppState;
+use crate::http::wire::messages::CountedTokens;
+use input::{Converted, MessagesBody};
+use writer::MessagesWriter;
+
+mod conversation;
+pub(crate) mod error;
+mod input;
+mod writer;
+
+/// `POST /v1/messages`.
+pub(crate) async fn messages(
+    State(state): State<AppState>,
+    Extension(RequestId(id)): Extension<RequestId>,
+    request: Extracted<MessagesBody>,
+) -> Result<Response, ApiError> {
+    required(request.body.request.max_tokens, "", "max_tokens")?;
+    let Converted { chat, model, ignored, adapter, arrival } = Converted::new(&state, request)?;
+    let streams = chat.streams;
+    let max_tokens = chat.options.own.max_tokens.unwrap_or_default();
+    let chat = CheckedChat::new(&state, chat, adapter, arrival)?.prepare(&state).await?;
+    let request_id = id.to_str().unwrap_or_default().to_owned();
+    let writer = MessagesWriter::new(model, request_id, max_tokens);
+    chat.answer(&state, writer, streams, &ignored).await
+}
+
+/// `POST /v1/messages/count_tokens`.
+pub(crate) async fn count_tokens(
+    State(state): State<AppState>,
+    request: Extracted<MessagesBody>,
+) -> Result<Response, ApiError> {
+    let Converted { chat, ignored, adapter, arrival, .. } = Converted::new(&state, request)?;
+    let prompt = CheckedChat::new(&state, chat, adapter, arrival)?.render(&state).await?;
+    let answer = axum::Json(CountedTokens { input_tokens: prompt.token_ids.len() });
+    Ok(ignored.tell(answer.into_response()))
+}

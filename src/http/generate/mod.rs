@@ -1,0 +1,16 @@
+//! What every generating route does, in words of its own: a request that any protocol can be
+//! brought into, the checks that need the model, the prompt, the grammar, and the way to the engine.
+
+pub(crate) mod beams;
+pub(crate) mod chat;
+pub(crate) mod chat_request;
+pub(crate) mod demand;
+pub(crate) mod dry;
+pub(crate) mod field_names;
+pub(crate) mod grammar;
+pub(crate) mod options;
+pub(crate) mod plan;
+pub(crate) mod prompt;
+pub(crate) mod reasoning;
+pub(crate) mod stop_strings;
+pub(crate) mod tools;

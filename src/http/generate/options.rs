@@ -1,0 +1,247 @@
+//! What a request asks of the engine, checked against the model: the only way from wire fields to
+//! [`SamplingParams`] and [`StopConditions`].
+//!
+//! The length bound needs the prompt, so it is resolved last, by
+//! [`GenerationOptions::stop_conditions`].
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::demand::Demand;
+use super::dry::DryOptions;
+use super::field_names::FieldNames;
+use crate::http::error::ApiError;
+use crate::http::request::arrival::Arrival;
+use crate::http::state::AppState;
+use crate::http::wire::bounds::MAX_CACHE_SALT_CHARS;
+use crate::http::wire::number::{Int, integer, to_usize, token_id, token_ids};
+use crate::http::wire::sampling::CommonFields;
+use crate::http::wire::scalars::ScalarFields;
+use crate::sampling::params::{BeamParams, GREEDY_TEMPERATURE, SCALARS, SamplingParams};
+use crate::scheduler::stop::StopConditions;
+
+/// What a protocol asks for under names of its own, checked by it.
+#[derive(Debug)]
+pub(crate) struct OwnOptions {
+    pub(crate) names: &'static FieldNames,
+    /// What the answer must be like, tools aside.
+    pub(crate) demand: Option<Demand>,
+    /// Choices per prompt.
+    pub(crate) n: usize,
+    /// Sequences per prompt, of which the `n` best are the choices.
+    pub(crate) best_of: usize,
+    /// How to search the choices instead of drawing them.
+    pub(crate) beams: Option<BeamParams>,
+    /// Most likely tokens to report beside each token of the answer.
+    pub(crate) logprobs: Option<u8>,
+    /// Most likely tokens to report at each position of the prompt.
+    pub(crate) prompt_logprobs: Option<u8>,
+    /// The same, for a prompt that is repeated with logprobs before the answer.
+    pub(crate) echoed_logprobs: Option<u8>,
+    /// Texts that end the answer.
+    pub(crate) stop_strings: Vec<String>,
+    pub(crate) max_tokens: Option<usize>,
+    pub(crate) return_token_ids: bool,
+    pub(crate) tokens_as_token_ids: bool,
+}
+
+/// What a request asks for, in range.
+#[derive(Debug)]
+pub(crate) struct GenerationOptions {
+    /// What the protocol has names of its own for.
+    pub(crate) own: OwnOptions,
+    /// For choice 0, without what needs the prompt; the others differ in the seed.
+    pub(crate) sampling: SamplingParams,
+    /// As it stands in the answer.
+    pub(crate) seed: i64,
+    pub(crate) dry: Option<DryOptions>,
+    pub(crate) include_stop_str_in_output: bool,
+    pub(crate) skip_special_tokens: bool,
+    pub(crate) priority: i32,
+    pub(crate) cache_salt: Option<String>,
+    /// For the whole request, from its arrival.
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) ignore_eos: bool,
+    min_tokens: usize,
+    stop_token_ids: Vec<u32>,
+    max_model_len: usize,
+}
+
+impl GenerationOptions {
+    /// Checks every field against its range.
+    pub(crate) fn new(
+        own: OwnOptions,
+        scalars: &ScalarFields,
+        common: &CommonFields,
+        arrival: &Arrival,
+        state: &AppState,
+    ) -> Result<Self, ApiError> {
+        let limits = state.engine.limits();
+        let seed = common.seed.map_or_else(draw_seed, |seed| seed.0);
+        let min_tokens = integer("min_tokens", common.min_tokens, 0, i64::MAX)?.unwrap_or(0);
+        let stop_ids = common.stop_token_ids.as_deref().unwrap_or_default();
+        Ok(Self {
+            sampling: sampling_params(&own, scalars, common, seed, state)?,
+            seed,
+            dry: DryOptions::new(common)?,
+            include_stop_str_in_output: common.include_stop_str_in_output.unwrap_or(false),
+            skip_special_tokens: common.skip_special_tokens.unwrap_or(true),
+            priority: priority(common.priority)?,
+            cache_salt: cache_salt(common.cache_salt.as_deref())?,
+            deadline: arrival.deadline(common.deadline_ms)?,
+            ignore_eos: common.ignore_eos.unwrap_or(false),
+            min_tokens: to_usize(min_tokens),
+            stop_token_ids: token_ids("stop_token_ids", stop_ids, limits.vocab_size)?,
+            max_model_len: limits.max_model_len,
+            own,
+        })
+    }
+
+    /// Most likely tokens that the engine looks up at each position of the prompt.
+    pub(crate) fn scored_prompt(&self) -> Option<u8> {
+        self.own.prompt_logprobs.max(self.own.echoed_logprobs)
+    }
+
+    /// Sequences that each prompt takes in the engine.
+    pub(crate) fn num_sequences(&self) -> usize {
+        self.own.beams.map_or(self.own.best_of, |beams| beams.width)
+    }
+
+    /// When to end after a prompt of `prompt_tokens`. Without `clamp`, a `max_tokens` that doesn't
+    /// fit the context is an error.
+    pub(crate) fn stop_conditions(
+        &self,
+        prompt_tokens: usize,
+        clamp: bool,
+        eos_token_ids: &Arc<[u32]>,
+    ) -> Result<StopConditions, ApiError> {
+        let context = self.max_model_len;
+        let name = self.own.names.max_tokens;
+        if prompt_tokens >= context {
+            let message = format!(
+                "the prompt has {prompt_tokens} tokens, which leaves no room to answer in a \
+                 context of {context} tokens"
+            );
+            return Err(context_exceeded(name, message));
+        }
+        let room = context - prompt_tokens;
+        let max_tokens = match self.own.max_tokens {
+            Some(asked) if asked > room && !clamp => {
+                let message = format!(
+                    "the prompt has {prompt_tokens} tokens and {name} is {asked}, together {}, \
+                     but the context holds {context} tokens",
+                    prompt_tokens.saturating_add(asked)
+                );
+                return Err(context_exceeded(name, message));
+            }
+            Some(asked) => asked.min(room),
+            None => room,
+        };
+        if self.min_tokens > max_tokens {
+            let message = format!(
+                "min_tokens must be at most {name} ({max_tokens}), got {}",
+                self.min_tokens
+            );
+            return Err(ApiError::field("min_tokens", message));
+        }
+        Ok(StopConditions {
+            max_tokens,
+            min_tokens: self.min_tokens,
+            eos_token_ids: Arc::clone(eos_token_ids),
+            stop_token_ids: self.stop_token_ids.clone(),
+            ignore_eos: self.ignore_eos,
+        })
+    }
+}
+
+/// A prompt that doesn't fit, alone or with its answer; `param` is what the protocol calls the
+/// length of the answer.
+pub(crate) fn context_exceeded(param: &str, message: String) -> ApiError {
+    let param = Some(param.to_owned());
+    ApiError::Invalid { message, param, code: Some("context_length_exceeded") }
+}
+
+/// Checks the place in the queue.
+pub(crate) fn priority(value: Option<Int>) -> Result<i32, ApiError> {
+    let value = integer("priority", value, i32::MIN.into(), i32::MAX.into())?;
+    Ok(value.map_or(0, |value| i32::try_from(value).expect("in the range just checked")))
+}
+
+/// Checks what keeps prefixes of requests apart.
+pub(crate) fn cache_salt(salt: Option<&str>) -> Result<Option<String>, ApiError> {
+    match salt.map(|salt| salt.chars().count()) {
+        Some(length) if !(1..=MAX_CACHE_SALT_CHARS).contains(&length) => {
+            let message = format!(
+                "cache_salt must have 1 to {MAX_CACHE_SALT_CHARS} characters, got {length}"
+            );
+            Err(ApiError::field("cache_salt", message))
+        }
+        _ => Ok(salt.map(str::to_owned)),
+    }
+}
+
+fn sampling_params(
+    own: &OwnOptions,
+    scalars: &ScalarFields,
+    common: &CommonFields,
+    seed: i64,
+    state: &AppState,
+) -> Result<SamplingParams, ApiError> {
+    let vocab_size = state.engine.limits().vocab_size;
+    let mut params = SamplingParams {
+        top_k: top_k(common.top_k, state)?,
+        logit_bias: logit_bias(common.logit_bias.as_ref(), vocab_size)?,
+        seed: seed.cast_unsigned(),
+        // The choices with the best logprobs are kept.
+        logprobs: own.logprobs.or((own.best_of > own.n).then_some(0)),
+        ..SamplingParams::default()
+    };
+    for (scalar, value) in SCALARS.iter().zip(scalars.values()) {
+        let Some(value) = value.or_else(|| state.defaults.scalar(scalar.name)) else { continue };
+        let checked = scalar.check(value).map_err(|bound| {
+            let message = format!("{} must be {bound}, got {value}", scalar.name);
+            ApiError::field(scalar.name, message)
+        })?;
+        (scalar.set)(&mut params, checked);
+    }
+    if params.temperature < GREEDY_TEMPERATURE {
+        params.temperature = 0.0;
+    }
+    Ok(params)
+}
+
+/// Keeping the whole vocabulary is the same as not filtering, which is 0.
+fn top_k(field: Option<Int>, state: &AppState) -> Result<u32, ApiError> {
+    let top_k = integer("top_k", field, -1, i64::MAX)?.or(state.defaults.top_k).unwrap_or(0);
+    let vocab_size = state.engine.limits().vocab_size;
+    Ok(u32::try_from(top_k).ok().filter(|top_k| (*top_k as usize) < vocab_size).unwrap_or(0))
+}
+
+fn logit_bias(
+    biases: Option<&HashMap<String, f64>>,
+    vocab_size: usize,
+) -> Result<Vec<(u32, f32)>, ApiError> {
+    let mut result = Vec::new();
+    for (key, &bias) in biases.into_iter().flatten() {
+        let invalid = |message: String| ApiError::field("logit_bias", message);
+        let id: i64 = key
+            .parse()
+            .map_err(|_| invalid(format!("logit_bias: the key {key:?} is not a token id")))?;
+        let id = token_id("logit_bias", Int(id), vocab_size)?;
+        if !(-100.0..=100.0).contains(&bias) {
+            let message =
+                format!("logit_bias: the bias of {id} must be in [-100, 100], got {bias}");
+            return Err(invalid(message));
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "the sampler works in f32")]
+        result.push((id, bias as f32));
+    }
+    result.sort_by_key(|(id, _)| *id);
+    Ok(result)
+}
+
+/// A seed that JSON numbers carry without loss in every language.
+fn draw_seed() -> i64 {
+    i64::from(rand::random::<u32>())
+}

@@ -1,0 +1,169 @@
+//! A request with everything that the engine is told, and its way there: one engine request per
+//! choice, whose outputs become one generation.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::options::GenerationOptions;
+use crate::engine::adapter::Adapter;
+use crate::engine::output::OutputStream;
+use crate::engine::request::{BeamRequest, EngineRequest, RequestId};
+use crate::http::answer::decoder::{ChoiceDecoder, DecodingOptions};
+use crate::http::answer::generation::{Bounds, Choice, Generation};
+use crate::http::answer::meter::Meter;
+use crate::http::answer::reader::ReadingPlan;
+use crate::http::error::ApiError;
+use crate::http::request::blocking::off_thread;
+use crate::http::state::AppState;
+use crate::http::state::admission::Permit;
+use crate::sampling::params::SamplingParams;
+use crate::sampling::reasoning::ReasoningParams;
+use crate::scheduler::stop::StopConditions;
+use crate::structured::grammar::Grammar;
+
+/// A request that passed every check, complete.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    /// What the request's model adds to the served one.
+    adapter: Option<Adapter>,
+    pub(crate) options: GenerationOptions,
+    /// For choice 0; the others differ in the seed.
+    sampling: SamplingParams,
+    /// How the tokens become text.
+    pub(crate) decoding: DecodingOptions,
+    arrival: Instant,
+}
+
+/// What binds the tokens of an answer.
+#[derive(Debug, Default)]
+pub(crate) struct Constraints {
+    pub(crate) grammar: Option<Arc<Grammar>>,
+    pub(crate) reasoning: Option<ReasoningParams>,
+}
+
+impl Plan {
+    /// Completes the options of a request that arrived at `arrival`.
+    pub(crate) async fn new(
+        state: &AppState,
+        mut options: GenerationOptions,
+        constraints: Constraints,
+        reading: ReadingPlan,
+        adapter: Option<Adapter>,
+        arrival: Instant,
+    ) -> Result<Self, ApiError> {
+        let Constraints { grammar, reasoning } = constraints;
+        if grammar.is_some() && options.ignore_eos {
+            let message = "ignore_eos can't be kept together with a grammar, which says where the \
+                           answer ends";
+            return Err(ApiError::field("ignore_eos", message));
+        }
+        let decoding = DecodingOptions {
+            stop_strings: std::mem::take(&mut options.own.stop_strings),
+            include_stop_str_in_output: options.include_stop_str_in_output,
+            skip_special_tokens: options.skip_special_tokens,
+            reading,
+        };
+        let mut sampling = SamplingParams { grammar, reasoning, ..options.sampling.clone() };
+        if let Some(dry) = options.dry.take() {
+            let state = state.clone();
+            sampling.dry = Some(
+                off_thread(move || {
+                    let tokens = state.breakers.tokens(&dry.breakers, &state.tokenizer);
+                    Ok(dry.with_tokens(tokens))
+                })
+                .await?,
+            );
+        }
+        Ok(Self { adapter, options, sampling, decoding, arrival })
+    }
+
+    /// Queues `best_of` sequences per prompt; sequence `i` of prompt `p` has the index
+    /// `p * best_of + i`.
+    pub(crate) fn submit(
+        &self,
+        state: &AppState,
+        permit: Permit,
+        prompts: &[Vec<u32>],
+    ) -> Result<Generation, ApiError> {
+        let clamp = state.config.clamp_max_tokens;
+        let stops: Result<Vec<StopConditions>, ApiError> = prompts
+            .iter()
+            .map(|prompt| self.options.stop_conditions(prompt.len(), clamp, &state.eos_token_ids))
+            .collect();
+        let copies = self.options.own.best_of;
+        let mut choices = Vec::with_capacity(prompts.len() * copies);
+        for (prompt, stop) in prompts.iter().zip(stops?) {
+            state.metrics.request_submitted(copies, stop.max_tokens);
+            for (copy, output) in self.outputs(state, prompt, &stop).into_iter().enumerate() {
+                // The prompt counts once.
+                let counted = if copy == 0 { prompt.len() } else { 0 };
+                let meter = Meter::new(state.metrics.clone(), self.arrival, counted);
+                let tokenizer = Arc::clone(&state.tokenizer);
+                let decoder = ChoiceDecoder::new(tokenizer, &self.decoding, stop.clone());
+                choices.push(Choice::new(choices.len(), output, decoder, meter));
+            }
+        }
+        let deadline = self.options.deadline;
+        let cut = state.cut_signal();
+        let bounds = Bounds { arrival: self.arrival, deadline, cut, _permit: permit };
+        Ok(Generation::new(choices, bounds))
+    }
+
+    /// Queues a prompt; what comes of each of its sequences, or of each answer of its search.
+    fn outputs(
+        &self,
+        state: &AppState,
+        prompt: &[u32],
+        stop: &StopConditions,
+    ) -> Vec<OutputStream> {
+        let options = &self.options;
+        let request = |copy| EngineRequest {
+            id: RequestId::next(),
+            prompt_token_ids: prompt.to_vec(),
+            sampling: SamplingParams {
+                seed: derive_seed(self.sampling.seed, copy),
+                ..self.sampling.clone()
+            },
+            stop: stop.clone(),
+            prompt_logprobs: options.scored_prompt(),
+            priority: options.priority,
+            cache_salt: options.cache_salt.clone(),
+            adapter: self.adapter.clone(),
+        };
+        match options.own.beams {
+            Some(beams) => state.engine.search(BeamRequest { request: request(0), beams }),
+            None => {
+                (0..options.own.best_of).map(|copy| state.engine.submit(request(copy))).collect()
+            }
+        }
+    }
+}
+
+/// Checks that a request for the prompt's logprobs neither streams nor searches.
+pub(crate) fn check_prompt_logprobs(
+    options: &GenerationOptions,
+    streams: bool,
+) -> Result<(), ApiError> {
+    if streams && options.own.prompt_logprobs.is_some() {
+        let message =
+            "prompt_logprobs are told with the whole answer; they need stream to be false";
+        return Err(ApiError::field("prompt_logprobs", message));
+    }
+    if options.own.beams.is_some() && options.scored_prompt().is_some() {
+        let name = if options.own.prompt_logprobs.is_some() { "prompt_logprobs" } else { "echo" };
+        let message = format!("{name}: a beam search doesn't tell the prompt's logprobs");
+        return Err(ApiError::field(name, message));
+    }
+    Ok(())
+}
+
+/// `splitmix64` of the seed and the index (Steele, Lea, Flood 2014); index 0 keeps the seed.
+fn derive_seed(seed: u64, index: usize) -> u64 {
+    if index == 0 {
+        return seed;
+    }
+    let mut mixed = seed.wrapping_add((index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}

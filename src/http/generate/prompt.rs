@@ -1,0 +1,187 @@
+//! A conversation to a prompt: what messages and their parts mean to a chat template, then to ids.
+//!
+//! Texts of a message are joined, and `developer` is `system` for templates that don't know it.
+//! Rendering and tokenizing run off the async threads.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::chat_request::{Conversation, Message, Part, Role, TemplateOptions, ToolCall};
+use super::field_names::FieldNames;
+use super::options::context_exceeded;
+use super::tools::ToolSetup;
+use crate::http::error::ApiError;
+use crate::http::request::blocking::off_thread;
+use crate::http::state::AppState;
+use crate::http::wire::bounds::MAX_TEMPLATE_BYTES;
+use crate::text::chat_template::{ChatPrompt, ChatTemplate};
+use crate::text::tokenizer::{Tokenizer, TokenizerError};
+
+/// A prompt as text and as ids.
+#[derive(Clone, Debug)]
+pub(crate) struct RenderedPrompt {
+    pub(crate) text: String,
+    pub(crate) token_ids: Vec<u32>,
+}
+
+/// A conversation that a template can render.
+#[derive(Debug)]
+pub(crate) struct CheckedConversation {
+    template: Arc<ChatTemplate>,
+    prompt: ChatPrompt,
+    add_special_tokens: bool,
+    names: &'static FieldNames,
+}
+
+impl CheckedConversation {
+    /// Checks what depends on the model and its template.
+    pub(crate) fn new(
+        state: &AppState,
+        conversation: Conversation,
+        tools: &ToolSetup,
+    ) -> Result<Self, ApiError> {
+        let Conversation { messages, template: options, names, .. } = conversation;
+        let with_tools = !tools.definitions.is_empty();
+        let template = template(state, options.source.as_deref(), with_tools)?;
+        let has_developer = template.source().contains("developer");
+        let messages: Result<Vec<Value>, ApiError> =
+            messages.into_iter().map(|message| for_template(message, has_developer)).collect();
+        let prompt = ChatPrompt {
+            messages: messages?,
+            tools: with_tools.then(|| tools.definitions.clone()),
+            documents: options.documents.clone(),
+            add_generation_prompt: options.add_generation_prompt,
+            continue_final_message: options.continue_final_message,
+            kwargs: variables(&options),
+            now: None,
+        };
+        let add_special_tokens = options.add_special_tokens;
+        Ok(Self { template, prompt, add_special_tokens, names })
+    }
+
+    /// Renders and tokenizes.
+    pub(crate) async fn render(self, state: &AppState) -> Result<RenderedPrompt, ApiError> {
+        let tokenizer = Arc::clone(&state.tokenizer);
+        let context = state.engine.limits().max_model_len;
+        off_thread(move || {
+            let text = self
+                .template
+                .render(&self.prompt)
+                .map_err(|error| ApiError::field(self.names.prompt, error.to_string()))?;
+            let token_ids =
+                tokenize(&tokenizer, &text, self.add_special_tokens, context, self.names)?;
+            Ok(RenderedPrompt { text, token_ids })
+        })
+        .await
+    }
+}
+
+/// The ids of a prompt, refused early where it is far longer than the context.
+pub(crate) fn tokenize(
+    tokenizer: &Tokenizer,
+    text: &str,
+    add_special_tokens: bool,
+    context: usize,
+    names: &FieldNames,
+) -> Result<Vec<u32>, ApiError> {
+    let ids = tokenizer.encode_at_most(text, add_special_tokens, context);
+    ids.map_err(|error| match error {
+        TokenizerError::TooLong(tokens) => {
+            let message = format!(
+                "the prompt has more than {tokens} tokens, but the context holds {context} tokens"
+            );
+            context_exceeded(names.max_tokens, message)
+        }
+        error => ApiError::field(names.prompt, error.to_string()),
+    })
+}
+
+/// The request's own template where those are trusted, else the model's.
+fn template(
+    state: &AppState,
+    source: Option<&str>,
+    with_tools: bool,
+) -> Result<Arc<ChatTemplate>, ApiError> {
+    const FIELD: &str = "chat_template";
+    let Some(source) = source else {
+        return state.chat_template(with_tools).cloned().ok_or_else(|| {
+            let message = "the model has no chat template; use /v1/completions";
+            ApiError::Invalid { message: message.to_owned(), param: None, code: None }
+        });
+    };
+    if !state.config.trust_request_chat_template {
+        let what = "a template of the request's own, without --trust-request-chat-template,";
+        return Err(ApiError::unsupported(FIELD, what));
+    }
+    if source.len() > MAX_TEMPLATE_BYTES {
+        let length = source.len();
+        let message = format!("{FIELD} has {length} bytes, at most {MAX_TEMPLATE_BYTES} fit");
+        return Err(ApiError::field(FIELD, message));
+    }
+    let special_tokens = state.tokenizer.special_tokens().clone();
+    let compiled = ChatTemplate::new(source, special_tokens);
+    compiled.map(Arc::new).map_err(|error| ApiError::field(FIELD, error.to_string()))
+}
+
+fn variables(options: &TemplateOptions) -> Map<String, Value> {
+    let mut variables = Map::new();
+    if let Some(effort) = &options.effort {
+        variables.insert("reasoning_effort".to_owned(), json!(effort));
+    }
+    let without = options.effort.as_deref() == Some("none");
+    if let Some(thinking) = options.thinking.or(without.then_some(false)) {
+        variables.insert("enable_thinking".to_owned(), json!(thinking));
+    }
+    variables.extend(options.variables.clone());
+    variables
+}
+
+/// A message as templates know it: its texts joined, its reasoning and its calls beside them.
+fn for_template(message: Message, has_developer: bool) -> Result<Value, ApiError> {
+    let Message { role, parts, name, answers } = message;
+    let role = if role == Role::Developer && !has_developer { Role::System } else { role };
+    let mut texts: Vec<String> = Vec::new();
+    let mut reasoning: Map<String, Value> = Map::new();
+    let mut calls = Vec::new();
+    for part in parts {
+        match part {
+            Part::Text(text) => texts.push(text),
+            Part::Image { path, kind } => {
+                let message =
+                    format!("{path}: parts of the type {kind:?} are not supported, only text");
+                return Err(ApiError::field(format!("{path}.type"), message));
+            }
+            Part::Reasoning { text, keys } => {
+                for key in keys.names() {
+                    let before = reasoning.get(*key).and_then(Value::as_str);
+                    let joined = before.map_or(text.clone(), |before| format!("{before}\n{text}"));
+                    reasoning.insert((*key).to_owned(), Value::String(joined));
+                }
+            }
+            Part::ToolCall(call) => calls.push(call_for_template(call)),
+        }
+    }
+    let mut converted = Map::new();
+    converted.insert("role".to_owned(), json!(role.name()));
+    converted.insert("content".to_owned(), Value::String(texts.join("\n")));
+    let named = [("name", name), ("tool_call_id", answers)];
+    let named = named.into_iter().filter_map(|(key, value)| Some((key.to_owned(), json!(value?))));
+    converted.extend(named);
+    converted.extend(reasoning);
+    if !calls.is_empty() {
+        converted.insert("tool_calls".to_owned(), Value::Array(calls));
+    }
+    Ok(Value::Object(converted))
+}
+
+fn call_for_template(call: ToolCall) -> Value {
+    let ToolCall { id, name, arguments } = call;
+    let mut converted = Map::new();
+    if let Some(id) = id {
+        converted.insert("id".to_owned(), Value::String(id));
+    }
+    converted.insert("type".to_owned(), json!("function"));
+    converted.insert("function".to_owned(), json!({"name": name, "arguments": arguments}));
+    Value::Object(converted)
+}

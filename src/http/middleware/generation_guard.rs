@@ -1,0 +1,27 @@
+//! Refusals of requests for text, where the model only embeds.
+
+use axum::extract::{Request, State};
+use axum::http::Method;
+use axum::middleware::Next;
+use axum::response::Response;
+
+use crate::http::error::ApiError;
+use crate::http::state::AppState;
+
+const EMBEDDINGS: &str = "/v1/embeddings";
+
+/// Answers 400 to what asks for text, where the model only embeds.
+pub(crate) async fn refuse_generation(
+    State(state): State<AppState>,
+    request: Request,
+    next: Next,
+) -> Result<Response, ApiError> {
+    let path = request.uri().path();
+    let generates =
+        request.method() == Method::POST && path.starts_with("/v1/") && path != EMBEDDINGS;
+    if generates && !state.engine.limits().generates {
+        let message = format!("the model only embeds texts: {path} is not served, {EMBEDDINGS} is");
+        return Err(ApiError::Invalid { message, param: None, code: Some("unsupported_route") });
+    }
+    Ok(next.run(request).await)
+}

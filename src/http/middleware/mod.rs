@@ -1,0 +1,6 @@
+//! What happens around handlers: ids and metrics, drain, keys, and what a model can't do.
+
+pub(crate) mod auth;
+pub(crate) mod drain;
+pub(crate) mod generation_guard;
+pub(crate) mod observe;

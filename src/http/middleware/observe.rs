@@ -1,0 +1,60 @@
+//! What happens around every request: a request id, a panic caught, a count in the metrics, and a
+//! line in the log.
+
+use std::panic::AssertUnwindSafe;
+use std::time::Instant;
+
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use futures::FutureExt;
+use uuid::Uuid;
+
+use crate::http::error::ApiError;
+use crate::http::request::id::{REQUEST_ID, RequestId};
+use crate::http::state::AppState;
+
+const MAX_REQUEST_ID_BYTES: usize = 128;
+
+/// The layer around every route, but for what rewrites errors in another protocol's shape.
+pub(crate) async fn observe(
+    State(state): State<AppState>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let started = Instant::now();
+    let id = request_id(request.headers());
+    request.extensions_mut().insert(RequestId(id.clone()));
+    let method = method_label(request.method());
+    let handler = request.extensions().get::<MatchedPath>().cloned();
+    let handler = handler.as_ref().map_or("none", MatchedPath::as_str);
+    let answered = AssertUnwindSafe(next.run(request)).catch_unwind().await;
+    let mut response = answered.unwrap_or_else(|_panic| {
+        tracing::error!(handler, request_id = ?id, "a handler panicked");
+        ApiError::Internal("the server failed to handle the request".to_owned()).into_response()
+    });
+    let (status, duration) = (response.status().as_u16(), started.elapsed());
+    state.metrics.http_response(handler, method, status, duration);
+    tracing::debug!(handler, method, status, ?duration, request_id = ?id, "answered");
+    response.headers_mut().insert(REQUEST_ID, id);
+    response
+}
+
+/// Methods are the client's to invent; labels are not.
+fn method_label(method: &Method) -> &'static str {
+    let known = ["GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"];
+    known.into_iter().find(|known| method == known).unwrap_or("other")
+}
+
+/// The client's own id, if it is fit for a header and a log, or a new one.
+fn request_id(headers: &HeaderMap) -> HeaderValue {
+    let given = headers.get(REQUEST_ID).filter(|value| {
+        let bytes = value.as_bytes();
+        (1..=MAX_REQUEST_ID_BYTES).contains(&bytes.len()) && bytes.iter().all(u8::is_ascii_graphic)
+    });
+    given.cloned().unwrap_or_else(|| {
+        let made = Uuid::new_v4().simple().to_string();
+        HeaderValue::try_from(made).expect("hexadecimal digits are visible ASCII")
+    })
+}

@@ -1,0 +1,267 @@
+//! A chat completion's request to the one that all protocols share.
+
+use serde_json::{Value, json};
+
+use crate::engine::adapter::Adapter;
+use crate::http::error::ApiError;
+use crate::http::generate::chat_request::{
+    ChatRequest, Conversation, Message, Part, ReasoningKeys, ReasoningOptions, Role,
+    TemplateOptions, ToolCall, Tools, parsed_arguments,
+};
+use crate::http::generate::field_names::FieldNames;
+use crate::http::openai::envelope::UsageReporting;
+use crate::http::openai::sampling::{
+    self, SamplingBody, Spelled, effort, max_tokens, reasoning_budget, top_logprobs,
+};
+use crate::http::openai::stream_options::streaming;
+use crate::http::openai::{format, tools};
+use crate::http::request::arrival::Arrival;
+use crate::http::request::extract::{Extracted, ModelField, RequestBody};
+use crate::http::request::fields::{BodyReader, FieldReader, Ignored, required, text_member};
+use crate::http::request::rules::{COMMON, Rules, Treatment, is_bool};
+use crate::http::state::AppState;
+use crate::http::wire::bounds::ROLES;
+use crate::http::wire::chat::{
+    ChatCompletionRequest, ChatMessage, ImagePart, MessageToolCall, TextPart,
+};
+
+/// What chat completions call the fields of all protocols.
+pub(crate) const NAMES: FieldNames = FieldNames {
+    prompt: "messages",
+    tools: "tools",
+    tool_choice: "tool_choice",
+    max_tokens: "max_tokens",
+    reasoning_budget: "thinking_token_budget",
+};
+
+/// What clients copy from answers into messages, or send to other servers.
+pub(crate) const CHAT_RULES: Rules = &[
+    ("*.cache_control", Treatment::Ignored),
+    ("messages[].annotations", Treatment::Ignored),
+    ("messages[].refusal", Treatment::Ignored),
+    ("messages[].tool_calls[].index", Treatment::Ignored),
+    ("response_format.json_schema.description", Treatment::Ignored),
+    // Schemas are enforced whatever it says.
+    ("response_format.json_schema.strict", Treatment::Unsupported(is_bool)),
+    // Padding against traffic analysis; the answer is the same.
+    ("stream_options.include_obfuscation", Treatment::Ignored),
+];
+
+/// The body of `POST /v1/chat/completions`.
+#[derive(Debug)]
+pub(crate) struct ChatBody {
+    request: ChatCompletionRequest,
+    sampling: SamplingBody,
+}
+
+impl RequestBody for ChatBody {
+    const RULES: &'static [Rules] = &[COMMON, CHAT_RULES];
+
+    fn read(body: &mut BodyReader<'_>) -> Result<Self, ApiError> {
+        Ok(Self { request: body.take()?, sampling: SamplingBody::read(body)? })
+    }
+
+    fn model(&self) -> ModelField<'_> {
+        ModelField::Required(self.request.model.as_deref())
+    }
+}
+
+/// A request in the words of all protocols, and what its answer is written with.
+pub(super) struct Converted {
+    pub(super) chat: ChatRequest,
+    pub(super) model: Option<String>,
+    pub(super) logprobs: bool,
+    pub(super) streaming: Option<UsageReporting>,
+    pub(super) ignored: Ignored,
+    pub(super) adapter: Option<Adapter>,
+    pub(super) arrival: Arrival,
+}
+
+impl Converted {
+    pub(super) fn new(state: &AppState, request: Extracted<ChatBody>) -> Result<Self, ApiError> {
+        let Extracted { body, adapter, arrival, mut fields } = request;
+        let ChatBody { request, sampling } = body;
+        let streaming = streaming(request.stream, request.stream_options.as_ref())?;
+        let demand = format::response_format(sampling.own.response_format.as_ref(), &mut fields)?;
+        let structured = sampling.own.structured_outputs.as_ref();
+        let demand = format::demand(demand, "response_format", structured, &mut fields)?;
+        let spelled = Spelled {
+            names: &NAMES,
+            demand,
+            max_tokens: max_tokens(&sampling.own)?,
+            best_of: None,
+            logprobs: logprobs(&request)?,
+            echoed_logprobs: None,
+        };
+        let chat = ChatRequest {
+            options: sampling::options(&sampling, spelled, &arrival, state)?,
+            reasoning: ReasoningOptions {
+                separate: request.separate_reasoning != Some(false),
+                hidden: request.include_reasoning == Some(false),
+                budget: reasoning_budget(&sampling.own)?,
+            },
+            streams: streaming.is_some(),
+            conversation: conversation(&request, &mut fields)?,
+        };
+        let ignored = fields.finish(state.config.strict)?;
+        let logprobs = request.logprobs.unwrap_or(false);
+        Ok(Self { chat, model: request.model, logprobs, streaming, ignored, adapter, arrival })
+    }
+}
+
+/// What shapes the prompt.
+pub(crate) fn conversation(
+    request: &ChatCompletionRequest,
+    fields: &mut FieldReader,
+) -> Result<Conversation, ApiError> {
+    let messages = request.messages.as_deref().unwrap_or_default();
+    if messages.is_empty() {
+        return Err(ApiError::field("messages", "messages must have at least one message"));
+    }
+    let numbered = messages.iter().enumerate();
+    let messages: Result<Vec<Message>, ApiError> =
+        numbered.map(|(at, said)| message(said, &format!("messages[{at}]"), fields)).collect();
+    let list = request.tools.as_ref().map(|list| tools::tools(list, fields)).transpose()?;
+    Ok(Conversation {
+        messages: messages?,
+        tools: Tools {
+            list: list.unwrap_or_default(),
+            choice: tools::tool_choice(request.tool_choice.as_ref(), fields)?,
+            single_call: request.parallel_tool_calls == Some(false),
+        },
+        template: template_options(request)?,
+        names: &NAMES,
+    })
+}
+
+fn template_options(request: &ChatCompletionRequest) -> Result<TemplateOptions, ApiError> {
+    let continues = request.continue_final_message.unwrap_or(false);
+    if continues && request.add_generation_prompt == Some(true) {
+        let message = "continue_final_message and add_generation_prompt can't both be true";
+        return Err(ApiError::field("continue_final_message", message));
+    }
+    Ok(TemplateOptions {
+        source: request.chat_template.clone(),
+        variables: request.chat_template_kwargs.clone().unwrap_or_default(),
+        documents: request.documents.clone(),
+        effort: effort("reasoning_effort", request.reasoning_effort.as_ref())?,
+        thinking: request.enable_thinking,
+        add_generation_prompt: !continues && request.add_generation_prompt.unwrap_or(true),
+        continue_final_message: continues,
+        add_special_tokens: request.add_special_tokens.unwrap_or(false),
+    })
+}
+
+fn logprobs(request: &ChatCompletionRequest) -> Result<Option<u8>, ApiError> {
+    let top = top_logprobs("top_logprobs", request.top_logprobs)?;
+    match (request.logprobs.unwrap_or(false), top) {
+        (true, top) => Ok(Some(top.unwrap_or(0))),
+        (false, None | Some(0)) => Ok(None),
+        (false, Some(_)) => {
+            Err(ApiError::field("top_logprobs", "top_logprobs needs logprobs to be true"))
+        }
+    }
+}
+
+fn message(
+    message: &ChatMessage,
+    path: &str,
+    fields: &mut FieldReader,
+) -> Result<Message, ApiError> {
+    let name = required(message.role.as_deref(), path, "role")?;
+    let role = Role::named(name).ok_or_else(|| {
+        let param = format!("{path}.role");
+        let message = format!("{param} must be one of {}, got {name:?}", ROLES.join(", "));
+        ApiError::field(param, message)
+    })?;
+    let reasoning = [
+        (&message.reasoning_content, ReasoningKeys::ReasoningContent),
+        (&message.reasoning, ReasoningKeys::Reasoning),
+    ];
+    let reasoning = reasoning.into_iter().filter_map(|(text, keys)| {
+        text.as_ref().map(|text| Part::Reasoning { text: text.clone(), keys })
+    });
+    let mut parts: Vec<Part> = reasoning.collect();
+    parts.extend(content(message, role, &format!("{path}.content"), fields)?);
+    let calls = message.tool_calls.as_deref().unwrap_or_default();
+    if !calls.is_empty() && role != Role::Assistant {
+        let message = format!("{path}.tool_calls: only assistant messages have tool calls");
+        return Err(ApiError::field(format!("{path}.tool_calls"), message));
+    }
+    for (at, call) in calls.iter().enumerate() {
+        parts.push(Part::ToolCall(tool_call(call, &format!("{path}.tool_calls[{at}]"))?));
+    }
+    Ok(Message { role, parts, name: message.name.clone(), answers: message.tool_call_id.clone() })
+}
+
+fn content(
+    message: &ChatMessage,
+    role: Role,
+    path: &str,
+    fields: &mut FieldReader,
+) -> Result<Vec<Part>, ApiError> {
+    match &message.content {
+        Some(Value::String(text)) => Ok(vec![Part::Text(text.clone())]),
+        Some(Value::Array(parts)) => {
+            let parts = parts.iter().enumerate();
+            parts.map(|(at, value)| part(value, &format!("{path}[{at}]"), fields)).collect()
+        }
+        Some(_) => {
+            let message = format!("{path} must be a string or a list of parts");
+            Err(ApiError::field(path, message))
+        }
+        None if role == Role::Assistant => Ok(Vec::new()),
+        None => {
+            let role = role.name();
+            let message = format!("{path} is required in a message of the role {role:?}");
+            Err(ApiError::field(path, message))
+        }
+    }
+}
+
+fn part(value: &Value, path: &str, fields: &mut FieldReader) -> Result<Part, ApiError> {
+    match text_member(value, "type") {
+        Some("text") => {
+            let TextPart { text } = fields.variant(value, path)?;
+            required(text, path, "text").map(Part::Text)
+        }
+        Some("image_url") => {
+            let ImagePart { image_url } = fields.variant(value, path)?;
+            required(image_url.and_then(|image| image.url), path, "image_url.url")?;
+            Ok(Part::Image { path: path.to_owned(), kind: "image_url" })
+        }
+        Some(kind) => {
+            let param = format!("{path}.type");
+            let message =
+                format!("{path}: parts of the type {kind:?} are not supported, only text");
+            Err(ApiError::field(param, message))
+        }
+        None => {
+            let message = format!("{path} must be an object with a type");
+            Err(ApiError::field(path, message))
+        }
+    }
+}
+
+/// With the arguments as an object, which is what templates expect.
+fn tool_call(call: &MessageToolCall, path: &str) -> Result<ToolCall, ApiError> {
+    if let Some(kind) = call.kind.as_deref().filter(|kind| *kind != "function") {
+        let message = format!("{path}.type must be \"function\", got {kind:?}");
+        return Err(ApiError::field(format!("{path}.type"), message));
+    }
+    let path = format!("{path}.function");
+    let function = call.function.as_ref();
+    let name = function.and_then(|function| function.name.clone());
+    let name = required(name, &path, "name")?;
+    let arguments = match function.and_then(|function| function.arguments.clone()) {
+        None => json!({}),
+        Some(Value::String(text)) => parsed_arguments(text),
+        Some(object @ Value::Object(_)) => object,
+        Some(_) => {
+            let param = format!("{path}.arguments");
+            let message = format!("{param} must be a string of JSON");
+            return Err(ApiError::field(param, message));
+        }
+    };
+    Ok(ToolCall { id: call.id.clone(), name, arguments })
+}

@@ -1,0 +1,61 @@
+//! `/v1/chat/completions`, and the prompt that a chat request would run.
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+
+use super::envelope::Envelope;
+use crate::http::answer::logprobs::LogprobSpelling;
+use crate::http::error::ApiError;
+use crate::http::generate::chat::CheckedChat;
+use crate::http::request::extract::Extracted;
+use crate::http::state::AppState;
+use input::{ChatBody, Converted};
+use writer::ChatWriter;
+
+pub(crate) mod input;
+mod writer;
+
+/// `POST /v1/chat/completions`.
+pub(crate) async fn chat_completions(
+    State(state): State<AppState>,
+    request: Extracted<ChatBody>,
+) -> Result<Response, ApiError> {
+    let Converted { chat, model, logprobs, streaming, ignored, adapter, arrival } =
+        Converted::new(&state, request)?;
+    let chat = CheckedChat::new(&state, chat, adapter, arrival)?.prepare(&state).await?;
+    let options = &chat.plan.options;
+    let spelling = || {
+        let as_ids = options.own.tokens_as_token_ids;
+        LogprobSpelling::new(state.tokenizer.clone(), as_ids, options.skip_special_tokens)
+    };
+    let writer = ChatWriter {
+        envelope: Envelope::new("chatcmpl", &state, model.as_deref()),
+        num_choices: options.own.n,
+        usage: streaming.unwrap_or_default(),
+        logprobs: logprobs.then(spelling),
+        prompt_logprobs: options.own.prompt_logprobs.map(|most| (spelling(), most)),
+        prompt_token_ids: options.own.return_token_ids.then(|| chat.prompt.token_ids.clone()),
+        reasons: chat.plan.decoding.reading.reasoning.is_some(),
+        seed: options.seed,
+        unfinished: options.own.n,
+    };
+    chat.answer(&state, writer, streaming.is_some(), &ignored).await
+}
+
+/// `POST /v1/chat/completions/render`.
+pub(crate) async fn render(
+    State(state): State<AppState>,
+    request: Extracted<ChatBody>,
+) -> Result<Response, ApiError> {
+    let Converted { chat, model, ignored, adapter, arrival, .. } = Converted::new(&state, request)?;
+    let prompt = CheckedChat::new(&state, chat, adapter, arrival)?.render(&state).await?;
+    let answer = axum::Json(json!({
+        "model": model,
+        "prompt": prompt.text,
+        "prompt_token_ids": prompt.token_ids,
+        "count": prompt.token_ids.len(),
+        "max_model_len": state.engine.limits().max_model_len,
+    }));
+    Ok(ignored.tell(answer.into_response()))
+}

@@ -1,0 +1,223 @@
+//! `/v1/completions`: prompts as text or token ids, continued.
+
+use axum::extract::State;
+use axum::response::Response;
+
+use super::envelope::{Envelope, UsageReporting};
+use super::format;
+use super::sampling::{self, SamplingBody, Spelled, max_tokens, reasoning_budget, top_logprobs};
+use super::stream_options::streaming;
+use crate::engine::adapter::Adapter;
+use crate::http::answer::logprobs::LogprobSpelling;
+use crate::http::answer::reader::ReadingPlan;
+use crate::http::answer::stream;
+use crate::http::error::ApiError;
+use crate::http::generate::field_names::FieldNames;
+use crate::http::generate::options::GenerationOptions;
+use crate::http::generate::plan::{Constraints, Plan, check_prompt_logprobs};
+use crate::http::generate::tools::ToolSetup;
+use crate::http::generate::{grammar, prompt};
+use crate::http::openai::chat::input::CHAT_RULES;
+use crate::http::request::arrival::Arrival;
+use crate::http::request::blocking::off_thread;
+use crate::http::request::extract::{Extracted, ModelField, RequestBody};
+use crate::http::request::fields::{BodyReader, Ignored, required};
+use crate::http::request::rules::{COMMON, Rules};
+use crate::http::state::AppState;
+use crate::http::wire::bounds::MAX_PROMPTS;
+use crate::http::wire::completions::{CompletionRequest, Prompt, PromptField};
+use crate::http::wire::number::token_ids;
+use writer::{ChoiceState, CompletionWriter, Echo};
+
+mod writer;
+
+/// `max_tokens` of a request that doesn't say.
+const DEFAULT_MAX_TOKENS: usize = 16;
+
+/// What completions call the fields of all protocols.
+const NAMES: FieldNames = FieldNames {
+    prompt: "prompt",
+    tools: "tools",
+    tool_choice: "tool_choice",
+    max_tokens: "max_tokens",
+    reasoning_budget: "thinking_token_budget",
+};
+
+/// The body of `POST /v1/completions`.
+#[derive(Debug)]
+pub(crate) struct CompletionBody {
+    request: CompletionRequest,
+    sampling: SamplingBody,
+}
+
+impl RequestBody for CompletionBody {
+    const RULES: &'static [Rules] = &[COMMON, CHAT_RULES];
+
+    fn read(body: &mut BodyReader<'_>) -> Result<Self, ApiError> {
+        Ok(Self { request: body.take()?, sampling: SamplingBody::read(body)? })
+    }
+
+    fn model(&self) -> ModelField<'_> {
+        ModelField::Required(self.request.model.as_deref())
+    }
+}
+
+/// `POST /v1/completions`.
+pub(crate) async fn completions(
+    State(state): State<AppState>,
+    request: Extracted<CompletionBody>,
+) -> Result<Response, ApiError> {
+    let Checked { request, mut options, streaming, ignored, adapter, arrival } =
+        Checked::new(&state, request)?;
+    let prompts = prompts(&request, state.engine.limits().vocab_size)?;
+    let permit = state.admit(prompts.len() * options.num_sequences())?;
+    let tokenized = tokenize(&state, prompts, request.add_special_tokens.unwrap_or(true)).await?;
+    let tools = ToolSetup::none(&NAMES, None);
+    let grammar = grammar::compile(options.own.demand.take(), &tools, &state).await?;
+    let constraints = Constraints { grammar, reasoning: None };
+    let reading = ReadingPlan::default();
+    let plan = Plan::new(&state, options, constraints, reading, adapter, arrival.at).await?;
+    let writer = writer(&state, &request, &plan.options, &tokenized, streaming);
+    let ids: Vec<Vec<u32>> = tokenized.into_iter().map(|prompt| prompt.ids).collect();
+    let generation = plan.submit(&state, permit, &ids)?;
+    let streams = streaming.is_some();
+    stream::respond(generation, writer, streams, state.keep_alive, &ignored).await
+}
+
+/// Writes the choices of all prompts.
+fn writer(
+    state: &AppState,
+    request: &CompletionRequest,
+    options: &GenerationOptions,
+    prompts: &[TokenizedPrompt],
+    streaming: Option<UsageReporting>,
+) -> CompletionWriter {
+    let own = &options.own;
+    let echo = request.echo.unwrap_or(false);
+    let choices = prompts.iter().flat_map(|prompt| {
+        let decoded = || state.tokenizer.decode(&prompt.ids, false);
+        let text = || prompt.text.clone().unwrap_or_else(decoded);
+        let choice = ChoiceState {
+            echo: echo.then(|| Echo { text: text(), token_ids: prompt.ids.clone() }),
+            prompt_token_ids: own.return_token_ids.then(|| prompt.ids.clone()),
+            offset: 0,
+        };
+        std::iter::repeat_n(choice, own.n)
+    });
+    let choices: Vec<ChoiceState> = choices.collect();
+    CompletionWriter {
+        envelope: Envelope::new("cmpl", state, request.model.as_deref()),
+        usage: streaming.unwrap_or_default(),
+        spelling: LogprobSpelling::new(
+            state.tokenizer.clone(),
+            own.tokens_as_token_ids,
+            options.skip_special_tokens,
+        ),
+        logprobs: own.logprobs,
+        prompt_logprobs: own.prompt_logprobs,
+        best_of: own.best_of,
+        n: own.n,
+        unfinished: choices.len(),
+        choices,
+        return_token_ids: own.return_token_ids,
+        seed: options.seed,
+    }
+}
+
+/// A completion request with every check done that needs no prompt.
+struct Checked {
+    request: CompletionRequest,
+    options: GenerationOptions,
+    streaming: Option<UsageReporting>,
+    ignored: Ignored,
+    adapter: Option<Adapter>,
+    arrival: Arrival,
+}
+
+impl Checked {
+    fn new(state: &AppState, request: Extracted<CompletionBody>) -> Result<Self, ApiError> {
+        let Extracted { body, adapter, arrival, mut fields } = request;
+        let CompletionBody { request, sampling } = body;
+        let streaming = streaming(request.stream, request.stream_options.as_ref())?;
+        let demand = format::response_format(sampling.own.response_format.as_ref(), &mut fields)?;
+        let structured = sampling.own.structured_outputs.as_ref();
+        let demand = format::demand(demand, "response_format", structured, &mut fields)?;
+        let ignored = fields.finish(state.config.strict)?;
+        let logprobs = top_logprobs("logprobs", request.logprobs)?;
+        let spelled = Spelled {
+            names: &NAMES,
+            demand,
+            max_tokens: max_tokens(&sampling.own)?.or(Some(DEFAULT_MAX_TOKENS)),
+            best_of: request.best_of,
+            logprobs,
+            echoed_logprobs: logprobs.filter(|_| request.echo == Some(true)),
+        };
+        let options = sampling::options(&sampling, spelled, &arrival, state)?;
+        if streaming.is_some() && options.own.best_of > options.own.n {
+            let message = "best_of above n can't stream: which answers are best shows at the end";
+            return Err(ApiError::field("best_of", message));
+        }
+        if reasoning_budget(&sampling.own)?.is_some() {
+            let what = "a budget of reasoning without a conversation";
+            return Err(ApiError::unsupported(NAMES.reasoning_budget, what));
+        }
+        check_prompt_logprobs(&options, streaming.is_some())?;
+        Ok(Self { request, options, streaming, ignored, adapter, arrival })
+    }
+}
+
+/// Checked prompts.
+enum CheckedPrompt {
+    Text(String),
+    Ids(Vec<u32>),
+}
+
+struct TokenizedPrompt {
+    /// As the request had it, if it was text.
+    text: Option<String>,
+    ids: Vec<u32>,
+}
+
+fn prompts(request: &CompletionRequest, vocab_size: usize) -> Result<Vec<CheckedPrompt>, ApiError> {
+    let PromptField(prompts) = required(request.prompt.as_ref(), "", "prompt")?;
+    if prompts.is_empty() {
+        return Err(ApiError::field("prompt", "prompt must not be empty"));
+    }
+    if prompts.len() > MAX_PROMPTS {
+        let message =
+            format!("prompt must have at most {MAX_PROMPTS} prompts, got {}", prompts.len());
+        return Err(ApiError::field("prompt", message));
+    }
+    let checked = prompts.iter().map(|prompt| match prompt {
+        Prompt::Text(text) => Ok(CheckedPrompt::Text(text.clone())),
+        Prompt::Tokens(ids) => token_ids("prompt", ids, vocab_size).map(CheckedPrompt::Ids),
+    });
+    checked.collect()
+}
+
+async fn tokenize(
+    state: &AppState,
+    checked: Vec<CheckedPrompt>,
+    add_special_tokens: bool,
+) -> Result<Vec<TokenizedPrompt>, ApiError> {
+    let tokenizer = state.tokenizer.clone();
+    let context = state.engine.limits().max_model_len;
+    off_thread(move || {
+        let prompts = checked.into_iter().map(|prompt| {
+            let (source, ids) = match prompt {
+                CheckedPrompt::Ids(ids) => (None, ids),
+                CheckedPrompt::Text(text) => {
+                    let ids =
+                        prompt::tokenize(&tokenizer, &text, add_special_tokens, context, &NAMES)?;
+                    (Some(text), ids)
+                }
+            };
+            if ids.is_empty() {
+                return Err(ApiError::field("prompt", "prompt must have at least one token"));
+            }
+            Ok(TokenizedPrompt { text: source, ids })
+        });
+        prompts.collect()
+    })
+    .await
+}

@@ -1,0 +1,75 @@
+//! What the objects of OpenAI's answers have in common.
+
+use uuid::Uuid;
+
+use crate::http::answer::delta::{Finish, FinishKind, StopCause};
+use crate::http::state::AppState;
+use crate::http::state::clock::unix_seconds;
+use crate::http::wire::chat::StopReason;
+use crate::http::wire::usage::{ChunkUsage, Usage};
+
+/// What all objects of an answer carry.
+#[derive(Clone, Debug)]
+pub(crate) struct Envelope {
+    pub(crate) id: String,
+    pub(crate) created: u64,
+    pub(crate) model: String,
+}
+
+impl Envelope {
+    /// A new answer; `prefix` is what its id begins with. Answers name the model as the request
+    /// did.
+    pub(crate) fn new(prefix: &str, state: &AppState, model: Option<&str>) -> Self {
+        Self {
+            id: format!("{prefix}-{}", Uuid::new_v4().simple()),
+            created: unix_seconds(),
+            model: model.unwrap_or(state.model_name()).to_owned(),
+        }
+    }
+}
+
+/// When a stream tells usage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct UsageReporting {
+    /// In a chunk of its own at the end.
+    pub(crate) at_end: bool,
+    /// In every chunk.
+    pub(crate) continuous: bool,
+}
+
+impl UsageReporting {
+    /// The `usage` of a chunk that is not the last: absent, null or the usage.
+    pub(crate) fn in_chunk(self, usage: Usage) -> Option<ChunkUsage> {
+        let told = if self.continuous { ChunkUsage::Now(usage) } else { ChunkUsage::Later };
+        self.at_end.then_some(told)
+    }
+}
+
+/// The API's word for how a choice ended.
+pub(crate) fn finish_reason(finish: &Finish) -> &'static str {
+    match finish.reason {
+        FinishKind::Stop => "stop",
+        FinishKind::Length => "length",
+        FinishKind::ToolCalls => "tool_calls",
+    }
+}
+
+/// What ended a choice.
+pub(crate) fn stop_reason(finish: &Finish) -> StopReason {
+    match &finish.cause {
+        None => StopReason::Nothing,
+        Some(StopCause::Text(text)) => StopReason::Text(text.clone()),
+        Some(StopCause::Token(id)) => StopReason::Token(*id),
+        Some(StopCause::Deadline) => StopReason::Text("deadline".to_owned()),
+    }
+}
+
+/// The id of a new tool call.
+pub(crate) fn tool_call_id() -> String {
+    item_id("call")
+}
+
+/// A new id of the kind that `prefix` names.
+pub(crate) fn item_id(prefix: &str) -> String {
+    format!("{prefix}_{}", Uuid::new_v4().simple())
+}

@@ -1,0 +1,12 @@
+//! OpenAI's protocols: chat completions, completions, responses and embeddings. Each has its input,
+//! which becomes the request that all protocols share, and its writer.
+
+pub(crate) mod chat;
+pub(crate) mod completions;
+pub(crate) mod embeddings;
+pub(crate) mod envelope;
+pub(crate) mod format;
+pub(crate) mod responses;
+pub(crate) mod sampling;
+pub(crate) mod stream_options;
+pub(crate) mod tools;

@@ -1,0 +1,113 @@
+//! Items to the messages of a chat: reasoning, text and calls that follow each other are one message
+//! of the assistant.
+
+use crate::http::generate::chat_request::{
+    Message, Part, ReasoningKeys, Role, ToolCall, parsed_arguments,
+};
+use crate::http::wire::responses::{
+    FunctionCallItem, FunctionCallOutputItem, FunctionOutput, Item, MessageItem, Part as TextPart,
+    ReasoningItem, Role as ItemRole,
+};
+
+/// The messages of a conversation; `instructions` come before it.
+pub(super) fn messages<'a>(
+    instructions: Option<&str>,
+    items: impl Iterator<Item = &'a Item>,
+) -> Vec<Message> {
+    let mut messages = Messages::default();
+    if let Some(instructions) = instructions {
+        let parts = vec![Part::Text(instructions.to_owned())];
+        messages.push(Message { role: Role::System, parts, name: None, answers: None });
+    }
+    for item in items {
+        match item {
+            Item::Message(item) => messages.add_message(item),
+            Item::Reasoning(item) => messages.add_reasoning(item),
+            Item::FunctionCall(item) => messages.add_call(item),
+            Item::FunctionCallOutput(item) => messages.push(result(item)),
+        }
+    }
+    messages.end();
+    messages.done
+}
+
+#[derive(Default)]
+struct Messages {
+    done: Vec<Message>,
+    /// A message of the assistant that may go on.
+    open: Option<Message>,
+}
+
+impl Messages {
+    fn push(&mut self, message: Message) {
+        self.end();
+        self.done.push(message);
+    }
+
+    fn end(&mut self) {
+        self.done.extend(self.open.take());
+    }
+
+    /// The parts of the assistant's message, which is a new one if there is none.
+    fn assistant(&mut self) -> &mut Vec<Part> {
+        let role = Role::Assistant;
+        let new = || Message { role, parts: Vec::new(), name: None, answers: None };
+        &mut self.open.get_or_insert_with(new).parts
+    }
+
+    /// Ends a message of the assistant that has said or called something: what comes now is of
+    /// the next one.
+    fn end_if_spoken(&mut self) {
+        let speaks = |part: &Part| !matches!(part, Part::Reasoning { .. });
+        if self.open.as_ref().is_some_and(|open| open.parts.iter().any(speaks)) {
+            self.end();
+        }
+    }
+
+    fn add_message(&mut self, item: &MessageItem) {
+        let role = match item.role {
+            ItemRole::User => Role::User,
+            ItemRole::System => Role::System,
+            ItemRole::Developer => Role::Developer,
+            ItemRole::Assistant => {
+                self.end_if_spoken();
+                self.assistant().push(Part::Text(joined(&item.content)));
+                return;
+            }
+        };
+        self.push(Message { role, parts: texts(&item.content), name: None, answers: None });
+    }
+
+    fn add_reasoning(&mut self, item: &ReasoningItem) {
+        self.end_if_spoken();
+        let parts = if item.content.is_empty() { &item.summary } else { &item.content };
+        let text = joined(parts);
+        self.assistant().push(Part::Reasoning { text, keys: ReasoningKeys::Both });
+    }
+
+    fn add_call(&mut self, item: &FunctionCallItem) {
+        self.assistant().push(Part::ToolCall(ToolCall {
+            id: Some(item.call_id.clone()),
+            name: item.name.clone(),
+            arguments: parsed_arguments(item.arguments.clone()),
+        }));
+    }
+}
+
+fn result(item: &FunctionCallOutputItem) -> Message {
+    let parts = match &item.output {
+        FunctionOutput::Text(text) => vec![Part::Text(text.clone())],
+        FunctionOutput::Parts(parts) => texts(parts),
+    };
+    Message { role: Role::Tool, parts, name: None, answers: Some(item.call_id.clone()) }
+}
+
+fn texts(parts: &[TextPart]) -> Vec<Part> {
+    parts.iter().map(|part| Part::Text(part.text().to_owned())).collect()
+}
+
+/// Parts are lines, as in chat completions.
+fn joined(parts: &[TextPart]) -> String {
+    let texts: Vec<&str> = parts.iter().map(TextPart::text).collect();
+    texts.join("\n")
+}

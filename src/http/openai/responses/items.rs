@@ -1,0 +1,242 @@
+//! The `input` of a request to items: which kinds there are, and what each has to have.
+//!
+//! Errors name the place: `input[2].content[0].type`. Knows nothing of what the items mean to a
+//! model.
+
+use std::time::Instant;
+
+use serde_json::Value;
+
+use crate::http::error::ApiError;
+use crate::http::openai::envelope::{item_id, tool_call_id};
+use crate::http::request::fields::{FieldReader, required, text_member};
+use crate::http::state::response_store::{History, ResponseStore};
+use crate::http::wire::response_input::{
+    FunctionCallInput, FunctionOutputInput, MessageInput, ReasoningInput, ReferenceInput,
+    RefusalPart, TextPart,
+};
+use crate::http::wire::responses::{
+    FunctionCallItem, FunctionCallOutputItem, FunctionOutput, Item, ItemStatus, MessageItem, Part,
+    ReasoningItem, Role,
+};
+
+const KINDS: &str = "message, function_call, function_call_output, reasoning, item_reference";
+
+/// Reads the items of one request.
+pub(super) struct ItemReader<'a> {
+    /// Where references lead.
+    pub(super) store: &'a ResponseStore,
+    pub(super) now: Instant,
+    pub(super) fields: &'a mut FieldReader,
+}
+
+impl ItemReader<'_> {
+    /// A string is one message of the user.
+    pub(super) fn read(&mut self, input: &Value) -> Result<Vec<Item>, ApiError> {
+        match input {
+            Value::String(text) => {
+                let content = vec![Part::InputText { text: text.clone() }];
+                let (id, status) = (item_id("msg"), ItemStatus::Completed);
+                Ok(vec![Item::Message(MessageItem { id, status, role: Role::User, content })])
+            }
+            Value::Array(items) => {
+                let items = items.iter().enumerate();
+                items.map(|(at, item)| self.item(item, &format!("input[{at}]"))).collect()
+            }
+            _ => Err(ApiError::field("input", "input must be a string or a list of items")),
+        }
+    }
+
+    fn item(&mut self, item: &Value, path: &str) -> Result<Item, ApiError> {
+        match kind(item, path)? {
+            "message" => self.message(item, path).map(Item::Message),
+            "function_call" => self.function_call(item, path).map(Item::FunctionCall),
+            "function_call_output" => {
+                self.function_call_output(item, path).map(Item::FunctionCallOutput)
+            }
+            "reasoning" => self.reasoning(item, path).map(Item::Reasoning),
+            "item_reference" => self.reference(item, path),
+            kind => {
+                let what = format!("items of the type {kind:?} are not supported, only {KINDS}");
+                Err(invalid(path, "type", &what))
+            }
+        }
+    }
+
+    fn message(&mut self, item: &Value, path: &str) -> Result<MessageItem, ApiError> {
+        let MessageInput { id, status, role, content } = self.fields.variant(item, path)?;
+        let role = match required(role.as_deref(), path, "role")? {
+            "user" => Role::User,
+            "assistant" => Role::Assistant,
+            "system" => Role::System,
+            "developer" => Role::Developer,
+            role => {
+                let what = "must be one of user, assistant, system, developer";
+                return Err(invalid(path, "role", &format!("{what}, got {role:?}")));
+            }
+        };
+        let part = |text: String| match role {
+            Role::Assistant => Part::output(text, Vec::new()),
+            _ => Part::InputText { text },
+        };
+        let content = match content {
+            Some(Value::String(text)) => vec![part(text)],
+            Some(Value::Array(parts)) => {
+                let kinds = ["input_text", "output_text"];
+                let texts = self.texts(&parts, &format!("{path}.content"), &kinds)?;
+                texts.into_iter().map(part).collect()
+            }
+            _ => return Err(invalid(path, "content", "must be a string or a list of parts")),
+        };
+        let status = item_status(status, path)?;
+        Ok(MessageItem { id: given_or_new(id, "msg"), status, role, content })
+    }
+
+    fn function_call(&mut self, item: &Value, path: &str) -> Result<FunctionCallItem, ApiError> {
+        let FunctionCallInput { id, status, call_id, name, arguments } =
+            self.fields.variant(item, path)?;
+        Ok(FunctionCallItem {
+            id: given_or_new(id, "fc"),
+            call_id: call_id.unwrap_or_else(tool_call_id),
+            name: required(name, path, "name")?,
+            arguments: required(arguments, path, "arguments")?,
+            status: item_status(status, path)?,
+        })
+    }
+
+    fn function_call_output(
+        &mut self,
+        item: &Value,
+        path: &str,
+    ) -> Result<FunctionCallOutputItem, ApiError> {
+        let FunctionOutputInput { id, status, call_id, output } =
+            self.fields.variant(item, path)?;
+        let output = match output {
+            Some(Value::String(text)) => FunctionOutput::Text(text),
+            Some(Value::Array(parts)) => {
+                let texts = self.texts(&parts, &format!("{path}.output"), &["input_text"])?;
+                let parts = texts.into_iter().map(|text| Part::InputText { text });
+                FunctionOutput::Parts(parts.collect())
+            }
+            _ => return Err(invalid(path, "output", "must be a string or a list of parts")),
+        };
+        Ok(FunctionCallOutputItem {
+            id: given_or_new(id, "fco"),
+            call_id: required(call_id, path, "call_id")?,
+            output,
+            status: item_status(status, path)?,
+        })
+    }
+
+    fn reasoning(&mut self, item: &Value, path: &str) -> Result<ReasoningItem, ApiError> {
+        let ReasoningInput { id, status, summary, content } = self.fields.variant(item, path)?;
+        let summary = summary.unwrap_or_default();
+        let summary = self.texts(&summary, &format!("{path}.summary"), &["summary_text"])?;
+        let content = content.unwrap_or_default();
+        let kinds = ["reasoning_text", "text"];
+        let content = self.texts(&content, &format!("{path}.content"), &kinds)?;
+        Ok(ReasoningItem {
+            id: given_or_new(id, "rs"),
+            status: item_status(status, path)?,
+            summary: summary.into_iter().map(|text| Part::SummaryText { text }).collect(),
+            content: content.into_iter().map(|text| Part::ReasoningText { text }).collect(),
+        })
+    }
+
+    fn reference(&mut self, item: &Value, path: &str) -> Result<Item, ApiError> {
+        let ReferenceInput { id } = self.fields.variant(item, path)?;
+        let id = required(id, path, "id")?;
+        self.store.item(self.now, &id).ok_or_else(|| ApiError::Invalid {
+            message: format!("{path}.id: no item {id:?} is stored"),
+            param: Some(format!("{path}.id")),
+            code: Some("item_not_found"),
+        })
+    }
+
+    /// The texts of parts of the given kinds.
+    fn texts(
+        &mut self,
+        parts: &[Value],
+        path: &str,
+        kinds: &[&str],
+    ) -> Result<Vec<String>, ApiError> {
+        let mut texts = Vec::with_capacity(parts.len());
+        for (at, part) in parts.iter().enumerate() {
+            let path = format!("{path}[{at}]");
+            if !part.is_object() {
+                let message = format!("{path} must be an object with a type");
+                return Err(ApiError::field(path, message));
+            }
+            let kind = required(text_member(part, "type"), &path, "type")?;
+            let text = if kind == "refusal" && kinds.contains(&"output_text") {
+                let RefusalPart { refusal } = self.fields.variant(part, &path)?;
+                required(refusal, &path, "refusal")?
+            } else if kinds.contains(&kind) {
+                let TextPart { text } = self.fields.variant(part, &path)?;
+                required(text, &path, "text")?
+            } else {
+                let what = format!("parts of the type {kind:?} are not supported here, only");
+                return Err(invalid(&path, "type", &format!("{what} {}", kinds.join(", "))));
+            };
+            texts.push(text);
+        }
+        Ok(texts)
+    }
+}
+
+/// Checks that every output in `items` answers a call before it.
+pub(super) fn check_outputs(history: &History, items: &[Item]) -> Result<(), ApiError> {
+    let call_id = |item: &Item| match item {
+        Item::FunctionCall(call) => Some(call.call_id.clone()),
+        _ => None,
+    };
+    let mut calls: Vec<String> = history.items().filter_map(call_id).collect();
+    for (at, item) in items.iter().enumerate() {
+        calls.extend(call_id(item));
+        if let Item::FunctionCallOutput(output) = item
+            && !calls.contains(&output.call_id)
+        {
+            let param = format!("input[{at}].call_id");
+            let message =
+                format!("{param}: there is no function call {:?} before it", output.call_id);
+            return Err(ApiError::field(param, message));
+        }
+    }
+    Ok(())
+}
+
+/// The type of an item. Messages and references may leave it out.
+fn kind<'a>(item: &'a Value, path: &str) -> Result<&'a str, ApiError> {
+    let Some(object) = item.as_object() else {
+        let message = format!("{path} must be an object with a type");
+        return Err(ApiError::field(path, message));
+    };
+    match object.get("type") {
+        Some(Value::String(kind)) => Ok(kind),
+        None | Some(Value::Null) if object.contains_key("role") => Ok("message"),
+        None | Some(Value::Null) if object.contains_key("id") => Ok("item_reference"),
+        None | Some(Value::Null) => Err(invalid(path, "type", "is required")),
+        Some(_) => Err(invalid(path, "type", "must be a string")),
+    }
+}
+
+fn invalid(path: &str, name: &str, what: &str) -> ApiError {
+    let param = format!("{path}.{name}");
+    ApiError::field(param.clone(), format!("{param}: {what}"))
+}
+
+fn given_or_new(id: Option<String>, prefix: &str) -> String {
+    id.unwrap_or_else(|| item_id(prefix))
+}
+
+fn item_status(status: Option<String>, path: &str) -> Result<ItemStatus, ApiError> {
+    match status.as_deref() {
+        None | Some("completed") => Ok(ItemStatus::Completed),
+        Some("in_progress") => Ok(ItemStatus::InProgress),
+        Some("incomplete") => Ok(ItemStatus::Incomplete),
+        Some(status) => {
+            let what = "must be one of in_progress, completed, incomplete";
+            Err(invalid(path, "status", &format!("{what}, got {status:?}")))
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! What operators ask about the server itself: health, metrics, version.
+
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+use crate::http::error::ApiError;
+use crate::http::state::AppState;
+
+/// `GET /health/live`: the process answers.
+pub(crate) async fn live() -> axum::Json<Value> {
+    axum::Json(json!({"status": "live"}))
+}
+
+/// `GET /health` and `/health/ready`: requests are welcome.
+pub(crate) async fn ready(State(state): State<AppState>) -> Result<axum::Json<Value>, ApiError> {
+    state.check_ready()?;
+    Ok(axum::Json(json!({"status": "ready"})))
+}
+
+/// `GET /metrics`, as Prometheus text.
+pub(crate) async fn metrics(State(state): State<AppState>) -> Response {
+    let content_type = "text/plain; version=0.0.4; charset=utf-8";
+    ([(header::CONTENT_TYPE, content_type)], state.metrics.render()).into_response()
+}
+
+/// `GET /version`.
+pub(crate) async fn version(State(state): State<AppState>) -> axum::Json<Value> {
+    axum::Json(json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "features": state.build_features,
+    }))
+}

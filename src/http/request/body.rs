@@ -1,0 +1,128 @@
+//! A request's bytes to a JSON object.
+
+use std::fmt;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{FromRequest, Request};
+use axum::http::{HeaderMap, header};
+use futures::StreamExt;
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
+use serde_json::{Map, Value};
+
+use crate::http::error::ApiError;
+use crate::http::state::AppState;
+
+/// Longest wait for the next part of a body.
+const STALL: Duration = Duration::from_secs(30);
+/// Bytes beyond the limit that are read and dropped before the answer.
+const DRAINED: usize = 64 << 20;
+
+/// The body of a request: one JSON object without duplicate keys.
+#[derive(Debug)]
+pub(crate) struct JsonBody(pub(crate) Value);
+
+impl JsonBody {
+    fn parse(bytes: &[u8]) -> Result<Self, ApiError> {
+        let object: UniqueObject = serde_json::from_slice(bytes).map_err(|error| {
+            let message = format!("the request body is not the JSON expected: {error}");
+            ApiError::Invalid { message, param: None, code: Some("invalid_json") }
+        })?;
+        Ok(Self(Value::Object(object.0)))
+    }
+}
+
+impl FromRequest<AppState> for JsonBody {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &AppState) -> Result<Self, ApiError> {
+        require_json(request.headers())?;
+        let bytes = read_all(request.into_body(), state.config.max_body_bytes).await?;
+        Self::parse(&bytes)
+    }
+}
+
+fn require_json(headers: &HeaderMap) -> Result<(), ApiError> {
+    let value = headers.get(header::CONTENT_TYPE).map(|value| value.to_str().unwrap_or("?"));
+    let essence = value.unwrap_or("none").split(';').next().unwrap_or_default().trim();
+    let subtype = essence.to_ascii_lowercase();
+    let is_json = subtype == "application/json"
+        || (subtype.starts_with("application/") && subtype.ends_with("+json"));
+    if is_json { Ok(()) } else { Err(ApiError::UnsupportedMediaType(essence.to_owned())) }
+}
+
+/// Reads a body of at most `limit` bytes. One that is larger is read on for a while and dropped:
+/// clients that are still writing would not see the answer.
+async fn read_all(body: Body, limit: usize) -> Result<Vec<u8>, ApiError> {
+    let mut parts = body.into_data_stream();
+    let (mut bytes, mut length) = (Vec::new(), 0);
+    loop {
+        let part = tokio::time::timeout(STALL, parts.next()).await;
+        let part = part.map_err(|_| ApiError::BodyStalled(STALL.as_secs()))?;
+        let Some(part) = part else { break };
+        let part = part.map_err(|error| {
+            let message = format!("the request body could not be read: {error}");
+            ApiError::Invalid { message, param: None, code: None }
+        })?;
+        length += part.len();
+        if length > limit.saturating_add(DRAINED) {
+            break;
+        }
+        if length <= limit {
+            bytes.extend_from_slice(&part);
+        } else {
+            bytes = Vec::new();
+        }
+    }
+    if length > limit { Err(ApiError::BodyTooLarge(limit)) } else { Ok(bytes) }
+}
+
+/// A JSON object that refuses a key it has already seen.
+struct UniqueObject(Map<String, Value>);
+
+impl<'de> Deserialize<'de> for UniqueObject {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ObjectVisitor;
+        impl<'de> Visitor<'de> for ObjectVisitor {
+            type Value = Map<String, Value>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a JSON object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Self::Value, A::Error> {
+                let mut map = Map::new();
+                while let Some(key) = access.next_key::<String>()? {
+                    if map.contains_key(&key) {
+                        let message = format!("the key {key:?} appears twice");
+                        return Err(serde::de::Error::custom(message));
+                    }
+                    map.insert(key, access.next_value()?);
+                }
+                Ok(map)
+            }
+        }
+        deserializer.deserialize_map(ObjectVisitor).map(Self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(bytes: &[u8]) -> String {
+        JsonBody::parse(bytes).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn broken_json_is_named() {
+        assert!(message(br#"{"a": 1, "a": 2}"#).contains("\"a\" appears twice"));
+        assert!(message(b"[1]").contains("expected a JSON object"));
+        assert!(message(b"{\"a\": \"\xff\"}").contains("unicode"));
+        let deep = format!("{{\"a\": {}", "[".repeat(100_000));
+        assert!(message(deep.as_bytes()).contains("recursion limit"));
+        assert!(message(b"{\"a\": NaN}").contains("expected"));
+        assert!(message(b"{\"a\": 1e999}").contains("out of range"));
+    }
+}

@@ -1,0 +1,69 @@
+//! The one preamble of all handlers: a request's body as wire structs, its model, when it came, and
+//! the fields that nobody read.
+
+use axum::extract::{FromRequest, Request};
+
+use super::arrival::Arrival;
+use super::body::JsonBody;
+use super::fields::{BodyReader, FieldReader};
+use super::rules::{COMMON, Rules};
+use crate::engine::adapter::Adapter;
+use crate::http::error::ApiError;
+use crate::http::state::AppState;
+
+/// What the body of a route's request is read into.
+pub(crate) trait RequestBody: Sized {
+    /// The fields that are known without being in a struct.
+    const RULES: &'static [Rules] = &[COMMON];
+
+    /// Reads every struct that has fields of this body.
+    fn read(body: &mut BodyReader<'_>) -> Result<Self, ApiError>;
+
+    /// The model that the request names.
+    fn model(&self) -> ModelField<'_> {
+        ModelField::Absent
+    }
+}
+
+/// The `model` of a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ModelField<'a> {
+    /// It must be there.
+    Required(Option<&'a str>),
+    /// If it is there, it must be one that is served.
+    Optional(Option<&'a str>),
+    /// The route has no such field.
+    Absent,
+}
+
+/// A request whose fields have the right types.
+#[derive(Debug)]
+pub(crate) struct Extracted<T> {
+    pub(crate) body: T,
+    /// What the request's model adds to the served one.
+    pub(crate) adapter: Option<Adapter>,
+    pub(crate) arrival: Arrival,
+    /// For the objects that stay JSON until their variant is known.
+    pub(crate) fields: FieldReader,
+}
+
+impl<T: RequestBody> FromRequest<AppState> for Extracted<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &AppState) -> Result<Self, ApiError> {
+        let arrival = Arrival::now(request.headers())?;
+        let JsonBody(json) = JsonBody::from_request(request, state).await?;
+        let mut reader = BodyReader::new(&json);
+        let body = T::read(&mut reader)?;
+        let adapter = match body.model() {
+            ModelField::Required(name) => state.check_model(name)?,
+            ModelField::Optional(name) => {
+                name.map(|name| state.check_model(Some(name))).transpose()?.flatten()
+            }
+            ModelField::Absent => None,
+        };
+        let mut fields = FieldReader::new(T::RULES);
+        reader.finish(&mut fields)?;
+        Ok(Self { body, adapter, arrival, fields })
+    }
+}

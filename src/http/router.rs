@@ -1,0 +1,76 @@
+//! Which handler answers which path, and the layers around all of them.
+
+use axum::Router;
+use axum::extract::Request;
+use axum::http::HeaderValue;
+use axum::middleware::{from_fn, from_fn_with_state};
+use axum::routing::{get, post};
+use tower_http::cors::{AllowHeaders, Any, CorsLayer};
+
+use super::error::ApiError;
+use super::middleware::{auth, drain, generation_guard, observe};
+use super::openai::{chat, completions, embeddings, responses};
+use super::ops::{adapters, health, models, tokenize};
+use super::state::AppState;
+use super::{anthropic, openapi};
+
+/// All routes.
+pub fn router(state: AppState) -> Router {
+    let routes = Router::new()
+        .route("/v1/models", get(models::models))
+        .route("/v1/models/{*id}", get(models::model))
+        .route("/v1/chat/completions", post(chat::chat_completions))
+        .route("/v1/chat/completions/render", post(chat::render))
+        .route("/v1/completions", post(completions::completions))
+        .route("/v1/messages", post(anthropic::messages))
+        .route("/v1/messages/count_tokens", post(anthropic::count_tokens))
+        .route("/v1/responses", post(responses::create))
+        .route("/v1/responses/input_tokens", post(responses::input_tokens))
+        .route(
+            "/v1/responses/{id}",
+            get(responses::stored::retrieve).delete(responses::stored::delete),
+        )
+        .route("/v1/responses/{id}/cancel", post(responses::stored::cancel))
+        .route("/v1/responses/{id}/input_items", get(responses::stored::input_items))
+        .route("/v1/embeddings", post(embeddings::embeddings))
+        .route("/v1/load_lora_adapter", post(adapters::load))
+        .route("/v1/unload_lora_adapter", post(adapters::unload))
+        .route("/tokenize", post(tokenize::tokenize))
+        .route("/detokenize", post(tokenize::detokenize))
+        .route("/health", get(health::ready))
+        .route("/health/ready", get(health::ready))
+        .route("/health/live", get(health::live))
+        .route("/metrics", get(health::metrics))
+        .route("/version", get(health::version))
+        .route("/openapi.json", get(openapi::openapi))
+        .fallback(no_route)
+        .method_not_allowed_fallback(wrong_method);
+    let layered = routes
+        .layer(from_fn_with_state(state.clone(), generation_guard::refuse_generation))
+        .layer(from_fn_with_state(state.clone(), auth::require_key))
+        .layer(from_fn_with_state(state.clone(), drain::refuse_while_draining))
+        .layer(from_fn_with_state(state.clone(), observe::observe))
+        .layer(from_fn(anthropic::error::adapt));
+    let origins = &state.config.cors_origins;
+    let layered = if origins.is_empty() { layered } else { layered.layer(cors(origins)) };
+    layered.with_state(state)
+}
+
+fn cors(origins: &[String]) -> CorsLayer {
+    // SDKs send headers of their own, and `*` would not cover `authorization`.
+    let headers = AllowHeaders::mirror_request();
+    let layer = CorsLayer::new().allow_methods(Any).allow_headers(headers).expose_headers(Any);
+    if origins.iter().any(|origin| origin == "*") {
+        return layer.allow_origin(Any);
+    }
+    let origins = origins.iter().filter_map(|origin| HeaderValue::try_from(origin).ok());
+    layer.allow_origin(origins.collect::<Vec<_>>())
+}
+
+async fn no_route(request: Request) -> ApiError {
+    ApiError::RouteNotFound(request.uri().path().to_owned())
+}
+
+async fn wrong_method(request: Request) -> ApiError {
+    ApiError::MethodNotAllowed(request.uri().path().to_owned(), request.method().to_string())
+}

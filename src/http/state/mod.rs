@@ -1,0 +1,277 @@
+//! What every handler shares: the engine's handle, the texts' tools, the configuration, and
+//! whether the server is going down.
+
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::config::{LoraServing, ServerConfig};
+use crate::engine::adapter::Adapter;
+use crate::engine::{EngineHandle, EngineHealth};
+use crate::http::error::ApiError;
+use crate::metrics::MetricsHandle;
+use crate::structured::compiler::{CompilerLimits, GrammarCompiler};
+use crate::structured::vocabulary::Vocabulary;
+use crate::text::chat_template::ChatTemplate;
+use crate::text::embedding_prompts::EmbeddingPrompts;
+use crate::text::tokenizer::Tokenizer;
+use adapter_registry::AdapterRegistry;
+use admission::{Admission, Permit};
+use api_keys::ApiKeys;
+use breakers::BreakerCache;
+use clock::unix_seconds;
+use families::Families;
+use response_store::ResponseStore;
+
+pub mod adapter_registry;
+pub(crate) mod admission;
+pub(crate) mod api_keys;
+pub(crate) mod breakers;
+pub(crate) mod clock;
+pub(crate) mod families;
+pub(crate) mod response_store;
+
+/// Without data for this long, a stream sends a comment.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// What the model's author suggests (`generation_config.json`); a request overrules it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct GenerationDefaults {
+    /// 0 to 2; 0 is greedy.
+    pub temperature: Option<f64>,
+    /// Above 0, at most 1.
+    pub top_p: Option<f64>,
+    /// At least -1; 0 and -1 are off.
+    pub top_k: Option<i64>,
+    /// 0 to 1.
+    pub min_p: Option<f64>,
+    /// Above 0.
+    pub repetition_penalty: Option<f64>,
+}
+
+impl GenerationDefaults {
+    /// The suggestion for a scalar parameter of this name.
+    pub(crate) fn scalar(&self, name: &str) -> Option<f64> {
+        match name {
+            "temperature" => self.temperature,
+            "top_p" => self.top_p,
+            "min_p" => self.min_p,
+            "repetition_penalty" => self.repetition_penalty,
+            _ => None,
+        }
+    }
+}
+
+/// What [`AppState`] is made of.
+#[derive(Debug)]
+pub struct ServerParts {
+    /// How to listen and whom to serve.
+    pub config: ServerConfig,
+    /// The engine.
+    pub engine: EngineHandle,
+    /// Adapters of the model.
+    pub adapters: adapter_registry::AdapterParts,
+    /// The model's tokenizer.
+    pub tokenizer: Arc<Tokenizer>,
+    /// The model's chat template; without one, chat routes answer 400.
+    pub chat_template: Option<Arc<ChatTemplate>>,
+    /// For conversations with tools, where the model has an own template for those.
+    pub tool_chat_template: Option<Arc<ChatTemplate>>,
+    /// For requests that leave a field out.
+    pub defaults: GenerationDefaults,
+    /// What may be put before texts to embed.
+    pub embedding_prompts: EmbeddingPrompts,
+    /// The ids that end an answer.
+    pub eos_token_ids: Arc<[u32]>,
+    /// Shared with the engine.
+    pub metrics: MetricsHandle,
+    /// What the binary was built with, for `/version`.
+    pub build_features: Vec<String>,
+}
+
+/// Cheap to clone; one per server.
+#[derive(Clone, Debug)]
+pub struct AppState(Arc<ServerState>);
+
+/// What there is one of in a server.
+#[derive(Debug)]
+pub struct ServerState {
+    pub(crate) config: ServerConfig,
+    pub(crate) engine: EngineHandle,
+    pub(crate) tokenizer: Arc<Tokenizer>,
+    pub(crate) defaults: GenerationDefaults,
+    pub(crate) embedding_prompts: EmbeddingPrompts,
+    pub(crate) eos_token_ids: Arc<[u32]>,
+    pub(crate) metrics: MetricsHandle,
+    pub(crate) build_features: Vec<String>,
+    /// The adapters that requests can name beside the model.
+    pub(crate) adapters: AdapterRegistry,
+    pub(crate) admission: Admission,
+    pub(crate) api_keys: ApiKeys,
+    pub(crate) breakers: BreakerCache,
+    /// The responses that requests asked to keep.
+    pub(crate) responses: ResponseStore,
+    /// When the server started, as `created` of the model.
+    pub(crate) created: u64,
+    pub(crate) keep_alive: Duration,
+    /// For conversations without and with tools.
+    chat_templates: [Option<Arc<ChatTemplate>>; 2],
+    /// The same.
+    families: [Families; 2],
+    /// Made when the first request needs it.
+    grammars: OnceLock<GrammarCompiler>,
+    draining: AtomicBool,
+    cut: watch::Sender<bool>,
+}
+
+impl Deref for AppState {
+    type Target = ServerState;
+
+    fn deref(&self) -> &ServerState {
+        &self.0
+    }
+}
+
+impl AppState {
+    /// A server that takes requests.
+    pub fn new(parts: ServerParts) -> Self {
+        Self::with_keep_alive(parts, KEEP_ALIVE)
+    }
+
+    /// As [`new`](Self::new), with another time between the comments of a silent stream.
+    pub fn with_keep_alive(parts: ServerParts, keep_alive: Duration) -> Self {
+        let ServerParts { config, engine, metrics, .. } = parts;
+        let capacity = config.max_queued_requests + engine.limits().max_num_seqs;
+        let LoraServing { max_loras, at_run_time } = config.lora;
+        if at_run_time || !parts.adapters.served.is_empty() {
+            metrics.start_lora(max_loras);
+            metrics.set_lora_bytes(parts.adapters.size_in_bytes());
+        }
+        let with_tools = parts.tool_chat_template.or_else(|| parts.chat_template.clone());
+        let chat_templates = [parts.chat_template, with_tools];
+        let families = chat_templates.each_ref().map(|template| {
+            Families::new(&config, template.as_ref().map(|template| template.source()))
+        });
+        Self(Arc::new(ServerState {
+            adapters: AdapterRegistry::new(parts.adapters, max_loras),
+            admission: Admission::new(capacity),
+            api_keys: ApiKeys::new(&config.api_keys, &config.admin_api_keys),
+            tokenizer: parts.tokenizer,
+            defaults: parts.defaults,
+            embedding_prompts: parts.embedding_prompts,
+            eos_token_ids: parts.eos_token_ids,
+            build_features: parts.build_features,
+            breakers: BreakerCache::default(),
+            responses: ResponseStore::default(),
+            created: unix_seconds(),
+            chat_templates,
+            families,
+            grammars: OnceLock::new(),
+            draining: AtomicBool::new(false),
+            cut: watch::Sender::new(false),
+            config,
+            engine,
+            metrics,
+            keep_alive,
+        }))
+    }
+}
+
+impl ServerState {
+    /// The template for conversations with or without tools.
+    pub(crate) fn chat_template(&self, with_tools: bool) -> Option<&Arc<ChatTemplate>> {
+        self.chat_templates[usize::from(with_tools)].as_ref()
+    }
+
+    /// Whose markup answers in conversations with or without tools have.
+    pub(crate) fn families(&self, with_tools: bool) -> Families {
+        self.families[usize::from(with_tools)]
+    }
+
+    /// Makes grammars for the model's vocabulary. The first call takes a while.
+    pub(crate) fn grammars(&self) -> &GrammarCompiler {
+        self.grammars.get_or_init(|| {
+            let vocabulary = Arc::new(vocabulary(&self.tokenizer, &self.eos_token_ids));
+            GrammarCompiler::new(vocabulary, CompilerLimits::default())
+        })
+    }
+
+    /// The name that answers carry.
+    pub(crate) fn model_name(&self) -> &str {
+        self.config.served_model_names.first().map_or("", String::as_str)
+    }
+
+    /// Checks that a request names a model that is served: the adapter that it stands for, or none.
+    pub(crate) fn check_model(&self, model: Option<&str>) -> Result<Option<Adapter>, ApiError> {
+        let model = model.ok_or_else(|| ApiError::field("model", "model is required"))?;
+        if self.config.served_model_names.iter().any(|name| name == model) {
+            return Ok(None);
+        }
+        match self.adapters.find(model) {
+            Some(served) => Ok(Some(served.adapter)),
+            None => Err(ApiError::ModelNotFound(model.to_owned())),
+        }
+    }
+
+    /// Why the server should get no requests now, if so.
+    pub(crate) fn check_ready(&self) -> Result<(), ApiError> {
+        if self.is_draining() {
+            return Err(ApiError::Unavailable("the server is shutting down".to_owned()));
+        }
+        match self.engine.health() {
+            EngineHealth::Healthy => Ok(()),
+            EngineHealth::Dead => {
+                Err(ApiError::Unavailable("the engine is not running".to_owned()))
+            }
+            EngineHealth::Stuck(since) => Err(ApiError::Unavailable(format!(
+                "the engine's step has been running for {} s",
+                since.as_secs()
+            ))),
+        }
+    }
+
+    /// Admits a request of `sequences`.
+    pub(crate) fn admit(&self, sequences: usize) -> Result<Permit, ApiError> {
+        if self.is_draining() {
+            return Err(ApiError::Unavailable("the server is shutting down".to_owned()));
+        }
+        let permit = self.admission.admit(sequences);
+        if permit.is_err() {
+            self.metrics.admission_rejected();
+        }
+        permit
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+
+    /// From now on readiness is red and new requests are refused.
+    pub(crate) fn start_draining(&self) {
+        self.draining.store(true, Ordering::Release);
+    }
+
+    /// Ends what is still running.
+    pub(crate) fn cut(&self) {
+        self.cut.send_replace(true);
+    }
+
+    /// Turns true when running requests must end at once.
+    pub(crate) fn cut_signal(&self) -> watch::Receiver<bool> {
+        self.cut.subscribe()
+    }
+}
+
+/// The tokens as grammars see them.
+fn vocabulary(tokenizer: &Arc<Tokenizer>, eos_token_ids: &[u32]) -> Vocabulary {
+    let size = u32::try_from(tokenizer.vocab_size()).expect("token ids are below 2^32");
+    let tokens = (0..size).map(|id| tokenizer.token_bytes(id)).collect();
+    let special = tokenizer.special_ids().into_iter();
+    let special = special.filter_map(|id| Some((id, tokenizer.token(id)?)));
+    let plain = Arc::clone(tokenizer);
+    let tokenize = move |text: &str| plain.encode_plain(text).unwrap_or_default();
+    Vocabulary::new(tokens, special, eos_token_ids.to_vec(), Box::new(tokenize))
+}

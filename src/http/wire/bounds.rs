@@ -1,0 +1,55 @@
+//! The words and the bounds that both the checks of requests and the API's description name.
+
+/// Who says a message.
+pub(crate) const ROLES: [&str; 5] = ["developer", "system", "user", "assistant", "tool"];
+/// How much reasoning a model can be asked for.
+pub(crate) const EFFORTS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
+/// How much effort a model can be asked for in the Messages API.
+pub(crate) const MESSAGE_EFFORTS: [&str; 5] = ["low", "medium", "high", "xhigh", "max"];
+
+/// Most alternatives that logprobs may list.
+pub(crate) const MAX_TOP_LOGPROBS: i64 = 20;
+/// Most choices of a prompt.
+pub(crate) const MAX_CHOICES: i64 = 128;
+/// Longest time that a request may be given, which is a day.
+pub(crate) const MAX_DEADLINE_MS: i64 = 86_400_000;
+/// Most characters of a cache salt.
+pub(crate) const MAX_CACHE_SALT_CHARS: usize = 128;
+/// Most texts that may end an answer.
+pub(crate) const MAX_STOP_STRINGS: usize = 16;
+/// Most sequence breakers of the DRY penalty.
+pub(crate) const MAX_BREAKERS: usize = 64;
+/// Longest sequence breaker of the DRY penalty.
+pub(crate) const MAX_BREAKER_BYTES: usize = 40;
+/// Bound of the exponent of beam scores, up or down: beyond it lengths to its power overflow.
+pub(crate) const MAX_LENGTH_PENALTY: f64 = 10.0;
+/// Largest template that a request may bring.
+pub(crate) const MAX_TEMPLATE_BYTES: usize = 256 << 10;
+
+/// Most prompts of one request for completions.
+pub(crate) const MAX_PROMPTS: usize = 1024;
+/// Most texts of one request for embeddings.
+pub(crate) const MAX_INPUTS: usize = 2048;
+
+/// Most items on a page of a response's input.
+pub(crate) const MAX_PAGE_ITEMS: usize = 100;
+/// Most pairs of a response's metadata.
+pub(crate) const MAX_METADATA_PAIRS: usize = 16;
+/// Longest key of a response's metadata.
+pub(crate) const MAX_METADATA_KEY_CHARS: usize = 64;
+/// Longest value of a response's metadata.
+pub(crate) const MAX_METADATA_VALUE_CHARS: usize = 512;
+/// What asks a response for the logprobs of its text.
+pub(crate) const INCLUDE_LOGPROBS: &str = "message.output_text.logprobs";
+/// What a response can be asked to include. All but the first are results of tools that there are
+/// none of, and reasoning in a form that only its maker reads; ours is in the open.
+pub(crate) const INCLUDABLES: [&str; 8] = [
+    INCLUDE_LOGPROBS,
+    "reasoning.encrypted_content",
+    "code_interpreter_call.outputs",
+    "computer_call_output.output.image_url",
+    "file_search_call.results",
+    "message.input_image.image_url",
+    "web_search_call.action.sources",
+    "web_search_call.results",
+];

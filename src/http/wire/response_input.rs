@@ -1,0 +1,79 @@
+//! The items, tools and formats of a request for a response, as JSON: each variant is read once its
+//! `type` is known.
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+/// An item of the type `message`.
+#[derive(Debug, Deserialize)]
+pub(crate) struct MessageInput {
+    pub(crate) id: Option<String>,
+    pub(crate) status: Option<String>,
+    pub(crate) role: Option<String>,
+    /// A string or a list of parts.
+    pub(crate) content: Option<Value>,
+}
+
+/// An item of the type `function_call`.
+#[derive(Debug, Deserialize)]
+pub(crate) struct FunctionCallInput {
+    pub(crate) id: Option<String>,
+    pub(crate) status: Option<String>,
+    pub(crate) call_id: Option<String>,
+    pub(crate) name: Option<String>,
+    pub(crate) arguments: Option<String>,
+}
+
+/// An item of the type `function_call_output`.
+#[derive(Debug, Deserialize)]
+pub(crate) struct FunctionOutputInput {
+    pub(crate) id: Option<String>,
+    pub(crate) status: Option<String>,
+    pub(crate) call_id: Option<String>,
+    /// A string or a list of parts.
+    pub(crate) output: Option<Value>,
+}
+
+/// An item of the type `reasoning`.
+#[derive(Debug, Deserialize)]
+pub(crate) struct ReasoningInput {
+    pub(crate) id: Option<String>,
+    pub(crate) status: Option<String>,
+    pub(crate) summary: Option<Vec<Value>>,
+    pub(crate) content: Option<Vec<Value>>,
+}
+
+/// An item of the type `item_reference`.
+#[derive(Debug, Deserialize)]
+pub(crate) struct ReferenceInput {
+    pub(crate) id: Option<String>,
+}
+
+/// A part of the type `input_text`, `output_text`, `reasoning_text` or `summary_text`.
+#[derive(Debug, Deserialize)]
+pub(crate) struct TextPart {
+    pub(crate) text: Option<String>,
+}
+
+/// A part of the type `refusal`.
+#[derive(Debug, Deserialize)]
+pub(crate) struct RefusalPart {
+    pub(crate) refusal: Option<String>,
+}
+
+/// A tool of the type `function`.
+#[derive(Debug, Deserialize)]
+pub(crate) struct FunctionTool {
+    pub(crate) name: Option<String>,
+    pub(crate) description: Option<String>,
+    /// A JSON schema.
+    pub(crate) parameters: Option<Map<String, Value>>,
+    pub(crate) strict: Option<bool>,
+}
+
+/// `text.format` of the type `json_schema`.
+#[derive(Debug, Deserialize)]
+pub(crate) struct JsonSchemaFormat {
+    pub(crate) name: Option<String>,
+    pub(crate) schema: Option<Map<String, Value>>,
+}

@@ -1,0 +1,88 @@
+//! The fields that shape what is generated: those that every protocol takes, and those that have
+//! OpenAI's names.
+
+use std::collections::HashMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::number::Int;
+use super::schema::chat::{
+    EarlyStopping, LogitBias, ResponseFormat, SequenceBreakers, Stop, StructuredOutputs,
+};
+use super::schema::served::TokenId;
+use super::stop::StopField;
+
+/// The fields that every generating route takes, whatever its protocol, beside
+/// [`ScalarFields`](super::scalars::ScalarFields).
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
+pub(crate) struct CommonFields {
+    #[schema(value_type = Option<i64>, minimum = -1)]
+    pub(crate) top_k: Option<Int>,
+    #[schema(minimum = 0.0, maximum = 100.0)]
+    pub(crate) dry_multiplier: Option<f64>,
+    #[schema(minimum = 1.0, maximum = 100.0)]
+    pub(crate) dry_base: Option<f64>,
+    #[schema(value_type = Option<i64>, minimum = 1)]
+    pub(crate) dry_allowed_length: Option<Int>,
+    #[schema(value_type = Option<i64>, minimum = -1)]
+    pub(crate) dry_penalty_last_n: Option<Int>,
+    #[schema(value_type = Option<SequenceBreakers>)]
+    pub(crate) dry_sequence_breakers: Option<Vec<String>>,
+    #[schema(value_type = Option<LogitBias>)]
+    pub(crate) logit_bias: Option<HashMap<String, f64>>,
+    #[schema(value_type = Option<i64>)]
+    pub(crate) seed: Option<Int>,
+    #[schema(value_type = Option<Vec<TokenId>>)]
+    pub(crate) stop_token_ids: Option<Vec<Int>>,
+    pub(crate) include_stop_str_in_output: Option<bool>,
+    pub(crate) skip_special_tokens: Option<bool>,
+    #[schema(value_type = Option<i64>, minimum = 0)]
+    pub(crate) min_tokens: Option<Int>,
+    pub(crate) ignore_eos: Option<bool>,
+    #[schema(value_type = Option<i32>)]
+    pub(crate) priority: Option<Int>,
+    #[schema(min_length = 1, max_length = 128)]
+    pub(crate) cache_salt: Option<String>,
+    #[schema(value_type = Option<i64>, minimum = 1, maximum = 86_400_000)]
+    pub(crate) deadline_ms: Option<Int>,
+}
+
+/// The fields that chat completions, completions and responses share.
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
+pub(crate) struct SamplingFields {
+    #[schema(value_type = Option<i64>, minimum = 1, maximum = 128)]
+    pub(crate) n: Option<Int>,
+    #[schema(value_type = Option<Stop>)]
+    pub(crate) stop: Option<StopField>,
+    #[schema(value_type = Option<i64>, minimum = 1)]
+    pub(crate) max_tokens: Option<Int>,
+    #[schema(value_type = Option<i64>, minimum = 1)]
+    pub(crate) max_completion_tokens: Option<Int>,
+    pub(crate) return_token_ids: Option<bool>,
+    pub(crate) return_tokens_as_token_ids: Option<bool>,
+    #[schema(value_type = Option<i64>, minimum = 0, maximum = 20)]
+    pub(crate) prompt_logprobs: Option<Int>,
+    #[schema(value_type = Option<ResponseFormat>)]
+    pub(crate) response_format: Option<Value>,
+    #[schema(value_type = Option<StructuredOutputs>)]
+    pub(crate) structured_outputs: Option<Value>,
+    #[schema(value_type = Option<i64>, minimum = -1)]
+    pub(crate) thinking_token_budget: Option<Int>,
+    pub(crate) use_beam_search: Option<bool>,
+    #[schema(value_type = Option<i64>, minimum = 1, maximum = 128)]
+    pub(crate) beam_width: Option<Int>,
+    #[schema(minimum = -10.0, maximum = 10.0)]
+    pub(crate) length_penalty: Option<f64>,
+    #[schema(value_type = Option<EarlyStopping>)]
+    pub(crate) early_stopping: Option<EarlyStoppingField>,
+}
+
+/// When a search ends: true, false or "never".
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum EarlyStoppingField {
+    Flag(bool),
+    Word(String),
+}

@@ -1,0 +1,94 @@
+//! Answers that no struct writes: errors, models, health, and what else is a handful of fields.
+
+use serde_json::json;
+
+use super::builders::{
+    count, list, object, optional_text, or_null, reference, text, token_ids, words,
+};
+
+written! {
+    /// Why a request was not answered.
+    Error: object(&["error"], &json!({"error": object(
+        &["message", "type", "param", "code"],
+        &json!({
+            "message": text(),
+            "type": words(&[
+                "invalid_request_error", "authentication_error", "permission_error",
+                "rate_limit_error", "deadline_exceeded", "unavailable_error", "server_error",
+            ]),
+            "param": optional_text(),
+            "code": optional_text(),
+        }),
+    )}));
+    /// A name that the model answers to.
+    Model: object(
+        &["id", "object", "created", "owned_by", "root", "parent", "max_model_len"],
+        &json!({
+            "id": text(),
+            "object": words(&["model"]),
+            "created": count(),
+            "owned_by": text(),
+            "root": text(),
+            "parent": optional_text(),
+            "max_model_len": count(),
+        }),
+    );
+    /// All names of the model.
+    ModelList: object(&["object", "data"], &json!({
+        "object": words(&["list"]), "data": list(&reference("Model")),
+    }));
+    /// What the server is.
+    Version: object(&["version", "features"], &json!({
+        "version": text(), "features": list(&text()),
+    }));
+    /// Whether requests are welcome.
+    Ready: object(&["status"], &json!({"status": words(&["ready"])}));
+    /// That the process answers.
+    Live: object(&["status"], &json!({"status": words(&["live"])}));
+    /// The prompt that a chat request would run.
+    RenderedPrompt: object(
+        &["model", "prompt", "prompt_token_ids", "count", "max_model_len"],
+        &json!({
+            "model": text(),
+            "prompt": text(),
+            "prompt_token_ids": token_ids(),
+            "count": count(),
+            "max_model_len": count(),
+        }),
+    );
+    /// What to tokenize: a text, under either name, or a conversation.
+    TokenizeRequest: json!({
+        "type": "object",
+        "properties": {
+            "model": or_null(reference("ModelName")),
+            "return_token_strs": {"type": ["boolean", "null"]},
+            "add_special_tokens": {"type": ["boolean", "null"]},
+        },
+        "anyOf": [
+            object(&["prompt"], &json!({"prompt": text(), "messages": {"type": "null"}})),
+            object(&["content"], &json!({"content": text(), "messages": {"type": "null"}})),
+            object(&["messages"], &json!({
+                "prompt": {"type": "null"},
+                "content": {"type": "null"},
+                "messages": {"type": "array", "minItems": 1, "items": reference("ChatInputMessage")},
+                "tools": or_null(reference("ChatTools")),
+                "tool_choice": or_null(reference("ChatToolChoice")),
+                "add_generation_prompt": {"type": ["boolean", "null"]},
+                "continue_final_message": {"type": ["boolean", "null"]},
+                "chat_template_kwargs": {"type": ["object", "null"]},
+            })),
+        ],
+    });
+    /// How many tokens the prompt of a response would have.
+    InputTokens: object(&["object", "input_tokens"], &json!({
+        "object": words(&["response.input_tokens"]), "input_tokens": count(),
+    }));
+    /// That a response is gone.
+    DeletedResponse: object(&["id", "object", "deleted"], &json!({
+        "id": text(), "object": words(&["response"]), "deleted": {"type": "boolean"},
+    }));
+    /// An OpenAPI document.
+    Document: object(&["openapi", "info", "paths"], &json!({
+        "openapi": text(), "info": {"type": "object"}, "paths": {"type": "object"},
+    }));
+}
