@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn several_ids_end_thoughts_wherever_they_begin() {
+    fn several_ids_end_reasoning_wherever_they_begin() {
         let mut reasoning = reasoning(&[7, 7, 8], None);
         for token in [1, 7, 7, 7] {
             assert!(reasoning.push(token) && reasoning.inside());
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn thoughts_may_begin_with_the_first_token_only() {
+    fn reasoning_may_begin_with_the_first_token_only() {
         let params = ReasoningParams {
             close: vec![7],
             starts_inside: false,

@@ -117,7 +117,7 @@ impl ChoiceDecoder {
         self.num_tokens
     }
 
-    /// Tokens so far that were thoughts.
+    /// Tokens so far that were reasoning.
     pub fn num_reasoning_tokens(&self) -> usize {
         self.num_reasoning_tokens
     }
@@ -155,10 +155,10 @@ impl ChoiceDecoder {
             self.next.tokens.extend(self.pending.pop_front().map(|(record, _)| record));
             released += 1;
         }
-        // A token belongs to where its text ends; the text that ends thoughts is one of them.
-        let thought = self.reader.thinks();
+        // A token belongs to where its text ends; the text that ends reasoning is part of it.
+        let reasoned = self.reader.reasons();
         self.reader.push(text, &mut self.next);
-        if thought || self.reader.thinks() {
+        if reasoned || self.reader.reasons() {
             self.num_reasoning_tokens += released;
         }
     }

@@ -17,7 +17,7 @@ pub(crate) struct ChoiceDelta {
 /// What a choice gained.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Delta {
-    /// More thoughts.
+    /// More reasoning.
     pub reasoning: String,
     /// More text.
     pub content: String,
@@ -112,7 +112,7 @@ pub struct CompletedToolCall {
 /// A whole answer, folded from deltas.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CompletedChoice {
-    /// The thoughts.
+    /// The reasoning.
     pub reasoning: String,
     /// The text.
     pub content: String,

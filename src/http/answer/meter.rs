@@ -15,7 +15,7 @@ pub(crate) struct Figures {
     pub(crate) cached_tokens: usize,
     /// Tokens sampled.
     pub(crate) output_tokens: usize,
-    /// How many of them were thoughts.
+    /// How many of them were reasoning.
     pub(crate) reasoning_tokens: usize,
     /// From submission to the first scheduled step.
     pub(crate) queue: Duration,
@@ -76,7 +76,7 @@ impl Meter {
         }
     }
 
-    /// So many of the tokens were thoughts.
+    /// Sets how many of the tokens were reasoning.
     pub(crate) fn reasoning(&mut self, tokens: usize) {
         self.figures.reasoning_tokens = tokens;
     }

@@ -1,6 +1,6 @@
-//! The text of an answer to its parts: thoughts, content and tool calls.
+//! The text of an answer to its parts: reasoning, content and tool calls.
 //!
-//! Thoughts are parted first, and what is not thought is read for calls; each model's own markup is
+//! Reasoning is split off first, and the rest is read for calls; each model's own markup is
 //! known to the parsers in `text`. Knows no tokens and no JSON.
 
 use super::delta::{Delta, ToolCallDelta};
@@ -10,11 +10,11 @@ use crate::text::tool_calls::{self, Functions, ToolCallParser, ToolEvent};
 /// How an answer is to be read.
 #[derive(Clone, Debug, Default)]
 pub struct ReadingPlan {
-    /// The family whose thoughts are parted from the rest.
+    /// The family whose reasoning is split from the rest.
     pub reasoning: Option<&'static str>,
-    /// Whether the prompt ends within thoughts.
+    /// Whether the prompt ends within reasoning.
     pub starts_inside: bool,
-    /// Whether thoughts are left out of the answer.
+    /// Whether reasoning is left out of the answer.
     pub hide_reasoning: bool,
     /// The family whose calls are looked for.
     pub tools: Option<&'static str>,
@@ -46,7 +46,7 @@ pub(super) struct Reader {
 /// What is known of the text so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct SoFar {
-    thinks: bool,
+    reasons: bool,
     called_tools: bool,
 }
 
@@ -58,13 +58,13 @@ impl Reader {
             tools: plan.tools.and_then(|name| tool_calls::parser(name, &plan.functions)),
             hide_reasoning: plan.hide_reasoning,
             single_call: plan.single_call,
-            so_far: SoFar { thinks: starts_inside, called_tools: false },
+            so_far: SoFar { reasons: starts_inside, called_tools: false },
         }
     }
 
-    /// Whether the text so far ends within thoughts, as far as that is certain.
-    pub(super) fn thinks(&self) -> bool {
-        self.so_far.thinks
+    /// Whether the text so far ends within reasoning, as far as that is certain.
+    pub(super) fn reasons(&self) -> bool {
+        self.so_far.reasons
     }
 
     /// Whether there was a call.
@@ -78,7 +78,7 @@ impl Reader {
             None => self.push_content(text, delta),
             Some(parser) => {
                 let events = parser.push(text);
-                self.take_thoughts(events, delta);
+                self.take_reasoning(events, delta);
             }
         }
     }
@@ -87,7 +87,7 @@ impl Reader {
     pub(super) fn finish(&mut self, delta: &mut Delta) {
         if let Some(mut parser) = self.reasoning.take() {
             let events = parser.finish();
-            self.take_thoughts(events, delta);
+            self.take_reasoning(events, delta);
         }
         if let Some(mut parser) = self.tools.take() {
             let events = parser.finish();
@@ -95,17 +95,17 @@ impl Reader {
         }
     }
 
-    fn take_thoughts(&mut self, events: Vec<ReasoningEvent>, delta: &mut Delta) {
+    fn take_reasoning(&mut self, events: Vec<ReasoningEvent>, delta: &mut Delta) {
         for event in events {
             match event {
                 ReasoningEvent::Reasoning(text) => {
-                    self.so_far.thinks = true;
+                    self.so_far.reasons = true;
                     if !self.hide_reasoning {
                         delta.reasoning.push_str(&text);
                     }
                 }
                 ReasoningEvent::Content(text) => {
-                    self.so_far.thinks = false;
+                    self.so_far.reasons = false;
                     self.push_content(&text, delta);
                 }
             }

@@ -12,8 +12,8 @@ use super::tools::ToolSetup;
 use crate::http::error::ApiError;
 use crate::http::request::blocking::off_thread;
 use crate::http::state::AppState;
-use crate::structured::grammar::Grammar;
 use crate::structured::error::GrammarError;
+use crate::structured::grammar::Grammar;
 use crate::structured::spec::GrammarSpec;
 use crate::text::tool_calls::{self, CallRules, FunctionRule};
 

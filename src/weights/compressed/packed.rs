@@ -160,7 +160,8 @@ fn transposed(
         let reason = format!("has {} numbers, expected {rows} times {columns}", values.len());
         return Err(Fault::new(part, reason));
     }
-    let transposed = (0..columns).flat_map(|column| (0..rows).map(move |row| row * columns + column));
+    let transposed =
+        (0..columns).flat_map(|column| (0..rows).map(move |row| row * columns + column));
     Ok(transposed.map(|at| values[at]).collect())
 }
 
