@@ -18,12 +18,14 @@
 //!
 //! ## One request
 //!
-//! 1. `http::chat` parses a `ChatCompletionRequest` and takes a permit, or answers 429.
+//! 1. `http::request` reads the body into the structs of `http::wire` and judges the fields that no
+//!    struct has; the protocol's `input` makes a `http::generate::chat_request::ChatRequest` of
+//!    them, in which all protocols are alike, and [`SamplingParams`](sampling::params::SamplingParams)
+//!    in range. It gets a permit, or 429.
 //! 2. [`text::chat_template`] renders the prompt, [`text::tokenizer`] encodes it.
 //! 3. A schema or grammar becomes a [`Grammar`](structured::grammar::Grammar) in the request's own
-//!    task; `http::types::sampling` turns wire fields into
-//!    ([`SamplingParams`](sampling::params::SamplingParams),
-//!    [`StopConditions`](scheduler::stop::StopConditions)), validated.
+//!    task; `http::generate::plan` has everything the engine is told, with
+//!    [`StopConditions`](scheduler::stop::StopConditions) once the prompt's length is known.
 //! 4. [`EngineHandle::submit`](engine::EngineHandle::submit) gives an
 //!    [`OutputStream`](engine::output::OutputStream); dropping it aborts the request.
 //!    If its model is an adapter's name, the adapter goes with it (`engine::adapter`), down to the
@@ -36,7 +38,8 @@
 //!    On an NVIDIA GPU operations are launches by `kernels::cuda`, decode steps are captured as a CUDA
 //!    graph for each size (`runner::recorded`), and tokens are drawn where the logits are
 //!    (`sampling::on_device`); the host sees token ids.
-//! 6. The request's own task turns token ids into text, text into deltas, deltas into chunks.
+//! 6. The request's own task turns token ids into text, text into deltas (`http::answer`), and the
+//!    protocol's `writer` makes chunks of those.
 //!
 //! ## Invariants
 //!
