@@ -78,7 +78,7 @@ const FOREIGN: &[(&str, &[&str])] = &[
 /// Rooms that may contain `unsafe`.
 const UNSAFE: &[&str] = &["kernels", "weights"];
 
-pub fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
+pub(crate) fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
@@ -90,7 +90,7 @@ pub fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
 }
 
 /// `src/kv_cache/mod.rs` -> `kv_cache`, `src/engine/core.rs` -> `engine::core`.
-pub fn module_of(file: &Path, root: &Path) -> String {
+pub(crate) fn module_of(file: &Path, root: &Path) -> String {
     let parts: Vec<_> = file
         .strip_prefix(root)
         .unwrap()
@@ -139,7 +139,7 @@ fn is_below(path: &str, room: &str) -> bool {
     path == room || path.strip_prefix(room).is_some_and(|rest| rest.starts_with("::"))
 }
 
-pub fn without_comments(text: &str) -> String {
+pub(crate) fn without_comments(text: &str) -> String {
     text.lines()
         .map(|line| line.split("//").next().unwrap_or_default())
         .collect::<Vec<_>>()

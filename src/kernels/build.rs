@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::SystemTime;
 
-const ROOT: &str = "src/kernels";
+const ROOT: &str = ".";
 
 fn main() {
-    println!("cargo::rerun-if-changed=src/kernels/build.rs");
+    println!("cargo::rerun-if-changed=build.rs");
     if env::var_os("CARGO_FEATURE_CUDA").is_none() {
         return;
     }

@@ -47,8 +47,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::text::decoder::char_of_byte;
-    use crate::text::tokenizer_config::TokenizerConfig;
+    use crate::decoder::char_of_byte;
+    use crate::tokenizer_config::TokenizerConfig;
 
     fn tokenizer(words: &[&str]) -> Tokenizer {
         let bytes = (0..=255u8).map(|byte| char_of_byte(byte).to_string());

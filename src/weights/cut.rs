@@ -66,7 +66,7 @@ mod tests {
     use candle_core::{DType, Device, Tensor};
 
     use super::*;
-    use crate::weights::{MemoryTensors, Weights};
+    use crate::{MemoryTensors, Weights};
 
     fn cut(
         shape: &[usize],

@@ -85,7 +85,8 @@ impl WeightError {
         Self::Io { path: path.to_owned(), source }
     }
 
-    pub(crate) fn corrupt(path: &Path, reason: impl Into<String>) -> Self {
+    /// A file at `path` whose content is not what its format says, and why.
+    pub fn corrupt(path: &Path, reason: impl Into<String>) -> Self {
         Self::Corrupt { path: path.to_owned(), reason: reason.into() }
     }
 }

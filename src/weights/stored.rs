@@ -102,7 +102,7 @@ impl StoredTensor {
     /// # Errors
     ///
     /// A range that ends behind the last row.
-    pub(crate) fn rows(&self, ranges: &[Range<usize>]) -> Result<Self> {
+    pub fn rows(&self, ranges: &[Range<usize>]) -> Result<Self> {
         let (dims, content) = self.part(ranges)?;
         Ok(Self { kind: self.kind, dims, content, progress: None })
     }
@@ -172,7 +172,7 @@ impl StoredTensor {
     }
 
     /// The transpose of a matrix; of a quantized one widened to bf16, since blocks can't be transposed.
-    pub(crate) fn transposed(&self) -> Result<Self> {
+    pub fn transposed(&self) -> Result<Self> {
         let &[rows, columns] = self.dims.as_slice() else {
             bail!("a tensor of dimensions {:?} is no matrix", self.dims);
         };

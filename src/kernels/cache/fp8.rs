@@ -5,7 +5,7 @@
 use float8::F8E4M3;
 use half::f16;
 
-use crate::kernels::cpu::{Element, LANES, Lanes};
+use crate::cpu::{Element, LANES, Lanes};
 
 /// The bits of NaN without the sign.
 const NAN: u8 = 0x7f;
@@ -55,8 +55,8 @@ fn narrowed(x: f32) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::cpu::{Kernel, Level, Products};
-    use crate::kernels::random::Random;
+    use crate::cpu::{Kernel, Level, Products};
+    use crate::random::Random;
 
     struct Widen<'a>(&'a [F8E4M3; LANES], &'a mut [f32; LANES]);
 

@@ -9,18 +9,18 @@ use half::{bf16, f16};
 
 use super::KV_BLOCK;
 use super::kv_format::{GROUP, GROUP_BYTES};
-use crate::kernels::cpu::{Element, LANES, Lanes, load_tail};
-use crate::kernels::storage::Mutable;
+use crate::cpu::{Element, LANES, Lanes, load_tail};
+use crate::storage::Mutable;
 
 /// Sixteen floats, as one vector register holds them.
-pub(in crate::kernels) type Vector = [f32; LANES];
+pub(crate) type Vector = [f32; LANES];
 /// One number per position of a KV block.
-pub(in crate::kernels) type PerPosition = [Vector; KV_BLOCK / LANES];
+pub(crate) type PerPosition = [Vector; KV_BLOCK / LANES];
 
 /// A type that the cache's tensors are made of.
 ///
 /// `keys` and `values` are those of one head in one block, as [`super::kv_format`] describes them.
-pub(in crate::kernels) trait Stored: WithDType + Mutable {
+pub(crate) trait Stored: WithDType + Mutable {
     /// The type of single elements, where those are stored one by one.
     type Plain: Element;
 

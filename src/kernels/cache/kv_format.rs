@@ -15,13 +15,13 @@ use half::{bf16, f16};
 use serde::{Deserialize, Serialize};
 
 use super::KV_BLOCK;
-use crate::kernels::backend::Backend;
-use crate::kernels::huge_pages;
+use crate::backend::Backend;
+use crate::huge_pages;
 
 /// Elements that share a scale in a quantized cache.
-pub(in crate::kernels) const GROUP: usize = 32;
+pub(crate) const GROUP: usize = 32;
 /// Bytes of a group at one position: the scale and 32 integers.
-pub(in crate::kernels) const GROUP_BYTES: usize = 2 + GROUP;
+pub(crate) const GROUP_BYTES: usize = 2 + GROUP;
 
 /// Element type of a KV cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,7 +51,7 @@ impl KvFormat {
     }
 
     /// The format of a cache tensor.
-    pub(in crate::kernels) fn of_cache(cache: &Tensor) -> Result<Self> {
+    pub(crate) fn of_cache(cache: &Tensor) -> Result<Self> {
         match (Self::of_dtype(cache.dtype()), cache.dtype()) {
             (Some(format), _) => Ok(format),
             (None, DType::U8) => Ok(Self::Q8_0),
@@ -62,7 +62,7 @@ impl KvFormat {
     }
 
     /// Refuses a cache whose elements plain candle operations can't read.
-    pub(in crate::kernels) fn check_plain(cache: &Tensor) -> Result<()> {
+    pub(crate) fn check_plain(cache: &Tensor) -> Result<()> {
         match Self::of_cache(cache)? {
             Self::Q8_0 => bail!("there are no plain operations for a q8_0 KV cache"),
             Self::F32 | Self::F16 | Self::Bf16 | Self::Fp8 => Ok(()),
@@ -164,19 +164,19 @@ fn untouched<T>(zeros: Vec<T>) -> Vec<T> {
 
 /// The shape of a layer's cache, whose two tensors were checked against each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::kernels) struct CacheShape {
-    pub(in crate::kernels) format: KvFormat,
-    pub(in crate::kernels) num_blocks: usize,
-    pub(in crate::kernels) kv_heads: usize,
+pub(crate) struct CacheShape {
+    pub(crate) format: KvFormat,
+    pub(crate) num_blocks: usize,
+    pub(crate) kv_heads: usize,
     /// Elements of a key.
-    pub(in crate::kernels) key_dim: usize,
+    pub(crate) key_dim: usize,
     /// Elements of a value.
-    pub(in crate::kernels) value_dim: usize,
+    pub(crate) value_dim: usize,
 }
 
 impl CacheShape {
     /// The shape of `keys` and `values`, which must be a cache for keys of `key_dim` elements.
-    pub(in crate::kernels) fn of(keys: &Tensor, values: &Tensor, key_dim: usize) -> Result<Self> {
+    pub(crate) fn of(keys: &Tensor, values: &Tensor, key_dim: usize) -> Result<Self> {
         let format = KvFormat::of_cache(keys)?;
         let (num_blocks, kv_heads, _, _) = keys.dims4()?;
         let expected = format.key_dims(num_blocks, kv_heads, key_dim);
@@ -198,12 +198,12 @@ impl CacheShape {
     }
 
     /// Stored elements of one head's keys in one block.
-    pub(in crate::kernels) fn key_block(&self) -> usize {
+    pub(crate) fn key_block(&self) -> usize {
         self.format.head_len(self.key_dim) * KV_BLOCK
     }
 
     /// Stored elements of one head's values in one block.
-    pub(in crate::kernels) fn value_block(&self) -> usize {
+    pub(crate) fn value_block(&self) -> usize {
         self.format.head_len(self.value_dim) * KV_BLOCK
     }
 }

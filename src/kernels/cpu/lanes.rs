@@ -6,16 +6,16 @@ use std::mem::MaybeUninit;
 use half::{bf16, f16};
 
 /// f32 lanes of a vector, on every level.
-pub(in crate::kernels) const LANES: usize = 16;
+pub(crate) const LANES: usize = 16;
 
 /// Work that is compiled once per level. Mark `run` and all it calls `#[inline(always)]`, so that
 /// the level's instructions reach it, and keep closures out of its loops.
-pub(in crate::kernels) trait Kernel {
+pub(crate) trait Kernel {
     fn run<L: Products>(self, lanes: L);
 }
 
 /// What a level can do with sixteen f32 lanes.
-pub(in crate::kernels) trait Lanes: Copy {
+pub(crate) trait Lanes: Copy {
     /// Sixteen lanes.
     type V: Copy;
     /// Rows of the left side in a product tile: as many as the registers hold.
@@ -96,7 +96,7 @@ pub(in crate::kernels) trait Lanes: Copy {
 ///
 /// Weights lie with sixteen columns along the lanes, so a lane is one output element and its chain
 /// of additions runs along K, the same in every tile. Integer sums are exact on every level.
-pub(in crate::kernels) trait Products: Lanes {
+pub(crate) trait Products: Lanes {
     /// Two bf16 in each lane.
     type Pairs: Copy;
     /// One i32 in each lane.
@@ -139,7 +139,7 @@ pub(in crate::kernels) trait Products: Lanes {
 }
 
 /// A stored element that widens to f32 exactly.
-pub(in crate::kernels) trait Element: Copy + Default + Send + Sync {
+pub(crate) trait Element: Copy + Default + Send + Sync {
     fn load<L: Lanes>(lanes: L, x: &[Self; LANES]) -> L::V;
     /// Rounds to nearest, ties to even.
     fn narrow<L: Lanes>(lanes: L, v: L::V) -> [Self; LANES];
@@ -182,7 +182,7 @@ impl Element for f16 {
 
 /// The first elements of a vector, zeros after them; `x` holds less than sixteen.
 #[inline(always)]
-pub(in crate::kernels) fn load_tail<L: Lanes, E: Element>(lanes: L, x: &[E]) -> L::V {
+pub(crate) fn load_tail<L: Lanes, E: Element>(lanes: L, x: &[E]) -> L::V {
     let mut padded = [E::default(); LANES];
     padded[..x.len()].copy_from_slice(x);
     E::load(lanes, &padded)

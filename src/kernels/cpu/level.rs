@@ -60,7 +60,7 @@ impl Level {
     }
 
     /// Runs a kernel with this level's instructions.
-    pub(in crate::kernels) fn run<K: Kernel>(self, kernel: K) {
+    pub(crate) fn run<K: Kernel>(self, kernel: K) {
         match self.0 {
             Set::Scalar(lanes) => kernel.run(lanes),
             #[cfg(target_arch = "x86_64")]

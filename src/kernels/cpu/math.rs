@@ -12,7 +12,7 @@ const LARGEST: f32 = 88.3;
 
 /// e^x; 0 below -87, at most e^88.3, NaN of NaN.
 #[inline(always)]
-pub(in crate::kernels) fn exp<L: Lanes>(l: L, x: L::V) -> L::V {
+pub(crate) fn exp<L: Lanes>(l: L, x: L::V) -> L::V {
     // The bound comes first: where either operand is NaN the second one is returned.
     let clamped = l.min(l.splat(LARGEST), l.max(l.splat(SMALLEST), x));
     let n = l.round(l.mul(clamped, l.splat(std::f32::consts::LOG2_E)));
@@ -29,7 +29,7 @@ pub(in crate::kernels) fn exp<L: Lanes>(l: L, x: L::V) -> L::V {
 
 /// 1 / (1 + e^-x)
 #[inline(always)]
-pub(in crate::kernels) fn sigmoid<L: Lanes>(l: L, x: L::V) -> L::V {
+pub(crate) fn sigmoid<L: Lanes>(l: L, x: L::V) -> L::V {
     let one = l.splat(1.0);
     l.div(one, l.add(one, exp(l, l.sub(l.splat(0.0), x))))
 }
@@ -37,7 +37,7 @@ pub(in crate::kernels) fn sigmoid<L: Lanes>(l: L, x: L::V) -> L::V {
 /// The error function for x of at least 0, within 3e-7: Abramowitz and Stegun, "Handbook of
 /// Mathematical Functions", 7.1.26.
 #[inline(always)]
-pub(in crate::kernels) fn erf_of_positive<L: Lanes>(l: L, x: L::V) -> L::V {
+pub(crate) fn erf_of_positive<L: Lanes>(l: L, x: L::V) -> L::V {
     let one = l.splat(1.0);
     let t = l.div(one, l.mul_add(x, l.splat(0.327_591_1), one));
     let mut sum = l.splat(1.061_405_4);
@@ -50,7 +50,7 @@ pub(in crate::kernels) fn erf_of_positive<L: Lanes>(l: L, x: L::V) -> L::V {
 
 /// x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))
 #[inline(always)]
-pub(in crate::kernels) fn gelu_tanh<L: Lanes>(l: L, x: L::V) -> L::V {
+pub(crate) fn gelu_tanh<L: Lanes>(l: L, x: L::V) -> L::V {
     let cube = l.mul(l.mul(x, x), x);
     let inner = l.mul_add(cube, l.splat(0.044_715), x);
     let tanh = tanh(l, l.mul(inner, l.splat(0.797_884_6)));
@@ -59,6 +59,6 @@ pub(in crate::kernels) fn gelu_tanh<L: Lanes>(l: L, x: L::V) -> L::V {
 
 /// tanh(x) = 2 sigmoid(2x) - 1
 #[inline(always)]
-pub(in crate::kernels) fn tanh<L: Lanes>(l: L, x: L::V) -> L::V {
+pub(crate) fn tanh<L: Lanes>(l: L, x: L::V) -> L::V {
     l.mul_add(l.splat(2.0), sigmoid(l, l.add(x, x)), l.splat(-1.0))
 }

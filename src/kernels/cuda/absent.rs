@@ -41,7 +41,7 @@ pub(super) fn most_shared(_: &CudaDevice) -> Option<usize> {
 }
 
 /// A copy on its way to the host; there is none.
-pub(in crate::kernels) enum Reading {}
+pub(crate) enum Reading {}
 
 impl Reading {
     pub(super) fn wait(self) -> Result<Vec<i64>> {

@@ -182,7 +182,7 @@ pub(super) fn most_shared(device: &CudaDevice) -> Option<usize> {
 }
 
 /// A copy on its way to the host.
-pub(in crate::kernels) struct Reading {
+pub(crate) struct Reading {
     memory: PinnedHostSlice<i64>,
     count: usize,
 }

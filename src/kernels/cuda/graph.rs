@@ -7,7 +7,7 @@
 use candle_core::{Device, Result};
 
 use super::{device, settings};
-use crate::kernels::backend::Backend;
+use crate::backend::Backend;
 
 /// Captured work.
 pub struct CudaGraph(Option<device::Graph>);

@@ -5,22 +5,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use candle_core::{CpuStorage, CudaStorage, DType, Device, InplaceOp1, Layout, Result};
 use candle_core::{Shape, Storage, Tensor, bail};
 
-pub(in crate::kernels) use super::layout::kernel_struct;
+pub(crate) use super::layout::kernel_struct;
 use super::layout::{KernelStruct, Kind, hash_of};
-pub(in crate::kernels) use super::source::{Source, source};
+pub(crate) use super::source::{Source, source};
 use super::{device, on_host};
 
 /// An address in the memory that a kernel reads and writes; zero is null.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
-pub(in crate::kernels) struct Address(u64);
+pub(crate) struct Address(u64);
 
 impl Address {
     /// Null.
-    pub(in crate::kernels) const NONE: Self = Self(0);
+    pub(crate) const NONE: Self = Self(0);
 
     /// The address of the first element of a contiguous tensor of `dtype`.
-    pub(in crate::kernels) fn of(tensor: &Tensor, dtype: DType) -> Result<Self> {
+    pub(crate) fn of(tensor: &Tensor, dtype: DType) -> Result<Self> {
         if tensor.dtype() != dtype || !tensor.is_contiguous() {
             let (own, layout) = (tensor.dtype(), tensor.layout());
             bail!("a kernel reads contiguous {dtype:?}, not {own:?} of {layout:?}");
@@ -29,12 +29,12 @@ impl Address {
     }
 
     /// The address of a tensor's first element, or null without a tensor.
-    pub(in crate::kernels) fn of_some(tensor: Option<&Tensor>, dtype: DType) -> Result<Self> {
+    pub(crate) fn of_some(tensor: Option<&Tensor>, dtype: DType) -> Result<Self> {
         tensor.map_or(Ok(Self::NONE), |tensor| Self::of(tensor, dtype))
     }
 
     /// The address of a tensor that a kernel writes to.
-    pub(in crate::kernels) fn to_write(tensor: &Tensor, dtype: DType) -> Result<Self> {
+    pub(crate) fn to_write(tensor: &Tensor, dtype: DType) -> Result<Self> {
         Self::of(tensor, dtype)?;
         if tensor.elem_count() == 0 {
             return Ok(Self::NONE);
@@ -46,7 +46,7 @@ impl Address {
 
     /// The address of the first of f32 rows `[T, ..]` that are contiguous each, and the stride of rows
     /// in elements.
-    pub(in crate::kernels) fn of_rows(tensor: &Tensor) -> Result<(Self, u32)> {
+    pub(crate) fn of_rows(tensor: &Tensor) -> Result<(Self, u32)> {
         let layout = tensor.layout();
         let mut width = 1;
         for (dim, stride) in layout.dims().iter().zip(layout.stride()).skip(1).rev() {
@@ -62,18 +62,18 @@ impl Address {
     }
 
     /// The address so many words of 8 bytes later.
-    pub(in crate::kernels) fn plus_words(self, words: usize) -> Self {
+    pub(crate) fn plus_words(self, words: usize) -> Self {
         Self(self.0 + 8 * words as u64)
     }
 
     /// Addresses as a tensor of i64.
-    pub(in crate::kernels) fn list(addresses: &[Self], device: &Device) -> Result<Tensor> {
+    pub(crate) fn list(addresses: &[Self], device: &Device) -> Result<Tensor> {
         let numbers: Vec<i64> = addresses.iter().map(|address| address.0.cast_signed()).collect();
         Tensor::new(numbers, device)
     }
 
     /// Whether 16 bytes can be read at once at this address.
-    pub(in crate::kernels) fn is_aligned(self) -> bool {
+    pub(crate) fn is_aligned(self) -> bool {
         self.0.is_multiple_of(16)
     }
 
@@ -124,17 +124,17 @@ impl InplaceOp1 for Find {
 
 /// A kernel and the shape of its grid.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::kernels) struct Launch<'a> {
+pub(crate) struct Launch<'a> {
     /// The code that the kernel is part of.
-    pub(in crate::kernels) source: &'static Source,
+    pub(crate) source: &'static Source,
     /// The name of the kernel's function.
-    pub(in crate::kernels) kernel: &'a str,
+    pub(crate) kernel: &'a str,
     /// Blocks of threads in three dimensions; if one is zero, nothing is done.
-    pub(in crate::kernels) grid: [usize; 3],
+    pub(crate) grid: [usize; 3],
     /// Threads of a block.
-    pub(in crate::kernels) threads: usize,
+    pub(crate) threads: usize,
     /// Bytes of shared memory that a block asks for.
-    pub(in crate::kernels) shared: usize,
+    pub(crate) shared: usize,
 }
 
 impl Launch<'_> {
@@ -148,7 +148,7 @@ impl Launch<'_> {
     ///
     /// The kernel stays within the memory at the addresses among the arguments, and that memory
     /// is of `device`, or stays allocated as long as work of the device that was started before.
-    pub(in crate::kernels) unsafe fn run<A: KernelStruct>(
+    pub(crate) unsafe fn run<A: KernelStruct>(
         self,
         device: &Device,
         arguments: A,
@@ -176,7 +176,7 @@ impl Launch<'_> {
 
 /// A copy of i64 elements on its way to the host, as they are when all work that was started before
 /// is done.
-pub(in crate::kernels) enum Reading {
+pub(crate) enum Reading {
     /// Arrived.
     Done(Vec<i64>),
     /// Under way.
@@ -185,7 +185,7 @@ pub(in crate::kernels) enum Reading {
 
 impl Reading {
     /// Starts to copy an i64 tensor that is alone in its memory.
-    pub(in crate::kernels) fn start(tensor: &Tensor) -> Result<Self> {
+    pub(crate) fn start(tensor: &Tensor) -> Result<Self> {
         let (storage, _) = tensor.storage_and_layout();
         match &*storage {
             Storage::Cuda(storage) => Ok(Self::Started(device::start_reading(storage)?)),
@@ -194,7 +194,7 @@ impl Reading {
     }
 
     /// Waits for the copy.
-    pub(in crate::kernels) fn wait(self) -> Result<Vec<i64>> {
+    pub(crate) fn wait(self) -> Result<Vec<i64>> {
         match self {
             Self::Done(numbers) => Ok(numbers),
             Self::Started(reading) => reading.wait(),
@@ -203,10 +203,10 @@ impl Reading {
 }
 
 /// Shared memory that a block can have on every GPU of the generations that there is code for.
-pub(in crate::kernels) const LEAST_SHARED: usize = 99 << 10;
+pub(crate) const LEAST_SHARED: usize = 99 << 10;
 
 /// Shared memory that a block can have on this device.
-pub(in crate::kernels) fn most_shared(device: &Device) -> usize {
+pub(crate) fn most_shared(device: &Device) -> usize {
     match device {
         Device::Cuda(device) => device::most_shared(device).unwrap_or(LEAST_SHARED),
         Device::Cpu | Device::Metal(_) => LEAST_SHARED,
@@ -214,7 +214,7 @@ pub(in crate::kernels) fn most_shared(device: &Device) -> usize {
 }
 
 /// A tensor for a kernel's results, all of which it writes.
-pub(in crate::kernels) fn output_buffer(
+pub(crate) fn output_buffer(
     shape: impl Into<Shape>,
     dtype: DType,
     device: &Device,
@@ -227,7 +227,7 @@ pub(in crate::kernels) fn output_buffer(
 }
 
 /// A size as the u32 that kernels take.
-pub(in crate::kernels) fn narrow(size: usize) -> Result<u32> {
+pub(crate) fn narrow(size: usize) -> Result<u32> {
     match u32::try_from(size) {
         Ok(size) => Ok(size),
         Err(_) => bail!("kernels count to {}, not to {size}", u32::MAX),

@@ -9,7 +9,7 @@
 use candle_core::{Result, bail};
 
 /// A struct that kernels take as their argument or find in memory.
-pub(in crate::kernels) trait KernelStruct: Copy + Kind {
+pub(crate) trait KernelStruct: Copy + Kind {
     /// The struct's name, in Rust and in the kernels' source.
     const NAME: &'static str;
     /// Names and kinds of the structs that addresses among the fields point to.
@@ -17,7 +17,7 @@ pub(in crate::kernels) trait KernelStruct: Copy + Kind {
 }
 
 /// A type of fields as a number, which `layout.cuh` computes alike.
-pub(in crate::kernels) trait Kind {
+pub(crate) trait Kind {
     /// The number: of a struct, the hash of its layout.
     const KIND: u32;
 }
@@ -53,7 +53,7 @@ pub(super) fn check<A: KernelStruct>(exported: impl Fn(&str) -> Result<u32>) -> 
 }
 
 /// Fowler, Noll and Vo's hash (1a, 32 bits) of a name.
-pub(in crate::kernels) const fn hash_of(name: &str) -> u32 {
+pub(crate) const fn hash_of(name: &str) -> u32 {
     let (bytes, mut hash, mut index) = (name.as_bytes(), 0x811c_9dc5, 0);
     while index < bytes.len() {
         hash = mixed(hash, bytes[index] as usize);
@@ -64,7 +64,7 @@ pub(in crate::kernels) const fn hash_of(name: &str) -> u32 {
 
 /// A hash that takes one more number in.
 #[expect(clippy::cast_possible_truncation, reason = "sizes and hashes of 32 bits")]
-pub(in crate::kernels) const fn mixed(hash: u32, number: usize) -> u32 {
+pub(crate) const fn mixed(hash: u32, number: usize) -> u32 {
     (hash ^ number as u32).wrapping_mul(0x0100_0193)
 }
 
@@ -84,9 +84,9 @@ macro_rules! kernel_struct {
             $($(#[$field_attribute])* $field_access $field: $type,)*
         }
 
-        impl $crate::kernels::cuda::layout::Kind for $name {
+        impl $crate::cuda::layout::Kind for $name {
             const KIND: u32 = {
-                use $crate::kernels::cuda::layout::{Kind, hash_of, mixed};
+                use $crate::cuda::layout::{Kind, hash_of, mixed};
                 let mut hash = mixed(hash_of(stringify!($name)), size_of::<Self>());
                 $(
                     hash = mixed(hash, hash_of(stringify!($field)) as usize);
@@ -97,16 +97,16 @@ macro_rules! kernel_struct {
             };
         }
 
-        impl $crate::kernels::cuda::layout::KernelStruct for $name {
+        impl $crate::cuda::layout::KernelStruct for $name {
             const NAME: &'static str = stringify!($name);
             const POINTEES: &'static [(&'static str, u32)] = &[$($((
-                <$pointee as $crate::kernels::cuda::layout::KernelStruct>::NAME,
-                <$pointee as $crate::kernels::cuda::layout::Kind>::KIND,
+                <$pointee as $crate::cuda::layout::KernelStruct>::NAME,
+                <$pointee as $crate::cuda::layout::Kind>::KIND,
             )),+)?];
         }
     };
 }
-pub(in crate::kernels) use kernel_struct;
+pub(crate) use kernel_struct;
 
 #[cfg(test)]
 mod tests {

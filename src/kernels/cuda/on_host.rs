@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use candle_core::{CpuStorage, Error, Result, bail};
 
 use super::layout::{KernelStruct, check};
-use crate::kernels::backend::cuda_library;
+use crate::backend::cuda_library;
 
 /// The address of a storage's first element, by `as_ptr` or `as_mut_ptr`.
 macro_rules! first_element {

@@ -35,10 +35,10 @@ pub fn prepare(device: &Device) -> Result<()> {
     }
 }
 
-pub(in crate::kernels) fn deterministic() -> bool {
+pub(crate) fn deterministic() -> bool {
     DETERMINISTIC.load(Ordering::Relaxed)
 }
 
-pub(in crate::kernels) fn eager() -> bool {
+pub(crate) fn eager() -> bool {
     EAGER.load(Ordering::Relaxed)
 }

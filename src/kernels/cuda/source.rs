@@ -2,22 +2,22 @@
 
 /// The code of one `.cu` file; [`source!`] makes one.
 #[derive(Debug)]
-pub(in crate::kernels) struct Source {
+pub(crate) struct Source {
     /// The file's path under `src/kernels`, without its extension.
-    pub(in crate::kernels) path: &'static str,
+    pub(crate) path: &'static str,
     /// What the build compiled the file to: for one GPU generation, and in a form for newer ones.
     #[cfg(feature = "cuda")]
-    pub(in crate::kernels) code: &'static [u8],
+    pub(crate) code: &'static [u8],
 }
 
 /// The [`Source`] with this path under `src/kernels`.
 macro_rules! source {
     ($path:literal) => {
-        $crate::kernels::cuda::source::Source {
+        $crate::cuda::source::Source {
             path: $path,
             #[cfg(feature = "cuda")]
             code: include_bytes!(concat!(env!("OUT_DIR"), "/", $path, ".fatbin")),
         }
     };
 }
-pub(in crate::kernels) use source;
+pub(crate) use source;

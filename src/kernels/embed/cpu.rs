@@ -2,10 +2,10 @@
 
 use candle_core::{Device, Result, Tensor, bail};
 
-use crate::kernels::cpu::Level;
-use crate::kernels::fresh::{Parts, filled};
-use crate::kernels::packed::PackedMatrix;
-use crate::kernels::pool;
+use crate::cpu::Level;
+use crate::fresh::{Parts, filled};
+use crate::packed::PackedMatrix;
+use crate::pool;
 
 /// Rows of one chunk.
 const CHUNK_ROWS: usize = 8;

@@ -4,7 +4,7 @@ use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{DType, Device};
 
 use super::*;
-use crate::kernels::random::{Random, bits};
+use crate::random::{Random, bits};
 
 #[test]
 fn rows_are_those_of_the_widened_matrix() {

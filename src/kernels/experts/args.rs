@@ -2,7 +2,7 @@
 
 use candle_core::Tensor;
 
-use crate::kernels::linear::DeviceLayer;
+use crate::linear::DeviceLayer;
 
 /// The layers of one expert.
 #[derive(Clone, Copy, Debug)]

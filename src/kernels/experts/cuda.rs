@@ -4,14 +4,14 @@
 use candle_core::{DType, Result, Tensor, bail};
 
 use super::args::{ExpertLayers, Rule, Score};
-use crate::kernels::cuda::launch::{
+use crate::cuda::launch::{
     Address, Launch, Source, kernel_struct, most_shared, narrow, output_buffer, source,
 };
-use crate::kernels::cuda::settings;
-use crate::kernels::linear::DeviceLayer;
-use crate::kernels::linear::cuda::{FEW_TOKENS, Form, Shape};
-use crate::kernels::pointwise::Gating;
-use crate::kernels::pointwise::cuda::ElementwiseOp;
+use crate::cuda::settings;
+use crate::linear::DeviceLayer;
+use crate::linear::cuda::{FEW_TOKENS, Form, Shape};
+use crate::pointwise::Gating;
+use crate::pointwise::cuda::ElementwiseOp;
 
 static SOURCE: Source = source!("experts/kernel");
 static ROUTING: Source = source!("experts/routing");

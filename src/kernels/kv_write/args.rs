@@ -40,7 +40,7 @@ pub struct HeadNorms<'a> {
     pub after_rotation: bool,
 }
 
-/// A layer's cache, see [`kv_format`](crate::kernels::cache::kv_format).
+/// A layer's cache, see [`kv_format`](crate::cache::kv_format).
 #[derive(Clone, Copy, Debug)]
 pub struct KvCache<'a> {
     /// Keys.

@@ -6,9 +6,9 @@ use half::{bf16, f16};
 
 use super::args::{HeadNorms, KvCache, NAME, Projections, Rotation};
 use super::tokens::{Angles, Norm, Queries, Tokens};
-use crate::kernels::cache::kv_format::{CacheShape, KvFormat};
-use crate::kernels::cpu::Level;
-use crate::kernels::storage::read;
+use crate::cache::kv_format::{CacheShape, KvFormat};
+use crate::cpu::Level;
+use crate::storage::read;
 
 /// Normalizes, rotates and writes by the kernels of a level, with checked arguments.
 pub(super) fn kv_write(

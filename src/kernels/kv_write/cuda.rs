@@ -3,8 +3,8 @@
 use candle_core::{DType, Result, Tensor, bail};
 
 use super::args::{KvCache, Projections, Rotation};
-use crate::kernels::cache::kv_format::{CacheShape, KvFormat};
-use crate::kernels::cuda::launch::{
+use crate::cache::kv_format::{CacheShape, KvFormat};
+use crate::cuda::launch::{
     Address, Launch, Source, kernel_struct, narrow, output_buffer, source,
 };
 

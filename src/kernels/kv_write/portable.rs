@@ -3,10 +3,10 @@
 use candle_core::{Result, Tensor};
 
 use super::args::{KvCache, Projections, Rotation};
-use crate::kernels::cache::KV_BLOCK;
-use crate::kernels::cache::kv_format::KvFormat;
-use crate::kernels::norm::portable::rms_norm;
-use crate::kernels::rope::portable::rope;
+use crate::cache::KV_BLOCK;
+use crate::cache::kv_format::KvFormat;
+use crate::norm::portable::rms_norm;
+use crate::rope::portable::rope;
 
 /// Normalizes and rotates queries and keys, writes keys and values to their slots of the cache
 /// and returns the queries.

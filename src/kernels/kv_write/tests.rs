@@ -4,10 +4,10 @@ use candle_core::{DType, Device};
 use half::f16;
 
 use super::*;
-use crate::kernels::backend::cpu_level;
-use crate::kernels::cache::kv_format::KvFormat;
-use crate::kernels::cpu::Level;
-use crate::kernels::random::{Random, assert_close, bits};
+use crate::backend::cpu_level;
+use crate::cache::kv_format::KvFormat;
+use crate::cpu::Level;
+use crate::random::{Random, assert_close, bits};
 
 /// Arguments of one call.
 struct Case {

@@ -6,15 +6,15 @@ use std::ops::Range;
 use candle_core::Result;
 
 use super::args::{KvCache, NAME};
-use crate::kernels::cache::KV_BLOCK;
-use crate::kernels::cache::kv_element::Stored;
-use crate::kernels::cache::kv_format::CacheShape;
-use crate::kernels::cpu::{Kernel, LANES, Level, Products};
-use crate::kernels::fresh::{Parts, filled};
-use crate::kernels::norm::cpu::NormRows;
-use crate::kernels::pool;
-use crate::kernels::rope::cpu::rotate;
-use crate::kernels::storage::{self, Rows};
+use crate::cache::KV_BLOCK;
+use crate::cache::kv_element::Stored;
+use crate::cache::kv_format::CacheShape;
+use crate::cpu::{Kernel, LANES, Level, Products};
+use crate::fresh::{Parts, filled};
+use crate::norm::cpu::NormRows;
+use crate::pool;
+use crate::rope::cpu::rotate;
+use crate::storage::{self, Rows};
 
 /// Fewer elements than this stay on the calling thread.
 const PARALLEL_FROM: usize = 1 << 15;

@@ -7,10 +7,10 @@
 use candle_core::quantized::GgmlDType;
 use half::bf16;
 
-use crate::kernels::cpu::{Kernel, LANES, Level, Products, load_tail};
-use crate::kernels::fresh::Parts;
-use crate::kernels::packed::formats::{SUB_BLOCK, with_format};
-use crate::kernels::pool;
+use crate::cpu::{Kernel, LANES, Level, Products, load_tail};
+use crate::fresh::Parts;
+use crate::packed::formats::{SUB_BLOCK, with_format};
+use crate::pool;
 
 /// Fewer elements are converted on the calling thread.
 const PARALLEL_FROM: usize = 1 << 14;
@@ -184,7 +184,7 @@ impl Kernel for QuantizeRow<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::random::Random;
+    use crate::random::Random;
 
     #[test]
     fn bytes_stand_for_the_row_within_half_a_step() {

@@ -6,8 +6,8 @@
 
 use std::ops::Range;
 
-use crate::kernels::cpu::{LANES, Products};
-use crate::kernels::packed::formats::PANEL;
+use crate::cpu::{LANES, Products};
+use crate::packed::formats::PANEL;
 
 /// Bytes of a part of a panel: with the next one, what stays in the first-level cache.
 pub(super) const PART: usize = 16 << 10;

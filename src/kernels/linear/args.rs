@@ -2,7 +2,7 @@
 
 use candle_core::Tensor;
 
-use crate::kernels::packed::PackedMatrix;
+use crate::packed::PackedMatrix;
 
 /// A packed weight `[N, K]` and, if there is one, its bias `[N]`.
 #[derive(Clone, Copy, Debug)]

@@ -15,8 +15,8 @@ use std::marker::PhantomData;
 use super::activations::Block;
 use super::ahead::{Ahead, PART};
 use super::job::Sums;
-use crate::kernels::cpu::{Kernel, LANES, Products};
-use crate::kernels::packed::formats::{Format, PANEL, Values};
+use crate::cpu::{Kernel, LANES, Products};
+use crate::packed::formats::{Format, PANEL, Values};
 
 /// One panel times all rows of `x [m][blocks]`, to `sums`.
 pub(super) struct BlockPanel<'a, F> {

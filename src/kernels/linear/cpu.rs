@@ -6,9 +6,9 @@ use super::activations::{Activations, Form};
 use super::args::Layer;
 use super::job::{Finish, Job};
 use super::region;
-use crate::kernels::cpu::Level;
-use crate::kernels::pointwise::Gating;
-use crate::kernels::storage::read;
+use crate::cpu::Level;
+use crate::pointwise::Gating;
+use crate::storage::read;
 
 const NAME: &str = "linear";
 

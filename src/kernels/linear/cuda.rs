@@ -5,19 +5,19 @@
 use candle_core::{DType, Result, Tensor, bail};
 
 use super::args::DeviceLayer;
-use crate::kernels::cuda::launch::{
+use crate::cuda::launch::{
     Address, Launch, Source, kernel_struct, most_shared, narrow, output_buffer, source,
 };
-use crate::kernels::cuda::settings;
-use crate::kernels::pointwise::Gating;
-use crate::kernels::pointwise::cuda::ElementwiseOp;
+use crate::cuda::settings;
+use crate::pointwise::Gating;
+use crate::pointwise::cuda::ElementwiseOp;
 
 static SOURCE: Source = source!("linear/kernel");
 
 /// Most layers of one launch.
 pub(super) const MOST_LAYERS: usize = 3;
 /// Most tokens of these kernels; for more of them cuBLAS is faster.
-pub(in crate::kernels) const FEW_TOKENS: usize = 64;
+pub(crate) const FEW_TOKENS: usize = 64;
 /// Threads that share a tile of rows.
 const TILE_THREADS: usize = 256;
 /// Rows of a tile of half-precision weights; half of that in each of a gated pair.
@@ -175,16 +175,16 @@ fn run(x: &Tensor, layers: &[DeviceLayer<'_>], finish: &Finish<'_>) -> Result<Ve
 
 /// The measures of a product, which decide about its form.
 #[derive(Clone, Copy)]
-pub(in crate::kernels) struct Shape {
+pub(crate) struct Shape {
     /// The type of the weights.
-    pub(in crate::kernels) dtype: DType,
-    pub(in crate::kernels) tokens: usize,
-    pub(in crate::kernels) inputs: usize,
+    pub(crate) dtype: DType,
+    pub(crate) tokens: usize,
+    pub(crate) inputs: usize,
     /// Whether 16 bytes of a weight can be read at once.
-    pub(in crate::kernels) aligned: bool,
-    pub(in crate::kernels) gated: bool,
+    pub(crate) aligned: bool,
+    pub(crate) gated: bool,
     /// Bytes of shared memory that a block can have.
-    pub(in crate::kernels) most_shared: usize,
+    pub(crate) most_shared: usize,
 }
 
 impl Shape {
@@ -206,7 +206,7 @@ impl Shape {
     }
 
     /// The form of the kernel, which those for experts have too.
-    pub(in crate::kernels) fn form(self, rows: &[usize]) -> Form {
+    pub(crate) fn form(self, rows: &[usize]) -> Form {
         let Self { dtype, tokens, inputs, aligned, most_shared, .. } = self;
         let name = match dtype {
             DType::BF16 => "bf16",
@@ -255,25 +255,25 @@ impl Shape {
 }
 
 /// A form of the kernel, and the measures of its launch.
-pub(in crate::kernels) struct Form {
+pub(crate) struct Form {
     /// The end of the kernel's name.
-    pub(in crate::kernels) kind: String,
+    pub(crate) kind: String,
     /// Tokens that a block takes at a time.
-    pub(in crate::kernels) capacity: usize,
+    pub(crate) capacity: usize,
     /// Rows of a matrix in a tile.
-    pub(in crate::kernels) tile_rows: usize,
+    pub(crate) tile_rows: usize,
     /// Tiles that a block of threads takes.
-    pub(in crate::kernels) tiles_at_once: usize,
+    pub(crate) tiles_at_once: usize,
     /// Bytes of shared memory.
-    pub(in crate::kernels) shared: usize,
+    pub(crate) shared: usize,
     /// Inputs that are staged at a time.
-    pub(in crate::kernels) stage: usize,
+    pub(crate) stage: usize,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::cuda::launch::LEAST_SHARED;
+    use crate::cuda::launch::LEAST_SHARED;
 
     #[test]
     fn blocks_fit_into_shared_memory_whatever_the_shape() {

@@ -10,8 +10,8 @@ use half::{bf16, f16};
 
 use super::ahead::{Ahead, PART};
 use super::job::Sums;
-use crate::kernels::cpu::{Element, Kernel, LANES, Products};
-use crate::kernels::packed::formats::PANEL;
+use crate::cpu::{Element, Kernel, LANES, Products};
+use crate::packed::formats::PANEL;
 
 /// What is read at one step along K: weights of 64 columns and an activation to go with them.
 pub(super) trait Step {

@@ -6,8 +6,8 @@ use candle_core::{DType, Result, Tensor};
 use super::args::DeviceLayer;
 use super::cublas::half_product;
 use super::{cuda, portable};
-use crate::kernels::backend::Backend;
-use crate::kernels::pointwise::{Gating, gated_pairs};
+use crate::backend::Backend;
+use crate::pointwise::{Gating, gated_pairs};
 
 /// The outputs `[.., N]` of several layers on the same `x [.., K]` in f32.
 ///

@@ -4,9 +4,9 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use super::job::{Finish, Job, Sums};
-use crate::kernels::cpu::{Kernel, LANES, Lanes, Products, load_tail};
-use crate::kernels::packed::formats::PANEL;
-use crate::kernels::pointwise::gated::gated;
+use crate::cpu::{Kernel, LANES, Lanes, Products, load_tail};
+use crate::packed::formats::PANEL;
+use crate::pointwise::gated::gated;
 
 /// One panel of a job, for some rows.
 pub(super) struct FinishPanel<'a> {

@@ -4,10 +4,10 @@
 use std::mem::MaybeUninit;
 
 use super::args::Layer;
-use crate::kernels::cpu::LANES;
-use crate::kernels::fresh::Parts;
-use crate::kernels::packed::formats::PANEL;
-use crate::kernels::pointwise::Gating;
+use crate::cpu::LANES;
+use crate::fresh::Parts;
+use crate::packed::formats::PANEL;
+use crate::pointwise::Gating;
 
 /// Products of one row and one panel, before a [`Finish`].
 #[derive(Clone, Copy)]

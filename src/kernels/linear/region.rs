@@ -12,10 +12,10 @@ use super::blocks::BlockPanel;
 use super::dense::{DensePanel, Pairs, SingleF16, SingleF32};
 use super::finish::FinishPanel;
 use super::job::{Finish, Job, Sums};
-use crate::kernels::cpu::{LANES, Level};
-use crate::kernels::packed::PackedMatrix;
-use crate::kernels::packed::formats::{PANEL, SUB_BLOCK, with_format};
-use crate::kernels::pool;
+use crate::cpu::{LANES, Level};
+use crate::packed::PackedMatrix;
+use crate::packed::formats::{PANEL, SUB_BLOCK, with_format};
+use crate::pool;
 
 /// Fewer multiply-adds than this stay on the calling thread.
 const PARALLEL_FROM: usize = 1 << 16;

@@ -6,10 +6,10 @@ use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{DType, Device, Tensor};
 
 use super::*;
-use crate::kernels::cpu::Level;
-use crate::kernels::packed::{PackedMatrix, is_packed};
-use crate::kernels::pointwise::{self, Activation};
-use crate::kernels::random::{Random, assert_close, bits, values};
+use crate::cpu::Level;
+use crate::packed::{PackedMatrix, is_packed};
+use crate::pointwise::{self, Activation};
+use crate::random::{Random, assert_close, bits, values};
 
 /// Rows, columns (K) and rows of the weight (N), with tails in every dimension.
 const SHAPES: [(usize, usize, usize); 8] = [

@@ -8,10 +8,10 @@ use std::ops::Range;
 
 use candle_core::{Result, Tensor, bail};
 
-use crate::kernels::cpu::{Kernel, LANES, Lanes, Level, load_tail};
-use crate::kernels::fresh::{Parts, filled};
-use crate::kernels::pool;
-use crate::kernels::storage::read;
+use crate::cpu::{Kernel, LANES, Lanes, Level, load_tail};
+use crate::fresh::{Parts, filled};
+use crate::pool;
+use crate::storage::read;
 
 const RMS_NORM: &str = "rms_norm";
 const LAYER_NORM: &str = "layer_norm";
@@ -77,13 +77,13 @@ fn normalize(
 }
 
 /// The RMS norm of rows as wide as `weight`; writes every element of `out`.
-pub(in crate::kernels) struct NormRows<'a> {
-    pub(in crate::kernels) x: &'a [f32],
-    pub(in crate::kernels) weight: &'a [f32],
-    pub(in crate::kernels) eps: f32,
+pub(crate) struct NormRows<'a> {
+    pub(crate) x: &'a [f32],
+    pub(crate) weight: &'a [f32],
+    pub(crate) eps: f32,
     /// Added afterwards; as long as `x`.
-    pub(in crate::kernels) residual: Option<&'a [f32]>,
-    pub(in crate::kernels) out: &'a mut [MaybeUninit<f32>],
+    pub(crate) residual: Option<&'a [f32]>,
+    pub(crate) out: &'a mut [MaybeUninit<f32>],
 }
 
 impl Kernel for NormRows<'_> {

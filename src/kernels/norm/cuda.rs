@@ -2,7 +2,7 @@
 
 use candle_core::{D, DType, Result, Tensor, bail};
 
-use crate::kernels::cuda::launch::{
+use crate::cuda::launch::{
     Address, Launch, Source, kernel_struct, narrow, output_buffer, source,
 };
 

@@ -1,8 +1,8 @@
 //! Normalization against plain candle, on every level, alone and in batches.
 
 use super::*;
-use crate::kernels::cpu::Level;
-use crate::kernels::random::{Random, assert_close, bits};
+use crate::cpu::Level;
+use crate::random::{Random, assert_close, bits};
 
 #[test]
 fn equals_the_plain_operations() {

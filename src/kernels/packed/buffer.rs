@@ -19,7 +19,7 @@ const HUGE_PAGE: usize = 2 << 20;
 const ALIGNMENT: usize = 128;
 
 /// Bytes with one owner; zero at first.
-pub(in crate::kernels) struct Buffer {
+pub(crate) struct Buffer {
     mapping: Arc<MmapRaw>,
     range: Range<usize>,
 }
@@ -29,7 +29,7 @@ static SHARED: Mutex<Option<(Arc<MmapRaw>, usize)>> = Mutex::new(None);
 
 impl Buffer {
     /// `len` zeros. Memory is taken as pages are first touched.
-    pub(in crate::kernels) fn zeroed(len: usize) -> Result<Self> {
+    pub(crate) fn zeroed(len: usize) -> Result<Self> {
         if len >= SHARED_BYTES / 2 {
             let (mapping, start) = map(len)?;
             return Ok(Self { mapping: Arc::new(mapping), range: start..start + len });
@@ -49,13 +49,13 @@ impl Buffer {
         Ok(Self { mapping, range: start..start + len })
     }
 
-    pub(in crate::kernels) fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: the range lies inside the mapping, which lives as long as `self`; it was handed
         // to this buffer alone, and writing needs `&mut self`.
         unsafe { std::slice::from_raw_parts(self.first(), self.range.len()) }
     }
 
-    pub(in crate::kernels) fn bytes_mut(&mut self) -> &mut [u8] {
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `bytes`, and the borrow is exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.first(), self.range.len()) }
     }

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use crate::kernels::floats::Floats;
-use crate::kernels::step_tensors::StepTensors;
+use crate::floats::Floats;
+use crate::step_tensors::StepTensors;
 
 /// The operation's name in errors.
 pub(super) const NAME: &str = "paged_attention";

@@ -11,12 +11,12 @@ use super::args::{AttentionParams, NAME, PerHead, Ragged};
 use super::plan::{Heads, Piece, Plan};
 use super::sums::{Joined, Output, Record};
 use super::tile::{Goal, Operands, Run, Tile};
-use crate::kernels::cache::kv_element::{Stored, Vector};
-use crate::kernels::cache::kv_format::{CacheShape, KvFormat};
-use crate::kernels::cpu::Level;
-use crate::kernels::fresh::{Parts, filled};
-use crate::kernels::pool;
-use crate::kernels::storage::read;
+use crate::cache::kv_element::{Stored, Vector};
+use crate::cache::kv_format::{CacheShape, KvFormat};
+use crate::cpu::Level;
+use crate::fresh::{Parts, filled};
+use crate::pool;
+use crate::storage::read;
 
 /// Less work (in multiply-adds) stays on the calling thread.
 const PARALLEL_FROM: usize = 1 << 16;

@@ -9,12 +9,12 @@ use std::ops::Range;
 use candle_core::{DType, Device, Result, Tensor};
 
 use super::args::{AttentionParams, PerHead, Ragged};
-use crate::kernels::cache::kv_format::{CacheShape, KvFormat};
-use crate::kernels::cuda::launch::{
+use crate::cache::kv_format::{CacheShape, KvFormat};
+use crate::cuda::launch::{
     Address, Launch, Source, kernel_struct, most_shared, narrow, output_buffer, source,
 };
-use crate::kernels::floats::Floats;
-use crate::kernels::step_tensors::{StepPlan, StepTensors};
+use crate::floats::Floats;
+use crate::step_tensors::{StepPlan, StepTensors};
 
 static SOURCE: Source = source!("paged_attention/kernel");
 

@@ -61,8 +61,8 @@ mod tests {
 
     use super::super::portable;
     use super::*;
-    use crate::kernels::floats::Floats;
-    use crate::kernels::random::{Random, assert_close};
+    use crate::floats::Floats;
+    use crate::random::{Random, assert_close};
 
     /// What candle says that it computes.
     fn sdpa(

@@ -5,9 +5,9 @@ use candle_core::{D, DType, Device, Result, Tensor};
 use super::args::{AttentionParams, PerHead, Ragged};
 #[cfg(feature = "metal")]
 use super::metal;
-use crate::kernels::cache::KV_BLOCK;
-use crate::kernels::cache::kv_format::KvFormat;
-use crate::kernels::floats::Floats;
+use crate::cache::KV_BLOCK;
+use crate::cache::kv_format::KvFormat;
+use crate::floats::Floats;
 
 /// Attention of `q [T, H, D]` over the paged cache, one sequence after the other.
 pub fn paged_attention(

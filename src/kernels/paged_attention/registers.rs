@@ -4,9 +4,9 @@
 //! A score is summed along the head in ascending order, a sum over positions in ascending order,
 //! however many rows and columns share a tile.
 
-use crate::kernels::cache::KV_BLOCK;
-use crate::kernels::cache::kv_element::Vector;
-use crate::kernels::cpu::{Element, Kernel, LANES, Lanes, Products};
+use crate::cache::KV_BLOCK;
+use crate::cache::kv_element::Vector;
+use crate::cpu::{Element, Kernel, LANES, Lanes, Products};
 
 /// Vectors of a block's positions.
 pub(super) const HALVES: usize = KV_BLOCK / LANES;

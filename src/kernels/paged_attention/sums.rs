@@ -4,9 +4,9 @@
 use std::mem::MaybeUninit;
 
 use super::args::{AttentionParams, Visible};
-use crate::kernels::cache::kv_element::Vector;
-use crate::kernels::cpu::{Kernel, LANES, Lanes, Products, math};
-use crate::kernels::fresh::Parts;
+use crate::cache::kv_element::Vector;
+use crate::cpu::{Kernel, LANES, Lanes, Products, math};
+use crate::fresh::Parts;
 
 /// A row's record: as many vectors of weighted values as a value has, and one more that starts
 /// with the largest score and the sum of weights.

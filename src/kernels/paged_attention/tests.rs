@@ -4,12 +4,12 @@ use candle_core::{DType, Device};
 
 use super::cpu::Call;
 use super::*;
-use crate::kernels::cache::kv_element::{PerPosition, Stored, Vector};
-use crate::kernels::cache::kv_format::KvFormat;
-use crate::kernels::cpu::{Kernel, Level, Products};
-use crate::kernels::floats::Floats;
-use crate::kernels::kv_write::{KvCache, Projections, Rotation, kv_write};
-use crate::kernels::random::{Random, assert_close, bits};
+use crate::cache::kv_element::{PerPosition, Stored, Vector};
+use crate::cache::kv_format::KvFormat;
+use crate::cpu::{Kernel, Level, Products};
+use crate::floats::Floats;
+use crate::kv_write::{KvCache, Projections, Rotation, kv_write};
+use crate::random::{Random, assert_close, bits};
 
 /// Sequences over one shuffled cache.
 struct Case {

@@ -7,10 +7,10 @@ use std::ops::Range;
 use super::args::{AttentionParams, PerHead, SPAN, Visible};
 use super::registers::{HALVES, QueryRows, Scores, Weighted, most_rows};
 use super::sums::{Output, Record};
-use crate::kernels::cache::KV_BLOCK;
-use crate::kernels::cache::kv_element::{PerPosition, Stored, Vector};
-use crate::kernels::cache::kv_format::CacheShape;
-use crate::kernels::cpu::{Element, Kernel, LANES, Lanes, Products, math};
+use crate::cache::KV_BLOCK;
+use crate::cache::kv_element::{PerPosition, Stored, Vector};
+use crate::cache::kv_format::CacheShape;
+use crate::cpu::{Element, Kernel, LANES, Lanes, Products, math};
 
 /// Vectors of a span's positions.
 const SPAN_VECTORS: usize = SPAN / LANES;

@@ -39,7 +39,7 @@ pub struct Xielu {
 
 /// An operation on every element of a tensor.
 #[derive(Clone, Copy)]
-pub(in crate::kernels) enum UnaryOp {
+pub(crate) enum UnaryOp {
     Activation(Activation),
     /// `cap * tanh(x / cap)`
     SoftCap(f32),

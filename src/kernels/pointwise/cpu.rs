@@ -6,10 +6,10 @@ use std::ops::Range;
 use candle_core::{Result, Tensor};
 
 use super::args::{Activation, UnaryOp, Xielu};
-use crate::kernels::cpu::{Kernel, LANES, Lanes, Level, load_tail, math};
-use crate::kernels::fresh::{Parts, filled};
-use crate::kernels::pool;
-use crate::kernels::storage::read;
+use crate::cpu::{Kernel, LANES, Lanes, Level, load_tail, math};
+use crate::fresh::{Parts, filled};
+use crate::pool;
+use crate::storage::read;
 
 /// Fewer elements than this stay on the calling thread.
 const PARALLEL_FROM: usize = 1 << 14;
@@ -84,7 +84,7 @@ fn apply<L: Lanes>(l: L, op: UnaryOp, x: L::V) -> L::V {
 
 /// `activation(x)` of each lane.
 #[inline(always)]
-pub(in crate::kernels) fn activated<L: Lanes>(l: L, activation: Activation, x: L::V) -> L::V {
+pub(crate) fn activated<L: Lanes>(l: L, activation: Activation, x: L::V) -> L::V {
     match activation {
         Activation::Silu => l.mul(x, math::sigmoid(l, x)),
         Activation::Gelu => {
@@ -109,7 +109,7 @@ mod tests {
     use super::super::args::ALL;
     use super::super::portable;
     use super::*;
-    use crate::kernels::random::{Random, assert_close, bits};
+    use crate::random::{Random, assert_close, bits};
 
     fn at(level: Level, activation: Activation, x: &Tensor) -> Tensor {
         unary(level, UnaryOp::Activation(activation), x).unwrap()

@@ -3,7 +3,7 @@
 use candle_core::{DType, Result, Tensor, bail};
 
 use super::args::{Activation, Gating, UnaryOp, Xielu};
-use crate::kernels::cuda::launch::{
+use crate::cuda::launch::{
     Address, Launch, Source, kernel_struct, narrow, output_buffer, source,
 };
 
@@ -24,7 +24,7 @@ kernel_struct! {
 kernel_struct! {
     /// An elementwise operation and its parameters, as in `elementwise.cuh`.
     #[derive(Debug, Default)]
-    pub(in crate::kernels) struct ElementwiseOp {
+    pub(crate) struct ElementwiseOp {
         op: u32,
         a: f32,
         b: f32,
@@ -34,7 +34,7 @@ kernel_struct! {
 
 impl ElementwiseOp {
     /// Every element stays as it is.
-    pub(in crate::kernels) const NONE: Self = Self { op: u32::MAX, a: 0.0, b: 0.0, c: 0.0 };
+    pub(crate) const NONE: Self = Self { op: u32::MAX, a: 0.0, b: 0.0, c: 0.0 };
 }
 
 impl From<UnaryOp> for ElementwiseOp {

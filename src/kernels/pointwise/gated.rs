@@ -7,10 +7,10 @@ use candle_core::{Result, Tensor};
 
 use super::args::Gating;
 use super::cpu::activated;
-use crate::kernels::cpu::{Kernel, LANES, Lanes, Level, load_tail, math};
-use crate::kernels::fresh::{Parts, filled};
-use crate::kernels::pool;
-use crate::kernels::storage::read;
+use crate::cpu::{Kernel, LANES, Lanes, Level, load_tail, math};
+use crate::fresh::{Parts, filled};
+use crate::pool;
+use crate::storage::read;
 
 /// Elements of one chunk.
 const CHUNK: usize = 1 << 12;
@@ -65,7 +65,7 @@ impl Kernel for Run<'_> {
 
 /// `gating` of each lane of a gate and of what it gates.
 #[inline(always)]
-pub(in crate::kernels) fn gated<L: Lanes>(l: L, gating: Gating, gate: L::V, up: L::V) -> L::V {
+pub(crate) fn gated<L: Lanes>(l: L, gating: Gating, gate: L::V, up: L::V) -> L::V {
     match gating {
         Gating::Activation(activation) => l.mul(activated(l, activation, gate), up),
         Gating::Clamped { alpha, limit } => {
@@ -83,10 +83,10 @@ mod tests {
     use super::super::args::ALL;
     use super::super::portable;
     use super::*;
-    use crate::kernels::linear::{Layer, linear_each, linear_gated};
-    use crate::kernels::packed::PackedMatrix;
-    use crate::kernels::pointwise;
-    use crate::kernels::random::{Random, assert_close, bits};
+    use crate::linear::{Layer, linear_each, linear_gated};
+    use crate::packed::PackedMatrix;
+    use crate::pointwise;
+    use crate::random::{Random, assert_close, bits};
 
     fn all() -> impl Iterator<Item = Gating> {
         let clamped = Gating::Clamped { alpha: 1.702, limit: 2.5 };

@@ -3,8 +3,8 @@
 use candle_core::{DType, Device, Result, Tensor};
 
 use super::runs::Runs;
-use crate::kernels::cuda::launch::{Address, kernel_struct};
-use crate::kernels::step_tensors::{Numbers, StepTensors};
+use crate::cuda::launch::{Address, kernel_struct};
+use crate::step_tensors::{Numbers, StepTensors};
 
 /// Columns of a state that a block of threads takes.
 pub(super) const COLUMNS: usize = 32;

@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 
-use crate::kernels::cpu::{LANES, Lanes, load_tail};
+use crate::cpu::{LANES, Lanes, load_tail};
 
 /// Loads up to sixteen floats; zeros behind them.
 #[inline(always)]

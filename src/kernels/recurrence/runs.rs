@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use candle_core::{Result, bail};
 
-use crate::kernels::step_tensors::{NO_SLOT, StepTensors};
+use crate::step_tensors::{NO_SLOT, StepTensors};
 
 /// Which rows of a step belong to which sequence, and where each sequence's state is.
 #[derive(Clone, Copy, Debug)]

@@ -1,10 +1,10 @@
 //! Rotation of one head on the CPU.
 
-use crate::kernels::cpu::{LANES, Lanes};
+use crate::cpu::{LANES, Lanes};
 
 /// Rotates `head [D]` by `cos` and `sin`, each `[R]` with `2 R <= D`.
 #[inline(always)]
-pub(in crate::kernels) fn rotate<L: Lanes>(l: L, head: &mut [f32], cos: &[f32], sin: &[f32]) {
+pub(crate) fn rotate<L: Lanes>(l: L, head: &mut [f32], cos: &[f32], sin: &[f32]) {
     let pairs = cos.len();
     let (first, rest) = head.split_at_mut(pairs);
     let (first, first_tail) = first.as_chunks_mut::<LANES>();

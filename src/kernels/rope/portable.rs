@@ -3,7 +3,7 @@
 use candle_core::{Result, Tensor};
 
 /// Rotates the heads of `x [T, H, D]` by `cos` and `sin`, each `[T, R]` with `2 R <= D`.
-pub(in crate::kernels) fn rope(x: &Tensor, cos: &Tensor, sin: &Tensor) -> Result<Tensor> {
+pub(crate) fn rope(x: &Tensor, cos: &Tensor, sin: &Tensor) -> Result<Tensor> {
     let (pairs, head_dim) = (cos.dim(1)?, x.dim(2)?);
     let (cos, sin) = (cos.unsqueeze(1)?, sin.unsqueeze(1)?);
     let (a, b) = (x.narrow(2, 0, pairs)?, x.narrow(2, pairs, pairs)?);

@@ -4,7 +4,7 @@
 use candle_core::{DType, Result, Tensor, bail};
 
 use super::args::{Draw, Drawn, DrawnLogprobs};
-use crate::kernels::cuda::launch::{
+use crate::cuda::launch::{
     Address, Launch, Reading, Source, kernel_struct, narrow, output_buffer, source,
 };
 

@@ -6,8 +6,8 @@
 //! exponentials are taken in f64 without fused products (2^n times the Taylor series of e^r with
 //! |r| <= ln(2) / 2), and a block's weights are summed in sixteen lanes, then in a fixed tree.
 
-use crate::kernels::backend::cpu_level;
-use crate::kernels::cpu::{Kernel, LANES, Lanes, Level};
+use crate::backend::cpu_level;
+use crate::cpu::{Kernel, LANES, Lanes, Level};
 
 /// Elements of a block; the last one may have fewer.
 pub const BLOCK: usize = 64;
@@ -240,7 +240,7 @@ fn exp(x: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::random::Random;
+    use crate::random::Random;
 
     /// Rows of awkward lengths, with extremes in awkward places.
     fn rows() -> Vec<Vec<f32>> {

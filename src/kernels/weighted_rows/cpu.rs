@@ -5,10 +5,10 @@ use std::mem::MaybeUninit;
 use candle_core::{Result, Tensor};
 
 use super::args::WeightedRow;
-use crate::kernels::cpu::{Kernel, LANES, Lanes, Level, load_tail};
-use crate::kernels::fresh::{Parts, filled};
-use crate::kernels::pool;
-use crate::kernels::storage::read;
+use crate::cpu::{Kernel, LANES, Lanes, Level, load_tail};
+use crate::fresh::{Parts, filled};
+use crate::pool;
+use crate::storage::read;
 
 /// Weighted sums by the kernels of a level, with checked arguments.
 pub(super) fn weighted_rows(

@@ -46,8 +46,8 @@ pub fn weighted_rows(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::cpu::Level;
-    use crate::kernels::random::{Random, assert_close, bits};
+    use crate::cpu::Level;
+    use crate::random::{Random, assert_close, bits};
 
     fn at(
         level: Level,

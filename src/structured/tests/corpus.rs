@@ -4,7 +4,7 @@
 use super::*;
 
 const CORPUS: &str =
-    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/schemas/schemas.jsonl"));
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/schemas/schemas.jsonl"));
 
 #[test]
 fn schemas_of_the_corpus_make_valid_documents() {

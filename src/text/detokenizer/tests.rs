@@ -1,8 +1,8 @@
 //! Pieces joined against the whole list decoded at once by the `tokenizers` crate.
 
 use super::*;
-use crate::text::decoder::char_of_byte;
-use crate::text::tokenizer_config::TokenizerConfig;
+use crate::decoder::char_of_byte;
+use crate::tokenizer_config::TokenizerConfig;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

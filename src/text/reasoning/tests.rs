@@ -107,7 +107,7 @@ fn headers_of_messages_are_dropped() {
 }
 
 fn fixtures(folder: &str) -> Vec<(String, String)> {
-    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/templates");
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/templates");
     let files = std::fs::read_dir(root.join(folder)).unwrap().map(|entry| entry.unwrap().path());
     let named = files.map(|path| {
         let name = path.file_name().unwrap().to_str().unwrap();

@@ -60,7 +60,7 @@ pub(super) fn check_text(family: &str, text: &str) {
 }
 
 fn fixtures() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/templates")
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/templates")
 }
 
 fn family_of(template: &str) -> Option<&'static str> {

@@ -13,8 +13,8 @@ use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use super::contents::{SPACE, Vocabulary, replace};
 use super::error::{VocabularyError, malformed};
 use super::tekken;
-use crate::text::decoder::byte_of_char;
-use crate::text::pre_tokenizers::{self, Spelling};
+use crate::decoder::byte_of_char;
+use crate::pre_tokenizers::{self, Spelling};
 
 /// The tokenizer of a byte-level vocabulary, and whether its prompts begin with bos.
 pub(super) fn build(

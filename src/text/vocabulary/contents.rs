@@ -7,7 +7,7 @@ use tokenizers::models::bpe::Vocab;
 use tokenizers::normalizers::Replace;
 
 use super::error::{VocabularyError, malformed};
-use crate::text::special_tokens::SpecialTokens;
+use crate::special_tokens::SpecialTokens;
 
 /// The character that stands for a space in SentencePiece.
 pub(super) const SPACE: &str = "▁";

@@ -2,8 +2,8 @@
 
 use thiserror::Error;
 
-use crate::text::pre_tokenizers;
-use crate::text::tokenizer::TokenizerError;
+use crate::pre_tokenizers;
+use crate::tokenizer::TokenizerError;
 
 /// A vocabulary that makes no tokenizer.
 #[derive(Debug, Error)]

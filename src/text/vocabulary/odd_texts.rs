@@ -2,14 +2,14 @@
 //! format. `tests/fixtures/make_tokenizers.py` has the same generator.
 
 use super::{Vocabulary, sentencepiece, tekken, tiktoken};
-use crate::text::tokenizer::Tokenizer;
-use crate::text::tokenizer_config::TokenizerConfig;
+use crate::tokenizer::Tokenizer;
+use crate::tokenizer_config::TokenizerConfig;
 
 const COUNT: usize = 10_000;
 
 macro_rules! fixture {
     ($name:literal) => {
-        include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/", $name))
+        include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/", $name))
     };
 }
 
@@ -112,7 +112,7 @@ fn tokenizer_json_equals_tokenizers() {
         ("llama3", serde_json::Value::Null, fixture!("tokenizers/json_llama3.odd")),
         ("qwen2", serde_json::json!({"type": "NFC"}), fixture!("tokenizers/json_qwen.odd")),
     ] {
-        let pattern = crate::text::pre_tokenizers::find(pre).unwrap().patterns[0];
+        let pattern = crate::pre_tokenizers::find(pre).unwrap().patterns[0];
         let mut json = file.clone();
         json["normalizer"] = normalizer;
         json["pre_tokenizer"] = serde_json::json!({"type": "Sequence", "pretokenizers": [

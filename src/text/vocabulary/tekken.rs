@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::contents::Vocabulary;
 use super::error::{VocabularyError, malformed};
-use crate::text::decoder::char_of_byte;
+use crate::decoder::char_of_byte;
 
 #[derive(Deserialize)]
 struct File {

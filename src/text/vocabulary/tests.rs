@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::sync::OnceLock;
 
 use super::*;
-use crate::text::decoder::char_of_byte;
-use crate::text::pre_tokenizers;
+use crate::decoder::char_of_byte;
+use crate::pre_tokenizers;
 use proptest::prelude::*;
 use tokenizers::models::bpe::{BPE, BpeTrainerBuilder};
 use tokenizers::normalizers::NormalizerWrapper;
@@ -273,7 +273,7 @@ struct Recorded {
 
 fn recorded(format: &str) -> Vec<Recorded> {
     let file =
-        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/tokenizers/ids.json"));
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/tokenizers/ids.json"));
     let mut formats: std::collections::HashMap<String, Vec<Recorded>> =
         serde_json::from_str(file).unwrap();
     formats.remove(format).unwrap()
@@ -281,10 +281,10 @@ fn recorded(format: &str) -> Vec<Recorded> {
 
 const SENTENCEPIECE: &[u8] = include_bytes!(concat!(
     env!("CARGO_MANIFEST_DIR"),
-    "/tests/fixtures/tokenizers/tokenizer.model"
+    "/../../tests/fixtures/tokenizers/tokenizer.model"
 ));
 const TEKKEN: &[u8] =
-    include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/tokenizers/tekken.json"));
+    include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/tokenizers/tekken.json"));
 
 #[test]
 fn a_sentencepiece_model_gives_the_ids_that_sentencepiece_gives() {
@@ -318,7 +318,7 @@ fn a_tekken_file_gives_the_ids_that_mistral_gives() {
 fn tiktoken_files_are_of_known_families() {
     let file = include_bytes!(concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/tests/fixtures/tokenizers/small.tiktoken"
+        "/../../tests/fixtures/tokenizers/small.tiktoken"
     ));
     assert!(tiktoken::is_one(file) && !tiktoken::is_one(SENTENCEPIECE));
     let error = tiktoken::vocabulary(file, Some("OtherTokenizer")).unwrap_err().to_string();

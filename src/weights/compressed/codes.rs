@@ -4,7 +4,7 @@ use candle_core::quantized::GgmlDType;
 use half::f16;
 
 use super::parts::{Fault, dense};
-use crate::weights::stored::StoredTensor;
+use crate::stored::StoredTensor;
 
 /// Elements of a block of the kinds that codes become.
 const BLOCK: usize = 32;

@@ -11,7 +11,7 @@ use safetensors::tensor::Dtype;
 
 use super::fp8::e4m3;
 use super::parts::{Fault, Parts, dense};
-use crate::weights::stored::StoredTensor;
+use crate::stored::StoredTensor;
 
 /// Numbers that share a scale in MXFP4.
 const BLOCK: usize = 32;
@@ -51,7 +51,7 @@ pub(super) fn matrix(parts: &Parts<'_>) -> Result<StoredTensor, Fault> {
 
 /// Blocks as files of another kind have them: the exponent, and then 16 bytes with the first half
 /// of the codes in their lower halves, the second half in the others.
-pub(in crate::weights) fn mxfp4_blocks(dims: Vec<usize>, bytes: &[u8]) -> StoredTensor {
+pub(crate) fn mxfp4_blocks(dims: Vec<usize>, bytes: &[u8]) -> StoredTensor {
     let blocks = bytes.as_chunks::<{ 1 + BLOCK / 2 }>().0;
     let mut packed = Vec::with_capacity(blocks.len() * BLOCK / 2);
     let mut exponents = Vec::with_capacity(blocks.len());

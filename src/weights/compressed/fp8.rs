@@ -6,7 +6,7 @@ use candle_core::quantized::GgmlDType;
 use safetensors::tensor::Dtype;
 
 use super::parts::{Fault, Parts, dense};
-use crate::weights::stored::StoredTensor;
+use crate::stored::StoredTensor;
 
 /// The matrix `weight` times its scales: one, one for each row, or one for each block of rows and
 /// columns.

@@ -2,8 +2,8 @@
 
 use candle_core::quantized::GgmlDType;
 
-use crate::weights::safetensors::{RawTensor, SafetensorsSource};
-use crate::weights::stored::StoredTensor;
+use crate::safetensors::{RawTensor, SafetensorsSource};
+use crate::stored::StoredTensor;
 
 /// What is wrong with one of the tensors that a matrix is made of.
 #[derive(Debug, PartialEq, Eq)]

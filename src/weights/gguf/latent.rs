@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 
 use super::families::{Config, Done, SIGMOID, SOFTMAX, experts_behind_dense, set, set_class};
 use super::keys::{HeadCounts, ModelKeys};
-use crate::weights::stored::StoredTensor;
+use crate::stored::StoredTensor;
 
 /// Our name of keys of latent vectors `[heads, rank, plain]`, which are transposed.
 pub(super) const KEYS: &str = "self_attn.k_b_proj";

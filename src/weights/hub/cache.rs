@@ -13,10 +13,10 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::weights::folder::ModelFolder;
-use crate::weights::lora::files as lora;
-use crate::weights::model_ref::HubFile;
-use crate::weights::safetensors;
+use crate::folder::ModelFolder;
+use crate::lora::files as lora;
+use crate::model_ref::HubFile;
+use crate::safetensors;
 
 use super::selection::{self, Selection, WeightFiles};
 
@@ -122,7 +122,7 @@ mod writing {
     use std::io;
     use std::path::{Path, PathBuf};
 
-    use crate::weights::hub::cache::RepoCache;
+    use crate::hub::cache::RepoCache;
 
     impl RepoCache {
         /// The path of the content with this hash.

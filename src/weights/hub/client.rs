@@ -23,9 +23,9 @@ use super::progress::Bars;
 use super::refusal::{Answer, Subject};
 use super::selection::{self, Selection, WeightFiles};
 use super::transfer::{self, Transfer};
-use crate::weights::folder::ModelFolder;
-use crate::weights::model_ref::HubRef;
-use crate::weights::safetensors;
+use crate::folder::ModelFolder;
+use crate::model_ref::HubRef;
+use crate::safetensors;
 
 /// Files that are transferred at the same time.
 const PARALLEL_FILES: usize = 4;

@@ -1,11 +1,11 @@
 //! Which files of a repository are needed: the smallest set that a model loads from.
 
-use crate::weights::lora::files as lora;
-use crate::weights::model_ref::{HubFile, has_gguf_ending};
-use crate::weights::sentence_modules::TEXT_CONFIGS;
+use crate::lora::files as lora;
+use crate::model_ref::{HubFile, has_gguf_ending};
+use crate::sentence_modules::TEXT_CONFIGS;
 
 use super::error::HubError;
-use crate::weights::gguf::split;
+use crate::gguf::split;
 
 /// Everything but weights, where a repository has it.
 const SMALL_FILES: [&str; 11] = [

@@ -7,9 +7,9 @@ use safetensors::SafeTensors;
 use safetensors::tensor::{Metadata, SafeTensorError};
 use serde_json::Value;
 
-use crate::weights::error::WeightError;
-use crate::weights::file_bytes::FileBytes;
-use crate::weights::folder::json_kind;
+use crate::error::WeightError;
+use crate::file_bytes::FileBytes;
+use crate::folder::json_kind;
 
 /// Bytes of the little-endian header length at the start of the file.
 const LENGTH_BYTES: usize = 8;

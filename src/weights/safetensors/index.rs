@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::weights::error::WeightError;
-use crate::weights::folder::{ModelFolder, json_kind};
-use crate::weights::model_ref::has_gguf_ending;
+use crate::error::WeightError;
+use crate::folder::{ModelFolder, json_kind};
+use crate::model_ref::has_gguf_ending;
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";

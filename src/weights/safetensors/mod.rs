@@ -16,11 +16,11 @@ use candle_core::quantized::GgmlDType;
 use half::{bf16, f16};
 use safetensors::tensor::Dtype;
 
-use crate::weights::error::WeightError;
-use crate::weights::file_bytes::FileBytes;
-use crate::weights::folder::ModelFolder;
-use crate::weights::stored::StoredTensor;
-use crate::weights::tensors::TensorSource;
+use crate::error::WeightError;
+use crate::file_bytes::FileBytes;
+use crate::folder::ModelFolder;
+use crate::stored::StoredTensor;
+use crate::tensors::TensorSource;
 
 /// All safetensors of one checkpoint.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use half::bf16;
 
 use super::super::{Kernel, LANES, Level, Products};
-use crate::kernels::random::Random;
+use crate::random::Random;
 
 /// What one call of every operation gives.
 #[derive(Debug, Default, PartialEq)]

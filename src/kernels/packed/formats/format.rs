@@ -1,18 +1,18 @@
 //! What the packed kinds have in common: a panel's measures, and values of four to eight bits.
 
-use crate::kernels::cpu::{LANES, Products};
+use crate::cpu::{LANES, Products};
 
 /// Columns of a panel.
-pub(in crate::kernels) const PANEL: usize = 64;
+pub(crate) const PANEL: usize = 64;
 /// Elements of K in a sub-block.
-pub(in crate::kernels) const SUB_BLOCK: usize = 32;
+pub(crate) const SUB_BLOCK: usize = 32;
 /// Bytes of one f16 for each column.
 pub(super) const HALF_EACH: usize = 2 * PANEL;
 /// Bytes of one group of four values of eight bits for each column.
 const GROUP: usize = 4 * PANEL;
 
 /// One GGUF kind, packed.
-pub(in crate::kernels) trait Format {
+pub(crate) trait Format {
     /// How the 32 values of a sub-block are stored.
     type Values: Values;
     /// Bytes of a block in a GGUF file.
@@ -46,7 +46,7 @@ pub(in crate::kernels) trait Format {
 }
 
 /// The 32 values of a sub-block for each column.
-pub(in crate::kernels) trait Values {
+pub(crate) trait Values {
     /// Bytes of a sub-block's values, for all columns.
     const BYTES: usize;
     /// Whether values may be above 127.
@@ -60,13 +60,13 @@ pub(in crate::kernels) trait Values {
 }
 
 /// Values of eight bits.
-pub(in crate::kernels) struct Eight;
+pub(crate) struct Eight;
 /// Values of four bits.
-pub(in crate::kernels) struct Four;
+pub(crate) struct Four;
 /// Values of five bits: four, and one more behind those of all values.
-pub(in crate::kernels) struct Five;
+pub(crate) struct Five;
 /// Values of six bits: four, and two more behind those of all values.
-pub(in crate::kernels) struct Six;
+pub(crate) struct Six;
 
 /// Vector `index` of the sixty-four byte vectors in `bytes`.
 #[inline(always)]

@@ -1,14 +1,14 @@
 //! Kinds with blocks of 256 elements and scales of scales ("k-quants" of llama.cpp).
 
 use super::format::{Five, Format, Four, HALF_EACH, PANEL, SUB_BLOCK, Six, Values, bytes, halves};
-use crate::kernels::cpu::{LANES, Products};
+use crate::cpu::{LANES, Products};
 
 /// Q4_K: `scale * sub_scale * value - min * sub_min`, four bits.
-pub(in crate::kernels) struct Q4K;
+pub(crate) struct Q4K;
 /// Q5_K: `scale * sub_scale * value - min * sub_min`, five bits.
-pub(in crate::kernels) struct Q5K;
+pub(crate) struct Q5K;
 /// Q6_K: `scale * sub_scale * (value - 32)`, six bits, a signed sub-scale for each sixteen elements.
-pub(in crate::kernels) struct Q6K;
+pub(crate) struct Q6K;
 
 /// Sub-blocks of a block.
 const SUBS: usize = 8;

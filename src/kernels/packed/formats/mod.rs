@@ -13,48 +13,48 @@ mod format;
 mod k_quants;
 mod simple;
 
-pub(in crate::kernels) use format::{Format, PANEL, SUB_BLOCK, Values};
-pub(in crate::kernels) use k_quants::{Q4K, Q5K, Q6K};
-pub(in crate::kernels) use simple::{Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
+pub(crate) use format::{Format, PANEL, SUB_BLOCK, Values};
+pub(crate) use k_quants::{Q4K, Q5K, Q6K};
+pub(crate) use simple::{Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
 
 /// Calls `$run` with the [`Format`] of a packed quantized kind, `$otherwise` for all other kinds.
 macro_rules! with_format {
     ($kind:expr, $format:ident => $run:expr, $otherwise:expr) => {
         match $kind {
             GgmlDType::Q8_0 => {
-                type $format = $crate::kernels::packed::formats::Q8_0;
+                type $format = $crate::packed::formats::Q8_0;
                 $run
             }
             GgmlDType::Q4_0 => {
-                type $format = $crate::kernels::packed::formats::Q4_0;
+                type $format = $crate::packed::formats::Q4_0;
                 $run
             }
             GgmlDType::Q4_1 => {
-                type $format = $crate::kernels::packed::formats::Q4_1;
+                type $format = $crate::packed::formats::Q4_1;
                 $run
             }
             GgmlDType::Q5_0 => {
-                type $format = $crate::kernels::packed::formats::Q5_0;
+                type $format = $crate::packed::formats::Q5_0;
                 $run
             }
             GgmlDType::Q5_1 => {
-                type $format = $crate::kernels::packed::formats::Q5_1;
+                type $format = $crate::packed::formats::Q5_1;
                 $run
             }
             GgmlDType::Q4K => {
-                type $format = $crate::kernels::packed::formats::Q4K;
+                type $format = $crate::packed::formats::Q4K;
                 $run
             }
             GgmlDType::Q5K => {
-                type $format = $crate::kernels::packed::formats::Q5K;
+                type $format = $crate::packed::formats::Q5K;
                 $run
             }
             GgmlDType::Q6K => {
-                type $format = $crate::kernels::packed::formats::Q6K;
+                type $format = $crate::packed::formats::Q6K;
                 $run
             }
             _ => $otherwise,
         }
     };
 }
-pub(in crate::kernels) use with_format;
+pub(crate) use with_format;

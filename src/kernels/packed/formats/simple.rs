@@ -1,18 +1,18 @@
 //! Kinds with one block of 32 elements: a scale, perhaps a minimum, and the values.
 
 use super::format::{Eight, Five, Format, Four, HALF_EACH, SUB_BLOCK, Values, halves};
-use crate::kernels::cpu::Products;
+use crate::cpu::Products;
 
 /// Q8_0: `scale * (value - 128)`; the file has signed bytes.
-pub(in crate::kernels) struct Q8_0;
+pub(crate) struct Q8_0;
 /// Q4_0: `scale * (value - 8)`, four bits.
-pub(in crate::kernels) struct Q4_0;
+pub(crate) struct Q4_0;
 /// Q4_1: `scale * value + min`, four bits.
-pub(in crate::kernels) struct Q4_1;
+pub(crate) struct Q4_1;
 /// Q5_0: `scale * (value - 16)`, five bits.
-pub(in crate::kernels) struct Q5_0;
+pub(crate) struct Q5_0;
 /// Q5_1: `scale * value + min`, five bits.
-pub(in crate::kernels) struct Q5_1;
+pub(crate) struct Q5_1;
 
 /// Bytes of an f16.
 const HALF: usize = 2;

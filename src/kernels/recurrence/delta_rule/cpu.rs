@@ -7,10 +7,10 @@ use candle_core::{Result, Tensor};
 use super::super::lanes::{load_some, softplus, write_some};
 use super::super::runs::Run;
 use super::args::{Gates, Heads, LENGTH_EPS, NAME};
-use crate::kernels::cpu::{Kernel, LANES, Lanes, Level};
-use crate::kernels::fresh::{Parts, filled};
-use crate::kernels::pool;
-use crate::kernels::storage::{self, Rows};
+use crate::cpu::{Kernel, LANES, Lanes, Level};
+use crate::fresh::{Parts, filled};
+use crate::pool;
+use crate::storage::{self, Rows};
 
 /// Columns of a state that are changed together: for 128 rows they fit the nearest cache.
 const COLUMNS: usize = 2 * LANES;

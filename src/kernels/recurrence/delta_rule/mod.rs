@@ -10,7 +10,7 @@ use candle_core::{Result, Tensor, bail};
 use self::args::NAME;
 pub use self::args::{Gates, Heads};
 use super::runs::Runs;
-use crate::kernels::backend::Backend;
+use crate::backend::Backend;
 
 mod args;
 mod cpu;

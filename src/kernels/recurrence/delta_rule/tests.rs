@@ -4,8 +4,8 @@ use candle_core::{DType, Device};
 
 use super::super::runs::Run;
 use super::*;
-use crate::kernels::cpu::Level;
-use crate::kernels::random::{Random, assert_close, bits};
+use crate::cpu::Level;
+use crate::random::{Random, assert_close, bits};
 
 /// Inputs of `rows` tokens.
 struct Inputs {

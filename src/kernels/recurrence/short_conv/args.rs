@@ -2,7 +2,7 @@
 
 use candle_core::Tensor;
 
-use crate::kernels::pointwise::Activation;
+use crate::pointwise::Activation;
 
 /// The operation's name in errors.
 pub(super) const NAME: &str = "short_conv";

@@ -7,12 +7,12 @@ use candle_core::{Result, Tensor};
 use super::super::lanes::{load_some, write_some};
 use super::super::runs::Run;
 use super::args::{NAME, Taps};
-use crate::kernels::cpu::{Kernel, LANES, Lanes, Level};
-use crate::kernels::fresh::{Parts, filled};
-use crate::kernels::pointwise::Activation;
-use crate::kernels::pointwise::cpu::activated;
-use crate::kernels::pool;
-use crate::kernels::storage::{Rows, read, write};
+use crate::cpu::{Kernel, LANES, Lanes, Level};
+use crate::fresh::{Parts, filled};
+use crate::pointwise::Activation;
+use crate::pointwise::cpu::activated;
+use crate::pool;
+use crate::storage::{Rows, read, write};
 
 /// Channels of one chunk.
 const CHUNK: usize = 16 * LANES;

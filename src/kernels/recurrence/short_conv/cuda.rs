@@ -5,11 +5,11 @@ use candle_core::{DType, Result, Tensor};
 use super::super::cuda::{SequenceTensors, Sequences};
 use super::super::runs::Runs;
 use super::args::Taps;
-use crate::kernels::cuda::launch::{
+use crate::cuda::launch::{
     Address, Launch, Source, kernel_struct, narrow, output_buffer, source,
 };
-use crate::kernels::pointwise::UnaryOp;
-use crate::kernels::pointwise::cuda::ElementwiseOp;
+use crate::pointwise::UnaryOp;
+use crate::pointwise::cuda::ElementwiseOp;
 
 static SOURCE: Source = source!("recurrence/short_conv/kernel");
 

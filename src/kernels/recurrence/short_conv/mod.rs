@@ -7,7 +7,7 @@ use candle_core::{Result, Tensor, bail};
 use self::args::NAME;
 pub use self::args::Taps;
 use super::runs::Runs;
-use crate::kernels::backend::Backend;
+use crate::backend::Backend;
 
 mod args;
 mod cpu;
@@ -49,9 +49,9 @@ mod tests {
 
     use super::super::runs::Run;
     use super::*;
-    use crate::kernels::cpu::Level;
-    use crate::kernels::pointwise::Activation;
-    use crate::kernels::random::{Random, assert_close, bits};
+    use crate::cpu::Level;
+    use crate::pointwise::Activation;
+    use crate::random::{Random, assert_close, bits};
 
     fn states(places: usize, kept: usize) -> Tensor {
         (Tensor::ones((places, kept), DType::F32, &Device::Cpu).unwrap() * f64::NAN).unwrap()

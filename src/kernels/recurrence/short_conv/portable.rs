@@ -4,7 +4,7 @@ use candle_core::{Result, Tensor};
 
 use super::super::runs::Run;
 use super::args::Taps;
-use crate::kernels::pointwise::portable::pointwise;
+use crate::pointwise::portable::pointwise;
 
 /// See [`super::short_conv`].
 pub(super) fn short_conv(

@@ -7,10 +7,10 @@ use candle_core::{Result, Tensor};
 use super::super::lanes::{load_some, softplus, write_some};
 use super::super::runs::Run;
 use super::args::{Heads, NAME};
-use crate::kernels::cpu::{Kernel, LANES, Lanes, Level};
-use crate::kernels::fresh::{Parts, filled};
-use crate::kernels::pool;
-use crate::kernels::storage::{Rows, read, write};
+use crate::cpu::{Kernel, LANES, Lanes, Level};
+use crate::fresh::{Parts, filled};
+use crate::pool;
+use crate::storage::{Rows, read, write};
 
 /// Tokens that go through a state at once.
 const TOKENS: usize = 4;

@@ -11,7 +11,7 @@ use candle_core::{Result, Tensor, bail};
 pub use self::args::Heads;
 use self::args::NAME;
 use super::runs::Runs;
-use crate::kernels::backend::Backend;
+use crate::backend::Backend;
 
 mod args;
 mod cpu;
@@ -90,8 +90,8 @@ mod tests {
     use super::super::lanes::softplus;
     use super::super::runs::Run;
     use super::*;
-    use crate::kernels::cpu::Level;
-    use crate::kernels::random::{Random, assert_close, bits, values};
+    use crate::cpu::Level;
+    use crate::random::{Random, assert_close, bits, values};
 
     /// Learned numbers and inputs of a state space.
     struct Case {
