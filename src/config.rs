@@ -35,7 +35,7 @@ pub struct EngineConfig {
     pub gpu_memory_percent: u8,
     /// Results on a GPU don't depend on what else is in a step, to the bit.
     pub deterministic: bool,
-    /// Every kernel of a decode step is started by itself on a GPU; none are recorded.
+    /// Every kernel of a decode step is started by itself on a GPU; no CUDA graphs are captured.
     pub enforce_eager: bool,
     /// Element type of the KV cache.
     pub kv_cache_dtype: KvCacheDtype,
