@@ -1,5 +1,4 @@
-//! LoRA adapters as requests name them: loaded by whoever serves them, kept alive by whoever uses
-//! them, gone with the last of both.
+//! LoRA adapters as requests name them, shared by those who serve and those who use them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,19 +16,19 @@ pub struct Adapter {
 }
 
 impl Adapter {
-    /// A load of these weights, unlike all others.
+    /// One load of these weights, different from all others.
     pub(super) fn new(name: &str, weights: runner::Adapter) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = AdapterId(NEXT.fetch_add(1, Ordering::Relaxed));
         Self { id, name: name.into(), weights: Arc::new(weights) }
     }
 
-    /// What requests call it.
+    /// The name that requests use.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Bytes that its matrices take.
+    /// Bytes of the adapter's matrices.
     pub fn size_in_bytes(&self) -> usize {
         self.weights.size_in_bytes()
     }

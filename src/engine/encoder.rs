@@ -1,8 +1,8 @@
 //! The engine thread of a model that only embeds: queue what comes, run the first of the queue
 //! together, send vectors.
 //!
-//! Between the layers of a step it looks at what arrived, so a step that nobody waits for any more
-//! ends early. Knows no text.
+//! Between the layers of a step it drains commands, so a step that nobody waits for any more ends
+//! early. Knows no text.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,10 +11,12 @@ use std::time::Instant;
 
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::core::panic_message;
-use super::output::{EngineError, EngineOutput, OutputSender, SequenceStats};
+use super::command::{Command, drain_commands};
+use super::handle::Shared;
+use super::output::event::{panic_message, reject};
+use super::output::{EngineError, EngineOutput, OutputSender};
 use super::request::EmbeddingRequest;
-use super::{Command, Shared};
+use super::timeline::Timeline;
 use crate::metrics::MetricsHandle;
 use crate::pooling::{EmbeddingHead, Pooler};
 use crate::runner::{EncoderRunner, HiddenStates};
@@ -23,13 +25,13 @@ use crate::runner::{EncoderRunner, HiddenStates};
 struct Waiting {
     request: EmbeddingRequest,
     outputs: OutputSender,
-    submitted: Instant,
+    timeline: Timeline,
 }
 
-/// Place in the queue: priority, then arrival.
+/// Where a text stands in the queue: by priority, then by arrival.
 type Rank = (i32, u64);
 
-/// What became of a step: hidden states, none because nobody waits, an error or a panic.
+/// The result of a step: hidden states, none because nobody waits, an error or a panic.
 type Ran = std::thread::Result<candle_core::Result<Option<HiddenStates>>>;
 
 /// Everything the engine thread owns.
@@ -38,7 +40,7 @@ pub(super) struct EncoderCore {
     shared: Arc<Shared>,
     runner: EncoderRunner,
     head: EmbeddingHead,
-    // Tokens of a step, unless one text alone has more.
+    // Most tokens of a step, unless one text alone has more.
     most_tokens: usize,
     waiting: BTreeMap<Rank, Waiting>,
     arrivals: u64,
@@ -65,9 +67,9 @@ impl EncoderCore {
             if idle {
                 self.metrics.set_load(0, 0);
             }
-            let Some(arrived) = super::arrived(&mut self.commands, idle) else { return };
-            for command in arrived {
-                self.obey(command);
+            let Some(commands) = drain_commands(&mut self.commands, idle) else { return };
+            for command in commands {
+                self.handle(command);
             }
             let batch = self.take_batch();
             if !batch.is_empty() {
@@ -78,7 +80,7 @@ impl EncoderCore {
         }
     }
 
-    fn obey(&mut self, command: Command) {
+    fn handle(&mut self, command: Command) {
         match command {
             Command::Embed(request, outputs) => self.queue(*request, outputs),
             Command::Submit(_, outputs) => refuse(&outputs),
@@ -93,12 +95,11 @@ impl EncoderCore {
             None => self.shared.limits.check_embedding(&request),
         };
         if let Err(reason) = checked {
-            let _ = outputs.send(EngineOutput::Failed(EngineError::Rejected(reason)));
-            return;
+            return reject(&outputs, reason);
         }
         let rank = (request.priority, self.arrivals);
         self.arrivals += 1;
-        self.waiting.insert(rank, Waiting { request, outputs, submitted: Instant::now() });
+        self.waiting.insert(rank, Waiting { request, outputs, timeline: Timeline::submitted() });
     }
 
     /// Texts by priority and arrival, as many as fit a step.
@@ -117,43 +118,43 @@ impl EncoderCore {
         batch
     }
 
-    /// Runs the model. What arrives meanwhile is obeyed afterwards, but where it takes back the
-    /// last text of the step, there is no result.
+    /// Runs the model. Commands that come meanwhile are handled afterwards, but once they have aborted
+    /// every text of the step, it ends without a result.
     fn run_model(&mut self, batch: &[Waiting]) -> Ran {
         let Self { commands, shared, runner, .. } = self;
-        let mut arrived = Vec::new();
+        let mut received = Vec::new();
         let mut wanted = batch.len();
         let mut go_on = || {
             shared.begin_step();
             while let Ok(command) = commands.try_recv() {
                 if let Command::Abort(id) = &command {
-                    let taken = batch.iter().filter(|waiting| waiting.request.id == *id).count();
-                    wanted = wanted.saturating_sub(taken);
+                    let aborted = batch.iter().filter(|waiting| waiting.request.id == *id).count();
+                    wanted = wanted.saturating_sub(aborted);
                 }
-                arrived.push(command);
+                received.push(command);
             }
             wanted > 0
         };
         let texts: Vec<&[u32]> =
             batch.iter().map(|waiting| waiting.request.token_ids.as_slice()).collect();
         let ran = catch_unwind(AssertUnwindSafe(|| runner.run(&texts, &mut go_on)));
-        for command in arrived {
-            self.obey(command);
+        for command in received {
+            self.handle(command);
         }
         ran
     }
 
-    fn step(&mut self, batch: Vec<Waiting>) {
+    fn step(&mut self, mut batch: Vec<Waiting>) {
         let began = Instant::now();
         let tokens = batch.iter().map(|waiting| waiting.request.token_ids.len()).sum();
         self.metrics.set_load(batch.len(), self.waiting.len());
         self.metrics.observe_step(tokens);
-        for waiting in &batch {
-            let queue = began - waiting.submitted;
+        for waiting in &mut batch {
+            let queue = waiting.timeline.scheduled(began);
             let _ = waiting.outputs.send(EngineOutput::Started { cached_tokens: 0, queue });
         }
         match self.run_model(&batch) {
-            Ok(Ok(Some(hidden))) => self.send_vectors(batch, &hidden, began),
+            Ok(Ok(Some(hidden))) => self.send_vectors(batch, &hidden),
             // Nobody waits for it.
             Ok(Ok(None)) => {}
             Ok(Err(error)) => fail(batch, &error.to_string()),
@@ -161,17 +162,13 @@ impl EncoderCore {
         }
     }
 
-    fn send_vectors(&self, batch: Vec<Waiting>, hidden: &HiddenStates, began: Instant) {
+    fn send_vectors(&self, batch: Vec<Waiting>, hidden: &HiddenStates) {
         let mut rows = hidden.rows();
         for waiting in batch {
             let EmbeddingRequest { token_ids, dimensions, normalize, .. } = &waiting.request;
             let mut pooler = Pooler::new(self.head.pooling);
             rows.by_ref().take(token_ids.len()).for_each(|row| pooler.add(row));
-            let stats = SequenceStats {
-                queue: began - waiting.submitted,
-                prefill: began.elapsed(),
-                ..SequenceStats::default()
-            };
+            let stats = waiting.timeline.stats(0, 0, Instant::now());
             let embedding = self.head.finish(pooler, *dimensions, *normalize);
             // A stream that was dropped needs no answer.
             let _ = waiting.outputs.send(EngineOutput::embedded(embedding, stats));
@@ -180,8 +177,7 @@ impl EncoderCore {
 }
 
 fn refuse(outputs: &OutputSender) {
-    let reason = "the model only embeds texts, it can't continue them".to_owned();
-    let _ = outputs.send(EngineOutput::Failed(EngineError::Rejected(reason)));
+    reject(outputs, "the model only embeds texts, it can't continue them".to_owned());
 }
 
 fn fail(batch: Vec<Waiting>, message: &str) {

@@ -1,4 +1,4 @@
-//! The memory plan: how many KV blocks there are, and what that means for users.
+//! The memory plan: how many KV blocks there are, and how long sequences can be.
 //!
 //! Pure arithmetic over what was measured; knows no device.
 
@@ -10,14 +10,14 @@ use crate::config::{EngineConfig, KvCacheDtype, WeightKind};
 use crate::kv_cache::BLOCK_SIZE;
 use crate::runner::{KvFormat, KvShape};
 
-/// What the plan starts from.
+/// What a memory plan starts from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryFacts {
     /// Bytes of one KV block over all layers.
     pub block_bytes: usize,
-    /// Bytes of the states that each sequence of a step has besides.
+    /// Bytes of the recurrent states of one sequence.
     pub state_bytes: usize,
-    /// Bytes the weights take.
+    /// Bytes of the weights.
     pub weight_bytes: usize,
     /// Bytes free now that the weights are loaded.
     pub free_bytes: usize,
@@ -27,18 +27,18 @@ pub struct MemoryFacts {
     pub model_context: usize,
 }
 
-/// How memory is shared out.
+/// How memory is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryPlan {
-    /// What it was made from.
+    /// What the plan was made from.
     pub facts: MemoryFacts,
     /// KV blocks in the pool.
     pub num_blocks: usize,
     /// Most tokens of a sequence.
     pub max_model_len: usize,
-    /// Most sequences in a step: as many as are allowed, or as have room for their states.
+    /// Most sequences in a step: as many as are allowed, or as many as there are states for.
     pub max_num_seqs: usize,
-    /// As many as are allowed.
+    /// Most sequences in a step that the configuration allows.
     pub allowed_num_seqs: usize,
 }
 
@@ -50,7 +50,7 @@ pub enum PlanError {
     BeyondModel {
         /// The value asked for.
         asked: usize,
-        /// The checkpoint's own.
+        /// The context length of the checkpoint.
         context: usize,
     },
     /// The KV cache can't hold one sequence of the asked length.
@@ -87,13 +87,13 @@ pub enum PlanError {
     /// The weights don't fit.
     #[error("the weights take about {needed}, {device} has {free} free; {advice}")]
     Weights {
-        /// Bytes they take as they would be loaded.
+        /// Bytes of the weights once loaded.
         needed: Size,
         /// The device.
         device: String,
         /// Bytes that are not in use.
         free: Size,
-        /// What would fit.
+        /// A kind of weights that would fit, or other advice.
         advice: String,
     },
     /// Not even one sequence's states fit.
@@ -120,9 +120,9 @@ pub enum PlanError {
 }
 
 impl MemoryPlan {
-    /// Shares memory out: states for as many sequences as are allowed or half of it has room for;
-    /// then as many blocks as these need for their full length, or as fit, and the longest context
-    /// that they hold.
+    /// Divides memory. First come recurrent states, for all allowed sequences or as many as half of
+    /// the memory holds; then KV blocks, as many as these sequences need at full length or as fit; the
+    /// context length is what the blocks hold.
     pub fn new(config: &EngineConfig, facts: MemoryFacts) -> Result<Self, PlanError> {
         check_bounds(config)?;
         let context = facts.model_context;
@@ -132,17 +132,17 @@ impl MemoryPlan {
         let wanted_len = config.max_model_len.unwrap_or(context);
         let share = match facts.own_bytes {
             None => facts.free_bytes / 100 * usize::from(config.memory_percent),
-            // What others and the weights take counts.
+            // The share covers all that is in use: other processes and the weights.
             Some(all) => {
                 let allowed = all / 100 * usize::from(config.gpu_memory_percent);
                 allowed.saturating_sub(all.saturating_sub(facts.free_bytes))
             }
         };
         let available = config.kv_cache_bytes.unwrap_or(share);
-        // All of it where nothing else needs memory.
+        // A model without a KV cache may use all memory for states.
         let for_states = if facts.block_bytes == 0 { available } else { available / 2 };
-        let room = for_states.checked_div(facts.state_bytes).unwrap_or(usize::MAX);
-        let max_num_seqs = config.max_num_seqs.min(room);
+        let affordable = for_states.checked_div(facts.state_bytes).unwrap_or(usize::MAX);
+        let max_num_seqs = config.max_num_seqs.min(affordable);
         if max_num_seqs == 0 {
             return Err(PlanError::States { needed: facts.state_bytes, available });
         }
@@ -167,7 +167,7 @@ impl MemoryPlan {
         })
     }
 
-    /// Bytes of all states.
+    /// Bytes of the recurrent states of all sequences of a step.
     pub fn state_bytes(&self) -> usize {
         self.max_num_seqs * self.facts.state_bytes
     }
@@ -183,9 +183,9 @@ impl MemoryPlan {
 pub struct WeightsFit {
     /// Bytes of all tensors as stored.
     pub stored: usize,
-    /// What most are stored as, where the configuration says.
+    /// Element type of most tensors, where the model's configuration names it.
     pub dtype: Option<DType>,
-    /// What matrices are rounded to.
+    /// What matrices are rounded to as they are loaded.
     pub kind: Option<WeightKind>,
 }
 
@@ -193,7 +193,7 @@ impl WeightsFit {
     /// Kinds to advise, the largest first.
     const SMALLER: [WeightKind; 3] = [WeightKind::Q8_0, WeightKind::Q5_0, WeightKind::Q4_0];
 
-    /// Refuses weights that a device has no room for, before they are read.
+    /// Refuses weights that don't fit the `free` bytes of a device, before they are read.
     ///
     /// # Errors
     ///
@@ -203,7 +203,7 @@ impl WeightsFit {
         if needed <= free {
             return Ok(());
         }
-        // A tenth for everything else.
+        // A tenth of the memory is left for everything else.
         let fits = |kind: &WeightKind| self.dtype.is_some() && self.rounded(*kind) <= free / 10 * 9;
         let advice = match Self::SMALLER.into_iter().find(fits) {
             Some(kind) => {
@@ -216,14 +216,14 @@ impl WeightsFit {
         Err(PlanError::Weights { needed: Size(needed), device, free: Size(free), advice })
     }
 
-    /// Bytes of all tensors, rounded to a kind.
+    /// Bytes of all tensors once they are rounded to `kind`.
     fn rounded(&self, kind: WeightKind) -> usize {
         let stored = self.dtype.map_or(16, |dtype| dtype.size_in_bytes() * 8);
         self.stored / (stored * 10) * kind.tenths_of_bits()
     }
 }
 
-/// The format to store the heads of `shape` in; `auto` is what suits the checkpoint.
+/// The format of the KV cache for heads of `shape`; `auto` is the one that suits the checkpoint.
 pub fn kv_format(
     asked: KvCacheDtype,
     auto: KvFormat,
@@ -297,7 +297,7 @@ impl fmt::Display for MemoryPlan {
     }
 }
 
-/// Bytes for people.
+/// A number of bytes, displayed in MiB or GiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size(pub usize);
 

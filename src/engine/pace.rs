@@ -5,17 +5,17 @@
 
 use std::time::Duration;
 
-/// Steps of fewer tokens say more about what any step costs than about what a token does.
+/// Fewest tokens of a step to learn from: the cost of smaller ones is mostly that of any step.
 const LEAST_MEASURED: usize = 32;
-/// Tokens of a step while nothing was measured.
+/// Most tokens of a step before the first measurement.
 const UNMEASURED: usize = 64;
 
-/// Turns the time that steps took into a number of tokens.
+/// Converts the time that steps took into a number of tokens.
 #[derive(Clone, Debug)]
 pub(super) struct Pace {
-    // What a step should take; `None` for as long as it needs.
+    // Time that a step should take; `None` for no limit.
     target: Option<Duration>,
-    // Nanoseconds a token of a step with prompt tokens, lately.
+    // Nanoseconds per token of recent steps with prompt tokens.
     token_cost: Option<u64>,
 }
 
@@ -35,9 +35,9 @@ impl Pace {
 
     /// Learns from a step of `num_tokens` tokens of `num_sequences` sequences.
     ///
-    /// A step's fixed cost counts as its tokens'. The estimate is right where it is used none the
-    /// less: from one step to the next the number of tokens closes in on the one that meets the
-    /// target, whatever part of the time is fixed.
+    /// The fixed cost of a step counts as cost of its tokens. The estimate is used for steps of about
+    /// the same size: from one step to the next the number of tokens converges to the one that meets
+    /// the target, whatever part of the time is fixed.
     pub(super) fn observe(&mut self, num_tokens: usize, num_sequences: usize, took: Duration) {
         // A step of decodes alone reads all weights for a few tokens.
         if num_tokens < LEAST_MEASURED || num_tokens == num_sequences {
@@ -45,7 +45,7 @@ impl Pace {
         }
         let cost = (nanoseconds(took) / num_tokens as u64).max(1);
         self.token_cost = Some(match self.token_cost {
-            // Halfway, and one step that was held up must not count for more than twice its size.
+            // The mean of old and new; one step that was held up must not count more than double.
             Some(known) => known.midpoint(cost.clamp(known / 2, known.saturating_mul(2))).max(1),
             None => cost,
         });

@@ -6,12 +6,12 @@ use super::adapter::Adapter;
 use crate::sampling::params::{BeamParams, SamplingParams};
 use crate::scheduler::stop::StopConditions;
 
-/// Names one engine request within this process.
+/// Identifies one engine request within this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
 impl RequestId {
-    /// A number that no other request of this process has.
+    /// An id that no other request of this process has.
     pub fn next() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
@@ -33,7 +33,7 @@ pub struct EmbeddingRequest {
     pub priority: i32,
     /// Prefix blocks are shared only between requests with equal salt.
     pub cache_salt: Option<String>,
-    /// What is added to the model.
+    /// The LoRA adapter to compute with.
     pub adapter: Option<Adapter>,
 }
 
@@ -45,9 +45,9 @@ pub struct EngineRequest {
     pub id: RequestId,
     /// The prompt, not empty; with `stop.max_tokens` it fits the model's context.
     pub prompt_token_ids: Vec<u32>,
-    /// How tokens are drawn.
+    /// How tokens are sampled.
     pub sampling: SamplingParams,
-    /// When to end.
+    /// When the sequence ends.
     pub stop: StopConditions,
     /// Report the logprobs of the prompt's tokens, and of this many most likely ones beside each.
     pub prompt_logprobs: Option<u8>,
@@ -55,16 +55,16 @@ pub struct EngineRequest {
     pub priority: i32,
     /// Prefix blocks are shared only between requests with equal salt.
     pub cache_salt: Option<String>,
-    /// What is added to the model.
+    /// The LoRA adapter to compute with.
     pub adapter: Option<Adapter>,
 }
 
-/// A prompt whose most likely continuations are searched instead of drawn.
+/// A prompt whose most likely continuations are searched for instead of sampled.
 #[derive(Clone, Debug)]
 pub struct BeamRequest {
-    /// Its sampling parameters change log-probabilities where they would change logits (bias,
-    /// grammar, penalties); those of the draw itself have no effect.
+    /// The prompt. Its sampling parameters change log-probabilities where they would change logits
+    /// (bias, grammar, penalties); temperature and filters have no effect.
     pub request: EngineRequest,
-    /// How to search.
+    /// Width and end of the search.
     pub beams: BeamParams,
 }

@@ -16,8 +16,8 @@ use candle_core::{DType, Device, Result, Tensor};
 
 use super::output::{EngineError, EngineOutput, OutputStream};
 use super::request::{EngineRequest, RequestId};
+use super::startup::LoadedModel;
 use super::startup::device::OpenDevice;
-use super::startup::{Engine, LoadedModel};
 use super::{EngineHandle, EngineHealth};
 use crate::config::{DeviceChoice, EngineConfig, Pooling};
 use crate::layers::forward::{BLOCK_SIZE, ForwardBatch, ForwardContext, KvHeads, KvShape};
@@ -172,7 +172,7 @@ fn start_with(memory: Memory, config: &EngineConfig, step_time: Duration) -> Run
         head: EmbeddingHead::new(config.pooling.unwrap_or(Pooling::Last), false),
     };
     let metrics = metrics::install("test");
-    let engine = Engine::start(config, loaded, metrics.clone()).unwrap();
+    let engine = loaded.start(config, metrics.clone()).unwrap();
     Running { handle: engine.handle, tokens_run, metrics }
 }
 

@@ -1,4 +1,4 @@
-//! Texts to the hidden states of an encoder, which sees a whole text at once and keeps nothing.
+//! Texts to the hidden states of an encoder, which sees a whole text at once and caches nothing.
 
 use candle_core::{Device, Result};
 
@@ -12,13 +12,13 @@ pub struct EncoderRunner {
 }
 
 impl EncoderRunner {
-    /// Takes the model.
+    /// A runner of this model, whose weights are on `device`.
     pub fn new(model: Encoder, device: Device) -> Self {
         Self { model, device }
     }
 
-    /// The hidden states of texts: all rows of the first, then those of the next. `go_on` is asked
-    /// now and then; once it says no, there is no result.
+    /// The hidden states of texts: all rows of the first, then those of the next. `go_on` is called
+    /// between layers; once it returns false, there is no result.
     pub fn run(
         &self,
         texts: &[&[u32]],

@@ -10,7 +10,7 @@ pub struct HiddenStates {
 }
 
 impl HiddenStates {
-    /// A copy of what a model returned, `[num_rows, hidden_size]`, if it was asked for any.
+    /// A copy of the hidden states that a model returned, `[num_rows, hidden_size]`, if any.
     pub(super) fn from_tensor(hidden: Option<Tensor>) -> Result<Self> {
         let Some(hidden) = hidden else { return Ok(Self::default()) };
         let (_, hidden_size) = hidden.dims2()?;

@@ -1,10 +1,10 @@
-//! What is kept of sequences: two tensors of blocks a layer, and states; made once.
+//! The tensors of the KV cache: two of blocks for each layer, allocated once.
 
 use candle_core::{Device, Result, Tensor};
 
 use crate::layers::forward::{KvFormat, KvHeads, KvLayer, KvShape};
 
-/// Makes the cache, zeroed, in the shapes that the format asks for.
+/// Allocates the cache, zeroed, in the shapes that the format needs.
 pub(super) fn allocate(
     shape: &KvShape,
     num_blocks: usize,
@@ -23,7 +23,7 @@ pub(super) fn copy_rows<'a>(
 ) -> Result<()> {
     for tensor in tensors {
         for (from, to) in rows {
-            // A `copy` of a part copies all of the memory behind it.
+            // `Tensor::copy` of a view would copy all of its storage.
             let content = tensor.narrow(0, *from as usize, 1)?.force_contiguous()?;
             tensor.narrow(0, *to as usize, 1)?.slice_set(&content, 0, 0)?;
         }

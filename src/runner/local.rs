@@ -1,25 +1,25 @@
-//! What one process has of a running model: its weights, its part of the KV cache, its states.
+//! One process's part of a running model: its weights, its KV cache, the states of its sequences.
 
 use std::cell::RefCell;
 
 use candle_core::{Device, Result, Tensor};
 
 use super::batch::narrow;
+use super::decode_graphs::DecodeGraphs;
 use super::kv_tensors;
-use super::recorded::Recorded;
 use crate::layers::forward::{
     BLOCK_SIZE, CudaGraph, ForwardBatch, ForwardContext, KvFormat, KvLayer, StartedDraws,
 };
 use crate::models::{CausalLm, ForwardOutput};
 
-/// All of it, on one device.
+/// A model on one device, with its KV cache and the states of recurrent layers.
 pub(super) struct Local {
     model: Box<dyn CausalLm>,
     device: Device,
     kv: Vec<KvLayer>,
     states: Vec<Tensor>,
-    /// Decode steps, if they are recorded.
-    recorded: Option<RefCell<Recorded>>,
+    /// Graphs of decode steps, where they are captured.
+    decode_graphs: Option<RefCell<DecodeGraphs>>,
 }
 
 impl Local {
@@ -36,25 +36,24 @@ impl Local {
         let shape = model.kv_shape();
         let kv = kv_tensors::allocate(&shape, num_blocks, kv_format, &device)?;
         let states = shape.states(num_slots, &device)?;
-        let recorded =
-            (alone && CudaGraph::wanted(&device)).then(|| RefCell::new(Recorded::default()));
-        Ok(Self { model, device, kv, states, recorded })
+        let captures = alone && CudaGraph::wanted(&device);
+        let decode_graphs = captures.then(RefCell::default);
+        Ok(Self { model, device, kv, states, decode_graphs })
     }
 
-    /// Starts the step behind the last one while its tokens are drawn, if both are of a kind that is
-    /// recorded.
+    /// Starts the step after the last one while its tokens are sampled, if both can be graphs.
     pub(super) fn run_ahead(&self, draws: &StartedDraws) -> Result<()> {
-        // States are changed in place: a step that is dropped must not have read them.
-        let Some(recorded) = self.recorded.as_ref().filter(|_| self.states.is_empty()) else {
+        // A step changes states in place, so one that may be dropped must not run.
+        let Some(graphs) = self.decode_graphs.as_ref().filter(|_| self.states.is_empty()) else {
             return Ok(());
         };
-        recorded.borrow_mut().run_ahead(self.model.as_ref(), &self.context(), draws)
+        graphs.borrow_mut().run_ahead(self.model.as_ref(), &self.context(), draws)
     }
 
-    /// Tells the tokens that were drawn, of all rows in order, or that not all were.
-    pub(super) fn drew(&self, tokens: Option<Vec<u32>>) {
-        if let Some(recorded) = &self.recorded {
-            recorded.borrow_mut().drew(tokens);
+    /// Tells the tokens that were sampled from all rows in order, or that one of them failed.
+    pub(super) fn tokens_sampled(&self, token_ids: Option<Vec<u32>>) {
+        if let Some(graphs) = &self.decode_graphs {
+            graphs.borrow_mut().tokens_sampled(token_ids);
         }
     }
 
@@ -68,12 +67,12 @@ impl Local {
         ForwardContext { device: &self.device, kv: &self.kv, states: &self.states }
     }
 
-    /// One step.
+    /// Computes a step.
     pub(super) fn forward(&self, batch: &ForwardBatch) -> Result<ForwardOutput> {
         let context = self.context();
-        if let Some(recorded) = &self.recorded
+        if let Some(graphs) = &self.decode_graphs
             && let Some(logits) =
-                recorded.borrow_mut().forward(self.model.as_ref(), &context, batch)?
+                graphs.borrow_mut().forward(self.model.as_ref(), &context, batch)?
         {
             return Ok(ForwardOutput { logits, hidden: None });
         }
@@ -81,8 +80,8 @@ impl Local {
     }
 }
 
-/// Computes a step of `tokens` tokens of one sequence, of the last `rows` of which logits are
-/// wanted, and forgets it: so that whatever the largest step takes was taken once.
+/// Computes a step of `tokens` tokens of one sequence, the last `rows` of them with logits, and drops
+/// the result: what memory the largest step takes was taken once then.
 pub(super) fn rehearse(
     model: &dyn CausalLm,
     device: &Device,
@@ -94,7 +93,7 @@ pub(super) fn rehearse(
     let states = shape.states(1, device)?;
     let context = ForwardContext { device, kv: &kv, states: &states };
     let count = u32::try_from(tokens).map_err(candle_core::Error::wrap)?;
-    // All of the sequence's blocks are the one that there is.
+    // The sequence's block table repeats the only block.
     let batch = ForwardBatch {
         input_ids: vec![0; tokens],
         positions: (0..count).collect(),

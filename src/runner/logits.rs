@@ -6,7 +6,7 @@ use candle_core::{CpuStorage, DType, Device, InplaceOp1, Layout, Result, Tensor}
 
 use crate::layers::forward::DeviceLogits;
 
-/// Logits, `[num_rows, vocab_size]`: on the host, or where they can be drawn from.
+/// Logits, `[num_rows, vocab_size]`: on the host, or on a device that can sample from them.
 #[derive(Debug)]
 pub enum Logits {
     /// On the host.
@@ -15,7 +15,7 @@ pub enum Logits {
     Device(DeviceLogits),
 }
 
-/// Logits on the host.
+/// Logits on the host, `[num_rows, vocab_size]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostLogits {
     values: Vec<f32>,
@@ -23,7 +23,8 @@ pub struct HostLogits {
 }
 
 impl Logits {
-    /// Takes over what a model returned, `[num_rows, vocab_size]`, and which nothing else holds.
+    /// Takes over the logits that a model returned, `[num_rows, vocab_size]`, of which there is no
+    /// other reference.
     pub(super) fn from_tensor(logits: Tensor) -> Result<Self> {
         match DeviceLogits::new(logits) {
             Ok(logits) => Ok(Self::Device(logits)),
@@ -33,7 +34,7 @@ impl Logits {
 }
 
 impl HostLogits {
-    /// A copy of some rows that are elsewhere.
+    /// A copy of some rows of a device's logits.
     pub fn of_rows(logits: &DeviceLogits, rows: &[u32]) -> Result<Self> {
         Self::from_tensor(logits.rows(rows)?)
     }
@@ -51,8 +52,8 @@ impl HostLogits {
     }
 }
 
-/// The numbers of an f32 tensor on the CPU, moved out of it where it holds them as they are: it
-/// can't be used any more.
+/// The elements of an f32 tensor on the CPU. Where the tensor is contiguous they are moved out of it,
+/// and it can't be used any more.
 fn values_of(tensor: &Tensor) -> Result<Vec<f32>> {
     let taken = Take::default();
     tensor.inplace_op1(&taken)?;

@@ -2,13 +2,13 @@
 //! sequences. Knows no sampling parameters, no requests, no channels.
 
 mod batch;
+mod decode_graphs;
 mod encoder;
 mod hidden;
 mod kv_tensors;
 mod local;
 mod logits;
 pub mod ranks;
-mod recorded;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,16 +19,17 @@ pub use encoder::EncoderRunner;
 pub use hidden::HiddenStates;
 use local::Local;
 pub use logits::{HostLogits, Logits};
-use ranks::{Leader, Order};
+use ranks::Leader;
+use ranks::order::Order;
 
-pub use crate::layers::forward::{Adapter, BLOCK_SIZE, KvFormat, KvHeads, KvShape};
+pub use crate::layers::forward::{Adapter, BLOCK_SIZE, DeviceLogits, KvFormat, KvHeads, KvShape};
 use crate::layers::forward::{ForwardBatch, StartedDraws};
 use crate::models::{CausalLm, ForwardOutput};
 use crate::scheduler::output::{AdapterId, Copies, PlannedSequence};
 
-/// What a step gives, in the order of its plan.
+/// The result of a step, in the order of its plan.
 pub struct StepOutput {
-    /// A row for each token that logits are wanted of.
+    /// A row for each token whose logits are wanted.
     pub logits: Logits,
     /// A row for each token that is pooled.
     pub hidden: HiddenStates,
@@ -67,12 +68,12 @@ impl Runner {
         Ok(Self { local, leader })
     }
 
-    /// Computes a step of `tokens` tokens, of `rows` of which logits are wanted, with a model that
-    /// no runner has yet, so that its device's memory shows what such a step takes.
+    /// Computes a step of `tokens` tokens, `rows` of them with logits, with a model that no runner
+    /// has yet, so that its device's free memory shows what such a step takes.
     ///
     /// # Errors
     ///
-    /// It takes more than there is.
+    /// The step takes more memory than there is.
     pub fn rehearse(
         model: &dyn CausalLm,
         device: &Device,
@@ -82,7 +83,7 @@ impl Runner {
         local::rehearse(model, device, [tokens, rows], kv_format)
     }
 
-    /// Whether the ranks have lost each other: then nothing can be computed any more.
+    /// Whether a step of several ranks failed halfway: then nothing can be computed any more.
     pub fn is_broken(&self) -> bool {
         self.leader.as_ref().is_some_and(|leader| leader.is_broken())
     }
@@ -97,8 +98,7 @@ impl Runner {
         leader.order(&Order::Copy { blocks, states }, copy)
     }
 
-    /// Runs the planned sequences, some with the adapters that `adapter` finds; the rows that they
-    /// want, in their order.
+    /// Runs the planned sequences, some with the adapters that `adapter` finds.
     pub fn run<'a>(
         &self,
         plan: impl Iterator<Item = PlannedSequence<'a>>,
@@ -112,19 +112,20 @@ impl Runner {
         })
     }
 
-    /// Starts the step that probably comes next, with the tokens that are being drawn from the last
-    /// one's logits, so that a GPU has work while the host learns them. What of that step is not
-    /// asked for next is dropped; keys and values that it wrote are those that would be written.
+    /// Starts the step that probably comes next, with the tokens that are being sampled from the last
+    /// one's logits, so that a GPU has work until the host knows them. What the next step doesn't
+    /// ask for is dropped; the keys and values that it wrote are those that would be written anyway.
     pub fn run_ahead(&self, draws: &StartedDraws) {
         if let Err(error) = self.local.run_ahead(draws) {
             tracing::warn!("a step could not be started ahead: {error}");
-            self.local.drew(None);
+            self.local.tokens_sampled(None);
         }
     }
 
-    /// Tells which tokens were drawn, in the order of rows; nothing if not all were.
-    pub fn drew(&self, tokens: Option<Vec<u32>>) {
-        self.local.drew(tokens);
+    /// Tells which tokens were sampled on the device, in the order of rows; `None` if one of them
+    /// failed.
+    pub fn tokens_sampled(&self, token_ids: Option<Vec<u32>>) {
+        self.local.tokens_sampled(token_ids);
     }
 
     fn forward(&self, batch: &ForwardBatch) -> Result<ForwardOutput> {

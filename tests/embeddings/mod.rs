@@ -9,7 +9,7 @@ use sconce::config::{EngineConfig, Pooling, WeightKind};
 use sconce::engine::EngineHandle;
 use sconce::engine::output::{EngineError, EngineOutput, OutputStream};
 use sconce::engine::request::{EmbeddingRequest, EngineRequest, RequestId};
-use sconce::engine::startup::encoder::Loaded;
+use sconce::engine::startup::Loaded;
 use sconce::metrics;
 use sconce::sampling::params::SamplingParams;
 use sconce::scheduler::stop::StopConditions;

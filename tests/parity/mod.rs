@@ -23,12 +23,12 @@ mod driver;
 mod gguf;
 pub(crate) mod gguf_files;
 pub(crate) use gguf_files::converted;
+mod decode_graphs;
 mod hidden;
 mod invariance;
 mod levels;
 mod lora;
 mod ranks;
-mod recorded;
 mod reference;
 mod rehearsal;
 

@@ -1,4 +1,4 @@
-//! The adapters that sequences were submitted with, as long as one of them is there.
+//! The adapters of the sequences that run or wait.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use crate::runner;
 use crate::scheduler::Scheduler;
 use crate::scheduler::sequence::AdapterId;
 
-/// All that a sequence may name.
+/// The adapters that sequences may refer to by id.
 #[derive(Default)]
 pub(super) struct Adapters {
     known: BTreeMap<AdapterId, Adapter>,
 }
 
 impl Adapters {
-    /// Keeps the adapter of a sequence that is about to be added; what the scheduler calls it.
+    /// Stores the adapter of a sequence that is about to be added; returns the id for the scheduler.
     pub(super) fn take(&mut self, adapter: Option<Adapter>) -> Option<AdapterId> {
         let adapter = adapter?;
         let id = adapter.id();
@@ -24,13 +24,13 @@ impl Adapters {
         Some(id)
     }
 
-    /// The matrices of one.
+    /// The matrices of an adapter.
     pub(super) fn weights(&self, id: AdapterId) -> Arc<runner::Adapter> {
         let adapter = self.known.get(&id).expect("adapters stay as long as their sequences");
         Arc::clone(adapter.weights())
     }
 
-    /// Tells which are in use and lets go of the others.
+    /// Reports which adapters are in use and drops the others.
     pub(super) fn report(&mut self, scheduler: &Scheduler, metrics: &MetricsHandle) {
         if self.known.is_empty() {
             return;

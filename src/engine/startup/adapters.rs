@@ -15,13 +15,13 @@ use crate::weights::stored::dense_dtype;
 /// Why an adapter can't be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum AdapterError {
-    /// There is nothing at its path.
+    /// There is nothing at the adapter's path.
     #[error("no adapter found for {0}")]
     NotFound(String),
     /// The model takes no adapters.
     #[error("the model takes no LoRA adapters")]
     NoAdapters,
-    /// Its files can't be used with this model.
+    /// The adapter's files can't be used with this model.
     #[error(transparent)]
     Files(#[from] WeightError),
 }
@@ -40,14 +40,14 @@ struct Parts {
 }
 
 impl AdapterLoader {
-    /// A loader for a model whose linear layers are these, if it takes adapters.
+    /// A loader for a model whose linear layers are laid out so, if it takes adapters.
     pub fn new(
         layout: Option<AdapterLayout>,
         device: &Device,
         config: &EngineConfig,
         hub: HubOptions,
     ) -> Self {
-        // What is quantized as it is loaded has small adapters beside it that are not.
+        // Adapters of matrices that are quantized stay as stored: they are small.
         let kind = config.weight_kind.map(WeightKind::ggml);
         let kind = kind.filter(|kind| dense_dtype(*kind).is_some());
         let form = AdapterForm { device: device.clone(), kind, max_rank: config.max_lora_rank };

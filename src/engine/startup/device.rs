@@ -2,31 +2,31 @@
 
 use candle_core::{CudaDevice, Device};
 
-use super::StartupError;
+use super::error::StartupError;
 use crate::config::DeviceChoice;
 use crate::kernels::cuda::settings::prepare;
 
-/// A device that is ready.
+/// A device that is ready to compute.
 #[derive(Clone, Debug)]
 pub struct OpenDevice {
-    /// Where tensors live.
+    /// The device as the tensor library knows it.
     pub device: Device,
-    /// As users spell it.
+    /// The name that users write.
     pub name: String,
 }
 
 /// Bytes of a device's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DeviceMemory {
-    /// Not in use.
+    /// Bytes that are not in use.
     pub(super) free: usize,
-    /// All of it, where nothing else of this machine shares it.
+    /// Bytes of all memory, where the device has memory of its own.
     pub(super) own: Option<usize>,
 }
 
 impl OpenDevice {
-    /// Opens what was asked for, and says in one line of the log what and why. Of several ranks
-    /// each has a GPU of its own, the first the one that was asked for.
+    /// Opens the device of rank `rank` of `size`, and logs in one line which and why. Each rank has a
+    /// GPU of its own, the first the one that was asked for.
     ///
     /// # Errors
     ///
@@ -44,7 +44,7 @@ impl OpenDevice {
         Ok(Self { device, name })
     }
 
-    /// What is free now.
+    /// How much memory is free now.
     pub(super) fn memory(&self) -> Result<DeviceMemory, StartupError> {
         match &self.device {
             Device::Cuda(device) => cuda_memory(device),
@@ -60,13 +60,13 @@ fn cuda_memory(device: &CudaDevice) -> Result<DeviceMemory, StartupError> {
     Ok(DeviceMemory { free, own: Some(all) })
 }
 
-/// There is no such device in this build.
+/// Never called: this build has no such device.
 #[cfg(not(feature = "cuda"))]
 fn cuda_memory(_: &CudaDevice) -> Result<DeviceMemory, StartupError> {
     Ok(DeviceMemory { free: host_memory()?, own: None })
 }
 
-/// Where one rank of several is to run.
+/// The device of one rank of several.
 fn of_rank(choice: DeviceChoice, rank: usize, size: usize) -> Result<DeviceChoice, StartupError> {
     match choice {
         _ if size == 1 => Ok(choice),
@@ -111,7 +111,7 @@ fn gpu(choice: DeviceChoice) -> Result<Device, StartupError> {
     let opened = match choice {
         DeviceChoice::Cuda(index) => {
             feature(cfg!(feature = "cuda"), "cuda")?;
-            // What is recorded must be in a stream of its own.
+            // Graphs can't be captured in the default stream.
             Device::new_cuda_with_stream(index)
         }
         DeviceChoice::Metal => {
@@ -124,7 +124,7 @@ fn gpu(choice: DeviceChoice) -> Result<Device, StartupError> {
     opened.and_then(ready).map_err(|error| unavailable(first_line(&error)))
 }
 
-/// What an error says, without the stack that may follow.
+/// The message of an error, without the backtrace that may follow.
 fn first_line(error: &candle_core::Error) -> String {
     error.to_string().lines().next().unwrap_or_default().to_owned()
 }

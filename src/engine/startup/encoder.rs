@@ -1,95 +1,37 @@
-//! From an encoder's folder to an engine that embeds and nothing else.
+//! From an encoder's folder to a running engine that only embeds.
 
 use std::num::NonZeroUsize;
-use std::sync::Arc;
 
 use candle_core::Device;
 
-use super::adapters::AdapterLoader;
-use super::{Engine, LoadedModel, StartupError, head, ranks};
+use super::engine::Engine;
+use super::error::StartupError;
+use super::head;
 use crate::config::{DeviceChoice, EngineConfig, KvCacheDtype, Pooling, WeightKind};
 use crate::engine::encoder::EncoderCore;
+use crate::engine::handle::EngineHandle;
+use crate::engine::limits::EngineLimits;
 use crate::engine::memory::PlanError;
-use crate::engine::{EngineHandle, EngineLimits};
 use crate::kernels::pool;
 use crate::kv_cache::BLOCK_SIZE;
 use crate::metrics::MetricsHandle;
-use crate::models::encoder::{Encoder, EncoderSpec, is_encoder};
+use crate::models::encoder::{Encoder, EncoderSpec};
 use crate::pooling::EmbeddingHead;
 use crate::runner::EncoderRunner;
-use crate::runner::ranks::Leader;
-use crate::weights::hub::HubOptions;
 use crate::weights::progress::ProgressSink;
 use crate::weights::source::ModelSource;
 
-/// A model of either kind, ready to run.
-pub enum Loaded {
-    /// Continues texts, and embeds them.
-    Decoder(LoadedModel),
-    /// Embeds texts.
-    Encoder(LoadedEncoder),
-}
-
-/// An encoder, and what startup knows of it.
+/// An encoder that is ready to run, and what startup knows of it.
 pub struct LoadedEncoder {
     model: Encoder,
     head: EmbeddingHead,
-    /// Most tokens of a text, as the folder says.
+    /// Most tokens of a text, where the model's files name it.
     max_seq_length: Option<usize>,
 }
 
-impl Loaded {
-    /// Builds the model that the source describes and reads its weights; `progress` is told of
-    /// every tensor. With a leader it is rank 0's part of the model.
-    pub fn load(
-        source: &ModelSource,
-        config: &EngineConfig,
-        progress: ProgressSink,
-        leader: Option<Arc<Leader>>,
-    ) -> Result<Self, StartupError> {
-        ranks::refuse_encoder(source, config)?;
-        if is_encoder(&source.config) {
-            LoadedEncoder::load(source, config, progress).map(Self::Encoder)
-        } else {
-            LoadedModel::load(source, config, progress, leader).map(Self::Decoder)
-        }
-    }
-
-    /// What loads adapters of it.
-    pub fn adapter_loader(&self, config: &EngineConfig, hub: HubOptions) -> AdapterLoader {
-        let (layout, device) = match self {
-            Self::Decoder(loaded) => (loaded.model.adapter_layout(), &loaded.device.device),
-            Self::Encoder(_) => (None, &Device::Cpu),
-        };
-        AdapterLoader::new(layout, device, config, hub)
-    }
-
-    /// The same with so many bytes of adapters beside its weights.
-    #[must_use]
-    pub fn with_adapters(self, bytes: usize) -> Self {
-        match self {
-            Self::Decoder(loaded) => {
-                Self::Decoder(LoadedModel { weight_bytes: loaded.weight_bytes + bytes, ..loaded })
-            }
-            Self::Encoder(loaded) => Self::Encoder(loaded),
-        }
-    }
-
-    /// Starts the engine thread.
-    pub fn start(
-        self,
-        config: &EngineConfig,
-        metrics: MetricsHandle,
-    ) -> Result<Engine, StartupError> {
-        match self {
-            Self::Decoder(loaded) => Engine::start(config, loaded, metrics),
-            Self::Encoder(loaded) => loaded.start(config, metrics),
-        }
-    }
-}
-
 impl LoadedEncoder {
-    fn load(
+    /// Builds the encoder that `source` describes and reads its weights.
+    pub(super) fn load(
         source: &ModelSource,
         config: &EngineConfig,
         progress: ProgressSink,
@@ -115,7 +57,12 @@ impl LoadedEncoder {
         Ok(Self { model, head, max_seq_length: max_seq_length(source) })
     }
 
-    fn start(self, config: &EngineConfig, metrics: MetricsHandle) -> Result<Engine, StartupError> {
+    /// Starts the engine thread.
+    pub(super) fn start(
+        self,
+        config: &EngineConfig,
+        metrics: MetricsHandle,
+    ) -> Result<Engine, StartupError> {
         let Self { model, head, max_seq_length } = self;
         let context = max_seq_length.unwrap_or(usize::MAX).min(model.max_tokens());
         let max_model_len = match config.max_model_len {
@@ -137,11 +84,9 @@ impl LoadedEncoder {
         let (handle, commands) = EngineHandle::channel(limits);
         let most_tokens = config.max_num_batched_tokens;
         let runner = EncoderRunner::new(model, Device::Cpu);
-        let shared = handle.shared.clone();
+        let shared = handle.shared();
         let core = EncoderCore::new(commands, shared, runner, head, most_tokens, metrics);
-        let thread =
-            std::thread::Builder::new().name("engine".to_owned()).spawn(move || core.run())?;
-        Ok(Engine { handle, plan: None, thread })
+        Ok(Engine::spawn(handle, None, move || core.run())?)
     }
 }
 
@@ -149,13 +94,13 @@ impl LoadedEncoder {
 fn max_seq_length(source: &ModelSource) -> Option<usize> {
     let tokenizer = || {
         let length = source.tokenizer_config.as_ref()?.get("model_max_length")?;
-        // Where nobody knows, it is a number like 1e30.
+        // Where it is unknown, the file has a number like 1e30.
         length.as_u64().and_then(|length| usize::try_from(length).ok())
     };
     source.sentence_modules.as_ref().and_then(head::max_seq_length).or_else(tokenizer)
 }
 
-/// Refuses what was set and has no effect here.
+/// Refuses settings that have no effect on an encoder.
 fn check_settings(config: &EngineConfig) -> Result<(), StartupError> {
     let refuse =
         |setting, reason: &str| Err(StartupError::Setting { setting, reason: reason.to_owned() });

@@ -1,10 +1,10 @@
-//! From the modules of a sentence-transformers folder to what is done with hidden states.
+//! From the modules of a sentence-transformers folder to the head that makes embeddings.
 //!
 //! `Pooling`, `Dense` and `Normalize` are understood, in the spelling of versions before and since
 //! 6; anything else that would change a vector is an error that names the module.
 //! Reference: <https://sbert.net/docs/package_reference/sentence_transformer/modules.html>.
 
-use super::StartupError;
+use super::error::StartupError;
 use crate::config::Pooling;
 use crate::pooling::{Dense, DenseActivation, EmbeddingHead, HeadLayer};
 use crate::weights::sentence_modules::{SentenceModule, SentenceModules};
@@ -20,8 +20,8 @@ const POOLINGS: [(&str, &str, Pooling); 6] = [
     ("lasttoken", "lasttoken", Pooling::Last),
 ];
 
-/// What the modules do with hidden states of `hidden_size` elements. `chosen` replaces their
-/// pooling.
+/// The head that the modules describe, for hidden states of `hidden_size` elements. `chosen` replaces
+/// their pooling.
 pub(super) fn read(
     modules: &SentenceModules,
     chosen: Option<Pooling>,
@@ -32,7 +32,7 @@ pub(super) fn read(
     let mut layers = Vec::new();
     let mut size = hidden_size;
     for (at, module) in modules.modules.iter().enumerate() {
-        check_place(module, at, pooling.is_some())?;
+        check_position(module, at, pooling.is_some())?;
         match module.class() {
             Some("Pooling") => pooling = Some(chosen.map_or_else(|| read_pooling(module), Ok)?),
             Some("Normalize") => layers.push(HeadLayer::Normalize),
@@ -41,11 +41,11 @@ pub(super) fn read(
                 size = dense.weight.len();
                 layers.push(HeadLayer::Dense(dense));
             }
-            // The network itself, and what does nothing once a model is trained.
+            // The network itself, and dropout, which does nothing once a model is trained.
             _ => {}
         }
     }
-    // Scaling that comes last can be asked for or off by a request.
+    // A request can turn normalization on and off where it comes last.
     let normalize = layers.pop_if(|layer| *layer == HeadLayer::Normalize).is_some();
     let pooling =
         pooling.ok_or_else(|| refusal_of_file("modules.json", "there is no Pooling in it"))?;
@@ -53,8 +53,8 @@ pub(super) fn read(
     Ok(EmbeddingHead { pooling, layers: layers.into(), normalize, cut })
 }
 
-/// Refuses modules that are not known, and known ones where they mean something else.
-fn check_place(module: &SentenceModule, at: usize, pooled: bool) -> Result<(), StartupError> {
+/// Refuses unknown modules, and known ones at positions where they mean something else.
+fn check_position(module: &SentenceModule, at: usize, pooled: bool) -> Result<(), StartupError> {
     match (module.class(), at, pooled) {
         (Some("Transformer"), 0, _) if module.path.is_empty() => Ok(()),
         (Some("Transformer"), ..) => {
@@ -72,12 +72,12 @@ fn check_place(module: &SentenceModule, at: usize, pooled: bool) -> Result<(), S
     }
 }
 
-/// Most tokens of a text, where the folder says so.
+/// Most tokens of a text, where the folder names it.
 pub(super) fn max_seq_length(modules: &SentenceModules) -> Option<usize> {
     modules.text_config.size("max_seq_length")
 }
 
-/// Prompts are texts put before texts; pooling without their tokens can't be done here.
+/// Refuses to pool without the tokens of prompts, the texts that are put before texts.
 fn check_prompts(modules: &SentenceModules) -> Result<(), StartupError> {
     let has_prompt = modules.config.texts("prompts").iter().any(|prompt| !prompt.is_empty());
     let leaves_out = |module: &&SentenceModule| module.config.flag("include_prompt") == Some(false);
@@ -90,7 +90,7 @@ fn check_prompts(modules: &SentenceModules) -> Result<(), StartupError> {
     }
 }
 
-/// How many elements of every vector the model's author keeps.
+/// How many of the first elements of every embedding are kept.
 fn truncate_dim(modules: &SentenceModules) -> Result<Option<usize>, StartupError> {
     const NAME: &str = "truncate_dim";
     let Some(written) = modules.config.written(NAME) else { return Ok(None) };
@@ -112,7 +112,7 @@ fn read_pooling(module: &SentenceModule) -> Result<Pooling, StartupError> {
         modes.extend(POOLINGS.iter().filter(|(_, old, _)| on(old)).map(|(mode, _, _)| *mode));
     }
     if modes.is_empty() {
-        // As the library does where nothing is said.
+        // The library's default.
         modes.push("mean");
     }
     let [mode] = modes[..] else {
@@ -159,7 +159,7 @@ fn read_dense(module: &SentenceModule, input_size: usize) -> Result<Dense, Start
     })
 }
 
-/// Refuses what a linear layer on the pooled vector doesn't do.
+/// Refuses settings beyond a linear layer on the pooled vector.
 fn check_plain(module: &SentenceModule) -> Result<(), StartupError> {
     if module.config.flag("use_residual") == Some(true) {
         return Err(refusal(module, "use_residual is true, which is not supported"));

@@ -1,46 +1,15 @@
-//! A model that several processes compute: the start of those that follow, and whose memory counts.
+//! What several ranks of one machine share: its cores and its memory.
 
 use std::num::NonZeroUsize;
-use std::sync::Arc;
 
 use super::device::DeviceMemory;
-use super::{LoadedModel, StartupError};
+use super::error::StartupError;
 use crate::config::EngineConfig;
 use crate::models::encoder::is_encoder;
-use crate::runner::ranks::{Follower, RankMemory};
+use crate::runner::ranks::RankMemory;
 use crate::weights::source::ModelSource;
 
-/// Loads this rank's part of the model and computes what rank 0 asks for until it ends.
-///
-/// # Errors
-///
-/// Why the part could not be loaded, or what failed later; rank 0 is told as well.
-pub fn follow(
-    source: &ModelSource,
-    config: &EngineConfig,
-    follower: &Arc<Follower>,
-) -> Result<(), StartupError> {
-    let load = || {
-        refuse_encoder(source, config)?;
-        let loaded = LoadedModel::load_part(source, config, Arc::new(|_, _| {}), follower.clone())?;
-        source.release_pages();
-        let memory = loaded.device.memory()?;
-        Ok((loaded, memory))
-    };
-    let (LoadedModel { model, device, .. }, memory) = match load() {
-        Ok(loaded) => loaded,
-        Err(error) => {
-            let error: StartupError = error;
-            // Rank 0 may have ended; then nobody is left to tell.
-            let _ = follower.fail(&error.to_string());
-            return Err(error);
-        }
-    };
-    let memory = RankMemory { free: memory.free, own: memory.own };
-    Ok(follower.follow(model, &device.device, memory)?)
-}
-
-/// An encoder is small: it has no parts.
+/// Refuses several ranks for an encoder, which is small and has no parts.
 pub(super) fn refuse_encoder(
     source: &ModelSource,
     config: &EngineConfig,
@@ -54,7 +23,7 @@ pub(super) fn refuse_encoder(
     Ok(())
 }
 
-/// Threads of each rank for the CPU kernels: their share of the cores, if nobody says otherwise.
+/// Threads of each rank for the CPU kernels: as configured, or its share of the cores.
 pub(super) fn threads(config: &EngineConfig) -> Option<NonZeroUsize> {
     let share = || {
         let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
@@ -63,8 +32,8 @@ pub(super) fn threads(config: &EngineConfig) -> Option<NonZeroUsize> {
     config.threads.or_else(share).and_then(NonZeroUsize::new)
 }
 
-/// What a rank may count on, of its own memory and that of the others: as much as the rank with the
-/// least, or its share of what all of them have together.
+/// The memory that each rank can use: as much as the rank with the least has, or on one machine its
+/// share of what is free.
 pub(super) fn least(own: DeviceMemory, others: &[RankMemory]) -> DeviceMemory {
     let mut least = own;
     for other in others {

@@ -1,16 +1,16 @@
-//! Any rank but 0: computes what it is told to.
+//! Any rank but 0: computes what rank 0 asks for.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use candle_core::{Device, Result, Tensor, bail};
 
-use super::super::local::Local;
 use super::link::{Link, numbers, tensor};
-use super::{Order, RankMemory};
+use super::order::{Order, RankMemory};
 use crate::layers::group::Group;
 use crate::models::CausalLm;
+use crate::runner::local::Local;
 
-/// Its way to rank 0.
+/// A rank that follows rank 0, and its link to it.
 #[derive(Debug)]
 pub struct Follower {
     link: Mutex<Link>,
@@ -24,7 +24,7 @@ impl Follower {
         Self { link: Mutex::new(link), rank, size }
     }
 
-    /// Tells rank 0 why there is no part of the model here.
+    /// Tells rank 0 why this rank has no part of the model.
     pub fn fail(&self, reason: &str) -> Result<()> {
         self.link().send_failure(reason)
     }
@@ -33,7 +33,7 @@ impl Follower {
     ///
     /// # Errors
     ///
-    /// What fails here, which rank 0 is told; or a way to it that broke.
+    /// A failure of this rank, which rank 0 is told, or a broken link.
     pub fn follow(
         self: &Arc<Self>,
         model: Box<dyn CausalLm>,
@@ -41,7 +41,7 @@ impl Follower {
         memory: RankMemory,
     ) -> Result<()> {
         self.link().send(&memory)?;
-        let done = self.obey(model, device);
+        let done = self.carry_out_orders(model, device);
         if let Err(error) = &done {
             // Rank 0 may be what has failed.
             let _ = self.fail(&error.to_string());
@@ -49,7 +49,7 @@ impl Follower {
         done
     }
 
-    fn obey(&self, model: Box<dyn CausalLm>, device: &Device) -> Result<()> {
+    fn carry_out_orders(&self, model: Box<dyn CausalLm>, device: &Device) -> Result<()> {
         let Some(first) = self.order()? else { return Ok(()) };
         let Order::Start { num_blocks, kv_format, num_slots } = first else {
             bail!("the first order is not to start");

@@ -1,4 +1,4 @@
-//! Rank 0: tells the others what to compute, and adds up what they have.
+//! Rank 0: tells the others what to compute, and adds up their partial sums.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,23 +7,23 @@ use candle_core::{Result, Tensor, bail};
 use serde::de::DeserializeOwned;
 
 use super::link::{Link, numbers, tensor};
-use super::{Order, RankMemory};
+use super::order::{Order, RankMemory};
 use crate::layers::group::Group;
 
-/// Its ways to all others, in the order of their ranks.
+/// Rank 0, and its links to all others in the order of their ranks.
 #[derive(Debug)]
 pub struct Leader {
     links: Mutex<Vec<Link>>,
     size: usize,
-    /// A step has begun and not ended; if none is being computed, it has failed halfway.
-    in_step: AtomicBool,
+    /// An order was begun and not completed: if none is in progress, one has failed halfway.
+    in_progress: AtomicBool,
 }
 
 impl Leader {
     /// Rank 0 of a group whose other ranks are at the ends of these links.
     pub fn new(links: Vec<Link>) -> Self {
         let size = links.len() + 1;
-        Self { links: Mutex::new(links), size, in_step: AtomicBool::new(false) }
+        Self { links: Mutex::new(links), size, in_progress: AtomicBool::new(false) }
     }
 
     /// Waits until all others have loaded their parts.
@@ -36,11 +36,11 @@ impl Leader {
     }
 
     /// Waits until all others have allocated what they need.
-    pub(in super::super) fn wait_for_all_started(&self) -> Result<()> {
+    pub(crate) fn wait_for_all_started(&self) -> Result<()> {
         self.receive_all::<()>("allocated its KV cache").map(drop)
     }
 
-    /// A message of each of them, which it sends when it has done this.
+    /// Waits for a message of each other rank, which it sends once it has `done` something.
     fn receive_all<T: DeserializeOwned>(&self, done: &str) -> Result<Vec<T>> {
         let message = |(rank, link): (usize, &mut Link)| match link.receive()? {
             Some(message) => Ok(message),
@@ -50,26 +50,22 @@ impl Leader {
     }
 
     /// Whether a step failed halfway.
-    pub(in super::super) fn is_broken(&self) -> bool {
-        self.in_step.load(Ordering::Acquire)
+    pub(crate) fn is_broken(&self) -> bool {
+        self.in_progress.load(Ordering::Acquire)
     }
 
-    /// Gives an order to all others, and carries it out here by `own`.
+    /// Sends an order to all others, and carries it out in this process by `own`.
     ///
     /// # Errors
     ///
-    /// A failure here or there, after which there are no more orders.
-    pub(in super::super) fn order<T>(
-        &self,
-        order: &Order<'_>,
-        own: impl FnOnce() -> Result<T>,
-    ) -> Result<T> {
-        if self.in_step.swap(true, Ordering::AcqRel) {
+    /// A failure of any rank, after which there are no more orders.
+    pub(crate) fn order<T>(&self, order: &Order<'_>, own: impl FnOnce() -> Result<T>) -> Result<T> {
+        if self.in_progress.swap(true, Ordering::AcqRel) {
             bail!("the ranks have lost each other in an earlier step");
         }
         self.links().iter_mut().try_for_each(|link| link.send(order))?;
         let done = own()?;
-        self.in_step.store(false, Ordering::Release);
+        self.in_progress.store(false, Ordering::Release);
         Ok(done)
     }
 

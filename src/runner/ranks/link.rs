@@ -1,4 +1,4 @@
-//! The way between two ranks: frames over a pair of pipes.
+//! The link between two ranks: frames over a pair of pipes.
 
 use std::fmt;
 use std::io::{Read, Write};
@@ -7,19 +7,20 @@ use candle_core::{Device, Error, Result, Tensor, bail};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// No order and no message is longer.
+/// Most bytes of an order or a message.
 const MAX_MESSAGE: usize = 1 << 30;
-/// Numbers that are turned into bytes at a time.
+/// Numbers that are converted to bytes at a time.
 const CHUNK: usize = 16 << 10;
 
-/// A frame is one of these bytes, a length as a little-endian u64, and the content.
+/// First byte of a frame with a message. A frame is one of these bytes, a length as a little-endian
+/// u64, and the content.
 const MESSAGE: u8 = b'm';
-/// Its length counts numbers of four bytes.
+/// First byte of a frame with numbers; its length counts numbers of four bytes.
 const NUMBERS: u8 = b'n';
-/// The other rank has failed and ends; the content says why.
+/// First byte of the last frame of a rank that has failed; the content says why.
 const FAILURE: u8 = b'f';
 
-/// One end of it.
+/// One end of the link between two ranks.
 pub struct Link {
     name: String,
     reader: Box<dyn Read + Send>,
@@ -101,9 +102,9 @@ impl Link {
             }
             self.reader.read_exact(&mut len).map(|()| true)
         };
-        let there = read().map_err(|error| self.broken(&error))?;
+        let has_frame = read().map_err(|error| self.broken(&error))?;
         let len = usize::try_from(u64::from_le_bytes(len)).map_err(|error| self.broken(&error))?;
-        Ok(there.then_some((kind[0], len)))
+        Ok(has_frame.then_some((kind[0], len)))
     }
 
     fn content(&mut self, kind: u8, wanted: u8, len: usize) -> Result<Vec<u8>> {
@@ -127,12 +128,12 @@ impl Link {
     }
 }
 
-/// The numbers of a tensor, row by row.
+/// The elements of a tensor, row by row.
 pub(super) fn numbers(x: &Tensor) -> Result<Vec<f32>> {
     x.flatten_all()?.to_vec1()
 }
 
-/// A tensor of numbers.
+/// A tensor with these elements.
 pub(super) fn tensor(numbers: Vec<f32>, dims: &[usize], device: &Device) -> Result<Tensor> {
     Tensor::from_vec(numbers, dims, device)
 }

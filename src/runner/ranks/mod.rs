@@ -8,35 +8,11 @@
 mod follower;
 mod leader;
 mod link;
+pub(super) mod order;
 #[cfg(test)]
 mod tests;
-
-use std::borrow::Cow;
-
-use serde::{Deserialize, Serialize};
 
 pub use follower::Follower;
 pub use leader::Leader;
 pub use link::Link;
-
-use crate::layers::forward::{ForwardBatch, KvFormat};
-
-/// What rank 0 tells the others to do.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Order<'a> {
-    /// Allocate the KV cache and the states.
-    Start { num_blocks: usize, kv_format: KvFormat, num_slots: usize },
-    /// Copy blocks and states, each `(from, to)`.
-    Copy { blocks: Vec<(u32, u32)>, states: Vec<(u32, u32)> },
-    /// Compute a step.
-    Forward(Box<Cow<'a, ForwardBatch>>),
-}
-
-/// What a rank that has loaded its part says of its memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RankMemory {
-    /// Bytes that are not in use.
-    pub free: usize,
-    /// Bytes of all of it, where it is a device's own.
-    pub own: Option<usize>,
-}
+pub use order::RankMemory;

@@ -1,10 +1,13 @@
 //! Sums over pipes, and what is left when a rank fails.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use candle_core::{DType, Device, Result, Tensor, bail};
 
+use super::order::Order;
 use super::*;
+use crate::layers::forward::ForwardBatch;
 use crate::layers::group::Group;
 
 /// A leader and its followers, of which each is driven by `follow` on a thread of its own.

@@ -1,13 +1,10 @@
-//! What comes back from the engine, one stream per request.
+//! What the engine thread tells of one request.
 
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::any::Any;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::request::RequestId;
-use super::{Command, CommandSender};
 use crate::sampling::logprobs::TokenLogprobs;
 use crate::scheduler::stop::FinishReason;
 
@@ -40,7 +37,7 @@ pub struct SequenceStats {
     pub decode: Duration,
 }
 
-/// One message of an [`OutputStream`].
+/// One message of an [`OutputStream`](super::OutputStream).
 #[derive(Clone, Debug, PartialEq)]
 pub enum EngineOutput {
     /// The sequence is scheduled for the first time; comes before its first token. A reader that
@@ -80,8 +77,9 @@ pub enum EngineOutput {
 }
 
 impl EngineOutput {
-    /// The end of a text that was embedded; a vector that holds no numbers is a failure.
-    pub(super) fn embedded(embedding: Vec<f32>, stats: SequenceStats) -> Self {
+    /// The result of a text that was embedded; a vector with an element that is not finite is a
+    /// failure.
+    pub(crate) fn embedded(embedding: Vec<f32>, stats: SequenceStats) -> Self {
         match embedding.iter().find(|x| !x.is_finite()) {
             None => Self::Embedded { embedding, stats },
             Some(x) => {
@@ -91,7 +89,8 @@ impl EngineOutput {
         }
     }
 
-    fn is_last(&self) -> bool {
+    /// Whether nothing follows.
+    pub(super) fn is_last(&self) -> bool {
         matches!(self, Self::Finished { .. } | Self::Embedded { .. } | Self::Failed(_))
     }
 }
@@ -100,60 +99,17 @@ impl EngineOutput {
 /// `max_tokens + 2` messages are ever queued.
 pub type OutputSender = mpsc::UnboundedSender<EngineOutput>;
 
-/// The outputs of one request. Dropping it before the end aborts the request.
-#[derive(Debug)]
-pub struct OutputStream {
-    id: RequestId,
-    receiver: mpsc::UnboundedReceiver<EngineOutput>,
-    commands: CommandSender,
-    ended: bool,
+/// Tells that a request can never run; `reason` names the value and the bound.
+pub(crate) fn reject(outputs: &OutputSender, reason: String) {
+    // A stream that was dropped needs no answer.
+    let _ = outputs.send(EngineOutput::Failed(EngineError::Rejected(reason)));
 }
 
-impl OutputStream {
-    pub(super) fn new(
-        id: RequestId,
-        receiver: mpsc::UnboundedReceiver<EngineOutput>,
-        commands: CommandSender,
-    ) -> Self {
-        Self { id, receiver, commands, ended: false }
-    }
-
-    /// The request this stream belongs to.
-    pub fn id(&self) -> RequestId {
-        self.id
-    }
-
-    /// The next output; `None` after [`EngineOutput::Finished`], [`EngineOutput::Embedded`] or
-    /// [`EngineOutput::Failed`]. An engine that died in between shows as `Failed(NotRunning)`.
-    pub async fn next(&mut self) -> Option<EngineOutput> {
-        std::future::poll_fn(|context| self.poll_next(context)).await
-    }
-
-    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<EngineOutput>> {
-        if self.ended {
-            return Poll::Ready(None);
-        }
-        self.receiver.poll_recv(context).map(|received| {
-            let output = received.unwrap_or(EngineOutput::Failed(EngineError::NotRunning));
-            self.ended = output.is_last();
-            Some(output)
-        })
-    }
-}
-
-impl futures::Stream for OutputStream {
-    type Item = EngineOutput;
-
-    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<EngineOutput>> {
-        self.get_mut().poll_next(context)
-    }
-}
-
-impl Drop for OutputStream {
-    fn drop(&mut self) {
-        if !self.ended {
-            // A dead engine has nothing left to abort.
-            let _ = self.commands.send(Command::Abort(self.id));
-        }
-    }
+/// The message of a panic.
+pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let text = panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied());
+    format!("panic: {}", text.unwrap_or("without a message"))
 }

@@ -1,8 +1,8 @@
-//! Decode steps that a GPU starts with one call: recorded once for each size.
+//! Graphs of decode steps, which a GPU starts with one call: captured once for each size.
 //!
 //! A step of few single tokens is cheap to compute and dear to start kernel by kernel. Steps are
-//! rounded up to a few sizes; the tokens that are added write nothing, and what is computed of
-//! them is dropped. All a recorded step reads of its plan lies in one buffer, which is overwritten.
+//! padded to a few sizes; the tokens that pad them write nothing, and their logits are dropped. All
+//! that a captured step reads of its plan lies in one buffer, which is overwritten for each replay.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -17,43 +17,43 @@ use crate::layers::forward::{
 };
 use crate::models::CausalLm;
 
-/// Larger steps take so long that starting them doesn't matter.
+/// Most tokens of a captured step: larger ones take so long that starting them doesn't matter.
 const MOST_TOKENS: usize = 256;
-/// Blocks of a sequence that there is room for at least.
+/// Fewest columns of a captured step's block table.
 const LEAST_BLOCKS: usize = 8;
 
-/// The recorded steps of one model.
+/// The captured decode steps of one model.
 #[derive(Default)]
-pub(super) struct Recorded {
-    steps: HashMap<StepSizes, Step>,
-    /// A step couldn't be recorded; no other will.
+pub(super) struct DecodeGraphs {
+    steps: HashMap<StepSizes, CapturedStep>,
+    /// A step couldn't be captured; no other will be.
     given_up: bool,
-    /// The last step, if it was one of these.
+    /// The last step, if a graph computed it.
     last: Option<ForwardBatch>,
-    ahead: Option<Ahead>,
+    ahead: Option<StepAhead>,
 }
 
-/// A step that was started before anybody asked for it.
-struct Ahead {
+/// A step that was started before it was asked for.
+struct StepAhead {
     sizes: StepSizes,
-    /// Its plan; its tokens are not known before they are drawn.
+    /// The step's plan; its token ids stand once they are sampled.
     batch: ForwardBatch,
-    known: bool,
+    tokens_known: bool,
 }
 
-/// One size.
-struct Step {
-    /// Where the plan is written to.
+/// A captured step of one size.
+struct CapturedStep {
+    /// The buffer on the device that a step's plan is written to.
     plan: Tensor,
-    /// As large, of tokens at their start: what stands for the plan on the host.
+    /// A placeholder batch of this size, whose tensors are parts of `plan`.
     batch: ForwardBatch,
     /// `[tokens, vocab_size]`
     logits: Tensor,
     graph: CudaGraph,
 }
 
-/// The size that a step is rounded up to, if it can be recorded: single tokens, of all of which
-/// logits are wanted, and nothing but those.
+/// The size that a step is padded to, if it can be captured: single tokens, all with logits and with
+/// nothing else.
 fn size_of(batch: &ForwardBatch) -> Option<StepSizes> {
     let tokens = batch.input_ids.len();
     let singles = batch.context_lens.len() == tokens
@@ -63,17 +63,16 @@ fn size_of(batch: &ForwardBatch) -> Option<StepSizes> {
         return None;
     }
     let blocks = batch.plan().sizes().blocks.next_power_of_two().max(LEAST_BLOCKS);
-    let rounded = match tokens {
+    let padded = match tokens {
         0..=4 => tokens.next_power_of_two(),
         5..=64 => tokens.next_multiple_of(8),
         _ => tokens.next_multiple_of(32),
     };
-    Some(StepSizes { tokens: rounded, seqs: rounded, blocks })
+    Some(StepSizes { tokens: padded, seqs: padded, blocks })
 }
 
-impl Recorded {
-    /// Logits of the step, `[tokens, vocab_size]`, if it is of a kind that is recorded. They stay
-    /// until the next step.
+impl DecodeGraphs {
+    /// Logits of the step, `[tokens, vocab_size]`, if it can be captured; valid until the next step.
     pub(super) fn forward(
         &mut self,
         model: &dyn CausalLm,
@@ -86,16 +85,16 @@ impl Recorded {
         if let Some(ahead) = ahead
             && let Some(rows) = ahead.rows_of(batch)
         {
-            tracing::trace!(rows = rows.len(), "this step was begun ahead");
+            tracing::trace!(rows = rows.len(), "this step was run ahead");
             self.last = Some(batch.clone());
             return self.steps[&ahead.sizes].logits_of(&rows).map(Some);
         }
         if let Entry::Vacant(entry) = self.steps.entry(sizes) {
-            match Step::new(model, context, sizes) {
+            match CapturedStep::new(model, context, sizes) {
                 Ok(step) => drop(entry.insert(step)),
                 Err(error) => {
                     tracing::warn!(
-                        "decode steps are not recorded, which makes them slower: {error}"
+                        "decode steps are not captured, which makes them slower: {error}"
                     );
                     self.given_up = true;
                     self.steps.clear();
@@ -110,9 +109,9 @@ impl Recorded {
         step.logits_of(&batch.logits_rows).map(Some)
     }
 
-    /// Starts the step behind the last one, with the tokens that are being drawn from its logits:
-    /// the device has work while the host learns them. Nothing happens if that step has no room or
-    /// is of a size that was never recorded.
+    /// Starts the step after the last one, with the tokens that are being sampled from its logits: the
+    /// device has work until the host knows them. Nothing happens if the next token of a sequence has
+    /// no slot or no step of that size was captured.
     pub(super) fn run_ahead(
         &mut self,
         model: &dyn CausalLm,
@@ -130,23 +129,23 @@ impl Recorded {
         batch.plan().overwrite(&step.plan, sizes)?;
         draws.put_tokens(&step.plan)?;
         step.graph.launch(|| step.compute(model, context))?;
-        self.ahead = Some(Ahead { sizes, batch, known: false });
+        self.ahead = Some(StepAhead { sizes, batch, tokens_known: false });
         Ok(())
     }
 
-    /// Tells the tokens that were drawn, in the order of rows; none if a draw failed.
-    pub(super) fn drew(&mut self, tokens: Option<Vec<u32>>) {
-        match (&mut self.ahead, tokens) {
-            (Some(ahead), Some(tokens)) if tokens.len() == ahead.batch.input_ids.len() => {
-                ahead.batch.input_ids = tokens;
-                ahead.known = true;
+    /// Tells the tokens that were sampled, in the order of rows; `None` if one of them failed.
+    pub(super) fn tokens_sampled(&mut self, token_ids: Option<Vec<u32>>) {
+        match (&mut self.ahead, token_ids) {
+            (Some(ahead), Some(ids)) if ids.len() == ahead.batch.input_ids.len() => {
+                ahead.batch.input_ids = ids;
+                ahead.tokens_known = true;
             }
             _ => self.ahead = None,
         }
     }
 }
 
-/// The step behind one of single tokens, if there is room for it: each sequence's next token.
+/// The step after one of single tokens: each sequence's next token. `None` if one has no slot.
 fn next(mut step: ForwardBatch) -> Option<ForwardBatch> {
     let slots = std::mem::take(&mut step.next_slots);
     if slots.len() != step.input_ids.len() || slots.contains(&NO_SLOT) {
@@ -166,10 +165,10 @@ fn next(mut step: ForwardBatch) -> Option<ForwardBatch> {
     Some(step)
 }
 
-impl Ahead {
-    /// Where the rows of `batch` stand in it, if all of them do.
+impl StepAhead {
+    /// The rows of this step that are the rows of `batch`, if it has all of them.
     fn rows_of(&self, batch: &ForwardBatch) -> Option<Vec<u32>> {
-        if !self.known {
+        if !self.tokens_known {
             return None;
         }
         let own = &self.batch;
@@ -188,7 +187,7 @@ impl Ahead {
     }
 }
 
-impl Step {
+impl CapturedStep {
     fn new(model: &dyn CausalLm, context: &ForwardContext<'_>, sizes: StepSizes) -> Result<Self> {
         let StepSizes { tokens, blocks, .. } = sizes;
         let device: &Device = context.device;
@@ -215,14 +214,14 @@ impl Step {
         Ok(Self { plan, batch, logits, graph })
     }
 
-    /// Some rows of what it gave.
+    /// Some rows of the logits that the last replay computed.
     fn logits_of(&self, rows: &[u32]) -> Result<Tensor> {
         let in_order = rows.iter().zip(0..).all(|(row, i)| *row == i);
         if !in_order {
             return self.logits.index_select(&Tensor::new(rows, self.logits.device())?, 0);
         }
         let logits = self.logits.narrow(0, 0, rows.len())?;
-        // Memory of the host is taken over by whoever reads it next.
+        // The reader takes memory of the host away from its tensor.
         if logits.device().is_cpu() { logits.force_contiguous() } else { Ok(logits) }
     }
 
@@ -231,7 +230,7 @@ impl Step {
     }
 }
 
-/// Runs the model and puts its logits where they are looked for.
+/// Runs the model and writes its logits to `logits`.
 fn compute(
     model: &dyn CausalLm,
     context: &ForwardContext<'_>,
@@ -264,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_of_single_tokens_are_rounded_up_and_others_are_not_recorded() {
+    fn steps_of_single_tokens_are_padded_and_others_are_not_captured() {
         assert_eq!(size(&[(1, 1)]), Some((1, 8)));
         assert_eq!(size(&[(1, 9); 3]), Some((4, 16)));
         assert_eq!(size(&[(1, 16); 9]), Some((16, 16)));
@@ -305,15 +304,15 @@ mod tests {
         asked.block_tables.remove(1);
         asked.input_ids = vec![50, 52];
         let sizes = size_of(&ahead).unwrap();
-        let ahead = Some(Ahead { sizes, batch: ahead, known: false });
-        let mut recorded = Recorded { ahead, ..Recorded::default() };
-        assert_eq!(recorded.ahead.as_ref().unwrap().rows_of(&asked), None);
-        recorded.drew(Some(vec![50, 51, 52]));
-        let ahead = recorded.ahead.as_mut().unwrap();
+        let ahead = Some(StepAhead { sizes, batch: ahead, tokens_known: false });
+        let mut graphs = DecodeGraphs { ahead, ..DecodeGraphs::default() };
+        assert_eq!(graphs.ahead.as_ref().unwrap().rows_of(&asked), None);
+        graphs.tokens_sampled(Some(vec![50, 51, 52]));
+        let ahead = graphs.ahead.as_mut().unwrap();
         assert_eq!(ahead.rows_of(&asked), Some(vec![0, 2]));
         asked.input_ids[1] = 51;
         assert_eq!(ahead.rows_of(&asked), None);
-        recorded.drew(None);
-        assert!(recorded.ahead.is_none());
+        graphs.tokens_sampled(None);
+        assert!(graphs.ahead.is_none());
     }
 }

@@ -1,0 +1,240 @@
+//! A decoder: from its files to a model in memory, and from there to a running engine: measure, plan,
+//! allocate, start the thread.
+
+use std::sync::Arc;
+
+use candle_core::DType;
+
+use super::device::{DeviceMemory, OpenDevice};
+use super::engine::Engine;
+use super::error::StartupError;
+use super::{head, ranks};
+use crate::config::{EngineConfig, Pooling, WeightKind};
+use crate::engine::core::EngineCore;
+use crate::engine::handle::EngineHandle;
+use crate::engine::limits::EngineLimits;
+use crate::engine::memory::{self, MemoryFacts, MemoryPlan, PlanError, WeightsFit};
+use crate::engine::pace::Pace;
+use crate::kernels::cuda::settings::GpuSettings;
+use crate::kernels::cuda::graph::CudaGraph;
+use crate::kernels::pool;
+use crate::kv_cache::{BLOCK_SIZE, KvCacheManager};
+use crate::layers::group::{Alone, Group, connected};
+use crate::metrics::MetricsHandle;
+use crate::models::config::HfConfig;
+use crate::models::{self, CausalLm};
+use crate::pooling::EmbeddingHead;
+use crate::runner::ranks::{Follower, Leader, RankMemory};
+use crate::runner::{KvFormat, Runner};
+use crate::scheduler::{Scheduler, SchedulerConfig};
+use crate::weights::progress::ProgressSink;
+use crate::weights::source::ModelSource;
+
+/// A decoder that is ready to run, and what startup knows of it.
+pub struct LoadedModel {
+    /// The model, with its weights in memory.
+    pub model: Box<dyn CausalLm>,
+    /// The device that the model runs on.
+    pub device: OpenDevice,
+    /// Bytes that the model's matrices take.
+    pub weight_bytes: usize,
+    /// The element type of the KV cache, unless the configuration names one.
+    pub kv_dtype: DType,
+    /// How hidden states become embeddings.
+    pub head: EmbeddingHead,
+    /// Most tokens of a text to embed, where its author says so.
+    pub max_text_len: Option<usize>,
+    /// The links to the other ranks, if there are any.
+    pub leader: Option<Arc<Leader>>,
+}
+
+impl LoadedModel {
+    /// Builds the model that `source` describes and reads its weights; `progress` is told of every
+    /// tensor. With a leader the result is rank 0's part of the model.
+    pub fn load(
+        source: &ModelSource,
+        config: &EngineConfig,
+        progress: ProgressSink,
+        leader: Option<Arc<Leader>>,
+    ) -> Result<Self, StartupError> {
+        match leader {
+            None => Self::load_part(source, config, progress, Arc::new(Alone)),
+            Some(leader) => {
+                let part = Self::load_part(source, config, progress, leader.clone())?;
+                Ok(Self { leader: Some(leader), ..part })
+            }
+        }
+    }
+
+    /// Builds the part of the model that one rank of `group` computes.
+    fn load_part(
+        source: &ModelSource,
+        config: &EngineConfig,
+        progress: ProgressSink,
+        group: Arc<dyn Group>,
+    ) -> Result<Self, StartupError> {
+        if let Some(threads) = ranks::threads(config) {
+            pool::start(threads)?;
+        }
+        let hf_config = HfConfig::from_value(&source.config)?;
+        let EngineConfig { deterministic, enforce_eager: eager, .. } = *config;
+        GpuSettings { deterministic, eager }.apply();
+        let device = OpenDevice::open(config.device, group.rank(), group.size())?;
+        let group = connected(group, &device.device)?;
+        let needed = usize::try_from(source.weight_bytes()).unwrap_or(usize::MAX);
+        // Ranks on the CPU share its memory.
+        let parts = if device.device.is_cpu() { 1 } else { group.size() };
+        let stored = needed / parts;
+        let weights_fit = WeightsFit { stored, dtype: hf_config.dtype(), kind: config.weight_kind };
+        weights_fit.check(device.memory()?.free, &device.name)?;
+        let weights = source.weights(&device.device).with_progress(progress);
+        let weights = weights.in_parallel(|count, work| pool::for_each_chunk(count, work));
+        let weights = weights.rounded_to(config.weight_kind.map(WeightKind::ggml));
+        let model = models::load_part(&hf_config, &weights, group)?;
+        let hidden_size = model.hidden_size();
+        tracing::info!(matrices = %weights.kept(), bytes = weights.kept().bytes(), "weights loaded");
+        Ok(Self {
+            model,
+            device,
+            weight_bytes: weights.kept().bytes(),
+            kv_dtype: hf_config.dtype().unwrap_or(DType::F16),
+            head: match &source.sentence_modules {
+                Some(modules) => head::read(modules, config.pooling, hidden_size)?,
+                None => EmbeddingHead::new(config.pooling.unwrap_or(Pooling::Last), true),
+            },
+            max_text_len: source.sentence_modules.as_ref().and_then(head::max_seq_length),
+            leader: None,
+        })
+    }
+
+    /// Plans memory, allocates the KV cache and starts the engine thread.
+    pub fn start(
+        self,
+        config: &EngineConfig,
+        metrics: MetricsHandle,
+    ) -> Result<Engine, StartupError> {
+        let kv_format = self.kv_format(config)?;
+        // Once every rank has answered, all weights are in memory.
+        let others = self.leader.as_ref().map(|leader| leader.wait_for_all()).transpose()?;
+        self.rehearse(config, kv_format)?;
+        let facts = self.measure(config, kv_format, &others.unwrap_or_default())?;
+        let plan = MemoryPlan::new(config, facts)?;
+        let (limits, scheduler) = (self.limits(&plan), self.scheduler(config, &plan));
+        metrics.set_cache_config(BLOCK_SIZE, plan.num_blocks);
+        let Self { model, device, head, leader, .. } = self;
+        let slots = plan.max_num_seqs;
+        let runner = Runner::new(model, device.device, plan.num_blocks, kv_format, slots, leader)?;
+        let (handle, commands) = EngineHandle::channel(limits);
+        let (shared, pace) = (handle.shared(), Pace::new(config.target_step_time));
+        let core = EngineCore::new(commands, shared, scheduler, pace, runner, head, metrics);
+        Ok(Engine::spawn(handle, Some(plan), move || core.run())?)
+    }
+
+    /// The format of the KV cache, which the model's heads and the device must be able to have.
+    fn kv_format(&self, config: &EngineConfig) -> Result<KvFormat, PlanError> {
+        let auto = KvFormat::of_dtype(self.kv_dtype).unwrap_or(KvFormat::F16);
+        let format = memory::kv_format(config.kv_cache_dtype, auto, &self.model.kv_shape())?;
+        if !format.runs_on(&self.device.device) {
+            let (asked, device) = (config.kv_cache_dtype, self.device.name.clone());
+            return Err(PlanError::CacheDevice { asked, device });
+        }
+        Ok(format)
+    }
+
+    /// Computes a step of the largest size on a GPU, so that the memory it takes is not given to the
+    /// KV cache. Several ranks would have to compute it together, so they don't.
+    fn rehearse(&self, config: &EngineConfig, kv_format: KvFormat) -> Result<(), StartupError> {
+        let (model, device) = (self.model.as_ref(), &self.device.device);
+        if device.is_cpu() || self.leader.is_some() {
+            return Ok(());
+        }
+        let most = config.max_num_batched_tokens.min(model.max_position_embeddings()).max(1);
+        Runner::rehearse(model, device, [most, config.max_num_seqs], kv_format)
+            .map_err(StartupError::Rehearsal)
+    }
+
+    /// What the memory plan starts from.
+    fn measure(
+        &self,
+        config: &EngineConfig,
+        kv_format: KvFormat,
+        others: &[RankMemory],
+    ) -> Result<MemoryFacts, StartupError> {
+        let memory = match config.kv_cache_bytes {
+            // Free memory doesn't count then, and not every system tells how much there is.
+            Some(bytes) => DeviceMemory { free: bytes, own: None },
+            None => ranks::least(self.device.memory()?, others),
+        };
+        let kv_shape = self.model.kv_shape();
+        Ok(MemoryFacts {
+            block_bytes: kv_shape.block_bytes(kv_format),
+            state_bytes: kv_shape.state_bytes(),
+            weight_bytes: self.weight_bytes,
+            free_bytes: memory.free,
+            own_bytes: memory.own,
+            model_context: self.model.max_position_embeddings(),
+        })
+    }
+
+    fn scheduler(&self, config: &EngineConfig, plan: &MemoryPlan) -> Scheduler {
+        let keeps_state = !self.model.kv_shape().states.is_empty();
+        if keeps_state && config.prefix_cache {
+            tracing::info!("no prefix cache: recurrent layers keep nothing of earlier tokens");
+        }
+        // Only steps that are captured as graphs are run ahead, and several ranks capture none.
+        let captures = CudaGraph::wanted(&self.device.device) && self.leader.is_none();
+        let scheduler_config = SchedulerConfig {
+            longest_unchanged: self.model.longest_unchanged(),
+            keeps_state,
+            lookahead: captures && !keeps_state,
+            max_num_seqs: plan.max_num_seqs,
+            max_num_batched_tokens: config.max_num_batched_tokens,
+            max_model_len: plan.max_model_len,
+        };
+        let kv_cache = KvCacheManager::new(plan.num_blocks, config.prefix_cache && !keeps_state);
+        Scheduler::new(scheduler_config, kv_cache)
+    }
+
+    fn limits(&self, plan: &MemoryPlan) -> EngineLimits {
+        EngineLimits {
+            max_model_len: plan.max_model_len,
+            max_text_len: self.max_text_len.unwrap_or(usize::MAX).clamp(1, plan.max_model_len),
+            vocab_size: self.model.vocab_size(),
+            max_num_seqs: plan.max_num_seqs,
+            block_size: BLOCK_SIZE,
+            num_blocks: plan.num_blocks,
+            embedding_size: self.head.embedding_size(self.model.hidden_size()),
+            generates: true,
+        }
+    }
+}
+
+/// Loads this rank's part of the model and computes what rank 0 asks for until it ends.
+///
+/// # Errors
+///
+/// Why the part could not be loaded, or what failed later; rank 0 is told as well.
+pub fn follow(
+    source: &ModelSource,
+    config: &EngineConfig,
+    follower: &Arc<Follower>,
+) -> Result<(), StartupError> {
+    let load = || {
+        ranks::refuse_encoder(source, config)?;
+        let loaded = LoadedModel::load_part(source, config, Arc::new(|_, _| {}), follower.clone())?;
+        source.release_pages();
+        let memory = loaded.device.memory()?;
+        Ok((loaded, memory))
+    };
+    let (LoadedModel { model, device, .. }, memory) = match load() {
+        Ok(loaded) => loaded,
+        Err(error) => {
+            let error: StartupError = error;
+            // Rank 0 may have ended; then nobody is left to tell.
+            let _ = follower.fail(&error.to_string());
+            return Err(error);
+        }
+    };
+    let memory = RankMemory { free: memory.free, own: memory.own };
+    Ok(follower.follow(model, &device.device, memory)?)
+}

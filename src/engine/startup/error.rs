@@ -1,0 +1,56 @@
+//! Why the engine can't start.
+
+use crate::config::DeviceChoice;
+use crate::engine::memory::PlanError;
+use crate::kernels::pool::PoolError;
+use crate::models::ModelError;
+
+/// Why the engine can't start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartupError {
+    /// The checkpoint can't be loaded.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// The kernels' threads can't be started.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+    /// Memory doesn't suffice, or the configuration contradicts itself.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The largest step can't be computed.
+    #[error("the largest step fails: {0}; lower --max-num-batched-tokens or --max-num-seqs")]
+    Rehearsal(candle_core::Error),
+    /// The KV cache could not be allocated.
+    #[error("the KV cache could not be allocated: {0}")]
+    KvCache(#[from] candle_core::Error),
+    /// The device doesn't exist, or this build can't use it.
+    #[error("the model can't run on {device}: {reason}")]
+    Device {
+        /// What was asked for.
+        device: DeviceChoice,
+        /// Why not, and what would help.
+        reason: String,
+    },
+    /// The system doesn't tell how much memory is free.
+    #[error("free memory can't be measured ({0}); set --kv-cache-memory")]
+    Memory(String),
+    /// A module that sentence-transformers runs after the network is not supported.
+    #[error("{module}: {reason}")]
+    Module {
+        /// The module's class and folder, or a file.
+        module: String,
+        /// What is wrong and what would work.
+        reason: String,
+    },
+    /// A setting that the model has no use for.
+    #[error("{setting} can't be used with an encoder model: {reason}")]
+    Setting {
+        /// As typed.
+        setting: &'static str,
+        /// Why, and what would work.
+        reason: String,
+    },
+    /// The system gave no thread.
+    #[error("the engine thread could not be started: {0}")]
+    Thread(#[from] std::io::Error),
+}

@@ -1,0 +1,88 @@
+//! From a model's files to a running engine.
+//!
+//! [`Loaded::load`] reads the weights, [`Loaded::start`] plans memory and starts the engine thread;
+//! between the two adapters can be loaded, which take memory too.
+
+pub mod adapters;
+mod decoder;
+pub mod device;
+mod encoder;
+mod engine;
+mod error;
+mod head;
+mod ranks;
+
+use std::sync::Arc;
+
+use candle_core::Device;
+
+use crate::config::EngineConfig;
+use crate::metrics::MetricsHandle;
+use crate::models::encoder::is_encoder;
+use crate::runner::ranks::Leader;
+use crate::weights::hub::HubOptions;
+use crate::weights::progress::ProgressSink;
+use crate::weights::source::ModelSource;
+use adapters::AdapterLoader;
+pub use decoder::{LoadedModel, follow};
+pub use encoder::LoadedEncoder;
+pub use engine::Engine;
+pub use error::StartupError;
+
+/// A model that is ready to run.
+pub enum Loaded {
+    /// A decoder, which continues texts and embeds them.
+    Decoder(LoadedModel),
+    /// An encoder, which embeds texts.
+    Encoder(LoadedEncoder),
+}
+
+impl Loaded {
+    /// Builds the model that `source` describes and reads its weights; `progress` is told of every
+    /// tensor. With a leader the result is rank 0's part of the model.
+    pub fn load(
+        source: &ModelSource,
+        config: &EngineConfig,
+        progress: ProgressSink,
+        leader: Option<Arc<Leader>>,
+    ) -> Result<Self, StartupError> {
+        ranks::refuse_encoder(source, config)?;
+        if is_encoder(&source.config) {
+            LoadedEncoder::load(source, config, progress).map(Self::Encoder)
+        } else {
+            LoadedModel::load(source, config, progress, leader).map(Self::Decoder)
+        }
+    }
+
+    /// A loader of adapters for this model.
+    pub fn adapter_loader(&self, config: &EngineConfig, hub: HubOptions) -> AdapterLoader {
+        let (layout, device) = match self {
+            Self::Decoder(loaded) => (loaded.model.adapter_layout(), &loaded.device.device),
+            Self::Encoder(_) => (None, &Device::Cpu),
+        };
+        AdapterLoader::new(layout, device, config, hub)
+    }
+
+    /// The same model, with so many bytes of adapters counted beside its weights.
+    #[must_use]
+    pub fn with_adapters(self, bytes: usize) -> Self {
+        match self {
+            Self::Decoder(loaded) => {
+                Self::Decoder(LoadedModel { weight_bytes: loaded.weight_bytes + bytes, ..loaded })
+            }
+            Self::Encoder(loaded) => Self::Encoder(loaded),
+        }
+    }
+
+    /// Starts the engine thread.
+    pub fn start(
+        self,
+        config: &EngineConfig,
+        metrics: MetricsHandle,
+    ) -> Result<Engine, StartupError> {
+        match self {
+            Self::Decoder(loaded) => loaded.start(config, metrics),
+            Self::Encoder(loaded) => loaded.start(config, metrics),
+        }
+    }
+}
