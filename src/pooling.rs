@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use crate::config::Pooling;
 
-/// What stands behind a model's hidden states, as the model's author made it.
+/// How a model's hidden states become an embedding.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EmbeddingHead {
     /// How hidden states become one vector.
     pub pooling: Pooling,
-    /// What is done with that vector, in order.
+    /// Layers that are applied to the pooled vector, in order.
     pub layers: Arc<[HeadLayer]>,
-    /// Scale to length 1 at the end, when a request doesn't say.
+    /// Scale to length 1 at the end, unless a request decides otherwise.
     pub normalize: bool,
     /// Keep so many of the first elements, after scaling; `None` keeps all.
     pub cut: Option<usize>,
@@ -29,21 +29,21 @@ pub enum HeadLayer {
     Normalize,
 }
 
-/// `activation(W x + b)`
+/// A linear layer, `activation(W x + b)`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dense {
     /// Rows of the matrix, each as long as the input.
     pub weight: Vec<Vec<f32>>,
-    /// One for each row, or empty.
+    /// The bias of each row, or empty.
     pub bias: Vec<f32>,
     /// Applied to each element.
     pub activation: DenseActivation,
 }
 
-/// A function of one number.
+/// The activation of a linear layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DenseActivation {
-    /// The number itself.
+    /// No activation.
     Identity,
     /// Hyperbolic tangent.
     Tanh,
@@ -52,12 +52,12 @@ pub enum DenseActivation {
 }
 
 impl EmbeddingHead {
-    /// Pooling alone.
+    /// A head that pools, without further layers.
     pub fn new(pooling: Pooling, normalize: bool) -> Self {
         Self { pooling, layers: [].into(), normalize, cut: None }
     }
 
-    /// Elements of an embedding made of hidden states of this size.
+    /// Elements of an embedding for hidden states of this size.
     pub fn embedding_size(&self, hidden_size: usize) -> usize {
         let outputs = |layer: &HeadLayer| match layer {
             HeadLayer::Dense(dense) => Some(dense.weight.len()),
@@ -67,7 +67,7 @@ impl EmbeddingHead {
         self.cut.map_or(size, |cut| cut.min(size))
     }
 
-    /// The embedding, of which a request may want a part, scaled or not.
+    /// The embedding of pooled hidden states; a request may want fewer dimensions, scaled or not.
     pub fn finish(
         &self,
         pooler: Pooler,
@@ -103,7 +103,7 @@ impl Dense {
     }
 }
 
-/// Takes a text's hidden states in order of position, as many as its pooling needs.
+/// Pools the hidden states of one text, in order of position, as many as its pooling reads.
 #[derive(Clone, Debug)]
 pub struct Pooler {
     pooling: Pooling,
@@ -111,7 +111,7 @@ pub struct Pooler {
     count: u32,
 }
 
-/// What becomes of the pooled vector.
+/// How a vector is cut and scaled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shaping {
     /// Keep so many of the first elements; `None` keeps all.
@@ -121,12 +121,12 @@ pub struct Shaping {
 }
 
 impl Pooler {
-    /// Before the first row.
+    /// A pooler that has no rows.
     pub fn new(pooling: Pooling) -> Self {
         Self { pooling, sums: Vec::new(), count: 0 }
     }
 
-    /// Takes the hidden state of the next token: of the first or last one alone, or of each.
+    /// Adds the hidden state of the next token that the pooling reads.
     pub fn add(&mut self, row: &[f32]) {
         self.count += 1;
         let row = row.iter().map(|x| f64::from(*x));
@@ -160,7 +160,7 @@ impl Pooler {
 }
 
 impl Shaping {
-    /// Cuts, then scales.
+    /// Cuts, then scales a vector.
     pub fn apply(self, mut embedding: Vec<f32>) -> Vec<f32> {
         embedding.truncate(self.dimensions.unwrap_or(usize::MAX));
         if self.normalize {
@@ -170,7 +170,7 @@ impl Shaping {
     }
 }
 
-/// Scales to length 1; a vector without length stays as it is.
+/// Scales a vector to length 1; one of zeros stays as it is.
 fn scale(vector: &mut [f32]) {
     let squares = vector.iter().map(|x| f64::from(*x) * f64::from(*x));
     // As in torch, which divides by no less.

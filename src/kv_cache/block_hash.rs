@@ -1,4 +1,4 @@
-//! Names for the content of KV blocks: equal hashes mean equal tokens behind equal prefixes.
+//! Hashes of the content of KV blocks: equal hashes mean equal tokens after equal prefixes.
 //!
 //! A chain of SHA-256, cut to 128 bits, so that two prompts can't be made to share a block. Knows
 //! tokens as integers only.
@@ -18,8 +18,8 @@ impl BlockHash {
         Self::cut(hasher)
     }
 
-    /// The start of the chains behind `self` whose KV an adapter has part in. What chains of blocks
-    /// hash is longer, so they never meet.
+    /// The start of the chains whose KV is computed with an adapter. Blocks hash longer inputs, so
+    /// these chains never collide with others.
     #[must_use]
     pub fn under_adapter(self, adapter: u64) -> Self {
         let mut hasher = Sha256::new();
@@ -28,8 +28,8 @@ impl BlockHash {
         Self::cut(hasher)
     }
 
-    /// The start of the chains behind `self` of sequences that are computed as long ones. What other
-    /// starts and blocks hash is longer, so chains never meet.
+    /// The start of the chains of sequences that are computed as long ones. Other starts and blocks
+    /// hash longer inputs, so these chains never collide with others.
     #[must_use]
     pub fn of_long(self) -> Self {
         let mut hasher = Sha256::new();
@@ -37,7 +37,7 @@ impl BlockHash {
         Self::cut(hasher)
     }
 
-    /// The hash of a full block of `tokens` behind `self`.
+    /// The hash of a full block of `tokens` that follows the blocks of `self`.
     #[must_use]
     pub fn chain(self, tokens: &[u32]) -> Self {
         let mut hasher = Sha256::new();

@@ -63,7 +63,7 @@ impl BlockPool {
         self.num_free
     }
 
-    /// The block that holds this content, if it is still here.
+    /// The block that holds this content, if it is not evicted yet.
     pub fn lookup(&self, hash: BlockHash) -> Option<BlockId> {
         self.cached.get(&hash).copied()
     }
@@ -73,7 +73,7 @@ impl BlockPool {
         self.blocks[block as usize].references == 0
     }
 
-    /// Takes a free block, forgetting what it held; `None` when all are referenced.
+    /// Takes a free block, whose content is evicted; `None` when all are referenced.
     pub fn allocate(&mut self) -> Option<BlockId> {
         let block = self.head;
         if block == NONE {
@@ -95,7 +95,7 @@ impl BlockPool {
         self.blocks[block as usize].references += 1;
     }
 
-    /// Names the content of a full block. If another block holds the same content already, that
+    /// Makes the content of a full block known. If another block holds the same content already, that
     /// one stays the shared one and this block remains private.
     pub fn publish(&mut self, block: BlockId, hash: BlockHash) {
         if self.blocks[block as usize].hash.is_none() && !self.cached.contains_key(&hash) {
@@ -115,8 +115,8 @@ impl BlockPool {
 
     fn push_free(&mut self, block: BlockId) {
         self.num_free += 1;
-        let keep = self.blocks[block as usize].hash.is_some();
-        let (previous, next) = if keep { (self.tail, NONE) } else { (NONE, self.head) };
+        let is_cached = self.blocks[block as usize].hash.is_some();
+        let (previous, next) = if is_cached { (self.tail, NONE) } else { (NONE, self.head) };
         self.blocks[block as usize].previous = previous;
         self.blocks[block as usize].next = next;
         match previous {
@@ -142,7 +142,7 @@ impl BlockPool {
         }
     }
 
-    /// Checks every internal bond; for tests.
+    /// Checks the free list and all counts; for tests.
     #[cfg(test)]
     pub(super) fn check(&self, references: &HashMap<BlockId, u32>) {
         let mut free = Vec::new();

@@ -24,7 +24,7 @@ impl BlockTable {
         &self.blocks
     }
 
-    /// Tokens that fit.
+    /// Tokens that the blocks can hold.
     pub fn capacity(&self) -> usize {
         self.blocks.len() * BLOCK_SIZE
     }
@@ -102,8 +102,8 @@ impl KvCacheManager {
         true
     }
 
-    /// A table with the first `full` blocks of another one, shared, and, if the pool has a block
-    /// left, one to copy the next block to: `(from, to)`.
+    /// Forks a table: the first `full` blocks are shared. Where `copies_next` and a block is free, the
+    /// next block is to be copied, `(from, to)`.
     pub fn fork(
         &mut self,
         table: &BlockTable,
@@ -120,7 +120,8 @@ impl KvCacheManager {
         (forked, copy)
     }
 
-    /// Names the full block at `index` of a table, whose KV is now written.
+    /// Makes the full block at `index` of a table known as the cached content of `hash`; its KV is
+    /// written.
     pub fn publish(&mut self, table: &BlockTable, index: usize, hash: BlockHash) {
         if self.prefix_cache {
             self.pool.publish(table.blocks[index], hash);

@@ -1,5 +1,5 @@
-//! Beams of a search: sequences that hold still once their logits were given, until whoever
-//! searches has chosen which of them go on, and with what.
+//! Beams of a search: sequences that are held once their logits are computed, until the search has
+//! chosen which of them go on, and with which tokens.
 
 use super::Scheduler;
 use super::output::Copies;
@@ -16,23 +16,23 @@ impl Scheduler {
         self.restart_if_outgrown(id);
     }
 
-    /// Makes a second sequence of a beam that is held: with its tokens, its place in the line and
-    /// its full blocks. Its last block, and its state if it has one, are to be copied; where there
-    /// is no room, what was in the block is computed again, or everything if there is a state.
+    /// Forks a beam that is held: the copy has its tokens, its rank and its full blocks. The last
+    /// block, and the state if there is one, are to be copied; where no block is free, the tokens of
+    /// the last block are computed again, or all of them if there is a state.
     pub fn fork(&mut self, beam: SequenceId, id: SequenceId) -> Copies {
         let Some(parent) = self.sequences.get(&beam) else { return Copies::default() };
-        let has_place = self.running.len() < self.config.max_num_seqs;
-        let runs = has_place && self.running.contains(&beam);
+        let may_run = self.running.len() < self.config.max_num_seqs;
+        let runs = may_run && self.running.contains(&beam);
         let computed = if runs { parent.num_computed } else { 0 };
         let keeps_state = self.config.keeps_state;
         let rest = computed % BLOCK_SIZE;
-        let has_room = rest == 0 || self.kv_cache.num_used() < self.kv_cache.num_blocks();
-        let computed = if keeps_state && !has_room { 0 } else { computed };
+        let can_copy = rest == 0 || self.kv_cache.num_used() < self.kv_cache.num_blocks();
+        let computed = if keeps_state && !can_copy { 0 } else { computed };
         let (full, rest) = (computed / BLOCK_SIZE, computed % BLOCK_SIZE);
         let (table, block) = self.kv_cache.fork(&parent.table, full, rest > 0);
-        let kept = if block.is_some() { computed } else { full * BLOCK_SIZE };
-        let from = parent.slot.filter(|_| keeps_state && kept > 0);
-        let forked = parent.forked(id, table, kept);
+        let reused = if block.is_some() { computed } else { full * BLOCK_SIZE };
+        let from = parent.slot.filter(|_| keeps_state && reused > 0);
+        let forked = parent.forked(id, table, reused);
         let rank = super::rank(&forked);
         self.sequences.insert(id, forked);
         if runs {

@@ -19,7 +19,7 @@ use stop::FinishReason;
 use crate::kv_cache::block_hash::BlockHash;
 use crate::kv_cache::{BLOCK_SIZE, KvCacheManager};
 
-/// Prompt tokens that a step has at least, however many streams decode in it: prompts must get on.
+/// Fewest prompt tokens of a step, however many streams decode in it: prompts must make progress.
 const LEAST_PROMPT_TOKENS: usize = 32;
 
 /// The bounds of a step.
@@ -31,13 +31,13 @@ pub struct SchedulerConfig {
     pub max_num_batched_tokens: usize,
     /// Most tokens of a sequence; the whole pool holds at least that many.
     pub max_model_len: usize,
-    /// Once a sequence has more tokens, all of them are computed again, and blocks are shared only
-    /// with others that have.
+    /// Longest sequence that the model computes as a short one. Once a sequence has more tokens, all
+    /// of them are computed again, and its blocks are shared only with others that are as long.
     pub longest_unchanged: Option<usize>,
-    /// Besides blocks a sequence has a state that stands for all that was computed of it: it can't
-    /// go on from an earlier token.
+    /// Besides blocks a sequence has a recurrent state, which stands for all of its computed tokens:
+    /// it can't resume from an earlier one.
     pub keeps_state: bool,
-    /// A sequence that decodes has room for one more token than it computes, if there is any, so
+    /// A sequence that decodes gets a slot for one token more than it computes, if there is one, so
     /// that the next step can begin before this one's tokens are known.
     pub lookahead: bool,
 }
@@ -51,7 +51,7 @@ pub struct Scheduler {
     waiting: WaitingQueue,
     // In order of rank.
     running: Vec<SequenceId>,
-    // Places for states that no running sequence has.
+    // State slots that no running sequence holds.
     free_slots: Vec<u32>,
     arrivals: u64,
 }
@@ -79,7 +79,7 @@ impl Scheduler {
         self.sequences.insert(sequence.id, sequence);
     }
 
-    /// Forgets a sequence wherever it stands and frees its blocks.
+    /// Removes a sequence, whether it runs or waits, and frees its blocks.
     pub fn remove(&mut self, id: SequenceId) -> Option<Sequence> {
         let mut sequence = self.sequences.remove(&id)?;
         self.waiting.remove(rank(&sequence));
@@ -119,8 +119,8 @@ impl Scheduler {
     }
 
     /// Plans the next step: running sequences that decode, then running ones that still catch up,
-    /// then waiting ones in order of rank. Empty only when there are no sequences,
-    /// or only beams that are held.
+    /// then waiting ones in order of rank. Empty only when there are no sequences, or only beams
+    /// that are held.
     ///
     /// If someone decodes, prompts get what is left of `tokens_beside_decodes`, so that the next
     /// tokens don't wait long; if nobody does, they get the whole step. Where prompts are cut
@@ -176,7 +176,7 @@ impl Scheduler {
         })
     }
 
-    /// Books a step that ran: `sampled` has the next tokens of every planned sequence that samples,
+    /// Applies a step that ran: `sampled` has the next tokens of every planned sequence that samples,
     /// at least one. Returns the sequences that ended; they are gone, their blocks free.
     pub fn update(
         &mut self,
@@ -212,7 +212,7 @@ impl Scheduler {
         }
     }
 
-    /// Takes a running sequence's blocks and its slot and has it wait.
+    /// Frees a running sequence's blocks and its slot, and queues it again.
     fn wait_again(&mut self, id: SequenceId) -> &mut Sequence {
         let mut sequence = self.sequences.remove(&id).expect("running sequences exist");
         self.stop_running(&mut sequence);
@@ -221,7 +221,7 @@ impl Scheduler {
         self.sequences.entry(id).or_insert(sequence)
     }
 
-    /// Frees what a sequence holds.
+    /// Frees the blocks and the slot of a sequence.
     fn stop_running(&mut self, sequence: &mut Sequence) {
         self.running.retain(|other| *other != sequence.id);
         self.kv_cache.release(&mut sequence.table);
@@ -262,7 +262,7 @@ impl Scheduler {
         }
     }
 
-    /// Takes a running sequence's blocks; what it sampled stays with it.
+    /// Preempts a running sequence: frees its blocks and keeps the tokens that it sampled.
     fn preempt(&mut self, id: SequenceId, budget: &mut usize, output: &mut SchedulerOutput) {
         self.wait_again(id).preemptions += 1;
         output.scheduled.retain(|(other, num_tokens)| {
@@ -317,11 +317,11 @@ impl Scheduler {
     fn start_running(&mut self, at: Rank) {
         let slot = self.free_slots.pop().expect("as many slots as sequences may run");
         self.sequences.get_mut(&at.2).expect("it was just planned").slot = Some(slot);
-        let place = self.running.partition_point(|other| rank(&self.sequences[other]) < at);
-        self.running.insert(place, at.2);
+        let index = self.running.partition_point(|other| rank(&self.sequences[other]) < at);
+        self.running.insert(index, at.2);
     }
 
-    /// The running beam that is held and comes last in line.
+    /// The running beam that is held and has the last rank.
     fn last_held(&self) -> Option<SequenceId> {
         self.running.iter().rev().find(|id| self.sequences[id].held).copied()
     }

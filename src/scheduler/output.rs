@@ -7,9 +7,9 @@ use super::stop::FinishReason;
 /// The sequences of one step, in the order of its rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SchedulerOutput {
-    /// Each with the number of its tokens to compute.
+    /// Each sequence with the number of its tokens to compute.
     pub scheduled: Vec<(SequenceId, usize)>,
-    /// Sequences that lost their blocks to make room.
+    /// Sequences that were preempted.
     pub preempted: Vec<SequenceId>,
     /// Sequences that run for the first time, with the tokens that the prefix cache gave them.
     pub admitted: Vec<(SequenceId, usize)>,
@@ -33,18 +33,18 @@ pub struct PlannedSequence<'a> {
     pub first_position: usize,
     /// Tokens of the sequence, computed or not.
     pub sequence_len: usize,
-    /// Blocks in order of position, enough for all tokens up to the last one here.
+    /// Blocks in order of position, enough for all tokens up to the last of `token_ids`.
     pub block_table: &'a [u32],
-    /// The place of its state, no other sequence's while it runs.
+    /// The slot of the sequence's recurrent state, its own while it runs.
     pub slot: u32,
-    /// Tokens of the prompt to score: each is predicted by the logits at the token before it, which
-    /// are among the last ones here.
+    /// Tokens of the prompt to score: each is predicted by the logits at the token before it, and
+    /// these are among the last of `token_ids`.
     pub scored: &'a [u32],
     /// Whether the last token's logits are wanted, to sample from.
     pub samples: bool,
-    /// Which of the tokens here are pooled: from the first number up to the second.
+    /// The range of `token_ids` that is pooled, as `(start, end)`.
     pub pooled: (usize, usize),
-    /// With which adapter they are computed.
+    /// The adapter that the tokens are computed with.
     pub adapter: Option<AdapterId>,
 }
 
@@ -72,10 +72,10 @@ pub struct Copies {
 /// A sequence that ended in this step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finished {
-    /// Its name.
+    /// The sequence.
     pub id: SequenceId,
     /// Why it ended.
     pub reason: FinishReason,
-    /// Tokens of this step that came behind its end and don't count.
+    /// Tokens of this step after the end, which don't count.
     pub dropped: usize,
 }

@@ -1,44 +1,44 @@
-//! The waiting line: by priority, then by arrival.
+//! The queue of waiting sequences: by priority, then by arrival.
 
 use std::collections::BTreeSet;
 
 use super::sequence::SequenceId;
 
-/// Place in the line, by priority, arrival and name; lower comes first.
+/// Where a sequence stands in the queue: by priority, arrival and id; lower comes first.
 pub type Rank = (i32, u64, SequenceId);
 
-/// Sequences that wait for blocks or for a place in a step.
+/// Sequences that wait for blocks, or for a step with fewer sequences.
 #[derive(Clone, Debug, Default)]
 pub struct WaitingQueue {
-    line: BTreeSet<Rank>,
+    ranks: BTreeSet<Rank>,
 }
 
 impl WaitingQueue {
-    /// Puts a sequence at its rank; a preempted one returns to where it stood.
+    /// Adds a sequence at its rank; a preempted one returns to the rank that it had.
     pub fn insert(&mut self, rank: Rank) {
-        self.line.insert(rank);
+        self.ranks.insert(rank);
     }
 
-    /// Takes a sequence out.
+    /// Removes a sequence.
     pub fn remove(&mut self, rank: Rank) {
-        self.line.remove(&rank);
+        self.ranks.remove(&rank);
     }
 
-    /// The first entry behind `after`, or the very first.
+    /// The first rank after `after`, or the very first.
     pub fn next(&self, after: Option<Rank>) -> Option<Rank> {
         use std::ops::Bound::{Excluded, Unbounded};
         let from = after.map_or(Unbounded, Excluded);
-        self.line.range((from, Unbounded)).next().copied()
+        self.ranks.range((from, Unbounded)).next().copied()
     }
 
     /// How many wait.
     pub fn len(&self) -> usize {
-        self.line.len()
+        self.ranks.len()
     }
 
     /// Whether nobody waits.
     pub fn is_empty(&self) -> bool {
-        self.line.is_empty()
+        self.ranks.is_empty()
     }
 }
 

@@ -5,18 +5,18 @@ use crate::kv_cache::{BLOCK_SIZE, BlockTable};
 
 use super::stop::StopConditions;
 
-/// Tokens of a prompt that are scored in one step: each has a row of logits of its own.
+/// Most tokens of a prompt that are scored in one step: each has a row of logits of its own.
 const SCORED_AT_A_TIME: usize = 64;
 
-/// Names a sequence; given by whoever submits it, unique in one scheduler.
+/// Identifies a sequence; chosen by the caller, unique in one scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SequenceId(pub u64);
 
-/// Names one load of an adapter: the same files loaded again have another name.
+/// Identifies one load of an adapter: the same files loaded again have another id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AdapterId(pub u64);
 
-/// The tokens of a prompt whose hidden states become its embedding.
+/// The tokens of a text whose hidden states become its embedding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PooledTokens {
     /// The first one.
@@ -27,10 +27,10 @@ pub enum PooledTokens {
     All,
 }
 
-/// A prompt, what was sampled behind it, and how much of both is in the KV cache.
+/// A prompt, the tokens sampled after it, and how much of both is in the KV cache.
 #[derive(Clone, Debug)]
 pub struct Sequence {
-    /// Its name.
+    /// Identifies the sequence.
     pub id: SequenceId,
     /// Lower is served first.
     pub priority: i32,
@@ -39,9 +39,9 @@ pub struct Sequence {
     pub(super) prompt_len: usize,
     pub(super) num_computed: usize,
     pub(super) table: BlockTable,
-    // While it runs: the place of its state.
+    // The slot of its recurrent state, while it runs.
     pub(super) slot: Option<u32>,
-    // Hashes of the full blocks of `tokens`, as far as anyone asked.
+    // Hashes of the full blocks of `tokens`, as far as they were needed.
     hashes: Vec<BlockHash>,
     root: BlockHash,
     pub(super) adapter: Option<AdapterId>,
@@ -52,14 +52,14 @@ pub struct Sequence {
     num_scored: usize,
     // For a sequence that is embedded and never samples.
     pooled: Option<PooledTokens>,
-    // Positions below this one have given their hidden states.
+    // The hidden states of positions below this one are pooled.
     num_pooled: usize,
     // One of the beams of a search, which choose their tokens together.
     beam: bool,
-    // A beam whose logits were given and whose token isn't chosen yet.
+    // A beam whose logits are computed and whose next token isn't chosen yet.
     pub(super) held: bool,
     pub(super) preemptions: u32,
-    // Too long for the way in which short ones are computed.
+    // Longer than the model computes as a short sequence.
     long: bool,
     // Times it was computed from its first token on.
     starts: u32,
@@ -110,29 +110,29 @@ impl Sequence {
         Self { root: self.root.under_adapter(id), adapter, ..self }
     }
 
-    /// The same, with the logits wanted that predict each token of the prompt but the first.
-    /// Blocks of other sequences have no logits, so none is shared before they are there.
+    /// The same, with the logits wanted that predict each token of the prompt but the first. A block
+    /// that is shared gives no logits, so none is shared before these are computed.
     #[must_use]
     pub fn with_scored_prompt(self) -> Self {
         Self { num_to_score: self.prompt_len - 1, ..self }
     }
 
     /// The same, to be embedded instead of continued: the hidden states of these tokens are wanted,
-    /// each once, and nothing is sampled. Blocks of other sequences have no hidden states, so none
-    /// with a wanted token is shared before that one is there.
+    /// each once, and nothing is sampled. A block that is shared gives no hidden states, so none with
+    /// a wanted token is shared before that one is computed.
     #[must_use]
     pub fn with_pooled(self, tokens: PooledTokens) -> Self {
         Self { pooled: Some(tokens), ..self }
     }
 
-    /// The same, as one of the beams of a search: whenever its logits were given, it waits for
+    /// The same, as one of the beams of a search: once its logits are computed, it is held until
     /// [`Scheduler::extend`](super::Scheduler::extend).
     #[must_use]
     pub fn as_beam(self) -> Self {
         Self { beam: true, ..self }
     }
 
-    /// Whether it is a beam.
+    /// Whether the sequence is a beam of a search.
     pub(super) fn is_beam(&self) -> bool {
         self.beam
     }
@@ -156,17 +156,17 @@ impl Sequence {
         }
     }
 
-    /// Tokens whose KV is not in the cache yet; at least 1, but for a beam that is held.
+    /// Tokens whose KV is not in the cache yet; at least 1, except for a beam that is held.
     pub fn num_pending(&self) -> usize {
         self.tokens.len() - self.num_computed
     }
 
-    /// Whether only tokens behind the prompt are pending, which no stream should wait for.
+    /// Whether only sampled tokens are pending, whose stream should not wait.
     pub(super) fn decodes(&self) -> bool {
         self.num_pending() == 1 || self.num_computed >= self.prompt_len
     }
 
-    /// Most tokens it may have in a step.
+    /// Most tokens of the sequence in one step.
     pub(super) fn most_tokens(&self) -> usize {
         if self.num_scored < self.num_to_score { SCORED_AT_A_TIME } else { usize::MAX }
     }
@@ -203,15 +203,15 @@ impl Sequence {
         if first < last { (first - self.num_computed, last - self.num_computed) } else { (0, 0) }
     }
 
-    /// Books computed tokens.
+    /// Counts tokens as computed.
     pub(super) fn advance(&mut self, num_tokens: usize) {
         self.num_computed += num_tokens;
         self.num_scored = self.num_scored.max(self.num_computed.min(self.num_to_score));
         self.num_pooled = self.num_pooled.max(self.num_computed);
     }
 
-    /// Whether it has just become longer than sequences that are computed as short ones. What was
-    /// computed of it is of no use then, to it or to others that are as long.
+    /// Whether the sequence has just become longer than the model computes as a short one. Its computed
+    /// tokens are of no use then, neither to it nor to others that are as long.
     pub(super) fn outgrows(&mut self, longest_unchanged: Option<usize>) -> bool {
         let longer = longest_unchanged.is_some_and(|longest| self.tokens.len() > longest);
         if self.long || !longer {
@@ -223,14 +223,14 @@ impl Sequence {
         true
     }
 
-    /// Forgets that anything was computed; its blocks are another's already.
+    /// Counts all tokens as pending again; the blocks are released already.
     pub(super) fn start_over(&mut self) {
         self.num_computed = 0;
         self.num_published = 0;
         self.starts += 1;
     }
 
-    /// Whether it never ran.
+    /// Whether the sequence never ran.
     pub(super) fn is_new(&self) -> bool {
         self.starts == 0
     }
@@ -245,7 +245,7 @@ impl Sequence {
         self.num_cached
     }
 
-    /// Times it lost its blocks to another sequence.
+    /// Times the sequence was preempted.
     pub fn preemptions(&self) -> u32 {
         self.preemptions
     }
@@ -261,9 +261,9 @@ impl Sequence {
         &self.hashes
     }
 
-    /// Hashes of the blocks that may come from the cache: all full ones, but for the block of the
-    /// last token, which is always recomputed since its logits are wanted, and those behind the
-    /// first token that something else is wanted of.
+    /// Hashes of the blocks that may come from the cache: all full ones, except the block of the last
+    /// token, which is always recomputed since its logits are wanted, and those after the first token
+    /// whose logits or hidden states are still wanted.
     pub(super) fn reusable_hashes(&mut self) -> &[BlockHash] {
         let mut most = self.tokens.len() - 1;
         if self.num_scored < self.num_to_score {

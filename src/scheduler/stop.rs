@@ -5,9 +5,9 @@ use std::sync::Arc;
 /// Why a sequence ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FinishReason {
-    /// An end-of-sequence token of the model was drawn.
+    /// An end-of-sequence token of the model was sampled.
     Eos,
-    /// A token of the request's `stop_token_ids` was drawn.
+    /// A token of the request's `stop_token_ids` was sampled.
     StopToken(u32),
     /// `max_tokens` or the model's context length was reached.
     Length,
@@ -18,7 +18,7 @@ pub enum FinishReason {
 pub struct StopConditions {
     /// Most tokens to sample, at least 1.
     pub max_tokens: usize,
-    /// Before this many tokens, end-of-sequence and stop tokens can't be drawn.
+    /// Before this many tokens, end-of-sequence and stop tokens can't be sampled.
     pub min_tokens: usize,
     /// The model's end-of-sequence ids.
     pub eos_token_ids: Arc<[u32]>,
@@ -42,7 +42,7 @@ impl StopConditions {
         (num_output >= self.max_tokens).then_some(FinishReason::Length)
     }
 
-    /// The ids that must not be drawn while fewer than `min_tokens` were sampled.
+    /// The ids that must not be sampled while fewer than `min_tokens` were sampled.
     pub fn suppressed_before_min_tokens(&self) -> Vec<u32> {
         let eos = if self.ignore_eos { &[] } else { &self.eos_token_ids[..] };
         self.stop_token_ids.iter().chain(eos).copied().collect()
