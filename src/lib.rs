@@ -5,8 +5,9 @@
 //! `tests/layering.rs` keeps the table of who may know whom.
 //!
 //! ```text
-//! 8 main        parse arguments, call cli
-//! 7 cli         one file per subcommand
+//! 9 main        parse arguments, call cli
+//! 8 cli         one file per subcommand
+//! 7 app         from the model that a user chose to what http serves
 //! 6 http        all that knows JSON, OpenAI and SSE
 //! 5 engine      one OS thread that owns everything mutable
 //! 4 runner      plan -> tensors -> logits
@@ -36,7 +37,7 @@
 //!    A model that several processes compute has one such engine: its runner tells the other ranks
 //!    what to compute (`runner::ranks`), and the layers add up what all of them have.
 //!    On an NVIDIA GPU operations are launches by `kernels::cuda`, decode steps are captured as a CUDA
-//!    graph for each size (`runner::recorded`), and tokens are drawn where the logits are
+//!    graph for each size (`runner::decode_graphs`), and tokens are drawn where the logits are
 //!    (`sampling::on_device`); the host sees token ids.
 //! 6. The request's own task turns token ids into text, text into deltas (`http::answer`), and the
 //!    protocol's `writer` makes chunks of those.
@@ -63,6 +64,7 @@
 //! No trait for schedulers or block managers (there is one of each), no lock around a sequence, no
 //! quantized twin of a model, no HTTP type below `http`, no text in the engine.
 
+pub mod app;
 pub mod cli;
 pub mod config;
 pub mod demo;

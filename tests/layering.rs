@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 /// What each room may import; a path below a room stands for that part only.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("cli", &["*"]),
+    ("app", &["http", "engine", "runner::ranks", "text", "weights", "metrics", "config", "demo"]),
     (
         "http",
         &[

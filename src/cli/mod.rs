@@ -1,24 +1,32 @@
-//! The command line: one file per subcommand.
+//! The command line: one file or folder per subcommand, which parses flags and calls what does the
+//! work.
+//!
+//! # How to add a flag of `sconce serve`
+//!
+//! - `src/config.rs`: the resolved value in `EngineConfig` or `ServerConfig`, with its default.
+//! - `src/cli/serve/args.rs`: the flag with its help, and its line in `engine_config` or
+//!   `server_config`, which the compiler asks for; a flag that chooses the model or replaces one of
+//!   its files is a field of `ModelChoice` in `src/app/choice.rs` instead.
+//! - The file that reads the value.
+//! - `README.md`: its table of flags is written by `SCONCE_UPDATE_README=1 cargo test readme`.
+//!
+//! A value of a type of its own has its parser in `src/cli/serve/values.rs`. Flags of other
+//! subcommands are in the subcommand's file alone.
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::app::ranks;
+
 pub mod bench;
-mod byte_size;
 pub mod ceiling;
 pub mod chat;
 mod client;
 pub mod download;
 #[cfg(test)]
 mod fake_server;
-mod generation_config;
 pub mod health;
-mod loading;
-mod local;
-mod lora_modules;
-mod model;
-pub mod rank;
 pub mod render_chat;
 pub mod serve;
 mod sse;
@@ -39,7 +47,7 @@ enum Command {
     /// Serve a model over HTTP.
     Serve(Box<serve::ServeArgs>),
     /// Compute a part of a model for a server that runs on several processes.
-    #[command(name = rank::COMMAND, hide = true)]
+    #[command(name = ranks::COMMAND, hide = true)]
     Rank(Box<serve::ServeArgs>),
     /// Chat in the terminal, with a running server or with a model loaded here.
     Chat(chat::ChatArgs),
@@ -73,7 +81,7 @@ pub fn main() -> ExitCode {
 fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Serve(args) => block_on(serve::run(*args)),
-        Command::Rank(args) => rank::run(&args),
+        Command::Rank(args) => serve::run_rank(&args),
         Command::Chat(args) => block_on(chat::run(args)),
         Command::Download(args) => download::run(args),
         Command::Bench(args) => block_on(bench::run(args)),

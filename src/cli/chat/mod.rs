@@ -14,12 +14,12 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 
+use crate::app::local::LocalServer;
 use crate::cli::chat::conversation::Conversation;
 pub use crate::cli::chat::conversation::SamplingFlags;
 use crate::cli::chat::screen::Screen;
 use crate::cli::chat::session::Session;
 use crate::cli::client::ApiClient;
-use crate::cli::local;
 
 /// Talk to a model in the terminal.
 ///
@@ -70,7 +70,7 @@ pub async fn run(args: ChatArgs) -> anyhow::Result<()> {
     // Stays alive until the conversation is over.
     let local = match args.url {
         Some(_) => None,
-        None => Some(local::start(args.model.clone()).await?),
+        None => Some(LocalServer::start(args.model.clone()).await?),
     };
     let (url, model) = match (&local, &args.url) {
         (Some(server), _) => (server.url.as_str(), None),

@@ -1,5 +1,5 @@
-//! How far the weights are, for people who wait: a bar on a terminal, log lines elsewhere. A load
-//! that is over before anybody wonders shows neither.
+//! How much of the weights is loaded, for people who wait: a bar on a terminal, log lines elsewhere.
+//! A load that is over within half a second shows neither.
 
 use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,10 +9,12 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
 
 use crate::weights::progress::ProgressSink;
 
+/// How long a load may take before its progress is shown.
 const PATIENCE: Duration = Duration::from_millis(500);
+/// Time between two log lines.
 const BETWEEN_LINES: Duration = Duration::from_secs(10);
 
-/// Shows the weights of `model` as they are loaded, from now on; dropping it clears the bar.
+/// Shows how much of `model` is loaded, from now on; dropping the sink clears the bar.
 pub(super) fn show(model: &str) -> ProgressSink {
     let began = Instant::now();
     if std::io::stderr().is_terminal() {
@@ -46,8 +48,9 @@ fn hidden_bar(model: &str) -> ProgressBar {
     bar.with_finish(ProgressFinish::AndClear)
 }
 
-/// When the next line may be written.
+/// Limits how often log lines are written.
 struct Pace {
+    /// When the next line may be written.
     next: Instant,
 }
 

@@ -1,21 +1,10 @@
-//! `--lora-modules`: adapters as vLLM's users spell them.
+//! The value of `--lora-modules`, in the spellings that vLLM takes.
 
 use std::str::FromStr;
 
-use serde::Deserialize;
+use crate::app::adapters::LoraModule;
 
-/// An adapter, its name and where it is.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct LoraModule {
-    pub(super) name: String,
-    /// A folder or a hub id.
-    pub(super) path: String,
-    /// Which of the model's names it belongs to.
-    pub(super) base_model_name: Option<String>,
-}
-
-/// One value of the option, which may stand for several adapters.
+/// One value of `--lora-modules`, which may stand for several adapters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LoraModules(pub(super) Vec<LoraModule>);
 

@@ -1,22 +1,21 @@
-//! `sconce serve`: what was typed becomes configuration, a model is started, requests are served.
+//! The flags of `sconce serve`, and the configuration that they stand for.
 
-use std::io::{IsTerminal, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::time::{Duration, Instant};
-
-use anyhow::Context;
-use clap::ValueEnum;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use super::byte_size::ByteSize;
-use super::generation_config::GenerationConfig;
-use super::lora_modules::{LoraModule, LoraModules};
-use super::model::{self, ModelChoice, RunningModel};
+use super::logging::LogFormat;
+use super::lora_modules::LoraModules;
+use super::values::{parser, percent_share, value_of};
+use clap::builder::TypedValueParser;
+
+use crate::app::adapters::LoraModule;
+use crate::app::choice::ModelChoice;
+use crate::app::generation_config::GenerationConfig;
 use crate::config::{
     DeviceChoice, EngineConfig, KvCacheDtype, LoraServing, Parser, Pooling, ServerConfig,
     WeightKind,
 };
-use crate::http::state::{AppState, ServerParts};
 use crate::text::{reasoning, tool_calls};
 
 /// Serve a model over the OpenAI API.
@@ -33,7 +32,7 @@ pub struct ServeArgs {
     engine: EngineArgs,
     /// How log lines are written to standard error. RUST_LOG sets what is logged.
     #[arg(long, value_enum, default_value_t = LogFormat::Text, help_heading = "Output")]
-    log_format: LogFormat,
+    pub(super) log_format: LogFormat,
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -117,7 +116,7 @@ struct NetworkArgs {
         value_delimiter = ','
     )]
     admin_api_key: Vec<String>,
-    /// Sequences that may wait for a place; one more is answered 429.
+    /// Sequences that may wait to run; one more is answered 429.
     #[arg(long, default_value_t = 256, value_name = "COUNT")]
     max_queued_requests: usize,
     /// Largest request body.
@@ -155,7 +154,7 @@ struct EngineArgs {
     /// a CPU; prompts take longer then.
     #[arg(long)]
     deterministic: bool,
-    /// On a GPU, start every kernel of a decode step by itself instead of recording decode steps.
+    /// On a GPU, start every kernel of a decode step by itself instead of capturing CUDA graphs.
     #[arg(long)]
     enforce_eager: bool,
     /// Most sequences computed together in one step [default: 64; for a GPU 256].
@@ -179,13 +178,14 @@ struct EngineArgs {
     #[arg(long, default_value_t = 50, value_name = "PERCENT")]
     memory_percent: u8,
     /// Share of all of a GPU's memory for weights, KV cache and everything else.
-    #[arg(long, default_value_t = 0.9, value_name = "SHARE", value_parser = share)]
+    #[arg(long, default_value_t = 0.9, value_name = "SHARE", value_parser = percent_share)]
     gpu_memory_utilization: f64,
     /// Element type of the KV cache; auto is what config.json names, and f16 for GGUF files.
-    #[arg(long, value_name = "DTYPE", value_parser = kv_cache_dtype(), default_value_t)]
+    #[arg(long, value_name = "DTYPE", default_value_t,
+        value_parser = value_of(KvCacheDtype::ALL, KvCacheDtype::name))]
     kv_cache_dtype: KvCacheDtype,
     /// Round weight matrices to this type as they are loaded [default: as stored].
-    #[arg(long, value_parser = weight_kind(false), conflicts_with = "quantize")]
+    #[arg(long, conflicts_with = "quantize", value_parser = weight_kind(false))]
     dtype: Option<WeightKind>,
     /// Quantize the weight matrices of a bf16, f16 or f32 checkpoint as they are loaded.
     #[arg(long, value_parser = weight_kind(true))]
@@ -194,61 +194,21 @@ struct EngineArgs {
     #[arg(long)]
     no_prefix_cache: bool,
     /// How hidden states become an embedding [default: as the checkpoint says, or last, or mean for encoders].
-    #[arg(long, value_name = "POOLING", value_parser = pooling())]
+    #[arg(long, value_name = "POOLING", value_parser = value_of(Pooling::ALL, Pooling::name))]
     pooling: Option<Pooling>,
     /// Threads for the computation [default: all cores].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
 }
 
-/// Takes a number above 0 and up to 1, which is at least one percent.
-fn share(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(share) if (0.01..=1.0).contains(&share) => Ok(share),
-        _ => Err(format!("`{text}` is no number from 0.01 to 1")),
-    }
-}
-
-/// Takes the names of families, "auto" and "none".
-fn parser(names: impl Iterator<Item = &'static str>) -> impl TypedValueParser<Value = Parser> {
-    let names: Vec<&'static str> = names.collect();
-    let all = ["auto", "none"].into_iter().chain(names.iter().copied());
-    PossibleValuesParser::new(all).map(move |chosen| match chosen.as_str() {
-        "auto" => Parser::Detected,
-        "none" => Parser::Off,
-        chosen => {
-            let name = names.iter().find(|name| **name == chosen);
-            Parser::Named(name.expect("only these names are accepted"))
-        }
-    })
-}
-
-/// Takes the names that the configuration knows.
-fn pooling() -> impl TypedValueParser<Value = Pooling> {
-    PossibleValuesParser::new(Pooling::ALL.map(Pooling::name))
-        .map(|name| Pooling::named(&name).expect("only these names are accepted"))
-}
-
-/// Takes the names that the configuration knows.
-fn kv_cache_dtype() -> impl TypedValueParser<Value = KvCacheDtype> {
-    PossibleValuesParser::new(KvCacheDtype::ALL.map(KvCacheDtype::name))
-        .map(|name| KvCacheDtype::named(&name).expect("only these names are accepted"))
-}
-
-/// Takes the names of the kinds that are quantized, or of those that are not.
+/// Takes the names of weight kinds: of those that are stored in blocks, or of the others.
 fn weight_kind(quantized: bool) -> impl TypedValueParser<Value = WeightKind> {
     let kinds = WeightKind::ALL.into_iter().filter(move |kind| kind.is_quantized() == quantized);
-    PossibleValuesParser::new(kinds.map(WeightKind::name))
-        .map(|name| WeightKind::named(&name).expect("only these names are accepted"))
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum LogFormat {
-    Text,
-    Json,
+    value_of(kinds, WeightKind::name)
 }
 
 impl ServeArgs {
+    /// The model that the flags choose.
     pub(super) fn model_choice(&self) -> ModelChoice {
         ModelChoice {
             model: self.model.model.clone(),
@@ -261,32 +221,12 @@ impl ServeArgs {
         }
     }
 
-    pub(super) fn start_logging(&self) {
-        start_logging(self.log_format);
-    }
-
-    fn adapters(&self) -> Vec<LoraModule> {
+    /// The adapters of all `--lora-modules`.
+    pub(super) fn adapters(&self) -> Vec<LoraModule> {
         self.model.lora.lora_modules.iter().flat_map(|modules| modules.0.clone()).collect()
     }
 
-    /// Checks adapters beside the model's names.
-    fn check_adapters(&self, names: &[String]) -> anyhow::Result<()> {
-        let (adapters, most) = (self.adapters(), self.model.lora.max_loras);
-        let count = adapters.len();
-        anyhow::ensure!(
-            count <= most,
-            "--lora-modules has {count} adapters, --max-loras is {most}"
-        );
-        for LoraModule { name, base_model_name, .. } in adapters {
-            anyhow::ensure!(!names.contains(&name), "--lora-modules: {name} is the model's name");
-            if let Some(base) = base_model_name.filter(|base| !names.contains(base)) {
-                let known = names.join(", ");
-                anyhow::bail!("--lora-modules: {name} belongs to {base}, the model is {known}");
-            }
-        }
-        Ok(())
-    }
-
+    /// How the engine is to run.
     pub(super) fn engine_config(&self) -> EngineConfig {
         let args = &self.engine;
         let default = EngineConfig::default();
@@ -319,7 +259,8 @@ impl ServeArgs {
         }
     }
 
-    fn server_config(&self, model_name: &str) -> ServerConfig {
+    /// How the server is to listen, for a model that is called `model_name` unless flags name it.
+    pub(super) fn server_config(&self, model_name: &str) -> ServerConfig {
         let args = &self.network;
         let names = &self.model.served_model_name;
         ServerConfig {
@@ -351,110 +292,4 @@ impl ServeArgs {
 /// Keys that aren't empty, as those of an unset variable in a container's configuration are.
 fn given(keys: &[String]) -> Vec<String> {
     keys.iter().filter(|key| !key.is_empty()).cloned().collect()
-}
-
-/// Serves until SIGTERM or Ctrl-C, then drains.
-pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
-    args.start_logging();
-    let began = Instant::now();
-    if !args.model.served_model_name.is_empty() {
-        args.check_adapters(&args.model.served_model_name)?;
-    }
-    let address = SocketAddr::new(args.network.host, args.network.port);
-    let listener = bind(address)?;
-    let (choice, config) = (args.model_choice(), args.engine_config());
-    let running = tokio::task::spawn_blocking(move || model::start(&choice, &config)).await??;
-    if let Some(plan) = &running.engine.plan {
-        tracing::info!(model = running.name, "{plan}");
-    }
-    let server_config = args.server_config(&running.name);
-    args.check_adapters(&server_config.served_model_names)?;
-    let state = AppState::new(server_parts(running, server_config));
-    let listener = tokio::net::TcpListener::from_std(listener)?;
-    announce(listener.local_addr()?, began.elapsed())?;
-    let report = crate::http::serve(listener, state, stop_signal()).await?;
-    if report.cut > 0 {
-        tracing::warn!(cut = report.cut, "requests were cut at the end of the drain");
-    }
-    Ok(())
-}
-
-/// What `http` needs of a running model.
-pub(super) fn server_parts(running: RunningModel, config: ServerConfig) -> ServerParts {
-    ServerParts {
-        config,
-        engine: running.engine.handle,
-        adapters: running.adapters,
-        tokenizer: running.tokenizer,
-        chat_template: running.chat_template,
-        tool_chat_template: running.tool_chat_template,
-        defaults: running.defaults,
-        embedding_prompts: running.embedding_prompts,
-        eos_token_ids: running.eos_token_ids,
-        metrics: running.metrics,
-        build_features: build_features(),
-    }
-}
-
-/// Before the model is loaded, so that a taken port is known at once.
-fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
-    let listener =
-        TcpListener::bind(address).with_context(|| format!("can't listen on {address}"))?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
-}
-
-fn announce(address: SocketAddr, took: Duration) -> anyhow::Result<()> {
-    writeln!(
-        std::io::stdout(),
-        "sconce {} is ready on http://{address} after {:.2} s",
-        env!("CARGO_PKG_VERSION"),
-        took.as_secs_f64()
-    )?;
-    Ok(std::io::stdout().flush()?)
-}
-
-fn build_features() -> Vec<String> {
-    let features = [
-        ("hub", cfg!(feature = "hub")),
-        ("cuda", cfg!(feature = "cuda")),
-        ("metal", cfg!(feature = "metal")),
-    ];
-    features.into_iter().filter(|(_, on)| *on).map(|(name, _)| name.to_owned()).collect()
-}
-
-fn start_logging(format: LogFormat) {
-    use tracing_subscriber::EnvFilter;
-    let filter =
-        EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,hf_hub=off"));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    let installed = match format {
-        LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).try_init(),
-        LogFormat::Json => builder.json().try_init(),
-    };
-    // Only a second server in one process finds a logger already there, and may use it.
-    drop(installed);
-}
-
-/// Resolves at SIGTERM or Ctrl-C.
-async fn stop_signal() {
-    let interrupt = tokio::signal::ctrl_c();
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        match signal(SignalKind::terminate()) {
-            Ok(mut terminate) => {
-                tokio::select! {
-                    _ = interrupt => {}
-                    _ = terminate.recv() => {}
-                }
-            }
-            Err(error) => {
-                tracing::warn!(%error, "SIGTERM can't be caught; Ctrl-C still drains");
-                let _ = interrupt.await;
-            }
-        }
-    }
-    #[cfg(not(unix))]
-    let _ = interrupt.await;
 }

@@ -1,4 +1,4 @@
-//! Whose sampling a request gets that says nothing.
+//! The sampling parameters of requests that name none: the model's own, a file's, or this server's.
 
 use std::path::PathBuf;
 
@@ -7,21 +7,21 @@ use serde_json::Value;
 
 use crate::http::state::GenerationDefaults;
 
-/// Where the sampling of requests that say nothing comes from.
+/// Where the sampling parameters that a request leaves out come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) enum GenerationConfig {
-    /// The model's own file.
+pub enum GenerationConfig {
+    /// The model's own `generation_config.json`.
     #[default]
     Auto,
     /// This server's defaults alone.
     None,
-    /// This file, or `generation_config.json` of this folder.
+    /// This file, or the `generation_config.json` of this folder.
     File(PathBuf),
 }
 
 impl GenerationConfig {
-    /// As typed.
-    pub(super) fn parse(text: &str) -> Self {
+    /// Reads `auto`, `none`, or else a path.
+    pub fn parse(text: &str) -> Self {
         match text {
             "auto" => Self::Auto,
             "none" => Self::None,
@@ -29,12 +29,12 @@ impl GenerationConfig {
         }
     }
 
-    /// The sampling for a model whose own file is `own`.
+    /// The defaults for a model whose own `generation_config.json` is `own`.
     pub(super) fn defaults(&self, own: Option<&Value>) -> anyhow::Result<GenerationDefaults> {
         Ok(defaults(self.suggested(own)?.as_ref()))
     }
 
-    /// What is suggested for a model whose own file is `own`.
+    /// The content of the file that holds, for a model whose own is `own`.
     fn suggested(&self, own: Option<&Value>) -> anyhow::Result<Option<Value>> {
         let path = match self {
             Self::Auto => return Ok(own.cloned()),
@@ -50,8 +50,7 @@ impl GenerationConfig {
     }
 }
 
-/// What the model's author suggests; out-of-range values are left out, with a warning, rather than
-/// obeyed.
+/// The values of a `generation_config.json`. Those out of range are left out, with a warning.
 fn defaults(generation_config: Option<&Value>) -> GenerationDefaults {
     let number = |name: &str, allowed: fn(f64) -> bool| {
         let value = generation_config?.get(name).filter(|value| !value.is_null())?;

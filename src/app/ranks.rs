@@ -1,24 +1,23 @@
 //! The processes that `sconce serve --tensor-parallel N` starts beside itself: each runs the same
-//! command line, but instead of serving follows orders over its standard input and output.
+//! command line, but instead of serving it computes what rank 0 asks for over its standard input.
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 
 use anyhow::{Context, ensure};
 
-use super::model::{self, ModelChoice};
-use super::serve::ServeArgs;
+use super::choice::ModelChoice;
 use crate::config::EngineConfig;
-use crate::engine::startup::ranks::follow;
+use crate::engine::startup::follow;
 use crate::runner::ranks::{Follower, Leader, Link};
 
-/// What the subcommand is called.
-pub(super) const COMMAND: &str = "rank";
-/// Says which rank a process is.
+/// Name of the subcommand that runs a rank.
+pub const COMMAND: &str = "rank";
+/// Name of the environment variable that holds the rank of a process.
 const RANK: &str = "SCONCE_RANK";
 
-/// Starts ranks 1 to `size - 1`, with the arguments of this process. They end when it does: nothing
-/// else writes to their standard input.
+/// Starts ranks 1 to `size - 1`, with the arguments of this process. They end with it, when their
+/// standard input is closed.
 pub(super) fn start_others(size: usize) -> anyhow::Result<Arc<Leader>> {
     let program = std::env::current_exe().context("this program can't be found")?;
     let arguments: Vec<_> = std::env::args_os().skip(2).collect();
@@ -38,14 +37,12 @@ pub(super) fn start_others(size: usize) -> anyhow::Result<Arc<Leader>> {
     Ok(Arc::new(Leader::new(links)))
 }
 
-fn pipes(
-    child: &mut Child,
-) -> anyhow::Result<(std::process::ChildStdin, std::process::ChildStdout)> {
+fn pipes(child: &mut Child) -> anyhow::Result<(ChildStdin, ChildStdout)> {
     let pipes = child.stdin.take().zip(child.stdout.take());
     pipes.context("a process was started without pipes")
 }
 
-/// Waits for its end in the background, so that the system can forget it.
+/// Waits in the background until the process ends, so that the system can forget it.
 fn reap(mut child: Child, rank: usize) -> std::io::Result<()> {
     let wait = move || match child.wait() {
         Ok(status) if status.success() => tracing::debug!(rank, "a rank has ended"),
@@ -62,42 +59,35 @@ fn outlive_signals() -> std::io::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let _inside = runtime.enter();
-    // What takes the place of the default action stays when nobody listens any more.
+    // The handler that replaces the default action stays once its listener is dropped.
     for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
         drop(signal(kind)?);
     }
     Ok(())
 }
 
-/// Follows rank 0 until it ends.
-pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
-    args.start_logging();
+/// Computes this process's part of the model for rank 0, until rank 0 ends.
+///
+/// # Errors
+/// When no server started this process, or its part can't be loaded or computed.
+pub fn follow_leader(choice: &ModelChoice, config: &EngineConfig) -> anyhow::Result<()> {
     #[cfg(unix)]
     outlive_signals()?;
-    let (choice, config) = (args.model_choice(), args.engine_config());
     let rank = std::env::var(RANK).ok().and_then(|rank| rank.parse().ok());
     let rank = rank.filter(|rank| (1..config.tensor_parallel).contains(rank));
     let rank = rank.context("this subcommand is only for processes that `sconce serve` starts")?;
     let link = Link::new("rank 0", std::io::stdin(), std::io::stdout());
     let follower = Arc::new(Follower::new(link, rank, config.tensor_parallel));
-    follow_with(&choice, &config, &follower)
-}
-
-fn follow_with(
-    choice: &ModelChoice,
-    config: &EngineConfig,
-    follower: &Arc<Follower>,
-) -> anyhow::Result<()> {
     // What had to be downloaded, rank 0 has downloaded before it started this process.
     let choice = ModelChoice { offline: true, ..choice.clone() };
-    let source = model::open(&choice).inspect_err(|error| {
+    let source = choice.open().inspect_err(|error| {
         // Rank 0 may have ended; then nobody is left to tell.
         let _ = follower.fail(&format!("{error:#}"));
     })?;
-    Ok(follow(&source, config, follower)?)
+    Ok(follow(&source, config, &follower)?)
 }
 
-/// Refuses what can't be combined with several ranks.
+/// Refuses choices that can't be combined with several ranks.
 pub(super) fn check(choice: &ModelChoice, size: usize) -> anyhow::Result<()> {
     ensure!(
         size == 1 || choice.adapters.is_empty(),

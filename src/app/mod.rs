@@ -1,0 +1,19 @@
+//! The assembly of the application: from the model that a user chose to what `http` serves.
+//!
+//! ```text
+//! choice -> files -> tokenizer, templates, sampling defaults   beside   weights -> adapters -> engine
+//!                    \______________________ RunningModel ______________________________________/
+//!                                                 -> http::state::ServerParts
+//! ```
+//!
+//! Knows every room below `cli`, and no command line but the names of flags in its errors.
+
+pub mod adapters;
+pub mod choice;
+pub mod generation_config;
+pub mod local;
+pub mod model;
+mod progress;
+pub mod ranks;
+mod templates;
+mod tokenizer;

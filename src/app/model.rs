@@ -1,0 +1,149 @@
+//! A running model: its engine, and the tokenizer, templates and adapters that belong to it.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use super::choice::ModelChoice;
+use super::templates::{ChatTemplates, chat_templates, embedding_prompts};
+use super::tokenizer::{eos_token_ids, tokenizer};
+use super::{adapters, progress, ranks};
+use crate::config::{EngineConfig, ServerConfig};
+use crate::engine::startup::{Engine, Loaded, StartupError};
+use crate::http::state::adapter_registry::AdapterParts;
+use crate::http::state::{GenerationDefaults, ServerParts};
+use crate::metrics::{self, MetricsHandle};
+use crate::text::embedding_prompts::EmbeddingPrompts;
+use crate::text::tokenizer::Tokenizer;
+use crate::weights::source::ModelSource;
+
+/// A running engine and everything about text that belongs to its model.
+pub struct RunningModel {
+    /// The name that the model is served under.
+    pub name: String,
+    engine: Engine,
+    adapters: AdapterParts,
+    text: TextParts,
+    metrics: MetricsHandle,
+}
+
+/// What stands between texts and the engine.
+struct TextParts {
+    tokenizer: Arc<Tokenizer>,
+    templates: ChatTemplates,
+    embedding_prompts: EmbeddingPrompts,
+    defaults: GenerationDefaults,
+    eos_token_ids: Arc<[u32]>,
+}
+
+impl RunningModel {
+    /// Opens, loads and starts a model. Blocks; downloads where the cache lacks it.
+    ///
+    /// # Errors
+    /// When the model, its tokenizer, a template or an adapter can't be used, or memory is short.
+    pub fn start(choice: &ModelChoice, config: &EngineConfig) -> anyhow::Result<Self> {
+        let began = Instant::now();
+        ranks::check(choice, config.tensor_parallel)?;
+        let mut source = choice.open()?;
+        let several = config.tensor_parallel > 1;
+        let leader = several.then(|| ranks::start_others(config.tensor_parallel)).transpose()?;
+        let name = choice.name.clone().unwrap_or_else(|| source.name.clone());
+        let vocabulary = source.gguf_vocabulary.take();
+        let source = Arc::new(source);
+        let opened = Instant::now();
+        // Its clock is calibrated for some milliseconds at the first call.
+        let metrics = in_background("metrics", {
+            let name = name.clone();
+            move || metrics::install(&name)
+        })?;
+        let progress = progress::show(&name);
+        let weights = in_background("weights", {
+            let (source, config) = (source.clone(), config.clone());
+            move || {
+                let loaded = Loaded::load(&source, &config, progress, leader)?;
+                source.release_pages();
+                Ok::<_, StartupError>((loaded, Instant::now()))
+            }
+        })?;
+        // A bad tokenizer or template ends the start here, before the weights are all in memory.
+        let tokenizer = tokenizer(&source, vocabulary)?;
+        let text = TextParts::new(choice, &source, tokenizer)?;
+        let text_ready = Instant::now();
+        let (loaded, weights_ready) = join(weights)?;
+        let metrics = join(metrics);
+        let joined = Instant::now();
+        let loader = loaded.adapter_loader(config, choice.hub_options());
+        let adapters = adapters::load(&choice.adapters, loader)?;
+        let engine =
+            loaded.with_adapters(adapters.size_in_bytes()).start(config, metrics.clone())?;
+        let seconds = |from: Instant, to: Instant| (to - from).as_secs_f64();
+        tracing::info!(
+            "files {:.3} s; tokenizer {:.3} s beside weights {:.3} s; KV cache and engine {:.3} s",
+            seconds(began, opened),
+            seconds(opened, text_ready),
+            seconds(opened, weights_ready),
+            seconds(joined, Instant::now()),
+        );
+        if let Some(plan) = &engine.plan {
+            tracing::info!(model = name, "{plan}");
+        }
+        Ok(Self { name, engine, adapters, text, metrics })
+    }
+
+    /// What `http` needs of the model, to be served as `config` says.
+    pub fn into_server_parts(self, config: ServerConfig) -> ServerParts {
+        let TextParts { tokenizer, templates, embedding_prompts, defaults, eos_token_ids } =
+            self.text;
+        ServerParts {
+            config,
+            engine: self.engine.handle,
+            adapters: self.adapters,
+            tokenizer,
+            chat_template: templates.plain,
+            tool_chat_template: templates.with_tools,
+            defaults,
+            embedding_prompts,
+            eos_token_ids,
+            metrics: self.metrics,
+            build_features: build_features(),
+        }
+    }
+}
+
+impl TextParts {
+    fn new(
+        choice: &ModelChoice,
+        source: &ModelSource,
+        tokenizer: Tokenizer,
+    ) -> anyhow::Result<Self> {
+        Ok(Self {
+            templates: chat_templates(choice.chat_template.as_deref(), source, &tokenizer)?,
+            embedding_prompts: embedding_prompts(source)?,
+            defaults: choice.generation_config.defaults(source.generation_config.as_ref())?,
+            eos_token_ids: eos_token_ids(source, &tokenizer),
+            tokenizer: Arc::new(tokenizer),
+        })
+    }
+}
+
+fn in_background<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> std::io::Result<JoinHandle<T>> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(work)
+}
+
+/// The result of a thread; its panic goes on in this one.
+fn join<T>(thread: JoinHandle<T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Names of the cargo features that this program was built with.
+fn build_features() -> Vec<String> {
+    let features = [
+        ("hub", cfg!(feature = "hub")),
+        ("cuda", cfg!(feature = "cuda")),
+        ("metal", cfg!(feature = "metal")),
+    ];
+    features.into_iter().filter(|(_, on)| *on).map(|(name, _)| name.to_owned()).collect()
+}

@@ -1,0 +1,52 @@
+//! The texts that a model puts around a user's: chat templates and the prompts of embedding models.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context;
+
+use crate::text::chat_template::ChatTemplate;
+use crate::text::embedding_prompts::EmbeddingPrompts;
+use crate::text::tokenizer::Tokenizer;
+use crate::weights::source::ModelSource;
+
+/// The chat templates of a model.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ChatTemplates {
+    /// For conversations without tools, and for all where there is no second template.
+    pub(super) plain: Option<Arc<ChatTemplate>>,
+    /// For conversations with tools, where the model has a template of its own for them.
+    pub(super) with_tools: Option<Arc<ChatTemplate>>,
+}
+
+/// Compiles the templates of `source`, or the one that replaces them: a file or the template itself.
+pub(super) fn chat_templates(
+    replacement: Option<&str>,
+    source: &ModelSource,
+    tokenizer: &Tokenizer,
+) -> anyhow::Result<ChatTemplates> {
+    let build = |text: &str, of: &str| -> anyhow::Result<Arc<ChatTemplate>> {
+        let template = ChatTemplate::new(text, tokenizer.special_tokens().clone());
+        Ok(Arc::new(template.with_context(|| format!("the chat template of {of}"))?))
+    };
+    if let Some(given) = replacement {
+        let text = match Path::new(given).exists() {
+            true => std::fs::read_to_string(given).with_context(|| given.to_owned())?,
+            false if given.contains("{{") || given.contains("{%") => given.to_owned(),
+            false => anyhow::bail!("--chat-template: no file {given}, and it is no template"),
+        };
+        let plain = Some(build(&text, "--chat-template")?);
+        return Ok(ChatTemplates { plain, with_tools: None });
+    }
+    let build =
+        |text: &Option<String>| text.as_deref().map(|text| build(text, &source.name)).transpose();
+    let (plain, with_tools) = (build(&source.chat_template)?, build(&source.tool_use_template)?);
+    Ok(ChatTemplates { plain, with_tools })
+}
+
+/// The prompts that sentence-transformers puts before texts to embed.
+pub(super) fn embedding_prompts(source: &ModelSource) -> anyhow::Result<EmbeddingPrompts> {
+    let config = source.sentence_modules.as_ref().and_then(|modules| modules.config.json());
+    let read = config.map(EmbeddingPrompts::from_json).transpose();
+    Ok(read.context("config_sentence_transformers.json: default_prompt_name")?.unwrap_or_default())
+}
