@@ -120,14 +120,14 @@ async fn closed_loop(sender: &Sender, plan: LoadPlan) -> Vec<RequestRecord> {
     join(workers).await.into_iter().flatten().collect()
 }
 
-/// One task for each arrival; waiting for one of the `concurrency` places counts as latency.
+/// One task for each arrival; waiting for one of the `concurrency` permits counts as latency.
 async fn open_loop(
     sender: &Sender,
     plan: LoadPlan,
     rate: f64,
     start: Instant,
 ) -> Vec<RequestRecord> {
-    let places = plan.concurrency.map(|places| Arc::new(Semaphore::new(places)));
+    let permits = plan.concurrency.map(|count| Arc::new(Semaphore::new(count)));
     let limit = plan.num_requests.unwrap_or(usize::MAX);
     let mut requests = JoinSet::new();
     for (index, offset) in PoissonArrivals::new(rate, plan.seed).take(limit).enumerate() {
@@ -136,10 +136,10 @@ async fn open_loop(
             break;
         }
         tokio::time::sleep_until(due).await;
-        let (sender, places) = (sender.clone(), places.clone());
+        let (sender, permits) = (sender.clone(), permits.clone());
         requests.spawn(async move {
-            let _place = match &places {
-                Some(places) => places.acquire().await.ok(),
+            let _permit = match &permits {
+                Some(permits) => permits.acquire().await.ok(),
                 None => None,
             };
             sender.send(index, due).await

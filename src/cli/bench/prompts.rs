@@ -10,7 +10,8 @@ use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::cli::bench::Endpoint;
+use crate::cli::bench::args::Endpoint;
+use crate::cli::bench::stats::as_f64;
 use crate::cli::client::{ApiClient, ModelEntry};
 
 /// Common words; most tokenizers have one token for each of them with its leading space.
@@ -178,11 +179,8 @@ fn pool_from(tokenized: Option<&Value>, endpoint: Endpoint) -> Pool {
         return Pool::Words { words: whole, tokens_per_word: 1.0 };
     }
     let words: Vec<String> = all_words().map(str::to_owned).collect();
-    let tokens_per_word = if num_tokens == 0 {
-        1.0
-    } else {
-        super::stats::as_f64(num_tokens) / super::stats::as_f64(words.len())
-    };
+    let tokens_per_word =
+        if num_tokens == 0 { 1.0 } else { as_f64(num_tokens) / as_f64(words.len()) };
     Pool::Words { words, tokens_per_word }
 }
 
@@ -217,7 +215,7 @@ fn put_text(body: &mut Value, endpoint: Endpoint, shared: &str, own: &str) {
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 fn words_for(tokens: usize, tokens_per_word: f64) -> usize {
     // Casts saturate; a prompt is far shorter than 2^53 tokens.
-    let words = (super::stats::as_f64(tokens) / tokens_per_word).round() as usize;
+    let words = (as_f64(tokens) / tokens_per_word).round() as usize;
     words.max(usize::from(tokens > 0))
 }
 
