@@ -14,58 +14,21 @@ use adapter::AdapterLayout;
 use config::HfConfig;
 use decoder::{Decoder, DecoderSpec};
 
+use architectures::{
+    apertus, arcee, bamba, bloom, cohere, deepseek, ernie4_5, exaone, falcon, gemma, gemma4, glm,
+    glm_moe, gpt_neox, gpt_oss, gpt2, granite, granite_hybrid, granite_moe, helium, hunyuan,
+    internlm, lfm2, llama, llama4, mamba2, minimax_m2, mistral, mixtral, mpt, nemotron, nemotron_h,
+    olmo, olmoe, phi, phi3, qwen_moe, qwen2, qwen3, qwen3_next, seed_oss, smollm3, stablelm,
+    starcoder2,
+};
+
 pub mod adapter;
 pub mod config;
 pub mod decoder;
 pub mod encoder;
 
-mod apertus;
-mod arcee;
-mod bamba;
-mod base;
-mod bloom;
-mod cohere;
-mod deepseek;
-mod ernie4_5;
-mod exaone;
-mod experts;
-mod falcon;
-mod gemma;
-mod gemma4;
-mod glm;
-mod glm_moe;
-mod gpt2;
-mod gpt_neox;
-mod gpt_oss;
-mod granite;
-mod granite_hybrid;
-mod granite_moe;
-mod helium;
-mod hunyuan;
-mod internlm;
-mod lfm2;
-mod llama;
-mod llama4;
-mod mamba2;
-mod minimax_m2;
-mod mistral;
-mod mixtral;
-mod mpt;
-mod nemotron;
-mod nemotron_h;
-mod olmo;
-mod olmoe;
-mod phi;
-mod phi3;
-mod qwen2;
-mod qwen3;
-mod qwen3_next;
-mod qwen_moe;
-mod seed_oss;
-mod smollm3;
-mod stablelm;
-mod starcoder2;
-mod state_space;
+mod architectures;
+mod common;
 
 /// What one step of a model gives, in f32 on the context's device.
 #[derive(Clone, Debug)]

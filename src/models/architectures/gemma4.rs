@@ -1,0 +1,182 @@
+//! The language models of Gemma 4: Gemma 3 with scores as they are, norms of values, wider heads
+//! that rotate only a quarter in layers that see everything, and a factor of each layer's result.
+//! The small ones have layers that read the keys and values of earlier ones, and vectors of tokens
+//! for each layer; the large ones take values from keys where a layer sees everything, and one has
+//! experts beside its feed-forward parts.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::gemma::SANDWICH;
+use crate::layers::attention::{AttentionSpec, QkvTensors, QueryKeyNorm};
+use crate::layers::moe::{BesideMlp, MoeSpec, ScaledRouter, StackedTensors};
+use crate::layers::norm::{NormScale, NormSpec};
+use crate::models::ModelError;
+use crate::models::common::base::{
+    Defaults, base, scale, set_biases, set_windows, windowed_layers,
+};
+use crate::models::common::experts::{FIELDS, Fields as ExpertFields, experts, stacked};
+use crate::models::config::{Fields, HfConfig, bad};
+use crate::models::decoder::DecoderSpec;
+use crate::models::decoder::spec::{LayerInputs, Names};
+
+/// No head is wider.
+const MAX_HEAD: usize = 1 << 14;
+
+const EXPERTS: StackedTensors = StackedTensors::new(["experts.gate_up_proj", "experts.down_proj"]);
+
+/// Its own name of a common field.
+pub(crate) fn complete(fields: &mut Fields<'_>) {
+    fields.same("hidden_act", "hidden_activation");
+}
+
+/// What `Gemma4ForCausalLM` means, and `Gemma4ForConditionalGeneration` without pictures.
+pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
+    if config.field::<String>("use_bidirectional_attention")?.as_deref() == Some("all") {
+        return Err(bad("use_bidirectional_attention", "all", "supported are null and \"vision\""));
+    }
+    let defaults = Defaults {
+        kv_heads: Some(4),
+        head_dim: Some(256),
+        context: 131_072,
+        tied: true,
+        activation: "gelu_pytorch_tanh",
+        ..Defaults::LLAMA
+    };
+    let mut spec = base(config, &defaults)?;
+    spec.names.roots = Names::INSIDE_OF_MORE;
+    spec.block = SANDWICH;
+    #[expect(clippy::cast_precision_loss, reason = "hidden sizes are below 2^24")]
+    let embedding_scale = (config.hidden_size as f32).sqrt();
+    spec.embedding_scale = embedding_scale;
+    spec.layer_factor = Some("layer_scalar");
+    spec.logit_softcap = config.positive("final_logit_softcapping")?;
+    set_biases(&mut spec, config.attention_bias.unwrap_or(false), false);
+    let windowed = set_attention(config, &mut spec)?;
+    share_keys(config, &mut spec, &windowed)?;
+    let width = config.field::<usize>("hidden_size_per_layer_input")?.unwrap_or(256);
+    if width > 0 {
+        spec.layer_inputs = Some(LayerInputs {
+            width,
+            vocab_size: config.field("vocab_size_per_layer_input")?.unwrap_or(262_144),
+            activation: spec.mlp.activation,
+        });
+    }
+    if config.field("enable_moe_block")?.unwrap_or(false) {
+        spec.moe = Some(with_experts(config, &spec)?);
+    }
+    Ok(spec)
+}
+
+/// Heads, norms, rotations and windows; returns which layers have a window.
+fn set_attention(config: &HfConfig, spec: &mut DecoderSpec) -> Result<Vec<bool>, ModelError> {
+    let mut windowed = windowed_layers(config, |layer| (layer + 1) % 6 != 0)?;
+    // Whatever the file says, the last layer sees everything.
+    if let Some(last) = windowed.last_mut() {
+        *last = false;
+    }
+    set_windows(config, spec, &windowed, Some(512))?;
+    let head_dim = spec.attention[0].head_dim;
+    let keys_are_values = config.field("attention_k_eq_v")?.unwrap_or(false);
+    let (global_dim, global_heads) = global_heads(config, &windowed, keys_are_values)?;
+    spec.ropes = config.gemma4_ropes([global_dim, head_dim])?.to_vec();
+    let norm = QueryKeyNorm::of_heads(spec.norm);
+    let value_norm = NormSpec { scale: NormScale::One, ..spec.norm };
+    for (layer, windowed) in spec.attention.iter_mut().zip(&windowed) {
+        layer.rope = Some(usize::from(*windowed));
+        layer.query_key_norm = Some(norm);
+        layer.value_norm = Some(value_norm);
+        layer.params.scale = 1.0;
+        if !windowed {
+            layer.head_dim = global_dim;
+            layer.num_kv_heads = global_heads.unwrap_or(layer.num_kv_heads);
+            if keys_are_values {
+                layer.qkv = QkvTensors::Separate(["q_proj", "k_proj", "k_proj"]);
+            }
+        }
+    }
+    Ok(windowed)
+}
+
+/// Elements of a head, and key heads if they are others, of layers that see everything: from
+/// `per_layer_config` or, in the first files, from fields of their own.
+fn global_heads(
+    config: &HfConfig,
+    windowed: &[bool],
+    keys_are_values: bool,
+) -> Result<(usize, Option<usize>), ModelError> {
+    type Overrides = BTreeMap<String, BTreeMap<String, usize>>;
+    let (dim, heads) = if let Some(layers) = config.field::<Overrides>("per_layer_config")? {
+        let expected = (0..windowed.len()).filter(|layer| !windowed[*layer]);
+        let names: BTreeSet<String> = expected.map(|layer| layer.to_string()).collect();
+        let mut all = layers.values();
+        let first = all.next().cloned().unwrap_or_default();
+        if !layers.keys().eq(&names) || all.any(|other| *other != first) {
+            let bound = "must say the same for all layers without a window, and for no other";
+            return Err(bad("per_layer_config", layers, bound));
+        }
+        (first.get("head_dim").copied(), first.get("num_key_value_heads").copied())
+    } else {
+        let heads = config.field::<usize>("num_global_key_value_heads")?;
+        let dim = config.field::<usize>("global_head_dim")?.unwrap_or(512);
+        (Some(dim), heads.filter(|_| keys_are_values))
+    };
+    let dim = match dim {
+        None => config.head_dim(Some(256))?,
+        Some(dim) if (1..=MAX_HEAD).contains(&dim) => dim,
+        Some(dim) => return Err(bad("global_head_dim", dim, format!("must be 1 to {MAX_HEAD}"))),
+    };
+    let query_heads = config.num_attention_heads;
+    match heads.filter(|heads| *heads == 0 || !query_heads.is_multiple_of(*heads)) {
+        Some(heads) => {
+            let bound = format!("must divide `num_attention_heads` = {query_heads}");
+            Err(bad("num_global_key_value_heads", heads, bound))
+        }
+        None => Ok((dim, heads)),
+    }
+}
+
+/// The last layers read what the last layer of their kind before them wrote.
+fn share_keys(
+    config: &HfConfig,
+    spec: &mut DecoderSpec,
+    windowed: &[bool],
+) -> Result<(), ModelError> {
+    let layers = config.num_hidden_layers;
+    let shared = config.field::<usize>("num_kv_shared_layers")?.unwrap_or(0);
+    if shared >= layers {
+        let bound = format!("must be less than `num_hidden_layers` = {layers}");
+        return Err(bad("num_kv_shared_layers", shared, bound));
+    }
+    let first = layers - shared;
+    let last_of = |kind: bool| windowed[..first].iter().rposition(|windowed| *windowed == kind);
+    for (layer, windowed) in spec.attention.iter_mut().zip(windowed).skip(first) {
+        let Some(owner) = last_of(*windowed) else {
+            let bound = "leaves no layer of the same kind that has keys";
+            return Err(bad("num_kv_shared_layers", shared, bound));
+        };
+        *layer = AttentionSpec { kv_of: Some(owner), ..*layer };
+    }
+    if config.field("use_double_wide_mlp")?.unwrap_or(false) {
+        let width = |index| spec.mlp.intermediate_size * if index < first { 1 } else { 2 };
+        spec.intermediate_sizes = Some((0..layers).map(width).collect());
+    }
+    Ok(())
+}
+
+fn with_experts(config: &HfConfig, spec: &DecoderSpec) -> Result<MoeSpec, ModelError> {
+    let mut moe = experts(config, spec, &ExpertFields { chosen: "top_k_experts", ..FIELDS })?;
+    moe.router = "router.proj";
+    moe.experts = stacked(config, EXPERTS, "experts")?;
+    moe.routing.renormalize = true;
+    moe.beside = Some(BesideMlp {
+        before: "pre_feedforward_layernorm_2",
+        after: ["post_feedforward_layernorm_1", "post_feedforward_layernorm_2"],
+        router: ScaledRouter {
+            scale: "router.scale",
+            factor: scale(config.hidden_size),
+            expert_scale: "router.per_expert_scale",
+            eps: spec.norm.eps,
+        },
+    });
+    Ok(moe)
+}

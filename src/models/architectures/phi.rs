@@ -1,0 +1,37 @@
+//! Phi-1, Phi-1.5 and Phi-2: attention and a feed-forward part without a gate on the same
+//! normalized states, norms by mean and variance, biases everywhere, half of each head rotated.
+
+use crate::layers::attention::{NormSpan, QueryKeyNorm};
+use crate::layers::mlp::MlpTensors;
+use crate::models::ModelError;
+use crate::models::common::base::{Defaults, base, set_biases, set_layer_norm};
+use crate::models::config::HfConfig;
+use crate::models::config::rope::RopeDefaults;
+use crate::models::decoder::DecoderSpec;
+use crate::models::decoder::spec::{Block, Names};
+
+/// What `PhiForCausalLM` means.
+pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
+    let defaults = Defaults {
+        activation: "gelu_new",
+        rope: RopeDefaults { theta: 10_000.0, share: 0.5, partial: true },
+        ..Defaults::LLAMA
+    };
+    let mut spec = base(config, &defaults)?;
+    set_biases(&mut spec, true, true);
+    set_layer_norm(config, &mut spec, "layer_norm_eps", true)?;
+    spec.block = Block::PARALLEL;
+    spec.head_bias = true;
+    spec.names = Names { norm: "final_layernorm", ..Names::COMMON };
+    spec.mlp.tensors = MlpTensors::Plain(["fc1", "fc2"]);
+    let norm = config.field::<bool>("qk_layernorm")?.unwrap_or(false).then_some(QueryKeyNorm {
+        norm: spec.norm,
+        over: NormSpan::Head,
+        tensors: ["q_layernorm", "k_layernorm"],
+    });
+    for layer in &mut spec.attention {
+        layer.output = "dense";
+        layer.query_key_norm = norm;
+    }
+    Ok(spec)
+}
