@@ -1,8 +1,9 @@
-//! LoRA adapters: what is added to the results of linear layers, for some of a batch's rows.
+//! LoRA adapters: low-rank terms that are added to the outputs of linear layers, for some rows of a
+//! batch.
 //!
 //! Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", 2021. An adapter's two matrices
-//! are multiplied like any others, so a row's result doesn't depend on the rows beside it, and rows
-//! without an adapter are those of a batch without any.
+//! are multiplied like any others, so a row's result doesn't depend on the other rows, and rows
+//! without an adapter have the results of a batch without any.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,44 +13,44 @@ use candle_core::{Device, Result, Tensor};
 use super::linear::Linear;
 use crate::kernels::put_rows::put_rows;
 
-/// A linear layer of a decoder's layer.
+/// A linear layer within a layer of a decoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Projection {
-    /// To queries.
+    /// The query projection.
     Query,
-    /// To gates of what query heads attend to.
+    /// The projection to gates of heads.
     HeadGate,
-    /// To keys.
+    /// The key projection.
     Key,
-    /// To values.
+    /// The value projection.
     Value,
-    /// Of what attention gives.
+    /// The output projection of attention.
     Output,
-    /// The one that is activated, in a feed-forward part with a gate.
+    /// The gate projection of the feed-forward part.
     Gate,
-    /// Into a feed-forward part.
+    /// The up projection of the feed-forward part.
     Up,
-    /// Out of it.
+    /// The down projection of the feed-forward part.
     Down,
 }
 
-/// A linear layer of a decoder.
+/// A linear layer that an adapter may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Site {
-    /// One of a layer.
+    /// A projection in the layer of this index.
     Layer(usize, Projection),
     /// The output head.
     Head,
 }
 
-/// What an adapter adds to one linear layer: `scale * up(down(x))`.
+/// The term that an adapter adds to one linear layer: `scale * up(down(x))`.
 #[derive(Clone, Debug)]
 pub struct Delta {
     /// `[rank, inputs]`
     pub down: Linear,
     /// `[outputs, rank]`
     pub up: Linear,
-    /// Its factor.
+    /// Factor of the term.
     pub scale: f32,
 }
 
@@ -60,7 +61,7 @@ impl Delta {
     }
 }
 
-/// An adapter in memory.
+/// A loaded adapter.
 #[derive(Debug)]
 pub struct Adapter {
     deltas: HashMap<Site, Delta>,
@@ -68,23 +69,23 @@ pub struct Adapter {
 }
 
 impl Adapter {
-    /// An adapter of these layers, whose matrices take so many bytes.
+    /// An adapter of these linear layers, whose matrices take `bytes`.
     pub fn new(deltas: HashMap<Site, Delta>, bytes: usize) -> Self {
         Self { deltas, bytes }
     }
 
-    /// Bytes that its matrices take.
+    /// Bytes of its matrices.
     pub fn size_in_bytes(&self) -> usize {
         self.bytes
     }
 }
 
-/// Rows of a batch that belong to an adapter.
+/// The rows of a batch that an adapter applies to.
 #[derive(Clone, Debug)]
 pub struct AdaptedRows {
-    /// Whose they are.
+    /// The adapter.
     pub adapter: Arc<Adapter>,
-    /// Which, ascending.
+    /// Indices of the rows, ascending.
     pub rows: Vec<u32>,
 }
 
@@ -96,7 +97,7 @@ impl PartialEq for AdaptedRows {
 
 impl Eq for AdaptedRows {}
 
-/// The adapters of the rows that layers compute.
+/// The adapters of the rows that a layer computes.
 #[derive(Debug, Default)]
 pub struct Adapters<'a> {
     parts: Vec<Part<'a>>,
@@ -106,21 +107,21 @@ pub struct Adapters<'a> {
 struct Part<'a> {
     adapter: &'a Adapter,
     rows: Vec<u32>,
-    /// The same on the device; none if these are all rows that there are.
+    /// `rows` on the device; `None` if they are all rows.
     index: Option<Tensor>,
 }
 
 impl<'a> Adapters<'a> {
-    /// Of all rows of a batch.
+    /// The adapters of all rows of a batch.
     pub fn of_all(batch: &'a [AdaptedRows], num_rows: usize, device: &Device) -> Result<Self> {
         Self::of(batch, num_rows, device, <[u32]>::to_vec)
     }
 
-    /// Of the rows that `kept` names, ascending, in their order.
+    /// The adapters of the rows `kept`, ascending, which are numbered in their order.
     pub fn of_kept(batch: &'a [AdaptedRows], kept: &[u32], device: &Device) -> Result<Self> {
         Self::of(batch, kept.len(), device, |rows| {
-            let places = (0..).zip(kept).filter(|(_, row)| rows.binary_search(row).is_ok());
-            places.map(|(place, _)| place).collect()
+            let indices = (0..).zip(kept).filter(|(_, row)| rows.binary_search(row).is_ok());
+            indices.map(|(index, _)| index).collect()
         })
     }
 
@@ -128,11 +129,11 @@ impl<'a> Adapters<'a> {
         batch: &'a [AdaptedRows],
         num_rows: usize,
         device: &Device,
-        places: impl Fn(&[u32]) -> Vec<u32>,
+        renumber: impl Fn(&[u32]) -> Vec<u32>,
     ) -> Result<Self> {
         let mut parts = Vec::with_capacity(batch.len());
         for AdaptedRows { adapter, rows } in batch {
-            let rows = places(rows);
+            let rows = renumber(rows);
             if rows.is_empty() {
                 continue;
             }
@@ -143,13 +144,13 @@ impl<'a> Adapters<'a> {
         Ok(Self { parts })
     }
 
-    /// Those of one layer.
+    /// The adapters in layer `index`.
     pub fn layer(&self, index: usize) -> LayerAdapters<'_> {
         LayerAdapters { adapters: self, index }
     }
 
-    /// `y + factor * delta(x)` for the rows whose adapters change `site`; the others stay.
-    /// Nothing else refers to the memory of `y`.
+    /// `y + factor * delta(x)` for the rows whose adapters change `site`, and `y` for others.
+    /// Nothing else may refer to the memory of `y`.
     pub fn add(&self, site: Site, x: &Tensor, y: Tensor, factor: f32) -> Result<Tensor> {
         let mut y = y;
         for Part { adapter, rows, index } in &self.parts {
@@ -166,25 +167,25 @@ impl<'a> Adapters<'a> {
     }
 }
 
-/// The adapters of a layer's rows.
+/// The adapters of the rows that a layer computes, in that layer.
 #[derive(Clone, Copy, Debug)]
 pub struct LayerAdapters<'a> {
     adapters: &'a Adapters<'a>,
     index: usize,
 }
 
-/// For rows that have none.
+/// No adapters.
 static NONE: Adapters<'static> = Adapters { parts: Vec::new() };
 
 impl LayerAdapters<'static> {
-    /// Those of rows that have none.
+    /// No adapters.
     pub fn none() -> Self {
         NONE.layer(0)
     }
 }
 
 impl LayerAdapters<'_> {
-    /// Whether any row's adapter changes one of these.
+    /// Whether any row's adapter changes one of these projections.
     pub fn change(&self, projections: &[Projection]) -> bool {
         let mut sites = projections.iter().map(|projection| Site::Layer(self.index, *projection));
         let parts = &self.adapters.parts;

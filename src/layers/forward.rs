@@ -1,4 +1,4 @@
-//! What one forward pass is given: the flattened tokens of a step and where their KV lives.
+//! The inputs of a forward pass: the flattened tokens of a step, and where their KV cache is.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -37,26 +37,25 @@ pub struct ForwardBatch {
     pub context_lens: Vec<u32>,
     /// `[num_seqs]`: tokens of each sequence that are known, computed or not.
     pub sequence_lens: Vec<u32>,
-    /// `[num_seqs]`: the row of each state that is the sequence's own, none of them twice.
+    /// `[num_seqs]`: the row of states that belongs to the sequence, different for each.
     pub state_slots: Vec<u32>,
-    /// `[num_seqs]`: where the token behind this step's would go, `NO_SLOT` if there is no room yet.
-    /// Told by nobody who never computes ahead.
+    /// `[num_seqs]`: the slot of the token after this step's, `NO_SLOT` if none is allocated yet.
+    /// Empty if no step is computed ahead.
     #[serde(skip)]
     pub next_slots: Vec<u32>,
     /// Rows (of `num_tokens`) whose logits are wanted, ascending.
     pub logits_rows: Vec<u32>,
     /// Rows whose last hidden states are wanted, ascending; they may be among those with logits.
     pub hidden_rows: Vec<u32>,
-    /// The rows of each adapter; those of none are in no entry. Not told to other ranks, which have
-    /// none.
+    /// The rows of each adapter. Other ranks don't get them, since adapters are not split.
     #[serde(skip)]
     pub adapters: Vec<AdaptedRows>,
-    /// What of all this is on the device already.
+    /// The parts of the batch that are on the device already.
     #[serde(skip)]
     pub on_device: OnDevice,
 }
 
-/// A batch's plan on the device, where kernels read it there. Batches are compared without.
+/// A batch's plan on the device, if kernels read it there. Equality of batches ignores it.
 #[derive(Clone, Debug, Default)]
 pub struct OnDevice(pub Option<Arc<StepTensors>>);
 
@@ -69,25 +68,25 @@ impl PartialEq for OnDevice {
 impl Eq for OnDevice {}
 
 impl ForwardBatch {
-    /// Its token ids.
+    /// Token ids.
     pub fn ids(&self) -> Numbers<'_> {
         let on_device = self.on_device.0.as_deref().map(|tensors| &tensors.input_ids);
         Numbers { host: &self.input_ids, on_device }
     }
 
-    /// Its tokens' positions.
+    /// Positions of tokens in their sequences.
     pub fn token_positions(&self) -> Numbers<'_> {
         let on_device = self.on_device.0.as_deref().map(|tensors| &tensors.positions);
         Numbers { host: &self.positions, on_device }
     }
 
-    /// Where its keys and values go.
+    /// Slots of keys and values.
     pub(super) fn slots(&self) -> Numbers<'_> {
         let on_device = self.on_device.0.as_deref().map(|tensors| &tensors.slots);
         Numbers { host: &self.slot_mapping, on_device }
     }
 
-    /// Where its sequences are.
+    /// The sequences, as attention takes them.
     pub(super) fn ragged(&self) -> Ragged<'_> {
         Ragged {
             positions: &self.positions,
@@ -98,7 +97,7 @@ impl ForwardBatch {
         }
     }
 
-    /// The batch with its plan where the kernels of `device` read it.
+    /// The batch with its plan moved to `device`, if kernels there read it.
     pub fn moved_to(&self, device: &Device) -> Result<Cow<'_, Self>> {
         if !step_tensors::wanted(device) {
             return Ok(Cow::Borrowed(self));
@@ -107,7 +106,7 @@ impl ForwardBatch {
         Ok(Cow::Owned(Self { on_device, ..self.clone() }))
     }
 
-    /// What kernels on a GPU read of it.
+    /// The parts of the batch that kernels on a GPU read.
     pub fn plan(&self) -> StepPlan<'_> {
         StepPlan {
             input_ids: &self.input_ids,
@@ -121,7 +120,7 @@ impl ForwardBatch {
         }
     }
 
-    /// The sequences' rows and states, for operations that read token by token.
+    /// The sequences, as recurrences take them.
     pub(super) fn runs(&self) -> Runs<'_> {
         Runs {
             cu_seqlens_q: &self.cu_seqlens_q,
@@ -132,28 +131,29 @@ impl ForwardBatch {
     }
 }
 
-/// K and V of one layer, with the shapes of [`KvFormat::key_dims`] and [`KvFormat::value_dims`].
+/// The KV cache of one layer, with the shapes of [`KvFormat::key_dims`] and
+/// [`KvFormat::value_dims`].
 #[derive(Clone, Debug)]
 pub struct KvLayer {
-    /// Keys, after rope.
+    /// Keys, after the rotation.
     pub k: Tensor,
     /// Values.
     pub v: Tensor,
 }
 
-/// What one model keeps of its sequences: what startup needs to plan memory.
+/// The shape of the KV cache and of recurrent states of a model, from which startup plans memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KvShape {
-    /// One per layer that keeps K and V.
+    /// The heads of each layer that has a KV cache.
     pub layers: Vec<KvHeads>,
-    /// Elements of each state that a sequence has besides, however long it is.
+    /// Number of elements of each recurrent state of a sequence.
     pub states: Vec<usize>,
 }
 
-/// What one layer keeps of a token.
+/// Number and sizes of the heads in one layer's KV cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KvHeads {
-    /// KV heads.
+    /// Number of KV heads.
     pub count: usize,
     /// Elements of a key.
     pub key_dim: usize,
@@ -175,7 +175,7 @@ impl KvShape {
         self.states.iter().sum::<usize>() * DType::F32.size_in_bytes()
     }
 
-    /// A tensor for each state, `[slots, elements]` of zeros in f32.
+    /// Tensors of the states, `[slots, elements]` of zeros in f32.
     pub fn states(&self, slots: usize, device: &Device) -> Result<Vec<Tensor>> {
         let state = |elements: &usize| Tensor::zeros((slots, *elements), DType::F32, device);
         self.states.iter().map(state).collect()
@@ -188,7 +188,7 @@ impl KvHeads {
         Self { count, key_dim: dim, value_dim: dim }
     }
 
-    /// The tensors of a layer, `[num_blocks, ..]`, each made by `tensor` of its shape.
+    /// The KV cache of a layer, `[num_blocks, ..]`, whose tensors `tensor` allocates by shape.
     pub fn layer<E>(
         self,
         num_blocks: usize,
@@ -203,13 +203,13 @@ impl KvHeads {
     }
 }
 
-/// What a forward pass reads and writes besides its batch.
+/// The memory that a forward pass reads and writes besides its batch.
 #[derive(Debug)]
 pub struct ForwardContext<'a> {
-    /// Where activations live.
+    /// Device of activations.
     pub device: &'a Device,
-    /// One entry per layer that keeps K and V.
+    /// The KV cache of each layer that has one.
     pub kv: &'a [KvLayer],
-    /// One per state of the model's, `[slots, elements]` in f32.
+    /// The recurrent states, `[slots, elements]` in f32 each.
     pub states: &'a [Tensor],
 }

@@ -1,8 +1,8 @@
-//! Self-attention in which every token of a text sees every other, and nothing is kept.
+//! Bidirectional self-attention of whole texts.
 //!
-//! It is the paged attention of a decoder over a cache that lives for one layer: a query that
-//! stands at its text's last position sees all of it. So texts of any lengths run together without
-//! padding, and each has the numbers it has alone.
+//! It is the paged attention of a decoder over a cache that lives for one step: a query at its
+//! text's last position sees all of it. So texts of any lengths run together without padding, and
+//! each has the numbers it has alone.
 
 use candle_core::{DType, Device, Result, Tensor};
 
@@ -11,46 +11,46 @@ use super::linear::Linear;
 use crate::kernels::kv_write::{KvCache, Projections, Rotation, kv_write};
 use crate::kernels::paged_attention::{AttentionParams, PerHead, Ragged, paged_attention};
 
-/// Heads of a layer.
+/// Number and size of the heads of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heads {
-    /// How many.
+    /// Number of heads.
     pub count: usize,
-    /// Elements of one.
+    /// Elements of a head.
     pub dim: usize,
 }
 
-/// Projections of one layer's attention.
+/// The weights of one layer's attention.
 #[derive(Debug)]
 pub struct FullAttention {
-    /// `[heads * head_dim]` from `[hidden]`, as are key and value.
+    /// The query projection, from `[hidden]` to `[heads * head_dim]`.
     pub query: Linear,
-    /// Keys.
+    /// The key projection.
     pub key: Linear,
-    /// Values.
+    /// The value projection.
     pub value: Linear,
-    /// `[hidden]` from `[heads * head_dim]`.
+    /// The output projection, from `[heads * head_dim]` to `[hidden]`.
     pub output: Linear,
-    /// Shape of the heads.
+    /// Number and size of the heads.
     pub heads: Heads,
 }
 
-/// Where the rows of a step's texts stand; for all layers.
+/// The layout of a step's texts in rows and in the cache, for all layers.
 #[derive(Debug)]
 pub struct Texts {
-    /// `[num_tokens]`: for every row its text's last position.
+    /// `[num_tokens]`: the last position of each row's text.
     sees: Vec<u32>,
     slots: Vec<u32>,
     block_tables: Vec<Vec<u32>>,
     cu_seqlens: Vec<u32>,
     lengths: Vec<u32>,
-    /// `[num_tokens, 0]`: no element is rotated.
+    /// `[num_tokens, 0]`: there is no rotary embedding.
     no_angles: Tensor,
     kv: KvLayer,
 }
 
 impl Texts {
-    /// Texts of these lengths, each at least 1, one after the other.
+    /// The layout of texts of these lengths, each at least 1, one after the other.
     pub fn new(lengths: &[usize], heads: Heads, device: &Device) -> Result<Self> {
         let small = |n: usize| u32::try_from(n).map_err(candle_core::Error::wrap);
         let total: usize = lengths.iter().sum();
@@ -84,7 +84,7 @@ impl Texts {
 }
 
 impl FullAttention {
-    /// `x [num_tokens, hidden]` plus what attention makes of it.
+    /// `x [num_tokens, hidden]` plus the output of attention.
     pub fn forward_add(&self, x: &Tensor, texts: &Texts) -> Result<Tensor> {
         let (rows, Heads { count, dim }) = (x.dim(0)?, self.heads);
         // [num_tokens, heads, head_dim]

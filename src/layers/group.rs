@@ -1,9 +1,9 @@
-//! The ranks that compute one model together, each with its part of the weights.
+//! Tensor parallelism: the ranks that compute one model together, each with its part of the
+//! weights.
 //!
 //! Shoeybi et al., "Megatron-LM", 2019, section 3: every rank has some heads of each attention and
-//! some inner elements of each feed-forward part. What it computes of a hidden state is one term
-//! of a sum, and the sum is the only thing that ranks tell each other, twice a layer. All else is
-//! the same on every rank.
+//! some intermediate elements of each feed-forward part. Its output is one term of a sum, and the
+//! sum is all that ranks exchange, twice a layer. All else is the same on every rank.
 
 use std::fmt::Debug;
 use std::sync::{Arc, OnceLock};
@@ -12,28 +12,28 @@ use candle_core::{Device, Result, Tensor};
 
 use crate::kernels::cuda::collective::{Collective, NAME_BYTES};
 
-/// How a rank reaches the others.
+/// The communication of a rank with the others.
 pub trait Group: Debug + Send + Sync {
-    /// Which of them this is, from 0.
+    /// Index of this rank, from 0.
     fn rank(&self) -> usize;
 
-    /// How many they are.
+    /// Number of ranks.
     fn size(&self) -> usize;
 
-    /// The sum of what all ranks have, `x` of any shape: the same bits on every rank.
+    /// The sum of all ranks' `x`, of any shape: the same bits on every rank.
     fn all_reduce(&self, x: Tensor) -> Result<Tensor>;
 
-    /// Columns of all ranks side by side, in the order of ranks, `x [rows, own columns]`: on rank
-    /// 0, which alone needs them; the others may get anything.
+    /// The columns of all ranks' `x [rows, own columns]`, concatenated in the order of ranks. Only
+    /// rank 0 needs them; the others may get anything.
     fn gather(&self, x: Tensor) -> Result<Tensor>;
 
-    /// What stands for `residual` in this rank's term of a sum that it shall be in once.
+    /// This rank's share of `residual` in a sum over ranks: all of it on rank 0, else zeros.
     fn own_part(&self, residual: &Tensor) -> Result<Tensor> {
         if self.rank() == 0 { Ok(residual.clone()) } else { residual.zeros_like() }
     }
 }
 
-/// The group of one.
+/// A group of one rank.
 #[derive(Clone, Copy, Debug)]
 pub struct Alone;
 
@@ -55,22 +55,21 @@ impl Group for Alone {
     }
 }
 
-/// A group whose GPUs tell each other sums themselves; how the ranks reach each other besides is
-/// another's.
+/// A group whose GPUs exchange sums by NCCL; `inner` connects the ranks before that.
 #[derive(Debug)]
 struct Collected {
     inner: Arc<dyn Group>,
     collective: Collective,
-    /// How many columns each rank gathers.
+    /// Number of columns that each rank gathers.
     columns: OnceLock<Vec<usize>>,
 }
 
-/// The group with its GPUs connected, where they can be.
+/// The group with its GPUs connected by NCCL, if that is possible.
 pub fn connected(inner: Arc<dyn Group>, device: &Device) -> Result<Arc<dyn Group>> {
     if inner.size() == 1 || !Collective::possible(device) {
         return Ok(inner);
     }
-    // Rank 0 names the group, and a sum tells the others.
+    // Rank 0 makes the group's id, and a sum broadcasts it.
     let own = if inner.rank() == 0 { Collective::name()? } else { [0; NAME_BYTES] };
     let named = inner.all_reduce(Tensor::new(&own.map(f32::from), &Device::Cpu)?)?;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "they are bytes")]
@@ -81,7 +80,7 @@ pub fn connected(inner: Arc<dyn Group>, device: &Device) -> Result<Arc<dyn Group
 }
 
 impl Collected {
-    /// Columns of each rank, which they tell each other once: `own` here.
+    /// Number of columns of each rank, exchanged once; this rank has `own`.
     fn columns(&self, own: usize) -> Result<&[usize]> {
         if let Some(columns) = self.columns.get() {
             return Ok(columns);
@@ -118,7 +117,7 @@ impl Group for Collected {
         let own = x.dim(1)?;
         let columns = self.columns(own)?;
         let most = columns.iter().copied().max().unwrap_or(own);
-        // Ranks can only tell each other equally much.
+        // Ranks can only gather equally many columns.
         let all = self.collective.all_gather(&x.pad_with_zeros(1, 0, most - own)?)?;
         let parts = columns.iter().enumerate();
         let parts = parts.map(|(rank, columns)| all.get(rank)?.narrow(1, 0, *columns));

@@ -1,8 +1,8 @@
-//! A linear layer on weights as they are stored: bf16, f16, f32 or any GGUF quant kind, with the
-//! sums and products that stand around it in a decoder.
+//! Linear layers on weights as they are stored: bf16, f16, f32 or any GGUF quantization, fused with
+//! the residual sums and gates around them.
 //!
-//! Callers never learn which. On the CPU the matrix moves into a
-//! [`PackedMatrix`]; on another device candle holds it.
+//! Callers don't know the kind. On the CPU the matrix is a [`PackedMatrix`]; on another device
+//! candle holds it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,40 +21,35 @@ use crate::kernels::linear::{
 use crate::kernels::packed::PackedMatrix;
 use crate::kernels::pointwise::{Gating, gated_pairs};
 use crate::weights::stored::dense_dtype;
-use crate::weights::{StoredTensor, WeightError, Weights};
+use crate::weights::{Loaded, StoredTensor, Weights};
 
-/// A stored weight matrix `[rows, columns]`: of a linear layer, or of an embedding, or of both.
+/// A weight matrix `[rows, columns]` of a linear layer, of an embedding, or of both.
 #[derive(Clone, Debug)]
 pub struct Matrix(Form);
 
 #[derive(Clone, Debug)]
 enum Form {
-    /// In our own memory, for our kernels.
+    /// In host memory, for our CPU kernels.
     Packed(Arc<PackedMatrix>),
-    /// A tensor on a device without kernels of ours.
+    /// A tensor on another device.
     Portable(Tensor),
-    /// The same, quantized.
+    /// A quantized tensor on another device.
     PortableQuantized(QMatMul),
 }
 
 impl Matrix {
     /// Loads tensor `name` of shape `[rows, columns]`, rounded as `weights` asks.
-    pub fn load(
-        weights: &Weights,
-        name: &str,
-        rows: usize,
-        columns: usize,
-    ) -> std::result::Result<Self, WeightError> {
+    pub fn load(weights: &Weights, name: &str, rows: usize, columns: usize) -> Loaded<Self> {
         let stored = weights.stored(name, &[rows, columns])?;
         Self::from_stored(weights, &stored, weights.rounding())
     }
 
-    /// Moves a stored tensor to where `weights` go, as `kind` if one is given.
+    /// Moves a stored tensor to the device of `weights`, converted to `kind` if one is given.
     pub fn from_stored(
         weights: &Weights,
         stored: &StoredTensor,
         kind: Option<GgmlDType>,
-    ) -> std::result::Result<Self, WeightError> {
+    ) -> Loaded<Self> {
         if let Some(kind) = kind.filter(|kind| *kind != stored.kind())
             && stored.dense_dtype().is_none()
         {
@@ -97,7 +92,7 @@ impl Matrix {
         Ok(Form::PortableQuantized(QMatMul::from_qtensor(moved)?))
     }
 
-    /// Rows `ids`: `[ids.len(), columns]` in f32.
+    /// The rows `ids`: `[ids.len(), columns]` in f32.
     pub(super) fn embed(&self, ids: Numbers<'_>, device: &Device) -> Result<Tensor> {
         match &self.0 {
             Form::Packed(matrix) => embed(matrix, ids.host),
@@ -116,12 +111,7 @@ pub struct Linear {
 
 impl Linear {
     /// Loads `weight [outputs, inputs]` and, if the architecture has one, `bias [outputs]`.
-    pub fn load(
-        weights: &Weights,
-        inputs: usize,
-        outputs: usize,
-        bias: bool,
-    ) -> std::result::Result<Self, WeightError> {
+    pub fn load(weights: &Weights, inputs: usize, outputs: usize, bias: bool) -> Loaded<Self> {
         let matrix = Matrix::load(weights, "weight", outputs, inputs)?;
         let bias = if bias {
             Some(Floats::of(weights.dense("bias", &[outputs], DType::F32)?)?)
@@ -131,14 +121,14 @@ impl Linear {
         Ok(Self { matrix, bias })
     }
 
-    /// Loads those of the `outputs` rows of `weight` and `bias` that `rows` names, in its order.
+    /// Loads the `rows` of `weight [outputs, inputs]` and `bias [outputs]`, in their order.
     pub fn load_rows(
         weights: &Weights,
         inputs: usize,
         outputs: usize,
         bias: bool,
         rows: &[Range<usize>],
-    ) -> std::result::Result<Self, WeightError> {
+    ) -> Loaded<Self> {
         let matrix = weights.stored_rows("weight", &[outputs, inputs], Some(rows))?;
         let matrix = Matrix::from_stored(weights, &matrix, weights.rounding())?;
         let bias = if bias {
@@ -150,7 +140,7 @@ impl Linear {
         Ok(Self { matrix, bias })
     }
 
-    /// A layer on a matrix that something else may share, with a bias `[outputs]` or none.
+    /// A layer with this matrix, which something else may share, and a bias `[outputs]` or none.
     pub fn from_matrix(matrix: Matrix, bias: Option<Tensor>) -> Result<Self> {
         Ok(Self { matrix, bias: bias.map(Floats::of).transpose()? })
     }
@@ -169,7 +159,7 @@ impl Linear {
         }
     }
 
-    /// Several layers on the same input.
+    /// Applies several layers to the same input.
     pub fn forward_each<const N: usize>(layers: [&Self; N], x: &Tensor) -> Result<[Tensor; N]> {
         let mut packed = Vec::with_capacity(N);
         packed.extend(layers.iter().filter_map(|layer| layer.packed()));
@@ -199,7 +189,7 @@ impl Linear {
         }
     }
 
-    /// What `gate(x)` and `up(x)` make, commonly `activation(gate(x)) * up(x)`.
+    /// `gate(x)` and `up(x)` combined by `gating`, commonly `activation(gate(x)) * up(x)`.
     pub fn forward_gated(gating: Gating, gate: &Self, up: &Self, x: &Tensor) -> Result<Tensor> {
         if let (Some(gate), Some(up)) = (gate.packed(), up.packed()) {
             return linear_gated(x, gating, gate, up);
@@ -210,7 +200,7 @@ impl Linear {
         gated_pairs(gating, &gate.forward(x)?, &up.forward(x)?)
     }
 
-    /// Where it is on a device, if it isn't quantized.
+    /// The layer as device kernels take it, if it is on a device and not quantized.
     pub(super) fn on_device(&self) -> Option<DeviceLayer<'_>> {
         let Form::Portable(weight) = &self.matrix.0 else { return None };
         Some(self.device_layer(weight))

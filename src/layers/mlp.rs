@@ -7,40 +7,40 @@ use super::adapter::{LayerAdapters, Projection};
 use super::linear::Linear;
 use crate::kernels::experts::ExpertLayers;
 use crate::kernels::pointwise::{Activation, Gating, Xielu, gated_pairs, pointwise, xielu};
-use crate::weights::{WeightError, Weights};
+use crate::weights::{Loaded, WeightError, Weights};
 
-/// Names of a feed-forward part's tensors.
+/// Names and layout of a feed-forward part's projections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MlpTensors {
     /// Gate, up and down.
     Gated([&'static str; 3]),
-    /// Gate and, in the rows behind it, up; then down.
+    /// Gate and up fused, the rows of up after those of gate; then down.
     GateAndUp([&'static str; 2]),
     /// Up and down; there is no gate.
     Plain([&'static str; 2]),
 }
 
-/// Shape and variant of a feed-forward part.
+/// The shape and the variant of a feed-forward part.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MlpSpec {
     /// Elements of a hidden state.
     pub hidden_size: usize,
     /// Elements between the projections.
     pub intermediate_size: usize,
-    /// Biases of all projections.
+    /// Whether the projections have biases.
     pub bias: bool,
-    /// What is applied to the gate or, without one, between the projections.
+    /// Activation of the gate or, without one, between the projections.
     pub activation: Activation,
-    /// What gate and up make instead of `activation(gate) * up`.
+    /// How gate and up are combined, if not as `activation(gate) * up`.
     pub gating: Option<Gating>,
-    /// Where the numbers of an activation are that has learned ones (then the one above is not
-    /// used); without a gate only.
+    /// Name of the parameters of a learned activation, which replaces `activation`; only without a
+    /// gate.
     pub learned_activation: Option<&'static str>,
-    /// What the tensors are called.
+    /// Names and layout of the projections.
     pub tensors: MlpTensors,
 }
 
-/// Weights of a feed-forward part.
+/// The weights of a feed-forward part.
 #[derive(Debug)]
 pub struct Mlp {
     gate: Option<Linear>,
@@ -52,8 +52,8 @@ pub struct Mlp {
 }
 
 impl Mlp {
-    /// Loads the projections.
-    pub fn load(weights: &Weights, spec: MlpSpec) -> std::result::Result<Self, WeightError> {
+    /// Loads the weights of `spec`.
+    pub fn load(weights: &Weights, spec: MlpSpec) -> Loaded<Self> {
         let MlpSpec { hidden_size: hidden, intermediate_size: inner, bias, .. } = spec;
         let load =
             |name, inputs, outputs| Linear::load(&weights.scope(name), inputs, outputs, bias);
@@ -73,7 +73,7 @@ impl Mlp {
         Ok(Self { learned, ..Self::new(gate, up, load(down, inner, hidden)?, &spec) })
     }
 
-    /// A feed-forward part of these layers.
+    /// A feed-forward part with these projections.
     pub(super) fn new(gate: Option<Linear>, up: Linear, down: Linear, spec: &MlpSpec) -> Self {
         let gating = spec.gating.unwrap_or(Gating::Activation(spec.activation));
         Self { gate, up, down, activation: spec.activation, gating, learned: None }
@@ -115,14 +115,14 @@ impl Mlp {
         if !adapters.change(&[Projection::Gate, Projection::Up]) {
             return Linear::forward_gated(self.gating, gate, &self.up, x);
         }
-        // To the bit what `forward_gated` gives for rows that nothing is added to.
+        // Rows without an adapter get the bits of `forward_gated`.
         let [gate, up] = Linear::forward_each([gate, &self.up], x)?;
         let gate = adapters.add(Projection::Gate, x, gate, 1.0)?;
         let up = adapters.add(Projection::Up, x, up, 1.0)?;
         gated_pairs(self.gating, &gate, &up)
     }
 
-    /// Where its layers are on a device, if experts can be there like this.
+    /// The projections as the device kernels of experts take them, if they are on a device.
     pub(super) fn on_device(&self) -> Option<ExpertLayers<'_>> {
         if self.learned.is_some() {
             return None;
@@ -134,7 +134,7 @@ impl Mlp {
         Some(ExpertLayers { gate, up: self.up.on_device()?, down: self.down.on_device()? })
     }
 
-    /// What gate and up make.
+    /// How gate and up are combined.
     pub(super) fn gating(&self) -> Gating {
         self.gating
     }
@@ -147,8 +147,8 @@ impl Mlp {
     }
 }
 
-/// The stored numbers `alpha_p`, `alpha_n` (both behind a softplus) and, if it is there, `beta`.
-fn load_xielu(weights: &Weights) -> std::result::Result<Xielu, WeightError> {
+/// Loads `alpha_p`, `alpha_n` (both through a softplus) and, if it is there, `beta`.
+fn load_xielu(weights: &Weights) -> Loaded<Xielu> {
     let number = |name: &str| {
         let shape: &[usize] = if name == "beta" { &[] } else { &[1] };
         let number = weights.dense(name, shape, DType::F32)?.flatten_all()?.to_vec1::<f32>()?;

@@ -1,8 +1,8 @@
-//! The parts a model is built from, on candle tensors.
+//! The layers that models are built from, on candle tensors.
 //!
 //! A layer loads its weights by name from a [`Weights`](crate::weights::Weights) view and computes
-//! on flattened rows; it refuses to know which model it is in and whose rows these are. Hidden
-//! states are f32 throughout.
+//! on flattened rows; it doesn't know which model it is in or which requests the rows belong to.
+//! Hidden states are f32 throughout.
 
 pub mod adapter;
 pub mod attention;

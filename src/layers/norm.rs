@@ -1,42 +1,41 @@
-//! Normalization of rows: by their root mean square or by mean and variance, with a learned scale,
-//! a learned bias, or neither.
+//! RMS norms and layer norms of rows, with a learned scale, a learned bias, or neither.
 
 use candle_core::{DType, Result, Tensor};
 
 use crate::kernels::norm::{layer_norm, rms_norm, rms_norm_add};
-use crate::weights::{WeightError, Weights};
+use crate::weights::{Loaded, WeightError, Weights};
 
-/// Where a norm's scale comes from.
+/// The scale of a norm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NormScale {
-    /// It is `weight`.
+    /// `weight`, as it is stored.
     Stored,
-    /// It is `1 + weight`.
+    /// `1 + weight`.
     OnePlusStored,
-    /// There is none.
+    /// No scale.
     One,
 }
 
-/// Variant of a norm.
+/// The variant of a norm.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NormSpec {
-    /// Whether the mean is taken off first.
+    /// Whether it is a layer norm, which subtracts the mean, and not an RMS norm.
     pub centered: bool,
-    /// The learned scale.
+    /// The scale.
     pub scale: NormScale,
-    /// Whether there is a learned bias; only of centered ones.
+    /// Whether a layer norm has a bias.
     pub bias: bool,
-    /// Added to the mean square or the variance.
+    /// Epsilon, added to the mean square or the variance.
     pub eps: f32,
 }
 
 impl NormSpec {
-    /// By the root mean square, with a scale.
+    /// An RMS norm with a scale.
     pub fn rms(eps: f32) -> Self {
         Self { centered: false, scale: NormScale::Stored, bias: false, eps }
     }
 
-    /// By mean and variance, with a scale and, if `bias`, a bias.
+    /// A layer norm with a scale and, if `bias`, a bias.
     pub fn layer(eps: f32, bias: bool) -> Self {
         Self { centered: true, scale: NormScale::Stored, bias, eps }
     }
@@ -45,19 +44,15 @@ impl NormSpec {
 /// A norm of rows.
 #[derive(Clone, Debug)]
 pub enum Norm {
-    /// Without taking the mean off.
+    /// An RMS norm.
     Rms(RmsNorm),
-    /// With taking it off.
+    /// A layer norm.
     Layer(LayerNorm),
 }
 
 impl Norm {
-    /// Loads what `spec` says there is of `weight [width]` and `bias [width]`.
-    pub fn load(
-        weights: &Weights,
-        width: usize,
-        spec: NormSpec,
-    ) -> std::result::Result<Self, WeightError> {
+    /// Loads those of `weight [width]` and `bias [width]` that `spec` has.
+    pub fn load(weights: &Weights, width: usize, spec: NormSpec) -> Loaded<Self> {
         let scale = match spec.scale {
             NormScale::Stored => weights.dense("weight", &[width], DType::F32)?.contiguous()?,
             NormScale::OnePlusStored => (weights.dense("weight", &[width], DType::F32)? + 1.0)?,
@@ -109,12 +104,12 @@ impl RmsNorm {
         &self.weight
     }
 
-    /// What is added to the mean square.
+    /// Epsilon, added to the mean square.
     pub(super) fn eps(&self) -> f32 {
         self.eps
     }
 
-    /// The same with another order of the scale's elements.
+    /// The norm with the elements of its scale in this order.
     pub(super) fn reordered(&self, order: &Tensor) -> Result<Self> {
         Ok(Self { weight: self.weight.index_select(order, 0)?, eps: self.eps })
     }
@@ -134,13 +129,9 @@ pub struct LayerNorm {
 }
 
 impl LayerNorm {
-    /// Loads `weight [width]` and `bias [width]`, which checkpoints that came from TensorFlow call
+    /// Loads `weight [width]` and `bias [width]`, which checkpoints converted from TensorFlow call
     /// `gamma` and `beta`.
-    pub fn load(
-        weights: &Weights,
-        width: usize,
-        eps: f32,
-    ) -> std::result::Result<Self, WeightError> {
+    pub fn load(weights: &Weights, width: usize, eps: f32) -> Loaded<Self> {
         let load = |name: &str, old: &str| {
             let name = if weights.contains(old) { old } else { name };
             let tensor = weights.dense(name, &[width], DType::F32)?;

@@ -1,10 +1,10 @@
-//! Rotary position embedding: which angle belongs to which position.
+//! Rotary position embedding: the angles of positions.
 //!
 //! Frequencies are fixed when the model loads; the angles of a step are computed from its
 //! positions, once for all layers, so no table has to be as long as the longest context. Frequency
 //! rules: RoFormer (default), "Extending Context Window of Large Language Models via Positional
-//! Interpolation" (linear), the Llama 3.1 release (llama3), "YaRN" (yarn). Frequencies and angles are f32 all the
-//! way, as the models were trained with.
+//! Interpolation" (linear), the Llama 3.1 release (llama3), "YaRN" (yarn). Frequencies and angles
+//! are f32 all the way, as the models were trained with.
 
 use std::sync::OnceLock;
 
@@ -14,36 +14,36 @@ use super::forward::{ForwardBatch, StepTensors};
 use crate::kernels::kv_write::{HeadNorms, Rotation};
 use crate::kernels::rope::{AngleParams, angles};
 
-/// How frequencies are stretched beyond the context the model was pretrained with.
+/// Scaling of frequencies for contexts longer than that of the pretraining.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RopeScaling {
-    /// Not at all.
+    /// No scaling.
     None,
     /// Every frequency divided by `factor`.
     Linear {
-        /// At least 1.
+        /// The divisor, at least 1.
         factor: f32,
     },
-    /// Low frequencies divided by `factor`, high ones kept, a ramp between.
+    /// Low frequencies divided by `factor`, high ones kept, interpolated between, by wavelength.
     Llama3 {
         /// Divisor of the low frequencies.
         factor: f32,
-        /// `original_context / low_freq_factor` is the wavelength from which on all is divided.
+        /// Wavelengths above `original_context / low_freq_factor` have their frequency divided.
         low_freq_factor: f32,
-        /// `original_context / high_freq_factor` is the wavelength up to which all is kept.
+        /// Wavelengths below `original_context / high_freq_factor` keep their frequency.
         high_freq_factor: f32,
         /// Context length of the pretraining.
         original_context: f32,
     },
-    /// Low frequencies divided by `factor`, high ones kept, a ramp between: by dimension.
+    /// Low frequencies divided by `factor`, high ones kept, interpolated between, by dimension.
     Yarn {
         /// Divisor of the low frequencies.
         factor: f32,
         /// Context length of the pretraining.
         original_context: f64,
-        /// A frequency that turns this often in that context is kept.
+        /// A frequency with this many rotations in that context is kept.
         beta_fast: f64,
-        /// A frequency that turns this often in that context is divided.
+        /// A frequency with this many rotations in that context is divided.
         beta_slow: f64,
         /// Whether the ramp starts and ends at whole dimensions.
         truncate: bool,
@@ -53,57 +53,57 @@ pub enum RopeScaling {
         /// `[rotary_dim / 2]`
         Vec<f32>,
     ),
-    /// The same, with other factors for all of a sequence once it is longer than this.
+    /// Each frequency divided by its own factor, which changes once a sequence is long.
     FactorsByLength {
-        /// Most tokens of a sequence with the short factors.
+        /// The longest sequence that has the short factors.
         longest_short: usize,
-        /// `[rotary_dim / 2]`
+        /// `[rotary_dim / 2]`: factors of short sequences.
         short: Vec<f32>,
-        /// `[rotary_dim / 2]`
+        /// `[rotary_dim / 2]`: factors of all tokens of longer sequences.
         long: Vec<f32>,
     },
 }
 
-/// One variant of rotary embedding.
+/// A variant of rotary embedding.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RopeSpec {
     /// Base of the geometric series of wavelengths.
     pub theta: f32,
-    /// Elements of a head that are rotated; even.
+    /// Number of elements of a head that are rotated; even.
     pub rotary_dim: usize,
-    /// Stretching.
+    /// Scaling of frequencies.
     pub scaling: RopeScaling,
     /// Factor of cosines and sines.
     pub magnitude: f32,
-    /// Queries grow with their position; not together with norms of heads.
-    pub query_growth: Option<QueryGrowth>,
+    /// Position-dependent scale of queries; not together with norms of heads.
+    pub query_scale: Option<QueryScale>,
 }
 
-/// A factor `1 + beta * ln(1 + floor((position + first) / every))` of queries.
+/// A scale `1 + beta * ln(1 + floor((position + offset) / interval))` of queries.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct QueryGrowth {
-    /// How fast.
+pub struct QueryScale {
+    /// Coefficient of the logarithm.
     pub beta: f32,
-    /// Positions with the same factor.
-    pub every: f32,
-    /// What the first position counts as.
-    pub first: f32,
+    /// Number of consecutive positions with the same scale.
+    pub interval: f32,
+    /// Number that is added to positions.
+    pub offset: f32,
 }
 
-/// Frequencies of one variant.
+/// The frequencies of a variant of rotary embedding.
 #[derive(Clone, Debug)]
 pub struct Rope {
     /// `[rotary_dim / 2]`
     frequencies: Vec<f32>,
-    /// Those of sequences longer than this.
+    /// The longest sequence with these `frequencies`, and those of longer ones.
     beyond: Option<(usize, Vec<f32>)>,
     magnitude: f32,
-    query_growth: Option<QueryGrowth>,
-    /// Both kinds of frequencies on a GPU.
+    query_scale: Option<QueryScale>,
+    /// `frequencies` and those of long sequences, on a GPU.
     on_device: OnceLock<(Tensor, Option<Tensor>)>,
 }
 
-/// Cosines and sines of one step's rows, each `[num_tokens, rotary_dim / 2]`.
+/// Cosines and sines of a step's rows, each `[num_tokens, rotary_dim / 2]`.
 #[derive(Clone, Debug)]
 pub struct RopeAngles {
     cos: Tensor,
@@ -113,12 +113,13 @@ pub struct RopeAngles {
 }
 
 impl Rope {
-    /// Most tokens of a sequence before all of it is rotated otherwise, if there is such a length.
+    /// The longest sequence whose rotation stays as it is while the sequence grows, if there is a
+    /// limit.
     pub fn longest_unchanged(&self) -> Option<usize> {
         self.beyond.as_ref().map(|(longest, _)| *longest)
     }
 
-    /// Frequencies of `spec`.
+    /// The frequencies of `spec`.
     pub fn new(spec: &RopeSpec) -> Self {
         let pairs = spec.rotary_dim / 2;
         #[expect(clippy::cast_precision_loss, reason = "head sizes are far below 2^24")]
@@ -131,11 +132,11 @@ impl Rope {
             }
             _ => None,
         };
-        let (magnitude, query_growth) = (spec.magnitude, spec.query_growth);
-        Self { frequencies, beyond, magnitude, query_growth, on_device: OnceLock::new() }
+        let (magnitude, query_scale) = (spec.magnitude, spec.query_scale);
+        Self { frequencies, beyond, magnitude, query_scale, on_device: OnceLock::new() }
     }
 
-    /// Angles of a step's rows.
+    /// The angles of a step's rows.
     pub fn angles(&self, batch: &ForwardBatch, device: &Device) -> Result<RopeAngles> {
         if let Some(step) = &batch.on_device.0 {
             return self.angles_on_device(step, device);
@@ -151,7 +152,7 @@ impl Rope {
         self.angles_at(&batch.positions, |row| rows[row], device)
     }
 
-    /// The same where the positions are on a GPU.
+    /// The angles of a step whose positions are on a GPU.
     fn angles_on_device(&self, step: &StepTensors, device: &Device) -> Result<RopeAngles> {
         let tensor = |numbers: &[f32]| Tensor::new(numbers, device);
         let moved = if let Some(moved) = self.on_device.get() {
@@ -163,7 +164,7 @@ impl Rope {
         };
         let longest = self.longest_unchanged();
         let query_scale =
-            self.query_growth.map(|QueryGrowth { beta, every, first }| [beta, every, first]);
+            self.query_scale.map(|QueryScale { beta, interval, offset }| [beta, interval, offset]);
         let params = AngleParams {
             frequencies: &moved.0,
             beyond: longest.zip(moved.1.as_ref()),
@@ -174,7 +175,7 @@ impl Rope {
         Ok(RopeAngles { cos, sin, query_scale })
     }
 
-    /// Angles of rows at these positions, with the frequencies of each.
+    /// The angles of rows at these positions, with the frequencies of each row.
     fn angles_at<'a>(
         &self,
         positions: &[u32],
@@ -199,48 +200,48 @@ impl Rope {
             query_scale: self.query_scale(positions, device)?,
         })
     }
-}
 
-impl Rope {
     #[expect(clippy::cast_precision_loss, reason = "contexts are below 2^24")]
     fn query_scale(&self, positions: &[u32], device: &Device) -> Result<Option<Tensor>> {
-        let Some(QueryGrowth { beta, every, first }) = self.query_growth else { return Ok(None) };
-        let scale =
-            |position: &u32| 1.0 + beta * (1.0 + ((*position as f32 + first) / every).floor()).ln();
+        let Some(QueryScale { beta, interval, offset }) = self.query_scale else { return Ok(None) };
+        let scale = |position: &u32| {
+            1.0 + beta * (1.0 + ((*position as f32 + offset) / interval).floor()).ln()
+        };
         let scales: Vec<f32> = positions.iter().map(scale).collect();
         Tensor::from_vec(scales, (positions.len(), 1, 1), device).map(Some)
     }
 }
 
 impl RopeAngles {
-    /// Queries `[num_tokens, heads, head_dim]`, grown if they grow.
-    pub(super) fn grown(&self, queries: Tensor) -> Result<Tensor> {
+    /// Queries `[num_tokens, heads, head_dim]` times their position-dependent scale, if there is
+    /// one.
+    pub(super) fn scale_queries(&self, queries: Tensor) -> Result<Tensor> {
         match &self.query_scale {
             Some(scale) => queries.broadcast_mul(scale),
             None => Ok(queries),
         }
     }
 
-    /// No element is rotated.
+    /// Angles of no elements: nothing is rotated.
     pub fn none(rows: usize, device: &Device) -> Result<Self> {
         let empty = Tensor::zeros((rows, 0), candle_core::DType::F32, device)?;
         Ok(Self { cos: empty.clone(), sin: empty, query_scale: None })
     }
 
-    /// What happens to queries and keys on their way to attention.
+    /// The rotation as kernels take it, fused with the norms of heads.
     pub(super) fn rotation<'a>(&'a self, norms: Option<HeadNorms<'a>>) -> Rotation<'a> {
         Rotation { cos: &self.cos, sin: &self.sin, norms }
     }
 }
 
 impl RopeSpec {
-    /// No rotation; queries may grow all the same.
-    pub fn none(query_growth: Option<QueryGrowth>) -> Self {
+    /// No rotation, perhaps with a scale of queries.
+    pub fn none(query_scale: Option<QueryScale>) -> Self {
         let scaling = RopeScaling::None;
-        Self { theta: 1.0, rotary_dim: 0, scaling, magnitude: 1.0, query_growth }
+        Self { theta: 1.0, rotary_dim: 0, scaling, magnitude: 1.0, query_scale }
     }
 
-    /// The `index`-th frequency, stretched.
+    /// Scales the `index`-th frequency.
     fn scale(&self, index: usize, frequency: f32) -> f32 {
         match self.scaling {
             RopeScaling::None => frequency,
@@ -260,7 +261,7 @@ impl RopeSpec {
                 }
             }
             RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, truncate } => {
-                let bound = |beta| self.dimension_that_turns(beta, original_context);
+                let bound = |beta| self.dimension_with_rotations(beta, original_context);
                 let (low, high) = (bound(beta_fast), bound(beta_slow));
                 let (low, high) = if truncate { (low.floor(), high.ceil()) } else { (low, high) };
                 #[expect(clippy::cast_precision_loss, reason = "head sizes are far below 2^24")]
@@ -276,8 +277,8 @@ impl RopeSpec {
         }
     }
 
-    /// The (fractional) index of the frequency that turns `rotations` times in `context`.
-    fn dimension_that_turns(&self, rotations: f64, context: f64) -> f64 {
+    /// The (fractional) index of the frequency with this many `rotations` in `context`.
+    fn dimension_with_rotations(&self, rotations: f64, context: f64) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "head sizes are far below 2^24")]
         let dim = self.rotary_dim as f64;
         let ratio = context / (rotations * 2.0 * std::f64::consts::PI);

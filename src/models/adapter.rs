@@ -1,8 +1,8 @@
-//! Which modules of a model adapters may change, and an adapter's folder in those terms.
+//! The modules of a model that LoRA adapters may change, and the loading of an adapter's folder.
 //!
-//! Names are those of transformers, shapes those of the checkpoint. Where a checkpoint stacks what
-//! is computed apart, or stores rows in another order, the rows of `lora_B` go where the rows of the
-//! base weight went.
+//! Names are those of transformers, shapes those of the checkpoint. Where a checkpoint fuses
+//! modules that are computed separately, or stores rows in another order, the rows of `lora_B` are
+//! moved as the rows of the base weight are.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -13,46 +13,65 @@ use candle_core::quantized::GgmlDType;
 use crate::layers::adapter::{Adapter, Delta, Site};
 use crate::layers::linear::{Linear, Matrix};
 use crate::weights::lora::LoraFolder;
-use crate::weights::{StoredTensor, WeightError, Weights};
+use crate::weights::{Loaded, StoredTensor, WeightError, Weights};
 
-/// A linear layer as the checkpoint has it.
+/// A linear layer of the checkpoint that adapters may change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdaptableModule {
-    /// Its path without what may stand before all paths: `layers.0.self_attn.q_proj`.
+    /// Path without the common prefix: `layers.0.self_attn.q_proj`.
     pub path: String,
     /// Columns of the weight.
     pub inputs: usize,
     /// Rows of the weight.
     pub outputs: usize,
-    /// Where its rows went, in their order there.
+    /// The layers it is computed as, each with its rows of the weight in the order it uses them.
     pub parts: Vec<(Site, Vec<Range<usize>>)>,
 }
 
 /// The modules of a model that adapters may change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdapterLayout {
-    /// What may stand before a path.
+    /// Prefixes that a path may have.
     pub roots: &'static [&'static str],
-    /// All of them.
+    /// The modules.
     pub modules: Vec<AdaptableModule>,
 }
 
-/// How an adapter's matrices are kept.
+/// How an adapter's matrices are held in memory.
 #[derive(Clone, Debug)]
 pub struct AdapterForm {
-    /// Where.
+    /// The device they are on.
     pub device: Device,
-    /// As what; `None` as they are stored.
+    /// The kind they are converted to; `None`: as they are stored.
     pub kind: Option<GgmlDType>,
-    /// The largest rank.
+    /// The largest rank that is allowed.
     pub max_rank: usize,
 }
 
 impl AdaptableModule {
-    /// A layer whose rows are all used as they are.
+    /// A layer whose rows are used in the order they are stored.
     pub fn whole(path: String, inputs: usize, outputs: usize, site: Site) -> Self {
         let rows = 0..outputs;
         Self { path, inputs, outputs, parts: vec![(site, vec![rows])] }
+    }
+
+    fn deltas(
+        &self,
+        weights: &Weights,
+        rank: usize,
+        scale: f32,
+        form: &AdapterForm,
+    ) -> Loaded<Vec<(Site, Delta)>> {
+        let linear = |stored: &StoredTensor| {
+            let matrix = Matrix::from_stored(weights, stored, form.kind)?;
+            Ok::<_, WeightError>(Linear::from_matrix(matrix, None)?)
+        };
+        let down = linear(&weights.stored("lora_A.weight", &[rank, self.inputs])?)?;
+        let delta = |(site, rows): &(Site, Vec<Range<usize>>)| {
+            let up = weights.stored_rows("lora_B.weight", &[self.outputs, rank], Some(rows))?;
+            Ok((*site, Delta { down: down.clone(), up: linear(&up)?, scale }))
+        };
+        self.parts.iter().map(delta).collect()
     }
 
     fn is_head(&self) -> bool {
@@ -61,13 +80,13 @@ impl AdaptableModule {
 }
 
 impl AdapterLayout {
-    /// Reads an adapter of this model.
+    /// Loads an adapter of this model.
     ///
     /// # Errors
     ///
     /// A tensor of a module that is not among these or not among the adapter's targets, of another
     /// shape, or of a higher rank than allowed; the message names it.
-    pub fn load(&self, folder: &LoraFolder, form: &AdapterForm) -> Result<Adapter, WeightError> {
+    pub fn load(&self, folder: &LoraFolder, form: &AdapterForm) -> Loaded<Adapter> {
         let (mut deltas, mut bytes) = (HashMap::new(), 0);
         for name in folder.modules() {
             let refuse = |reason: String| WeightError::corrupt(folder.path(), reason);
@@ -97,7 +116,7 @@ impl AdapterLayout {
         let roots = self.roots.iter().filter(|root| !root.is_empty());
         let below = roots.filter_map(|root| name.strip_prefix(root));
         let inner = below.chain([name]).find_map(named);
-        // A head stands beside a root that may itself be below another one.
+        // The head lies beside the prefix of layers, perhaps below another prefix.
         let head = || {
             let mut heads = self.modules.iter().filter(|module| module.is_head());
             let last = name.rsplit_once('.').map_or(name, |(_, last)| last);
@@ -118,26 +137,5 @@ impl AdapterLayout {
         format!(
             "there is an adapter of `{name}`, adapters can change {kinds} of this model's layers"
         )
-    }
-}
-
-impl AdaptableModule {
-    fn deltas(
-        &self,
-        weights: &Weights,
-        rank: usize,
-        scale: f32,
-        form: &AdapterForm,
-    ) -> Result<Vec<(Site, Delta)>, WeightError> {
-        let linear = |stored: &StoredTensor| {
-            let matrix = Matrix::from_stored(weights, stored, form.kind)?;
-            Ok::<_, WeightError>(Linear::from_matrix(matrix, None)?)
-        };
-        let down = linear(&weights.stored("lora_A.weight", &[rank, self.inputs])?)?;
-        let delta = |(site, rows): &(Site, Vec<Range<usize>>)| {
-            let up = weights.stored_rows("lora_B.weight", &[self.outputs, rank], Some(rows))?;
-            Ok((*site, Delta { down: down.clone(), up: linear(&up)?, scale }))
-        };
-        self.parts.iter().map(delta).collect()
     }
 }

@@ -80,6 +80,9 @@ pub enum WeightError {
     Candle(#[from] candle_core::Error),
 }
 
+/// A part of a model, loaded from weights.
+pub type Loaded<T> = Result<T, WeightError>;
+
 impl WeightError {
     pub(crate) fn io(path: &Path, source: std::io::Error) -> Self {
         Self::Io { path: path.to_owned(), source }

@@ -44,6 +44,6 @@ pub mod source;
 pub mod stored;
 pub mod tensors;
 
-pub use error::WeightError;
+pub use error::{Loaded, WeightError};
 pub use stored::StoredTensor;
 pub use tensors::{MemoryTensors, TensorSource, Weights};

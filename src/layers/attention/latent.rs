@@ -1,62 +1,36 @@
-//! Queries, keys and values of latent attention: what is kept of a token is one vector that all
-//! heads share, from which each head would make its keys and values.
+//! Multi-head latent attention: the cache has one latent vector of a token that all heads share,
+//! from which each head would project its keys and values.
 //!
 //! DeepSeek-AI, "DeepSeek-V2: A Strong, Economical, and Efficient Mixture-of-Experts Language
-//! Model", 2024. Keys and values are never made. A head's score `q . (U c)` is `(U^T q) . c`, so
-//! queries are brought to the latent space, where there is one key head for all of them: the rotated
-//! part, then the latent vector. Values are the latent vector alone; each head turns the weighted
-//! sum of them into its own values.
+//! Model", 2024. Keys and values are never computed. A head's score `q . (U c)` is `(U^T q) . c`,
+//! so queries are projected to the latent space, where there is one key head for all of them: the
+//! rotated part, then the latent vector. Values are the latent vector alone; each head projects the
+//! weighted sum of them to its own values.
 
 use std::ops::Range;
 
 use candle_core::{Result, Tensor};
 
-use super::AttentionSpec;
-use super::projections::pairs_apart;
+use super::qkv_source::deinterleaved;
+use super::spec::{AttentionSpec, LatentSpec};
 use crate::layers::linear::{Linear, Matrix};
-use crate::layers::norm::{Norm, NormSpec};
-use crate::weights::{StoredTensor, WeightError, Weights};
+use crate::layers::norm::Norm;
+use crate::weights::{Loaded, StoredTensor, WeightError, Weights};
 
-/// Sizes of latent attention.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LatentSpec {
-    /// Elements that queries are made of, where they aren't made of hidden states.
-    pub query_rank: Option<usize>,
-    /// Elements of the latent vector.
-    pub rank: usize,
-    /// Elements of a head's queries and keys that are not rotated.
-    pub plain: usize,
-    /// Elements that are; all heads share the key's.
-    pub rotated: usize,
-    /// Elements of a head's values.
-    pub value: usize,
-    /// The norm of what queries are made of, and of the latent vector.
-    pub norm: NormSpec,
-    /// Biases of the projections from hidden states to smaller vectors.
-    pub bias: bool,
-}
-
-impl LatentSpec {
-    /// Elements of what is kept as a key.
-    pub fn key_dim(&self) -> usize {
-        self.rotated + self.rank
-    }
-}
-
-/// Projections of one layer.
+/// The projections of a layer with latent attention.
 #[derive(Debug)]
 pub(super) struct LatentProjections {
-    /// From hidden states to what queries are made of.
+    /// From hidden states to the low-rank vector of queries.
     query_down: Option<(Linear, Norm)>,
-    /// To the rotated parts of all heads.
-    query_rotated: Linear,
-    /// To the other parts of all heads.
-    query_plain: Linear,
+    /// To the rotated parts of all query heads.
+    query_rope: Linear,
+    /// To the other parts of all query heads.
+    query_nope: Linear,
     /// From hidden states to the rotated part of the key.
-    key_rotated: Linear,
+    key_rope: Linear,
     /// From hidden states to the latent vector.
     latent: (Linear, Norm),
-    /// Per head: from a query to the latent space, and from there to values.
+    /// For each head, from the query to the latent space, and from there to values.
     heads: Vec<[Linear; 2]>,
     spec: LatentSpec,
 }
@@ -66,74 +40,75 @@ impl LatentProjections {
         weights: &Weights,
         spec: &AttentionSpec,
         latent: LatentSpec,
-    ) -> std::result::Result<Self, WeightError> {
-        let LatentSpec { query_rank, rank, plain, rotated, value, norm, bias } = latent;
+    ) -> Loaded<Self> {
+        let LatentSpec { query_rank, kv_rank, nope_dim, rope_dim, value_dim, norm, bias } = latent;
         let (hidden, count) = (spec.hidden_size, spec.num_heads);
         let query_down = query_rank.map(|rank| {
             let down = Linear::load(&weights.scope("q_a_proj"), hidden, rank, bias)?;
             Ok::<_, WeightError>((down, Norm::load(&weights.scope("q_a_layernorm"), rank, norm)?))
         });
         let up = weights.scope(if query_rank.is_some() { "q_b_proj" } else { "q_proj" });
-        let head = plain + rotated;
+        let head = nope_dim + rope_dim;
         let parts = |rows: &dyn Fn(usize) -> Vec<Range<usize>>| {
             let rows: Vec<_> = (0..count).flat_map(|i| rows(i * head)).collect();
             Linear::load_rows(&up, query_rank.unwrap_or(hidden), count * head, false, &rows)
         };
-        let order = rotated_rows(spec, rotated);
-        let turned = |first: usize| order.iter().map(|i| first + i..first + i + 1).collect();
+        let order = rope_rows(spec, rope_dim);
+        let rotated = |first: usize| order.iter().map(|i| first + i..first + i + 1).collect();
         let down = weights.scope("kv_a_proj_with_mqa");
-        let kept =
-            |rows: &[Range<usize>]| Linear::load_rows(&down, hidden, rank + rotated, bias, rows);
-        let all = 0..rank;
-        let latent_norm = Norm::load(&weights.scope("kv_a_layernorm"), rank, norm)?;
-        // Read once, whatever it has to be made of.
-        let shape = [count * (plain + value), rank];
+        let key = |rows: &[Range<usize>]| {
+            Linear::load_rows(&down, hidden, kv_rank + rope_dim, bias, rows)
+        };
+        let all = 0..kv_rank;
+        let latent_norm = Norm::load(&weights.scope("kv_a_layernorm"), kv_rank, norm)?;
+        // Read once: some formats are unpacked at every read.
+        let shape = [count * (nope_dim + value_dim), kv_rank];
         let up = weights.scope("kv_b_proj").stored("weight", &shape)?;
         Ok(Self {
             query_down: query_down.transpose()?,
-            query_rotated: parts(&|first| turned(first + plain))?,
-            query_plain: parts(&|first| {
-                let rows = first..first + plain;
+            query_rope: parts(&|first| rotated(first + nope_dim))?,
+            query_nope: parts(&|first| {
+                let rows = first..first + nope_dim;
                 vec![rows]
             })?,
-            key_rotated: kept(&turned(rank))?,
-            latent: (kept(&[all])?, latent_norm),
+            key_rope: key(&rotated(kv_rank))?,
+            latent: (key(&[all])?, latent_norm),
             heads: (0..count)
-                .map(|head| load_head(weights, &up, head, [plain, value]))
+                .map(|head| load_head(weights, &up, head, [nope_dim, value_dim]))
                 .collect::<std::result::Result<_, _>>()?,
             spec: latent,
         })
     }
 
-    /// Of hidden states `x [num_tokens, hidden]`: queries `[num_tokens, heads, rotated + rank]`,
-    /// the key `[num_tokens, 1, rotated + rank]` and the value `[num_tokens, 1, rank]`.
+    /// Queries `[num_tokens, heads, rope_dim + kv_rank]`, the key `[num_tokens, 1, rope_dim +
+    /// kv_rank]` and the value `[num_tokens, 1, kv_rank]` of hidden states `x [num_tokens,
+    /// hidden]`.
     pub(super) fn forward(&self, x: &Tensor) -> Result<[Tensor; 3]> {
-        let LatentSpec { rank, plain, rotated, .. } = self.spec;
+        let LatentSpec { kv_rank, nope_dim, rope_dim, .. } = self.spec;
         let (rows, heads) = (x.dim(0)?, self.heads.len());
-        let (key_rotated, latent) =
-            (self.key_rotated.forward(x)?, self.latent.1.forward(&self.latent.0.forward(x)?)?);
-        let compressed =
-            self.query_down.as_ref().map(|(down, norm)| norm.forward(&down.forward(x)?));
-        let compressed = compressed.transpose()?;
-        let [turned, rest] = Linear::forward_each(
-            [&self.query_rotated, &self.query_plain],
-            compressed.as_ref().unwrap_or(x),
+        let (key_rope, latent) =
+            (self.key_rope.forward(x)?, self.latent.1.forward(&self.latent.0.forward(x)?)?);
+        let low_rank = self.query_down.as_ref().map(|(down, norm)| norm.forward(&down.forward(x)?));
+        let low_rank = low_rank.transpose()?;
+        let [query_rope, nope] = Linear::forward_each(
+            [&self.query_rope, &self.query_nope],
+            low_rank.as_ref().unwrap_or(x),
         )?;
-        let turned = turned.reshape((rows, heads, rotated))?;
-        let rest = rest.reshape((rows, heads, plain))?;
+        let query_rope = query_rope.reshape((rows, heads, rope_dim))?;
+        let nope = nope.reshape((rows, heads, nope_dim))?;
         let absorbed = (0..heads).map(|head| {
-            self.heads[head][0].forward(&rest.narrow(1, head, 1)?.squeeze(1)?.contiguous()?)
+            self.heads[head][0].forward(&nope.narrow(1, head, 1)?.squeeze(1)?.contiguous()?)
         });
         let absorbed = Tensor::stack(&absorbed.collect::<Result<Vec<_>>>()?, 1)?;
         Ok([
-            Tensor::cat(&[turned, absorbed], 2)?,
-            Tensor::cat(&[&key_rotated, &latent], 1)?.reshape((rows, 1, rotated + rank))?,
-            latent.reshape((rows, 1, rank))?,
+            Tensor::cat(&[query_rope, absorbed], 2)?,
+            Tensor::cat(&[&key_rope, &latent], 1)?.reshape((rows, 1, rope_dim + kv_rank))?,
+            latent.reshape((rows, 1, kv_rank))?,
         ])
     }
 
-    /// Values of all heads, `[num_tokens, heads * value]`, of weighted latent vectors
-    /// `[num_tokens, heads, rank]`.
+    /// Projects weighted sums of latent vectors, `[num_tokens, heads, kv_rank]`, to values of all
+    /// heads, `[num_tokens, heads * value_dim]`.
     pub(super) fn values(&self, weighted: &Tensor) -> Result<Tensor> {
         let head = |head| {
             let latent: Tensor = weighted.narrow(1, head, 1)?;
@@ -143,29 +118,30 @@ impl LatentProjections {
     }
 }
 
-/// The rotated elements of a head in the order that halves are paired in.
-fn rotated_rows(spec: &AttentionSpec, rotated: usize) -> Vec<usize> {
-    if spec.rope_neighbours.is_some() {
-        pairs_apart(rotated).collect()
+/// The rotated elements of a stored head, in the order in which the rotation pairs halves.
+fn rope_rows(spec: &AttentionSpec, rope_dim: usize) -> Vec<usize> {
+    if spec.interleaved_rope.is_some() {
+        deinterleaved(rope_dim).collect()
     } else {
-        (0..rotated).collect()
+        (0..rope_dim).collect()
     }
 }
 
-/// From `up [heads * (plain + value), rank]`: the transpose of the head's first rows, and its others.
+/// From `up [heads * (nope_dim + value_dim), kv_rank]`: the transpose of the head's rows for keys,
+/// and its rows for values.
 fn load_head(
     weights: &Weights,
     up: &StoredTensor,
     head: usize,
-    [plain, value]: [usize; 2],
-) -> std::result::Result<[Linear; 2], WeightError> {
-    let first = head * (plain + value);
-    let (keys, values) = (first..first + plain, first + plain..first + plain + value);
+    [nope_dim, value_dim]: [usize; 2],
+) -> Loaded<[Linear; 2]> {
+    let first = head * (nope_dim + value_dim);
+    let (keys, values) = (first..first + nope_dim, first + nope_dim..first + nope_dim + value_dim);
     let layer = |stored: StoredTensor| {
         let matrix = Matrix::from_stored(weights, &stored, weights.rounding())?;
         Ok::<_, WeightError>(Linear::from_matrix(matrix, None)?)
     };
-    // What is quantized in the file is widened to be turned.
+    // A quantized tensor is widened to bf16 to be transposed.
     Ok([layer(up.rows(&[keys])?.transposed()?)?, layer(up.rows(&[values])?)?])
 }
 

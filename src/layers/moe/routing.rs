@@ -1,37 +1,38 @@
-//! Which experts a token goes to, and with which weights.
+//! The choice of experts for a token, and their weights.
 //!
-//! Choice by group: DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024.
+//! Group-limited routing: DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024.
 
 pub use crate::kernels::experts::Score;
 
-/// Experts come in groups of equal size, and only those of the best groups can be chosen.
+/// Group-limited routing: experts are in groups of equal size, and chosen from the best groups
+/// only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Groups {
-    /// How many there are; they divide the experts.
+    /// Number of groups; it divides the number of experts.
     pub count: usize,
-    /// How many are looked at, by the sum of their best scores.
+    /// Number of groups that are chosen, by the sum of their best scores.
     pub chosen: usize,
-    /// How many scores count for a group: one or two.
+    /// Number of scores in that sum: one or two.
     pub best: usize,
 }
 
-/// How experts are chosen.
+/// How experts are chosen and weighted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Routing {
-    /// What scores are.
+    /// The score function.
     pub score: Score,
-    /// Experts that a token goes to.
+    /// Number of experts that a token is routed to.
     pub experts_per_token: usize,
-    /// Limits the choice.
+    /// Group-limited routing.
     pub groups: Option<Groups>,
-    /// Divide the chosen experts' scores by their sum.
+    /// Whether the chosen experts' scores are divided by their sum.
     pub renormalize: bool,
     /// Factor of the weights.
     pub scale: f32,
 }
 
 impl Routing {
-    /// The chosen experts and their weights, the best first. `bias` counts for the choice only.
+    /// The chosen experts and their weights, the best first. `bias` changes the choice only.
     pub(super) fn choose(&self, logits: Vec<f32>, bias: Option<&[f32]>) -> Vec<(usize, f32)> {
         let before = (self.score == Score::SigmoidOfChosen).then(|| logits.clone());
         let scores = self.scores(logits);
@@ -46,7 +47,7 @@ impl Routing {
             groups.drop_others(&mut rank);
         }
         let mut order: Vec<usize> = (0..rank.len()).collect();
-        // Of equal ones the first.
+        // Of equal experts the first wins.
         let by_rank = |a: &usize, b: &usize| rank[*b].total_cmp(&rank[*a]).then(a.cmp(b));
         let count = self.experts_per_token.min(order.len());
         if count < order.len() {
@@ -86,7 +87,7 @@ impl Routing {
 }
 
 impl Groups {
-    /// Makes experts outside of the best groups the last choice.
+    /// Ranks experts outside of the chosen groups last.
     fn drop_others(self, rank: &mut [f32]) {
         let size = rank.len() / self.count;
         let best = |group: &[f32]| {

@@ -1,34 +1,13 @@
-//! Experts of a layer whose weights lie in tensors that have all of them.
+//! Loading of experts from tensors with the matrices of all of them.
 
 use std::ops::Range;
 
 use candle_core::{DType, Device, Tensor};
 
+use super::spec::StackedTensors;
 use crate::layers::linear::{Linear, Matrix};
 use crate::layers::mlp::{Mlp, MlpSpec};
-use crate::weights::{StoredTensor, WeightError, Weights};
-
-/// How the tensors are called and laid out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StackedTensors {
-    /// Gates and ups `[experts, 2 * inner, hidden]`, and downs `[experts, hidden, inner]`.
-    pub names: [&'static str; 2],
-    /// The last two dimensions are the other way round.
-    pub turned: bool,
-    /// What the tensors are called where they have few bits; those are never turned.
-    pub compressed: Option<[&'static str; 2]>,
-    /// Gates and ups take turns; else all gates come first.
-    pub interleaved: bool,
-    /// Biases `[experts, 2 * inner]` and `[experts, hidden]`.
-    pub biases: Option<[&'static str; 2]>,
-}
-
-impl StackedTensors {
-    /// Two tensors in the common order without biases.
-    pub const fn new(names: [&'static str; 2]) -> Self {
-        Self { names, turned: false, compressed: None, interleaved: false, biases: None }
-    }
-}
+use crate::weights::{Loaded, StoredTensor, WeightError, Weights};
 
 /// Loads the experts of one layer.
 pub(super) fn load(
@@ -36,20 +15,26 @@ pub(super) fn load(
     tensors: StackedTensors,
     spec: MlpSpec,
     count: usize,
-) -> Result<Vec<Mlp>, WeightError> {
+) -> Loaded<Vec<Mlp>> {
     let MlpSpec { hidden_size: hidden, intermediate_size: inner, .. } = spec;
     let compressed = tensors.compressed.filter(|names| weights.contains(names[0]));
-    let turned = tensors.turned && compressed.is_none();
+    let transposed = tensors.transposed && compressed.is_none();
     let names = compressed.unwrap_or(tensors.names);
     let biases = tensors.biases.map_or([None; 2], |names| names.map(Some));
     let load = |which: usize, outputs, inputs| {
-        let shape = if turned { [count, inputs, outputs] } else { [count, outputs, inputs] };
+        let shape = if transposed { [count, inputs, outputs] } else { [count, outputs, inputs] };
         let matrices = weights.stored(names[which], &shape)?;
         let bias = biases[which].map(|name| {
             let stored = weights.stored(name, &[count, outputs])?;
             Ok::<_, WeightError>(stored.to_tensor(DType::F32)?)
         });
-        Ok::<_, WeightError>(Stack { matrices, bias: bias.transpose()?, outputs, inputs, turned })
+        Ok::<_, WeightError>(Stack {
+            matrices,
+            bias: bias.transpose()?,
+            outputs,
+            inputs,
+            transposed,
+        })
     };
     let (both, down) = (load(0, 2 * inner, hidden)?, load(1, hidden, inner)?);
     let (gates, ups) = if tensors.interleaved {
@@ -74,28 +59,23 @@ fn one(row: usize) -> Range<usize> {
     row..row + 1
 }
 
-/// One matrix of every expert.
+/// The same linear layer of every expert.
 struct Stack {
     matrices: StoredTensor,
     /// `[experts, outputs]`
     bias: Option<Tensor>,
     outputs: usize,
     inputs: usize,
-    turned: bool,
+    transposed: bool,
 }
 
 impl Stack {
-    /// Some of the outputs of expert `index`.
-    fn layer(
-        &self,
-        weights: &Weights,
-        index: usize,
-        outputs: &[Range<usize>],
-    ) -> Result<Linear, WeightError> {
+    /// The linear layer of expert `index`, with some of its outputs.
+    fn layer(&self, weights: &Weights, index: usize, outputs: &[Range<usize>]) -> Loaded<Linear> {
         let own = |height: usize| {
             move |rows: &Range<usize>| index * height + rows.start..index * height + rows.end
         };
-        let matrix = if self.turned {
+        let matrix = if self.transposed {
             let whole = self.matrices.rows(&[own(self.inputs)(&(0..self.inputs))])?;
             whole.transposed()?.rows(outputs)?
         } else {
@@ -110,7 +90,7 @@ impl Stack {
                 Some(bias.get(index)?.index_select(&rows, 0)?.to_device(weights.device())?)
             }
         };
-        // What is quantized in the file stays so.
+        // Weights that are quantized in the file keep their kind.
         let matrix = Matrix::from_stored(weights, &matrix, weights.rounding())?;
         Ok(Linear::from_matrix(matrix, bias)?)
     }

@@ -1,7 +1,7 @@
-//! Heads that keep a matrix each, by the gated delta rule, behind a short convolution; what they
-//! read is normalized and gated.
+//! Linear attention by the gated delta rule, after a short convolution; its output is normalized
+//! and gated.
 //!
-//! Yang, Kautz and Hatamizadeh, "Gated Delta Networks", 2024, section 3.4; the arrangement is that of
+//! Yang, Kautz and Hatamizadeh, "Gated Delta Networks", 2024, section 3.4; in the form of
 //! Qwen3-Next.
 
 use std::ops::Range;
@@ -15,40 +15,41 @@ use crate::kernels::recurrence::delta_rule::{Gates, Heads, delta_rule};
 use crate::kernels::recurrence::short_conv::short_conv;
 use crate::layers::linear::Linear;
 use crate::layers::norm::RmsNorm;
-use crate::weights::{WeightError, Weights};
+use crate::weights::{Loaded, Weights};
 
-/// Sizes and variant of such heads.
+/// Sizes and variant of linear attention by the gated delta rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DeltaRuleSpec {
     /// Elements of a hidden state.
     pub hidden_size: usize,
-    /// The heads.
+    /// Numbers and sizes of heads.
     pub heads: Heads,
     /// Tokens that the convolution sees.
     pub taps: usize,
-    /// What the convolution's sums go through.
+    /// Activation of the convolution.
     pub activation: Activation,
-    /// Added to the mean square of what a head reads.
+    /// Epsilon of the norm of the output.
     pub norm_eps: f32,
 }
 
 impl DeltaRuleSpec {
-    /// Of the convolution, and of the heads.
+    /// Number of elements of the states of the convolution and of the heads.
     pub(super) fn states(&self) -> Vec<usize> {
         vec![(self.taps - 1) * self.heads.inputs(), self.heads.state()]
     }
 
-    /// Elements of a token in front of the output projection.
+    /// Number of elements of a row before the output projection.
     pub(super) fn outputs(&self) -> usize {
         self.heads.outputs()
     }
 }
 
-/// Weights of such heads.
+/// The weights of linear attention by the gated delta rule.
 #[derive(Debug)]
 pub(super) struct DeltaRule {
     heads: Heads,
-    /// Those of queries, keys and values together, of the output's gate, of `write` and of `decay`.
+    /// Projections to queries, keys and values, to the gate of the output, to `write` and to
+    /// `decay`.
     inputs: [Linear; 4],
     taps: ConvTaps,
     /// `[values]`
@@ -59,12 +60,9 @@ pub(super) struct DeltaRule {
 }
 
 impl DeltaRule {
-    /// The tensors of the inputs are four, or `in_proj_qkvz` in place of two of them and
-    /// `in_proj_ba` in place of the others. The rate is `-exp(A_log)`, or stored as `A`.
-    pub(super) fn load(
-        weights: &Weights,
-        spec: DeltaRuleSpec,
-    ) -> std::result::Result<Self, WeightError> {
+    /// Loads four input projections, which may be fused by twos to `in_proj_qkvz` and `in_proj_ba`.
+    /// The rate is `-exp(A_log)`, or stored as `A`.
+    pub(super) fn load(weights: &Weights, spec: DeltaRuleSpec) -> Loaded<Self> {
         let DeltaRuleSpec { hidden_size, heads, taps, activation, norm_eps } = spec;
         let whole =
             |name: &str, outputs| Linear::load(&weights.scope(name), hidden_size, outputs, false);
@@ -109,20 +107,20 @@ impl DeltaRule {
         let [qkv, gate, write, decay] = Linear::forward_each(self.inputs.each_ref(), x)?;
         let qkv = short_conv(&qkv, self.taps.taps(), conv, runs)?;
         let gates = Gates { write: &write, decay: &decay, rate: &self.rate, bias: &self.bias };
-        let read = delta_rule(&qkv, gates, self.heads, rule, runs)?;
-        let each = (read.dim(0)?, self.heads.values, self.heads.value_dim);
-        let read = self.norm.forward(&read.reshape(each)?)?.reshape(gate.dims2()?)?;
-        gated_pairs(Gating::Activation(Activation::Silu), &gate, &read)
+        let y = delta_rule(&qkv, gates, self.heads, rule, runs)?;
+        let heads = (y.dim(0)?, self.heads.values, self.heads.value_dim);
+        let y = self.norm.forward(&y.reshape(heads)?)?.reshape(gate.dims2()?)?;
+        gated_pairs(Gating::Activation(Activation::Silu), &gate, &y)
     }
 }
 
-/// Rows of a key head's query, key, values and gates.
+/// Numbers of rows of a key head's query, key, values and gates.
 fn by_key_head(heads: Heads) -> [usize; 4] {
     let own = heads.outputs() / heads.keys;
     [heads.key_dim, heads.key_dim, own, own]
 }
 
-/// The rows of each kind, where those of the first key head come first, kind by kind.
+/// The rows of each kind in a tensor that is fused key head by key head.
 fn grouped<const N: usize>(key_heads: usize, counts: [usize; N]) -> [Vec<Range<usize>>; N] {
     let all: usize = counts.iter().sum();
     std::array::from_fn(|kind| {

@@ -1,11 +1,11 @@
-//! Layers that read a sequence token by token instead of attending to all of it: what they keep of
-//! it has one size, however long it is.
+//! Recurrent layers, which stand in for attention: their state of a sequence has a fixed size,
+//! however long the sequence is.
 
 use candle_core::{Result, Tensor};
 
 use super::forward::ForwardBatch;
 use super::linear::Linear;
-use crate::weights::{WeightError, Weights};
+use crate::weights::{Loaded, Weights};
 
 mod delta_rule;
 mod short_conv;
@@ -16,34 +16,34 @@ pub use delta_rule::DeltaRuleSpec;
 pub use short_conv::ShortConvSpec;
 pub use state_space::StateSpaceSpec;
 
-/// What some layers have in place of attention.
+/// The recurrence that some layers have instead of attention.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RecurrentSpec {
-    /// Which layers have it.
+    /// Whether each layer has it.
     pub layers: Vec<bool>,
-    /// What the module is called, below a layer.
+    /// Name of the module in a layer.
     pub name: &'static str,
-    /// What the output projection's tensor is called.
+    /// Name of the output projection.
     pub output: &'static str,
-    /// Bias of the output projection.
+    /// Whether the output projection has a bias.
     pub output_bias: bool,
-    /// What it computes.
+    /// The computation between the projections.
     pub cell: CellSpec,
 }
 
-/// What a recurrent layer computes between its projections.
+/// The computation of a recurrent layer between its projections.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CellSpec {
-    /// A gated convolution over few tokens.
+    /// A gated short convolution.
     ShortConv(ShortConvSpec),
-    /// Heads that keep a matrix each.
+    /// Linear attention by the gated delta rule.
     DeltaRule(DeltaRuleSpec),
     /// A selective state space.
     StateSpace(StateSpaceSpec),
 }
 
 impl RecurrentSpec {
-    /// Elements of each state of a layer.
+    /// Number of elements of each state of a layer.
     pub fn states(&self) -> Vec<usize> {
         match &self.cell {
             CellSpec::ShortConv(conv) => conv.states(),
@@ -53,7 +53,7 @@ impl RecurrentSpec {
     }
 }
 
-/// Weights of one recurrent layer.
+/// The weights of a recurrent layer.
 #[derive(Debug)]
 pub struct Recurrent {
     cell: Cell,
@@ -68,12 +68,8 @@ enum Cell {
 }
 
 impl Recurrent {
-    /// Loads the projections and what is between them, for hidden states of `hidden` elements.
-    pub fn load(
-        weights: &Weights,
-        hidden: usize,
-        spec: &RecurrentSpec,
-    ) -> std::result::Result<Self, WeightError> {
+    /// Loads the weights of `spec`, for hidden states of `hidden` elements.
+    pub fn load(weights: &Weights, hidden: usize, spec: &RecurrentSpec) -> Loaded<Self> {
         let (cell, inner) = match &spec.cell {
             CellSpec::ShortConv(conv) => {
                 (Cell::ShortConv(short_conv::ShortConv::load(weights, *conv)?), conv.channels)
@@ -91,9 +87,9 @@ impl Recurrent {
         Ok(Self { cell, output: Linear::load(&output, inner, hidden, spec.output_bias)? })
     }
 
-    /// Reads the rows `x [num_tokens, hidden]`, takes `states` along and returns what the layer
-    /// gives of each row before its output projection: `[num_tokens, inner]`.
-    pub fn read(&self, x: &Tensor, states: &[Tensor], batch: &ForwardBatch) -> Result<Tensor> {
+    /// Computes the rows `x [num_tokens, hidden]` up to the output projection, `[num_tokens,
+    /// inner]`, and updates `states`.
+    pub fn forward(&self, x: &Tensor, states: &[Tensor], batch: &ForwardBatch) -> Result<Tensor> {
         match &self.cell {
             Cell::ShortConv(conv) => conv.forward(x, states, batch.runs()),
             Cell::DeltaRule(rule) => rule.forward(x, states, batch.runs()),
@@ -101,13 +97,13 @@ impl Recurrent {
         }
     }
 
-    /// The output projection of `read [.., inner]`: `[.., hidden]`.
-    pub fn project(&self, read: &Tensor) -> Result<Tensor> {
-        self.output.forward(read)
+    /// The output projection of `x [.., inner]`: `[.., hidden]`.
+    pub fn project(&self, x: &Tensor) -> Result<Tensor> {
+        self.output.forward(x)
     }
 
-    /// `residual + factor * project(read)`.
-    pub fn project_add(&self, read: &Tensor, residual: &Tensor, factor: f32) -> Result<Tensor> {
-        self.output.forward_add_scaled(read, residual, factor)
+    /// `residual + factor * project(x)`
+    pub fn project_add(&self, x: &Tensor, residual: &Tensor, factor: f32) -> Result<Tensor> {
+        self.output.forward_add_scaled(x, residual, factor)
     }
 }

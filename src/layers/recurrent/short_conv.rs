@@ -1,4 +1,4 @@
-//! A gated convolution over few tokens: `c * conv(b * x)` of three projections of the input.
+//! A gated short convolution: `c * conv(b * x)` of three projections of the input.
 //!
 //! Liquid AI, "LFM2 Technical Report", 2025, section 2.
 
@@ -8,38 +8,36 @@ use crate::kernels::pointwise::Activation;
 use crate::kernels::recurrence::Runs;
 use crate::kernels::recurrence::short_conv::{Taps, short_conv};
 use crate::layers::linear::Linear;
-use crate::weights::{WeightError, Weights};
+use crate::weights::{Loaded, Weights};
 
-/// Sizes of a gated convolution.
+/// Sizes of a gated short convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShortConvSpec {
-    /// Channels, as many as a hidden state has elements.
+    /// Number of channels, equal to the elements of a hidden state.
     pub channels: usize,
-    /// Tokens that the convolution sees.
+    /// Number of tokens that the convolution sees.
     pub taps: usize,
-    /// Biases of the input projection and of the convolution.
+    /// Whether the input projection and the convolution have biases.
     pub bias: bool,
 }
 
 impl ShortConvSpec {
+    /// Number of elements of the state.
     pub(super) fn states(&self) -> Vec<usize> {
         vec![(self.taps - 1) * self.channels]
     }
 }
 
-/// Weights of a gated convolution.
+/// The weights of a gated short convolution.
 #[derive(Debug)]
 pub(super) struct ShortConv {
-    /// Those of b, c and x.
+    /// The projections to b, c and x.
     inputs: [Linear; 3],
     taps: ConvTaps,
 }
 
 impl ShortConv {
-    pub(super) fn load(
-        weights: &Weights,
-        spec: ShortConvSpec,
-    ) -> std::result::Result<Self, WeightError> {
+    pub(super) fn load(weights: &Weights, spec: ShortConvSpec) -> Loaded<Self> {
         let ShortConvSpec { channels, taps, bias } = spec;
         let input = weights.scope("in_proj");
         let part = |index: usize| {
@@ -59,7 +57,7 @@ impl ShortConv {
     }
 }
 
-/// The learned part of a convolution, whose sums go on as they are or through an activation.
+/// The weights of a convolution, and the activation of its sums, if there is one.
 #[derive(Debug)]
 pub(super) struct ConvTaps {
     /// `[taps, channels]`
@@ -76,13 +74,13 @@ impl ConvTaps {
         channels: usize,
         taps: usize,
         bias: bool,
-    ) -> std::result::Result<Self, WeightError> {
+    ) -> Loaded<Self> {
         let weight = weights.dense("weight", &[channels, 1, taps], DType::F32)?;
         let bias = bias.then(|| weights.dense("bias", &[channels], DType::F32)).transpose()?;
         Ok(Self { weight: weight.squeeze(1)?.t()?.contiguous()?, bias, activation: None })
     }
 
-    /// The same with an activation.
+    /// The convolution with an activation.
     pub(super) fn activated(self, activation: Activation) -> Self {
         Self { activation: Some(activation), ..self }
     }

@@ -1,4 +1,4 @@
-//! A selective state space behind a short convolution, gated and normalized.
+//! A selective state space after a short convolution; its output is gated and normalized.
 //!
 //! Dao and Gu, "Transformers are SSMs", 2024, figure 6: the parallel block.
 
@@ -11,58 +11,59 @@ use crate::kernels::recurrence::Runs;
 use crate::kernels::recurrence::short_conv::short_conv;
 use crate::kernels::recurrence::state_space::{Heads, state_space};
 use crate::layers::linear::Linear;
-use crate::weights::{WeightError, Weights};
+use crate::weights::{Loaded, Weights};
 
 /// Sizes and variant of a selective state space.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StateSpaceSpec {
-    /// Heads.
+    /// Number of heads.
     pub heads: usize,
-    /// Elements of each.
+    /// Elements of a head.
     pub head_dim: usize,
-    /// Elements that a state keeps for each of these.
+    /// Elements of the state for each element of a head.
     pub state_size: usize,
-    /// Heads of a group, of equally many, share the vectors that write and read states; each group
-    /// is normalized alone.
+    /// Number of groups of heads. The heads of a group share B and C, which write and read states,
+    /// and are normalized together.
     pub groups: usize,
-    /// Tokens that the convolution sees.
+    /// Number of tokens that the convolution sees.
     pub taps: usize,
-    /// Biases of the convolution.
+    /// Whether the convolution has a bias.
     pub conv_bias: bool,
-    /// Biases of the input projection.
+    /// Whether the input projection has a bias.
     pub bias: bool,
-    /// What the convolution's sums go through.
+    /// Activation of the convolution.
     pub activation: Activation,
-    /// Least and largest time step.
+    /// Lower and upper bound of time steps.
     pub step_limits: [f32; 2],
-    /// Added to the mean square of a group.
+    /// Epsilon of the norm of a group.
     pub norm_eps: f32,
 }
 
 impl StateSpaceSpec {
-    /// Elements of all heads.
+    /// Number of elements of all heads.
     pub(super) fn inner(&self) -> usize {
         self.heads * self.head_dim
     }
 
-    /// What the convolution runs over: the heads, and two vectors for each group.
+    /// Channels of the convolution: the heads, and B and C of each group.
     fn channels(&self) -> usize {
         self.inner() + 2 * self.groups * self.state_size
     }
 
+    /// Number of elements of the states of the convolution and of the heads.
     pub(super) fn states(&self) -> Vec<usize> {
         vec![(self.taps - 1) * self.channels(), self.inner() * self.state_size]
     }
 }
 
-/// Weights of a selective state space.
+/// The weights of a selective state space.
 #[derive(Debug)]
 pub(super) struct StateSpace {
     spec: StateSpaceSpec,
-    /// Those of gates, of what the convolution runs over, and of time steps.
+    /// Projections to gates, to the channels of the convolution, and to time steps.
     inputs: [Linear; 3],
     taps: ConvTaps,
-    /// `[heads]` each.
+    /// `[heads]`, as are `skip` and `step_bias`.
     decay: Tensor,
     skip: Tensor,
     step_bias: Tensor,
@@ -70,11 +71,7 @@ pub(super) struct StateSpace {
 }
 
 impl StateSpace {
-    pub(super) fn load(
-        weights: &Weights,
-        hidden: usize,
-        spec: StateSpaceSpec,
-    ) -> std::result::Result<Self, WeightError> {
+    pub(super) fn load(weights: &Weights, hidden: usize, spec: StateSpaceSpec) -> Loaded<Self> {
         let StateSpaceSpec { heads, bias, .. } = spec;
         let (inner, channels) = (spec.inner(), spec.channels());
         let input = weights.scope("in_proj");
@@ -84,7 +81,7 @@ impl StateSpace {
             Linear::load_rows(&input, hidden, all, bias, std::slice::from_ref(&rows))
         };
         let of_heads = |name: &str| weights.dense(name, &[heads], DType::F32);
-        // Some files have what the others have the logarithm of.
+        // GGUF files have the decay itself, others its logarithm.
         let decay =
             if weights.contains("A") { of_heads("A")? } else { of_heads("A_log")?.exp()?.neg()? };
         let taps = ConvTaps::load(&weights.scope("conv1d"), channels, spec.taps, spec.conv_bias)?;
@@ -117,23 +114,18 @@ impl StateSpace {
     }
 }
 
-/// A norm by the root mean square of each of some equal parts of a row.
+/// An RMS norm of equal parts of a row.
 #[derive(Debug)]
 struct GroupNorm {
     /// `[width]`
     weight: Tensor,
-    /// `[width / groups]` of ones, where there are several groups.
+    /// `[width / groups]` of ones, if there are several groups.
     ones: Option<Tensor>,
     eps: f32,
 }
 
 impl GroupNorm {
-    fn load(
-        weights: &Weights,
-        width: usize,
-        groups: usize,
-        eps: f32,
-    ) -> std::result::Result<Self, WeightError> {
+    fn load(weights: &Weights, width: usize, groups: usize, eps: f32) -> Loaded<Self> {
         let weight = weights.dense("weight", &[width], DType::F32)?.contiguous()?;
         let ones = (groups > 1)
             .then(|| Tensor::ones(width / groups, DType::F32, weights.device()))

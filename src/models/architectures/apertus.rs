@@ -1,19 +1,17 @@
-//! Apertus: Llama with norms of query and key heads, and a feed-forward part without a gate whose
-//! activation has learned numbers (Huang and Schlag, "Deriving Activation Functions Using
+//! Apertus: Llama with norms of query and key heads, and an ungated feed-forward part with xIELU,
+//! an activation with learned parameters (Huang and Schlag, "Deriving Activation Functions Using
 //! Integration", 2024).
 
-use crate::layers::attention::QueryKeyNorm;
+use crate::layers::attention::NormSpan;
 use crate::layers::mlp::MlpTensors;
-use crate::models::ModelError;
-use crate::models::common::base::{Defaults, base, set_biases};
-use crate::models::config::HfConfig;
-use crate::models::config::bad;
-use crate::models::config::rope::RopeDefaults;
-use crate::models::decoder::DecoderSpec;
-use crate::models::decoder::spec::Block;
+use crate::models::common::{
+    Architecture, Block, DecoderSpec, Defaults, HfConfig, Result, RopeDefaults, bad, base,
+    read_attention_bias, set_query_key_norm,
+};
 
-/// What `ApertusForCausalLM` means.
-pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
+pub(super) const CLASSES: &[Architecture] = &[Architecture::new("ApertusForCausalLM", spec)];
+
+fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     let activation = config.hidden_act.as_deref().unwrap_or("xielu");
     if activation != "xielu" {
         return Err(bad("hidden_act", activation, "supported is xielu"));
@@ -25,16 +23,10 @@ pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
     let mut plain = config.clone();
     plain.hidden_act = None;
     let mut spec = base(&plain, &defaults)?;
-    set_biases(&mut spec, config.attention_bias.unwrap_or(false), false);
-    spec.block = Block {
-        before_attention: Some("attention_layernorm"),
-        before_mlp: Some("feedforward_layernorm"),
-        ..Block::PRE_NORM
-    };
+    read_attention_bias(config, &mut spec);
+    spec.block = Block::pre_norm("attention_layernorm", "feedforward_layernorm");
     spec.mlp.tensors = MlpTensors::Plain(["up_proj", "down_proj"]);
     spec.mlp.learned_activation = Some("act_fn");
-    for layer in &mut spec.attention {
-        layer.query_key_norm = Some(QueryKeyNorm::of_heads(spec.norm));
-    }
+    set_query_key_norm(&mut spec, NormSpan::Head);
     Ok(spec)
 }

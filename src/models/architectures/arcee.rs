@@ -1,18 +1,17 @@
-//! Arcee (AFM): Llama with a feed-forward part without a gate that squares what is above zero.
+//! Arcee (AFM): Llama with an ungated feed-forward part and squared ReLU.
 
 use crate::layers::mlp::MlpTensors;
-use crate::models::ModelError;
-use crate::models::common::base::{Defaults, base, set_biases};
-use crate::models::config::HfConfig;
-use crate::models::decoder::DecoderSpec;
+use crate::models::common::{
+    Architecture, DecoderSpec, Defaults, HfConfig, Result, base, read_biases,
+};
 
-/// What `ArceeForCausalLM` means.
-pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
+pub(super) const CLASSES: &[Architecture] = &[Architecture::new("ArceeForCausalLM", spec)];
+
+fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     let defaults =
         Defaults { context: 4096, norm_eps: 1e-5, activation: "relu2", ..Defaults::LLAMA };
     let mut spec = base(config, &defaults)?;
-    let biases = (config.attention_bias.unwrap_or(false), config.mlp_bias.unwrap_or(false));
-    set_biases(&mut spec, biases.0, biases.1);
+    read_biases(config, &mut spec);
     spec.mlp.tensors = MlpTensors::Plain(["up_proj", "down_proj"]);
     Ok(spec)
 }

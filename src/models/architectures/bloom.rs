@@ -1,26 +1,26 @@
-//! Bloom: scores that fall with the distance instead of a rotation, a norm of the embeddings, norms
-//! by mean and variance, biases everywhere, a feed-forward part without a gate, and queries, keys
-//! and values in one tensor, head by head.
+//! Bloom: ALiBi instead of a rotary embedding, a norm of the embeddings, layer norms, biases
+//! everywhere, an ungated feed-forward part, and queries, keys and values fused head by head.
 
 use crate::layers::attention::QkvTensors;
 use crate::layers::mlp::MlpTensors;
-use crate::models::ModelError;
-use crate::models::common::base::{Defaults, base, set_biases, set_layer_norm};
-use crate::models::config::{Fields, HfConfig};
-use crate::models::decoder::DecoderSpec;
-use crate::models::decoder::spec::Names;
+use crate::models::common::{
+    Architecture, DecoderSpec, Defaults, HfConfig, Names, RawFields, Result, base, set_biases,
+    set_layer_norm,
+};
 
-/// Its own names of common fields.
-pub(crate) fn complete(fields: &mut Fields<'_>) {
-    fields.same("hidden_size", "n_embed");
-    fields.same("num_hidden_layers", "n_layer");
-    fields.same("num_attention_heads", "n_head");
-    fields.same("max_position_embeddings", "seq_length");
+pub(super) const CLASSES: &[Architecture] =
+    &[Architecture::new("BloomForCausalLM", spec).completed_by(complete)];
+
+/// Bloom's names of common fields.
+fn complete(fields: &mut RawFields<'_>) {
+    fields.alias("hidden_size", "n_embed");
+    fields.alias("num_hidden_layers", "n_layer");
+    fields.alias("num_attention_heads", "n_head");
+    fields.alias("max_position_embeddings", "seq_length");
     fields.multiple("intermediate_size", "hidden_size", 4);
 }
 
-/// What `BloomForCausalLM` means.
-pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
+fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     config.only("apply_residual_connection_post_layernorm", false)?;
     let mut spec =
         base(config, &Defaults { tied: true, activation: "gelu_new", ..Defaults::LLAMA })?;

@@ -1,17 +1,19 @@
-//! Command-R and Command-R7B: attention and feed-forward part on the same normalized states, norms
-//! by mean and variance without bias, a rotary embedding of neighbouring pairs, scaled logits and
-//! a tied head. The first may have a norm of each head; the second has windows on three layers of
-//! four and rotates nothing on the others.
+//! Command-R and Command-R7B: attention and feed-forward part in parallel, layer norms without
+//! bias, an interleaved rotary embedding, scaled logits and a tied head. Command-R may have a norm
+//! of each head; Command-R7B has sliding windows on three layers of four and no rotary embedding on
+//! the fourth.
 
-use crate::layers::attention::{NormSpan, QueryKeyNorm};
-use crate::models::ModelError;
-use crate::models::common::base::{
-    Defaults, base, set_biases, set_layer_norm, set_windows, windowed_layers,
+use crate::layers::attention::NormSpan;
+use crate::models::common::{
+    Architecture, Block, DecoderSpec, Defaults, HfConfig, Result, RopeDefaults, base,
+    read_attention_bias, set_interleaved_rope, set_layer_norm, set_query_key_norm, set_windows,
+    windowed_layers,
 };
-use crate::models::config::HfConfig;
-use crate::models::config::rope::RopeDefaults;
-use crate::models::decoder::DecoderSpec;
-use crate::models::decoder::spec::Block;
+
+pub(super) const CLASSES: &[Architecture] = &[
+    Architecture::new("CohereForCausalLM", spec),
+    Architecture::new("Cohere2ForCausalLM", spec_2),
+];
 
 const DEFAULTS: Defaults = Defaults {
     context: 8192,
@@ -20,26 +22,19 @@ const DEFAULTS: Defaults = Defaults {
     ..Defaults::LLAMA
 };
 
-/// What `CohereForCausalLM` means.
-pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
+fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     let mut spec = parallel(config, &DEFAULTS)?;
-    if config.field::<bool>("use_qk_norm")?.unwrap_or(false) {
-        for layer in &mut spec.attention {
-            layer.query_key_norm = Some(QueryKeyNorm {
-                over: NormSpan::EachHead,
-                ..QueryKeyNorm::of_heads(spec.norm)
-            });
-        }
+    if config.field_or("use_qk_norm", false)? {
+        set_query_key_norm(&mut spec, NormSpan::EachHead);
     }
     Ok(spec)
 }
 
-/// What `Cohere2ForCausalLM` means.
-pub(crate) fn spec_2(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
+fn spec_2(config: &HfConfig) -> Result<DecoderSpec> {
     config.only("use_qk_norm", false)?;
     let rope = RopeDefaults { theta: 10_000.0, ..DEFAULTS.rope };
     let mut spec = parallel(config, &Defaults { rope, ..DEFAULTS })?;
-    let pattern = config.field::<usize>("sliding_window_pattern")?.unwrap_or(4).max(1);
+    let pattern = config.field_or("sliding_window_pattern", 4usize)?.max(1);
     let windowed = windowed_layers(config, |layer| (layer + 1) % pattern != 0)?;
     set_windows(config, &mut spec, &windowed, Some(4096))?;
     for (layer, windowed) in spec.attention.iter_mut().zip(windowed) {
@@ -48,16 +43,15 @@ pub(crate) fn spec_2(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
     Ok(spec)
 }
 
-fn parallel(config: &HfConfig, defaults: &Defaults) -> Result<DecoderSpec, ModelError> {
+/// The part that both classes share.
+fn parallel(config: &HfConfig, defaults: &Defaults) -> Result<DecoderSpec> {
     config.only("use_parallel_block", true)?;
     config.only("use_gated_activation", true)?;
     let mut spec = base(config, defaults)?;
-    set_biases(&mut spec, config.attention_bias.unwrap_or(false), false);
+    read_attention_bias(config, &mut spec);
     set_layer_norm(config, &mut spec, "layer_norm_eps", false)?;
     spec.block = Block::PARALLEL;
-    spec.logit_scale = config.number("logit_scale")?.unwrap_or(0.0625);
-    for layer in &mut spec.attention {
-        layer.rope_neighbours = Some(layer.head_dim);
-    }
+    spec.logit_scale = config.number_or("logit_scale", 0.0625)?;
+    set_interleaved_rope(&mut spec);
     Ok(spec)
 }

@@ -1,24 +1,25 @@
-//! DeepSeek 2 and 3: latent attention, whose queries may come through a smaller vector, and experts
-//! from some layer on beside one that all tokens go through. DeepSeek 2 chooses experts by softmax,
-//! its groups by their best one; DeepSeek 3 by sigmoids with a bias for the choice, its groups by
-//! their two best.
+//! DeepSeek 2 and 3: multi-head latent attention, and experts beside a shared one from some layer
+//! on. DeepSeek 2 chooses experts by softmax and groups by their best expert; DeepSeek 3 by
+//! sigmoids with a correction bias and groups by their two best.
 
 use crate::kernels::paged_attention::AttentionParams;
 use crate::layers::attention::{AttentionSpec, LatentSpec};
-use crate::layers::moe::{ChoiceBias, MoeSpec, Score};
+use crate::layers::moe::MoeSpec;
 use crate::layers::norm::NormSpec;
-use crate::models::ModelError;
-use crate::models::common::base::{Defaults, base, scale};
-use crate::models::common::experts::{FIELDS, count, experts, groups, shared_experts};
-use crate::models::config::rope::RopeDefaults;
-use crate::models::config::{HfConfig, bad};
-use crate::models::decoder::DecoderSpec;
+use crate::models::common::{
+    Architecture, DecoderSpec, Defaults, ExpertFields, HfConfig, Result, bad, base, check_size,
+    experts, groups, scale, set_sigmoid_routing, shared_experts,
+};
 
-/// No part of a head or latent vector has more elements.
+pub(super) const CLASSES: &[Architecture] = &[
+    Architecture::new("DeepseekV2ForCausalLM", spec_2),
+    Architecture::new("DeepseekV3ForCausalLM", spec_3),
+];
+
+/// The most elements of a part of a head, or of a latent vector.
 const MAX_PART: usize = 1 << 14;
 
-/// What `DeepseekV2ForCausalLM` means.
-pub(crate) fn spec_2(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
+fn spec_2(config: &HfConfig) -> Result<DecoderSpec> {
     let mut spec = latent(config, true)?;
     let Some(mut moe) = routed(config, &spec, 0)? else { return Ok(spec) };
     moe.routing.renormalize = false;
@@ -36,48 +37,44 @@ pub(crate) fn spec_2(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
     Ok(spec)
 }
 
-/// What `DeepseekV3ForCausalLM` means.
-pub(crate) fn spec_3(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
-    let neighbours = config.field("rope_interleave")?.unwrap_or(true);
-    let mut spec = latent(config, neighbours)?;
+fn spec_3(config: &HfConfig) -> Result<DecoderSpec> {
+    let interleaved = config.field_or("rope_interleave", true)?;
+    let mut spec = latent(config, interleaved)?;
     spec.max_position_embeddings = config.max_position_embeddings.unwrap_or(4096);
     let Some(mut moe) = routed(config, &spec, 3)? else { return Ok(spec) };
-    moe.choice_bias = Some(ChoiceBias { name: "mlp.gate.e_score_correction_bias", one_row: false });
-    moe.routing.score = Score::Sigmoid;
+    set_sigmoid_routing(config, &mut moe, "mlp.gate.e_score_correction_bias", true)?;
     moe.routing.groups = groups(config, moe.num_experts)?;
-    moe.routing.renormalize = config.field("norm_topk_prob")?.unwrap_or(true);
     spec.moe = Some(moe);
     Ok(spec)
 }
 
 /// The decoder without its experts.
-fn latent(config: &HfConfig, neighbours: bool) -> Result<DecoderSpec, ModelError> {
-    let rotated = count(config, "qk_rope_head_dim", MAX_PART)?;
-    let mut spec = base(config, &Defaults { head_dim: Some(rotated), ..Defaults::LLAMA })?;
-    let rope = RopeDefaults { theta: 10_000.0, share: 1.0, partial: false };
-    spec.ropes = vec![config.rope(rotated, rope)?];
+fn latent(config: &HfConfig, interleaved: bool) -> Result<DecoderSpec> {
+    let rope_dim = config.size("qk_rope_head_dim", MAX_PART)?;
+    let mut spec = base(config, &Defaults { head_dim: Some(rope_dim), ..Defaults::LLAMA })?;
+    spec.ropes = vec![config.rope(rope_dim, Defaults::LLAMA.rope)?];
     let bias = config.attention_bias.unwrap_or(false);
     let query_rank = match config.field::<usize>("q_lora_rank")? {
         None => None,
-        Some(_) => Some(count(config, "q_lora_rank", MAX_PART)?),
+        Some(rank) => Some(check_size("q_lora_rank", rank, 1..=MAX_PART)?),
     };
     let latent = LatentSpec {
         query_rank,
-        rank: count(config, "kv_lora_rank", MAX_PART)?,
-        plain: count(config, "qk_nope_head_dim", MAX_PART)?,
-        rotated,
-        value: count(config, "v_head_dim", MAX_PART)?,
+        kv_rank: config.size("kv_lora_rank", MAX_PART)?,
+        nope_dim: config.size("qk_nope_head_dim", MAX_PART)?,
+        rope_dim,
+        value_dim: config.size("v_head_dim", MAX_PART)?,
         norm: NormSpec::rms(1e-6),
         bias,
     };
-    let attention_scale = scale(latent.plain + rotated) * config.attention_stretch();
+    let attention_scale = scale(latent.nope_dim + rope_dim) * config.yarn_attention_scale();
     for layer in &mut spec.attention {
         let params = AttentionParams { scale: attention_scale, ..layer.params };
         *layer = AttentionSpec {
             num_kv_heads: 1,
             head_dim: latent.key_dim(),
             output_bias: bias,
-            rope_neighbours: neighbours.then_some(rotated),
+            interleaved_rope: interleaved.then_some(rope_dim),
             params,
             latent: Some(latent),
             ..*layer
@@ -87,22 +84,18 @@ fn latent(config: &HfConfig, neighbours: bool) -> Result<DecoderSpec, ModelError
     Ok(spec)
 }
 
-/// Experts from layer `first_k_dense_replace` on, if there are any.
-fn routed(
-    config: &HfConfig,
-    spec: &DecoderSpec,
-    first: usize,
-) -> Result<Option<MoeSpec>, ModelError> {
+/// Experts from layer `first_k_dense_replace` on; `None` if the model is dense.
+fn routed(config: &HfConfig, spec: &DecoderSpec, first: usize) -> Result<Option<MoeSpec>> {
     if config.field::<usize>("n_routed_experts")?.is_none() {
         return Ok(None);
     }
-    let mut moe = experts(config, spec, &FIELDS)?;
-    let first = config.field("first_k_dense_replace")?.unwrap_or(first);
-    let every = config.field("moe_layer_freq")?.unwrap_or(1usize).max(1);
-    let with = |layer: usize| layer >= first && layer.is_multiple_of(every);
-    moe.layers = (0..config.num_hidden_layers).map(with).collect();
-    moe.routing.scale = config.number("routed_scaling_factor")?.unwrap_or(1.0);
-    let shared = config.field::<usize>("n_shared_experts")?.unwrap_or(0);
+    let mut moe = experts(config, spec, &ExpertFields::COMMON)?;
+    let first = config.field_or("first_k_dense_replace", first)?;
+    let every = config.field_or("moe_layer_freq", 1usize)?.max(1);
+    let sparse = |layer: usize| layer >= first && layer.is_multiple_of(every);
+    moe.layers = (0..config.num_hidden_layers).map(sparse).collect();
+    moe.routing.scale = config.number_or("routed_scaling_factor", 1.0)?;
+    let shared = config.field_or("n_shared_experts", 0)?;
     moe.shared = shared_experts(&moe, shared);
     Ok(Some(moe))
 }

@@ -1,24 +1,27 @@
-//! EXAONE 3 and 4. The first is Llama with other names, as its own code on the hub has them. The
-//! second has norms behind both parts of a layer and norms of query and key heads; where some layers
-//! have windows, the others rotate nothing.
+//! EXAONE 3 and 4. The first is Llama under other names, as its own code on the hub has them. The
+//! second has norms after both parts of a layer and norms of query and key heads; where some layers
+//! have sliding windows, the others have no rotary embedding.
 
 use crate::layers::attention::QueryKeyNorm;
 use crate::layers::mlp::MlpTensors;
-use crate::models::ModelError;
-use crate::models::common::base::{Defaults, base, set_windows, windowed_layers};
-use crate::models::config::{Fields, HfConfig};
-use crate::models::decoder::DecoderSpec;
-use crate::models::decoder::spec::{Block, Names};
+use crate::models::common::{
+    Architecture, Block, DecoderSpec, Defaults, HfConfig, Names, RawFields, Result, base,
+    set_windows, windowed_layers,
+};
+
+pub(super) const CLASSES: &[Architecture] = &[
+    Architecture::new("ExaoneForCausalLM", spec_3).completed_by(complete_3),
+    Architecture::new("Exaone4ForCausalLM", spec_4),
+];
 
 /// EXAONE 3's own names of common fields.
-pub(crate) fn complete_3(fields: &mut Fields<'_>) {
-    fields.same("num_hidden_layers", "num_layers");
-    fields.same("hidden_act", "activation_function");
-    fields.same("rms_norm_eps", "layer_norm_epsilon");
+fn complete_3(fields: &mut RawFields<'_>) {
+    fields.alias("num_hidden_layers", "num_layers");
+    fields.alias("hidden_act", "activation_function");
+    fields.alias("rms_norm_eps", "layer_norm_epsilon");
 }
 
-/// What `ExaoneForCausalLM` means.
-pub(crate) fn spec_3(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
+fn spec_3(config: &HfConfig) -> Result<DecoderSpec> {
     let defaults = Defaults { norm_eps: 1e-5, ..Defaults::LLAMA };
     let mut spec = base(config, &defaults)?;
     spec.names = Names {
@@ -29,8 +32,7 @@ pub(crate) fn spec_3(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
         attention: "attn.attention",
         ..Names::COMMON
     };
-    spec.block =
-        Block { before_attention: Some("ln_1"), before_mlp: Some("ln_2"), ..Block::PRE_NORM };
+    spec.block = Block::pre_norm("ln_1", "ln_2");
     spec.mlp.tensors = MlpTensors::Gated(["c_fc_0", "c_fc_1", "c_proj"]);
     for layer in &mut spec.attention {
         layer.output = "out_proj";
@@ -38,8 +40,7 @@ pub(crate) fn spec_3(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
     Ok(spec)
 }
 
-/// What `Exaone4ForCausalLM` means.
-pub(crate) fn spec_4(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
+fn spec_4(config: &HfConfig) -> Result<DecoderSpec> {
     let defaults = Defaults { kv_heads: Some(32), norm_eps: 1e-5, ..Defaults::LLAMA };
     let mut spec = base(config, &defaults)?;
     spec.block = Block::POST_NORM;

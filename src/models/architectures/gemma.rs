@@ -1,18 +1,24 @@
 //! Gemma 1, 2 and the language models of Gemma 3: norms whose scale is `1 + weight`, embeddings
-//! times the root of their size, a tanh GELU, and a tied head.
+//! times the root of their size, tanh-approximated GELU, and a tied head.
 //!
-//! Gemma 2 adds norms behind attention and feed-forward part, soft-caps, a scale of scores of its
-//! own and windows on every other layer. Gemma 3 has norms of query and key heads instead of the
-//! caps, windows on five layers of six, and another rotary embedding where there is a window.
+//! Gemma 2 adds norms after attention and feed-forward part, soft-caps, an attention scale of its
+//! own and sliding windows on every other layer. Gemma 3 has norms of query and key heads instead
+//! of the caps, and windows on five layers of six, whose rotary embedding is another one.
 
 use crate::kernels::pointwise::Activation;
 use crate::layers::attention::QueryKeyNorm;
 use crate::layers::norm::{NormScale, NormSpec};
-use crate::models::ModelError;
-use crate::models::common::base::{Defaults, base, set_biases, set_windows, windowed_layers};
-use crate::models::config::{Fields, HfConfig};
-use crate::models::decoder::DecoderSpec;
-use crate::models::decoder::spec::{Block, Names};
+use crate::models::common::{
+    Architecture, Block, DecoderSpec, Defaults, HfConfig, Names, RawFields, Result, RopeDefaults,
+    activation, base, read_attention_bias, set_windows, windowed_layers,
+};
+
+pub(super) const CLASSES: &[Architecture] = &[
+    Architecture::new("GemmaForCausalLM", spec),
+    Architecture::new("Gemma2ForCausalLM", spec_2),
+    Architecture::new("Gemma3ForCausalLM", spec_3),
+    Architecture::new("Gemma3ForConditionalGeneration", spec_3).completed_by(complete),
+];
 
 const DEFAULTS: Defaults = Defaults {
     head_dim: Some(256),
@@ -22,13 +28,13 @@ const DEFAULTS: Defaults = Defaults {
     ..Defaults::LLAMA
 };
 
-/// What published files of Gemma 3 with pictures leave out of their language part.
-pub(crate) fn complete(fields: &mut Fields<'_>) {
+/// Fields that published multimodal files of Gemma 3 leave out of `text_config`.
+fn complete(fields: &mut RawFields<'_>) {
     fields.default("vocab_size", 262_208);
     fields.default("num_attention_heads", 8);
 }
 
-/// Four norms: of what both parts are given and of what they give.
+/// Norms before and after both parts of a layer.
 pub(super) const SANDWICH: Block = Block {
     after_attention: Some("post_attention_layernorm"),
     before_mlp: Some("pre_feedforward_layernorm"),
@@ -36,17 +42,17 @@ pub(super) const SANDWICH: Block = Block {
     ..Block::PRE_NORM
 };
 
-/// What `GemmaForCausalLM` means.
-pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
+fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     first(config, &DEFAULTS)
 }
 
-fn first(config: &HfConfig, defaults: &Defaults) -> Result<DecoderSpec, ModelError> {
+/// The part that Gemma 1, 2 and 3 share.
+fn first(config: &HfConfig, defaults: &Defaults) -> Result<DecoderSpec> {
     config.only("use_bidirectional_attention", false)?;
     let mut spec = base(config, defaults)?;
-    set_biases(&mut spec, config.attention_bias.unwrap_or(false), false);
+    read_attention_bias(config, &mut spec);
     spec.norm = NormSpec { scale: NormScale::OnePlusStored, ..spec.norm };
-    // The first files say `gelu` and mean this.
+    // The first files say `gelu` for the approximation.
     if spec.mlp.activation == Activation::Gelu {
         spec.mlp.activation = Activation::GeluTanh;
     }
@@ -56,28 +62,27 @@ fn first(config: &HfConfig, defaults: &Defaults) -> Result<DecoderSpec, ModelErr
     Ok(spec)
 }
 
-/// What `Gemma2ForCausalLM` means.
-pub(crate) fn spec_2(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
+fn spec_2(config: &HfConfig) -> Result<DecoderSpec> {
     let mut spec = sandwich(config, &Defaults { kv_heads: Some(4), ..DEFAULTS })?;
     let windowed = windowed_layers(config, |layer| layer % 2 == 0)?;
     set_windows(config, &mut spec, &windowed, Some(4096))?;
     // `null` turns a cap off, an absent field doesn't.
-    let cap = |name, default| {
-        let cap = config.positive(name)?.unwrap_or(default);
-        Ok::<_, ModelError>((!config.says_null(name)).then_some(cap))
-    };
-    spec.logit_softcap = cap("final_logit_softcapping", 30.0)?;
-    let softcap = cap("attn_logit_softcapping", 50.0)?;
+    let cap = |name, default| (!config.is_null(name)).then_some(default);
+    let name = "final_logit_softcapping";
+    spec.logit_softcap = config.positive(name)?.or(cap(name, 30.0));
+    let name = "attn_logit_softcapping";
+    let softcap = config.positive(name)?.or(cap(name, 50.0));
     for layer in &mut spec.attention {
         layer.params.softcap = softcap;
     }
     Ok(spec)
 }
 
-fn sandwich(config: &HfConfig, defaults: &Defaults) -> Result<DecoderSpec, ModelError> {
+/// The part that Gemma 2 and 3 share.
+fn sandwich(config: &HfConfig, defaults: &Defaults) -> Result<DecoderSpec> {
     let mut spec = first(config, defaults)?;
     if let Some(name) = config.field::<String>("hidden_activation")? {
-        spec.mlp.activation = crate::models::common::base::activation(&name)?;
+        spec.mlp.activation = activation(&name)?;
     }
     spec.block = SANDWICH;
     let scale = 1.0 / config.positive("query_pre_attn_scalar")?.unwrap_or(256.0).sqrt();
@@ -87,26 +92,23 @@ fn sandwich(config: &HfConfig, defaults: &Defaults) -> Result<DecoderSpec, Model
     Ok(spec)
 }
 
-/// What `Gemma3ForCausalLM` means, and `Gemma3ForConditionalGeneration` without pictures.
-pub(crate) fn spec_3(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
-    let mut rope = DEFAULTS.rope;
-    rope.theta = 1_000_000.0;
+/// The decoder of `Gemma3ForCausalLM`, and of `Gemma3ForConditionalGeneration` for text alone.
+fn spec_3(config: &HfConfig) -> Result<DecoderSpec> {
+    let rope = RopeDefaults { theta: 1_000_000.0, ..DEFAULTS.rope };
     let defaults = Defaults { kv_heads: Some(4), context: 131_072, rope, ..DEFAULTS };
     let mut spec = sandwich(config, &defaults)?;
-    spec.names.roots = Names::INSIDE_OF_MORE;
-    let pattern = config.field::<usize>("sliding_window_pattern")?.unwrap_or(6).max(1);
+    spec.names.roots = Names::MULTIMODAL_ROOTS;
+    let pattern = config.field_or("sliding_window_pattern", 6usize)?.max(1);
     let windowed = windowed_layers(config, |layer| (layer + 1) % pattern != 0)?;
     set_windows(config, &mut spec, &windowed, Some(4096))?;
-    let local = config.field::<f64>("rope_local_base_freq")?.unwrap_or(10_000.0);
+    let local = config.field_or("rope_local_base_freq", 10_000.0)?;
     let head_dim = config.head_dim(defaults.head_dim)?;
     spec.ropes = config.ropes_by_layer_type(head_dim, rope, local)?.to_vec();
+    spec.logit_softcap = config.positive("final_logit_softcapping")?;
+    let softcap = config.positive("attn_logit_softcapping")?;
     for (layer, windowed) in spec.attention.iter_mut().zip(windowed) {
         layer.rope = Some(usize::from(windowed));
         layer.query_key_norm = Some(QueryKeyNorm::of_heads(spec.norm));
-    }
-    spec.logit_softcap = config.positive("final_logit_softcapping")?;
-    let softcap = config.positive("attn_logit_softcapping")?;
-    for layer in &mut spec.attention {
         layer.params.softcap = softcap;
     }
     Ok(spec)

@@ -1,36 +1,38 @@
-//! The language models of Gemma 4: Gemma 3 with scores as they are, norms of values, wider heads
-//! that rotate only a quarter in layers that see everything, and a factor of each layer's result.
-//! The small ones have layers that read the keys and values of earlier ones, and vectors of tokens
-//! for each layer; the large ones take values from keys where a layer sees everything, and one has
-//! experts beside its feed-forward parts.
+//! The language models of Gemma 4: Gemma 3 with an attention scale of 1, norms of values, wider
+//! heads of which a quarter is rotated in layers with full attention, and a scale of each layer's
+//! output. The small models have layers that share the KV cache of earlier ones, and per-layer
+//! embeddings; the large ones use keys as values in layers with full attention, and one has experts
+//! parallel to its feed-forward parts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::gemma::SANDWICH;
 use crate::layers::attention::{AttentionSpec, QkvTensors, QueryKeyNorm};
-use crate::layers::moe::{BesideMlp, MoeSpec, ScaledRouter, StackedTensors};
+use crate::layers::moe::{MoeSpec, ParallelDense, ScaledRouter, StackedTensors};
 use crate::layers::norm::{NormScale, NormSpec};
-use crate::models::ModelError;
-use crate::models::common::base::{
-    Defaults, base, scale, set_biases, set_windows, windowed_layers,
+use crate::models::common::{
+    Architecture, DecoderSpec, Defaults, ExpertFields, HfConfig, LayerInputs, Names, RawFields,
+    Result, bad, base, check_size, experts, read_attention_bias, scale, set_windows, stacked,
+    windowed_layers,
 };
-use crate::models::common::experts::{FIELDS, Fields as ExpertFields, experts, stacked};
-use crate::models::config::{Fields, HfConfig, bad};
-use crate::models::decoder::DecoderSpec;
-use crate::models::decoder::spec::{LayerInputs, Names};
 
-/// No head is wider.
+pub(super) const CLASSES: &[Architecture] = &[
+    Architecture::new("Gemma4ForCausalLM", spec).completed_by(complete),
+    Architecture::new("Gemma4ForConditionalGeneration", spec).completed_by(complete),
+];
+
+/// The most elements of a head.
 const MAX_HEAD: usize = 1 << 14;
 
 const EXPERTS: StackedTensors = StackedTensors::new(["experts.gate_up_proj", "experts.down_proj"]);
 
-/// Its own name of a common field.
-pub(crate) fn complete(fields: &mut Fields<'_>) {
-    fields.same("hidden_act", "hidden_activation");
+/// Gemma 4's name of a common field.
+fn complete(fields: &mut RawFields<'_>) {
+    fields.alias("hidden_act", "hidden_activation");
 }
 
-/// What `Gemma4ForCausalLM` means, and `Gemma4ForConditionalGeneration` without pictures.
-pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
+/// The decoder of `Gemma4ForCausalLM`, and of `Gemma4ForConditionalGeneration` for text alone.
+fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     if config.field::<String>("use_bidirectional_attention")?.as_deref() == Some("all") {
         return Err(bad("use_bidirectional_attention", "all", "supported are null and \"vision\""));
     }
@@ -43,42 +45,42 @@ pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
         ..Defaults::LLAMA
     };
     let mut spec = base(config, &defaults)?;
-    spec.names.roots = Names::INSIDE_OF_MORE;
+    spec.names.roots = Names::MULTIMODAL_ROOTS;
     spec.block = SANDWICH;
     #[expect(clippy::cast_precision_loss, reason = "hidden sizes are below 2^24")]
     let embedding_scale = (config.hidden_size as f32).sqrt();
     spec.embedding_scale = embedding_scale;
-    spec.layer_factor = Some("layer_scalar");
+    spec.layer_scale = Some("layer_scalar");
     spec.logit_softcap = config.positive("final_logit_softcapping")?;
-    set_biases(&mut spec, config.attention_bias.unwrap_or(false), false);
+    read_attention_bias(config, &mut spec);
     let windowed = set_attention(config, &mut spec)?;
-    share_keys(config, &mut spec, &windowed)?;
-    let width = config.field::<usize>("hidden_size_per_layer_input")?.unwrap_or(256);
+    share_kv(config, &mut spec, &windowed)?;
+    let width = config.field_or("hidden_size_per_layer_input", 256)?;
     if width > 0 {
         spec.layer_inputs = Some(LayerInputs {
             width,
-            vocab_size: config.field("vocab_size_per_layer_input")?.unwrap_or(262_144),
+            vocab_size: config.field_or("vocab_size_per_layer_input", 262_144)?,
             activation: spec.mlp.activation,
         });
     }
-    if config.field("enable_moe_block")?.unwrap_or(false) {
+    if config.field_or("enable_moe_block", false)? {
         spec.moe = Some(with_experts(config, &spec)?);
     }
     Ok(spec)
 }
 
-/// Heads, norms, rotations and windows; returns which layers have a window.
-fn set_attention(config: &HfConfig, spec: &mut DecoderSpec) -> Result<Vec<bool>, ModelError> {
+/// Sets heads, norms, rotary embeddings and windows; returns which layers have a window.
+fn set_attention(config: &HfConfig, spec: &mut DecoderSpec) -> Result<Vec<bool>> {
     let mut windowed = windowed_layers(config, |layer| (layer + 1) % 6 != 0)?;
-    // Whatever the file says, the last layer sees everything.
+    // The last layer has full attention even if the file says otherwise.
     if let Some(last) = windowed.last_mut() {
         *last = false;
     }
     set_windows(config, spec, &windowed, Some(512))?;
     let head_dim = spec.attention[0].head_dim;
-    let keys_are_values = config.field("attention_k_eq_v")?.unwrap_or(false);
+    let keys_are_values = config.field_or("attention_k_eq_v", false)?;
     let (global_dim, global_heads) = global_heads(config, &windowed, keys_are_values)?;
-    spec.ropes = config.gemma4_ropes([global_dim, head_dim])?.to_vec();
+    spec.ropes = config.proportional_ropes([global_dim, head_dim])?.to_vec();
     let norm = QueryKeyNorm::of_heads(spec.norm);
     let value_norm = NormSpec { scale: NormScale::One, ..spec.norm };
     for (layer, windowed) in spec.attention.iter_mut().zip(&windowed) {
@@ -97,13 +99,13 @@ fn set_attention(config: &HfConfig, spec: &mut DecoderSpec) -> Result<Vec<bool>,
     Ok(windowed)
 }
 
-/// Elements of a head, and key heads if they are others, of layers that see everything: from
+/// Size of heads, and number of key heads if it differs, of layers with full attention: from
 /// `per_layer_config` or, in the first files, from fields of their own.
 fn global_heads(
     config: &HfConfig,
     windowed: &[bool],
     keys_are_values: bool,
-) -> Result<(usize, Option<usize>), ModelError> {
+) -> Result<(usize, Option<usize>)> {
     type Overrides = BTreeMap<String, BTreeMap<String, usize>>;
     let (dim, heads) = if let Some(layers) = config.field::<Overrides>("per_layer_config")? {
         let expected = (0..windowed.len()).filter(|layer| !windowed[*layer]);
@@ -117,13 +119,12 @@ fn global_heads(
         (first.get("head_dim").copied(), first.get("num_key_value_heads").copied())
     } else {
         let heads = config.field::<usize>("num_global_key_value_heads")?;
-        let dim = config.field::<usize>("global_head_dim")?.unwrap_or(512);
+        let dim = config.field_or("global_head_dim", 512)?;
         (Some(dim), heads.filter(|_| keys_are_values))
     };
     let dim = match dim {
         None => config.head_dim(Some(256))?,
-        Some(dim) if (1..=MAX_HEAD).contains(&dim) => dim,
-        Some(dim) => return Err(bad("global_head_dim", dim, format!("must be 1 to {MAX_HEAD}"))),
+        Some(dim) => check_size("global_head_dim", dim, 1..=MAX_HEAD)?,
     };
     let query_heads = config.num_attention_heads;
     match heads.filter(|heads| *heads == 0 || !query_heads.is_multiple_of(*heads)) {
@@ -135,14 +136,11 @@ fn global_heads(
     }
 }
 
-/// The last layers read what the last layer of their kind before them wrote.
-fn share_keys(
-    config: &HfConfig,
-    spec: &mut DecoderSpec,
-    windowed: &[bool],
-) -> Result<(), ModelError> {
+/// Shares KV caches: the last `num_kv_shared_layers` read that of the last layer of their kind
+/// before them.
+fn share_kv(config: &HfConfig, spec: &mut DecoderSpec, windowed: &[bool]) -> Result<()> {
     let layers = config.num_hidden_layers;
-    let shared = config.field::<usize>("num_kv_shared_layers")?.unwrap_or(0);
+    let shared = config.field_or("num_kv_shared_layers", 0)?;
     if shared >= layers {
         let bound = format!("must be less than `num_hidden_layers` = {layers}");
         return Err(bad("num_kv_shared_layers", shared, bound));
@@ -154,22 +152,23 @@ fn share_keys(
             let bound = "leaves no layer of the same kind that has keys";
             return Err(bad("num_kv_shared_layers", shared, bound));
         };
-        *layer = AttentionSpec { kv_of: Some(owner), ..*layer };
+        *layer = AttentionSpec { kv_from_layer: Some(owner), ..*layer };
     }
-    if config.field("use_double_wide_mlp")?.unwrap_or(false) {
+    if config.field_or("use_double_wide_mlp", false)? {
         let width = |index| spec.mlp.intermediate_size * if index < first { 1 } else { 2 };
         spec.intermediate_sizes = Some((0..layers).map(width).collect());
     }
     Ok(())
 }
 
-fn with_experts(config: &HfConfig, spec: &DecoderSpec) -> Result<MoeSpec, ModelError> {
-    let mut moe = experts(config, spec, &ExpertFields { chosen: "top_k_experts", ..FIELDS })?;
+fn with_experts(config: &HfConfig, spec: &DecoderSpec) -> Result<MoeSpec> {
+    let fields = ExpertFields { chosen: "top_k_experts", ..ExpertFields::COMMON };
+    let mut moe = experts(config, spec, &fields)?;
     moe.router = "router.proj";
     moe.experts = stacked(config, EXPERTS, "experts")?;
     moe.routing.renormalize = true;
-    moe.beside = Some(BesideMlp {
-        before: "pre_feedforward_layernorm_2",
+    moe.parallel_dense = Some(ParallelDense {
+        before_experts: "pre_feedforward_layernorm_2",
         after: ["post_feedforward_layernorm_1", "post_feedforward_layernorm_2"],
         router: ScaledRouter {
             scale: "router.scale",

@@ -1,17 +1,16 @@
-//! GLM-4 and GLM-4-0414: Llama with biases on the query, key and value projections, gate and up in
-//! one tensor, and half of each head rotated in neighbouring pairs. The newer one also has norms
-//! behind attention and feed-forward part.
+//! GLM-4 and GLM-4-0414: Llama with biases of the query, key and value projections, gate and up in
+//! one tensor, and an interleaved rotary embedding of half of each head. The newer one also has
+//! norms after attention and feed-forward part.
 
 use crate::layers::mlp::MlpTensors;
-use crate::models::ModelError;
-use crate::models::common::base::{Defaults, base};
-use crate::models::config::HfConfig;
-use crate::models::config::rope::RopeDefaults;
-use crate::models::decoder::DecoderSpec;
-use crate::models::decoder::spec::Block;
+use crate::models::common::{
+    Architecture, Block, DecoderSpec, Defaults, HfConfig, Result, RopeDefaults, base,
+};
 
-/// What `GlmForCausalLM` means.
-pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
+pub(super) const CLASSES: &[Architecture] =
+    &[Architecture::new("GlmForCausalLM", spec), Architecture::new("Glm4ForCausalLM", spec_4)];
+
+fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     let defaults = Defaults {
         kv_heads: Some(2),
         head_dim: Some(128),
@@ -24,14 +23,13 @@ pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
     let rotated = spec.ropes.first().map(|rope| rope.rotary_dim);
     for layer in &mut spec.attention {
         layer.qkv_bias = config.attention_bias.unwrap_or(true);
-        layer.rope_neighbours = rotated;
+        layer.interleaved_rope = rotated;
     }
     spec.mlp.tensors = MlpTensors::GateAndUp(["gate_up_proj", "down_proj"]);
     Ok(spec)
 }
 
-/// What `Glm4ForCausalLM` means.
-pub(crate) fn spec_4(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
+fn spec_4(config: &HfConfig) -> Result<DecoderSpec> {
     let mut spec = spec(config)?;
     spec.block = Block {
         after_attention: Some("post_self_attn_layernorm"),

@@ -1,18 +1,18 @@
-//! GLM-4.5 and dots.llm1: experts, from some layer on, that are chosen by sigmoids with a bias for
-//! the choice, in groups, beside one that all tokens go through. GLM-4.5 rotates half of each head
-//! and may have norms of heads; dots.llm1 has them always, and may have windows from some layer on.
+//! GLM-4.5 and dots.llm1: from some layer on, experts with sigmoid scores, a correction bias and
+//! group-limited routing, beside shared ones. GLM-4.5 rotates half of each head and may have norms
+//! of heads; dots.llm1 always has them, and may have sliding windows from some layer on.
 
-use crate::layers::attention::QueryKeyNorm;
-use crate::layers::moe::{ChoiceBias, Score};
-use crate::models::ModelError;
-use crate::models::common::base::{Defaults, base, set_biases, set_windows, windowed_layers};
-use crate::models::common::experts::{FIELDS, experts, groups, shared_experts};
-use crate::models::config::HfConfig;
-use crate::models::config::rope::RopeDefaults;
-use crate::models::decoder::DecoderSpec;
+use crate::layers::attention::{NormSpan, QueryKeyNorm};
+use crate::models::common::{
+    Architecture, DecoderSpec, Defaults, ExpertFields, HfConfig, Result, RopeDefaults, base,
+    experts, groups, read_attention_bias, set_query_key_norm, set_sigmoid_routing, set_windows,
+    shared_experts, windowed_layers,
+};
 
-/// What `Glm4MoeForCausalLM` means.
-pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
+pub(super) const CLASSES: &[Architecture] =
+    &[Architecture::new("Glm4MoeForCausalLM", spec), Architecture::new("Dots1ForCausalLM", dots)];
+
+fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     let defaults = Defaults {
         kv_heads: Some(8),
         context: 131_072,
@@ -21,7 +21,7 @@ pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
         ..Defaults::LLAMA
     };
     let mut spec = base(config, &defaults)?;
-    let norm = config.field::<bool>("use_qk_norm")?.unwrap_or(false);
+    let norm = config.field_or("use_qk_norm", false)?;
     let norm = norm.then_some(QueryKeyNorm::of_heads(spec.norm));
     for layer in &mut spec.attention {
         layer.qkv_bias = config.attention_bias.unwrap_or(false);
@@ -31,17 +31,14 @@ pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
     Ok(spec)
 }
 
-/// What `Dots1ForCausalLM` means.
-pub(crate) fn dots(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
+fn dots(config: &HfConfig) -> Result<DecoderSpec> {
     let mut spec = base(config, &Defaults { kv_heads: Some(32), ..Defaults::LLAMA })?;
-    set_biases(&mut spec, config.attention_bias.unwrap_or(false), false);
+    read_attention_bias(config, &mut spec);
     let window = config.sliding_window.unwrap_or(Some(4096));
     let first = config.max_window_layers.unwrap_or(62);
     let windowed = windowed_layers(config, |layer| window.is_some() && layer >= first)?;
     set_windows(config, &mut spec, &windowed, Some(4096))?;
-    for layer in &mut spec.attention {
-        layer.query_key_norm = Some(QueryKeyNorm::of_heads(spec.norm));
-    }
+    set_query_key_norm(&mut spec, NormSpan::Head);
     with_experts(config, &mut spec, 0, false)?;
     Ok(spec)
 }
@@ -52,16 +49,13 @@ fn with_experts(
     spec: &mut DecoderSpec,
     first: usize,
     renormalize: bool,
-) -> Result<(), ModelError> {
-    let mut moe = experts(config, spec, &FIELDS)?;
-    let first = config.field("first_k_dense_replace")?.unwrap_or(first);
+) -> Result<()> {
+    let mut moe = experts(config, spec, &ExpertFields::COMMON)?;
+    let first = config.field_or("first_k_dense_replace", first)?;
     moe.layers = (0..config.num_hidden_layers).map(|layer| layer >= first).collect();
-    moe.choice_bias = Some(ChoiceBias { name: "mlp.gate.e_score_correction_bias", one_row: false });
-    moe.routing.score = Score::Sigmoid;
+    set_sigmoid_routing(config, &mut moe, "mlp.gate.e_score_correction_bias", renormalize)?;
     moe.routing.groups = groups(config, moe.num_experts)?;
-    moe.routing.renormalize = config.field("norm_topk_prob")?.unwrap_or(renormalize);
-    moe.routing.scale = config.number("routed_scaling_factor")?.unwrap_or(1.0);
-    let shared = config.field::<usize>("n_shared_experts")?.unwrap_or(1);
+    let shared = config.field_or("n_shared_experts", 1)?;
     moe.shared = shared_experts(&moe, shared);
     spec.moe = Some(moe);
     Ok(())

@@ -1,28 +1,29 @@
-//! GPT-2: learned positions instead of a rotation, norms by mean and variance, biases everywhere, a
-//! feed-forward part without a gate, queries, keys and values in one tensor, and matrices that are
-//! stored the other way round.
+//! GPT-2: learned positions instead of a rotary embedding, layer norms, biases everywhere, an
+//! ungated feed-forward part, fused queries, keys and values, and matrices that are stored
+//! transposed.
 
 use crate::layers::attention::QkvTensors;
 use crate::layers::mlp::MlpTensors;
-use crate::models::ModelError;
-use crate::models::common::base::{Defaults, base, set_biases, set_layer_norm};
-use crate::models::config::{Fields, HfConfig};
-use crate::models::decoder::DecoderSpec;
-use crate::models::decoder::spec::{Block, Names};
+use crate::models::common::{
+    Architecture, Block, DecoderSpec, Defaults, HfConfig, Names, RawFields, Result, base,
+    set_biases, set_layer_norm,
+};
 
-/// Its own names of common fields.
-pub(crate) fn complete(fields: &mut Fields<'_>) {
-    fields.same("hidden_size", "n_embd");
-    fields.same("num_hidden_layers", "n_layer");
-    fields.same("num_attention_heads", "n_head");
-    fields.same("max_position_embeddings", "n_positions");
-    fields.same("hidden_act", "activation_function");
-    fields.same("intermediate_size", "n_inner");
+pub(super) const CLASSES: &[Architecture] =
+    &[Architecture::new("GPT2LMHeadModel", spec).completed_by(complete)];
+
+/// GPT-2's names of common fields.
+fn complete(fields: &mut RawFields<'_>) {
+    fields.alias("hidden_size", "n_embd");
+    fields.alias("num_hidden_layers", "n_layer");
+    fields.alias("num_attention_heads", "n_head");
+    fields.alias("max_position_embeddings", "n_positions");
+    fields.alias("hidden_act", "activation_function");
+    fields.alias("intermediate_size", "n_inner");
     fields.multiple("intermediate_size", "hidden_size", 4);
 }
 
-/// What `GPT2LMHeadModel` means.
-pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
+fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     config.only("add_cross_attention", false)?;
     let defaults =
         Defaults { context: 1024, tied: true, activation: "gelu_new", ..Defaults::LLAMA };
@@ -30,8 +31,8 @@ pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
     set_biases(&mut spec, true, true);
     set_layer_norm(config, &mut spec, "layer_norm_epsilon", true)?;
     spec.learned_positions = Some("wpe");
-    // Files of other formats may have them as everyone else.
-    spec.turned_matrices = config.field("turned_matrices")?.unwrap_or(true);
+    // GGUF files have them in the common order.
+    spec.transposed_matrices = config.field_or("transposed_matrices", true)?;
     spec.names = Names {
         roots: &["transformer.", ""],
         embedding: "wte",
@@ -40,11 +41,10 @@ pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
         attention: "attn",
         ..Names::COMMON
     };
-    spec.block =
-        Block { before_attention: Some("ln_1"), before_mlp: Some("ln_2"), ..Block::PRE_NORM };
+    spec.block = Block::pre_norm("ln_1", "ln_2");
     spec.mlp.tensors = MlpTensors::Plain(["c_fc", "c_proj"]);
-    let scaled = config.field("scale_attn_weights")?.unwrap_or(true);
-    let by_layer = config.field("scale_attn_by_inverse_layer_idx")?.unwrap_or(false);
+    let scaled = config.field_or("scale_attn_weights", true)?;
+    let by_layer = config.field_or("scale_attn_by_inverse_layer_idx", false)?;
     let mut divisor = 1.0;
     for layer in &mut spec.attention {
         layer.qkv = QkvTensors::Stacked("c_attn");

@@ -1,27 +1,26 @@
-//! gpt-oss: biases everywhere, a learned score per head that takes part in attention and stands for
-//! nothing, a window in every second layer, and experts in all layers whose gates and ups take
-//! turns and are clamped. Published with experts of four bits (MXFP4); else they are turned.
+//! gpt-oss: biases everywhere, an attention sink per head, sliding windows in every second layer,
+//! and experts in all layers with interleaved gates and ups and clamped SwiGLU. Published with
+//! experts in MXFP4; other checkpoints store them transposed.
 
 use crate::kernels::pointwise::Gating;
 use crate::layers::mlp::MlpSpec;
 use crate::layers::moe::{ExpertTensors, StackedTensors};
-use crate::models::ModelError;
-use crate::models::common::base::{Defaults, base, set_windows, windowed_layers};
-use crate::models::common::experts::{FIELDS, Fields, experts, stacked};
-use crate::models::config::HfConfig;
-use crate::models::config::rope::RopeDefaults;
-use crate::models::decoder::DecoderSpec;
+use crate::models::common::{
+    Architecture, DecoderSpec, Defaults, ExpertFields, HfConfig, Result, RopeDefaults, base,
+    experts, set_windows, stacked, windowed_layers,
+};
+
+pub(super) const CLASSES: &[Architecture] = &[Architecture::new("GptOssForCausalLM", spec)];
 
 const EXPERTS: StackedTensors = StackedTensors {
     names: ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"],
-    turned: true,
+    transposed: true,
     compressed: Some(["mlp.experts.gate_up_proj_blocks", "mlp.experts.down_proj_blocks"]),
     interleaved: true,
     biases: Some(["mlp.experts.gate_up_proj_bias", "mlp.experts.down_proj_bias"]),
 };
 
-/// What `GptOssForCausalLM` means.
-pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
+fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     let defaults = Defaults {
         kv_heads: Some(8),
         head_dim: Some(64),
@@ -39,8 +38,7 @@ pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
     }
     let windowed = windowed_layers(config, |layer| layer % 2 == 0)?;
     set_windows(config, &mut spec, &windowed, Some(128))?;
-    let fields = Fields { inner: "intermediate_size", ..FIELDS };
-    let mut moe = experts(config, &spec, &fields)?;
+    let mut moe = experts(config, &spec, &ExpertFields::ALL_SPARSE)?;
     let alpha = config.positive("swiglu_alpha")?.unwrap_or(1.702);
     let limit = config.positive("swiglu_limit")?.unwrap_or(7.0);
     moe.expert = MlpSpec { gating: Some(Gating::Clamped { alpha, limit }), ..moe.expert };
@@ -48,7 +46,7 @@ pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
     moe.expert.bias = matches!(moe.experts, ExpertTensors::List(_));
     moe.router = "mlp.router";
     moe.router_bias = true;
-    // Softmax over the chosen ones only, which is softmax over all, divided by their sum.
+    // Softmax over the chosen experts is softmax over all, divided by the sum of the chosen.
     moe.routing.renormalize = true;
     spec.moe = Some(moe);
     Ok(spec)

@@ -1,24 +1,24 @@
-//! Granite: Llama with factors of the embeddings, of scores, of what a layer adds and of logits.
+//! Granite: Llama with multipliers of the embeddings, of attention scores, of the residuals and of
+//! logits.
 
-use crate::models::ModelError;
-use crate::models::common::base::{Defaults, base, set_biases};
-use crate::models::config::HfConfig;
-use crate::models::decoder::DecoderSpec;
+use crate::models::common::{
+    Architecture, DecoderSpec, Defaults, HfConfig, Result, base, read_biases,
+};
 
-/// What `GraniteForCausalLM` means.
-pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
+pub(super) const CLASSES: &[Architecture] = &[Architecture::new("GraniteForCausalLM", spec)];
+
+pub(super) fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     with(config, &Defaults::LLAMA)
 }
 
-/// The same with other defaults.
-pub(super) fn with(config: &HfConfig, defaults: &Defaults) -> Result<DecoderSpec, ModelError> {
+/// A Granite decoder with these defaults.
+pub(super) fn with(config: &HfConfig, defaults: &Defaults) -> Result<DecoderSpec> {
     let mut spec = base(config, defaults)?;
-    let biases = (config.attention_bias.unwrap_or(false), config.mlp_bias.unwrap_or(false));
-    set_biases(&mut spec, biases.0, biases.1);
-    spec.embedding_scale = config.number("embedding_multiplier")?.unwrap_or(1.0);
-    spec.block.residual_scale = config.number("residual_multiplier")?.unwrap_or(1.0);
+    read_biases(config, &mut spec);
+    spec.embedding_scale = config.number_or("embedding_multiplier", 1.0)?;
+    spec.block.residual_scale = config.number_or("residual_multiplier", 1.0)?;
     spec.logit_scale = 1.0 / config.positive("logits_scaling")?.unwrap_or(1.0);
-    let scale = config.number("attention_multiplier")?.unwrap_or(1.0);
+    let scale = config.number_or("attention_multiplier", 1.0)?;
     for layer in &mut spec.attention {
         layer.params.scale = scale;
     }

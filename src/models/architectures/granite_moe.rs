@@ -1,18 +1,23 @@
-//! Granite with experts: Granite's factors, experts in two stacked tensors, and softmax over the
-//! chosen ones only (which is softmax over all, then divided by their sum).
+//! Granite with experts: Granite's multipliers, experts in two stacked tensors, and softmax over
+//! the chosen ones only (which is softmax over all, then divided by their sum).
 
 use super::granite;
-use crate::layers::moe::StackedTensors;
-use crate::models::ModelError;
-use crate::models::common::experts::{FIELDS, Fields, experts, stacked};
-use crate::models::config::HfConfig;
-use crate::models::decoder::DecoderSpec;
+use crate::layers::moe::{MoeSpec, StackedTensors};
+use crate::models::common::{
+    self, Architecture, DecoderSpec, ExpertFields, HfConfig, Result, stacked,
+};
 
-/// What `GraniteMoeForCausalLM` means.
-pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
+pub(super) const CLASSES: &[Architecture] = &[Architecture::new("GraniteMoeForCausalLM", spec)];
+
+fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     let mut spec = granite::spec(config)?;
-    let fields = Fields { inner: "intermediate_size", ..FIELDS };
-    let mut moe = experts(config, &spec, &fields)?;
+    spec.moe = Some(experts(config, &spec)?);
+    Ok(spec)
+}
+
+/// Granite's experts.
+pub(super) fn experts(config: &HfConfig, spec: &DecoderSpec) -> Result<MoeSpec> {
+    let mut moe = common::experts(config, spec, &ExpertFields::ALL_SPARSE)?;
     moe.router = "block_sparse_moe.router.layer";
     let tensors = StackedTensors::new([
         "block_sparse_moe.input_linear.weight",
@@ -20,6 +25,5 @@ pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
     ]);
     moe.experts = stacked(config, tensors, "block_sparse_moe.experts")?;
     moe.routing.renormalize = true;
-    spec.moe = Some(moe);
-    Ok(spec)
+    Ok(moe)
 }

@@ -1,13 +1,12 @@
-//! Helium: Llama with a rotary embedding of neighbouring pairs and heads of 128.
+//! Helium: Llama with an interleaved rotary embedding and heads of 128 elements.
 
-use crate::models::ModelError;
-use crate::models::common::base::{Defaults, base};
-use crate::models::config::HfConfig;
-use crate::models::config::rope::RopeDefaults;
-use crate::models::decoder::DecoderSpec;
+use crate::models::common::{
+    Architecture, DecoderSpec, Defaults, HfConfig, Result, RopeDefaults, base,
+};
 
-/// What `HeliumForCausalLM` means.
-pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
+pub(super) const CLASSES: &[Architecture] = &[Architecture::new("HeliumForCausalLM", spec)];
+
+fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     let defaults = Defaults {
         kv_heads: Some(20),
         head_dim: Some(128),
@@ -20,7 +19,7 @@ pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
     spec.mlp.bias = config.mlp_bias.unwrap_or(false);
     for layer in &mut spec.attention {
         layer.qkv_bias = config.attention_bias.unwrap_or(false);
-        layer.rope_neighbours = Some(layer.head_dim);
+        layer.interleaved_rope = Some(layer.head_dim);
     }
     Ok(spec)
 }

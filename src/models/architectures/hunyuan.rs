@@ -1,23 +1,21 @@
-//! Hunyuan (dense, version 1): Llama with a norm of every query and key head behind the rotation.
+//! Hunyuan (dense, version 1): Llama with a norm of every query and key head after the rotation.
 
 use crate::layers::attention::{NormSpan, QueryKeyNorm};
-use crate::models::ModelError;
-use crate::models::common::base::{Defaults, base, set_biases};
-use crate::models::config::HfConfig;
-use crate::models::decoder::DecoderSpec;
+use crate::models::common::{
+    Architecture, DecoderSpec, Defaults, HfConfig, Result, base, read_attention_bias,
+};
 
-/// What `HunYuanDenseV1ForCausalLM` means.
-pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
+pub(super) const CLASSES: &[Architecture] = &[Architecture::new("HunYuanDenseV1ForCausalLM", spec)];
+
+fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     config.only("use_qk_norm", true)?;
     config.only("use_cla", false)?;
     let mut spec = base(config, &Defaults { norm_eps: 1e-5, ..Defaults::LLAMA })?;
-    set_biases(&mut spec, config.attention_bias.unwrap_or(false), false);
+    read_attention_bias(config, &mut spec);
+    let tensors = ["query_layernorm", "key_layernorm"];
+    let norm = QueryKeyNorm { norm: spec.norm, over: NormSpan::RotatedHead, tensors };
     for layer in &mut spec.attention {
-        layer.query_key_norm = Some(QueryKeyNorm {
-            norm: spec.norm,
-            over: NormSpan::RotatedHead,
-            tensors: ["query_layernorm", "key_layernorm"],
-        });
+        layer.query_key_norm = Some(norm);
     }
     Ok(spec)
 }

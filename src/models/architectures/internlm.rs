@@ -1,25 +1,23 @@
-//! InternLM2 and InternLM3, whose configurations are those of their own code on the hub. The first
-//! has queries, keys and values in one tensor, grouped by key head, and names of its own; the
-//! second is Llama with one switch for biases of the attention and one of the projections alone.
+//! InternLM2 and InternLM3, as configured by their own code on the hub. The first has queries, keys
+//! and values fused by key head, and tensor names of its own; the second is Llama with one switch
+//! for the biases of all projections and one for those of queries, keys and values.
 
 use crate::layers::attention::QkvTensors;
 use crate::layers::mlp::MlpTensors;
-use crate::models::ModelError;
-use crate::models::common::base::{Defaults, base, set_biases};
-use crate::models::config::HfConfig;
-use crate::models::decoder::DecoderSpec;
-use crate::models::decoder::spec::{Block, Names};
+use crate::models::common::{
+    Architecture, Block, DecoderSpec, Defaults, HfConfig, Names, Result, base, set_biases,
+};
 
-/// What `InternLM2ForCausalLM` means.
-pub(crate) fn spec_2(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
+pub(super) const CLASSES: &[Architecture] = &[
+    Architecture::new("InternLM2ForCausalLM", spec_2),
+    Architecture::new("InternLM3ForCausalLM", spec_3),
+];
+
+fn spec_2(config: &HfConfig) -> Result<DecoderSpec> {
     let mut spec = base(config, &Defaults::LLAMA)?;
-    let bias = config.field("bias")?.unwrap_or(true);
+    let bias = config.field_or("bias", true)?;
     set_biases(&mut spec, bias, false);
-    spec.block = Block {
-        before_attention: Some("attention_norm"),
-        before_mlp: Some("ffn_norm"),
-        ..Block::PRE_NORM
-    };
+    spec.block = Block::pre_norm("attention_norm", "ffn_norm");
     spec.names = Names {
         embedding: "tok_embeddings",
         head: "output",
@@ -35,8 +33,7 @@ pub(crate) fn spec_2(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
     Ok(spec)
 }
 
-/// What `InternLM3ForCausalLM` means.
-pub(crate) fn spec_3(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
+fn spec_3(config: &HfConfig) -> Result<DecoderSpec> {
     let defaults = Defaults {
         kv_heads: Some(2),
         head_dim: Some(128),
@@ -45,7 +42,7 @@ pub(crate) fn spec_3(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
         ..Defaults::LLAMA
     };
     let mut spec = base(config, &defaults)?;
-    // Files of transformers 5 have Llama's names of both switches.
+    // Files of transformers 5 call both switches as Llama's do.
     let bias = config.field("bias")?.or(config.mlp_bias).unwrap_or(false);
     set_biases(&mut spec, bias, bias);
     let qkv_bias = config.field("qkv_bias")?.or(config.attention_bias).unwrap_or(false);

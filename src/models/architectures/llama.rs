@@ -1,15 +1,14 @@
-//! Llama 2, 3, 3.1, 3.2 and all that is shaped like them: the base that the others differ from,
+//! Llama 2, 3, 3.1, 3.2 and all models of their shape: the base that other architectures change,
 //! with optional biases.
 
-use crate::models::ModelError;
-use crate::models::common::base::{Defaults, base, set_biases};
-use crate::models::config::HfConfig;
-use crate::models::decoder::DecoderSpec;
+use crate::models::common::{
+    Architecture, DecoderSpec, Defaults, HfConfig, Result, base, read_biases,
+};
 
-/// What `LlamaForCausalLM` means.
-pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
+pub(super) const CLASSES: &[Architecture] = &[Architecture::new("LlamaForCausalLM", spec)];
+
+fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     let mut spec = base(config, &Defaults::LLAMA)?;
-    let biases = (config.attention_bias.unwrap_or(false), config.mlp_bias.unwrap_or(false));
-    set_biases(&mut spec, biases.0, biases.1);
+    read_biases(config, &mut spec);
     Ok(spec)
 }

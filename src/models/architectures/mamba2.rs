@@ -2,18 +2,19 @@
 //!
 //! Dao and Gu, "Transformers are SSMs", 2024.
 
-use crate::models::ModelError;
-use crate::models::common::base::{Defaults, base};
-use crate::models::common::state_space::{SpaceFields, recurrent};
-use crate::models::config::{Fields, HfConfig};
-use crate::models::decoder::DecoderSpec;
-use crate::models::decoder::spec::{Block, Names};
+use crate::models::common::{
+    Architecture, Block, DecoderSpec, Defaults, HfConfig, Names, RawFields, Result,
+    StateSpaceFields, base, recurrent, remove_rope,
+};
 
-/// A state has no longest sequence, and files name none; the server needs one to bound what a
-/// request may ask for. This is as long as what hybrids of the same state spaces declare.
+pub(super) const CLASSES: &[Architecture] =
+    &[Architecture::new("Mamba2ForCausalLM", spec).completed_by(complete)];
+
+/// Longest sequence. Files name none, since a state has no limit, but the server needs one to bound
+/// requests: this is what hybrids of the same state spaces declare.
 const CONTEXT: usize = 262_144;
 
-const FIELDS: SpaceFields = SpaceFields {
+const FIELDS: StateSpaceFields = StateSpaceFields {
     heads: "num_heads",
     head_dim: "head_dim",
     state_size: ("state_size", 128),
@@ -25,15 +26,14 @@ const FIELDS: SpaceFields = SpaceFields {
     activation: "hidden_act",
 };
 
-/// Sizes of what it doesn't have, and its own name of the norms' epsilon.
-pub(crate) fn complete(fields: &mut Fields<'_>) {
+/// Sizes of parts that Mamba 2 doesn't have, and its name of the norms' epsilon.
+fn complete(fields: &mut RawFields<'_>) {
     fields.default("num_attention_heads", 1);
     fields.default("intermediate_size", 1);
-    fields.same("rms_norm_eps", "layer_norm_epsilon");
+    fields.alias("rms_norm_eps", "layer_norm_epsilon");
 }
 
-/// What `Mamba2ForCausalLM` means.
-pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
+fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     let defaults = Defaults { context: CONTEXT, norm_eps: 1e-5, ..Defaults::LLAMA };
     let mut spec = base(config, &defaults)?;
     spec.names = Names {
@@ -44,11 +44,7 @@ pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
     };
     spec.block = Block { before_attention: Some("norm"), before_mlp: None, ..Block::PRE_NORM };
     spec.mlp.intermediate_size = 0;
-    // No layer attends.
-    spec.ropes.clear();
-    for layer in &mut spec.attention {
-        layer.rope = None;
-    }
+    remove_rope(&mut spec);
     let layers = vec![true; config.num_hidden_layers];
     spec.recurrent = recurrent(config, &FIELDS, spec.norm.eps, layers, "mixer")?;
     Ok(spec)

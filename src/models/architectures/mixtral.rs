@@ -1,17 +1,16 @@
-//! Mixtral: Mistral, without a window by default, with experts in every layer whose weights add up
-//! to one. Published files call gate, up and down of an expert `w1`, `w3` and `w2`.
+//! Mixtral: Mistral, without a window by default, with experts in every layer whose weights sum to
+//! one. Published files call an expert's gate, up and down `w1`, `w3` and `w2`.
 
 use crate::layers::mlp::MlpTensors;
 use crate::layers::moe::ExpertTensors;
-use crate::models::ModelError;
-use crate::models::common::base::{Defaults, base};
-use crate::models::common::experts::{FIELDS, Fields, experts};
-use crate::models::config::HfConfig;
-use crate::models::config::rope::RopeDefaults;
-use crate::models::decoder::DecoderSpec;
+use crate::models::common::{
+    Architecture, DecoderSpec, Defaults, ExpertFields, HfConfig, Result, RopeDefaults, base,
+    experts,
+};
 
-/// What `MixtralForCausalLM` means.
-pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
+pub(super) const CLASSES: &[Architecture] = &[Architecture::new("MixtralForCausalLM", spec)];
+
+fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     let defaults = Defaults {
         kv_heads: Some(8),
         context: 4096 * 32,
@@ -23,8 +22,7 @@ pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
     for layer in &mut spec.attention {
         layer.params.window = config.sliding_window.flatten();
     }
-    let fields = Fields { inner: "intermediate_size", ..FIELDS };
-    let mut moe = experts(config, &spec, &fields)?;
+    let mut moe = experts(config, &spec, &ExpertFields::ALL_SPARSE)?;
     moe.router = "block_sparse_moe.gate";
     moe.experts = ExpertTensors::List("block_sparse_moe.experts");
     moe.expert.tensors = MlpTensors::Gated(["w1", "w3", "w2"]);

@@ -1,46 +1,97 @@
-//! One file per architecture: from `config.json` to a decoder's spec.
+//! One file per architecture: the classes of `config.json` it reads, and the decoder each of them
+//! stands for. A new architecture is a file, and two lines here.
 
-pub(super) mod apertus;
-pub(super) mod arcee;
-pub(super) mod bamba;
-pub(super) mod bloom;
-pub(super) mod cohere;
-pub(super) mod deepseek;
-pub(super) mod ernie4_5;
-pub(super) mod exaone;
-pub(super) mod falcon;
-pub(super) mod gemma;
-pub(super) mod gemma4;
-pub(super) mod glm;
-pub(super) mod glm_moe;
-pub(super) mod gpt2;
-pub(super) mod gpt_neox;
-pub(super) mod gpt_oss;
-pub(super) mod granite;
-pub(super) mod granite_hybrid;
-pub(super) mod granite_moe;
-pub(super) mod helium;
-pub(super) mod hunyuan;
-pub(super) mod internlm;
-pub(super) mod lfm2;
-pub(super) mod llama;
-pub(super) mod llama4;
-pub(super) mod mamba2;
-pub(super) mod minimax_m2;
-pub(super) mod mistral;
-pub(super) mod mixtral;
-pub(super) mod mpt;
-pub(super) mod nemotron;
-pub(super) mod nemotron_h;
-pub(super) mod olmo;
-pub(super) mod olmoe;
-pub(super) mod phi;
-pub(super) mod phi3;
-pub(super) mod qwen2;
-pub(super) mod qwen3;
-pub(super) mod qwen3_next;
-pub(super) mod qwen_moe;
-pub(super) mod seed_oss;
-pub(super) mod smollm3;
-pub(super) mod stablelm;
-pub(super) mod starcoder2;
+use super::common::Architecture;
+
+mod apertus;
+mod arcee;
+mod bamba;
+mod bloom;
+mod cohere;
+mod deepseek;
+mod ernie4_5;
+mod exaone;
+mod falcon;
+mod gemma;
+mod gemma4;
+mod glm;
+mod glm_moe;
+mod gpt2;
+mod gpt_neox;
+mod gpt_oss;
+mod granite;
+mod granite_hybrid;
+mod granite_moe;
+mod helium;
+mod hunyuan;
+mod internlm;
+mod lfm2;
+mod llama;
+mod llama4;
+mod mamba2;
+mod minimax_m2;
+mod mistral;
+mod mixtral;
+mod mpt;
+mod nemotron;
+mod nemotron_h;
+mod olmo;
+mod olmoe;
+mod phi;
+mod phi3;
+mod qwen2;
+mod qwen3;
+mod qwen3_next;
+mod qwen_moe;
+mod seed_oss;
+mod smollm3;
+mod stablelm;
+mod starcoder2;
+
+/// The classes of every file; refusals and the README list them in this order.
+pub(super) const ALL: &[&[Architecture]] = &[
+    apertus::CLASSES,
+    arcee::CLASSES,
+    bamba::CLASSES,
+    bloom::CLASSES,
+    cohere::CLASSES,
+    deepseek::CLASSES,
+    ernie4_5::CLASSES,
+    exaone::CLASSES,
+    falcon::CLASSES,
+    gemma::CLASSES,
+    gemma4::CLASSES,
+    glm::CLASSES,
+    glm_moe::CLASSES,
+    gpt2::CLASSES,
+    gpt_neox::CLASSES,
+    gpt_oss::CLASSES,
+    granite::CLASSES,
+    granite_hybrid::CLASSES,
+    granite_moe::CLASSES,
+    helium::CLASSES,
+    hunyuan::CLASSES,
+    internlm::CLASSES,
+    lfm2::CLASSES,
+    llama::CLASSES,
+    llama4::CLASSES,
+    mamba2::CLASSES,
+    minimax_m2::CLASSES,
+    mistral::CLASSES,
+    mixtral::CLASSES,
+    mpt::CLASSES,
+    nemotron::CLASSES,
+    nemotron_h::CLASSES,
+    olmo::CLASSES,
+    olmoe::CLASSES,
+    phi::CLASSES,
+    phi3::CLASSES,
+    qwen2::CLASSES,
+    qwen3::CLASSES,
+    qwen3_next::CLASSES,
+    qwen_moe::CLASSES,
+    seed_oss::CLASSES,
+    smollm3::CLASSES,
+    stablelm::CLASSES,
+    starcoder2::CLASSES,
+];

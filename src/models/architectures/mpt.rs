@@ -1,28 +1,28 @@
-//! MPT: scores that fall with the distance instead of a rotation, norms by mean and variance, no
-//! biases, a feed-forward part without a gate, and queries, keys and values in one tensor, perhaps
-//! bounded.
+//! MPT: ALiBi instead of a rotary embedding, layer norms, no biases, an ungated feed-forward part,
+//! and fused queries, keys and values, which may be clipped.
 
 use serde_json::{Map, Value};
 
 use crate::layers::attention::QkvTensors;
 use crate::layers::mlp::MlpTensors;
-use crate::models::ModelError;
-use crate::models::common::base::{Defaults, base, set_layer_norm};
-use crate::models::config::{Fields, HfConfig, bad};
-use crate::models::decoder::DecoderSpec;
-use crate::models::decoder::spec::{Block, Names};
+use crate::models::common::{
+    Architecture, Block, DecoderSpec, Defaults, HfConfig, Names, RawFields, Result, bad, base,
+    set_layer_norm,
+};
 
-/// Its own names of common fields.
-pub(crate) fn complete(fields: &mut Fields<'_>) {
-    fields.same("hidden_size", "d_model");
-    fields.same("num_hidden_layers", "n_layers");
-    fields.same("num_attention_heads", "n_heads");
-    fields.same("max_position_embeddings", "max_seq_len");
+pub(super) const CLASSES: &[Architecture] =
+    &[Architecture::new("MptForCausalLM", spec).completed_by(complete)];
+
+/// MPT's names of common fields.
+fn complete(fields: &mut RawFields<'_>) {
+    fields.alias("hidden_size", "d_model");
+    fields.alias("num_hidden_layers", "n_layers");
+    fields.alias("num_attention_heads", "n_heads");
+    fields.alias("max_position_embeddings", "max_seq_len");
     fields.multiple("intermediate_size", "hidden_size", 4);
 }
 
-/// What `MptForCausalLM` means.
-pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
+fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     config.only("no_bias", true)?;
     config.only("expansion_ratio", 4)?;
     let attention = config.field::<Map<String, Value>>("attn_config")?.unwrap_or_default();
@@ -48,8 +48,7 @@ pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
         mlp: "ffn",
         ..Names::COMMON
     };
-    spec.block =
-        Block { before_attention: Some("norm_1"), before_mlp: Some("norm_2"), ..Block::PRE_NORM };
+    spec.block = Block::pre_norm("norm_1", "norm_2");
     spec.mlp.tensors = MlpTensors::Plain(["up_proj", "down_proj"]);
     let (clip, scale) = (number("clip_qkv")?, number("softmax_scale")?);
     let alibi = number("alibi_bias_max")?.unwrap_or(8.0);

@@ -1,16 +1,16 @@
-//! Nemotron and Minitron: norms by mean and variance whose scale is `1 + weight`, a feed-forward
-//! part without a gate that squares what is above zero, and half of each head rotated.
+//! Nemotron and Minitron: layer norms whose scale is `1 + weight`, an ungated feed-forward part
+//! with squared ReLU, and half of each head rotated.
 
 use crate::layers::mlp::MlpTensors;
 use crate::layers::norm::{NormScale, NormSpec};
-use crate::models::ModelError;
-use crate::models::common::base::{Defaults, base, set_biases, set_layer_norm};
-use crate::models::config::HfConfig;
-use crate::models::config::rope::RopeDefaults;
-use crate::models::decoder::DecoderSpec;
+use crate::models::common::{
+    Architecture, DecoderSpec, Defaults, HfConfig, Result, RopeDefaults, base, read_biases,
+    set_layer_norm,
+};
 
-/// What `NemotronForCausalLM` means.
-pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
+pub(super) const CLASSES: &[Architecture] = &[Architecture::new("NemotronForCausalLM", spec)];
+
+fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     let defaults = Defaults {
         context: 4096,
         activation: "relu2",
@@ -18,8 +18,7 @@ pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
         ..Defaults::LLAMA
     };
     let mut spec = base(config, &defaults)?;
-    let biases = (config.attention_bias.unwrap_or(false), config.mlp_bias.unwrap_or(false));
-    set_biases(&mut spec, biases.0, biases.1);
+    read_biases(config, &mut spec);
     set_layer_norm(config, &mut spec, "norm_eps", true)?;
     spec.norm = NormSpec { scale: NormScale::OnePlusStored, ..spec.norm };
     spec.mlp.tensors = MlpTensors::Plain(["up_proj", "down_proj"]);

@@ -1,19 +1,20 @@
-//! Nemotron-H and Nemotron 3: a layer is one thing alone, a state space, attention without a
-//! rotation, a feed-forward part without a gate that squares what is above zero, or experts of such.
+//! Nemotron-H and Nemotron 3: a layer is either a state space, attention without a rotary
+//! embedding, an ungated feed-forward part with squared ReLU, or experts of that kind.
 
 use crate::layers::mlp::{MlpSpec, MlpTensors};
-use crate::layers::moe::{ChoiceBias, ExpertTensors, MoeSpec, Score, SharedExpert};
-use crate::models::ModelError;
-use crate::models::common::base::{Defaults, base, set_biases};
-use crate::models::common::experts::{FIELDS, count, experts, groups};
-use crate::models::common::state_space::{SpaceFields, recurrent};
-use crate::models::config::{Fields, HfConfig, bad};
-use crate::models::decoder::DecoderSpec;
-use crate::models::decoder::spec::{Block, Names};
+use crate::layers::moe::{ExpertTensors, MoeSpec, SharedExpert};
+use crate::models::common::{
+    Architecture, Block, DecoderSpec, Defaults, ExpertFields, HfConfig, MAX_SIZE, Names, RawFields,
+    Result, StateSpaceFields, bad, base, experts, groups, read_biases, recurrent, remove_rope,
+    set_sigmoid_routing,
+};
 
-/// `time_step_min` is not among them: models are trained without that bound, and it is only how
-/// their biases are drawn at first.
-const SPACE: SpaceFields = SpaceFields {
+pub(super) const CLASSES: &[Architecture] =
+    &[Architecture::new("NemotronHForCausalLM", spec).completed_by(complete)];
+
+/// Fields of the state spaces. `time_step_min` is not among them: it only initializes biases for
+/// the training, and bounds no time step.
+const SPACE: StateSpaceFields = StateSpaceFields {
     heads: "mamba_num_heads",
     head_dim: "mamba_head_dim",
     state_size: ("ssm_state_size", 128),
@@ -25,7 +26,7 @@ const SPACE: SpaceFields = SpaceFields {
     activation: "mamba_hidden_act",
 };
 
-/// What a layer is.
+/// The only part of a layer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Space,
@@ -34,19 +35,19 @@ enum Kind {
     Experts,
 }
 
-/// Its own names of common fields, older ones, and the kinds of layers as letters.
-pub(crate) fn complete(fields: &mut Fields<'_>) {
+/// Nemotron-H's names of common fields, older ones, and kinds of layers as letters.
+fn complete(fields: &mut RawFields<'_>) {
     fields.replace("rms_norm_eps", "layer_norm_epsilon");
     fields.replace("hidden_act", "mlp_hidden_act");
-    fields.same("head_dim", "attention_head_dim");
-    for (name, theirs) in [
+    fields.alias("head_dim", "attention_head_dim");
+    for (name, alias) in [
         ("n_groups", "mamba_n_groups"),
         ("conv_kernel", "mamba_d_conv"),
         ("time_step_limit", "mamba_dt_limit"),
         ("use_conv_bias", "mamba_conv_bias"),
         ("layer_types", "layers_block_type"),
     ] {
-        fields.replace(name, theirs);
+        fields.replace(name, alias);
     }
     fields.words("layer_types", "hybrid_override_pattern", |letter| match letter {
         'M' => "mamba".to_owned(),
@@ -58,8 +59,7 @@ pub(crate) fn complete(fields: &mut Fields<'_>) {
     fields.length("num_hidden_layers", "layer_types");
 }
 
-/// What `NemotronHForCausalLM` means.
-pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
+fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     let defaults = Defaults {
         kv_heads: Some(8),
         head_dim: Some(128),
@@ -69,8 +69,7 @@ pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
         ..Defaults::LLAMA
     };
     let mut spec = base(config, &defaults)?;
-    let biases = (config.attention_bias.unwrap_or(false), config.mlp_bias.unwrap_or(false));
-    set_biases(&mut spec, biases.0, biases.1);
+    read_biases(config, &mut spec);
     spec.names = Names {
         roots: &["backbone.", "model."],
         embedding: "embeddings",
@@ -79,13 +78,9 @@ pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
         mlp: "mixer",
         ..Names::COMMON
     };
-    spec.block =
-        Block { before_attention: Some("norm"), before_mlp: Some("norm"), ..Block::PRE_NORM };
+    spec.block = Block::pre_norm("norm", "norm");
     spec.mlp.tensors = MlpTensors::Plain(["up_proj", "down_proj"]);
-    spec.ropes.clear();
-    for layer in &mut spec.attention {
-        layer.rope = None;
-    }
+    remove_rope(&mut spec);
     let kinds = kinds(config)?;
     let which = |kind: Kind| kinds.iter().map(|other| *other == kind).collect::<Vec<bool>>();
     let mixes = |kind: &Kind| matches!(kind, Kind::Space | Kind::Attention);
@@ -103,8 +98,8 @@ pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
     Ok(spec)
 }
 
-/// What each layer is.
-fn kinds(config: &HfConfig) -> Result<Vec<Kind>, ModelError> {
+/// The kind of each layer.
+fn kinds(config: &HfConfig) -> Result<Vec<Kind>> {
     let Some(types) = &config.layer_types else {
         let bound = "must name the kind of each layer, or `hybrid_override_pattern` must";
         return Err(bad("layers_block_type", "absent", bound));
@@ -123,23 +118,18 @@ fn kinds(config: &HfConfig) -> Result<Vec<Kind>, ModelError> {
     types.iter().map(one).collect()
 }
 
-/// Experts without gates, scored by a sigmoid, and one that all tokens go through.
-fn with_experts(config: &HfConfig, spec: &DecoderSpec) -> Result<MoeSpec, ModelError> {
+/// Ungated experts with sigmoid scores, beside a shared one.
+fn with_experts(config: &HfConfig, spec: &DecoderSpec) -> Result<MoeSpec> {
     if let Some(size) = config.field::<usize>("moe_latent_size")? {
         return Err(bad("moe_latent_size", size, "experts of latent vectors are not supported"));
     }
     config.only("n_shared_experts", 1)?;
-    let mut moe = experts(config, spec, &FIELDS)?;
-    moe.expert.bias = false;
+    let mut moe = experts(config, spec, &ExpertFields::COMMON)?;
     moe.router = "mixer.gate";
     moe.experts = ExpertTensors::List("mixer.experts");
-    moe.choice_bias =
-        Some(ChoiceBias { name: "mixer.gate.e_score_correction_bias", one_row: false });
-    moe.routing.score = Score::Sigmoid;
+    set_sigmoid_routing(config, &mut moe, "mixer.gate.e_score_correction_bias", true)?;
     moe.routing.groups = groups(config, moe.num_experts)?;
-    moe.routing.renormalize = config.field("norm_topk_prob")?.unwrap_or(true);
-    moe.routing.scale = config.number("routed_scaling_factor")?.unwrap_or(1.0);
-    let inner = count(config, "moe_shared_expert_intermediate_size", 1 << 28)?;
+    let inner = config.size("moe_shared_expert_intermediate_size", MAX_SIZE)?;
     let mlp = MlpSpec { intermediate_size: inner, ..spec.mlp };
     moe.shared = Some(SharedExpert { name: "mixer.shared_experts", mlp, gate: None });
     Ok(moe)

@@ -1,22 +1,26 @@
-//! OLMo 1, 2 and 3. The first has norms by mean and variance without learned numbers and may bound
-//! queries, keys and values. The others have norms behind both parts of a layer, not before them,
-//! and norms of all query heads and all key heads at once; the third has windows on three layers
-//! of four, and a stretched rotary embedding only where there is none.
+//! OLMo 1, 2 and 3. The first has layer norms without parameters and may clip queries, keys and
+//! values. The others have norms after both parts of a layer instead of before them, and norms over
+//! all query and over all key heads; the third has sliding windows on three layers of four, and
+//! scales the rotary embedding of the fourth only.
 
-use crate::layers::attention::{NormSpan, QueryKeyNorm};
+use crate::layers::attention::NormSpan;
 use crate::layers::norm::{NormScale, NormSpec};
-use crate::models::ModelError;
-use crate::models::common::base::{Defaults, base, set_biases, set_windows, windowed_layers};
-use crate::models::config::HfConfig;
-use crate::models::decoder::DecoderSpec;
-use crate::models::decoder::spec::Block;
+use crate::models::common::{
+    Architecture, Block, DecoderSpec, Defaults, HfConfig, Result, RopeDefaults, base,
+    read_attention_bias, set_query_key_norm, set_windows, windowed_layers,
+};
+
+pub(super) const CLASSES: &[Architecture] = &[
+    Architecture::new("OlmoForCausalLM", spec),
+    Architecture::new("Olmo2ForCausalLM", spec_2),
+    Architecture::new("Olmo3ForCausalLM", spec_3),
+];
 
 const DEFAULTS: Defaults = Defaults { norm_eps: 1e-5, ..Defaults::LLAMA };
 
-/// What `OlmoForCausalLM` means.
-pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
+fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     let mut spec = base(config, &DEFAULTS)?;
-    set_biases(&mut spec, config.attention_bias.unwrap_or(false), false);
+    read_attention_bias(config, &mut spec);
     spec.norm = NormSpec { scale: NormScale::One, ..NormSpec::layer(1e-5, false) };
     let clip = config.positive("clip_qkv")?;
     for layer in &mut spec.attention {
@@ -25,25 +29,20 @@ pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
     Ok(spec)
 }
 
-/// What `Olmo2ForCausalLM` means.
-pub(crate) fn spec_2(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
+fn spec_2(config: &HfConfig) -> Result<DecoderSpec> {
     let mut spec = base(config, &DEFAULTS)?;
-    set_biases(&mut spec, config.attention_bias.unwrap_or(false), false);
+    read_attention_bias(config, &mut spec);
     spec.block = Block::POST_NORM;
-    for layer in &mut spec.attention {
-        layer.query_key_norm =
-            Some(QueryKeyNorm { over: NormSpan::AllHeads, ..QueryKeyNorm::of_heads(spec.norm) });
-    }
+    set_query_key_norm(&mut spec, NormSpan::AllHeads);
     Ok(spec)
 }
 
-/// What `Olmo3ForCausalLM` means.
-pub(crate) fn spec_3(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
+fn spec_3(config: &HfConfig) -> Result<DecoderSpec> {
     let mut spec = spec_2(config)?;
     let windowed = windowed_layers(config, |layer| (layer + 1) % 4 != 0)?;
     set_windows(config, &mut spec, &windowed, Some(4096))?;
     let theta = config.rope_theta.unwrap_or(500_000.0);
-    let rope = crate::models::config::rope::RopeDefaults { theta: 500_000.0, ..DEFAULTS.rope };
+    let rope = RopeDefaults { theta: 500_000.0, ..DEFAULTS.rope };
     spec.ropes = config.ropes_by_layer_type(config.head_dim(None)?, rope, theta)?.to_vec();
     for (layer, windowed) in spec.attention.iter_mut().zip(windowed) {
         layer.rope = Some(usize::from(windowed));

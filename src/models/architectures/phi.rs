@@ -1,17 +1,16 @@
-//! Phi-1, Phi-1.5 and Phi-2: attention and a feed-forward part without a gate on the same
-//! normalized states, norms by mean and variance, biases everywhere, half of each head rotated.
+//! Phi-1, Phi-1.5 and Phi-2: attention parallel to an ungated feed-forward part, layer norms,
+//! biases everywhere, and half of each head rotated.
 
 use crate::layers::attention::{NormSpan, QueryKeyNorm};
 use crate::layers::mlp::MlpTensors;
-use crate::models::ModelError;
-use crate::models::common::base::{Defaults, base, set_biases, set_layer_norm};
-use crate::models::config::HfConfig;
-use crate::models::config::rope::RopeDefaults;
-use crate::models::decoder::DecoderSpec;
-use crate::models::decoder::spec::{Block, Names};
+use crate::models::common::{
+    Architecture, Block, DecoderSpec, Defaults, HfConfig, Names, Result, RopeDefaults, base,
+    set_biases, set_layer_norm,
+};
 
-/// What `PhiForCausalLM` means.
-pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
+pub(super) const CLASSES: &[Architecture] = &[Architecture::new("PhiForCausalLM", spec)];
+
+fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     let defaults = Defaults {
         activation: "gelu_new",
         rope: RopeDefaults { theta: 10_000.0, share: 0.5, partial: true },
@@ -24,7 +23,7 @@ pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
     spec.head_bias = true;
     spec.names = Names { norm: "final_layernorm", ..Names::COMMON };
     spec.mlp.tensors = MlpTensors::Plain(["fc1", "fc2"]);
-    let norm = config.field::<bool>("qk_layernorm")?.unwrap_or(false).then_some(QueryKeyNorm {
+    let norm = config.field_or("qk_layernorm", false)?.then_some(QueryKeyNorm {
         norm: spec.norm,
         over: NormSpan::Head,
         tensors: ["q_layernorm", "k_layernorm"],

@@ -1,16 +1,15 @@
-//! Phi-3, Phi-3.5 and Phi-4: Llama with the query, key and value projections in one tensor, gate
-//! and up in another, a window on every layer if the file says so, and longrope.
+//! Phi-3, Phi-3.5 and Phi-4: Llama with fused queries, keys and values, gate and up in one tensor,
+//! a sliding window on every layer if the file has one, and LongRoPE.
 
 use crate::layers::attention::QkvTensors;
 use crate::layers::mlp::MlpTensors;
-use crate::models::ModelError;
-use crate::models::common::base::{Defaults, base};
-use crate::models::config::HfConfig;
-use crate::models::config::rope::RopeDefaults;
-use crate::models::decoder::DecoderSpec;
+use crate::models::common::{
+    Architecture, DecoderSpec, Defaults, HfConfig, Result, RopeDefaults, base,
+};
 
-/// What `Phi3ForCausalLM` means.
-pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
+pub(super) const CLASSES: &[Architecture] = &[Architecture::new("Phi3ForCausalLM", spec)];
+
+fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     config.only("attention_bias", false)?;
     let rope = RopeDefaults { partial: true, ..Defaults::LLAMA.rope };
     let defaults = Defaults { context: 4096, norm_eps: 1e-5, rope, ..Defaults::LLAMA };

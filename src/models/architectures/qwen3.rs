@@ -1,17 +1,17 @@
-//! Qwen3: Llama with a norm on every query and key head, a head size of 128 where the file says
-//! nothing, and Qwen2's windows. Biases of the attention are an option and usually off.
+//! Qwen3: Llama with a norm of every query and key head, heads of 128 elements by default, and
+//! Qwen2's windows. Biases of the attention are an option and usually off.
 
 use super::qwen2;
 use crate::layers::attention::QueryKeyNorm;
-use crate::models::ModelError;
-use crate::models::common::base::{Defaults, base, set_biases};
-use crate::models::config::HfConfig;
-use crate::models::decoder::DecoderSpec;
+use crate::models::common::{
+    Architecture, DecoderSpec, Defaults, HfConfig, Result, base, read_attention_bias,
+};
 
-/// What `Qwen3ForCausalLM` means.
-pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
+pub(super) const CLASSES: &[Architecture] = &[Architecture::new("Qwen3ForCausalLM", spec)];
+
+fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     let mut spec = base(config, &Defaults { head_dim: Some(128), ..qwen2::DEFAULTS })?;
-    set_biases(&mut spec, config.attention_bias.unwrap_or(false), false);
+    read_attention_bias(config, &mut spec);
     let windows = qwen2::windows(config)?;
     for (layer, window) in spec.attention.iter_mut().zip(windows) {
         layer.query_key_norm = Some(QueryKeyNorm::of_heads(spec.norm));

@@ -1,32 +1,36 @@
-//! Qwen3-Next and the language models of Qwen3.5: most layers have heads that keep a matrix each, by
-//! the gated delta rule, in place of attention; the others have gated attention in which a quarter of
-//! each head is rotated. Norms' scales are `1 + weight`, but for those of what the matrices give.
+//! Qwen3-Next and the language models of Qwen3.5: most layers have linear attention by the gated
+//! delta rule; the others have gated attention in which a quarter of each head is rotated. Scales
+//! of norms are `1 + weight`, except for the norm of the delta rule's output.
 //!
-//! Qwen3-Next has Qwen2-MoE's experts, and its linear layers' inputs lie together, key head by key
-//! head. Qwen3.5 has a tensor for each input; it is dense, or has experts in every layer.
+//! Qwen3-Next has Qwen2-MoE's experts, and the inputs of its linear attention are fused key head by
+//! key head. Qwen3.5 has a tensor for each input; it is dense, or has experts in every layer.
 
-use super::qwen_moe::{set_experts, shared_expert};
+use super::qwen_moe::{shared_expert, sparse_experts};
 use crate::layers::attention::QueryKeyNorm;
-use crate::layers::moe::{ExpertTensors, StackedTensors};
+use crate::layers::moe::{ExpertTensors, MoeSpec, StackedTensors};
 use crate::layers::norm::{NormScale, NormSpec};
 use crate::layers::recurrent::{CellSpec, DeltaHeads, DeltaRuleSpec, RecurrentSpec};
-use crate::models::ModelError;
-use crate::models::common::base::{Defaults, base, set_biases};
-use crate::models::config::rope::RopeDefaults;
-use crate::models::config::{Fields, HfConfig, bad};
-use crate::models::decoder::DecoderSpec;
-use crate::models::decoder::spec::Names;
+use crate::models::common::{
+    Architecture, DecoderSpec, Defaults, HfConfig, MAX_TAPS, Names, RawFields, Result,
+    RopeDefaults, bad, base, read_attention_bias,
+};
 
-/// No head has more elements, and no layer more heads.
-const MAX_SIZE: usize = 1 << 14;
-/// No convolution sees more tokens.
-const MAX_TAPS: usize = 64;
+pub(super) const CLASSES: &[Architecture] = &[
+    Architecture::new("Qwen3NextForCausalLM", spec).completed_by(complete),
+    Architecture::new("Qwen3_5ForCausalLM", spec_5),
+    Architecture::new("Qwen3_5ForConditionalGeneration", spec_5),
+    Architecture::new("Qwen3_5MoeForCausalLM", moe_5).completed_by(complete_moe_5),
+    Architecture::new("Qwen3_5MoeForConditionalGeneration", moe_5).completed_by(complete_moe_5),
+];
+
+/// The most elements of a head, and the most heads of a layer.
+const MAX_HEADS: usize = 1 << 14;
 
 const EXPERTS: StackedTensors =
     StackedTensors::new(["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]);
 
-/// What files of Qwen3-Next need not say.
-pub(crate) fn complete(fields: &mut Fields<'_>) {
+/// Defaults of Qwen3-Next, where sizes depend on them.
+fn complete(fields: &mut RawFields<'_>) {
     fields.default("intermediate_size", 5632);
     fields.default("num_experts", 512);
     fields.default("num_experts_per_tok", 10);
@@ -34,62 +38,57 @@ pub(crate) fn complete(fields: &mut Fields<'_>) {
     complete_experts(fields);
 }
 
-/// What files of Qwen3.5 with experts need not say, or can't.
-pub(crate) fn complete_moe_5(fields: &mut Fields<'_>) {
+/// Defaults of Qwen3.5 with experts, where sizes depend on them.
+fn complete_moe_5(fields: &mut RawFields<'_>) {
     fields.default("num_experts", 256);
     fields.default("num_experts_per_tok", 8);
     complete_experts(fields);
-    // There is no layer without experts.
-    fields.same("intermediate_size", "moe_intermediate_size");
+    // No layer is dense.
+    fields.alias("intermediate_size", "moe_intermediate_size");
 }
 
-fn complete_experts(fields: &mut Fields<'_>) {
+fn complete_experts(fields: &mut RawFields<'_>) {
     fields.default("moe_intermediate_size", 512);
     fields.default("shared_expert_intermediate_size", 512);
 }
 
-/// What `Qwen3NextForCausalLM` means.
-pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
+fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     let mut spec = common(config, 2)?;
     if config.field::<usize>("num_experts")? != Some(0) {
-        with_experts(config, &mut spec)?;
+        spec.moe = Some(with_experts(config, &spec)?);
     }
     Ok(spec)
 }
 
-/// What `Qwen3_5ForCausalLM` means, and `Qwen3_5ForConditionalGeneration` without pictures: then the
-/// three positions of a token are one, and its rotation is the common one.
-pub(crate) fn spec_5(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
+/// The decoder of `Qwen3_5ForCausalLM`, and of `Qwen3_5ForConditionalGeneration` for text alone,
+/// where a token's three positions are equal and its rotary embedding is the common one.
+fn spec_5(config: &HfConfig) -> Result<DecoderSpec> {
     let mut spec = common(config, 4)?;
-    spec.names.roots = Names::INSIDE_OF_MORE;
+    spec.names.roots = Names::MULTIMODAL_ROOTS;
     Ok(spec)
 }
 
-/// What `Qwen3_5MoeForCausalLM` means, and `Qwen3_5MoeForConditionalGeneration` without pictures.
-pub(crate) fn moe_5(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
+/// The decoder of `Qwen3_5MoeForCausalLM`, and of `Qwen3_5MoeForConditionalGeneration` for text
+/// alone.
+fn moe_5(config: &HfConfig) -> Result<DecoderSpec> {
     let mut spec = common(config, 2)?;
-    spec.names.roots = Names::INSIDE_OF_MORE;
-    with_experts(config, &mut spec)?;
-    if let Some(moe) = &mut spec.moe {
-        moe.layers.fill(true);
-        moe.routing.renormalize = true;
-    }
+    spec.names.roots = Names::MULTIMODAL_ROOTS;
+    let mut moe = with_experts(config, &spec)?;
+    moe.layers.fill(true);
+    moe.routing.renormalize = true;
+    spec.moe = Some(moe);
     Ok(spec)
 }
 
-/// Experts, in a tensor for all or in one for each, and one that all tokens go through.
-fn with_experts(config: &HfConfig, spec: &mut DecoderSpec) -> Result<(), ModelError> {
-    set_experts(config, spec)?;
-    let shared = shared_expert(config, spec)?;
-    if let Some(moe) = &mut spec.moe {
-        moe.experts = ExpertTensors::StackedOrList(EXPERTS, "mlp.experts");
-        moe.shared = Some(shared);
-    }
-    Ok(())
+/// Qwen2-MoE's experts, stacked or in a list.
+fn with_experts(config: &HfConfig, spec: &DecoderSpec) -> Result<MoeSpec> {
+    let experts = ExpertTensors::StackedOrList(EXPERTS, "mlp.experts");
+    let shared = Some(shared_expert(config, spec)?);
+    Ok(MoeSpec { experts, shared, ..sparse_experts(config, spec)? })
 }
 
-/// What all of them share.
-fn common(config: &HfConfig, kv_heads: usize) -> Result<DecoderSpec, ModelError> {
+/// The part that all classes share.
+fn common(config: &HfConfig, kv_heads: usize) -> Result<DecoderSpec> {
     let defaults = Defaults {
         kv_heads: Some(kv_heads),
         head_dim: Some(256),
@@ -103,7 +102,7 @@ fn common(config: &HfConfig, kv_heads: usize) -> Result<DecoderSpec, ModelError>
         return Err(bad("output_gate_type", other, "supported are swish and silu"));
     }
     let mut spec = base(config, &defaults)?;
-    set_biases(&mut spec, config.attention_bias.unwrap_or(false), false);
+    read_attention_bias(config, &mut spec);
     spec.norm = NormSpec { scale: NormScale::OnePlusStored, ..spec.norm };
     for layer in &mut spec.attention {
         layer.gated = true;
@@ -117,7 +116,7 @@ fn common(config: &HfConfig, kv_heads: usize) -> Result<DecoderSpec, ModelError>
         cell: CellSpec::DeltaRule(DeltaRuleSpec {
             hidden_size: config.hidden_size,
             heads: heads(config)?,
-            taps: size(config, "linear_conv_kernel_dim", 4, 2..=MAX_TAPS)?,
+            taps: config.size_or("linear_conv_kernel_dim", 4, 2..=MAX_TAPS)?,
             activation: spec.mlp.activation,
             norm_eps: spec.norm.eps,
         }),
@@ -125,15 +124,15 @@ fn common(config: &HfConfig, kv_heads: usize) -> Result<DecoderSpec, ModelError>
     Ok(spec)
 }
 
-fn heads(config: &HfConfig) -> Result<DeltaHeads, ModelError> {
-    let size = |name, default| size(config, name, default, 1..=MAX_SIZE);
+fn heads(config: &HfConfig) -> Result<DeltaHeads> {
+    let size = |name, default| config.size_or(name, default, 1..=MAX_HEADS);
     let heads = DeltaHeads {
         keys: size("linear_num_key_heads", 16)?,
         values: size("linear_num_value_heads", 32)?,
         key_dim: size("linear_key_head_dim", 128)?,
         value_dim: size("linear_value_head_dim", 128)?,
-        // As files of another format may have them.
-        tiled: config.field("linear_value_heads_tiled")?.unwrap_or(false),
+        // The order of heads in GGUF files.
+        tiled: config.field_or("linear_value_heads_tiled", false)?,
     };
     if !heads.values.is_multiple_of(heads.keys) {
         let bound = format!("must be a multiple of `linear_num_key_heads` = {}", heads.keys);
@@ -142,32 +141,15 @@ fn heads(config: &HfConfig) -> Result<DeltaHeads, ModelError> {
     Ok(heads)
 }
 
-/// Which layers have no attention: as `layer_types` says, else all but every
+/// Whether each layer has linear attention: by `layer_types`, else all but every
 /// `full_attention_interval`-th.
-fn recurrent_layers(config: &HfConfig) -> Result<Vec<bool>, ModelError> {
-    let Some(types) = &config.layer_types else {
-        let interval = size(config, "full_attention_interval", 4, 1..=usize::MAX)?;
-        return Ok((1..=config.num_hidden_layers).map(|i| i % interval != 0).collect());
-    };
-    let one = |kind: &String| match kind.as_str() {
-        "linear_attention" => Ok(true),
-        "full_attention" => Ok(false),
-        _ => Err(bad("layer_types", kind, "supported are linear_attention and full_attention")),
-    };
-    types.iter().map(one).collect()
-}
-
-/// A field, or what it is where the file says nothing.
-fn size(
-    config: &HfConfig,
-    name: &'static str,
-    default: usize,
-    range: std::ops::RangeInclusive<usize>,
-) -> Result<usize, ModelError> {
-    match config.field(name)?.unwrap_or(default) {
-        size if range.contains(&size) => Ok(size),
-        size => Err(bad(name, size, format!("must be {} to {}", range.start(), range.end()))),
+fn recurrent_layers(config: &HfConfig) -> Result<Vec<bool>> {
+    let kinds = [("linear_attention", true), ("full_attention", false)];
+    if let Some(layers) = config.layer_kinds(&kinds, "linear_attention and full_attention")? {
+        return Ok(layers);
     }
+    let interval = config.size_or("full_attention_interval", 4, 1..=usize::MAX)?;
+    Ok((1..=config.num_hidden_layers).map(|i| i % interval != 0).collect())
 }
 
 #[cfg(test)]
@@ -176,7 +158,7 @@ mod tests {
 
     use super::*;
 
-    fn read(class: &str, changes: &Value) -> Result<DecoderSpec, ModelError> {
+    fn read(class: &str, changes: &Value) -> Result<DecoderSpec> {
         let mut config = json!({
             "architectures": [class],
             "vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 8, "num_attention_heads": 4

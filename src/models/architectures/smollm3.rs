@@ -1,15 +1,14 @@
-//! SmolLM3: Llama with no rotation at all on every fourth layer, and a window there if asked for.
+//! SmolLM3: Llama without a rotary embedding on every fourth layer, and with a sliding window there
+//! if asked for.
 
-use crate::models::ModelError;
-use crate::models::common::base::{
-    Defaults, base, rotated_layers, set_biases, set_windows, windowed_layers,
+use crate::models::common::{
+    Architecture, DecoderSpec, Defaults, HfConfig, Result, RopeDefaults, base, read_biases,
+    rotated_layers, set_windows, windowed_layers,
 };
-use crate::models::config::HfConfig;
-use crate::models::config::rope::RopeDefaults;
-use crate::models::decoder::DecoderSpec;
 
-/// What `SmolLM3ForCausalLM` means.
-pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
+pub(super) const CLASSES: &[Architecture] = &[Architecture::new("SmolLM3ForCausalLM", spec)];
+
+fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     let defaults = Defaults {
         kv_heads: Some(4),
         context: 32768,
@@ -18,8 +17,7 @@ pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
         ..Defaults::LLAMA
     };
     let mut spec = base(config, &defaults)?;
-    let biases = (config.attention_bias.unwrap_or(false), config.mlp_bias.unwrap_or(false));
-    set_biases(&mut spec, biases.0, biases.1);
+    read_biases(config, &mut spec);
     let rotated = rotated_layers(config)?;
     let used = config.use_sliding_window.unwrap_or(false);
     let used = used && config.sliding_window.flatten().is_some();

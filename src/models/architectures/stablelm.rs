@@ -1,16 +1,15 @@
-//! StableLM: Llama with norms by mean and variance and a quarter of each head rotated; biases of
-//! the query, key and value projections, norms of each head and the parallel form are options.
+//! StableLM: Llama with layer norms and a quarter of each head rotated; biases of the query, key
+//! and value projections, norms of each head and the parallel form are options.
 
 use crate::layers::attention::{NormSpan, QueryKeyNorm};
-use crate::models::ModelError;
-use crate::models::common::base::{Defaults, base, set_layer_norm};
-use crate::models::config::HfConfig;
-use crate::models::config::rope::RopeDefaults;
-use crate::models::decoder::DecoderSpec;
-use crate::models::decoder::spec::Block;
+use crate::models::common::{
+    Architecture, Block, DecoderSpec, Defaults, HfConfig, Result, RopeDefaults, base,
+    set_layer_norm,
+};
 
-/// What `StableLmForCausalLM` means.
-pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
+pub(super) const CLASSES: &[Architecture] = &[Architecture::new("StableLmForCausalLM", spec)];
+
+fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     let defaults = Defaults {
         kv_heads: Some(32),
         context: 4096,
@@ -19,8 +18,8 @@ pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
     };
     let mut spec = base(config, &defaults)?;
     set_layer_norm(config, &mut spec, "layer_norm_eps", true)?;
-    let bias = config.field::<bool>("use_qkv_bias")?.unwrap_or(false);
-    let norm = config.field::<bool>("qk_layernorm")?.unwrap_or(false).then_some(QueryKeyNorm {
+    let bias = config.field_or("use_qkv_bias", false)?;
+    let norm = config.field_or("qk_layernorm", false)?.then_some(QueryKeyNorm {
         norm: spec.norm,
         over: NormSpan::EachHead,
         tensors: ["q_layernorm", "k_layernorm"],
@@ -29,7 +28,7 @@ pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
         layer.qkv_bias = bias;
         layer.query_key_norm = norm;
     }
-    if config.field::<bool>("use_parallel_residual")?.unwrap_or(false) {
+    if config.field_or("use_parallel_residual", false)? {
         spec.block = Block::PARALLEL;
     }
     Ok(spec)

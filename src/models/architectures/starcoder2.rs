@@ -1,14 +1,14 @@
-//! StarCoder2: Llama with norms by mean and variance, biases everywhere, a feed-forward part
-//! without a gate, a tied head, and a window on every layer if the file says so.
+//! StarCoder2: Llama with layer norms, biases everywhere, an ungated feed-forward part, a tied
+//! head, and a sliding window on every layer if the file has one.
 
 use crate::layers::mlp::MlpTensors;
-use crate::models::ModelError;
-use crate::models::common::base::{Defaults, base, set_biases, set_layer_norm};
-use crate::models::config::HfConfig;
-use crate::models::decoder::DecoderSpec;
+use crate::models::common::{
+    Architecture, DecoderSpec, Defaults, HfConfig, Result, base, set_biases, set_layer_norm,
+};
 
-/// What `Starcoder2ForCausalLM` means.
-pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
+pub(super) const CLASSES: &[Architecture] = &[Architecture::new("Starcoder2ForCausalLM", spec)];
+
+fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     let defaults = Defaults {
         kv_heads: Some(2),
         context: 4096,
@@ -17,7 +17,7 @@ pub(crate) fn spec(config: &HfConfig) -> Result<DecoderSpec, ModelError> {
         ..Defaults::LLAMA
     };
     let mut spec = base(config, &defaults)?;
-    let bias = config.field::<bool>("use_bias")?.unwrap_or(true);
+    let bias = config.field_or("use_bias", true)?;
     set_biases(&mut spec, bias, bias);
     set_layer_norm(config, &mut spec, "norm_epsilon", true)?;
     spec.mlp.tensors = MlpTensors::Plain(["c_fc", "c_proj"]);

@@ -1,32 +1,37 @@
-//! What most decoders share: the spec that an architecture's own file starts from.
+//! The Llama-like decoder that an architecture's own file starts from, and the changes that several
+//! architectures make to it.
 
 use crate::kernels::paged_attention::AttentionParams;
 use crate::kernels::pointwise::Activation;
-use crate::layers::attention::{AttentionSpec, QkvTensors};
+use crate::layers::attention::{AttentionSpec, NormSpan, QkvTensors, QueryKeyNorm};
 use crate::layers::mlp::{MlpSpec, MlpTensors};
 use crate::layers::norm::NormSpec;
-use crate::models::ModelError;
-use crate::models::config::rope::RopeDefaults;
-use crate::models::config::{HfConfig, bad};
+use crate::models::config::{HfConfig, RopeDefaults};
 use crate::models::decoder::DecoderSpec;
 use crate::models::decoder::spec::{Block, Names};
+use crate::models::error::{Result, bad};
 
-/// What an architecture takes where the file says nothing.
+/// An architecture's defaults of fields that its files may omit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Defaults {
-    /// Key and value heads; `None`: as many as query heads.
+    /// Number of key and value heads; `None`: as many as query heads.
     pub(crate) kv_heads: Option<usize>,
     /// Elements of a head; `None`: `hidden_size / num_attention_heads`.
     pub(crate) head_dim: Option<usize>,
     /// Longest sequence.
     pub(crate) context: usize,
+    /// Epsilon of RMS norms.
     pub(crate) norm_eps: f64,
+    /// Whether the output head shares the embedding's weights.
     pub(crate) tied: bool,
+    /// Activation of the feed-forward part.
     pub(crate) activation: &'static str,
+    /// The rotary embedding.
     pub(crate) rope: RopeDefaults,
 }
 
 impl Defaults {
+    /// Defaults of `LlamaConfig`.
     pub(crate) const LLAMA: Self = Self {
         kv_heads: None,
         head_dim: None,
@@ -38,11 +43,53 @@ impl Defaults {
     };
 }
 
-/// A decoder with root mean square norms before attention and before a gated feed-forward part,
-/// without biases, head norms and windows.
-pub(crate) fn base(config: &HfConfig, defaults: &Defaults) -> Result<DecoderSpec, ModelError> {
+/// A decoder with RMS norms before attention and before a gated feed-forward part, without biases,
+/// head norms and windows.
+pub(crate) fn base(config: &HfConfig, defaults: &Defaults) -> Result<DecoderSpec> {
+    let attention = attention(config, defaults)?;
+    let activation = config.hidden_act.as_deref().unwrap_or(defaults.activation);
+    Ok(DecoderSpec {
+        vocab_size: config.vocab_size,
+        max_position_embeddings: config.max_position_embeddings.unwrap_or(defaults.context),
+        names: Names::COMMON,
+        norm: NormSpec::rms(narrow(config.rms_norm_eps.unwrap_or(defaults.norm_eps))),
+        block: Block::PRE_NORM,
+        tied_embeddings: config.tie_word_embeddings.unwrap_or(defaults.tied),
+        head_bias: false,
+        learned_positions: None,
+        embedding_norm: None,
+        transposed_matrices: false,
+        embedding_scale: 1.0,
+        logit_scale: 1.0,
+        logit_softcap: None,
+        // Architectures whose kinds of layers differ read theirs themselves.
+        ropes: if config.has_rope_by_layer_type() {
+            Vec::new()
+        } else {
+            vec![config.rope(attention.head_dim, defaults.rope)?]
+        },
+        attention: vec![attention; config.num_hidden_layers],
+        intermediate_sizes: None,
+        layer_inputs: None,
+        layer_scale: None,
+        mixers: None,
+        recurrent: None,
+        mlp: MlpSpec {
+            hidden_size: config.hidden_size,
+            intermediate_size: config.intermediate_size,
+            bias: false,
+            activation: self::activation(activation)?,
+            gating: None,
+            learned_activation: None,
+            tensors: MlpTensors::Gated(["gate_proj", "up_proj", "down_proj"]),
+        },
+        moe: None,
+    })
+}
+
+fn attention(config: &HfConfig, defaults: &Defaults) -> Result<AttentionSpec> {
     let head_dim = config.head_dim(defaults.head_dim)?;
-    let attention = AttentionSpec {
+    Ok(AttentionSpec {
         hidden_size: config.hidden_size,
         num_heads: config.num_attention_heads,
         num_kv_heads: config.num_kv_heads(defaults.kv_heads)?,
@@ -55,54 +102,17 @@ pub(crate) fn base(config: &HfConfig, defaults: &Defaults) -> Result<DecoderSpec
         clip: None,
         query_key_norm: None,
         value_norm: None,
-        kv_of: None,
+        kv_from_layer: None,
         rope: Some(0),
-        rope_neighbours: None,
+        interleaved_rope: None,
         params: AttentionParams::full(scale(head_dim)),
         sinks: None,
         alibi: None,
         latent: None,
-    };
-    Ok(DecoderSpec {
-        vocab_size: config.vocab_size,
-        max_position_embeddings: config.max_position_embeddings.unwrap_or(defaults.context),
-        names: Names::COMMON,
-        norm: NormSpec::rms(narrow(config.rms_norm_eps.unwrap_or(defaults.norm_eps))),
-        block: Block::PRE_NORM,
-        tied_embeddings: config.tie_word_embeddings.unwrap_or(defaults.tied),
-        head_bias: false,
-        learned_positions: None,
-        embedding_norm: None,
-        turned_matrices: false,
-        embedding_scale: 1.0,
-        logit_scale: 1.0,
-        logit_softcap: None,
-        // Layers of different kinds may have different ones, which their architecture reads.
-        ropes: if config.has_rope_by_layer_type() {
-            Vec::new()
-        } else {
-            vec![config.rope(head_dim, defaults.rope)?]
-        },
-        attention: vec![attention; config.num_hidden_layers],
-        intermediate_sizes: None,
-        layer_inputs: None,
-        layer_factor: None,
-        mixers: None,
-        recurrent: None,
-        mlp: MlpSpec {
-            hidden_size: config.hidden_size,
-            intermediate_size: config.intermediate_size,
-            bias: false,
-            activation: activation(config.hidden_act.as_deref().unwrap_or(defaults.activation))?,
-            gating: None,
-            learned_activation: None,
-            tensors: MlpTensors::Gated(["gate_proj", "up_proj", "down_proj"]),
-        },
-        moe: None,
     })
 }
 
-/// Sets the biases that `attention_bias` and `mlp_bias` are about.
+/// Sets the biases of the attention and of the feed-forward projections.
 pub(crate) fn set_biases(spec: &mut DecoderSpec, attention: bool, mlp: bool) {
     for layer in &mut spec.attention {
         layer.qkv_bias = attention;
@@ -111,40 +121,68 @@ pub(crate) fn set_biases(spec: &mut DecoderSpec, attention: bool, mlp: bool) {
     spec.mlp.bias = mlp;
 }
 
-/// Norms by mean and variance, whose epsilon has this name.
+/// Sets the biases of the attention projections by `attention_bias`, off by default.
+pub(crate) fn read_attention_bias(config: &HfConfig, spec: &mut DecoderSpec) {
+    set_biases(spec, config.attention_bias.unwrap_or(false), false);
+}
+
+/// Sets the biases by `attention_bias` and `mlp_bias`, both off by default.
+pub(crate) fn read_biases(config: &HfConfig, spec: &mut DecoderSpec) {
+    let [attention, mlp] = [config.attention_bias, config.mlp_bias];
+    set_biases(spec, attention.unwrap_or(false), mlp.unwrap_or(false));
+}
+
+/// Replaces RMS norms by layer norms, whose epsilon is the field `eps`.
 pub(crate) fn set_layer_norm(
     config: &HfConfig,
     spec: &mut DecoderSpec,
     eps: &'static str,
     bias: bool,
-) -> Result<(), ModelError> {
-    spec.norm = NormSpec::layer(config.number(eps)?.unwrap_or(1e-5), bias);
+) -> Result<()> {
+    spec.norm = NormSpec::layer(config.number_or(eps, 1e-5)?, bias);
     Ok(())
 }
 
-/// Whether each layer has a window: as `layer_types` says, else `default` of its index.
+/// Normalizes queries and keys of all layers, by norms under their most common names.
+pub(crate) fn set_query_key_norm(spec: &mut DecoderSpec, over: NormSpan) {
+    let norm = QueryKeyNorm { over, ..QueryKeyNorm::of_heads(spec.norm) };
+    for layer in &mut spec.attention {
+        layer.query_key_norm = Some(norm);
+    }
+}
+
+/// Rotates interleaved pairs, in all elements of a head.
+pub(crate) fn set_interleaved_rope(spec: &mut DecoderSpec) {
+    for layer in &mut spec.attention {
+        layer.interleaved_rope = Some(layer.head_dim);
+    }
+}
+
+/// Removes the rotary embedding from all layers.
+pub(crate) fn remove_rope(spec: &mut DecoderSpec) {
+    spec.ropes.clear();
+    for layer in &mut spec.attention {
+        layer.rope = None;
+    }
+}
+
+/// Whether each layer has a sliding window: by `layer_types`, else by `default` of its index.
 pub(crate) fn windowed_layers(
     config: &HfConfig,
     default: impl Fn(usize) -> bool,
-) -> Result<Vec<bool>, ModelError> {
-    let Some(types) = &config.layer_types else {
-        return Ok((0..config.num_hidden_layers).map(default).collect());
-    };
-    let one = |kind: &String| match kind.as_str() {
-        "full_attention" => Ok(false),
-        "sliding_attention" => Ok(true),
-        _ => Err(bad("layer_types", kind, "supported are full_attention and sliding_attention")),
-    };
-    types.iter().map(one).collect()
+) -> Result<Vec<bool>> {
+    let kinds = [("full_attention", false), ("sliding_attention", true)];
+    let kinds = config.layer_kinds(&kinds, "full_attention and sliding_attention")?;
+    Ok(kinds.unwrap_or_else(|| (0..config.num_hidden_layers).map(default).collect()))
 }
 
-/// Whether each layer rotates queries and keys: as `no_rope_layers` says, which in spite of its name
-/// is 1 for those that do, else all but every `no_rope_layer_interval`-th.
-pub(crate) fn rotated_layers(config: &HfConfig) -> Result<Vec<bool>, ModelError> {
+/// Whether each layer has a rotary embedding: by `no_rope_layers`, which in spite of its name is 1
+/// for those that do, else all but every `no_rope_layer_interval`-th.
+pub(crate) fn rotated_layers(config: &HfConfig) -> Result<Vec<bool>> {
     let layers = config.num_hidden_layers;
     let Some(given) = config.field::<Vec<u8>>("no_rope_layers")?.filter(|all| !all.is_empty())
     else {
-        let interval = config.field::<usize>("no_rope_layer_interval")?.unwrap_or(4).max(1);
+        let interval = config.field_or("no_rope_layer_interval", 4usize)?.max(1);
         return Ok((1..=layers).map(|i| i % interval != 0).collect());
     };
     if given.len() != layers {
@@ -154,13 +192,13 @@ pub(crate) fn rotated_layers(config: &HfConfig) -> Result<Vec<bool>, ModelError>
     Ok(given.into_iter().map(|one| one != 0).collect())
 }
 
-/// Gives the layers that have one the window of `sliding_window`, else `default`.
+/// Sets the window of the `windowed` layers to `sliding_window`, else to `default`.
 pub(crate) fn set_windows(
     config: &HfConfig,
     spec: &mut DecoderSpec,
     windowed: &[bool],
     default: Option<usize>,
-) -> Result<(), ModelError> {
+) -> Result<()> {
     let window = config.sliding_window.unwrap_or(default);
     for (layer, windowed) in spec.attention.iter_mut().zip(windowed) {
         if !windowed {
@@ -179,14 +217,14 @@ fn narrow(eps: f64) -> f32 {
     eps as f32
 }
 
-/// What scores are multiplied with in heads of this size.
+/// The attention scale of heads of this size.
 #[expect(clippy::cast_precision_loss, reason = "head sizes are far below 2^24")]
 pub(crate) fn scale(head_dim: usize) -> f32 {
     1.0 / (head_dim as f32).sqrt()
 }
 
-/// The activation of this name.
-pub(crate) fn activation(name: &str) -> Result<Activation, ModelError> {
+/// The activation that `config.json` calls `name`.
+pub(crate) fn activation(name: &str) -> Result<Activation> {
     match name {
         "silu" | "swish" => Ok(Activation::Silu),
         "gelu" => Ok(Activation::Gelu),

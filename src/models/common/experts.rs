@@ -1,37 +1,41 @@
-//! Experts as most files describe them; each architecture's own file changes what it has otherwise.
+//! The mixture of experts that an architecture's own file starts from.
 
 use crate::layers::mlp::MlpSpec;
 use crate::layers::moe::{
-    ExpertTensors, Groups, MoeSpec, Routing, Score, SharedExpert, StackedTensors,
+    CorrectionBias, ExpertTensors, Groups, MoeSpec, Routing, Score, SharedExpert, StackedTensors,
 };
-use crate::models::ModelError;
-use crate::models::config::{HfConfig, bad};
+use crate::models::config::{HfConfig, MAX_SIZE};
 use crate::models::decoder::DecoderSpec;
+use crate::models::error::{Result, bad};
 
-/// No layer has more experts.
+/// The most experts of a layer.
 const MAX_EXPERTS: usize = 1 << 12;
 
-/// Names of the fields that count experts.
-pub(crate) struct Fields {
-    /// Elements inside of one.
+/// Names of the fields that size experts.
+pub(crate) struct ExpertFields {
+    /// Elements between the projections of an expert.
     pub(crate) inner: &'static str,
-    /// Experts that a token goes to.
+    /// Number of experts that a token is routed to.
     pub(crate) chosen: &'static str,
 }
 
-/// The most common ones.
-pub(crate) const FIELDS: Fields =
-    Fields { inner: "moe_intermediate_size", chosen: "num_experts_per_tok" };
+impl ExpertFields {
+    /// The most common names.
+    pub(crate) const COMMON: Self =
+        Self { inner: "moe_intermediate_size", chosen: "num_experts_per_tok" };
+    /// The names in models without dense layers, where experts have the size of a feed-forward
+    /// part.
+    pub(crate) const ALL_SPARSE: Self = Self { inner: "intermediate_size", ..Self::COMMON };
+}
 
 /// Experts in every layer, chosen by softmax: `mlp.gate` and `mlp.experts`.
 pub(crate) fn experts(
     config: &HfConfig,
     spec: &DecoderSpec,
-    fields: &Fields,
-) -> Result<MoeSpec, ModelError> {
+    fields: &ExpertFields,
+) -> Result<MoeSpec> {
     let num_experts = num_experts(config)?;
-    let intermediate_size = count(config, fields.inner, 1 << 28)?;
-    let experts_per_token = count(config, fields.chosen, num_experts)?;
+    let intermediate_size = config.size(fields.inner, MAX_SIZE)?;
     Ok(MoeSpec {
         layers: vec![true; config.num_hidden_layers],
         num_experts,
@@ -39,31 +43,51 @@ pub(crate) fn experts(
         experts: ExpertTensors::List("mlp.experts"),
         router: "mlp.gate",
         router_bias: false,
-        weighs_inputs: false,
-        choice_bias: None,
+        router_weight_on_input: false,
+        correction_bias: None,
         routing: Routing {
             score: Score::Softmax,
-            experts_per_token,
+            experts_per_token: config.size(fields.chosen, num_experts)?,
             groups: None,
-            renormalize: config.field("norm_topk_prob")?.unwrap_or(false),
+            renormalize: config.field_or("norm_topk_prob", false)?,
             scale: 1.0,
         },
         shared: None,
-        beside: None,
+        parallel_dense: None,
     })
 }
 
-/// Experts in these tensors; files of other formats may have those of every expert apart, in `list`.
+/// Scores experts by sigmoids with a correction bias, stored as `bias`; weights are renormalized
+/// unless `norm_topk_prob` says otherwise, and scaled.
+pub(crate) fn set_sigmoid_routing(
+    config: &HfConfig,
+    moe: &mut MoeSpec,
+    bias: &'static str,
+    renormalize: bool,
+) -> Result<()> {
+    moe.correction_bias = Some(CorrectionBias { name: bias, one_row: false });
+    moe.routing.score = Score::Sigmoid;
+    moe.routing.renormalize = config.field_or("norm_topk_prob", renormalize)?;
+    moe.routing.scale = config.number_or("routed_scaling_factor", 1.0)?;
+    Ok(())
+}
+
+/// Whether the checkpoint is a GGUF file whose experts our reader has separated.
+pub(crate) fn are_separate(config: &HfConfig) -> Result<bool> {
+    config.field_or("experts_apart", false)
+}
+
+/// Experts in stacked `tensors`, or in `list` where [`are_separate`].
 pub(crate) fn stacked(
     config: &HfConfig,
     tensors: StackedTensors,
     list: &'static str,
-) -> Result<ExpertTensors, ModelError> {
-    let apart = config.field("experts_apart")?.unwrap_or(false);
-    Ok(if apart { ExpertTensors::List(list) } else { ExpertTensors::Stacked(tensors) })
+) -> Result<ExpertTensors> {
+    let separate = are_separate(config)?;
+    Ok(if separate { ExpertTensors::List(list) } else { ExpertTensors::Stacked(tensors) })
 }
 
-/// `mlp.shared_experts`: what all tokens go through, as wide as `count` of the experts.
+/// A shared expert in `mlp.shared_experts`, as wide as `count` routed ones.
 pub(crate) fn shared_experts(moe: &MoeSpec, count: usize) -> Option<SharedExpert> {
     let intermediate_size = moe.expert.intermediate_size * count;
     (count > 0).then_some(SharedExpert {
@@ -73,33 +97,20 @@ pub(crate) fn shared_experts(moe: &MoeSpec, count: usize) -> Option<SharedExpert
     })
 }
 
-/// Experts of a layer, which different versions of the same class count under different names.
-fn num_experts(config: &HfConfig) -> Result<usize, ModelError> {
+/// Number of experts of a layer, which versions of the same class call differently.
+fn num_experts(config: &HfConfig) -> Result<usize> {
     for name in ["num_local_experts", "n_routed_experts", "moe_num_experts"] {
         if config.field::<usize>(name)?.is_some() {
-            return count(config, name, MAX_EXPERTS);
+            return config.size(name, MAX_EXPERTS);
         }
     }
-    count(config, "num_experts", MAX_EXPERTS)
+    config.size("num_experts", MAX_EXPERTS)
 }
 
-/// A field that must be there, from 1 to `most`.
-pub(crate) fn count(
-    config: &HfConfig,
-    name: &'static str,
-    most: usize,
-) -> Result<usize, ModelError> {
-    match config.field::<usize>(name)? {
-        Some(count) if (1..=most).contains(&count) => Ok(count),
-        Some(count) => Err(bad(name, count, format!("must be 1 to {most}"))),
-        None => Err(bad(name, "absent", format!("must be 1 to {most}"))),
-    }
-}
-
-/// The groups of `n_group` and `topk_group`, if there are several.
-pub(crate) fn groups(config: &HfConfig, num_experts: usize) -> Result<Option<Groups>, ModelError> {
-    let count = config.field::<usize>("n_group")?.unwrap_or(1);
-    let chosen = config.field::<usize>("topk_group")?.unwrap_or(1);
+/// Group-limited routing by `n_group` and `topk_group`, if it limits anything.
+pub(crate) fn groups(config: &HfConfig, num_experts: usize) -> Result<Option<Groups>> {
+    let count = config.field_or("n_group", 1)?;
+    let chosen = config.field_or("topk_group", 1)?;
     if count == 0 || !num_experts.is_multiple_of(count) {
         return Err(bad("n_group", count, format!("must divide {num_experts} experts")));
     }

@@ -1,5 +1,22 @@
-//! What architectures share.
+//! What the files of `architectures` share: the spec they start from, parts of a `config.json` that
+//! several families write alike, and the types that all of them name.
 
-pub(super) mod base;
-pub(super) mod experts;
-pub(super) mod state_space;
+mod architecture;
+mod base;
+mod experts;
+mod state_space;
+
+pub(super) use super::config::{HfConfig, MAX_SIZE, RawFields, RopeDefaults};
+pub(super) use super::decoder::DecoderSpec;
+pub(super) use super::decoder::spec::{Block, LayerInputs, Names};
+pub(super) use super::error::{Result, bad, check_size};
+pub(super) use architecture::Architecture;
+pub(super) use base::{
+    Defaults, activation, base, read_attention_bias, read_biases, remove_rope, rotated_layers,
+    scale, set_biases, set_interleaved_rope, set_layer_norm, set_query_key_norm, set_windows,
+    windowed_layers,
+};
+pub(super) use experts::{
+    ExpertFields, are_separate, experts, groups, set_sigmoid_routing, shared_experts, stacked,
+};
+pub(super) use state_space::{MAX_TAPS, StateSpaceFields, recurrent, state_space_layers};

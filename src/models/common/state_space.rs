@@ -4,51 +4,59 @@ use serde::Deserialize;
 
 use super::base::activation;
 use crate::layers::recurrent::{CellSpec, RecurrentSpec, StateSpaceSpec};
-use crate::models::ModelError;
-use crate::models::config::{HfConfig, bad};
+use crate::models::config::HfConfig;
+use crate::models::error::{Result, bad, check_size};
 
-/// No state space is larger in any direction; products of four stay far from overflow.
+/// The largest size of a state space in any direction; products of four stay far from overflow.
 const MAX_SIZE: usize = 1 << 15;
-/// No convolution sees more tokens.
-const MAX_TAPS: usize = 64;
+/// The most tokens that a causal convolution sees.
+pub(crate) const MAX_TAPS: usize = 64;
 
-/// Names of a family's fields, sizes with what they are where the file doesn't say.
-pub(crate) struct SpaceFields {
+/// Names of a family's fields; those of sizes come with their defaults.
+pub(crate) struct StateSpaceFields {
+    /// Number of heads.
     pub(crate) heads: &'static str,
     /// Elements of a head; a number, or `auto`.
     pub(crate) head_dim: &'static str,
+    /// Elements that a state has for each element of a head.
     pub(crate) state_size: (&'static str, usize),
+    /// Groups of heads that share B and C.
     pub(crate) groups: (&'static str, usize),
+    /// Tokens that the convolution sees.
     pub(crate) taps: &'static str,
-    /// How many elements all heads have for each of a hidden state, if the file says it.
+    /// Ratio of all heads' elements to those of a hidden state, where files have it.
     pub(crate) expand: Option<&'static str>,
+    /// Whether the convolution has a bias.
     pub(crate) conv_bias: &'static str,
+    /// Whether the projections have biases.
     pub(crate) bias: &'static str,
+    /// Activation of the convolution.
     pub(crate) activation: &'static str,
 }
 
-/// Those of families in which state spaces stand beside attention.
-pub(crate) const MAMBA_FIELDS: SpaceFields = SpaceFields {
-    heads: "mamba_n_heads",
-    head_dim: "mamba_d_head",
-    state_size: ("mamba_d_state", 256),
-    groups: ("mamba_n_groups", 1),
-    taps: "mamba_d_conv",
-    expand: Some("mamba_expand"),
-    conv_bias: "mamba_conv_bias",
-    bias: "mamba_proj_bias",
-    activation: "hidden_act",
-};
+impl StateSpaceFields {
+    /// The names in hybrids, which have attention beside state spaces.
+    pub(crate) const HYBRID: Self = Self {
+        heads: "mamba_n_heads",
+        head_dim: "mamba_d_head",
+        state_size: ("mamba_d_state", 256),
+        groups: ("mamba_n_groups", 1),
+        taps: "mamba_d_conv",
+        expand: Some("mamba_expand"),
+        conv_bias: "mamba_conv_bias",
+        bias: "mamba_proj_bias",
+        activation: "hidden_act",
+    };
+}
 
-/// State spaces in these `layers`, in a module of this name, as the fields say; norms have this
-/// epsilon. None where there are no such layers.
+/// State spaces in the module `name` of these `layers`; `None` if there are no such layers.
 pub(crate) fn recurrent(
     config: &HfConfig,
-    fields: &SpaceFields,
+    fields: &StateSpaceFields,
     norm_eps: f32,
     layers: Vec<bool>,
     name: &'static str,
-) -> Result<Option<RecurrentSpec>, ModelError> {
+) -> Result<Option<RecurrentSpec>> {
     if !layers.contains(&true) {
         return Ok(None);
     }
@@ -60,53 +68,43 @@ pub(crate) fn recurrent(
 
 fn state_space(
     config: &HfConfig,
-    fields: &SpaceFields,
+    fields: &StateSpaceFields,
     norm_eps: f32,
-) -> Result<StateSpaceSpec, ModelError> {
-    let heads = size(config, (fields.heads, 128))?;
+) -> Result<StateSpaceSpec> {
+    let size = |(name, default)| config.size_or(name, default, 1..=MAX_SIZE);
+    let heads = size((fields.heads, 128))?;
     let inner = match fields.expand {
-        Some(name) => Some(size(config, (name, 2))? * config.hidden_size),
+        Some(name) => Some(size((name, 2))? * config.hidden_size),
         None => None,
     };
     let head_dim = head_dim(config, fields, inner, heads)?;
-    let groups = size(config, fields.groups)?;
+    let groups = size(fields.groups)?;
     if !heads.is_multiple_of(groups) {
         let bound = format!("must divide `{}` = {heads}", fields.heads);
         return Err(bad(fields.groups.0, groups, bound));
     }
-    let taps = config.field(fields.taps)?.unwrap_or(4);
-    if !(2..=MAX_TAPS).contains(&taps) {
-        return Err(bad(fields.taps, taps, format!("must be 2 to {MAX_TAPS}")));
-    }
-    let activated = config.field::<String>(fields.activation)?;
+    let name = config.field::<String>(fields.activation)?;
     Ok(StateSpaceSpec {
         heads,
         head_dim,
-        state_size: size(config, fields.state_size)?,
+        state_size: size(fields.state_size)?,
         groups,
-        taps,
-        conv_bias: config.field(fields.conv_bias)?.unwrap_or(true),
-        bias: config.field(fields.bias)?.unwrap_or(false),
-        activation: activation(activated.as_deref().unwrap_or("silu"))?,
+        taps: config.size_or(fields.taps, 4, 2..=MAX_TAPS)?,
+        conv_bias: config.field_or(fields.conv_bias, true)?,
+        bias: config.field_or(fields.bias, false)?,
+        activation: activation(name.as_deref().unwrap_or("silu"))?,
         step_limits: step_limits(config)?,
         norm_eps,
     })
 }
 
-fn size(config: &HfConfig, (name, default): (&'static str, usize)) -> Result<usize, ModelError> {
-    match config.field(name)?.unwrap_or(default) {
-        size if (1..=MAX_SIZE).contains(&size) => Ok(size),
-        size => Err(bad(name, size, format!("must be 1 to {MAX_SIZE}"))),
-    }
-}
-
-/// Elements of a head, which make up `inner` together if that is known.
+/// Elements of a head: as the file says, else such that `inner` is divided by all heads.
 fn head_dim(
     config: &HfConfig,
-    fields: &SpaceFields,
+    fields: &StateSpaceFields,
     inner: Option<usize>,
     heads: usize,
-) -> Result<usize, ModelError> {
+) -> Result<usize> {
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum Size {
@@ -119,43 +117,41 @@ fn head_dim(
             return Err(bad(fields.head_dim, word, "must be a number or auto"));
         }
         (Some(Size::Word(_)), Some(inner)) => inner / heads,
-        (None, Some(inner)) if fields.head_dim == MAMBA_FIELDS.head_dim => inner / heads,
+        (None, Some(inner)) if fields.head_dim == StateSpaceFields::HYBRID.head_dim => {
+            inner / heads
+        }
         _ => 64,
     };
-    if !(1..=MAX_SIZE).contains(&found) {
-        return Err(bad(fields.head_dim, found, format!("must be 1 to {MAX_SIZE}")));
-    }
+    check_size(fields.head_dim, found, 1..=MAX_SIZE)?;
     match inner.filter(|inner| *inner != found * heads) {
-        Some(inner) => Err(bad(
-            fields.head_dim,
-            found,
-            format!(
-                "times `{}` = {heads} must be {inner}, what hidden states expand to",
-                fields.heads
-            ),
-        )),
+        Some(inner) => {
+            let product = format!("times `{}` = {heads} must be {inner}", fields.heads);
+            let bound = format!("{product}, what hidden states expand to");
+            Err(bad(fields.head_dim, found, bound))
+        }
         None => Ok(found),
     }
 }
 
-/// Which layers have a state space, as `layer_types` says; others attend.
-pub(crate) fn spaced_layers(config: &HfConfig) -> Result<Vec<bool>, ModelError> {
-    let Some(types) = &config.layer_types else { return Ok(vec![true; config.num_hidden_layers]) };
-    let one = |kind: &String| match kind.as_str() {
-        "mamba" | "linear_attention" => Ok(true),
-        "attention" | "full_attention" => Ok(false),
-        _ => Err(bad("layer_types", kind, "supported are mamba and attention")),
-    };
-    types.iter().map(one).collect()
+/// Whether each layer has a state space instead of attention, by `layer_types`; all by default.
+pub(crate) fn state_space_layers(config: &HfConfig) -> Result<Vec<bool>> {
+    let kinds = [
+        ("mamba", true),
+        ("linear_attention", true),
+        ("attention", false),
+        ("full_attention", false),
+    ];
+    let kinds = config.layer_kinds(&kinds, "mamba and attention")?;
+    Ok(kinds.unwrap_or_else(|| vec![true; config.num_hidden_layers]))
 }
 
-/// `time_step_limit`, whose numbers need not be finite.
-fn step_limits(config: &HfConfig) -> Result<[f32; 2], ModelError> {
+/// The bounds of time steps in `time_step_limit`, of which the second may be infinite.
+fn step_limits(config: &HfConfig) -> Result<[f32; 2]> {
     #[derive(Debug, Deserialize)]
     #[serde(untagged)]
     enum Limit {
         Number(f64),
-        /// How Python's library writes what JSON has no number for.
+        /// How transformers writes numbers that JSON can't represent.
         Named {
             #[serde(rename = "__float__")]
             name: String,
@@ -181,7 +177,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::models::spec;
+    use crate::models::{ModelError, spec};
 
     fn config(class: &str, more: &Value) -> Result<HfConfig, ModelError> {
         let mut fields = json!({

@@ -1,88 +1,36 @@
-//! The rotary embedding as `config.json` writes it, in the spelling of any version.
+//! The rotary embeddings that a `config.json` describes.
 
-use serde::Deserialize;
+use super::hf_config::HfConfig;
+use super::rope_parameters::RopeParameters;
+use crate::layers::rope::{QueryScale, RopeScaling, RopeSpec};
+use crate::models::error::{ModelError, Result, bad};
 
-use super::super::ModelError;
-use super::{HfConfig, bad};
-use crate::layers::rope::{QueryGrowth, RopeScaling, RopeSpec};
-
-/// Rotary embedding as written in `rope_scaling` or `rope_parameters`.
-#[derive(Clone, Debug, Default, Deserialize)]
-pub struct RopeParameters {
-    /// Kind of stretching.
-    pub rope_type: Option<String>,
-    /// Kind of stretching, as older files spell it.
-    #[serde(rename = "type")]
-    pub old_type: Option<String>,
-    /// Base.
-    pub rope_theta: Option<f64>,
-    /// Share of a head that is rotated.
-    pub partial_rotary_factor: Option<f64>,
-    /// Divisor of frequencies.
-    pub factor: Option<f64>,
-    /// Of `llama3`.
-    pub low_freq_factor: Option<f64>,
-    /// Of `llama3`.
-    pub high_freq_factor: Option<f64>,
-    /// Of `llama3`, `yarn` and `longrope`: context of the pretraining.
-    pub original_max_position_embeddings: Option<usize>,
-    /// Of `yarn` and `longrope`: factor of cosines and sines.
-    pub attention_factor: Option<f64>,
-    /// Of `yarn`: rotations in the pretraining's context from which on a frequency is kept.
-    pub beta_fast: Option<f64>,
-    /// Of `yarn`: rotations up to which a frequency is divided.
-    pub beta_slow: Option<f64>,
-    /// Of `yarn`: whether the bounds are rounded to whole dimensions.
-    pub truncate: Option<bool>,
-    /// Of `yarn`, in the formula of `attention_factor`.
-    pub mscale: Option<f64>,
-    /// Of `yarn`, in the formula of `attention_factor`.
-    pub mscale_all_dim: Option<f64>,
-    /// Of `longrope`: a divisor for each frequency in contexts as long as the pretraining's.
-    pub short_factor: Option<Vec<f64>>,
-    /// Of `longrope`: a divisor for each frequency in longer contexts.
-    pub long_factor: Option<Vec<f64>>,
-    /// Growth of queries' scale with their position, beyond the context of the pretraining.
-    pub llama_4_scaling_beta: Option<f64>,
-    /// Of `dynamic`: a factor of the base, whatever the context.
-    pub alpha: Option<f64>,
-    /// Of `factors`: a divisor for each frequency.
-    pub factors: Option<Vec<f64>>,
-    /// Of layers that see everything, where layers differ.
-    pub full_attention: Option<Box<Self>>,
-    /// Of layers with a window, where layers differ.
-    pub sliding_attention: Option<Box<Self>>,
-}
-
-/// What an architecture takes where the file says nothing.
+/// An architecture's defaults of a rotary embedding.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::models) struct RopeDefaults {
-    pub(in crate::models) theta: f64,
+pub(crate) struct RopeDefaults {
+    /// Base of the geometric series of wavelengths.
+    pub(crate) theta: f64,
     /// Share of a head that is rotated.
-    pub(in crate::models) share: f64,
-    /// Whether the file may say another share.
-    pub(in crate::models) partial: bool,
+    pub(crate) share: f64,
+    /// Whether the file may set another share.
+    pub(crate) partial: bool,
 }
 
 impl HfConfig {
-    /// The rotary embedding of all layers.
-    pub(in crate::models) fn rope(
-        &self,
-        head_dim: usize,
-        defaults: RopeDefaults,
-    ) -> Result<RopeSpec, ModelError> {
+    /// The rotary embedding that all layers share.
+    pub(crate) fn rope(&self, head_dim: usize, defaults: RopeDefaults) -> Result<RopeSpec> {
         let parameters = self.any_rope();
         let theta = parameters.and_then(|p| p.rope_theta).or(self.rope_theta);
         self.rope_spec(parameters, theta.unwrap_or(defaults.theta), defaults, head_dim)
     }
 
-    /// The rotary embeddings of Gemma 4's layers, whose heads have these sizes: of layers that see
-    /// everything, where a share of the frequencies of the whole head is used and the others turn
-    /// nothing, and of layers with a window.
-    pub(in crate::models) fn gemma4_ropes(
+    /// The rotary embeddings of layers with full attention and of layers with a sliding window,
+    /// whose heads have these sizes. The first kind is `proportional` by default: it keeps a share
+    /// of the whole head's frequencies and rotates nothing by the others.
+    pub(crate) fn proportional_ropes(
         &self,
         [global_dim, head_dim]: [usize; 2],
-    ) -> Result<[RopeSpec; 2], ModelError> {
+    ) -> Result<[RopeSpec; 2]> {
         let whole = |theta| RopeDefaults { theta, share: 1.0, partial: true };
         let full = self.any_rope().and_then(|p| p.full_attention.as_deref());
         let sliding = self.any_rope().and_then(|p| p.sliding_attention.as_deref());
@@ -90,40 +38,37 @@ impl HfConfig {
             given.and_then(|p| p.rope_theta).unwrap_or(default)
         };
         let proportional = full.is_none_or(|p| p.kind() == "proportional");
-        let mut of_all = if proportional {
-            let whole = whole(theta(full, 1_000_000.0));
-            self.rope_spec(None, whole.theta, whole, global_dim)?
-        } else {
-            self.rope_spec(full, theta(full, 1_000_000.0), whole(1.0), global_dim)?
-        };
+        let base = theta(full, 1_000_000.0);
+        let parameters = full.filter(|_| !proportional);
+        let mut global = self.rope_spec(parameters, base, whole(base), global_dim)?;
         if proportional {
             let share = full.map_or(Some(0.25), |p| p.partial_rotary_factor).unwrap_or(1.0);
             let factor = full.and_then(|p| p.factor).unwrap_or(1.0);
             let factor = positive("factor", Some(factor))?;
             let pairs = global_dim / 2;
             #[expect(clippy::cast_precision_loss, reason = "head sizes are far below 2^24")]
-            let turning = |pair: usize| ((pair + 1) as f64) <= share * pairs as f64;
-            let divisor = |pair| if turning(pair) { factor } else { f32::INFINITY };
-            of_all.scaling = RopeScaling::Factors((0..pairs).map(divisor).collect());
+            let rotated = |pair: usize| ((pair + 1) as f64) <= share * pairs as f64;
+            let divisor = |pair| if rotated(pair) { factor } else { f32::INFINITY };
+            global.scaling = RopeScaling::Factors((0..pairs).map(divisor).collect());
         }
-        let near = theta(sliding, 10_000.0);
-        Ok([of_all, self.rope_spec(sliding, near, whole(near), head_dim)?])
+        let local = theta(sliding, 10_000.0);
+        Ok([global, self.rope_spec(sliding, local, whole(local), head_dim)?])
     }
 
-    /// Whether layers that see everything and layers with a window have their own parameters.
-    pub(in crate::models) fn has_rope_by_layer_type(&self) -> bool {
+    /// Whether layers with full attention and layers with a window have parameters of their own.
+    pub(crate) fn has_rope_by_layer_type(&self) -> bool {
         self.any_rope().is_some_and(|p| p.full_attention.is_some() || p.sliding_attention.is_some())
     }
 
-    /// The rotary embeddings of layers that see everything and of layers with a window. Parameters
-    /// that are not for one kind belong to the first kind; layers with a window then have
-    /// `sliding_theta` and no stretching.
-    pub(in crate::models) fn ropes_by_layer_type(
+    /// The rotary embeddings of layers with full attention and of layers with a sliding window.
+    /// Parameters that name neither kind belong to the first; layers with a window then have
+    /// `sliding_theta` and no scaling.
+    pub(crate) fn ropes_by_layer_type(
         &self,
         head_dim: usize,
         defaults: RopeDefaults,
         sliding_theta: f64,
-    ) -> Result<[RopeSpec; 2], ModelError> {
+    ) -> Result<[RopeSpec; 2]> {
         let (full, sliding) = match self.any_rope().filter(|_| self.has_rope_by_layer_type()) {
             Some(all) => (all.full_attention.as_deref(), all.sliding_attention.as_deref()),
             None => (self.any_rope(), None),
@@ -136,8 +81,8 @@ impl HfConfig {
         ])
     }
 
-    /// The factor of scores that `yarn` has where the file says `mscale_all_dim`.
-    pub(in crate::models) fn attention_stretch(&self) -> f32 {
+    /// The factor of the attention scale that `yarn` derives from `mscale_all_dim`.
+    pub(crate) fn yarn_attention_scale(&self) -> f32 {
         let Some(parameters) = self.any_rope() else { return 1.0 };
         let all = parameters.mscale_all_dim.filter(|_| parameters.kind() != "default");
         match (all, parameters.factor) {
@@ -160,7 +105,7 @@ impl HfConfig {
         theta: f64,
         defaults: RopeDefaults,
         head_dim: usize,
-    ) -> Result<RopeSpec, ModelError> {
+    ) -> Result<RopeSpec> {
         let share = parameters.and_then(|p| p.partial_rotary_factor);
         let share = share.or(self.partial_rotary_factor).unwrap_or(defaults.share);
         if !defaults.partial && (share - defaults.share).abs() > 0.0 {
@@ -181,28 +126,24 @@ impl HfConfig {
             let bound = format!("must leave an even number of the {head_dim} elements of a head");
             return Err(bad("partial_rotary_factor", share, bound));
         }
-        let theta = parameters.map_or(theta, |p| p.stretched_base(theta, rotary_dim));
-        let query_growth = parameters.map(|p| p.query_growth(self)).transpose()?.flatten();
+        let theta = parameters.map_or(theta, |p| p.ntk_base(theta, rotary_dim));
+        let query_scale = parameters.map(|p| p.query_scale(self)).transpose()?.flatten();
         let (scaling, magnitude) = match parameters {
             Some(parameters) => parameters.scaling(self, rotary_dim)?,
             None => (RopeScaling::None, 1.0),
         };
         #[expect(clippy::cast_possible_truncation, reason = "computed in f32 by the reference")]
-        Ok(RopeSpec { theta: theta as f32, rotary_dim, scaling, magnitude, query_growth })
+        Ok(RopeSpec { theta: theta as f32, rotary_dim, scaling, magnitude, query_scale })
     }
 }
 
 impl RopeParameters {
-    /// The stretching, and the factor of cosines and sines.
-    fn scaling(
-        &self,
-        config: &HfConfig,
-        rotary_dim: usize,
-    ) -> Result<(RopeScaling, f32), ModelError> {
+    /// The scaling of frequencies, and the factor of cosines and sines.
+    fn scaling(&self, config: &HfConfig, rotary_dim: usize) -> Result<(RopeScaling, f32)> {
         let frequencies = rotary_dim / 2;
         match self.kind() {
-            // A base that grows with a sequence is as it was up to `max_position_embeddings`, and
-            // no sequence is longer here.
+            // `dynamic` changes the base of sequences beyond `max_position_embeddings` only, and
+            // the engine admits none.
             "default" | "dynamic" => Ok((RopeScaling::None, 1.0)),
             "linear" => Ok((RopeScaling::Linear { factor: positive("factor", self.factor)? }, 1.0)),
             "llama3" => Ok((self.llama3(config.max_position_embeddings)?, 1.0)),
@@ -220,9 +161,9 @@ impl RopeParameters {
         }
     }
 
-    /// The base: with an `alpha`, `dynamic` means a larger one whatever the context.
+    /// The base, which `dynamic` with an `alpha` enlarges at every context length.
     #[expect(clippy::cast_precision_loss, reason = "head sizes are far below 2^24")]
-    fn stretched_base(&self, theta: f64, rotary_dim: usize) -> f64 {
+    fn ntk_base(&self, theta: f64, rotary_dim: usize) -> f64 {
         match (self.kind(), self.alpha) {
             ("dynamic", Some(alpha)) if alpha > 0.0 && rotary_dim > 2 => {
                 let dim = rotary_dim as f64;
@@ -236,18 +177,18 @@ impl RopeParameters {
         self.rope_type.as_deref().or(self.old_type.as_deref()).unwrap_or("default")
     }
 
-    /// Growth of queries, if there is any.
-    fn query_growth(&self, config: &HfConfig) -> Result<Option<QueryGrowth>, ModelError> {
+    /// The position-dependent scale of queries, if there is one.
+    fn query_scale(&self, config: &HfConfig) -> Result<Option<QueryScale>> {
         let Some(beta) = self.llama_4_scaling_beta.filter(|beta| *beta != 0.0) else {
             return Ok(None);
         };
         let beta = positive("llama_4_scaling_beta", Some(beta))?;
         #[expect(clippy::cast_possible_truncation, reason = "computed in f32 by the reference")]
-        let every = self.original_context(config)? as f32;
-        Ok(Some(QueryGrowth { beta, every, first: 0.0 }))
+        let interval = self.original_context(config)? as f32;
+        Ok(Some(QueryScale { beta, interval, offset: 0.0 }))
     }
 
-    fn original_context(&self, config: &HfConfig) -> Result<f64, ModelError> {
+    fn original_context(&self, config: &HfConfig) -> Result<f64> {
         let field = "original_max_position_embeddings";
         let original = self.original_max_position_embeddings;
         let original = original.or(config.field(field)?).or(config.max_position_embeddings);
@@ -255,8 +196,8 @@ impl RopeParameters {
         positive(field, original.map(|original| original as f64)).map(f64::from)
     }
 
-    /// `factor`, or by how much the context is longer than the pretraining's.
-    fn stretch(&self, config: &HfConfig, original: f64) -> Result<f64, ModelError> {
+    /// `factor`, else the ratio of the context to the `original` one.
+    fn extension(&self, config: &HfConfig, original: f64) -> Result<f64> {
         #[expect(clippy::cast_precision_loss, reason = "contexts are below 2^24")]
         let ratio = config.max_position_embeddings.map(|context| context as f64 / original);
         positive("factor", self.factor.or(ratio))?;
@@ -264,9 +205,9 @@ impl RopeParameters {
     }
 
     /// Peng et al., "YaRN", 2023.
-    fn yarn(&self, config: &HfConfig) -> Result<(RopeScaling, f32), ModelError> {
+    fn yarn(&self, config: &HfConfig) -> Result<(RopeScaling, f32)> {
         let original = self.original_context(config)?;
-        let factor = self.stretch(config, original)?;
+        let factor = self.extension(config, original)?;
         let magnitude = |scale: f64| match factor {
             factor if factor <= 1.0 => 1.0,
             factor => 0.1 * scale * factor.ln() + 1.0,
@@ -290,15 +231,11 @@ impl RopeParameters {
         Ok((scaling, positive("attention_factor", Some(attention_factor))?))
     }
 
-    /// Ding et al., "LongRoPE", 2024. Each sequence has the short factors up to the pretraining's
-    /// context, and the long ones from its first token on once it is longer.
-    fn longrope(
-        &self,
-        config: &HfConfig,
-        frequencies: usize,
-    ) -> Result<(RopeScaling, f32), ModelError> {
+    /// Ding et al., "LongRoPE", 2024. A sequence has the short factors up to the original context;
+    /// once it is longer, all of its tokens have the long ones.
+    fn longrope(&self, config: &HfConfig, frequencies: usize) -> Result<(RopeScaling, f32)> {
         let original = self.original_context(config)?;
-        let factor = self.stretch(config, original)?;
+        let factor = self.extension(config, original)?;
         let attention_factor = self.attention_factor.unwrap_or_else(|| {
             if factor <= 1.0 { 1.0 } else { (1.0 + factor.ln() / original.ln()).sqrt() }
         });
@@ -315,7 +252,7 @@ impl RopeParameters {
         Ok((scaling, positive("attention_factor", Some(attention_factor))?))
     }
 
-    fn llama3(&self, max_positions: Option<usize>) -> Result<RopeScaling, ModelError> {
+    fn llama3(&self, max_positions: Option<usize>) -> Result<RopeScaling> {
         let original = self.original_max_position_embeddings.or(max_positions);
         #[expect(clippy::cast_precision_loss, reason = "contexts are below 2^24")]
         let original = original.map(|original| original as f64);
@@ -334,11 +271,8 @@ impl RopeParameters {
     }
 }
 
-fn divisors(
-    field: &'static str,
-    given: Option<&Vec<f64>>,
-    frequencies: usize,
-) -> Result<Vec<f32>, ModelError> {
+/// A list with one positive divisor for each frequency.
+fn divisors(field: &'static str, given: Option<&Vec<f64>>, frequencies: usize) -> Result<Vec<f32>> {
     let factors = given.map(Vec::as_slice).unwrap_or_default();
     if factors.len() != frequencies {
         let bound = format!("must have one for each of {frequencies} frequencies");
@@ -347,8 +281,8 @@ fn divisors(
     factors.iter().map(|factor| positive(field, Some(*factor))).collect()
 }
 
-/// A rope parameter that must be there and be positive.
-fn positive(field: &'static str, value: Option<f64>) -> Result<f32, ModelError> {
+/// A parameter that must be there and be positive.
+fn positive(field: &'static str, value: Option<f64>) -> Result<f32> {
     match value {
         #[expect(clippy::cast_possible_truncation, reason = "computed in f32 by the reference")]
         Some(value) if value.is_finite() && value > 0.0 => Ok(value as f32),

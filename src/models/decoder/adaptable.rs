@@ -1,6 +1,6 @@
-//! The linear layers of a decoder as its checkpoint has them, for adapters.
+//! The linear layers of a decoder that LoRA adapters may change, as its checkpoint names them.
 //!
-//! Experts have none: their weights are stored in too many ways. Nor have the inputs of latent
+//! Experts are left out: their weights are stored in too many ways. So are the inputs of latent
 //! attention, which are not multiplied as they are stored.
 
 use super::spec::DecoderSpec;
@@ -9,19 +9,19 @@ use crate::layers::attention::{AttentionSpec, QkvSource};
 use crate::layers::mlp::{MlpSpec, MlpTensors};
 use crate::models::adapter::{AdaptableModule, AdapterLayout};
 
-/// All that adapters may change.
+/// The modules that adapters may change.
 pub(super) fn layout(spec: &DecoderSpec) -> AdapterLayout {
     let mut modules = Vec::new();
     for index in 0..spec.attention.len() {
         let below = |name: &str| format!("{}.{index}.{name}", spec.names.layers);
         let site = |projection| Site::Layer(index, projection);
-        if spec.mixes(index) && spec.recurrent(index).is_none() {
+        if spec.has_mixer(index) && spec.recurrent(index).is_none() {
             let path = |name: &str| below(&format!("{}.{name}", spec.names.attention));
             modules.extend(attention(&spec.attention[index], path, site));
         }
         let experts = spec.moe.as_ref().filter(|moe| moe.layers[index]);
         let mlp = spec.mlp(index);
-        if mlp.intermediate_size > 0 && experts.is_none_or(|moe| moe.beside.is_some()) {
+        if mlp.intermediate_size > 0 && experts.is_none_or(|moe| moe.parallel_dense.is_some()) {
             let path = |name: &'static str| below(&format!("{}.{name}", spec.names.mlp));
             modules.extend(feed_forward(mlp, path, site));
         }
@@ -38,7 +38,7 @@ fn attention(
 ) -> Vec<AdaptableModule> {
     let mut modules = Vec::new();
     let mut sources = Vec::from(QkvSource::all(spec));
-    match (spec.latent, spec.kv_of) {
+    match (spec.latent, spec.kv_from_layer) {
         (Some(_), _) => sources.clear(),
         (None, Some(_)) => sources.truncate(1),
         (None, None) => sources.extend(QkvSource::gate(spec)),
@@ -57,7 +57,7 @@ fn attention(
             }),
         }
     }
-    let head = spec.latent.map_or(spec.head_dim, |latent| latent.value);
+    let head = spec.latent.map_or(spec.head_dim, |latent| latent.value_dim);
     let (inner, output) = (spec.num_heads * head, site(Projection::Output));
     modules.push(AdaptableModule::whole(path(spec.output), inner, spec.hidden_size, output));
     modules

@@ -1,24 +1,23 @@
-//! The feed-forward part of a layer: one, or experts, or both beside each other.
+//! The feed-forward part of a layer: a dense one, experts, or both in parallel.
 
 use candle_core::{DType, Result, Tensor};
 
-use super::super::ModelError;
 use super::spec::DecoderSpec;
 use crate::layers::adapter::LayerAdapters;
 use crate::layers::mlp::{Mlp, MlpSpec};
-use crate::layers::moe::{BesideMlp, Moe, MoeSpec};
+use crate::layers::moe::{Moe, MoeSpec, ParallelDense};
 use crate::layers::norm::{Norm, NormSpec, RmsNorm};
-use crate::weights::Weights;
+use crate::weights::{Loaded, Weights};
 
-/// Any of them.
+/// The feed-forward part of a layer.
 pub(super) enum FeedForward {
     Dense(Mlp),
     Experts(Box<Moe>),
-    Both(Box<Both>),
+    Both(Box<DenseAndExperts>),
 }
 
-/// Experts beside a feed-forward part.
-pub(super) struct Both {
+/// A dense feed-forward part and experts in parallel.
+pub(super) struct DenseAndExperts {
     mlp: Mlp,
     moe: Moe,
     before_experts: Norm,
@@ -28,27 +27,28 @@ pub(super) struct Both {
 }
 
 impl FeedForward {
-    /// That of layer `index`, if it has one.
+    /// Loads the feed-forward part of layer `index`, if it has one.
     pub(super) fn load(
         weights: &Weights,
         spec: &DecoderSpec,
         index: usize,
-    ) -> std::result::Result<Option<Self>, ModelError> {
+    ) -> Loaded<Option<Self>> {
         let mlp = spec.mlp(index);
         let dense = || Mlp::load(&weights.scope(spec.names.mlp), mlp);
         Ok(Some(match spec.moe.as_ref().filter(|moe| moe.layers[index]) {
             None if mlp.intermediate_size == 0 => return Ok(None),
             None => Self::Dense(dense()?),
-            Some(moe) => match moe.beside {
+            Some(moe) => match moe.parallel_dense {
                 None => Self::Experts(Box::new(Moe::load(weights, moe)?)),
-                Some(beside) => {
-                    Self::Both(Box::new(Both::load(weights, dense()?, moe, beside, spec.norm)?))
+                Some(parallel) => {
+                    let both = DenseAndExperts::load(weights, dense()?, moe, parallel, spec.norm)?;
+                    Self::Both(Box::new(both))
                 }
             },
         }))
     }
 
-    /// Of `x`, the normalized form of `raw`.
+    /// The feed-forward part of `x`, which is `raw` normalized.
     pub(super) fn forward(
         &self,
         x: &Tensor,
@@ -78,34 +78,33 @@ impl FeedForward {
     }
 }
 
-impl Both {
+impl DenseAndExperts {
     fn load(
         weights: &Weights,
         mlp: Mlp,
         moe: &MoeSpec,
-        beside: BesideMlp,
+        parallel: ParallelDense,
         norm: NormSpec,
-    ) -> std::result::Result<Self, ModelError> {
+    ) -> Loaded<Self> {
         let MlpSpec { hidden_size, .. } = moe.expert;
         let load = |name: &str| Norm::load(&weights.scope(name), hidden_size, norm);
-        let router = beside.router;
+        let router = parallel.router;
         let scale = weights.dense(router.scale, &[hidden_size], DType::F32)?;
-        let scale =
-            (scale * f64::from(router.factor)).map_err(crate::weights::WeightError::from)?;
+        let scale = (scale * f64::from(router.factor))?;
         Ok(Self {
             mlp,
             moe: Moe::load(weights, moe)?,
-            before_experts: load(beside.before)?,
+            before_experts: load(parallel.before_experts)?,
             before_router: RmsNorm::new(scale, router.eps),
-            after_mlp: load(beside.after[0])?,
-            after_experts: load(beside.after[1])?,
+            after_mlp: load(parallel.after[0])?,
+            after_experts: load(parallel.after[1])?,
         })
     }
 
     fn forward(&self, x: &Tensor, raw: &Tensor, adapters: LayerAdapters<'_>) -> Result<Tensor> {
-        let given = self.before_experts.forward(raw)?;
-        let routed_by = self.before_router.forward(raw)?;
-        let experts = self.moe.forward_routed(&given, &routed_by, &given.zeros_like()?, 1.0)?;
+        let input = self.before_experts.forward(raw)?;
+        let router_input = self.before_router.forward(raw)?;
+        let experts = self.moe.forward_routed(&input, &router_input, &input.zeros_like()?, 1.0)?;
         let dense = self.after_mlp.forward(&self.mlp.adapted(x, adapters)?)?;
         self.after_experts.forward_add(&experts, &dense)
     }

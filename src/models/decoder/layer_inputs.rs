@@ -1,20 +1,20 @@
-//! Small vectors of each token that every layer is given besides hidden states: from an embedding
-//! that has them for all layers, and from the token's common embedding.
+//! Per-layer embeddings: small vectors of each token that every layer gets besides hidden states,
+//! from an embedding for all layers and from a projection of the token's common embedding.
 //!
-//! Google, Gemma 3n and Gemma 4, "per-layer embeddings".
+//! Google, Gemma 3n and Gemma 4.
 
 use candle_core::{Device, Result, Tensor};
 
-use super::at_least_eight_bits;
+use super::embedding_and_head::at_least_eight_bits;
 use super::spec::{DecoderSpec, LayerInputs};
 use crate::kernels::pointwise::{Activation, pointwise};
 use crate::layers::embedding::Embedding;
 use crate::layers::forward::Numbers;
 use crate::layers::linear::{Linear, Matrix};
 use crate::layers::norm::Norm;
-use crate::weights::{WeightError, Weights};
+use crate::weights::{Loaded, Weights};
 
-/// Makes the vectors of all layers.
+/// The per-layer embeddings of all layers.
 pub(super) struct LayerInputTable {
     embedding: Embedding,
     projection: Linear,
@@ -25,11 +25,7 @@ pub(super) struct LayerInputTable {
 }
 
 impl LayerInputTable {
-    pub(super) fn load(
-        weights: &Weights,
-        spec: &DecoderSpec,
-        inputs: LayerInputs,
-    ) -> std::result::Result<Self, WeightError> {
+    pub(super) fn load(weights: &Weights, spec: &DecoderSpec, inputs: LayerInputs) -> Loaded<Self> {
         let (layers, hidden) = (spec.attention.len(), spec.mlp.hidden_size);
         let LayerInputs { width, vocab_size, .. } = inputs;
         let shape = [vocab_size, layers * width];
@@ -47,7 +43,8 @@ impl LayerInputTable {
         })
     }
 
-    /// `[num_tokens, layers, width]` of tokens whose embeddings are `x [num_tokens, hidden]`.
+    /// Per-layer embeddings `[num_tokens, layers, width]` of tokens with embeddings
+    /// `x [num_tokens, hidden]`.
     pub(super) fn forward(&self, ids: Numbers<'_>, x: &Tensor, device: &Device) -> Result<Tensor> {
         let shape = (ids.host.len(), self.layers, self.width);
         #[expect(clippy::cast_precision_loss, reason = "sizes are below 2^52")]
@@ -58,7 +55,7 @@ impl LayerInputTable {
     }
 }
 
-/// What one layer does with its vectors.
+/// Adds a layer's embeddings to its hidden states.
 pub(super) struct LayerInput {
     gate: Linear,
     projection: Linear,
@@ -67,11 +64,7 @@ pub(super) struct LayerInput {
 }
 
 impl LayerInput {
-    pub(super) fn load(
-        weights: &Weights,
-        spec: &DecoderSpec,
-        inputs: LayerInputs,
-    ) -> std::result::Result<Self, WeightError> {
+    pub(super) fn load(weights: &Weights, spec: &DecoderSpec, inputs: LayerInputs) -> Loaded<Self> {
         let (hidden, width) = (spec.mlp.hidden_size, inputs.width);
         Ok(Self {
             gate: Linear::load(&weights.scope("per_layer_input_gate"), hidden, width, false)?,
@@ -81,7 +74,7 @@ impl LayerInput {
         })
     }
 
-    /// Adds to `x [num_tokens, hidden]` what it lets through of `input [num_tokens, width]`.
+    /// `x [num_tokens, hidden]` plus the projection of `input [num_tokens, width]`, gated by `x`.
     pub(super) fn forward_add(&self, x: &Tensor, input: &Tensor) -> Result<Tensor> {
         let inner = (pointwise(self.activation, &self.gate.forward(x)?)? * input)?;
         self.norm.forward_add(&self.projection.forward(&inner)?, x)

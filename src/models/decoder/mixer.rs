@@ -1,32 +1,27 @@
-//! The part of a layer in which tokens learn of those before them: attention, or a recurrence.
+//! The token mixer of a layer: attention, or a recurrence.
 
 use std::ops::Range;
 
 use candle_core::{Result, Tensor};
 
-use super::super::ModelError;
-use super::layer::Step;
 use super::spec::DecoderSpec;
+use super::step::Step;
 use crate::layers::adapter::LayerAdapters;
 use crate::layers::attention::Attention;
 use crate::layers::recurrent::Recurrent;
-use crate::weights::Weights;
+use crate::weights::{Loaded, Weights};
 
-/// Either of them, and what it keeps of sequences.
+/// A token mixer, and where its memory of sequences is.
 pub(super) enum Mixer {
-    /// With the index of its cache: its own, or that of the layer whose keys it reads.
+    /// Attention, with the index of its KV cache: its own, or that of the layer it shares one with.
     Attention(Box<Attention>, usize),
-    /// With the indices of its states.
+    /// A recurrence, with the indices of its states.
     Recurrent(Box<Recurrent>, Range<usize>),
 }
 
 impl Mixer {
-    /// That of layer `index`.
-    pub(super) fn load(
-        weights: &Weights,
-        spec: &DecoderSpec,
-        index: usize,
-    ) -> std::result::Result<Self, ModelError> {
+    /// Loads the mixer of layer `index`.
+    pub(super) fn load(weights: &Weights, spec: &DecoderSpec, index: usize) -> Loaded<Self> {
         let attention = spec.attention[index];
         if let Some(recurrent) = spec.recurrent(index) {
             let count = recurrent.states().len();
@@ -35,21 +30,21 @@ impl Mixer {
             let loaded = Recurrent::load(&weights, attention.hidden_size, recurrent)?;
             return Ok(Self::Recurrent(Box::new(loaded), before * count..(before + 1) * count));
         }
-        let cache_of = attention.kv_of.unwrap_or(index);
-        let cache = (0..cache_of).filter(|index| spec.keeps_kv(*index)).count();
+        let cache_of = attention.kv_from_layer.unwrap_or(index);
+        let cache = (0..cache_of).filter(|index| spec.has_kv_cache(*index)).count();
         let attention = Attention::load(&weights.scope(spec.names.attention), attention)?;
         Ok(Self::Attention(Box::new(attention), cache))
     }
 
-    /// What each row of `x [num_tokens, hidden]` learns, before the output projection.
-    pub(super) fn attend(&self, x: &Tensor, step: &Step<'_>) -> Result<Tensor> {
+    /// Mixes the rows of `x [num_tokens, hidden]`, up to the output projection.
+    pub(super) fn mix(&self, x: &Tensor, step: &Step<'_>) -> Result<Tensor> {
         let Step { context, batch, angles, adapters: [adapters, _], .. } = *step;
         match self {
             Self::Attention(attention, cache) => {
                 attention.attend(x, angles, &context.kv[*cache], batch, adapters)
             }
             Self::Recurrent(recurrent, states) => {
-                recurrent.read(x, &context.states[states.clone()], batch)
+                recurrent.forward(x, &context.states[states.clone()], batch)
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What tells one decoder-only transformer from another, as plain data.
+//! The shape and the variant of a decoder-only transformer, as plain data.
 
 use crate::kernels::pointwise::Activation;
 use crate::layers::attention::AttentionSpec;
@@ -9,147 +9,147 @@ use crate::layers::norm::NormSpec;
 use crate::layers::recurrent::RecurrentSpec;
 use crate::layers::rope::RopeSpec;
 
-/// Everything that tells one decoder-only transformer from another.
+/// The shape and the variant of a decoder-only transformer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DecoderSpec {
     /// Rows of the embedding and of the output head.
     pub vocab_size: usize,
     /// Longest sequence the checkpoint declares.
     pub max_position_embeddings: usize,
-    /// What the tensors around the layers are called.
+    /// Names of tensors outside of layers, and of the modules of a layer.
     pub names: Names,
-    /// The norms of hidden states.
+    /// The variant of norms of hidden states.
     pub norm: NormSpec,
-    /// Where norms are, and what a layer adds up.
+    /// Where the norms of a layer are, and how its parts are connected.
     pub block: Block,
-    /// Whether the output head is the embedding.
+    /// Whether the output head shares the embedding's weights.
     pub tied_embeddings: bool,
     /// Whether the output head has a bias.
     pub head_bias: bool,
-    /// The embedding of positions, which is added to that of tokens.
+    /// Name of the embedding of positions, where it is learned and added to that of tokens.
     pub learned_positions: Option<&'static str>,
-    /// The norm of the embeddings.
+    /// Name of the norm of the embeddings.
     pub embedding_norm: Option<&'static str>,
-    /// Matrices of layers are stored as `[inputs, outputs]`.
-    pub turned_matrices: bool,
+    /// Whether matrices of layers are stored transposed, as `[inputs, outputs]`.
+    pub transposed_matrices: bool,
     /// Factor of the embeddings.
     pub embedding_scale: f32,
     /// Factor of the logits.
     pub logit_scale: f32,
-    /// `cap * tanh(logit / cap)` of scaled logits.
+    /// The `cap` of `cap * tanh(logit / cap)`, of scaled logits.
     pub logit_softcap: Option<f32>,
-    /// Rotary embeddings that layers choose from.
+    /// The rotary embeddings, which layers refer to by index.
     pub ropes: Vec<RopeSpec>,
-    /// One per layer.
+    /// The attention of each layer.
     pub attention: Vec<AttentionSpec>,
-    /// Which layers have either; others are a feed-forward part alone. `None`: all.
+    /// Whether each layer has a token mixer: attention or a recurrence. `None`: all have.
     pub mixers: Option<Vec<bool>>,
-    /// What some layers have instead.
+    /// The recurrence that some layers have instead of attention.
     pub recurrent: Option<RecurrentSpec>,
-    /// The feed-forward part of layers without experts; of no inner elements: they have none.
+    /// The feed-forward part of layers without experts; of size 0 where there is none.
     pub mlp: MlpSpec,
-    /// Its inner elements by layer, where layers differ.
+    /// Size of the feed-forward part of each layer, where layers differ.
     pub intermediate_sizes: Option<Vec<usize>>,
-    /// What layers are given of the tokens besides hidden states.
+    /// The per-layer embeddings.
     pub layer_inputs: Option<LayerInputs>,
-    /// The tensor with one number that a layer's result is multiplied with.
-    pub layer_factor: Option<&'static str>,
-    /// Experts instead of the feed-forward part, for some layers.
+    /// Name of the tensor with the factor of a layer's output.
+    pub layer_scale: Option<&'static str>,
+    /// The experts that some layers have instead of the dense feed-forward part.
     pub moe: Option<MoeSpec>,
 }
 
 impl DecoderSpec {
-    /// The recurrence that layer `index` has instead of attention.
+    /// The recurrence of layer `index`, if it has one.
     pub(super) fn recurrent(&self, index: usize) -> Option<&RecurrentSpec> {
         self.recurrent.as_ref().filter(|recurrent| recurrent.layers[index])
     }
 
     /// Whether layer `index` has attention or a recurrence.
-    pub(super) fn mixes(&self, index: usize) -> bool {
+    pub(super) fn has_mixer(&self, index: usize) -> bool {
         self.mixers.as_ref().is_none_or(|mixers| mixers[index])
     }
 
-    /// Whether layer `index` keeps keys and values of its own.
-    pub(super) fn keeps_kv(&self, index: usize) -> bool {
-        let attends = self.mixes(index) && self.recurrent(index).is_none();
-        attends && self.attention[index].kv_of.is_none()
+    /// Whether layer `index` has a KV cache of its own.
+    pub(super) fn has_kv_cache(&self, index: usize) -> bool {
+        let attends = self.has_mixer(index) && self.recurrent(index).is_none();
+        attends && self.attention[index].kv_from_layer.is_none()
     }
 
-    /// The feed-forward part of layer `index`, if it has no experts or has one beside them.
+    /// The dense feed-forward part of layer `index`, which layers with experts may lack.
     pub(super) fn mlp(&self, index: usize) -> MlpSpec {
         let sizes = self.intermediate_sizes.as_ref();
         let intermediate_size = sizes.map_or(self.mlp.intermediate_size, |sizes| sizes[index]);
         MlpSpec { intermediate_size, ..self.mlp }
     }
 
-    /// What is kept of sequences.
+    /// The shape of the KV cache and of recurrent states.
     pub(super) fn kv_shape(&self) -> KvShape {
         let layers = 0..self.attention.len();
         let states = layers.clone().filter_map(|index| self.recurrent(index));
         KvShape {
             states: states.flat_map(RecurrentSpec::states).collect(),
             layers: layers
-                .filter(|index| self.keeps_kv(*index))
+                .filter(|index| self.has_kv_cache(*index))
                 .map(|index| self.attention[index].kv())
                 .collect(),
         }
     }
 }
 
-/// Small vectors of each token for each layer, from an embedding of their own and from the token's
-/// common embedding.
+/// Per-layer embeddings: small vectors of each token for each layer, from an embedding of their own
+/// and from the token's common embedding.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerInputs {
-    /// Elements for one layer.
+    /// Elements of a vector.
     pub width: usize,
-    /// Rows of the embedding.
+    /// Rows of their embedding.
     pub vocab_size: usize,
-    /// What the gate of a layer goes through.
+    /// Activation of the gate in a layer.
     pub activation: Activation,
 }
 
-/// Names of tensors around the layers.
+/// Names of tensors outside of layers, and of the modules of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Names {
-    /// What may stand before all names but the head's; the first that the checkpoint has.
+    /// Prefixes of all names but the head's; the first that the checkpoint has is used.
     pub roots: &'static [&'static str],
-    /// The embedding.
+    /// The embedding of tokens.
     pub embedding: &'static str,
     /// The list of layers.
     pub layers: &'static str,
-    /// The norm behind the last layer.
+    /// The final norm.
     pub norm: &'static str,
-    /// The output head, at the root or beside it.
+    /// The output head, below the prefix or beside it.
     pub head: &'static str,
-    /// The attention, below a layer.
+    /// The attention in a layer.
     pub attention: &'static str,
-    /// The feed-forward part, below a layer.
+    /// The feed-forward part in a layer.
     pub mlp: &'static str,
 }
 
-/// How one layer is put together.
+/// How the norms and parts of a layer are connected.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Block {
-    /// Name of the norm of what attention is given.
+    /// Name of the norm of attention's input.
     pub before_attention: Option<&'static str>,
-    /// Name of the norm of what attention gives.
+    /// Name of the norm of attention's output.
     pub after_attention: Option<&'static str>,
-    /// Name of the norm of what the feed-forward part is given. In a parallel layer without one,
-    /// that is what attention is given.
+    /// Name of the norm of the feed-forward part's input. A parallel layer without one gives it
+    /// attention's normalized input.
     pub before_mlp: Option<&'static str>,
-    /// Name of the norm of what the feed-forward part gives.
+    /// Name of the norm of the feed-forward part's output.
     pub after_mlp: Option<&'static str>,
-    /// Attention and the feed-forward part start from the same hidden states.
+    /// Whether attention and the feed-forward part have the same hidden states as input.
     pub parallel: bool,
-    /// Factor of what both add to the hidden states.
+    /// Factor of the outputs of both parts, before they are added to the hidden states.
     pub residual_scale: f32,
 }
 
 impl Names {
-    /// Roots of a language model that may be part of one that takes more than text.
-    pub const INSIDE_OF_MORE: &'static [&'static str] =
+    /// Prefixes of a language model that may be part of a multimodal one.
+    pub const MULTIMODAL_ROOTS: &'static [&'static str] =
         &["model.", "language_model.model.", "model.language_model."];
-    /// The most common ones.
+    /// The most common names.
     pub const COMMON: Self = Self {
         roots: &["model."],
         embedding: "embed_tokens",
@@ -162,24 +162,28 @@ impl Names {
 }
 
 impl Block {
-    /// Norms before both parts, one part after the other.
-    pub const PRE_NORM: Self = Self {
-        before_attention: Some("input_layernorm"),
-        after_attention: None,
-        before_mlp: Some("post_attention_layernorm"),
-        after_mlp: None,
-        parallel: false,
-        residual_scale: 1.0,
-    };
-    /// Norms behind both parts.
+    /// Norms before both parts, which follow each other, under their most common names.
+    pub const PRE_NORM: Self = Self::pre_norm("input_layernorm", "post_attention_layernorm");
+    /// Norms after both parts, which follow each other.
     pub const POST_NORM: Self = Self {
         before_attention: None,
         after_attention: Some("post_attention_layernorm"),
         before_mlp: None,
         after_mlp: Some("post_feedforward_layernorm"),
-        parallel: false,
-        residual_scale: 1.0,
+        ..Self::PRE_NORM
     };
-    /// Both parts on the same normalized hidden states.
+    /// Both parts in parallel, on the same normalized hidden states.
     pub const PARALLEL: Self = Self { before_mlp: None, parallel: true, ..Self::PRE_NORM };
+
+    /// Norms of these names before both parts, which follow each other.
+    pub const fn pre_norm(attention: &'static str, mlp: &'static str) -> Self {
+        Self {
+            before_attention: Some(attention),
+            after_attention: None,
+            before_mlp: Some(mlp),
+            after_mlp: None,
+            parallel: false,
+            residual_scale: 1.0,
+        }
+    }
 }

@@ -1,26 +1,26 @@
-//! What one rank of several has of a decoder: a smaller decoder, and the parts of the checkpoint's
-//! tensors that are its weights.
+//! Tensor parallelism: the part of a decoder that one rank has is a smaller decoder, whose weights
+//! are parts of the checkpoint's tensors.
 //!
-//! Attention is split by heads, feed-forward parts and experts by their inner elements, the output
-//! head by rows of the vocabulary. Biases of what is summed over ranks belong to rank 0. What isn't
-//! named here is the same everywhere: embeddings, norms, routers.
+//! Attention is split by heads, feed-forward parts and experts by their intermediate size, the
+//! output head by rows of the vocabulary. Biases of outputs that are summed over ranks belong to
+//! rank 0. All else is replicated: embeddings, norms, routers.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::super::ModelError;
 use super::spec::DecoderSpec;
-use crate::layers::attention::{AttentionSpec, NormSpan, QkvTensors};
+use crate::layers::attention::{AttentionSpec, NormSpan, QkvTensors, QueryKeyNorm};
 use crate::layers::mlp::{MlpSpec, MlpTensors};
 use crate::layers::moe::{ExpertTensors, MoeSpec, StackedTensors};
+use crate::models::error::{ModelError, Result};
 use crate::weights::cut::Cut;
 
-/// The part of one rank.
+/// The part of a decoder that one rank has.
 #[derive(Debug)]
 pub(super) struct Part {
-    /// The smaller decoder, with all of the vocabulary.
+    /// The smaller decoder, with the whole vocabulary.
     pub(super) spec: DecoderSpec,
-    /// Its tensors, by their full names.
+    /// The cuts of its tensors, by their full names.
     pub(super) cuts: HashMap<String, Cut>,
     /// Rows of the output head.
     pub(super) vocabulary: Range<usize>,
@@ -34,8 +34,8 @@ struct Share {
 }
 
 impl Share {
-    /// This rank's part of `count` equal things.
-    fn of(self, count: usize, what: &str) -> Result<Range<usize>, ModelError> {
+    /// The rank's range of `count` items.
+    fn of(self, count: usize, what: &str) -> Result<Range<usize>> {
         if !count.is_multiple_of(self.size) {
             return Err(self.refused(format!("{count} {what} don't divide by {}", self.size)));
         }
@@ -47,8 +47,8 @@ impl Share {
         ModelError::Split { size: self.size, reason }
     }
 
-    /// Its key heads, which several ranks share where there are fewer than ranks.
-    fn key_heads(self, spec: &AttentionSpec) -> Result<Range<usize>, ModelError> {
+    /// The rank's key heads, which several ranks share where there are fewer heads than ranks.
+    fn key_heads(self, spec: &AttentionSpec) -> Result<Range<usize>> {
         let count = spec.num_kv_heads;
         if count < self.size && self.size.is_multiple_of(count) {
             let head = self.rank * count / self.size;
@@ -58,14 +58,8 @@ impl Share {
     }
 }
 
-/// What rank `rank` of `size` has of `spec`, whose layers' tensors are below `layers`, a name with
-/// its dot.
-pub(super) fn part(
-    spec: &DecoderSpec,
-    layers: &str,
-    rank: usize,
-    size: usize,
-) -> Result<Part, ModelError> {
+/// The part of `spec` that rank `rank` of `size` has; names of layers' tensors begin with `layers`.
+pub(super) fn part(spec: &DecoderSpec, layers: &str, rank: usize, size: usize) -> Result<Part> {
     let share = Share { rank, size };
     let vocabulary = rank * spec.vocab_size / size..(rank + 1) * spec.vocab_size / size;
     let mut part = Part { spec: spec.clone(), cuts: HashMap::new(), vocabulary };
@@ -114,14 +108,14 @@ impl Cuts<'_> {
         self.all.insert(format!("{}{name}", self.root), cut);
     }
 
-    /// A linear layer that gives only these outputs.
+    /// Cuts a linear layer to these outputs.
     fn outputs(&mut self, name: &str, ranges: &[Range<usize>]) {
         for end in ["weight", "bias"] {
             self.add(&format!("{name}.{end}"), Cut::Rows(ranges.to_vec()));
         }
     }
 
-    /// A linear layer that is given only these inputs, and whose results are summed.
+    /// Cuts a linear layer to these inputs; its outputs are summed over ranks.
     fn inputs(&mut self, name: &str, range: Range<usize>, share: Share) {
         self.add(&format!("{name}.weight"), Cut::Columns(vec![range]));
         if share.rank > 0 {
@@ -129,11 +123,7 @@ impl Cuts<'_> {
         }
     }
 
-    fn attention(
-        &mut self,
-        spec: &AttentionSpec,
-        share: Share,
-    ) -> Result<AttentionSpec, ModelError> {
+    fn attention(&mut self, spec: &AttentionSpec, share: Share) -> Result<AttentionSpec> {
         let heads = share.of(spec.num_heads, "query heads")?;
         let own = AttentionSpec { num_heads: heads.len(), ..*spec };
         if spec.gated {
@@ -148,63 +138,75 @@ impl Cuts<'_> {
         if let Some(latent) = spec.latent {
             let of = |size: usize| heads.start * size..heads.end * size;
             let queries = if latent.query_rank.is_some() { "q_b_proj" } else { "q_proj" };
-            self.outputs(queries, &[of(latent.plain + latent.rotated)]);
-            self.outputs("kv_b_proj", &[of(latent.plain + latent.value)]);
-            self.inputs(spec.output, of(latent.value), share);
+            self.outputs(queries, &[of(latent.nope_dim + latent.rope_dim)]);
+            self.outputs("kv_b_proj", &[of(latent.nope_dim + latent.value_dim)]);
+            self.inputs(spec.output, of(latent.value_dim), share);
             return Ok(own);
         }
         let keys = share.key_heads(spec)?;
+        self.qkv(spec, &heads, &keys);
+        if let Some(norm) = spec.query_key_norm {
+            self.query_key_norm(norm, [&heads, &keys], share)?;
+        }
+        self.inputs(spec.output, heads.start * spec.head_dim..heads.end * spec.head_dim, share);
+        Ok(AttentionSpec { num_kv_heads: keys.len(), ..own })
+    }
+
+    /// Cuts the projections to queries, keys and values of these heads.
+    fn qkv(&mut self, spec: &AttentionSpec, heads: &Range<usize>, keys: &Range<usize>) {
         let dim = spec.head_dim;
         let elements = |heads: &Range<usize>| heads.start * dim..heads.end * dim;
         match spec.qkv {
             QkvTensors::Separate(names) => {
-                for (name, heads) in names.into_iter().zip([&heads, &keys, &keys]) {
+                for (name, heads) in names.into_iter().zip([heads, keys, keys]) {
                     self.outputs(name, &[elements(heads)]);
                 }
             }
             QkvTensors::Stacked(name) => {
-                let behind = |before: usize, heads: &Range<usize>| {
+                let after = |before: usize, heads: &Range<usize>| {
                     elements(&(before + heads.start..before + heads.end))
                 };
                 let (queries, kv) = (spec.num_heads, spec.num_kv_heads);
-                let parts =
-                    [behind(0, &heads), behind(queries, &keys), behind(queries + kv, &keys)];
+                let parts = [after(0, heads), after(queries, keys), after(queries + kv, keys)];
                 self.outputs(name, &parts);
             }
             QkvTensors::Grouped(name) => {
                 let sharing = spec.num_heads / spec.num_kv_heads;
                 let of_key = |key: usize| {
                     let (before, first) = (key * sharing, key * (sharing + 2));
-                    // Of the heads that share the key those that are this rank's.
+                    // The rank may have only some of the query heads that share a key head.
                     let [start, end] = [heads.start, heads.end]
                         .map(|head| first + head.saturating_sub(before).min(sharing));
                     [start..end, first + sharing..first + sharing + 2]
                 };
-                let parts: Vec<_> =
-                    keys.clone().flat_map(of_key).map(|heads| elements(&heads)).collect();
-                self.outputs(name, &parts);
+                let parts = keys.clone().flat_map(of_key).map(|heads| elements(&heads));
+                self.outputs(name, &parts.collect::<Vec<_>>());
             }
         }
-        if let Some(norm) = spec.query_key_norm {
-            match norm.over {
-                NormSpan::Head | NormSpan::RotatedHead => {}
-                NormSpan::EachHead => {
-                    for (name, heads) in norm.tensors.into_iter().zip([&heads, &keys]) {
-                        self.add(&format!("{name}.weight"), Cut::Rows(vec![heads.clone()]));
-                        self.each_head(name, heads);
-                    }
-                }
-                NormSpan::AllHeads => {
-                    let reason = "norms over all heads of a token can't be".to_owned();
-                    return Err(share.refused(reason));
-                }
-            }
-        }
-        self.inputs(spec.output, elements(&heads), share);
-        Ok(AttentionSpec { num_kv_heads: keys.len(), ..own })
     }
 
-    /// Scales that have a tensor for each head.
+    fn query_key_norm(
+        &mut self,
+        norm: QueryKeyNorm,
+        heads: [&Range<usize>; 2],
+        share: Share,
+    ) -> Result<()> {
+        match norm.over {
+            NormSpan::Head | NormSpan::RotatedHead => Ok(()),
+            NormSpan::EachHead => {
+                for (name, heads) in norm.tensors.into_iter().zip(heads) {
+                    self.add(&format!("{name}.weight"), Cut::Rows(vec![heads.clone()]));
+                    self.each_head(name, heads);
+                }
+                Ok(())
+            }
+            NormSpan::AllHeads => {
+                Err(share.refused("norms over all heads of a token can't be".to_owned()))
+            }
+        }
+    }
+
+    /// Renames scales that have a tensor for each head.
     fn each_head(&mut self, name: &str, heads: &Range<usize>) {
         for (own, head) in heads.clone().enumerate() {
             let theirs = format!("{}{name}.norms.{head}.weight", self.root);
@@ -212,7 +214,7 @@ impl Cuts<'_> {
         }
     }
 
-    fn feed_forward(&mut self, name: &str, spec: &MlpSpec, share: Share) -> Result<(), ModelError> {
+    fn feed_forward(&mut self, name: &str, spec: &MlpSpec, share: Share) -> Result<()> {
         let inner = spec.intermediate_size;
         let own = share.of(inner, "inner elements of feed-forward parts")?;
         let path = |part: &str| format!("{name}.{part}");
@@ -235,14 +237,14 @@ impl Cuts<'_> {
         Ok(())
     }
 
-    fn experts(&mut self, spec: &MoeSpec, share: Share) -> Result<(), ModelError> {
-        if spec.beside.is_some() {
+    fn experts(&mut self, spec: &MoeSpec, share: Share) -> Result<()> {
+        if spec.parallel_dense.is_some() {
             return Err(share.refused("experts beside a feed-forward part can't be".to_owned()));
         }
         match spec.experts {
             ExpertTensors::List(name) => self.listed(name, spec, share)?,
             ExpertTensors::Stacked(tensors) => self.stacked(tensors, &spec.expert, share)?,
-            // Cuts of what is not there change nothing.
+            // Cuts of absent tensors have no effect.
             ExpertTensors::StackedOrList(tensors, name) => {
                 self.stacked(tensors, &spec.expert, share)?;
                 self.listed(name, spec, share)?;
@@ -254,17 +256,12 @@ impl Cuts<'_> {
         }
     }
 
-    fn listed(&mut self, name: &str, spec: &MoeSpec, share: Share) -> Result<(), ModelError> {
+    fn listed(&mut self, name: &str, spec: &MoeSpec, share: Share) -> Result<()> {
         let one = |index| format!("{name}.{index}");
         (0..spec.num_experts).try_for_each(|i| self.feed_forward(&one(i), &spec.expert, share))
     }
 
-    fn stacked(
-        &mut self,
-        tensors: StackedTensors,
-        spec: &MlpSpec,
-        share: Share,
-    ) -> Result<(), ModelError> {
+    fn stacked(&mut self, tensors: StackedTensors, spec: &MlpSpec, share: Share) -> Result<()> {
         let inner = spec.intermediate_size;
         let own = share.of(inner, "inner elements of experts")?;
         let both = if tensors.interleaved {
@@ -275,7 +272,7 @@ impl Cuts<'_> {
         };
         let down = vec![own];
         let [outputs, inputs]: [fn(_) -> Cut; 2] = [Cut::Rows, Cut::Columns];
-        let (gates, downs) = if tensors.turned { (inputs, outputs) } else { (outputs, inputs) };
+        let (gates, downs) = if tensors.transposed { (inputs, outputs) } else { (outputs, inputs) };
         self.add(tensors.names[0], gates(both.clone()));
         self.add(tensors.names[1], downs(down.clone()));
         if let Some([gates, downs]) = tensors.compressed {

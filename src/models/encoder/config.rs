@@ -5,21 +5,21 @@ use serde_json::Value;
 
 use crate::kernels::pointwise::Activation;
 use crate::layers::full_attention::Heads;
-use crate::models::ModelError;
-use crate::models::config::bad;
+use crate::models::config::MAX_SIZE;
+use crate::models::error::{ModelError, Result, bad, check_size};
 
 /// A family of encoders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EncoderKind {
-    /// Learned positions from 0, and types of tokens.
+    /// Learned positions from 0, and token types.
     Bert,
-    /// The same without types of tokens, under other names.
+    /// BERT without token types, under other tensor names.
     DistilBert,
-    /// Positions start behind that of padding.
+    /// BERT with positions that start after the padding token's.
     Roberta,
 }
 
-/// Names as in `config.json`'s `architectures`. A head for masked words is left aside.
+/// Class names in `config.json`'s `architectures`. A head for masked words is not loaded.
 const ARCHITECTURES: [(&str, EncoderKind); 10] = [
     ("BertModel", EncoderKind::Bert),
     ("BertForMaskedLM", EncoderKind::Bert),
@@ -33,12 +33,12 @@ const ARCHITECTURES: [(&str, EncoderKind); 10] = [
     ("CamembertForMaskedLM", EncoderKind::Roberta),
 ];
 
-/// Names of the architectures that an encoder can have.
+/// Class names of all encoders that are supported.
 pub fn architectures() -> impl Iterator<Item = &'static str> {
     ARCHITECTURES.iter().map(|(name, _)| *name)
 }
 
-/// `model_type` of folders that don't name an architecture.
+/// `model_type` of files without `architectures`.
 const MODEL_TYPES: [(&str, EncoderKind); 5] = [
     ("bert", EncoderKind::Bert),
     ("distilbert", EncoderKind::DistilBert),
@@ -64,7 +64,7 @@ pub fn is_encoder(config: &Value) -> bool {
     kind(config).is_some()
 }
 
-/// The fields that are read, under BERT's names.
+/// The fields of an encoder's `config.json`, under BERT's names.
 #[derive(Deserialize)]
 struct Fields {
     vocab_size: usize,
@@ -86,7 +86,7 @@ struct Fields {
     is_decoder: Option<bool>,
 }
 
-/// Everything that tells one encoder from another, checked.
+/// The shape and the variant of an encoder, checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EncoderSpec {
     pub(super) kind: EncoderKind,
@@ -102,9 +102,6 @@ pub struct EncoderSpec {
     pub(super) activation: Activation,
 }
 
-/// No dimension of an encoder is larger.
-const MAX_SIZE: usize = 1 << 28;
-
 impl EncoderSpec {
     /// Checks the content of a `config.json`.
     ///
@@ -112,7 +109,7 @@ impl EncoderSpec {
     ///
     /// An architecture that is no encoder, an absent size, a size of zero, sizes that don't
     /// divide, a variant that is not implemented.
-    pub fn from_config(config: &Value) -> Result<Self, ModelError> {
+    pub fn from_config(config: &Value) -> Result<Self> {
         let kind = kind(config).ok_or_else(|| ModelError::Unsupported {
             what: "an encoder of this architecture".to_owned(),
             supported: format!("supported are {}", architectures().collect::<Vec<_>>().join(", ")),
@@ -141,11 +138,11 @@ impl EncoderSpec {
         Ok(spec)
     }
 
-    /// Most tokens of a text.
+    /// The most tokens of a text.
     pub(super) fn max_tokens(&self) -> usize {
         match self.kind {
             EncoderKind::Bert | EncoderKind::DistilBert => self.max_positions,
-            // The first position is the one behind padding's.
+            // The first position is the one after the padding token's.
             EncoderKind::Roberta => {
                 self.max_positions.saturating_sub(self.pad_token_id as usize + 1)
             }
@@ -161,12 +158,12 @@ impl EncoderSpec {
         Heads { count: self.num_heads, dim: self.hidden_size / self.num_heads }
     }
 
-    /// The positions of a text's tokens.
+    /// The positions of a text's tokens, to look up in their embedding.
     pub(super) fn positions(&self, text: &[u32]) -> Vec<u32> {
         let pad = self.pad_token_id;
         match self.kind {
             EncoderKind::Bert | EncoderKind::DistilBert => (0..).take(text.len()).collect(),
-            // Padding, should a text hold any, stays where it is and counts for nothing.
+            // Padding in a text has its own position, and other tokens count on without it.
             EncoderKind::Roberta => {
                 let mut last = pad;
                 let next = |id: &u32| {
@@ -180,7 +177,7 @@ impl EncoderSpec {
 }
 
 impl Fields {
-    fn check(&self) -> Result<(), ModelError> {
+    fn check(&self) -> Result<()> {
         let sizes = [
             ("vocab_size", self.vocab_size),
             ("hidden_size", self.hidden_size),
@@ -190,9 +187,7 @@ impl Fields {
             ("max_position_embeddings", self.max_position_embeddings),
         ];
         for (field, value) in sizes {
-            if value == 0 || value > MAX_SIZE {
-                return Err(bad(field, value, format!("must be 1 to {MAX_SIZE}")));
-            }
+            check_size(field, value, 1..=MAX_SIZE)?;
         }
         if !self.hidden_size.is_multiple_of(self.num_attention_heads) {
             let bound = format!("must be a multiple of {} heads", self.num_attention_heads);
@@ -212,7 +207,7 @@ impl Fields {
     }
 }
 
-fn activation(name: Option<&str>) -> Result<Activation, ModelError> {
+fn activation(name: Option<&str>) -> Result<Activation> {
     match name.unwrap_or("gelu") {
         "gelu" => Ok(Activation::Gelu),
         "gelu_new" | "gelu_pytorch_tanh" => Ok(Activation::GeluTanh),

@@ -1,11 +1,11 @@
-//! Encoders of the BERT kind: a whole text at once, every token seeing every other.
+//! Encoders like BERT: bidirectional attention over a whole text at once.
 //!
 //! Devlin et al., "BERT", 2018; Sanh et al., "DistilBERT", 2019; Liu et al., "RoBERTa", 2019. One
-//! network for all; they differ in names of tensors, in positions and in whether tokens have types.
+//! network for all; they differ in names of tensors, in positions and in token types.
 
 use candle_core::{Device, Result, Tensor, bail};
 
-use super::ModelError;
+use super::error::ModelError;
 use crate::weights::Weights;
 use network::Network;
 
@@ -30,8 +30,8 @@ impl Encoder {
         Ok(Self { network: Network::load(spec, weights)?, spec: spec.clone() })
     }
 
-    /// Hidden states of all tokens, text after text: `[num_tokens, hidden_size]` in f32. `go_on` is
-    /// asked before every layer; once it says no, there is no result.
+    /// Hidden states of all tokens, text after text: `[num_tokens, hidden_size]` in f32; `None`
+    /// once `go_on`, which is called before every layer, returns false.
     pub fn forward(
         &self,
         texts: &[&[u32]],
@@ -47,7 +47,7 @@ impl Encoder {
         self.network.forward(&texts.concat(), &positions, &lengths, device, go_on)
     }
 
-    /// Rows of the embedding.
+    /// Tokens in the vocabulary: rows of the embedding.
     pub fn vocab_size(&self) -> usize {
         self.spec.vocab_size
     }
@@ -57,7 +57,7 @@ impl Encoder {
         self.spec.hidden_size()
     }
 
-    /// Most tokens of a text.
+    /// The most tokens of a text.
     pub fn max_tokens(&self) -> usize {
         self.spec.max_tokens()
     }

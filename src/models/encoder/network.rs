@@ -1,5 +1,5 @@
-//! The network that all kinds of encoders here are: embeddings, then layers of attention and a
-//! feed-forward part, each added to what it was given and normalized afterwards.
+//! The network of all encoders: embeddings, then layers of attention and a feed-forward part, each
+//! with a residual connection and a norm after it.
 
 use candle_core::{DType, Device, Result, Tensor, bail};
 
@@ -9,10 +9,9 @@ use crate::layers::embedding::Embedding;
 use crate::layers::full_attention::{FullAttention, Heads, Texts};
 use crate::layers::linear::{Linear, Matrix};
 use crate::layers::norm::LayerNorm;
-use crate::models::ModelError;
-use crate::weights::Weights;
+use crate::weights::{Loaded, Weights};
 
-/// Where a kind's tensors are, below the kind's own prefix.
+/// Names of a kind's tensors, below the kind's prefix.
 struct Names {
     layers: &'static str,
     query: &'static str,
@@ -48,15 +47,15 @@ const DISTIL_BERT: Names = Names {
     output_norm: "output_layer_norm",
 };
 
-/// A tensor that every encoder has.
-const LANDMARK: &str = "embeddings.word_embeddings.weight";
-/// What checkpoints with a head on top of the encoder put before its names.
+/// Name of the embedding of tokens, which every encoder has.
+const TOKEN_EMBEDDING: &str = "embeddings.word_embeddings.weight";
+/// Prefixes of names in checkpoints that have a head on top of the encoder.
 const PREFIXES: [&str; 3] = ["bert", "roberta", "distilbert"];
 
-/// A loaded encoder.
+/// The weights of an encoder.
 pub(super) struct Network {
     words: Embedding,
-    /// `[max_positions, hidden]`; where tokens have types, that of plain text is added.
+    /// `[max_positions, hidden]`, with the embedding of token type 0 added, if there are types.
     positions: Tensor,
     norm: LayerNorm,
     layers: Vec<Layer>,
@@ -73,13 +72,10 @@ struct Layer {
 }
 
 impl Network {
-    pub(super) fn load(
-        spec: &EncoderSpec,
-        weights: &Weights,
-    ) -> std::result::Result<Self, ModelError> {
-        let has = |prefix: &&&str| weights.contains(&format!("{prefix}.{LANDMARK}"));
+    pub(super) fn load(spec: &EncoderSpec, weights: &Weights) -> Loaded<Self> {
+        let has = |prefix: &&&str| weights.contains(&format!("{prefix}.{TOKEN_EMBEDDING}"));
         let weights = match PREFIXES.iter().find(has) {
-            Some(prefix) if !weights.contains(LANDMARK) => weights.scope(prefix),
+            Some(prefix) if !weights.contains(TOKEN_EMBEDDING) => weights.scope(prefix),
             _ => weights.clone(),
         };
         let names = match spec.kind {
@@ -87,8 +83,8 @@ impl Network {
             EncoderKind::Bert | EncoderKind::Roberta => &BERT,
         };
         let hidden = spec.hidden_size;
-        // Looking rows up costs nothing, so they stay as they are stored.
-        let words = weights.stored(LANDMARK, &[spec.vocab_size, hidden])?;
+        // A look-up costs the same in every format, so the embedding is not rounded.
+        let words = weights.stored(TOKEN_EMBEDDING, &[spec.vocab_size, hidden])?;
         let layers = weights.scope(names.layers);
         Ok(Self {
             words: Embedding::new(Matrix::from_stored(&weights, &words, None)?),
@@ -101,8 +97,8 @@ impl Network {
         })
     }
 
-    /// Hidden states `[num_tokens, hidden]` of `ids` at `positions`, which belong to texts of these
-    /// lengths. `None` if `go_on`, which is asked before every layer, says no.
+    /// Hidden states `[num_tokens, hidden]` of `ids` at `positions`, from texts of these lengths;
+    /// `None` once `go_on`, which is called before every layer, returns false.
     pub(super) fn forward(
         &self,
         ids: &[u32],
@@ -127,8 +123,8 @@ impl Network {
     }
 }
 
-/// The positions' embeddings with that of the first type of tokens, which all tokens have.
-fn positions(spec: &EncoderSpec, weights: &Weights) -> std::result::Result<Tensor, ModelError> {
+/// The embedding of positions plus that of token type 0, which all tokens have.
+fn positions(spec: &EncoderSpec, weights: &Weights) -> Loaded<Tensor> {
     let table = |name: &str, rows| weights.dense(name, &[rows, spec.hidden_size], DType::F32);
     let positions = table("embeddings.position_embeddings.weight", spec.max_positions)?;
     if spec.kind == EncoderKind::DistilBert {
@@ -136,15 +132,11 @@ fn positions(spec: &EncoderSpec, weights: &Weights) -> std::result::Result<Tenso
     }
     let types = table("embeddings.token_type_embeddings.weight", spec.type_vocab_size)?;
     let added = types.narrow(0, 0, 1).and_then(|first| positions.broadcast_add(&first));
-    added.map_err(|error| ModelError::Weights(error.into()))
+    Ok(added?)
 }
 
 impl Layer {
-    fn load(
-        spec: &EncoderSpec,
-        names: &Names,
-        weights: &Weights,
-    ) -> std::result::Result<Self, ModelError> {
+    fn load(spec: &EncoderSpec, names: &Names, weights: &Weights) -> Loaded<Self> {
         let (hidden, inner) = (spec.hidden_size, spec.intermediate_size);
         let linear =
             |name, inputs, outputs| Linear::load(&weights.scope(name), inputs, outputs, true);

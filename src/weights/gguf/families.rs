@@ -283,7 +283,7 @@ pub(super) fn falcon(keys: &ModelKeys<'_>, config: &mut Config) {
 
 /// GPT-2, whose matrices conversion transposes.
 pub(super) fn gpt2(config: &mut Config) {
-    set(config, "turned_matrices", false);
+    set(config, "transposed_matrices", false);
 }
 
 pub(super) fn mpt(keys: &ModelKeys<'_>, config: &mut Config) -> Done {

@@ -2,13 +2,15 @@
 
 #![allow(clippy::needless_pass_by_value, reason = "literals read better without a reference")]
 
+use candle_core::DType;
 use serde_json::{Value, json};
 
-use super::super::decoder::DecoderSpec;
-use super::super::{architectures, spec};
-use super::*;
+use super::config::HfConfig;
+use super::decoder::DecoderSpec;
+use super::error::ModelError;
+use super::registry::{architectures, spec};
 use crate::kernels::pointwise::Activation;
-use crate::layers::rope::{QueryGrowth, RopeScaling, RopeSpec};
+use crate::layers::rope::{QueryScale, RopeScaling, RopeSpec};
 
 /// A small valid configuration with some fields changed; `null` removes none.
 fn config(changes: Value) -> Result<HfConfig, ModelError> {
@@ -53,7 +55,7 @@ fn absent_fields_take_the_defaults_of_each_architecture() {
             rotary_dim: 8,
             scaling: RopeScaling::None,
             magnitude: 1.0,
-            query_growth: None
+            query_scale: None
         }]
     );
     assert_eq!((llama.norm.eps, llama.tied_embeddings), (1e-6, false));
@@ -350,8 +352,8 @@ fn the_language_part_of_a_larger_model_is_read() {
 }
 
 #[test]
-fn queries_grow_where_the_file_says_so() {
-    let growth = |beta: Value| {
+fn queries_are_scaled_where_the_file_says_so() {
+    let scale = |beta: Value| {
         let rope = json!({
             "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64,
             "llama_4_scaling_beta": beta,
@@ -360,14 +362,14 @@ fn queries_grow_where_the_file_says_so() {
             "architectures": ["Ministral3ForCausalLM"], "model_type": "ministral3",
             "num_key_value_heads": 2, "rope_parameters": rope,
         });
-        Ok::<_, ModelError>(spec_of(config)?.ropes.remove(0).query_growth)
+        Ok::<_, ModelError>(spec_of(config)?.ropes.remove(0).query_scale)
     };
-    assert_eq!(growth(json!(null)).unwrap(), None);
+    assert_eq!(scale(json!(null)).unwrap(), None);
     assert_eq!(
-        growth(json!(0.1)).unwrap(),
-        Some(QueryGrowth { beta: 0.1, every: 64.0, first: 0.0 })
+        scale(json!(0.1)).unwrap(),
+        Some(QueryScale { beta: 0.1, interval: 64.0, offset: 0.0 })
     );
-    assert!(growth(json!(-0.1)).unwrap_err().to_string().contains("llama_4_scaling_beta"));
+    assert!(scale(json!(-0.1)).unwrap_err().to_string().contains("llama_4_scaling_beta"));
 }
 
 #[test]

@@ -1,0 +1,46 @@
+//! The interface between the runner and a model.
+
+use candle_core::{Result, Tensor};
+
+use super::adapter::AdapterLayout;
+use crate::layers::forward::{ForwardBatch, ForwardContext, KvShape};
+
+/// Logits and hidden states of one step, in f32 on the context's device.
+#[derive(Clone, Debug)]
+pub struct ForwardOutput {
+    /// `[batch.logits_rows.len(), vocab_size]`, in memory that nothing else refers to.
+    pub logits: Tensor,
+    /// `[batch.hidden_rows.len(), hidden_size]`: hidden states after the final norm, from which
+    /// logits are computed. `None` if the batch asks for none.
+    pub hidden: Option<Tensor>,
+}
+
+/// A causal language model over a paged KV cache.
+pub trait CausalLm: Send {
+    /// Runs one step: writes K and V of every token of the batch and returns the rows it asks for.
+    fn forward(&self, context: &ForwardContext<'_>, batch: &ForwardBatch) -> Result<ForwardOutput>;
+
+    /// The KV cache and recurrent states this model needs.
+    fn kv_shape(&self) -> KvShape;
+
+    /// Number of logits.
+    fn vocab_size(&self) -> usize;
+
+    /// Elements of a hidden state.
+    fn hidden_size(&self) -> usize;
+
+    /// The longest sequence the checkpoint declares.
+    fn max_position_embeddings(&self) -> usize;
+
+    /// Longest sequence whose cached keys stay valid as it grows: once it is longer, all of its
+    /// tokens must be computed again, with LongRoPE's other factors. `None`: there is no such
+    /// length.
+    fn longest_unchanged(&self) -> Option<usize> {
+        None
+    }
+
+    /// The modules that a LoRA adapter may change; `None` if the model supports no adapters.
+    fn adapter_layout(&self) -> Option<AdapterLayout> {
+        None
+    }
+}

@@ -1,0 +1,96 @@
+//! The embedding and the output head of a decoder, which may share their weights.
+
+use std::ops::Range;
+
+use candle_core::DType;
+use candle_core::quantized::GgmlDType;
+
+use super::spec::DecoderSpec;
+use crate::layers::linear::{Linear, Matrix};
+use crate::weights::{Loaded, StoredTensor, WeightError, Weights};
+
+/// Names of the embedding and the output head in a checkpoint.
+pub(super) struct Names {
+    /// Prefix of all tensors of the decoder, except perhaps for the head.
+    pub(super) root: &'static str,
+    embedding: String,
+    head: String,
+}
+
+impl Names {
+    /// The names that the checkpoint has, else the first that it may have.
+    pub(super) fn find(spec: &DecoderSpec, weights: &Weights) -> Self {
+        let names = &spec.names;
+        let embedding = |root: &str| format!("{root}{}.weight", names.embedding);
+        let first = names.roots.first().copied().unwrap_or_default();
+        let root = names.roots.iter().copied().find(|root| weights.contains(&embedding(root)));
+        let root = root.unwrap_or(first);
+        // The head of root `a.b.` is `head`, or `a.head`.
+        let outer = root.trim_end_matches('.').rsplit_once('.').map_or("", |(outer, _)| outer);
+        let outer = if outer.is_empty() { String::new() } else { format!("{outer}.") };
+        let heads = [String::new(), outer].map(|outer| format!("{outer}{}", names.head));
+        let head = heads.iter().find(|head| weights.contains(&format!("{head}.weight")));
+        Self { root, embedding: embedding(root), head: head.unwrap_or(&heads[0]).clone() }
+    }
+
+    /// Loads the embedding, and the rows `vocabulary` of the output head.
+    ///
+    /// A tied checkpoint has one of the two, or both with the same values; with different values
+    /// it is not tied, whatever its configuration says.
+    pub(super) fn load(
+        &self,
+        spec: &DecoderSpec,
+        weights: &Weights,
+        vocabulary: Range<usize>,
+    ) -> Loaded<(Matrix, Linear)> {
+        let (embedding, head) = (self.embedding.as_str(), format!("{}.weight", self.head));
+        let shape = [spec.vocab_size, spec.mlp.hidden_size];
+        let kind = weights.rounding().map(at_least_eight_bits);
+        let rows = std::slice::from_ref(&vocabulary);
+        let rows = (vocabulary.len() < spec.vocab_size).then_some(rows);
+        let load = |name: &str| Matrix::from_stored(weights, &weights.stored(name, &shape)?, kind);
+        let part = |name: &str| {
+            Matrix::from_stored(weights, &weights.stored_rows(name, &shape, rows)?, kind)
+        };
+        let both = |name: &str| {
+            let whole = load(name)?;
+            let part = if rows.is_some() { part(name)? } else { whole.clone() };
+            Ok::<_, WeightError>((whole, part))
+        };
+        let (embedding, head) = if !spec.tied_embeddings {
+            (load(embedding)?, part(&head)?)
+        } else if !weights.contains(embedding) && weights.contains(&head) {
+            both(&head)?
+        } else if weights.contains(&head) && !same(weights, [embedding, &head], &shape)? {
+            tracing::warn!("{embedding} and {head} differ in a tied checkpoint: both are used");
+            (load(embedding)?, part(&head)?)
+        } else {
+            both(embedding)?
+        };
+        let bias = if spec.head_bias {
+            let name = format!("{}.bias", self.head);
+            let bias = weights.dense(&name, &shape[..1], DType::F32)?;
+            let own = bias.narrow(0, vocabulary.start, vocabulary.len());
+            Some(own?)
+        } else {
+            None
+        };
+        Ok((embedding, Linear::from_matrix(head, bias)?))
+    }
+}
+
+/// The kind that embeddings and the output head are rounded to: they suffer most from few bits, and
+/// keep at least about eight, as in llama.cpp.
+pub(super) fn at_least_eight_bits(kind: GgmlDType) -> GgmlDType {
+    match kind {
+        GgmlDType::F32 | GgmlDType::F16 | GgmlDType::BF16 | GgmlDType::Q8_0 => kind,
+        _ => GgmlDType::Q6K,
+    }
+}
+
+/// Whether two stored tensors are equal in kind and values.
+fn same(weights: &Weights, names: [&str; 2], shape: &[usize]) -> Loaded<bool> {
+    let [a, b] = names.map(|name| weights.stored(name, shape));
+    let (a, b): (StoredTensor, StoredTensor) = (a?, b?);
+    Ok(a.kind() == b.kind() && a.bytes() == b.bytes())
+}

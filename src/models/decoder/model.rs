@@ -1,0 +1,225 @@
+//! A loaded decoder: the embedding, the layers one after the other, and the output head.
+
+use std::sync::Arc;
+
+use candle_core::{Device, Result, Tensor, bail};
+
+use super::adaptable;
+use super::embedding_and_head::Names;
+use super::layer::Layer;
+use super::layer_inputs::LayerInputTable;
+use super::spec::DecoderSpec;
+use super::split::{self, Part};
+use super::step::Step;
+use crate::kernels::pointwise::soft_cap;
+use crate::layers::adapter::{Adapters, Site};
+use crate::layers::embedding::Embedding;
+use crate::layers::forward::{ForwardBatch, ForwardContext, KvShape};
+use crate::layers::group::Group;
+use crate::layers::linear::{Linear, Matrix};
+use crate::layers::norm::Norm;
+use crate::layers::rope::{Rope, RopeAngles};
+use crate::models::adapter::AdapterLayout;
+use crate::models::causal_lm::{CausalLm, ForwardOutput};
+use crate::models::error::{ModelError, bad};
+use crate::weights::{WeightError, Weights};
+
+/// A loaded decoder.
+pub struct Decoder {
+    embedding: Embedding,
+    positions: Option<Embedding>,
+    embedding_norm: Option<Norm>,
+    ropes: Vec<Rope>,
+    layers: Vec<Layer>,
+    layer_inputs: Option<LayerInputTable>,
+    norm: Norm,
+    head: Linear,
+    kv_shape: KvShape,
+    spec: DecoderSpec,
+    group: Arc<dyn Group>,
+}
+
+impl Decoder {
+    /// Loads the weights of `spec`, or the part of them that a rank of `group` has.
+    ///
+    /// # Errors
+    ///
+    /// A tensor that is absent or has another shape; a decoder that can't be split among ranks.
+    pub fn load(
+        spec: &DecoderSpec,
+        weights: &Weights,
+        group: Arc<dyn Group>,
+    ) -> std::result::Result<Self, ModelError> {
+        let Some(first) = spec.attention.first().copied() else {
+            return Err(bad("num_hidden_layers", 0, "must be at least 1"));
+        };
+        let names = Names::find(spec, weights);
+        let layers = format!("{}{}.", names.root, spec.names.layers);
+        let Part { spec, cuts, vocabulary } =
+            split::part(spec, &layers, group.rank(), group.size())?;
+        let (spec, weights) = (&spec, &weights.clone().cut(cuts));
+        let (embedding, head) = names.load(spec, weights, vocabulary)?;
+        let model = weights.scope_as(names.root);
+        let layers = model.scope(spec.names.layers).turning_matrices(spec.transposed_matrices);
+        let norm = |name| Norm::load(&model.scope(name), first.hidden_size, spec.norm);
+        let positions = |name: &str| {
+            // A table so small isn't worth rounding.
+            let shape = [spec.max_position_embeddings, first.hidden_size];
+            let table = model.scope(name).stored("weight", &shape)?;
+            Ok::<_, WeightError>(Embedding::new(Matrix::from_stored(&model, &table, None)?))
+        };
+        let layer_inputs =
+            spec.layer_inputs.map(|inputs| LayerInputTable::load(&model, spec, inputs));
+        let layer = |index| Layer::load(&layers.scope(index), spec, index, group.clone());
+        let layers = (0..spec.attention.len()).map(layer);
+        Ok(Self {
+            embedding: Embedding::new(embedding),
+            positions: spec.learned_positions.map(positions).transpose()?,
+            embedding_norm: spec.embedding_norm.map(norm).transpose()?,
+            ropes: spec.ropes.iter().map(Rope::new).collect(),
+            layers: layers.collect::<std::result::Result<_, _>>()?,
+            layer_inputs: layer_inputs.transpose()?,
+            norm: norm(spec.names.norm)?,
+            head,
+            kv_shape: spec.kv_shape(),
+            spec: spec.clone(),
+            group,
+        })
+    }
+
+    /// Logits of hidden states after the final norm.
+    fn logits(&self, x: &Tensor, adapters: &Adapters<'_>) -> Result<Tensor> {
+        // Scaling hidden states is cheaper than scaling logits.
+        let scale = self.spec.logit_scale;
+        let scaled = is_not_one(scale).then(|| x * f64::from(scale)).transpose()?;
+        let x = scaled.as_ref().unwrap_or(x);
+        let logits = self.group.gather(self.head.forward(x)?)?;
+        let logits = adapters.add(Site::Head, x, logits, 1.0)?;
+        self.spec.logit_softcap.map_or_else(|| Ok(logits.clone()), |cap| soft_cap(cap, &logits))
+    }
+
+    /// Refuses a batch whose parts don't fit each other, before anything is written to the cache.
+    fn check(&self, context: &ForwardContext<'_>, batch: &ForwardBatch) -> Result<()> {
+        let rows = batch.input_ids.len();
+        if rows == 0 {
+            bail!("a batch needs at least one token");
+        }
+        let [caches, states] = [self.kv_shape.layers.len(), self.kv_shape.states.len()];
+        if context.kv.len() != caches || context.states.len() != states {
+            let (kv, own) = (context.kv.len(), context.states.len());
+            bail!("{kv} kv layers and {own} states, expected {caches} and {states}");
+        }
+        let sequences = batch.context_lens.len();
+        for count in [batch.sequence_lens.len(), batch.state_slots.len()] {
+            if count != sequences {
+                bail!("{count} lengths or slots of {sequences} sequences");
+            }
+        }
+        if batch.positions.len() != rows || batch.slot_mapping.len() != rows {
+            bail!(
+                "{rows} tokens with {} positions and {} slots",
+                batch.positions.len(),
+                batch.slot_mapping.len()
+            );
+        }
+        for (what, wanted) in [("logits", &batch.logits_rows), ("hidden", &batch.hidden_rows)] {
+            let ascending = wanted.is_sorted_by(|a, b| a < b);
+            if !ascending || wanted.last().is_some_and(|row| *row as usize >= rows) {
+                bail!("{what} rows {wanted:?} don't ascend below {rows}");
+            }
+        }
+        Ok(())
+    }
+}
+
+impl CausalLm for Decoder {
+    fn forward(&self, context: &ForwardContext<'_>, batch: &ForwardBatch) -> Result<ForwardOutput> {
+        self.check(context, batch)?;
+        let device = context.device;
+        let angles = self.ropes.iter().map(|rope| rope.angles(batch, device));
+        let angles = angles.collect::<Result<Vec<_>>>()?;
+        let no_angles = RopeAngles::none(batch.positions.len(), device)?;
+        let mut x = self.embedding.forward(batch.ids(), device)?;
+        if is_not_one(self.spec.embedding_scale) {
+            x = (x * f64::from(self.spec.embedding_scale))?;
+        }
+        if let Some(positions) = &self.positions {
+            x = (x + positions.forward(batch.token_positions(), device)?)?;
+        }
+        if let Some(norm) = &self.embedding_norm {
+            x = norm.forward(&x)?;
+        }
+        // After the last layer's attention only the rows that are wanted are computed.
+        let wanted = wanted_rows(batch);
+        let all = wanted.len() == batch.input_ids.len();
+        let kept = if all { None } else { Some(Tensor::new(wanted.as_slice(), device)?) };
+        let adapters = Adapters::of_all(&batch.adapters, batch.input_ids.len(), device)?;
+        let adapters_kept = Adapters::of_kept(&batch.adapters, &wanted, device)?;
+        let inputs = self.layer_inputs.as_ref();
+        let inputs = inputs.map(|table| table.forward(batch.ids(), &x, device)).transpose()?;
+        for (i, layer) in self.layers.iter().enumerate() {
+            let keep = kept.as_ref().filter(|_| i + 1 == self.layers.len());
+            let after = if keep.is_some() { &adapters_kept } else { &adapters };
+            let adapters = [adapters.layer(i), after.layer(i)];
+            let angles = self.spec.attention[i].rope.map_or(&no_angles, |rope| &angles[rope]);
+            let input = inputs.as_ref().map(|all| all.narrow(1, i, 1)?.squeeze(1)?.contiguous());
+            let input = input.transpose()?;
+            x = layer.forward(x, &Step { context, batch, angles, input, keep, adapters })?;
+        }
+        let x = self.norm.forward(&x)?;
+        if batch.hidden_rows.is_empty() {
+            return Ok(ForwardOutput { logits: self.logits(&x, &adapters_kept)?, hidden: None });
+        }
+        let with_logits = x.index_select(&indices(&batch.logits_rows, &wanted, device)?, 0)?;
+        let hidden = x.index_select(&indices(&batch.hidden_rows, &wanted, device)?, 0)?;
+        let adapters = Adapters::of_kept(&batch.adapters, &batch.logits_rows, device)?;
+        Ok(ForwardOutput { logits: self.logits(&with_logits, &adapters)?, hidden: Some(hidden) })
+    }
+
+    fn kv_shape(&self) -> KvShape {
+        self.kv_shape.clone()
+    }
+
+    fn vocab_size(&self) -> usize {
+        self.spec.vocab_size
+    }
+
+    fn hidden_size(&self) -> usize {
+        self.spec.mlp.hidden_size
+    }
+
+    fn max_position_embeddings(&self) -> usize {
+        self.spec.max_position_embeddings
+    }
+
+    fn longest_unchanged(&self) -> Option<usize> {
+        self.ropes.iter().find_map(Rope::longest_unchanged)
+    }
+
+    fn adapter_layout(&self) -> Option<AdapterLayout> {
+        // Adapters are not split among ranks.
+        (self.group.size() == 1).then(|| adaptable::layout(&self.spec))
+    }
+}
+
+/// The rows whose logits or hidden states are wanted, ascending.
+fn wanted_rows(batch: &ForwardBatch) -> Vec<u32> {
+    if batch.hidden_rows.is_empty() {
+        return batch.logits_rows.clone();
+    }
+    let mut rows = [&batch.logits_rows[..], &batch.hidden_rows[..]].concat();
+    rows.sort_unstable();
+    rows.dedup();
+    rows
+}
+
+/// The index of each of `rows` among the `wanted` ones, both ascending.
+fn indices(rows: &[u32], wanted: &[u32], device: &Device) -> Result<Tensor> {
+    let indices = rows.iter().map(|row| wanted.partition_point(|other| other < row));
+    let indices = indices.map(|index| u32::try_from(index).map_err(candle_core::Error::wrap));
+    Tensor::new(indices.collect::<Result<Vec<u32>>>()?, device)
+}
+
+fn is_not_one(factor: f32) -> bool {
+    factor.to_bits() != 1.0f32.to_bits()
+}

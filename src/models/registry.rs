@@ -1,0 +1,108 @@
+//! The table of architectures: from a class name in `config.json` to a loaded model.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::architectures::ALL;
+use super::causal_lm::CausalLm;
+use super::common::Architecture;
+use super::config::HfConfig;
+use super::decoder::{Decoder, DecoderSpec};
+use super::encoder;
+use super::error::{ModelError, Result, bad};
+use crate::layers::group::{Alone, Group};
+use crate::weights::Weights;
+
+impl HfConfig {
+    /// Parses and checks the text of a `config.json`.
+    ///
+    /// # Errors
+    ///
+    /// Broken JSON, an absent size, a size of zero, sizes that don't divide, a quantization of
+    /// other software.
+    pub fn from_json(text: &str) -> Result<Self> {
+        Self::from_value(&serde_json::from_str(text)?)
+    }
+
+    /// Checks the content of a `config.json`, whose class may rename or add fields.
+    ///
+    /// # Errors
+    ///
+    /// As [`HfConfig::from_json`].
+    pub fn from_value(value: &Value) -> Result<Self> {
+        Self::read(value, |class| find(class)?.complete)
+    }
+}
+
+fn rows() -> impl Iterator<Item = &'static Architecture> {
+    ALL.iter().copied().flatten()
+}
+
+fn find(class: &str) -> Option<&'static Architecture> {
+    rows().find(|row| row.class == class)
+}
+
+/// Class names of all decoders that [`load`] can build, as in `config.json`'s `architectures`.
+pub fn architectures() -> impl Iterator<Item = &'static str> {
+    rows().map(|row| row.class)
+}
+
+/// The decoder that a configuration describes, as plain data.
+///
+/// # Errors
+///
+/// An architecture that is not supported; a field whose value the architecture can't have.
+pub fn spec(config: &HfConfig) -> Result<DecoderSpec> {
+    let Some(row) = config.architectures.iter().find_map(|class| find(class)) else {
+        return Err(unknown(&config.architectures));
+    };
+    let spec = (row.spec)(config)?;
+    if spec.attention.iter().any(|layer| layer.rope.is_some_and(|rope| rope >= spec.ropes.len())) {
+        let bound = "must be one for all layers of this architecture";
+        return Err(bad("rope_parameters", "one for each kind of layer", bound));
+    }
+    Ok(spec)
+}
+
+fn unknown(names: &[String]) -> ModelError {
+    let supported: Vec<&str> = architectures().chain(encoder::architectures()).collect();
+    let nearest = names.first().and_then(|name| nearest(name));
+    let nearest = nearest.map_or_else(String::new, |own| format!("; the nearest by name is {own}"));
+    ModelError::Unsupported {
+        what: format!("architecture {}", names.join(", ")),
+        supported: format!("supported are {}{nearest}", supported.join(", ")),
+    }
+}
+
+/// The class that shares the longest prefix with `name`, if at least three letters.
+fn nearest(name: &str) -> Option<&'static str> {
+    let common = |known: &str| {
+        let pairs = known.bytes().zip(name.bytes());
+        pairs.take_while(|(a, b)| a.eq_ignore_ascii_case(b)).count()
+    };
+    // Among equals `max_by_key` takes the last, which tends to be the newest.
+    architectures().max_by_key(|known| common(known)).filter(|known| common(known) >= 3)
+}
+
+/// Builds the model that a configuration describes from its weights.
+///
+/// # Errors
+///
+/// As [`spec`]; a tensor that is absent or has another shape.
+pub fn load(config: &HfConfig, weights: &Weights) -> Result<Box<dyn CausalLm>> {
+    load_part(config, weights, Arc::new(Alone))
+}
+
+/// Builds the part of a model that one rank of a tensor-parallel group computes.
+///
+/// # Errors
+///
+/// As [`load`]; a model that can't be split over the group.
+pub fn load_part(
+    config: &HfConfig,
+    weights: &Weights,
+    group: Arc<dyn Group>,
+) -> Result<Box<dyn CausalLm>> {
+    Ok(Box::new(Decoder::load(&spec(config)?, weights, group)?))
+}
