@@ -59,6 +59,13 @@
 //! 8. After startup no request can panic the engine thread; a failed step ends its sequences with
 //!    an error and the loop goes on.
 //!
+//! ## How to add
+//!
+//! an architecture (`src/models/mod.rs`), a sampling parameter (`src/sampling/params.rs`), a request
+//! field (`src/http/mod.rs`), a form of an operation (`src/kernels/mod.rs`), a metric
+//! (`src/metrics.rs`), a flag (`src/cli/mod.rs`), a tool call format (`src/text/tool_calls.rs`), a
+//! reasoning format (`src/text/reasoning.rs`): each file begins with the steps.
+//!
 //! ## What is absent on purpose
 //!
 //! No trait for schedulers or block managers (there is one of each), no lock around a sequence, no

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use regex::Regex;
 
-use super::layering::{module_of, rust_files, without_comments};
+use super::layering::{in_the_house, module_of, rust_files, without_comments};
 
 /// Module path to source.
 type Files = BTreeMap<String, String>;
@@ -23,7 +23,8 @@ fn sources() -> Files {
     let read = |file: &std::path::PathBuf| {
         let text = without_comments(&fs::read_to_string(file).unwrap());
         let end = text.find("#[cfg(test)]\nmod tests {").unwrap_or(text.len());
-        (module_of(file, &root), text[..end].to_owned())
+        let module = module_of(file, &root);
+        (module.clone(), in_the_house(&module, text[..end].to_owned()))
     };
     let is_test = |module: &str| module.split("::").any(|part| part == "tests");
     let all = files.iter().map(read);

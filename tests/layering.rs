@@ -60,7 +60,24 @@ const INSIDE: &[(&str, &[&str])] = &[
     ("http::ops", &["openai", "generate", "request", "state", "wire", "error"]),
     ("http::middleware", &["request", "state", "error"]),
     ("http::openapi", &["anthropic", "state", "wire", "error"]),
+    ("models::error", &[]),
+    ("models::adapter", &[]),
+    ("models::causal_lm", &["adapter"]),
+    ("models::config", &["error"]),
+    ("models::decoder", &["adapter", "causal_lm", "error"]),
+    ("models::encoder", &["config", "error"]),
+    ("models::common", &["config", "decoder", "error"]),
+    ("models::architectures", &["common", "config", "decoder", "error"]),
+    ("kernels::cpu", &["KV_BLOCK"]),
+    ("kernels::backend", &["cpu"]),
+    ("kernels::cuda", &["backend"]),
+    ("kernels::pool", &[]),
+    ("kernels::packed", &["backend", "cpu", "fresh", "huge_pages", "pool"]),
+    ("kernels::cache", &["backend", "cpu", "huge_pages", "storage", "KV_BLOCK"]),
 ];
+
+/// Rooms that are packages of their own: `crate` there is the room.
+const PACKAGES: [&str; 4] = ["kernels", "structured", "text", "weights"];
 
 /// Crates that a room must never know.
 const FOREIGN: &[(&str, &[&str])] = &[
@@ -147,6 +164,14 @@ pub(crate) fn without_comments(text: &str) -> String {
         .join("\n")
 }
 
+/// The text with the paths of a package as those of a room.
+pub(crate) fn in_the_house(module: &str, text: String) -> String {
+    match PACKAGES.iter().find(|room| is_below(module, room)) {
+        Some(room) => text.replace("crate::", &format!("crate::{room}::")),
+        None => text,
+    }
+}
+
 fn sources() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut files = Vec::new();
@@ -156,7 +181,9 @@ fn sources() -> Vec<(String, String)> {
     files
         .into_iter()
         .map(|file| {
-            (module_of(&file, &root), without_comments(&fs::read_to_string(&file).unwrap()))
+            let text = without_comments(&fs::read_to_string(&file).unwrap());
+            let module = module_of(&file, &root);
+            (module.clone(), in_the_house(&module, text))
         })
         .collect()
 }

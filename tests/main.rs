@@ -17,6 +17,7 @@ mod http;
 mod layering;
 mod lora_folder;
 mod parity;
+mod recipes;
 mod serving;
 mod templates;
 mod weights;

@@ -18,6 +18,24 @@
 //! `generate::chat_request::ChatRequest` of them, in which all protocols are alike. `generate`
 //! checks it against the model, renders the prompt and submits it; `answer` makes deltas of the
 //! tokens that come back, and the protocol's `writer` makes JSON of those.
+//!
+//! # How to add a request field
+//!
+//! One that every generating route takes:
+//!
+//! 1. `src/http/wire/sampling.rs`: a field of `CommonFields`, with its schema.
+//! 2. `src/http/generate/options.rs`: its check, and a field of `GenerationOptions`.
+//! 3. The file that reads the value, `src/http/generate/plan.rs` where the engine is told.
+//!
+//! One of a single protocol, such as chat completions:
+//!
+//! 1. `src/http/wire/chat.rs`: a field of the wire struct.
+//! 2. `src/http/openai/chat/input.rs`: its check, into the part of `ChatRequest` that it belongs to.
+//! 3. The file that reads the value. A new field of a struct in
+//!    `src/http/generate/chat_request.rs` is asked for by the compiler in every protocol's `input`.
+//!
+//! A field that is known and can't change an answer is a row of `COMMON` in
+//! `src/http/request/rules.rs`, or of the protocol's own rules.
 
 use std::io;
 use std::time::{Duration, Instant};

@@ -21,6 +21,16 @@
 //! computed beside it, so results don't depend on batch size, on chunking or on the number of
 //! threads. Plain candle operations promise less: sums may be taken in another order when there are
 //! more rows, so what is computed beside a sequence may show in the last bits.
+//!
+//! # How to add a form of an operation
+//!
+//! Only files of the operation's folder, with `src/kernels/norm` as an example:
+//!
+//! 1. `src/kernels/norm/cuda.rs`: the binding, and the name of the kernel's source.
+//! 2. `src/kernels/norm/kernel.cu`: the kernel. The build and the tests find it by walking the tree.
+//! 3. `src/kernels/norm/mod.rs`: the arm of `match Backend::of(..)`.
+//!
+//! A new operation is a folder of the same shape and a `pub mod` in `src/kernels/mod.rs`.
 
 #![deny(unsafe_op_in_unsafe_fn)]
 #![allow(

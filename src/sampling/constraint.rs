@@ -1,6 +1,6 @@
 //! What a sequence must say: a grammar for the answer, behind its reasoning.
 
-use super::SamplingError;
+use super::error::SamplingError;
 use super::params::SamplingParams;
 use super::reasoning::Reasoning;
 use crate::structured::cursor::Cursor;

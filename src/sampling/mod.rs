@@ -6,6 +6,7 @@
 pub mod beams;
 mod constraint;
 mod dry;
+pub mod error;
 pub mod filters;
 pub mod logprobs;
 pub mod on_device;
@@ -23,25 +24,12 @@ use crate::kernels::sample::logits::{self, Scan};
 use beams::Continuation;
 use constraint::Constraint;
 use dry::Dry;
+pub use error::SamplingError;
 use filters::Candidates;
 use logprobs::TokenLogprobs;
 pub use params::GREEDY_TEMPERATURE;
 use params::SamplingParams;
 use penalties::TokenCounts;
-
-/// The model's numbers can't be sampled from.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SamplingError {
-    /// A logit is NaN, or none is finite.
-    #[error("the model produced no usable logits: {0}")]
-    BadLogits(String),
-    /// The device failed.
-    #[error("drawing failed: {0}")]
-    Device(String),
-    /// The grammar can't go on.
-    #[error("the grammar failed: {0}")]
-    Grammar(String),
-}
 
 /// One drawn token.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,9 +3,10 @@
 
 use rand::RngExt;
 
+use super::error::SamplingError;
 use super::logprobs::TokenLogprobs;
 use super::params::SCALARS;
-use super::{GREEDY_TEMPERATURE, SampledToken, SamplerState, SamplingError};
+use super::{GREEDY_TEMPERATURE, SampledToken, SamplerState};
 use crate::kernels::sample::{DeviceLogits, Draw, Drawn, StartedDraws};
 
 impl SamplerState {

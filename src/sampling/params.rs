@@ -1,4 +1,14 @@
 //! What a request asks of the sampler, validated: every value here is in range.
+//!
+//! # How to add a sampling parameter
+//!
+//! One that is a number:
+//!
+//! 1. `src/sampling/params.rs`: a field of `SamplingParams` with its default, and a row of `SCALARS`.
+//!    All protocols then take it, check its range and describe it, and a beam search refuses it
+//!    where it shapes draws.
+//! 2. `src/sampling/filters.rs` (or `src/sampling/penalties.rs`): what it does.
+//! 3. `README.md`: its name, where the section on the API lists them.
 
 use std::sync::Arc;
 

@@ -148,11 +148,7 @@ impl Launch<'_> {
     ///
     /// The kernel stays within the memory at the addresses among the arguments, and that memory
     /// is of `device`, or stays allocated as long as work of the device that was started before.
-    pub(crate) unsafe fn run<A: KernelStruct>(
-        self,
-        device: &Device,
-        arguments: A,
-    ) -> Result<()> {
+    pub(crate) unsafe fn run<A: KernelStruct>(self, device: &Device, arguments: A) -> Result<()> {
         let mut grid = [0; 3];
         for (to, from) in grid.iter_mut().zip(self.grid) {
             *to = narrow(from)?;

@@ -4,9 +4,7 @@ use candle_core::{DType, Result, Tensor, bail};
 
 use super::args::{KvCache, Projections, Rotation};
 use crate::cache::kv_format::{CacheShape, KvFormat};
-use crate::cuda::launch::{
-    Address, Launch, Source, kernel_struct, narrow, output_buffer, source,
-};
+use crate::cuda::launch::{Address, Launch, Source, kernel_struct, narrow, output_buffer, source};
 
 static SOURCE: Source = source!("kv_write/kernel");
 

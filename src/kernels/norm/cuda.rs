@@ -2,9 +2,7 @@
 
 use candle_core::{D, DType, Result, Tensor, bail};
 
-use crate::cuda::launch::{
-    Address, Launch, Source, kernel_struct, narrow, output_buffer, source,
-};
+use crate::cuda::launch::{Address, Launch, Source, kernel_struct, narrow, output_buffer, source};
 
 static SOURCE: Source = source!("norm/kernel");
 

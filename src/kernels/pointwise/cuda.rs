@@ -3,9 +3,7 @@
 use candle_core::{DType, Result, Tensor, bail};
 
 use super::args::{Activation, Gating, UnaryOp, Xielu};
-use crate::cuda::launch::{
-    Address, Launch, Source, kernel_struct, narrow, output_buffer, source,
-};
+use crate::cuda::launch::{Address, Launch, Source, kernel_struct, narrow, output_buffer, source};
 
 static SOURCE: Source = source!("pointwise/kernel");
 

@@ -60,7 +60,8 @@ impl Decoder {
         let (spec, weights) = (&spec, &weights.clone().cut(cuts));
         let (embedding, head) = names.load(spec, weights, vocabulary)?;
         let model = weights.scope_as(names.root);
-        let layers = model.scope(spec.names.layers).turning_matrices(spec.transposed_matrices);
+        let layers =
+            model.scope(spec.names.layers).with_transposed_matrices(spec.transposed_matrices);
         let norm = |name| Norm::load(&model.scope(name), first.hidden_size, spec.norm);
         let positions = |name: &str| {
             // A table so small isn't worth rounding.

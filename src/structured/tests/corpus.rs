@@ -3,8 +3,10 @@
 
 use super::*;
 
-const CORPUS: &str =
-    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/schemas/schemas.jsonl"));
+const CORPUS: &str = include_str!(concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../tests/fixtures/schemas/schemas.jsonl"
+));
 
 #[test]
 fn schemas_of_the_corpus_make_valid_documents() {

@@ -272,8 +272,10 @@ struct Recorded {
 }
 
 fn recorded(format: &str) -> Vec<Recorded> {
-    let file =
-        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/tokenizers/ids.json"));
+    let file = include_str!(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../tests/fixtures/tokenizers/ids.json"
+    ));
     let mut formats: std::collections::HashMap<String, Vec<Recorded>> =
         serde_json::from_str(file).unwrap();
     formats.remove(format).unwrap()
@@ -283,8 +285,10 @@ const SENTENCEPIECE: &[u8] = include_bytes!(concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../../tests/fixtures/tokenizers/tokenizer.model"
 ));
-const TEKKEN: &[u8] =
-    include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/tokenizers/tekken.json"));
+const TEKKEN: &[u8] = include_bytes!(concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../tests/fixtures/tokenizers/tekken.json"
+));
 
 #[test]
 fn a_sentencepiece_model_gives_the_ids_that_sentencepiece_gives() {

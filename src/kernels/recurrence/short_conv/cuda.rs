@@ -5,9 +5,7 @@ use candle_core::{DType, Result, Tensor};
 use super::super::cuda::{SequenceTensors, Sequences};
 use super::super::runs::Runs;
 use super::args::Taps;
-use crate::cuda::launch::{
-    Address, Launch, Source, kernel_struct, narrow, output_buffer, source,
-};
+use crate::cuda::launch::{Address, Launch, Source, kernel_struct, narrow, output_buffer, source};
 use crate::pointwise::UnaryOp;
 use crate::pointwise::cuda::ElementwiseOp;
 

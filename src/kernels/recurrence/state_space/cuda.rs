@@ -5,9 +5,7 @@ use candle_core::{DType, Result, Tensor};
 use super::super::cuda::{COLUMNS, SequenceTensors, Sequences, THREADS, form};
 use super::super::runs::Runs;
 use super::args::Heads;
-use crate::cuda::launch::{
-    Address, Launch, Source, kernel_struct, narrow, output_buffer, source,
-};
+use crate::cuda::launch::{Address, Launch, Source, kernel_struct, narrow, output_buffer, source};
 
 static SOURCE: Source = source!("recurrence/state_space/kernel");
 
