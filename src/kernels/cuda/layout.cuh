@@ -62,13 +62,15 @@ template <typename T, size_t COUNT> struct Kind<T[COUNT]> {
     }
 #define FIELD(field) {hash_of(#field), offsetof(S, field), Kind<decltype(S::field)>::VALUE}
 
-// Exports the hash of a described struct to the caller of kernels.
-#define EXPORT_LAYOUT(Struct)                                                                      \
-    extern "C" LAYOUT_MEMORY const uint32_t layout_of_##Struct = layout::Kind<Struct>::VALUE;
+// Exports the hash of a described struct to the caller of kernels. On a GPU it is part of a kernel's
+// name, since those are what drivers find by name for certain.
 #ifdef __CUDACC__
-#define LAYOUT_MEMORY __device__
+#define EXPORT_LAYOUT(Struct)                                                                      \
+    template <uint32_t LAYOUT> __global__ void layout_of_##Struct() {}                             \
+    template __global__ void layout_of_##Struct<layout::Kind<Struct>::VALUE>();
 #else
-#define LAYOUT_MEMORY
+#define EXPORT_LAYOUT(Struct)                                                                      \
+    extern "C" const uint32_t layout_of_##Struct = layout::Kind<Struct>::VALUE;
 #endif
 
 #define LAYOUT(Struct, ...)                                                                        \

@@ -52,11 +52,8 @@ pub(super) unsafe fn run<A: KernelStruct>(
     (grid, threads, shared): ([u32; 3], u32, u32),
     arguments: A,
 ) -> Result<()> {
-    check::<A>(|symbol| {
-        let layout = find(symbol)?.cast::<u32>();
-        // SAFETY: this is where a hash is, which nobody changes.
-        Ok(unsafe { *layout })
-    })?;
+    // SAFETY: at such a symbol lies a hash, which nobody changes.
+    check::<A>(|symbol, kind| find(symbol).is_ok_and(|at| unsafe { *at.cast::<u32>() } == kind))?;
     let function = find(&format!("{kernel}_on_host"))?;
     // SAFETY: functions of this kind of name have this signature.
     let function = unsafe { std::mem::transmute::<*mut c_void, OnHost>(function) };
