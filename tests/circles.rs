@@ -74,7 +74,7 @@ impl Reader {
         }
     }
 
-    fn all(&self, pattern: &Regex, text: &str) -> Vec<String> {
+    fn all(pattern: &Regex, text: &str) -> Vec<String> {
         let mut paths = Vec::new();
         for found in pattern.captures_iter(text) {
             expand(&found[1], "", &mut paths);
@@ -84,7 +84,7 @@ impl Reader {
 
     /// Every path in a file, in `use` or in code.
     fn paths(&self, text: &str) -> Vec<String> {
-        let mut paths = self.all(&self.uses, text);
+        let mut paths = Self::all(&self.uses, text);
         let code = self.uses.replace_all(text, "");
         paths.extend(self.paths.find_iter(&code).map(|found| found.as_str().to_owned()));
         paths
@@ -118,7 +118,7 @@ fn edges(files: &Files) -> Edges {
     let reader = Reader::new();
     let mut exported: BTreeMap<(String, String), String> = BTreeMap::new();
     for (module, text) in files {
-        for path in reader.all(&reader.exports, text) {
+        for path in Reader::all(&reader.exports, text) {
             let name = path.rsplit("::").next().unwrap_or_default().to_owned();
             if let Some((target, _)) = resolve(&path, module, files) {
                 exported.insert((module.clone(), name), target);

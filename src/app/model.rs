@@ -72,8 +72,8 @@ impl RunningModel {
         let (loaded, weights_ready) = join(weights)?;
         let metrics = join(metrics);
         let joined = Instant::now();
-        let loader = loaded.adapter_loader(config, choice.hub_options());
-        let adapters = adapters::load(&choice.adapters, loader)?;
+        let from_hub = loaded.adapter_loader(config, choice.hub_options());
+        let adapters = adapters::load(&choice.adapters, from_hub)?;
         let engine =
             loaded.with_adapters(adapters.size_in_bytes()).start(config, metrics.clone())?;
         let seconds = |from: Instant, to: Instant| (to - from).as_secs_f64();

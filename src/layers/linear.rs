@@ -59,11 +59,7 @@ impl Matrix {
             ))
             .into());
         }
-        let form = if !Backend::of(weights.device()).is_cpu() {
-            let kind = kind.unwrap_or(stored.kind());
-            weights.kept().add(&format!("{kind:?}"), stored.bytes().len());
-            Self::portable(stored, weights.device(), kind)?
-        } else {
+        let form = if Backend::of(weights.device()).is_cpu() {
             let &[rows, columns] = stored.dims() else {
                 return Err(candle_core::Error::Msg(format!(
                     "a weight matrix has two dimensions, not {:?}",
@@ -74,6 +70,10 @@ impl Matrix {
             let packed = PackedMatrix::pack(stored.kind(), rows, columns, stored.bytes(), kind)?;
             weights.kept().add(&format!("{:?}", packed.kind()), packed.size_in_bytes());
             Form::Packed(Arc::new(packed))
+        } else {
+            let kind = kind.unwrap_or(stored.kind());
+            weights.kept().add(&format!("{kind:?}"), stored.bytes().len());
+            Self::portable(stored, weights.device(), kind)?
         };
         Ok(Self(form))
     }

@@ -280,7 +280,7 @@ impl EngineCore {
         };
         for (id, scores) in scored {
             match scores {
-                Ok(scores) => self.active[&id].send(EngineOutput::PromptLogprobs(scores)),
+                Ok(logprobs) => self.active[&id].send(EngineOutput::PromptLogprobs(logprobs)),
                 Err(error) => self.fail(id, &error.to_string()),
             }
         }

@@ -55,8 +55,8 @@ impl CheckedChat {
         let ChatRequest { conversation, reasoning, mut options, streams } = request;
         check_prompt_logprobs(&options, streams)?;
         let tools = ToolSetup::new(state, &conversation)?;
-        let continues = conversation.template.continue_final_message;
-        let continued = continues.then(|| last_text(&conversation.messages));
+        let goes_on = conversation.template.continue_final_message;
+        let continued = goes_on.then(|| last_text(&conversation.messages));
         let conversation = CheckedConversation::new(state, conversation, &tools)?;
         let demand = options.own.demand.take();
         Ok(Self { adapter, arrival, demand, options, tools, conversation, reasoning, continued })

@@ -20,8 +20,8 @@ pub(crate) fn reading(
     let family = state.families(!tools.definitions.is_empty()).reasoning;
     let reasoning = family.filter(|_| options.separate);
     let starts_inside = |name| {
-        let continues = |message| reasoning::continues_inside(name, message);
-        reasoning::starts_inside(name, prompt) || continued.is_some_and(continues)
+        let ends_inside = |message| reasoning::continues_inside(name, message);
+        reasoning::starts_inside(name, prompt) || continued.is_some_and(ends_inside)
     };
     ReadingPlan {
         reasoning,

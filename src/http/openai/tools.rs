@@ -39,11 +39,11 @@ fn tool(value: &Value, path: &str, fields: &mut FieldReader) -> Result<Tool, Api
     });
     let function = required(function, path, "function")?;
     let shown = value["function"].as_object().map(|object| known_members(object, &SHOWN));
-    Ok(Tool { function, definition: definition(shown.unwrap_or_default()) })
+    Ok(Tool { function, definition: definition(&shown.unwrap_or_default()) })
 }
 
 /// A function as templates know it.
-pub(crate) fn definition(function: Map<String, Value>) -> Value {
+pub(crate) fn definition(function: &Map<String, Value>) -> Value {
     json!({"type": "function", "function": function})
 }
 

@@ -93,10 +93,9 @@ impl FieldReader {
         }
         match rules::find(self.rules, &path) {
             None => self.unknown(path),
-            Some(Treatment::Ignored) => self.ignore(path),
             Some(Treatment::IgnoredUnless(accepts) | Treatment::Unsupported(accepts))
                 if accepts(value) => {}
-            Some(Treatment::IgnoredUnless(_)) => self.ignore(path),
+            Some(Treatment::Ignored | Treatment::IgnoredUnless(_)) => self.ignore(path),
             Some(Treatment::IgnoredIf(accepts)) if accepts(value) => self.ignore(path),
             Some(Treatment::IgnoredIf(_) | Treatment::Unsupported(_)) => {
                 let shown: String = value.to_string().chars().take(80).collect();

@@ -104,9 +104,9 @@ impl Layer {
     ) -> Result<(Tensor, Tensor, Tensor)> {
         let Step { keep, adapters: [_, adapters], .. } = *step;
         let mut input = normalized(self.before_attention.as_ref(), &x)?;
-        let mut mixed = mixer.mix(&input, step)?;
+        let mut output = mixer.mix(&input, step)?;
         if let Some(rows) = keep {
-            mixed = mixed.index_select(rows, 0)?;
+            output = output.index_select(rows, 0)?;
             x = x.index_select(rows, 0)?;
             if self.block.parallel && self.before_mlp.is_none() {
                 input = input.index_select(rows, 0)?;
@@ -115,10 +115,10 @@ impl Layer {
         let residual = match &self.after_attention {
             None => {
                 let (own, scale) = (self.group.own_part(&x)?, self.block.residual_scale);
-                self.group.all_reduce(mixer.project_add(&mixed, &own, scale, adapters)?)?
+                self.group.all_reduce(mixer.project_add(&output, &own, scale, adapters)?)?
             }
             Some(norm) => {
-                let projected = mixer.project(&mixed, adapters)?;
+                let projected = mixer.project(&output, adapters)?;
                 norm.forward_add(&self.group.all_reduce(projected)?, &x)?
             }
         };

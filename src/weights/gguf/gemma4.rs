@@ -150,8 +150,7 @@ pub(super) fn set_rope(keys: &ModelKeys<'_>, tensors: &RopeTensors, config: &mut
             if factors.len() as u64 != pairs || factors[turning..].iter().any(|f| *f < NO_ROTATION)
             {
                 return Err(format!(
-                    "`{}` is not {pairs} numbers that are 1 and then 1e30",
-                    ROPE_FACTORS
+                    "`{ROPE_FACTORS}` is not {pairs} numbers that are 1 and then 1e30"
                 ));
             }
             #[expect(clippy::cast_precision_loss, reason = "head sizes are far below 2^24")]

@@ -291,7 +291,7 @@ fn response_tools(
             "parameters": function.parameters,
             "strict": function.strict,
         }));
-        let definition = tools::definition(for_template(&function, tool.description));
+        let definition = tools::definition(&for_template(&function, tool.description));
         tools.list.push(Tool { function, definition });
     }
     Ok(tools)

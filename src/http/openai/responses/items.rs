@@ -88,7 +88,7 @@ impl ItemReader<'_> {
             }
             _ => return Err(invalid(path, "content", "must be a string or a list of parts")),
         };
-        let status = item_status(status, path)?;
+        let status = item_status(status.as_deref(), path)?;
         Ok(MessageItem { id: given_or_new(id, "msg"), status, role, content })
     }
 
@@ -100,7 +100,7 @@ impl ItemReader<'_> {
             call_id: call_id.unwrap_or_else(tool_call_id),
             name: required(name, path, "name")?,
             arguments: required(arguments, path, "arguments")?,
-            status: item_status(status, path)?,
+            status: item_status(status.as_deref(), path)?,
         })
     }
 
@@ -124,7 +124,7 @@ impl ItemReader<'_> {
             id: given_or_new(id, "fco"),
             call_id: required(call_id, path, "call_id")?,
             output,
-            status: item_status(status, path)?,
+            status: item_status(status.as_deref(), path)?,
         })
     }
 
@@ -137,7 +137,7 @@ impl ItemReader<'_> {
         let content = self.texts(&content, &format!("{path}.content"), &kinds)?;
         Ok(ReasoningItem {
             id: given_or_new(id, "rs"),
-            status: item_status(status, path)?,
+            status: item_status(status.as_deref(), path)?,
             summary: summary.into_iter().map(|text| Part::SummaryText { text }).collect(),
             content: content.into_iter().map(|text| Part::ReasoningText { text }).collect(),
         })
@@ -229,8 +229,8 @@ fn given_or_new(id: Option<String>, prefix: &str) -> String {
     id.unwrap_or_else(|| item_id(prefix))
 }
 
-fn item_status(status: Option<String>, path: &str) -> Result<ItemStatus, ApiError> {
-    match status.as_deref() {
+fn item_status(status: Option<&str>, path: &str) -> Result<ItemStatus, ApiError> {
+    match status {
         None | Some("completed") => Ok(ItemStatus::Completed),
         Some("in_progress") => Ok(ItemStatus::InProgress),
         Some("incomplete") => Ok(ItemStatus::Incomplete),
