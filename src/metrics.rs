@@ -13,7 +13,7 @@
 //! 1. `src/metrics/table.rs`: a row with the field, its type (`Labelled<_>` where labels are known only
 //!    when it is filled), the name and the help text.
 //! 2. `src/metrics.rs`: a function of [`MetricsHandle`] that fills the field; call it where the thing
-//!    happens, in `src/engine/core.rs` or in `src/http`.
+//!    happens, in `src/engine/core/mod.rs` or in `src/http`.
 //! 3. `SCONCE_UPDATE_README=1 cargo test --test main readme` writes the table of `README.md` anew.
 
 use std::borrow::Cow;

@@ -67,13 +67,15 @@ const INSIDE: &[(&str, &[&str])] = &[
     ("models::decoder", &["adapter", "causal_lm", "error"]),
     ("models::encoder", &["config", "error"]),
     ("models::common", &["config", "decoder", "error"]),
-    ("models::architectures", &["common", "config", "decoder", "error"]),
-    ("kernels::cpu", &["KV_BLOCK"]),
+    // Their tests build a spec as anybody does.
+    ("models::architectures", &["common", "config", "decoder", "error", "spec"]),
+    // `random` is for tests.
+    ("kernels::cpu", &["random", "KV_BLOCK"]),
     ("kernels::backend", &["cpu"]),
     ("kernels::cuda", &["backend"]),
     ("kernels::pool", &[]),
     ("kernels::packed", &["backend", "cpu", "fresh", "huge_pages", "pool"]),
-    ("kernels::cache", &["backend", "cpu", "huge_pages", "storage", "KV_BLOCK"]),
+    ("kernels::cache", &["backend", "cpu", "huge_pages", "random", "storage", "KV_BLOCK"]),
 ];
 
 /// Rooms that are packages of their own: `crate` there is the room.

@@ -24,7 +24,7 @@
 //! 5. `README.md`: `SCONCE_UPDATE_README=1 cargo test --test main readme` writes the table.
 //!
 //! If it computes what no other one does, that is a field of
-//! [`DecoderSpec`](decoder::spec::DecoderSpec) named after what it does, never after the model.
+//! `DecoderSpec` in `src/models/decoder/spec.rs` named after what it does, never after the model.
 
 mod architectures;
 mod causal_lm;
