@@ -66,8 +66,8 @@ const INSIDE: &[(&str, &[&str])] = &[
     ("models::config", &["error"]),
     ("models::decoder", &["adapter", "causal_lm", "error"]),
     ("models::encoder", &["config", "error"]),
-    ("models::common", &["config", "decoder", "error"]),
-    // Their tests build a spec as anybody does.
+    // Their tests build a spec as anybody does, and so do those of architectures.
+    ("models::common", &["config", "decoder", "error", "spec", "ModelError"]),
     ("models::architectures", &["common", "config", "decoder", "error", "spec"]),
     // `random` is for tests.
     ("kernels::cpu", &["random", "KV_BLOCK"]),
