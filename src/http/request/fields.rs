@@ -6,9 +6,9 @@
 use axum::http::{HeaderName, HeaderValue};
 use axum::response::Response;
 use serde::de::DeserializeOwned;
-use serde_ignored::Path;
 use serde_json::{Map, Value};
 
+use super::deserialize::{self, Mismatch, Unread};
 use super::rules::{self, Rules, Treatment};
 use crate::http::error::ApiError;
 
@@ -52,11 +52,9 @@ impl FieldReader {
         path: &str,
         counts: impl Fn(&str) -> bool,
     ) -> Result<T, ApiError> {
-        let (read, left) = deserialize(value, path)?;
-        for Left { name, place, value } in left {
-            if name.is_none_or(|name| counts(&name)) {
-                self.judge(place, value)?;
-            }
+        let (read, unread) = deserialize(value, path)?;
+        for one in unread.into_iter().filter(|one| !one.on_top || counts(&one.path)) {
+            self.judge(below(path, &one.path), one.value)?;
         }
         Ok(read)
     }
@@ -128,12 +126,13 @@ impl<'a> BodyReader<'a> {
 
     /// Reads the fields that `T` has.
     pub(crate) fn take<T: DeserializeOwned>(&mut self) -> Result<T, ApiError> {
-        let (read, left) = deserialize(self.body, "")?;
+        let (read, unread) = deserialize(self.body, "")?;
         let mut names = Vec::new();
-        for Left { name, place, value } in left {
-            match name {
-                Some(name) => names.push(name),
-                None => self.nested.push((place, value)),
+        for Unread { path, on_top, value } in unread {
+            if on_top {
+                names.push(path);
+            } else {
+                self.nested.push((path, value));
             }
         }
         match &mut self.left {
@@ -156,61 +155,21 @@ impl<'a> BodyReader<'a> {
     }
 }
 
-/// A member that a struct does not have.
-struct Left<'a> {
-    /// Its name, if it is a member of the object itself and not of one inside.
-    name: Option<String>,
-    /// Its path in the whole body.
-    place: String,
-    value: &'a Value,
-}
-
 fn deserialize<'a, T: DeserializeOwned>(
     value: &'a Value,
     path: &str,
-) -> Result<(T, Vec<Left<'a>>), ApiError> {
-    let mut left = Vec::new();
-    let mut note = |ignored: Path<'_>| {
-        let name = match &ignored {
-            Path::Map { parent: Path::Root, key } => Some(key.clone()),
-            _ => None,
-        };
-        let (place, value) = locate(&ignored, value, path);
-        left.push(Left { name, place, value });
-    };
-    let mut track = serde_path_to_error::Track::new();
-    let inner = serde_path_to_error::Deserializer::new(value, &mut track);
-    match T::deserialize(serde_ignored::Deserializer::new(inner, &mut note)) {
-        Ok(read) => Ok((read, left)),
-        Err(error) => {
-            let inner = track.path().to_string();
-            let param = match (path, inner.as_str()) {
-                ("", _) => inner,
-                (_, ".") => path.to_owned(),
-                _ => format!("{path}.{inner}"),
-            };
-            Err(ApiError::field(param.clone(), format!("{param}: {error}")))
-        }
-    }
+) -> Result<(T, Vec<Unread<'a>>), ApiError> {
+    deserialize::deserialize(value).map_err(|Mismatch { path: inner, error }| {
+        let param = below(path, &inner);
+        let shown = if param.is_empty() { "the request body" } else { &param };
+        ApiError::field(param.clone(), format!("{shown}: {error}"))
+    })
 }
 
-/// The path of a member of `root`, which stands at `base`, and its value.
-fn locate<'a>(path: &Path<'_>, root: &'a Value, base: &str) -> (String, &'a Value) {
-    match path {
-        Path::Root => (base.to_owned(), root),
-        Path::Map { parent, key } => {
-            let (place, value) = locate(parent, root, base);
-            let dot = if place.is_empty() { "" } else { "." };
-            (format!("{place}{dot}{key}"), value.get(key).unwrap_or(&Value::Null))
-        }
-        Path::Seq { parent, index } => {
-            let (place, value) = locate(parent, root, base);
-            (format!("{place}[{index}]"), value.get(index).unwrap_or(&Value::Null))
-        }
-        Path::Some { parent }
-        | Path::NewtypeStruct { parent }
-        | Path::NewtypeVariant { parent } => locate(parent, root, base),
-    }
+/// The path of what stands at `inner` in the value at `path`.
+fn below(path: &str, inner: &str) -> String {
+    let dot = if path.is_empty() || inner.is_empty() { "" } else { "." };
+    format!("{path}{dot}{inner}")
 }
 
 /// A text member of an object, if there is one: how a variant is told before it is read.

@@ -4,6 +4,7 @@
 pub(crate) mod arrival;
 pub(crate) mod blocking;
 pub(crate) mod body;
+mod deserialize;
 pub(crate) mod extract;
 pub(crate) mod fields;
 pub(crate) mod id;
