@@ -10,8 +10,9 @@ use std::time::Instant;
 
 use candle_core::{DType, Device, Tensor};
 use sconce::kernels::cache::kv_format::KvFormat;
-use sconce::kernels::paged_attention::{AttentionParams, PerHead, Ragged, paged_attention};
+use sconce::kernels::paged_attention::{AttentionParams, PerHead, paged_attention};
 use sconce::kernels::pool;
+use sconce::kernels::step::Step;
 
 const HEADS: usize = 14;
 const KV_HEADS: usize = 2;
@@ -102,22 +103,18 @@ fn seconds(format: KvFormat, sequences: u32, context: u32, queries: u32) -> f64 
     let layers: Vec<(Tensor, Tensor)> = (0..LAYERS).map(layer).collect();
     let rows = (sequences * queries) as usize;
     let q = Tensor::randn(0f32, 1.0, (rows, HEADS, HEAD_DIM), &Device::Cpu).unwrap();
-    let positions: Vec<u32> = (0..sequences).flat_map(|_| context - queries..context).collect();
-    let block_tables: Vec<Vec<u32>> =
-        (0..sequences).map(|s| (s * per_sequence..(s + 1) * per_sequence).collect()).collect();
-    let cu_seqlens_q: Vec<u32> = (0..=sequences).map(|s| s * queries).collect();
-    let context_lens = vec![context; sequences as usize];
-    let ragged = Ragged {
-        positions: &positions,
-        block_tables: &block_tables,
-        cu_seqlens_q: &cu_seqlens_q,
-        context_lens: &context_lens,
-        on_device: None,
+    let blocks = |s: u32| (s * per_sequence..(s + 1) * per_sequence).collect();
+    let step = Step {
+        positions: (0..sequences).flat_map(|_| context - queries..context).collect(),
+        block_tables: (0..sequences).map(blocks).collect(),
+        cu_seqlens_q: (0..=sequences).map(|s| s * queries).collect(),
+        context_lens: vec![context; sequences as usize],
+        ..Step::default()
     };
     let params = AttentionParams::full(0.125);
     let all = best_of(7, || {
         for (k, v) in &layers {
-            black_box(paged_attention(&q, k, v, ragged, params, PerHead::default()).unwrap());
+            black_box(paged_attention(&q, k, v, &step, params, PerHead::default()).unwrap());
         }
     });
     all / LAYERS as f64

@@ -54,17 +54,17 @@ impl HashModel {
     /// The hash at each row, from the states of the sequences, which are moved on.
     fn hashes_from_states(context: &ForwardContext<'_>, batch: &ForwardBatch) -> Result<Vec<u64>> {
         let mut hashes = Vec::new();
-        for (bounds, slot) in batch.cu_seqlens_q.windows(2).zip(&batch.state_slots) {
+        for (bounds, slot) in batch.step.cu_seqlens_q.windows(2).zip(&batch.step.state_slots) {
             let rows = bounds[0] as usize..bounds[1] as usize;
             let state = context.states[0].narrow(0, *slot as usize, 1)?;
             // Sixteen bits in a number.
             let parts = state.flatten_all()?.to_vec1::<f32>()?;
             let mut hash = parts.iter().fold(0, |hash, part| hash << 16 | *part as u64);
-            if batch.positions[rows.start] == 0 {
+            if batch.step.positions[rows.start] == 0 {
                 hash = START;
             }
             for row in rows {
-                hash = mix(hash, u64::from(batch.input_ids[row]));
+                hash = mix(hash, u64::from(batch.step.input_ids[row]));
                 hashes.push(hash);
             }
             let parts = [48, 32, 16, 0].map(|shift| (hash >> shift & 0xffff) as f32);
@@ -77,13 +77,13 @@ impl HashModel {
 impl CausalLm for HashModel {
     fn forward(&self, context: &ForwardContext<'_>, batch: &ForwardBatch) -> Result<ForwardOutput> {
         std::thread::sleep(self.step_time);
-        assert!(!batch.input_ids.contains(&PANICS), "asked to panic");
-        if batch.input_ids.contains(&FAILS) {
+        assert!(!batch.step.input_ids.contains(&PANICS), "asked to panic");
+        if batch.step.input_ids.contains(&FAILS) {
             candle_core::bail!("asked to fail");
         }
-        self.tokens_run.fetch_add(batch.input_ids.len(), Ordering::Relaxed);
+        self.tokens_run.fetch_add(batch.step.input_ids.len(), Ordering::Relaxed);
         let cache = context.kv.first().map(|layer| layer.k.flatten_all()).transpose()?;
-        for (row, (token, slot)) in batch.input_ids.iter().zip(&batch.slot_mapping).enumerate() {
+        for (row, (token, slot)) in batch.step.input_ids.iter().zip(&batch.step.slots).enumerate() {
             let mut own = batch.adapters.iter().filter(|own| own.rows.contains(&(row as u32)));
             // Adapters show in what is kept, as they do in keys and values.
             let adapter = own.next().map_or(0, |own| own.adapter.size_in_bytes());
@@ -102,10 +102,10 @@ impl CausalLm for HashModel {
             if self.memory != Memory::Blocks {
                 return hashes[*row as usize];
             }
-            let sequence = batch.cu_seqlens_q.partition_point(|start| start <= row) - 1;
-            let position = batch.positions[*row as usize] as usize;
-            assert!(position < batch.context_lens[sequence] as usize);
-            let table = &batch.block_tables[sequence];
+            let sequence = batch.step.cu_seqlens_q.partition_point(|start| start <= row) - 1;
+            let position = batch.step.positions[*row as usize] as usize;
+            assert!(position < batch.step.context_lens[sequence] as usize);
+            let table = &batch.step.block_tables[sequence];
             (0..=position).fold(START, |hash, position| {
                 let slot = table[position / BLOCK_SIZE] as usize * BLOCK_SIZE;
                 mix(hash, cache[slot + position % BLOCK_SIZE] as u64)

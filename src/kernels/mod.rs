@@ -58,7 +58,7 @@ pub mod put_rows;
 pub mod recurrence;
 pub mod rope;
 pub mod sample;
-pub mod step_tensors;
+pub mod step;
 pub mod weighted_rows;
 
 mod fresh;

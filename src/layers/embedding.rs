@@ -2,7 +2,7 @@
 
 use candle_core::{Device, Result, Tensor};
 
-use super::forward::Numbers;
+use super::forward::Indices;
 use super::linear::Matrix;
 
 /// A table with a row for each token or position.
@@ -18,7 +18,7 @@ impl Embedding {
     }
 
     /// The rows `ids`, `[ids.len(), hidden]` in f32; an id outside of the table is an error.
-    pub fn forward(&self, ids: Numbers<'_>, device: &Device) -> Result<Tensor> {
+    pub fn forward(&self, ids: Indices<'_>, device: &Device) -> Result<Tensor> {
         self.matrix.embed(ids, device)
     }
 }

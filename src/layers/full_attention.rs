@@ -6,10 +6,10 @@
 
 use candle_core::{DType, Device, Result, Tensor};
 
-use super::forward::{BLOCK_SIZE, KvFormat, KvLayer};
+use super::forward::{BLOCK_SIZE, KvFormat, KvLayer, Step};
 use super::linear::Linear;
 use crate::kernels::kv_write::{KvCache, Projections, Rotation, kv_write};
-use crate::kernels::paged_attention::{AttentionParams, PerHead, Ragged, paged_attention};
+use crate::kernels::paged_attention::{AttentionParams, PerHead, paged_attention};
 
 /// Number and size of the heads of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,12 +38,8 @@ pub struct FullAttention {
 /// The layout of a step's texts in rows and in the cache, for all layers.
 #[derive(Debug)]
 pub struct Texts {
-    /// `[num_tokens]`: the last position of each row's text.
-    sees: Vec<u32>,
-    slots: Vec<u32>,
-    block_tables: Vec<Vec<u32>>,
-    cu_seqlens: Vec<u32>,
-    lengths: Vec<u32>,
+    /// A row's position is the last one of its text: all of it is seen.
+    step: Step,
     /// `[num_tokens, 0]`: there is no rotary embedding.
     no_angles: Tensor,
     kv: KvLayer,
@@ -54,26 +50,22 @@ impl Texts {
     pub fn new(lengths: &[usize], heads: Heads, device: &Device) -> Result<Self> {
         let small = |n: usize| u32::try_from(n).map_err(candle_core::Error::wrap);
         let total: usize = lengths.iter().sum();
-        let (mut sees, mut slots) = (Vec::with_capacity(total), Vec::with_capacity(total));
-        let (mut block_tables, mut cu_seqlens) = (Vec::new(), vec![0]);
+        let mut step = Step { cu_seqlens_q: vec![0], ..Step::default() };
         let mut blocks = 0;
         for length in lengths {
             let count = length.div_ceil(BLOCK_SIZE);
             let (first, last) = (small(blocks * BLOCK_SIZE)?, small(length.saturating_sub(1))?);
-            slots.extend(first..first + small(*length)?);
-            sees.extend(std::iter::repeat_n(last, *length));
-            block_tables.push((small(blocks)?..small(blocks + count)?).collect());
+            step.slots.extend(first..first + small(*length)?);
+            step.positions.extend(std::iter::repeat_n(last, *length));
+            step.block_tables.push((small(blocks)?..small(blocks + count)?).collect());
             blocks += count;
-            cu_seqlens.push(small(slots.len())?);
+            step.cu_seqlens_q.push(small(step.slots.len())?);
+            step.context_lens.push(small(*length)?);
         }
         let format = KvFormat::F32;
         let zeros = |dims| format.zeros(dims, device);
         Ok(Self {
-            sees,
-            slots,
-            block_tables,
-            cu_seqlens,
-            lengths: lengths.iter().map(|length| small(*length)).collect::<Result<_>>()?,
+            step,
             no_angles: Tensor::zeros((total, 0), DType::F32, device)?,
             kv: KvLayer {
                 k: zeros(format.key_dims(blocks, heads.count, heads.dim))?,
@@ -95,18 +87,11 @@ impl FullAttention {
         let rotation = Rotation { cos: &texts.no_angles, sin: &texts.no_angles, norms: None };
         let KvLayer { k: keys, v: values } = &texts.kv;
         let new = Projections { q: &q, k: &k, v: &v };
-        let q = kv_write(new, rotation, KvCache { k: keys, v: values }, texts.slots[..].into())?;
-        let ragged = Ragged {
-            positions: &texts.sees,
-            block_tables: &texts.block_tables,
-            cu_seqlens_q: &texts.cu_seqlens,
-            context_lens: &texts.lengths,
-            on_device: None,
-        };
+        let q = kv_write(new, rotation, KvCache { k: keys, v: values }, texts.step.kv_slots())?;
         #[expect(clippy::cast_precision_loss, reason = "head sizes are far below 2^24")]
         let scale = 1.0 / (dim as f32).sqrt();
         let params = AttentionParams::full(scale);
-        let attended = paged_attention(&q, keys, values, ragged, params, PerHead::default())?;
+        let attended = paged_attention(&q, keys, values, &texts.step, params, PerHead::default())?;
         self.output.forward_add(&attended.reshape((rows, count * dim))?, x)
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use candle_core::quantized::{GgmlDType, QMatMul, QStorage, QTensor};
 use candle_core::{DType, Device, Module, Result, Tensor};
 
-use super::forward::Numbers;
+use super::forward::Indices;
 use crate::kernels::backend::Backend;
 use crate::kernels::embed::{device_embed, embed};
 use crate::kernels::floats::Floats;
@@ -93,7 +93,7 @@ impl Matrix {
     }
 
     /// The rows `ids`: `[ids.len(), columns]` in f32.
-    pub(super) fn embed(&self, ids: Numbers<'_>, device: &Device) -> Result<Tensor> {
+    pub(super) fn embed(&self, ids: Indices<'_>, device: &Device) -> Result<Tensor> {
         match &self.0 {
             Form::Packed(matrix) => embed(matrix, ids.host),
             Form::Portable(matrix) => device_embed(matrix, &ids.to_device(device)?),

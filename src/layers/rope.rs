@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 
 use candle_core::{Device, Result, Tensor};
 
-use super::forward::{ForwardBatch, StepTensors};
+use super::forward::{Step, StepTensors};
 use crate::kernels::kv_write::{HeadNorms, Rotation};
 use crate::kernels::rope::{AngleParams, angles};
 
@@ -137,23 +137,23 @@ impl Rope {
     }
 
     /// The angles of a step's rows.
-    pub fn angles(&self, batch: &ForwardBatch, device: &Device) -> Result<RopeAngles> {
-        if let Some(step) = &batch.on_device.0 {
-            return self.angles_on_device(step, device);
+    pub fn angles(&self, step: &Step, device: &Device) -> Result<RopeAngles> {
+        if let Some(tensors) = step.tensors() {
+            return self.angles_on_device(tensors, device);
         }
         let Some((longest, beyond)) = &self.beyond else {
-            return self.angles_at(&batch.positions, |_| &self.frequencies, device);
+            return self.angles_at(&step.positions, |_| &self.frequencies, device);
         };
-        let mut rows = Vec::with_capacity(batch.positions.len());
-        for (bounds, length) in batch.cu_seqlens_q.windows(2).zip(&batch.sequence_lens) {
+        let mut rows = Vec::with_capacity(step.positions.len());
+        for (bounds, length) in step.cu_seqlens_q.windows(2).zip(&step.sequence_lens) {
             let long = *length as usize > *longest;
             rows.resize(bounds[1] as usize, if long { beyond } else { &self.frequencies });
         }
-        self.angles_at(&batch.positions, |row| rows[row], device)
+        self.angles_at(&step.positions, |row| rows[row], device)
     }
 
     /// The angles of a step whose positions are on a GPU.
-    fn angles_on_device(&self, step: &StepTensors, device: &Device) -> Result<RopeAngles> {
+    fn angles_on_device(&self, tensors: &StepTensors, device: &Device) -> Result<RopeAngles> {
         let tensor = |numbers: &[f32]| Tensor::new(numbers, device);
         let moved = if let Some(moved) = self.on_device.get() {
             moved
@@ -171,7 +171,7 @@ impl Rope {
             magnitude: self.magnitude,
             query_scale,
         };
-        let (cos, sin, query_scale) = angles(&step.positions, &step.lengths, &params)?;
+        let (cos, sin, query_scale) = angles(&tensors.positions, &tensors.lengths, &params)?;
         Ok(RopeAngles { cos, sin, query_scale })
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::layers::forward::{AdaptedRows, Adapter, BLOCK_SIZE, ForwardBatch, NO_SLOT};
+use crate::layers::forward::{AdaptedRows, Adapter, BLOCK_SIZE, ForwardBatch, NO_SLOT, Step};
 use crate::scheduler::output::{AdapterId, PlannedSequence};
 
 /// Flattens the plan: rows in order, no padding. Only the blocks that this step reads are listed.
@@ -11,38 +11,39 @@ pub(super) fn flatten<'a>(
     plan: impl Iterator<Item = PlannedSequence<'a>>,
     adapter: impl Fn(AdapterId) -> Arc<Adapter>,
 ) -> ForwardBatch {
-    let mut batch = ForwardBatch { cu_seqlens_q: vec![0], ..ForwardBatch::default() };
+    let mut step = Step { cu_seqlens_q: vec![0], ..Step::default() };
+    let mut batch = ForwardBatch::default();
     let mut rows_of: BTreeMap<AdapterId, Vec<u32>> = BTreeMap::new();
     for planned in plan {
         let end = planned.first_position + planned.token_ids.len();
         let blocks = &planned.block_table[..end.div_ceil(BLOCK_SIZE)];
-        batch.input_ids.extend_from_slice(planned.token_ids);
+        step.input_ids.extend_from_slice(planned.token_ids);
         for position in planned.first_position..end {
             let slot = blocks[position / BLOCK_SIZE] as usize * BLOCK_SIZE + position % BLOCK_SIZE;
-            batch.positions.push(narrow(position));
-            batch.slot_mapping.push(narrow(slot));
+            step.positions.push(narrow(position));
+            step.slots.push(narrow(slot));
         }
-        batch.block_tables.push(blocks.to_vec());
+        step.block_tables.push(blocks.to_vec());
         batch.next_slots.push(match planned.block_table.get(end / BLOCK_SIZE) {
             Some(block) => narrow(*block as usize * BLOCK_SIZE + end % BLOCK_SIZE),
             None => NO_SLOT,
         });
-        batch.context_lens.push(narrow(end));
-        batch.sequence_lens.push(narrow(planned.sequence_len));
-        batch.state_slots.push(planned.slot);
-        batch.cu_seqlens_q.push(narrow(batch.input_ids.len()));
-        let rows = batch.input_ids.len() - planned.num_logits()..batch.input_ids.len();
+        step.context_lens.push(narrow(end));
+        step.sequence_lens.push(narrow(planned.sequence_len));
+        step.state_slots.push(planned.slot);
+        step.cu_seqlens_q.push(narrow(step.input_ids.len()));
+        let rows = step.input_ids.len() - planned.num_logits()..step.input_ids.len();
         batch.logits_rows.extend(rows.map(narrow));
-        let first = batch.input_ids.len() - planned.token_ids.len();
+        let first = step.input_ids.len() - planned.token_ids.len();
         let (start, end) = planned.pooled;
         batch.hidden_rows.extend((first + start..first + end).map(narrow));
         if let Some(id) = planned.adapter {
-            rows_of.entry(id).or_default().extend((first..batch.input_ids.len()).map(narrow));
+            rows_of.entry(id).or_default().extend((first..step.input_ids.len()).map(narrow));
         }
     }
     let own = rows_of.into_iter();
     batch.adapters = own.map(|(id, rows)| AdaptedRows { adapter: adapter(id), rows }).collect();
-    batch
+    ForwardBatch { step, ..batch }
 }
 
 pub(super) fn narrow(value: usize) -> u32 {
@@ -98,19 +99,21 @@ mod tests {
         ];
         let adapter = Arc::new(Adapter::new(HashMap::new(), 0));
         let expected = ForwardBatch {
-            input_ids: vec![5, 6, 7, 8, 1, 2, 3],
-            positions: vec![31, 32, 33, 2, 0, 1, 2],
-            slot_mapping: vec![4 * 32 + 31, 9 * 32, 9 * 32 + 1, 32 + 2, 96, 97, 98],
-            block_tables: vec![vec![4, 9], vec![1], vec![3]],
-            cu_seqlens_q: vec![0, 3, 4, 7],
-            context_lens: vec![34, 3, 3],
-            sequence_lens: vec![40, 3, 3],
-            state_slots: vec![7, 0, 2],
+            step: Step {
+                input_ids: vec![5, 6, 7, 8, 1, 2, 3],
+                positions: vec![31, 32, 33, 2, 0, 1, 2],
+                slots: vec![4 * 32 + 31, 9 * 32, 9 * 32 + 1, 32 + 2, 96, 97, 98],
+                block_tables: vec![vec![4, 9], vec![1], vec![3]],
+                cu_seqlens_q: vec![0, 3, 4, 7],
+                context_lens: vec![34, 3, 3],
+                sequence_lens: vec![40, 3, 3],
+                state_slots: vec![7, 0, 2],
+                ..Step::default()
+            },
             next_slots: vec![9 * 32 + 2, 32 + 3, 3 * 32 + 3],
             logits_rows: vec![1, 2, 3],
             hidden_rows: vec![5, 6],
             adapters: vec![AdaptedRows { adapter: adapter.clone(), rows: vec![0, 1, 2, 4, 5, 6] }],
-            ..ForwardBatch::default()
         };
         let find = |id| {
             assert_eq!(id, AdapterId(6));

@@ -6,14 +6,13 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::Arc;
 
 use candle_core::{DType, Device, Result, Tensor};
 
 use super::batch::narrow;
 use crate::layers::forward::{
-    BLOCK_SIZE, CudaGraph, ForwardBatch, ForwardContext, NO_SLOT, OnDevice, StartedDraws,
-    StepSizes, StepTensors,
+    BLOCK_SIZE, CudaGraph, ForwardBatch, ForwardContext, NO_SLOT, StartedDraws, Step, StepSizes,
+    StepTensors,
 };
 use crate::models::CausalLm;
 
@@ -55,14 +54,15 @@ struct CapturedStep {
 /// The size that a step is padded to, if it can be captured: single tokens, all with logits and with
 /// nothing else.
 fn size_of(batch: &ForwardBatch) -> Option<StepSizes> {
-    let tokens = batch.input_ids.len();
-    let singles = batch.context_lens.len() == tokens
-        && batch.cu_seqlens_q.windows(2).all(|rows| rows[1] - rows[0] == 1);
+    let step = &batch.step;
+    let tokens = step.input_ids.len();
+    let singles = step.context_lens.len() == tokens
+        && step.cu_seqlens_q.windows(2).all(|rows| rows[1] - rows[0] == 1);
     let plain = batch.hidden_rows.is_empty() && batch.adapters.is_empty();
     if !singles || !plain || batch.logits_rows.len() != tokens || tokens > MOST_TOKENS {
         return None;
     }
-    let blocks = batch.plan().sizes().blocks.next_power_of_two().max(LEAST_BLOCKS);
+    let blocks = step.sizes().blocks.next_power_of_two().max(LEAST_BLOCKS);
     let padded = match tokens {
         0..=4 => tokens.next_power_of_two(),
         5..=64 => tokens.next_multiple_of(8),
@@ -103,7 +103,7 @@ impl DecodeGraphs {
             }
         }
         let step = &self.steps[&sizes];
-        batch.plan().overwrite(&step.plan, sizes)?;
+        batch.step.overwrite(&step.plan, sizes)?;
         step.graph.launch(|| step.compute(model, context))?;
         self.last = Some(batch.clone());
         step.logits_of(&batch.logits_rows).map(Some)
@@ -126,7 +126,7 @@ impl DecodeGraphs {
         let sizes = size_of(&batch).filter(|sizes| self.steps.contains_key(sizes));
         let Some(sizes) = sizes else { return Ok(()) };
         let step = &self.steps[&sizes];
-        batch.plan().overwrite(&step.plan, sizes)?;
+        batch.step.overwrite(&step.plan, sizes)?;
         draws.put_tokens(&step.plan)?;
         step.graph.launch(|| step.compute(model, context))?;
         self.ahead = Some(StepAhead { sizes, batch, tokens_known: false });
@@ -136,8 +136,8 @@ impl DecodeGraphs {
     /// Tells the tokens that were sampled, in the order of rows; `None` if one of them failed.
     pub(super) fn tokens_sampled(&mut self, token_ids: Option<Vec<u32>>) {
         match (&mut self.ahead, token_ids) {
-            (Some(ahead), Some(ids)) if ids.len() == ahead.batch.input_ids.len() => {
-                ahead.batch.input_ids = ids;
+            (Some(ahead), Some(ids)) if ids.len() == ahead.batch.step.input_ids.len() => {
+                ahead.batch.step.input_ids = ids;
                 ahead.tokens_known = true;
             }
             _ => self.ahead = None,
@@ -146,8 +146,9 @@ impl DecodeGraphs {
 }
 
 /// The step after one of single tokens: each sequence's next token. `None` if one has no slot.
-fn next(mut step: ForwardBatch) -> Option<ForwardBatch> {
-    let slots = std::mem::take(&mut step.next_slots);
+fn next(mut batch: ForwardBatch) -> Option<ForwardBatch> {
+    let slots = std::mem::take(&mut batch.next_slots);
+    let step = &mut batch.step;
     if slots.len() != step.input_ids.len() || slots.contains(&NO_SLOT) {
         return None;
     }
@@ -161,8 +162,8 @@ fn next(mut step: ForwardBatch) -> Option<ForwardBatch> {
             table.push(slot / narrow(BLOCK_SIZE));
         }
     }
-    step.slot_mapping = slots;
-    Some(step)
+    step.slots = slots;
+    Some(batch)
 }
 
 impl StepAhead {
@@ -171,12 +172,11 @@ impl StepAhead {
         if !self.tokens_known {
             return None;
         }
-        let own = &self.batch;
+        let (own, batch) = (&self.batch.step, &batch.step);
         let mut rows = 0..own.input_ids.len();
         let found = (0..batch.input_ids.len()).map(|i| {
             let row = rows.find(|row| {
-                own.slot_mapping[*row] == batch.slot_mapping[i]
-                    && own.positions[*row] == batch.positions[i]
+                own.slots[*row] == batch.slots[i] && own.positions[*row] == batch.positions[i]
             })?;
             let same = own.input_ids[row] == batch.input_ids[i]
                 && own.sequence_lens[row] == batch.sequence_lens[i]
@@ -194,20 +194,21 @@ impl CapturedStep {
         let rows: Vec<u32> = (0..=narrow(tokens)).collect();
         let plan = Tensor::zeros(sizes.len(), DType::U32, device)?;
         let on_device = StepTensors::in_buffer(&plan, sizes, blocks * BLOCK_SIZE)?;
-        let batch = ForwardBatch {
+        let step = Step {
             input_ids: vec![0; tokens],
             positions: vec![0; tokens],
-            slot_mapping: vec![NO_SLOT; tokens],
+            slots: vec![NO_SLOT; tokens],
             block_tables: vec![vec![0]; tokens],
             context_lens: vec![1; tokens],
             sequence_lens: vec![1; tokens],
             state_slots: vec![NO_SLOT; tokens],
-            logits_rows: rows[..tokens].to_vec(),
-            cu_seqlens_q: rows,
-            on_device: OnDevice(Some(Arc::new(on_device))),
-            ..ForwardBatch::default()
+            cu_seqlens_q: rows.clone(),
+            ..Step::default()
         };
-        batch.plan().overwrite(&plan, sizes)?;
+        step.overwrite(&plan, sizes)?;
+        let step = step.with_tensors(on_device);
+        let logits_rows = rows[..tokens].to_vec();
+        let batch = ForwardBatch { step, logits_rows, ..ForwardBatch::default() };
         let logits = Tensor::zeros((tokens, model.vocab_size()), DType::F32, device)?;
         let compute = || compute(model, context, &batch, &logits);
         let graph = CudaGraph::capture(device, compute)?;
@@ -246,16 +247,17 @@ mod tests {
 
     /// Sequences with these many tokens in this step and blocks.
     fn batch(of: &[(u32, usize)]) -> ForwardBatch {
-        let mut batch = ForwardBatch { cu_seqlens_q: vec![0], ..ForwardBatch::default() };
+        let mut step = Step { cu_seqlens_q: vec![0], ..Step::default() };
+        let mut logits_rows = Vec::new();
         for (count, blocks) in of {
-            let end = batch.cu_seqlens_q[batch.cu_seqlens_q.len() - 1] + count;
-            batch.input_ids.resize(end as usize, 7);
-            batch.cu_seqlens_q.push(end);
-            batch.context_lens.push(1);
-            batch.block_tables.push(vec![0; *blocks]);
-            batch.logits_rows.push(end - 1);
+            let end = step.cu_seqlens_q[step.cu_seqlens_q.len() - 1] + count;
+            step.input_ids.resize(end as usize, 7);
+            step.cu_seqlens_q.push(end);
+            step.context_lens.push(1);
+            step.block_tables.push(vec![0; *blocks]);
+            logits_rows.push(end - 1);
         }
-        batch
+        ForwardBatch { step, logits_rows, ..ForwardBatch::default() }
     }
 
     fn size(of: &[(u32, usize)]) -> Option<(usize, usize)> {
@@ -280,29 +282,28 @@ mod tests {
     #[test]
     fn the_step_ahead_is_the_next_token_of_each_and_is_found_by_its_rows() {
         let mut last = batch(&[(1, 1), (1, 2), (1, 1)]);
-        last.positions = vec![31, 40, 4];
-        last.slot_mapping = vec![31, 72, 132];
-        last.block_tables = vec![vec![0], vec![1, 2], vec![4]];
-        last.context_lens = vec![32, 41, 5];
-        last.sequence_lens = vec![32, 41, 5];
+        last.step.positions = vec![31, 40, 4];
+        last.step.slots = vec![31, 72, 132];
+        last.step.block_tables = vec![vec![0], vec![1, 2], vec![4]];
+        last.step.context_lens = vec![32, 41, 5];
+        last.step.sequence_lens = vec![32, 41, 5];
         last.next_slots = vec![NO_SLOT, 73, 133];
         assert_eq!(next(last.clone()), None);
         last.next_slots[0] = 3 * 32;
         let ahead = next(last).unwrap();
-        assert_eq!((&ahead.positions, &ahead.slot_mapping), (&vec![32, 41, 5], &vec![96, 73, 133]));
-        assert_eq!(ahead.block_tables, [vec![0, 3], vec![1, 2], vec![4]]);
-        assert_eq!(
-            (&ahead.context_lens, &ahead.sequence_lens),
-            (&vec![33, 42, 6], &vec![33, 42, 6])
-        );
+        let step = &ahead.step;
+        assert_eq!((&step.positions, &step.slots), (&vec![32, 41, 5], &vec![96, 73, 133]));
+        assert_eq!(step.block_tables, [vec![0, 3], vec![1, 2], vec![4]]);
+        assert_eq!((&step.context_lens, &step.sequence_lens), (&vec![33, 42, 6], &vec![33, 42, 6]));
 
         // The second sequence has ended.
         let mut asked = ahead.clone();
-        for numbers in [&mut asked.positions, &mut asked.slot_mapping, &mut asked.sequence_lens] {
+        let Step { positions, slots, sequence_lens, .. } = &mut asked.step;
+        for numbers in [positions, slots, sequence_lens] {
             numbers.remove(1);
         }
-        asked.block_tables.remove(1);
-        asked.input_ids = vec![50, 52];
+        asked.step.block_tables.remove(1);
+        asked.step.input_ids = vec![50, 52];
         let sizes = size_of(&ahead).unwrap();
         let ahead = Some(StepAhead { sizes, batch: ahead, tokens_known: false });
         let mut graphs = DecodeGraphs { ahead, ..DecodeGraphs::default() };
@@ -310,7 +311,7 @@ mod tests {
         graphs.tokens_sampled(Some(vec![50, 51, 52]));
         let ahead = graphs.ahead.as_mut().unwrap();
         assert_eq!(ahead.rows_of(&asked), Some(vec![0, 2]));
-        asked.input_ids[1] = 51;
+        asked.step.input_ids[1] = 51;
         assert_eq!(ahead.rows_of(&asked), None);
         graphs.tokens_sampled(None);
         assert!(graphs.ahead.is_none());

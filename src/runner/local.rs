@@ -8,7 +8,7 @@ use super::batch::narrow;
 use super::decode_graphs::DecodeGraphs;
 use super::kv_tensors;
 use crate::layers::forward::{
-    BLOCK_SIZE, CudaGraph, ForwardBatch, ForwardContext, KvFormat, KvLayer, StartedDraws,
+    BLOCK_SIZE, CudaGraph, ForwardBatch, ForwardContext, KvFormat, KvLayer, StartedDraws, Step,
 };
 use crate::models::{CausalLm, ForwardOutput};
 
@@ -76,7 +76,7 @@ impl Local {
         {
             return Ok(ForwardOutput { logits, hidden: None });
         }
-        self.model.forward(&context, &*batch.moved_to(&self.device)?)
+        self.model.forward(&context, &*batch.on(&self.device)?)
     }
 }
 
@@ -94,18 +94,19 @@ pub(super) fn rehearse(
     let context = ForwardContext { device, kv: &kv, states: &states };
     let count = u32::try_from(tokens).map_err(candle_core::Error::wrap)?;
     // The sequence's block table repeats the only block.
-    let batch = ForwardBatch {
+    let step = Step {
         input_ids: vec![0; tokens],
         positions: (0..count).collect(),
-        slot_mapping: (0..count).map(|position| position % narrow(BLOCK_SIZE)).collect(),
+        slots: (0..count).map(|position| position % narrow(BLOCK_SIZE)).collect(),
         block_tables: vec![vec![0; tokens.div_ceil(BLOCK_SIZE)]],
         cu_seqlens_q: vec![0, count],
         context_lens: vec![count],
         sequence_lens: vec![count],
         state_slots: vec![0],
-        logits_rows: (count - narrow(rows.min(tokens))..count).collect(),
-        ..ForwardBatch::default()
+        ..Step::default()
     };
-    model.forward(&context, &*batch.moved_to(device)?)?;
+    let logits_rows = (count - narrow(rows.min(tokens))..count).collect();
+    let batch = ForwardBatch { step, logits_rows, ..ForwardBatch::default() };
+    model.forward(&context, &*batch.on(device)?)?;
     device.synchronize()
 }

@@ -10,10 +10,11 @@ use sconce::kernels::linear::{
     self, DeviceLayer, device_linear_add, device_linear_each, device_linear_gated,
 };
 use sconce::kernels::norm;
-use sconce::kernels::paged_attention::{self, AttentionParams, PerHead, Ragged, paged_attention};
+use sconce::kernels::paged_attention::{self, AttentionParams, PerHead, paged_attention};
 use sconce::kernels::pointwise::{
     self, Activation, Gating, Xielu, gated_pairs, sigmoid, soft_cap, xielu,
 };
+use sconce::kernels::step::Step;
 
 const ALL: [Activation; 5] = [
     Activation::Silu,
@@ -248,22 +249,22 @@ fn attention_equals_the_plain_one() {
         let exact = Paged::new(KvFormat::F32, [kv_heads, key, value], &contexts);
         let plain = if format == KvFormat::Q8_0 { &exact } else { &paged };
         let q = random(30, &[positions.len(), heads, key]);
+        let step = Step {
+            positions: positions.clone(),
+            block_tables: paged.tables.clone(),
+            cu_seqlens_q: cu_seqlens_q.clone(),
+            context_lens: contexts.to_vec(),
+            ..Step::default()
+        };
         let (sinks, slopes) = (random(31, &[heads]), random(32, &[heads]).abs().unwrap());
         let (sinks, slopes) = (Floats::of(sinks).unwrap(), Floats::of(slopes).unwrap());
         for params in variants {
             for per_head in
                 [PerHead::default(), PerHead { sinks: Some(&sinks), slopes: Some(&slopes) }]
             {
-                let ragged = Ragged {
-                    positions: &positions,
-                    block_tables: &paged.tables,
-                    cu_seqlens_q: &cu_seqlens_q,
-                    context_lens: &contexts,
-                    on_device: None,
-                };
-                let ours = paged_attention(&q, &paged.k, &paged.v, ragged, params, per_head);
+                let ours = paged_attention(&q, &paged.k, &paged.v, &step, params, per_head);
                 let expected = paged_attention::portable::paged_attention(
-                    &q, &plain.k, &plain.v, ragged, params, per_head,
+                    &q, &plain.k, &plain.v, &step, params, per_head,
                 );
                 let tolerance = if format == KvFormat::F32 { 2e-5 } else { 1.2e-2 };
                 assert_close(&ours.unwrap(), &expected.unwrap(), tolerance);

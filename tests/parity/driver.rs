@@ -130,21 +130,22 @@ impl Driver {
     }
 
     fn run(&mut self, plan: &[(Seq, usize)], hidden: bool) -> (Vec<Vec<f32>>, Rows) {
-        let mut batch = ForwardBatch { cu_seqlens_q: vec![0], ..ForwardBatch::default() };
+        let mut batch = ForwardBatch::default();
+        batch.step.cu_seqlens_q.push(0);
         let mut sampled = Vec::new();
         for (seq, count) in plan {
             self.plan(*seq, *count, &mut batch);
             if self.remaining(*seq) == 0 {
-                batch.logits_rows.push(u32::try_from(batch.input_ids.len()).unwrap() - 1);
+                batch.logits_rows.push(u32::try_from(batch.step.input_ids.len()).unwrap() - 1);
                 sampled.push(*seq);
             }
         }
         if hidden {
-            batch.hidden_rows = (0..u32::try_from(batch.input_ids.len()).unwrap()).collect();
+            batch.hidden_rows = (0..u32::try_from(batch.step.input_ids.len()).unwrap()).collect();
         }
         let context = ForwardContext { device: device(), kv: &self.kv, states: &self.states };
         let ForwardOutput { logits, hidden } =
-            self.model.forward(&context, &batch.moved_to(device()).unwrap()).unwrap();
+            self.model.forward(&context, &batch.on(device()).unwrap()).unwrap();
         assert_eq!(logits.dims(), [sampled.len(), self.model.vocab_size()]);
         let rows: Vec<Vec<f32>> =
             if sampled.is_empty() { Vec::new() } else { logits.to_vec2().unwrap() };
@@ -156,7 +157,7 @@ impl Driver {
         let sequence = &mut self.sequences[seq];
         let end = sequence.computed + count;
         if let Some(adapter) = &sequence.adapter {
-            let first = u32::try_from(batch.input_ids.len()).unwrap();
+            let first = u32::try_from(batch.step.input_ids.len()).unwrap();
             let rows = first..first + u32::try_from(count).unwrap();
             let known = batch.adapters.iter_mut().find(|own| Arc::ptr_eq(&own.adapter, adapter));
             match known {
@@ -172,15 +173,15 @@ impl Driver {
         for position in sequence.computed..end {
             let block = sequence.blocks[position / BLOCK_SIZE] as usize;
             let slot = block * BLOCK_SIZE + position % BLOCK_SIZE;
-            batch.input_ids.push(sequence.tokens[position]);
-            batch.positions.push(u32::try_from(position).unwrap());
-            batch.slot_mapping.push(u32::try_from(slot).unwrap());
+            batch.step.input_ids.push(sequence.tokens[position]);
+            batch.step.positions.push(u32::try_from(position).unwrap());
+            batch.step.slots.push(u32::try_from(slot).unwrap());
         }
-        batch.block_tables.push(sequence.blocks.clone());
-        batch.cu_seqlens_q.push(u32::try_from(batch.input_ids.len()).unwrap());
-        batch.context_lens.push(u32::try_from(end).unwrap());
-        batch.sequence_lens.push(u32::try_from(sequence.tokens.len()).unwrap());
-        batch.state_slots.push(u32::try_from((seq * 37 + 5) % SLOTS).unwrap());
+        batch.step.block_tables.push(sequence.blocks.clone());
+        batch.step.cu_seqlens_q.push(u32::try_from(batch.step.input_ids.len()).unwrap());
+        batch.step.context_lens.push(u32::try_from(end).unwrap());
+        batch.step.sequence_lens.push(u32::try_from(sequence.tokens.len()).unwrap());
+        batch.step.state_slots.push(u32::try_from((seq * 37 + 5) % SLOTS).unwrap());
         sequence.computed = end;
     }
 

@@ -37,9 +37,7 @@ pub(super) fn deserialize<T: DeserializeOwned>(
     let notes = Notes::default();
     match T::deserialize(Node { value, place: &Place::Top, notes: &notes }) {
         Ok(read) => Ok((read, notes.unread.into_inner())),
-        Err(error) => {
-            Err(Mismatch { path: notes.failed.into_inner().unwrap_or_default(), error })
-        }
+        Err(error) => Err(Mismatch { path: notes.failed.into_inner().unwrap_or_default(), error }),
     }
 }
 
@@ -241,7 +239,7 @@ mod tests {
         let value = json!({"list": [{"number": 1.5, "pair": [1, 2]}, {}], "one": null,
             "any": {"b": [1, -1, 1e30], "a": null}});
         let (read, unread) = deserialize::<Outer>(&value).unwrap();
-        assert_eq!(read, serde_json::from_value(value).unwrap());
+        assert_eq!(read, serde_json::from_value(value.clone()).unwrap());
         assert_eq!(read.any.to_string(), r#"{"b":[1,-1,1e+30],"a":null}"#, "order is kept");
         assert!(unread.is_empty());
     }

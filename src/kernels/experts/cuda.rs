@@ -3,7 +3,8 @@
 
 use candle_core::{DType, Result, Tensor, bail};
 
-use super::args::{ExpertLayers, Rule, Score};
+use super::args::ExpertLayers;
+use super::routing::{Groups, Routing, Score};
 use crate::cuda::launch::{
     Address, Launch, Source, kernel_struct, most_shared, narrow, output_buffer, source,
 };
@@ -115,6 +116,10 @@ pub(super) struct OnDevice {
     up: Matrices,
     down: Matrices,
     count: usize,
+    /// `[E]`
+    correction_bias: Option<Tensor>,
+    /// `[E]`
+    expert_scale: Option<Tensor>,
 }
 
 /// The chosen experts of all tokens. A pair is a token and one of its experts.
@@ -168,8 +173,14 @@ impl Matrices {
 
 impl OnDevice {
     /// `None` where the kernels don't know experts like these.
-    pub(super) fn new(experts: &[ExpertLayers<'_>]) -> Result<Option<Self>> {
+    pub(super) fn new(
+        experts: &[ExpertLayers<'_>],
+        vectors: [Option<&[f32]>; 2],
+    ) -> Result<Option<Self>> {
         let count = experts.len();
+        if let Some(length) = vectors.iter().flatten().map(|own| own.len()).find(|n| *n != count) {
+            bail!("{length} biases or factors of {count} experts");
+        }
         if count == 0 || count > MOST_EXPERTS {
             return Ok(None);
         }
@@ -186,7 +197,11 @@ impl OnDevice {
             None => gates.is_empty(),
         };
         let known = fits && up.dtype == down.dtype && up.shape.0 == down.shape.1;
-        Ok(known.then_some(Self { gate, up, down, count }))
+        let device = up.weights.device();
+        let [correction_bias, expert_scale] =
+            vectors.map(|own| own.map(|own| Tensor::new(own, device)).transpose());
+        let (correction_bias, expert_scale) = (correction_bias?, expert_scale?);
+        Ok(known.then_some(Self { gate, up, down, count, correction_bias, expert_scale }))
     }
 
     /// Whether the experts have gates.
@@ -195,34 +210,34 @@ impl OnDevice {
     }
 
     /// Whether experts get so few tokens each that these products are the better ones.
-    pub(super) fn takes(&self, tokens: usize, rule: &Rule<'_>) -> bool {
-        let few = tokens * rule.per_token <= FEW_TOKENS * self.count;
+    pub(super) fn takes(&self, tokens: usize, routing: Routing) -> bool {
+        let few = tokens * routing.experts_per_token <= FEW_TOKENS * self.count;
         let device = self.up.weights.device();
-        let known = tokens > 0 && rule.per_token <= MOST_CHOSEN.min(self.count);
+        let known = tokens > 0 && routing.experts_per_token <= MOST_CHOSEN.min(self.count);
         known && (few || device.is_cpu() || settings::deterministic())
     }
 
     /// Chooses experts by the router's `scores [T, E]`.
-    pub(super) fn choose(&self, scores: &Tensor, rule: &Rule<'_>) -> Result<Chosen> {
+    pub(super) fn choose(&self, scores: &Tensor, routing: Routing) -> Result<Chosen> {
         let (tokens, experts) = scores.dims2()?;
-        let (per_token, device) = (rule.per_token, scores.device());
-        let fits = |numbers: Option<&Tensor>| numbers.is_none_or(|own| own.dims() == [experts]);
-        if experts != self.count || !fits(rule.bias) || !fits(rule.expert_scale) {
+        let (per_token, device) = (routing.experts_per_token, scores.device());
+        if experts != self.count {
             bail!("scores of {experts} experts for {}", self.count);
         }
         let ids = output_buffer((tokens, per_token), DType::U32, device)?;
         let weights = output_buffer((tokens, per_token), DType::F32, device)?;
-        let [groups, chosen, best] = rule.groups.unwrap_or([0; 3]);
+        let none = Groups { count: 0, chosen: 0, best: 0 };
+        let Groups { count: groups, chosen, best } = routing.groups.unwrap_or(none);
         let scores = scores.contiguous()?;
         let arguments = Route {
             scores: Address::of(&scores, DType::F32)?,
-            bias: Address::of_some(rule.bias, DType::F32)?,
-            expert_scale: Address::of_some(rule.expert_scale, DType::F32)?,
+            bias: Address::of_some(self.correction_bias.as_ref(), DType::F32)?,
+            expert_scale: Address::of_some(self.expert_scale.as_ref(), DType::F32)?,
             ids: Address::to_write(&ids, DType::U32)?,
             weights: Address::to_write(&weights, DType::F32)?,
             experts: narrow(experts)?,
             per_token: narrow(per_token)?,
-            score: match rule.score {
+            score: match routing.score {
                 Score::Softmax => 0,
                 Score::Sigmoid => 1,
                 Score::SigmoidOfChosen => 2,
@@ -230,8 +245,8 @@ impl OnDevice {
             groups: narrow(groups)?,
             groups_chosen: narrow(chosen)?,
             groups_best: narrow(best)?,
-            renormalize: u32::from(rule.renormalize),
-            scale: rule.scale,
+            renormalize: u32::from(routing.renormalize),
+            scale: routing.scale,
         };
         let (grid, shared) = ([tokens, 1, 1], 8 * experts + 4 * groups);
         let launch = Launch { source: &ROUTING, kernel: "route", grid, threads: 32, shared };

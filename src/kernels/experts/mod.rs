@@ -1,30 +1,38 @@
-//! Experts on a GPU, where the host doesn't wait to learn which tokens go where.
+//! The experts of a layer: which ones a token goes to, and kernels of a GPU for all of them, where the
+//! host doesn't wait to learn which tokens go where.
 
 use candle_core::{Device, Result, Tensor};
 
-pub use self::args::{ExpertLayers, Rule, Score};
+pub use self::args::ExpertLayers;
+pub use self::routing::{Groups, Routing, Score};
 use super::backend::Backend;
 use super::pointwise::Gating;
 
 mod args;
 mod cuda;
+mod routing;
 
 /// The experts of a layer, with kernels for them.
 #[derive(Debug)]
 pub struct DeviceExperts(cuda::OnDevice);
 
 impl DeviceExperts {
-    /// Experts on `device`; `None` if there are no kernels for them.
-    pub fn new(device: &Device, experts: &[ExpertLayers<'_>]) -> Result<Option<Self>> {
+    /// Experts on `device`; `None` if there are no kernels for them. The vectors, `[E]` each, are
+    /// biases of scores for the choice alone, and factors of experts' weights.
+    pub fn new(
+        device: &Device,
+        experts: &[ExpertLayers<'_>],
+        vectors: [Option<&[f32]>; 2],
+    ) -> Result<Option<Self>> {
         if !Backend::of(device).is_cuda() {
             return Ok(None);
         }
-        Ok(cuda::OnDevice::new(experts)?.map(Self))
+        Ok(cuda::OnDevice::new(experts, vectors)?.map(Self))
     }
 
     /// Whether the kernels are the better way for so many tokens.
-    pub fn takes(&self, tokens: usize, rule: &Rule<'_>) -> bool {
-        self.0.takes(tokens, rule)
+    pub fn takes(&self, tokens: usize, routing: Routing) -> bool {
+        self.0.takes(tokens, routing)
     }
 
     /// `residual + factor * experts(x)`, all `[T, hidden]`, by the router's `scores [T, E]`. Experts
@@ -33,12 +41,12 @@ impl DeviceExperts {
     pub fn forward_add(
         &self,
         [x, scores, residual]: [&Tensor; 3],
-        rule: &Rule<'_>,
+        routing: Routing,
         gating: Gating,
         activate: impl Fn(&Tensor) -> Result<Tensor>,
         (factor, weighs_inputs): (f32, bool),
     ) -> Result<Tensor> {
-        let chosen = self.0.choose(scores, rule)?;
+        let chosen = self.0.choose(scores, routing)?;
         let inner = self.0.enter(x, &chosen, gating, weighs_inputs)?;
         let inner = if self.0.is_gated() { inner } else { activate(&inner)? };
         self.0.leave(&inner, &chosen, residual, factor, weighs_inputs)

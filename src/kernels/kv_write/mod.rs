@@ -11,7 +11,7 @@ pub use self::args::{HeadNorms, KvCache, Projections, Rotation};
 use super::backend::Backend;
 use super::cache::KV_BLOCK;
 use super::cache::kv_format::CacheShape;
-use super::step_tensors::{NO_SLOT, Numbers};
+use super::step::{Indices, NO_SLOT};
 
 mod args;
 mod cpu;
@@ -32,7 +32,7 @@ pub fn kv_write(
     new: Projections<'_>,
     rotation: Rotation<'_>,
     cache: KvCache<'_>,
-    slots: Numbers<'_>,
+    slots: Indices<'_>,
 ) -> Result<Tensor> {
     let (device, backend) = (new.q.device(), Backend::of(new.q.device()));
     let shape = check(new, rotation, cache, slots.host.len())?;

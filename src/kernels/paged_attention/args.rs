@@ -3,7 +3,6 @@
 use std::ops::Range;
 
 use crate::floats::Floats;
-use crate::step_tensors::StepTensors;
 
 /// The operation's name in errors.
 pub(super) const NAME: &str = "paged_attention";
@@ -48,28 +47,6 @@ pub struct PerHead<'a> {
     /// What a score loses with each position between query and key: Press et al., "Train Short,
     /// Test Long", 2021.
     pub slopes: Option<&'a Floats>,
-}
-
-/// Which rows belong to which sequence, and where its keys and values are.
-#[derive(Clone, Copy, Debug)]
-pub struct Ragged<'a> {
-    /// `[num_tokens]`: position of each query row in its sequence.
-    pub positions: &'a [u32],
-    /// `[num_seqs]` rows: the blocks of each sequence in order of position.
-    pub block_tables: &'a [Vec<u32>],
-    /// `[num_seqs + 1]`: ranges of query rows.
-    pub cu_seqlens_q: &'a [u32],
-    /// `[num_seqs]`: positions in the cache.
-    pub context_lens: &'a [u32],
-    /// The step's plan on the device, if it is there already.
-    pub on_device: Option<&'a StepTensors>,
-}
-
-impl Ragged<'_> {
-    /// Query rows of a sequence.
-    pub(super) fn rows(&self, seq: usize) -> Range<usize> {
-        self.cu_seqlens_q[seq] as usize..self.cu_seqlens_q[seq + 1] as usize
-    }
 }
 
 /// The positions that one query sees.

@@ -7,7 +7,7 @@ use candle_core::{Result, Tensor};
 use float8::F8E4M3;
 use half::{bf16, f16};
 
-use super::args::{AttentionParams, NAME, PerHead, Ragged};
+use super::args::{AttentionParams, NAME, PerHead};
 use super::plan::{Heads, Piece, Plan};
 use super::sums::{Joined, Output, Record};
 use super::tile::{Goal, Operands, Run, Tile};
@@ -16,6 +16,7 @@ use crate::cache::kv_format::{CacheShape, KvFormat};
 use crate::cpu::Level;
 use crate::fresh::{Parts, filled};
 use crate::pool;
+use crate::step::Step;
 use crate::storage::read;
 
 /// Less work (in multiply-adds) stays on the calling thread.
@@ -25,15 +26,15 @@ const PARALLEL_FROM: usize = 1 << 16;
 pub(super) fn paged_attention(
     level: Level,
     [q, k, v]: [&Tensor; 3],
-    ragged: Ragged<'_>,
+    step: &Step,
     params: AttentionParams,
     per_head: PerHead<'_>,
     shape: CacheShape,
 ) -> Result<Tensor> {
-    let seen: usize = ragged.positions.iter().map(|position| *position as usize + 1).sum();
+    let seen: usize = step.positions.iter().map(|position| *position as usize + 1).sum();
     let parallel = seen * q.dim(1)? * (shape.key_dim + shape.value_dim) >= PARALLEL_FROM;
     let threads = if parallel { pool::threads() } else { 1 };
-    Call { level, threads, ragged, params, per_head, shape }.run(q, k, v)
+    Call { level, threads, step, params, per_head, shape }.run(q, k, v)
 }
 
 /// The checked arguments of one call.
@@ -41,7 +42,7 @@ pub(super) struct Call<'a> {
     pub(super) level: Level,
     /// Threads to share the work; 1 keeps all on the calling thread.
     pub(super) threads: usize,
-    pub(super) ragged: Ragged<'a>,
+    pub(super) step: &'a Step,
     pub(super) params: AttentionParams,
     pub(super) per_head: PerHead<'a>,
     pub(super) shape: CacheShape,
@@ -83,7 +84,7 @@ impl Call<'_> {
         let CacheShape { kv_heads, key_dim, value_dim, .. } = self.shape;
         let group = operands.group();
         let heads = Heads { group, kv: kv_heads, dims: key_dim + value_dim };
-        let plan = Plan::new(self.ragged, self.params, heads, self.threads);
+        let plan = Plan::new(self.step, self.params, heads, self.threads);
         let mut records = vec![Vector::default(); plan.records * Record::new(value_dim).len()];
         let records = &Parts::new(&mut records);
         let run = |out: &Parts<'_, MaybeUninit<f32>>| {
@@ -96,7 +97,7 @@ impl Call<'_> {
         };
         // SAFETY: the tiles cover all rows and heads; each writes all elements of its own, and so
         // does the last piece of a tile that was cut.
-        unsafe { filled(self.ragged.positions.len() * operands.heads * value_dim, run) }
+        unsafe { filled(self.step.positions.len() * operands.heads * value_dim, run) }
     }
 
     fn piece<S: Stored>(
@@ -121,8 +122,8 @@ impl Call<'_> {
         let tile = Tile {
             operands,
             first_row: queries.rows.start,
-            positions: &self.ragged.positions[queries.rows.clone()],
-            blocks: &self.ragged.block_tables[queries.seq],
+            positions: &self.step.positions[queries.rows.clone()],
+            blocks: &self.step.block_tables[queries.seq],
             kv_head: piece.kv_head,
             spans: piece.spans.clone(),
         };

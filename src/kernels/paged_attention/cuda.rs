@@ -8,13 +8,13 @@ use std::ops::Range;
 
 use candle_core::{DType, Device, Result, Tensor};
 
-use super::args::{AttentionParams, PerHead, Ragged};
+use super::args::{AttentionParams, PerHead};
 use crate::cache::kv_format::{CacheShape, KvFormat};
 use crate::cuda::launch::{
     Address, Launch, Source, kernel_struct, most_shared, narrow, output_buffer, source,
 };
 use crate::floats::Floats;
-use crate::step_tensors::{StepPlan, StepTensors};
+use crate::step::{Step, StepTensors};
 
 static SOURCE: Source = source!("paged_attention/kernel");
 
@@ -60,7 +60,7 @@ kernel_struct! {
 /// What all launches of a call share.
 struct Call<'a> {
     arguments: Attention,
-    step: &'a StepTensors,
+    tensors: &'a StepTensors,
     shape: CacheShape,
     heads: usize,
     device: &'a Device,
@@ -71,7 +71,7 @@ struct Call<'a> {
 pub(super) fn paged_attention(
     q: &Tensor,
     [k, v]: [&Tensor; 2],
-    ragged: Ragged<'_>,
+    step: &Step,
     params: AttentionParams,
     per_head: PerHead<'_>,
     shape: CacheShape,
@@ -79,10 +79,10 @@ pub(super) fn paged_attention(
     let (rows, heads, _) = q.dims3()?;
     let device = q.device();
     let own;
-    let step = if let Some(step) = ragged.on_device {
-        step
+    let tensors = if let Some(tensors) = step.tensors() {
+        tensors
     } else {
-        own = moved(ragged, device)?;
+        own = step.to_device(device)?;
         &own
     };
     let q = q.contiguous()?;
@@ -97,13 +97,13 @@ pub(super) fn paged_attention(
         v: Address::of(v, dtype)?,
         out: Address::to_write(&out, DType::F32)?,
         partials: Address::NONE,
-        positions: Address::of(&step.positions, DType::U32)?,
+        positions: Address::of(&tensors.positions, DType::U32)?,
         tables: Address::NONE,
         cu_seqlens: Address::NONE,
         context_lens: Address::NONE,
         sinks: numbers(per_head.sinks)?,
         slopes: numbers(per_head.slopes)?,
-        table_stride: narrow(step.block_tables.dim(1)?)?,
+        table_stride: narrow(tensors.block_tables.dim(1)?)?,
         num_seqs: 0,
         heads: narrow(heads)?,
         kv_heads: narrow(shape.kv_heads)?,
@@ -115,29 +115,14 @@ pub(super) fn paged_attention(
         window: params.window.map_or(0, |window| u32::try_from(window).unwrap_or(0)),
         chunk: params.chunk.map_or(0, |chunk| u32::try_from(chunk).unwrap_or(0)),
         queries_per_tile: 0,
-        spans: narrow(step.longest_context.div_ceil(SPAN).max(1))?,
+        spans: narrow(tensors.longest_context.div_ceil(SPAN).max(1))?,
     };
-    let call = Call { arguments, step, shape, heads, device };
-    for (seqs, few) in runs(ragged.cu_seqlens_q) {
-        let rows = ragged.cu_seqlens_q[seqs.end] - ragged.cu_seqlens_q[seqs.start];
+    let call = Call { arguments, tensors, shape, heads, device };
+    for (seqs, few) in runs(&step.cu_seqlens_q) {
+        let rows = step.cu_seqlens_q[seqs.end] - step.cu_seqlens_q[seqs.start];
         call.run(seqs, rows as usize, few)?;
     }
     Ok(out)
-}
-
-/// The plan of a call that comes without one on the device.
-fn moved(ragged: Ragged<'_>, device: &Device) -> Result<StepTensors> {
-    let plan = StepPlan {
-        input_ids: ragged.positions,
-        positions: ragged.positions,
-        slots: ragged.positions,
-        cu_seqlens_q: ragged.cu_seqlens_q,
-        context_lens: ragged.context_lens,
-        sequence_lens: ragged.context_lens,
-        state_slots: &[],
-        block_tables: ragged.block_tables,
-    };
-    plan.to_device(device)
 }
 
 /// Runs of neighbouring sequences with few queries each, or with many each, in order.
@@ -240,16 +225,16 @@ impl Call<'_> {
                 Some(partials) => Address::to_write(partials, DType::F32)?,
                 None => Address::NONE,
             },
-            tables: part(&self.step.block_tables, 0)?,
-            cu_seqlens: part(&self.step.cu_seqlens_q, 1)?,
-            context_lens: part(&self.step.context_lens, 0)?,
+            tables: part(&self.tensors.block_tables, 0)?,
+            cu_seqlens: part(&self.tensors.cu_seqlens_q, 1)?,
+            context_lens: part(&self.tensors.context_lens, 0)?,
             num_seqs: narrow(seqs.len())?,
             queries_per_tile: narrow(tiles.queries)?,
             ..self.arguments
         };
         let grid = [rows / tiles.queries + seqs.len(), self.shape.kv_heads * tiles.parts, splits];
         let launch = Launch { source: &SOURCE, kernel, grid, threads, shared };
-        // SAFETY: the plan was checked against the cache, and tiles stay within their sequences.
+        // SAFETY: the step was checked against the cache, and tiles stay within their sequences.
         unsafe { launch.run(self.device, arguments)? };
         if splits > 1 {
             let threads = value_dim.next_multiple_of(32).min(256);

@@ -12,10 +12,11 @@
 
 use candle_core::{Result, Tensor, bail};
 
-pub use self::args::{AttentionParams, PerHead, Ragged};
+pub use self::args::{AttentionParams, PerHead};
 use super::backend::Backend;
 use super::cache::KV_BLOCK;
 use super::cache::kv_format::CacheShape;
+use super::step::Step;
 
 mod args;
 mod cpu;
@@ -40,18 +41,18 @@ pub fn paged_attention(
     q: &Tensor,
     k: &Tensor,
     v: &Tensor,
-    ragged: Ragged<'_>,
+    step: &Step,
     params: AttentionParams,
     per_head: PerHead<'_>,
 ) -> Result<Tensor> {
-    let shape = check(q, k, v, ragged, params)?;
+    let shape = check(q, k, v, step, params)?;
     per_head.check(q.dim(1)?)?;
     match Backend::of(q.device()) {
         Backend::Cpu(level) => {
-            cpu::paged_attention(level, [q, k, v], ragged, params, per_head, shape)
+            cpu::paged_attention(level, [q, k, v], step, params, per_head, shape)
         }
-        Backend::Cuda => cuda::paged_attention(q, [k, v], ragged, params, per_head, shape),
-        Backend::Portable => portable::paged_attention(q, k, v, ragged, params, per_head),
+        Backend::Cuda => cuda::paged_attention(q, [k, v], step, params, per_head, shape),
+        Backend::Portable => portable::paged_attention(q, k, v, step, params, per_head),
     }
 }
 
@@ -59,7 +60,7 @@ fn check(
     q: &Tensor,
     k: &Tensor,
     v: &Tensor,
-    ragged: Ragged<'_>,
+    step: &Step,
     params: AttentionParams,
 ) -> Result<CacheShape> {
     let (rows, heads, head_dim) = q.dims3()?;
@@ -70,7 +71,7 @@ fn check(
     if params.window == Some(0) || params.chunk == Some(0) {
         bail!("paged_attention: a window or chunk of 0 positions leaves nothing to see");
     }
-    ragged.check(rows, shape.num_blocks)?;
+    step.check_attention(rows, shape.num_blocks)?;
     Ok(shape)
 }
 
@@ -84,10 +85,10 @@ impl PerHead<'_> {
     }
 }
 
-impl Ragged<'_> {
-    fn check(&self, rows: usize, num_blocks: usize) -> Result<()> {
+impl Step {
+    fn check_attention(&self, rows: usize, num_blocks: usize) -> Result<()> {
         let seqs = self.context_lens.len();
-        let ends = self.cu_seqlens_q;
+        let ends = &self.cu_seqlens_q;
         if self.block_tables.len() != seqs || ends.len() != seqs + 1 || self.positions.len() != rows
         {
             bail!(

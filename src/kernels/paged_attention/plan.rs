@@ -4,7 +4,8 @@
 use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
 
-use super::args::{AttentionParams, Ragged, SPAN, Visible};
+use super::args::{AttentionParams, SPAN, Visible};
+use crate::step::Step;
 
 /// Query rows times heads of one tile, at most (a single row may have more heads).
 const TILE_ROWS: usize = 64;
@@ -63,13 +64,8 @@ pub(super) struct Heads {
 }
 
 impl Plan {
-    pub(super) fn new(
-        ragged: Ragged<'_>,
-        params: AttentionParams,
-        heads: Heads,
-        threads: usize,
-    ) -> Self {
-        let queries = queries(ragged, params, heads.group);
+    pub(super) fn new(step: &Step, params: AttentionParams, heads: Heads, threads: usize) -> Self {
+        let queries = queries(step, params, heads.group);
         let work = |queries: &Queries| {
             let positions = queries.spans.len() * SPAN;
             queries.rows.len() * heads.group * heads.dims * positions
@@ -106,15 +102,15 @@ impl Plan {
     }
 }
 
-fn queries(ragged: Ragged<'_>, params: AttentionParams, group: usize) -> Vec<Queries> {
+fn queries(step: &Step, params: AttentionParams, group: usize) -> Vec<Queries> {
     let most = (TILE_ROWS / group.max(1)).max(1);
     let mut queries = Vec::new();
-    for seq in 0..ragged.context_lens.len() {
-        let rows = ragged.rows(seq);
+    for seq in 0..step.context_lens.len() {
+        let rows = step.rows(seq);
         for first in rows.clone().step_by(most) {
             let rows = first..rows.end.min(first + most);
             let (mut start, mut end) = (usize::MAX, 0);
-            for position in &ragged.positions[rows.clone()] {
+            for position in &step.positions[rows.clone()] {
                 let spans = Visible::to(*position, params).spans();
                 (start, end) = (start.min(spans.start), end.max(spans.end));
             }

@@ -2,34 +2,35 @@
 
 use candle_core::{D, DType, Device, Result, Tensor};
 
-use super::args::{AttentionParams, PerHead, Ragged};
+use super::args::{AttentionParams, PerHead};
 #[cfg(feature = "metal")]
 use super::metal;
 use crate::cache::KV_BLOCK;
 use crate::cache::kv_format::KvFormat;
 use crate::floats::Floats;
+use crate::step::Step;
 
 /// Attention of `q [T, H, D]` over the paged cache, one sequence after the other.
 pub fn paged_attention(
     q: &Tensor,
     k: &Tensor,
     v: &Tensor,
-    ragged: Ragged<'_>,
+    step: &Step,
     params: AttentionParams,
     per_head: PerHead<'_>,
 ) -> Result<Tensor> {
     KvFormat::check_plain(k)?;
-    let mut outputs = Vec::with_capacity(ragged.context_lens.len());
-    for (seq, bounds) in ragged.cu_seqlens_q.windows(2).enumerate() {
+    let mut outputs = Vec::with_capacity(step.context_lens.len());
+    for (seq, bounds) in step.cu_seqlens_q.windows(2).enumerate() {
         let (first, count) = (bounds[0] as usize, (bounds[1] - bounds[0]) as usize);
         if count == 0 {
             continue;
         }
-        let context = ragged.context_lens[seq] as usize;
-        let blocks = &ragged.block_tables[seq][..context.div_ceil(KV_BLOCK)];
+        let context = step.context_lens[seq] as usize;
+        let blocks = &step.block_tables[seq][..context.div_ceil(KV_BLOCK)];
         let keys = gather(k, blocks, context, (0, 3, 1, 2))?;
         let values = gather(v, blocks, context, (0, 2, 1, 3))?;
-        let positions = &ragged.positions[first..first + count];
+        let positions = &step.positions[first..first + count];
         let q = q.narrow(0, first, count)?;
         outputs.push(attend(&q, &keys, &values, positions, params, per_head)?);
     }

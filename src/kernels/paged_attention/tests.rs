@@ -16,10 +16,7 @@ struct Case {
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    positions: Vec<u32>,
-    block_tables: Vec<Vec<u32>>,
-    cu_seqlens_q: Vec<u32>,
-    context_lens: Vec<u32>,
+    step: Step,
     sinks: Option<Floats>,
     slopes: Option<Floats>,
 }
@@ -108,31 +105,18 @@ impl Case {
             q: random.tensor((rows as usize, heads, key_dim)),
             k,
             v,
-            positions: Vec::new(),
-            block_tables: Vec::new(),
-            cu_seqlens_q: vec![0],
-            context_lens: Vec::new(),
+            step: Step { cu_seqlens_q: vec![0], ..Step::default() },
             sinks: shape.sinks.then(|| floats(&random.floats(heads), |x| 4.0 * x)),
             slopes: shape.slopes.then(|| floats(&random.floats(heads), f32::abs)),
         };
         for (context, queries) in sequences {
-            case.positions.extend(context - queries..*context);
+            case.step.positions.extend(context - queries..*context);
             let needed = context.div_ceil(32) as usize;
-            case.block_tables.push(blocks.split_off(blocks.len() - needed));
-            case.cu_seqlens_q.push(u32::try_from(case.positions.len()).unwrap());
-            case.context_lens.push(*context);
+            case.step.block_tables.push(blocks.split_off(blocks.len() - needed));
+            case.step.cu_seqlens_q.push(u32::try_from(case.step.positions.len()).unwrap());
+            case.step.context_lens.push(*context);
         }
         case
-    }
-
-    fn ragged(&self) -> Ragged<'_> {
-        Ragged {
-            positions: &self.positions,
-            block_tables: &self.block_tables,
-            cu_seqlens_q: &self.cu_seqlens_q,
-            context_lens: &self.context_lens,
-            on_device: None,
-        }
     }
 
     fn per_head(&self) -> PerHead<'_> {
@@ -140,8 +124,8 @@ impl Case {
     }
 
     fn plainly(&self, params: AttentionParams) -> Tensor {
-        let (ragged, per_head) = (self.ragged(), self.per_head());
-        portable::paged_attention(&self.q, &self.k, &self.v, ragged, params, per_head).unwrap()
+        let per_head = self.per_head();
+        portable::paged_attention(&self.q, &self.k, &self.v, &self.step, params, per_head).unwrap()
     }
 
     fn at(&self, level: Level, params: AttentionParams) -> Tensor {
@@ -149,28 +133,31 @@ impl Case {
     }
 
     fn on_threads(&self, threads: usize, level: Level, params: AttentionParams) -> Tensor {
-        let shape = check(&self.q, &self.k, &self.v, self.ragged(), params).unwrap();
+        let shape = check(&self.q, &self.k, &self.v, &self.step, params).unwrap();
         let per_head = self.per_head();
-        let call = Call { level, threads, ragged: self.ragged(), params, per_head, shape };
+        let call = Call { level, threads, step: &self.step, params, per_head, shape };
         call.run(&self.q, &self.k, &self.v).unwrap()
     }
 
     fn checked(&self) -> Result<Tensor> {
-        let (ragged, params) = (self.ragged(), params(None, None));
-        paged_attention(&self.q, &self.k, &self.v, ragged, params, self.per_head())
+        let params = params(None, None);
+        paged_attention(&self.q, &self.k, &self.v, &self.step, params, self.per_head())
     }
 
     /// Rows `range` of sequence 0 as a batch of their own, the context ending with them.
     fn rows(&self, first: usize, count: usize) -> Self {
-        let end = self.positions[first + count - 1] + 1;
+        let end = self.step.positions[first + count - 1] + 1;
         Self {
             q: self.q.narrow(0, first, count).unwrap(),
             k: self.k.clone(),
             v: self.v.clone(),
-            positions: self.positions[first..first + count].to_vec(),
-            block_tables: vec![self.block_tables[0].clone()],
-            cu_seqlens_q: vec![0, u32::try_from(count).unwrap()],
-            context_lens: vec![end],
+            step: Step {
+                positions: self.step.positions[first..first + count].to_vec(),
+                block_tables: vec![self.step.block_tables[0].clone()],
+                cu_seqlens_q: vec![0, u32::try_from(count).unwrap()],
+                context_lens: vec![end],
+                ..Step::default()
+            },
             sinks: self.sinks.clone(),
             slopes: self.slopes.clone(),
         }
@@ -232,7 +219,7 @@ fn positions_behind_a_query_are_never_read() {
     let shape = SHAPES[2];
     let case = Case::new(shape, KvFormat::F32, &[(40, 5)]);
     let mut poisoned = case.rows(0, 5);
-    let block = case.block_tables[0][1] as usize;
+    let block = case.step.block_tables[0][1] as usize;
     // `at` is the dimension of positions.
     let fill = |cache: &Tensor, at: usize| {
         let cache = cache.copy().unwrap();
@@ -314,7 +301,7 @@ fn dequantized(level: Level, case: &Case, shape: Shape) -> Case {
         k.extend_from_slice(wide_keys.as_flattened().as_flattened());
         v.extend_from_slice(wide_values.as_flattened());
     }
-    let count = case.positions.len();
+    let count = case.step.positions.len();
     let dims = |dims: [usize; 4]| candle_core::Shape::from_dims(&dims);
     let (k_dims, v_dims) = (
         dims(KvFormat::F32.key_dims(num_blocks, kv_heads, head_dim)),
@@ -352,21 +339,20 @@ fn bad_batches_are_errors() {
         let message = case.checked().unwrap_err().to_string();
         assert!(message.contains(words), "{message}");
     };
-    refused(|c| c.block_tables[1][0] = 99, "block 99 of a cache with 5 blocks");
-    refused(|c| c.context_lens[0] = 65, "2 blocks for 65 positions");
-    refused(|c| c.context_lens[1] = 9, "position 9 in a context of 9");
-    refused(|c| c.cu_seqlens_q[1] = 16, "don't ascend");
-    refused(|c| c.cu_seqlens_q[2] = 14, "don't ascend");
-    refused(|c| c.cu_seqlens_q.truncate(1), "1 row bounds");
-    refused(|c| c.positions.truncate(3), "3 positions");
-    refused(|c| c.block_tables.truncate(1), "1 block tables");
+    refused(|c| c.step.block_tables[1][0] = 99, "block 99 of a cache with 5 blocks");
+    refused(|c| c.step.context_lens[0] = 65, "2 blocks for 65 positions");
+    refused(|c| c.step.context_lens[1] = 9, "position 9 in a context of 9");
+    refused(|c| c.step.cu_seqlens_q[1] = 16, "don't ascend");
+    refused(|c| c.step.cu_seqlens_q[2] = 14, "don't ascend");
+    refused(|c| c.step.cu_seqlens_q.truncate(1), "1 row bounds");
+    refused(|c| c.step.positions.truncate(3), "3 positions");
+    refused(|c| c.step.block_tables.truncate(1), "1 block tables");
     refused(|c| c.v = c.v.to_dtype(DType::BF16).unwrap(), "don't belong");
     refused(|c| c.sinks = Some(floats(&[0.0; 3], |x| x)), "3 numbers for 4 heads");
     refused(|c| c.q = c.q.narrow(1, 0, 3).unwrap(), "don't fit a cache");
     let none = AttentionParams { window: Some(0), ..params(None, None) };
     let case = good();
     assert!(
-        paged_attention(&case.q, &case.k, &case.v, case.ragged(), none, PerHead::default())
-            .is_err()
+        paged_attention(&case.q, &case.k, &case.v, &case.step, none, PerHead::default()).is_err()
     );
 }

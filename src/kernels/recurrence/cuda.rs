@@ -2,9 +2,8 @@
 
 use candle_core::{DType, Device, Result, Tensor};
 
-use super::runs::Runs;
 use crate::cuda::launch::{Address, kernel_struct};
-use crate::step_tensors::{Numbers, StepTensors};
+use crate::step::Step;
 
 /// Columns of a state that a block of threads takes.
 pub(super) const COLUMNS: usize = 32;
@@ -29,14 +28,11 @@ pub(super) struct SequenceTensors {
 }
 
 impl SequenceTensors {
-    pub(super) fn of(runs: Runs<'_>, device: &Device) -> Result<Self> {
-        let moved = |host, part: fn(&StepTensors) -> &Tensor| {
-            Numbers { host, on_device: runs.on_device.map(part) }.to_device(device)
-        };
+    pub(super) fn of(step: &Step, device: &Device) -> Result<Self> {
         Ok(Self {
-            cu_seqlens: moved(runs.cu_seqlens_q, |step| &step.cu_seqlens_q)?,
-            positions: moved(runs.positions, |step| &step.positions)?,
-            slots: moved(runs.slots, |step| &step.state_slots)?,
+            cu_seqlens: step.row_bounds().to_device(device)?,
+            positions: step.token_positions().to_device(device)?,
+            slots: step.states().to_device(device)?,
         })
     }
 

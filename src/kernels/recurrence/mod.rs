@@ -5,8 +5,6 @@
 //! place. Every token is computed from the state that the token before it left, one after the
 //! other, so that results depend neither on how a prompt is cut nor on what runs beside it.
 
-pub use self::runs::Runs;
-
 mod cuda;
 pub mod delta_rule;
 mod lanes;

@@ -4,7 +4,7 @@
 use candle_core::{DType, Result, Tensor};
 
 use super::adapter::{LayerAdapters, Projection};
-use super::forward::{ForwardBatch, KvLayer};
+use super::forward::{KvLayer, Step};
 use super::linear::Linear;
 use super::norm::{Norm, RmsNorm};
 use super::rope::RopeAngles;
@@ -87,13 +87,13 @@ impl Attention {
         x: &Tensor,
         angles: &RopeAngles,
         kv: &KvLayer,
-        batch: &ForwardBatch,
+        step: &Step,
         adapters: LayerAdapters<'_>,
     ) -> Result<Tensor> {
         let (rows, params) = (x.dim(0)?, self.spec.params);
-        let q = self.queries(x, angles, kv, batch, adapters)?;
+        let q = self.queries(x, angles, kv, step, adapters)?;
         let per_head = PerHead { sinks: self.sinks.as_ref(), slopes: self.slopes.as_ref() };
-        let attended = paged_attention(&q, &kv.k, &kv.v, batch.ragged(), params, per_head)?;
+        let attended = paged_attention(&q, &kv.k, &kv.v, step, params, per_head)?;
         match &self.inputs {
             Inputs::Latent(latent) => latent.values(&attended),
             Inputs::Query(..) => attended.reshape((rows, ())),
@@ -113,7 +113,7 @@ impl Attention {
         x: &Tensor,
         angles: &RopeAngles,
         kv: &KvLayer,
-        batch: &ForwardBatch,
+        step: &Step,
         adapters: LayerAdapters<'_>,
     ) -> Result<Tensor> {
         let ([q, k, v], fused) = match &self.inputs {
@@ -137,7 +137,7 @@ impl Attention {
         };
         let cache = KvCache { k: &kv.k, v: &kv.v };
         let new = Projections { q: &q, k: &k, v: &v };
-        kv_write(new, angles.rotation(fused), cache, batch.slots())
+        kv_write(new, angles.rotation(fused), cache, step.kv_slots())
     }
 
     /// Queries, keys and values, `[num_tokens, heads, head_dim]`, before the rotation.

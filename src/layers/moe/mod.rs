@@ -5,20 +5,19 @@
 //! results are added in ascending order of its experts, so they don't depend on the other rows.
 
 use candle_core::quantized::GgmlDType;
-use candle_core::{DType, Device, Result, Tensor};
+use candle_core::{DType, Result, Tensor};
 
 use super::linear::{Linear, Matrix};
 use super::mlp::Mlp;
-use crate::kernels::experts::{DeviceExperts, Rule};
+use crate::kernels::experts::DeviceExperts;
+pub use crate::kernels::experts::{Groups, Routing, Score};
 use crate::kernels::pointwise::sigmoid;
 use crate::kernels::weighted_rows::{WeightedRow, weighted_rows};
 use crate::weights::{Loaded, WeightError, Weights};
 
-mod routing;
 mod spec;
 mod stacked;
 
-pub use routing::{Groups, Routing, Score};
 pub use spec::{
     CorrectionBias, ExpertTensors, MoeSpec, ParallelDense, ScaledRouter, SharedExpert,
     StackedTensors,
@@ -48,17 +47,7 @@ pub struct Moe {
     /// `[experts]`: factors of their weights.
     expert_scale: Option<Vec<f32>>,
     shared: Option<(Mlp, Option<Linear>)>,
-    on_device: Option<OnDevice>,
-}
-
-/// A layer's experts on a GPU.
-#[derive(Debug)]
-struct OnDevice {
-    experts: DeviceExperts,
-    /// `[experts]`
-    correction_bias: Option<Tensor>,
-    /// `[experts]`
-    expert_scale: Option<Tensor>,
+    on_device: Option<DeviceExperts>,
 }
 
 impl Moe {
@@ -103,8 +92,10 @@ impl Moe {
         let correction_bias = spec.correction_bias.map(bias).transpose()?;
         let expert_scale = spec.parallel_dense.map(expert_scale).transpose()?;
         let vectors = [correction_bias.as_deref(), expert_scale.as_deref()];
+        let layers: Option<Vec<_>> = experts.iter().map(Mlp::on_device).collect();
+        let on_device = layers.map(|all| DeviceExperts::new(weights.device(), &all, vectors));
         Ok(Self {
-            on_device: OnDevice::new(weights.device(), &experts, vectors)?,
+            on_device: on_device.transpose()?.flatten(),
             router: load_router(&router, hidden, spec.num_experts, spec.router_bias)?,
             correction_bias,
             routing: spec.routing,
@@ -132,8 +123,13 @@ impl Moe {
             return Ok(residual.clone());
         }
         let scores = self.router.forward(router_input)?;
-        let sum = match self.on_device.as_ref().filter(|own| own.takes(&scores, &self.routing)) {
-            Some(own) => own.forward_add(self, [x, &scores, residual], factor)?,
+        let kernels = self.on_device.as_ref();
+        let sum = match kernels.filter(|own| own.takes(scores.dims()[0], self.routing)) {
+            Some(own) => {
+                let (one, weighing) = (&self.experts[0], (factor, self.router_weight_on_input));
+                let (rows, activate) = ([x, &scores, residual], |x: &Tensor| one.activate(x));
+                own.forward_add(rows, self.routing, one.gating(), activate, weighing)?
+            }
             None => self.experts_add(x, &scores, residual, factor)?,
         };
         match &self.shared {
@@ -204,42 +200,6 @@ impl Moe {
             }
         }
         Ok((batches, chosen))
-    }
-}
-
-impl OnDevice {
-    /// `None` if the device has no kernels for such experts.
-    fn new(device: &Device, experts: &[Mlp], vectors: [Option<&[f32]>; 2]) -> Result<Option<Self>> {
-        let layers: Option<Vec<_>> = experts.iter().map(Mlp::on_device).collect();
-        let Some(layers) = layers else { return Ok(None) };
-        let Some(experts) = DeviceExperts::new(device, &layers)? else { return Ok(None) };
-        let [correction_bias, expert_scale] =
-            vectors.map(|own| own.map(|own| Tensor::new(own, device)).transpose());
-        Ok(Some(Self { experts, correction_bias: correction_bias?, expert_scale: expert_scale? }))
-    }
-
-    fn rule(&self, routing: &Routing) -> Rule<'_> {
-        let groups = routing.groups.map(|Groups { count, chosen, best }| [count, chosen, best]);
-        Rule {
-            score: routing.score,
-            per_token: routing.experts_per_token,
-            groups,
-            renormalize: routing.renormalize,
-            scale: routing.scale,
-            bias: self.correction_bias.as_ref(),
-            expert_scale: self.expert_scale.as_ref(),
-        }
-    }
-
-    /// Whether the GPU's kernels are faster for a step of as many tokens as `scores [T, E]` has.
-    fn takes(&self, scores: &Tensor, routing: &Routing) -> bool {
-        self.experts.takes(scores.dims()[0], &self.rule(routing))
-    }
-
-    fn forward_add(&self, moe: &Moe, rows: [&Tensor; 3], factor: f32) -> Result<Tensor> {
-        let one = &moe.experts[0];
-        let (rule, weighing) = (self.rule(&moe.routing), (factor, moe.router_weight_on_input));
-        self.experts.forward_add(rows, &rule, one.gating(), |x| one.activate(x), weighing)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The shape and the variant of a mixture of experts, as plain data.
 
-use super::routing::Routing;
+use super::Routing;
 use crate::layers::mlp::MlpSpec;
 
 /// Names and layout of the experts of a layer.

@@ -10,9 +10,9 @@ use candle_core::{DType, Result, Tensor, bail};
 
 use super::short_conv::ConvTaps;
 use crate::kernels::pointwise::{Activation, Gating, gated_pairs};
-use crate::kernels::recurrence::Runs;
 use crate::kernels::recurrence::delta_rule::{Gates, Heads, delta_rule};
 use crate::kernels::recurrence::short_conv::short_conv;
+use crate::layers::forward::Step;
 use crate::layers::linear::Linear;
 use crate::layers::norm::RmsNorm;
 use crate::weights::{Loaded, Weights};
@@ -102,12 +102,12 @@ impl DeltaRule {
         })
     }
 
-    pub(super) fn forward(&self, x: &Tensor, states: &[Tensor], runs: Runs<'_>) -> Result<Tensor> {
+    pub(super) fn forward(&self, x: &Tensor, states: &[Tensor], step: &Step) -> Result<Tensor> {
         let [conv, rule] = states else { bail!("{} states, expected 2", states.len()) };
         let [qkv, gate, write, decay] = Linear::forward_each(self.inputs.each_ref(), x)?;
-        let qkv = short_conv(&qkv, self.taps.taps(), conv, runs)?;
+        let qkv = short_conv(&qkv, self.taps.taps(), conv, step)?;
         let gates = Gates { write: &write, decay: &decay, rate: &self.rate, bias: &self.bias };
-        let y = delta_rule(&qkv, gates, self.heads, rule, runs)?;
+        let y = delta_rule(&qkv, gates, self.heads, rule, step)?;
         let heads = (y.dim(0)?, self.heads.values, self.heads.value_dim);
         let y = self.norm.forward(&y.reshape(heads)?)?.reshape(gate.dims2()?)?;
         gated_pairs(Gating::Activation(Activation::Silu), &gate, &y)

@@ -3,7 +3,7 @@
 
 use candle_core::{Result, Tensor};
 
-use super::forward::ForwardBatch;
+use super::forward::Step;
 use super::linear::Linear;
 use crate::weights::{Loaded, Weights};
 
@@ -89,11 +89,11 @@ impl Recurrent {
 
     /// Computes the rows `x [num_tokens, hidden]` up to the output projection, `[num_tokens,
     /// inner]`, and updates `states`.
-    pub fn forward(&self, x: &Tensor, states: &[Tensor], batch: &ForwardBatch) -> Result<Tensor> {
+    pub fn forward(&self, x: &Tensor, states: &[Tensor], step: &Step) -> Result<Tensor> {
         match &self.cell {
-            Cell::ShortConv(conv) => conv.forward(x, states, batch.runs()),
-            Cell::DeltaRule(rule) => rule.forward(x, states, batch.runs()),
-            Cell::StateSpace(space) => space.forward(x, states, batch.runs()),
+            Cell::ShortConv(conv) => conv.forward(x, states, step),
+            Cell::DeltaRule(rule) => rule.forward(x, states, step),
+            Cell::StateSpace(space) => space.forward(x, states, step),
         }
     }
 

@@ -5,8 +5,8 @@
 use candle_core::{DType, Result, Tensor, bail};
 
 use crate::kernels::pointwise::Activation;
-use crate::kernels::recurrence::Runs;
 use crate::kernels::recurrence::short_conv::{Taps, short_conv};
+use crate::layers::forward::Step;
 use crate::layers::linear::Linear;
 use crate::weights::{Loaded, Weights};
 
@@ -50,10 +50,10 @@ impl ShortConv {
         })
     }
 
-    pub(super) fn forward(&self, x: &Tensor, states: &[Tensor], runs: Runs<'_>) -> Result<Tensor> {
+    pub(super) fn forward(&self, x: &Tensor, states: &[Tensor], step: &Step) -> Result<Tensor> {
         let [state] = states else { bail!("{} states, expected 1", states.len()) };
         let [b, c, x] = Linear::forward_each(self.inputs.each_ref(), x)?;
-        c * short_conv(&(b * x)?, self.taps.taps(), state, runs)?
+        c * short_conv(&(b * x)?, self.taps.taps(), state, step)?
     }
 }
 

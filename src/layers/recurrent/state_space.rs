@@ -7,9 +7,9 @@ use candle_core::{DType, Result, Tensor, bail};
 use super::short_conv::ConvTaps;
 use crate::kernels::norm::rms_norm;
 use crate::kernels::pointwise::{Activation, gated_pairs};
-use crate::kernels::recurrence::Runs;
 use crate::kernels::recurrence::short_conv::short_conv;
 use crate::kernels::recurrence::state_space::{Heads, state_space};
+use crate::layers::forward::Step;
 use crate::layers::linear::Linear;
 use crate::weights::{Loaded, Weights};
 
@@ -96,10 +96,10 @@ impl StateSpace {
         })
     }
 
-    pub(super) fn forward(&self, x: &Tensor, states: &[Tensor], runs: Runs<'_>) -> Result<Tensor> {
+    pub(super) fn forward(&self, x: &Tensor, states: &[Tensor], step: &Step) -> Result<Tensor> {
         let [last, state] = states else { bail!("{} states, expected 2", states.len()) };
         let [gate, x, steps] = Linear::forward_each(self.inputs.each_ref(), x)?;
-        let x = short_conv(&x, self.taps.taps(), last, runs)?;
+        let x = short_conv(&x, self.taps.taps(), last, step)?;
         let heads = Heads {
             decay: &self.decay,
             skip: &self.skip,
@@ -109,7 +109,7 @@ impl StateSpace {
             state_size: self.spec.state_size,
             groups: self.spec.groups,
         };
-        let y = state_space(&x, &steps, heads, state, runs)?;
+        let y = state_space(&x, &steps, heads, state, step)?;
         self.norm.forward(&gated_pairs(Activation::Silu.into(), &gate, &y)?)
     }
 }

@@ -8,7 +8,7 @@ use super::feed_forward::FeedForward;
 use super::layer_inputs::LayerInput;
 use super::mixer::Mixer;
 use super::spec::{Block, DecoderSpec};
-use super::step::Step;
+use super::step::LayerStep;
 use crate::layers::group::Group;
 use crate::layers::norm::Norm;
 use crate::weights::{Loaded, WeightError, Weights};
@@ -66,8 +66,8 @@ impl Layer {
     }
 
     /// Hidden states after this layer.
-    pub(super) fn forward(&self, x: Tensor, step: &Step<'_>) -> Result<Tensor> {
-        let Step { keep, adapters: [_, adapters], .. } = *step;
+    pub(super) fn forward(&self, x: Tensor, step: &LayerStep<'_>) -> Result<Tensor> {
+        let LayerStep { keep, adapters: [_, adapters], .. } = *step;
         let scale = self.block.residual_scale;
         let (x, mixer_input, residual) = if let Some(mixer) = &self.mixer {
             self.mix(mixer, x, step)?
@@ -100,9 +100,9 @@ impl Layer {
         &self,
         mixer: &Mixer,
         mut x: Tensor,
-        step: &Step<'_>,
+        step: &LayerStep<'_>,
     ) -> Result<(Tensor, Tensor, Tensor)> {
-        let Step { keep, adapters: [_, adapters], .. } = *step;
+        let LayerStep { keep, adapters: [_, adapters], .. } = *step;
         let mut input = normalized(self.before_attention.as_ref(), &x)?;
         let mut output = mixer.mix(&input, step)?;
         if let Some(rows) = keep {
@@ -126,7 +126,7 @@ impl Layer {
     }
 
     /// Adds the projection of the layer's own embeddings, and scales the sum.
-    fn finish(&self, mut x: Tensor, step: &Step<'_>) -> Result<Tensor> {
+    fn finish(&self, mut x: Tensor, step: &LayerStep<'_>) -> Result<Tensor> {
         if let (Some(layer), Some(input)) = (&self.input, &step.input) {
             let kept = step.keep.map(|rows| input.index_select(rows, 0)).transpose()?;
             x = layer.forward_add(&x, kept.as_ref().unwrap_or(input))?;

@@ -9,7 +9,7 @@ use super::embedding_and_head::at_least_eight_bits;
 use super::spec::{DecoderSpec, LayerInputs};
 use crate::kernels::pointwise::{Activation, pointwise};
 use crate::layers::embedding::Embedding;
-use crate::layers::forward::Numbers;
+use crate::layers::forward::Indices;
 use crate::layers::linear::{Linear, Matrix};
 use crate::layers::norm::Norm;
 use crate::weights::{Loaded, Weights};
@@ -45,7 +45,7 @@ impl LayerInputTable {
 
     /// Per-layer embeddings `[num_tokens, layers, width]` of tokens with embeddings
     /// `x [num_tokens, hidden]`.
-    pub(super) fn forward(&self, ids: Numbers<'_>, x: &Tensor, device: &Device) -> Result<Tensor> {
+    pub(super) fn forward(&self, ids: Indices<'_>, x: &Tensor, device: &Device) -> Result<Tensor> {
         let shape = (ids.host.len(), self.layers, self.width);
         #[expect(clippy::cast_precision_loss, reason = "sizes are below 2^52")]
         let [width, hidden] = [self.width as f64, self.hidden_size as f64];

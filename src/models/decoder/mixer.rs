@@ -5,7 +5,7 @@ use std::ops::Range;
 use candle_core::{Result, Tensor};
 
 use super::spec::DecoderSpec;
-use super::step::Step;
+use super::step::LayerStep;
 use crate::layers::adapter::LayerAdapters;
 use crate::layers::attention::Attention;
 use crate::layers::recurrent::Recurrent;
@@ -37,14 +37,14 @@ impl Mixer {
     }
 
     /// Mixes the rows of `x [num_tokens, hidden]`, up to the output projection.
-    pub(super) fn mix(&self, x: &Tensor, step: &Step<'_>) -> Result<Tensor> {
-        let Step { context, batch, angles, adapters: [adapters, _], .. } = *step;
+    pub(super) fn mix(&self, x: &Tensor, step: &LayerStep<'_>) -> Result<Tensor> {
+        let LayerStep { context, step, angles, adapters: [adapters, _], .. } = *step;
         match self {
             Self::Attention(attention, cache) => {
-                attention.attend(x, angles, &context.kv[*cache], batch, adapters)
+                attention.attend(x, angles, &context.kv[*cache], step, adapters)
             }
             Self::Recurrent(recurrent, states) => {
-                recurrent.forward(x, &context.states[states.clone()], batch)
+                recurrent.forward(x, &context.states[states.clone()], step)
             }
         }
     }

@@ -10,7 +10,7 @@ use super::layer::Layer;
 use super::layer_inputs::LayerInputTable;
 use super::spec::DecoderSpec;
 use super::split::{self, Part};
-use super::step::Step;
+use super::step::LayerStep;
 use crate::kernels::pointwise::soft_cap;
 use crate::layers::adapter::{Adapters, Site};
 use crate::layers::embedding::Embedding;
@@ -101,7 +101,8 @@ impl Decoder {
 
     /// Refuses a batch whose parts don't fit each other, before anything is written to the cache.
     fn check(&self, context: &ForwardContext<'_>, batch: &ForwardBatch) -> Result<()> {
-        let rows = batch.input_ids.len();
+        let step = &batch.step;
+        let rows = step.input_ids.len();
         if rows == 0 {
             bail!("a batch needs at least one token");
         }
@@ -110,17 +111,17 @@ impl Decoder {
             let (kv, own) = (context.kv.len(), context.states.len());
             bail!("{kv} kv layers and {own} states, expected {caches} and {states}");
         }
-        let sequences = batch.context_lens.len();
-        for count in [batch.sequence_lens.len(), batch.state_slots.len()] {
+        let sequences = step.context_lens.len();
+        for count in [step.sequence_lens.len(), step.state_slots.len()] {
             if count != sequences {
                 bail!("{count} lengths or slots of {sequences} sequences");
             }
         }
-        if batch.positions.len() != rows || batch.slot_mapping.len() != rows {
+        if step.positions.len() != rows || step.slots.len() != rows {
             bail!(
                 "{rows} tokens with {} positions and {} slots",
-                batch.positions.len(),
-                batch.slot_mapping.len()
+                step.positions.len(),
+                step.slots.len()
             );
         }
         for (what, wanted) in [("logits", &batch.logits_rows), ("hidden", &batch.hidden_rows)] {
@@ -136,28 +137,28 @@ impl Decoder {
 impl CausalLm for Decoder {
     fn forward(&self, context: &ForwardContext<'_>, batch: &ForwardBatch) -> Result<ForwardOutput> {
         self.check(context, batch)?;
-        let device = context.device;
-        let angles = self.ropes.iter().map(|rope| rope.angles(batch, device));
+        let (device, step) = (context.device, &batch.step);
+        let angles = self.ropes.iter().map(|rope| rope.angles(step, device));
         let angles = angles.collect::<Result<Vec<_>>>()?;
-        let no_angles = RopeAngles::none(batch.positions.len(), device)?;
-        let mut x = self.embedding.forward(batch.ids(), device)?;
+        let no_angles = RopeAngles::none(step.positions.len(), device)?;
+        let mut x = self.embedding.forward(step.ids(), device)?;
         if is_not_one(self.spec.embedding_scale) {
             x = (x * f64::from(self.spec.embedding_scale))?;
         }
         if let Some(positions) = &self.positions {
-            x = (x + positions.forward(batch.token_positions(), device)?)?;
+            x = (x + positions.forward(step.token_positions(), device)?)?;
         }
         if let Some(norm) = &self.embedding_norm {
             x = norm.forward(&x)?;
         }
         // After the last layer's attention only the rows that are wanted are computed.
         let wanted = wanted_rows(batch);
-        let all = wanted.len() == batch.input_ids.len();
+        let all = wanted.len() == step.input_ids.len();
         let kept = if all { None } else { Some(Tensor::new(wanted.as_slice(), device)?) };
-        let adapters = Adapters::of_all(&batch.adapters, batch.input_ids.len(), device)?;
+        let adapters = Adapters::of_all(&batch.adapters, step.input_ids.len(), device)?;
         let adapters_kept = Adapters::of_kept(&batch.adapters, &wanted, device)?;
         let inputs = self.layer_inputs.as_ref();
-        let inputs = inputs.map(|table| table.forward(batch.ids(), &x, device)).transpose()?;
+        let inputs = inputs.map(|table| table.forward(step.ids(), &x, device)).transpose()?;
         for (i, layer) in self.layers.iter().enumerate() {
             let keep = kept.as_ref().filter(|_| i + 1 == self.layers.len());
             let after = if keep.is_some() { &adapters_kept } else { &adapters };
@@ -165,7 +166,7 @@ impl CausalLm for Decoder {
             let angles = self.spec.attention[i].rope.map_or(&no_angles, |rope| &angles[rope]);
             let input = inputs.as_ref().map(|all| all.narrow(1, i, 1)?.squeeze(1)?.contiguous());
             let input = input.transpose()?;
-            x = layer.forward(x, &Step { context, batch, angles, input, keep, adapters })?;
+            x = layer.forward(x, &LayerStep { context, step, angles, input, keep, adapters })?;
         }
         let x = self.norm.forward(&x)?;
         if batch.hidden_rows.is_empty() {

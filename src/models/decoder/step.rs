@@ -3,13 +3,13 @@
 use candle_core::Tensor;
 
 use crate::layers::adapter::LayerAdapters;
-use crate::layers::forward::{ForwardBatch, ForwardContext};
+use crate::layers::forward::{ForwardContext, Step};
 use crate::layers::rope::RopeAngles;
 
 /// The inputs of a layer besides hidden states, in one forward pass.
-pub(super) struct Step<'a> {
+pub(super) struct LayerStep<'a> {
     pub(super) context: &'a ForwardContext<'a>,
-    pub(super) batch: &'a ForwardBatch,
+    pub(super) step: &'a Step,
     pub(super) angles: &'a RopeAngles,
     /// The layer's own embeddings of the tokens, `[num_tokens, width]`.
     pub(super) input: Option<Tensor>,

@@ -3,9 +3,9 @@
 use candle_core::{DType, Result, Tensor};
 
 use super::super::cuda::{COLUMNS, SequenceTensors, Sequences, THREADS, form};
-use super::super::runs::Runs;
 use super::args::{Gates, Heads};
 use crate::cuda::launch::{Address, Launch, Source, kernel_struct, narrow, output_buffer, source};
+use crate::step::Step;
 
 static SOURCE: Source = source!("recurrence/delta_rule/kernel");
 
@@ -36,11 +36,11 @@ pub(super) fn delta_rule(
     gates: Gates<'_>,
     heads: Heads,
     states: &Tensor,
-    runs: Runs<'_>,
+    step: &Step,
 ) -> Result<Tensor> {
     let Heads { keys, values, key_dim, value_dim, tiled } = heads;
     let device = qkv.device();
-    let sequences = SequenceTensors::of(runs, device)?;
+    let sequences = SequenceTensors::of(step, device)?;
     let out = output_buffer((qkv.dim(0)?, heads.outputs()), DType::F32, device)?;
     let (qkv, qkv_stride) = Address::of_rows(qkv)?;
     let (write, write_stride) = Address::of_rows(gates.write)?;

@@ -9,8 +9,8 @@ use candle_core::{Result, Tensor, bail};
 
 use self::args::NAME;
 pub use self::args::{Gates, Heads};
-use super::runs::Runs;
 use crate::backend::Backend;
+use crate::step::Step;
 
 mod args;
 mod cpu;
@@ -31,7 +31,7 @@ pub fn delta_rule(
     gates: Gates<'_>,
     heads: Heads,
     states: &Tensor,
-    runs: Runs<'_>,
+    step: &Step,
 ) -> Result<Tensor> {
     let (rows, inputs) = qkv.dims2()?;
     let (slots, kept) = states.dims2()?;
@@ -49,14 +49,14 @@ pub fn delta_rule(
     }
     match Backend::of(qkv.device()) {
         Backend::Cpu(level) => {
-            cpu::delta_rule(level, qkv, gates, heads, states, &runs.of(NAME, rows, slots)?)
+            cpu::delta_rule(level, qkv, gates, heads, states, &step.runs(NAME, rows, slots)?)
         }
         Backend::Cuda => {
-            runs.check(NAME, rows, slots)?;
-            cuda::delta_rule(qkv, gates, heads, states, runs)
+            step.check_runs(NAME, rows, slots)?;
+            cuda::delta_rule(qkv, gates, heads, states, step)
         }
         Backend::Portable => {
-            portable::delta_rule(qkv, gates, heads, states, &runs.of(NAME, rows, slots)?)
+            portable::delta_rule(qkv, gates, heads, states, &step.runs(NAME, rows, slots)?)
         }
     }
 }

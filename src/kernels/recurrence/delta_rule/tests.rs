@@ -2,7 +2,7 @@
 
 use candle_core::{DType, Device};
 
-use super::super::runs::Run;
+use super::super::runs::{Run, two_tokens};
 use super::*;
 use crate::cpu::Level;
 use crate::random::{Random, assert_close, bits};
@@ -191,18 +191,18 @@ fn shapes_that_do_not_fit_are_errors_and_change_nothing() {
     let mut random = Random::new(4);
     let heads = heads(1, 2, 4, 4);
     let inputs = Inputs::new(&mut random, 2, heads);
-    let runs = Runs { cu_seqlens_q: &[0, 2], positions: &[0, 1], slots: &[0], on_device: None };
+    let step = two_tokens(0);
     let kept = random.tensor((1, heads.state()));
     let before = bits(&kept);
     let (qkv, gates) = (&inputs.qkv, inputs.gates());
-    assert!(delta_rule(&random.tensor((2, 7)), gates, heads, &kept, runs).is_err());
-    assert!(delta_rule(qkv, gates, heads, &random.tensor((1, 8)), runs).is_err());
-    assert!(delta_rule(qkv, Gates { write: qkv, ..gates }, heads, &kept, runs).is_err());
-    assert!(delta_rule(qkv, Gates { rate: qkv, ..gates }, heads, &kept, runs).is_err());
-    assert!(delta_rule(qkv, gates, Heads { keys: 0, ..heads }, &kept, runs).is_err());
-    assert!(delta_rule(qkv, gates, Heads { values: 3, ..heads }, &kept, runs).is_err());
-    assert!(delta_rule(qkv, gates, heads, &kept, Runs { slots: &[1], ..runs }).is_err());
+    assert!(delta_rule(&random.tensor((2, 7)), gates, heads, &kept, &step).is_err());
+    assert!(delta_rule(qkv, gates, heads, &random.tensor((1, 8)), &step).is_err());
+    assert!(delta_rule(qkv, Gates { write: qkv, ..gates }, heads, &kept, &step).is_err());
+    assert!(delta_rule(qkv, Gates { rate: qkv, ..gates }, heads, &kept, &step).is_err());
+    assert!(delta_rule(qkv, gates, Heads { keys: 0, ..heads }, &kept, &step).is_err());
+    assert!(delta_rule(qkv, gates, Heads { values: 3, ..heads }, &kept, &step).is_err());
+    assert!(delta_rule(qkv, gates, heads, &kept, &two_tokens(1)).is_err());
     assert_eq!(bits(&kept), before);
-    assert!(delta_rule(qkv, gates, heads, &kept, runs).is_ok());
+    assert!(delta_rule(qkv, gates, heads, &kept, &step).is_ok());
     assert_ne!(bits(&kept), before);
 }

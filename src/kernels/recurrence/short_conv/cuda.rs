@@ -3,11 +3,11 @@
 use candle_core::{DType, Result, Tensor};
 
 use super::super::cuda::{SequenceTensors, Sequences};
-use super::super::runs::Runs;
 use super::args::Taps;
 use crate::cuda::launch::{Address, Launch, Source, kernel_struct, narrow, output_buffer, source};
 use crate::pointwise::UnaryOp;
 use crate::pointwise::cuda::ElementwiseOp;
+use crate::step::Step;
 
 static SOURCE: Source = source!("recurrence/short_conv/kernel");
 
@@ -38,11 +38,11 @@ pub(super) fn short_conv(
     x: &Tensor,
     taps: Taps<'_>,
     states: &Tensor,
-    runs: Runs<'_>,
+    step: &Step,
 ) -> Result<Tensor> {
     let (rows, channels) = x.dims2()?;
     let device = x.device();
-    let sequences = SequenceTensors::of(runs, device)?;
+    let sequences = SequenceTensors::of(step, device)?;
     let out = output_buffer((rows, channels), DType::F32, device)?;
     let (x, x_stride) = Address::of_rows(x)?;
     let count = taps.weight.dim(0)?;
@@ -60,7 +60,7 @@ pub(super) fn short_conv(
             .activation
             .map_or(ElementwiseOp::NONE, |own| UnaryOp::Activation(own).into()),
     };
-    let tiles = longest(runs).div_ceil(TILE.max(count - 1)).clamp(1, MOST_TILES);
+    let tiles = longest(step).div_ceil(TILE.max(count - 1)).clamp(1, MOST_TILES);
     let grid = [sequences.count()?, channels.div_ceil(CHANNELS), tiles];
     let launch =
         Launch { source: &SOURCE, kernel: "short_conv", grid, threads: CHANNELS, shared: 0 };
@@ -70,7 +70,7 @@ pub(super) fn short_conv(
 }
 
 /// Rows of the sequence that has most.
-fn longest(runs: Runs<'_>) -> usize {
-    let bounds = runs.cu_seqlens_q.windows(2);
+fn longest(step: &Step) -> usize {
+    let bounds = step.cu_seqlens_q.windows(2);
     bounds.map(|bounds| (bounds[1] - bounds[0]) as usize).max().unwrap_or(0)
 }

@@ -6,8 +6,8 @@ use candle_core::{Result, Tensor, bail};
 
 use self::args::NAME;
 pub use self::args::Taps;
-use super::runs::Runs;
 use crate::backend::Backend;
+use crate::step::Step;
 
 mod args;
 mod cpu;
@@ -21,7 +21,7 @@ mod portable;
 /// # Errors
 ///
 /// Shapes or runs that don't fit; no state is changed then.
-pub fn short_conv(x: &Tensor, taps: Taps<'_>, states: &Tensor, runs: Runs<'_>) -> Result<Tensor> {
+pub fn short_conv(x: &Tensor, taps: Taps<'_>, states: &Tensor, step: &Step) -> Result<Tensor> {
     let (rows, channels) = x.dims2()?;
     let (count, width) = taps.weight.dims2()?;
     let (slots, kept) = states.dims2()?;
@@ -33,13 +33,13 @@ pub fn short_conv(x: &Tensor, taps: Taps<'_>, states: &Tensor, runs: Runs<'_>) -
     }
     match Backend::of(x.device()) {
         Backend::Cpu(level) => {
-            cpu::short_conv(level, x, taps, states, &runs.of(NAME, rows, slots)?)
+            cpu::short_conv(level, x, taps, states, &step.runs(NAME, rows, slots)?)
         }
         Backend::Cuda => {
-            runs.check(NAME, rows, slots)?;
-            cuda::short_conv(x, taps, states, runs)
+            step.check_runs(NAME, rows, slots)?;
+            cuda::short_conv(x, taps, states, step)
         }
-        Backend::Portable => portable::short_conv(x, taps, states, &runs.of(NAME, rows, slots)?),
+        Backend::Portable => portable::short_conv(x, taps, states, &step.runs(NAME, rows, slots)?),
     }
 }
 
@@ -47,7 +47,7 @@ pub fn short_conv(x: &Tensor, taps: Taps<'_>, states: &Tensor, runs: Runs<'_>) -
 mod tests {
     use candle_core::{DType, Device};
 
-    use super::super::runs::Run;
+    use super::super::runs::{Run, two_tokens};
     use super::*;
     use crate::cpu::Level;
     use crate::pointwise::Activation;
@@ -147,16 +147,16 @@ mod tests {
         let mut random = Random::new(3);
         let (x, weight) = (random.tensor((2, 8)), random.tensor((3, 8)));
         let taps = Taps { weight: &weight, bias: None, activation: None };
-        let runs = Runs { cu_seqlens_q: &[0, 2], positions: &[0, 1], slots: &[0], on_device: None };
+        let step = two_tokens(0);
         let kept = random.tensor((1, 16));
         let before = bits(&kept);
         let narrow = random.tensor((2, 7));
-        assert!(short_conv(&narrow, taps, &kept, runs).is_err());
-        assert!(short_conv(&x, taps, &random.tensor((1, 8)), runs).is_err());
-        assert!(short_conv(&x, Taps { bias: Some(&narrow), ..taps }, &kept, runs).is_err());
-        assert!(short_conv(&x, taps, &kept, Runs { slots: &[1], ..runs }).is_err());
+        assert!(short_conv(&narrow, taps, &kept, &step).is_err());
+        assert!(short_conv(&x, taps, &random.tensor((1, 8)), &step).is_err());
+        assert!(short_conv(&x, Taps { bias: Some(&narrow), ..taps }, &kept, &step).is_err());
+        assert!(short_conv(&x, taps, &kept, &two_tokens(1)).is_err());
         assert_eq!(bits(&kept), before);
-        assert!(short_conv(&x, taps, &kept, runs).is_ok());
+        assert!(short_conv(&x, taps, &kept, &step).is_ok());
         assert_ne!(bits(&kept), before);
     }
 }

@@ -3,9 +3,9 @@
 use candle_core::{DType, Result, Tensor};
 
 use super::super::cuda::{COLUMNS, SequenceTensors, Sequences, THREADS, form};
-use super::super::runs::Runs;
 use super::args::Heads;
 use crate::cuda::launch::{Address, Launch, Source, kernel_struct, narrow, output_buffer, source};
+use crate::step::Step;
 
 static SOURCE: Source = source!("recurrence/state_space/kernel");
 
@@ -36,12 +36,12 @@ pub(super) fn state_space(
     steps: &Tensor,
     heads: Heads<'_>,
     states: &Tensor,
-    runs: Runs<'_>,
+    step: &Step,
 ) -> Result<Tensor> {
     let (rows, count) = steps.dims2()?;
     let Heads { head_dim, state_size, groups, .. } = heads;
     let device = x.device();
-    let sequences = SequenceTensors::of(runs, device)?;
+    let sequences = SequenceTensors::of(step, device)?;
     let out = output_buffer((rows, count * head_dim), DType::F32, device)?;
     let (x, x_stride) = Address::of_rows(x)?;
     let (steps, steps_stride) = Address::of_rows(steps)?;

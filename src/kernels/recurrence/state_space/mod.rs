@@ -10,8 +10,8 @@ use candle_core::{Result, Tensor, bail};
 
 pub use self::args::Heads;
 use self::args::NAME;
-use super::runs::Runs;
 use crate::backend::Backend;
+use crate::step::Step;
 
 mod args;
 mod cpu;
@@ -53,7 +53,7 @@ pub fn state_space(
     steps: &Tensor,
     heads: Heads<'_>,
     states: &Tensor,
-    runs: Runs<'_>,
+    step: &Step,
 ) -> Result<Tensor> {
     let (rows, width) = x.dims2()?;
     let count = heads.count()?;
@@ -71,14 +71,14 @@ pub fn state_space(
     }
     match Backend::of(x.device()) {
         Backend::Cpu(level) => {
-            cpu::state_space(level, x, steps, heads, states, &runs.of(NAME, rows, slots)?)
+            cpu::state_space(level, x, steps, heads, states, &step.runs(NAME, rows, slots)?)
         }
         Backend::Cuda => {
-            runs.check(NAME, rows, slots)?;
-            cuda::state_space(x, steps, heads, states, runs)
+            step.check_runs(NAME, rows, slots)?;
+            cuda::state_space(x, steps, heads, states, step)
         }
         Backend::Portable => {
-            portable::state_space(x, steps, heads, states, &runs.of(NAME, rows, slots)?)
+            portable::state_space(x, steps, heads, states, &step.runs(NAME, rows, slots)?)
         }
     }
 }
@@ -88,7 +88,7 @@ mod tests {
     use candle_core::{DType, Device};
 
     use super::super::lanes::softplus;
-    use super::super::runs::Run;
+    use super::super::runs::{Run, two_tokens};
     use super::*;
     use crate::cpu::Level;
     use crate::random::{Random, assert_close, bits, values};
@@ -238,24 +238,24 @@ mod tests {
     #[test]
     fn shapes_that_do_not_fit_are_errors_and_change_nothing() {
         let case = Case::new(5, 2, [2, 4, 3, 1], ANY);
-        let runs = Runs { cu_seqlens_q: &[0, 2], positions: &[0, 1], slots: &[0], on_device: None };
+        let step = two_tokens(0);
         let mut random = Random::new(6);
         let (states, wide) = (random.tensor((1, 24)), random.tensor((1, 25)));
         let before = bits(&states);
         let heads = case.heads();
-        let refused = |x, steps, heads, states, runs| {
-            assert!(state_space(x, steps, heads, states, runs).is_err());
+        let refused = |x, steps, heads, states, step: &Step| {
+            assert!(state_space(x, steps, heads, states, step).is_err());
         };
-        refused(&case.steps, &case.steps, heads, &states, runs);
-        refused(&case.x, &case.x, heads, &states, runs);
-        refused(&case.x, &case.steps, Heads { groups: 3, ..heads }, &states, runs);
-        refused(&case.x, &case.steps, Heads { groups: 0, ..heads }, &states, runs);
-        refused(&case.x, &case.steps, Heads { state_size: 4, ..heads }, &states, runs);
-        refused(&case.x, &case.steps, Heads { skip: &case.x, ..heads }, &states, runs);
-        refused(&case.x, &case.steps, heads, &wide, runs);
-        refused(&case.x, &case.steps, heads, &states, Runs { slots: &[1], ..runs });
+        refused(&case.steps, &case.steps, heads, &states, &step);
+        refused(&case.x, &case.x, heads, &states, &step);
+        refused(&case.x, &case.steps, Heads { groups: 3, ..heads }, &states, &step);
+        refused(&case.x, &case.steps, Heads { groups: 0, ..heads }, &states, &step);
+        refused(&case.x, &case.steps, Heads { state_size: 4, ..heads }, &states, &step);
+        refused(&case.x, &case.steps, Heads { skip: &case.x, ..heads }, &states, &step);
+        refused(&case.x, &case.steps, heads, &wide, &step);
+        refused(&case.x, &case.steps, heads, &states, &two_tokens(1));
         assert_eq!(bits(&states), before);
-        assert!(state_space(&case.x, &case.steps, heads, &states, runs).is_ok());
+        assert!(state_space(&case.x, &case.steps, heads, &states, &step).is_ok());
         assert_ne!(bits(&states), before);
     }
 

@@ -2,7 +2,16 @@
 //!
 //! Group-limited routing: DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024.
 
-pub use crate::kernels::experts::Score;
+/// How the router's logits become scores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Score {
+    /// Softmax over all experts.
+    Softmax,
+    /// The sigmoid of each logit.
+    Sigmoid,
+    /// The sigmoid of each logit; experts are chosen by the logits themselves, of which more differ.
+    SigmoidOfChosen,
+}
 
 /// Group-limited routing: experts are in groups of equal size, and chosen from the best groups
 /// only.
@@ -33,7 +42,7 @@ pub struct Routing {
 
 impl Routing {
     /// The chosen experts and their weights, the best first. `bias` changes the choice only.
-    pub(super) fn choose(&self, logits: Vec<f32>, bias: Option<&[f32]>) -> Vec<(usize, f32)> {
+    pub fn choose(&self, logits: Vec<f32>, bias: Option<&[f32]>) -> Vec<(usize, f32)> {
         let before = (self.score == Score::SigmoidOfChosen).then(|| logits.clone());
         let scores = self.scores(logits);
         let mut rank: Vec<f32> = match (before, bias) {

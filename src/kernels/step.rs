@@ -1,6 +1,12 @@
-//! A step's plan where GPU kernels can read it: moved once, for all layers.
+//! One step: the tokens of all its sequences, flattened, and where their caches and states are.
+//!
+//! A step is made on the host. Kernels on a GPU read a copy, moved there once for all layers.
+
+use std::ops::Range;
+use std::sync::Arc;
 
 use candle_core::{Device, Result, Tensor, bail};
+use serde::{Deserialize, Serialize};
 
 use super::backend::Backend;
 
@@ -8,7 +14,46 @@ use super::backend::Backend;
 /// neither read nor written.
 pub const NO_SLOT: u32 = u32::MAX;
 
-/// A step's plan as u32 tensors on the device.
+/// A step's tokens, flattened over sequences: no padding, prefill chunks and single tokens alike.
+///
+/// Sequence `s` owns rows `cu_seqlens_q[s]..cu_seqlens_q[s + 1]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    /// `[num_tokens]`
+    pub input_ids: Vec<u32>,
+    /// `[num_tokens]`: absolute position of each token in its sequence.
+    pub positions: Vec<u32>,
+    /// `[num_tokens]`: where each token's K and V go, `block * block_size + offset`.
+    pub slots: Vec<u32>,
+    /// `[num_seqs + 1]`: row ranges, ascending from 0 to `num_tokens`.
+    pub cu_seqlens_q: Vec<u32>,
+    /// `[num_seqs]`: tokens in the KV cache once this step has written its own.
+    pub context_lens: Vec<u32>,
+    /// `[num_seqs]`: tokens of each sequence that are known, computed or not.
+    pub sequence_lens: Vec<u32>,
+    /// `[num_seqs]`: the row of states that belongs to the sequence, different for each; or empty
+    /// where no layer keeps states.
+    pub state_slots: Vec<u32>,
+    /// `[num_seqs]` rows: the blocks of each sequence in order of position.
+    pub block_tables: Vec<Vec<u32>>,
+    /// The copy on the device; [`Self::with_tensors`] sets it.
+    #[serde(skip)]
+    pub device_copy: DeviceCopy,
+}
+
+/// A step's copy on the device, if there is one. Equality of steps ignores it.
+#[derive(Clone, Debug, Default)]
+pub struct DeviceCopy(Option<Arc<StepTensors>>);
+
+impl PartialEq for DeviceCopy {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for DeviceCopy {}
+
+/// A step as u32 tensors on the device.
 #[derive(Clone, Debug)]
 pub struct StepTensors {
     /// `[num_tokens]`
@@ -31,55 +76,34 @@ pub struct StepTensors {
     pub longest_context: usize,
 }
 
-/// A step's plan on the host.
-#[derive(Clone, Copy, Debug)]
-pub struct StepPlan<'a> {
-    /// `[num_tokens]`
-    pub input_ids: &'a [u32],
-    /// `[num_tokens]`
-    pub positions: &'a [u32],
-    /// `[num_tokens]`
-    pub slots: &'a [u32],
-    /// `[num_seqs + 1]`
-    pub cu_seqlens_q: &'a [u32],
-    /// `[num_seqs]`
-    pub context_lens: &'a [u32],
-    /// `[num_seqs]`
-    pub sequence_lens: &'a [u32],
-    /// `[num_seqs]`, or empty where no layer keeps states.
-    pub state_slots: &'a [u32],
-    /// `[num_seqs]` rows.
-    pub block_tables: &'a [Vec<u32>],
-}
-
-/// Whether kernels on this device read a step's plan there.
-pub fn wanted(device: &Device) -> bool {
+/// Whether kernels on this device read a step there.
+pub fn is_read_on(device: &Device) -> bool {
     Backend::of(device).is_cuda()
 }
 
-/// A vector of a step's plan on the host, and its copy on the device, if there is one.
+/// A vector of a step on the host, and its copy on the device, if there is one.
 #[derive(Clone, Copy, Debug)]
-pub struct Numbers<'a> {
+pub struct Indices<'a> {
     /// The elements on the host.
     pub host: &'a [u32],
     /// The elements on the device.
     pub on_device: Option<&'a Tensor>,
 }
 
-impl<'a> From<&'a [u32]> for Numbers<'a> {
+impl<'a> From<&'a [u32]> for Indices<'a> {
     fn from(host: &'a [u32]) -> Self {
         Self { host, on_device: None }
     }
 }
 
-impl Numbers<'_> {
+impl Indices<'_> {
     /// The elements on the device, copied there if need be.
     pub fn to_device(self, device: &Device) -> Result<Tensor> {
         self.on_device.map_or_else(|| Tensor::new(self.host, device), |tensor| Ok(tensor.clone()))
     }
 }
 
-/// How many tokens, sequences and blocks a plan's buffer holds.
+/// How many tokens, sequences and blocks a step's buffer holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StepSizes {
     /// Tokens.
@@ -90,17 +114,66 @@ pub struct StepSizes {
     pub blocks: usize,
 }
 
-impl StepPlan<'_> {
-    /// The sizes that this plan needs.
+impl Step {
+    /// The rows of a sequence.
+    pub(crate) fn rows(&self, seq: usize) -> Range<usize> {
+        self.cu_seqlens_q[seq] as usize..self.cu_seqlens_q[seq + 1] as usize
+    }
+
+    /// The copy on the device, if there is one.
+    pub fn tensors(&self) -> Option<&StepTensors> {
+        self.device_copy.0.as_deref()
+    }
+
+    fn indices<'a>(
+        &'a self,
+        host: &'a [u32],
+        on_device: fn(&StepTensors) -> &Tensor,
+    ) -> Indices<'a> {
+        Indices { host, on_device: self.tensors().map(on_device) }
+    }
+
+    /// Token ids, `[num_tokens]`.
+    pub fn ids(&self) -> Indices<'_> {
+        self.indices(&self.input_ids, |tensors| &tensors.input_ids)
+    }
+
+    /// Positions of tokens in their sequences, `[num_tokens]`.
+    pub fn token_positions(&self) -> Indices<'_> {
+        self.indices(&self.positions, |tensors| &tensors.positions)
+    }
+
+    /// Where keys and values go, `[num_tokens]`.
+    pub fn kv_slots(&self) -> Indices<'_> {
+        self.indices(&self.slots, |tensors| &tensors.slots)
+    }
+
+    /// Ranges of rows, `[num_seqs + 1]`.
+    pub(crate) fn row_bounds(&self) -> Indices<'_> {
+        self.indices(&self.cu_seqlens_q, |tensors| &tensors.cu_seqlens_q)
+    }
+
+    /// Rows of states, `[num_seqs]`.
+    pub(crate) fn states(&self) -> Indices<'_> {
+        self.indices(&self.state_slots, |tensors| &tensors.state_slots)
+    }
+
+    /// The step with `tensors` as its copy.
+    #[must_use]
+    pub fn with_tensors(self, tensors: StepTensors) -> Self {
+        Self { device_copy: DeviceCopy(Some(Arc::new(tensors))), ..self }
+    }
+
+    /// The sizes that this step needs.
     pub fn sizes(&self) -> StepSizes {
         StepSizes {
-            tokens: self.input_ids.len(),
+            tokens: self.positions.len(),
             seqs: self.context_lens.len(),
             blocks: self.block_tables.iter().map(Vec::len).max().unwrap_or(0),
         }
     }
 
-    /// All vectors of the plan one behind the other, padded to `sizes` with sequences of one token
+    /// All vectors of the step one behind the other, padded to `sizes` with sequences of one token
     /// each, at their start, that write nothing.
     fn flat(&self, sizes: StepSizes) -> Result<Vec<u32>> {
         let StepSizes { tokens, seqs, blocks } = sizes;
@@ -114,26 +187,26 @@ impl StepPlan<'_> {
             flat.extend_from_slice(part);
             flat.resize(flat.len() + len - part.len(), padding);
         };
-        add(self.input_ids, tokens, 0);
-        add(self.positions, tokens, 0);
-        add(self.slots, tokens, NO_SLOT);
-        let bounds = self.cu_seqlens_q.windows(2).zip(self.sequence_lens);
+        add(&self.input_ids, tokens, 0);
+        add(&self.positions, tokens, 0);
+        add(&self.slots, tokens, NO_SLOT);
+        let bounds = self.cu_seqlens_q.windows(2).zip(&self.sequence_lens);
         let lengths = bounds.flat_map(|(rows, length)| (rows[0]..rows[1]).map(|_| *length));
         add(&lengths.collect::<Vec<_>>(), tokens, 1);
-        add(self.cu_seqlens_q, own.seqs + 1, 0);
+        add(&self.cu_seqlens_q, own.seqs + 1, 0);
         for row in own.tokens + 1..=tokens {
             add(&[u32::try_from(row).map_err(candle_core::Error::wrap)?], 1, 0);
         }
-        add(self.context_lens, seqs, 1);
-        add(self.state_slots, seqs, NO_SLOT);
-        for table in self.block_tables {
+        add(&self.context_lens, seqs, 1);
+        add(&self.state_slots, seqs, NO_SLOT);
+        for table in &self.block_tables {
             add(table, blocks, 0);
         }
         add(&[], (seqs - own.seqs) * blocks, 0);
         Ok(flat)
     }
 
-    /// Copies the plan to `device`.
+    /// Copies the step to `device`.
     pub fn to_device(&self, device: &Device) -> Result<StepTensors> {
         let sizes = self.sizes();
         let all = Tensor::from_vec(self.flat(sizes)?, sizes.len(), device)?;
@@ -141,7 +214,7 @@ impl StepPlan<'_> {
         StepTensors::in_buffer(&all, sizes, longest as usize)
     }
 
-    /// Overwrites the buffer of tensors that were made with `sizes`, which must hold the plan.
+    /// Overwrites the buffer of tensors that were made with `sizes`, which must hold the step.
     pub fn overwrite(&self, buffer: &Tensor, sizes: StepSizes) -> Result<()> {
         let flat = Tensor::from_vec(self.flat(sizes)?, sizes.len(), buffer.device())?;
         buffer.slice_set(&flat, 0, 0)
@@ -150,7 +223,7 @@ impl StepPlan<'_> {
 
 impl StepSizes {
     /// Elements of all vectors together.
-    #[expect(clippy::len_without_is_empty, reason = "a plan is never empty")]
+    #[expect(clippy::len_without_is_empty, reason = "a step is never empty")]
     pub fn len(self) -> usize {
         4 * self.tokens + 3 * self.seqs + 1 + self.seqs * self.blocks
     }
@@ -184,16 +257,19 @@ impl StepTensors {
 mod tests {
     use super::*;
 
-    const PLAN: StepPlan<'_> = StepPlan {
-        input_ids: &[5, 6, 7],
-        positions: &[31, 32, 2],
-        slots: &[95, 96, 34],
-        cu_seqlens_q: &[0, 2, 3],
-        context_lens: &[33, 3],
-        sequence_lens: &[40, 3],
-        state_slots: &[9, 4],
-        block_tables: &[],
-    };
+    fn step() -> Step {
+        Step {
+            input_ids: vec![5, 6, 7],
+            positions: vec![31, 32, 2],
+            slots: vec![95, 96, 34],
+            cu_seqlens_q: vec![0, 2, 3],
+            context_lens: vec![33, 3],
+            sequence_lens: vec![40, 3],
+            state_slots: vec![9, 4],
+            block_tables: vec![vec![2, 3], vec![1]],
+            ..Step::default()
+        }
+    }
 
     fn numbers(tensor: &Tensor) -> Vec<u32> {
         tensor.flatten_all().unwrap().to_vec1().unwrap()
@@ -201,9 +277,8 @@ mod tests {
 
     #[test]
     fn parts_are_found_again_with_padding_behind_them() {
-        let tables = [vec![2, 3], vec![1]];
-        let plan = StepPlan { block_tables: &tables, ..PLAN };
-        let tensors = plan.to_device(&Device::Cpu).unwrap();
+        let step = step();
+        let tensors = step.to_device(&Device::Cpu).unwrap();
         assert_eq!(numbers(&tensors.slots), [95, 96, 34]);
         assert_eq!(numbers(&tensors.lengths), [40, 40, 3]);
         assert_eq!(numbers(&tensors.block_tables), [2, 3, 1, 0]);
@@ -212,7 +287,7 @@ mod tests {
         let sizes = StepSizes { tokens: 4, seqs: 3, blocks: 3 };
         let buffer = Tensor::zeros(sizes.len(), candle_core::DType::U32, &Device::Cpu).unwrap();
         let tensors = StepTensors::in_buffer(&buffer, sizes, 96).unwrap();
-        plan.overwrite(&buffer, sizes).unwrap();
+        step.overwrite(&buffer, sizes).unwrap();
         assert_eq!(numbers(&tensors.input_ids), [5, 6, 7, 0]);
         assert_eq!(numbers(&tensors.slots), [95, 96, 34, u32::MAX]);
         assert_eq!(numbers(&tensors.lengths), [40, 40, 3, 1]);
@@ -221,6 +296,6 @@ mod tests {
         assert_eq!(numbers(&tensors.state_slots), [9, 4, u32::MAX]);
         assert_eq!(numbers(&tensors.block_tables), [2, 3, 0, 1, 0, 0, 0, 0, 0]);
         let narrow = StepSizes { blocks: 1, ..sizes };
-        assert!(plan.overwrite(&buffer, narrow).is_err());
+        assert!(step.overwrite(&buffer, narrow).is_err());
     }
 }
