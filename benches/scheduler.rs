@@ -12,7 +12,7 @@ use sconce::scheduler::{Scheduler, SchedulerConfig};
 
 fn decoding(num_seqs: u32, context: u32) -> Scheduler {
     let config = SchedulerConfig {
-        longest_unchanged: None,
+        fixed_rope_length: None,
         keeps_state: false,
         lookahead: false,
         max_num_seqs: 256,

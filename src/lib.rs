@@ -66,6 +66,8 @@
 //! (`src/metrics.rs`), a flag (`src/cli/mod.rs`), a tool call format (`src/text/tool_calls.rs`), a
 //! reasoning format (`src/text/reasoning.rs`): each file begins with the steps.
 //!
+//! Words are those of the [`glossary`].
+//!
 //! ## What is absent on purpose
 //!
 //! No trait for schedulers or block managers (there is one of each), no lock around a sequence, no
@@ -76,6 +78,7 @@ pub mod cli;
 pub mod config;
 pub mod demo;
 pub mod engine;
+pub mod glossary;
 pub mod http;
 pub use sconce_kernels as kernels;
 pub mod kv_cache;

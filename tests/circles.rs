@@ -8,7 +8,7 @@ use std::path::Path;
 
 use regex::Regex;
 
-use super::layering::{in_the_house, module_of, rust_files, without_comments};
+use super::layering::{code, in_the_house, module_of, rust_files};
 
 /// Module path to source.
 type Files = BTreeMap<String, String>;
@@ -21,10 +21,9 @@ fn sources() -> Files {
     let mut files = Vec::new();
     rust_files(&root, &mut files);
     let read = |file: &std::path::PathBuf| {
-        let text = without_comments(&fs::read_to_string(file).unwrap());
-        let end = text.find("#[cfg(test)]\nmod tests {").unwrap_or(text.len());
+        let text = code(&fs::read_to_string(file).unwrap());
         let module = module_of(file, &root);
-        (module.clone(), in_the_house(&module, text[..end].to_owned()))
+        (module.clone(), in_the_house(&module, text))
     };
     let is_test = |module: &str| module.split("::").any(|part| part == "tests");
     let all = files.iter().map(read);

@@ -1,11 +1,12 @@
-//! The recipes in the documentation ("How to add ...") name files and items that exist.
+//! The recipes in the documentation ("How to add ...") name files and items that exist, and names are
+//! those of the glossary.
 
 use std::fs;
 use std::path::Path;
 
 use regex::Regex;
 
-use super::layering::rust_files;
+use super::layering::{code, rust_files};
 
 /// What there is a recipe for.
 const TOPICS: [&str; 8] = [
@@ -65,6 +66,38 @@ fn recipes_name_files_and_items_that_exist() {
         }
         for word in words().filter(|word| item.is_match(word)) {
             assert!(texts.contains(word), "{topic}: {word} is in none of the files it names");
+        }
+    }
+}
+
+/// The rows of the glossary: the word, and names that are not used for it.
+fn glossary() -> Vec<(String, Vec<String>)> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/glossary.rs");
+    let text = fs::read_to_string(path).unwrap();
+    let rows = text.lines().filter_map(|line| line.strip_prefix("//! | ")).skip(1);
+    let row = |line: &str| {
+        let columns: Vec<&str> = line.trim_end_matches('|').split('|').map(str::trim).collect();
+        let not = columns[2].split_whitespace().map(|name| name.trim_matches('`').to_owned());
+        (columns[0].to_owned(), not.collect())
+    };
+    rows.map(row).collect()
+}
+
+#[test]
+fn the_glossary_is_sorted_and_its_words_are_the_only_ones() {
+    let glossary = glossary();
+    let words: Vec<String> = glossary.iter().map(|(word, _)| word.to_lowercase()).collect();
+    assert!(words.len() >= 40 && words.is_sorted(), "{words:?}");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = Vec::new();
+    rust_files(&root, &mut files);
+    for file in files {
+        let text = code(&fs::read_to_string(&file).unwrap());
+        let names = text.split(|c: char| !(c.is_alphanumeric() || c == '_'));
+        let names: Vec<String> = names.map(str::to_lowercase).collect();
+        for (word, not) in &glossary {
+            let found = names.iter().find(|name| not.contains(name));
+            assert!(found.is_none(), "{}: {found:?} for {word}", file.display());
         }
     }
 }

@@ -68,11 +68,11 @@ impl Matrix {
                 .into());
             };
             let packed = PackedMatrix::pack(stored.kind(), rows, columns, stored.bytes(), kind)?;
-            weights.kept().add(&format!("{:?}", packed.kind()), packed.size_in_bytes());
+            weights.tally().add(&format!("{:?}", packed.kind()), packed.size_in_bytes());
             Form::Packed(Arc::new(packed))
         } else {
             let kind = kind.unwrap_or(stored.kind());
-            weights.kept().add(&format!("{kind:?}"), stored.bytes().len());
+            weights.tally().add(&format!("{kind:?}"), stored.bytes().len());
             Self::portable(stored, weights.device(), kind)?
         };
         Ok(Self(form))

@@ -115,7 +115,7 @@ pub struct RopeAngles {
 impl Rope {
     /// The longest sequence whose rotation stays as it is while the sequence grows, if there is a
     /// limit.
-    pub fn longest_unchanged(&self) -> Option<usize> {
+    pub fn fixed_rope_length(&self) -> Option<usize> {
         self.beyond.as_ref().map(|(longest, _)| *longest)
     }
 
@@ -162,7 +162,7 @@ impl Rope {
             let moved = (tensor(&self.frequencies)?, beyond.transpose()?);
             self.on_device.get_or_init(|| moved)
         };
-        let longest = self.longest_unchanged();
+        let longest = self.fixed_rope_length();
         let query_scale =
             self.query_scale.map(|QueryScale { beta, interval, offset }| [beta, interval, offset]);
         let params = AngleParams {

@@ -106,7 +106,7 @@ impl AdapterLayout {
                     return Err(refuse(format!("`{name}` is there under two names")));
                 }
             }
-            bytes += weights.kept().bytes();
+            bytes += weights.tally().bytes();
         }
         Ok(Adapter::new(deltas, bytes))
     }

@@ -35,7 +35,7 @@ pub trait CausalLm: Send {
     /// Longest sequence whose cached keys stay valid as it grows: once it is longer, all of its
     /// tokens must be computed again, with LongRoPE's other factors. `None`: there is no such
     /// length.
-    fn longest_unchanged(&self) -> Option<usize> {
+    fn fixed_rope_length(&self) -> Option<usize> {
         None
     }
 

@@ -11,7 +11,7 @@ use crate::kernels::sample::{DeviceLogits, Draw, Drawn, StartedDraws};
 
 impl SamplerState {
     /// Whether a device can make the next draw. What few requests use stays on the host.
-    pub fn draws_on_device(&self) -> bool {
+    pub fn samples_on_device(&self) -> bool {
         let mut on_host = SCALARS.iter().filter(|scalar| !scalar.on_device);
         self.dry.is_none() && on_host.all(|scalar| scalar.is_neutral(&self.params))
     }
@@ -71,7 +71,7 @@ impl SamplerState {
 
 /// Draws the next token of several sequences, each from a row of `logits` of its own. `meanwhile` is
 /// called when all draws are started and before anybody waits for them.
-pub fn draw_rows(
+pub fn sample_rows_on_device(
     logits: &DeviceLogits,
     rows: Vec<(&mut SamplerState, u32)>,
     meanwhile: impl FnOnce(&StartedDraws),

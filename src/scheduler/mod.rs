@@ -33,7 +33,7 @@ pub struct SchedulerConfig {
     pub max_model_len: usize,
     /// Longest sequence that the model computes as a short one. Once a sequence has more tokens, all
     /// of them are computed again, and its blocks are shared only with others that are as long.
-    pub longest_unchanged: Option<usize>,
+    pub fixed_rope_length: Option<usize>,
     /// Besides blocks a sequence has a recurrent state, which stands for all of its computed tokens:
     /// it can't resume from an earlier one.
     pub keeps_state: bool,
@@ -72,7 +72,7 @@ impl Scheduler {
 
     /// Queues a sequence, which fits `max_model_len`.
     pub fn add(&mut self, mut sequence: Sequence) {
-        sequence.outgrows(self.config.longest_unchanged);
+        sequence.outgrows(self.config.fixed_rope_length);
         sequence.arrival = self.arrivals;
         self.arrivals += 1;
         self.waiting.insert(rank(&sequence));
@@ -207,7 +207,7 @@ impl Scheduler {
     /// Has a sequence computed from its first token on, if it is now too long for what was computed.
     fn restart_if_outgrown(&mut self, id: SequenceId) {
         let Some(sequence) = self.sequences.get_mut(&id) else { return };
-        if sequence.outgrows(self.config.longest_unchanged) && self.running.contains(&id) {
+        if sequence.outgrows(self.config.fixed_rope_length) && self.running.contains(&id) {
             self.wait_again(id);
         }
     }

@@ -212,8 +212,8 @@ impl Sequence {
 
     /// Whether the sequence has just become longer than the model computes as a short one. Its computed
     /// tokens are of no use then, neither to it nor to others that are as long.
-    pub(super) fn outgrows(&mut self, longest_unchanged: Option<usize>) -> bool {
-        let longer = longest_unchanged.is_some_and(|longest| self.tokens.len() > longest);
+    pub(super) fn outgrows(&mut self, fixed_rope_length: Option<usize>) -> bool {
+        let longer = fixed_rope_length.is_some_and(|longest| self.tokens.len() > longest);
         if self.long || !longer {
             return false;
         }

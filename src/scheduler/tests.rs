@@ -9,7 +9,7 @@ use super::*;
 
 fn scheduler(num_blocks: usize, max_num_seqs: usize, max_tokens: usize) -> Scheduler {
     let config = SchedulerConfig {
-        longest_unchanged: None,
+        fixed_rope_length: None,
         keeps_state: false,
         lookahead: false,
         max_num_seqs,
@@ -332,7 +332,7 @@ proptest! {
 #[test]
 fn a_sequence_that_outgrows_what_short_ones_are_is_computed_again() {
     let mut scheduler = scheduler(16, 4, 512);
-    scheduler.config.longest_unchanged = Some(70);
+    scheduler.config.fixed_rope_length = Some(70);
     scheduler.add(sequence(1, prompt(1, 68), 10));
     let mut computed = Vec::new();
     let mut tokens = Vec::new();
@@ -358,7 +358,7 @@ fn a_sequence_that_outgrows_what_short_ones_are_is_computed_again() {
     assert_eq!(cached(&mut scheduler, 2, 90), 64);
     assert_eq!(cached(&mut scheduler, 3, 66), 64);
     let mut fresh = self::scheduler(16, 4, 512);
-    fresh.config.longest_unchanged = Some(70);
+    fresh.config.fixed_rope_length = Some(70);
     fresh.add(sequence(1, prompt(1, 90), 4));
     step(&mut fresh);
     assert_eq!(cached(&mut fresh, 2, 66), 0);

@@ -33,7 +33,6 @@ mod finite;
 mod folder;
 pub mod gguf;
 pub mod hub;
-pub mod kept;
 pub mod lora;
 pub mod model_ref;
 pub mod progress;
@@ -42,6 +41,7 @@ pub mod safetensors;
 pub mod sentence_modules;
 pub mod source;
 pub mod stored;
+pub mod tally;
 pub mod tensors;
 
 pub use error::{Loaded, WeightError};

@@ -13,9 +13,9 @@ use half::{bf16, f16};
 
 use super::cut::Cut;
 use super::error::WeightError;
-use super::kept::Kept;
 use super::progress::{Progress, ProgressSink};
 use super::stored::{ForEachChunk, StoredTensor};
+use super::tally::WeightTally;
 
 /// Where tensors come from; one implementation per format.
 pub trait TensorSource: Send + Sync {
@@ -45,7 +45,7 @@ pub struct Weights {
     transposed: bool,
     /// Cuts by the full names of tensors; those of transposed matrices apply to the transpose.
     cuts: Arc<HashMap<String, Cut>>,
-    kept: Kept,
+    tally: WeightTally,
 }
 
 impl Weights {
@@ -61,7 +61,7 @@ impl Weights {
             rounding: None,
             transposed: false,
             cuts: Arc::default(),
-            kept: Kept::default(),
+            tally: WeightTally::default(),
         }
     }
 
@@ -103,8 +103,8 @@ impl Weights {
     }
 
     /// The count of the model's matrices, by the form in which they are stored.
-    pub fn kept(&self) -> &Kept {
-        &self.kept
+    pub fn tally(&self) -> &WeightTally {
+        &self.tally
     }
 
     /// The view one level down: `scope("model").scope("layers").scope(3)`.

@@ -3,7 +3,7 @@
 
 use candle_core::{Device, Tensor};
 use sconce::kernels::sample::DeviceLogits;
-use sconce::sampling::on_device::draw_rows;
+use sconce::sampling::on_device::sample_rows_on_device;
 use sconce::sampling::params::SamplingParams;
 use sconce::sampling::{SampledToken, SamplerState, SamplingError};
 
@@ -43,11 +43,11 @@ fn draws_on_a_device_are_those_of_the_host() {
     for step in 0..12 {
         let logits = logits(step, here.len());
         let Ok(on_device) = DeviceLogits::new(logits.copy().unwrap()) else { return };
-        assert!(there.iter().all(SamplerState::draws_on_device));
+        assert!(there.iter().all(SamplerState::samples_on_device));
         // From the last row to the first.
         let mut rows: Vec<_> = there.iter_mut().zip(0..).collect();
         rows.reverse();
-        let mut drawn = draw_rows(&on_device, rows, |_| ());
+        let mut drawn = sample_rows_on_device(&on_device, rows, |_| ());
         drawn.reverse();
         let rows = logits.to_vec2::<f32>().unwrap();
         let expected: Drawn =
@@ -66,7 +66,7 @@ fn rows_that_cannot_be_drawn_from_say_why_and_others_are_drawn() {
         return;
     };
     let mut here = self::states();
-    let drawn = draw_rows(&on_device, states.iter_mut().zip(0..).collect(), |_| ());
+    let drawn = sample_rows_on_device(&on_device, states.iter_mut().zip(0..).collect(), |_| ());
     let expected: Drawn =
         here.iter_mut().zip(&mut rows).map(|(state, row)| state.sample(row)).collect();
     assert_eq!(drawn, expected);

@@ -104,7 +104,7 @@ impl Driver {
     }
 
     pub(super) fn push(&mut self, seq: Seq, token: u32) {
-        let longest = self.model.longest_unchanged();
+        let longest = self.model.fixed_rope_length();
         let sequence = &mut self.sequences[seq];
         sequence.tokens.push(token);
         // All of it is computed otherwise from here on.

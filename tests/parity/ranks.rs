@@ -109,8 +109,8 @@ impl CausalLm for Together {
         self.first.max_position_embeddings()
     }
 
-    fn longest_unchanged(&self) -> Option<usize> {
-        self.first.longest_unchanged()
+    fn fixed_rope_length(&self) -> Option<usize> {
+        self.first.fixed_rope_length()
     }
 
     fn adapter_layout(&self) -> Option<adapter::AdapterLayout> {

@@ -27,7 +27,7 @@ use crate::metrics::MetricsHandle;
 use crate::pooling::{EmbeddingHead, Pooler};
 use crate::runner::{DeviceLogits, HiddenStates, HostLogits, Logits, Runner, StepOutput};
 use crate::sampling::logprobs::TokenLogprobs;
-use crate::sampling::on_device::draw_rows;
+use crate::sampling::on_device::sample_rows_on_device;
 use crate::sampling::{
     SampledToken, SamplerState, SamplingError, ScoredRow, sample_rows, score_rows,
 };
@@ -304,7 +304,7 @@ impl EngineCore {
             let sampler = active.get_mut(&id).and_then(Active::sampler);
             match sampler {
                 _ if searches.contains(id) => NextToken::Searched,
-                Some(sampler) if on_device && sampler.draws_on_device() => {
+                Some(sampler) if on_device && sampler.samples_on_device() => {
                     NextToken::SampledOnDevice
                 }
                 _ => NextToken::Sampled,
@@ -361,7 +361,7 @@ impl EngineCore {
         let nobody_waits = self.scheduler.num_waiting() == 0 && self.commands.is_empty();
         let mut samplers = samplers(&mut self.active);
         let with_sampler = rows.iter().map(|(id, row)| (samplers.remove(id).expect(ACTIVE), *row));
-        let sampled = draw_rows(logits, with_sampler.collect(), |started| {
+        let sampled = sample_rows_on_device(logits, with_sampler.collect(), |started| {
             if alone && nobody_waits {
                 self.runner.run_ahead(started);
             }

@@ -108,7 +108,7 @@ impl Simulation {
             max_num_seqs: 64,
             max_num_batched_tokens: 512,
             max_model_len: 4096,
-            longest_unchanged: None,
+            fixed_rope_length: None,
             keeps_state: false,
             lookahead: false,
         };

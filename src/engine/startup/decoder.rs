@@ -92,11 +92,11 @@ impl LoadedModel {
         let weights = weights.rounded_to(config.weight_kind.map(WeightKind::ggml));
         let model = models::load_part(&hf_config, &weights, group)?;
         let hidden_size = model.hidden_size();
-        tracing::info!(matrices = %weights.kept(), bytes = weights.kept().bytes(), "weights loaded");
+        tracing::info!(matrices = %weights.tally(), bytes = weights.tally().bytes(), "weights loaded");
         Ok(Self {
             model,
             device,
-            weight_bytes: weights.kept().bytes(),
+            weight_bytes: weights.tally().bytes(),
             kv_dtype: hf_config.dtype().unwrap_or(DType::F16),
             head: match &source.sentence_modules {
                 Some(modules) => head::read(modules, config.pooling, hidden_size)?,
@@ -184,7 +184,7 @@ impl LoadedModel {
         // Only steps that are captured as graphs are run ahead, and several ranks capture none.
         let captures = CudaGraph::wanted(&self.device.device) && self.leader.is_none();
         let scheduler_config = SchedulerConfig {
-            longest_unchanged: self.model.longest_unchanged(),
+            fixed_rope_length: self.model.fixed_rope_length(),
             keeps_state,
             lookahead: captures && !keeps_state,
             max_num_seqs: plan.max_num_seqs,

@@ -53,7 +53,7 @@ impl LoadedEncoder {
         let kind = config.weight_kind.unwrap_or(WeightKind::F32);
         let weights = weights.rounded_to(Some(kind.ggml()));
         let model = Encoder::load(&spec, &weights)?;
-        tracing::info!(matrices = %weights.kept(), bytes = weights.kept().bytes(), "weights loaded");
+        tracing::info!(matrices = %weights.tally(), bytes = weights.tally().bytes(), "weights loaded");
         Ok(Self { model, head, max_seq_length: max_seq_length(source) })
     }
 

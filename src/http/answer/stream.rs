@@ -2,7 +2,7 @@
 //! from the same deltas.
 //!
 //! Writers make the events; one that says nothing is sent when nothing came for a while, so that
-//! proxies keep the connection. An error after the first sse_event is a event.
+//! proxies keep the connection. An error after the first event is an event.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -58,8 +58,8 @@ async fn events(
     writer: impl AnswerWriter,
     keep_alive: Duration,
 ) -> Result<Response, ApiError> {
-    let sse_events = VecDeque::new();
-    let mut stream = EventStream { sse_events, generation, writer, keep_alive, ended: false };
+    let pending = VecDeque::new();
+    let mut stream = EventStream { pending, generation, writer, keep_alive, ended: false };
     stream.open();
     let first = tokio::time::timeout(keep_alive, stream.generation.next()).await;
     match first {
@@ -68,8 +68,8 @@ async fn events(
         Ok(outcome) => stream.take(outcome),
     }
     let body = futures::stream::unfold(stream, |mut stream| async move {
-        let sse_events = stream.next().await?;
-        Some((Ok::<Bytes, Infallible>(sse_events), stream))
+        let pending = stream.next().await?;
+        Some((Ok::<Bytes, Infallible>(pending), stream))
     });
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
@@ -80,7 +80,7 @@ async fn events(
 }
 
 struct EventStream<W> {
-    sse_events: VecDeque<SseEvent>,
+    pending: VecDeque<SseEvent>,
     generation: Generation,
     writer: W,
     keep_alive: Duration,
@@ -90,38 +90,38 @@ struct EventStream<W> {
 impl<W: AnswerWriter> EventStream<W> {
     /// All events that are ready, at least one; `None` at the end.
     async fn next(&mut self) -> Option<Bytes> {
-        while self.sse_events.is_empty() && !self.ended {
+        while self.pending.is_empty() && !self.ended {
             match tokio::time::timeout(self.keep_alive, self.generation.next()).await {
                 Err(_elapsed) => self.keep_alive(),
                 Ok(outcome) => self.take(outcome),
             }
         }
-        if self.sse_events.is_empty() {
+        if self.pending.is_empty() {
             return None;
         }
-        let bytes: String = self.sse_events.iter().map(SseEvent::as_str).collect();
-        self.sse_events.clear();
+        let bytes: String = self.pending.iter().map(SseEvent::as_str).collect();
+        self.pending.clear();
         Some(Bytes::from(bytes))
     }
 
     fn open(&mut self) {
-        self.sse_events.extend(self.writer.opening(totals(&self.generation)));
+        self.pending.extend(self.writer.opening(totals(&self.generation)));
     }
 
     fn keep_alive(&mut self) {
-        self.sse_events.extend(self.writer.keep_alive(totals(&self.generation)));
+        self.pending.extend(self.writer.keep_alive(totals(&self.generation)));
     }
 
     fn take(&mut self, outcome: Option<Result<ChoiceDelta, ApiError>>) {
         let totals = totals(&self.generation);
         match outcome {
-            Some(Ok(delta)) => self.sse_events.extend(self.writer.delta(delta, totals)),
+            Some(Ok(delta)) => self.pending.extend(self.writer.delta(delta, totals)),
             Some(Err(error)) => {
-                self.sse_events.extend(self.writer.failed(&error));
+                self.pending.extend(self.writer.failed(&error));
                 self.ended = true;
             }
             None => {
-                self.sse_events.extend(self.writer.closing(totals));
+                self.pending.extend(self.writer.closing(totals));
                 self.ended = true;
             }
         }

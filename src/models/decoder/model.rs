@@ -194,8 +194,8 @@ impl CausalLm for Decoder {
         self.spec.max_position_embeddings
     }
 
-    fn longest_unchanged(&self) -> Option<usize> {
-        self.ropes.iter().find_map(Rope::longest_unchanged)
+    fn fixed_rope_length(&self) -> Option<usize> {
+        self.ropes.iter().find_map(Rope::fixed_rope_length)
     }
 
     fn adapter_layout(&self) -> Option<AdapterLayout> {

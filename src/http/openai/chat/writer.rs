@@ -149,13 +149,13 @@ impl AnswerWriter for ChatWriter {
         let prompt = choices.first().zip(self.prompt_logprobs.as_ref());
         let prompt_logprobs =
             prompt.map(|(first, (spelling, most))| spelling.prompt(&first.prompt_logprobs, *most));
-        let choices = choices.into_iter().enumerate().map(|(index, folded)| ChatChoice {
+        let choices = choices.into_iter().enumerate().map(|(index, choice)| ChatChoice {
             index,
-            logprobs: self.logprobs(&folded.tokens),
-            finish_reason: folded.finish.as_ref().map_or("length", finish_reason),
-            stop_reason: folded.finish.as_ref().map_or(StopReason::Nothing, stop_reason),
-            token_ids: self.token_ids(&folded.tokens),
-            message: message(folded, self.reasons),
+            logprobs: self.logprobs(&choice.tokens),
+            finish_reason: choice.finish.as_ref().map_or("length", finish_reason),
+            stop_reason: choice.finish.as_ref().map_or(StopReason::Nothing, stop_reason),
+            token_ids: self.token_ids(&choice.tokens),
+            message: message(choice, self.reasons),
         });
         let answer = ChatCompletion {
             id: self.envelope.id.clone(),
@@ -173,18 +173,18 @@ impl AnswerWriter for ChatWriter {
     }
 }
 
-fn message(folded: CompletedChoice, reasons: bool) -> AssistantMessage {
-    let calls = folded.tool_calls.into_iter().map(|call| ToolCall {
+fn message(choice: CompletedChoice, reasons: bool) -> AssistantMessage {
+    let calls = choice.tool_calls.into_iter().map(|call| ToolCall {
         id: tool_call_id(),
         kind: "function",
         function: FunctionCall { name: call.name, arguments: call.arguments },
     });
     let tool_calls: Vec<ToolCall> = calls.collect();
-    let reasoning = Some(folded.reasoning).filter(|text| !text.is_empty());
-    let says_nothing = folded.content.is_empty() && (reasoning.is_some() || !tool_calls.is_empty());
+    let reasoning = Some(choice.reasoning).filter(|text| !text.is_empty());
+    let says_nothing = choice.content.is_empty() && (reasoning.is_some() || !tool_calls.is_empty());
     AssistantMessage {
         role: "assistant",
-        content: (!says_nothing).then_some(folded.content),
+        content: (!says_nothing).then_some(choice.content),
         refusal: None,
         reasoning: reasons.then(|| ReasoningText::new(reasoning)),
         tool_calls,

@@ -168,7 +168,7 @@ impl AnswerWriter for CompletionWriter {
 
     fn whole(&mut self, choices: Vec<CompletedChoice>, totals: UsageAndTimings) -> Value {
         let choices = self.keep_best(choices).into_iter().enumerate();
-        let written = choices.map(|(index, folded)| self.choice(index, &folded)).collect();
+        let written = choices.map(|(index, choice)| self.choice(index, &choice)).collect();
         let answer = Completion {
             id: &self.envelope.id,
             object: "text_completion",

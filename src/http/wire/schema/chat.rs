@@ -60,7 +60,7 @@ written! {
     /// What the answer must be like.
     ResponseFormat: any_of(&[
         tagged("text", &[], &json!({})),
-        tagged("json_object", &[], &json!({})),
+        tagged("json_object", &[], &json!({"schema": {"type": ["object", "boolean", "null"]}})),
         tagged("json_schema", &["json_schema"], &json!({
             "json_schema": object(&["name"], &json!({
                 "name": {"type": "string", "minLength": 1},

@@ -13,9 +13,9 @@ struct Count {
 
 /// A tally that all views of a checkpoint share.
 #[derive(Clone, Debug, Default)]
-pub struct Kept(Arc<Mutex<BTreeMap<String, Count>>>);
+pub struct WeightTally(Arc<Mutex<BTreeMap<String, Count>>>);
 
-impl Kept {
+impl WeightTally {
     /// Counts one matrix of a form, such as `Q8_0`.
     pub fn add(&self, form: &str, bytes: usize) {
         let mut forms = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -30,7 +30,7 @@ impl Kept {
     }
 }
 
-impl fmt::Display for Kept {
+impl fmt::Display for WeightTally {
     /// As in `24 x Q5_0, 145 x Q8_0`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let forms = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -48,12 +48,12 @@ mod tests {
 
     #[test]
     fn counts_by_form_over_all_views() {
-        let kept = Kept::default();
-        let view = kept.clone();
+        let tally = WeightTally::default();
+        let view = tally.clone();
         view.add("Q8_0", 10);
         view.add("BF16", 7);
-        kept.add("Q8_0", 5);
-        assert_eq!(kept.bytes(), 22);
-        assert_eq!(kept.to_string(), "1 x BF16, 2 x Q8_0");
+        tally.add("Q8_0", 5);
+        assert_eq!(tally.bytes(), 22);
+        assert_eq!(tally.to_string(), "1 x BF16, 2 x Q8_0");
     }
 }
