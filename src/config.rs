@@ -287,9 +287,10 @@ pub struct ServerConfig {
     pub drain_timeout: Duration,
     /// Origins that browsers may call from; empty turns CORS off.
     pub cors_origins: Vec<String>,
-    /// Answer 400 to a field that is not known, instead of naming it in `x-sconce-ignored`.
+    /// Answer 400 to a field that is not known, instead of naming it in `x-sconce-ignored`, and to a
+    /// `max_tokens` that doesn't fit the context, instead of shortening it.
     pub strict: bool,
-    /// Shorten `max_tokens` to what fits the context instead of answering 400.
+    /// Shorten any `max_tokens` to what fits, even one above the whole context or with `strict`.
     pub clamp_max_tokens: bool,
     /// Render conversations with the template that the request brings, if it does.
     pub trust_request_chat_template: bool,

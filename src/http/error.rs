@@ -3,6 +3,8 @@
 //! The object is OpenAI's: `{"error": {"message", "type", "param", "code"}}`, all four keys always.
 //! A response carries the error itself as well, for protocols with an object of their own to reword.
 
+use std::fmt;
+
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
@@ -22,6 +24,9 @@ pub(crate) enum ApiError {
         /// A machine-readable reason, where clients look for one.
         code: Option<&'static str>,
     },
+    /// A prompt that doesn't fit the context, alone or with its answer.
+    #[error("{0}")]
+    ContextExceeded(ContextExceeded),
     /// No key, or one that isn't known.
     #[error("{0}")]
     Authentication(&'static str),
@@ -76,6 +81,40 @@ pub(crate) enum ApiError {
     Internal(String),
 }
 
+/// How a prompt doesn't fit. Clients find the numbers in the words, which are those that OpenAI's API
+/// has for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ContextExceeded {
+    /// Tokens that fit.
+    pub(crate) context: usize,
+    /// Tokens of the prompt; at least so many, if it was far too long to count.
+    pub(crate) prompt: usize,
+    /// The field that the prompt came in.
+    pub(crate) param: &'static str,
+    /// The field for the length of the answer and what it says, if the prompt alone fits.
+    pub(crate) answer: Option<(&'static str, usize)>,
+}
+
+impl fmt::Display for ContextExceeded {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { context, prompt, param, answer } = self;
+        write!(formatter, "This model's maximum context length is {context} tokens. However, ")?;
+        match answer {
+            None => write!(
+                formatter,
+                "your prompt has {prompt} tokens, which leaves no room to answer. Please reduce \
+                 the length of {param}."
+            ),
+            Some((name, asked)) => write!(
+                formatter,
+                "you requested {} tokens ({prompt} in {param}, {asked} by {name}). Please reduce \
+                 the length of {param} or {name}.",
+                prompt.saturating_add(*asked)
+            ),
+        }
+    }
+}
+
 impl ApiError {
     /// A 400 about one field.
     pub(crate) fn field(param: impl Into<String>, message: impl Into<String>) -> Self {
@@ -92,7 +131,7 @@ impl ApiError {
     /// The HTTP status.
     pub(crate) fn status(&self) -> StatusCode {
         match self {
-            Self::Invalid { .. } => StatusCode::BAD_REQUEST,
+            Self::Invalid { .. } | Self::ContextExceeded(_) => StatusCode::BAD_REQUEST,
             Self::Authentication(_) => StatusCode::UNAUTHORIZED,
             Self::Permission(_) => StatusCode::FORBIDDEN,
             Self::ModelNotFound(_)
@@ -123,6 +162,7 @@ impl ApiError {
     fn kind(&self) -> &'static str {
         match self {
             Self::Invalid { .. }
+            | Self::ContextExceeded(_)
             | Self::ModelNotFound(_)
             | Self::AdapterNotFound(_)
             | Self::ResponseNotFound(_)
@@ -143,6 +183,10 @@ impl ApiError {
     fn param(&self) -> Option<&str> {
         match self {
             Self::Invalid { param, .. } => param.as_deref(),
+            // The field that a client can change to make it fit.
+            Self::ContextExceeded(ContextExceeded { param, answer, .. }) => {
+                Some(answer.map_or(param, |(name, _)| name))
+            }
             Self::ModelNotFound(_) => Some("model"),
             Self::PreviousResponseNotFound(_) => Some("previous_response_id"),
             _ => None,
@@ -152,6 +196,7 @@ impl ApiError {
     fn code(&self) -> Option<&'static str> {
         match self {
             Self::Invalid { code, .. } => *code,
+            Self::ContextExceeded(_) => Some("context_length_exceeded"),
             Self::Authentication(_) => Some("invalid_api_key"),
             Self::Permission(_) => Some("not_allowed"),
             Self::ModelNotFound(_) => Some("model_not_found"),

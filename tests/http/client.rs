@@ -75,7 +75,15 @@ impl Client {
     }
 
     pub async fn get(&self, path: &str) -> Answer {
-        Answer::read(self.http.get(self.url(path)).send().await.unwrap()).await
+        self.get_with(path, &[]).await
+    }
+
+    pub async fn get_with(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
+        let mut request = self.http.get(self.url(path));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        Answer::read(request.send().await.unwrap()).await
     }
 
     pub async fn post(&self, path: &str, body: &Value) -> Answer {

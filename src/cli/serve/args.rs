@@ -128,10 +128,11 @@ struct NetworkArgs {
     /// Origin that browsers may call from; repeat for more, * for all [default: none].
     #[arg(long, value_name = "ORIGIN")]
     cors_origin: Vec<String>,
-    /// Answer 400 to unknown fields, instead of naming them in x-sconce-ignored.
+    /// Answer 400 to unknown fields, instead of naming them in x-sconce-ignored, and to a max_tokens
+    /// that doesn't fit the context, instead of shortening it.
     #[arg(long)]
     strict: bool,
-    /// Shorten max_tokens to what fits the context, instead of answering 400.
+    /// Shorten max_tokens even if it is above the whole context, or with --strict.
     #[arg(long)]
     clamp_max_tokens: bool,
     /// Render conversations with the chat_template of the request, if it has one.

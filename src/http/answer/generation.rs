@@ -132,15 +132,17 @@ pub(crate) struct Generation {
     /// Deltas that are due before the choices are asked for more.
     due: VecDeque<ChoiceDelta>,
     bounds: Bounds,
+    /// Most tokens of each choice, if fewer than were asked for fit the context.
+    pub(crate) shortened: Option<usize>,
     failed: bool,
 }
 
 impl Generation {
     /// A request of all its choices, in the order of their indices.
-    pub(crate) fn new(choices: Vec<Choice>, bounds: Bounds) -> Self {
+    pub(crate) fn new(choices: Vec<Choice>, bounds: Bounds, shortened: Option<usize>) -> Self {
         let figures = choices.iter().map(|choice| choice.meter.figures()).collect();
         let choices = choices.into_iter().collect();
-        Self { choices, figures, due: VecDeque::new(), bounds, failed: false }
+        Self { choices, figures, due: VecDeque::new(), bounds, shortened, failed: false }
     }
 
     /// How many choices the request has.

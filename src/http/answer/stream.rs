@@ -9,7 +9,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::http::{HeaderValue, header};
+use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 
 use super::delta::{ChoiceDelta, CompletedChoice};
@@ -18,7 +18,10 @@ use super::writer::{AnswerWriter, SseEvent, UsageAndTimings};
 use crate::http::error::ApiError;
 use crate::http::request::fields::Ignored;
 
-/// Answers in the way the request asked for, and tells the fields that had no effect. A stream
+/// Says how many tokens an answer may have, where they are fewer than asked for.
+const MAX_TOKENS_HEADER: HeaderName = HeaderName::from_static("x-sconce-max-tokens");
+
+/// Answers in the way the request asked for, and tells the fields that had no effect, or not all. A stream
 /// shows that it lives when nothing came for `keep_alive`.
 pub(crate) async fn respond(
     generation: Generation,
@@ -27,12 +30,16 @@ pub(crate) async fn respond(
     keep_alive: Duration,
     ignored: &Ignored,
 ) -> Result<Response, ApiError> {
-    let response = if streams {
-        events(generation, writer, keep_alive).await
+    let shortened = generation.shortened;
+    let mut response = if streams {
+        events(generation, writer, keep_alive).await?
     } else {
-        whole(generation, writer).await
+        whole(generation, writer).await?
     };
-    response.map(|response| ignored.tell(response))
+    if let Some(max_tokens) = shortened {
+        response.headers_mut().insert(MAX_TOKENS_HEADER, HeaderValue::from(max_tokens));
+    }
+    Ok(ignored.tell(response))
 }
 
 /// Waits for all choices and answers with one object.
@@ -74,7 +81,7 @@ async fn events(
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
         (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
-        (header::HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
+        (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
     ];
     Ok((headers, Body::from_stream(body)).into_response())
 }

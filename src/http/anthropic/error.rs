@@ -11,7 +11,7 @@ use axum::http::header;
 use axum::middleware::Next;
 use axum::response::Response;
 
-use crate::http::error::ApiError;
+use crate::http::error::{ApiError, ContextExceeded};
 use crate::http::request::id as request_id;
 use crate::http::wire::messages::{ErrorDetail, ErrorObject};
 
@@ -25,7 +25,7 @@ pub(crate) fn covers(path: &str) -> bool {
 
 /// The error object.
 pub(crate) fn object<'a>(error: &ApiError, request_id: &'a str) -> ErrorObject<'a> {
-    let error = ErrorDetail { kind: kind(error), message: error.to_string() };
+    let error = ErrorDetail { kind: kind(error), message: message(error) };
     ErrorObject { kind: "error", error, request_id }
 }
 
@@ -48,9 +48,30 @@ pub(crate) async fn adapt(request: Request, next: Next) -> Response {
     Response::from_parts(parts, Body::from(body))
 }
 
+/// In the words of Anthropic's API where clients parse them, to ask for less or to compact the
+/// conversation.
+fn message(error: &ApiError) -> String {
+    match error {
+        ApiError::ContextExceeded(ContextExceeded { context, prompt, answer: None, .. }) => {
+            format!("prompt is too long: {prompt} tokens > {context} maximum")
+        }
+        ApiError::ContextExceeded(ContextExceeded {
+            context,
+            prompt,
+            answer: Some((name, asked)),
+            ..
+        }) => format!(
+            "input length and `{name}` exceed context limit: {prompt} + {asked} > {context}, \
+             decrease input length or `{name}` and try again"
+        ),
+        error => error.to_string(),
+    }
+}
+
 fn kind(error: &ApiError) -> &'static str {
     match error {
         ApiError::Invalid { .. }
+        | ApiError::ContextExceeded(_)
         | ApiError::MethodNotAllowed(..)
         | ApiError::UnsupportedMediaType(_) => "invalid_request_error",
         ApiError::Authentication(_) => "authentication_error",

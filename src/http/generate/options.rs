@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::demand::Demand;
 use super::dry::DryOptions;
 use super::field_names::FieldNames;
-use crate::http::error::ApiError;
+use crate::http::error::{ApiError, ContextExceeded};
 use crate::http::request::arrival::Arrival;
 use crate::http::state::AppState;
 use crate::http::wire::bounds::MAX_CACHE_SALT_CHARS;
@@ -108,32 +108,27 @@ impl GenerationOptions {
         self.own.beams.map_or(self.own.best_of, |beams| beams.width)
     }
 
-    /// When to end after a prompt of `prompt_tokens`. Without `clamp`, a `max_tokens` that doesn't
-    /// fit the context is an error.
+    /// When to end after a prompt of `prompt_tokens`, with a `max_tokens` that doesn't fit behind it
+    /// shortened or refused.
     pub(crate) fn stop_conditions(
         &self,
         prompt_tokens: usize,
-        clamp: bool,
+        shortening: Shortening,
         eos_token_ids: &Arc<[u32]>,
     ) -> Result<StopConditions, ApiError> {
+        let FieldNames { prompt: param, max_tokens: name, .. } = *self.own.names;
         let context = self.max_model_len;
-        let name = self.own.names.max_tokens;
+        let exceeded = |answer| {
+            let exceeded = ContextExceeded { context, prompt: prompt_tokens, param, answer };
+            Err(ApiError::ContextExceeded(exceeded))
+        };
         if prompt_tokens >= context {
-            let message = format!(
-                "the prompt has {prompt_tokens} tokens, which leaves no room to answer in a \
-                 context of {context} tokens"
-            );
-            return Err(context_exceeded(name, message));
+            return exceeded(None);
         }
         let room = context - prompt_tokens;
         let max_tokens = match self.own.max_tokens {
-            Some(asked) if asked > room && !clamp => {
-                let message = format!(
-                    "the prompt has {prompt_tokens} tokens and {name} is {asked}, together {}, \
-                     but the context holds {context} tokens",
-                    prompt_tokens.saturating_add(asked)
-                );
-                return Err(context_exceeded(name, message));
+            Some(asked) if asked > shortening.longest(context, room) => {
+                return exceeded(Some((name, asked)));
             }
             Some(asked) => asked.min(room),
             None => room,
@@ -155,11 +150,26 @@ impl GenerationOptions {
     }
 }
 
-/// A prompt that doesn't fit, alone or with its answer; `param` is what the protocol calls the
-/// length of the answer.
-pub(crate) fn context_exceeded(param: &str, message: String) -> ApiError {
-    let param = Some(param.to_owned());
-    ApiError::Invalid { message, param, code: Some("context_length_exceeded") }
+/// Which `max_tokens` are shortened that don't fit behind the prompt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shortening {
+    /// None.
+    Never,
+    /// Those that fit the context without a prompt.
+    WithinContext,
+    /// All.
+    Always,
+}
+
+impl Shortening {
+    /// The longest answer that may be asked for.
+    fn longest(self, context: usize, room: usize) -> usize {
+        match self {
+            Self::Never => room,
+            Self::WithinContext => context,
+            Self::Always => usize::MAX,
+        }
+    }
 }
 
 /// Checks the place in the queue.

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::options::GenerationOptions;
+use super::options::{GenerationOptions, Shortening};
 use crate::engine::adapter::Adapter;
 use crate::engine::output::OutputStream;
 use crate::engine::request::{BeamRequest, EngineRequest, RequestId};
@@ -85,14 +85,22 @@ impl Plan {
         permit: Permit,
         prompts: &[Vec<u32>],
     ) -> Result<Generation, ApiError> {
-        let clamp = state.config.clamp_max_tokens;
-        let stops: Result<Vec<StopConditions>, ApiError> = prompts
-            .iter()
-            .map(|prompt| self.options.stop_conditions(prompt.len(), clamp, &state.eos_token_ids))
-            .collect();
+        let shortening = match &state.config {
+            config if config.clamp_max_tokens => Shortening::Always,
+            config if config.strict => Shortening::Never,
+            _ => Shortening::WithinContext,
+        };
+        let options = &self.options;
+        let stop = |prompt: &Vec<u32>| {
+            options.stop_conditions(prompt.len(), shortening, &state.eos_token_ids)
+        };
+        let stops = prompts.iter().map(stop).collect::<Result<Vec<StopConditions>, _>>()?;
+        let least = stops.iter().map(|stop| stop.max_tokens).min();
+        let shortened =
+            least.filter(|least| options.own.max_tokens.is_some_and(|own| own > *least));
         let copies = self.options.own.best_of;
         let mut choices = Vec::with_capacity(prompts.len() * copies);
-        for (prompt, stop) in prompts.iter().zip(stops?) {
+        for (prompt, stop) in prompts.iter().zip(stops) {
             state.metrics.request_submitted(copies, stop.max_tokens);
             for (copy, output) in self.outputs(state, prompt, &stop).into_iter().enumerate() {
                 // The prompt counts once.
@@ -106,7 +114,7 @@ impl Plan {
         let deadline = self.options.deadline;
         let cut = state.cut_signal();
         let bounds = Bounds { arrival: self.arrival, deadline, cut, _permit: permit };
-        Ok(Generation::new(choices, bounds))
+        Ok(Generation::new(choices, bounds, shortened))
     }
 
     /// Queues a prompt; what comes of each of its sequences, or of each answer of its search.

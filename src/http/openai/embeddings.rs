@@ -21,7 +21,7 @@ use crate::http::error::ApiError;
 use crate::http::generate::options::{cache_salt, priority};
 use crate::http::request::arrival::Arrival;
 use crate::http::request::blocking::off_thread;
-use crate::http::request::extract::{Extracted, ModelField, RequestBody};
+use crate::http::request::extract::{Extracted, RequestBody};
 use crate::http::request::fields::BodyReader;
 use crate::http::state::AppState;
 use crate::http::wire::bounds::MAX_INPUTS;
@@ -37,8 +37,8 @@ impl RequestBody for EmbeddingsRequest {
         body.take()
     }
 
-    fn model(&self) -> ModelField<'_> {
-        ModelField::Required(self.model.as_deref())
+    fn model(&self) -> Option<&str> {
+        self.model.as_deref()
     }
 }
 
@@ -47,7 +47,7 @@ pub(crate) async fn embeddings(
     State(state): State<AppState>,
     extracted: Extracted<EmbeddingsRequest>,
 ) -> Result<Response, ApiError> {
-    let Extracted { body: request, adapter, arrival, fields } = extracted;
+    let Extracted { body: request, model, adapter, arrival, fields } = extracted;
     let ignored = fields.finish(state.config.strict)?;
     let plan = EmbeddingPlan::new(&request, adapter, &arrival, state.engine.limits())?;
     let inputs = inputs(&request, &state)?;
@@ -64,7 +64,7 @@ pub(crate) async fn embeddings(
     let answer = axum::Json(EmbeddingList {
         object: "list",
         data: data.collect(),
-        model: request.model.as_deref().unwrap_or_default(),
+        model: &model,
         usage: EmbeddingUsage { prompt_tokens, total_tokens: prompt_tokens },
     });
     Ok(ignored.tell(answer.into_response()))
@@ -259,7 +259,8 @@ impl Cutting {
     fn too_long(self, name: &str, tokens: &str) -> ApiError {
         ApiError::Invalid {
             message: format!(
-                "{name} has {tokens} tokens, the most is {}; truncate_prompt_tokens cuts it",
+                "This model's maximum context length is {} tokens. However, {name} has {tokens} \
+                 tokens; truncate_prompt_tokens cuts it",
                 self.longest
             ),
             param: Some("input".to_owned()),

@@ -3,7 +3,6 @@
 use uuid::Uuid;
 
 use crate::http::answer::delta::{Finish, FinishKind, StopCause};
-use crate::http::state::AppState;
 use crate::http::state::clock::unix_seconds;
 use crate::http::wire::chat::StopReason;
 use crate::http::wire::usage::{ChunkUsage, Usage};
@@ -17,14 +16,9 @@ pub(crate) struct Envelope {
 }
 
 impl Envelope {
-    /// A new answer; `prefix` is what its id begins with. Answers name the model as the request
-    /// did.
-    pub(crate) fn new(prefix: &str, state: &AppState, model: Option<&str>) -> Self {
-        Self {
-            id: format!("{prefix}-{}", Uuid::new_v4().simple()),
-            created: unix_seconds(),
-            model: model.unwrap_or(state.model_name()).to_owned(),
-        }
+    /// A new answer; `prefix` is what its id begins with.
+    pub(crate) fn new(prefix: &str, model: String) -> Self {
+        Self { id: format!("{prefix}-{}", Uuid::new_v4().simple()), created: unix_seconds(), model }
     }
 }
 

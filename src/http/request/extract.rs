@@ -19,27 +19,18 @@ pub(crate) trait RequestBody: Sized {
     /// Reads every struct that has fields of this body.
     fn read(body: &mut BodyReader<'_>) -> Result<Self, ApiError>;
 
-    /// The model that the request names.
-    fn model(&self) -> ModelField<'_> {
-        ModelField::Absent
+    /// The model that the request names; the served one, if it names none.
+    fn model(&self) -> Option<&str> {
+        None
     }
-}
-
-/// The `model` of a request.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum ModelField<'a> {
-    /// It must be there.
-    Required(Option<&'a str>),
-    /// If it is there, it must be one that is served.
-    Optional(Option<&'a str>),
-    /// The route has no such field.
-    Absent,
 }
 
 /// A request whose fields have the right types.
 #[derive(Debug)]
 pub(crate) struct Extracted<T> {
     pub(crate) body: T,
+    /// The model's name as the request has it, else the served one's.
+    pub(crate) model: String,
     /// What the request's model adds to the served one.
     pub(crate) adapter: Option<Adapter>,
     pub(crate) arrival: Arrival,
@@ -55,15 +46,11 @@ impl<T: RequestBody> FromRequest<AppState> for Extracted<T> {
         let JsonBody(json) = JsonBody::from_request(request, state).await?;
         let mut reader = BodyReader::new(&json);
         let body = T::read(&mut reader)?;
-        let adapter = match body.model() {
-            ModelField::Required(name) => state.check_model(name)?,
-            ModelField::Optional(name) => {
-                name.map(|name| state.check_model(Some(name))).transpose()?.flatten()
-            }
-            ModelField::Absent => None,
-        };
+        let named = body.model().filter(|name| !name.is_empty());
+        let adapter = state.check_model(named)?;
+        let model = named.unwrap_or(state.model_name()).to_owned();
         let mut fields = FieldReader::new(T::RULES);
         reader.finish(&mut fields)?;
-        Ok(Self { body, adapter, arrival, fields })
+        Ok(Self { body, model, adapter, arrival, fields })
     }
 }

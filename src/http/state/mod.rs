@@ -204,9 +204,9 @@ impl ServerState {
         self.config.served_model_names.first().map_or("", String::as_str)
     }
 
-    /// Checks that a request names a model that is served: the adapter that it stands for, or none.
+    /// Checks that a model is served that a request names: the adapter that it stands for, or none.
     pub(crate) fn check_model(&self, model: Option<&str>) -> Result<Option<Adapter>, ApiError> {
-        let model = model.ok_or_else(|| ApiError::field("model", "model is required"))?;
+        let Some(model) = model else { return Ok(None) };
         if self.config.served_model_names.iter().any(|name| name == model) {
             return Ok(None);
         }

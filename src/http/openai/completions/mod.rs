@@ -20,7 +20,7 @@ use crate::http::generate::{grammar, prompt};
 use crate::http::openai::chat::input::CHAT_RULES;
 use crate::http::request::arrival::Arrival;
 use crate::http::request::blocking::off_thread;
-use crate::http::request::extract::{Extracted, ModelField, RequestBody};
+use crate::http::request::extract::{Extracted, RequestBody};
 use crate::http::request::fields::{BodyReader, Ignored, required};
 use crate::http::request::rules::{COMMON, Rules};
 use crate::http::state::AppState;
@@ -57,8 +57,8 @@ impl RequestBody for CompletionBody {
         Ok(Self { request: body.take()?, sampling: SamplingBody::read(body)? })
     }
 
-    fn model(&self) -> ModelField<'_> {
-        ModelField::Required(self.request.model.as_deref())
+    fn model(&self) -> Option<&str> {
+        self.request.model.as_deref()
     }
 }
 
@@ -67,7 +67,7 @@ pub(crate) async fn completions(
     State(state): State<AppState>,
     request: Extracted<CompletionBody>,
 ) -> Result<Response, ApiError> {
-    let Checked { request, mut options, streaming, ignored, adapter, arrival } =
+    let Checked { request, model, mut options, streaming, ignored, adapter, arrival } =
         Checked::new(&state, request)?;
     let prompts = prompts(&request, state.engine.limits().vocab_size)?;
     let permit = state.admit(prompts.len() * options.num_sequences())?;
@@ -77,7 +77,8 @@ pub(crate) async fn completions(
     let constraints = Constraints { grammar, reasoning: None };
     let reading = ReadingPlan::default();
     let plan = Plan::new(&state, options, constraints, reading, adapter, arrival.at).await?;
-    let writer = writer(&state, &request, &plan.options, &tokenized, streaming);
+    let envelope = Envelope::new("cmpl", model);
+    let writer = writer(&state, envelope, &request, &plan.options, &tokenized, streaming);
     let ids: Vec<Vec<u32>> = tokenized.into_iter().map(|prompt| prompt.ids).collect();
     let generation = plan.submit(&state, permit, &ids)?;
     let streams = streaming.is_some();
@@ -87,6 +88,7 @@ pub(crate) async fn completions(
 /// Writes the choices of all prompts.
 fn writer(
     state: &AppState,
+    envelope: Envelope,
     request: &CompletionRequest,
     options: &GenerationOptions,
     prompts: &[TokenizedPrompt],
@@ -106,7 +108,7 @@ fn writer(
     });
     let choices: Vec<ChoiceState> = choices.collect();
     CompletionWriter {
-        envelope: Envelope::new("cmpl", state, request.model.as_deref()),
+        envelope,
         usage: streaming.unwrap_or_default(),
         spelling: LogprobSpelling::new(
             state.tokenizer.clone(),
@@ -127,6 +129,7 @@ fn writer(
 /// A completion request with every check done that needs no prompt.
 struct Checked {
     request: CompletionRequest,
+    model: String,
     options: GenerationOptions,
     streaming: Option<UsageReporting>,
     ignored: Ignored,
@@ -136,7 +139,7 @@ struct Checked {
 
 impl Checked {
     fn new(state: &AppState, request: Extracted<CompletionBody>) -> Result<Self, ApiError> {
-        let Extracted { body, adapter, arrival, mut fields } = request;
+        let Extracted { body, model, adapter, arrival, mut fields } = request;
         let CompletionBody { request, sampling } = body;
         let streaming = streaming(request.stream, request.stream_options.as_ref())?;
         let demand = format::response_format(sampling.own.response_format.as_ref(), &mut fields)?;
@@ -162,7 +165,7 @@ impl Checked {
             return Err(ApiError::unsupported(NAMES.reasoning_budget, what));
         }
         check_prompt_logprobs(&options, streaming.is_some())?;
-        Ok(Self { request, options, streaming, ignored, adapter, arrival })
+        Ok(Self { request, model, options, streaming, ignored, adapter, arrival })
     }
 }
 
