@@ -10,6 +10,11 @@ use crate::text::embedding_prompts::EmbeddingPrompts;
 use crate::text::tokenizer::Tokenizer;
 use crate::weights::source::ModelSource;
 
+/// How conversations are rendered for a model that doesn't say.
+const CHATML: &str = "{% for message in messages %}<|im_start|>{{ message.role }}\n\
+    {{ message.content }}<|im_end|>\n{% endfor %}\
+    {% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+
 /// The chat templates of a model.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ChatTemplates {
@@ -27,7 +32,9 @@ pub(super) fn chat_templates(
 ) -> anyhow::Result<ChatTemplates> {
     let build = |text: &str, of: &str| -> anyhow::Result<Arc<ChatTemplate>> {
         let template = ChatTemplate::new(text, tokenizer.special_tokens().clone());
-        Ok(Arc::new(template.with_context(|| format!("the chat template of {of}"))?))
+        let template = template.with_context(|| format!("the chat template of {of}"))?;
+        tracing::info!("messages of the system in chats: {}", template.system_turns());
+        Ok(Arc::new(template))
     };
     if let Some(given) = replacement {
         let text = match Path::new(given).exists() {
@@ -40,7 +47,14 @@ pub(super) fn chat_templates(
     }
     let build =
         |text: &Option<String>| text.as_deref().map(|text| build(text, &source.name)).transpose();
-    let (plain, with_tools) = (build(&source.chat_template)?, build(&source.tool_use_template)?);
+    let (mut plain, with_tools) =
+        (build(&source.chat_template)?, build(&source.tool_use_template)?);
+    if plain.is_none() && with_tools.is_none() {
+        tracing::warn!(
+            "the model has no chat template; chats are rendered as ChatML, which it may not know"
+        );
+        plain = build(&Some(CHATML.to_owned()))?;
+    }
     Ok(ChatTemplates { plain, with_tools })
 }
 

@@ -22,10 +22,12 @@ mod predicates;
 mod python;
 mod source;
 mod string_methods;
+mod system_turns;
 mod tokens;
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
 
 use chrono::NaiveDateTime;
 use minijinja::syntax::SyntaxConfig;
@@ -36,6 +38,7 @@ use serde_json::{Map, Value};
 use super::special_tokens::SpecialTokens;
 pub use error::TemplateError;
 use functions::Raised;
+pub use system_turns::SystemTurns;
 
 const NAME: &str = "chat template";
 
@@ -101,6 +104,7 @@ pub struct ChatTemplate {
     env: Environment<'static>,
     source: String,
     special_tokens: SpecialTokens,
+    system_turns: OnceLock<SystemTurns>,
 }
 
 impl fmt::Debug for ChatTemplate {
@@ -121,12 +125,25 @@ impl ChatTemplate {
         env.add_template_owned(NAME, source::respell(source)).map_err(|error| {
             TemplateError::Syntax { line: error.line().unwrap_or(1), message: describe(&error) }
         })?;
-        Ok(Self { env, source: source.to_owned(), special_tokens })
+        let (source, system_turns) = (source.to_owned(), OnceLock::new());
+        Ok(Self { env, source, special_tokens, system_turns })
     }
 
     /// The template's source as it was given.
     pub fn source(&self) -> &str {
         &self.source
+    }
+
+    /// Which messages of the system the template takes; the first call renders some conversations.
+    pub fn system_turns(&self) -> SystemTurns {
+        let render = |messages: Vec<Value>| self.render(&ChatPrompt::new(messages).ok()?).ok();
+        *self.system_turns.get_or_init(|| SystemTurns::of(render))
+    }
+
+    /// The messages with those of the system where the template takes them, none of them lost: its
+    /// several are joined, its later ones moved to the start, as the template needs it.
+    pub fn arrange(&self, messages: Vec<Value>) -> Vec<Value> {
+        self.system_turns().arrange(messages)
     }
 
     /// The prompt. Special tokens are in it as text: encode it without adding any.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use sconce::config::Parser;
 use serde_json::{Value, json};
 
 use super::fixture::{Server, Setup, chat, say};
@@ -92,6 +93,16 @@ async fn calls_are_read_from_the_answer_whole_and_streamed() {
 }
 
 #[tokio::test]
+async fn no_tools_in_a_list_are_no_tools() {
+    let server = saying("x").await;
+    for fields in [json!({"tools": []}), json!({"tools": [], "tool_choice": "auto"})] {
+        let answer = server.client.chat(&chat(fields)).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+    }
+    assert!(!server.engine.requests().is_empty());
+}
+
+#[tokio::test]
 async fn the_template_sees_the_tools() {
     let server = saying("x").await;
     let path = "/v1/chat/completions/render";
@@ -174,13 +185,13 @@ async fn tools_that_cannot_be_served_are_refused_by_name() {
         ),
         (with(json!("f")), "tools[0].type"),
         (json!({"tools": "f"}), "tools"),
-        (json!({"tools": []}), "tools"),
     ] {
         let answer = server.client.chat(&chat(fields)).await;
         answer.error(400, "invalid_request_error", Some(param));
     }
-    let template = Some("{% for tool in tools %}{{ tool }}{% endfor %}{{ messages }}");
-    let server = Server::start(Setup { template, ..Setup::default() }, |_| say("x")).await;
+    let mut setup = Setup::default();
+    setup.config.tool_call_parser = Parser::Off;
+    let server = Server::start(setup, |_| say("x")).await;
     let answer = server.client.chat(&chat(json!({"tools": tools()}))).await;
     assert!(answer.error(400, "invalid_request_error", Some("tools")).contains("format"));
 }

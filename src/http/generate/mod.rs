@@ -14,3 +14,4 @@ pub(crate) mod prompt;
 pub(crate) mod reasoning;
 pub(crate) mod stop_strings;
 pub(crate) mod tools;
+pub(crate) mod tools_as_text;

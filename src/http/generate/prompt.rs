@@ -9,9 +9,9 @@ use serde_json::{Map, Value, json};
 
 use super::chat_request::{Conversation, Message, Part, Role, TemplateOptions, ToolCall};
 use super::field_names::FieldNames;
-use super::options::context_exceeded;
 use super::tools::ToolSetup;
-use crate::http::error::ApiError;
+use super::tools_as_text;
+use crate::http::error::{ApiError, ContextExceeded};
 use crate::http::request::blocking::off_thread;
 use crate::http::state::AppState;
 use crate::http::wire::bounds::MAX_TEMPLATE_BYTES;
@@ -42,13 +42,17 @@ impl CheckedConversation {
         tools: &ToolSetup,
     ) -> Result<Self, ApiError> {
         let Conversation { messages, template: options, names, .. } = conversation;
-        let with_tools = !tools.definitions.is_empty();
+        let (messages, with_tools) = if tools.as_text {
+            (tools_as_text::told(messages, &tools.definitions), false)
+        } else {
+            (messages, !tools.definitions.is_empty())
+        };
         let template = template(state, options.source.as_deref(), with_tools)?;
         let has_developer = template.source().contains("developer");
         let messages: Result<Vec<Value>, ApiError> =
             messages.into_iter().map(|message| for_template(message, has_developer)).collect();
         let prompt = ChatPrompt {
-            messages: messages?,
+            messages: template.arrange(messages?),
             tools: with_tools.then(|| tools.definitions.clone()),
             documents: options.documents.clone(),
             add_generation_prompt: options.add_generation_prompt,
@@ -88,10 +92,9 @@ pub(crate) fn tokenize(
     let ids = tokenizer.encode_at_most(text, add_special_tokens, context);
     ids.map_err(|error| match error {
         TokenizerError::TooLong(tokens) => {
-            let message = format!(
-                "the prompt has more than {tokens} tokens, but the context holds {context} tokens"
-            );
-            context_exceeded(names.max_tokens, message)
+            let prompt = tokens.saturating_add(1);
+            let exceeded = ContextExceeded { context, prompt, param: names.prompt, answer: None };
+            ApiError::ContextExceeded(exceeded)
         }
         error => ApiError::field(names.prompt, error.to_string()),
     })

@@ -5,6 +5,8 @@ use serde_json::Value;
 
 use super::chat_request::{Conversation, Function, ToolChoice, Tools};
 use super::field_names::FieldNames;
+use super::tools_as_text;
+use crate::config::Parser;
 use crate::http::error::ApiError;
 use crate::http::state::AppState;
 use crate::text::tool_calls::Functions;
@@ -14,6 +16,8 @@ use crate::text::tool_calls::Functions;
 pub(crate) struct ToolSetup {
     /// For the template; empty without tools.
     pub(crate) definitions: Vec<Value>,
+    /// Whether the template knows no tools, and is told of them in texts.
+    pub(crate) as_text: bool,
     /// Whose calls to look for in the answer.
     pub(crate) family: Option<&'static str>,
     /// What may be called.
@@ -32,6 +36,7 @@ impl ToolSetup {
     pub(crate) fn none(names: &'static FieldNames, family: Option<&'static str>) -> Self {
         Self {
             definitions: Vec::new(),
+            as_text: false,
             family,
             callable: Vec::new(),
             required: false,
@@ -47,15 +52,16 @@ impl ToolSetup {
         if tools.list.is_empty() {
             return without_tools(state, tools, names);
         }
-        let knows_tools =
-            state.chat_template(true).is_some_and(|template| template.source().contains("tools"));
-        if !knows_tools {
+        let families = state.families(true);
+        let detects = state.config.tool_call_parser == Parser::Detected;
+        let as_text = detects && (!knows_tools(state) || families.tools.is_none());
+        if !as_text && !knows_tools(state) {
             return Err(ApiError::unsupported(names.tools, "a model without tools"));
         }
-        let families = state.families(true);
         let choice = tools.choice.as_ref().unwrap_or(&ToolChoice::Auto);
         let family = match choice {
             ToolChoice::Off => families.always(),
+            _ if as_text => Some(tools_as_text::FAMILY),
             _ => Some(families.tools.ok_or_else(|| {
                 ApiError::unsupported(names.tools, "this model's format of tool calls")
             })?),
@@ -64,6 +70,7 @@ impl ToolSetup {
         let restricted = *choice != ToolChoice::Off && callable.len() < tools.list.len();
         Ok(Self {
             definitions: tools.list.iter().map(|tool| tool.definition.clone()).collect(),
+            as_text,
             family,
             restricted,
             required: matches!(choice, ToolChoice::Required | ToolChoice::Allowed(_, true)),
@@ -122,6 +129,13 @@ fn without_tools(
             let (field, tools) = (names.tool_choice, names.tools);
             Err(ApiError::field(field, format!("{field} needs {tools}")))
         }
-        _ => Ok(ToolSetup::none(names, state.families(false).always())),
+        _ => {
+            let none = ToolSetup::none(names, state.families(false).always());
+            Ok(ToolSetup { as_text: !knows_tools(state), ..none })
+        }
     }
+}
+
+fn knows_tools(state: &AppState) -> bool {
+    state.chat_template(true).is_some_and(|template| template.source().contains("tools"))
 }

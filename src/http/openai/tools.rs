@@ -14,9 +14,6 @@ const SHOWN: [&str; 5] = ["name", "description", "parameters", "strict", "return
 
 /// The tools of a chat completion.
 pub(crate) fn tools(list: &[Value], fields: &mut FieldReader) -> Result<Vec<Tool>, ApiError> {
-    if list.is_empty() {
-        return Err(ApiError::field("tools", "tools must not be empty; leave the field out"));
-    }
     let tools = list.iter().enumerate();
     tools.map(|(index, value)| tool(value, &format!("tools[{index}]"), fields)).collect()
 }

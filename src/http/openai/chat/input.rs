@@ -16,7 +16,7 @@ use crate::http::openai::sampling::{
 use crate::http::openai::stream_options::streaming;
 use crate::http::openai::{format, tools};
 use crate::http::request::arrival::Arrival;
-use crate::http::request::extract::{Extracted, ModelField, RequestBody};
+use crate::http::request::extract::{Extracted, RequestBody};
 use crate::http::request::fields::{BodyReader, FieldReader, Ignored, required, text_member};
 use crate::http::request::rules::{COMMON, Rules, Treatment, is_bool};
 use crate::http::state::AppState;
@@ -61,15 +61,15 @@ impl RequestBody for ChatBody {
         Ok(Self { request: body.take()?, sampling: SamplingBody::read(body)? })
     }
 
-    fn model(&self) -> ModelField<'_> {
-        ModelField::Required(self.request.model.as_deref())
+    fn model(&self) -> Option<&str> {
+        self.request.model.as_deref()
     }
 }
 
 /// A request in the words of all protocols, and what its answer is written with.
 pub(super) struct Converted {
     pub(super) chat: ChatRequest,
-    pub(super) model: Option<String>,
+    pub(super) model: String,
     pub(super) logprobs: bool,
     pub(super) streaming: Option<UsageReporting>,
     pub(super) ignored: Ignored,
@@ -79,7 +79,7 @@ pub(super) struct Converted {
 
 impl Converted {
     pub(super) fn new(state: &AppState, request: Extracted<ChatBody>) -> Result<Self, ApiError> {
-        let Extracted { body, adapter, arrival, mut fields } = request;
+        let Extracted { body, model, adapter, arrival, mut fields } = request;
         let ChatBody { request, sampling } = body;
         let streaming = streaming(request.stream, request.stream_options.as_ref())?;
         let demand = format::response_format(sampling.own.response_format.as_ref(), &mut fields)?;
@@ -105,7 +105,7 @@ impl Converted {
         };
         let ignored = fields.finish(state.config.strict)?;
         let logprobs = request.logprobs.unwrap_or(false);
-        Ok(Self { chat, model: request.model, logprobs, streaming, ignored, adapter, arrival })
+        Ok(Self { chat, model, logprobs, streaming, ignored, adapter, arrival })
     }
 }
 
@@ -122,12 +122,16 @@ pub(crate) fn conversation(
     let messages: Result<Vec<Message>, ApiError> =
         numbered.map(|(at, said)| message(said, &format!("messages[{at}]"), fields)).collect();
     let list = request.tools.as_ref().map(|list| tools::tools(list, fields)).transpose()?;
+    // An empty list is no tools, among which there is nothing to choose.
+    let chooses =
+        |choice: &&Value| **choice != "auto" || list.as_ref().is_none_or(|l| !l.is_empty());
+    let choice = request.tool_choice.as_ref().filter(chooses);
     Ok(Conversation {
         messages: messages?,
         tools: Tools {
-            list: list.unwrap_or_default(),
-            choice: tools::tool_choice(request.tool_choice.as_ref(), fields)?,
+            choice: tools::tool_choice(choice, fields)?,
             single_call: request.parallel_tool_calls == Some(false),
+            list: list.unwrap_or_default(),
         },
         template: template_options(request)?,
         names: &NAMES,
