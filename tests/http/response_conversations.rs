@@ -95,9 +95,9 @@ async fn a_kept_response_is_read_and_deleted() {
 }
 
 #[tokio::test]
-async fn nothing_is_kept_without_being_asked_for() {
+async fn nothing_is_kept_if_the_request_says_so() {
     let server = Server::saying("x").await;
-    let response = answer(&server, json!({})).await;
+    let response = answer(&server, json!({"store": false})).await;
     assert_eq!(server.client.get(&format!("/v1/responses/{}", id(&response))).await.status, 404);
     let answer = respond(&server, json!({"previous_response_id": response["id"]})).await;
     answer.error(404, "invalid_request_error", Some("previous_response_id"));
@@ -210,7 +210,7 @@ async fn what_is_not_served_is_refused_by_name() {
             "input[0].call_id",
         ),
         (json!({"input": [{"type": "function_call", "name": "f"}]}), "input[0].arguments"),
-        (json!({"tools": [{"type": "web_search"}]}), "tools[0].type"),
+        (json!({"tools": [{"type": "teleport"}]}), "tools[0].type"),
         (json!({"tools": [{"type": "function"}]}), "tools[0].name"),
         (
             json!({"tools": [{"type": "function", "name": "f", "parameters": []}]}),

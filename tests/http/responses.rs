@@ -50,7 +50,7 @@ pub async fn answer(server: &Server, fields: Value) -> Value {
 }
 
 /// The events of a stream, after a check of their names and numbers.
-fn events(answer: &Answer) -> Vec<Value> {
+pub fn events(answer: &Answer) -> Vec<Value> {
     assert_eq!(answer.status, 200, "{}", answer.text);
     assert_eq!(answer.header("content-type"), Some("text/event-stream"));
     let frames = answer.text.split("\n\n").filter(|frame| frame.starts_with("event: "));
@@ -196,7 +196,7 @@ async fn a_response_has_the_shape_of_the_specification() {
             "output_tokens": 6, "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": input_tokens + 6,
         },
-        "instructions": "Be brief.", "previous_response_id": null, "store": false,
+        "instructions": "Be brief.", "previous_response_id": null, "store": true,
         "background": false, "max_output_tokens": 20, "max_tool_calls": null,
         "metadata": {"a": "b"}, "parallel_tool_calls": true,
         "reasoning": {"effort": null, "summary": null},

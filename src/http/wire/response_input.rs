@@ -20,11 +20,22 @@ pub(crate) struct FunctionCallInput {
     pub(crate) id: Option<String>,
     pub(crate) status: Option<String>,
     pub(crate) call_id: Option<String>,
+    /// Whose function it is, if it is one of a namespace.
+    pub(crate) namespace: Option<String>,
     pub(crate) name: Option<String>,
     pub(crate) arguments: Option<String>,
 }
 
-/// An item of the type `function_call_output`.
+/// An item of the type `custom_tool_call`.
+#[derive(Debug, Deserialize)]
+pub(crate) struct CustomToolCallInput {
+    pub(crate) id: Option<String>,
+    pub(crate) call_id: Option<String>,
+    pub(crate) name: Option<String>,
+    pub(crate) input: Option<String>,
+}
+
+/// An item of the type `function_call_output` or `custom_tool_call_output`.
 #[derive(Debug, Deserialize)]
 pub(crate) struct FunctionOutputInput {
     pub(crate) id: Option<String>,
@@ -69,6 +80,23 @@ pub(crate) struct FunctionTool {
     /// A JSON schema.
     pub(crate) parameters: Option<Map<String, Value>>,
     pub(crate) strict: Option<bool>,
+}
+
+/// A tool of the type `namespace`: functions under one name.
+#[derive(Debug, Deserialize)]
+pub(crate) struct NamespaceTool {
+    pub(crate) name: Option<String>,
+    pub(crate) description: Option<String>,
+    pub(crate) tools: Option<Vec<Value>>,
+}
+
+/// A tool of the type `custom`, which takes a text.
+#[derive(Debug, Deserialize)]
+pub(crate) struct CustomTool {
+    pub(crate) name: Option<String>,
+    pub(crate) description: Option<String>,
+    /// `{"type": "text"}` or a grammar.
+    pub(crate) format: Option<Value>,
 }
 
 /// `text.format` of the type `json_schema`.

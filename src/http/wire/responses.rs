@@ -12,14 +12,14 @@ use super::schema::constants;
 use super::schema::responses::{
     FunctionTool, Includable, Metadata, ResponseInput, ResponseTextFormat, ResponseTool,
 };
-use super::schema::served::ModelName;
+use super::schema::served::RequestedModel;
 use super::usage::{Timings, Usage};
 
 /// The body of `POST /v1/responses`, beside
 /// [`SamplingFields`](super::sampling::SamplingFields).
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct ResponsesRequest {
-    #[schema(value_type = ModelName)]
+    #[schema(value_type = Option<RequestedModel>)]
     pub(crate) model: Option<String>,
     /// A string or a list of items.
     #[schema(value_type = ResponseInput)]
@@ -93,6 +93,8 @@ pub(crate) enum Item {
     Reasoning(ReasoningItem),
     FunctionCall(FunctionCallItem),
     FunctionCallOutput(FunctionCallOutputItem),
+    CustomToolCall(CustomToolCallItem),
+    CustomToolCallOutput(FunctionCallOutputItem),
 }
 
 impl Item {
@@ -101,7 +103,8 @@ impl Item {
             Self::Message(item) => &item.id,
             Self::Reasoning(item) => &item.id,
             Self::FunctionCall(item) => &item.id,
-            Self::FunctionCallOutput(item) => &item.id,
+            Self::FunctionCallOutput(item) | Self::CustomToolCallOutput(item) => &item.id,
+            Self::CustomToolCall(item) => &item.id,
         }
     }
 }
@@ -132,12 +135,26 @@ pub(crate) struct ReasoningItem {
 pub(crate) struct FunctionCallItem {
     pub(crate) id: String,
     pub(crate) call_id: String,
+    /// Whose function it is, if it is one of a namespace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) namespace: Option<String>,
     pub(crate) name: String,
     pub(crate) arguments: String,
     pub(crate) status: ItemStatus,
 }
 
-/// What a function gave.
+/// The model calls a tool that takes a text.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = ResponseCustomToolCall)]
+pub(crate) struct CustomToolCallItem {
+    pub(crate) id: String,
+    pub(crate) call_id: String,
+    pub(crate) name: String,
+    pub(crate) input: String,
+    pub(crate) status: ItemStatus,
+}
+
+/// What a function or a custom tool gave.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = ResponseFunctionOutput)]
 pub(crate) struct FunctionCallOutputItem {

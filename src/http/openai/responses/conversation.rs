@@ -1,12 +1,13 @@
 //! Items to the messages of a chat: reasoning, text and calls that follow each other are one message
 //! of the assistant.
 
+use super::tools;
 use crate::http::generate::chat_request::{
     Message, Part, ReasoningKeys, Role, ToolCall, parsed_arguments,
 };
 use crate::http::wire::responses::{
-    FunctionCallItem, FunctionCallOutputItem, FunctionOutput, Item, MessageItem, Part as TextPart,
-    ReasoningItem, Role as ItemRole,
+    FunctionCallOutputItem, FunctionOutput, Item, MessageItem, Part as TextPart, ReasoningItem,
+    Role as ItemRole,
 };
 
 /// The messages of a conversation; `instructions` come before it.
@@ -23,8 +24,19 @@ pub(super) fn messages<'a>(
         match item {
             Item::Message(item) => messages.add_message(item),
             Item::Reasoning(item) => messages.add_reasoning(item),
-            Item::FunctionCall(item) => messages.add_call(item),
-            Item::FunctionCallOutput(item) => messages.push(result(item)),
+            Item::FunctionCall(item) => messages.add_call(ToolCall {
+                id: Some(item.call_id.clone()),
+                name: tools::joined(item.namespace.as_deref(), &item.name),
+                arguments: parsed_arguments(item.arguments.clone()),
+            }),
+            Item::CustomToolCall(item) => messages.add_call(ToolCall {
+                id: Some(item.call_id.clone()),
+                name: item.name.clone(),
+                arguments: tools::custom_arguments(&item.input),
+            }),
+            Item::FunctionCallOutput(item) | Item::CustomToolCallOutput(item) => {
+                messages.push(result(item));
+            }
         }
     }
     messages.end();
@@ -85,12 +97,8 @@ impl Messages {
         self.assistant().push(Part::Reasoning { text, keys: ReasoningKeys::Both });
     }
 
-    fn add_call(&mut self, item: &FunctionCallItem) {
-        self.assistant().push(Part::ToolCall(ToolCall {
-            id: Some(item.call_id.clone()),
-            name: item.name.clone(),
-            arguments: parsed_arguments(item.arguments.clone()),
-        }));
+    fn add_call(&mut self, call: ToolCall) {
+        self.assistant().push(Part::ToolCall(call));
     }
 }
 

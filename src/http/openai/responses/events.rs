@@ -6,12 +6,14 @@
 
 use serde::Serialize;
 
+use super::tools::{CalledTool, CalledTools, custom_input};
 use crate::http::answer::delta::ToolCallDelta;
 use crate::http::answer::writer::SseEvent;
 use crate::http::openai::envelope::{item_id, tool_call_id};
 use crate::http::wire::chat::{TokenChoice, TokenLogprob};
 use crate::http::wire::responses::{
-    FunctionCallItem, Item, ItemStatus, MessageItem, Part, ReasoningItem, ResponseObject, Role,
+    CustomToolCallItem, FunctionCallItem, Item, ItemStatus, MessageItem, Part, ReasoningItem,
+    ResponseObject, Role,
 };
 
 /// Something that happened to a response.
@@ -70,6 +72,7 @@ enum Gained {
     Delta(String),
     Text(String),
     Arguments(String),
+    Input(String),
 }
 
 /// As [`TokenLogprob`], which in events has no bytes.
@@ -110,6 +113,7 @@ impl Numbering {
 /// The items of an answer while it grows.
 #[derive(Debug, Default)]
 pub(super) struct Output {
+    called: CalledTools,
     done: Vec<Item>,
     open: Option<Open>,
     /// White space that no message has begun with: what stands between calls is no message.
@@ -132,6 +136,11 @@ pub(super) struct Spoken {
 }
 
 impl Output {
+    /// An answer of no items, in which tools are called so.
+    pub(super) fn new(called: CalledTools) -> Self {
+        Self { called, ..Self::default() }
+    }
+
     /// Lets the items grow.
     pub(super) fn add(&mut self, addition: Addition) -> Vec<Event> {
         let mut events = Vec::new();
@@ -151,9 +160,10 @@ impl Output {
         for call in calls {
             if let Some(name) = call.name {
                 self.blank = Spoken::default();
-                let (id, call_id) = (item_id("fc"), tool_call_id());
-                let arguments = String::new();
-                self.begin(Open::Call { id, call_id, name, arguments }, &mut events);
+                let tool = self.called.find(&name);
+                let id = item_id(if tool.custom { "ctc" } else { "fc" });
+                let (call_id, arguments) = (tool_call_id(), String::new());
+                self.begin(Open::Call { id, call_id, tool, arguments }, &mut events);
             }
             self.argue(call.arguments, &mut events);
         }
@@ -230,10 +240,14 @@ impl Output {
     /// Appends to the arguments of the open call.
     fn argue(&mut self, more: String, events: &mut Vec<Event>) {
         let output_index = self.done.len();
-        if let Some(Open::Call { id, arguments, .. }) = &mut self.open
+        if let Some(Open::Call { id, arguments, tool, .. }) = &mut self.open
             && !more.is_empty()
         {
             arguments.push_str(&more);
+            // The text of a custom tool is inside of its arguments, and told with their end.
+            if tool.custom {
+                return;
+            }
             let (item_id, gained) = (id.clone(), Gained::Delta(more));
             let event = ArgumentsEvent { item_id, output_index, gained, name: None };
             let kind = "response.function_call_arguments.delta";
@@ -260,6 +274,7 @@ impl Output {
     fn close(&mut self, status: ItemStatus, events: &mut Vec<Event>) {
         let Some(open) = self.open.take() else { return };
         let output_index = self.done.len();
+        events.extend(open.custom_input_delta(output_index));
         events.push(open.done(output_index));
         if let Some(part) = open.part() {
             let item_id = open.id().to_owned();
@@ -280,7 +295,7 @@ impl Output {
 enum Open {
     Reasoning { id: String, text: String },
     Message { id: String, text: String, logprobs: Vec<TokenLogprob> },
-    Call { id: String, call_id: String, name: String, arguments: String },
+    Call { id: String, call_id: String, tool: CalledTool, arguments: String },
 }
 
 impl Open {
@@ -313,14 +328,28 @@ impl Open {
             Self::Message { .. } => {
                 Item::Message(MessageItem { id, status, role: Role::Assistant, content })
             }
-            Self::Call { call_id, name, arguments, .. } => Item::FunctionCall(FunctionCallItem {
-                id,
-                call_id: call_id.clone(),
-                name: name.clone(),
-                arguments: arguments.clone(),
-                status,
-            }),
+            Self::Call { call_id, tool, arguments, .. } => {
+                let (call_id, CalledTool { namespace, name, custom }) =
+                    (call_id.clone(), tool.clone());
+                if custom {
+                    let input = custom_input(arguments);
+                    Item::CustomToolCall(CustomToolCallItem { id, call_id, name, input, status })
+                } else {
+                    let arguments = arguments.clone();
+                    let item = FunctionCallItem { id, call_id, namespace, name, arguments, status };
+                    Item::FunctionCall(item)
+                }
+            }
         }
+    }
+
+    /// The text of a custom tool's call, which comes at once.
+    fn custom_input_delta(&self, output_index: usize) -> Option<Event> {
+        let Self::Call { id, tool, arguments, .. } = self else { return None };
+        let (item_id, gained) = (id.clone(), Gained::Delta(custom_input(arguments)));
+        let event = ArgumentsEvent { item_id, output_index, gained, name: None };
+        let kind = "response.custom_tool_call_input.delta";
+        tool.custom.then_some(Event { kind, body: EventBody::Arguments(event) })
     }
 
     /// All of the text or the arguments.
@@ -339,8 +368,15 @@ impl Open {
                 let logprobs = Some(for_event(logprobs));
                 text("response.output_text.done", item_id, all, logprobs)
             }
-            Self::Call { name, arguments, .. } => {
-                let (gained, name) = (Gained::Arguments(arguments.clone()), Some(name.clone()));
+            Self::Call { tool, arguments, .. } if tool.custom => {
+                let gained = Gained::Input(custom_input(arguments));
+                let event = ArgumentsEvent { item_id, output_index, gained, name: None };
+                let kind = "response.custom_tool_call_input.done";
+                Event { kind, body: EventBody::Arguments(event) }
+            }
+            Self::Call { tool, arguments, .. } => {
+                let gained = Gained::Arguments(arguments.clone());
+                let name = Some(tool.name.clone());
                 let event = ArgumentsEvent { item_id, output_index, gained, name };
                 let kind = "response.function_call_arguments.done";
                 Event { kind, body: EventBody::Arguments(event) }

@@ -5,15 +5,16 @@
 
 use std::time::Instant;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::conversation::messages;
 use super::items::{ItemReader, check_outputs};
 use super::settings::settings;
+use super::tools::{CalledTools, ResponseTools};
 use crate::engine::adapter::Adapter;
 use crate::http::error::ApiError;
 use crate::http::generate::chat_request::{
-    ChatRequest, Conversation, Function, ReasoningOptions, TemplateOptions, Tool, Tools,
+    ChatRequest, Conversation, ReasoningOptions, TemplateOptions, Tool, Tools,
 };
 use crate::http::generate::demand::Demand;
 use crate::http::generate::field_names::FieldNames;
@@ -23,7 +24,7 @@ use crate::http::openai::sampling::{
 use crate::http::openai::stream_options::streaming;
 use crate::http::openai::{format, tools};
 use crate::http::request::arrival::Arrival;
-use crate::http::request::extract::{Extracted, ModelField, RequestBody};
+use crate::http::request::extract::{Extracted, RequestBody};
 use crate::http::request::fields::{BodyReader, FieldReader, Ignored, required, text_member};
 use crate::http::request::rules::{COMMON, Rules, Treatment, is_bool, is_empty};
 use crate::http::state::AppState;
@@ -31,7 +32,7 @@ use crate::http::state::response_store::{History, Turn};
 use crate::http::wire::bounds::{INCLUDABLES, INCLUDE_LOGPROBS};
 use crate::http::wire::number::{Int, integer, to_usize};
 use crate::http::wire::response_format::PlainFormat;
-use crate::http::wire::response_input::{FunctionTool, JsonSchemaFormat};
+use crate::http::wire::response_input::JsonSchemaFormat;
 use crate::http::wire::responses::{
     ReasoningField, ResponsesRequest, Settings, TextField, TextSettings,
 };
@@ -48,24 +49,25 @@ const NAMES: FieldNames = FieldNames {
 
 /// Members of items and tools that say nothing to a model here.
 const RESPONSE_RULES: Rules = &[
+    ("*.allowed_callers", Treatment::Ignored),
     ("*.cache_control", Treatment::Ignored),
+    ("*.defer_loading", Treatment::Ignored),
     ("input[].caller", Treatment::Ignored),
     ("input[].content[].annotations", Treatment::IgnoredUnless(is_empty)),
     ("input[].content[].logprobs", Treatment::IgnoredUnless(is_empty)),
     ("input[].created_by", Treatment::Ignored),
     ("input[].encrypted_content", Treatment::Ignored),
     ("input[].name", Treatment::Ignored),
-    ("input[].namespace", Treatment::Ignored),
     ("input[].phase", Treatment::Ignored),
+    ("tools[].async", Treatment::Ignored),
+    ("tools[].output_schema", Treatment::Ignored),
+    ("tools[].tools[].async", Treatment::Ignored),
+    ("tools[].tools[].output_schema", Treatment::Ignored),
     // Padding against traffic analysis; the answer is the same.
     ("stream_options.include_obfuscation", Treatment::Ignored),
     ("text.format.description", Treatment::Ignored),
     // Schemas are enforced whatever it says.
     ("text.format.strict", Treatment::Unsupported(is_bool)),
-    ("tools[].allowed_callers", Treatment::Ignored),
-    ("tools[].async", Treatment::Ignored),
-    ("tools[].defer_loading", Treatment::Ignored),
-    ("tools[].output_schema", Treatment::Ignored),
 ];
 
 /// The body of `POST /v1/responses`.
@@ -82,8 +84,8 @@ impl RequestBody for ResponseBody {
         Ok(Self { request: body.take()?, sampling: SamplingBody::read(body)? })
     }
 
-    fn model(&self) -> ModelField<'_> {
-        ModelField::Required(self.request.model.as_deref())
+    fn model(&self) -> Option<&str> {
+        self.request.model.as_deref()
     }
 }
 
@@ -91,9 +93,10 @@ impl RequestBody for ResponseBody {
 pub(super) struct Converted {
     pub(super) chat: ChatRequest,
     pub(super) settings: Settings,
-    pub(super) model: Option<String>,
+    pub(super) model: String,
     /// All items, the request's own last.
     pub(super) conversation: History,
+    pub(super) called: CalledTools,
     pub(super) ignored: Ignored,
     pub(super) adapter: Option<Adapter>,
     pub(super) arrival: Arrival,
@@ -104,13 +107,14 @@ impl Converted {
         state: &AppState,
         request: Extracted<ResponseBody>,
     ) -> Result<Self, ApiError> {
-        let Extracted { body, adapter, arrival, mut fields } = request;
+        let Extracted { body, model, adapter, arrival, mut fields } = request;
         let ResponseBody { mut request, sampling } = body;
         check_unsupported(&request, &sampling.own)?;
         note_idle(&request, &mut fields);
         let streaming = streaming(request.stream, request.stream_options.as_ref())?;
         let history = history(state, &request, &mut fields)?;
-        let ResponseTools { list, shown } = response_tools(&mut request, &mut fields)?;
+        let tools = request.tools.take().unwrap_or_default();
+        let ResponseTools { list, shown, called } = ResponseTools::read(&tools, &mut fields)?;
         let conversation = conversation(&request, list, &history, &mut fields)?;
         let (demand, text) = text(request.text.as_ref(), &mut fields)?;
         let structured = sampling.own.structured_outputs.as_ref();
@@ -134,9 +138,9 @@ impl Converted {
             conversation,
         };
         let ignored = fields.finish(state.config.strict)?;
-        let model = request.model.clone();
         let settings = settings(state, request, &sampling.scalars, shown, text)?;
-        Ok(Self { chat, settings, model, conversation: history, ignored, adapter, arrival })
+        let conversation = history;
+        Ok(Self { chat, settings, model, conversation, called, ignored, adapter, arrival })
     }
 }
 
@@ -252,65 +256,6 @@ fn history(
     }
     check_outputs(&history, &items)?;
     Ok(history.with(Turn::new(items)))
-}
-
-/// The tools of a request.
-struct ResponseTools {
-    list: Vec<Tool>,
-    /// With all the keys they have in a response.
-    shown: Vec<Value>,
-}
-
-fn response_tools(
-    request: &mut ResponsesRequest,
-    fields: &mut FieldReader,
-) -> Result<ResponseTools, ApiError> {
-    let mut tools = ResponseTools { list: Vec::new(), shown: Vec::new() };
-    for (at, tool) in request.tools.take().unwrap_or_default().iter().enumerate() {
-        let path = format!("tools[{at}]");
-        let kind = text_member(tool, "type").unwrap_or("nothing");
-        if kind != "function" {
-            let param = format!("{path}.type");
-            let message =
-                format!("{param}: tools of the type {kind:?} are not supported, only function");
-            return Err(ApiError::field(param, message));
-        }
-        let tool: FunctionTool = fields.variant(tool, &path)?;
-        let name = tool.name.clone().filter(|name| !name.is_empty());
-        let function = Function {
-            name: required(name, &path, "name")?,
-            parameters: tool.parameters.clone().map_or(Value::Null, Value::Object),
-            // Enforced where it is asked for; a schema that was written without it may say more
-            // than can be enforced.
-            strict: tool.strict.unwrap_or(false),
-        };
-        tools.shown.push(json!({
-            "type": "function",
-            "name": function.name,
-            "description": tool.description,
-            "parameters": function.parameters,
-            "strict": function.strict,
-        }));
-        let definition = tools::definition(&for_template(&function, tool.description));
-        tools.list.push(Tool { function, definition });
-    }
-    Ok(tools)
-}
-
-/// A function with what templates show of it.
-fn for_template(function: &Function, description: Option<String>) -> Map<String, Value> {
-    let mut shown = Map::new();
-    shown.insert("name".to_owned(), json!(function.name));
-    if let Some(description) = description {
-        shown.insert("description".to_owned(), Value::String(description));
-    }
-    if !function.parameters.is_null() {
-        shown.insert("parameters".to_owned(), function.parameters.clone());
-    }
-    if function.strict {
-        shown.insert("strict".to_owned(), Value::Bool(true));
-    }
-    shown
 }
 
 /// How many alternatives to list beside each token, if logprobs are asked for.

@@ -12,15 +12,19 @@ use crate::http::openai::envelope::{item_id, tool_call_id};
 use crate::http::request::fields::{FieldReader, required, text_member};
 use crate::http::state::response_store::{History, ResponseStore};
 use crate::http::wire::response_input::{
-    FunctionCallInput, FunctionOutputInput, MessageInput, ReasoningInput, ReferenceInput,
-    RefusalPart, TextPart,
+    CustomToolCallInput, FunctionCallInput, FunctionOutputInput, MessageInput, ReasoningInput,
+    ReferenceInput, RefusalPart, TextPart,
 };
 use crate::http::wire::responses::{
-    FunctionCallItem, FunctionCallOutputItem, FunctionOutput, Item, ItemStatus, MessageItem, Part,
-    ReasoningItem, Role,
+    CustomToolCallItem, FunctionCallItem, FunctionCallOutputItem, FunctionOutput, Item, ItemStatus,
+    MessageItem, Part, ReasoningItem, Role,
 };
 
-const KINDS: &str = "message, function_call, function_call_output, reasoning, item_reference";
+const KINDS: &str = "message, function_call, function_call_output, custom_tool_call, \
+                     custom_tool_call_output, reasoning, item_reference";
+
+/// Parts of a tool's output that a text stands for.
+const OMITTED: [&str; 2] = ["input_image", "input_file"];
 
 /// Reads the items of one request.
 pub(super) struct ItemReader<'a> {
@@ -51,9 +55,9 @@ impl ItemReader<'_> {
         match kind(item, path)? {
             "message" => self.message(item, path).map(Item::Message),
             "function_call" => self.function_call(item, path).map(Item::FunctionCall),
-            "function_call_output" => {
-                self.function_call_output(item, path).map(Item::FunctionCallOutput)
-            }
+            "function_call_output" => self.output(item, path).map(Item::FunctionCallOutput),
+            "custom_tool_call" => self.custom_tool_call(item, path).map(Item::CustomToolCall),
+            "custom_tool_call_output" => self.output(item, path).map(Item::CustomToolCallOutput),
             "reasoning" => self.reasoning(item, path).map(Item::Reasoning),
             "item_reference" => self.reference(item, path),
             kind => {
@@ -93,28 +97,44 @@ impl ItemReader<'_> {
     }
 
     fn function_call(&mut self, item: &Value, path: &str) -> Result<FunctionCallItem, ApiError> {
-        let FunctionCallInput { id, status, call_id, name, arguments } =
+        let FunctionCallInput { id, status, call_id, namespace, name, arguments } =
             self.fields.variant(item, path)?;
         Ok(FunctionCallItem {
             id: given_or_new(id, "fc"),
             call_id: call_id.unwrap_or_else(tool_call_id),
+            namespace,
             name: required(name, path, "name")?,
             arguments: required(arguments, path, "arguments")?,
             status: item_status(status.as_deref(), path)?,
         })
     }
 
-    fn function_call_output(
+    fn custom_tool_call(
         &mut self,
         item: &Value,
         path: &str,
-    ) -> Result<FunctionCallOutputItem, ApiError> {
+    ) -> Result<CustomToolCallItem, ApiError> {
+        let CustomToolCallInput { id, call_id, name, input } = self.fields.variant(item, path)?;
+        Ok(CustomToolCallItem {
+            id: given_or_new(id, "ctc"),
+            call_id: call_id.unwrap_or_else(tool_call_id),
+            name: required(name, path, "name")?,
+            input: required(input, path, "input")?,
+            status: ItemStatus::Completed,
+        })
+    }
+
+    /// What a tool gave. A picture in it is told as text, for the model sees none: a refusal would
+    /// end the conversation, as clients send the whole of it again.
+    fn output(&mut self, item: &Value, path: &str) -> Result<FunctionCallOutputItem, ApiError> {
         let FunctionOutputInput { id, status, call_id, output } =
             self.fields.variant(item, path)?;
         let output = match output {
             Some(Value::String(text)) => FunctionOutput::Text(text),
             Some(Value::Array(parts)) => {
-                let texts = self.texts(&parts, &format!("{path}.output"), &["input_text"])?;
+                let path = format!("{path}.output");
+                let kinds = ["input_text", "input_image", "input_file"];
+                let texts = self.texts(&parts, &path, &kinds)?;
                 let parts = texts.into_iter().map(|text| Part::InputText { text });
                 FunctionOutput::Parts(parts.collect())
             }
@@ -171,6 +191,12 @@ impl ItemReader<'_> {
             let text = if kind == "refusal" && kinds.contains(&"output_text") {
                 let RefusalPart { refusal } = self.fields.variant(part, &path)?;
                 required(refusal, &path, "refusal")?
+            } else if kinds.contains(&kind) && OMITTED.contains(&kind) {
+                self.fields.ignore(&path);
+                format!(
+                    "[{} omitted: the model reads text only]",
+                    kind.trim_start_matches("input_")
+                )
             } else if kinds.contains(&kind) {
                 let TextPart { text } = self.fields.variant(part, &path)?;
                 required(text, &path, "text")?
@@ -188,17 +214,17 @@ impl ItemReader<'_> {
 pub(super) fn check_outputs(history: &History, items: &[Item]) -> Result<(), ApiError> {
     let call_id = |item: &Item| match item {
         Item::FunctionCall(call) => Some(call.call_id.clone()),
+        Item::CustomToolCall(call) => Some(call.call_id.clone()),
         _ => None,
     };
     let mut calls: Vec<String> = history.items().filter_map(call_id).collect();
     for (at, item) in items.iter().enumerate() {
         calls.extend(call_id(item));
-        if let Item::FunctionCallOutput(output) = item
+        if let Item::FunctionCallOutput(output) | Item::CustomToolCallOutput(output) = item
             && !calls.contains(&output.call_id)
         {
             let param = format!("input[{at}].call_id");
-            let message =
-                format!("{param}: there is no function call {:?} before it", output.call_id);
+            let message = format!("{param}: there is no call {:?} before it", output.call_id);
             return Err(ApiError::field(param, message));
         }
     }

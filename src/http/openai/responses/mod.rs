@@ -27,6 +27,7 @@ mod input;
 mod items;
 mod settings;
 pub(crate) mod stored;
+mod tools;
 mod writer;
 
 /// `POST /v1/responses`.
@@ -34,7 +35,7 @@ pub(crate) async fn create(
     State(state): State<AppState>,
     request: Extracted<ResponseBody>,
 ) -> Result<Response, ApiError> {
-    let Converted { chat, settings, model, conversation, ignored, adapter, arrival } =
+    let Converted { chat, settings, model, conversation, called, ignored, adapter, arrival } =
         Converted::new(&state, request)?;
     let streams = chat.streams;
     let prepared = CheckedChat::new(&state, chat, adapter, arrival)?.prepare(&state).await?;
@@ -46,8 +47,8 @@ pub(crate) async fn create(
     let writer = ResponsesWriter {
         logprobs: options.own.logprobs.map(spelling),
         storing: settings.store.then(|| Storing { state: state.clone(), input: conversation }),
-        response: begun(&state, model, settings, options.seed),
-        output: Output::default(),
+        response: begun(model, settings, options.seed),
+        output: Output::new(called),
         numbering: Numbering::default(),
         finish: None,
     };
@@ -69,7 +70,7 @@ pub(crate) async fn input_tokens(
 }
 
 /// A response of which nothing is there yet.
-fn begun(state: &AppState, model: Option<String>, settings: Settings, seed: i64) -> ResponseObject {
+fn begun(model: String, settings: Settings, seed: i64) -> ResponseObject {
     ResponseObject {
         id: item_id("resp"),
         object: "response",
@@ -78,7 +79,7 @@ fn begun(state: &AppState, model: Option<String>, settings: Settings, seed: i64)
         completed_at: None,
         error: None,
         incomplete_details: None,
-        model: model.unwrap_or_else(|| state.model_name().to_owned()),
+        model,
         output: Vec::new(),
         usage: None,
         settings,

@@ -23,7 +23,7 @@ pub(super) fn settings(
     Ok(Settings {
         instructions: request.instructions,
         previous_response_id: request.previous_response_id,
-        store: request.store.unwrap_or(false),
+        store: request.store.unwrap_or(true),
         background: false,
         max_output_tokens: request.max_output_tokens.map(|most| most.0),
         max_tool_calls: request.max_tool_calls.map(|most| most.0),
