@@ -32,12 +32,12 @@
 //! | mixer | what mixes the tokens of a sequence in a layer: attention or a recurrence | |
 //! | packed matrix | weights in the order in which a CPU's kernels read them | |
 //! | plan | what the scheduler decided for a step | |
+//! | preemption | taking a running sequence's blocks away, to compute them again later | |
 //! | prefill | computing the tokens of a prompt | |
 //! | prefix cache | full blocks that are found again by the hash of all tokens up to them | |
-//! | preemption | taking a running sequence's blocks away, to compute them again later | |
 //! | protocol | one of the shapes of requests and answers: OpenAI's three, Anthropic's | |
 //! | rank | one of the processes that compute a model together | |
-//! | reasoning | what a model says before its answer, told apart from it | `thoughts` `thought` |
+//! | reasoning | what a model says before its answer, told apart from it | `thoughts` |
 //! | request | what a client sends; it makes one sequence or several | |
 //! | row | a token of a step in tensors of activations | |
 //! | sampling parameters | what a request says of how its tokens are drawn | |

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use regex::Regex;
 
-use super::layering::{code, in_the_house, module_of, rust_files};
+use super::layering::{code, in_the_house, is_test, module_of, rust_files};
 
 /// Module path to source.
 type Files = BTreeMap<String, String>;
@@ -25,7 +25,6 @@ fn sources() -> Files {
         let module = module_of(file, &root);
         (module.clone(), in_the_house(&module, text))
     };
-    let is_test = |module: &str| module.split("::").any(|part| part == "tests");
     let all = files.iter().map(read);
     all.filter(|(module, _)| !is_test(module) && !module.is_empty() && module != "main").collect()
 }

@@ -10,7 +10,7 @@ use tower_http::cors::{AllowHeaders, Any, CorsLayer};
 use super::error::ApiError;
 use super::middleware::{auth, drain, generation_guard, observe};
 use super::openai::{chat, completions, embeddings, responses};
-use super::ops::{adapters, health, models, tokenize};
+use super::ops::{about, adapters, health, models, tokenize};
 use super::state::AppState;
 use super::{anthropic, openapi};
 
@@ -21,6 +21,7 @@ pub fn router(state: AppState) -> Router {
         .route("/v1/models/{*id}", get(models::model))
         .route("/v1/chat/completions", post(chat::chat_completions))
         .route("/v1/chat/completions/render", post(chat::render))
+        .route("/v1/chat/completions/input_tokens", post(chat::input_tokens))
         .route("/v1/completions", post(completions::completions))
         .route("/v1/messages", post(anthropic::messages))
         .route("/v1/messages/count_tokens", post(anthropic::count_tokens))
@@ -37,6 +38,12 @@ pub fn router(state: AppState) -> Router {
         .route("/v1/unload_lora_adapter", post(adapters::unload))
         .route("/tokenize", post(tokenize::tokenize))
         .route("/detokenize", post(tokenize::detokenize))
+        .route("/apply-template", post(about::apply_template))
+        .route("/", get(about::root))
+        .route("/load", get(about::load))
+        .route("/props", get(about::props))
+        .route("/tokenizer_info", get(about::tokenizer_info))
+        .route("/ping", get(health::ready).post(health::ready))
         .route("/health", get(health::ready))
         .route("/health/ready", get(health::ready))
         .route("/health/live", get(health::live))

@@ -133,7 +133,8 @@ async fn thinking_is_told_to_the_template() {
     let server = saying("<think>hm</think>Hi").await;
     let thinking = json!({"type": "adaptive", "display": "omitted"});
     let message = both_ways(&server, json!({"thinking": thinking})).await;
-    assert_eq!(kinds(&message), ["text"]);
+    assert_eq!(kinds(&message), ["thinking", "text"]);
+    assert_eq!(message["content"][0]["thinking"], "");
     let template = Some("{{ messages[0].content }}");
     let server = Server::start(Setup { template, ..roomy() }, |_| say("x")).await;
     let thinking = json!({"type": "enabled", "budget_tokens": 100});
@@ -338,10 +339,6 @@ async fn bad_requests_are_refused_by_field() {
         (json!({"stop_sequences": vec!["a"; 17]}), vec!["stop_sequences must have at most 16"]),
         (json!({"stop_sequences": "a"}), vec!["stop_sequences"]),
         (
-            tool(json!({"type": "web_search_20250305", "name": "web_search"})),
-            vec!["tools[0]", "web_search_20250305"],
-        ),
-        (
             tool(json!({"type": 5, "name": "a", "input_schema": {}})),
             vec!["tools[0]", "of the type 5"],
         ),
@@ -362,7 +359,6 @@ async fn bad_requests_are_refused_by_field() {
         (json!({"output_config": {"effort": "x"}}), vec!["output_config.effort", "\"x\""]),
         (json!({"container": {"skills": []}}), vec!["container"]),
         (json!({"mcp_servers": [{"name": "m"}]}), vec!["mcp_servers"]),
-        (json!({"model": null}), vec!["model is required"]),
     ] {
         let answer = server.client.post(PATH, &request(fields)).await;
         let message = error(&answer, 400, "invalid_request_error");
@@ -400,7 +396,7 @@ async fn every_layer_speaks_the_shape_of_the_api() {
     let long = request(json!({"system": "a".repeat(1 << 17)}));
     error(&post(PATH, long).await, 413, "request_too_large");
     let long = request(json!({"system": "a".repeat(600)}));
-    assert!(error(&post(PATH, long).await, 400, "invalid_request_error").contains("512 tokens"));
+    assert!(error(&post(PATH, long).await, 400, "invalid_request_error").contains("> 512 maximum"));
     let late = request(json!({"deadline_ms": 1, "ignore_eos": true}));
     assert!([200, 408].contains(&post(PATH, late).await.status));
     let answer = post("/v1/completions", json!({"model": "none", "prompt": "x"})).await;

@@ -8,6 +8,7 @@
 )]
 
 mod adapters;
+mod agents;
 mod chat;
 mod client;
 mod completions;

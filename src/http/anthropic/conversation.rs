@@ -9,13 +9,17 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
+use super::signature;
 use crate::http::error::ApiError;
 use crate::http::generate::chat_request::{Message, Part, ReasoningKeys, Role, ToolCall};
 use crate::http::request::fields::{FieldReader, text_member};
 use crate::http::wire::messages::{
     ImageBlock, InputMessage, MessagesRequest, RedactedBlock, TextBlock, ThinkingBlock,
-    ToolResultBlock, ToolUseBlock,
+    ToolReferenceBlock, ToolResultBlock, ToolUseBlock,
 };
+
+/// How a text of a client's begins that is not for the model.
+const BILLING: &str = "x-anthropic-billing-header:";
 
 /// The messages of a request, with `system` before them, and whether the last is to be continued.
 pub(super) fn messages(
@@ -97,17 +101,27 @@ impl Turns<'_> {
         let part = match (kind(block, path)?, role) {
             ("text", _) => {
                 let TextBlock { text } = self.fields.variant(block, path)?;
+                // It says who pays, differs each time, and would keep prompts from being found
+                // again.
+                if role == Role::System && text.starts_with(BILLING) {
+                    self.fields.ignore(path);
+                    self.turn(role);
+                    return Ok(());
+                }
                 Part::Text(text)
             }
             ("image", Role::User) => self.image(block, path)?,
             ("tool_result", Role::User) => return self.add_tool_result(block, path),
             ("thinking", Role::Assistant) => {
                 let ThinkingBlock { thinking, signature } = self.fields.variant(block, path)?;
+                let signature = signature.filter(|signature| !signature.is_empty());
+                let carried = signature.as_deref().and_then(signature::carried);
                 // Reasoning is taken as it comes; whose it is can't be checked.
-                if signature.is_some_and(|signature| !signature.is_empty()) {
+                if signature.is_some() && carried.is_none() {
                     self.fields.ignore(format!("{path}.signature"));
                 }
-                Part::Reasoning { text: thinking, keys: ReasoningKeys::ReasoningContent }
+                let text = carried.filter(|_| thinking.is_empty()).unwrap_or(thinking);
+                Part::Reasoning { text, keys: ReasoningKeys::ReasoningContent }
             }
             ("redacted_thinking", Role::Assistant) => {
                 self.fields.variant::<RedactedBlock>(block, path)?;
@@ -168,7 +182,15 @@ impl Turns<'_> {
                     let TextBlock { text } = self.fields.variant(block, &path)?;
                     parts.push(Part::Text(text));
                 }
-                "image" => parts.push(self.image(block, &path)?),
+                // A refusal would end the conversation, as clients send the whole of it again.
+                kind @ ("image" | "document") => {
+                    self.fields.ignore(&path);
+                    parts.push(Part::Text(format!("[{kind} omitted: the model reads text only]")));
+                }
+                "tool_reference" => {
+                    let ToolReferenceBlock { tool_name } = self.fields.variant(block, &path)?;
+                    parts.push(Part::Text(format!("The tool {tool_name} is available.")));
+                }
                 other => return Err(unsupported(other, &path)),
             }
         }

@@ -13,7 +13,7 @@ use crate::http::generate::field_names::FieldNames;
 use crate::http::generate::options::{GenerationOptions, OwnOptions};
 use crate::http::generate::stop_strings::stop_strings;
 use crate::http::request::arrival::Arrival;
-use crate::http::request::extract::{Extracted, ModelField, RequestBody};
+use crate::http::request::extract::{Extracted, RequestBody};
 use crate::http::request::fields::{BodyReader, FieldReader, Ignored, required, text_member};
 use crate::http::request::rules::{COMMON, Rules, Treatment, is_empty, is_text};
 use crate::http::state::AppState;
@@ -69,8 +69,8 @@ impl RequestBody for MessagesBody {
         Ok(Self { request: body.take()?, common: body.take()?, scalars: body.take()? })
     }
 
-    fn model(&self) -> ModelField<'_> {
-        ModelField::Required(self.request.model.as_deref())
+    fn model(&self) -> Option<&str> {
+        self.request.model.as_deref()
     }
 }
 
@@ -78,6 +78,8 @@ impl RequestBody for MessagesBody {
 pub(super) struct Converted {
     pub(super) chat: ChatRequest,
     pub(super) model: String,
+    /// Whether reasoning is carried along without being shown.
+    pub(super) omits_reasoning: bool,
     pub(super) ignored: Ignored,
     pub(super) adapter: Option<Adapter>,
     pub(super) arrival: Arrival,
@@ -88,7 +90,7 @@ impl Converted {
         state: &AppState,
         extracted: Extracted<MessagesBody>,
     ) -> Result<Self, ApiError> {
-        let Extracted { body, adapter, arrival, mut fields } = extracted;
+        let Extracted { body, model, adapter, arrival, mut fields } = extracted;
         let MessagesBody { request, common, scalars } = body;
         let thinking = Thinking::new(request.thinking.as_ref())?;
         let conversation = conversation(&request, thinking.enabled, &mut fields)?;
@@ -118,15 +120,15 @@ impl Converted {
             options: GenerationOptions::new(own, &scalars, &common, &arrival, state)?,
             reasoning: ReasoningOptions {
                 separate: true,
-                hidden: thinking.hidden,
+                hidden: false,
                 budget: thinking.budget.filter(|_| reasons),
             },
             streams: request.stream == Some(true),
             conversation,
         };
         let ignored = fields.finish(state.config.strict)?;
-        let model = request.model.unwrap_or_default();
-        Ok(Self { chat, model, ignored, adapter, arrival })
+        let omits_reasoning = thinking.omitted;
+        Ok(Self { chat, model, omits_reasoning, ignored, adapter, arrival })
     }
 }
 
@@ -137,14 +139,15 @@ fn conversation(
     fields: &mut FieldReader,
 ) -> Result<Conversation, ApiError> {
     let (messages, continues) = messages(request, fields)?;
-    let tools = request.tools.as_deref().unwrap_or_default().iter().enumerate();
-    let list: Result<Vec<Tool>, ApiError> =
-        tools.map(|(at, value)| tool(value, &format!("tools[{at}]"), fields)).collect();
+    let mut list = Vec::new();
+    for (at, value) in request.tools.as_deref().unwrap_or_default().iter().enumerate() {
+        list.extend(tool(value, &format!("tools[{at}]"), fields)?);
+    }
     let choice = request.tool_choice.as_ref();
     Ok(Conversation {
         messages,
         tools: Tools {
-            list: list?,
+            list,
             choice: choice.map(tool_choice).transpose()?,
             single_call: choice.and_then(|choice| choice.disable_parallel_tool_use) == Some(true),
         },
@@ -204,8 +207,8 @@ fn effort(config: Option<&OutputConfig>) -> Result<Option<String>, ApiError> {
 struct Thinking {
     /// As the template is told, if at all.
     enabled: Option<bool>,
-    /// Whether the answer leaves reasoning out.
-    hidden: bool,
+    /// Whether the answer carries reasoning without showing it.
+    omitted: bool,
     /// Most tokens of reasoning.
     budget: Option<usize>,
 }
@@ -221,23 +224,29 @@ impl Thinking {
         let enabled = match field.kind.as_deref() {
             Some("enabled") => Some(true),
             Some("disabled") => Some(false),
-            Some("adaptive") => None,
+            Some("adaptive" | "between_tools") => None,
             kind => {
                 let kind = kind.unwrap_or("nothing");
-                return invalid("type", "enabled, disabled, adaptive", kind);
+                return invalid("type", "enabled, disabled, adaptive, between_tools", kind);
             }
         };
-        let hidden = match field.display.as_deref() {
+        let omitted = match field.display.as_deref() {
             None | Some("summarized") => false,
             Some("omitted") => true,
             Some(display) => return invalid("display", "summarized, omitted", display),
         };
         let budget = integer(NAMES.reasoning_budget, field.budget_tokens, 1, i64::MAX)?;
-        Ok(Self { enabled, hidden, budget: budget.map(to_usize) })
+        Ok(Self { enabled, omitted, budget: budget.map(to_usize) })
     }
 }
 
-fn tool(value: &Value, path: &str, fields: &mut FieldReader) -> Result<Tool, ApiError> {
+/// A tool that the client runs. What Anthropic runs itself, or has a schema of its own for, is left
+/// out and named as ignored.
+fn tool(value: &Value, path: &str, fields: &mut FieldReader) -> Result<Option<Tool>, ApiError> {
+    if text_member(value, "type").is_some_and(is_hosted) {
+        fields.ignore(path);
+        return Ok(None);
+    }
     if let Some(kind) = value.get("type").filter(|kind| !kind.is_null() && *kind != "custom") {
         let message = format!("{path}: tools of the type {kind} are not supported, only custom");
         let param = Some(format!("{path}.type"));
@@ -257,7 +266,14 @@ fn tool(value: &Value, path: &str, fields: &mut FieldReader) -> Result<Tool, Api
         shown.insert("strict".to_owned(), Value::Bool(strict));
     }
     let function = Function { name, parameters, strict: strict.unwrap_or(false) };
-    Ok(Tool { function, definition: json!({"type": "function", "function": shown}) })
+    Ok(Some(Tool { function, definition: json!({"type": "function", "function": shown}) }))
+}
+
+/// Whether a type names a version of one of Anthropic's own tools: `web_search_20250305`.
+fn is_hosted(kind: &str) -> bool {
+    let version = kind.rsplit_once('_').map(|(_, version)| version);
+    kind == "mcp_toolset"
+        || version.is_some_and(|v| v.len() == 8 && v.bytes().all(|b| b.is_ascii_digit()))
 }
 
 fn tool_choice(choice: &ToolChoiceField) -> Result<ToolChoice, ApiError> {

@@ -20,6 +20,7 @@ use writer::MessagesWriter;
 mod conversation;
 pub(crate) mod error;
 mod input;
+mod signature;
 mod writer;
 
 /// `POST /v1/messages`.
@@ -29,12 +30,13 @@ pub(crate) async fn messages(
     request: Extracted<MessagesBody>,
 ) -> Result<Response, ApiError> {
     required(request.body.request.max_tokens, "", "max_tokens")?;
-    let Converted { chat, model, ignored, adapter, arrival } = Converted::new(&state, request)?;
+    let Converted { chat, model, omits_reasoning, ignored, adapter, arrival } =
+        Converted::new(&state, request)?;
     let streams = chat.streams;
     let max_tokens = chat.options.own.max_tokens.unwrap_or_default();
     let chat = CheckedChat::new(&state, chat, adapter, arrival)?.prepare(&state).await?;
     let request_id = id.to_str().unwrap_or_default().to_owned();
-    let writer = MessagesWriter::new(model, request_id, max_tokens);
+    let writer = MessagesWriter::new(model, request_id, max_tokens, omits_reasoning);
     chat.answer(&state, writer, streams, &ignored).await
 }
 

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use super::error as messages_error;
+use super::signature;
 use crate::http::answer::delta::{
     ChoiceDelta, CompletedChoice, Delta, Finish, FinishKind, StopCause, ToolCallDelta,
 };
@@ -40,14 +41,20 @@ pub(crate) struct MessagesWriter {
 }
 
 impl MessagesWriter {
-    pub(crate) fn new(model: String, request_id: String, max_tokens: usize) -> Self {
+    /// A writer that does not show reasoning if it `omits_reasoning`, but has the client carry it.
+    pub(crate) fn new(
+        model: String,
+        request_id: String,
+        max_tokens: usize,
+        omits_reasoning: bool,
+    ) -> Self {
         Self {
             id: format!("msg_{}", Uuid::new_v4().simple()),
             model,
             request_id,
             max_tokens,
             started: false,
-            blocks: Blocks::default(),
+            blocks: Blocks { omits_reasoning, ..Blocks::default() },
             content: Content::default(),
             finish: None,
         }
@@ -172,6 +179,9 @@ enum Growing {
 /// Deltas to blocks.
 #[derive(Debug, Default)]
 struct Blocks {
+    omits_reasoning: bool,
+    /// Reasoning of the open block that is not shown.
+    omitted: String,
     growing: Option<Growing>,
     /// Blocks begun.
     count: usize,
@@ -209,11 +219,14 @@ impl Blocks {
             return;
         }
         if self.growing != Some(Growing::Thinking) {
-            let empty = OutputBlock::Thinking { thinking: String::new(), signature: "" };
+            let empty = OutputBlock::Thinking { thinking: String::new(), signature: String::new() };
             self.begin(Growing::Thinking, empty, events);
         }
-        let thinking = thinking.to_owned();
-        self.grow(BlockDelta::Thinking { thinking }, events);
+        if self.omits_reasoning {
+            self.omitted.push_str(thinking);
+        } else {
+            self.grow(BlockDelta::Thinking { thinking: thinking.to_owned() }, events);
+        }
     }
 
     fn text(&mut self, text: &str, events: &mut Events) {
@@ -263,7 +276,10 @@ impl Blocks {
 
     fn stop(&mut self, events: &mut Events) {
         if self.growing == Some(Growing::Thinking) {
-            self.grow(BlockDelta::Signature { signature: "" }, events);
+            let omitted = std::mem::take(&mut self.omitted);
+            let signature =
+                if omitted.is_empty() { String::new() } else { signature::carry(&omitted) };
+            self.grow(BlockDelta::Signature { signature }, events);
         }
         if self.growing.take().is_some() {
             events.push(StreamEvent::ContentBlockStop { index: self.count - 1 });
@@ -310,6 +326,10 @@ impl Content {
                 Some(OutputBlock::Thinking { thinking, .. }),
                 BlockDelta::Thinking { thinking: more },
             ) => thinking.push_str(&more),
+            (
+                Some(OutputBlock::Thinking { signature, .. }),
+                BlockDelta::Signature { signature: all },
+            ) => *signature = all,
             (Some(OutputBlock::Text { text }), BlockDelta::Text { text: more }) => {
                 text.push_str(&more);
             }

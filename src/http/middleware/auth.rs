@@ -1,5 +1,5 @@
 //! Who may call: a key, as a bearer or in `x-api-key`. Every route but
-//! `/health/*` needs one once any is configured, and those that change what is served need one of
+//! `/health/*` and `/ping` needs one once any is configured, and those that change what is served need one of
 //! an administrator's.
 
 use axum::extract::{Request, State};
@@ -52,7 +52,7 @@ fn check(keys: &ApiKeys, headers: &HeaderMap) -> Result<Scope, ApiError> {
 }
 
 fn is_open(path: &str) -> bool {
-    path == "/health" || path.starts_with("/health/")
+    matches!(path, "/health" | "/ping") || path.starts_with("/health/")
 }
 
 fn bearer(value: &[u8]) -> Option<&[u8]> {

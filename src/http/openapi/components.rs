@@ -69,6 +69,8 @@ pub(super) fn schemas(facts: &Facts<'_>) -> Value {
     let mut described = Value::Object(described);
     add_fields(&mut described);
     described["ModelName"]["enum"] = json!(facts.models);
+    let requested = facts.models.iter().map(String::as_str).chain([""]);
+    described["RequestedModel"]["enum"] = requested.collect();
     described["TokenId"]["maximum"] = json!(facts.limits.vocab_size.saturating_sub(1));
     described["EmbeddingDimensions"]["maximum"] = json!(facts.limits.embedding_size);
     described["TruncatedLength"]["anyOf"][1]["maximum"] = json!(facts.limits.max_text_len);

@@ -260,6 +260,22 @@ pub(super) const ROUTES: &[Route] = &[
         ..OPEN
     },
     Route {
+        path: "/apply-template",
+        name: "applyTemplate",
+        summary: "The prompt of a conversation.",
+        request: &["ChatCompletionRequest"],
+        answer: Answer::Json("AppliedTemplate"),
+        ..COUNTS
+    },
+    Route {
+        path: "/v1/chat/completions/input_tokens",
+        name: "countChatTokens",
+        summary: "How many tokens the prompt of a chat has.",
+        request: &["ChatCompletionRequest", "SamplingFields", "SearchLimits"],
+        answer: Answer::Json("InputTokens"),
+        ..COUNTS
+    },
+    Route {
         path: "/v1/models",
         name: "listModels",
         summary: "The names that the model answers to, and its adapters.",
@@ -272,6 +288,42 @@ pub(super) const ROUTES: &[Route] = &[
         summary: "One of these names.",
         parameters: &[Parameter::ModelName],
         answer: Answer::Json("Model"),
+        ..OPEN
+    },
+    Route {
+        path: "/",
+        name: "getRoot",
+        summary: "What this server is.",
+        answer: Answer::Json("Root"),
+        ..OPEN
+    },
+    Route {
+        path: "/load",
+        name: "getLoad",
+        summary: "Sequences that run or wait.",
+        answer: Answer::Json("Load"),
+        ..OPEN
+    },
+    Route {
+        path: "/props",
+        name: "getProps",
+        summary: "The model's properties.",
+        answer: Answer::Json("Props"),
+        ..OPEN
+    },
+    Route {
+        path: "/tokenizer_info",
+        name: "getTokenizerInfo",
+        summary: "Special tokens and the chat template.",
+        answer: Answer::Json("TokenizerInfo"),
+        ..OPEN
+    },
+    Route {
+        path: "/ping",
+        name: "ping",
+        summary: "Whether requests are welcome.",
+        answer: Answer::Json("Ready"),
+        guarded: false,
         ..OPEN
     },
     Route {

@@ -1,5 +1,6 @@
 //! What operators and clients ask about the server itself, and what they change of it.
 
+pub(crate) mod about;
 pub(crate) mod adapters;
 pub(crate) mod health;
 pub(crate) mod models;

@@ -1,6 +1,9 @@
-//! `/v1/models`: the names that the model answers to, and its adapters.
+//! `/v1/models`: the names that the model answers to, and its adapters. A client that sends
+//! `anthropic-version` gets the objects of Anthropic's API.
 
 use axum::extract::State;
+use axum::http::HeaderMap;
+use chrono::{DateTime, SecondsFormat};
 use serde_json::{Value, json};
 
 use crate::http::error::ApiError;
@@ -9,25 +12,70 @@ use crate::http::state::AppState;
 use crate::http::state::adapter_registry::ServedAdapter;
 
 /// `GET /v1/models`.
-pub(crate) async fn models(State(state): State<AppState>) -> axum::Json<Value> {
+pub(crate) async fn models(State(state): State<AppState>, headers: HeaderMap) -> axum::Json<Value> {
     let names = &state.config.served_model_names;
     let models = names.iter().map(|name| model_entry(&state, name));
     let adapters = state.adapters.all();
     let adapters = adapters.iter().map(|served| adapter_entry(&state, served));
     let data: Vec<Value> = models.chain(adapters).collect();
-    axum::Json(json!({"object": "list", "data": data}))
+    if !speaks_anthropic(&headers) {
+        return axum::Json(json!({"object": "list", "data": data}));
+    }
+    let infos: Vec<Value> = data.iter().map(|entry| model_info(&state, entry)).collect();
+    let id = |info: Option<&Value>| info.map_or(Value::Null, |info| info["id"].clone());
+    axum::Json(json!({
+        "first_id": id(infos.first()),
+        "last_id": id(infos.last()),
+        "has_more": false,
+        "data": infos,
+    }))
 }
 
 /// `GET /v1/models/{id}`; an id may contain slashes.
 pub(crate) async fn model(
     State(state): State<AppState>,
+    headers: HeaderMap,
     PathId(id): PathId,
 ) -> Result<axum::Json<Value>, ApiError> {
-    if let Some(served) = state.adapters.find(&id) {
-        return Ok(axum::Json(adapter_entry(&state, &served)));
-    }
     state.check_model(Some(&id))?;
-    Ok(axum::Json(model_entry(&state, &id)))
+    let entry = match state.adapters.find(&id) {
+        Some(served) => adapter_entry(&state, &served),
+        None => model_entry(&state, &id),
+    };
+    let anthropic = speaks_anthropic(&headers);
+    Ok(axum::Json(if anthropic { model_info(&state, &entry) } else { entry }))
+}
+
+fn speaks_anthropic(headers: &HeaderMap) -> bool {
+    headers.contains_key("anthropic-version")
+}
+
+/// A model in the words of Anthropic's API.
+fn model_info(state: &AppState, entry: &Value) -> Value {
+    let created = entry["created"].as_i64().and_then(|at| DateTime::from_timestamp(at, 0));
+    let created = created.unwrap_or_default().to_rfc3339_opts(SecondsFormat::Secs, true);
+    let context = state.engine.limits().max_model_len;
+    let thinks = state.families(false).reasoning.is_some();
+    let supported = |yes: bool| json!({ "supported": yes });
+    json!({
+        "type": "model",
+        "id": entry["id"],
+        "display_name": entry["id"],
+        "created_at": created,
+        "max_input_tokens": context,
+        "max_tokens": context,
+        "capabilities": {
+            "batch": supported(false),
+            "citations": supported(false),
+            "code_execution": supported(false),
+            "image_input": supported(false),
+            "pdf_input": supported(false),
+            "structured_outputs": supported(true),
+            "thinking": {"supported": thinks, "types": {
+                "adaptive": supported(thinks), "enabled": supported(thinks),
+            }},
+        },
+    })
 }
 
 fn model_entry(state: &AppState, name: &str) -> Value {

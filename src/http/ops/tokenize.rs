@@ -8,7 +8,7 @@ use crate::http::generate::prompt::CheckedConversation;
 use crate::http::generate::tools::ToolSetup;
 use crate::http::openai::chat::input::{CHAT_RULES, conversation};
 use crate::http::request::blocking::off_thread;
-use crate::http::request::extract::{Extracted, ModelField, RequestBody};
+use crate::http::request::extract::{Extracted, RequestBody};
 use crate::http::request::fields::{BodyReader, required};
 use crate::http::request::rules::{COMMON, Rules};
 use crate::http::state::AppState;
@@ -32,8 +32,8 @@ impl RequestBody for TokenizeBody {
         Ok(Self { request: body.take()?, chat })
     }
 
-    fn model(&self) -> ModelField<'_> {
-        ModelField::Optional(self.request.model.as_deref())
+    fn model(&self) -> Option<&str> {
+        self.request.model.as_deref()
     }
 }
 
@@ -82,8 +82,8 @@ impl RequestBody for DetokenizeRequest {
         body.take()
     }
 
-    fn model(&self) -> ModelField<'_> {
-        ModelField::Optional(self.model.as_deref())
+    fn model(&self) -> Option<&str> {
+        self.model.as_deref()
     }
 }
 

@@ -53,3 +53,18 @@ pub(crate) const INCLUDABLES: [&str; 8] = [
     "web_search_call.action.sources",
     "web_search_call.results",
 ];
+
+/// How the types of tools begin that a provider runs, or that have a shape of their own. They are left
+/// out: nobody runs them here.
+pub(crate) const HOSTED_TOOLS: [&str; 10] = [
+    "apply_patch",
+    "code_interpreter",
+    "computer",
+    "file_search",
+    "image_generation",
+    "local_shell",
+    "mcp",
+    "shell",
+    "tool_search",
+    "web_search",
+];

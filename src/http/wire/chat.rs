@@ -13,14 +13,14 @@ use super::schema::chat::{
     FinishReason, ReasoningEffort, StopCause,
 };
 use super::schema::constants;
-use super::schema::served::ModelName;
+use super::schema::served::RequestedModel;
 use super::usage::{ChunkUsage, Timings, Usage};
 
 /// The body of `POST /v1/chat/completions`, beside
 /// [`SamplingFields`](super::sampling::SamplingFields).
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct ChatCompletionRequest {
-    #[schema(value_type = ModelName)]
+    #[schema(value_type = Option<RequestedModel>)]
     pub(crate) model: Option<String>,
     #[schema(value_type = Vec<ChatInputMessage>, min_items = 1)]
     pub(crate) messages: Option<Vec<ChatMessage>>,

@@ -12,14 +12,14 @@ use super::number::Int;
 use super::schema;
 use super::schema::chat::{CompletionPrompt, FinishReason, StopCause, TopLogprobs};
 use super::schema::constants;
-use super::schema::served::ModelName;
+use super::schema::served::RequestedModel;
 use super::usage::{ChunkUsage, Timings, Usage};
 
 /// The body of `POST /v1/completions`, beside
 /// [`SamplingFields`](super::sampling::SamplingFields).
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct CompletionRequest {
-    #[schema(value_type = ModelName)]
+    #[schema(value_type = Option<RequestedModel>)]
     pub(crate) model: Option<String>,
     #[schema(value_type = CompletionPrompt)]
     pub(crate) prompt: Option<PromptField>,

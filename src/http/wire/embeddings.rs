@@ -7,12 +7,12 @@ use super::completions::PromptField;
 use super::number::Int;
 use super::schema::chat::{EmbeddingInput, EncodingFormat, TruncationSide};
 use super::schema::constants;
-use super::schema::served::{EmbeddingDimensions, ModelName, TruncatedLength};
+use super::schema::served::{EmbeddingDimensions, RequestedModel, TruncatedLength};
 
 /// The body of `POST /v1/embeddings`.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct EmbeddingsRequest {
-    #[schema(value_type = ModelName)]
+    #[schema(value_type = Option<RequestedModel>)]
     pub(crate) model: Option<String>,
     /// A text or several, or the token ids of one or several.
     #[schema(value_type = EmbeddingInput)]

@@ -14,14 +14,14 @@ use super::schema::messages::{
     MessageTool, MessageToolChoiceKind, StopSequences, SystemContent, ThinkingDisplay,
     ThinkingKind,
 };
-use super::schema::served::ModelName;
+use super::schema::served::RequestedModel;
 
 /// The body of `POST /v1/messages` and of `POST /v1/messages/count_tokens`, beside
 /// [`CommonFields`](super::sampling::CommonFields) and
 /// [`ScalarFields`](super::scalars::ScalarFields).
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct MessagesRequest {
-    #[schema(value_type = ModelName)]
+    #[schema(value_type = Option<RequestedModel>)]
     pub(crate) model: Option<String>,
     #[schema(value_type = Vec<MessageInput>, min_items = 1)]
     pub(crate) messages: Option<Vec<InputMessage>>,
@@ -98,6 +98,12 @@ pub(crate) struct ToolResultBlock {
     pub(crate) is_error: Option<bool>,
 }
 
+/// A block of a tool's result of the type `tool_reference`: a search found this tool.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct ToolReferenceBlock {
+    pub(crate) tool_name: String,
+}
+
 /// `output_config.format` or `output_format` of the type `json_schema`.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct OutputFormat {
@@ -167,11 +173,10 @@ pub(crate) struct Message<'a> {
 #[schema(as = MessageBlock)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(crate) enum OutputBlock {
-    /// The signature is empty: nobody here checks where reasoning comes from.
+    /// The signature is empty, or carries the reasoning if it is not shown.
     Thinking {
         thinking: String,
-        #[schema(schema_with = constants::no_text)]
-        signature: &'static str,
+        signature: String,
     },
     Text {
         text: String,
@@ -191,10 +196,7 @@ pub(crate) enum BlockDelta {
     #[serde(rename = "thinking_delta")]
     Thinking { thinking: String },
     #[serde(rename = "signature_delta")]
-    Signature {
-        #[schema(schema_with = constants::no_text)]
-        signature: &'static str,
-    },
+    Signature { signature: String },
     #[serde(rename = "text_delta")]
     Text { text: String },
     #[serde(rename = "input_json_delta")]

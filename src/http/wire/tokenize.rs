@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::number::Int;
-use super::schema::served::{ModelName, TokenId};
+use super::schema::served::{RequestedModel, TokenId};
 
 /// The body of `POST /tokenize`.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -31,7 +31,7 @@ pub(crate) struct Tokenized {
 /// The body of `POST /detokenize`.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct DetokenizeRequest {
-    #[schema(value_type = Option<ModelName>)]
+    #[schema(value_type = Option<RequestedModel>)]
     pub(crate) model: Option<String>,
     #[schema(value_type = Vec<TokenId>)]
     pub(crate) tokens: Option<Vec<Int>>,

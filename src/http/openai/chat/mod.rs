@@ -30,7 +30,7 @@ pub(crate) async fn chat_completions(
         LogprobSpelling::new(state.tokenizer.clone(), as_ids, options.skip_special_tokens)
     };
     let writer = ChatWriter {
-        envelope: Envelope::new("chatcmpl", &state, model.as_deref()),
+        envelope: Envelope::new("chatcmpl", model),
         num_choices: options.own.n,
         usage: streaming.unwrap_or_default(),
         logprobs: logprobs.then(spelling),
@@ -58,4 +58,15 @@ pub(crate) async fn render(
         "max_model_len": state.engine.limits().max_model_len,
     }));
     Ok(ignored.tell(answer.into_response()))
+}
+
+/// `POST /v1/chat/completions/input_tokens`: how many tokens a request's prompt has.
+pub(crate) async fn input_tokens(
+    State(state): State<AppState>,
+    request: Extracted<ChatBody>,
+) -> Result<Response, ApiError> {
+    let Converted { chat, ignored, adapter, arrival, .. } = Converted::new(&state, request)?;
+    let prompt = CheckedChat::new(&state, chat, adapter, arrival)?.render(&state).await?;
+    let answer = json!({"object": "response.input_tokens", "input_tokens": prompt.token_ids.len()});
+    Ok(ignored.tell(axum::Json(answer).into_response()))
 }

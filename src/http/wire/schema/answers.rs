@@ -60,7 +60,7 @@ written! {
     TokenizeRequest: json!({
         "type": "object",
         "properties": {
-            "model": or_null(reference("ModelName")),
+            "model": or_null(reference("RequestedModel")),
             "return_token_strs": {"type": ["boolean", "null"]},
             "add_special_tokens": {"type": ["boolean", "null"]},
         },
@@ -79,6 +79,23 @@ written! {
             })),
         ],
     });
+    /// What the server is.
+    Root: object(&["server", "version", "model", "openapi"], &json!({
+        "server": text(), "version": text(), "model": text(), "openapi": text(),
+    }));
+    /// Sequences that run or wait.
+    Load: object(&["server_load"], &json!({"server_load": count()}));
+    /// The model's properties.
+    Props: object(&["total_slots", "default_generation_settings"], &json!({
+        "total_slots": count(),
+        "default_generation_settings": object(&["n_ctx"], &json!({"n_ctx": count()})),
+    }));
+    /// Special tokens and the chat template.
+    TokenizerInfo: object(&["tokenizer_class", "chat_template"], &json!({
+        "tokenizer_class": text(), "chat_template": optional_text(),
+    }));
+    /// The prompt of a conversation.
+    AppliedTemplate: object(&["prompt"], &json!({"prompt": text()}));
     /// How many tokens the prompt of a response would have.
     InputTokens: object(&["object", "input_tokens"], &json!({
         "object": words(&["response.input_tokens"]), "input_tokens": count(),

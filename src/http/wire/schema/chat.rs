@@ -29,7 +29,7 @@ written! {
     /// How much to think.
     ReasoningEffort: words(&EFFORTS);
     /// What may be called.
-    ChatTools: json!({"type": "array", "minItems": 1, "items": reference("ChatTool")});
+    ChatTools: list(&reference("ChatTool"));
     /// A function that the client runs.
     ChatTool: tagged("function", &["function"], &json!({"function": object(&["name"], &json!({
         "name": {"type": "string", "minLength": 1},

@@ -27,7 +27,6 @@ constants! {
     max_output_tokens: "max_output_tokens";
     medium: "medium";
     message: "message";
-    no_text: "";
     response: "response";
     server_error: "server_error";
     text_completion: "text_completion";

@@ -29,18 +29,23 @@ written! {
     ]);
     /// What the model is told before the conversation.
     SystemContent: text_or(&text_block());
-    /// A tool that the client runs.
-    MessageTool: object(&["name", "input_schema"], &json!({
-        "type": {"enum": ["custom", null]},
-        "name": {"type": "string", "minLength": 1},
-        "description": optional_text(),
-        "input_schema": {"type": "object"},
-        "strict": {"type": ["boolean", "null"]},
-    }));
+    /// A tool that the client runs, or one of Anthropic's own, which is left out.
+    MessageTool: any_of(&[
+        object(&["name", "input_schema"], &json!({
+            "type": {"enum": ["custom", null]},
+            "name": {"type": "string", "minLength": 1},
+            "description": optional_text(),
+            "input_schema": {"type": "object"},
+            "strict": {"type": ["boolean", "null"]},
+        })),
+        object(&["type"], &json!({
+            "type": {"type": "string", "pattern": "^([a-z_]+_[0-9]{8}|mcp_toolset)$"},
+        })),
+    ]);
     /// Which tools the answer may or must use.
     MessageToolChoiceKind: words(&["auto", "any", "tool", "none"]);
     /// Whether to think.
-    ThinkingKind: words(&["enabled", "disabled", "adaptive"]);
+    ThinkingKind: words(&["enabled", "disabled", "adaptive", "between_tools"]);
     /// Whether the answer shows the reasoning.
     ThinkingDisplay: words(&["summarized", "omitted"]);
     /// How much effort to make.
@@ -81,7 +86,12 @@ fn tool_result() -> Value {
         &["tool_use_id"],
         &json!({
             "tool_use_id": text(),
-            "content": any_of(&[optional_text(), list(&text_block())]),
+            "content": any_of(&[optional_text(), list(&any_of(&[
+                text_block(),
+                tagged("image", &[], &json!({})),
+                tagged("document", &[], &json!({})),
+                tagged("tool_reference", &["tool_name"], &json!({"tool_name": text()})),
+            ]))]),
             "is_error": {"type": ["boolean", "null"]},
         }),
     )

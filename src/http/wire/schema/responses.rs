@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::builders::{any_of, list, object, optional_text, reference, tagged, text, words};
 use crate::http::wire::bounds::{
-    INCLUDABLES, MAX_METADATA_KEY_CHARS, MAX_METADATA_PAIRS, MAX_METADATA_VALUE_CHARS,
+    HOSTED_TOOLS, INCLUDABLES, MAX_METADATA_KEY_CHARS, MAX_METADATA_PAIRS, MAX_METADATA_VALUE_CHARS,
 };
 
 written! {
@@ -33,11 +33,13 @@ written! {
         }),
         item("function_call", &["name", "arguments"], &json!({
             "call_id": optional_text(), "name": text(), "arguments": text(),
+            "namespace": optional_text(),
         })),
-        item("function_call_output", &["call_id", "output"], &json!({
-            "call_id": text(),
-            "output": any_of(&[text(), parts(&["input_text"])]),
+        item("function_call_output", &["call_id", "output"], &tool_output()),
+        item("custom_tool_call", &["name", "input"], &json!({
+            "call_id": optional_text(), "name": text(), "input": text(),
         })),
+        item("custom_tool_call_output", &["call_id", "output"], &tool_output()),
         item("reasoning", &[], &json!({
             "summary": any_of(&[parts(&["summary_text"]), json!({"type": "null"})]),
             "content": any_of(&[parts(&["reasoning_text", "text"]), json!({"type": "null"})]),
@@ -62,13 +64,21 @@ written! {
         "prompt_logprobs": {"type": "null"},
         "return_token_ids": {"enum": [false, null]},
     }));
-    /// A function that the client runs.
-    ResponseTool: tagged("function", &["name"], &json!({
-        "name": {"type": "string", "minLength": 1},
-        "description": optional_text(),
-        "parameters": {"type": ["object", "null"]},
-        "strict": {"type": ["boolean", "null"]},
-    }));
+    /// A tool that the client runs, or one that nobody runs here and that is left out.
+    ResponseTool: any_of(&[
+        function_tool(),
+        tagged("namespace", &["name", "tools"], &json!({
+            "name": {"type": "string", "minLength": 1},
+            "description": optional_text(),
+            "tools": list(&function_tool()),
+        })),
+        tagged("custom", &["name"], &json!({
+            "name": {"type": "string", "minLength": 1},
+            "description": optional_text(),
+            "format": {"type": ["object", "null"]},
+        })),
+        object(&["type"], &json!({"type": words(&HOSTED_TOOLS)})),
+    ]);
     /// A function as the request had it.
     FunctionTool: tagged("function", &["name", "description", "parameters", "strict"], &json!({
         "name": text(),
@@ -93,6 +103,30 @@ written! {
         "propertyNames": {"maxLength": MAX_METADATA_KEY_CHARS},
         "additionalProperties": {"type": "string", "maxLength": MAX_METADATA_VALUE_CHARS},
     });
+}
+
+fn function_tool() -> Value {
+    tagged(
+        "function",
+        &["name"],
+        &json!({
+            "name": {"type": "string", "minLength": 1},
+            "description": optional_text(),
+            "parameters": {"type": ["object", "null"]},
+            "strict": {"type": ["boolean", "null"]},
+        }),
+    )
+}
+
+fn tool_output() -> Value {
+    json!({
+        "call_id": text(),
+        "output": any_of(&[text(), list(&any_of(&[
+            tagged("input_text", &["text"], &json!({"text": text()})),
+            tagged("input_image", &[], &json!({})),
+            tagged("input_file", &[], &json!({})),
+        ]))]),
+    })
 }
 
 fn status() -> Value {

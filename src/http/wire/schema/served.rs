@@ -7,6 +7,8 @@ use super::builders::{any_of, count, text};
 written! {
     /// A name that the model answers to.
     ModelName: text();
+    /// A name that the model answers to; an empty one is the first.
+    RequestedModel: text();
     /// The id of a token of the model.
     TokenId: count();
     /// How many numbers of an embedding to keep.

@@ -1,0 +1,48 @@
+//! Reasoning that a client keeps without showing it: compressed in the opaque `signature` of its
+//! block, which clients send back as it came.
+//!
+//! `sconce.1.` and the base64 of an LZ4 block with its length before it.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+const VERSION: &str = "sconce.1.";
+/// Longest reasoning that is read back.
+const MAX_BYTES: usize = 4 << 20;
+
+/// The signature that carries `reasoning`.
+pub(super) fn carry(reasoning: &str) -> String {
+    let compressed = lz4_flex::compress_prepend_size(reasoning.as_bytes());
+    format!("{VERSION}{}", URL_SAFE_NO_PAD.encode(compressed))
+}
+
+/// The reasoning that a signature carries; `None` if it is none of ours.
+pub(super) fn carried(signature: &str) -> Option<String> {
+    let bytes = URL_SAFE_NO_PAD.decode(signature.strip_prefix(VERSION)?).ok()?;
+    let (length, block) = lz4_flex::block::uncompressed_size(&bytes).ok()?;
+    let reasoning = lz4_flex::decompress(block, length.min(MAX_BYTES)).ok()?;
+    String::from_utf8(reasoning).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_carried_comes_back() {
+        for reasoning in ["", "é, and so on", &"again and again ".repeat(1000)] {
+            assert_eq!(carried(&carry(reasoning)).as_deref(), Some(reasoning));
+        }
+        assert!(carry(&"again ".repeat(1000)).len() < 200);
+    }
+
+    #[test]
+    fn other_signatures_carry_nothing() {
+        let ours = carry("some reasoning that was cut");
+        let huge = [&u32::MAX.to_le_bytes()[..], &[0; 8]].concat();
+        let huge = format!("{VERSION}{}", URL_SAFE_NO_PAD.encode(huge));
+        for other in ["", "ErUBCkYIBRgCIkDd", &ours[..ours.len() - 9], "sconce.1.!", &huge] {
+            assert_eq!(carried(other), None, "{other}");
+        }
+    }
+}
