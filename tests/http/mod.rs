@@ -8,6 +8,7 @@
 )]
 
 mod adapters;
+mod agent_programs;
 mod agents;
 mod chat;
 mod client;
