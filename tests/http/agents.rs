@@ -213,8 +213,8 @@ async fn omitted_reasoning_comes_back_with_its_signature() {
         assert!(!answer.text.contains("a secret"), "{}", answer.text);
         let signature = if stream {
             let events = events(&answer);
-            let deltas = events.iter().map(|event| &event["delta"]["signature"]);
-            deltas.filter_map(Value::as_str).next().unwrap().to_owned()
+            let mut deltas = events.iter().map(|event| &event["delta"]["signature"]);
+            deltas.find_map(Value::as_str).unwrap().to_owned()
         } else {
             let content = answer.json()["content"].clone();
             assert_eq!(

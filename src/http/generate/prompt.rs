@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::chat_request::{Conversation, Message, Part, Role, TemplateOptions, ToolCall};
 use super::field_names::FieldNames;
-use super::tools::ToolSetup;
+use super::tools::{Telling, ToolSetup};
 use super::tools_as_text;
 use crate::http::error::{ApiError, ContextExceeded};
 use crate::http::request::blocking::off_thread;
@@ -42,7 +42,7 @@ impl CheckedConversation {
         tools: &ToolSetup,
     ) -> Result<Self, ApiError> {
         let Conversation { messages, template: options, names, .. } = conversation;
-        let (messages, with_tools) = if tools.as_text {
+        let (messages, with_tools) = if tools.telling == Telling::Text {
             (tools_as_text::told(messages, &tools.definitions), false)
         } else {
             (messages, !tools.definitions.is_empty())

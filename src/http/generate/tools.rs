@@ -11,13 +11,21 @@ use crate::http::error::ApiError;
 use crate::http::state::AppState;
 use crate::text::tool_calls::Functions;
 
+/// How the model is told of tools, calls and results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Telling {
+    /// By the template.
+    Template,
+    /// In texts of the conversation, for the template knows no tools.
+    Text,
+}
+
 /// Tools as the request asks for them, checked.
 #[derive(Clone, Debug)]
 pub(crate) struct ToolSetup {
     /// For the template; empty without tools.
     pub(crate) definitions: Vec<Value>,
-    /// Whether the template knows no tools, and is told of them in texts.
-    pub(crate) as_text: bool,
+    pub(crate) telling: Telling,
     /// Whose calls to look for in the answer.
     pub(crate) family: Option<&'static str>,
     /// What may be called.
@@ -36,7 +44,7 @@ impl ToolSetup {
     pub(crate) fn none(names: &'static FieldNames, family: Option<&'static str>) -> Self {
         Self {
             definitions: Vec::new(),
-            as_text: false,
+            telling: Telling::Template,
             family,
             callable: Vec::new(),
             required: false,
@@ -70,7 +78,7 @@ impl ToolSetup {
         let restricted = *choice != ToolChoice::Off && callable.len() < tools.list.len();
         Ok(Self {
             definitions: tools.list.iter().map(|tool| tool.definition.clone()).collect(),
-            as_text,
+            telling: if as_text { Telling::Text } else { Telling::Template },
             family,
             restricted,
             required: matches!(choice, ToolChoice::Required | ToolChoice::Allowed(_, true)),
@@ -131,7 +139,8 @@ fn without_tools(
         }
         _ => {
             let none = ToolSetup::none(names, state.families(false).always());
-            Ok(ToolSetup { as_text: !knows_tools(state), ..none })
+            let telling = if knows_tools(state) { Telling::Template } else { Telling::Text };
+            Ok(ToolSetup { telling, ..none })
         }
     }
 }

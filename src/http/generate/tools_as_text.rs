@@ -31,13 +31,11 @@ pub(crate) fn told(mut messages: Vec<Message>, definitions: &[Value]) -> Vec<Mes
         return messages;
     }
     let part = Part::Text(instructions(definitions));
-    match messages.first_mut().filter(|first| first.role == Role::System) {
-        Some(system) => system.parts.push(part),
-        None => {
-            let system =
-                Message { role: Role::System, parts: vec![part], name: None, answers: None };
-            messages.insert(0, system);
-        }
+    if let Some(system) = messages.first_mut().filter(|first| first.role == Role::System) {
+        system.parts.push(part);
+    } else {
+        let system = Message { role: Role::System, parts: vec![part], name: None, answers: None };
+        messages.insert(0, system);
     }
     messages
 }

@@ -175,7 +175,8 @@ impl ResponseTools {
         let format = format.unwrap_or_else(|| json!({"type": "text"}));
         if let Some(definition) = text_member(&format, "definition") {
             let syntax = text_member(&format, "syntax").unwrap_or_default();
-            told.push_str(&format!("\nThe input follows this {syntax} grammar:\n{definition}"));
+            told += "\nThe input follows this grammar:\n";
+            told += definition;
             if syntax == "regex" {
                 input["pattern"] = json!(format!("^(?:{definition})$"));
             } else {
