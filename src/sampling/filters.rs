@@ -131,6 +131,16 @@ pub(super) fn excludes_top(params: &SamplingParams) -> bool {
     params.xtc_probability > 0.0 && params.xtc_threshold <= 0.5
 }
 
+/// Excludes all tokens but these, which ascend.
+pub(super) fn keep_only(logits: &mut [f32], allowed: &[u32]) {
+    let mut next = 0;
+    for token in allowed.iter().map(|token| *token as usize).take_while(|t| *t < logits.len()) {
+        logits[next..token.max(next)].fill(f32::NEG_INFINITY);
+        next = token + 1;
+    }
+    logits[next..].fill(f32::NEG_INFINITY);
+}
+
 /// Excludes the logits that are further below the largest than `sigmas` standard deviations of all
 /// that are finite.
 pub(super) fn keep_top_n_sigma(logits: &mut [f32], sigmas: f32) {

@@ -174,6 +174,9 @@ impl SamplerState {
     /// All stages before the temperature.
     fn alter(&mut self, logits: &mut [f32]) -> Result<(), SamplingError> {
         self.apply_bias(logits);
+        if let Some(allowed) = &self.params.allowed_token_ids {
+            filters::keep_only(logits, allowed);
+        }
         if let Some(constraint) = &mut self.constraint {
             constraint.apply(logits)?;
         }
@@ -193,6 +196,7 @@ impl SamplerState {
             || !self.counts.is_empty()
             || self.dry.is_some()
             || self.params.top_n_sigma > 0.0
+            || self.params.allowed_token_ids.is_some()
             || self.constraint.as_ref().is_some_and(Constraint::binds)
     }
 

@@ -13,7 +13,8 @@ impl SamplerState {
     /// Whether a device can make the next draw. What few requests use stays on the host.
     pub fn samples_on_device(&self) -> bool {
         let mut on_host = SCALARS.iter().filter(|scalar| !scalar.on_device);
-        self.dry.is_none() && on_host.all(|scalar| scalar.is_neutral(&self.params))
+        let plain = self.dry.is_none() && self.params.allowed_token_ids.is_none();
+        plain && on_host.all(|scalar| scalar.is_neutral(&self.params))
     }
 
     /// What is asked of row `row`.

@@ -49,6 +49,8 @@ pub struct SamplingParams {
     pub presence_penalty: f32,
     /// Added to the logits of single tokens.
     pub logit_bias: Vec<(u32, f32)>,
+    /// The only tokens that may be drawn, ascending; `None`: all.
+    pub allowed_token_ids: Option<Arc<[u32]>>,
     /// Seed of this sequence's random numbers.
     pub seed: u64,
     /// Report the drawn token's logprob and those of this many most likely tokens (0 to 20).
@@ -75,6 +77,7 @@ impl Default for SamplingParams {
             frequency_penalty: 0.0,
             presence_penalty: 0.0,
             logit_bias: Vec::new(),
+            allowed_token_ids: None,
             seed: 0,
             logprobs: None,
             grammar: None,

@@ -12,6 +12,11 @@ fn reference(params: &SamplingParams, prompt: &[u32], output: &[u32], logits: &[
     for (token, bias) in &params.logit_bias {
         scores[*token as usize] += f64::from(*bias);
     }
+    if let Some(allowed) = &params.allowed_token_ids {
+        for (id, score) in (0u32..).zip(&mut scores).filter(|(id, _)| !allowed.contains(id)) {
+            *score = f64::NEG_INFINITY;
+        }
+    }
     for (id, score) in (0u32..).zip(&mut scores) {
         let count = output.iter().filter(|seen| **seen == id).count();
         if count > 0 || prompt.contains(&id) {
@@ -24,10 +29,11 @@ fn reference(params: &SamplingParams, prompt: &[u32], output: &[u32], logits: &[
         *score -= count.min(1.0) * f64::from(params.presence_penalty);
     }
     if params.top_n_sigma > 0.0 {
+        let finite = || scores.iter().filter(|score| score.is_finite());
         #[expect(clippy::cast_precision_loss, reason = "few")]
-        let count = scores.len() as f64;
-        let mean = scores.iter().sum::<f64>() / count;
-        let variance = scores.iter().map(|score| (score - mean).powi(2)).sum::<f64>() / count;
+        let count = finite().count() as f64;
+        let mean = finite().sum::<f64>() / count;
+        let variance = finite().map(|score| (score - mean).powi(2)).sum::<f64>() / count;
         let best = scores.iter().copied().fold(f64::MIN, f64::max);
         let least = best - f64::from(params.top_n_sigma) * variance.sqrt();
         for score in scores.iter_mut().filter(|score| **score < least) {
@@ -122,11 +128,14 @@ fn params() -> impl Strategy<Value = SamplingParams> {
         prop_oneof![Just(0.0f32), -2.0..2.0f32],
         prop_oneof![Just(0.0f32), -2.0..2.0f32],
         prop::collection::vec((0..24u32, -5.0..5.0f32), 0..4),
+        prop::option::weighted(0.3, prop::collection::btree_set(0..24u32, 1..8)),
     );
     (filters, penalties).prop_map(|(filters, penalties)| {
         let (temperature, top_p, top_k, min_p, typical_p, top_n_sigma) = filters;
-        let (repetition_penalty, frequency_penalty, presence_penalty, logit_bias) = penalties;
+        let (repetition_penalty, frequency_penalty, presence_penalty, logit_bias, allowed) =
+            penalties;
         SamplingParams {
+            allowed_token_ids: allowed.map(|allowed| allowed.into_iter().collect()),
             temperature,
             top_p,
             top_k,

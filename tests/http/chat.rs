@@ -396,3 +396,17 @@ async fn a_temperature_of_zero_is_greedy_and_top_k_of_everything_is_off() {
     assert_eq!((asked.sampling.temperature, asked.sampling.top_k), (0.0, 0));
     assert_eq!(bytes("x"), [120]);
 }
+
+#[tokio::test]
+async fn only_allowed_tokens_are_asked_for() {
+    let server = Server::saying("x").await;
+    let answer = server.client.chat(&chat(json!({"allowed_token_ids": [9, 3, 3]}))).await;
+    assert_eq!((answer.status, answer.header("x-sconce-ignored")), (200, None));
+    let asked = server.engine.requests()[0].sampling.allowed_token_ids.clone();
+    assert_eq!(asked.as_deref(), Some(&[3, 3, 9][..]));
+    for (ids, words) in [(json!([]), "at least one"), (json!([99_999]), "99999")] {
+        let answer = server.client.chat(&chat(json!({"allowed_token_ids": ids}))).await;
+        let message = answer.error(400, "invalid_request_error", Some("allowed_token_ids"));
+        assert!(message.contains(words), "{message}");
+    }
+}

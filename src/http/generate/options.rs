@@ -202,6 +202,7 @@ fn sampling_params(
     let mut params = SamplingParams {
         top_k: top_k(common.top_k, state)?,
         logit_bias: logit_bias(common.logit_bias.as_ref(), vocab_size)?,
+        allowed_token_ids: allowed_token_ids(common.allowed_token_ids.as_deref(), vocab_size)?,
         seed: seed.cast_unsigned(),
         // The choices with the best logprobs are kept.
         logprobs: own.logprobs.or((own.best_of > own.n).then_some(0)),
@@ -249,6 +250,22 @@ fn logit_bias(
     }
     result.sort_by_key(|(id, _)| *id);
     Ok(result)
+}
+
+/// The only tokens of an answer, ascending. A model that should be able to end has one for that
+/// among them.
+fn allowed_token_ids(
+    field: Option<&[Int]>,
+    vocab_size: usize,
+) -> Result<Option<Arc<[u32]>>, ApiError> {
+    const NAME: &str = "allowed_token_ids";
+    let Some(ids) = field else { return Ok(None) };
+    if ids.is_empty() {
+        return Err(ApiError::field(NAME, format!("{NAME} must have at least one token id")));
+    }
+    let mut ids = token_ids(NAME, ids, vocab_size)?;
+    ids.sort_unstable();
+    Ok(Some(ids.into()))
 }
 
 /// A seed that JSON numbers carry without loss in every language.

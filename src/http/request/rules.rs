@@ -49,7 +49,6 @@ pub(crate) const COMMON: Rules = &[
     ("timings_per_token", Ignored),
     ("truncation_side", Ignored),
     ("user", Ignored),
-    ("allowed_token_ids", Unsupported(never)),
     ("audio", Unsupported(never)),
     ("bad_words", Unsupported(is_empty)),
     ("custom_logit_processor", Unsupported(never)),

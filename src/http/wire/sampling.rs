@@ -36,6 +36,8 @@ pub(crate) struct CommonFields {
     pub(crate) seed: Option<Int>,
     #[schema(value_type = Option<Vec<TokenId>>)]
     pub(crate) stop_token_ids: Option<Vec<Int>>,
+    #[schema(value_type = Option<Vec<TokenId>>, min_items = 1)]
+    pub(crate) allowed_token_ids: Option<Vec<Int>>,
     pub(crate) include_stop_str_in_output: Option<bool>,
     pub(crate) skip_special_tokens: Option<bool>,
     #[schema(value_type = Option<i64>, minimum = 0)]
