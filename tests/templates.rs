@@ -81,3 +81,38 @@ fn every_template_names_its_source_and_licence() {
         assert!(licence.starts_with("MIT") || licence.starts_with("Apache-2.0"), "{file:?}");
     }
 }
+
+/// What agents send: messages of the system one after another, and later ones.
+#[test]
+fn every_template_renders_messages_of_the_system_anywhere() {
+    let special_tokens =
+        SpecialTokens::from_json(&json(&fixtures().join("meta.json"))["special_tokens"]);
+    let conversations: [&[(&str, &str)]; 3] = [
+        &[("system", "rules-a"), ("system", "rules-b"), ("user", "asks-a")],
+        &[("user", "asks-a"), ("system", "rules-a")],
+        &[
+            ("system", "rules-a"),
+            ("user", "asks-a"),
+            ("assistant", "says-a"),
+            ("system", "rules-b"),
+            ("user", "asks-b"),
+        ],
+    ];
+    let mut refused = Vec::new();
+    for file in expected_files() {
+        let name = json(&file)["template"].as_str().unwrap().to_owned();
+        let source = std::fs::read_to_string(fixtures().join("data").join(&name)).unwrap();
+        let template = ChatTemplate::new(&source, special_tokens.clone()).unwrap();
+        for conversation in conversations {
+            let message =
+                |(role, text): &(&str, &str)| serde_json::json!({"role": role, "content": text});
+            let messages: Vec<Value> = conversation.iter().map(message).collect();
+            let prompt = ChatPrompt::new(template.arrange(messages)).unwrap();
+            match template.render(&prompt) {
+                Ok(prompt) if conversation.iter().all(|(_, text)| prompt.contains(text)) => {}
+                other => refused.push(format!("{name} ({}): {other:?}", template.system_turns())),
+            }
+        }
+    }
+    assert!(refused.is_empty(), "{}", refused.join("\n\n"));
+}

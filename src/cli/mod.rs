@@ -36,7 +36,7 @@ mod sse;
 /// Start with `sconce serve`: it serves a small demo model at once, on http://127.0.0.1:8000/v1.
 /// `sconce serve --model <hub id | folder | file.gguf>` serves a real one.
 #[derive(Debug, Parser)]
-#[command(name = "sconce", version, max_term_width = 100)]
+#[command(name = "sconce", version, max_term_width = 100, args_override_self = true)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -45,6 +45,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve a model over HTTP.
+    #[command(args_override_self = true)]
     Serve(Box<serve::ServeArgs>),
     /// Compute a part of a model for a server that runs on several processes.
     #[command(name = ranks::COMMAND, hide = true)]

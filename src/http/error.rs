@@ -57,8 +57,8 @@ pub(crate) enum ApiError {
     /// The body stopped coming.
     #[error("no part of the request body came for {0} s")]
     BodyStalled(u64),
-    /// The body isn't declared as JSON.
-    #[error("the content type must be application/json, got {0}")]
+    /// The body isn't declared as plain JSON.
+    #[error("{0}")]
     UnsupportedMediaType(String),
     /// Too many sequences are waiting.
     #[error(

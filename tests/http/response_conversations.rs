@@ -232,7 +232,7 @@ async fn what_is_not_served_is_refused_by_name() {
         (json!({"reasoning": {"effort": "huge"}}), "reasoning.effort"),
         (json!({"reasoning": {"summary": "long"}}), "reasoning.summary"),
         (json!({"reasoning": {"mode": "pro"}}), "reasoning.mode"),
-        (json!({"text": {"verbosity": "low"}}), "text.verbosity"),
+        (json!({"text": {"verbosity": "loud"}}), "text.verbosity"),
         (json!({"text": {"format": {"type": "xml"}}}), "text.format.type"),
         (json!({"text": {"format": {"type": "json_schema"}}}), "text.format.schema"),
         (json!({"text": {"format": {"type": "json_schema", "schema": {}}}}), "text.format.name"),

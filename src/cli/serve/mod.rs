@@ -38,7 +38,7 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let state = AppState::new(running.into_server_parts(server_config));
     let listener = tokio::net::TcpListener::from_std(listener)?;
     announce(listener.local_addr()?, began.elapsed())?;
-    let report = crate::http::serve(listener, state, stop_signal()).await?;
+    let report = crate::http::serve(listener, state, first_stop_signal()).await?;
     if report.cut > 0 {
         tracing::warn!(cut = report.cut, "requests were cut at the end of the drain");
     }
@@ -76,6 +76,19 @@ fn announce(address: SocketAddr, took: Duration) -> anyhow::Result<()> {
         took.as_secs_f64()
     )?;
     Ok(std::io::stdout().flush()?)
+}
+
+/// Exit status of a process that a second signal ended: that of SIGTERM, as shells tell it.
+const ENDED: i32 = 128 + 15;
+
+/// Resolves at SIGTERM or Ctrl-C. Another one ends the process at once, whatever is running.
+async fn first_stop_signal() {
+    stop_signal().await;
+    tokio::spawn(async {
+        stop_signal().await;
+        tracing::warn!("a second signal: ending without waiting for requests");
+        std::process::exit(ENDED);
+    });
 }
 
 /// Resolves at SIGTERM or Ctrl-C.

@@ -283,7 +283,7 @@ fn tool_choice(choice: &ToolChoiceField) -> Result<ToolChoice, ApiError> {
         (Some("none"), _) => Ok(ToolChoice::Off),
         (Some("tool"), name) => {
             let name = required(name.clone(), NAMES.tool_choice, "name")?;
-            Ok(ToolChoice::Allowed(vec![name], true))
+            Ok(ToolChoice::Named(name))
         }
         (kind, _) => {
             let kind = kind.unwrap_or("nothing");

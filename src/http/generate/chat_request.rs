@@ -166,6 +166,8 @@ pub(crate) enum ToolChoice {
     Required,
     /// One of these; whether there has to be a call.
     Allowed(Vec<String>, bool),
+    /// One call of this one, and nothing else.
+    Named(String),
 }
 
 /// What goes to the chat template beside messages and tools.

@@ -81,9 +81,12 @@ impl ToolSetup {
             telling: if as_text { Telling::Text } else { Telling::Template },
             family,
             restricted,
-            required: matches!(choice, ToolChoice::Required | ToolChoice::Allowed(_, true)),
+            required: matches!(
+                choice,
+                ToolChoice::Required | ToolChoice::Allowed(_, true) | ToolChoice::Named(_)
+            ),
             callable,
-            single_call: tools.single_call,
+            single_call: tools.single_call || matches!(choice, ToolChoice::Named(_)),
             names,
         })
     }
@@ -115,7 +118,8 @@ fn callable(
     let allowed = match choice {
         ToolChoice::Off => return Ok(Vec::new()),
         ToolChoice::Auto | ToolChoice::Required => return Ok(functions.cloned().collect()),
-        ToolChoice::Allowed(allowed, _) => allowed,
+        ToolChoice::Allowed(allowed, _) => allowed.as_slice(),
+        ToolChoice::Named(name) => std::slice::from_ref(name),
     };
     for name in allowed {
         if !functions.clone().any(|function| function.name == *name) {

@@ -66,7 +66,7 @@ pub(crate) fn tool_choice(
         (None, Some("function")) => {
             let FunctionChoice { function, name } = fields.variant(choice, PARAM)?;
             let name = function_name(function, name).ok_or_else(invalid)?;
-            ToolChoice::Allowed(vec![name], true)
+            ToolChoice::Named(name)
         }
         (None, Some("allowed_tools")) => {
             let AllowedToolsChoice { allowed_tools, mode, tools } =

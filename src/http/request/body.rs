@@ -49,7 +49,17 @@ fn require_json(headers: &HeaderMap) -> Result<(), ApiError> {
     let subtype = essence.to_ascii_lowercase();
     let is_json = subtype == "application/json"
         || (subtype.starts_with("application/") && subtype.ends_with("+json"));
-    if is_json { Ok(()) } else { Err(ApiError::UnsupportedMediaType(essence.to_owned())) }
+    if !is_json {
+        let message = format!("the content type must be application/json, got {essence}");
+        return Err(ApiError::UnsupportedMediaType(message));
+    }
+    match headers.get(header::CONTENT_ENCODING).map(|value| value.to_str().unwrap_or("?")) {
+        None | Some("identity") => Ok(()),
+        Some(encoding) => {
+            let message = format!("the content encoding must be identity, got {encoding}");
+            Err(ApiError::UnsupportedMediaType(message))
+        }
+    }
 }
 
 /// Reads a body of at most `limit` bytes. One that is larger is read on for a while and dropped:

@@ -8,6 +8,7 @@ use super::envelope::Envelope;
 use crate::http::answer::logprobs::LogprobSpelling;
 use crate::http::error::ApiError;
 use crate::http::generate::chat::CheckedChat;
+use crate::http::generate::chat_request::ToolChoice;
 use crate::http::request::extract::Extracted;
 use crate::http::state::AppState;
 use input::{ChatBody, Converted};
@@ -23,6 +24,7 @@ pub(crate) async fn chat_completions(
 ) -> Result<Response, ApiError> {
     let Converted { chat, model, logprobs, streaming, ignored, adapter, arrival } =
         Converted::new(&state, request)?;
+    let calls_named = matches!(chat.conversation.tools.choice, Some(ToolChoice::Named(_)));
     let chat = CheckedChat::new(&state, chat, adapter, arrival)?.prepare(&state).await?;
     let options = &chat.plan.options;
     let spelling = || {
@@ -39,6 +41,7 @@ pub(crate) async fn chat_completions(
         reasons: chat.plan.decoding.reading.reasoning.is_some(),
         seed: options.seed,
         unfinished: options.own.n,
+        calls_named,
     };
     chat.answer(&state, writer, streaming.is_some(), &ignored).await
 }

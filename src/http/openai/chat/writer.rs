@@ -2,7 +2,9 @@
 
 use serde_json::Value;
 
-use crate::http::answer::delta::{ChoiceDelta, CompletedChoice, TokenRecord, ToolCallDelta};
+use crate::http::answer::delta::{
+    ChoiceDelta, CompletedChoice, Finish, FinishKind, TokenRecord, ToolCallDelta,
+};
 use crate::http::answer::logprobs::LogprobSpelling;
 use crate::http::answer::writer::{AnswerWriter, SseEvent, UsageAndTimings};
 use crate::http::openai::envelope::{
@@ -32,9 +34,16 @@ pub(crate) struct ChatWriter {
     pub(crate) seed: i64,
     /// Choices that have not finished.
     pub(crate) unfinished: usize,
+    /// Whether the request named the tool to call: its answer just stops, as in OpenAI's API.
+    pub(crate) calls_named: bool,
 }
 
 impl ChatWriter {
+    fn finish_reason(&self, finish: &Finish) -> &'static str {
+        let called = finish.reason == FinishKind::ToolCalls;
+        if called && self.calls_named { "stop" } else { finish_reason(finish) }
+    }
+
     fn logprobs(&self, tokens: &[TokenRecord]) -> Option<ChatLogprobs> {
         self.logprobs.as_ref().map(|spelling| spelling.chat(tokens))
     }
@@ -113,7 +122,7 @@ impl AnswerWriter for ChatWriter {
                 index,
                 delta: ChatDelta::default(),
                 logprobs: self.logprobs(&tokens).filter(|logprobs| !logprobs.content.is_empty()),
-                finish_reason: Some(finish_reason(&finish)),
+                finish_reason: Some(self.finish_reason(&finish)),
                 stop_reason: Some(stop_reason(&finish)),
                 token_ids: self.token_ids(&tokens),
             };
@@ -152,7 +161,7 @@ impl AnswerWriter for ChatWriter {
         let choices = choices.into_iter().enumerate().map(|(index, choice)| ChatChoice {
             index,
             logprobs: self.logprobs(&choice.tokens),
-            finish_reason: choice.finish.as_ref().map_or("length", finish_reason),
+            finish_reason: choice.finish.as_ref().map_or("length", |own| self.finish_reason(own)),
             stop_reason: choice.finish.as_ref().map_or(StopReason::Nothing, stop_reason),
             token_ids: self.token_ids(&choice.tokens),
             message: message(choice, self.reasons),

@@ -316,8 +316,16 @@ fn text(
     const FORMAT: &str = "text.format";
     let plain = json!({"type": "text"});
     let verbosity = text.and_then(|text| text.verbosity.as_ref());
-    if let Some(verbosity) = verbosity.filter(|value| *value != "medium") {
-        return Err(ApiError::unsupported("text.verbosity", &format!("the value {verbosity}")));
+    // A wish that no template knows of; the answer is as long as the model makes it.
+    match verbosity {
+        Some(word) if ["low", "high"].iter().any(|known| word == known) => {
+            fields.ignore("text.verbosity");
+        }
+        Some(other) if other != "medium" => {
+            let message = format!("text.verbosity must be one of low, medium, high, got {other}");
+            return Err(ApiError::field("text.verbosity", message));
+        }
+        _ => {}
     }
     let format = text.and_then(|text| text.format.as_ref()).unwrap_or(&plain);
     let demand = match text_member(format, "type") {
