@@ -133,8 +133,8 @@ pub(super) fn excludes_top(params: &SamplingParams) -> bool {
 
 /// Excludes all tokens but these, which ascend.
 pub(super) fn keep_only(logits: &mut [f32], allowed: &[u32]) {
-    let mut next = 0;
-    for token in allowed.iter().map(|token| *token as usize).take_while(|t| *t < logits.len()) {
+    let (mut next, size) = (0, logits.len());
+    for token in allowed.iter().map(|token| *token as usize).take_while(|token| *token < size) {
         logits[next..token.max(next)].fill(f32::NEG_INFINITY);
         next = token + 1;
     }

@@ -13,7 +13,7 @@ fn reference(params: &SamplingParams, prompt: &[u32], output: &[u32], logits: &[
         scores[*token as usize] += f64::from(*bias);
     }
     if let Some(allowed) = &params.allowed_token_ids {
-        for (id, score) in (0u32..).zip(&mut scores).filter(|(id, _)| !allowed.contains(id)) {
+        for (_, score) in (0u32..).zip(&mut scores).filter(|(id, _)| !allowed.contains(id)) {
             *score = f64::NEG_INFINITY;
         }
     }

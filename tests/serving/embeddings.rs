@@ -84,7 +84,7 @@ async fn an_encoder_refuses_what_it_cannot_do_and_answers_the_rest() {
     let server = serve(&folder("bert_mean"));
     let message = |answer: &Value| answer["error"]["message"].as_str().unwrap().to_owned();
     let long = embed(&server, json!({"model": "e", "input": ["x", "x ".repeat(100)]})).await;
-    assert!(message(&long).contains("input[1] has 102 tokens, the most is 24"), "{long}");
+    assert!(message(&long).contains("length is 24 tokens. However, input[1] has 102 tokens"), "{long}");
     let empty = embed(&server, json!({"model": "e", "input": ["x", ""]})).await;
     assert!(message(&empty).contains("input[1] must not be an empty string"), "{empty}");
     let ids = embed(&server, json!({"model": "e", "input": [[3, 4], [99_999]]})).await;
@@ -174,5 +174,5 @@ async fn letters_are_made_small_and_texts_kept_short_where_the_folder_says_so() 
     assert_ne!(vectors[0], vectors[2]);
     let long = embed(&server, json!({"model": "e", "input": "1234567890"})).await;
     let message = long["error"]["message"].as_str().unwrap();
-    assert!(message.contains("12 tokens, the most is 11"), "{message}");
+    assert!(message.contains("length is 11 tokens. However, input has 12 tokens"), "{message}");
 }

@@ -1,4 +1,4 @@
-//! What the choices of an answer gain, and whole choices folded from it.
+//! What the choices of an answer gain, and whole choices made of it.
 //!
 //! This is the one place where streaming and non-streaming meet: a stream sends the deltas, the
 //! other reply folds them. Knows nothing of JSON or of the engine's threads.
@@ -109,7 +109,7 @@ pub struct CompletedToolCall {
     pub arguments: String,
 }
 
-/// A whole answer, folded from deltas.
+/// A whole answer, made of deltas.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CompletedChoice {
     /// The reasoning.
@@ -135,9 +135,9 @@ impl CompletedChoice {
             if self.tool_calls.len() <= call.index {
                 self.tool_calls.resize_with(call.index + 1, CompletedToolCall::default);
             }
-            let folded = &mut self.tool_calls[call.index];
-            folded.name.push_str(call.name.as_deref().unwrap_or_default());
-            folded.arguments.push_str(&call.arguments);
+            let whole = &mut self.tool_calls[call.index];
+            whole.name.push_str(call.name.as_deref().unwrap_or_default());
+            whole.arguments.push_str(&call.arguments);
         }
         self.prompt_logprobs.extend(delta.prompt_logprobs);
         self.tokens.extend(delta.tokens);

@@ -87,7 +87,7 @@ pub(crate) const COMMON: Rules = &[
     ("tfs_z", Unsupported(is_one)),
     ("top_a", Unsupported(is_zero)),
     ("truncate_prompt_tokens", Unsupported(never)),
-    ("verbosity", IgnoredUnless(is_medium)),
+    ("verbosity", Treatment::IgnoredUnless(is_medium)),
     ("vllm_xargs", Unsupported(never)),
     ("web_search_options", Unsupported(never)),
 ];
