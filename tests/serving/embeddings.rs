@@ -84,7 +84,10 @@ async fn an_encoder_refuses_what_it_cannot_do_and_answers_the_rest() {
     let server = serve(&folder("bert_mean"));
     let message = |answer: &Value| answer["error"]["message"].as_str().unwrap().to_owned();
     let long = embed(&server, json!({"model": "e", "input": ["x", "x ".repeat(100)]})).await;
-    assert!(message(&long).contains("length is 24 tokens. However, input[1] has 102 tokens"), "{long}");
+    assert!(
+        message(&long).contains("length is 24 tokens. However, input[1] has 102 tokens"),
+        "{long}"
+    );
     let empty = embed(&server, json!({"model": "e", "input": ["x", ""]})).await;
     assert!(message(&empty).contains("input[1] must not be an empty string"), "{empty}");
     let ids = embed(&server, json!({"model": "e", "input": [[3, 4], [99_999]]})).await;

@@ -130,15 +130,17 @@ async fn tools_are_called_where_the_choice_says_so() {
     let named = json!({"type": "function", "function": {"name": "weather"}});
     let allowed = json!({"type": "allowed_tools", "allowed_tools": {"mode": "required",
         "tools": [{"type": "function", "function": {"name": "time"}}]}});
-    for (choice, expected) in
-        [(json!("required"), &["weather", "time"][..]), (named, &["weather"]), (allowed, &["time"])]
-    {
+    for (choice, expected, reason) in [
+        (json!("required"), &["weather", "time"][..], "tool_calls"),
+        (named, &["weather"], "stop"),
+        (allowed, &["time"], "tool_calls"),
+    ] {
         for seed in 0..3 {
             let fields = json!({"seed": seed, "tools": tools, "tool_choice": choice,
                 "parallel_tool_calls": false, "temperature": 1.0});
             let answer = chat(&server, fields).await;
             let message = &answer["choices"][0]["message"];
-            assert_eq!(answer["choices"][0]["finish_reason"], "tool_calls", "{answer}");
+            assert_eq!(answer["choices"][0]["finish_reason"], reason, "{answer}");
             assert_eq!(message["content"], Value::Null);
             let function = &message["tool_calls"][0]["function"];
             let name = function["name"].as_str().unwrap();
