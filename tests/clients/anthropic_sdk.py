@@ -275,7 +275,7 @@ def check_errors(check, t: Subject):
         "max_tokens": 0,
         "messages": [],
         "stop_sequences": [""],
-        "tools": [{"type": "web_search_20250305", "name": "web_search"}],
+        "tools": [{"type": "teleport", "name": "teleport"}],
         "tool_choice": {"type": "auto"},
         "thinking": {"type": "maybe"},
     }

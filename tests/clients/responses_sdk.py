@@ -286,8 +286,8 @@ def check_store(check, t: Subject):
             lambda: t.respond(previous_response_id=response.id),
         ):
             expect(openai.NotFoundError, call, status_code=404)
-    with check("store: nothing is kept without being asked for"):
-        response = t.respond()
+    with check("store: nothing is kept if the request says so"):
+        response = t.respond(store=False)
         expect(openai.NotFoundError, lambda: t.client.responses.retrieve(response.id))
     with check("store: a streamed response is kept with its end"):
         *_, last = t.respond(stream=True, store=True)
@@ -310,7 +310,7 @@ def check_errors(check, t: Subject):
         expect(openai.NotFoundError, lambda: t.respond(model="none"), code="model_not_found")
     bad = {
         "input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}],
-        "tools": [{"type": "web_search"}],
+        "tools": [{"type": "teleport"}],
         "background": True,
         "truncation": "auto",
         "temperature": 2.5,

@@ -327,6 +327,15 @@ pub(super) const ROUTES: &[Route] = &[
         ..OPEN
     },
     Route {
+        method: "post",
+        path: "/ping",
+        name: "pingByPost",
+        summary: "Whether requests are welcome.",
+        answer: Answer::Json("Ready"),
+        guarded: false,
+        ..OPEN
+    },
+    Route {
         path: "/version",
         name: "getVersion",
         summary: "The server's version and features.",

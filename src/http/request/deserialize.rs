@@ -131,6 +131,14 @@ impl<'de> Deserializer<'de> for Node<'de, '_> {
         }
     }
 
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match self.value {
+            Value::Object(_) => self.deserialize_any(visitor),
+            // Null would be an empty map.
+            other => other.deserialize_map(visitor),
+        }
+    }
+
     fn deserialize_enum<V: Visitor<'de>>(
         self,
         name: &'static str,
@@ -152,7 +160,7 @@ impl<'de> Deserializer<'de> for Node<'de, '_> {
 
     forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit
-        unit_struct seq tuple tuple_struct map identifier
+        unit_struct seq tuple tuple_struct identifier
     }
 }
 
@@ -219,6 +227,7 @@ mod tests {
     struct Inner {
         number: Option<f64>,
         pair: Option<(u8, u8)>,
+        map: serde_json::Map<String, Value>,
     }
 
     #[derive(Debug, Default, Deserialize, PartialEq)]
@@ -251,6 +260,12 @@ mod tests {
             mismatch(&json!({"one": [null, null]})),
             "one: invalid type: sequence, expected an object"
         );
+    }
+
+    #[test]
+    fn null_is_no_map() {
+        let wrong = mismatch(&json!({"one": {"map": null}}));
+        assert_eq!(wrong, "one.map: invalid type: null, expected a map");
     }
 
     #[test]

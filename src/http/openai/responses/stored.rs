@@ -34,6 +34,10 @@ pub(crate) async fn retrieve(
             "stream" if value == "true" => {
                 return Err(ApiError::unsupported("stream", "a stream of a stored response"));
             }
+            "stream" if value != "false" => {
+                let message = format!("stream must be true or false, got {value:?}");
+                return Err(ApiError::field("stream", message));
+            }
             // Everything there is to include is in it; the others are for streams.
             "stream" | "include" | "include[]" | "include_obfuscation" | "starting_after" => {
                 fields.ignore(name);
