@@ -14,6 +14,7 @@ use sconce::kernels::paged_attention::{self, AttentionParams, PerHead, paged_att
 use sconce::kernels::pointwise::{
     self, Activation, Gating, Xielu, gated_pairs, sigmoid, soft_cap, xielu,
 };
+use sconce::kernels::put_rows::put_rows;
 use sconce::kernels::step::Step;
 
 const ALL: [Activation; 5] = [
@@ -88,6 +89,19 @@ fn functions_equal_the_plain_ones() {
     );
     let silu = (sigmoid(&x).unwrap() * &x).unwrap();
     assert_close(&silu, &pointwise::portable::pointwise(Activation::Silu, &x).unwrap(), 1e-5);
+}
+
+#[test]
+fn rows_reach_their_places() {
+    let (to, from) = (random(40, &[5, 70]), random(41, &[3, 70]));
+    put_rows(&to, &[4, 0, 2], &from).unwrap();
+    let expected: Vec<Vec<f32>> = from.to_vec2().unwrap();
+    let written: Vec<Vec<f32>> = to.to_vec2().unwrap();
+    assert_eq!([&written[4], &written[0], &written[2]], [&expected[0], &expected[1], &expected[2]]);
+    let untouched: Vec<Vec<f32>> = random(40, &[5, 70]).to_vec2().unwrap();
+    assert_eq!([&written[1], &written[3]], [&untouched[1], &untouched[3]]);
+    put_rows(&to, &[], &random(42, &[0, 70])).unwrap();
+    assert!(put_rows(&to, &[5], &random(43, &[1, 70])).is_err());
 }
 
 /// Three tokens in scattered slots, with and without norms, in every format.

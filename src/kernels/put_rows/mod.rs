@@ -5,9 +5,12 @@ use candle_core::{Result, Tensor, bail};
 use super::backend::Backend;
 use super::storage::{read, write};
 
+mod cuda;
+
 const NAME: &str = "put_rows";
 
 /// Overwrites row `rows[i]` of `to [T, D]` with row `i` of `from [rows.len(), D]`, both f32.
+/// The rows are different from each other.
 ///
 /// # Errors
 ///
@@ -20,10 +23,14 @@ pub fn put_rows(to: &Tensor, rows: &[u32], from: &Tensor) -> Result<()> {
     if from.dims() != [rows.len(), width] {
         bail!("{NAME}: {:?} into {} rows of {width}", from.dims(), rows.len());
     }
-    if !Backend::of(to.device()).is_cpu() {
-        let mut rows = rows.iter().enumerate();
-        return rows
-            .try_for_each(|(i, row)| to.slice_set(&from.narrow(0, i, 1)?, 0, *row as usize));
+    match Backend::of(to.device()) {
+        Backend::Cpu(_) => {}
+        Backend::Cuda => return cuda::put_rows(to, rows, from),
+        Backend::Portable => {
+            let mut rows = rows.iter().enumerate();
+            return rows
+                .try_for_each(|(i, row)| to.slice_set(&from.narrow(0, i, 1)?, 0, *row as usize));
+        }
     }
     let (from, width) = (read(NAME, from), width.max(1));
     let from = from.contiguous::<f32>()?;
