@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use candle_core::quantized::GgmlDType;
+use serde_json::{Map, Value};
 
 mod device;
 
@@ -292,6 +293,8 @@ pub struct ServerConfig {
     pub strict: bool,
     /// Shorten any `max_tokens` to what fits, even one above the whole context or with `strict`.
     pub clamp_max_tokens: bool,
+    /// Variables of the chat template for all requests; a request's own are stronger.
+    pub chat_template_kwargs: Map<String, Value>,
     /// Render conversations with the template that the request brings, if it does.
     pub trust_request_chat_template: bool,
     /// How tool calls are found in answers.
@@ -337,6 +340,7 @@ impl Default for ServerConfig {
             cors_origins: Vec::new(),
             strict: false,
             clamp_max_tokens: false,
+            chat_template_kwargs: Map::new(),
             trust_request_chat_template: false,
             tool_call_parser: Parser::default(),
             reasoning_parser: Parser::default(),

@@ -410,3 +410,20 @@ async fn only_allowed_tokens_are_asked_for() {
         assert!(message.contains(words), "{message}");
     }
 }
+
+#[tokio::test]
+async fn the_server_has_variables_for_templates_and_requests_have_stronger_ones() {
+    let mut setup = Setup::default();
+    setup.config.chat_template_kwargs =
+        serde_json::from_value(json!({"enable_thinking": "server"})).unwrap();
+    let server = Server::start(setup, |_| say("x")).await;
+    for (fields, expected) in [
+        (json!({}), "<think>server"),
+        (json!({"chat_template_kwargs": {"enable_thinking": "own"}}), "<think>own"),
+        (json!({"enable_thinking": false}), "<think>False"),
+    ] {
+        let path = "/v1/chat/completions/render";
+        let rendered = server.client.post(path, &chat(fields)).await.json();
+        assert!(rendered["prompt"].as_str().unwrap().ends_with(expected), "{rendered}");
+    }
+}

@@ -8,6 +8,7 @@ use super::logging::LogFormat;
 use super::lora_modules::LoraModules;
 use super::values::{parser, percent_share, value_of};
 use clap::builder::TypedValueParser;
+use serde_json::{Map, Value};
 
 use crate::app::adapters::LoraModule;
 use crate::app::choice::ModelChoice;
@@ -135,6 +136,10 @@ struct NetworkArgs {
     /// Shorten max_tokens even if it is above the whole context, or with --strict.
     #[arg(long)]
     clamp_max_tokens: bool,
+    /// Variables of the chat template for all requests, as a JSON object, such as
+    /// {"enable_thinking": false}; a request's own are stronger.
+    #[arg(long, value_name = "JSON", value_parser = json_object)]
+    chat_template_kwargs: Option<Map<String, Value>>,
     /// Render conversations with the chat_template of the request, if it has one.
     #[arg(long)]
     trust_request_chat_template: bool,
@@ -279,6 +284,7 @@ impl ServeArgs {
             cors_origins: args.cors_origin.clone(),
             strict: args.strict,
             clamp_max_tokens: args.clamp_max_tokens,
+            chat_template_kwargs: args.chat_template_kwargs.clone().unwrap_or_default(),
             trust_request_chat_template: args.trust_request_chat_template,
             tool_call_parser: self.model.tool_call_parser,
             reasoning_parser: self.model.reasoning_parser,
@@ -288,6 +294,10 @@ impl ServeArgs {
             },
         }
     }
+}
+
+fn json_object(text: &str) -> Result<Map<String, Value>, String> {
+    serde_json::from_str(text).map_err(|error| format!("it must be a JSON object: {error}"))
 }
 
 /// Keys that aren't empty, as those of an unset variable in a container's configuration are.

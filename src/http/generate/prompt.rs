@@ -57,7 +57,7 @@ impl CheckedConversation {
             documents: options.documents.clone(),
             add_generation_prompt: options.add_generation_prompt,
             continue_final_message: options.continue_final_message,
-            kwargs: variables(&options),
+            kwargs: variables(&options, &state.config.chat_template_kwargs),
             now: None,
         };
         let add_special_tokens = options.add_special_tokens;
@@ -127,8 +127,9 @@ fn template(
     compiled.map(Arc::new).map_err(|error| ApiError::field(FIELD, error.to_string()))
 }
 
-fn variables(options: &TemplateOptions) -> Map<String, Value> {
-    let mut variables = Map::new();
+/// The variables of a template: those of all requests, what fields of this one say, and its own.
+fn variables(options: &TemplateOptions, of_all: &Map<String, Value>) -> Map<String, Value> {
+    let mut variables = of_all.clone();
     if let Some(effort) = &options.effort {
         variables.insert("reasoning_effort".to_owned(), json!(effort));
     }
