@@ -103,6 +103,12 @@ def check_messages(check, t: Subject):
         assert message.content[0].text and message.stop_reason in ("end_turn", "max_tokens")
         assert 0 < message.usage.output_tokens <= 24 and total_input(message.usage) > 0
         assert message._request_id, "the SDK finds the request's id"
+    with check("models: as the SDK's types say"):
+        (listed,) = t.client.models.list(limit=1000).data
+        info = anthropic.types.ModelInfo.model_validate(listed.model_dump(warnings="error"))
+        assert info.id == t.model and info.max_input_tokens > 0 and info.lifecycle == "active"
+        assert info.capabilities.effort.high.supported, info
+        assert t.client.models.retrieve(t.model) == listed
     with check("messages: max_tokens is reached exactly without an end token"):
         message = t.create(max_tokens=7, extra_body={"ignore_eos": True})
         assert (message.stop_reason, message.usage.output_tokens) == ("max_tokens", 7), message

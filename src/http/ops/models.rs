@@ -10,6 +10,7 @@ use crate::http::error::ApiError;
 use crate::http::request::path_id::PathId;
 use crate::http::state::AppState;
 use crate::http::state::adapter_registry::ServedAdapter;
+use crate::http::wire::bounds::MESSAGE_EFFORTS;
 
 /// `GET /v1/models`.
 pub(crate) async fn models(State(state): State<AppState>, headers: HeaderMap) -> axum::Json<Value> {
@@ -55,25 +56,45 @@ fn model_info(state: &AppState, entry: &Value) -> Value {
     let created = entry["created"].as_i64().and_then(|at| DateTime::from_timestamp(at, 0));
     let created = created.unwrap_or_default().to_rfc3339_opts(SecondsFormat::Secs, true);
     let context = state.engine.limits().max_model_len;
-    let thinks = state.families(false).reasoning.is_some();
-    let supported = |yes: bool| json!({ "supported": yes });
     json!({
         "type": "model",
         "id": entry["id"],
         "display_name": entry["id"],
         "created_at": created,
+        "lifecycle": "active",
         "max_input_tokens": context,
         "max_tokens": context,
-        "capabilities": {
-            "batch": supported(false),
-            "citations": supported(false),
+        "capabilities": capabilities(state.families(false).reasoning.is_some()),
+    })
+}
+
+/// What a model can, in the words of Anthropic's API; `reasons` is whether it reasons before it
+/// answers.
+fn capabilities(reasons: bool) -> Value {
+    let supported = |yes: bool| json!({ "supported": yes });
+    let each = |names: &[&str]| -> Value {
+        let names = names.iter().map(|name| ((*name).to_owned(), supported(true)));
+        Value::Object(names.collect())
+    };
+    let mut effort = each(&MESSAGE_EFFORTS);
+    effort["supported"] = json!(true);
+    json!({
+        "batch": supported(false),
+        "citations": supported(false),
+        "code_execution": supported(false),
+        "context_management": supported(false),
+        "effort": effort,
+        "image_input": supported(false),
+        "pdf_input": supported(false),
+        "server_tools": {
+            "supported": false,
             "code_execution": supported(false),
-            "image_input": supported(false),
-            "pdf_input": supported(false),
-            "structured_outputs": supported(true),
-            "thinking": {"supported": thinks, "types": {
-                "adaptive": supported(thinks), "enabled": supported(thinks),
-            }},
+            "web_search": supported(false),
+        },
+        "structured_outputs": supported(true),
+        "thinking": {
+            "supported": reasons,
+            "types": each(&["adaptive", "between_tools", "disabled", "enabled"]),
         },
     })
 }
