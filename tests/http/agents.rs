@@ -4,6 +4,8 @@ use serde_json::{Value, json};
 
 use super::client::Answer;
 use super::fixture::{CONTEXT, Server, Setup, TEMPLATE, chat, say};
+use super::messages::events as message_events;
+use super::responses::{events, prompt};
 
 const RESPONSES: &str = "/v1/responses";
 const MESSAGES: &str = "/v1/messages";
@@ -21,12 +23,6 @@ async fn saying(template: &'static str, text: &str) -> Server {
     setup.limits.max_model_len = 8192;
     let script = say(text);
     Server::start(setup, move |_| script.clone()).await
-}
-
-fn prompt(server: &Server, index: usize) -> String {
-    let ids = &server.engine.requests()[index].prompt_token_ids;
-    let byte = |id: &u32| u8::try_from(*id).map_or_else(|_| vec![b'|'], |byte| vec![byte]);
-    String::from_utf8(ids.iter().flat_map(byte).collect()).unwrap()
 }
 
 /// As Codex opens a conversation.
@@ -59,12 +55,6 @@ fn codex(fields: Value) -> Value {
     body
 }
 
-/// The data of a stream's events.
-fn events(answer: &Answer) -> Vec<Value> {
-    let data = answer.text.lines().filter_map(|line| line.strip_prefix("data: "));
-    data.map(|data| serde_json::from_str(data).unwrap()).collect()
-}
-
 fn ok(answer: &Answer) -> Value {
     assert_eq!(answer.status, 200, "{}", answer.text);
     answer.json()
@@ -86,7 +76,7 @@ async fn the_first_request_of_codex_is_answered() {
     let shown = response["tools"].as_array().unwrap();
     assert_eq!(shown.iter().map(|tool| &tool["type"]).collect::<Vec<_>>(), kinds);
     let prompt = prompt(&server, 0);
-    assert!(prompt.contains("system\nRules.\n\nMore rules.|"), "{prompt}");
+    assert!(prompt.contains("system\nRules.\n\nMore rules.<|im_end|>"), "{prompt}");
     assert!(prompt.contains("\"name\": \"agents__wait\"") && !prompt.contains("web_search"));
 }
 
@@ -192,7 +182,7 @@ async fn a_turn_of_claude_code_is_answered() {
     let answer = server.client.post(MESSAGES, &claude(json!({}))).await;
     ok(&answer);
     let prompt = prompt(&server, 0);
-    let expected = "system\nYou are an agent.\n\nThe date is today.|\n|user\nGo.|";
+    let expected = "system\nYou are an agent.\n\nThe date is today.<|im_end|>\n<|im_start|>user\nGo.<|im_end|>";
     assert!(prompt.contains(expected), "{prompt}");
     let ignored = answer.header("x-sconce-ignored").unwrap();
     assert!(ignored.contains("system[0]") && ignored.contains("tools[1]"), "{ignored}");
@@ -212,7 +202,7 @@ async fn omitted_reasoning_comes_back_with_its_signature() {
         assert_eq!(answer.status, 200, "{}", answer.text);
         assert!(!answer.text.contains("a secret"), "{}", answer.text);
         let signature = if stream {
-            let events = events(&answer);
+            let events = message_events(&answer.text);
             let mut deltas = events.iter().map(|event| &event["delta"]["signature"]);
             deltas.find_map(Value::as_str).unwrap().to_owned()
         } else {
@@ -363,9 +353,9 @@ async fn tools_are_told_in_texts_where_the_template_knows_none() {
     );
     let prompt = prompt(&server, 0);
     for text in [
-        "|system\nYou can call these functions:",
+        "<|im_start|>system\nYou can call these functions:",
         "assistant\n<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\":\"Basel\"}}",
-        "|user\n<tool_response>\nrain\n</tool_response>",
+        "<|im_start|>user\n<tool_response>\nrain\n</tool_response>",
     ] {
         assert!(prompt.contains(text), "{text} in {prompt}");
     }

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::signature;
 use crate::http::error::ApiError;
-use crate::http::generate::chat_request::{Message, Part, ReasoningKeys, Role, ToolCall};
+use crate::http::generate::chat_request::{Message, Part, ReasoningKeys, Role, ToolCall, omitted};
 use crate::http::request::fields::{FieldReader, text_member};
 use crate::http::wire::messages::{
     ImageBlock, InputMessage, MessagesRequest, RedactedBlock, TextBlock, ThinkingBlock,
@@ -182,10 +182,9 @@ impl Turns<'_> {
                     let TextBlock { text } = self.fields.variant(block, &path)?;
                     parts.push(Part::Text(text));
                 }
-                // A refusal would end the conversation, as clients send the whole of it again.
                 kind @ ("image" | "document") => {
                     self.fields.ignore(&path);
-                    parts.push(Part::Text(format!("[{kind} omitted: the model reads text only]")));
+                    parts.push(Part::Text(omitted(kind)));
                 }
                 "tool_reference" => {
                     let ToolReferenceBlock { tool_name } = self.fields.variant(block, &path)?;

@@ -85,6 +85,12 @@ pub(crate) enum Part {
     ToolCall(ToolCall),
 }
 
+/// The text that stands for a part of a tool's result that the model can't read. A refusal would end
+/// the conversation, as clients send the whole of it again.
+pub(crate) fn omitted(kind: &str) -> String {
+    format!("[{kind} omitted: the model reads text only]")
+}
+
 /// A call that the model made.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ToolCall {

@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::demand::Demand;
 use super::dry::DryOptions;
 use super::field_names::FieldNames;
+use crate::http::answer::logprobs::LogprobSpelling;
 use crate::http::error::{ApiError, ContextExceeded};
 use crate::http::request::arrival::Arrival;
 use crate::http::state::AppState;
@@ -101,6 +102,12 @@ impl GenerationOptions {
     /// Most likely tokens that the engine looks up at each position of the prompt.
     pub(crate) fn scored_prompt(&self) -> Option<u8> {
         self.own.prompt_logprobs.max(self.own.echoed_logprobs)
+    }
+
+    /// How the tokens of logprobs are spelled.
+    pub(crate) fn logprob_spelling(&self, state: &AppState) -> LogprobSpelling {
+        let as_token_ids = self.own.tokens_as_token_ids;
+        LogprobSpelling::new(state.tokenizer.clone(), as_token_ids, self.skip_special_tokens)
     }
 
     /// Sequences that each prompt takes in the engine.

@@ -81,6 +81,15 @@ impl CheckedConversation {
     }
 }
 
+/// The prompt of a conversation that nothing is asked of.
+pub(crate) async fn rendered(
+    state: &AppState,
+    conversation: Conversation,
+) -> Result<RenderedPrompt, ApiError> {
+    let tools = ToolSetup::new(state, &conversation)?;
+    CheckedConversation::new(state, conversation, &tools)?.render(state).await
+}
+
 /// The ids of a prompt, refused early where it is far longer than the context.
 pub(crate) fn tokenize(
     tokenizer: &Tokenizer,

@@ -62,8 +62,9 @@ impl ToolSetup {
         }
         let families = state.families(true);
         let detects = state.config.tool_call_parser == Parser::Detected;
-        let as_text = detects && (!knows_tools(state) || families.tools.is_none());
-        if !as_text && !knows_tools(state) {
+        let knows_tools = knows_tools(state);
+        let as_text = detects && (!knows_tools || families.tools.is_none());
+        if !as_text && !knows_tools {
             return Err(ApiError::unsupported(names.tools, "a model without tools"));
         }
         let choice = tools.choice.as_ref().unwrap_or(&ToolChoice::Auto);

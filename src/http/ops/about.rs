@@ -6,8 +6,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
 use crate::http::error::ApiError;
-use crate::http::generate::prompt::CheckedConversation;
-use crate::http::generate::tools::ToolSetup;
+use crate::http::generate::prompt;
 use crate::http::openai::chat::input::{CHAT_RULES, conversation};
 use crate::http::request::extract::{Extracted, RequestBody};
 use crate::http::request::fields::BodyReader;
@@ -84,8 +83,6 @@ pub(crate) async fn apply_template(
     let Extracted { body: ConversationBody(request), mut fields, .. } = extracted;
     let conversation = conversation(&request, &mut fields)?;
     let ignored = fields.finish(state.config.strict)?;
-    let tools = ToolSetup::new(&state, &conversation)?;
-    let checked = CheckedConversation::new(&state, conversation, &tools)?;
-    let prompt = checked.render(&state).await?;
+    let prompt = prompt::rendered(&state, conversation).await?;
     Ok(ignored.tell(axum::Json(json!({"prompt": prompt.text})).into_response()))
 }

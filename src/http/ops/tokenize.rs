@@ -4,8 +4,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 
 use crate::http::error::ApiError;
-use crate::http::generate::prompt::CheckedConversation;
-use crate::http::generate::tools::ToolSetup;
+use crate::http::generate::prompt;
 use crate::http::openai::chat::input::{CHAT_RULES, conversation};
 use crate::http::request::blocking::off_thread;
 use crate::http::request::extract::{Extracted, RequestBody};
@@ -61,9 +60,7 @@ pub(crate) async fn tokenize(
         (None, Some(chat)) => {
             let conversation = conversation(&chat, &mut fields)?;
             let ignored = fields.finish(state.config.strict)?;
-            let tools = ToolSetup::new(&state, &conversation)?;
-            let checked = CheckedConversation::new(&state, conversation, &tools)?;
-            (checked.render(&state).await?.token_ids, ignored)
+            (prompt::rendered(&state, conversation).await?.token_ids, ignored)
         }
     };
     let spelled = |id: &u32| state.tokenizer.token(*id).unwrap_or_default();

@@ -5,7 +5,6 @@ use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
 use super::envelope::Envelope;
-use crate::http::answer::logprobs::LogprobSpelling;
 use crate::http::error::ApiError;
 use crate::http::generate::chat::CheckedChat;
 use crate::http::generate::chat_request::ToolChoice;
@@ -27,10 +26,7 @@ pub(crate) async fn chat_completions(
     let calls_named = matches!(chat.conversation.tools.choice, Some(ToolChoice::Named(_)));
     let chat = CheckedChat::new(&state, chat, adapter, arrival)?.prepare(&state).await?;
     let options = &chat.plan.options;
-    let spelling = || {
-        let as_ids = options.own.tokens_as_token_ids;
-        LogprobSpelling::new(state.tokenizer.clone(), as_ids, options.skip_special_tokens)
-    };
+    let spelling = || options.logprob_spelling(&state);
     let writer = ChatWriter {
         envelope: Envelope::new("chatcmpl", model),
         num_choices: options.own.n,

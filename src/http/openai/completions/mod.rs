@@ -8,7 +8,6 @@ use super::format;
 use super::sampling::{self, SamplingBody, Spelled, max_tokens, reasoning_budget, top_logprobs};
 use super::stream_options::streaming;
 use crate::engine::adapter::Adapter;
-use crate::http::answer::logprobs::LogprobSpelling;
 use crate::http::answer::reader::ReadingPlan;
 use crate::http::answer::stream;
 use crate::http::error::ApiError;
@@ -110,11 +109,7 @@ fn writer(
     CompletionWriter {
         envelope,
         usage: streaming.unwrap_or_default(),
-        spelling: LogprobSpelling::new(
-            state.tokenizer.clone(),
-            own.tokens_as_token_ids,
-            options.skip_special_tokens,
-        ),
+        spelling: options.logprob_spelling(state),
         logprobs: own.logprobs,
         prompt_logprobs: own.prompt_logprobs,
         best_of: own.best_of,

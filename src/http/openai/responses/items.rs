@@ -8,6 +8,7 @@ use std::time::Instant;
 use serde_json::Value;
 
 use crate::http::error::ApiError;
+use crate::http::generate::chat_request::omitted;
 use crate::http::openai::envelope::{item_id, tool_call_id};
 use crate::http::request::fields::{FieldReader, required, text_member};
 use crate::http::state::response_store::{History, ResponseStore};
@@ -124,8 +125,7 @@ impl ItemReader<'_> {
         })
     }
 
-    /// What a tool gave. A picture in it is told as text, for the model sees none: a refusal would
-    /// end the conversation, as clients send the whole of it again.
+    /// What a tool gave.
     fn output(&mut self, item: &Value, path: &str) -> Result<FunctionCallOutputItem, ApiError> {
         let FunctionOutputInput { id, status, call_id, output } =
             self.fields.variant(item, path)?;
@@ -193,10 +193,7 @@ impl ItemReader<'_> {
                 required(refusal, &path, "refusal")?
             } else if kinds.contains(&kind) && OMITTED.contains(&kind) {
                 self.fields.ignore(&path);
-                format!(
-                    "[{} omitted: the model reads text only]",
-                    kind.trim_start_matches("input_")
-                )
+                omitted(kind.trim_start_matches("input_"))
             } else if kinds.contains(&kind) {
                 let TextPart { text } = self.fields.variant(part, &path)?;
                 required(text, &path, "text")?

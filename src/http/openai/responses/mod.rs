@@ -9,7 +9,6 @@ use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
 use super::envelope::item_id;
-use crate::http::answer::logprobs::LogprobSpelling;
 use crate::http::error::ApiError;
 use crate::http::generate::chat::CheckedChat;
 use crate::http::request::extract::Extracted;
@@ -40,12 +39,8 @@ pub(crate) async fn create(
     let streams = chat.streams;
     let prepared = CheckedChat::new(&state, chat, adapter, arrival)?.prepare(&state).await?;
     let options = &prepared.plan.options;
-    let spelling = |_| {
-        let as_ids = options.own.tokens_as_token_ids;
-        LogprobSpelling::new(state.tokenizer.clone(), as_ids, options.skip_special_tokens)
-    };
     let writer = ResponsesWriter {
-        logprobs: options.own.logprobs.map(spelling),
+        logprobs: options.own.logprobs.map(|_| options.logprob_spelling(&state)),
         storing: settings.store.then(|| Storing { state: state.clone(), input: conversation }),
         response: begun(model, settings, options.seed),
         output: Output::new(called),
