@@ -103,7 +103,6 @@ fn train(args: &Args) -> Result<()> {
         seed: args.seed,
         tokens: args.tokens,
         batch_tokens: args.batch,
-        longest: 512,
         rate: args.rate,
         threads: args.threads.unwrap_or(cores).max(1),
     };

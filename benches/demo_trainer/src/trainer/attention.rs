@@ -1,7 +1,8 @@
 //! Causal attention over whole conversations laid end to end, forward and backward, with the norms of
 //! queries and keys and the rotary embedding (Su et al. 2021) inside. Refuses to know the layers around it.
 //!
-//! Conversations are never padded nor packed behind a mask: each is attended on its own.
+//! Conversations are never padded nor packed behind a mask: each is attended on its own. What is trained
+//! on is no longer than the window, so that only `continued` has to know where it begins.
 
 use super::ops::{self, dot, floats, matrix, norm_row, norm_row_back};
 use candle_core::{Device, Result, Tensor};
@@ -11,6 +12,8 @@ pub(crate) struct Heads {
     pub(crate) queries: usize,
     pub(crate) keys: usize,
     pub(crate) size: usize,
+    /// Positions that a query sees, its own among them.
+    window: usize,
     /// [positions, size / 2]
     cosines: Vec<f32>,
     sines: Vec<f32>,
@@ -30,11 +33,12 @@ pub(crate) struct Memory {
 }
 
 impl Heads {
+    /// `queries` and `keys` count heads.
     pub(crate) fn new(
-        queries: usize,
-        keys: usize,
+        [queries, keys]: [usize; 2],
         size: usize,
         theta: f64,
+        window: usize,
         positions: usize,
     ) -> Self {
         let angles = (0..positions).flat_map(|position| {
@@ -42,7 +46,7 @@ impl Heads {
                 .map(move |pair| position as f64 / theta.powf(2.0 * pair as f64 / size as f64))
         });
         let (sines, cosines) = angles.map(|angle| (angle.sin() as f32, angle.cos() as f32)).unzip();
-        Self { queries, keys, size, cosines, sines }
+        Self { queries, keys, size, window, cosines, sines }
     }
 
     /// Columns of a row of queries, keys and values.
@@ -285,13 +289,14 @@ impl Heads {
             for (head, query) in query.chunks_exact(size).enumerate() {
                 let column = head / group * size;
                 let step = self.keys * size;
-                let scores: Vec<f32> = (0..=position)
+                let first = (position + 1).saturating_sub(self.window);
+                let scores: Vec<f32> = (first..=position)
                     .map(|at| dot(query, &seen[0][at * step + column..][..size]) * scale)
                     .collect();
                 let mut weights = vec![0f32; scores.len()];
                 let sum = ops::softmax_terms(&scores, &mut weights);
                 let mut mixed = vec![0f32; size];
-                for (at, weight) in weights.iter().enumerate() {
+                for (at, weight) in (first..).zip(&weights) {
                     let value = &seen[1][at * step + column..][..size];
                     mixed.iter_mut().zip(value).for_each(|(m, v)| *m += weight / sum * v);
                 }

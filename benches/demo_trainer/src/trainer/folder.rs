@@ -90,6 +90,7 @@ pub(crate) fn read(config: &[u8], weights: &[u8]) -> Result<(Shape, Vec<Vec<f32>
         head: number("head_dim")?,
         inner: number("intermediate_size")?,
         theta: config["rope_theta"].as_f64().context("config.json has no number rope_theta")?,
+        window: number("sliding_window")?,
         positions: number("max_position_embeddings")?,
     };
     let tensors =
@@ -133,18 +134,18 @@ fn config(shape: &Shape) -> Value {
         "initializer_range": 0.02,
         "intermediate_size": shape.inner,
         "max_position_embeddings": shape.positions,
-        "max_window_layers": shape.layers,
+        "max_window_layers": 0,
         "num_attention_heads": shape.queries,
         "num_hidden_layers": shape.layers,
         "num_key_value_heads": shape.keys,
         "rms_norm_eps": 1e-6,
         "rope_scaling": null,
         "rope_theta": shape.theta,
-        "sliding_window": null,
+        "sliding_window": shape.window,
         "tie_word_embeddings": true,
         "torch_dtype": "bfloat16",
         "use_cache": true,
-        "use_sliding_window": false,
+        "use_sliding_window": true,
         "vocab_size": shape.vocabulary,
     })
 }

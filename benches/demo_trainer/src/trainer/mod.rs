@@ -36,7 +36,10 @@ pub(crate) const SHAPE: Shape = Shape {
     head: 64,
     inner: 640,
     theta: 10_000.0,
-    positions: 2048,
+    // Positions turn queries and keys by differences alone, and no layer looks further back than training
+    // did: what was learned on short conversations holds at the end of any long one.
+    window: 512,
+    positions: 32_768,
 };
 
 /// Parts of a batch.
@@ -53,8 +56,6 @@ pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) tokens: u64,
     pub(crate) batch_tokens: usize,
-    /// Tokens of the longest conversation that is trained on.
-    pub(crate) longest: usize,
     pub(crate) rate: f64,
     pub(crate) threads: usize,
 }
@@ -127,7 +128,7 @@ impl Training {
         // A resumed run draws other conversations than the first one did.
         let seed = self.plan.seed.wrapping_mul(1_000_003).wrapping_add(self.tokens);
         let tokenizer = self.tokenizer.clone();
-        let mut feed = Feed::new(&tokenizer, seed, self.plan.longest);
+        let mut feed = Feed::new(&tokenizer, seed, self.network.shape.window);
         while self.progress() < 1.0 {
             let done = self.progress() / REPEATS_UNTIL;
             let batches = feed.draw(self.plan.batch_tokens, PARTS, done)?;

@@ -20,6 +20,8 @@ pub(crate) struct Shape {
     pub(crate) head: usize,
     pub(crate) inner: usize,
     pub(crate) theta: f64,
+    /// Positions that a query of any layer sees, its own among them.
+    pub(crate) window: usize,
     pub(crate) positions: usize,
 }
 
@@ -137,7 +139,8 @@ struct LayerMemory {
 
 impl Network {
     pub(crate) fn new(shape: Shape, values: &[Vec<f32>]) -> Result<Self> {
-        let heads = Heads::new(shape.queries, shape.keys, shape.head, shape.theta, shape.positions);
+        let counts = [shape.queries, shape.keys];
+        let heads = Heads::new(counts, shape.head, shape.theta, shape.window, shape.positions);
         let mut network = Self { shape, heads, parameters: Vec::new() };
         network.set(values)?;
         Ok(network)

@@ -15,6 +15,7 @@ const SHAPE: Shape = Shape {
     head: 16,
     inner: 48,
     theta: 10_000.0,
+    window: 12,
     positions: 32,
 };
 
@@ -69,7 +70,11 @@ fn plain_logits(vars: &[Var], tokens: &[u32]) -> Result<Tensor> {
     let ids = Tensor::new(tokens, &Device::Cpu)?;
     let mut hidden = vars[0].index_select(&ids, 0)?;
     let mask: Vec<f32> = (0..length * length)
-        .map(|index| if index % length > index / length { f32::NEG_INFINITY } else { 0.0 })
+        .map(|index| {
+            let (query, key) = (index / length, index % length);
+            let seen = key <= query && query - key < SHAPE.window;
+            if seen { 0.0 } else { f32::NEG_INFINITY }
+        })
         .collect();
     let mask = Tensor::from_vec(mask, (1, length, length), &Device::Cpu)?;
     for layer in vars[1..vars.len() - 1].chunks_exact(8) {
