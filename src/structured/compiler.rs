@@ -19,7 +19,7 @@ use super::error::{GrammarError, first_line};
 use super::grammar::Grammar;
 use super::spec::GrammarSpec;
 use super::vocabulary::Vocabulary;
-use super::{notation, schema, structural_tag};
+use super::{json_string, notation, schema, structural_tag};
 
 /// What compiling and remembering may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +89,16 @@ impl GrammarCompiler {
     /// When it can't be read.
     pub fn nested(&self, spec: &GrammarSpec) -> Result<Option<String>, GrammarError> {
         nested_lark(spec, &self.shared.vocabulary)
+    }
+
+    /// What stands for `spec` inside of a rule, between the quotes of a JSON string whose value
+    /// follows it: a regular expression, or a context-free grammar.
+    ///
+    /// # Errors
+    /// When it can't be read, or describes more than texts.
+    pub fn nested_in_string(&self, spec: &GrammarSpec) -> Result<String, GrammarError> {
+        let lark = json_string::quoted(&notation::to_lark(spec, &self.shared.vocabulary)?)?;
+        Ok(format!("%lark {{\n{lark}\n}}"))
     }
 
     /// The grammar of `spec`; waits for it as long as the limits allow.

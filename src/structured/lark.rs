@@ -50,7 +50,7 @@ pub(super) fn prepare_schemas(grammar: &str) -> Result<String, GrammarError> {
 }
 
 // The length of the literal that `text` starts with, up to the end of its line at most.
-fn literal_len(text: &str, quote: char) -> usize {
+pub(super) fn literal_len(text: &str, quote: char) -> usize {
     let mut escaped = false;
     for (at, c) in text.char_indices().skip(1) {
         match c {

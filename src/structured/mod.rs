@@ -15,6 +15,7 @@ pub mod cursor;
 pub mod error;
 mod gbnf;
 pub mod grammar;
+mod json_string;
 mod lark;
 mod notation;
 mod schema;

@@ -65,7 +65,7 @@ mod tests;
 
 pub use event::{Functions, ToolCallParser, ToolEvent};
 use family::Family;
-pub use rules::{CallRules, FunctionRule, ReasoningRule};
+pub use rules::{CallRules, FunctionRule, ReasoningRule, TextArgument};
 use shape::Grammar;
 
 /// In the order in which templates are asked: those whose marks say more come first.

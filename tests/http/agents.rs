@@ -135,6 +135,7 @@ async fn results_of_all_tools_go_back_and_a_picture_ends_no_conversation() {
 #[tokio::test]
 async fn tools_that_cannot_be_are_named() {
     let server = saying(TEMPLATE, "x").await;
+    let custom = |format: Value| json!([{"type": "custom", "name": "a", "format": format}]);
     for (tools, param) in [
         (json!([{"type": "teleport"}]), "tools[0].type"),
         (json!([{"type": "namespace", "name": "a"}]), "tools[0].tools"),
@@ -146,6 +147,18 @@ async fn tools_that_cannot_be_are_named() {
         (
             json!([{"type": "custom", "name": "a"}, {"type": "custom", "name": "a"}]),
             "tools[1].name",
+        ),
+        (
+            custom(json!({"type": "grammar", "syntax": "ebnf", "definition": "a"})),
+            "tools[0].format.syntax",
+        ),
+        (custom(json!({"type": "grammar", "syntax": "lark"})), "tools[0].format.definition"),
+        (custom(json!({"type": "prose"})), "tools[0].format.type"),
+        (
+            custom(
+                json!({"type": "grammar", "syntax": "lark", "definition": "start: <tool_call>"}),
+            ),
+            "tools[0].format",
         ),
     ] {
         let answer = server.client.post(RESPONSES, &codex(json!({"tools": tools}))).await;

@@ -215,3 +215,34 @@ async fn what_cannot_be_kept_is_refused_by_name() {
     }
     server.assert_idle().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn texts_of_custom_tools_follow_their_grammars() {
+    let server = Server::start(&[]);
+    let lines = "start: \"*** Begin\" LF line{1,3} \"*** End\"\nline: (\"+\" | \"-\") /[ -~]{0,12}/ LF\n\
+                 %import common.LF";
+    let nested = "start: \"[\" start \"]\" | /[ab\"\\n]{1,2}/";
+    let cases = [
+        ("lark", lines, "^\\*\\*\\* Begin\n([+-][ -~]{0,12}\n){1,3}\\*\\*\\* End$"),
+        ("lark", nested, "^\\[*[ab\"\n]{1,2}\\]*$"),
+        ("regex", "[a-c\"]{2}\\n\\\\", "^[a-c\"]{2}\n\\\\$"),
+    ];
+    for (syntax, definition, expected) in cases {
+        let pattern = regex::Regex::new(expected).unwrap();
+        for temperature in [0.0, 1.0, 2.0] {
+            let tool = json!({"type": "custom", "name": "edit", "description": "Edits.",
+                "format": {"type": "grammar", "syntax": syntax, "definition": definition}});
+            let body = json!({"model": "sconce-demo", "input": "Edit it.", "tools": [tool],
+                "tool_choice": "required", "parallel_tool_calls": false,
+                "temperature": temperature, "max_output_tokens": 600});
+            let answer = server.post("/v1/responses", &body).await;
+            let call = &answer["output"][0];
+            assert_eq!(call["type"], "custom_tool_call", "{answer}");
+            if answer["status"] == "incomplete" {
+                assert_eq!(definition, nested, "only brackets can go on for ever: {answer}");
+                continue;
+            }
+            assert!(pattern.is_match(call["input"].as_str().unwrap()), "{definition}: {call}");
+        }
+    }
+}

@@ -265,7 +265,7 @@ fn tool(value: &Value, path: &str, fields: &mut FieldReader) -> Result<Option<To
     if let Some(strict) = strict {
         shown.insert("strict".to_owned(), Value::Bool(strict));
     }
-    let function = Function { name, parameters, strict: strict.unwrap_or(false) };
+    let function = Function { name, parameters, strict: strict.unwrap_or(false), text: None };
     Ok(Some(Tool { function, definition: json!({"type": "function", "function": shown}) }))
 }
 

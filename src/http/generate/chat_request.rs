@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::field_names::FieldNames;
 use super::options::GenerationOptions;
+use crate::structured::spec::GrammarSpec;
 
 /// What a chat asks for.
 #[derive(Debug)]
@@ -159,6 +160,17 @@ pub(crate) struct Function {
     pub(crate) parameters: Value,
     /// Whether arguments have to follow the schema.
     pub(crate) strict: bool,
+    /// What its one argument has to follow, where that is a text of a grammar.
+    pub(crate) text: Option<TextArgument>,
+}
+
+/// The argument of a function that takes a text of a grammar.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct TextArgument {
+    pub(crate) name: &'static str,
+    pub(crate) grammar: GrammarSpec,
+    /// The field of the grammar.
+    pub(crate) param: String,
 }
 
 /// Which tools the answer may use.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::chat_request;
 use super::demand::Demand;
 use super::tools::ToolSetup;
 use crate::http::error::ApiError;
@@ -15,7 +16,7 @@ use crate::http::state::AppState;
 use crate::structured::error::GrammarError;
 use crate::structured::grammar::Grammar;
 use crate::structured::spec::GrammarSpec;
-use crate::text::tool_calls::{self, CallRules, FunctionRule};
+use crate::text::tool_calls::{self, CallRules, FunctionRule, TextArgument};
 
 /// The grammar of all that the answer must be, if there is anything. It is an equal request's of
 /// before, as long as that is remembered.
@@ -56,7 +57,7 @@ fn with_tools(
         None => tools.names.tools,
     };
     let answer = answer.map(|answer| nested(&answer, state)).transpose()?;
-    let lark = call_grammar(tools, answer, state).ok_or_else(|| {
+    let lark = call_grammar(tools, answer, state)?.ok_or_else(|| {
         ApiError::unsupported(param, "enforcing this model's format of tool calls")
     })?;
     Ok(Some(Demand { spec: GrammarSpec::Lark(lark), param }))
@@ -88,12 +89,15 @@ fn refusal(param: &str, error: &GrammarError) -> ApiError {
 }
 
 /// The grammar of the calls that the tools allow, or of `answer` instead of them.
-fn call_grammar(tools: &ToolSetup, answer: Option<String>, state: &AppState) -> Option<String> {
+fn call_grammar(
+    tools: &ToolSetup,
+    answer: Option<String>,
+    state: &AppState,
+) -> Result<Option<String>, ApiError> {
     let vocabulary = state.grammars().vocabulary();
-    let functions: Vec<FunctionRule> = tools
-        .callable
-        .iter()
-        .map(|function| FunctionRule {
+    let mut functions = Vec::with_capacity(tools.callable.len());
+    for function in &tools.callable {
+        functions.push(FunctionRule {
             name: function.name.clone(),
             // Where a call is the model's own idea, only strict functions bind its arguments.
             schema: if tools.required || function.strict {
@@ -101,8 +105,9 @@ fn call_grammar(tools: &ToolSetup, answer: Option<String>, state: &AppState) -> 
             } else {
                 Value::Null
             },
-        })
-        .collect();
+            text: function.text.as_ref().map(|text| text_argument(text, state)).transpose()?,
+        });
+    }
     let rules = CallRules {
         functions: &functions,
         required: tools.required,
@@ -112,5 +117,21 @@ fn call_grammar(tools: &ToolSetup, answer: Option<String>, state: &AppState) -> 
         reasoning: None,
         token_id: &|text| vocabulary.special(text),
     };
-    tool_calls::grammar(tools.family?, &rules)
+    Ok(tools.family.and_then(|family| tool_calls::grammar(family, &rules)))
+}
+
+/// The grammar of a function's one argument, as it is and between the quotes of a JSON string.
+fn text_argument(
+    text: &chat_request::TextArgument,
+    state: &AppState,
+) -> Result<TextArgument, ApiError> {
+    let refuse = |error: GrammarError| refusal(&text.param, &error);
+    let plain = state.grammars().nested(&text.grammar).map_err(refuse)?;
+    let plain =
+        plain.ok_or_else(|| ApiError::unsupported(&text.param, "a text of tagged parts"))?;
+    Ok(TextArgument {
+        name: text.name.to_owned(),
+        plain,
+        quoted: state.grammars().nested_in_string(&text.grammar).map_err(refuse)?,
+    })
 }

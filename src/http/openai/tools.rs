@@ -33,6 +33,7 @@ fn tool(value: &Value, path: &str, fields: &mut FieldReader) -> Result<Tool, Api
         name: name.clone(),
         parameters: function.parameters.map_or(Value::Null, Value::Object),
         strict: function.strict.unwrap_or(false),
+        text: None,
     });
     let function = required(function, path, "function")?;
     let shown = value["function"].as_object().map(|object| known_members(object, &SHOWN));

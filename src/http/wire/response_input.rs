@@ -99,6 +99,15 @@ pub(crate) struct CustomTool {
     pub(crate) format: Option<Value>,
 }
 
+/// `format` of a custom tool.
+#[derive(Debug, Deserialize)]
+pub(crate) struct CustomFormat {
+    #[serde(rename = "type")]
+    pub(crate) kind: Option<String>,
+    pub(crate) syntax: Option<String>,
+    pub(crate) definition: Option<String>,
+}
+
 /// `text.format` of the type `json_schema`.
 #[derive(Debug, Deserialize)]
 pub(crate) struct JsonSchemaFormat {

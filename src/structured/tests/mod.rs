@@ -4,6 +4,7 @@
 mod accepts;
 mod adversarial;
 mod corpus;
+mod json_string;
 mod tags;
 mod walks;
 

@@ -6,7 +6,7 @@
 
 use serde_json::{Value, json};
 
-use super::lark::{Lark, TEXT};
+use super::lark::{Lark, TEXT, string};
 use super::rules::{CallRules, FunctionRule};
 use super::shape::{Arguments, Shape};
 use super::{python_grammar, tagged_grammar};
@@ -50,10 +50,18 @@ fn call(lark: &mut Lark, shape: &Shape, function: &FunctionRule) -> String {
         function.name.clone()
     };
     let head = lark.literal(&[shape.before, &name, shape.middle].concat());
-    let arguments = match shape.arguments {
-        Arguments::Json => Lark::json(&object_schema(&function.schema)),
-        Arguments::Tags(tags) => tagged_grammar::parameters(lark, tags, &function.schema),
-        Arguments::Python => python_grammar::arguments(lark, &function.schema),
+    let arguments = match (&shape.arguments, &function.text) {
+        (Arguments::Json, None) => Lark::json(&object_schema(&function.schema)),
+        (Arguments::Json, Some(text)) => {
+            let open = format!("{{{}: \"", Value::from(text.name.as_str()));
+            format!("{} {} {}", string(&open), text.quoted, string("\"}"))
+        }
+        (Arguments::Tags(tags), None) => tagged_grammar::parameters(lark, tags, &function.schema),
+        (Arguments::Tags(tags), Some(text)) => tagged_grammar::text(lark, tags, text),
+        (Arguments::Python, None) => python_grammar::arguments(lark, &function.schema),
+        (Arguments::Python, Some(text)) => {
+            format!("{} {} {}", string(&format!("{}=\"", text.name)), text.quoted, string("\""))
+        }
     };
     lark.rule(&format!("{head} {arguments} {}", lark.literal(shape.after)))
 }
@@ -106,7 +114,7 @@ mod tests {
 
     fn written(family: &str, required: bool, token_id: &dyn Fn(&str) -> Option<u32>) -> String {
         let schema = json!({"properties": {"a": {"type": "string"}}, "required": ["a"]});
-        let functions = [FunctionRule { name: "f".to_owned(), schema }];
+        let functions = [FunctionRule { name: "f".to_owned(), schema, text: None }];
         let (preamble, parallel, reasoning) = (false, true, None);
         let functions = &functions;
         let answer = None;

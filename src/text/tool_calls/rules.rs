@@ -9,6 +9,19 @@ pub struct FunctionRule {
     pub name: String,
     /// The JSON schema of the function's parameters, or null where any object will do.
     pub schema: Value,
+    /// The one argument of a function that takes a text of a grammar.
+    pub text: Option<TextArgument>,
+}
+
+/// An argument that is a text of a grammar.
+#[derive(Debug, Clone)]
+pub struct TextArgument {
+    /// The argument's name.
+    pub name: String,
+    /// The text as a part of a rule in Lark.
+    pub plain: String,
+    /// What stands between the quotes of a JSON string of the text, as a part of a rule in Lark.
+    pub quoted: String,
 }
 
 /// Reasoning that may stand before everything else.

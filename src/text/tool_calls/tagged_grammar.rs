@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::lark::{Lark, string};
 use super::parameter_types::Types;
+use super::rules::TextArgument;
 use super::tagged::Tags;
 
 /// Parameters and the closing tag of a call.
@@ -25,6 +26,14 @@ pub(super) fn parameters(lark: &mut Lark, tags: &Tags, schema: &Value) -> String
     format!("{} {close}", parts.join(" "))
 }
 
+/// The one argument of a grammar, and the closing tag of a call.
+pub(super) fn text(lark: &mut Lark, tags: &Tags, text: &TextArgument) -> String {
+    let line = "/\\n?/";
+    let head = head(lark, tags, &text.name, true);
+    let end = lark.literal(&value_end(tags));
+    format!("{line} {head} {} {end} {line} {}", text.plain, lark.literal(tags.close))
+}
+
 pub(super) fn is_required(schema: &Value, key: &str) -> bool {
     let required = schema.get("required").and_then(Value::as_array);
     required.is_some_and(|keys| keys.iter().any(|name| name == key))
@@ -32,8 +41,7 @@ pub(super) fn is_required(schema: &Value, key: &str) -> bool {
 
 fn parameter(lark: &mut Lark, tags: &Tags, root: &Value, key: &str, schema: &Value) -> String {
     let types = Types::of(Some(root), key);
-    let end =
-        if tags.lines { format!("\n{}", tags.value_close) } else { tags.value_close.to_owned() };
+    let end = value_end(tags);
     let as_text = |lark: &mut Lark| {
         let head = head(lark, tags, key, true);
         let Some(texts) = texts(schema) else {
@@ -55,6 +63,12 @@ fn parameter(lark: &mut Lark, tags: &Tags, root: &Value, key: &str, schema: &Val
     } else {
         as_value(lark)
     }
+}
+
+/// What closes a parameter's value.
+fn value_end(tags: &Tags) -> String {
+    let line = if tags.lines { "\n" } else { "" };
+    format!("{line}{}", tags.value_close)
 }
 
 /// What opens a parameter's value.

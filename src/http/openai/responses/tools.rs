@@ -10,11 +10,12 @@ use std::collections::HashMap;
 use serde_json::{Map, Value, json};
 
 use crate::http::error::ApiError;
-use crate::http::generate::chat_request::{Function, Tool};
+use crate::http::generate::chat_request::{Function, TextArgument, Tool};
 use crate::http::openai::tools;
 use crate::http::request::fields::{FieldReader, required, text_member};
 use crate::http::wire::bounds::HOSTED_TOOLS;
-use crate::http::wire::response_input::{CustomTool, FunctionTool, NamespaceTool};
+use crate::http::wire::response_input::{CustomFormat, CustomTool, FunctionTool, NamespaceTool};
+use crate::structured::spec::GrammarSpec;
 
 /// The argument of a custom tool's function.
 const INPUT: &str = "input";
@@ -122,6 +123,7 @@ impl ResponseTools {
             // Enforced where it is asked for; a schema that was written without it may say more
             // than can be enforced.
             strict: tool.strict.unwrap_or(false),
+            text: None,
         };
         let shown = json!({
             "type": "function",
@@ -170,27 +172,22 @@ impl ResponseTools {
     ) -> Result<Value, ApiError> {
         let CustomTool { name, description, format } = tool;
         let name = required(name.filter(|name| !name.is_empty()), path, "name")?;
-        let mut input = json!({"type": "string"});
         let mut told = description.clone().unwrap_or_default();
         let format = format.unwrap_or_else(|| json!({"type": "text"}));
-        if let Some(definition) = text_member(&format, "definition") {
-            let syntax = text_member(&format, "syntax").unwrap_or_default();
+        let grammar = input_grammar(&format, &format!("{path}.format"), fields)?;
+        if let Some(GrammarSpec::Lark(definition) | GrammarSpec::Regex(definition)) = &grammar {
             told += "\nThe input follows this grammar:\n";
             told += definition;
-            if syntax == "regex" {
-                input["pattern"] = json!(format!("^(?:{definition})$"));
-            } else {
-                // A string's escapes stand between the text and a context-free grammar of it.
-                fields.ignore(format!("{path}.format"));
-            }
         }
         let parameters = json!({
             "type": "object",
-            "properties": {INPUT: input},
+            "properties": {INPUT: {"type": "string"}},
             "required": [INPUT],
             "additionalProperties": false,
         });
-        let function = Function { name: name.clone(), parameters, strict: true };
+        let param = format!("{path}.format");
+        let text = grammar.map(|grammar| TextArgument { name: INPUT, grammar, param });
+        let function = Function { name: name.clone(), parameters, strict: true, text };
         let shown = json!({
             "type": "custom", "name": name, "description": description, "format": format,
         });
@@ -213,6 +210,31 @@ impl ResponseTools {
         let definition = tools::definition(&for_template(&function, description));
         self.list.push(Tool { function, definition });
         Ok(())
+    }
+}
+
+/// What a custom tool's text has to follow: `{"type": "text"}`, which is nothing, or a grammar.
+fn input_grammar(
+    format: &Value,
+    path: &str,
+    fields: &mut FieldReader,
+) -> Result<Option<GrammarSpec>, ApiError> {
+    let refuse = |member: &str, wanted: &str, got: Option<&str>| {
+        let param = format!("{path}.{member}");
+        let message = format!("{param} must be {wanted}, got {:?}", got.unwrap_or("nothing"));
+        Err(ApiError::field(param, message))
+    };
+    let CustomFormat { kind, syntax, definition } = fields.variant(format, path)?;
+    match kind.as_deref() {
+        Some("text") => return Ok(None),
+        Some("grammar") => {}
+        other => return refuse("type", "\"text\" or \"grammar\"", other),
+    }
+    let definition = required(definition, path, "definition")?;
+    match syntax.as_deref() {
+        Some("lark") => Ok(Some(GrammarSpec::Lark(definition))),
+        Some("regex") => Ok(Some(GrammarSpec::Regex(definition))),
+        other => refuse("syntax", "\"lark\" or \"regex\"", other),
     }
 }
 
