@@ -17,6 +17,9 @@ pub enum ToolEvent {
         index: usize,
         /// The function's name.
         name: String,
+        /// What the model itself calls the call, where its format has such a name: the template
+        /// renders it again. No two calls of an answer have the same.
+        id: Option<String>,
     },
     /// More of a call's arguments; joined, they are a JSON document.
     Arguments {

@@ -22,7 +22,7 @@ fn read(family: &str, functions: &Functions, pieces: &[&str]) -> Answer {
     for event in events {
         match event {
             ToolEvent::Content(text) => content.push_str(&text),
-            ToolEvent::CallBegin { index, name } => {
+            ToolEvent::CallBegin { index, name, .. } => {
                 assert_eq!(index, calls.len());
                 calls.push((name, String::new()));
             }
@@ -57,6 +57,21 @@ pub(super) fn check(family: &str, text: &str, content: &str, calls: &[(&str, &st
 #[track_caller]
 pub(super) fn check_text(family: &str, text: &str) {
     check(family, text, text, &[]);
+}
+
+/// The ids that the model gave to calls, in the family's format.
+#[track_caller]
+fn check_ids(family: &str, text: &str, ids: &[Option<&str>]) {
+    let mut parser = parser(family, &Functions::default()).unwrap();
+    let mut events = parser.push(text);
+    events.extend(parser.finish());
+    let begun = events.into_iter().filter_map(|event| match event {
+        ToolEvent::CallBegin { id, .. } => Some(id),
+        _ => None,
+    });
+    let begun: Vec<Option<String>> = begun.collect();
+    let begun: Vec<Option<&str>> = begun.iter().map(Option::as_deref).collect();
+    assert_eq!(begun, ids, "{family}: {text}");
 }
 
 fn fixtures() -> PathBuf {
@@ -106,6 +121,24 @@ fn every_template_tells_its_family() {
         let source = std::fs::read_to_string(&path).unwrap();
         assert_eq!(detect(&source), expected.map(|(_, family)| *family), "{name}");
     }
+}
+
+#[test]
+fn calls_keep_the_ids_that_models_give_them() {
+    let kimi = |id: &str| {
+        format!("<|tool_call_begin|>{id}<|tool_call_argument_begin|>{{}}<|tool_call_end|>")
+    };
+    let two = kimi("functions.f:3") + &kimi(" functions.f:4 ");
+    check_ids("kimi_k2", &two, &[Some("functions.f:3"), Some("functions.f:4")]);
+    check_ids("kimi_k2", &kimi("functions.f"), &[None]);
+    // Ids tell calls from each other, so the second of two is none.
+    check_ids("kimi_k2", &kimi("functions.f:0").repeat(2), &[Some("functions.f:0"), None]);
+    let named = "[TOOL_CALLS]f[CALL_ID]abcdef123[ARGS]{}[TOOL_CALLS]g[ARGS]{}";
+    check_ids("mistral", named, &[Some("abcdef123"), None]);
+    check_ids("mistral", "[TOOL_CALLS]f[CALL_ID]a b[ARGS]{}", &[None]);
+    let solar = "<|tool_call:begin|>qGyMvOyp<|tool_call:name|>f<|tool_call:args|>{}";
+    check_ids("solar", solar, &[Some("qGyMvOyp")]);
+    check_ids("hermes", "<tool_call>{\"id\": \"1\", \"name\": \"f\"}</tool_call>", &[None]);
 }
 
 #[test]
