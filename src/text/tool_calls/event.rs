@@ -49,6 +49,11 @@ impl Functions {
         Self(Arc::new(functions.into_iter().collect()))
     }
 
+    /// Whether functions are known, and this one is not among them.
+    pub(super) fn lack(&self, name: &str) -> bool {
+        !self.0.is_empty() && !self.0.contains_key(name)
+    }
+
     /// The schema of a function's parameters.
     pub(super) fn parameters(&self, name: &str) -> Option<&Value> {
         self.0.get(name)

@@ -1,4 +1,6 @@
-//! The calls of GigaChat 3: `<|function_call|>{"name": ..., "arguments": {...}}`.
+//! The calls of GigaChat 3: `<|function_call|>{"name": ..., "arguments": {...}}`; and of GigaChat 3.5: within
+//! `<｜GCML｜tool_calls>` one `<｜GCML｜invoke name="NAME">` for each call, in it
+//! `<｜GCML｜parameter name="KEY" string="true|false">` with a text as it is, or a JSON document.
 //!
 //! Source: the models' chat template.
 
@@ -6,7 +8,8 @@ use super::family::Family;
 use super::json_call::NAME_AND_ARGUMENTS;
 use super::json_calls::{JsonCalls, List};
 use super::markup::{Frame, Markup};
-use super::shape::{Grammar, JSON_CALL, Shape};
+use super::shape::{Arguments, Grammar, JSON_CALL, Shape};
+use super::tagged::{PLAIN, Says, Tagged, Tags};
 
 pub(super) const FAMILY: Family = Family {
     name: "gigachat",
@@ -30,3 +33,42 @@ static FRAME: Frame = Frame {
 fn is_family_of(template: &str) -> bool {
     template.contains("<|function_call|>")
 }
+
+pub(super) const FAMILY_35: Family = Family {
+    name: "gigachat35",
+    detect: |template| template.contains("｜GCML｜"),
+    parser: |functions| Markup::boxed(&FRAME_35, functions),
+    markers: &["｜GCML｜"],
+    always: false,
+    grammar: Grammar::Shape(&SHAPE_35),
+};
+
+static SHAPE_35: Shape = Shape {
+    open: "<｜GCML｜tool_calls>",
+    each: "\n<｜GCML｜invoke name=\"",
+    before: "",
+    middle: "\">",
+    arguments: Arguments::Tags(&TAGS_35),
+    after: "",
+    between: "",
+    close: "\n</｜GCML｜tool_calls>",
+    ..JSON_CALL
+};
+
+static FRAME_35: Frame = Frame {
+    openers: &["<｜GCML｜tool_calls>", TAGS_35.lead],
+    bare: &[],
+    closers: &["</｜GCML｜tool_calls>"],
+    dropped: &[],
+    reader: |opener, functions| Box::new(Tagged::new(&TAGS_35, functions, opener == TAGS_35.lead)),
+};
+
+static TAGS_35: Tags = Tags {
+    lead: "<｜GCML｜invoke name=\"",
+    key_open: "<｜GCML｜parameter name=\"",
+    key_end: ">",
+    says: Says::IsText,
+    value_close: "</｜GCML｜parameter>",
+    close: "</｜GCML｜invoke>",
+    ..PLAIN
+};

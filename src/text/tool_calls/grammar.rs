@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::lark::{Lark, TEXT};
 use super::rules::{CallRules, FunctionRule};
 use super::shape::{Arguments, Shape};
-use super::{python_grammar, tagged_grammar};
+use super::{literal_grammar, tagged_grammar};
 
 /// The grammar of answers whose calls have a shape.
 pub(super) fn grammar(
@@ -41,7 +41,8 @@ pub(super) fn calls(lark: &mut Lark, shape: &Shape) -> String {
     lark.rule(&format!("{begin} {call} {more} {}", lark.literal(shape.close)))
 }
 
-fn call(lark: &mut Lark, shape: &Shape, function: &FunctionRule) -> String {
+/// Adds the rule of a call in a shape, from behind the text that opens each; gives its name.
+pub(super) fn call(lark: &mut Lark, shape: &Shape, function: &FunctionRule) -> String {
     let in_json = shape.before.ends_with("{\"") || shape.before.ends_with(": \"");
     let name = if in_json {
         let quoted = json!(function.name).to_string();
@@ -53,7 +54,10 @@ fn call(lark: &mut Lark, shape: &Shape, function: &FunctionRule) -> String {
     let arguments = match shape.arguments {
         Arguments::Json => Lark::json(&object_schema(&function.schema)),
         Arguments::Tags(tags) => tagged_grammar::parameters(lark, tags, &function.schema),
-        Arguments::Python => python_grammar::arguments(lark, &function.schema),
+        Arguments::Own(write) => write(lark, &function.schema),
+        Arguments::Literals(literals) => {
+            literal_grammar::arguments(lark, literals, &function.schema)
+        }
     };
     lark.rule(&format!("{head} {arguments} {}", lark.literal(shape.after)))
 }

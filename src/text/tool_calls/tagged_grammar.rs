@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::lark::{Lark, string};
 use super::parameter_types::Types;
-use super::tagged::Tags;
+use super::tagged::{CDATA, Says, Tags};
 
 /// Parameters and the closing tag of a call.
 pub(super) fn parameters(lark: &mut Lark, tags: &Tags, schema: &Value) -> String {
@@ -35,20 +35,19 @@ fn parameter(lark: &mut Lark, tags: &Tags, root: &Value, key: &str, schema: &Val
     let end =
         if tags.lines { format!("\n{}", tags.value_close) } else { tags.value_close.to_owned() };
     let as_text = |lark: &mut Lark| {
-        let head = head(lark, tags, key, true);
+        let head = head(lark, tags, key, Types::TEXT);
         let Some(texts) = texts(schema) else {
-            // The line end before the tag is the model's to write: the tag alone ends the text.
-            return format!("{head} {}", lark.text_until(tags.value_close));
+            return format!("{head} {}", any_text(lark, tags));
         };
         let texts: Vec<String> = texts.iter().map(|text| string(text)).collect();
         format!("{head} ({}) {}", texts.join(" | "), lark.literal(&end))
     };
     let as_value = |lark: &mut Lark| {
-        let head = head(lark, tags, key, false);
+        let head = head(lark, tags, key, types);
         let value = Lark::json(&with_definitions(schema, root));
         format!("{head} {value} {}", lark.literal(&end))
     };
-    if types.is_text() || (!tags.says_text && types.may_be_text()) {
+    if types.is_text() || (tags.says == Says::Nothing && types.may_be_text()) {
         as_text(lark)
     } else if types.may_be_text() {
         format!("({} | {})", as_text(lark), as_value(lark))
@@ -57,10 +56,29 @@ fn parameter(lark: &mut Lark, tags: &Tags, root: &Value, key: &str, schema: &Val
     }
 }
 
-/// What opens a parameter's value.
-fn head(lark: &Lark, tags: &Tags, key: &str, is_text: bool) -> String {
-    let says = if tags.says_text { format!("\" string=\"{is_text}\"") } else { String::new() };
-    let opened = lark.literal(&format!("{}{key}{says}{}", tags.key_open, tags.key_end));
+/// A text, and what ends it.
+fn any_text(lark: &mut Lark, tags: &Tags) -> String {
+    if tags.cdata_close.is_empty() {
+        // The line end before the tag is the model's to write: the tag alone ends the text.
+        return lark.text_until(tags.value_close);
+    }
+    let (open, close) = (lark.literal(CDATA), lark.literal(tags.value_close));
+    format!("(/[^<&\\n]*/ {close} | {open} {})", lark.text_until(tags.cdata_close))
+}
+
+/// What opens the value of a parameter of these types.
+fn head(lark: &Lark, tags: &Tags, key: &str, types: Types) -> String {
+    let said: Vec<String> = match tags.says {
+        Says::Nothing => vec![key.to_owned()],
+        Says::IsText => vec![format!("{key}\" string=\"{}\"", types.is_text())],
+        Says::Type if types.is_text() => vec![format!("{key}\" type=\"string\"")],
+        Says::Type => {
+            let others = types.names().filter(|name| *name != "string");
+            others.map(|name| format!("{key}\" type=\"{name}\"")).collect()
+        }
+    };
+    let open = |said: &String| lark.literal(&format!("{}{said}{}", tags.key_open, tags.key_end));
+    let opened = format!("({})", said.iter().map(open).collect::<Vec<_>>().join(" | "));
     let value = if tags.value_open.is_empty() {
         String::new()
     } else {

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::*;
-use formats::{SKIPS_HEADERS, written};
+use formats::{SKIPS_HEADERS, nests_in_tags, written};
 
 /// Content, and name and arguments of every call.
 type Answer = (String, Vec<(String, String)>);
@@ -102,6 +102,7 @@ fn every_template_tells_its_family() {
         ("inclusionai-ling-3.0-flash", "glm"),
         ("meetkai-functionary-medium-v3.1", "functionary"),
         ("mistralai-Mistral-Nemo-Instruct-2407", "mistral"),
+        ("muse-glimmer", "muse"),
         ("mrs-mistral_nemo_tool_call", "mistral"),
         ("poolside-Laguna-S-2.1", "glm"),
         ("poolside-Laguna-XS.2", "glm"),
@@ -158,6 +159,23 @@ fn other_models_are_told_by_what_their_templates_show() {
         ("<|tool_calls_section_begin|>", "kimi_k2"),
         ("<|start|>assistant<|channel|>final<|message|>", "harmony"),
         ("'<minimax:tool_call>'", "minimax_m2"),
+        ("'<|tool_call>call:' + function['name'] + '}<tool_call|>'", "gemma4"),
+        ("'<start_function_call>call:' + tool_call['name']", "functiongemma"),
+        ("input to:recipient==all\\nRespond: >>>${recipient}\\n${content}", "functionary_v32"),
+        ("open_tag('tools') '<|open|>' + tag", "kimi_k3"),
+        ("set ns_token = ']<]minimax[>['", "minimax_m3"),
+        ("set toolsep_token = '<tool_sep{}>'.format(HYTK)", "hy_v3"),
+        ("Write 'Action:' followed by a list:\n```json\n[{\"tool_name\": title", "command_r_plus"),
+        ("'List of tools: [' + tools", "lfm2"),
+        ("'List of tools: <|tool_list_start|>['", "lfm2"),
+        ("<function name=\"f\"><param name=\"p\">v</param></function>", "minicpm5"),
+        ("'<|tool_call_start|>\\n```python\\n'", "minicpm3"),
+        ("<tool_calls>\\n{\"name\": <tool-name>, \"arguments\": <object>}", "minimax_m1"),
+        ("'<longcat_tool_call>'", "longcat"),
+        ("'<function_calls>'", "olmo3"),
+        ("<steptml:invoke name=\"f\">", "step3"),
+        ("'<|tool_arg:start|>'", "solar_open2"),
+        ("'<｜GCML｜tool_calls>'", "gigachat35"),
     ] {
         assert_eq!(detect(shown), Some(family), "{shown}");
     }
@@ -250,21 +268,28 @@ fn calls() -> impl Strategy<Value = Vec<(String, Map<String, Value>)>> {
     prop::collection::vec(("[a-z_][a-zA-Z0-9_-]{0,12}", arguments), 1..4)
 }
 
-/// Functions by which every argument has the type it has.
+/// Functions by which every argument has the type it has, and every part of it.
 fn functions_for(calls: &[(String, Map<String, Value>)]) -> Functions {
-    Functions::new(calls.iter().map(|(name, arguments)| {
-        let kind = |value: &Value| match value {
-            Value::Null => "null",
-            Value::Bool(_) => "boolean",
-            Value::Number(_) => "number",
-            Value::String(_) => "string",
-            Value::Array(_) => "array",
-            Value::Object(_) => "object",
-        };
-        let typed = |(key, value): (&String, &Value)| (key.clone(), json!({"type": kind(value)}));
-        let properties: Map<String, Value> = arguments.iter().map(typed).collect();
-        (name.clone(), json!({"type": "object", "properties": properties}))
-    }))
+    let schema = |arguments: &Map<String, Value>| schema_of(&Value::from(arguments.clone()));
+    Functions::new(calls.iter().map(|(name, arguments)| (name.clone(), schema(arguments))))
+}
+
+fn schema_of(value: &Value) -> Value {
+    match value {
+        Value::Null => json!({"type": "null"}),
+        Value::Bool(_) => json!({"type": "boolean"}),
+        Value::Number(_) => json!({"type": "number"}),
+        Value::String(_) => json!({"type": "string"}),
+        Value::Array(items) => {
+            let items: Vec<Value> = items.iter().map(schema_of).collect();
+            json!({"type": "array", "prefixItems": items})
+        }
+        Value::Object(members) => {
+            let typed = |(key, value): (&String, &Value)| (key.clone(), schema_of(value));
+            let properties: Map<String, Value> = members.iter().map(typed).collect();
+            json!({"type": "object", "properties": properties})
+        }
+    }
 }
 
 /// Every family's markup, cut to pieces, between texts.
@@ -313,6 +338,7 @@ proptest! {
 
     #[test]
     fn written_calls_are_read_again(family in any_family(), calls in calls()) {
+        prop_assume!(family != "minimax_m3" || nests_in_tags(&calls));
         let text = written(family, &calls);
         let (content, found) = read_both(family, &functions_for(&calls), &text);
         let found: Vec<(String, Value)> = found
