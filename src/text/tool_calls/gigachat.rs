@@ -1,13 +1,16 @@
-//! The calls of GigaChat 3: `<|function_call|>{"name": ..., "arguments": {...}}`; and of GigaChat 3.5: within
+//! The calls of GigaChat 3: `<|function_call|>{"name": ..., "arguments": {...}}`, or the object in a message of
+//! its own, `function call<|role_sep|>`; and of GigaChat 3.5: within
 //! `<｜GCML｜tool_calls>` one `<｜GCML｜invoke name="NAME">` for each call, in it
 //! `<｜GCML｜parameter name="KEY" string="true|false">` with a text as it is, or a JSON document.
 //!
 //! Source: the models' chat template.
 
 use super::family::Family;
+use super::grammar::grammar;
 use super::json_call::NAME_AND_ARGUMENTS;
 use super::json_calls::{JsonCalls, List};
 use super::markup::{Frame, Markup};
+use super::rules::CallRules;
 use super::shape::{Arguments, Grammar, JSON_CALL, Shape};
 use super::tagged::{PLAIN, Says, Tagged, Tags};
 
@@ -15,23 +18,34 @@ pub(super) const FAMILY: Family = Family {
     name: "gigachat",
     detect: is_family_of,
     parser: |functions| Markup::boxed(&FRAME, functions),
-    markers: &["<|function_call|>"],
+    markers: &["<|function_call|>", "<|role_sep|>", "<|message_sep|>"],
     always: false,
-    grammar: Grammar::Shape(&SHAPE),
+    grammar: Grammar::Own(grammar_by_vocabulary),
 };
+
+/// Older vocabularies have no token for calls.
+fn grammar_by_vocabulary(markers: &'static [&'static str], rules: &CallRules) -> String {
+    let has = |token: &str| (rules.token_id)(token).is_some();
+    let as_message = has("<|role_sep|>") && !has("<|function_call|>");
+    grammar(if as_message { &MESSAGE_SHAPE } else { &SHAPE }, markers, rules)
+}
+
+static MESSAGE_SHAPE: Shape =
+    Shape { each: "<|message_sep|>\n\nfunction call<|role_sep|>\n", between: "", ..JSON_CALL };
 
 static SHAPE: Shape = Shape { each: "<|function_call|>", between: "", ..JSON_CALL };
 
 static FRAME: Frame = Frame {
-    openers: &["<|function_call|>"],
+    openers: &["<|function_call|>", "function call<|role_sep|>"],
     bare: &[],
     closers: &[],
-    dropped: &[],
+    dropped: &["<|message_sep|>"],
     reader: |_, _| Box::new(JsonCalls::new(&NAME_AND_ARGUMENTS, List::Never)),
 };
 
 fn is_family_of(template: &str) -> bool {
-    template.contains("<|function_call|>")
+    let message = ["function call", "<|role_sep|>"];
+    template.contains("<|function_call|>") || message.iter().all(|mark| template.contains(mark))
 }
 
 pub(super) const FAMILY_35: Family = Family {
@@ -72,3 +86,17 @@ static TAGS_35: Tags = Tags {
     close: "</｜GCML｜invoke>",
     ..PLAIN
 };
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::check;
+
+    #[test]
+    fn a_call_may_be_a_message_of_its_own() {
+        let call = "{\"name\": \"f\", \"arguments\": {\"a\": 1}}";
+        let text =
+            format!("Hm.<|message_sep|>\n\nfunction call<|role_sep|>\n{call}<|message_sep|>\n\n");
+        check("gigachat", &text, "Hm.", &[("f", "{\"a\": 1}")]);
+        check("gigachat", "A function call is", "A function call is", &[]);
+    }
+}

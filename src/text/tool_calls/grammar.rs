@@ -36,7 +36,12 @@ pub(super) fn calls(lark: &mut Lark, shape: &Shape) -> String {
     let call = lark.rule(&calls.join(" | "));
     let each = if shape.open.is_empty() { "" } else { shape.each };
     let begin = lark.literal(&[shape.begin, each].concat());
-    let between = lark.literal(&[shape.between, shape.each].concat());
+    // Templates of a family disagree on the line ends between calls.
+    let between = if shape.between == "\n" && !shape.each.is_empty() {
+        format!("/\\n?/ {}", lark.literal(shape.each))
+    } else {
+        lark.literal(&[shape.between, shape.each].concat())
+    };
     let more = if rules.parallel { format!("({between} {call})*") } else { String::new() };
     lark.rule(&format!("{begin} {call} {more} {}", lark.literal(shape.close)))
 }
@@ -127,7 +132,7 @@ mod tests {
             "{\"properties\":{\"a\":{\"type\":\"string\"}},\"required\":[\"a\"],\"type\":\"object\"}",
             " \"}\\n\" <[8]>\n",
             "r2: r1\n",
-            "r3:  r2 (\"\\n\" <[7]> r2)* \n",
+            "r3:  r2 (/\\n?/ <[7]> r2)* \n",
             "r4: /[ \\n]{0,4}/ <[7]> r3\n",
         );
         let ids = |text: &str| match text {

@@ -13,7 +13,7 @@ use super::tagged::{PLAIN, Tagged, Tags};
 
 pub(super) const FAMILY: Family = Family {
     name: "hy_v3",
-    detect: |template| template.contains("<tool_sep"),
+    detect: is_family_of,
     parser: |functions| Markup::boxed(&FRAME, functions),
     markers: &[
         "<tool_calls:opensource>",
@@ -38,6 +38,12 @@ pub(super) const FAMILY: Family = Family {
     always: false,
     grammar: Grammar::Own(grammar_by_vocabulary),
 };
+
+fn is_family_of(template: &str) -> bool {
+    // The template may write what its tags end with on its own.
+    ["<arg_key{}>", "<arg_key:opensource>"].iter().any(|tag| template.contains(tag))
+        || ["<tool_sep>", "<arg_key>"].iter().all(|tag| template.contains(tag))
+}
 
 /// The vocabulary tells how its tags end.
 fn grammar_by_vocabulary(markers: &'static [&'static str], rules: &CallRules) -> String {

@@ -37,7 +37,7 @@ pub(super) const PYTHON: Literals = Literals {
 };
 
 const TEXT: &str = concat!(
-    r#"/"([^"\\\x00-\x1f\x7f]|\\["\\nrtbf]|\\u00[0-9a-f]{2})*"#,
+    r##"/"([^"\\\x00-\x1f\x7f]|\\["\\nrtbf]|\\u00[0-9a-f]{2})*""##,
     r#"|'([^'\\\x00-\x1f\x7f]|\\['\\nrtbf]|\\u00[0-9a-f]{2})*'/"#
 );
 const INTEGER: &str = "/-?(0|[1-9][0-9]{0,17})/";

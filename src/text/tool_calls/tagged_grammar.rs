@@ -13,10 +13,11 @@ use super::tagged::{CDATA, Says, Tags};
 pub(super) fn parameters(lark: &mut Lark, tags: &Tags, schema: &Value) -> String {
     let line = "/\\n?/";
     let close = lark.literal(tags.close);
+    // Some templates write the lines of no parameters.
+    let mut parts = vec!["/\\n{0,2}/".to_owned()];
     let Some(properties) = schema.get("properties").and_then(Value::as_object) else {
-        return format!("{line} {close}");
+        return format!("{} {close}", parts.concat());
     };
-    let mut parts = vec![line.to_owned()];
     for (key, property) in properties {
         let parameter = parameter(lark, tags, schema, key, property);
         let parameter = lark.rule(&format!("{parameter} {line}"));
@@ -45,7 +46,8 @@ fn parameter(lark: &mut Lark, tags: &Tags, root: &Value, key: &str, schema: &Val
     let as_value = |lark: &mut Lark| {
         let head = head(lark, tags, key, types);
         let value = Lark::json(&with_definitions(schema, root));
-        format!("{head} {value} {}", lark.literal(&end))
+        let words = if tags.says == Says::Nothing { python_words(types, schema) } else { "" };
+        format!("{head} ({value}{words}) {}", lark.literal(&end))
     };
     if types.is_text() || (tags.says == Says::Nothing && types.may_be_text()) {
         as_text(lark)
@@ -54,6 +56,13 @@ fn parameter(lark: &mut Lark, tags: &Tags, root: &Value, key: &str, schema: &Val
     } else {
         as_value(lark)
     }
+}
+
+/// Templates that write values as they are write Python's words for some.
+fn python_words(types: Types, schema: &Value) -> &'static str {
+    let is_free = ["enum", "const"].iter().all(|key| schema.get(*key).is_none());
+    let is_boolean = types.names().any(|name| name == "boolean");
+    if is_free && is_boolean { " | \"True\" | \"False\"" } else { "" }
 }
 
 /// A text, and what ends it.

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 /// Families whose markup is dropped even where no call stands.
-pub(super) const SKIPS_HEADERS: [&str; 3] = ["harmony", "muse", "functionary_v32"];
+pub(super) const SKIPS_HEADERS: [&str; 4] = ["harmony", "muse", "functionary_v32", "gigachat"];
 
 type Calls = [(String, Map<String, Value>)];
 
