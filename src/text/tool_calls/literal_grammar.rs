@@ -75,9 +75,10 @@ impl Writer<'_, '_, '_> {
         self.text.clone().unwrap_or_default()
     }
 
-    /// What stands between two values.
+    /// What stands between two values; a space in it may be missing.
     fn comma(&self) -> String {
-        string(self.literals.comma)
+        let space = if self.literals.comma.ends_with(' ') { " \" \"?" } else { "" };
+        format!("\",\"{space}")
     }
 
     /// The name of an argument, or within one the key of a member, and what stands behind it.
@@ -86,7 +87,7 @@ impl Writer<'_, '_, '_> {
         if depth == 0 {
             string(&format!("{key}{argument}"))
         } else if *quotes_keys {
-            self.lark.literal(&(self.literal(&Value::from(key)) + member))
+            format!("({}) {}", self.choice(&Value::from(key)), string(member))
         } else {
             string(&format!("{key}{member}"))
         }

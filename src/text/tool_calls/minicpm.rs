@@ -5,7 +5,7 @@
 //! Sources: the models' chat templates.
 
 use super::family::Family;
-use super::literal_grammar::{Literals, PYTHON};
+use super::literal_grammar::PYTHON;
 use super::markup::{Frame, Markup};
 use super::python_calls::PythonCalls;
 use super::shape::{Arguments, Grammar, JSON_CALL, Shape};
@@ -25,14 +25,12 @@ static SHAPE_3: Shape = Shape {
     begin: "\n```python\n",
     before: "",
     middle: "(",
-    arguments: Arguments::Literals(&LITERALS_3),
+    arguments: Arguments::Literals(&PYTHON),
     after: ")\n",
     between: "",
     close: "```\n<|tool_call_end|>",
     ..JSON_CALL
 };
-
-static LITERALS_3: Literals = Literals { comma: ",", ..PYTHON };
 
 static FRAME_3: Frame = Frame {
     openers: &["<|tool_call_start|>\n```python"],

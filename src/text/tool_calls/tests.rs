@@ -2,6 +2,7 @@
 //! pieces of any size, and text that is no call.
 
 mod formats;
+mod grammars;
 
 use std::path::PathBuf;
 
@@ -164,7 +165,10 @@ fn other_models_are_told_by_what_their_templates_show() {
         ("input to:recipient==all\\nRespond: >>>${recipient}\\n${content}", "functionary_v32"),
         ("open_tag('tools') '<|open|>' + tag", "kimi_k3"),
         ("set ns_token = ']<]minimax[>['", "minimax_m3"),
-        ("set toolsep_token = '<tool_sep{}>'.format(HYTK)", "hy_v3"),
+        ("set argkey_begin_token = '<arg_key{}>'.format(HYTK)", "hy_v3"),
+        ("<tool_call>{name}<tool_sep><arg_key>{key}</arg_key>", "hy_v3"),
+        ("<function name=\"f\"><param name=\"p\"> content.split('<tool_sep>')", "minicpm5"),
+        ("add_tokens.role_sep='<|role_sep|>' {'role': 'function call'}", "gigachat"),
         ("Write 'Action:' followed by a list:\n```json\n[{\"tool_name\": title", "command_r_plus"),
         ("'List of tools: [' + tools", "lfm2"),
         ("'List of tools: <|tool_list_start|>['", "lfm2"),

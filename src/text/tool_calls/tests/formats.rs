@@ -32,7 +32,7 @@ pub(super) fn written(family: &str, calls: &Calls) -> String {
         "command_r" => {
             let call = |name: &str, arguments: &_| {
                 format!(
-                    "{{\"tool_call_id\": \"0\", \"tool_name\": {}, \"parameters\": {}}}",
+                    "    {{\"tool_call_id\": \"0\", \"tool_name\": {}, \"parameters\": {}}}",
                     json!(name),
                     json!(arguments)
                 )
@@ -55,13 +55,14 @@ pub(super) fn written(family: &str, calls: &Calls) -> String {
             each(&|n, a| format!("{}\n{}\n{}", tags.0, call(n, a), tags.1), "\n")
         }
         "internlm" => {
+            let call = |name: &str, arguments: &_| object("parameters", name, arguments);
             each(&|n, a| format!("<|action_start|><|plugin|>\n{}<|action_end|>", call(n, a)), "")
         }
         "gigachat" => each(&|n, a| format!("<|function_call|>{}", call(n, a)), ""),
         "generic" => list(),
         "llama3_json" => each(&|n, a| object("parameters", n, a), "; "),
         "apertus" => {
-            let calls = each(&|n, a| json!({ n: a }).to_string(), ", ");
+            let calls = each(&|n, a| format!("{{{}: {}}}", json!(n), json!(a)), ", ");
             format!("<|tools_prefix|>[{calls}]<|tools_suffix|>")
         }
         _ => named(family, calls),
@@ -181,11 +182,14 @@ fn tagged(family: &str, calls: &Calls) -> String {
             each("<|tool_call:start|>NAME\n", &pair, "<|tool_call:end|>", "\n")
         }
         "hy_v3" => {
+            let end = ":opensource>";
             let pair = |k: &str, v: &Value| {
-                format!("<arg_key>{k}</arg_key>\n<arg_value>{}</arg_value>\n", plain(v))
+                let key = format!("<arg_key{end}{k}</arg_key{end}");
+                format!("{key}\n<arg_value{end}{}</arg_value{end}\n", plain(v))
             };
-            let calls = each("<tool_call>NAME<tool_sep>\n", &pair, "</tool_call>\n", "");
-            format!("<tool_calls>\n{calls}</tool_calls>")
+            let head = format!("<tool_call{end}NAME<tool_sep{end}\n");
+            let calls = each(&head, &pair, &format!("</tool_call{end}\n"), "");
+            format!("<tool_calls{end}\n{calls}</tool_calls{end}")
         }
         "minicpm5" => {
             let pair = |k: &str, v: &Value| {
@@ -287,7 +291,7 @@ fn gemma(calls: &Calls, [open, quote, close]: [&str; 3]) -> String {
     joined(calls, &write, "")
 }
 
-/// A value as Gemma models write it, with keys between marks, for they may be anything.
+/// A value as Gemma models write it, with keys between marks where they are no words.
 fn literal(value: &Value, quote: &str) -> String {
     match value {
         Value::String(text) => format!("{quote}{text}{quote}"),
@@ -296,8 +300,13 @@ fn literal(value: &Value, quote: &str) -> String {
             format!("[{}]", items.join(","))
         }
         Value::Object(members) => {
-            let member =
-                |(k, v): (&String, &Value)| format!("{quote}{k}{quote}:{}", literal(v, quote));
+            let is_word = |key: &str| {
+                !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+            };
+            let member = |(k, v): (&String, &Value)| {
+                let quote_of = if is_word(k) { "" } else { quote };
+                format!("{quote_of}{k}{quote_of}:{}", literal(v, quote))
+            };
             format!("{{{}}}", members.iter().map(member).collect::<Vec<_>>().join(","))
         }
         _ => value.to_string(),
