@@ -4,8 +4,9 @@
 //! events joined are the same, and text that is no call after all comes out as content: nothing is
 //! lost. Which family a model belongs to is told by its chat template, which shows the model how
 //! calls are written; a family also gives the grammar of its calls, for who wants to enforce them.
-//! Most families are plain data for one of four readers: JSON calls (`json_calls`), a named JSON object
-//! (`named_json`), tagged parameters (`tagged`), Python calls (`python_calls`).
+//! Most families are plain data for one of these readers: JSON calls (`json_calls`), a named JSON object
+//! (`named_json`), tagged parameters (`tagged`), tags that nest (`nested_tags`), Python calls
+//! (`python_calls`), Gemma's literals (`gemma_call`).
 //!
 //! # How to add a tool call format
 //!
@@ -15,7 +16,7 @@
 //!    `check_text` of `src/text/tool_calls/tests.rs`.
 //! 2. `src/text/tool_calls.rs`: the module, and a row in `FAMILIES`, before families whose marks say less.
 //! 3. `src/text/tool_calls/tests/formats.rs`: an arm that writes calls in the format; the tests of all formats
-//!    read them again, in pieces, and check the grammar.
+//!    read them again, in pieces, and enforce the grammar.
 //! 4. `SCONCE_UPDATE_README=1 cargo test --test main readme` writes `--tool-call-parser` of `README.md`.
 
 mod apertus;

@@ -128,16 +128,23 @@ fn named(family: &str, calls: &Calls) -> String {
     }
 }
 
+/// Calls between a head that has the name and a foot, with parameters as `pair` has them.
+fn in_tags(
+    calls: &Calls,
+    [head, foot, between]: [&str; 3],
+    pair: &dyn Fn(&str, &Value) -> String,
+) -> String {
+    let write = |name: &str, arguments: &Map<String, Value>| {
+        let parameters: String = arguments.iter().map(|(key, value)| pair(key, value)).collect();
+        format!("{}{parameters}{foot}", head.replace("NAME", name))
+    };
+    joined(calls, &write, between)
+}
+
 fn tagged(family: &str, calls: &Calls) -> String {
-    let each =
-        |head: &str, parameter: &dyn Fn(&str, &Value) -> String, foot: &str, between: &str| {
-            let write = |(name, arguments): &(String, Map<String, Value>)| {
-                let parameters: String =
-                    arguments.iter().map(|(key, value)| parameter(key, value)).collect();
-                format!("{}{parameters}{foot}", head.replace("NAME", name))
-            };
-            calls.iter().map(write).collect::<Vec<_>>().join(between)
-        };
+    let each = |head: &str, pair: &dyn Fn(&str, &Value) -> String, foot: &str, between: &str| {
+        in_tags(calls, [head, foot, between], pair)
+    };
     match family {
         "glm" => {
             let pair = |k: &str, v: &Value| {
@@ -165,6 +172,16 @@ fn tagged(family: &str, calls: &Calls) -> String {
             let calls = each("<invoke name=\"NAME\">\n", &pair, "</invoke>\n", "");
             format!("<minimax:tool_call>\n{calls}</minimax:tool_call>")
         }
+        _ => attributed(family, calls),
+    }
+}
+
+/// Calls whose tags have the names as attributes, and those of newer formats.
+fn attributed(family: &str, calls: &Calls) -> String {
+    let each = |head: &str, pair: &dyn Fn(&str, &Value) -> String, foot: &str, between: &str| {
+        in_tags(calls, [head, foot, between], pair)
+    };
+    match family {
         "deepseek_dsml" => marked(calls, "DSML"),
         "gigachat35" => marked(calls, "GCML"),
         "step3" => {
