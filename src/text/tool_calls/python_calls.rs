@@ -53,16 +53,23 @@ struct PythonValue {
     /// Brackets that are open.
     depth: usize,
     quote: Option<char>,
+    /// The quote that stood last, if only whitespace follows it so far.
+    closed: Option<char>,
     escaped: bool,
 }
 
 impl PythonValue {
     /// Whether the character is the first behind the value; else it becomes a part of it.
     fn ends_at(&mut self, c: char) -> bool {
+        if let Some(quote) = self.closed.take_if(|_| !c.is_whitespace())
+            && !python_literal::may_follow_string(c)
+        {
+            self.quote = Some(quote);
+        }
         match self.quote {
             Some(_) if self.escaped => self.escaped = false,
             Some(_) if c == '\\' => self.escaped = true,
-            Some(quote) if c == quote => self.quote = None,
+            Some(quote) if c == quote => self.closed = self.quote.take(),
             Some(_) => {}
             None => match c {
                 ',' | ')' if self.depth == 0 => return true,

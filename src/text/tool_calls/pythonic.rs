@@ -51,6 +51,8 @@ mod tests {
         check("pythonic", "[f(a=1, b=\"x)\"), g.h()]", "", &calls);
         check("pythonic", " [ f( a = 1 , b = 'x)' , ) , g.h( ) , ] ", "", &calls);
         check("pythonic", "<|python_start|>[f(a=1, b='x)'), g.h()]<|python_end|>", "", &calls);
+        let quotes = "[f(a='it's), [5', b=\"x\"), g.h()]";
+        check("pythonic", quotes, "", &[("f", "{\"a\": \"it's), [5\", \"b\": \"x\"}"), calls[1]]);
         check("pythonic", "[f(a=[1, {'b': None}])]", "", &[("f", "{\"a\": [1,{\"b\":null}]}")]);
     }
 
