@@ -1,6 +1,7 @@
 //! The calls of Kimi K3: between `<|open|>tools<|sep|>` and `<|close|>tools<|sep|>` for each call
 //! `<|open|>call tool="NAME" index="1"<|sep|>`, in it
 //! `<|open|>argument key="KEY" type="TYPE"<|sep|>VALUE<|close|>argument<|sep|>`, then `<|close|>call<|sep|>`.
+//! All arguments may stand as one object in `<|open|>json type="object"<|sep|>` instead.
 //!
 //! The text of an answer stands in such tags as well, which the reader of reasoning drops.
 //! Source: the model's chat template.
@@ -51,6 +52,8 @@ static TAGS: Tags = Tags {
     key_end: "<|sep|>",
     says: Says::Type,
     value_close: "<|close|>argument<|sep|>",
+    json_open: "<|open|>json type=\"object\"<|sep|>",
+    json_close: "<|close|>json<|sep|><|close|>call<|sep|>",
     close: "<|close|>call<|sep|>",
     ..PLAIN
 };
@@ -95,6 +98,15 @@ mod tests {
         check("kimi_k3", &text, "Hm.", &found);
         let quoted = argument("a &quot;b&quot; &amp;c", "array", "[1]");
         check("kimi_k3", &call("f", &quoted), "", &[("f", "{\"a \\\"b\\\" &c\": [1]}")]);
+    }
+
+    #[test]
+    fn arguments_may_be_one_object() {
+        let json =
+            |text: &str| format!("<|open|>json type=\"object\"<|sep|>{text}<|close|>json<|sep|>");
+        let text = call("f", &json("{\"a\": {\"b\": 1}}")) + &call("g", &json("{}"));
+        check("kimi_k3", &text, "", &[("f", "{\"a\": {\"b\": 1}}"), ("g", "{}")]);
+        check_text("kimi_k3", &call("f", &json("[1]")));
     }
 
     #[test]

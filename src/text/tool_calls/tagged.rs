@@ -6,6 +6,8 @@
 use serde_json::Value;
 
 use super::event::Functions;
+use super::json_call::push_json;
+use super::json_scanner::{JsonScanner, Step};
 use super::markup::{Calls, Progress, Reader};
 use super::named_json::is_name;
 use super::parameter_types::{Types, to_json};
@@ -47,6 +49,10 @@ pub(super) struct Tags {
     pub(super) cdata_close: &'static str,
     /// Whether a line end at each end of a value is the markup's.
     pub(super) lines: bool,
+    /// What opens all arguments as one JSON object, and what stands behind it up to the end of the
+    /// call; empty where nothing does.
+    pub(super) json_open: &'static str,
+    pub(super) json_close: &'static str,
     /// What ends the call.
     pub(super) close: &'static str,
 }
@@ -62,6 +68,8 @@ pub(super) const PLAIN: Tags = Tags {
     value_close: "",
     cdata_close: "",
     lines: false,
+    json_open: "",
+    json_close: "",
     close: "",
 };
 
@@ -122,6 +130,10 @@ enum Phase {
         types: Types,
     },
     Value(TaggedValue),
+    /// Within all arguments as one JSON object.
+    Json(JsonScanner),
+    /// Behind it, with what was read.
+    BehindJson(String),
 }
 
 /// A value that is being read.
@@ -176,14 +188,18 @@ impl Tagged {
             return Progress::Inside;
         }
         seen.push(c);
+        let json = self.tags.json_open;
+        let json = if self.count == 0 { json } else { "" };
         if seen == self.tags.key_open {
             self.phase = Phase::Key(String::new());
+        } else if seen == json {
+            self.phase = Phase::Json(JsonScanner::default());
         } else if seen == self.tags.close {
             self.begin(calls);
             calls.arguments("}");
             return Progress::Done;
         } else {
-            let tags = [self.tags.key_open, self.tags.close];
+            let tags = [self.tags.key_open, self.tags.close, json];
             if !tags.iter().any(|tag| tag.starts_with(seen.as_str())) {
                 return Progress::Broken;
             }
@@ -272,6 +288,38 @@ impl Tagged {
         }
     }
 
+    fn json(&mut self, c: char, calls: &mut Calls) -> Progress {
+        let Phase::Json(scanner) = &mut self.phase else { return Progress::Broken };
+        let in_string = scanner.in_string();
+        let Ok(step) = scanner.feed(c) else { return Progress::Broken };
+        let mut piece = String::new();
+        push_json(&mut piece, c, in_string);
+        if c == '{' && !self.begun {
+            self.begun = true;
+            calls.begin(&self.name);
+        }
+        if self.begun {
+            calls.arguments(&piece);
+        }
+        if matches!(step, Step::ObjectEnd | Step::BehindValue { closes: true }) {
+            self.phase = Phase::BehindJson(String::new());
+        }
+        Progress::Inside
+    }
+
+    fn behind_json(&mut self, c: char) -> Progress {
+        let Phase::BehindJson(seen) = &mut self.phase else { return Progress::Broken };
+        if seen.is_empty() && c.is_whitespace() {
+            return Progress::Inside;
+        }
+        seen.push(c);
+        if seen == self.tags.json_close {
+            return Progress::Done;
+        }
+        let fits = self.tags.json_close.starts_with(seen.as_str());
+        if fits { Progress::Inside } else { Progress::Broken }
+    }
+
     fn begin(&mut self, calls: &mut Calls) {
         if !self.begun {
             self.begun = true;
@@ -329,6 +377,8 @@ impl Reader for Tagged {
                 self.value(c, calls);
                 Progress::Inside
             }
+            Phase::Json(_) => self.json(c, calls),
+            Phase::BehindJson(_) => self.behind_json(c),
         }
     }
 
