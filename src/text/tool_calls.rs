@@ -4,8 +4,9 @@
 //! events joined are the same, and text that is no call after all comes out as content: nothing is
 //! lost. Which family a model belongs to is told by its chat template, which shows the model how
 //! calls are written; a family also gives the grammar of its calls, for who wants to enforce them.
-//! Most families are plain data for one of four readers: JSON calls (`json_calls`), a named JSON object
-//! (`named_json`), tagged parameters (`tagged`), Python calls (`python_calls`).
+//! Most families are plain data for one of these readers: JSON calls (`json_calls`), a named JSON object
+//! (`named_json`), tagged parameters (`tagged`), tags that nest (`nested_tags`), Python calls
+//! (`python_calls`), Gemma's literals (`gemma_call`).
 //!
 //! # How to add a tool call format
 //!
@@ -15,16 +16,20 @@
 //!    `check_text` of `src/text/tool_calls/tests.rs`.
 //! 2. `src/text/tool_calls.rs`: the module, and a row in `FAMILIES`, before families whose marks say less.
 //! 3. `src/text/tool_calls/tests/formats.rs`: an arm that writes calls in the format; the tests of all formats
-//!    read them again, in pieces, and check the grammar.
+//!    read them again, in pieces, and enforce the grammar.
 //! 4. `SCONCE_UPDATE_README=1 cargo test --test main readme` writes `--tool-call-parser` of `README.md`.
 
 mod apertus;
 mod command_r;
+mod command_r_plus;
 mod deepseek;
 mod deepseek_dsml;
 mod event;
 mod family;
 mod functionary;
+mod functionary_v32;
+mod gemma;
+mod gemma_call;
 mod generic;
 mod gigachat;
 mod glm;
@@ -32,23 +37,32 @@ mod grammar;
 mod granite;
 mod harmony;
 mod hermes;
+mod hy_v3;
 mod internlm;
 mod json_call;
 mod json_calls;
 mod json_scanner;
 mod kimi;
+mod kimi_k3;
 mod lark;
 mod lfm2;
+mod literal_grammar;
 mod llama3_json;
+mod longcat;
 mod markup;
 mod mcp;
+mod minicpm;
 mod minimax;
+mod minimax_m1;
+mod minimax_m3;
 mod mistral;
+mod muse;
 mod named_json;
+mod nested_tags;
+mod olmo3;
 mod parameter_types;
 mod phi4;
 mod python_calls;
-mod python_grammar;
 mod python_literal;
 mod pythonic;
 mod qwen3_coder;
@@ -56,6 +70,8 @@ mod rules;
 mod seed_oss;
 mod shape;
 mod solar;
+mod solar_open2;
+mod step3;
 mod tagged;
 mod tagged_grammar;
 mod tool_list;
@@ -69,8 +85,20 @@ pub use rules::{CallRules, FunctionRule, ReasoningRule, TextArgument};
 use shape::Grammar;
 
 /// In the order in which templates are asked: those whose marks say more come first.
-const FAMILIES: [Family; 26] = [
+const FAMILIES: [Family; 42] = [
     harmony::FAMILY,
+    muse::FAMILY,
+    kimi_k3::FAMILY,
+    gemma::FAMILY,
+    gemma::FAMILY_FUNCTION_GEMMA,
+    minimax_m3::FAMILY,
+    hy_v3::FAMILY,
+    longcat::FAMILY,
+    step3::FAMILY,
+    solar_open2::FAMILY,
+    functionary_v32::FAMILY,
+    minicpm::FAMILY,
+    gigachat::FAMILY_35,
     deepseek_dsml::FAMILY,
     deepseek::FAMILY_V31,
     deepseek::FAMILY_V3,
@@ -79,6 +107,8 @@ const FAMILIES: [Family; 26] = [
     solar::FAMILY,
     apertus::FAMILY,
     command_r::FAMILY,
+    command_r_plus::FAMILY,
+    minicpm::FAMILY_3,
     lfm2::FAMILY,
     gigachat::FAMILY,
     internlm::FAMILY,
@@ -88,6 +118,8 @@ const FAMILIES: [Family; 26] = [
     glm::FAMILY,
     mcp::FAMILY,
     functionary::FAMILY,
+    olmo3::FAMILY,
+    minimax_m1::FAMILY,
     tool_list::FAMILY,
     tool_list::FAMILY_NEMOTRON,
     phi4::FAMILY,

@@ -160,8 +160,8 @@ fn parsed(text: &str, plan: &ReadingPlan) -> CompletedChoice {
     for event in events {
         match event {
             ToolEvent::Content(text) => folded.content.push_str(&text),
-            ToolEvent::CallBegin { name, .. } => {
-                folded.tool_calls.push(CompletedToolCall { name, arguments: String::new() });
+            ToolEvent::CallBegin { name, id, .. } => {
+                folded.tool_calls.push(CompletedToolCall { name, id, arguments: String::new() });
             }
             ToolEvent::Arguments { index, arguments } => {
                 folded.tool_calls[index].arguments.push_str(&arguments);

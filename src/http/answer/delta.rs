@@ -44,7 +44,7 @@ impl Delta {
             Some(last) if last.index == index && last.name.is_none() => {
                 last.arguments.push_str(&arguments);
             }
-            _ => self.tool_calls.push(ToolCallDelta { index, name: None, arguments }),
+            _ => self.tool_calls.push(ToolCallDelta { index, name: None, id: None, arguments }),
         }
     }
 }
@@ -65,6 +65,8 @@ pub struct ToolCallDelta {
     pub index: usize,
     /// Present at the beginning.
     pub name: Option<String>,
+    /// At the beginning, where the model gave the call an id.
+    pub id: Option<String>,
     /// A piece of JSON.
     pub arguments: String,
 }
@@ -105,6 +107,8 @@ pub enum StopCause {
 pub struct CompletedToolCall {
     /// The function.
     pub name: String,
+    /// What the model itself calls the call, where it does.
+    pub id: Option<String>,
     /// A JSON document, unless the model wrote something else or was cut short.
     pub arguments: String,
 }
@@ -137,6 +141,7 @@ impl CompletedChoice {
             }
             let whole = &mut self.tool_calls[call.index];
             whole.name.push_str(call.name.as_deref().unwrap_or_default());
+            whole.id = call.id.or(whole.id.take());
             whole.arguments.push_str(&call.arguments);
         }
         self.prompt_logprobs.extend(delta.prompt_logprobs);

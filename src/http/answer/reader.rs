@@ -128,9 +128,10 @@ impl Reader {
                 ToolEvent::Content(text) => delta.content.push_str(&text),
                 ToolEvent::CallBegin { index, .. } | ToolEvent::Arguments { index, .. }
                     if self.single_call && index > 0 => {}
-                ToolEvent::CallBegin { index, name } => {
+                ToolEvent::CallBegin { index, name, id } => {
                     self.so_far.called_tools = true;
-                    let call = ToolCallDelta { index, name: Some(name), arguments: String::new() };
+                    let (name, arguments) = (Some(name), String::new());
+                    let call = ToolCallDelta { index, name, id, arguments };
                     delta.tool_calls.push(call);
                 }
                 ToolEvent::Arguments { index, arguments } => delta.add_arguments(index, arguments),

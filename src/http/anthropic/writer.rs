@@ -249,7 +249,8 @@ impl Blocks {
 
     fn call(&mut self, call: &ToolCallDelta, events: &mut Events) {
         if let Some(name) = &call.name {
-            let id = format!("toolu_{}", Uuid::new_v4().simple());
+            let made = || format!("toolu_{}", Uuid::new_v4().simple());
+            let id = call.id.clone().unwrap_or_else(made);
             let empty = OutputBlock::ToolUse { id, name: name.clone(), input: Map::new() };
             self.begin(Growing::ToolUse, empty, events);
             self.calls.resize(call.index, self.count - 1);

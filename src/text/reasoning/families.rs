@@ -65,6 +65,62 @@ pub(super) const FAMILIES: &[Family] = &[
         },
         markers: &["<|begin|>", "<|think|>", "<|content|>", "<|end|>"],
     },
+    // Kimi K3: reasoning, text and calls stand in tags of their own.
+    Family {
+        name: "kimi_k3",
+        detect: |template| has_all(template, &["<|open|>", "<|close|>", "'think'"]),
+        tags: Tags {
+            opens: &["<|open|>think<|sep|>"],
+            closes: &["<|close|>think<|sep|>"],
+            breaks: &["<|open|>tools<|sep|>"],
+            anywhere: true,
+            dropped: &[
+                "<|open|>response<|sep|>",
+                "<|close|>response<|sep|>",
+                "<|close|>message<|sep|>",
+            ],
+            ..PLAIN
+        },
+        markers: &["<|open|>", "<|close|>", "<|sep|>"],
+    },
+    // Gemma 4: reasoning is a channel.
+    Family {
+        name: "gemma4",
+        detect: |template| template.contains("<|channel>"),
+        tags: Tags {
+            opens: &["<|channel>thought"],
+            closes: &["<channel|>"],
+            breaks: &["<|tool_call>"],
+            anywhere: true,
+            ..PLAIN
+        },
+        markers: &["<|channel>", "<channel|>"],
+    },
+    // MiniMax M3 may close reasoning that it has not opened, and then there is none.
+    Family {
+        name: "minimax_m3",
+        detect: |template| template.contains("<mm:think>"),
+        tags: Tags {
+            opens: &["<mm:think>"],
+            closes: &["</mm:think>"],
+            wraps: &["</mm:think>"],
+            ..PLAIN
+        },
+        markers: &["<mm:think>", "</mm:think>"],
+    },
+    // Hunyuan 3: tags end with a word in the open models.
+    Family {
+        name: "hy_v3",
+        detect: |template| {
+            ["<think{}>", "<think:opensource>"].iter().any(|tag| template.contains(tag))
+        },
+        tags: Tags {
+            opens: &["<think:opensource>", "<think>"],
+            closes: &["</think:opensource>", "</think>"],
+            ..PLAIN
+        },
+        markers: &["<think:opensource>", "</think:opensource>", "<think>", "</think>"],
+    },
     // Command R7B, Command A.
     Family {
         name: "command_r",
@@ -74,7 +130,7 @@ pub(super) const FAMILIES: &[Family] = &[
             closes: &["<|END_THINKING|>"],
             breaks: &["<|START_ACTION|>"],
             anywhere: true,
-            dropped: &["<|START_RESPONSE|>", "<|END_RESPONSE|>"],
+            dropped: &["<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"],
             ..PLAIN
         },
         markers: &[
@@ -82,6 +138,8 @@ pub(super) const FAMILIES: &[Family] = &[
             "<|END_THINKING|>",
             "<|START_RESPONSE|>",
             "<|END_RESPONSE|>",
+            "<|START_TEXT|>",
+            "<|END_TEXT|>",
             "<|START_ACTION|>",
         ],
     },

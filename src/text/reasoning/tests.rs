@@ -41,6 +41,10 @@ fn reasoning_in_tags_is_parted_from_the_answer() {
     check("think", true, "a\n\nb </think >", "a\n\nb </think >", "");
     check("magistral", false, "[THINK]Hm.[/THINK]Yes.", "Hm.", "Yes.");
     check("kimi", false, "◁think▷Hm.◁/think▷Yes.", "Hm.", "Yes.");
+    check("minimax_m3", false, "<mm:think>Hm.</mm:think>Yes.", "Hm.", "Yes.");
+    check("minimax_m3", false, "</mm:think>Yes.", "", "Yes.");
+    check("hy_v3", true, "Hm.</think:opensource>Yes.", "Hm.", "Yes.");
+    check("hy_v3", false, "<think>Hm.</think>Yes.", "Hm.", "Yes.");
     check("seed_oss", false, "<seed:think>Hm.</seed:think>Yes.", "Hm.", "Yes.");
 }
 
@@ -104,6 +108,13 @@ fn headers_of_messages_are_dropped() {
     let text = " to=self<|message|>Hm.<|eom|><|start|>assistant to=user<|message|>Yes.<|eot|>";
     check("muse", false, text, "Hm.", "Yes.");
     check("apertus", false, "a<|inner_prefix|>b<|inner_suffix|>c", "b", "ac");
+    let text = "Hm.<|close|>think<|sep|><|open|>response<|sep|>Yes.<|close|>response<|sep|>";
+    check("kimi_k3", true, text, "Hm.", "Yes.");
+    let calls = "<|open|>tools<|sep|>...";
+    check("kimi_k3", true, &format!("{text}{calls}"), "Hm.", &format!("Yes.{calls}"));
+    check("gemma4", false, "<|channel>thought\nHm.\n<channel|>Yes.", "Hm.", "Yes.");
+    check("gemma4", false, "<|channel>thought\n<channel|>Yes.", "", "Yes.");
+    check("command_r", true, "Hm.<|END_THINKING|><|START_TEXT|>Yes.<|END_TEXT|>", "Hm.", "Yes.");
 }
 
 fn fixtures(folder: &str) -> Vec<(String, String)> {
@@ -146,6 +157,10 @@ fn every_template_tells_its_family() {
         Some("think_and_answer")
     );
     assert_eq!(detect("<|start|>assistant<|channel|>final<|message|>"), Some("harmony"));
+    assert_eq!(detect("'<|open|>' '<|close|>' open_tag('think')"), Some("kimi_k3"));
+    assert_eq!(detect("'<|channel>thought\\n' + thinking + '<channel|>'"), Some("gemma4"));
+    assert_eq!(detect("set think_begin_token = '<mm:think>'"), Some("minimax_m3"));
+    assert_eq!(detect("'<think{}>'.format(HYTK)"), Some("hy_v3"));
 }
 
 #[test]

@@ -6,7 +6,7 @@
 
 use super::family::Family;
 use super::markup::{Frame, Markup};
-use super::named_json::{Head, NamedJson, is_name};
+use super::named_json::{Head, NamedJson, is_name, no_id};
 use super::shape::{Grammar, JSON_CALL, Shape};
 
 pub(super) const FAMILY_V31: Family = Family {
@@ -48,7 +48,7 @@ static FRAME_V31: Frame = Frame {
     reader: |opener, _| Box::new(NamedJson::new(&HEAD_V31, opener == HEAD_V31.lead)),
 };
 
-static HEAD_V31: Head = Head { lead: "<｜tool▁call▁begin｜>", name: name_v31 };
+static HEAD_V31: Head = Head { lead: "<｜tool▁call▁begin｜>", name: name_v31, id: no_id };
 
 pub(super) const FAMILY_V3: Family = Family {
     name: "deepseek_v3",
@@ -67,7 +67,7 @@ static FRAME_V3: Frame = Frame {
     reader: |opener, _| Box::new(NamedJson::new(&HEAD_V3, opener == HEAD_V3.lead)),
 };
 
-static HEAD_V3: Head = Head { lead: "<｜tool▁call▁begin｜>", name: name_v3 };
+static HEAD_V3: Head = Head { lead: "<｜tool▁call▁begin｜>", name: name_v3, id: no_id };
 
 const MARKERS: [&str; 5] = [
     "<｜tool▁calls▁begin｜>",

@@ -7,7 +7,7 @@
 use super::family::Family;
 use super::markup::{Frame, Markup};
 use super::shape::{Arguments, Grammar, JSON_CALL, Shape};
-use super::tagged::{Tagged, Tags};
+use super::tagged::{PLAIN, Says, Tagged, Tags};
 
 pub(super) const FAMILY: Family = Family {
     name: "deepseek_dsml",
@@ -40,14 +40,12 @@ static FRAME: Frame = Frame {
 
 static TAGS: Tags = Tags {
     lead: "<｜DSML｜invoke name=\"",
-    name_end: "\">",
     key_open: "<｜DSML｜parameter name=\"",
     key_end: ">",
-    says_text: true,
-    value_open: "",
+    says: Says::IsText,
     value_close: "</｜DSML｜parameter>",
-    lines: false,
     close: "</｜DSML｜invoke>",
+    ..PLAIN
 };
 
 fn is_family_of(template: &str) -> bool {

@@ -17,6 +17,9 @@ pub enum ToolEvent {
         index: usize,
         /// The function's name.
         name: String,
+        /// What the model itself calls the call, where its format has such a name: the template
+        /// renders it again. No two calls of an answer have the same.
+        id: Option<String>,
     },
     /// More of a call's arguments; joined, they are a JSON document.
     Arguments {
@@ -44,6 +47,11 @@ impl Functions {
     /// Names, each with the JSON schema of its parameters (null where there is none).
     pub fn new(functions: impl IntoIterator<Item = (String, Value)>) -> Self {
         Self(Arc::new(functions.into_iter().collect()))
+    }
+
+    /// Whether functions are known, and this one is not among them.
+    pub(super) fn lack(&self, name: &str) -> bool {
+        !self.0.is_empty() && !self.0.contains_key(name)
     }
 
     /// The schema of a function's parameters.

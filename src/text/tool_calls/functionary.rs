@@ -4,7 +4,7 @@
 
 use super::family::Family;
 use super::markup::{Frame, Markup};
-use super::named_json::{Head, NamedJson, is_name};
+use super::named_json::{Head, NamedJson, is_name, no_id};
 use super::shape::{Grammar, JSON_CALL, Shape};
 
 pub(super) const FAMILY: Family = Family {
@@ -33,7 +33,7 @@ static FRAME: Frame = Frame {
     reader: |_, _| Box::new(NamedJson::new(&HEAD, true)),
 };
 
-static HEAD: Head = Head { lead: "", name };
+static HEAD: Head = Head { lead: "", name, id: no_id };
 
 fn is_family_of(template: &str) -> bool {
     let other = ["<tool_call>", "<parameter=", "<seed:tool_call>"];

@@ -6,7 +6,7 @@
 use super::family::Family;
 use super::markup::{Frame, Markup};
 use super::shape::{Arguments, Grammar, JSON_CALL, Shape};
-use super::tagged::{Tagged, Tags};
+use super::tagged::{PLAIN, Tagged, Tags};
 
 pub(super) const FAMILY: Family = Family {
     name: "glm",
@@ -47,11 +47,10 @@ static TAGS: Tags = Tags {
     name_end: "",
     key_open: "<arg_key>",
     key_end: "</arg_key>",
-    says_text: false,
     value_open: "<arg_value>",
     value_close: "</arg_value>",
-    lines: false,
     close: "</tool_call>",
+    ..PLAIN
 };
 
 fn is_family_of(template: &str) -> bool {

@@ -12,7 +12,7 @@ use super::family::Family;
 use super::grammar;
 use super::lark::{Lark, TEXT};
 use super::markup::{Calls, Frame, Markup, Progress, Reader};
-use super::named_json::{Head, NamedJson, is_name};
+use super::named_json::{Head, NamedJson, is_name, no_id};
 use super::rules::CallRules;
 use super::shape::{Grammar, JSON_CALL, Shape};
 
@@ -90,7 +90,7 @@ static FRAME: Frame = Frame {
 };
 
 static HEAD: Head =
-    Head { lead: "", name: |head| recipient(head.trim_end().strip_suffix(MESSAGE)?) };
+    Head { lead: "", name: |head| recipient(head.trim_end().strip_suffix(MESSAGE)?), id: no_id };
 
 /// The recipient in a header, but for the namespace of functions.
 fn recipient(header: &str) -> Option<&str> {

@@ -60,7 +60,7 @@ mod tests {
         let mut parser = (FAMILY.parser)(&Functions::default());
         assert_eq!(parser.push("<tool_call>{\"name\": \"f\", \"argum"), []);
         let events = parser.push("ents\": {\"a\": 1");
-        let begin = ToolEvent::CallBegin { index: 0, name: "f".to_owned() };
+        let begin = ToolEvent::CallBegin { index: 0, name: "f".to_owned(), id: None };
         let piece = |text: &str| ToolEvent::Arguments { index: 0, arguments: text.to_owned() };
         assert_eq!(events, [begin, piece("{\"a\": 1")]);
         assert_eq!(parser.push("2}}</tool"), [piece("2}")]);

@@ -5,7 +5,7 @@
 
 use super::family::Family;
 use super::markup::{Frame, Markup};
-use super::named_json::{Head, NamedJson, is_name};
+use super::named_json::{Head, NamedJson, is_id, is_name};
 use super::shape::{Grammar, JSON_CALL, Shape};
 
 pub(super) const FAMILY: Family = Family {
@@ -42,7 +42,14 @@ static FRAME: Frame = Frame {
     reader: |opener, _| Box::new(NamedJson::new(&HEAD, opener == HEAD.lead)),
 };
 
-static HEAD: Head = Head { lead: "<|tool_call_begin|>", name };
+static HEAD: Head = Head { lead: "<|tool_call_begin|>", name, id };
+
+/// All that stands in the head is the call's id, and the template renders it as it is.
+fn id(head: &str) -> Option<&str> {
+    let id = head.trim().strip_suffix("<|tool_call_argument_begin|>")?.trim();
+    let numbered = id.rsplit_once(':').is_some_and(|(_, number)| !number.is_empty());
+    Some(id).filter(|id| numbered && is_id(id))
+}
 
 fn is_family_of(template: &str) -> bool {
     template.contains("<|tool_calls_section_begin|>")

@@ -41,12 +41,15 @@ impl<'a> Lark<'a> {
         name
     }
 
-    /// Adds a rule that may name itself.
-    pub(super) fn recursive(&mut self, body: &dyn Fn(&str) -> String) -> String {
+    /// The name of a rule that is defined later, so that it may name itself.
+    pub(super) fn next_rule(&mut self) -> String {
         self.count += 1;
-        let name = format!("r{}", self.count);
-        self.add(&name, &body(&name));
-        name
+        format!("r{}", self.count)
+    }
+
+    /// Adds the rule called `name`.
+    pub(super) fn define(&mut self, name: &str, body: &str) {
+        self.add(name, body);
     }
 
     fn add(&mut self, name: &str, body: &str) {

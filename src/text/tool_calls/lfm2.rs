@@ -3,6 +3,7 @@
 //! Source: the models' chat templates.
 
 use super::family::Family;
+use super::literal_grammar::PYTHON;
 use super::markup::{Frame, Markup};
 use super::python_calls::PythonCalls;
 use super::shape::{Arguments, Grammar, JSON_CALL, Shape};
@@ -21,7 +22,7 @@ static SHAPE: Shape = Shape {
     begin: "[",
     before: "",
     middle: "(",
-    arguments: Arguments::Python,
+    arguments: Arguments::Literals(&PYTHON),
     after: ")",
     close: "]<|tool_call_end|>",
     ..JSON_CALL
@@ -36,5 +37,8 @@ static FRAME: Frame = Frame {
 };
 
 fn is_family_of(template: &str) -> bool {
-    template.contains("<|tool_call_start|>")
+    // Some templates show the model its tools only, and what it writes is the same.
+    let has = |text: &str| template.contains(text);
+    let lists = has("<|tool_list_start|>") || has("List of tools: [");
+    has("<|tool_call_start|>") || (lists && !has("<tool_call>"))
 }

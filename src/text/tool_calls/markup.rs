@@ -54,6 +54,8 @@ pub(super) struct Calls {
     events: Vec<ToolEvent>,
     /// Calls begun so far.
     count: usize,
+    /// The ids that the model gave to calls.
+    ids: Vec<String>,
     /// Whitespace that is content only if no call follows.
     space: String,
     /// Whether something of a call was handed out since this was last asked.
@@ -63,7 +65,14 @@ pub(super) struct Calls {
 impl Calls {
     /// A call begins.
     pub(super) fn begin(&mut self, name: &str) {
-        self.events.push(ToolEvent::CallBegin { index: self.count, name: name.to_owned() });
+        self.begin_as(name, None);
+    }
+
+    /// A call begins, with the id that the model gave it. Another call's id is none.
+    pub(super) fn begin_as(&mut self, name: &str, id: Option<&str>) {
+        let id = id.filter(|id| !self.ids.iter().any(|other| other == id)).map(str::to_owned);
+        self.ids.extend(id.clone());
+        self.events.push(ToolEvent::CallBegin { index: self.count, name: name.to_owned(), id });
         self.count += 1;
         self.space.clear();
         self.committed = true;

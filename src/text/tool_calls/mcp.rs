@@ -5,7 +5,7 @@
 
 use super::family::Family;
 use super::markup::{Frame, Markup};
-use super::named_json::{Head, NamedJson, is_name};
+use super::named_json::{Head, NamedJson, is_name, no_id};
 use super::shape::{Grammar, JSON_CALL, Shape};
 
 pub(super) const FAMILY: Family = Family {
@@ -36,7 +36,7 @@ static FRAME: Frame = Frame {
     reader: |opener, _| Box::new(NamedJson::new(&HEAD, opener == HEAD.lead)),
 };
 
-static HEAD: Head = Head { lead: "<server_name>", name };
+static HEAD: Head = Head { lead: "<server_name>", name, id: no_id };
 
 fn name(head: &str) -> Option<&str> {
     let (_, rest) = head.trim().strip_suffix("<arguments>")?.split_once("</server_name>")?;

@@ -6,7 +6,7 @@
 use super::family::Family;
 use super::markup::{Frame, Markup};
 use super::shape::{Arguments, Grammar, JSON_CALL, Shape};
-use super::tagged::{Tagged, Tags};
+use super::tagged::{PLAIN, Tagged, Tags};
 
 pub(super) const FAMILY: Family = Family {
     name: "minimax_m2",
@@ -39,14 +39,10 @@ static FRAME: Frame = Frame {
 
 static TAGS: Tags = Tags {
     lead: "<invoke name=\"",
-    name_end: "\">",
     key_open: "<parameter name=\"",
-    key_end: "\">",
-    says_text: false,
-    value_open: "",
     value_close: "</parameter>",
-    lines: false,
     close: "</invoke>",
+    ..PLAIN
 };
 
 fn is_family_of(template: &str) -> bool {

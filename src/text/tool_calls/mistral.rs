@@ -10,7 +10,7 @@ use super::grammar::grammar;
 use super::json_call::NAME_AND_ARGUMENTS;
 use super::json_calls::{JsonCalls, List};
 use super::markup::{Calls, Frame, Markup, Progress, Reader};
-use super::named_json::{Head, NamedJson, is_name};
+use super::named_json::{Head, NamedJson, is_id, is_name};
 use super::rules::CallRules;
 use super::shape::{Grammar, JSON_CALL, Shape};
 
@@ -48,7 +48,7 @@ static FRAME: Frame = Frame {
     reader: |_, _: &Functions| Box::<Either>::default(),
 };
 
-static HEAD: Head = Head { lead: "", name };
+static HEAD: Head = Head { lead: "", name, id };
 
 /// The name in `NAME[CALL_ID]ID[ARGS]`; both marks may be missing.
 fn name(head: &str) -> Option<&str> {
@@ -56,6 +56,11 @@ fn name(head: &str) -> Option<&str> {
     let head = head.strip_suffix("[ARGS]").unwrap_or(head);
     let name = head.split_once("[CALL_ID]").map_or(head, |(name, _)| name).trim();
     is_name(name).then_some(name)
+}
+
+fn id(head: &str) -> Option<&str> {
+    let (_, id) = head.split_once("[CALL_ID]")?;
+    Some(id.trim().trim_end_matches("[ARGS]").trim()).filter(|id| is_id(id))
 }
 
 /// One of the two ways; the first character tells which.

@@ -15,6 +15,13 @@ pub(super) struct Head {
     pub(super) lead: &'static str,
     /// The name in what stands between the opening text and the opening brace.
     pub(super) name: fn(&str) -> Option<&str>,
+    /// The call's id in the same text, where the model gives it one.
+    pub(super) id: fn(&str) -> Option<&str>,
+}
+
+/// The id in heads that have none.
+pub(super) fn no_id(_: &str) -> Option<&str> {
+    None
 }
 
 /// Reads the call behind one opening text.
@@ -72,7 +79,7 @@ impl Reader for NamedJson {
             }
             Phase::Name(seen) if c == '{' => {
                 let Some(name) = (self.head.name)(seen) else { return Progress::Broken };
-                calls.begin(name);
+                calls.begin_as(name, (self.head.id)(seen));
                 self.phase = Phase::Arguments(JsonScanner::default());
                 self.arguments(c, calls)
             }
@@ -93,4 +100,11 @@ impl Reader for NamedJson {
 pub(super) fn is_name(text: &str) -> bool {
     let in_name = |c: char| !c.is_whitespace() && !"<>[]{}()\"'`,;|｜".contains(c);
     !text.is_empty() && text.len() <= 256 && text.chars().all(in_name)
+}
+
+/// Whether this may be a call's id: one word without the characters of markup, of a length that
+/// clients bear.
+pub(super) fn is_id(text: &str) -> bool {
+    let in_id = |c: char| c.is_ascii_alphanumeric() || "_-.:".contains(c);
+    !text.is_empty() && text.len() <= 128 && text.chars().all(in_id)
 }

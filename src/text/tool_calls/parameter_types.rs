@@ -50,6 +50,29 @@ impl Types {
         self.contains(STRING)
     }
 
+    /// What JSON schemas call the types.
+    pub(super) fn names(self) -> impl Iterator<Item = &'static str> {
+        let names = [
+            (NULL, "null"),
+            (BOOLEAN, "boolean"),
+            (NUMBER, "number"),
+            (STRING, "string"),
+            (ARRAY, "array"),
+            (OBJECT, "object"),
+        ];
+        names.into_iter().filter(move |(kind, _)| self.contains(*kind)).map(|(_, name)| name)
+    }
+
+    /// The types that a schema allows which is a part of `root`; all of them where there is none.
+    pub(super) fn of_part(schema: Option<&Value>, root: &Value) -> Self {
+        schema.map_or(ANY, |schema| Self::of_schema(schema, root, 0))
+    }
+
+    /// Whether lists are allowed, and whether objects are.
+    pub(super) fn containers(self) -> (bool, bool) {
+        (self.contains(ARRAY), self.contains(OBJECT))
+    }
+
     fn of_schema(schema: &Value, root: &Value, depth: usize) -> Self {
         if depth > MAX_DEPTH {
             return ANY;
@@ -113,6 +136,47 @@ impl FromIterator<Types> for Types {
     fn from_iter<I: IntoIterator<Item = Self>>(types: I) -> Self {
         types.into_iter().fold(Self::default(), |all, types| Self(all.0 | types.0))
     }
+}
+
+/// What is asked of a schema: the schema of a member or of an item.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Part<'k> {
+    Member(&'k str),
+    Item(usize),
+}
+
+/// The schema of a part of what a schema describes, itself a part of `root`.
+pub(super) fn part<'s>(schema: &'s Value, root: &'s Value, asked: Part) -> Option<&'s Value> {
+    find_part(schema, root, asked, 0)
+}
+
+fn find_part<'s>(
+    schema: &'s Value,
+    root: &'s Value,
+    asked: Part,
+    depth: usize,
+) -> Option<&'s Value> {
+    if depth > MAX_DEPTH {
+        return None;
+    }
+    if let Some(target) = resolve(schema, root) {
+        return find_part(target, root, asked, depth + 1);
+    }
+    let own = match asked {
+        Part::Member(key) => schema
+            .get("properties")
+            .and_then(|members| members.get(key))
+            .or_else(|| schema.get("additionalProperties")),
+        Part::Item(at) => schema
+            .get("prefixItems")
+            .and_then(|items| items.get(at))
+            .or_else(|| schema.get("items")),
+    };
+    own.filter(|own| own.is_object()).or_else(|| {
+        let variants = ["anyOf", "oneOf", "allOf"].iter().find_map(|key| schema.get(*key));
+        let mut variants = variants?.as_array()?.iter();
+        variants.find_map(|variant| find_part(variant, root, asked, depth + 1))
+    })
 }
 
 /// What a schema refers to, if it is a reference.

@@ -1,4 +1,5 @@
-//! Reads a list of Python calls with keyword arguments: `[f(a=1, b="x"), g()]`.
+//! Reads Python calls with keyword arguments, a list of them, `[f(a=1, b="x"), g()]`, or lines up to a
+//! closing text.
 //!
 //! A call begins with its first argument, or its end where it has none; each argument is handed out
 //! when it is complete.
@@ -20,6 +21,8 @@ pub(super) struct PythonCalls {
     /// Arguments of the current call so far; none before an event told of the call.
     arguments: usize,
     begun: bool,
+    /// What ends the lines; empty where a list is read.
+    close: &'static str,
 }
 
 #[derive(Debug, Default)]
@@ -36,6 +39,10 @@ enum Phase {
     Value(PythonValue),
     /// Behind a call.
     Between,
+    /// Before a call on a line of its own.
+    Line,
+    /// Within the text that closes lines.
+    Closing(String),
 }
 
 /// The text of an argument's value, and where in it reading is.
@@ -46,16 +53,23 @@ struct PythonValue {
     /// Brackets that are open.
     depth: usize,
     quote: Option<char>,
+    /// The quote that stood last, if only whitespace follows it so far.
+    closed: Option<char>,
     escaped: bool,
 }
 
 impl PythonValue {
     /// Whether the character is the first behind the value; else it becomes a part of it.
     fn ends_at(&mut self, c: char) -> bool {
+        if let Some(quote) = self.closed.take_if(|_| !c.is_whitespace())
+            && !python_literal::may_follow_string(c)
+        {
+            self.quote = Some(quote);
+        }
         match self.quote {
             Some(_) if self.escaped => self.escaped = false,
             Some(_) if c == '\\' => self.escaped = true,
-            Some(quote) if c == quote => self.quote = None,
+            Some(quote) if c == quote => self.closed = self.quote.take(),
             Some(_) => {}
             None => match c {
                 ',' | ')' if self.depth == 0 => return true,
@@ -72,6 +86,40 @@ impl PythonValue {
 }
 
 impl PythonCalls {
+    /// Reads lines, up to `close` and with it.
+    pub(super) fn lines(close: &'static str) -> Self {
+        Self { close, ..Self::default() }
+    }
+
+    /// Takes what stands between the calls of lines.
+    fn between_lines(&mut self, c: char) -> Progress {
+        if self.close.starts_with(c) {
+            let after = matches!(self.phase, Phase::Between | Phase::Line);
+            self.phase = Phase::Closing(c.to_string());
+            return if after { Progress::Inside } else { Progress::Broken };
+        }
+        match self.phase {
+            _ if c == '\n' && matches!(self.phase, Phase::Between) => self.phase = Phase::Line,
+            _ if c.is_whitespace() => {}
+            Phase::Start | Phase::Line => {
+                self.phase = Phase::Name { after: false };
+                return self.name(c, false);
+            }
+            _ => return Progress::Broken,
+        }
+        Progress::Inside
+    }
+
+    fn closing(&mut self, c: char) -> Progress {
+        let Phase::Closing(seen) = &mut self.phase else { return Progress::Broken };
+        seen.push(c);
+        match self.close.strip_prefix(seen.as_str()) {
+            Some("") => Progress::Done,
+            Some(_) => Progress::Inside,
+            None => Progress::Broken,
+        }
+    }
+
     fn name(&mut self, c: char, after: bool) -> Progress {
         match c {
             '(' if !self.name.is_empty() => self.phase = Phase::Keyword(String::new()),
@@ -143,13 +191,17 @@ impl PythonCalls {
     fn end_call(&mut self, calls: &mut Calls) {
         self.begin(calls);
         calls.arguments("}");
-        *self = Self { phase: Phase::Between, ..Self::default() };
+        *self = Self { phase: Phase::Between, close: self.close, ..Self::default() };
     }
 }
 
 impl Reader for PythonCalls {
     fn feed(&mut self, c: char, calls: &mut Calls) -> Progress {
         match &self.phase {
+            Phase::Start | Phase::Between | Phase::Line if !self.close.is_empty() => {
+                self.between_lines(c)
+            }
+            Phase::Closing(_) => self.closing(c),
             Phase::Start | Phase::Between if c.is_whitespace() => Progress::Inside,
             Phase::Start if c == '[' => {
                 self.phase = Phase::Name { after: false };
@@ -163,12 +215,13 @@ impl Reader for PythonCalls {
                 Progress::Inside
             }
             Phase::Between if c == ']' => Progress::Done,
-            Phase::Start | Phase::Between => Progress::Broken,
+            Phase::Start | Phase::Between | Phase::Line => Progress::Broken,
         }
     }
 
     fn in_markup(&self) -> bool {
-        self.begun || matches!(self.phase, Phase::Between)
+        let between = matches!(self.phase, Phase::Between | Phase::Line | Phase::Closing(_));
+        self.begun || between
     }
 }
 

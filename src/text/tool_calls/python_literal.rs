@@ -1,6 +1,9 @@
 //! Python literals as JSON: strings, numbers, `True`, `False`, `None`, lists, tuples and dicts, by the
 //! Python language reference ("Literals"). JSON's own words `true`, `false` and `null` are taken too,
 //! since models mix the two. No names, no operators, no calls.
+//!
+//! Templates put texts between quotes as they are, so models learned not to escape: a quote ends a string
+//! only where something follows that may stand behind one.
 
 use std::iter::Peekable;
 use std::str::Chars;
@@ -16,6 +19,11 @@ pub(super) fn to_json(text: &str) -> Option<String> {
     literal.value(0)?;
     literal.space();
     literal.chars.next().is_none().then_some(literal.json)
+}
+
+/// Whether a string may end where this is the next character that is no whitespace.
+pub(super) fn may_follow_string(c: char) -> bool {
+    matches!(c, ',' | ')' | ']' | '}' | ':' | '"' | '\'')
 }
 
 struct Literal<'a> {
@@ -59,10 +67,15 @@ impl Literal<'_> {
         loop {
             match self.chars.next()? {
                 '\\' => self.escape(text)?,
-                c if c == quote => return Some(()),
+                c if c == quote && self.may_follow_string() => return Some(()),
                 c => text.push(c),
             }
         }
+    }
+
+    fn may_follow_string(&self) -> bool {
+        let mut rest = self.chars.clone().skip_while(|c| c.is_whitespace());
+        rest.next().is_none_or(may_follow_string)
     }
 
     fn escape(&mut self, text: &mut String) -> Option<()> {
@@ -204,6 +217,8 @@ mod tests {
             (r#""a\'b\n\x41\u00e9\q""#, r#""a'b\nAé\\q""#),
             ("\"\\ud83d\\ude00\"", "\"😀\""),
             ("'a' \"b\"", "\"ab\""),
+            ("'it's 5 o'clock'", "\"it's 5 o'clock\""),
+            ("['it's', \"a \"b\" c\"]", r#"["it's","a \"b\" c"]"#),
             ("\"\"\"a\"\"\"", "\"a\""),
             ("[1, -2.5, .5, 1., 1_000, +3, 1e5,]", "[1,-2.5,0.5,1.0,1000,3,1e5]"),
             ("(True, False, None, true, null)", "[true,false,null,true,null]"),

@@ -4,6 +4,7 @@
 //! Sources: Meta's prompt formats for Llama 3.2 and 4 and the models' chat templates.
 
 use super::family::Family;
+use super::literal_grammar::PYTHON;
 use super::markup::{Frame, Markup};
 use super::python_calls::PythonCalls;
 use super::shape::{Arguments, Grammar, JSON_CALL, Shape};
@@ -21,7 +22,7 @@ static SHAPE: Shape = Shape {
     begin: "[",
     before: "",
     middle: "(",
-    arguments: Arguments::Python,
+    arguments: Arguments::Literals(&PYTHON),
     after: ")",
     close: "]",
     bare: &['['],
@@ -50,6 +51,8 @@ mod tests {
         check("pythonic", "[f(a=1, b=\"x)\"), g.h()]", "", &calls);
         check("pythonic", " [ f( a = 1 , b = 'x)' , ) , g.h( ) , ] ", "", &calls);
         check("pythonic", "<|python_start|>[f(a=1, b='x)'), g.h()]<|python_end|>", "", &calls);
+        let quotes = "[f(a='it's), [5', b=\"x\"), g.h()]";
+        check("pythonic", quotes, "", &[("f", "{\"a\": \"it's), [5\", \"b\": \"x\"}"), calls[1]]);
         check("pythonic", "[f(a=[1, {'b': None}])]", "", &[("f", "{\"a\": [1,{\"b\":null}]}")]);
     }
 

@@ -6,7 +6,7 @@
 use super::family::Family;
 use super::markup::{Frame, Markup};
 use super::shape::{Arguments, Grammar, JSON_CALL, Shape};
-use super::tagged::{Tagged, Tags};
+use super::tagged::{PLAIN, Tagged, Tags};
 
 pub(super) const FAMILY: Family = Family {
     name: "seed_oss",
@@ -40,11 +40,9 @@ static TAGS: Tags = Tags {
     name_end: ">",
     key_open: "<parameter=",
     key_end: ">",
-    says_text: false,
-    value_open: "",
     value_close: "</parameter>",
-    lines: false,
     close: "</function>",
+    ..PLAIN
 };
 
 fn is_family_of(template: &str) -> bool {

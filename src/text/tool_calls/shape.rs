@@ -1,5 +1,9 @@
 //! How a family writes its calls, as data that a grammar is made of. Refuses to know how.
 
+use serde_json::Value;
+
+use super::lark::Lark;
+use super::literal_grammar::Literals;
 use super::rules::CallRules;
 use super::tagged::Tags;
 
@@ -45,7 +49,9 @@ pub(super) enum Grammar {
 pub(super) enum Arguments {
     Json,
     Tags(&'static Tags),
-    Python,
+    Literals(&'static Literals),
+    /// Written by a function of the family's, from the schema of a call's arguments.
+    Own(fn(&mut Lark, &Value) -> String),
 }
 
 /// A call that is a JSON object, alone.

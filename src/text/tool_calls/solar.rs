@@ -5,7 +5,7 @@
 
 use super::family::Family;
 use super::markup::{Frame, Markup};
-use super::named_json::{Head, NamedJson, is_name};
+use super::named_json::{Head, NamedJson, is_id, is_name};
 use super::shape::{Grammar, JSON_CALL, Shape};
 
 pub(super) const FAMILY: Family = Family {
@@ -43,10 +43,14 @@ static FRAME: Frame = Frame {
     reader: |opener, _| Box::new(NamedJson::new(&HEAD, opener == HEAD.lead)),
 };
 
-static HEAD: Head = Head { lead: "<|tool_call:begin|>", name };
+static HEAD: Head = Head { lead: "<|tool_call:begin|>", name, id };
 
 fn name(head: &str) -> Option<&str> {
     let (_, name) =
         head.trim().strip_suffix("<|tool_call:args|>")?.split_once("<|tool_call:name|>")?;
     Some(name.trim()).filter(|name| is_name(name))
+}
+
+fn id(head: &str) -> Option<&str> {
+    Some(head.split_once("<|tool_call:name|>")?.0.trim()).filter(|id| is_id(id))
 }

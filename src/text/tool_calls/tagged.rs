@@ -6,12 +6,27 @@
 use serde_json::Value;
 
 use super::event::Functions;
+use super::json_call::push_json;
+use super::json_scanner::{JsonScanner, Step};
 use super::markup::{Calls, Progress, Reader};
 use super::named_json::is_name;
 use super::parameter_types::{Types, to_json};
 
 /// Longer names and keys are text.
 const MAX_HEAD: usize = 400;
+
+/// The text that opens a value whose characters are not the markup's.
+pub(super) const CDATA: &str = "<![CDATA[";
+
+/// What an attribute behind a parameter's key says of the value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Says {
+    Nothing,
+    /// Whether it is a text: `string="true"`.
+    IsText,
+    /// Its type: `type="number"`. The function's name has attributes as well.
+    Type,
+}
 
 /// The tags that a family writes around calls and parameters.
 #[derive(Debug)]
@@ -24,34 +39,68 @@ pub(super) struct Tags {
     pub(super) key_open: &'static str,
     /// What ends a parameter's key.
     pub(super) key_end: &'static str,
-    /// Whether the key stands in quotes, followed by an attribute that says if the value is a text.
-    pub(super) says_text: bool,
+    /// What is said of the value behind the key, which stands in quotes where anything is.
+    pub(super) says: Says,
     /// What opens the value behind the key; may be empty.
     pub(super) value_open: &'static str,
     /// What ends a parameter's value.
     pub(super) value_close: &'static str,
+    /// What ends a value that began with `<![CDATA[`; empty where none does.
+    pub(super) cdata_close: &'static str,
     /// Whether a line end at each end of a value is the markup's.
     pub(super) lines: bool,
+    /// What opens all arguments as one JSON object, and what stands behind it up to the end of the
+    /// call; empty where nothing does.
+    pub(super) json_open: &'static str,
+    pub(super) json_close: &'static str,
     /// What ends the call.
     pub(super) close: &'static str,
 }
 
+/// Tags to begin from, of a family that has all of them.
+pub(super) const PLAIN: Tags = Tags {
+    lead: "",
+    name_end: "\">",
+    key_open: "",
+    key_end: "\">",
+    says: Says::Nothing,
+    value_open: "",
+    value_close: "",
+    cdata_close: "",
+    lines: false,
+    json_open: "",
+    json_close: "",
+    close: "",
+};
+
 impl Tags {
+    /// The function's name in what stands before the end of the tag.
+    fn name<'t>(&self, text: &'t str) -> &'t str {
+        let name = text.split_once('"').filter(|_| self.says == Says::Type);
+        name.map_or(text, |(name, _)| name).trim()
+    }
+
     /// The key in what stands between the tag's ends, and what the attribute says of the value.
-    fn key<'t>(&self, text: &'t str) -> Option<(&'t str, Option<bool>)> {
-        let (key, attributes) = match text.split_once('"') {
-            Some(parts) if self.says_text => parts,
-            None if self.says_text => return None,
-            _ => (text.trim(), ""),
-        };
-        let is_text = match attributes.trim() {
-            "string=\"true\"" => Some(true),
-            "string=\"false\"" => Some(false),
-            "" => None,
+    fn key(&self, text: &str) -> Option<(String, Option<Types>)> {
+        if self.says == Says::Nothing {
+            return Some((text.trim().to_owned(), None)).filter(|(key, _)| !key.is_empty());
+        }
+        let (key, attributes) = text.split_once('"')?;
+        let types = match (self.says, attributes.trim()) {
+            (_, "") => None,
+            (Says::Type, "type=\"string\"") | (_, "string=\"true\"") => Some(Types::TEXT),
+            (_, "string=\"false\"") => Some(Types::NO_TEXT),
+            (Says::Type, says) if says.starts_with("type=\"") => Some(Types::NO_TEXT),
             _ => return None,
         };
-        (!key.is_empty()).then_some((key, is_text))
+        let key = if self.says == Says::Type { unescaped(key) } else { key.to_owned() };
+        (!key.is_empty()).then_some((key, types))
     }
+}
+
+/// An attribute's value without the references that stand in it.
+fn unescaped(text: &str) -> String {
+    text.replace("&quot;", "\"").replace("&amp;", "&")
 }
 
 /// Reads the call behind one opening text.
@@ -81,6 +130,10 @@ enum Phase {
         types: Types,
     },
     Value(TaggedValue),
+    /// Within all arguments as one JSON object.
+    Json(JsonScanner),
+    /// Behind it, with what was read.
+    BehindJson(String),
 }
 
 /// A value that is being read.
@@ -91,6 +144,10 @@ struct TaggedValue {
     held: String,
     /// Whether nothing has been read.
     fresh: bool,
+    /// What ends the value.
+    close: &'static str,
+    /// Whether the value may still turn out to begin with `<![CDATA[`.
+    may_be_cdata: bool,
 }
 
 impl Tagged {
@@ -113,7 +170,7 @@ impl Tagged {
         } else {
             (seen.strip_suffix('\n').filter(|name| !name.trim().is_empty()), "")
         };
-        match name.map(str::trim) {
+        match name.map(|name| self.tags.name(name)) {
             None if seen.len() > MAX_HEAD => Progress::Broken,
             None => Progress::Inside,
             Some(name) if is_name(name) => {
@@ -131,14 +188,18 @@ impl Tagged {
             return Progress::Inside;
         }
         seen.push(c);
+        let json = self.tags.json_open;
+        let json = if self.count == 0 { json } else { "" };
         if seen == self.tags.key_open {
             self.phase = Phase::Key(String::new());
+        } else if seen == json {
+            self.phase = Phase::Json(JsonScanner::default());
         } else if seen == self.tags.close {
             self.begin(calls);
             calls.arguments("}");
             return Progress::Done;
         } else {
-            let tags = [self.tags.key_open, self.tags.close];
+            let tags = [self.tags.key_open, self.tags.close, json];
             if !tags.iter().any(|tag| tag.starts_with(seen.as_str())) {
                 return Progress::Broken;
             }
@@ -152,13 +213,9 @@ impl Tagged {
         let Some(text) = seen.strip_suffix(self.tags.key_end) else {
             return if seen.len() > MAX_HEAD { Progress::Broken } else { Progress::Inside };
         };
-        let Some((key, is_text)) = self.tags.key(text) else { return Progress::Broken };
-        let types = match is_text {
-            Some(true) => Types::TEXT,
-            Some(false) => Types::NO_TEXT,
-            None => Types::of(self.functions.parameters(&self.name), key),
-        };
-        let key = key.to_owned();
+        let Some((key, types)) = self.tags.key(text) else { return Progress::Broken };
+        let of_schema = || Types::of(self.functions.parameters(&self.name), &key);
+        let types = types.unwrap_or_else(of_schema);
         if self.tags.value_open.is_empty() {
             self.open_value(&key, types, calls);
         } else {
@@ -190,7 +247,13 @@ impl Tagged {
         let quote = if types.is_text() { "\"" } else { "" };
         calls.arguments(&format!("{comma}{}: {quote}", Value::from(key)));
         self.count += 1;
-        self.phase = Phase::Value(TaggedValue { types, held: String::new(), fresh: true });
+        self.phase = Phase::Value(TaggedValue {
+            types,
+            held: String::new(),
+            fresh: true,
+            close: self.tags.value_close,
+            may_be_cdata: !self.tags.cdata_close.is_empty(),
+        });
     }
 
     fn value(&mut self, c: char, calls: &mut Calls) {
@@ -200,18 +263,61 @@ impl Tagged {
             return;
         }
         value.held.push(c);
-        let ended = value.held.strip_suffix(self.tags.value_close).map(|text| {
+        if value.looks_for_cdata(self.tags.cdata_close) {
+            return;
+        }
+        let is_cdata = value.close != self.tags.value_close;
+        let ended = value.held.strip_suffix(value.close).map(|text| {
             let text = text.strip_suffix('\n').filter(|_| lines).unwrap_or(text);
-            if value.types.is_text() { escaped(text) + "\"" } else { to_json(text, value.types) }
+            let types = value.types;
+            if types.is_text() {
+                escaped(text) + "\""
+            } else if is_cdata && types.may_be_text() {
+                Value::from(text).to_string()
+            } else {
+                to_json(text, types)
+            }
         });
         if let Some(rest) = ended {
             calls.arguments(&rest);
             self.phase = Phase::Between(String::new());
         } else if value.types.is_text() {
-            let kept = value.certain(self.tags.value_close, lines);
+            let kept = value.certain(lines);
             let rest = value.held.split_off(kept);
             calls.arguments(&escaped(&std::mem::replace(&mut value.held, rest)));
         }
+    }
+
+    fn json(&mut self, c: char, calls: &mut Calls) -> Progress {
+        let Phase::Json(scanner) = &mut self.phase else { return Progress::Broken };
+        let in_string = scanner.in_string();
+        let Ok(step) = scanner.feed(c) else { return Progress::Broken };
+        let mut piece = String::new();
+        push_json(&mut piece, c, in_string);
+        if c == '{' && !self.begun {
+            self.begun = true;
+            calls.begin(&self.name);
+        }
+        if self.begun {
+            calls.arguments(&piece);
+        }
+        if matches!(step, Step::ObjectEnd | Step::BehindValue { closes: true }) {
+            self.phase = Phase::BehindJson(String::new());
+        }
+        Progress::Inside
+    }
+
+    fn behind_json(&mut self, c: char) -> Progress {
+        let Phase::BehindJson(seen) = &mut self.phase else { return Progress::Broken };
+        if seen.is_empty() && c.is_whitespace() {
+            return Progress::Inside;
+        }
+        seen.push(c);
+        if seen == self.tags.json_close {
+            return Progress::Done;
+        }
+        let fits = self.tags.json_close.starts_with(seen.as_str());
+        if fits { Progress::Inside } else { Progress::Broken }
     }
 
     fn begin(&mut self, calls: &mut Calls) {
@@ -224,8 +330,23 @@ impl Tagged {
 }
 
 impl TaggedValue {
+    /// Whether what is held may be, or is, what opens CDATA, and nothing else is to be made of it.
+    fn looks_for_cdata(&mut self, close: &'static str) -> bool {
+        if !self.may_be_cdata {
+            return false;
+        }
+        self.may_be_cdata = CDATA != self.held && CDATA.starts_with(&self.held);
+        if self.held == CDATA {
+            self.held.clear();
+            self.close = close;
+            return true;
+        }
+        self.may_be_cdata
+    }
+
     /// How much of what is held can't be the beginning of the value's end.
-    fn certain(&self, close: &str, lines: bool) -> usize {
+    fn certain(&self, lines: bool) -> usize {
+        let close = self.close;
         let may_end = |rest: &str| {
             let tag = rest.strip_prefix('\n').filter(|_| lines);
             close.starts_with(rest) || tag.is_some_and(|tag| close.starts_with(tag))
@@ -256,6 +377,8 @@ impl Reader for Tagged {
                 self.value(c, calls);
                 Progress::Inside
             }
+            Phase::Json(_) => self.json(c, calls),
+            Phase::BehindJson(_) => self.behind_json(c),
         }
     }
 
@@ -265,7 +388,7 @@ impl Reader for Tagged {
 }
 
 /// A text as it stands in a JSON string.
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     let quoted = Value::from(text).to_string();
     quoted[1..quoted.len() - 1].to_owned()
 }

@@ -8,16 +8,17 @@ use serde_json::{Map, Value, json};
 use super::lark::{Lark, string};
 use super::parameter_types::Types;
 use super::rules::TextArgument;
-use super::tagged::Tags;
+use super::tagged::{CDATA, Says, Tags};
 
 /// Parameters and the closing tag of a call.
 pub(super) fn parameters(lark: &mut Lark, tags: &Tags, schema: &Value) -> String {
     let line = "/\\n?/";
     let close = lark.literal(tags.close);
+    // Some templates write the lines of no parameters.
+    let mut parts = vec!["/\\n{0,2}/".to_owned()];
     let Some(properties) = schema.get("properties").and_then(Value::as_object) else {
-        return format!("{line} {close}");
+        return format!("{} {close}", parts.concat());
     };
-    let mut parts = vec![line.to_owned()];
     for (key, property) in properties {
         let parameter = parameter(lark, tags, schema, key, property);
         let parameter = lark.rule(&format!("{parameter} {line}"));
@@ -29,9 +30,14 @@ pub(super) fn parameters(lark: &mut Lark, tags: &Tags, schema: &Value) -> String
 /// The one argument of a grammar, and the closing tag of a call.
 pub(super) fn text(lark: &mut Lark, tags: &Tags, text: &TextArgument) -> String {
     let line = "/\\n?/";
-    let head = head(lark, tags, &text.name, true);
-    let end = lark.literal(&value_end(tags));
-    format!("{line} {head} {} {end} {line} {}", text.plain, lark.literal(tags.close))
+    let head = head(lark, tags, &text.name, Types::TEXT);
+    let value = if tags.cdata_close.is_empty() {
+        format!("{} {}", text.plain, lark.literal(&value_end(tags)))
+    } else {
+        let close = lark.literal(tags.cdata_close);
+        format!("{} {} {close}", lark.literal(CDATA), text.plain)
+    };
+    format!("{line} {head} {value} {line} {}", lark.literal(tags.close))
 }
 
 pub(super) fn is_required(schema: &Value, key: &str) -> bool {
@@ -43,20 +49,20 @@ fn parameter(lark: &mut Lark, tags: &Tags, root: &Value, key: &str, schema: &Val
     let types = Types::of(Some(root), key);
     let end = value_end(tags);
     let as_text = |lark: &mut Lark| {
-        let head = head(lark, tags, key, true);
+        let head = head(lark, tags, key, Types::TEXT);
         let Some(texts) = texts(schema) else {
-            // The line end before the tag is the model's to write: the tag alone ends the text.
-            return format!("{head} {}", lark.text_until(tags.value_close));
+            return format!("{head} {}", any_text(lark, tags));
         };
         let texts: Vec<String> = texts.iter().map(|text| string(text)).collect();
         format!("{head} ({}) {}", texts.join(" | "), lark.literal(&end))
     };
     let as_value = |lark: &mut Lark| {
-        let head = head(lark, tags, key, false);
+        let head = head(lark, tags, key, types);
         let value = Lark::json(&with_definitions(schema, root));
-        format!("{head} {value} {}", lark.literal(&end))
+        let words = if tags.says == Says::Nothing { python_words(types, schema) } else { "" };
+        format!("{head} ({value}{words}) {}", lark.literal(&end))
     };
-    if types.is_text() || (!tags.says_text && types.may_be_text()) {
+    if types.is_text() || (tags.says == Says::Nothing && types.may_be_text()) {
         as_text(lark)
     } else if types.may_be_text() {
         format!("({} | {})", as_text(lark), as_value(lark))
@@ -71,10 +77,36 @@ fn value_end(tags: &Tags) -> String {
     format!("{line}{}", tags.value_close)
 }
 
-/// What opens a parameter's value.
-fn head(lark: &Lark, tags: &Tags, key: &str, is_text: bool) -> String {
-    let says = if tags.says_text { format!("\" string=\"{is_text}\"") } else { String::new() };
-    let opened = lark.literal(&format!("{}{key}{says}{}", tags.key_open, tags.key_end));
+/// Templates that write values as they are write Python's words for some.
+fn python_words(types: Types, schema: &Value) -> &'static str {
+    let is_free = ["enum", "const"].iter().all(|key| schema.get(*key).is_none());
+    let is_boolean = types.names().any(|name| name == "boolean");
+    if is_free && is_boolean { " | \"True\" | \"False\"" } else { "" }
+}
+
+/// A text, and what ends it.
+fn any_text(lark: &mut Lark, tags: &Tags) -> String {
+    if tags.cdata_close.is_empty() {
+        // The line end before the tag is the model's to write: the tag alone ends the text.
+        return lark.text_until(tags.value_close);
+    }
+    let (open, close) = (lark.literal(CDATA), lark.literal(tags.value_close));
+    format!("(/[^<&\\n]*/ {close} | {open} {})", lark.text_until(tags.cdata_close))
+}
+
+/// What opens the value of a parameter of these types.
+fn head(lark: &Lark, tags: &Tags, key: &str, types: Types) -> String {
+    let said: Vec<String> = match tags.says {
+        Says::Nothing => vec![key.to_owned()],
+        Says::IsText => vec![format!("{key}\" string=\"{}\"", types.is_text())],
+        Says::Type if types.is_text() => vec![format!("{key}\" type=\"string\"")],
+        Says::Type => {
+            let others = types.names().filter(|name| *name != "string");
+            others.map(|name| format!("{key}\" type=\"{name}\"")).collect()
+        }
+    };
+    let open = |said: &String| lark.literal(&format!("{}{said}{}", tags.key_open, tags.key_end));
+    let opened = format!("({})", said.iter().map(open).collect::<Vec<_>>().join(" | "));
     let value = if tags.value_open.is_empty() {
         String::new()
     } else {

@@ -2,6 +2,7 @@
 //! pieces of any size, and text that is no call.
 
 mod formats;
+mod grammars;
 
 use std::path::PathBuf;
 
@@ -9,7 +10,7 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::*;
-use formats::{SKIPS_HEADERS, written};
+use formats::{SKIPS_HEADERS, nests_in_tags, written};
 
 /// Content, and name and arguments of every call.
 type Answer = (String, Vec<(String, String)>);
@@ -22,7 +23,7 @@ fn read(family: &str, functions: &Functions, pieces: &[&str]) -> Answer {
     for event in events {
         match event {
             ToolEvent::Content(text) => content.push_str(&text),
-            ToolEvent::CallBegin { index, name } => {
+            ToolEvent::CallBegin { index, name, .. } => {
                 assert_eq!(index, calls.len());
                 calls.push((name, String::new()));
             }
@@ -59,6 +60,21 @@ pub(super) fn check_text(family: &str, text: &str) {
     check(family, text, text, &[]);
 }
 
+/// The ids that the model gave to calls, in the family's format.
+#[track_caller]
+fn check_ids(family: &str, text: &str, ids: &[Option<&str>]) {
+    let mut parser = parser(family, &Functions::default()).unwrap();
+    let mut events = parser.push(text);
+    events.extend(parser.finish());
+    let begun = events.into_iter().filter_map(|event| match event {
+        ToolEvent::CallBegin { id, .. } => Some(id),
+        _ => None,
+    });
+    let begun: Vec<Option<String>> = begun.collect();
+    let begun: Vec<Option<&str>> = begun.iter().map(Option::as_deref).collect();
+    assert_eq!(begun, ids, "{family}: {text}");
+}
+
 fn fixtures() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/templates")
 }
@@ -87,6 +103,7 @@ fn every_template_tells_its_family() {
         ("inclusionai-ling-3.0-flash", "glm"),
         ("meetkai-functionary-medium-v3.1", "functionary"),
         ("mistralai-Mistral-Nemo-Instruct-2407", "mistral"),
+        ("muse-glimmer", "muse"),
         ("mrs-mistral_nemo_tool_call", "mistral"),
         ("poolside-Laguna-S-2.1", "glm"),
         ("poolside-Laguna-XS.2", "glm"),
@@ -109,6 +126,24 @@ fn every_template_tells_its_family() {
 }
 
 #[test]
+fn calls_keep_the_ids_that_models_give_them() {
+    let kimi = |id: &str| {
+        format!("<|tool_call_begin|>{id}<|tool_call_argument_begin|>{{}}<|tool_call_end|>")
+    };
+    let two = kimi("functions.f:3") + &kimi(" functions.f:4 ");
+    check_ids("kimi_k2", &two, &[Some("functions.f:3"), Some("functions.f:4")]);
+    check_ids("kimi_k2", &kimi("functions.f"), &[None]);
+    // Ids tell calls from each other, so the second of two is none.
+    check_ids("kimi_k2", &kimi("functions.f:0").repeat(2), &[Some("functions.f:0"), None]);
+    let named = "[TOOL_CALLS]f[CALL_ID]abcdef123[ARGS]{}[TOOL_CALLS]g[ARGS]{}";
+    check_ids("mistral", named, &[Some("abcdef123"), None]);
+    check_ids("mistral", "[TOOL_CALLS]f[CALL_ID]a b[ARGS]{}", &[None]);
+    let solar = "<|tool_call:begin|>qGyMvOyp<|tool_call:name|>f<|tool_call:args|>{}";
+    check_ids("solar", solar, &[Some("qGyMvOyp")]);
+    check_ids("hermes", "<tool_call>{\"id\": \"1\", \"name\": \"f\"}</tool_call>", &[None]);
+}
+
+#[test]
 fn other_models_are_told_by_what_their_templates_show() {
     for (shown, family) in [
         ("'<tool_call>\\n{\\\"name\\\": \\\"' + tool_call.name", "hermes"),
@@ -125,6 +160,26 @@ fn other_models_are_told_by_what_their_templates_show() {
         ("<|tool_calls_section_begin|>", "kimi_k2"),
         ("<|start|>assistant<|channel|>final<|message|>", "harmony"),
         ("'<minimax:tool_call>'", "minimax_m2"),
+        ("'<|tool_call>call:' + function['name'] + '}<tool_call|>'", "gemma4"),
+        ("'<start_function_call>call:' + tool_call['name']", "functiongemma"),
+        ("input to:recipient==all\\nRespond: >>>${recipient}\\n${content}", "functionary_v32"),
+        ("open_tag('tools') '<|open|>' + tag", "kimi_k3"),
+        ("set ns_token = ']<]minimax[>['", "minimax_m3"),
+        ("set argkey_begin_token = '<arg_key{}>'.format(HYTK)", "hy_v3"),
+        ("<tool_call>{name}<tool_sep><arg_key>{key}</arg_key>", "hy_v3"),
+        ("<function name=\"f\"><param name=\"p\"> content.split('<tool_sep>')", "minicpm5"),
+        ("add_tokens.role_sep='<|role_sep|>' {'role': 'function call'}", "gigachat"),
+        ("Write 'Action:' followed by a list:\n```json\n[{\"tool_name\": title", "command_r_plus"),
+        ("'List of tools: [' + tools", "lfm2"),
+        ("'List of tools: <|tool_list_start|>['", "lfm2"),
+        ("<function name=\"f\"><param name=\"p\">v</param></function>", "minicpm5"),
+        ("'<|tool_call_start|>\\n```python\\n'", "minicpm3"),
+        ("<tool_calls>\\n{\"name\": <tool-name>, \"arguments\": <object>}", "minimax_m1"),
+        ("'<longcat_tool_call>'", "longcat"),
+        ("'<function_calls>'", "olmo3"),
+        ("<steptml:invoke name=\"f\">", "step3"),
+        ("'<|tool_arg:start|>'", "solar_open2"),
+        ("'<｜GCML｜tool_calls>'", "gigachat35"),
     ] {
         assert_eq!(detect(shown), Some(family), "{shown}");
     }
@@ -217,21 +272,28 @@ fn calls() -> impl Strategy<Value = Vec<(String, Map<String, Value>)>> {
     prop::collection::vec(("[a-z_][a-zA-Z0-9_-]{0,12}", arguments), 1..4)
 }
 
-/// Functions by which every argument has the type it has.
+/// Functions by which every argument has the type it has, and every part of it.
 fn functions_for(calls: &[(String, Map<String, Value>)]) -> Functions {
-    Functions::new(calls.iter().map(|(name, arguments)| {
-        let kind = |value: &Value| match value {
-            Value::Null => "null",
-            Value::Bool(_) => "boolean",
-            Value::Number(_) => "number",
-            Value::String(_) => "string",
-            Value::Array(_) => "array",
-            Value::Object(_) => "object",
-        };
-        let typed = |(key, value): (&String, &Value)| (key.clone(), json!({"type": kind(value)}));
-        let properties: Map<String, Value> = arguments.iter().map(typed).collect();
-        (name.clone(), json!({"type": "object", "properties": properties}))
-    }))
+    let schema = |arguments: &Map<String, Value>| schema_of(&Value::from(arguments.clone()));
+    Functions::new(calls.iter().map(|(name, arguments)| (name.clone(), schema(arguments))))
+}
+
+fn schema_of(value: &Value) -> Value {
+    match value {
+        Value::Null => json!({"type": "null"}),
+        Value::Bool(_) => json!({"type": "boolean"}),
+        Value::Number(_) => json!({"type": "number"}),
+        Value::String(_) => json!({"type": "string"}),
+        Value::Array(items) => {
+            let items: Vec<Value> = items.iter().map(schema_of).collect();
+            json!({"type": "array", "prefixItems": items})
+        }
+        Value::Object(members) => {
+            let typed = |(key, value): (&String, &Value)| (key.clone(), schema_of(value));
+            let properties: Map<String, Value> = members.iter().map(typed).collect();
+            json!({"type": "object", "properties": properties})
+        }
+    }
 }
 
 /// Every family's markup, cut to pieces, between texts.
@@ -280,6 +342,7 @@ proptest! {
 
     #[test]
     fn written_calls_are_read_again(family in any_family(), calls in calls()) {
+        prop_assume!(family != "minimax_m3" || nests_in_tags(&calls));
         let text = written(family, &calls);
         let (content, found) = read_both(family, &functions_for(&calls), &text);
         let found: Vec<(String, Value)> = found

@@ -184,7 +184,7 @@ impl AnswerWriter for ChatWriter {
 
 fn message(choice: CompletedChoice, reasons: bool) -> AssistantMessage {
     let calls = choice.tool_calls.into_iter().map(|call| ToolCall {
-        id: tool_call_id(),
+        id: call.id.unwrap_or_else(tool_call_id),
         kind: "function",
         function: FunctionCall { name: call.name, arguments: call.arguments },
     });
@@ -204,7 +204,7 @@ fn tool_call_chunk(call: ToolCallDelta) -> ToolCallChunk {
     let begins = call.name.is_some();
     ToolCallChunk {
         index: call.index,
-        id: begins.then(tool_call_id),
+        id: begins.then(|| call.id.unwrap_or_else(tool_call_id)),
         kind: begins.then_some("function"),
         function: FunctionCallChunk { name: call.name, arguments: call.arguments },
     }

@@ -162,7 +162,7 @@ impl Output {
                 self.blank = Spoken::default();
                 let tool = self.called.find(&name);
                 let id = item_id(if tool.custom { "ctc" } else { "fc" });
-                let (call_id, arguments) = (tool_call_id(), String::new());
+                let (call_id, arguments) = (call.id.unwrap_or_else(tool_call_id), String::new());
                 self.begin(Open::Call { id, call_id, tool, arguments }, &mut events);
             }
             self.argue(call.arguments, &mut events);

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 /// Families whose markup is dropped even where no call stands.
-pub(super) const SKIPS_HEADERS: [&str; 1] = ["harmony"];
+pub(super) const SKIPS_HEADERS: [&str; 4] = ["harmony", "muse", "functionary_v32", "gigachat"];
 
 type Calls = [(String, Map<String, Value>)];
 
@@ -32,21 +32,37 @@ pub(super) fn written(family: &str, calls: &Calls) -> String {
         "command_r" => {
             let call = |name: &str, arguments: &_| {
                 format!(
-                    "{{\"tool_call_id\": \"0\", \"tool_name\": {}, \"parameters\": {}}}",
+                    "    {{\"tool_call_id\": \"0\", \"tool_name\": {}, \"parameters\": {}}}",
                     json!(name),
                     json!(arguments)
                 )
             };
             format!("<|START_ACTION|>[\n{}\n]<|END_ACTION|>", each(&call, ",\n"))
         }
+        "command_r_plus" => {
+            let call = |name: &str, arguments: &_| {
+                format!(
+                    "    {{\n        \"tool_name\": {},\n        \"parameters\": {}\n    }}",
+                    json!(name),
+                    json!(arguments)
+                )
+            };
+            format!("Action:\n```json\n[\n{}\n]```", each(&call, ",\n"))
+        }
+        "minimax_m1" => format!("<tool_calls>\n{}\n</tool_calls>", each(&call, "\n")),
+        "longcat" => {
+            let tags = ("<longcat_tool_call>", "</longcat_tool_call>");
+            each(&|n, a| format!("{}\n{}\n{}", tags.0, call(n, a), tags.1), "\n")
+        }
         "internlm" => {
+            let call = |name: &str, arguments: &_| object("parameters", name, arguments);
             each(&|n, a| format!("<|action_start|><|plugin|>\n{}<|action_end|>", call(n, a)), "")
         }
         "gigachat" => each(&|n, a| format!("<|function_call|>{}", call(n, a)), ""),
         "generic" => list(),
         "llama3_json" => each(&|n, a| object("parameters", n, a), "; "),
         "apertus" => {
-            let calls = each(&|n, a| json!({ n: a }).to_string(), ", ");
+            let calls = each(&|n, a| format!("{{{}: {}}}", json!(n), json!(a)), ", ");
             format!("<|tools_prefix|>[{calls}]<|tools_suffix|>")
         }
         _ => named(family, calls),
@@ -75,6 +91,7 @@ fn named(family: &str, calls: &Calls) -> String {
             };
             format!("<|tool_calls|>{}<|calls|>", each(&write, ""))
         }
+        "functionary_v32" => each(&|n, a| format!("{n}\n{}", json!(a)), ">>>"),
         "functionary" => each(&|n, a| format!("<function={n}>{}</function>", json!(a)), ""),
         "mcp" => {
             let write = |n: &str, a: &_| {
@@ -111,17 +128,23 @@ fn named(family: &str, calls: &Calls) -> String {
     }
 }
 
+/// Calls between a head that has the name and a foot, with parameters as `pair` has them.
+fn in_tags(
+    calls: &Calls,
+    [head, foot, between]: [&str; 3],
+    pair: &dyn Fn(&str, &Value) -> String,
+) -> String {
+    let write = |name: &str, arguments: &Map<String, Value>| {
+        let parameters: String = arguments.iter().map(|(key, value)| pair(key, value)).collect();
+        format!("{}{parameters}{foot}", head.replace("NAME", name))
+    };
+    joined(calls, &write, between)
+}
+
 fn tagged(family: &str, calls: &Calls) -> String {
-    let plain = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    let each =
-        |head: &str, parameter: &dyn Fn(&str, &Value) -> String, foot: &str, between: &str| {
-            let write = |(name, arguments): &(String, Map<String, Value>)| {
-                let parameters: String =
-                    arguments.iter().map(|(key, value)| parameter(key, value)).collect();
-                format!("{}{parameters}{foot}", head.replace("NAME", name))
-            };
-            calls.iter().map(write).collect::<Vec<_>>().join(between)
-        };
+    let each = |head: &str, pair: &dyn Fn(&str, &Value) -> String, foot: &str, between: &str| {
+        in_tags(calls, [head, foot, between], pair)
+    };
     match family {
         "glm" => {
             let pair = |k: &str, v: &Value| {
@@ -149,29 +172,197 @@ fn tagged(family: &str, calls: &Calls) -> String {
             let calls = each("<invoke name=\"NAME\">\n", &pair, "</invoke>\n", "");
             format!("<minimax:tool_call>\n{calls}</minimax:tool_call>")
         }
-        "deepseek_dsml" => {
-            let pair = |k: &str, v: &Value| {
-                let (text, is_text) = (plain(v), v.is_string());
-                format!(
-                    "<｜DSML｜parameter name=\"{k}\" string=\"{is_text}\">{text}</｜DSML｜parameter>\n"
-                )
-            };
-            let calls = each("<｜DSML｜invoke name=\"NAME\">\n", &pair, "</｜DSML｜invoke>\n", "");
-            format!("<｜DSML｜tool_calls>\n{calls}</｜DSML｜tool_calls>")
+        _ => attributed(family, calls),
+    }
+}
+
+/// Calls whose tags have the names as attributes, and those of newer formats.
+fn attributed(family: &str, calls: &Calls) -> String {
+    let each = |head: &str, pair: &dyn Fn(&str, &Value) -> String, foot: &str, between: &str| {
+        in_tags(calls, [head, foot, between], pair)
+    };
+    match family {
+        "deepseek_dsml" => marked(calls, "DSML"),
+        "gigachat35" => marked(calls, "GCML"),
+        "step3" => {
+            let tag = "steptml:parameter";
+            let pair = |k: &str, v: &Value| format!("<{tag} name=\"{k}\">{}</{tag}>\n", plain(v));
+            let head =
+                "<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name=\"NAME\">\n";
+            let foot = "</steptml:invoke><｜tool_call_end｜>\n";
+            format!("<｜tool_calls_begin｜>\n{}<｜tool_calls_end｜>", each(head, &pair, foot, ""))
         }
-        "pythonic" => python_list(calls),
-        "lfm2" => format!("<|tool_call_start|>{}<|tool_call_end|>", python_list(calls)),
+        "solar_open2" => {
+            let pair = |k: &str, v: &Value| {
+                format!("<|tool_arg:start|>{k}<|tool_arg:value|>{}<|tool_arg:end|>\n", plain(v))
+            };
+            each("<|tool_call:start|>NAME\n", &pair, "<|tool_call:end|>", "\n")
+        }
+        "hy_v3" => {
+            let end = ":opensource>";
+            let pair = |k: &str, v: &Value| {
+                let key = format!("<arg_key{end}{k}</arg_key{end}");
+                format!("{key}\n<arg_value{end}{}</arg_value{end}\n", plain(v))
+            };
+            let head = format!("<tool_call{end}NAME<tool_sep{end}\n");
+            let calls = each(&head, &pair, &format!("</tool_call{end}\n"), "");
+            format!("<tool_calls{end}\n{calls}</tool_calls{end}")
+        }
+        "minicpm5" => {
+            let pair = |k: &str, v: &Value| {
+                let value = match v {
+                    Value::String(text) if text.contains(['<', '&', '\n']) => {
+                        format!("<![CDATA[{text}]]>")
+                    }
+                    _ => plain(v),
+                };
+                format!("<param name=\"{k}\">{value}</param>")
+            };
+            each("<function name=\"NAME\">", &pair, "</function>", "\n")
+        }
+        "muse" => {
+            let tag = "atem:parameter";
+            let pair = |k: &str, v: &Value| format!("<{tag} name=\"{k}\">{}</{tag}>\n", plain(v));
+            let head = " to=NAME<|message|><atem:function_calls>\n<atem:invoke name=\"NAME\">\n";
+            let foot = "</atem:invoke>\n</atem:function_calls>";
+            each(head, &pair, foot, "<|eom|><|start|>assistant")
+        }
+        "kimi_k3" => kimi_k3(calls),
+        _ => other(family, calls),
+    }
+}
+
+/// The markup of DeepSeek V3.2 and later and of GigaChat 3.5: the same but for one word.
+fn marked(calls: &Calls, word: &str) -> String {
+    let write = |name: &str, arguments: &Map<String, Value>| {
+        let pair = |(k, v): (&String, &Value)| {
+            let (text, is_text) = (plain(v), v.is_string());
+            format!("<MLparameter name=\"{k}\" string=\"{is_text}\">{text}</MLparameter>\n")
+        };
+        let parameters: String = arguments.iter().map(pair).collect();
+        format!("<MLinvoke name=\"{name}\">\n{parameters}</MLinvoke>\n")
+    };
+    let text = format!("<MLtool_calls>\n{}</MLtool_calls>", joined(calls, &write, ""));
+    text.replace("<ML", &format!("<｜{word}｜")).replace("</ML", &format!("</｜{word}｜"))
+}
+
+/// A value as it is written where texts stand as they are.
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+fn kimi_k3(calls: &Calls) -> String {
+    let tag = |name: &str, attributes: &str, text: &str| {
+        format!("<|open|>{name}{attributes}<|sep|>{text}<|close|>{name}<|sep|>")
+    };
+    let pair = |(k, v): (&String, &Value)| {
+        let kind = match v {
+            Value::Null => "null",
+            Value::Bool(_) => "boolean",
+            Value::Number(_) => "number",
+            Value::String(_) => "string",
+            Value::Array(_) => "array",
+            Value::Object(_) => "object",
+        };
+        tag("argument", &format!(" key=\"{k}\" type=\"{kind}\""), &plain(v))
+    };
+    let write = |n: &str, a: &Map<String, Value>| {
+        let arguments: String = a.iter().map(pair).collect();
+        tag("call", &format!(" tool=\"{n}\" index=\"1\""), &arguments)
+    };
+    tag("tools", "", &joined(calls, &write, ""))
+}
+
+fn other(family: &str, calls: &Calls) -> String {
+    match family {
+        "gemma4" => gemma(calls, ["<|tool_call>", "<|\"|>", "<tool_call|>"]),
+        "functiongemma" => {
+            gemma(calls, ["<start_function_call>", "<escape>", "<end_function_call>"])
+        }
+        "minimax_m3" => {
+            let write = |n: &str, a: &Map<String, Value>| {
+                let parameters: String = a.iter().map(|(k, v)| nested(k, v)).collect();
+                format!("^<invoke name=\"{n}\">{parameters}^</invoke>\n")
+            };
+            let calls = joined(calls, &write, "");
+            format!("^<tool_call>\n{calls}^</tool_call>").replace('^', "]<]minimax[>[")
+        }
+        "pythonic" => format!("[{}]", python_calls(calls, ", ")),
+        "lfm2" => {
+            format!("<|tool_call_start|>[{}]<|tool_call_end|>", python_calls(calls, ", "))
+        }
+        "olmo3" => format!("<function_calls>\n{}\n</function_calls>", python_calls(calls, "\n")),
+        "minicpm3" => {
+            let calls = python_calls(calls, "\n");
+            format!("<|tool_call_start|>\n```python\n{calls}\n```\n<|tool_call_end|>")
+        }
         _ => panic!("nothing writes calls of {family}"),
     }
 }
 
-fn python_list(calls: &Calls) -> String {
+fn gemma(calls: &Calls, [open, quote, close]: [&str; 3]) -> String {
+    let write = |n: &str, a: &Map<String, Value>| {
+        let arguments = a.iter().map(|(k, v)| format!("{k}:{}", literal(v, quote)));
+        format!("{open}call:{n}{{{}}}{close}", arguments.collect::<Vec<_>>().join(","))
+    };
+    joined(calls, &write, "")
+}
+
+/// A value as Gemma models write it, with keys between marks where they are no words.
+fn literal(value: &Value, quote: &str) -> String {
+    match value {
+        Value::String(text) => format!("{quote}{text}{quote}"),
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(|item| literal(item, quote)).collect();
+            format!("[{}]", items.join(","))
+        }
+        Value::Object(members) => {
+            let is_word = |key: &str| {
+                !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+            };
+            let member = |(k, v): (&String, &Value)| {
+                let quote_of = if is_word(k) { "" } else { quote };
+                format!("{quote_of}{k}{quote_of}:{}", literal(v, quote))
+            };
+            format!("{{{}}}", members.iter().map(member).collect::<Vec<_>>().join(","))
+        }
+        _ => value.to_string(),
+    }
+}
+
+/// A value in tags behind marks, which are `^` here.
+fn nested(key: &str, value: &Value) -> String {
+    let inner: String = match value {
+        Value::Array(items) => items.iter().map(|item| nested("item", item)).collect(),
+        Value::Object(members) => members.iter().map(|(k, v)| nested(k, v)).collect(),
+        _ => plain(value),
+    };
+    format!("^<{key}>{inner}^</{key}>")
+}
+
+/// Whether all keys within values may be names of tags, each of them once.
+pub(super) fn nests_in_tags(calls: &Calls) -> bool {
+    fn nests(value: &Value) -> bool {
+        match value {
+            Value::Array(items) => items.iter().all(nests),
+            Value::Object(members) => {
+                let is_tag =
+                    |key: &str| !key.is_empty() && !key.starts_with('/') && !key.contains('>');
+                members.iter().all(|(key, value)| is_tag(key) && nests(value))
+            }
+            _ => true,
+        }
+    }
+    calls.iter().all(|(_, arguments)| arguments.values().all(nests))
+}
+
+fn python_calls(calls: &Calls, between: &str) -> String {
     let write = |(name, arguments): &(String, Map<String, Value>)| {
         let arguments: Vec<String> =
             arguments.iter().map(|(key, value)| format!("{key}={}", python(value))).collect();
         format!("{name}({})", arguments.join(", "))
     };
-    format!("[{}]", calls.iter().map(write).collect::<Vec<_>>().join(", "))
+    calls.iter().map(write).collect::<Vec<_>>().join(between)
 }
 
 /// A value as Python writes it.
