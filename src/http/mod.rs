@@ -2,7 +2,7 @@
 //! requests and texts, and nothing of tensors, blocks or models.
 //!
 //! ```text
-//! router       routes and layers
+//! router       routes and layers                                     | connections
 //! openapi      the API's own description
 //! openai anthropic ops     one folder per protocol: input, writer, handlers
 //! generate     the request that all protocols share, to the engine
@@ -40,12 +40,12 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use axum::serve::ListenerExt;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
 pub mod answer;
 mod anthropic;
+mod connections;
 mod error;
 mod generate;
 mod middleware;
@@ -57,6 +57,7 @@ mod router;
 pub mod state;
 mod wire;
 
+use connections::HEADERS;
 pub use router::router;
 use state::AppState;
 
@@ -82,22 +83,16 @@ pub async fn serve(
     state: AppState,
     shutdown: impl Future<Output = ()> + Send,
 ) -> io::Result<DrainReport> {
-    // Without it, the kernel holds back a token's packet until the one before is acknowledged.
-    let listener = listener.tap_io(|stream| {
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "TCP_NODELAY could not be set");
-        }
-    });
     let (close, closed) = oneshot::channel::<()>();
-    let server = axum::serve(listener, router(state.clone()))
-        .with_graceful_shutdown(async move { drop(closed.await) });
-    let mut server = tokio::spawn(server.into_future());
+    let closed = async move { drop(closed.await) };
+    let connections = connections::serve(listener, router(state.clone()), HEADERS, closed);
+    let mut server = tokio::spawn(connections);
     let upkeep = tokio::spawn(keep_metrics(state.clone()));
     tokio::select! {
         () = shutdown => {}
         ended = &mut server => {
             upkeep.abort();
-            return ended.map_err(io::Error::other)?.map(|()| DrainReport { cut: 0 });
+            return ended.map(|()| DrainReport { cut: 0 }).map_err(io::Error::other);
         }
     }
     let report = drain(&state).await;

@@ -1,7 +1,7 @@
 //! A request's bytes to a JSON object.
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::extract::{FromRequest, Request};
@@ -16,6 +16,8 @@ use crate::http::state::AppState;
 
 /// Longest wait for the next part of a body.
 const STALL: Duration = Duration::from_secs(30);
+/// Bytes of a body that have to come each second, in the long run.
+const SLOWEST: usize = 1024;
 /// Bytes beyond the limit that are read and dropped before the answer.
 const DRAINED: usize = 64 << 20;
 
@@ -67,9 +69,13 @@ fn require_json(headers: &HeaderMap) -> Result<(), ApiError> {
 async fn read_all(body: Body, limit: usize) -> Result<Vec<u8>, ApiError> {
     let mut parts = body.into_data_stream();
     let (mut bytes, mut length) = (Vec::new(), 0);
+    let began = Instant::now();
     loop {
-        let part = tokio::time::timeout(STALL, parts.next()).await;
-        let part = part.map_err(|_| ApiError::BodyStalled(STALL.as_secs()))?;
+        // One that only trickles would hold its connection for hours.
+        let left = STALL + Duration::from_secs((length / SLOWEST) as u64);
+        let wait = left.saturating_sub(began.elapsed()).min(STALL);
+        let part = tokio::time::timeout(wait, parts.next()).await;
+        let part = part.map_err(|_| ApiError::BodyStalled(began.elapsed().as_secs()))?;
         let Some(part) = part else { break };
         let part = part.map_err(|error| {
             let message = format!("the request body could not be read: {error}");
