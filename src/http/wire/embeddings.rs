@@ -5,7 +5,9 @@ use utoipa::ToSchema;
 
 use super::completions::PromptField;
 use super::number::Int;
-use super::schema::chat::{EmbeddingInput, EncodingFormat, TruncationSide};
+use super::schema::chat::{
+    ByteOrder, EmbeddingInput, EmbeddingNumbers, EncodingFormat, TruncationSide,
+};
 use super::schema::constants;
 use super::schema::served::{EmbeddingDimensions, RequestedModel, TruncatedLength};
 
@@ -19,9 +21,17 @@ pub(crate) struct EmbeddingsRequest {
     pub(crate) input: Option<PromptField>,
     #[schema(value_type = Option<EncodingFormat>)]
     pub(crate) encoding_format: Option<String>,
+    /// The type of numbers in base64 and bytes.
+    #[schema(value_type = Option<EmbeddingNumbers>)]
+    pub(crate) embed_dtype: Option<String>,
+    /// The order of each number's bytes.
+    #[schema(value_type = Option<ByteOrder>)]
+    pub(crate) endianness: Option<String>,
     #[schema(value_type = Option<EmbeddingDimensions>)]
     pub(crate) dimensions: Option<Int>,
     pub(crate) normalize: Option<bool>,
+    /// vLLM's name for `normalize`.
+    pub(crate) use_activation: Option<bool>,
     /// -1 stands for the longest that the model takes.
     #[schema(value_type = Option<TruncatedLength>)]
     pub(crate) truncate_prompt_tokens: Option<Int>,
@@ -62,7 +72,7 @@ pub(crate) struct EmbeddingEntry {
 #[serde(untagged)]
 pub(crate) enum Vector {
     Float(Vec<f32>),
-    /// Of the little-endian bytes.
+    /// Of the bytes.
     Base64(String),
 }
 

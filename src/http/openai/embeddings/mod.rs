@@ -6,9 +6,7 @@
 use std::time::{Duration, Instant};
 
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use axum::response::Response;
 use tokio::sync::watch;
 
 use crate::engine::EngineLimits;
@@ -19,20 +17,31 @@ use crate::http::answer::generation::{cut, passed};
 use crate::http::answer::meter::Meter;
 use crate::http::error::ApiError;
 use crate::http::generate::options::{cache_salt, priority};
+use crate::http::openai::sampling::cut_side;
 use crate::http::request::arrival::Arrival;
 use crate::http::request::blocking::off_thread;
 use crate::http::request::extract::{Extracted, RequestBody};
 use crate::http::request::fields::BodyReader;
+use crate::http::request::rules::{COMMON, Rules, Treatment, never};
 use crate::http::state::AppState;
 use crate::http::wire::bounds::MAX_INPUTS;
 use crate::http::wire::completions::Prompt;
-use crate::http::wire::embeddings::{
-    EmbeddingEntry, EmbeddingList, EmbeddingUsage, EmbeddingsRequest, Vector,
-};
+use crate::http::wire::embeddings::{EmbeddingUsage, EmbeddingsRequest};
 use crate::http::wire::number::{integer, token_ids};
 use crate::text::tokenizer::{CutSide, TokenizerError};
+use encoding::Encoding;
+
+mod encoding;
+
+/// Would change the vectors.
+const EMBEDDING_RULES: Rules = &[
+    ("late_chunking_params", Treatment::Unsupported(never)),
+    ("padding", Treatment::Unsupported(never)),
+];
 
 impl RequestBody for EmbeddingsRequest {
+    const RULES: &'static [Rules] = &[COMMON, EMBEDDING_RULES];
+
     fn read(body: &mut BodyReader<'_>) -> Result<Self, ApiError> {
         body.take()
     }
@@ -56,25 +65,15 @@ pub(crate) async fn embeddings(
     let texts = tokenize(&state, inputs, plan.cutting).await?;
     let prompt_tokens = texts.iter().map(Vec::len).sum();
     let vectors = plan.run(&state, texts).await?;
-    let data = vectors.into_iter().enumerate().map(|(index, vector)| EmbeddingEntry {
-        object: "embedding",
-        index,
-        embedding: plan.format.write(vector),
-    });
-    let answer = axum::Json(EmbeddingList {
-        object: "list",
-        data: data.collect(),
-        model: &model,
-        usage: EmbeddingUsage { prompt_tokens, total_tokens: prompt_tokens },
-    });
-    Ok(ignored.tell(answer.into_response()))
+    let usage = EmbeddingUsage { prompt_tokens, total_tokens: prompt_tokens };
+    Ok(ignored.tell(plan.encoding.answer(vectors, &model, usage)))
 }
 
 /// What a request asks for beside its inputs, checked.
 #[derive(Clone, Debug)]
 struct EmbeddingPlan {
     adapter: Option<Adapter>,
-    format: Format,
+    encoding: Encoding,
     dimensions: Option<usize>,
     normalize: Option<bool>,
     cutting: Cutting,
@@ -82,13 +81,6 @@ struct EmbeddingPlan {
     cache_salt: Option<String>,
     arrival: Instant,
     deadline: Option<Duration>,
-}
-
-/// How vectors are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Format {
-    Float,
-    Base64,
 }
 
 /// What is done with long texts.
@@ -112,11 +104,11 @@ impl EmbeddingPlan {
         let dimensions = integer("dimensions", request.dimensions, 1, most)?;
         Ok(Self {
             adapter,
-            format: Format::new(request.encoding_format.as_deref())?,
+            encoding: Encoding::new(request)?,
             dimensions: dimensions.and_then(|dimensions| usize::try_from(dimensions).ok()),
-            normalize: request.normalize,
+            normalize: request.normalize.or(request.use_activation),
             cutting: Cutting::new(request, limits.max_text_len)?,
-            priority: priority(request.priority)?,
+            priority: priority(request.priority)?.unwrap_or(0),
             cache_salt: cache_salt(request.cache_salt.as_deref())?,
             arrival: arrival.at,
             deadline: arrival.deadline(request.deadline_ms)?,
@@ -197,39 +189,9 @@ async fn all_vectors(running: Vec<Running>) -> Result<Vec<Vec<f32>>, ApiError> {
     Ok(vectors)
 }
 
-impl Format {
-    fn new(name: Option<&str>) -> Result<Self, ApiError> {
-        match name.unwrap_or("float") {
-            "float" => Ok(Self::Float),
-            "base64" => Ok(Self::Base64),
-            other => {
-                let message = format!("encoding_format must be float or base64, got {other:?}");
-                Err(ApiError::field("encoding_format", message))
-            }
-        }
-    }
-
-    fn write(self, vector: Vec<f32>) -> Vector {
-        match self {
-            Self::Float => Vector::Float(vector),
-            Self::Base64 => {
-                let bytes: Vec<u8> = vector.into_iter().flat_map(f32::to_le_bytes).collect();
-                Vector::Base64(STANDARD.encode(bytes))
-            }
-        }
-    }
-}
-
 impl Cutting {
     fn new(request: &EmbeddingsRequest, longest: usize) -> Result<Self, ApiError> {
-        let side = match request.truncation_side.as_deref().unwrap_or("right") {
-            "right" => CutSide::Right,
-            "left" => CutSide::Left,
-            other => {
-                let message = format!("truncation_side must be left or right, got {other:?}");
-                return Err(ApiError::field("truncation_side", message));
-            }
-        };
+        let side = cut_side(request.truncation_side.as_deref(), CutSide::Right)?;
         Ok(Self {
             truncate: truncate(request, longest)?,
             side,
