@@ -50,7 +50,7 @@ pub struct EngineRequest {
     /// When the sequence ends.
     pub stop: StopConditions,
     /// Report the logprobs of the prompt's tokens, and of this many most likely ones beside each.
-    pub prompt_logprobs: Option<u8>,
+    pub prompt_logprobs: Option<u32>,
     /// Lower is served first; equal priorities in order of arrival.
     pub priority: i32,
     /// Prefix blocks are shared only between requests with equal salt.

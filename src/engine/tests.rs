@@ -279,7 +279,7 @@ fn scores_of_a_prompt_are_what_its_beginnings_expect() {
     assert_eq!(told.len(), 149 + 1);
     for end in [1, 2, 31, 63, 64, 65, 128, 149] {
         let mut request = request(tokens[..end].to_vec(), 1, 0);
-        request.sampling.logprobs = Some(VOCAB as u8);
+        request.sampling.logprobs = Some(VOCAB as u32);
         let mut stream = running.handle.submit(request);
         let expected = block_on(async {
             loop {

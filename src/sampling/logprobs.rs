@@ -21,16 +21,24 @@ impl TokenLogprobs {
     /// Of `token_id` and the `top` most likely tokens under `logits` (`[vocab_size]`, no NaN),
     /// which were scanned in `scan`.
     pub fn of(logits: &[f32], scan: &Scan, token_id: u32, top: usize) -> Self {
-        let mut each = Self::of_each(logits, scan, &[token_id], top);
+        let mut each = Self::of_each(logits, scan, &[token_id], top, None);
         each.pop().expect("one for one token")
     }
 
-    /// The same for several tokens at that position.
-    pub fn of_each(logits: &[f32], scan: &Scan, token_ids: &[u32], top: usize) -> Vec<Self> {
+    /// The same for several tokens at that position, with the tokens `listed`, in their order, in
+    /// place of the most likely ones if there is such a list.
+    pub fn of_each(
+        logits: &[f32],
+        scan: &Scan,
+        token_ids: &[u32],
+        top: usize,
+        listed: Option<&[u32]>,
+    ) -> Vec<Self> {
         let normalizer = log_sum_exp(logits, scan.max);
         #[expect(clippy::cast_possible_truncation, reason = "logprobs are reported in f32")]
         let logprob = |token: u32| (f64::from(logits[token as usize]) - normalizer) as f32;
-        let top = most_likely(logits, &scan.maxima, top).into_iter();
+        let likely = || most_likely(logits, &scan.maxima, top);
+        let top = listed.map_or_else(likely, <[u32]>::to_vec).into_iter();
         let top: Vec<(u32, f32)> = top.map(|id| (id, logprob(id))).collect();
         let each = token_ids.iter().map(|token_id| Self {
             token_id: *token_id,

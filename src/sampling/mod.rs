@@ -3,6 +3,7 @@
 //! The stages run in one fixed order: bias, suppressed tokens, grammar, penalties, repetitions,
 //! top-n-sigma, temperature, top-k, typical-p, top-p, min-p, xtc, draw. Knows neither requests nor text.
 
+mod bad_words;
 pub mod beams;
 mod constraint;
 mod dry;
@@ -21,6 +22,7 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::kernels::pool;
 use crate::kernels::sample::logits::{self, Scan};
+use bad_words::BadWords;
 use beams::Continuation;
 use constraint::Constraint;
 use dry::Dry;
@@ -50,6 +52,7 @@ pub struct SamplerState {
     rng: ChaCha8Rng,
     counts: TokenCounts,
     dry: Option<Dry>,
+    bad_words: Option<BadWords>,
     constraint: Option<Constraint>,
     // Ids that can't be drawn while fewer than `min_tokens` were.
     suppressed: Vec<u32>,
@@ -70,6 +73,7 @@ impl SamplerState {
             rng: ChaCha8Rng::seed_from_u64(params.seed),
             counts: TokenCounts::new(&params, prompt),
             dry: params.dry.clone().map(|params| Dry::new(params, prompt)),
+            bad_words: BadWords::new(&params.bad_words),
             constraint: Constraint::new(&params),
             params,
             suppressed,
@@ -93,7 +97,10 @@ impl SamplerState {
         let forced = self.advance(token_id)?;
         let logprobs = match (raw, self.params.logprobs) {
             (Some(raw), Some(top)) => {
-                Some(TokenLogprobs::of(&raw, &scan, token_id, usize::from(top)))
+                let listed = self.params.logprob_token_ids.as_deref();
+                let mut told =
+                    TokenLogprobs::of_each(&raw, &scan, &[token_id], top as usize, listed);
+                told.pop()
             }
             _ => None,
         };
@@ -118,7 +125,10 @@ impl SamplerState {
         let mut ids = logprobs::most_likely(logits, &logits::scan(logits).maxima, count);
         ids.retain(|id| logits[*id as usize] > f32::NEG_INFINITY);
         let mut reported = match (raw, self.params.logprobs) {
-            (Some(raw), Some(top)) => TokenLogprobs::of_each(&raw, &scan, &ids, usize::from(top)),
+            (Some(raw), Some(top)) => {
+                let listed = self.params.logprob_token_ids.as_deref();
+                TokenLogprobs::of_each(&raw, &scan, &ids, top as usize, listed)
+            }
             _ => Vec::new(),
         }
         .into_iter();
@@ -168,6 +178,9 @@ impl SamplerState {
         if let Some(dry) = &mut self.dry {
             dry.push(token_id);
         }
+        if let Some(words) = &mut self.bad_words {
+            words.push(token_id);
+        }
         self.num_output += 1;
     }
 
@@ -176,6 +189,9 @@ impl SamplerState {
         self.apply_bias(logits);
         if let Some(allowed) = &self.params.allowed_token_ids {
             filters::keep_only(logits, allowed);
+        }
+        if let Some(words) = &self.bad_words {
+            words.apply(logits);
         }
         if let Some(constraint) = &mut self.constraint {
             constraint.apply(logits)?;
@@ -195,6 +211,7 @@ impl SamplerState {
             || self.num_output < self.min_tokens
             || !self.counts.is_empty()
             || self.dry.is_some()
+            || self.bad_words.is_some()
             || self.params.top_n_sigma > 0.0
             || self.params.allowed_token_ids.is_some()
             || self.constraint.as_ref().is_some_and(Constraint::binds)
@@ -284,13 +301,13 @@ pub struct ScoredRow<'a> {
     /// What came.
     pub token_id: u32,
     /// Most likely tokens to report beside it.
-    pub top: u8,
+    pub top: u32,
 }
 
 /// The logprobs of tokens that are there already, in parallel.
 pub fn score_rows(rows: &[ScoredRow<'_>]) -> Result<Vec<TokenLogprobs>, SamplingError> {
     let scores = in_parallel(rows.iter(), |ScoredRow { logits, token_id, top }| {
-        check(logits).map(|scan| TokenLogprobs::of(logits, &scan, *token_id, usize::from(*top)))
+        check(logits).map(|scan| TokenLogprobs::of(logits, &scan, *token_id, *top as usize))
     });
     scores.into_iter().collect()
 }

@@ -9,11 +9,19 @@ use super::params::SCALARS;
 use super::{GREEDY_TEMPERATURE, SampledToken, SamplerState};
 use crate::kernels::sample::{DeviceLogits, Draw, Drawn, StartedDraws};
 
+/// Most likely tokens that a device lists.
+const MOST_ON_DEVICE: u32 = 20;
+
 impl SamplerState {
     /// Whether a device can make the next draw. What few requests use stays on the host.
     pub fn samples_on_device(&self) -> bool {
         let mut on_host = SCALARS.iter().filter(|scalar| !scalar.on_device);
-        let plain = self.dry.is_none() && self.params.allowed_token_ids.is_none();
+        let params = &self.params;
+        let plain = self.dry.is_none()
+            && self.bad_words.is_none()
+            && params.allowed_token_ids.is_none()
+            && params.logprob_token_ids.is_none()
+            && params.logprobs.is_none_or(|top| top <= MOST_ON_DEVICE);
         plain && on_host.all(|scalar| scalar.is_neutral(&self.params))
     }
 
@@ -45,7 +53,7 @@ impl SamplerState {
             counts: self.counts.all().collect(),
             mask,
             required,
-            top: params.logprobs.map(u32::from),
+            top: params.logprobs,
         })
     }
 

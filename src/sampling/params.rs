@@ -51,10 +51,14 @@ pub struct SamplingParams {
     pub logit_bias: Vec<(u32, f32)>,
     /// The only tokens that may be drawn, ascending; `None`: all.
     pub allowed_token_ids: Option<Arc<[u32]>>,
+    /// Sequences of tokens, none empty, of which the last is not drawn behind the others.
+    pub bad_words: Vec<Vec<u32>>,
     /// Seed of this sequence's random numbers.
     pub seed: u64,
-    /// Report the drawn token's logprob and those of this many most likely tokens (0 to 20).
-    pub logprobs: Option<u8>,
+    /// Report the drawn token's logprob and those of this many most likely tokens.
+    pub logprobs: Option<u32>,
+    /// Report the logprobs of these tokens instead of the most likely ones.
+    pub logprob_token_ids: Option<Arc<[u32]>>,
     /// What the answer must be like.
     pub grammar: Option<Arc<Grammar>>,
     /// Reasoning before the answer, where a grammar has to wait for them or they have a budget.
@@ -78,8 +82,10 @@ impl Default for SamplingParams {
             presence_penalty: 0.0,
             logit_bias: Vec::new(),
             allowed_token_ids: None,
+            bad_words: Vec::new(),
             seed: 0,
             logprobs: None,
+            logprob_token_ids: None,
             grammar: None,
             reasoning: None,
         }

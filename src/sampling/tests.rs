@@ -180,7 +180,7 @@ proptest! {
     #[test]
     fn reports_logprobs_of_the_raw_distribution(
         logits in prop::collection::vec(-6.0..6.0f32, 24),
-        top in 0..21u8,
+        top in 0..21u32,
     ) {
         let params = SamplingParams {
             temperature: 0.3,
@@ -195,13 +195,13 @@ proptest! {
         let total: f64 = logits.iter().map(|logit| f64::from(*logit).exp()).sum();
         let expected = |id: u32| (f64::from(logits[id as usize]).exp() / total).ln();
         prop_assert!((f64::from(logprobs.logprob) - expected(sampled.token_id)).abs() < 1e-5);
-        prop_assert_eq!(logprobs.top.len(), usize::from(top));
+        prop_assert_eq!(logprobs.top.len(), top as usize);
         for pair in logprobs.top.windows(2) {
             prop_assert!(pair[0].1 >= pair[1].1);
         }
         let worst = logprobs.top.last().map_or(f32::INFINITY, |(_, logprob)| *logprob);
         let better = (0..24).filter(|id| expected(*id) > f64::from(worst) + 1e-5).count();
-        prop_assert!(better <= usize::from(top));
+        prop_assert!(better <= top as usize);
         for (id, logprob) in logprobs.top {
             prop_assert!((f64::from(logprob) - expected(id)).abs() < 1e-5);
         }

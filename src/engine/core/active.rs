@@ -13,7 +13,7 @@ use crate::scheduler::stop::FinishReason;
 /// What a sequence is for.
 pub(super) enum Task {
     /// To be continued.
-    Generate { sampler: Box<SamplerState>, prompt_logprobs: Option<u8> },
+    Generate { sampler: Box<SamplerState>, prompt_logprobs: Option<u32> },
     /// To be embedded.
     Embed { pooler: Pooler, dimensions: Option<usize>, normalize: Option<bool> },
 }
@@ -47,7 +47,7 @@ impl Active {
     }
 
     /// How many of the most likely tokens are reported beside each token of the prompt.
-    pub(super) fn prompt_logprobs(&self) -> u8 {
+    pub(super) fn prompt_logprobs(&self) -> u32 {
         match &self.task {
             Task::Generate { prompt_logprobs, .. } => prompt_logprobs.unwrap_or(0),
             Task::Embed { .. } => 0,

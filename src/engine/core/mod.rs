@@ -32,7 +32,7 @@ use crate::sampling::{
     SampledToken, SamplerState, SamplingError, ScoredRow, sample_rows, score_rows,
 };
 use crate::scheduler::Scheduler;
-use crate::scheduler::output::{Finished, SchedulerOutput};
+use crate::scheduler::output::{Finished, PlannedSequence, SchedulerOutput};
 use crate::scheduler::sequence::{Sequence, SequenceId};
 use active::{Active, Task, samplers};
 use adapters::Adapters;
@@ -254,7 +254,14 @@ impl EngineCore {
             self.metrics.add_prefix_lookup(prompt, *cached);
         }
         self.metrics.add_preemptions(output.preempted.len());
-        self.metrics.observe_step(output.num_tokens());
+        // A prompt's last part gives a first token besides; what other tokens give is what they are
+        // computed for, one each.
+        let begins = |planned: &PlannedSequence<'_>| {
+            let sequence = self.scheduler.sequence(planned.id);
+            planned.samples && sequence.is_some_and(|sequence| sequence.num_output() == 0)
+        };
+        let first_tokens = self.scheduler.plan(output).filter(begins).count();
+        self.metrics.observe_step(output.num_tokens() + first_tokens);
         self.report_load();
     }
 

@@ -4,6 +4,12 @@ use std::thread::JoinHandle;
 
 use crate::engine::handle::EngineHandle;
 use crate::engine::memory::MemoryPlan;
+use crate::kernels::backend;
+
+/// The name of the instruction set that kernels on the CPU use.
+pub fn cpu_level() -> &'static str {
+    backend::cpu_level().name()
+}
 
 /// A started engine. Its thread ends when the last handle and stream are gone.
 pub struct Engine {

@@ -26,7 +26,7 @@ use crate::weights::source::ModelSource;
 use adapters::AdapterLoader;
 pub use decoder::{LoadedModel, follow};
 pub use encoder::LoadedEncoder;
-pub use engine::Engine;
+pub use engine::{Engine, cpu_level};
 pub use error::StartupError;
 
 /// A model that is ready to run.

@@ -34,7 +34,7 @@ pub(super) fn expected(running: &Running, searched: &BeamRequest) -> Vec<Vec<u32
     loop {
         let rows = prompts.iter().map(|prompt| {
             let mut one = super::request(prompt.clone(), 1, 0);
-            one.sampling.logprobs = Some(u8::try_from(count).unwrap());
+            one.sampling.logprobs = Some(u32::try_from(count).unwrap());
             one.adapter.clone_from(&request.adapter);
             let mut stream = running.handle.submit(one);
             let logprobs: TokenLogprobs = block_on(async {
