@@ -24,6 +24,7 @@ use api_keys::ApiKeys;
 use breakers::BreakerCache;
 use clock::unix_seconds;
 use families::Families;
+use prompt_memory::PromptMemory;
 use response_store::ResponseStore;
 
 pub mod adapter_registry;
@@ -32,6 +33,7 @@ pub(crate) mod api_keys;
 pub(crate) mod breakers;
 pub(crate) mod clock;
 pub(crate) mod families;
+pub(crate) mod prompt_memory;
 pub(crate) mod response_store;
 
 /// Without data for this long, a stream sends a comment.
@@ -90,6 +92,8 @@ pub struct ServerParts {
     pub metrics: MetricsHandle,
     /// What the binary was built with, for `/version`.
     pub build_features: Vec<String>,
+    /// Names what answers depend on beside the request: equal names, equal answers to equal seeds.
+    pub fingerprint: String,
 }
 
 /// Cheap to clone; one per server.
@@ -107,11 +111,14 @@ pub struct ServerState {
     pub(crate) eos_token_ids: Arc<[u32]>,
     pub(crate) metrics: MetricsHandle,
     pub(crate) build_features: Vec<String>,
+    pub(crate) fingerprint: String,
     /// The adapters that requests can name beside the model.
     pub(crate) adapters: AdapterRegistry,
     pub(crate) admission: Admission,
     pub(crate) api_keys: ApiKeys,
     pub(crate) breakers: BreakerCache,
+    /// The prompts of earlier requests, for those that ask why they were not found in the cache.
+    pub(crate) prompts: PromptMemory,
     /// The responses that requests asked to keep.
     pub(crate) responses: ResponseStore,
     /// When the server started, as `created` of the model.
@@ -164,7 +171,9 @@ impl AppState {
             embedding_prompts: parts.embedding_prompts,
             eos_token_ids: parts.eos_token_ids,
             build_features: parts.build_features,
+            fingerprint: parts.fingerprint,
             breakers: BreakerCache::default(),
+            prompts: PromptMemory::default(),
             responses: ResponseStore::default(),
             created: unix_seconds(),
             chat_templates,
