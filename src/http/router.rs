@@ -3,19 +3,40 @@
 use axum::Router;
 use axum::extract::Request;
 use axum::http::HeaderValue;
-use axum::middleware::{from_fn, from_fn_with_state};
+use axum::http::uri::PathAndQuery;
+use axum::middleware::{from_fn, from_fn_with_state, map_request};
 use axum::routing::{get, post};
 use tower_http::cors::{AllowHeaders, Any, CorsLayer};
 
 use super::error::ApiError;
 use super::middleware::{auth, drain, generation_guard, observe};
 use super::openai::{chat, completions, embeddings, responses};
-use super::ops::{about, adapters, health, models, tokenize};
+use super::ops::{about, adapters, health, invocations, models, tokenize};
 use super::state::AppState;
 use super::{anthropic, openapi};
 
+/// Routes that programs also ask for without `/v1`, as llama.cpp serves them.
+const WITHOUT_VERSION: [&str; 5] =
+    ["/chat/completions", "/chat/completions/input_tokens", "/embeddings", "/models", "/responses"];
+
 /// All routes.
 pub fn router(state: AppState) -> Router {
+    Router::new().fallback_service(versioned(state)).layer(map_request(add_version))
+}
+
+/// `/models` is `/v1/models`.
+async fn add_version(mut request: Request) -> Request {
+    let path = request.uri().path();
+    if WITHOUT_VERSION.contains(&path) || path.starts_with("/models/") {
+        let rest = request.uri().path_and_query().map_or(path, PathAndQuery::as_str);
+        if let Ok(uri) = format!("/v1{rest}").parse() {
+            *request.uri_mut() = uri;
+        }
+    }
+    request
+}
+
+fn versioned(state: AppState) -> Router {
     let routes = Router::new()
         .route("/v1/models", get(models::models))
         .route("/v1/models/{*id}", get(models::model))
@@ -23,9 +44,12 @@ pub fn router(state: AppState) -> Router {
         .route("/v1/chat/completions/render", post(chat::render))
         .route("/v1/chat/completions/input_tokens", post(chat::input_tokens))
         .route("/v1/completions", post(completions::completions))
+        .route("/v1/completions/render", post(completions::render))
         .route("/v1/messages", post(anthropic::messages))
+        .route("/v1/messages/render", post(anthropic::render))
         .route("/v1/messages/count_tokens", post(anthropic::count_tokens))
         .route("/v1/responses", post(responses::create))
+        .route("/v1/responses/render", post(responses::render))
         .route("/v1/responses/input_tokens", post(responses::input_tokens))
         .route(
             "/v1/responses/{id}",
@@ -40,8 +64,10 @@ pub fn router(state: AppState) -> Router {
         .route("/detokenize", post(tokenize::detokenize))
         .route("/apply-template", post(about::apply_template))
         .route("/", get(about::root))
+        .route("/invocations", post(invocations::invocations))
         .route("/load", get(about::load))
         .route("/props", get(about::props))
+        .route("/slots", get(about::slots))
         .route("/tokenizer_info", get(about::tokenizer_info))
         .route("/ping", get(health::ready).post(health::ready))
         .route("/health", get(health::ready))

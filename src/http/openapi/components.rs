@@ -15,6 +15,7 @@ use crate::http::wire::embeddings::{EmbeddingList, EmbeddingsRequest};
 use crate::http::wire::messages::{
     CountedTokens, ErrorObject, Message, MessagesRequest, StreamEvent,
 };
+use crate::http::wire::response_format::StructuredAliases;
 use crate::http::wire::responses::{ItemList, ResponseObject, ResponsesRequest};
 use crate::http::wire::sampling::{CommonFields, SamplingFields};
 use crate::http::wire::tokenize::{DetokenizeRequest, Detokenized, Tokenized};
@@ -35,6 +36,7 @@ pub(super) fn schemas(facts: &Facts<'_>) -> Value {
     collect::<ChatCompletionRequest>(&mut schemas);
     collect::<ChatMessage>(&mut schemas);
     collect::<SamplingFields>(&mut schemas);
+    collect::<StructuredAliases>(&mut schemas);
     collect::<ChatCompletion>(&mut schemas);
     collect::<ChatCompletionChunk<'static>>(&mut schemas);
     collect::<PromptTokenLogprob>(&mut schemas);
@@ -85,7 +87,8 @@ fn add_fields(described: &mut Value) {
         common[name] = schema;
     }
     let common = common.as_object().cloned().unwrap_or_default();
-    for (name, schema) in common {
+    let aliases = described["StructuredAliases"]["properties"].as_object().cloned();
+    for (name, schema) in common.into_iter().chain(aliases.into_iter().flatten()) {
         described["SamplingFields"]["properties"][name] = schema;
     }
 }

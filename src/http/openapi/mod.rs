@@ -86,6 +86,10 @@ fn responses(route: &Route, keys: bool) -> Value {
     let mut responses = json!({});
     let body = match route.answer {
         Answer::Json(name) => Some(json!({"application/json": {"schema": reference(name)}})),
+        Answer::JsonOrBytes(name) => Some(json!({
+            "application/json": {"schema": reference(name)},
+            "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
+        })),
         Answer::Metrics | Answer::Changed => {
             Some(json!({"text/plain": {"schema": {"type": "string"}}}))
         }

@@ -33,6 +33,8 @@ pub(super) struct Route {
 pub(super) enum Answer {
     /// JSON of a schema.
     Json(&'static str),
+    /// JSON of a schema, or bytes if the request wants those.
+    JsonOrBytes(&'static str),
     /// Text that Prometheus reads.
     Metrics,
     /// A sentence that says what was changed of what is served; not every server allows it.
@@ -138,6 +140,46 @@ pub(super) const ROUTES: &[Route] = &[
         ..COUNTS
     },
     Route {
+        path: "/v1/completions/render",
+        name: "renderCompletion",
+        summary: "What a request for completions would run, prompt by prompt.",
+        request: &["CompletionRequest", "SamplingFields", "SearchLimits", "CompletionLimits"],
+        answer: Answer::Json("RenderedPrompts"),
+        ..COUNTS
+    },
+    Route {
+        path: "/v1/messages/render",
+        name: "renderMessage",
+        summary: "What a request for a message would run.",
+        request: &["MessagesRequest", "CommonFields"],
+        answer: Answer::Json("RenderedPrompt"),
+        ..COUNTS
+    },
+    Route {
+        path: "/v1/responses/render",
+        name: "renderResponse",
+        summary: "What a request for a response would run.",
+        request: &["ResponsesRequest", "SamplingFields", "SearchLimits", "ResponsesLimits"],
+        answer: Answer::Json("RenderedPrompt"),
+        ..COUNTS
+    },
+    Route {
+        path: "/invocations",
+        name: "invoke",
+        summary: "A chat completion, a completion or embeddings, as the body says.",
+        request: &["Invocation"],
+        answer: Answer::JsonOrBytes("InvocationAnswer"),
+        events: Some(Events::Chunks("ChatCompletionChunk")),
+        ..RUNS
+    },
+    Route {
+        path: "/slots",
+        name: "getSlots",
+        summary: "The sequences that can run at once.",
+        answer: Answer::Json("Slots"),
+        ..OPEN
+    },
+    Route {
         path: "/v1/completions",
         name: "createCompletion",
         summary: "Continue prompts.",
@@ -224,7 +266,7 @@ pub(super) const ROUTES: &[Route] = &[
         name: "createEmbedding",
         summary: "Texts as vectors.",
         request: &["EmbeddingsRequest"],
-        answer: Answer::Json("EmbeddingList"),
+        answer: Answer::JsonOrBytes("EmbeddingList"),
         ..RUNS
     },
     Route {

@@ -43,6 +43,15 @@ pub(crate) async fn props(State(state): State<AppState>) -> axum::Json<Value> {
     }))
 }
 
+/// `GET /slots`: the sequences that can run at once, under llama.cpp's names. Which of them a request
+/// runs in isn't fixed here: as many are busy as run or wait.
+pub(crate) async fn slots(State(state): State<AppState>) -> axum::Json<Value> {
+    let limits = state.engine.limits();
+    let busy = state.admission.in_use();
+    let slot = |id| json!({"id": id, "n_ctx": limits.max_model_len, "is_processing": id < busy});
+    axum::Json((0..limits.max_num_seqs).map(slot).collect())
+}
+
 /// `GET /tokenizer_info`: special tokens and chat template, for programs that render prompts
 /// themselves.
 pub(crate) async fn tokenizer_info(State(state): State<AppState>) -> axum::Json<Value> {

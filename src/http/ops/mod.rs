@@ -3,5 +3,6 @@
 pub(crate) mod about;
 pub(crate) mod adapters;
 pub(crate) mod health;
+pub(crate) mod invocations;
 pub(crate) mod models;
 pub(crate) mod tokenize;

@@ -2,6 +2,7 @@
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use serde_json::json;
 
 use crate::http::error::ApiError;
 use crate::http::generate::prompt;
@@ -13,7 +14,9 @@ use crate::http::request::rules::{COMMON, Rules};
 use crate::http::state::AppState;
 use crate::http::wire::chat::ChatCompletionRequest;
 use crate::http::wire::number::token_ids;
-use crate::http::wire::tokenize::{DetokenizeRequest, Detokenized, TokenizeRequest, Tokenized};
+use crate::http::wire::tokenize::{
+    DetokenizeRequest, Detokenized, Token, TokenizeRequest, Tokenized,
+};
 
 /// The body of `POST /tokenize`: a text, or a conversation with what shapes its prompt.
 #[derive(Debug)]
@@ -49,7 +52,8 @@ pub(crate) async fn tokenize(
         (None, None) => return Err(ApiError::field("prompt", "prompt or messages is required")),
         (Some(text), None) => {
             let ignored = fields.finish(state.config.strict)?;
-            let add_special_tokens = request.add_special_tokens.unwrap_or(true);
+            let own = request.add_special_tokens.or(request.add_special);
+            let add_special_tokens = own.unwrap_or(true);
             let tokenizer = state.tokenizer.clone();
             let ids = off_thread(move || {
                 let ids = tokenizer.encode(&text, add_special_tokens);
@@ -64,13 +68,24 @@ pub(crate) async fn tokenize(
         }
     };
     let spelled = |id: &u32| state.tokenizer.token(*id).unwrap_or_default();
+    let piece = |id: u32| match String::from_utf8(state.tokenizer.token_bytes(id)) {
+        Ok(text) => json!(text),
+        Err(bytes) => json!(bytes.into_bytes()),
+    };
+    let with_pieces = request.with_pieces.unwrap_or(false);
     let with_strs = request.return_token_strs.unwrap_or(false);
-    let answer = axum::Json(Tokenized {
-        count: tokens.len(),
-        max_model_len: state.engine.limits().max_model_len,
-        token_strs: with_strs.then(|| tokens.iter().map(spelled).collect()),
-        tokens,
-    });
+    let answer =
+        axum::Json(Tokenized {
+            count: tokens.len(),
+            max_model_len: state.engine.limits().max_model_len,
+            token_strs: with_strs.then(|| tokens.iter().map(spelled).collect()),
+            tokens: tokens
+                .into_iter()
+                .map(|id| {
+                    if with_pieces { Token::Piece { id, piece: piece(id) } } else { Token::Id(id) }
+                })
+                .collect(),
+        });
     Ok(ignored.tell(answer.into_response()))
 }
 
