@@ -7,15 +7,17 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
+use super::call_ids;
 use super::chat_request::{Conversation, Message, Part, Role, TemplateOptions, ToolCall};
 use super::field_names::FieldNames;
+use super::options::PromptCut;
 use super::tools::{Telling, ToolSetup};
 use super::tools_as_text;
 use crate::http::error::{ApiError, ContextExceeded};
 use crate::http::request::blocking::off_thread;
 use crate::http::state::AppState;
 use crate::http::wire::bounds::MAX_TEMPLATE_BYTES;
-use crate::text::chat_template::{ChatPrompt, ChatTemplate};
+use crate::text::chat_template::{ChatPrompt, ChatTemplate, TemplateError};
 use crate::text::tokenizer::{Tokenizer, TokenizerError};
 
 /// A prompt as text and as ids.
@@ -31,6 +33,8 @@ pub(crate) struct CheckedConversation {
     template: Arc<ChatTemplate>,
     prompt: ChatPrompt,
     add_special_tokens: bool,
+    /// What is kept of the prompt, if not all.
+    pub(super) cut: Option<PromptCut>,
     names: &'static FieldNames,
 }
 
@@ -51,30 +55,40 @@ impl CheckedConversation {
         let has_developer = template.source().contains("developer");
         let messages: Result<Vec<Value>, ApiError> =
             messages.into_iter().map(|message| for_template(message, has_developer)).collect();
+        let messages = call_ids::adapted(messages?, template.source());
         let prompt = ChatPrompt {
-            messages: template.arrange(messages?),
+            messages: template.arrange(messages),
             tools: with_tools.then(|| tools.definitions.clone()),
             documents: options.documents.clone(),
             add_generation_prompt: options.add_generation_prompt,
             continue_final_message: options.continue_final_message,
-            kwargs: variables(&options, &state.config.chat_template_kwargs),
+            kwargs: variables(&options, &state.config.chat_template_kwargs, template.source()),
             now: None,
         };
         let add_special_tokens = options.add_special_tokens;
-        Ok(Self { template, prompt, add_special_tokens, names })
+        Ok(Self { template, prompt, add_special_tokens, cut: None, names })
+    }
+
+    /// The text of the prompt.
+    fn rendered(&self) -> Result<String, TemplateError> {
+        self.template.render(&self.prompt).or_else(|error| {
+            // Some templates join a call's arguments to texts, as if they were one.
+            let Some(messages) = arguments_as_text(&self.prompt.messages) else {
+                return Err(error);
+            };
+            let prompt = ChatPrompt { messages, ..self.prompt.clone() };
+            self.template.render(&prompt).map_err(|_| error)
+        })
     }
 
     /// Renders and tokenizes.
     pub(crate) async fn render(self, state: &AppState) -> Result<RenderedPrompt, ApiError> {
-        let tokenizer = Arc::clone(&state.tokenizer);
-        let context = state.engine.limits().max_model_len;
+        let encoder = PromptEncoder::new(state, self.cut, self.names);
         off_thread(move || {
             let text = self
-                .template
-                .render(&self.prompt)
+                .rendered()
                 .map_err(|error| ApiError::field(self.names.prompt, error.to_string()))?;
-            let token_ids =
-                tokenize(&tokenizer, &text, self.add_special_tokens, context, self.names)?;
+            let token_ids = encoder.encode(&text, self.add_special_tokens)?;
             Ok(RenderedPrompt { text, token_ids })
         })
         .await
@@ -90,23 +104,51 @@ pub(crate) async fn rendered(
     CheckedConversation::new(state, conversation, &tools)?.render(state).await
 }
 
-/// The ids of a prompt, refused early where it is far longer than the context.
-pub(crate) fn tokenize(
-    tokenizer: &Tokenizer,
-    text: &str,
-    add_special_tokens: bool,
+/// Texts of one request to the ids of its prompts.
+#[derive(Debug)]
+pub(crate) struct PromptEncoder {
+    tokenizer: Arc<Tokenizer>,
     context: usize,
-    names: &FieldNames,
-) -> Result<Vec<u32>, ApiError> {
-    let ids = tokenizer.encode_at_most(text, add_special_tokens, context);
-    ids.map_err(|error| match error {
-        TokenizerError::TooLong(tokens) => {
-            let prompt = tokens.saturating_add(1);
-            let exceeded = ContextExceeded { context, prompt, param: names.prompt, answer: None };
-            ApiError::ContextExceeded(exceeded)
+    cut: Option<PromptCut>,
+    names: &'static FieldNames,
+}
+
+impl PromptEncoder {
+    pub(crate) fn new(
+        state: &AppState,
+        cut: Option<PromptCut>,
+        names: &'static FieldNames,
+    ) -> Self {
+        let context = state.engine.limits().max_model_len;
+        Self { tokenizer: Arc::clone(&state.tokenizer), context, cut, names }
+    }
+
+    /// The ids of a prompt; one that may not be cut is refused early where it is far longer than the
+    /// context.
+    pub(crate) fn encode(&self, text: &str, special_tokens: bool) -> Result<Vec<u32>, ApiError> {
+        let Self { tokenizer, context, names, .. } = self;
+        let ids = match self.cut {
+            Some(_) => tokenizer.encode(text, special_tokens),
+            None => tokenizer.encode_at_most(text, special_tokens, *context),
+        };
+        let ids = ids.map_err(|error| match error {
+            TokenizerError::TooLong(tokens) => {
+                let (context, prompt) = (*context, tokens.saturating_add(1));
+                let param = names.prompt;
+                ApiError::ContextExceeded(ContextExceeded { context, prompt, param, answer: None })
+            }
+            error => ApiError::field(names.prompt, error.to_string()),
+        });
+        ids.map(|ids| self.kept(ids))
+    }
+
+    /// What the request wants to keep of a prompt.
+    pub(crate) fn kept(&self, ids: Vec<u32>) -> Vec<u32> {
+        match self.cut {
+            Some(cut) if ids.len() > cut.most => cut.side.keep(&ids, cut.most).to_vec(),
+            _ => ids,
         }
-        error => ApiError::field(names.prompt, error.to_string()),
-    })
+    }
 }
 
 /// The request's own template where those are trusted, else the model's.
@@ -137,8 +179,13 @@ fn template(
 }
 
 /// The variables of a template: those of all requests, what fields of this one say, and its own.
-fn variables(options: &TemplateOptions, of_all: &Map<String, Value>) -> Map<String, Value> {
-    let mut variables = of_all.clone();
+fn variables(
+    options: &TemplateOptions,
+    of_all: &Map<String, Value>,
+    source: &str,
+) -> Map<String, Value> {
+    let mut variables = today(source);
+    variables.extend(of_all.clone());
     if let Some(effort) = &options.effort {
         variables.insert("reasoning_effort".to_owned(), json!(effort));
     }
@@ -148,6 +195,14 @@ fn variables(options: &TemplateOptions, of_all: &Map<String, Value>) -> Map<Stri
     }
     variables.extend(options.variables.clone());
     variables
+}
+
+/// The date for templates that ask for it by a variable; others call `strftime_now`.
+fn today(source: &str) -> Map<String, Value> {
+    let now = chrono::Local::now();
+    let formats = [("date_string", "%d %b %Y"), ("datetime", "%b %d %Y %H:%M:%S %Z")];
+    let asked = formats.into_iter().filter(|(name, _)| source.contains(name));
+    asked.map(|(name, format)| (name.to_owned(), json!(now.format(format).to_string()))).collect()
 }
 
 /// A message as templates know it: its texts joined, its reasoning and its calls beside them.
@@ -186,6 +241,21 @@ fn for_template(message: Message, has_developer: bool) -> Result<Value, ApiError
         converted.insert("tool_calls".to_owned(), Value::Array(calls));
     }
     Ok(Value::Object(converted))
+}
+
+/// The messages with the arguments of calls as JSON in texts; `None` if there are no such objects.
+fn arguments_as_text(messages: &[Value]) -> Option<Vec<Value>> {
+    let mut messages = messages.to_vec();
+    let mut changed = false;
+    let lists = messages.iter_mut().filter_map(|message| message.get_mut("tool_calls"));
+    for call in lists.filter_map(Value::as_array_mut).flatten() {
+        let arguments = &mut call["function"]["arguments"];
+        if arguments.is_object() {
+            *arguments = Value::String(arguments.to_string());
+            changed = true;
+        }
+    }
+    changed.then_some(messages)
 }
 
 fn call_for_template(call: ToolCall) -> Value {
