@@ -293,6 +293,8 @@ pub struct ServerConfig {
     pub strict: bool,
     /// Shorten any `max_tokens` to what fits, even one above the whole context or with `strict`.
     pub clamp_max_tokens: bool,
+    /// Most likely tokens that logprobs may list at each place; `None`: the whole vocabulary.
+    pub max_logprobs: Option<u32>,
     /// Variables of the chat template for all requests; a request's own are stronger.
     pub chat_template_kwargs: Map<String, Value>,
     /// Render conversations with the template that the request brings, if it does.
@@ -340,6 +342,7 @@ impl Default for ServerConfig {
             cors_origins: Vec::new(),
             strict: false,
             clamp_max_tokens: false,
+            max_logprobs: Some(20),
             chat_template_kwargs: Map::new(),
             trust_request_chat_template: false,
             tool_call_parser: Parser::default(),

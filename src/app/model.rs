@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use sha2::{Digest, Sha256};
+
 use super::choice::ModelChoice;
 use super::templates::{ChatTemplates, chat_templates, embedding_prompts};
 use super::tokenizer::{eos_token_ids, tokenizer};
 use super::{adapters, progress, ranks};
 use crate::config::{EngineConfig, ServerConfig};
-use crate::engine::startup::{Engine, Loaded, StartupError};
+use crate::engine::startup::{Engine, Loaded, StartupError, cpu_level};
 use crate::http::state::adapter_registry::AdapterParts;
 use crate::http::state::{GenerationDefaults, ServerParts};
 use crate::metrics::{self, MetricsHandle};
@@ -25,6 +27,7 @@ pub struct RunningModel {
     adapters: AdapterParts,
     text: TextParts,
     metrics: MetricsHandle,
+    fingerprint: String,
 }
 
 /// What stands between texts and the engine.
@@ -87,7 +90,8 @@ impl RunningModel {
         if let Some(plan) = &engine.plan {
             tracing::info!(model = name, "{plan}");
         }
-        Ok(Self { name, engine, adapters, text, metrics })
+        let fingerprint = fingerprint(&source.name, config);
+        Ok(Self { name, engine, adapters, text, metrics, fingerprint })
     }
 
     /// What `http` needs of the model, to be served as `config` says.
@@ -106,6 +110,7 @@ impl RunningModel {
             eos_token_ids,
             metrics: self.metrics,
             build_features: build_features(),
+            fingerprint: self.fingerprint,
         }
     }
 }
@@ -136,6 +141,18 @@ fn in_background<T: Send + 'static>(
 /// The result of a thread; its panic goes on in this one.
 fn join<T>(thread: JoinHandle<T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Names what answers depend on beside the request: the program, the model, and how it is computed.
+fn fingerprint(model: &str, config: &EngineConfig) -> String {
+    let EngineConfig { device, tensor_parallel, kv_cache_dtype, weight_kind, .. } = config;
+    let level = cpu_level();
+    let facts = format!(
+        "{}\0{model}\0{device:?}\0{tensor_parallel}\0{kv_cache_dtype:?}\0{weight_kind:?}\0{level}",
+        env!("CARGO_PKG_VERSION")
+    );
+    let hash = Sha256::digest(facts.as_bytes());
+    hash[..6].iter().fold("fp_".to_owned(), |name, byte| format!("{name}{byte:02x}"))
 }
 
 /// Names of the cargo features that this program was built with.

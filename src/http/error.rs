@@ -27,6 +27,9 @@ pub(crate) enum ApiError {
     /// A prompt that doesn't fit the context, alone or with its answer.
     #[error("{0}")]
     ContextExceeded(ContextExceeded),
+    /// A request goes on from a conversation that the server should have kept.
+    #[error("thread: conversations are not kept here; send all of their messages")]
+    ThreadUnsupported,
     /// No key, or one that isn't known.
     #[error("{0}")]
     Authentication(&'static str),
@@ -40,7 +43,7 @@ pub(crate) enum ApiError {
     #[error("{0}")]
     AdapterNotFound(String),
     /// No response with this id is kept.
-    #[error("response with id {0:?} not found")]
+    #[error("Response with id '{0}' not found.")]
     ResponseNotFound(String),
     /// A request goes on from a response that isn't kept.
     #[error("previous_response_id: previous response with id {0:?} not found")]
@@ -54,8 +57,8 @@ pub(crate) enum ApiError {
     /// The body is larger than the server reads.
     #[error("the request body is larger than {0} bytes")]
     BodyTooLarge(usize),
-    /// The body stopped coming.
-    #[error("no part of the request body came for {0} s")]
+    /// The body stopped coming, or came too slowly.
+    #[error("the request body was not there after {0} s")]
     BodyStalled(u64),
     /// The body isn't declared as plain JSON.
     #[error("{0}")]
@@ -131,7 +134,9 @@ impl ApiError {
     /// The HTTP status.
     pub(crate) fn status(&self) -> StatusCode {
         match self {
-            Self::Invalid { .. } | Self::ContextExceeded(_) => StatusCode::BAD_REQUEST,
+            Self::Invalid { .. } | Self::ContextExceeded(_) | Self::ThreadUnsupported => {
+                StatusCode::BAD_REQUEST
+            }
             Self::Authentication(_) => StatusCode::UNAUTHORIZED,
             Self::Permission(_) => StatusCode::FORBIDDEN,
             Self::ModelNotFound(_)
@@ -151,18 +156,25 @@ impl ApiError {
 
     /// The error object.
     pub(crate) fn body(&self) -> Value {
-        json!({"error": {
-            "message": self.to_string(),
-            "type": self.kind(),
-            "param": self.param(),
-            "code": self.code(),
-        }})
+        match self {
+            // Ollama's routes, whose clients want a text.
+            Self::RouteNotFound(path) if path.starts_with("/api/") => {
+                json!({"error": self.to_string()})
+            }
+            _ => json!({"error": {
+                "message": self.to_string(),
+                "type": self.kind(),
+                "param": self.param(),
+                "code": self.code(),
+            }}),
+        }
     }
 
     fn kind(&self) -> &'static str {
         match self {
             Self::Invalid { .. }
             | Self::ContextExceeded(_)
+            | Self::ThreadUnsupported
             | Self::ModelNotFound(_)
             | Self::AdapterNotFound(_)
             | Self::ResponseNotFound(_)
@@ -187,6 +199,7 @@ impl ApiError {
             Self::ContextExceeded(ContextExceeded { param, answer, .. }) => {
                 Some(answer.map_or(param, |(name, _)| name))
             }
+            Self::ThreadUnsupported => Some("thread"),
             Self::ModelNotFound(_) => Some("model"),
             Self::PreviousResponseNotFound(_) => Some("previous_response_id"),
             _ => None,
@@ -197,6 +210,7 @@ impl ApiError {
         match self {
             Self::Invalid { code, .. } => *code,
             Self::ContextExceeded(_) => Some("context_length_exceeded"),
+            Self::ThreadUnsupported => Some("unsupported_value"),
             Self::Authentication(_) => Some("invalid_api_key"),
             Self::Permission(_) => Some("not_allowed"),
             Self::ModelNotFound(_) => Some("model_not_found"),

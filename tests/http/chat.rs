@@ -28,9 +28,9 @@ async fn an_answer_has_the_shape_of_the_specification() {
     let prompt_tokens = tokenizer().encode(prompt, false).unwrap().len();
     let expected = json!({
         "id": body["id"], "object": "chat.completion", "created": body["created"],
-        "model": "tiny",
+        "model": "tiny", "system_fingerprint": "fp_test", "service_tier": "default",
         "choices": [{
-            "index": 0,
+            "index": 0, "token_ids": null,
             "message": {"role": "assistant", "content": "Hello", "refusal": null,
                 "reasoning": null, "reasoning_content": null},
             "logprobs": null, "finish_reason": "stop", "stop_reason": null,
@@ -41,7 +41,7 @@ async fn an_answer_has_the_shape_of_the_specification() {
             "prompt_tokens_details": {"cached_tokens": 5},
             "completion_tokens_details": {"reasoning_tokens": 0},
         },
-        "timings": null, "seed": 7,
+        "timings": null, "seed": 7, "prompt_token_ids": null, "prompt_logprobs": null,
     });
     assert_eq!(body, expected);
     let asked = &server.engine.requests()[0];

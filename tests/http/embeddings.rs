@@ -150,7 +150,7 @@ async fn what_cannot_be_embedded_is_refused_by_name() {
     }
     let answer = post(&server, json!({"encoding_format": "int8"})).await;
     let message = answer.error(400, "invalid_request_error", Some("encoding_format"));
-    assert!(message.contains("float or base64"), "{message}");
+    assert!(message.contains("float, base64"), "{message}");
     let answer = post(&server, json!({"model": "gpt-4"})).await;
     answer.error(404, "invalid_request_error", Some("model"));
     assert!(server.engine.embeddings().is_empty());

@@ -47,8 +47,8 @@ async fn values_out_of_range_are_named_with_their_bound() {
         ("stop", json!(3), "a string or a list of strings"),
         ("stop_token_ids", json!([VOCAB]), "0..261"),
         ("min_tokens", json!(-1), "at least 0"),
-        ("max_tokens", json!(0), "at least 1"),
-        ("max_completion_tokens", json!(-5), "at least 1"),
+        ("max_tokens", json!(-1), "at least 0"),
+        ("max_completion_tokens", json!(-5), "at least 0"),
         ("priority", json!(1i64 << 40), "[-2147483648, 2147483647]"),
         ("cache_salt", json!(""), "1 to 128"),
         ("cache_salt", json!("x".repeat(129)), "1 to 128"),
@@ -96,11 +96,9 @@ async fn null_is_the_same_as_absent() {
 async fn fields_that_would_change_the_answer_are_refused() {
     let server = Server::saying("x").await;
     for (field, value) in [
-        ("guided_json", json!({})),
         ("top_a", json!(0.5)),
         ("tfs_z", json!(0.5)),
         ("mirostat", json!(2)),
-        ("bad_words", json!(["x"])),
         ("functions", json!([])),
     ] {
         let answer = server.client.chat(&chat(json!({field: value}))).await;
@@ -355,7 +353,7 @@ async fn messages_are_checked_one_by_one() {
         (json!([]), "messages"),
         (json!("hello"), "messages"),
         (json!(["hello"]), "messages[0]"),
-        (json!([user, {"role": "robot", "content": "x"}]), "messages[1].role"),
+        (json!([user, {"role": "", "content": "x"}]), "messages[1].role"),
         (json!([{"content": "x"}]), "messages[0].role"),
         (json!([{"role": 3, "content": "x"}]), "messages[0].role"),
         (json!([{"role": "user"}]), "messages[0].content"),

@@ -101,8 +101,8 @@ impl FakeEngine {
 }
 
 /// Deterministic logprobs: the token, then its neighbours.
-pub fn logprobs_of(token_id: u32, count: u8) -> TokenLogprobs {
-    let top = (0..count).map(|rank| ((token_id + u32::from(rank)) % 256, -0.5 - f32::from(rank)));
+pub fn logprobs_of(token_id: u32, count: u32) -> TokenLogprobs {
+    let top = (0..count).map(|rank| ((token_id + rank) % 256, -0.5 - rank as f32));
     TokenLogprobs { token_id, logprob: -0.5, rank: 1, top: top.collect() }
 }
 

@@ -180,6 +180,7 @@ impl Server {
             eos_token_ids: Arc::from([EOS, IM_END]),
             metrics: metrics::install("tiny"),
             build_features: vec!["cpu".to_owned()],
+            fingerprint: "fp_test".to_owned(),
         };
         let state = AppState::with_keep_alive(parts, setup.keep_alive);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

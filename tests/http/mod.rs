@@ -25,6 +25,7 @@ mod lifecycle;
 mod messages;
 mod messages_requests;
 mod ops;
+mod other_servers;
 mod response_conversations;
 mod responses;
 mod streaming;

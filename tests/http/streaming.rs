@@ -30,7 +30,7 @@ async fn chunks_come_in_the_order_of_the_contract() {
     let (id, created) = (&chunks[0]["id"], &chunks[0]["created"]);
     let chunk = |choice: Value| {
         json!({"id": id, "object": "chat.completion.chunk", "created": created, "model": "tiny",
-            "choices": [choice]})
+            "system_fingerprint": "fp_test", "service_tier": "default", "choices": [choice]})
     };
     let delta =
         |delta: Value| json!({"index": 0, "delta": delta, "logprobs": null, "finish_reason": null});

@@ -136,6 +136,10 @@ struct NetworkArgs {
     /// Shorten max_tokens even if it is above the whole context, or with --strict.
     #[arg(long)]
     clamp_max_tokens: bool,
+    /// Most likely tokens that logprobs may list at each place; -1 allows the whole vocabulary.
+    #[arg(long, default_value_t = 20, value_name = "COUNT", allow_negative_numbers = true)]
+    #[arg(value_parser = clap::value_parser!(i64).range(-1..=i64::from(u32::MAX)))]
+    max_logprobs: i64,
     /// Variables of the chat template for all requests, as a JSON object, such as
     /// {"enable_thinking": false}; a request's own are stronger.
     #[arg(long, value_name = "JSON", value_parser = json_object)]
@@ -284,6 +288,7 @@ impl ServeArgs {
             cors_origins: args.cors_origin.clone(),
             strict: args.strict,
             clamp_max_tokens: args.clamp_max_tokens,
+            max_logprobs: u32::try_from(args.max_logprobs).ok(),
             chat_template_kwargs: args.chat_template_kwargs.clone().unwrap_or_default(),
             trust_request_chat_template: args.trust_request_chat_template,
             tool_call_parser: self.model.tool_call_parser,

@@ -16,6 +16,7 @@ use crate::engine::output::{EngineError, EngineOutput, OutputStream};
 use crate::http::error::ApiError;
 use crate::http::state::admission::Permit;
 use crate::http::wire::usage::{CompletionTokensDetails, PromptTokensDetails, Timings, Usage};
+use crate::scheduler::stop::FinishReason;
 
 /// One sequence of a request.
 #[derive(Debug)]
@@ -25,6 +26,8 @@ pub(crate) struct Choice {
     output: Option<OutputStream>,
     decoder: ChoiceDecoder,
     meter: Meter,
+    /// Only the prompt is wanted; what is drawn behind it is dropped.
+    prewarms: bool,
 }
 
 /// A delta, and what its sequence has cost with it.
@@ -42,7 +45,12 @@ impl Choice {
         decoder: ChoiceDecoder,
         meter: Meter,
     ) -> Self {
-        Self { index, output: Some(output), decoder, meter }
+        Self { index, output: Some(output), decoder, meter, prewarms: false }
+    }
+
+    /// Of a request that only wants its prompt to be computed.
+    pub(crate) fn prewarming(self) -> Self {
+        Self { prewarms: true, ..self }
     }
 
     fn take(&mut self, output: EngineOutput) -> Option<Result<Progress, EngineError>> {
@@ -55,6 +63,7 @@ impl Choice {
                 self.decoder.push_prompt_logprobs(logprobs);
                 None
             }
+            EngineOutput::Token { .. } if self.prewarms => None,
             EngineOutput::Token { token_id, logprobs } => {
                 self.meter.token();
                 let delta = self.decoder.push(token_id, logprobs);
@@ -64,6 +73,7 @@ impl Choice {
             }
             EngineOutput::Finished { reason, stats } => {
                 self.meter.finished(&stats);
+                let reason = if self.prewarms { FinishReason::Length } else { reason };
                 let delta = self.decoder.finish(reason);
                 self.meter.reasoning(self.decoder.num_reasoning_tokens());
                 Some(Ok(self.give(delta)))

@@ -59,7 +59,7 @@ impl LogprobSpelling {
             columns.text_offset.push(begins);
             columns.token_logprobs.push(Some(floored(entry.logprob)));
             columns.tokens.push(self.text(entry.token_id));
-            columns.top_logprobs.push(Some(self.top(entry, u8::MAX)));
+            columns.top_logprobs.push(Some(self.top(entry, u32::MAX)));
         }
         columns
     }
@@ -71,7 +71,7 @@ impl LogprobSpelling {
         ids: &[u32],
         scored: &[TokenLogprobs],
         text: &str,
-        most: u8,
+        most: u32,
     ) -> CompletionLogprobs {
         let mut columns = CompletionLogprobs::default();
         let scored = std::iter::once(None).chain(scored.iter().map(Some));
@@ -93,12 +93,12 @@ impl LogprobSpelling {
     }
 
     /// The logprobs of a prompt from its second token on, with the `most` most likely ones.
-    pub(crate) fn prompt(&self, scored: &[TokenLogprobs], most: u8) -> PromptLogprobs {
+    pub(crate) fn prompt(&self, scored: &[TokenLogprobs], most: u32) -> PromptLogprobs {
         let entries = scored.iter().map(|score| {
             let top = score
                 .top
                 .iter()
-                .take(usize::from(most))
+                .take(most as usize)
                 .zip(1..)
                 .map(|((id, logprob), rank)| (*id, *logprob, rank));
             let own = (score.token_id, score.logprob, score.rank);
@@ -111,10 +111,10 @@ impl LogprobSpelling {
         std::iter::once(None).chain(entries).collect()
     }
 
-    fn top(&self, entry: &TokenLogprobs, most: u8) -> Map<String, Value> {
+    fn top(&self, entry: &TokenLogprobs, most: u32) -> Map<String, Value> {
         let mut top = Map::new();
         let own = std::iter::once((entry.token_id, entry.logprob));
-        for (id, value) in own.chain(entry.top.iter().copied().take(usize::from(most))) {
+        for (id, value) in own.chain(entry.top.iter().copied().take(most as usize)) {
             top.entry(self.text(id)).or_insert_with(|| Value::from(floored(value)));
         }
         top

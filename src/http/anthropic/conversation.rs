@@ -32,7 +32,7 @@ pub(super) fn messages(
     }
     let mut turns = Turns { list: Vec::new(), calls: HashMap::new(), fields };
     if let Some(system) = &request.system {
-        turns.add_content(system, Role::System, "system")?;
+        turns.add_content(system, &Role::System, "system")?;
         // An empty text says nothing.
         turns.list.retain(|turn| turn.parts.iter().any(|part| *part != Part::Text(String::new())));
     }
@@ -74,11 +74,11 @@ impl Turns<'_> {
                 return Err(ApiError::field(param, message));
             }
         };
-        self.add_content(&message.content, role, &format!("{path}.content"))
+        self.add_content(&message.content, &role, &format!("{path}.content"))
     }
 
     /// Adds content of any shape, a string being one text block.
-    fn add_content(&mut self, content: &Value, role: Role, path: &str) -> Result<(), ApiError> {
+    fn add_content(&mut self, content: &Value, role: &Role, path: &str) -> Result<(), ApiError> {
         match content {
             Value::String(text) => {
                 self.turn(role).push(Part::Text(text.clone()));
@@ -97,13 +97,13 @@ impl Turns<'_> {
         }
     }
 
-    fn add_block(&mut self, block: &Value, role: Role, path: &str) -> Result<(), ApiError> {
+    fn add_block(&mut self, block: &Value, role: &Role, path: &str) -> Result<(), ApiError> {
         let part = match (kind(block, path)?, role) {
             ("text", _) => {
                 let TextBlock { text } = self.fields.variant(block, path)?;
                 // It says who pays, differs each time, and would keep prompts from being found
                 // again.
-                if role == Role::System && text.starts_with(BILLING) {
+                if *role == Role::System && text.starts_with(BILLING) {
                     self.fields.ignore(path);
                     self.turn(role);
                     return Ok(());
@@ -197,8 +197,9 @@ impl Turns<'_> {
     }
 
     /// The parts of the turn that `role` has; a new one if the other side spoke last.
-    fn turn(&mut self, role: Role) -> &mut Vec<Part> {
-        if self.list.last().is_none_or(|last| last.role != role) {
+    fn turn(&mut self, role: &Role) -> &mut Vec<Part> {
+        if self.list.last().is_none_or(|last| last.role != *role) {
+            let role = role.clone();
             self.list.push(Message { role, parts: Vec::new(), name: None, answers: None });
         }
         &mut self.list.last_mut().expect("there is one with that role").parts

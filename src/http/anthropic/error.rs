@@ -10,6 +10,7 @@ use axum::extract::Request;
 use axum::http::header;
 use axum::middleware::Next;
 use axum::response::Response;
+use serde_json::{Value, json};
 
 use crate::http::error::{ApiError, ContextExceeded};
 use crate::http::request::id as request_id;
@@ -25,7 +26,7 @@ pub(crate) fn covers(path: &str) -> bool {
 
 /// The error object.
 pub(crate) fn object<'a>(error: &ApiError, request_id: &'a str) -> ErrorObject<'a> {
-    let error = ErrorDetail { kind: kind(error), message: message(error) };
+    let error = ErrorDetail { kind: kind(error), message: message(error), details: details(error) };
     ErrorObject { kind: "error", error, request_id }
 }
 
@@ -68,10 +69,18 @@ fn message(error: &ApiError) -> String {
     }
 }
 
+/// What the official clients look at to do without what isn't supported.
+fn details(error: &ApiError) -> Option<Value> {
+    let code = "thread_unsupported_request";
+    matches!(error, ApiError::ThreadUnsupported)
+        .then(|| json!({"error_code": code, "unsupported": ["thread"]}))
+}
+
 fn kind(error: &ApiError) -> &'static str {
     match error {
         ApiError::Invalid { .. }
         | ApiError::ContextExceeded(_)
+        | ApiError::ThreadUnsupported
         | ApiError::MethodNotAllowed(..)
         | ApiError::UnsupportedMediaType(_) => "invalid_request_error",
         ApiError::Authentication(_) => "authentication_error",

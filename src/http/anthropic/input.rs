@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::conversation::messages;
+use super::diagnostics::Comparison;
 use crate::engine::adapter::Adapter;
 use crate::http::error::ApiError;
 use crate::http::generate::chat_request::{
@@ -47,7 +48,6 @@ const MESSAGE_RULES: Rules = &[
     ("cache_control", Treatment::Ignored),
     // A name alone says which container to use again, and nothing here runs in one.
     ("container", Treatment::IgnoredIf(is_text)),
-    ("diagnostics", Treatment::Ignored),
     ("inference_geo", Treatment::Ignored),
     ("mcp_servers", Treatment::Unsupported(is_empty)),
     ("speed", Treatment::Ignored),
@@ -78,6 +78,8 @@ impl RequestBody for MessagesBody {
 pub(super) struct Converted {
     pub(super) chat: ChatRequest,
     pub(super) model: String,
+    /// Present if the request asks why its prompt was not in the cache.
+    pub(super) comparison: Option<Comparison>,
     /// Whether reasoning is carried along without being shown.
     pub(super) omits_reasoning: bool,
     pub(super) ignored: Ignored,
@@ -92,14 +94,18 @@ impl Converted {
     ) -> Result<Self, ApiError> {
         let Extracted { body, model, adapter, arrival, mut fields } = extracted;
         let MessagesBody { request, common, scalars } = body;
+        if request.thread.is_some() {
+            return Err(ApiError::ThreadUnsupported);
+        }
         let thinking = Thinking::new(request.thinking.as_ref())?;
         let conversation = conversation(&request, thinking.enabled, &mut fields)?;
+        let comparison = Comparison::new(&request, &model);
         // A model that does no reasoning keeps to any budget of it.
         let reasons = state.families(!conversation.tools.list.is_empty()).reasoning.is_some();
         if thinking.budget.is_some() && !reasons {
             fields.ignore(NAMES.reasoning_budget);
         }
-        let max_tokens = integer(NAMES.max_tokens, request.max_tokens, 1, i64::MAX)?;
+        let max_tokens = integer(NAMES.max_tokens, request.max_tokens, 0, i64::MAX)?;
         // Anthropic's range is half of what the sampler takes.
         within("temperature", request.temperature, 0.0, 1.0)?;
         let own = OwnOptions {
@@ -113,6 +119,7 @@ impl Converted {
             echoed_logprobs: None,
             stop_strings: stop_strings("stop_sequences", request.stop_sequences.as_deref())?,
             max_tokens: max_tokens.map(to_usize),
+            cut: None,
             return_token_ids: false,
             tokens_as_token_ids: false,
         };
@@ -128,7 +135,7 @@ impl Converted {
         };
         let ignored = fields.finish(state.config.strict)?;
         let omits_reasoning = thinking.omitted;
-        Ok(Self { chat, model, omits_reasoning, ignored, adapter, arrival })
+        Ok(Self { chat, model, comparison, omits_reasoning, ignored, adapter, arrival })
     }
 }
 

@@ -18,6 +18,7 @@ use input::{Converted, MessagesBody};
 use writer::MessagesWriter;
 
 mod conversation;
+mod diagnostics;
 pub(crate) mod error;
 mod input;
 mod signature;
@@ -30,14 +31,29 @@ pub(crate) async fn messages(
     request: Extracted<MessagesBody>,
 ) -> Result<Response, ApiError> {
     required(request.body.request.max_tokens, "", "max_tokens")?;
-    let Converted { chat, model, omits_reasoning, ignored, adapter, arrival } =
+    let Converted { chat, model, comparison, omits_reasoning, ignored, adapter, arrival } =
         Converted::new(&state, request)?;
     let streams = chat.streams;
     let max_tokens = chat.options.own.max_tokens.unwrap_or_default();
     let chat = CheckedChat::new(&state, chat, adapter, arrival)?.prepare(&state).await?;
     let request_id = id.to_str().unwrap_or_default().to_owned();
-    let writer = MessagesWriter::new(model, request_id, max_tokens, omits_reasoning);
+    let mut writer = MessagesWriter::new(model, request_id, max_tokens, omits_reasoning);
+    writer.diagnostics = comparison
+        .and_then(|comparison| comparison.told(&state, &writer.id, &chat.prompt.token_ids));
     chat.answer(&state, writer, streams, &ignored).await
+}
+
+/// `POST /v1/messages/render`: a request as the engine would get it.
+pub(crate) async fn render(
+    State(state): State<AppState>,
+    Extension(id): Extension<RequestId>,
+    request: Extracted<MessagesBody>,
+) -> Result<Response, ApiError> {
+    let Converted { chat, model, ignored, adapter, arrival, .. } = Converted::new(&state, request)?;
+    let (id, streams) = (id.named("msg"), chat.streams);
+    let chat = CheckedChat::new(&state, chat, adapter, arrival)?;
+    let answer = chat.describe(&state, &id, &model, streams).await?;
+    Ok(ignored.tell(axum::Json(answer).into_response()))
 }
 
 /// `POST /v1/messages/count_tokens`.

@@ -27,7 +27,9 @@ const INVALID_JSON: &str = "INVALID_JSON";
 /// Writes the answer to one Messages request.
 #[derive(Debug)]
 pub(crate) struct MessagesWriter {
-    id: String,
+    pub(super) id: String,
+    /// Why the prompt was not in the cache, if the request asks.
+    pub(super) diagnostics: Option<Value>,
     model: String,
     /// For errors in a stream.
     request_id: String,
@@ -50,6 +52,7 @@ impl MessagesWriter {
     ) -> Self {
         Self {
             id: format!("msg_{}", Uuid::new_v4().simple()),
+            diagnostics: None,
             model,
             request_id,
             max_tokens,
@@ -79,6 +82,7 @@ impl MessagesWriter {
             content,
             end,
             usage: message_usage(usage),
+            diagnostics: self.diagnostics.clone(),
         }
     }
 

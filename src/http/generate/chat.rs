@@ -4,6 +4,7 @@
 //! a [`PreparedChat`] has its permit and its prompt.
 
 use axum::response::Response;
+use serde_json::Value;
 
 use super::chat_request::{ChatRequest, Message, Part, ReasoningOptions};
 use super::demand::Demand;
@@ -12,6 +13,7 @@ use super::options::GenerationOptions;
 use super::plan::{Constraints, Plan, check_prompt_logprobs};
 use super::prompt::{CheckedConversation, RenderedPrompt};
 use super::reasoning;
+use super::rendered::rendered;
 use super::tools::ToolSetup;
 use crate::engine::adapter::Adapter;
 use crate::http::answer::stream;
@@ -57,7 +59,8 @@ impl CheckedChat {
         let tools = ToolSetup::new(state, &conversation)?;
         let goes_on = conversation.template.continue_final_message;
         let continued = goes_on.then(|| last_text(&conversation.messages));
-        let conversation = CheckedConversation::new(state, conversation, &tools)?;
+        let mut conversation = CheckedConversation::new(state, conversation, &tools)?;
+        conversation.cut = options.own.cut;
         let demand = options.own.demand.take();
         Ok(Self { adapter, arrival, demand, options, tools, conversation, reasoning, continued })
     }
@@ -80,6 +83,18 @@ impl CheckedChat {
     /// Renders the prompt, no more.
     pub(crate) async fn render(self, state: &AppState) -> Result<RenderedPrompt, ApiError> {
         self.conversation.render(state).await
+    }
+
+    /// The request as the engine would get it; `id` is its own.
+    pub(crate) async fn describe(
+        self,
+        state: &AppState,
+        id: &str,
+        model: &str,
+        streams: bool,
+    ) -> Result<Value, ApiError> {
+        let prompt = self.conversation.render(state).await?;
+        Ok(rendered(&prompt, &self.options, id, model, streams, state))
     }
 }
 

@@ -40,31 +40,35 @@ pub(crate) struct Message {
 }
 
 /// Which side a message is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Developer,
     System,
     User,
     Assistant,
     Tool,
+    /// One that only the model's template knows.
+    Other(String),
 }
 
 impl Role {
     /// As templates know it.
-    pub(crate) fn name(self) -> &'static str {
+    pub(crate) fn name(&self) -> &str {
         match self {
             Self::Developer => "developer",
             Self::System => "system",
             Self::User => "user",
             Self::Assistant => "assistant",
             Self::Tool => "tool",
+            Self::Other(name) => name,
         }
     }
 
     /// The role of this name.
-    pub(crate) fn named(name: &str) -> Option<Self> {
-        let all = [Self::Developer, Self::System, Self::User, Self::Assistant, Self::Tool];
-        all.into_iter().find(|role| role.name() == name)
+    pub(crate) fn named(name: &str) -> Self {
+        let known = [Self::Developer, Self::System, Self::User, Self::Assistant, Self::Tool];
+        let known = known.into_iter().find(|role| role.name() == name);
+        known.unwrap_or_else(|| Self::Other(name.to_owned()))
     }
 }
 

@@ -1,7 +1,9 @@
 //! What every generating route does, in words of its own: a request that any protocol can be
 //! brought into, the checks that need the model, the prompt, the grammar, and the way to the engine.
 
+pub(crate) mod bad_words;
 pub(crate) mod beams;
+mod call_ids;
 pub(crate) mod chat;
 pub(crate) mod chat_request;
 pub(crate) mod demand;
@@ -12,6 +14,8 @@ pub(crate) mod options;
 pub(crate) mod plan;
 pub(crate) mod prompt;
 pub(crate) mod reasoning;
+pub(crate) mod rendered;
+pub(crate) mod service_tier;
 pub(crate) mod stop_strings;
 pub(crate) mod tools;
 pub(crate) mod tools_as_text;

@@ -8,19 +8,22 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::bad_words::token_sequences;
 use super::demand::Demand;
 use super::dry::DryOptions;
 use super::field_names::FieldNames;
+use super::service_tier::ServiceTier;
 use crate::http::answer::logprobs::LogprobSpelling;
 use crate::http::error::{ApiError, ContextExceeded};
 use crate::http::request::arrival::Arrival;
 use crate::http::state::AppState;
-use crate::http::wire::bounds::MAX_CACHE_SALT_CHARS;
+use crate::http::wire::bounds::{MAX_CACHE_SALT_CHARS, MAX_LOGPROB_TOKENS};
 use crate::http::wire::number::{Int, integer, to_usize, token_id, token_ids};
 use crate::http::wire::sampling::CommonFields;
 use crate::http::wire::scalars::ScalarFields;
 use crate::sampling::params::{BeamParams, GREEDY_TEMPERATURE, SCALARS, SamplingParams};
 use crate::scheduler::stop::StopConditions;
+use crate::text::tokenizer::CutSide;
 
 /// What a protocol asks for under names of its own, checked by it.
 #[derive(Debug)]
@@ -35,16 +38,27 @@ pub(crate) struct OwnOptions {
     /// How to search the choices instead of drawing them.
     pub(crate) beams: Option<BeamParams>,
     /// Most likely tokens to report beside each token of the answer.
-    pub(crate) logprobs: Option<u8>,
+    pub(crate) logprobs: Option<u32>,
     /// Most likely tokens to report at each position of the prompt.
-    pub(crate) prompt_logprobs: Option<u8>,
+    pub(crate) prompt_logprobs: Option<u32>,
     /// The same, for a prompt that is repeated with logprobs before the answer.
-    pub(crate) echoed_logprobs: Option<u8>,
+    pub(crate) echoed_logprobs: Option<u32>,
     /// Texts that end the answer.
     pub(crate) stop_strings: Vec<String>,
     pub(crate) max_tokens: Option<usize>,
+    /// What is kept of the prompt, if not all.
+    pub(crate) cut: Option<PromptCut>,
     pub(crate) return_token_ids: bool,
     pub(crate) tokens_as_token_ids: bool,
+}
+
+/// What is kept of a prompt that may be cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PromptCut {
+    /// Most tokens.
+    pub(crate) most: usize,
+    /// Which end is cut.
+    pub(crate) side: CutSide,
 }
 
 /// What a request asks for, in range.
@@ -60,6 +74,7 @@ pub(crate) struct GenerationOptions {
     pub(crate) include_stop_str_in_output: bool,
     pub(crate) skip_special_tokens: bool,
     pub(crate) priority: i32,
+    pub(crate) tier: ServiceTier,
     pub(crate) cache_salt: Option<String>,
     /// For the whole request, from its arrival.
     pub(crate) deadline: Option<Duration>,
@@ -79,6 +94,7 @@ impl GenerationOptions {
         state: &AppState,
     ) -> Result<Self, ApiError> {
         let limits = state.engine.limits();
+        let tier = ServiceTier::of(common.service_tier.as_deref())?;
         let seed = common.seed.map_or_else(draw_seed, |seed| seed.0);
         let min_tokens = integer("min_tokens", common.min_tokens, 0, i64::MAX)?.unwrap_or(0);
         let stop_ids = common.stop_token_ids.as_deref().unwrap_or_default();
@@ -88,7 +104,8 @@ impl GenerationOptions {
             dry: DryOptions::new(common)?,
             include_stop_str_in_output: common.include_stop_str_in_output.unwrap_or(false),
             skip_special_tokens: common.skip_special_tokens.unwrap_or(true),
-            priority: priority(common.priority)?,
+            priority: priority(common.priority)?.unwrap_or(tier.priority()),
+            tier,
             cache_salt: cache_salt(common.cache_salt.as_deref())?,
             deadline: arrival.deadline(common.deadline_ms)?,
             ignore_eos: common.ignore_eos.unwrap_or(false),
@@ -99,8 +116,13 @@ impl GenerationOptions {
         })
     }
 
+    /// Whether the prompt is only computed, for the cache.
+    pub(crate) fn prewarms(&self) -> bool {
+        self.own.max_tokens == Some(0)
+    }
+
     /// Most likely tokens that the engine looks up at each position of the prompt.
-    pub(crate) fn scored_prompt(&self) -> Option<u8> {
+    pub(crate) fn scored_prompt(&self) -> Option<u32> {
         self.own.prompt_logprobs.max(self.own.echoed_logprobs)
     }
 
@@ -137,7 +159,8 @@ impl GenerationOptions {
             Some(asked) if asked > shortening.longest(context, room) => {
                 return exceeded(Some((name, asked)));
             }
-            Some(asked) => asked.min(room),
+            // The engine computes a prompt to draw a token; the answer drops it.
+            Some(asked) => asked.max(1).min(room),
             None => room,
         };
         if self.min_tokens > max_tokens {
@@ -180,9 +203,9 @@ impl Shortening {
 }
 
 /// Checks the place in the queue.
-pub(crate) fn priority(value: Option<Int>) -> Result<i32, ApiError> {
+pub(crate) fn priority(value: Option<Int>) -> Result<Option<i32>, ApiError> {
     let value = integer("priority", value, i32::MIN.into(), i32::MAX.into())?;
-    Ok(value.map_or(0, |value| i32::try_from(value).expect("in the range just checked")))
+    Ok(value.map(|value| i32::try_from(value).expect("in the range just checked")))
 }
 
 /// Checks what keeps prefixes of requests apart.
@@ -210,9 +233,11 @@ fn sampling_params(
         top_k: top_k(common.top_k, state)?,
         logit_bias: logit_bias(common.logit_bias.as_ref(), vocab_size)?,
         allowed_token_ids: allowed_token_ids(common.allowed_token_ids.as_deref(), vocab_size)?,
+        bad_words: token_sequences(common.bad_words.as_deref(), &state.tokenizer)?,
         seed: seed.cast_unsigned(),
         // The choices with the best logprobs are kept.
         logprobs: own.logprobs.or((own.best_of > own.n).then_some(0)),
+        logprob_token_ids: logprob_token_ids(common, own, vocab_size)?,
         ..SamplingParams::default()
     };
     for (scalar, value) in SCALARS.iter().zip(scalars.values()) {
@@ -273,6 +298,27 @@ fn allowed_token_ids(
     let mut ids = token_ids(NAME, ids, vocab_size)?;
     ids.sort_unstable();
     Ok(Some(ids.into()))
+}
+
+/// The tokens whose logprobs are told.
+fn logprob_token_ids(
+    common: &CommonFields,
+    own: &OwnOptions,
+    vocab_size: usize,
+) -> Result<Option<Arc<[u32]>>, ApiError> {
+    const NAME: &str = "logprob_token_ids";
+    let Some(ids) = common.logprob_token_ids.as_deref().filter(|ids| !ids.is_empty()) else {
+        return Ok(None);
+    };
+    if own.logprobs.is_none() {
+        return Err(ApiError::field(NAME, format!("{NAME} needs logprobs to be asked for")));
+    }
+    if ids.len() > MAX_LOGPROB_TOKENS {
+        let message =
+            format!("{NAME} must have at most {MAX_LOGPROB_TOKENS} ids, got {}", ids.len());
+        return Err(ApiError::field(NAME, message));
+    }
+    Ok(Some(token_ids(NAME, ids, vocab_size)?.into()))
 }
 
 /// A seed that JSON numbers carry without loss in every language.

@@ -108,7 +108,8 @@ impl Plan {
                 let meter = Meter::new(state.metrics.clone(), self.arrival, counted);
                 let tokenizer = Arc::clone(&state.tokenizer);
                 let decoder = ChoiceDecoder::new(tokenizer, &self.decoding, stop.clone());
-                choices.push(Choice::new(choices.len(), output, decoder, meter));
+                let choice = Choice::new(choices.len(), output, decoder, meter);
+                choices.push(if options.prewarms() { choice.prewarming() } else { choice });
             }
         }
         let deadline = self.options.deadline;

@@ -3,6 +3,8 @@
 use uuid::Uuid;
 
 use crate::http::answer::delta::{Finish, FinishKind, StopCause};
+use crate::http::generate::service_tier::ServiceTier;
+use crate::http::state::AppState;
 use crate::http::state::clock::unix_seconds;
 use crate::http::wire::chat::StopReason;
 use crate::http::wire::usage::{ChunkUsage, Usage};
@@ -13,12 +15,21 @@ pub(crate) struct Envelope {
     pub(crate) id: String,
     pub(crate) created: u64,
     pub(crate) model: String,
+    /// What computes the answer.
+    pub(crate) fingerprint: String,
+    pub(crate) tier: ServiceTier,
 }
 
 impl Envelope {
     /// A new answer; `prefix` is what its id begins with.
-    pub(crate) fn new(prefix: &str, model: String) -> Self {
-        Self { id: format!("{prefix}-{}", Uuid::new_v4().simple()), created: unix_seconds(), model }
+    pub(crate) fn new(prefix: &str, model: String, tier: ServiceTier, state: &AppState) -> Self {
+        Self {
+            id: format!("{prefix}-{}", Uuid::new_v4().simple()),
+            created: unix_seconds(),
+            model,
+            fingerprint: state.fingerprint.clone(),
+            tier,
+        }
     }
 }
 

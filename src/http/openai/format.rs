@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use crate::http::error::ApiError;
 use crate::http::generate::demand::{Demand, schema_spec};
+use crate::http::openai::sampling::SamplingBody;
 use crate::http::request::fields::{FieldReader, text_member};
 use crate::http::wire::response_format::{
     JsonObjectFormat, JsonSchemaFormat, PlainFormat, StructuralTagFormat, Structure,
@@ -14,22 +15,34 @@ use crate::structured::spec::{GrammarSpec, StructuralTag, Tag};
 const FORMAT: &str = "response_format";
 const OUTPUTS: &str = "structured_outputs";
 
-/// What the answer must be like: as `format` says, else as `structured_outputs` does. Both can't be
-/// given; `name` is what the protocol calls the format.
+/// What the answer must be like: as `format` says, else as `structured_outputs` or one of its fields
+/// under another server's name does. Fields that are given twice must say the same; `name` is what
+/// the protocol calls the format.
 pub(crate) fn demand(
     format: Option<Demand>,
     name: &str,
-    structured_outputs: Option<&Value>,
+    sampling: &SamplingBody,
     fields: &mut FieldReader,
 ) -> Result<Option<Demand>, ApiError> {
-    let structured = structured_outputs.map(|value| structured(value, fields)).transpose()?;
-    match (format, structured) {
-        (Some(_), Some(_)) => {
-            let message = format!("{name} and {OUTPUTS} can't both be given");
-            Err(ApiError::field(OUTPUTS, message))
-        }
-        (format, structured) => Ok(format.or(structured)),
+    let structured = sampling.own.structured_outputs.as_ref();
+    let structured = structured.map(|value| structured_outputs(value, fields)).transpose()?;
+    let mut given: Vec<(&str, Demand)> = format.map(|demand| (name, demand)).into_iter().collect();
+    if let (Some(_), Some(_)) = (given.first(), &structured) {
+        let message = format!("{name} and {OUTPUTS} can't both be given");
+        return Err(ApiError::field(OUTPUTS, message));
     }
+    given.extend(structured.map(|demand| (OUTPUTS, demand)));
+    for (alias, field) in sampling.aliases.given() {
+        let demand = constraint(field, alias, fields)?;
+        match given.first() {
+            Some((other, first)) if first.spec != demand.spec => {
+                let message = format!("{other} and {alias} say different things");
+                return Err(ApiError::field(alias, message));
+            }
+            _ => given.push((alias, demand)),
+        }
+    }
+    Ok(given.into_iter().next().map(|(_, demand)| demand))
 }
 
 /// `response_format` of a chat completion or a completion.
@@ -81,7 +94,15 @@ fn named_schema(format: JsonSchemaFormat) -> Result<Demand, ApiError> {
     }
 }
 
-fn structured(value: &Value, fields: &mut FieldReader) -> Result<Demand, ApiError> {
+fn structured_outputs(value: &Value, fields: &mut FieldReader) -> Result<Demand, ApiError> {
+    const NAMES: [&str; 6] = [
+        "structured_outputs.json",
+        "structured_outputs.json_object",
+        "structured_outputs.regex",
+        "structured_outputs.choice",
+        "structured_outputs.grammar",
+        "structured_outputs.structural_tag",
+    ];
     let invalid = |message: String| ApiError::field(OUTPUTS, message);
     let object = value.as_object();
     let object = object.ok_or_else(|| invalid(format!("{OUTPUTS} must be an object")))?;
@@ -93,39 +114,46 @@ fn structured(value: &Value, fields: &mut FieldReader) -> Result<Demand, ApiErro
              structural_tag, got {given:?}"
         )));
     };
-    let demand = |spec, param| Ok(Demand { spec, param });
-    match fields.object(value, OUTPUTS)? {
+    let is_named = |param: &&&str| param.rsplit('.').next() == Some(name);
+    let param = NAMES.iter().find(is_named).copied().unwrap_or(OUTPUTS);
+    constraint(fields.object(value, OUTPUTS)?, param, fields)
+}
+
+/// What the one field that is given asks for; `param` is where it was given.
+fn constraint(
+    field: StructuredOutputsField,
+    param: &'static str,
+    fields: &mut FieldReader,
+) -> Result<Demand, ApiError> {
+    let demand = |spec| Ok(Demand { spec, param });
+    match field {
         StructuredOutputsField { json: Some(schema), .. } => {
-            Demand::json_schema(&parsed(schema, "json")?, "structured_outputs.json")
+            Demand::json_schema(&parsed(schema, param)?, param)
         }
-        StructuredOutputsField { json_object: Some(true), .. } => {
-            Ok(Demand::json_object("structured_outputs.json_object"))
-        }
-        StructuredOutputsField { regex: Some(regex), .. } => {
-            demand(GrammarSpec::Regex(regex), "structured_outputs.regex")
-        }
+        StructuredOutputsField { json_object: Some(true), .. } => Ok(Demand::json_object(param)),
+        StructuredOutputsField { regex: Some(regex), .. } => demand(GrammarSpec::Regex(regex)),
         StructuredOutputsField { choice: Some(choice), .. } => {
-            let choices = serde_json::from_value(choice)
-                .map_err(|_| invalid(format!("{OUTPUTS}.choice must be a list of strings")))?;
-            demand(GrammarSpec::Choice(choices), "structured_outputs.choice")
+            let choices = serde_json::from_value(choice).map_err(|_| {
+                ApiError::field(param, format!("{param} must be a list of strings"))
+            })?;
+            demand(GrammarSpec::Choice(choices))
         }
         StructuredOutputsField { grammar: Some(grammar), .. } => {
-            demand(GrammarSpec::from_grammar_text(&grammar), "structured_outputs.grammar")
+            demand(GrammarSpec::from_grammar_text(&grammar))
         }
         StructuredOutputsField { structural_tag: Some(tag), .. } => {
-            const TAG: &str = "structured_outputs.structural_tag";
-            let tag = fields.object(&parsed(tag, "structural_tag")?, TAG)?;
-            demand(structural_tag(tag, TAG)?, TAG)
+            let tag = fields.object(&parsed(tag, param)?, param)?;
+            demand(structural_tag(tag, param)?)
         }
-        _ => Err(ApiError::unsupported(format!("{OUTPUTS}.{name}"), "this value")),
+        _ => Err(ApiError::unsupported(param, "this value")),
     }
 }
 
 /// A value that may come as its JSON in a string.
-fn parsed(value: Value, name: &str) -> Result<Value, ApiError> {
+fn parsed(value: Value, param: &str) -> Result<Value, ApiError> {
     let Value::String(text) = value else { return Ok(value) };
     serde_json::from_str(&text)
-        .map_err(|error| ApiError::field(OUTPUTS, format!("{OUTPUTS}.{name} is no JSON: {error}")))
+        .map_err(|error| ApiError::field(param, format!("{param} is no JSON: {error}")))
 }
 
 fn structural_tag(format: StructuralTagFormat, path: &str) -> Result<GrammarSpec, ApiError> {

@@ -4,16 +4,18 @@ use crate::http::error::ApiError;
 use crate::http::generate::beams::beam_params;
 use crate::http::generate::demand::Demand;
 use crate::http::generate::field_names::FieldNames;
-use crate::http::generate::options::{GenerationOptions, OwnOptions};
+use crate::http::generate::options::{GenerationOptions, OwnOptions, PromptCut};
 use crate::http::generate::stop_strings::stop_strings;
 use crate::http::request::arrival::Arrival;
 use crate::http::request::fields::BodyReader;
 use crate::http::state::AppState;
-use crate::http::wire::bounds::{EFFORTS, MAX_CHOICES, MAX_TOP_LOGPROBS};
+use crate::http::wire::bounds::{EFFORTS, MAX_CHOICES};
 use crate::http::wire::number::{Int, integer, to_usize};
+use crate::http::wire::response_format::StructuredAliases;
 use crate::http::wire::sampling::{CommonFields, SamplingFields};
 use crate::http::wire::scalars::ScalarFields;
 use crate::http::wire::stop::StopField;
+use crate::text::tokenizer::CutSide;
 
 /// All the fields of a body that shape what is generated.
 #[derive(Debug)]
@@ -21,11 +23,17 @@ pub(crate) struct SamplingBody {
     pub(crate) own: SamplingFields,
     pub(crate) common: CommonFields,
     pub(crate) scalars: ScalarFields,
+    pub(crate) aliases: StructuredAliases,
 }
 
 impl SamplingBody {
     pub(crate) fn read(body: &mut BodyReader<'_>) -> Result<Self, ApiError> {
-        Ok(Self { own: body.take()?, common: body.take()?, scalars: body.take()? })
+        Ok(Self {
+            own: body.take()?,
+            common: body.take()?,
+            scalars: body.take()?,
+            aliases: body.take()?,
+        })
     }
 }
 
@@ -35,8 +43,8 @@ pub(crate) struct Spelled {
     pub(crate) demand: Option<Demand>,
     pub(crate) max_tokens: Option<usize>,
     pub(crate) best_of: Option<Int>,
-    pub(crate) logprobs: Option<u8>,
-    pub(crate) echoed_logprobs: Option<u8>,
+    pub(crate) logprobs: Option<u32>,
+    pub(crate) echoed_logprobs: Option<u32>,
 }
 
 /// The options of a request.
@@ -46,7 +54,7 @@ pub(crate) fn options(
     arrival: &Arrival,
     state: &AppState,
 ) -> Result<GenerationOptions, ApiError> {
-    let SamplingBody { own, common, scalars } = fields;
+    let SamplingBody { own, common, scalars, .. } = fields;
     let n = integer("n", own.n, 1, MAX_CHOICES)?.map_or(1, to_usize);
     let best_of = integer("best_of", spelled.best_of, 1, MAX_CHOICES)?.map(to_usize);
     let beams = beam_params(own, common, scalars, n, best_of)?;
@@ -62,21 +70,63 @@ pub(crate) fn options(
         best_of,
         beams,
         logprobs: spelled.logprobs,
-        prompt_logprobs: top_logprobs("prompt_logprobs", own.prompt_logprobs)?,
+        prompt_logprobs: top_logprobs("prompt_logprobs", own.prompt_logprobs, state)?,
         echoed_logprobs: spelled.echoed_logprobs,
         stop_strings: stop_strings("stop", own.stop.as_ref().map(|StopField(texts)| &texts[..]))?,
         max_tokens: spelled.max_tokens,
+        cut: prompt_cut(own, spelled.max_tokens, state)?,
         return_token_ids: own.return_token_ids.unwrap_or(false),
         tokens_as_token_ids: own.return_tokens_as_token_ids.unwrap_or(false),
     };
     GenerationOptions::new(options, scalars, common, arrival, state)
 }
 
+/// What is kept of the prompt: as many tokens as the request says, or as leave room for the answer.
+fn prompt_cut(
+    fields: &SamplingFields,
+    max_tokens: Option<usize>,
+    state: &AppState,
+) -> Result<Option<PromptCut>, ApiError> {
+    let context = state.engine.limits().max_model_len;
+    let side = cut_side(fields.truncation_side.as_deref(), CutSide::Left)?;
+    let most = i64::try_from(context).unwrap_or(i64::MAX);
+    let asked = integer("truncate_prompt_tokens", fields.truncate_prompt_tokens, -1, most)?;
+    let most = match asked {
+        None => return Ok(None),
+        Some(-1) => context.saturating_sub(max_tokens.unwrap_or(1)).max(1),
+        Some(0) => {
+            let message = "truncate_prompt_tokens must be -1 or at least 1, got 0";
+            return Err(ApiError::field("truncate_prompt_tokens", message));
+        }
+        Some(asked) => to_usize(asked),
+    };
+    Ok(Some(PromptCut { most, side }))
+}
+
+/// Which end of a long prompt or text is cut.
+pub(crate) fn cut_side(field: Option<&str>, default: CutSide) -> Result<CutSide, ApiError> {
+    match field {
+        None => Ok(default),
+        Some("left") => Ok(CutSide::Left),
+        Some("right") => Ok(CutSide::Right),
+        Some(other) => {
+            let message = format!("truncation_side must be left or right, got {other:?}");
+            Err(ApiError::field("truncation_side", message))
+        }
+    }
+}
+
 /// `max_tokens`, or its newer name.
 pub(crate) fn max_tokens(fields: &SamplingFields) -> Result<Option<usize>, ApiError> {
-    let completion = integer("max_completion_tokens", fields.max_completion_tokens, 1, i64::MAX)?;
-    let plain = integer("max_tokens", fields.max_tokens, 1, i64::MAX)?;
-    Ok(completion.or(plain).map(to_usize))
+    let completion = integer("max_completion_tokens", fields.max_completion_tokens, 0, i64::MAX)?;
+    let plain = integer("max_tokens", fields.max_tokens, 0, i64::MAX)?;
+    Ok(prewarmed(fields).or_else(|| completion.or(plain).map(to_usize)))
+}
+
+/// The length of an answer that is none: the prompt is only computed, for the cache.
+pub(crate) fn prewarmed(fields: &SamplingFields) -> Option<usize> {
+    let prewarm = fields.prompt_cache_options.as_ref().and_then(|options| options.prewarm);
+    (prewarm == Some(true)).then_some(0)
 }
 
 /// Most tokens of reasoning; -1 is no bound.
@@ -85,10 +135,21 @@ pub(crate) fn reasoning_budget(fields: &SamplingFields) -> Result<Option<usize>,
     Ok(budget.and_then(|budget| usize::try_from(budget).ok()))
 }
 
-/// Checks the number of alternatives that logprobs list; `name` is the field's.
-pub(crate) fn top_logprobs(name: &str, value: Option<Int>) -> Result<Option<u8>, ApiError> {
-    let value = integer(name, value, 0, MAX_TOP_LOGPROBS)?;
-    Ok(value.map(|value| u8::try_from(value).expect("20 fits")))
+/// Checks the number of alternatives that logprobs list; `name` is the field's. -1 stands for the whole
+/// vocabulary, where the server allows so many.
+pub(crate) fn top_logprobs(
+    name: &str,
+    value: Option<Int>,
+    state: &AppState,
+) -> Result<Option<u32>, ApiError> {
+    let vocabulary = u32::try_from(state.engine.limits().vocab_size).unwrap_or(u32::MAX);
+    let most = state.config.max_logprobs.unwrap_or(vocabulary);
+    let asked = match value {
+        Some(Int(-1)) if most >= vocabulary => Some(Int(vocabulary.into())),
+        value => value,
+    };
+    let value = integer(name, asked, 0, most.into())?;
+    Ok(value.map(|value| u32::try_from(value).expect("in the range just checked")))
 }
 
 /// Checks how much reasoning the model is asked for; `name` is the field's.

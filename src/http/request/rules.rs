@@ -29,15 +29,20 @@ pub(crate) type Rules = &'static [(&'static str, Treatment)];
 pub(crate) const COMMON: Rules = &[
     ("cache_prompt", Unsupported(is_true)),
     ("dynatemp_exponent", Ignored),
+    // There is one engine for grammars, and it keeps every one that it takes.
+    ("guided_decoding_backend", Ignored),
+    ("guided_whitespace_pattern", Unsupported(never)),
     ("id_slot", Ignored),
     ("metadata", Ignored),
     ("mirostat_eta", Ignored),
     ("mirostat_tau", Ignored),
     ("mm_processor_kwargs", Ignored),
-    ("moderation", Ignored),
+    ("moderation", Treatment::IgnoredIf(blocks_nothing)),
     ("prediction", Ignored),
     ("prompt_cache_key", Ignored),
-    ("prompt_cache_options", Ignored),
+    // All prefixes are kept as long as there is room.
+    ("prompt_cache_options.mode", Ignored),
+    ("prompt_cache_options.ttl", Ignored),
     ("prompt_cache_retention", Ignored),
     ("request_id", Ignored),
     ("rid", Ignored),
@@ -50,22 +55,13 @@ pub(crate) const COMMON: Rules = &[
     ("truncation_side", Ignored),
     ("user", Ignored),
     ("audio", Unsupported(never)),
-    ("bad_words", Unsupported(is_empty)),
     ("custom_logit_processor", Unsupported(never)),
     ("dynatemp_range", Unsupported(is_zero)),
-    ("ebnf", Unsupported(never)),
     ("ec_transfer_params", Unsupported(never)),
     ("function_call", Unsupported(never)),
     ("functions", Unsupported(never)),
-    ("grammar", Unsupported(never)),
-    ("guided_choice", Unsupported(never)),
-    ("guided_decoding_backend", Unsupported(never)),
-    ("guided_grammar", Unsupported(never)),
-    ("guided_json", Unsupported(never)),
-    ("guided_regex", Unsupported(never)),
-    ("json_schema", Unsupported(never)),
     ("kv_transfer_params", Unsupported(never)),
-    ("logprob_token_ids", Unsupported(is_empty)),
+    ("logits_processors", Unsupported(is_empty)),
     ("lora_path", Unsupported(never)),
     ("mirostat", Unsupported(is_zero)),
     ("modalities", Unsupported(is_text_only)),
@@ -73,7 +69,6 @@ pub(crate) const COMMON: Rules = &[
     ("n_probs", Unsupported(is_zero)),
     ("no_stop_trim", Unsupported(is_false)),
     ("prompt_embeds", Unsupported(never)),
-    ("regex", Unsupported(never)),
     ("repeat_penalty", Unsupported(is_one)),
     ("repetition_detection", Unsupported(never)),
     ("response_fields", Unsupported(never)),
@@ -86,7 +81,6 @@ pub(crate) const COMMON: Rules = &[
     ("suffix", Unsupported(is_empty)),
     ("tfs_z", Unsupported(is_one)),
     ("top_a", Unsupported(is_zero)),
-    ("truncate_prompt_tokens", Unsupported(never)),
     ("verbosity", Treatment::IgnoredUnless(is_medium)),
     ("vllm_xargs", Unsupported(never)),
     ("web_search_options", Unsupported(never)),
@@ -125,7 +119,12 @@ pub(crate) fn is_true(value: &Value) -> bool {
     value == &Value::Bool(true)
 }
 
-fn is_false(value: &Value) -> bool {
+/// Whether what a moderation finds is only reported.
+fn blocks_nothing(moderation: &Value) -> bool {
+    !moderation.to_string().contains("\"block\"")
+}
+
+pub(crate) fn is_false(value: &Value) -> bool {
     value == &Value::Bool(false)
 }
 

@@ -1,14 +1,20 @@
 //! The words and the bounds that both the checks of requests and the API's description name.
 
-/// Who says a message.
-pub(crate) const ROLES: [&str; 5] = ["developer", "system", "user", "assistant", "tool"];
 /// How much reasoning a model can be asked for.
 pub(crate) const EFFORTS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
 /// How much effort a model can be asked for in the Messages API.
 pub(crate) const MESSAGE_EFFORTS: [&str; 5] = ["low", "medium", "high", "xhigh", "max"];
 
-/// Most alternatives that logprobs may list.
-pub(crate) const MAX_TOP_LOGPROBS: i64 = 20;
+/// How urgent a request can be, in OpenAI's words and in Anthropic's.
+pub(crate) const SERVICE_TIERS: [&str; 6] =
+    ["auto", "default", "flex", "scale", "priority", "standard_only"];
+
+/// Most words that an answer may be kept from.
+pub(crate) const MAX_BAD_WORDS: usize = 256;
+/// Longest word that an answer may be kept from.
+pub(crate) const MAX_BAD_WORD_BYTES: usize = 256;
+/// Most tokens whose logprobs may be asked for.
+pub(crate) const MAX_LOGPROB_TOKENS: usize = 128;
 /// Most choices of a prompt.
 pub(crate) const MAX_CHOICES: i64 = 128;
 /// Longest time that a request may be given, which is a day.

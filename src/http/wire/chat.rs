@@ -10,7 +10,7 @@ use super::number::Int;
 use super::schema;
 use super::schema::chat::{
     CallArguments, ChatContent, ChatInputMessage, ChatRole, ChatToolChoice, ChatTools,
-    FinishReason, ReasoningEffort, StopCause,
+    FinishReason, ReasoningEffort, ServiceTierName, StopCause,
 };
 use super::schema::constants;
 use super::schema::served::RequestedModel;
@@ -179,13 +179,14 @@ pub(crate) struct ChatCompletion {
     pub(crate) object: &'static str,
     pub(crate) created: u64,
     pub(crate) model: String,
+    pub(crate) system_fingerprint: String,
+    #[schema(value_type = ServiceTierName)]
+    pub(crate) service_tier: &'static str,
     pub(crate) choices: Vec<ChatChoice>,
     pub(crate) usage: Usage,
     pub(crate) timings: Timings,
     pub(crate) seed: i64,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) prompt_token_ids: Option<Vec<u32>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::chat::PromptLogprobs>)]
     pub(crate) prompt_logprobs: Option<PromptLogprobs>,
 }
@@ -201,7 +202,7 @@ pub(crate) struct ChatChoice {
     pub(crate) finish_reason: &'static str,
     #[schema(value_type = StopCause)]
     pub(crate) stop_reason: StopReason,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required)]
     pub(crate) token_ids: Option<Vec<u32>>,
 }
 
@@ -259,6 +260,9 @@ pub(crate) struct ChatCompletionChunk<'a> {
     pub(crate) object: &'static str,
     pub(crate) created: u64,
     pub(crate) model: &'a str,
+    pub(crate) system_fingerprint: &'a str,
+    #[schema(value_type = ServiceTierName)]
+    pub(crate) service_tier: &'static str,
     pub(crate) choices: Vec<ChatChunkChoice>,
     /// Present when usage was asked for, and null but where it is due.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -10,7 +10,9 @@ use utoipa::ToSchema;
 use super::chat::{PromptLogprobs, StopReason, StreamOptions};
 use super::number::Int;
 use super::schema;
-use super::schema::chat::{CompletionPrompt, FinishReason, StopCause, TopLogprobs};
+use super::schema::chat::{
+    CompletionPrompt, FinishReason, ServiceTierName, StopCause, TopLogprobs,
+};
 use super::schema::constants;
 use super::schema::served::RequestedModel;
 use super::usage::{ChunkUsage, Timings, Usage};
@@ -52,6 +54,9 @@ pub(crate) struct Completion<'a> {
     pub(crate) object: &'static str,
     pub(crate) created: u64,
     pub(crate) model: &'a str,
+    pub(crate) system_fingerprint: &'a str,
+    #[schema(value_type = ServiceTierName)]
+    pub(crate) service_tier: &'static str,
     pub(crate) choices: Vec<CompletionChoice>,
     /// Absent in a stream that was not asked for usage, null in its chunks before the last.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -75,12 +80,9 @@ pub(crate) struct CompletionChoice {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<StopCause>)]
     pub(crate) stop_reason: Option<StopReason>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) prompt_token_ids: Option<Vec<u32>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::chat::PromptLogprobs>)]
     pub(crate) prompt_logprobs: Option<PromptLogprobs>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) token_ids: Option<Vec<u32>>,
 }
 

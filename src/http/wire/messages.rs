@@ -10,9 +10,9 @@ use utoipa::ToSchema;
 use super::number::Int;
 use super::schema::constants;
 use super::schema::messages::{
-    MessageEffort, MessageErrorKind, MessageInput, MessageOutputFormat, MessageStopReason,
-    MessageTool, MessageToolChoiceKind, StopSequences, SystemContent, ThinkingDisplay,
-    ThinkingKind,
+    MessageDiagnostics, MessageEffort, MessageErrorKind, MessageInput, MessageOutputFormat,
+    MessageStopReason, MessageTool, MessageToolChoiceKind, StopSequences, SystemContent,
+    ThinkingDisplay, ThinkingKind,
 };
 use super::schema::served::RequestedModel;
 
@@ -28,7 +28,8 @@ pub(crate) struct MessagesRequest {
     /// A string or a list of text blocks.
     #[schema(value_type = Option<SystemContent>)]
     pub(crate) system: Option<Value>,
-    #[schema(value_type = Option<i64>, minimum = 1)]
+    /// 0 computes the prompt and answers nothing.
+    #[schema(value_type = Option<i64>, minimum = 0)]
     pub(crate) max_tokens: Option<Int>,
     #[schema(value_type = Option<StopSequences>)]
     pub(crate) stop_sequences: Option<Vec<String>>,
@@ -42,8 +43,21 @@ pub(crate) struct MessagesRequest {
     pub(crate) output_config: Option<OutputConfig>,
     #[schema(value_type = Option<MessageOutputFormat>)]
     pub(crate) output_format: Option<Value>,
+    /// Asks why the prompt was not in the cache.
+    pub(crate) diagnostics: Option<DiagnosticsField>,
+    /// A conversation that the server should keep: not supported.
+    #[schema(ignore)]
+    pub(crate) thread: Option<Value>,
     /// As in chat completions; Anthropic's API has nothing like it.
     pub(crate) chat_template_kwargs: Option<Map<String, Value>>,
+}
+
+/// What a prompt is compared with.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[schema(as = MessageDiagnosticsRequest)]
+pub(crate) struct DiagnosticsField {
+    /// The message whose prompt it should go on; none before the first.
+    pub(crate) previous_message_id: Option<String>,
 }
 
 /// One message of a conversation.
@@ -166,6 +180,10 @@ pub(crate) struct Message<'a> {
     #[serde(flatten)]
     pub(crate) end: MessageEnd,
     pub(crate) usage: MessageUsage,
+    /// Why the prompt was not in the cache, if the request asks and it should have been.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<MessageDiagnostics>)]
+    pub(crate) diagnostics: Option<Value>,
 }
 
 /// A piece of the answer's content.
@@ -280,6 +298,9 @@ pub(crate) struct ErrorDetail {
     #[schema(value_type = MessageErrorKind)]
     pub(crate) kind: &'static str,
     pub(crate) message: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub(crate) details: Option<Value>,
 }
 
 /// The answer of `POST /v1/messages/count_tokens`.

@@ -3,6 +3,9 @@
 
 use serde::Deserialize;
 use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::schema::chat::AnySchema;
 
 /// `response_format` of the type `text`, and others without members.
 #[derive(Debug, Default, Deserialize)]
@@ -55,4 +58,53 @@ pub(crate) struct StructuredOutputsField {
     pub(crate) grammar: Option<String>,
     /// An object, or its JSON in a string.
     pub(crate) structural_tag: Option<Value>,
+}
+
+/// What other servers call a field of `structured_outputs`, beside it.
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
+pub(crate) struct StructuredAliases {
+    /// vLLM's name of `json`.
+    #[schema(value_type = Option<AnySchema>)]
+    pub(crate) guided_json: Option<Value>,
+    /// llama.cpp's name of `json`.
+    #[schema(value_type = Option<AnySchema>)]
+    pub(crate) json_schema: Option<Value>,
+    /// vLLM's name of `regex`.
+    pub(crate) guided_regex: Option<String>,
+    /// SGLang's name of `regex`.
+    pub(crate) regex: Option<String>,
+    /// vLLM's name of `choice`.
+    pub(crate) guided_choice: Option<Vec<String>>,
+    /// vLLM's name of `grammar`.
+    pub(crate) guided_grammar: Option<String>,
+    /// llama.cpp's name of `grammar`.
+    pub(crate) grammar: Option<String>,
+    /// SGLang's name of `grammar`.
+    pub(crate) ebnf: Option<String>,
+}
+
+impl StructuredAliases {
+    /// Those that are given, each as the field that it stands for.
+    pub(crate) fn given(&self) -> Vec<(&'static str, StructuredOutputsField)> {
+        let json = |json| StructuredOutputsField { json: Some(json), ..Default::default() };
+        let regex = |regex| StructuredOutputsField { regex: Some(regex), ..Default::default() };
+        let grammar =
+            |grammar| StructuredOutputsField { grammar: Some(grammar), ..Default::default() };
+        let choice = |choice: Vec<String>| StructuredOutputsField {
+            choice: Some(Value::from(choice)),
+            ..Default::default()
+        };
+        let all = self.clone();
+        let all = [
+            ("guided_json", all.guided_json.map(json)),
+            ("json_schema", all.json_schema.map(json)),
+            ("guided_regex", all.guided_regex.map(regex)),
+            ("regex", all.regex.map(regex)),
+            ("guided_choice", all.guided_choice.map(choice)),
+            ("guided_grammar", all.guided_grammar.map(grammar)),
+            ("grammar", all.grammar.map(grammar)),
+            ("ebnf", all.ebnf.map(grammar)),
+        ];
+        all.into_iter().filter_map(|(name, field)| Some((name, field?))).collect()
+    }
 }

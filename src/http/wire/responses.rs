@@ -10,7 +10,8 @@ use super::schema;
 use super::schema::chat::{ReasoningEffort, StopCause};
 use super::schema::constants;
 use super::schema::responses::{
-    FunctionTool, Includable, Metadata, ResponseInput, ResponseTextFormat, ResponseTool,
+    FunctionTool, Includable, Metadata, ResponseCacheDiagnostics, ResponseInput,
+    ResponseTextFormat, ResponseTool,
 };
 use super::schema::served::RequestedModel;
 use super::usage::{Timings, Usage};
@@ -54,7 +55,6 @@ pub(crate) struct ResponsesRequest {
     pub(crate) user: Option<String>,
     pub(crate) safety_identifier: Option<String>,
     pub(crate) prompt_cache_key: Option<String>,
-    pub(crate) service_tier: Option<String>,
     pub(crate) enable_thinking: Option<bool>,
     pub(crate) chat_template_kwargs: Option<Map<String, Value>>,
 }
@@ -264,6 +264,10 @@ pub(crate) struct ResponseObject {
     /// Ours: where the time went.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) timings: Option<Timings>,
+    /// How the prompt goes on that of the response that the request names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<ResponseCacheDiagnostics>)]
+    pub(crate) prompt_cache_diagnostics: Option<Value>,
 }
 
 /// The request's settings as they took effect.
@@ -296,7 +300,7 @@ pub(crate) struct Settings {
     pub(crate) top_logprobs: i64,
     #[schema(schema_with = constants::disabled)]
     pub(crate) truncation: &'static str,
-    #[schema(schema_with = constants::default)]
+    #[schema(value_type = schema::chat::ServiceTierName)]
     pub(crate) service_tier: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) user: Option<String>,

@@ -9,9 +9,10 @@ use utoipa::ToSchema;
 
 use super::number::Int;
 use super::schema::chat::{
-    EarlyStopping, LogitBias, ResponseFormat, SequenceBreakers, Stop, StructuredOutputs,
+    BadWords, EarlyStopping, LogitBias, ResponseFormat, SequenceBreakers, ServiceTierName, Stop,
+    StructuredOutputs, TruncationSide,
 };
-use super::schema::served::TokenId;
+use super::schema::served::{TokenId, TruncatedLength};
 use super::stop::StopField;
 
 /// The fields that every generating route takes, whatever its protocol, beside
@@ -38,6 +39,11 @@ pub(crate) struct CommonFields {
     pub(crate) stop_token_ids: Option<Vec<Int>>,
     #[schema(value_type = Option<Vec<TokenId>>, min_items = 1)]
     pub(crate) allowed_token_ids: Option<Vec<Int>>,
+    #[schema(value_type = Option<BadWords>)]
+    pub(crate) bad_words: Option<Vec<String>>,
+    /// Where logprobs are asked for: those of these tokens, in place of the most likely ones.
+    #[schema(value_type = Option<Vec<TokenId>>, max_items = 128)]
+    pub(crate) logprob_token_ids: Option<Vec<Int>>,
     pub(crate) include_stop_str_in_output: Option<bool>,
     pub(crate) skip_special_tokens: Option<bool>,
     #[schema(value_type = Option<i64>, minimum = 0)]
@@ -45,6 +51,9 @@ pub(crate) struct CommonFields {
     pub(crate) ignore_eos: Option<bool>,
     #[schema(value_type = Option<i32>)]
     pub(crate) priority: Option<Int>,
+    /// Stands for a `priority`.
+    #[schema(value_type = Option<ServiceTierName>)]
+    pub(crate) service_tier: Option<String>,
     #[schema(min_length = 1, max_length = 128)]
     pub(crate) cache_salt: Option<String>,
     #[schema(value_type = Option<i64>, minimum = 1, maximum = 86_400_000)]
@@ -58,9 +67,10 @@ pub(crate) struct SamplingFields {
     pub(crate) n: Option<Int>,
     #[schema(value_type = Option<Stop>)]
     pub(crate) stop: Option<StopField>,
-    #[schema(value_type = Option<i64>, minimum = 1)]
+    /// 0 computes the prompt and answers nothing.
+    #[schema(value_type = Option<i64>, minimum = 0)]
     pub(crate) max_tokens: Option<Int>,
-    #[schema(value_type = Option<i64>, minimum = 1)]
+    #[schema(value_type = Option<i64>, minimum = 0)]
     pub(crate) max_completion_tokens: Option<Int>,
     pub(crate) return_token_ids: Option<bool>,
     pub(crate) return_tokens_as_token_ids: Option<bool>,
@@ -72,6 +82,12 @@ pub(crate) struct SamplingFields {
     pub(crate) structured_outputs: Option<Value>,
     #[schema(value_type = Option<i64>, minimum = -1)]
     pub(crate) thinking_token_budget: Option<Int>,
+    /// Keeps so many tokens of the prompt; -1 for as many as fit with `max_tokens` behind them.
+    #[schema(value_type = Option<TruncatedLength>)]
+    pub(crate) truncate_prompt_tokens: Option<Int>,
+    #[schema(value_type = Option<TruncationSide>)]
+    pub(crate) truncation_side: Option<String>,
+    pub(crate) prompt_cache_options: Option<PromptCacheOptions>,
     pub(crate) use_beam_search: Option<bool>,
     #[schema(value_type = Option<i64>, minimum = 1, maximum = 128)]
     pub(crate) beam_width: Option<Int>,
@@ -79,6 +95,15 @@ pub(crate) struct SamplingFields {
     pub(crate) length_penalty: Option<f64>,
     #[schema(value_type = Option<EarlyStopping>)]
     pub(crate) early_stopping: Option<EarlyStoppingField>,
+}
+
+/// What a request wants of the prefix cache.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
+pub(crate) struct PromptCacheOptions {
+    /// Computes the prompt and answers nothing.
+    pub(crate) prewarm: Option<bool>,
+    /// An answer whose prompt this one is compared with.
+    pub(crate) comparison_response_id: Option<String>,
 }
 
 /// When a search ends: true, false or "never".

@@ -18,9 +18,8 @@ use crate::http::openai::{format, tools};
 use crate::http::request::arrival::Arrival;
 use crate::http::request::extract::{Extracted, RequestBody};
 use crate::http::request::fields::{BodyReader, FieldReader, Ignored, required, text_member};
-use crate::http::request::rules::{COMMON, Rules, Treatment, is_bool};
+use crate::http::request::rules::{COMMON, Rules, Treatment, is_bool, is_false};
 use crate::http::state::AppState;
-use crate::http::wire::bounds::ROLES;
 use crate::http::wire::chat::{
     ChatCompletionRequest, ChatMessage, ImagePart, MessageToolCall, TextPart,
 };
@@ -37,6 +36,8 @@ pub(crate) const NAMES: FieldNames = FieldNames {
 /// What clients copy from answers into messages, or send to other servers.
 pub(crate) const CHAT_RULES: Rules = &[
     ("*.cache_control", Treatment::Ignored),
+    // The last message before the answer, which only completions repeat.
+    ("echo", Treatment::Unsupported(is_false)),
     ("messages[].annotations", Treatment::Ignored),
     ("messages[].refusal", Treatment::Ignored),
     ("messages[].tool_calls[].index", Treatment::Ignored),
@@ -83,14 +84,13 @@ impl Converted {
         let ChatBody { request, sampling } = body;
         let streaming = streaming(request.stream, request.stream_options.as_ref())?;
         let demand = format::response_format(sampling.own.response_format.as_ref(), &mut fields)?;
-        let structured = sampling.own.structured_outputs.as_ref();
-        let demand = format::demand(demand, "response_format", structured, &mut fields)?;
+        let demand = format::demand(demand, "response_format", &sampling, &mut fields)?;
         let spelled = Spelled {
             names: &NAMES,
             demand,
             max_tokens: max_tokens(&sampling.own)?,
             best_of: None,
-            logprobs: logprobs(&request)?,
+            logprobs: logprobs(&request, state)?,
             echoed_logprobs: None,
         };
         let chat = ChatRequest {
@@ -156,8 +156,8 @@ fn template_options(request: &ChatCompletionRequest) -> Result<TemplateOptions, 
     })
 }
 
-fn logprobs(request: &ChatCompletionRequest) -> Result<Option<u8>, ApiError> {
-    let top = top_logprobs("top_logprobs", request.top_logprobs)?;
+fn logprobs(request: &ChatCompletionRequest, state: &AppState) -> Result<Option<u32>, ApiError> {
+    let top = top_logprobs("top_logprobs", request.top_logprobs, state)?;
     match (request.logprobs.unwrap_or(false), top) {
         (true, top) => Ok(Some(top.unwrap_or(0))),
         (false, None | Some(0)) => Ok(None),
@@ -172,12 +172,9 @@ fn message(
     path: &str,
     fields: &mut FieldReader,
 ) -> Result<Message, ApiError> {
-    let name = required(message.role.as_deref(), path, "role")?;
-    let role = Role::named(name).ok_or_else(|| {
-        let param = format!("{path}.role");
-        let message = format!("{param} must be one of {}, got {name:?}", ROLES.join(", "));
-        ApiError::field(param, message)
-    })?;
+    // What a role means is for the model's template to say.
+    let name = message.role.as_deref().filter(|name| !name.is_empty());
+    let role = Role::named(required(name, path, "role")?);
     let reasoning = [
         (&message.reasoning_content, ReasoningKeys::ReasoningContent),
         (&message.reasoning, ReasoningKeys::Reasoning),
@@ -186,7 +183,7 @@ fn message(
         text.as_ref().map(|text| Part::Reasoning { text: text.clone(), keys })
     });
     let mut parts: Vec<Part> = reasoning.collect();
-    parts.extend(content(message, role, &format!("{path}.content"), fields)?);
+    parts.extend(content(message, &role, &format!("{path}.content"), fields)?);
     let calls = message.tool_calls.as_deref().unwrap_or_default();
     if !calls.is_empty() && role != Role::Assistant {
         let message = format!("{path}.tool_calls: only assistant messages have tool calls");
@@ -200,7 +197,7 @@ fn message(
 
 fn content(
     message: &ChatMessage,
-    role: Role,
+    role: &Role,
     path: &str,
     fields: &mut FieldReader,
 ) -> Result<Vec<Part>, ApiError> {
@@ -214,7 +211,7 @@ fn content(
             let message = format!("{path} must be a string or a list of parts");
             Err(ApiError::field(path, message))
         }
-        None if role == Role::Assistant => Ok(Vec::new()),
+        None if *role == Role::Assistant => Ok(Vec::new()),
         None => {
             let role = role.name();
             let message = format!("{path} is required in a message of the role {role:?}");

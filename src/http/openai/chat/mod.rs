@@ -1,5 +1,6 @@
 //! `/v1/chat/completions`, and the prompt that a chat request would run.
 
+use axum::Extension;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
@@ -9,6 +10,7 @@ use crate::http::error::ApiError;
 use crate::http::generate::chat::CheckedChat;
 use crate::http::generate::chat_request::ToolChoice;
 use crate::http::request::extract::Extracted;
+use crate::http::request::id::RequestId;
 use crate::http::state::AppState;
 use input::{ChatBody, Converted};
 use writer::ChatWriter;
@@ -28,7 +30,7 @@ pub(crate) async fn chat_completions(
     let options = &chat.plan.options;
     let spelling = || options.logprob_spelling(&state);
     let writer = ChatWriter {
-        envelope: Envelope::new("chatcmpl", model),
+        envelope: Envelope::new("chatcmpl", model, options.tier, &state),
         num_choices: options.own.n,
         usage: streaming.unwrap_or_default(),
         logprobs: logprobs.then(spelling),
@@ -45,18 +47,14 @@ pub(crate) async fn chat_completions(
 /// `POST /v1/chat/completions/render`.
 pub(crate) async fn render(
     State(state): State<AppState>,
+    Extension(id): Extension<RequestId>,
     request: Extracted<ChatBody>,
 ) -> Result<Response, ApiError> {
     let Converted { chat, model, ignored, adapter, arrival, .. } = Converted::new(&state, request)?;
-    let prompt = CheckedChat::new(&state, chat, adapter, arrival)?.render(&state).await?;
-    let answer = axum::Json(json!({
-        "model": model,
-        "prompt": prompt.text,
-        "prompt_token_ids": prompt.token_ids,
-        "count": prompt.token_ids.len(),
-        "max_model_len": state.engine.limits().max_model_len,
-    }));
-    Ok(ignored.tell(answer.into_response()))
+    let (id, streams) = (id.named("chatcmpl"), chat.streams);
+    let chat = CheckedChat::new(&state, chat, adapter, arrival)?;
+    let answer = chat.describe(&state, &id, &model, streams).await?;
+    Ok(ignored.tell(axum::Json(answer).into_response()))
 }
 
 /// `POST /v1/chat/completions/input_tokens`: how many tokens a request's prompt has.

@@ -26,7 +26,7 @@ pub(crate) struct ChatWriter {
     /// Present if logprobs were asked for.
     pub(crate) logprobs: Option<LogprobSpelling>,
     /// Present if the prompt's logprobs were asked for: most likely tokens at each place.
-    pub(crate) prompt_logprobs: Option<(LogprobSpelling, u8)>,
+    pub(crate) prompt_logprobs: Option<(LogprobSpelling, u32)>,
     /// Present if token ids were asked for.
     pub(crate) prompt_token_ids: Option<Vec<u32>>,
     /// Whether reasoning is told apart from the answer.
@@ -58,6 +58,8 @@ impl ChatWriter {
             object: "chat.completion.chunk",
             created: self.envelope.created,
             model: &self.envelope.model,
+            system_fingerprint: &self.envelope.fingerprint,
+            service_tier: self.envelope.tier.name(),
             choices: vec![choice],
             usage: self.usage.in_chunk(totals.usage),
             timings: None,
@@ -145,6 +147,8 @@ impl AnswerWriter for ChatWriter {
             object: "chat.completion.chunk",
             created: self.envelope.created,
             model: &self.envelope.model,
+            system_fingerprint: &self.envelope.fingerprint,
+            service_tier: self.envelope.tier.name(),
             choices: Vec::new(),
             usage: Some(ChunkUsage::Now(totals.usage)),
             timings: Some(totals.timings),
@@ -171,6 +175,8 @@ impl AnswerWriter for ChatWriter {
             object: "chat.completion",
             created: self.envelope.created,
             model: self.envelope.model.clone(),
+            system_fingerprint: self.envelope.fingerprint.clone(),
+            service_tier: self.envelope.tier.name(),
             choices: choices.collect(),
             usage: totals.usage,
             timings: totals.timings,

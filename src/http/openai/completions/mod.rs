@@ -1,7 +1,9 @@
 //! `/v1/completions`: prompts as text or token ids, continued.
 
+use axum::Extension;
 use axum::extract::State;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
+use serde_json::Value;
 
 use super::envelope::{Envelope, UsageReporting};
 use super::format;
@@ -12,15 +14,18 @@ use crate::http::answer::reader::ReadingPlan;
 use crate::http::answer::stream;
 use crate::http::error::ApiError;
 use crate::http::generate::field_names::FieldNames;
-use crate::http::generate::options::GenerationOptions;
+use crate::http::generate::grammar;
+use crate::http::generate::options::{GenerationOptions, PromptCut};
 use crate::http::generate::plan::{Constraints, Plan, check_prompt_logprobs};
+use crate::http::generate::prompt::{PromptEncoder, RenderedPrompt};
+use crate::http::generate::rendered::rendered;
 use crate::http::generate::tools::ToolSetup;
-use crate::http::generate::{grammar, prompt};
 use crate::http::openai::chat::input::CHAT_RULES;
 use crate::http::request::arrival::Arrival;
 use crate::http::request::blocking::off_thread;
 use crate::http::request::extract::{Extracted, RequestBody};
 use crate::http::request::fields::{BodyReader, Ignored, required};
+use crate::http::request::id::RequestId;
 use crate::http::request::rules::{COMMON, Rules};
 use crate::http::state::AppState;
 use crate::http::wire::bounds::MAX_PROMPTS;
@@ -70,18 +75,43 @@ pub(crate) async fn completions(
         Checked::new(&state, request)?;
     let prompts = prompts(&request, state.engine.limits().vocab_size)?;
     let permit = state.admit(prompts.len() * options.num_sequences())?;
-    let tokenized = tokenize(&state, prompts, request.add_special_tokens.unwrap_or(true)).await?;
+    let tokenized = {
+        let add_special_tokens = request.add_special_tokens.unwrap_or(true);
+        tokenize(&state, prompts, options.own.cut, add_special_tokens).await?
+    };
     let tools = ToolSetup::none(&NAMES, None);
     let grammar = grammar::compile(options.own.demand.take(), &tools, &state).await?;
     let constraints = Constraints { grammar, reasoning: None };
     let reading = ReadingPlan::default();
     let plan = Plan::new(&state, options, constraints, reading, adapter, arrival.at).await?;
-    let envelope = Envelope::new("cmpl", model);
+    let envelope = Envelope::new("cmpl", model, plan.options.tier, &state);
     let writer = writer(&state, envelope, &request, &plan.options, &tokenized, streaming);
     let ids: Vec<Vec<u32>> = tokenized.into_iter().map(|prompt| prompt.ids).collect();
     let generation = plan.submit(&state, permit, &ids)?;
     let streams = streaming.is_some();
     stream::respond(generation, writer, streams, state.keep_alive, &ignored).await
+}
+
+/// `POST /v1/completions/render`: the request of each prompt as the engine would get it.
+pub(crate) async fn render(
+    State(state): State<AppState>,
+    Extension(id): Extension<RequestId>,
+    request: Extracted<CompletionBody>,
+) -> Result<Response, ApiError> {
+    let Checked { request, model, options, streaming, ignored, .. } =
+        Checked::new(&state, request)?;
+    let prompts = prompts(&request, state.engine.limits().vocab_size)?;
+    let special_tokens = request.add_special_tokens.unwrap_or(true);
+    let tokenized = tokenize(&state, prompts, options.own.cut, special_tokens).await?;
+    let (id, one) = (id.named("cmpl"), tokenized.len() == 1);
+    let each = tokenized.into_iter().enumerate().map(|(at, TokenizedPrompt { text, ids })| {
+        let text = text.unwrap_or_else(|| state.tokenizer.decode(&ids, false));
+        let prompt = RenderedPrompt { text, token_ids: ids };
+        let id = if one { id.clone() } else { format!("{id}-{at}") };
+        rendered(&prompt, &options, &id, &model, streaming.is_some(), &state)
+    });
+    let answer: Vec<Value> = each.collect();
+    Ok(ignored.tell(axum::Json(answer).into_response()))
 }
 
 /// Writes the choices of all prompts.
@@ -138,10 +168,9 @@ impl Checked {
         let CompletionBody { request, sampling } = body;
         let streaming = streaming(request.stream, request.stream_options.as_ref())?;
         let demand = format::response_format(sampling.own.response_format.as_ref(), &mut fields)?;
-        let structured = sampling.own.structured_outputs.as_ref();
-        let demand = format::demand(demand, "response_format", structured, &mut fields)?;
+        let demand = format::demand(demand, "response_format", &sampling, &mut fields)?;
         let ignored = fields.finish(state.config.strict)?;
-        let logprobs = top_logprobs("logprobs", request.logprobs)?;
+        let logprobs = top_logprobs("logprobs", request.logprobs, state)?;
         let spelled = Spelled {
             names: &NAMES,
             demand,
@@ -196,18 +225,18 @@ fn prompts(request: &CompletionRequest, vocab_size: usize) -> Result<Vec<Checked
 async fn tokenize(
     state: &AppState,
     checked: Vec<CheckedPrompt>,
+    cut: Option<PromptCut>,
     add_special_tokens: bool,
 ) -> Result<Vec<TokenizedPrompt>, ApiError> {
-    let tokenizer = state.tokenizer.clone();
-    let context = state.engine.limits().max_model_len;
+    let encoder = PromptEncoder::new(state, cut, &NAMES);
     off_thread(move || {
         let prompts = checked.into_iter().map(|prompt| {
             let (source, ids) = match prompt {
-                CheckedPrompt::Ids(ids) => (None, ids),
+                CheckedPrompt::Ids(ids) => (None, encoder.kept(ids)),
+                // Of a prompt that was cut, the text is that of what is left.
                 CheckedPrompt::Text(text) => {
-                    let ids =
-                        prompt::tokenize(&tokenizer, &text, add_special_tokens, context, &NAMES)?;
-                    (Some(text), ids)
+                    let ids = encoder.encode(&text, add_special_tokens)?;
+                    (Some(text).filter(|_| cut.is_none()), ids)
                 }
             };
             if ids.is_empty() {

@@ -16,9 +16,9 @@ pub(crate) struct CompletionWriter {
     pub(crate) usage: UsageReporting,
     pub(crate) spelling: LogprobSpelling,
     /// Most likely tokens at each place of the answer, if logprobs were asked for.
-    pub(crate) logprobs: Option<u8>,
+    pub(crate) logprobs: Option<u32>,
     /// The same for the prompt.
-    pub(crate) prompt_logprobs: Option<u8>,
+    pub(crate) prompt_logprobs: Option<u32>,
     /// Sequences of each prompt, and how many of them are choices.
     pub(crate) best_of: usize,
     pub(crate) n: usize,
@@ -105,6 +105,8 @@ impl CompletionWriter {
             object: "text_completion",
             created: self.envelope.created,
             model: &self.envelope.model,
+            system_fingerprint: &self.envelope.fingerprint,
+            service_tier: self.envelope.tier.name(),
             choices: vec![choice],
             usage: self.usage.in_chunk(totals.usage),
             timings: None,
@@ -158,6 +160,8 @@ impl AnswerWriter for CompletionWriter {
             object: "text_completion",
             created: self.envelope.created,
             model: &self.envelope.model,
+            system_fingerprint: &self.envelope.fingerprint,
+            service_tier: self.envelope.tier.name(),
             choices: Vec::new(),
             usage: Some(ChunkUsage::Now(totals.usage)),
             timings: Some(totals.timings),
@@ -174,6 +178,8 @@ impl AnswerWriter for CompletionWriter {
             object: "text_completion",
             created: self.envelope.created,
             model: &self.envelope.model,
+            system_fingerprint: &self.envelope.fingerprint,
+            service_tier: self.envelope.tier.name(),
             choices: written,
             usage: Some(ChunkUsage::Now(totals.usage)),
             timings: Some(totals.timings),

@@ -118,6 +118,8 @@ pub(super) struct Output {
     open: Option<Open>,
     /// White space that no message has begun with: what stands between calls is no message.
     blank: Spoken,
+    /// Whether the prompt alone is wanted.
+    silent: bool,
 }
 
 /// What is added to the answer.
@@ -170,10 +172,15 @@ impl Output {
         events
     }
 
+    /// For an answer that is not wanted: there is no message of nothing.
+    pub(super) fn silent(self) -> Self {
+        Self { silent: true, ..self }
+    }
+
     /// Ends the last item, `status` being how; an answer of nothing is a message of nothing.
     pub(super) fn end(&mut self, status: ItemStatus) -> Vec<Event> {
         let mut events = Vec::new();
-        if self.done.is_empty() && self.open.is_none() {
+        if self.done.is_empty() && self.open.is_none() && !self.silent {
             let blank = std::mem::take(&mut self.blank);
             self.message(&mut events);
             self.grow(blank, &mut events);

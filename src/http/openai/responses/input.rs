@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
+use super::comparison::Comparison;
 use super::conversation::messages;
 use super::items::{ItemReader, check_outputs};
 use super::settings::settings;
@@ -19,14 +20,14 @@ use crate::http::generate::chat_request::{
 use crate::http::generate::demand::Demand;
 use crate::http::generate::field_names::FieldNames;
 use crate::http::openai::sampling::{
-    self, SamplingBody, Spelled, effort, reasoning_budget, top_logprobs,
+    self, SamplingBody, Spelled, effort, prewarmed, reasoning_budget, top_logprobs,
 };
 use crate::http::openai::stream_options::streaming;
 use crate::http::openai::{format, tools};
 use crate::http::request::arrival::Arrival;
 use crate::http::request::extract::{Extracted, RequestBody};
 use crate::http::request::fields::{BodyReader, FieldReader, Ignored, required, text_member};
-use crate::http::request::rules::{COMMON, Rules, Treatment, is_bool, is_empty};
+use crate::http::request::rules::{COMMON, Rules, Treatment, is_bool, is_empty, is_false};
 use crate::http::state::AppState;
 use crate::http::state::response_store::{History, Turn};
 use crate::http::wire::bounds::{INCLUDABLES, INCLUDE_LOGPROBS};
@@ -57,6 +58,7 @@ const RESPONSE_RULES: Rules = &[
     ("input[].content[].logprobs", Treatment::IgnoredUnless(is_empty)),
     ("input[].created_by", Treatment::Ignored),
     ("input[].encrypted_content", Treatment::Ignored),
+    ("enable_response_messages", Treatment::Unsupported(is_false)),
     ("input[].name", Treatment::Ignored),
     ("input[].phase", Treatment::Ignored),
     ("tools[].async", Treatment::Ignored),
@@ -93,6 +95,7 @@ impl RequestBody for ResponseBody {
 pub(super) struct Converted {
     pub(super) chat: ChatRequest,
     pub(super) settings: Settings,
+    pub(super) comparison: Comparison,
     pub(super) model: String,
     /// All items, the request's own last.
     pub(super) conversation: History,
@@ -117,14 +120,13 @@ impl Converted {
         let ResponseTools { list, shown, called } = ResponseTools::read(&tools, &mut fields)?;
         let conversation = conversation(&request, list, &history, &mut fields)?;
         let (demand, text) = text(request.text.as_ref(), &mut fields)?;
-        let structured = sampling.own.structured_outputs.as_ref();
         let max_tokens = integer(NAMES.max_tokens, request.max_output_tokens, 1, i64::MAX)?;
         let spelled = Spelled {
             names: &NAMES,
-            demand: format::demand(demand, "text.format", structured, &mut fields)?,
-            max_tokens: max_tokens.map(to_usize),
+            demand: format::demand(demand, "text.format", &sampling, &mut fields)?,
+            max_tokens: prewarmed(&sampling.own).or(max_tokens.map(to_usize)),
             best_of: None,
-            logprobs: logprobs(&request, &mut fields)?,
+            logprobs: logprobs(&request, &mut fields, state)?,
             echoed_logprobs: None,
         };
         let chat = ChatRequest {
@@ -138,9 +140,21 @@ impl Converted {
             conversation,
         };
         let ignored = fields.finish(state.config.strict)?;
-        let settings = settings(state, request, &sampling.scalars, shown, text)?;
+        let tier = chat.options.tier;
+        let comparison = Comparison::new(&request, &shown, &sampling, &model, &history);
+        let settings = settings(state, request, &sampling.scalars, tier, shown, text)?;
         let conversation = history;
-        Ok(Self { chat, settings, model, conversation, called, ignored, adapter, arrival })
+        Ok(Self {
+            chat,
+            settings,
+            comparison,
+            model,
+            conversation,
+            called,
+            ignored,
+            adapter,
+            arrival,
+        })
     }
 }
 
@@ -224,7 +238,6 @@ fn note_idle(request: &ResponsesRequest, fields: &mut FieldReader) {
         (request.user.is_some(), "user"),
         (request.safety_identifier.is_some(), "safety_identifier"),
         (request.prompt_cache_key.is_some(), "prompt_cache_key"),
-        (request.service_tier.is_some(), "service_tier"),
         // Usage always comes with the last event.
         (asks_usage, "stream_options.include_usage"),
         (asks_more, "stream_options.continuous_usage_stats"),
@@ -259,7 +272,11 @@ fn history(
 }
 
 /// How many alternatives to list beside each token, if logprobs are asked for.
-fn logprobs(request: &ResponsesRequest, fields: &mut FieldReader) -> Result<Option<u8>, ApiError> {
+fn logprobs(
+    request: &ResponsesRequest,
+    fields: &mut FieldReader,
+    state: &AppState,
+) -> Result<Option<u32>, ApiError> {
     let mut included = false;
     for (at, name) in request.include.iter().flatten().enumerate() {
         let path = format!("include[{at}]");
@@ -272,7 +289,7 @@ fn logprobs(request: &ResponsesRequest, fields: &mut FieldReader) -> Result<Opti
             }
         }
     }
-    let top = top_logprobs("top_logprobs", request.top_logprobs)?;
+    let top = top_logprobs("top_logprobs", request.top_logprobs, state)?;
     if !included && top.is_some_and(|top| top > 0) {
         let message = format!("top_logprobs needs include to name {INCLUDE_LOGPROBS:?}");
         return Err(ApiError::field("top_logprobs", message));

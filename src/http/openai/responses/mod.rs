@@ -4,6 +4,7 @@
 //! from there on a response is a chat like any other. `events` makes items of the answer, `writer`
 //! the JSON, and `stored` gives responses back.
 
+use axum::Extension;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
@@ -12,6 +13,7 @@ use super::envelope::item_id;
 use crate::http::error::ApiError;
 use crate::http::generate::chat::CheckedChat;
 use crate::http::request::extract::Extracted;
+use crate::http::request::id::RequestId;
 use crate::http::state::AppState;
 use crate::http::state::clock::unix_seconds;
 use crate::http::wire::chat::StopReason;
@@ -20,6 +22,7 @@ use events::{Numbering, Output};
 use input::{Converted, ResponseBody};
 use writer::{ResponsesWriter, Storing};
 
+mod comparison;
 mod conversation;
 mod events;
 mod input;
@@ -34,20 +37,38 @@ pub(crate) async fn create(
     State(state): State<AppState>,
     request: Extracted<ResponseBody>,
 ) -> Result<Response, ApiError> {
-    let Converted { chat, settings, model, conversation, called, ignored, adapter, arrival } =
-        Converted::new(&state, request)?;
-    let streams = chat.streams;
+    let converted = Converted::new(&state, request)?;
+    let Converted { chat, settings, comparison, model, .. } = converted;
+    let Converted { conversation, called, ignored, adapter, arrival, .. } = converted;
+    let (streams, stores) = (chat.streams, settings.store);
     let prepared = CheckedChat::new(&state, chat, adapter, arrival)?.prepare(&state).await?;
     let options = &prepared.plan.options;
+    let mut response = begun(model, settings, options.seed);
+    response.prompt_cache_diagnostics =
+        comparison.told(&state, &response.id, &prepared.prompt.token_ids);
+    let output = Output::new(called);
     let writer = ResponsesWriter {
         logprobs: options.own.logprobs.map(|_| options.logprob_spelling(&state)),
-        storing: settings.store.then(|| Storing { state: state.clone(), input: conversation }),
-        response: begun(model, settings, options.seed),
-        output: Output::new(called),
+        storing: stores.then(|| Storing { state: state.clone(), input: conversation }),
+        response,
+        output: if options.prewarms() { output.silent() } else { output },
         numbering: Numbering::default(),
         finish: None,
     };
     prepared.answer(&state, writer, streams, &ignored).await
+}
+
+/// `POST /v1/responses/render`: a request as the engine would get it.
+pub(crate) async fn render(
+    State(state): State<AppState>,
+    Extension(id): Extension<RequestId>,
+    request: Extracted<ResponseBody>,
+) -> Result<Response, ApiError> {
+    let Converted { chat, model, ignored, adapter, arrival, .. } = Converted::new(&state, request)?;
+    let (id, streams) = (id.named("resp"), chat.streams);
+    let chat = CheckedChat::new(&state, chat, adapter, arrival)?;
+    let answer = chat.describe(&state, &id, &model, streams).await?;
+    Ok(ignored.tell(axum::Json(answer).into_response()))
 }
 
 /// `POST /v1/responses/input_tokens`: how many tokens a request's prompt has.
@@ -81,5 +102,6 @@ fn begun(model: String, settings: Settings, seed: i64) -> ResponseObject {
         seed,
         stop_reason: StopReason::Nothing,
         timings: None,
+        prompt_cache_diagnostics: None,
     }
 }

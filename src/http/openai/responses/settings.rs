@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::http::error::ApiError;
+use crate::http::generate::service_tier::ServiceTier;
 use crate::http::state::AppState;
 use crate::http::wire::bounds::{
     MAX_METADATA_KEY_CHARS, MAX_METADATA_PAIRS, MAX_METADATA_VALUE_CHARS,
@@ -15,6 +16,7 @@ pub(super) fn settings(
     state: &AppState,
     request: ResponsesRequest,
     scalars: &ScalarFields,
+    tier: ServiceTier,
     tools: Vec<Value>,
     text: TextSettings,
 ) -> Result<Settings, ApiError> {
@@ -42,7 +44,7 @@ pub(super) fn settings(
         frequency_penalty: scalar("frequency_penalty").unwrap_or(0.0),
         top_logprobs: request.top_logprobs.map_or(0, |top| top.0),
         truncation: "disabled",
-        service_tier: "default",
+        service_tier: tier.name(),
         user: request.user,
         safety_identifier: request.safety_identifier,
         prompt_cache_key: request.prompt_cache_key,

@@ -70,7 +70,7 @@ pub(crate) async fn cancel(
     PathId(id): PathId,
 ) -> Result<Response, ApiError> {
     stored(&state, id)?;
-    let message = "cannot cancel a synchronous response: it has ended".to_owned();
+    let message = "Cannot cancel a synchronous response.".to_owned();
     Err(ApiError::Invalid { message, param: None, code: None })
 }
 

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::builders::{
-    count, list, object, optional_text, or_null, reference, text, token_ids, words,
+    any_of, count, list, object, optional_text, or_null, reference, text, token_ids, words,
 };
 
 written! {
@@ -47,8 +47,18 @@ written! {
     Live: object(&["status"], &json!({"status": words(&["live"])}));
     /// The prompt that a chat request would run.
     RenderedPrompt: object(
-        &["model", "prompt", "prompt_token_ids", "count", "max_model_len"],
+        &["request_id", "model", "prompt", "token_ids", "prompt_token_ids", "count", "max_model_len",
+            "sampling_params", "stream"],
         &json!({
+            "request_id": text(),
+            "token_ids": token_ids(),
+            "token_offsets": {"type": "null"},
+            "features": {"type": "null"},
+            "cache_salt": optional_text(),
+            "priority": {"type": "integer"},
+            "kv_transfer_params": {"type": "null"},
+            "sampling_params": {"type": "object"},
+            "stream": {"type": "boolean"},
             "model": text(),
             "prompt": text(),
             "prompt_token_ids": token_ids(),
@@ -56,6 +66,22 @@ written! {
             "max_model_len": count(),
         }),
     );
+    /// What the requests of several prompts would run.
+    RenderedPrompts: list(&reference("RenderedPrompt"));
+    /// A request of any of these kinds.
+    Invocation: any_of(&[
+        json!({"allOf": [reference("ChatCompletionRequest"), object(&["messages"], &json!({}))]}),
+        json!({"allOf": [reference("CompletionRequest"), object(&["prompt"], &json!({}))]}),
+        json!({"allOf": [reference("EmbeddingsRequest"), object(&["input"], &json!({}))]}),
+    ]);
+    /// The answer to a request of any of these kinds.
+    InvocationAnswer: any_of(&[
+        reference("ChatCompletion"), reference("Completion"), reference("EmbeddingList"),
+    ]);
+    /// The sequences that can run at once.
+    Slots: list(&object(&["id", "n_ctx", "is_processing"], &json!({
+        "id": count(), "n_ctx": count(), "is_processing": {"type": "boolean"},
+    })));
     /// What to tokenize: a text, under either name, or a conversation.
     TokenizeRequest: json!({
         "type": "object",
@@ -63,6 +89,8 @@ written! {
             "model": or_null(reference("RequestedModel")),
             "return_token_strs": {"type": ["boolean", "null"]},
             "add_special_tokens": {"type": ["boolean", "null"]},
+            "add_special": {"type": ["boolean", "null"]},
+            "with_pieces": {"type": ["boolean", "null"]},
         },
         "anyOf": [
             object(&["prompt"], &json!({"prompt": text(), "messages": {"type": "null"}})),

@@ -7,17 +7,19 @@ use super::builders::{
     any_of, list, object, optional_text, or_null, reference, tagged, text, words,
 };
 use crate::http::wire::bounds::{
-    EFFORTS, MAX_BREAKER_BYTES, MAX_BREAKERS, MAX_INPUTS, MAX_PROMPTS, MAX_STOP_STRINGS, ROLES,
+    EFFORTS, MAX_BAD_WORD_BYTES, MAX_BAD_WORDS, MAX_BREAKER_BYTES, MAX_BREAKERS, MAX_INPUTS,
+    MAX_PROMPTS, MAX_STOP_STRINGS, SERVICE_TIERS,
 };
 
 written! {
-    /// Who said a message.
-    ChatRole: words(&ROLES);
+    /// Who said a message: `developer`, `system`, `user`, `assistant`, `tool`, or one that the model's
+    /// template knows.
+    ChatRole: json!({"type": "string", "minLength": 1});
     /// A message: only the assistant calls tools, and only it can have said nothing.
     ChatInputMessage: json!({"allOf": [reference("ChatMessage"), any_of(&[
         object(&[], &json!({"role": words(&["assistant"])})),
         object(&["content"], &json!({
-            "role": words(&["developer", "system", "user", "tool"]),
+            "role": reference("ChatRole"),
             "content": reference("ChatContent"),
             "tool_calls": {"type": ["array", "null"], "maxItems": 0},
         })),
@@ -28,6 +30,10 @@ written! {
     ChatContentPart: tagged("text", &["text"], &json!({"text": text()}));
     /// How much to think.
     ReasoningEffort: words(&EFFORTS);
+    /// A token's text, or its bytes.
+    TokenPiece: any_of(&[text(), list(&json!({"type": "integer"}))]);
+    /// How urgent the request is.
+    ServiceTierName: words(&SERVICE_TIERS);
     /// What may be called.
     ChatTools: list(&reference("ChatTool"));
     /// A function that the client runs.
@@ -69,9 +75,11 @@ written! {
         })),
         tagged("structural_tag", &["structures", "triggers"], &structural_tag()),
     ]);
+    /// A JSON schema, or its JSON in a string.
+    AnySchema: json!({"type": ["string", "object", "boolean"]});
     /// What the answer must be like; exactly one of the fields is given.
     StructuredOutputs: any_of(&[
-        only("json", json!({"type": ["string", "object", "boolean"]})),
+        only("json", reference("AnySchema")),
         only("json_object", json!({"enum": [true]})),
         only("regex", text()),
         only("choice", list(&text())),
@@ -87,6 +95,9 @@ written! {
         json!({"type": "array", "maxItems": MAX_STOP_STRINGS,
             "items": {"type": "string", "minLength": 1}}),
     ]);
+    /// Texts that an answer may not hold.
+    BadWords: json!({"type": "array", "maxItems": MAX_BAD_WORDS,
+        "items": {"type": "string", "minLength": 1, "maxLength": MAX_BAD_WORD_BYTES}});
     /// Texts at which a repetition ends.
     SequenceBreakers: json!({"type": "array", "maxItems": MAX_BREAKERS,
         "items": {"type": "string", "minLength": 1, "maxLength": MAX_BREAKER_BYTES}});
@@ -124,7 +135,11 @@ written! {
     /// What to embed: a text or several, or the token ids of one or several.
     EmbeddingInput: texts_or_ids(MAX_INPUTS, 1);
     /// How vectors are written.
-    EncodingFormat: words(&["float", "base64"]);
+    EncodingFormat: words(&["float", "base64", "bytes", "bytes_only"]);
+    /// The type of an embedding's numbers as bytes.
+    EmbeddingNumbers: words(&["float32", "float16", "bfloat16", "fp8_e4m3", "fp8_e5m2"]);
+    /// The order of a number's bytes.
+    ByteOrder: words(&["little", "big", "native"]);
     /// Which end of a long text stays.
     TruncationSide: words(&["left", "right"]);
     /// How an answer ended.

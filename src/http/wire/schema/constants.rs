@@ -18,7 +18,6 @@ constants! {
     assistant: "assistant";
     chat_completion: "chat.completion";
     chat_completion_chunk: "chat.completion.chunk";
-    default: "default";
     disabled: "disabled";
     embedding: "embedding";
     error: "error";

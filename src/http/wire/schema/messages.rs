@@ -8,9 +8,19 @@ use super::builders::{
 use crate::http::wire::bounds::{MAX_STOP_STRINGS, MESSAGE_EFFORTS};
 
 written! {
+    /// Why a prompt was not in the cache.
+    MessageDiagnostics: object(&["cache_miss_reason"], &json!({
+        "cache_miss_reason": object(&["type"], &json!({
+            "type": words(&[
+                "model_changed", "system_changed", "tools_changed", "messages_changed",
+                "previous_message_not_found", "unavailable",
+            ]),
+            "cache_missed_input_tokens": {"type": "integer", "minimum": 0},
+        })),
+    }));
     /// What only counting tokens can do without.
     MessagesLimit: json!({"type": "object", "required": ["max_tokens"], "properties": {
-        "max_tokens": {"type": "integer", "minimum": 1},
+        "max_tokens": {"type": "integer", "minimum": 0},
     }});
     /// What one side said; which blocks there can be depends on the side.
     MessageInput: any_of(&[

@@ -8,6 +8,16 @@ use crate::http::wire::bounds::{
 };
 
 written! {
+    /// How a prompt goes on another one.
+    ResponseCacheDiagnostics: object(&["type"], &json!({
+        "type": words(&["cache_hit", "cache_miss", "comparison_response_not_found", "unavailable"]),
+        "reason": words(&[
+            "model_changed", "prompt_cache_key_changed", "tools_changed", "text_format_changed",
+            "reasoning_effort_changed", "service_tier_changed", "input_changed",
+        ]),
+        "cache_missed_tokens": {"type": "integer", "minimum": 0},
+        "comparison_reusable_tokens": {"type": "integer", "minimum": 0},
+    }));
     /// A text of the user, or the items of a conversation.
     ResponseInput: any_of(&[
         text(),
