@@ -7,7 +7,11 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use super::rules::CallRules;
-use super::shape::{NUMBER, WORD};
+
+/// Stands in a shape's texts for a number that the model picks.
+pub(super) const NUMBER: &str = "\u{0}";
+/// Stands in a shape's texts for a word that the model picks.
+pub(super) const WORD: &str = "\u{1}";
 
 /// A grammar that is being written.
 pub(super) struct Lark<'a> {

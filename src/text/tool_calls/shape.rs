@@ -7,11 +7,6 @@ use super::literal_grammar::Literals;
 use super::rules::CallRules;
 use super::tagged::Tags;
 
-/// Stands in a [`Shape`]'s texts for a number that the model picks.
-pub(super) const NUMBER: &str = "\u{0}";
-/// Stands in a [`Shape`]'s texts for a word that the model picks.
-pub(super) const WORD: &str = "\u{1}";
-
 /// How a family writes calls.
 #[derive(Debug)]
 pub(super) struct Shape {
