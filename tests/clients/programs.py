@@ -28,38 +28,11 @@ os.environ |= {
 
 import agent_libraries
 import typed_libraries
-from recorder import Recorder, table
+from recorder import Recorder
+from sections import Programs
 from serving import Server, checks
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-
-
-class Programs:
-    """Where the programs find the server, and what they asked it."""
-
-    def __init__(self, check, recorder: Recorder, model: str):
-        self.check, self.recorder, self.model = check, recorder, model
-        self.root, self.v1 = recorder.url, f"{recorder.url}/v1"
-        self.seen = {}
-
-    def last(self, path: str) -> dict:
-        """The body of the newest request for `path`."""
-        return self.recorder.since(0, path)[-1].json()
-
-    def run(self, name: str, modules: str, section):
-        missing = [one for one in modules.split() if not _is_installed(one)]
-        if missing:
-            print(f"left out: {name}, since {', '.join(missing)} can't be imported", flush=True)
-            return
-        mark = self.recorder.mark()
-        with self.check(f"{name}: came to its end"):
-            section(self)
-        print(f"  {name} {_version(name)}")
-        self.seen[name] = self.recorder.since(mark)
-        with self.check(f"{name}: something was asked, and nothing was refused"):
-            assert self.seen[name], "no request"
-            refused = self.recorder.refused(mark)
-            assert not refused, "\n".join(map(str, refused))
 
 
 def _version(package: str) -> str:
@@ -101,8 +74,10 @@ def main() -> int:
     with checks() as check, Server(args.binary, *shlex.split(args.serve)) as server, Recorder(server.url) as recorder:
         programs = Programs(check, recorder, server.model())
         for name in args.names or SECTIONS:
-            programs.run(name, *SECTIONS[name])
-        print(table(programs.seen))
+            modules, section = SECTIONS[name]
+            missing = [one for one in modules.split() if not _is_installed(one)]
+            programs.run(name, missing, section, lambda: _version(name))
+        programs.print_table()
         with check("the server wrote no panic into its log"):
             assert "panicked" not in server.log_tail(), server.log_tail()
     return check.exit_status()
