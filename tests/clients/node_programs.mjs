@@ -3,9 +3,9 @@
 //     node node_programs.mjs URL
 //
 // Needs any of `ai` with `@ai-sdk/anthropic` and `@ai-sdk/openai`, `@langchain/anthropic` with
-// `@langchain/core`, and `ollama`, and `zod`, found from the working directory; what isn't installed
-// is left out and said so. What a toy model says does not matter: that no request is refused, and that
-// forms are kept, does.
+// `@langchain/core`, `@anthropic-ai/sdk`, `ollama`, and `zod`, found from the working directory; what
+// isn't installed is left out and said so. What a toy model says does not matter: that no request is
+// refused, and that forms are kept, does.
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -178,6 +178,33 @@ await section("@langchain/anthropic", langchain, async ({ ChatAnthropic }, { Hum
     const answer = await chat.bindTools([add]).invoke([new HumanMessage(QUESTION), first, result]);
     assert.ok(answer.response_metadata.stop_reason);
   });
+});
+
+const anthropic = ["@anthropic-ai/sdk", "@anthropic-ai/sdk/helpers/beta/zod", "zod"];
+await section("@anthropic-ai/sdk", anthropic, async ({ default: Anthropic }, { betaZodTool }, { z }) => {
+  const client = new Anthropic({ baseURL: url, apiKey: "none", maxRetries: 0 });
+  for (const stream of [false, true]) {
+    await check(`@anthropic-ai/sdk: the tool runner calls and sends the result, stream ${stream}`, async () => {
+      let called = 0;
+      const add = betaZodTool({
+        name: "add", description: "Adds two numbers.",
+        inputSchema: z.object({ a: z.enum(["1", "2"]), b: z.enum(["3"]) }),
+        run: ({ a, b }) => { called += 1; return String(Number(a) + Number(b)); },
+      });
+      const runner = client.beta.messages.toolRunner({
+        model, max_tokens: 1024, tools: [add], max_iterations: 2, stream,
+        tool_choice: { type: "any", disable_parallel_tool_use: true },
+        messages: [{ role: "user", content: QUESTION }],
+      });
+      let turns = 0;
+      for await (const turn of runner) {
+        turns += 1;
+        if (stream) await turn.finalMessage();
+      }
+      assert.equal(turns, 2);
+      assert.ok(called >= 1);
+    });
+  }
 });
 
 // Another protocol: what counts is that its user is told so in words.
