@@ -9,25 +9,19 @@ says which are not. What a toy model says does not matter: that no request is re
 can't fit, and that a program then sees why.
 """
 
-import argparse
 import contextlib
 import json
-import os
-import pathlib
 import secrets
-import shlex
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
 
+from command_line import Home, run_commands
 from recorder import Recorder
 from sections import Programs
-from serving import Server, checks, free_port, wait_until
+from serving import Server, free_port, wait_until
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 QUESTION = "Tell me a story about a lamp."
 # More than the small server's context, less than the other's.
 LONG = "The lamp stood by the sea and gave light to all the boats. " * 60
@@ -43,27 +37,6 @@ SCHEMA = {
     "required": ["city", "age"],
     "additionalProperties": False,
 }
-
-
-class Home:
-    """A folder that programs take for the user's own, with nothing of the user's in it."""
-
-    def __init__(self, folder: str):
-        self.folder = pathlib.Path(folder)
-        self.environment = {
-            "PATH": os.environ["PATH"], "HOME": folder, "TERM": "dumb", "LANG": "C.UTF-8",
-            "TMPDIR": folder, "LITELLM_LOCAL_MODEL_COST_MAP": "True", "NO_COLOR": "1",
-            "GIT_CONFIG_NOSYSTEM": "1",
-        }
-
-    def run(self, *command: str, status: int = 0, seconds: float = 120, text=None, **environment):
-        """What a command printed; it must end with `status`."""
-        done = subprocess.run(
-            command, cwd=self.folder, env=self.environment | environment, input=text or "",
-            capture_output=True, text=True, timeout=seconds,
-        )
-        assert done.returncode == status, f"{done.returncode}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
-        return done.stdout + (done.stderr if status else "")
 
 
 def llm(p: Programs, home: Home):
@@ -249,26 +222,8 @@ SECTIONS = {"llm": llm, "sgpt": sgpt, "aider": aider, "litellm": litellm}
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--binary", default=str(ROOT / "target" / "debug" / "sconce"))
-    parser.add_argument("--serve", default="", help="more flags of `sconce serve`")
-    parser.add_argument("names", nargs="*", choices=[[], *SECTIONS])
-    args = parser.parse_args()
-    with checks() as check, Server(args.binary, *shlex.split(args.serve)) as server, Recorder(
-        server.url
-    ) as recorder:
-        programs = Programs(check, recorder, server.model())
-        for name in args.names or SECTIONS:
-            with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-                home = Home(folder)
-                more = [args.binary] if name == "litellm" else []
-                missing = [] if shutil.which(name) else [f"{name} on PATH"]
-                version = lambda: home.run(name, "--version", OPENAI_API_KEY="none").strip()
-                programs.run(name, missing, lambda p: SECTIONS[name](p, home, *more), version)
-        programs.print_table()
-        with check("the server wrote no panic into its log"):
-            assert "panicked" not in server.log_tail(), server.log_tail()
-    return check.exit_status()
+    # litellm's proxy stands before one more server.
+    return run_commands(__doc__, SECTIONS, needs_binary={"litellm"})
 
 
 if __name__ == "__main__":
