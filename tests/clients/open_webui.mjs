@@ -16,7 +16,8 @@ const playwright = await import(pathToFileURL(require.resolve("playwright-core")
 const { chromium } = playwright.default ?? playwright;
 
 const [url, model, screenshot] = process.argv.slice(2);
-const QUESTION = "Tell me a story about a lamp.";
+const MESSAGES = ["Tell me a story about a lamp.", "Tell me another one."];
+const shown = { answers: [], errors: [], seconds: null };
 
 const browser = await chromium.launchPersistentContext(mkdtempSync(join(tmpdir(), "chromium-")), {
   executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
@@ -29,8 +30,21 @@ const browser = await chromium.launchPersistentContext(mkdtempSync(join(tmpdir()
 });
 const page = browser.pages()[0] ?? (await browser.newPage());
 page.setDefaultTimeout(60_000);
-const errors = [];
-page.on("pageerror", (error) => errors.push(String(error)));
+page.on("pageerror", (error) => shown.errors.push(String(error)));
+
+// Waits for the answer of that number, first its first words and then its end.
+async function answered(number, asked) {
+  const answer = page.locator(".chat-assistant").nth(number - 1);
+  await answer.waitFor();
+  await page.waitForFunction(
+    (index) => document.querySelectorAll(".chat-assistant")[index]?.innerText.trim().length > 0, number - 1,
+    { timeout: 60_000 },
+  );
+  shown.seconds ??= (Date.now() - asked) / 1000;
+  // Only an answer that has ended can be made again.
+  await page.getByRole("button", { name: "Regenerate" }).nth(number - 1).waitFor();
+  shown.answers.push((await answer.innerText()).trim());
+}
 
 try {
   await page.goto(url, { waitUntil: "domcontentloaded" });
@@ -42,12 +56,15 @@ try {
   await release.click();
   await page.getByRole("button", { name: /Select a model|Selected model/ }).first().click();
   await page.getByRole("option", { name: model }).first().click();
-  await input.click();
-  await page.keyboard.type(QUESTION);
-  await page.keyboard.press("Enter");
-  await page.waitForTimeout(20000);
+  for (const message of MESSAGES) {
+    await input.click();
+    await page.keyboard.type(message);
+    const asked = Date.now();
+    await page.keyboard.press("Enter");
+    await answered(shown.answers.length + 1, asked);
+  }
 } finally {
   await page.screenshot({ path: screenshot });
   await browser.close();
 }
-console.log(JSON.stringify({ errors }));
+console.log(JSON.stringify(shown));

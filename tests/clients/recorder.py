@@ -19,7 +19,7 @@ import urllib.parse
 # What belongs to one connection and not to the message.
 HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade"}
 # Of an answer, as much is kept as shows what kind it was.
-KEPT_OF_ANSWER = 65536
+KEPT_OF_ANSWER = 4 << 20
 
 
 class Exchange:
