@@ -70,11 +70,10 @@ def anthropic_tool_runner(p):
         tool_choice={"type": "any", "disable_parallel_tool_use": True},
     )
     with p.check("tool runner: calls the tool and sends its result"):
-        mark = p.recorder.mark()
         messages = list(client.beta.messages.tool_runner(**fields))
         assert len(messages) == 2 and called, messages
-        second = p.recorder.since(mark, "/v1/messages")[1].json()["messages"]
-        assert second[-1]["content"][0]["type"] == "tool_result", second
+        last = p.last("/v1/messages")["messages"][-1]
+        assert last["content"][0]["type"] == "tool_result", last
     with p.check("tool runner: the same as a stream"):
         called.clear()
         for stream in client.beta.messages.tool_runner(**fields, stream=True):
@@ -85,6 +84,8 @@ def anthropic_tool_runner(p):
         free = {k: v for k, v in fields.items() if k not in ("tool_choice", "max_iterations")}
         final = client.beta.messages.tool_runner(**free, max_iterations=4).until_done()
         assert final.stop_reason in ("end_turn", "max_tokens", "tool_use"), final
+    # Threads that the server holds may be refused in these words; then it goes on without them.
+    p.expected += [one for one in p.recorder.refused() if b"thread_unsupported_request" in one.answer]
     with p.check("tool runner: an object as its output format"):
         answer = client.beta.messages.parse(
             model=p.model, max_tokens=1024, messages=fields["messages"], output_format=Person
