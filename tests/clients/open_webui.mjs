@@ -64,7 +64,7 @@ try {
     await answered(shown.answers.length + 1, asked);
   }
 } finally {
-  await page.screenshot({ path: screenshot });
+  await page.screenshot({ path: screenshot, type: "png" });
   await browser.close();
 }
 console.log(JSON.stringify(shown));
