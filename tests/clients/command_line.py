@@ -57,7 +57,7 @@ def run_commands(about: str, sections: dict, needs_binary: set[str] = frozenset(
         checks() as check, Server(args.binary, *shlex.split(args.serve)) as server,
         Recorder(server.url) as recorder,
     ):
-        programs = Programs(check, recorder, server.model())
+        programs = Programs(check, recorder, server.about_model())
         for name in args.names or sections:
             with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
                 home = Home(folder)

@@ -23,8 +23,10 @@ from sections import Programs
 from serving import Server, free_port, wait_until
 
 QUESTION = "Tell me a story about a lamp."
-# More than the small server's context, less than the other's.
-LONG = "The lamp stood by the sea and gave light to all the boats. " * 60
+# More than ten tokens.
+SENTENCE = "The lamp stood by the sea and gave light to all the boats. "
+# More than the context of the small server below, less than the demo model's.
+LONG = SENTENCE * 60
 
 
 # So narrow that a toy model comes to its end.
@@ -74,7 +76,7 @@ def aider(p: Programs, home: Home):
     for arguments in [("init", "-q"), ("config", "user.name", "A"), ("config", "user.email", "a@b.c")]:
         home.run("git", "-C", str(folder), *arguments)
     (folder / "story.py").write_text('print("Once upon a time")\n')
-    (folder / "long.md").write_text(LONG * 20)
+    (folder / "long.md").write_text(SENTENCE * (p.context // 8))
     home.run("git", "-C", str(folder), "add", ".")
     home.run("git", "-C", str(folder), "commit", "-q", "-m", "A story")
 

@@ -72,7 +72,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", choices=[[], *SECTIONS])
     args = parser.parse_args()
     with checks() as check, Server(args.binary, *shlex.split(args.serve)) as server, Recorder(server.url) as recorder:
-        programs = Programs(check, recorder, server.model())
+        programs = Programs(check, recorder, server.about_model())
         for name in args.names or SECTIONS:
             modules, section = SECTIONS[name]
             missing = [one for one in modules.split() if not _is_installed(one)]

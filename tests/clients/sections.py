@@ -6,8 +6,9 @@ from recorder import Recorder, table
 class Programs:
     """Where the programs find the server, and what they asked it."""
 
-    def __init__(self, check, recorder: Recorder, model: str):
-        self.check, self.recorder, self.model = check, recorder, model
+    def __init__(self, check, recorder: Recorder, model: dict):
+        self.check, self.recorder = check, recorder
+        self.model, self.context = model["id"], model["max_model_len"]
         self.root, self.v1 = recorder.url, f"{recorder.url}/v1"
         self.seen = {}
 
