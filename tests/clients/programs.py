@@ -71,7 +71,10 @@ def main() -> int:
     parser.add_argument("--serve", default="", help="more flags of `sconce serve`")
     parser.add_argument("names", nargs="*", choices=[[], *SECTIONS])
     args = parser.parse_args()
-    with checks() as check, Server(args.binary, *shlex.split(args.serve)) as server, Recorder(server.url) as recorder:
+    with (
+        checks() as check, Server(args.binary, *shlex.split(args.serve)) as server,
+        Recorder(server.url) as recorder,
+    ):
         programs = Programs(check, recorder, server.about_model())
         for name in args.names or SECTIONS:
             modules, section = SECTIONS[name]
