@@ -23,20 +23,12 @@ import openai
 from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
-from pydantic import BaseModel, Field
 
+from asked import QUESTION, Person
 from serving import Server, checks
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-QUESTION = "Ada is 36 and lives in Oslo. Who is she?"
 MESSAGES = [{"role": "user", "content": QUESTION}]
-
-
-class Person(BaseModel):
-    name: str = Field(max_length=20)
-    age: int = Field(ge=0, le=150)
-    city: Literal["Oslo", "Rome"]
-
 
 WEATHER = {
     "type": "function",

@@ -85,8 +85,12 @@ class Server:
         return status, json.loads(answer)
 
     def model(self) -> str:
+        return self.about_model()["id"]
+
+    def about_model(self) -> dict:
+        """The first entry of the list of models."""
         _, _, body = self.request("GET", "/v1/models")
-        return json.loads(body)["data"][0]["id"]
+        return json.loads(body)["data"][0]
 
     def metric(self, name: str) -> float:
         """Sum over all labels of one metric; it must be there."""
