@@ -12,35 +12,95 @@ use tempfile::TempDir;
 use super::fake_engine::Script;
 use super::fixture::{Server, Setup, bytes, tokenizer};
 
-/// Templates as people's models have them, by what they do with messages of the system and with
-/// tools.
-const TEMPLATES: [(&str, &str); 3] = [
-    // Qwen3.5's: a message of the system comes first or not at all.
-    (
-        "qwen",
-        "{% if tools %}<|im_start|>system\n<tools>{% for tool in tools %}{{ tool | tojson }}\
-      {% endfor %}</tools> <tool_call>{\"name\": ...}</tool_call><|im_end|>\n{% endif %}\
-      {% for m in messages %}{% if m.role == 'system' and not loop.first %}\
-      {{ raise_exception('System message must be at the beginning.') }}{% endif %}\
-      <|im_start|>{{ m.role }}\n{% if m.reasoning_content %}<think>{{ m.reasoning_content }}\
-      </think>{% endif %}{{ m.content }}{% for call in m.tool_calls or [] %}<tool_call>\n\
-      {\"name\": \"{{ call.function.name }}\", \"arguments\": {{ call.function.arguments | tojson }}}\n\
-      </tool_call>{% endfor %}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}\
-      <|im_start|>assistant\n{% endif %}",
-    ),
-    // Mistral's and Gemma's: the roles of user and assistant alternate, tools are unknown.
-    (
-        "alternating",
-        "{% for m in messages %}{% if m.role not in ['system', 'user', 'assistant'] %}\
-      {{ raise_exception('unknown role') }}{% endif %}<|im_start|>{{ m.role }}\n{{ m.content }}\
-      <|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
-    ),
-    // Plain ChatML.
-    (
-        "chatml",
-        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n\
-      {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
-    ),
+/// A model as people have them: its template, and how it writes.
+struct Model {
+    name: &'static str,
+    template: &'static str,
+    /// Stands in prompts that have tools; titles and summaries have none.
+    with_tools: &'static str,
+    call: fn(&str, &Value) -> String,
+    says: fn(&str) -> String,
+}
+
+const MODELS: [Model; 6] = [
+    // A message of the system comes first or not at all; thoughts stay between calls.
+    Model {
+        name: "Qwen3.5",
+        template: include_str!("../fixtures/templates/data/Qwen3.5-4B.jinja"),
+        with_tools: "<tools>",
+        call: tagged_call,
+        says: str::to_owned,
+    },
+    // The roles alternate, ids have nine characters.
+    Model {
+        name: "Mistral Nemo",
+        template: include_str!(
+            "../fixtures/templates/data/mistralai-Mistral-Nemo-Instruct-2407.jinja"
+        ),
+        with_tools: "[AVAILABLE_TOOLS]",
+        call: |name, arguments| {
+            format!("[TOOL_CALLS][{{\"name\": \"{name}\", \"arguments\": {arguments}}}]")
+        },
+        says: str::to_owned,
+    },
+    // In the manner of Llama 3.1's: one call at a time, bare JSON.
+    Model {
+        name: "Llama 3.1",
+        template: "{% if tools %}<|start_header_id|>system<|end_header_id|>\n\nEnvironment: ipython\n\
+            Given the following functions, please respond with a JSON for a function call with its \
+            proper arguments. Respond in the format {\"name\": function name, \"parameters\": \
+            dictionary of argument name and its value}.\n{% for t in tools %}{{ t | tojson }}\n\
+            {% endfor %}<|eot_id|>{% endif %}{% for m in messages %}{% if m.tool_calls %}\
+            {% if m.tool_calls | length != 1 %}\
+            {{ raise_exception('This model only supports single tool-calls at once!') }}{% endif %}\
+            <|start_header_id|>assistant<|end_header_id|>\n\n{\"name\": \"{{ \
+            m.tool_calls[0].function.name }}\", \"parameters\": {{ \
+            m.tool_calls[0].function.arguments | tojson }}}<|eot_id|>{% else %}\
+            <|start_header_id|>{{ 'ipython' if m.role == 'tool' else m.role }}<|end_header_id|>\n\n\
+            {{ m.content }}<|eot_id|>{% endif %}{% endfor %}{% if add_generation_prompt %}\
+            <|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}",
+        with_tools: "Given the following functions",
+        call: |name, arguments| format!("{{\"name\": \"{name}\", \"parameters\": {arguments}}}"),
+        says: str::to_owned,
+    },
+    // In the manner of gpt-oss': everything is in a channel.
+    Model {
+        name: "gpt-oss",
+        template: "{% if tools %}<|start|>developer<|message|># Tools\n\n## functions\n\nnamespace \
+            functions {\n{% for t in tools %}type {{ t.function.name }} = (_: \
+            {{ t.function.parameters | tojson }}) => any;\n{% endfor %}} // namespace functions<|end|>\
+            {% endif %}{% for m in messages %}{% if m.tool_calls %}<|start|>assistant<|channel|>\
+            commentary to=functions.{{ m.tool_calls[0].function.name }} <|constrain|>json<|message|>\
+            {{ m.tool_calls[0].function.arguments | tojson }}<|call|>{% elif m.role == 'tool' %}\
+            <|start|>functions to=assistant<|channel|>commentary<|message|>{{ m.content }}<|end|>\
+            {% elif m.role == 'assistant' %}<|start|>assistant<|channel|>final<|message|>\
+            {{ m.content }}<|end|>{% else %}<|start|>{{ m.role }}<|message|>{{ m.content }}<|end|>\
+            {% endif %}{% endfor %}{% if add_generation_prompt %}<|start|>assistant{% endif %}",
+        with_tools: "namespace functions",
+        call: |name, arguments| {
+            format!(
+                "<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>{arguments}<|call|>"
+            )
+        },
+        says: |text| format!("<|channel|>final<|message|>{text}"),
+    },
+    // The roles of user and assistant alternate, tools are unknown.
+    Model {
+        name: "alternating",
+        template: "{% for m in messages %}{% if m.role not in ['system', 'user', 'assistant'] %}\
+            {{ raise_exception('unknown role') }}{% endif %}<|im_start|>{{ m.role }}\n{{ m.content }}\
+            <|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
+        with_tools: "<tools>",
+        call: hermes_call,
+        says: str::to_owned,
+    },
+    Model {
+        name: "ChatML",
+        template: include_str!("../fixtures/templates/data/cz-chatml.jinja"),
+        with_tools: "<tools>",
+        call: hermes_call,
+        says: str::to_owned,
+    },
 ];
 
 /// Where the agents are installed, if they are.
@@ -49,21 +109,55 @@ fn program(name: &str) -> PathBuf {
     Path::new(&folder).join("node_modules/.bin").join(name)
 }
 
-fn call(name: &str, arguments: &Value) -> String {
+fn hermes_call(name: &str, arguments: &Value) -> String {
     format!("<tool_call>\n{{\"name\": \"{name}\", \"arguments\": {arguments}}}\n</tool_call>")
 }
 
+fn tagged_call(name: &str, arguments: &Value) -> String {
+    let parameter = |(key, value): (&String, &Value)| {
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        format!("<parameter={key}>\n{text}\n</parameter>\n")
+    };
+    let parameters: String = arguments.as_object().unwrap().iter().map(parameter).collect();
+    format!("<tool_call>\n<function={name}>\n{parameters}</function>\n</tool_call>")
+}
+
+/// What a model says in a turn.
+enum Says {
+    Call(&'static str, Value),
+    /// The same behind thoughts, where the model has those.
+    ThinksAndCalls(&'static str, Value),
+    Text(&'static str),
+}
+
 /// A server whose model says one text after the other, and the last one again and again.
-async fn scripted(template: &'static str, says: Vec<String>) -> Server {
-    let mut setup = Setup { template: Some(template), ..Setup::default() };
+async fn scripted(model: &'static Model, says: Vec<Says>) -> Server {
+    let mut setup = Setup { template: Some(model.template), ..Setup::default() };
     setup.limits.max_model_len = 1 << 20;
     setup.limits.max_text_len = 1 << 20;
     setup.config.max_body_bytes = 16 << 20;
+    let thinks = model.template.contains("<think>");
+    let texts: Vec<String> = says
+        .into_iter()
+        .map(|says| match says {
+            Says::ThinksAndCalls(name, arguments) if thinks => {
+                format!("a plan</think>\n\n{}", (model.call)(name, &arguments))
+            }
+            Says::Call(name, arguments) | Says::ThinksAndCalls(name, arguments) if !thinks => {
+                (model.call)(name, &arguments)
+            }
+            Says::Call(name, arguments) | Says::ThinksAndCalls(name, arguments) => {
+                format!("</think>\n\n{}", (model.call)(name, &arguments))
+            }
+            Says::Text(text) if thinks => format!("</think>\n\n{text}"),
+            Says::Text(text) => (model.says)(text),
+        })
+        .collect();
     let turn = AtomicUsize::new(0);
     Server::start(setup, move |request: &EngineRequest| {
-        let is_turn = is_turn(&request.prompt_token_ids);
+        let is_turn = is_turn(model, &request.prompt_token_ids);
         let turn = if is_turn { turn.fetch_add(1, Ordering::SeqCst) } else { usize::MAX };
-        let text = says.get(turn).unwrap_or_else(|| says.last().unwrap());
+        let text = texts.get(turn).unwrap_or_else(|| texts.last().unwrap());
         Script { tokens: bytes(text), ..Script::default() }
     })
     .await
@@ -89,16 +183,16 @@ async fn run(agent: &str, arguments: &[&str], env: &[(&str, &str)], home: &TempD
 
 /// Checks that an agent came to its end: what it said last, the file that it wrote, at least five
 /// turns of which the second begins as the first did, and no request that was refused.
-async fn check(server: &Server, output: &Output, home: &TempDir, template: &str) {
+async fn check(server: &Server, output: &Output, home: &TempDir, model: &Model) {
     let said = String::from_utf8_lossy(&output.stdout);
     let log = String::from_utf8_lossy(&output.stderr);
-    let told = format!("{template}: {said}\n{log}");
+    let told = format!("{}: {said}\n{log}", model.name);
     assert!(output.status.success() && said.contains("All done."), "{told}");
     let written = std::fs::read_to_string(home.path().join("seen.txt"));
     assert_eq!(written.ok().as_deref(), Some("first\n"), "{told}");
     let requests = server.engine.requests();
     let prompts = requests.iter().map(|request| &request.prompt_token_ids);
-    let turns: Vec<&Vec<u32>> = prompts.filter(|ids| is_turn(ids)).collect();
+    let turns: Vec<&Vec<u32>> = prompts.filter(|ids| is_turn(model, ids)).collect();
     assert!(turns.len() >= 5, "{} turns of {told}", turns.len());
     let common = turns[0].iter().zip(turns[1]).take_while(|(a, b)| a == b).count();
     let share = common as f64 / turns[1].len() as f64;
@@ -111,23 +205,23 @@ async fn check(server: &Server, output: &Output, home: &TempDir, template: &str)
 }
 
 /// Whether a prompt is a turn of a conversation: titles and summaries have no tools.
-fn is_turn(ids: &[u32]) -> bool {
-    tokenizer().decode(ids, false).contains("<tools>")
+fn is_turn(model: &Model, ids: &[u32]) -> bool {
+    tokenizer().decode(ids, false).contains(model.with_tools)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs the agents: .ci/run agents"]
 async fn codex_runs_commands_to_the_end() {
-    for (name, template) in TEMPLATES {
+    for model in &MODELS {
         let home = TempDir::with_prefix("agent-").unwrap();
         let says = vec![
-            call("exec_command", &json!({"cmd": "echo first > seen.txt"})),
-            call("exec_command", &json!({"cmd": "cat seen.txt"})),
-            call("update_plan", &json!({"plan": [{"step": "look", "status": "completed"}]})),
-            call("exec_command", &json!({"cmd": "ls"})),
-            "All done.".to_owned(),
+            Says::Call("exec_command", json!({"cmd": "echo first > seen.txt"})),
+            Says::Call("exec_command", json!({"cmd": "cat seen.txt"})),
+            Says::Call("update_plan", json!({"plan": [{"step": "look", "status": "completed"}]})),
+            Says::Call("exec_command", json!({"cmd": "ls"})),
+            Says::Text("All done."),
         ];
-        let server = scripted(template, says).await;
+        let server = scripted(model, says).await;
         let config = format!(
             "model = \"tiny\"\nmodel_provider = \"sconce\"\n[model_providers.sconce]\n\
              name = \"sconce\"\nbase_url = \"{}\"\nwire_api = \"responses\"\n",
@@ -138,28 +232,25 @@ async fn codex_runs_commands_to_the_end() {
         let free = "--dangerously-bypass-approvals-and-sandbox";
         let arguments = ["exec", "--skip-git-repo-check", free, "Write a file and read it."];
         let output = run("codex", &arguments, &[], &home).await;
-        check(&server, &output, &home, name).await;
+        check(&server, &output, &home, model).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs the agents: .ci/run agents"]
 async fn claude_code_runs_tools_to_the_end() {
-    for (name, template) in TEMPLATES {
+    for model in &MODELS {
         let home = TempDir::with_prefix("agent-").unwrap();
         let picture = home.path().join("dot.png");
         std::fs::write(&picture, PNG).unwrap();
         let says = vec![
-            format!(
-                "<think>a plan</think>{}",
-                call("Bash", &json!({"command": "echo first > seen.txt"}))
-            ),
-            call("Read", &json!({"file_path": home.path().join("seen.txt")})),
-            call("Read", &json!({"file_path": picture})),
-            call("Bash", &json!({"command": "ls"})),
-            "All done.".to_owned(),
+            Says::ThinksAndCalls("Bash", json!({"command": "echo first > seen.txt"})),
+            Says::Call("Read", json!({"file_path": home.path().join("seen.txt")})),
+            Says::Call("Read", json!({"file_path": picture})),
+            Says::Call("Bash", json!({"command": "ls"})),
+            Says::Text("All done."),
         ];
-        let server = scripted(template, says).await;
+        let server = scripted(model, says).await;
         let url = server.client.url("");
         let env = [
             ("ANTHROPIC_BASE_URL", url.as_str()),
@@ -177,23 +268,23 @@ async fn claude_code_runs_tools_to_the_end() {
             "Bash,Read",
         ];
         let output = run("claude", &arguments, &env, &home).await;
-        check(&server, &output, &home, name).await;
+        check(&server, &output, &home, model).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs the agents: .ci/run agents"]
 async fn opencode_runs_tools_to_the_end() {
-    for (name, template) in TEMPLATES {
+    for model in &MODELS {
         let home = TempDir::with_prefix("agent-").unwrap();
         let says = vec![
-            call("bash", &json!({"command": "echo first > seen.txt", "description": "write"})),
-            call("read", &json!({"filePath": home.path().join("seen.txt")})),
-            call("bash", &json!({"command": "ls", "description": "list"})),
-            call("bash", &json!({"command": "pwd", "description": "where"})),
-            "All done.".to_owned(),
+            Says::Call("bash", json!({"command": "echo first > seen.txt", "description": "write"})),
+            Says::Call("read", json!({"filePath": home.path().join("seen.txt")})),
+            Says::Call("bash", json!({"command": "ls", "description": "list"})),
+            Says::Call("bash", json!({"command": "pwd", "description": "where"})),
+            Says::Text("All done."),
         ];
-        let server = scripted(template, says).await;
+        let server = scripted(model, says).await;
         let config = json!({
             "$schema": "https://opencode.ai/config.json",
             "autoupdate": false,
@@ -210,7 +301,7 @@ async fn opencode_runs_tools_to_the_end() {
         let output =
             run("opencode", &arguments, &[("OPENCODE_CONFIG", path.to_str().unwrap())], &home)
                 .await;
-        check(&server, &output, &home, name).await;
+        check(&server, &output, &home, model).await;
     }
 }
 
