@@ -6,6 +6,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use sconce::engine::request::EngineRequest;
+use sconce::text::special_tokens::SpecialTokens;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -132,7 +133,12 @@ enum Says {
 
 /// A server whose model says one text after the other, and the last one again and again.
 async fn scripted(model: &'static Model, says: Vec<Says>) -> Server {
-    let mut setup = Setup { template: Some(model.template), ..Setup::default() };
+    let special = json!({"bos_token": "<s>", "eos_token": "</s>"});
+    let mut setup = Setup {
+        template: Some(model.template),
+        special_tokens: SpecialTokens::from_json(&special),
+        ..Setup::default()
+    };
     setup.limits.max_model_len = 1 << 20;
     setup.limits.max_text_len = 1 << 20;
     setup.config.max_body_bytes = 16 << 20;

@@ -107,6 +107,7 @@ pub struct Setup {
     pub defaults: GenerationDefaults,
     pub embedding_prompts: EmbeddingPrompts,
     pub template: Option<&'static str>,
+    pub special_tokens: SpecialTokens,
     pub keep_alive: Duration,
     pub layout: Option<AdapterLayout>,
 }
@@ -131,6 +132,7 @@ impl Default for Setup {
             defaults: GenerationDefaults::default(),
             embedding_prompts: EmbeddingPrompts::default(),
             template: Some(TEMPLATE),
+            special_tokens: SpecialTokens::default(),
             keep_alive: Duration::from_secs(15),
             layout: None,
         }
@@ -157,9 +159,9 @@ impl Server {
         choose: impl Fn(&EngineRequest) -> Script + Send + 'static,
     ) -> Self {
         let engine = FakeEngine::start(setup.limits, choose);
-        let template = setup
-            .template
-            .map(|source| Arc::new(ChatTemplate::new(source, SpecialTokens::default()).unwrap()));
+        let template = setup.template.map(|source| {
+            Arc::new(ChatTemplate::new(source, setup.special_tokens.clone()).unwrap())
+        });
         let parts = ServerParts {
             config: setup.config,
             engine: engine.handle.clone(),

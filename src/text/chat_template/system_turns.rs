@@ -1,5 +1,6 @@
-//! Messages of the system where a template takes none: templates are written for one at the start,
-//! and clients send several, and more of them later.
+//! Messages where a template takes none: templates are written for one message of the system at the
+//! start, and clients send several, and more of them later; and some want user and assistant to
+//! take turns, where clients send several messages of the user in a row.
 //!
 //! What a template takes is found by rendering small conversations, once: a message is taken if the
 //! template doesn't refuse it and its text is in the prompt.
@@ -8,7 +9,7 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
-/// Which messages of the system a template takes.
+/// Which messages of the system a template takes, and whether the user may speak twice in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SystemTurns {
     /// One at the start.
@@ -17,6 +18,8 @@ pub struct SystemTurns {
     pub several: bool,
     /// One after others have spoken.
     pub later: bool,
+    /// Two messages of the user in a row.
+    pub repeated_user: bool,
 }
 
 impl fmt::Display for SystemTurns {
@@ -27,7 +30,8 @@ impl fmt::Display for SystemTurns {
             (true, false, true) => "several at the start are joined",
             (true, false, false) => "all are joined at the start",
             (false, ..) => "all are put before the first message of the user",
-        })
+        })?;
+        f.write_str(if self.repeated_user { "" } else { "; those of the user in a row are joined" })
     }
 }
 
@@ -42,18 +46,24 @@ impl SystemTurns {
         };
         if !takes(&["user"]) {
             // It needs more than messages, so nothing can be found out.
-            return Self { first: true, several: true, later: true };
+            return Self { first: true, several: true, later: true, repeated_user: true };
         }
         Self {
             first: takes(&["system", "user"]),
             several: takes(&["system", "system", "user"]),
             later: takes(&["system", "user", "assistant", "system", "user"])
                 && takes(&["user", "system"]),
+            repeated_user: takes(&["user", "user"]),
         }
     }
 
     /// The messages in a form that the template takes. Those that it takes as they are stay so.
     pub(super) fn arrange(self, messages: Vec<Value>) -> Vec<Value> {
+        let messages = self.with_system(messages);
+        if self.repeated_user { messages } else { joined(messages) }
+    }
+
+    fn with_system(self, messages: Vec<Value>) -> Vec<Value> {
         let count = messages.len();
         let start = messages.iter().take_while(|message| is_system(message)).count();
         let later = messages.iter().skip(start).any(is_system);
@@ -85,6 +95,23 @@ impl SystemTurns {
     }
 }
 
+/// With one message of the user where there were several in a row.
+fn joined(messages: Vec<Value>) -> Vec<Value> {
+    let mut turns: Vec<Value> = Vec::with_capacity(messages.len());
+    for message in messages {
+        let both = |last: &&mut Value| last["role"] == "user" && message["role"] == "user";
+        let last = turns.last_mut().filter(both);
+        match (last, message["content"].as_str()) {
+            (Some(last), Some(text)) if last["content"].is_string() => {
+                let said = last["content"].as_str().unwrap_or_default();
+                last["content"] = Value::String(format!("{said}\n\n{text}"));
+            }
+            _ => turns.push(message),
+        }
+    }
+    turns
+}
+
 fn is_system(message: &Value) -> bool {
     message["role"] == "system" || message["role"] == "developer"
 }
@@ -114,12 +141,24 @@ mod tests {
 
     #[test]
     fn what_a_template_takes_is_found_by_rendering() {
-        let turns = |first, several, later| SystemTurns { first, several, later };
+        let turns =
+            |first, several, later| SystemTurns { first, several, later, repeated_user: true };
         assert_eq!(template(ANY).system_turns(), turns(true, true, true));
         for source in [FIRST, DROPS] {
             assert_eq!(template(source).system_turns(), turns(true, false, false), "{source}");
         }
         assert_eq!(template(NONE).system_turns(), turns(false, false, false));
+    }
+
+    #[test]
+    fn messages_of_the_user_are_joined_where_sides_take_turns() {
+        const TURNS: &str = "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}\
+            {{ raise_exception('roles must alternate') }}{% endif %}{{ m.content }};{% endfor %}";
+        let messages = said(&[("user", "a"), ("user", "b"), ("assistant", "c"), ("user", "d")]);
+        let template = template(TURNS);
+        assert!(template.system_turns().to_string().ends_with("in a row are joined"));
+        let expected = said(&[("user", "a\n\nb"), ("assistant", "c"), ("user", "d")]);
+        assert_eq!(template.arrange(messages), expected);
     }
 
     #[test]
