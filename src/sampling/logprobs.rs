@@ -40,11 +40,13 @@ impl TokenLogprobs {
         let likely = || most_likely(logits, &scan.maxima, top);
         let top = listed.map_or_else(likely, <[u32]>::to_vec).into_iter();
         let top: Vec<(u32, f32)> = top.map(|id| (id, logprob(id))).collect();
+        // Where there is a list, the token itself is told with it.
+        let own = |id: &u32| listed.filter(|ids| !ids.contains(id)).map(|_| (*id, logprob(*id)));
         let each = token_ids.iter().map(|token_id| Self {
             token_id: *token_id,
             logprob: logprob(*token_id),
             rank: rank(logits, *token_id),
-            top: top.clone(),
+            top: own(token_id).into_iter().chain(top.iter().copied()).collect(),
         });
         each.collect()
     }

@@ -293,11 +293,11 @@ async fn requests_are_rendered_in_the_shape_that_routers_read() {
             chat(json!({"temperature": 0.3, "max_tokens": 9})),
             "chatcmpl-",
         ),
-        ("/v1/messages/render", message(json!({"temperature": 0.3, "max_tokens": 9})), "msg-"),
+        ("/v1/messages/render", message(json!({"temperature": 0.3, "max_tokens": 9})), "msg_"),
         (
             "/v1/responses/render",
             json!({"input": "Hi", "temperature": 0.3, "max_output_tokens": 9}),
-            "resp-",
+            "resp_",
         ),
     ] {
         let rendered = server.client.post(path, &body).await.json();

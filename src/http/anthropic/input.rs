@@ -238,9 +238,10 @@ impl Thinking {
             }
         };
         let omitted = match field.display.as_deref() {
-            None | Some("summarized") => false,
+            // It is shown as it comes, whole.
+            None | Some("summarized" | "updates") => false,
             Some("omitted") => true,
-            Some(display) => return invalid("display", "summarized, omitted", display),
+            Some(display) => return invalid("display", "summarized, updates, omitted", display),
         };
         let budget = integer(NAMES.reasoning_budget, field.budget_tokens, 1, i64::MAX)?;
         Ok(Self { enabled, omitted, budget: budget.map(to_usize) })

@@ -50,7 +50,7 @@ pub(crate) async fn render(
     request: Extracted<MessagesBody>,
 ) -> Result<Response, ApiError> {
     let Converted { chat, model, ignored, adapter, arrival, .. } = Converted::new(&state, request)?;
-    let (id, streams) = (id.named("msg"), chat.streams);
+    let (id, streams) = (id.behind("msg_"), chat.streams);
     let chat = CheckedChat::new(&state, chat, adapter, arrival)?;
     let answer = chat.describe(&state, &id, &model, streams).await?;
     Ok(ignored.tell(axum::Json(answer).into_response()))

@@ -10,8 +10,8 @@ pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id"
 pub(crate) struct RequestId(pub(crate) HeaderValue);
 
 impl RequestId {
-    /// With what names the kind of the answer before it.
-    pub(crate) fn named(&self, kind: &str) -> String {
-        format!("{kind}-{}", self.0.to_str().unwrap_or_default())
+    /// With what ids of an answer of this kind begin with.
+    pub(crate) fn behind(&self, prefix: &str) -> String {
+        format!("{prefix}{}", self.0.to_str().unwrap_or_default())
     }
 }

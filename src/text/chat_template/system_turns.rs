@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 /// Which messages of the system a template takes, and whether the user may speak twice in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each answers a question of its own")]
 pub struct SystemTurns {
     /// One at the start.
     pub first: bool,

@@ -103,7 +103,7 @@ pub(crate) async fn render(
     let prompts = prompts(&request, state.engine.limits().vocab_size)?;
     let special_tokens = request.add_special_tokens.unwrap_or(true);
     let tokenized = tokenize(&state, prompts, options.own.cut, special_tokens).await?;
-    let (id, one) = (id.named("cmpl"), tokenized.len() == 1);
+    let (id, one) = (id.behind("cmpl-"), tokenized.len() == 1);
     let each = tokenized.into_iter().enumerate().map(|(at, TokenizedPrompt { text, ids })| {
         let text = text.unwrap_or_else(|| state.tokenizer.decode(&ids, false));
         let prompt = RenderedPrompt { text, token_ids: ids };

@@ -65,7 +65,7 @@ pub(crate) async fn render(
     request: Extracted<ResponseBody>,
 ) -> Result<Response, ApiError> {
     let Converted { chat, model, ignored, adapter, arrival, .. } = Converted::new(&state, request)?;
-    let (id, streams) = (id.named("resp"), chat.streams);
+    let (id, streams) = (id.behind("resp_"), chat.streams);
     let chat = CheckedChat::new(&state, chat, adapter, arrival)?;
     let answer = chat.describe(&state, &id, &model, streams).await?;
     Ok(ignored.tell(axum::Json(answer).into_response()))

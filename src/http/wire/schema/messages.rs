@@ -57,7 +57,7 @@ written! {
     /// Whether to think.
     ThinkingKind: words(&["enabled", "disabled", "adaptive", "between_tools"]);
     /// Whether the answer shows the reasoning.
-    ThinkingDisplay: words(&["summarized", "omitted"]);
+    ThinkingDisplay: words(&["summarized", "updates", "omitted"]);
     /// How much effort to make.
     MessageEffort: words(&MESSAGE_EFFORTS);
     /// A schema that the answer keeps to.
