@@ -84,7 +84,7 @@ mod tests {
         slow.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n").await.unwrap();
         // The end comes, whether an answer does or not.
         let mut answer = Vec::new();
-        let ended = tokio::time::timeout(Duration::from_secs(60), slow.read_to_end(&mut answer));
+        let ended = tokio::time::timeout(Duration::from_mins(1), slow.read_to_end(&mut answer));
         let _ = ended.await.expect("the server ends the connection");
         let mut quick = TcpStream::connect(address).await.unwrap();
         quick.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::http::state::AppState;
-use crate::http::state::prompt_memory::{Divergence, PromptFacts};
+use crate::http::state::prompt_memory::{Compared, Divergence, PromptFacts};
 use crate::http::wire::messages::MessagesRequest;
 
 /// A prompt that is to be compared.
@@ -34,18 +34,21 @@ impl Comparison {
         let compared = self.previous.map(|previous| state.prompts.compare(&previous, &facts));
         state.prompts.remember(id, facts);
         let miss = match compared? {
-            None => return Some(told(json!({"type": "previous_message_not_found"}))),
-            Some(miss) => miss?,
+            Compared::Unknown => {
+                return Some(told(&json!({"type": "previous_message_not_found"})));
+            }
+            Compared::GoesOn => return None,
+            Compared::Parts(miss) => miss,
         };
         let kind = match miss.divergence {
             Divergence::Aspect(name) => name,
             Divergence::Messages => "messages_changed",
-            Divergence::Other => return Some(told(json!({"type": "unavailable"}))),
+            Divergence::Other => return Some(told(&json!({"type": "unavailable"}))),
         };
-        Some(told(json!({"type": kind, "cache_missed_input_tokens": miss.missed_tokens})))
+        Some(told(&json!({"type": kind, "cache_missed_input_tokens": miss.missed_tokens})))
     }
 }
 
-fn told(reason: Value) -> Value {
+fn told(reason: &Value) -> Value {
     json!({ "cache_miss_reason": reason })
 }

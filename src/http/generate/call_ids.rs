@@ -16,17 +16,19 @@ pub(super) fn adapted(mut messages: Vec<Value>, source: &str) -> Vec<Value> {
         return messages;
     }
     for message in &mut messages {
-        adapt(message.get_mut("tool_call_id"));
+        if let Some(id) = message.get_mut("tool_call_id") {
+            adapt(id);
+        }
         let calls = message.get_mut("tool_calls").and_then(Value::as_array_mut);
-        for call in calls.into_iter().flatten() {
-            adapt(call.get_mut("id"));
+        for id in calls.into_iter().flatten().filter_map(|call| call.get_mut("id")) {
+            adapt(id);
         }
     }
     messages
 }
 
-fn adapt(id: Option<&mut Value>) {
-    let Some(Value::String(id)) = id else { return };
+fn adapt(id: &mut Value) {
+    let Value::String(id) = id else { return };
     let fits = id.len() == LENGTH && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
     if !fits {
         *id = short(id);

@@ -74,6 +74,16 @@ pub(crate) struct Miss {
     pub(crate) missed_tokens: usize,
 }
 
+/// What comes of a comparison of two prompts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Compared {
+    /// The earlier one isn't remembered.
+    Unknown,
+    /// The later one goes on where the earlier one ended.
+    GoesOn,
+    Parts(Miss),
+}
+
 /// The prompts of the requests that asked for a comparison.
 #[derive(Debug, Default)]
 pub(crate) struct PromptMemory(Mutex<Remembered>);
@@ -98,11 +108,14 @@ impl PromptMemory {
         }
     }
 
-    /// How a prompt parts from that of the answer `id`: not at all, `Some(None)`; `None` if that one
-    /// isn't remembered.
-    pub(crate) fn compare(&self, id: &str, facts: &PromptFacts) -> Option<Option<Miss>> {
+    /// How a prompt goes on that of the answer `id`.
+    pub(crate) fn compare(&self, id: &str, facts: &PromptFacts) -> Compared {
         let remembered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        remembered.facts.get(id).map(|before| miss(before, facts))
+        match remembered.facts.get(id).map(|before| miss(before, facts)) {
+            None => Compared::Unknown,
+            Some(None) => Compared::GoesOn,
+            Some(Some(miss)) => Compared::Parts(miss),
+        }
     }
 }
 
@@ -149,10 +162,10 @@ mod tests {
         let memory = PromptMemory::default();
         let tokens: Vec<u32> = (0..160).collect();
         memory.remember("a", facts("s", &["x"], &tokens));
-        assert_eq!(memory.compare("b", &facts("s", &["x"], &tokens)), None);
+        assert_eq!(memory.compare("b", &facts("s", &["x"], &tokens)), Compared::Unknown);
         // The end that asks for an answer may differ.
         let next: Vec<u32> = (0..140).chain(500..600).collect();
-        assert_eq!(memory.compare("a", &facts("s", &["x", "y"], &next)), Some(None));
+        assert_eq!(memory.compare("a", &facts("s", &["x", "y"], &next)), Compared::GoesOn);
     }
 
     #[test]
@@ -161,8 +174,11 @@ mod tests {
         let tokens: Vec<u32> = (0..160).collect();
         memory.remember("a", facts("s", &["x"], &tokens));
         let parted: Vec<u32> = (0..50).chain(900..1000).collect();
-        let told = |system: &str, messages: &[&str]| {
-            memory.compare("a", &facts(system, messages, &parted)).unwrap().unwrap()
+        let told = |system: &str, messages: &[&str]| match memory
+            .compare("a", &facts(system, messages, &parted))
+        {
+            Compared::Parts(miss) => miss,
+            other => panic!("{other:?}"),
         };
         let miss = told("t", &["y"]);
         assert_eq!((miss.shared_tokens, miss.missed_tokens), (48, 112));
@@ -177,7 +193,7 @@ mod tests {
         for id in 0..=MOST {
             memory.remember(&id.to_string(), PromptFacts::default());
         }
-        assert_eq!(memory.compare("0", &PromptFacts::default()), None);
-        assert_eq!(memory.compare("1", &PromptFacts::default()), Some(None));
+        assert_eq!(memory.compare("0", &PromptFacts::default()), Compared::Unknown);
+        assert_eq!(memory.compare("1", &PromptFacts::default()), Compared::GoesOn);
     }
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::http::openai::sampling::SamplingBody;
 use crate::http::state::AppState;
-use crate::http::state::prompt_memory::{Divergence, PromptFacts};
+use crate::http::state::prompt_memory::{Compared, Divergence, PromptFacts};
 use crate::http::state::response_store::History;
 use crate::http::wire::responses::ResponsesRequest;
 
@@ -44,9 +44,9 @@ impl Comparison {
         let compared = self.previous.map(|previous| state.prompts.compare(&previous, &facts));
         state.prompts.remember(id, facts);
         let miss = match compared? {
-            None => return Some(json!({"type": "comparison_response_not_found"})),
-            Some(None) => return Some(json!({"type": "cache_hit"})),
-            Some(Some(miss)) => miss,
+            Compared::Unknown => return Some(json!({"type": "comparison_response_not_found"})),
+            Compared::GoesOn => return Some(json!({"type": "cache_hit"})),
+            Compared::Parts(miss) => miss,
         };
         let reason = match miss.divergence {
             Divergence::Aspect(name) => name,
