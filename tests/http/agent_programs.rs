@@ -215,6 +215,40 @@ fn is_turn(model: &Model, ids: &[u32]) -> bool {
     tokenizer().decode(ids, false).contains(model.with_tools)
 }
 
+/// Where Codex finds the server; `more` are further settings.
+fn configure_codex(home: &TempDir, server: &Server, more: &str) {
+    let config = format!(
+        "model = \"tiny\"\nmodel_provider = \"sconce\"\n{more}\n[model_providers.sconce]\n\
+         name = \"sconce\"\nbase_url = \"{}\"\nwire_api = \"responses\"\n",
+        server.client.url("/v1")
+    );
+    std::fs::create_dir(home.path().join(".codex")).unwrap();
+    std::fs::write(home.path().join(".codex/config.toml"), config).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs the agents: .ci/run agents"]
+async fn codex_compacts_a_conversation_that_grows_too_long() {
+    let home = TempDir::with_prefix("agent-").unwrap();
+    let print = |number: usize| {
+        let cmd = format!("seq {number}0000 {number}2000");
+        Says::Call("exec_command", json!({ "cmd": cmd }))
+    };
+    let begins = Says::Call("exec_command", json!({"cmd": "echo first > seen.txt"}));
+    let says = vec![begins, print(1), print(2), print(3), Says::Text("All done.")];
+    let model = &MODELS[0];
+    let server = scripted(model, says).await;
+    configure_codex(&home, &server, "model_auto_compact_token_limit = 60000");
+    let free = "--dangerously-bypass-approvals-and-sandbox";
+    let arguments = ["exec", "--skip-git-repo-check", free, "Write a file and read it."];
+    let output = run("codex", &arguments, &[], &home).await;
+    check(&server, &output, &home, model).await;
+    let requests = server.engine.requests();
+    let sizes: Vec<usize> = requests.iter().map(|one| one.prompt_token_ids.len()).collect();
+    // A prompt that is shorter than the one before follows a summary.
+    assert!(sizes.windows(2).any(|pair| pair[1] < pair[0]), "{sizes:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs the agents: .ci/run agents"]
 async fn codex_runs_commands_to_the_end() {
@@ -228,13 +262,7 @@ async fn codex_runs_commands_to_the_end() {
             Says::Text("All done."),
         ];
         let server = scripted(model, says).await;
-        let config = format!(
-            "model = \"tiny\"\nmodel_provider = \"sconce\"\n[model_providers.sconce]\n\
-             name = \"sconce\"\nbase_url = \"{}\"\nwire_api = \"responses\"\n",
-            server.client.url("/v1")
-        );
-        std::fs::create_dir(home.path().join(".codex")).unwrap();
-        std::fs::write(home.path().join(".codex/config.toml"), config).unwrap();
+        configure_codex(&home, &server, "");
         let free = "--dangerously-bypass-approvals-and-sandbox";
         let arguments = ["exec", "--skip-git-repo-check", free, "Write a file and read it."];
         let output = run("codex", &arguments, &[], &home).await;
