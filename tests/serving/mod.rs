@@ -2,6 +2,7 @@
 
 mod adversarial;
 mod embeddings;
+mod long_prompts;
 mod lora;
 mod ranks;
 mod server;

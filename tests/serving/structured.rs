@@ -198,7 +198,7 @@ async fn what_cannot_be_kept_is_refused_by_name() {
         (structured(json!({"regex": "(a"})), "structured_outputs.regex", ""),
         (structured(json!({"regex": "a", "json": {}})), "structured_outputs", "exactly one"),
         (structured(json!({"grammar": "start: x"})), "structured_outputs.grammar", ""),
-        (structured(json!({"choice": [1]})), "structured_outputs", "list of strings"),
+        (structured(json!({"choice": [1]})), "structured_outputs.choice", "list of strings"),
         (structured(json!({"regex": "(?=a)b"})), "structured_outputs.regex", ""),
         (
             json!({"structured_outputs": {"regex": "a"}, "ignore_eos": true}),
