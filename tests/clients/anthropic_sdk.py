@@ -278,7 +278,7 @@ def check_errors(check, t: Subject):
     bad = {
         "temperature": 1.5,
         "top_p": 0,
-        "max_tokens": 0,
+        "max_tokens": -1,
         "messages": [],
         "stop_sequences": [""],
         "tools": [{"type": "teleport", "name": "teleport"}],
@@ -295,7 +295,7 @@ def check_errors(check, t: Subject):
     with check("errors: a stream fails before it begins"):
         refused(bad_request, stream=True, temperature=1.5)
     with check("errors: a prompt beyond the context is BadRequestError"):
-        refused(bad_request, messages=[{"role": "user", "content": "lamp " * 5000}])
+        refused(bad_request, messages=[{"role": "user", "content": "lamp " * 50000}])
     with check("errors: a body of 20 MiB is a 413"):
         try:
             t.create(system="x" * (20 << 20))

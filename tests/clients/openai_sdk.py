@@ -284,7 +284,7 @@ def check_errors(check, t: Subject):
         "temperature": 2.5,
         "top_p": 0,
         "n": 0,
-        "max_tokens": 0,
+        "max_tokens": -1,
         "presence_penalty": 3,
         "logit_bias": {"x": 1},
         "messages": [],

@@ -63,7 +63,8 @@ class Recorder:
         address = urllib.parse.urlsplit(upstream)
         self.upstream = (address.hostname, address.port)
         self.exchanges, self.on_exchange = [], on_exchange
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
+        self._open = 0
         self._server = _Proxy(("127.0.0.1", port), _Handler)
         self._server.recorder = self
         self.port = self._server.server_port
@@ -77,21 +78,33 @@ class Recorder:
         self._server.shutdown()
         self._server.server_close()
 
+    def begin(self):
+        with self._changed:
+            self._open += 1
+
     def add(self, exchange: Exchange):
-        with self._lock:
+        with self._changed:
             self.exchanges.append(exchange)
+            self._open -= 1
+            self._changed.notify_all()
         if self.on_exchange:
             self.on_exchange(exchange)
 
+    def _ended(self) -> list[Exchange]:
+        """All that ended. A client has its answer a moment before that is so."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._open == 0, timeout=5)
+            return list(self.exchanges)
+
     def mark(self) -> int:
         """How many there are now; `since` takes it."""
-        return len(self.exchanges)
+        return len(self._ended())
 
     def since(self, mark: int, path: str | None = None) -> list[Exchange]:
-        return [one for one in self.exchanges[mark:] if path is None or one.path == path]
+        return [one for one in self._ended()[mark:] if path is None or one.path == path]
 
     def refused(self, mark: int = 0) -> list[Exchange]:
-        return [one for one in self.exchanges[mark:] if one.status >= 400]
+        return [one for one in self._ended()[mark:] if one.status >= 400]
 
 
 def table(named_exchanges: dict[str, list[Exchange]]) -> str:
@@ -120,7 +133,15 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         body = self._body()
         headers = {k: v for k, v in self.headers.items() if k.lower() not in HOP_BY_HOP}
         exchange = Exchange(self.command, self.path, dict(self.headers.items()), body)
+        self.server.recorder.begin()
         upstream = http.client.HTTPConnection(*self.server.recorder.upstream, timeout=300)
+        try:
+            self._exchange(upstream, headers, exchange)
+        finally:
+            self.server.recorder.add(exchange)
+
+    def _exchange(self, upstream, headers: dict, exchange: Exchange):
+        body = exchange.body
         # A client that hangs up is an answer cut short, for the upstream too.
         with contextlib.closing(upstream), contextlib.suppress(OSError):
             if "content-length" in map(str.lower, headers) or not body:
@@ -128,7 +149,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             else:
                 upstream.request(self.command, self.path, body, headers | {"content-length": str(len(body))})
             self._answer(upstream.getresponse(), exchange)
-        self.server.recorder.add(exchange)
 
     do_GET = do_POST = do_HEAD = do_DELETE = do_PUT = do_PATCH = do_OPTIONS = _forward
 
