@@ -9,19 +9,15 @@ use crate::text::tokenizer::Tokenizer;
 
 const NAME: &str = "bad_words";
 
-/// The sequences of tokens that spell `words`.
-pub(crate) fn token_sequences(
-    words: Option<&[String]>,
-    tokenizer: &Tokenizer,
-) -> Result<Vec<Vec<u32>>, ApiError> {
+/// Checks the words, without spaces before them.
+pub(super) fn checked(words: Option<&[String]>) -> Result<Vec<String>, ApiError> {
     let words = words.unwrap_or_default();
     if words.len() > MAX_BAD_WORDS {
         let message =
             format!("{NAME} must have at most {MAX_BAD_WORDS} words, got {}", words.len());
         return Err(ApiError::field(NAME, message));
     }
-    let mut sequences: Vec<Vec<u32>> = Vec::new();
-    for (at, word) in words.iter().enumerate() {
+    let word = |(at, word): (usize, &String)| {
         let word = word.trim_start();
         if !(1..=MAX_BAD_WORD_BYTES).contains(&word.len()) {
             let message = format!(
@@ -31,6 +27,19 @@ pub(crate) fn token_sequences(
             );
             return Err(ApiError::field(format!("{NAME}[{at}]"), message));
         }
+        Ok(word.to_owned())
+    };
+    words.iter().enumerate().map(word).collect()
+}
+
+/// The sequences of tokens that spell checked words. Not for async threads: the first call of all
+/// builds a tokenizer.
+pub(super) fn token_sequences(
+    words: &[String],
+    tokenizer: &Tokenizer,
+) -> Result<Vec<Vec<u32>>, ApiError> {
+    let mut sequences: Vec<Vec<u32>> = Vec::new();
+    for (at, word) in words.iter().enumerate() {
         let spelled = |text: &str| {
             let ids = tokenizer.encode_plain(text);
             ids.map_err(|error| ApiError::field(format!("{NAME}[{at}]"), error.to_string()))

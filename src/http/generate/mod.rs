@@ -1,7 +1,7 @@
 //! What every generating route does, in words of its own: a request that any protocol can be
 //! brought into, the checks that need the model, the prompt, the grammar, and the way to the engine.
 
-pub(crate) mod bad_words;
+mod bad_words;
 pub(crate) mod beams;
 mod call_ids;
 pub(crate) mod chat;

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::bad_words::token_sequences;
+use super::bad_words;
 use super::demand::Demand;
 use super::dry::DryOptions;
 use super::field_names::FieldNames;
@@ -71,6 +71,8 @@ pub(crate) struct GenerationOptions {
     /// As it stands in the answer.
     pub(crate) seed: i64,
     pub(crate) dry: Option<DryOptions>,
+    /// Texts that the answer may not hold, which are not tokens yet.
+    pub(crate) bad_words: Vec<String>,
     pub(crate) include_stop_str_in_output: bool,
     pub(crate) skip_special_tokens: bool,
     pub(crate) priority: i32,
@@ -102,6 +104,7 @@ impl GenerationOptions {
             sampling: sampling_params(&own, scalars, common, seed, state)?,
             seed,
             dry: DryOptions::new(common)?,
+            bad_words: bad_words::checked(common.bad_words.as_deref())?,
             include_stop_str_in_output: common.include_stop_str_in_output.unwrap_or(false),
             skip_special_tokens: common.skip_special_tokens.unwrap_or(true),
             priority: priority(common.priority)?.unwrap_or(tier.priority()),
@@ -233,7 +236,6 @@ fn sampling_params(
         top_k: top_k(common.top_k, state)?,
         logit_bias: logit_bias(common.logit_bias.as_ref(), vocab_size)?,
         allowed_token_ids: allowed_token_ids(common.allowed_token_ids.as_deref(), vocab_size)?,
-        bad_words: token_sequences(common.bad_words.as_deref(), &state.tokenizer)?,
         seed: seed.cast_unsigned(),
         // The choices with the best logprobs are kept.
         logprobs: own.logprobs.or((own.best_of > own.n).then_some(0)),

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::bad_words::token_sequences;
 use super::options::{GenerationOptions, Shortening};
 use crate::engine::adapter::Adapter;
 use crate::engine::output::OutputStream;
@@ -73,6 +74,11 @@ impl Plan {
                 })
                 .await?,
             );
+        }
+        if !options.bad_words.is_empty() {
+            let words = std::mem::take(&mut options.bad_words);
+            let tokenizer = Arc::clone(&state.tokenizer);
+            sampling.bad_words = off_thread(move || token_sequences(&words, &tokenizer)).await?;
         }
         Ok(Self { adapter, options, sampling, decoding, arrival })
     }

@@ -2,6 +2,7 @@
 //! the fields that nobody read.
 
 use axum::extract::{FromRequest, Request};
+use serde_json::Value;
 
 use super::arrival::Arrival;
 use super::body::JsonBody;
@@ -44,7 +45,14 @@ impl<T: RequestBody> FromRequest<AppState> for Extracted<T> {
     async fn from_request(request: Request, state: &AppState) -> Result<Self, ApiError> {
         let arrival = Arrival::now(request.headers())?;
         let JsonBody(json) = JsonBody::from_request(request, state).await?;
-        let mut reader = BodyReader::new(&json);
+        Self::read(&json, arrival, state)
+    }
+}
+
+impl<T: RequestBody> Extracted<T> {
+    /// Reads a body that came with a request which arrived at `arrival`.
+    pub(crate) fn read(json: &Value, arrival: Arrival, state: &AppState) -> Result<Self, ApiError> {
+        let mut reader = BodyReader::new(json);
         let body = T::read(&mut reader)?;
         let named = body.model().filter(|name| !name.is_empty());
         let adapter = state.check_model(named)?;
