@@ -19,14 +19,20 @@ pub struct TokenLogprobs {
 
 impl TokenLogprobs {
     /// Of `token_id` and the `top` most likely tokens under `logits` (`[vocab_size]`, no NaN),
-    /// which were scanned in `scan`.
-    pub fn of(logits: &[f32], scan: &Scan, token_id: u32, top: usize) -> Self {
-        let mut each = Self::of_each(logits, scan, &[token_id], top, None);
+    /// which were scanned in `scan`; of the tokens `listed`, in their order, in place of the most
+    /// likely ones if there is such a list.
+    pub fn of(
+        logits: &[f32],
+        scan: &Scan,
+        token_id: u32,
+        top: usize,
+        listed: Option<&[u32]>,
+    ) -> Self {
+        let mut each = Self::of_each(logits, scan, &[token_id], top, listed);
         each.pop().expect("one for one token")
     }
 
-    /// The same for several tokens at that position, with the tokens `listed`, in their order, in
-    /// place of the most likely ones if there is such a list.
+    /// The same for several tokens at that position.
     pub fn of_each(
         logits: &[f32],
         scan: &Scan,

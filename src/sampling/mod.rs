@@ -98,9 +98,7 @@ impl SamplerState {
         let logprobs = match (raw, self.params.logprobs) {
             (Some(raw), Some(top)) => {
                 let listed = self.params.logprob_token_ids.as_deref();
-                let mut told =
-                    TokenLogprobs::of_each(&raw, &scan, &[token_id], top as usize, listed);
-                told.pop()
+                Some(TokenLogprobs::of(&raw, &scan, token_id, top as usize, listed))
             }
             _ => None,
         };
@@ -307,7 +305,7 @@ pub struct ScoredRow<'a> {
 /// The logprobs of tokens that are there already, in parallel.
 pub fn score_rows(rows: &[ScoredRow<'_>]) -> Result<Vec<TokenLogprobs>, SamplingError> {
     let scores = in_parallel(rows.iter(), |ScoredRow { logits, token_id, top }| {
-        check(logits).map(|scan| TokenLogprobs::of(logits, &scan, *token_id, *top as usize))
+        check(logits).map(|scan| TokenLogprobs::of(logits, &scan, *token_id, *top as usize, None))
     });
     scores.into_iter().collect()
 }

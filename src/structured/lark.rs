@@ -22,6 +22,19 @@ pub(super) fn regex(regex: &str) -> String {
     format!("/{}/", llguidance::regex_to_lark(regex, ""))
 }
 
+/// `text` inside a regex literal.
+pub(super) fn regex_quote(text: &str) -> String {
+    let mut out = String::new();
+    for c in text.chars() {
+        if c.is_ascii_alphanumeric() || !c.is_ascii() {
+            out.push(c);
+        } else {
+            let _ = write!(out, "\\x{:02X}", u32::from(c));
+        }
+    }
+    out
+}
+
 /// The grammar with every `%json` schema in it made ready: what a schema can't enforce is refused
 /// there as it is elsewhere.
 pub(super) fn prepare_schemas(grammar: &str) -> Result<String, GrammarError> {

@@ -9,7 +9,7 @@
 use std::fmt::Write as _;
 
 use super::error::GrammarError;
-use super::lark::{quote, regex};
+use super::lark::{quote, regex, regex_quote};
 use super::spec::{GrammarSpec, StructuralTag, Tag};
 use super::vocabulary::{Piece, Vocabulary};
 use super::{notation, schema};
@@ -160,17 +160,4 @@ impl Writer<'_> {
         let pieces: Vec<String> = pieces.collect();
         if pieces.is_empty() { "\"\"".to_owned() } else { pieces.join(" ") }
     }
-}
-
-// `text` inside a regex literal.
-fn regex_quote(text: &str) -> String {
-    let mut out = String::new();
-    for c in text.chars() {
-        if c.is_ascii_alphanumeric() || !c.is_ascii() {
-            out.push(c);
-        } else {
-            let _ = write!(out, "\\x{:02X}", u32::from(c));
-        }
-    }
-    out
 }

@@ -3,17 +3,11 @@
 use serde_json::{Value, json};
 
 use super::fixture::{CONTEXT, Server, Setup, bytes, chat, completion, say};
+use super::messages::{prompt_of, request as message};
 
 const BAD: &str = "invalid_request_error";
 const MESSAGES: &str = "/v1/messages";
 const RESPONSES: &str = "/v1/responses";
-
-fn message(fields: Value) -> Value {
-    let mut body = json!({"model": "tiny", "max_tokens": 20,
-        "messages": [{"role": "user", "content": "Hi"}]});
-    body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-    body
-}
 
 #[tokio::test]
 async fn any_role_goes_to_the_template() {
@@ -23,14 +17,7 @@ async fn any_role_goes_to_the_template() {
         {"role": "function", "name": "f", "content": "7"},
     ]);
     assert_eq!(server.client.chat(&chat(json!({"messages": messages}))).await.status, 200);
-    let prompt = String::from_utf8_lossy(
-        &server.engine.requests()[0]
-            .prompt_token_ids
-            .iter()
-            .map(|id| *id as u8)
-            .collect::<Vec<_>>(),
-    )
-    .into_owned();
+    let prompt = prompt_of(&server);
     assert!(prompt.contains("critic\nNo.") && prompt.contains("function\n7"), "{prompt}");
     let nameless = json!({"messages": [{"role": "", "content": "x"}]});
     server.client.chat(&chat(nameless)).await.error(400, BAD, Some("messages[0].role"));

@@ -31,9 +31,7 @@ impl Comparison {
     /// nothing if it goes on where that one ended.
     pub(super) fn told(self, state: &AppState, id: &str, token_ids: &[u32]) -> Option<Value> {
         let facts = self.facts.with_tokens(token_ids);
-        let compared = self.previous.map(|previous| state.prompts.compare(&previous, &facts));
-        state.prompts.remember(id, facts);
-        let miss = match compared? {
+        let miss = match state.prompts.record(id, facts, self.previous.as_deref())? {
             Compared::Unknown => {
                 return Some(told(&json!({"type": "previous_message_not_found"})));
             }

@@ -95,8 +95,20 @@ struct Remembered {
 }
 
 impl PromptMemory {
-    /// Keeps the prompt of the answer `id`.
-    pub(crate) fn remember(&self, id: &str, facts: PromptFacts) {
+    /// Keeps the prompt of the answer `id`; how it goes on that of the answer `previous`, if there is
+    /// one to compare with.
+    pub(crate) fn record(
+        &self,
+        id: &str,
+        facts: PromptFacts,
+        previous: Option<&str>,
+    ) -> Option<Compared> {
+        let compared = previous.map(|previous| self.compare(previous, &facts));
+        self.remember(id, facts);
+        compared
+    }
+
+    fn remember(&self, id: &str, facts: PromptFacts) {
         let mut remembered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if remembered.facts.insert(id.to_owned(), facts).is_none() {
             remembered.order.push_back(id.to_owned());
@@ -109,7 +121,7 @@ impl PromptMemory {
     }
 
     /// How a prompt goes on that of the answer `id`.
-    pub(crate) fn compare(&self, id: &str, facts: &PromptFacts) -> Compared {
+    fn compare(&self, id: &str, facts: &PromptFacts) -> Compared {
         let remembered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match remembered.facts.get(id).map(|before| miss(before, facts)) {
             None => Compared::Unknown,

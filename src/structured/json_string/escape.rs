@@ -7,6 +7,7 @@ use regex_syntax::hir::{Class, Hir, HirKind};
 use serde_json::Value;
 
 use crate::error::GrammarError;
+use crate::lark::regex_quote;
 
 /// The escapes that have a letter.
 const SHORT: [(char, char); 7] = [
@@ -30,17 +31,9 @@ pub(super) fn escaped(text: &str) -> String {
     quoted[1..quoted.len() - 1].to_owned()
 }
 
-/// A text as a regular expression.
-pub(super) fn literal(text: &str) -> String {
-    text.chars().fold(String::new(), |mut out, c| {
-        let _ = write!(out, "\\u{{{:X}}}", u32::from(c));
-        out
-    })
-}
-
 /// The characters from one to another as a regular expression.
 pub(super) fn class(first: &str, last: &str) -> String {
-    format!("[{}-{}]", literal(first), literal(last))
+    format!("[{}-{}]", regex_quote(first), regex_quote(last))
 }
 
 /// A regular expression of values, as a regex literal of what stands between the quotes.
@@ -97,7 +90,7 @@ impl Form {
                 let text =
                     std::str::from_utf8(&text.0).map_err(|_| "it matches what is no text")?;
                 for c in text.chars() {
-                    self.push(&literal(&escaped(c.encode_utf8(&mut [0; 4]))), out);
+                    self.push(&regex_quote(&escaped(c.encode_utf8(&mut [0; 4]))), out);
                 }
             }
             HirKind::Class(class) => self.push(&written_class(class)?, out),
@@ -172,8 +165,8 @@ fn written_class(class: &Class) -> Result<String, &'static str> {
     }
     let escaped = ('\0'..' ').chain(['"', '\\']).filter(|c| is_in(*c));
     forms.extend(escaped.map(|c| match SHORT.iter().find(|(short, _)| *short == c) {
-        Some((_, letter)) => literal(&format!("\\{letter}")),
-        None => literal(&format!("\\u{:04x}", u32::from(c))),
+        Some((_, letter)) => regex_quote(&format!("\\{letter}")),
+        None => regex_quote(&format!("\\u{:04x}", u32::from(c))),
     }));
     if forms.is_empty() {
         return Err("a class of it holds nothing");

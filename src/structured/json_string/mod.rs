@@ -16,7 +16,7 @@ use escape::{class, error, one_terminal, single_characters};
 use reader::{Definition, Part};
 
 use super::error::GrammarError;
-use super::lark::quote;
+use super::lark::{quote, regex_quote};
 
 /// Any text between the quotes.
 const ANY: &str = r#"/(?:[^"\\\x00-\x1f]|\\(?:["\\bfnrt]|u00[01][0-9a-f]))*/"#;
@@ -139,7 +139,7 @@ impl Writer<'_> {
         }
         let written = match part {
             Part::Name(written) => name(self.names[written], self.recursive),
-            Part::Text(text) if self.recursive => single_characters(&escape::literal(text), "")?,
+            Part::Text(text) if self.recursive => single_characters(&regex_quote(text), "")?,
             Part::Text(text) => quote(&escape::escaped(text)),
             Part::Range(first, last) => self.pattern(&class(first, last), "")?,
             Part::Pattern(pattern, flags) => self.pattern(pattern, flags)?,

@@ -1,8 +1,8 @@
 //! Lark as definitions of names by parts, as far as it describes texts.
 
-use super::escape::{error, literal};
+use super::escape::error;
 use crate::error::GrammarError;
-use crate::lark::literal_len;
+use crate::lark::{literal_len, regex_quote};
 
 /// The name of what `%ignore` names.
 pub(super) const IGNORED: &str = "%IGNORE";
@@ -196,7 +196,7 @@ impl<'g> Reader<'g> {
         }
         self.push(match flags {
             "" => Part::Text(text),
-            _ => Part::Pattern(literal(&text), flags),
+            _ => Part::Pattern(regex_quote(&text), flags),
         })
     }
 

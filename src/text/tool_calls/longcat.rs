@@ -11,7 +11,7 @@ use super::json_call::NAME_AND_ARGUMENTS;
 use super::json_calls::{JsonCalls, List};
 use super::markup::{Calls, Frame, Markup, Progress, Reader};
 use super::rules::CallRules;
-use super::shape::{Arguments, Grammar, JSON_CALL, Shape};
+use super::shape::{Grammar, JSON_CALL, Shape, tagged_call};
 use super::tagged::{PLAIN, Tagged, Tags};
 
 pub(super) const FAMILY: Family = Family {
@@ -44,15 +44,7 @@ static JSON_SHAPE: Shape = Shape {
     ..JSON_CALL
 };
 
-static TAGGED_SHAPE: Shape = Shape {
-    each: "<longcat_tool_call>",
-    before: "",
-    middle: "",
-    arguments: Arguments::Tags(&TAGS),
-    after: "",
-    between: "\n",
-    ..JSON_CALL
-};
+static TAGGED_SHAPE: Shape = tagged_call("<longcat_tool_call>", &TAGS);
 
 static FRAME: Frame = Frame {
     openers: &["<longcat_tool_call>"],

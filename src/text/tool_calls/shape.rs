@@ -62,3 +62,16 @@ pub(super) const JSON_CALL: Shape = Shape {
     close: "",
     bare: &[],
 };
+
+/// Calls that `each` opens, the name and the tags of its arguments behind it, on lines of their own.
+pub(super) const fn tagged_call(each: &'static str, tags: &'static Tags) -> Shape {
+    Shape {
+        each,
+        before: "",
+        middle: "",
+        arguments: Arguments::Tags(tags),
+        after: "",
+        between: "\n",
+        ..JSON_CALL
+    }
+}

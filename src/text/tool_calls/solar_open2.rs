@@ -5,7 +5,7 @@
 
 use super::family::Family;
 use super::markup::{Frame, Markup};
-use super::shape::{Arguments, Grammar, JSON_CALL, Shape};
+use super::shape::{Grammar, Shape, tagged_call};
 use super::tagged::{PLAIN, Tagged, Tags};
 
 pub(super) const FAMILY: Family = Family {
@@ -23,15 +23,7 @@ pub(super) const FAMILY: Family = Family {
     grammar: Grammar::Shape(&SHAPE),
 };
 
-static SHAPE: Shape = Shape {
-    each: "<|tool_call:start|>",
-    before: "",
-    middle: "",
-    arguments: Arguments::Tags(&TAGS),
-    after: "",
-    between: "\n",
-    ..JSON_CALL
-};
+static SHAPE: Shape = tagged_call("<|tool_call:start|>", &TAGS);
 
 static FRAME: Frame = Frame {
     openers: &["<|tool_call:start|>"],

@@ -41,9 +41,7 @@ impl Comparison {
     /// Keeps the prompt as that of the response `id`, and says how it parts from the earlier one.
     pub(super) fn told(self, state: &AppState, id: &str, token_ids: &[u32]) -> Option<Value> {
         let facts = self.facts.with_tokens(token_ids);
-        let compared = self.previous.map(|previous| state.prompts.compare(&previous, &facts));
-        state.prompts.remember(id, facts);
-        let miss = match compared? {
+        let miss = match state.prompts.record(id, facts, self.previous.as_deref())? {
             Compared::Unknown => return Some(json!({"type": "comparison_response_not_found"})),
             Compared::GoesOn => return Some(json!({"type": "cache_hit"})),
             Compared::Parts(miss) => miss,
