@@ -100,11 +100,27 @@ fn additional(
             }
             ("unevaluatedProperties", schema)
         }
-        (None, None) => return Ok(()),
+        (None, None) => {
+            if at.alone && names_all(map) {
+                parts.body.insert("additionalProperties".to_owned(), Value::Bool(false));
+            }
+            return Ok(());
+        }
     };
     let schema = rewriter.child(schema, at, &[keyword])?;
     parts.body.insert("additionalProperties".to_owned(), schema);
     Ok(())
+}
+
+/// Whether a schema that says nothing of further properties names all that an object is meant to
+/// have. What it leaves open is then left out, or a model may invent names for ever: fewer values
+/// than could be, and none that are wrong. Whoever wants them writes `additionalProperties: true`.
+fn names_all(map: &Map<String, Value>) -> bool {
+    let counted = ["minProperties", "maxProperties", "unevaluatedProperties"];
+    let Some(Value::Object(properties)) = map.get("properties") else { return false };
+    let required = map.get("required").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let is_named = |name: &Value| name.as_str().is_some_and(|name| properties.contains_key(name));
+    required.iter().all(is_named) && !counted.iter().any(|keyword| map.contains_key(*keyword))
 }
 
 fn required(parts: &mut Parts<'_>, at: Place<'_>) -> Result<u64, GrammarError> {

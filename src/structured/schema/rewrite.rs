@@ -19,17 +19,39 @@ use super::types::Types;
 /// Applied in the order in which they stand; all else describes the value itself.
 const APPLICATORS: [&str; 5] = ["const", "enum", "$ref", "allOf", "anyOf"];
 
+/// Keywords that may speak of members of which `properties` and `items` speak too.
+const SPEAK_OF_MEMBERS: [&str; 14] = [
+    "$ref",
+    "const",
+    "enum",
+    "allOf",
+    "anyOf",
+    "oneOf",
+    "not",
+    "if",
+    "patternProperties",
+    "propertyNames",
+    "dependencies",
+    "dependentRequired",
+    "dependentSchemas",
+    "contains",
+];
+
 /// Rewrites the schemas of one document.
 pub(super) struct Rewriter<'a> {
     pub document: &'a Document<'a>,
-    // Names of the definitions, by JSON pointer in the document.
-    names: HashMap<String, String>,
-    pending: Vec<String>,
+    // Names of the definitions.
+    names: HashMap<Target, String>,
+    pending: Vec<Target>,
     num_nodes: usize,
     rules: &'a [Rule],
     /// Every `multipleOf` of the document, as decimal digits and their scale.
     pub multiples: Vec<(u32, u32)>,
 }
+
+/// A schema that is referred to: its JSON pointer in the document, and [`Place::alone`]. One that
+/// is alone in one place and beside others in another becomes two definitions.
+type Target = (String, bool);
 
 /// Adds what the keywords of one type of values say.
 pub(super) type Rule = fn(&mut Rewriter<'_>, &mut Parts<'_>, Place<'_>) -> Result<(), GrammarError>;
@@ -40,6 +62,8 @@ pub(super) struct Place<'p> {
     /// JSON pointer in the document.
     pub pointer: &'p str,
     pub depth: usize,
+    /// Whether no other schema speaks of the members of the same value.
+    pub alone: bool,
 }
 
 /// One schema object on its way out.
@@ -74,13 +98,14 @@ impl<'a> Rewriter<'a> {
 
     /// Rewrites the whole document.
     pub(super) fn document(&mut self) -> Result<Value, GrammarError> {
-        let root = self.schema(self.document.root, Place { pointer: "", depth: 0 })?;
+        let root = self.schema(self.document.root, Place { pointer: "", depth: 0, alone: true })?;
         let mut definitions = Map::new();
-        while let Some(pointer) = self.pending.pop() {
-            let target = self.document.root.pointer(&pointer);
-            let target = target.expect("pending definitions were found when they were named");
-            let definition = self.schema(target, Place { pointer: &pointer, depth: 0 })?;
-            definitions.insert(self.names[&pointer].clone(), definition);
+        while let Some(target) = self.pending.pop() {
+            let (pointer, alone) = &target;
+            let schema = self.document.root.pointer(pointer);
+            let schema = schema.expect("pending definitions were found when they were named");
+            let definition = self.schema(schema, Place { pointer, depth: 0, alone: *alone })?;
+            definitions.insert(self.names[&target].clone(), definition);
         }
         let Value::Object(mut root) = root else { return Ok(root) };
         if !definitions.is_empty() {
@@ -116,10 +141,11 @@ impl<'a> Rewriter<'a> {
     ) -> Result<Value, GrammarError> {
         let tokens = path.iter().map(|token| escape_token(token));
         let pointer = tokens.fold(at.pointer.to_owned(), |p, token| p + "/" + &token);
-        self.schema(schema, Place { pointer: &pointer, depth: at.depth + 1 })
+        self.schema(schema, Place { pointer: &pointer, depth: at.depth + 1, ..at })
     }
 
     fn object(&mut self, map: &Map<String, Value>, at: Place<'_>) -> Result<Value, GrammarError> {
+        let at = Place { alone: at.alone && leaves_alone(map), ..at };
         if self.document.ref_hides_siblings && map.contains_key("$ref") {
             let mut out = Map::new();
             out.insert("$ref".to_owned(), Value::from(self.reference(&map["$ref"], at)?));
@@ -208,15 +234,19 @@ impl<'a> Rewriter<'a> {
     // fewer values than could be, and none that are wrong.
     fn one_of(&mut self, parts: &mut Parts<'_>, at: Place<'_>) -> Result<(), GrammarError> {
         let Some(value) = parts.map.get("oneOf") else { return Ok(()) };
+        let branches = value.as_array().map_or(&[][..], Vec::as_slice);
+        let may_meet = |index: usize, other: usize| {
+            let (one, other_one) = (&branches[index], &branches[other]);
+            other != index && !are_disjoint(self.document, one, other_one, parts.types)
+        };
+        let others = |index| (0..branches.len()).filter(|o| may_meet(index, *o)).collect();
+        let others: Vec<Vec<usize>> = (0..branches.len()).map(others).collect();
+        let at = Place { alone: at.alone && others.iter().all(Vec::is_empty), ..at };
         let mut rewritten = self.branches("oneOf", value, at)?;
-        let branches = value.as_array().expect("it has branches");
-        let within = parts.types;
         for (index, out) in rewritten.iter_mut().enumerate() {
             let mut all = Vec::new();
-            for (other, branch) in branches.iter().enumerate() {
-                if other == index || are_disjoint(self.document, &branches[index], branch, within) {
-                    continue;
-                }
+            for &other in &others[index] {
+                let branch = &branches[other];
                 let outside = negate(self.document, branch)
                     .or_else(|| negate_beside(self.document, branch, &branches[index]));
                 let outside = outside.ok_or_else(|| {
@@ -275,12 +305,25 @@ impl<'a> Rewriter<'a> {
             .ok_or_else(|| GrammarError::malformed(at.pointer, "`$ref` is not a string"))?;
         let (pointer, _) = self.document.resolve(reference, at.pointer)?;
         let next = self.names.len();
-        let name = self.names.entry(pointer).or_insert_with_key(|pointer| {
-            self.pending.push(pointer.clone());
+        let name = self.names.entry((pointer, at.alone)).or_insert_with_key(|target| {
+            self.pending.push(target.clone());
             format!("d{next}")
         });
         Ok(format!("#/$defs/{name}"))
     }
+}
+
+/// Whether the schemas in `map` are alone if it is: nothing else in it speaks of the members of what
+/// they describe. One that only hands on to others leaves those alone.
+fn leaves_alone(map: &Map<String, Value>) -> bool {
+    let said = || constraints(map).map(|(keyword, _)| keyword).filter(|k| *k != "type");
+    let beside = |keyword| SPEAK_OF_MEMBERS.contains(&keyword);
+    let hands_on = |keyword| match keyword {
+        "$ref" | "anyOf" | "oneOf" => true,
+        "allOf" => map[keyword].as_array().is_some_and(|all| all.len() == 1),
+        _ => false,
+    };
+    !said().any(beside) || (said().count() == 1 && said().all(hands_on))
 }
 
 fn list_expected(keyword: &str, at: Place<'_>) -> GrammarError {

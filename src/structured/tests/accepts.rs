@@ -382,3 +382,55 @@ fn lark_grammars_hold_schemas_and_special_tokens() {
     let error = compile(&GrammarSpec::Lark("start: \"a\nb: c".to_owned())).unwrap_err();
     assert!(matches!(error, GrammarError::Syntax { notation: "Lark grammar", .. }), "{error}");
 }
+
+#[test]
+fn objects_have_only_the_properties_that_a_schema_names() {
+    let named =
+        json!({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]});
+    let text = json!({"type": "object", "properties": {"t": {"const": "x"}}, "required": ["t"]});
+    for (schema, before, after) in [
+        (named.clone(), "", ""),
+        (json!({"properties": {"p": named}, "additionalProperties": true}), "{\"p\":", "}"),
+        (json!({"type": "array", "items": named}), "[", "]"),
+        (json!({"prefixItems": [named], "type": "array"}), "[", "]"),
+        (json!({"anyOf": [named, {"type": "null"}]}), "", ""),
+        (json!({"oneOf": [{"type": "null"}, named]}), "", ""),
+        (json!({"allOf": [named], "title": "one"}), "", ""),
+        (json!({"$ref": "#/$defs/n", "$defs": {"n": named}}), "", ""),
+        (json!({"additionalProperties": named, "type": "object"}), "{\"q\":", "}"),
+    ] {
+        let grammar = compile_schema(&schema).unwrap();
+        assert!(accepts(&grammar, &format!("{before}{{\"a\":1}}{after}")), "{schema}");
+        assert!(!accepts(&grammar, &format!("{before}{{\"a\":1,\"b\":2}}{after}")), "{schema}");
+    }
+    // Where others speak of the same object, or it says that there may be more, there may be.
+    let beside = json!({"properties": {"b": {"type": "integer"}}});
+    for schema in [
+        json!({"type": "object", "properties": {"a": true}, "additionalProperties": true}),
+        json!({"type": "object", "properties": {"a": true}, "unevaluatedProperties": true}),
+        json!({"type": "object"}),
+        json!({"type": "object", "properties": {"a": true}, "required": ["b"]}),
+        json!({"type": "object", "properties": {"a": true}, "minProperties": 1}),
+        json!({"type": "object", "properties": {"a": true}, "patternProperties": {"^b": true}}),
+        json!({"allOf": [named, beside]}),
+        json!({"type": "object", "properties": {"a": true}, "anyOf": [beside, text]}),
+        json!({"oneOf": [named, {"type": "object", "required": ["c"]}]}),
+        json!({"allOf": [{"$ref": "#/$defs/n"}, beside], "$defs": {"n": named}}),
+        json!({"type": "object", "properties": {"a": true}, "not": {"required": ["c"]}}),
+    ] {
+        let grammar = compile_schema(&schema).unwrap();
+        assert!(accepts(&grammar, "{\"a\":1,\"b\":2}"), "{schema}");
+    }
+    // One definition, alone here and beside another there.
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "alone": {"$ref": "#/$defs/n"},
+            "both": {"allOf": [{"$ref": "#/$defs/n"}, beside]},
+        },
+        "$defs": {"n": named},
+    });
+    let grammar = compile_schema(&schema).unwrap();
+    assert!(accepts(&grammar, "{\"alone\":{\"a\":1},\"both\":{\"a\":1,\"b\":2}}"));
+    assert!(!accepts(&grammar, "{\"alone\":{\"a\":1,\"b\":2}}"));
+}
