@@ -44,7 +44,7 @@ pub struct EngineConfig {
     pub weight_kind: Option<WeightKind>,
     /// Reuse KV blocks of equal prefixes.
     pub prefix_cache: bool,
-    /// Worker threads for the CPU kernels; `None` takes all cores.
+    /// Worker threads for the CPU kernels; `None` takes one for each fast core.
     pub threads: Option<usize>,
     /// How hidden states become an embedding; `None` does what the checkpoint says, or takes the
     /// last token's, or the mean of an encoder's.

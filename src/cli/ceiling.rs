@@ -12,7 +12,7 @@ use crate::kernels::pool;
 /// Measure the machine's memory bandwidth and arithmetic, with the kernels' own instructions.
 #[derive(Clone, Debug, clap::Args)]
 pub struct CeilingArgs {
-    /// Threads to measure with [default: all cores].
+    /// Threads to measure with [default: one for each fast core].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
     /// What to measure: cpu, cuda, cuda:N or metal; auto takes a GPU if there is one.

@@ -206,7 +206,7 @@ struct EngineArgs {
     /// How hidden states become an embedding [default: as the checkpoint says, or last, or mean for encoders].
     #[arg(long, value_name = "POOLING", value_parser = value_of(Pooling::ALL, Pooling::name))]
     pooling: Option<Pooling>,
-    /// Threads for the computation [default: all cores].
+    /// Threads for the computation [default: one for each fast core].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
 }

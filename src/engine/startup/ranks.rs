@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 use super::device::DeviceMemory;
 use super::error::StartupError;
 use crate::config::EngineConfig;
+use crate::kernels::pool;
 use crate::models::encoder::is_encoder;
 use crate::runner::ranks::RankMemory;
 use crate::weights::source::ModelSource;
@@ -26,7 +27,7 @@ pub(super) fn refuse_encoder(
 /// Threads of each rank for the CPU kernels: as configured, or its share of the cores.
 pub(super) fn threads(config: &EngineConfig) -> Option<NonZeroUsize> {
     let share = || {
-        let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let cores = pool::usual_threads().get();
         (config.tensor_parallel > 1).then(|| (cores / config.tensor_parallel).max(1))
     };
     config.threads.or_else(share).and_then(NonZeroUsize::new)

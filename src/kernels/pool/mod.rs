@@ -8,10 +8,15 @@ use std::num::NonZeroUsize;
 use std::sync::OnceLock;
 
 mod atomics;
+mod cores;
+#[cfg(any(target_os = "linux", test))]
+mod cpus;
 mod error;
 mod late_join;
 #[cfg(test)]
 mod model;
+#[cfg(target_os = "linux")]
+mod nodes;
 mod team;
 
 pub use error::PoolError;
@@ -26,7 +31,7 @@ static TEAM: OnceLock<Team> = OnceLock::new();
 
 /// Starts the team with `threads` threads, the caller of each operation included.
 ///
-/// Without this call the first operation starts a team of all cores. Calling it again with the
+/// Without this call the first operation starts a team of [`usual_threads`]. Calling it again with the
 /// same number changes nothing.
 pub fn start(threads: NonZeroUsize) -> Result<(), PoolError> {
     let wanted = threads.get();
@@ -41,6 +46,12 @@ pub fn start(threads: NonZeroUsize) -> Result<(), PoolError> {
     }
 }
 
+/// Threads of a team whose size nobody chose: one for each fast core of this machine that the
+/// process may run on, within its CPU quota.
+pub fn usual_threads() -> NonZeroUsize {
+    cores::threads()
+}
+
 /// Threads that work on an operation, the caller included.
 pub fn threads() -> usize {
     team().threads()
@@ -48,8 +59,7 @@ pub fn threads() -> usize {
 
 fn team() -> &'static Team {
     TEAM.get_or_init(|| {
-        let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        Team::start(cores).unwrap_or_else(|e| {
+        Team::start(usual_threads().get()).unwrap_or_else(|e| {
             tracing::warn!("{e}; kernels run on the calling thread alone");
             Team::alone()
         })

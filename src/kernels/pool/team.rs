@@ -8,6 +8,8 @@ use std::thread::{self, JoinHandle};
 
 use super::error::PoolError;
 use super::late_join::LateJoin;
+#[cfg(target_os = "linux")]
+use super::nodes;
 
 /// Workers that wait for regions, and whoever calls.
 #[derive(Debug)]
@@ -19,6 +21,8 @@ pub(super) struct Team {
 impl Team {
     /// A team of `threads` threads, callers being the first.
     pub(super) fn start(threads: usize) -> Result<Self, PoolError> {
+        #[cfg(target_os = "linux")]
+        nodes::interleave();
         let num_workers = threads.saturating_sub(1);
         let late_join = Arc::new(LateJoin::new(num_workers));
         // Built up in place, so that the workers started so far end if the next one can't start.
