@@ -5,7 +5,7 @@
     compare.py --report results.jsonl
 
 servers.json is a list of {"name", "command": [...], "env": {...}, "ready": "/health",
-"weights": FILE, "sconce": true}; {port} is replaced in commands. A server whose name ends in the
+"weights": FILE, "adapters": [...]}; {port} is replaced in commands. A server whose name ends in the
 same words after the first dash as another's ("sconce-0.5b-bf16", "llama.cpp-0.5b-bf16") is compared
 with it. The load comes from `sconce bench` (--sconce, default target/release/sconce), so every
 server gets the same prompts; the memory probe before and after each server is `sconce ceiling`.
@@ -17,6 +17,7 @@ import argparse
 import json
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -24,6 +25,21 @@ import sys
 import time
 import urllib.error
 import urllib.request
+
+CHAT16 = "--endpoint chat --input-len 64 --output-len 64 --num-requests 32 --concurrency 16"
+FORMAT = {
+    "type": "json_schema",
+    "json_schema": {
+        "name": "numbers",
+        "schema": {"type": "array", "items": {"type": "integer", "maximum": 999}, "minItems": 500},
+    },
+}
+FILTERS = {"temperature": 1, "top_k": 50, "top_p": 0.95, "min_p": 0.01, "repetition_penalty": 1.1}
+
+
+def extra(body):
+    return " --extra-body " + shlex.quote(json.dumps(body))
+
 
 # What `sconce bench` is asked for, and the figure that counts.
 WORKLOADS = {
@@ -36,7 +52,17 @@ WORKLOADS = {
         " --num-requests 32 --concurrency 8",
         "requests/s",
     ),
+    "c256": ("--input-len 128 --output-len 32 --num-requests 256 --concurrency 256", "output tok/s"),
+    # Sixteen chats at once: as they come, held to a schema that doesn't end, and drawn with all filters.
+    "free16": (CHAT16, "output tok/s"),
+    "json16": (CHAT16 + extra({"response_format": FORMAT}), "output tok/s"),
+    "filters16": (CHAT16 + extra(FILTERS), "output tok/s"),
+    # The same through the adapters that the entry names, in turn.
+    "adapters16": (CHAT16, "output tok/s"),
     "context128": ("--input-len 128 --output-len 32 --num-requests 2 --concurrency 1", "step ms"),
+    "prefill16k": ("--input-len 16000 --output-len 1 --num-requests 1 --warmup 0", "prefill tok/s"),
+    "context16k": ("--input-len 16000 --output-len 32 --num-requests 1 --warmup 0", "step ms"),
+    "context32k": ("--input-len 32000 --output-len 32 --num-requests 1 --warmup 0", "step ms"),
     "context4k": ("--input-len 4096 --output-len 32 --num-requests 1 --concurrency 1", "step ms"),
 }
 
@@ -133,7 +159,9 @@ def run(entry, workloads, sconce, timeout):
         result["resident_mb"] = resident_mb(server.pid)
         for name in workloads:
             bench = [sconce, "bench", "--url", url, "--json", "-", "--timeout", str(timeout)]
-            bench += WORKLOADS[name][0].split()
+            bench += shlex.split(WORKLOADS[name][0])
+            if name == "adapters16":
+                bench += [part for model in entry["adapters"] for part in ("--model", model)]
             done = subprocess.run(bench, capture_output=True, text=True)
             if done.returncode != 0:
                 result["workloads"][name] = {"error": done.stderr.strip()[-300:]}

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use serde_json::{Map, Value};
+
 /// Send generated requests to a running server and measure how fast it answers.
 ///
 /// Without further flags: 32 requests of 256 random tokens, one after the other, 64 tokens of answer
@@ -13,9 +15,10 @@ pub struct BenchArgs {
     #[arg(long, value_name = "URL", env = "SCONCE_URL", default_value = "http://127.0.0.1:8000")]
     pub url: String,
 
-    /// Name of the model in requests [default: the first one that the server lists].
+    /// Name of the model in requests; given several times, requests take them in turn (adapters of
+    /// one server, for example) [default: the first one that the server lists].
     #[arg(long, value_name = "NAME")]
-    pub model: Option<String>,
+    pub model: Vec<String>,
 
     /// Key for a server that asks for one.
     #[arg(long, value_name = "KEY", env = "SCONCE_API_KEY", hide_env_values = true)]
@@ -72,6 +75,10 @@ pub struct BenchArgs {
     #[arg(long)]
     pub allow_eos: bool,
 
+    /// More fields of every request, as a JSON object, such as `{"top_p": 0.9}`.
+    #[arg(long, value_name = "JSON", value_parser = json_object)]
+    pub extra_body: Option<Map<String, Value>>,
+
     /// Count a request as failed when its answer takes longer than this many seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 600.0, value_parser = positive_number)]
     pub timeout: f64,
@@ -106,6 +113,14 @@ impl Endpoint {
             Self::Chat => "chat",
             Self::Completions => "completions",
         }
+    }
+}
+
+fn json_object(text: &str) -> Result<Map<String, Value>, String> {
+    match serde_json::from_str(text) {
+        Ok(Value::Object(object)) => Ok(object),
+        Ok(other) => Err(format!("{other} is not an object")),
+        Err(error) => Err(error.to_string()),
     }
 }
 

@@ -59,18 +59,25 @@ pub async fn run(args: BenchArgs) -> anyhow::Result<()> {
 /// The server can't be reached, the lengths don't fit its model, or a warm-up request failed.
 pub async fn measure(args: &BenchArgs) -> anyhow::Result<BenchReport> {
     let client = ApiClient::new(&args.url, args.api_key.as_deref())?;
-    let model = client.pick_model(args.model.as_deref()).await?;
+    let mut models = Vec::with_capacity(args.model.len().max(1));
+    for name in &args.model {
+        models.push(client.pick_model(Some(name)).await?);
+    }
+    if models.is_empty() {
+        models.push(client.pick_model(None).await?);
+    }
     let shape = PromptShape {
         endpoint: args.endpoint,
-        model: model.id.clone(),
+        models: models.iter().map(|model| model.id.clone()).collect(),
         input_len: args.input_len as usize,
         shared_prefix_len: args.shared_prefix_len as usize,
         output_len: args.output_len as usize,
         temperature: args.temperature,
         ignore_eos: !args.allow_eos,
         seed: args.seed,
+        extra: args.extra_body.clone().unwrap_or_default(),
     };
-    check_fits(&shape, &model)?;
+    models.iter().try_for_each(|model| check_fits(&shape, model))?;
     let prompts = Arc::new(Prompts::prepare(&client, shape.clone()).await);
     warm_up(&client, &prompts, args).await?;
     let plan = plan_of(args);
@@ -243,6 +250,19 @@ mod tests {
         let bodies = seen.bodies.lock().unwrap();
         assert_eq!(bodies[..3], bodies[3..6]);
         assert_ne!(bodies[..3], bodies[6..]);
+    }
+
+    #[tokio::test]
+    async fn requests_take_models_in_turn_and_have_more_fields() {
+        let (url, seen) = start().await;
+        let flags = "--model a --model b --num-requests 4 --warmup 0 --temperature 0.5";
+        let extra = r#"--extra-body {"top_p":0.9,"temperature":1}"#;
+        measured(&url, &format!("{flags} {extra}")).await;
+        let bodies = seen.bodies.lock().unwrap();
+        let models: Vec<_> = bodies.iter().map(|body| body["model"].as_str().unwrap()).collect();
+        assert_eq!(models, ["a", "b", "a", "b"]);
+        assert!(bodies.iter().all(|body| body["top_p"] == 0.9 && body["temperature"] == 1));
+        assert!(parse(&["--extra-body", "[1]"]).is_err());
     }
 
     #[tokio::test]

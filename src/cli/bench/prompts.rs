@@ -8,7 +8,7 @@ use anyhow::bail;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::cli::bench::args::Endpoint;
 use crate::cli::bench::stats::as_f64;
@@ -58,13 +58,16 @@ pub(crate) enum PromptKind {
 #[derive(Clone, Debug)]
 pub(crate) struct PromptShape {
     pub(crate) endpoint: Endpoint,
-    pub(crate) model: String,
+    /// Names in requests, in turn; at least one.
+    pub(crate) models: Vec<String>,
     pub(crate) input_len: usize,
     pub(crate) shared_prefix_len: usize,
     pub(crate) output_len: usize,
     pub(crate) temperature: f64,
     pub(crate) ignore_eos: bool,
     pub(crate) seed: u64,
+    /// More fields of each request.
+    pub(crate) extra: Map<String, Value>,
 }
 
 /// Makes request bodies; the same shape and pool give the same bodies.
@@ -85,7 +88,7 @@ impl Prompts {
     pub(crate) async fn prepare(client: &ApiClient, shape: PromptShape) -> Self {
         let text = format!(" {}", all_words().collect::<Vec<_>>().join(" "));
         let body = json!({
-            "model": shape.model,
+            "model": shape.models[0],
             "prompt": text,
             "add_special_tokens": false,
             "return_token_strs": true,
@@ -106,7 +109,7 @@ impl Prompts {
     pub(crate) fn body(&self, phase: Phase, index: usize) -> Value {
         let shape = &self.shape;
         let mut body = json!({
-            "model": shape.model,
+            "model": shape.models[index % shape.models.len()],
             "max_tokens": shape.output_len,
             "temperature": shape.temperature,
             "stream": true,
@@ -132,6 +135,9 @@ impl Prompts {
                 let own = draw_text(shape.input_len, &mut own);
                 put_text(&mut body, endpoint, &shared, &own);
             }
+        }
+        for (field, value) in &shape.extra {
+            body[field] = value.clone();
         }
         body
     }
@@ -239,13 +245,14 @@ mod tests {
     fn prompts(endpoint: Endpoint, tokenized: Option<&Value>) -> Prompts {
         let shape = PromptShape {
             endpoint,
-            model: "m".to_owned(),
+            models: vec!["m".to_owned()],
             input_len: 40,
             shared_prefix_len: 10,
             output_len: 5,
             temperature: 0.0,
             ignore_eos: true,
             seed: 9,
+            extra: Map::new(),
         };
         let pool = pool_from(tokenized, endpoint);
         Prompts { shape, pool }

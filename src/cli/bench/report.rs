@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde::Serialize;
+use serde_json::{Map, Value};
 
 use crate::cli::bench::driver::{LoadPlan, LoadResult, Outcome, RequestRecord};
 use crate::cli::bench::prompts::{PromptKind, PromptShape};
@@ -46,6 +47,8 @@ struct Workload {
     request_rate: Option<f64>,
     temperature: f64,
     seed: u64,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    extra_body: Map<String, Value>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Serialize)]
@@ -82,7 +85,7 @@ impl BenchReport {
         Self {
             url: url.to_owned(),
             workload: Workload {
-                model: shape.model.clone(),
+                model: shape.models.join(", "),
                 endpoint: shape.endpoint.name(),
                 prompts,
                 input_len: shape.input_len,
@@ -92,6 +95,7 @@ impl BenchReport {
                 request_rate: plan.request_rate,
                 temperature: shape.temperature,
                 seed: shape.seed,
+                extra_body: shape.extra.clone(),
             },
             requests,
             errors: count_errors(records),
@@ -310,13 +314,14 @@ mod tests {
     fn report(records: Vec<RequestRecord>) -> BenchReport {
         let shape = PromptShape {
             endpoint: Endpoint::Chat,
-            model: "m".to_owned(),
+            models: vec!["m".to_owned()],
             input_len: 10,
             shared_prefix_len: 0,
             output_len: 5,
             temperature: 0.0,
             ignore_eos: true,
             seed: 1,
+            extra: Map::new(),
         };
         let plan = LoadPlan {
             num_requests: Some(records.len()),
