@@ -266,6 +266,42 @@ async fn tool_results_of_any_kind_end_no_conversation() {
 }
 
 #[tokio::test]
+async fn a_deferred_tool_is_told_of_where_a_search_found_it() {
+    let server = saying(TEMPLATE, "Yes.").await;
+    let schema = json!({"type": "object", "properties": {"deep": {"type": "string"}}});
+    let tools = json!([
+        {"name": "Search", "input_schema": {"type": "object"}},
+        {"name": "Far", "input_schema": schema, "defer_loading": true},
+        {"name": "Farther", "input_schema": schema, "defer_loading": true},
+    ]);
+    let found = json!([{"type": "tool_reference", "tool_name": "Far"}]);
+    let messages = json!([
+        {"role": "user", "content": "Go."},
+        {"role": "assistant", "content": [
+            {"type": "tool_use", "id": "t", "name": "Search", "input": {}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": found}]},
+    ]);
+    for count in [1, 3] {
+        let messages = &messages.as_array().unwrap()[..count];
+        let body = claude(json!({"messages": messages, "tools": tools}));
+        ok(&server.client.post(MESSAGES, &body).await);
+    }
+    let (before, after) = (prompt(&server, 0), prompt(&server, 1));
+    assert!(before.contains("Search") && !before.contains("Far"), "{before}");
+    let begins = before.rsplit_once("Go.").unwrap().0;
+    assert!(after.starts_with(begins), "the cache keeps {begins:?} of {after}");
+    assert_eq!(after.matches("deep").count(), 1, "{after}");
+    assert!(
+        after.contains("The tool Far is available: {") && !after.contains("Farther"),
+        "{after}"
+    );
+    // What was not found can't be asked for but by its name.
+    let body = json!({"tools": tools, "tool_choice": {"type": "tool", "name": "Farther"}});
+    ok(&server.client.post(MESSAGES, &claude(body)).await);
+    assert!(prompt(&server, 2).contains("Farther"));
+}
+
+#[tokio::test]
 async fn overflows_are_told_in_the_words_that_clients_parse() {
     let server = Server::saying("x").await;
     let long = "a".repeat(CONTEXT);

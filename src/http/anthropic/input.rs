@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::conversation::messages;
+use super::conversation::{Said, messages};
 use super::diagnostics::Comparison;
 use crate::engine::adapter::Adapter;
 use crate::http::error::ApiError;
@@ -41,7 +41,6 @@ const MESSAGE_RULES: Rules = &[
     ("*.cache_control", Treatment::Ignored),
     ("*.caller", Treatment::Ignored),
     ("*.citations", Treatment::Ignored),
-    ("*.defer_loading", Treatment::Ignored),
     ("*.eager_input_streaming", Treatment::Ignored),
     ("*.input_examples", Treatment::Ignored),
     ("*.toolset_name", Treatment::Ignored),
@@ -145,12 +144,16 @@ fn conversation(
     thinking: Option<bool>,
     fields: &mut FieldReader,
 ) -> Result<Conversation, ApiError> {
-    let (messages, continues) = messages(request, fields)?;
     let mut list = Vec::new();
     for (at, value) in request.tools.as_deref().unwrap_or_default().iter().enumerate() {
         list.extend(tool(value, &format!("tools[{at}]"), fields)?);
     }
+    let Said { messages, continues, found } = messages(request, &list, fields)?;
     let choice = request.tool_choice.as_ref();
+    // A tool that no search has found is none yet, unless it has to be called.
+    let named = choice.and_then(|choice| choice.name.as_ref());
+    list.iter_mut().for_each(|tool| tool.deferred &= Some(&tool.function.name) != named);
+    list.retain(|tool| !tool.deferred || found.contains(&tool.function.name));
     Ok(Conversation {
         messages,
         tools: Tools {
@@ -261,7 +264,7 @@ fn tool(value: &Value, path: &str, fields: &mut FieldReader) -> Result<Option<To
         return Err(ApiError::Invalid { message, param, code: Some("unsupported_value") });
     }
     let tool: ToolDefinition = fields.variant(value, path)?;
-    let ToolDefinition { name, description, input_schema, strict } = tool;
+    let ToolDefinition { name, description, input_schema, strict, defer_loading } = tool;
     let name = required(Some(name).filter(|name| !name.is_empty()), path, "name")?;
     let mut shown = Map::new();
     shown.insert("name".to_owned(), json!(name));
@@ -274,7 +277,8 @@ fn tool(value: &Value, path: &str, fields: &mut FieldReader) -> Result<Option<To
         shown.insert("strict".to_owned(), Value::Bool(strict));
     }
     let function = Function { name, parameters, strict: strict.unwrap_or(false), text: None };
-    Ok(Some(Tool { function, definition: json!({"type": "function", "function": shown}) }))
+    let definition = json!({"type": "function", "function": shown});
+    Ok(Some(Tool { function, definition, deferred: defer_loading == Some(true) }))
 }
 
 /// Whether a type names a version of one of Anthropic's own tools: `web_search_20250305`.

@@ -76,9 +76,10 @@ impl ToolSetup {
             })?),
         };
         let callable = callable(tools, choice, names)?;
+        let shown = tools.list.iter().filter(|tool| !tool.deferred);
         let restricted = *choice != ToolChoice::Off && callable.len() < tools.list.len();
         Ok(Self {
-            definitions: tools.list.iter().map(|tool| tool.definition.clone()).collect(),
+            definitions: shown.map(|tool| tool.definition.clone()).collect(),
             telling: if as_text { Telling::Text } else { Telling::Template },
             family,
             restricted,

@@ -37,7 +37,7 @@ fn tool(value: &Value, path: &str, fields: &mut FieldReader) -> Result<Tool, Api
     });
     let function = required(function, path, "function")?;
     let shown = value["function"].as_object().map(|object| known_members(object, &SHOWN));
-    Ok(Tool { function, definition: definition(&shown.unwrap_or_default()) })
+    Ok(Tool { function, definition: definition(&shown.unwrap_or_default()), deferred: false })
 }
 
 /// A function as templates know it.

@@ -131,6 +131,8 @@ pub(crate) struct ToolDefinition {
     pub(crate) description: Option<String>,
     pub(crate) input_schema: Map<String, Value>,
     pub(crate) strict: Option<bool>,
+    /// Whether the model is told of it only where a search found it.
+    pub(crate) defer_loading: Option<bool>,
 }
 
 /// Which tools the answer may or must use.
