@@ -10,117 +10,16 @@ use sconce::text::special_tokens::SpecialTokens;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use self::models::{MODELS, Model};
 use super::fake_engine::Script;
 use super::fixture::{Server, Setup, bytes, tokenizer};
 
-/// A model as people have them: its template, and how it writes.
-struct Model {
-    name: &'static str,
-    template: &'static str,
-    /// Stands in prompts that have tools; titles and summaries have none.
-    with_tools: &'static str,
-    call: fn(&str, &Value) -> String,
-    says: fn(&str) -> String,
-}
-
-const MODELS: [Model; 6] = [
-    // A message of the system comes first or not at all; thoughts stay between calls.
-    Model {
-        name: "Qwen3.5",
-        template: include_str!("../fixtures/templates/data/Qwen3.5-4B.jinja"),
-        with_tools: "<tools>",
-        call: tagged_call,
-        says: str::to_owned,
-    },
-    // The roles alternate, ids have nine characters.
-    Model {
-        name: "Mistral Nemo",
-        template: include_str!(
-            "../fixtures/templates/data/mistralai-Mistral-Nemo-Instruct-2407.jinja"
-        ),
-        with_tools: "[AVAILABLE_TOOLS]",
-        call: |name, arguments| {
-            format!("[TOOL_CALLS][{{\"name\": \"{name}\", \"arguments\": {arguments}}}]")
-        },
-        says: str::to_owned,
-    },
-    // In the manner of Llama 3.1's: one call at a time, bare JSON.
-    Model {
-        name: "Llama 3.1",
-        template: "{% if tools %}<|start_header_id|>system<|end_header_id|>\n\nEnvironment: ipython\n\
-            Given the following functions, please respond with a JSON for a function call with its \
-            proper arguments. Respond in the format {\"name\": function name, \"parameters\": \
-            dictionary of argument name and its value}.\n{% for t in tools %}{{ t | tojson }}\n\
-            {% endfor %}<|eot_id|>{% endif %}{% for m in messages %}{% if m.tool_calls %}\
-            {% if m.tool_calls | length != 1 %}\
-            {{ raise_exception('This model only supports single tool-calls at once!') }}{% endif %}\
-            <|start_header_id|>assistant<|end_header_id|>\n\n{\"name\": \"{{ \
-            m.tool_calls[0].function.name }}\", \"parameters\": {{ \
-            m.tool_calls[0].function.arguments | tojson }}}<|eot_id|>{% else %}\
-            <|start_header_id|>{{ 'ipython' if m.role == 'tool' else m.role }}<|end_header_id|>\n\n\
-            {{ m.content }}<|eot_id|>{% endif %}{% endfor %}{% if add_generation_prompt %}\
-            <|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}",
-        with_tools: "Given the following functions",
-        call: |name, arguments| format!("{{\"name\": \"{name}\", \"parameters\": {arguments}}}"),
-        says: str::to_owned,
-    },
-    // In the manner of gpt-oss': everything is in a channel.
-    Model {
-        name: "gpt-oss",
-        template: "{% if tools %}<|start|>developer<|message|># Tools\n\n## functions\n\nnamespace \
-            functions {\n{% for t in tools %}type {{ t.function.name }} = (_: \
-            {{ t.function.parameters | tojson }}) => any;\n{% endfor %}} // namespace functions<|end|>\
-            {% endif %}{% for m in messages %}{% if m.tool_calls %}<|start|>assistant<|channel|>\
-            commentary to=functions.{{ m.tool_calls[0].function.name }} <|constrain|>json<|message|>\
-            {{ m.tool_calls[0].function.arguments | tojson }}<|call|>{% elif m.role == 'tool' %}\
-            <|start|>functions to=assistant<|channel|>commentary<|message|>{{ m.content }}<|end|>\
-            {% elif m.role == 'assistant' %}<|start|>assistant<|channel|>final<|message|>\
-            {{ m.content }}<|end|>{% else %}<|start|>{{ m.role }}<|message|>{{ m.content }}<|end|>\
-            {% endif %}{% endfor %}{% if add_generation_prompt %}<|start|>assistant{% endif %}",
-        with_tools: "namespace functions",
-        call: |name, arguments| {
-            format!(
-                "<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>{arguments}<|call|>"
-            )
-        },
-        says: |text| format!("<|channel|>final<|message|>{text}"),
-    },
-    // The roles of user and assistant alternate, tools are unknown.
-    Model {
-        name: "alternating",
-        template: "{% for m in messages %}{% if m.role not in ['system', 'user', 'assistant'] %}\
-            {{ raise_exception('unknown role') }}{% endif %}<|im_start|>{{ m.role }}\n{{ m.content }}\
-            <|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
-        with_tools: "<tools>",
-        call: hermes_call,
-        says: str::to_owned,
-    },
-    Model {
-        name: "ChatML",
-        template: include_str!("../fixtures/templates/data/cz-chatml.jinja"),
-        with_tools: "<tools>",
-        call: hermes_call,
-        says: str::to_owned,
-    },
-];
+mod models;
 
 /// Where the agents are installed, if they are.
 fn program(name: &str) -> PathBuf {
     let folder = std::env::var("SCONCE_AGENTS").expect("SCONCE_AGENTS names a folder of npm's");
     Path::new(&folder).join("node_modules/.bin").join(name)
-}
-
-fn hermes_call(name: &str, arguments: &Value) -> String {
-    format!("<tool_call>\n{{\"name\": \"{name}\", \"arguments\": {arguments}}}\n</tool_call>")
-}
-
-fn tagged_call(name: &str, arguments: &Value) -> String {
-    let parameter = |(key, value): (&String, &Value)| {
-        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        format!("<parameter={key}>\n{text}\n</parameter>\n")
-    };
-    let parameters: String = arguments.as_object().unwrap().iter().map(parameter).collect();
-    format!("<tool_call>\n<function={name}>\n{parameters}</function>\n</tool_call>")
 }
 
 /// What a model says in a turn.
@@ -133,14 +32,19 @@ enum Says {
 
 /// A server whose model says one text after the other, and the last one again and again.
 async fn scripted(model: &'static Model, says: Vec<Says>) -> Server {
+    scripted_within(1 << 20, model, says).await
+}
+
+/// The same with a context of `max_model_len` tokens; here a byte is one.
+async fn scripted_within(max_model_len: usize, model: &'static Model, says: Vec<Says>) -> Server {
     let special = json!({"bos_token": "<s>", "eos_token": "</s>"});
     let mut setup = Setup {
         template: Some(model.template),
         special_tokens: SpecialTokens::from_json(&special),
         ..Setup::default()
     };
-    setup.limits.max_model_len = 1 << 20;
-    setup.limits.max_text_len = 1 << 20;
+    setup.limits.max_model_len = max_model_len;
+    setup.limits.max_text_len = max_model_len;
     setup.config.max_body_bytes = 16 << 20;
     let thinks = model.template.contains("<think>");
     let texts: Vec<String> = says
@@ -202,17 +106,33 @@ async fn check(server: &Server, output: &Output, home: &TempDir, model: &Model) 
     assert!(turns.len() >= 5, "{} turns of {told}", turns.len());
     let common = turns[0].iter().zip(turns[1]).take_while(|(a, b)| a == b).count();
     let share = common as f64 / turns[1].len() as f64;
-    assert!(share >= 0.95, "{share} of the second prompt is in the cache: {told}");
-    let metrics = server.client.get("/metrics").await.text;
-    let counts: Vec<&str> =
-        metrics.lines().filter(|line| line.starts_with("http_requests_total{")).collect();
+    let differ = turns[1].iter().skip(common.saturating_sub(200)).take(400);
+    let differ = tokenizer().decode(&differ.copied().collect::<Vec<_>>(), false);
+    assert!(share >= 0.95, "{share} of the second prompt is in the cache, up to {differ}: {told}");
+    let counts = counts(server).await;
     assert!(counts.iter().any(|line| line.contains("2xx")), "{counts:?}");
-    assert!(!counts.iter().any(|line| line.contains("4xx") || line.contains("5xx")), "{counts:?}");
+    let refused = |line: &String| line.contains("4xx") || line.contains("5xx");
+    assert!(!counts.iter().any(refused), "{counts:?}");
 }
 
-/// Whether a prompt is a turn of a conversation: titles and summaries have no tools.
+/// How often each kind of answer was given.
+async fn counts(server: &Server) -> Vec<String> {
+    let metrics = server.client.get("/metrics").await.text;
+    let counts = metrics.lines().filter(|line| line.starts_with("http_requests_total{"));
+    counts.map(str::to_owned).collect()
+}
+
+/// Whether a prompt is a turn of a conversation: titles have no tools, and summaries are asked for.
 fn is_turn(model: &Model, ids: &[u32]) -> bool {
-    tokenizer().decode(ids, false).contains(model.with_tools)
+    let prompt = tokenizer().decode(ids, false);
+    prompt.contains(model.with_tools) && !prompt.contains("create a detailed summary")
+}
+
+/// Whether a prompt was followed by a shorter one, as after a summary.
+fn was_shortened(server: &Server) -> bool {
+    let requests = server.engine.requests();
+    let sizes: Vec<usize> = requests.iter().map(|one| one.prompt_token_ids.len()).collect();
+    sizes.windows(2).any(|pair| pair[1] < pair[0])
 }
 
 /// Where Codex finds the server; `more` are further settings.
@@ -243,10 +163,7 @@ async fn codex_compacts_a_conversation_that_grows_too_long() {
     let arguments = ["exec", "--skip-git-repo-check", free, "Write a file and read it."];
     let output = run("codex", &arguments, &[], &home).await;
     check(&server, &output, &home, model).await;
-    let requests = server.engine.requests();
-    let sizes: Vec<usize> = requests.iter().map(|one| one.prompt_token_ids.len()).collect();
-    // A prompt that is shorter than the one before follows a summary.
-    assert!(sizes.windows(2).any(|pair| pair[1] < pair[0]), "{sizes:?}");
+    assert!(was_shortened(&server));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -258,7 +175,7 @@ async fn codex_runs_commands_to_the_end() {
             Says::Call("exec_command", json!({"cmd": "echo first > seen.txt"})),
             Says::Call("exec_command", json!({"cmd": "cat seen.txt"})),
             Says::Call("update_plan", json!({"plan": [{"step": "look", "status": "completed"}]})),
-            Says::Call("exec_command", json!({"cmd": "ls"})),
+            Says::Call("view_image", json!({"path": picture(&home)})),
             Says::Text("All done."),
         ];
         let server = scripted(model, says).await;
@@ -275,35 +192,60 @@ async fn codex_runs_commands_to_the_end() {
 async fn claude_code_runs_tools_to_the_end() {
     for model in &MODELS {
         let home = TempDir::with_prefix("agent-").unwrap();
-        let picture = home.path().join("dot.png");
-        std::fs::write(&picture, PNG).unwrap();
         let says = vec![
             Says::ThinksAndCalls("Bash", json!({"command": "echo first > seen.txt"})),
             Says::Call("Read", json!({"file_path": home.path().join("seen.txt")})),
-            Says::Call("Read", json!({"file_path": picture})),
+            Says::Call("Read", json!({"file_path": picture(&home)})),
             Says::Call("Bash", json!({"command": "ls"})),
             Says::Text("All done."),
         ];
         let server = scripted(model, says).await;
-        let url = server.client.url("");
-        let env = [
-            ("ANTHROPIC_BASE_URL", url.as_str()),
-            ("ANTHROPIC_API_KEY", "none"),
-            ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
-        ];
-        let arguments = [
-            "-p",
-            "Write a file and read it.",
-            "--model",
-            "tiny",
-            "--permission-mode",
-            "acceptEdits",
-            "--allowedTools",
-            "Bash,Read",
-        ];
-        let output = run("claude", &arguments, &env, &home).await;
+        let output = run_claude(&server, &[], &[], &home).await;
         check(&server, &output, &home, model).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs the agents: .ci/run agents"]
+async fn claude_code_searches_for_a_tool_and_calls_it() {
+    for model in &MODELS {
+        let home = TempDir::with_prefix("agent-").unwrap();
+        let says = vec![
+            Says::Call("Bash", json!({"command": "echo first > seen.txt"})),
+            Says::Call("ToolSearch", json!({"query": "select:mcp__everything__echo"})),
+            Says::Call("mcp__everything__echo", json!({"message": "a far call"})),
+            Says::Call("Read", json!({"file_path": home.path().join("seen.txt")})),
+            Says::Text("All done."),
+        ];
+        let server = scripted(model, says).await;
+        let servers =
+            json!({"mcpServers": {"everything": {"command": program("mcp-server-everything")}}});
+        let arguments = ["--mcp-config", &servers.to_string()];
+        let output = run_claude(&server, &arguments, &[], &home).await;
+        check(&server, &output, &home, model).await;
+        let requests = server.engine.requests();
+        let last = tokenizer().decode(&requests.last().unwrap().prompt_token_ids, false);
+        assert!(last.contains("Echo: a far call"), "{}: {last}", model.name);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs the agents: .ci/run agents"]
+async fn claude_code_compacts_a_prompt_that_the_server_finds_too_long() {
+    let home = TempDir::with_prefix("agent-").unwrap();
+    let print = |number: usize| {
+        let command = format!("seq {number}00000 {number}04000");
+        Says::Call("Bash", json!({ "command": command }))
+    };
+    let begins = Says::Call("Bash", json!({"command": "echo first > seen.txt"}));
+    let says = vec![begins, print(1), print(2), print(3), print(4), Says::Text("All done.")];
+    let model = &MODELS[0];
+    let server = scripted_within(150_000, model, says).await;
+    let output = run_claude(&server, &[], &[], &home).await;
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(told.contains("All done."), "{told} {:?}", counts(&server).await);
+    assert!(was_shortened(&server));
+    println!("{:?}", counts(&server).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -339,7 +281,33 @@ async fn opencode_runs_tools_to_the_end() {
     }
 }
 
-/// A picture of one dot.
+/// Runs Claude Code with more `arguments` and variables than it always has.
+async fn run_claude(
+    server: &Server,
+    arguments: &[&str],
+    env: &[(&str, &str)],
+    home: &TempDir,
+) -> Output {
+    let url = server.client.url("");
+    let always = [
+        ("ANTHROPIC_BASE_URL", url.as_str()),
+        ("ANTHROPIC_API_KEY", "none"),
+        ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
+    ];
+    let asks = ["-p", "Write a file and read it.", "--model", "tiny"];
+    let may = ["--permission-mode", "acceptEdits", "--allowedTools"];
+    let tools = ["Bash,Read,ToolSearch,mcp__everything__echo"];
+    let arguments = [&asks[..], &may, &tools, arguments].concat();
+    run("claude", &arguments, &[&always[..], env].concat(), home).await
+}
+
+/// A picture of one dot in a folder.
+fn picture(home: &TempDir) -> PathBuf {
+    let picture = home.path().join("dot.png");
+    std::fs::write(&picture, PNG).unwrap();
+    picture
+}
+
 const PNG: &[u8] = &[
     0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a, 0, 0, 0, 0x0d, 0x49, 0x48, 0x44, 0x52, 0, 0, 0,
     1, 0, 0, 0, 1, 8, 6, 0, 0, 0, 0x1f, 0x15, 0xc4, 0x89, 0, 0, 0, 0x0d, 0x49, 0x44, 0x41, 0x54,
