@@ -47,6 +47,9 @@ pub struct SamplingParams {
     pub frequency_penalty: f32,
     /// Subtracted once if the token occurs in the output; 0 is off.
     pub presence_penalty: f32,
+    /// Only so many of the last tokens of prompt and output count for the penalties above; `None`:
+    /// all.
+    pub repeat_last_n: Option<usize>,
     /// Added to the logits of single tokens.
     pub logit_bias: Vec<(u32, f32)>,
     /// The only tokens that may be drawn, ascending; `None`: all.
@@ -80,6 +83,7 @@ impl Default for SamplingParams {
             repetition_penalty: 1.0,
             frequency_penalty: 0.0,
             presence_penalty: 0.0,
+            repeat_last_n: None,
             logit_bias: Vec::new(),
             allowed_token_ids: None,
             bad_words: Vec::new(),

@@ -17,6 +17,15 @@ fn reference(params: &SamplingParams, prompt: &[u32], output: &[u32], logits: &[
             *score = f64::NEG_INFINITY;
         }
     }
+    // Penalties only look so far back.
+    let (prompt, output) = match params.repeat_last_n {
+        None => (prompt, output),
+        Some(most) => {
+            let from = |tokens: &[u32], most: usize| tokens.len().saturating_sub(most);
+            let left = most.saturating_sub(output.len());
+            (&prompt[from(prompt, left)..], &output[from(output, most)..])
+        }
+    };
     for (id, score) in (0u32..).zip(&mut scores) {
         let count = output.iter().filter(|seen| **seen == id).count();
         if count > 0 || prompt.contains(&id) {
@@ -129,10 +138,11 @@ fn params() -> impl Strategy<Value = SamplingParams> {
         prop_oneof![Just(0.0f32), -2.0..2.0f32],
         prop::collection::vec((0..24u32, -5.0..5.0f32), 0..4),
         prop::option::weighted(0.3, prop::collection::btree_set(0..24u32, 1..8)),
+        prop::option::weighted(0.5, 0..10usize),
     );
     (filters, penalties).prop_map(|(filters, penalties)| {
         let (temperature, top_p, top_k, min_p, typical_p, top_n_sigma) = filters;
-        let (repetition_penalty, frequency_penalty, presence_penalty, logit_bias, allowed) =
+        let (repetition_penalty, frequency, presence, logit_bias, allowed, repeat_last_n) =
             penalties;
         SamplingParams {
             allowed_token_ids: allowed.map(|allowed| allowed.into_iter().collect()),
@@ -143,8 +153,9 @@ fn params() -> impl Strategy<Value = SamplingParams> {
             typical_p,
             top_n_sigma,
             repetition_penalty,
-            frequency_penalty,
-            presence_penalty,
+            frequency_penalty: frequency,
+            presence_penalty: presence,
+            repeat_last_n,
             logit_bias,
             ..SamplingParams::default()
         }
