@@ -75,9 +75,19 @@ pub enum CutSide {
     Right,
 }
 
+/// The ids of a text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Encoded {
+    /// In their order.
+    pub ids: Vec<u32>,
+    /// Where each token begins and ends in the text, in characters, if it was asked for and the
+    /// tokenizer can tell. Tokens that were added at the ends stand nowhere: `(0, 0)`.
+    pub offsets: Option<Vec<(usize, usize)>>,
+}
+
 impl CutSide {
     /// At most `most` of `ids`.
-    pub fn keep(self, ids: &[u32], most: usize) -> &[u32] {
+    pub fn keep<T>(self, ids: &[T], most: usize) -> &[T] {
         let most = most.min(ids.len());
         match self {
             Self::Left => &ids[ids.len() - most..],
@@ -196,6 +206,34 @@ impl Tokenizer {
             rest = after;
         }
         Ok(())
+    }
+
+    /// As [`encode`](Self::encode), with the place of each token in the text.
+    ///
+    /// # Errors
+    /// As [`encode`](Self::encode).
+    pub fn encode_with_offsets(
+        &self,
+        text: &str,
+        add_special_tokens: bool,
+    ) -> Result<Encoded, TokenizerError> {
+        let ids = self.encode(text, add_special_tokens)?;
+        if self.pieces.is_some() {
+            return Ok(Encoded { ids, offsets: None });
+        }
+        let encoding = self.inner.encode_char_offsets(text, add_special_tokens);
+        let encoding = encoding.map_err(|error| TokenizerError::Encode(error.to_string()))?;
+        let (told, offsets) = (encoding.get_ids(), encoding.get_offsets());
+        // The ends may have been made to agree with what the model's configuration says.
+        let nowhere = (0, 0);
+        let offsets = match &ids[..] {
+            all if all == told => Some(offsets.to_vec()),
+            [_, rest @ ..] if rest == told => Some([&[nowhere], offsets].concat()),
+            [rest @ .., _] if rest == told => Some([offsets, &[nowhere]].concat()),
+            all if told.get(1..) == Some(all) => offsets.get(1..).map(<[_]>::to_vec),
+            _ => None,
+        };
+        Ok(Encoded { ids, offsets })
     }
 
     /// The ids of `text` as plain text: special tokens written in it are spelled out, not obeyed,

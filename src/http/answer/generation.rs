@@ -15,7 +15,9 @@ use super::meter::{Figures, Meter};
 use crate::engine::output::{EngineError, EngineOutput, OutputStream};
 use crate::http::error::ApiError;
 use crate::http::state::admission::Permit;
-use crate::http::wire::usage::{CompletionTokensDetails, PromptTokensDetails, Timings, Usage};
+use crate::http::wire::usage::{
+    CompletionTokensDetails, Phases, PromptTokensDetails, Timings, Usage,
+};
 use crate::scheduler::stop::FinishReason;
 
 /// One sequence of a request.
@@ -212,13 +214,29 @@ impl Generation {
         let slowest = |time: fn(&Figures) -> Duration| {
             self.figures.iter().map(time).max().unwrap_or_default()
         };
-        let decode = slowest(|figures| figures.decode);
+        let (prefill, decode) =
+            (slowest(|figures| figures.prefill), slowest(|figures| figures.decode));
         let later = self.figures.iter().map(|figures| figures.output_tokens.saturating_sub(1));
+        let tokens_per_second = per_second(later.sum(), decode);
+        let usage = self.usage();
+        let cache_n = usage.prompt_tokens_details.cached_tokens;
+        let prompt_n = usage.prompt_tokens.saturating_sub(cache_n);
         Timings {
             queue_ms: milliseconds(slowest(|figures| figures.queue)),
-            prefill_ms: milliseconds(slowest(|figures| figures.prefill)),
+            prefill_ms: milliseconds(prefill),
             decode_ms: milliseconds(decode),
-            tokens_per_second: per_second(later.sum(), decode),
+            tokens_per_second,
+            phases: Phases {
+                cache_n,
+                prompt_n,
+                prompt_ms: milliseconds(prefill),
+                prompt_per_token_ms: per_token(prefill, prompt_n),
+                prompt_per_second: per_second(prompt_n, prefill),
+                predicted_n: usage.completion_tokens,
+                predicted_ms: milliseconds(decode),
+                predicted_per_token_ms: per_token(decode, usage.completion_tokens),
+                predicted_per_second: tokens_per_second,
+            },
         }
     }
 
@@ -266,6 +284,11 @@ pub(crate) async fn passed(deadline: Option<Instant>) {
 
 fn milliseconds(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1e6).round() / 1e3
+}
+
+#[expect(clippy::cast_precision_loss, reason = "token counts stay far below 2^52")]
+fn per_token(duration: Duration, tokens: usize) -> f64 {
+    if tokens == 0 { 0.0 } else { (duration.as_secs_f64() / tokens as f64 * 1e6).round() / 1e3 }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "token counts stay far below 2^52")]

@@ -109,6 +109,7 @@ impl Converted {
         within("temperature", request.temperature, 0.0, 1.0)?;
         let own = OwnOptions {
             names: &NAMES,
+            request_id: None,
             demand: demand(&request, &mut fields)?,
             n: 1,
             best_of: 1,

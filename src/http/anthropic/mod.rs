@@ -9,6 +9,7 @@ use axum::response::{IntoResponse, Response};
 
 use crate::http::error::ApiError;
 use crate::http::generate::chat::CheckedChat;
+use crate::http::generate::rendered::Described;
 use crate::http::request::extract::Extracted;
 use crate::http::request::fields::required;
 use crate::http::request::id::RequestId;
@@ -27,7 +28,7 @@ mod writer;
 /// `POST /v1/messages`.
 pub(crate) async fn messages(
     State(state): State<AppState>,
-    Extension(RequestId(id)): Extension<RequestId>,
+    Extension(RequestId { value: id, .. }): Extension<RequestId>,
     request: Extracted<MessagesBody>,
 ) -> Result<Response, ApiError> {
     required(request.body.request.max_tokens, "", "max_tokens")?;
@@ -50,9 +51,9 @@ pub(crate) async fn render(
     request: Extracted<MessagesBody>,
 ) -> Result<Response, ApiError> {
     let Converted { chat, model, ignored, adapter, arrival, .. } = Converted::new(&state, request)?;
-    let (id, streams) = (id.behind("msg_"), chat.streams);
-    let chat = CheckedChat::new(&state, chat, adapter, arrival)?;
-    let answer = chat.describe(&state, &id, &model, streams).await?;
+    let described = Described { id: id.or_in_body("msg_", None), model, offsets: false };
+    let answer = CheckedChat::new(&state, chat, adapter, arrival)?.describe(&state, described);
+    let answer = answer.await?;
     Ok(ignored.tell(axum::Json(answer).into_response()))
 }
 

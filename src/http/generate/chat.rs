@@ -13,7 +13,7 @@ use super::options::GenerationOptions;
 use super::plan::{Constraints, Plan, check_prompt_logprobs};
 use super::prompt::{CheckedConversation, RenderedPrompt};
 use super::reasoning;
-use super::rendered::rendered;
+use super::rendered::{Described, rendered};
 use super::tools::ToolSetup;
 use crate::engine::adapter::Adapter;
 use crate::http::answer::stream;
@@ -34,6 +34,7 @@ pub(crate) struct CheckedChat {
     tools: ToolSetup,
     conversation: CheckedConversation,
     reasoning: ReasoningOptions,
+    streams: bool,
     /// The message that the answer goes on with.
     continued: Option<String>,
 }
@@ -62,7 +63,17 @@ impl CheckedChat {
         let mut conversation = CheckedConversation::new(state, conversation, &tools)?;
         conversation.cut = options.own.cut;
         let demand = options.own.demand.take();
-        Ok(Self { adapter, arrival, demand, options, tools, conversation, reasoning, continued })
+        Ok(Self {
+            adapter,
+            arrival,
+            demand,
+            options,
+            tools,
+            conversation,
+            reasoning,
+            streams,
+            continued,
+        })
     }
 
     /// Takes a permit, renders the prompt and compiles what binds the answer.
@@ -85,16 +96,15 @@ impl CheckedChat {
         self.conversation.render(state).await
     }
 
-    /// The request as the engine would get it; `id` is its own.
+    /// The request as the engine would get it.
     pub(crate) async fn describe(
-        self,
+        mut self,
         state: &AppState,
-        id: &str,
-        model: &str,
-        streams: bool,
+        Described { id, model, offsets }: Described,
     ) -> Result<Value, ApiError> {
+        self.conversation.offsets = offsets;
         let prompt = self.conversation.render(state).await?;
-        Ok(rendered(&prompt, &self.options, id, model, streams, state))
+        Ok(rendered(&prompt, &self.options, &id, &model, self.streams, state))
     }
 }
 

@@ -4,9 +4,10 @@
 //! The length bound needs the prompt, so it is resolved last, by
 //! [`GenerationOptions::stop_conditions`].
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
+
+use uuid::Uuid;
 
 use super::bad_words;
 use super::demand::Demand;
@@ -18,6 +19,7 @@ use crate::http::error::{ApiError, ContextExceeded};
 use crate::http::request::arrival::Arrival;
 use crate::http::state::AppState;
 use crate::http::wire::bounds::{MAX_CACHE_SALT_CHARS, MAX_LOGPROB_TOKENS};
+use crate::http::wire::logit_bias::{Bias, BiasedToken, LogitBiasField};
 use crate::http::wire::number::{Int, integer, to_usize, token_id, token_ids};
 use crate::http::wire::sampling::CommonFields;
 use crate::http::wire::scalars::ScalarFields;
@@ -29,6 +31,8 @@ use crate::text::tokenizer::CutSide;
 #[derive(Debug)]
 pub(crate) struct OwnOptions {
     pub(crate) names: &'static FieldNames,
+    /// What the request calls itself.
+    pub(crate) request_id: Option<String>,
     /// What the answer must be like, tools aside.
     pub(crate) demand: Option<Demand>,
     /// Choices per prompt.
@@ -97,7 +101,8 @@ impl GenerationOptions {
     ) -> Result<Self, ApiError> {
         let limits = state.engine.limits();
         let tier = ServiceTier::of(common.service_tier.as_deref())?;
-        let seed = common.seed.map_or_else(draw_seed, |seed| seed.0);
+        let seed =
+            common.seed.filter(|seed| *seed != Int(-1)).map_or_else(draw_seed, |seed| seed.0);
         let min_tokens = integer("min_tokens", common.min_tokens, 0, i64::MAX)?.unwrap_or(0);
         let stop_ids = common.stop_token_ids.as_deref().unwrap_or_default();
         Ok(Self {
@@ -109,7 +114,7 @@ impl GenerationOptions {
             skip_special_tokens: common.skip_special_tokens.unwrap_or(true),
             priority: priority(common.priority)?.unwrap_or(tier.priority()),
             tier,
-            cache_salt: cache_salt(common.cache_salt.as_deref())?,
+            cache_salt: unshared_or(common.cache_prompt, cache_salt(common.cache_salt.as_deref())?),
             deadline: arrival.deadline(common.deadline_ms)?,
             ignore_eos: common.ignore_eos.unwrap_or(false),
             min_tokens: to_usize(min_tokens),
@@ -224,6 +229,11 @@ pub(crate) fn cache_salt(salt: Option<&str>) -> Result<Option<String>, ApiError>
     }
 }
 
+/// What keeps the prefixes of a request apart: one that nobody else has, if it is to share none.
+fn unshared_or(cache_prompt: Option<bool>, salt: Option<String>) -> Option<String> {
+    if cache_prompt == Some(false) { Some(Uuid::new_v4().to_string()) } else { salt }
+}
+
 fn sampling_params(
     own: &OwnOptions,
     scalars: &ScalarFields,
@@ -234,6 +244,7 @@ fn sampling_params(
     let vocab_size = state.engine.limits().vocab_size;
     let mut params = SamplingParams {
         top_k: top_k(common.top_k, state)?,
+        repeat_last_n: repeat_last_n(common)?,
         logit_bias: logit_bias(common.logit_bias.as_ref(), vocab_size)?,
         allowed_token_ids: allowed_token_ids(common.allowed_token_ids.as_deref(), vocab_size)?,
         seed: seed.cast_unsigned(),
@@ -256,6 +267,12 @@ fn sampling_params(
     Ok(params)
 }
 
+/// How many of the last tokens penalties look at, if not at all.
+fn repeat_last_n(common: &CommonFields) -> Result<Option<usize>, ApiError> {
+    let last_n = integer("repeat_last_n", common.repeat_last_n, -1, i64::MAX)?;
+    Ok(last_n.and_then(|last_n| usize::try_from(last_n).ok()))
+}
+
 /// Keeping the whole vocabulary is the same as not filtering, which is 0.
 fn top_k(field: Option<Int>, state: &AppState) -> Result<u32, ApiError> {
     let top_k = integer("top_k", field, -1, i64::MAX)?.or(state.defaults.top_k).unwrap_or(0);
@@ -264,16 +281,23 @@ fn top_k(field: Option<Int>, state: &AppState) -> Result<u32, ApiError> {
 }
 
 fn logit_bias(
-    biases: Option<&HashMap<String, f64>>,
+    biases: Option<&LogitBiasField>,
     vocab_size: usize,
 ) -> Result<Vec<(u32, f32)>, ApiError> {
     let mut result = Vec::new();
-    for (key, &bias) in biases.into_iter().flatten() {
+    for (token, bias) in biases.into_iter().flat_map(|LogitBiasField(biases)| biases) {
         let invalid = |message: String| ApiError::field("logit_bias", message);
-        let id: i64 = key
-            .parse()
-            .map_err(|_| invalid(format!("logit_bias: the key {key:?} is not a token id")))?;
+        let id = match token {
+            BiasedToken::Id(id) => *id,
+            BiasedToken::Text(key) => key
+                .parse()
+                .map_err(|_| invalid(format!("logit_bias: the key {key:?} is not a token id")))?,
+        };
         let id = token_id("logit_bias", Int(id), vocab_size)?;
+        let Bias::Number(bias) = *bias else {
+            result.push((id, f32::NEG_INFINITY));
+            continue;
+        };
         if !(-100.0..=100.0).contains(&bias) {
             let message =
                 format!("logit_bias: the bias of {id} must be in [-100, 100], got {bias}");

@@ -18,13 +18,15 @@ use crate::http::request::blocking::off_thread;
 use crate::http::state::AppState;
 use crate::http::wire::bounds::MAX_TEMPLATE_BYTES;
 use crate::text::chat_template::{ChatPrompt, ChatTemplate, TemplateError};
-use crate::text::tokenizer::{Tokenizer, TokenizerError};
+use crate::text::tokenizer::{Encoded, Tokenizer, TokenizerError};
 
 /// A prompt as text and as ids.
 #[derive(Clone, Debug)]
 pub(crate) struct RenderedPrompt {
     pub(crate) text: String,
     pub(crate) token_ids: Vec<u32>,
+    /// Where in the text each token stands, if that was asked for and is known.
+    pub(crate) offsets: Option<Vec<(usize, usize)>>,
 }
 
 /// A conversation that a template can render.
@@ -35,6 +37,8 @@ pub(crate) struct CheckedConversation {
     add_special_tokens: bool,
     /// What is kept of the prompt, if not all.
     pub(super) cut: Option<PromptCut>,
+    /// Whether to tell where tokens stand.
+    pub(super) offsets: bool,
     names: &'static FieldNames,
 }
 
@@ -66,7 +70,7 @@ impl CheckedConversation {
             now: None,
         };
         let add_special_tokens = options.add_special_tokens;
-        Ok(Self { template, prompt, add_special_tokens, cut: None, names })
+        Ok(Self { template, prompt, add_special_tokens, cut: None, offsets: false, names })
     }
 
     /// The text of the prompt.
@@ -84,12 +88,13 @@ impl CheckedConversation {
     /// Renders and tokenizes.
     pub(crate) async fn render(self, state: &AppState) -> Result<RenderedPrompt, ApiError> {
         let encoder = PromptEncoder::new(state, self.cut, self.names);
+        let encoder = encoder.telling_offsets(self.offsets);
         off_thread(move || {
             let text = self
                 .rendered()
                 .map_err(|error| ApiError::field(self.names.prompt, error.to_string()))?;
-            let token_ids = encoder.encode(&text, self.add_special_tokens)?;
-            Ok(RenderedPrompt { text, token_ids })
+            let Encoded { ids, offsets } = encoder.encode(&text, self.add_special_tokens)?;
+            Ok(RenderedPrompt { text, token_ids: ids, offsets })
         })
         .await
     }
@@ -104,12 +109,24 @@ pub(crate) async fn rendered(
     CheckedConversation::new(state, conversation, &tools)?.render(state).await
 }
 
+/// The text of a conversation that nothing is asked of.
+pub(crate) async fn text(state: &AppState, conversation: Conversation) -> Result<String, ApiError> {
+    let tools = ToolSetup::new(state, &conversation)?;
+    let checked = CheckedConversation::new(state, conversation, &tools)?;
+    let names = checked.names;
+    off_thread(move || {
+        checked.rendered().map_err(|error| ApiError::field(names.prompt, error.to_string()))
+    })
+    .await
+}
+
 /// Texts of one request to the ids of its prompts.
 #[derive(Debug)]
 pub(crate) struct PromptEncoder {
     tokenizer: Arc<Tokenizer>,
     context: usize,
     cut: Option<PromptCut>,
+    offsets: bool,
     names: &'static FieldNames,
 }
 
@@ -120,18 +137,31 @@ impl PromptEncoder {
         names: &'static FieldNames,
     ) -> Self {
         let context = state.engine.limits().max_model_len;
-        Self { tokenizer: Arc::clone(&state.tokenizer), context, cut, names }
+        let tokenizer = Arc::clone(&state.tokenizer);
+        Self { tokenizer, context, cut, offsets: false, names }
+    }
+
+    /// Whether to tell where in the text each token stands.
+    pub(crate) fn telling_offsets(self, offsets: bool) -> Self {
+        Self { offsets, ..self }
+    }
+
+    /// Whether prompts may lose tokens.
+    pub(crate) fn cuts(&self) -> bool {
+        self.cut.is_some()
     }
 
     /// The ids of a prompt; one that may not be cut is refused early where it is far longer than the
     /// context.
-    pub(crate) fn encode(&self, text: &str, special_tokens: bool) -> Result<Vec<u32>, ApiError> {
+    pub(crate) fn encode(&self, text: &str, special_tokens: bool) -> Result<Encoded, ApiError> {
         let Self { tokenizer, context, names, .. } = self;
-        let ids = match self.cut {
-            Some(_) => tokenizer.encode(text, special_tokens),
-            None => tokenizer.encode_at_most(text, special_tokens, *context),
+        let without = |ids| Encoded { ids, offsets: None };
+        let encoded = match self.cut {
+            _ if self.offsets => tokenizer.encode_with_offsets(text, special_tokens),
+            Some(_) => tokenizer.encode(text, special_tokens).map(without),
+            None => tokenizer.encode_at_most(text, special_tokens, *context).map(without),
         };
-        let ids = ids.map_err(|error| match error {
+        let encoded = encoded.map_err(|error| match error {
             TokenizerError::TooLong(tokens) => {
                 let (context, prompt) = (*context, tokens.saturating_add(1));
                 let param = names.prompt;
@@ -139,14 +169,17 @@ impl PromptEncoder {
             }
             error => ApiError::field(names.prompt, error.to_string()),
         });
-        ids.map(|ids| self.kept(ids))
+        encoded.map(|encoded| self.kept(encoded))
     }
 
     /// What the request wants to keep of a prompt.
-    pub(crate) fn kept(&self, ids: Vec<u32>) -> Vec<u32> {
+    pub(crate) fn kept(&self, encoded: Encoded) -> Encoded {
         match self.cut {
-            Some(cut) if ids.len() > cut.most => cut.side.keep(&ids, cut.most).to_vec(),
-            _ => ids,
+            Some(cut) if encoded.ids.len() > cut.most => Encoded {
+                ids: cut.side.keep(&encoded.ids, cut.most).to_vec(),
+                offsets: encoded.offsets.map(|all| cut.side.keep(&all, cut.most).to_vec()),
+            },
+            _ => encoded,
         }
     }
 }
@@ -160,7 +193,7 @@ fn template(
     const FIELD: &str = "chat_template";
     let Some(source) = source else {
         return state.chat_template(with_tools).cloned().ok_or_else(|| {
-            let message = "the model has no chat template; use /v1/completions";
+            let message = "the model has no chat template: give a text in place of messages";
             ApiError::Invalid { message: message.to_owned(), param: None, code: None }
         });
     };

@@ -8,6 +8,16 @@ use super::prompt::RenderedPrompt;
 use crate::http::state::AppState;
 use crate::sampling::params::SCALARS;
 
+/// What stands in the description of a chat beside the chat itself.
+#[derive(Debug)]
+pub(crate) struct Described {
+    /// The request's own.
+    pub(crate) id: String,
+    pub(crate) model: String,
+    /// Whether to tell where in the text each token stands.
+    pub(crate) offsets: bool,
+}
+
 /// One prompt of a request; `id` is the request's.
 pub(crate) fn rendered(
     prompt: &RenderedPrompt,
@@ -23,7 +33,7 @@ pub(crate) fn rendered(
         "prompt": prompt.text,
         "token_ids": prompt.token_ids,
         "prompt_token_ids": prompt.token_ids,
-        "token_offsets": null,
+        "token_offsets": prompt.offsets,
         "features": null,
         "count": prompt.token_ids.len(),
         "max_model_len": state.engine.limits().max_model_len,

@@ -12,10 +12,8 @@ use futures::FutureExt;
 use uuid::Uuid;
 
 use crate::http::error::ApiError;
-use crate::http::request::id::{REQUEST_ID, RequestId};
+use crate::http::request::id::{REQUEST_ID, RequestId, is_request_id};
 use crate::http::state::AppState;
-
-const MAX_REQUEST_ID_BYTES: usize = 128;
 
 /// The layer around every route, but for what rewrites errors in another protocol's shape.
 pub(crate) async fn observe(
@@ -24,8 +22,9 @@ pub(crate) async fn observe(
     next: Next,
 ) -> Response {
     let started = Instant::now();
-    let id = request_id(request.headers());
-    request.extensions_mut().insert(RequestId(id.clone()));
+    let request_id = request_id(request.headers());
+    let id = request_id.value.clone();
+    request.extensions_mut().insert(request_id);
     let method = method_label(request.method());
     let handler = request.extensions().get::<MatchedPath>().cloned();
     let handler = handler.as_ref().map_or("none", MatchedPath::as_str);
@@ -48,13 +47,11 @@ fn method_label(method: &Method) -> &'static str {
 }
 
 /// The client's own id, if it is fit for a header and a log, or a new one.
-fn request_id(headers: &HeaderMap) -> HeaderValue {
-    let given = headers.get(REQUEST_ID).filter(|value| {
-        let bytes = value.as_bytes();
-        (1..=MAX_REQUEST_ID_BYTES).contains(&bytes.len()) && bytes.iter().all(u8::is_ascii_graphic)
-    });
-    given.cloned().unwrap_or_else(|| {
+fn request_id(headers: &HeaderMap) -> RequestId {
+    let given = headers.get(REQUEST_ID).filter(|value| is_request_id(value.as_bytes()));
+    let value = given.cloned().unwrap_or_else(|| {
         let made = Uuid::new_v4().simple().to_string();
         HeaderValue::try_from(made).expect("hexadecimal digits are visible ASCII")
-    })
+    });
+    RequestId { value, given: given.is_some() }
 }

@@ -3,6 +3,7 @@
 use uuid::Uuid;
 
 use crate::http::answer::delta::{Finish, FinishKind, StopCause};
+use crate::http::generate::options::GenerationOptions;
 use crate::http::generate::service_tier::ServiceTier;
 use crate::http::state::AppState;
 use crate::http::state::clock::unix_seconds;
@@ -22,9 +23,17 @@ pub(crate) struct Envelope {
 
 impl Envelope {
     /// A new answer; `prefix` is what its id begins with.
-    pub(crate) fn new(prefix: &str, model: String, tier: ServiceTier, state: &AppState) -> Self {
+    pub(crate) fn new(
+        prefix: &str,
+        model: String,
+        options: &GenerationOptions,
+        state: &AppState,
+    ) -> Self {
+        let tier = options.tier;
+        let named = options.own.request_id.clone();
+        let name = named.unwrap_or_else(|| Uuid::new_v4().simple().to_string());
         Self {
-            id: format!("{prefix}-{}", Uuid::new_v4().simple()),
+            id: format!("{prefix}-{name}"),
             created: unix_seconds(),
             model,
             fingerprint: state.fingerprint.clone(),
@@ -33,13 +42,15 @@ impl Envelope {
     }
 }
 
-/// When a stream tells usage.
+/// When a stream tells usage and times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UsageReporting {
     /// In a chunk of its own at the end.
     pub(crate) at_end: bool,
     /// In every chunk.
     pub(crate) continuous: bool,
+    /// Times in every chunk, and not only in the last.
+    pub(crate) timings: bool,
 }
 
 impl UsageReporting {

@@ -9,4 +9,5 @@ pub(crate) mod format;
 pub(crate) mod responses;
 pub(crate) mod sampling;
 pub(crate) mod stream_options;
+pub(crate) mod synonyms;
 pub(crate) mod tools;

@@ -1,5 +1,6 @@
 //! The fields that shape what is generated, under OpenAI's names.
 
+use super::synonyms::{self, N_PREDICT, either};
 use crate::http::error::ApiError;
 use crate::http::generate::beams::beam_params;
 use crate::http::generate::demand::Demand;
@@ -8,6 +9,7 @@ use crate::http::generate::options::{GenerationOptions, OwnOptions, PromptCut};
 use crate::http::generate::stop_strings::stop_strings;
 use crate::http::request::arrival::Arrival;
 use crate::http::request::fields::BodyReader;
+use crate::http::request::id::{MAX_REQUEST_ID_BYTES, is_request_id};
 use crate::http::state::AppState;
 use crate::http::wire::bounds::{EFFORTS, MAX_CHOICES};
 use crate::http::wire::number::{Int, integer, to_usize};
@@ -15,6 +17,7 @@ use crate::http::wire::response_format::StructuredAliases;
 use crate::http::wire::sampling::{CommonFields, SamplingFields};
 use crate::http::wire::scalars::ScalarFields;
 use crate::http::wire::stop::StopField;
+use crate::http::wire::synonyms::Synonyms;
 use crate::text::tokenizer::CutSide;
 
 /// All the fields of a body that shape what is generated.
@@ -24,16 +27,21 @@ pub(crate) struct SamplingBody {
     pub(crate) common: CommonFields,
     pub(crate) scalars: ScalarFields,
     pub(crate) aliases: StructuredAliases,
+    /// Read, but for those of a single protocol and of the answer's length.
+    pub(crate) synonyms: Synonyms,
 }
 
 impl SamplingBody {
     pub(crate) fn read(body: &mut BodyReader<'_>) -> Result<Self, ApiError> {
-        Ok(Self {
+        let mut fields = Self {
             own: body.take()?,
             common: body.take()?,
             scalars: body.take()?,
             aliases: body.take()?,
-        })
+            synonyms: body.take()?,
+        };
+        synonyms::rename_shared(&fields.synonyms, &mut fields.own, &mut fields.scalars)?;
+        Ok(fields)
     }
 }
 
@@ -65,6 +73,7 @@ pub(crate) fn options(
     }
     let options = OwnOptions {
         names: spelled.names,
+        request_id: request_id(own.request_id.as_deref())?,
         demand: spelled.demand,
         n,
         best_of,
@@ -79,6 +88,19 @@ pub(crate) fn options(
         tokens_as_token_ids: own.return_tokens_as_token_ids.unwrap_or(false),
     };
     GenerationOptions::new(options, scalars, common, arrival, state)
+}
+
+/// Checks the request's own name, which ends up in ids.
+fn request_id(id: Option<&str>) -> Result<Option<String>, ApiError> {
+    match id {
+        Some(id) if !is_request_id(id.as_bytes()) => {
+            let message = format!(
+                "request_id must have 1 to {MAX_REQUEST_ID_BYTES} visible ASCII characters"
+            );
+            Err(ApiError::field("request_id", message))
+        }
+        id => Ok(id.map(str::to_owned)),
+    }
 }
 
 /// What is kept of the prompt: as many tokens as the request says, or as leave room for the answer.
@@ -116,11 +138,23 @@ pub(crate) fn cut_side(field: Option<&str>, default: CutSide) -> Result<CutSide,
     }
 }
 
-/// `max_tokens`, or its newer name.
-pub(crate) fn max_tokens(fields: &SamplingFields) -> Result<Option<usize>, ApiError> {
-    let completion = integer("max_completion_tokens", fields.max_completion_tokens, 0, i64::MAX)?;
-    let plain = integer("max_tokens", fields.max_tokens, 0, i64::MAX)?;
-    Ok(prewarmed(fields).or_else(|| completion.or(plain).map(to_usize)))
+/// Most tokens of an answer, under any of its names; `unsaid` if the request has none of them.
+pub(crate) fn max_tokens(
+    fields: &SamplingBody,
+    unsaid: Option<usize>,
+) -> Result<Option<usize>, ApiError> {
+    let SamplingFields { max_tokens, max_completion_tokens, .. } = fields.own;
+    let completion = integer("max_completion_tokens", max_completion_tokens, 0, i64::MAX)?;
+    let plain = integer("max_tokens", max_tokens, 0, i64::MAX)?;
+    let predicted = integer(N_PREDICT, fields.synonyms.n_predict, -1, i64::MAX)?;
+    let named = if completion.is_some() { "max_completion_tokens" } else { "max_tokens" };
+    let asked = either((named, completion.or(plain)), (N_PREDICT, predicted))?;
+    Ok(prewarmed(&fields.own).or(match asked {
+        None => unsaid,
+        // Only llama.cpp's name has a value for no bound.
+        Some(-1) => None,
+        Some(asked) => Some(to_usize(asked)),
+    }))
 }
 
 /// The length of an answer that is none: the prompt is only computed, for the cache.

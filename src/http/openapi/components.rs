@@ -18,6 +18,7 @@ use crate::http::wire::messages::{
 use crate::http::wire::response_format::StructuredAliases;
 use crate::http::wire::responses::{ItemList, ResponseObject, ResponsesRequest};
 use crate::http::wire::sampling::{CommonFields, SamplingFields};
+use crate::http::wire::synonyms::Synonyms;
 use crate::http::wire::tokenize::{DetokenizeRequest, Detokenized, Tokenized};
 use crate::http::wire::{scalars, schema};
 
@@ -37,6 +38,7 @@ pub(super) fn schemas(facts: &Facts<'_>) -> Value {
     collect::<ChatMessage>(&mut schemas);
     collect::<SamplingFields>(&mut schemas);
     collect::<StructuredAliases>(&mut schemas);
+    collect::<Synonyms>(&mut schemas);
     collect::<ChatCompletion>(&mut schemas);
     collect::<ChatCompletionChunk<'static>>(&mut schemas);
     collect::<PromptTokenLogprob>(&mut schemas);
@@ -87,8 +89,11 @@ fn add_fields(described: &mut Value) {
         common[name] = schema;
     }
     let common = common.as_object().cloned().unwrap_or_default();
-    let aliases = described["StructuredAliases"]["properties"].as_object().cloned();
-    for (name, schema) in common.into_iter().chain(aliases.into_iter().flatten()) {
+    let aliases = ["StructuredAliases", "Synonyms"]
+        .into_iter()
+        .filter_map(|of| described[of]["properties"].as_object().cloned());
+    let aliases: Vec<_> = aliases.flatten().collect();
+    for (name, schema) in common.into_iter().chain(aliases) {
         described["SamplingFields"]["properties"][name] = schema;
     }
 }

@@ -205,6 +205,12 @@ impl Ignored {
         response
     }
 
+    /// With a field that only a part of its routes reads.
+    pub(crate) fn and(mut self, name: &str, given: bool) -> Self {
+        self.0.extend(given.then(|| name.to_owned()));
+        self
+    }
+
     /// At most 1 KiB of visible ASCII.
     fn header(&self) -> Option<String> {
         let visible = |name: &str| -> String {

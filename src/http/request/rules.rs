@@ -27,16 +27,23 @@ pub(crate) type Rules = &'static [(&'static str, Treatment)];
 
 /// The fields of bodies that all protocols know.
 pub(crate) const COMMON: Rules = &[
-    ("cache_prompt", Unsupported(is_true)),
+    ("__verbose", Treatment::IgnoredUnless(is_false)),
+    ("adaptive_decay", Ignored),
+    ("backend_sampling", Ignored),
     ("dynatemp_exponent", Ignored),
     // There is one engine for grammars, and it keeps every one that it takes.
     ("guided_decoding_backend", Ignored),
     ("guided_whitespace_pattern", Unsupported(never)),
+    // All sequences share one cache, and which of them a request runs in shows nowhere.
     ("id_slot", Ignored),
     ("metadata", Ignored),
     ("mirostat_eta", Ignored),
     ("mirostat_tau", Ignored),
     ("mm_processor_kwargs", Ignored),
+    // Nothing is discarded from a sequence that fills the context: it ends.
+    ("n_cache_reuse", Ignored),
+    ("n_discard", Ignored),
+    ("n_keep", Ignored),
     ("moderation", Treatment::IgnoredIf(blocks_nothing)),
     ("prediction", Ignored),
     ("prompt_cache_key", Ignored),
@@ -45,33 +52,49 @@ pub(crate) const COMMON: Rules = &[
     ("prompt_cache_options.ttl", Ignored),
     ("prompt_cache_retention", Ignored),
     ("request_id", Ignored),
+    ("return_progress", Treatment::IgnoredUnless(is_false)),
+    // Of llama.cpp's own route; OpenAI's routes have `return_token_ids`.
+    ("return_tokens", Treatment::IgnoredUnless(is_false)),
     ("rid", Ignored),
     ("safety_identifier", Ignored),
     ("service_tier", Ignored),
     ("session_id", Ignored),
+    ("sse_ping_interval", Ignored),
     ("store", Ignored),
     ("stream_interval", Ignored),
-    ("timings_per_token", Ignored),
+    ("timings_per_token", Treatment::IgnoredUnless(is_false)),
     ("truncation_side", Ignored),
     ("user", Ignored),
+    ("verbose", Treatment::IgnoredUnless(is_false)),
+    ("adaptive_target", Unsupported(is_negative)),
     ("audio", Unsupported(never)),
     ("custom_logit_processor", Unsupported(never)),
     ("dynatemp_range", Unsupported(is_zero)),
     ("ec_transfer_params", Unsupported(never)),
     ("function_call", Unsupported(never)),
     ("functions", Unsupported(never)),
+    ("grammar_lazy", Unsupported(is_false)),
+    ("grammar_triggers", Unsupported(is_empty)),
     ("kv_transfer_params", Unsupported(never)),
     ("logits_processors", Unsupported(is_empty)),
+    // Adapters are asked for as models.
+    ("lora", Unsupported(is_empty)),
     ("lora_path", Unsupported(never)),
+    // Filters always keep a token.
+    ("min_keep", Unsupported(is_one_at_most)),
     ("mirostat", Unsupported(is_zero)),
     ("modalities", Unsupported(is_text_only)),
+    ("n_cmpl", Unsupported(is_one)),
+    ("n_indent", Unsupported(is_zero)),
     ("n_predict", Unsupported(never)),
     ("n_probs", Unsupported(is_zero)),
     ("no_stop_trim", Unsupported(is_false)),
+    ("parse_tool_calls", Unsupported(is_true)),
+    ("post_sampling_probs", Unsupported(is_false)),
     ("prompt_embeds", Unsupported(never)),
     ("repeat_penalty", Unsupported(is_one)),
     ("repetition_detection", Unsupported(never)),
-    ("response_fields", Unsupported(never)),
+    ("response_fields", Unsupported(is_empty)),
     ("return_hidden_states", Unsupported(is_false)),
     ("return_prompt_text", Unsupported(is_false)),
     ("samplers", Unsupported(never)),
@@ -79,6 +102,7 @@ pub(crate) const COMMON: Rules = &[
     ("stop_regex", Unsupported(never)),
     ("stream_reasoning", Unsupported(is_true)),
     ("suffix", Unsupported(is_empty)),
+    ("t_max_predict_ms", Unsupported(is_no_time)),
     ("tfs_z", Unsupported(is_one)),
     ("top_a", Unsupported(is_zero)),
     ("verbosity", Treatment::IgnoredUnless(is_medium)),
@@ -130,6 +154,18 @@ pub(crate) fn is_false(value: &Value) -> bool {
 
 fn is_zero(value: &Value) -> bool {
     value.as_f64() == Some(0.0)
+}
+
+fn is_negative(value: &Value) -> bool {
+    value.as_f64().is_some_and(|value| value < 0.0)
+}
+
+fn is_no_time(value: &Value) -> bool {
+    value.as_f64().is_some_and(|value| value <= 0.0)
+}
+
+fn is_one_at_most(value: &Value) -> bool {
+    value.as_f64().is_some_and(|value| value <= 1.0)
 }
 
 fn is_one(value: &Value) -> bool {

@@ -10,7 +10,7 @@ use super::number::Int;
 use super::schema;
 use super::schema::chat::{
     CallArguments, ChatContent, ChatInputMessage, ChatRole, ChatToolChoice, ChatTools,
-    FinishReason, ReasoningEffort, ServiceTierName, StopCause,
+    FinishReason, ReasoningEffort, ReasoningFormat, ServiceTierName, StopCause,
 };
 use super::schema::constants;
 use super::schema::served::RequestedModel;
@@ -34,10 +34,17 @@ pub(crate) struct ChatCompletionRequest {
     pub(crate) top_logprobs: Option<Int>,
     pub(crate) stream: Option<bool>,
     pub(crate) stream_options: Option<StreamOptions>,
+    /// Tells where in the prompt's text each token stands, where requests are only rendered.
+    pub(crate) return_token_offsets: Option<bool>,
+    /// Tells times with every chunk of a stream.
+    pub(crate) timings_per_token: Option<bool>,
     #[schema(value_type = Option<ReasoningEffort>)]
     pub(crate) reasoning_effort: Option<String>,
     pub(crate) include_reasoning: Option<bool>,
     pub(crate) separate_reasoning: Option<bool>,
+    /// llama.cpp's words for `separate_reasoning`.
+    #[schema(value_type = Option<ReasoningFormat>)]
+    pub(crate) reasoning_format: Option<String>,
     pub(crate) enable_thinking: Option<bool>,
     /// Instead of the model's, on servers that trust it.
     pub(crate) chat_template: Option<String>,

@@ -32,6 +32,10 @@ pub(crate) struct CompletionRequest {
     pub(crate) best_of: Option<Int>,
     pub(crate) stream: Option<bool>,
     pub(crate) stream_options: Option<StreamOptions>,
+    /// Tells where in the prompt's text each token stands, where requests are only rendered.
+    pub(crate) return_token_offsets: Option<bool>,
+    /// Tells times with every chunk of a stream.
+    pub(crate) timings_per_token: Option<bool>,
     pub(crate) add_special_tokens: Option<bool>,
 }
 

@@ -13,6 +13,12 @@ use crate::http::error::ApiError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Int(pub(crate) i64);
 
+impl fmt::Display for Int {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
 impl<'de> Deserialize<'de> for Int {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(IntVisitor).map(Self)

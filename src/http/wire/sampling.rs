@@ -1,12 +1,11 @@
 //! The fields that shape what is generated: those that every protocol takes, and those that have
 //! OpenAI's names.
 
-use std::collections::HashMap;
-
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use super::logit_bias::LogitBiasField;
 use super::number::Int;
 use super::schema::chat::{
     BadWords, EarlyStopping, LogitBias, ResponseFormat, SequenceBreakers, ServiceTierName, Stop,
@@ -31,8 +30,12 @@ pub(crate) struct CommonFields {
     pub(crate) dry_penalty_last_n: Option<Int>,
     #[schema(value_type = Option<SequenceBreakers>)]
     pub(crate) dry_sequence_breakers: Option<Vec<String>>,
+    /// Only so many of the last tokens count as repeated; -1 for all.
+    #[schema(value_type = Option<i64>, minimum = -1)]
+    pub(crate) repeat_last_n: Option<Int>,
     #[schema(value_type = Option<LogitBias>)]
-    pub(crate) logit_bias: Option<HashMap<String, f64>>,
+    pub(crate) logit_bias: Option<LogitBiasField>,
+    /// -1 is drawn anew, as none is.
     #[schema(value_type = Option<i64>)]
     pub(crate) seed: Option<Int>,
     #[schema(value_type = Option<Vec<TokenId>>)]
@@ -56,6 +59,8 @@ pub(crate) struct CommonFields {
     pub(crate) service_tier: Option<String>,
     #[schema(min_length = 1, max_length = 128)]
     pub(crate) cache_salt: Option<String>,
+    /// Whether prefixes that were computed before are used again.
+    pub(crate) cache_prompt: Option<bool>,
     #[schema(value_type = Option<i64>, minimum = 1, maximum = 86_400_000)]
     pub(crate) deadline_ms: Option<Int>,
 }
@@ -88,6 +93,10 @@ pub(crate) struct SamplingFields {
     #[schema(value_type = Option<TruncationSide>)]
     pub(crate) truncation_side: Option<String>,
     pub(crate) prompt_cache_options: Option<PromptCacheOptions>,
+    /// The request's own name, which the answer's id ends with; the header `x-request-id` comes
+    /// first where requests are only rendered.
+    #[schema(min_length = 1, max_length = 128, pattern = "^[!-~]+$")]
+    pub(crate) request_id: Option<String>,
     pub(crate) use_beam_search: Option<bool>,
     #[schema(value_type = Option<i64>, minimum = 1, maximum = 128)]
     pub(crate) beam_width: Option<Int>,

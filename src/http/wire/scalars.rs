@@ -29,6 +29,13 @@ impl ScalarFields {
         NAMES.iter().position(|known| *known == name).and_then(|at| self.0[at])
     }
 
+    /// Gives a value under this name.
+    pub(crate) fn set(&mut self, name: &str, value: Option<f64>) {
+        if let Some(at) = NAMES.iter().position(|known| *known == name) {
+            self.0[at] = value;
+        }
+    }
+
     /// The values in the order of [`SCALARS`].
     pub(crate) fn values(&self) -> &[Option<f64>] {
         &self.0

@@ -53,4 +53,24 @@ pub(crate) struct Timings {
     pub(crate) decode_ms: f64,
     /// Tokens of all choices after their first, per second of decoding.
     pub(crate) tokens_per_second: f64,
+    /// The same in llama.cpp's words, which its clients read.
+    #[serde(flatten)]
+    pub(crate) phases: Phases,
+}
+
+/// Tokens and times of the prompt and of the answer, in llama.cpp's words.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, ToSchema)]
+pub(crate) struct Phases {
+    /// Prompt tokens that did not have to be computed.
+    pub(crate) cache_n: usize,
+    /// Prompt tokens that were computed.
+    pub(crate) prompt_n: usize,
+    pub(crate) prompt_ms: f64,
+    pub(crate) prompt_per_token_ms: f64,
+    pub(crate) prompt_per_second: f64,
+    /// Tokens sampled for all choices.
+    pub(crate) predicted_n: usize,
+    pub(crate) predicted_ms: f64,
+    pub(crate) predicted_per_token_ms: f64,
+    pub(crate) predicted_per_second: f64,
 }

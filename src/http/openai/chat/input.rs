@@ -14,6 +14,7 @@ use crate::http::openai::sampling::{
     self, SamplingBody, Spelled, effort, max_tokens, reasoning_budget, top_logprobs,
 };
 use crate::http::openai::stream_options::streaming;
+use crate::http::openai::synonyms::rename_in_chat;
 use crate::http::openai::{format, tools};
 use crate::http::request::arrival::Arrival;
 use crate::http::request::extract::{Extracted, RequestBody};
@@ -59,7 +60,10 @@ impl RequestBody for ChatBody {
     const RULES: &'static [Rules] = &[COMMON, CHAT_RULES];
 
     fn read(body: &mut BodyReader<'_>) -> Result<Self, ApiError> {
-        Ok(Self { request: body.take()?, sampling: SamplingBody::read(body)? })
+        let mut request = body.take()?;
+        let sampling = SamplingBody::read(body)?;
+        rename_in_chat(&sampling.synonyms, &mut request)?;
+        Ok(Self { request, sampling })
     }
 
     fn model(&self) -> Option<&str> {
@@ -73,6 +77,8 @@ pub(super) struct Converted {
     pub(super) model: String,
     pub(super) logprobs: bool,
     pub(super) streaming: Option<UsageReporting>,
+    /// Whether to tell where tokens stand.
+    pub(super) offsets: bool,
     pub(super) ignored: Ignored,
     pub(super) adapter: Option<Adapter>,
     pub(super) arrival: Arrival,
@@ -82,13 +88,16 @@ impl Converted {
     pub(super) fn new(state: &AppState, request: Extracted<ChatBody>) -> Result<Self, ApiError> {
         let Extracted { body, model, adapter, arrival, mut fields } = request;
         let ChatBody { request, sampling } = body;
-        let streaming = streaming(request.stream, request.stream_options.as_ref())?;
+        let streaming = {
+            let options = request.stream_options.as_ref();
+            streaming(request.stream, options, request.timings_per_token)?
+        };
         let demand = format::response_format(sampling.own.response_format.as_ref(), &mut fields)?;
         let demand = format::demand(demand, "response_format", &sampling, &mut fields)?;
         let spelled = Spelled {
             names: &NAMES,
             demand,
-            max_tokens: max_tokens(&sampling.own)?,
+            max_tokens: max_tokens(&sampling, None)?,
             best_of: None,
             logprobs: logprobs(&request, state)?,
             echoed_logprobs: None,
@@ -105,7 +114,8 @@ impl Converted {
         };
         let ignored = fields.finish(state.config.strict)?;
         let logprobs = request.logprobs.unwrap_or(false);
-        Ok(Self { chat, model, logprobs, streaming, ignored, adapter, arrival })
+        let offsets = request.return_token_offsets.unwrap_or(false);
+        Ok(Self { chat, model, logprobs, streaming, offsets, ignored, adapter, arrival })
     }
 }
 

@@ -9,6 +9,7 @@ use super::envelope::Envelope;
 use crate::http::error::ApiError;
 use crate::http::generate::chat::CheckedChat;
 use crate::http::generate::chat_request::ToolChoice;
+use crate::http::generate::rendered::Described;
 use crate::http::request::extract::Extracted;
 use crate::http::request::id::RequestId;
 use crate::http::state::AppState;
@@ -23,14 +24,15 @@ pub(crate) async fn chat_completions(
     State(state): State<AppState>,
     request: Extracted<ChatBody>,
 ) -> Result<Response, ApiError> {
-    let Converted { chat, model, logprobs, streaming, ignored, adapter, arrival } =
+    let Converted { chat, model, logprobs, streaming, offsets, ignored, adapter, arrival } =
         Converted::new(&state, request)?;
+    let ignored = ignored.and("return_token_offsets", offsets);
     let calls_named = matches!(chat.conversation.tools.choice, Some(ToolChoice::Named(_)));
     let chat = CheckedChat::new(&state, chat, adapter, arrival)?.prepare(&state).await?;
     let options = &chat.plan.options;
     let spelling = || options.logprob_spelling(&state);
     let writer = ChatWriter {
-        envelope: Envelope::new("chatcmpl", model, options.tier, &state),
+        envelope: Envelope::new("chatcmpl", model, options, &state),
         num_choices: options.own.n,
         usage: streaming.unwrap_or_default(),
         logprobs: logprobs.then(spelling),
@@ -50,10 +52,12 @@ pub(crate) async fn render(
     Extension(id): Extension<RequestId>,
     request: Extracted<ChatBody>,
 ) -> Result<Response, ApiError> {
-    let Converted { chat, model, ignored, adapter, arrival, .. } = Converted::new(&state, request)?;
-    let (id, streams) = (id.behind("chatcmpl-"), chat.streams);
-    let chat = CheckedChat::new(&state, chat, adapter, arrival)?;
-    let answer = chat.describe(&state, &id, &model, streams).await?;
+    let Converted { chat, model, offsets, ignored, adapter, arrival, .. } =
+        Converted::new(&state, request)?;
+    let id = id.or_in_body("chatcmpl-", chat.options.own.request_id.as_deref());
+    let described = Described { id, model, offsets };
+    let answer = CheckedChat::new(&state, chat, adapter, arrival)?.describe(&state, described);
+    let answer = answer.await?;
     Ok(ignored.tell(axum::Json(answer).into_response()))
 }
 

@@ -62,7 +62,7 @@ impl ChatWriter {
             service_tier: self.envelope.tier.name(),
             choices: vec![choice],
             usage: self.usage.in_chunk(totals.usage),
-            timings: None,
+            timings: self.usage.timings.then_some(totals.timings),
             seed: None,
             prompt_token_ids: None,
         }
@@ -86,6 +86,7 @@ impl AnswerWriter for ChatWriter {
         };
         let chunk = |index| ChatCompletionChunk {
             prompt_token_ids: self.prompt_token_ids.clone().filter(|_| index == 0),
+            timings: None,
             ..self.chunk(role(index), totals)
         };
         (0..self.num_choices).map(|index| SseEvent::data(&chunk(index))).collect()
@@ -131,7 +132,7 @@ impl AnswerWriter for ChatWriter {
             let last = self.unfinished == 0 && !self.usage.at_end;
             chunks.push(SseEvent::data(&ChatCompletionChunk {
                 seed: Some(self.seed),
-                timings: last.then_some(totals.timings),
+                timings: (last || self.usage.timings).then_some(totals.timings),
                 ..self.chunk(choice, totals)
             }));
         }

@@ -9,13 +9,14 @@ use super::envelope::{Envelope, UsageReporting};
 use super::format;
 use super::sampling::{self, SamplingBody, Spelled, max_tokens, reasoning_budget, top_logprobs};
 use super::stream_options::streaming;
+use super::synonyms::rename_in_completion;
 use crate::engine::adapter::Adapter;
 use crate::http::answer::reader::ReadingPlan;
 use crate::http::answer::stream;
 use crate::http::error::ApiError;
 use crate::http::generate::field_names::FieldNames;
 use crate::http::generate::grammar;
-use crate::http::generate::options::{GenerationOptions, PromptCut};
+use crate::http::generate::options::GenerationOptions;
 use crate::http::generate::plan::{Constraints, Plan, check_prompt_logprobs};
 use crate::http::generate::prompt::{PromptEncoder, RenderedPrompt};
 use crate::http::generate::rendered::rendered;
@@ -31,6 +32,7 @@ use crate::http::state::AppState;
 use crate::http::wire::bounds::MAX_PROMPTS;
 use crate::http::wire::completions::{CompletionRequest, Prompt, PromptField};
 use crate::http::wire::number::token_ids;
+use crate::text::tokenizer::Encoded;
 use writer::{ChoiceState, CompletionWriter, Echo};
 
 mod writer;
@@ -58,7 +60,10 @@ impl RequestBody for CompletionBody {
     const RULES: &'static [Rules] = &[COMMON, CHAT_RULES];
 
     fn read(body: &mut BodyReader<'_>) -> Result<Self, ApiError> {
-        Ok(Self { request: body.take()?, sampling: SamplingBody::read(body)? })
+        let mut request = body.take()?;
+        let sampling = SamplingBody::read(body)?;
+        rename_in_completion(&sampling.synonyms, &mut request)?;
+        Ok(Self { request, sampling })
     }
 
     fn model(&self) -> Option<&str> {
@@ -73,18 +78,20 @@ pub(crate) async fn completions(
 ) -> Result<Response, ApiError> {
     let Checked { request, model, mut options, streaming, ignored, adapter, arrival } =
         Checked::new(&state, request)?;
+    let ignored = ignored.and("return_token_offsets", request.return_token_offsets == Some(true));
     let prompts = prompts(&request, state.engine.limits().vocab_size)?;
     let permit = state.admit(prompts.len() * options.num_sequences())?;
     let tokenized = {
         let add_special_tokens = request.add_special_tokens.unwrap_or(true);
-        tokenize(&state, prompts, options.own.cut, add_special_tokens).await?
+        let encoder = PromptEncoder::new(&state, options.own.cut, &NAMES);
+        tokenize(encoder, prompts, add_special_tokens).await?
     };
     let tools = ToolSetup::none(&NAMES, None);
     let grammar = grammar::compile(options.own.demand.take(), &tools, &state).await?;
     let constraints = Constraints { grammar, reasoning: None };
     let reading = ReadingPlan::default();
     let plan = Plan::new(&state, options, constraints, reading, adapter, arrival.at).await?;
-    let envelope = Envelope::new("cmpl", model, plan.options.tier, &state);
+    let envelope = Envelope::new("cmpl", model, &plan.options, &state);
     let writer = writer(&state, envelope, &request, &plan.options, &tokenized, streaming);
     let ids: Vec<Vec<u32>> = tokenized.into_iter().map(|prompt| prompt.ids).collect();
     let generation = plan.submit(&state, permit, &ids)?;
@@ -102,11 +109,15 @@ pub(crate) async fn render(
         Checked::new(&state, request)?;
     let prompts = prompts(&request, state.engine.limits().vocab_size)?;
     let special_tokens = request.add_special_tokens.unwrap_or(true);
-    let tokenized = tokenize(&state, prompts, options.own.cut, special_tokens).await?;
-    let (id, one) = (id.behind("cmpl-"), tokenized.len() == 1);
-    let each = tokenized.into_iter().enumerate().map(|(at, TokenizedPrompt { text, ids })| {
+    let encoder = PromptEncoder::new(&state, options.own.cut, &NAMES);
+    let encoder = encoder.telling_offsets(request.return_token_offsets == Some(true));
+    let tokenized = tokenize(encoder, prompts, special_tokens).await?;
+    let id = id.or_in_body("cmpl-", options.own.request_id.as_deref());
+    let one = tokenized.len() == 1;
+    let each = tokenized.into_iter().enumerate().map(|(at, prompt)| {
+        let TokenizedPrompt { text, ids, offsets } = prompt;
         let text = text.unwrap_or_else(|| state.tokenizer.decode(&ids, false));
-        let prompt = RenderedPrompt { text, token_ids: ids };
+        let prompt = RenderedPrompt { text, token_ids: ids, offsets };
         let id = if one { id.clone() } else { format!("{id}-{at}") };
         rendered(&prompt, &options, &id, &model, streaming.is_some(), &state)
     });
@@ -166,7 +177,10 @@ impl Checked {
     fn new(state: &AppState, request: Extracted<CompletionBody>) -> Result<Self, ApiError> {
         let Extracted { body, model, adapter, arrival, mut fields } = request;
         let CompletionBody { request, sampling } = body;
-        let streaming = streaming(request.stream, request.stream_options.as_ref())?;
+        let streaming = {
+            let options = request.stream_options.as_ref();
+            streaming(request.stream, options, request.timings_per_token)?
+        };
         let demand = format::response_format(sampling.own.response_format.as_ref(), &mut fields)?;
         let demand = format::demand(demand, "response_format", &sampling, &mut fields)?;
         let ignored = fields.finish(state.config.strict)?;
@@ -174,7 +188,7 @@ impl Checked {
         let spelled = Spelled {
             names: &NAMES,
             demand,
-            max_tokens: max_tokens(&sampling.own)?.or(Some(DEFAULT_MAX_TOKENS)),
+            max_tokens: max_tokens(&sampling, Some(DEFAULT_MAX_TOKENS))?,
             best_of: request.best_of,
             logprobs,
             echoed_logprobs: logprobs.filter(|_| request.echo == Some(true)),
@@ -203,6 +217,8 @@ struct TokenizedPrompt {
     /// As the request had it, if it was text.
     text: Option<String>,
     ids: Vec<u32>,
+    /// Where in the text each token stands, if that was asked for and is known.
+    offsets: Option<Vec<(usize, usize)>>,
 }
 
 fn prompts(request: &CompletionRequest, vocab_size: usize) -> Result<Vec<CheckedPrompt>, ApiError> {
@@ -223,26 +239,24 @@ fn prompts(request: &CompletionRequest, vocab_size: usize) -> Result<Vec<Checked
 }
 
 async fn tokenize(
-    state: &AppState,
+    encoder: PromptEncoder,
     checked: Vec<CheckedPrompt>,
-    cut: Option<PromptCut>,
     add_special_tokens: bool,
 ) -> Result<Vec<TokenizedPrompt>, ApiError> {
-    let encoder = PromptEncoder::new(state, cut, &NAMES);
     off_thread(move || {
         let prompts = checked.into_iter().map(|prompt| {
-            let (source, ids) = match prompt {
-                CheckedPrompt::Ids(ids) => (None, encoder.kept(ids)),
+            let (text, Encoded { ids, offsets }) = match prompt {
+                CheckedPrompt::Ids(ids) => (None, encoder.kept(Encoded { ids, offsets: None })),
                 // Of a prompt that was cut, the text is that of what is left.
                 CheckedPrompt::Text(text) => {
-                    let ids = encoder.encode(&text, add_special_tokens)?;
-                    (Some(text).filter(|_| cut.is_none()), ids)
+                    let encoded = encoder.encode(&text, add_special_tokens)?;
+                    (Some(text).filter(|_| !encoder.cuts()), encoded)
                 }
             };
             if ids.is_empty() {
                 return Err(ApiError::field("prompt", "prompt must have at least one token"));
             }
-            Ok(TokenizedPrompt { text: source, ids })
+            Ok(TokenizedPrompt { text, ids, offsets })
         });
         prompts.collect()
     })

@@ -109,7 +109,7 @@ impl CompletionWriter {
             service_tier: self.envelope.tier.name(),
             choices: vec![choice],
             usage: self.usage.in_chunk(totals.usage),
-            timings: None,
+            timings: self.usage.timings.then_some(totals.timings),
             seed: None,
         }
     }
@@ -146,7 +146,7 @@ impl AnswerWriter for CompletionWriter {
         let last = finished && self.unfinished == 0 && !self.usage.at_end;
         vec![SseEvent::data(&Completion {
             seed: finished.then_some(self.seed),
-            timings: last.then_some(totals.timings),
+            timings: (last || self.usage.timings).then_some(totals.timings),
             ..self.chunk(choice, totals)
         })]
     }

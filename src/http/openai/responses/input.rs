@@ -23,6 +23,7 @@ use crate::http::openai::sampling::{
     self, SamplingBody, Spelled, effort, prewarmed, reasoning_budget, top_logprobs,
 };
 use crate::http::openai::stream_options::streaming;
+use crate::http::openai::synonyms::{N_PREDICT, N_PROBS};
 use crate::http::openai::{format, tools};
 use crate::http::request::arrival::Arrival;
 use crate::http::request::extract::{Extracted, RequestBody};
@@ -37,7 +38,6 @@ use crate::http::wire::response_input::JsonSchemaFormat;
 use crate::http::wire::responses::{
     ReasoningField, ResponsesRequest, Settings, TextField, TextSettings,
 };
-use crate::http::wire::sampling::SamplingFields;
 
 /// What responses call the fields of all protocols.
 const NAMES: FieldNames = FieldNames {
@@ -112,9 +112,9 @@ impl Converted {
     ) -> Result<Self, ApiError> {
         let Extracted { body, model, adapter, arrival, mut fields } = request;
         let ResponseBody { mut request, sampling } = body;
-        check_unsupported(&request, &sampling.own)?;
+        check_unsupported(&request, &sampling)?;
         note_idle(&request, &mut fields);
-        let streaming = streaming(request.stream, request.stream_options.as_ref())?;
+        let streaming = streaming(request.stream, request.stream_options.as_ref(), None)?;
         let history = history(state, &request, &mut fields)?;
         let tools = request.tools.take().unwrap_or_default();
         let ResponseTools { list, shown, called } = ResponseTools::read(&tools, &mut fields)?;
@@ -191,7 +191,8 @@ fn conversation(
     })
 }
 
-fn check_unsupported(request: &ResponsesRequest, fields: &SamplingFields) -> Result<(), ApiError> {
+fn check_unsupported(request: &ResponsesRequest, sampling: &SamplingBody) -> Result<(), ApiError> {
+    let SamplingBody { own: fields, synonyms, .. } = sampling;
     let given = |value: &Option<Value>| match value {
         None => false,
         Some(value) => !value.as_array().is_some_and(Vec::is_empty),
@@ -208,6 +209,8 @@ fn check_unsupported(request: &ResponsesRequest, fields: &SamplingFields) -> Res
             "max_completion_tokens",
             "any; use max_output_tokens",
         ),
+        (synonyms.n_predict.is_some(), N_PREDICT, "any; use max_output_tokens"),
+        (synonyms.n_probs.is_some_and(|n| n != Int(0)), N_PROBS, "any; use top_logprobs"),
         (fields.response_format.is_some(), "response_format", "any; use text.format"),
         (fields.prompt_logprobs.is_some(), "prompt_logprobs", "any"),
         (fields.return_token_ids == Some(true), "return_token_ids", "true"),

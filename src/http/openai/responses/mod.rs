@@ -12,6 +12,7 @@ use serde_json::json;
 use super::envelope::item_id;
 use crate::http::error::ApiError;
 use crate::http::generate::chat::CheckedChat;
+use crate::http::generate::rendered::Described;
 use crate::http::request::extract::Extracted;
 use crate::http::request::id::RequestId;
 use crate::http::state::AppState;
@@ -41,6 +42,8 @@ pub(crate) async fn create(
     let Converted { chat, settings, comparison, model, .. } = converted;
     let Converted { conversation, called, ignored, adapter, arrival, .. } = converted;
     let (streams, stores) = (chat.streams, settings.store);
+    // Ids of responses are kept, so none may come twice.
+    let ignored = ignored.and("request_id", chat.options.own.request_id.is_some());
     let prepared = CheckedChat::new(&state, chat, adapter, arrival)?.prepare(&state).await?;
     let options = &prepared.plan.options;
     let mut response = begun(model, settings, options.seed);
@@ -65,9 +68,12 @@ pub(crate) async fn render(
     request: Extracted<ResponseBody>,
 ) -> Result<Response, ApiError> {
     let Converted { chat, model, ignored, adapter, arrival, .. } = Converted::new(&state, request)?;
-    let (id, streams) = (id.behind("resp_"), chat.streams);
-    let chat = CheckedChat::new(&state, chat, adapter, arrival)?;
-    let answer = chat.describe(&state, &id, &model, streams).await?;
+    // The whole id, as in vLLM, which has no header here.
+    let named = chat.options.own.request_id.clone();
+    let id = named.unwrap_or_else(|| id.or_in_body("resp_", None));
+    let described = Described { id, model, offsets: false };
+    let answer = CheckedChat::new(&state, chat, adapter, arrival)?.describe(&state, described);
+    let answer = answer.await?;
     Ok(ignored.tell(axum::Json(answer).into_response()))
 }
 

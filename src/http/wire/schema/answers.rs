@@ -52,7 +52,8 @@ written! {
         &json!({
             "request_id": text(),
             "token_ids": token_ids(),
-            "token_offsets": {"type": "null"},
+            "token_offsets": {"type": ["array", "null"], "items":
+                {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2}},
             "features": {"type": "null"},
             "cache_salt": optional_text(),
             "priority": {"type": "integer"},

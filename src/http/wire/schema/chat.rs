@@ -30,6 +30,8 @@ written! {
     ChatContentPart: tagged("text", &["text"], &json!({"text": text()}));
     /// How much to think.
     ReasoningEffort: words(&EFFORTS);
+    /// Whether reasoning is told apart from the answer.
+    ReasoningFormat: words(&["auto", "deepseek", "none"]);
     /// A token's text, or its bytes.
     TokenPiece: any_of(&[text(), list(&json!({"type": "integer"}))]);
     /// How urgent the request is.
@@ -123,17 +125,43 @@ written! {
     /// When a search for the best answer ends.
     EarlyStopping: any_of(&[json!({"type": "boolean"}), words(&["never"])]);
     /// Token ids to what is added to their logits.
-    LogitBias: json!({
-        "type": "object",
-        "propertyNames": {"pattern": "^\\+?[0-9]+$"},
-        "additionalProperties": {"type": "number", "minimum": -100, "maximum": 100},
-    });
+    LogitBias: any_of(&[
+        json!({
+            "type": "object",
+            "propertyNames": {"pattern": "^\\+?[0-9]+$"},
+            "additionalProperties": {"type": "number", "minimum": -100, "maximum": 100},
+        }),
+        // As llama.cpp has them; false for a token that is never drawn.
+        list(&json!({"type": "array", "minItems": 2, "maxItems": 2, "prefixItems": [
+            reference("TokenId"),
+            any_of(&[
+                json!({"type": "number", "minimum": -100, "maximum": 100}),
+                json!({"type": "boolean", "enum": [false]}),
+            ]),
+        ]})),
+    ]);
     /// A prompt or several, as text or as token ids.
     CompletionPrompt: texts_or_ids(MAX_PROMPTS, 0);
     /// What completions lack of what chat completions can.
     CompletionLimits: object(&[], &json!({"thinking_token_budget": {"type": "null"}}));
     /// What to embed: a text or several, or the token ids of one or several.
-    EmbeddingInput: texts_or_ids(MAX_INPUTS, 1);
+    EmbeddingInput: any_of(&[
+        texts_or_ids(MAX_INPUTS, 1),
+        json!({"type": "array", "minItems": 1, "maxItems": MAX_INPUTS, "items": any_of(&[
+            json!({"type": "string", "minLength": 1}),
+            json!({"type": "array", "minItems": 1, "items": reference("TokenId")}),
+        ])}),
+    ]);
+    /// Texts or a conversation, not both.
+    EmbeddingSource: any_of(&[
+        object(&["input"], &json!({
+            "input": reference("EmbeddingInput"), "messages": {"type": "null"},
+        })),
+        object(&["messages"], &json!({
+            "messages": {"type": "array", "minItems": 1},
+            "input": {"type": "null"}, "prompt_name": {"type": "null"},
+        })),
+    ]);
     /// How vectors are written.
     EncodingFormat: words(&["float", "base64", "bytes", "bytes_only"]);
     /// The type of an embedding's numbers as bytes.
