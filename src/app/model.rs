@@ -70,7 +70,7 @@ impl RunningModel {
         })?;
         // A bad tokenizer or template ends the start here, before the weights are all in memory.
         let tokenizer = tokenizer(&source, vocabulary)?;
-        let text = TextParts::new(choice, &source, tokenizer)?;
+        let mut text = TextParts::new(choice, &source, tokenizer)?;
         let text_ready = Instant::now();
         let (loaded, weights_ready) = join(weights)?;
         let metrics = join(metrics);
@@ -89,6 +89,11 @@ impl RunningModel {
         );
         if let Some(plan) = &engine.plan {
             tracing::info!(model = name, "{plan}");
+        }
+        // Nobody chats with a model that is there to embed.
+        let embeds = source.sentence_modules.is_some() || !engine.handle.limits().generates;
+        if !embeds {
+            text.templates = text.templates.or_chatml(&text.tokenizer)?;
         }
         let fingerprint = fingerprint(&source.name, config);
         Ok(Self { name, engine, adapters, text, metrics, fingerprint })

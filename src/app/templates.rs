@@ -47,15 +47,22 @@ pub(super) fn chat_templates(
     }
     let build =
         |text: &Option<String>| text.as_deref().map(|text| build(text, &source.name)).transpose();
-    let (mut plain, with_tools) =
-        (build(&source.chat_template)?, build(&source.tool_use_template)?);
-    if plain.is_none() && with_tools.is_none() {
+    let (plain, with_tools) = (build(&source.chat_template)?, build(&source.tool_use_template)?);
+    Ok(ChatTemplates { plain, with_tools })
+}
+
+impl ChatTemplates {
+    /// With ChatML in the place of a template that is missing.
+    pub(super) fn or_chatml(self, tokenizer: &Tokenizer) -> anyhow::Result<Self> {
+        if self.plain.is_some() || self.with_tools.is_some() {
+            return Ok(self);
+        }
         tracing::warn!(
             "the model has no chat template; chats are rendered as ChatML, which it may not know"
         );
-        plain = build(&Some(CHATML.to_owned()))?;
+        let template = ChatTemplate::new(CHATML, tokenizer.special_tokens().clone())?;
+        Ok(Self { plain: Some(Arc::new(template)), with_tools: None })
     }
-    Ok(ChatTemplates { plain, with_tools })
 }
 
 /// The prompts that sentence-transformers puts before texts to embed.
