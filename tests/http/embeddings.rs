@@ -56,6 +56,51 @@ async fn all_four_shapes_of_inputs_are_embedded_in_order() {
 }
 
 #[tokio::test]
+async fn texts_and_token_ids_may_stand_beside_each_other() {
+    let server = Server::saying("x").await;
+    let body = post(&server, json!({"input": ["ab", [7, 8, 9]]})).await.json();
+    let firsts: Vec<_> = vectors(&body).iter().map(|vector| (vector[0], vector[1])).collect();
+    assert_eq!(firsts, [(2.0, 97.0), (3.0, 7.0)]);
+    let body = post(&server, json!({"input": [[7], "ab"]})).await.json();
+    assert_eq!(vectors(&body).len(), 2);
+    for input in [json!(["a", 1]), json!([1, "a"]), json!([[1, "a"]]), json!({"a": 1}), json!([])] {
+        let answer = post(&server, json!({"input": input})).await;
+        answer.error(400, "invalid_request_error", Some("input"));
+    }
+}
+
+#[tokio::test]
+async fn conversations_are_embedded_as_the_template_renders_them() {
+    let server = Server::saying("x").await;
+    let embed = async |fields: Value| {
+        let mut body = json!({"messages": [{"role": "user", "content": "Hi"}]});
+        body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        server.client.post("/v1/embeddings", &body).await
+    };
+    let tokens = |server: &Server| server.engine.embeddings().last().unwrap().token_ids.clone();
+    let rendered = async |fields: Value| {
+        let path = "/v1/chat/completions/render";
+        let answer = server.client.post(path, &chat(fields)).await.json();
+        serde_json::from_value::<Vec<u32>>(answer["token_ids"].clone()).unwrap()
+    };
+    assert_eq!(embed(json!({})).await.status, 200);
+    assert_eq!(tokens(&server), rendered(json!({"add_generation_prompt": false})).await);
+    assert_eq!(embed(json!({"add_generation_prompt": true})).await.status, 200);
+    assert_eq!(tokens(&server), rendered(json!({})).await);
+    for (fields, param) in [
+        (json!({"input": "Hi"}), "messages"),
+        (json!({"prompt_name": "query"}), "prompt_name"),
+        (json!({"messages": []}), "messages"),
+        (json!({"messages": [{"role": "user", "content": "x".repeat(CONTEXT)}]}), "messages"),
+        (json!({"chat_template": "{{ 1 }}"}), "chat_template"),
+    ] {
+        embed(fields).await.error(400, "invalid_request_error", Some(param));
+    }
+    let answer = post(&server, json!({"chat_template_kwargs": {}, "padding": "do_not_pad"})).await;
+    assert_eq!(answer.header("x-sconce-ignored"), Some("chat_template_kwargs"));
+}
+
+#[tokio::test]
 async fn base64_holds_the_same_numbers_in_little_endian() {
     let server = Server::saying("x").await;
     let fields = json!({"input": "abc", "normalize": true});

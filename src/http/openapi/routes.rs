@@ -265,7 +265,7 @@ pub(super) const ROUTES: &[Route] = &[
         path: "/v1/embeddings",
         name: "createEmbedding",
         summary: "Texts as vectors.",
-        request: &["EmbeddingsRequest"],
+        request: &["EmbeddingsRequest", "EmbeddingSource"],
         answer: Answer::JsonOrBytes("EmbeddingList"),
         ..RUNS
     },

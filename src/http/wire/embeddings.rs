@@ -1,12 +1,15 @@
 //! Embeddings as JSON.
 
+use serde::de::{Deserializer, Error};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use super::completions::PromptField;
+use super::chat::ChatMessage;
+use super::completions::Prompt;
 use super::number::Int;
 use super::schema::chat::{
-    ByteOrder, EmbeddingInput, EmbeddingNumbers, EncodingFormat, TruncationSide,
+    ByteOrder, ChatInputMessage, EmbeddingInput, EmbeddingNumbers, EncodingFormat, TruncationSide,
 };
 use super::schema::constants;
 use super::schema::served::{EmbeddingDimensions, RequestedModel, TruncatedLength};
@@ -17,8 +20,17 @@ pub(crate) struct EmbeddingsRequest {
     #[schema(value_type = Option<RequestedModel>)]
     pub(crate) model: Option<String>,
     /// A text or several, or the token ids of one or several.
-    #[schema(value_type = EmbeddingInput)]
-    pub(crate) input: Option<PromptField>,
+    #[schema(value_type = Option<EmbeddingInput>)]
+    pub(crate) input: Option<InputsField>,
+    /// A conversation in place of a text.
+    #[schema(value_type = Option<Vec<ChatInputMessage>>, min_items = 1)]
+    pub(crate) messages: Option<Vec<ChatMessage>>,
+    /// Of a conversation: false, if it isn't said.
+    pub(crate) add_generation_prompt: Option<bool>,
+    pub(crate) continue_final_message: Option<bool>,
+    /// Instead of the model's, on servers that trust it.
+    pub(crate) chat_template: Option<String>,
+    pub(crate) chat_template_kwargs: Option<Map<String, Value>>,
     #[schema(value_type = Option<EncodingFormat>)]
     pub(crate) encoding_format: Option<String>,
     /// The type of numbers in base64 and bytes.
@@ -46,6 +58,33 @@ pub(crate) struct EmbeddingsRequest {
     pub(crate) cache_salt: Option<String>,
     #[schema(value_type = Option<i64>, minimum = 1, maximum = 86_400_000)]
     pub(crate) deadline_ms: Option<Int>,
+}
+
+/// What is embedded: a text, the token ids of one, or a list in which texts and token ids may stand
+/// beside each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct InputsField(pub(crate) Vec<Prompt>);
+
+const EXPECTED: &str = "a string, a list of token ids, or a list of strings and lists of token ids";
+
+impl<'de> Deserialize<'de> for InputsField {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let expected = || D::Error::custom(format!("expected {EXPECTED}"));
+        let ids = |list: Value| Vec::deserialize(list).map(Prompt::Tokens).map_err(|_| expected());
+        let one = |input: Value| match input {
+            Value::String(text) => Ok(Prompt::Text(text)),
+            list @ Value::Array(_) => ids(list),
+            _ => Err(expected()),
+        };
+        match Value::deserialize(deserializer)? {
+            Value::String(text) => Ok(Self(vec![Prompt::Text(text)])),
+            Value::Array(list) if list.first().is_some_and(Value::is_number) => {
+                Ok(Self(vec![ids(Value::Array(list))?]))
+            }
+            Value::Array(list) => list.into_iter().map(one).collect::<Result<_, _>>().map(Self),
+            _ => Err(expected()),
+        }
+    }
 }
 
 /// The answer.

@@ -17,6 +17,8 @@ use crate::http::answer::generation::{cut, passed};
 use crate::http::answer::meter::Meter;
 use crate::http::error::ApiError;
 use crate::http::generate::options::{cache_salt, priority};
+use crate::http::generate::prompt;
+use crate::http::openai::chat::input::CHAT_RULES;
 use crate::http::openai::sampling::cut_side;
 use crate::http::request::arrival::Arrival;
 use crate::http::request::blocking::off_thread;
@@ -31,16 +33,17 @@ use crate::http::wire::number::{integer, token_ids};
 use crate::text::tokenizer::{CutSide, TokenizerError};
 use encoding::Encoding;
 
+mod conversation;
 mod encoding;
 
 /// Would change the vectors.
 const EMBEDDING_RULES: Rules = &[
     ("late_chunking_params", Treatment::Unsupported(never)),
-    ("padding", Treatment::Unsupported(never)),
+    ("padding", Treatment::Unsupported(|padding| padding == "do_not_pad")),
 ];
 
 impl RequestBody for EmbeddingsRequest {
-    const RULES: &'static [Rules] = &[COMMON, EMBEDDING_RULES];
+    const RULES: &'static [Rules] = &[COMMON, CHAT_RULES, EMBEDDING_RULES];
 
     fn read(body: &mut BodyReader<'_>) -> Result<Self, ApiError> {
         body.take()
@@ -56,10 +59,14 @@ pub(crate) async fn embeddings(
     State(state): State<AppState>,
     extracted: Extracted<EmbeddingsRequest>,
 ) -> Result<Response, ApiError> {
-    let Extracted { body: request, model, adapter, arrival, fields } = extracted;
+    let Extracted { body: request, model, adapter, arrival, mut fields } = extracted;
+    let conversation = conversation::read(&request, &mut fields)?;
     let ignored = fields.finish(state.config.strict)?;
     let plan = EmbeddingPlan::new(&request, adapter, &arrival, state.engine.limits())?;
-    let inputs = inputs(&request, &state)?;
+    let inputs = match conversation {
+        Some(conversation) => vec![Input::Text(prompt::text(&state, conversation).await?)],
+        None => inputs(&request, &state)?,
+    };
     // Held until the answer is there.
     let _permit = state.admit(inputs.len())?;
     let texts = tokenize(&state, inputs, plan.cutting).await?;
@@ -91,6 +98,8 @@ struct Cutting {
     side: CutSide,
     longest: usize,
     add_special_tokens: bool,
+    /// The field that holds the texts.
+    field: &'static str,
 }
 
 impl EmbeddingPlan {
@@ -192,18 +201,24 @@ async fn all_vectors(running: Vec<Running>) -> Result<Vec<Vec<f32>>, ApiError> {
 impl Cutting {
     fn new(request: &EmbeddingsRequest, longest: usize) -> Result<Self, ApiError> {
         let side = cut_side(request.truncation_side.as_deref(), CutSide::Right)?;
+        // A chat template writes the special tokens itself.
+        let chats = request.messages.is_some();
         Ok(Self {
             truncate: truncate(request, longest)?,
             side,
             longest,
-            add_special_tokens: request.add_special_tokens.unwrap_or(true),
+            add_special_tokens: request.add_special_tokens.unwrap_or(!chats),
+            field: if chats { "messages" } else { "input" },
         })
     }
 
     /// Checks the length of an input that was cut if the request asks for it.
     fn check(self, token_ids: &[u32], name: &str) -> Result<(), ApiError> {
         if token_ids.is_empty() {
-            return Err(ApiError::field("input", format!("{name} must have at least one token")));
+            return Err(ApiError::field(
+                self.field,
+                format!("{name} must have at least one token"),
+            ));
         }
         if token_ids.len() > self.longest {
             return Err(self.too_long(name, &token_ids.len().to_string()));
@@ -214,7 +229,7 @@ impl Cutting {
     fn refusal(self, error: TokenizerError, name: &str) -> ApiError {
         match error {
             TokenizerError::TooLong(tokens) => self.too_long(name, &format!("more than {tokens}")),
-            error => ApiError::field("input", error.to_string()),
+            error => ApiError::field(self.field, error.to_string()),
         }
     }
 
@@ -225,7 +240,7 @@ impl Cutting {
                  tokens; truncate_prompt_tokens cuts it",
                 self.longest
             ),
-            param: Some("input".to_owned()),
+            param: Some(self.field.to_owned()),
             code: Some("context_length_exceeded"),
         }
     }
@@ -264,7 +279,7 @@ fn inputs(request: &EmbeddingsRequest, state: &AppState) -> Result<Vec<Input>, A
         return Err(ApiError::field("input", message));
     }
     let empty = |index: usize, what: &str| {
-        let message = format!("{} must not be an empty {what}", name(index, inputs.len()));
+        let message = format!("{} must not be an empty {what}", name("input", index, inputs.len()));
         ApiError::field("input", message)
     };
     let checked = inputs.iter().enumerate().map(|(index, input)| match input {
@@ -281,8 +296,8 @@ fn inputs(request: &EmbeddingsRequest, state: &AppState) -> Result<Vec<Input>, A
 }
 
 /// What an input is called in messages.
-fn name(index: usize, count: usize) -> String {
-    if count == 1 { "input".to_owned() } else { format!("input[{index}]") }
+fn name(field: &str, index: usize, count: usize) -> String {
+    if count == 1 { field.to_owned() } else { format!("{field}[{index}]") }
 }
 
 async fn tokenize(
@@ -291,7 +306,7 @@ async fn tokenize(
     cutting: Cutting,
 ) -> Result<Vec<Vec<u32>>, ApiError> {
     let tokenizer = state.tokenizer.clone();
-    let Cutting { truncate, side, longest, add_special_tokens } = cutting;
+    let Cutting { truncate, side, longest, add_special_tokens, field } = cutting;
     off_thread(move || {
         let count = inputs.len();
         let encoded = inputs.into_iter().enumerate().map(|(index, input)| {
@@ -302,9 +317,9 @@ async fn tokenize(
                     None => tokenizer.encode_at_most(&text, add_special_tokens, longest),
                     Some(_) => tokenizer.encode_within(&text, add_special_tokens, most, side),
                 }
-                .map_err(|error| cutting.refusal(error, &name(index, count)))?,
+                .map_err(|error| cutting.refusal(error, &name(field, index, count)))?,
             };
-            cutting.check(&ids, &name(index, count))?;
+            cutting.check(&ids, &name(field, index, count))?;
             Ok(ids)
         });
         encoded.collect()
