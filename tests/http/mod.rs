@@ -31,4 +31,5 @@ mod rendering;
 mod response_conversations;
 mod responses;
 mod streaming;
+mod tool_changes;
 mod tools;

@@ -5,15 +5,14 @@
 //! a turn of its own. A result marked `is_error` begins with `Error: `, since templates have no
 //! other way to tell the model. Knows nothing of templates or of sampling.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use serde_json::Value;
 
 use super::signature;
+use super::toolbox::Toolbox;
 use crate::http::error::ApiError;
-use crate::http::generate::chat_request::{
-    Message, Part, ReasoningKeys, Role, Tool, ToolCall, omitted,
-};
+use crate::http::generate::chat_request::{Message, Part, ReasoningKeys, Role, ToolCall, omitted};
 use crate::http::request::fields::{FieldReader, text_member};
 use crate::http::wire::messages::{
     ImageBlock, InputMessage, MessagesRequest, RedactedBlock, TextBlock, ThinkingBlock,
@@ -23,28 +22,18 @@ use crate::http::wire::messages::{
 /// How a text of a client's begins that is not for the model.
 const BILLING: &str = "x-anthropic-billing-header:";
 
-/// What a conversation says.
-pub(super) struct Said {
-    /// With `system` before them.
-    pub(super) messages: Vec<Message>,
-    /// Whether the last message is to be continued.
-    pub(super) continues: bool,
-    /// Names of deferred tools that searches have found.
-    pub(super) found: HashSet<String>,
-}
-
-/// Reads the messages of a request with `tools`.
+/// The messages of a request, with `system` before them, and whether the last is to be continued.
+/// What they say of tools is done to `tools`.
 pub(super) fn messages(
     request: &MessagesRequest,
-    tools: &[Tool],
+    tools: &mut Toolbox,
     fields: &mut FieldReader,
-) -> Result<Said, ApiError> {
+) -> Result<(Vec<Message>, bool), ApiError> {
     let messages = request.messages.as_deref().unwrap_or_default();
     if messages.is_empty() {
         return Err(ApiError::field("messages", "messages must have at least one message"));
     }
-    let (list, calls, found) = (Vec::new(), HashMap::new(), HashSet::new());
-    let mut turns = Turns { list, calls, tools, found, fields };
+    let mut turns = Turns { list: Vec::new(), calls: HashMap::new(), tools, fields };
     if let Some(system) = &request.system {
         turns.add_content(system, &Role::System, "system")?;
         // An empty text says nothing.
@@ -64,7 +53,7 @@ pub(super) fn messages(
         return Err(ApiError::field(param, message));
     }
     let continues = last.is_some();
-    Ok(Said { messages: turns.list, continues, found: turns.found })
+    Ok((turns.list, continues))
 }
 
 /// What each side says until the other does.
@@ -72,8 +61,7 @@ struct Turns<'a> {
     list: Vec<Message>,
     /// The name of the tool behind each call.
     calls: HashMap<String, String>,
-    tools: &'a [Tool],
-    found: HashSet<String>,
+    tools: &'a mut Toolbox,
     fields: &'a mut FieldReader,
 }
 
@@ -150,6 +138,14 @@ impl Turns<'_> {
                 self.calls.insert(id.clone(), name.clone());
                 Part::ToolCall(ToolCall { id: Some(id), name, arguments: Value::Object(input) })
             }
+            (kind @ ("tool_addition" | "tool_removal"), Role::System) => {
+                let adds = kind == "tool_addition";
+                let Some(sentence) = self.tools.change(block, adds, path, self.fields)? else {
+                    self.turn(role);
+                    return Ok(());
+                };
+                Part::Text(sentence)
+            }
             (kind, _) => return Err(unsupported(kind, path)),
         };
         self.turn(role).push(part);
@@ -204,22 +200,12 @@ impl Turns<'_> {
                 }
                 "tool_reference" => {
                     let ToolReferenceBlock { tool_name } = self.fields.variant(block, &path)?;
-                    parts.push(Part::Text(self.found(tool_name)));
+                    parts.push(Part::Text(self.tools.find(&tool_name)));
                 }
                 other => return Err(unsupported(other, &path)),
             }
         }
         Ok(parts)
-    }
-
-    /// What the model is told of a tool that a search found. One that it knows already is named.
-    fn found(&mut self, name: String) -> String {
-        let mut deferred = self.tools.iter().filter(|tool| tool.deferred);
-        let tool = deferred.find(|tool| tool.function.name == name);
-        let told = tool.map(Tool::announcement).filter(|_| !self.found.contains(&name));
-        let told = told.unwrap_or_else(|| format!("The tool {name} is available."));
-        self.found.insert(name);
-        told
     }
 
     /// The parts of the turn that `role` has; a new one if the other side spoke last.

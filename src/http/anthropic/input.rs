@@ -1,13 +1,15 @@
 //! A Messages request to the one that all protocols share, under Anthropic's field names.
 
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
-use super::conversation::{Said, messages};
+use super::conversation::messages;
 use super::diagnostics::Comparison;
+use super::toolbox::Toolbox;
+use super::tools::tool_choice;
 use crate::engine::adapter::Adapter;
 use crate::http::error::ApiError;
 use crate::http::generate::chat_request::{
-    ChatRequest, Conversation, Function, ReasoningOptions, TemplateOptions, Tool, ToolChoice, Tools,
+    ChatRequest, Conversation, ReasoningOptions, TemplateOptions, Tools,
 };
 use crate::http::generate::demand::Demand;
 use crate::http::generate::field_names::FieldNames;
@@ -15,13 +17,11 @@ use crate::http::generate::options::{GenerationOptions, OwnOptions};
 use crate::http::generate::stop_strings::stop_strings;
 use crate::http::request::arrival::Arrival;
 use crate::http::request::extract::{Extracted, RequestBody};
-use crate::http::request::fields::{BodyReader, FieldReader, Ignored, required, text_member};
+use crate::http::request::fields::{BodyReader, FieldReader, Ignored, text_member};
 use crate::http::request::rules::{COMMON, Rules, Treatment, is_empty, is_text};
 use crate::http::state::AppState;
 use crate::http::wire::bounds::MESSAGE_EFFORTS;
-use crate::http::wire::messages::{
-    MessagesRequest, OutputConfig, OutputFormat, ThinkingField, ToolChoiceField, ToolDefinition,
-};
+use crate::http::wire::messages::{MessagesRequest, OutputConfig, OutputFormat, ThinkingField};
 use crate::http::wire::number::{integer, to_usize, within};
 use crate::http::wire::sampling::CommonFields;
 use crate::http::wire::scalars::ScalarFields;
@@ -145,16 +145,10 @@ fn conversation(
     thinking: Option<bool>,
     fields: &mut FieldReader,
 ) -> Result<Conversation, ApiError> {
-    let mut list = Vec::new();
-    for (at, value) in request.tools.as_deref().unwrap_or_default().iter().enumerate() {
-        list.extend(tool(value, &format!("tools[{at}]"), fields)?);
-    }
-    let Said { messages, continues, found } = messages(request, &list, fields)?;
+    let mut tools = Toolbox::new(request.tools.as_deref().unwrap_or_default(), fields)?;
+    let (messages, continues) = messages(request, &mut tools, fields)?;
     let choice = request.tool_choice.as_ref();
-    // A tool that no search has found is none yet, unless it has to be called.
-    let named = choice.and_then(|choice| choice.name.as_ref());
-    list.iter_mut().for_each(|tool| tool.deferred &= Some(&tool.function.name) != named);
-    list.retain(|tool| !tool.deferred || found.contains(&tool.function.name));
+    let list = tools.into_list(choice.and_then(|choice| choice.name.as_deref()));
     Ok(Conversation {
         messages,
         tools: Tools {
@@ -249,60 +243,5 @@ impl Thinking {
         };
         let budget = integer(NAMES.reasoning_budget, field.budget_tokens, 1, i64::MAX)?;
         Ok(Self { enabled, omitted, budget: budget.map(to_usize) })
-    }
-}
-
-/// A tool that the client runs. What Anthropic runs itself, or has a schema of its own for, is left
-/// out and named as ignored.
-fn tool(value: &Value, path: &str, fields: &mut FieldReader) -> Result<Option<Tool>, ApiError> {
-    if text_member(value, "type").is_some_and(is_hosted) {
-        fields.ignore(path);
-        return Ok(None);
-    }
-    if let Some(kind) = value.get("type").filter(|kind| !kind.is_null() && *kind != "custom") {
-        let message = format!("{path}: tools of the type {kind} are not supported, only custom");
-        let param = Some(format!("{path}.type"));
-        return Err(ApiError::Invalid { message, param, code: Some("unsupported_value") });
-    }
-    let tool: ToolDefinition = fields.variant(value, path)?;
-    let ToolDefinition { name, description, input_schema, strict, defer_loading } = tool;
-    let name = required(Some(name).filter(|name| !name.is_empty()), path, "name")?;
-    let mut shown = Map::new();
-    shown.insert("name".to_owned(), json!(name));
-    if let Some(description) = description {
-        shown.insert("description".to_owned(), Value::String(description));
-    }
-    let parameters = Value::Object(input_schema);
-    shown.insert("parameters".to_owned(), parameters.clone());
-    if let Some(strict) = strict {
-        shown.insert("strict".to_owned(), Value::Bool(strict));
-    }
-    let function = Function { name, parameters, strict: strict.unwrap_or(false), text: None };
-    let definition = json!({"type": "function", "function": shown});
-    Ok(Some(Tool { function, definition, deferred: defer_loading == Some(true) }))
-}
-
-/// Whether a type names a version of one of Anthropic's own tools: `web_search_20250305`.
-fn is_hosted(kind: &str) -> bool {
-    let version = kind.rsplit_once('_').map(|(_, version)| version);
-    kind == "mcp_toolset"
-        || version.is_some_and(|v| v.len() == 8 && v.bytes().all(|b| b.is_ascii_digit()))
-}
-
-fn tool_choice(choice: &ToolChoiceField) -> Result<ToolChoice, ApiError> {
-    match (choice.kind.as_deref(), &choice.name) {
-        (Some("auto"), _) => Ok(ToolChoice::Auto),
-        (Some("any"), _) => Ok(ToolChoice::Required),
-        (Some("none"), _) => Ok(ToolChoice::Off),
-        (Some("tool"), name) => {
-            let name = required(name.clone(), NAMES.tool_choice, "name")?;
-            Ok(ToolChoice::Named(name))
-        }
-        (kind, _) => {
-            let kind = kind.unwrap_or("nothing");
-            let message =
-                format!("tool_choice.type must be one of auto, any, tool, none, got {kind:?}");
-            Err(ApiError::field("tool_choice.type", message))
-        }
     }
 }

@@ -23,6 +23,8 @@ mod diagnostics;
 pub(crate) mod error;
 mod input;
 mod signature;
+mod toolbox;
+mod tools;
 mod writer;
 
 /// `POST /v1/messages`.

@@ -154,16 +154,11 @@ pub(crate) struct Tool {
     pub(crate) function: Function,
     /// As templates show it: `{"type": "function", "function": {...}}`.
     pub(crate) definition: Value,
-    /// Whether the model is told of it in the conversation, where a search found it, and not before
-    /// the conversation: what was computed up to there stays in the cache.
+    /// Whether the model is told of it in the conversation and not before it: what was computed up
+    /// to there stays in the cache.
     pub(crate) deferred: bool,
-}
-
-impl Tool {
-    /// What a search's result tells the model of the tool.
-    pub(crate) fn announcement(&self) -> String {
-        format!("The tool {} is available: {}", self.function.name, self.definition)
-    }
+    /// Whether it can't be called any more, though the model was told of it.
+    pub(crate) removed: bool,
 }
 
 /// What is called.

@@ -116,7 +116,8 @@ fn callable(
     choice: &ToolChoice,
     names: &FieldNames,
 ) -> Result<Vec<Function>, ApiError> {
-    let functions = tools.list.iter().map(|tool| &tool.function);
+    let left = tools.list.iter().filter(|tool| !tool.removed);
+    let functions = left.map(|tool| &tool.function);
     let allowed = match choice {
         ToolChoice::Off => return Ok(Vec::new()),
         ToolChoice::Auto | ToolChoice::Required => return Ok(functions.cloned().collect()),

@@ -37,7 +37,12 @@ fn tool(value: &Value, path: &str, fields: &mut FieldReader) -> Result<Tool, Api
     });
     let function = required(function, path, "function")?;
     let shown = value["function"].as_object().map(|object| known_members(object, &SHOWN));
-    Ok(Tool { function, definition: definition(&shown.unwrap_or_default()), deferred: false })
+    Ok(Tool {
+        function,
+        definition: definition(&shown.unwrap_or_default()),
+        deferred: false,
+        removed: false,
+    })
 }
 
 /// A function as templates know it.

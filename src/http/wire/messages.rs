@@ -103,6 +103,24 @@ pub(crate) struct ToolUseBlock {
     pub(crate) input: Map<String, Value>,
 }
 
+/// A content block of the type `tool_addition` or `tool_removal`.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct ToolChangeBlock {
+    pub(crate) tool: Value,
+}
+
+/// A tool that the request or an earlier block defines.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct ReferencedTool {
+    pub(crate) name: String,
+}
+
+/// A tool that a block defines.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct DefinedTool {
+    pub(crate) definition: Value,
+}
+
 /// A content block of the type `tool_result`.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct ToolResultBlock {

@@ -208,7 +208,7 @@ impl ResponseTools {
             return Err(ApiError::field(format!("{path}.name"), message));
         }
         let definition = tools::definition(&for_template(&function, description));
-        self.list.push(Tool { function, definition, deferred: false });
+        self.list.push(Tool { function, definition, deferred: false, removed: false });
         Ok(())
     }
 }

@@ -35,7 +35,16 @@ written! {
                 "id": text(), "name": text(), "input": {"type": "object"},
             })),
         ]),
-        said("system", &[text_block()]),
+        said("system", &[
+            text_block(),
+            tagged("tool_removal", &["tool"], &json!({"tool": referenced_tool()})),
+            tagged("tool_addition", &["tool"], &json!({"tool": any_of(&[
+                referenced_tool(),
+                tagged("tool_definition", &["definition"], &json!({
+                    "definition": reference("MessageTool"),
+                })),
+            ])})),
+        ]),
     ]);
     /// What the model is told before the conversation.
     SystemContent: text_or(&text_block());
@@ -105,6 +114,10 @@ fn tool_result() -> Value {
             "is_error": {"type": ["boolean", "null"]},
         }),
     )
+}
+
+fn referenced_tool() -> Value {
+    tagged("tool_reference", &["name"], &json!({"name": text()}))
 }
 
 fn text_block() -> Value {
