@@ -1,7 +1,7 @@
 //! The link between two ranks: frames over a pair of pipes.
 
 use std::fmt;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 
 use candle_core::{Device, Error, Result, Tensor, bail};
 use serde::Serialize;
@@ -89,7 +89,19 @@ impl Link {
             }
             self.writer.flush()
         };
-        write().map_err(|error| self.broken(&error))
+        write().map_err(|error| self.last_words(&error))
+    }
+
+    /// Why the other rank takes nothing any more: what it said before it ended, if it did.
+    fn last_words(&mut self, error: &io::Error) -> Error {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            while let Ok(Some((kind, len))) = self.header() {
+                if let Err(failure) = self.content(kind, kind, len) {
+                    return failure;
+                }
+            }
+        }
+        self.broken(error)
     }
 
     /// The kind and the length of the next frame; none, if the other rank has ended.

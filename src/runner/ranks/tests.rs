@@ -67,6 +67,20 @@ fn a_rank_that_fails_says_why_and_breaks_the_group() {
 }
 
 #[test]
+fn a_rank_that_failed_before_an_order_says_why() {
+    let (ended, wait) = std::sync::mpsc::channel();
+    let leader = group(2, move |follower| {
+        follower.fail("no memory is left").unwrap();
+        drop(follower);
+        ended.send(()).unwrap();
+    });
+    wait.recv().unwrap();
+    let order = Order::Copy { blocks: Vec::new(), states: Vec::new() };
+    let error = leader.order(&order, || Ok(())).unwrap_err().to_string();
+    assert!(error.contains("rank 1 failed: no memory is left"), "{error}");
+}
+
+#[test]
 fn a_rank_that_ends_while_it_loads_is_named() {
     let error = group(3, drop).wait_for_all().unwrap_err().to_string();
     assert!(error.contains("rank 1 ended"), "{error}");
