@@ -37,6 +37,9 @@ pub struct Ceiling {
 const READ_BYTES: usize = 512 << 20;
 /// Independent chains of additions: more than latency times throughput.
 const CHAINS: usize = 16;
+/// Chains at a time where registers hold fewer vectors: they are smaller, so a vector is several
+/// chains.
+const FEW_CHAINS: usize = 4;
 /// Steps of a chain in one run.
 const STEPS: usize = 400_000;
 /// How far ahead of its use memory is fetched, in bytes.
@@ -112,18 +115,34 @@ struct Chains {
 impl Kernel for Chains {
     #[inline(always)]
     fn run<L: Products>(self, l: L) {
+        // As many at a time as the registers hold.
+        if L::WIDE {
+            self.some::<L, CHAINS>(l);
+        } else {
+            for _ in 0..CHAINS / FEW_CHAINS {
+                self.some::<L, FEW_CHAINS>(l);
+            }
+        }
+    }
+}
+
+impl Chains {
+    #[inline(always)]
+    fn some<L: Products, const COUNT: usize>(&self, l: L) {
         let (a, b) = (black_box(l.splat(1.0)), black_box(l.splat(1e-9)));
+        let pairs = black_box(l.load_pairs(&[[bf16::ONE; 2]; LANES]));
         let pair = black_box(l.splat_pair([bf16::ONE; 2]));
-        let bytes = black_box(l.splat_bytes([1; 4]));
-        let mut floats = [l.splat(0.0); CHAINS];
-        let mut ints = [l.splat_int(0); CHAINS];
+        let bytes = black_box(l.load_bytes(&[1; 4 * LANES]));
+        let four = black_box(l.splat_bytes([1; 4]));
+        let mut floats = [l.splat(0.0); COUNT];
+        let mut ints = [l.splat_int(0); COUNT];
         for _ in 0..STEPS {
             l.barrier();
             for (float, int) in floats.iter_mut().zip(&mut ints) {
                 match self.which {
                     Operation::F32 => *float = l.mul_add(a, b, *float),
-                    Operation::Bf16 => *float = l.dot_pairs(*float, pair, pair),
-                    Operation::Int8 => *int = l.dot_small(*int, bytes, bytes),
+                    Operation::Bf16 => *float = l.dot_pairs(*float, pairs, pair),
+                    Operation::Int8 => *int = l.dot_small(*int, bytes, four),
                 }
             }
         }

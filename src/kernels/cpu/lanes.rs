@@ -107,6 +107,7 @@ pub(crate) trait Products: Lanes {
     const WIDE_OFFSET: i32;
 
     fn load_pairs(self, w: &[[bf16; 2]; LANES]) -> Self::Pairs;
+    /// The same pair for each lane, as the right side of [`Products::dot_pairs`].
     fn splat_pair(self, x: [bf16; 2]) -> Self::Pairs;
     /// `acc + w[0] * x[0] + w[1] * x[1]`, the order of the two being the level's own.
     fn dot_pairs(self, acc: Self::V, w: Self::Pairs, x: Self::Pairs) -> Self::V;
@@ -115,7 +116,7 @@ pub(crate) trait Products: Lanes {
     fn ints_to_f32(self, x: Self::Ints) -> Self::V;
     fn load_bytes(self, x: &[u8; 4 * LANES]) -> Self::Bytes;
     fn bytes_to_array(self, x: Self::Bytes) -> [u8; 4 * LANES];
-    /// The same four bytes in each lane.
+    /// The same four bytes for each lane, as the right side of a product.
     fn splat_bytes(self, x: [i8; 4]) -> Self::Bytes;
     fn low_nibbles(self, x: Self::Bytes) -> Self::Bytes;
     fn high_nibbles(self, x: Self::Bytes) -> Self::Bytes;

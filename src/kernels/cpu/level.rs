@@ -21,7 +21,13 @@ enum Set {
     #[cfg(target_arch = "x86_64")]
     Avx512Vnni(avx512::Avx512<true>),
     #[cfg(target_arch = "aarch64")]
-    Neon(neon::Neon),
+    Neon(neon::Neon<{ neon::NONE }>),
+    #[cfg(target_arch = "aarch64")]
+    NeonDot(neon::Neon<{ neon::DOT }>),
+    #[cfg(target_arch = "aarch64")]
+    NeonI8mm(neon::Neon<{ neon::I8MM }>),
+    #[cfg(target_arch = "aarch64")]
+    NeonBf16(neon::Neon<{ neon::BF16 }>),
 }
 
 impl Level {
@@ -40,7 +46,12 @@ impl Level {
             levels.extend(avx512::Avx512::detect().map(|t| Self(Set::Avx512Vnni(t))));
         }
         #[cfg(target_arch = "aarch64")]
-        levels.extend(neon::Neon::detect().map(|t| Self(Set::Neon(t))));
+        {
+            levels.extend(neon::Neon::detect().map(|t| Self(Set::Neon(t))));
+            levels.extend(neon::Neon::detect().map(|t| Self(Set::NeonDot(t))));
+            levels.extend(neon::Neon::detect().map(|t| Self(Set::NeonI8mm(t))));
+            levels.extend(neon::Neon::detect().map(|t| Self(Set::NeonBf16(t))));
+        }
         levels
     }
 
@@ -56,6 +67,12 @@ impl Level {
             Set::Avx512Vnni(_) => "avx512vnni",
             #[cfg(target_arch = "aarch64")]
             Set::Neon(_) => "neon",
+            #[cfg(target_arch = "aarch64")]
+            Set::NeonDot(_) => "neondot",
+            #[cfg(target_arch = "aarch64")]
+            Set::NeonI8mm(_) => "neoni8mm",
+            #[cfg(target_arch = "aarch64")]
+            Set::NeonBf16(_) => "neonbf16",
         }
     }
 
@@ -71,6 +88,12 @@ impl Level {
             Set::Avx512Vnni(lanes) => lanes.run(kernel),
             #[cfg(target_arch = "aarch64")]
             Set::Neon(lanes) => lanes.run(kernel),
+            #[cfg(target_arch = "aarch64")]
+            Set::NeonDot(lanes) => lanes.run(kernel),
+            #[cfg(target_arch = "aarch64")]
+            Set::NeonI8mm(lanes) => lanes.run(kernel),
+            #[cfg(target_arch = "aarch64")]
+            Set::NeonBf16(lanes) => lanes.run(kernel),
         }
     }
 }
