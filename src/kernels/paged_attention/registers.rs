@@ -106,10 +106,17 @@ fn products<L: Lanes, E: Element, const R: usize>(
         l.prefetch(next[0].as_ptr().wrapping_add(d * KV_BLOCK));
         l.prefetch(next[1].as_ptr().wrapping_add(d * KV_BLOCK));
         let (halves, _) = column.as_chunks::<LANES>();
-        let key = [E::load(l, &halves[0]), E::load(l, &halves[1])];
+        let mut q = [l.splat(0.0); R];
         for r in 0..R {
-            let q = l.splat(queries[r][d]);
-            acc[r] = [l.mul_add(q, key[0], acc[r][0]), l.mul_add(q, key[1], acc[r][1])];
+            // SAFETY: every row of `queries` has one element per column.
+            q[r] = l.splat(unsafe { *queries[r].get_unchecked(d) });
+        }
+        // One half after the other: on some levels registers hold no more beside the sums.
+        for h in 0..HALVES {
+            let key = E::load(l, &halves[h]);
+            for r in 0..R {
+                acc[r][h] = l.mul_add(q[r], key, acc[r][h]);
+            }
         }
     }
     acc
@@ -148,8 +155,8 @@ impl<E: Element> Weighted<'_, E> {
         let values = &values[..positions * stride];
         let (sums, sum_stride) = (self.sums, self.sum_stride);
         let mut column = 0;
-        // Few rows need more columns for the additions to overlap.
-        if R <= 2 {
+        // Few rows need more columns for the additions to overlap, as far as registers hold them.
+        if R == 1 || R == 2 && L::WIDE {
             while column + 4 <= columns {
                 let sums = &mut sums[column..];
                 add_columns::<L, E, R, 4>(l, rows, values, stride, column, sums, sum_stride);
@@ -186,14 +193,10 @@ fn add_columns<L: Lanes, E: Element, const R: usize, const C: usize>(
     }
     for (position, row) in values.chunks_exact(stride).enumerate() {
         let (row, _) = row.as_chunks::<LANES>();
-        let mut value = [l.splat(0.0); C];
         for c in 0..C {
-            value[c] = E::load(l, &row[first + c]);
-        }
-        for r in 0..R {
-            let weight = l.splat(weights[r][position]);
-            for c in 0..C {
-                acc[r][c] = l.mul_add(weight, value[c], acc[r][c]);
+            let value = E::load(l, &row[first + c]);
+            for r in 0..R {
+                acc[r][c] = l.mul_add(l.splat(weights[r][position]), value, acc[r][c]);
             }
         }
     }
