@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use candle_core::{DType, Device, Tensor};
 use sconce::kernels::cache::kv_format::KvFormat;
+use sconce::kernels::ceiling::Ceiling;
 use sconce::kernels::paged_attention::{AttentionParams, PerHead, paged_attention};
 use sconce::kernels::pool;
 use sconce::kernels::step::Step;
@@ -28,57 +29,6 @@ fn best_of(runs: usize, mut work: impl FnMut()) -> f64 {
         began.elapsed().as_secs_f64()
     };
     (0..runs).map(|_| time(&mut work)).fold(f64::INFINITY, f64::min)
-}
-
-/// Calls `work` on as many threads as the kernels have.
-fn on_all_threads(work: impl Fn(usize) + Sync) {
-    std::thread::scope(|scope| {
-        for thread in 1..pool::threads() {
-            let work = &work;
-            scope.spawn(move || work(thread));
-        }
-        work(0);
-    });
-}
-
-/// GB/s of reading more than the caches hold.
-fn read_ceiling() -> f64 {
-    let words = vec![1u64; 1 << 25];
-    let each = words.len() / pool::threads();
-    let seconds = best_of(5, || {
-        on_all_threads(|thread| {
-            let part = &words[thread * each..(thread + 1) * each];
-            black_box(part.iter().fold(0u64, |sum, x| sum ^ x));
-        });
-    });
-    (words.len() * 8) as f64 / seconds / 1e9
-}
-
-/// GFLOP/s of multiply-adds in registers, where this bench knows the instruction.
-fn multiply_add_ceiling() -> Option<f64> {
-    const STEPS: usize = 1 << 20;
-    const CHAINS: usize = 12;
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{_mm512_fmadd_ps, _mm512_set1_ps};
-        #[target_feature(enable = "avx512f")]
-        fn chains() {
-            let (x, y) = (_mm512_set1_ps(0.999), _mm512_set1_ps(0.001));
-            let mut sums = [x; CHAINS];
-            for _ in 0..STEPS {
-                for sum in &mut sums {
-                    *sum = _mm512_fmadd_ps(*sum, x, y);
-                }
-            }
-            black_box(sums);
-        }
-        if is_x86_feature_detected!("avx512f") {
-            // SAFETY: the CPU has the feature.
-            let seconds = best_of(5, || on_all_threads(|_| unsafe { chains() }));
-            return Some((STEPS * CHAINS * 32 * pool::threads()) as f64 / seconds / 1e9);
-        }
-    }
-    None
 }
 
 /// A cache of random numbers; in the quantized one all bytes are 1.
@@ -139,17 +89,16 @@ fn decode(read: f64) {
     }
 }
 
-fn prefill(peak: Option<f64>) {
+fn prefill(peak: f64) {
     for format in FORMATS {
         for context in [128, 512, 2048] {
             let seconds = seconds(format, 1, context, context);
             let seen = f64::from(context) * f64::from(context + 1) / 2.0;
             let rate = seen * (4 * HEADS * HEAD_DIM) as f64 / seconds / 1e9;
-            let share = peak.map_or(f64::NAN, |peak| 100.0 * rate / peak);
             println!(
-                "prefill {format:?} {context}: {:.0} us, {rate:.0} GFLOP/s ({share:.0} % of {:.0})",
+                "prefill {format:?} {context}: {:.0} us, {rate:.0} GFLOP/s ({:.0} % of {peak:.0})",
                 seconds * 1e6,
-                peak.unwrap_or(f64::NAN)
+                100.0 * rate / peak
             );
         }
     }
@@ -161,6 +110,7 @@ fn main() {
         return;
     }
     println!("{} threads", pool::threads());
-    decode(read_ceiling());
-    prefill(multiply_add_ceiling());
+    let ceiling = Ceiling::measure().unwrap();
+    decode(ceiling.read_bytes / 1e9);
+    prefill(ceiling.f32_operations / 1e9);
 }
