@@ -286,7 +286,8 @@ pub struct ServerConfig {
     pub max_body_bytes: usize,
     /// How long running requests may go on after SIGTERM.
     pub drain_timeout: Duration,
-    /// Origins that browsers may call from; empty turns CORS off.
+    /// Origins that browsers may call from, with `*` for all and `localhost` for the pages of this
+    /// machine; empty turns CORS off.
     pub cors_origins: Vec<String>,
     /// Answer 400 to a field that is not known, instead of naming it in `x-sconce-ignored`, and to a
     /// `max_tokens` that doesn't fit the context, instead of shortening it.

@@ -3,10 +3,11 @@
 use axum::Router;
 use axum::extract::Request;
 use axum::http::HeaderValue;
+use axum::http::Uri;
 use axum::http::uri::PathAndQuery;
 use axum::middleware::{from_fn, from_fn_with_state, map_request};
 use axum::routing::{get, post};
-use tower_http::cors::{AllowHeaders, Any, CorsLayer};
+use tower_http::cors::{AllowHeaders, AllowOrigin, Any, CorsLayer};
 
 use super::error::ApiError;
 use super::middleware::{auth, drain, generation_guard, observe};
@@ -18,6 +19,9 @@ use super::{anthropic, openapi};
 /// Routes that programs also ask for without `/v1`, as llama.cpp serves them.
 const WITHOUT_VERSION: [&str; 5] =
     ["/chat/completions", "/chat/completions/input_tokens", "/embeddings", "/models", "/responses"];
+
+/// The word that stands for the pages that this machine itself serves.
+const LOCAL: &str = "localhost";
 
 /// All routes.
 pub fn router(state: AppState) -> Router {
@@ -96,8 +100,21 @@ fn cors(origins: &[String]) -> CorsLayer {
     if origins.iter().any(|origin| origin == "*") {
         return layer.allow_origin(Any);
     }
-    let origins = origins.iter().filter_map(|origin| HeaderValue::try_from(origin).ok());
-    layer.allow_origin(origins.collect::<Vec<_>>())
+    let local = origins.iter().any(|origin| origin == LOCAL);
+    let origins: Vec<HeaderValue> =
+        origins.iter().filter_map(|origin| HeaderValue::try_from(origin).ok()).collect();
+    layer.allow_origin(AllowOrigin::predicate(move |origin, _| {
+        origins.contains(origin) || (local && is_local(origin))
+    }))
+}
+
+/// Whether an origin is a page that this machine serves, at any port.
+fn is_local(origin: &HeaderValue) -> bool {
+    let Some(uri) = origin.to_str().ok().and_then(|origin| origin.parse::<Uri>().ok()) else {
+        return false;
+    };
+    let plain = matches!(uri.scheme_str(), Some("http" | "https"));
+    plain && matches!(uri.host(), Some("localhost" | "127.0.0.1" | "[::1]"))
 }
 
 async fn no_route(request: Request) -> ApiError {

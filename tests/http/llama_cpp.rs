@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::fixture::{CONTEXT, Server, chat, completion};
+use super::fixture::{CONTEXT, Server, Setup, chat, completion, say};
 use super::messages::request as message;
 
 const BAD: &str = "invalid_request_error";
@@ -220,5 +220,30 @@ async fn what_changes_no_answer_is_named() {
         body[name] = value;
         let answer = server.client.chat(&body).await;
         assert_eq!((answer.status, answer.header("x-sconce-ignored")), (200, Some(name)));
+    }
+}
+
+#[tokio::test]
+async fn pages_of_this_machine_may_call_under_one_word() {
+    let mut setup = Setup::default();
+    setup.config.cors_origins = vec!["localhost".to_owned(), "https://app.example".to_owned()];
+    let server = Server::start(setup, |_| say("x")).await;
+    let allowed = async |origin: &str| {
+        let answer = server.client.get_with("/v1/models", &[("origin", origin)]).await;
+        answer.header("access-control-allow-origin").map(str::to_owned)
+    };
+    for origin in [
+        "http://localhost",
+        "http://localhost:8080",
+        "http://127.0.0.1:3000",
+        "http://[::1]:3000",
+        "https://app.example",
+    ] {
+        assert_eq!(allowed(origin).await.as_deref(), Some(origin));
+    }
+    for origin in
+        ["http://notlocalhost", "http://localhost.evil.example", "file://localhost", "null"]
+    {
+        assert_eq!(allowed(origin).await, None, "{origin}");
     }
 }

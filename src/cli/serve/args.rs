@@ -126,7 +126,8 @@ struct NetworkArgs {
     /// Seconds that running requests may go on after SIGTERM.
     #[arg(long, default_value_t = 30, value_name = "SECONDS")]
     drain_timeout: u64,
-    /// Origin that browsers may call from; repeat for more, * for all [default: none].
+    /// Origin that browsers may call from; repeat for more, * for all, localhost for the pages of
+    /// this machine at any port [default: none].
     #[arg(long, value_name = "ORIGIN")]
     cors_origin: Vec<String>,
     /// Answer 400 to unknown fields, instead of naming them in x-sconce-ignored, and to a max_tokens
