@@ -185,7 +185,7 @@ async fn what_cannot_be_embedded_is_refused_by_name() {
         (json!([]), "1 to 2048 texts or token lists, got 0"),
         (json!([[1], []]), "input[1] must not be an empty list of tokens"),
         (json!(many), "1 to 2048 texts or token lists, got 2049"),
-        (json!([VOCAB]), "token ids must be in 0..261, got 261"),
+        (json!([VOCAB]), "token ids must be in 0..261, got 261, which is out of vocabulary"),
         (json!({"text": "a"}), "expected a string"),
         (Value::Null, "input is required"),
     ] {

@@ -111,6 +111,9 @@ async fn biases_may_be_pairs() {
     assert_eq!(server.client.chat(&chat(fields)).await.status, 200);
     let asked = server.engine.requests().last().unwrap().sampling.logit_bias.clone();
     assert_eq!(asked, [(7, 1.5), (8, -2.0), (9, f32::NEG_INFINITY)]);
+    let words = json!({"logit_bias": {"one": 1, "7": 1, "two": 2}});
+    let message = server.client.chat(&chat(words)).await.error(400, BAD, Some("logit_bias"));
+    assert!(message.contains("\"one\", \"two\" are not token ids"), "{message}");
     for bias in
         [json!([["a word", 1]]), json!([[7, true]]), json!([[7]]), json!([[7, 101]]), json!("7")]
     {

@@ -19,7 +19,7 @@ use crate::http::error::{ApiError, ContextExceeded};
 use crate::http::request::arrival::Arrival;
 use crate::http::state::AppState;
 use crate::http::wire::bounds::{MAX_CACHE_SALT_CHARS, MAX_LOGPROB_TOKENS};
-use crate::http::wire::logit_bias::{Bias, BiasedToken, LogitBiasField};
+use crate::http::wire::logit_bias::{Bias, LogitBiasField};
 use crate::http::wire::number::{Int, integer, to_usize, token_id, token_ids};
 use crate::http::wire::sampling::CommonFields;
 use crate::http::wire::scalars::ScalarFields;
@@ -284,16 +284,20 @@ fn logit_bias(
     biases: Option<&LogitBiasField>,
     vocab_size: usize,
 ) -> Result<Vec<(u32, f32)>, ApiError> {
-    let mut result = Vec::new();
-    for (token, bias) in biases.into_iter().flat_map(|LogitBiasField(biases)| biases) {
-        let invalid = |message: String| ApiError::field("logit_bias", message);
-        let id = match token {
-            BiasedToken::Id(id) => *id,
-            BiasedToken::Text(key) => key
-                .parse()
-                .map_err(|_| invalid(format!("logit_bias: the key {key:?} is not a token id")))?,
+    let biases = biases.map_or(&[][..], |LogitBiasField(biases)| biases);
+    let invalid = |message: String| ApiError::field("logit_bias", message);
+    let not_ids: Vec<&str> = biases.iter().filter_map(|(token, _)| token.not_an_id()).collect();
+    if let [first, others @ ..] = &not_ids[..] {
+        let shown: String = others.iter().take(10).map(|key| format!(", {key:?}")).collect();
+        let message = match others {
+            [] => format!("logit_bias: the key {first:?} is not a token id"),
+            _ => format!("logit_bias: the keys {first:?}{shown} are not token ids"),
         };
-        let id = token_id("logit_bias", Int(id), vocab_size)?;
+        return Err(invalid(message));
+    }
+    let mut result = Vec::new();
+    for (token, bias) in biases {
+        let id = token_id("logit_bias", Int(token.id()), vocab_size)?;
         let Bias::Number(bias) = *bias else {
             result.push((id, f32::NEG_INFINITY));
             continue;

@@ -17,11 +17,20 @@ pub(crate) enum BiasedToken {
     Text(String),
 }
 
-impl fmt::Display for BiasedToken {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl BiasedToken {
+    /// The id; -1, which no token has, for a text that is none.
+    pub(crate) fn id(&self) -> i64 {
         match self {
-            Self::Id(id) => id.fmt(formatter),
-            Self::Text(text) => text.fmt(formatter),
+            Self::Id(id) => *id,
+            Self::Text(text) => text.parse().unwrap_or(-1),
+        }
+    }
+
+    /// The text that should have been an id.
+    pub(crate) fn not_an_id(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) if text.parse::<i64>().is_err() => Some(text),
+            _ => None,
         }
     }
 }

@@ -73,7 +73,10 @@ pub(crate) fn within(
 pub(crate) fn token_id(name: &str, value: Int, vocab_size: usize) -> Result<u32, ApiError> {
     let id = u32::try_from(value.0).ok().filter(|id| (*id as usize) < vocab_size);
     id.ok_or_else(|| {
-        let message = format!("{name}: token ids must be in 0..{vocab_size}, got {}", value.0);
+        let message = format!(
+            "{name}: token ids must be in 0..{vocab_size}, got {}, which is out of vocabulary",
+            value.0
+        );
         ApiError::field(name, message)
     })
 }

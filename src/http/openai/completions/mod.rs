@@ -249,8 +249,8 @@ async fn tokenize(
                 CheckedPrompt::Ids(ids) => (None, encoder.kept(Encoded { ids, offsets: None })),
                 // Of a prompt that was cut, the text is that of what is left.
                 CheckedPrompt::Text(text) => {
-                    let encoded = encoder.encode(&text, add_special_tokens)?;
-                    (Some(text).filter(|_| !encoder.cuts()), encoded)
+                    let tokens = encoder.encode(&text, add_special_tokens)?;
+                    (Some(text).filter(|_| !encoder.cuts()), tokens)
                 }
             };
             if ids.is_empty() {
