@@ -104,6 +104,12 @@ async fn an_encoder_refuses_what_it_cannot_do_and_answers_the_rest() {
         assert_eq!(refused["error"]["type"], "invalid_request_error", "{refused}");
         assert!(message(&refused).contains("only embeds texts"), "{route}: {refused}");
     }
+    // Nobody put a chat template on a model that has none and talks to no one.
+    let properties = reqwest::get(format!("{}/props", server.url)).await.unwrap();
+    let properties: Value = properties.json().await.unwrap();
+    assert_eq!(properties["chat_template"], Value::Null, "{properties}");
+    let chat = server.post("/v1/embeddings", &json!({"model": "e", "messages": hello})).await;
+    assert!(message(&chat).contains("no chat template"), "{chat}");
     let tokens = server.post("/tokenize", &json!({"model": "e", "prompt": "the fox"})).await;
     assert_eq!((&tokens["count"], &tokens["max_model_len"]), (&json!(4), &json!(24)), "{tokens}");
     for route in ["/v1/models", "/v1/models/e", "/health", "/metrics"] {
