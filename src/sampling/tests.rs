@@ -6,6 +6,18 @@ use proptest::prelude::*;
 
 use super::*;
 
+/// What penalties look at of a prompt and an output.
+fn looked_at<'a>(
+    params: &SamplingParams,
+    prompt: &'a [u32],
+    output: &'a [u32],
+) -> (&'a [u32], &'a [u32]) {
+    let Some(most) = params.repeat_last_n else { return (prompt, output) };
+    let from = |tokens: &[u32], most: usize| tokens.len().saturating_sub(most);
+    let left = most.saturating_sub(output.len());
+    (&prompt[from(prompt, left)..], &output[from(output, most)..])
+}
+
 /// The whole pipeline as plainly as it can be written: full sorts, f64, no shortcuts.
 fn reference(params: &SamplingParams, prompt: &[u32], output: &[u32], logits: &[f32]) -> Vec<f64> {
     let mut scores: Vec<f64> = logits.iter().map(|logit| f64::from(*logit)).collect();
@@ -17,15 +29,7 @@ fn reference(params: &SamplingParams, prompt: &[u32], output: &[u32], logits: &[
             *score = f64::NEG_INFINITY;
         }
     }
-    // Penalties only look so far back.
-    let (prompt, output) = match params.repeat_last_n {
-        None => (prompt, output),
-        Some(most) => {
-            let from = |tokens: &[u32], most: usize| tokens.len().saturating_sub(most);
-            let left = most.saturating_sub(output.len());
-            (&prompt[from(prompt, left)..], &output[from(output, most)..])
-        }
-    };
+    let (prompt, output) = looked_at(params, prompt, output);
     for (id, score) in (0u32..).zip(&mut scores) {
         let count = output.iter().filter(|seen| **seen == id).count();
         if count > 0 || prompt.contains(&id) {

@@ -25,12 +25,15 @@ def map_body(context, body):
     length = LENGTHS.get(context.operation.path)
     if length is None or not isinstance(body, dict):
         return body
-    for name in (length, "max_completion_tokens"):
+    for name in (length, "max_completion_tokens", "n_predict"):
         if _is_integer(body.get(name)) and body[name] > MOST_TOKENS:
             body[name] = MOST_TOKENS
+    if body.get("n_predict") == -1:
+        # No bound.
+        body["n_predict"] = MOST_TOKENS
     if context.operation.path != "/v1/messages":
         body.setdefault(length, MOST_TOKENS)
-    for name in ("n", "best_of"):
+    for name in ("n", "n_cmpl", "best_of"):
         if _is_integer(body.get(name)) and MOST_CHOICES < body[name] <= 128:
             body[name] = MOST_CHOICES
     if context.operation.path == "/v1/responses":

@@ -29,8 +29,7 @@ async fn lengths_have_another_name() {
         (both["n_predict"], both["max_tokens"]) = (json!(7), json!(7));
         assert_eq!(server.client.post(path, &both).await.status, 200);
         both["max_tokens"] = json!(8);
-        let message =
-            server.client.post(path, &both).await.error(400, BAD, Some("n_predict")).to_owned();
+        let message = server.client.post(path, &both).await.error(400, BAD, Some("n_predict"));
         assert!(message.contains("max_tokens") && message.contains("7 and 8"), "{message}");
     }
     let response = json!({"model": "tiny", "input": "Hi", "n_predict": 7});

@@ -286,14 +286,16 @@ fn logit_bias(
 ) -> Result<Vec<(u32, f32)>, ApiError> {
     let biases = biases.map_or(&[][..], |LogitBiasField(biases)| biases);
     let invalid = |message: String| ApiError::field("logit_bias", message);
-    let not_ids: Vec<&str> = biases.iter().filter_map(|(token, _)| token.not_an_id()).collect();
-    if let [first, others @ ..] = &not_ids[..] {
-        let shown: String = others.iter().take(10).map(|key| format!(", {key:?}")).collect();
-        let message = match others {
-            [] => format!("logit_bias: the key {first:?} is not a token id"),
-            _ => format!("logit_bias: the keys {first:?}{shown} are not token ids"),
+    let not_ids: Vec<String> =
+        biases.iter().filter_map(|(token, _)| Some(format!("{:?}", token.not_an_id()?))).collect();
+    if !not_ids.is_empty() {
+        let shown = not_ids[..not_ids.len().min(10)].join(", ");
+        let (keys, ids) = if not_ids.len() == 1 {
+            ("key", "is not a token id")
+        } else {
+            ("keys", "are not token ids")
         };
-        return Err(invalid(message));
+        return Err(invalid(format!("logit_bias: the {keys} {shown} {ids}")));
     }
     let mut result = Vec::new();
     for (token, bias) in biases {

@@ -133,7 +133,10 @@ written! {
         }),
         // As llama.cpp has them; false for a token that is never drawn.
         list(&json!({"type": "array", "minItems": 2, "maxItems": 2, "prefixItems": [
-            reference("TokenId"),
+            any_of(&[
+                reference("TokenId"),
+                json!({"type": "string", "pattern": "^\\+?[0-9]+$"}),
+            ]),
             any_of(&[
                 json!({"type": "number", "minimum": -100, "maximum": 100}),
                 json!({"type": "boolean", "enum": [false]}),
