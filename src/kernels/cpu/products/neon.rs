@@ -14,6 +14,28 @@ use half::bf16;
 use super::super::lanes::{LANES, Products};
 use super::super::neon::{BF16, DOT, I8MM, Neon, each};
 
+/// Each of the eight bytes, eight times.
+///
+/// # Safety
+///
+/// NEON is there.
+#[inline(always)]
+unsafe fn each_eight_times(x: uint8x8_t) -> [uint8x16_t; 4] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let all = vcombine_u8(x, x);
+        let twice = vreinterpretq_u16_u8(vzip1q_u8(all, all));
+        let low = vreinterpretq_u32_u16(vzip1q_u16(twice, twice));
+        let high = vreinterpretq_u32_u16(vzip2q_u16(twice, twice));
+        [
+            vreinterpretq_u8_u32(vzip1q_u32(low, low)),
+            vreinterpretq_u8_u32(vzip2q_u32(low, low)),
+            vreinterpretq_u8_u32(vzip1q_u32(high, high)),
+            vreinterpretq_u8_u32(vzip2q_u32(high, high)),
+        ]
+    }
+}
+
 /// Functions of one instruction: a sum, and products with the first element of `x`.
 macro_rules! with_first {
     ($($name:ident($sum:ty, $w:ty, $x:ty): $instruction:literal, $feature:literal;)*) => {$(
@@ -159,10 +181,12 @@ impl<const EXTENSIONS: u8> Products for Neon<EXTENSIONS> {
     }
     #[inline(always)]
     fn sixteen_where(self, bits: &[u8; 8]) -> Self::Bytes {
+        // SAFETY: the token proves the feature; the reference covers eight bytes.
+        let spread = unsafe { each_eight_times(vld1_u8(bits.as_ptr())) };
         each!(I => {
-            let all = vcombine_u8(vdup_n_u8(bits[2 * I]), vdup_n_u8(bits[2 * I + 1]));
-            let bit = vreinterpretq_u8_u64(vdupq_n_u64(0x8040_2010_0804_0201));
-            vandq_u8(vtstq_u8(all, bit), vdupq_n_u8(16))
+            // Bit `i` of a byte goes to bit 4: by `4 - i` to the left, or to the right below zero.
+            let left = vreinterpretq_s8_u64(vdupq_n_u64(0xfdfe_ff00_0102_0304));
+            vandq_u8(vshlq_u8(spread[I], left), vdupq_n_u8(16))
         })
     }
     #[inline(always)]
