@@ -73,6 +73,11 @@ impl BlockPool {
         self.blocks[block as usize].references == 0
     }
 
+    /// The content that goes when the next block is allocated.
+    pub fn next_evicted(&self) -> Option<BlockHash> {
+        self.blocks.get(self.head as usize)?.hash
+    }
+
     /// Takes a free block, whose content is evicted; `None` when all are referenced.
     pub fn allocate(&mut self) -> Option<BlockId> {
         let block = self.head;
@@ -95,13 +100,23 @@ impl BlockPool {
         self.blocks[block as usize].references += 1;
     }
 
-    /// Makes the content of a full block known. If another block holds the same content already, that
-    /// one stays the shared one and this block remains private.
+    /// Makes the content of a full block known. If a referenced block holds the same content already,
+    /// that one stays the shared one and this block remains private. A free one gives its content up:
+    /// this block will be evicted later.
     pub fn publish(&mut self, block: BlockId, hash: BlockHash) {
-        if self.blocks[block as usize].hash.is_none() && !self.cached.contains_key(&hash) {
-            self.cached.insert(hash, block);
-            self.blocks[block as usize].hash = Some(hash);
+        if self.blocks[block as usize].hash.is_some() {
+            return;
         }
+        if let Some(other) = self.lookup(hash) {
+            if !self.is_free(other) {
+                return;
+            }
+            self.unlink_free(other);
+            self.blocks[other as usize].hash = None;
+            self.push_free(other);
+        }
+        self.cached.insert(hash, block);
+        self.blocks[block as usize].hash = Some(hash);
     }
 
     /// Gives one reference back; the last one makes the block free.
@@ -213,5 +228,19 @@ mod tests {
         pool.publish(second, hash(1));
         assert_eq!(pool.lookup(hash(1)), Some(first));
         pool.check(&HashMap::from([(first, 1), (second, 1)]));
+        pool.release(second);
+        assert_eq!(pool.next_evicted(), None, "a private block goes first");
+    }
+
+    #[test]
+    fn content_that_is_computed_again_moves_to_the_younger_block() {
+        let mut pool = BlockPool::new(3);
+        let (first, second) = (pool.allocate().unwrap(), pool.allocate().unwrap());
+        pool.publish(first, hash(1));
+        pool.release(first);
+        pool.publish(second, hash(1));
+        assert_eq!(pool.lookup(hash(1)), Some(second));
+        pool.check(&HashMap::from([(second, 1)]));
+        assert_eq!(pool.allocate(), Some(first));
     }
 }

@@ -2,12 +2,19 @@
 //!
 //! Prefix caching by hashed blocks as in vLLM's automatic prefix caching; every operation either
 //! happens whole or not at all.
+//!
+//! Where layers are recurrent, blocks alone don't let a sequence resume: it needs the states of those
+//! layers too. A snapshot of them stands beside some of the blocks, under the same hash. A block may be
+//! without one; a snapshot goes when its block is evicted, since nothing could resume there. Where
+//! snapshots are taken is the scheduler's business (`scheduler::snapshots`).
 
 pub mod block_hash;
 pub mod block_pool;
+pub mod snapshots;
 
 use block_hash::BlockHash;
 use block_pool::{BlockId, BlockPool};
+use snapshots::{SnapshotId, SnapshotPool};
 
 /// Tokens in a block.
 pub const BLOCK_SIZE: usize = 32;
@@ -34,13 +41,21 @@ impl BlockTable {
 #[derive(Clone, Debug)]
 pub struct KvCacheManager {
     pool: BlockPool,
+    snapshots: SnapshotPool,
     prefix_cache: bool,
 }
 
 impl KvCacheManager {
     /// Manages `num_blocks` blocks; without `prefix_cache` nothing is ever shared.
     pub fn new(num_blocks: usize, prefix_cache: bool) -> Self {
-        Self { pool: BlockPool::new(num_blocks), prefix_cache }
+        let snapshots = SnapshotPool::default();
+        Self { pool: BlockPool::new(num_blocks), snapshots, prefix_cache }
+    }
+
+    /// The same, with `rows` for snapshots of recurrent states.
+    #[must_use]
+    pub fn with_snapshots(self, rows: usize) -> Self {
+        Self { snapshots: SnapshotPool::new(rows), ..self }
     }
 
     /// Whether full blocks are shared between sequences.
@@ -64,6 +79,44 @@ impl KvCacheManager {
             return 0;
         }
         hashes.iter().take_while(|hash| self.pool.lookup(**hash).is_some()).count()
+    }
+
+    /// Rows for snapshots, free ones and others.
+    pub fn num_snapshots(&self) -> usize {
+        self.snapshots.capacity()
+    }
+
+    /// Up to which of these blocks, all cached, the last snapshot reaches: how many of them a sequence
+    /// with recurrent states can resume behind.
+    pub fn match_snapshot(&self, cached: &[BlockHash]) -> usize {
+        cached.iter().rposition(|hash| self.snapshots.contains(*hash)).map_or(0, |last| last + 1)
+    }
+
+    /// The row of the snapshot behind a block, to be restored.
+    pub fn use_snapshot(&mut self, hash: BlockHash) -> Option<SnapshotId> {
+        self.snapshots.take(hash)
+    }
+
+    /// A row for the state behind a cached block; the snapshot `replaced` is given up for it. `None` if
+    /// there is such a snapshot already, or no row.
+    pub fn add_snapshot(
+        &mut self,
+        hash: BlockHash,
+        replaced: Option<BlockHash>,
+    ) -> Option<SnapshotId> {
+        let known = self.snapshots.take(hash).is_some();
+        if known || self.pool.lookup(hash).is_none() {
+            return None;
+        }
+        if let Some(replaced) = replaced {
+            self.snapshots.remove(replaced);
+        }
+        self.snapshots.add(hash)
+    }
+
+    /// Forgets all snapshots.
+    pub fn clear_snapshots(&mut self) {
+        self.snapshots.clear();
     }
 
     /// Fills an empty table: the cached blocks of `prefix` (all of which [`Self::match_prefix`]
@@ -98,8 +151,16 @@ impl KvCacheManager {
         if self.pool.num_free() < missing {
             return false;
         }
-        table.blocks.extend((0..missing).map_while(|_| self.pool.allocate()));
+        table.blocks.extend((0..missing).map_while(|_| self.take_block()));
         true
+    }
+
+    /// A free block, whose content is evicted, and the snapshot behind it.
+    fn take_block(&mut self) -> Option<BlockId> {
+        if let Some(hash) = self.pool.next_evicted() {
+            self.snapshots.remove(hash);
+        }
+        self.pool.allocate()
     }
 
     /// Forks a table: the first `full` blocks are shared. Where `copies_next` and a block is free, the
@@ -114,7 +175,7 @@ impl KvCacheManager {
         for block in &forked.blocks {
             self.pool.share(*block);
         }
-        let to = copies_next.then(|| self.pool.allocate()).flatten();
+        let to = copies_next.then(|| self.take_block()).flatten();
         forked.blocks.extend(to);
         let copy = to.map(|to| (table.blocks[full], to));
         (forked, copy)
@@ -160,28 +221,32 @@ mod tests {
         Start { family: u32, blocks: usize },
         Grow { victim: usize, tokens: usize },
         Publish { victim: usize },
+        Snapshot { victim: usize, block: usize, replaced: Option<usize> },
         Fork { victim: usize, full: usize, copies: bool },
         Release { victim: usize },
     }
 
     fn actions() -> impl Strategy<Value = Vec<Action>> {
-        let action =
-            prop_oneof![
-                (0..3u32, 1..6usize).prop_map(|(family, blocks)| Action::Start { family, blocks }),
-                (0..8usize, 1..80usize)
-                    .prop_map(|(victim, tokens)| Action::Grow { victim, tokens }),
-                (0..8usize).prop_map(|victim| Action::Publish { victim }),
-                (0..8usize, 0..6usize, any::<bool>())
-                    .prop_map(|(victim, full, copies)| Action::Fork { victim, full, copies }),
-                (0..8usize).prop_map(|victim| Action::Release { victim }),
-            ];
+        let action = prop_oneof![
+            (0..3u32, 1..6usize).prop_map(|(family, blocks)| Action::Start { family, blocks }),
+            (0..8usize, 1..80usize).prop_map(|(victim, tokens)| Action::Grow { victim, tokens }),
+            (0..8usize).prop_map(|victim| Action::Publish { victim }),
+            (0..8usize, 0..6usize, prop::option::of(0..6usize))
+                .prop_map(|(victim, block, replaced)| Action::Snapshot { victim, block, replaced }),
+            (0..8usize, 0..6usize, any::<bool>()).prop_map(|(victim, full, copies)| Action::Fork {
+                victim,
+                full,
+                copies
+            }),
+            (0..8usize).prop_map(|victim| Action::Release { victim }),
+        ];
         prop::collection::vec(action, 1..80)
     }
 
     proptest! {
         #[test]
         fn every_block_is_free_xor_referenced(actions in actions()) {
-            let mut manager = KvCacheManager::new(12, true);
+            let mut manager = KvCacheManager::new(12, true).with_snapshots(3);
             let mut live: Vec<(BlockTable, Vec<BlockHash>)> = Vec::new();
             for action in actions {
                 match action {
@@ -214,6 +279,20 @@ mod tests {
                             manager.publish(table, index, *hash);
                         }
                     }
+                    Action::Snapshot { victim, block, replaced } if victim < live.len() => {
+                        let hashes = &live[victim].1;
+                        let Some(hash) = hashes.get(block) else { continue };
+                        let cached = manager.match_prefix(hashes);
+                        let before = manager.match_snapshot(&hashes[..cached]);
+                        let replaced = replaced.and_then(|index| hashes.get(index)).copied();
+                        let row = manager.add_snapshot(*hash, replaced);
+                        let after = manager.match_snapshot(&hashes[..cached]);
+                        if block < cached {
+                            prop_assert!(manager.use_snapshot(*hash).is_some());
+                            prop_assert!(after > block);
+                        }
+                        prop_assert!(row.is_some() || after == before);
+                    }
                     Action::Fork { victim, full, copies } if victim < live.len() => {
                         let (table, hashes) = live[victim].clone();
                         let Some(last) = table.blocks().len().checked_sub(1) else { continue };
@@ -238,6 +317,7 @@ mod tests {
                     *references.entry(*block).or_insert(0) += 1;
                 }
                 manager.pool.check(&references);
+                manager.snapshots.check(|hash| manager.pool.lookup(hash).is_some());
             }
             for (mut table, _) in live {
                 manager.release(&mut table);
@@ -262,6 +342,37 @@ mod tests {
         assert!(manager.allocate(&mut table, &hashes[..2], 96));
         assert_eq!(table.blocks()[..2], first[..2]);
         assert_ne!(table.blocks()[2], first[2]);
+    }
+
+    #[test]
+    fn a_snapshot_goes_with_its_block_and_not_with_others() {
+        let hashes = chain(&(0..128).collect::<Vec<_>>());
+        let mut manager = KvCacheManager::new(4, true).with_snapshots(2);
+        let mut table = BlockTable::default();
+        assert!(manager.allocate(&mut table, &[], 128));
+        assert_eq!(manager.add_snapshot(hashes[1], None), None, "not cached yet");
+        for (index, hash) in hashes.iter().enumerate() {
+            manager.publish(&table, index, *hash);
+        }
+        let rows = [hashes[1], hashes[3]].map(|hash| manager.add_snapshot(hash, None).unwrap());
+        assert_eq!(manager.match_snapshot(&hashes), 4);
+        assert_eq!(manager.match_snapshot(&hashes[..3]), 2);
+        assert_eq!(manager.match_snapshot(&hashes[..1]), 0);
+        manager.release(&mut table);
+        // The last blocks are evicted first.
+        assert!(manager.allocate(&mut table, &[], 64));
+        assert_eq!(manager.match_prefix(&hashes), 2);
+        assert_eq!(manager.match_snapshot(&hashes[..2]), 2);
+        assert_eq!(manager.use_snapshot(hashes[3]), None);
+        assert_eq!(manager.use_snapshot(hashes[1]), Some(rows[0]));
+        let next = chain(&[5; 64]);
+        manager.publish(&table, 0, next[0]);
+        manager.publish(&table, 1, next[1]);
+        assert_eq!(manager.add_snapshot(next[0], None), Some(rows[1]));
+        assert_eq!(manager.add_snapshot(next[0], None), None, "known already");
+        // Of two rows the replaced snapshot's is taken, though it was used last.
+        assert_eq!(manager.add_snapshot(next[1], Some(next[0])), Some(rows[1]));
+        assert_eq!(manager.use_snapshot(hashes[1]), Some(rows[0]));
     }
 
     #[test]
