@@ -56,6 +56,23 @@ impl BlockHash {
     }
 }
 
+/// How many blocks two chains have in common. Where two hashes are equal all before them are.
+pub fn num_common(one: &[BlockHash], other: &[BlockHash]) -> usize {
+    if one.first() != other.first() {
+        return 0;
+    }
+    let (mut common, mut parted) = (0, one.len().min(other.len()) + 1);
+    while parted - common > 1 {
+        let middle = common.midpoint(parted);
+        if one[middle - 1] == other[middle - 1] {
+            common = middle;
+        } else {
+            parted = middle;
+        }
+    }
+    common
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,5 +90,25 @@ mod tests {
         assert_ne!(adapted, root.under_adapter(2));
         assert_ne!(adapted, BlockHash::root(Some("a")).under_adapter(1));
         assert_ne!(adapted.chain(&[1, 2]), root.chain(&[1, 2]));
+    }
+
+    #[test]
+    fn chains_have_in_common_what_their_tokens_have() {
+        let chain = |tokens: &[u32]| -> Vec<BlockHash> {
+            let next = |hash: &mut BlockHash, token: &u32| {
+                *hash = hash.chain(&[*token]);
+                Some(*hash)
+            };
+            tokens.iter().scan(BlockHash::root(None), next).collect()
+        };
+        let long = chain(&[1, 2, 3, 4, 5, 6, 7]);
+        for common in 0..7 {
+            let mut other = [1, 2, 3, 4, 5, 6, 7];
+            other[common] = 9;
+            assert_eq!(num_common(&long, &chain(&other)), common);
+            assert_eq!(num_common(&long[..common], &long), common);
+        }
+        assert_eq!(num_common(&long, &long), 7);
+        assert_eq!(num_common(&[], &[]), 0);
     }
 }

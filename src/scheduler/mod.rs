@@ -9,15 +9,19 @@ mod beams;
 pub mod output;
 pub mod queue;
 pub mod sequence;
+mod snapshot_plan;
+mod snapshots;
 pub mod stop;
 
 use output::{Finished, PlannedSequence, SchedulerOutput};
 use queue::{Rank, WaitingQueue};
 use sequence::{AdapterId, Sequence, SequenceId};
+use snapshot_plan::spacing;
 use stop::FinishReason;
 
 use crate::kv_cache::block_hash::BlockHash;
-use crate::kv_cache::{BLOCK_SIZE, KvCacheManager};
+use crate::kv_cache::snapshots::SnapshotId;
+use crate::kv_cache::{BLOCK_SIZE, BlockTable, KvCacheManager};
 
 /// Fewest prompt tokens of a step, however many streams decode in it: prompts must make progress.
 const LEAST_PROMPT_TOKENS: usize = 32;
@@ -35,7 +39,7 @@ pub struct SchedulerConfig {
     /// of them are computed again, and its blocks are shared only with others that are as long.
     pub fixed_rope_length: Option<usize>,
     /// Besides blocks a sequence has a recurrent state, which stands for all of its computed tokens:
-    /// it can't resume from an earlier one.
+    /// it resumes only where there is a snapshot of it.
     pub keeps_state: bool,
     /// A sequence that decodes gets a slot for one token more than it computes, if there is one, so
     /// that the next step can begin before this one's tokens are known.
@@ -53,13 +57,21 @@ pub struct Scheduler {
     running: Vec<SequenceId>,
     // State slots that no running sequence holds.
     free_slots: Vec<u32>,
+    // Tokens between two snapshots of a long prompt; 0 if none are taken.
+    snapshot_spacing: usize,
+    // Snapshots that the last step's states are to be copied to, `(from, to)`.
+    snapshots: Vec<(u32, SnapshotId)>,
     arrivals: u64,
 }
 
 impl Scheduler {
     /// A scheduler over an empty cache.
     pub fn new(config: SchedulerConfig, kv_cache: KvCacheManager) -> Self {
+        let rows = if config.keeps_state { kv_cache.num_snapshots() } else { 0 };
+        let spacing = spacing(rows, config.max_model_len, config.max_num_batched_tokens);
         Self {
+            snapshot_spacing: if rows > 0 { spacing } else { 0 },
+            snapshots: Vec::new(),
             config,
             kv_cache,
             sequences: HashMap::new(),
@@ -190,6 +202,7 @@ impl Scheduler {
                 publish_full_blocks(sequence, &mut self.kv_cache);
             }
         }
+        self.keep_states(output);
         let mut finished = Vec::new();
         for (id, tokens) in sampled {
             let Some(sequence) = self.sequences.get_mut(id) else { continue };
@@ -276,42 +289,70 @@ impl Scheduler {
 
     fn admit_waiting(&mut self, budget: &mut usize, output: &mut SchedulerOutput) {
         let mut in_flight = self.blocks_in_flight();
-        let mut after = None;
-        while *budget > 0 && self.running.len() < self.config.max_num_seqs {
+        let (mut after, mut no_blocks) = (None, false);
+        loop {
+            let may_run = self.running.len() < self.config.max_num_seqs;
+            let full = no_blocks || *budget == 0 || !may_run;
+            // Where snapshots are taken, those that can't run yet still say where they will resume.
+            if full && self.snapshot_spacing == 0 {
+                return;
+            }
             let Some(at) = self.waiting.next(after) else { return };
             after = Some(at);
             let id = at.2;
-            let sequence = self.sequences.get_mut(&id).expect("waiting sequences exist");
-            if sequence.held {
+            if self.sequences[&id].held || self.waits_for_snapshot(id, budget, output) || full {
                 continue;
             }
+            let sequence = self.sequences.get_mut(&id).expect("waiting sequences exist");
             let hashes = sequence.reusable_hashes();
-            let matched = self.kv_cache.match_prefix(hashes);
+            let known = self.kv_cache.match_prefix(hashes);
+            let (reused, next) = if self.config.keeps_state {
+                (self.kv_cache.match_snapshot(&hashes[..known]), None)
+            } else {
+                (known, hashes.get(known))
+            };
             // The block this one would compute next is being computed by another sequence: wait
             // for it rather than compute it twice.
-            if hashes.get(matched).is_some_and(|hash| in_flight.contains(hash)) {
+            if next.is_some_and(|hash| in_flight.contains(hash)) {
                 continue;
             }
-            let prefix = hashes[..matched].to_vec();
-            let length = sequence.tokens.len();
-            if !self.kv_cache.allocate(&mut sequence.table, &prefix, length) {
-                return;
+            let (mut table, length) = (BlockTable::default(), sequence.tokens.len());
+            let prefix = &sequence.known_reusable_hashes()[..reused];
+            if !self.kv_cache.allocate(&mut table, prefix, length) {
+                no_blocks = true;
+                continue;
             }
-            if self.kv_cache.shares_prefixes() {
-                in_flight.extend(sequence.reusable_hashes()[matched..].iter().copied());
+            if self.kv_cache.shares_prefixes() && !self.config.keeps_state {
+                in_flight.extend(sequence.known_reusable_hashes()[reused..].iter().copied());
             }
-            sequence.num_computed = matched * BLOCK_SIZE;
-            sequence.num_published = matched;
-            let num_tokens = sequence.num_pending().min(sequence.most_tokens()).min(*budget);
-            if sequence.is_new() {
-                sequence.num_cached = sequence.num_computed;
-                output.admitted.push((id, sequence.num_computed));
-            }
-            *budget -= num_tokens;
-            output.scheduled.push((id, num_tokens));
+            sequence.table = table;
             self.waiting.remove(at);
-            self.start_running(at);
+            self.admit(at, [known, reused], budget, output);
         }
+    }
+
+    /// Has a sequence with blocks run from behind the first `reused` of them on, of which the cache
+    /// had `known`.
+    fn admit(
+        &mut self,
+        at: Rank,
+        [known, reused]: [usize; 2],
+        budget: &mut usize,
+        output: &mut SchedulerOutput,
+    ) {
+        self.start_running(at);
+        let sequence = self.sequences.get_mut(&at.2).expect("it was just planned");
+        sequence.num_computed = reused * BLOCK_SIZE;
+        sequence.num_published = reused;
+        if sequence.is_new() {
+            sequence.num_cached = sequence.num_computed;
+            output.admitted.push((at.2, sequence.num_computed));
+        }
+        self.resume(at.2, known * BLOCK_SIZE, output);
+        let sequence = &self.sequences[&at.2];
+        let num_tokens = sequence.num_pending().min(sequence.most_tokens()).min(*budget);
+        *budget -= num_tokens;
+        output.scheduled.push((at.2, num_tokens));
     }
 
     fn start_running(&mut self, at: Rank) {
@@ -329,7 +370,8 @@ impl Scheduler {
     /// Full prompt blocks that running sequences have yet to compute.
     fn blocks_in_flight(&mut self) -> HashSet<BlockHash> {
         let mut in_flight = HashSet::new();
-        if self.waiting.is_empty() || !self.kv_cache.shares_prefixes() {
+        let shares = self.kv_cache.shares_prefixes() && !self.config.keeps_state;
+        if self.waiting.is_empty() || !shares {
             return in_flight;
         }
         for id in &self.running {

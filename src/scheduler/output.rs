@@ -3,6 +3,7 @@
 pub use super::sequence::AdapterId;
 use super::sequence::SequenceId;
 use super::stop::FinishReason;
+use crate::kv_cache::snapshots::SnapshotId;
 
 /// The sequences of one step, in the order of its rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -13,6 +14,8 @@ pub struct SchedulerOutput {
     pub preempted: Vec<SequenceId>,
     /// Sequences that run for the first time, with the tokens that the prefix cache gave them.
     pub admitted: Vec<(SequenceId, usize)>,
+    /// Which slots get their states from which snapshots before the step, `(from, to)`.
+    pub restored: Vec<(SnapshotId, u32)>,
 }
 
 impl SchedulerOutput {

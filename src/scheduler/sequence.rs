@@ -3,6 +3,7 @@
 use crate::kv_cache::block_hash::BlockHash;
 use crate::kv_cache::{BLOCK_SIZE, BlockTable};
 
+use super::snapshot_plan::SnapshotPlan;
 use super::stop::StopConditions;
 
 /// Most tokens of a prompt that are scored in one step: each has a row of logits of its own.
@@ -41,6 +42,10 @@ pub struct Sequence {
     pub(super) table: BlockTable,
     // The slot of its recurrent state, while it runs.
     pub(super) slot: Option<u32>,
+    // Where that state is kept for others while the prompt is computed.
+    pub(super) snapshots: SnapshotPlan,
+    // The block behind which it was kept last, of those of the answer.
+    pub(super) answer_snapshot: Option<BlockHash>,
     // Hashes of the full blocks of `tokens`, as far as they were needed.
     hashes: Vec<BlockHash>,
     root: BlockHash,
@@ -85,6 +90,8 @@ impl Sequence {
             num_computed: 0,
             table: BlockTable::default(),
             slot: None,
+            snapshots: SnapshotPlan::default(),
+            answer_snapshot: None,
             hashes: Vec::new(),
             root: BlockHash::root(cache_salt),
             adapter: None,
@@ -143,6 +150,8 @@ impl Sequence {
             id,
             table,
             slot: None,
+            snapshots: SnapshotPlan::default(),
+            answer_snapshot: None,
             num_computed,
             num_published: self.num_published.min(num_computed / BLOCK_SIZE),
             num_cached: 0,
@@ -166,9 +175,12 @@ impl Sequence {
         self.num_pending() == 1 || self.num_computed >= self.prompt_len
     }
 
-    /// Most tokens of the sequence in one step.
+    /// Most tokens of the sequence in one step, which ends where a snapshot of its state is taken.
     pub(super) fn most_tokens(&self) -> usize {
-        if self.num_scored < self.num_to_score { SCORED_AT_A_TIME } else { usize::MAX }
+        let next = self.snapshots.next(self.num_computed);
+        let before_snapshot = next.map_or(usize::MAX, |next| next - self.num_computed);
+        let scored = self.num_scored < self.num_to_score;
+        before_snapshot.min(if scored { SCORED_AT_A_TIME } else { usize::MAX })
     }
 
     /// The prompt's tokens that a step from `num_computed` up to `end` predicts and that are to be
@@ -227,6 +239,8 @@ impl Sequence {
     pub(super) fn start_over(&mut self) {
         self.num_computed = 0;
         self.num_published = 0;
+        self.snapshots = SnapshotPlan::default();
+        self.answer_snapshot = None;
         self.starts += 1;
     }
 
@@ -261,10 +275,21 @@ impl Sequence {
         &self.hashes
     }
 
+    /// Hashes of full blocks, as far as they were needed.
+    pub(super) fn known_hashes(&self) -> &[BlockHash] {
+        &self.hashes
+    }
+
     /// Hashes of the blocks that may come from the cache: all full ones, except the block of the last
     /// token, which is always recomputed since its logits are wanted, and those after the first token
     /// whose logits or hidden states are still wanted.
     pub(super) fn reusable_hashes(&mut self) -> &[BlockHash] {
+        self.hashes();
+        self.known_reusable_hashes()
+    }
+
+    /// The same, as far as they were needed.
+    pub(super) fn known_reusable_hashes(&self) -> &[BlockHash] {
         let mut most = self.tokens.len() - 1;
         if self.num_scored < self.num_to_score {
             most = most.min(self.num_scored);
@@ -273,7 +298,6 @@ impl Sequence {
         if first < end {
             most = most.min(first);
         }
-        let usable = most / BLOCK_SIZE;
-        &self.hashes()[..usable]
+        &self.hashes[..self.hashes.len().min(most / BLOCK_SIZE)]
     }
 }

@@ -364,3 +364,5 @@ fn a_sequence_that_outgrows_what_short_ones_are_is_computed_again() {
     assert_eq!(cached(&mut fresh, 2, 66), 0);
     assert_eq!(cached(&mut fresh, 3, 91), 64);
 }
+
+mod snapshots;
