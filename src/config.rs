@@ -29,6 +29,8 @@ pub struct EngineConfig {
     pub max_model_len: Option<usize>,
     /// Bytes for the KV cache of each process; `None` sizes it from free memory.
     pub kv_cache_bytes: Option<usize>,
+    /// Bytes of that for snapshots of recurrent states; `None` takes a share of it.
+    pub state_cache_bytes: Option<usize>,
     /// Share of the memory that is free once the weights are loaded which the KV cache may take,
     /// in percent (1 to 95).
     pub memory_percent: u8,
@@ -63,6 +65,7 @@ impl Default for EngineConfig {
             target_step_time: Some(Duration::from_millis(175)),
             max_model_len: None,
             kv_cache_bytes: None,
+            state_cache_bytes: None,
             memory_percent: 50,
             gpu_memory_percent: 90,
             deterministic: false,

@@ -44,6 +44,7 @@
 //! | sequence | tokens that are continued together: a prompt and one answer to it | |
 //! | sink | a score that every query has besides those of positions | |
 //! | slot | the place of one token in the KV cache, or of one sequence's states | |
+//! | snapshot | a copy of a sequence's states, from which others with the same tokens resume | |
 //! | speculation | verifying drafts, so that a step gives more than one token | |
 //! | SSE event | a piece of a stream as it is sent | |
 //! | state | what a recurrent layer keeps of a sequence, of a fixed size | |

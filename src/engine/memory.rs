@@ -2,6 +2,10 @@
 //!
 //! Pure arithmetic over what was measured; knows no device.
 
+mod error;
+mod facts;
+mod states;
+
 use std::fmt;
 
 use candle_core::DType;
@@ -9,23 +13,9 @@ use candle_core::DType;
 use crate::config::{EngineConfig, KvCacheDtype, WeightKind};
 use crate::kv_cache::BLOCK_SIZE;
 use crate::runner::{KvFormat, KvShape};
-
-/// What a memory plan starts from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MemoryFacts {
-    /// Bytes of one KV block over all layers.
-    pub block_bytes: usize,
-    /// Bytes of the recurrent states of one sequence.
-    pub state_bytes: usize,
-    /// Bytes of the weights.
-    pub weight_bytes: usize,
-    /// Bytes free now that the weights are loaded.
-    pub free_bytes: usize,
-    /// All bytes of a device that has memory of its own.
-    pub own_bytes: Option<usize>,
-    /// The context length that the checkpoint declares.
-    pub model_context: usize,
-}
+pub use error::{PlanError, Size};
+pub use facts::MemoryFacts;
+use states::StatePlan;
 
 /// How memory is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,91 +28,16 @@ pub struct MemoryPlan {
     pub max_model_len: usize,
     /// Most sequences in a step: as many as are allowed, or as many as there are states for.
     pub max_num_seqs: usize,
+    /// Snapshots of recurrent states in the prefix cache.
+    pub num_snapshots: usize,
     /// Most sequences in a step that the configuration allows.
     pub allowed_num_seqs: usize,
 }
 
-/// The configuration can't be met; the messages name the values.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PlanError {
-    /// Asked for a longer context than the model has.
-    #[error("max-model-len {asked} is above the {context} positions that the model was made for")]
-    BeyondModel {
-        /// The value asked for.
-        asked: usize,
-        /// The context length of the checkpoint.
-        context: usize,
-    },
-    /// The KV cache can't hold one sequence of the asked length.
-    #[error(
-        "max-model-len {asked} needs {needed} bytes of KV cache, {available} are available; \
-         lower it, or raise --kv-cache-memory or --memory-percent"
-    )]
-    TooLittleMemory {
-        /// The value asked for.
-        asked: usize,
-        /// Bytes for one such sequence.
-        needed: usize,
-        /// Bytes the cache may take.
-        available: usize,
-    },
-    /// The asked cache format can't store the model's heads.
-    #[error(
-        "kv-cache-dtype {asked} stores heads in groups of 32 elements, this model's have {head_dim}"
-    )]
-    HeadDim {
-        /// The value asked for.
-        asked: KvCacheDtype,
-        /// Elements of a head.
-        head_dim: usize,
-    },
-    /// There are no kernels for the asked cache format.
-    #[error("kv-cache-dtype {asked} is not supported on {device}; f32, f16 and bf16 are")]
-    CacheDevice {
-        /// The value asked for.
-        asked: KvCacheDtype,
-        /// The device.
-        device: String,
-    },
-    /// The weights don't fit.
-    #[error("the weights take about {needed}, {device} has {free} free; {advice}")]
-    Weights {
-        /// Bytes of the weights once loaded.
-        needed: Size,
-        /// The device.
-        device: String,
-        /// Bytes that are not in use.
-        free: Size,
-        /// A kind of weights that would fit, or other advice.
-        advice: String,
-    },
-    /// Not even one sequence's states fit.
-    #[error(
-        "the recurrent layers need {needed} bytes for a sequence, half of {available} are there \
-         for them; raise --kv-cache-memory or --memory-percent"
-    )]
-    States {
-        /// Bytes of one sequence's states.
-        needed: usize,
-        /// Bytes that states and the KV cache may take.
-        available: usize,
-    },
-    /// A bound that must not be zero, or exceeds its limit.
-    #[error("{name} is {value}, it must be {bound}")]
-    OutOfRange {
-        /// The option.
-        name: &'static str,
-        /// Its value.
-        value: usize,
-        /// What is allowed.
-        bound: String,
-    },
-}
-
 impl MemoryPlan {
     /// Divides memory. First come recurrent states, for all allowed sequences or as many as half of
-    /// the memory holds; then KV blocks, as many as these sequences need at full length or as fit; the
-    /// context length is what the blocks hold.
+    /// the memory holds, and snapshots of them; then KV blocks, as many as these sequences need at
+    /// full length or as fit; the context length is what the blocks hold.
     pub fn new(config: &EngineConfig, facts: MemoryFacts) -> Result<Self, PlanError> {
         check_bounds(config)?;
         let context = facts.model_context;
@@ -139,14 +54,9 @@ impl MemoryPlan {
             }
         };
         let available = config.kv_cache_bytes.unwrap_or(share);
-        // A model without a KV cache may use all memory for states.
-        let for_states = if facts.block_bytes == 0 { available } else { available / 2 };
-        let affordable = for_states.checked_div(facts.state_bytes).unwrap_or(usize::MAX);
-        let max_num_seqs = config.max_num_seqs.min(affordable);
-        if max_num_seqs == 0 {
-            return Err(PlanError::States { needed: facts.state_bytes, available });
-        }
-        let available = available - max_num_seqs * facts.state_bytes;
+        let StatePlan { num_seqs: max_num_seqs, num_snapshots } =
+            StatePlan::new(config, &facts, available)?;
+        let available = available - (max_num_seqs + num_snapshots) * facts.state_bytes;
         let affordable = available.checked_div(facts.block_bytes).unwrap_or(usize::MAX);
         let useful = wanted_len.div_ceil(BLOCK_SIZE).saturating_mul(max_num_seqs);
         let num_blocks = affordable.min(useful).min(u32::MAX as usize / BLOCK_SIZE);
@@ -163,6 +73,7 @@ impl MemoryPlan {
             num_blocks,
             max_model_len: wanted_len.min(held),
             max_num_seqs,
+            num_snapshots,
             allowed_num_seqs: config.max_num_seqs,
         })
     }
@@ -170,6 +81,11 @@ impl MemoryPlan {
     /// Bytes of the recurrent states of all sequences of a step.
     pub fn state_bytes(&self) -> usize {
         self.max_num_seqs * self.facts.state_bytes
+    }
+
+    /// Bytes of the snapshots of recurrent states.
+    pub fn snapshot_bytes(&self) -> usize {
+        self.num_snapshots * self.facts.state_bytes
     }
 
     /// Bytes of the whole KV cache.
@@ -289,27 +205,15 @@ impl fmt::Display for MemoryPlan {
         if self.facts.state_bytes > 0 {
             let states = Size(self.state_bytes());
             write!(f, "; recurrent states {states}, {} a sequence", Size(self.facts.state_bytes))?;
+            match self.num_snapshots {
+                0 => f.write_str("; no snapshots of them, so no prefix cache")?,
+                count => write!(f, "; {count} snapshots of them {}", Size(self.snapshot_bytes()))?,
+            }
         }
         if self.max_num_seqs < self.allowed_num_seqs {
             write!(f, " ({} sequences were allowed)", self.allowed_num_seqs)?;
         }
         Ok(())
-    }
-}
-
-/// A number of bytes, displayed in MiB or GiB.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Size(pub usize);
-
-impl fmt::Display for Size {
-    #[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let bytes = self.0 as f64;
-        if self.0 >= 1 << 30 {
-            write!(f, "{:.1} GiB", bytes / f64::from(1 << 30))
-        } else {
-            write!(f, "{:.1} MiB", bytes / f64::from(1 << 20))
-        }
     }
 }
 
@@ -376,19 +280,20 @@ mod tests {
 
     #[test]
     fn states_take_half_of_the_memory_at_most() {
+        let without = || EngineConfig { prefix_cache: false, ..EngineConfig::default() };
         let facts = MemoryFacts { state_bytes: 1000, ..FACTS };
-        let plan = MemoryPlan::new(&EngineConfig::default(), facts).unwrap();
+        let plan = MemoryPlan::new(&without(), facts).unwrap();
         assert_eq!((plan.max_num_seqs, plan.num_blocks), (64, 436));
         let facts = MemoryFacts { state_bytes: 100_000, ..facts };
-        let plan = MemoryPlan::new(&EngineConfig::default(), facts).unwrap();
+        let plan = MemoryPlan::new(&without(), facts).unwrap();
         assert_eq!((plan.max_num_seqs, plan.num_blocks), (2, 256));
         assert!(plan.to_string().contains("(64 sequences were allowed)"), "{plan}");
         let facts = MemoryFacts { state_bytes: 300_000, ..facts };
-        let error = MemoryPlan::new(&EngineConfig::default(), facts).unwrap_err().to_string();
+        let error = MemoryPlan::new(&without(), facts).unwrap_err().to_string();
         assert!(error.contains("need 300000 bytes for a sequence, half of 500000"), "{error}");
         // Without a KV cache they may take all of it.
         let facts = MemoryFacts { block_bytes: 0, ..facts };
-        let plan = MemoryPlan::new(&EngineConfig::default(), facts).unwrap();
+        let plan = MemoryPlan::new(&without(), facts).unwrap();
         assert_eq!((plan.max_num_seqs, plan.num_blocks, plan.max_model_len), (1, 128, 4096));
     }
 

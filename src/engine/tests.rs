@@ -309,6 +309,10 @@ fn answers_do_not_depend_on_batch_chunks_cache_or_preemption() {
             for round in ["cold", "warm"] {
                 assert_eq!(answers(&running, requests()), expected, "{case}, {round}, {memory:?}");
             }
+            let hits = running.metrics.render();
+            let hits = hits.lines().find(|line| line.starts_with("vllm:prefix_cache_hits_total"));
+            let none = hits.is_none_or(|line| line.ends_with(" 0"));
+            assert_eq!(none, !config.prefix_cache, "{case}, {memory:?}: {hits:?}");
             running.assert_idle();
         }
     }
@@ -421,6 +425,7 @@ fn alone_with(running: &Running, request: EngineRequest) -> (Vec<u32>, FinishRea
 mod adapters;
 mod beams;
 mod embedding;
+mod states;
 
 #[test]
 fn a_dead_engine_answers_with_an_error() {

@@ -31,6 +31,17 @@ pub(super) fn copy_rows<'a>(
     Ok(())
 }
 
+/// Copies rows of tensors to rows of others with the same shapes, in order, each `(from, to)`.
+pub(super) fn copy_rows_between(from: &[Tensor], to: &[Tensor], rows: &[(u32, u32)]) -> Result<()> {
+    for (source, target) in from.iter().zip(to) {
+        for (from, to) in rows {
+            let row = source.narrow(0, *from as usize, 1)?;
+            target.narrow(0, *to as usize, 1)?.slice_set(&row, 0, 0)?;
+        }
+    }
+    Ok(())
+}
+
 /// The tensors of all layers.
 pub(super) fn tensors(kv: &[KvLayer]) -> impl Iterator<Item = &Tensor> {
     kv.iter().flat_map(|layer| [&layer.k, &layer.v])
@@ -67,6 +78,24 @@ mod tests {
                     KvFormat::Q8_0 => 34,
                 }
             );
+        }
+    }
+
+    #[test]
+    fn rows_are_copied_in_order_and_others_stay() {
+        let states: Vec<Tensor> = [2, 3]
+            .map(|width| {
+                let numbers = Tensor::arange(0f32, 4.0 * 3.0, &Device::Cpu).unwrap();
+                numbers.narrow(0, 0, 4 * width).unwrap().reshape((4, width)).unwrap()
+            })
+            .to_vec();
+        let kept: Vec<Tensor> = states.iter().map(|state| state.zeros_like().unwrap()).collect();
+        copy_rows_between(&states, &kept, &[(1, 0), (2, 3), (3, 0)]).unwrap();
+        let rows = |tensor: &Tensor| tensor.to_vec2::<f32>().unwrap();
+        for (state, kept) in states.iter().zip(&kept) {
+            let (state, kept) = (rows(state), rows(kept));
+            let nothing = vec![0.0; state[0].len()];
+            assert_eq!(kept, [state[3].clone(), nothing.clone(), nothing, state[2].clone()]);
         }
     }
 

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use candle_core::{Device, Result, Tensor};
 
 use super::batch::narrow;
+use super::cache_sizes::CacheSizes;
 use super::decode_graphs::DecodeGraphs;
 use super::kv_tensors;
 use crate::layers::forward::{
@@ -17,28 +18,30 @@ pub(super) struct Local {
     model: Box<dyn CausalLm>,
     device: Device,
     kv: Vec<KvLayer>,
+    /// A row for each slot.
     states: Vec<Tensor>,
+    /// Snapshots of such rows.
+    snapshots: Vec<Tensor>,
     /// Graphs of decode steps, where they are captured.
     decode_graphs: Option<RefCell<DecodeGraphs>>,
 }
 
 impl Local {
-    /// Takes the model and allocates its KV cache of `num_blocks` blocks in `kv_format`, and the
-    /// states of `num_slots` sequences. `alone` says that there are no other ranks.
+    /// Takes the model and allocates its caches. `alone` says that there are no other ranks.
     pub(super) fn new(
         model: Box<dyn CausalLm>,
         device: Device,
-        num_blocks: usize,
-        kv_format: KvFormat,
-        num_slots: usize,
+        sizes: CacheSizes,
         alone: bool,
     ) -> Result<Self> {
+        let CacheSizes { num_blocks, kv_format, num_slots, num_snapshots } = sizes;
         let shape = model.kv_shape();
         let kv = kv_tensors::allocate(&shape, num_blocks, kv_format, &device)?;
         let states = shape.states(num_slots, &device)?;
+        let snapshots = shape.states(num_snapshots, &device)?;
         let captures = alone && CudaGraph::wanted(&device);
         let decode_graphs = captures.then(RefCell::default);
-        Ok(Self { model, device, kv, states, decode_graphs })
+        Ok(Self { model, device, kv, states, snapshots, decode_graphs })
     }
 
     /// Starts the step after the last one while its tokens are sampled, if both can be graphs.
@@ -61,6 +64,16 @@ impl Local {
     pub(super) fn copy(&self, blocks: &[(u32, u32)], states: &[(u32, u32)]) -> Result<()> {
         kv_tensors::copy_rows(kv_tensors::tensors(&self.kv), blocks)?;
         kv_tensors::copy_rows(self.states.iter(), states)
+    }
+
+    /// Copies states to snapshots, each `(from, to)`.
+    pub(super) fn take_snapshots(&self, copies: &[(u32, u32)]) -> Result<()> {
+        kv_tensors::copy_rows_between(&self.states, &self.snapshots, copies)
+    }
+
+    /// Copies snapshots to states, each `(from, to)`.
+    pub(super) fn restore(&self, copies: &[(u32, u32)]) -> Result<()> {
+        kv_tensors::copy_rows_between(&self.snapshots, &self.states, copies)
     }
 
     fn context(&self) -> ForwardContext<'_> {

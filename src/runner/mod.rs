@@ -2,6 +2,7 @@
 //! sequences. Knows no sampling parameters, no requests, no channels.
 
 mod batch;
+mod cache_sizes;
 mod decode_graphs;
 mod encoder;
 mod hidden;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 
 use candle_core::{Device, Result, bail};
 
+pub use cache_sizes::CacheSizes;
 pub use encoder::EncoderRunner;
 pub use hidden::HiddenStates;
 use local::Local;
@@ -42,28 +44,22 @@ pub struct Runner {
 }
 
 impl Runner {
-    /// Takes the model and allocates its KV cache of `num_blocks` blocks in `kv_format`, and the
-    /// states of `num_slots` sequences; on every rank, if there are several.
+    /// Takes the model and allocates its caches; on every rank, if there are several.
     pub fn new(
         model: Box<dyn CausalLm>,
         device: Device,
-        num_blocks: usize,
-        kv_format: KvFormat,
-        num_slots: usize,
+        sizes: CacheSizes,
         leader: Option<Arc<Leader>>,
     ) -> Result<Self> {
         let alone = leader.is_none();
-        let allocate = || Local::new(model, device, num_blocks, kv_format, num_slots, alone);
+        let allocate = || Local::new(model, device, sizes, alone);
         let local = match &leader {
             None => allocate()?,
-            Some(leader) => {
-                let start = Order::Start { num_blocks, kv_format, num_slots };
-                leader.order(&start, || {
-                    let local = allocate()?;
-                    leader.wait_for_all_started()?;
-                    Ok(local)
-                })?
-            }
+            Some(leader) => leader.order(&Order::Start(sizes), || {
+                let local = allocate()?;
+                leader.wait_for_all_started()?;
+                Ok(local)
+            })?,
         };
         Ok(Self { local, leader })
     }
@@ -96,6 +92,26 @@ impl Runner {
         let Some(leader) = &self.leader else { return copy() };
         let (blocks, states) = (blocks.clone(), states.clone());
         leader.order(&Order::Copy { blocks, states }, copy)
+    }
+
+    /// Copies recurrent states to snapshots in this order, each `(from, to)`.
+    pub fn take_snapshots(&self, copies: &[(u32, u32)]) -> Result<()> {
+        self.check_alone(copies)?;
+        self.local.take_snapshots(copies)
+    }
+
+    /// Copies snapshots to the recurrent states of sequences, each `(from, to)`.
+    pub fn restore(&self, copies: &[(u32, u32)]) -> Result<()> {
+        self.check_alone(copies)?;
+        self.local.restore(copies)
+    }
+
+    /// Refuses copies of states among several ranks: no model with recurrent layers is split.
+    fn check_alone(&self, copies: &[(u32, u32)]) -> Result<()> {
+        if self.leader.is_some() && !copies.is_empty() {
+            bail!("recurrent states can't be copied with several ranks");
+        }
+        Ok(())
     }
 
     /// Runs the planned sequences, some with the adapters that `adapter` finds.

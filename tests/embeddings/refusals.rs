@@ -94,6 +94,10 @@ fn a_missing_tensor_and_a_useless_setting_are_named() {
             "--kv-cache-dtype",
         ),
         (EngineConfig { kv_cache_bytes: Some(1), ..EngineConfig::default() }, "--kv-cache-memory"),
+        (
+            EngineConfig { state_cache_bytes: Some(1), ..EngineConfig::default() },
+            "--state-cache-memory",
+        ),
     ] {
         let message = refusal(&fixture("bert_mean"), &config);
         assert!(message.contains(expected), "{message}");

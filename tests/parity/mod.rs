@@ -31,6 +31,7 @@ mod lora;
 mod ranks;
 mod reference;
 mod rehearsal;
+mod snapshots;
 
 /// Folders below `tests/fixtures/parity`: at least one per architecture.
 pub(crate) const MODELS: &[&str] = &[

@@ -2,6 +2,7 @@
 
 mod adversarial;
 mod embeddings;
+mod hybrids;
 mod long_prompts;
 mod lora;
 mod ranks;

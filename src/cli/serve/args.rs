@@ -185,6 +185,10 @@ struct EngineArgs {
     /// Memory for the KV cache [default: a share of what is free].
     #[arg(long, value_name = "SIZE")]
     kv_cache_memory: Option<ByteSize>,
+    /// Memory of that for states of recurrent layers, which prompts to hybrid models resume from
+    /// [default: a quarter of what running sequences leave; all of it without a KV cache].
+    #[arg(long, value_name = "SIZE", conflicts_with = "no_prefix_cache")]
+    state_cache_memory: Option<ByteSize>,
     /// Share of free memory that the KV cache may take, in percent.
     #[arg(long, default_value_t = 50, value_name = "PERCENT")]
     memory_percent: u8,
@@ -260,6 +264,7 @@ impl ServeArgs {
                 .then(|| Duration::from_millis(args.target_step_ms)),
             max_model_len: args.max_model_len,
             kv_cache_bytes: args.kv_cache_memory.map(|size| size.0),
+            state_cache_bytes: args.state_cache_memory.map(|size| size.0),
             memory_percent: args.memory_percent,
             kv_cache_dtype: args.kv_cache_dtype,
             weight_kind: args.quantize.or(args.dtype),

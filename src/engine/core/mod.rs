@@ -206,6 +206,7 @@ impl EngineCore {
                 self.pool(&output, &hidden);
                 self.finish_step(&output, logits);
                 self.finish_embeddings(&output);
+                self.take_snapshots();
                 self.searches.advance(&mut self.scheduler, &self.runner);
                 let num_tokens = output.num_tokens();
                 self.pace.observe(num_tokens, output.scheduled.len(), began.elapsed());
@@ -230,7 +231,12 @@ impl EngineCore {
             .filter(|sampler| sampler.is_constrained())
             .collect();
         let adapter = |id| adapters.weights(id);
-        let run = || catch_unwind(AssertUnwindSafe(|| runner.run(scheduler.plan(output), adapter)));
+        let run = || {
+            catch_unwind(AssertUnwindSafe(|| {
+                runner.restore(&output.restored)?;
+                runner.run(scheduler.plan(output), adapter)
+            }))
+        };
         if constrained.is_empty() {
             return run();
         }
@@ -238,6 +244,15 @@ impl EngineCore {
             scope.spawn(|| constrained.iter_mut().for_each(|sampler| sampler.prepare()));
             run()
         })
+    }
+
+    /// Copies the states that are to be kept, before a fork or the next step changes them.
+    fn take_snapshots(&mut self) {
+        let copies = self.scheduler.take_snapshots();
+        if let Err(error) = self.runner.take_snapshots(&copies) {
+            tracing::error!("recurrent states could not be kept: {error}");
+            self.scheduler.forget_snapshots();
+        }
     }
 
     fn note_scheduled(&mut self, output: &SchedulerOutput) {

@@ -25,7 +25,7 @@ use crate::models::config::HfConfig;
 use crate::models::{self, CausalLm};
 use crate::pooling::EmbeddingHead;
 use crate::runner::ranks::{Follower, Leader, RankMemory};
-use crate::runner::{KvFormat, Runner};
+use crate::runner::{CacheSizes, KvFormat, Runner};
 use crate::scheduler::{Scheduler, SchedulerConfig};
 use crate::weights::progress::ProgressSink;
 use crate::weights::source::ModelSource;
@@ -122,8 +122,13 @@ impl LoadedModel {
         let (limits, scheduler) = (self.limits(&plan), self.scheduler(config, &plan));
         metrics.set_cache_config(BLOCK_SIZE, plan.num_blocks);
         let Self { model, device, head, leader, .. } = self;
-        let slots = plan.max_num_seqs;
-        let runner = Runner::new(model, device.device, plan.num_blocks, kv_format, slots, leader)?;
+        let sizes = CacheSizes {
+            num_blocks: plan.num_blocks,
+            kv_format,
+            num_slots: plan.max_num_seqs,
+            num_snapshots: plan.num_snapshots,
+        };
+        let runner = Runner::new(model, device.device, sizes, leader)?;
         let (handle, commands) = EngineHandle::channel(limits);
         let (shared, pace) = (handle.shared(), Pace::new(config.target_step_time));
         let core = EngineCore::new(commands, shared, scheduler, pace, runner, head, metrics);
@@ -178,9 +183,6 @@ impl LoadedModel {
 
     fn scheduler(&self, config: &EngineConfig, plan: &MemoryPlan) -> Scheduler {
         let keeps_state = !self.model.kv_shape().states.is_empty();
-        if keeps_state && config.prefix_cache {
-            tracing::info!("no prefix cache: recurrent layers keep nothing of earlier tokens");
-        }
         // Only steps that are captured as graphs are run ahead, and several ranks capture none.
         let captures = CudaGraph::wanted(&self.device.device) && self.leader.is_none();
         let scheduler_config = SchedulerConfig {
@@ -191,8 +193,9 @@ impl LoadedModel {
             max_num_batched_tokens: config.max_num_batched_tokens,
             max_model_len: plan.max_model_len,
         };
-        let kv_cache = KvCacheManager::new(plan.num_blocks, config.prefix_cache && !keeps_state);
-        Scheduler::new(scheduler_config, kv_cache)
+        let resumes = !keeps_state || plan.num_snapshots > 0;
+        let kv_cache = KvCacheManager::new(plan.num_blocks, config.prefix_cache && resumes);
+        Scheduler::new(scheduler_config, kv_cache.with_snapshots(plan.num_snapshots))
     }
 
     fn limits(&self, plan: &MemoryPlan) -> EngineLimits {

@@ -51,14 +51,12 @@ impl Follower {
 
     fn carry_out_orders(&self, model: Box<dyn CausalLm>, device: &Device) -> Result<()> {
         let Some(first) = self.order()? else { return Ok(()) };
-        let Order::Start { num_blocks, kv_format, num_slots } = first else {
-            bail!("the first order is not to start");
-        };
-        let local = Local::new(model, device.clone(), num_blocks, kv_format, num_slots, false)?;
+        let Order::Start(sizes) = first else { bail!("the first order is not to start") };
+        let local = Local::new(model, device.clone(), sizes, false)?;
         self.link().send(&())?;
         while let Some(order) = self.order()? {
             match order {
-                Order::Start { .. } => bail!("started already"),
+                Order::Start(_) => bail!("started already"),
                 Order::Copy { blocks, states } => local.copy(&blocks, &states)?,
                 Order::Forward(batch) => drop(local.forward(&batch)?),
             }

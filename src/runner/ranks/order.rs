@@ -4,13 +4,14 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use crate::layers::forward::{ForwardBatch, KvFormat};
+use crate::layers::forward::ForwardBatch;
+use crate::runner::cache_sizes::CacheSizes;
 
 /// What rank 0 asks the others to do.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Order<'a> {
     /// Allocate the KV cache and the states.
-    Start { num_blocks: usize, kv_format: KvFormat, num_slots: usize },
+    Start(CacheSizes),
     /// Copy blocks and states, each `(from, to)`.
     Copy { blocks: Vec<(u32, u32)>, states: Vec<(u32, u32)> },
     /// Compute a step.
