@@ -49,8 +49,8 @@
 //! 2. Scheduler and block pool are deterministic functions of their inputs.
 //! 3. There is no prefill phase and no decode phase: `num_computed_tokens` catches up with the
 //!    tokens of a sequence, which samples exactly when they become equal.
-//! 4. Block tables only grow while a sequence runs; only full blocks are hashed and shared; a
-//!    shared block is never written; the last prompt token is always recomputed.
+//! 4. Block tables only grow while a sequence runs; only full blocks are shared, parts of blocks are
+//!    copied; a shared block is never written; the last prompt token is always recomputed.
 //! 5. Preemption loses no emitted token and changes no sampled one.
 //! 6. Text lives in `http` and `text`, JSON in `http`, device handles from `layers` down, in the
 //!    runner and at startup.

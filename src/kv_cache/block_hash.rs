@@ -48,6 +48,19 @@ impl BlockHash {
         Self::cut(hasher)
     }
 
+    /// The hash of a block of fewer `tokens` than fit that follows the blocks of `self`. Nothing else
+    /// hashes inputs of such lengths, so it never is that of a full block.
+    #[must_use]
+    pub fn part(self, tokens: &[u32]) -> Self {
+        let mut hasher = Sha256::new();
+        hasher.update(self.0);
+        hasher.update([0]);
+        for token in tokens {
+            hasher.update(token.to_le_bytes());
+        }
+        Self::cut(hasher)
+    }
+
     fn cut(hasher: Sha256) -> Self {
         let digest = hasher.finalize();
         let mut bytes = [0; 16];
@@ -84,6 +97,8 @@ mod tests {
         assert_ne!(BlockHash::root(Some("a")), BlockHash::root(Some("b")));
         assert_eq!(root.chain(&[1, 2]), root.chain(&[1, 2]));
         assert_ne!(root.chain(&[1, 2]), root.chain(&[2, 1]));
+        assert_ne!(root.chain(&[1, 2]), root.part(&[1, 2]));
+        assert_ne!(root.part(&[1, 2]), root.part(&[1]));
         assert_ne!(root.chain(&[1]).chain(&[2]), root.chain(&[2]).chain(&[2]));
         let adapted = root.under_adapter(1);
         assert_ne!(adapted, root);

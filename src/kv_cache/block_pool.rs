@@ -107,16 +107,24 @@ impl BlockPool {
         if self.blocks[block as usize].hash.is_some() {
             return;
         }
-        if let Some(other) = self.lookup(hash) {
-            if !self.is_free(other) {
-                return;
-            }
-            self.unlink_free(other);
-            self.blocks[other as usize].hash = None;
-            self.push_free(other);
+        if self.cached.contains_key(&hash) && !self.forget(hash) {
+            return;
         }
         self.cached.insert(hash, block);
         self.blocks[block as usize].hash = Some(hash);
+    }
+
+    /// Makes a free block, if it holds this content, one that is evicted before others. Returns whether
+    /// it did.
+    pub fn forget(&mut self, hash: BlockHash) -> bool {
+        let Some(block) = self.lookup(hash).filter(|block| self.is_free(*block)) else {
+            return false;
+        };
+        self.cached.remove(&hash);
+        self.unlink_free(block);
+        self.blocks[block as usize].hash = None;
+        self.push_free(block);
+        true
     }
 
     /// Gives one reference back; the last one makes the block free.

@@ -3,6 +3,10 @@
 //! Prefix caching by hashed blocks as in vLLM's automatic prefix caching; every operation either
 //! happens whole or not at all.
 //!
+//! Full blocks are shared. Of a block that a sequence needs in part, because it parts from what is known
+//! inside of it or because it never became full, the first tokens are reused in a copy: keys and values
+//! of a position depend on the tokens up to there alone.
+//!
 //! Where layers are recurrent, blocks alone don't let a sequence resume: it needs the states of those
 //! layers too. A snapshot of them stands beside some of the blocks, under the same hash. A block may be
 //! without one; a snapshot goes when its block is evicted, since nothing could resume there. Where
@@ -10,14 +14,19 @@
 
 pub mod block_hash;
 pub mod block_pool;
+pub mod continuations;
 pub mod snapshots;
 
 use block_hash::BlockHash;
 use block_pool::{BlockId, BlockPool};
+use continuations::Continuations;
 use snapshots::{SnapshotId, SnapshotPool};
 
 /// Tokens in a block.
 pub const BLOCK_SIZE: usize = 32;
+
+/// Fewest tokens of a block that are worth a copy: prompts to one model often begin with the same few.
+const LEAST_COPIED: usize = 8;
 
 /// The blocks of one sequence in order of position; only grows while the sequence runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,6 +50,7 @@ impl BlockTable {
 #[derive(Clone, Debug)]
 pub struct KvCacheManager {
     pool: BlockPool,
+    continuations: Continuations,
     snapshots: SnapshotPool,
     prefix_cache: bool,
 }
@@ -48,8 +58,8 @@ pub struct KvCacheManager {
 impl KvCacheManager {
     /// Manages `num_blocks` blocks; without `prefix_cache` nothing is ever shared.
     pub fn new(num_blocks: usize, prefix_cache: bool) -> Self {
-        let snapshots = SnapshotPool::default();
-        Self { pool: BlockPool::new(num_blocks), snapshots, prefix_cache }
+        let (continuations, snapshots) = Default::default();
+        Self { pool: BlockPool::new(num_blocks), continuations, snapshots, prefix_cache }
     }
 
     /// The same, with `rows` for snapshots of recurrent states.
@@ -158,6 +168,7 @@ impl KvCacheManager {
     /// A free block, whose content is evicted, and the snapshot behind it.
     fn take_block(&mut self) -> Option<BlockId> {
         if let Some(hash) = self.pool.next_evicted() {
+            self.continuations.remove(hash);
             self.snapshots.remove(hash);
         }
         self.pool.allocate()
@@ -189,6 +200,48 @@ impl KvCacheManager {
         }
     }
 
+    /// Makes the tokens of a cached block known, so that sequences can copy a part of it: its hash, the
+    /// chain that it continues, and the tokens. Blocks with fewer of the same tokens are evicted soon.
+    pub fn add_tokens(&mut self, hash: BlockHash, parent: BlockHash, tokens: &[u32]) {
+        if self.pool.lookup(hash).is_none() {
+            return;
+        }
+        for beginning in self.continuations.beginnings(parent, tokens) {
+            if self.pool.forget(beginning) {
+                self.continuations.remove(beginning);
+            }
+        }
+        self.continuations.add(hash, parent, tokens);
+    }
+
+    /// Makes a block known that is not full: the chain that it continues, and its `tokens`, whose KV is
+    /// written.
+    pub fn publish_part(
+        &mut self,
+        table: &BlockTable,
+        index: usize,
+        parent: BlockHash,
+        tokens: &[u32],
+    ) {
+        let known = self.continuations.longest(parent, tokens).map_or(0, |(_, common)| common);
+        if self.prefix_cache && tokens.len() >= LEAST_COPIED && known < tokens.len() {
+            let hash = parent.part(tokens);
+            self.pool.publish(table.blocks[index], hash);
+            self.add_tokens(hash, parent, tokens);
+        }
+    }
+
+    /// The cached block behind a chain that begins with most of these `tokens`, enough of them to be
+    /// worth a copy, and with how many.
+    pub fn match_part(&mut self, parent: BlockHash, tokens: &[u32]) -> Option<(BlockId, usize)> {
+        let (hash, common) = self.continuations.longest(parent, tokens)?;
+        let block = self.pool.lookup(hash).filter(|_| common >= LEAST_COPIED)?;
+        // As recently used as what is shared.
+        self.pool.share(block);
+        self.pool.release(block);
+        Some((block, common))
+    }
+
     /// Empties a table. Its last blocks become the first to be evicted, so that what stays cached
     /// of a chain is its beginning.
     pub fn release(&mut self, table: &mut BlockTable) {
@@ -216,6 +269,11 @@ mod tests {
             .collect()
     }
 
+    /// The chain before the block at `index`.
+    fn before(hashes: &[BlockHash], index: usize) -> BlockHash {
+        index.checked_sub(1).map_or_else(|| BlockHash::root(None), |last| hashes[last])
+    }
+
     #[derive(Clone, Debug)]
     enum Action {
         Start { family: u32, blocks: usize },
@@ -223,6 +281,7 @@ mod tests {
         Publish { victim: usize },
         Snapshot { victim: usize, block: usize, replaced: Option<usize> },
         Fork { victim: usize, full: usize, copies: bool },
+        Part { victim: usize, tokens: usize },
         Release { victim: usize },
     }
 
@@ -238,6 +297,7 @@ mod tests {
                 full,
                 copies
             }),
+            (0..8usize, 1..32usize).prop_map(|(victim, tokens)| Action::Part { victim, tokens }),
             (0..8usize).prop_map(|victim| Action::Release { victim }),
         ];
         prop::collection::vec(action, 1..80)
@@ -247,7 +307,7 @@ mod tests {
         #[test]
         fn every_block_is_free_xor_referenced(actions in actions()) {
             let mut manager = KvCacheManager::new(12, true).with_snapshots(3);
-            let mut live: Vec<(BlockTable, Vec<BlockHash>)> = Vec::new();
+            let mut live: Vec<(BlockTable, Vec<BlockHash>, u32)> = Vec::new();
             for action in actions {
                 match action {
                     Action::Start { family, blocks } => {
@@ -258,7 +318,7 @@ mod tests {
                         let tokens = blocks * BLOCK_SIZE + 1;
                         if manager.allocate(&mut table, &hashes[..matched], tokens) {
                             prop_assert!(table.capacity() >= tokens);
-                            live.push((table, hashes));
+                            live.push((table, hashes, family));
                         } else {
                             prop_assert_eq!(before, manager.num_used());
                         }
@@ -274,9 +334,21 @@ mod tests {
                         }
                     }
                     Action::Publish { victim } if victim < live.len() => {
-                        let (table, hashes) = &live[victim];
+                        let (table, hashes, family) = &live[victim];
                         for (index, hash) in hashes.iter().enumerate() {
                             manager.publish(table, index, *hash);
+                            let parent = before(hashes, index);
+                            manager.add_tokens(*hash, parent, &[*family; BLOCK_SIZE]);
+                        }
+                    }
+                    Action::Part { victim, tokens } if victim < live.len() => {
+                        let (table, hashes, family) = &live[victim];
+                        let (parent, tokens) = (before(hashes, hashes.len()), vec![*family; tokens]);
+                        if table.blocks().len() > hashes.len() {
+                            manager.publish_part(table, hashes.len(), parent, &tokens);
+                        }
+                        if let Some((_, common)) = manager.match_part(parent, &tokens) {
+                            prop_assert!((LEAST_COPIED..=tokens.len()).contains(&common));
                         }
                     }
                     Action::Snapshot { victim, block, replaced } if victim < live.len() => {
@@ -294,7 +366,7 @@ mod tests {
                         prop_assert!(row.is_some() || after == before);
                     }
                     Action::Fork { victim, full, copies } if victim < live.len() => {
-                        let (table, hashes) = live[victim].clone();
+                        let (table, hashes, family) = live[victim].clone();
                         let Some(last) = table.blocks().len().checked_sub(1) else { continue };
                         let full = full.min(last);
                         let had_room = manager.num_used() < manager.num_blocks();
@@ -305,7 +377,8 @@ mod tests {
                             prop_assert_eq!(from, table.blocks()[full]);
                             prop_assert_eq!(&forked.blocks()[full..], &[to]);
                         }
-                        live.push((forked, hashes[..full.min(hashes.len())].to_vec()));
+                        let hashes = hashes[..full.min(hashes.len())].to_vec();
+                        live.push((forked, hashes, family));
                     }
                     Action::Release { victim } if victim < live.len() => {
                         manager.release(&mut live.swap_remove(victim).0);
@@ -313,13 +386,14 @@ mod tests {
                     _ => {}
                 }
                 let mut references = HashMap::new();
-                for block in live.iter().flat_map(|(table, _)| table.blocks()) {
+                for block in live.iter().flat_map(|(table, ..)| table.blocks()) {
                     *references.entry(*block).or_insert(0) += 1;
                 }
                 manager.pool.check(&references);
                 manager.snapshots.check(|hash| manager.pool.lookup(hash).is_some());
+                manager.continuations.check(|hash| manager.pool.lookup(hash).is_some());
             }
-            for (mut table, _) in live {
+            for (mut table, ..) in live {
                 manager.release(&mut table);
             }
             prop_assert_eq!(manager.num_used(), 0);
@@ -342,6 +416,34 @@ mod tests {
         assert!(manager.allocate(&mut table, &hashes[..2], 96));
         assert_eq!(table.blocks()[..2], first[..2]);
         assert_ne!(table.blocks()[2], first[2]);
+    }
+
+    #[test]
+    fn a_part_of_a_block_is_found_until_a_longer_one_replaces_it() {
+        let root = BlockHash::root(None);
+        let tokens: Vec<u32> = (0..32).collect();
+        let mut manager = KvCacheManager::new(2, true);
+        let [mut first, mut second] = [BlockTable::default(), BlockTable::default()];
+        assert!(manager.allocate(&mut first, &[], 20));
+        manager.publish_part(&first, 0, root, &tokens[..7]);
+        assert_eq!(manager.match_part(root, &tokens), None, "too few are worth no copy");
+        manager.publish_part(&first, 0, root, &tokens[..20]);
+        let block = first.blocks()[0];
+        manager.release(&mut first);
+        assert_eq!(manager.match_part(root, &tokens), Some((block, 20)));
+        assert_eq!(manager.match_part(root, &tokens[..11]), Some((block, 11)));
+        assert!(manager.allocate(&mut second, &[], 32));
+        let hash = root.chain(&tokens);
+        manager.publish(&second, 0, hash);
+        manager.add_tokens(hash, root, &tokens);
+        let full = second.blocks()[0];
+        assert_ne!(full, block);
+        assert_eq!(manager.match_part(root, &tokens[..20]), Some((full, 20)));
+        manager.publish_part(&second, 0, root, &tokens[..20]);
+        assert_eq!(manager.pool.next_evicted(), None, "the shorter one is gone");
+        manager.release(&mut second);
+        assert!(manager.allocate(&mut first, &[], 64));
+        assert_eq!(manager.match_part(root, &tokens), None, "evicted");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 mod beams;
 pub mod output;
+mod parts;
 pub mod queue;
 pub mod sequence;
 mod snapshot_plan;
@@ -195,11 +196,12 @@ impl Scheduler {
         output: &SchedulerOutput,
         sampled: &[(SequenceId, Vec<u32>)],
     ) -> Vec<(Finished, Sequence)> {
+        let adds_tokens = self.reuses_parts();
         for (id, num_tokens) in &output.scheduled {
             if let Some(sequence) = self.sequences.get_mut(id) {
                 sequence.advance(*num_tokens);
                 sequence.held = sequence.is_beam() && sequence.num_pending() == 0;
-                publish_full_blocks(sequence, &mut self.kv_cache);
+                publish_full_blocks(sequence, &mut self.kv_cache, adds_tokens);
             }
         }
         self.keep_states(output);
@@ -237,6 +239,7 @@ impl Scheduler {
     /// Frees the blocks and the slot of a sequence.
     fn stop_running(&mut self, sequence: &mut Sequence) {
         self.running.retain(|other| *other != sequence.id);
+        self.keep_part(sequence);
         self.kv_cache.release(&mut sequence.table);
         self.free_slots.extend(sequence.slot.take());
     }
@@ -344,12 +347,13 @@ impl Scheduler {
         let sequence = self.sequences.get_mut(&at.2).expect("it was just planned");
         sequence.num_computed = reused * BLOCK_SIZE;
         sequence.num_published = reused;
+        self.reuse_part(at.2, output);
+        self.resume(at.2, known * BLOCK_SIZE, output);
+        let sequence = self.sequences.get_mut(&at.2).expect("it was just planned");
         if sequence.is_new() {
             sequence.num_cached = sequence.num_computed;
             output.admitted.push((at.2, sequence.num_computed));
         }
-        self.resume(at.2, known * BLOCK_SIZE, output);
-        let sequence = &self.sequences[&at.2];
         let num_tokens = sequence.num_pending().min(sequence.most_tokens()).min(*budget);
         *budget -= num_tokens;
         output.scheduled.push((at.2, num_tokens));
@@ -406,11 +410,16 @@ fn rank(sequence: &Sequence) -> Rank {
     (sequence.priority, sequence.arrival, sequence.id)
 }
 
-fn publish_full_blocks(sequence: &mut Sequence, kv_cache: &mut KvCacheManager) {
+/// Makes full blocks known whose KV was just written, and their tokens if parts of them are reused.
+fn publish_full_blocks(sequence: &mut Sequence, kv_cache: &mut KvCacheManager, adds_tokens: bool) {
     let full = sequence.num_computed / BLOCK_SIZE;
     for index in sequence.num_published..full {
         let hash = sequence.hashes()[index];
         kv_cache.publish(&sequence.table, index, hash);
+        if adds_tokens {
+            let tokens = &sequence.tokens[index * BLOCK_SIZE..(index + 1) * BLOCK_SIZE];
+            kv_cache.add_tokens(hash, sequence.chain_before(index), tokens);
+        }
     }
     sequence.num_published = full;
 }

@@ -14,6 +14,8 @@ pub struct SchedulerOutput {
     pub preempted: Vec<SequenceId>,
     /// Sequences that run for the first time, with the tokens that the prefix cache gave them.
     pub admitted: Vec<(SequenceId, usize)>,
+    /// Blocks to be copied before the step, in this order.
+    pub copied: Vec<Copies>,
     /// Which slots get their states from which snapshots before the step, `(from, to)`.
     pub restored: Vec<(SnapshotId, u32)>,
 }

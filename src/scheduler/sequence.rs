@@ -51,6 +51,8 @@ pub struct Sequence {
     root: BlockHash,
     pub(super) adapter: Option<AdapterId>,
     pub(super) num_published: usize,
+    // Equal to `num_computed` once a step that computed or copied that many has run.
+    pub(super) num_written: usize,
     pub(super) num_cached: usize,
     // Tokens of the prompt whose logits are wanted: all but the first, or none.
     num_to_score: usize,
@@ -96,6 +98,7 @@ impl Sequence {
             root: BlockHash::root(cache_salt),
             adapter: None,
             num_published: 0,
+            num_written: 0,
             num_cached: 0,
             num_to_score: 0,
             num_scored: 0,
@@ -154,6 +157,7 @@ impl Sequence {
             answer_snapshot: None,
             num_computed,
             num_published: self.num_published.min(num_computed / BLOCK_SIZE),
+            num_written: 0,
             num_cached: 0,
             held: false,
             preemptions: 0,
@@ -218,6 +222,7 @@ impl Sequence {
     /// Counts tokens as computed.
     pub(super) fn advance(&mut self, num_tokens: usize) {
         self.num_computed += num_tokens;
+        self.num_written = self.num_computed;
         self.num_scored = self.num_scored.max(self.num_computed.min(self.num_to_score));
         self.num_pooled = self.num_pooled.max(self.num_computed);
     }
@@ -232,6 +237,7 @@ impl Sequence {
         self.long = true;
         self.root = self.root.of_long();
         self.hashes.clear();
+        self.num_written = 0;
         true
     }
 
@@ -239,6 +245,7 @@ impl Sequence {
     pub(super) fn start_over(&mut self) {
         self.num_computed = 0;
         self.num_published = 0;
+        self.num_written = 0;
         self.snapshots = SnapshotPlan::default();
         self.answer_snapshot = None;
         self.starts += 1;
@@ -290,6 +297,17 @@ impl Sequence {
 
     /// The same, as far as they were needed.
     pub(super) fn known_reusable_hashes(&self) -> &[BlockHash] {
+        &self.hashes[..self.hashes.len().min(self.num_reusable() / BLOCK_SIZE)]
+    }
+
+    /// The chain that the block at `index` continues.
+    pub(super) fn chain_before(&self, index: usize) -> BlockHash {
+        index.checked_sub(1).map_or(self.root, |last| self.hashes[last])
+    }
+
+    /// Tokens that may come from the cache: all but the last, and none from the first one on whose
+    /// logits or hidden states are still wanted.
+    pub(super) fn num_reusable(&self) -> usize {
         let mut most = self.tokens.len() - 1;
         if self.num_scored < self.num_to_score {
             most = most.min(self.num_scored);
@@ -298,6 +316,6 @@ impl Sequence {
         if first < end {
             most = most.min(first);
         }
-        &self.hashes[..self.hashes.len().min(most / BLOCK_SIZE)]
+        most
     }
 }

@@ -149,9 +149,9 @@ fn reuses_a_cached_prefix_but_recomputes_the_last_token() {
     step(&mut scheduler);
     scheduler.add(sequence(1, prompt(0, 64), 1));
     let (output, finished) = step(&mut scheduler);
-    assert_eq!(output.admitted, [(SequenceId(1), 32)]);
-    assert_eq!(output.scheduled, [(SequenceId(1), 32)]);
-    assert_eq!(finished[0].1.num_cached(), 32);
+    assert_eq!(output.admitted, [(SequenceId(1), 63)]);
+    assert_eq!(output.scheduled, [(SequenceId(1), 1)]);
+    assert_eq!(finished[0].1.num_cached(), 63);
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn salts_keep_prefixes_apart() {
         let stop = stop_after(1);
         scheduler.add(Sequence::new(SequenceId(id), prompt(0, 64), stop, 0, salt));
         let (_, finished) = step(&mut scheduler);
-        assert_eq!(finished[0].1.num_cached(), if id == 2 { 32 } else { 0 });
+        assert_eq!(finished[0].1.num_cached(), if id == 2 { 63 } else { 0 });
     }
 }
 
@@ -365,4 +365,5 @@ fn a_sequence_that_outgrows_what_short_ones_are_is_computed_again() {
     assert_eq!(cached(&mut fresh, 3, 91), 64);
 }
 
+mod parts;
 mod snapshots;

@@ -5,22 +5,17 @@ use std::sync::Arc;
 
 use sconce::config::EngineConfig;
 use sconce::engine::EngineHandle;
-use sconce::engine::output::{EngineOutput, OutputStream};
-use sconce::engine::request::{BeamRequest, EngineRequest, RequestId};
+use sconce::engine::request::BeamRequest;
 use sconce::engine::startup::Loaded;
 use sconce::metrics;
-use sconce::sampling::params::{BeamParams, EarlyStopping, SamplingParams};
-use sconce::scheduler::stop::StopConditions;
+use sconce::sampling::params::{BeamParams, EarlyStopping};
 
+use super::engine::{VOCAB, collect, one, request, sibling, start};
 use super::{open, prompt};
 
 /// Fixtures with recurrent layers, of every kind.
 const HYBRIDS: &[&str] =
     &["bamba", "granite_hybrid", "lfm2", "mamba2", "nemotron_h", "qwen3_5", "qwen3_next"];
-const VOCAB: u32 = 160;
-
-/// Tokens, and the bits of the logprobs of all tokens at each place.
-type Answer = (Vec<u32>, Vec<Vec<(u32, u32)>>);
 
 fn config() -> EngineConfig {
     EngineConfig {
@@ -33,67 +28,9 @@ fn config() -> EngineConfig {
     }
 }
 
-fn start(name: &str, config: &EngineConfig) -> EngineHandle {
-    let loaded = Loaded::load(&open(name), config, Arc::new(|_, _| {}), None).unwrap();
-    loaded.start(config, metrics::install(name)).unwrap().handle
-}
-
-fn request(prompt: &[u32], max_tokens: usize, seed: u64) -> EngineRequest {
-    EngineRequest {
-        id: RequestId::next(),
-        prompt_token_ids: prompt.to_vec(),
-        sampling: SamplingParams { seed, logprobs: Some(VOCAB), ..SamplingParams::default() },
-        stop: StopConditions {
-            max_tokens,
-            min_tokens: 0,
-            eos_token_ids: Arc::from([]),
-            stop_token_ids: Vec::new(),
-            ignore_eos: true,
-        },
-        prompt_logprobs: None,
-        priority: 0,
-        cache_salt: None,
-        adapter: None,
-    }
-}
-
-/// The answer, tokens found in the cache, and preemptions.
-fn collect(mut stream: OutputStream) -> (Answer, usize, u32) {
-    let mut answer = Answer::default();
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    runtime.block_on(async {
-        loop {
-            match stream.next().await.expect("an end comes") {
-                EngineOutput::Token { token_id, logprobs } => {
-                    answer.0.push(token_id);
-                    let top = logprobs.into_iter().flat_map(|logprobs| logprobs.top);
-                    answer.1.push(top.map(|(token, logprob)| (token, logprob.to_bits())).collect());
-                }
-                EngineOutput::Finished { stats, .. } => {
-                    return (answer, stats.cached_tokens, stats.preemptions);
-                }
-                EngineOutput::Started { .. } => {}
-                other => panic!("{other:?}"),
-            }
-        }
-    })
-}
-
-fn one(engine: &EngineHandle, request: EngineRequest) -> (Answer, usize) {
-    let (answer, cached, _) = collect(engine.submit(request));
-    (answer, cached)
-}
-
 /// An engine that computes every request alone and from its first token on.
 fn cold(name: &str) -> EngineHandle {
     start(name, &EngineConfig { prefix_cache: false, max_num_seqs: 1, ..config() })
-}
-
-/// A prompt that parts from `prompt(300, ..)` after `shared` tokens.
-fn sibling(shared: usize, length: u32) -> Vec<u32> {
-    let mut tokens = prompt(300, VOCAB)[..shared].to_vec();
-    tokens.extend(prompt(length, VOCAB).iter().map(|token| (token + length) % VOCAB));
-    tokens
 }
 
 #[test]

@@ -233,6 +233,9 @@ impl EngineCore {
         let adapter = |id| adapters.weights(id);
         let run = || {
             catch_unwind(AssertUnwindSafe(|| {
+                if !output.copied.is_empty() {
+                    runner.copy(&output.copied)?;
+                }
                 runner.restore(&output.restored)?;
                 runner.run(scheduler.plan(output), adapter)
             }))
