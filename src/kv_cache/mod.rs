@@ -19,14 +19,11 @@ pub mod snapshots;
 
 use block_hash::BlockHash;
 use block_pool::{BlockId, BlockPool};
-use continuations::Continuations;
+use continuations::{Continuations, LEAST_COPIED};
 use snapshots::{SnapshotId, SnapshotPool};
 
 /// Tokens in a block.
 pub const BLOCK_SIZE: usize = 32;
-
-/// Fewest tokens of a block that are worth a copy: prompts to one model often begin with the same few.
-const LEAST_COPIED: usize = 8;
 
 /// The blocks of one sequence in order of position; only grows while the sequence runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -235,7 +232,7 @@ impl KvCacheManager {
     /// worth a copy, and with how many.
     pub fn match_part(&mut self, parent: BlockHash, tokens: &[u32]) -> Option<(BlockId, usize)> {
         let (hash, common) = self.continuations.longest(parent, tokens)?;
-        let block = self.pool.lookup(hash).filter(|_| common >= LEAST_COPIED)?;
+        let block = self.pool.lookup(hash)?;
         // As recently used as what is shared.
         self.pool.share(block);
         self.pool.release(block);
