@@ -112,6 +112,12 @@ pub(crate) trait Products: Lanes {
     /// `acc + w[0] * x[0] + w[1] * x[1]`, the order of the two being the level's own.
     fn dot_pairs(self, acc: Self::V, w: Self::Pairs, x: Self::Pairs) -> Self::V;
 
+    /// First and second of the two bf16 in each lane, as f32.
+    #[inline(always)]
+    fn widen_pairs(self, w: &[[bf16; 2]; LANES]) -> [Self::V; 2] {
+        [self.load_bf16(&w.map(|pair| pair[0])), self.load_bf16(&w.map(|pair| pair[1]))]
+    }
+
     fn splat_int(self, x: i32) -> Self::Ints;
     fn ints_to_f32(self, x: Self::Ints) -> Self::V;
     fn load_bytes(self, x: &[u8; 4 * LANES]) -> Self::Bytes;

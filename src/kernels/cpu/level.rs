@@ -76,6 +76,15 @@ impl Level {
         }
     }
 
+    /// Whether rows of bf16 are multiplied as pairs, and not as f32.
+    pub(crate) fn multiplies_pairs(self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        if matches!(self.0, Set::Avx2(_) | Set::Avx512(_)) {
+            return false;
+        }
+        true
+    }
+
     /// Runs a kernel with this level's instructions.
     pub(crate) fn run<K: Kernel>(self, kernel: K) {
         match self.0 {

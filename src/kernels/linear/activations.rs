@@ -1,6 +1,7 @@
 //! Activation rows in the form that a kind of weights is multiplied with.
 //!
-//! f32 and f16 weights meet f32 rows. bf16 weights meet rows rounded to bf16. Quantized weights
+//! f32 and f16 weights meet f32 rows. bf16 weights meet rows rounded to bf16, which are f32 again
+//! where a level multiplies nothing else. Quantized weights
 //! meet rows of signed bytes with one scale per 32 elements, as in llama.cpp's products: the
 //! largest element becomes 127. A row's form depends on that row alone.
 
@@ -24,6 +25,7 @@ pub(super) struct Activations<'a> {
     pub(super) k: usize,
     level: Level,
     pairs: Option<Vec<[bf16; 2]>>,
+    wide_pairs: Option<Vec<[f32; 2]>>,
     bytes: Option<Vec<Block>>,
 }
 
@@ -42,13 +44,15 @@ pub(super) struct Block {
 pub(super) enum Form {
     Floats,
     Pairs,
+    WidePairs,
     Bytes,
 }
 
 impl Form {
-    pub(super) fn of(kind: GgmlDType) -> Self {
+    pub(super) fn of(level: Level, kind: GgmlDType) -> Self {
         match kind {
-            GgmlDType::BF16 => Self::Pairs,
+            GgmlDType::BF16 if level.multiplies_pairs() => Self::Pairs,
+            GgmlDType::BF16 => Self::WidePairs,
             _ => with_format!(kind, _F => Self::Bytes, Self::Floats),
         }
     }
@@ -56,21 +60,29 @@ impl Form {
 
 impl<'a> Activations<'a> {
     pub(super) fn new(level: Level, rows: &'a [f32], m: usize, k: usize) -> Self {
-        Self { rows, m, k, level, pairs: None, bytes: None }
+        Self { rows, m, k, level, pairs: None, wide_pairs: None, bytes: None }
     }
 
     /// Converts the rows to `form`, on all threads if there are many.
     pub(super) fn prepare(&mut self, form: Form) {
         match form {
             Form::Pairs if self.pairs.is_none() => self.pairs = Some(self.round()),
+            Form::WidePairs if self.wide_pairs.is_none() => {
+                self.wide_pairs = Some(self.round_wide());
+            }
             Form::Bytes if self.bytes.is_none() => self.bytes = Some(self.quantize()),
-            Form::Floats | Form::Pairs | Form::Bytes => {}
+            Form::Floats | Form::Pairs | Form::WidePairs | Form::Bytes => {}
         }
     }
 
     /// `[m][k / 2]` pairs, the last of an odd row filled up with zero.
     pub(super) fn pairs(&self) -> &[[bf16; 2]] {
         self.pairs.as_ref().expect("rows are prepared before the product")
+    }
+
+    /// As [`Self::pairs`], each widened to f32.
+    pub(super) fn wide_pairs(&self) -> &[[f32; 2]] {
+        self.wide_pairs.as_ref().expect("rows are prepared before the product")
     }
 
     /// `[m][k / 32]` blocks; only whole blocks of K are there.
@@ -83,6 +95,13 @@ impl<'a> Activations<'a> {
         let level = self.level;
         // SAFETY: `RoundRow` writes every pair of its row.
         unsafe { self.convert(width, |row, out| level.run(RoundRow { row, out })) }
+    }
+
+    fn round_wide(&self) -> Vec<[f32; 2]> {
+        let width = self.k.div_ceil(2);
+        let level = self.level;
+        // SAFETY: `RoundRowWide` writes every pair of its row.
+        unsafe { self.convert(width, |row, out| level.run(RoundRowWide { row, out })) }
     }
 
     fn quantize(&self) -> Vec<Block> {
@@ -152,6 +171,29 @@ impl Kernel for RoundRow<'_> {
     }
 }
 
+struct RoundRowWide<'a> {
+    row: &'a [f32],
+    out: &'a mut [[f32; 2]],
+}
+
+impl Kernel for RoundRowWide<'_> {
+    #[inline(always)]
+    fn run<L: Products>(self, l: L) {
+        let (row, tail) = self.row.as_chunks::<LANES>();
+        let (out, out_tail) = self.out.as_flattened_mut().as_chunks_mut::<LANES>();
+        for (row, out) in row.iter().zip(&mut *out) {
+            l.store(l.load_bf16(&l.narrow_bf16(l.load(row))), out);
+        }
+        let mut last = [0.0; LANES];
+        l.store(l.load_bf16(&l.narrow_bf16(load_tail(l, tail))), &mut last);
+        match out.get_mut(row.len()) {
+            // Fifteen elements and the zero that fills them up.
+            Some(whole) => *whole = last,
+            None => out_tail.copy_from_slice(&last[..out_tail.len()]),
+        }
+    }
+}
+
 struct QuantizeRow<'a> {
     row: &'a [f32],
     out: &'a mut [Block],
@@ -213,12 +255,16 @@ mod tests {
             for level in Level::available() {
                 let mut activations = Activations::new(level, &row, 2, k);
                 activations.prepare(Form::Pairs);
+                activations.prepare(Form::WidePairs);
                 let width = k.div_ceil(2);
                 for (i, row) in row.chunks(k).enumerate() {
                     let pairs = &activations.pairs()[i * width..(i + 1) * width];
                     let mut expected: Vec<bf16> = row.iter().map(|x| bf16::from_f32(*x)).collect();
                     expected.resize(2 * width, bf16::ZERO);
                     assert_eq!(pairs.as_flattened(), expected);
+                    let wide = &activations.wide_pairs()[i * width..(i + 1) * width];
+                    let expected: Vec<f32> = expected.into_iter().map(bf16::to_f32).collect();
+                    assert_eq!(wide.as_flattened(), expected);
                 }
             }
         }

@@ -76,9 +76,9 @@ pub(super) fn linear(
     let rows = read(NAME, x);
     let mut activations = Activations::new(level, rows.contiguous()?, m, k);
     for (layer, finish) in layers {
-        activations.prepare(Form::of(layer.matrix.kind()));
+        activations.prepare(Form::of(level, layer.matrix.kind()));
         if let Finish::Gated { up, .. } = finish {
-            activations.prepare(Form::of(up.matrix.kind()));
+            activations.prepare(Form::of(level, up.matrix.kind()));
         }
     }
     let mut outputs: Vec<Vec<f32>> =

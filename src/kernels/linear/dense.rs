@@ -13,6 +13,11 @@ use super::job::Sums;
 use crate::cpu::{Element, Kernel, LANES, Products};
 use crate::packed::formats::PANEL;
 
+/// Rows from which on a part of a panel is widened to f32 once, and not by each tile.
+const WIDEN_FROM: usize = 6;
+/// Elements of K in a part that is widened: 16 KiB of f32.
+const WIDENED: usize = PART / size_of::<[f32; PANEL]>();
+
 /// What is read at one step along K: weights of 64 columns and an activation to go with them.
 pub(super) trait Step {
     /// One column's weight.
@@ -21,6 +26,16 @@ pub(super) trait Step {
     type Activation: Copy;
     type Loaded<L: Products>: Copy;
     type Splat<L: Products>: Copy;
+    /// Elements of K in a step.
+    const ELEMENTS: usize = 1;
+    /// Whether widened weights and f32 activations give the same sums, sooner where rows are many.
+    const WIDENS: bool = false;
+    /// The activations as `ELEMENTS` f32 each, where `WIDENS`.
+    fn floats(_: &[Self::Activation]) -> &[f32] {
+        &[]
+    }
+    /// The weights of a step as `ELEMENTS` rows of f32, where `WIDENS`.
+    fn widen<L: Products>(_: L, _: &[Self::Weight; PANEL], _: &mut [[f32; PANEL]]) {}
     fn load<L: Products>(l: L, w: &[Self::Weight; LANES]) -> Self::Loaded<L>;
     fn splat<L: Products>(l: L, x: Self::Activation) -> Self::Splat<L>;
     fn add<L: Products>(l: L, acc: L::V, w: Self::Loaded<L>, x: Self::Splat<L>) -> L::V;
@@ -28,6 +43,8 @@ pub(super) trait Step {
 
 /// bf16 by two, both sides rounded.
 pub(super) struct Pairs;
+/// bf16 weights by two, activations rounded to bf16 and widened again.
+pub(super) struct WidePairs;
 /// f32 or f16 weights, f32 activations.
 pub(super) struct Single<E>(std::marker::PhantomData<E>);
 
@@ -51,11 +68,45 @@ impl Step for Pairs {
     }
 }
 
+impl Step for WidePairs {
+    type Weight = [bf16; 2];
+    type Activation = [f32; 2];
+    type Loaded<L: Products> = [L::V; 2];
+    type Splat<L: Products> = [L::V; 2];
+    const ELEMENTS: usize = 2;
+    const WIDENS: bool = true;
+
+    #[inline(always)]
+    fn load<L: Products>(l: L, w: &[[bf16; 2]; LANES]) -> [L::V; 2] {
+        l.widen_pairs(w)
+    }
+    #[inline(always)]
+    fn splat<L: Products>(l: L, x: [f32; 2]) -> [L::V; 2] {
+        [l.splat(x[0]), l.splat(x[1])]
+    }
+    #[inline(always)]
+    fn add<L: Products>(l: L, acc: L::V, w: [L::V; 2], x: [L::V; 2]) -> L::V {
+        l.mul_add(w[1], x[1], l.mul_add(w[0], x[0], acc))
+    }
+    fn floats(x: &[[f32; 2]]) -> &[f32] {
+        x.as_flattened()
+    }
+    #[inline(always)]
+    fn widen<L: Products>(l: L, w: &[[bf16; 2]; PANEL], out: &mut [[f32; PANEL]]) {
+        for (v, w) in w.as_chunks().0.iter().enumerate() {
+            for (half, out) in l.widen_pairs(w).into_iter().zip(&mut *out) {
+                l.store(half, &mut out.as_chunks_mut().0[v]);
+            }
+        }
+    }
+}
+
 impl<E: Element> Step for Single<E> {
     type Weight = E;
     type Activation = f32;
     type Loaded<L: Products> = L::V;
     type Splat<L: Products> = L::V;
+    const WIDENS: bool = size_of::<E>() < size_of::<f32>();
 
     #[inline(always)]
     fn load<L: Products>(l: L, w: &[E; LANES]) -> L::V {
@@ -68,6 +119,15 @@ impl<E: Element> Step for Single<E> {
     #[inline(always)]
     fn add<L: Products>(l: L, acc: L::V, w: L::V, x: L::V) -> L::V {
         l.mul_add(w, x, acc)
+    }
+    fn floats(x: &[f32]) -> &[f32] {
+        x
+    }
+    #[inline(always)]
+    fn widen<L: Products>(l: L, w: &[E; PANEL], out: &mut [[f32; PANEL]]) {
+        for (w, out) in w.as_chunks().0.iter().zip(out[0].as_chunks_mut().0) {
+            l.store(E::load(l, w), out);
+        }
     }
 }
 
@@ -86,7 +146,7 @@ pub(super) struct DensePanel<'a, S: Step> {
 
 impl<S: Step> Kernel for DensePanel<'_, S> {
     #[inline(always)]
-    fn run<L: Products>(mut self, l: L) {
+    fn run<L: Products>(self, l: L) {
         let weights = self.panel.as_ptr().cast::<[S::Weight; PANEL]>();
         assert!(
             weights.is_aligned()
@@ -96,44 +156,81 @@ impl<S: Step> Kernel for DensePanel<'_, S> {
         // SAFETY: aligned and long enough (checked above); weights are numbers of which every bit
         // pattern is valid.
         let weights = unsafe { std::slice::from_raw_parts(weights, self.steps) };
-        let step = size_of::<[S::Weight; PANEL]>();
-        let part = (PART / step).max(1);
-        for first in (0..self.steps).step_by(part) {
-            let behind = self.steps.min(first + part);
-            let next = self.panel.get(behind * step..self.steps * step);
-            let next = next.filter(|next| !next.is_empty()).unwrap_or(self.next);
-            let ahead = Ahead::of(next, self.sums.len(), step);
-            self.part(l, first, &weights[first..behind], ahead);
+        if S::WIDENS && self.sums.len() >= WIDEN_FROM {
+            self.run_widened(l, weights);
+        } else {
+            self.run_stored(l, weights);
         }
     }
 }
 
 impl<S: Step> DensePanel<'_, S> {
-    /// All rows against some steps of K.
     #[inline(always)]
-    fn part<L: Products>(
-        &mut self,
-        l: L,
-        first: usize,
-        weights: &[[S::Weight; PANEL]],
-        mut ahead: Ahead,
-    ) {
-        let m = self.sums.len();
+    fn run_stored<L: Products>(self, l: L, weights: &[[S::Weight; PANEL]]) {
+        let step = size_of::<[S::Weight; PANEL]>();
+        for (part, weights) in weights.chunks((PART / step).max(1)).enumerate() {
+            let first = part * (PART / step).max(1);
+            let ahead = Ahead::of(self.after(first + weights.len()), self.sums.len(), step);
+            let (x, steps) = (self.x, self.steps);
+            Part::<S> { x, steps, first, weights, ahead }.run(l, self.sums);
+        }
+    }
+
+    /// Each part of the panel is widened to f32 before the rows meet it.
+    #[inline(always)]
+    fn run_widened<L: Products>(self, l: L, weights: &[[S::Weight; PANEL]]) {
+        let mut wide = [[0.0; PANEL]; WIDENED];
+        let (x, steps) = (S::floats(self.x), self.steps * S::ELEMENTS);
+        for (part, weights) in weights.chunks(WIDENED / S::ELEMENTS).enumerate() {
+            let wide = &mut wide[..weights.len() * S::ELEMENTS];
+            for (w, wide) in weights.iter().zip(wide.chunks_exact_mut(S::ELEMENTS)) {
+                S::widen(l, w, wide);
+            }
+            let next = self.after(part * (WIDENED / S::ELEMENTS) + weights.len());
+            let step = size_of::<[S::Weight; PANEL]>() / S::ELEMENTS;
+            let ahead = Ahead::of(next, self.sums.len(), step);
+            let first = part * WIDENED;
+            Part::<SingleF32> { x, steps, first, weights: wide, ahead }.run(l, self.sums);
+        }
+    }
+
+    /// What is read after the steps before `behind`.
+    fn after(&self, behind: usize) -> &[u8] {
+        let step = size_of::<[S::Weight; PANEL]>();
+        let rest = &self.panel[behind * step..self.steps * step];
+        if rest.is_empty() { self.next } else { rest }
+    }
+}
+
+/// Some steps of K, which all rows meet before any of them goes on.
+struct Part<'a, S: Step> {
+    /// `[m][steps]`
+    x: &'a [S::Activation],
+    steps: usize,
+    first: usize,
+    weights: &'a [[S::Weight; PANEL]],
+    ahead: Ahead,
+}
+
+impl<S: Step> Part<'_, S> {
+    #[inline(always)]
+    fn run<L: Products>(mut self, l: L, sums: &mut [Sums]) {
         let mut row = 0;
-        while row < m {
-            let left = m - row;
+        while row < sums.len() {
+            let left = sums.len() - row;
             row += if L::WIDE {
                 match left {
-                    6.. => self.tile::<L, 6, 4>(l, row, first, weights, &mut ahead),
-                    4.. => self.tile::<L, 4, 4>(l, row, first, weights, &mut ahead),
-                    2.. => self.tile::<L, 2, 4>(l, row, first, weights, &mut ahead),
-                    _ => self.tile::<L, 1, 4>(l, row, first, weights, &mut ahead),
+                    6.. => self.tile::<L, 6, 4>(l, row, sums),
+                    4.. => self.tile::<L, 4, 4>(l, row, sums),
+                    2.. => self.tile::<L, 2, 4>(l, row, sums),
+                    _ => self.tile::<L, 1, 4>(l, row, sums),
                 }
             } else {
                 match left {
-                    4.. => self.tile::<L, 4, 1>(l, row, first, weights, &mut ahead),
-                    2.. => self.tile::<L, 2, 2>(l, row, first, weights, &mut ahead),
-                    _ => self.tile::<L, 1, 4>(l, row, first, weights, &mut ahead),
+                    6.. => self.tile::<L, 6, 1>(l, row, sums),
+                    4.. => self.tile::<L, 4, 1>(l, row, sums),
+                    2.. => self.tile::<L, 2, 2>(l, row, sums),
+                    _ => self.tile::<L, 1, 4>(l, row, sums),
                 }
             };
         }
@@ -146,34 +243,30 @@ impl<S: Step> DensePanel<'_, S> {
         &mut self,
         l: L,
         row: usize,
-        first: usize,
-        weights: &[[S::Weight; PANEL]],
-        ahead: &mut Ahead,
+        sums: &mut [Sums],
     ) -> usize {
-        let x: [&[S::Activation]; M] = {
-            let mut x: [&[S::Activation]; M] = [&[]; M];
-            for (i, x) in x.iter_mut().enumerate() {
-                *x = &self.x[(row + i) * self.steps + first..][..weights.len()];
-            }
-            x
-        };
-        let lines = ahead.share(M, V);
+        let mut x: [&[S::Activation]; M] = [&[]; M];
+        for (i, x) in x.iter_mut().enumerate() {
+            let start = (row + i) * self.steps + self.first;
+            *x = &self.x[start..][..self.weights.len()];
+        }
+        let lines = self.ahead.share(M, V);
         for v in (0..PANEL / LANES).step_by(V) {
             let mut acc = [[l.splat(0.0); V]; M];
-            if first > 0 {
+            if self.first > 0 {
                 for i in 0..M {
                     for j in 0..V {
-                        acc[i][j] = l.load(&self.sums[row + i].0[v + j]);
+                        acc[i][j] = l.load(&sums[row + i].0[v + j]);
                     }
                 }
             }
-            for (step, columns) in weights.iter().enumerate() {
+            for (step, columns) in self.weights.iter().enumerate() {
                 let columns: &[[S::Weight; LANES]] = columns.as_chunks().0;
                 let mut w = [S::load(l, &columns[v]); V];
                 for j in 1..V {
                     w[j] = S::load(l, &columns[v + j]);
                 }
-                ahead.fetch(l, lines);
+                self.ahead.fetch(l, lines);
                 for i in 0..M {
                     // SAFETY: every slice of `x` has one element per step.
                     let x = S::splat(l, unsafe { *x[i].get_unchecked(step) });
@@ -184,7 +277,7 @@ impl<S: Step> DensePanel<'_, S> {
             }
             for i in 0..M {
                 for j in 0..V {
-                    l.store(acc[i][j], &mut self.sums[row + i].0[v + j]);
+                    l.store(acc[i][j], &mut sums[row + i].0[v + j]);
                 }
             }
         }

@@ -9,7 +9,7 @@ use candle_core::quantized::GgmlDType;
 use super::activations::Activations;
 use super::args::Layer;
 use super::blocks::BlockPanel;
-use super::dense::{DensePanel, Pairs, SingleF16, SingleF32};
+use super::dense::{DensePanel, Pairs, SingleF16, SingleF32, WidePairs};
 use super::finish::FinishPanel;
 use super::job::{Finish, Job, Sums};
 use crate::cpu::{LANES, Level};
@@ -136,8 +136,14 @@ fn product(
         }
         GgmlDType::BF16 => {
             let steps = k.div_ceil(2);
-            let x = &x.pairs()[rows.start * steps..rows.end * steps];
-            level.run(DensePanel::<Pairs> { x, steps, panel: bytes, next, sums });
+            let rows = rows.start * steps..rows.end * steps;
+            if level.multiplies_pairs() {
+                let x = &x.pairs()[rows];
+                level.run(DensePanel::<Pairs> { x, steps, panel: bytes, next, sums });
+            } else {
+                let x = &x.wide_pairs()[rows];
+                level.run(DensePanel::<WidePairs> { x, steps, panel: bytes, next, sums });
+            }
         }
         kind => with_format!(kind, F => {
             let blocks = k / SUB_BLOCK;

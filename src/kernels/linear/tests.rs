@@ -141,7 +141,9 @@ fn a_row_is_the_same_alone_and_in_any_batch() {
                 ]
             };
             let all = each(&x, &residual);
-            for (first, count) in [(0, 1), (299, 1), (64, 2), (3, 3), (9, 4), (20, 7), (100, 145)] {
+            for (first, count) in
+                [(0, 1), (299, 1), (64, 2), (3, 3), (9, 4), (20, 7), (30, 17), (100, 145)]
+            {
                 let rows = |x: &Tensor| x.narrow(0, first, count).unwrap();
                 for (alone, all) in each(&rows(&x), &rows(&residual)).iter().zip(&all) {
                     assert_eq!(bits(alone), bits(&rows(all)), "{kind:?} {count}, {}", level.name());
@@ -155,7 +157,8 @@ fn a_row_is_the_same_alone_and_in_any_batch() {
 fn long_rows_go_on_with_the_same_chain_of_additions() {
     // Many rows meet a panel in parts that fit the cache, few rows meet it whole.
     let mut random = Random::new(5);
-    for kind in [GgmlDType::BF16, GgmlDType::F32, GgmlDType::Q8_0, GgmlDType::Q6K] {
+    let kinds = [GgmlDType::F16, GgmlDType::F32, GgmlDType::Q8_0, GgmlDType::Q6K];
+    for kind in kinds.into_iter().chain([GgmlDType::BF16]) {
         let k = 9 * 1024;
         let (packed, _) = matrix(&mut random, kind, 64, k);
         let x = random.tensor((30, k));
@@ -163,6 +166,59 @@ fn long_rows_go_on_with_the_same_chain_of_additions() {
             let all = plain(level, &x, &packed, None);
             let alone = plain(level, &x.narrow(0, 17, 1).unwrap(), &packed, None);
             assert_eq!(bits(&alone), bits(&all.narrow(0, 17, 1).unwrap()), "{kind:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_left_of_k_is_the_same_alone_and_in_any_batch() {
+    let mut random = Random::new(9);
+    for (kind, k) in [
+        (GgmlDType::BF16, 77),
+        (GgmlDType::BF16, 33),
+        (GgmlDType::BF16, 2),
+        (GgmlDType::F16, 77),
+        (GgmlDType::F32, 77),
+        (GgmlDType::Q8_0, 13 * 32),
+        (GgmlDType::Q5_1, 9 * 32),
+        (GgmlDType::Q6K, 3 * 256),
+    ] {
+        let (packed, _) = matrix(&mut random, kind, 70, k);
+        let x = random.tensor((53, k));
+        for level in Level::available() {
+            let all = plain(level, &x, &packed, None);
+            for (first, count) in [(0, 1), (52, 1), (7, 2), (11, 5), (20, 16), (3, 40)] {
+                let rows = plain(level, &x.narrow(0, first, count).unwrap(), &packed, None);
+                let same = all.narrow(0, first, count).unwrap();
+                assert_eq!(bits(&rows), bits(&same), "{kind:?} {k} {count}, {}", level.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_no_number_stays_in_its_row() {
+    let mut random = Random::new(10);
+    let (m, k) = (40, 64);
+    let clean = random.floats(m * k);
+    for kind in [GgmlDType::BF16, GgmlDType::F16, GgmlDType::F32] {
+        let (packed, _) = matrix(&mut random, kind, 70, k);
+        for level in Level::available() {
+            let product = |x: &[f32]| {
+                plain(level, &Tensor::from_slice(x, (m, k), &Device::Cpu).unwrap(), &packed, None)
+            };
+            let expected = product(&clean);
+            for (row, bad) in [(0, f32::NAN), (17, f32::INFINITY), (39, f32::NEG_INFINITY)] {
+                let mut x = clean.clone();
+                x[row * k + 5] = bad;
+                let got = product(&x);
+                let own: Vec<f32> = got.get(row).unwrap().to_vec1().unwrap();
+                assert!(own.iter().all(|y| !y.is_finite()), "{kind:?}, {}", level.name());
+                for other in (0..m).filter(|other| *other != row) {
+                    let [got, expected] = [&got, &expected].map(|y| bits(&y.get(other).unwrap()));
+                    assert_eq!(got, expected, "{kind:?}, {}", level.name());
+                }
+            }
         }
     }
 }

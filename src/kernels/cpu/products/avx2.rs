@@ -49,6 +49,10 @@ impl Products for Avx2 {
 
     #[inline(always)]
     fn load_pairs(self, w: &[[bf16; 2]; LANES]) -> Self::Pairs {
+        self.widen_pairs(w)
+    }
+    #[inline(always)]
+    fn widen_pairs(self, w: &[[bf16; 2]; LANES]) -> [Self::V; 2] {
         let words = both!(I => _mm256_loadu_si256(w.as_ptr().add(8 * I).cast()));
         [
             both!(I => _mm256_castsi256_ps(_mm256_slli_epi32::<16>(words[I]))),

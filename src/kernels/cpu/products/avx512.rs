@@ -52,6 +52,17 @@ impl<const DOTS: bool> Products for Avx512<DOTS> {
         })
     }
     #[inline(always)]
+    fn widen_pairs(self, w: &[[bf16; 2]; LANES]) -> [Self::V; 2] {
+        cpu!({
+            let words = _mm512_loadu_si512(w.as_ptr().cast());
+            let upper = _mm512_set1_epi32(0xffff_0000_u32.cast_signed());
+            [
+                _mm512_castsi512_ps(_mm512_slli_epi32::<16>(words)),
+                _mm512_castsi512_ps(_mm512_and_si512(words, upper)),
+            ]
+        })
+    }
+    #[inline(always)]
     fn splat_int(self, x: i32) -> Self::Ints {
         cpu!(_mm512_set1_epi32(x))
     }

@@ -26,7 +26,7 @@ impl Products for Scalar {
 
     #[inline(always)]
     fn load_pairs(self, w: &[[bf16; 2]; LANES]) -> Self::Pairs {
-        [self.load_bf16(&w.map(|pair| pair[0])), self.load_bf16(&w.map(|pair| pair[1]))]
+        self.widen_pairs(w)
     }
     #[inline(always)]
     fn splat_pair(self, x: [bf16; 2]) -> Self::Pairs {
