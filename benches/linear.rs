@@ -2,23 +2,28 @@
 //! for few rows, operations per second for many, each beside what the machine can do at most,
 //! measured in the same run.
 //!
-//! `cargo bench --bench linear`, or `-- q8_0` for one kind.
+//! `cargo bench --bench linear`, or `-- q8_0` for one kind. `-- levels` (and a kind, if wanted) runs
+//! it on every level of kernels that this machine has, one after the other.
 
 #![allow(missing_docs, clippy::unwrap_used, reason = "a benchmark is a test")]
 #![allow(clippy::print_stdout, reason = "the table is the result")]
 #![allow(clippy::cast_precision_loss, reason = "rates")]
 
 use std::fmt::Write;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use candle_core::quantized::GgmlDType;
 use candle_core::{Device, Tensor};
 use sconce::kernels::backend::cpu_level;
 use sconce::kernels::ceiling::Ceiling;
+use sconce::kernels::cpu::Level;
 use sconce::kernels::linear::{Layer, linear};
 use sconce::kernels::packed::PackedMatrix;
 use sconce::kernels::pool;
 
+/// The first argument that asks for all levels.
+const LEVELS: &str = "levels";
 /// `(K, N)` of a gate projection.
 const SHAPE: (usize, usize) = (896, 4864);
 /// About the same size with rows that divide into blocks of 256.
@@ -44,7 +49,13 @@ const FEW: [usize; 3] = [1, 2, 4];
 const MANY: [usize; 4] = [16, 64, 256, 512];
 
 fn main() {
-    let filter = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
+    let mut wanted: Vec<String> =
+        std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    if wanted.first().is_some_and(|first| first == LEVELS) {
+        wanted.remove(0);
+        return run_levels(&wanted);
+    }
+    let filter = wanted.first();
     let ceiling = Ceiling::measure().unwrap();
     println!(
         "{} threads, {}: read {:.1} GB/s; {:.0} GFLOP/s f32, {:.0} bf16, {:.0} int8",
@@ -57,7 +68,7 @@ fn main() {
     );
     println!("kind, rows: GB/s of weights, or G operations/s (share of the ceiling)");
     for (name, kind) in KINDS {
-        if filter.as_ref().is_some_and(|filter| !name.contains(filter.as_str())) {
+        if filter.is_some_and(|filter| !name.contains(filter.as_str())) {
             continue;
         }
         // Anew for each kind: the memory of a shared machine changes from one second to the next.
@@ -87,6 +98,15 @@ fn main() {
             write!(line, " | {m:3}: {:5.1} ({share:3.0} %)", rate / 1e9).unwrap();
         }
         println!("{line}");
+    }
+}
+
+/// A level is chosen once per process, so each one gets a process of its own.
+fn run_levels(wanted: &[String]) {
+    for level in Level::available() {
+        let mut this = Command::new(std::env::current_exe().unwrap());
+        let status = this.args(wanted).env("SCONCE_KERNELS", level.name()).status().unwrap();
+        assert!(status.success(), "{}: {status}", level.name());
     }
 }
 

@@ -7,25 +7,35 @@ use half::{bf16, f16};
 
 use super::lanes::{Kernel, LANES, Lanes};
 
-/// Proof that the CPU has AVX2, FMA and F16C.
+/// Proof that the CPU has AVX2, FMA and F16C; with `DOTS` also AVX-VNNI.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Avx2(());
+pub(crate) struct Avx2<const DOTS: bool>(());
 
-impl Avx2 {
+impl<const DOTS: bool> Avx2<DOTS> {
     pub(super) fn detect() -> Option<Self> {
         let found = is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("fma")
             && is_x86_feature_detected!("f16c");
-        found.then_some(Self(()))
+        let dots = is_x86_feature_detected!("avxvnni");
+        (found && (dots || !DOTS)).then_some(Self(()))
     }
 
     pub(super) fn run<K: Kernel>(self, kernel: K) {
         #[target_feature(enable = "avx2,fma,f16c")]
-        fn with_features<K: Kernel>(lanes: Avx2, kernel: K) {
+        fn with_features<const DOTS: bool, K: Kernel>(lanes: Avx2<DOTS>, kernel: K) {
             kernel.run(lanes);
         }
-        // SAFETY: `self` was made by `detect`, so the CPU has these features.
-        unsafe { with_features(self, kernel) }
+        #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+        fn with_dots<const DOTS: bool, K: Kernel>(lanes: Avx2<DOTS>, kernel: K) {
+            kernel.run(lanes);
+        }
+        if DOTS {
+            // SAFETY: `self` was made by `detect`, so the CPU has these features.
+            unsafe { with_dots(self, kernel) }
+        } else {
+            // SAFETY: as above.
+            unsafe { with_features(self, kernel) }
+        }
     }
 }
 
@@ -73,7 +83,7 @@ unsafe fn narrow_bf16(v: __m256) -> __m128i {
     }
 }
 
-impl Lanes for Avx2 {
+impl<const DOTS: bool> Lanes for Avx2<DOTS> {
     type V = [__m256; 2];
     const WIDE: bool = false;
 

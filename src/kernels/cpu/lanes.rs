@@ -105,6 +105,8 @@ pub(crate) trait Products: Lanes {
     type Bytes: Copy;
     /// What [`Products::dot_wide`] subtracts from each weight.
     const WIDE_OFFSET: i32;
+    /// Whether four products of bytes are added in one step, and not pairs of them in sixteen bits.
+    const DOTS: bool = true;
 
     fn load_pairs(self, w: &[[bf16; 2]; LANES]) -> Self::Pairs;
     /// The same pair for each lane, as the right side of [`Products::dot_pairs`].
@@ -137,6 +139,21 @@ pub(crate) trait Products: Lanes {
     /// `acc` plus the products of unsigned weights, less `WIDE_OFFSET`, with signed `x` from -127.
     fn dot_wide(self, acc: Self::Ints, w: Self::Bytes, x: Self::Bytes) -> Self::Ints;
 
+    /// As [`Products::dot_small`] for each of `N` groups, of which all sums of two products fit
+    /// sixteen bits together.
+    #[inline(always)]
+    fn dot_together<const N: usize>(
+        self,
+        acc: Self::Ints,
+        w: [Self::Bytes; N],
+        x: [Self::Bytes; N],
+    ) -> Self::Ints {
+        let mut sums = acc;
+        for (w, x) in w.into_iter().zip(x) {
+            sums = self.dot_small(sums, w, x);
+        }
+        sums
+    }
     fn load_u8(self, x: &[u8; LANES]) -> Self::V {
         self.load(&x.map(f32::from))
     }

@@ -15,7 +15,9 @@ pub struct Level(Set);
 enum Set {
     Scalar(scalar::Scalar),
     #[cfg(target_arch = "x86_64")]
-    Avx2(avx2::Avx2),
+    Avx2(avx2::Avx2<false>),
+    #[cfg(target_arch = "x86_64")]
+    AvxVnni(avx2::Avx2<true>),
     #[cfg(target_arch = "x86_64")]
     Avx512(avx512::Avx512<false>),
     #[cfg(target_arch = "x86_64")]
@@ -42,6 +44,7 @@ impl Level {
         #[cfg(target_arch = "x86_64")]
         {
             levels.extend(avx2::Avx2::detect().map(|t| Self(Set::Avx2(t))));
+            levels.extend(avx2::Avx2::detect().map(|t| Self(Set::AvxVnni(t))));
             levels.extend(avx512::Avx512::detect().map(|t| Self(Set::Avx512(t))));
             levels.extend(avx512::Avx512::detect().map(|t| Self(Set::Avx512Vnni(t))));
         }
@@ -62,6 +65,8 @@ impl Level {
             #[cfg(target_arch = "x86_64")]
             Set::Avx2(_) => "avx2",
             #[cfg(target_arch = "x86_64")]
+            Set::AvxVnni(_) => "avxvnni",
+            #[cfg(target_arch = "x86_64")]
             Set::Avx512(_) => "avx512",
             #[cfg(target_arch = "x86_64")]
             Set::Avx512Vnni(_) => "avx512vnni",
@@ -79,7 +84,7 @@ impl Level {
     /// Whether rows of bf16 are multiplied as pairs, and not as f32.
     pub(crate) fn multiplies_pairs(self) -> bool {
         #[cfg(target_arch = "x86_64")]
-        if matches!(self.0, Set::Avx2(_) | Set::Avx512(_)) {
+        if matches!(self.0, Set::Avx2(_) | Set::AvxVnni(_) | Set::Avx512(_)) {
             return false;
         }
         true
@@ -91,6 +96,8 @@ impl Level {
             Set::Scalar(lanes) => kernel.run(lanes),
             #[cfg(target_arch = "x86_64")]
             Set::Avx2(lanes) => lanes.run(kernel),
+            #[cfg(target_arch = "x86_64")]
+            Set::AvxVnni(lanes) => lanes.run(kernel),
             #[cfg(target_arch = "x86_64")]
             Set::Avx512(lanes) => lanes.run(kernel),
             #[cfg(target_arch = "x86_64")]

@@ -35,6 +35,8 @@ pub(super) struct Activations<'a> {
 pub(super) struct Block {
     pub(super) values: [[i8; 4]; 8],
     pub(super) scale: f32,
+    /// Sum of all values.
+    pub(super) sum: f32,
     /// Sums of the first and of the last sixteen values.
     pub(super) sums: [i32; 2],
 }
@@ -219,6 +221,9 @@ impl Kernel for QuantizeRow<'_> {
             #[expect(clippy::cast_possible_truncation, reason = "integers below 2^11")]
             let sums = [l.sum(rounded[0]) as i32, l.sum(rounded[1]) as i32];
             out.sums = sums;
+            #[expect(clippy::cast_precision_loss, reason = "below 2^13")]
+            let sum = (sums[0] + sums[1]) as f32;
+            out.sum = sum;
         }
     }
 }
@@ -244,6 +249,7 @@ mod tests {
                 }
                 let sum = |part: &[i8]| part.iter().map(|v| i32::from(*v)).sum::<i32>();
                 assert_eq!(block.sums, [sum(&values[..16]), sum(&values[16..])]);
+                assert_eq!(f64::from(block.sum).to_bits(), f64::from(sum(values)).to_bits());
             }
         }
     }

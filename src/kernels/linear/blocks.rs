@@ -15,8 +15,12 @@ use std::marker::PhantomData;
 use super::activations::Block;
 use super::ahead::{Ahead, PART};
 use super::job::Sums;
+use super::unpacked::{Unpacked, UnpackedPart};
 use crate::cpu::{Kernel, LANES, Products};
 use crate::packed::formats::{Format, PANEL, Values};
+
+/// Sub-blocks of a part that is taken apart: what stays in the first-level cache.
+const UNPACKED: usize = 8;
 
 /// One panel times all rows of `x [m][blocks]`, to `sums`.
 pub(super) struct BlockPanel<'a, F> {
@@ -32,8 +36,31 @@ pub(super) struct BlockPanel<'a, F> {
 
 impl<F: Format> Kernel for BlockPanel<'_, F> {
     #[inline(always)]
-    fn run<L: Products>(mut self, l: L) {
+    fn run<L: Products>(self, l: L) {
         assert_eq!(self.x.len(), self.sums.len() * self.blocks);
+        if self.sums.len() >= unpack_from::<F, L>() {
+            self.run_unpacked(l);
+        } else {
+            self.run_stored(l);
+        }
+    }
+}
+
+/// Rows from which on sub-blocks are taken apart once, and not by each tile: many where values are
+/// whole bytes already, and where tiles are so large that few of them share the work.
+const fn unpack_from<F: Format, L: Products>() -> usize {
+    match (F::Values::WIDE, L::WIDE) {
+        (true, true) => 32,
+        (true, false) => 12,
+        (false, true) => 8,
+        (false, false) => 4,
+    }
+}
+
+impl<F: Format> BlockPanel<'_, F> {
+    /// Each tile takes the sub-blocks apart for itself.
+    #[inline(always)]
+    fn run_stored<L: Products>(mut self, l: L) {
         let part = (PART / F::CELL).max(1) * F::CELL;
         let (mut first, mut rest) = (0, self.panel);
         while !rest.is_empty() {
@@ -45,9 +72,32 @@ impl<F: Format> Kernel for BlockPanel<'_, F> {
             rest = behind;
         }
     }
-}
 
-impl<F: Format> BlockPanel<'_, F> {
+    /// Sub-blocks are taken apart before the rows meet them.
+    #[inline(always)]
+    fn run_unpacked<L: Products>(self, l: L) {
+        #[expect(clippy::large_stack_arrays, reason = "half of the first-level cache")]
+        let mut weights = [Unpacked::ZERO; UNPACKED];
+        let (mut first, mut rest) = (0, self.panel);
+        while !rest.is_empty() {
+            let (cells, behind) = rest.split_at((UNPACKED / F::SUBS * F::CELL).min(rest.len()));
+            let each = cells.chunks_exact(F::CELL).zip(weights.chunks_exact_mut(F::SUBS));
+            for (cell, weights) in each {
+                let (head, subs) = cell.split_at(F::HEAD);
+                for (sub, weights) in subs.chunks_exact(F::SUB).zip(weights) {
+                    weights.fill::<F, L>(l, head, sub);
+                }
+            }
+            let next = if behind.is_empty() { self.next } else { behind };
+            let ahead = Ahead::of(next, self.sums.len(), F::SUB);
+            let weights = &weights[..cells.len() / F::CELL * F::SUBS];
+            let (x, blocks) = (self.x, self.blocks);
+            UnpackedPart { x, blocks, first, weights, ahead }.run::<F, L>(l, self.sums);
+            first += weights.len();
+            rest = behind;
+        }
+    }
+
     /// All rows against some cells of the panel.
     #[inline(always)]
     fn part<L: Products>(&mut self, l: L, first: usize, cells: &[u8], mut ahead: Ahead) {
@@ -147,8 +197,7 @@ fn add_sub_block<F: Format, L: Products, const M: usize, const V: usize>(
                 let row_scale = l.splat(x[i].scale);
                 let sum = l.ints_to_f32(sums[i][j]);
                 acc[i][j] = if F::MINS {
-                    #[expect(clippy::cast_precision_loss, reason = "below 2^13")]
-                    let row_sum = l.splat((x[i].sums[0] + x[i].sums[1]) as f32);
+                    let row_sum = l.splat(x[i].sum);
                     let both = l.mul_add(scale, sum, l.mul(min, row_sum));
                     l.mul_add(both, row_scale, acc[i][j])
                 } else {

@@ -33,6 +33,7 @@ pub mod portable;
 mod region;
 #[cfg(test)]
 mod tests;
+mod unpacked;
 
 /// `x [.., K]` in f32 times the transpose of `weight [N, K]`, plus `bias [N]`: `[.., N]`.
 pub fn linear(x: &Tensor, layer: Layer<'_>) -> Result<Tensor> {

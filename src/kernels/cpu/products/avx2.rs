@@ -1,4 +1,4 @@
-//! Products in pairs of 256-bit registers.
+//! Products in pairs of 256-bit registers, with or without the instruction made for bytes.
 
 #[allow(clippy::wildcard_imports, reason = "the names are the instructions")]
 use std::arch::x86_64::*;
@@ -11,7 +11,8 @@ use super::super::lanes::{LANES, Lanes, Products};
 /// Calls intrinsics that have no other condition than the CPU feature, once for each register.
 macro_rules! both {
     ($i:ident => $call:expr) => {
-        // SAFETY: the token proves the feature; pointers come from references to whole vectors.
+        // SAFETY: the token proves the feature (`DOTS` that of VNNI); pointers come from references
+        // to whole vectors.
         unsafe {
             [
                 {
@@ -31,21 +32,25 @@ macro_rules! both {
 ///
 /// # Safety
 ///
-/// AVX2 is there.
+/// AVX2 is there, and AVX-VNNI where `DOTS`.
 #[inline(always)]
-unsafe fn dot(acc: __m256i, unsigned: __m256i, signed: __m256i) -> __m256i {
+unsafe fn dot<const DOTS: bool>(acc: __m256i, unsigned: __m256i, signed: __m256i) -> __m256i {
     // SAFETY: the caller's promise.
     unsafe {
+        if DOTS {
+            return _mm256_dpbusd_avx_epi32(acc, unsigned, signed);
+        }
         let pairs = _mm256_maddubs_epi16(unsigned, signed);
         _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
     }
 }
 
-impl Products for Avx2 {
+impl<const DOTS: bool> Products for Avx2<DOTS> {
     type Pairs = [Self::V; 2];
     type Ints = [__m256i; 2];
     type Bytes = [__m256i; 2];
-    const WIDE_OFFSET: i32 = 128;
+    const WIDE_OFFSET: i32 = if DOTS { 0 } else { 128 };
+    const DOTS: bool = DOTS;
 
     #[inline(always)]
     fn load_pairs(self, w: &[[bf16; 2]; LANES]) -> Self::Pairs {
@@ -135,13 +140,46 @@ impl Products for Avx2 {
     }
     #[inline(always)]
     fn dot_small(self, acc: Self::Ints, w: Self::Bytes, x: Self::Bytes) -> Self::Ints {
-        both!(I => dot(acc[I], w[I], x[I]))
+        both!(I => dot::<DOTS>(acc[I], w[I], x[I]))
     }
     #[inline(always)]
     fn dot_wide(self, acc: Self::Ints, w: Self::Bytes, x: Self::Bytes) -> Self::Ints {
+        if DOTS {
+            return both!(I => dot::<DOTS>(acc[I], w[I], x[I]));
+        }
         both!(I => {
             let signed = _mm256_xor_si256(w[I], _mm256_set1_epi8(-128));
-            dot(acc[I], _mm256_abs_epi8(signed), _mm256_sign_epi8(x[I], signed))
+            dot::<DOTS>(acc[I], _mm256_abs_epi8(signed), _mm256_sign_epi8(x[I], signed))
+        })
+    }
+    #[inline(always)]
+    fn dot_together<const N: usize>(
+        self,
+        acc: Self::Ints,
+        w: [Self::Bytes; N],
+        x: [Self::Bytes; N],
+    ) -> Self::Ints {
+        both!(I => {
+            if DOTS {
+                let mut sums = acc[I];
+                for n in 0..N {
+                    sums = dot::<DOTS>(sums, w[n][I], x[n][I]);
+                }
+                sums
+            } else {
+                let mut pairs = _mm256_maddubs_epi16(w[0][I], x[0][I]);
+                for n in 1..N {
+                    pairs = _mm256_add_epi16(pairs, _mm256_maddubs_epi16(w[n][I], x[n][I]));
+                }
+                _mm256_add_epi32(acc[I], _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+            }
+        })
+    }
+    #[inline(always)]
+    fn load_u8(self, x: &[u8; LANES]) -> Self::V {
+        both!(I => {
+            let eight = _mm_loadl_epi64(x.as_ptr().add(8 * I).cast());
+            _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(eight))
         })
     }
 }

@@ -22,6 +22,7 @@ impl<const DOTS: bool> Products for Avx512<DOTS> {
     type Ints = __m512i;
     type Bytes = __m512i;
     const WIDE_OFFSET: i32 = 0;
+    const DOTS: bool = DOTS;
 
     #[inline(always)]
     fn load_pairs(self, w: &[[bf16; 2]; LANES]) -> Self::Pairs {
@@ -133,6 +134,28 @@ impl<const DOTS: bool> Products for Avx512<DOTS> {
             let even = _mm512_madd_epi16(even_w, even_x);
             let odd = _mm512_madd_epi16(_mm512_srli_epi16::<8>(w), _mm512_srai_epi16::<8>(x));
             _mm512_add_epi32(acc, _mm512_add_epi32(even, odd))
+        })
+    }
+    #[inline(always)]
+    fn dot_together<const N: usize>(
+        self,
+        acc: Self::Ints,
+        w: [Self::Bytes; N],
+        x: [Self::Bytes; N],
+    ) -> Self::Ints {
+        cpu!({
+            if DOTS {
+                let mut sums = acc;
+                for n in 0..N {
+                    sums = _mm512_dpbusd_epi32(sums, w[n], x[n]);
+                }
+                return sums;
+            }
+            let mut pairs = _mm512_maddubs_epi16(w[0], x[0]);
+            for n in 1..N {
+                pairs = _mm512_add_epi16(pairs, _mm512_maddubs_epi16(w[n], x[n]));
+            }
+            _mm512_add_epi32(acc, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)))
         })
     }
     #[inline(always)]

@@ -48,6 +48,9 @@ impl Kernel for Ask<'_> {
             small = l.dot_small(small, group, x);
         }
         self.answers.small.extend(floats(l.ints_to_f32(small)));
+        let four = [l.low_nibbles(bytes), l.high_nibbles(bytes), with_bits, l.low_nibbles(bytes)];
+        let together = l.dot_together(small, four, [x, l.splat_bytes(self.x.map(|x| -x)), x, x]);
+        self.answers.small.extend(floats(l.ints_to_f32(together)));
         let pair = l.splat_pair([bf16::from_f32(0.5), bf16::from_f32(-3.0)]);
         self.answers.pairs = floats(l.dot_pairs(l.splat(1.0), l.load_pairs(self.pairs), pair));
         let first: &[u8; LANES] = self.bytes.first_chunk().unwrap();

@@ -53,6 +53,9 @@ pub(crate) trait Values {
     const WIDE: bool;
     /// Whether groups `g` and `g + 4` share bytes.
     const PAIRED: bool = true;
+    /// Groups whose products with bytes from -127 to 127, pairs of them summed, fit sixteen bits
+    /// together.
+    const TOGETHER: usize = 1;
     /// Group `group` (0 to 7) of columns `16 v..16 v + 16`.
     fn load<L: Products>(l: L, values: &[u8], group: usize, v: usize) -> L::Bytes;
     /// Writes the values of one column to zeroed memory.
@@ -112,6 +115,7 @@ impl Values for Eight {
 impl Values for Four {
     const BYTES: usize = 4 * GROUP;
     const WIDE: bool = false;
+    const TOGETHER: usize = 4;
 
     #[inline(always)]
     fn load<L: Products>(l: L, values: &[u8], group: usize, v: usize) -> L::Bytes {
@@ -130,6 +134,7 @@ impl Values for Four {
 impl Values for Five {
     const BYTES: usize = Four::BYTES + 4 * PANEL;
     const WIDE: bool = false;
+    const TOGETHER: usize = 4;
 
     #[inline(always)]
     fn load<L: Products>(l: L, values: &[u8], group: usize, v: usize) -> L::Bytes {
@@ -151,6 +156,7 @@ impl Values for Five {
 impl Values for Six {
     const BYTES: usize = Four::BYTES + 2 * GROUP;
     const WIDE: bool = false;
+    const TOGETHER: usize = 2;
 
     #[inline(always)]
     fn load<L: Products>(l: L, values: &[u8], group: usize, v: usize) -> L::Bytes {
