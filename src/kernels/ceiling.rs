@@ -16,6 +16,8 @@ use super::packed::buffer::Buffer;
 use super::pool;
 
 mod device;
+#[cfg(target_arch = "x86_64")]
+mod tiles;
 
 pub use device::DeviceCeiling;
 use device::RUNS;
@@ -53,6 +55,10 @@ impl Ceiling {
     /// No memory for the read probe.
     pub fn measure() -> Result<Self> {
         let operations = |which: Operation| {
+            #[cfg(target_arch = "x86_64")]
+            if let Some((operations, run)) = which.in_tiles().and_then(tiles::run) {
+                return best_rate(operations, run);
+            }
             let threads = pool::threads();
             best_rate(threads * STEPS * CHAINS * LANES * 2 * which.width(), || {
                 pool::for_each_chunk(threads, |_| cpu_level().run(Chains { which }));
@@ -98,6 +104,16 @@ enum Operation {
 }
 
 impl Operation {
+    /// Whether tile registers multiply bytes for it, or bf16; `None` where neither.
+    #[cfg(target_arch = "x86_64")]
+    fn in_tiles(self) -> Option<bool> {
+        match self {
+            Self::F32 => None,
+            Self::Bf16 => Some(false),
+            Self::Int8 => Some(true),
+        }
+    }
+
     /// Products in one lane.
     fn width(self) -> usize {
         match self {

@@ -154,6 +154,19 @@ pub(crate) trait Products: Lanes {
         }
         sums
     }
+    /// Each byte less `offset`, wrapping around.
+    #[inline(always)]
+    #[cfg(target_arch = "x86_64")]
+    fn less(self, x: Self::Bytes, offset: u8) -> Self::Bytes {
+        self.load_bytes(&self.bytes_to_array(x).map(|x| x.wrapping_sub(offset)))
+    }
+    /// Integers of at most 24 bits as f32.
+    #[inline(always)]
+    #[cfg(target_arch = "x86_64")]
+    #[expect(clippy::cast_precision_loss, reason = "sums of a block are below 2^24")]
+    fn load_ints(self, x: &[i32; LANES]) -> Self::V {
+        self.load(&x.map(|x| x as f32))
+    }
     fn load_u8(self, x: &[u8; LANES]) -> Self::V {
         self.load(&x.map(f32::from))
     }

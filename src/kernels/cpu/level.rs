@@ -5,7 +5,7 @@ use super::lanes::Kernel;
 use super::neon;
 use super::scalar;
 #[cfg(target_arch = "x86_64")]
-use super::{avx2, avx512};
+use super::{amx::Amx, avx2, avx512};
 
 /// A CPU instruction set that this machine has.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +22,8 @@ enum Set {
     Avx512(avx512::Avx512<false>),
     #[cfg(target_arch = "x86_64")]
     Avx512Vnni(avx512::Avx512<true>),
+    #[cfg(target_arch = "x86_64")]
+    Amx(Tiled),
     #[cfg(target_arch = "aarch64")]
     Neon(neon::Neon<{ neon::NONE }>),
     #[cfg(target_arch = "aarch64")]
@@ -30,6 +32,22 @@ enum Set {
     NeonI8mm(neon::Neon<{ neon::I8MM }>),
     #[cfg(target_arch = "aarch64")]
     NeonBf16(neon::Neon<{ neon::BF16 }>),
+}
+
+/// A level with tile registers.
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tiled {
+    lanes: avx512::Avx512<true>,
+    pub(crate) amx: Amx,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Tiled {
+    /// As [`Level::run`], compiled for this level alone.
+    pub(crate) fn run<K: Kernel>(self, kernel: K) {
+        self.lanes.run(kernel);
+    }
 }
 
 impl Level {
@@ -47,6 +65,8 @@ impl Level {
             levels.extend(avx2::Avx2::detect().map(|t| Self(Set::AvxVnni(t))));
             levels.extend(avx512::Avx512::detect().map(|t| Self(Set::Avx512(t))));
             levels.extend(avx512::Avx512::detect().map(|t| Self(Set::Avx512Vnni(t))));
+            let both = avx512::Avx512::detect().zip(Amx::detect());
+            levels.extend(both.map(|(lanes, amx)| Self(Set::Amx(Tiled { lanes, amx }))));
         }
         #[cfg(target_arch = "aarch64")]
         {
@@ -70,6 +90,8 @@ impl Level {
             Set::Avx512(_) => "avx512",
             #[cfg(target_arch = "x86_64")]
             Set::Avx512Vnni(_) => "avx512vnni",
+            #[cfg(target_arch = "x86_64")]
+            Set::Amx(_) => "amx",
             #[cfg(target_arch = "aarch64")]
             Set::Neon(_) => "neon",
             #[cfg(target_arch = "aarch64")]
@@ -90,6 +112,23 @@ impl Level {
         true
     }
 
+    /// The level's tile registers, if it has them.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn tiles(self) -> Option<Tiled> {
+        match self.0 {
+            Set::Amx(tiled) => Some(tiled),
+            _ => None,
+        }
+    }
+
+    /// Whether the level has tile registers.
+    pub(crate) fn has_tiles(self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        return self.tiles().is_some();
+        #[cfg(not(target_arch = "x86_64"))]
+        false
+    }
+
     /// Runs a kernel with this level's instructions.
     pub(crate) fn run<K: Kernel>(self, kernel: K) {
         match self.0 {
@@ -101,7 +140,7 @@ impl Level {
             #[cfg(target_arch = "x86_64")]
             Set::Avx512(lanes) => lanes.run(kernel),
             #[cfg(target_arch = "x86_64")]
-            Set::Avx512Vnni(lanes) => lanes.run(kernel),
+            Set::Avx512Vnni(lanes) | Set::Amx(Tiled { lanes, .. }) => lanes.run(kernel),
             #[cfg(target_arch = "aarch64")]
             Set::Neon(lanes) => lanes.run(kernel),
             #[cfg(target_arch = "aarch64")]

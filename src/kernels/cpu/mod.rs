@@ -5,11 +5,18 @@
 //! instructions exist. All levels have the same lane count; they may differ in rounding (fused or
 //! separate multiply and add), never in which elements meet in which order within a level.
 //!
+//! A level may have tile registers beside its lanes (`amx`), which the products with packed weights
+//! ask for.
+//!
 //! Shape of the idea: the vector trait of memchr, and the token types of pulp.
 
 pub(super) use lanes::{Element, Kernel, LANES, Lanes, Products, load_tail};
 pub use level::Level;
+#[cfg(target_arch = "x86_64")]
+pub(super) use level::Tiled;
 
+#[cfg(target_arch = "x86_64")]
+pub(super) mod amx;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]

@@ -17,6 +17,10 @@ use crate::pool;
 const PARALLEL_FROM: usize = 1 << 14;
 /// Rows of one chunk.
 const CHUNK_ROWS: usize = 8;
+/// Rows of a block of tiles.
+pub(super) const TILE_ROWS: usize = 16;
+/// Elements of K in a row of a tile of bf16.
+pub(super) const TILE_STEP: usize = 32;
 
 /// Rows `[m, k]`, converted at most once to each form that is asked for.
 pub(super) struct Activations<'a> {
@@ -26,6 +30,7 @@ pub(super) struct Activations<'a> {
     level: Level,
     pairs: Option<Vec<[bf16; 2]>>,
     wide_pairs: Option<Vec<[f32; 2]>>,
+    tiles: Option<Vec<bf16>>,
     bytes: Option<Vec<Block>>,
 }
 
@@ -47,12 +52,14 @@ pub(super) enum Form {
     Floats,
     Pairs,
     WidePairs,
+    Tiles,
     Bytes,
 }
 
 impl Form {
     pub(super) fn of(level: Level, kind: GgmlDType) -> Self {
         match kind {
+            GgmlDType::BF16 if level.has_tiles() => Self::Tiles,
             GgmlDType::BF16 if level.multiplies_pairs() => Self::Pairs,
             GgmlDType::BF16 => Self::WidePairs,
             _ => with_format!(kind, _F => Self::Bytes, Self::Floats),
@@ -62,7 +69,7 @@ impl Form {
 
 impl<'a> Activations<'a> {
     pub(super) fn new(level: Level, rows: &'a [f32], m: usize, k: usize) -> Self {
-        Self { rows, m, k, level, pairs: None, wide_pairs: None, bytes: None }
+        Self { rows, m, k, level, pairs: None, wide_pairs: None, tiles: None, bytes: None }
     }
 
     /// Converts the rows to `form`, on all threads if there are many.
@@ -73,7 +80,8 @@ impl<'a> Activations<'a> {
                 self.wide_pairs = Some(self.round_wide());
             }
             Form::Bytes if self.bytes.is_none() => self.bytes = Some(self.quantize()),
-            Form::Floats | Form::Pairs | Form::WidePairs | Form::Bytes => {}
+            Form::Tiles if self.tiles.is_none() => self.tiles = Some(self.cut()),
+            Form::Floats | Form::Pairs | Form::WidePairs | Form::Tiles | Form::Bytes => {}
         }
     }
 
@@ -87,6 +95,12 @@ impl<'a> Activations<'a> {
         self.wide_pairs.as_ref().expect("rows are prepared before the product")
     }
 
+    /// Rows rounded to bf16, `[m / 16][k / 32][rows of the block][32]`, K filled up with zeros.
+    #[cfg(any(target_arch = "x86_64", test))]
+    pub(super) fn tiles(&self) -> &[bf16] {
+        self.tiles.as_ref().expect("rows are prepared before the product")
+    }
+
     /// `[m][k / 32]` blocks; only whole blocks of K are there.
     pub(super) fn bytes(&self) -> &[Block] {
         self.bytes.as_ref().expect("rows are prepared before the product")
@@ -96,30 +110,38 @@ impl<'a> Activations<'a> {
         let width = self.k.div_ceil(2);
         let level = self.level;
         // SAFETY: `RoundRow` writes every pair of its row.
-        unsafe { self.convert(width, |row, out| level.run(RoundRow { row, out })) }
+        unsafe { self.convert(1, width, |row, out| level.run(RoundRow { row, out })) }
     }
 
     fn round_wide(&self) -> Vec<[f32; 2]> {
         let width = self.k.div_ceil(2);
         let level = self.level;
         // SAFETY: `RoundRowWide` writes every pair of its row.
-        unsafe { self.convert(width, |row, out| level.run(RoundRowWide { row, out })) }
+        unsafe { self.convert(1, width, |row, out| level.run(RoundRowWide { row, out })) }
+    }
+
+    fn cut(&self) -> Vec<bf16> {
+        let (k, level) = (self.k, self.level);
+        let width = k.next_multiple_of(TILE_STEP);
+        // SAFETY: `RoundTiles` writes every element of its rows.
+        unsafe { self.convert(TILE_ROWS, width, |x, out| level.run(RoundTiles { x, k, out })) }
     }
 
     fn quantize(&self) -> Vec<Block> {
         let level = self.level;
         let convert = |row: &[f32], out: &mut [Block]| level.run(QuantizeRow { row, out });
         // SAFETY: `QuantizeRow` writes every block of its row.
-        unsafe { self.convert(self.k / SUB_BLOCK, convert) }
+        unsafe { self.convert(1, self.k / SUB_BLOCK, convert) }
     }
 
-    /// One converted row of `width` elements for each row.
+    /// A converted row of `width` elements for each row; `together` rows are converted at once.
     ///
     /// # Safety
     ///
     /// `convert` must write every element of its output.
     unsafe fn convert<T: Send + Copy>(
         &self,
+        together: usize,
         width: usize,
         convert: impl Fn(&[f32], &mut [T]) + Sync,
     ) -> Vec<T> {
@@ -129,9 +151,8 @@ impl<'a> Activations<'a> {
             // SAFETY: every call has rows of its own.
             let out = unsafe { parts.part(first * width..(first + count) * width) };
             let from = &self.rows[first * self.k..(first + count) * self.k];
-            for (row, out) in
-                from.chunks_exact(self.k.max(1)).zip(out.chunks_exact_mut(width.max(1)))
-            {
+            let from = from.chunks((together * self.k).max(1));
+            for (row, out) in from.zip(out.chunks_mut((together * width).max(1))) {
                 // SAFETY: `T` is `Copy`, so nothing is dropped, and every element is written
                 // before it is read (the caller's promise).
                 convert(row, unsafe { out.assume_init_mut() });
@@ -140,9 +161,10 @@ impl<'a> Activations<'a> {
         if self.m * self.k < PARALLEL_FROM {
             rows(0, self.m);
         } else {
-            pool::for_each_chunk(self.m.div_ceil(CHUNK_ROWS), |chunk| {
-                let first = chunk * CHUNK_ROWS;
-                rows(first, CHUNK_ROWS.min(self.m - first));
+            let chunk_rows = CHUNK_ROWS.next_multiple_of(together);
+            pool::for_each_chunk(self.m.div_ceil(chunk_rows), |chunk| {
+                let first = chunk * chunk_rows;
+                rows(first, chunk_rows.min(self.m - first));
             });
         }
         // SAFETY: the chunks cover all rows, and each element was written.
@@ -192,6 +214,35 @@ impl Kernel for RoundRowWide<'_> {
             // Fifteen elements and the zero that fills them up.
             Some(whole) => *whole = last,
             None => out_tail.copy_from_slice(&last[..out_tail.len()]),
+        }
+    }
+}
+
+/// Rows of one block of tiles.
+struct RoundTiles<'a> {
+    /// `[rows][k]`
+    x: &'a [f32],
+    k: usize,
+    /// `[k / 32][rows][32]`
+    out: &'a mut [bf16],
+}
+
+impl Kernel for RoundTiles<'_> {
+    #[inline(always)]
+    fn run<L: Products>(self, l: L) {
+        let rows = self.x.len() / self.k.max(1);
+        for (r, row) in self.x.chunks_exact(self.k.max(1)).enumerate() {
+            for (step, row) in row.chunks(TILE_STEP).enumerate() {
+                let out = &mut self.out[(step * rows + r) * TILE_STEP..][..TILE_STEP];
+                for (v, out) in out.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+                    let row = row.get(v * LANES..).unwrap_or_default();
+                    let lanes = match row.first_chunk::<LANES>() {
+                        Some(whole) => l.load(whole),
+                        None => load_tail(l, row),
+                    };
+                    *out = l.narrow_bf16(lanes);
+                }
+            }
         }
     }
 }
@@ -271,6 +322,29 @@ mod tests {
                     let wide = &activations.wide_pairs()[i * width..(i + 1) * width];
                     let expected: Vec<f32> = expected.into_iter().map(bf16::to_f32).collect();
                     assert_eq!(wide.as_flattened(), expected);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn tiles_hold_blocks_of_rows_step_by_step() {
+        let (m, k) = (19, 33);
+        let row: Vec<f32> = Random::new(5).floats(m * k);
+        for level in Level::available() {
+            let mut activations = Activations::new(level, &row, m, k);
+            activations.prepare(Form::Tiles);
+            let tiles = activations.tiles();
+            assert_eq!(tiles.len(), m * 2 * TILE_STEP);
+            for r in 0..m {
+                let (block, r_in) = (r / TILE_ROWS, r % TILE_ROWS);
+                let rows = (m - block * TILE_ROWS).min(TILE_ROWS);
+                for i in 0..2 * TILE_STEP {
+                    let at = block * TILE_ROWS * 2 * TILE_STEP
+                        + (i / TILE_STEP * rows + r_in) * TILE_STEP
+                        + i % TILE_STEP;
+                    let expected = if i < k { bf16::from_f32(row[r * k + i]) } else { bf16::ZERO };
+                    assert_eq!(tiles[at], expected, "row {r}, element {i}");
                 }
             }
         }

@@ -27,7 +27,13 @@ impl Ahead {
     /// which goes `step` bytes at a time.
     #[inline(always)]
     pub(super) fn of(next: &[u8], rows: usize, step: usize) -> Self {
-        let next = &next[..next.len().min(PART)];
+        Self::of_part(next, PART, rows, step)
+    }
+
+    /// As [`Self::of`], for parts of `part` bytes.
+    #[inline(always)]
+    pub(super) fn of_part(next: &[u8], part: usize, rows: usize, step: usize) -> Self {
+        let next = &next[..next.len().min(part)];
         let Range { start, end } = next.as_ptr_range();
         Self { next: start, end, lines_each_step: step.div_ceil(LINE), rows }
     }
@@ -48,5 +54,16 @@ impl Ahead {
                 self.next = self.next.wrapping_add(LINE);
             }
         }
+    }
+
+    /// Leaves it to the caller to fetch `lines` lines at each of `steps` steps, or what is left:
+    /// where they begin, and how many at each step.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn take(&mut self, steps: usize, lines: usize) -> (*const u8, usize) {
+        let left = self.end.addr().saturating_sub(self.next.addr()).div_ceil(LINE);
+        let lines = lines.min(left.div_ceil(steps));
+        let first = self.next;
+        self.next = first.wrapping_add(lines * steps * LINE);
+        (first, lines)
     }
 }

@@ -1,10 +1,10 @@
 //! `x [M, K] * weight [N, K]^T` on packed weights, with what stands around it in a layer: biases,
 //! several matrices on the same input, a residual sum, a gated pair.
 //!
-//! Each output element is one chain of additions along K in one lane, the same chain in every tile
-//! shape, so an output row is equal to the bit whether it is computed alone or among 512 others.
-//! One call is one region of the thread team: panels of 64 columns (and blocks of rows, if there
-//! are many) are its chunks.
+//! Each output element is one chain of additions along K, in one lane or one place of a tile
+//! register, and the same chain in every tile shape: an output row is equal to the bit whether it
+//! is computed alone or among 512 others. One call is one region of the thread team: panels of 64
+//! columns (and blocks of rows, if there are many) are its chunks.
 //!
 //! Tiles that keep a block of the result in registers: Goto and van de Geijn, "Anatomy of
 //! High-Performance Matrix Multiplication", 2008.
@@ -20,6 +20,8 @@ use super::pointwise::Gating;
 mod activations;
 mod ahead;
 mod args;
+#[cfg(target_arch = "x86_64")]
+mod block_tiles;
 mod blocks;
 mod cpu;
 #[cfg_attr(not(feature = "cuda"), path = "no_cublas.rs")]
@@ -29,6 +31,8 @@ mod dense;
 mod device;
 mod finish;
 mod job;
+#[cfg(target_arch = "x86_64")]
+mod pair_tiles;
 pub mod portable;
 mod region;
 #[cfg(test)]

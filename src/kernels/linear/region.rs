@@ -6,12 +6,20 @@ use std::ops::Range;
 
 use candle_core::quantized::GgmlDType;
 
-use super::activations::Activations;
+#[cfg(target_arch = "x86_64")]
+use super::activations::TILE_STEP;
+use super::activations::{Activations, TILE_ROWS};
 use super::args::Layer;
+#[cfg(target_arch = "x86_64")]
+use super::block_tiles::{TILES_FROM, TileBlocks};
 use super::blocks::BlockPanel;
 use super::dense::{DensePanel, Pairs, SingleF16, SingleF32, WidePairs};
 use super::finish::FinishPanel;
 use super::job::{Finish, Job, Sums};
+#[cfg(target_arch = "x86_64")]
+use super::pair_tiles::TilePanel;
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::Tiled;
 use crate::cpu::{LANES, Level};
 use crate::packed::PackedMatrix;
 use crate::packed::formats::{PANEL, SUB_BLOCK, with_format};
@@ -25,6 +33,9 @@ const CHUNKS_PER_THREAD: usize = 8;
 const MOST_ROWS: usize = 144;
 /// Rows of a chunk are a multiple of every tile's.
 const ROW_STEP: usize = 12;
+/// Bytes of bf16 rows of a chunk, at most, where tiles multiply them: panels pass by so fast that
+/// memory is what they wait for, unless many rows share them.
+const TILED_ROWS_BYTES: usize = 1 << 19;
 
 /// Buffers of a thread, kept between chunks.
 #[derive(Default)]
@@ -46,8 +57,13 @@ pub(super) fn run(level: Level, x: &Activations<'_>, jobs: &[Job<'_>]) {
     if x.m == 0 || panels == 0 {
         return;
     }
-    let blocks = x.m.div_ceil(MOST_ROWS);
-    let rows = x.m.div_ceil(blocks).next_multiple_of(ROW_STEP);
+    let (most, step) = if level.has_tiles() {
+        ((TILED_ROWS_BYTES / (2 * x.k).max(1)).clamp(MOST_ROWS, 512), 2 * TILE_ROWS)
+    } else {
+        (MOST_ROWS, ROW_STEP)
+    };
+    let blocks = x.m.div_ceil(most);
+    let rows = x.m.div_ceil(blocks).next_multiple_of(step);
     let blocks = x.m.div_ceil(rows);
     let group = (panels * blocks / (CHUNKS_PER_THREAD * pool::threads())).clamp(1, panels);
     let groups = panels.div_ceil(group);
@@ -134,6 +150,12 @@ fn product(
         GgmlDType::F16 => {
             level.run(DensePanel::<SingleF16> { x: floats(), steps: k, panel: bytes, next, sums });
         }
+        #[cfg(target_arch = "x86_64")]
+        GgmlDType::BF16 if let Some(Tiled { amx, .. }) = level.tiles() => {
+            let width = k.next_multiple_of(TILE_STEP);
+            let x = &x.tiles()[rows.start * width..rows.end * width];
+            TilePanel { x, panel: bytes, next, sums }.run(amx);
+        }
         GgmlDType::BF16 => {
             let steps = k.div_ceil(2);
             let rows = rows.start * steps..rows.end * steps;
@@ -148,7 +170,14 @@ fn product(
         kind => with_format!(kind, F => {
             let blocks = k / SUB_BLOCK;
             let x = &x.bytes()[rows.start * blocks..rows.end * blocks];
-            level.run(BlockPanel::<F> { x, blocks, panel: bytes, next, sums, format: PhantomData });
+            let format = PhantomData;
+            #[cfg(target_arch = "x86_64")]
+            if let Some(tiled) = level.tiles().filter(|_| rows.len() >= TILES_FROM) {
+                let amx = tiled.amx;
+                tiled.run(TileBlocks::<F> { amx, x, blocks, panel: bytes, next, sums, format });
+                return;
+            }
+            level.run(BlockPanel::<F> { x, blocks, panel: bytes, next, sums, format });
         }, {
             widened.resize(k, [0.0; PANEL]);
             matrix.widen_panel(panel, widened.as_flattened_mut());

@@ -61,6 +61,17 @@ impl Unpacked {
         }
     }
 
+    /// Takes the kind's offset off all values, which are signed then.
+    #[inline(always)]
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn make_signed<F: Format, L: Products>(&mut self, l: L) {
+        if let Ok(offset @ 1..) = u8::try_from(F::OFFSET) {
+            for values in self.values.as_flattened_mut() {
+                *values = l.bytes_to_array(l.less(l.load_bytes(values), offset));
+            }
+        }
+    }
+
     #[inline(always)]
     fn group<F: Format, L: Products>(&mut self, l: L, values: &[u8], group: usize) {
         for v in 0..PANEL / LANES {

@@ -159,6 +159,14 @@ impl<const DOTS: bool> Products for Avx512<DOTS> {
         })
     }
     #[inline(always)]
+    fn less(self, x: Self::Bytes, offset: u8) -> Self::Bytes {
+        cpu!(_mm512_sub_epi8(x, _mm512_set1_epi8(offset.cast_signed())))
+    }
+    #[inline(always)]
+    fn load_ints(self, x: &[i32; LANES]) -> Self::V {
+        cpu!(_mm512_cvtepi32_ps(_mm512_loadu_si512(x.as_ptr().cast())))
+    }
+    #[inline(always)]
     fn load_u8(self, x: &[u8; LANES]) -> Self::V {
         cpu!(_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(x.as_ptr().cast()))))
     }

@@ -1,0 +1,108 @@
+//! Panels of bf16 times rows rounded to bf16, in tile registers. Rows lie in tiles, too:
+//! `[m / 16][steps of K][rows of the block][64 bytes]`, the last block with the rows that are left.
+//!
+//! All rows, even a single one, take the same steps
+//! along K, so a row's sums don't depend on the rows beside it.
+
+use half::bf16;
+
+use super::activations::{self, TILE_STEP as STEP};
+use super::ahead::{Ahead, PART};
+use super::job::Sums;
+use crate::cpu::LANES;
+use crate::cpu::amx::{Amx, Fetch, PairSteps, Shape, TILE_ROWS, Tiles};
+use crate::packed::formats::PANEL;
+
+/// Bytes of a panel that a step reads.
+const STEP_BYTES: usize = STEP * PANEL * size_of::<bf16>();
+/// Steps of a part where rows are many: tiles of sums change rarely, and what stays in the
+/// second-level cache comes soon enough.
+const MANY_STEPS: usize = 14;
+/// Steps of a part where rows are one tile: the next part is fetched meanwhile.
+const FEW_STEPS: usize = PART / STEP_BYTES;
+
+/// One panel times all rows of `x`, to `sums`.
+pub(super) struct TilePanel<'a> {
+    /// Tiles of `sums.len()` rows, K filled up with zeros to whole steps.
+    pub(super) x: &'a [bf16],
+    pub(super) panel: &'a [u8],
+    /// What this thread will read next, most likely.
+    pub(super) next: &'a [u8],
+    pub(super) sums: &'a mut [Sums],
+}
+
+/// A part of the panel, the first `first` steps before it being done.
+struct Part<'a> {
+    first: usize,
+    bytes: &'a [u8],
+    ahead: Ahead,
+}
+
+impl TilePanel<'_> {
+    pub(super) fn run(mut self, amx: Amx) {
+        const { assert!(TILE_ROWS == activations::TILE_ROWS) }
+        let steps = self.panel.len().div_ceil(STEP_BYTES);
+        assert_eq!(self.x.len(), self.sums.len() * steps * STEP);
+        let mut tiles = Tiles::new(amx);
+        let whole = self.panel.len() / STEP_BYTES;
+        let part = if self.sums.len() > TILE_ROWS { MANY_STEPS } else { FEW_STEPS };
+        for first in (0..whole).step_by(part) {
+            let behind = whole.min(first + part) * STEP_BYTES;
+            let (before, after) = self.panel.split_at(behind);
+            let next = if after.is_empty() { self.next } else { after };
+            let ahead = Ahead::of_part(next, part * STEP_BYTES, self.sums.len(), STEP_BYTES);
+            let bytes = &before[first * STEP_BYTES..];
+            self.rows(&mut tiles, steps, Part { first, bytes, ahead });
+        }
+        if whole < steps {
+            let mut last = [0; STEP_BYTES];
+            let rest = &self.panel[whole * STEP_BYTES..];
+            last[..rest.len()].copy_from_slice(rest);
+            let ahead = Ahead::of(self.next, self.sums.len(), STEP_BYTES);
+            self.rows(&mut tiles, steps, Part { first: whole, bytes: &last, ahead });
+        }
+    }
+
+    /// All rows against a part, of `total` steps in all.
+    fn rows(&mut self, tiles: &mut Tiles, total: usize, mut part: Part<'_>) {
+        let m = self.sums.len();
+        let mut row = 0;
+        while row < m {
+            let left = (m - row).min(2 * TILE_ROWS);
+            let first = left.min(TILE_ROWS);
+            let second = left - first;
+            let rows = [first, if second > 0 { second } else { first }];
+            tiles.shape(Shape { rows, depth: STEP / 2 });
+            let vectors = if second > 0 { 2 } else { 4 };
+            let steps = part.bytes.len() / STEP_BYTES;
+            let x = &self.x[row * total * STEP..(row + left) * total * STEP];
+            let (x, behind) = x.split_at(first * total * STEP);
+            let x = &x[part.first * first * STEP..];
+            let sums = &mut self.sums[row..row + left];
+            for v in (0..PANEL / LANES).step_by(vectors) {
+                let lines = part.ahead.share(left, vectors);
+                let fetch = part.ahead.take(steps, lines);
+                let work = PairSteps {
+                    steps,
+                    left: x.as_ptr().cast(),
+                    right: part.bytes[v * LANES * 4..].as_ptr(),
+                    sums: sums.as_mut_ptr().cast::<f32>().wrapping_add(v * LANES),
+                    fresh: part.first == 0,
+                    fetch: Fetch { next: fetch.0, lines: fetch.1 },
+                };
+                // SAFETY: the shape was set; `x` and `behind` hold `steps` steps of their rows
+                // (their lengths are checked by the slices), the part so many whole steps, and
+                // `sums` the rows.
+                unsafe {
+                    if second > 0 {
+                        let behind = behind[part.first * second * STEP..].as_ptr();
+                        tiles.pairs_two_by_two(&work, behind.cast());
+                    } else {
+                        tiles.pairs_one_by_four(&work);
+                    }
+                }
+            }
+            row += left;
+        }
+    }
+}
