@@ -109,6 +109,10 @@ impl Level {
         if matches!(self.0, Set::Avx2(_) | Set::AvxVnni(_) | Set::Avx512(_)) {
             return false;
         }
+        #[cfg(target_arch = "aarch64")]
+        if matches!(self.0, Set::Neon(_) | Set::NeonDot(_) | Set::NeonI8mm(_)) {
+            return false;
+        }
         true
     }
 

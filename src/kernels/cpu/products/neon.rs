@@ -109,6 +109,14 @@ impl<const EXTENSIONS: u8> Products for Neon<EXTENSIONS> {
         each!(I => vld1q_u16(w.as_ptr().cast::<u16>().add(8 * I)))
     }
     #[inline(always)]
+    fn widen_pairs(self, w: &[[bf16; 2]; LANES]) -> [Self::V; 2] {
+        let words = each!(I => vld1q_u32(w.as_ptr().cast::<u32>().add(4 * I)));
+        [
+            each!(I => vreinterpretq_f32_u32(vshlq_n_u32::<16>(words[I]))),
+            each!(I => vreinterpretq_f32_u32(vandq_u32(words[I], vdupq_n_u32(0xffff_0000)))),
+        ]
+    }
+    #[inline(always)]
     fn splat_pair(self, x: [bf16; 2]) -> Self::Pairs {
         let word = u32::from(x[0].to_bits()) | u32::from(x[1].to_bits()) << 16;
         // SAFETY: the token proves the feature.
