@@ -409,6 +409,16 @@ async fn only_allowed_tokens_are_asked_for() {
         let message = answer.error(400, "invalid_request_error", Some("allowed_token_ids"));
         assert!(message.contains(words), "{message}");
     }
+    // Nothing could be drawn before the answer may end.
+    for fields in [
+        json!({"allowed_token_ids": [EOS], "min_tokens": 2}),
+        json!({"allowed_token_ids": [7], "stop_token_ids": [7], "min_tokens": 1}),
+    ] {
+        let answer = server.client.chat(&chat(fields)).await;
+        answer.error(400, "invalid_request_error", Some("allowed_token_ids"));
+    }
+    let fields = json!({"allowed_token_ids": [EOS], "min_tokens": 2, "ignore_eos": true});
+    assert_eq!(server.client.chat(&chat(fields)).await.status, 200);
 }
 
 #[tokio::test]

@@ -178,13 +178,30 @@ impl GenerationOptions {
             );
             return Err(ApiError::field("min_tokens", message));
         }
-        Ok(StopConditions {
+        let stop = StopConditions {
             max_tokens,
             min_tokens: self.min_tokens,
             eos_token_ids: Arc::clone(eos_token_ids),
             stop_token_ids: self.stop_token_ids.clone(),
             ignore_eos: self.ignore_eos,
-        })
+        };
+        self.check_first_tokens(&stop)?;
+        Ok(stop)
+    }
+
+    /// Checks that something can be drawn while nothing may end the answer.
+    fn check_first_tokens(&self, stop: &StopConditions) -> Result<(), ApiError> {
+        let Some(allowed) = &self.sampling.allowed_token_ids else { return Ok(()) };
+        let suppressed = stop.suppressed_before_min_tokens();
+        if stop.min_tokens == 0 || !allowed.iter().all(|id| suppressed.contains(id)) {
+            return Ok(());
+        }
+        let message = format!(
+            "allowed_token_ids has only tokens that end an answer, which min_tokens ({}) keeps \
+             from ending",
+            stop.min_tokens
+        );
+        Err(ApiError::field("allowed_token_ids", message))
     }
 }
 

@@ -169,7 +169,7 @@ pub(super) const ROUTES: &[Route] = &[
         summary: "A chat completion, a completion or embeddings, as the body says.",
         request: &["Invocation"],
         answer: Answer::JsonOrBytes("InvocationAnswer"),
-        events: Some(Events::Chunks("ChatCompletionChunk")),
+        events: Some(Events::Chunks("InvocationChunk")),
         ..RUNS
     },
     Route {

@@ -79,6 +79,8 @@ written! {
     InvocationAnswer: any_of(&[
         reference("ChatCompletion"), reference("Completion"), reference("EmbeddingList"),
     ]);
+    /// An event of a streamed answer to one of them.
+    InvocationChunk: any_of(&[reference("ChatCompletionChunk"), reference("Completion")]);
     /// The sequences that can run at once.
     Slots: list(&object(&["id", "n_ctx", "is_processing"], &json!({
         "id": count(), "n_ctx": count(), "is_processing": {"type": "boolean"},
