@@ -417,6 +417,9 @@ async fn only_allowed_tokens_are_asked_for() {
         let answer = server.client.chat(&chat(fields)).await;
         answer.error(400, "invalid_request_error", Some("allowed_token_ids"));
     }
+    let fields = json!({"allowed_token_ids": [65], "response_format": {"type": "json_object"}});
+    let answer = server.client.chat(&chat(fields)).await;
+    answer.error(400, "invalid_request_error", Some("allowed_token_ids"));
     let fields = json!({"allowed_token_ids": [EOS], "min_tokens": 2, "ignore_eos": true});
     assert_eq!(server.client.chat(&chat(fields)).await.status, 200);
 }

@@ -58,6 +58,11 @@ impl Plan {
                            answer ends";
             return Err(ApiError::field("ignore_eos", message));
         }
+        if grammar.is_some() && options.sampling.allowed_token_ids.is_some() {
+            let message = "allowed_token_ids can't be kept together with a grammar, which needs \
+                           tokens of its own";
+            return Err(ApiError::field("allowed_token_ids", message));
+        }
         let decoding = DecodingOptions {
             stop_strings: std::mem::take(&mut options.own.stop_strings),
             include_stop_str_in_output: options.include_stop_str_in_output,
