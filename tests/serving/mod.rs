@@ -127,7 +127,7 @@ async fn clients_that_leave_take_nothing_with_them() {
     assert!(answers.windows(2).all(|pair| pair[0] == pair[1] && !pair[0].is_empty()));
     server.assert_idle().await;
     let aborted = server.metric("sconce:aborted_requests_total").await;
-    assert_eq!(aborted, 8.0, "sequences were aborted");
+    assert!((7.5..8.5).contains(&aborted), "{aborted} sequences were aborted");
 }
 
 #[tokio::test(flavor = "multi_thread")]
