@@ -37,7 +37,8 @@ pub(crate) fn rename_shared(
     Ok(())
 }
 
-/// Renames what only chat completions have: asks for logprobs as `n_probs` does, of which 0 asks for none, and leaves it to the other names.
+/// Renames what only chat completions have. With `n_probs` of 0 the other names say whether there
+/// are logprobs.
 pub(crate) fn rename_in_chat(
     synonyms: &Synonyms,
     request: &mut ChatCompletionRequest,
