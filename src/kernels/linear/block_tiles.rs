@@ -11,15 +11,13 @@ use std::mem::offset_of;
 use super::activations::Block;
 use super::ahead::Ahead;
 use super::job::Sums;
-use super::unpacked::Unpacked;
+use super::unpacked::{UNPACKED, Unpacked, unpack};
 use crate::cpu::amx::{Amx, Shape, TILE_ROWS, Tiles};
 use crate::cpu::{Kernel, LANES, Products};
 use crate::packed::formats::{Format, PANEL};
 
 /// Rows from which on tiles are faster than lanes.
 pub(super) const TILES_FROM: usize = 32;
-/// Sub-blocks of a part that is taken apart: what stays in the first-level cache.
-const UNPACKED: usize = 8;
 /// Tiles of sums that are made before any of them is added to the chains.
 const TOGETHER: usize = 4;
 
@@ -47,22 +45,18 @@ impl<F: Format> Kernel for TileBlocks<'_, F> {
         assert_eq!(x.len(), sums.len() * blocks);
         let mut tiles = Tiles::new(amx);
         #[expect(clippy::large_stack_arrays, reason = "half of the first-level cache")]
-        let mut weights = [Unpacked::ZERO; UNPACKED];
+        let mut room = [Unpacked::ZERO; UNPACKED];
         let mut products = Products4([[0; LANES]; TOGETHER * TILE_ROWS]);
         let (mut first, mut rest) = (0, self.panel);
         while !rest.is_empty() {
             let (cells, behind) = rest.split_at((UNPACKED / F::SUBS * F::CELL).min(rest.len()));
-            let each = cells.chunks_exact(F::CELL).zip(weights.chunks_exact_mut(F::SUBS));
-            for (cell, weights) in each {
-                let (head, subs) = cell.split_at(F::HEAD);
-                for (sub, weights) in subs.chunks_exact(F::SUB).zip(weights) {
-                    weights.fill::<F, L>(l, head, sub);
-                    weights.make_signed::<F, L>(l);
-                }
+            let weights = unpack::<F, L>(l, cells, &mut room);
+            for weights in &mut *weights {
+                weights.make_signed::<F, L>(l);
             }
+            let weights = &*weights;
             let next = if behind.is_empty() { self.next } else { behind };
             let mut ahead = Ahead::of(next, sums.len(), F::SUB);
-            let weights = &weights[..cells.len() / F::CELL * F::SUBS];
             let rows = x.chunks(TILE_ROWS * blocks).zip(sums.chunks_mut(TILE_ROWS));
             for (x, sums) in rows {
                 tiles.shape(Shape { rows: [sums.len(); 2], depth: 8 / F::HALVES });

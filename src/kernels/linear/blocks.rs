@@ -15,12 +15,9 @@ use std::marker::PhantomData;
 use super::activations::Block;
 use super::ahead::{Ahead, PART};
 use super::job::Sums;
-use super::unpacked::{Unpacked, UnpackedPart};
+use super::unpacked::{UNPACKED, Unpacked, UnpackedPart, unpack};
 use crate::cpu::{Kernel, LANES, Products};
 use crate::packed::formats::{Format, PANEL, Values};
-
-/// Sub-blocks of a part that is taken apart: what stays in the first-level cache.
-const UNPACKED: usize = 8;
 
 /// One panel times all rows of `x [m][blocks]`, to `sums`.
 pub(super) struct BlockPanel<'a, F> {
@@ -77,20 +74,13 @@ impl<F: Format> BlockPanel<'_, F> {
     #[inline(always)]
     fn run_unpacked<L: Products>(self, l: L) {
         #[expect(clippy::large_stack_arrays, reason = "half of the first-level cache")]
-        let mut weights = [Unpacked::ZERO; UNPACKED];
+        let mut room = [Unpacked::ZERO; UNPACKED];
         let (mut first, mut rest) = (0, self.panel);
         while !rest.is_empty() {
             let (cells, behind) = rest.split_at((UNPACKED / F::SUBS * F::CELL).min(rest.len()));
-            let each = cells.chunks_exact(F::CELL).zip(weights.chunks_exact_mut(F::SUBS));
-            for (cell, weights) in each {
-                let (head, subs) = cell.split_at(F::HEAD);
-                for (sub, weights) in subs.chunks_exact(F::SUB).zip(weights) {
-                    weights.fill::<F, L>(l, head, sub);
-                }
-            }
+            let weights = &*unpack::<F, L>(l, cells, &mut room);
             let next = if behind.is_empty() { self.next } else { behind };
             let ahead = Ahead::of(next, self.sums.len(), F::SUB);
-            let weights = &weights[..cells.len() / F::CELL * F::SUBS];
             let (x, blocks) = (self.x, self.blocks);
             UnpackedPart { x, blocks, first, weights, ahead }.run::<F, L>(l, self.sums);
             first += weights.len();

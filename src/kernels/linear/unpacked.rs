@@ -17,6 +17,8 @@ use crate::packed::formats::{Format, PANEL, Values};
 
 /// Groups of four values in a sub-block.
 const GROUPS: usize = 8;
+/// Sub-blocks of a part that is taken apart: what stays in the first-level cache.
+pub(super) const UNPACKED: usize = 8;
 
 /// One sub-block of 64 columns.
 #[derive(Clone, Copy)]
@@ -38,7 +40,7 @@ impl Unpacked {
 
     /// The sub-block `sub` of a cell that begins with `head`.
     #[inline(always)]
-    pub(super) fn fill<F: Format, L: Products>(&mut self, l: L, head: &[u8], sub: &[u8]) {
+    fn fill<F: Format, L: Products>(&mut self, l: L, head: &[u8], sub: &[u8]) {
         let (scales, values) = sub.split_at(F::SCALES);
         let values = &values[..F::Values::BYTES];
         // One by one, so that each knows its group while it is compiled.
@@ -79,6 +81,24 @@ impl Unpacked {
             self.values[group][v] = l.bytes_to_array(bytes);
         }
     }
+}
+
+/// Takes all cells of a part apart, and gives their sub-blocks in ascending K.
+#[inline(always)]
+pub(super) fn unpack<'a, F: Format, L: Products>(
+    l: L,
+    cells: &[u8],
+    room: &'a mut [Unpacked; UNPACKED],
+) -> &'a mut [Unpacked] {
+    let count = cells.len() / F::CELL * F::SUBS;
+    let weights = &mut room[..count];
+    for (cell, weights) in cells.chunks_exact(F::CELL).zip(weights.chunks_exact_mut(F::SUBS)) {
+        let (head, subs) = cell.split_at(F::HEAD);
+        for (sub, weights) in subs.chunks_exact(F::SUB).zip(weights) {
+            weights.fill::<F, L>(l, head, sub);
+        }
+    }
+    weights
 }
 
 /// Some sub-blocks, which all rows meet before any of them goes on.
