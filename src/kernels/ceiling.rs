@@ -148,17 +148,20 @@ impl Chains {
         let (a, b) = (black_box(l.splat(1.0)), black_box(l.splat(1e-9)));
         let pairs = black_box(l.load_pairs(&[[bf16::ONE; 2]; LANES]));
         let pair = black_box(l.splat_pair([bf16::ONE; 2]));
-        let bytes = black_box(l.load_bytes(&[1; 4 * LANES]));
-        let four = black_box(l.splat_bytes([1; 4]));
+        // Each step has weights of its own, and each chain a row: the same product twice is taken
+        // out of the loop where it is an instruction of its own.
+        let weights = black_box([[1; 4 * LANES]; 8]);
+        let rows = black_box([l.splat_bytes([1; 4]); COUNT]);
         let mut floats = [l.splat(0.0); COUNT];
         let mut ints = [l.splat_int(0); COUNT];
-        for _ in 0..STEPS {
+        for step in 0..STEPS {
             l.barrier();
-            for (float, int) in floats.iter_mut().zip(&mut ints) {
+            let bytes = l.load_bytes(&weights[step % weights.len()]);
+            for ((float, int), four) in floats.iter_mut().zip(&mut ints).zip(&rows) {
                 match self.which {
                     Operation::F32 => *float = l.mul_add(a, b, *float),
                     Operation::Bf16 => *float = l.dot_pairs(*float, pairs, pair),
-                    Operation::Int8 => *int = l.dot_small(*int, bytes, four),
+                    Operation::Int8 => *int = l.dot_small(*int, bytes, *four),
                 }
             }
         }
