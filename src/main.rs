@@ -2,9 +2,10 @@
 
 use std::process::ExitCode;
 
-// Keeps the pages of large activations instead of returning and clearing them at every step.
+mod allocator;
+
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: allocator::Allocator = allocator::Allocator;
 
 fn main() -> ExitCode {
     sconce::cli::main()
