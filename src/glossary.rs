@@ -35,7 +35,7 @@
 //! | preemption | taking a running sequence's blocks away, to compute them again later | |
 //! | prefill | computing the tokens of a prompt | |
 //! | prefix cache | full blocks that are found again by the hash of all tokens up to them | |
-//! | protocol | one of the shapes of requests and answers: OpenAI's three, Anthropic's | |
+//! | protocol | one of the shapes of requests and answers: OpenAI's, Anthropic's, Ollama's | |
 //! | rank | one of the processes that compute a model together | |
 //! | reasoning | what a model says before its answer, told apart from it | `thoughts` |
 //! | request | what a client sends; it makes one sequence or several | |

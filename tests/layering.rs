@@ -56,10 +56,12 @@ const INSIDE: &[(&str, &[&str])] = &[
     ("http::generate", &["answer", "request", "state", "wire", "error"]),
     ("http::anthropic", &["generate", "answer", "request", "state", "wire", "error"]),
     ("http::openai", &["generate", "answer", "request", "state", "wire", "error"]),
+    // Ollama's tools and logprobs are those of chat completions.
+    ("http::ollama", &["openai", "generate", "answer", "request", "state", "wire", "error"]),
     // A conversation to tokenize is one of a chat completion.
     ("http::ops", &["openai", "generate", "request", "state", "wire", "error"]),
     ("http::middleware", &["request", "state", "error"]),
-    ("http::openapi", &["anthropic", "state", "wire", "error"]),
+    ("http::openapi", &["anthropic", "ollama", "state", "wire", "error"]),
     ("models::error", &[]),
     ("models::adapter", &[]),
     ("models::causal_lm", &["adapter"]),

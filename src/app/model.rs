@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::choice::ModelChoice;
@@ -13,7 +14,7 @@ use super::{adapters, progress, ranks};
 use crate::config::{EngineConfig, ServerConfig};
 use crate::engine::startup::{Engine, Loaded, StartupError, cpu_level};
 use crate::http::state::adapter_registry::AdapterParts;
-use crate::http::state::{GenerationDefaults, ServerParts};
+use crate::http::state::{GenerationDefaults, ModelFacts, ServerParts};
 use crate::metrics::{self, MetricsHandle};
 use crate::text::embedding_prompts::EmbeddingPrompts;
 use crate::text::tokenizer::Tokenizer;
@@ -28,6 +29,7 @@ pub struct RunningModel {
     text: TextParts,
     metrics: MetricsHandle,
     fingerprint: String,
+    facts: ModelFacts,
 }
 
 /// What stands between texts and the engine.
@@ -52,6 +54,7 @@ impl RunningModel {
         let leader = several.then(|| ranks::start_others(config.tensor_parallel)).transpose()?;
         let name = choice.name.clone().unwrap_or_else(|| source.name.clone());
         let vocabulary = source.gguf_vocabulary.take();
+        let format = if vocabulary.is_some() { "gguf" } else { "safetensors" };
         let source = Arc::new(source);
         let opened = Instant::now();
         // Its clock is calibrated for some milliseconds at the first call.
@@ -77,6 +80,7 @@ impl RunningModel {
         let joined = Instant::now();
         let from_hub = loaded.adapter_loader(config, choice.hub_options());
         let adapters = adapters::load(&choice.adapters, from_hub)?;
+        let facts = ModelFacts { on_gpu: loaded.is_on_gpu(), ..facts(&source, format, config) };
         let engine =
             loaded.with_adapters(adapters.size_in_bytes()).start(config, metrics.clone())?;
         let seconds = |from: Instant, to: Instant| (to - from).as_secs_f64();
@@ -96,7 +100,7 @@ impl RunningModel {
             text.templates = text.templates.or_chatml(&text.tokenizer)?;
         }
         let fingerprint = fingerprint(&source.name, config);
-        Ok(Self { name, engine, adapters, text, metrics, fingerprint })
+        Ok(Self { name, engine, adapters, text, metrics, fingerprint, facts })
     }
 
     /// What `http` needs of the model, to be served as `config` says.
@@ -116,6 +120,7 @@ impl RunningModel {
             metrics: self.metrics,
             build_features: build_features(),
             fingerprint: self.fingerprint,
+            model: self.facts,
         }
     }
 }
@@ -158,6 +163,25 @@ fn fingerprint(model: &str, config: &EngineConfig) -> String {
     );
     let hash = Sha256::digest(facts.as_bytes());
     hash[..6].iter().fold("fp_".to_owned(), |name, byte| format!("{name}{byte:02x}"))
+}
+
+/// What the files say of the model.
+fn facts(source: &ModelSource, format: &'static str, config: &EngineConfig) -> ModelFacts {
+    let text = |name: &str| source.config.get(name).and_then(Value::as_str);
+    let stored = match text("dtype").or(text("torch_dtype")) {
+        Some("bfloat16") => "BF16",
+        Some("float16") => "F16",
+        Some("float32") => "F32",
+        _ => "",
+    };
+    let rounded = config.weight_kind.map(|kind| kind.name().to_uppercase());
+    ModelFacts {
+        architecture: text("model_type").unwrap_or_default().to_owned(),
+        format,
+        stored_as: rounded.unwrap_or_else(|| stored.to_owned()),
+        bytes: source.weight_bytes(),
+        on_gpu: false,
+    }
 }
 
 /// Names of the cargo features that this program was built with.

@@ -156,18 +156,12 @@ impl ApiError {
 
     /// The error object.
     pub(crate) fn body(&self) -> Value {
-        match self {
-            // Ollama's routes, whose clients want a text.
-            Self::RouteNotFound(path) if path.starts_with("/api/") => {
-                json!({"error": self.to_string()})
-            }
-            _ => json!({"error": {
-                "message": self.to_string(),
-                "type": self.kind(),
-                "param": self.param(),
-                "code": self.code(),
-            }}),
-        }
+        json!({"error": {
+            "message": self.to_string(),
+            "type": self.kind(),
+            "param": self.param(),
+            "code": self.code(),
+        }})
     }
 
     fn kind(&self) -> &'static str {

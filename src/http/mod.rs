@@ -1,10 +1,10 @@
-//! All that knows JSON, the protocols of OpenAI and Anthropic, and server-sent events. Knows
+//! All that knows JSON, the protocols of OpenAI, Anthropic and Ollama, and server-sent events. Knows
 //! requests and texts, and nothing of tensors, blocks or models.
 //!
 //! ```text
 //! router       routes and layers                                     | connections
 //! openapi      the API's own description
-//! openai anthropic ops     one folder per protocol: input, writer, handlers
+//! openai anthropic ollama ops     one folder per protocol: input, writer, handlers
 //! generate     the request that all protocols share, to the engine
 //! answer       from the engine's outputs to the bytes of a response
 //! middleware   what happens around every handler
@@ -49,6 +49,7 @@ mod connections;
 mod error;
 mod generate;
 mod middleware;
+mod ollama;
 mod openai;
 mod openapi;
 mod ops;

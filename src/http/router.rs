@@ -6,7 +6,7 @@ use axum::http::HeaderValue;
 use axum::http::Uri;
 use axum::http::uri::PathAndQuery;
 use axum::middleware::{from_fn, from_fn_with_state, map_request};
-use axum::routing::{get, post};
+use axum::routing::{any, delete, get, post};
 use tower_http::cors::{AllowHeaders, AllowOrigin, Any, CorsLayer};
 
 use super::error::ApiError;
@@ -14,7 +14,7 @@ use super::middleware::{auth, drain, generation_guard, observe};
 use super::openai::{chat, completions, embeddings, responses};
 use super::ops::{about, adapters, health, invocations, models, tokenize};
 use super::state::AppState;
-use super::{anthropic, openapi};
+use super::{anthropic, ollama, openapi};
 
 /// Routes that programs also ask for without `/v1`, as llama.cpp serves them.
 const WITHOUT_VERSION: [&str; 5] =
@@ -64,6 +64,20 @@ fn versioned(state: AppState) -> Router {
         .route("/v1/embeddings", post(embeddings::embeddings))
         .route("/v1/load_lora_adapter", post(adapters::load))
         .route("/v1/unload_lora_adapter", post(adapters::unload))
+        .route("/api/chat", post(ollama::chat))
+        .route("/api/generate", post(ollama::generate))
+        .route("/api/embed", post(ollama::embed::embed))
+        .route("/api/embeddings", post(ollama::embed::embeddings))
+        .route("/api/tags", get(ollama::models::tags))
+        .route("/api/ps", get(ollama::models::ps))
+        .route("/api/show", post(ollama::models::show))
+        .route("/api/version", get(ollama::models::version))
+        .route("/api/pull", post(ollama::models::refused))
+        .route("/api/push", post(ollama::models::refused))
+        .route("/api/create", post(ollama::models::refused))
+        .route("/api/copy", post(ollama::models::refused))
+        .route("/api/delete", delete(ollama::models::refused))
+        .route("/api/blobs/{digest}", any(ollama::models::refused))
         .route("/tokenize", post(tokenize::tokenize))
         .route("/detokenize", post(tokenize::detokenize))
         .route("/apply-template", post(about::apply_template))
@@ -87,7 +101,8 @@ fn versioned(state: AppState) -> Router {
         .layer(from_fn_with_state(state.clone(), auth::require_key))
         .layer(from_fn_with_state(state.clone(), drain::refuse_while_draining))
         .layer(from_fn_with_state(state.clone(), observe::observe))
-        .layer(from_fn(anthropic::error::adapt));
+        .layer(from_fn(anthropic::error::adapt))
+        .layer(from_fn(ollama::error::adapt));
     let origins = &state.config.cors_origins;
     let layered = if origins.is_empty() { layered } else { layered.layer(cors(origins)) };
     layered.with_state(state)

@@ -209,25 +209,39 @@ await section("@anthropic-ai/sdk", anthropic, async ({ default: Anthropic }, { b
   }
 }, isThread);
 
-// Another protocol: what counts is that its user is told so in words.
-const isOllama = (one) => one.path.startsWith("/api/") && one.status === 404;
+// What can't be had is refused in words.
+const isPull = (one) => one.path === "/api/pull" && one.answer.includes("is not served");
 await section("ollama", ["ollama"], async ({ Ollama }) => {
   const client = new Ollama({ host: url });
-  for (const [what, run] of [
-    ["chat", () => client.chat({ model, messages: [{ role: "user", content: QUESTION }] })],
-    ["list", () => client.list()],
-  ]) {
-    await check(`ollama: ${what} works, or fails in words`, async () => {
-      try {
-        await run();
-      } catch (error) {
-        assert.match(error.message, /[a-z]{3,} [a-z]+/, error.message);
-        assert.ok(!error.message.includes("[object"), error.message);
-        console.log(`  ${error.message}`);
-      }
-    });
-  }
-}, isOllama);
+  const fields = { model, options: { seed: 7, num_predict: 24 } };
+  const messages = [{ role: "user", content: QUESTION }];
+  await check("ollama: a chat and a prompt, whole and as streams", async () => {
+    const whole = await client.chat({ ...fields, messages });
+    let text = "";
+    for await (const part of await client.chat({ ...fields, messages, stream: true })) text += part.message.content;
+    assert.equal(text, whole.message.content);
+    const prompted = await client.generate({ ...fields, prompt: QUESTION });
+    let response = "";
+    for await (const part of await client.generate({ ...fields, prompt: QUESTION, stream: true })) response += part.response;
+    assert.equal(response, prompted.response);
+    assert.ok(prompted.context.length > prompted.eval_count && prompted.total_duration > 0);
+  });
+  await check("ollama: an object by a schema", async () => {
+    const format = { type: "object", properties: { city: { enum: ["Oslo", "Rome"] } }, required: ["city"], additionalProperties: false };
+    const answer = await client.chat({ ...fields, messages, format, options: { num_predict: 100 } });
+    assert.ok(["Oslo", "Rome"].includes(JSON.parse(answer.message.content).city));
+  });
+  await check("ollama: list, show, ps and embeddings", async () => {
+    assert.ok((await client.list()).models.some((one) => one.model === model));
+    assert.ok((await client.show({ model })).capabilities.includes("completion"));
+    assert.ok((await client.ps()).models.some((one) => one.model === model));
+    const { embeddings } = await client.embed({ model, input: ["a lamp", "the sea"] });
+    assert.equal(embeddings.length, 2);
+  });
+  await check("ollama: what is not there is told in words", async () => {
+    await assert.rejects(client.pull({ model: "other" }), /\/api\/pull is not served/);
+  });
+}, isPull);
 
 console.log(`${passed} passed, ${failed} failed`);
 process.exitCode = failed || !passed ? 1 : 0;

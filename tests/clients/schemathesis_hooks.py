@@ -16,12 +16,27 @@ LENGTHS = {
 }
 
 
+OLLAMA = ("/api/chat", "/api/generate")
+
+
+def _short_for_ollama(body: dict) -> dict:
+    options = body.get("options", {})
+    if isinstance(options, dict):
+        most = options.get("num_predict", -1)
+        if _is_integer(most) and (most > MOST_TOKENS or most in (-1, -2)):
+            options = {**options, "num_predict": MOST_TOKENS}
+        body = {**body, "options": options}
+    return body
+
+
 def _is_integer(value) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 @schemathesis.hook
 def map_body(context, body):
+    if context.operation.path in OLLAMA and isinstance(body, dict):
+        return _short_for_ollama(body)
     length = LENGTHS.get(context.operation.path)
     if length is None or not isinstance(body, dict):
         return body

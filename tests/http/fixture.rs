@@ -10,7 +10,7 @@ use sconce::engine::EngineLimits;
 use sconce::engine::request::EngineRequest;
 use sconce::engine::startup::adapters::AdapterLoader;
 use sconce::http::state::adapter_registry::AdapterParts;
-use sconce::http::state::{AppState, GenerationDefaults, ServerParts};
+use sconce::http::state::{AppState, GenerationDefaults, ModelFacts, ServerParts};
 use sconce::http::{DrainReport, serve};
 use sconce::metrics;
 use sconce::models::adapter::AdapterLayout;
@@ -183,6 +183,13 @@ impl Server {
             metrics: metrics::install("tiny"),
             build_features: vec!["cpu".to_owned()],
             fingerprint: "fp_test".to_owned(),
+            model: ModelFacts {
+                architecture: "tiny".to_owned(),
+                format: "safetensors",
+                stored_as: "F32".to_owned(),
+                bytes: 1 << 20,
+                on_gpu: false,
+            },
         };
         let state = AppState::with_keep_alive(parts, setup.keep_alive);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -356,16 +356,6 @@ async fn fields_that_change_answers_here_and_there_are_refused() {
 }
 
 #[tokio::test]
-async fn clients_of_ollama_are_told_in_a_text() {
-    let server = Server::saying("x").await;
-    let ollama = server.client.post("/api/chat", &json!({})).await;
-    assert_eq!(
-        (ollama.status, ollama.json()),
-        (404, json!({"error": "there is no route /api/chat"}))
-    );
-}
-
-#[tokio::test]
 async fn slots_are_the_sequences_that_can_run() {
     let server = Server::saying("x").await;
     let slots = server.client.get("/slots").await.json();

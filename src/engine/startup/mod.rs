@@ -63,6 +63,14 @@ impl Loaded {
         AdapterLoader::new(layout, device, config, hub)
     }
 
+    /// Whether a GPU computes the model.
+    pub fn is_on_gpu(&self) -> bool {
+        match self {
+            Self::Decoder(loaded) => !loaded.device.device.is_cpu(),
+            Self::Encoder(_) => false,
+        }
+    }
+
     /// The same model, with so many bytes of adapters counted beside its weights.
     #[must_use]
     pub fn with_adapters(self, bytes: usize) -> Self {

@@ -1,6 +1,7 @@
 //! From what the engine sends to the bytes of a response: tokens to text, text to deltas, and deltas
 //! to a stream of events or to one object.
 
+pub(crate) mod arguments;
 pub mod decoder;
 pub mod delta;
 pub(crate) mod generation;

@@ -60,9 +60,9 @@ async fn whole(
 
 /// Answers with a stream of events. An error before the first token is a status, if it comes
 /// before the first sign of life is due.
-async fn events(
+async fn events<W: AnswerWriter>(
     generation: Generation,
-    writer: impl AnswerWriter,
+    writer: W,
     keep_alive: Duration,
 ) -> Result<Response, ApiError> {
     let pending = VecDeque::new();
@@ -79,7 +79,7 @@ async fn events(
         Some((Ok::<Bytes, Infallible>(pending), stream))
     });
     let headers = [
-        (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
+        (header::CONTENT_TYPE, HeaderValue::from_static(W::CONTENT_TYPE)),
         (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
         (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
     ];

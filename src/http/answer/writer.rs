@@ -14,7 +14,7 @@ pub(crate) struct UsageAndTimings {
     pub(crate) timings: Timings,
 }
 
-/// A server-sent event as it goes over the wire.
+/// A server-sent event as it goes over the wire, or what stands for one in another kind of stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SseEvent(String);
 
@@ -27,6 +27,11 @@ impl SseEvent {
     /// An event with a name.
     pub(crate) fn event(name: &str, data: &impl Serialize) -> Self {
         Self(format!("event: {name}\ndata: {}\n\n", to_json(data)))
+    }
+
+    /// A line of JSON, of a stream that is made of those.
+    pub(crate) fn line(chunk: &impl Serialize) -> Self {
+        Self(format!("{}\n", to_json(chunk)))
     }
 
     /// What ends a stream of completions.
@@ -46,6 +51,9 @@ impl SseEvent {
 
 /// Writes deltas as the JSON of one endpoint. Both ways take the same deltas.
 pub(crate) trait AnswerWriter: Send + 'static {
+    /// What a stream of the events is.
+    const CONTENT_TYPE: &'static str = "text/event-stream";
+
     /// The events before the first delta.
     fn opening(&mut self, totals: UsageAndTimings) -> Vec<SseEvent>;
     /// The events for a delta.

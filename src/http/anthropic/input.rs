@@ -119,6 +119,7 @@ impl Converted {
             echoed_logprobs: None,
             stop_strings: stop_strings("stop_sequences", request.stop_sequences.as_deref())?,
             max_tokens: max_tokens.map(to_usize),
+            context: None,
             cut: None,
             return_token_ids: false,
             tokens_as_token_ids: false,

@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use super::error as messages_error;
 use super::signature;
+use crate::http::answer::arguments::arguments_object;
 use crate::http::answer::delta::{
     ChoiceDelta, CompletedChoice, Delta, Finish, FinishKind, StopCause, ToolCallDelta,
 };
@@ -20,9 +21,6 @@ use crate::http::wire::messages::{
     BlockDelta, Message, MessageEnd, MessageUsage, OutputBlock, OutputTokensDetails, StreamEvent,
 };
 use crate::http::wire::usage::Usage;
-
-/// Under what a tool's input stands that is no JSON object.
-const INVALID_JSON: &str = "INVALID_JSON";
 
 /// Writes the answer to one Messages request.
 #[derive(Debug)]
@@ -315,7 +313,7 @@ impl Content {
             StreamEvent::ContentBlockDelta { delta, .. } => self.grow(delta),
             StreamEvent::ContentBlockStop { .. } => {
                 if let Some(OutputBlock::ToolUse { input, .. }) = self.blocks.last_mut() {
-                    *input = tool_input(std::mem::take(&mut self.json));
+                    *input = arguments_object(std::mem::take(&mut self.json));
                 }
             }
             StreamEvent::MessageStart { .. }
@@ -341,15 +339,5 @@ impl Content {
             (_, BlockDelta::InputJson { partial_json }) => self.json.push_str(&partial_json),
             _ => {}
         }
-    }
-}
-
-fn tool_input(json: String) -> Map<String, Value> {
-    if json.trim().is_empty() {
-        return Map::new();
-    }
-    match serde_json::from_str(&json) {
-        Ok(Value::Object(input)) => input,
-        _ => Map::from_iter([(INVALID_JSON.to_owned(), Value::String(json))]),
     }
 }

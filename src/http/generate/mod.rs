@@ -8,6 +8,7 @@ pub(crate) mod chat;
 pub(crate) mod chat_request;
 pub(crate) mod demand;
 pub(crate) mod dry;
+pub(crate) mod embedding;
 pub(crate) mod field_names;
 pub(crate) mod grammar;
 pub(crate) mod options;

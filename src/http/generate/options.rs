@@ -50,6 +50,8 @@ pub(crate) struct OwnOptions {
     /// Texts that end the answer.
     pub(crate) stop_strings: Vec<String>,
     pub(crate) max_tokens: Option<usize>,
+    /// Most tokens of prompt and answer together, where the request wants fewer than the model has.
+    pub(crate) context: Option<usize>,
     /// What is kept of the prompt, if not all.
     pub(crate) cut: Option<PromptCut>,
     pub(crate) return_token_ids: bool,
@@ -154,7 +156,7 @@ impl GenerationOptions {
         eos_token_ids: &Arc<[u32]>,
     ) -> Result<StopConditions, ApiError> {
         let FieldNames { prompt: param, max_tokens: name, .. } = *self.own.names;
-        let context = self.max_model_len;
+        let context = self.own.context.unwrap_or(usize::MAX).min(self.max_model_len);
         let exceeded = |answer| {
             let exceeded = ContextExceeded { context, prompt: prompt_tokens, param, answer };
             Err(ApiError::ContextExceeded(exceeded))

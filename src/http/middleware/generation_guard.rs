@@ -17,8 +17,9 @@ pub(crate) async fn refuse_generation(
     next: Next,
 ) -> Result<Response, ApiError> {
     let path = request.uri().path();
-    let generates =
-        request.method() == Method::POST && path.starts_with("/v1/") && path != EMBEDDINGS;
+    let asks_for_text = (path.starts_with("/v1/") && path != EMBEDDINGS)
+        || matches!(path, "/api/chat" | "/api/generate");
+    let generates = request.method() == Method::POST && asks_for_text;
     if generates && !state.engine.limits().generates {
         let message = format!("the model only embeds texts: {path} is not served, {EMBEDDINGS} is");
         return Err(ApiError::Invalid { message, param: None, code: Some("unsupported_route") });

@@ -83,6 +83,7 @@ pub(crate) fn options(
         echoed_logprobs: spelled.echoed_logprobs,
         stop_strings: stop_strings("stop", own.stop.as_ref().map(|StopField(texts)| &texts[..]))?,
         max_tokens: spelled.max_tokens,
+        context: None,
         cut: prompt_cut(own, spelled.max_tokens, state)?,
         return_token_ids: own.return_token_ids.unwrap_or(false),
         tokens_as_token_ids: own.return_tokens_as_token_ids.unwrap_or(false),

@@ -15,6 +15,11 @@ use crate::http::wire::embeddings::{EmbeddingList, EmbeddingsRequest};
 use crate::http::wire::messages::{
     CountedTokens, ErrorObject, Message, MessagesRequest, StreamEvent,
 };
+use crate::http::wire::ollama::{
+    OllamaChatAnswer, OllamaChatRequest, OllamaEmbedAnswer, OllamaEmbedRequest,
+    OllamaEmbeddingsAnswer, OllamaEmbeddingsRequest, OllamaError, OllamaFields,
+    OllamaGenerateAnswer, OllamaGenerateRequest, OllamaShowRequest, OptionFields,
+};
 use crate::http::wire::response_format::StructuredAliases;
 use crate::http::wire::responses::{ItemList, ResponseObject, ResponsesRequest};
 use crate::http::wire::sampling::{CommonFields, SamplingFields};
@@ -53,6 +58,18 @@ pub(super) fn schemas(facts: &Facts<'_>) -> Value {
     collect::<StreamEvent<'static>>(&mut schemas);
     collect::<ErrorObject<'static>>(&mut schemas);
     collect::<CountedTokens>(&mut schemas);
+    collect::<OllamaChatRequest>(&mut schemas);
+    collect::<OllamaGenerateRequest>(&mut schemas);
+    collect::<OllamaFields>(&mut schemas);
+    collect::<OptionFields>(&mut schemas);
+    collect::<OllamaChatAnswer<'static>>(&mut schemas);
+    collect::<OllamaGenerateAnswer<'static>>(&mut schemas);
+    collect::<OllamaEmbedRequest>(&mut schemas);
+    collect::<OllamaEmbedAnswer<'static>>(&mut schemas);
+    collect::<OllamaEmbeddingsRequest>(&mut schemas);
+    collect::<OllamaEmbeddingsAnswer>(&mut schemas);
+    collect::<OllamaShowRequest>(&mut schemas);
+    collect::<OllamaError>(&mut schemas);
     collect::<EmbeddingsRequest>(&mut schemas);
     collect::<EmbeddingList<'static>>(&mut schemas);
     collect::<LoadAdapterRequest>(&mut schemas);

@@ -7,9 +7,9 @@
 use axum::extract::State;
 use serde_json::{Map, Value, json};
 
-use crate::http::anthropic;
 use crate::http::state::AppState;
-use crate::http::wire::schema::builders::reference;
+use crate::http::wire::schema::builders::{any_of, reference};
+use crate::http::{anthropic, ollama};
 use components::Facts;
 use routes::{Answer, Events, ROUTES, Route};
 
@@ -97,7 +97,9 @@ fn responses(route: &Route, keys: bool) -> Value {
     };
     if let Some(mut content) = body {
         if let Some(events) = route.events {
-            content["text/event-stream"] = json!({"schema": event(events)});
+            let lines = matches!(events, Events::Lines(_));
+            let kind = if lines { "application/x-ndjson" } else { "text/event-stream" };
+            content[kind] = json!({"schema": event(events)});
         }
         let mut told = vec!["x-request-id"];
         if !route.request.is_empty() {
@@ -109,7 +111,11 @@ fn responses(route: &Route, keys: bool) -> Value {
             responses["200"]["links"] = links();
         }
     }
-    let error = if anthropic::error::covers(route.path) { "MessageError" } else { "Error" };
+    let error = match route.path {
+        path if anthropic::error::covers(path) => "MessageError",
+        path if ollama::error::covers(path) => "OllamaError",
+        _ => "Error",
+    };
     for (status, description) in route.errors(keys) {
         let told: &[&str] = match status {
             "429" | "503" => &["x-request-id", "retry-after"],
@@ -131,6 +137,7 @@ fn event(events: Events) -> Value {
         json!({"type": "string", "contentMediaType": "application/json", "contentSchema": schema})
     };
     let (required, name, data) = match events {
+        Events::Lines(line) => return any_of(&[reference(line), reference("OllamaError")]),
         Events::Chunks(chunk) => {
             let end = json!({"type": "string", "enum": ["[DONE]"]});
             (vec!["data"], None, json!({"anyOf": [end, holding(&[chunk, "Error"])]}))

@@ -50,6 +50,8 @@ pub(super) enum Events {
     Chunks(&'static str),
     /// Each has a name, which is the type of the object that it holds.
     Named(&'static str),
+    /// Each is a line that is one of these or an error in Ollama's shape.
+    Lines(&'static str),
 }
 
 /// A parameter beside the body.
@@ -282,6 +284,70 @@ pub(super) const ROUTES: &[Route] = &[
         summary: "Forget an adapter; requests that run keep it.",
         request: &["UnloadAdapterRequest"],
         ..CHANGES
+    },
+    Route {
+        path: "/api/chat",
+        name: "ollamaChat",
+        summary: "Answer a conversation in Ollama's shape.",
+        request: &["OllamaChatRequest", "OllamaFields"],
+        answer: Answer::Json("OllamaChatAnswer"),
+        events: Some(Events::Lines("OllamaChatAnswer")),
+        ..RUNS
+    },
+    Route {
+        path: "/api/generate",
+        name: "ollamaGenerate",
+        summary: "Answer or continue a prompt in Ollama's shape.",
+        request: &["OllamaGenerateRequest", "OllamaFields"],
+        answer: Answer::Json("OllamaGenerateAnswer"),
+        events: Some(Events::Lines("OllamaGenerateAnswer")),
+        ..RUNS
+    },
+    Route {
+        path: "/api/embed",
+        name: "ollamaEmbed",
+        summary: "Texts as vectors in Ollama's shape.",
+        request: &["OllamaEmbedRequest"],
+        answer: Answer::Json("OllamaEmbedAnswer"),
+        ..RUNS
+    },
+    Route {
+        path: "/api/embeddings",
+        name: "ollamaEmbeddings",
+        summary: "One text as a vector in Ollama's older shape.",
+        request: &["OllamaEmbeddingsRequest"],
+        answer: Answer::Json("OllamaEmbeddingsAnswer"),
+        ..RUNS
+    },
+    Route {
+        path: "/api/tags",
+        name: "ollamaTags",
+        summary: "The names that the model answers to, in Ollama's shape.",
+        answer: Answer::Json("OllamaModels"),
+        ..OPEN
+    },
+    Route {
+        path: "/api/ps",
+        name: "ollamaPs",
+        summary: "The same names: all stay loaded.",
+        answer: Answer::Json("OllamaProcesses"),
+        ..OPEN
+    },
+    Route {
+        method: "post",
+        path: "/api/show",
+        name: "ollamaShow",
+        summary: "The model in detail, in Ollama's shape.",
+        request: &["OllamaShowRequest", "OllamaShowName"],
+        answer: Answer::Json("OllamaShown"),
+        ..OPEN
+    },
+    Route {
+        path: "/api/version",
+        name: "ollamaVersion",
+        summary: "The version of Ollama whose API this is.",
+        answer: Answer::Json("OllamaVersion"),
+        ..OPEN
     },
     Route {
         method: "post",

@@ -24,6 +24,11 @@ pub(crate) trait RequestBody: Sized {
     fn model(&self) -> Option<&str> {
         None
     }
+
+    /// Checks that the model is served which the request names: the adapter that it stands for.
+    fn check_model(state: &AppState, named: Option<&str>) -> Result<Option<Adapter>, ApiError> {
+        state.check_model(named)
+    }
 }
 
 /// A request whose fields have the right types.
@@ -55,7 +60,7 @@ impl<T: RequestBody> Extracted<T> {
         let mut reader = BodyReader::new(json);
         let body = T::read(&mut reader)?;
         let named = body.model().filter(|name| !name.is_empty());
-        let adapter = state.check_model(named)?;
+        let adapter = T::check_model(state, named)?;
         let model = named.unwrap_or(state.model_name()).to_owned();
         let mut fields = FieldReader::new(T::RULES);
         reader.finish(&mut fields)?;

@@ -108,6 +108,8 @@ impl FieldReader {
 #[derive(Debug)]
 pub(crate) struct BodyReader<'a> {
     body: &'a Value,
+    /// Where it stands in the request; empty for the request itself.
+    path: &'static str,
     /// Names that no struct so far has.
     left: Option<Vec<String>>,
     /// Places inside the fields that one has.
@@ -116,7 +118,12 @@ pub(crate) struct BodyReader<'a> {
 
 impl<'a> BodyReader<'a> {
     pub(crate) fn new(body: &'a Value) -> Self {
-        Self { body, left: None, nested: Vec::new() }
+        Self::at(body, "")
+    }
+
+    /// Reads an object inside of a request.
+    pub(crate) fn at(body: &'a Value, path: &'static str) -> Self {
+        Self { body, path, left: None, nested: Vec::new() }
     }
 
     /// Whether the body gives a value for this field.
@@ -126,7 +133,7 @@ impl<'a> BodyReader<'a> {
 
     /// Reads the fields that `T` has.
     pub(crate) fn take<T: DeserializeOwned>(&mut self) -> Result<T, ApiError> {
-        let (read, unread) = deserialize(self.body, "")?;
+        let (read, unread) = deserialize(self.body, self.path)?;
         let mut names = Vec::new();
         for Unread { path, on_top, value } in unread {
             if on_top {
@@ -146,10 +153,10 @@ impl<'a> BodyReader<'a> {
     pub(crate) fn finish(self, fields: &mut FieldReader) -> Result<(), ApiError> {
         for name in self.left.into_iter().flatten() {
             let value = &self.body[&name];
-            fields.judge(name, value)?;
+            fields.judge(below(self.path, &name), value)?;
         }
         for (place, value) in self.nested {
-            fields.judge(place, value)?;
+            fields.judge(below(self.path, &place), value)?;
         }
         Ok(())
     }

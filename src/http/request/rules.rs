@@ -152,7 +152,7 @@ pub(crate) fn is_false(value: &Value) -> bool {
     value == &Value::Bool(false)
 }
 
-fn is_zero(value: &Value) -> bool {
+pub(crate) fn is_zero(value: &Value) -> bool {
     value.as_f64() == Some(0.0)
 }
 
@@ -168,7 +168,7 @@ fn is_one_at_most(value: &Value) -> bool {
     value.as_f64().is_some_and(|value| value <= 1.0)
 }
 
-fn is_one(value: &Value) -> bool {
+pub(crate) fn is_one(value: &Value) -> bool {
     value.as_f64() == Some(1.0)
 }
 

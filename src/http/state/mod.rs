@@ -67,6 +67,21 @@ impl GenerationDefaults {
     }
 }
 
+/// What is told of the model to programs that ask, and changes no answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ModelFacts {
+    /// What `config.json` calls the kind of network, such as `qwen3`.
+    pub architecture: String,
+    /// `gguf` or `safetensors`.
+    pub format: &'static str,
+    /// What weight matrices are rounded to or stored as, such as `Q8_0`; empty if no one kind.
+    pub stored_as: String,
+    /// Bytes of all tensors as stored.
+    pub bytes: u64,
+    /// Whether a GPU computes.
+    pub on_gpu: bool,
+}
+
 /// What [`AppState`] is made of.
 #[derive(Debug)]
 pub struct ServerParts {
@@ -94,6 +109,8 @@ pub struct ServerParts {
     pub build_features: Vec<String>,
     /// Names what answers depend on beside the request: equal names, equal answers to equal seeds.
     pub fingerprint: String,
+    /// What is told of the model.
+    pub model: ModelFacts,
 }
 
 /// Cheap to clone; one per server.
@@ -112,6 +129,7 @@ pub struct ServerState {
     pub(crate) metrics: MetricsHandle,
     pub(crate) build_features: Vec<String>,
     pub(crate) fingerprint: String,
+    pub(crate) model: ModelFacts,
     /// The adapters that requests can name beside the model.
     pub(crate) adapters: AdapterRegistry,
     pub(crate) admission: Admission,
@@ -172,6 +190,7 @@ impl AppState {
             eos_token_ids: parts.eos_token_ids,
             build_features: parts.build_features,
             fingerprint: parts.fingerprint,
+            model: parts.model,
             breakers: BreakerCache::default(),
             prompts: PromptMemory::default(),
             responses: ResponseStore::default(),

@@ -5,6 +5,9 @@ pub(crate) const EFFORTS: [&str; 7] = ["none", "minimal", "low", "medium", "high
 /// How much effort a model can be asked for in the Messages API.
 pub(crate) const MESSAGE_EFFORTS: [&str; 5] = ["low", "medium", "high", "xhigh", "max"];
 
+/// How much reasoning a model can be asked for in Ollama's API.
+pub(crate) const THINK_LEVELS: [&str; 4] = ["low", "medium", "high", "max"];
+
 /// How urgent a request can be, in OpenAI's words and in Anthropic's.
 pub(crate) const SERVICE_TIERS: [&str; 6] =
     ["auto", "default", "flex", "scale", "priority", "standard_only"];

@@ -9,6 +9,7 @@ pub(crate) mod embeddings;
 pub(crate) mod logit_bias;
 pub(crate) mod messages;
 pub(crate) mod number;
+pub(crate) mod ollama;
 pub(crate) mod response_format;
 pub(crate) mod response_input;
 pub(crate) mod responses;

@@ -36,6 +36,7 @@ pub(crate) mod chat;
 pub(crate) mod constants;
 pub(crate) mod events;
 pub(crate) mod messages;
+pub(crate) mod ollama;
 pub(crate) mod responses;
 pub(crate) mod served;
 
@@ -46,6 +47,7 @@ pub(crate) fn components() -> Vec<(&'static str, Value)> {
         chat::components(),
         events::components(),
         messages::components(),
+        ollama::components(),
         responses::components(),
         served::components(),
     ];
