@@ -11,7 +11,7 @@ use tower_http::cors::{AllowHeaders, AllowOrigin, Any, CorsLayer};
 
 use super::error::ApiError;
 use super::middleware::{auth, drain, generation_guard, observe};
-use super::openai::{chat, completions, embeddings, responses};
+use super::openai::{chat, completions, decisions, embeddings, responses};
 use super::ops::{about, adapters, health, invocations, models, tokenize};
 use super::state::AppState;
 use super::{anthropic, ollama, openapi};
@@ -61,6 +61,8 @@ fn versioned(state: AppState) -> Router {
         )
         .route("/v1/responses/{id}/cancel", post(responses::stored::cancel))
         .route("/v1/responses/{id}/input_items", get(responses::stored::input_items))
+        .route("/v1/decisions", post(decisions::decisions))
+        .route("/v1/systemone", post(decisions::system_one))
         .route("/v1/embeddings", post(embeddings::embeddings))
         .route("/v1/load_lora_adapter", post(adapters::load))
         .route("/v1/unload_lora_adapter", post(adapters::unload))

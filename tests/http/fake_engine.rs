@@ -106,6 +106,11 @@ pub fn logprobs_of(token_id: u32, count: u32) -> TokenLogprobs {
     TokenLogprobs { token_id, logprob: -0.5, rank: 1, top: top.collect() }
 }
 
+/// The logprob of a token that a request lists.
+pub fn listed_logprob(token_id: u32) -> f32 {
+    -1.0 - (token_id % 7) as f32 * 0.5
+}
+
 struct Playing {
     request: EngineRequest,
     sender: OutputSender,
@@ -206,7 +211,11 @@ impl Playing {
         self.sent += 1;
         let logprobs = self.request.sampling.logprobs.map(|count| {
             let usual = logprobs_of(token_id, count);
-            TokenLogprobs { logprob: self.script.logprob.unwrap_or(usual.logprob), ..usual }
+            let listed = self.request.sampling.logprob_token_ids.as_deref();
+            let listed =
+                listed.map(|ids| ids.iter().map(|id| (*id, listed_logprob(*id))).collect());
+            let top = listed.unwrap_or(usual.top);
+            TokenLogprobs { logprob: self.script.logprob.unwrap_or(usual.logprob), top, ..usual }
         });
         let _ = self.sender.send(EngineOutput::Token { token_id, logprobs });
         let Some(reason) = self.request.stop.check(token_id, self.sent) else { return true };

@@ -15,6 +15,7 @@ mod client;
 mod completions;
 mod conformance;
 mod contracts;
+mod decisions;
 mod disconnect;
 mod embeddings;
 mod errors;

@@ -1,6 +1,7 @@
 //! The whole house: the real program, the embedded model, real sockets.
 
 mod adversarial;
+mod decisions;
 mod embeddings;
 mod hybrids;
 mod long_prompts;

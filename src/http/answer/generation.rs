@@ -209,6 +209,16 @@ impl Generation {
         }
     }
 
+    /// The fewest tokens of any prompt that were found in the cache.
+    pub(crate) fn least_cached(&self) -> usize {
+        self.figures.iter().map(|figures| figures.cached_tokens).min().unwrap_or(0)
+    }
+
+    /// How long the request may take.
+    pub(crate) fn deadline(&self) -> Option<Duration> {
+        self.bounds.deadline
+    }
+
     /// Times so far.
     pub(crate) fn timings(&self) -> Timings {
         let slowest = |time: fn(&Figures) -> Duration| {

@@ -1,8 +1,9 @@
-//! OpenAI's protocols: chat completions, completions, responses and embeddings. Each has its input,
-//! which becomes the request that all protocols share, and its writer.
+//! OpenAI's protocols: chat completions, completions, responses, decisions and embeddings. Each has
+//! its input, which becomes the request that all protocols share, and its writer.
 
 pub(crate) mod chat;
 pub(crate) mod completions;
+pub(crate) mod decisions;
 pub(crate) mod embeddings;
 pub(crate) mod envelope;
 pub(crate) mod format;

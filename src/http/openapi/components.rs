@@ -11,6 +11,10 @@ use crate::http::wire::chat::{
     ChatCompletion, ChatCompletionChunk, ChatCompletionRequest, ChatMessage, PromptTokenLogprob,
 };
 use crate::http::wire::completions::{Completion, CompletionRequest};
+use crate::http::wire::decisions::{
+    Decision, DecisionFields, DecisionRequest, SystemOneAnswer, SystemOneDecision,
+    SystemOneDiagnostics, SystemOneRequest,
+};
 use crate::http::wire::embeddings::{EmbeddingList, EmbeddingsRequest};
 use crate::http::wire::messages::{
     CountedTokens, ErrorObject, Message, MessagesRequest, StreamEvent,
@@ -58,6 +62,13 @@ pub(super) fn schemas(facts: &Facts<'_>) -> Value {
     collect::<StreamEvent<'static>>(&mut schemas);
     collect::<ErrorObject<'static>>(&mut schemas);
     collect::<CountedTokens>(&mut schemas);
+    collect::<DecisionRequest>(&mut schemas);
+    collect::<SystemOneRequest>(&mut schemas);
+    collect::<DecisionFields>(&mut schemas);
+    collect::<Decision<'static>>(&mut schemas);
+    collect::<SystemOneDecision<'static>>(&mut schemas);
+    collect::<SystemOneAnswer>(&mut schemas);
+    collect::<SystemOneDiagnostics>(&mut schemas);
     collect::<OllamaChatRequest>(&mut schemas);
     collect::<OllamaGenerateRequest>(&mut schemas);
     collect::<OllamaFields>(&mut schemas);

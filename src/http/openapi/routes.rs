@@ -264,6 +264,22 @@ pub(super) const ROUTES: &[Route] = &[
         ..COUNTS
     },
     Route {
+        path: "/v1/decisions",
+        name: "createDecision",
+        summary: "Answer questions about one input by probabilities.",
+        request: &["DecisionRequest", "DecisionFields"],
+        answer: Answer::Json("Decision"),
+        ..RUNS
+    },
+    Route {
+        path: "/v1/systemone",
+        name: "createStructuredDecision",
+        summary: "The same in the shape of System One.",
+        request: &["SystemOneRequest", "DecisionFields"],
+        answer: Answer::Json("SystemOneDecision"),
+        ..RUNS
+    },
+    Route {
         path: "/v1/embeddings",
         name: "createEmbedding",
         summary: "Texts as vectors.",

@@ -40,6 +40,15 @@ pub(crate) const MAX_PROMPTS: usize = 1024;
 /// Most texts of one request for embeddings.
 pub(crate) const MAX_INPUTS: usize = 2048;
 
+/// Most questions of one request for decisions.
+pub(crate) const MAX_QUESTIONS: usize = 400;
+/// Most answers that a question can have to choose from.
+pub(crate) const MAX_DECISION_CHOICES: usize = 255;
+/// Most levels of a score.
+pub(crate) const MAX_DECISION_LEVELS: usize = 10;
+/// Most bytes of JSON that a part of a question or its input holds.
+pub(crate) const MAX_DECISION_JSON_BYTES: usize = 256 << 10;
+
 /// Most items on a page of a response's input.
 pub(crate) const MAX_PAGE_ITEMS: usize = 100;
 /// Most pairs of a response's metadata.

@@ -5,6 +5,7 @@ pub(crate) mod adapters;
 pub(crate) mod bounds;
 pub(crate) mod chat;
 pub(crate) mod completions;
+pub(crate) mod decisions;
 pub(crate) mod embeddings;
 pub(crate) mod logit_bias;
 pub(crate) mod messages;

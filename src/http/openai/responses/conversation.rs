@@ -11,7 +11,7 @@ use crate::http::wire::responses::{
 };
 
 /// The messages of a conversation; `instructions` come before it.
-pub(super) fn messages<'a>(
+pub(crate) fn messages<'a>(
     instructions: Option<&str>,
     items: impl Iterator<Item = &'a Item>,
 ) -> Vec<Message> {

@@ -28,16 +28,16 @@ const KINDS: &str = "message, function_call, function_call_output, custom_tool_c
 const OMITTED: [&str; 2] = ["input_image", "input_file"];
 
 /// Reads the items of one request.
-pub(super) struct ItemReader<'a> {
+pub(crate) struct ItemReader<'a> {
     /// Where references lead.
-    pub(super) store: &'a ResponseStore,
-    pub(super) now: Instant,
-    pub(super) fields: &'a mut FieldReader,
+    pub(crate) store: &'a ResponseStore,
+    pub(crate) now: Instant,
+    pub(crate) fields: &'a mut FieldReader,
 }
 
 impl ItemReader<'_> {
     /// A string is one message of the user.
-    pub(super) fn read(&mut self, input: &Value) -> Result<Vec<Item>, ApiError> {
+    pub(crate) fn read(&mut self, input: &Value) -> Result<Vec<Item>, ApiError> {
         match input {
             Value::String(text) => {
                 let content = vec![Part::InputText { text: text.clone() }];
@@ -208,7 +208,7 @@ impl ItemReader<'_> {
 }
 
 /// Checks that every output in `items` answers a call before it.
-pub(super) fn check_outputs(history: &History, items: &[Item]) -> Result<(), ApiError> {
+pub(crate) fn check_outputs(history: &History, items: &[Item]) -> Result<(), ApiError> {
     let call_id = |item: &Item| match item {
         Item::FunctionCall(call) => Some(call.call_id.clone()),
         Item::CustomToolCall(call) => Some(call.call_id.clone()),

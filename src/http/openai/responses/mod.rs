@@ -24,10 +24,10 @@ use input::{Converted, ResponseBody};
 use writer::{ResponsesWriter, Storing};
 
 mod comparison;
-mod conversation;
+pub(crate) mod conversation;
 mod events;
 mod input;
-mod items;
+pub(crate) mod items;
 mod settings;
 pub(crate) mod stored;
 mod tools;

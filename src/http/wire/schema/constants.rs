@@ -28,5 +28,6 @@ constants! {
     message: "message";
     response: "response";
     server_error: "server_error";
+    structured_decision: "structured_decision";
     text_completion: "text_completion";
 }

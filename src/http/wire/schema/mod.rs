@@ -34,6 +34,7 @@ pub(crate) mod answers;
 pub(crate) mod builders;
 pub(crate) mod chat;
 pub(crate) mod constants;
+pub(crate) mod decisions;
 pub(crate) mod events;
 pub(crate) mod messages;
 pub(crate) mod ollama;
@@ -45,6 +46,7 @@ pub(crate) fn components() -> Vec<(&'static str, Value)> {
     let written = [
         answers::components(),
         chat::components(),
+        decisions::components(),
         events::components(),
         messages::components(),
         ollama::components(),

@@ -1,0 +1,260 @@
+//! Questions to probabilities: a prompt for each, of which the engine computes no more than the
+//! distribution of the token behind it.
+
+use std::sync::Arc;
+
+use futures::{StreamExt, TryStreamExt};
+use serde_json::{Map, Value};
+
+use super::labels::{LabelFinder, Labels};
+use super::probabilities::LabelProbabilities;
+use super::question::Question;
+use crate::engine::adapter::Adapter;
+use crate::http::answer::delta::{ChoiceDelta, CompletedChoice};
+use crate::http::answer::generation::Generation;
+use crate::http::answer::reader::ReadingPlan;
+use crate::http::error::ApiError;
+use crate::http::generate::chat_request::{
+    Conversation, Message, Part, Role, TemplateOptions, Tools,
+};
+use crate::http::generate::field_names::FieldNames;
+use crate::http::generate::options::{GenerationOptions, OwnOptions};
+use crate::http::generate::plan::{Constraints, Plan};
+use crate::http::generate::prompt::{self, RenderedPrompt};
+use crate::http::request::arrival::Arrival;
+use crate::http::request::blocking::off_thread;
+use crate::http::state::AppState;
+use crate::http::wire::decisions::{
+    DecisionFields, DecisionInputDetails, DecisionOutputDetails, DecisionUsage,
+};
+use crate::http::wire::sampling::CommonFields;
+use crate::http::wire::scalars::ScalarFields;
+use crate::text::reasoning;
+
+/// Stands for a question, to see what comes behind it.
+const PLACE: &str = "QUESTION";
+/// How many prompts of a request are rendered and tokenized beside each other.
+const RENDERED_AT_ONCE: usize = 8;
+
+/// Questions about an input.
+pub(super) struct Asked {
+    pub(super) messages: Vec<Message>,
+    pub(super) questions: Vec<Question>,
+    pub(super) fields: DecisionFields,
+    pub(super) names: &'static FieldNames,
+    pub(super) adapter: Option<Adapter>,
+    pub(super) arrival: Arrival,
+}
+
+/// What was read, in the order of the questions.
+pub(super) struct Reading {
+    pub(super) questions: Vec<Question>,
+    pub(super) readings: Vec<LabelProbabilities>,
+    pub(super) usage: DecisionUsage,
+    /// Tokens of all prompts together.
+    pub(super) prompt_tokens: usize,
+}
+
+/// Has the engine compute the labels' probabilities.
+pub(super) async fn read(state: &AppState, asked: Asked) -> Result<Reading, ApiError> {
+    let Asked { messages, questions, fields, names, adapter, arrival } = asked;
+    check_thinking(&fields)?;
+    let permit = state.admit(questions.len())?;
+    let variables = fields.chat_template_kwargs.clone().unwrap_or_default();
+    let about = |question: &str| conversation(&messages, question, &variables, names);
+    let tail = tail(state, about(PLACE)).await?;
+    let (labels, questions) = find_labels(state, tail.clone(), questions).await?;
+    let asking = questions.iter().zip(&labels);
+    let asking: Vec<Conversation> =
+        asking.map(|(question, labels)| about(&question.prompt(&labels.texts))).collect();
+    let asking: Vec<_> = asking.into_iter().map(|one| prompt::rendered(state, one)).collect();
+    let prompts = futures::stream::iter(asking).buffered(RENDERED_AT_ONCE);
+    let prompts: Vec<RenderedPrompt> = prompts.try_collect().await?;
+    if prompts.iter().any(|prompt| !prompt.text.ends_with(&tail)) {
+        let what = "a chat template whose end depends on what is asked";
+        return Err(ApiError::unsupported(names.prompt, what));
+    }
+    let prompts = prompts.into_iter().map(|RenderedPrompt { token_ids, .. }| token_ids);
+    let prompts: Vec<Vec<u32>> = prompts.collect();
+    let options = options(&fields, &labels, names, &arrival, state)?;
+    let (constraints, reading) = (Constraints::default(), ReadingPlan::default());
+    let plan = Plan::new(state, options, constraints, reading, adapter, arrival.at).await?;
+    let mut generation = plan.submit(state, permit, &prompts)?;
+    let choices = completed(&mut generation).await?;
+    let readings = choices.iter().zip(&labels).map(|(choice, labels)| reading_of(choice, labels));
+    let readings: Option<Vec<LabelProbabilities>> = readings.collect();
+    Ok(Reading {
+        // At the deadline, a request that has begun ends with what there is.
+        readings: readings.ok_or_else(|| {
+            let deadline = generation.deadline().unwrap_or_default().as_millis();
+            ApiError::DeadlineExceeded(u64::try_from(deadline).unwrap_or(u64::MAX))
+        })?,
+        questions,
+        usage: usage(&prompts, generation.least_cached()),
+        prompt_tokens: prompts.iter().map(Vec::len).sum(),
+    })
+}
+
+fn check_thinking(fields: &DecisionFields) -> Result<(), ApiError> {
+    let variables = fields.chat_template_kwargs.as_ref();
+    let thinks = variables.and_then(|variables| variables.get("enable_thinking"));
+    if thinks == Some(&Value::Bool(true)) {
+        let param = "chat_template_kwargs.enable_thinking";
+        let message = format!("{param} must be false: an answer is the first token of the reply");
+        return Err(ApiError::field(param, message));
+    }
+    Ok(())
+}
+
+/// The conversation with a question at its end.
+fn conversation(
+    messages: &[Message],
+    question: &str,
+    variables: &Map<String, Value>,
+    names: &'static FieldNames,
+) -> Conversation {
+    let mut messages = messages.to_vec();
+    if let Some(last) = messages.last_mut().filter(|last| last.role == Role::User) {
+        // Parts are lines; an empty one stands between input and question.
+        last.parts.push(Part::Text(format!("\n{question}")));
+    } else {
+        let parts = vec![Part::Text(question.to_owned())];
+        messages.push(Message { role: Role::User, parts, name: None, answers: None });
+    }
+    Conversation {
+        messages,
+        tools: Tools::default(),
+        template: TemplateOptions {
+            source: None,
+            variables: variables.clone(),
+            documents: None,
+            effort: None,
+            thinking: Some(false),
+            add_generation_prompt: true,
+            continue_final_message: false,
+            add_special_tokens: false,
+        },
+        names,
+    }
+}
+
+/// What the template puts behind a question, up to where the reply begins.
+async fn tail(state: &AppState, conversation: Conversation) -> Result<String, ApiError> {
+    let names = conversation.names;
+    let text = prompt::text(state, conversation).await?;
+    let family = state.families(false).reasoning;
+    if family.is_some_and(|family| reasoning::starts_inside(family, &text)) {
+        let what = "a model that reasons before every reply";
+        return Err(ApiError::unsupported("model", what));
+    }
+    let tail = text.rsplit_once(PLACE).map(|(_, tail)| tail.to_owned());
+    tail.ok_or_else(|| ApiError::unsupported(names.prompt, "a chat template that changes texts"))
+}
+
+async fn find_labels(
+    state: &AppState,
+    tail: String,
+    questions: Vec<Question>,
+) -> Result<(Vec<Labels>, Vec<Question>), ApiError> {
+    let tokenizer = Arc::clone(&state.tokenizer);
+    off_thread(move || {
+        let finder = LabelFinder::new(&tokenizer, &tail);
+        let labels = questions.iter().map(|question| finder.labels(question));
+        Ok((labels.collect::<Result<_, _>>()?, questions))
+    })
+    .await
+}
+
+/// One token, of which nobody asks but how likely the labels would have been.
+fn options(
+    fields: &DecisionFields,
+    labels: &[Labels],
+    names: &'static FieldNames,
+    arrival: &Arrival,
+    state: &AppState,
+) -> Result<GenerationOptions, ApiError> {
+    let own = OwnOptions {
+        names,
+        request_id: None,
+        demand: None,
+        n: 1,
+        best_of: 1,
+        beams: None,
+        logprobs: Some(0),
+        prompt_logprobs: None,
+        echoed_logprobs: None,
+        stop_strings: Vec::new(),
+        max_tokens: Some(1),
+        context: None,
+        cut: None,
+        return_token_ids: false,
+        tokens_as_token_ids: false,
+    };
+    let common = CommonFields {
+        priority: fields.priority,
+        cache_salt: fields.cache_salt.clone(),
+        deadline_ms: fields.deadline_ms,
+        ..CommonFields::default()
+    };
+    let mut scalars = ScalarFields::default();
+    scalars.set("temperature", Some(0.0));
+    let mut options = GenerationOptions::new(own, &scalars, &common, arrival, state)?;
+    let mut tokens: Vec<u32> =
+        labels.iter().flat_map(|labels| labels.tokens.iter().copied()).collect();
+    tokens.sort_unstable();
+    tokens.dedup();
+    options.sampling.logprob_token_ids = Some(tokens.into());
+    Ok(options)
+}
+
+async fn completed(generation: &mut Generation) -> Result<Vec<CompletedChoice>, ApiError> {
+    let mut choices = vec![CompletedChoice::default(); generation.num_choices()];
+    while let Some(delta) = generation.next().await {
+        let ChoiceDelta { index, delta } = delta?;
+        choices[index].add(delta);
+    }
+    Ok(choices)
+}
+
+/// What was read of one question's labels, if anything was.
+fn reading_of(choice: &CompletedChoice, labels: &Labels) -> Option<LabelProbabilities> {
+    let first = choice.tokens.first()?.logprobs.as_ref()?;
+    let logprob = |token: &u32| {
+        let found = first.top.iter().find(|(id, _)| id == token);
+        found.map(|(_, logprob)| f64::from(*logprob))
+    };
+    let logprobs: Option<Vec<f64>> = labels.tokens.iter().map(logprob).collect();
+    Some(LabelProbabilities::new(&logprobs?, labels.tokens.contains(&first.token_id)))
+}
+
+/// Counts what all prompts begin with once; `cached` tokens of it had been computed before.
+fn usage(prompts: &[Vec<u32>], cached: usize) -> DecisionUsage {
+    let common = |a: &[u32], b: &[u32]| a.iter().zip(b).take_while(|(a, b)| a == b).count();
+    let first = prompts.first().map_or(&[][..], Vec::as_slice);
+    let shared = prompts.iter().map(|prompt| common(first, prompt)).min().unwrap_or(0);
+    let own: usize = prompts.iter().map(|prompt| prompt.len() - shared).sum();
+    let input_tokens = shared + own;
+    DecisionUsage {
+        input_tokens,
+        input_tokens_details: DecisionInputDetails {
+            cached_tokens: cached.min(input_tokens),
+            cache_write_tokens: 0,
+        },
+        output_tokens: 0,
+        output_tokens_details: DecisionOutputDetails { reasoning_tokens: 0 },
+        total_tokens: input_tokens,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_prompts_share_counts_once() {
+        let counted = usage(&[vec![1, 2, 3, 4], vec![1, 2, 5], vec![1, 2, 3]], 9);
+        assert_eq!((counted.input_tokens, counted.total_tokens), (2 + 2 + 1 + 1, 6));
+        assert_eq!(counted.input_tokens_details.cached_tokens, 6);
+        assert_eq!(usage(&[vec![1, 2, 3]], 2).input_tokens, 3);
+    }
+}
