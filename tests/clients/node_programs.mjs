@@ -143,6 +143,23 @@ await section("@ai-sdk/openai", ["@ai-sdk/openai", "ai", "zod"], async ({ create
   await aiSdk("@ai-sdk/openai, Responses", openai(model), ai, zod);
   assert.ok(asked.at(-1).path.endsWith("/responses"), "the Responses API is the default");
   await aiSdk("@ai-sdk/openai, chat", openai.chat(model), ai, zod);
+  // Older ones know no decisions.
+  if (ai.experimental_decide && openai.decisionModel) {
+    await check("@ai-sdk/openai: decisions of every type", async () => {
+      const { answers, usage } = await ai.experimental_decide({
+        model: openai.decisionModel(model), state: QUESTION, maxRetries: 0,
+        questions: {
+          known: { type: "boolean", instructions: "Is her name told?" },
+          city: { type: "choice", instructions: "Where?", criteria: { Oslo: "In Norway", Rome: null } },
+          age: { type: "score", instructions: "How old?", criteria: ["young", "old"] },
+        },
+      });
+      assert.ok(answers.known.probability >= 0 && answers.known.probability <= 1);
+      const { Oslo, Rome } = answers.city.probabilities;
+      assert.ok(Math.abs(Oslo + Rome - 1) < 1e-9 && answers.city.choice === (Oslo >= Rome ? "Oslo" : "Rome"));
+      assert.ok(Math.abs(answers.age.score - answers.age.probabilities[1]) < 1e-9 && usage.outputTokens === 0);
+    });
+  }
   await check("@ai-sdk/openai: completion and embedding models", async () => {
     const text = await ai.generateText({ model: openai.completion(model), prompt: "Once upon a time", maxRetries: 0 });
     assert.ok(text.usage.outputTokens > 0);
