@@ -59,8 +59,9 @@ const INSIDE: &[(&str, &[&str])] = &[
     // Ollama's tools and logprobs are those of chat completions.
     ("http::ollama", &["openai", "generate", "answer", "request", "state", "wire", "error"]),
     // A conversation to tokenize is one of a chat completion.
-    ("http::ops", &["openai", "generate", "request", "state", "wire", "error"]),
-    ("http::middleware", &["request", "state", "error"]),
+    ("http::page", &[]),
+    ("http::ops", &["openai", "page", "generate", "request", "state", "wire", "error"]),
+    ("http::middleware", &["page", "request", "state", "error"]),
     ("http::openapi", &["anthropic", "ollama", "state", "wire", "error"]),
     ("models::error", &[]),
     ("models::adapter", &[]),

@@ -5,6 +5,7 @@
 //! router       routes and layers                                     | connections
 //! openapi      the API's own description
 //! openai anthropic ollama ops     one folder per protocol: input, writer, handlers
+//! page         the chat and the status page, for browsers: embedded files
 //! generate     the request that all protocols share, to the engine
 //! answer       from the engine's outputs to the bytes of a response
 //! middleware   what happens around every handler
@@ -53,6 +54,7 @@ mod ollama;
 mod openai;
 mod openapi;
 mod ops;
+mod page;
 mod request;
 mod router;
 pub mod state;

@@ -14,7 +14,7 @@ use super::middleware::{auth, drain, generation_guard, observe};
 use super::openai::{chat, completions, decisions, embeddings, responses};
 use super::ops::{about, adapters, health, invocations, models, tokenize};
 use super::state::AppState;
-use super::{anthropic, ollama, openapi};
+use super::{anthropic, ollama, openapi, page};
 
 /// Routes that programs also ask for without `/v1`, as llama.cpp serves them.
 const WITHOUT_VERSION: [&str; 5] =
@@ -84,6 +84,8 @@ fn versioned(state: AppState) -> Router {
         .route("/detokenize", post(tokenize::detokenize))
         .route("/apply-template", post(about::apply_template))
         .route("/", get(about::root))
+        .route("/status", get(page::status))
+        .route("/page/{name}", get(page::file))
         .route("/invocations", post(invocations::invocations))
         .route("/load", get(about::load))
         .route("/props", get(about::props))

@@ -80,6 +80,47 @@ async fn the_version_names_features() {
 }
 
 #[tokio::test]
+async fn browsers_get_pages_and_programs_json() {
+    let server = Server::saying("x").await;
+    let root = server.client.get("/").await;
+    assert_eq!(
+        (root.json()["server"].as_str(), root.header("vary")),
+        (Some("sconce"), Some("accept"))
+    );
+    let browser = [("accept", "text/html,application/xhtml+xml,*/*;q=0.8")];
+    let page = server.client.get_with("/", &browser).await;
+    assert_eq!(page.header("content-type"), Some("text/html; charset=utf-8"));
+    assert!(page.header("content-security-policy").unwrap().starts_with("default-src 'none'"));
+    let etag = page.header("etag").unwrap();
+    let known = [("accept", "text/html"), ("if-none-match", etag)];
+    let again = server.client.get_with("/", &known).await;
+    assert_eq!((again.status, again.text.as_str()), (304, ""));
+    let script = server.client.get("/page/chat.js").await;
+    assert_eq!(script.header("content-type"), Some("text/javascript; charset=utf-8"));
+    let worker =
+        server.client.get("/page/mcp_worker.js?origin=http%3A%2F%2F127.0.0.1%3A3001").await;
+    let policy = Some("default-src 'none'; connect-src http://127.0.0.1:3001");
+    assert_eq!(worker.header("content-security-policy"), policy);
+    let injected = server.client.get("/page/mcp_worker.js?origin=http://a;script-src").await;
+    assert_eq!(injected.status, 400);
+    assert_eq!(server.client.get("/page/none.js").await.status, 404);
+    assert_eq!(server.client.get("/status").await.status, 200);
+}
+
+#[tokio::test]
+async fn pages_need_no_key() {
+    let mut setup = Setup::default();
+    setup.config.api_keys = vec!["k".to_owned()];
+    let server = Server::start(setup, |_| say("x")).await;
+    let page = server.client.get_with("/", &[("accept", "text/html")]).await;
+    assert_eq!(page.status, 200);
+    for (path, status) in [("/page/chat.js", 200), ("/status", 200), ("/", 401), ("/metrics", 401)]
+    {
+        assert_eq!(server.client.get(path).await.status, status, "{path}");
+    }
+}
+
+#[tokio::test]
 async fn text_becomes_tokens_and_back() {
     let server = Server::saying("x").await;
     let body = json!({"prompt": "é<|im_start|>", "return_token_strs": true});

@@ -1,6 +1,6 @@
 //! Who may call: a key, as a bearer or in `x-api-key`. Every route but
-//! `/health/*` and `/ping` needs one once any is configured, and those that change what is served need one of
-//! an administrator's.
+//! `/health/*`, `/ping` and the pages' own files needs one once any is configured, and those that change
+//! what is served need one of an administrator's.
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, header};
@@ -8,6 +8,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 
 use crate::http::error::ApiError;
+use crate::http::page;
 use crate::http::state::AppState;
 use crate::http::state::api_keys::{ApiKeys, Scope};
 
@@ -25,7 +26,7 @@ pub(crate) async fn require_key(
 ) -> Result<Response, ApiError> {
     let keys = &state.api_keys;
     let path = request.uri().path();
-    if !keys.is_empty() && !is_open(path) {
+    if !keys.is_empty() && !is_open(path) && !page::is_public(path, request.headers()) {
         let scope = check(keys, request.headers())?;
         if ADMIN.contains(&path) && scope < Scope::Admin {
             let message = "this needs a key that the server was given as --admin-api-key";

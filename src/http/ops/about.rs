@@ -2,26 +2,32 @@
 //! of a conversation under llama.cpp's name.
 
 use axum::extract::State;
+use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
 use crate::http::error::ApiError;
 use crate::http::generate::prompt;
 use crate::http::openai::chat::input::{CHAT_RULES, conversation};
+use crate::http::page;
 use crate::http::request::extract::{Extracted, RequestBody};
 use crate::http::request::fields::BodyReader;
 use crate::http::request::rules::{COMMON, Rules};
 use crate::http::state::AppState;
 use crate::http::wire::chat::ChatCompletionRequest;
 
-/// `GET /`: what this is, for people and for programs that look whether a server is there.
-pub(crate) async fn root(State(state): State<AppState>) -> axum::Json<Value> {
-    axum::Json(json!({
+/// `GET /`: the chat page for browsers; for programs that look whether a server is there, what it is.
+pub(crate) async fn root(State(state): State<AppState>, headers: HeaderMap) -> Response {
+    if page::wants_page(&headers) {
+        return page::chat(&headers);
+    }
+    let about = json!({
         "server": "sconce",
         "version": env!("CARGO_PKG_VERSION"),
         "model": state.model_name(),
         "openapi": "/openapi.json",
-    }))
+    });
+    ([(header::VARY, "accept")], axum::Json(about)).into_response()
 }
 
 /// `GET /load`: sequences that run or wait, under vLLM's name.
