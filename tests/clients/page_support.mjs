@@ -154,6 +154,8 @@ export class Tab {
 
   // Types a message and sends it with Enter.
   async send(text) {
+    // A dialog gives the focus back as it closes.
+    await this.page.waitForFunction(() => document.querySelector("dialog") === null);
     await this.page.focus("#message");
     await this.page.keyboard.type(text);
     await this.page.keyboard.press("Enter");
