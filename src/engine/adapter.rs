@@ -12,15 +12,17 @@ use crate::scheduler::sequence::AdapterId;
 pub struct Adapter {
     id: AdapterId,
     name: Arc<str>,
+    digest: [u8; 16],
     weights: Arc<runner::Adapter>,
 }
 
 impl Adapter {
-    /// One load of these weights, different from all others.
-    pub(super) fn new(name: &str, weights: runner::Adapter) -> Self {
+    /// One load of these weights, different from all others. KV is shared with those of the same
+    /// `digest`, which tells what they compute.
+    pub(super) fn new(name: &str, digest: [u8; 16], weights: runner::Adapter) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = AdapterId(NEXT.fetch_add(1, Ordering::Relaxed));
-        Self { id, name: name.into(), weights: Arc::new(weights) }
+        Self { id, name: name.into(), digest, weights: Arc::new(weights) }
     }
 
     /// The name that requests use.
@@ -35,6 +37,10 @@ impl Adapter {
 
     pub(super) fn id(&self) -> AdapterId {
         self.id
+    }
+
+    pub(super) fn digest(&self) -> [u8; 16] {
+        self.digest
     }
 
     pub(super) fn weights(&self) -> &Arc<runner::Adapter> {

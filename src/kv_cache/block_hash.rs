@@ -18,13 +18,13 @@ impl BlockHash {
         Self::cut(hasher)
     }
 
-    /// The start of the chains whose KV is computed with an adapter. Blocks hash longer inputs, so
-    /// these chains never collide with others.
+    /// The start of the chains whose KV is computed with an adapter, by the digest of what is in it.
+    /// Blocks hash longer inputs, so these chains never collide with others.
     #[must_use]
-    pub fn under_adapter(self, adapter: u64) -> Self {
+    pub fn under_adapter(self, digest: [u8; 16]) -> Self {
         let mut hasher = Sha256::new();
         hasher.update(self.0);
-        hasher.update(adapter.to_le_bytes());
+        hasher.update(digest);
         Self::cut(hasher)
     }
 
@@ -59,6 +59,16 @@ impl BlockHash {
             hasher.update(token.to_le_bytes());
         }
         Self::cut(hasher)
+    }
+
+    /// The hash as bytes, equal in every process and on every machine.
+    pub fn bytes(self) -> [u8; 16] {
+        self.0
+    }
+
+    /// The hash that has these bytes.
+    pub fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
     }
 
     fn cut(hasher: Sha256) -> Self {
@@ -100,10 +110,10 @@ mod tests {
         assert_ne!(root.chain(&[1, 2]), root.part(&[1, 2]));
         assert_ne!(root.part(&[1, 2]), root.part(&[1]));
         assert_ne!(root.chain(&[1]).chain(&[2]), root.chain(&[2]).chain(&[2]));
-        let adapted = root.under_adapter(1);
+        let adapted = root.under_adapter([1; 16]);
         assert_ne!(adapted, root);
-        assert_ne!(adapted, root.under_adapter(2));
-        assert_ne!(adapted, BlockHash::root(Some("a")).under_adapter(1));
+        assert_ne!(adapted, root.under_adapter([2; 16]));
+        assert_ne!(adapted, BlockHash::root(Some("a")).under_adapter([1; 16]));
         assert_ne!(adapted.chain(&[1, 2]), root.chain(&[1, 2]));
     }
 

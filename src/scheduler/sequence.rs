@@ -113,11 +113,12 @@ impl Sequence {
         }
     }
 
-    /// The same, computed with an adapter. Blocks are shared only with sequences of the same one.
+    /// The same, computed with an adapter. Blocks are shared only with sequences whose adapter has the
+    /// same digest.
     #[must_use]
-    pub fn with_adapter(self, adapter: Option<AdapterId>) -> Self {
-        let Some(AdapterId(id)) = adapter else { return self };
-        Self { root: self.root.under_adapter(id), adapter, ..self }
+    pub fn with_adapter(self, adapter: Option<(AdapterId, [u8; 16])>) -> Self {
+        let Some((id, digest)) = adapter else { return self };
+        Self { root: self.root.under_adapter(digest), adapter: Some(id), ..self }
     }
 
     /// The same, with the logits wanted that predict each token of the prompt but the first. A block

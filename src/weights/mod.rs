@@ -17,6 +17,7 @@
 //! lora           an adapter's folder
 //! hub            the download into the shared cache
 //! cut            parts of tensors, seen as wholes
+//! digest         what tells one checkpoint from another
 //! finite         whether stored numbers can be weights
 //! sentence_modules  what a sentence-transformers folder says of its modules
 //! stored         StoredTensor: one tensor's bytes, where the file has them
@@ -27,6 +28,7 @@
 mod chat_template;
 pub mod compressed;
 pub mod cut;
+mod digest;
 pub mod error;
 mod file_bytes;
 mod finite;

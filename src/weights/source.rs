@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::chat_template::ChatTemplates;
 use super::compressed::CompressedSource;
+use super::digest;
 use super::error::WeightError;
 use super::folder::ModelFolder;
 use super::gguf;
@@ -55,6 +56,8 @@ pub struct ModelSource {
     pub gguf_vocabulary: Option<GgufVocabulary>,
     /// What stands behind the network, where sentence-transformers wrote the folder.
     pub sentence_modules: Option<SentenceModules>,
+    /// The configuration as the file has it.
+    stored_config: String,
     tensors: Arc<dyn TensorSource>,
 }
 
@@ -98,6 +101,15 @@ impl ModelSource {
         self.tensors.total_bytes()
     }
 
+    /// A digest of the configuration and of the weights as they are stored, equal for equal checkpoints
+    /// wherever they are.
+    ///
+    /// # Errors
+    /// When a tensor can't be read.
+    pub fn digest(&self) -> Result<[u8; 32], WeightError> {
+        digest::of_checkpoint(&self.stored_config, self.tensors.as_ref())
+    }
+
     /// Gives the memory of file pages that were read back to the system; reading goes on to work.
     pub fn release_pages(&self) {
         self.tensors.release_pages();
@@ -119,6 +131,7 @@ impl ModelSource {
                 reason: missing_config(folder)?,
             });
         };
+        let stored_config = config.to_string();
         let tensors = decompressed(tensors, &mut config);
         let tokenizer_config = folder.json_object("tokenizer_config.json")?;
         let templates = ChatTemplates::read(folder, tokenizer_config.as_ref())?;
@@ -145,6 +158,7 @@ impl ModelSource {
             tool_use_template: templates.tool_use,
             gguf_vocabulary: None,
             sentence_modules: SentenceModules::read(folder)?,
+            stored_config,
             tensors,
         })
     }
@@ -153,6 +167,7 @@ impl ModelSource {
         let model = gguf::open(path)?;
         Ok(Self {
             name,
+            stored_config: model.config.to_string(),
             config: model.config,
             generation_config: Some(model.generation_config),
             tokenizer_json: model.tokenizer_json,

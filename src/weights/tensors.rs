@@ -31,6 +31,17 @@ pub trait TensorSource: Send + Sync {
     fn total_bytes(&self) -> u64;
     /// Gives the memory of file pages that were read back to the system; reading goes on to work.
     fn release_pages(&self) {}
+    /// Calls `look` with a description and the bytes of every tensor that the files have, always in the
+    /// same order.
+    fn for_each_stored(&self, look: &mut dyn FnMut(&str, &[u8])) -> Result<(), WeightError> {
+        let mut names = self.names();
+        names.sort_unstable();
+        for name in names {
+            let tensor = self.read(&name)?;
+            look(&format!("{name} {:?} {:?}", tensor.kind(), tensor.dims()), tensor.bytes());
+        }
+        Ok(())
+    }
 }
 
 /// A view of a checkpoint below a name prefix.

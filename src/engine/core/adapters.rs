@@ -16,12 +16,13 @@ pub(super) struct Adapters {
 }
 
 impl Adapters {
-    /// Stores the adapter of a sequence that is about to be added; returns the id for the scheduler.
-    pub(super) fn take(&mut self, adapter: Option<Adapter>) -> Option<AdapterId> {
+    /// Stores the adapter of a sequence that is about to be added; returns its id and its digest for
+    /// the scheduler.
+    pub(super) fn take(&mut self, adapter: Option<Adapter>) -> Option<(AdapterId, [u8; 16])> {
         let adapter = adapter?;
-        let id = adapter.id();
+        let (id, digest) = (adapter.id(), adapter.digest());
         self.known.insert(id, adapter);
-        Some(id)
+        Some((id, digest))
     }
 
     /// The matrices of an adapter.

@@ -69,7 +69,8 @@ impl AdapterLoader {
             }
             Err(error) => return Err(error.into()),
         };
-        let adapter = layout.load(&LoraFolder::open(&folder)?, form)?;
-        Ok(Adapter::new(name, adapter))
+        let folder = LoraFolder::open(&folder)?;
+        let adapter = layout.load(&folder, form)?;
+        Ok(Adapter::new(name, folder.digest()?, adapter))
     }
 }

@@ -177,6 +177,10 @@ impl TensorSource for CompressedSource {
     fn release_pages(&self) {
         self.inner.release_pages();
     }
+
+    fn for_each_stored(&self, look: &mut dyn FnMut(&str, &[u8])) -> Result<(), WeightError> {
+        self.inner.for_each_stored(look)
+    }
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use candle_core::Device;
 pub use config::LoraConfig;
 use files::{CONFIG, TENSORS};
 
+use super::digest;
 use super::error::WeightError;
 use super::finite;
 use super::folder::ModelFolder;
@@ -32,6 +33,8 @@ const UP: &str = ".lora_B.weight";
 /// An adapter's files, opened and checked; tensors are read when they are asked for.
 pub struct LoraFolder {
     config: LoraConfig,
+    /// The configuration as the file has it.
+    stored_config: String,
     source: Arc<SafetensorsSource>,
     modules: Vec<String>,
     path: PathBuf,
@@ -48,6 +51,7 @@ impl LoraFolder {
         let Some(json) = files.json_object(CONFIG)? else {
             return Err(incomplete(folder, format!("{CONFIG} is missing")));
         };
+        let stored_config = json.to_string();
         let config = LoraConfig::from_json(json)
             .map_err(|reason| WeightError::corrupt(&files.path(CONFIG), reason))?;
         let Some(source) = SafetensorsSource::from_file(&files, TENSORS)? else {
@@ -60,7 +64,7 @@ impl LoraFolder {
         let path = files.path(TENSORS);
         let modules = modules(&source, &path)?;
         check_finite(&source)?;
-        Ok(Self { config, source: Arc::new(source), modules, path })
+        Ok(Self { config, stored_config, source: Arc::new(source), modules, path })
     }
 
     /// What the adapter says of itself.
@@ -76,6 +80,14 @@ impl LoraFolder {
     /// The tensors of a module, `lora_A.weight` and `lora_B.weight`, for a model on `device`.
     pub fn weights(&self, module: &str, device: &Device) -> Weights {
         Weights::new(self.source.clone(), device.clone()).scope_as(&format!("{WRAPPER}{module}."))
+    }
+
+    /// A digest of all that is in the adapter.
+    ///
+    /// # Errors
+    /// When a tensor can't be read.
+    pub fn digest(&self) -> Result<[u8; 16], WeightError> {
+        digest::of_adapter(&self.stored_config, self.source.as_ref())
     }
 
     /// The file of the tensors, for messages.

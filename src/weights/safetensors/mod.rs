@@ -171,6 +171,16 @@ impl TensorSource for SafetensorsSource {
             file.release(0..file.bytes().len());
         }
     }
+
+    fn for_each_stored(&self, look: &mut dyn FnMut(&str, &[u8])) -> Result<(), WeightError> {
+        let mut tensors: Vec<_> = self.tensors.iter().collect();
+        tensors.sort_unstable_by_key(|(name, _)| *name);
+        for (name, at) in tensors {
+            let bytes = &self.files[at.file].bytes()[at.bytes.clone()];
+            look(&format!("{name} {:?} {:?}", at.dtype, at.shape), bytes);
+        }
+        Ok(())
+    }
 }
 
 /// The shards that a folder's index names.
