@@ -14,6 +14,7 @@
 //! 3 models      one decoder, one small spec file per architecture; one encoder
 //! 2 layers      attention, linear, rope, mlp, norm   | scheduler: who runs | sampling: which token
 //! 1 weights     files -> tensors | kernels: the hot operations | kv_cache: which blocks
+//!   kv_disk     blocks that outlive pool and process
 //!   text        strings, templates, tokenizers       | config | metrics | pooling | demo
 //! ```
 //!
@@ -82,6 +83,7 @@ pub mod glossary;
 pub mod http;
 pub use sconce_kernels as kernels;
 pub mod kv_cache;
+pub mod kv_disk;
 pub mod layers;
 pub mod metrics;
 pub mod models;

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 mod finished;
+mod kv_disk;
 mod lora;
 mod metric;
 mod registry;

@@ -26,7 +26,10 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("engine::startup", &["models", "weights", "kernels", "layers::group"]),
     // `pooling` is arithmetic on plain numbers, as `sampling` is on logits: the engine makes an
     // embedding of hidden states as it makes a token of logits.
-    ("engine", &["runner", "scheduler", "sampling", "pooling", "kv_cache", "config", "metrics"]),
+    (
+        "engine",
+        &["runner", "scheduler", "sampling", "pooling", "kv_cache", "kv_disk", "config", "metrics"],
+    ),
     ("runner", &["models", "layers::forward", "layers::group", "scheduler::output"]),
     ("scheduler", &["kv_cache"]),
     ("sampling", &["kernels", "structured"]),
@@ -35,6 +38,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("weights", &[]),
     ("kernels", &[]),
     ("kv_cache", &[]),
+    ("kv_disk", &["kv_cache", "metrics"]),
     ("text", &[]),
     ("structured", &[]),
     ("pooling", &["config"]),
@@ -86,6 +90,7 @@ const PACKAGES: [&str; 4] = ["kernels", "structured", "text", "weights"];
 const FOREIGN: &[(&str, &[&str])] = &[
     ("scheduler", &["candle_core", "tokio", "serde_json", "axum", "std::time"]),
     ("kv_cache", &["candle_core", "tokio", "serde_json", "axum", "std::time"]),
+    ("kv_disk", &["candle_core", "tokio", "axum"]),
     ("engine", &["serde_json", "axum", "tokenizers"]),
     ("http", &["candle_core"]),
     ("pooling", &["candle_core", "tokio", "serde_json", "axum"]),

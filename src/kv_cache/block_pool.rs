@@ -102,16 +102,17 @@ impl BlockPool {
 
     /// Makes the content of a full block known. If a referenced block holds the same content already,
     /// that one stays the shared one and this block remains private. A free one gives its content up:
-    /// this block will be evicted later.
-    pub fn publish(&mut self, block: BlockId, hash: BlockHash) {
+    /// this block will be evicted later. Returns whether this block is the shared one now.
+    pub fn publish(&mut self, block: BlockId, hash: BlockHash) -> bool {
         if self.blocks[block as usize].hash.is_some() {
-            return;
+            return false;
         }
         if self.cached.contains_key(&hash) && !self.forget(hash) {
-            return;
+            return false;
         }
         self.cached.insert(hash, block);
         self.blocks[block as usize].hash = Some(hash);
+        true
     }
 
     /// Makes a free block, if it holds this content, one that is evicted before others. Returns whether

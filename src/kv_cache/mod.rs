@@ -14,11 +14,13 @@
 
 pub mod block_hash;
 pub mod block_pool;
+pub mod content;
 pub mod continuations;
 pub mod snapshots;
 
 use block_hash::BlockHash;
 use block_pool::{BlockId, BlockPool};
+use content::Content;
 use continuations::{Continuations, LEAST_COPIED};
 use snapshots::{SnapshotId, SnapshotPool};
 
@@ -75,6 +77,11 @@ impl KvCacheManager {
         self.pool.len()
     }
 
+    /// Blocks that no table holds, cached content or not.
+    pub fn num_free(&self) -> usize {
+        self.pool.num_free()
+    }
+
     /// Blocks that some table holds.
     pub fn num_used(&self) -> usize {
         self.pool.len() - self.pool.num_free()
@@ -86,6 +93,71 @@ impl KvCacheManager {
             return 0;
         }
         hashes.iter().take_while(|hash| self.pool.lookup(**hash).is_some()).count()
+    }
+
+    /// The block that holds this content.
+    pub fn block(&self, hash: BlockHash) -> Option<BlockId> {
+        self.pool.lookup(hash)
+    }
+
+    /// The row of the snapshot behind a block.
+    pub fn snapshot(&self, hash: BlockHash) -> Option<SnapshotId> {
+        self.snapshots.row(hash)
+    }
+
+    /// Whether the cache holds this.
+    pub fn contains(&self, content: Content) -> bool {
+        match content {
+            Content::Block(hash) => self.block(hash).is_some(),
+            Content::Snapshot(hash) => self.snapshot(hash).is_some(),
+        }
+    }
+
+    /// How many of these blocks are cached and held by no table.
+    pub fn num_free_among(&self, hashes: &[BlockHash]) -> usize {
+        let blocks = hashes.iter().filter_map(|hash| self.block(*hash));
+        blocks.filter(|block| self.pool.is_free(*block)).count()
+    }
+
+    /// Appends those of these blocks that are cached to a table, so that they stay.
+    pub fn hold(&mut self, table: &mut BlockTable, hashes: &[BlockHash]) {
+        for hash in hashes {
+            let Some(block) = self.pool.lookup(*hash) else { continue };
+            self.pool.share(block);
+            table.blocks.push(block);
+        }
+    }
+
+    /// Appends a block to a table, into which `fill` copies the content of `hash`, and makes it known.
+    /// Returns false where no block is free or `fill` says that it failed.
+    pub fn fill_block(
+        &mut self,
+        table: &mut BlockTable,
+        hash: BlockHash,
+        fill: impl FnOnce(BlockId) -> bool,
+    ) -> bool {
+        let Some(block) = self.take_block() else { return false };
+        table.blocks.push(block);
+        let filled = fill(block);
+        if filled {
+            self.pool.publish(block, hash);
+        }
+        filled
+    }
+
+    /// Has `fill` copy the states behind a cached block to a row. Returns false where there is no row
+    /// or `fill` says that it failed.
+    pub fn fill_snapshot(
+        &mut self,
+        hash: BlockHash,
+        fill: impl FnOnce(SnapshotId) -> bool,
+    ) -> bool {
+        let Some(row) = self.add_snapshot(hash, None) else { return false };
+        let filled = fill(row);
+        if !filled {
+            self.snapshots.remove(hash);
+        }
+        filled
     }
 
     /// Rows for snapshots, free ones and others.
@@ -190,11 +262,9 @@ impl KvCacheManager {
     }
 
     /// Makes the full block at `index` of a table known as the cached content of `hash`; its KV is
-    /// written.
-    pub fn publish(&mut self, table: &BlockTable, index: usize, hash: BlockHash) {
-        if self.prefix_cache {
-            self.pool.publish(table.blocks[index], hash);
-        }
+    /// written. Returns whether it was not known before.
+    pub fn publish(&mut self, table: &BlockTable, index: usize, hash: BlockHash) -> bool {
+        self.prefix_cache && self.pool.publish(table.blocks[index], hash)
     }
 
     /// Makes the tokens of a cached block known, so that sequences can copy a part of it: its hash, the

@@ -46,6 +46,11 @@ impl SnapshotPool {
         self.kept.contains_key(&hash)
     }
 
+    /// The row of a snapshot.
+    pub fn row(&self, hash: BlockHash) -> Option<SnapshotId> {
+        self.kept.get(&hash).map(|snapshot| snapshot.row)
+    }
+
     /// The row of a snapshot, which becomes the most recently used one.
     pub fn take(&mut self, hash: BlockHash) -> Option<SnapshotId> {
         let snapshot = self.kept.get_mut(&hash)?;

@@ -65,6 +65,10 @@ table! {
         "Prompt tokens looked up in the prefix cache.");
     prefix_hits: Counter = counter("vllm:prefix_cache_hits_total",
         "Prompt tokens found in the prefix cache.");
+    external_queries: Counter = counter("vllm:external_prefix_cache_queries_total",
+        "Prompt tokens looked up in the folder of --kv-disk, which were not in memory.");
+    external_hits: Counter = counter("vllm:external_prefix_cache_hits_total",
+        "Prompt tokens loaded from there.");
     prompt_tokens: Counter = counter("vllm:prompt_tokens_total",
         "Prompt tokens of requests whose first token came.");
     generation_tokens: Counter = counter("vllm:generation_tokens_total",
@@ -112,6 +116,28 @@ table! {
         "Sequences whose client went away before the end.");
     blocks_in_use: Gauge = gauge("sconce:kv_blocks_in_use",
         "KV blocks that sequences hold.");
+    kv_disk_blocks: Gauge = gauge("sconce:kv_disk_blocks",
+        "Blocks and snapshots in the folder of --kv-disk.");
+    kv_disk_bytes: Gauge = gauge("sconce:kv_disk_bytes",
+        "Bytes in the folder of --kv-disk.");
+    kv_disk_stored: Counter = counter("sconce:kv_disk_stored_blocks_total",
+        "Blocks and snapshots written to disk.");
+    kv_disk_stored_bytes: Counter = counter("sconce:kv_disk_stored_bytes_total",
+        "Bytes of these.");
+    kv_disk_loaded: Counter = counter("sconce:kv_disk_loaded_blocks_total",
+        "Blocks and snapshots read from disk.");
+    kv_disk_loaded_bytes: Counter = counter("sconce:kv_disk_loaded_bytes_total",
+        "Bytes of these.");
+    kv_disk_evicted: Counter = counter("sconce:kv_disk_evicted_blocks_total",
+        "Blocks and snapshots removed from disk to make room.");
+    kv_disk_evicted_bytes: Counter = counter("sconce:kv_disk_evicted_bytes_total",
+        "Bytes of these.");
+    kv_disk_dropped: Counter = counter("sconce:kv_disk_dropped_blocks_total",
+        "Blocks and snapshots that left memory before they could be written.");
+    kv_disk_corrupt: Counter = counter("sconce:kv_disk_corrupt_blocks_total",
+        "Files that were not what their names said, and were removed.");
+    kv_disk_errors: Counter = counter("sconce:kv_disk_errors_total",
+        "Files that could not be written, read or removed.");
     lora_bytes: Gauge = gauge("sconce:lora_bytes",
         "Bytes of the LoRA adapters that requests can name.");
     build_info: Labelled<Gauge> = gauge("sconce:build_info",
