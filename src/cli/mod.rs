@@ -20,6 +20,7 @@ use clap::{Parser, Subcommand};
 use crate::app::ranks;
 
 pub mod bench;
+pub mod cache;
 pub mod ceiling;
 pub mod chat;
 mod client;
@@ -52,6 +53,8 @@ enum Command {
     Rank(Box<serve::ServeArgs>),
     /// Chat in the terminal, with a running server or with a model loaded here.
     Chat(chat::ChatArgs),
+    /// List, empty or check a folder of --kv-disk.
+    Cache(cache::CacheArgs),
     /// Fetch a model from the hub into the cache.
     Download(download::DownloadArgs),
     /// Load a server with requests and measure how fast it answers.
@@ -84,6 +87,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Serve(args) => block_on(serve::run(*args)),
         Command::Rank(args) => serve::run_rank(&args),
         Command::Chat(args) => block_on(chat::run(args)),
+        Command::Cache(args) => cache::run(&args),
         Command::Download(args) => download::run(args),
         Command::Bench(args) => block_on(bench::run(args)),
         Command::Ceiling(args) => ceiling::run(&args),

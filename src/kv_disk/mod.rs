@@ -11,9 +11,9 @@
 //! PATH/<namespace>/<name>.<writer>.tmp  a file that is being written
 //! ```
 //!
-//! [`Store`] is the engine's end. Two threads do what waits for a disk: [`writer`] stores, evicts what
-//! was not used for longest and looks for what other processes did, [`reader`] loads. The engine thread
-//! asks the [`index`] in memory, and exchanges bytes by queues that are bounded.
+//! [`Store`] is the engine's end. Two threads do what waits for a disk: `writer` stores, evicts what
+//! was not used for longest and looks for what other processes did, `reader` loads. The engine thread
+//! asks the `index` in memory, and exchanges bytes by queues that are bounded.
 //!
 //! A file is written under another name and renamed when it is complete, so a process that is killed
 //! leaves nothing but a temporary file. A file with the wrong size, checksum or name is removed and told
