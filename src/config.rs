@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use candle_core::quantized::GgmlDType;
@@ -46,6 +47,8 @@ pub struct EngineConfig {
     pub weight_kind: Option<WeightKind>,
     /// Reuse KV blocks of equal prefixes.
     pub prefix_cache: bool,
+    /// Where such blocks are kept beyond the pool and the process.
+    pub kv_disk: Option<KvDisk>,
     /// Worker threads for the CPU kernels; `None` takes one for each fast core.
     pub threads: Option<usize>,
     /// How hidden states become an embedding; `None` does what the checkpoint says, or takes the
@@ -73,11 +76,23 @@ impl Default for EngineConfig {
             kv_cache_dtype: KvCacheDtype::Auto,
             weight_kind: None,
             prefix_cache: true,
+            kv_disk: None,
             threads: None,
             pooling: None,
             max_lora_rank: 128,
         }
     }
+}
+
+/// A folder that KV blocks are kept in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KvDisk {
+    /// The folder, which several processes may share.
+    pub path: PathBuf,
+    /// Most bytes in it.
+    pub max_bytes: u64,
+    /// Longest time without a block that a prompt waits for those that are read; then it is computed.
+    pub patience: Duration,
 }
 
 /// What the elements of weight matrices are stored as in memory.

@@ -27,6 +27,7 @@
 //! | host, device | the machine's own memory and processor; the GPU | |
 //! | KV cache | keys and values of all tokens that sequences may look back at | |
 //! | KV format | the element type of the KV cache, and its layout | |
+//! | load | bringing blocks back from a slower tier for a sequence that waits | |
 //! | logits | a number for each token of the vocabulary, before softmax | |
 //! | logprob | the logarithm of a token's probability | |
 //! | mixer | what mixes the tokens of a sequence in a layer: attention or a recurrence | |
@@ -49,5 +50,6 @@
 //! | SSE event | a piece of a stream as it is sent | |
 //! | state | what a recurrent layer keeps of a sequence, of a fixed size | |
 //! | step | what the engine computes at once: some tokens of some sequences | |
+//! | tier | a place for blocks and snapshots beside the KV cache: a folder on disk | |
 //! | usage and timings | what a response says of its tokens and of the time they took | |
 //! | weight kind | the element type of a matrix in memory | |

@@ -33,6 +33,8 @@
 //!    If its model is an adapter's name, the adapter goes with it (`engine::adapter`), down to the
 //!    layers (`layers::adapter`), and stays until it ends.
 //! 5. The engine thread steps: drain commands, schedule, run, sample, update, emit.
+//!    What the cache lost and a folder still has is read while the request waits, by threads of
+//!    `kv_disk`; between steps `engine::core::tier` exchanges blocks with them.
 //!    A request to embed a text runs the same way, but samples nothing: the engine pools its hidden
 //!    states and sends one vector. A model that only embeds has no KV cache and a loop of its own.
 //!    A model that several processes compute has one such engine: its runner tells the other ranks

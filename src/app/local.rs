@@ -35,7 +35,7 @@ impl LocalServer {
             ..ServerConfig::default()
         };
         let url = format!("http://{}", config.address);
-        let state = AppState::new(running.into_server_parts(config));
+        let state = AppState::new(running.into_server_parts(config).0);
         let (stop, stopped) = oneshot::channel::<()>();
         let task = tokio::spawn(async move {
             let dropped = async {

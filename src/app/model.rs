@@ -103,11 +103,12 @@ impl RunningModel {
         Ok(Self { name, engine, adapters, text, metrics, fingerprint, facts })
     }
 
-    /// What `http` needs of the model, to be served as `config` says.
-    pub fn into_server_parts(self, config: ServerConfig) -> ServerParts {
+    /// What `http` needs of the model, to be served as `config` says, and the engine's thread, which
+    /// ends when nobody has any of it.
+    pub fn into_server_parts(self, config: ServerConfig) -> (ServerParts, JoinHandle<()>) {
         let TextParts { tokenizer, templates, embedding_prompts, defaults, eos_token_ids } =
             self.text;
-        ServerParts {
+        let parts = ServerParts {
             config,
             engine: self.engine.handle,
             adapters: self.adapters,
@@ -121,7 +122,8 @@ impl RunningModel {
             build_features: build_features(),
             fingerprint: self.fingerprint,
             model: self.facts,
-        }
+        };
+        (parts, self.engine.thread)
     }
 }
 

@@ -1,5 +1,8 @@
 //! What handles ask of the engine thread.
 
+use std::time::Instant;
+
+use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TryRecvError;
 
@@ -17,20 +20,42 @@ pub enum Command {
     Search(Box<BeamRequest>, Vec<(RequestId, OutputSender)>),
     /// Drop a request in whatever state it is, and free what it holds.
     Abort(RequestId),
+    /// Look what the folder of blocks has loaded or stored.
+    Wake,
 }
 
 /// The sending end of the engine thread's commands.
 pub(crate) type CommandSender = mpsc::UnboundedSender<Command>;
 
-/// The commands that were sent since the last call; an engine that is `idle` waits for one. `None`
-/// once every handle and stream is gone.
+/// What the engine thread does while there are no commands.
+#[derive(Clone, Copy)]
+pub(super) enum Wait<'a> {
+    /// It goes on at once.
+    No,
+    /// It waits for one.
+    ForOne,
+    /// It waits for one until then.
+    Until(&'a Runtime, Instant),
+}
+
+/// The commands that were sent since the last call. `None` once every handle and stream is gone.
 pub(super) fn drain_commands(
     commands: &mut mpsc::UnboundedReceiver<Command>,
-    idle: bool,
+    wait: Wait<'_>,
 ) -> Option<Vec<Command>> {
     let mut drained = Vec::new();
-    if idle {
-        drained.push(commands.blocking_recv()?);
+    match wait {
+        Wait::No => {}
+        Wait::ForOne => drained.push(commands.blocking_recv()?),
+        Wait::Until(clock, end) => {
+            let received = clock.block_on(async {
+                // Made here, where the clock is known.
+                tokio::time::timeout_at(end.into(), commands.recv()).await
+            });
+            if let Ok(command) = received {
+                drained.push(command?);
+            }
+        }
     }
     loop {
         match commands.try_recv() {

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::command::{Command, drain_commands};
+use super::command::{Command, Wait, drain_commands};
 use super::handle::Shared;
 use super::output::event::{panic_message, reject};
 use super::output::{EngineError, EngineOutput, OutputSender};
@@ -67,7 +67,8 @@ impl EncoderCore {
             if idle {
                 self.metrics.set_load(0, 0);
             }
-            let Some(commands) = drain_commands(&mut self.commands, idle) else { return };
+            let wait = if idle { Wait::ForOne } else { Wait::No };
+            let Some(commands) = drain_commands(&mut self.commands, wait) else { return };
             for command in commands {
                 self.handle(command);
             }
@@ -86,6 +87,7 @@ impl EncoderCore {
             Command::Submit(_, outputs) => refuse(&outputs),
             Command::Search(_, beams) => beams.iter().for_each(|(_, outputs)| refuse(outputs)),
             Command::Abort(id) => self.waiting.retain(|_, waiting| waiting.request.id != id),
+            Command::Wake => {}
         }
     }
 

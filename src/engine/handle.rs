@@ -105,6 +105,17 @@ impl EngineHandle {
         Arc::clone(&self.shared)
     }
 
+    /// Wakes the engine thread, from any thread; does not keep it alive.
+    pub(super) fn waker(&self) -> impl Fn() + Send + Sync + use<> {
+        let commands = self.commands.downgrade();
+        move || {
+            if let Some(commands) = commands.upgrade() {
+                // It has ended; then there is nobody to wake.
+                let _ = commands.send(Command::Wake);
+            }
+        }
+    }
+
     fn send(&self, id: RequestId, command: impl FnOnce(OutputSender) -> Command) -> OutputStream {
         let (sender, receiver) = mpsc::unbounded_channel();
         let command = command(sender.clone());

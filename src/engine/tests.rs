@@ -10,6 +10,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use candle_core::{DType, Device, Result, Tensor};
@@ -18,8 +19,10 @@ use super::output::{EngineError, EngineOutput, OutputStream};
 use super::request::{EngineRequest, RequestId};
 use super::startup::LoadedModel;
 use super::startup::device::OpenDevice;
+use super::startup::disk::ModelIdentity;
 use super::{EngineHandle, EngineHealth};
 use crate::config::{DeviceChoice, EngineConfig, Pooling};
+use crate::kv_disk::files::{Disk, Files};
 use crate::layers::forward::{BLOCK_SIZE, ForwardBatch, ForwardContext, KvHeads, KvShape};
 use crate::metrics::{self, MetricsHandle};
 use crate::models::{CausalLm, ForwardOutput};
@@ -160,6 +163,16 @@ fn start(config: &EngineConfig, step_time: Duration) -> Running {
 }
 
 fn start_with(memory: Memory, config: &EngineConfig, step_time: Duration) -> Running {
+    start_on(memory, config, step_time, Arc::new(Disk)).0
+}
+
+/// As [`start`], with files that are read and written so, and with the engine's thread.
+fn start_on(
+    memory: Memory,
+    config: &EngineConfig,
+    step_time: Duration,
+    files: Arc<dyn Files>,
+) -> (Running, JoinHandle<()>) {
     let tokens_run = Arc::new(AtomicUsize::new(0));
     let model = HashModel { tokens_run: tokens_run.clone(), step_time, memory };
     let loaded = LoadedModel {
@@ -170,10 +183,12 @@ fn start_with(memory: Memory, config: &EngineConfig, step_time: Duration) -> Run
         weight_bytes: 0,
         kv_dtype: DType::F32,
         head: EmbeddingHead::new(config.pooling.unwrap_or(Pooling::Last), false),
+        identity: Some(ModelIdentity { name: "hash".to_owned(), digest: [memory as u8; 32] }),
+        files,
     };
     let metrics = metrics::install("test");
     let engine = loaded.start(config, metrics.clone()).unwrap();
-    Running { handle: engine.handle, tokens_run, metrics }
+    (Running { handle: engine.handle, tokens_run, metrics }, engine.thread)
 }
 
 fn config(num_blocks: usize) -> EngineConfig {
@@ -424,6 +439,7 @@ fn alone_with(running: &Running, request: EngineRequest) -> (Vec<u32>, FinishRea
 
 mod adapters;
 mod beams;
+mod disk;
 mod embedding;
 mod states;
 

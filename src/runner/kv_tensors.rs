@@ -1,6 +1,7 @@
 //! The tensors of the KV cache: two of blocks for each layer, allocated once.
 
-use candle_core::{Device, Result, Tensor};
+use candle_core::{Device, Result, Tensor, bail};
+use safetensors::View;
 
 use crate::layers::forward::{KvFormat, KvHeads, KvLayer, KvShape};
 
@@ -42,8 +43,43 @@ pub(super) fn copy_rows_between(from: &[Tensor], to: &[Tensor], rows: &[(u32, u3
     Ok(())
 }
 
+/// A row of each tensor as bytes in host memory, one after the other.
+pub(super) fn read_row<'a>(tensors: impl Iterator<Item = &'a Tensor>, row: u32) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    for tensor in tensors {
+        // The copy of a view to another device would copy all of its storage.
+        let row = tensor.narrow(0, row as usize, 1)?.force_contiguous()?;
+        bytes.extend_from_slice(&row.to_device(&Device::Cpu)?.data());
+    }
+    Ok(bytes)
+}
+
+/// Replaces a row of each tensor by what [`read_row`] gave.
+pub(super) fn write_row<'a>(
+    tensors: impl Iterator<Item = &'a Tensor> + Clone,
+    row: u32,
+    mut bytes: &[u8],
+) -> Result<()> {
+    let size = |tensor: &Tensor| {
+        let elements: usize = tensor.dims()[1..].iter().product();
+        elements * tensor.dtype().size_in_bytes()
+    };
+    let expected: usize = tensors.clone().map(size).sum();
+    if bytes.len() != expected {
+        bail!("a row has {expected} bytes, these are {}", bytes.len());
+    }
+    for tensor in tensors {
+        let (own, rest) = bytes.split_at(size(tensor));
+        let dims = [&[1], &tensor.dims()[1..]].concat();
+        let content = Tensor::from_raw_buffer(own, tensor.dtype(), &dims, tensor.device())?;
+        tensor.narrow(0, row as usize, 1)?.slice_set(&content, 0, 0)?;
+        bytes = rest;
+    }
+    Ok(())
+}
+
 /// The tensors of all layers.
-pub(super) fn tensors(kv: &[KvLayer]) -> impl Iterator<Item = &Tensor> {
+pub(super) fn tensors(kv: &[KvLayer]) -> impl Iterator<Item = &Tensor> + Clone {
     kv.iter().flat_map(|layer| [&layer.k, &layer.v])
 }
 
@@ -96,6 +132,31 @@ mod tests {
             let (state, kept) = (rows(state), rows(kept));
             let nothing = vec![0.0; state[0].len()];
             assert_eq!(kept, [state[3].clone(), nothing.clone(), nothing, state[2].clone()]);
+        }
+    }
+
+    #[test]
+    fn bytes_of_a_row_make_an_equal_row_and_others_stay() {
+        let shape = KvShape { layers: vec![KvHeads::new(2, 32); 2], ..KvShape::default() };
+        let formats = [KvFormat::F32, KvFormat::F16, KvFormat::Bf16, KvFormat::Fp8, KvFormat::Q8_0];
+        for format in formats {
+            let kv = allocate(&shape, 4, format, &Device::Cpu).unwrap();
+            for (index, tensor) in tensors(&kv).enumerate() {
+                let block = tensor.narrow(0, 1, 1).unwrap();
+                let ones = Tensor::ones(block.dims(), DType::F32, &Device::Cpu).unwrap();
+                let numbers = (ones * (index + 1) as f64).unwrap().to_dtype(tensor.dtype());
+                block.slice_set(&numbers.unwrap(), 0, 0).unwrap();
+            }
+            let rows = |row| read_row(tensors(&kv), row).unwrap();
+            let (nothing, written) = (rows(0), rows(1));
+            assert_eq!(written.len(), shape.block_bytes(format));
+            assert_ne!(written, nothing);
+            write_row(tensors(&kv), 2, &written).unwrap();
+            assert_eq!(
+                [rows(0), rows(1), rows(2), rows(3)],
+                [&nothing, &written, &written, &nothing].map(Clone::clone)
+            );
+            assert!(write_row(tensors(&kv), 2, &written[1..]).is_err(), "too short");
         }
     }
 

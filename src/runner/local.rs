@@ -76,6 +76,26 @@ impl Local {
         kv_tensors::copy_rows_between(&self.snapshots, &self.states, copies)
     }
 
+    /// A block's rows of all layers as bytes.
+    pub(super) fn read_block(&self, block: u32) -> Result<Vec<u8>> {
+        kv_tensors::read_row(kv_tensors::tensors(&self.kv), block)
+    }
+
+    /// Replaces a block's rows.
+    pub(super) fn write_block(&self, block: u32, bytes: &[u8]) -> Result<()> {
+        kv_tensors::write_row(kv_tensors::tensors(&self.kv), block, bytes)
+    }
+
+    /// A snapshot as bytes.
+    pub(super) fn read_snapshot(&self, row: u32) -> Result<Vec<u8>> {
+        kv_tensors::read_row(self.snapshots.iter(), row)
+    }
+
+    /// Replaces a snapshot.
+    pub(super) fn write_snapshot(&self, row: u32, bytes: &[u8]) -> Result<()> {
+        kv_tensors::write_row(self.snapshots.iter(), row, bytes)
+    }
+
     fn context(&self) -> ForwardContext<'_> {
         ForwardContext { device: &self.device, kv: &self.kv, states: &self.states }
     }

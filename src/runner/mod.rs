@@ -106,6 +106,38 @@ impl Runner {
         self.local.restore(copies)
     }
 
+    /// A block of the KV cache as bytes: the rows of all layers, keys before values.
+    pub fn read_block(&self, block: u32) -> Result<Vec<u8>> {
+        self.check_one_rank()?;
+        self.local.read_block(block)
+    }
+
+    /// Replaces a block of the KV cache by what [`Self::read_block`] gave.
+    pub fn write_block(&self, block: u32, bytes: &[u8]) -> Result<()> {
+        self.check_one_rank()?;
+        self.local.write_block(block, bytes)
+    }
+
+    /// A snapshot of recurrent states as bytes.
+    pub fn read_snapshot(&self, row: u32) -> Result<Vec<u8>> {
+        self.check_one_rank()?;
+        self.local.read_snapshot(row)
+    }
+
+    /// Replaces a snapshot by what [`Self::read_snapshot`] gave.
+    pub fn write_snapshot(&self, row: u32, bytes: &[u8]) -> Result<()> {
+        self.check_one_rank()?;
+        self.local.write_snapshot(row, bytes)
+    }
+
+    /// Refuses to take a part of the cache for all of it.
+    fn check_one_rank(&self) -> Result<()> {
+        if self.leader.is_some() {
+            bail!("the KV cache can't be read or written as bytes with several ranks");
+        }
+        Ok(())
+    }
+
     /// Refuses copies of states among several ranks: no model with recurrent layers is split.
     fn check_alone(&self, copies: &[(u32, u32)]) -> Result<()> {
         if self.leader.is_some() && !copies.is_empty() {

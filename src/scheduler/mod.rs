@@ -6,6 +6,8 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 mod beams;
+mod load_table;
+mod loads;
 pub mod output;
 mod parts;
 pub mod queue;
@@ -14,6 +16,7 @@ mod snapshot_plan;
 mod snapshots;
 pub mod stop;
 
+use load_table::Loads;
 use output::{Finished, PlannedSequence, SchedulerOutput};
 use queue::{Rank, WaitingQueue};
 use sequence::{AdapterId, Sequence, SequenceId};
@@ -21,6 +24,7 @@ use snapshot_plan::spacing;
 use stop::FinishReason;
 
 use crate::kv_cache::block_hash::BlockHash;
+use crate::kv_cache::content::Content;
 use crate::kv_cache::snapshots::SnapshotId;
 use crate::kv_cache::{BLOCK_SIZE, BlockTable, KvCacheManager};
 
@@ -62,6 +66,7 @@ pub struct Scheduler {
     snapshot_spacing: usize,
     // Snapshots that the last step's states are to be copied to, `(from, to)`.
     snapshots: Vec<(u32, SnapshotId)>,
+    loads: Loads,
     arrivals: u64,
 }
 
@@ -73,6 +78,7 @@ impl Scheduler {
         Self {
             snapshot_spacing: if rows > 0 { spacing } else { 0 },
             snapshots: Vec::new(),
+            loads: Loads::default(),
             config,
             kv_cache,
             sequences: HashMap::new(),
@@ -158,6 +164,7 @@ impl Scheduler {
         }
         // Beams that only hold their blocks must not keep others from the token they wait for.
         while output.scheduled.is_empty()
+            && !self.has_loads()
             && let Some(holder) = self.last_held()
         {
             self.preempt(holder, &mut budget, &mut output);
@@ -201,7 +208,7 @@ impl Scheduler {
             if let Some(sequence) = self.sequences.get_mut(id) {
                 sequence.advance(*num_tokens);
                 sequence.held = sequence.is_beam() && sequence.num_pending() == 0;
-                publish_full_blocks(sequence, &mut self.kv_cache, adds_tokens);
+                publish_full_blocks(sequence, &mut self.kv_cache, &mut self.loads, adds_tokens);
             }
         }
         self.keep_states(output);
@@ -239,6 +246,13 @@ impl Scheduler {
     /// Frees the blocks and the slot of a sequence.
     fn stop_running(&mut self, sequence: &mut Sequence) {
         self.running.retain(|other| *other != sequence.id);
+        self.release_load(sequence.id);
+        if let Some(hash) = sequence.answer_snapshot {
+            self.loads.add(Content::Snapshot(hash));
+        }
+        let used = sequence.known_hashes().get(..sequence.num_published);
+        // Of one that is too long for what was computed nothing is of use.
+        self.loads.release(used.unwrap_or_default());
         self.keep_part(sequence);
         self.kv_cache.release(&mut sequence.table);
         self.free_slots.extend(sequence.slot.take());
@@ -269,6 +283,9 @@ impl Scheduler {
                 *budget -= num_tokens;
                 output.scheduled.push((id, num_tokens));
                 return;
+            }
+            if self.give_up_loads(None) {
+                continue;
             }
             let victim = *self.running.last().expect("at least `id` is running");
             self.preempt(victim, budget, output);
@@ -303,7 +320,8 @@ impl Scheduler {
             let Some(at) = self.waiting.next(after) else { return };
             after = Some(at);
             let id = at.2;
-            if self.sequences[&id].held || self.waits_for_snapshot(id, budget, output) || full {
+            let held = self.sequences[&id].held || self.awaits_load(id);
+            if held || self.waits_for_snapshot(id, budget, output) || full {
                 continue;
             }
             let sequence = self.sequences.get_mut(&id).expect("waiting sequences exist");
@@ -319,19 +337,37 @@ impl Scheduler {
             if next.is_some_and(|hash| in_flight.contains(hash)) {
                 continue;
             }
-            let (mut table, length) = (BlockTable::default(), sequence.tokens.len());
-            let prefix = &sequence.known_reusable_hashes()[..reused];
-            if !self.kv_cache.allocate(&mut table, prefix, length) {
+            if !self.allocate(at, reused) {
                 no_blocks = true;
                 continue;
             }
             if self.kv_cache.shares_prefixes() && !self.config.keeps_state {
-                in_flight.extend(sequence.known_reusable_hashes()[reused..].iter().copied());
+                let hashes = self.sequences[&id].known_reusable_hashes();
+                in_flight.extend(hashes[reused..].iter().copied());
             }
-            sequence.table = table;
             self.waiting.remove(at);
             self.admit(at, [known, reused], budget, output);
         }
+    }
+
+    /// Fills a waiting sequence's table, the first `reused` blocks from the cache. Returns false where
+    /// there are too few blocks, even without those that are held for sequences behind it.
+    fn allocate(&mut self, at: Rank, reused: usize) -> bool {
+        let (id, mut table) = (at.2, BlockTable::default());
+        loop {
+            let sequence = &self.sequences[&id];
+            let prefix = &sequence.known_reusable_hashes()[..reused];
+            if self.kv_cache.allocate(&mut table, prefix, sequence.tokens.len()) {
+                break;
+            }
+            // Its own blocks are in the way where it resumes before them.
+            if !self.give_up_loads(Some(at)) && !self.release_load(id) {
+                return false;
+            }
+        }
+        self.release_load(id);
+        self.sequences.get_mut(&id).expect("waiting sequences exist").table = table;
+        true
     }
 
     /// Has a sequence with blocks run from behind the first `reused` of them on, of which the cache
@@ -411,11 +447,18 @@ fn rank(sequence: &Sequence) -> Rank {
 }
 
 /// Makes full blocks known whose KV was just written, and their tokens if parts of them are reused.
-fn publish_full_blocks(sequence: &mut Sequence, kv_cache: &mut KvCacheManager, adds_tokens: bool) {
+fn publish_full_blocks(
+    sequence: &mut Sequence,
+    kv_cache: &mut KvCacheManager,
+    loads: &mut Loads,
+    adds_tokens: bool,
+) {
     let full = sequence.num_computed / BLOCK_SIZE;
     for index in sequence.num_published..full {
         let hash = sequence.hashes()[index];
-        kv_cache.publish(&sequence.table, index, hash);
+        if kv_cache.publish(&sequence.table, index, hash) {
+            loads.add(Content::Block(hash));
+        }
         if adds_tokens {
             let tokens = &sequence.tokens[index * BLOCK_SIZE..(index + 1) * BLOCK_SIZE];
             kv_cache.add_tokens(hash, sequence.chain_before(index), tokens);

@@ -28,6 +28,18 @@ pub enum PooledTokens {
     All,
 }
 
+/// Whether a sequence that waits may be admitted, as far as loads are concerned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum LoadState {
+    /// It has to be looked at.
+    #[default]
+    Open,
+    /// It waits for a load, its own or one that somebody else waits for.
+    Awaited,
+    /// Its load has ended, or there was nothing to load.
+    Ended,
+}
+
 /// A prompt, the tokens sampled after it, and how much of both is in the KV cache.
 #[derive(Clone, Debug)]
 pub struct Sequence {
@@ -66,6 +78,8 @@ pub struct Sequence {
     // A beam whose logits are computed and whose next token isn't chosen yet.
     pub(super) held: bool,
     pub(super) preemptions: u32,
+    // Whether it waits for content that is loaded.
+    pub(super) load: LoadState,
     // Longer than the model computes as a short sequence.
     long: bool,
     // Times it was computed from its first token on.
@@ -107,6 +121,7 @@ impl Sequence {
             beam: false,
             held: false,
             preemptions: 0,
+            load: LoadState::Open,
             long: false,
             starts: 0,
             arrival: 0,
@@ -249,6 +264,7 @@ impl Sequence {
         self.num_written = 0;
         self.snapshots = SnapshotPlan::default();
         self.answer_snapshot = None;
+        self.load = LoadState::Open;
         self.starts += 1;
     }
 

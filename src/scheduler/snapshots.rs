@@ -29,6 +29,7 @@ use super::sequence::{Sequence, SequenceId};
 use super::snapshot_plan::{LEAST_GAIN, SnapshotPlan};
 use crate::kv_cache::BLOCK_SIZE;
 use crate::kv_cache::block_hash::num_common;
+use crate::kv_cache::content::Content;
 use crate::kv_cache::snapshots::SnapshotId;
 
 impl Scheduler {
@@ -137,6 +138,8 @@ impl Scheduler {
         let Some(row) = self.kv_cache.add_snapshot(hash, replaced) else { return };
         if of_answer {
             sequence.answer_snapshot = Some(hash);
+        } else {
+            self.loads.add(Content::Snapshot(hash));
         }
         self.snapshots.extend(sequence.slot.map(|slot| (slot, row)));
     }

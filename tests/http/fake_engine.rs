@@ -147,6 +147,7 @@ impl Player {
                     self.playing.retain(|playing| playing.request.id != id);
                     self.seen.lock().unwrap().aborts.push(id);
                 }
+                Ok(Command::Wake) => {}
                 Err(TryRecvError::Empty) => self.playing.retain_mut(Playing::step),
                 Err(TryRecvError::Disconnected) => return,
             }

@@ -27,6 +27,7 @@ mod decode_graphs;
 mod engine;
 mod hidden;
 mod invariance;
+mod kv_disk;
 mod levels;
 mod lora;
 mod parts;

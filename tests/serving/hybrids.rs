@@ -11,7 +11,7 @@ use crate::parity::{folder, prompt};
 const VOCAB: u32 = 160;
 
 /// The fixture `lfm2` with a tokenizer, which it lacks: a word for each token.
-fn with_tokenizer() -> tempfile::TempDir {
+pub(super) fn with_tokenizer() -> tempfile::TempDir {
     let target = tempfile::tempdir().unwrap();
     for name in ["config.json", "model.safetensors"] {
         std::fs::copy(folder("lfm2").join(name), target.path().join(name)).unwrap();

@@ -4,6 +4,7 @@ mod adversarial;
 mod decisions;
 mod embeddings;
 mod hybrids;
+mod kv_disk;
 mod long_prompts;
 mod lora;
 mod ranks;

@@ -1,6 +1,7 @@
 //! The flags of `sconce serve`, and the configuration that they stand for.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::byte_size::ByteSize;
@@ -14,7 +15,7 @@ use crate::app::adapters::LoraModule;
 use crate::app::choice::ModelChoice;
 use crate::app::generation_config::GenerationConfig;
 use crate::config::{
-    DeviceChoice, EngineConfig, KvCacheDtype, LoraServing, Parser, Pooling, ServerConfig,
+    DeviceChoice, EngineConfig, KvCacheDtype, KvDisk, LoraServing, Parser, Pooling, ServerConfig,
     WeightKind,
 };
 use crate::text::{reasoning, tool_calls};
@@ -208,6 +209,17 @@ struct EngineArgs {
     /// Don't reuse the KV cache of equal prompt beginnings.
     #[arg(long)]
     no_prefix_cache: bool,
+    /// Folder that keeps blocks of the KV cache beyond memory and restarts; several servers may
+    /// share it.
+    #[arg(long, value_name = "FOLDER", conflicts_with = "no_prefix_cache")]
+    kv_disk: Option<PathBuf>,
+    /// Most bytes in that folder; what was not used for longest is removed.
+    #[arg(long, value_name = "SIZE", default_value = "16GiB", requires = "kv_disk")]
+    kv_disk_size: ByteSize,
+    /// Milliseconds that a prompt waits for the next of its blocks to be read from that folder; then
+    /// it is computed.
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 1000, requires = "kv_disk")]
+    kv_disk_wait: u64,
     /// How hidden states become an embedding [default: as the checkpoint says, or last, or mean for encoders].
     #[arg(long, value_name = "POOLING", value_parser = value_of(Pooling::ALL, Pooling::name))]
     pooling: Option<Pooling>,
@@ -269,6 +281,11 @@ impl ServeArgs {
             kv_cache_dtype: args.kv_cache_dtype,
             weight_kind: args.quantize.or(args.dtype),
             prefix_cache: !args.no_prefix_cache,
+            kv_disk: args.kv_disk.clone().map(|path| KvDisk {
+                path,
+                max_bytes: args.kv_disk_size.0 as u64,
+                patience: Duration::from_millis(args.kv_disk_wait),
+            }),
             threads: args.threads.map(usize::from),
             pooling: args.pooling,
             max_lora_rank: self.model.lora.max_lora_rank,

@@ -8,6 +8,7 @@ mod values;
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -26,6 +27,7 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
     args.log_format.start();
     let began = Instant::now();
     let (choice, config) = (args.model_choice(), args.engine_config());
+    let stores = config.kv_disk.is_some();
     if let Some(name) = &choice.name {
         // Known before the model is loaded: what is wrong with the flags is told at once.
         check_adapters(&args, name)?;
@@ -35,14 +37,32 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let running = tokio::task::spawn_blocking(start).await??;
     check_adapters(&args, &running.name)?;
     let server_config = args.server_config(&running.name);
-    let state = AppState::new(running.into_server_parts(server_config));
+    let (parts, engine) = running.into_server_parts(server_config);
+    let state = AppState::new(parts);
     let listener = tokio::net::TcpListener::from_std(listener)?;
     announce(listener.local_addr()?, began.elapsed())?;
     let report = crate::http::serve(listener, state, first_stop_signal()).await?;
     if report.cut > 0 {
         tracing::warn!(cut = report.cut, "requests were cut at the end of the drain");
     }
+    if stores {
+        wait_until_stored(&engine).await;
+    }
     Ok(())
+}
+
+/// Longest time that the last blocks may take to get to the folder of `--kv-disk`.
+const STORE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Waits for the end of the engine's thread, which stores what it has before.
+async fn wait_until_stored(engine: &JoinHandle<()>) {
+    let began = Instant::now();
+    while !engine.is_finished() {
+        if began.elapsed() > STORE_TIMEOUT {
+            return tracing::warn!("the last blocks could not be stored in time");
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 /// Computes a part of the model for a server that runs on several processes, until it ends.

@@ -9,6 +9,7 @@ mod adapters;
 mod rows;
 mod searches;
 mod sequences;
+mod tier;
 
 use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,7 +18,7 @@ use std::time::Instant;
 
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::command::{Command, drain_commands};
+use super::command::{Command, Wait, drain_commands};
 use super::handle::Shared;
 use super::output::event::{panic_message, reject};
 use super::output::{EngineError, EngineOutput, OutputSender};
@@ -38,6 +39,7 @@ use active::{Active, Task, samplers};
 use adapters::Adapters;
 use rows::{NextToken, Rows, ScoredRows};
 use searches::{Search, Searches};
+pub(super) use tier::Tier;
 
 const _: () = assert!(crate::kv_cache::BLOCK_SIZE == crate::runner::BLOCK_SIZE);
 
@@ -62,6 +64,9 @@ pub(super) struct EngineCore {
     adapters: Adapters,
     head: EmbeddingHead,
     metrics: MetricsHandle,
+    tier: Option<Tier>,
+    /// The last step had nothing to compute: all who wait wait for loads.
+    stalled: bool,
 }
 
 impl EngineCore {
@@ -85,7 +90,15 @@ impl EngineCore {
             adapters: Adapters::default(),
             head,
             metrics,
+            tier: None,
+            stalled: false,
         }
+    }
+
+    /// The same, with a slower tier of the cache.
+    #[must_use]
+    pub(super) fn with_tier(self, tier: Tier) -> Self {
+        Self { scheduler: self.scheduler.with_tier(), tier: Some(tier), ..self }
     }
 
     /// Runs until every handle and stream is gone.
@@ -93,12 +106,24 @@ impl EngineCore {
         loop {
             let idle = self.is_idle();
             if idle {
+                // What the last step computed is not to wait for the next request.
+                self.advance_tier();
                 self.report_load();
             }
-            let Some(commands) = drain_commands(&mut self.commands, idle) else { return };
+            let wait = match &self.tier {
+                _ if idle => Wait::ForOne,
+                Some(tier) if self.stalled => {
+                    tier.deadline().map_or(Wait::No, |deadline| Wait::Until(&tier.clock, deadline))
+                }
+                _ => Wait::No,
+            };
+            let Some(commands) = drain_commands(&mut self.commands, wait) else {
+                return self.finish();
+            };
             for command in commands {
                 self.handle(command);
             }
+            self.advance_tier();
             if !self.is_idle() {
                 self.shared.begin_step();
                 self.step();
@@ -107,6 +132,20 @@ impl EngineCore {
             if self.runner.is_broken() {
                 return self.fail_all("the ranks that compute the model have lost each other");
             }
+        }
+    }
+
+    fn advance_tier(&mut self) {
+        if let Some(tier) = &mut self.tier {
+            tier.advance(&mut self.scheduler, &self.runner);
+        }
+    }
+
+    /// Stores what is left to be stored.
+    fn finish(self) {
+        let Self { tier, mut scheduler, runner, .. } = self;
+        if let Some(tier) = tier {
+            tier.finish(&mut scheduler, &runner);
         }
     }
 
@@ -119,6 +158,7 @@ impl EngineCore {
             Command::Submit(request, outputs) => self.submit(*request, outputs),
             Command::Embed(request, outputs) => self.submit_embedding(*request, outputs),
             Command::Search(request, answers) => self.submit_search(*request, answers),
+            Command::Wake => {}
             Command::Abort(id) => {
                 if self.active.remove(&SequenceId(id.0)).is_some() {
                     self.scheduler.remove(SequenceId(id.0));
@@ -200,6 +240,10 @@ impl EngineCore {
     fn step(&mut self) {
         let began = Instant::now();
         let output = self.scheduler.schedule(self.pace.num_tokens());
+        self.stalled = output.scheduled.is_empty() && self.tier.is_some();
+        if self.stalled {
+            return;
+        }
         self.note_scheduled(&output);
         match self.run_model(&output) {
             Ok(Ok(StepOutput { logits, hidden })) => {

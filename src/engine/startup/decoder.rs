@@ -6,6 +6,7 @@ use std::sync::Arc;
 use candle_core::DType;
 
 use super::device::{DeviceMemory, OpenDevice};
+use super::disk::{self, CacheFacts, ModelIdentity};
 use super::engine::Engine;
 use super::error::StartupError;
 use super::{head, ranks};
@@ -19,6 +20,7 @@ use crate::kernels::cuda::graph::CudaGraph;
 use crate::kernels::cuda::settings::GpuSettings;
 use crate::kernels::pool;
 use crate::kv_cache::{BLOCK_SIZE, KvCacheManager};
+use crate::kv_disk::files::{Disk, Files};
 use crate::layers::group::{Alone, Group, connected};
 use crate::metrics::MetricsHandle;
 use crate::models::config::HfConfig;
@@ -46,6 +48,10 @@ pub struct LoadedModel {
     pub max_text_len: Option<usize>,
     /// The links to the other ranks, if there are any.
     pub leader: Option<Arc<Leader>>,
+    /// What tells the model from others, where blocks are kept on disk.
+    pub identity: Option<ModelIdentity>,
+    /// How they are read and written.
+    pub files: Arc<dyn Files>,
 }
 
 impl LoadedModel {
@@ -87,6 +93,7 @@ impl LoadedModel {
         let stored = needed / parts;
         let weights_fit = WeightsFit { stored, dtype: hf_config.dtype(), kind: config.weight_kind };
         weights_fit.check(device.memory()?.free, &device.name)?;
+        let identity = ModelIdentity::of(source, config)?;
         let weights = source.weights(&device.device).with_progress(progress);
         let weights = weights.in_parallel(|count, work| pool::for_each_chunk(count, work));
         let weights = weights.rounded_to(config.weight_kind.map(WeightKind::ggml));
@@ -104,6 +111,8 @@ impl LoadedModel {
             },
             max_text_len: source.sentence_modules.as_ref().and_then(head::max_seq_length),
             leader: None,
+            identity,
+            files: Arc::new(Disk),
         })
     }
 
@@ -121,6 +130,15 @@ impl LoadedModel {
         let plan = MemoryPlan::new(config, facts)?;
         let (limits, scheduler) = (self.limits(&plan), self.scheduler(config, &plan));
         metrics.set_cache_config(BLOCK_SIZE, plan.num_blocks);
+        let (handle, commands) = EngineHandle::channel(limits);
+        let cache = CacheFacts {
+            identity: self.identity.as_ref(),
+            format: kv_format,
+            shape: &self.model.kv_shape(),
+            device: &self.device.device,
+            device_name: &self.device.name,
+        };
+        let tier = disk::open(config, &cache, self.files.clone(), &handle, &metrics)?;
         let Self { model, device, head, leader, .. } = self;
         let sizes = CacheSizes {
             num_blocks: plan.num_blocks,
@@ -129,9 +147,12 @@ impl LoadedModel {
             num_snapshots: plan.num_snapshots,
         };
         let runner = Runner::new(model, device.device, sizes, leader)?;
-        let (handle, commands) = EngineHandle::channel(limits);
         let (shared, pace) = (handle.shared(), Pace::new(config.target_step_time));
         let core = EngineCore::new(commands, shared, scheduler, pace, runner, head, metrics);
+        let core = match tier {
+            Some(tier) => core.with_tier(tier),
+            None => core,
+        };
         Ok(Engine::spawn(handle, Some(plan), move || core.run())?)
     }
 

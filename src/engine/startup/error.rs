@@ -50,6 +50,23 @@ pub enum StartupError {
         /// Why, and what would work.
         reason: String,
     },
+    /// The folder of `--kv-disk` can't be used.
+    #[error("--kv-disk {path} can't be used: {error}")]
+    KvDisk {
+        /// The folder.
+        path: String,
+        /// Why not.
+        error: std::io::Error,
+    },
+    /// Each of several ranks has its part of the KV cache alone.
+    #[error(
+        "--kv-disk can't be used with --tensor-parallel {ranks}: each rank has its part of the KV \
+         cache alone"
+    )]
+    KvDiskRanks {
+        /// Processes that compute the model.
+        ranks: usize,
+    },
     /// The system gave no thread.
     #[error("the engine thread could not be started: {0}")]
     Thread(#[from] std::io::Error),

@@ -6,6 +6,7 @@
 pub mod adapters;
 mod decoder;
 pub mod device;
+pub mod disk;
 mod encoder;
 mod engine;
 mod error;
