@@ -77,7 +77,9 @@ impl Index {
         for key in gone {
             self.forget(&key);
         }
-        found.values().for_each(|found| self.insert(*found));
+        for found in found.values() {
+            self.insert(*found);
+        }
     }
 
     fn remove(&mut self, key: &FileKey) -> Option<Known> {
@@ -104,7 +106,9 @@ mod tests {
     fn the_least_recently_used_is_the_oldest_and_bytes_add_up() {
         let mut index = Index::default();
         let files = [found(1, 10, 5), found(2, 20, 3), found(3, 30, 4)];
-        files.iter().for_each(|file| index.insert(*file));
+        for file in files {
+            index.insert(file);
+        }
         assert_eq!((index.len(), index.bytes()), (3, 60));
         assert_eq!(index.oldest(), Some(files[1].key));
         assert_eq!(index.touch(&files[1].key, 9), Some(3));
@@ -121,9 +125,9 @@ mod tests {
     #[test]
     fn a_scan_leaves_what_is_unchanged() {
         let mut index = Index::default();
-        [found(1, 1, 1), found(2, 2, 2), found(3, 3, 3)]
-            .iter()
-            .for_each(|file| index.insert(*file));
+        for file in [found(1, 1, 1), found(2, 2, 2), found(3, 3, 3)] {
+            index.insert(file);
+        }
         let even = HashSet::from([Namespace::from_bytes([0; 16])]);
         let there = [found(3, 3, 1), found(5, 5, 5)];
         index.replace(&even, &there.into_iter().map(|file| (file.key, file)).collect());

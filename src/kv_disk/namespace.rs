@@ -56,7 +56,7 @@ impl fmt::Display for Namespace {
 
 /// The digits of some bytes.
 pub(super) fn hex(bytes: [u8; 16]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    format!("{:032x}", u128::from_be_bytes(bytes))
 }
 
 /// The bytes that these digits stand for.

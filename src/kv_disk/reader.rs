@@ -56,7 +56,7 @@ impl Reader {
                     // Others that were written with it may be corrupt too: once they are removed
                     // better ones are stored.
                     Err(Miss::Corrupt) => {
-                        contents.by_ref().for_each(|other| drop(self.read(other)))
+                        contents.by_ref().for_each(|other| drop(self.read(other)));
                     }
                     Err(Miss::Unread) => break,
                 }

@@ -141,10 +141,10 @@ mod tests {
         let formats = [KvFormat::F32, KvFormat::F16, KvFormat::Bf16, KvFormat::Fp8, KvFormat::Q8_0];
         for format in formats {
             let kv = allocate(&shape, 4, format, &Device::Cpu).unwrap();
-            for (index, tensor) in tensors(&kv).enumerate() {
+            for (tensor, number) in tensors(&kv).zip([1.0, 2.0, 3.0, 4.0]) {
                 let block = tensor.narrow(0, 1, 1).unwrap();
                 let ones = Tensor::ones(block.dims(), DType::F32, &Device::Cpu).unwrap();
-                let numbers = (ones * (index + 1) as f64).unwrap().to_dtype(tensor.dtype());
+                let numbers = (ones * number).unwrap().to_dtype(tensor.dtype());
                 block.slice_set(&numbers.unwrap(), 0, 0).unwrap();
             }
             let rows = |row| read_row(tensors(&kv), row).unwrap();
