@@ -5,7 +5,7 @@
 //! `tests/layering.rs` keeps the table of who may know whom.
 //!
 //! ```text
-//! 9 main        parse arguments, call cli
+//! 9 main        parse arguments, call cli                | allocator: where memory comes from
 //! 8 cli         one file per subcommand
 //! 7 app         from the model that a user chose to what http serves
 //! 6 http        all that knows JSON, OpenAI and SSE

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// What each room may import; a path below a room stands for that part only.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
+    ("allocator", &[]),
     ("cli", &["*"]),
     ("app", &["http", "engine", "runner::ranks", "text", "weights", "metrics", "config", "demo"]),
     (
@@ -102,7 +103,7 @@ const FOREIGN: &[(&str, &[&str])] = &[
 ];
 
 /// Rooms that may contain `unsafe`.
-const UNSAFE: &[&str] = &["kernels", "weights"];
+const UNSAFE: &[&str] = &["allocator", "kernels", "weights"];
 
 /// Whether a module holds tests alone.
 pub(crate) fn is_test(module: &str) -> bool {

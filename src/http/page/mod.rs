@@ -82,9 +82,10 @@ struct File {
 
 static BY_NAME: LazyLock<HashMap<&str, File>> = LazyLock::new(|| {
     let file = |&(name, media_type, bytes): &(&'static str, &'static str, &'static [u8])| {
-        let digest = Sha256::digest(bytes);
-        let hex: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-        let etag = HeaderValue::try_from(format!("\"{hex}\"")).expect("hexadecimal digits");
+        let digest: [u8; 32] = Sha256::digest(bytes).into();
+        let name_of_content = u128::from_be_bytes(*digest.first_chunk().expect("32 bytes"));
+        let etag = format!("\"{name_of_content:032x}\"");
+        let etag = HeaderValue::try_from(etag).expect("hexadecimal digits");
         (name, File { media_type, bytes, etag })
     };
     FILES.iter().map(file).collect()
