@@ -5,9 +5,9 @@
 
 FOLDER is a model that sentence-transformers reads (shapes.py makes `minilm` and `embedding`). Texts of
 16 to 512 tokens, mixed: once as one client that sends 32 at a time, once as 32 clients that send one
-at a time. The libraries have no server: they get all texts at once in batches of 32, sorted by their
-length as `encode` does, and nothing is taken off for HTTP on our side. The vectors are compared, and
-the runs take turns. Needs sentence-transformers and torch, with --onnx also onnx and onnxruntime.
+at a time; in f32 and in bf16, each beside its like. The libraries have no server: they get all texts at
+once in batches of 32, sorted by their length as `encode` does, and nothing is taken off for HTTP on our
+side. The vectors are compared, and the runs take turns. Needs sentence-transformers and torch, with --onnx also onnx and onnxruntime.
 """
 
 import argparse
@@ -59,12 +59,13 @@ def parts(inputs, size):
 class Server:
     """Sconce, asked by `clients` threads for `each` texts at a time."""
 
-    def __init__(self, binary, folder):
+    def __init__(self, binary, folder, kind):
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
             port = listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
         command = [binary, "serve", "--model", str(folder), "--served-model-name", "m"]
+        command += ["--dtype", kind]
         self.log = tempfile.TemporaryFile()
         self.process = subprocess.Popen(
             [*command, "--port", str(port)], stdout=self.log, stderr=self.log
@@ -157,11 +158,12 @@ def main():
     )
     libraries = {kind: load(kind) for kind in kinds}
     inputs = texts(arguments.texts, libraries["f32"].tokenizer)
-    server = Server(arguments.sconce, arguments.folder)
-    contenders = {
-        "sconce, 1 client": lambda: server.encode(inputs, 1, BATCH),
-        "sconce, 32 clients": lambda: server.encode(inputs, 32, 1),
-    }
+    servers = {kind: Server(arguments.sconce, arguments.folder, kind) for kind in kinds}
+    contenders = {}
+    for kind, server in servers.items():
+        ask = lambda *how, server=server: server.encode(inputs, *how)  # noqa: E731
+        contenders[f"sconce {kind}, 1 client"] = lambda ask=ask: ask(1, BATCH)
+        contenders[f"sconce {kind}, 32 clients"] = lambda ask=ask: ask(32, 1)
     for kind, model in libraries.items():
         contenders[f"torch {kind}"] = lambda model=model: model.encode(inputs, batch_size=BATCH)
     if arguments.onnx:
@@ -175,11 +177,14 @@ def main():
             rates[name].append(len(inputs) / spent)
             nearest = (vectors[:BATCH] * reference).sum(1).min()
             assert nearest > 0.99, f"{name}: a vector differs from f32 torch, cosine {nearest:.4f}"
-    server.process.terminate()
-    best = max(statistics.median(r) for name, r in rates.items() if not name.startswith("sconce"))
-    for name, r in rates.items():
-        median = statistics.median(r)
-        print(f"{name:20} {median:8.1f} texts/s  {median / best:5.2f}x the best library")
+    for server in servers.values():
+        server.process.terminate()
+    medians = {name: statistics.median(r) for name, r in rates.items()}
+    for name, median in medians.items():
+        # Beside the best library of the same precision.
+        kind = "bf16" if "bf16" in name else "f32"
+        peers = [m for peer, m in medians.items() if kind in peer and "sconce" not in peer]
+        print(f"{name:25} {median:8.1f} texts/s  {median / max(peers):5.2f}x the best library")
 
 
 if __name__ == "__main__":
