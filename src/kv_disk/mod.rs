@@ -23,6 +23,8 @@
 mod file;
 pub mod files;
 mod folder;
+#[cfg(test)]
+pub(crate) mod gate;
 mod index;
 pub mod inventory;
 pub mod namespace;

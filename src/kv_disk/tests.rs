@@ -1,74 +1,18 @@
 //! The store over real folders, and over ones that answer when the test says so.
 
 use std::fs;
-use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
-use super::files::{Disk, Entry, Files};
+use super::files::{Disk, Files};
+use super::gate::Gate;
 use super::namespace::{About, Namespace};
 use super::{FileKey, Loaded, Store, StoreConfig, inventory};
 use crate::kv_cache::block_hash::BlockHash;
 use crate::kv_cache::content::Content;
 use crate::metrics::{self, MetricsHandle};
-
-/// The file system, unless the test closes it or has it fail.
-#[derive(Default)]
-struct Gate {
-    closed: Mutex<bool>,
-    opened: Condvar,
-    full: AtomicBool,
-}
-
-impl Gate {
-    fn set_closed(&self, closed: bool) {
-        *self.closed.lock().unwrap() = closed;
-        self.opened.notify_all();
-    }
-
-    fn pass(&self) {
-        let closed = self.closed.lock().unwrap();
-        drop(self.opened.wait_while(closed, |closed| *closed).unwrap());
-    }
-}
-
-impl Files for Gate {
-    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
-        self.pass();
-        Disk.read(path)
-    }
-    fn write(&self, path: &Path, parts: [&[u8]; 2]) -> io::Result<()> {
-        self.pass();
-        if self.full.load(Ordering::Relaxed) {
-            Disk.write(path, [parts[0], &parts[1][..parts[1].len() / 2]])?;
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        Disk.write(path, parts)
-    }
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        Disk.rename(from, to)
-    }
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        Disk.remove(path)
-    }
-    fn remove_folder(&self, path: &Path) -> io::Result<()> {
-        Disk.remove_folder(path)
-    }
-    fn create_folder(&self, path: &Path) -> io::Result<()> {
-        Disk.create_folder(path)
-    }
-    fn list(&self, folder: &Path) -> io::Result<Vec<Entry>> {
-        Disk.list(folder)
-    }
-    fn modified(&self, folder: &Path) -> io::Result<SystemTime> {
-        Disk.modified(folder)
-    }
-    fn touch(&self, path: &Path, used: SystemTime) -> io::Result<()> {
-        Disk.touch(path, used)
-    }
-}
 
 const NAMESPACE: [u8; 16] = [9; 16];
 

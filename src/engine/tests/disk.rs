@@ -1,61 +1,12 @@
 //! Engines that keep blocks in a folder: after a restart, beside each other, and on disks that fail.
 
-use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Condvar, Mutex};
-use std::time::SystemTime;
 
 use super::*;
 use crate::config::KvDisk;
-use crate::kv_disk::files::Entry;
+use crate::kv_disk::gate::Gate;
 
 const EVERY_MEMORY: [Memory; 3] = [Memory::Blocks, Memory::State, Memory::StateAlone];
-
-/// The file system, whose reads wait while it is closed.
-#[derive(Default)]
-struct Slow {
-    closed: Mutex<bool>,
-    opened: Condvar,
-}
-
-impl Slow {
-    fn set_closed(&self, closed: bool) {
-        *self.closed.lock().unwrap() = closed;
-        self.opened.notify_all();
-    }
-}
-
-impl Files for Slow {
-    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
-        let closed = self.closed.lock().unwrap();
-        drop(self.opened.wait_while(closed, |closed| *closed).unwrap());
-        Disk.read(path)
-    }
-    fn write(&self, path: &Path, parts: [&[u8]; 2]) -> io::Result<()> {
-        Disk.write(path, parts)
-    }
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        Disk.rename(from, to)
-    }
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        Disk.remove(path)
-    }
-    fn remove_folder(&self, path: &Path) -> io::Result<()> {
-        Disk.remove_folder(path)
-    }
-    fn create_folder(&self, path: &Path) -> io::Result<()> {
-        Disk.create_folder(path)
-    }
-    fn list(&self, folder: &Path) -> io::Result<Vec<Entry>> {
-        Disk.list(folder)
-    }
-    fn modified(&self, folder: &Path) -> io::Result<SystemTime> {
-        Disk.modified(folder)
-    }
-    fn touch(&self, path: &Path, used: SystemTime) -> io::Result<()> {
-        Disk.touch(path, used)
-    }
-}
 
 fn on_disk(folder: &Path, num_blocks: usize) -> EngineConfig {
     let disk =
@@ -231,7 +182,7 @@ fn a_disk_that_does_not_answer_stops_nobody_else() {
         let first = start_on(memory, &config, Duration::ZERO, Arc::new(Disk));
         let expected = cached(&first.0, waits()).0;
         end(first);
-        let slow = Arc::new(Slow::default());
+        let slow = Arc::new(Gate::default());
         let second = start_on(memory, &config, Duration::ZERO, slow.clone());
         slow.set_closed(true);
         let mut waiting = second.0.handle.submit(waits());
@@ -262,7 +213,7 @@ fn a_prompt_does_not_wait_forever() {
     let expected = cached(&first.0, asked()).0;
     end(first);
     config.kv_disk.as_mut().unwrap().patience = Duration::from_millis(20);
-    let slow = Arc::new(Slow::default());
+    let slow = Arc::new(Gate::default());
     let second = start_on(Memory::Blocks, &config, Duration::ZERO, slow.clone());
     slow.set_closed(true);
     // Alone, beside another that wants the same, and gone before anything came.
