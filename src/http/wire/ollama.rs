@@ -10,9 +10,9 @@ use super::number::Int;
 use super::schema::chat::{CallArguments, ChatTool, Stop};
 use super::schema::constants;
 use super::schema::ollama::{
-    OllamaDoneReason, OllamaFormat, OllamaInput, OllamaOptions, OllamaThinkLevel,
+    OllamaDimensions, OllamaDoneReason, OllamaFormat, OllamaInput, OllamaOptions, OllamaThinkLevel,
 };
-use super::schema::served::{EmbeddingDimensions, RequestedModel, TokenId};
+use super::schema::served::{RequestedModel, TokenId};
 use super::stop::StopField;
 
 /// The body of `POST /api/chat`, beside [`OllamaFields`].
@@ -137,7 +137,7 @@ pub(crate) struct OllamaEmbedRequest {
     pub(crate) input: Option<Value>,
     /// Whether texts are cut that are too long: they are, if it isn't said.
     pub(crate) truncate: Option<bool>,
-    #[schema(value_type = Option<EmbeddingDimensions>)]
+    #[schema(value_type = Option<OllamaDimensions>)]
     pub(crate) dimensions: Option<Int>,
     #[schema(value_type = Option<Object>)]
     pub(crate) options: Option<Value>,

@@ -12,6 +12,8 @@ written! {
     OllamaThinkLevel: words(&THINK_LEVELS);
     /// A text to embed, or several.
     OllamaInput: any_of(&[text(), list(&json!({"type": "string", "minLength": 1}))]);
+    /// How many numbers of an embedding to keep; 0 for all.
+    OllamaDimensions: any_of(&[json!({"enum": [0]}), reference("EmbeddingDimensions")]);
     /// Sampling parameters and bounds, under Ollama's names and all others that this server has.
     OllamaOptions: json!({"allOf": [reference("OllamaOwnOptions"), reference("CommonFields")]});
     /// How an answer ended; `load` answers a request that asked for none.
