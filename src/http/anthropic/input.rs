@@ -108,21 +108,10 @@ impl Converted {
         // Anthropic's range is half of what the sampler takes.
         within("temperature", request.temperature, 0.0, 1.0)?;
         let own = OwnOptions {
-            names: &NAMES,
-            request_id: None,
             demand: demand(&request, &mut fields)?,
-            n: 1,
-            best_of: 1,
-            beams: None,
-            logprobs: None,
-            prompt_logprobs: None,
-            echoed_logprobs: None,
             stop_strings: stop_strings("stop_sequences", request.stop_sequences.as_deref())?,
             max_tokens: max_tokens.map(to_usize),
-            context: None,
-            cut: None,
-            return_token_ids: false,
-            tokens_as_token_ids: false,
+            ..OwnOptions::of(&NAMES)
         };
         let chat = ChatRequest {
             options: GenerationOptions::new(own, &scalars, &common, &arrival, state)?,

@@ -58,6 +58,29 @@ pub(crate) struct OwnOptions {
     pub(crate) tokens_as_token_ids: bool,
 }
 
+impl OwnOptions {
+    /// What a request asks for that has none of these: one answer, drawn, to the whole prompt.
+    pub(crate) fn of(names: &'static FieldNames) -> Self {
+        Self {
+            names,
+            request_id: None,
+            demand: None,
+            n: 1,
+            best_of: 1,
+            beams: None,
+            logprobs: None,
+            prompt_logprobs: None,
+            echoed_logprobs: None,
+            stop_strings: Vec::new(),
+            max_tokens: None,
+            context: None,
+            cut: None,
+            return_token_ids: false,
+            tokens_as_token_ids: false,
+        }
+    }
+}
+
 /// What is kept of a prompt that may be cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PromptCut {

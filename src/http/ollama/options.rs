@@ -195,21 +195,10 @@ impl RequestOptions {
         let max_tokens = integer(names.max_tokens, self.own.num_predict, -2, i64::MAX)?;
         let stop = self.own.stop.as_ref().map(|StopField(texts)| &texts[..]);
         Ok(OwnOptions {
-            names,
-            request_id: None,
-            demand: None,
-            n: 1,
-            best_of: 1,
-            beams: None,
-            logprobs: None,
-            prompt_logprobs: None,
-            echoed_logprobs: None,
             stop_strings: stop_strings("options.stop", stop)?,
             max_tokens: max_tokens.filter(|most| *most >= 0).map(to_usize),
             context: context(self.own.num_ctx, state.engine.limits().max_model_len, fields)?,
-            cut: None,
-            return_token_ids: false,
-            tokens_as_token_ids: false,
+            ..OwnOptions::of(names)
         })
     }
 }

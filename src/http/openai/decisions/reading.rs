@@ -173,23 +173,7 @@ fn options(
     arrival: &Arrival,
     state: &AppState,
 ) -> Result<GenerationOptions, ApiError> {
-    let own = OwnOptions {
-        names,
-        request_id: None,
-        demand: None,
-        n: 1,
-        best_of: 1,
-        beams: None,
-        logprobs: Some(0),
-        prompt_logprobs: None,
-        echoed_logprobs: None,
-        stop_strings: Vec::new(),
-        max_tokens: Some(1),
-        context: None,
-        cut: None,
-        return_token_ids: false,
-        tokens_as_token_ids: false,
-    };
+    let own = OwnOptions { logprobs: Some(0), max_tokens: Some(1), ..OwnOptions::of(names) };
     let common = CommonFields {
         priority: fields.priority,
         cache_salt: fields.cache_salt.clone(),
