@@ -52,6 +52,8 @@ fn one_row(criterion: &mut Criterion) {
     group.finish();
 }
 
+const NO_DRAFTS: &[u32] = &[];
+
 fn sixteen_rows(criterion: &mut Criterion) {
     let rows = vec![logits(); 16];
     let mut group = criterion.benchmark_group("sampler, 16 rows");
@@ -61,7 +63,12 @@ fn sixteen_rows(criterion: &mut Criterion) {
         group.bench_function(name, |bencher| {
             bencher.iter_batched_ref(
                 || rows.clone(),
-                |rows| sample_rows(states.iter_mut().zip(rows.iter_mut().map(Vec::as_mut_slice))),
+                |rows| {
+                    let rows = rows.iter_mut().map(|row| vec![row.as_mut_slice()]);
+                    sample_rows(
+                        states.iter_mut().zip(rows).map(|(state, row)| (state, NO_DRAFTS, row)),
+                    )
+                },
                 BatchSize::LargeInput,
             );
         });

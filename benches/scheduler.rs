@@ -16,6 +16,7 @@ fn decoding(num_seqs: u32, context: u32) -> Scheduler {
         keeps_state: false,
         lookahead: false,
         max_num_seqs: 256,
+        num_slots: 256,
         max_num_batched_tokens: 1 << 20,
         max_model_len: 1 << 16,
     };

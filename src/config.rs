@@ -45,6 +45,8 @@ pub struct EngineConfig {
     pub kv_cache_dtype: KvCacheDtype,
     /// What weight matrices are rounded to as they are loaded; `None` keeps what is stored.
     pub weight_kind: Option<WeightKind>,
+    /// Most tokens of a sequence that are drafted at a time; 0 for no speculative decoding.
+    pub draft_max: usize,
     /// Reuse KV blocks of equal prefixes.
     pub prefix_cache: bool,
     /// Where such blocks are kept beyond the pool and the process.
@@ -75,6 +77,7 @@ impl Default for EngineConfig {
             enforce_eager: false,
             kv_cache_dtype: KvCacheDtype::Auto,
             weight_kind: None,
+            draft_max: 16,
             prefix_cache: true,
             kv_disk: None,
             threads: None,
@@ -300,8 +303,10 @@ pub struct ServerConfig {
     pub admin_api_keys: Vec<String>,
     /// Sequences that may wait beside the `max_num_seqs` running ones; one more is answered 429.
     pub max_queued_requests: usize,
-    /// Largest request body in bytes.
-    pub max_body_bytes: usize,
+    /// Largest request body in bytes; `None`: 8 MiB, or 64 MiB where the model sees pictures.
+    pub max_body_bytes: Option<usize>,
+    /// Pictures in requests.
+    pub media: MediaConfig,
     /// How long running requests may go on after SIGTERM.
     pub drain_timeout: Duration,
     /// Origins that browsers may call from, with `*` for all and `localhost` for the pages of this
@@ -324,6 +329,47 @@ pub struct ServerConfig {
     pub reasoning_parser: Parser,
     /// Adapters beside the model.
     pub lora: LoraServing,
+    /// How long and how large what requests store may be.
+    pub store: StoreLimits,
+}
+
+/// How much of what requests ask to store is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoreLimits {
+    /// How long responses and chat completions are kept.
+    pub age: Duration,
+    /// Largest file that may be uploaded, in bytes.
+    pub max_file_bytes: u64,
+    /// Lines of batches that this server runs at once.
+    pub batch_lines: usize,
+}
+
+impl Default for StoreLimits {
+    fn default() -> Self {
+        Self { age: Duration::from_hours(30 * 24), max_file_bytes: 200 << 20, batch_lines: 16 }
+    }
+}
+
+/// Which pictures requests may bring, where the model sees.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MediaConfig {
+    /// Most pictures in a prompt.
+    pub max_images: usize,
+    /// Hosts that pictures are fetched from, without those below them; none by default.
+    pub domains: Vec<String>,
+}
+
+impl MediaConfig {
+    /// Whether pictures are fetched from this host.
+    pub fn allows(&self, host: &str) -> bool {
+        self.domains.iter().any(|domain| domain.eq_ignore_ascii_case(host))
+    }
+}
+
+impl Default for MediaConfig {
+    fn default() -> Self {
+        Self { max_images: 100, domains: Vec::new() }
+    }
 }
 
 /// Which LoRA adapters there may be.
@@ -356,7 +402,8 @@ impl Default for ServerConfig {
             api_keys: Vec::new(),
             admin_api_keys: Vec::new(),
             max_queued_requests: 256,
-            max_body_bytes: 8 << 20,
+            max_body_bytes: None,
+            media: MediaConfig::default(),
             drain_timeout: Duration::from_secs(30),
             cors_origins: Vec::new(),
             strict: false,
@@ -367,6 +414,7 @@ impl Default for ServerConfig {
             tool_call_parser: Parser::default(),
             reasoning_parser: Parser::default(),
             lora: LoraServing::default(),
+            store: StoreLimits::default(),
         }
     }
 }

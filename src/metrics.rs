@@ -71,6 +71,17 @@ impl MetricsHandle {
         self.metrics.waiting.set(as_value(waiting));
     }
 
+    /// A draft of `drafted` tokens, the first `accepted` of which were sampled.
+    pub fn add_drafts(&self, drafted: usize, accepted: usize) {
+        self.metrics.drafts.increment(1);
+        self.metrics.drafted_tokens.increment(drafted as u64);
+        self.metrics.accepted_tokens.increment(accepted as u64);
+        for position in 0..accepted {
+            let label = [("position", position.to_string().into())];
+            self.metrics.accepted_by_position.with(&label).increment(1);
+        }
+    }
+
     /// KV blocks that sequences hold, of how many.
     pub fn set_kv_blocks(&self, in_use: usize, total: usize) {
         self.metrics.blocks_in_use.set(as_value(in_use));
@@ -169,6 +180,22 @@ impl MetricsHandle {
         self.metrics.finished.count(Finished::Error);
     }
 
+    /// Batches in the store that have not ended.
+    pub fn set_open_batches(&self, count: usize) {
+        self.metrics.open_batches.set(as_value(count));
+    }
+
+    /// Lines of batches in the store that are not answered.
+    pub fn set_waiting_batch_lines(&self, count: usize) {
+        self.metrics.waiting_batch_lines.set(as_value(count));
+    }
+
+    /// This server answered a line of a batch, with an error or without.
+    pub fn batch_line_ended(&self, succeeded: bool) {
+        let counters = [&self.metrics.batch_lines_failed, &self.metrics.batch_lines_answered];
+        counters[usize::from(succeeded)].increment(1);
+    }
+
     /// A request was answered 429.
     pub fn admission_rejected(&self) {
         self.metrics.admission_rejections.increment(1);
@@ -233,6 +260,7 @@ mod tests {
         let metrics = install("m");
         metrics.set_cache_config(32, 100);
         metrics.http_response("/health", "GET", 200, Duration::from_millis(1));
+        metrics.add_drafts(2, 1);
         let text = metrics.render();
         for metric in TABLE {
             let kind = match metric.kind {

@@ -1,6 +1,9 @@
 //! What the engine can do, and the checks of requests that follow from it.
 
 use super::request::EmbeddingRequest;
+use crate::config::Pooling;
+use crate::pictures::picture::PlacedPicture;
+pub use crate::pooling::Outputs;
 
 /// What the engine can do, fixed at startup.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,16 +14,26 @@ pub struct EngineLimits {
     pub max_text_len: usize,
     /// Number of tokens in the vocabulary; a valid token id is below it.
     pub vocab_size: usize,
+    /// Most tokens in one step.
+    pub max_batch_tokens: usize,
     /// Most sequences in one step.
     pub max_num_seqs: usize,
     /// Tokens a KV block holds.
     pub block_size: usize,
     /// KV blocks in the pool.
     pub num_blocks: usize,
-    /// Elements of an embedding, unless a request asks for fewer.
+    /// Elements of a vector, unless a request asks for fewer: numbers of an embedding, or classes.
     pub embedding_size: usize,
-    /// Whether the model continues texts; otherwise it only embeds them.
+    /// Elements of a token's hidden state.
+    pub hidden_size: usize,
+    /// What vectors say.
+    pub outputs: Outputs,
+    /// How hidden states become vectors, where tokens have none of their own.
+    pub pooling: Pooling,
+    /// Whether the model continues texts; otherwise it only makes vectors of them.
     pub generates: bool,
+    /// Whether the model sees pictures.
+    pub sees: bool,
 }
 
 impl EngineLimits {
@@ -38,6 +51,30 @@ impl EngineLimits {
         }
     }
 
+    /// Checks that pictures are within a prompt of `length` tokens, in order and apart, and that the
+    /// model sees them.
+    pub(super) fn check_pictures(
+        &self,
+        pictures: &[PlacedPicture],
+        length: usize,
+    ) -> Result<(), String> {
+        if !self.sees && !pictures.is_empty() {
+            return Err("the model doesn't see pictures".to_owned());
+        }
+        let mut free = 0;
+        for PlacedPicture { offset, picture } in pictures {
+            let count = picture.num_tokens();
+            if *offset < free || count == 0 || offset.saturating_add(count) > length {
+                return Err(format!(
+                    "a picture of {count} tokens at {offset} overlaps another or the end of the \
+                     prompt of {length} tokens"
+                ));
+            }
+            free = offset + count;
+        }
+        Ok(())
+    }
+
     /// Checks that the model can embed a text as asked.
     pub(super) fn check_embedding(&self, request: &EmbeddingRequest) -> Result<(), String> {
         self.check_tokens(&request.token_ids)?;
@@ -45,7 +82,10 @@ impl EngineLimits {
         if length > most {
             return Err(format!("the text has {length} tokens, the most is {most}"));
         }
-        match request.dimensions {
+        match request.wanted.dimensions {
+            Some(_) if self.outputs.is_of_classes() => {
+                Err("dimensions can't be had of classes".to_owned())
+            }
             Some(wanted) if wanted == 0 || wanted > self.embedding_size => {
                 Err(format!("dimensions is {wanted}, it must be 1 to {}", self.embedding_size))
             }

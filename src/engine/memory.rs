@@ -28,6 +28,8 @@ pub struct MemoryPlan {
     pub max_model_len: usize,
     /// Most sequences in a step: as many as are allowed, or as many as there are states for.
     pub max_num_seqs: usize,
+    /// Recurrent states of such sequences: one each, and some for states from before drafts.
+    pub num_slots: usize,
     /// Snapshots of recurrent states in the prefix cache.
     pub num_snapshots: usize,
     /// Most sequences in a step that the configuration allows.
@@ -54,9 +56,9 @@ impl MemoryPlan {
             }
         };
         let available = config.kv_cache_bytes.unwrap_or(share);
-        let StatePlan { num_seqs: max_num_seqs, num_snapshots } =
+        let StatePlan { num_seqs: max_num_seqs, num_slots, num_snapshots } =
             StatePlan::new(config, &facts, available)?;
-        let available = available - (max_num_seqs + num_snapshots) * facts.state_bytes;
+        let available = available - (num_slots + num_snapshots) * facts.state_bytes;
         let affordable = available.checked_div(facts.block_bytes).unwrap_or(usize::MAX);
         let useful = wanted_len.div_ceil(BLOCK_SIZE).saturating_mul(max_num_seqs);
         let num_blocks = affordable.min(useful).min(u32::MAX as usize / BLOCK_SIZE);
@@ -73,6 +75,7 @@ impl MemoryPlan {
             num_blocks,
             max_model_len: wanted_len.min(held),
             max_num_seqs,
+            num_slots,
             num_snapshots,
             allowed_num_seqs: config.max_num_seqs,
         })
@@ -80,7 +83,7 @@ impl MemoryPlan {
 
     /// Bytes of the recurrent states of all sequences of a step.
     pub fn state_bytes(&self) -> usize {
-        self.max_num_seqs * self.facts.state_bytes
+        self.num_slots * self.facts.state_bytes
     }
 
     /// Bytes of the snapshots of recurrent states.
@@ -283,7 +286,7 @@ mod tests {
         let without = || EngineConfig { prefix_cache: false, ..EngineConfig::default() };
         let facts = MemoryFacts { state_bytes: 1000, ..FACTS };
         let plan = MemoryPlan::new(&without(), facts).unwrap();
-        assert_eq!((plan.max_num_seqs, plan.num_blocks), (64, 436));
+        assert_eq!((plan.max_num_seqs, plan.num_blocks), (64, 432));
         let facts = MemoryFacts { state_bytes: 100_000, ..facts };
         let plan = MemoryPlan::new(&without(), facts).unwrap();
         assert_eq!((plan.max_num_seqs, plan.num_blocks), (2, 256));

@@ -35,10 +35,13 @@
 //!         stop_token_ids: Vec::new(),
 //!         ignore_eos: true,
 //!     },
+//!     prediction: None,
+//!     max_drafts: None,
 //!     prompt_logprobs: None,
 //!     priority: 0,
 //!     cache_salt: None,
 //!     adapter: None,
+//!     pictures: Vec::new(),
 //! });
 //! let token_ids = tokio::runtime::Runtime::new()?.block_on(async {
 //!     let mut token_ids = Vec::new();
@@ -69,7 +72,7 @@ mod timeline;
 
 pub use command::Command;
 pub use handle::{EngineHandle, EngineHealth};
-pub use limits::EngineLimits;
+pub use limits::{EngineLimits, Outputs};
 
 #[cfg(test)]
 mod tests;

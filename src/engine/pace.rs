@@ -33,6 +33,11 @@ impl Pace {
         }
     }
 
+    /// Time that a step should take, if there is a limit.
+    pub(super) fn target(&self) -> Option<Duration> {
+        self.target
+    }
+
     /// Learns from a step of `num_tokens` tokens of `num_sequences` sequences.
     ///
     /// The fixed cost of a step counts as cost of its tokens. The estimate is used for steps of about

@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::adapter::Adapter;
+use crate::pictures::picture::PlacedPicture;
+pub use crate::pooling::Wanted;
 use crate::sampling::params::{BeamParams, SamplingParams};
 use crate::scheduler::stop::StopConditions;
 
@@ -18,17 +20,17 @@ impl RequestId {
     }
 }
 
-/// One text to embed.
+/// One text to embed or to classify, or a pair of texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EmbeddingRequest {
     /// Unique in this process.
     pub id: RequestId,
     /// The text, not empty; it fits the model's context.
     pub token_ids: Vec<u32>,
-    /// Keep so many of the first elements, at least 1 and at most all; `None` keeps all.
-    pub dimensions: Option<usize>,
-    /// Scale to length 1; `None` does what the model does.
-    pub normalize: Option<bool>,
+    /// Of a pair: where the second text begins among the tokens.
+    pub second_text: Option<usize>,
+    /// What is wanted; of dimensions at least 1 and at most all.
+    pub wanted: Wanted,
     /// Lower is served first; equal priorities in order of arrival.
     pub priority: i32,
     /// Prefix blocks are shared only between requests with equal salt.
@@ -49,6 +51,10 @@ pub struct EngineRequest {
     pub sampling: SamplingParams,
     /// When the sequence ends.
     pub stop: StopConditions,
+    /// Text that the answer may be, or be like; drafts come from there first.
+    pub prediction: Option<Vec<u32>>,
+    /// Most tokens to draft at a time; `None` leaves it to the server.
+    pub max_drafts: Option<usize>,
     /// Report the logprobs of the prompt's tokens, and of this many most likely ones beside each.
     pub prompt_logprobs: Option<u32>,
     /// Lower is served first; equal priorities in order of arrival.
@@ -57,6 +63,8 @@ pub struct EngineRequest {
     pub cache_salt: Option<String>,
     /// The LoRA adapter to compute with.
     pub adapter: Option<Adapter>,
+    /// The pictures in the prompt, in order of position and apart from each other.
+    pub pictures: Vec<PlacedPicture>,
 }
 
 /// A prompt whose most likely continuations are searched for instead of sampled.

@@ -26,7 +26,7 @@ use crate::kv_disk::files::{Disk, Files};
 use crate::layers::forward::{BLOCK_SIZE, ForwardBatch, ForwardContext, KvHeads, KvShape};
 use crate::metrics::{self, MetricsHandle};
 use crate::models::{CausalLm, ForwardOutput};
-use crate::pooling::EmbeddingHead;
+use crate::pooling::PoolingHead;
 use crate::sampling::params::SamplingParams;
 use crate::scheduler::stop::{FinishReason, StopConditions};
 
@@ -48,6 +48,8 @@ struct HashModel {
     tokens_run: Arc<AtomicUsize>,
     step_time: Duration,
     memory: Memory,
+    /// Whether each token has one that mostly follows it, so that texts repeat themselves.
+    repeats: bool,
 }
 
 /// The hash of nothing.
@@ -117,8 +119,11 @@ impl CausalLm for HashModel {
         let mut logits = Vec::new();
         for row in &batch.logits_rows {
             let hash = hash_at(row);
+            let follows = mix(u64::from(batch.step.input_ids[*row as usize]), 5) % u64::from(FAILS);
+            let more = |id| if self.repeats && id == follows { 7.0 } else { 0.0 };
             // The last two ids are for prompts only.
-            let drawable = (0..u64::from(FAILS)).map(|id| (mix(hash, id) % 1000) as f32 / 250.0);
+            let drawable =
+                (0..u64::from(FAILS)).map(|id| (mix(hash, id) % 1000) as f32 / 250.0 + more(id));
             logits.extend(drawable.chain([f32::NEG_INFINITY; 2]));
         }
         let logits = Tensor::from_vec(logits, (batch.logits_rows.len(), VOCAB), &Device::Cpu)?;
@@ -174,7 +179,16 @@ fn start_on(
     files: Arc<dyn Files>,
 ) -> (Running, JoinHandle<()>) {
     let tokens_run = Arc::new(AtomicUsize::new(0));
-    let model = HashModel { tokens_run: tokens_run.clone(), step_time, memory };
+    let model = HashModel { tokens_run: tokens_run.clone(), step_time, memory, repeats: false };
+    start_model(model, config, files)
+}
+
+fn start_model(
+    model: HashModel,
+    config: &EngineConfig,
+    files: Arc<dyn Files>,
+) -> (Running, JoinHandle<()>) {
+    let (tokens_run, memory) = (model.tokens_run.clone(), model.memory);
     let loaded = LoadedModel {
         max_text_len: None,
         leader: None,
@@ -182,7 +196,8 @@ fn start_on(
         device: OpenDevice::open(DeviceChoice::Cpu, 0, 1).unwrap(),
         weight_bytes: 0,
         kv_dtype: DType::F32,
-        head: EmbeddingHead::new(config.pooling.unwrap_or(Pooling::Last), false),
+        head: PoolingHead::new(config.pooling.unwrap_or(Pooling::Last), false),
+        tower: None,
         identity: Some(ModelIdentity { name: "hash".to_owned(), digest: [memory as u8; 32] }),
         files,
     };
@@ -213,10 +228,13 @@ fn request(prompt: Vec<u32>, max_tokens: usize, seed: u64) -> EngineRequest {
             stop_token_ids: Vec::new(),
             ignore_eos: false,
         },
+        prediction: None,
+        max_drafts: None,
         prompt_logprobs: None,
         priority: 0,
         cache_salt: None,
         adapter: None,
+        pictures: Vec::new(),
     }
 }
 
@@ -236,7 +254,7 @@ async fn collect(mut stream: OutputStream) -> (Answer, Option<EngineOutput>) {
                 assert!(answer.0.is_empty());
                 answer.1.extend(scores.iter().map(|score| score.logprob));
             }
-            EngineOutput::Token { token_id, logprobs } => {
+            EngineOutput::Token { token_id, logprobs, .. } => {
                 answer.0.push(token_id);
                 answer.1.push(logprobs.unwrap().logprob);
             }
@@ -441,6 +459,7 @@ mod adapters;
 mod beams;
 mod disk;
 mod embedding;
+mod speculation;
 mod states;
 
 #[test]

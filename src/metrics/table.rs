@@ -75,6 +75,15 @@ table! {
         "Tokens sampled.");
     step_tokens: Histogram = histogram("vllm:iteration_tokens_total", STEP_TOKENS,
         "Tokens computed in one step.");
+    drafts: Counter = counter("vllm:spec_decode_num_drafts_total",
+        "Drafts of a sequence in a step.");
+    drafted_tokens: Counter = counter("vllm:spec_decode_num_draft_tokens_total",
+        "Tokens that were drafted.");
+    accepted_tokens: Counter = counter("vllm:spec_decode_num_accepted_tokens_total",
+        "Drafted tokens that were sampled.");
+    accepted_by_position: Labelled<Counter> =
+        counter("vllm:spec_decode_num_accepted_tokens_per_pos_total",
+        "Drafted tokens that were sampled, by position in their draft.");
     finished: FinishedCounters = counter("vllm:request_success_total",
         "Sequences that ended, by finished_reason.");
     request_prompt_tokens: Histogram = histogram("vllm:request_prompt_tokens", REQUEST_TOKENS,
@@ -112,6 +121,13 @@ table! {
         "Until the response's headers.");
     admission_rejections: Counter = counter("sconce:admission_rejections_total",
         "Requests answered 429.");
+    open_batches: Gauge = gauge("sconce:open_batches", "Batches in the store that have not ended.");
+    waiting_batch_lines: Gauge = gauge("sconce:waiting_batch_lines",
+        "Lines of batches in the store that are not answered.");
+    batch_lines_answered: Counter = counter("sconce:batch_lines_answered_total",
+        "Lines of batches that this server answered.");
+    batch_lines_failed: Counter = counter("sconce:batch_lines_failed_total",
+        "Lines of batches that this server answered with an error.");
     aborted: Counter = counter("sconce:aborted_requests_total",
         "Sequences whose client went away before the end.");
     blocks_in_use: Gauge = gauge("sconce:kv_blocks_in_use",

@@ -58,7 +58,8 @@ fn size_of(batch: &ForwardBatch) -> Option<StepSizes> {
     let tokens = step.input_ids.len();
     let singles = step.context_lens.len() == tokens
         && step.cu_seqlens_q.windows(2).all(|rows| rows[1] - rows[0] == 1);
-    let plain = batch.hidden_rows.is_empty() && batch.adapters.is_empty();
+    let seeing = !batch.pictures.is_empty() || !step.rope_positions.is_empty();
+    let plain = batch.hidden_rows.is_empty() && batch.adapters.is_empty() && !seeing;
     if !singles || !plain || batch.logits_rows.len() != tokens || tokens > MOST_TOKENS {
         return None;
     }

@@ -103,19 +103,27 @@ impl Constraint {
 
     /// Takes the tokens that can only come next, and gives them.
     pub(super) fn force(&mut self) -> Result<Vec<u32>, SamplingError> {
-        let may_think = self
-            .reasoning
-            .as_ref()
-            .is_some_and(|reasoning| reasoning.inside() || reasoning.may_open().is_some());
-        let Some(cursor) = self.cursor.as_mut().filter(|_| !may_think) else {
-            return Ok(Vec::new());
-        };
+        let Some(cursor) = self.answering() else { return Ok(Vec::new()) };
         let mut forced = cursor.forced()?;
         forced.truncate(MOST_FORCED);
         for token in &forced {
             cursor.accept(*token)?;
         }
         Ok(forced)
+    }
+
+    /// The tokens that can only come next, none of them taken; a failure is told when the next is drawn.
+    pub(super) fn required(&mut self) -> Vec<u32> {
+        self.answering().and_then(|cursor| cursor.forced().ok()).unwrap_or_default()
+    }
+
+    /// The grammar's state, where the next token is one of the answer.
+    fn answering(&mut self) -> Option<&mut Cursor> {
+        let may_think = self
+            .reasoning
+            .as_ref()
+            .is_some_and(|reasoning| reasoning.inside() || reasoning.may_open().is_some());
+        self.cursor.as_mut().filter(|_| !may_think)
     }
 
     fn thinks(&self) -> bool {

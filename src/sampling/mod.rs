@@ -44,6 +44,28 @@ pub struct SampledToken {
     pub forced: Vec<u32>,
 }
 
+/// The tokens that a sequence gets in one step.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SampledTokens {
+    /// In order; all but the last were drafted.
+    pub tokens: Vec<SampledToken>,
+    /// Why there are no more; `None` if there is a token at least.
+    pub error: Option<SamplingError>,
+}
+
+impl From<Result<SampledToken, SamplingError>> for SampledTokens {
+    fn from(sampled: Result<SampledToken, SamplingError>) -> Self {
+        match sampled {
+            Ok(token) => Self { tokens: vec![token], error: None },
+            Err(error) => Self { tokens: Vec::new(), error: Some(error) },
+        }
+    }
+}
+
+/// A sequence's sampler, its drafts, and the logits behind its last token and behind each draft, each
+/// `[vocab_size]`, overwritten.
+pub type DraftedRows<'a> = (&'a mut SamplerState, &'a [u32], Vec<&'a mut [f32]>);
+
 /// What one sequence carries from token to token. Survives preemption, so a token that was drawn
 /// is never drawn again.
 #[derive(Clone, Debug)]
@@ -103,6 +125,39 @@ impl SamplerState {
             _ => None,
         };
         Ok(SampledToken { token_id, logprobs, forced })
+    }
+
+    /// Draws tokens one by one as long as they are the drafted ones; `rows` has the logits behind the
+    /// last token and behind each of the drafts. The tokens, and the state behind them, are those of
+    /// drawing each when all before it are known.
+    pub fn sample_along(&mut self, drafts: &[u32], rows: Vec<&mut [f32]>) -> SampledTokens {
+        let mut sampled = SampledTokens::default();
+        let (mut computed, mut drafts) = (0, drafts);
+        for (row, logits) in rows.into_iter().enumerate() {
+            // What follows without a choice has logits as well, that nobody asks for.
+            if row < computed {
+                continue;
+            }
+            match self.sample(logits) {
+                Ok(token) => sampled.tokens.push(token),
+                Err(error) => return SampledTokens { error: Some(error), ..sampled },
+            }
+            let SampledToken { token_id, forced, .. } = &sampled.tokens[sampled.tokens.len() - 1];
+            let rest = drafts.strip_prefix(&[*token_id]);
+            let Some(rest) = rest.and_then(|rest| rest.strip_prefix(&forced[..])) else { break };
+            computed += 1 + forced.len();
+            drafts = rest;
+        }
+        sampled
+    }
+
+    /// Tokens that can only follow, where [`sample`](Self::sample) doesn't give them since each is to be
+    /// drawn. What is drawn may be the same text in other tokens.
+    pub fn required(&mut self) -> Vec<u32> {
+        match &mut self.constraint {
+            Some(constraint) if self.params.logprobs.is_some() => constraint.required(),
+            _ => Vec::new(),
+        }
     }
 
     /// The `count` most likely continuations, best first, instead of a draw from `logits`
@@ -254,12 +309,9 @@ impl SamplerState {
     }
 }
 
-/// Draws the next token of several sequences, in parallel; each with its logits, `[vocab_size]`,
-/// overwritten. What is drawn doesn't depend on the others.
-pub fn sample_rows<'a>(
-    rows: impl Iterator<Item = (&'a mut SamplerState, &'a mut [f32])>,
-) -> Vec<Result<SampledToken, SamplingError>> {
-    in_parallel(rows, |(state, logits)| state.sample(logits))
+/// Draws the next tokens of several sequences, in parallel. What is drawn doesn't depend on the others.
+pub fn sample_rows<'a>(rows: impl Iterator<Item = DraftedRows<'a>>) -> Vec<SampledTokens> {
+    in_parallel(rows, |(state, drafts, logits)| state.sample_along(drafts, std::mem::take(logits)))
 }
 
 /// A beam to continue: its sampler, its logits (`[vocab_size]`, overwritten), and how many

@@ -424,8 +424,48 @@ fn rows_drawn_together_are_those_drawn_alone() {
         alone.iter_mut().zip(0..).map(|(state, shift)| state.sample(&mut row(shift))).collect();
     let mut together = states();
     let mut rows: Vec<_> = (0..).map(row).take(together.len()).collect();
-    let found = sample_rows(together.iter_mut().zip(rows.iter_mut().map(Vec::as_mut_slice)));
-    assert_eq!(found, expected);
+    let found = sample_rows(undrafted(&mut together, &mut rows));
+    assert_eq!(found, expected.into_iter().map(SampledTokens::from).collect::<Vec<_>>());
+}
+
+/// Each state with its row and no drafts.
+fn undrafted<'a>(
+    states: &'a mut [SamplerState],
+    rows: &'a mut [Vec<f32>],
+) -> impl Iterator<Item = DraftedRows<'a>> {
+    let none: &[u32] = &[];
+    let rows = rows.iter_mut().map(|row| vec![row.as_mut_slice()]);
+    states.iter_mut().zip(rows).map(move |(state, row)| (state, none, row))
+}
+
+#[test]
+fn drafts_are_taken_as_far_as_they_are_drawn_and_leave_the_state_of_drawing_each() {
+    let row = |shift| vocabulary(3000, 2, shift);
+    for params in samplings() {
+        let params = SamplingParams { logprobs: Some(2), ..params };
+        let state = SamplerState::new(params, &[1, 2], 1, vec![5]);
+        let mut alone = state.clone();
+        let expected: Vec<_> = (0..6).map(|shift| alone.sample(&mut row(shift)).unwrap()).collect();
+        let drawn: Vec<u32> = expected.iter().map(|token| token.token_id).collect();
+        for right in 0..5 {
+            let mut drafts = drawn[..5].to_vec();
+            drafts[right] += 1;
+            let mut rows: Vec<_> = (0..6).map(row).collect();
+            let mut drafted = state.clone();
+            let rows = rows.iter_mut().map(Vec::as_mut_slice).collect();
+            let found = drafted.sample_along(&drafts, rows);
+            assert_eq!(found.tokens, expected[..=right]);
+            // The next draw shows that nothing more was drawn.
+            let next = drafted.sample(&mut row(u32::try_from(right).unwrap() + 1)).unwrap();
+            assert_eq!(next, expected[right + 1]);
+        }
+        let mut rows: Vec<_> = (0..6).map(row).collect();
+        rows[3][7] = f32::NAN;
+        let rows = rows.iter_mut().map(Vec::as_mut_slice).collect();
+        let found = state.clone().sample_along(&drawn[..5], rows);
+        assert_eq!(found.tokens, expected[..3], "what was drawn before a bad row counts");
+        assert_eq!(found.error, Some(SamplingError::BadLogits("logit 7 is NaN".to_owned())));
+    }
 }
 
 #[test]
@@ -435,10 +475,10 @@ fn a_bad_row_fails_alone() {
         SamplerState::new(params, &[], 0, Vec::new())
     });
     let mut rows = [vec![f32::NAN, 1.0], vec![0.0, f32::NEG_INFINITY]];
-    let found = sample_rows(states.iter_mut().zip(rows.iter_mut().map(Vec::as_mut_slice)));
+    let found = sample_rows(undrafted(&mut states, &mut rows));
     let nan = SamplingError::BadLogits("logit 0 is NaN".to_owned());
-    assert_eq!(found[0], Err(nan));
-    assert_eq!(found[1].as_ref().unwrap().token_id, 0);
+    assert_eq!(found[0], SampledTokens::from(Err(nan)));
+    assert_eq!(found[1].tokens[0].token_id, 0);
 }
 
 #[test]

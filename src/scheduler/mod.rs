@@ -6,10 +6,12 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 mod beams;
+mod drafts;
 mod load_table;
 mod loads;
 pub mod output;
 mod parts;
+mod pictures;
 pub mod queue;
 pub mod sequence;
 mod snapshot_plan;
@@ -36,6 +38,9 @@ const LEAST_PROMPT_TOKENS: usize = 32;
 pub struct SchedulerConfig {
     /// Most sequences in a step, at least 1.
     pub max_num_seqs: usize,
+    /// Recurrent states of sequences, at least `max_num_seqs`: those beyond are for states from before
+    /// drafts, as are those of sequences that don't run.
+    pub num_slots: usize,
     /// Most tokens in a step, at least `max_num_seqs`, so that every decode fits.
     pub max_num_batched_tokens: usize,
     /// Most tokens of a sequence; the whole pool holds at least that many.
@@ -84,7 +89,7 @@ impl Scheduler {
             sequences: HashMap::new(),
             waiting: WaitingQueue::default(),
             running: Vec::new(),
-            free_slots: (0..).take(config.max_num_seqs).collect(),
+            free_slots: (0..).take(config.num_slots).collect(),
             arrivals: 0,
         }
     }
@@ -127,6 +132,12 @@ impl Scheduler {
         adapters
     }
 
+    /// The digests of the pictures of all sequences.
+    pub fn pictures(&self) -> HashSet<[u8; 16]> {
+        let all = self.sequences.values().flat_map(Sequence::pictures);
+        all.map(|span| span.digest).collect()
+    }
+
     /// The blocks and who shares them.
     pub fn kv_cache(&self) -> &KvCacheManager {
         &self.kv_cache
@@ -147,13 +158,16 @@ impl Scheduler {
     pub fn schedule(&mut self, tokens_beside_decodes: usize) -> SchedulerOutput {
         let mut output = SchedulerOutput::default();
         let mut budget = self.config.max_num_batched_tokens;
+        let mut decodes = 0;
         // Decodes before chunks: a long prompt must not hold up a stream.
         for catching_up in [false, true] {
             let candidates: Vec<_> = self.running.clone();
             for id in candidates {
                 self.schedule_running(id, catching_up, &mut budget, &mut output);
             }
-            let decodes = output.scheduled.len();
+            if !catching_up {
+                decodes = output.scheduled.len();
+            }
             if !catching_up && decodes > 0 {
                 let rest = tokens_beside_decodes.saturating_sub(decodes);
                 budget = budget.min(rest.max(LEAST_PROMPT_TOKENS));
@@ -170,6 +184,9 @@ impl Scheduler {
             self.preempt(holder, &mut budget, &mut output);
             self.admit_waiting(&mut budget, &mut output);
         }
+        // Beside prompts the rows of drafts would cost as much as theirs.
+        let most = if output.scheduled.len() > decodes { 0 } else { budget };
+        self.schedule_drafts(most, &mut output);
         output
     }
 
@@ -184,6 +201,7 @@ impl Scheduler {
             PlannedSequence {
                 id: *id,
                 token_ids: &sequence.tokens[sequence.num_computed..end],
+                drafts: &sequence.drafts,
                 first_position: sequence.num_computed,
                 sequence_len: sequence.tokens.len(),
                 block_table: sequence.table.blocks(),
@@ -192,21 +210,24 @@ impl Scheduler {
                 samples: end == sequence.tokens.len() && !sequence.is_pooled(),
                 pooled: sequence.pooled_by(end),
                 adapter: sequence.adapter,
+                pictures: &sequence.pictures,
             }
         })
     }
 
     /// Applies a step that ran: `sampled` has the next tokens of every planned sequence that samples,
-    /// at least one. Returns the sequences that ended; they are gone, their blocks free.
+    /// at least one more than its drafts that they begin with. Returns the sequences that ended; they
+    /// are gone, their blocks free.
     pub fn update(
         &mut self,
         output: &SchedulerOutput,
         sampled: &[(SequenceId, Vec<u32>)],
     ) -> Vec<(Finished, Sequence)> {
         let adds_tokens = self.reuses_parts();
+        let accepted = self.settle_drafts(output, sampled);
         for (id, num_tokens) in &output.scheduled {
             if let Some(sequence) = self.sequences.get_mut(id) {
-                sequence.advance(*num_tokens);
+                sequence.advance(accepted.get(id).map_or(*num_tokens, |drafted| drafted.advanced));
                 sequence.held = sequence.is_beam() && sequence.num_pending() == 0;
                 publish_full_blocks(sequence, &mut self.kv_cache, &mut self.loads, adds_tokens);
             }
@@ -215,7 +236,8 @@ impl Scheduler {
         let mut finished = Vec::new();
         for (id, tokens) in sampled {
             let Some(sequence) = self.sequences.get_mut(id) else { continue };
-            let end = append(sequence, tokens, self.config.max_model_len);
+            let new = &tokens[accepted.get(id).map_or(0, |drafted| drafted.accepted)..];
+            let end = append(sequence, new, self.config.max_model_len);
             if let Some((reason, dropped)) = end
                 && let Some(sequence) = self.remove(*id)
             {
@@ -256,6 +278,7 @@ impl Scheduler {
         self.keep_part(sequence);
         self.kv_cache.release(&mut sequence.table);
         self.free_slots.extend(sequence.slot.take());
+        self.drop_drafts(sequence);
     }
 
     fn schedule_running(
@@ -460,8 +483,10 @@ fn publish_full_blocks(
             loads.add(Content::Block(hash));
         }
         if adds_tokens {
-            let tokens = &sequence.tokens[index * BLOCK_SIZE..(index + 1) * BLOCK_SIZE];
-            kv_cache.add_tokens(hash, sequence.chain_before(index), tokens);
+            let tokens = sequence.comparable(index * BLOCK_SIZE, (index + 1) * BLOCK_SIZE);
+            if !tokens.is_empty() {
+                kv_cache.add_tokens(hash, sequence.chain_before(index), tokens);
+            }
         }
     }
     sequence.num_published = full;

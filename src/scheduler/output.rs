@@ -1,5 +1,6 @@
 //! What a step consists of.
 
+pub use super::pictures::PictureSpan;
 pub use super::sequence::AdapterId;
 use super::sequence::SequenceId;
 use super::stop::FinishReason;
@@ -34,11 +35,13 @@ pub struct PlannedSequence<'a> {
     pub id: SequenceId,
     /// The tokens to compute.
     pub token_ids: &'a [u32],
+    /// Tokens that may follow them, to be computed besides; their logits are wanted.
+    pub drafts: &'a [u32],
     /// Position of the first of them.
     pub first_position: usize,
     /// Tokens of the sequence, computed or not.
     pub sequence_len: usize,
-    /// Blocks in order of position, enough for all tokens up to the last of `token_ids`.
+    /// Blocks in order of position, enough for all tokens up to the last of `drafts`.
     pub block_table: &'a [u32],
     /// The slot of the sequence's recurrent state, its own while it runs.
     pub slot: u32,
@@ -51,18 +54,30 @@ pub struct PlannedSequence<'a> {
     pub pooled: (usize, usize),
     /// The adapter that the tokens are computed with.
     pub adapter: Option<AdapterId>,
+    /// The pictures of the whole prompt, in order of position.
+    pub pictures: &'a [PictureSpan],
 }
 
 impl PlannedSequence<'_> {
+    /// How many tokens are computed.
+    pub fn num_tokens(&self) -> usize {
+        self.token_ids.len() + self.drafts.len()
+    }
+
     /// How many of the last tokens' logits are wanted.
     pub fn num_logits(&self) -> usize {
-        self.scored.len() + usize::from(self.samples)
+        self.scored.len() + usize::from(self.samples) + self.drafts.len()
     }
 
     /// How many tokens' hidden states are wanted.
     pub fn num_pooled(&self) -> usize {
         self.pooled.1 - self.pooled.0
     }
+}
+
+/// How many of the first drafts were sampled: those that a sequence's tokens of the step begin with.
+pub fn num_accepted(drafts: &[u32], sampled: &[u32]) -> usize {
+    drafts.iter().zip(sampled).take_while(|(draft, token)| draft == token).count()
 }
 
 /// What has to be copied before the next step, each `(from, to)`.

@@ -20,7 +20,10 @@ impl Scheduler {
         let sequence = self.sequences.get_mut(&id).expect("it was just planned");
         let start = sequence.num_computed;
         let end = sequence.num_reusable().min(start + BLOCK_SIZE);
-        let Some(tokens) = sequence.tokens.get(start..end) else { return };
+        if end <= start {
+            return;
+        }
+        let tokens = sequence.comparable(start, end);
         let found = self.kv_cache.match_part(sequence.chain_before(start / BLOCK_SIZE), tokens);
         if let Some((from, common)) = found {
             let to = sequence.table.blocks()[start / BLOCK_SIZE];
@@ -39,7 +42,7 @@ impl Scheduler {
             return;
         }
         let full = num_computed / BLOCK_SIZE;
-        let tokens = &sequence.tokens[full * BLOCK_SIZE..num_computed];
+        let tokens = sequence.comparable(full * BLOCK_SIZE, num_computed);
         if !tokens.is_empty() {
             let parent = sequence.chain_before(full);
             self.kv_cache.publish_part(&sequence.table, full, parent, tokens);

@@ -1,8 +1,11 @@
 //! One sequence as the scheduler sees it: ids, counts and a block table.
 
+use std::sync::Arc;
+
 use crate::kv_cache::block_hash::BlockHash;
 use crate::kv_cache::{BLOCK_SIZE, BlockTable};
 
+use super::pictures::{self, PictureSpan};
 use super::snapshot_plan::SnapshotPlan;
 use super::stop::StopConditions;
 
@@ -51,9 +54,13 @@ pub struct Sequence {
     pub(super) tokens: Vec<u32>,
     pub(super) prompt_len: usize,
     pub(super) num_computed: usize,
+    // Tokens that may follow, computed in the next step besides.
+    pub(super) drafts: Vec<u32>,
     pub(super) table: BlockTable,
     // The slot of its recurrent state, while it runs.
     pub(super) slot: Option<u32>,
+    // The slot that has this state from before the drafts.
+    pub(super) backup: Option<u32>,
     // Where that state is kept for others while the prompt is computed.
     pub(super) snapshots: SnapshotPlan,
     // The block behind which it was kept last, of those of the answer.
@@ -61,6 +68,8 @@ pub struct Sequence {
     // Hashes of the full blocks of `tokens`, as far as they were needed.
     hashes: Vec<BlockHash>,
     root: BlockHash,
+    // In order of position; they don't overlap.
+    pub(super) pictures: Arc<[PictureSpan]>,
     pub(super) adapter: Option<AdapterId>,
     pub(super) num_published: usize,
     // Equal to `num_computed` once a step that computed or copied that many has run.
@@ -104,12 +113,15 @@ impl Sequence {
             prompt_len: prompt.len(),
             tokens: prompt,
             num_computed: 0,
+            drafts: Vec::new(),
             table: BlockTable::default(),
             slot: None,
+            backup: None,
             snapshots: SnapshotPlan::default(),
             answer_snapshot: None,
             hashes: Vec::new(),
             root: BlockHash::root(cache_salt),
+            pictures: Arc::default(),
             adapter: None,
             num_published: 0,
             num_written: 0,
@@ -134,6 +146,25 @@ impl Sequence {
     pub fn with_adapter(self, adapter: Option<(AdapterId, [u8; 16])>) -> Self {
         let Some((id, digest)) = adapter else { return self };
         Self { root: self.root.under_adapter(digest), adapter: Some(id), ..self }
+    }
+
+    /// The same, with pictures in its prompt, in order of position and apart from each other. Blocks are
+    /// shared only with sequences that see the same there.
+    #[must_use]
+    pub fn with_pictures(self, pictures: Arc<[PictureSpan]>) -> Self {
+        Self { pictures, ..self }
+    }
+
+    /// The pictures in its prompt.
+    pub fn pictures(&self) -> &[PictureSpan] {
+        &self.pictures
+    }
+
+    /// Tokens from `start` on that say all there is to know of their positions: those up to `end` or
+    /// to the next picture.
+    pub(super) fn comparable(&self, start: usize, end: usize) -> &[u32] {
+        let count = pictures::without_pictures(&self.pictures, start, end);
+        &self.tokens[start..start + count]
     }
 
     /// The same, with the logits wanted that predict each token of the prompt but the first. A block
@@ -169,6 +200,8 @@ impl Sequence {
             id,
             table,
             slot: None,
+            backup: None,
+            drafts: Vec::new(),
             snapshots: SnapshotPlan::default(),
             answer_snapshot: None,
             num_computed,
@@ -181,6 +214,7 @@ impl Sequence {
             stop: self.stop.clone(),
             tokens: self.tokens.clone(),
             hashes: self.hashes.clone(),
+            pictures: self.pictures.clone(),
             ..*self
         }
     }
@@ -273,6 +307,21 @@ impl Sequence {
         self.starts == 0
     }
 
+    /// The prompt, and what was sampled after it.
+    pub fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    /// What its blocks begin with: sequences with the same salt and adapter have the same root.
+    pub fn root(&self) -> BlockHash {
+        self.root
+    }
+
+    /// Whether it is longer than the model computes as a short one.
+    pub(super) fn is_long(&self) -> bool {
+        self.long
+    }
+
     /// Tokens sampled so far.
     pub fn num_output(&self) -> usize {
         self.tokens.len() - self.prompt_len
@@ -294,7 +343,8 @@ impl Sequence {
         while self.hashes.len() < full {
             let start = self.hashes.len() * BLOCK_SIZE;
             let parent = self.hashes.last().copied().unwrap_or(self.root);
-            self.hashes.push(parent.chain(&self.tokens[start..start + BLOCK_SIZE]));
+            let tokens = &self.tokens[start..start + BLOCK_SIZE];
+            self.hashes.push(pictures::chain(parent, tokens, start, &self.pictures));
         }
         &self.hashes
     }

@@ -12,6 +12,7 @@ fn scheduler(num_blocks: usize, max_num_seqs: usize, max_tokens: usize) -> Sched
         fixed_rope_length: None,
         keeps_state: false,
         lookahead: false,
+        num_slots: max_num_seqs,
         max_num_seqs,
         max_num_batched_tokens: max_tokens,
         max_model_len: num_blocks * BLOCK_SIZE,
@@ -213,6 +214,7 @@ fn ends_at_the_context_length() {
 enum Event {
     Add { family: u64, length: usize, max_tokens: usize, priority: i32, scored: bool },
     Abort { which: usize },
+    Drafts { count: usize, right: usize },
     Step,
 }
 
@@ -224,24 +226,38 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
             }
         ),
         1 => (0..6usize).prop_map(|which| Event::Abort { which }),
+        2 => (0..20usize, 0..20usize).prop_map(|(count, right)| Event::Drafts { count, right }),
         6 => Just(Event::Step),
     ];
     prop::collection::vec(event, 1..120)
 }
 
-/// One to three tokens at a time, as where a grammar knows what comes next.
+/// One to three tokens behind the drafts that are right, as where a grammar knows what comes next.
 fn next_tokens(planned: &output::PlannedSequence<'_>) -> Vec<u32> {
     let position = planned.first_position + planned.token_ids.len();
-    (position..=position + position % 3).map(|at| token_at(planned.id, at)).collect()
+    let drafts = (position..).zip(planned.drafts);
+    let right = drafts.take_while(|(at, draft)| token_at(planned.id, *at) == **draft).count();
+    (position..=position + right + position % 3).map(|at| token_at(planned.id, at)).collect()
+}
+
+/// Offers drafts of all that may have some, the first of them right.
+fn offer_drafts(scheduler: &mut Scheduler, count: usize, right: usize) {
+    let decoding = scheduler.decoding().unwrap_or_default();
+    let lengths: Vec<_> = decoding.iter().map(|s| (s.id, s.tokens().len())).collect();
+    for (id, length) in lengths {
+        let token = |index| token_at(id, length + index) + u32::from(index >= right);
+        scheduler.offer_drafts(id, (0..count).map(token).collect());
+    }
 }
 
 fn check_step(scheduler: &Scheduler, output: &SchedulerOutput) {
     let config = &scheduler.config;
-    let tokens: usize = output.scheduled.iter().map(|(_, tokens)| tokens).sum();
+    let tokens: usize = scheduler.plan(output).map(|planned| planned.num_tokens()).sum();
     assert!(tokens <= config.max_num_batched_tokens);
     assert!(output.scheduled.len() <= config.max_num_seqs);
     for planned in scheduler.plan(output) {
-        let end = planned.first_position + planned.token_ids.len();
+        let end = planned.first_position + planned.num_tokens();
+        assert!(end < config.max_model_len || planned.drafts.is_empty());
         assert!(!planned.token_ids.is_empty());
         assert!(planned.block_table.len() * BLOCK_SIZE >= end);
     }
@@ -253,9 +269,11 @@ fn check_step(scheduler: &Scheduler, output: &SchedulerOutput) {
         .len();
     assert_eq!(held, scheduler.kv_cache.num_used(), "blocks belong to running sequences");
     let running = scheduler.running.iter().map(|id| scheduler.sequences[id].slot.unwrap());
-    let mut slots: Vec<u32> = running.chain(scheduler.free_slots.iter().copied()).collect();
+    let backups = scheduler.running.iter().filter_map(|id| scheduler.sequences[id].backup);
+    let mut slots: Vec<u32> =
+        running.chain(backups).chain(scheduler.free_slots.iter().copied()).collect();
     slots.sort_unstable();
-    let all = 0..u32::try_from(config.max_num_seqs).unwrap();
+    let all = 0..u32::try_from(config.num_slots).unwrap();
     assert_eq!(slots, all.collect::<Vec<_>>(), "every slot is free or one sequence's");
     let holding = scheduler.sequences.values().filter(|sequence| sequence.slot.is_some());
     assert_eq!(holding.count(), scheduler.running.len());
@@ -289,6 +307,7 @@ proptest! {
                     prop_assert!(scheduler.remove(id).is_some());
                 }
                 Event::Abort { .. } => {}
+                Event::Drafts { count, right } => offer_drafts(&mut scheduler, count, right),
                 Event::Step => {
                     tokens_beside_decodes = (tokens_beside_decodes + 7) % 64;
                     let output = scheduler.schedule(tokens_beside_decodes);

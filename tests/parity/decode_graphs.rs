@@ -20,6 +20,7 @@ fn planned<'a>(
     PlannedSequence {
         id: SequenceId(index as u64),
         token_ids: &tokens[done..],
+        drafts: &[],
         first_position: done,
         sequence_len: tokens.len(),
         block_table: table,
@@ -28,6 +29,7 @@ fn planned<'a>(
         samples: true,
         pooled: (0, 0),
         adapter: None,
+        pictures: &[],
     }
 }
 
@@ -60,7 +62,9 @@ fn steps_of_a_runner_give_the_bits_of_the_model_in_any_company() {
             [&[0, 1, 2, 3, 4][..], &[0, 1, 2, 3, 4], &[0, 2, 4], &[1], &[1, 3], &[0, 3, 4]]
         {
             let plan = company.iter().map(|i| planned(*i, &all[*i], done[*i], &tables[*i]));
-            let output = runner.run(plan, |_| unreachable!("nobody has an adapter")).unwrap();
+            let output = runner
+                .run(plan, |_| unreachable!("nobody has an adapter"), |_| unreachable!())
+                .unwrap();
             let ours = rows(output.logits, u32::try_from(company.len()).unwrap());
             let plan: Vec<_> =
                 company.iter().map(|i| (seqs[*i], all[*i].len() - done[*i])).collect();

@@ -38,10 +38,13 @@ pub(super) fn request(prompt: &[u32], max_tokens: usize, seed: u64) -> EngineReq
             stop_token_ids: Vec::new(),
             ignore_eos: true,
         },
+        prediction: None,
+        max_drafts: None,
         prompt_logprobs: None,
         priority: 0,
         cache_salt: None,
         adapter: None,
+        pictures: Vec::new(),
     }
 }
 
@@ -52,7 +55,7 @@ pub(super) fn collect(mut stream: OutputStream) -> (Answer, usize, u32) {
     runtime.block_on(async {
         loop {
             match stream.next().await.expect("an end comes") {
-                EngineOutput::Token { token_id, logprobs } => {
+                EngineOutput::Token { token_id, logprobs, .. } => {
                     answer.0.push(token_id);
                     let top = logprobs.into_iter().flat_map(|logprobs| logprobs.top);
                     answer.1.push(top.map(|(token, logprob)| (token, logprob.to_bits())).collect());

@@ -101,13 +101,14 @@ fn hits_in_company_in_chunks_and_after_preemption_have_the_same_bits() {
     }
 }
 
-/// Memory for the states of four sequences, four snapshots and hardly more than one long sequence.
+/// Memory for the states of four sequences and those from before their drafts, four snapshots and hardly
+/// more than one long sequence.
 fn few_blocks(name: &str) -> EngineConfig {
     let config = EngineConfig { prefix_cache: false, ..config() };
     let loaded = Loaded::load(&open(name), &config, Arc::new(|_, _| {}), None).unwrap();
     let plan = loaded.start(&config, metrics::install(name)).unwrap().plan.unwrap();
     let [state, block] = [plan.facts.state_bytes, plan.facts.block_bytes];
-    let others = (4 * state + 18 * block).max(8 * state);
+    let others = (8 * state + 18 * block).max(16 * state);
     EngineConfig {
         kv_cache_bytes: Some(4 * state + others),
         state_cache_bytes: Some(4 * state),

@@ -3,19 +3,28 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use super::super::output::{EngineOutput, OutputSender};
+use super::super::output::{EngineOutput, Foreseen, OutputSender};
 use super::super::timeline::Timeline;
-use crate::pooling::{EmbeddingHead, Pooler};
-use crate::sampling::SamplerState;
+use crate::pooling::{Pooler, PoolingHead, Wanted};
+use crate::sampling::{SampledToken, SamplerState};
 use crate::scheduler::sequence::{Sequence, SequenceId};
 use crate::scheduler::stop::FinishReason;
+use crate::speculation::Drafter;
+
+/// Why a sequence of a plan has a sampler.
+pub(super) const ACTIVE: &str = "scheduled sequences are active";
 
 /// What a sequence is for.
 pub(super) enum Task {
     /// To be continued.
-    Generate { sampler: Box<SamplerState>, prompt_logprobs: Option<u32> },
+    Generate {
+        sampler: Box<SamplerState>,
+        prompt_logprobs: Option<u32>,
+        /// Where tokens are drafted.
+        drafter: Option<Box<Drafter>>,
+    },
     /// To be embedded.
-    Embed { pooler: Pooler, dimensions: Option<usize>, normalize: Option<bool> },
+    Embed { pooler: Pooler, wanted: Wanted },
 }
 
 /// A request that is neither finished nor aborted; those of beam searches are in `Searches`.
@@ -46,6 +55,22 @@ impl Active {
         }
     }
 
+    /// The sampler and the drafts of a sequence that generates.
+    pub(super) fn speculating(&mut self) -> Option<(&mut SamplerState, &mut Drafter)> {
+        match &mut self.task {
+            Task::Generate { sampler, drafter: Some(drafter), .. } => Some((sampler, drafter)),
+            _ => None,
+        }
+    }
+
+    /// Where tokens are drafted.
+    pub(super) fn drafter(&self) -> Option<&Drafter> {
+        match &self.task {
+            Task::Generate { drafter, .. } => drafter.as_deref(),
+            Task::Embed { .. } => None,
+        }
+    }
+
     /// How many of the most likely tokens are reported beside each token of the prompt.
     pub(super) fn prompt_logprobs(&self) -> u32 {
         match &self.task {
@@ -59,6 +84,31 @@ impl Active {
         matches!(self.task, Task::Embed { .. })
     }
 
+    /// Sends the tokens of a step but the last `dropped`; so many were drafted in it, and the first of
+    /// them accepted.
+    pub(super) fn send_tokens(
+        &mut self,
+        tokens: Vec<SampledToken>,
+        dropped: usize,
+        [drafted, accepted]: [usize; 2],
+    ) {
+        let outcomes = self.speculating().map(|(_, drafter)| drafter.take_outcomes());
+        let outcomes = outcomes.unwrap_or_default();
+        let count = tokens.iter().map(|token| 1 + token.forced.len()).sum::<usize>() - dropped;
+        let each = tokens.into_iter().flat_map(|SampledToken { token_id, logprobs, forced }| {
+            let forced = forced.into_iter().map(|token_id| (token_id, None));
+            std::iter::once((token_id, logprobs)).chain(forced)
+        });
+        for (index, (token_id, logprobs)) in each.take(count).enumerate() {
+            let foreseen = Foreseen {
+                drafted: if index == 0 { u32::try_from(drafted).unwrap_or(u32::MAX) } else { 0 },
+                accepted: index < accepted,
+                predicted: outcomes.get(index).copied().flatten(),
+            };
+            self.send(EngineOutput::Token { token_id, logprobs, foreseen });
+        }
+    }
+
     /// Sends the end of a sequence that generated.
     pub(super) fn send_finished(&self, sequence: &Sequence, reason: FinishReason, now: Instant) {
         let stats = self.timeline.stats(sequence.num_cached(), sequence.preemptions(), now);
@@ -66,17 +116,12 @@ impl Active {
     }
 
     /// Sends the embedding of a sequence whose tokens are all pooled.
-    pub(super) fn send_embedding(
-        mut self,
-        head: &EmbeddingHead,
-        sequence: &Sequence,
-        now: Instant,
-    ) {
+    pub(super) fn send_embedding(mut self, head: &PoolingHead, sequence: &Sequence, now: Instant) {
         self.timeline.token(now);
         let stats = self.timeline.stats(sequence.num_cached(), sequence.preemptions(), now);
         let outputs = self.outputs;
-        if let Task::Embed { pooler, dimensions, normalize } = self.task {
-            let embedding = head.finish(pooler, dimensions, normalize);
+        if let Task::Embed { pooler, wanted } = self.task {
+            let embedding = head.finish(pooler, wanted);
             let _ = outputs.send(EngineOutput::embedded(embedding, stats));
         }
     }

@@ -6,15 +6,18 @@
 
 mod active;
 mod adapters;
+mod drafts;
 mod rows;
+mod sampled;
 mod searches;
 mod sequences;
+mod sights;
 mod tier;
 
 use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -25,32 +28,23 @@ use super::output::{EngineError, EngineOutput, OutputSender};
 use super::pace::Pace;
 use super::request::{BeamRequest, EmbeddingRequest, EngineRequest, RequestId};
 use crate::metrics::MetricsHandle;
-use crate::pooling::{EmbeddingHead, Pooler};
-use crate::runner::{DeviceLogits, HiddenStates, HostLogits, Logits, Runner, StepOutput};
-use crate::sampling::logprobs::TokenLogprobs;
-use crate::sampling::on_device::sample_rows_on_device;
-use crate::sampling::{
-    SampledToken, SamplerState, SamplingError, ScoredRow, sample_rows, score_rows,
-};
+use crate::pooling::PoolingHead;
+use crate::runner::{HiddenStates, Runner, StepOutput};
+use crate::sampling::SamplerState;
 use crate::scheduler::Scheduler;
-use crate::scheduler::output::{Finished, PlannedSequence, SchedulerOutput};
+use crate::scheduler::output::{PictureSpan, PlannedSequence, SchedulerOutput};
 use crate::scheduler::sequence::{Sequence, SequenceId};
-use active::{Active, Task, samplers};
+use crate::speculation::Speculation;
+use active::{Active, Task};
 use adapters::Adapters;
-use rows::{NextToken, Rows, ScoredRows};
 use searches::{Search, Searches};
+use sights::Sights;
 pub(super) use tier::Tier;
 
 const _: () = assert!(crate::kv_cache::BLOCK_SIZE == crate::runner::BLOCK_SIZE);
 
-/// A sequence's next token, or why there is none.
-type Sampled = (SequenceId, Result<SampledToken, SamplingError>);
-
-/// The logprobs of some tokens of a sequence's prompt, or why there are none.
-type Scored = (SequenceId, Result<Vec<TokenLogprobs>, SamplingError>);
-
-/// Why a sequence of a plan has a sampler.
-const ACTIVE: &str = "scheduled sequences are active";
+/// How long pictures are looked at before commands are read again, where nobody runs.
+const LONGEST_LOOK: Duration = Duration::from_millis(100);
 
 /// Everything the engine thread owns.
 pub(super) struct EngineCore {
@@ -62,9 +56,12 @@ pub(super) struct EngineCore {
     active: HashMap<SequenceId, Active>,
     searches: Searches,
     adapters: Adapters,
-    head: EmbeddingHead,
+    sights: Sights,
+    head: PoolingHead,
     metrics: MetricsHandle,
     tier: Option<Tier>,
+    /// Where tokens are drafted.
+    speculation: Speculation,
     /// The last step had nothing to compute: all who wait wait for loads.
     stalled: bool,
 }
@@ -76,7 +73,7 @@ impl EngineCore {
         scheduler: Scheduler,
         pace: Pace,
         runner: Runner,
-        head: EmbeddingHead,
+        head: PoolingHead,
         metrics: MetricsHandle,
     ) -> Self {
         Self {
@@ -88,9 +85,11 @@ impl EngineCore {
             active: HashMap::new(),
             searches: Searches::default(),
             adapters: Adapters::default(),
+            sights: Sights::default(),
             head,
             metrics,
             tier: None,
+            speculation: Speculation::new(0),
             stalled: false,
         }
     }
@@ -99,6 +98,12 @@ impl EngineCore {
     #[must_use]
     pub(super) fn with_tier(self, tier: Tier) -> Self {
         Self { scheduler: self.scheduler.with_tier(), tier: Some(tier), ..self }
+    }
+
+    /// The same, with speculative decoding.
+    #[must_use]
+    pub(super) fn with_speculation(self, speculation: Speculation) -> Self {
+        Self { speculation, ..self }
     }
 
     /// Runs until every handle and stream is gone.
@@ -160,8 +165,11 @@ impl EngineCore {
             Command::Search(request, answers) => self.submit_search(*request, answers),
             Command::Wake => {}
             Command::Abort(id) => {
-                if self.active.remove(&SequenceId(id.0)).is_some() {
-                    self.scheduler.remove(SequenceId(id.0));
+                if let Some(mut active) = self.active.remove(&SequenceId(id.0)) {
+                    self.sights.remove(SequenceId(id.0));
+                    if let Some(sequence) = self.scheduler.remove(SequenceId(id.0)) {
+                        self.keep_answer(&mut active, &sequence);
+                    }
                 } else {
                     self.searches.abort_answer(id, &mut self.scheduler);
                 }
@@ -174,8 +182,10 @@ impl EngineCore {
             return reject(&outputs, reason);
         }
         let prompt_logprobs = request.prompt_logprobs;
-        let (sequence, sampler) = sequences::to_generate(request, &mut self.adapters);
-        let task = Task::Generate { sampler: Box::new(sampler), prompt_logprobs };
+        let drafter = self.begin_drafts(&request).map(Box::new);
+        let (sequence, sampler) =
+            sequences::to_generate(request, &mut self.adapters, &mut self.sights);
+        let task = Task::Generate { sampler: Box::new(sampler), prompt_logprobs, drafter };
         self.add(sequence, Active::new(outputs, task));
     }
 
@@ -185,16 +195,20 @@ impl EngineCore {
         if let Err(reason) = checked {
             return reject(&outputs, reason);
         }
-        let pooling = self.head.pooling;
-        let EmbeddingRequest { dimensions, normalize, .. } = request;
-        let task = Task::Embed { pooler: Pooler::new(pooling), dimensions, normalize };
-        let sequence = sequences::to_embed(request, &mut self.adapters, pooling);
+        let wanted = request.wanted;
+        let pooler = self.head.pooler(wanted.each_token);
+        let sequence = sequences::to_embed(request, &mut self.adapters, pooler.pooling());
+        let task = Task::Embed { pooler, wanted };
         self.add(sequence, Active::new(outputs, task));
     }
 
     fn add(&mut self, sequence: Sequence, active: Active) {
         self.active.insert(sequence.id, active);
-        self.scheduler.add(sequence);
+        if sequence.pictures().is_empty() {
+            self.scheduler.add(sequence);
+        } else {
+            self.sights.hold(sequence);
+        }
     }
 
     fn submit_search(
@@ -207,13 +221,17 @@ impl EngineCore {
             return answers.iter().for_each(|(_, outputs)| reject(outputs, reason.clone()));
         }
         let (id, stop) = (request.id, request.stop.clone());
-        let (prompt, sampler) = sequences::to_generate(request, &mut self.adapters);
+        let (prompt, sampler) =
+            sequences::to_generate(request, &mut self.adapters, &mut self.sights);
         self.searches.add(id, Search::new(beams, stop, answers, (prompt.id, sampler)));
         self.scheduler.add(prompt.as_beam());
     }
 
     fn check(&self, request: &EngineRequest) -> Result<(), String> {
         let limits = &self.shared.limits;
+        if !limits.generates {
+            return Err("the model has no output head, it can't continue texts".to_owned());
+        }
         let prompt = &request.prompt_token_ids;
         self.check_new(request.id)?;
         limits.check_tokens(prompt)?;
@@ -227,7 +245,7 @@ impl EngineCore {
         if request.stop.max_tokens == 0 {
             return Err("max_tokens is 0, the least is 1".to_owned());
         }
-        Ok(())
+        limits.check_pictures(&request.pictures, prompt.len())
     }
 
     fn check_new(&self, id: RequestId) -> Result<(), String> {
@@ -238,13 +256,17 @@ impl EngineCore {
     }
 
     fn step(&mut self) {
+        self.look();
         let began = Instant::now();
+        self.offer_drafts();
         let output = self.scheduler.schedule(self.pace.num_tokens());
-        self.stalled = output.scheduled.is_empty() && self.tier.is_some();
-        if self.stalled {
+        let nothing = output.scheduled.is_empty();
+        self.stalled = nothing && self.tier.is_some() && self.sights.num_waiting() == 0;
+        if nothing && (self.stalled || self.sights.num_waiting() > 0) {
             return;
         }
         self.note_scheduled(&output);
+        let num_rows = self.scheduler.plan(&output).map(|planned| planned.num_tokens()).sum();
         match self.run_model(&output) {
             Ok(Ok(StepOutput { logits, hidden })) => {
                 self.pool(&output, &hidden);
@@ -252,11 +274,44 @@ impl EngineCore {
                 self.finish_embeddings(&output);
                 self.take_snapshots();
                 self.searches.advance(&mut self.scheduler, &self.runner);
-                let num_tokens = output.num_tokens();
-                self.pace.observe(num_tokens, output.scheduled.len(), began.elapsed());
+                self.observe_step(&output, num_rows, began.elapsed());
             }
             Ok(Err(error)) => self.fail_step(&output, &error.to_string()),
             Err(panic) => self.fail_step(&output, &panic_message(panic.as_ref())),
+        }
+    }
+
+    /// Looks at pictures that sequences wait for, as long as a step should take where others run.
+    fn look(&mut self) {
+        if self.sights.num_waiting() > 0 {
+            let others = self.scheduler.num_running() + self.scheduler.num_waiting() > 0;
+            let time = self.pace.target().filter(|_| others).unwrap_or(LONGEST_LOOK);
+            let looked = catch_unwind(AssertUnwindSafe(|| {
+                self.sights.look(&self.runner, Instant::now() + time)
+            }));
+            match looked {
+                Ok(looked) => {
+                    looked.ready.into_iter().for_each(|sequence| self.scheduler.add(sequence));
+                    if let Some((id, reason)) = looked.failed {
+                        self.fail_sequence(id, &reason);
+                    }
+                }
+                Err(panic) => {
+                    let reason = panic_message(panic.as_ref());
+                    if let Some(id) = self.sights.drop_first() {
+                        self.fail_sequence(id, &reason);
+                    }
+                }
+            }
+        }
+        self.sights.forget(&self.scheduler);
+    }
+
+    /// Ends a sequence that never ran.
+    fn fail_sequence(&mut self, id: SequenceId, reason: &str) {
+        tracing::error!("a picture could not be looked at: {reason}");
+        if let Some(active) = self.active.remove(&id) {
+            active.send(EngineOutput::Failed(EngineError::StepFailed(reason.to_owned())));
         }
     }
 
@@ -265,7 +320,7 @@ impl EngineCore {
         &mut self,
         output: &SchedulerOutput,
     ) -> std::thread::Result<candle_core::Result<StepOutput>> {
-        let Self { scheduler, runner, active, searches, adapters, .. } = self;
+        let Self { scheduler, runner, active, searches, adapters, sights, .. } = self;
         let due: HashSet<SequenceId> =
             scheduler.plan(output).filter(|planned| planned.samples).map(|p| p.id).collect();
         let samplers = active.iter_mut().filter(|(id, _)| due.contains(id));
@@ -275,13 +330,18 @@ impl EngineCore {
             .filter(|sampler| sampler.is_constrained())
             .collect();
         let adapter = |id| adapters.weights(id);
-        let run = || {
+        let mut run = || {
             catch_unwind(AssertUnwindSafe(|| {
+                let seen = sights.features(runner, scheduler, output)?;
+                let features = |span: &PictureSpan| match seen.get(&span.digest) {
+                    Some(features) => Ok(features.clone()),
+                    None => Err(candle_core::Error::Msg("a picture was not looked at".to_owned())),
+                };
                 if !output.copied.is_empty() {
                     runner.copy(&output.copied)?;
                 }
                 runner.restore(&output.restored)?;
-                runner.run(scheduler.plan(output), adapter)
+                runner.run(scheduler.plan(output), adapter, features)
             }))
         };
         if constrained.is_empty() {
@@ -340,142 +400,6 @@ impl EngineCore {
         }
     }
 
-    /// Samples and scores what the step computed, updates its sequences and sends their tokens.
-    fn finish_step(&mut self, output: &SchedulerOutput, logits: Logits) {
-        let rows = self.split_rows(output, &logits);
-        let (sampled, scored) = match self.sample(&rows, logits) {
-            Ok(sampled) => sampled,
-            Err(error) => return self.fail_step(output, &error.to_string()),
-        };
-        for (id, scores) in scored {
-            match scores {
-                Ok(logprobs) => self.active[&id].send(EngineOutput::PromptLogprobs(logprobs)),
-                Err(error) => self.fail(id, &error.to_string()),
-            }
-        }
-        let mut tokens = Vec::with_capacity(sampled.len());
-        for (id, sampled) in sampled {
-            match sampled {
-                Ok(token) => tokens.push((id, token)),
-                Err(error) => self.fail(id, &error.to_string()),
-            }
-        }
-        let all = |token: &SampledToken| [&[token.token_id], &token.forced[..]].concat();
-        let token_ids: Vec<_> = tokens.iter().map(|(id, token)| (*id, all(token))).collect();
-        let finished = self.scheduler.update(output, &token_ids);
-        self.emit(tokens, finished);
-    }
-
-    fn split_rows(&mut self, output: &SchedulerOutput, logits: &Logits) -> Rows {
-        let Self { scheduler, active, searches, .. } = self;
-        let on_device = matches!(logits, Logits::Device(_));
-        Rows::split(scheduler.plan(output), |id| {
-            let sampler = active.get_mut(&id).and_then(Active::sampler);
-            match sampler {
-                _ if searches.contains(id) => NextToken::Searched,
-                Some(sampler) if on_device && sampler.samples_on_device() => {
-                    NextToken::SampledOnDevice
-                }
-                _ => NextToken::Sampled,
-            }
-        })
-    }
-
-    /// The next tokens and the logprobs of prompt tokens; searches get their continuations.
-    fn sample(
-        &mut self,
-        rows: &Rows,
-        logits: Logits,
-    ) -> candle_core::Result<(Vec<Sampled>, Vec<Scored>)> {
-        let on_host = rows.on_host();
-        let (mut host, on_device) = match logits {
-            Logits::Host(logits) => (logits, Vec::new()),
-            Logits::Device(logits) => {
-                let host = HostLogits::of_rows(&logits, &on_host)?;
-                (host, self.sample_on_device(&logits, &rows.on_device, on_host.is_empty()))
-            }
-        };
-        let mut host: HashMap<u32, &mut [f32]> = on_host.into_iter().zip(host.rows_mut()).collect();
-        let score = |scored: &ScoredRows| {
-            let top = self.active.get(&scored.id).map_or(0, Active::prompt_logprobs);
-            let rows = scored.rows.clone().zip(&scored.token_ids);
-            let rows = rows.map(|(row, token_id)| ScoredRow {
-                logits: &*host[&row],
-                token_id: *token_id,
-                top,
-            });
-            (scored.id, score_rows(&rows.collect::<Vec<_>>()))
-        };
-        let scored = rows.scored.iter().map(score).collect();
-        let mut take = |rows: &[(SequenceId, u32)]| -> Vec<_> {
-            let mut own = |row| host.remove(row).expect("one row for each that samples");
-            rows.iter().map(|(id, row)| (*id, own(row))).collect()
-        };
-        let (sampled, searched) = (take(&rows.sampled), take(&rows.searched));
-        self.searches.expand(searched);
-        let mut sampled = self.sample_on_host(sampled);
-        sampled.extend(on_device);
-        Ok((sampled, scored))
-    }
-
-    /// Samples from rows of logits on the device that computed them; `alone` says that the step has
-    /// no others.
-    fn sample_on_device(
-        &mut self,
-        logits: &DeviceLogits,
-        rows: &[(SequenceId, u32)],
-        alone: bool,
-    ) -> Vec<Sampled> {
-        // A sequence that waits is in the next step, which is not the one that would be run ahead.
-        let nobody_waits = self.scheduler.num_waiting() == 0 && self.commands.is_empty();
-        let mut samplers = samplers(&mut self.active);
-        let with_sampler = rows.iter().map(|(id, row)| (samplers.remove(id).expect(ACTIVE), *row));
-        let sampled = sample_rows_on_device(logits, with_sampler.collect(), |started| {
-            if alone && nobody_waits {
-                self.runner.run_ahead(started);
-            }
-        });
-        let token_ids = sampled.iter().map(|token| token.as_ref().ok().map(|token| token.token_id));
-        self.runner.tokens_sampled(token_ids.collect());
-        rows.iter().map(|(id, _)| *id).zip(sampled).collect()
-    }
-
-    /// Samples from rows of logits on the host.
-    fn sample_on_host(&mut self, rows: Vec<(SequenceId, &mut [f32])>) -> Vec<Sampled> {
-        if rows.is_empty() {
-            return Vec::new();
-        }
-        let ids: Vec<SequenceId> = rows.iter().map(|(id, _)| *id).collect();
-        let mut samplers = samplers(&mut self.active);
-        let with_sampler =
-            rows.into_iter().map(|(id, row)| (samplers.remove(&id).expect(ACTIVE), row));
-        let sampled = sample_rows(with_sampler);
-        ids.into_iter().zip(sampled).collect()
-    }
-
-    fn emit(
-        &mut self,
-        sampled: Vec<(SequenceId, SampledToken)>,
-        finished: Vec<(Finished, Sequence)>,
-    ) {
-        let now = Instant::now();
-        let ends: HashMap<SequenceId, usize> =
-            finished.iter().map(|(end, _)| (end.id, end.dropped)).collect();
-        for (id, SampledToken { token_id, logprobs, mut forced }) in sampled {
-            let Some(active) = self.active.get_mut(&id) else { continue };
-            active.timeline.token(now);
-            active.send(EngineOutput::Token { token_id, logprobs });
-            forced.truncate(forced.len() - ends.get(&id).copied().unwrap_or(0));
-            for token_id in forced {
-                active.send(EngineOutput::Token { token_id, logprobs: None });
-            }
-        }
-        for (end, sequence) in finished {
-            let active = self.active.remove(&end.id).expect("finished sequences are active");
-            active.send_finished(&sequence, end.reason, now);
-        }
-    }
-
     /// Ends the texts whose last token the step computed; the scheduler is updated already.
     fn finish_embeddings(&mut self, output: &SchedulerOutput) {
         let now = Instant::now();
@@ -520,7 +444,8 @@ impl EngineCore {
 
     fn report_load(&mut self) {
         let kv_cache = self.scheduler.kv_cache();
-        self.metrics.set_load(self.scheduler.num_running(), self.scheduler.num_waiting());
+        let waiting = self.scheduler.num_waiting() + self.sights.num_waiting();
+        self.metrics.set_load(self.scheduler.num_running(), waiting);
         self.metrics.set_kv_blocks(kv_cache.num_used(), kv_cache.num_blocks());
         self.adapters.report(&self.scheduler, &self.metrics);
     }

@@ -22,11 +22,21 @@ pub(super) struct Rows {
     /// Rows that score tokens of prompts.
     pub(super) scored: Vec<ScoredRows>,
     /// Rows that the host samples from.
-    pub(super) sampled: Vec<(SequenceId, u32)>,
+    pub(super) sampled: Vec<SampledRows>,
     /// Rows that the device samples from.
     pub(super) on_device: Vec<(SequenceId, u32)>,
     /// Rows that hold the continuations of a search's beams.
     pub(super) searched: Vec<(SequenceId, u32)>,
+}
+
+/// Rows that one sequence's next tokens are sampled from.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct SampledRows {
+    pub(super) id: SequenceId,
+    /// The row behind the last token, and one behind each draft.
+    pub(super) rows: Range<u32>,
+    /// The tokens that are sampled if all goes well, before the last.
+    pub(super) drafts: Vec<u32>,
 }
 
 /// Rows that score one prompt's tokens.
@@ -46,17 +56,23 @@ impl Rows {
     ) -> Self {
         let mut split = Self::default();
         let mut next = 0;
-        for PlannedSequence { id, scored, samples, .. } in plan {
-            let rows = next..next + u32::try_from(scored.len()).expect("rows are few");
+        let narrow = |count: usize| u32::try_from(count).expect("rows are few");
+        for PlannedSequence { id, scored, samples, drafts, .. } in plan {
+            let rows = next..next + narrow(scored.len());
             next = rows.end;
             if samples {
-                let rows = match next_token(id) {
-                    NextToken::Sampled => &mut split.sampled,
-                    NextToken::SampledOnDevice => &mut split.on_device,
-                    NextToken::Searched => &mut split.searched,
-                };
-                rows.push((id, next));
-                next += 1;
+                let rows = next..next + 1 + narrow(drafts.len());
+                next = rows.end;
+                match next_token(id) {
+                    NextToken::SampledOnDevice if drafts.is_empty() => {
+                        split.on_device.push((id, rows.start));
+                    }
+                    // The host alone walks along drafts.
+                    NextToken::Sampled | NextToken::SampledOnDevice => {
+                        split.sampled.push(SampledRows { id, rows, drafts: drafts.to_vec() });
+                    }
+                    NextToken::Searched => split.searched.push((id, rows.start)),
+                }
             }
             if !scored.is_empty() {
                 split.scored.push(ScoredRows { id, rows, token_ids: scored.to_vec() });
@@ -68,8 +84,9 @@ impl Rows {
     /// The rows that the host reads, ascending: all but those that the device samples from.
     pub(super) fn on_host(&self) -> Vec<u32> {
         let scored = self.scored.iter().flat_map(|scored| scored.rows.clone());
-        let others = self.sampled.iter().chain(&self.searched).map(|(_, row)| *row);
-        let mut rows: Vec<u32> = scored.chain(others).collect();
+        let sampled = self.sampled.iter().flat_map(|sampled| sampled.rows.clone());
+        let searched = self.searched.iter().map(|(_, row)| *row);
+        let mut rows: Vec<u32> = scored.chain(sampled).chain(searched).collect();
         rows.sort_unstable();
         rows
     }
@@ -83,6 +100,7 @@ mod tests {
         PlannedSequence {
             id: SequenceId(id),
             token_ids: &[],
+            drafts: &[],
             first_position: 0,
             sequence_len: 0,
             block_table: &[],
@@ -91,6 +109,7 @@ mod tests {
             samples,
             pooled: (0, 0),
             adapter: None,
+            pictures: &[],
         }
     }
 
@@ -102,7 +121,7 @@ mod tests {
             planned(3, &[9], true),
             planned(4, &[], false),
             planned(5, &[], true),
-            planned(6, &[], true),
+            PlannedSequence { drafts: &[3, 4], ..planned(6, &[], true) },
         ];
         let rows = Rows::split(plan.into_iter(), |id| match id.0 {
             1 => NextToken::SampledOnDevice,
@@ -114,13 +133,18 @@ mod tests {
             rows,
             token_ids: token_ids.to_vec(),
         };
+        let sampled = |id, rows, drafts: &[u32]| SampledRows {
+            id: SequenceId(id),
+            rows,
+            drafts: drafts.to_vec(),
+        };
         let expected = Rows {
             scored: vec![scored(2, 1..3, &[7, 8]), scored(3, 3..4, &[9])],
-            sampled: vec![(SequenceId(3), 4), (SequenceId(6), 6)],
+            sampled: vec![sampled(3, 4..5, &[]), sampled(6, 6..9, &[3, 4])],
             on_device: vec![(SequenceId(1), 0)],
             searched: vec![(SequenceId(5), 5)],
         };
         assert_eq!(rows, expected);
-        assert_eq!(rows.on_host(), [1, 2, 3, 4, 5, 6]);
+        assert_eq!(rows.on_host(), [1, 2, 3, 4, 5, 6, 7, 8]);
     }
 }

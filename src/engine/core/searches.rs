@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
-use crate::engine::output::{EngineError, EngineOutput, OutputSender, SequenceStats};
+use crate::engine::output::{EngineError, EngineOutput, Foreseen, OutputSender, SequenceStats};
 use crate::engine::request::{EngineRequest, RequestId};
 use crate::engine::timeline::Timeline;
 use crate::runner::Runner;
@@ -291,7 +291,11 @@ fn send_answer(outputs: &OutputSender, beam: &Beam, stop: &StopConditions, stats
     let mut logprobs = beam.logprobs.iter().cloned();
     for token_id in &beam.token_ids {
         let logprobs = logprobs.next();
-        let _ = outputs.send(EngineOutput::Token { token_id: *token_id, logprobs });
+        let _ = outputs.send(EngineOutput::Token {
+            token_id: *token_id,
+            logprobs,
+            foreseen: Foreseen::default(),
+        });
     }
     let last = beam.token_ids.last().copied().unwrap_or_default();
     let reason = stop.check(last, beam.token_ids.len()).unwrap_or(FinishReason::Length);

@@ -1,6 +1,7 @@
 //! From requests to the sequences that the scheduler runs for them.
 
 use super::adapters::Adapters;
+use super::sights::Sights;
 use crate::config::Pooling;
 use crate::engine::request::{EmbeddingRequest, EngineRequest};
 use crate::sampling::SamplerState;
@@ -11,31 +12,36 @@ use crate::scheduler::stop::StopConditions;
 pub(super) fn to_generate(
     request: EngineRequest,
     adapters: &mut Adapters,
+    sights: &mut Sights,
 ) -> (Sequence, SamplerState) {
     let EngineRequest {
         id,
         prompt_token_ids,
         sampling,
         stop,
+        prediction: _,
+        max_drafts: _,
         prompt_logprobs,
         priority,
         cache_salt,
         adapter,
+        pictures,
     } = request;
     let suppressed = stop.suppressed_before_min_tokens();
     let sampler = SamplerState::new(sampling, &prompt_token_ids, stop.min_tokens, suppressed);
     let (id, salt) = (SequenceId(id.0), cache_salt.as_deref());
     let sequence = Sequence::new(id, prompt_token_ids, stop, priority, salt)
-        .with_adapter(adapters.take(adapter));
+        .with_adapter(adapters.take(adapter))
+        .with_pictures(sights.take(pictures));
     let scored = prompt_logprobs.is_some();
     (if scored { sequence.with_scored_prompt() } else { sequence }, sampler)
 }
 
-/// The sequence of a text to embed by `pooling`: it samples nothing.
+/// The sequence of a text to embed by `pooling`, or token by token: it samples nothing.
 pub(super) fn to_embed(
     request: EmbeddingRequest,
     adapters: &mut Adapters,
-    pooling: Pooling,
+    pooling: Option<Pooling>,
 ) -> Sequence {
     let EmbeddingRequest { id, token_ids, priority, cache_salt, adapter, .. } = request;
     let (id, salt) = (SequenceId(id.0), cache_salt.as_deref());
@@ -45,13 +51,12 @@ pub(super) fn to_embed(
 }
 
 /// The tokens whose hidden states a way of pooling reads.
-fn pooled_tokens(pooling: Pooling) -> PooledTokens {
+fn pooled_tokens(pooling: Option<Pooling>) -> PooledTokens {
     match pooling {
-        Pooling::Last => PooledTokens::Last,
-        Pooling::Cls => PooledTokens::First,
-        Pooling::Mean | Pooling::Max | Pooling::MeanSqrtLen | Pooling::WeightedMean => {
-            PooledTokens::All
-        }
+        Some(Pooling::Last) => PooledTokens::Last,
+        Some(Pooling::Cls) => PooledTokens::First,
+        Some(Pooling::Mean | Pooling::Max | Pooling::MeanSqrtLen | Pooling::WeightedMean)
+        | None => PooledTokens::All,
     }
 }
 

@@ -5,11 +5,17 @@ use super::facts::MemoryFacts;
 use crate::config::EngineConfig;
 use crate::kv_cache::BLOCK_SIZE;
 
+/// Most sequences whose states are kept from before their drafts even if all sequences run that may.
+const MOST_BACKUPS: usize = 4;
+
 /// How many states there is memory for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_field_names, reason = "counts, as the memory plan has them")]
 pub(super) struct StatePlan {
     /// Most sequences in a step.
     pub(super) num_seqs: usize,
+    /// States of theirs: one each, and some for states from before drafts.
+    pub(super) num_slots: usize,
     /// Snapshots, which the prefix cache keeps beside blocks.
     pub(super) num_snapshots: usize,
 }
@@ -29,7 +35,11 @@ impl StatePlan {
         if state_bytes == 0 {
             return match asked {
                 Some(_) => Err(PlanError::NoStates),
-                None => Ok(Self { num_seqs: config.max_num_seqs, num_snapshots: 0 }),
+                None => Ok(Self {
+                    num_seqs: config.max_num_seqs,
+                    num_slots: config.max_num_seqs,
+                    num_snapshots: 0,
+                }),
             };
         }
         let reserved = asked.unwrap_or(0);
@@ -46,9 +56,11 @@ impl StatePlan {
         if num_seqs == 0 {
             return Err(PlanError::States { needed: state_bytes, available: for_both });
         }
+        let backups = if config.draft_max > 0 { num_seqs.min(MOST_BACKUPS) } else { 0 };
+        let num_slots = (num_seqs + backups).min(for_slots / state_bytes);
         let wanted_len = config.max_model_len.unwrap_or(facts.model_context);
         let useful = wanted_len.div_ceil(BLOCK_SIZE).saturating_mul(config.max_num_seqs);
-        let rest = for_both - num_seqs * state_bytes;
+        let rest = for_both - num_slots * state_bytes;
         let share = || {
             let needed = config.max_model_len.map_or(0, |len| len.div_ceil(BLOCK_SIZE));
             let spare = rest.saturating_sub(needed.saturating_mul(block_bytes));
@@ -56,7 +68,7 @@ impl StatePlan {
             quarter.min(rest / (state_bytes + block_bytes) * state_bytes)
         };
         let bytes = if config.prefix_cache { asked.unwrap_or_else(share) } else { 0 };
-        Ok(Self { num_seqs, num_snapshots: (bytes / state_bytes).min(useful) })
+        Ok(Self { num_seqs, num_slots, num_snapshots: (bytes / state_bytes).min(useful) })
     }
 }
 
@@ -86,8 +98,8 @@ mod tests {
     #[test]
     fn snapshots_take_a_quarter_of_what_slots_leave() {
         let default = EngineConfig::default;
-        // 64,000 for slots, a quarter of 436,000 for snapshots.
-        assert_eq!(plan(&default(), FACTS), [64, 109, 327]);
+        // 68,000 for slots, a quarter of 432,000 for snapshots.
+        assert_eq!(plan(&default(), FACTS), [64, 108, 324]);
         let larger = MemoryFacts { state_bytes: 100_000, ..FACTS };
         assert_eq!(plan(&default(), larger), [2, 0, 256]);
         let text = MemoryPlan::new(&default(), larger).unwrap().to_string();
@@ -97,14 +109,16 @@ mod tests {
         let [_, snapshots, blocks] = plan(&default(), smaller);
         assert!(snapshots <= blocks && snapshots + 1 >= blocks, "{snapshots} {blocks}");
         let without = EngineConfig { prefix_cache: false, ..default() };
-        assert_eq!(plan(&without, FACTS), [64, 0, 436]);
+        assert_eq!(plan(&without, FACTS), [64, 0, 432]);
+        let undrafted = EngineConfig { draft_max: 0, ..without };
+        assert_eq!(plan(&undrafted, FACTS), [64, 0, 436]);
     }
 
     #[test]
     fn snapshots_take_what_was_asked_for() {
         let asked = |bytes| EngineConfig { state_cache_bytes: Some(bytes), ..Default::default() };
-        assert_eq!(plan(&asked(20_500), FACTS), [64, 20, 500 - 64 - 20]);
-        assert_eq!(plan(&asked(0), FACTS), [64, 0, 436]);
+        assert_eq!(plan(&asked(20_500), FACTS), [64, 20, 500 - 68 - 20]);
+        assert_eq!(plan(&asked(0), FACTS), [64, 0, 432]);
         assert!(error(&asked(500_001), FACTS).contains("500001 is above the 500000"));
         let without_states = MemoryFacts { state_bytes: 0, ..FACTS };
         assert!(error(&asked(1000), without_states).contains("no recurrent layers"));
@@ -118,8 +132,8 @@ mod tests {
             kv_cache_bytes: Some(140_000),
             ..Default::default()
         };
-        assert_eq!(plan(&config(4096), FACTS), [2, 10, 128]);
-        assert_eq!(plan(&config(3000), FACTS), [2, 34, 104]);
+        assert_eq!(plan(&config(4096), FACTS), [2, 8, 128]);
+        assert_eq!(plan(&config(3000), FACTS), [2, 34, 102]);
     }
 
     #[test]

@@ -22,6 +22,19 @@ pub enum EngineError {
     StepFailed(String),
 }
 
+/// How a token was foreseen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Foreseen {
+    /// Tokens of the sequence that were drafted in this token's step; told with the first of several.
+    /// Depends on the load.
+    pub drafted: u32,
+    /// Whether it was one of them.
+    pub accepted: bool,
+    /// Whether it is what the request's predicted text has in this place. `None` where it has nothing.
+    /// Doesn't depend on the load.
+    pub predicted: Option<bool>,
+}
+
 /// Counts and times of one sequence, complete when it ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SequenceStats {
@@ -57,6 +70,8 @@ pub enum EngineOutput {
         token_id: u32,
         /// Present when the request asked for logprobs.
         logprobs: Option<TokenLogprobs>,
+        /// What speculative decoding knew of it.
+        foreseen: Foreseen,
     },
     /// The last message of a sequence that ended well; follows its last token.
     Finished {

@@ -3,5 +3,5 @@
 pub(super) mod event;
 mod stream;
 
-pub use event::{EngineError, EngineOutput, OutputSender, SequenceStats};
+pub use event::{EngineError, EngineOutput, Foreseen, OutputSender, SequenceStats};
 pub use stream::OutputStream;

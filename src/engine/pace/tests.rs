@@ -106,6 +106,7 @@ impl Simulation {
     fn new(target: Option<Duration>) -> Self {
         let config = SchedulerConfig {
             max_num_seqs: 64,
+            num_slots: 64,
             max_num_batched_tokens: 512,
             max_model_len: 4096,
             fixed_rope_length: None,

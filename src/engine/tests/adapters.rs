@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::*;
 use crate::engine::adapter::Adapter;
-use crate::engine::request::{BeamRequest, EmbeddingRequest};
+use crate::engine::request::{BeamRequest, EmbeddingRequest, Wanted};
 use crate::runner;
 
 /// An adapter that the model tells from others by its size.
@@ -86,8 +86,8 @@ fn blocks_are_shared_under_adapters_of_equal_content_only() {
     let embedded = |adapter: &Adapter| EmbeddingRequest {
         id: RequestId::next(),
         token_ids: tokens.clone(),
-        dimensions: None,
-        normalize: None,
+        second_text: None,
+        wanted: Wanted::default(),
         priority: 0,
         cache_salt: None,
         adapter: Some(adapter.clone()),

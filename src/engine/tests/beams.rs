@@ -98,7 +98,7 @@ fn beams_are_the_same_in_company_with_few_blocks_and_few_places() {
     assert!(expected.iter().flatten().any(|tokens| tokens.len() == 70));
     let cases = [
         ("with room", config(128)),
-        ("with few blocks", config(9)),
+        ("with few blocks", config(10)),
         ("without cache", EngineConfig { prefix_cache: false, ..config(12) }),
         ("with fewer places than beams", EngineConfig { max_num_seqs: 2, ..config(32) }),
         ("in small steps", EngineConfig { max_num_batched_tokens: 9, ..config(24) }),
@@ -106,7 +106,7 @@ fn beams_are_the_same_in_company_with_few_blocks_and_few_places() {
     let lone = alone();
     for (case, config) in cases {
         let config = EngineConfig {
-            kv_cache_bytes: config.kv_cache_bytes.max(Some(9 * BLOCK_SIZE * 8)),
+            kv_cache_bytes: config.kv_cache_bytes.max(Some(10 * BLOCK_SIZE * 8)),
             ..config
         };
         for memory in [Memory::Blocks, Memory::State, Memory::StateAlone] {

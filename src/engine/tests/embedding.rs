@@ -1,19 +1,23 @@
 //! Texts to embed beside texts to continue.
 
 use super::*;
-use crate::engine::request::EmbeddingRequest;
+use crate::engine::request::{EmbeddingRequest, Wanted};
 use crate::pooling::Pooler;
 
 fn text(tokens: Vec<u32>) -> EmbeddingRequest {
     EmbeddingRequest {
         id: RequestId::next(),
         token_ids: tokens,
-        dimensions: None,
-        normalize: None,
+        second_text: None,
+        wanted: Wanted::default(),
         priority: 0,
         cache_salt: None,
         adapter: None,
     }
+}
+
+fn cut(dimensions: usize) -> Wanted {
+    Wanted { dimensions: Some(dimensions), ..Wanted::default() }
 }
 
 async fn vector(mut stream: OutputStream) -> (Vec<u32>, usize) {
@@ -99,11 +103,11 @@ fn each_hidden_state_is_pooled_once() {
         })
     };
     for pooling in Pooling::ALL {
-        let mut pooler = Pooler::new(pooling);
+        let mut pooler = Pooler::new(Some(pooling));
         for state in &states {
             pooler.add(state);
         }
-        let expected: Vec<u32> = pooler.finish().into_iter().map(f32::to_bits).collect();
+        let expected: Vec<u32> = pooler.finish().concat().into_iter().map(f32::to_bits).collect();
         let running = with(&EngineConfig { max_num_batched_tokens: 33, ..config(64) }, pooling);
         let embedded = block_on(vector(running.handle.embed(text(tokens.clone()))));
         assert_eq!(embedded.0, expected, "{pooling:?}");
@@ -122,8 +126,10 @@ fn cached_tokens_are_skipped_only_where_they_are_not_pooled() {
 #[test]
 fn vectors_are_cut_and_scaled_as_asked() {
     let running = start(&config(8), Duration::ZERO);
-    let asked =
-        EmbeddingRequest { dimensions: Some(2), normalize: Some(true), ..text(prompt(1, 5)) };
+    let asked = EmbeddingRequest {
+        wanted: Wanted { activation: Some(true), ..cut(2) },
+        ..text(prompt(1, 5))
+    };
     let bits = block_on(vector(running.handle.embed(asked))).0;
     let squares = bits.iter().map(|bits| f32::from_bits(*bits).powi(2)).sum::<f32>();
     assert!(bits.len() == 2 && (squares - 1.0).abs() < 1e-6, "{bits:?}");
@@ -136,8 +142,8 @@ fn texts_that_cannot_be_embedded_are_refused_and_the_longest_is_not() {
         (text(Vec::new()), "no tokens"),
         (text(vec![1; 129]), "129 tokens, the most is 128"),
         (text(vec![97]), "token id 97 is outside the vocabulary of 97"),
-        (EmbeddingRequest { dimensions: Some(4), ..text(vec![1]) }, "dimensions is 4"),
-        (EmbeddingRequest { dimensions: Some(0), ..text(vec![1]) }, "dimensions is 0"),
+        (EmbeddingRequest { wanted: cut(4), ..text(vec![1]) }, "dimensions is 4"),
+        (EmbeddingRequest { wanted: cut(0), ..text(vec![1]) }, "dimensions is 0"),
     ];
     for (request, expected) in cases {
         let (_, end) = block_on(collect(running.handle.embed(request)));

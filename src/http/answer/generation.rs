@@ -66,8 +66,8 @@ impl Choice {
                 None
             }
             EngineOutput::Token { .. } if self.prewarms => None,
-            EngineOutput::Token { token_id, logprobs } => {
-                self.meter.token();
+            EngineOutput::Token { token_id, logprobs, foreseen } => {
+                self.meter.token(foreseen);
                 let delta = self.decoder.push(token_id, logprobs);
                 self.meter.reasoning(self.decoder.num_reasoning_tokens());
                 let delta = delta?;
@@ -205,6 +205,8 @@ impl Generation {
             },
             completion_tokens_details: CompletionTokensDetails {
                 reasoning_tokens: sum(|figures| figures.reasoning_tokens),
+                accepted_prediction_tokens: sum(|figures| figures.predicted),
+                rejected_prediction_tokens: sum(|figures| figures.mispredicted),
             },
         }
     }
@@ -228,6 +230,8 @@ impl Generation {
             (slowest(|figures| figures.prefill), slowest(|figures| figures.decode));
         let later = self.figures.iter().map(|figures| figures.output_tokens.saturating_sub(1));
         let tokens_per_second = per_second(later.sum(), decode);
+        let sum = |count: fn(&Figures) -> usize| self.figures.iter().map(count).sum::<usize>();
+        let (drafted, accepted) = (sum(|figures| figures.drafted), sum(|figures| figures.accepted));
         let usage = self.usage();
         let cache_n = usage.prompt_tokens_details.cached_tokens;
         let prompt_n = usage.prompt_tokens.saturating_sub(cache_n);
@@ -246,6 +250,8 @@ impl Generation {
                 predicted_ms: milliseconds(decode),
                 predicted_per_token_ms: per_token(decode, usage.completion_tokens),
                 predicted_per_second: tokens_per_second,
+                draft_n: (drafted > 0).then_some(drafted),
+                draft_n_accepted: (drafted > 0).then_some(accepted),
             },
         }
     }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::delta::FinishKind;
-use crate::engine::output::SequenceStats;
+use crate::engine::output::{Foreseen, SequenceStats};
 use crate::metrics::{Finished, MetricsHandle, SequenceTimes};
 
 /// What a sequence has cost so far.
@@ -17,6 +17,12 @@ pub(crate) struct Figures {
     pub(crate) output_tokens: usize,
     /// How many of them were reasoning.
     pub(crate) reasoning_tokens: usize,
+    /// How many of them a predicted text had, and in place of how many it had others.
+    pub(crate) predicted: usize,
+    pub(crate) mispredicted: usize,
+    /// Tokens that were drafted, and how many of those were sampled.
+    pub(crate) drafted: usize,
+    pub(crate) accepted: usize,
     /// From submission to the first scheduled step.
     pub(crate) queue: Duration,
     /// From the first scheduled step to the first token.
@@ -63,9 +69,13 @@ impl Meter {
     }
 
     /// A token came.
-    pub(crate) fn token(&mut self) {
+    pub(crate) fn token(&mut self, foreseen: Foreseen) {
         let now = Instant::now();
         self.figures.output_tokens += 1;
+        self.figures.predicted += usize::from(foreseen.predicted == Some(true));
+        self.figures.mispredicted += usize::from(foreseen.predicted == Some(false));
+        self.figures.drafted += foreseen.drafted as usize;
+        self.figures.accepted += usize::from(foreseen.accepted);
         if let (Some(first), Some(last)) = (self.first_token, self.last_token.replace(now)) {
             self.figures.decode = now - first;
             self.metrics.next_token(now - last);

@@ -54,7 +54,9 @@ async fn whole(
         let ChoiceDelta { index, delta } = delta;
         choices[index].add(delta);
     }
-    let answer = writer.whole(choices, totals(&generation));
+    let totals = totals(&generation);
+    writer.settle(totals).await;
+    let answer = writer.whole(choices, totals);
     Ok(axum::Json(answer).into_response())
 }
 
@@ -72,7 +74,7 @@ async fn events<W: AnswerWriter>(
     match first {
         Err(_elapsed) => stream.keep_alive(),
         Ok(Some(Err(error))) => return Err(error),
-        Ok(outcome) => stream.take(outcome),
+        Ok(outcome) => stream.take(outcome).await,
     }
     let body = futures::stream::unfold(stream, |mut stream| async move {
         let pending = stream.next().await?;
@@ -100,7 +102,7 @@ impl<W: AnswerWriter> EventStream<W> {
         while self.pending.is_empty() && !self.ended {
             match tokio::time::timeout(self.keep_alive, self.generation.next()).await {
                 Err(_elapsed) => self.keep_alive(),
-                Ok(outcome) => self.take(outcome),
+                Ok(outcome) => self.take(outcome).await,
             }
         }
         if self.pending.is_empty() {
@@ -119,15 +121,17 @@ impl<W: AnswerWriter> EventStream<W> {
         self.pending.extend(self.writer.keep_alive(totals(&self.generation)));
     }
 
-    fn take(&mut self, outcome: Option<Result<ChoiceDelta, ApiError>>) {
+    async fn take(&mut self, outcome: Option<Result<ChoiceDelta, ApiError>>) {
         let totals = totals(&self.generation);
         match outcome {
             Some(Ok(delta)) => self.pending.extend(self.writer.delta(delta, totals)),
             Some(Err(error)) => {
+                self.writer.settle_failed(&error).await;
                 self.pending.extend(self.writer.failed(&error));
                 self.ended = true;
             }
             None => {
+                self.writer.settle(totals).await;
                 self.pending.extend(self.writer.closing(totals));
                 self.ended = true;
             }

@@ -62,6 +62,15 @@ pub(crate) trait AnswerWriter: Send + 'static {
     fn keep_alive(&mut self, _totals: UsageAndTimings) -> Vec<SseEvent> {
         vec![SseEvent::comment()]
     }
+    /// Waits for what has to be done with the whole answer before anybody is told of its end, such as
+    /// storing it; called once, before `closing` or `whole`.
+    fn settle(&mut self, _totals: UsageAndTimings) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
+    /// The same for an answer that failed.
+    fn settle_failed(&mut self, _error: &ApiError) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
     /// The events after the last delta.
     fn closing(&mut self, totals: UsageAndTimings) -> Vec<SseEvent>;
     /// The events that end a stream that failed.

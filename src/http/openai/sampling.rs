@@ -13,12 +13,16 @@ use crate::http::request::id::{MAX_REQUEST_ID_BYTES, is_request_id};
 use crate::http::state::AppState;
 use crate::http::wire::bounds::{EFFORTS, MAX_CHOICES};
 use crate::http::wire::number::{Int, integer, to_usize};
+use crate::http::wire::prediction::PredictionField;
 use crate::http::wire::response_format::StructuredAliases;
 use crate::http::wire::sampling::{CommonFields, SamplingFields};
 use crate::http::wire::scalars::ScalarFields;
 use crate::http::wire::stop::StopField;
 use crate::http::wire::synonyms::Synonyms;
 use crate::text::tokenizer::CutSide;
+
+/// llama.cpp's name of the bound of drafts.
+const MAX_DRAFTS: &str = "speculative.n_max";
 
 /// All the fields of a body that shape what is generated.
 #[derive(Debug)]
@@ -85,10 +89,23 @@ pub(crate) fn options(
         max_tokens: spelled.max_tokens,
         context: None,
         cut: prompt_cut(own, spelled.max_tokens, state)?,
+        prediction: prediction(own)?,
+        max_drafts: integer(MAX_DRAFTS, own.max_drafts, 0, i64::MAX)?.map(to_usize),
         return_token_ids: own.return_token_ids.unwrap_or(false),
         tokens_as_token_ids: own.return_tokens_as_token_ids.unwrap_or(false),
     };
     GenerationOptions::new(options, scalars, common, arrival, state)
+}
+
+/// The text that the answer may be like, which a search can't follow.
+fn prediction(fields: &SamplingFields) -> Result<Option<String>, ApiError> {
+    let text = fields.prediction.as_ref().map(PredictionField::text);
+    if text.is_some() && fields.use_beam_search == Some(true) {
+        let message = "prediction can't be kept together with use_beam_search: a search follows \
+                       several texts at once";
+        return Err(ApiError::field("prediction", message));
+    }
+    Ok(text)
 }
 
 /// Checks the request's own name, which ends up in ids.

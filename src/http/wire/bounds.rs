@@ -49,6 +49,8 @@ pub(crate) const MAX_DECISION_LEVELS: usize = 10;
 /// Most bytes of JSON that a part of a question or its input holds.
 pub(crate) const MAX_DECISION_JSON_BYTES: usize = 256 << 10;
 
+/// Most lines of a batch.
+pub(crate) const MAX_BATCH_LINES: usize = 50_000;
 /// Most items on a page of a response's input.
 pub(crate) const MAX_PAGE_ITEMS: usize = 100;
 /// Most pairs of a response's metadata.

@@ -13,6 +13,7 @@ use super::schema::chat::{
     FinishReason, ReasoningEffort, ReasoningFormat, ServiceTierName, StopCause,
 };
 use super::schema::constants;
+use super::schema::responses::Metadata;
 use super::schema::served::RequestedModel;
 use super::usage::{ChunkUsage, Timings, Usage};
 
@@ -24,6 +25,10 @@ pub(crate) struct ChatCompletionRequest {
     pub(crate) model: Option<String>,
     #[schema(value_type = Vec<ChatInputMessage>, min_items = 1)]
     pub(crate) messages: Option<Vec<ChatMessage>>,
+    /// Whether the completion can be read again later.
+    pub(crate) store: Option<bool>,
+    #[schema(value_type = Option<Metadata>)]
+    pub(crate) metadata: Option<Map<String, Value>>,
     #[schema(value_type = Option<ChatTools>)]
     pub(crate) tools: Option<Vec<Value>>,
     #[schema(value_type = Option<ChatToolChoice>)]
@@ -86,7 +91,6 @@ pub(crate) struct ImagePart {
 #[derive(Debug, Deserialize)]
 pub(crate) struct ImageUrl {
     pub(crate) url: Option<String>,
-    #[expect(dead_code, reason = "no picture is looked at")]
     pub(crate) detail: Option<String>,
 }
 
@@ -343,7 +347,7 @@ pub(crate) struct ChatLogprobs {
 }
 
 /// One token that was drawn, with the alternatives it had.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct TokenLogprob {
     #[serde(flatten)]
     pub(crate) token: TokenChoice,
@@ -351,7 +355,7 @@ pub(crate) struct TokenLogprob {
 }
 
 /// One token and how likely it was.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct TokenChoice {
     pub(crate) token: String,
     pub(crate) logprob: f64,

@@ -7,6 +7,7 @@ use utoipa::ToSchema;
 
 use super::logit_bias::LogitBiasField;
 use super::number::Int;
+use super::prediction::PredictionField;
 use super::schema::chat::{
     BadWords, EarlyStopping, LogitBias, ResponseFormat, SequenceBreakers, ServiceTierName, Stop,
     StructuredOutputs, TruncationSide,
@@ -93,6 +94,12 @@ pub(crate) struct SamplingFields {
     #[schema(value_type = Option<TruncationSide>)]
     pub(crate) truncation_side: Option<String>,
     pub(crate) prompt_cache_options: Option<PromptCacheOptions>,
+    pub(crate) prediction: Option<PredictionField>,
+    /// Most tokens that are drafted at a time, if fewer than the server would; 0 for none. The answer
+    /// doesn't depend on it.
+    #[serde(rename = "speculative.n_max")]
+    #[schema(value_type = Option<i64>, minimum = 0)]
+    pub(crate) max_drafts: Option<Int>,
     /// The request's own name, which the answer's id ends with; the header `x-request-id` comes
     /// first where requests are only rendered.
     #[schema(min_length = 1, max_length = 128, pattern = "^[!-~]+$")]

@@ -37,9 +37,14 @@ pub(crate) struct PromptTokensDetails {
 
 /// Part of [`Usage`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
+#[expect(clippy::struct_field_names, reason = "OpenAI's names")]
 pub(crate) struct CompletionTokensDetails {
     /// Tokens of reasoning, where a parser tells it from the answer.
     pub(crate) reasoning_tokens: usize,
+    /// Tokens that the request's predicted text had as well, where it was compared with the answer.
+    pub(crate) accepted_prediction_tokens: usize,
+    /// Tokens in whose place the predicted text had others.
+    pub(crate) rejected_prediction_tokens: usize,
 }
 
 /// Where the time went, the slowest choice of a request counting.
@@ -73,4 +78,10 @@ pub(crate) struct Phases {
     pub(crate) predicted_ms: f64,
     pub(crate) predicted_per_token_ms: f64,
     pub(crate) predicted_per_second: f64,
+    /// Tokens that were drafted, if any were.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) draft_n: Option<usize>,
+    /// Those of them that were sampled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) draft_n_accepted: Option<usize>,
 }

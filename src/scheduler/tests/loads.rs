@@ -163,6 +163,9 @@ proptest! {
                         prop_assert!(simulation.scheduler.remove(id).is_some());
                     }
                 }
+                Event::Drafts { count, right } => {
+                    offer_drafts(&mut simulation.scheduler, count, right);
+                }
                 Event::Step => {
                     let computed = simulation.step();
                     let waits = !simulation.coming.is_empty();

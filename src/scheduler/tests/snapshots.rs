@@ -2,6 +2,7 @@
 //! stand for.
 
 use super::*;
+use crate::scheduler::output::num_accepted;
 
 /// A scheduler and what a runner would hold: of each slot and each snapshot, the tokens it has seen.
 struct Simulation {
@@ -10,25 +11,33 @@ struct Simulation {
     rows: Vec<Vec<u32>>,
     /// Some steps give several tokens.
     forced: bool,
+    /// Drafts that are offered before each step, and how many of them are right.
+    drafts: (usize, usize),
 }
 
 impl Simulation {
     fn new(num_blocks: usize, num_snapshots: usize, max_num_seqs: usize, chunk: usize) -> Self {
         let mut config = scheduler(num_blocks, max_num_seqs, chunk).config;
         config.keeps_state = true;
+        config.num_slots = max_num_seqs + 1;
         let cache = KvCacheManager::new(num_blocks, true).with_snapshots(num_snapshots);
         Self {
             scheduler: Scheduler::new(config, cache),
-            slots: vec![vec![u32::MAX]; max_num_seqs],
+            slots: vec![vec![u32::MAX]; max_num_seqs + 1],
             rows: vec![vec![u32::MAX]; num_snapshots],
             forced: false,
+            drafts: (0, 0),
         }
     }
 
     /// Runs one step, in which every sequence finds the state that it needs.
     fn step(&mut self, tokens_beside_decodes: usize) -> (SchedulerOutput, Vec<Sequence>) {
+        offer_drafts(&mut self.scheduler, self.drafts.0, self.drafts.1);
         let output = self.scheduler.schedule(tokens_beside_decodes);
         check_step(&self.scheduler, &output);
+        for (from, to) in output.copied.iter().filter_map(|copies| copies.state) {
+            self.slots[to as usize] = self.slots[from as usize].clone();
+        }
         for (from, to) in &output.restored {
             self.slots[*to as usize].clone_from(&self.rows[*from as usize]);
         }
@@ -40,10 +49,11 @@ impl Simulation {
             }
             let tokens = &self.scheduler.sequences[&planned.id].tokens;
             assert_eq!(state[..], tokens[..planned.first_position], "the state of its tokens");
-            state.extend_from_slice(planned.token_ids);
+            state.extend(planned.token_ids.iter().chain(planned.drafts));
             if planned.samples && !self.scheduler.sequences[&planned.id].is_beam() {
                 let tokens = next_tokens(&planned);
-                let most = if self.forced { tokens.len() } else { 1 };
+                let right = num_accepted(planned.drafts, &tokens);
+                let most = if self.forced { tokens.len() } else { right + 1 };
                 sampled.push((planned.id, tokens[..most].to_vec()));
             }
         }
@@ -242,9 +252,11 @@ proptest! {
         events in events(),
         (num_blocks, num_snapshots) in (12..24usize, 0..6usize),
         (max_num_seqs, chunk) in (1..5usize, 8..200usize),
+        drafts in (0..9usize, 0..9usize),
     ) {
         let mut simulation = Simulation::new(num_blocks, num_snapshots, max_num_seqs, chunk);
         simulation.forced = true;
+        simulation.drafts = drafts;
         let mut live = Vec::new();
         let mut next = 0;
         let events = events.into_iter().chain(std::iter::repeat_n(Event::Step, 8000));
