@@ -23,6 +23,9 @@ pub struct Step {
     pub input_ids: Vec<u32>,
     /// `[num_tokens]`: absolute position of each token in its sequence.
     pub positions: Vec<u32>,
+    /// `[num_tokens]`: each token's position in time, its row and its column, for rotary embeddings that
+    /// tell them apart; or empty where all three are the position in the sequence.
+    pub rope_positions: Vec<[u32; 3]>,
     /// `[num_tokens]`: where each token's K and V go, `block * block_size + offset`.
     pub slots: Vec<u32>,
     /// `[num_seqs + 1]`: row ranges, ascending from 0 to `num_tokens`.

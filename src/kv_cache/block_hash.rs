@@ -48,6 +48,24 @@ impl BlockHash {
         Self::cut(hasher)
     }
 
+    /// The hash of a full block of `tokens` in which pictures are `seen`: the digest of each, which of
+    /// its tokens is the first in the block, and where in the block that is. Nothing else hashes inputs
+    /// of such lengths, so it never is that of a block without pictures.
+    #[must_use]
+    pub fn chain_seeing(self, tokens: &[u32], seen: &[([u8; 16], u32, u32)]) -> Self {
+        let mut hasher = Sha256::new();
+        hasher.update(self.0);
+        for token in tokens {
+            hasher.update(token.to_le_bytes());
+        }
+        for (digest, first, at) in seen {
+            hasher.update(digest);
+            hasher.update(first.to_le_bytes());
+            hasher.update(at.to_le_bytes());
+        }
+        Self::cut(hasher)
+    }
+
     /// The hash of a block of fewer `tokens` than fit that follows the blocks of `self`. Nothing else
     /// hashes inputs of such lengths, so it never is that of a full block.
     #[must_use]
@@ -115,6 +133,19 @@ mod tests {
         assert_ne!(adapted, root.under_adapter([2; 16]));
         assert_ne!(adapted, BlockHash::root(Some("a")).under_adapter([1; 16]));
         assert_ne!(adapted.chain(&[1, 2]), root.chain(&[1, 2]));
+    }
+
+    #[test]
+    fn depends_on_what_is_seen_and_where() {
+        let root = BlockHash::root(None);
+        let seen = |seen: &[_]| root.chain_seeing(&[1, 1], seen);
+        let one = seen(&[([7; 16], 0, 1)]);
+        assert_eq!(one, seen(&[([7; 16], 0, 1)]));
+        for other in [([8; 16], 0, 1), ([7; 16], 1, 1), ([7; 16], 0, 0)] {
+            assert_ne!(one, seen(&[other]));
+        }
+        assert_ne!(one, seen(&[([7; 16], 0, 1), ([7; 16], 0, 1)]));
+        assert_eq!(seen(&[]), root.chain(&[1, 1]));
     }
 
     #[test]

@@ -31,7 +31,42 @@ pub struct ForwardBatch {
     /// The rows of each adapter. Other ranks don't get them, since adapters are not split.
     #[serde(skip)]
     pub adapters: Vec<AdaptedRows>,
+    /// The rows at which pictures are seen, in order. Other ranks don't get them, since models that see
+    /// are not split.
+    #[serde(skip)]
+    pub pictures: Vec<PictureRows>,
 }
+
+/// Consecutive rows of a step at which a picture is seen, or a part of one.
+#[derive(Clone, Debug)]
+pub struct PictureRows {
+    /// The first of the rows.
+    pub first: usize,
+    /// `[rows, width]` in f32: what a vision tower gives for each of them; the width is the hidden
+    /// size, times one more than the number of layers after which features are added.
+    pub features: Tensor,
+}
+
+impl PictureRows {
+    /// Number of rows.
+    pub fn len(&self) -> usize {
+        self.features.dims()[0]
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Equal are rows with the same features, not with equal ones.
+impl PartialEq for PictureRows {
+    fn eq(&self, other: &Self) -> bool {
+        self.first == other.first && self.features.id() == other.features.id()
+    }
+}
+
+impl Eq for PictureRows {}
 
 impl ForwardBatch {
     /// The batch with its step copied to `device`, if kernels there read it.

@@ -16,6 +16,8 @@ pub enum MlpTensors {
     Gated([&'static str; 3]),
     /// Gate and up fused, the rows of up after those of gate; then down.
     GateAndUp([&'static str; 2]),
+    /// Up and gate fused, the rows of gate after those of up; then down.
+    UpAndGate([&'static str; 2]),
     /// Up and down; there is no gate.
     Plain([&'static str; 2]),
 }
@@ -29,6 +31,8 @@ pub struct MlpSpec {
     pub intermediate_size: usize,
     /// Whether the projections have biases.
     pub bias: bool,
+    /// Whether down has one even if the others have none.
+    pub down_bias: bool,
     /// Activation of the gate or, without one, between the projections.
     pub activation: Activation,
     /// How gate and up are combined, if not as `activation(gate) * up`.
@@ -66,11 +70,17 @@ impl Mlp {
                 let half = |rows| Linear::load_rows(&both, hidden, 2 * inner, bias, &[rows]);
                 (Some(half(0..inner)?), half(inner..2 * inner)?, down)
             }
+            MlpTensors::UpAndGate([both, down]) => {
+                let both = weights.scope(both);
+                let half = |rows| Linear::load_rows(&both, hidden, 2 * inner, bias, &[rows]);
+                (Some(half(inner..2 * inner)?), half(0..inner)?, down)
+            }
             MlpTensors::Plain([up, down]) => (None, load(up, hidden, inner)?, down),
         };
         let learned = spec.learned_activation.map(|name| load_xielu(&weights.scope(name)));
         let learned = learned.transpose()?;
-        Ok(Self { learned, ..Self::new(gate, up, load(down, inner, hidden)?, &spec) })
+        let down = Linear::load(&weights.scope(down), inner, hidden, bias || spec.down_bias)?;
+        Ok(Self { learned, ..Self::new(gate, up, down, &spec) })
     }
 
     /// A feed-forward part with these projections.

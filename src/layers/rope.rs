@@ -77,6 +77,20 @@ pub struct RopeSpec {
     pub magnitude: f32,
     /// Position-dependent scale of queries; not together with norms of heads.
     pub query_scale: Option<QueryScale>,
+    /// `[rotary_dim / 2]`: by which of a token's three positions each pair is rotated; empty where they
+    /// are never told apart. Wang et al., "Qwen2-VL", 2024.
+    pub axes: Vec<Axis>,
+}
+
+/// One of a token's three positions, which differ inside of pictures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Axis {
+    /// The position in time.
+    Time,
+    /// The row in the picture.
+    Row,
+    /// The column in the picture.
+    Column,
 }
 
 /// A scale `1 + beta * ln(1 + floor((position + offset) / interval))` of queries.
@@ -99,6 +113,7 @@ pub struct Rope {
     beyond: Option<(usize, Vec<f32>)>,
     magnitude: f32,
     query_scale: Option<QueryScale>,
+    axes: Vec<Axis>,
     /// `frequencies` and those of long sequences, on a GPU.
     on_device: OnceLock<(Tensor, Option<Tensor>)>,
 }
@@ -132,12 +147,15 @@ impl Rope {
             }
             _ => None,
         };
-        let (magnitude, query_scale) = (spec.magnitude, spec.query_scale);
-        Self { frequencies, beyond, magnitude, query_scale, on_device: OnceLock::new() }
+        let RopeSpec { magnitude, query_scale, axes, .. } = spec.clone();
+        Self { frequencies, beyond, magnitude, query_scale, axes, on_device: OnceLock::new() }
     }
 
     /// The angles of a step's rows.
     pub fn angles(&self, step: &Step, device: &Device) -> Result<RopeAngles> {
+        if !self.axes.is_empty() && !step.rope_positions.is_empty() {
+            return self.angles_by_axis(step, device);
+        }
         if let Some(tensors) = step.tensors() {
             return self.angles_on_device(tensors, device);
         }
@@ -173,6 +191,26 @@ impl Rope {
         };
         let (cos, sin, query_scale) = angles(&tensors.positions, &tensors.lengths, &params)?;
         Ok(RopeAngles { cos, sin, query_scale })
+    }
+
+    /// The angles of rows whose three positions differ.
+    fn angles_by_axis(&self, step: &Step, device: &Device) -> Result<RopeAngles> {
+        let shape = (step.rope_positions.len(), self.frequencies.len());
+        let (mut cos, mut sin) =
+            (Vec::with_capacity(shape.0 * shape.1), Vec::with_capacity(shape.0 * shape.1));
+        for positions in &step.rope_positions {
+            for (axis, frequency) in self.axes.iter().zip(&self.frequencies) {
+                #[expect(clippy::cast_precision_loss, reason = "contexts are below 2^24")]
+                let (s, c) = (positions[*axis as usize] as f32 * frequency).sin_cos();
+                cos.push(c * self.magnitude);
+                sin.push(s * self.magnitude);
+            }
+        }
+        Ok(RopeAngles {
+            cos: Tensor::from_vec(cos, shape, device)?,
+            sin: Tensor::from_vec(sin, shape, device)?,
+            query_scale: self.query_scale(&step.positions, device)?,
+        })
     }
 
     /// The angles of rows at these positions, with the frequencies of each row.
@@ -238,7 +276,8 @@ impl RopeSpec {
     /// No rotation, perhaps with a scale of queries.
     pub fn none(query_scale: Option<QueryScale>) -> Self {
         let scaling = RopeScaling::None;
-        Self { theta: 1.0, rotary_dim: 0, scaling, magnitude: 1.0, query_scale }
+        let axes = Vec::new();
+        Self { theta: 1.0, rotary_dim: 0, scaling, magnitude: 1.0, query_scale, axes }
     }
 
     /// Scales the `index`-th frequency.

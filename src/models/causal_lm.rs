@@ -26,8 +26,19 @@ pub trait CausalLm: Send {
     /// Number of logits.
     fn vocab_size(&self) -> usize;
 
+    /// Whether there is an output head; without one, rows of logits can't be wanted.
+    fn gives_logits(&self) -> bool {
+        true
+    }
+
     /// Elements of a hidden state.
     fn hidden_size(&self) -> usize;
+
+    /// Elements of the features of a picture's token: those of a hidden state, and again as many for each
+    /// of the first layers after which more of them are added.
+    fn picture_width(&self) -> usize {
+        self.hidden_size()
+    }
 
     /// The longest sequence the checkpoint declares.
     fn max_position_embeddings(&self) -> usize;

@@ -3,21 +3,28 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::layers::forward::{AdaptedRows, Adapter, BLOCK_SIZE, ForwardBatch, NO_SLOT, Step};
-use crate::scheduler::output::{AdapterId, PlannedSequence};
+use candle_core::{Result, Tensor};
+
+use super::positions::rope_position;
+use crate::layers::forward::{
+    AdaptedRows, Adapter, BLOCK_SIZE, ForwardBatch, NO_SLOT, PictureRows, Step,
+};
+use crate::scheduler::output::{AdapterId, PictureSpan, PlannedSequence};
 
 /// Flattens the plan: rows in order, no padding. Only the blocks that this step reads are listed.
 pub(super) fn flatten<'a>(
     plan: impl Iterator<Item = PlannedSequence<'a>>,
     adapter: impl Fn(AdapterId) -> Arc<Adapter>,
-) -> ForwardBatch {
+    features: impl Fn(&PictureSpan) -> Result<Tensor>,
+) -> Result<ForwardBatch> {
     let mut step = Step { cu_seqlens_q: vec![0], ..Step::default() };
     let mut batch = ForwardBatch::default();
     let mut rows_of: BTreeMap<AdapterId, Vec<u32>> = BTreeMap::new();
     for planned in plan {
-        let end = planned.first_position + planned.token_ids.len();
+        let num_tokens = planned.num_tokens();
+        let end = planned.first_position + num_tokens;
         let blocks = &planned.block_table[..end.div_ceil(BLOCK_SIZE)];
-        step.input_ids.extend_from_slice(planned.token_ids);
+        step.input_ids.extend(planned.token_ids.iter().chain(planned.drafts));
         for position in planned.first_position..end {
             let slot = blocks[position / BLOCK_SIZE] as usize * BLOCK_SIZE + position % BLOCK_SIZE;
             step.positions.push(narrow(position));
@@ -34,16 +41,53 @@ pub(super) fn flatten<'a>(
         step.cu_seqlens_q.push(narrow(step.input_ids.len()));
         let rows = step.input_ids.len() - planned.num_logits()..step.input_ids.len();
         batch.logits_rows.extend(rows.map(narrow));
-        let first = step.input_ids.len() - planned.token_ids.len();
+        let first = step.input_ids.len() - num_tokens;
         let (start, end) = planned.pooled;
         batch.hidden_rows.extend((first + start..first + end).map(narrow));
+        if !planned.pictures.is_empty() {
+            place_pictures(&planned, first, &mut step, &mut batch.pictures, &features)?;
+        }
         if let Some(id) = planned.adapter {
             rows_of.entry(id).or_default().extend((first..step.input_ids.len()).map(narrow));
         }
     }
     let own = rows_of.into_iter();
     batch.adapters = own.map(|(id, rows)| AdaptedRows { adapter: adapter(id), rows }).collect();
-    ForwardBatch { step, ..batch }
+    if !step.rope_positions.is_empty() {
+        follow_positions(&mut step, usize::MAX);
+    }
+    Ok(ForwardBatch { step, ..batch })
+}
+
+/// Adds the rows of a sequence's pictures that this step computes, the sequence's first row being
+/// `first`, and the three positions of all of its rows.
+fn place_pictures(
+    planned: &PlannedSequence<'_>,
+    first: usize,
+    step: &mut Step,
+    rows: &mut Vec<PictureRows>,
+    features: impl Fn(&PictureSpan) -> Result<Tensor>,
+) -> Result<()> {
+    let start = planned.first_position;
+    let end = start + planned.num_tokens();
+    follow_positions(step, first);
+    step.rope_positions
+        .extend((start..end).map(|position| rope_position(planned.pictures, position)));
+    for span in planned.pictures {
+        let (from, to) = (span.offset.max(start), span.end().min(end));
+        if from < to {
+            let features = features(span)?.narrow(0, from - span.offset, to - from)?;
+            rows.push(PictureRows { first: first + from - start, features });
+        }
+    }
+    Ok(())
+}
+
+/// Gives rows before row `end` that have no three positions yet those of tokens of a text.
+fn follow_positions(step: &mut Step, end: usize) {
+    let end = end.min(step.positions.len());
+    let texts = &step.positions[step.rope_positions.len()..end];
+    step.rope_positions.extend(texts.iter().map(|position| [*position; 3]));
 }
 
 pub(super) fn narrow(value: usize) -> u32 {
@@ -58,11 +102,12 @@ mod tests {
     use crate::scheduler::sequence::SequenceId;
 
     #[test]
-    fn flattens_a_chunk_a_decode_and_rows_to_pool_and_groups_rows_by_adapter() {
+    fn flattens_a_chunk_drafts_and_rows_to_pool_and_groups_rows_by_adapter() {
         let plan = [
             PlannedSequence {
                 id: SequenceId(0),
                 token_ids: &[5, 6, 7],
+                drafts: &[],
                 first_position: 31,
                 sequence_len: 40,
                 block_table: &[4, 9, 2],
@@ -71,10 +116,12 @@ mod tests {
                 samples: false,
                 pooled: (0, 0),
                 adapter: Some(AdapterId(6)),
+                pictures: &[],
             },
             PlannedSequence {
                 id: SequenceId(1),
                 token_ids: &[8],
+                drafts: &[9, 7],
                 first_position: 2,
                 sequence_len: 3,
                 block_table: &[1],
@@ -83,10 +130,12 @@ mod tests {
                 samples: true,
                 pooled: (0, 0),
                 adapter: None,
+                pictures: &[],
             },
             PlannedSequence {
                 id: SequenceId(2),
                 token_ids: &[1, 2, 3],
+                drafts: &[],
                 first_position: 0,
                 sequence_len: 3,
                 block_table: &[3],
@@ -95,30 +144,67 @@ mod tests {
                 samples: false,
                 pooled: (1, 3),
                 adapter: Some(AdapterId(6)),
+                pictures: &[],
             },
         ];
         let adapter = Arc::new(Adapter::new(HashMap::new(), 0));
         let expected = ForwardBatch {
             step: Step {
-                input_ids: vec![5, 6, 7, 8, 1, 2, 3],
-                positions: vec![31, 32, 33, 2, 0, 1, 2],
-                slots: vec![4 * 32 + 31, 9 * 32, 9 * 32 + 1, 32 + 2, 96, 97, 98],
+                input_ids: vec![5, 6, 7, 8, 9, 7, 1, 2, 3],
+                positions: vec![31, 32, 33, 2, 3, 4, 0, 1, 2],
+                slots: vec![4 * 32 + 31, 9 * 32, 9 * 32 + 1, 34, 35, 36, 96, 97, 98],
                 block_tables: vec![vec![4, 9], vec![1], vec![3]],
-                cu_seqlens_q: vec![0, 3, 4, 7],
-                context_lens: vec![34, 3, 3],
+                cu_seqlens_q: vec![0, 3, 6, 9],
+                context_lens: vec![34, 5, 3],
                 sequence_lens: vec![40, 3, 3],
                 state_slots: vec![7, 0, 2],
                 ..Step::default()
             },
-            next_slots: vec![9 * 32 + 2, 32 + 3, 3 * 32 + 3],
-            logits_rows: vec![1, 2, 3],
-            hidden_rows: vec![5, 6],
-            adapters: vec![AdaptedRows { adapter: adapter.clone(), rows: vec![0, 1, 2, 4, 5, 6] }],
+            next_slots: vec![9 * 32 + 2, 32 + 5, 3 * 32 + 3],
+            logits_rows: vec![1, 2, 3, 4, 5],
+            hidden_rows: vec![7, 8],
+            adapters: vec![AdaptedRows { adapter: adapter.clone(), rows: vec![0, 1, 2, 6, 7, 8] }],
+            pictures: Vec::new(),
         };
         let find = |id| {
             assert_eq!(id, AdapterId(6));
             adapter.clone()
         };
-        assert_eq!(flatten(plan.into_iter(), find), expected);
+        let nothing = |_: &PictureSpan| unreachable!("there are no pictures");
+        assert_eq!(flatten(plan.into_iter(), find, nothing).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_part_of_a_picture_has_its_rows_and_its_places() {
+        let span = PictureSpan { offset: 2, rows: 2, columns: 3, digest: [4; 16] };
+        let features: Vec<f32> = (0..6u8).map(f32::from).collect();
+        let features = Tensor::from_vec(features, (6, 1), &candle_core::Device::Cpu).unwrap();
+        let planned = |id, first_position, pictures| PlannedSequence {
+            id: SequenceId(id),
+            token_ids: &[1, 2, 3],
+            drafts: &[],
+            first_position,
+            sequence_len: 20,
+            block_table: &[0],
+            slot: 0,
+            scored: &[],
+            samples: false,
+            pooled: (0, 0),
+            adapter: None,
+            pictures,
+        };
+        let spans = [span];
+        let plan = [planned(0, 5, &[]), planned(1, 6, &spans), planned(2, 9, &[])];
+        let find = |found: &PictureSpan| {
+            assert_eq!(*found, span);
+            Ok(features.clone())
+        };
+        let batch = flatten(plan.into_iter(), |_| unreachable!(), find).unwrap();
+        let [rows] = &batch.pictures[..] else { panic!("{:?}", batch.pictures) };
+        assert_eq!((rows.first, rows.len()), (3, 2));
+        assert_eq!(rows.features.flatten_all().unwrap().to_vec1::<f32>().unwrap(), [4.0, 5.0]);
+        let [text, seen] = [[5, 5, 5], [2, 3, 3]];
+        let expected = [text, [6; 3], [7; 3], seen, [2, 3, 4], [5; 3], [9; 3], [10; 3], [11; 3]];
+        assert_eq!(batch.step.rope_positions, expected);
     }
 }

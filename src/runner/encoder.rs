@@ -3,17 +3,18 @@
 use candle_core::{Device, Result};
 
 use super::HiddenStates;
-use crate::models::encoder::Encoder;
+pub use crate::models::encoder::Text;
+use crate::models::encoder::TextEncoder;
 
 /// Runs one encoder on one device.
 pub struct EncoderRunner {
-    model: Encoder,
+    model: Box<dyn TextEncoder>,
     device: Device,
 }
 
 impl EncoderRunner {
     /// A runner of this model, whose weights are on `device`.
-    pub fn new(model: Encoder, device: Device) -> Self {
+    pub fn new(model: Box<dyn TextEncoder>, device: Device) -> Self {
         Self { model, device }
     }
 
@@ -21,7 +22,7 @@ impl EncoderRunner {
     /// between layers; once it returns false, there is no result.
     pub fn run(
         &self,
-        texts: &[&[u32]],
+        texts: &[Text<'_>],
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<Option<HiddenStates>> {
         match self.model.forward(texts, &self.device, go_on)? {

@@ -139,7 +139,11 @@ pub(super) fn rehearse(
         ..Step::default()
     };
     let logits_rows = (count - narrow(rows.min(tokens))..count).collect();
-    let batch = ForwardBatch { step, logits_rows, ..ForwardBatch::default() };
+    let batch = if model.gives_logits() {
+        ForwardBatch { step, logits_rows, ..ForwardBatch::default() }
+    } else {
+        ForwardBatch { step, hidden_rows: logits_rows, ..ForwardBatch::default() }
+    };
     model.forward(&context, &*batch.on(device)?)?;
     device.synchronize()
 }

@@ -9,15 +9,16 @@ mod hidden;
 mod kv_tensors;
 mod local;
 mod logits;
+mod positions;
 pub mod ranks;
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use candle_core::{Device, Result, bail};
+use candle_core::{Device, Result, Tensor, bail};
 
 pub use cache_sizes::CacheSizes;
-pub use encoder::EncoderRunner;
+pub use encoder::{EncoderRunner, Text};
 pub use hidden::HiddenStates;
 use local::Local;
 pub use logits::{HostLogits, Logits};
@@ -26,8 +27,10 @@ use ranks::order::Order;
 
 pub use crate::layers::forward::{Adapter, BLOCK_SIZE, DeviceLogits, KvFormat, KvHeads, KvShape};
 use crate::layers::forward::{ForwardBatch, StartedDraws};
+use crate::models::vision::{Look, Tower};
 use crate::models::{CausalLm, ForwardOutput};
-use crate::scheduler::output::{AdapterId, Copies, PlannedSequence};
+use crate::pictures::picture::Picture;
+use crate::scheduler::output::{AdapterId, Copies, PictureSpan, PlannedSequence};
 
 /// The result of a step, in the order of its plan.
 pub struct StepOutput {
@@ -41,7 +44,11 @@ pub struct StepOutput {
 pub struct Runner {
     local: Local,
     leader: Option<Arc<Leader>>,
+    tower: Option<Box<Tower>>,
 }
+
+/// A look at a picture, as far as it is taken.
+pub struct PictureLook(Look);
 
 impl Runner {
     /// Takes the model and allocates its caches; on every rank, if there are several.
@@ -61,7 +68,26 @@ impl Runner {
                 Ok(local)
             })?,
         };
-        Ok(Self { local, leader })
+        Ok(Self { local, leader, tower: None })
+    }
+
+    /// The same, with the tower that looks at pictures.
+    #[must_use]
+    pub fn with_tower(self, tower: Option<Box<Tower>>) -> Self {
+        Self { tower, ..self }
+    }
+
+    /// Begins to look at a picture.
+    pub fn look(&self, picture: &Picture) -> Result<PictureLook> {
+        let Some(tower) = &self.tower else { bail!("the model doesn't see pictures") };
+        tower.begin(picture).map(PictureLook)
+    }
+
+    /// Goes on with a look for one layer of the tower. At its end there are the features of the
+    /// picture's tokens, `[tokens, width]`.
+    pub fn look_on(&self, look: &mut PictureLook) -> Result<Option<Tensor>> {
+        let Some(tower) = &self.tower else { bail!("the model doesn't see pictures") };
+        tower.advance(&mut look.0)
     }
 
     /// Computes a step of `tokens` tokens, `rows` of them with logits, with a model that no runner
@@ -146,13 +172,15 @@ impl Runner {
         Ok(())
     }
 
-    /// Runs the planned sequences, some with the adapters that `adapter` finds.
+    /// Runs the planned sequences, some with the adapters that `adapter` finds and with pictures of
+    /// which `features` has what was seen.
     pub fn run<'a>(
         &self,
         plan: impl Iterator<Item = PlannedSequence<'a>>,
         adapter: impl Fn(AdapterId) -> Arc<Adapter>,
+        features: impl Fn(&PictureSpan) -> Result<Tensor>,
     ) -> Result<StepOutput> {
-        let batch = batch::flatten(plan, adapter);
+        let batch = batch::flatten(plan, adapter, features)?;
         let output = self.forward(&batch)?;
         Ok(StepOutput {
             logits: Logits::from_tensor(output.logits)?,
@@ -180,6 +208,9 @@ impl Runner {
         let Some(leader) = &self.leader else { return self.local.forward(batch) };
         if !batch.adapters.is_empty() {
             bail!("adapters can't be used with several ranks");
+        }
+        if !batch.pictures.is_empty() {
+            bail!("pictures can't be seen with several ranks");
         }
         let order = Order::Forward(Box::new(Cow::Borrowed(batch)));
         leader.order(&order, || self.local.forward(batch))

@@ -9,13 +9,14 @@ use super::device::{DeviceMemory, OpenDevice};
 use super::disk::{self, CacheFacts, ModelIdentity};
 use super::engine::Engine;
 use super::error::StartupError;
-use super::{head, ranks};
+use super::{classifier, head, ranks, tower};
 use crate::config::{EngineConfig, Pooling, WeightKind};
 use crate::engine::core::EngineCore;
 use crate::engine::handle::EngineHandle;
 use crate::engine::limits::EngineLimits;
 use crate::engine::memory::{self, MemoryFacts, MemoryPlan, PlanError, WeightsFit};
 use crate::engine::pace::Pace;
+use crate::kernels::backend::Backend;
 use crate::kernels::cuda::graph::CudaGraph;
 use crate::kernels::cuda::settings::GpuSettings;
 use crate::kernels::pool;
@@ -23,12 +24,16 @@ use crate::kv_cache::{BLOCK_SIZE, KvCacheManager};
 use crate::kv_disk::files::{Disk, Files};
 use crate::layers::group::{Alone, Group, connected};
 use crate::metrics::MetricsHandle;
+use crate::models::classifier::ClassifierSpec;
 use crate::models::config::HfConfig;
-use crate::models::{self, CausalLm};
-use crate::pooling::EmbeddingHead;
+use crate::models::vision::Tower;
+use crate::models::{self, CausalLm, Top};
+use crate::pooling::PoolingHead;
 use crate::runner::ranks::{Follower, Leader, RankMemory};
 use crate::runner::{CacheSizes, KvFormat, Runner};
 use crate::scheduler::{Scheduler, SchedulerConfig};
+use crate::speculation::Speculation;
+use crate::weights::Weights;
 use crate::weights::progress::ProgressSink;
 use crate::weights::source::ModelSource;
 
@@ -43,7 +48,7 @@ pub struct LoadedModel {
     /// The element type of the KV cache, unless the configuration names one.
     pub kv_dtype: DType,
     /// How hidden states become embeddings.
-    pub head: EmbeddingHead,
+    pub head: PoolingHead,
     /// Most tokens of a text to embed, where its author says so.
     pub max_text_len: Option<usize>,
     /// The links to the other ranks, if there are any.
@@ -52,6 +57,8 @@ pub struct LoadedModel {
     pub identity: Option<ModelIdentity>,
     /// How they are read and written.
     pub files: Arc<dyn Files>,
+    /// What looks at pictures, if the model sees.
+    pub tower: Option<Box<Tower>>,
 }
 
 impl LoadedModel {
@@ -97,23 +104,44 @@ impl LoadedModel {
         let weights = source.weights(&device.device).with_progress(progress);
         let weights = weights.in_parallel(|count, work| pool::for_each_chunk(count, work));
         let weights = weights.rounded_to(config.weight_kind.map(WeightKind::ggml));
+        let alone = group.size() == 1;
         let model = models::load_part(&hf_config, &weights, group)?;
-        let hidden_size = model.hidden_size();
+        let head = Self::head(source, config, &hf_config, &weights, model.hidden_size())?;
+        let tower = tower::load(source, &weights, model.picture_width(), alone)?.map(Box::new);
         tracing::info!(matrices = %weights.tally(), bytes = weights.tally().bytes(), "weights loaded");
         Ok(Self {
             model,
             device,
             weight_bytes: weights.tally().bytes(),
             kv_dtype: hf_config.dtype().unwrap_or(DType::F16),
-            head: match &source.sentence_modules {
-                Some(modules) => head::read(modules, config.pooling, hidden_size)?,
-                None => EmbeddingHead::new(config.pooling.unwrap_or(Pooling::Last), true),
-            },
+            head,
             max_text_len: source.sentence_modules.as_ref().and_then(head::max_seq_length),
             leader: None,
             identity,
             files: Arc::new(Disk),
+            tower,
         })
+    }
+
+    /// What becomes of hidden states where they are wanted.
+    fn head(
+        source: &ModelSource,
+        config: &EngineConfig,
+        hf_config: &HfConfig,
+        weights: &Weights,
+        hidden_size: usize,
+    ) -> Result<PoolingHead, StartupError> {
+        let top = models::top(hf_config).unwrap_or(Top::LanguageModel);
+        let classifier = ClassifierSpec::of_decoder(&source.config, top);
+        match (classifier, &source.sentence_modules) {
+            (Some(spec), _) => {
+                classifier::read(&spec, source, weights, hidden_size, config.pooling)
+            }
+            (None, Some(modules)) if !head::scores_by_words(modules)? => {
+                head::read(modules, config.pooling, hidden_size)
+            }
+            (None, _) => Ok(PoolingHead::new(config.pooling.unwrap_or(Pooling::Last), true)),
+        }
     }
 
     /// Plans memory, allocates the KV cache and starts the engine thread.
@@ -128,7 +156,7 @@ impl LoadedModel {
         self.rehearse(config, kv_format)?;
         let facts = self.measure(config, kv_format, &others.unwrap_or_default())?;
         let plan = MemoryPlan::new(config, facts)?;
-        let (limits, scheduler) = (self.limits(&plan), self.scheduler(config, &plan));
+        let (limits, scheduler) = (self.limits(config, &plan), self.scheduler(config, &plan));
         metrics.set_cache_config(BLOCK_SIZE, plan.num_blocks);
         let (handle, commands) = EngineHandle::channel(limits);
         let cache = CacheFacts {
@@ -139,21 +167,30 @@ impl LoadedModel {
             device_name: &self.device.name,
         };
         let tier = disk::open(config, &cache, self.files.clone(), &handle, &metrics)?;
-        let Self { model, device, head, leader, .. } = self;
+        let speculation = self.speculation(config);
+        let Self { model, device, head, leader, tower, .. } = self;
         let sizes = CacheSizes {
             num_blocks: plan.num_blocks,
             kv_format,
-            num_slots: plan.max_num_seqs,
+            num_slots: plan.num_slots,
             num_snapshots: plan.num_snapshots,
         };
-        let runner = Runner::new(model, device.device, sizes, leader)?;
+        let runner = Runner::new(model, device.device, sizes, leader)?.with_tower(tower);
         let (shared, pace) = (handle.shared(), Pace::new(config.target_step_time));
-        let core = EngineCore::new(commands, shared, scheduler, pace, runner, head, metrics);
+        let core = EngineCore::new(commands, shared, scheduler, pace, runner, head, metrics)
+            .with_speculation(speculation);
         let core = match tier {
             Some(tier) => core.with_tier(tier),
             None => core,
         };
         Ok(Engine::spawn(handle, Some(plan), move || core.run())?)
+    }
+
+    /// Speculative decoding, where the host samples: a GPU that does runs its steps as graphs of one
+    /// row for each sequence.
+    fn speculation(&self, config: &EngineConfig) -> Speculation {
+        let on_gpu = matches!(Backend::of(&self.device.device), Backend::Cuda);
+        Speculation::new(if on_gpu { 0 } else { config.draft_max })
     }
 
     /// The format of the KV cache, which the model's heads and the device must be able to have.
@@ -211,6 +248,7 @@ impl LoadedModel {
             keeps_state,
             lookahead: captures && !keeps_state,
             max_num_seqs: plan.max_num_seqs,
+            num_slots: plan.num_slots,
             max_num_batched_tokens: config.max_num_batched_tokens,
             max_model_len: plan.max_model_len,
         };
@@ -219,16 +257,21 @@ impl LoadedModel {
         Scheduler::new(scheduler_config, kv_cache.with_snapshots(plan.num_snapshots))
     }
 
-    fn limits(&self, plan: &MemoryPlan) -> EngineLimits {
+    fn limits(&self, config: &EngineConfig, plan: &MemoryPlan) -> EngineLimits {
         EngineLimits {
             max_model_len: plan.max_model_len,
             max_text_len: self.max_text_len.unwrap_or(usize::MAX).clamp(1, plan.max_model_len),
             vocab_size: self.model.vocab_size(),
+            max_batch_tokens: config.max_num_batched_tokens,
             max_num_seqs: plan.max_num_seqs,
             block_size: BLOCK_SIZE,
             num_blocks: plan.num_blocks,
-            embedding_size: self.head.embedding_size(self.model.hidden_size()),
-            generates: true,
+            embedding_size: self.head.size(self.model.hidden_size()),
+            hidden_size: self.model.hidden_size(),
+            outputs: self.head.outputs,
+            pooling: self.head.pooling,
+            generates: self.model.gives_logits(),
+            sees: self.tower.is_some(),
         }
     }
 }

@@ -4,6 +4,7 @@ use crate::config::DeviceChoice;
 use crate::engine::memory::PlanError;
 use crate::kernels::pool::PoolError;
 use crate::models::ModelError;
+use crate::pictures::processor::ProcessorError;
 
 /// Why the engine can't start.
 #[derive(Debug, thiserror::Error)]
@@ -67,6 +68,12 @@ pub enum StartupError {
         /// Processes that compute the model.
         ranks: usize,
     },
+    /// The vision tower can't be loaded.
+    #[error("the vision tower can't be loaded: {0}")]
+    Tower(String),
+    /// The image processor of the checkpoint is not supported.
+    #[error(transparent)]
+    Processor(#[from] ProcessorError),
     /// The system gave no thread.
     #[error("the engine thread could not be started: {0}")]
     Thread(#[from] std::io::Error),

@@ -4,6 +4,7 @@
 //! between the two adapters can be loaded, which take memory too.
 
 pub mod adapters;
+mod classifier;
 mod decoder;
 pub mod device;
 pub mod disk;
@@ -12,6 +13,7 @@ mod engine;
 mod error;
 mod head;
 mod ranks;
+mod tower;
 
 use std::sync::Arc;
 
@@ -19,7 +21,7 @@ use candle_core::Device;
 
 use crate::config::EngineConfig;
 use crate::metrics::MetricsHandle;
-use crate::models::encoder::is_encoder;
+pub use crate::models::classifier::labels as class_names;
 use crate::runner::ranks::Leader;
 use crate::weights::hub::HubOptions;
 use crate::weights::progress::ProgressSink;
@@ -48,7 +50,7 @@ impl Loaded {
         leader: Option<Arc<Leader>>,
     ) -> Result<Self, StartupError> {
         ranks::refuse_encoder(source, config)?;
-        if is_encoder(&source.config) {
+        if encoder::reads_whole_texts(source) {
             LoadedEncoder::load(source, config, progress).map(Self::Encoder)
         } else {
             LoadedModel::load(source, config, progress, leader).map(Self::Decoder)

@@ -3,10 +3,10 @@
 use std::num::NonZeroUsize;
 
 use super::device::DeviceMemory;
+use super::encoder::reads_whole_texts;
 use super::error::StartupError;
 use crate::config::EngineConfig;
 use crate::kernels::pool;
-use crate::models::encoder::is_encoder;
 use crate::runner::ranks::RankMemory;
 use crate::weights::source::ModelSource;
 
@@ -15,7 +15,7 @@ pub(super) fn refuse_encoder(
     source: &ModelSource,
     config: &EngineConfig,
 ) -> Result<(), StartupError> {
-    if config.tensor_parallel > 1 && is_encoder(&source.config) {
+    if config.tensor_parallel > 1 && reads_whole_texts(source) {
         return Err(StartupError::Setting {
             setting: "--tensor-parallel",
             reason: "it is small and is not split; start more servers instead".to_owned(),

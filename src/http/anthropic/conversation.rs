@@ -12,28 +12,33 @@ use serde_json::Value;
 use super::signature;
 use super::toolbox::Toolbox;
 use crate::http::error::ApiError;
-use crate::http::generate::chat_request::{Message, Part, ReasoningKeys, Role, ToolCall, omitted};
-use crate::http::request::fields::{FieldReader, text_member};
-use crate::http::wire::messages::{
-    ImageBlock, InputMessage, MessagesRequest, RedactedBlock, TextBlock, ThinkingBlock,
-    ToolReferenceBlock, ToolResultBlock, ToolUseBlock,
+use crate::http::generate::chat_request::{
+    Image, Message, Part, ReasoningKeys, Role, ToolCall, omitted,
 };
+use crate::http::generate::images::source::ImageSource;
+use crate::http::request::fields::{FieldReader, required, text_member};
+use crate::http::wire::messages::{
+    ImageBlock, ImageBlockSource, InputMessage, MessagesRequest, RedactedBlock, TextBlock,
+    ThinkingBlock, ToolReferenceBlock, ToolResultBlock, ToolUseBlock,
+};
+use crate::pictures::processor::Detail;
 
 /// How a text of a client's begins that is not for the model.
 const BILLING: &str = "x-anthropic-billing-header:";
 
 /// The messages of a request, with `system` before them, and whether the last is to be continued.
-/// What they say of tools is done to `tools`.
+/// What they say of tools is done to `tools`. A model that `sees` sees pictures in results of tools too.
 pub(super) fn messages(
     request: &MessagesRequest,
     tools: &mut Toolbox,
+    sees: bool,
     fields: &mut FieldReader,
 ) -> Result<(Vec<Message>, bool), ApiError> {
     let messages = request.messages.as_deref().unwrap_or_default();
     if messages.is_empty() {
         return Err(ApiError::field("messages", "messages must have at least one message"));
     }
-    let mut turns = Turns { list: Vec::new(), calls: HashMap::new(), tools, fields };
+    let mut turns = Turns { list: Vec::new(), calls: HashMap::new(), tools, sees, fields };
     if let Some(system) = &request.system {
         turns.add_content(system, &Role::System, "system")?;
         // An empty text says nothing.
@@ -62,6 +67,7 @@ struct Turns<'a> {
     /// The name of the tool behind each call.
     calls: HashMap<String, String>,
     tools: &'a mut Toolbox,
+    sees: bool,
     fields: &'a mut FieldReader,
 }
 
@@ -153,8 +159,21 @@ impl Turns<'_> {
     }
 
     fn image(&mut self, block: &Value, path: &str) -> Result<Part, ApiError> {
-        self.fields.variant::<ImageBlock>(block, path)?;
-        Ok(Part::Image { path: path.to_owned(), kind: "image" })
+        let ImageBlock { source } = self.fields.variant(block, path)?;
+        let at = format!("{path}.source");
+        let source = match kind(&source, &at)? {
+            "base64" => {
+                let ImageBlockSource { data, .. } = self.fields.variant(&source, &at)?;
+                ImageSource::Base64(required(data, &at, "data")?)
+            }
+            "url" => {
+                let ImageBlockSource { url, .. } = self.fields.variant(&source, &at)?;
+                ImageSource::Url(required(url, &at, "url")?)
+            }
+            kind => return Err(unsupported(kind, &at)),
+        };
+        let (path, detail) = (path.to_owned(), Detail::Full);
+        Ok(Part::Image(Image { path, kind: "image", source, detail }))
     }
 
     fn add_tool_result(&mut self, block: &Value, path: &str) -> Result<(), ApiError> {
@@ -193,6 +212,10 @@ impl Turns<'_> {
                 "text" => {
                     let TextBlock { text } = self.fields.variant(block, &path)?;
                     parts.push(Part::Text(text));
+                }
+                "image" if self.sees => {
+                    let image = self.image(block, &path)?;
+                    parts.push(image);
                 }
                 kind @ ("image" | "document") => {
                     self.fields.ignore(&path);

@@ -82,6 +82,7 @@ fn kind(error: &ApiError) -> &'static str {
         | ApiError::ContextExceeded(_)
         | ApiError::ThreadUnsupported
         | ApiError::MethodNotAllowed(..)
+        | ApiError::UpgradeUnsupported(_)
         | ApiError::UnsupportedMediaType(_) => "invalid_request_error",
         ApiError::Authentication(_) => "authentication_error",
         ApiError::Permission(_) => "permission_error",
@@ -89,6 +90,7 @@ fn kind(error: &ApiError) -> &'static str {
         | ApiError::AdapterNotFound(_)
         | ApiError::ResponseNotFound(_)
         | ApiError::PreviousResponseNotFound(_)
+        | ApiError::ObjectNotFound(..)
         | ApiError::RouteNotFound(_) => "not_found_error",
         ApiError::BodyTooLarge(_) => "request_too_large",
         ApiError::TooManyRequests { .. } => "rate_limit_error",

@@ -97,7 +97,7 @@ impl Converted {
             return Err(ApiError::ThreadUnsupported);
         }
         let thinking = Thinking::new(request.thinking.as_ref())?;
-        let conversation = conversation(&request, thinking.enabled, &mut fields)?;
+        let conversation = conversation(&request, thinking.enabled, state.sees(), &mut fields)?;
         let comparison = Comparison::new(&request, &model);
         // A model that does no reasoning keeps to any budget of it.
         let reasons = state.families(!conversation.tools.list.is_empty()).reasoning.is_some();
@@ -129,14 +129,16 @@ impl Converted {
     }
 }
 
-/// What shapes the prompt; `thinking` is whether the model is asked to reason.
+/// What shapes the prompt; `thinking` is whether the model is asked to reason, `sees` whether it sees
+/// pictures.
 fn conversation(
     request: &MessagesRequest,
     thinking: Option<bool>,
+    sees: bool,
     fields: &mut FieldReader,
 ) -> Result<Conversation, ApiError> {
     let mut tools = Toolbox::new(request.tools.as_deref().unwrap_or_default(), fields)?;
-    let (messages, continues) = messages(request, &mut tools, fields)?;
+    let (messages, continues) = messages(request, &mut tools, sees, fields)?;
     let choice = request.tool_choice.as_ref();
     let list = tools.into_list(choice.and_then(|choice| choice.name.as_deref()));
     Ok(Conversation {

@@ -18,6 +18,7 @@ use crate::http::wire::messages::CountedTokens;
 use input::{Converted, MessagesBody};
 use writer::MessagesWriter;
 
+pub(crate) mod batches;
 mod conversation;
 mod diagnostics;
 pub(crate) mod error;

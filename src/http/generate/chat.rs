@@ -117,7 +117,8 @@ impl PreparedChat {
         streams: bool,
         ignored: &Ignored,
     ) -> Result<Response, ApiError> {
-        let generation = self.plan.submit(state, self.permit, &[self.prompt.token_ids])?;
+        let RenderedPrompt { token_ids, pictures, .. } = self.prompt;
+        let generation = self.plan.submit_seeing(state, self.permit, &[token_ids], &pictures)?;
         stream::respond(generation, writer, streams, state.keep_alive, ignored).await
     }
 }

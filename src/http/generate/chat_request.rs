@@ -6,7 +6,9 @@
 use serde_json::{Map, Value, json};
 
 use super::field_names::FieldNames;
+use super::images::source::ImageSource;
 use super::options::GenerationOptions;
+use crate::pictures::processor::Detail;
 use crate::structured::spec::GrammarSpec;
 
 /// What a chat asks for.
@@ -76,18 +78,24 @@ impl Role {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Part {
     Text(String),
-    /// A picture in the part at `path`, whose type the protocol calls `kind`. Which picture it is
-    /// isn't kept: no model here sees any, so a conversation that holds one is refused.
-    Image {
-        path: String,
-        kind: &'static str,
-    },
+    Image(Image),
     /// What the model thought before it spoke.
     Reasoning {
         text: String,
         keys: ReasoningKeys,
     },
     ToolCall(ToolCall),
+}
+
+/// A picture in a message.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Image {
+    /// The part of the request that it is in.
+    pub(crate) path: String,
+    /// What the protocol calls the type of that part.
+    pub(crate) kind: &'static str,
+    pub(crate) source: ImageSource,
+    pub(crate) detail: Detail,
 }
 
 /// The text that stands for a part of a tool's result that the model can't read. A refusal would end

@@ -17,6 +17,7 @@ use crate::http::error::ApiError;
 use crate::http::request::blocking::off_thread;
 use crate::http::state::AppState;
 use crate::http::state::admission::Permit;
+use crate::pictures::picture::PlacedPicture;
 use crate::sampling::params::SamplingParams;
 use crate::sampling::reasoning::ReasoningParams;
 use crate::scheduler::stop::StopConditions;
@@ -30,6 +31,8 @@ pub(crate) struct Plan {
     pub(crate) options: GenerationOptions,
     /// For choice 0; the others differ in the seed.
     sampling: SamplingParams,
+    /// The text that the answer may be, as tokens.
+    prediction: Option<Vec<u32>>,
     /// How the tokens become text.
     pub(crate) decoding: DecodingOptions,
     arrival: Instant,
@@ -85,7 +88,11 @@ impl Plan {
             let tokenizer = Arc::clone(&state.tokenizer);
             sampling.bad_words = off_thread(move || token_sequences(&words, &tokenizer)).await?;
         }
-        Ok(Self { adapter, options, sampling, decoding, arrival })
+        let prediction = match options.own.prediction.take() {
+            Some(text) => Some(predicted_tokens(state, text).await?),
+            None => None,
+        };
+        Ok(Self { adapter, options, sampling, prediction, decoding, arrival })
     }
 
     /// Queues `best_of` sequences per prompt; sequence `i` of prompt `p` has the index
@@ -95,6 +102,17 @@ impl Plan {
         state: &AppState,
         permit: Permit,
         prompts: &[Vec<u32>],
+    ) -> Result<Generation, ApiError> {
+        self.submit_seeing(state, permit, prompts, &[])
+    }
+
+    /// The same for prompts that all have these pictures.
+    pub(crate) fn submit_seeing(
+        &self,
+        state: &AppState,
+        permit: Permit,
+        prompts: &[Vec<u32>],
+        pictures: &[PlacedPicture],
     ) -> Result<Generation, ApiError> {
         let shortening = match &state.config {
             config if config.clamp_max_tokens => Shortening::Always,
@@ -113,7 +131,9 @@ impl Plan {
         let mut choices = Vec::with_capacity(prompts.len() * copies);
         for (prompt, stop) in prompts.iter().zip(stops) {
             state.metrics.request_submitted(copies, stop.max_tokens);
-            for (copy, output) in self.outputs(state, prompt, &stop).into_iter().enumerate() {
+            for (copy, output) in
+                self.outputs(state, prompt, pictures, &stop).into_iter().enumerate()
+            {
                 // The prompt counts once.
                 let counted = if copy == 0 { prompt.len() } else { 0 };
                 let meter = Meter::new(state.metrics.clone(), self.arrival, counted);
@@ -134,6 +154,7 @@ impl Plan {
         &self,
         state: &AppState,
         prompt: &[u32],
+        pictures: &[PlacedPicture],
         stop: &StopConditions,
     ) -> Vec<OutputStream> {
         let options = &self.options;
@@ -147,8 +168,11 @@ impl Plan {
             stop: stop.clone(),
             prompt_logprobs: options.scored_prompt(),
             priority: options.priority,
+            prediction: self.prediction.clone(),
+            max_drafts: options.own.max_drafts,
             cache_salt: options.cache_salt.clone(),
             adapter: self.adapter.clone(),
+            pictures: pictures.to_vec(),
         };
         match options.own.beams {
             Some(beams) => state.engine.search(BeamRequest { request: request(0), beams }),
@@ -186,4 +210,20 @@ fn derive_seed(seed: u64, index: usize) -> u64 {
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     mixed ^ (mixed >> 31)
+}
+
+/// The tokens of a text that the answer may be like; an answer can't have more than the context.
+async fn predicted_tokens(state: &AppState, text: String) -> Result<Vec<u32>, ApiError> {
+    let tokenizer = Arc::clone(&state.tokenizer);
+    let most = state.engine.limits().max_model_len;
+    off_thread(move || {
+        let refused = |message| ApiError::field("prediction", message);
+        let tokens = tokenizer.encode_plain(&text).map_err(|error| refused(error.to_string()))?;
+        if tokens.len() > most {
+            let count = tokens.len();
+            return Err(refused(format!("prediction has {count} tokens, the context {most}")));
+        }
+        Ok(tokens)
+    })
+    .await
 }

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::call_ids;
-use super::chat_request::{Conversation, Message, Part, Role, TemplateOptions, ToolCall};
+use super::chat_request::{Conversation, Image, Message, Part, Role, TemplateOptions, ToolCall};
 use super::field_names::FieldNames;
+use super::images::{self, place};
 use super::options::PromptCut;
 use super::tools::{Telling, ToolSetup};
 use super::tools_as_text;
@@ -17,6 +18,7 @@ use crate::http::error::{ApiError, ContextExceeded};
 use crate::http::request::blocking::off_thread;
 use crate::http::state::AppState;
 use crate::http::wire::bounds::MAX_TEMPLATE_BYTES;
+use crate::pictures::picture::PlacedPicture;
 use crate::text::chat_template::{ChatPrompt, ChatTemplate, TemplateError};
 use crate::text::tokenizer::{Encoded, Tokenizer, TokenizerError};
 
@@ -27,6 +29,8 @@ pub(crate) struct RenderedPrompt {
     pub(crate) token_ids: Vec<u32>,
     /// Where in the text each token stands, if that was asked for and is known.
     pub(crate) offsets: Option<Vec<(usize, usize)>>,
+    /// The pictures among the tokens.
+    pub(crate) pictures: Vec<PlacedPicture>,
 }
 
 /// A conversation that a template can render.
@@ -39,6 +43,8 @@ pub(crate) struct CheckedConversation {
     pub(super) cut: Option<PromptCut>,
     /// Whether to tell where tokens stand.
     pub(super) offsets: bool,
+    /// The pictures in the order in which the template shows them.
+    images: Vec<Image>,
     names: &'static FieldNames,
 }
 
@@ -57,9 +63,9 @@ impl CheckedConversation {
         };
         let template = template(state, options.source.as_deref(), with_tools)?;
         let has_developer = template.source().contains("developer");
-        let messages: Result<Vec<Value>, ApiError> =
-            messages.into_iter().map(|message| for_template(message, has_developer)).collect();
-        let messages = call_ids::adapted(messages?, template.source());
+        let images = images_of(state, &messages)?;
+        let messages = messages.into_iter().map(|message| for_template(message, has_developer));
+        let messages = call_ids::adapted(messages.collect(), template.source());
         let prompt = ChatPrompt {
             messages: template.arrange(messages),
             tools: with_tools.then(|| tools.definitions.clone()),
@@ -70,7 +76,7 @@ impl CheckedConversation {
             now: None,
         };
         let add_special_tokens = options.add_special_tokens;
-        Ok(Self { template, prompt, add_special_tokens, cut: None, offsets: false, names })
+        Ok(Self { template, prompt, add_special_tokens, cut: None, offsets: false, images, names })
     }
 
     /// The text of the prompt.
@@ -86,17 +92,50 @@ impl CheckedConversation {
     }
 
     /// Renders and tokenizes.
-    pub(crate) async fn render(self, state: &AppState) -> Result<RenderedPrompt, ApiError> {
+    pub(crate) async fn render(mut self, state: &AppState) -> Result<RenderedPrompt, ApiError> {
         let encoder = PromptEncoder::new(state, self.cut, self.names);
         let encoder = encoder.telling_offsets(self.offsets);
+        let images = std::mem::take(&mut self.images);
+        let seen = match state.image_processor.as_ref().filter(|_| !images.is_empty()) {
+            Some(processor) => {
+                self.check_whole()?;
+                let pictures = images::read(state, processor, images).await?;
+                Some((processor.image_token_id, pictures))
+            }
+            None => None,
+        };
         off_thread(move || {
             let text = self
                 .rendered()
                 .map_err(|error| ApiError::field(self.names.prompt, error.to_string()))?;
             let Encoded { ids, offsets } = encoder.encode(&text, self.add_special_tokens)?;
-            Ok(RenderedPrompt { text, token_ids: ids, offsets })
+            let Some((token, pictures)) = seen else {
+                return Ok(RenderedPrompt { text, token_ids: ids, offsets, pictures: Vec::new() });
+            };
+            let count = pictures.len();
+            let (token_ids, pictures) = place::expand(&ids, token, pictures)
+                .map_err(|places| self.misplaced(places, count))?;
+            Ok(RenderedPrompt { text, token_ids, offsets: None, pictures })
         })
         .await
+    }
+
+    /// Refuses to cut a prompt with pictures, which has a meaning only as a whole.
+    fn check_whole(&self) -> Result<(), ApiError> {
+        if self.cut.is_none() {
+            return Ok(());
+        }
+        let message = "a prompt with pictures can't be truncated";
+        Err(ApiError::field(self.names.prompt, message))
+    }
+
+    /// What is wrong where a template has left so many places for `count` pictures.
+    fn misplaced(&self, places: usize, count: usize) -> ApiError {
+        let message = format!(
+            "the prompt has {places} places for {count} pictures: the chat template shows no pictures, \
+             or a text holds the token that stands for one"
+        );
+        ApiError::field(self.names.prompt, message)
     }
 }
 
@@ -238,21 +277,33 @@ fn today(source: &str) -> Map<String, Value> {
     asked.map(|(name, format)| (name.to_owned(), json!(now.format(format).to_string()))).collect()
 }
 
-/// A message as templates know it: its texts joined, its reasoning and its calls beside them.
-fn for_template(message: Message, has_developer: bool) -> Result<Value, ApiError> {
+/// The pictures of all messages, if the model sees any.
+fn images_of(state: &AppState, messages: &[Message]) -> Result<Vec<Image>, ApiError> {
+    let images = messages.iter().flat_map(|message| images::in_parts(&message.parts));
+    let images: Vec<Image> = images.cloned().collect();
+    if let Some(Image { path, kind, .. }) = images.first().filter(|_| !state.sees()) {
+        let message = format!("{path}: parts of the type {kind:?} are not supported, only text");
+        return Err(ApiError::field(format!("{path}.type"), message));
+    }
+    images::check_count(state, images.len())?;
+    Ok(images)
+}
+
+/// A message as templates know it: its texts joined, or its pictures and texts in a list; its
+/// reasoning and its calls beside them.
+fn for_template(message: Message, has_developer: bool) -> Value {
     let Message { role, parts, name, answers } = message;
     let role = if role == Role::Developer && !has_developer { Role::System } else { role };
+    let sees = images::in_parts(&parts).next().is_some();
     let mut texts: Vec<String> = Vec::new();
+    let mut list: Vec<Value> = Vec::new();
     let mut reasoning: Map<String, Value> = Map::new();
     let mut calls = Vec::new();
     for part in parts {
         match part {
+            Part::Text(text) if sees => list.push(json!({"type": "text", "text": text})),
             Part::Text(text) => texts.push(text),
-            Part::Image { path, kind } => {
-                let message =
-                    format!("{path}: parts of the type {kind:?} are not supported, only text");
-                return Err(ApiError::field(format!("{path}.type"), message));
-            }
+            Part::Image(_) => list.push(json!({"type": "image"})),
             Part::Reasoning { text, keys } => {
                 for key in keys.names() {
                     let before = reasoning.get(*key).and_then(Value::as_str);
@@ -265,7 +316,8 @@ fn for_template(message: Message, has_developer: bool) -> Result<Value, ApiError
     }
     let mut converted = Map::new();
     converted.insert("role".to_owned(), json!(role.name()));
-    converted.insert("content".to_owned(), Value::String(texts.join("\n")));
+    let content = if sees { Value::Array(list) } else { Value::String(texts.join("\n")) };
+    converted.insert("content".to_owned(), content);
     let named = [("name", name), ("tool_call_id", answers)];
     let named = named.into_iter().filter_map(|(key, value)| Some((key.to_owned(), json!(value?))));
     converted.extend(named);
@@ -273,7 +325,7 @@ fn for_template(message: Message, has_developer: bool) -> Result<Value, ApiError
     if !calls.is_empty() {
         converted.insert("tool_calls".to_owned(), Value::Array(calls));
     }
-    Ok(Value::Object(converted))
+    Value::Object(converted)
 }
 
 /// The messages with the arguments of calls as JSON in texts; `None` if there are no such objects.

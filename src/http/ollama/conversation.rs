@@ -4,10 +4,12 @@ use serde_json::{Value, json};
 
 use crate::http::error::ApiError;
 use crate::http::generate::chat_request::{
-    Message, Part, ReasoningKeys, Role, ToolCall, parsed_arguments,
+    Image, Message, Part, ReasoningKeys, Role, ToolCall, parsed_arguments,
 };
+use crate::http::generate::images::source::ImageSource;
 use crate::http::request::fields::required;
 use crate::http::wire::ollama::{OllamaMessage, OllamaMessageCall};
+use crate::pictures::processor::Detail;
 
 /// The messages, and whether the answer goes on with the last of them.
 pub(super) fn messages(messages: &[OllamaMessage]) -> Result<(Vec<Message>, bool), ApiError> {
@@ -26,11 +28,17 @@ pub(super) fn saying(role: Role, text: &str) -> Message {
     Message { role, parts: vec![Part::Text(text.to_owned())], name: None, answers: None }
 }
 
-/// The pictures at `path`.
-pub(super) fn images(images: Option<&[Value]>, path: &str) -> Vec<Part> {
-    let count = images.unwrap_or_default().len();
-    let image = |at| Part::Image { path: format!("{path}[{at}]"), kind: "image" };
-    (0..count).map(image).collect()
+/// The pictures at `path`, each a text of base64.
+pub(super) fn images(images: Option<&[Value]>, path: &str) -> Result<Vec<Part>, ApiError> {
+    let image = |(at, image): (usize, &Value)| {
+        let path = format!("{path}[{at}]");
+        let Some(data) = image.as_str() else {
+            return Err(ApiError::field(&*path, format!("{path} must be a string of base64")));
+        };
+        let source = ImageSource::Base64(data.to_owned());
+        Ok(Part::Image(Image { path, kind: "image", source, detail: Detail::Full }))
+    };
+    images.unwrap_or_default().iter().enumerate().map(image).collect()
 }
 
 fn message(said: &OllamaMessage, path: &str) -> Result<Message, ApiError> {
@@ -40,7 +48,7 @@ fn message(said: &OllamaMessage, path: &str) -> Result<Message, ApiError> {
     if let Some(text) = said.thinking.clone().filter(|text| !text.is_empty()) {
         parts.push(Part::Reasoning { text, keys: ReasoningKeys::Both });
     }
-    parts.extend(images(said.images.as_deref(), &format!("{path}.images")));
+    parts.extend(images(said.images.as_deref(), &format!("{path}.images"))?);
     parts.extend(said.content.clone().filter(|text| !text.is_empty()).map(Part::Text));
     let calls = said.tool_calls.as_deref().unwrap_or_default();
     if !calls.is_empty() && role != Role::Assistant {

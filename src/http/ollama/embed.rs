@@ -8,6 +8,7 @@ use super::input::check_model;
 use super::options::{context, is_forever};
 use super::writer::nanoseconds_since;
 use crate::engine::adapter::Adapter;
+use crate::engine::request::Wanted;
 use crate::http::error::ApiError;
 use crate::http::generate::embedding::{Cutting, EmbeddingOptions, Input, name, tokenize};
 use crate::http::request::arrival::Arrival;
@@ -93,8 +94,11 @@ pub(crate) async fn embed(
     let dimensions = integer("dimensions", body.dimensions, 0, most)?.filter(|count| *count > 0);
     let ignored = fields.finish(state.config.strict)?;
     let options = EmbeddingOptions {
-        dimensions: dimensions.and_then(|count| usize::try_from(count).ok()),
-        normalize: Some(true),
+        wanted: Wanted {
+            each_token: false,
+            dimensions: dimensions.and_then(|count| usize::try_from(count).ok()),
+            activation: Some(true),
+        },
         ..options(adapter, &arrival)?
     };
     let texts = texts(body.input)?;
@@ -173,8 +177,7 @@ fn cutting(field: &'static str, cuts: bool, longest: usize) -> Cutting {
 fn options(adapter: Option<Adapter>, arrival: &Arrival) -> Result<EmbeddingOptions, ApiError> {
     Ok(EmbeddingOptions {
         adapter,
-        dimensions: None,
-        normalize: None,
+        wanted: Wanted::default(),
         priority: 0,
         cache_salt: None,
         arrival: arrival.at,

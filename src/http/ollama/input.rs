@@ -175,7 +175,7 @@ fn prompted(
         let message = "raw: such a prompt goes with neither system nor context";
         return Err(ApiError::field("raw", message));
     }
-    let pictures = images(pictures.as_deref(), "images");
+    let pictures = images(pictures.as_deref(), "images")?;
     if text.is_empty() && pictures.is_empty() {
         return Ok(Prompted::Nothing);
     }

@@ -65,7 +65,11 @@ pub(crate) async fn generate(
             let streams = chat.streams;
             let mut chat =
                 CheckedChat::new(&state, *chat, adapter, arrival)?.prepare(&state).await?;
+            let own = chat.prompt.token_ids.len();
             let prompt = behind(context, std::mem::take(&mut chat.prompt.token_ids), &state);
+            for placed in &mut chat.prompt.pictures {
+                placed.offset += prompt.len() - own;
+            }
             let shape = Shape::Generate { context: Some(prompt.clone()) };
             chat.prompt.token_ids = prompt;
             let writer = OllamaWriter::new(model, arrival.at, shape, spelling(&chat.plan));

@@ -159,7 +159,8 @@ fn capabilities(state: &AppState) -> Vec<&'static str> {
     // Without a format of its own, a model is told of tools in a text.
     let calls = state.chat_template(true).is_some() && state.config.tool_call_parser != Parser::Off;
     let reasons = state.families(false).reasoning.is_some();
-    let all = [("completion", true), ("tools", calls), ("thinking", reasons)];
+    let sees = state.sees();
+    let all = [("completion", true), ("vision", sees), ("tools", calls), ("thinking", reasons)];
     all.into_iter().filter(|(_, has)| *has).map(|(name, _)| name).collect()
 }
 

@@ -6,13 +6,14 @@
 //! key head. Qwen3.5 has a tensor for each input; it is dense, or has experts in every layer.
 
 use super::qwen_moe::{shared_expert, sparse_experts};
+use super::qwen_vl::with_axes;
 use crate::layers::attention::QueryKeyNorm;
 use crate::layers::moe::{ExpertTensors, MoeSpec, StackedTensors};
 use crate::layers::norm::{NormScale, NormSpec};
 use crate::layers::recurrent::{CellSpec, DeltaHeads, DeltaRuleSpec, RecurrentSpec};
 use crate::models::common::{
-    Architecture, DecoderSpec, Defaults, HfConfig, MAX_TAPS, Names, RawFields, Result,
-    RopeDefaults, bad, base, read_attention_bias,
+    Architecture, DecoderSpec, Defaults, HfConfig, MAX_TAPS, RawFields, Result, RopeDefaults, bad,
+    base, read_attention_bias,
 };
 
 pub(super) const CLASSES: &[Architecture] = &[
@@ -60,19 +61,17 @@ fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     Ok(spec)
 }
 
-/// The decoder of `Qwen3_5ForCausalLM`, and of `Qwen3_5ForConditionalGeneration` for text alone,
-/// where a token's three positions are equal and its rotary embedding is the common one.
+/// How many pairs of Qwen3.5's rotary embedding turn by time, by rows and by columns of pictures.
+const SECTIONS: [usize; 3] = [11, 11, 10];
+
+/// The decoder of `Qwen3_5ForCausalLM` and of `Qwen3_5ForConditionalGeneration`.
 fn spec_5(config: &HfConfig) -> Result<DecoderSpec> {
-    let mut spec = common(config, 4)?;
-    spec.names.roots = Names::MULTIMODAL_ROOTS;
-    Ok(spec)
+    with_axes(config, common(config, 4)?, SECTIONS, true)
 }
 
-/// The decoder of `Qwen3_5MoeForCausalLM`, and of `Qwen3_5MoeForConditionalGeneration` for text
-/// alone.
+/// The decoder of `Qwen3_5MoeForCausalLM` and of `Qwen3_5MoeForConditionalGeneration`.
 fn moe_5(config: &HfConfig) -> Result<DecoderSpec> {
-    let mut spec = common(config, 2)?;
-    spec.names.roots = Names::MULTIMODAL_ROOTS;
+    let mut spec = with_axes(config, common(config, 2)?, SECTIONS, true)?;
     let mut moe = with_experts(config, &spec)?;
     moe.layers.fill(true);
     moe.routing.renormalize = true;

@@ -2,7 +2,7 @@
 
 use super::hf_config::HfConfig;
 use super::rope_parameters::RopeParameters;
-use crate::layers::rope::{QueryScale, RopeScaling, RopeSpec};
+use crate::layers::rope::{Axis, QueryScale, RopeScaling, RopeSpec};
 use crate::models::error::{ModelError, Result, bad};
 
 /// An architecture's defaults of a rotary embedding.
@@ -133,7 +133,49 @@ impl HfConfig {
             None => (RopeScaling::None, 1.0),
         };
         #[expect(clippy::cast_possible_truncation, reason = "computed in f32 by the reference")]
-        Ok(RopeSpec { theta: theta as f32, rotary_dim, scaling, magnitude, query_scale })
+        Ok(RopeSpec {
+            theta: theta as f32,
+            rotary_dim,
+            scaling,
+            magnitude,
+            query_scale,
+            axes: Vec::new(),
+        })
+    }
+
+    /// By which of a token's three positions each pair of `rotary_dim` elements is rotated, by
+    /// `mrope_section`, else by the `default` numbers of pairs. Interleaved pairs begin with time and
+    /// take turns as long as there are rows and columns left.
+    pub(crate) fn rope_axes(
+        &self,
+        rotary_dim: usize,
+        default: [usize; 3],
+        interleaved: bool,
+    ) -> Result<Vec<Axis>> {
+        const FIELD: &str = "mrope_section";
+        let pairs = rotary_dim / 2;
+        let parameters = self.any_rope();
+        let given = parameters.and_then(|p| p.mrope_section.as_ref());
+        if let Some(sections) = given {
+            let sum = sections.iter().fold(0usize, |sum, count| sum.saturating_add(*count));
+            if sections.len() != 3 || sum != pairs {
+                let bound =
+                    format!("must be three numbers, in sum the {pairs} pairs that are rotated");
+                return Err(bad(FIELD, format!("{sections:?}"), bound));
+            }
+        }
+        let sections = given.map_or(&default[..], Vec::as_slice);
+        let [time, rows, columns] = [0, 1, 2].map(|axis| sections[axis]);
+        let interleaved = parameters.and_then(|p| p.mrope_interleaved).unwrap_or(interleaved);
+        let axis = |pair: usize| match (interleaved, pair % 3) {
+            (true, 1) if pair < 3 * rows => Axis::Row,
+            (true, 2) if pair < 3 * columns => Axis::Column,
+            (true, _) => Axis::Time,
+            (false, _) if pair < time => Axis::Time,
+            (false, _) if pair < time + rows => Axis::Row,
+            (false, _) => Axis::Column,
+        };
+        Ok((0..pairs).map(axis).collect())
     }
 }
 
@@ -144,7 +186,8 @@ impl RopeParameters {
         match self.kind() {
             // `dynamic` changes the base of sequences beyond `max_position_embeddings` only, and
             // the engine admits none.
-            "default" | "dynamic" => Ok((RopeScaling::None, 1.0)),
+            // `mrope` says in old files that there are sections.
+            "default" | "dynamic" | "mrope" => Ok((RopeScaling::None, 1.0)),
             "linear" => Ok((RopeScaling::Linear { factor: positive("factor", self.factor)? }, 1.0)),
             "llama3" => Ok((self.llama3(config.max_position_embeddings)?, 1.0)),
             "factors" => {

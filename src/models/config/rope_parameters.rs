@@ -42,6 +42,10 @@ pub struct RopeParameters {
     pub llama_4_scaling_beta: Option<f64>,
     /// `dynamic`: NTK-aware factor of the base at every context length.
     pub alpha: Option<f64>,
+    /// How many pairs are rotated by a token's position in time, its row and its column.
+    pub mrope_section: Option<Vec<usize>>,
+    /// Whether those pairs take turns; else all of one kind are together.
+    pub mrope_interleaved: Option<bool>,
     /// `factors`, which our GGUF reader writes: a divisor for each frequency.
     pub factors: Option<Vec<f64>>,
     /// Parameters of layers with full attention, where kinds of layers differ.

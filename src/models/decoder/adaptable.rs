@@ -78,8 +78,10 @@ fn feed_forward(
             whole(up, hidden, inner, Projection::Up),
             whole(down, inner, hidden, Projection::Down),
         ],
-        MlpTensors::GateAndUp([both, down]) => {
-            let [gates, ups] = [0..inner, inner..2 * inner];
+        MlpTensors::GateAndUp([both, down]) | MlpTensors::UpAndGate([both, down]) => {
+            let (first, second) = (0..inner, inner..2 * inner);
+            let gate_is_first = matches!(spec.tensors, MlpTensors::GateAndUp(_));
+            let [gates, ups] = if gate_is_first { [first, second] } else { [second, first] };
             let part = |projection, rows| (site(projection), vec![rows]);
             let parts = vec![part(Projection::Gate, gates), part(Projection::Up, ups)];
             let both =

@@ -5,7 +5,7 @@ use std::ops::Range;
 use candle_core::DType;
 use candle_core::quantized::GgmlDType;
 
-use super::spec::DecoderSpec;
+use super::spec::{DecoderSpec, Head};
 use crate::layers::linear::{Linear, Matrix};
 use crate::weights::{Loaded, StoredTensor, WeightError, Weights};
 
@@ -23,8 +23,9 @@ impl Names {
         let names = &spec.names;
         let embedding = |root: &str| format!("{root}{}.weight", names.embedding);
         let first = names.roots.first().copied().unwrap_or_default();
-        let root = names.roots.iter().copied().find(|root| weights.contains(&embedding(root)));
-        let root = root.unwrap_or(first);
+        // A decoder that was saved without its head has no prefix.
+        let mut roots = names.roots.iter().copied().chain([""]);
+        let root = roots.find(|root| weights.contains(&embedding(root))).unwrap_or(first);
         // The head of root `a.b.` is `head`, or `a.head`.
         let outer = root.trim_end_matches('.').rsplit_once('.').map_or("", |(outer, _)| outer);
         let outer = if outer.is_empty() { String::new() } else { format!("{outer}.") };
@@ -33,7 +34,7 @@ impl Names {
         Self { root, embedding: embedding(root), head: head.unwrap_or(&heads[0]).clone() }
     }
 
-    /// Loads the embedding, and the rows `vocabulary` of the output head.
+    /// Loads the embedding, and the rows `vocabulary` of the output head, if there is one.
     ///
     /// A tied checkpoint has one of the two, or both with the same values; with different values
     /// it is not tied, whatever its configuration says.
@@ -42,7 +43,7 @@ impl Names {
         spec: &DecoderSpec,
         weights: &Weights,
         vocabulary: Range<usize>,
-    ) -> Loaded<(Matrix, Linear)> {
+    ) -> Loaded<(Matrix, Option<Linear>)> {
         let (embedding, head) = (self.embedding.as_str(), format!("{}.weight", self.head));
         let shape = [spec.vocab_size, spec.mlp.hidden_size];
         let kind = weights.rounding().map(at_least_eight_bits);
@@ -52,6 +53,9 @@ impl Names {
         let part = |name: &str| {
             Matrix::from_stored(weights, &weights.stored_rows(name, &shape, rows)?, kind)
         };
+        if spec.head == Head::Absent {
+            return Ok((load(embedding)?, None));
+        }
         let both = |name: &str| {
             let whole = load(name)?;
             let part = if rows.is_some() { part(name)? } else { whole.clone() };
@@ -67,7 +71,7 @@ impl Names {
         } else {
             both(embedding)?
         };
-        let bias = if spec.head_bias {
+        let bias = if spec.head == Head::Biased {
             let name = format!("{}.bias", self.head);
             let bias = weights.dense(&name, &shape[..1], DType::F32)?;
             let own = bias.narrow(0, vocabulary.start, vocabulary.len());
@@ -75,7 +79,7 @@ impl Names {
         } else {
             None
         };
-        Ok((embedding, Linear::from_matrix(head, bias)?))
+        Ok((embedding, Some(Linear::from_matrix(head, bias)?)))
     }
 }
 

@@ -54,7 +54,11 @@ impl Layer {
         Ok(Self {
             input: input.transpose()?,
             scale: scale.transpose()?,
-            before_attention: around_mixer(spec.block.before_attention)?,
+            before_attention: around_mixer(
+                spec.block
+                    .before_attention
+                    .filter(|_| index > 0 || !spec.block.first_input_is_plain),
+            )?,
             after_attention: around_mixer(spec.block.after_attention)?,
             before_mlp: around_mlp(spec.block.before_mlp)?,
             after_mlp: around_mlp(spec.block.after_mlp)?,
@@ -88,7 +92,7 @@ impl Layer {
             }
             Some(norm) => {
                 let output = feed_forward.forward(&input, &residual, adapters)?;
-                norm.forward_add(&self.group.all_reduce(output)?, &residual)?
+                self.join(norm, &self.group.all_reduce(output)?, &residual)?
             }
         };
         self.finish(x, step)
@@ -119,10 +123,18 @@ impl Layer {
             }
             Some(norm) => {
                 let projected = mixer.project(&output, adapters)?;
-                norm.forward_add(&self.group.all_reduce(projected)?, &x)?
+                self.join(norm, &self.group.all_reduce(projected)?, &x)?
             }
         };
         Ok((x, input, residual))
+    }
+
+    /// Hidden states plus a part's output, either of which may be what is normalized.
+    fn join(&self, norm: &Norm, output: &Tensor, residual: &Tensor) -> Result<Tensor> {
+        if self.block.normalizes_sums {
+            return norm.forward(&(output + residual)?);
+        }
+        norm.forward_add(output, residual)
     }
 
     /// Adds the projection of the layer's own embeddings, and scales the sum.

@@ -11,6 +11,7 @@ mod layer;
 mod layer_inputs;
 mod mixer;
 mod model;
+mod pictures;
 pub mod spec;
 mod split;
 mod step;

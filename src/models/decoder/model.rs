@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use candle_core::{Device, Result, Tensor, bail};
+use candle_core::{DType, Device, Result, Tensor, bail};
 
 use super::adaptable;
 use super::embedding_and_head::Names;
 use super::layer::Layer;
 use super::layer_inputs::LayerInputTable;
-use super::spec::DecoderSpec;
+use super::pictures;
+use super::spec::{DecoderSpec, Head};
 use super::split::{self, Part};
 use super::step::LayerStep;
 use crate::kernels::pointwise::soft_cap;
@@ -28,12 +29,14 @@ use crate::weights::{WeightError, Weights};
 pub struct Decoder {
     embedding: Embedding,
     positions: Option<Embedding>,
+    /// `[hidden]`: the embedding of the first token type.
+    token_type: Option<Tensor>,
     embedding_norm: Option<Norm>,
     ropes: Vec<Rope>,
     layers: Vec<Layer>,
     layer_inputs: Option<LayerInputTable>,
-    norm: Norm,
-    head: Linear,
+    norm: Option<Norm>,
+    head: Option<Linear>,
     kv_shape: KvShape,
     spec: DecoderSpec,
     group: Arc<dyn Group>,
@@ -53,6 +56,10 @@ impl Decoder {
         let Some(first) = spec.attention.first().copied() else {
             return Err(bad("num_hidden_layers", 0, "must be at least 1"));
         };
+        if spec.picture_layers >= spec.attention.len() {
+            let bound = format!("must be fewer than the {} layers", spec.attention.len());
+            return Err(bad("deepstack_visual_indexes", spec.picture_layers, bound));
+        }
         let names = Names::find(spec, weights);
         let layers = format!("{}{}.", names.root, spec.names.layers);
         let Part { spec, cuts, vocabulary } =
@@ -69,6 +76,11 @@ impl Decoder {
             let table = model.scope(name).stored("weight", &shape)?;
             Ok::<_, WeightError>(Embedding::new(Matrix::from_stored(&model, &table, None)?))
         };
+        let token_type = |(name, rows): (&str, usize)| {
+            let table =
+                model.scope(name).dense("weight", &[rows, first.hidden_size], DType::F32)?;
+            Ok::<_, WeightError>(table.narrow(0, 0, 1)?.squeeze(0)?)
+        };
         let layer_inputs =
             spec.layer_inputs.map(|inputs| LayerInputTable::load(&model, spec, inputs));
         let layer = |index| Layer::load(&layers.scope(index), spec, index, group.clone());
@@ -76,11 +88,12 @@ impl Decoder {
         Ok(Self {
             embedding: Embedding::new(embedding),
             positions: spec.learned_positions.map(positions).transpose()?,
+            token_type: spec.token_types.map(token_type).transpose()?,
             embedding_norm: spec.embedding_norm.map(norm).transpose()?,
             ropes: spec.ropes.iter().map(Rope::new).collect(),
             layers: layers.collect::<std::result::Result<_, _>>()?,
             layer_inputs: layer_inputs.transpose()?,
-            norm: norm(spec.names.norm)?,
+            norm: (!spec.names.norm.is_empty()).then(|| norm(spec.names.norm)).transpose()?,
             head,
             kv_shape: spec.kv_shape(),
             spec: spec.clone(),
@@ -88,13 +101,19 @@ impl Decoder {
         })
     }
 
-    /// Logits of hidden states after the final norm.
+    /// Logits of hidden states after the final norm; without an output head there must be no rows.
     fn logits(&self, x: &Tensor, adapters: &Adapters<'_>) -> Result<Tensor> {
+        let Some(head) = &self.head else {
+            return match x.dim(0)? {
+                0 => Tensor::zeros((0, self.spec.vocab_size), DType::F32, x.device()),
+                rows => bail!("{rows} rows of logits are wanted of a decoder without a head"),
+            };
+        };
         // Scaling hidden states is cheaper than scaling logits.
         let scale = self.spec.logit_scale;
         let scaled = is_not_one(scale).then(|| x * f64::from(scale)).transpose()?;
         let x = scaled.as_ref().unwrap_or(x);
-        let logits = self.group.gather(self.head.forward(x)?)?;
+        let logits = self.group.gather(head.forward(x)?)?;
         let logits = adapters.add(Site::Head, x, logits, 1.0)?;
         self.spec.logit_softcap.map_or_else(|| Ok(logits.clone()), |cap| soft_cap(cap, &logits))
     }
@@ -124,6 +143,7 @@ impl Decoder {
                 step.slots.len()
             );
         }
+        pictures::check(&batch.pictures, rows, self.picture_width())?;
         for (what, wanted) in [("logits", &batch.logits_rows), ("hidden", &batch.hidden_rows)] {
             let ascending = wanted.is_sorted_by(|a, b| a < b);
             if !ascending || wanted.last().is_some_and(|row| *row as usize >= rows) {
@@ -148,9 +168,13 @@ impl CausalLm for Decoder {
         if let Some(positions) = &self.positions {
             x = (x + positions.forward(step.token_positions(), device)?)?;
         }
+        if let Some(token_type) = &self.token_type {
+            x = x.broadcast_add(token_type)?;
+        }
         if let Some(norm) = &self.embedding_norm {
             x = norm.forward(&x)?;
         }
+        pictures::show(&mut x, &batch.pictures)?;
         // After the last layer's attention only the rows that are wanted are computed.
         let wanted = wanted_rows(batch);
         let all = wanted.len() == step.input_ids.len();
@@ -167,8 +191,11 @@ impl CausalLm for Decoder {
             let input = inputs.as_ref().map(|all| all.narrow(1, i, 1)?.squeeze(1)?.contiguous());
             let input = input.transpose()?;
             x = layer.forward(x, &LayerStep { context, step, angles, input, keep, adapters })?;
+            if i < self.spec.picture_layers {
+                pictures::show_again(&mut x, &batch.pictures, i)?;
+            }
         }
-        let x = self.norm.forward(&x)?;
+        let x = self.norm.as_ref().map_or(Ok(x.clone()), |norm| norm.forward(&x))?;
         if batch.hidden_rows.is_empty() {
             return Ok(ForwardOutput { logits: self.logits(&x, &adapters_kept)?, hidden: None });
         }
@@ -186,8 +213,16 @@ impl CausalLm for Decoder {
         self.spec.vocab_size
     }
 
+    fn gives_logits(&self) -> bool {
+        self.spec.head != Head::Absent
+    }
+
     fn hidden_size(&self) -> usize {
         self.spec.mlp.hidden_size
+    }
+
+    fn picture_width(&self) -> usize {
+        self.hidden_size() * (1 + self.spec.picture_layers)
     }
 
     fn max_position_embeddings(&self) -> usize {

@@ -24,10 +24,12 @@ pub struct DecoderSpec {
     pub block: Block,
     /// Whether the output head shares the embedding's weights.
     pub tied_embeddings: bool,
-    /// Whether the output head has a bias.
-    pub head_bias: bool,
+    /// The output head.
+    pub head: Head,
     /// Name of the embedding of positions, where it is learned and added to that of tokens.
     pub learned_positions: Option<&'static str>,
+    /// Name and rows of the embedding of token types, of which all tokens have the first.
+    pub token_types: Option<(&'static str, usize)>,
     /// Name of the norm of the embeddings.
     pub embedding_norm: Option<&'static str>,
     /// Whether matrices of layers are stored transposed, as `[inputs, outputs]`.
@@ -56,6 +58,19 @@ pub struct DecoderSpec {
     pub layer_scale: Option<&'static str>,
     /// The experts that some layers have instead of the dense feed-forward part.
     pub moe: Option<MoeSpec>,
+    /// After how many of the first layers features of pictures are added to the hidden states.
+    pub picture_layers: usize,
+}
+
+/// The output head of a decoder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Head {
+    /// There is none: the decoder gives hidden states alone.
+    Absent,
+    /// A matrix.
+    Plain,
+    /// A matrix and a bias.
+    Biased,
 }
 
 impl DecoderSpec {
@@ -117,7 +132,7 @@ pub struct Names {
     pub embedding: &'static str,
     /// The list of layers.
     pub layers: &'static str,
-    /// The final norm.
+    /// The final norm; empty where there is none.
     pub norm: &'static str,
     /// The output head, below the prefix or beside it.
     pub head: &'static str,
@@ -141,6 +156,10 @@ pub struct Block {
     pub after_mlp: Option<&'static str>,
     /// Whether attention and the feed-forward part have the same hidden states as input.
     pub parallel: bool,
+    /// Whether norms of outputs are norms of their sums with the hidden states.
+    pub normalizes_sums: bool,
+    /// Whether the first layer has no norm of attention's input.
+    pub first_input_is_plain: bool,
     /// Factor of the outputs of both parts, before they are added to the hidden states.
     pub residual_scale: f32,
 }
@@ -183,6 +202,8 @@ impl Block {
             before_mlp: Some(mlp),
             after_mlp: None,
             parallel: false,
+            normalizes_sums: false,
+            first_input_is_plain: false,
             residual_scale: 1.0,
         }
     }

@@ -224,7 +224,7 @@ impl Cuts<'_> {
                 self.outputs(&path(up), std::slice::from_ref(&own));
                 down
             }
-            MlpTensors::GateAndUp([both, down]) => {
+            MlpTensors::GateAndUp([both, down]) | MlpTensors::UpAndGate([both, down]) => {
                 self.outputs(&path(both), &[own.clone(), inner + own.start..inner + own.end]);
                 down
             }

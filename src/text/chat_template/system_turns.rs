@@ -87,8 +87,13 @@ impl SystemTurns {
             first["content"] = Value::String(text);
             rest.insert(0, first);
         } else if let Some(user) = rest.iter_mut().find(|one| one["role"] == "user") {
-            let said = user["content"].as_str().unwrap_or_default();
-            user["content"] = Value::String(format!("{text}\n\n{said}"));
+            match &mut user["content"] {
+                Value::Array(parts) => parts.insert(0, json!({"type": "text", "text": text})),
+                said => {
+                    let before = said.as_str().unwrap_or_default();
+                    *said = Value::String(format!("{text}\n\n{before}"));
+                }
+            }
         } else {
             rest.insert(0, json!({"role": "user", "content": text}));
         }

@@ -45,7 +45,7 @@ async fn scripted_within(max_model_len: usize, model: &'static Model, says: Vec<
     };
     setup.limits.max_model_len = max_model_len;
     setup.limits.max_text_len = max_model_len;
-    setup.config.max_body_bytes = 16 << 20;
+    setup.config.max_body_bytes = Some(16 << 20);
     let thinks = model.template.contains("<think>");
     let texts: Vec<String> = says
         .into_iter()

@@ -5,10 +5,11 @@ use serde_json::{Value, json};
 use crate::engine::adapter::Adapter;
 use crate::http::error::ApiError;
 use crate::http::generate::chat_request::{
-    ChatRequest, Conversation, Message, Part, ReasoningKeys, ReasoningOptions, Role,
+    ChatRequest, Conversation, Image, Message, Part, ReasoningKeys, ReasoningOptions, Role,
     TemplateOptions, ToolCall, Tools, parsed_arguments,
 };
 use crate::http::generate::field_names::FieldNames;
+use crate::http::generate::images::source::{self, ImageSource};
 use crate::http::openai::envelope::UsageReporting;
 use crate::http::openai::sampling::{
     self, SamplingBody, Spelled, effort, max_tokens, reasoning_budget, top_logprobs,
@@ -112,6 +113,9 @@ impl Converted {
             streams: streaming.is_some(),
             conversation: conversation(&request, &mut fields)?,
         };
+        if request.store != Some(true) && request.metadata.is_some() {
+            fields.ignore("metadata");
+        }
         let ignored = fields.finish(state.config.strict)?;
         let logprobs = request.logprobs.unwrap_or(false);
         let offsets = request.return_token_offsets.unwrap_or(false);
@@ -238,8 +242,14 @@ fn part(value: &Value, path: &str, fields: &mut FieldReader) -> Result<Part, Api
         }
         Some("image_url") => {
             let ImagePart { image_url } = fields.variant(value, path)?;
-            required(image_url.and_then(|image| image.url), path, "image_url.url")?;
-            Ok(Part::Image { path: path.to_owned(), kind: "image_url" })
+            let (url, detail) = image_url.map_or((None, None), |image| (image.url, image.detail));
+            let url = required(url, path, "image_url.url")?;
+            Ok(Part::Image(Image {
+                source: ImageSource::Url(url),
+                detail: source::detail(detail.as_deref(), &format!("{path}.image_url.detail"))?,
+                path: path.to_owned(),
+                kind: "image_url",
+            }))
         }
         Some(kind) => {
             let param = format!("{path}.type");

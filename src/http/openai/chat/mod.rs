@@ -1,4 +1,5 @@
-//! `/v1/chat/completions`, and the prompt that a chat request would run.
+//! `/v1/chat/completions`, the prompt that a chat request would run, and completions that are
+//! stored.
 
 use axum::Extension;
 use axum::extract::State;
@@ -10,20 +11,25 @@ use crate::http::error::ApiError;
 use crate::http::generate::chat::CheckedChat;
 use crate::http::generate::chat_request::ToolChoice;
 use crate::http::generate::rendered::Described;
-use crate::http::request::extract::Extracted;
+use crate::http::request::extract::{Extracted, Whole};
 use crate::http::request::id::RequestId;
+use crate::http::request::owner::Owner;
 use crate::http::state::AppState;
 use input::{ChatBody, Converted};
+use stored::StoringChat;
 use writer::ChatWriter;
 
 pub(crate) mod input;
+pub(crate) mod stored;
 mod writer;
 
 /// `POST /v1/chat/completions`.
 pub(crate) async fn chat_completions(
     State(state): State<AppState>,
-    request: Extracted<ChatBody>,
+    owner: Owner,
+    Whole { json, request }: Whole<ChatBody>,
 ) -> Result<Response, ApiError> {
+    let storing = StoringChat::new(&state, owner, &json).await?;
     let Converted { chat, model, logprobs, streaming, offsets, ignored, adapter, arrival } =
         Converted::new(&state, request)?;
     let ignored = ignored.and("return_token_offsets", offsets);
@@ -42,6 +48,7 @@ pub(crate) async fn chat_completions(
         seed: options.seed,
         unfinished: options.own.n,
         calls_named,
+        storing,
     };
     chat.answer(&state, writer, streaming.is_some(), &ignored).await
 }

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::stored::StoringChat;
 use crate::http::answer::delta::{
     ChoiceDelta, CompletedChoice, Finish, FinishKind, TokenRecord, ToolCallDelta,
 };
@@ -36,6 +37,8 @@ pub(crate) struct ChatWriter {
     pub(crate) unfinished: usize,
     /// Whether the request named the tool to call: its answer just stops, as in OpenAI's API.
     pub(crate) calls_named: bool,
+    /// Present if the completion is to be stored.
+    pub(crate) storing: Option<StoringChat>,
 }
 
 impl ChatWriter {
@@ -70,6 +73,20 @@ impl ChatWriter {
 }
 
 impl AnswerWriter for ChatWriter {
+    fn note(&mut self, delta: &ChoiceDelta) {
+        if let Some(storing) = &mut self.storing {
+            storing.note(delta);
+        }
+    }
+
+    async fn settle(&mut self, totals: UsageAndTimings) {
+        if let Some(mut storing) = self.storing.take() {
+            let choices = std::mem::take(&mut storing.choices);
+            let completion = self.whole(choices, totals);
+            storing.store(completion).await;
+        }
+    }
+
     fn opening(&mut self, totals: UsageAndTimings) -> Vec<SseEvent> {
         let role = |index| ChatChunkChoice {
             index,
@@ -92,11 +109,9 @@ impl AnswerWriter for ChatWriter {
         (0..self.num_choices).map(|index| SseEvent::data(&chunk(index))).collect()
     }
 
-    fn delta(
-        &mut self,
-        ChoiceDelta { index, delta }: ChoiceDelta,
-        totals: UsageAndTimings,
-    ) -> Vec<SseEvent> {
+    fn delta(&mut self, delta: ChoiceDelta, totals: UsageAndTimings) -> Vec<SseEvent> {
+        self.note(&delta);
+        let ChoiceDelta { index, delta } = delta;
         let mut chunks = Vec::new();
         let tells = delta.tells_anything();
         let mut tokens = delta.tokens;

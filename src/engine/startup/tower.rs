@@ -1,0 +1,42 @@
+//! The vision tower of a model that sees.
+
+use super::error::StartupError;
+use crate::models::ModelError;
+use crate::models::vision::{self, Tower};
+use crate::pictures::processor::Processor;
+use crate::weights::Weights;
+use crate::weights::source::ModelSource;
+
+/// Loads the tower of a checkpoint, if it has one that is known. The decoder takes `width` features of
+/// a token; several ranks see nothing.
+pub(super) fn load(
+    source: &ModelSource,
+    weights: &Weights,
+    width: usize,
+    alone: bool,
+) -> Result<Option<Tower>, StartupError> {
+    let Some(spec) = vision::spec(&source.config)? else { return Ok(None) };
+    let processor = Processor::from_json(&source.config, source.processor_config.as_ref())?;
+    let Some(processor) = processor else { return Ok(None) };
+    if !alone {
+        tracing::warn!("several ranks compute the model: it sees no pictures");
+        return Ok(None);
+    }
+    if !spec.is_in(weights) {
+        tracing::warn!("the checkpoint has no vision tower: it sees no pictures");
+        return Ok(None);
+    }
+    let patches = [processor.patch, processor.merge];
+    if patches != [spec.patch, spec.merge] {
+        return Err(StartupError::Tower(format!(
+            "patches of {patches:?} pixels and patches by the image processor, {:?} by the model",
+            [spec.patch, spec.merge]
+        )));
+    }
+    let tower = Tower::load(spec, processor.normalization, weights).map_err(ModelError::from)?;
+    if tower.width() != width {
+        let own = tower.width();
+        return Err(StartupError::Tower(format!("{own} features, the decoder takes {width}")));
+    }
+    Ok(Some(tower))
+}

@@ -1,0 +1,43 @@
+//! The decoders of Qwen2-VL, Qwen2.5-VL and Qwen3-VL: Qwen2 and Qwen3 whose rotary embedding tells
+//! time, rows and columns of pictures apart. Pairs of elements are together by axis, from Qwen3-VL on
+//! they take turns; there features of pictures are added after several layers.
+
+use serde_json::Value;
+
+use super::{qwen2, qwen3};
+use crate::models::common::{Architecture, DecoderSpec, HfConfig, Names, Result};
+
+pub(super) const CLASSES: &[Architecture] = &[
+    Architecture::new("Qwen2VLForConditionalGeneration", spec_2),
+    Architecture::new("Qwen2_5_VLForConditionalGeneration", spec_2),
+    Architecture::new("Qwen3VLForConditionalGeneration", spec_3),
+];
+
+/// Layers of Qwen3-VL's tower whose features are for layers of the decoder.
+const DEEPSTACK: usize = 3;
+
+fn spec_2(config: &HfConfig) -> Result<DecoderSpec> {
+    with_axes(config, qwen2::spec(config)?, [16, 24, 24], false)
+}
+
+fn spec_3(config: &HfConfig) -> Result<DecoderSpec> {
+    let mut spec = with_axes(config, qwen3::spec(config)?, [24, 20, 20], true)?;
+    let vision = config.field::<Value>("vision_config")?.unwrap_or_default();
+    let given = vision["deepstack_visual_indexes"].as_array().map(Vec::len);
+    spec.picture_layers = given.unwrap_or(DEEPSTACK);
+    Ok(spec)
+}
+
+/// The decoder as a part of a model that sees, with numbers of pairs by default.
+pub(super) fn with_axes(
+    config: &HfConfig,
+    mut spec: DecoderSpec,
+    sections: [usize; 3],
+    interleaved: bool,
+) -> Result<DecoderSpec> {
+    spec.names.roots = Names::MULTIMODAL_ROOTS;
+    for rope in &mut spec.ropes {
+        rope.axes = config.rope_axes(rope.rotary_dim, sections, interleaved)?;
+    }
+    Ok(spec)
+}

@@ -1,0 +1,108 @@
+//! A picture as the engine gets it: pixels of the size that the model looks at, and their digest.
+
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+
+/// Pixels in rows from the top, each red, green and blue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rgb {
+    /// Pixels in a row.
+    pub width: usize,
+    /// Rows.
+    pub height: usize,
+    /// `[height, width, 3]`
+    pub pixels: Vec<u8>,
+}
+
+/// How pixels become the numbers that a tower computes with: `(pixel - mean) / std` of each channel.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Normalization {
+    /// Of red, green and blue, in units of a pixel's byte.
+    pub mean: [f32; 3],
+    /// Of red, green and blue, in units of a pixel's byte.
+    pub std: [f32; 3],
+}
+
+impl Normalization {
+    /// The numbers of the pixels `byte` of a channel.
+    pub fn apply(&self, channel: usize, byte: u8) -> f32 {
+        (f32::from(byte) - self.mean[channel]) / self.std[channel]
+    }
+}
+
+/// A picture of the size that the model looks at. Its tokens are a grid in rows from the top.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Picture {
+    rgb: Rgb,
+    rows: usize,
+    columns: usize,
+    digest: [u8; 16],
+}
+
+impl Picture {
+    /// A picture that takes `rows * columns` tokens. Pixels that are looked at through another
+    /// normalization make another picture.
+    pub fn new(rgb: Rgb, [rows, columns]: [usize; 2], normalization: &Normalization) -> Self {
+        let mut hasher = Sha256::new();
+        for number in normalization.mean.iter().chain(&normalization.std) {
+            hasher.update(number.to_le_bytes());
+        }
+        for size in [rgb.width, rgb.height, rows, columns] {
+            hasher.update((size as u64).to_le_bytes());
+        }
+        hasher.update(&rgb.pixels);
+        let mut digest = [0; 16];
+        digest.copy_from_slice(&hasher.finalize()[..16]);
+        Self { rgb, rows, columns, digest }
+    }
+
+    /// The pixels.
+    pub fn rgb(&self) -> &Rgb {
+        &self.rgb
+    }
+
+    /// Rows and columns of its grid of tokens.
+    pub fn grid(&self) -> [usize; 2] {
+        [self.rows, self.columns]
+    }
+
+    /// Tokens that it takes in a prompt.
+    pub fn num_tokens(&self) -> usize {
+        self.rows * self.columns
+    }
+
+    /// SHA-256 of all that it shows, cut to 128 bits: equal digests mean equal pictures.
+    pub fn digest(&self) -> [u8; 16] {
+        self.digest
+    }
+}
+
+/// A picture and its place in a prompt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlacedPicture {
+    /// The position of its first token.
+    pub offset: usize,
+    /// What is seen there.
+    pub picture: Arc<Picture>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_seen_decides_the_digest() {
+        let rgb = |width, height, pixel| Rgb { width, height, pixels: vec![pixel; 24] };
+        let seen = |rgb, grid, std| {
+            let normalization = Normalization { mean: [0.0; 3], std: [std; 3] };
+            Picture::new(rgb, grid, &normalization).digest()
+        };
+        let one = seen(rgb(4, 2, 7), [1, 2], 1.0);
+        assert_eq!(one, seen(rgb(4, 2, 7), [1, 2], 1.0));
+        assert_ne!(one, seen(rgb(2, 4, 7), [1, 2], 1.0), "turned");
+        assert_ne!(one, seen(rgb(4, 2, 8), [1, 2], 1.0), "another colour");
+        assert_ne!(one, seen(rgb(4, 2, 7), [2, 1], 1.0), "another grid");
+        assert_ne!(one, seen(rgb(4, 2, 7), [1, 2], 2.0), "another normalization");
+    }
+}

@@ -1,0 +1,89 @@
+//! A tiny model that sees, by the real program: the same answers by every protocol, and refusals that
+//! say why.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use super::server::Server;
+
+const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/pictures");
+const QUESTION: &str = "What is it?";
+
+fn server() -> Server {
+    let model = format!("{FIXTURES}/qwen3_vl");
+    let memory = ["--kv-cache-memory", "16MiB", "--limit-mm-per-prompt", "image=2"];
+    Server::start(&[&["--model", &model, "--served-model-name", "tiny"], &memory[..]].concat())
+}
+
+fn picture(index: usize) -> String {
+    STANDARD.encode(std::fs::read(format!("{FIXTURES}/{index}.png")).unwrap())
+}
+
+fn image(index: usize) -> Value {
+    let url = format!("data:image/png;base64,{}", picture(index));
+    json!({"type": "image_url", "image_url": {"url": url}})
+}
+
+fn chat(parts: &[Value]) -> Value {
+    json!({"model": "tiny", "temperature": 0, "max_tokens": 12,
+        "messages": [{"role": "user", "content": parts}]})
+}
+
+#[tokio::test]
+async fn every_protocol_sees_the_same() {
+    let server = server();
+    let text = json!({"type": "text", "text": QUESTION});
+    let said = |parts: Vec<Value>| {
+        let server = &server;
+        async move {
+            let answer = server.post("/v1/chat/completions", &chat(&parts)).await;
+            answer["choices"][0]["message"]["content"].as_str().unwrap().to_owned()
+        }
+    };
+    let expected = said(vec![image(0), text.clone()]).await;
+    assert_ne!(expected, said(vec![image(1), text.clone()]).await);
+    assert_ne!(expected, said(vec![text.clone(), image(0)]).await);
+
+    let source = json!({"type": "base64", "media_type": "image/png", "data": picture(0)});
+    let block = json!({"type": "image", "source": source});
+    let message = server.post("/v1/messages", &chat(&[block, text])).await;
+    assert_eq!(message["content"][0]["text"], expected);
+
+    let url = format!("data:image/png;base64,{}", picture(0));
+    let parts = json!([{"type": "input_image", "image_url": url, "detail": "high"},
+        {"type": "input_text", "text": QUESTION}]);
+    let asked = json!({"model": "tiny", "temperature": 0, "max_output_tokens": 12,
+        "input": [{"role": "user", "content": parts}]});
+    let response = server.post("/v1/responses", &asked).await;
+    let output = response["output"].as_array().unwrap().last().unwrap();
+    assert_eq!(output["content"][0]["text"], expected);
+
+    let asked = json!({"model": "tiny", "stream": false,
+        "options": {"temperature": 0, "num_predict": 12},
+        "messages": [{"role": "user", "content": QUESTION, "images": [picture(0)]}]});
+    let answer = server.post("/api/chat", &asked).await;
+    assert_eq!(answer["message"]["content"], expected);
+}
+
+#[tokio::test]
+async fn what_can_not_be_seen_is_refused_with_the_reason() {
+    let server = server();
+    let of_url = |url: &str| json!({"type": "image_url", "image_url": {"url": url}});
+    let cut = &picture(0)[..400];
+    let cases = [
+        (vec![of_url(&format!("data:image/png;base64,{cut}"))], "can't be decoded"),
+        (vec![of_url("data:image/svg+xml;base64,PHN2Zy8+")], "no PNG, JPEG, WebP or GIF"),
+        (vec![of_url("http://169.254.169.254/a.png")], "--allowed-media-domains"),
+        (vec![of_url("file:///etc/passwd")], "only data, http and https"),
+        (vec![image(0), image(1), image(2)], "at most 2"),
+        (vec![image(0), json!({"type": "text", "text": "<|image_pad|>"})], "2 places for 1"),
+    ];
+    for (parts, reason) in cases {
+        let body = server.post("/v1/chat/completions", &chat(&parts)).await;
+        let error = &body["error"];
+        let message = error["message"].as_str().unwrap_or_default();
+        let refused = error["type"] == "invalid_request_error" && message.contains(reason);
+        assert!(refused, "{reason}: {body}");
+    }
+}
