@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use crate::engine::output::EngineError;
+use crate::store::StoreError;
 
 /// Why a request is not answered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -48,12 +49,18 @@ pub(crate) enum ApiError {
     /// A request goes on from a response that isn't kept.
     #[error("previous_response_id: previous response with id {0:?} not found")]
     PreviousResponseNotFound(String),
+    /// Nothing with this id is stored, or it is another key's.
+    #[error("No {0} found with id '{1}'.")]
+    ObjectNotFound(&'static str, String),
     /// No such route.
     #[error("there is no route {0}")]
     RouteNotFound(String),
     /// The route exists, but not with this method.
     #[error("{0} does not take the method {1}")]
     MethodNotAllowed(String, String),
+    /// The client wants another protocol.
+    #[error("{0} is not served over WebSocket; send requests over HTTP")]
+    UpgradeUnsupported(String),
     /// The body is larger than the server reads.
     #[error("the request body is larger than {0} bytes")]
     BodyTooLarge(usize),
@@ -143,8 +150,10 @@ impl ApiError {
             | Self::AdapterNotFound(_)
             | Self::ResponseNotFound(_)
             | Self::PreviousResponseNotFound(_)
+            | Self::ObjectNotFound(..)
             | Self::RouteNotFound(_) => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed(..) => StatusCode::METHOD_NOT_ALLOWED,
+            Self::UpgradeUnsupported(_) => StatusCode::UPGRADE_REQUIRED,
             Self::BodyTooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::UnsupportedMediaType(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::TooManyRequests { .. } => StatusCode::TOO_MANY_REQUESTS,
@@ -173,8 +182,10 @@ impl ApiError {
             | Self::AdapterNotFound(_)
             | Self::ResponseNotFound(_)
             | Self::PreviousResponseNotFound(_)
+            | Self::ObjectNotFound(..)
             | Self::RouteNotFound(_)
             | Self::MethodNotAllowed(..)
+            | Self::UpgradeUnsupported(_)
             | Self::BodyTooLarge(_)
             | Self::UnsupportedMediaType(_) => "invalid_request_error",
             Self::Authentication(_) => "authentication_error",
@@ -211,8 +222,10 @@ impl ApiError {
             Self::AdapterNotFound(_) => Some("adapter_not_found"),
             Self::ResponseNotFound(_) => Some("response_not_found"),
             Self::PreviousResponseNotFound(_) => Some("previous_response_not_found"),
+            Self::ObjectNotFound(..) => Some("not_found"),
             Self::RouteNotFound(_) => Some("route_not_found"),
             Self::MethodNotAllowed(..) => Some("method_not_allowed"),
+            Self::UpgradeUnsupported(_) => Some("upgrade_unsupported"),
             Self::BodyTooLarge(_) => Some("body_too_large"),
             Self::UnsupportedMediaType(_) => Some("unsupported_media_type"),
             Self::TooManyRequests { .. } => Some("queue_full"),
@@ -227,6 +240,9 @@ impl ApiError {
         match self {
             Self::TooManyRequests { .. } | Self::Unavailable(_) => {
                 headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            }
+            Self::UpgradeUnsupported(_) => {
+                headers.insert(header::UPGRADE, HeaderValue::from_static("HTTP/1.1"));
             }
             Self::Authentication(_) => {
                 headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
@@ -252,6 +268,16 @@ impl From<EngineError> for ApiError {
             EngineError::NotRunning => Self::Unavailable(error.to_string()),
             EngineError::Rejected(message) => Self::Invalid { message, param: None, code: None },
             EngineError::StepFailed(_) => Self::Internal(error.to_string()),
+        }
+    }
+}
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
+        tracing::warn!(%error, "a request needs the store");
+        match error {
+            StoreError::Locked(_) => Self::Internal(error.to_string()),
+            _ => Self::Unavailable(error.to_string()),
         }
     }
 }

@@ -4,7 +4,9 @@
 //! ```text
 //! router       routes and layers                                     | connections
 //! openapi      the API's own description
-//! openai anthropic ollama ops     one folder per protocol: input, writer, handlers
+//! openai anthropic ollama         one folder per protocol: input, writer, handlers
+//! cohere tei ops                  the same
+//! ranking      scores, classes and vectors of any kind, in the shapes of vLLM, Jina and Cohere
 //! page         the chat and the status page, for browsers: embedded files
 //! generate     the request that all protocols share, to the engine
 //! answer       from the engine's outputs to the bytes of a response
@@ -39,13 +41,14 @@
 //! `src/http/request/rules.rs`, or of the protocol's own rules.
 
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
 pub mod answer;
 mod anthropic;
+mod cohere;
 mod connections;
 mod error;
 mod generate;
@@ -55,14 +58,18 @@ mod openai;
 mod openapi;
 mod ops;
 mod page;
+mod ranking;
 mod request;
 mod router;
 pub mod state;
+mod tei;
 mod wire;
+mod worker;
 
 use connections::HEADERS;
 pub use router::router;
 use state::AppState;
+use worker::Worker;
 
 /// How often samples of histograms are folded into buckets.
 const METRICS_UPKEEP: Duration = Duration::from_secs(5);
@@ -91,13 +98,18 @@ pub async fn serve(
     let connections = connections::serve(listener, router(state.clone()), HEADERS, closed);
     let mut server = tokio::spawn(connections);
     let upkeep = tokio::spawn(keep_metrics(state.clone()));
+    let worker = Worker::start(&state, router::for_stored_requests(state.clone()));
     tokio::select! {
         () = shutdown => {}
         ended = &mut server => {
             upkeep.abort();
+            worker.stop().await;
             return ended.map(|()| DrainReport { cut: 0 }).map_err(io::Error::other);
         }
     }
+    // Nobody waits for what was stored: it goes on after a restart, or elsewhere.
+    state.start_draining();
+    worker.stop().await;
     let report = drain(&state).await;
     drop(close);
     if tokio::time::timeout(LAST_WRITES, &mut server).await.is_err() {
@@ -129,6 +141,5 @@ async fn keep_metrics(state: AppState) {
     loop {
         interval.tick().await;
         state.metrics.run_upkeep();
-        state.responses.expire(Instant::now());
     }
 }

@@ -311,7 +311,6 @@ def check_errors(check, t: Subject):
     bad = {
         "input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}],
         "tools": [{"type": "teleport"}],
-        "background": True,
         "truncation": "auto",
         "temperature": 2.5,
         "max_output_tokens": 0,

@@ -51,6 +51,8 @@ class Server:
         # A key or an address of the user's own must not reach the server under test.
         for name in [name for name in environment if name.startswith("SCONCE_")]:
             del environment[name]
+        # What checks store is not the user's, unless they name a place.
+        environment["SCONCE_STORE"] = "memory"
         self.process = subprocess.Popen(
             self.command, stdout=self.log, stderr=subprocess.STDOUT, env=environment
         )

@@ -31,6 +31,7 @@ mod ollama_clients;
 mod ollama_models;
 mod ops;
 mod other_servers;
+mod prediction;
 mod rendering;
 mod response_conversations;
 mod responses;

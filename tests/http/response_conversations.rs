@@ -1,6 +1,7 @@
 //! `/v1/responses` over several turns: items as input, responses that are kept, and what is refused
 //! by name.
 
+use sconce::store::{Store, StorePlace};
 use serde_json::{Value, json};
 
 use super::client::read_until;
@@ -218,8 +219,9 @@ async fn what_is_not_served_is_refused_by_name() {
         ),
         (json!({"tools": tools(), "tool_choice": {"type": "mcp"}}), "tool_choice"),
         (json!({"tool_choice": "required"}), "tool_choice"),
-        (json!({"background": true}), "background"),
-        (json!({"conversation": "conv_1"}), "conversation"),
+        (json!({"background": true, "store": false}), "background"),
+        (json!({"conversation": 1}), "conversation"),
+        (json!({"conversation": "conv_1", "previous_response_id": "x"}), "conversation"),
         (json!({"prompt": {"id": "x"}}), "prompt"),
         (json!({"truncation": "auto"}), "truncation"),
         (json!({"max_output_tokens": 0}), "max_output_tokens"),
@@ -274,4 +276,20 @@ async fn what_changes_nothing_is_named() {
     setup.config.strict = true;
     let server = Server::start(setup, |_| say("x")).await;
     respond(&server, fields).await.error(400, "invalid_request_error", Some("wrong"));
+}
+
+#[tokio::test]
+async fn a_conversation_goes_on_at_another_server() {
+    let store = Store::open(&StorePlace::Memory, 64 << 20).unwrap();
+    let setup = || Setup { store: Some(store.clone()), ..Setup::default() };
+    let one = Server::start(setup(), |_| say("one")).await;
+    let other = Server::start(setup(), |_| say("other")).await;
+    let first = answer(&one, json!({})).await;
+    let fields = json!({"input": "And?", "previous_response_id": first["id"]});
+    let second = answer(&other, fields).await;
+    assert!(prompt(&other, 0).contains("one<|im_end|>\n<|im_start|>user\nAnd?"));
+    let path = format!("/v1/responses/{}", id(&second));
+    assert_eq!(one.client.get(&path).await.json(), second);
+    assert_eq!(one.client.request("DELETE", &path).await.status, 200);
+    assert_eq!(other.client.get(&path).await.status, 404);
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::byte_size::ByteSize;
 use super::logging::LogFormat;
 use super::lora_modules::LoraModules;
+use super::store::StoreArgs;
 use super::values::{parser, percent_share, value_of};
 use clap::builder::TypedValueParser;
 use serde_json::{Map, Value};
@@ -15,8 +16,8 @@ use crate::app::adapters::LoraModule;
 use crate::app::choice::ModelChoice;
 use crate::app::generation_config::GenerationConfig;
 use crate::config::{
-    DeviceChoice, EngineConfig, KvCacheDtype, KvDisk, LoraServing, Parser, Pooling, ServerConfig,
-    WeightKind,
+    DeviceChoice, EngineConfig, KvCacheDtype, KvDisk, LoraServing, MediaConfig, Parser, Pooling,
+    ServerConfig, WeightKind,
 };
 use crate::text::{reasoning, tool_calls};
 
@@ -32,6 +33,8 @@ pub struct ServeArgs {
     network: NetworkArgs,
     #[command(flatten)]
     engine: EngineArgs,
+    #[command(flatten)]
+    pub(super) store: StoreArgs,
     /// How log lines are written to standard error. RUST_LOG sets what is logged.
     #[arg(long, value_enum, default_value_t = LogFormat::Text, help_heading = "Output")]
     pub(super) log_format: LogFormat,
@@ -121,9 +124,16 @@ struct NetworkArgs {
     /// Sequences that may wait to run; one more is answered 429.
     #[arg(long, default_value_t = 256, value_name = "COUNT")]
     max_queued_requests: usize,
-    /// Largest request body.
-    #[arg(long, default_value = "8MiB", value_name = "SIZE")]
-    max_body_size: ByteSize,
+    /// Largest request body [default: 8MiB, or 64MiB where the model sees pictures].
+    #[arg(long, value_name = "SIZE")]
+    max_body_size: Option<ByteSize>,
+    /// Host that pictures may be fetched from; repeat for more. Addresses that are not public are
+    /// never called [default: none].
+    #[arg(long, value_name = "HOST", value_delimiter = ',')]
+    allowed_media_domains: Vec<String>,
+    /// Most pictures in a prompt, as image=COUNT.
+    #[arg(long, default_value = "image=100", value_name = "LIMIT", value_parser = most_images)]
+    limit_mm_per_prompt: usize,
     /// Seconds that running requests may go on after SIGTERM.
     #[arg(long, default_value_t = 30, value_name = "SECONDS")]
     drain_timeout: u64,
@@ -206,6 +216,11 @@ struct EngineArgs {
     /// Quantize the weight matrices of a bf16, f16 or f32 checkpoint as they are loaded.
     #[arg(long, value_parser = weight_kind(true))]
     quantize: Option<WeightKind>,
+    /// Most tokens that are drafted at a time; 0 turns speculative decoding off. How many are drafted
+    /// follows what they are worth, and answers are the same with and without.
+    #[arg(long, value_name = "COUNT", default_value_t = 16,
+        value_parser = clap::value_parser!(u16).range(0..=64))]
+    draft_max: u16,
     /// Don't reuse the KV cache of equal prompt beginnings.
     #[arg(long)]
     no_prefix_cache: bool,
@@ -280,6 +295,7 @@ impl ServeArgs {
             memory_percent: args.memory_percent,
             kv_cache_dtype: args.kv_cache_dtype,
             weight_kind: args.quantize.or(args.dtype),
+            draft_max: usize::from(args.draft_max),
             prefix_cache: !args.no_prefix_cache,
             kv_disk: args.kv_disk.clone().map(|path| KvDisk {
                 path,
@@ -306,7 +322,11 @@ impl ServeArgs {
             api_keys: given(&args.api_key),
             admin_api_keys: given(&args.admin_api_key),
             max_queued_requests: args.max_queued_requests,
-            max_body_bytes: args.max_body_size.0,
+            max_body_bytes: args.max_body_size.map(|size| size.0),
+            media: MediaConfig {
+                max_images: args.limit_mm_per_prompt,
+                domains: args.allowed_media_domains.clone(),
+            },
             drain_timeout: Duration::from_secs(args.drain_timeout),
             cors_origins: args.cors_origin.clone(),
             strict: args.strict,
@@ -316,6 +336,7 @@ impl ServeArgs {
             trust_request_chat_template: args.trust_request_chat_template,
             tool_call_parser: self.model.tool_call_parser,
             reasoning_parser: self.model.reasoning_parser,
+            store: self.store.limits(),
             lora: LoraServing {
                 max_loras: self.model.lora.max_loras,
                 at_run_time: self.model.lora.allow_runtime_lora_updating,
@@ -326,6 +347,17 @@ impl ServeArgs {
 
 fn json_object(text: &str) -> Result<Map<String, Value>, String> {
     serde_json::from_str(text).map_err(|error| format!("it must be a JSON object: {error}"))
+}
+
+/// Reads `image=4`, or vLLM's `{"image": 4}`.
+fn most_images(text: &str) -> Result<usize, String> {
+    const EXPECTED: &str = "it must be image=COUNT or {\"image\": COUNT}";
+    if let Some(count) = text.strip_prefix("image=") {
+        return count.parse().map_err(|_| EXPECTED.to_owned());
+    }
+    let limits: Map<String, Value> = serde_json::from_str(text).map_err(|_| EXPECTED.to_owned())?;
+    let count = limits.get("image").and_then(Value::as_u64).filter(|_| limits.len() == 1);
+    count.and_then(|count| usize::try_from(count).ok()).ok_or_else(|| EXPECTED.to_owned())
 }
 
 /// Keys that aren't empty, as those of an unset variable in a container's configuration are.

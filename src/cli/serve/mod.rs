@@ -4,6 +4,7 @@ mod args;
 mod byte_size;
 mod logging;
 mod lora_modules;
+mod store;
 mod values;
 
 use std::io::Write;
@@ -33,11 +34,12 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
         check_adapters(&args, name)?;
     }
     let listener = bind(args.server_config("").address)?;
+    let store = args.store.open()?;
     let start = move || RunningModel::start(&choice, &config);
     let running = tokio::task::spawn_blocking(start).await??;
     check_adapters(&args, &running.name)?;
     let server_config = args.server_config(&running.name);
-    let (parts, engine) = running.into_server_parts(server_config);
+    let (parts, engine) = running.into_server_parts(server_config, store);
     let state = AppState::new(parts);
     let listener = tokio::net::TcpListener::from_std(listener)?;
     announce(listener.local_addr()?, began.elapsed())?;

@@ -9,6 +9,7 @@ use axum::response::Response;
 
 use crate::http::error::ApiError;
 use crate::http::page;
+use crate::http::request::owner::Owner;
 use crate::http::state::AppState;
 use crate::http::state::api_keys::{ApiKeys, Scope};
 
@@ -21,26 +22,28 @@ const ADMIN: [&str; 2] = ["/v1/load_lora_adapter", "/v1/unload_lora_adapter"];
 /// Lets a request pass that has a key, or needs none.
 pub(crate) async fn require_key(
     State(state): State<AppState>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Result<Response, ApiError> {
     let keys = &state.api_keys;
     let path = request.uri().path();
     if !keys.is_empty() && !is_open(path) && !page::is_public(path, request.headers()) {
-        let scope = check(keys, request.headers())?;
+        let (scope, owner) = check(keys, request.headers())?;
         if ADMIN.contains(&path) && scope < Scope::Admin {
             let message = "this needs a key that the server was given as --admin-api-key";
             return Err(ApiError::Permission(message));
         }
+        request.extensions_mut().insert(owner);
     }
     Ok(next.run(request).await)
 }
 
 /// Either of the two headers may hold the key; clients that know both APIs send both.
-fn check(keys: &ApiKeys, headers: &HeaderMap) -> Result<Scope, ApiError> {
+fn check(keys: &ApiKeys, headers: &HeaderMap) -> Result<(Scope, Owner), ApiError> {
+    let known = |key: &[u8]| keys.scope(key).map(|scope| (scope, Owner::of_key(key)));
     let own = headers.get(API_KEY).map(|value| value.as_bytes().trim_ascii());
-    if let Some(scope) = own.and_then(|key| keys.scope(key)) {
-        return Ok(scope);
+    if let Some(known) = own.and_then(known) {
+        return Ok(known);
     }
     let unknown = ApiError::Authentication("the API key is not known");
     let Some(value) = headers.get(header::AUTHORIZATION) else {
@@ -49,7 +52,7 @@ fn check(keys: &ApiKeys, headers: &HeaderMap) -> Result<Scope, ApiError> {
     };
     let key = bearer(value.as_bytes())
         .ok_or(ApiError::Authentication("the Authorization header must read \"Bearer KEY\""))?;
-    keys.scope(key).ok_or(unknown)
+    known(key).ok_or(unknown)
 }
 
 fn is_open(path: &str) -> bool {

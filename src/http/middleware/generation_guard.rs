@@ -9,6 +9,11 @@ use crate::http::error::ApiError;
 use crate::http::state::AppState;
 
 const EMBEDDINGS: &str = "/v1/embeddings";
+/// What a model that continues no texts may be asked below `/v1/`.
+const VECTORS: [&str; 5] = [EMBEDDINGS, "/v1/rerank", "/v1/score", "/v1/classify", "/v1/pooling"];
+
+/// Routes that compute nothing themselves.
+const STORES: [&str; 2] = ["/v1/files", "/v1/batches"];
 
 /// Answers 400 to what asks for text, where the model only embeds.
 pub(crate) async fn refuse_generation(
@@ -17,7 +22,8 @@ pub(crate) async fn refuse_generation(
     next: Next,
 ) -> Result<Response, ApiError> {
     let path = request.uri().path();
-    let asks_for_text = (path.starts_with("/v1/") && path != EMBEDDINGS)
+    let stores = STORES.iter().any(|route| path.starts_with(route));
+    let asks_for_text = (path.starts_with("/v1/") && !VECTORS.contains(&path) && !stores)
         || matches!(path, "/api/chat" | "/api/generate");
     let generates = request.method() == Method::POST && asks_for_text;
     if generates && !state.engine.limits().generates {

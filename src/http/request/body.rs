@@ -40,7 +40,7 @@ impl FromRequest<AppState> for JsonBody {
 
     async fn from_request(request: Request, state: &AppState) -> Result<Self, ApiError> {
         require_json(request.headers())?;
-        let bytes = read_all(request.into_body(), state.config.max_body_bytes).await?;
+        let bytes = read_all(request.into_body(), state.max_body_bytes()).await?;
         Self::parse(&bytes)
     }
 }

@@ -48,9 +48,25 @@ impl<T: RequestBody> FromRequest<AppState> for Extracted<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &AppState) -> Result<Self, ApiError> {
-        let arrival = Arrival::now(request.headers())?;
+        Ok(Whole::from_request(request, state).await?.request)
+    }
+}
+
+/// A request that is read, and its body as it came.
+#[derive(Debug)]
+pub(crate) struct Whole<T> {
+    pub(crate) json: Value,
+    pub(crate) request: Extracted<T>,
+}
+
+impl<T: RequestBody> FromRequest<AppState> for Whole<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &AppState) -> Result<Self, ApiError> {
+        let arrival = Arrival::now(request.headers(), request.extensions())?;
         let JsonBody(json) = JsonBody::from_request(request, state).await?;
-        Self::read(&json, arrival, state)
+        let request = Extracted::read(&json, arrival, state)?;
+        Ok(Self { json, request })
     }
 }
 

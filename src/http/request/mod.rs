@@ -8,5 +8,6 @@ mod deserialize;
 pub(crate) mod extract;
 pub(crate) mod fields;
 pub(crate) mod id;
+pub(crate) mod owner;
 pub(crate) mod path_id;
 pub(crate) mod rules;

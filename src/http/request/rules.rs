@@ -45,7 +45,6 @@ pub(crate) const COMMON: Rules = &[
     ("n_discard", Ignored),
     ("n_keep", Ignored),
     ("moderation", Treatment::IgnoredIf(blocks_nothing)),
-    ("prediction", Ignored),
     ("prompt_cache_key", Ignored),
     // All prefixes are kept as long as there is room.
     ("prompt_cache_options.mode", Ignored),
@@ -59,6 +58,10 @@ pub(crate) const COMMON: Rules = &[
     ("safety_identifier", Ignored),
     ("service_tier", Ignored),
     ("session_id", Ignored),
+    // How drafts are made changes no answer.
+    ("speculative.n_min", Ignored),
+    ("speculative.p_min", Ignored),
+    ("speculative.type", Ignored),
     ("sse_ping_interval", Ignored),
     ("store", Ignored),
     ("stream_interval", Ignored),

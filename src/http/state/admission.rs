@@ -35,6 +35,11 @@ impl Admission {
             .map_err(|_| ApiError::TooManyRequests { waiting: self.in_use(), bound: self.capacity })
     }
 
+    /// Most sequences that may wait or run.
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
     /// Sequences that wait or run.
     pub(crate) fn in_use(&self) -> usize {
         self.capacity - self.permits.available_permits()

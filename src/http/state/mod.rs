@@ -6,13 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::config::{LoraServing, ServerConfig};
 use crate::engine::adapter::Adapter;
 use crate::engine::{EngineHandle, EngineHealth};
 use crate::http::error::ApiError;
 use crate::metrics::MetricsHandle;
+use crate::pictures::processor::Processor;
+use crate::store::Store;
 use crate::structured::compiler::{CompilerLimits, GrammarCompiler};
 use crate::structured::vocabulary::Vocabulary;
 use crate::text::chat_template::ChatTemplate;
@@ -24,15 +26,20 @@ use api_keys::ApiKeys;
 use breakers::BreakerCache;
 use clock::unix_seconds;
 use families::Families;
+use live::LiveResponses;
 use prompt_memory::PromptMemory;
 use response_store::ResponseStore;
 
 pub mod adapter_registry;
 pub(crate) mod admission;
 pub(crate) mod api_keys;
+pub(crate) mod batches;
 pub(crate) mod breakers;
 pub(crate) mod clock;
 pub(crate) mod families;
+pub(crate) mod files;
+pub(crate) mod live;
+pub(crate) mod packing;
 pub(crate) mod prompt_memory;
 pub(crate) mod response_store;
 
@@ -80,6 +87,22 @@ pub struct ModelFacts {
     pub bytes: u64,
     /// Whether a GPU computes.
     pub on_gpu: bool,
+    /// Whether its author made it for embeddings, whatever else it can do.
+    pub embeds: bool,
+    /// The words by which it says whether a document is what a query looks for, if its author chose
+    /// them.
+    pub answers: Option<Answers>,
+    /// Names of the classes that it sorts texts into, in the order of their scores.
+    pub labels: Vec<String>,
+}
+
+/// The words by which a model judges documents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answers {
+    /// The tokens of yes and no.
+    pub tokens: [u32; 2],
+    /// Whether scores are the difference of their logits, not the share of yes.
+    pub raw: bool,
 }
 
 /// What [`AppState`] is made of.
@@ -111,6 +134,10 @@ pub struct ServerParts {
     pub fingerprint: String,
     /// What is told of the model.
     pub model: ModelFacts,
+    /// What requests ask to keep.
+    pub store: Store,
+    /// How pictures are prepared; without it, or an engine that sees, they are refused.
+    pub image_processor: Option<Arc<Processor>>,
 }
 
 /// Cheap to clone; one per server.
@@ -130,6 +157,8 @@ pub struct ServerState {
     pub(crate) build_features: Vec<String>,
     pub(crate) fingerprint: String,
     pub(crate) model: ModelFacts,
+    /// How pictures are prepared, if the model sees.
+    pub(crate) image_processor: Option<Arc<Processor>>,
     /// The adapters that requests can name beside the model.
     pub(crate) adapters: AdapterRegistry,
     pub(crate) admission: Admission,
@@ -137,8 +166,14 @@ pub struct ServerState {
     pub(crate) breakers: BreakerCache,
     /// The prompts of earlier requests, for those that ask why they were not found in the cache.
     pub(crate) prompts: PromptMemory,
-    /// The responses that requests asked to keep.
+    /// What outlives the process.
+    pub(crate) store: Store,
+    /// The responses in it.
     pub(crate) responses: ResponseStore,
+    /// The events of responses that run in the background here.
+    pub(crate) live: LiveResponses,
+    /// Wakes what runs stored requests.
+    pub(crate) work: Notify,
     /// When the server started, as `created` of the model.
     pub(crate) created: u64,
     pub(crate) keep_alive: Duration,
@@ -191,9 +226,13 @@ impl AppState {
             build_features: parts.build_features,
             fingerprint: parts.fingerprint,
             model: parts.model,
+            image_processor: parts.image_processor.filter(|_| engine.limits().sees),
             breakers: BreakerCache::default(),
             prompts: PromptMemory::default(),
-            responses: ResponseStore::default(),
+            responses: ResponseStore::new(parts.store.clone(), config.store.age),
+            store: parts.store,
+            live: LiveResponses::default(),
+            work: Notify::new(),
             created: unix_seconds(),
             chat_templates,
             families,
@@ -225,6 +264,25 @@ impl ServerState {
             let vocabulary = Arc::new(vocabulary(&self.tokenizer, &self.eos_token_ids));
             GrammarCompiler::new(vocabulary, CompilerLimits::default())
         })
+    }
+
+    /// The name under which servers of the same model take each other's stored requests.
+    pub(crate) fn own_name(&self, model: &str) -> String {
+        if self.config.served_model_names.iter().any(|name| name == model) {
+            return self.model_name().to_owned();
+        }
+        model.to_owned()
+    }
+
+    /// Whether the model sees pictures.
+    pub(crate) fn sees(&self) -> bool {
+        self.image_processor.is_some()
+    }
+
+    /// Most bytes of a request's body.
+    pub(crate) fn max_body_bytes(&self) -> usize {
+        let default = if self.sees() { 64 << 20 } else { 8 << 20 };
+        self.config.max_body_bytes.unwrap_or(default)
     }
 
     /// The name that answers carry.

@@ -30,6 +30,7 @@ pub(crate) struct FunctionCallInput {
 #[derive(Debug, Deserialize)]
 pub(crate) struct CustomToolCallInput {
     pub(crate) id: Option<String>,
+    pub(crate) status: Option<String>,
     pub(crate) call_id: Option<String>,
     pub(crate) name: Option<String>,
     pub(crate) input: Option<String>,
@@ -64,6 +65,15 @@ pub(crate) struct ReferenceInput {
 #[derive(Debug, Deserialize)]
 pub(crate) struct TextPart {
     pub(crate) text: Option<String>,
+}
+
+/// A part of the type `input_image`.
+#[derive(Debug, Deserialize)]
+pub(crate) struct ImagePart {
+    pub(crate) image_url: Option<String>,
+    pub(crate) detail: Option<String>,
+    /// A file that was uploaded before; none are kept.
+    pub(crate) file_id: Option<String>,
 }
 
 /// A part of the type `refusal`.

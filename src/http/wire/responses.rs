@@ -85,7 +85,7 @@ pub(crate) struct TextField {
 }
 
 /// What went into a response or came out of it.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[schema(as = ResponseItem)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(crate) enum Item {
@@ -110,7 +110,7 @@ impl Item {
 }
 
 /// What somebody said.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[schema(as = ResponseMessageItem)]
 pub(crate) struct MessageItem {
     pub(crate) id: String,
@@ -120,7 +120,7 @@ pub(crate) struct MessageItem {
 }
 
 /// Reasoning of the model. A summary only comes in; nothing here makes one.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[schema(as = ResponseReasoningItem)]
 pub(crate) struct ReasoningItem {
     pub(crate) id: String,
@@ -130,7 +130,7 @@ pub(crate) struct ReasoningItem {
 }
 
 /// The model calls a function.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[schema(as = ResponseFunctionCall)]
 pub(crate) struct FunctionCallItem {
     pub(crate) id: String,
@@ -144,7 +144,7 @@ pub(crate) struct FunctionCallItem {
 }
 
 /// The model calls a tool that takes a text.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[schema(as = ResponseCustomToolCall)]
 pub(crate) struct CustomToolCallItem {
     pub(crate) id: String,
@@ -155,7 +155,7 @@ pub(crate) struct CustomToolCallItem {
 }
 
 /// What a function or a custom tool gave.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[schema(as = ResponseFunctionOutput)]
 pub(crate) struct FunctionCallOutputItem {
     pub(crate) id: String,
@@ -165,7 +165,7 @@ pub(crate) struct FunctionCallOutputItem {
 }
 
 /// As it came: a text, or a list of them.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[schema(as = ResponseFunctionOutputText)]
 #[serde(untagged)]
 pub(crate) enum FunctionOutput {
@@ -174,7 +174,7 @@ pub(crate) enum FunctionOutput {
 }
 
 /// Who said it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = ResponseRole)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Role {
@@ -185,7 +185,7 @@ pub(crate) enum Role {
 }
 
 /// Whether an item is whole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = ResponseItemStatus)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ItemStatus {
@@ -195,13 +195,17 @@ pub(crate) enum ItemStatus {
 }
 
 /// A piece of an item's text.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[schema(as = ResponsePart)]
 #[serde(tag = "type", rename_all = "snake_case")]
-#[expect(clippy::enum_variant_names, reason = "the API's names")]
 pub(crate) enum Part {
     InputText {
         text: String,
+    },
+    InputImage {
+        image_url: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        detail: Option<String>,
     },
     OutputText {
         text: String,
@@ -224,12 +228,14 @@ impl Part {
         Self::OutputText { text, annotations: Vec::new(), logprobs }
     }
 
+    /// The text, of a picture an empty one.
     pub(crate) fn text(&self) -> &str {
         match self {
             Self::InputText { text }
             | Self::OutputText { text, .. }
             | Self::ReasoningText { text }
             | Self::SummaryText { text } => text,
+            Self::InputImage { .. } => "",
         }
     }
 }
@@ -278,6 +284,9 @@ pub(crate) struct Settings {
     pub(crate) instructions: Option<String>,
     #[schema(required)]
     pub(crate) previous_response_id: Option<String>,
+    /// The conversation that the response is a part of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) conversation: Option<ConversationName>,
     pub(crate) store: bool,
     pub(crate) background: bool,
     #[schema(required)]
@@ -310,6 +319,13 @@ pub(crate) struct Settings {
     pub(crate) prompt_cache_key: Option<String>,
 }
 
+/// Names a conversation.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = ResponseConversation)]
+pub(crate) struct ConversationName {
+    pub(crate) id: String,
+}
+
 /// Part of [`Settings`].
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = ResponseReasoningSettings)]
@@ -336,10 +352,12 @@ pub(crate) struct TextSettings {
 #[schema(as = ResponseStatus)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Status {
+    Queued,
     InProgress,
     Completed,
     Incomplete,
     Failed,
+    Cancelled,
 }
 
 /// Why a response is not whole.

@@ -3,8 +3,9 @@
 
 use super::tools;
 use crate::http::generate::chat_request::{
-    Message, Part, ReasoningKeys, Role, ToolCall, parsed_arguments,
+    Image, Message, Part, ReasoningKeys, Role, ToolCall, parsed_arguments,
 };
+use crate::http::generate::images::source::{self, ImageSource};
 use crate::http::wire::responses::{
     FunctionCallOutputItem, FunctionOutput, Item, MessageItem, Part as TextPart, ReasoningItem,
     Role as ItemRole,
@@ -111,7 +112,16 @@ fn result(item: &FunctionCallOutputItem) -> Message {
 }
 
 fn texts(parts: &[TextPart]) -> Vec<Part> {
-    parts.iter().map(|part| Part::Text(part.text().to_owned())).collect()
+    let part = |part: &TextPart| match part {
+        TextPart::InputImage { image_url, detail } => Part::Image(Image {
+            path: "input".to_owned(),
+            kind: "input_image",
+            source: ImageSource::Url(image_url.clone()),
+            detail: source::detail(detail.as_deref(), "detail").unwrap_or_default(),
+        }),
+        text => Part::Text(text.text().to_owned()),
+    };
+    parts.iter().map(part).collect()
 }
 
 /// Parts are lines, as in chat completions.

@@ -3,14 +3,12 @@
 //!
 //! Every field is judged here: it takes effect, is refused by name, or is named as ignored.
 
-use std::time::Instant;
-
 use serde_json::{Value, json};
 
 use super::comparison::Comparison;
 use super::conversation::messages;
-use super::items::{ItemReader, check_outputs};
-use super::settings::settings;
+use super::items::{ItemReader, References, check_outputs};
+use super::settings::{conversation_id, settings};
 use super::tools::{CalledTools, ResponseTools};
 use crate::engine::adapter::Adapter;
 use crate::http::error::ApiError;
@@ -19,6 +17,7 @@ use crate::http::generate::chat_request::{
 };
 use crate::http::generate::demand::Demand;
 use crate::http::generate::field_names::FieldNames;
+use crate::http::openai::conversations::all_items;
 use crate::http::openai::sampling::{
     self, SamplingBody, Spelled, effort, prewarmed, reasoning_budget, top_logprobs,
 };
@@ -28,6 +27,7 @@ use crate::http::openai::{format, tools};
 use crate::http::request::arrival::Arrival;
 use crate::http::request::extract::{Extracted, RequestBody};
 use crate::http::request::fields::{BodyReader, FieldReader, Ignored, required, text_member};
+use crate::http::request::owner::Owner;
 use crate::http::request::rules::{COMMON, Rules, Treatment, is_bool, is_empty, is_false};
 use crate::http::state::AppState;
 use crate::http::state::response_store::{History, Turn};
@@ -106,8 +106,9 @@ pub(super) struct Converted {
 }
 
 impl Converted {
-    pub(super) fn new(
+    pub(super) async fn new(
         state: &AppState,
+        owner: &Owner,
         request: Extracted<ResponseBody>,
     ) -> Result<Self, ApiError> {
         let Extracted { body, model, adapter, arrival, mut fields } = request;
@@ -115,7 +116,7 @@ impl Converted {
         check_unsupported(&request, &sampling)?;
         note_idle(&request, &mut fields);
         let streaming = streaming(request.stream, request.stream_options.as_ref(), None)?;
-        let history = history(state, &request, &mut fields)?;
+        let history = history(state, owner, &request, &mut fields).await?;
         let tools = request.tools.take().unwrap_or_default();
         let ResponseTools { list, shown, called } = ResponseTools::read(&tools, &mut fields)?;
         let conversation = conversation(&request, list, &history, &mut fields)?;
@@ -198,8 +199,6 @@ fn check_unsupported(request: &ResponsesRequest, sampling: &SamplingBody) -> Res
         Some(value) => !value.as_array().is_some_and(Vec::is_empty),
     };
     let asks = [
-        (request.background == Some(true), "background", "true"),
-        (given(&request.conversation), "conversation", "any; use previous_response_id"),
         (given(&request.prompt), "prompt", "any; use input"),
         (given(&request.context_management), "context_management", "any"),
         (fields.n.is_some_and(|n| n != Int(1)), "n", "another number of answers than 1"),
@@ -219,6 +218,14 @@ fn check_unsupported(request: &ResponsesRequest, sampling: &SamplingBody) -> Res
         if asked {
             return Err(ApiError::unsupported(name, &format!("the value {what}")));
         }
+    }
+    if request.background == Some(true) && request.store == Some(false) {
+        let message = "background needs store to be true: the answer is read from there";
+        return Err(ApiError::field("background", message));
+    }
+    if given(&request.conversation) && request.previous_response_id.is_some() {
+        let message = "conversation and previous_response_id can't both be given";
+        return Err(ApiError::field("conversation", message));
     }
     match request.truncation.as_deref() {
         None | Some("disabled") => Ok(()),
@@ -252,21 +259,30 @@ fn note_idle(request: &ResponsesRequest, fields: &mut FieldReader) {
 }
 
 /// What went before, and the request's own items.
-fn history(
+async fn history(
     state: &AppState,
+    owner: &Owner,
     request: &ResponsesRequest,
     fields: &mut FieldReader,
 ) -> Result<History, ApiError> {
-    let now = Instant::now();
-    let history = match &request.previous_response_id {
-        None => History::default(),
-        Some(id) => {
-            let previous = state.responses.get(now, id);
+    let keeps = request.store == Some(true) || request.background == Some(true);
+    if keeps {
+        // Known before anything is computed.
+        state.store.check().await?;
+    }
+    let history = match (&request.previous_response_id, &request.conversation) {
+        (Some(id), _) => {
+            let previous = state.responses.get(&owner.0, id).await?;
             previous.ok_or_else(|| ApiError::PreviousResponseNotFound(id.clone()))?.conversation()
         }
+        (None, conversation) => match conversation_id(conversation.as_ref())? {
+            Some(id) => History::default().with(Turn::new(all_items(state, owner, &id).await?)),
+            None => History::default(),
+        },
     };
     let input = required(request.input.as_ref(), "", "input")?;
-    let items = ItemReader { store: &state.responses, now, fields }.read(input)?;
+    let references = References::find(state, owner, Some(input)).await?;
+    let items = ItemReader { references: &references, sees: state.sees(), fields }.read(input)?;
     if items.is_empty() {
         return Err(ApiError::field("input", "input must have at least one item"));
     }

@@ -3,18 +3,21 @@
 //! Errors name the place: `input[2].content[0].type`. Knows nothing of what the items mean to a
 //! model.
 
-use std::time::Instant;
+use std::collections::HashMap;
 
 use serde_json::Value;
 
 use crate::http::error::ApiError;
 use crate::http::generate::chat_request::omitted;
+use crate::http::generate::images::source;
 use crate::http::openai::envelope::{item_id, tool_call_id};
 use crate::http::request::fields::{FieldReader, required, text_member};
-use crate::http::state::response_store::{History, ResponseStore};
+use crate::http::request::owner::Owner;
+use crate::http::state::AppState;
+use crate::http::state::response_store::History;
 use crate::http::wire::response_input::{
-    CustomToolCallInput, FunctionCallInput, FunctionOutputInput, MessageInput, ReasoningInput,
-    ReferenceInput, RefusalPart, TextPart,
+    CustomToolCallInput, FunctionCallInput, FunctionOutputInput, ImagePart, MessageInput,
+    ReasoningInput, ReferenceInput, RefusalPart, TextPart,
 };
 use crate::http::wire::responses::{
     CustomToolCallItem, FunctionCallItem, FunctionCallOutputItem, FunctionOutput, Item, ItemStatus,
@@ -27,11 +30,30 @@ const KINDS: &str = "message, function_call, function_call_output, custom_tool_c
 /// Parts of a tool's output that a text stands for.
 const OMITTED: [&str; 2] = ["input_image", "input_file"];
 
+/// The stored items that the references of a request lead to.
+#[derive(Debug, Default)]
+pub(crate) struct References(HashMap<String, Item>);
+
+impl References {
+    /// Finds those of an `input`, as far as they are stored.
+    pub(crate) async fn find(
+        state: &AppState,
+        owner: &Owner,
+        input: Option<&Value>,
+    ) -> Result<Self, ApiError> {
+        let items = input.and_then(Value::as_array).into_iter().flatten();
+        let refers = |item: &&Value| kind(item, "").is_ok_and(|kind| kind == "item_reference");
+        let ids = items.filter(refers).filter_map(|item| text_member(item, "id"));
+        let ids: Vec<String> = ids.map(str::to_owned).collect();
+        Ok(Self(state.responses.items(&owner.0, ids).await?))
+    }
+}
+
 /// Reads the items of one request.
 pub(crate) struct ItemReader<'a> {
-    /// Where references lead.
-    pub(crate) store: &'a ResponseStore,
-    pub(crate) now: Instant,
+    pub(crate) references: &'a References,
+    /// Whether the model sees pictures.
+    pub(crate) sees: bool,
     pub(crate) fields: &'a mut FieldReader,
 }
 
@@ -44,12 +66,15 @@ impl ItemReader<'_> {
                 let (id, status) = (item_id("msg"), ItemStatus::Completed);
                 Ok(vec![Item::Message(MessageItem { id, status, role: Role::User, content })])
             }
-            Value::Array(items) => {
-                let items = items.iter().enumerate();
-                items.map(|(at, item)| self.item(item, &format!("input[{at}]"))).collect()
-            }
+            Value::Array(items) => self.list(items, "input"),
             _ => Err(ApiError::field("input", "input must be a string or a list of items")),
         }
+    }
+
+    /// The items of a list that stands at `path`.
+    pub(crate) fn list(&mut self, items: &[Value], path: &str) -> Result<Vec<Item>, ApiError> {
+        let items = items.iter().enumerate();
+        items.map(|(at, item)| self.item(item, &format!("{path}[{at}]"))).collect()
     }
 
     fn item(&mut self, item: &Value, path: &str) -> Result<Item, ApiError> {
@@ -87,9 +112,9 @@ impl ItemReader<'_> {
         let content = match content {
             Some(Value::String(text)) => vec![part(text)],
             Some(Value::Array(parts)) => {
+                let path = format!("{path}.content");
                 let kinds = ["input_text", "output_text"];
-                let texts = self.texts(&parts, &format!("{path}.content"), &kinds)?;
-                texts.into_iter().map(part).collect()
+                self.parts(&parts, &path, &kinds, self.sees && role == Role::User, part)?
             }
             _ => return Err(invalid(path, "content", "must be a string or a list of parts")),
         };
@@ -115,13 +140,14 @@ impl ItemReader<'_> {
         item: &Value,
         path: &str,
     ) -> Result<CustomToolCallItem, ApiError> {
-        let CustomToolCallInput { id, call_id, name, input } = self.fields.variant(item, path)?;
+        let CustomToolCallInput { id, status, call_id, name, input } =
+            self.fields.variant(item, path)?;
         Ok(CustomToolCallItem {
             id: given_or_new(id, "ctc"),
             call_id: call_id.unwrap_or_else(tool_call_id),
             name: required(name, path, "name")?,
             input: required(input, path, "input")?,
-            status: ItemStatus::Completed,
+            status: item_status(status.as_deref(), path)?,
         })
     }
 
@@ -134,9 +160,8 @@ impl ItemReader<'_> {
             Some(Value::Array(parts)) => {
                 let path = format!("{path}.output");
                 let kinds = ["input_text", "input_image", "input_file"];
-                let texts = self.texts(&parts, &path, &kinds)?;
-                let parts = texts.into_iter().map(|text| Part::InputText { text });
-                FunctionOutput::Parts(parts.collect())
+                let part = |text| Part::InputText { text };
+                FunctionOutput::Parts(self.parts(&parts, &path, &kinds, self.sees, part)?)
             }
             _ => return Err(invalid(path, "output", "must be a string or a list of parts")),
         };
@@ -166,11 +191,41 @@ impl ItemReader<'_> {
     fn reference(&mut self, item: &Value, path: &str) -> Result<Item, ApiError> {
         let ReferenceInput { id } = self.fields.variant(item, path)?;
         let id = required(id, path, "id")?;
-        self.store.item(self.now, &id).ok_or_else(|| ApiError::Invalid {
+        self.references.0.get(&id).cloned().ok_or_else(|| ApiError::Invalid {
             message: format!("{path}.id: no item {id:?} is stored"),
             param: Some(format!("{path}.id")),
             code: Some("item_not_found"),
         })
+    }
+
+    /// Parts of the given kinds, of whose texts `part` makes parts, and pictures if they are `seen`.
+    fn parts(
+        &mut self,
+        parts: &[Value],
+        path: &str,
+        kinds: &[&str],
+        seen: bool,
+        part: impl Fn(String) -> Part,
+    ) -> Result<Vec<Part>, ApiError> {
+        let mut read = Vec::with_capacity(parts.len());
+        for (at, value) in parts.iter().enumerate() {
+            if seen && text_member(value, "type") == Some("input_image") {
+                read.push(self.image(value, &format!("{path}[{at}]"))?);
+            } else {
+                let one = std::slice::from_ref(value);
+                read.extend(self.texts_from(one, path, at, kinds)?.into_iter().map(&part));
+            }
+        }
+        Ok(read)
+    }
+
+    fn image(&mut self, value: &Value, path: &str) -> Result<Part, ApiError> {
+        let ImagePart { image_url, detail, file_id } = self.fields.variant(value, path)?;
+        if image_url.is_none() && file_id.is_some() {
+            return Err(invalid(path, "file_id", "no files are kept: give an image_url"));
+        }
+        source::detail(detail.as_deref(), &format!("{path}.detail"))?;
+        Ok(Part::InputImage { image_url: required(image_url, path, "image_url")?, detail })
     }
 
     /// The texts of parts of the given kinds.
@@ -180,9 +235,20 @@ impl ItemReader<'_> {
         path: &str,
         kinds: &[&str],
     ) -> Result<Vec<String>, ApiError> {
+        self.texts_from(parts, path, 0, kinds)
+    }
+
+    /// The same of parts that are in their list from index `first` on.
+    fn texts_from(
+        &mut self,
+        parts: &[Value],
+        path: &str,
+        first: usize,
+        kinds: &[&str],
+    ) -> Result<Vec<String>, ApiError> {
         let mut texts = Vec::with_capacity(parts.len());
         for (at, part) in parts.iter().enumerate() {
-            let path = format!("{path}[{at}]");
+            let path = format!("{path}[{}]", first + at);
             if !part.is_object() {
                 let message = format!("{path} must be an object with a type");
                 return Err(ApiError::field(path, message));

@@ -1,14 +1,19 @@
-//! The settings of a request as its response repeats them.
+//! The settings of a request as its response repeats them, from its beginning on.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::http::error::ApiError;
 use crate::http::generate::service_tier::ServiceTier;
+use crate::http::openai::envelope::item_id;
+use crate::http::openai::metadata::metadata;
+use crate::http::request::fields::text_member;
 use crate::http::state::AppState;
-use crate::http::wire::bounds::{
-    MAX_METADATA_KEY_CHARS, MAX_METADATA_PAIRS, MAX_METADATA_VALUE_CHARS,
+use crate::http::state::clock::unix_seconds;
+use crate::http::wire::chat::StopReason;
+use crate::http::wire::responses::{
+    ConversationName, ReasoningSettings, ResponseObject, ResponsesRequest, Settings, Status,
+    TextSettings,
 };
-use crate::http::wire::responses::{ReasoningSettings, ResponsesRequest, Settings, TextSettings};
 use crate::http::wire::scalars::ScalarFields;
 
 /// What took effect of a request.
@@ -25,8 +30,10 @@ pub(super) fn settings(
     Ok(Settings {
         instructions: request.instructions,
         previous_response_id: request.previous_response_id,
+        conversation: conversation_id(request.conversation.as_ref())?
+            .map(|id| ConversationName { id }),
         store: request.store.unwrap_or(true),
-        background: false,
+        background: request.background.unwrap_or(false),
         max_output_tokens: request.max_output_tokens.map(|most| most.0),
         max_tool_calls: request.max_tool_calls.map(|most| most.0),
         metadata: metadata(request.metadata)?,
@@ -51,33 +58,38 @@ pub(super) fn settings(
     })
 }
 
-fn metadata(metadata: Option<Map<String, Value>>) -> Result<Map<String, Value>, ApiError> {
-    let metadata = metadata.unwrap_or_default();
-    if metadata.len() > MAX_METADATA_PAIRS {
-        let message = format!(
-            "metadata must have at most {MAX_METADATA_PAIRS} pairs, got {}",
-            metadata.len()
-        );
-        return Err(ApiError::field("metadata", message));
+/// A response of which nothing is there yet.
+pub(super) fn begun(model: String, settings: Settings, seed: i64) -> ResponseObject {
+    ResponseObject {
+        id: item_id("resp"),
+        object: "response",
+        created_at: unix_seconds(),
+        status: Status::InProgress,
+        completed_at: None,
+        error: None,
+        incomplete_details: None,
+        model,
+        output: Vec::new(),
+        usage: None,
+        settings,
+        seed,
+        stop_reason: StopReason::Nothing,
+        timings: None,
+        prompt_cache_diagnostics: None,
     }
-    for (key, value) in &metadata {
-        let chars = key.chars().count();
-        if chars > MAX_METADATA_KEY_CHARS {
-            let message = format!(
-                "metadata: keys must have at most {MAX_METADATA_KEY_CHARS} characters, got {chars}"
-            );
-            return Err(ApiError::field("metadata", message));
-        }
-        let param = format!("metadata.{key}");
-        let Some(text) = value.as_str() else {
-            return Err(ApiError::field(param.clone(), format!("{param} must be a string")));
-        };
-        let chars = text.chars().count();
-        if chars > MAX_METADATA_VALUE_CHARS {
-            let most = MAX_METADATA_VALUE_CHARS;
-            let message = format!("{param} must have at most {most} characters, got {chars}");
-            return Err(ApiError::field(param, message));
+}
+
+/// The conversation that a request names: by its id, or as an object that has it.
+pub(super) fn conversation_id(named: Option<&Value>) -> Result<Option<String>, ApiError> {
+    match named {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(id)) => Ok(Some(id.clone())),
+        Some(object) => {
+            let id = text_member(object, "id").ok_or_else(|| {
+                let message = "conversation must be an id or an object with one";
+                ApiError::field("conversation", message)
+            })?;
+            Ok(Some(id.to_owned()))
         }
     }
-    Ok(metadata)
 }

@@ -1,145 +1,125 @@
-//! The responses that requests asked to store: to read, to list what they were made of, to delete.
-
-use std::sync::Arc;
-use std::time::Instant;
+//! The responses that are stored: to read, to follow while they run, to list what they were made of,
+//! to cancel and to delete.
 
 use axum::extract::{Query, State};
-use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
+use super::background;
 use crate::http::error::ApiError;
+use crate::http::openai::lists::{Asked, ListKind, Parameters};
 use crate::http::request::fields::FieldReader;
+use crate::http::request::owner::Owner;
 use crate::http::request::path_id::PathId;
 use crate::http::state::AppState;
 use crate::http::state::response_store::StoredResponse;
-use crate::http::wire::bounds::MAX_PAGE_ITEMS;
 use crate::http::wire::responses::{Item, ItemList};
 
-/// Items in a list that doesn't say how many.
-const DEFAULT_LIMIT: usize = 20;
-
-/// Names and values behind the question mark.
-type Parameters = Query<Vec<(String, String)>>;
-
-/// `GET /v1/responses/{id}`.
+/// `GET /v1/responses/{id}`: the response as it stands, or its events.
 pub(crate) async fn retrieve(
     State(state): State<AppState>,
+    owner: Owner,
     PathId(id): PathId,
     Query(parameters): Parameters,
 ) -> Result<Response, ApiError> {
     let mut fields = FieldReader::new(&[]);
+    let (mut streams, mut next) = (false, None);
     for (name, value) in parameters {
         match name.as_str() {
-            "stream" if value == "true" => {
-                return Err(ApiError::unsupported("stream", "a stream of a stored response"));
-            }
-            "stream" if value != "false" => {
+            "stream" if value == "true" || value == "false" => streams = value == "true",
+            "stream" => {
                 let message = format!("stream must be true or false, got {value:?}");
                 return Err(ApiError::field("stream", message));
             }
-            // Everything there is to include is in it; the others are for streams.
-            "stream" | "include" | "include[]" | "include_obfuscation" | "starting_after" => {
-                fields.ignore(name);
-            }
+            "starting_after" => next = Some(behind(&value)?),
+            // Everything there is to include is in it.
+            "include" | "include[]" | "include_obfuscation" => fields.ignore(name),
             _ => fields.unknown(name),
         }
     }
+    if next.is_some() && !streams {
+        fields.ignore("starting_after");
+    }
     let ignored = fields.finish(state.config.strict)?;
-    let stored = stored(&state, id)?;
-    let json = [(header::CONTENT_TYPE, "application/json")];
-    let response = (json, stored.json.clone()).into_response();
-    Ok(ignored.tell(response))
+    let response = stored(&state, &owner, &id).await?.response;
+    if !streams {
+        return Ok(ignored.tell(axum::Json(response).into_response()));
+    }
+    if response["background"] != true {
+        let message = "stream: only a response that was made with background can be followed";
+        return Err(ApiError::field("stream", message));
+    }
+    let live = state.live.get(&id);
+    let events = background::follow(state, owner, id, live, next.unwrap_or(0));
+    Ok(ignored.tell(events))
+}
+
+/// The number of the event behind that one.
+fn behind(value: &str) -> Result<usize, ApiError> {
+    let number = value.parse::<usize>().ok().and_then(|number| number.checked_add(1));
+    number.ok_or_else(|| {
+        let message = format!("starting_after must be the number of an event, got {value:?}");
+        ApiError::field("starting_after", message)
+    })
 }
 
 /// `DELETE /v1/responses/{id}`.
 pub(crate) async fn delete(
     State(state): State<AppState>,
+    owner: Owner,
     PathId(id): PathId,
 ) -> Result<axum::Json<Value>, ApiError> {
-    if !state.responses.remove(Instant::now(), &id) {
+    if !state.responses.remove(&owner.0, &id).await? {
         return Err(ApiError::ResponseNotFound(id));
+    }
+    if let Some(live) = state.live.get(&id) {
+        live.cancel();
     }
     Ok(axum::Json(json!({"id": id, "object": "response", "deleted": true})))
 }
 
-/// `POST /v1/responses/{id}/cancel`: only responses in the background could be cancelled, and there
-/// are none.
+/// `POST /v1/responses/{id}/cancel`: ends a response that runs in the background.
 pub(crate) async fn cancel(
     State(state): State<AppState>,
+    owner: Owner,
     PathId(id): PathId,
-) -> Result<Response, ApiError> {
-    stored(&state, id)?;
-    let message = "Cannot cancel a synchronous response.".to_owned();
-    Err(ApiError::Invalid { message, param: None, code: None })
+) -> Result<axum::Json<Value>, ApiError> {
+    background::cancel(&state, &owner, &id).await.map(axum::Json)
 }
 
 /// `GET /v1/responses/{id}/input_items`: all items that the model was given, the last one first.
 pub(crate) async fn input_items(
     State(state): State<AppState>,
+    owner: Owner,
     PathId(id): PathId,
-    Query(parameters): Parameters,
+    parameters: Parameters,
 ) -> Result<Response, ApiError> {
-    let mut fields = FieldReader::new(&[]);
-    let page = Page::new(parameters, &mut fields)?;
-    let ignored = fields.finish(state.config.strict)?;
-    let stored = stored(&state, id)?;
+    let Asked { page, ignored, .. } = Asked::new(parameters, ListKind::NEWEST_FIRST, &state)?;
+    let stored = stored(&state, &owner, &id).await?;
     let mut items: Vec<&Item> = stored.input.items().collect();
     if !page.ascending {
         items.reverse();
     }
-    let place = |id: &String| {
+    let place = |name: &str, id: &String| {
         let place = items.iter().position(|item| item.id() == id);
-        place.ok_or_else(|| ApiError::field("after", format!("after: there is no item {id:?}")))
+        place.ok_or_else(|| ApiError::field(name, format!("{name}: there is no item {id:?}")))
     };
-    let begin = page.after.as_ref().map(place).transpose()?.map_or(0, |place| place + 1);
-    let data: Vec<&Item> = items[begin..].iter().take(page.limit).copied().collect();
+    let after = page.after.as_ref().map(|id| place("after", id)).transpose()?;
+    let before = page.before.as_ref().map(|id| place("before", id)).transpose()?;
+    let begin = after.map_or(0, |place| place + 1);
+    let end = before.unwrap_or(items.len()).max(begin);
+    let data: Vec<&Item> = items[begin..end].iter().take(page.limit).copied().collect();
     let list = ItemList {
         object: "list",
         first_id: data.first().map(|item| item.id()),
         last_id: data.last().map(|item| item.id()),
-        has_more: begin + data.len() < items.len(),
+        has_more: begin + data.len() < end,
         data,
     };
     Ok(ignored.tell(axum::Json(list).into_response()))
 }
 
-/// Which items of a list are asked for.
-struct Page {
-    after: Option<String>,
-    limit: usize,
-    ascending: bool,
-}
-
-impl Page {
-    fn new(parameters: Vec<(String, String)>, fields: &mut FieldReader) -> Result<Self, ApiError> {
-        let mut page = Self { after: None, limit: DEFAULT_LIMIT, ascending: false };
-        for (name, value) in parameters {
-            match name.as_str() {
-                "after" => page.after = Some(value),
-                "limit" => {
-                    let limit =
-                        value.parse().ok().filter(|limit| (1..=MAX_PAGE_ITEMS).contains(limit));
-                    page.limit = limit.ok_or_else(|| {
-                        let message =
-                            format!("limit must be in 1..={MAX_PAGE_ITEMS}, got {value:?}");
-                        ApiError::field("limit", message)
-                    })?;
-                }
-                "order" if value == "asc" || value == "desc" => page.ascending = value == "asc",
-                "order" => {
-                    let message = format!("order must be \"asc\" or \"desc\", got {value:?}");
-                    return Err(ApiError::field("order", message));
-                }
-                "include" | "include[]" => fields.ignore(name),
-                _ => fields.unknown(name),
-            }
-        }
-        Ok(page)
-    }
-}
-
-fn stored(state: &AppState, id: String) -> Result<Arc<StoredResponse>, ApiError> {
-    let stored = state.responses.get(Instant::now(), &id);
-    stored.ok_or(ApiError::ResponseNotFound(id))
+async fn stored(state: &AppState, owner: &Owner, id: &str) -> Result<StoredResponse, ApiError> {
+    let stored = state.responses.get(&owner.0, id).await?;
+    stored.ok_or_else(|| ApiError::ResponseNotFound(id.to_owned()))
 }

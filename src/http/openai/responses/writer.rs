@@ -1,8 +1,5 @@
 //! Answers of `/v1/responses` as JSON: the response object, or the events that lead to it.
 
-use std::time::Instant;
-
-use axum::body::Bytes;
 use serde_json::Value;
 
 use super::events::{Addition, Event, EventBody, Numbering, Output, Spoken};
@@ -10,10 +7,12 @@ use crate::http::answer::delta::{ChoiceDelta, CompletedChoice, Delta, Finish, Fi
 use crate::http::answer::logprobs::LogprobSpelling;
 use crate::http::answer::writer::{AnswerWriter, SseEvent, UsageAndTimings};
 use crate::http::error::ApiError;
+use crate::http::openai::conversations::additions;
 use crate::http::openai::envelope::stop_reason;
+use crate::http::request::owner::Owner;
 use crate::http::state::AppState;
 use crate::http::state::clock::unix_seconds;
-use crate::http::state::response_store::{History, StoredResponse, Turn};
+use crate::http::state::response_store::{BackgroundRun, History, StoredResponse, Turn};
 use crate::http::wire::chat::TokenLogprob;
 use crate::http::wire::responses::{
     IncompleteDetails, ItemStatus, ResponseError, ResponseObject, Status,
@@ -31,14 +30,19 @@ pub(super) struct ResponsesWriter {
     pub(super) output: Output,
     pub(super) numbering: Numbering,
     pub(super) finish: Option<Finish>,
+    /// The events of the end, once it has come.
+    pub(super) ending: Vec<Event>,
 }
 
 /// What a response is stored with.
 #[derive(Debug)]
 pub(super) struct Storing {
     pub(super) state: AppState,
+    pub(super) owner: Owner,
     /// All items that the model was given.
     pub(super) input: History,
+    /// The response's place in the store, if it runs in the background and was put there before.
+    pub(super) run: Option<BackgroundRun>,
 }
 
 impl ResponsesWriter {
@@ -57,7 +61,7 @@ impl ResponsesWriter {
         })
     }
 
-    /// Ends the answer, and stores it if it is to be stored.
+    /// Ends the answer.
     fn complete(&mut self, totals: UsageAndTimings) -> Vec<Event> {
         let is_cut = |finish: &Finish| finish.reason == FinishKind::Length;
         let cut = self.finish.as_ref().is_none_or(is_cut);
@@ -78,19 +82,37 @@ impl ResponsesWriter {
         if let Some(finish) = &self.finish {
             response.stop_reason = stop_reason(finish);
         }
-        self.store();
         events
     }
 
-    fn store(&mut self) {
-        let Some(Storing { state, input }) = self.storing.take() else { return };
-        let json = Bytes::from(self.response_json().to_string());
+    /// Stores the answer, if it is to be stored. One that can't be says so: `store` is false.
+    async fn store(&mut self) {
+        let Some(Storing { state, owner, input, run }) = self.storing.take() else { return };
         let output = Turn::new(self.response.output.clone());
-        let stored = StoredResponse { json, input, output };
-        if !state.responses.insert(Instant::now(), &self.response.id, stored) {
-            tracing::debug!(id = self.response.id, "the response is too large to be stored");
+        let response = self.response_json();
+        let stored = StoredResponse { response, input, output };
+        let (id, conversation) = (&self.response.id, &self.response.settings.conversation);
+        let more = conversation.as_ref().filter(|_| self.response.status != Status::Failed);
+        let more = more.map(|named| additions(&owner, &named.id, &stored)).unwrap_or_default();
+        let insert = state.responses.insert(&owner.0, id, &stored, run, more);
+        if let Err(error) = insert.await {
+            tracing::warn!(%error, id, "the response could not be stored");
             self.response.settings.store = false;
         }
+    }
+
+    fn fail(&mut self, error: &ApiError) -> Vec<Event> {
+        let mut events = self.output.end(ItemStatus::Incomplete);
+        let object = &error.body()["error"];
+        let text = |key: &str| object[key].as_str().map(str::to_owned);
+        let code = text("code").or_else(|| text("type")).unwrap_or_default();
+        let (message, param) = (error.to_string(), text("param"));
+        let body = EventBody::Error { code, message: message.clone(), param };
+        events.push(Event { kind: "error", body });
+        self.response.status = Status::Failed;
+        self.response.output = self.output.items().to_vec();
+        self.response.error = Some(ResponseError { code: "server_error", message });
+        events
     }
 
     fn response_json(&self) -> Value {
@@ -113,8 +135,21 @@ impl AnswerWriter for ResponsesWriter {
         self.sse_events(&events)
     }
 
-    fn closing(&mut self, totals: UsageAndTimings) -> Vec<SseEvent> {
-        let mut events = self.complete(totals);
+    async fn settle(&mut self, totals: UsageAndTimings) {
+        self.ending = self.complete(totals);
+        self.store().await;
+    }
+
+    async fn settle_failed(&mut self, error: &ApiError) {
+        self.ending = self.fail(error);
+        // Whoever asked hears of it, unless nobody listens.
+        if self.storing.as_ref().is_some_and(|storing| storing.run.is_some()) {
+            self.store().await;
+        }
+    }
+
+    fn closing(&mut self, _totals: UsageAndTimings) -> Vec<SseEvent> {
+        let mut events = std::mem::take(&mut self.ending);
         let kind = match self.response.status {
             Status::Incomplete => "response.incomplete",
             _ => "response.completed",
@@ -123,17 +158,8 @@ impl AnswerWriter for ResponsesWriter {
         self.sse_events(&events)
     }
 
-    fn failed(&mut self, error: &ApiError) -> Vec<SseEvent> {
-        let mut events = self.output.end(ItemStatus::Incomplete);
-        let object = &error.body()["error"];
-        let text = |key: &str| object[key].as_str().map(str::to_owned);
-        let code = text("code").or_else(|| text("type")).unwrap_or_default();
-        let (message, param) = (error.to_string(), text("param"));
-        let body = EventBody::Error { code, message: message.clone(), param };
-        events.push(Event { kind: "error", body });
-        self.response.status = Status::Failed;
-        self.response.output = self.output.items().to_vec();
-        self.response.error = Some(ResponseError { code: "server_error", message });
+    fn failed(&mut self, _error: &ApiError) -> Vec<SseEvent> {
+        let mut events = std::mem::take(&mut self.ending);
         events.push(Event::response("response.failed", &self.response));
         self.sse_events(&events)
     }
@@ -143,8 +169,7 @@ impl AnswerWriter for ResponsesWriter {
         self.take(delta.delta.clone());
     }
 
-    fn whole(&mut self, _choices: Vec<CompletedChoice>, totals: UsageAndTimings) -> Value {
-        self.complete(totals);
+    fn whole(&mut self, _choices: Vec<CompletedChoice>, _totals: UsageAndTimings) -> Value {
         self.response_json()
     }
 }

@@ -81,6 +81,30 @@ written! {
     ]);
     /// An event of a streamed answer to one of them.
     InvocationChunk: any_of(&[reference("ChatCompletionChunk"), reference("Completion")]);
+    /// A request to rerank in the shape of vLLM, Jina and Cohere, or with `texts` in that of
+    /// text-embeddings-inference.
+    AnyRerankRequest: any_of(&[
+        json!({"allOf": [reference("RerankRequest"), reference("PoolingFields"),
+            object(&["documents"], &json!({}))]}),
+        json!({"allOf": [reference("TeiRerankRequest"), reference("TeiFields"),
+            object(&["texts"], &json!({}))]}),
+    ]);
+    /// The answer in the shape of the request.
+    AnyRerankAnswer: any_of(&[reference("RerankAnswer"), list(&reference("TeiRank"))]);
+    /// A vector of each text.
+    TeiVectors: list(&list(&json!({"type": "number"})));
+    /// The vectors of each text's tokens.
+    TeiTokenVectors: list(&list(&list(&json!({"type": "number"}))));
+    /// The classes of a text, or of each of several, the most likely first.
+    TeiPredictions: any_of(&[
+        list(&reference("TeiPrediction")), list(&list(&reference("TeiPrediction"))),
+    ]);
+    /// A score of each sentence.
+    TeiScores: list(&json!({"type": "number"}));
+    /// What is served.
+    TeiInfo: object(&["model_id", "model_type", "max_input_length"], &json!({
+        "model_id": text(), "model_type": {"type": "object"}, "max_input_length": count(),
+    }));
     /// The sequences that can run at once.
     Slots: list(&object(&["id", "n_ctx", "is_processing"], &json!({
         "id": count(), "n_ctx": count(), "is_processing": {"type": "boolean"},

@@ -40,6 +40,7 @@ pub(crate) mod messages;
 pub(crate) mod ollama;
 pub(crate) mod responses;
 pub(crate) mod served;
+pub(crate) mod stored;
 
 /// Names and JSON of all written schemas.
 pub(crate) fn components() -> Vec<(&'static str, Value)> {
@@ -52,6 +53,7 @@ pub(crate) fn components() -> Vec<(&'static str, Value)> {
         ollama::components(),
         responses::components(),
         served::components(),
+        stored::components(),
     ];
     written.into_iter().flatten().collect()
 }
