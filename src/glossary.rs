@@ -27,10 +27,13 @@
 //! | host, device | the machine's own memory and processor; the GPU | |
 //! | KV cache | keys and values of all tokens that sequences may look back at | |
 //! | KV format | the element type of the KV cache, and its layout | |
+//! | lease | how long a server holds a line that it claimed, unless a heartbeat prolongs it | |
+//! | line | a stored request that waits for a server: one of a batch, or a response in the background | |
 //! | load | bringing blocks back from a slower tier for a sequence that waits | |
 //! | logits | a number for each token of the vocabulary, before softmax | |
 //! | logprob | the logarithm of a token's probability | |
 //! | mixer | what mixes the tokens of a sequence in a layer: attention or a recurrence | |
+//! | owner | whose stored objects a request may see: those of its API key | |
 //! | packed matrix | weights in the order in which a CPU's kernels read them | |
 //! | plan | what the scheduler decided for a step | |
 //! | preemption | taking a running sequence's blocks away, to compute them again later | |

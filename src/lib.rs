@@ -13,9 +13,12 @@
 //! 4 runner      plan -> tensors -> logits
 //! 3 models      one decoder, one small spec file per architecture; one encoder
 //! 2 layers      attention, linear, rope, mlp, norm   | scheduler: who runs | sampling: which token
+//!   speculation which tokens may follow
 //! 1 weights     files -> tensors | kernels: the hot operations | kv_cache: which blocks
 //!   kv_disk     blocks that outlive pool and process
+//!   store       objects and lines of work that outlive the process, in SQLite or PostgreSQL
 //!   text        strings, templates, tokenizers       | config | metrics | pooling | demo
+//!   pictures    files to pixels
 //! ```
 //!
 //! ## One request
@@ -44,6 +47,10 @@
 //!    (`sampling::on_device`); the host sees token ids.
 //! 6. The request's own task turns token ids into text, text into deltas (`http::answer`), and the
 //!    protocol's `writer` makes chunks of those.
+//!
+//! What a request asks to keep goes to the [`store`] before its client hears of the end. A stored
+//! request, of a batch or in the background, takes the same way: `http::worker` claims it and sends it
+//! through the same handlers, in this process.
 //!
 //! ## Invariants
 //!
@@ -89,10 +96,13 @@ pub mod kv_disk;
 pub mod layers;
 pub mod metrics;
 pub mod models;
+pub mod pictures;
 pub mod pooling;
 pub mod runner;
 pub mod sampling;
 pub mod scheduler;
+pub mod speculation;
+pub mod store;
 pub use sconce_structured as structured;
 pub use sconce_text as text;
 pub use sconce_weights as weights;

@@ -9,6 +9,10 @@ use super::choice::ModelChoice;
 use super::model::RunningModel;
 use crate::config::{EngineConfig, ServerConfig};
 use crate::http::state::AppState;
+use crate::store::{Store, StorePlace};
+
+/// Most bytes that such a server keeps for its clients.
+const STORE_BYTES: u64 = 64 << 20;
 
 /// A server that runs until it is dropped.
 pub struct LocalServer {
@@ -35,7 +39,8 @@ impl LocalServer {
             ..ServerConfig::default()
         };
         let url = format!("http://{}", config.address);
-        let state = AppState::new(running.into_server_parts(config).0);
+        let store = Store::open(&StorePlace::Memory, STORE_BYTES)?;
+        let state = AppState::new(running.into_server_parts(config, store).0);
         let (stop, stopped) = oneshot::channel::<()>();
         let task = tokio::spawn(async move {
             let dropped = async {

@@ -12,13 +12,18 @@ use super::templates::{ChatTemplates, chat_templates, embedding_prompts};
 use super::tokenizer::{eos_token_ids, tokenizer};
 use super::{adapters, progress, ranks};
 use crate::config::{EngineConfig, ServerConfig};
-use crate::engine::startup::{Engine, Loaded, StartupError, cpu_level};
+use crate::engine::startup::{Engine, Loaded, StartupError, class_names, cpu_level};
 use crate::http::state::adapter_registry::AdapterParts;
-use crate::http::state::{GenerationDefaults, ModelFacts, ServerParts};
+use crate::http::state::{Answers, GenerationDefaults, ModelFacts, ServerParts};
 use crate::metrics::{self, MetricsHandle};
+use crate::pictures::processor::Processor;
+use crate::store::Store;
 use crate::text::embedding_prompts::EmbeddingPrompts;
 use crate::text::tokenizer::Tokenizer;
 use crate::weights::source::ModelSource;
+
+/// The module of sentence-transformers that compares the logits of two words.
+const JUDGE: &str = "LogitScore";
 
 /// A running engine and everything about text that belongs to its model.
 pub struct RunningModel {
@@ -30,6 +35,7 @@ pub struct RunningModel {
     metrics: MetricsHandle,
     fingerprint: String,
     facts: ModelFacts,
+    image_processor: Option<Arc<Processor>>,
 }
 
 /// What stands between texts and the engine.
@@ -95,17 +101,26 @@ impl RunningModel {
             tracing::info!(model = name, "{plan}");
         }
         // Nobody chats with a model that is there to embed.
-        let embeds = source.sentence_modules.is_some() || !engine.handle.limits().generates;
+        let embeds = facts.embeds || !engine.handle.limits().generates;
         if !embeds {
             text.templates = text.templates.or_chatml(&text.tokenizer)?;
         }
         let fingerprint = fingerprint(&source.name, config);
-        Ok(Self { name, engine, adapters, text, metrics, fingerprint, facts })
+        let image_processor = if engine.handle.limits().sees {
+            Processor::from_json(&source.config, source.processor_config.as_ref())?.map(Arc::new)
+        } else {
+            None
+        };
+        Ok(Self { name, engine, adapters, text, metrics, fingerprint, facts, image_processor })
     }
 
     /// What `http` needs of the model, to be served as `config` says, and the engine's thread, which
     /// ends when nobody has any of it.
-    pub fn into_server_parts(self, config: ServerConfig) -> (ServerParts, JoinHandle<()>) {
+    pub fn into_server_parts(
+        self,
+        config: ServerConfig,
+        store: Store,
+    ) -> (ServerParts, JoinHandle<()>) {
         let TextParts { tokenizer, templates, embedding_prompts, defaults, eos_token_ids } =
             self.text;
         let parts = ServerParts {
@@ -122,6 +137,8 @@ impl RunningModel {
             build_features: build_features(),
             fingerprint: self.fingerprint,
             model: self.facts,
+            store,
+            image_processor: self.image_processor,
         };
         (parts, self.engine.thread)
     }
@@ -176,6 +193,8 @@ fn facts(source: &ModelSource, format: &'static str, config: &EngineConfig) -> M
         Some("float32") => "F32",
         _ => "",
     };
+    let modules = source.sentence_modules.as_ref();
+    let judges = modules.is_some_and(|modules| modules.module(JUDGE).is_some());
     let rounded = config.weight_kind.map(|kind| kind.name().to_uppercase());
     ModelFacts {
         architecture: text("model_type").unwrap_or_default().to_owned(),
@@ -183,7 +202,22 @@ fn facts(source: &ModelSource, format: &'static str, config: &EngineConfig) -> M
         stored_as: rounded.unwrap_or_else(|| stored.to_owned()),
         bytes: source.weight_bytes(),
         on_gpu: false,
+        embeds: source.sentence_modules.is_some() && !judges,
+        answers: answers(source),
+        labels: class_names(&source.config),
     }
+}
+
+/// The words that the author of a reranker chose.
+fn answers(source: &ModelSource) -> Option<Answers> {
+    let modules = source.sentence_modules.as_ref()?;
+    let judge = &modules.module(JUDGE)?.config;
+    let token = |name: &str| judge.size(name).and_then(|id| u32::try_from(id).ok());
+    let activation = modules.config.text("activation_fn");
+    Some(Answers {
+        tokens: [token("true_token_id")?, token("false_token_id")?],
+        raw: activation.is_some_and(|name| name.ends_with(".Identity")),
+    })
 }
 
 /// Names of the cargo features that this program was built with.

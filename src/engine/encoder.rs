@@ -18,8 +18,8 @@ use super::output::{EngineError, EngineOutput, OutputSender};
 use super::request::EmbeddingRequest;
 use super::timeline::Timeline;
 use crate::metrics::MetricsHandle;
-use crate::pooling::{EmbeddingHead, Pooler};
-use crate::runner::{EncoderRunner, HiddenStates};
+use crate::pooling::PoolingHead;
+use crate::runner::{EncoderRunner, HiddenStates, Text};
 
 /// A text that waits.
 struct Waiting {
@@ -39,7 +39,7 @@ pub(super) struct EncoderCore {
     commands: UnboundedReceiver<Command>,
     shared: Arc<Shared>,
     runner: EncoderRunner,
-    head: EmbeddingHead,
+    head: PoolingHead,
     // Most tokens of a step, unless one text alone has more.
     most_tokens: usize,
     waiting: BTreeMap<Rank, Waiting>,
@@ -52,7 +52,7 @@ impl EncoderCore {
         commands: UnboundedReceiver<Command>,
         shared: Arc<Shared>,
         runner: EncoderRunner,
-        head: EmbeddingHead,
+        head: PoolingHead,
         most_tokens: usize,
         metrics: MetricsHandle,
     ) -> Self {
@@ -137,8 +137,11 @@ impl EncoderCore {
             }
             wanted > 0
         };
-        let texts: Vec<&[u32]> =
-            batch.iter().map(|waiting| waiting.request.token_ids.as_slice()).collect();
+        let texts = batch.iter().map(|Waiting { request, .. }| Text {
+            token_ids: &request.token_ids,
+            second: request.second_text,
+        });
+        let texts: Vec<Text<'_>> = texts.collect();
         let ran = catch_unwind(AssertUnwindSafe(|| runner.run(&texts, &mut go_on)));
         for command in received {
             self.handle(command);
@@ -167,11 +170,11 @@ impl EncoderCore {
     fn send_vectors(&self, batch: Vec<Waiting>, hidden: &HiddenStates) {
         let mut rows = hidden.rows();
         for waiting in batch {
-            let EmbeddingRequest { token_ids, dimensions, normalize, .. } = &waiting.request;
-            let mut pooler = Pooler::new(self.head.pooling);
+            let EmbeddingRequest { token_ids, wanted, .. } = &waiting.request;
+            let mut pooler = self.head.pooler(wanted.each_token);
             rows.by_ref().take(token_ids.len()).for_each(|row| pooler.add(row));
             let stats = waiting.timeline.stats(0, 0, Instant::now());
-            let embedding = self.head.finish(pooler, *dimensions, *normalize);
+            let embedding = self.head.finish(pooler, *wanted);
             // A stream that was dropped needs no answer.
             let _ = waiting.outputs.send(EngineOutput::embedded(embedding, stats));
         }
@@ -179,7 +182,7 @@ impl EncoderCore {
 }
 
 fn refuse(outputs: &OutputSender) {
-    reject(outputs, "the model only embeds texts, it can't continue them".to_owned());
+    reject(outputs, "the model only makes vectors of texts, it can't continue them".to_owned());
 }
 
 fn fail(batch: Vec<Waiting>, message: &str) {

@@ -1,7 +1,7 @@
 //! Which handler answers which path, and the layers around all of them.
 
 use axum::Router;
-use axum::extract::Request;
+use axum::extract::{DefaultBodyLimit, Request};
 use axum::http::HeaderValue;
 use axum::http::Uri;
 use axum::http::uri::PathAndQuery;
@@ -11,10 +11,12 @@ use tower_http::cors::{AllowHeaders, AllowOrigin, Any, CorsLayer};
 
 use super::error::ApiError;
 use super::middleware::{auth, drain, generation_guard, observe};
-use super::openai::{chat, completions, decisions, embeddings, responses};
+use super::openai::{
+    batches, chat, completions, conversations, decisions, embeddings, files, responses,
+};
 use super::ops::{about, adapters, health, invocations, models, tokenize};
 use super::state::AppState;
-use super::{anthropic, ollama, openapi, page};
+use super::{anthropic, cohere, ollama, openapi, page, ranking, tei};
 
 /// Routes that programs also ask for without `/v1`, as llama.cpp serves them.
 const WITHOUT_VERSION: [&str; 5] =
@@ -40,30 +42,48 @@ async fn add_version(mut request: Request) -> Request {
     request
 }
 
+/// The routes as stored requests reach them: whose they are is known, and who may call was asked.
+pub(super) fn for_stored_requests(state: AppState) -> Router {
+    routes()
+        .layer(from_fn_with_state(state.clone(), generation_guard::refuse_generation))
+        .layer(from_fn_with_state(state.clone(), observe::observe))
+        .layer(from_fn(anthropic::error::adapt))
+        .with_state(state)
+}
+
 fn versioned(state: AppState) -> Router {
-    let routes = Router::new()
+    let layered = routes()
+        .layer(from_fn_with_state(state.clone(), generation_guard::refuse_generation))
+        .layer(from_fn_with_state(state.clone(), auth::require_key))
+        .layer(from_fn_with_state(state.clone(), drain::refuse_while_draining))
+        .layer(from_fn_with_state(state.clone(), observe::observe))
+        .layer(from_fn(anthropic::error::adapt))
+        .layer(from_fn(ollama::error::adapt))
+        .layer(from_fn(tei::error::adapt));
+    let origins = &state.config.cors_origins;
+    let layered = if origins.is_empty() { layered } else { layered.layer(cors(origins)) };
+    layered.with_state(state)
+}
+
+fn routes() -> Router<AppState> {
+    Router::new()
         .route("/v1/models", get(models::models))
         .route("/v1/models/{*id}", get(models::model))
-        .route("/v1/chat/completions", post(chat::chat_completions))
+        .route("/v1/chat/completions", get(chat::stored::completions).post(chat::chat_completions))
         .route("/v1/chat/completions/render", post(chat::render))
         .route("/v1/chat/completions/input_tokens", post(chat::input_tokens))
         .route("/v1/completions", post(completions::completions))
         .route("/v1/completions/render", post(completions::render))
+        .merge(stored())
         .route("/v1/messages", post(anthropic::messages))
         .route("/v1/messages/render", post(anthropic::render))
         .route("/v1/messages/count_tokens", post(anthropic::count_tokens))
         .route("/v1/responses", post(responses::create))
         .route("/v1/responses/render", post(responses::render))
         .route("/v1/responses/input_tokens", post(responses::input_tokens))
-        .route(
-            "/v1/responses/{id}",
-            get(responses::stored::retrieve).delete(responses::stored::delete),
-        )
-        .route("/v1/responses/{id}/cancel", post(responses::stored::cancel))
-        .route("/v1/responses/{id}/input_items", get(responses::stored::input_items))
         .route("/v1/decisions", post(decisions::decisions))
         .route("/v1/systemone", post(decisions::system_one))
-        .route("/v1/embeddings", post(embeddings::embeddings))
+        .merge(vectors())
         .route("/v1/load_lora_adapter", post(adapters::load))
         .route("/v1/unload_lora_adapter", post(adapters::unload))
         .route("/api/chat", post(ollama::chat))
@@ -99,17 +119,77 @@ fn versioned(state: AppState) -> Router {
         .route("/version", get(health::version))
         .route("/openapi.json", get(openapi::openapi))
         .fallback(no_route)
-        .method_not_allowed_fallback(wrong_method);
-    let layered = routes
-        .layer(from_fn_with_state(state.clone(), generation_guard::refuse_generation))
-        .layer(from_fn_with_state(state.clone(), auth::require_key))
-        .layer(from_fn_with_state(state.clone(), drain::refuse_while_draining))
-        .layer(from_fn_with_state(state.clone(), observe::observe))
-        .layer(from_fn(anthropic::error::adapt))
-        .layer(from_fn(ollama::error::adapt));
-    let origins = &state.config.cors_origins;
-    let layered = if origins.is_empty() { layered } else { layered.layer(cors(origins)) };
-    layered.with_state(state)
+        .method_not_allowed_fallback(wrong_method)
+}
+
+/// What is made of the store.
+fn stored() -> Router<AppState> {
+    Router::new()
+        .route(
+            "/v1/responses/{id}",
+            get(responses::stored::retrieve).delete(responses::stored::delete),
+        )
+        .route("/v1/responses/{id}/cancel", post(responses::stored::cancel))
+        .route("/v1/responses/{id}/input_items", get(responses::stored::input_items))
+        .route(
+            "/v1/chat/completions/{id}",
+            get(chat::stored::retrieve).post(chat::stored::update).delete(chat::stored::delete),
+        )
+        .route("/v1/chat/completions/{id}/messages", get(chat::stored::messages))
+        .route("/v1/conversations", post(conversations::create))
+        .route(
+            "/v1/conversations/{id}",
+            get(conversations::retrieve).post(conversations::update).delete(conversations::delete),
+        )
+        .route(
+            "/v1/conversations/{id}/items",
+            get(conversations::items).post(conversations::add_items),
+        )
+        .route(
+            "/v1/conversations/{id}/items/{item}",
+            get(conversations::item).delete(conversations::delete_item),
+        )
+        .route(
+            "/v1/files",
+            // The handler has a bound of its own, and never holds a file whole.
+            get(files::files).post(files::upload).layer(DefaultBodyLimit::disable()),
+        )
+        .route("/v1/files/{id}", get(files::retrieve).delete(files::delete))
+        .route("/v1/files/{id}/content", get(files::content))
+        .route("/v1/batches", get(batches::batches).post(batches::create))
+        .route("/v1/batches/{id}", get(batches::retrieve))
+        .route("/v1/batches/{id}/cancel", post(batches::cancel))
+        .route(
+            "/v1/messages/batches",
+            get(anthropic::batches::batches).post(anthropic::batches::create),
+        )
+        .route(
+            "/v1/messages/batches/{id}",
+            get(anthropic::batches::retrieve).delete(anthropic::batches::delete),
+        )
+        .route("/v1/messages/batches/{id}/cancel", post(anthropic::batches::cancel))
+        .route("/v1/messages/batches/{id}/results", get(anthropic::batches::results))
+}
+
+/// Routes that make vectors, scores and classes of texts.
+fn vectors() -> Router<AppState> {
+    Router::new()
+        .route("/v1/embeddings", post(embeddings::embeddings))
+        .route("/rerank", post(ranking::rerank))
+        .route("/v1/rerank", post(ranking::rerank_documents))
+        .route("/v2/rerank", post(ranking::rerank_documents))
+        .route("/v2/embed", post(cohere::embed))
+        .route("/score", post(ranking::score))
+        .route("/v1/score", post(ranking::score))
+        .route("/classify", post(ranking::classify))
+        .route("/v1/classify", post(ranking::classify))
+        .route("/pooling", post(ranking::pooling))
+        .route("/v1/pooling", post(ranking::pooling))
+        .route("/embed", post(tei::embed))
+        .route("/embed_all", post(tei::embed_all))
+        .route("/predict", post(tei::predict))
+        .route("/similarity", post(tei::similarity))
+        .route("/info", get(tei::info))
 }
 
 fn cors(origins: &[String]) -> CorsLayer {
@@ -141,5 +221,8 @@ async fn no_route(request: Request) -> ApiError {
 }
 
 async fn wrong_method(request: Request) -> ApiError {
+    if let Some(error) = responses::no_websocket(&request) {
+        return error;
+    }
     ApiError::MethodNotAllowed(request.uri().path().to_owned(), request.method().to_string())
 }

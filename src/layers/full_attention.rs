@@ -1,8 +1,8 @@
-//! Bidirectional self-attention of whole texts.
+//! Bidirectional self-attention of whole texts, or of the patches of a picture or of a window.
 //!
-//! It is the paged attention of a decoder over a cache that lives for one step: a query at its
-//! text's last position sees all of it. So texts of any lengths run together without padding, and
-//! each has the numbers it has alone.
+//! It is the paged attention of a decoder over a cache that lives for one step: a query at its text's
+//! last position sees all of it. So texts of any lengths run together without padding, and each has the
+//! numbers it has alone.
 
 use candle_core::{DType, Device, Result, Tensor};
 
@@ -10,6 +10,7 @@ use super::forward::{BLOCK_SIZE, KvFormat, KvLayer, Step};
 use super::linear::Linear;
 use crate::kernels::kv_write::{KvCache, Projections, Rotation, kv_write};
 use crate::kernels::paged_attention::{AttentionParams, PerHead, paged_attention};
+use crate::kernels::step::is_read_on;
 
 /// Number and size of the heads of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,35 +39,32 @@ pub struct FullAttention {
 /// The layout of a step's texts in rows and in the cache, for all layers.
 #[derive(Debug)]
 pub struct Texts {
-    /// A row's position is the last one of its text: all of it is seen.
     step: Step,
-    /// `[num_tokens, 0]`: there is no rotary embedding.
-    no_angles: Tensor,
+    /// `[num_tokens, rotated pairs]`: cosines and sines of the rotary embedding, of no pairs where there
+    /// is none.
+    angles: [Tensor; 2],
     kv: KvLayer,
 }
 
 impl Texts {
     /// The layout of texts of these lengths, each at least 1, one after the other.
     pub fn new(lengths: &[usize], heads: Heads, device: &Device) -> Result<Self> {
-        let small = |n: usize| u32::try_from(n).map_err(candle_core::Error::wrap);
         let total: usize = lengths.iter().sum();
-        let mut step = Step { cu_seqlens_q: vec![0], ..Step::default() };
-        let mut blocks = 0;
-        for length in lengths {
-            let count = length.div_ceil(BLOCK_SIZE);
-            let (first, last) = (small(blocks * BLOCK_SIZE)?, small(length.saturating_sub(1))?);
-            step.slots.extend(first..first + small(*length)?);
-            step.positions.extend(std::iter::repeat_n(last, *length));
-            step.block_tables.push((small(blocks)?..small(blocks + count)?).collect());
-            blocks += count;
-            step.cu_seqlens_q.push(small(step.slots.len())?);
-            step.context_lens.push(small(*length)?);
-        }
+        let (mut step, blocks) = whole_texts(lengths)?;
+        // A query at its text's last position sees all of it, on every device.
+        let ends = step.context_lens.iter();
+        let last = ends.flat_map(|end| std::iter::repeat_n(end - 1, *end as usize));
+        step.positions = last.collect();
         let format = KvFormat::F32;
         let zeros = |dims| format.zeros(dims, device);
+        if is_read_on(device) {
+            let tensors = step.to_device(device)?;
+            step = step.with_tensors(tensors);
+        }
+        let none = Tensor::zeros((total, 0), DType::F32, device)?;
         Ok(Self {
             step,
-            no_angles: Tensor::zeros((total, 0), DType::F32, device)?,
+            angles: [none.clone(), none],
             kv: KvLayer {
                 k: zeros(format.key_dims(blocks, heads.count, heads.dim))?,
                 v: zeros(format.value_dims(blocks, heads.count, heads.dim))?,
@@ -75,16 +73,45 @@ impl Texts {
     }
 }
 
+impl Texts {
+    /// The same with a rotary embedding: cosines and sines, `[num_tokens, rotated pairs]`.
+    #[must_use]
+    pub fn rotated(self, cos: Tensor, sin: Tensor) -> Self {
+        Self { angles: [cos, sin], ..self }
+    }
+}
+
+/// A step of whole texts of these lengths, one after the other, without their tokens; and the blocks
+/// of a cache that holds them.
+pub fn whole_texts(lengths: &[usize]) -> Result<(Step, usize)> {
+    let small = |n: usize| u32::try_from(n).map_err(candle_core::Error::wrap);
+    let mut step = Step { cu_seqlens_q: vec![0], ..Step::default() };
+    let mut blocks = 0;
+    for length in lengths {
+        let (count, length) = (length.div_ceil(BLOCK_SIZE), small(*length)?);
+        let first = small(blocks * BLOCK_SIZE)?;
+        step.slots.extend(first..first + length);
+        step.positions.extend(0..length);
+        step.block_tables.push((small(blocks)?..small(blocks + count)?).collect());
+        blocks += count;
+        step.cu_seqlens_q.push(small(step.slots.len())?);
+        step.context_lens.push(length);
+        step.sequence_lens.push(length);
+    }
+    Ok((step, blocks))
+}
+
 impl FullAttention {
-    /// `x [num_tokens, hidden]` plus the output of attention.
-    pub fn forward_add(&self, x: &Tensor, texts: &Texts) -> Result<Tensor> {
+    /// `residual` plus the output of attention on `x`, both `[num_tokens, hidden]`.
+    pub fn forward_add(&self, residual: &Tensor, x: &Tensor, texts: &Texts) -> Result<Tensor> {
         let (rows, Heads { count, dim }) = (x.dim(0)?, self.heads);
         // [num_tokens, heads, head_dim]
         let [q, k, v] = Linear::forward_each([&self.query, &self.key, &self.value], x)?;
         let q = q.reshape((rows, count, dim))?;
         let k = k.reshape((rows, count, dim))?;
         let v = v.reshape((rows, count, dim))?;
-        let rotation = Rotation { cos: &texts.no_angles, sin: &texts.no_angles, norms: None };
+        let [cos, sin] = &texts.angles;
+        let rotation = Rotation { cos, sin, norms: None };
         let KvLayer { k: keys, v: values } = &texts.kv;
         let new = Projections { q: &q, k: &k, v: &v };
         let q = kv_write(new, rotation, KvCache { k: keys, v: values }, texts.step.kv_slots())?;
@@ -92,6 +119,6 @@ impl FullAttention {
         let scale = 1.0 / (dim as f32).sqrt();
         let params = AttentionParams::full(scale);
         let attended = paged_attention(&q, keys, values, &texts.step, params, PerHead::default())?;
-        self.output.forward_add(&attended.reshape((rows, count * dim))?, x)
+        self.output.forward_add(&attended.reshape((rows, count * dim))?, residual)
     }
 }

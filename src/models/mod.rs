@@ -8,7 +8,9 @@
 //! architectures/    one file per architecture, each with its rows of the table
 //! common/           the spec that they start from, and parts that several of them share
 //! config/           config.json, parsed and checked
-//! decoder/          the transformer that a spec describes  | encoder/
+//! decoder/          the transformer that a spec describes  | encoder/ | vision/
+//! bidirectional     decoders that read whole texts, as encoders do
+//! top               what a class has on top of its network | classifier: from there to classes
 //! causal_lm         the interface to the runner            | adapter | error
 //! ```
 //!
@@ -31,15 +33,20 @@ mod causal_lm;
 mod common;
 mod error;
 mod registry;
+mod top;
 
 pub mod adapter;
+pub mod bidirectional;
+pub mod classifier;
 pub mod config;
 pub mod decoder;
 pub mod encoder;
+pub mod vision;
 
 #[cfg(test)]
 mod tests;
 
 pub use causal_lm::{CausalLm, ForwardOutput};
 pub use error::ModelError;
-pub use registry::{architectures, load, load_part, spec};
+pub use registry::{architectures, load, load_part, spec, top};
+pub use top::Top;

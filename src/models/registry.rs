@@ -8,9 +8,11 @@ use super::architectures::ALL;
 use super::causal_lm::CausalLm;
 use super::common::Architecture;
 use super::config::HfConfig;
+use super::decoder::spec::Head;
 use super::decoder::{Decoder, DecoderSpec};
 use super::encoder;
 use super::error::{ModelError, Result, bad};
+use super::top::Top;
 use crate::layers::group::{Alone, Group};
 use crate::weights::Weights;
 
@@ -31,7 +33,7 @@ impl HfConfig {
     ///
     /// As [`HfConfig::from_json`].
     pub fn from_value(value: &Value) -> Result<Self> {
-        Self::read(value, |class| find(class)?.complete)
+        Self::read(value, |class| find(class)?.0.complete)
     }
 }
 
@@ -39,8 +41,21 @@ fn rows() -> impl Iterator<Item = &'static Architecture> {
     ALL.iter().copied().flatten()
 }
 
-fn find(class: &str) -> Option<&'static Architecture> {
-    rows().find(|row| row.class == class)
+/// The row of a class, and what the class has on top of its decoder. A class that no row names is
+/// one that transformers makes of a row's family: `LlamaModel`, `LlamaForSequenceClassification`.
+fn find(class: &str) -> Option<(&'static Architecture, Top)> {
+    if let Some(row) = rows().find(|row| row.class == class) {
+        return Some((row, Top::LanguageModel));
+    }
+    let (family, top) = Top::split(class)?;
+    let of_family =
+        |row: &&Architecture| Top::split(row.class).is_some_and(|(own, _)| own == family);
+    rows().find(of_family).map(|row| (row, top))
+}
+
+/// What the class that a configuration names has on top of its decoder, if the class is known.
+pub fn top(config: &HfConfig) -> Option<Top> {
+    config.architectures.iter().find_map(|class| find(class)).map(|(_, top)| top)
 }
 
 /// Class names of all decoders that [`load`] can build, as in `config.json`'s `architectures`.
@@ -54,10 +69,13 @@ pub fn architectures() -> impl Iterator<Item = &'static str> {
 ///
 /// An architecture that is not supported; a field whose value the architecture can't have.
 pub fn spec(config: &HfConfig) -> Result<DecoderSpec> {
-    let Some(row) = config.architectures.iter().find_map(|class| find(class)) else {
+    let Some((row, top)) = config.architectures.iter().find_map(|class| find(class)) else {
         return Err(unknown(&config.architectures));
     };
-    let spec = (row.spec)(config)?;
+    let mut spec = (row.spec)(config)?;
+    if top != Top::LanguageModel {
+        spec.head = Head::Absent;
+    }
     if spec.attention.iter().any(|layer| layer.rope.is_some_and(|rope| rope >= spec.ropes.len())) {
         let bound = "must be one for all layers of this architecture";
         return Err(bad("rope_parameters", "one for each kind of layer", bound));
@@ -66,7 +84,8 @@ pub fn spec(config: &HfConfig) -> Result<DecoderSpec> {
 }
 
 fn unknown(names: &[String]) -> ModelError {
-    let supported: Vec<&str> = architectures().chain(encoder::architectures()).collect();
+    let decoders = architectures().map(str::to_owned);
+    let supported: Vec<String> = decoders.chain(encoder::architectures()).collect();
     let nearest = names.first().and_then(|name| nearest(name));
     let nearest = nearest.map_or_else(String::new, |own| format!("; the nearest by name is {own}"));
     ModelError::Unsupported {

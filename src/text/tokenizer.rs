@@ -12,8 +12,8 @@ use thiserror::Error;
 use tokenizers::models::bpe::BPE;
 use tokenizers::normalizers::{Lowercase, Sequence};
 use tokenizers::{
-    AddedToken, DecoderWrapper, NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper,
-    TokenizerImpl,
+    AddedToken, DecoderWrapper, NormalizerWrapper, PostProcessor, PostProcessorWrapper,
+    PreTokenizerWrapper, TokenizerImpl, TruncationDirection,
 };
 
 use super::decoder::DecoderChain;
@@ -83,6 +83,15 @@ pub struct Encoded {
     /// Where each token begins and ends in the text, in characters, if it was asked for and the
     /// tokenizer can tell. Tokens that were added at the ends stand nowhere: `(0, 0)`.
     pub offsets: Option<Vec<(usize, usize)>>,
+}
+
+/// The ids of two texts that a model reads together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EncodedPair {
+    /// In their order, with what stands around and between the texts.
+    pub ids: Vec<u32>,
+    /// Where the second text begins, for tokenizers that tell texts apart.
+    pub second: Option<usize>,
 }
 
 impl CutSide {
@@ -373,6 +382,51 @@ impl Tokenizer {
         Ok([&ids[..start], cut.keep(&plain, most - added), &ids[end..]].concat())
     }
 
+    /// The ids of two texts as one, with all special tokens. With `most` the longer text loses tokens
+    /// from the given side until there are no more than that, then both do.
+    ///
+    /// # Errors
+    /// As [`encode`](Self::encode).
+    pub fn encode_pair(
+        &self,
+        [first, second]: [&str; 2],
+        most: Option<(usize, CutSide)>,
+    ) -> Result<EncodedPair, TokenizerError> {
+        let refused = |error: tokenizers::Error| TokenizerError::Encode(error.to_string());
+        if self.pieces.is_some() {
+            let parts = [self.encode(first, true)?, self.encode(second, true)?];
+            let kept = longest_first(parts.each_ref().map(Vec::len), most.map(|(most, _)| most));
+            let side = most.map_or(CutSide::Right, |(_, side)| side);
+            let ids = [side.keep(&parts[0], kept[0]), side.keep(&parts[1], kept[1])].concat();
+            return Ok(EncodedPair { ids, second: None });
+        }
+        let post = self.inner.get_post_processor();
+        let added = post.map_or(0, |post| post.added_tokens(true));
+        let encode = |text: &str| self.inner.encode_fast(text, false).map_err(refused);
+        let mut parts = [encode(first)?, encode(second)?];
+        if let Some((most, side)) = most {
+            let lengths = parts.each_ref().map(|part| part.get_ids().len());
+            let kept = longest_first(lengths, Some(most.saturating_sub(added)));
+            let direction = match side {
+                CutSide::Left => TruncationDirection::Left,
+                CutSide::Right => TruncationDirection::Right,
+            };
+            for (part, kept) in parts.iter_mut().zip(kept) {
+                part.truncate(kept, 0, direction);
+            }
+        }
+        let [first, second] = parts;
+        let joined = self.inner.post_process(first, Some(second), true).map_err(refused)?;
+        let mut ids = joined.get_ids().to_vec();
+        let length = ids.len();
+        self.wrap(&mut ids, joined.get_special_tokens_mask());
+        let second = joined.get_type_ids().iter().position(|kind| *kind == 1);
+        // What was added in front moves it.
+        let moved =
+            usize::from(ids.len() > length && ids.get(1..=length) == Some(joined.get_ids()));
+        Ok(EncodedPair { ids, second: second.map(|second| second + moved) })
+    }
+
     fn encode_with(
         &self,
         tokenizer: &tokenizers::Tokenizer,
@@ -415,6 +469,15 @@ impl Tokenizer {
             }
         }
     }
+}
+
+/// How many tokens each of two texts keeps of `lengths`, for no more than `most` together: the longer
+/// one loses tokens first.
+fn longest_first([first, second]: [usize; 2], most: Option<usize>) -> [usize; 2] {
+    let Some(most) = most.filter(|most| first + second > *most) else { return [first, second] };
+    let shorter = first.min(second).min(most / 2);
+    let longer = most - shorter;
+    if first <= second { [shorter, longer] } else { [longer, shorter] }
 }
 
 fn read_json(json: &[u8]) -> Result<tokenizers::Tokenizer, String> {

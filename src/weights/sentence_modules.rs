@@ -122,6 +122,11 @@ struct Entry {
 }
 
 impl SentenceModules {
+    /// The first module of a class of the library's own.
+    pub fn module(&self, class: &str) -> Option<&SentenceModule> {
+        self.modules.iter().find(|module| module.class() == Some(class))
+    }
+
     /// Reads the modules of a folder, if it has any.
     pub(crate) fn read(folder: &ModelFolder) -> Result<Option<Self>, WeightError> {
         let Some(list) = folder.json(MODULES)? else { return Ok(None) };

@@ -33,6 +33,8 @@ pub struct ModelSource {
     pub config: Value,
     /// `generation_config.json`; for GGUF the token ids that its metadata has.
     pub generation_config: Option<Value>,
+    /// How pictures are prepared: `preprocessor_config.json`, or that part of `processor_config.json`.
+    pub processor_config: Option<Value>,
     /// `tokenizer.json`, unparsed; few GGUF files carry one.
     pub tokenizer_json: Option<Vec<u8>>,
     /// SentencePiece's `tokenizer.model`, unparsed, where there is no `tokenizer.json`.
@@ -147,6 +149,7 @@ impl ModelSource {
             name,
             config,
             generation_config: folder.json_object("generation_config.json")?,
+            processor_config: processor_config(folder)?,
             tekken_json,
             tiktoken_file: tiktoken.map_or(Ok(None), |name| folder.read(name))?,
             tokenizer_json,
@@ -170,6 +173,7 @@ impl ModelSource {
             stored_config: model.config.to_string(),
             config: model.config,
             generation_config: Some(model.generation_config),
+            processor_config: None,
             tokenizer_json: model.tokenizer_json,
             tokenizer_model: None,
             tekken_json: None,
@@ -184,6 +188,15 @@ impl ModelSource {
             tensors: model.tensors,
         })
     }
+}
+
+/// How pictures are prepared, from the one or the other file.
+fn processor_config(folder: &ModelFolder) -> Result<Option<Value>, WeightError> {
+    if let Some(config) = folder.json_object("preprocessor_config.json")? {
+        return Ok(Some(config));
+    }
+    let whole = folder.json_object("processor_config.json")?;
+    Ok(whole.and_then(|mut whole| Some(whole.get_mut("image_processor")?.take())))
 }
 
 /// Whether a file's name says that it is one of tiktoken.

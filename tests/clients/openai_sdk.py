@@ -314,7 +314,7 @@ def check_errors(check, t: Subject):
         expect(openai.BadRequestError, call, status_code=400)
     raw = [
         ("an unknown route", "GET", "/v1/nothing", b"", {}, 404),
-        ("a wrong method", "GET", "/v1/chat/completions", b"", {}, 405),
+        ("a wrong method", "PUT", "/v1/chat/completions", b"", {}, 405),
         ("no content type", "POST", "/v1/completions", b"{}", {}, 415),
         ("a list as body", "POST", "/v1/completions", b"[]", JSON, 400),
         ("no body", "POST", "/v1/completions", b"", JSON, 400),

@@ -9,10 +9,10 @@ use sconce::cli::Cli;
 use sconce::layers::moe::{ExpertTensors, StackedTensors};
 use sconce::metrics::{Metric, MetricKind, TABLE};
 use sconce::models::config::HfConfig;
-use sconce::models::{architectures, encoder};
+use sconce::models::{architectures, bidirectional, encoder};
 
 use crate::parity::gguf_files::converted;
-use crate::parity::{MODELS, folder};
+use crate::parity::{MODELS, folder, pictures};
 
 fn readme() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("README.md")
@@ -85,7 +85,7 @@ fn metrics_table() -> String {
     format!("| Name | Type | Meaning |\n|---|---|---|\n{}", rows.concat())
 }
 
-fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
+fn list(names: impl Iterator<Item = impl std::fmt::Display>) -> String {
     let names: Vec<String> = names.map(|name| format!("`{name}`")).collect();
     format!("{}\n", names.join(", "))
 }
@@ -93,10 +93,12 @@ fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
 /// What the fixtures show of each architecture: that its numbers are those of transformers, what
 /// the converter of GGUF's own project makes of it, and whether its experts can be quantized.
 fn models_table() -> String {
-    let fixtures = MODELS.iter().chain(&["gpt_oss_mxfp4"]).map(|name| {
-        let text = std::fs::read_to_string(folder(name).join("config.json")).unwrap();
+    let seeing = pictures::MODELS.iter().map(|name| format!("../pictures/{name}"));
+    let others = MODELS.iter().chain(&["gpt_oss_mxfp4"]).map(|name| (*name).to_owned());
+    let fixtures = others.chain(seeing).map(|name| {
+        let text = std::fs::read_to_string(folder(&name).join("config.json")).unwrap();
         let config = HfConfig::from_value(&unquantized(&text)).unwrap();
-        (*name, config.architectures[0].clone(), sconce::models::spec(&config).unwrap())
+        (name, config.architectures[0].clone(), sconce::models::spec(&config).unwrap())
     });
     let fixtures: Vec<_> = fixtures.collect();
     let row = |class: &str| {
@@ -141,7 +143,7 @@ fn gguf_name(fixture: &str) -> Option<String> {
 fn readme_tables_are_those_of_the_code() {
     let sections = [
         ("models", models_table()),
-        ("encoders", list(encoder::architectures())),
+        ("encoders", list(encoder::architectures().chain(bidirectional::architectures()))),
         ("flags", flags_table()),
         ("metrics", metrics_table()),
     ];

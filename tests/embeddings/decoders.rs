@@ -4,6 +4,7 @@
 
 use std::path::Path;
 
+use candle_core::{Device, safetensors};
 use sconce::config::{EngineConfig, KvCacheDtype, WeightKind};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -51,7 +52,11 @@ fn exact() -> EngineConfig {
 }
 
 fn runs() -> Vec<Run> {
-    let text = std::fs::read_to_string(parity::folder("qwen3").join("hidden.json")).unwrap();
+    runs_of("qwen3")
+}
+
+fn runs_of(name: &str) -> Vec<Run> {
+    let text = std::fs::read_to_string(parity::folder(name).join("hidden.json")).unwrap();
     serde_json::from_str(&text).unwrap()
 }
 
@@ -89,4 +94,48 @@ async fn texts_are_kept_short_where_prompts_may_be_long() {
     let message = super::rejection(engine.embed(text(&[5; 13]))).await;
     assert!(message.contains("13 tokens, the most is 12"), "{message}");
     assert_eq!(vector(engine.embed(text(&[5; 12]))).await.len(), limits.embedding_size);
+}
+
+/// A decoder's folder as `AutoModel` saves it: its class, no prefix and no head.
+fn headless(name: &str, class: &str, prefix: &str) -> TempDir {
+    let from = parity::folder(name);
+    let copy = tempfile::tempdir().unwrap();
+    let config = std::fs::read(from.join("config.json")).unwrap();
+    let mut config: Value = serde_json::from_slice(&config).unwrap();
+    config["architectures"] = json!([class]);
+    std::fs::write(copy.path().join("config.json"), config.to_string()).unwrap();
+    let tensors = safetensors::load(from.join("model.safetensors"), &Device::Cpu).unwrap();
+    let tensors = tensors
+        .into_iter()
+        .filter(|(name, _)| !name.starts_with("lm_head"))
+        .map(|(name, tensor)| (name.strip_prefix(prefix).unwrap_or(&name).to_owned(), tensor))
+        .collect();
+    safetensors::save(&tensors, copy.path().join("model.safetensors")).unwrap();
+    copy
+}
+
+#[tokio::test]
+async fn decoders_that_were_saved_without_their_head_embed() {
+    for (name, class, prefix) in [
+        ("qwen3", "Qwen3Model", "model."),
+        ("qwen2", "Qwen2Model", "model."),
+        ("llama3", "LlamaModel", "model."),
+        ("mistral", "MistralModel", "model."),
+        ("gemma2", "Gemma2Model", "model."),
+        ("gemma3", "Gemma3TextModel", "model."),
+        ("phi3", "Phi3Model", "model."),
+        ("olmo2", "Olmo2Model", "model."),
+        ("gpt2", "GPT2Model", "transformer."),
+        ("gpt_neox", "GPTNeoXModel", "gpt_neox."),
+        ("bloom", "BloomModel", "transformer."),
+    ] {
+        let folder = headless(name, class, prefix);
+        let engine = start_folder(folder.path(), &exact());
+        assert!(!engine.limits().generates, "{class}");
+        let vocab = u32::try_from(engine.limits().vocab_size).unwrap();
+        for run in runs_of(name) {
+            let ours = vector(engine.embed(text(&parity::prompt(run.prompt, vocab)))).await;
+            assert_within(&ours, &scaled(&run.last), 2e-4, class);
+        }
+    }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use sconce::config::{EngineConfig, Pooling, WeightKind};
 use sconce::engine::EngineHandle;
 use sconce::engine::output::{EngineError, EngineOutput, OutputStream};
-use sconce::engine::request::{EmbeddingRequest, EngineRequest, RequestId};
+use sconce::engine::request::{EmbeddingRequest, EngineRequest, RequestId, Wanted};
 use sconce::engine::startup::Loaded;
 use sconce::metrics;
 use sconce::sampling::params::SamplingParams;
@@ -18,8 +18,10 @@ use sconce::weights::model_ref::ModelRef;
 use sconce::weights::source::ModelSource;
 use serde::Deserialize;
 
+mod classifiers;
 mod company;
 mod decoders;
+mod encoders;
 mod folders;
 mod refusals;
 
@@ -62,12 +64,20 @@ fn text(ids: &[u32]) -> EmbeddingRequest {
     EmbeddingRequest {
         id: RequestId::next(),
         token_ids: ids.to_vec(),
-        dimensions: None,
-        normalize: None,
+        second_text: None,
+        wanted: Wanted::default(),
         priority: 0,
         cache_salt: None,
         adapter: None,
     }
+}
+
+fn raw() -> Wanted {
+    Wanted { activation: Some(false), ..Wanted::default() }
+}
+
+fn cut(dimensions: usize) -> Wanted {
+    Wanted { dimensions: Some(dimensions), ..Wanted::default() }
 }
 
 async fn vector(mut stream: OutputStream) -> Vec<f32> {
@@ -121,7 +131,7 @@ async fn every_way_of_pooling_is_that_of_sentence_transformers() {
         let config = EngineConfig { pooling: Some(pooling), ..EngineConfig::default() };
         let engine = start("bert_mean", &config);
         for reference in references("bert_mean") {
-            let request = EmbeddingRequest { normalize: Some(false), ..text(&reference.ids) };
+            let request = EmbeddingRequest { wanted: raw(), ..text(&reference.ids) };
             let ours = vector(engine.embed(request)).await;
             assert_near(&ours, &reference.pooled[theirs], theirs);
         }
@@ -200,23 +210,26 @@ async fn an_encoder_embeds_and_does_nothing_else() {
         prompt_token_ids: vec![1],
         sampling: SamplingParams::default(),
         stop,
+        prediction: None,
+        max_drafts: None,
         prompt_logprobs: None,
         priority: 0,
         cache_salt: None,
         adapter: None,
+        pictures: Vec::new(),
     });
     let cases = [
         (text(&[0; 39]), "39 tokens, the most is 38"),
         (text(&[260]), "token id 260 is outside the vocabulary of 260"),
         (text(&[]), "no tokens"),
-        (EmbeddingRequest { dimensions: Some(13), ..text(&[5]) }, "it must be 1 to 12"),
+        (EmbeddingRequest { wanted: cut(13), ..text(&[5]) }, "it must be 1 to 12"),
     ];
-    assert!(rejection(refused).await.contains("only embeds"));
+    assert!(rejection(refused).await.contains("only makes vectors"));
     for (request, expected) in cases {
         let message = rejection(engine.embed(request)).await;
         assert!(message.contains(expected), "{message}");
     }
-    let cut = EmbeddingRequest { dimensions: Some(5), ..text(&[5, 6]) };
+    let cut = EmbeddingRequest { wanted: cut(5), ..text(&[5, 6]) };
     let vector = vector(engine.embed(cut)).await;
     let squares: f32 = vector.iter().map(|x| x * x).sum();
     assert!(vector.len() == 5 && (squares - 1.0).abs() < 1e-6, "{vector:?}");

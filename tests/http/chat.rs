@@ -39,7 +39,8 @@ async fn an_answer_has_the_shape_of_the_specification() {
             "prompt_tokens": prompt_tokens, "completion_tokens": 6,
             "total_tokens": prompt_tokens + 6,
             "prompt_tokens_details": {"cached_tokens": 5},
-            "completion_tokens_details": {"reasoning_tokens": 0},
+            "completion_tokens_details": {"reasoning_tokens": 0,
+                "accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0},
         },
         "timings": null, "seed": 7, "prompt_token_ids": null, "prompt_logprobs": null,
     });

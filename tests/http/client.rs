@@ -13,6 +13,7 @@ pub struct Client {
 }
 
 /// A response, read whole.
+#[derive(Debug)]
 pub struct Answer {
     pub status: u16,
     pub headers: HeaderMap,

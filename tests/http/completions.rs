@@ -27,7 +27,8 @@ async fn an_answer_has_the_shape_of_the_specification() {
             "token_ids": null}],
         "usage": {"prompt_tokens": 2, "completion_tokens": 3, "total_tokens": 5,
             "prompt_tokens_details": {"cached_tokens": 0},
-            "completion_tokens_details": {"reasoning_tokens": 0}},
+            "completion_tokens_details": {"reasoning_tokens": 0,
+                "accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0}},
         "timings": null, "seed": 9,
     });
     assert_eq!(body, expected);

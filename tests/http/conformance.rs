@@ -273,7 +273,8 @@ async fn embeddings_and_models_keep_to_both_contracts() {
 #[tokio::test]
 async fn errors_keep_to_both_contracts() {
     let mut setup = Setup::default();
-    setup.config = ServerConfig { max_body_bytes: 1000, max_queued_requests: 0, ..setup.config };
+    setup.config =
+        ServerConfig { max_body_bytes: Some(1000), max_queued_requests: 0, ..setup.config };
     setup.limits.max_num_seqs = 1;
     let stuck = Script { stuck: true, ..Script::default() };
     let bench = Bench::of(Server::start(setup, move |_| stuck.clone()).await).await;

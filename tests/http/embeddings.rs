@@ -141,13 +141,16 @@ async fn the_engine_gets_what_the_request_asks_for() {
     let answer = post(&server, fields).await;
     assert_eq!(answer.header("x-sconce-ignored"), Some("user"));
     let request = server.engine.embeddings().remove(0);
-    assert_eq!((request.dimensions, request.priority), (Some(3), -2));
-    assert_eq!((request.normalize, request.cache_salt.as_deref()), (Some(false), Some("s")));
+    assert_eq!((request.wanted.dimensions, request.priority), (Some(3), -2));
+    assert_eq!(
+        (request.wanted.activation, request.cache_salt.as_deref()),
+        (Some(false), Some("s"))
+    );
     assert_eq!(request.token_ids, bytes("Hi"));
     let body = json!({"model": "org/alias", "input": "Hi"});
     let answer = server.client.post("/v1/embeddings", &body).await;
     assert_eq!(answer.json()["model"], "org/alias");
-    assert_eq!(server.engine.embeddings()[1].normalize, None);
+    assert_eq!(server.engine.embeddings()[1].wanted.activation, None);
 }
 
 #[tokio::test]

@@ -3,10 +3,11 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use sconce::engine::output::{EngineError, EngineOutput, OutputSender, SequenceStats};
+use sconce::config::Pooling;
+use sconce::engine::output::{EngineError, EngineOutput, Foreseen, OutputSender, SequenceStats};
 use sconce::engine::request::{BeamRequest, EmbeddingRequest, EngineRequest, RequestId};
 use sconce::engine::{Command, EngineHandle, EngineLimits};
-use sconce::pooling::Shaping;
+use sconce::pooling::PoolingHead;
 use sconce::sampling::logprobs::TokenLogprobs;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::mpsc::error::TryRecvError;
@@ -158,11 +159,10 @@ impl Player {
     fn embed(&self, request: EmbeddingRequest, sender: &OutputSender) {
         let ids = &request.token_ids;
         let ends = [ids.first(), ids.last()].map(|id| *id.unwrap() as f32);
-        let shaping = Shaping {
-            dimensions: request.dimensions,
-            normalize: request.normalize.unwrap_or(true),
-        };
-        let embedding = shaping.apply(vec![ids.len() as f32, ends[0], ends[1], -1.0]);
+        let head = PoolingHead::new(Pooling::Last, true);
+        let mut pooler = head.pooler(false);
+        pooler.add(&[ids.len() as f32, ends[0], ends[1], -1.0]);
+        let embedding = head.finish(pooler, request.wanted);
         self.seen.lock().unwrap().embeddings.push(request);
         let queue = Duration::from_millis(1);
         let _ = sender.send(EngineOutput::Started { cached_tokens: 0, queue });
@@ -218,7 +218,13 @@ impl Playing {
             let top = listed.unwrap_or(usual.top);
             TokenLogprobs { logprob: self.script.logprob.unwrap_or(usual.logprob), top, ..usual }
         });
-        let _ = self.sender.send(EngineOutput::Token { token_id, logprobs });
+        let predicted = self.request.prediction.as_ref();
+        let predicted = predicted.and_then(|tokens| tokens.get(self.sent - 1));
+        let foreseen = Foreseen {
+            predicted: predicted.map(|predicted| *predicted == token_id),
+            ..Foreseen::default()
+        };
+        let _ = self.sender.send(EngineOutput::Token { token_id, logprobs, foreseen });
         let Some(reason) = self.request.stop.check(token_id, self.sent) else { return true };
         let stats = SequenceStats {
             cached_tokens: self.script.cached_tokens,

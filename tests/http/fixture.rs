@@ -5,15 +5,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sconce::config::{EngineConfig, ServerConfig};
-use sconce::engine::EngineLimits;
+use sconce::config::{EngineConfig, Pooling, ServerConfig};
 use sconce::engine::request::EngineRequest;
 use sconce::engine::startup::adapters::AdapterLoader;
+use sconce::engine::{EngineLimits, Outputs};
 use sconce::http::state::adapter_registry::AdapterParts;
 use sconce::http::state::{AppState, GenerationDefaults, ModelFacts, ServerParts};
 use sconce::http::{DrainReport, serve};
 use sconce::metrics;
 use sconce::models::adapter::AdapterLayout;
+use sconce::store::{Store, StorePlace};
 use sconce::text::chat_template::ChatTemplate;
 use sconce::text::embedding_prompts::EmbeddingPrompts;
 use sconce::text::special_tokens::SpecialTokens;
@@ -110,6 +111,11 @@ pub struct Setup {
     pub special_tokens: SpecialTokens,
     pub keep_alive: Duration,
     pub layout: Option<AdapterLayout>,
+    /// One of its own, unless it is named.
+    pub store: Option<Store>,
+    /// Whether the model's author made it for embeddings.
+    pub embeds: bool,
+    pub labels: Vec<String>,
 }
 
 impl Default for Setup {
@@ -123,11 +129,16 @@ impl Default for Setup {
                 max_model_len: CONTEXT,
                 max_text_len: CONTEXT,
                 vocab_size: VOCAB,
+                max_batch_tokens: 64,
                 max_num_seqs: 8,
                 block_size: 32,
                 num_blocks: 64,
                 embedding_size: 4,
+                hidden_size: 4,
+                outputs: Outputs::Embedding,
+                pooling: Pooling::Last,
                 generates: true,
+                sees: false,
             },
             defaults: GenerationDefaults::default(),
             embedding_prompts: EmbeddingPrompts::default(),
@@ -135,6 +146,9 @@ impl Default for Setup {
             special_tokens: SpecialTokens::default(),
             keep_alive: Duration::from_secs(15),
             layout: None,
+            store: None,
+            embeds: false,
+            labels: Vec::new(),
         }
     }
 }
@@ -183,13 +197,20 @@ impl Server {
             metrics: metrics::install("tiny"),
             build_features: vec!["cpu".to_owned()],
             fingerprint: "fp_test".to_owned(),
+            image_processor: None,
             model: ModelFacts {
                 architecture: "tiny".to_owned(),
                 format: "safetensors",
                 stored_as: "F32".to_owned(),
                 bytes: 1 << 20,
                 on_gpu: false,
+                embeds: setup.embeds,
+                answers: None,
+                labels: setup.labels,
             },
+            store: setup
+                .store
+                .unwrap_or_else(|| Store::open(&StorePlace::Memory, 64 << 20).unwrap()),
         };
         let state = AppState::with_keep_alive(parts, setup.keep_alive);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -370,7 +370,7 @@ async fn bad_requests_are_refused_by_field() {
 async fn every_layer_speaks_the_shape_of_the_api() {
     let mut setup = Setup::default();
     setup.config.api_keys = vec!["secret".to_owned()];
-    setup.config.max_body_bytes = 1 << 16;
+    setup.config.max_body_bytes = Some(1 << 16);
     let server = Server::start(setup, |_| endless("a")).await;
     let body = request(json!({}));
     for path in [PATH, COUNT] {
@@ -391,7 +391,8 @@ async fn every_layer_speaks_the_shape_of_the_api() {
     assert_eq!(post(COUNT, body.clone()).await.status, 200);
     let unknown = request(json!({"model": "claude"}));
     assert!(error(&post(PATH, unknown).await, 404, "not_found_error").contains("claude"));
-    error(&post("/v1/messages/batches", body.clone()).await, 404, "not_found_error");
+    error(&post("/v1/messages/batches", body.clone()).await, 400, "invalid_request_error");
+    error(&post("/v1/messages/nothing", body.clone()).await, 404, "not_found_error");
     let long = request(json!({"system": "a".repeat(1 << 17)}));
     error(&post(PATH, long).await, 413, "request_too_large");
     let long = request(json!({"system": "a".repeat(600)}));

@@ -76,7 +76,7 @@ async fn the_older_route_gives_one_vector() {
     let answer = server.client.post(path, &json!({"model": "tiny", "prompt": "ab"})).await;
     Contract::own(&server.client).await.check(&answer.json(), "OllamaEmbeddingsAnswer");
     let asked = server.engine.embeddings().pop().unwrap();
-    assert_eq!((asked.token_ids, asked.normalize), (bytes("ab"), None));
+    assert_eq!((asked.token_ids, asked.wanted.activation), (bytes("ab"), None));
     let nothing = server.client.post(path, &json!({"model": "tiny"})).await;
     assert_eq!(nothing.json(), json!({"embedding": []}));
 }

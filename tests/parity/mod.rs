@@ -31,6 +31,7 @@ mod kv_disk;
 mod levels;
 mod lora;
 mod parts;
+pub(crate) mod pictures;
 mod ranks;
 mod reference;
 mod rehearsal;

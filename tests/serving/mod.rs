@@ -7,8 +7,10 @@ mod hybrids;
 mod kv_disk;
 mod long_prompts;
 mod lora;
+mod pictures;
 mod ranks;
 mod server;
+mod speculation;
 mod structured;
 
 use std::time::Duration;

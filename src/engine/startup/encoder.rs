@@ -6,7 +6,7 @@ use candle_core::Device;
 
 use super::engine::Engine;
 use super::error::StartupError;
-use super::head;
+use super::{classifier, head};
 use crate::config::{DeviceChoice, EngineConfig, KvCacheDtype, Pooling, WeightKind};
 use crate::engine::encoder::EncoderCore;
 use crate::engine::handle::EngineHandle;
@@ -15,16 +15,20 @@ use crate::engine::memory::PlanError;
 use crate::kernels::pool;
 use crate::kv_cache::BLOCK_SIZE;
 use crate::metrics::MetricsHandle;
-use crate::models::encoder::{Encoder, EncoderSpec};
-use crate::pooling::EmbeddingHead;
+use crate::models::ModelError;
+use crate::models::bidirectional::{BidirectionalSpec, is_bidirectional};
+use crate::models::classifier::ClassifierSpec;
+use crate::models::encoder::{Encoder, EncoderSpec, TextEncoder, is_encoder};
+use crate::pooling::PoolingHead;
 use crate::runner::EncoderRunner;
+use crate::weights::Weights;
 use crate::weights::progress::ProgressSink;
 use crate::weights::source::ModelSource;
 
 /// An encoder that is ready to run, and what startup knows of it.
 pub struct LoadedEncoder {
-    model: Encoder,
-    head: EmbeddingHead,
+    model: Box<dyn TextEncoder>,
+    head: PoolingHead,
     /// Most tokens of a text, where the model's files name it.
     max_seq_length: Option<usize>,
 }
@@ -37,12 +41,7 @@ impl LoadedEncoder {
         progress: ProgressSink,
     ) -> Result<Self, StartupError> {
         check_settings(config)?;
-        let spec = EncoderSpec::from_config(&source.config)?;
-        let head = match &source.sentence_modules {
-            Some(modules) => head::read(modules, config.pooling, spec.hidden_size())?,
-            // As sentence-transformers does with a folder that isn't its own.
-            None => EmbeddingHead::new(config.pooling.unwrap_or(Pooling::Mean), false),
-        };
+        let spec = Spec::of(source)?;
         if let Some(threads) = config.threads.and_then(NonZeroUsize::new) {
             pool::start(threads)?;
         }
@@ -52,7 +51,14 @@ impl LoadedEncoder {
         // only where nothing is, and encoders are small.
         let kind = config.weight_kind.unwrap_or(WeightKind::F32);
         let weights = weights.rounded_to(Some(kind.ggml()));
-        let model = Encoder::load(&spec, &weights)?;
+        let size = spec.hidden_size();
+        let head = match (spec.classifier(), &source.sentence_modules) {
+            (Some(spec), _) => classifier::read(spec, source, &weights, size, config.pooling)?,
+            (None, Some(modules)) => head::read(modules, config.pooling, size)?,
+            // As sentence-transformers does with a folder that isn't its own.
+            (None, None) => PoolingHead::new(config.pooling.unwrap_or(Pooling::Mean), false),
+        };
+        let model = spec.load(&weights)?;
         tracing::info!(matrices = %weights.tally(), bytes = weights.tally().bytes(), "weights loaded");
         Ok(Self { model, head, max_seq_length: max_seq_length(source) })
     }
@@ -75,11 +81,16 @@ impl LoadedEncoder {
             max_model_len,
             max_text_len: max_model_len,
             vocab_size: model.vocab_size(),
+            max_batch_tokens: config.max_num_batched_tokens,
             max_num_seqs: config.max_num_seqs.max(1),
             block_size: BLOCK_SIZE,
             num_blocks: 0,
-            embedding_size: head.embedding_size(model.hidden_size()),
+            embedding_size: head.size(model.hidden_size()),
+            hidden_size: model.hidden_size(),
+            outputs: head.outputs,
+            pooling: head.pooling,
             generates: false,
+            sees: false,
         };
         let (handle, commands) = EngineHandle::channel(limits);
         let most_tokens = config.max_num_batched_tokens;
@@ -87,6 +98,49 @@ impl LoadedEncoder {
         let shared = handle.shared();
         let core = EncoderCore::new(commands, shared, runner, head, most_tokens, metrics);
         Ok(Engine::spawn(handle, None, move || core.run())?)
+    }
+}
+
+/// Whether a model reads whole texts and continues none.
+pub(super) fn reads_whole_texts(source: &ModelSource) -> bool {
+    is_encoder(&source.config) || is_bidirectional(&source.config)
+}
+
+/// The shape of an encoder of either kind.
+enum Spec {
+    Encoder(EncoderSpec),
+    Bidirectional(Box<BidirectionalSpec>),
+}
+
+impl Spec {
+    fn of(source: &ModelSource) -> Result<Self, ModelError> {
+        let config = &source.config;
+        if is_bidirectional(config) {
+            return BidirectionalSpec::from_config(config)
+                .map(|spec| Self::Bidirectional(Box::new(spec)));
+        }
+        EncoderSpec::from_config(config).map(Self::Encoder)
+    }
+
+    fn hidden_size(&self) -> usize {
+        match self {
+            Self::Encoder(spec) => spec.hidden_size(),
+            Self::Bidirectional(spec) => spec.hidden_size(),
+        }
+    }
+
+    fn classifier(&self) -> Option<&ClassifierSpec> {
+        match self {
+            Self::Encoder(spec) => spec.classifier(),
+            Self::Bidirectional(spec) => spec.classifier(),
+        }
+    }
+
+    fn load(&self, weights: &Weights) -> Result<Box<dyn TextEncoder>, ModelError> {
+        match self {
+            Self::Encoder(spec) => Ok(Box::new(Encoder::load(spec, weights)?)),
+            Self::Bidirectional(spec) => spec.load(weights),
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 
 use super::error::StartupError;
 use crate::config::Pooling;
-use crate::pooling::{Dense, DenseActivation, EmbeddingHead, HeadLayer};
+use crate::pooling::{Dense, DenseActivation, HeadLayer, PoolingHead};
 use crate::weights::sentence_modules::{SentenceModule, SentenceModules};
 
 /// Names of ways of pooling: in `pooling_mode`, and as the end of `pooling_mode_...` in older
@@ -26,7 +26,7 @@ pub(super) fn read(
     modules: &SentenceModules,
     chosen: Option<Pooling>,
     hidden_size: usize,
-) -> Result<EmbeddingHead, StartupError> {
+) -> Result<PoolingHead, StartupError> {
     check_prompts(modules)?;
     let mut pooling = None;
     let mut layers = Vec::new();
@@ -46,11 +46,22 @@ pub(super) fn read(
         }
     }
     // A request can turn normalization on and off where it comes last.
-    let normalize = layers.pop_if(|layer| *layer == HeadLayer::Normalize).is_some();
+    let active = layers.pop_if(|layer| *layer == HeadLayer::Normalize).is_some();
     let pooling =
         pooling.ok_or_else(|| refusal_of_file("modules.json", "there is no Pooling in it"))?;
     let cut = truncate_dim(modules)?;
-    Ok(EmbeddingHead { pooling, layers: layers.into(), normalize, cut })
+    let head = PoolingHead::new(pooling, active);
+    Ok(PoolingHead { layers: layers.into(), cut, ..head })
+}
+
+/// Whether the modules compare the logits of two words instead of pooling hidden states.
+pub(super) fn scores_by_words(modules: &SentenceModules) -> Result<bool, StartupError> {
+    let Some(module) = modules.module("LogitScore") else { return Ok(false) };
+    let has = |name: &str| module.config.size(name).is_some();
+    if has("true_token_id") && has("false_token_id") {
+        return Ok(true);
+    }
+    Err(refusal(module, "needs true_token_id and false_token_id, two tokens to compare"))
 }
 
 /// Refuses unknown modules, and known ones at positions where they mean something else.

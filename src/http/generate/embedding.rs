@@ -7,22 +7,19 @@ use tokio::sync::watch;
 
 use crate::engine::adapter::Adapter;
 use crate::engine::output::{EngineOutput, OutputStream};
-use crate::engine::request::{EmbeddingRequest, RequestId};
+use crate::engine::request::{EmbeddingRequest, RequestId, Wanted};
 use crate::http::answer::generation::{cut, passed};
 use crate::http::answer::meter::Meter;
 use crate::http::error::ApiError;
 use crate::http::request::blocking::off_thread;
 use crate::http::state::AppState;
-use crate::text::tokenizer::{CutSide, TokenizerError};
+use crate::text::tokenizer::{CutSide, EncodedPair, TokenizerError};
 
 /// What is asked for beside the texts, checked.
 #[derive(Clone, Debug)]
 pub(crate) struct EmbeddingOptions {
     pub(crate) adapter: Option<Adapter>,
-    /// Only so many numbers of each vector.
-    pub(crate) dimensions: Option<usize>,
-    /// Whether vectors have the length 1; `None` does what the checkpoint says.
-    pub(crate) normalize: Option<bool>,
+    pub(crate) wanted: Wanted,
     pub(crate) priority: i32,
     pub(crate) cache_salt: Option<String>,
     pub(crate) arrival: Instant,
@@ -57,8 +54,18 @@ impl EmbeddingOptions {
         state: &AppState,
         texts: Vec<Vec<u32>>,
     ) -> Result<Vec<Vec<f32>>, ApiError> {
+        let alone = |ids| EncodedPair { ids, second: None };
+        self.run_pairs(state, texts.into_iter().map(alone).collect()).await
+    }
+
+    /// The same of pairs of texts, each read as one.
+    pub(crate) async fn run_pairs(
+        &self,
+        state: &AppState,
+        pairs: Vec<EncodedPair>,
+    ) -> Result<Vec<Vec<f32>>, ApiError> {
         let running: Vec<Running> =
-            texts.into_iter().map(|token_ids| self.submit(state, token_ids)).collect();
+            pairs.into_iter().map(|pair| self.submit(state, pair)).collect();
         let deadline = self.deadline.map(|after| self.arrival + after);
         let mut cut_signal: watch::Receiver<bool> = state.cut_signal();
         tokio::select! {
@@ -74,13 +81,14 @@ impl EmbeddingOptions {
         }
     }
 
-    fn submit(&self, state: &AppState, token_ids: Vec<u32>) -> Running {
+    fn submit(&self, state: &AppState, pair: EncodedPair) -> Running {
+        let EncodedPair { ids: token_ids, second: second_text } = pair;
         let meter = Meter::new(state.metrics.clone(), self.arrival, token_ids.len());
         let output = state.engine.embed(EmbeddingRequest {
             id: RequestId::next(),
             token_ids,
-            dimensions: self.dimensions,
-            normalize: self.normalize,
+            second_text,
+            wanted: self.wanted,
             priority: self.priority,
             cache_salt: self.cache_salt.clone(),
             adapter: self.adapter.clone(),
@@ -131,7 +139,7 @@ async fn all_vectors(running: Vec<Running>) -> Result<Vec<Vec<f32>>, ApiError> {
 
 impl Cutting {
     /// Checks the length of an input that was cut if the request asks for it.
-    fn check(self, token_ids: &[u32], name: &str) -> Result<(), ApiError> {
+    pub(crate) fn check(self, token_ids: &[u32], name: &str) -> Result<(), ApiError> {
         if token_ids.is_empty() {
             return Err(ApiError::field(
                 self.field,
@@ -144,7 +152,7 @@ impl Cutting {
         Ok(())
     }
 
-    fn refusal(self, error: TokenizerError, name: &str) -> ApiError {
+    pub(crate) fn refusal(self, error: TokenizerError, name: &str) -> ApiError {
         match error {
             TokenizerError::TooLong(tokens) => self.too_long(name, &format!("more than {tokens}")),
             error => ApiError::field(self.field, error.to_string()),

@@ -54,6 +54,10 @@ pub(crate) struct OwnOptions {
     pub(crate) context: Option<usize>,
     /// What is kept of the prompt, if not all.
     pub(crate) cut: Option<PromptCut>,
+    /// A text that the answer may be like.
+    pub(crate) prediction: Option<String>,
+    /// Most tokens to draft at a time.
+    pub(crate) max_drafts: Option<usize>,
     pub(crate) return_token_ids: bool,
     pub(crate) tokens_as_token_ids: bool,
 }
@@ -75,6 +79,8 @@ impl OwnOptions {
             max_tokens: None,
             context: None,
             cut: None,
+            prediction: None,
+            max_drafts: None,
             return_token_ids: false,
             tokens_as_token_ids: false,
         }
@@ -137,7 +143,7 @@ impl GenerationOptions {
             bad_words: bad_words::checked(common.bad_words.as_deref())?,
             include_stop_str_in_output: common.include_stop_str_in_output.unwrap_or(false),
             skip_special_tokens: common.skip_special_tokens.unwrap_or(true),
-            priority: priority(common.priority)?.unwrap_or(tier.priority()),
+            priority: arrival.priority(priority(common.priority)?.unwrap_or(tier.priority())),
             tier,
             cache_salt: unshared_or(common.cache_prompt, cache_salt(common.cache_salt.as_deref())?),
             deadline: arrival.deadline(common.deadline_ms)?,

@@ -7,10 +7,13 @@ use utoipa::openapi::schema::Schema;
 
 use crate::engine::EngineLimits;
 use crate::http::wire::adapters::{LoadAdapterRequest, UnloadAdapterRequest};
+use crate::http::wire::batches::{BatchRequest, MessageBatchRequest};
 use crate::http::wire::chat::{
     ChatCompletion, ChatCompletionChunk, ChatCompletionRequest, ChatMessage, PromptTokenLogprob,
 };
+use crate::http::wire::cohere::{CohereEmbedAnswer, CohereEmbedRequest};
 use crate::http::wire::completions::{Completion, CompletionRequest};
+use crate::http::wire::conversations::{ConversationRequest, ItemsRequest};
 use crate::http::wire::decisions::{
     Decision, DecisionFields, DecisionRequest, SystemOneAnswer, SystemOneDecision,
     SystemOneDiagnostics, SystemOneRequest,
@@ -24,10 +27,18 @@ use crate::http::wire::ollama::{
     OllamaEmbeddingsAnswer, OllamaEmbeddingsRequest, OllamaError, OllamaFields,
     OllamaGenerateAnswer, OllamaGenerateRequest, OllamaShowRequest, OptionFields,
 };
+use crate::http::wire::ranking::{
+    ClassifyAnswer, ClassifyRequest, PoolingAnswer, PoolingFields, PoolingRequest, RerankAnswer,
+    RerankRequest, ScoreAnswer, ScoreRequest,
+};
 use crate::http::wire::response_format::StructuredAliases;
 use crate::http::wire::responses::{ItemList, ResponseObject, ResponsesRequest};
 use crate::http::wire::sampling::{CommonFields, SamplingFields};
 use crate::http::wire::synonyms::Synonyms;
+use crate::http::wire::tei::{
+    TeiEmbedRequest, TeiErrorObject, TeiFields, TeiPredictRequest, TeiPrediction, TeiRank,
+    TeiRerankRequest, TeiSimilarityRequest,
+};
 use crate::http::wire::tokenize::{DetokenizeRequest, Detokenized, Tokenized};
 use crate::http::wire::{scalars, schema};
 
@@ -56,6 +67,10 @@ pub(super) fn schemas(facts: &Facts<'_>) -> Value {
     collect::<ResponsesRequest>(&mut schemas);
     collect::<ResponseObject>(&mut schemas);
     collect::<ItemList<'static>>(&mut schemas);
+    collect::<ConversationRequest>(&mut schemas);
+    collect::<ItemsRequest>(&mut schemas);
+    collect::<BatchRequest>(&mut schemas);
+    collect::<MessageBatchRequest>(&mut schemas);
     collect::<MessagesRequest>(&mut schemas);
     collect::<CommonFields>(&mut schemas);
     collect::<Message<'static>>(&mut schemas);
@@ -81,8 +96,7 @@ pub(super) fn schemas(facts: &Facts<'_>) -> Value {
     collect::<OllamaEmbeddingsAnswer>(&mut schemas);
     collect::<OllamaShowRequest>(&mut schemas);
     collect::<OllamaError>(&mut schemas);
-    collect::<EmbeddingsRequest>(&mut schemas);
-    collect::<EmbeddingList<'static>>(&mut schemas);
+    collect_vectors(&mut schemas);
     collect::<LoadAdapterRequest>(&mut schemas);
     collect::<UnloadAdapterRequest>(&mut schemas);
     collect::<Tokenized>(&mut schemas);
@@ -107,6 +121,31 @@ pub(super) fn schemas(facts: &Facts<'_>) -> Value {
     described["EmbeddingDimensions"]["maximum"] = json!(facts.limits.embedding_size);
     described["TruncatedLength"]["anyOf"][1]["maximum"] = json!(facts.limits.max_text_len);
     described
+}
+
+/// The schemas of routes that make vectors, scores and classes of texts.
+fn collect_vectors(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+    collect::<EmbeddingList<'static>>(schemas);
+    collect::<EmbeddingsRequest>(schemas);
+    collect::<RerankRequest>(schemas);
+    collect::<RerankAnswer<'static>>(schemas);
+    collect::<ScoreRequest>(schemas);
+    collect::<ScoreAnswer<'static>>(schemas);
+    collect::<ClassifyRequest>(schemas);
+    collect::<ClassifyAnswer<'static>>(schemas);
+    collect::<PoolingRequest>(schemas);
+    collect::<PoolingAnswer<'static>>(schemas);
+    collect::<PoolingFields>(schemas);
+    collect::<CohereEmbedRequest>(schemas);
+    collect::<CohereEmbedAnswer>(schemas);
+    collect::<TeiFields>(schemas);
+    collect::<TeiRerankRequest>(schemas);
+    collect::<TeiRank>(schemas);
+    collect::<TeiPredictRequest>(schemas);
+    collect::<TeiPrediction>(schemas);
+    collect::<TeiEmbedRequest>(schemas);
+    collect::<TeiSimilarityRequest>(schemas);
+    collect::<TeiErrorObject>(schemas);
 }
 
 /// The scalar parameters are fields of every generating route, and OpenAI's routes have what all

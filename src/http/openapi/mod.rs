@@ -9,12 +9,16 @@ use serde_json::{Map, Value, json};
 
 use crate::http::state::AppState;
 use crate::http::wire::schema::builders::{any_of, reference};
-use crate::http::{anthropic, ollama};
+use crate::http::{anthropic, ollama, tei};
 use components::Facts;
 use routes::{Answer, Events, ROUTES, Route};
+use stored::STORED;
+use vector_routes::VECTOR_ROUTES;
 
 mod components;
 mod routes;
+mod stored;
+mod vector_routes;
 
 const DESCRIPTION: &str = "An OpenAI-compatible inference server. A path that is not here is \
 answered with 404, a method that a path does not have with 405, both with the error object. \
@@ -34,7 +38,7 @@ pub(crate) async fn openapi(State(state): State<AppState>) -> axum::Json<Value> 
 fn document(facts: &Facts<'_>) -> Value {
     let keys = facts.keys;
     let mut paths: Map<String, Value> = Map::new();
-    for route in ROUTES {
+    for route in ROUTES.iter().chain(STORED).chain(VECTOR_ROUTES) {
         let operations = paths.entry(route.path).or_insert_with(|| json!({}));
         operations[route.method] = operation(route, keys);
     }
@@ -73,7 +77,8 @@ fn operation(route: &Route, keys: bool) -> Value {
         all => Some(json!({"allOf": all})),
     };
     if let Some(schema) = body {
-        let content = json!({"application/json": {"schema": schema}});
+        let kind = if route.uploads() { "multipart/form-data" } else { "application/json" };
+        let content = json!({kind: {"schema": schema}});
         operation["requestBody"] = json!({"required": true, "content": content});
     }
     if keys && route.guarded {
@@ -93,6 +98,9 @@ fn responses(route: &Route, keys: bool) -> Value {
         Answer::Metrics | Answer::Changed => {
             Some(json!({"text/plain": {"schema": {"type": "string"}}}))
         }
+        Answer::Bytes => Some(json!({
+            "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
+        })),
         Answer::Never => None,
     };
     if let Some(mut content) = body {
@@ -114,6 +122,7 @@ fn responses(route: &Route, keys: bool) -> Value {
     let error = match route.path {
         path if anthropic::error::covers(path) => "MessageError",
         path if ollama::error::covers(path) => "OllamaError",
+        path if tei::error::covers(path) => "TeiErrorObject",
         _ => "Error",
     };
     for (status, description) in route.errors(keys) {
@@ -122,7 +131,13 @@ fn responses(route: &Route, keys: bool) -> Value {
             "401" => &["x-request-id", "www-authenticate"],
             _ => &["x-request-id"],
         };
-        let content = json!({"application/json": {"schema": reference(error)}});
+        // Bodies of one of its shapes are answered in that one's words.
+        let schema = match (route.path, status) {
+            ("/rerank", "422" | "424") => reference("TeiErrorObject"),
+            ("/rerank", _) => any_of(&[reference(error), reference("TeiErrorObject")]),
+            _ => reference(error),
+        };
+        let content = json!({"application/json": {"schema": schema}});
         responses[status] =
             json!({"description": description, "headers": named(told), "content": content});
     }
@@ -187,17 +202,23 @@ fn named(headers: &[&str]) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::EngineLimits;
+    use crate::config::Pooling;
+    use crate::engine::{EngineLimits, Outputs};
 
     const LIMITS: EngineLimits = EngineLimits {
         max_model_len: 512,
         max_text_len: 512,
         vocab_size: 256,
+        max_batch_tokens: 64,
         max_num_seqs: 8,
         block_size: 32,
         num_blocks: 64,
         embedding_size: 4,
+        hidden_size: 1,
+        outputs: Outputs::Embedding,
+        pooling: Pooling::Last,
         generates: true,
+        sees: false,
     };
 
     fn facts(keys: bool) -> Facts<'static> {

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::http::tei;
 use crate::http::wire::bounds::{MAX_DEADLINE_MS, MAX_PAGE_ITEMS};
 use crate::http::wire::schema::builders::reference;
 
@@ -35,6 +36,8 @@ pub(super) enum Answer {
     Json(&'static str),
     /// JSON of a schema, or bytes if the request wants those.
     JsonOrBytes(&'static str),
+    /// Bytes, as they were stored.
+    Bytes,
     /// Text that Prometheus reads.
     Metrics,
     /// A sentence that says what was changed of what is served; not every server allows it.
@@ -69,8 +72,22 @@ pub(super) enum Parameter {
     Order,
     /// Taken and without effect.
     Include,
-    /// Only `false` is possible.
+    /// Whether the answer is a stream of events.
     Stream,
+    /// The number of the event behind which a stream begins.
+    StartingAfter,
+    /// The `{item}` in the path.
+    Item,
+    /// Most files of a list.
+    FileLimit,
+    /// What files are for.
+    Purpose,
+    /// Behind this one, in Anthropic's words.
+    AfterId,
+    /// Before this one, in Anthropic's words.
+    BeforeId,
+    /// Most batches of a list.
+    BatchLimit,
     /// `x-sconce-deadline-ms`.
     Deadline,
 }
@@ -81,15 +98,21 @@ impl Parameter {
             Self::Id => ("path", "id", json!({"type": "string", "minLength": 1})),
             Self::ModelName => ("path", "id", reference("ModelName")),
             Self::After => ("query", "after", json!({"type": "string"})),
-            Self::Limit => {
-                let schema = json!({"type": "integer", "minimum": 1, "maximum": MAX_PAGE_ITEMS});
-                ("query", "limit", schema)
-            }
+            Self::Limit => ("query", "limit", up_to(MAX_PAGE_ITEMS)),
             Self::Order => ("query", "order", json!({"type": "string", "enum": ["asc", "desc"]})),
             Self::Include => {
                 ("query", "include", json!({"type": "array", "items": {"type": "string"}}))
             }
-            Self::Stream => ("query", "stream", json!({"type": "boolean", "enum": [false]})),
+            Self::Stream => ("query", "stream", json!({"type": "boolean"})),
+            Self::StartingAfter => {
+                ("query", "starting_after", json!({"type": "integer", "minimum": 0}))
+            }
+            Self::Item => ("path", "item", json!({"type": "string", "minLength": 1})),
+            Self::FileLimit => ("query", "limit", up_to(10_000)),
+            Self::Purpose => ("query", "purpose", json!({"type": "string"})),
+            Self::AfterId => ("query", "after_id", json!({"type": "string"})),
+            Self::BeforeId => ("query", "before_id", json!({"type": "string"})),
+            Self::BatchLimit => ("query", "limit", up_to(1000)),
             Self::Deadline => {
                 let schema = json!({"type": "integer", "minimum": 1, "maximum": MAX_DEADLINE_MS});
                 ("header", "x-sconce-deadline-ms", schema)
@@ -99,7 +122,12 @@ impl Parameter {
     }
 }
 
-const OPEN: Route = Route {
+fn up_to(most: usize) -> Value {
+    json!({"type": "integer", "minimum": 1, "maximum": most})
+}
+
+/// A route that needs a key and nothing else.
+pub(super) const OPEN: Route = Route {
     method: "get",
     path: "",
     name: "",
@@ -114,7 +142,7 @@ const OPEN: Route = Route {
 };
 
 /// A route that asks the model.
-const RUNS: Route =
+pub(super) const RUNS: Route =
     Route { method: "post", parameters: &[Parameter::Deadline], runs: true, ..OPEN };
 
 /// A route that changes what is served.
@@ -203,8 +231,14 @@ pub(super) const ROUTES: &[Route] = &[
         path: "/v1/responses/{id}",
         name: "retrieveResponse",
         summary: "A stored response.",
-        parameters: &[Parameter::Id, Parameter::Include, Parameter::Stream],
+        parameters: &[
+            Parameter::Id,
+            Parameter::Include,
+            Parameter::Stream,
+            Parameter::StartingAfter,
+        ],
         answer: Answer::Json("Response"),
+        events: Some(Events::Named("ResponseEvent")),
         ..OPEN
     },
     Route {
@@ -220,8 +254,9 @@ pub(super) const ROUTES: &[Route] = &[
         method: "post",
         path: "/v1/responses/{id}/cancel",
         name: "cancelResponse",
-        summary: "Refused: no response runs in the background.",
+        summary: "End a response that runs in the background.",
         parameters: &[Parameter::Id],
+        answer: Answer::Json("Response"),
         ..OPEN
     },
     Route {
@@ -277,14 +312,6 @@ pub(super) const ROUTES: &[Route] = &[
         summary: "The same in the shape of System One.",
         request: &["SystemOneRequest", "DecisionFields"],
         answer: Answer::Json("SystemOneDecision"),
-        ..RUNS
-    },
-    Route {
-        path: "/v1/embeddings",
-        name: "createEmbedding",
-        summary: "Texts as vectors.",
-        request: &["EmbeddingsRequest", "EmbeddingSource"],
-        answer: Answer::JsonOrBytes("EmbeddingList"),
         ..RUNS
     },
     Route {
@@ -509,6 +536,11 @@ pub(super) const ROUTES: &[Route] = &[
 ];
 
 impl Route {
+    /// Whether the body is a form with a file.
+    pub(super) fn uploads(&self) -> bool {
+        self.request == ["FileUpload"]
+    }
+
     /// Statuses of requests that are not answered, and why.
     pub(super) fn errors(&self, keys: bool) -> Vec<(&'static str, &'static str)> {
         let names_one = self
@@ -516,9 +548,13 @@ impl Route {
             .iter()
             .any(|given| matches!(given, Parameter::Id | Parameter::ModelName));
         let reads = !self.request.is_empty();
+        let lists = self.parameters.iter().any(|given| {
+            matches!(given, Parameter::Limit | Parameter::FileLimit | Parameter::BatchLimit)
+        });
+        let is_tei = tei::error::covers(self.path) || self.path == "/rerank";
         let all = [
             (
-                reads || names_one,
+                reads || names_one || lists,
                 "400",
                 "a value that can't be served; the message names field and bound",
             ),
@@ -532,6 +568,8 @@ impl Route {
             ),
             (reads, "413", "the body is too large"),
             (reads, "415", "the body is not declared as JSON"),
+            (is_tei, "422", "a value that can't be served, in text-embeddings-inference's shape"),
+            (is_tei, "424", "the server's fault, in text-embeddings-inference's shape"),
             (self.runs, "429", "too many sequences are waiting"),
             (true, "500", "the server's fault"),
             (self.can_be_unavailable, "503", "not ready, or no longer"),

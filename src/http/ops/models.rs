@@ -64,13 +64,13 @@ fn model_info(state: &AppState, entry: &Value) -> Value {
         "lifecycle": "active",
         "max_input_tokens": context,
         "max_tokens": context,
-        "capabilities": capabilities(state.families(false).reasoning.is_some()),
+        "capabilities": capabilities(state.families(false).reasoning.is_some(), state.sees()),
     })
 }
 
 /// What a model can, in the words of Anthropic's API; `reasons` is whether it reasons before it
-/// answers.
-fn capabilities(reasons: bool) -> Value {
+/// answers, `sees` whether it sees pictures.
+fn capabilities(reasons: bool, sees: bool) -> Value {
     let supported = |yes: bool| json!({ "supported": yes });
     let each = |names: &[&str]| -> Value {
         let names = names.iter().map(|name| ((*name).to_owned(), supported(true)));
@@ -84,7 +84,7 @@ fn capabilities(reasons: bool) -> Value {
         "code_execution": supported(false),
         "context_management": supported(false),
         "effort": effort,
-        "image_input": supported(false),
+        "image_input": supported(sees),
         "pdf_input": supported(false),
         "server_tools": {
             "supported": false,

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use axum::http::HeaderMap;
+use axum::http::{Extensions, HeaderMap};
 
 use crate::http::error::ApiError;
 use crate::http::wire::bounds::MAX_DEADLINE_MS;
@@ -15,12 +15,24 @@ const DEADLINE_HEADER: &str = "x-sconce-deadline-ms";
 pub(crate) struct Arrival {
     pub(crate) at: Instant,
     deadline_ms: Option<i64>,
+    /// Whether all others go first.
+    yields: bool,
 }
 
+/// In the extensions of a request that runs when no other one needs the engine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Yields;
+
 impl Arrival {
-    /// A request with these headers that comes now.
-    pub(crate) fn now(headers: &HeaderMap) -> Result<Self, ApiError> {
-        Ok(Self { at: Instant::now(), deadline_ms: deadline_header(headers)? })
+    /// A request with these headers and extensions that comes now.
+    pub(crate) fn now(headers: &HeaderMap, extensions: &Extensions) -> Result<Self, ApiError> {
+        let yields = extensions.get::<Yields>().is_some();
+        Ok(Self { at: Instant::now(), deadline_ms: deadline_header(headers)?, yields })
+    }
+
+    /// The priority of a request that asks for `own`; lower comes first.
+    pub(crate) fn priority(&self, own: i32) -> i32 {
+        if self.yields { i32::MAX } else { own }
     }
 
     /// How long the request may take: as `deadline_ms` of its body says, else its header.

@@ -84,8 +84,17 @@ pub(crate) struct RedactedBlock {
 /// A content block of the type `image`.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct ImageBlock {
-    #[expect(dead_code, reason = "no picture is looked at")]
-    pub(crate) source: Map<String, Value>,
+    pub(crate) source: Value,
+}
+
+/// Where the picture of a content block is.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct ImageBlockSource {
+    /// Base64.
+    pub(crate) data: Option<String>,
+    #[expect(dead_code, reason = "the bytes say what they are")]
+    pub(crate) media_type: Option<String>,
+    pub(crate) url: Option<String>,
 }
 
 /// A content block of the type `thinking`.

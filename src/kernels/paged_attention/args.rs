@@ -20,12 +20,15 @@ pub struct AttentionParams {
     pub window: Option<usize>,
     /// A query sees no position before the last multiple of this; at least 1.
     pub chunk: Option<usize>,
+    /// A query sees so many positions behind its own too, as far as there are any: none where tokens
+    /// are continued, all where a whole text is read at once.
+    pub ahead: usize,
 }
 
 impl AttentionParams {
     /// Parameters of plain causal attention: no soft-cap, no window, no chunks.
     pub fn full(scale: f32) -> Self {
-        Self { scale, softcap: None, window: None, chunk: None }
+        Self { scale, softcap: None, window: None, chunk: None, ahead: 0 }
     }
 
     /// The first position that a query at `position` sees.
@@ -57,10 +60,11 @@ pub(super) struct Visible {
 }
 
 impl Visible {
-    /// The positions that a query at `position` sees.
+    /// The positions that a query at `position` sees of a sequence of `context` tokens.
     #[inline(always)]
-    pub(super) fn to(position: u32, params: AttentionParams) -> Self {
-        Self { start: params.first_seen(position), end: position as usize + 1 }
+    pub(super) fn of(position: u32, context: usize, params: AttentionParams) -> Self {
+        let end = (position as usize + 1).saturating_add(params.ahead).min(context);
+        Self { start: params.first_seen(position), end }
     }
 
     /// The positions in `range`, relative to its start.

@@ -119,10 +119,12 @@ impl Call<'_> {
             value_dim: self.shape.value_dim,
             sinks: self.per_head.sinks.map(|sinks| sinks.host.as_slice()),
         };
+        let context = self.step.context_lens[queries.seq] as usize;
         let tile = Tile {
             operands,
             first_row: queries.rows.start,
             positions: &self.step.positions[queries.rows.clone()],
+            context,
             blocks: &self.step.block_tables[queries.seq],
             kv_head: piece.kv_head,
             spans: piece.spans.clone(),
@@ -143,7 +145,7 @@ impl Call<'_> {
             let records = unsafe { records.part(at(queries.spans.start)..at(queries.spans.end)) };
             let first_span = queries.spans.start;
             let params = self.params;
-            self.level.run(Joined { records, first_span, positions, params, output });
+            self.level.run(Joined { records, first_span, positions, context, params, output });
         }
     }
 }

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use candle_core::{DType, Device, Result, Tensor};
+use candle_core::{DType, Device, Result, Tensor, bail};
 
 use super::args::{AttentionParams, PerHead};
 use crate::cache::kv_format::{CacheShape, KvFormat};
@@ -77,6 +77,9 @@ pub(super) fn paged_attention(
     shape: CacheShape,
 ) -> Result<Tensor> {
     let (rows, heads, _) = q.dims3()?;
+    if params.ahead > 0 {
+        bail!("paged_attention: a query sees no position behind its own on this device");
+    }
     let device = q.device();
     let own;
     let tensors = if let Some(tensors) = step.tensors() {

@@ -45,7 +45,7 @@ fn seen(
     context: usize,
     params: AttentionParams,
 ) -> Option<std::ops::Range<usize>> {
-    let last = *positions.last()?;
+    let last = *positions.last().filter(|_| params.ahead == 0)?;
     let seen = params.first_seen(last)..last as usize + 1;
     if positions.len() == 1 {
         // A cap of one would be taken for none.

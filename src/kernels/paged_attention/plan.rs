@@ -106,12 +106,12 @@ fn queries(step: &Step, params: AttentionParams, group: usize) -> Vec<Queries> {
     let most = (TILE_ROWS / group.max(1)).max(1);
     let mut queries = Vec::new();
     for seq in 0..step.context_lens.len() {
-        let rows = step.rows(seq);
+        let (rows, context) = (step.rows(seq), step.context_lens[seq] as usize);
         for first in rows.clone().step_by(most) {
             let rows = first..rows.end.min(first + most);
             let (mut start, mut end) = (usize::MAX, 0);
             for position in &step.positions[rows.clone()] {
-                let spans = Visible::to(*position, params).spans();
+                let spans = Visible::of(*position, context, params).spans();
                 (start, end) = (start.min(spans.start), end.max(spans.end));
             }
             queries.push(Queries { seq, rows, spans: start..end });

@@ -2,7 +2,7 @@
 
 use candle_core::{D, DType, Device, Result, Tensor};
 
-use super::args::{AttentionParams, PerHead};
+use super::args::{AttentionParams, PerHead, Visible};
 #[cfg(feature = "metal")]
 use super::metal;
 use crate::cache::KV_BLOCK;
@@ -112,7 +112,7 @@ fn distances(positions: &[u32], context: usize, device: &Device) -> Result<Tenso
     let mut distances = Vec::with_capacity(positions.len() * context);
     for own in positions {
         #[expect(clippy::cast_precision_loss, reason = "contexts are below 2^24")]
-        distances.extend((0..context).map(|j| (*own as usize).saturating_sub(j) as f32));
+        distances.extend((0..context).map(|j| (*own as usize).abs_diff(j) as f32));
     }
     Tensor::from_vec(distances, (positions.len(), context), device)
 }
@@ -126,7 +126,8 @@ fn mask(
 ) -> Result<Tensor> {
     let mut mask = Vec::with_capacity(positions.len() * context);
     for position in positions {
-        let seen = params.first_seen(*position)..=*position as usize;
+        let Visible { start, end } = Visible::of(*position, context, params);
+        let seen = start..end;
         let seen = |j| if seen.contains(&j) { 0.0f32 } else { f32::NEG_INFINITY };
         mask.extend((0..context).map(seen));
     }

@@ -143,6 +143,8 @@ pub(super) struct Joined<'a> {
     pub(super) first_span: usize,
     /// Positions of the queries.
     pub(super) positions: &'a [u32],
+    /// Tokens of their sequence.
+    pub(super) context: usize,
     pub(super) params: AttentionParams,
     pub(super) output: Output<'a>,
 }
@@ -154,7 +156,8 @@ impl Kernel for Joined<'_> {
         let rows = self.positions.len() * self.output.group;
         let mut all = vec![Vector::default(); record.len()];
         for row in 0..rows {
-            let visible = Visible::to(self.positions[row / self.output.group], self.params);
+            let position = self.positions[row / self.output.group];
+            let visible = Visible::of(position, self.context, self.params);
             for (i, here) in self.records.chunks_exact(rows * record.len()).enumerate() {
                 record.merge(l, visible, self.first_span + i, record.row(here, row), &mut all);
             }

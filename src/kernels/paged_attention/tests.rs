@@ -63,6 +63,15 @@ fn variants() -> [AttentionParams; 6] {
     ]
 }
 
+/// Queries that see positions behind their own.
+fn two_sided() -> [AttentionParams; 3] {
+    [
+        AttentionParams { ahead: usize::MAX, ..params(None, None) },
+        AttentionParams { ahead: 20, ..params(Some(21), None) },
+        AttentionParams { ahead: 3, ..params(Some(300), Some(2.0)) },
+    ]
+}
+
 /// One number for each head.
 fn floats(from: &[f32], map: impl Fn(f32) -> f32) -> Floats {
     let numbers: Vec<f32> = from.iter().map(|x| map(*x)).collect();
@@ -166,11 +175,11 @@ impl Case {
 
 #[test]
 fn mixed_batches_equal_plain_attention() {
-    let sequences = [(70, 70), (1, 1), (33, 1), (100, 30), (64, 0), (32, 32)];
+    let sequences = [(70, 70), (1, 1), (33, 1), (100, 30), (64, 0), (32, 32), (600, 600)];
     for shape in SHAPES {
         for format in [KvFormat::F32, KvFormat::Bf16, KvFormat::F16, KvFormat::Fp8] {
             let case = Case::new(shape, format, &sequences);
-            for params in variants() {
+            for params in variants().into_iter().chain(two_sided()) {
                 let expected = case.plainly(params);
                 for level in Level::available() {
                     assert_close(&case.at(level, params), &expected, 1e-5);

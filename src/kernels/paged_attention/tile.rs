@@ -42,6 +42,8 @@ pub(super) struct Tile<'a, S> {
     pub(super) first_row: usize,
     /// Positions of the tile's queries.
     pub(super) positions: &'a [u32],
+    /// Tokens of their sequence.
+    pub(super) context: usize,
     pub(super) blocks: &'a [u32],
     pub(super) kv_head: usize,
     pub(super) spans: Range<usize>,
@@ -132,7 +134,8 @@ impl<S: Stored> Kernel for Run<'_, S> {
 impl<S: Stored> Tile<'_, S> {
     #[inline(always)]
     fn visible(&self, row: usize) -> Visible {
-        Visible::to(self.positions[row / self.operands.group()], self.operands.params)
+        let position = self.positions[row / self.operands.group()];
+        Visible::of(position, self.context, self.operands.params)
     }
 
     /// Computes one span: scores, weights and weighted values of all rows, to their records.
@@ -287,7 +290,7 @@ impl<S: Stored> Tile<'_, S> {
         let first = span * SPAN + whole.start * LANES;
         for (i, score) in scores[whole.clone()].as_flattened_mut().iter_mut().enumerate() {
             #[expect(clippy::cast_precision_loss, reason = "contexts are below 2^24")]
-            let distance = own.saturating_sub(first + i) as f32;
+            let distance = own.abs_diff(first + i) as f32;
             *score -= slope * distance;
         }
     }

@@ -48,7 +48,6 @@ fn spec(config: &HfConfig) -> Result<DecoderSpec> {
 
 /// The part that Gemma 1, 2 and 3 share.
 fn first(config: &HfConfig, defaults: &Defaults) -> Result<DecoderSpec> {
-    config.only("use_bidirectional_attention", false)?;
     let mut spec = base(config, defaults)?;
     read_attention_bias(config, &mut spec);
     spec.norm = NormSpec { scale: NormScale::OnePlusStored, ..spec.norm };

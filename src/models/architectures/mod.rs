@@ -1,7 +1,7 @@
 //! One file per architecture: the classes of `config.json` it reads, and the decoder each of them
 //! stands for. A new architecture is a file, and two lines here.
 
-use super::common::Architecture;
+use super::common::{Architecture, EncoderArchitecture};
 
 mod apertus;
 mod arcee;
@@ -10,6 +10,7 @@ mod bloom;
 mod cohere;
 mod deepseek;
 mod ernie4_5;
+mod euro_bert;
 mod exaone;
 mod falcon;
 mod gemma;
@@ -32,6 +33,7 @@ mod mamba2;
 mod minimax_m2;
 mod mistral;
 mod mixtral;
+mod modern_bert;
 mod mpt;
 mod nemotron;
 mod nemotron_h;
@@ -43,6 +45,8 @@ mod qwen2;
 mod qwen3;
 mod qwen3_next;
 mod qwen_moe;
+mod qwen_vl;
+mod rope_bert;
 mod seed_oss;
 mod smollm3;
 mod stablelm;
@@ -90,8 +94,13 @@ pub(super) const ALL: &[&[Architecture]] = &[
     qwen3::CLASSES,
     qwen3_next::CLASSES,
     qwen_moe::CLASSES,
+    qwen_vl::CLASSES,
     seed_oss::CLASSES,
     smollm3::CLASSES,
     stablelm::CLASSES,
     starcoder2::CLASSES,
 ];
+
+/// The families of encoders that are computed as decoders.
+pub(super) const ENCODERS: &[&[EncoderArchitecture]] =
+    &[modern_bert::FAMILIES, rope_bert::FAMILIES, euro_bert::FAMILIES];

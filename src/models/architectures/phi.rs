@@ -4,7 +4,7 @@
 use crate::layers::attention::{NormSpan, QueryKeyNorm};
 use crate::layers::mlp::MlpTensors;
 use crate::models::common::{
-    Architecture, Block, DecoderSpec, Defaults, HfConfig, Names, Result, RopeDefaults, base,
+    Architecture, Block, DecoderSpec, Defaults, Head, HfConfig, Names, Result, RopeDefaults, base,
     set_biases, set_layer_norm,
 };
 
@@ -20,7 +20,7 @@ fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     set_biases(&mut spec, true, true);
     set_layer_norm(config, &mut spec, "layer_norm_eps", true)?;
     spec.block = Block::PARALLEL;
-    spec.head_bias = true;
+    spec.head = Head::Biased;
     spec.names = Names { norm: "final_layernorm", ..Names::COMMON };
     spec.mlp.tensors = MlpTensors::Plain(["fc1", "fc2"]);
     let norm = config.field_or("qk_layernorm", false)?.then_some(QueryKeyNorm {

@@ -11,7 +11,7 @@ pub(super) const CLASSES: &[Architecture] = &[Architecture::new("Qwen2ForCausalL
 pub(super) const DEFAULTS: Defaults =
     Defaults { kv_heads: Some(32), context: 32768, ..Defaults::LLAMA };
 
-fn spec(config: &HfConfig) -> Result<DecoderSpec> {
+pub(super) fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     let mut spec = base(config, &DEFAULTS)?;
     let windows = windows(config)?;
     for (layer, window) in spec.attention.iter_mut().zip(windows) {

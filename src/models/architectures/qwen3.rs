@@ -9,7 +9,7 @@ use crate::models::common::{
 
 pub(super) const CLASSES: &[Architecture] = &[Architecture::new("Qwen3ForCausalLM", spec)];
 
-fn spec(config: &HfConfig) -> Result<DecoderSpec> {
+pub(super) fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     let mut spec = base(config, &Defaults { head_dim: Some(128), ..qwen2::DEFAULTS })?;
     read_attention_bias(config, &mut spec);
     let windows = qwen2::windows(config)?;

@@ -8,7 +8,7 @@ use crate::layers::mlp::{MlpSpec, MlpTensors};
 use crate::layers::norm::NormSpec;
 use crate::models::config::{HfConfig, RopeDefaults};
 use crate::models::decoder::DecoderSpec;
-use crate::models::decoder::spec::{Block, Names};
+use crate::models::decoder::spec::{Block, Head, Names};
 use crate::models::error::{Result, bad};
 
 /// An architecture's defaults of fields that its files may omit.
@@ -55,8 +55,9 @@ pub(crate) fn base(config: &HfConfig, defaults: &Defaults) -> Result<DecoderSpec
         norm: NormSpec::rms(narrow(config.rms_norm_eps.unwrap_or(defaults.norm_eps))),
         block: Block::PRE_NORM,
         tied_embeddings: config.tie_word_embeddings.unwrap_or(defaults.tied),
-        head_bias: false,
+        head: Head::Plain,
         learned_positions: None,
+        token_types: None,
         embedding_norm: None,
         transposed_matrices: false,
         embedding_scale: 1.0,
@@ -78,12 +79,14 @@ pub(crate) fn base(config: &HfConfig, defaults: &Defaults) -> Result<DecoderSpec
             hidden_size: config.hidden_size,
             intermediate_size: config.intermediate_size,
             bias: false,
+            down_bias: false,
             activation: self::activation(activation)?,
             gating: None,
             learned_activation: None,
             tensors: MlpTensors::Gated(["gate_proj", "up_proj", "down_proj"]),
         },
         moe: None,
+        picture_layers: 0,
     })
 }
 

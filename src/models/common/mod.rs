@@ -8,9 +8,9 @@ mod state_space;
 
 pub(super) use super::config::{HfConfig, MAX_SIZE, RawFields, RopeDefaults};
 pub(super) use super::decoder::DecoderSpec;
-pub(super) use super::decoder::spec::{Block, LayerInputs, Names};
+pub(super) use super::decoder::spec::{Block, Head, LayerInputs, Names};
 pub(super) use super::error::{Result, bad, check_size};
-pub(super) use architecture::Architecture;
+pub(super) use architecture::{Architecture, EncoderArchitecture};
 pub(super) use base::{
     Defaults, activation, base, read_attention_bias, read_biases, remove_rope, rotated_layers,
     scale, set_biases, set_interleaved_rope, set_layer_norm, set_query_key_norm, set_windows,

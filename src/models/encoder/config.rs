@@ -5,8 +5,12 @@ use serde_json::Value;
 
 use crate::kernels::pointwise::Activation;
 use crate::layers::full_attention::Heads;
+use crate::models::classifier::{
+    ClassifiedBy, ClassifierActivation, ClassifierLayer, ClassifierSpec,
+};
 use crate::models::config::MAX_SIZE;
 use crate::models::error::{ModelError, Result, bad, check_size};
+use crate::models::top::Top;
 
 /// A family of encoders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,31 +19,35 @@ pub(super) enum EncoderKind {
     Bert,
     /// BERT without token types, under other tensor names.
     DistilBert,
+    /// BERT under other names of its classifier.
+    Electra,
     /// BERT with positions that start after the padding token's.
     Roberta,
 }
 
-/// Class names in `config.json`'s `architectures`. A head for masked words is not loaded.
-const ARCHITECTURES: [(&str, EncoderKind); 10] = [
-    ("BertModel", EncoderKind::Bert),
-    ("BertForMaskedLM", EncoderKind::Bert),
-    ("DistilBertModel", EncoderKind::DistilBert),
-    ("DistilBertForMaskedLM", EncoderKind::DistilBert),
-    ("RobertaModel", EncoderKind::Roberta),
-    ("RobertaForMaskedLM", EncoderKind::Roberta),
-    ("XLMRobertaModel", EncoderKind::Roberta),
-    ("XLMRobertaForMaskedLM", EncoderKind::Roberta),
-    ("CamembertModel", EncoderKind::Roberta),
-    ("CamembertForMaskedLM", EncoderKind::Roberta),
+/// Families of classes in `config.json`'s `architectures`: `Bert` of `BertModel`.
+const FAMILIES: [(&str, EncoderKind); 6] = [
+    ("Bert", EncoderKind::Bert),
+    ("Electra", EncoderKind::Electra),
+    ("DistilBert", EncoderKind::DistilBert),
+    ("Roberta", EncoderKind::Roberta),
+    ("XLMRoberta", EncoderKind::Roberta),
+    ("Camembert", EncoderKind::Roberta),
 ];
 
+/// Ends of the class names of each family.
+const CLASSES: [&str; 4] =
+    ["Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification"];
+
 /// Class names of all encoders that are supported.
-pub fn architectures() -> impl Iterator<Item = &'static str> {
-    ARCHITECTURES.iter().map(|(name, _)| *name)
+pub fn architectures() -> impl Iterator<Item = String> {
+    let of_family = |family: &'static str| CLASSES.map(|class| format!("{family}{class}"));
+    FAMILIES.iter().flat_map(move |(family, _)| of_family(family))
 }
 
 /// `model_type` of files without `architectures`.
-const MODEL_TYPES: [(&str, EncoderKind); 5] = [
+const MODEL_TYPES: [(&str, EncoderKind); 6] = [
+    ("electra", EncoderKind::Electra),
     ("bert", EncoderKind::Bert),
     ("distilbert", EncoderKind::DistilBert),
     ("roberta", EncoderKind::Roberta),
@@ -47,15 +55,22 @@ const MODEL_TYPES: [(&str, EncoderKind); 5] = [
     ("camembert", EncoderKind::Roberta),
 ];
 
-fn kind(config: &Value) -> Option<EncoderKind> {
-    let known = |table: &[(&str, EncoderKind)], name: &Value| {
-        table.iter().find(|(known, _)| name == known).map(|(_, kind)| *kind)
+/// The kind of a configuration's class, and what the class has on top.
+fn kind(config: &Value) -> Option<(EncoderKind, Top)> {
+    let of_class = |class: &str| {
+        let (family, top) = Top::split(class).filter(|(_, top)| *top != Top::LanguageModel)?;
+        let known = FAMILIES.iter().find(|(known, _)| *known == family);
+        known.map(|(_, kind)| (*kind, top))
     };
     match config.get("architectures").and_then(Value::as_array) {
         Some(names) if !names.is_empty() => {
-            names.iter().find_map(|name| known(&ARCHITECTURES, name))
+            names.iter().filter_map(Value::as_str).find_map(of_class)
         }
-        _ => known(&MODEL_TYPES, config.get("model_type")?),
+        _ => {
+            let model_type = config.get("model_type")?;
+            let known = MODEL_TYPES.iter().find(|(known, _)| model_type == known);
+            known.map(|(_, kind)| (*kind, Top::Nothing))
+        }
     }
 }
 
@@ -84,6 +99,7 @@ struct Fields {
     pad_token_id: Option<u32>,
     position_embedding_type: Option<String>,
     is_decoder: Option<bool>,
+    embedding_size: Option<usize>,
 }
 
 /// The shape and the variant of an encoder, checked.
@@ -100,6 +116,7 @@ pub struct EncoderSpec {
     pub(super) norm_eps: f32,
     pad_token_id: u32,
     pub(super) activation: Activation,
+    classifier: Option<ClassifierSpec>,
 }
 
 impl EncoderSpec {
@@ -110,7 +127,7 @@ impl EncoderSpec {
     /// An architecture that is no encoder, an absent size, a size of zero, sizes that don't
     /// divide, a variant that is not implemented.
     pub fn from_config(config: &Value) -> Result<Self> {
-        let kind = kind(config).ok_or_else(|| ModelError::Unsupported {
+        let (kind, top) = kind(config).ok_or_else(|| ModelError::Unsupported {
             what: "an encoder of this architecture".to_owned(),
             supported: format!("supported are {}", architectures().collect::<Vec<_>>().join(", ")),
         })?;
@@ -130,6 +147,7 @@ impl EncoderSpec {
             norm_eps: fields.layer_norm_eps.unwrap_or(1e-12),
             pad_token_id: fields.pad_token_id.unwrap_or(default_pad),
             activation: activation(fields.hidden_act.as_deref())?,
+            classifier: classifier(config, top, kind),
         };
         if spec.max_tokens() == 0 {
             let bound = format!("must be more than pad_token_id {} and 1", spec.pad_token_id);
@@ -141,7 +159,9 @@ impl EncoderSpec {
     /// The most tokens of a text.
     pub(super) fn max_tokens(&self) -> usize {
         match self.kind {
-            EncoderKind::Bert | EncoderKind::DistilBert => self.max_positions,
+            EncoderKind::Bert | EncoderKind::Electra | EncoderKind::DistilBert => {
+                self.max_positions
+            }
             // The first position is the one after the padding token's.
             EncoderKind::Roberta => {
                 self.max_positions.saturating_sub(self.pad_token_id as usize + 1)
@@ -154,6 +174,11 @@ impl EncoderSpec {
         self.hidden_size
     }
 
+    /// What makes classes of hidden states, if anything does.
+    pub fn classifier(&self) -> Option<&ClassifierSpec> {
+        self.classifier.as_ref()
+    }
+
     pub(super) fn heads(&self) -> Heads {
         Heads { count: self.num_heads, dim: self.hidden_size / self.num_heads }
     }
@@ -162,7 +187,9 @@ impl EncoderSpec {
     pub(super) fn positions(&self, text: &[u32]) -> Vec<u32> {
         let pad = self.pad_token_id;
         match self.kind {
-            EncoderKind::Bert | EncoderKind::DistilBert => (0..).take(text.len()).collect(),
+            EncoderKind::Bert | EncoderKind::Electra | EncoderKind::DistilBert => {
+                (0..).take(text.len()).collect()
+            }
             // Padding in a text has its own position, and other tokens count on without it.
             EncoderKind::Roberta => {
                 let mut last = pad;
@@ -200,11 +227,33 @@ impl Fields {
         if positions != "absolute" {
             return Err(bad("position_embedding_type", positions, "must be absolute"));
         }
+        if let Some(size) = self.embedding_size.filter(|size| *size != self.hidden_size) {
+            let bound = format!("must be `hidden_size` = {}", self.hidden_size);
+            return Err(bad("embedding_size", size, bound));
+        }
         if self.is_decoder == Some(true) {
             return Err(bad("is_decoder", true, "must be false: every token sees every other"));
         }
         Ok(())
     }
+}
+
+/// The classifier on top of an encoder, if the class has one.
+fn classifier(config: &Value, top: Top, kind: EncoderKind) -> Option<ClassifierSpec> {
+    use ClassifierActivation::{Gelu, Relu, Tanh};
+    use ClassifierLayer::{Classes, Hidden};
+    let layers = match (kind, top) {
+        (_, Top::TokenClassifier) => vec![Classes("classifier")],
+        (EncoderKind::Bert, _) => vec![Hidden("pooler.dense", Tanh), Classes("classifier")],
+        (EncoderKind::DistilBert, _) => vec![Hidden("pre_classifier", Relu), Classes("classifier")],
+        (EncoderKind::Electra, _) => {
+            vec![Hidden("classifier.dense", Gelu), Classes("classifier.out_proj")]
+        }
+        (EncoderKind::Roberta, _) => {
+            vec![Hidden("classifier.dense", Tanh), Classes("classifier.out_proj")]
+        }
+    };
+    ClassifierSpec::new(config, top, ClassifiedBy::First, layers)
 }
 
 fn activation(name: Option<&str>) -> Result<Activation> {

@@ -11,13 +11,36 @@ use network::Network;
 
 mod config;
 mod network;
+mod text;
 
 pub use config::{EncoderSpec, architectures, is_encoder};
+pub use text::Text;
 
 /// A loaded encoder.
 pub struct Encoder {
     network: Network,
     spec: EncoderSpec,
+}
+
+/// A network that reads whole texts.
+pub trait TextEncoder: Send {
+    /// Hidden states of all tokens, text after text: `[num_tokens, hidden_size]` in f32; `None`
+    /// once `go_on`, which is called before layers, returns false.
+    fn forward(
+        &self,
+        texts: &[Text<'_>],
+        device: &Device,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<Tensor>>;
+
+    /// Tokens in the vocabulary: rows of the embedding.
+    fn vocab_size(&self) -> usize;
+
+    /// Elements of a hidden state.
+    fn hidden_size(&self) -> usize;
+
+    /// The most tokens of a text.
+    fn max_tokens(&self) -> usize;
 }
 
 impl Encoder {
@@ -29,36 +52,32 @@ impl Encoder {
     pub fn load(spec: &EncoderSpec, weights: &Weights) -> std::result::Result<Self, ModelError> {
         Ok(Self { network: Network::load(spec, weights)?, spec: spec.clone() })
     }
+}
 
-    /// Hidden states of all tokens, text after text: `[num_tokens, hidden_size]` in f32; `None`
-    /// once `go_on`, which is called before every layer, returns false.
-    pub fn forward(
+impl TextEncoder for Encoder {
+    fn forward(
         &self,
-        texts: &[&[u32]],
+        texts: &[Text<'_>],
         device: &Device,
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<Option<Tensor>> {
         let most = self.max_tokens();
-        if let Some(long) = texts.iter().find(|text| text.len() > most) {
-            bail!("a text has {} tokens, the most is {most}", long.len());
+        let long = texts.iter().find(|text| text.token_ids.len() > most);
+        if let Some(Text { token_ids, .. }) = long {
+            bail!("a text has {} tokens, the most is {most}", token_ids.len());
         }
-        let positions: Vec<u32> = texts.iter().flat_map(|text| self.spec.positions(text)).collect();
-        let lengths: Vec<usize> = texts.iter().map(|text| text.len()).collect();
-        self.network.forward(&texts.concat(), &positions, &lengths, device, go_on)
+        self.network.forward(texts, &self.spec, device, go_on)
     }
 
-    /// Tokens in the vocabulary: rows of the embedding.
-    pub fn vocab_size(&self) -> usize {
+    fn vocab_size(&self) -> usize {
         self.spec.vocab_size
     }
 
-    /// Elements of a hidden state.
-    pub fn hidden_size(&self) -> usize {
+    fn hidden_size(&self) -> usize {
         self.spec.hidden_size()
     }
 
-    /// The most tokens of a text.
-    pub fn max_tokens(&self) -> usize {
+    fn max_tokens(&self) -> usize {
         self.spec.max_tokens()
     }
 }

@@ -4,6 +4,7 @@
 use candle_core::{DType, Device, Result, Tensor, bail};
 
 use super::config::{EncoderKind, EncoderSpec};
+use super::text::Text;
 use crate::kernels::pointwise::{Activation, pointwise};
 use crate::layers::embedding::Embedding;
 use crate::layers::full_attention::{FullAttention, Heads, Texts};
@@ -50,13 +51,15 @@ const DISTIL_BERT: Names = Names {
 /// Name of the embedding of tokens, which every encoder has.
 const TOKEN_EMBEDDING: &str = "embeddings.word_embeddings.weight";
 /// Prefixes of names in checkpoints that have a head on top of the encoder.
-const PREFIXES: [&str; 3] = ["bert", "roberta", "distilbert"];
+const PREFIXES: [&str; 4] = ["bert", "roberta", "distilbert", "electra"];
 
 /// The weights of an encoder.
 pub(super) struct Network {
     words: Embedding,
     /// `[max_positions, hidden]`, with the embedding of token type 0 added, if there are types.
     positions: Tensor,
+    /// `[hidden]`: what token type 1 has more than type 0.
+    second_type: Option<Tensor>,
     norm: LayerNorm,
     layers: Vec<Layer>,
     heads: Heads,
@@ -80,15 +83,17 @@ impl Network {
         };
         let names = match spec.kind {
             EncoderKind::DistilBert => &DISTIL_BERT,
-            EncoderKind::Bert | EncoderKind::Roberta => &BERT,
+            EncoderKind::Bert | EncoderKind::Electra | EncoderKind::Roberta => &BERT,
         };
         let hidden = spec.hidden_size;
         // A look-up costs the same in every format, so the embedding is not rounded.
         let words = weights.stored(TOKEN_EMBEDDING, &[spec.vocab_size, hidden])?;
         let layers = weights.scope(names.layers);
+        let (positions, second_type) = positions(spec, &weights)?;
         Ok(Self {
             words: Embedding::new(Matrix::from_stored(&weights, &words, None)?),
-            positions: positions(spec, &weights)?,
+            positions,
+            second_type,
             norm: LayerNorm::load(&weights.scope("embeddings.LayerNorm"), hidden, spec.norm_eps)?,
             layers: (0..spec.num_layers)
                 .map(|layer| Layer::load(spec, names, &layers.scope(layer)))
@@ -97,22 +102,21 @@ impl Network {
         })
     }
 
-    /// Hidden states `[num_tokens, hidden]` of `ids` at `positions`, from texts of these lengths;
-    /// `None` once `go_on`, which is called before every layer, returns false.
+    /// Hidden states `[num_tokens, hidden]` of texts; `None` once `go_on`, which is called before
+    /// every layer, returns false.
     pub(super) fn forward(
         &self,
-        ids: &[u32],
-        positions: &[u32],
-        lengths: &[usize],
+        texts: &[Text<'_>],
+        spec: &EncoderSpec,
         device: &Device,
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<Option<Tensor>> {
-        if ids.is_empty() || lengths.contains(&0) {
+        let lengths: Vec<usize> = texts.iter().map(|text| text.token_ids.len()).collect();
+        if texts.is_empty() || lengths.contains(&0) {
             bail!("a batch needs texts of at least one token each");
         }
-        let texts = Texts::new(lengths, self.heads, device)?;
-        let positions = self.positions.index_select(&Tensor::new(positions, device)?, 0)?;
-        let mut x = self.norm.forward(&(self.words.forward(ids.into(), device)? + positions)?)?;
+        let mut x = self.embed(texts, spec, device)?;
+        let texts = Texts::new(&lengths, self.heads, device)?;
         for layer in &self.layers {
             if !go_on() {
                 return Ok(None);
@@ -123,16 +127,49 @@ impl Network {
     }
 }
 
-/// The embedding of positions plus that of token type 0, which all tokens have.
-fn positions(spec: &EncoderSpec, weights: &Weights) -> Loaded<Tensor> {
+impl Network {
+    /// The normalized embeddings of tokens, of their positions and of their types.
+    fn embed(&self, texts: &[Text<'_>], spec: &EncoderSpec, device: &Device) -> Result<Tensor> {
+        let ids: Vec<u32> = texts.iter().flat_map(|text| text.token_ids).copied().collect();
+        let positions: Vec<u32> =
+            texts.iter().flat_map(|text| spec.positions(text.token_ids)).collect();
+        let positions = self.positions.index_select(&Tensor::new(positions, device)?, 0)?;
+        let mut x = (self.words.forward(ids.as_slice().into(), device)? + positions)?;
+        if let Some(second_type) = self.second_type.as_ref().filter(|_| has_second(texts)) {
+            let types: Vec<f32> = texts.iter().flat_map(types).collect();
+            let types = Tensor::new(types, device)?.unsqueeze(1)?;
+            x = (x + types.broadcast_mul(&second_type.unsqueeze(0)?)?)?;
+        }
+        self.norm.forward(&x)
+    }
+}
+
+fn has_second(texts: &[Text<'_>]) -> bool {
+    texts.iter().any(|text| text.second.is_some())
+}
+
+/// 0 for the tokens of the first text, 1 for those of the second.
+fn types(text: &Text<'_>) -> impl Iterator<Item = f32> + use<> {
+    let length = text.token_ids.len();
+    let second = text.second.map_or(length, |second| second.min(length));
+    std::iter::repeat_n(0.0, second).chain(std::iter::repeat_n(1.0, length - second))
+}
+
+/// The embedding of positions plus that of token type 0, which all tokens have but those of second
+/// texts; and what these have more.
+fn positions(spec: &EncoderSpec, weights: &Weights) -> Loaded<(Tensor, Option<Tensor>)> {
     let table = |name: &str, rows| weights.dense(name, &[rows, spec.hidden_size], DType::F32);
     let positions = table("embeddings.position_embeddings.weight", spec.max_positions)?;
     if spec.kind == EncoderKind::DistilBert {
-        return Ok(positions);
+        return Ok((positions, None));
     }
     let types = table("embeddings.token_type_embeddings.weight", spec.type_vocab_size)?;
-    let added = types.narrow(0, 0, 1).and_then(|first| positions.broadcast_add(&first));
-    Ok(added?)
+    let first = types.narrow(0, 0, 1)?;
+    let second = match spec.type_vocab_size {
+        1 => None,
+        _ => Some((types.narrow(0, 1, 1)? - &first)?.squeeze(0)?),
+    };
+    Ok((positions.broadcast_add(&first)?, second))
 }
 
 impl Layer {
@@ -158,7 +195,7 @@ impl Layer {
     }
 
     fn forward(&self, x: &Tensor, texts: &Texts) -> Result<Tensor> {
-        let x = self.attention_norm.forward(&self.attention.forward_add(x, texts)?)?;
+        let x = self.attention_norm.forward(&self.attention.forward_add(x, x, texts)?)?;
         let inner = pointwise(self.activation, &self.intermediate.forward(&x)?)?;
         self.output_norm.forward(&self.output.forward_add(&inner, &x)?)
     }

@@ -8,9 +8,11 @@ use super::error::HubError;
 use crate::gguf::split;
 
 /// Everything but weights, where a repository has it.
-const SMALL_FILES: [&str; 11] = [
+const SMALL_FILES: [&str; 13] = [
     "config.json",
     "generation_config.json",
+    "preprocessor_config.json",
+    "processor_config.json",
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",

@@ -117,7 +117,7 @@ pub(crate) async fn render(
     let each = tokenized.into_iter().enumerate().map(|(at, prompt)| {
         let TokenizedPrompt { text, ids, offsets } = prompt;
         let text = text.unwrap_or_else(|| state.tokenizer.decode(&ids, false));
-        let prompt = RenderedPrompt { text, token_ids: ids, offsets };
+        let prompt = RenderedPrompt { text, token_ids: ids, offsets, pictures: Vec::new() };
         let id = if one { id.clone() } else { format!("{id}-{at}") };
         rendered(&prompt, &options, &id, &model, streaming.is_some(), &state)
     });

@@ -1,7 +1,5 @@
 //! A request for decisions to the conversation that they are about, and to its questions.
 
-use std::time::Instant;
-
 use serde_json::{Value, json};
 
 use super::question::{Answer, Kind, Question};
@@ -9,11 +7,10 @@ use crate::http::error::ApiError;
 use crate::http::generate::chat_request::Message;
 use crate::http::generate::field_names::FieldNames;
 use crate::http::openai::responses::conversation::messages;
-use crate::http::openai::responses::items::{ItemReader, check_outputs};
+use crate::http::openai::responses::items::{ItemReader, References, check_outputs};
 use crate::http::request::extract::RequestBody;
 use crate::http::request::fields::{BodyReader, FieldReader, required, text_member};
 use crate::http::request::rules::{COMMON, Rules, Treatment};
-use crate::http::state::AppState;
 use crate::http::state::response_store::History;
 use crate::http::wire::bounds::{MAX_DECISION_JSON_BYTES, MAX_QUESTIONS};
 use crate::http::wire::decisions::{
@@ -59,7 +56,7 @@ impl RequestBody for DecisionBody {
 /// What the questions are about, and the questions.
 pub(super) fn conversation(
     request: &DecisionRequest,
-    state: &AppState,
+    references: &References,
     fields: &mut FieldReader,
 ) -> Result<(Vec<Message>, Vec<Question>), ApiError> {
     let mut input = required(request.input.clone(), "", "input")?;
@@ -71,7 +68,7 @@ pub(super) fn conversation(
         let parts = item.get_mut("content").and_then(Value::as_array_mut);
         show_json(parts.into_iter().flatten(), &format!("input[{at}].content"), fields)?;
     }
-    let mut reader = ItemReader { store: &state.responses, now: Instant::now(), fields };
+    let mut reader = ItemReader { references, sees: false, fields };
     let items = reader.read(&input)?;
     check_outputs(&History::default(), &items)?;
     let questions = request.questions.as_deref().unwrap_or_default();

@@ -11,8 +11,11 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
 use crate::http::error::ApiError;
+use crate::http::generate::label_probabilities::LabelProbabilities;
+use crate::http::openai::responses::items::References;
 use crate::http::request::extract::Extracted;
 use crate::http::request::id::RequestId;
+use crate::http::request::owner::Owner;
 use crate::http::state::AppState;
 use crate::http::state::clock::unix_seconds;
 use crate::http::wire::decisions::{
@@ -20,14 +23,12 @@ use crate::http::wire::decisions::{
     SystemOneDecision, SystemOneDiagnostics, SystemOneUsage,
 };
 use input::DecisionBody;
-use probabilities::LabelProbabilities;
 use question::{Kind, Question};
 use reading::{Asked, Reading, read};
 use system_one::SystemOneBody;
 
 mod input;
 mod labels;
-mod probabilities;
 mod question;
 mod reading;
 mod system_one;
@@ -35,11 +36,13 @@ mod system_one;
 /// `POST /v1/decisions`.
 pub(crate) async fn decisions(
     State(state): State<AppState>,
+    owner: Owner,
     request: Extracted<DecisionBody>,
 ) -> Result<Response, ApiError> {
     let Extracted { body, model, adapter, arrival, mut fields } = request;
     let DecisionBody { request, fields: own } = body;
-    let (messages, questions) = input::conversation(&request, &state, &mut fields)?;
+    let references = References::find(&state, &owner, request.input.as_ref()).await?;
+    let (messages, questions) = input::conversation(&request, &references, &mut fields)?;
     let ignored = fields.finish(state.config.strict)?;
     let names = &input::NAMES;
     let asked = Asked { messages, questions, fields: own, names, adapter, arrival };

@@ -7,19 +7,15 @@ use futures::{StreamExt, TryStreamExt};
 use serde_json::{Map, Value};
 
 use super::labels::{LabelFinder, Labels};
-use super::probabilities::LabelProbabilities;
 use super::question::Question;
 use crate::engine::adapter::Adapter;
-use crate::http::answer::delta::{ChoiceDelta, CompletedChoice};
-use crate::http::answer::generation::Generation;
-use crate::http::answer::reader::ReadingPlan;
 use crate::http::error::ApiError;
 use crate::http::generate::chat_request::{
     Conversation, Message, Part, Role, TemplateOptions, Tools,
 };
 use crate::http::generate::field_names::FieldNames;
-use crate::http::generate::options::{GenerationOptions, OwnOptions};
-use crate::http::generate::plan::{Constraints, Plan};
+use crate::http::generate::label_probabilities::LabelProbabilities;
+use crate::http::generate::labels::{LabelOptions, LabelReading};
 use crate::http::generate::prompt::{self, RenderedPrompt};
 use crate::http::request::arrival::Arrival;
 use crate::http::request::blocking::off_thread;
@@ -28,7 +24,6 @@ use crate::http::wire::decisions::{
     DecisionFields, DecisionInputDetails, DecisionOutputDetails, DecisionUsage,
 };
 use crate::http::wire::sampling::CommonFields;
-use crate::http::wire::scalars::ScalarFields;
 use crate::text::reasoning;
 
 /// Stands for a question, to see what comes behind it.
@@ -74,23 +69,26 @@ pub(super) async fn read(state: &AppState, asked: Asked) -> Result<Reading, ApiE
         let what = "a chat template whose end depends on what is asked";
         return Err(ApiError::unsupported(names.prompt, what));
     }
+    if prompts.iter().any(|prompt| !prompt.pictures.is_empty()) {
+        let message = "decisions are made of texts alone, without pictures";
+        return Err(ApiError::Invalid { message: message.to_owned(), param: None, code: None });
+    }
     let prompts = prompts.into_iter().map(|RenderedPrompt { token_ids, .. }| token_ids);
     let prompts: Vec<Vec<u32>> = prompts.collect();
-    let options = options(&fields, &labels, names, &arrival, state)?;
-    let (constraints, reading) = (Constraints::default(), ReadingPlan::default());
-    let plan = Plan::new(state, options, constraints, reading, adapter, arrival.at).await?;
-    let mut generation = plan.submit(state, permit, &prompts)?;
-    let choices = completed(&mut generation).await?;
-    let readings = choices.iter().zip(&labels).map(|(choice, labels)| reading_of(choice, labels));
-    let readings: Option<Vec<LabelProbabilities>> = readings.collect();
+    let common = CommonFields {
+        priority: fields.priority,
+        cache_salt: fields.cache_salt.clone(),
+        deadline_ms: fields.deadline_ms,
+        ..CommonFields::default()
+    };
+    let options = LabelOptions { common, names, adapter, arrival };
+    let tokens: Vec<&[u32]> = labels.iter().map(|labels| &labels.tokens[..]).collect();
+    let LabelReading { probabilities: readings, least_cached } =
+        options.read(state, permit, &prompts, &tokens).await?;
     Ok(Reading {
-        // At the deadline, a request that has begun ends with what there is.
-        readings: readings.ok_or_else(|| {
-            let deadline = generation.deadline().unwrap_or_default().as_millis();
-            ApiError::DeadlineExceeded(u64::try_from(deadline).unwrap_or(u64::MAX))
-        })?,
+        readings,
         questions,
-        usage: usage(&prompts, generation.least_cached()),
+        usage: usage(&prompts, least_cached),
         prompt_tokens: prompts.iter().map(Vec::len).sum(),
     })
 }
@@ -163,52 +161,6 @@ async fn find_labels(
         Ok((labels.collect::<Result<_, _>>()?, questions))
     })
     .await
-}
-
-/// One token, of which nobody asks but how likely the labels would have been.
-fn options(
-    fields: &DecisionFields,
-    labels: &[Labels],
-    names: &'static FieldNames,
-    arrival: &Arrival,
-    state: &AppState,
-) -> Result<GenerationOptions, ApiError> {
-    let own = OwnOptions { logprobs: Some(0), max_tokens: Some(1), ..OwnOptions::of(names) };
-    let common = CommonFields {
-        priority: fields.priority,
-        cache_salt: fields.cache_salt.clone(),
-        deadline_ms: fields.deadline_ms,
-        ..CommonFields::default()
-    };
-    let mut scalars = ScalarFields::default();
-    scalars.set("temperature", Some(0.0));
-    let mut options = GenerationOptions::new(own, &scalars, &common, arrival, state)?;
-    let mut tokens: Vec<u32> =
-        labels.iter().flat_map(|labels| labels.tokens.iter().copied()).collect();
-    tokens.sort_unstable();
-    tokens.dedup();
-    options.sampling.logprob_token_ids = Some(tokens.into());
-    Ok(options)
-}
-
-async fn completed(generation: &mut Generation) -> Result<Vec<CompletedChoice>, ApiError> {
-    let mut choices = vec![CompletedChoice::default(); generation.num_choices()];
-    while let Some(delta) = generation.next().await {
-        let ChoiceDelta { index, delta } = delta?;
-        choices[index].add(delta);
-    }
-    Ok(choices)
-}
-
-/// What was read of one question's labels, if anything was.
-fn reading_of(choice: &CompletedChoice, labels: &Labels) -> Option<LabelProbabilities> {
-    let first = choice.tokens.first()?.logprobs.as_ref()?;
-    let logprob = |token: &u32| {
-        let found = first.top.iter().find(|(id, _)| id == token);
-        found.map(|(_, logprob)| f64::from(*logprob))
-    };
-    let logprobs: Option<Vec<f64>> = labels.tokens.iter().map(logprob).collect();
-    Some(LabelProbabilities::new(&logprobs?, labels.tokens.contains(&first.token_id)))
 }
 
 /// Counts what all prompts begin with once; `cached` tokens of it had been computed before.

@@ -13,16 +13,14 @@ use uuid::Uuid;
 
 use crate::http::error::ApiError;
 use crate::http::state::clock::unix_seconds;
-use crate::http::wire::embeddings::{
-    EmbeddingEntry, EmbeddingList, EmbeddingUsage, EmbeddingsRequest, Vector,
-};
+use crate::http::wire::embeddings::{EmbeddingEntry, EmbeddingList, EmbeddingUsage, Vector};
 
 /// Where an answer of bytes says which of them are whose.
 const METADATA: HeaderName = HeaderName::from_static("metadata");
 
 /// How vectors are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Encoding {
+pub(crate) struct Encoding {
     form: Form,
     numbers: Numbers,
     endianness: Endianness,
@@ -56,7 +54,12 @@ enum Endianness {
 }
 
 impl Encoding {
-    pub(super) fn new(request: &EmbeddingsRequest) -> Result<Self, ApiError> {
+    /// As the fields of these names say.
+    pub(crate) fn new(
+        encoding_format: Option<&str>,
+        embed_dtype: Option<&str>,
+        endianness: Option<&str>,
+    ) -> Result<Self, ApiError> {
         let forms = [
             ("float", Form::Float),
             ("base64", Form::Base64),
@@ -73,14 +76,24 @@ impl Encoding {
         let native = if cfg!(target_endian = "big") { Endianness::Big } else { Endianness::Little };
         let orders = [("little", Endianness::Little), ("big", Endianness::Big), ("native", native)];
         Ok(Self {
-            form: named("encoding_format", request.encoding_format.as_deref(), &forms)?,
-            numbers: named("embed_dtype", request.embed_dtype.as_deref(), &numbers)?,
-            endianness: named("endianness", request.endianness.as_deref(), &orders)?,
+            form: named("encoding_format", encoding_format, &forms)?,
+            numbers: named("embed_dtype", embed_dtype, &numbers)?,
+            endianness: named("endianness", endianness, &orders)?,
         })
     }
 
+    /// Whether answers are bytes alone, not JSON.
+    pub(crate) fn is_bytes(self) -> bool {
+        matches!(self.form, Form::Bytes { .. })
+    }
+
+    /// The bytes of a vector in base64, if that is how vectors are written.
+    pub(crate) fn base64(self, vector: &[f32]) -> Option<String> {
+        (self.form == Form::Base64).then(|| STANDARD.encode(self.bytes(vector)))
+    }
+
     /// The answer.
-    pub(super) fn answer(
+    pub(crate) fn answer(
         self,
         vectors: Vec<Vec<f32>>,
         model: &str,
@@ -90,10 +103,9 @@ impl Encoding {
             let entry = |(index, vector): (usize, Vec<f32>)| EmbeddingEntry {
                 object: "embedding",
                 index,
-                embedding: if self.form == Form::Float {
-                    Vector::Float(vector)
-                } else {
-                    Vector::Base64(STANDARD.encode(self.bytes(&vector)))
+                embedding: match self.base64(&vector) {
+                    Some(text) => Vector::Base64(text),
+                    None => Vector::Float(vector),
                 },
             };
             let data = vectors.into_iter().enumerate().map(entry).collect();
@@ -185,12 +197,7 @@ mod tests {
     use super::*;
 
     fn encoding(format: &str, numbers: &str, endianness: &str) -> Result<Encoding, ApiError> {
-        Encoding::new(&EmbeddingsRequest {
-            encoding_format: Some(format.to_owned()),
-            embed_dtype: Some(numbers.to_owned()),
-            endianness: Some(endianness.to_owned()),
-            ..EmbeddingsRequest::default()
-        })
+        Encoding::new(Some(format), Some(numbers), Some(endianness))
     }
 
     #[test]

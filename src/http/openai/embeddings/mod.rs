@@ -5,8 +5,9 @@
 use axum::extract::State;
 use axum::response::Response;
 
-use crate::engine::EngineLimits;
 use crate::engine::adapter::Adapter;
+use crate::engine::request::Wanted;
+use crate::engine::{EngineLimits, Outputs};
 use crate::http::error::ApiError;
 use crate::http::generate::embedding::{Cutting, EmbeddingOptions, Input, name, tokenize};
 use crate::http::generate::options::{cache_salt, priority};
@@ -20,13 +21,13 @@ use crate::http::request::rules::{COMMON, Rules, Treatment, never};
 use crate::http::state::AppState;
 use crate::http::wire::bounds::MAX_INPUTS;
 use crate::http::wire::completions::Prompt;
-use crate::http::wire::embeddings::{EmbeddingUsage, EmbeddingsRequest};
+use crate::http::wire::embeddings::{EmbeddingUsage, EmbeddingsRequest, InputsField};
 use crate::http::wire::number::{integer, token_ids};
 use crate::text::tokenizer::CutSide;
 use encoding::Encoding;
 
 mod conversation;
-mod encoding;
+pub(crate) mod encoding;
 
 /// Would change the vectors.
 const EMBEDDING_RULES: Rules = &[
@@ -54,12 +55,20 @@ pub(crate) async fn embeddings(
     let Extracted { body: request, model, adapter, arrival, mut fields } = extracted;
     let conversation = conversation::read(&request, &mut fields)?;
     let ignored = fields.finish(state.config.strict)?;
-    let encoding = Encoding::new(&request)?;
+    let encoding = Encoding::new(
+        request.encoding_format.as_deref(),
+        request.embed_dtype.as_deref(),
+        request.endianness.as_deref(),
+    )?;
+    if state.engine.limits().outputs != Outputs::Embedding {
+        let what = "embeddings from a model that makes none of texts; /pooling gives what it makes";
+        return Err(ApiError::unsupported("model", what));
+    }
     let cutting = cutting(&request, state.engine.limits().max_text_len)?;
     let options = options(&request, adapter, &arrival, state.engine.limits())?;
     let inputs = match conversation {
         Some(conversation) => vec![Input::Text(prompt::text(&state, conversation).await?)],
-        None => inputs(&request, &state)?,
+        None => checked_inputs(request.input.as_ref(), request.prompt_name.as_deref(), &state)?,
     };
     // Held until the answer is there.
     let _permit = state.admit(inputs.len())?;
@@ -81,9 +90,12 @@ fn options(
     let dimensions = integer("dimensions", request.dimensions, 1, most)?;
     Ok(EmbeddingOptions {
         adapter,
-        dimensions: dimensions.and_then(|dimensions| usize::try_from(dimensions).ok()),
-        normalize: request.normalize.or(request.use_activation),
-        priority: priority(request.priority)?.unwrap_or(0),
+        wanted: Wanted {
+            each_token: false,
+            dimensions: dimensions.and_then(|dimensions| usize::try_from(dimensions).ok()),
+            activation: request.normalize.or(request.use_activation),
+        },
+        priority: arrival.priority(priority(request.priority)?.unwrap_or(0)),
         cache_salt: cache_salt(request.cache_salt.as_deref())?,
         arrival: arrival.at,
         deadline: arrival.deadline(request.deadline_ms)?,
@@ -120,12 +132,15 @@ fn truncate(request: &EmbeddingsRequest, longest: usize) -> Result<Option<usize>
     }
 }
 
-fn inputs(request: &EmbeddingsRequest, state: &AppState) -> Result<Vec<Input>, ApiError> {
+/// The texts of the field `input` with the prompt of this name before each, or token ids.
+pub(crate) fn checked_inputs(
+    field: Option<&InputsField>,
+    named: Option<&str>,
+    state: &AppState,
+) -> Result<Vec<Input>, ApiError> {
     let vocab_size = state.engine.limits().vocab_size;
-    let named = request.prompt_name.as_deref();
     let prompt = state.embedding_prompts.get(named);
     let prompt = prompt.map_err(|error| ApiError::field("prompt_name", error.to_string()))?;
-    let field = request.input.as_ref();
     let inputs = &field.ok_or_else(|| ApiError::field("input", "input is required"))?.0;
     if inputs.is_empty() || inputs.len() > MAX_INPUTS {
         let message =

@@ -2,18 +2,18 @@
 
 /// What was read of the labels of one question.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct LabelProbabilities {
+pub(crate) struct LabelProbabilities {
     /// Of each label among the labels; their sum is 1.
-    pub(super) probabilities: Vec<f64>,
+    pub(crate) probabilities: Vec<f64>,
     /// Of all labels together, among all tokens.
-    pub(super) label_mass: f64,
+    pub(crate) label_mass: f64,
     /// Whether the most likely token of all is a label.
-    pub(super) argmax_is_label: bool,
+    pub(crate) argmax_is_label: bool,
 }
 
 impl LabelProbabilities {
     /// From the logprobs of the labels among all tokens.
-    pub(super) fn new(logprobs: &[f64], argmax_is_label: bool) -> Self {
+    pub(crate) fn new(logprobs: &[f64], argmax_is_label: bool) -> Self {
         let most = logprobs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let weights: Vec<f64> = logprobs.iter().map(|logprob| (logprob - most).exp()).collect();
         let sum: f64 = weights.iter().sum();
@@ -25,7 +25,7 @@ impl LabelProbabilities {
     }
 
     /// The most likely label; of equally likely ones the first.
-    pub(super) fn best(&self) -> (usize, f64) {
+    pub(crate) fn best(&self) -> (usize, f64) {
         let mut best = (0, f64::NEG_INFINITY);
         for (at, probability) in self.probabilities.iter().copied().enumerate() {
             if probability > best.1 {
@@ -36,14 +36,14 @@ impl LabelProbabilities {
     }
 
     /// How far the most likely label is from chance, which is 0; 1 is certain.
-    pub(super) fn confidence(&self) -> f64 {
+    pub(crate) fn confidence(&self) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "there are few labels")]
         let count = self.probabilities.len() as f64;
         ((count * self.best().1 - 1.0) / (count - 1.0)).clamp(0.0, 1.0)
     }
 
     /// The mean of the labels' places, from 0.
-    pub(super) fn mean(&self) -> f64 {
+    pub(crate) fn mean(&self) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "there are few labels")]
         let weighted = |(at, probability): (usize, &f64)| at as f64 * probability;
         self.probabilities.iter().enumerate().map(weighted).sum()
