@@ -114,6 +114,24 @@ pub(crate) trait Products: Lanes {
     /// `acc + w[0] * x[0] + w[1] * x[1]`, the order of the two being the level's own.
     fn dot_pairs(self, acc: Self::V, w: Self::Pairs, x: Self::Pairs) -> Self::V;
 
+    /// Whether bf16 are multiplied in pairs wherever they can be: where [`Products::dot_pairs`] is an
+    /// instruction of the level.
+    const PAIRED: bool;
+
+    /// Two rows side by side: pair `i` is `[first[i], second[i]]`.
+    #[inline(always)]
+    fn interleave(
+        self,
+        first: &[bf16; 2 * LANES],
+        second: &[bf16; 2 * LANES],
+    ) -> [[[bf16; 2]; LANES]; 2] {
+        let mut pairs = [[[bf16::ZERO; 2]; LANES]; 2];
+        for (pair, each) in pairs.as_flattened_mut().iter_mut().zip(first.iter().zip(second)) {
+            *pair = [*each.0, *each.1];
+        }
+        pairs
+    }
+
     /// First and second of the two bf16 in each lane, as f32.
     #[inline(always)]
     fn widen_pairs(self, w: &[[bf16; 2]; LANES]) -> [Self::V; 2] {
@@ -180,6 +198,11 @@ pub(crate) trait Element: Copy + Default + Send + Sync {
     fn load<L: Lanes>(lanes: L, x: &[Self; LANES]) -> L::V;
     /// Rounds to nearest, ties to even.
     fn narrow<L: Lanes>(lanes: L, v: L::V) -> [Self; LANES];
+    /// The elements, where they are bf16.
+    #[inline(always)]
+    fn as_bf16(_: &[Self]) -> Option<&[bf16]> {
+        None
+    }
 }
 
 impl Element for f32 {
@@ -203,6 +226,10 @@ impl Element for bf16 {
     #[inline(always)]
     fn narrow<L: Lanes>(lanes: L, v: L::V) -> [Self; LANES] {
         lanes.narrow_bf16(v)
+    }
+    #[inline(always)]
+    fn as_bf16(elements: &[Self]) -> Option<&[bf16]> {
+        Some(elements)
     }
 }
 

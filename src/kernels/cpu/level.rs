@@ -1,6 +1,6 @@
 //! The instruction sets of this machine.
 
-use super::lanes::Kernel;
+use super::lanes::{Kernel, Products};
 #[cfg(target_arch = "aarch64")]
 use super::neon;
 use super::scalar;
@@ -105,15 +105,16 @@ impl Level {
 
     /// Whether rows of bf16 are multiplied as pairs, and not as f32.
     pub(crate) fn multiplies_pairs(self) -> bool {
-        #[cfg(target_arch = "x86_64")]
-        if matches!(self.0, Set::Avx2(_) | Set::AvxVnni(_) | Set::Avx512(_)) {
-            return false;
+        struct Asked<'a>(&'a mut bool);
+        impl Kernel for Asked<'_> {
+            #[inline(always)]
+            fn run<L: Products>(self, _: L) {
+                *self.0 = L::PAIRED;
+            }
         }
-        #[cfg(target_arch = "aarch64")]
-        if matches!(self.0, Set::Neon(_) | Set::NeonDot(_) | Set::NeonI8mm(_)) {
-            return false;
-        }
-        true
+        let mut paired = false;
+        self.run(Asked(&mut paired));
+        paired
     }
 
     /// The level's tile registers, if it has them.

@@ -23,6 +23,8 @@ mod cpu;
 mod cuda;
 #[cfg(any(feature = "metal", test))]
 mod metal;
+mod paired_tile;
+mod pairs;
 mod plan;
 pub mod portable;
 mod registers;

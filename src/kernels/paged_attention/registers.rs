@@ -37,6 +37,7 @@ macro_rules! with_rows {
         $call
     }};
 }
+pub(super) use with_rows;
 
 /// Rows of queries, `group` of which lie one behind the other.
 #[derive(Clone, Copy)]

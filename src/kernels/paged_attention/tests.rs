@@ -178,11 +178,18 @@ fn mixed_batches_equal_plain_attention() {
     let sequences = [(70, 70), (1, 1), (33, 1), (100, 30), (64, 0), (32, 32), (600, 600)];
     for shape in SHAPES {
         for format in [KvFormat::F32, KvFormat::Bf16, KvFormat::F16, KvFormat::Fp8] {
-            let case = Case::new(shape, format, &sequences);
+            let mut case = Case::new(shape, format, &sequences);
+            // Queries are rounded there where levels multiply pairs; softmax weights are too, to eight bits.
+            let rounds = format == KvFormat::Bf16;
+            if rounds {
+                case.q = case.q.to_dtype(DType::BF16).unwrap().to_dtype(DType::F32).unwrap();
+            }
             for params in variants().into_iter().chain(two_sided()) {
                 let expected = case.plainly(params);
                 for level in Level::available() {
-                    assert_close(&case.at(level, params), &expected, 1e-5);
+                    let pairs = rounds && level.multiplies_pairs();
+                    let bound = if pairs { 1.0 / 256.0 } else { 1e-5 };
+                    assert_close(&case.at(level, params), &expected, bound);
                 }
             }
         }

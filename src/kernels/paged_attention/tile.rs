@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use super::args::{AttentionParams, PerHead, SPAN, Visible};
+use super::paired_tile::PairedScratch;
 use super::registers::{HALVES, QueryRows, Scores, Weighted, most_rows};
 use super::sums::{Output, Record};
 use crate::cache::KV_BLOCK;
@@ -13,7 +14,7 @@ use crate::cache::kv_format::CacheShape;
 use crate::cpu::{Element, Kernel, LANES, Lanes, Products, math};
 
 /// Vectors of a span's positions.
-const SPAN_VECTORS: usize = SPAN / LANES;
+pub(super) const SPAN_VECTORS: usize = SPAN / LANES;
 
 /// What all tiles of a call read.
 pub(super) struct Operands<'a, S> {
@@ -72,6 +73,7 @@ struct Scratch {
     here: Vec<Vector>,
     /// `[rows]` records: this span and those before.
     all: Vec<Vector>,
+    paired: PairedScratch,
 }
 
 thread_local! {
@@ -95,6 +97,9 @@ impl<S: Stored> Kernel for Run<'_, S> {
         scratch.values.resize(KV_BLOCK * record.columns(), Vector::default());
         scratch.scores.resize(rows * SPAN_VECTORS, Vector::default());
         scratch.seen.resize(rows, 0..0);
+        if tile.is_paired::<L>() {
+            tile.pair_queries(l, rows, &mut scratch.paired);
+        }
         match goal {
             Goal::Records(records) => {
                 let each = records.chunks_exact_mut(rows * record.len());
@@ -140,7 +145,13 @@ impl<S: Stored> Tile<'_, S> {
 
     /// Computes one span: scores, weights and weighted values of all rows, to their records.
     #[inline(always)]
-    fn attend<L: Lanes>(&self, l: L, span: usize, scratch: &mut Scratch, records: &mut [Vector]) {
+    fn attend<L: Products>(
+        &self,
+        l: L,
+        span: usize,
+        scratch: &mut Scratch,
+        records: &mut [Vector],
+    ) {
         let record = Record::new(self.operands.shape.value_dim);
         let first = span * SPAN;
         let (mut start, mut end) = (SPAN, 0);
@@ -151,26 +162,43 @@ impl<S: Stored> Tile<'_, S> {
             }
             scratch.seen[row] = seen;
         }
-        for block in start / KV_BLOCK..end.div_ceil(KV_BLOCK) {
+        let blocks = start / KV_BLOCK..end.div_ceil(KV_BLOCK);
+        if self.is_paired::<L>() {
+            let mut paired = std::mem::take(&mut scratch.paired);
+            for block in blocks.clone() {
+                let Scratch { seen, scores, .. } = &mut *scratch;
+                self.score_pairs(l, span, block, seen, scores, &mut paired);
+            }
+            for row in 0..scratch.seen.len() {
+                self.weigh(l, span, row, scratch, record.row_mut(records, row));
+                self.pair_weights(l, row, &scratch.seen[row], &scratch.scores, &mut paired);
+            }
+            for block in blocks {
+                self.sum_pairs(l, span, block, &scratch.seen, records, &mut paired);
+            }
+            scratch.paired = paired;
+            return;
+        }
+        for block in blocks.clone() {
             self.score(l, span, block, scratch);
         }
         for row in 0..scratch.seen.len() {
             self.weigh(l, span, row, scratch, record.row_mut(records, row));
         }
-        for block in start / KV_BLOCK..end.div_ceil(KV_BLOCK) {
+        for block in blocks {
             self.accumulate(l, span, block, start..end, scratch, records);
         }
     }
 
     /// The stored keys of the tile's head in a block of the sequence.
     #[inline(always)]
-    fn keys(&self, block: usize) -> &[S] {
+    pub(super) fn keys(&self, block: usize) -> &[S] {
         self.stored(self.operands.k, self.operands.shape.key_block(), block)
     }
 
     /// The stored values of the tile's head in a block of the sequence.
     #[inline(always)]
-    fn values(&self, block: usize) -> &[S] {
+    pub(super) fn values(&self, block: usize) -> &[S] {
         self.stored(self.operands.v, self.operands.shape.value_block(), block)
     }
 
@@ -218,14 +246,10 @@ impl<S: Stored> Tile<'_, S> {
         let (group, head_dim) = (self.operands.group(), shape.key_dim);
         let first = (self.first_row * heads + self.kv_head * group) * head_dim;
         let q = QueryRows { q: &q[first..], group, stride: heads * head_dim, head_dim };
-        let block_start = block * KV_BLOCK;
         let mut row = 0;
         while row < seen.len() {
             let rows = most_rows::<L>().min(seen.len() - row);
-            let met = |seen: &Range<usize>| {
-                seen.start < block_start + KV_BLOCK && seen.end > block_start && !seen.is_empty()
-            };
-            if seen[row..row + rows].iter().any(met) {
+            if seen[row..row + rows].iter().any(|seen| meets(seen, block)) {
                 let out = &mut scores[row * SPAN_VECTORS + block * HALVES..];
                 l.call(Scores { q, first: row, rows, keys, next, out, stride: SPAN_VECTORS });
             }
@@ -393,9 +417,16 @@ fn bring_near<L: Lanes, S>(l: L, stored: &[S]) {
     }
 }
 
+/// Whether a row sees anything of a block of the span.
+#[inline(always)]
+pub(super) fn meets(seen: &Range<usize>, block: usize) -> bool {
+    let start = block * KV_BLOCK;
+    seen.start < start + KV_BLOCK && seen.end > start && !seen.is_empty()
+}
+
 /// The part of a span's range that lies in the block at `start`, relative to it.
 #[inline(always)]
-fn clipped(range: &Range<usize>, start: usize) -> Range<usize> {
+pub(super) fn clipped(range: &Range<usize>, start: usize) -> Range<usize> {
     let clip = |position: usize| position.clamp(start, start + KV_BLOCK) - start;
     clip(range.start)..clip(range.end)
 }

@@ -51,6 +51,7 @@ impl<const DOTS: bool> Products for Avx2<DOTS> {
     type Bytes = [__m256i; 2];
     const WIDE_OFFSET: i32 = if DOTS { 0 } else { 128 };
     const DOTS: bool = DOTS;
+    const PAIRED: bool = false;
 
     #[inline(always)]
     fn load_pairs(self, w: &[[bf16; 2]; LANES]) -> Self::Pairs {

@@ -23,10 +23,32 @@ impl<const DOTS: bool> Products for Avx512<DOTS> {
     type Bytes = __m512i;
     const WIDE_OFFSET: i32 = 0;
     const DOTS: bool = DOTS;
+    const PAIRED: bool = DOTS;
 
     #[inline(always)]
     fn load_pairs(self, w: &[[bf16; 2]; LANES]) -> Self::Pairs {
         cpu!(_mm512_loadu_si512(w.as_ptr().cast()))
+    }
+    #[inline(always)]
+    fn interleave(
+        self,
+        first: &[bf16; 2 * LANES],
+        second: &[bf16; 2 * LANES],
+    ) -> [[[bf16; 2]; LANES]; 2] {
+        let mut pairs = [[[bf16::ZERO; 2]; LANES]; 2];
+        cpu!({
+            let from = [first, second].map(|row| _mm512_loadu_si512(row.as_ptr().cast()));
+            // 16-bit words 0, 32, 1, 33, ... of both rows, and those from 16 on.
+            let (low, step) = (_mm512_set1_epi32(0x20_0000), _mm512_set1_epi32(0x1_0001));
+            let lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+            let low = _mm512_add_epi32(low, _mm512_mullo_epi32(lanes, step));
+            let high = _mm512_add_epi32(low, _mm512_set1_epi32(0x10_0010));
+            for (pairs, index) in pairs.iter_mut().zip([low, high]) {
+                let mixed = _mm512_permutex2var_epi16(from[0], index, from[1]);
+                _mm512_storeu_si512(pairs.as_mut_ptr().cast(), mixed);
+            }
+        });
+        pairs
     }
     #[inline(always)]
     fn splat_pair(self, x: [bf16; 2]) -> Self::Pairs {

@@ -103,6 +103,7 @@ impl<const EXTENSIONS: u8> Products for Neon<EXTENSIONS> {
     type Ints = [int32x4_t; 4];
     type Bytes = [uint8x16_t; 4];
     const WIDE_OFFSET: i32 = if EXTENSIONS < I8MM { 128 } else { 0 };
+    const PAIRED: bool = EXTENSIONS >= BF16;
 
     #[inline(always)]
     fn load_pairs(self, w: &[[bf16; 2]; LANES]) -> Self::Pairs {

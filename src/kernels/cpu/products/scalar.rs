@@ -23,6 +23,7 @@ impl Products for Scalar {
     type Ints = [i32; LANES];
     type Bytes = Bytes;
     const WIDE_OFFSET: i32 = 0;
+    const PAIRED: bool = true;
 
     #[inline(always)]
     fn load_pairs(self, w: &[[bf16; 2]; LANES]) -> Self::Pairs {

@@ -1,0 +1,246 @@
+//! A tile over a cache of bf16, where the level multiplies bf16 in pairs.
+
+use std::ops::Range;
+
+use half::bf16;
+
+use super::args::SPAN;
+use super::pairs::{
+    Ahead, Pack, PackedRows, PairedRows, PairedScores, PairedSums, STRIPE, StoredRows, Stripe,
+    narrow,
+};
+use super::registers::{HALVES, most_rows};
+use super::sums::Record;
+use super::tile::{SPAN_VECTORS, Tile, clipped, meets};
+use crate::cache::KV_BLOCK;
+use crate::cache::kv_element::{Stored, Vector};
+use crate::cpu::{Element, LANES, Lanes, Products};
+
+/// Buffers of a thread, kept between tiles.
+#[derive(Default)]
+pub(super) struct PairedScratch {
+    /// `[rows][key_dim]`
+    q: Vec<bf16>,
+    /// `[rows][SPAN]`
+    weights: Vec<bf16>,
+    keys: Vec<Stripe>,
+    values: Vec<Stripe>,
+}
+
+impl<S: Stored> Tile<'_, S> {
+    /// Whether this tile is computed by the products of pairs: the same for all tiles of a model.
+    #[inline(always)]
+    pub(super) fn is_paired<L: Products>(&self) -> bool {
+        let shape = self.operands.shape;
+        L::PAIRED
+            && S::plain(&[]).is_some_and(|plain| S::Plain::as_bf16(plain).is_some())
+            && shape.key_dim.is_multiple_of(2)
+            && shape.value_dim.is_multiple_of(STRIPE)
+    }
+
+    /// Rounds the queries of `rows` rows.
+    #[inline(always)]
+    pub(super) fn pair_queries<L: Lanes>(&self, l: L, rows: usize, scratch: &mut PairedScratch) {
+        let (group, head_dim) = (self.operands.group(), self.operands.shape.key_dim);
+        scratch.q.resize(rows * head_dim, bf16::ZERO);
+        scratch.weights.resize(rows * SPAN, bf16::ZERO);
+        let first = self.kv_head * group;
+        for (i, to) in scratch.q.chunks_exact_mut(group * head_dim).enumerate() {
+            let start = ((self.first_row + i) * self.operands.heads + first) * head_dim;
+            narrow(l, &self.operands.q[start..start + to.len()], to);
+        }
+    }
+
+    /// Scores of all rows that see anything of a block.
+    #[inline(always)]
+    pub(super) fn score_pairs<L: Products>(
+        &self,
+        l: L,
+        span: usize,
+        block: usize,
+        seen: &[Range<usize>],
+        scores: &mut [Vector],
+        scratch: &mut PairedScratch,
+    ) {
+        let at = span * (SPAN / KV_BLOCK) + block;
+        // While scores are computed the values come near, and with the sums the keys of the next span;
+        // those of the first span have nobody before them.
+        let turns = self.operands.shape.key_dim / 2;
+        let mut ahead = [Ahead::new(as_bf16::<S>(self.values(at)), turns), Ahead::default()];
+        if span == self.spans.start {
+            ahead[1] = Ahead::new(as_bf16::<S>(self.keys(at + 1)), turns);
+        }
+        let (elements, width) = (as_bf16::<S>(self.keys(at)), KV_BLOCK);
+        let PairedScratch { q, keys, .. } = scratch;
+        if seen.len() > most_rows::<L>() {
+            l.call(Pack { elements, width, to: keys });
+            let keys = PackedRows { pairs: keys, stripes: 1 };
+            self.score_rows(l, block, (keys, ahead), q, seen, scores);
+        } else {
+            let rows = &(0..self.operands.shape.key_dim);
+            let keys = StoredRows { elements, width, rows };
+            self.score_rows(l, block, (keys, ahead), q, seen, scores);
+        }
+    }
+
+    #[inline(always)]
+    fn score_rows<L: Products>(
+        &self,
+        l: L,
+        block: usize,
+        (keys, ahead): (impl PairedRows, [Ahead<'_>; 2]),
+        q: &[bf16],
+        seen: &[Range<usize>],
+        scores: &mut [Vector],
+    ) {
+        let head_dim = self.operands.shape.key_dim;
+        let mut row = 0;
+        while row < seen.len() {
+            let rows = most_rows::<L>().min(seen.len() - row);
+            if seen[row..row + rows].iter().any(|seen| meets(seen, block)) {
+                let out = &mut scores[row * SPAN_VECTORS + block * HALVES..];
+                let q = &q[row * head_dim..];
+                let ahead = if row == 0 { ahead } else { Default::default() };
+                l.call(PairedScores { q, head_dim, rows, keys, ahead, out, stride: SPAN_VECTORS });
+            }
+            row += rows;
+        }
+    }
+
+    /// Rounds a row's weights; beside those that it sees lie zeros.
+    #[inline(always)]
+    pub(super) fn pair_weights<L: Lanes>(
+        &self,
+        l: L,
+        row: usize,
+        seen: &Range<usize>,
+        weights: &[Vector],
+        scratch: &mut PairedScratch,
+    ) {
+        if seen.is_empty() {
+            return;
+        }
+        let whole = seen.start / LANES..seen.end.div_ceil(LANES);
+        let to = &mut scratch.weights[row * SPAN..][whole.start * LANES..whole.end * LANES];
+        narrow(l, weights[row * SPAN_VECTORS..][whole].as_flattened(), to);
+    }
+
+    /// Adds a block's weighted values to the records of all rows.
+    #[inline(always)]
+    pub(super) fn sum_pairs<L: Products>(
+        &self,
+        l: L,
+        span: usize,
+        block: usize,
+        seen: &[Range<usize>],
+        records: &mut [Vector],
+        scratch: &mut PairedScratch,
+    ) {
+        let width = self.operands.shape.value_dim;
+        let at = span * (SPAN / KV_BLOCK) + block;
+        let elements = as_bf16::<S>(self.values(at));
+        let next = as_bf16::<S>(self.keys(at + SPAN / KV_BLOCK));
+        let PairedScratch { weights, values, .. } = scratch;
+        let (record, start) = (Record::new(width), block * KV_BLOCK);
+        let sum = BlockPairs { elements, width, weights: &weights[start..], record, next };
+        let packs = seen.len() > most_rows::<L>();
+        if packs {
+            l.call(Pack { elements, width, to: values });
+        }
+        let mut row = 0;
+        while row < seen.len() {
+            let rows = most_rows::<L>().min(seen.len() - row);
+            let common = common_pairs(&seen[row..row + rows], start);
+            for (i, seen) in (row..).zip(&seen[row..row + rows]) {
+                let seen = clipped(seen, start);
+                let before = if common.is_empty() { seen.end } else { common.start };
+                sum.add_alone(l, i, seen.start..before, records);
+            }
+            if packs {
+                let values = PackedRows { pairs: values, stripes: width / STRIPE };
+                sum.add(l, row, rows, common.clone(), values, records);
+            } else {
+                let values = StoredRows { elements, width, rows: &common };
+                sum.add(l, row, rows, common.clone(), values, records);
+            }
+            for (i, seen) in (row..).zip(&seen[row..row + rows]) {
+                if !common.is_empty() {
+                    sum.add_alone(l, i, common.end..clipped(seen, start).end, records);
+                }
+            }
+            row += rows;
+        }
+    }
+}
+
+/// The pairs of positions of the block at `start` of which all rows see both; relative to it.
+#[inline(always)]
+fn common_pairs(seen: &[Range<usize>], start: usize) -> Range<usize> {
+    let mut common = 0..KV_BLOCK;
+    for seen in seen {
+        let seen = clipped(seen, start);
+        common = common.start.max(seen.start)..common.end.min(seen.end);
+    }
+    let whole = common.start.next_multiple_of(2)..common.end / 2 * 2;
+    if whole.start < whole.end { whole } else { 0..0 }
+}
+
+#[inline(always)]
+fn as_bf16<S: Stored>(stored: &[S]) -> &[bf16] {
+    S::plain(stored).and_then(S::Plain::as_bf16).unwrap_or_default()
+}
+
+/// A block's values and all rows' weights for it.
+#[derive(Clone, Copy)]
+struct BlockPairs<'a> {
+    /// `[32][width]`
+    elements: &'a [bf16],
+    width: usize,
+    /// From the block's first position on.
+    weights: &'a [bf16],
+    record: Record,
+    /// The keys of the block that lies a span behind.
+    next: &'a [bf16],
+}
+
+impl BlockPairs<'_> {
+    /// Adds positions to one row. Only these are read, so what others see is nothing to it, not even NaN.
+    #[inline(always)]
+    fn add_alone<L: Products>(
+        self,
+        l: L,
+        row: usize,
+        positions: Range<usize>,
+        records: &mut [Vector],
+    ) {
+        let values = StoredRows { elements: self.elements, width: self.width, rows: &positions };
+        self.add(l, row, 1, positions.clone(), values, records);
+    }
+
+    /// Adds positions to `rows` rows from `first` on.
+    #[inline(always)]
+    fn add<L: Products>(
+        self,
+        l: L,
+        first: usize,
+        rows: usize,
+        positions: Range<usize>,
+        values: impl PairedRows,
+        records: &mut [Vector],
+    ) {
+        if positions.is_empty() {
+            return;
+        }
+        l.call(PairedSums {
+            rows,
+            weights: &self.weights[first * SPAN..],
+            weight_stride: SPAN,
+            values,
+            pairs: positions.start / 2..positions.end.div_ceil(2),
+            stripes: self.width / STRIPE,
+            ahead: if first == 0 { Ahead::new(self.next, KV_BLOCK / 2) } else { Ahead::default() },
+            sums: &mut records[first * self.record.len()..],
+            sum_stride: self.record.len(),
+        });
+    }
+}
