@@ -14,6 +14,8 @@ const DEMO_NAME: &str = "sconce-demo";
 pub struct ModelChoice {
     /// A folder, a GGUF file or a hub id; `None` is the embedded demo model.
     pub model: Option<String>,
+    /// A folder, a GGUF file or a hub id of a small model that drafts its tokens.
+    pub draft_model: Option<String>,
     /// Branch, tag or commit on the hub.
     pub revision: Option<String>,
     /// Take what the hub's cache has and ask no network.
@@ -36,6 +38,12 @@ impl ModelChoice {
         };
         let model = ModelRef::parse(model, self.revision.as_deref())?;
         Ok(ModelSource::open(&model, &self.hub_options())?)
+    }
+
+    /// Opens the files of the draft model, if one is chosen. Blocks.
+    pub(super) fn open_draft(&self) -> anyhow::Result<Option<ModelSource>> {
+        let Some(model) = &self.draft_model else { return Ok(None) };
+        Ok(Some(ModelSource::open(&ModelRef::parse(model, None)?, &self.hub_options())?))
     }
 
     /// How the hub is asked for files of this model.

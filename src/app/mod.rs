@@ -10,6 +10,7 @@
 
 pub mod adapters;
 pub mod choice;
+mod draft;
 pub mod generation_config;
 pub mod local;
 pub mod model;

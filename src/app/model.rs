@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use super::choice::ModelChoice;
 use super::templates::{ChatTemplates, chat_templates, embedding_prompts};
 use super::tokenizer::{eos_token_ids, tokenizer};
-use super::{adapters, progress, ranks};
+use super::{adapters, draft, progress, ranks};
 use crate::config::{EngineConfig, ServerConfig};
 use crate::engine::startup::{Engine, Loaded, StartupError, class_names, cpu_level};
 use crate::http::state::adapter_registry::AdapterParts;
@@ -55,7 +55,7 @@ impl RunningModel {
     pub fn start(choice: &ModelChoice, config: &EngineConfig) -> anyhow::Result<Self> {
         let began = Instant::now();
         ranks::check(choice, config.tensor_parallel)?;
-        let mut source = choice.open()?;
+        let (mut source, mut draft) = (choice.open()?, choice.open_draft()?);
         let several = config.tensor_parallel > 1;
         let leader = several.then(|| ranks::start_others(config.tensor_parallel)).transpose()?;
         let name = choice.name.clone().unwrap_or_else(|| source.name.clone());
@@ -79,9 +79,16 @@ impl RunningModel {
         })?;
         // A bad tokenizer or template ends the start here, before the weights are all in memory.
         let tokenizer = tokenizer(&source, vocabulary)?;
+        if let Some(draft) = &mut draft {
+            draft::check_tokens(draft, &tokenizer)?;
+        }
         let mut text = TextParts::new(choice, &source, tokenizer)?;
         let text_ready = Instant::now();
         let (loaded, weights_ready) = join(weights)?;
+        let loaded = match &draft {
+            Some(draft) => with_draft(loaded, draft, config, &text.tokenizer)?,
+            None => loaded,
+        };
         let metrics = join(metrics);
         let joined = Instant::now();
         let from_hub = loaded.adapter_loader(config, choice.hub_options());
@@ -158,6 +165,21 @@ impl TextParts {
             tokenizer: Arc::new(tokenizer),
         })
     }
+}
+
+/// The model with its draft model.
+fn with_draft(
+    loaded: Loaded,
+    draft: &ModelSource,
+    config: &EngineConfig,
+    tokenizer: &Tokenizer,
+) -> anyhow::Result<Loaded> {
+    let loaded = loaded.with_draft(draft, config, progress::show(&draft.name))?;
+    draft.release_pages();
+    if let Some(size) = loaded.draft_vocab_size() {
+        draft::check_size(&draft.name, size, tokenizer)?;
+    }
+    Ok(loaded)
 }
 
 fn in_background<T: Send + 'static>(

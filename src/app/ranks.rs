@@ -93,5 +93,9 @@ pub(super) fn check(choice: &ModelChoice, size: usize) -> anyhow::Result<()> {
         size == 1 || choice.adapters.is_empty(),
         "--lora-modules can't be used with --tensor-parallel"
     );
+    ensure!(
+        size == 1 || choice.draft_model.is_none(),
+        "--draft-model can't be used with --tensor-parallel"
+    );
     Ok(())
 }

@@ -14,7 +14,7 @@ use crate::config::{EngineConfig, KvCacheDtype, WeightKind};
 use crate::kv_cache::BLOCK_SIZE;
 use crate::runner::{KvFormat, KvShape};
 pub use error::{PlanError, Size};
-pub use facts::MemoryFacts;
+pub use facts::{DraftFacts, MemoryFacts};
 use states::StatePlan;
 
 /// How memory is divided.
@@ -195,6 +195,10 @@ impl fmt::Display for MemoryPlan {
             self.num_blocks,
             self.max_model_len,
         )?;
+        if let Some(DraftFacts { weight_bytes, block_bytes }) = self.facts.draft {
+            let blocks = Size(self.num_blocks * block_bytes);
+            write!(f, "; draft model {} with {blocks} of the KV cache", Size(weight_bytes))?;
+        }
         if self.max_model_len < self.facts.model_context {
             write!(f, " (the model's own is {})", self.facts.model_context)?;
         }
@@ -232,6 +236,7 @@ mod tests {
         free_bytes: 1_000_000,
         own_bytes: None,
         model_context: 4096,
+        draft: None,
     };
 
     #[test]

@@ -20,6 +20,7 @@ use super::request::{EngineRequest, RequestId};
 use super::startup::LoadedModel;
 use super::startup::device::OpenDevice;
 use super::startup::disk::ModelIdentity;
+use super::startup::draft::LoadedDraft;
 use super::{EngineHandle, EngineHealth};
 use crate::config::{DeviceChoice, EngineConfig, Pooling};
 use crate::kv_disk::files::{Disk, Files};
@@ -188,7 +189,18 @@ fn start_model(
     config: &EngineConfig,
     files: Arc<dyn Files>,
 ) -> (Running, JoinHandle<()>) {
+    start_drafted(model, None, config, files)
+}
+
+/// The same, with a draft model.
+fn start_drafted(
+    model: HashModel,
+    draft: Option<Box<dyn CausalLm>>,
+    config: &EngineConfig,
+    files: Arc<dyn Files>,
+) -> (Running, JoinHandle<()>) {
     let (tokens_run, memory) = (model.tokens_run.clone(), model.memory);
+    let draft = draft.map(|model| LoadedDraft { model, weight_bytes: 0, kv_dtype: DType::F32 });
     let loaded = LoadedModel {
         max_text_len: None,
         leader: None,
@@ -198,6 +210,7 @@ fn start_model(
         kv_dtype: DType::F32,
         head: PoolingHead::new(config.pooling.unwrap_or(Pooling::Last), false),
         tower: None,
+        draft,
         identity: Some(ModelIdentity { name: "hash".to_owned(), digest: [memory as u8; 32] }),
         files,
     };
@@ -458,6 +471,7 @@ fn alone_with(running: &Running, request: EngineRequest) -> (Vec<u32>, FinishRea
 mod adapters;
 mod beams;
 mod disk;
+mod draft_model;
 mod embedding;
 mod speculation;
 mod states;

@@ -39,7 +39,8 @@ impl HostLogits {
         Self::from_tensor(logits.rows(rows)?)
     }
 
-    fn from_tensor(logits: Tensor) -> Result<Self> {
+    /// Takes over the logits that a model returned, `[num_rows, vocab_size]`.
+    pub(super) fn from_tensor(logits: Tensor) -> Result<Self> {
         let (_, vocab_size) = logits.dims2()?;
         let on_host = logits.to_dtype(DType::F32)?.to_device(&Device::Cpu)?;
         drop(logits);

@@ -4,6 +4,7 @@
 mod batch;
 mod cache_sizes;
 mod decode_graphs;
+mod drafter;
 mod encoder;
 mod hidden;
 mod kv_tensors;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 use candle_core::{Device, Result, Tensor, bail};
 
 pub use cache_sizes::CacheSizes;
+pub use drafter::DraftRunner;
 pub use encoder::{EncoderRunner, Text};
 pub use hidden::HiddenStates;
 use local::Local;

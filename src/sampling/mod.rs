@@ -10,6 +10,7 @@ mod dry;
 pub mod error;
 pub mod filters;
 pub mod logprobs;
+pub mod most_likely;
 pub mod on_device;
 pub mod params;
 pub mod penalties;

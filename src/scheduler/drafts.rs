@@ -12,6 +12,20 @@ use super::Scheduler;
 use super::output::{Copies, SchedulerOutput, num_accepted};
 use super::sequence::{Sequence, SequenceId};
 use crate::kv_cache::BLOCK_SIZE;
+use crate::kv_cache::block_hash::BlockHash;
+
+/// What a draft model needs of a running sequence.
+#[derive(Clone, Copy, Debug)]
+pub struct DraftedText<'a> {
+    /// The prompt, and what was sampled after it.
+    pub tokens: &'a [u32],
+    /// Blocks in order of position, enough for all tokens and what was reserved.
+    pub blocks: &'a [u32],
+    /// Hashes of the blocks that tokens fill.
+    pub hashes: &'a [BlockHash],
+    /// Times the sequence was given other blocks.
+    pub starts: u32,
+}
 
 /// What came of a sequence's drafts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +65,32 @@ impl Scheduler {
         let end = drafts.iter().enumerate().position(ends);
         drafts.truncate(end.unwrap_or(usize::MAX).min(self.most_drafts(sequence)));
         self.sequences.get_mut(&id).expect("it was just seen").drafts = drafts;
+    }
+
+    /// Makes room behind a running sequence's last token for up to `count` drafts that are still to be
+    /// computed by a draft model, and returns for how many. A free block is left to each running
+    /// sequence, so that drafts take none that a token needs.
+    pub fn reserve_drafts(&mut self, id: SequenceId, count: usize) -> usize {
+        let spare = self.kv_cache.num_free().saturating_sub(self.running.len());
+        let Some(sequence) = self.sequences.get(&id) else { return 0 };
+        let (length, most) = (sequence.tokens.len(), self.most_drafts(sequence));
+        let room = (sequence.table.capacity() + spare * BLOCK_SIZE).saturating_sub(length);
+        let count = count.min(most).min(room);
+        let Self { sequences, kv_cache, .. } = self;
+        let table = sequences.get_mut(&id).map(|sequence| &mut sequence.table);
+        if table.is_some_and(|table| kv_cache.grow(table, length + count)) { count } else { 0 }
+    }
+
+    /// What a draft model needs of a sequence whose tokens are all in blocks but the last.
+    pub fn drafted_text(&mut self, id: SequenceId) -> Option<DraftedText<'_>> {
+        let sequence = self.sequences.get_mut(&id)?;
+        sequence.hashes();
+        Some(DraftedText {
+            tokens: &sequence.tokens,
+            blocks: sequence.table.blocks(),
+            hashes: sequence.known_hashes(),
+            starts: sequence.starts(),
+        })
     }
 
     /// Most drafts of a sequence in its next step.

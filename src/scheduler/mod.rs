@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 mod beams;
-mod drafts;
+pub mod drafts;
 mod load_table;
 mod loads;
 pub mod output;

@@ -302,6 +302,11 @@ impl Sequence {
         self.starts += 1;
     }
 
+    /// Times the sequence was computed from its first token on, each time in other blocks.
+    pub(super) fn starts(&self) -> u32 {
+        self.starts
+    }
+
     /// Whether the sequence never ran.
     pub(super) fn is_new(&self) -> bool {
         self.starts == 0

@@ -13,8 +13,19 @@ const LEAST_GAIN: f64 = 1.03;
 /// `decoding` is the number of sequences that get a token at least, and `times[i]` what a step takes
 /// with `i` rows of drafts.
 pub(super) fn choose(chances: &[Vec<f32>], decoding: usize, times: &[f64]) -> Vec<usize> {
+    choose_after(chances, decoding, times, 0.0).0
+}
+
+/// As [`choose`], where drafting itself takes `drafting`, unless nothing is drafted. Besides returns the
+/// tokens per time that are expected.
+pub(super) fn choose_after(
+    chances: &[Vec<f32>],
+    decoding: usize,
+    times: &[f64],
+    drafting: f64,
+) -> (Vec<usize>, f64) {
     let mut counts = vec![0; chances.len()];
-    let Some(time) = times.first() else { return counts };
+    let Some(time) = times.first() else { return (counts, 0.0) };
     let mut rows: Vec<(f64, usize)> = Vec::new();
     for (draft, chances) in chances.iter().enumerate() {
         let mut together = 1.0;
@@ -26,15 +37,17 @@ pub(super) fn choose(chances: &[Vec<f32>], decoding: usize, times: &[f64]) -> Ve
     // Within a draft chances fall, so its rows stay in order.
     rows.sort_by(|one, other| other.0.total_cmp(&one.0));
     let mut expected = f64::from(u32::try_from(decoding).unwrap_or(u32::MAX));
-    let (mut best, mut most) = (LEAST_GAIN * expected / time, 0);
+    let without = expected / time;
+    let (mut best, mut most) = (LEAST_GAIN * without, 0);
     for (index, ((chance, _), time)) in rows.iter().zip(&times[1..]).enumerate() {
         expected += chance;
-        if expected / time > best {
-            (best, most) = (expected / time, index + 1);
+        let rate = expected / (time + drafting);
+        if rate > best {
+            (best, most) = (rate, index + 1);
         }
     }
     rows[..most].iter().for_each(|(_, draft)| counts[*draft] += 1);
-    counts
+    (counts, if most > 0 { best } else { without })
 }
 
 #[cfg(test)]
@@ -55,6 +68,16 @@ mod tests {
         assert_eq!(choose(&[vec![0.9; 4]], 1, &[]), [0]);
         let even: Vec<f64> = (1..40).map(f64::from).collect();
         assert_eq!(choose(&[vec![0.9; 8]], 1, &even), [0], "each row costs as much as the first");
+    }
+
+    #[test]
+    fn time_for_drafting_is_paid_by_what_is_drafted() {
+        let after = |drafting| choose_after(&[vec![0.9; 4]], 1, &times(), drafting);
+        assert_eq!(after(0.0).0, [4]);
+        assert_eq!(after(10.0).0, [4]);
+        let (counts, rate) = after(100.0);
+        assert_eq!(counts, [0]);
+        assert!((rate - 0.1).abs() < 1e-9 && after(10.0).1 > 0.15, "{rate}");
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! long as the text goes on as it does.
 
 use super::match_index::{MOST_COMMON, MatchIndex};
-use super::odds::{Odds, Source};
+use super::odds::{Odds, Source, certainty};
 
 /// Tokens that a context must have in common with the text.
 const GRAM: usize = 3;
@@ -32,6 +32,8 @@ pub struct Drafter {
     predicted: Option<Place>,
     /// What a grammar wants next, the last token first.
     required: Vec<u32>,
+    /// What a draft model says comes next, with its probabilities, the last token first.
+    foretold: Vec<(u32, f32)>,
     pub(super) odds: Odds,
     /// Most tokens to draft at a time.
     pub(super) most: usize,
@@ -67,6 +69,7 @@ impl Drafter {
             predicted: prediction.is_some().then_some(start),
             prediction,
             required: Vec::new(),
+            foretold: Vec::new(),
             odds: Odds::unknown(),
             most,
             outcomes: Vec::new(),
@@ -127,6 +130,17 @@ impl Drafter {
         self.required.iter().rev().copied().collect()
     }
 
+    /// Tells the tokens that a draft model says come next, each with the probability that it gives it.
+    pub fn foretell(&mut self, mut tokens: Vec<(u32, f32)>) {
+        tokens.reverse();
+        self.foretold = tokens;
+    }
+
+    /// The tokens that a draft model says come next, with their probabilities.
+    pub(super) fn foretold(&self) -> impl Iterator<Item = (u32, f32)> {
+        self.foretold.iter().rev().copied()
+    }
+
     /// The next `count` tokens as they stand at `place`, fewer where its text ends. Where that is this
     /// text's own end, it goes on with what was drafted.
     pub(super) fn draft(&self, place: Place, count: usize, others: &MatchIndex) -> Vec<u32> {
@@ -147,7 +161,7 @@ impl Drafter {
         match source {
             Source::Prediction => self.prediction.as_ref().map_or(&[], MatchIndex::tokens),
             Source::Others => others.tokens(),
-            Source::Own | Source::Grammar => self.own.tokens(),
+            Source::Own | Source::Grammar | Source::Model => self.own.tokens(),
         }
     }
 
@@ -158,6 +172,15 @@ impl Drafter {
             all.observe(Source::Grammar, 0, wanted == token);
             if wanted != token {
                 self.required.clear();
+            }
+        }
+        if let Some((told, probability)) = self.foretold.pop() {
+            if chosen {
+                self.odds.observe(Source::Model, certainty(probability), told == token);
+                all.observe(Source::Model, certainty(probability), told == token);
+            }
+            if told != token {
+                self.foretold.clear();
             }
         }
         let places = [self.predicted, self.followed];

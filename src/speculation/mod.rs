@@ -1,5 +1,4 @@
-//! Which tokens may follow, and how many of them are worth a try: speculative decoding without a second
-//! model.
+//! Which tokens may follow, and how many of them are worth a try: speculative decoding.
 //!
 //! A step computes the logits behind drafted tokens as it does behind sampled ones, in further rows of
 //! the same batch. The sampler then walks along them and stops where it draws another token than the one
@@ -7,12 +6,14 @@
 //! of themselves). Rows of a batch don't depend on each other, so every token, its log-probability and the
 //! state of its random numbers are those of decoding token by token, to the bit.
 //!
-//! Drafts come from what is there already ([`Drafter`]) and from grammars. How many follow what a
+//! Drafts come from what is there already ([`Drafter`]), from grammars, and from a draft model, which the
+//! engine runs for as many tokens as pay for its own time (`draft_model`). How many follow what a
 //! token's chance is (`odds`) and what a row costs at this load (`step_cost`): both are learned while
 //! the server runs, so drafts stop where they don't pay. Knows token ids and durations, no tensors and no
 //! requests.
 
 mod choice;
+mod draft_model;
 mod drafter;
 mod match_index;
 mod odds;
@@ -22,8 +23,10 @@ mod step_cost;
 use std::time::Duration;
 
 use choice::choose;
+use draft_model::ModelPace;
+pub use draft_model::ModelPlan;
 pub use drafter::Drafter;
-use odds::{Odds, Source};
+use odds::{Odds, Source, certainty};
 use shared::SharedAnswers;
 use step_cost::StepCost;
 
@@ -39,6 +42,7 @@ pub struct Speculation {
     most: usize,
     odds: Odds,
     cost: StepCost,
+    model: ModelPace,
     answers: SharedAnswers,
 }
 
@@ -51,6 +55,8 @@ pub struct Candidate<'a> {
     pub scope: u128,
     /// Rows of the step without any drafts.
     pub rows: usize,
+    /// Whether a draft model may draft its tokens.
+    pub modelled: bool,
 }
 
 impl Speculation {
@@ -60,6 +66,7 @@ impl Speculation {
             most,
             odds: Odds::expected(),
             cost: StepCost::unknown(),
+            model: ModelPace::unknown(),
             answers: SharedAnswers::default(),
         }
     }
@@ -126,6 +133,13 @@ impl Speculation {
             let chances = vec![chance; required.len()];
             return (required, chances);
         }
+        let (foretold, chances): (Vec<u32>, Vec<f32>) = drafter
+            .foretold()
+            .map(|(token, probability)| (token, self.chance_foretold(drafter, probability)))
+            .unzip();
+        if !foretold.is_empty() {
+            return (foretold, chances);
+        }
         let Some(place) = drafter.best() else { return (Vec::new(), Vec::new()) };
         let mut together = 1.0;
         let chances = (0..drafter.most).map(|index| {
@@ -154,7 +168,8 @@ mod tests {
     ) -> Vec<u32> {
         speculation.read(drafter, tokens, true, 7);
         drafter.require(required.to_vec());
-        speculation.draft(&[Candidate { drafter, scope: 7, rows: 1 }]).remove(0)
+        let candidate = Candidate { drafter, scope: 7, rows: 1, modelled: false };
+        speculation.draft(&[candidate]).remove(0)
     }
 
     fn learned() -> Speculation {

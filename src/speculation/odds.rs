@@ -16,15 +16,23 @@ pub(super) enum Source {
     Others,
     /// The only tokens that a grammar allows.
     Grammar,
+    /// A draft model. In place of a length it has what [`certainty`] says.
+    Model,
 }
 
-const SOURCES: usize = 4;
+const SOURCES: usize = 5;
 
 /// Lower ends of the classes of lengths.
 const LENGTHS: [usize; 9] = [0, 2, 3, 4, 5, 7, 10, 16, 32];
 
 /// Chances before anything is known, by class of length.
 const TEXTS: [f32; 9] = [0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9];
+
+/// Lower ends of the classes of a draft model's probabilities.
+const PROBABILITIES: [f32; 9] = [0.0, 0.2, 0.35, 0.5, 0.6, 0.7, 0.8, 0.9, 0.97];
+
+/// Chances of a draft model's tokens before anything is known, by class of probability.
+const MODEL: [f32; 9] = [0.1, 0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95];
 
 /// Observations that the chances over all sequences weigh for one of them.
 const WEIGHT_OF_ALL: f32 = 4.0;
@@ -59,6 +67,7 @@ impl Odds {
         odds.0[Source::Own as usize] = of_texts;
         odds.0[Source::Others as usize] = of_texts;
         odds.0[Source::Grammar as usize] = likely;
+        odds.0[Source::Model as usize] = MODEL.map(tally);
         odds
     }
 
@@ -81,6 +90,24 @@ impl Odds {
         let expected = all.right / all.all.max(1.0);
         (own.right + WEIGHT_OF_ALL * expected) / (own.all + WEIGHT_OF_ALL)
     }
+
+    /// The chance that a source is right whatever the length: own tallies, and those over `all`
+    /// sequences.
+    pub(super) fn average(&self, all: &Self, source: Source) -> f32 {
+        let sum = |odds: &Self| {
+            let tallies = odds.0[source as usize].iter();
+            tallies.fold((0.0, 0.0), |(right, all), tally| (right + tally.right, all + tally.all))
+        };
+        let ((own_right, own_all), (right, all)) = (sum(self), sum(all));
+        (own_right + WEIGHT_OF_ALL * right / all.max(1.0)) / (own_all + WEIGHT_OF_ALL)
+    }
+}
+
+/// What counts as a length for a token that a draft model gives this probability.
+pub(super) fn certainty(probability: f32) -> usize {
+    // A number that is none counts as the least.
+    let classes = PROBABILITIES.iter().filter(|least| probability >= **least).count();
+    LENGTHS[classes.max(1) - 1]
 }
 
 fn class(length: usize) -> usize {
@@ -106,5 +133,20 @@ mod tests {
             all.observe(Source::Own, 6, true);
         }
         assert!(Odds::unknown().chance(&all, Source::Own, 5) > 0.98);
+    }
+
+    #[test]
+    fn a_draft_model_is_judged_by_its_own_probabilities() {
+        let (mut all, own) = (Odds::expected(), Odds::unknown());
+        let chance =
+            |all: &Odds, probability| own.chance(all, Source::Model, certainty(probability));
+        for (probability, expected) in [(0.0, 0.1), (f32::NAN, 0.1), (0.5, 0.5), (1.0, 0.95)] {
+            assert!((chance(&all, probability) - expected).abs() < 1e-6, "{probability}");
+        }
+        for _ in 0..500 {
+            all.observe(Source::Model, certainty(0.99), false);
+        }
+        assert!(chance(&all, 0.99) < 0.05 && chance(&all, 0.9) > 0.85);
+        assert!(own.average(&all, Source::Model) < 0.2);
     }
 }

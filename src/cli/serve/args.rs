@@ -221,6 +221,10 @@ struct EngineArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 16,
         value_parser = clap::value_parser!(u16).range(0..=64))]
     draft_max: u16,
+    /// A small model with the same tokenizer that drafts tokens: a hub id, a folder or a .gguf file. It is
+    /// asked where that pays, and answers are the same with and without.
+    #[arg(long, value_name = "MODEL")]
+    draft_model: Option<String>,
     /// Don't reuse the KV cache of equal prompt beginnings.
     #[arg(long)]
     no_prefix_cache: bool,
@@ -254,6 +258,7 @@ impl ServeArgs {
     pub(super) fn model_choice(&self) -> ModelChoice {
         ModelChoice {
             model: self.model.model.clone(),
+            draft_model: self.engine.draft_model.clone(),
             revision: self.model.revision.clone(),
             offline: self.model.offline,
             name: self.model.served_model_name.first().cloned(),

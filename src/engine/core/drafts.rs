@@ -1,13 +1,17 @@
 //! Speculative decoding in the engine: who drafts, what it may cost, and what came of it.
 
 use std::collections::HashMap;
-use std::time::Duration;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
 
 use super::EngineCore;
 use super::active::Active;
+use super::draft_model::{DraftModel, ModelDraft};
 use super::rows::{Rows, SampledRows};
+use crate::engine::output::event::panic_message;
 use crate::engine::request::EngineRequest;
 use crate::sampling::SampledToken;
+use crate::scheduler::Scheduler;
 use crate::scheduler::output::{Finished, SchedulerOutput, num_accepted};
 use crate::scheduler::sequence::{Sequence, SequenceId};
 use crate::speculation::{Candidate, Drafter};
@@ -19,27 +23,73 @@ impl EngineCore {
         self.speculation.begin(prompt_len, request.prediction.as_deref(), request.max_drafts)
     }
 
-    /// Offers the scheduler the drafts that are worth computing in the next step.
-    pub(super) fn offer_drafts(&mut self) {
+    /// Offers the scheduler the drafts that are worth computing in the next step. Returns how long a
+    /// draft model took for them.
+    pub(super) fn offer_drafts(&mut self) -> Duration {
         let Self { speculation, scheduler, active, .. } = self;
-        let Some(decoding) = scheduler.decoding().filter(|_| speculation.is_on()) else { return };
-        for sequence in &decoding {
-            let active = active.get_mut(&sequence.id);
+        let Some(decoding) = scheduler.decoding().filter(|_| speculation.is_on()) else {
+            return Duration::ZERO;
+        };
+        let decoding: Vec<SequenceId> = decoding.iter().map(|sequence| sequence.id).collect();
+        for id in &decoding {
+            let active = active.get_mut(id);
             if let Some((sampler, drafter)) = active.and_then(Active::speculating) {
                 drafter.require(sampler.required());
             }
         }
-        let candidate = |sequence: &&Sequence| {
-            let drafter = active.get(&sequence.id)?.drafter()?;
-            let (scope, rows) = (scope(sequence), sequence.num_pending());
-            Some((sequence.id, Candidate { drafter, scope, rows }))
-        };
-        let (ids, candidates): (Vec<_>, Vec<_>) = decoding.iter().filter_map(candidate).unzip();
-        for (id, drafts) in ids.into_iter().zip(speculation.draft(&candidates)) {
+        let drafting = self.ask_draft_model(&decoding);
+        let Self { speculation, scheduler, active, .. } = self;
+        let (ids, candidates) = candidates(scheduler, active, None, &decoding);
+        let drafts = speculation.draft(&candidates);
+        for (id, drafts) in ids.into_iter().zip(drafts) {
             if !drafts.is_empty() {
                 self.scheduler.offer_drafts(id, drafts);
             }
         }
+        drafting
+    }
+
+    /// Has the draft model, if there is one, tell what follows the sequences for which that pays. Returns
+    /// how long it took.
+    fn ask_draft_model(&mut self, decoding: &[SequenceId]) -> Duration {
+        let Self { speculation, scheduler, active, draft_model, .. } = self;
+        let Some(model) = draft_model else { return Duration::ZERO };
+        let (ids, candidates) = candidates(scheduler, active, Some(&*model), decoding);
+        let plan = speculation.plan_model(&candidates);
+        let drafts = ids.into_iter().zip(plan.depths).filter(|(_, depth)| *depth > 0);
+        let mut drafts: Vec<_> = drafts.map(|(id, depth)| ModelDraft::new(id, depth)).collect();
+        if drafts.is_empty() {
+            return Duration::ZERO;
+        }
+        let began = Instant::now();
+        let chance = |id: SequenceId, probability| {
+            let drafter = active.get(&id).and_then(Active::drafter);
+            drafter.map_or(0.0, |drafter| speculation.chance_foretold(drafter, probability))
+        };
+        let drafted = catch_unwind(AssertUnwindSafe(|| {
+            model.draft(scheduler, &mut drafts, plan.least_chance, chance)
+        }));
+        let failure = match drafted {
+            Ok(Ok(steps)) => {
+                for (rows, took) in steps {
+                    speculation.observe_draft_step(rows, took);
+                }
+                for ModelDraft { id, tokens, .. } in drafts {
+                    if let Some((_, drafter)) = active.get_mut(&id).and_then(Active::speculating) {
+                        drafter.foretell(tokens);
+                    }
+                }
+                None
+            }
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(panic) => Some(panic_message(panic.as_ref())),
+        };
+        if let Some(failure) = failure {
+            // Answers are the same without it, only slower.
+            tracing::error!("the draft model failed and is not asked any more: {failure}");
+            self.draft_model = None;
+        }
+        began.elapsed()
     }
 
     /// Has the drafts of a step's sequences read the prompt's tokens that are computed now.
@@ -122,6 +172,22 @@ impl EngineCore {
             self.speculation.end(drafter, scope(sequence));
         }
     }
+}
+
+/// Those of the `decoding` sequences that can have drafts.
+fn candidates<'a>(
+    scheduler: &'a Scheduler,
+    active: &'a HashMap<SequenceId, Active>,
+    model: Option<&DraftModel>,
+    decoding: &[SequenceId],
+) -> (Vec<SequenceId>, Vec<Candidate<'a>>) {
+    let candidate = |id: &SequenceId| {
+        let (sequence, active) = (scheduler.sequence(*id)?, active.get(id)?);
+        let modelled = model.is_some_and(|model| model.can_draft(sequence));
+        let (scope, rows) = (scope(sequence), sequence.num_pending());
+        Some((*id, Candidate { drafter: active.drafter()?, scope, rows, modelled }))
+    };
+    decoding.iter().filter_map(candidate).unzip()
 }
 
 /// Sequences that may learn of each other's answers: those that share blocks.

@@ -6,6 +6,7 @@
 
 mod active;
 mod adapters;
+mod draft_model;
 mod drafts;
 mod rows;
 mod sampled;
@@ -37,6 +38,7 @@ use crate::scheduler::sequence::{Sequence, SequenceId};
 use crate::speculation::Speculation;
 use active::{Active, Task};
 use adapters::Adapters;
+pub(super) use draft_model::DraftModel;
 use searches::{Search, Searches};
 use sights::Sights;
 pub(super) use tier::Tier;
@@ -62,6 +64,7 @@ pub(super) struct EngineCore {
     tier: Option<Tier>,
     /// Where tokens are drafted.
     speculation: Speculation,
+    draft_model: Option<DraftModel>,
     /// The last step had nothing to compute: all who wait wait for loads.
     stalled: bool,
 }
@@ -90,6 +93,7 @@ impl EngineCore {
             metrics,
             tier: None,
             speculation: Speculation::new(0),
+            draft_model: None,
             stalled: false,
         }
     }
@@ -100,10 +104,14 @@ impl EngineCore {
         Self { scheduler: self.scheduler.with_tier(), tier: Some(tier), ..self }
     }
 
-    /// The same, with speculative decoding.
+    /// The same, with speculative decoding, perhaps by a draft model.
     #[must_use]
-    pub(super) fn with_speculation(self, speculation: Speculation) -> Self {
-        Self { speculation, ..self }
+    pub(super) fn with_speculation(
+        self,
+        speculation: Speculation,
+        draft_model: Option<DraftModel>,
+    ) -> Self {
+        Self { speculation, draft_model, ..self }
     }
 
     /// Runs until every handle and stream is gone.
@@ -258,7 +266,7 @@ impl EngineCore {
     fn step(&mut self) {
         self.look();
         let began = Instant::now();
-        self.offer_drafts();
+        let drafting = self.offer_drafts();
         let output = self.scheduler.schedule(self.pace.num_tokens());
         let nothing = output.scheduled.is_empty();
         self.stalled = nothing && self.tier.is_some() && self.sights.num_waiting() == 0;
@@ -274,7 +282,7 @@ impl EngineCore {
                 self.finish_embeddings(&output);
                 self.take_snapshots();
                 self.searches.advance(&mut self.scheduler, &self.runner);
-                self.observe_step(&output, num_rows, began.elapsed());
+                self.observe_step(&output, num_rows, began.elapsed().saturating_sub(drafting));
             }
             Ok(Err(error)) => self.fail_step(&output, &error.to_string()),
             Err(panic) => self.fail_step(&output, &panic_message(panic.as_ref())),

@@ -15,4 +15,15 @@ pub struct MemoryFacts {
     pub own_bytes: Option<usize>,
     /// The context length that the checkpoint declares.
     pub model_context: usize,
+    /// What a draft model beside the model takes.
+    pub draft: Option<DraftFacts>,
+}
+
+/// What a draft model takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DraftFacts {
+    /// Bytes of its weights.
+    pub weight_bytes: usize,
+    /// Bytes of its part of one KV block, which the block's bytes have in them.
+    pub block_bytes: usize,
 }

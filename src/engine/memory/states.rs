@@ -84,6 +84,7 @@ mod tests {
         free_bytes: 1_000_000,
         own_bytes: None,
         model_context: 4096,
+        draft: None,
     };
 
     fn plan(config: &EngineConfig, facts: MemoryFacts) -> [usize; 3] {

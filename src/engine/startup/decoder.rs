@@ -7,6 +7,7 @@ use candle_core::DType;
 
 use super::device::{DeviceMemory, OpenDevice};
 use super::disk::{self, CacheFacts, ModelIdentity};
+use super::draft::LoadedDraft;
 use super::engine::Engine;
 use super::error::StartupError;
 use super::{classifier, head, ranks, tower};
@@ -59,6 +60,8 @@ pub struct LoadedModel {
     pub files: Arc<dyn Files>,
     /// What looks at pictures, if the model sees.
     pub tower: Option<Box<Tower>>,
+    /// What drafts its tokens, besides what is there already.
+    pub draft: Option<LoadedDraft>,
 }
 
 impl LoadedModel {
@@ -120,6 +123,7 @@ impl LoadedModel {
             identity,
             files: Arc::new(Disk),
             tower,
+            draft: None,
         })
     }
 
@@ -168,7 +172,9 @@ impl LoadedModel {
         };
         let tier = disk::open(config, &cache, self.files.clone(), &handle, &metrics)?;
         let speculation = self.speculation(config);
-        let Self { model, device, head, leader, tower, .. } = self;
+        let vocab_size = self.model.vocab_size();
+        let Self { model, device, head, leader, tower, draft, .. } = self;
+        let draft = draft.map(|draft| draft.start(config, &plan, &device.device, vocab_size));
         let sizes = CacheSizes {
             num_blocks: plan.num_blocks,
             kv_format,
@@ -178,7 +184,7 @@ impl LoadedModel {
         let runner = Runner::new(model, device.device, sizes, leader)?.with_tower(tower);
         let (shared, pace) = (handle.shared(), Pace::new(config.target_step_time));
         let core = EngineCore::new(commands, shared, scheduler, pace, runner, head, metrics)
-            .with_speculation(speculation);
+            .with_speculation(speculation, draft.transpose()?);
         let core = match tier {
             Some(tier) => core.with_tier(tier),
             None => core,
@@ -229,13 +235,16 @@ impl LoadedModel {
             None => ranks::least(self.device.memory()?, others),
         };
         let kv_shape = self.model.kv_shape();
+        let draft = self.draft.as_ref().map(|draft| draft.facts(config)).transpose()?;
         Ok(MemoryFacts {
-            block_bytes: kv_shape.block_bytes(kv_format),
+            block_bytes: kv_shape.block_bytes(kv_format)
+                + draft.map_or(0, |draft| draft.block_bytes),
             state_bytes: kv_shape.state_bytes(),
             weight_bytes: self.weight_bytes,
             free_bytes: memory.free,
             own_bytes: memory.own,
             model_context: self.model.max_position_embeddings(),
+            draft,
         })
     }
 

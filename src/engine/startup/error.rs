@@ -51,6 +51,14 @@ pub enum StartupError {
         /// Why, and what would work.
         reason: String,
     },
+    /// The draft model can't be used.
+    #[error("--draft-model {name} can't be used: {reason}")]
+    Draft {
+        /// The draft model.
+        name: String,
+        /// Why not.
+        reason: String,
+    },
     /// The folder of `--kv-disk` can't be used.
     #[error("--kv-disk {path} can't be used: {error}")]
     KvDisk {

@@ -8,6 +8,7 @@ mod classifier;
 mod decoder;
 pub mod device;
 pub mod disk;
+pub mod draft;
 mod encoder;
 mod engine;
 mod error;
@@ -28,6 +29,7 @@ use crate::weights::progress::ProgressSink;
 use crate::weights::source::ModelSource;
 use adapters::AdapterLoader;
 pub use decoder::{LoadedModel, follow};
+use draft::LoadedDraft;
 pub use encoder::LoadedEncoder;
 pub use engine::{Engine, cpu_level};
 pub use error::StartupError;
@@ -54,6 +56,37 @@ impl Loaded {
             LoadedEncoder::load(source, config, progress).map(Self::Encoder)
         } else {
             LoadedModel::load(source, config, progress, leader).map(Self::Decoder)
+        }
+    }
+
+    /// The same model, with the draft model that `source` describes.
+    ///
+    /// # Errors
+    ///
+    /// The draft model can't be loaded, or the model has no use for one.
+    pub fn with_draft(
+        self,
+        source: &ModelSource,
+        config: &EngineConfig,
+        progress: ProgressSink,
+    ) -> Result<Self, StartupError> {
+        match self {
+            Self::Decoder(loaded) => {
+                let draft = LoadedDraft::load(source, config, &loaded.device, progress)?;
+                Ok(Self::Decoder(LoadedModel { draft: Some(draft), ..loaded }))
+            }
+            Self::Encoder(_) => Err(StartupError::Setting {
+                setting: "--draft-model",
+                reason: "it continues no texts".to_owned(),
+            }),
+        }
+    }
+
+    /// Number of tokens that the draft model knows, if there is one.
+    pub fn draft_vocab_size(&self) -> Option<usize> {
+        match self {
+            Self::Decoder(loaded) => loaded.draft.as_ref().map(|draft| draft.model.vocab_size()),
+            Self::Encoder(_) => None,
         }
     }
 

@@ -7,13 +7,13 @@ use super::*;
 use crate::sampling::params::DryParams;
 
 /// Requests of the property test: a few hundred, or as many as `SCONCE_TEST_REQUESTS` says.
-fn num_requests() -> usize {
+pub(super) fn num_requests() -> usize {
     let told = std::env::var("SCONCE_TEST_REQUESTS").ok();
     told.and_then(|told| told.parse().ok()).unwrap_or(240)
 }
 
 /// Tokens with the bits of their logprobs, and why there are no more.
-type Exact = (Vec<(u32, Option<u32>)>, FinishReason);
+pub(super) type Exact = (Vec<(u32, Option<u32>)>, FinishReason);
 
 fn repeating(memory: Memory, config: &EngineConfig) -> Running {
     let tokens_run = Arc::new(AtomicUsize::new(0));
@@ -23,7 +23,7 @@ fn repeating(memory: Memory, config: &EngineConfig) -> Running {
     start_model(model, config, Arc::new(Disk)).0
 }
 
-fn exact(running: &Running, requests: &[EngineRequest]) -> Vec<Exact> {
+pub(super) fn exact(running: &Running, requests: &[EngineRequest]) -> Vec<Exact> {
     let again =
         |request: &EngineRequest| EngineRequest { id: RequestId::next(), ..request.clone() };
     let streams: Vec<_> = requests.iter().map(|r| running.handle.submit(again(r))).collect();
@@ -48,7 +48,7 @@ fn exact(running: &Running, requests: &[EngineRequest]) -> Vec<Exact> {
 }
 
 /// A request of random length with random features.
-fn random(random: &mut StdRng) -> EngineRequest {
+pub(super) fn random(random: &mut StdRng) -> EngineRequest {
     let shared = prompt(99, 70);
     let mut tokens = if random.random_bool(0.4) { shared } else { Vec::new() };
     tokens.extend(prompt(random.random_range(0..20), random.random_range(1..80)));
@@ -91,52 +91,68 @@ fn random(random: &mut StdRng) -> EngineRequest {
 }
 
 /// What the answer is, with a few changes.
-fn predicted(answer: &Exact, random: &mut StdRng) -> Vec<u32> {
+pub(super) fn predicted(answer: &Exact, random: &mut StdRng) -> Vec<u32> {
     let tokens = answer.0.iter().map(|(token, _)| *token);
     tokens.filter(|_| random.random_bool(0.95)).collect()
 }
 
-fn count(running: &Running, name: &str) -> u64 {
+pub(super) fn count(running: &Running, name: &str) -> u64 {
     let text = running.metrics.render();
     let line = text.lines().find(|line| line.starts_with(name));
     line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0)
 }
 
-#[test]
-fn answers_are_those_of_decoding_token_by_token() {
-    let mut rng = StdRng::seed_from_u64(7);
-    let cases = [
+/// Configurations with room for so many blocks of the cache, all of which answer alike.
+pub(super) fn cases(scale: usize) -> [(&'static str, EngineConfig); 5] {
+    let config = |num_blocks| config(scale * num_blocks);
+    [
         ("in one batch", config(64)),
         ("in small chunks", EngineConfig { max_num_batched_tokens: 17, ..config(64) }),
         ("with preemption", config(14)),
         ("without cache", EngineConfig { prefix_cache: false, ..config(40) }),
         ("two at a time", EngineConfig { max_num_seqs: 2, ..config(32) }),
-    ];
+    ]
+}
+
+/// Asks `num_requests` random requests of `running` and of `plain`, which must answer alike.
+pub(super) fn compare(
+    case: &str,
+    running: &Running,
+    plain: &Running,
+    num_requests: usize,
+    rng: &mut StdRng,
+) {
+    let mut left = num_requests;
+    while left > 0 {
+        let mut requests: Vec<_> = (0..left.min(16)).map(|_| random(rng)).collect();
+        left -= requests.len();
+        let expected = exact(plain, &requests);
+        for (request, answer) in requests.iter_mut().zip(&expected) {
+            if rng.random_bool(0.3) {
+                request.prediction = Some(predicted(answer, rng));
+            }
+        }
+        let found = exact(running, &requests);
+        for ((found, expected), request) in found.iter().zip(&expected).zip(&requests) {
+            assert_eq!(found, expected, "{case}: {request:?}");
+        }
+    }
+    running.assert_idle();
+    assert_eq!(count(plain, "vllm:spec_decode_num_draft_tokens_total"), 0);
+    let accepted = count(running, "vllm:spec_decode_num_accepted_tokens_total");
+    assert!(accepted > 0, "{case}: nothing was drafted");
+}
+
+#[test]
+fn answers_are_those_of_decoding_token_by_token() {
+    let mut rng = StdRng::seed_from_u64(7);
     let memories = [Memory::Blocks, Memory::State, Memory::StateAlone];
-    let of_each = num_requests().div_ceil(cases.len() * memories.len());
+    let of_each = num_requests().div_ceil(cases(1).len() * memories.len());
     for memory in memories {
         let plain = repeating(memory, &EngineConfig { draft_max: 0, ..config(64) });
-        for (case, config) in &cases {
-            let running = repeating(memory, config);
-            let mut left = of_each;
-            while left > 0 {
-                let mut requests: Vec<_> = (0..left.min(16)).map(|_| random(&mut rng)).collect();
-                left -= requests.len();
-                let expected = exact(&plain, &requests);
-                for (request, answer) in requests.iter_mut().zip(&expected) {
-                    if rng.random_bool(0.3) {
-                        request.prediction = Some(predicted(answer, &mut rng));
-                    }
-                }
-                let found = exact(&running, &requests);
-                for ((found, expected), request) in found.iter().zip(&expected).zip(&requests) {
-                    assert_eq!(found, expected, "{case}, {memory:?}: {request:?}");
-                }
-            }
-            running.assert_idle();
-            assert_eq!(count(&plain, "vllm:spec_decode_num_draft_tokens_total"), 0);
-            let accepted = count(&running, "vllm:spec_decode_num_accepted_tokens_total");
-            assert!(accepted > 0, "{case}, {memory:?}: nothing was drafted");
+        for (case, config) in cases(1) {
+            let running = repeating(memory, &config);
+            compare(&format!("{case}, {memory:?}"), &running, &plain, of_each, &mut rng);
         }
     }
 }

@@ -1,0 +1,89 @@
+//! A draft model: from its files to what drafts beside the model.
+
+use candle_core::{DType, Device};
+
+use super::device::OpenDevice;
+use super::error::StartupError;
+use crate::config::{EngineConfig, WeightKind};
+use crate::engine::core::DraftModel;
+use crate::engine::memory::{self, DraftFacts, MemoryPlan, WeightsFit};
+use crate::kernels::backend::Backend;
+use crate::kernels::pool;
+use crate::models::config::HfConfig;
+use crate::models::{self, CausalLm};
+use crate::runner::{DraftRunner, KvFormat};
+use crate::weights::progress::ProgressSink;
+use crate::weights::source::ModelSource;
+
+/// A draft model with its weights in memory.
+pub struct LoadedDraft {
+    /// The model.
+    pub model: Box<dyn CausalLm>,
+    /// Bytes that its matrices take.
+    pub weight_bytes: usize,
+    /// The element type of its KV cache, unless the configuration names one.
+    pub kv_dtype: DType,
+}
+
+impl LoadedDraft {
+    /// Builds the draft model that `source` describes, on the `device` of the model whose tokens it is
+    /// to draft, and reads its weights; `progress` is told of every tensor.
+    pub(super) fn load(
+        source: &ModelSource,
+        config: &EngineConfig,
+        device: &OpenDevice,
+        progress: ProgressSink,
+    ) -> Result<Self, StartupError> {
+        let refuse = |reason: &str| {
+            Err(StartupError::Draft { name: source.name.clone(), reason: reason.to_owned() })
+        };
+        if config.draft_max == 0 {
+            return refuse("--draft-max 0 turns drafts off");
+        }
+        if matches!(Backend::of(&device.device), Backend::Cuda) {
+            return refuse("on a GPU nothing is drafted");
+        }
+        let hf_config = HfConfig::from_value(&source.config)?;
+        let stored = usize::try_from(source.weight_bytes()).unwrap_or(usize::MAX);
+        let fit = WeightsFit { stored, dtype: hf_config.dtype(), kind: config.weight_kind };
+        fit.check(device.memory()?.free, &device.name)?;
+        let weights = source.weights(&device.device).with_progress(progress);
+        let weights = weights.in_parallel(|count, work| pool::for_each_chunk(count, work));
+        let weights = weights.rounded_to(config.weight_kind.map(WeightKind::ggml));
+        let model = models::load(&hf_config, &weights)?;
+        if !model.kv_shape().states.is_empty() {
+            return refuse("its recurrent layers can't take back wrong drafts");
+        }
+        if !model.gives_logits() {
+            return refuse("it has no output head");
+        }
+        let (weight_bytes, dtype) = (weights.tally().bytes(), hf_config.dtype());
+        tracing::info!(matrices = %weights.tally(), bytes = weight_bytes, "draft model loaded");
+        Ok(Self { model, weight_bytes, kv_dtype: dtype.unwrap_or(DType::F16) })
+    }
+
+    /// The format of its KV cache.
+    pub(super) fn kv_format(&self, config: &EngineConfig) -> Result<KvFormat, StartupError> {
+        let auto = KvFormat::of_dtype(self.kv_dtype).unwrap_or(KvFormat::F16);
+        Ok(memory::kv_format(config.kv_cache_dtype, auto, &self.model.kv_shape())?)
+    }
+
+    /// What the memory plan has to know.
+    pub(super) fn facts(&self, config: &EngineConfig) -> Result<DraftFacts, StartupError> {
+        let block_bytes = self.model.kv_shape().block_bytes(self.kv_format(config)?);
+        Ok(DraftFacts { weight_bytes: self.weight_bytes, block_bytes })
+    }
+
+    /// Allocates its KV cache beside that of a model that knows `vocab_size` tokens.
+    pub(super) fn start(
+        self,
+        config: &EngineConfig,
+        plan: &MemoryPlan,
+        device: &Device,
+        vocab_size: usize,
+    ) -> Result<DraftModel, StartupError> {
+        let format = self.kv_format(config)?;
+        let runner = DraftRunner::new(self.model, device.clone(), plan.num_blocks, format)?;
+        Ok(DraftModel::new(runner, vocab_size, plan.num_blocks))
+    }
+}
