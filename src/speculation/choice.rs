@@ -7,6 +7,9 @@
 /// Gain below which nothing is drafted: estimates are not that exact.
 const LEAST_GAIN: f64 = 1.03;
 
+/// Chance below which no row is worth a thought.
+pub(super) const LEAST_CHANCE: f32 = 0.04;
+
 /// How many tokens of each draft to compute.
 ///
 /// `chances` has for each draft the chances of its tokens, each given that those before it are right;

@@ -6,10 +6,8 @@
 
 use std::time::Duration;
 
-use super::choice::choose_after;
-use super::odds::Source;
+use super::choice::{LEAST_CHANCE, choose_after};
 use super::step_cost::StepCost;
-use super::{Candidate, Drafter, LEAST_CHANCE, MOST_ROWS, Speculation, certainty};
 
 /// Most tokens that a draft model drafts at a time.
 const MOST_DEPTH: usize = 12;
@@ -17,8 +15,9 @@ const MOST_DEPTH: usize = 12;
 /// Gain over doing without the draft model below which it isn't asked.
 const LEAST_GAIN: f64 = 1.03;
 
-/// Steps without the draft model after which one sequence asks it, to learn of it.
-const UNTIL_TRIED: usize = 128;
+/// Steps without the draft model after which one sequence asks it, to learn of it: as few at first, and
+/// after every time that taught nothing better twice as many, up to the most.
+const UNTIL_TRIED: [usize; 2] = [4, 256];
 
 /// Tokens that are drafted to learn of it.
 const TRIED: usize = 3;
@@ -29,12 +28,17 @@ pub(super) struct ModelPace {
     cost: StepCost,
     /// Steps since it was asked last.
     idle: usize,
+    /// Steps until it is tried.
+    patience: usize,
+    /// What it drafts next is computed whatever it is worth.
+    pub(super) trying: bool,
 }
 
 impl ModelPace {
     /// Nothing observed.
     pub(super) fn unknown() -> Self {
-        Self { cost: StepCost::unknown(), idle: UNTIL_TRIED }
+        let [patience, _] = UNTIL_TRIED;
+        Self { cost: StepCost::unknown(), idle: patience, patience, trying: false }
     }
 }
 
@@ -47,88 +51,77 @@ pub struct ModelPlan {
     pub least_chance: f32,
 }
 
-impl Speculation {
-    /// Learns what a step of the draft model with one or a few rows of each sequence took.
-    pub fn observe_draft_step(&mut self, rows: usize, took: Duration) {
-        self.model.cost.observe(rows, took);
+/// What is expected of a candidate's next tokens.
+#[derive(Clone, Debug)]
+pub(super) struct Expected {
+    /// The chance of each token of a draft model, where it is to be asked.
+    pub(super) model: Option<f32>,
+    /// Most tokens to draft.
+    pub(super) most: usize,
+    /// The chances of tokens that are known without it.
+    pub(super) texts: Vec<f32>,
+}
+
+impl ModelPace {
+    /// Learns what a step of the draft model with so many rows took.
+    pub(super) fn observe(&mut self, rows: usize, took: Duration) {
+        self.cost.observe(rows, took);
     }
 
-    /// The chance that a token is right to which a sequence's draft model gives this probability.
-    pub fn chance_foretold(&self, drafter: &Drafter, probability: f32) -> f32 {
-        drafter.odds.chance(&self.odds, Source::Model, certainty(probability))
-    }
-
-    /// What a draft model is to draft for the next step, in the order of `candidates`.
-    pub fn plan_model(&mut self, candidates: &[Candidate<'_>]) -> ModelPlan {
-        let none = || ModelPlan { depths: vec![0; candidates.len()], least_chance: 1.0 };
-        let chances: Vec<Option<f32>> =
-            candidates.iter().map(|candidate| self.chance_of_model(candidate)).collect();
-        let asks = chances.iter().filter(|chance| chance.is_some()).count();
-        let rows = candidates.iter().map(|candidate| candidate.rows).sum();
-        let Some(times) = self.cost.curve(rows).filter(|_| asks > 0) else { return none() };
-        let best = self.best_depths(candidates, &chances, &times[..times.len().min(MOST_ROWS + 1)]);
-        if let Some(plan) = best {
-            self.model.idle = 0;
+    /// What to draft for the next step; `times[i]` is what it takes with `i` rows of drafts.
+    pub(super) fn plan(&mut self, candidates: &[Expected], times: &[f64]) -> ModelPlan {
+        self.trying = false;
+        let none = ModelPlan { depths: vec![0; candidates.len()], least_chance: 1.0 };
+        let Some(tried) = candidates.iter().position(|candidate| candidate.model.is_some()) else {
+            return none;
+        };
+        if let Some(plan) = self.best_depths(candidates, times) {
+            (self.idle, self.patience) = (0, UNTIL_TRIED[0]);
             return plan;
         }
-        self.model.idle += 1;
-        let tried = chances.iter().position(Option::is_some);
-        let Some(tried) = tried.filter(|_| self.model.idle >= UNTIL_TRIED) else { return none() };
-        self.model.idle = 0;
-        let mut plan = none();
-        plan.depths[tried] = TRIED.min(candidates[tried].drafter.most);
-        ModelPlan { least_chance: LEAST_CHANCE, ..plan }
+        self.idle += 1;
+        if self.idle < self.patience || times.is_empty() {
+            return none;
+        }
+        (self.idle, self.trying) = (0, true);
+        self.patience = (2 * self.patience).min(UNTIL_TRIED[1]);
+        let mut plan = ModelPlan { least_chance: LEAST_CHANCE, ..none };
+        plan.depths[tried] = TRIED.min(candidates[tried].most);
+        plan
     }
 
     /// The depths with most tokens per time, if they beat doing without the draft model.
-    fn best_depths(
-        &self,
-        candidates: &[Candidate<'_>],
-        chances: &[Option<f32>],
-        times: &[f64],
-    ) -> Option<ModelPlan> {
-        let asks = chances.iter().filter(|chance| chance.is_some()).count();
-        let draft_step = *self.model.cost.curve(asks)?.first()?;
-        let texts: Vec<Vec<f32>> =
-            candidates.iter().map(|candidate| self.longest_draft(candidate).1).collect();
+    fn best_depths(&self, candidates: &[Expected], times: &[f64]) -> Option<ModelPlan> {
+        let asked = candidates.iter().filter(|candidate| candidate.model.is_some()).count();
+        let draft_step = *self.cost.curve(asked)?.first()?;
+        let chances = |depth: usize| -> Vec<Vec<f32>> {
+            let of_each = candidates.iter().map(|candidate| match candidate.model {
+                Some(chance) => vec![chance; depth.min(candidate.most)],
+                None => candidate.texts.clone(),
+            });
+            of_each.collect()
+        };
+        let texts: Vec<_> = candidates.iter().map(|candidate| candidate.texts.clone()).collect();
         let (_, without) = choose_after(&texts, candidates.len(), times, 0.0);
-        let mut best = (LEAST_GAIN * without, None);
-        let mut drafting = 0.0;
+        let (mut best, mut drafting) = ((LEAST_GAIN * without, None), 0.0);
         for depth in 1..=MOST_DEPTH {
             drafting += draft_step;
-            let of_model = |(index, chance): (usize, &Option<f32>)| match chance {
-                Some(chance) => vec![*chance; depth.min(candidates[index].drafter.most)],
-                None => texts[index].clone(),
-            };
-            let all: Vec<Vec<f32>> = chances.iter().enumerate().map(of_model).collect();
-            let (counts, rate) = choose_after(&all, candidates.len(), times, drafting);
+            let (counts, rate) = choose_after(&chances(depth), candidates.len(), times, drafting);
             if rate > best.0 {
                 best = (rate, Some(counts));
             }
         }
         let mut depths = best.1?;
-        for (depth, chance) in depths.iter_mut().zip(chances) {
-            *depth = chance.map_or(0, |_| *depth);
+        for (depth, candidate) in depths.iter_mut().zip(candidates) {
+            *depth = candidate.model.map_or(0, |_| *depth);
         }
         // What another token must bring at least: its share of a draft step, and a row.
         let (first, second) = (times.first()?, times.get(1)?);
-        let cost = draft_step / count(asks) + second - first;
+        let cost = draft_step / count(asked) + second - first;
         #[expect(clippy::cast_possible_truncation, reason = "a chance")]
         let least = (cost * count(candidates.len()) / first).clamp(0.0, 1.0) as f32;
         let drafts = depths.iter().any(|depth| *depth > 0);
         drafts.then_some(ModelPlan { depths, least_chance: least.max(LEAST_CHANCE) })
-    }
-
-    /// The chance of a draft model's next token, where there is none that is likelier.
-    fn chance_of_model(&self, candidate: &Candidate<'_>) -> Option<f32> {
-        let Candidate { drafter, modelled, .. } = candidate;
-        // What it told before and came true so far still stands.
-        if !modelled || drafter.most == 0 || drafter.foretold().next().is_some() {
-            return None;
-        }
-        let chance = drafter.odds.average(&self.odds, Source::Model);
-        let (_, others) = self.longest_draft(candidate);
-        others.first().is_none_or(|other| *other < chance).then_some(chance)
     }
 }
 
@@ -138,6 +131,7 @@ fn count(number: usize) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Candidate, Drafter, Speculation};
     use super::*;
 
     /// Steps of ten milliseconds whose rows cost a hundredth of that.
@@ -187,8 +181,8 @@ mod tests {
         assert!(plan(&mut speculation, &drafter).depths[0] > 6);
         observe(&mut speculation, &mut drafter, 600, false);
         assert_eq!(plan(&mut speculation, &drafter).depths, [0], "never right");
-        let tried = (0..UNTIL_TRIED).map(|_| plan(&mut speculation, &drafter).depths[0]);
-        assert_eq!(tried.filter(|depth| *depth > 0).count(), 1);
+        let tried = (0..2000).filter(|_| plan(&mut speculation, &drafter).depths[0] > 0).count();
+        assert!((5..20).contains(&tried), "{tried}");
     }
 
     #[test]

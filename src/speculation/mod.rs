@@ -22,9 +22,9 @@ mod step_cost;
 
 use std::time::Duration;
 
-use choice::choose;
-use draft_model::ModelPace;
+use choice::{LEAST_CHANCE, choose};
 pub use draft_model::ModelPlan;
+use draft_model::{Expected, ModelPace};
 pub use drafter::Drafter;
 use odds::{Odds, Source, certainty};
 use shared::SharedAnswers;
@@ -32,9 +32,6 @@ use step_cost::StepCost;
 
 /// Most rows of drafts in a step: their logits are in memory together.
 const MOST_ROWS: usize = 64;
-
-/// Chance below which no row is worth a thought.
-const LEAST_CHANCE: f32 = 0.04;
 
 /// What is learned over all sequences.
 #[derive(Clone, Debug)]
@@ -113,7 +110,13 @@ impl Speculation {
         let times = self.cost.curve(rows).unwrap_or_default();
         let times = &times[..times.len().min(MOST_ROWS + 1)];
         let (drafts, chances): (Vec<_>, Vec<_>) = drafts.into_iter().unzip();
-        let counts = choose(&chances, candidates.len(), times);
+        let mut counts = choose(&chances, candidates.len(), times);
+        if self.model.trying {
+            // What rows cost is learned of rows alone.
+            for (count, candidate) in counts.iter_mut().zip(candidates) {
+                *count = candidate.drafter.foretold().count().max(*count);
+            }
+        }
         drafts
             .into_iter()
             .zip(counts)
@@ -122,6 +125,36 @@ impl Speculation {
                 draft
             })
             .collect()
+    }
+
+    /// Learns what a step of the draft model with one or a few rows of each sequence took.
+    pub fn observe_draft_step(&mut self, rows: usize, took: Duration) {
+        self.model.observe(rows, took);
+    }
+
+    /// The chance that a token is right to which a sequence's draft model gives this probability.
+    pub fn chance_foretold(&self, drafter: &Drafter, probability: f32) -> f32 {
+        drafter.odds.chance(&self.odds, Source::Model, certainty(probability))
+    }
+
+    /// What a draft model is to draft for the next step, in the order of `candidates`.
+    pub fn plan_model(&mut self, candidates: &[Candidate<'_>]) -> ModelPlan {
+        let expected: Vec<_> =
+            candidates.iter().map(|candidate| self.expected(candidate)).collect();
+        let rows = candidates.iter().map(|candidate| candidate.rows).sum();
+        let times = self.cost.curve(rows).unwrap_or_default();
+        self.model.plan(&expected, &times[..times.len().min(MOST_ROWS + 1)])
+    }
+
+    /// What is expected of a candidate: a draft model is to be asked where no text is likelier.
+    fn expected(&self, candidate: &Candidate<'_>) -> Expected {
+        let Candidate { drafter, modelled, .. } = candidate;
+        let chance = drafter.odds.average(&self.odds, Source::Model);
+        let texts = self.longest_draft(candidate).1;
+        // What it told before and came true so far still stands.
+        let asked = *modelled && drafter.most > 0 && drafter.foretold().next().is_none();
+        let asked = asked && texts.first().is_none_or(|text| *text < chance);
+        Expected { model: asked.then_some(chance), most: drafter.most, texts }
     }
 
     /// All tokens that can be told now and are likely enough, with their chances.
