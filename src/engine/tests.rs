@@ -51,6 +51,28 @@ struct HashModel {
     memory: Memory,
     /// Whether each token has one that mostly follows it, so that texts repeat themselves.
     repeats: bool,
+    /// Whether hidden states are the hash, which a head that drafts goes on from.
+    tells: bool,
+}
+
+/// A hash as numbers of sixteen bits.
+fn parts(hash: u64) -> [f32; 4] {
+    [48, 32, 16, 0].map(|shift| (hash >> shift & 0xffff) as f32)
+}
+
+/// The hash of such numbers.
+fn hash_of(parts: &[f32]) -> u64 {
+    parts.iter().fold(0, |hash, part| hash << 16 | *part as u64)
+}
+
+/// The logits behind a text with this hash and last token.
+fn logits_behind(hash: u64, token: u32, repeats: bool) -> impl Iterator<Item = f32> {
+    let follows = mix(u64::from(token), 5) % u64::from(FAILS);
+    let more = move |id| if repeats && id == follows { 7.0 } else { 0.0 };
+    // The last two ids are for prompts only.
+    let drawable =
+        (0..u64::from(FAILS)).map(move |id| (mix(hash, id) % 1000) as f32 / 250.0 + more(id));
+    drawable.chain([f32::NEG_INFINITY; 2])
 }
 
 /// The hash of nothing.
@@ -63,9 +85,7 @@ impl HashModel {
         for (bounds, slot) in batch.step.cu_seqlens_q.windows(2).zip(&batch.step.state_slots) {
             let rows = bounds[0] as usize..bounds[1] as usize;
             let state = context.states[0].narrow(0, *slot as usize, 1)?;
-            // Sixteen bits in a number.
-            let parts = state.flatten_all()?.to_vec1::<f32>()?;
-            let mut hash = parts.iter().fold(0, |hash, part| hash << 16 | *part as u64);
+            let mut hash = hash_of(&state.flatten_all()?.to_vec1::<f32>()?);
             if batch.step.positions[rows.start] == 0 {
                 hash = START;
             }
@@ -73,8 +93,7 @@ impl HashModel {
                 hash = mix(hash, u64::from(batch.step.input_ids[row]));
                 hashes.push(hash);
             }
-            let parts = [48, 32, 16, 0].map(|shift| (hash >> shift & 0xffff) as f32);
-            state.slice_set(&Tensor::new(&[parts], &Device::Cpu)?, 0, 0)?;
+            state.slice_set(&Tensor::new(&[parts(hash)], &Device::Cpu)?, 0, 0)?;
         }
         Ok(hashes)
     }
@@ -119,24 +138,23 @@ impl CausalLm for HashModel {
         };
         let mut logits = Vec::new();
         for row in &batch.logits_rows {
-            let hash = hash_at(row);
-            let follows = mix(u64::from(batch.step.input_ids[*row as usize]), 5) % u64::from(FAILS);
-            let more = |id| if self.repeats && id == follows { 7.0 } else { 0.0 };
-            // The last two ids are for prompts only.
-            let drawable =
-                (0..u64::from(FAILS)).map(|id| (mix(hash, id) % 1000) as f32 / 250.0 + more(id));
-            logits.extend(drawable.chain([f32::NEG_INFINITY; 2]));
+            let token = batch.step.input_ids[*row as usize];
+            logits.extend(logits_behind(hash_at(row), token, self.repeats));
         }
         let logits = Tensor::from_vec(logits, (batch.logits_rows.len(), VOCAB), &Device::Cpu)?;
         let rows = batch.hidden_rows.len();
         let states = batch.hidden_rows.iter().map(hash_at);
-        let states = states.flat_map(|hash| (0..3).map(move |i| (mix(hash, i) % 1000) as f32));
-        let hidden = Tensor::from_vec(states.collect::<Vec<_>>(), (rows, 3), &Device::Cpu)?;
+        let of_hash = |hash| -> Vec<f32> {
+            let hashed = |i| (mix(hash, i) % 1000) as f32;
+            if self.tells { parts(hash).to_vec() } else { (0..3).map(hashed).collect() }
+        };
+        let states: Vec<f32> = states.flat_map(of_hash).collect();
+        let hidden = Tensor::from_vec(states, (rows, self.hidden_size()), &Device::Cpu)?;
         Ok(ForwardOutput { logits, hidden: (rows > 0).then_some(hidden) })
     }
 
     fn hidden_size(&self) -> usize {
-        3
+        if self.tells { 4 } else { 3 }
     }
 
     fn kv_shape(&self) -> KvShape {
@@ -180,7 +198,13 @@ fn start_on(
     files: Arc<dyn Files>,
 ) -> (Running, JoinHandle<()>) {
     let tokens_run = Arc::new(AtomicUsize::new(0));
-    let model = HashModel { tokens_run: tokens_run.clone(), step_time, memory, repeats: false };
+    let model = HashModel {
+        tokens_run: tokens_run.clone(),
+        step_time,
+        memory,
+        repeats: false,
+        tells: false,
+    };
     start_model(model, config, files)
 }
 
@@ -471,6 +495,7 @@ fn alone_with(running: &Running, request: EngineRequest) -> (Vec<u32>, FinishRea
 mod adapters;
 mod beams;
 mod disk;
+mod draft_head;
 mod draft_model;
 mod embedding;
 mod speculation;

@@ -35,7 +35,24 @@ pub struct ForwardBatch {
     /// are not split.
     #[serde(skip)]
     pub pictures: Vec<PictureRows>,
+    /// What a head that drafts joins with the tokens' embeddings; no other model has any. Other ranks
+    /// don't get them, since heads are not split.
+    #[serde(skip)]
+    pub previous_hidden: Option<PreviousHidden>,
 }
+
+/// The hidden states from which the tokens of a step were predicted, `[num_tokens, hidden]` in f32.
+#[derive(Clone, Debug)]
+pub struct PreviousHidden(pub Tensor);
+
+/// Equal is the same tensor, not one with equal elements.
+impl PartialEq for PreviousHidden {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.id() == other.0.id()
+    }
+}
+
+impl Eq for PreviousHidden {}
 
 /// Consecutive rows of a step at which a picture is seen, or a part of one.
 #[derive(Clone, Debug)]

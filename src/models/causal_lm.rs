@@ -34,6 +34,12 @@ pub trait CausalLm: Send {
     /// Elements of a hidden state.
     fn hidden_size(&self) -> usize;
 
+    /// Whether it is a head that drafts: its batches have the hidden states that the tokens were predicted
+    /// from, besides them.
+    fn needs_hidden(&self) -> bool {
+        false
+    }
+
     /// Elements of the features of a picture's token: those of a hidden state, and again as many for each
     /// of the first layers after which more of them are added.
     fn picture_width(&self) -> usize {

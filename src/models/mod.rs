@@ -48,5 +48,7 @@ mod tests;
 
 pub use causal_lm::{CausalLm, ForwardOutput};
 pub use error::ModelError;
-pub use registry::{architectures, load, load_part, spec, top};
+pub use registry::{
+    WithDraftHead, architectures, load, load_part, load_with_draft_head, spec, top,
+};
 pub use top::Top;

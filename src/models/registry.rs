@@ -113,6 +113,32 @@ pub fn load(config: &HfConfig, weights: &Weights) -> Result<Box<dyn CausalLm>> {
     load_part(config, weights, Arc::new(Alone))
 }
 
+/// A model, and the head of its checkpoint that drafts.
+pub struct WithDraftHead {
+    /// The model.
+    pub model: Box<dyn CausalLm>,
+    /// The head with the bytes of its matrices, if there is one.
+    pub head: Option<(Box<dyn CausalLm>, usize)>,
+}
+
+/// Builds the model that a configuration describes, and the head that its checkpoint has for drafting the
+/// token after the next one.
+///
+/// # Errors
+///
+/// As [`load`].
+pub fn load_with_draft_head(config: &HfConfig, weights: &Weights) -> Result<WithDraftHead> {
+    let spec = spec(config)?;
+    let decoder = Decoder::load(&spec, weights, Arc::new(Alone))?;
+    let before = weights.tally().bytes();
+    let generates = spec.head != Head::Absent;
+    let head = if generates { decoder.draft_head(weights)? } else { None };
+    let head = head.map(|head| -> (Box<dyn CausalLm>, usize) {
+        (Box::new(head), weights.tally().bytes() - before)
+    });
+    Ok(WithDraftHead { model: Box::new(decoder), head })
+}
+
 /// Builds the part of a model that one rank of a tensor-parallel group computes.
 ///
 /// # Errors

@@ -165,6 +165,7 @@ mod tests {
             hidden_rows: vec![7, 8],
             adapters: vec![AdaptedRows { adapter: adapter.clone(), rows: vec![0, 1, 2, 6, 7, 8] }],
             pictures: Vec::new(),
+            previous_hidden: None,
         };
         let find = |id| {
             assert_eq!(id, AdapterId(6));

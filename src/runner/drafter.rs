@@ -3,15 +3,16 @@
 //! It has tensors of its own with a block for each of the first model's, so whoever has a block has both.
 //! Which of them hold what, the engine knows.
 
-use candle_core::{Device, Result, bail};
+use candle_core::{Device, Result, Tensor, bail};
 
 use super::batch;
 use super::cache_sizes::CacheSizes;
+use super::hidden::HiddenStates;
 use super::local::Local;
 use super::logits::HostLogits;
-use crate::layers::forward::KvFormat;
+use crate::layers::forward::{KvFormat, PreviousHidden};
 use crate::models::CausalLm;
-use crate::scheduler::output::PlannedSequence;
+use crate::scheduler::output::{Copies, PlannedSequence};
 
 /// A draft model with its KV cache.
 pub struct DraftRunner {
@@ -19,6 +20,8 @@ pub struct DraftRunner {
     /// Most tokens of a sequence that it computes.
     max_len: usize,
     vocab_size: usize,
+    hidden_size: usize,
+    is_head: bool,
 }
 
 impl DraftRunner {
@@ -39,9 +42,11 @@ impl DraftRunner {
         // Past this length all of it would have to be computed again.
         let longest = model.fixed_rope_length().unwrap_or(usize::MAX);
         let max_len = longest.min(model.max_position_embeddings());
-        let vocab_size = model.vocab_size();
+        let (vocab_size, hidden_size) = (model.vocab_size(), model.hidden_size());
+        let is_head = model.needs_hidden();
         let sizes = CacheSizes { num_blocks, kv_format, num_slots: 0, num_snapshots: 0 };
-        Ok(Self { local: Local::new(model, device, sizes, false)?, max_len, vocab_size })
+        let local = Local::new(model, device, sizes, false)?;
+        Ok(Self { local, max_len, vocab_size, hidden_size, is_head })
     }
 
     /// Most tokens of a sequence that the model computes.
@@ -54,12 +59,41 @@ impl DraftRunner {
         self.vocab_size
     }
 
+    /// Whether it is a head of the model's checkpoint, which needs the model's hidden states.
+    pub fn is_head(&self) -> bool {
+        self.is_head
+    }
+
+    /// Elements of a hidden state.
+    pub fn hidden_size(&self) -> usize {
+        self.hidden_size
+    }
+
+    /// Copies blocks as the model's are copied.
+    pub fn copy(&self, copies: &[Copies]) -> Result<()> {
+        let blocks: Vec<_> = copies.iter().filter_map(|copies| copies.block).collect();
+        self.local.copy(&blocks, &[])
+    }
+
     /// Computes the planned sequences, which have no adapters, pictures or states here. Gives a row of
-    /// logits for each that samples.
-    pub fn run<'a>(&self, plan: impl Iterator<Item = PlannedSequence<'a>>) -> Result<HostLogits> {
+    /// logits for each that samples. A head is given the `hidden` states of all rows one after the other,
+    /// from which their tokens were predicted, and gives such for each row of logits.
+    pub fn run<'a>(
+        &self,
+        plan: impl Iterator<Item = PlannedSequence<'a>>,
+        hidden: Vec<f32>,
+    ) -> Result<(HostLogits, HiddenStates)> {
         let adapter = |_| unreachable!("the plan of a draft model has no adapters");
         let features = |_: &_| bail!("a draft model sees no pictures");
-        let batch = batch::flatten(plan, adapter, features)?;
-        HostLogits::from_tensor(self.local.forward(&batch)?.logits)
+        let mut batch = batch::flatten(plan, adapter, features)?;
+        if self.is_head {
+            let shape = (batch.step.input_ids.len(), self.hidden_size);
+            let hidden = Tensor::from_vec(hidden, shape, self.local.device())?;
+            batch.previous_hidden = Some(PreviousHidden(hidden));
+            batch.hidden_rows.clone_from(&batch.logits_rows);
+        }
+        let output = self.local.forward(&batch)?;
+        let hidden = HiddenStates::from_tensor(output.hidden)?;
+        Ok((HostLogits::from_tensor(output.logits)?, hidden))
     }
 }

@@ -44,6 +44,11 @@ impl Local {
         Ok(Self { model, device, kv, states, snapshots, decode_graphs })
     }
 
+    /// The device of activations.
+    pub(super) fn device(&self) -> &Device {
+        &self.device
+    }
+
     /// Starts the step after the last one while its tokens are sampled, if both can be graphs.
     pub(super) fn run_ahead(&self, draws: &StartedDraws) -> Result<()> {
         // A step changes states in place, so one that may be dropped must not run.

@@ -303,7 +303,7 @@ impl Sequence {
     }
 
     /// Times the sequence was computed from its first token on, each time in other blocks.
-    pub(super) fn starts(&self) -> u32 {
+    pub fn starts(&self) -> u32 {
         self.starts
     }
 

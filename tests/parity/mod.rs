@@ -19,6 +19,7 @@ use sconce::weights::{TensorSource, Weights};
 mod beams;
 mod candle;
 mod compressed;
+mod draft_heads;
 mod driver;
 mod gguf;
 pub(crate) mod gguf_files;

@@ -34,7 +34,7 @@ pub(super) fn reference(name: &str) -> Reference {
     serde_json::from_str(&text).unwrap()
 }
 
-fn log_softmax(logits: &[f32]) -> Vec<f32> {
+pub(super) fn log_softmax(logits: &[f32]) -> Vec<f32> {
     let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let total: f64 = logits.iter().map(|x| f64::from(x - largest).exp()).sum();
     #[expect(clippy::cast_possible_truncation, reason = "a test compares in f32")]

@@ -1,4 +1,5 @@
-//! A draft model beside the model: what it has computed of which sequence, and what it drafts.
+//! A draft model beside the model, or a head of the model's checkpoint: what it has computed of which
+//! sequence, and what it drafts.
 //!
 //! It runs between two steps, for all sequences that are to get its drafts in one batch: first what it
 //! has yet to compute of their tokens, then one row each for every further token. Nothing that it
@@ -8,23 +9,32 @@
 //! Its part of a block is valid by the hash of the tokens up to the block's end, whoever computed it and
 //! whatever the pool thinks of the block: blocks that come back from the prefix cache keep theirs, and
 //! one that was given to somebody else, copied or read from disk has another hash than is asked for.
+//!
+//! A head computes a position from the model's hidden states of it and the token behind it, so it can't
+//! go back: it has what was computed in its time, its part of a block is shared and copied with the
+//! model's, and what is missing or was computed before another token than now follows stays so. That
+//! makes some drafts worse and no answer different.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use candle_core::Result;
 
+use super::hidden_queue::HiddenQueue;
 use crate::kv_cache::BLOCK_SIZE;
 use crate::kv_cache::block_hash::BlockHash;
 use crate::runner::DraftRunner;
 use crate::sampling::most_likely::most_likely;
 use crate::scheduler::Scheduler;
 use crate::scheduler::drafts::DraftedText;
-use crate::scheduler::output::PlannedSequence;
+use crate::scheduler::output::{Copies, PlannedSequence};
 use crate::scheduler::sequence::{Sequence, SequenceId};
 
 /// Most tokens that it catches up with between two steps: streams wait for it.
 const MOST_CAUGHT_UP: usize = 256;
+
+/// Positions whose hidden states wait for a head at most until it is asked.
+const MOST_HELD: usize = 64;
 
 /// A draft model and how far it is.
 pub(in crate::engine) struct DraftModel {
@@ -44,6 +54,8 @@ struct Progress {
     computed: usize,
     /// Drafts behind those that are computed too.
     drafts: Vec<u32>,
+    /// What a head has yet to compute.
+    hidden: HiddenQueue,
 }
 
 /// A sequence that gets drafts.
@@ -60,12 +72,23 @@ pub(super) struct ModelDraft {
 
 /// Rows of a sequence in a batch: `count` tokens from position `first` on.
 struct Part {
-    /// Index of the draft.
+    id: SequenceId,
+    /// Index of its draft.
     draft: usize,
     first: usize,
     token_ids: Vec<u32>,
+    /// What a head needs besides, `[token_ids, width]`.
+    hidden: Vec<f32>,
     /// Whether the last row's logits are wanted.
     samples: bool,
+}
+
+/// The most likely next token of a sequence.
+struct Told {
+    token: u32,
+    probability: f32,
+    /// What stands for the model's hidden states before it, where a head tells.
+    hidden: Vec<f32>,
 }
 
 impl ModelDraft {
@@ -113,17 +136,17 @@ impl DraftModel {
         while !parts.is_empty() {
             let began = Instant::now();
             let rows = parts.iter().map(|part| part.token_ids.len()).sum();
-            let told = self.run(scheduler, drafts, &parts)?;
+            let told = self.run(scheduler, &parts)?;
             steps.push((rows, began.elapsed()));
             let mut next = Vec::new();
             for (part, told) in parts.into_iter().zip(told) {
                 let draft = &mut drafts[part.draft];
-                let Some((token, probability)) = told else { continue };
+                let Some(Told { token, probability, hidden }) = told else { continue };
                 draft.tokens.push((token, probability));
                 draft.chance *= chance(draft.id, probability);
                 if draft.tokens.len() < draft.depth && draft.chance >= least_chance {
                     let first = part.first + part.token_ids.len();
-                    next.push(Part { first, token_ids: vec![token], samples: true, ..part });
+                    next.push(Part { first, token_ids: vec![token], hidden, ..part });
                 }
             }
             parts = next;
@@ -134,25 +157,90 @@ impl DraftModel {
     /// The tokens that are yet to be computed before drafts can follow, as many as may be at a time.
     fn catch_up(&mut self, scheduler: &mut Scheduler, drafts: &[ModelDraft]) -> Vec<Part> {
         let (mut parts, mut left, mut written) = (Vec::new(), MOST_CAUGHT_UP, HashSet::new());
-        for (index, draft) in drafts.iter().enumerate() {
-            let Some(text) = scheduler.drafted_text(draft.id) else { continue };
-            let first = self.update(draft.id, &text);
-            let end = text.tokens.len().min(first + left);
-            let token_ids = text.tokens[first..end].to_vec();
-            let blocks = &text.blocks[first / BLOCK_SIZE..end.div_ceil(BLOCK_SIZE)];
+        for (index, ModelDraft { id, .. }) in drafts.iter().enumerate() {
+            let Some(text) = scheduler.drafted_text(*id) else { continue };
+            let part = self.pending(*id, index, &text, left);
+            let blocks = &text.blocks[part.first / BLOCK_SIZE..part.end().div_ceil(BLOCK_SIZE)];
             // Two sequences that share a block have the same content for it: one writes it, and the
             // other finds it the next time.
             let shared = blocks.iter().any(|block| written.contains(block));
-            let known = token_ids.iter().all(|token| (*token as usize) < self.vocab_size);
-            if token_ids.is_empty() || shared || !known {
+            let known = part.token_ids.iter().all(|token| (*token as usize) < self.vocab_size);
+            if part.token_ids.is_empty() || shared || !known {
                 continue;
             }
             written.extend(blocks.iter().copied());
-            left -= token_ids.len();
-            let samples = end == text.tokens.len();
-            parts.push(Part { draft: index, first, token_ids, samples });
+            left -= part.token_ids.len();
+            parts.push(part);
         }
         parts
+    }
+
+    /// What is yet to be computed of a sequence, at most `most` rows.
+    fn pending(
+        &mut self,
+        id: SequenceId,
+        draft: usize,
+        text: &DraftedText<'_>,
+        most: usize,
+    ) -> Part {
+        let length = text.tokens.len();
+        if self.is_head() {
+            let progress = self.progress.entry(id).or_default();
+            if progress.starts != text.starts {
+                *progress = Progress { starts: text.starts, ..Progress::default() };
+            }
+            let (queue, last) = (&progress.hidden, length - 1);
+            let first = queue.first().min(last);
+            let count = queue.len().min(last - first).min(most);
+            // The token behind each position.
+            let token_ids = text.tokens[first + 1..=first + count].to_vec();
+            let hidden = queue.front(count).to_vec();
+            return Part { id, draft, first, token_ids, hidden, samples: first + count == last };
+        }
+        let first = self.update(id, text);
+        let end = length.min(first + most);
+        let token_ids = text.tokens[first..end].to_vec();
+        Part { id, draft, first, token_ids, hidden: Vec::new(), samples: end == length }
+    }
+
+    /// Whether it is a head of the model's checkpoint, which needs the model's hidden states.
+    pub(super) fn is_head(&self) -> bool {
+        self.runner.is_head()
+    }
+
+    /// Copies a head's parts of blocks as the model's are copied; a draft model computes what it needs.
+    pub(super) fn copy(&self, copies: &[Copies]) -> Result<()> {
+        if self.is_head() { self.runner.copy(copies) } else { Ok(()) }
+    }
+
+    /// Keeps the hidden states that the model had at positions from `first` on of a sequence.
+    pub(super) fn keep<'a>(
+        &mut self,
+        sequence: &Sequence,
+        first: usize,
+        rows: impl Iterator<Item = &'a [f32]>,
+    ) {
+        let (starts, width) = (sequence.starts(), self.runner.hidden_size());
+        let progress = self.progress.entry(sequence.id).or_default();
+        if progress.starts != starts {
+            *progress = Progress { starts, ..Progress::default() };
+        }
+        progress.hidden.add(first, &rows.flatten().copied().collect::<Vec<_>>(), width);
+    }
+
+    /// Computes what many positions of a sequence wait for, without any drafts.
+    pub(super) fn absorb(&mut self, scheduler: &mut Scheduler) -> Result<()> {
+        self.progress.retain(|id, _| scheduler.sequence(*id).is_some());
+        let many = |(_, progress): &(&SequenceId, &Progress)| progress.hidden.len() > MOST_HELD;
+        let ids: Vec<_> = self.progress.iter().filter(many).map(|(id, _)| *id).collect();
+        for id in ids {
+            let Some(text) = scheduler.drafted_text(id) else { continue };
+            let part = Part { samples: false, ..self.pending(id, 0, &text, usize::MAX) };
+            if !part.token_ids.is_empty() {
+                self.run(scheduler, &[part])?;
+            }
+        }
+        Ok(())
     }
 
     /// Brings what is known of a sequence up to date; returns how many of its tokens are computed, never
@@ -181,58 +269,72 @@ impl DraftModel {
     }
 
     /// Computes a batch; gives for each part the most likely next token, if it is wanted and there is one.
-    fn run(
-        &mut self,
-        scheduler: &mut Scheduler,
-        drafts: &[ModelDraft],
-        parts: &[Part],
-    ) -> Result<Vec<Option<(u32, f32)>>> {
+    fn run(&mut self, scheduler: &mut Scheduler, parts: &[Part]) -> Result<Vec<Option<Told>>> {
         let mut tables = Vec::with_capacity(parts.len());
         for part in parts {
-            let text = scheduler.drafted_text(drafts[part.draft].id);
+            let text = scheduler.drafted_text(part.id);
             let table = text.map(|text| text.blocks.to_vec()).unwrap_or_default();
-            let end = part.first + part.token_ids.len();
-            for index in part.first / BLOCK_SIZE..end.div_ceil(BLOCK_SIZE) {
-                self.blocks[table[index] as usize] = None;
+            for block in &table[part.first / BLOCK_SIZE..part.end().div_ceil(BLOCK_SIZE)] {
+                self.blocks[*block as usize] = None;
             }
             tables.push(table);
         }
-        let plan = parts.iter().zip(&tables).map(|(part, block_table)| PlannedSequence {
-            id: drafts[part.draft].id,
-            token_ids: &part.token_ids,
-            drafts: &[],
-            first_position: part.first,
-            sequence_len: part.first + part.token_ids.len(),
-            block_table,
-            slot: 0,
-            scored: &[],
-            samples: part.samples,
-            pooled: (0, 0),
-            adapter: None,
-            pictures: &[],
-        });
-        let mut logits = self.runner.run(plan)?;
-        let mut rows = logits.rows_mut();
+        let plan = parts.iter().zip(&tables).map(|(part, block_table)| part.plan(block_table));
+        let hidden = parts.iter().flat_map(|part| part.hidden.iter().copied()).collect();
+        let (mut logits, hidden) = self.runner.run(plan, hidden)?;
+        let (mut rows, mut hidden) = (logits.rows_mut(), hidden.rows());
         let told = parts.iter().map(|part| {
             let row = if part.samples { rows.next() } else { None };
-            row.and_then(|row| most_likely(&row[..self.vocab_size]))
+            let hidden = if part.samples { hidden.next() } else { None };
+            let (token, probability) = most_likely(&row?[..self.vocab_size])?;
+            Some(Told { token, probability, hidden: hidden.unwrap_or_default().to_vec() })
         });
         let told: Vec<_> = told.collect();
         for part in parts {
-            self.count(scheduler, drafts[part.draft].id, part);
+            self.count(scheduler, part);
         }
         Ok(told)
     }
 
     /// Counts a part as computed.
-    fn count(&mut self, scheduler: &mut Scheduler, id: SequenceId, part: &Part) {
-        let Some(text) = scheduler.drafted_text(id) else { return };
-        let progress = self.progress.entry(id).or_default();
-        if part.first < text.tokens.len() {
-            progress.computed = part.first + part.token_ids.len();
-            publish(&mut self.blocks, &text, part.first, progress.computed);
-        } else {
-            progress.drafts.extend(&part.token_ids);
+    fn count(&mut self, scheduler: &mut Scheduler, part: &Part) {
+        let is_head = self.is_head();
+        let Some(text) = scheduler.drafted_text(part.id) else { return };
+        let progress = self.progress.entry(part.id).or_default();
+        let is_text = part.first + usize::from(is_head) < text.tokens.len();
+        match (is_head, is_text) {
+            (true, true) => progress.hidden.take(part.token_ids.len()),
+            // The model's own hidden states will be there for it.
+            (true, false) => {}
+            (false, true) => {
+                progress.computed = part.end();
+                publish(&mut self.blocks, &text, part.first, part.end());
+            }
+            (false, false) => progress.drafts.extend(&part.token_ids),
+        }
+    }
+}
+
+impl Part {
+    /// The position behind the last.
+    fn end(&self) -> usize {
+        self.first + self.token_ids.len()
+    }
+
+    fn plan<'a>(&'a self, block_table: &'a [u32]) -> PlannedSequence<'a> {
+        PlannedSequence {
+            id: self.id,
+            token_ids: &self.token_ids,
+            drafts: &[],
+            first_position: self.first,
+            sequence_len: self.end(),
+            block_table,
+            slot: 0,
+            scored: &[],
+            samples: self.samples,
+            pooled: (0, 0),
+            adapter: None,
+            pictures: &[],
         }
     }
 }

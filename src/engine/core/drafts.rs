@@ -1,6 +1,6 @@
 //! Speculative decoding in the engine: who drafts, what it may cost, and what came of it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
@@ -66,11 +66,9 @@ impl EngineCore {
             let drafter = active.get(&id).and_then(Active::drafter);
             drafter.map_or(0.0, |drafter| speculation.chance_foretold(drafter, probability))
         };
-        let drafted = catch_unwind(AssertUnwindSafe(|| {
-            model.draft(scheduler, &mut drafts, plan.least_chance, chance)
-        }));
-        let failure = match drafted {
-            Ok(Ok(steps)) => {
+        let work = || model.draft(scheduler, &mut drafts, plan.least_chance, chance);
+        match attempt(work) {
+            Some(steps) => {
                 for (rows, took) in steps {
                     speculation.observe_draft_step(rows, took);
                 }
@@ -79,17 +77,32 @@ impl EngineCore {
                         drafter.foretell(tokens);
                     }
                 }
-                None
             }
-            Ok(Err(error)) => Some(error.to_string()),
-            Err(panic) => Some(panic_message(panic.as_ref())),
-        };
-        if let Some(failure) = failure {
-            // Answers are the same without it, only slower.
-            tracing::error!("the draft model failed and is not asked any more: {failure}");
-            self.draft_model = None;
+            None => *draft_model = None,
         }
         began.elapsed()
+    }
+
+    /// The sequences of a step whose hidden states a head that drafts is told.
+    pub(super) fn tells_hidden(&self, output: &SchedulerOutput) -> HashSet<SequenceId> {
+        let Some(model) = self.draft_model.as_ref().filter(|model| model.is_head()) else {
+            return HashSet::new();
+        };
+        let drafts = |id: &SequenceId| {
+            let (sequence, active) = (self.scheduler.sequence(*id), self.active.get(id));
+            sequence.is_some_and(|sequence| model.can_draft(sequence))
+                && active.and_then(Active::drafter).is_some()
+        };
+        output.scheduled.iter().map(|(id, _)| *id).filter(drafts).collect()
+    }
+
+    /// Has a head that drafts compute what it was told, where that is much.
+    pub(super) fn absorb_hidden(&mut self) {
+        let Self { scheduler, draft_model, .. } = self;
+        let Some(model) = draft_model.as_mut().filter(|model| model.is_head()) else { return };
+        if attempt(|| model.absorb(scheduler)).is_none() {
+            *draft_model = None;
+        }
     }
 
     /// Has the drafts of a step's sequences read the prompt's tokens that are computed now.
@@ -188,6 +201,18 @@ fn candidates<'a>(
         Some((*id, Candidate { drafter: active.drafter()?, scope, rows, modelled }))
     };
     decoding.iter().filter_map(candidate).unzip()
+}
+
+/// What a draft model was asked for. `None` where it failed, after which it is not asked any more: answers
+/// are the same without it, only slower.
+fn attempt<T>(work: impl FnOnce() -> candle_core::Result<T>) -> Option<T> {
+    let failure = match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(Ok(told)) => return Some(told),
+        Ok(Err(error)) => error.to_string(),
+        Err(panic) => panic_message(panic.as_ref()),
+    };
+    tracing::error!("the draft model failed and is not asked any more: {failure}");
+    None
 }
 
 /// Sequences that may learn of each other's answers: those that share blocks.

@@ -8,6 +8,7 @@ mod active;
 mod adapters;
 mod draft_model;
 mod drafts;
+mod hidden_queue;
 mod rows;
 mod sampled;
 mod searches;
@@ -39,6 +40,7 @@ use crate::speculation::Speculation;
 use active::{Active, Task};
 use adapters::Adapters;
 pub(super) use draft_model::DraftModel;
+use hidden_queue::with_hidden;
 use searches::{Search, Searches};
 use sights::Sights;
 pub(super) use tier::Tier;
@@ -275,14 +277,16 @@ impl EngineCore {
         }
         self.note_scheduled(&output);
         let num_rows = self.scheduler.plan(&output).map(|planned| planned.num_tokens()).sum();
-        match self.run_model(&output) {
+        let told = self.tells_hidden(&output);
+        match self.run_model(&output, &told) {
             Ok(Ok(StepOutput { logits, hidden })) => {
-                self.pool(&output, &hidden);
+                self.pool(&output, &told, &hidden);
                 self.finish_step(&output, logits);
                 self.finish_embeddings(&output);
                 self.take_snapshots();
                 self.searches.advance(&mut self.scheduler, &self.runner);
                 self.observe_step(&output, num_rows, began.elapsed().saturating_sub(drafting));
+                self.absorb_hidden();
             }
             Ok(Err(error)) => self.fail_step(&output, &error.to_string()),
             Err(panic) => self.fail_step(&output, &panic_message(panic.as_ref())),
@@ -327,8 +331,9 @@ impl EngineCore {
     fn run_model(
         &mut self,
         output: &SchedulerOutput,
+        told: &HashSet<SequenceId>,
     ) -> std::thread::Result<candle_core::Result<StepOutput>> {
-        let Self { scheduler, runner, active, searches, adapters, sights, .. } = self;
+        let Self { scheduler, runner, active, searches, adapters, sights, draft_model, .. } = self;
         let due: HashSet<SequenceId> =
             scheduler.plan(output).filter(|planned| planned.samples).map(|p| p.id).collect();
         let samplers = active.iter_mut().filter(|(id, _)| due.contains(id));
@@ -347,9 +352,11 @@ impl EngineCore {
                 };
                 if !output.copied.is_empty() {
                     runner.copy(&output.copied)?;
+                    draft_model.as_ref().map_or(Ok(()), |model| model.copy(&output.copied))?;
                 }
                 runner.restore(&output.restored)?;
-                runner.run(scheduler.plan(output), adapter, features)
+                let plan = scheduler.plan(output).map(|planned| with_hidden(planned, told));
+                runner.run(plan, adapter, features)
             }))
         };
         if constrained.is_empty() {
@@ -395,15 +402,27 @@ impl EngineCore {
         self.report_load();
     }
 
-    /// Pools the step's hidden states with those that the texts to embed have already.
-    fn pool(&mut self, output: &SchedulerOutput, hidden: &HiddenStates) {
+    /// Pools the step's hidden states with those that the texts to embed have already, and keeps those of
+    /// sequences that are `told` to a head which drafts.
+    fn pool(
+        &mut self,
+        output: &SchedulerOutput,
+        told: &HashSet<SequenceId>,
+        hidden: &HiddenStates,
+    ) {
         let mut rows = hidden.rows();
         for planned in self.scheduler.plan(output) {
+            let planned = with_hidden(planned, told);
             let own = rows.by_ref().take(planned.num_pooled());
             if let Some(Active { task: Task::Embed { pooler, .. }, .. }) =
                 self.active.get_mut(&planned.id)
             {
                 own.for_each(|row| pooler.add(row));
+            } else if let (Some(model), Some(sequence)) =
+                (&mut self.draft_model, self.scheduler.sequence(planned.id))
+                && told.contains(&planned.id)
+            {
+                model.keep(sequence, planned.first_position, own);
             }
         }
     }

@@ -7,7 +7,7 @@ use candle_core::DType;
 
 use super::device::{DeviceMemory, OpenDevice};
 use super::disk::{self, CacheFacts, ModelIdentity};
-use super::draft::LoadedDraft;
+use super::draft::{self, LoadedDraft};
 use super::engine::Engine;
 use super::error::StartupError;
 use super::{classifier, head, ranks, tower};
@@ -28,7 +28,7 @@ use crate::metrics::MetricsHandle;
 use crate::models::classifier::ClassifierSpec;
 use crate::models::config::HfConfig;
 use crate::models::vision::Tower;
-use crate::models::{self, CausalLm, Top};
+use crate::models::{self, CausalLm, Top, WithDraftHead};
 use crate::pooling::PoolingHead;
 use crate::runner::ranks::{Follower, Leader, RankMemory};
 use crate::runner::{CacheSizes, KvFormat, Runner};
@@ -108,22 +108,30 @@ impl LoadedModel {
         let weights = weights.in_parallel(|count, work| pool::for_each_chunk(count, work));
         let weights = weights.rounded_to(config.weight_kind.map(WeightKind::ggml));
         let alone = group.size() == 1;
-        let model = models::load_part(&hf_config, &weights, group)?;
+        let drafts = alone && draft::is_wanted(config, &device);
+        let WithDraftHead { model, head: draft_head } = if drafts {
+            models::load_with_draft_head(&hf_config, &weights)?
+        } else {
+            WithDraftHead { model: models::load_part(&hf_config, &weights, group)?, head: None }
+        };
+        let kv_dtype = hf_config.dtype().unwrap_or(DType::F16);
+        let draft = draft_head.map(|(model, bytes)| LoadedDraft::of_head(model, bytes, kv_dtype));
         let head = Self::head(source, config, &hf_config, &weights, model.hidden_size())?;
         let tower = tower::load(source, &weights, model.picture_width(), alone)?.map(Box::new);
         tracing::info!(matrices = %weights.tally(), bytes = weights.tally().bytes(), "weights loaded");
         Ok(Self {
             model,
             device,
-            weight_bytes: weights.tally().bytes(),
-            kv_dtype: hf_config.dtype().unwrap_or(DType::F16),
+            weight_bytes: weights.tally().bytes()
+                - draft.as_ref().map_or(0, |draft| draft.weight_bytes),
+            kv_dtype,
             head,
             max_text_len: source.sentence_modules.as_ref().and_then(head::max_seq_length),
             leader: None,
             identity,
             files: Arc::new(Disk),
             tower,
-            draft: None,
+            draft,
         })
     }
 

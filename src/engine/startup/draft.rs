@@ -25,7 +25,18 @@ pub struct LoadedDraft {
     pub kv_dtype: DType,
 }
 
+/// Whether anything is drafted on this device.
+pub(super) fn is_wanted(config: &EngineConfig, device: &OpenDevice) -> bool {
+    config.draft_max > 0 && !matches!(Backend::of(&device.device), Backend::Cuda)
+}
+
 impl LoadedDraft {
+    /// A head of the model's own checkpoint, whose matrices take so many bytes.
+    pub(super) fn of_head(model: Box<dyn CausalLm>, weight_bytes: usize, kv_dtype: DType) -> Self {
+        tracing::info!(bytes = weight_bytes, "the checkpoint has a head that drafts");
+        Self { model, weight_bytes, kv_dtype }
+    }
+
     /// Builds the draft model that `source` describes, on the `device` of the model whose tokens it is
     /// to draft, and reads its weights; `progress` is told of every tensor.
     pub(super) fn load(
@@ -40,7 +51,7 @@ impl LoadedDraft {
         if config.draft_max == 0 {
             return refuse("--draft-max 0 turns drafts off");
         }
-        if matches!(Backend::of(&device.device), Backend::Cuda) {
+        if !is_wanted(config, device) {
             return refuse("on a GPU nothing is drafted");
         }
         let hf_config = HfConfig::from_value(&source.config)?;

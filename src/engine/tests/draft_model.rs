@@ -12,10 +12,10 @@ use crate::engine::adapter::Adapter;
 use crate::runner;
 
 /// What a step of the model takes here; the draft model's takes no time.
-const STEP: Duration = Duration::from_millis(2);
+pub(super) const STEP: Duration = Duration::from_millis(2);
 
-fn hash_model(memory: Memory, repeats: bool, step_time: Duration) -> HashModel {
-    HashModel { tokens_run: Arc::default(), step_time, memory, repeats }
+pub(super) fn hash_model(memory: Memory, repeats: bool, step_time: Duration) -> HashModel {
+    HashModel { tokens_run: Arc::default(), step_time, memory, repeats, tells: false }
 }
 
 /// An engine with a draft model that tells what `memory` tells from blocks.
@@ -26,15 +26,17 @@ fn drafted(memory: Memory, repeats: bool, config: &EngineConfig) -> Running {
 }
 
 /// One without.
-fn plain(memory: Memory, repeats: bool) -> Running {
+pub(super) fn plain(memory: Memory, repeats: bool) -> Running {
     let config = EngineConfig { draft_max: 0, ..config(64) };
     start_model(hash_model(memory, repeats, Duration::ZERO), &config, Arc::new(Disk)).0
 }
 
-/// The usual requests, each three times, with the most likely tokens.
-fn greedy() -> Vec<EngineRequest> {
+/// The usual requests, each three times, with the most likely tokens. They differ in their last tokens, so
+/// that blocks are shared and no answer says what another will be.
+pub(super) fn greedy(round: u32) -> Vec<EngineRequest> {
     let mut requests: Vec<_> = (0..3).flat_map(|_| requests()).collect();
-    for request in &mut requests {
+    for (request, index) in requests.iter_mut().zip(30 * round..) {
+        request.prompt_token_ids.push(index);
         request.id = RequestId::next();
         request.sampling.temperature = 0.0;
         request.prompt_logprobs = None;
@@ -42,7 +44,7 @@ fn greedy() -> Vec<EngineRequest> {
     requests
 }
 
-fn drafts(running: &Running) -> [u64; 2] {
+pub(super) fn drafts(running: &Running) -> [u64; 2] {
     let names = ["draft_tokens", "accepted_tokens"];
     names.map(|name| count(running, &format!("vllm:spec_decode_num_{name}_total")))
 }
@@ -50,18 +52,20 @@ fn drafts(running: &Running) -> [u64; 2] {
 #[test]
 fn the_model_itself_is_always_right() {
     for memory in [Memory::Blocks, Memory::State, Memory::StateAlone] {
-        let expected = exact(&plain(memory, false), &greedy());
+        let plain = plain(memory, false);
+        let expected = [0, 1].map(|round| exact(&plain, &greedy(round)));
         // A block has a part for each of the two models.
         for (case, config) in cases(2) {
             let running = drafted(memory, false, &config);
-            // Rounds share blocks with those before them, as requests of one round do.
-            for _ in 0..2 {
-                assert_eq!(exact(&running, &greedy()), expected, "{case}, {memory:?}");
+            for (round, expected) in (0..).zip(&expected) {
+                assert_eq!(exact(&running, &greedy(round)), *expected, "{case}, {memory:?}");
             }
             running.assert_idle();
             let [drafted, accepted] = drafts(&running);
-            assert_eq!(drafted, accepted, "{case}, {memory:?}");
-            assert!(accepted > 100, "{case}, {memory:?}: {accepted}");
+            // Three tokens that stand somewhere by chance are drafted from too.
+            let wrong = drafted - accepted;
+            assert!(wrong <= drafted / 32, "{case}, {memory:?}: {wrong} of {drafted}");
+            assert!(accepted > 20, "{case}, {memory:?}: {accepted}");
         }
     }
 }
@@ -88,7 +92,7 @@ fn answers_with_adapters_and_drafts_are_those_without_drafts() {
         Adapter::new("a", digest, runner::Adapter::new(HashMap::new(), size))
     };
     let adapted = || {
-        let mut requests = greedy();
+        let mut requests = greedy(0);
         for (index, request) in requests.iter_mut().enumerate() {
             request.adapter = [None, Some(adapter(1)), Some(adapter(2))][index % 3].clone();
             request.sampling.temperature = [0.0, 1.0][index % 2];
@@ -142,16 +146,16 @@ impl CausalLm for Failing {
 
 #[test]
 fn a_draft_model_that_fails_is_not_missed() {
-    let expected = exact(&plain(Memory::Blocks, false), &greedy());
+    let expected = exact(&plain(Memory::Blocks, false), &greedy(0));
     for panics in [false, true] {
         let model = hash_model(Memory::Blocks, false, Duration::ZERO);
         let failing = Failing { model, steps: AtomicUsize::new(0), panics };
         let model = hash_model(Memory::Blocks, false, STEP);
         let running = start_drafted(model, Some(Box::new(failing)), &config(128), Arc::new(Disk)).0;
-        assert_eq!(exact(&running, &greedy()), expected);
+        assert_eq!(exact(&running, &greedy(0)), expected);
         running.assert_idle();
         let [drafted, accepted] = drafts(&running);
-        assert!(0 < accepted && accepted == drafted, "{accepted} of {drafted}");
+        assert!(0 < accepted, "{accepted} of {drafted}");
     }
 }
 
@@ -187,10 +191,14 @@ fn a_smaller_draft_model_drafts_no_further_than_it_reaches() {
             60
         }
     }
-    let expected = exact(&plain(Memory::Blocks, false), &greedy());
+    let mut requests = greedy(0);
+    for (request, index) in requests.iter_mut().zip(0..) {
+        request.prompt_token_ids = prompt(index, 15).iter().map(|token| token % 90).collect();
+    }
+    let expected = exact(&plain(Memory::Blocks, false), &requests);
     let draft = Short(hash_model(Memory::Blocks, false, Duration::ZERO));
     let model = hash_model(Memory::Blocks, false, STEP);
     let running = start_drafted(model, Some(Box::new(draft)), &config(128), Arc::new(Disk)).0;
-    assert_eq!(exact(&running, &greedy()), expected);
+    assert_eq!(exact(&running, &requests), expected);
     assert!(drafts(&running)[1] > 0);
 }

@@ -19,7 +19,7 @@ fn repeating(memory: Memory, config: &EngineConfig) -> Running {
     let tokens_run = Arc::new(AtomicUsize::new(0));
     // Steps that cost the same whatever is in them: drafts are worth a try.
     let step_time = Duration::from_micros(500);
-    let model = HashModel { tokens_run, step_time, memory, repeats: true };
+    let model = HashModel { tokens_run, step_time, memory, repeats: true, tells: false };
     start_model(model, config, Arc::new(Disk)).0
 }
 

@@ -83,6 +83,26 @@ impl Names {
     }
 }
 
+impl Names {
+    /// The output head `name`, unless the checkpoint lacks it or it is a copy of the decoder's own.
+    pub(super) fn another_head(
+        &self,
+        spec: &DecoderSpec,
+        weights: &Weights,
+        name: &str,
+    ) -> Loaded<Option<Linear>> {
+        let shape = [spec.vocab_size, spec.mlp.hidden_size];
+        let own = format!("{}.weight", self.head);
+        if !weights.contains(name) || weights.contains(&own) && same(weights, [name, &own], &shape)?
+        {
+            return Ok(None);
+        }
+        let kind = weights.rounding().map(at_least_eight_bits);
+        let matrix = Matrix::from_stored(weights, &weights.stored(name, &shape)?, kind)?;
+        Ok(Some(Linear::from_matrix(matrix, None)?))
+    }
+}
+
 /// The kind that embeddings and the output head are rounded to: they suffer most from few bits, and
 /// keep at least about eight, as in llama.cpp.
 pub(super) fn at_least_eight_bits(kind: GgmlDType) -> GgmlDType {

@@ -5,6 +5,7 @@
 //! architectures is a value in [`DecoderSpec`]; a field is never named after a model.
 
 mod adaptable;
+mod draft_head;
 mod embedding_and_head;
 mod feed_forward;
 mod layer;

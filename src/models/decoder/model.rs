@@ -5,6 +5,7 @@ use std::sync::Arc;
 use candle_core::{DType, Device, Result, Tensor, bail};
 
 use super::adaptable;
+use super::draft_head::{HeadNames, Join};
 use super::embedding_and_head::Names;
 use super::layer::Layer;
 use super::layer_inputs::LayerInputTable;
@@ -15,7 +16,7 @@ use super::step::LayerStep;
 use crate::kernels::pointwise::soft_cap;
 use crate::layers::adapter::{Adapters, Site};
 use crate::layers::embedding::Embedding;
-use crate::layers::forward::{ForwardBatch, ForwardContext, KvShape};
+use crate::layers::forward::{ForwardBatch, ForwardContext, KvShape, PreviousHidden};
 use crate::layers::group::Group;
 use crate::layers::linear::{Linear, Matrix};
 use crate::layers::norm::Norm;
@@ -32,6 +33,8 @@ pub struct Decoder {
     /// `[hidden]`: the embedding of the first token type.
     token_type: Option<Tensor>,
     embedding_norm: Option<Norm>,
+    /// What joins embeddings with hidden states, in a head that drafts.
+    join: Option<Join>,
     ropes: Vec<Rope>,
     layers: Vec<Layer>,
     layer_inputs: Option<LayerInputTable>,
@@ -90,6 +93,7 @@ impl Decoder {
             positions: spec.learned_positions.map(positions).transpose()?,
             token_type: spec.token_types.map(token_type).transpose()?,
             embedding_norm: spec.embedding_norm.map(norm).transpose()?,
+            join: None,
             ropes: spec.ropes.iter().map(Rope::new).collect(),
             layers: layers.collect::<std::result::Result<_, _>>()?,
             layer_inputs: layer_inputs.transpose()?,
@@ -99,6 +103,39 @@ impl Decoder {
             spec: spec.clone(),
             group,
         })
+    }
+
+    /// The head that the checkpoint has for drafting the token after the next one, if it has one: a
+    /// decoder of one layer with this one's embedding and, unless it has its own, output head.
+    ///
+    /// # Errors
+    ///
+    /// A tensor that is absent or has another shape.
+    pub fn draft_head(&self, weights: &Weights) -> std::result::Result<Option<Self>, ModelError> {
+        let names = HeadNames::find(&self.spec, weights).filter(|_| self.group.size() == 1);
+        let Some(names) = names else { return Ok(None) };
+        let spec = self.spec.of_draft_head();
+        let layer = weights.scope(names.layer());
+        let layer = layer.with_transposed_matrices(spec.transposed_matrices);
+        let own = names
+            .output()
+            .map(|own| Names::find(&self.spec, weights).another_head(&self.spec, weights, &own));
+        let norm = Norm::load(&weights.scope(names.norm()), spec.mlp.hidden_size, spec.norm)?;
+        Ok(Some(Self {
+            embedding: self.embedding.clone(),
+            positions: None,
+            token_type: None,
+            embedding_norm: None,
+            join: Some(names.join(&spec, weights)?),
+            ropes: spec.ropes.iter().map(Rope::new).collect(),
+            layers: vec![Layer::load(&layer, &spec, 0, self.group.clone())?],
+            layer_inputs: None,
+            norm: Some(norm),
+            head: own.transpose()?.flatten().or_else(|| self.head.clone()),
+            kv_shape: spec.kv_shape(),
+            spec,
+            group: self.group.clone(),
+        }))
     }
 
     /// Logits of hidden states after the final norm; without an output head there must be no rows.
@@ -174,6 +211,12 @@ impl CausalLm for Decoder {
         if let Some(norm) = &self.embedding_norm {
             x = norm.forward(&x)?;
         }
+        if let Some(join) = &self.join {
+            let Some(PreviousHidden(hidden)) = &batch.previous_hidden else {
+                bail!("a head that drafts needs hidden states");
+            };
+            x = join.forward(&x, hidden, &step.positions)?;
+        }
         pictures::show(&mut x, &batch.pictures)?;
         // After the last layer's attention only the rows that are wanted are computed.
         let wanted = wanted_rows(batch);
@@ -219,6 +262,10 @@ impl CausalLm for Decoder {
 
     fn hidden_size(&self) -> usize {
         self.spec.mlp.hidden_size
+    }
+
+    fn needs_hidden(&self) -> bool {
+        self.join.is_some()
     }
 
     fn picture_width(&self) -> usize {

@@ -1,0 +1,150 @@
+//! Drafts by a head of the model's checkpoint, which goes on from the model's hidden states: always right
+//! where they tell all there is to know, and the same answers anyway.
+
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+
+use super::draft_model::{STEP, drafts, greedy, hash_model, plain};
+use super::speculation::{cases, compare, exact, num_requests};
+use super::*;
+use crate::layers::forward::PreviousHidden;
+
+/// What was mixed with `value` to `hash`.
+fn unmix(hash: u64, value: u64) -> u64 {
+    hash.rotate_right(29).wrapping_mul(0xF1DE_83E1_9937_733D) ^ value.wrapping_add(1)
+}
+
+/// Goes on from the hash that is the model's hidden state.
+struct HashHead {
+    repeats: bool,
+    /// Sequences whose cache was compared with the hash, and those of them that differed.
+    compared: Option<Arc<[AtomicUsize; 2]>>,
+}
+
+impl HashHead {
+    /// Whether the tokens in the cache, all but the first one, are those of a hash.
+    fn is_cached(context: &ForwardContext<'_>, batch: &ForwardBatch, row: u32, hash: u64) -> bool {
+        let sequence = batch.step.cu_seqlens_q.partition_point(|start| *start <= row) - 1;
+        let table = &batch.step.block_tables[sequence];
+        let cache = context.kv[0].k.flatten_all().unwrap().to_vec1::<f32>().unwrap();
+        let tokens = (0..=batch.step.positions[row as usize] as usize).map(|position| {
+            let slot = table[position / BLOCK_SIZE] as usize * BLOCK_SIZE;
+            cache[slot + position % BLOCK_SIZE] as u64
+        });
+        let before = tokens.collect::<Vec<_>>().into_iter().rev().fold(hash, unmix);
+        (0..u64::from(FAILS)).any(|first| mix(START, first) == before)
+    }
+}
+
+impl CausalLm for HashHead {
+    fn forward(&self, context: &ForwardContext<'_>, batch: &ForwardBatch) -> Result<ForwardOutput> {
+        let Some(PreviousHidden(hidden)) = &batch.previous_hidden else {
+            candle_core::bail!("there are no hidden states");
+        };
+        let hidden = hidden.to_vec2::<f32>()?;
+        let tokens = &batch.step.input_ids;
+        assert_eq!(hidden.len(), tokens.len());
+        let hashes = hidden.iter().zip(tokens).map(|(h, token)| mix(hash_of(h), u64::from(*token)));
+        let hashes: Vec<u64> = hashes.collect();
+        let cache = context.kv[0].k.flatten_all()?;
+        for (token, slot) in tokens.iter().zip(&batch.step.slots) {
+            cache.slice_set(&Tensor::new(&[*token as f32], &Device::Cpu)?, 0, *slot as usize)?;
+        }
+        let (mut logits, mut states) = (Vec::new(), Vec::new());
+        for row in &batch.logits_rows {
+            let hash = hashes[*row as usize];
+            logits.extend(logits_behind(hash, tokens[*row as usize], self.repeats));
+            states.extend(parts(hash));
+            if let Some(compared) = &self.compared {
+                let differs = !Self::is_cached(context, batch, *row, hash);
+                compared[0].fetch_add(1, Ordering::Relaxed);
+                compared[1].fetch_add(usize::from(differs), Ordering::Relaxed);
+            }
+        }
+        assert_eq!(batch.hidden_rows, batch.logits_rows);
+        let rows = batch.logits_rows.len();
+        let hidden = Tensor::from_vec(states, (rows, 4), &Device::Cpu)?;
+        let logits = Tensor::from_vec(logits, (rows, VOCAB), &Device::Cpu)?;
+        Ok(ForwardOutput { logits, hidden: (rows > 0).then_some(hidden) })
+    }
+
+    fn needs_hidden(&self) -> bool {
+        true
+    }
+
+    fn hidden_size(&self) -> usize {
+        4
+    }
+
+    fn kv_shape(&self) -> KvShape {
+        KvShape { layers: vec![KvHeads::new(1, 1)], states: Vec::new() }
+    }
+
+    fn vocab_size(&self) -> usize {
+        VOCAB
+    }
+
+    fn max_position_embeddings(&self) -> usize {
+        512
+    }
+}
+
+fn headed(memory: Memory, head: HashHead, config: &EngineConfig) -> Running {
+    // Comparing takes time, which is to pay all the same.
+    let step_time = if head.compared.is_some() { 10 * STEP } else { STEP };
+    let model = HashModel { tells: true, ..hash_model(memory, head.repeats, step_time) };
+    start_drafted(model, Some(Box::new(head)), config, Arc::new(Disk)).0
+}
+
+#[test]
+fn hidden_states_meet_the_tokens_behind_them() {
+    for memory in [Memory::Blocks, Memory::State, Memory::StateAlone] {
+        let plain = plain(memory, false);
+        let expected = [0, 1].map(|round| exact(&plain, &greedy(round)));
+        for (case, config) in cases(2) {
+            let running = headed(memory, HashHead { repeats: false, compared: None }, &config);
+            for (round, expected) in (0..).zip(&expected) {
+                assert_eq!(exact(&running, &greedy(round)), *expected, "{case}, {memory:?}");
+            }
+            running.assert_idle();
+            let [drafted, accepted] = drafts(&running);
+            // Three tokens that stand somewhere by chance are drafted from too.
+            let wrong = drafted - accepted;
+            assert!(wrong <= drafted / 32, "{case}, {memory:?}: {wrong} of {drafted}");
+            assert!(accepted > 20, "{case}, {memory:?}: {accepted}");
+        }
+    }
+}
+
+#[test]
+fn its_cache_has_every_token_where_nothing_is_shared() {
+    for (num_blocks, tokens) in [(128, 64), (28, 64), (128, 17)] {
+        let config = EngineConfig {
+            prefix_cache: false,
+            max_num_batched_tokens: tokens,
+            ..config(num_blocks)
+        };
+        let compared: Arc<[AtomicUsize; 2]> = Arc::default();
+        let head = HashHead { repeats: false, compared: Some(compared.clone()) };
+        let running = headed(Memory::Blocks, head, &config);
+        for round in 0..2 {
+            exact(&running, &greedy(round));
+        }
+        let [all, different] = [0, 1].map(|index| compared[index].load(Ordering::Relaxed));
+        assert!(all > 20 && different == 0, "{different} of {all} with {num_blocks} blocks");
+    }
+}
+
+#[test]
+fn answers_with_a_head_are_those_of_decoding_token_by_token() {
+    let mut rng = StdRng::seed_from_u64(13);
+    let memories = [Memory::Blocks, Memory::State, Memory::StateAlone];
+    let of_each = num_requests().div_ceil(cases(2).len() * memories.len());
+    for memory in memories {
+        let plain = plain(memory, true);
+        for (case, config) in cases(2) {
+            let running = headed(memory, HashHead { repeats: true, compared: None }, &config);
+            compare(&format!("{case}, {memory:?}"), &running, &plain, of_each, &mut rng);
+        }
+    }
+}
