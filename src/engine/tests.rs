@@ -145,8 +145,8 @@ impl CausalLm for HashModel {
         let rows = batch.hidden_rows.len();
         let states = batch.hidden_rows.iter().map(hash_at);
         let of_hash = |hash| -> Vec<f32> {
-            let hashed = |i| (mix(hash, i) % 1000) as f32;
-            if self.tells { parts(hash).to_vec() } else { (0..3).map(hashed).collect() }
+            let number = |i| (mix(hash, i) % 1000) as f32;
+            if self.tells { parts(hash).to_vec() } else { (0..3).map(number).collect() }
         };
         let states: Vec<f32> = states.flat_map(of_hash).collect();
         let hidden = Tensor::from_vec(states, (rows, self.hidden_size()), &Device::Cpu)?;

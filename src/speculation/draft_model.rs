@@ -138,7 +138,7 @@ mod tests {
     fn learned() -> Speculation {
         let mut speculation = Speculation::new(16);
         for _ in 0..8 {
-            speculation.observe_step(1, Duration::from_micros(10_000));
+            speculation.observe_step(1, Duration::from_millis(10));
             speculation.observe_step(17, Duration::from_micros(11_600));
         }
         speculation
@@ -172,7 +172,7 @@ mod tests {
         let deep = plan(&mut speculation, &drafter);
         assert!(deep.depths[0] > 6 && deep.least_chance < 0.1, "{deep:?}");
         for _ in 0..40 {
-            speculation.observe_draft_step(1, Duration::from_micros(11_000));
+            speculation.observe_draft_step(1, Duration::from_millis(11));
         }
         assert_eq!(plan(&mut speculation, &drafter).depths, [0], "slower than the model");
         for _ in 0..40 {

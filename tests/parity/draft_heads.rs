@@ -104,15 +104,14 @@ fn heads_draft_what_the_reference_drafts() {
         let (tokens, half) = (&tokens[1..], 17);
         run(&*head, &kv, 0, &tokens[..half], &hidden[..half]);
         let mut told = run(&*head, &kv, 17, &tokens[half..], &hidden[half..]);
-        let mut position = expected.length - 1;
-        for (token, theirs) in expected.tokens.iter().zip(&expected.logprobs) {
+        let steps = expected.tokens.iter().zip(&expected.logprobs);
+        for (position, (token, theirs)) in (expected.length - 1..).zip(steps) {
             let [logits, hidden] = told;
             let ours = log_softmax(&logits);
             assert_eq!(greedy(&ours), *token, "{name} at {position}");
             let off = ours.iter().zip(theirs).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
             assert!(off < 2e-4, "{name} at {position}: {off}");
             told = run(&*head, &kv, position, &[*token], &[hidden]);
-            position += 1;
         }
     }
 }

@@ -91,7 +91,7 @@ fn answers_with_adapters_and_drafts_are_those_without_drafts() {
         let digest = [size as u8; 16];
         Adapter::new("a", digest, runner::Adapter::new(HashMap::new(), size))
     };
-    let adapted = || {
+    let mixed = || {
         let mut requests = greedy(0);
         for (index, request) in requests.iter_mut().enumerate() {
             request.adapter = [None, Some(adapter(1)), Some(adapter(2))][index % 3].clone();
@@ -99,11 +99,11 @@ fn answers_with_adapters_and_drafts_are_those_without_drafts() {
         }
         requests
     };
-    let expected = exact(&plain(Memory::Blocks, true), &adapted());
+    let expected = exact(&plain(Memory::Blocks, true), &mixed());
     for (case, config) in cases(2) {
         let running = drafted(Memory::Blocks, true, &config);
         for _ in 0..2 {
-            assert_eq!(exact(&running, &adapted()), expected, "{case}");
+            assert_eq!(exact(&running, &mixed()), expected, "{case}");
         }
         running.assert_idle();
         let [drafted, accepted] = drafts(&running);
