@@ -51,6 +51,8 @@ pub struct EngineConfig {
     pub prefix_cache: bool,
     /// Where such blocks are kept beyond the pool and the process.
     pub kv_disk: Option<KvDisk>,
+    /// Where changes of what is cached are published.
+    pub kv_events: Option<KvEvents>,
     /// Worker threads for the CPU kernels; `None` takes one for each fast core.
     pub threads: Option<usize>,
     /// How hidden states become an embedding; `None` does what the checkpoint says, or takes the
@@ -80,6 +82,7 @@ impl Default for EngineConfig {
             draft_max: 16,
             prefix_cache: true,
             kv_disk: None,
+            kv_events: None,
             threads: None,
             pooling: None,
             max_lora_rank: 128,
@@ -96,6 +99,22 @@ pub struct KvDisk {
     pub max_bytes: u64,
     /// Longest time without a block that a prompt waits for those that are read; then it is computed.
     pub patience: Duration,
+}
+
+/// How changes of the KV cache are published over ZeroMQ.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KvEvents {
+    /// Where they are published: `tcp://` or `ipc://`. With a `*` or `::`, and for `ipc://`, it is bound;
+    /// else connected to.
+    pub endpoint: String,
+    /// What subscribers ask for batches that they missed, bound in any case.
+    pub replay_endpoint: Option<String>,
+    /// Batches that are kept for them.
+    pub buffer_steps: usize,
+    /// Batches that may wait to be published, at least 1; more are dropped.
+    pub max_queue_size: usize,
+    /// The first frame of each message.
+    pub topic: String,
 }
 
 /// What the elements of weight matrices are stored as in memory.

@@ -30,6 +30,11 @@ impl Adapter {
         &self.name
     }
 
+    /// The same name, to be kept.
+    pub(super) fn shared_name(&self) -> Arc<str> {
+        Arc::clone(&self.name)
+    }
+
     /// Bytes of the adapter's matrices.
     pub fn size_in_bytes(&self) -> usize {
         self.weights.size_in_bytes()

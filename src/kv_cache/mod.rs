@@ -16,12 +16,14 @@ pub mod block_hash;
 pub mod block_pool;
 pub mod content;
 pub mod continuations;
+pub mod events;
 pub mod snapshots;
 
 use block_hash::BlockHash;
 use block_pool::{BlockId, BlockPool};
 use content::Content;
 use continuations::{Continuations, LEAST_COPIED};
+use events::{CacheEvent, EventLog, StoredBlock};
 use snapshots::{SnapshotId, SnapshotPool};
 
 /// Tokens in a block.
@@ -52,19 +54,47 @@ pub struct KvCacheManager {
     continuations: Continuations,
     snapshots: SnapshotPool,
     prefix_cache: bool,
+    // Where changes are told to somebody.
+    events: Option<EventLog>,
 }
 
 impl KvCacheManager {
     /// Manages `num_blocks` blocks; without `prefix_cache` nothing is ever shared.
     pub fn new(num_blocks: usize, prefix_cache: bool) -> Self {
         let (continuations, snapshots) = Default::default();
-        Self { pool: BlockPool::new(num_blocks), continuations, snapshots, prefix_cache }
+        let pool = BlockPool::new(num_blocks);
+        Self { pool, continuations, snapshots, prefix_cache, events: None }
     }
 
     /// The same, with `rows` for snapshots of recurrent states.
     #[must_use]
     pub fn with_snapshots(self, rows: usize) -> Self {
         Self { snapshots: SnapshotPool::new(rows), ..self }
+    }
+
+    /// The same, with changes of what can be reused kept for [`Self::take_events`].
+    #[must_use]
+    pub fn with_events(self) -> Self {
+        Self { events: Some(EventLog::default()), ..self }
+    }
+
+    /// What can be reused since the last call and what can't any more, in order.
+    pub fn take_events(&mut self) -> Vec<CacheEvent> {
+        let snapshots = self.snapshots.hashes();
+        self.events.as_mut().map(|log| log.take(snapshots)).unwrap_or_default()
+    }
+
+    /// Whether a block is cached and nobody was told of it yet who wants to be.
+    pub fn is_untold(&self, hash: BlockHash) -> bool {
+        let log = self.events.as_ref();
+        log.is_some_and(|log| !log.knows(hash) && self.pool.lookup(hash).is_some())
+    }
+
+    /// Tells that a cached block can be reused.
+    pub fn tell(&mut self, block: StoredBlock) {
+        if let Some(log) = &mut self.events {
+            log.stored(block);
+        }
     }
 
     /// Whether full blocks are shared between sequences.
@@ -239,6 +269,9 @@ impl KvCacheManager {
         if let Some(hash) = self.pool.next_evicted() {
             self.continuations.remove(hash);
             self.snapshots.remove(hash);
+            if let Some(log) = &mut self.events {
+                log.removed(hash);
+            }
         }
         self.pool.allocate()
     }
@@ -276,6 +309,10 @@ impl KvCacheManager {
         for beginning in self.continuations.beginnings(parent, tokens) {
             if self.pool.forget(beginning) {
                 self.continuations.remove(beginning);
+                // Of a full block with a picture only the tokens before it count.
+                if let Some(log) = &mut self.events {
+                    log.removed(beginning);
+                }
             }
         }
         self.continuations.add(hash, parent, tokens);

@@ -46,6 +46,11 @@ impl SnapshotPool {
         self.kept.contains_key(&hash)
     }
 
+    /// The blocks that have snapshots behind them, in no order.
+    pub fn hashes(&self) -> impl Iterator<Item = BlockHash> {
+        self.kept.keys().copied()
+    }
+
     /// The row of a snapshot.
     pub fn row(&self, hash: BlockHash) -> Option<SnapshotId> {
         self.kept.get(&hash).map(|snapshot| snapshot.row)

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::folder::{FileKey, Found};
 use super::namespace::Namespace;
+use crate::kv_cache::content::Content;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Known {
@@ -18,9 +19,28 @@ pub(super) struct Index {
     known: HashMap<FileKey, Known>,
     by_use: BTreeSet<(u64, FileKey)>,
     bytes: u64,
+    // The namespace whose changes are noted, and those since they were last taken.
+    watched: Option<Namespace>,
+    changes: Vec<(Content, bool)>,
 }
 
 impl Index {
+    /// An empty index that notes what comes to this namespace and what goes.
+    pub(super) fn watching(watched: Option<Namespace>) -> Self {
+        Self { watched, ..Self::default() }
+    }
+
+    /// What has come to the watched namespace (`true`) or gone from it since the last call.
+    pub(super) fn take_changes(&mut self) -> Vec<(Content, bool)> {
+        std::mem::take(&mut self.changes)
+    }
+
+    fn note(&mut self, key: &FileKey, is_there: bool) {
+        if self.watched == Some(key.namespace) {
+            self.changes.push((key.content, is_there));
+        }
+    }
+
     pub(super) fn contains(&self, key: &FileKey) -> bool {
         self.known.contains_key(key)
     }
@@ -41,8 +61,11 @@ impl Index {
         if self.known.get(&key).is_some_and(is_known) {
             return;
         }
-        let before = self.remove(&key).map_or(0, |known| known.used);
-        let used = used.max(before);
+        let before = self.remove(&key);
+        if before.is_none() {
+            self.note(&key, true);
+        }
+        let used = used.max(before.map_or(0, |known| known.used));
         self.bytes += bytes;
         self.known.insert(key, Known { bytes, used });
         self.by_use.insert((used, key));
@@ -50,7 +73,9 @@ impl Index {
 
     /// Forgets a file; returns its bytes.
     pub(super) fn forget(&mut self, key: &FileKey) -> Option<u64> {
-        self.remove(key).map(|known| known.bytes)
+        let known = self.remove(key)?;
+        self.note(key, false);
+        Some(known.bytes)
     }
 
     /// Marks a file as used. Returns when it was used before, if it is known.
@@ -94,7 +119,6 @@ impl Index {
 mod tests {
     use super::*;
     use crate::kv_cache::block_hash::BlockHash;
-    use crate::kv_cache::content::Content;
 
     fn found(number: u8, bytes: u64, used: u64) -> Found {
         let namespace = Namespace::from_bytes([number % 2; 16]);
@@ -120,6 +144,21 @@ mod tests {
         assert_eq!(index.oldest(), Some(files[0].key));
         assert_eq!((index.len(), index.bytes()), (2, 30));
         assert_eq!(index.touch(&files[2].key, 1), None);
+    }
+
+    #[test]
+    fn changes_of_the_watched_namespace_are_told_once() {
+        let mut index = Index::watching(Some(Namespace::from_bytes([1; 16])));
+        for file in [found(1, 1, 1), found(2, 2, 2), found(3, 3, 3), found(3, 3, 4)] {
+            index.insert(file);
+        }
+        index.touch(&found(1, 1, 1).key, 9);
+        let content = |number| found(number, 0, 0).key.content;
+        assert_eq!(index.take_changes(), [(content(1), true), (content(3), true)]);
+        index.forget(&found(3, 0, 0).key);
+        index.forget(&found(3, 0, 0).key);
+        index.replace(&HashSet::new(), &HashMap::new());
+        assert_eq!(index.take_changes(), [(content(3), false), (content(1), false)]);
     }
 
     #[test]

@@ -37,5 +37,5 @@ mod writer;
 
 pub use file::Payload;
 pub use folder::FileKey;
-pub use shared::{LoadHandle, LoadId, Loaded, QUEUED_BYTES, StoreConfig};
+pub use shared::{ChangeSink, LoadHandle, LoadId, Loaded, QUEUED_BYTES, StoreConfig};
 pub use store::Store;

@@ -61,6 +61,8 @@ impl Reader {
                     Err(Miss::Unread) => break,
                 }
             }
+            // What was missing or corrupt is told.
+            self.shared.report();
             if !self.send(Loaded { id, part: None }) {
                 return;
             }

@@ -15,6 +15,9 @@ use crate::metrics::MetricsHandle;
 /// Bytes that may wait to be written, and as many that may be read ahead of the engine.
 pub const QUEUED_BYTES: usize = 64 << 20;
 
+/// Takes changes of what is stored: content, and whether it is there now.
+pub type ChangeSink = Box<dyn Fn(Vec<(Content, bool)>) + Send + Sync>;
+
 /// What a store is opened with.
 pub struct StoreConfig {
     /// The folder.
@@ -33,6 +36,9 @@ pub struct StoreConfig {
     pub files: Arc<dyn Files>,
     /// Where stored and loaded blocks are counted.
     pub metrics: MetricsHandle,
+    /// Called with what has come to this process's subfolder (`true`) or gone from it, in order, from
+    /// the threads of the store and while it is opened; it must not wait.
+    pub changes: Option<ChangeSink>,
     /// Called from other threads when something was loaded, or there is room to store more.
     pub wake: Box<dyn Fn() + Send + Sync>,
 }
@@ -90,9 +96,10 @@ pub(super) struct Shared {
 
 impl Shared {
     pub(super) fn new(config: StoreConfig) -> Self {
+        let watched = config.changes.is_some().then_some(config.namespace);
         Self {
             config,
-            index: Mutex::default(),
+            index: Mutex::new(Index::watching(watched)),
             queued: AtomicUsize::new(0),
             woken: AtomicBool::new(false),
             wants_room: AtomicBool::new(false),
@@ -143,9 +150,14 @@ impl Shared {
         self.woken.store(false, Ordering::Release);
     }
 
-    /// Tells how much is in the folder.
+    /// Tells how much is in the folder, and what has changed there.
     pub(super) fn report(&self) {
-        let index = self.index();
+        let mut index = self.index();
         self.config.metrics.set_kv_disk(index.len(), index.bytes());
+        let changes = index.take_changes();
+        // While the index is locked: changes arrive in their order.
+        if let Some(sink) = self.config.changes.as_ref().filter(|_| !changes.is_empty()) {
+            sink(changes);
+        }
     }
 }

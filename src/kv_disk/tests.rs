@@ -42,6 +42,7 @@ fn open_with(root: &Path, max_bytes: u64, queued_bytes: usize) -> Opened {
         queued_bytes,
         files: gate.clone(),
         metrics: metrics.clone(),
+        changes: None,
         wake: Box::new(move || {
             count.fetch_add(1, Ordering::Relaxed);
         }),

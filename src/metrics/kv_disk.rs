@@ -1,4 +1,4 @@
-//! What the engine and its folder of blocks count.
+//! What the engine's folder of blocks and its publisher of KV events count.
 
 use super::{MetricsHandle, as_value};
 
@@ -52,5 +52,18 @@ impl MetricsHandle {
     /// A file could not be written, read or removed.
     pub fn add_kv_disk_error(&self) {
         self.metrics.kv_disk_errors.increment(1);
+    }
+}
+
+/// For the publisher of `--kv-events-config`.
+impl MetricsHandle {
+    /// A batch of KV events was published.
+    pub fn add_kv_events_sent(&self) {
+        self.metrics.kv_events_sent.increment(1);
+    }
+
+    /// A batch of KV events found the queue full.
+    pub fn add_kv_events_dropped(&self) {
+        self.metrics.kv_events_dropped.increment(1);
     }
 }

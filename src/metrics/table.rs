@@ -154,6 +154,11 @@ table! {
         "Files that were not what their names said, and were removed.");
     kv_disk_errors: Counter = counter("sconce:kv_disk_errors_total",
         "Files that could not be written, read or removed.");
+    kv_events_sent: Counter = counter("sconce:kv_event_batches_total",
+        "Batches of KV events that were published.");
+    kv_events_dropped: Counter = counter("sconce:kv_event_batches_dropped_total",
+        "Batches of KV events that found the publisher's queue full; each leaves a gap in the \
+         sequence numbers.");
     lora_bytes: Gauge = gauge("sconce:lora_bytes",
         "Bytes of the LoRA adapters that requests can name.");
     build_info: Labelled<Gauge> = gauge("sconce:build_info",

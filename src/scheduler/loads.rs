@@ -150,19 +150,26 @@ impl Scheduler {
             Content::Snapshot(hash) => self.kv_cache.fill_snapshot(hash, fill),
             Content::Block(hash) => {
                 let filled = self.kv_cache.fill_block(&mut load.held, hash, fill);
-                if filled && self.reuses_parts() {
-                    self.add_tokens_of(id, hash);
+                if filled {
+                    self.note_loaded(id, hash);
                 }
                 filled
             }
         }
     }
 
-    /// Makes the tokens of a cached block known, which is one of this sequence's.
-    fn add_tokens_of(&mut self, id: SequenceId, hash: BlockHash) {
+    /// Tells of a block that was loaded, which is one of this sequence's, and makes its tokens known
+    /// where parts of blocks are reused.
+    fn note_loaded(&mut self, id: SequenceId, hash: BlockHash) {
         let sequence = &self.sequences[&id];
         let index = sequence.known_hashes().iter().position(|own| *own == hash);
         let Some(index) = index else { return };
+        if self.kv_cache.is_untold(hash) {
+            self.kv_cache.tell(sequence.stored_block(index));
+        }
+        if !self.reuses_parts() {
+            return;
+        }
         let tokens = &sequence.tokens[index * BLOCK_SIZE..(index + 1) * BLOCK_SIZE];
         self.kv_cache.add_tokens(hash, sequence.chain_before(index), tokens);
     }

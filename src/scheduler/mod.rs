@@ -12,6 +12,7 @@ mod loads;
 pub mod output;
 mod parts;
 mod pictures;
+mod publish;
 pub mod queue;
 pub mod sequence;
 mod snapshot_plan;
@@ -27,6 +28,7 @@ use stop::FinishReason;
 
 use crate::kv_cache::block_hash::BlockHash;
 use crate::kv_cache::content::Content;
+use crate::kv_cache::events::CacheEvent;
 use crate::kv_cache::snapshots::SnapshotId;
 use crate::kv_cache::{BLOCK_SIZE, BlockTable, KvCacheManager};
 
@@ -143,6 +145,12 @@ impl Scheduler {
         &self.kv_cache
     }
 
+    /// What can be reused since the last call and what can't any more, in order; nothing if the cache
+    /// keeps no such record.
+    pub fn take_events(&mut self) -> Vec<CacheEvent> {
+        self.kv_cache.take_events()
+    }
+
     /// A sequence that was added and has not ended.
     pub fn sequence(&self, id: SequenceId) -> Option<&Sequence> {
         self.sequences.get(&id)
@@ -229,7 +237,7 @@ impl Scheduler {
             if let Some(sequence) = self.sequences.get_mut(id) {
                 sequence.advance(accepted.get(id).map_or(*num_tokens, |drafted| drafted.advanced));
                 sequence.held = sequence.is_beam() && sequence.num_pending() == 0;
-                publish_full_blocks(sequence, &mut self.kv_cache, &mut self.loads, adds_tokens);
+                publish::full_blocks(sequence, &mut self.kv_cache, &mut self.loads, adds_tokens);
             }
         }
         self.keep_states(output);
@@ -467,29 +475,6 @@ fn append(
 
 fn rank(sequence: &Sequence) -> Rank {
     (sequence.priority, sequence.arrival, sequence.id)
-}
-
-/// Makes full blocks known whose KV was just written, and their tokens if parts of them are reused.
-fn publish_full_blocks(
-    sequence: &mut Sequence,
-    kv_cache: &mut KvCacheManager,
-    loads: &mut Loads,
-    adds_tokens: bool,
-) {
-    let full = sequence.num_computed / BLOCK_SIZE;
-    for index in sequence.num_published..full {
-        let hash = sequence.hashes()[index];
-        if kv_cache.publish(&sequence.table, index, hash) {
-            loads.add(Content::Block(hash));
-        }
-        if adds_tokens {
-            let tokens = sequence.comparable(index * BLOCK_SIZE, (index + 1) * BLOCK_SIZE);
-            if !tokens.is_empty() {
-                kv_cache.add_tokens(hash, sequence.chain_before(index), tokens);
-            }
-        }
-    }
-    sequence.num_published = full;
 }
 
 #[cfg(test)]

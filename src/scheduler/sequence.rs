@@ -68,6 +68,9 @@ pub struct Sequence {
     // Hashes of the full blocks of `tokens`, as far as they were needed.
     hashes: Vec<BlockHash>,
     root: BlockHash,
+    // What the root stands for, as it is told to others.
+    pub(super) cache_salt: Option<Arc<str>>,
+    pub(super) adapter_name: Option<Arc<str>>,
     // In order of position; they don't overlap.
     pub(super) pictures: Arc<[PictureSpan]>,
     pub(super) adapter: Option<AdapterId>,
@@ -121,6 +124,8 @@ impl Sequence {
             answer_snapshot: None,
             hashes: Vec::new(),
             root: BlockHash::root(cache_salt),
+            cache_salt: cache_salt.map(Arc::from),
+            adapter_name: None,
             pictures: Arc::default(),
             adapter: None,
             num_published: 0,
@@ -146,6 +151,12 @@ impl Sequence {
     pub fn with_adapter(self, adapter: Option<(AdapterId, [u8; 16])>) -> Self {
         let Some((id, digest)) = adapter else { return self };
         Self { root: self.root.under_adapter(digest), adapter: Some(id), ..self }
+    }
+
+    /// The same, with the name of its adapter, which nothing that is computed depends on.
+    #[must_use]
+    pub fn with_adapter_name(self, adapter_name: Option<Arc<str>>) -> Self {
+        Self { adapter_name, ..self }
     }
 
     /// The same, with pictures in its prompt, in order of position and apart from each other. Blocks are
@@ -215,6 +226,8 @@ impl Sequence {
             tokens: self.tokens.clone(),
             hashes: self.hashes.clone(),
             pictures: self.pictures.clone(),
+            cache_salt: self.cache_salt.clone(),
+            adapter_name: self.adapter_name.clone(),
             ..*self
         }
     }

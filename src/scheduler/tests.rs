@@ -384,6 +384,7 @@ fn a_sequence_that_outgrows_what_short_ones_are_is_computed_again() {
     assert_eq!(cached(&mut fresh, 3, 91), 64);
 }
 
+mod events;
 mod loads;
 mod parts;
 mod snapshots;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::byte_size::ByteSize;
+use super::kv_events::KvEventsConfig;
 use super::logging::LogFormat;
 use super::lora_modules::LoraModules;
 use super::store::StoreArgs;
@@ -239,6 +240,11 @@ struct EngineArgs {
     /// it is computed.
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 1000, requires = "kv_disk")]
     kv_disk_wait: u64,
+    /// Publish over ZeroMQ what is cached and what is not any more, as vLLM does for routers: a JSON
+    /// object such as {"enable_kv_cache_events": true, "endpoint": "tcp://*:5557", "replay_endpoint":
+    /// "tcp://*:5558", "topic": "kv-events"}.
+    #[arg(long, value_name = "JSON", conflicts_with = "no_prefix_cache")]
+    kv_events_config: Option<KvEventsConfig>,
     /// How hidden states become an embedding [default: as the checkpoint says, or last, or mean for encoders].
     #[arg(long, value_name = "POOLING", value_parser = value_of(Pooling::ALL, Pooling::name))]
     pooling: Option<Pooling>,
@@ -307,6 +313,7 @@ impl ServeArgs {
                 max_bytes: args.kv_disk_size.0 as u64,
                 patience: Duration::from_millis(args.kv_disk_wait),
             }),
+            kv_events: args.kv_events_config.clone().and_then(KvEventsConfig::resolve),
             threads: args.threads.map(usize::from),
             pooling: args.pooling,
             max_lora_rank: self.model.lora.max_lora_rank,

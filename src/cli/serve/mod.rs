@@ -2,6 +2,7 @@
 
 mod args;
 mod byte_size;
+mod kv_events;
 mod logging;
 mod lora_modules;
 mod store;

@@ -29,6 +29,7 @@ use super::output::event::{panic_message, reject};
 use super::output::{EngineError, EngineOutput, OutputSender};
 use super::pace::Pace;
 use super::request::{BeamRequest, EmbeddingRequest, EngineRequest, RequestId};
+use crate::kv_events::{Change, EventSender};
 use crate::metrics::MetricsHandle;
 use crate::pooling::PoolingHead;
 use crate::runner::{HiddenStates, Runner, StepOutput};
@@ -64,6 +65,8 @@ pub(super) struct EngineCore {
     head: PoolingHead,
     metrics: MetricsHandle,
     tier: Option<Tier>,
+    /// Who is told of what is cached.
+    events: Option<EventSender>,
     /// Where tokens are drafted.
     speculation: Speculation,
     draft_model: Option<DraftModel>,
@@ -94,6 +97,7 @@ impl EngineCore {
             head,
             metrics,
             tier: None,
+            events: None,
             speculation: Speculation::new(0),
             draft_model: None,
             stalled: false,
@@ -104,6 +108,12 @@ impl EngineCore {
     #[must_use]
     pub(super) fn with_tier(self, tier: Tier) -> Self {
         Self { scheduler: self.scheduler.with_tier(), tier: Some(tier), ..self }
+    }
+
+    /// The same, telling what becomes reusable in the cache and what ceases to be.
+    #[must_use]
+    pub(super) fn with_events(self, events: Option<EventSender>) -> Self {
+        Self { events, ..self }
     }
 
     /// The same, with speculative decoding, perhaps by a draft model.
@@ -144,6 +154,7 @@ impl EngineCore {
                 self.step();
                 self.shared.end_step();
             }
+            self.tell_events();
             if self.runner.is_broken() {
                 return self.fail_all("the ranks that compute the model have lost each other");
             }
@@ -153,6 +164,15 @@ impl EngineCore {
     fn advance_tier(&mut self) {
         if let Some(tier) = &mut self.tier {
             tier.advance(&mut self.scheduler, &self.runner);
+        }
+    }
+
+    fn tell_events(&mut self) {
+        if let Some(sender) = &self.events {
+            let events = self.scheduler.take_events();
+            if !events.is_empty() {
+                sender.send(Change::Pool(events));
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 use super::adapters::Adapters;
 use super::sights::Sights;
 use crate::config::Pooling;
+use crate::engine::adapter::Adapter;
 use crate::engine::request::{EmbeddingRequest, EngineRequest};
 use crate::sampling::SamplerState;
 use crate::scheduler::sequence::{PooledTokens, Sequence, SequenceId};
@@ -30,8 +31,10 @@ pub(super) fn to_generate(
     let suppressed = stop.suppressed_before_min_tokens();
     let sampler = SamplerState::new(sampling, &prompt_token_ids, stop.min_tokens, suppressed);
     let (id, salt) = (SequenceId(id.0), cache_salt.as_deref());
+    let name = adapter.as_ref().map(Adapter::shared_name);
     let sequence = Sequence::new(id, prompt_token_ids, stop, priority, salt)
         .with_adapter(adapters.take(adapter))
+        .with_adapter_name(name)
         .with_pictures(sights.take(pictures));
     let scored = prompt_logprobs.is_some();
     (if scored { sequence.with_scored_prompt() } else { sequence }, sampler)
@@ -45,8 +48,10 @@ pub(super) fn to_embed(
 ) -> Sequence {
     let EmbeddingRequest { id, token_ids, priority, cache_salt, adapter, .. } = request;
     let (id, salt) = (SequenceId(id.0), cache_salt.as_deref());
+    let name = adapter.as_ref().map(Adapter::shared_name);
     Sequence::new(id, token_ids, nothing_to_stop(), priority, salt)
         .with_adapter(adapters.take(adapter))
+        .with_adapter_name(name)
         .with_pooled(pooled_tokens(pooling))
 }
 

@@ -23,6 +23,7 @@ use crate::kernels::cuda::settings::GpuSettings;
 use crate::kernels::pool;
 use crate::kv_cache::{BLOCK_SIZE, KvCacheManager};
 use crate::kv_disk::files::{Disk, Files};
+use crate::kv_events;
 use crate::layers::group::{Alone, Group, connected};
 use crate::metrics::MetricsHandle;
 use crate::models::classifier::ClassifierSpec;
@@ -178,7 +179,10 @@ impl LoadedModel {
             device: &self.device.device,
             device_name: &self.device.name,
         };
-        let tier = disk::open(config, &cache, self.files.clone(), &handle, &metrics)?;
+        let events = config.kv_events.as_ref().map(|config| kv_events::start(config, &metrics));
+        let events = events.transpose()?;
+        let tier =
+            disk::open(config, &cache, self.files.clone(), &handle, events.clone(), &metrics)?;
         let speculation = self.speculation(config);
         let vocab_size = self.model.vocab_size();
         let Self { model, device, head, leader, tower, draft, .. } = self;
@@ -192,7 +196,8 @@ impl LoadedModel {
         let runner = Runner::new(model, device.device, sizes, leader)?.with_tower(tower);
         let (shared, pace) = (handle.shared(), Pace::new(config.target_step_time));
         let core = EngineCore::new(commands, shared, scheduler, pace, runner, head, metrics)
-            .with_speculation(speculation, draft.transpose()?);
+            .with_speculation(speculation, draft.transpose()?)
+            .with_events(events);
         let core = match tier {
             Some(tier) => core.with_tier(tier),
             None => core,
@@ -271,7 +276,9 @@ impl LoadedModel {
         };
         let resumes = !keeps_state || plan.num_snapshots > 0;
         let kv_cache = KvCacheManager::new(plan.num_blocks, config.prefix_cache && resumes);
-        Scheduler::new(scheduler_config, kv_cache.with_snapshots(plan.num_snapshots))
+        let kv_cache = kv_cache.with_snapshots(plan.num_snapshots);
+        let told = config.kv_events.is_some();
+        Scheduler::new(scheduler_config, if told { kv_cache.with_events() } else { kv_cache })
     }
 
     fn limits(&self, config: &EngineConfig, plan: &MemoryPlan) -> EngineLimits {

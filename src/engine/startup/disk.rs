@@ -10,7 +10,8 @@ use crate::kernels::backend::{Backend, cpu_level};
 use crate::kv_cache::BLOCK_SIZE;
 use crate::kv_disk::files::Files;
 use crate::kv_disk::namespace::{About, Namespace};
-use crate::kv_disk::{QUEUED_BYTES, Store, StoreConfig};
+use crate::kv_disk::{ChangeSink, QUEUED_BYTES, Store, StoreConfig};
+use crate::kv_events::{Change, EventSender};
 use crate::metrics::MetricsHandle;
 use crate::runner::{KvFormat, KvShape};
 use crate::weights::source::ModelSource;
@@ -56,6 +57,7 @@ pub(super) fn open(
     facts: &CacheFacts<'_>,
     files: Arc<dyn Files>,
     handle: &EngineHandle,
+    events: Option<EventSender>,
     metrics: &MetricsHandle,
 ) -> Result<Option<Tier>, StartupError> {
     let (Some(KvDisk { path, max_bytes, patience }), Some(identity)) =
@@ -83,6 +85,9 @@ pub(super) fn open(
         queued_bytes: QUEUED_BYTES,
         files,
         metrics: metrics.clone(),
+        changes: events.map(|events| -> ChangeSink {
+            Box::new(move |changes| events.send(Change::Disk(changes)))
+        }),
         wake: Box::new(handle.waker()),
     });
     let tier = store.and_then(|store| Tier::new(store, *patience, metrics.clone()));

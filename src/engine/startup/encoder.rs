@@ -164,6 +164,9 @@ fn check_settings(config: &EngineConfig) -> Result<(), StartupError> {
     if config.kv_disk.is_some() {
         return refuse("--kv-disk", "it has no KV cache");
     }
+    if config.kv_events.is_some() {
+        return refuse("--kv-events-config", "it has no KV cache");
+    }
     if config.state_cache_bytes.is_some() {
         return refuse("--state-cache-memory", "it has no recurrent layers");
     }

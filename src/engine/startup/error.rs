@@ -3,6 +3,7 @@
 use crate::config::DeviceChoice;
 use crate::engine::memory::PlanError;
 use crate::kernels::pool::PoolError;
+use crate::kv_events::KvEventsError;
 use crate::models::ModelError;
 use crate::pictures::processor::ProcessorError;
 
@@ -76,6 +77,9 @@ pub enum StartupError {
         /// Processes that compute the model.
         ranks: usize,
     },
+    /// What is cached can't be published.
+    #[error("--kv-events-config: {0}")]
+    KvEvents(#[from] KvEventsError),
     /// The vision tower can't be loaded.
     #[error("the vision tower can't be loaded: {0}")]
     Tower(String),
