@@ -234,12 +234,13 @@ fn conversations_in_turn_find_on_disk_what_the_pool_has_no_room_for() {
         let folder = tempfile::tempdir().unwrap();
         let hits = |config: &EngineConfig| {
             let engine = start_on(memory, config, Duration::ZERO, Arc::new(Disk));
-            let mut said: Vec<Vec<u32>> = (0..20).map(|seed| prompt(seed, 150)).collect();
-            let (mut found, mut all) = (0, Vec::new());
+            let mut said: Vec<Vec<u32>> = (0..50).map(|seed| prompt(seed, 150)).collect();
+            let (mut found, mut asked, mut all) = (0, 0, Vec::new());
             for turn in 0..3 {
                 for tokens in &mut said {
                     let (answer, hit) = cached(&engine.0, request(tokens.clone(), 20, turn));
                     found += hit;
+                    asked += tokens.len();
                     tokens.extend(&answer.0);
                     tokens.extend(prompt(turn as u32 + 100, 10));
                     all.push(answer);
@@ -247,13 +248,15 @@ fn conversations_in_turn_find_on_disk_what_the_pool_has_no_room_for() {
             }
             engine.0.assert_idle();
             end(engine);
-            (found, all)
+            (100 * found / asked, all)
         };
         // Room for five of them.
         let (without, expected) = hits(&config(40));
         let (with, answers) = hits(&on_disk(folder.path(), 40));
         assert_eq!(answers, expected, "{memory:?}");
-        assert!(with > without + 20 * 2 * 100, "{memory:?}: {with} tokens beside {without}");
+        // Of a third of the tokens nobody has seen anything yet, and states are kept at some places.
+        assert_eq!(without, 0, "{memory:?}: percent of the tokens");
+        assert!(with >= 50, "{memory:?}: {with} percent of the tokens");
     }
 }
 
