@@ -63,6 +63,37 @@ async fn thoughts_go_back_to_the_model() {
 }
 
 #[tokio::test]
+async fn reasoning_that_a_client_keeps_unread_goes_back_to_the_model() {
+    let server = saying(THINKING, "<think>hm</think>yes").await;
+    let fields = json!({"store": false, "include": ["reasoning.encrypted_content"]});
+    let sent = respond(&server, fields.clone()).await;
+    assert_eq!((sent.status, sent.header("x-sconce-ignored")), (200, None), "{}", sent.text);
+    let first = sent.json();
+    let opaque = first["output"][0]["encrypted_content"].clone();
+    assert!(opaque.as_str().unwrap().len() > 8, "{first}");
+    let events = streamed(&server, fields).await;
+    let done = events.iter().find(|event| event["type"] == "response.output_item.done").unwrap();
+    assert_eq!(done["item"]["encrypted_content"], opaque);
+    let plain = answer(&server, json!({"store": false})).await;
+    assert!(plain["output"][0].get("encrypted_content").is_none(), "{plain}");
+    // As Codex sends it: without what it says.
+    let turn = |opaque: &Value| {
+        json!([
+            {"role": "user", "content": "Hi"},
+            {"type": "reasoning", "summary": [], "encrypted_content": opaque},
+            first["output"][1],
+            {"role": "user", "content": "And?"},
+        ])
+    };
+    let sent = respond(&server, json!({"store": false, "input": turn(&opaque)})).await;
+    assert_eq!((sent.status, sent.header("x-sconce-ignored")), (200, None), "{}", sent.text);
+    assert!(prompt(&server, 3).contains("assistant\n<think>hm</think>yes<|im_end|>"));
+    let sent = respond(&server, json!({"store": false, "input": turn(&json!("gAAAA"))})).await;
+    assert_eq!(sent.header("x-sconce-ignored"), Some("input[1].encrypted_content"));
+    assert!(prompt(&server, 4).contains("assistant\nyes<|im_end|>"), "{}", prompt(&server, 4));
+}
+
+#[tokio::test]
 async fn a_kept_response_is_read_and_deleted() {
     let server = saying(TEMPLATE, CALLS).await;
     let whole = answer(&server, json!({"store": true, "tools": tools()})).await;
@@ -264,7 +295,7 @@ async fn what_is_not_served_is_refused_by_name() {
 async fn what_changes_nothing_is_named() {
     let server = saying(TEMPLATE, "x").await;
     let fields = json!({"user": "u", "service_tier": "auto", "max_tool_calls": 3, "wrong": 1,
-        "include": ["reasoning.encrypted_content"], "reasoning": {"summary": "auto"},
+        "include": ["web_search_call.results"], "reasoning": {"summary": "auto"},
         "tools": [], "tool_choice": "auto", "truncation": "disabled", "background": false,
         "text": {"format": {"type": "text"}}, "parallel_tool_calls": true});
     let sent = respond(&server, fields.clone()).await;

@@ -23,7 +23,6 @@ mod conversation;
 mod diagnostics;
 pub(crate) mod error;
 mod input;
-mod signature;
 mod toolbox;
 mod tools;
 mod writer;

@@ -61,11 +61,13 @@ pub(crate) const MAX_METADATA_KEY_CHARS: usize = 64;
 pub(crate) const MAX_METADATA_VALUE_CHARS: usize = 512;
 /// What asks a response for the logprobs of its text.
 pub(crate) const INCLUDE_LOGPROBS: &str = "message.output_text.logprobs";
-/// What a response can be asked to include. All but the first are results of tools that there are
-/// none of, and reasoning in a form that only its maker reads; ours is in the open.
+/// What asks a response for its reasoning in a form that a client can send back in place of it.
+pub(crate) const INCLUDE_REASONING: &str = "reasoning.encrypted_content";
+/// What a response can be asked to include. All but the first two are results of tools that there are
+/// none of.
 pub(crate) const INCLUDABLES: [&str; 8] = [
     INCLUDE_LOGPROBS,
-    "reasoning.encrypted_content",
+    INCLUDE_REASONING,
     "code_interpreter_call.outputs",
     "computer_call_output.output.image_url",
     "file_search_call.results",

@@ -53,6 +53,7 @@ pub(crate) struct ReasoningInput {
     pub(crate) status: Option<String>,
     pub(crate) summary: Option<Vec<Value>>,
     pub(crate) content: Option<Vec<Value>>,
+    pub(crate) encrypted_content: Option<String>,
 }
 
 /// An item of the type `item_reference`.

@@ -127,6 +127,9 @@ pub(crate) struct ReasoningItem {
     pub(crate) status: ItemStatus,
     pub(crate) summary: Vec<Part>,
     pub(crate) content: Vec<Part>,
+    /// The same reasoning, for clients that keep no other; only where the request includes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) encrypted_content: Option<String>,
 }
 
 /// The model calls a function.

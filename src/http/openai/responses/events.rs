@@ -7,6 +7,7 @@
 use serde::Serialize;
 
 use super::tools::{CalledTool, CalledTools, custom_input};
+use crate::http::answer::carried_reasoning;
 use crate::http::answer::delta::ToolCallDelta;
 use crate::http::answer::writer::SseEvent;
 use crate::http::openai::envelope::{item_id, tool_call_id};
@@ -120,6 +121,8 @@ pub(super) struct Output {
     blank: Spoken,
     /// Whether the prompt alone is wanted.
     silent: bool,
+    /// Whether reasoning comes in an opaque form too.
+    carries_reasoning: bool,
 }
 
 /// What is added to the answer.
@@ -141,6 +144,11 @@ impl Output {
     /// An answer of no items, in which tools are called so.
     pub(super) fn new(called: CalledTools) -> Self {
         Self { called, ..Self::default() }
+    }
+
+    /// The same, with reasoning in a form besides that clients can send back in place of it.
+    pub(super) fn carrying_reasoning(self, carries_reasoning: bool) -> Self {
+        Self { carries_reasoning, ..self }
     }
 
     /// Lets the items grow.
@@ -197,7 +205,8 @@ impl Output {
     fn think(&mut self, text: String, events: &mut Vec<Event>) {
         if !matches!(self.open, Some(Open::Reasoning { .. })) {
             let (id, text) = (item_id("rs"), String::new());
-            self.begin(Open::Reasoning { id, text }, events);
+            let carried = self.carries_reasoning;
+            self.begin(Open::Reasoning { id, text, carried }, events);
         }
         self.grow(Spoken { text, logprobs: Vec::new() }, events);
     }
@@ -225,7 +234,7 @@ impl Output {
     fn grow(&mut self, spoken: Spoken, events: &mut Vec<Event>) {
         let output_index = self.done.len();
         let (kind, item_id, logprobs) = match &mut self.open {
-            Some(Open::Reasoning { id, text }) => {
+            Some(Open::Reasoning { id, text, .. }) => {
                 text.push_str(&spoken.text);
                 ("response.reasoning_text.delta", id.clone(), None)
             }
@@ -300,7 +309,7 @@ impl Output {
 /// The item that grows.
 #[derive(Debug)]
 enum Open {
-    Reasoning { id: String, text: String },
+    Reasoning { id: String, text: String, carried: bool },
     Message { id: String, text: String, logprobs: Vec<TokenLogprob> },
     Call { id: String, call_id: String, tool: CalledTool, arguments: String },
 }
@@ -329,9 +338,13 @@ impl Open {
         let content: Vec<Part> = self.part().filter(|_| !begins).into_iter().collect();
         let id = self.id().to_owned();
         match self {
-            Self::Reasoning { .. } => {
-                Item::Reasoning(ReasoningItem { id, status, summary: Vec::new(), content })
-            }
+            Self::Reasoning { text, carried, .. } => Item::Reasoning(ReasoningItem {
+                id,
+                status,
+                summary: Vec::new(),
+                content,
+                encrypted_content: (*carried && !begins).then(|| carried_reasoning::carry(text)),
+            }),
             Self::Message { .. } => {
                 Item::Message(MessageItem { id, status, role: Role::Assistant, content })
             }

@@ -31,7 +31,7 @@ use crate::http::request::owner::Owner;
 use crate::http::request::rules::{COMMON, Rules, Treatment, is_bool, is_empty, is_false};
 use crate::http::state::AppState;
 use crate::http::state::response_store::{History, Turn};
-use crate::http::wire::bounds::{INCLUDABLES, INCLUDE_LOGPROBS};
+use crate::http::wire::bounds::{INCLUDABLES, INCLUDE_LOGPROBS, INCLUDE_REASONING};
 use crate::http::wire::number::{Int, integer, to_usize};
 use crate::http::wire::response_format::PlainFormat;
 use crate::http::wire::response_input::JsonSchemaFormat;
@@ -100,6 +100,8 @@ pub(super) struct Converted {
     /// All items, the request's own last.
     pub(super) conversation: History,
     pub(super) called: CalledTools,
+    /// Whether reasoning is wanted in a form that can be sent back in place of it.
+    pub(super) carries_reasoning: bool,
     pub(super) ignored: Ignored,
     pub(super) adapter: Option<Adapter>,
     pub(super) arrival: Arrival,
@@ -142,6 +144,7 @@ impl Converted {
         };
         let ignored = fields.finish(state.config.strict)?;
         let tier = chat.options.tier;
+        let carries_reasoning = includes(&request, INCLUDE_REASONING);
         let comparison = Comparison::new(&request, &shown, &sampling, &model, &history);
         let settings = settings(state, request, &sampling.scalars, tier, shown, text)?;
         let conversation = history;
@@ -152,6 +155,7 @@ impl Converted {
             model,
             conversation,
             called,
+            carries_reasoning,
             ignored,
             adapter,
             arrival,
@@ -290,17 +294,22 @@ async fn history(
     Ok(history.with(Turn::new(items)))
 }
 
+/// Whether the response is asked to include this.
+fn includes(request: &ResponsesRequest, name: &str) -> bool {
+    request.include.iter().flatten().any(|included| included == name)
+}
+
 /// How many alternatives to list beside each token, if logprobs are asked for.
 fn logprobs(
     request: &ResponsesRequest,
     fields: &mut FieldReader,
     state: &AppState,
 ) -> Result<Option<u32>, ApiError> {
-    let mut included = false;
+    let included = includes(request, INCLUDE_LOGPROBS);
     for (at, name) in request.include.iter().flatten().enumerate() {
         let path = format!("include[{at}]");
         match name.as_str() {
-            INCLUDE_LOGPROBS => included = true,
+            INCLUDE_LOGPROBS | INCLUDE_REASONING => {}
             name if INCLUDABLES.contains(&name) => fields.ignore(path),
             _ => {
                 let message = format!("{path} must be something to include, got {name:?}");

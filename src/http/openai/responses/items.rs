@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
+use crate::http::answer::carried_reasoning;
 use crate::http::error::ApiError;
 use crate::http::generate::chat_request::omitted;
 use crate::http::generate::images::source;
@@ -174,17 +175,28 @@ impl ItemReader<'_> {
     }
 
     fn reasoning(&mut self, item: &Value, path: &str) -> Result<ReasoningItem, ApiError> {
-        let ReasoningInput { id, status, summary, content } = self.fields.variant(item, path)?;
+        let ReasoningInput { id, status, summary, content, encrypted_content } =
+            self.fields.variant(item, path)?;
         let summary = summary.unwrap_or_default();
         let summary = self.texts(&summary, &format!("{path}.summary"), &["summary_text"])?;
         let content = content.unwrap_or_default();
         let kinds = ["reasoning_text", "text"];
-        let content = self.texts(&content, &format!("{path}.content"), &kinds)?;
+        let mut content = self.texts(&content, &format!("{path}.content"), &kinds)?;
+        let opaque = encrypted_content.filter(|opaque| !opaque.is_empty());
+        let carried = opaque.as_deref().and_then(carried_reasoning::carried);
+        if opaque.is_some() && carried.is_none() {
+            // Another server's; nobody else can read it.
+            self.fields.ignore(format!("{path}.encrypted_content"));
+        }
+        if content.is_empty() {
+            content.extend(carried.filter(|text| !text.is_empty()));
+        }
         Ok(ReasoningItem {
             id: given_or_new(id, "rs"),
             status: item_status(status.as_deref(), path)?,
             summary: summary.into_iter().map(|text| Part::SummaryText { text }).collect(),
             content: content.into_iter().map(|text| Part::ReasoningText { text }).collect(),
+            encrypted_content: None,
         })
     }
 

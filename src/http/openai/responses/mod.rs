@@ -47,7 +47,8 @@ pub(crate) async fn create(
         return background::queue(&state, owner, json, converted).await;
     }
     let Converted { chat, settings, comparison, model, .. } = converted;
-    let Converted { conversation, called, ignored, adapter, arrival, .. } = converted;
+    let Converted { conversation, called, carries_reasoning, ignored, adapter, arrival, .. } =
+        converted;
     let (streams, stores) = (chat.streams, settings.store);
     // Ids of responses are kept, so none may come twice.
     let ignored = ignored.and("request_id", chat.options.own.request_id.is_some());
@@ -60,7 +61,7 @@ pub(crate) async fn create(
     }
     response.prompt_cache_diagnostics =
         comparison.told(&state, &response.id, &prepared.prompt.token_ids);
-    let output = Output::new(called);
+    let output = Output::new(called).carrying_reasoning(carries_reasoning);
     let writer = ResponsesWriter {
         logprobs: options.own.logprobs.map(|_| options.logprob_spelling(&state)),
         storing: stores.then(|| Storing { state: state.clone(), owner, input: conversation, run }),

@@ -1,5 +1,6 @@
-//! Reasoning that a client keeps without showing it: compressed in the opaque `signature` of its
-//! block, which clients send back as it came.
+//! Reasoning that a client keeps without showing it: compressed in the opaque `signature` of Anthropic's
+//! blocks and the `encrypted_content` of OpenAI's items, which clients send back as they came. It is no
+//! secret: answers have it in the open as well, unless the request wants it left out.
 //!
 //! `sconce.1.` and the base64 of an LZ4 block with its length before it.
 
@@ -10,15 +11,15 @@ const VERSION: &str = "sconce.1.";
 /// Longest reasoning that is read back.
 const MAX_BYTES: usize = 4 << 20;
 
-/// The signature that carries `reasoning`.
-pub(super) fn carry(reasoning: &str) -> String {
+/// The opaque text that carries `reasoning`.
+pub(crate) fn carry(reasoning: &str) -> String {
     let compressed = lz4_flex::compress_prepend_size(reasoning.as_bytes());
     format!("{VERSION}{}", URL_SAFE_NO_PAD.encode(compressed))
 }
 
-/// The reasoning that a signature carries; `None` if it is none of ours.
-pub(super) fn carried(signature: &str) -> Option<String> {
-    let bytes = URL_SAFE_NO_PAD.decode(signature.strip_prefix(VERSION)?).ok()?;
+/// The reasoning that such a text carries; `None` if it is none of ours.
+pub(crate) fn carried(opaque: &str) -> Option<String> {
+    let bytes = URL_SAFE_NO_PAD.decode(opaque.strip_prefix(VERSION)?).ok()?;
     let (length, block) = lz4_flex::block::uncompressed_size(&bytes).ok()?;
     let reasoning = lz4_flex::decompress(block, length.min(MAX_BYTES)).ok()?;
     String::from_utf8(reasoning).ok()
