@@ -22,6 +22,7 @@ mod postgres;
 mod schema;
 mod sql;
 mod sqlite;
+mod tls;
 
 pub use error::StoreError;
 pub use handle::{Store, StorePlace, now_ms};

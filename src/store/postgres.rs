@@ -8,11 +8,12 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio_postgres::types::private::BytesMut;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
-use tokio_postgres::{Client, Config, NoTls, Transaction};
+use tokio_postgres::{Client, Config, Connection, NoTls, Transaction};
 
 use super::error::StoreError;
 use super::schema::{missing, newest};
 use super::sql::{Ran, Row, Statement, Value};
+use super::tls::{Connector, Wanted};
 
 /// Transactions at once.
 const CONNECTIONS: usize = 4;
@@ -29,6 +30,7 @@ pub(super) struct Postgres(Arc<Pool>);
 #[derive(Debug)]
 struct Pool {
     config: Config,
+    tls: Option<Connector>,
     clients: [Mutex<Option<Client>>; CONNECTIONS],
     next: AtomicUsize,
 }
@@ -36,13 +38,19 @@ struct Pool {
 impl Postgres {
     /// Reads where the database is; nothing is connected yet.
     pub(super) fn new(url: &str) -> Result<Self, StoreError> {
-        let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
-            StoreError::Place(format!("the database's address is not understood: {}", told(&error)))
-        })?;
+        let wanted = Wanted::read(url)?;
+        let mut config: Config =
+            wanted.address.parse().map_err(|error: tokio_postgres::Error| {
+                StoreError::Place(format!(
+                    "the database's address is not understood: {}",
+                    told(&error)
+                ))
+            })?;
+        let tls = wanted.connector()?;
         config.connect_timeout(CONNECT_TIMEOUT);
         config.application_name("sconce");
         let clients = std::array::from_fn(|_| Mutex::new(None));
-        Ok(Self(Arc::new(Pool { config, clients, next: AtomicUsize::new(0) })))
+        Ok(Self(Arc::new(Pool { config, tls, clients, next: AtomicUsize::new(0) })))
     }
 
     /// Runs statements as one transaction.
@@ -75,16 +83,30 @@ impl Pool {
     }
 
     async fn connect(&self) -> Result<Client, StoreError> {
-        let connected = self.config.connect(NoTls).await;
-        let (mut client, connection) = connected.map_err(|error| failure(&error))?;
-        tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::warn!(error = told(&error), "the connection to the database was lost");
-            }
-        });
+        let mut client = match &self.tls {
+            Some(tls) => drive(self.config.connect(tls.clone()).await),
+            None => drive(self.config.connect(NoTls).await),
+        }
+        .map_err(|error| failure(&error))?;
         migrate(&mut client).await?;
         Ok(client)
     }
+}
+
+/// Has a task of its own carry what a client sends and gets.
+fn drive<S, T>(
+    connected: Result<(Client, Connection<S, T>), tokio_postgres::Error>,
+) -> Result<Client, tokio_postgres::Error>
+where
+    Connection<S, T>: Future<Output = Result<(), tokio_postgres::Error>> + Send + 'static,
+{
+    let (client, connection) = connected?;
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::warn!(error = told(&error), "the connection to the database was lost");
+        }
+    });
+    Ok(client)
 }
 
 async fn migrate(client: &mut Client) -> Result<(), StoreError> {

@@ -531,6 +531,93 @@ def database(binary, postgres):
         assert chat.choices
         postgres.start()
         wait_until(lambda: comes_back(client, second.id), 30, "the store is back")
+        stopped_under_load(client, postgres)
+
+
+def stopped_under_load(client, postgres):
+    """The database goes and comes back, twice, while eight clients store: what is told holds."""
+    kept, refusals, faults, ended = [], [], [], threading.Event()
+
+    def store():
+        while not ended.is_set():
+            try:
+                response = client.responses.create(
+                    model="sconce-demo", input="x", max_output_tokens=3, store=True
+                )
+                if response.to_dict()["store"]:
+                    kept.append(response.id)
+            except openai.InternalServerError as error:
+                (refusals if error.status_code == 503 else faults).append(error)
+            except Exception as error:  # noqa: BLE001: any other one is a fault
+                faults.append(error)
+
+    threads = [threading.Thread(target=store) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for _ in range(2):
+        before = len(kept)
+        wait_until(lambda: len(kept) > before + 20, 60, "responses are stored")
+        count = len(refusals)
+        postgres.stop()
+        wait_until(lambda: len(refusals) > count, 60, "a request is refused")
+        postgres.start()
+    before = len(kept)
+    wait_until(lambda: len(kept) > before + 20, 60, "responses are stored again")
+    ended.set()
+    for thread in threads:
+        thread.join()
+    assert not faults, faults[:3]
+    lost = [id for id in kept if client.responses.retrieve(id).id != id]
+    assert not lost
+    print(f"    {len(kept)} stored and all there, {len(refusals)} refused with 503")
+
+
+def over_tls(binary, postgres, folder):
+    """An encrypted way to the database, to who it says it is and nobody else."""
+    if not shutil.which("openssl"):
+        print("    left out: openssl is not installed")
+        return
+    key, certificate = postgres.data / "server.key", postgres.data / "server.crt"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
+         "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-addext",
+         "basicConstraints=critical,CA:FALSE", "-keyout", str(key), "-out", str(certificate)],
+        check=True, capture_output=True,
+    )
+    os.chmod(key, 0o600)
+    if postgres.user:
+        owner = pwd.getpwnam(postgres.user)
+        for path in (key, certificate):
+            os.chown(path, owner.pw_uid, owner.pw_gid)
+    roots = pathlib.Path(folder, "roots.pem")
+    roots.write_text(certificate.read_text())
+    settings = postgres.data / "postgresql.conf"
+    settings.write_text(settings.read_text() + "\nssl = on\n")
+    rules = postgres.data / "pg_hba.conf"
+    rules.write_text("hostssl all all 127.0.0.1/32 trust\n")
+    postgres.stop()
+    postgres.start()
+    named = postgres.url.replace("127.0.0.1", "localhost")
+    ways = {
+        f"{named}?sslmode=verify-full&sslrootcert={roots}": None,
+        f"{named}?sslmode=require&sslrootcert={roots}": None,
+        # Only the system's roots, which this is none of; another name; not encrypted.
+        f"{named}?sslmode=verify-full": "certificate",
+        f"{postgres.url}?sslmode=verify-full&sslrootcert={roots}": "certificate",
+        named: "no encryption",
+    }
+    for way, refusal in ways.items():
+        with Server(binary, "--store", way) as server:
+            client = openai_client(server)
+            call = lambda: client.responses.create(
+                model="sconce-demo", input="x", max_output_tokens=3, store=True
+            )
+            if refusal is None:
+                id = call().id
+                assert client.responses.retrieve(id).id == id
+            else:
+                error = refused(openai.InternalServerError, call)
+                assert error.status_code == 503 and refusal in str(error), (way, error)
 
 
 def balanced(binary, postgres, folder):
@@ -678,6 +765,7 @@ def with_database(binary, folder):
         else:
             print("    left out: HAProxy is not installed")
         database(binary, postgres)
+        over_tls(binary, postgres, folder)
     finally:
         with contextlib.suppress(subprocess.CalledProcessError):
             postgres.stop()
