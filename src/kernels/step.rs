@@ -9,6 +9,7 @@ use candle_core::{Device, Result, Tensor, bail};
 use serde::{Deserialize, Serialize};
 
 use super::backend::Backend;
+use super::cuda::launch::{overwrite, upload};
 
 /// The slot of a token whose key and value are written nowhere, and of a sequence whose state is
 /// neither read nor written.
@@ -212,15 +213,14 @@ impl Step {
     /// Copies the step to `device`.
     pub fn to_device(&self, device: &Device) -> Result<StepTensors> {
         let sizes = self.sizes();
-        let all = Tensor::from_vec(self.flat(sizes)?, sizes.len(), device)?;
+        let all = upload(self.flat(sizes)?, sizes.len(), device)?;
         let longest = self.context_lens.iter().max().copied().unwrap_or(0);
         StepTensors::in_buffer(&all, sizes, longest as usize)
     }
 
     /// Overwrites the buffer of tensors that were made with `sizes`, which must hold the step.
     pub fn overwrite(&self, buffer: &Tensor, sizes: StepSizes) -> Result<()> {
-        let flat = Tensor::from_vec(self.flat(sizes)?, sizes.len(), buffer.device())?;
-        buffer.slice_set(&flat, 0, 0)
+        overwrite(buffer, self.flat(sizes)?)
     }
 }
 

@@ -52,3 +52,11 @@ impl Reading {
 pub(super) fn start_reading(_: &CudaStorage) -> Result<Reading> {
     bail!("this binary was built without CUDA")
 }
+
+pub(super) unsafe fn write(_: &CudaDevice, _: u64, _: &[u8]) -> Result<()> {
+    bail!("this binary was built without CUDA")
+}
+
+pub(super) fn synchronize(_: &CudaDevice) -> Result<()> {
+    bail!("this binary was built without CUDA")
+}

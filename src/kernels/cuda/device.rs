@@ -1,6 +1,7 @@
 //! Kernels on a GPU: their code, which the build compiled, and where tensors lie.
 
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use candle_core::cuda_backend::CudaStorageSlice as Slice;
@@ -11,19 +12,19 @@ use candle_core::cuda_backend::cudarc::driver::sys::CUgraphInstantiate_flags as 
 use candle_core::cuda_backend::cudarc::driver::sys::CUmemPool_attribute_enum as PoolAttribute;
 use candle_core::cuda_backend::cudarc::driver::sys::CUstreamCaptureMode as Mode;
 use candle_core::cuda_backend::cudarc::driver::{
-    CudaContext, CudaFunction, CudaGraph, CudaModule, CudaSlice, DevicePtr, DeviceRepr,
-    LaunchConfig, PinnedHostSlice, PushKernelArg,
+    CudaContext, CudaFunction, CudaGraph, CudaModule, CudaSlice, CudaStream, DevicePtr, DeviceRepr,
+    LaunchConfig, PushKernelArg,
 };
 use candle_core::cuda_backend::cudarc::nvrtc::Ptx;
 use candle_core::{CudaDevice, CudaStorage, Error, Result, bail};
 
 use super::layout::{KernelStruct, check};
+pub(crate) use super::pinned::Reading;
+pub(super) use super::pinned::{start_reading, write};
 use super::source::Source;
 
 /// Shared memory that a block may have without asking.
 const SHARED_UNASKED: u32 = 48 << 10;
-/// Least elements of pinned host memory for a copy.
-const LEAST_READING: usize = 1 << 12;
 
 /// The argument of a kernel.
 #[repr(transparent)]
@@ -133,23 +134,70 @@ impl Graph {
     }
 }
 
+/// A capture under way, which ends in any case: a stream that went on capturing would never execute
+/// anything again.
+struct Capturing<'a>(Option<&'a Arc<CudaStream>>);
+
+impl<'a> Capturing<'a> {
+    /// What is left over in memory of the graph is freed before it runs again.
+    const FLAGS: Flags = Flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
+
+    fn begin(stream: &'a Arc<CudaStream>) -> Result<Self> {
+        let mode = Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        stream.begin_capture(mode).map_err(Error::wrap)?;
+        Ok(Self(Some(stream)))
+    }
+
+    fn end(mut self) -> Result<Option<CudaGraph>> {
+        let stream = self.0.take().expect("only this takes it");
+        stream.end_capture(Self::FLAGS).map_err(Error::wrap)
+    }
+}
+
+impl Drop for Capturing<'_> {
+    fn drop(&mut self) {
+        if let Some(stream) = self.0 {
+            // Whatever was captured is dropped, and so is why it can't be a graph.
+            let _ = stream.end_capture(Self::FLAGS);
+        }
+    }
+}
+
 /// Does `work` twice: once as it is, so that code is loaded and constants are moved, and once
 /// captured only.
+///
+/// The constants belong to the calling thread, and graphs read them: it must live as long as they.
 pub(super) fn capture(device: &CudaDevice, work: impl Fn() -> Result<()>) -> Result<Graph> {
     let _moved_once = device.enable_cuda_graph_htod_cache();
     work()?;
     let stream = device.cuda_stream();
     stream.synchronize().map_err(Error::wrap)?;
-    let mode = Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-    stream.begin_capture(mode).map_err(Error::wrap)?;
-    let done = work();
-    // What is left over in memory of the graph is freed before it runs again.
-    let graph = stream.end_capture(Flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
-    done?;
-    match graph.map_err(Error::wrap)? {
+    let capturing = Capturing::begin(&stream)?;
+    // The tensor library unwraps results of calls that captures refuse.
+    let done = catch_unwind(AssertUnwindSafe(work));
+    let graph = capturing.end();
+    match done {
+        Ok(done) => done?,
+        Err(_) => bail!("a call that can't be captured panicked"),
+    }
+    match graph? {
         Some(graph) => Ok(Graph(graph)),
         None => bail!("nothing was captured"),
     }
+}
+
+/// Waits for all work of the device.
+///
+/// # Errors
+///
+/// What failed; from an error of a kernel no device recovers, so it is told at every call.
+pub(super) fn synchronize(device: &CudaDevice) -> Result<()> {
+    let stream = device.cuda_stream();
+    let context = stream.context();
+    // An error that a destructor left behind is told once, and is no more than its own.
+    let _ = context.check_err();
+    // Told by its name alone: the message is for requests too.
+    context.synchronize().map_err(|error| Error::Msg(format!("{:?}", error.0)))
 }
 
 /// Prepares a device that was just opened: freed memory stays in the pool for later tensors, instead
@@ -178,39 +226,4 @@ pub(super) fn most_shared(device: &CudaDevice) -> Option<usize> {
         let told = stream.context().attribute(attribute).ok();
         told.and_then(|bytes| usize::try_from(bytes).ok())
     })
-}
-
-/// A copy on its way to the host.
-pub(crate) struct Reading {
-    memory: PinnedHostSlice<i64>,
-    count: usize,
-}
-
-/// Pinned host memory that no copy uses now.
-static SPARE: Mutex<Vec<PinnedHostSlice<i64>>> = Mutex::new(Vec::new());
-
-/// Starts to copy all of a storage; work that is started later may overwrite it.
-pub(super) fn start_reading(storage: &CudaStorage) -> Result<Reading> {
-    let from = storage.as_cuda_slice::<i64>()?;
-    let (stream, count) = (storage.device.cuda_stream(), from.len());
-    let spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner).pop();
-    let mut memory = match spare.filter(|memory| memory.len() >= count) {
-        Some(memory) => memory,
-        // SAFETY: it is read only once something was copied there.
-        None => unsafe {
-            let len = count.next_power_of_two().max(LEAST_READING);
-            stream.context().alloc_pinned_with_flags(len, 0).map_err(Error::wrap)?
-        },
-    };
-    stream.memcpy_dtoh(from, &mut memory).map_err(Error::wrap)?;
-    Ok(Reading { memory, count })
-}
-
-impl Reading {
-    /// Waits for the copy, not for work that was started after it.
-    pub(super) fn wait(self) -> Result<Vec<i64>> {
-        let numbers = self.memory.as_slice().map_err(Error::wrap)?[..self.count].to_vec();
-        SPARE.lock().unwrap_or_else(PoisonError::into_inner).push(self.memory);
-        Ok(numbers)
-    }
 }

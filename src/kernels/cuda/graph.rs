@@ -18,7 +18,8 @@ impl CudaGraph {
         Backend::of(device).is_cuda() && !settings::eager()
     }
 
-    /// Does `work`, then captures it.
+    /// Does `work`, then captures it. The calling thread must live as long as the graph: constants
+    /// that the work moves to the device are kept with the thread.
     ///
     /// # Errors
     ///
@@ -37,5 +38,18 @@ impl CudaGraph {
     /// Launches the captured work, or does `work` again where nothing could be captured.
     pub fn launch(&self, work: impl Fn() -> Result<()>) -> Result<()> {
         self.0.as_ref().map_or_else(work, device::Graph::launch)
+    }
+}
+
+/// Waits for all work of a GPU, to learn whether it has failed for good: after an error of a kernel
+/// every later call fails too, until the process ends.
+///
+/// # Errors
+///
+/// What failed. Never on a device that is no NVIDIA GPU.
+pub fn check_device(device: &Device) -> Result<()> {
+    match device {
+        Device::Cuda(device) => device::synchronize(device),
+        Device::Cpu | Device::Metal(_) => Ok(()),
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use candle_core::{CpuStorage, CudaStorage, DType, Device, InplaceOp1, Layout, Result};
-use candle_core::{Shape, Storage, Tensor, bail};
+use candle_core::{Shape, Storage, Tensor, WithDType, bail};
 
 pub(crate) use super::layout::kernel_struct;
 use super::layout::{KernelStruct, Kind, hash_of};
@@ -122,6 +122,11 @@ impl InplaceOp1 for Find {
     }
 }
 
+/// Most blocks of a grid in each dimension.
+const MOST_BLOCKS: [usize; 3] = [(1 << 31) - 1, 65_535, 65_535];
+/// Most threads of a block.
+const MOST_THREADS: usize = 1024;
+
 /// A kernel and the shape of its grid.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Launch<'a> {
@@ -156,6 +161,7 @@ impl Launch<'_> {
         if grid.contains(&0) {
             return Ok(());
         }
+        self.check(device)?;
         let Self { source, kernel, .. } = self;
         let shape = (grid, narrow(self.threads)?, narrow(self.shared)?);
         match device {
@@ -167,6 +173,24 @@ impl Launch<'_> {
             },
             Device::Metal(_) => bail!("{kernel} is a CUDA kernel"),
         }
+    }
+}
+
+impl Launch<'_> {
+    /// Refuses what no GPU takes, also where there is none.
+    fn check(&self, device: &Device) -> Result<()> {
+        let Self { kernel, grid: [x, y, z], threads, shared, .. } = *self;
+        if x > MOST_BLOCKS[0] || y > MOST_BLOCKS[1] || z > MOST_BLOCKS[2] {
+            bail!("{kernel}: a grid of {x} x {y} x {z} blocks, at most {MOST_BLOCKS:?}");
+        }
+        let most_shared = most_shared(device);
+        if threads > MOST_THREADS || shared > most_shared {
+            bail!(
+                "{kernel}: blocks of {threads} threads with {shared} bytes of shared memory, at \
+                 most {MOST_THREADS} with {most_shared}"
+            );
+        }
+        Ok(())
     }
 }
 
@@ -195,6 +219,42 @@ impl Reading {
             Self::Done(numbers) => Ok(numbers),
             Self::Started(reading) => reading.wait(),
         }
+    }
+}
+
+/// A contiguous tensor of these numbers. On a GPU nothing waits for them, and kernels that are launched
+/// later read them.
+pub(crate) fn upload<T: WithDType>(
+    numbers: Vec<T>,
+    shape: impl Into<Shape>,
+    device: &Device,
+) -> Result<Tensor> {
+    if !device.is_cuda() {
+        return Tensor::from_vec(numbers, shape, device);
+    }
+    let tensor = output_buffer(shape, T::DTYPE, device)?;
+    overwrite(&tensor, numbers)?;
+    Ok(tensor)
+}
+
+/// Overwrites all of a contiguous tensor, behind work that was started before; nothing waits.
+pub(crate) fn overwrite<T: WithDType>(tensor: &Tensor, numbers: Vec<T>) -> Result<()> {
+    let (own, given) = (tensor.elem_count(), numbers.len());
+    if own != given {
+        bail!("{given} numbers for a tensor of {own}");
+    }
+    match tensor.device() {
+        _ if given == 0 => Ok(()),
+        Device::Cuda(device) => {
+            let address = Address::to_write(tensor, T::DTYPE)?;
+            // SAFETY: numbers have no padding, and any of their bytes can be read.
+            let bytes = unsafe {
+                std::slice::from_raw_parts(numbers.as_ptr().cast(), size_of_val(&*numbers))
+            };
+            // SAFETY: the tensor is contiguous and has as many bytes.
+            unsafe { device::write(device, address.0, bytes) }
+        }
+        device => tensor.slice_set(&Tensor::from_vec(numbers, tensor.shape(), device)?, 0, 0),
     }
 }
 

@@ -17,4 +17,6 @@ pub(super) mod layout;
 #[cfg_attr(not(feature = "nccl"), path = "no_nccl.rs")]
 mod nccl;
 mod on_host;
+#[cfg(feature = "cuda")]
+mod pinned;
 pub(super) mod source;

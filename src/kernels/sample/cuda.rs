@@ -5,7 +5,7 @@ use candle_core::{DType, Result, Tensor, bail};
 
 use super::args::{Draw, Drawn, DrawnLogprobs};
 use crate::cuda::launch::{
-    Address, Launch, Reading, Source, kernel_struct, narrow, output_buffer, source,
+    Address, Launch, Reading, Source, kernel_struct, narrow, output_buffer, source, upload,
 };
 
 static SOURCE: Source = source!("sample/kernel");
@@ -224,16 +224,22 @@ pub(super) fn start(logits: &Tensor, draws: Vec<Draw>) -> Result<Started> {
     let asked = Asked::new(&draws, mask_words)?;
     let with_logprobs = asked.with_logprobs;
     let (words, [biases, counts, masks]) = asked.words();
-    let asked = Tensor::new(words, device)?;
+    let length = words.len();
+    let asked = upload(words, length, device)?;
     let count = draws.len() * (SAMPLED_WORDS + most_top);
     let results = output_buffer(count, DType::I64, device)?;
     let sums = output_buffer(draws.len() * vocab.div_ceil(BLOCK), DType::F64, device)?;
-    let copies = output_buffer((with_logprobs, vocab), DType::F32, device)?;
+    // Memory of no bytes is not asked for.
+    let copies = match with_logprobs {
+        0 => None,
+        rows => Some(output_buffer((rows, vocab), DType::F32, device)?),
+    };
+    let copies = copies.as_ref().map(|copies| Address::to_write(copies, DType::F32)).transpose()?;
     let start = Address::of(&asked, DType::I64)?;
     let sampled = Address::to_write(&results, DType::I64)?;
     let arguments = Sample {
         logits: Address::to_write(logits, DType::F32)?,
-        copies: Address::to_write(&copies, DType::F32)?,
+        copies: copies.unwrap_or(Address::NONE),
         sums: Address::to_write(&sums, DType::F64)?,
         rows: start,
         biases: start.plus_words(biases),
