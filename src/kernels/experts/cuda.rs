@@ -122,6 +122,23 @@ pub(super) struct OnDevice {
     expert_scale: Option<Tensor>,
 }
 
+/// Shared memory that the kernels have besides what their launches ask for: the pairs and the rows of
+/// inputs of as many tokens as a block takes.
+const fn own_shared(capacity: usize) -> usize {
+    2 * size_of::<u32>() * capacity
+}
+
+impl Shape {
+    /// The form of a product with `rows` rows, which takes as many tokens at a time as fit beside the
+    /// `most_inputs` of the products of a step.
+    fn form_for_experts(self, rows: usize, most_inputs: usize) -> Form {
+        let most_shared = self.most_shared.saturating_sub(own_shared(FEW_TOKENS));
+        let shape = Self { most_shared, ..self };
+        let capacity = Self { inputs: most_inputs, ..shape }.form(&[rows]).capacity;
+        Self { tokens: self.tokens.min(capacity), ..shape }.form(&[rows])
+    }
+}
+
 /// The chosen experts of all tokens. A pair is a token and one of its experts.
 pub(super) struct Chosen {
     /// `[T, P]`
@@ -292,13 +309,10 @@ impl OnDevice {
         }
         let aligned = self.up.aligned && self.down.aligned;
         let aligned = aligned && self.gate.as_ref().is_none_or(|gate| gate.aligned);
-        let (dtype, most_shared) = (matrices.dtype, most_shared(self.up.weights.device()));
-        let of = |tokens, (rows, inputs): (usize, usize)| {
-            Shape { dtype, tokens, inputs, aligned, gated, most_shared }.form(&[rows])
-        };
-        // As many tokens at a time as fit beside the more inputs of the two products.
-        let more = if self.up.shape.1 > self.down.shape.1 { &self.up } else { &self.down };
-        of(tokens.min(of(tokens, more.shape).capacity), matrices.shape)
+        let most_shared = most_shared(self.up.weights.device());
+        let (rows, inputs) = matrices.shape;
+        let shape = Shape { dtype: matrices.dtype, tokens, inputs, aligned, gated, most_shared };
+        shape.form_for_experts(rows, self.up.shape.1.max(self.down.shape.1))
     }
 
     /// The up projections (and gates, with `gating` applied) of tokens `x [T, inputs]`, multiplied by
@@ -343,7 +357,7 @@ impl OnDevice {
             per_token: narrow(chosen.per_token)?,
             factor,
         };
-        let grid = [width.div_ceil(256), chosen.tokens, 1];
+        let grid = [chosen.tokens, width.div_ceil(256), 1];
         let launch = Launch { source: &SOURCE, kernel: "combine", grid, threads: 256, shared: 0 };
         // SAFETY: shapes were checked.
         unsafe { launch.run(device, arguments)? };
@@ -395,5 +409,29 @@ impl OnDevice {
         // SAFETY: the pairs are those of as many tokens, and weights stay as long as addresses.
         unsafe { launch.run(device, arguments)? };
         Ok(out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cuda::launch::LEAST_SHARED;
+
+    /// What GPUs give a block of threads: those of compute capability 8.6 and 8.9, 8.0, and 9.0.
+    const MOST_SHARED: [usize; 3] = [LEAST_SHARED, 163 << 10, 227 << 10];
+
+    #[test]
+    fn blocks_fit_into_shared_memory_with_what_kernels_have_themselves() {
+        for (most_shared, tokens) in
+            MOST_SHARED.map(|most| (1..=FEW_TOKENS).map(move |n| (most, n))).into_iter().flatten()
+        {
+            for (inputs, most_inputs) in [(2048, 2048), (2048, 768), (4096, 14_336), (64, 64)] {
+                let (dtype, aligned, gated) = (DType::BF16, true, false);
+                let shape = Shape { dtype, tokens, inputs, aligned, gated, most_shared };
+                let form = shape.form_for_experts(1024, most_inputs);
+                let all = form.shared + own_shared(form.capacity);
+                assert!(all <= most_shared, "{tokens} tokens of {inputs}: {all} of {most_shared}");
+            }
+        }
     }
 }

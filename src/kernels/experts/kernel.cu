@@ -7,7 +7,7 @@
 // own = min(T, capacity), since a token comes to an expert at most once;
 //   grid: [most_tiles, ceil(tiles / tiles_per_block)],
 //     most_tiles = min(T * P, E + T * P / capacity)
-// combine: grid [ceil(width / 256), T], block 256, no dynamic shared memory.
+// combine: grid [T, ceil(width / 256)], block 256, no dynamic shared memory.
 #include "../linear/half_product.cuh"
 #include "pair_tile.cuh"
 
@@ -148,11 +148,11 @@ LAYOUT(Combine, FIELD(y), FIELD(weights), FIELD(residual), FIELD(out), FIELD(wid
        FIELD(per_token), FIELD(factor))
 
 KERNEL combine(const Combine work) {
-    unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+    unsigned i = blockIdx.y * blockDim.x + threadIdx.x;
     if (i >= work.width) {
         return;
     }
-    size_t first = size_t(blockIdx.y) * work.per_token, at = size_t(blockIdx.y) * work.width + i;
+    size_t first = size_t(blockIdx.x) * work.per_token, at = size_t(blockIdx.x) * work.width + i;
     float sum = work.residual != nullptr ? work.residual[at] : 0;
 #pragma unroll 4
     for (unsigned slot = 0; slot < work.per_token; slot++) {
