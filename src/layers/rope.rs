@@ -260,9 +260,10 @@ impl RopeAngles {
         }
     }
 
-    /// Angles of no elements: nothing is rotated.
-    pub fn none(rows: usize, device: &Device) -> Result<Self> {
-        let empty = Tensor::zeros((rows, 0), candle_core::DType::F32, device)?;
+    /// Angles of no elements, on the device of the f32 tensor `like [rows, ..]`: nothing is rotated.
+    /// They are a part of its memory, since captured steps can't ask for memory of no bytes.
+    pub fn none(rows: usize, like: &Tensor) -> Result<Self> {
+        let empty = like.narrow(0, 0, 0)?.reshape((rows, 0))?;
         Ok(Self { cos: empty.clone(), sin: empty, query_scale: None })
     }
 
@@ -322,5 +323,20 @@ impl RopeSpec {
         let dim = self.rotary_dim as f64;
         let ratio = context / (rotations * 2.0 * std::f64::consts::PI);
         dim * ratio.ln() / (2.0 * f64::from(self.theta).ln())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn angles_of_no_elements_take_no_memory_of_their_own() {
+        let x = Tensor::zeros((3, 8), candle_core::DType::F32, &Device::Cpu).unwrap();
+        let none = RopeAngles::none(3, &x).unwrap();
+        let ((own, layout), (of_x, _)) = (none.cos.storage_and_layout(), x.storage_and_layout());
+        assert_eq!(layout.dims(), [3, 0]);
+        assert!(layout.is_contiguous());
+        assert!(std::ptr::eq(&raw const *own, &raw const *of_x));
     }
 }

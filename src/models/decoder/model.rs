@@ -197,8 +197,8 @@ impl CausalLm for Decoder {
         let (device, step) = (context.device, &batch.step);
         let angles = self.ropes.iter().map(|rope| rope.angles(step, device));
         let angles = angles.collect::<Result<Vec<_>>>()?;
-        let no_angles = RopeAngles::none(step.positions.len(), device)?;
         let mut x = self.embedding.forward(step.ids(), device)?;
+        let no_angles = RopeAngles::none(step.positions.len(), &x)?;
         if is_not_one(self.spec.embedding_scale) {
             x = (x * f64::from(self.spec.embedding_scale))?;
         }
@@ -219,7 +219,11 @@ impl CausalLm for Decoder {
         }
         pictures::show(&mut x, &batch.pictures)?;
         // After the last layer's attention only the rows that are wanted are computed.
-        let wanted = wanted_rows(batch);
+        let mut wanted = wanted_rows(batch);
+        // No GPU starts a kernel for no rows: if none is wanted, as in the middle of a prompt, one goes
+        // through the last layer all the same.
+        let none = wanted.is_empty();
+        wanted.extend(none.then_some(0));
         let all = wanted.len() == step.input_ids.len();
         let kept = if all { None } else { Some(Tensor::new(wanted.as_slice(), device)?) };
         let adapters = Adapters::of_all(&batch.adapters, step.input_ids.len(), device)?;
@@ -237,6 +241,10 @@ impl CausalLm for Decoder {
             if i < self.spec.picture_layers {
                 pictures::show_again(&mut x, &batch.pictures, i)?;
             }
+        }
+        if none {
+            let logits = Tensor::zeros((0, self.spec.vocab_size), DType::F32, device)?;
+            return Ok(ForwardOutput { logits, hidden: None });
         }
         let x = self.norm.as_ref().map_or(Ok(x.clone()), |norm| norm.forward(&x))?;
         if batch.hidden_rows.is_empty() {
