@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 pub use super::adapter::{AdaptedRows, Adapter};
 pub use crate::kernels::cache::kv_format::KvFormat;
-pub use crate::kernels::cuda::graph::CudaGraph;
+pub use crate::kernels::cuda::graph::{CudaGraph, check_device};
 pub use crate::kernels::sample::{DeviceLogits, StartedDraws};
 use crate::kernels::step::is_read_on;
 pub use crate::kernels::step::{Indices, NO_SLOT, Step, StepSizes, StepTensors};

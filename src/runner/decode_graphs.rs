@@ -3,9 +3,11 @@
 //! A step of few single tokens is cheap to compute and dear to start kernel by kernel. Steps are
 //! padded to a few sizes; the tokens that pad them write nothing, and their logits are dropped. All
 //! that a captured step reads of its plan lies in one buffer, which is overwritten for each replay.
+//!
+//! All sizes are captured before the engine serves, and none later: whatever another thread does on
+//! the device meanwhile, such as moving an adapter there, would become a part of the graph.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 
 use candle_core::{DType, Device, Result, Tensor};
 
@@ -18,18 +20,29 @@ use crate::models::CausalLm;
 
 /// Most tokens of a captured step: larger ones take so long that starting them doesn't matter.
 const MOST_TOKENS: usize = 256;
-/// Fewest columns of a captured step's block table.
+/// Fewest columns of a captured step's block table: one span of attention.
 const LEAST_BLOCKS: usize = 8;
+/// Columns of the next wider block table.
+const WIDER: usize = 8;
 
 /// The captured decode steps of one model.
 #[derive(Default)]
 pub(super) struct DecodeGraphs {
     steps: HashMap<StepSizes, CapturedStep>,
-    /// A step couldn't be captured; no other will be.
-    given_up: bool,
+    /// `[tokens of the largest step, vocab_size]`: what the last step computed, of whatever size.
+    logits: Option<Tensor>,
     /// The last step, if a graph computed it.
     last: Option<ForwardBatch>,
     ahead: Option<StepAhead>,
+}
+
+/// The largest step that is captured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DecodeBounds {
+    /// Most sequences of a step; above 256 steps are not captured.
+    pub seqs: usize,
+    /// Most blocks of a sequence.
+    pub blocks: usize,
 }
 
 /// A step that was started before it was asked for.
@@ -46,14 +59,45 @@ struct CapturedStep {
     plan: Tensor,
     /// A placeholder batch of this size, whose tensors are parts of `plan`.
     batch: ForwardBatch,
-    /// `[tokens, vocab_size]`
+    /// `[tokens, vocab_size]`: the first rows of what all steps share.
     logits: Tensor,
     graph: CudaGraph,
 }
 
-/// The size that a step is padded to, if it can be captured: single tokens, all with logits and with
-/// nothing else.
-fn size_of(batch: &ForwardBatch) -> Option<StepSizes> {
+/// The number of single tokens that a step of `tokens` is padded to.
+fn padded(tokens: usize) -> usize {
+    match tokens {
+        0..=4 => tokens.next_power_of_two(),
+        5..=64 => tokens.next_multiple_of(8),
+        _ => tokens.next_multiple_of(32),
+    }
+}
+
+impl DecodeBounds {
+    /// The sizes that are captured, the largest first: what it allocates suffices for the others.
+    fn sizes(self) -> Vec<StepSizes> {
+        let mut tokens: Vec<usize> = (1..=self.seqs.min(MOST_TOKENS)).map(padded).collect();
+        tokens.dedup();
+        let longest = self.blocks.max(LEAST_BLOCKS);
+        let narrower = std::iter::successors(Some(LEAST_BLOCKS), |blocks| Some(blocks * WIDER));
+        let mut widths: Vec<usize> = narrower.take_while(|blocks| *blocks < longest).collect();
+        widths.push(longest);
+        let of = |blocks: usize| {
+            let size = move |tokens: &usize| StepSizes { tokens: *tokens, seqs: *tokens, blocks };
+            tokens.iter().rev().map(size)
+        };
+        widths.into_iter().rev().flat_map(of).collect()
+    }
+
+    /// The largest of these sizes.
+    pub(super) fn largest(self) -> Option<StepSizes> {
+        self.sizes().first().copied()
+    }
+}
+
+/// The tokens and blocks that a step needs, if it can be a captured one: single tokens, all with logits
+/// and with nothing else.
+fn needs(batch: &ForwardBatch) -> Option<StepSizes> {
     let step = &batch.step;
     let tokens = step.input_ids.len();
     let singles = step.context_lens.len() == tokens
@@ -63,17 +107,54 @@ fn size_of(batch: &ForwardBatch) -> Option<StepSizes> {
     if !singles || !plain || batch.logits_rows.len() != tokens || tokens > MOST_TOKENS {
         return None;
     }
-    let blocks = step.sizes().blocks.next_power_of_two().max(LEAST_BLOCKS);
-    let padded = match tokens {
-        0..=4 => tokens.next_power_of_two(),
-        5..=64 => tokens.next_multiple_of(8),
-        _ => tokens.next_multiple_of(32),
-    };
-    Some(StepSizes { tokens: padded, seqs: padded, blocks })
+    Some(StepSizes { tokens: padded(tokens), seqs: padded(tokens), blocks: step.sizes().blocks })
 }
 
 impl DecodeGraphs {
-    /// Logits of the step, `[tokens, vocab_size]`, if it can be captured; valid until the next step.
+    /// Captures all sizes up to the largest. A size that can't be captured is left to be computed
+    /// kernel by kernel.
+    ///
+    /// # Errors
+    ///
+    /// No memory for the logits of a step.
+    pub(super) fn capture(
+        &mut self,
+        model: &dyn CausalLm,
+        context: &ForwardContext<'_>,
+        bounds: DecodeBounds,
+    ) -> Result<()> {
+        let sizes = bounds.sizes();
+        let Some(most) = sizes.iter().map(|sizes| sizes.tokens).max() else { return Ok(()) };
+        let logits = Tensor::zeros((most, model.vocab_size()), DType::F32, context.device)?;
+        let mut failed = Vec::new();
+        for sizes in &sizes {
+            match CapturedStep::new(model, context, *sizes, &logits) {
+                Ok(step) => drop(self.steps.insert(*sizes, step)),
+                Err(error) => failed.push((*sizes, first_line(&error))),
+            }
+        }
+        self.logits = Some(logits);
+        tracing::info!(sizes = self.steps.len(), "decode steps captured");
+        if let Some((StepSizes { tokens, blocks, .. }, error)) = failed.first() {
+            tracing::warn!(
+                "{} of {} sizes of decode steps are not captured, which makes them slower; \
+                 {tokens} tokens with {blocks} blocks: {error}",
+                failed.len(),
+                sizes.len()
+            );
+        }
+        Ok(())
+    }
+
+    /// The smallest captured size that holds the step.
+    fn size_of(&self, batch: &ForwardBatch) -> Option<StepSizes> {
+        let needed = needs(batch)?;
+        let holds =
+            |sizes: &&StepSizes| sizes.tokens == needed.tokens && sizes.blocks >= needed.blocks;
+        self.steps.keys().filter(holds).min_by_key(|sizes| sizes.blocks).copied()
+    }
+
+    /// Logits of the step, `[tokens, vocab_size]`, if it was captured; valid until the next step.
     pub(super) fn forward(
         &mut self,
         model: &dyn CausalLm,
@@ -82,26 +163,13 @@ impl DecodeGraphs {
     ) -> Result<Option<Tensor>> {
         let ahead = self.ahead.take();
         self.last = None;
-        let Some(sizes) = size_of(batch).filter(|_| !self.given_up) else { return Ok(None) };
+        let Some(sizes) = self.size_of(batch) else { return Ok(None) };
         if let Some(ahead) = ahead
             && let Some(rows) = ahead.rows_of(batch)
         {
             tracing::trace!(rows = rows.len(), "this step was run ahead");
             self.last = Some(batch.clone());
             return self.steps[&ahead.sizes].logits_of(&rows).map(Some);
-        }
-        if let Entry::Vacant(entry) = self.steps.entry(sizes) {
-            match CapturedStep::new(model, context, sizes) {
-                Ok(step) => drop(entry.insert(step)),
-                Err(error) => {
-                    tracing::warn!(
-                        "decode steps are not captured, which makes them slower: {error}"
-                    );
-                    self.given_up = true;
-                    self.steps.clear();
-                    return Ok(None);
-                }
-            }
         }
         let step = &self.steps[&sizes];
         batch.step.overwrite(&step.plan, sizes)?;
@@ -124,8 +192,7 @@ impl DecodeGraphs {
             return Ok(());
         }
         let Some(batch) = next(last) else { return Ok(()) };
-        let sizes = size_of(&batch).filter(|sizes| self.steps.contains_key(sizes));
-        let Some(sizes) = sizes else { return Ok(()) };
+        let Some(sizes) = self.size_of(&batch) else { return Ok(()) };
         let step = &self.steps[&sizes];
         batch.step.overwrite(&step.plan, sizes)?;
         draws.put_tokens(&step.plan)?;
@@ -144,6 +211,27 @@ impl DecodeGraphs {
             _ => self.ahead = None,
         }
     }
+}
+
+/// Captures the largest step and launches it, so that what memory it takes was taken once.
+pub(super) fn rehearse(
+    model: &dyn CausalLm,
+    context: &ForwardContext<'_>,
+    bounds: DecodeBounds,
+) -> Result<()> {
+    let Some(largest) = bounds.largest() else { return Ok(()) };
+    let shape = (largest.tokens, model.vocab_size());
+    let logits = Tensor::zeros(shape, DType::F32, context.device)?;
+    // Where it can't be captured, it was computed all the same.
+    if let Ok(step) = CapturedStep::new(model, context, largest, &logits) {
+        step.graph.launch(|| step.compute(model, context))?;
+    }
+    context.device.synchronize()
+}
+
+/// The message of an error, without the backtrace that may follow.
+fn first_line(error: &candle_core::Error) -> String {
+    error.to_string().lines().next().unwrap_or_default().to_owned()
 }
 
 /// The step after one of single tokens: each sequence's next token. `None` if one has no slot.
@@ -189,7 +277,13 @@ impl StepAhead {
 }
 
 impl CapturedStep {
-    fn new(model: &dyn CausalLm, context: &ForwardContext<'_>, sizes: StepSizes) -> Result<Self> {
+    /// Captures a step whose logits go to the first rows of `logits`.
+    fn new(
+        model: &dyn CausalLm,
+        context: &ForwardContext<'_>,
+        sizes: StepSizes,
+        logits: &Tensor,
+    ) -> Result<Self> {
         let StepSizes { tokens, blocks, .. } = sizes;
         let device: &Device = context.device;
         let rows: Vec<u32> = (0..=narrow(tokens)).collect();
@@ -210,7 +304,7 @@ impl CapturedStep {
         let step = step.with_tensors(on_device);
         let logits_rows = rows[..tokens].to_vec();
         let batch = ForwardBatch { step, logits_rows, ..ForwardBatch::default() };
-        let logits = Tensor::zeros((tokens, model.vocab_size()), DType::F32, device)?;
+        let logits = logits.narrow(0, 0, tokens)?;
         let compute = || compute(model, context, &batch, &logits);
         let graph = CudaGraph::capture(device, compute)?;
         Ok(Self { plan, batch, logits, graph })
@@ -245,6 +339,8 @@ fn compute(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layers::forward::KvShape;
+    use crate::models::ForwardOutput;
 
     /// Sequences with these many tokens in this step and blocks.
     fn batch(of: &[(u32, usize)]) -> ForwardBatch {
@@ -262,22 +358,110 @@ mod tests {
     }
 
     fn size(of: &[(u32, usize)]) -> Option<(usize, usize)> {
-        size_of(&batch(of)).map(|sizes| (sizes.tokens, sizes.blocks))
+        needs(&batch(of)).map(|sizes| (sizes.tokens, sizes.blocks))
     }
 
     #[test]
     fn steps_of_single_tokens_are_padded_and_others_are_not_captured() {
-        assert_eq!(size(&[(1, 1)]), Some((1, 8)));
-        assert_eq!(size(&[(1, 9); 3]), Some((4, 16)));
+        assert_eq!(size(&[(1, 1)]), Some((1, 1)));
+        assert_eq!(size(&[(1, 9); 3]), Some((4, 9)));
         assert_eq!(size(&[(1, 16); 9]), Some((16, 16)));
-        assert_eq!(size(&[(1, 1); 65]), Some((96, 8)));
-        assert_eq!(size(&[(1, 1); 256]), Some((256, 8)));
+        assert_eq!(size(&[(1, 1); 65]), Some((96, 1)));
+        assert_eq!(size(&[(1, 1); 256]), Some((256, 1)));
         assert_eq!(size(&[(1, 1); 257]), None);
         assert_eq!(size(&[(1, 1), (2, 1)]), None);
         let pooled = ForwardBatch { hidden_rows: vec![0], ..batch(&[(1, 1)]) };
-        assert_eq!(size_of(&pooled), None);
+        assert_eq!(needs(&pooled), None);
         let silent = ForwardBatch { logits_rows: vec![], ..batch(&[(1, 1)]) };
-        assert_eq!(size_of(&silent), None);
+        assert_eq!(needs(&silent), None);
+    }
+
+    /// However long contexts are, there are a few sizes, and every step of single tokens has one.
+    #[test]
+    fn sizes_are_few_and_hold_every_step() {
+        let sizes = |seqs, blocks| DecodeBounds { seqs, blocks }.sizes();
+        let pairs = |seqs, blocks| -> Vec<_> {
+            sizes(seqs, blocks).iter().map(|size| (size.tokens, size.blocks)).collect()
+        };
+        assert_eq!(pairs(3, 2), [(4, 8), (2, 8), (1, 8)]);
+        assert_eq!(pairs(1, 100), [(1, 100), (1, 64), (1, 8)]);
+        assert_eq!(pairs(0, 100), []);
+        assert_eq!(sizes(1000, 4096).len(), 17 * 4);
+        for seqs in [1, 7, 64, 300] {
+            let all = pairs(seqs, 4096);
+            assert_eq!(all[0].0, padded(seqs.min(256)), "the largest comes first");
+            for tokens in 1..=seqs.min(256) {
+                assert!(all.contains(&(padded(tokens), 4096)), "{tokens} of {seqs}");
+            }
+        }
+    }
+
+    /// Gives each row its token's id as its logits, and fails for steps of some sizes.
+    struct Echo {
+        fails_at: usize,
+    }
+
+    impl CausalLm for Echo {
+        fn forward(&self, _: &ForwardContext<'_>, batch: &ForwardBatch) -> Result<ForwardOutput> {
+            let ids = &batch.step.tensors().expect("captured steps are read there").input_ids;
+            if ids.elem_count() == self.fails_at {
+                candle_core::bail!("this size can't be captured");
+            }
+            let logits = ids.to_dtype(DType::F32)?.unsqueeze(1)?.repeat((1, self.vocab_size()))?;
+            Ok(ForwardOutput { logits, hidden: None })
+        }
+
+        fn kv_shape(&self) -> KvShape {
+            KvShape::default()
+        }
+
+        fn vocab_size(&self) -> usize {
+            3
+        }
+
+        fn hidden_size(&self) -> usize {
+            1
+        }
+
+        fn max_position_embeddings(&self) -> usize {
+            1024
+        }
+    }
+
+    /// A step of so many single tokens, which can be written to a buffer.
+    fn decode(tokens: usize) -> ForwardBatch {
+        let mut batch = batch(&vec![(1, 1); tokens]);
+        let step = &mut batch.step;
+        step.input_ids = (10..).take(tokens).collect();
+        step.positions.resize(tokens, 0);
+        step.slots.resize(tokens, 0);
+        step.sequence_lens.resize(tokens, 1);
+        step.state_slots.resize(tokens, 1);
+        batch
+    }
+
+    #[test]
+    fn a_size_that_can_not_be_captured_leaves_the_others_and_all_share_their_logits() {
+        let (model, device) = (Echo { fails_at: 2 }, Device::Cpu);
+        let context = ForwardContext { device: &device, kv: &[], states: &[] };
+        let mut graphs = DecodeGraphs::default();
+        let step = decode(1);
+        assert!(graphs.forward(&model, &context, &step).unwrap().is_none(), "none is captured yet");
+        graphs.capture(&model, &context, DecodeBounds { seqs: 4, blocks: 1 }).unwrap();
+        let mut forward = |tokens: usize| {
+            let logits = graphs.forward(&model, &context, &decode(tokens)).unwrap();
+            logits.map(|logits| logits.to_vec2::<f32>().unwrap())
+        };
+        assert_eq!(forward(1), Some(vec![vec![10.0; 3]]));
+        assert_eq!(forward(2), None);
+        let three = [10.0, 11.0, 12.0].map(|id| vec![id; 3]);
+        assert_eq!(forward(3), Some(three.to_vec()));
+        assert_eq!(forward(5), None, "no size is captured later");
+        let shared = graphs.logits.as_ref().unwrap();
+        assert_eq!(shared.dims(), [4, 3]);
+        for step in graphs.steps.values() {
+            assert_eq!(step.logits.dims(), [step.batch.logits_rows.len(), 3]);
+        }
     }
 
     #[test]
@@ -305,7 +489,7 @@ mod tests {
         }
         asked.step.block_tables.remove(1);
         asked.step.input_ids = vec![50, 52];
-        let sizes = size_of(&ahead).unwrap();
+        let sizes = needs(&ahead).unwrap();
         let ahead = Some(StepAhead { sizes, batch: ahead, tokens_known: false });
         let mut graphs = DecodeGraphs { ahead, ..DecodeGraphs::default() };
         assert_eq!(graphs.ahead.as_ref().unwrap().rows_of(&asked), None);

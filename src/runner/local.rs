@@ -6,12 +6,17 @@ use candle_core::{Device, Result, Tensor};
 
 use super::batch::narrow;
 use super::cache_sizes::CacheSizes;
-use super::decode_graphs::DecodeGraphs;
+use super::decode_graphs::{self, DecodeBounds, DecodeGraphs};
 use super::kv_tensors;
 use crate::layers::forward::{
-    BLOCK_SIZE, CudaGraph, ForwardBatch, ForwardContext, KvFormat, KvLayer, StartedDraws, Step,
+    BLOCK_SIZE, CudaGraph, ForwardBatch, ForwardContext, KvFormat, KvLayer, NO_SLOT, StartedDraws,
+    Step, check_device,
 };
 use crate::models::{CausalLm, ForwardOutput};
+
+/// Most tokens of a step that products of quantized weights take one by one, with a workspace of its
+/// own.
+const MOST_APART: usize = 8;
 
 /// A model on one device, with its KV cache and the states of recurrent layers.
 pub(super) struct Local {
@@ -47,6 +52,22 @@ impl Local {
     /// The device of activations.
     pub(super) fn device(&self) -> &Device {
         &self.device
+    }
+
+    /// Captures decode steps up to these bounds, where steps are captured. The thread that calls this
+    /// is the one that computes.
+    pub(super) fn capture(&self, bounds: DecodeBounds) -> Result<()> {
+        let Some(graphs) = &self.decode_graphs else { return Ok(()) };
+        graphs.borrow_mut().capture(self.model.as_ref(), &self.context(), bounds)
+    }
+
+    /// Whether the device has failed for good.
+    ///
+    /// # Errors
+    ///
+    /// What failed.
+    pub(super) fn check_device(&self) -> Result<()> {
+        check_device(&self.device)
     }
 
     /// Starts the step after the last one while its tokens are sampled, if both can be graphs.
@@ -118,37 +139,104 @@ impl Local {
     }
 }
 
-/// Computes a step of `tokens` tokens of one sequence, the last `rows` of them with logits, and drops
-/// the result: what memory the largest step takes was taken once then.
+/// The largest steps that a model is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct LargestSteps {
+    /// Most tokens of a step.
+    pub tokens: usize,
+    /// Most of them with logits.
+    pub rows: usize,
+    /// Most tokens of a sequence.
+    pub context: usize,
+}
+
+impl LargestSteps {
+    /// The steps that are rehearsed, each as the tokens of its sequences: as many tokens as a step can
+    /// have, and as many single ones as products of quantized weights treat apart. Their workspaces
+    /// grow, and a captured step goes on with the memory that there was when it was captured.
+    fn steps(self) -> [Vec<usize>; 2] {
+        let (tokens, context) = (self.tokens.max(1), self.context.max(1));
+        let mut largest = vec![context; tokens / context];
+        largest.extend((!tokens.is_multiple_of(context)).then_some(tokens % context));
+        [largest, vec![1; MOST_APART]]
+    }
+
+    /// The same, with sequences of at most so many blocks.
+    #[must_use]
+    pub fn within(self, blocks: usize) -> Self {
+        Self { context: self.context.min(blocks.saturating_mul(BLOCK_SIZE)), ..self }
+    }
+
+    fn decode_bounds(self) -> DecodeBounds {
+        DecodeBounds { seqs: self.rows, blocks: self.context.div_ceil(BLOCK_SIZE) }
+    }
+}
+
+/// Computes the largest steps and drops the results: what memory they take was taken once then.
 pub(super) fn rehearse(
     model: &dyn CausalLm,
     device: &Device,
-    [tokens, rows]: [usize; 2],
+    largest: LargestSteps,
     kv_format: KvFormat,
 ) -> Result<()> {
     let shape = model.kv_shape();
     let kv = kv_tensors::allocate(&shape, 1, kv_format, device)?;
     let states = shape.states(1, device)?;
     let context = ForwardContext { device, kv: &kv, states: &states };
-    let count = u32::try_from(tokens).map_err(candle_core::Error::wrap)?;
-    // The sequence's block table repeats the only block.
-    let step = Step {
-        input_ids: vec![0; tokens],
-        positions: (0..count).collect(),
-        slots: (0..count).map(|position| position % narrow(BLOCK_SIZE)).collect(),
-        block_tables: vec![vec![0; tokens.div_ceil(BLOCK_SIZE)]],
-        cu_seqlens_q: vec![0, count],
-        context_lens: vec![count],
-        sequence_lens: vec![count],
-        state_slots: vec![0],
-        ..Step::default()
-    };
-    let logits_rows = (count - narrow(rows.min(tokens))..count).collect();
-    let batch = if model.gives_logits() {
-        ForwardBatch { step, logits_rows, ..ForwardBatch::default() }
-    } else {
-        ForwardBatch { step, hidden_rows: logits_rows, ..ForwardBatch::default() }
-    };
-    model.forward(&context, &*batch.on(device)?)?;
+    for lengths in largest.steps() {
+        let step = rehearsed(&lengths)?;
+        let count = narrow(step.input_ids.len());
+        let logits_rows = (count - narrow(largest.rows).min(count)..count).collect();
+        let batch = if model.gives_logits() {
+            ForwardBatch { step, logits_rows, ..ForwardBatch::default() }
+        } else {
+            ForwardBatch { step, hidden_rows: logits_rows, ..ForwardBatch::default() }
+        };
+        model.forward(&context, &*batch.on(device)?)?;
+    }
+    if CudaGraph::wanted(device) && model.gives_logits() {
+        decode_graphs::rehearse(model, &context, largest.decode_bounds())?;
+    }
     device.synchronize()
+}
+
+/// A step of new sequences of these lengths, whose block tables all repeat the only block.
+fn rehearsed(lengths: &[usize]) -> Result<Step> {
+    let mut step = Step { cu_seqlens_q: vec![0], ..Step::default() };
+    for (seq, length) in lengths.iter().enumerate() {
+        let count = u32::try_from(*length).map_err(candle_core::Error::wrap)?;
+        step.positions.extend(0..count);
+        step.block_tables.push(vec![0; length.div_ceil(BLOCK_SIZE)]);
+        step.context_lens.push(count);
+        step.sequence_lens.push(count);
+        // There is one state too.
+        step.state_slots.push(if seq == 0 { 0 } else { NO_SLOT });
+        step.cu_seqlens_q.push(narrow(step.positions.len()));
+    }
+    step.input_ids = vec![0; step.positions.len()];
+    step.slots = step.positions.iter().map(|position| position % narrow(BLOCK_SIZE)).collect();
+    Ok(step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_tokens_of_a_step_are_rehearsed_whatever_the_context_and_a_few_single_ones() {
+        let steps = |tokens, context| LargestSteps { tokens, rows: 4, context }.steps();
+        assert_eq!(steps(2048, 131_072), [vec![2048], vec![1; 8]]);
+        assert_eq!(steps(2048, 1024), [vec![1024, 1024], vec![1; 8]]);
+        assert_eq!(steps(100, 64), [vec![64, 36], vec![1; 8]]);
+        let largest = LargestSteps { tokens: 1, rows: 9, context: 10_000_000 }.within(100);
+        assert_eq!(largest.decode_bounds(), DecodeBounds { seqs: 9, blocks: 100 });
+        let step = rehearsed(&[40, 3]).unwrap();
+        assert_eq!(step.cu_seqlens_q, [0, 40, 43]);
+        assert_eq!(
+            (&step.positions[38..], &step.slots[38..]),
+            (&[38, 39, 0, 1, 2][..], &[6, 7, 0, 1, 2][..])
+        );
+        assert_eq!(step.block_tables, [vec![0, 0], vec![0]]);
+        assert_eq!(step.state_slots, [0, NO_SLOT]);
+    }
 }

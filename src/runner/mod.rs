@@ -19,9 +19,11 @@ use std::sync::Arc;
 use candle_core::{Device, Result, Tensor, bail};
 
 pub use cache_sizes::CacheSizes;
+pub use decode_graphs::DecodeBounds;
 pub use drafter::DraftRunner;
 pub use encoder::{EncoderRunner, Text};
 pub use hidden::HiddenStates;
+pub use local::LargestSteps;
 use local::Local;
 pub use logits::{HostLogits, Logits};
 use ranks::Leader;
@@ -92,24 +94,43 @@ impl Runner {
         tower.advance(&mut look.0)
     }
 
-    /// Computes a step of `tokens` tokens, `rows` of them with logits, with a model that no runner
-    /// has yet, so that its device's free memory shows what such a step takes.
+    /// Computes the largest steps with a model that no runner has yet, so that its device's free
+    /// memory shows what such steps take.
     ///
     /// # Errors
     ///
-    /// The step takes more memory than there is.
+    /// A step takes more memory than there is.
     pub fn rehearse(
         model: &dyn CausalLm,
         device: &Device,
-        [tokens, rows]: [usize; 2],
+        largest: LargestSteps,
         kv_format: KvFormat,
     ) -> Result<()> {
-        local::rehearse(model, device, [tokens, rows], kv_format)
+        local::rehearse(model, device, largest, kv_format)
+    }
+
+    /// Captures decode steps up to these bounds as CUDA graphs, where the device has them and no other
+    /// rank computes; none is captured later. The calling thread is the one that runs steps.
+    ///
+    /// # Errors
+    ///
+    /// No memory for what all of them share.
+    pub fn capture(&self, bounds: DecodeBounds) -> Result<()> {
+        self.local.capture(bounds)
     }
 
     /// Whether a step of several ranks failed halfway: then nothing can be computed any more.
     pub fn is_broken(&self) -> bool {
         self.leader.as_ref().is_some_and(|leader| leader.is_broken())
+    }
+
+    /// Asks the device, after a step failed, whether it can still compute.
+    ///
+    /// # Errors
+    ///
+    /// The device has failed for good, and why.
+    pub fn check_device(&self) -> Result<()> {
+        self.local.check_device()
     }
 
     /// Copies blocks and states; none is both source and target.

@@ -1,6 +1,6 @@
 //! A runner, which may record decode steps and go on with them, beside the model itself.
 
-use sconce::runner::{CacheSizes, HostLogits, KvFormat, Logits, Runner};
+use sconce::runner::{CacheSizes, DecodeBounds, HostLogits, KvFormat, Logits, Runner};
 use sconce::scheduler::output::PlannedSequence;
 use sconce::scheduler::sequence::SequenceId;
 
@@ -52,6 +52,7 @@ fn steps_of_a_runner_give_the_bits_of_the_model_in_any_company() {
         let sizes =
             CacheSizes { num_blocks: 16, kv_format: KvFormat::F32, num_slots: 6, num_snapshots: 0 };
         let runner = Runner::new(model, device().clone(), sizes, None).unwrap();
+        runner.capture(DecodeBounds { seqs: 5, blocks: BLOCKS as usize }).unwrap();
         let mut all: Vec<Vec<u32>> = [3, 20, 31, 7, 1].map(|len| prompt(len, vocab)).to_vec();
         let tables: Vec<Vec<u32>> =
             (0..5).map(|seq| (seq * BLOCKS..(seq + 1) * BLOCKS).rev().collect()).collect();

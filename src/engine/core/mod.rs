@@ -32,7 +32,7 @@ use super::request::{BeamRequest, EmbeddingRequest, EngineRequest, RequestId};
 use crate::kv_events::{Change, EventSender};
 use crate::metrics::MetricsHandle;
 use crate::pooling::PoolingHead;
-use crate::runner::{HiddenStates, Runner, StepOutput};
+use crate::runner::{DecodeBounds, HiddenStates, Runner, StepOutput};
 use crate::sampling::SamplerState;
 use crate::scheduler::Scheduler;
 use crate::scheduler::output::{PictureSpan, PlannedSequence, SchedulerOutput};
@@ -72,6 +72,8 @@ pub(super) struct EngineCore {
     draft_model: Option<DraftModel>,
     /// The last step had nothing to compute: all who wait wait for loads.
     stalled: bool,
+    /// Something failed since the device was asked whether it still computes.
+    failed: bool,
 }
 
 impl EngineCore {
@@ -101,6 +103,7 @@ impl EngineCore {
             speculation: Speculation::new(0),
             draft_model: None,
             stalled: false,
+            failed: false,
         }
     }
 
@@ -124,6 +127,11 @@ impl EngineCore {
         draft_model: Option<DraftModel>,
     ) -> Self {
         Self { speculation, draft_model, ..self }
+    }
+
+    /// Captures decode steps, where they are captured, before the first one.
+    pub(super) fn capture(&self, bounds: DecodeBounds) -> candle_core::Result<()> {
+        self.runner.capture(bounds)
     }
 
     /// Runs until every handle and stream is gone.
@@ -155,10 +163,23 @@ impl EngineCore {
                 self.shared.end_step();
             }
             self.tell_events();
-            if self.runner.is_broken() {
-                return self.fail_all("the ranks that compute the model have lost each other");
+            if let Some(reason) = self.broken() {
+                return self.fail_all(&reason);
             }
         }
+    }
+
+    /// Why nothing can be computed any more.
+    fn broken(&mut self) -> Option<String> {
+        if self.runner.is_broken() {
+            return Some("the ranks that compute the model have lost each other".to_owned());
+        }
+        // What failed may be the work alone, for which there was no memory, or the device.
+        if !std::mem::take(&mut self.failed) {
+            return None;
+        }
+        let checked = self.runner.check_device().err()?;
+        Some(format!("the GPU has failed, the process must be started again: {checked}"))
     }
 
     fn advance_tier(&mut self) {
@@ -342,6 +363,7 @@ impl EngineCore {
     /// Ends a sequence that never ran.
     fn fail_sequence(&mut self, id: SequenceId, reason: &str) {
         tracing::error!("a picture could not be looked at: {reason}");
+        self.failed = true;
         if let Some(active) = self.active.remove(&id) {
             active.send(EngineOutput::Failed(EngineError::StepFailed(reason.to_owned())));
         }
@@ -393,6 +415,7 @@ impl EngineCore {
         let copies = self.scheduler.take_snapshots();
         if let Err(error) = self.runner.take_snapshots(&copies) {
             tracing::error!("recurrent states could not be kept: {error}");
+            self.failed = true;
             self.scheduler.forget_snapshots();
         }
     }
@@ -473,12 +496,14 @@ impl EngineCore {
     /// Fails every sequence.
     fn fail_all(&mut self, message: &str) {
         tracing::error!(sequences = self.active.len(), message, "the engine ends");
+        self.searches.fail_all(message, &mut self.scheduler);
         for id in self.active.keys().copied().collect::<Vec<_>>() {
             self.fail(id, message);
         }
     }
 
     fn fail(&mut self, id: SequenceId, message: &str) {
+        self.failed = true;
         if self.searches.fail(id, message, &mut self.scheduler) {
             return;
         }

@@ -219,6 +219,12 @@ impl Searches {
         self.drop_ended(scheduler);
         found
     }
+
+    /// Fails every search.
+    pub(super) fn fail_all(&mut self, message: &str, scheduler: &mut Scheduler) {
+        self.searches.values_mut().for_each(|search| search.fail(&message));
+        self.drop_ended(scheduler);
+    }
 }
 
 impl Search {

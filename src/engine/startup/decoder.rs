@@ -1,7 +1,7 @@
 //! A decoder: from its files to a model in memory, and from there to a running engine: measure, plan,
 //! allocate, start the thread.
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 use candle_core::DType;
 
@@ -32,7 +32,7 @@ use crate::models::vision::Tower;
 use crate::models::{self, CausalLm, Top, WithDraftHead};
 use crate::pooling::PoolingHead;
 use crate::runner::ranks::{Follower, Leader, RankMemory};
-use crate::runner::{CacheSizes, KvFormat, Runner};
+use crate::runner::{CacheSizes, DecodeBounds, KvFormat, LargestSteps, Runner};
 use crate::scheduler::{Scheduler, SchedulerConfig};
 use crate::speculation::Speculation;
 use crate::weights::Weights;
@@ -202,7 +202,26 @@ impl LoadedModel {
             Some(tier) => core.with_tier(tier),
             None => core,
         };
-        Ok(Engine::spawn(handle, Some(plan), move || core.run())?)
+        let bounds = DecodeBounds {
+            seqs: plan.max_num_seqs,
+            blocks: plan.max_model_len.div_ceil(BLOCK_SIZE),
+        };
+        // The thread that computes is the one that captures, and nobody else uses the device yet.
+        let (ready, captured) = mpsc::sync_channel(1);
+        let engine = Engine::spawn(handle, Some(plan), move || {
+            let done = core.capture(bounds);
+            let failed = done.is_err();
+            // Startup waits for it, or has ended.
+            let _ = ready.send(done);
+            if !failed {
+                core.run();
+            }
+        })?;
+        match captured.recv() {
+            Ok(done) => done.map_err(StartupError::Capture)?,
+            Err(_) => return Err(StartupError::Thread(std::io::Error::other("it ended"))),
+        }
+        Ok(engine)
     }
 
     /// Speculative decoding, where the host samples: a GPU that does runs its steps as graphs of one
@@ -223,16 +242,25 @@ impl LoadedModel {
         Ok(format)
     }
 
-    /// Computes a step of the largest size on a GPU, so that the memory it takes is not given to the
+    /// Computes steps of the largest size on a GPU, so that the memory it takes is not given to the
     /// KV cache. Several ranks would have to compute it together, so they don't.
     fn rehearse(&self, config: &EngineConfig, kv_format: KvFormat) -> Result<(), StartupError> {
         let (model, device) = (self.model.as_ref(), &self.device.device);
         if device.is_cpu() || self.leader.is_some() {
             return Ok(());
         }
-        let most = config.max_num_batched_tokens.min(model.max_position_embeddings()).max(1);
-        Runner::rehearse(model, device, [most, config.max_num_seqs], kv_format)
-            .map_err(StartupError::Rehearsal)
+        let context = config.max_model_len.unwrap_or(usize::MAX);
+        let largest = LargestSteps {
+            tokens: config.max_num_batched_tokens,
+            rows: config.max_num_seqs,
+            context: context.min(model.max_position_embeddings()),
+        };
+        // No context is longer than what a cache in all of the memory would hold.
+        let largest = match model.kv_shape().block_bytes(kv_format) {
+            0 => largest,
+            bytes => largest.within(self.device.memory()?.free.div_ceil(bytes)),
+        };
+        Runner::rehearse(model, device, largest, kv_format).map_err(StartupError::Rehearsal)
     }
 
     /// What the memory plan starts from.

@@ -22,6 +22,9 @@ pub enum StartupError {
     /// The largest step can't be computed.
     #[error("the largest step fails: {0}; lower --max-num-batched-tokens or --max-num-seqs")]
     Rehearsal(candle_core::Error),
+    /// Decode steps can't be captured as CUDA graphs.
+    #[error("decode steps could not be captured: {0}; --enforce-eager does without")]
+    Capture(candle_core::Error),
     /// The KV cache could not be allocated.
     #[error("the KV cache could not be allocated: {0}")]
     KvCache(#[from] candle_core::Error),
