@@ -130,6 +130,11 @@ impl EngineHandle {
         &self.shared.limits
     }
 
+    /// Waits until the engine has ended: no request will be answered any more.
+    pub async fn ended(&self) {
+        self.commands.closed().await;
+    }
+
     /// Whether the engine answers.
     pub fn health(&self) -> EngineHealth {
         if self.commands.is_closed() {

@@ -10,6 +10,7 @@ mod values;
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -19,12 +20,14 @@ pub use args::ServeArgs;
 
 use crate::app::model::RunningModel;
 use crate::app::{adapters, ranks};
+use crate::engine::EngineHandle;
 use crate::http::state::AppState;
 
 /// Serves until SIGTERM or Ctrl-C, then drains.
 ///
 /// # Errors
-/// When the port is taken, the model can't be started, or the listener fails.
+/// When the port is taken, the model can't be started, the listener fails, or the engine ends by
+/// itself.
 pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
     args.log_format.start();
     let began = Instant::now();
@@ -41,17 +44,30 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
     check_adapters(&args, &running.name)?;
     let server_config = args.server_config(&running.name);
     let (parts, engine) = running.into_server_parts(server_config, store);
+    let handle = parts.engine.clone();
     let state = AppState::new(parts);
     let listener = tokio::net::TcpListener::from_std(listener)?;
     announce(listener.local_addr()?, began.elapsed())?;
-    let report = crate::http::serve(listener, state, first_stop_signal()).await?;
+    let failed = AtomicBool::new(false);
+    let stop = stopped(handle, &failed);
+    let report = crate::http::serve(listener, state, stop).await?;
     if report.cut > 0 {
         tracing::warn!(cut = report.cut, "requests were cut at the end of the drain");
     }
     if stores {
         wait_until_stored(&engine).await;
     }
+    // With this a supervisor starts the process again.
+    anyhow::ensure!(!failed.into_inner(), "the engine has ended, see above");
     Ok(())
+}
+
+/// Resolves at a signal, or when the engine has ended by itself, which `failed` tells then.
+async fn stopped(engine: EngineHandle, failed: &AtomicBool) {
+    tokio::select! {
+        () = first_stop_signal() => {}
+        () = engine.ended() => failed.store(true, Ordering::Relaxed),
+    }
 }
 
 /// Longest time that the last blocks may take to get to the folder of `--kv-disk`.
