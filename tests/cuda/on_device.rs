@@ -1,11 +1,13 @@
 //! What only a GPU's kernels do, beside what the host does instead. Nothing is tested where this
 //! process has no such kernels.
 
-use candle_core::{Device, Tensor};
+use candle_core::Tensor;
 use sconce::kernels::sample::DeviceLogits;
 use sconce::sampling::on_device::sample_rows_on_device;
 use sconce::sampling::params::SamplingParams;
 use sconce::sampling::{SampledToken, SamplerState, SamplingError};
+
+use crate::parity::device;
 
 const VOCAB: usize = 1000;
 
@@ -62,7 +64,7 @@ fn rows_that_cannot_be_drawn_from_say_why_and_others_are_drawn() {
     let mut rows = logits(0, states.len()).to_vec2::<f32>().unwrap();
     rows[1][17] = f32::NAN;
     rows[2].fill(f32::NEG_INFINITY);
-    let Ok(on_device) = DeviceLogits::new(Tensor::new(rows.clone(), &Device::Cpu).unwrap()) else {
+    let Ok(on_device) = DeviceLogits::new(Tensor::new(rows.clone(), device()).unwrap()) else {
         return;
     };
     let mut here = self::states();

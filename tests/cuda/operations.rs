@@ -1,6 +1,7 @@
-//! Operations beside the same in plain candle operations, on whatever kernels this process has.
+//! Operations beside the same in plain candle operations, on whatever kernels this process has:
+//! `SCONCE_TEST_DEVICE` names the device, as for the tests of whole models.
 
-use candle_core::{DType, Device, Tensor};
+use candle_core::{DType, Tensor};
 use sconce::kernels::cache::kv_format::KvFormat;
 use sconce::kernels::floats::Floats;
 use sconce::kernels::kv_write::{
@@ -16,6 +17,8 @@ use sconce::kernels::pointwise::{
 };
 use sconce::kernels::put_rows::put_rows;
 use sconce::kernels::step::Step;
+
+use crate::parity::device;
 
 const ALL: [Activation; 5] = [
     Activation::Silu,
@@ -35,7 +38,7 @@ pub(super) fn random(seed: u64, shape: &[usize]) -> Tensor {
         (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
     };
     let numbers: Vec<f32> = std::iter::repeat_with(next).take(count).collect();
-    Tensor::from_vec(numbers, shape, &Device::Cpu).unwrap()
+    Tensor::from_vec(numbers, shape, device()).unwrap()
 }
 
 fn floats(tensor: &Tensor) -> Vec<f32> {
@@ -131,10 +134,9 @@ fn keys_and_values_reach_their_slots() {
         assert_close(&prepare_queries(&q, rotation).unwrap(), &queries, 1e-5);
         let halves = [KvFormat::F16, KvFormat::Bf16];
         for format in [KvFormat::F32, KvFormat::Fp8, KvFormat::Q8_0].into_iter().chain(halves) {
-            let cache_k =
-                format.zeros(format.key_dims(3, kv_heads, key_dim), &Device::Cpu).unwrap();
+            let cache_k = format.zeros(format.key_dims(3, kv_heads, key_dim), device()).unwrap();
             let cache_v =
-                format.zeros(format.value_dims(3, kv_heads, value_dim), &Device::Cpu).unwrap();
+                format.zeros(format.value_dims(3, kv_heads, value_dim), device()).unwrap();
             let new = Projections { q: &q, k: &k, v: &v };
             let cache = KvCache { k: &cache_k, v: &cache_v };
             let ours = kv_write(new, rotation, cache, slots[..].into()).unwrap();
@@ -207,10 +209,10 @@ impl Paged {
     fn new(format: KvFormat, [heads, key, value]: [usize; 3], contexts: &[u32]) -> Self {
         let blocks: u32 = contexts.iter().map(|context| context.div_ceil(32)).sum();
         let tokens = blocks as usize * 32;
-        let zeros = |dims| format.zeros(dims, &Device::Cpu).unwrap();
+        let zeros = |dims| format.zeros(dims, device()).unwrap();
         let k = zeros(format.key_dims(blocks as usize, heads, key));
         let v = zeros(format.value_dims(blocks as usize, heads, value));
-        let none = Tensor::zeros((tokens, 0), DType::F32, &Device::Cpu).unwrap();
+        let none = Tensor::zeros((tokens, 0), DType::F32, device()).unwrap();
         let rotation = Rotation { cos: &none, sin: &none, norms: None };
         let rows = |seed, dim| random(seed, &[tokens, heads, dim]);
         let new = Projections { q: &rows(1, key), k: &rows(2, key), v: &rows(3, value) };

@@ -144,7 +144,7 @@ fn models() -> Vec<&'static str> {
 }
 
 /// Where models run: the CPU, or what `SCONCE_TEST_DEVICE` names, such as `cuda:0`.
-fn device() -> &'static Device {
+pub(crate) fn device() -> &'static Device {
     static DEVICE: OnceLock<Device> = OnceLock::new();
     DEVICE.get_or_init(|| {
         let name = std::env::var("SCONCE_TEST_DEVICE").unwrap_or_else(|_| "cpu".to_owned());
