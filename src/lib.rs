@@ -44,7 +44,7 @@
 //!    A model that several processes compute has one such engine: its runner tells the other ranks
 //!    what to compute (`runner::ranks`), and the layers add up what all of them have.
 //!    On an NVIDIA GPU operations are launches by `kernels::cuda`, decode steps are captured as a CUDA
-//!    graph for each size (`runner::decode_graphs`), and tokens are drawn where the logits are
+//!    graph for each size at startup (`runner::decode_graphs`), and tokens are drawn where the logits are
 //!    (`sampling::on_device`); the host sees token ids.
 //! 6. The request's own task turns token ids into text, text into deltas (`http::answer`), and the
 //!    protocol's `writer` makes chunks of those.

@@ -219,6 +219,9 @@ void launch(void (*kernel)(A...), void **arguments, const unsigned *grid, unsign
     run_grid({grid[0], grid[1], grid[2]}, threads, shared, Call<A...>::run, &call);
 }
 
+// Bytes of a kernel's only argument, which who launches it later keeps a copy of.
+template <typename A> constexpr size_t argument_bytes(void (*)(A)) { return sizeof(A); }
+
 inline unsigned char *shared_memory() {
     auto start = reinterpret_cast<uintptr_t>(block->shared.data());
     return reinterpret_cast<unsigned char *>((start + 15) / 16 * 16);
@@ -260,6 +263,9 @@ inline unsigned lane() { return block->current->thread.x % LANES; }
     extern "C" void kernel##_on_host(void **arguments, const unsigned *grid, unsigned threads,     \
                                      unsigned shared) {                                            \
         on_host::launch(kernel, arguments, grid, threads, shared);                                 \
+    }                                                                                              \
+    extern "C" {                                                                                   \
+    size_t kernel##_argument_bytes = on_host::argument_bytes(kernel);                              \
     }
 #define DYNAMIC_SHARED(name) unsigned char *name = on_host::shared_memory()
 
