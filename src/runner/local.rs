@@ -9,8 +9,8 @@ use super::cache_sizes::CacheSizes;
 use super::decode_graphs::{self, DecodeBounds, DecodeGraphs};
 use super::kv_tensors;
 use crate::layers::forward::{
-    BLOCK_SIZE, CudaGraph, ForwardBatch, ForwardContext, KvFormat, KvLayer, NO_SLOT, StartedDraws,
-    Step, check_device,
+    BLOCK_SIZE, CudaGraph, ForwardBatch, ForwardContext, KvFormat, KvLayer, StartedDraws, Step,
+    check_device,
 };
 use crate::models::{CausalLm, ForwardOutput};
 
@@ -181,9 +181,11 @@ pub(super) fn rehearse(
 ) -> Result<()> {
     let shape = model.kv_shape();
     let kv = kv_tensors::allocate(&shape, 1, kv_format, device)?;
-    let states = shape.states(1, device)?;
+    let steps = largest.steps();
+    // Each sequence has a state of its own.
+    let states = shape.states(steps.iter().map(Vec::len).max().unwrap_or(1), device)?;
     let context = ForwardContext { device, kv: &kv, states: &states };
-    for lengths in largest.steps() {
+    for lengths in steps {
         let step = rehearsed(&lengths)?;
         let count = narrow(step.input_ids.len());
         let logits_rows = (count - narrow(largest.rows).min(count)..count).collect();
@@ -209,8 +211,7 @@ fn rehearsed(lengths: &[usize]) -> Result<Step> {
         step.block_tables.push(vec![0; length.div_ceil(BLOCK_SIZE)]);
         step.context_lens.push(count);
         step.sequence_lens.push(count);
-        // There is one state too.
-        step.state_slots.push(if seq == 0 { 0 } else { NO_SLOT });
+        step.state_slots.push(narrow(seq));
         step.cu_seqlens_q.push(narrow(step.positions.len()));
     }
     step.input_ids = vec![0; step.positions.len()];
@@ -237,6 +238,6 @@ mod tests {
             (&[38, 39, 0, 1, 2][..], &[6, 7, 0, 1, 2][..])
         );
         assert_eq!(step.block_tables, [vec![0, 0], vec![0]]);
-        assert_eq!(step.state_slots, [0, NO_SLOT]);
+        assert_eq!(step.state_slots, [0, 1]);
     }
 }
