@@ -8,9 +8,10 @@ use float8::F8E4M3;
 use half::{bf16, f16};
 
 use super::args::{AttentionParams, NAME, PerHead};
+use super::attend::{Goal, Run};
 use super::plan::{Heads, Piece, Plan};
 use super::sums::{Joined, Output, Record};
-use super::tile::{Goal, Operands, Run, Tile};
+use super::tile::{Operands, Tile};
 use crate::cache::kv_element::{Stored, Vector};
 use crate::cache::kv_format::{CacheShape, KvFormat};
 use crate::cpu::Level;

@@ -19,6 +19,7 @@ use super::cache::kv_format::CacheShape;
 use super::step::Step;
 
 mod args;
+mod attend;
 mod cpu;
 mod cuda;
 #[cfg(any(feature = "metal", test))]

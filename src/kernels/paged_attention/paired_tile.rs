@@ -107,24 +107,6 @@ impl<S: Stored> Tile<'_, S> {
         }
     }
 
-    /// Rounds a row's weights; beside those that it sees lie zeros.
-    #[inline(always)]
-    pub(super) fn pair_weights<L: Lanes>(
-        &self,
-        l: L,
-        row: usize,
-        seen: &Range<usize>,
-        weights: &[Vector],
-        scratch: &mut PairedScratch,
-    ) {
-        if seen.is_empty() {
-            return;
-        }
-        let whole = seen.start / LANES..seen.end.div_ceil(LANES);
-        let to = &mut scratch.weights[row * SPAN..][whole.start * LANES..whole.end * LANES];
-        narrow(l, weights[row * SPAN_VECTORS..][whole].as_flattened(), to);
-    }
-
     /// Adds a block's weighted values to the records of all rows.
     #[inline(always)]
     pub(super) fn sum_pairs<L: Products>(
@@ -171,6 +153,23 @@ impl<S: Stored> Tile<'_, S> {
             row += rows;
         }
     }
+}
+
+/// Rounds a row's weights; beside those that it sees lie zeros.
+#[inline(always)]
+pub(super) fn pair_weights<L: Lanes>(
+    l: L,
+    row: usize,
+    seen: &Range<usize>,
+    weights: &[Vector],
+    scratch: &mut PairedScratch,
+) {
+    if seen.is_empty() {
+        return;
+    }
+    let whole = seen.start / LANES..seen.end.div_ceil(LANES);
+    let to = &mut scratch.weights[row * SPAN..][whole.start * LANES..whole.end * LANES];
+    narrow(l, weights[row * SPAN_VECTORS..][whole].as_flattened(), to);
 }
 
 /// The pairs of positions of the block at `start` of which all rows see both; relative to it.

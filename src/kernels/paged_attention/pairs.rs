@@ -5,6 +5,8 @@
 //! positions at a time, each in ascending order. A position that a row doesn't see has the weight 0 beside
 //! its neighbour, and no part in what is read: so a row's bits are those it has alone.
 
+#![expect(clippy::needless_range_loop, reason = "indices name registers")]
+
 use std::ops::Range;
 
 use half::bf16;
