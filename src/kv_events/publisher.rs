@@ -211,7 +211,7 @@ async fn disconnected(events: &mut Receiver<SocketEvent>) {
         }
     }
     // The socket tells nothing more, as long as it lives.
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 #[cfg(test)]

@@ -84,7 +84,7 @@ pub(super) async fn serve(socket: RouterSocket, kept: Kept, topic: Bytes) {
 
 /// A message of these frames.
 pub(super) fn message<const FRAMES: usize>(frames: [Bytes; FRAMES]) -> ZmqMessage {
-    ZmqMessage::try_from(frames.to_vec()).expect("a message has frames")
+    ZmqMessage::try_from(Vec::from(frames)).expect("a message has frames")
 }
 
 #[cfg(test)]
