@@ -7,7 +7,7 @@ use super::args::SPAN;
 use super::paired_tile::{PairedScratch, pair_weights};
 use super::registers::{HALVES, QueryRows, Scores, Weighted, most_rows};
 use super::sums::{Output, Record};
-use super::tile::{Operands, SPAN_VECTORS, Tile, clipped, meets};
+use super::tile::{Operands, SPAN_VECTORS, Tile, clipped, common, meets};
 use crate::cache::KV_BLOCK;
 use crate::cache::kv_element::{PerPosition, Stored, Vector};
 use crate::cpu::{Element, Kernel, LANES, Lanes, Products, math};
@@ -315,11 +315,7 @@ impl<S: Stored> Tile<'_, S> {
             let rows = most_rows::<L>().min(seen.len() - row);
             let start = block * KV_BLOCK;
             // What all rows see is summed together; before and behind it each row is alone.
-            let mut common = 0..KV_BLOCK;
-            for seen in &seen[row..row + rows] {
-                let seen = clipped(seen, start);
-                common = common.start.max(seen.start)..common.end.min(seen.end);
-            }
+            let common = common(&seen[row..row + rows], start);
             let alone = || (row..).zip(&seen[row..row + rows]).map(|(i, s)| (i, clipped(s, start)));
             if common.is_empty() {
                 for (i, seen) in alone() {

@@ -11,7 +11,7 @@ use super::pairs::{
 };
 use super::registers::{HALVES, most_rows};
 use super::sums::Record;
-use super::tile::{SPAN_VECTORS, Tile, clipped, meets};
+use super::tile::{SPAN_VECTORS, Tile, clipped, common, meets};
 use crate::cache::KV_BLOCK;
 use crate::cache::kv_element::{Stored, Vector};
 use crate::cpu::{Element, LANES, Lanes, Products};
@@ -175,11 +175,7 @@ pub(super) fn pair_weights<L: Lanes>(
 /// The pairs of positions of the block at `start` of which all rows see both; relative to it.
 #[inline(always)]
 fn common_pairs(seen: &[Range<usize>], start: usize) -> Range<usize> {
-    let mut common = 0..KV_BLOCK;
-    for seen in seen {
-        let seen = clipped(seen, start);
-        common = common.start.max(seen.start)..common.end.min(seen.end);
-    }
+    let common = common(seen, start);
     let whole = common.start.next_multiple_of(2)..common.end / 2 * 2;
     if whole.start < whole.end { whole } else { 0..0 }
 }

@@ -86,3 +86,14 @@ pub(super) fn clipped(range: &Range<usize>, start: usize) -> Range<usize> {
     let clip = |position: usize| position.clamp(start, start + KV_BLOCK) - start;
     clip(range.start)..clip(range.end)
 }
+
+/// The positions of the block at `start` that all rows see; relative to it.
+#[inline(always)]
+pub(super) fn common(seen: &[Range<usize>], start: usize) -> Range<usize> {
+    let mut common = 0..KV_BLOCK;
+    for seen in seen {
+        let seen = clipped(seen, start);
+        common = common.start.max(seen.start)..common.end.min(seen.end);
+    }
+    common
+}
