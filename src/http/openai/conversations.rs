@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::lists::{Asked, ListKind, Parameters, list};
 use super::metadata::metadata;
+use super::removal::remove;
 use super::responses::items::{ItemReader, References};
 use crate::http::error::ApiError;
 use crate::http::openai::envelope::item_id;
@@ -119,10 +120,7 @@ pub(crate) async fn delete(
     PathId(id): PathId,
 ) -> Result<axum::Json<Value>, ApiError> {
     let key = Key::new(CONVERSATION, &owner.0, &id);
-    if !state.store.change(vec![Change::Remove(key)]).await? {
-        return Err(not_found(&id));
-    }
-    Ok(axum::Json(json!({"id": id, "object": "conversation.deleted", "deleted": true})))
+    remove(&state.store, key, "conversation", "conversation.deleted").await
 }
 
 /// `POST /v1/conversations/{id}/items`.

@@ -6,9 +6,10 @@ use axum::extract::State;
 use axum::extract::multipart::{Field, Multipart, MultipartRejection};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::lists::{Asked, ListKind, Parameters, list};
+use super::removal::remove;
 use crate::http::error::ApiError;
 use crate::http::request::owner::Owner;
 use crate::http::request::path_id::PathId;
@@ -16,7 +17,7 @@ use crate::http::state::AppState;
 use crate::http::state::clock::unix_seconds;
 use crate::http::state::files::{FILE, FileWriter, StoredFile, contents};
 use crate::http::state::packing::unpack;
-use crate::store::{Change, Key, Object};
+use crate::store::{Key, Object};
 
 /// What files can be for.
 const PURPOSES: [&str; 6] = ["assistants", "batch", "evals", "fine-tune", "user_data", "vision"];
@@ -211,8 +212,5 @@ pub(crate) async fn delete(
     PathId(id): PathId,
 ) -> Result<axum::Json<Value>, ApiError> {
     let key = Key::new(FILE, &owner.0, &id);
-    if !state.store.change(vec![Change::Remove(key)]).await? {
-        return Err(ApiError::ObjectNotFound(FILE, id));
-    }
-    Ok(axum::Json(json!({"id": id, "object": "file", "deleted": true})))
+    remove(&state.store, key, FILE, "file").await
 }

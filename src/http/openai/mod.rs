@@ -12,6 +12,7 @@ pub(crate) mod files;
 pub(crate) mod format;
 pub(crate) mod lists;
 pub(crate) mod metadata;
+pub(crate) mod removal;
 pub(crate) mod responses;
 pub(crate) mod sampling;
 pub(crate) mod stream_options;

@@ -10,6 +10,7 @@ use crate::http::answer::delta::{ChoiceDelta, CompletedChoice};
 use crate::http::error::ApiError;
 use crate::http::openai::lists::{Asked, ListKind, Parameters, list};
 use crate::http::openai::metadata::metadata;
+use crate::http::openai::removal::remove;
 use crate::http::request::extract::Extracted;
 use crate::http::request::fields::required;
 use crate::http::request::owner::Owner;
@@ -163,10 +164,8 @@ pub(crate) async fn delete(
     owner: Owner,
     PathId(id): PathId,
 ) -> Result<axum::Json<Value>, ApiError> {
-    if !state.store.change(vec![Change::Remove(Key::new(CHAT, &owner.0, &id))]).await? {
-        return Err(not_found(&id));
-    }
-    Ok(axum::Json(json!({"id": id, "object": "chat.completion.deleted", "deleted": true})))
+    let key = Key::new(CHAT, &owner.0, &id);
+    remove(&state.store, key, "chat completion", "chat.completion.deleted").await
 }
 
 /// `GET /v1/chat/completions/{id}/messages`: the first one first, unless asked otherwise.
