@@ -49,7 +49,9 @@ pub struct EngineConfig {
     pub draft_max: usize,
     /// Reuse KV blocks of equal prefixes.
     pub prefix_cache: bool,
-    /// Where such blocks are kept beyond the pool and the process.
+    /// Most bytes of host memory that keep such blocks beyond the pool.
+    pub kv_host_bytes: Option<u64>,
+    /// Where they are kept beyond the process.
     pub kv_disk: Option<KvDisk>,
     /// Where changes of what is cached are published.
     pub kv_events: Option<KvEvents>,
@@ -81,6 +83,7 @@ impl Default for EngineConfig {
             weight_kind: None,
             draft_max: 16,
             prefix_cache: true,
+            kv_host_bytes: None,
             kv_disk: None,
             kv_events: None,
             threads: None,

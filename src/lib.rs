@@ -15,7 +15,7 @@
 //! 2 layers      attention, linear, rope, mlp, norm   | scheduler: who runs | sampling: which token
 //!   speculation which tokens may follow
 //! 1 weights     files -> tensors | kernels: the hot operations | kv_cache: which blocks
-//!   kv_disk     blocks that outlive pool and process | kv_events what is cached, told to routers
+//!   kv_disk     blocks that outlive the pool        | kv_events what is cached, told to routers
 //!   store       objects and lines of work that outlive the process, in SQLite or PostgreSQL
 //!   text        strings, templates, tokenizers       | config | metrics | pooling | demo
 //!   pictures    files to pixels
@@ -37,7 +37,7 @@
 //!    layers (`layers::adapter`), and stays until it ends.
 //! 5. The engine thread steps: drain commands, schedule, run, sample, update, emit.
 //!    What the cache lost and a folder still has is read while the request waits, by threads of
-//!    `kv_disk`; between steps `engine::core::tier` exchanges blocks with them.
+//!    `kv_disk`; between steps `engine::core::tiers` exchanges blocks with them.
 //!    After each step routers that want to know are told what the cache gained and lost (`kv_events`).
 //!    A request to embed a text runs the same way, but samples nothing: the engine pools its hidden
 //!    states and sends one vector. A model that only embeds has no KV cache and a loop of its own.

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 mod finished;
-mod kv_disk;
+pub mod kv_tiers;
 mod lora;
 mod metric;
 mod registry;

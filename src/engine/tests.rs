@@ -19,8 +19,8 @@ use super::output::{EngineError, EngineOutput, OutputStream};
 use super::request::{EngineRequest, RequestId};
 use super::startup::LoadedModel;
 use super::startup::device::OpenDevice;
-use super::startup::disk::ModelIdentity;
 use super::startup::draft::LoadedDraft;
+use super::startup::tiers::ModelIdentity;
 use super::{EngineHandle, EngineHealth};
 use crate::config::{DeviceChoice, EngineConfig, Pooling};
 use crate::kv_disk::files::{Disk, Files};
@@ -500,6 +500,7 @@ mod draft_model;
 mod embedding;
 mod speculation;
 mod states;
+mod tiers;
 
 #[test]
 fn a_dead_engine_answers_with_an_error() {

@@ -19,6 +19,9 @@
 //! leaves nothing but a temporary file. A file with the wrong size, checksum or name is removed and told
 //! in the log; for those who asked it was never there. A disk that is full, slow or gone costs the tier,
 //! never an answer.
+//!
+//! [`HostMemory`] has the same folder in host memory, for what leaves the memory of a GPU. A [`Store`] over
+//! it and one over a disk can stand behind each other.
 
 mod file;
 pub mod files;
@@ -27,6 +30,7 @@ mod folder;
 pub(crate) mod gate;
 mod index;
 pub mod inventory;
+mod memory;
 pub mod namespace;
 mod reader;
 mod shared;
@@ -37,5 +41,6 @@ mod writer;
 
 pub use file::Payload;
 pub use folder::FileKey;
+pub use memory::HostMemory;
 pub use shared::{ChangeSink, LoadHandle, LoadId, Loaded, QUEUED_BYTES, StoreConfig};
 pub use store::Store;

@@ -86,7 +86,7 @@ impl Reader {
                 self.shared.index().forget(&key);
                 // Another process has evicted it.
                 if error.kind() != ErrorKind::NotFound {
-                    config.metrics.add_kv_disk_error();
+                    config.metrics.add_error();
                     tracing::warn!(path = %path.display(), %error, "a stored block can't be read");
                 }
                 return Err(Miss::Unread);
@@ -94,12 +94,12 @@ impl Reader {
         };
         match file::check(&key, bytes) {
             Ok(payload) => {
-                config.metrics.add_kv_disk_loaded(payload.bytes().len());
+                config.metrics.add_loaded(payload.bytes().len());
                 Ok(payload)
             }
             Err(fault) => {
                 self.shared.index().forget(&key);
-                config.metrics.add_kv_disk_corrupt();
+                config.metrics.add_corrupt();
                 tracing::warn!(path = %path.display(), "a stored block is not used: {fault}");
                 // It would be found again and again; if it can't be removed, nothing is lost.
                 let _ = config.files.remove(&path);

@@ -10,7 +10,7 @@ use super::folder::FileKey;
 use super::index::Index;
 use super::namespace::{About, Namespace};
 use crate::kv_cache::content::Content;
-use crate::metrics::MetricsHandle;
+use crate::metrics::kv_tiers::TierMetrics;
 
 /// Bytes that may wait to be written, and as many that may be read ahead of the engine.
 pub const QUEUED_BYTES: usize = 64 << 20;
@@ -35,7 +35,7 @@ pub struct StoreConfig {
     /// How files are read and written.
     pub files: Arc<dyn Files>,
     /// Where stored and loaded blocks are counted.
-    pub metrics: MetricsHandle,
+    pub metrics: TierMetrics,
     /// Called with what has come to this process's subfolder (`true`) or gone from it, in order, from
     /// the threads of the store and while it is opened; it must not wait.
     pub changes: Option<ChangeSink>,
@@ -153,7 +153,7 @@ impl Shared {
     /// Tells how much is in the folder, and what has changed there.
     pub(super) fn report(&self) {
         let mut index = self.index();
-        self.config.metrics.set_kv_disk(index.len(), index.bytes());
+        self.config.metrics.set_stored(index.len(), index.bytes());
         let changes = index.take_changes();
         // While the index is locked: changes arrive in their order.
         if let Some(sink) = self.config.changes.as_ref().filter(|_| !changes.is_empty()) {

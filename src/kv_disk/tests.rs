@@ -12,6 +12,7 @@ use super::namespace::{About, Namespace};
 use super::{FileKey, Loaded, Store, StoreConfig, inventory};
 use crate::kv_cache::block_hash::BlockHash;
 use crate::kv_cache::content::Content;
+use crate::metrics::kv_tiers::KvTier;
 use crate::metrics::{self, MetricsHandle};
 
 const NAMESPACE: [u8; 16] = [9; 16];
@@ -41,7 +42,7 @@ fn open_with(root: &Path, max_bytes: u64, queued_bytes: usize) -> Opened {
         block_bytes: 1000,
         queued_bytes,
         files: gate.clone(),
-        metrics: metrics.clone(),
+        metrics: metrics.of_tier(KvTier::Disk),
         changes: None,
         wake: Box::new(move || {
             count.fetch_add(1, Ordering::Relaxed);

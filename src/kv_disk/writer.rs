@@ -99,18 +99,18 @@ impl Writer {
             return;
         }
         if bytes > shared.config.max_bytes {
-            return shared.config.metrics.add_kv_disk_dropped(1);
+            return shared.config.metrics.add_dropped(1);
         }
         self.make_room(bytes);
         match self.write(&key, payload) {
             Ok(()) => {
                 let used = micros(SystemTime::now());
                 shared.index().insert(Found { key, bytes, used });
-                shared.config.metrics.add_kv_disk_stored(payload.len());
+                shared.config.metrics.add_stored(payload.len());
                 self.failing = false;
             }
             Err(error) => {
-                shared.config.metrics.add_kv_disk_error();
+                shared.config.metrics.add_error();
                 if !self.failing {
                     let path = shared.config.root.display();
                     tracing::warn!(%path, %error, "blocks can't be stored, and are left out");
@@ -156,11 +156,11 @@ impl Writer {
             drop(index);
             let path = oldest.path(&config.root);
             match config.files.remove(&path) {
-                Ok(()) => config.metrics.add_kv_disk_evicted(evicted.unwrap_or(0)),
+                Ok(()) => config.metrics.add_evicted(evicted.unwrap_or(0)),
                 // Another process was faster.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => {
-                    config.metrics.add_kv_disk_error();
+                    config.metrics.add_error();
                     tracing::warn!(path = %path.display(), %error, "a block can't be evicted");
                 }
             }

@@ -5,7 +5,7 @@
 //!
 //! Hashes are the last 64 bits of ours as a number, which is vLLM's default too. Blocks of the pool are
 //! of `group_idx` 0 and complete. Two things are told by hash alone, as vLLM tells of what it has only
-//! the hash of (no tokens, `block_size` 0): content of the folder of `--kv-disk`, and, of `group_idx` 1
+//! the hash of (no tokens, `block_size` 0): content of the tiers behind the pool, and, of `group_idx` 1
 //! and kind `mamba`, the recurrent states behind blocks, without which hybrid models can't resume there.
 
 use serde::Serialize;
@@ -15,11 +15,17 @@ use crate::kv_cache::BLOCK_SIZE;
 use crate::kv_cache::block_hash::BlockHash;
 use crate::kv_cache::content::Content;
 use crate::kv_cache::events::{BlockKeys, CacheEvent, StoredBlock};
+use crate::metrics::kv_tiers::KvTier;
 
 /// The pool of the device that computes is vLLM's first tier, on every device.
 const POOL: &str = "GPU";
-/// The folder of `--kv-disk`.
-const DISK: &str = "STORAGE";
+/// vLLM's names for what stands behind the pool.
+fn medium(tier: KvTier) -> &'static str {
+    match tier {
+        KvTier::Host => "CPU",
+        KvTier::Disk => "STORAGE",
+    }
+}
 
 /// Encodes a batch that happened at `seconds` since 1970.
 ///
@@ -28,7 +34,7 @@ const DISK: &str = "STORAGE";
 pub fn encode(seconds: f64, change: &Change) -> Result<Vec<u8>, rmp_serde::encode::Error> {
     let events = match change {
         Change::Pool(events) => of_pool(events),
-        Change::Disk(changes) => of_disk(changes),
+        Change::Behind(tier, changes) => of_tier(medium(*tier), changes),
         Change::Cleared => vec![Event::AllBlocksCleared],
     };
     let mut bytes = Vec::new();
@@ -109,13 +115,13 @@ fn of_pool(events: &[CacheEvent]) -> Vec<Event<'_>> {
     told
 }
 
-fn of_disk(changes: &[(Content, bool)]) -> Vec<Event<'_>> {
+fn of_tier<'a>(medium: &'static str, changes: &[(Content, bool)]) -> Vec<Event<'a>> {
     let mut told = Vec::new();
     for (content, is_there) in changes {
         if *is_there {
-            told.push(Event::BlockStored(Stored::by_hash(*content, DISK)));
+            told.push(Event::BlockStored(Stored::by_hash(*content, medium)));
         } else {
-            remove(&mut told, *content, DISK);
+            remove(&mut told, *content, medium);
         }
     }
     told

@@ -8,14 +8,15 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use crate::kv_cache::content::Content;
 use crate::kv_cache::events::CacheEvent;
 use crate::metrics::MetricsHandle;
+use crate::metrics::kv_tiers::KvTier;
 
 /// What has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// In the pool of the device that computes, in order.
     Pool(Vec<CacheEvent>),
-    /// In the folder of `--kv-disk`: what is there now (`true`) and what is gone, in order.
-    Disk(Vec<(Content, bool)>),
+    /// Behind it: what is there now (`true`) and what is gone, in order.
+    Behind(KvTier, Vec<(Content, bool)>),
     /// Everything is forgotten.
     Cleared,
 }

@@ -14,6 +14,7 @@ use crate::kv_cache::block_hash::BlockHash;
 use crate::kv_cache::content::Content;
 use crate::kv_cache::events::{BlockKeys, CacheEvent, StoredBlock};
 use crate::metrics;
+use crate::metrics::kv_tiers::KvTier;
 
 fn hash(number: u64) -> BlockHash {
     let mut bytes = [9; 16];
@@ -98,21 +99,23 @@ fn keys_are_those_of_each_block() {
 }
 
 #[test]
-fn the_folder_is_another_medium() {
+fn what_stands_behind_the_pool_is_another_medium() {
     let changes = [(1, true), (2, true), (1, false), (2, false)];
     let changes = changes.map(|(number, there)| (Content::Block(hash(number)), there));
-    let read = read(&Change::Disk(changes.to_vec()));
-    let stored = |number: u64| {
-        json!({
-            "type": "BlockStored", "block_hashes": [number], "parent_block_hash": null,
-            "token_ids": [], "block_size": 0, "lora_id": null, "medium": "STORAGE",
-            "lora_name": null, "group_idx": 0,
-        })
-    };
-    let removed = json!(
-        {"type": "BlockRemoved", "block_hashes": [1, 2], "medium": "STORAGE", "group_idx": 0}
-    );
-    assert_eq!(read, json!([stored(1), stored(2), removed]));
+    for (tier, medium) in [(KvTier::Host, "CPU"), (KvTier::Disk, "STORAGE")] {
+        let read = read(&Change::Behind(tier, changes.to_vec()));
+        let stored = |number: u64| {
+            json!({
+                "type": "BlockStored", "block_hashes": [number], "parent_block_hash": null,
+                "token_ids": [], "block_size": 0, "lora_id": null, "medium": medium,
+                "lora_name": null, "group_idx": 0,
+            })
+        };
+        let removed = json!(
+            {"type": "BlockRemoved", "block_hashes": [1, 2], "medium": medium, "group_idx": 0}
+        );
+        assert_eq!(read, json!([stored(1), stored(2), removed]));
+    }
     assert_eq!(self::read(&Change::Cleared), json!([{"type": "AllBlocksCleared"}]));
 }
 

@@ -132,6 +132,28 @@ table! {
         "Sequences whose client went away before the end.");
     blocks_in_use: Gauge = gauge("sconce:kv_blocks_in_use",
         "KV blocks that sequences hold.");
+    kv_host_blocks: Gauge = gauge("sconce:kv_host_blocks",
+        "Blocks and snapshots in the host memory of --kv-host-memory.");
+    kv_host_bytes: Gauge = gauge("sconce:kv_host_bytes",
+        "Bytes in the host memory of --kv-host-memory.");
+    kv_host_stored: Counter = counter("sconce:kv_host_stored_blocks_total",
+        "Blocks and snapshots copied to host memory.");
+    kv_host_stored_bytes: Counter = counter("sconce:kv_host_stored_bytes_total",
+        "Bytes of these.");
+    kv_host_loaded: Counter = counter("sconce:kv_host_loaded_blocks_total",
+        "Blocks and snapshots copied back.");
+    kv_host_loaded_bytes: Counter = counter("sconce:kv_host_loaded_bytes_total",
+        "Bytes of these.");
+    kv_host_evicted: Counter = counter("sconce:kv_host_evicted_blocks_total",
+        "Blocks and snapshots removed to make room.");
+    kv_host_evicted_bytes: Counter = counter("sconce:kv_host_evicted_bytes_total",
+        "Bytes of these.");
+    kv_host_dropped: Counter = counter("sconce:kv_host_dropped_blocks_total",
+        "Blocks and snapshots that left the pool before they could be copied.");
+    kv_host_corrupt: Counter = counter("sconce:kv_host_corrupt_blocks_total",
+        "Those whose checksum was wrong, and were removed.");
+    kv_host_errors: Counter = counter("sconce:kv_host_errors_total",
+        "Those for which the system gave no memory.");
     kv_disk_blocks: Gauge = gauge("sconce:kv_disk_blocks",
         "Blocks and snapshots in the folder of --kv-disk.");
     kv_disk_bytes: Gauge = gauge("sconce:kv_disk_bytes",

@@ -229,6 +229,9 @@ struct EngineArgs {
     /// Don't reuse the KV cache of equal prompt beginnings.
     #[arg(long)]
     no_prefix_cache: bool,
+    /// Host memory that keeps blocks of the KV cache which leave that of a GPU.
+    #[arg(long, value_name = "SIZE", conflicts_with = "no_prefix_cache")]
+    kv_host_memory: Option<ByteSize>,
     /// Folder that keeps blocks of the KV cache beyond memory and restarts; several servers may
     /// share it.
     #[arg(long, value_name = "FOLDER", conflicts_with = "no_prefix_cache")]
@@ -308,6 +311,7 @@ impl ServeArgs {
             weight_kind: args.quantize.or(args.dtype),
             draft_max: usize::from(args.draft_max),
             prefix_cache: !args.no_prefix_cache,
+            kv_host_bytes: args.kv_host_memory.map(|size| size.0 as u64),
             kv_disk: args.kv_disk.clone().map(|path| KvDisk {
                 path,
                 max_bytes: args.kv_disk_size.0 as u64,

@@ -14,7 +14,7 @@ mod sampled;
 mod searches;
 mod sequences;
 mod sights;
-mod tier;
+mod tiers;
 
 use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -44,7 +44,7 @@ pub(super) use draft_model::DraftModel;
 use hidden_queue::with_hidden;
 use searches::{Search, Searches};
 use sights::Sights;
-pub(super) use tier::Tier;
+pub(super) use tiers::Tiers;
 
 const _: () = assert!(crate::kv_cache::BLOCK_SIZE == crate::runner::BLOCK_SIZE);
 
@@ -64,7 +64,7 @@ pub(super) struct EngineCore {
     sights: Sights,
     head: PoolingHead,
     metrics: MetricsHandle,
-    tier: Option<Tier>,
+    tiers: Option<Tiers>,
     /// Who is told of what is cached.
     events: Option<EventSender>,
     /// Where tokens are drafted.
@@ -98,7 +98,7 @@ impl EngineCore {
             sights: Sights::default(),
             head,
             metrics,
-            tier: None,
+            tiers: None,
             events: None,
             speculation: Speculation::new(0),
             draft_model: None,
@@ -107,10 +107,10 @@ impl EngineCore {
         }
     }
 
-    /// The same, with a slower tier of the cache.
+    /// The same, with slower tiers of the cache.
     #[must_use]
-    pub(super) fn with_tier(self, tier: Tier) -> Self {
-        Self { scheduler: self.scheduler.with_tier(), tier: Some(tier), ..self }
+    pub(super) fn with_tiers(self, tiers: Tiers) -> Self {
+        Self { scheduler: self.scheduler.with_tier(), tiers: Some(tiers), ..self }
     }
 
     /// The same, telling what becomes reusable in the cache and what ceases to be.
@@ -140,14 +140,14 @@ impl EngineCore {
             let idle = self.is_idle();
             if idle {
                 // What the last step computed is not to wait for the next request.
-                self.advance_tier();
+                self.advance_tiers();
                 self.report_load();
             }
-            let wait = match &self.tier {
+            let wait = match &self.tiers {
                 _ if idle => Wait::ForOne,
-                Some(tier) if self.stalled => {
-                    tier.deadline().map_or(Wait::No, |deadline| Wait::Until(&tier.clock, deadline))
-                }
+                Some(tiers) if self.stalled => tiers
+                    .deadline()
+                    .map_or(Wait::No, |deadline| Wait::Until(&tiers.clock, deadline)),
                 _ => Wait::No,
             };
             let Some(commands) = drain_commands(&mut self.commands, wait) else {
@@ -156,7 +156,7 @@ impl EngineCore {
             for command in commands {
                 self.handle(command);
             }
-            self.advance_tier();
+            self.advance_tiers();
             if !self.is_idle() {
                 self.shared.begin_step();
                 self.step();
@@ -182,9 +182,9 @@ impl EngineCore {
         Some(format!("the GPU has failed, the process must be started again: {checked}"))
     }
 
-    fn advance_tier(&mut self) {
-        if let Some(tier) = &mut self.tier {
-            tier.advance(&mut self.scheduler, &self.runner);
+    fn advance_tiers(&mut self) {
+        if let Some(tiers) = &mut self.tiers {
+            tiers.advance(&mut self.scheduler, &self.runner);
         }
     }
 
@@ -199,9 +199,9 @@ impl EngineCore {
 
     /// Stores what is left to be stored.
     fn finish(self) {
-        let Self { tier, mut scheduler, runner, .. } = self;
-        if let Some(tier) = tier {
-            tier.finish(&mut scheduler, &runner);
+        let Self { tiers, mut scheduler, runner, .. } = self;
+        if let Some(tiers) = tiers {
+            tiers.finish(&mut scheduler, &runner);
         }
     }
 
@@ -312,7 +312,7 @@ impl EngineCore {
         let drafting = self.offer_drafts();
         let output = self.scheduler.schedule(self.pace.num_tokens());
         let nothing = output.scheduled.is_empty();
-        self.stalled = nothing && self.tier.is_some() && self.sights.num_waiting() == 0;
+        self.stalled = nothing && self.tiers.is_some() && self.sights.num_waiting() == 0;
         if nothing && (self.stalled || self.sights.num_waiting() > 0) {
             return;
         }

@@ -6,10 +6,10 @@ use std::sync::{Arc, mpsc};
 use candle_core::DType;
 
 use super::device::{DeviceMemory, OpenDevice};
-use super::disk::{self, CacheFacts, ModelIdentity};
 use super::draft::{self, LoadedDraft};
 use super::engine::Engine;
 use super::error::StartupError;
+use super::tiers::{self, CacheFacts, ModelIdentity};
 use super::{classifier, head, ranks, tower};
 use crate::config::{EngineConfig, Pooling, WeightKind};
 use crate::engine::core::EngineCore;
@@ -181,8 +181,8 @@ impl LoadedModel {
         };
         let events = config.kv_events.as_ref().map(|config| kv_events::start(config, &metrics));
         let events = events.transpose()?;
-        let tier =
-            disk::open(config, &cache, self.files.clone(), &handle, events.clone(), &metrics)?;
+        let files = self.files.clone();
+        let tiers = tiers::open(config, &cache, files, &handle, events.as_ref(), &metrics)?;
         let speculation = self.speculation(config);
         let vocab_size = self.model.vocab_size();
         let Self { model, device, head, leader, tower, draft, .. } = self;
@@ -198,8 +198,8 @@ impl LoadedModel {
         let core = EngineCore::new(commands, shared, scheduler, pace, runner, head, metrics)
             .with_speculation(speculation, draft.transpose()?)
             .with_events(events);
-        let core = match tier {
-            Some(tier) => core.with_tier(tier),
+        let core = match tiers {
+            Some(tiers) => core.with_tiers(tiers),
             None => core,
         };
         let bounds = DecodeBounds {
@@ -275,6 +275,9 @@ impl LoadedModel {
             Some(bytes) => DeviceMemory { free: bytes, own: None },
             None => ranks::least(self.device.memory()?, others),
         };
+        // Where the pool is in host memory too, both have their parts of it.
+        let kept = config.kv_host_bytes.filter(|_| memory.own.is_none()).unwrap_or(0);
+        let kept = usize::try_from(kept).unwrap_or(usize::MAX);
         let kv_shape = self.model.kv_shape();
         let draft = self.draft.as_ref().map(|draft| draft.facts(config)).transpose()?;
         Ok(MemoryFacts {
@@ -282,7 +285,7 @@ impl LoadedModel {
                 + draft.map_or(0, |draft| draft.block_bytes),
             state_bytes: kv_shape.state_bytes(),
             weight_bytes: self.weight_bytes,
-            free_bytes: memory.free,
+            free_bytes: memory.free.saturating_sub(kept),
             own_bytes: memory.own,
             model_context: self.model.max_position_embeddings(),
             draft,

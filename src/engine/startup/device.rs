@@ -140,7 +140,7 @@ fn name(device: &Device, choice: DeviceChoice) -> String {
 
 /// Bytes this process may still take: what the system has available, or what is left of the
 /// control group's limit.
-fn host_memory() -> Result<usize, StartupError> {
+pub(super) fn host_memory() -> Result<usize, StartupError> {
     let mut system = sysinfo::System::new().map_err(|e| StartupError::Memory(e.to_string()))?;
     system.refresh_memory();
     let available = system.available_memory();

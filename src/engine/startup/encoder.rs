@@ -161,6 +161,9 @@ fn check_settings(config: &EngineConfig) -> Result<(), StartupError> {
     if config.kv_cache_bytes.is_some() {
         return refuse("--kv-cache-memory", "it has no KV cache");
     }
+    if config.kv_host_bytes.is_some() {
+        return refuse("--kv-host-memory", "it has no KV cache");
+    }
     if config.kv_disk.is_some() {
         return refuse("--kv-disk", "it has no KV cache");
     }

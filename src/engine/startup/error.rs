@@ -1,7 +1,7 @@
 //! Why the engine can't start.
 
 use crate::config::DeviceChoice;
-use crate::engine::memory::PlanError;
+use crate::engine::memory::{PlanError, Size};
 use crate::kernels::pool::PoolError;
 use crate::kv_events::KvEventsError;
 use crate::models::ModelError;
@@ -73,12 +73,22 @@ pub enum StartupError {
     },
     /// Each of several ranks has its part of the KV cache alone.
     #[error(
-        "--kv-disk can't be used with --tensor-parallel {ranks}: each rank has its part of the KV \
+        "{flag} can't be used with --tensor-parallel {ranks}: each rank has its part of the KV \
          cache alone"
     )]
-    KvDiskRanks {
+    KvTierRanks {
+        /// What asks for another tier.
+        flag: &'static str,
         /// Processes that compute the model.
         ranks: usize,
+    },
+    /// There is not so much host memory.
+    #[error("--kv-host-memory asks for {asked} of host memory, of which {free} are free")]
+    KvHostMemory {
+        /// What was asked for.
+        asked: Size,
+        /// What is left.
+        free: Size,
     },
     /// What is cached can't be published.
     #[error("--kv-events-config: {0}")]

@@ -7,13 +7,13 @@ pub mod adapters;
 mod classifier;
 mod decoder;
 pub mod device;
-pub mod disk;
 pub mod draft;
 mod encoder;
 mod engine;
 mod error;
 mod head;
 mod ranks;
+pub mod tiers;
 mod tower;
 
 use std::sync::Arc;

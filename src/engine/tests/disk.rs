@@ -6,34 +6,34 @@ use super::*;
 use crate::config::KvDisk;
 use crate::kv_disk::gate::Gate;
 
-const EVERY_MEMORY: [Memory; 3] = [Memory::Blocks, Memory::State, Memory::StateAlone];
+pub(super) const EVERY_MEMORY: [Memory; 3] = [Memory::Blocks, Memory::State, Memory::StateAlone];
 
-fn on_disk(folder: &Path, num_blocks: usize) -> EngineConfig {
+pub(super) fn on_disk(folder: &Path, num_blocks: usize) -> EngineConfig {
     let disk =
         KvDisk { path: folder.to_owned(), max_bytes: 1 << 30, patience: Duration::from_hours(1) };
     EngineConfig { kv_disk: Some(disk), ..config(num_blocks) }
 }
 
 /// The answer, and the tokens that were found in the cache or on disk.
-fn cached(running: &Running, request: EngineRequest) -> (Answer, usize) {
+pub(super) fn cached(running: &Running, request: EngineRequest) -> (Answer, usize) {
     let (answer, end) = block_on(collect(running.handle.submit(request)));
     let Some(EngineOutput::Finished { stats, .. }) = end else { panic!("{end:?}") };
     (answer, stats.cached_tokens)
 }
 
 /// Ends an engine, which stores what it has.
-fn end((running, thread): (Running, JoinHandle<()>)) {
+pub(super) fn end((running, thread): (Running, JoinHandle<()>)) {
     drop(running);
     thread.join().unwrap();
 }
 
-fn metric(running: &Running, name: &str) -> usize {
+pub(super) fn metric(running: &Running, name: &str) -> usize {
     let text = running.metrics.render();
     let line = text.lines().find(|line| line.starts_with(name)).unwrap();
     line.rsplit(' ').next().unwrap().parse().unwrap()
 }
 
-fn wait_for(running: &Running, name: &str, least: usize) {
+pub(super) fn wait_for(running: &Running, name: &str, least: usize) {
     for _ in 0..5000 {
         if metric(running, name) >= least {
             return;
@@ -226,38 +226,6 @@ fn a_prompt_does_not_wait_forever() {
     second.0.assert_idle();
     slow.set_closed(false);
     end(second);
-}
-
-#[test]
-fn conversations_in_turn_find_on_disk_what_the_pool_has_no_room_for() {
-    for memory in [Memory::Blocks, Memory::State] {
-        let folder = tempfile::tempdir().unwrap();
-        let hits = |config: &EngineConfig| {
-            let engine = start_on(memory, config, Duration::ZERO, Arc::new(Disk));
-            let mut said: Vec<Vec<u32>> = (0..50).map(|seed| prompt(seed, 150)).collect();
-            let (mut found, mut asked, mut all) = (0, 0, Vec::new());
-            for turn in 0..3 {
-                for tokens in &mut said {
-                    let (answer, hit) = cached(&engine.0, request(tokens.clone(), 20, turn));
-                    found += hit;
-                    asked += tokens.len();
-                    tokens.extend(&answer.0);
-                    tokens.extend(prompt(turn as u32 + 100, 10));
-                    all.push(answer);
-                }
-            }
-            engine.0.assert_idle();
-            end(engine);
-            (100 * found / asked, all)
-        };
-        // Room for five of them.
-        let (without, expected) = hits(&config(40));
-        let (with, answers) = hits(&on_disk(folder.path(), 40));
-        assert_eq!(answers, expected, "{memory:?}");
-        // Of a third of the tokens nobody has seen anything yet, and states are kept at some places.
-        assert_eq!(without, 0, "{memory:?}: percent of the tokens");
-        assert!(with >= 50, "{memory:?}: {with} percent of the tokens");
-    }
 }
 
 #[test]
