@@ -81,6 +81,7 @@ fn routes() -> Router<AppState> {
         .route("/v1/responses", post(responses::create))
         .route("/v1/responses/render", post(responses::render))
         .route("/v1/responses/input_tokens", post(responses::input_tokens))
+        .route("/v1/responses/compact", post(responses::compaction::compact))
         .route("/v1/decisions", post(decisions::decisions))
         .route("/v1/systemone", post(decisions::system_one))
         .merge(vectors())

@@ -114,6 +114,20 @@ def check_answers(check, t: Subject):
             model=t.model, previous_response_id=first.id, input="And now?", temperature=0,
             max_output_tokens=16)
         assert then.usage.input_tokens > first.usage.input_tokens + 16, then.usage
+    with check("responses: a picture that was uploaded is seen by its file_id"):
+        file = t.openai.files.create(file=("0.png", base64.b64decode(picture(0))), purpose="vision")
+        content = [{"type": "input_image", "file_id": file.id, "detail": "auto"},
+                   {"type": "input_text", "text": QUESTION}]
+        ask = lambda: t.openai.responses.create(
+            model=t.model, input=[{"role": "user", "content": content}], temperature=0,
+            max_output_tokens=16)
+        assert ask().output_text == t.said(url(0), QUESTION)
+        t.openai.files.delete(file.id)
+        try:
+            ask()
+            raise AssertionError("a file that is gone")
+        except openai.BadRequestError as error:
+            assert error.param == "input[0].content[0].file_id", error
     with check("Ollama's chat: images give the same answer"):
         body = {"model": t.model, "stream": False, "options": {"temperature": 0, "num_predict": 16},
                 "messages": [{"role": "user", "content": QUESTION, "images": [picture(0)]}]}

@@ -300,6 +300,17 @@ def check_store(check, t: Subject):
         assert [item.role for item in page.data] == ["user", "assistant", "user"]
         pages = t.client.responses.input_items.list(second.id, order="asc", limit=1)
         assert [item.id for item in pages] == [item.id for item in page.data]
+    with check("compact: a summary stands in place of a conversation"):
+        first = t.respond(store=True)
+        compacted = t.client.responses.compact(
+            model=t.model, previous_response_id=first.id, extra_body={"max_output_tokens": 24}
+        )
+        assert compacted.object == "response.compaction" and compacted.usage.output_tokens > 0
+        question, summary = compacted.output
+        assert question.content[0].text == QUESTION
+        strictly(types.ResponseCompactionItem, json.loads(summary.to_json()))
+        items = [{"role": "user", "content": QUESTION}, summary.to_dict()]
+        assert t.respond(input=[*items, {"role": "user", "content": "And?"}]).output
     with check("store: a finished response can't be cancelled"):
         response = t.respond(store=True)
         expect(openai.BadRequestError, lambda: t.client.responses.cancel(response.id))

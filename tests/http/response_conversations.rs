@@ -324,3 +324,56 @@ async fn a_conversation_goes_on_at_another_server() {
     assert_eq!(one.client.request("DELETE", &path).await.status, 200);
     assert_eq!(other.client.get(&path).await.status, 404);
 }
+
+#[tokio::test]
+async fn a_long_conversation_is_compacted() {
+    let server = saying(TEMPLATE, "They want rain.").await;
+    let input = json!([
+        {"role": "user", "content": "one"},
+        {"role": "assistant", "content": "yes"},
+        {"role": "user", "content": "two"},
+    ]);
+    let kept = answer(&server, json!({"input": input, "store": true})).await;
+    // The conversation comes from the store, or with the request.
+    let body = json!({"model": "tiny", "previous_response_id": kept["id"]});
+    let stored = server.client.post("/v1/responses/compact", &body).await;
+    let sent = server.client.post("/v1/responses/compact", &request(json!({"input": input}))).await;
+    for (at, compacted) in [(1, stored.json()), (2, sent.json())] {
+        assert!(prompt(&server, at).contains("two<|im_end|>"), "{}", prompt(&server, at));
+        assert!(prompt(&server, at).contains("Answer with the summary only.<|im_end|>"));
+        assert_eq!(compacted["object"], "response.compaction", "{compacted}");
+        assert!(compacted.get("incomplete_details").is_none(), "{compacted}");
+        assert!(compacted["usage"]["output_tokens"].as_u64().unwrap() > 0);
+        let output = compacted["output"].as_array().unwrap();
+        let texts: Vec<_> = output.iter().map(|item| &item["content"][0]["text"]).collect();
+        assert_eq!(texts, [&json!("one"), &json!("two"), &Value::Null]);
+        assert_eq!(output[2]["type"], "compaction");
+        // It stands in place of the conversation.
+        let mut next = output.clone();
+        next.push(json!({"role": "user", "content": "And?"}));
+        answer(&server, json!({"input": next})).await;
+    }
+    let expected = "<|im_start|>user\none<|im_end|>\n<|im_start|>user\ntwo<|im_end|>\n\
+                    <|im_start|>assistant\nSummary of the conversation up to here:\n\
+                    They want rain.<|im_end|>\n<|im_start|>user\nAnd?<|im_end|>\n\
+                    <|im_start|>assistant\n";
+    assert_eq!((prompt(&server, 3), prompt(&server, 4)), (expected.into(), expected.into()));
+}
+
+#[tokio::test]
+async fn what_can_not_be_compacted_or_read_is_refused_by_name() {
+    let server = saying(TEMPLATE, "x").await;
+    let compact = |fields: Value| {
+        let (server, body) = (&server, request(fields));
+        async move { server.client.post("/v1/responses/compact", &body).await }
+    };
+    for name in ["stream", "background"] {
+        compact(json!({name: true})).await.error(400, "invalid_request_error", Some(name));
+    }
+    compact(json!({"input": []})).await.error(400, "invalid_request_error", Some("input"));
+    let foreign = json!([{"type": "compaction", "encrypted_content": "gAAAAAB"}]);
+    let path = Some("input[0].encrypted_content");
+    respond(&server, json!({"input": foreign})).await.error(400, "invalid_request_error", path);
+    let empty = json!([{"type": "compaction"}]);
+    respond(&server, json!({"input": empty})).await.error(400, "invalid_request_error", path);
+}

@@ -2,7 +2,7 @@
 //! to a stream of events or to one object.
 
 pub(crate) mod arguments;
-pub(crate) mod carried_reasoning;
+pub(crate) mod carried_text;
 pub mod decoder;
 pub mod delta;
 pub(crate) mod generation;

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 use super::toolbox::Toolbox;
-use crate::http::answer::carried_reasoning;
+use crate::http::answer::carried_text;
 use crate::http::error::ApiError;
 use crate::http::generate::chat_request::{
     Image, Message, Part, ReasoningKeys, Role, ToolCall, omitted,
@@ -125,7 +125,7 @@ impl Turns<'_> {
             ("thinking", Role::Assistant) => {
                 let ThinkingBlock { thinking, signature } = self.fields.variant(block, path)?;
                 let signature = signature.filter(|signature| !signature.is_empty());
-                let carried = signature.as_deref().and_then(carried_reasoning::carried);
+                let carried = signature.as_deref().and_then(carried_text::carried);
                 // Reasoning is taken as it comes; whose it is can't be checked.
                 if signature.is_some() && carried.is_none() {
                     self.fields.ignore(format!("{path}.signature"));

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::error as messages_error;
 use crate::http::answer::arguments::arguments_object;
-use crate::http::answer::carried_reasoning;
+use crate::http::answer::carried_text;
 use crate::http::answer::delta::{
     ChoiceDelta, CompletedChoice, Delta, Finish, FinishKind, StopCause, ToolCallDelta,
 };
@@ -281,7 +281,7 @@ impl Blocks {
         if self.growing == Some(Growing::Thinking) {
             let omitted = std::mem::take(&mut self.omitted);
             let signature =
-                if omitted.is_empty() { String::new() } else { carried_reasoning::carry(&omitted) };
+                if omitted.is_empty() { String::new() } else { carried_text::carry(&omitted) };
             self.grow(BlockDelta::Signature { signature }, events);
         }
         if self.growing.take().is_some() {

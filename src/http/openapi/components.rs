@@ -32,7 +32,7 @@ use crate::http::wire::ranking::{
     RerankRequest, ScoreAnswer, ScoreRequest,
 };
 use crate::http::wire::response_format::StructuredAliases;
-use crate::http::wire::responses::{ItemList, ResponseObject, ResponsesRequest};
+use crate::http::wire::responses::{CompactedResponse, ItemList, ResponseObject, ResponsesRequest};
 use crate::http::wire::sampling::{CommonFields, SamplingFields};
 use crate::http::wire::synonyms::Synonyms;
 use crate::http::wire::tei::{
@@ -65,6 +65,7 @@ pub(super) fn schemas(facts: &Facts<'_>) -> Value {
     collect::<CompletionRequest>(&mut schemas);
     collect::<Completion<'static>>(&mut schemas);
     collect::<ResponsesRequest>(&mut schemas);
+    collect::<CompactedResponse>(&mut schemas);
     collect::<ResponseObject>(&mut schemas);
     collect::<ItemList<'static>>(&mut schemas);
     collect::<ConversationRequest>(&mut schemas);

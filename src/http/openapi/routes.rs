@@ -282,6 +282,14 @@ pub(super) const ROUTES: &[Route] = &[
         ..COUNTS
     },
     Route {
+        path: "/v1/responses/compact",
+        name: "compactResponse",
+        summary: "Make a long conversation short: what its user said, and a summary.",
+        request: &["ResponsesRequest", "SamplingFields", "SearchLimits", "ResponsesLimits"],
+        answer: Answer::Json("CompactedResponse"),
+        ..RUNS
+    },
+    Route {
         path: "/v1/messages",
         name: "createMessage",
         summary: "Answer a conversation in Anthropic's shape.",

@@ -56,6 +56,13 @@ pub(crate) struct ReasoningInput {
     pub(crate) encrypted_content: Option<String>,
 }
 
+/// An item of the type `compaction`.
+#[derive(Debug, Deserialize)]
+pub(crate) struct CompactionInput {
+    pub(crate) id: Option<String>,
+    pub(crate) encrypted_content: Option<String>,
+}
+
 /// An item of the type `item_reference`.
 #[derive(Debug, Deserialize)]
 pub(crate) struct ReferenceInput {
@@ -73,7 +80,7 @@ pub(crate) struct TextPart {
 pub(crate) struct ImagePart {
     pub(crate) image_url: Option<String>,
     pub(crate) detail: Option<String>,
-    /// A file that was uploaded before; none are kept.
+    /// A file that was uploaded before.
     pub(crate) file_id: Option<String>,
 }
 

@@ -95,6 +95,7 @@ pub(crate) enum Item {
     FunctionCallOutput(FunctionCallOutputItem),
     CustomToolCall(CustomToolCallItem),
     CustomToolCallOutput(FunctionCallOutputItem),
+    Compaction(CompactionItem),
 }
 
 impl Item {
@@ -105,6 +106,7 @@ impl Item {
             Self::FunctionCall(item) => &item.id,
             Self::FunctionCallOutput(item) | Self::CustomToolCallOutput(item) => &item.id,
             Self::CustomToolCall(item) => &item.id,
+            Self::Compaction(item) => &item.id,
         }
     }
 }
@@ -167,6 +169,14 @@ pub(crate) struct FunctionCallOutputItem {
     pub(crate) status: ItemStatus,
 }
 
+/// A summary of all that went before, packed for clients that keep it.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[schema(as = ResponseCompactionItem)]
+pub(crate) struct CompactionItem {
+    pub(crate) id: String,
+    pub(crate) encrypted_content: String,
+}
+
 /// As it came: a text, or a list of them.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[schema(as = ResponseFunctionOutputText)]
@@ -209,6 +219,9 @@ pub(crate) enum Part {
         image_url: String,
         #[serde(skip_serializing_if = "Option::is_none")]
         detail: Option<String>,
+        /// Where the picture came from, if it was uploaded before.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        file_id: Option<String>,
     },
     OutputText {
         text: String,
@@ -261,7 +274,7 @@ pub(crate) struct ResponseObject {
     pub(crate) model: String,
     pub(crate) output: Vec<Item>,
     /// Once it is known.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required)]
     pub(crate) usage: Option<ResponseUsage>,
     #[serde(flatten)]
     pub(crate) settings: Settings,
@@ -277,6 +290,21 @@ pub(crate) struct ResponseObject {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<ResponseCacheDiagnostics>)]
     pub(crate) prompt_cache_diagnostics: Option<Value>,
+}
+
+/// What stands in place of a conversation that was compacted.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct CompactedResponse {
+    pub(crate) id: String,
+    #[schema(schema_with = constants::response_compaction)]
+    pub(crate) object: &'static str,
+    pub(crate) created_at: u64,
+    /// What the user said, and behind it the summary.
+    pub(crate) output: Vec<Item>,
+    pub(crate) usage: ResponseUsage,
+    /// Ours: the summary was cut, since there was no more room.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) incomplete_details: Option<IncompleteDetails>,
 }
 
 /// The request's settings as they took effect.

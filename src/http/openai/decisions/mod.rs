@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use crate::http::error::ApiError;
 use crate::http::generate::label_probabilities::LabelProbabilities;
-use crate::http::openai::responses::items::References;
+use crate::http::openai::responses::references::References;
 use crate::http::request::extract::Extracted;
 use crate::http::request::id::RequestId;
 use crate::http::request::owner::Owner;

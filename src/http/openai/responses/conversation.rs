@@ -2,14 +2,18 @@
 //! of the assistant.
 
 use super::tools;
+use crate::http::answer::carried_text::carried;
 use crate::http::generate::chat_request::{
     Image, Message, Part, ReasoningKeys, Role, ToolCall, parsed_arguments,
 };
 use crate::http::generate::images::source::{self, ImageSource};
 use crate::http::wire::responses::{
-    FunctionCallOutputItem, FunctionOutput, Item, MessageItem, Part as TextPart, ReasoningItem,
-    Role as ItemRole,
+    CompactionItem, FunctionCallOutputItem, FunctionOutput, Item, MessageItem, Part as TextPart,
+    ReasoningItem, Role as ItemRole,
 };
+
+/// What stands before a summary that is all that a model sees of a conversation.
+const HEADING: &str = "Summary of the conversation up to here:\n";
 
 /// The messages of a conversation; `instructions` come before it.
 pub(crate) fn messages<'a>(
@@ -38,6 +42,7 @@ pub(crate) fn messages<'a>(
             Item::FunctionCallOutput(item) | Item::CustomToolCallOutput(item) => {
                 messages.push(result(item));
             }
+            Item::Compaction(item) => messages.add_summary(item),
         }
     }
     messages.end();
@@ -98,6 +103,14 @@ impl Messages {
         self.assistant().push(Part::Reasoning { text, keys: ReasoningKeys::Both });
     }
 
+    /// The model's own words about what went before.
+    fn add_summary(&mut self, item: &CompactionItem) {
+        self.end();
+        let summary = carried(&item.encrypted_content).unwrap_or_default();
+        self.assistant().push(Part::Text(format!("{HEADING}{summary}")));
+        self.end();
+    }
+
     fn add_call(&mut self, call: ToolCall) {
         self.assistant().push(Part::ToolCall(call));
     }
@@ -113,7 +126,7 @@ fn result(item: &FunctionCallOutputItem) -> Message {
 
 fn texts(parts: &[TextPart]) -> Vec<Part> {
     let part = |part: &TextPart| match part {
-        TextPart::InputImage { image_url, detail } => Part::Image(Image {
+        TextPart::InputImage { image_url, detail, .. } => Part::Image(Image {
             path: "input".to_owned(),
             kind: "input_image",
             source: ImageSource::Url(image_url.clone()),

@@ -7,7 +7,7 @@
 use serde::Serialize;
 
 use super::tools::{CalledTool, CalledTools, custom_input};
-use crate::http::answer::carried_reasoning;
+use crate::http::answer::carried_text;
 use crate::http::answer::delta::ToolCallDelta;
 use crate::http::answer::writer::SseEvent;
 use crate::http::openai::envelope::{item_id, tool_call_id};
@@ -343,7 +343,7 @@ impl Open {
                 status,
                 summary: Vec::new(),
                 content,
-                encrypted_content: (*carried && !begins).then(|| carried_reasoning::carry(text)),
+                encrypted_content: (*carried && !begins).then(|| carried_text::carry(text)),
             }),
             Self::Message { .. } => {
                 Item::Message(MessageItem { id, status, role: Role::Assistant, content })

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use super::comparison::Comparison;
 use super::conversation::messages;
-use super::items::{ItemReader, References, check_outputs};
+use super::items::{ItemReader, check_outputs};
+use super::references::References;
 use super::settings::{conversation_id, settings};
 use super::tools::{CalledTools, ResponseTools};
 use crate::engine::adapter::Adapter;
@@ -88,6 +89,23 @@ impl RequestBody for ResponseBody {
 
     fn model(&self) -> Option<&str> {
         self.request.model.as_deref()
+    }
+}
+
+impl ResponseBody {
+    /// Makes it the request for a summary: one answer that calls no tool, given whole and not stored.
+    ///
+    /// # Errors
+    /// Something else is asked for.
+    pub(super) fn to_summary(&mut self) -> Result<(), ApiError> {
+        let request = &mut self.request;
+        let asks = [(request.stream, "stream"), (request.background, "background")];
+        if let Some((_, name)) = asks.into_iter().find(|(asked, _)| *asked == Some(true)) {
+            return Err(ApiError::unsupported(name, "the value true"));
+        }
+        request.store = Some(false);
+        request.tool_choice = Some("none".into());
+        Ok(())
     }
 }
 
@@ -284,10 +302,13 @@ async fn history(
             None => History::default(),
         },
     };
-    let input = required(request.input.as_ref(), "", "input")?;
+    let nothing = Value::Array(Vec::new());
+    let goes_on = history.items().next().is_some();
+    let given = request.input.as_ref().or(goes_on.then_some(&nothing));
+    let input = required(given, "", "input")?;
     let references = References::find(state, owner, Some(input)).await?;
     let items = ItemReader { references: &references, sees: state.sees(), fields }.read(input)?;
-    if items.is_empty() {
+    if items.is_empty() && !goes_on {
         return Err(ApiError::field("input", "input must have at least one item"));
     }
     check_outputs(&history, &items)?;

@@ -3,52 +3,30 @@
 //! Errors name the place: `input[2].content[0].type`. Knows nothing of what the items mean to a
 //! model.
 
-use std::collections::HashMap;
-
 use serde_json::Value;
 
-use crate::http::answer::carried_reasoning;
+use super::references::References;
+use crate::http::answer::carried_text;
 use crate::http::error::ApiError;
 use crate::http::generate::chat_request::omitted;
 use crate::http::generate::images::source;
 use crate::http::openai::envelope::{item_id, tool_call_id};
 use crate::http::request::fields::{FieldReader, required, text_member};
-use crate::http::request::owner::Owner;
-use crate::http::state::AppState;
 use crate::http::state::response_store::History;
 use crate::http::wire::response_input::{
-    CustomToolCallInput, FunctionCallInput, FunctionOutputInput, ImagePart, MessageInput,
-    ReasoningInput, ReferenceInput, RefusalPart, TextPart,
+    CompactionInput, CustomToolCallInput, FunctionCallInput, FunctionOutputInput, ImagePart,
+    MessageInput, ReasoningInput, ReferenceInput, RefusalPart, TextPart,
 };
 use crate::http::wire::responses::{
-    CustomToolCallItem, FunctionCallItem, FunctionCallOutputItem, FunctionOutput, Item, ItemStatus,
-    MessageItem, Part, ReasoningItem, Role,
+    CompactionItem, CustomToolCallItem, FunctionCallItem, FunctionCallOutputItem, FunctionOutput,
+    Item, ItemStatus, MessageItem, Part, ReasoningItem, Role,
 };
 
 const KINDS: &str = "message, function_call, function_call_output, custom_tool_call, \
-                     custom_tool_call_output, reasoning, item_reference";
+                     custom_tool_call_output, reasoning, compaction, item_reference";
 
 /// Parts of a tool's output that a text stands for.
 const OMITTED: [&str; 2] = ["input_image", "input_file"];
-
-/// The stored items that the references of a request lead to.
-#[derive(Debug, Default)]
-pub(crate) struct References(HashMap<String, Item>);
-
-impl References {
-    /// Finds those of an `input`, as far as they are stored.
-    pub(crate) async fn find(
-        state: &AppState,
-        owner: &Owner,
-        input: Option<&Value>,
-    ) -> Result<Self, ApiError> {
-        let items = input.and_then(Value::as_array).into_iter().flatten();
-        let refers = |item: &&Value| kind(item, "").is_ok_and(|kind| kind == "item_reference");
-        let ids = items.filter(refers).filter_map(|item| text_member(item, "id"));
-        let ids: Vec<String> = ids.map(str::to_owned).collect();
-        Ok(Self(state.responses.items(&owner.0, ids).await?))
-    }
-}
 
 /// Reads the items of one request.
 pub(crate) struct ItemReader<'a> {
@@ -86,6 +64,7 @@ impl ItemReader<'_> {
             "custom_tool_call" => self.custom_tool_call(item, path).map(Item::CustomToolCall),
             "custom_tool_call_output" => self.output(item, path).map(Item::CustomToolCallOutput),
             "reasoning" => self.reasoning(item, path).map(Item::Reasoning),
+            "compaction" => self.compaction(item, path).map(Item::Compaction),
             "item_reference" => self.reference(item, path),
             kind => {
                 let what = format!("items of the type {kind:?} are not supported, only {KINDS}");
@@ -183,7 +162,7 @@ impl ItemReader<'_> {
         let kinds = ["reasoning_text", "text"];
         let mut content = self.texts(&content, &format!("{path}.content"), &kinds)?;
         let opaque = encrypted_content.filter(|opaque| !opaque.is_empty());
-        let carried = opaque.as_deref().and_then(carried_reasoning::carried);
+        let carried = opaque.as_deref().and_then(carried_text::carried);
         if opaque.is_some() && carried.is_none() {
             // Another server's; nobody else can read it.
             self.fields.ignore(format!("{path}.encrypted_content"));
@@ -200,10 +179,21 @@ impl ItemReader<'_> {
         })
     }
 
+    /// A summary in place of what went before, without which the conversation makes no sense.
+    fn compaction(&mut self, item: &Value, path: &str) -> Result<CompactionItem, ApiError> {
+        let CompactionInput { id, encrypted_content } = self.fields.variant(item, path)?;
+        let encrypted_content = required(encrypted_content, path, "encrypted_content")?;
+        if carried_text::carried(&encrypted_content).is_none() {
+            let what = "is not a summary that this program has made, and nobody else can read it";
+            return Err(invalid(path, "encrypted_content", what));
+        }
+        Ok(CompactionItem { id: given_or_new(id, "cmp"), encrypted_content })
+    }
+
     fn reference(&mut self, item: &Value, path: &str) -> Result<Item, ApiError> {
         let ReferenceInput { id } = self.fields.variant(item, path)?;
         let id = required(id, path, "id")?;
-        self.references.0.get(&id).cloned().ok_or_else(|| ApiError::Invalid {
+        self.references.item(&id).cloned().ok_or_else(|| ApiError::Invalid {
             message: format!("{path}.id: no item {id:?} is stored"),
             param: Some(format!("{path}.id")),
             code: Some("item_not_found"),
@@ -233,11 +223,16 @@ impl ItemReader<'_> {
 
     fn image(&mut self, value: &Value, path: &str) -> Result<Part, ApiError> {
         let ImagePart { image_url, detail, file_id } = self.fields.variant(value, path)?;
-        if image_url.is_none() && file_id.is_some() {
-            return Err(invalid(path, "file_id", "no files are kept: give an image_url"));
-        }
         source::detail(detail.as_deref(), &format!("{path}.detail"))?;
-        Ok(Part::InputImage { image_url: required(image_url, path, "image_url")?, detail })
+        let image_url = match (image_url, &file_id) {
+            (None, Some(id)) => {
+                let picture = self.references.picture(id).cloned();
+                picture
+                    .ok_or_else(|| invalid(path, "file_id", &format!("there is no file {id:?}")))?
+            }
+            (image_url, _) => required(image_url, path, "image_url")?,
+        };
+        Ok(Part::InputImage { image_url, detail, file_id })
     }
 
     /// The texts of parts of the given kinds.

@@ -1,8 +1,9 @@
 //! `/v1/responses`: OpenAI's newer shape of a chat, and the responses that are stored, or run in the background.
 //!
-//! `items` reads the input, `conversation` makes a chat of it, and `input` judges the other fields;
-//! from there on a response is a chat like any other. `events` makes items of the answer, `writer`
-//! the JSON, `stored` gives responses back, and `background` queues those that nobody waits for.
+//! `items` reads the input, with what `references` lead to, `conversation` makes a chat of it, and `input`
+//! judges the other fields; from there on a response is a chat like any other. `events` makes items of the
+//! answer, `writer` the JSON, `stored` gives responses back, `background` queues those that nobody waits
+//! for, and `compaction` makes a long conversation short.
 
 use axum::Extension;
 use axum::extract::{Request, State};
@@ -24,11 +25,13 @@ use settings::begun;
 use writer::{ResponsesWriter, Storing};
 
 pub(crate) mod background;
+pub(crate) mod compaction;
 mod comparison;
 pub(crate) mod conversation;
 mod events;
 mod input;
 pub(crate) mod items;
+pub(crate) mod references;
 mod settings;
 pub(crate) mod stored;
 mod tools;

@@ -27,6 +27,7 @@ constants! {
     medium: "medium";
     message: "message";
     response: "response";
+    response_compaction: "response.compaction";
     server_error: "server_error";
     structured_decision: "structured_decision";
     text_completion: "text_completion";

@@ -1,6 +1,6 @@
-//! Reasoning that a client keeps without showing it: compressed in the opaque `signature` of Anthropic's
-//! blocks and the `encrypted_content` of OpenAI's items, which clients send back as they came. It is no
-//! secret: answers have it in the open as well, unless the request wants it left out.
+//! Text that a client keeps without showing it, reasoning or the summary of a conversation: compressed in
+//! the opaque `signature` of Anthropic's blocks and the `encrypted_content` of OpenAI's items, which clients
+//! send back as they came. It is no secret.
 //!
 //! `sconce.1.` and the base64 of an LZ4 block with its length before it.
 
@@ -8,21 +8,21 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 const VERSION: &str = "sconce.1.";
-/// Longest reasoning that is read back.
+/// Longest text that is read back.
 const MAX_BYTES: usize = 4 << 20;
 
-/// The opaque text that carries `reasoning`.
-pub(crate) fn carry(reasoning: &str) -> String {
-    let compressed = lz4_flex::compress_prepend_size(reasoning.as_bytes());
+/// The opaque text that carries `text`.
+pub(crate) fn carry(text: &str) -> String {
+    let compressed = lz4_flex::compress_prepend_size(text.as_bytes());
     format!("{VERSION}{}", URL_SAFE_NO_PAD.encode(compressed))
 }
 
-/// The reasoning that such a text carries; `None` if it is none of ours.
+/// The text that such a one carries; `None` if it is none of ours.
 pub(crate) fn carried(opaque: &str) -> Option<String> {
     let bytes = URL_SAFE_NO_PAD.decode(opaque.strip_prefix(VERSION)?).ok()?;
     let (length, block) = lz4_flex::block::uncompressed_size(&bytes).ok()?;
-    let reasoning = lz4_flex::decompress(block, length.min(MAX_BYTES)).ok()?;
-    String::from_utf8(reasoning).ok()
+    let text = lz4_flex::decompress(block, length.min(MAX_BYTES)).ok()?;
+    String::from_utf8(text).ok()
 }
 
 #[cfg(test)]
