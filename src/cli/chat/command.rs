@@ -8,9 +8,24 @@ pub(super) const COMMANDS: &[(&str, &str)] = &[
     ("/clear", "forget the conversation, keep the system prompt"),
     ("/system [TEXT]", "show or replace the system prompt; /system - removes it"),
     ("/retry", "ask the last question again"),
+    ("/set [NAME VALUE]", "show or set temperature, top_p, max_tokens, seed, ...; - unsets"),
+    ("/set think", "let the model think; /set nothink does not"),
+    ("/set verbose", "tell counts and speed after answers; /set quiet tells nothing"),
     ("/save FILE", "write the conversation to a new JSON file"),
+    ("/load FILE", "go on with a conversation that was saved"),
     ("/exit", "leave (Ctrl-D and a second Ctrl-C do too)"),
 ];
+
+/// What is told after an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Detail {
+    /// Only that it is not whole.
+    Quiet,
+    /// How fast it came, too.
+    Brief,
+    /// Everything that is known.
+    Full,
+}
 
 /// One entry at the prompt, understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +38,13 @@ pub(super) enum Entry {
     /// `None` removes the system prompt.
     SetSystem(Option<String>),
     Retry,
+    ShowSettings,
+    /// A field of requests, and what was typed for it.
+    Set(String, String),
+    Think(bool),
+    Tell(Detail),
     Save(PathBuf),
+    Load(PathBuf),
     Exit,
     /// Not understood; the text says why.
     Mistake(String),
@@ -55,12 +76,31 @@ fn parse_command(name: &str, argument: &str) -> Entry {
         ("/system", "") => Entry::ShowSystem,
         ("/system", "-") => Entry::SetSystem(None),
         ("/system", text) => Entry::SetSystem(Some(unwrap_multiline(text))),
-        ("/save", "") => Entry::Mistake("/save needs the name of a file".to_owned()),
+        ("/set", what) => parse_set(what),
+        ("/save" | "/load", "") => Entry::Mistake(format!("{name} needs the name of a file")),
         ("/save", path) => Entry::Save(PathBuf::from(path)),
+        ("/load", path) => Entry::Load(PathBuf::from(path)),
         ("/help" | "/?" | "/clear" | "/exit" | "/quit" | "/bye" | "/retry", _) => {
             Entry::Mistake(format!("{name} takes nothing after it"))
         }
         _ => Entry::Mistake(format!("no command {name}; /help lists them")),
+    }
+}
+
+/// What follows `/set`; Ollama has `parameter` and `system` there.
+fn parse_set(what: &str) -> Entry {
+    let (name, value) = what.split_once(char::is_whitespace).unwrap_or((what, ""));
+    let value = value.trim();
+    match (name, value) {
+        ("", _) => Entry::ShowSettings,
+        ("think", "") => Entry::Think(true),
+        ("nothink", "") => Entry::Think(false),
+        ("verbose", "") => Entry::Tell(Detail::Full),
+        ("quiet", "") => Entry::Tell(Detail::Quiet),
+        ("system", _) => parse_command("/system", value),
+        ("parameter", _) => parse_set(value),
+        (name, "") => Entry::Mistake(format!("/set {name} needs a value; - unsets it")),
+        (name, value) => Entry::Set(name.to_owned(), value.to_owned()),
     }
 }
 
@@ -96,6 +136,7 @@ mod tests {
     fn understands_every_command_of_the_list() {
         for (usage, _) in COMMANDS {
             let example = usage.replace("[TEXT]", "be kind").replace("FILE", "talk.json");
+            let example = example.replace("[NAME VALUE]", "seed 5");
             let entry = Entry::parse(&example);
             assert!(!matches!(entry, Entry::Mistake(_) | Entry::Message(_)), "{usage}: {entry:?}");
         }
@@ -109,9 +150,23 @@ mod tests {
         assert_eq!(Entry::parse("/system -"), Entry::SetSystem(None));
         assert_eq!(Entry::parse("/system"), Entry::ShowSystem);
         assert_eq!(Entry::parse("/save a b.json"), Entry::Save("a b.json".into()));
+        assert_eq!(Entry::parse("/load a.json"), Entry::Load("a.json".into()));
         assert!(matches!(Entry::parse("/clear now"), Entry::Mistake(_)));
         assert!(matches!(Entry::parse("/sytem x"), Entry::Mistake(_)));
         assert!(matches!(Entry::parse("/save"), Entry::Mistake(_)));
+    }
+
+    #[test]
+    fn settings_are_read_as_ollama_has_them_too() {
+        let set = |name: &str, value: &str| Entry::Set(name.to_owned(), value.to_owned());
+        assert_eq!(Entry::parse("/set"), Entry::ShowSettings);
+        assert_eq!(Entry::parse("/set temperature 0.5"), set("temperature", "0.5"));
+        assert_eq!(Entry::parse("/set parameter num_predict 20"), set("num_predict", "20"));
+        assert_eq!(Entry::parse("/set stop  the end"), set("stop", "the end"));
+        assert_eq!(Entry::parse("/set system be kind"), Entry::parse("/system be kind"));
+        assert_eq!(Entry::parse("/set nothink"), Entry::Think(false));
+        assert_eq!(Entry::parse("/set verbose"), Entry::Tell(Detail::Full));
+        assert!(matches!(Entry::parse("/set temperature"), Entry::Mistake(_)));
     }
 
     #[test]

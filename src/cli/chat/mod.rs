@@ -5,8 +5,10 @@
 
 mod command;
 mod conversation;
+mod pictures;
 mod screen;
 mod session;
+mod settings;
 mod terminal;
 
 use std::io::{IsTerminal, Read, Write};
@@ -15,10 +17,12 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 
 use crate::app::local::LocalServer;
+use crate::cli::chat::command::Detail;
 use crate::cli::chat::conversation::Conversation;
-pub use crate::cli::chat::conversation::SamplingFlags;
 use crate::cli::chat::screen::Screen;
 use crate::cli::chat::session::Session;
+pub use crate::cli::chat::settings::SamplingFlags;
+use crate::cli::chat::settings::Settings;
 use crate::cli::client::ApiClient;
 
 /// Talk to a model in the terminal.
@@ -82,13 +86,16 @@ pub async fn run(args: ChatArgs) -> anyhow::Result<()> {
     let mut session = Session {
         client,
         model,
-        sampling: args.sampling,
+        settings: Settings::of(args.sampling),
         conversation: Conversation::new(args.system),
         screen: Screen::new(std::io::stdout(), is_terminal),
-        verbose: args.verbose,
+        detail: if args.verbose { Detail::Full } else { Detail::Quiet },
     };
     if let Some(question) = question {
         return answer_once(&mut session, question).await;
+    }
+    if !args.verbose {
+        session.detail = Detail::Brief;
     }
     session.screen.note(&format!("{} at {url}; /help lists the commands", session.model))?;
     terminal::converse(&mut session, args.history_file).await
@@ -96,7 +103,7 @@ pub async fn run(args: ChatArgs) -> anyhow::Result<()> {
 
 /// The answer goes to standard output alone; notes would spoil a pipe, so they go to standard error.
 async fn answer_once<W: Write>(session: &mut Session<W>, question: String) -> anyhow::Result<()> {
-    if let Some(note) = session.ask(question, std::future::pending()).await? {
+    if let Some(note) = session.ask(&question, std::future::pending()).await? {
         writeln!(std::io::stderr(), "{note}")?;
     }
     Ok(())

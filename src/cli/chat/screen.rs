@@ -2,6 +2,9 @@
 //! pipe gets the bytes of the answer and nothing else.
 
 use std::io::{self, Write};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
 
 const DIM: &str = "\x1b[2m";
 const PLAIN: &str = "\x1b[0m";
@@ -12,16 +15,36 @@ pub(super) struct Screen<W> {
     is_terminal: bool,
     is_dim: bool,
     ends_line: bool,
+    /// Turns until something is written.
+    spinner: Option<ProgressBar>,
 }
 
 impl<W: Write> Screen<W> {
     pub(super) fn new(out: W, is_terminal: bool) -> Self {
-        Self { out, is_terminal, is_dim: false, ends_line: true }
+        Self { out, is_terminal, is_dim: false, ends_line: true, spinner: None }
     }
 
     #[cfg(test)]
     pub(super) fn get_mut(&mut self) -> &mut W {
         &mut self.out
+    }
+
+    /// Shows on a terminal what is waited for, and how long already, until something is written.
+    pub(super) fn wait(&mut self, what: &'static str) {
+        if !self.is_terminal {
+            return;
+        }
+        let style = ProgressStyle::with_template("{spinner} {msg}, {elapsed}");
+        let style = style.expect("the template above is valid");
+        let spinner = ProgressBar::new_spinner().with_style(style).with_message(what);
+        spinner.enable_steady_tick(Duration::from_millis(100));
+        self.spinner = Some(spinner);
+    }
+
+    fn end_wait(&mut self) {
+        if let Some(spinner) = self.spinner.take() {
+            spinner.finish_and_clear();
+        }
     }
 
     /// Text of the answer itself.
@@ -40,6 +63,7 @@ impl<W: Write> Screen<W> {
         if text.is_empty() || !self.is_terminal {
             return Ok(());
         }
+        self.end_wait();
         if !std::mem::replace(&mut self.is_dim, true) {
             self.out.write_all(DIM.as_bytes())?;
         }
@@ -60,6 +84,7 @@ impl<W: Write> Screen<W> {
 
     /// The answer is over: the next output starts on a line of its own.
     pub(super) fn end_answer(&mut self) -> io::Result<()> {
+        self.end_wait();
         if std::mem::take(&mut self.is_dim) {
             self.out.write_all(PLAIN.as_bytes())?;
         }
@@ -75,6 +100,7 @@ impl<W: Write> Screen<W> {
     }
 
     fn write(&mut self, text: &str) -> io::Result<()> {
+        self.end_wait();
         self.ends_line = text.ends_with('\n');
         if self.is_terminal {
             self.out.write_all(printable(text).as_bytes())?;

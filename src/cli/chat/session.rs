@@ -9,9 +9,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use crate::cli::chat::command::{COMMANDS, Entry};
-use crate::cli::chat::conversation::{Conversation, SamplingFlags};
+use crate::cli::chat::command::{COMMANDS, Detail, Entry};
+use crate::cli::chat::conversation::Conversation;
+use crate::cli::chat::pictures;
 use crate::cli::chat::screen::Screen;
+use crate::cli::chat::settings::Settings;
 use crate::cli::client::{ApiClient, Chunk, ClientError, Usage};
 
 /// Whether the conversation goes on.
@@ -25,11 +27,11 @@ pub(super) enum Flow {
 pub(super) struct Session<W> {
     pub(super) client: ApiClient,
     pub(super) model: String,
-    pub(super) sampling: SamplingFlags,
+    pub(super) settings: Settings,
     pub(super) conversation: Conversation,
     pub(super) screen: Screen<W>,
-    /// Tell token counts and speed after each answer.
-    pub(super) verbose: bool,
+    /// What is told after each answer.
+    pub(super) detail: Detail,
 }
 
 /// What is known of an answer when it has ended.
@@ -69,15 +71,39 @@ impl<W: Write> Session<W> {
                 self.conversation.set_system(system);
                 self.screen.note("the system prompt holds from the next answer on")?;
             }
+            Entry::ShowSettings => self.screen.note(&self.settings.shown())?,
+            Entry::Set(name, value) => {
+                let told = self.settings.set(&name, &value);
+                self.screen.note(&told.unwrap_or_else(|mistake| mistake))?;
+            }
+            Entry::Think(thinks) => {
+                self.settings.set_thinking(Some(thinks));
+                let told = if thinks { "the model may think" } else { "the model is not to think" };
+                self.screen.note(told)?;
+            }
+            Entry::Tell(detail) => self.detail = detail,
             Entry::Save(path) => match self.save(&path) {
                 Ok(()) => self.screen.note(&format!("saved to {}", path.display()))?,
                 Err(error) => self.screen.note(&format!("{error:#}"))?,
             },
+            Entry::Load(path) => match Conversation::load(&path) {
+                Ok(loaded) => {
+                    self.screen.note(&format!("{} messages loaded", loaded.len()))?;
+                    self.conversation = loaded;
+                }
+                Err(error) => self.screen.note(&format!("{error:#}"))?,
+            },
             Entry::Retry => match self.conversation.take_last_question() {
-                Some(question) => self.ask_and_go_on(question, stop).await?,
+                Some(question) => {
+                    self.conversation.ask_again(question);
+                    self.answer_and_go_on(stop).await?;
+                }
                 None => self.screen.note("nothing was asked yet")?,
             },
-            Entry::Message(question) => self.ask_and_go_on(question, stop).await?,
+            Entry::Message(question) => match self.put(&question) {
+                Ok(()) => self.answer_and_go_on(stop).await?,
+                Err(error) => self.screen.note(&format!("{error:#}"))?,
+            },
         }
         Ok(Flow::Continue)
     }
@@ -85,14 +111,33 @@ impl<W: Write> Session<W> {
     /// Asks once and prints the answer; what is returned is worth a note beside it.
     ///
     /// # Errors
-    /// Whatever the server or the connection refused; the question is then taken back.
+    /// Whatever the server or the connection refused; the question is then taken back. A picture
+    /// that can't be read.
     pub(super) async fn ask(
         &mut self,
-        question: String,
+        question: &str,
         stop: impl Future<Output = ()>,
     ) -> anyhow::Result<Option<String>> {
-        self.conversation.ask(question);
-        let body = self.conversation.request(&self.model, self.sampling);
+        self.put(question)?;
+        self.answer(stop).await
+    }
+
+    /// Adds a question to the conversation, with the pictures that it names.
+    fn put(&mut self, question: &str) -> anyhow::Result<()> {
+        let (text, found) = pictures::taken_out(question)?;
+        if self.detail != Detail::Quiet {
+            for picture in &found {
+                self.screen.note(&format!("(with the picture {})", picture.path.display()))?;
+            }
+        }
+        let urls: Vec<String> = found.into_iter().map(|picture| picture.url).collect();
+        self.conversation.ask(text, &urls);
+        Ok(())
+    }
+
+    /// Answers the last question.
+    async fn answer(&mut self, stop: impl Future<Output = ()>) -> anyhow::Result<Option<String>> {
+        let body = self.conversation.request(&self.model, &self.settings);
         let client = self.client.clone();
         let answer = stream_answer(&client, &body, &mut self.screen, stop).await;
         self.screen.end_answer()?;
@@ -100,18 +145,14 @@ impl<W: Write> Session<W> {
             self.conversation.take_back_question();
         }
         let answer = answer?;
-        let note = answer.note(self.verbose);
+        let note = answer.note(self.detail);
         self.conversation.answer(answer.text);
         Ok(note)
     }
 
     /// An error of the server ends the answer, not the conversation.
-    async fn ask_and_go_on(
-        &mut self,
-        question: String,
-        stop: impl Future<Output = ()>,
-    ) -> anyhow::Result<()> {
-        match self.ask(question, stop).await {
+    async fn answer_and_go_on(&mut self, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
+        match self.answer(stop).await {
             Ok(None) => {}
             Ok(Some(note)) => self.screen.note(&note)?,
             Err(error) if error.is::<ClientError>() => {
@@ -142,6 +183,7 @@ async fn stream_answer<W: Write>(
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<Answer> {
     let mut answer = Answer::asked_now();
+    screen.wait("the prompt is read");
     let receive = async {
         let mut stream = client.stream("/v1/chat/completions", body).await?;
         while let Some(chunk) = stream.next().await? {
@@ -182,17 +224,21 @@ impl Answer {
         self.finish_reason = chunk.finish_reason.or(self.finish_reason.take());
     }
 
-    /// What the user should know: everything when asked for, else only that the answer is not whole.
-    fn note(&self, verbose: bool) -> Option<String> {
-        if verbose {
-            Some(self.describe())
-        } else if self.was_stopped {
-            Some("(stopped)".to_owned())
-        } else if self.finish_reason.as_deref() == Some("length") {
-            Some("(cut: the answer reached its greatest length)".to_owned())
-        } else {
-            None
+    /// What the user should know.
+    fn note(&self, detail: Detail) -> Option<String> {
+        if detail == Detail::Full {
+            return Some(self.describe());
         }
+        let cut = self.finish_reason.as_deref() == Some("length");
+        let end = match (self.was_stopped, cut) {
+            (true, _) => Some("stopped".to_owned()),
+            (false, true) => Some("cut: the answer reached its greatest length".to_owned()),
+            (false, false) => None,
+        };
+        let speed = self.tokens_per_second().filter(|_| detail == Detail::Brief);
+        let speed = speed.map(|speed| format!("{speed:.1} tokens/s"));
+        let parts: Vec<String> = end.into_iter().chain(speed).collect();
+        (!parts.is_empty()).then(|| format!("({})", parts.join("; ")))
     }
 
     /// `(12 tokens in, 34 out; first after 0.10 s; 45.6 tokens/s; stop)`
@@ -230,11 +276,12 @@ impl Answer {
 fn help() -> String {
     let mut text = String::new();
     for (usage, meaning) in COMMANDS {
-        let _ = writeln!(text, "{usage:<16} {meaning}");
+        let _ = writeln!(text, "{usage:<18} {meaning}");
     }
     text.push_str(
         "\nCtrl-C stops an answer. A line that ends in \\ goes on in the next one; text between\n\
-         \"\"\" and \"\"\" may have many lines, and so may a pasted text.",
+         \"\"\" and \"\"\" may have many lines, and so may a pasted text. A message that names a picture by\n\
+         its path (/a/b.png, ./b.png, ~/b.png) brings it along, if the model sees.",
     );
     text
 }
@@ -242,6 +289,7 @@ fn help() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::chat::settings::SamplingFlags;
     use crate::cli::fake_server::{Seen, eventually, start};
     use std::sync::Arc;
 
@@ -250,10 +298,13 @@ mod tests {
         let session = Session {
             client: ApiClient::new(&url, None).unwrap(),
             model: model.to_owned(),
-            sampling: SamplingFlags { max_tokens: Some(3), ..SamplingFlags::default() },
+            settings: Settings::of(SamplingFlags {
+                max_tokens: Some(3),
+                ..SamplingFlags::default()
+            }),
             conversation: Conversation::default(),
             screen: Screen::new(Vec::new(), false),
-            verbose: false,
+            detail: Detail::Quiet,
         };
         (session, seen)
     }
@@ -325,12 +376,58 @@ mod tests {
     #[tokio::test]
     async fn verbose_tells_tokens_and_speed() {
         let (mut session, _) = session("steady").await;
-        session.verbose = true;
+        type_in(&mut session, "/set verbose").await;
         type_in(&mut session, "one").await;
         let text = shown(&mut session);
         let note = text.lines().nth(1).unwrap();
         assert!(note.starts_with("(7 tokens in (3 cached), 3 out; first after 0."), "{note}");
         assert!(note.ends_with(" tokens/s; stop)"), "{note}");
+    }
+
+    #[tokio::test]
+    async fn a_terminal_is_told_how_fast_it_was() {
+        let (mut session, _) = session("steady").await;
+        session.detail = Detail::Brief;
+        type_in(&mut session, "one").await;
+        let text = shown(&mut session);
+        let note = text.lines().nth(1).unwrap();
+        assert!(note.starts_with('(') && note.ends_with(" tokens/s)"), "{note}");
+    }
+
+    #[tokio::test]
+    async fn what_is_set_goes_with_every_request() {
+        let (mut session, seen) = session("steady").await;
+        for text in ["/set temperature 0.5", "/set nothink", "one", "/set temperature -", "two"] {
+            type_in(&mut session, text).await;
+        }
+        let bodies = seen.bodies.lock().unwrap();
+        assert_eq!(bodies[0]["temperature"], 0.5);
+        assert_eq!(bodies[0]["chat_template_kwargs"]["enable_thinking"], false);
+        assert!(bodies[1].get("temperature").is_none(), "{}", bodies[1]);
+    }
+
+    #[tokio::test]
+    async fn a_saved_conversation_goes_on_elsewhere() {
+        let (mut session, seen) = session("steady").await;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("talk.json");
+        let picture = folder.path().join("a.png");
+        std::fs::write(&picture, "bytes").unwrap();
+        let question = format!("what is {}", picture.display());
+        for text in ["/system be kind", &question, &format!("/save {}", path.display())] {
+            type_in(&mut session, text).await;
+        }
+        type_in(&mut session, "/clear").await;
+        type_in(&mut session, &format!("/load {}", path.display())).await;
+        type_in(&mut session, "and now?").await;
+        let bodies = seen.bodies.lock().unwrap();
+        let messages = bodies[1]["messages"].as_array().unwrap();
+        assert_eq!(messages.len(), 4);
+        assert_eq!(messages[..2], bodies[0]["messages"].as_array().unwrap()[..]);
+        assert_eq!(messages[1]["content"][1]["text"], "what is");
+        assert!(
+            messages[1]["content"][0]["image_url"]["url"].as_str().unwrap().ends_with("Ynl0ZXM=")
+        );
     }
 
     #[tokio::test]

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use rustyline::completion::Completer;
+use rustyline::completion::{Completer, FilenameCompleter, Pair};
 use rustyline::error::ReadlineError;
 use rustyline::highlight::Highlighter;
 use rustyline::hint::Hinter;
@@ -14,6 +14,7 @@ use rustyline::{Config, Context, Editor, Helper};
 
 use crate::cli::chat::command::{COMMANDS, Entry, is_complete};
 use crate::cli::chat::session::{Flow, Session};
+use crate::cli::chat::settings;
 
 const PROMPT: &str = "> ";
 const COLORED_PROMPT: &str = "\x1b[1;32m> \x1b[0m";
@@ -67,7 +68,7 @@ async fn interrupt() {
 fn new_editor(history_file: Option<&Path>) -> anyhow::Result<LineEditor> {
     let config = Config::builder().auto_add_history(true).build();
     let mut editor = LineEditor::with_config(config)?;
-    editor.set_helper(Some(EntryRules));
+    editor.set_helper(Some(EntryRules { files: FilenameCompleter::new() }));
     if let Some(path) = history_file.filter(|path| path.exists()) {
         let loaded = editor.load_history(path);
         loaded.with_context(|| format!("can't read {}", path.display()))?;
@@ -86,8 +87,10 @@ async fn read_entry(
     task.await.context("the line editor failed")
 }
 
-/// Decides when an entry is complete and completes the names of commands.
-struct EntryRules;
+/// Decides when an entry is complete, and completes names: of commands, of what can be set, of files.
+struct EntryRules {
+    files: FilenameCompleter,
+}
 
 impl Helper for EntryRules {}
 impl Highlighter for EntryRules {}
@@ -107,19 +110,36 @@ impl Validator for EntryRules {
 }
 
 impl Completer for EntryRules {
-    type Candidate = String;
+    type Candidate = Pair;
 
     fn complete(
         &self,
         line: &str,
         position: usize,
-        _context: &Context<'_>,
-    ) -> rustyline::Result<(usize, Vec<String>)> {
+        context: &Context<'_>,
+    ) -> rustyline::Result<(usize, Vec<Pair>)> {
         let typed = &line[..position];
-        if !typed.starts_with('/') {
-            return Ok((position, Vec::new()));
+        let word = typed.rfind(char::is_whitespace).map_or(0, |at| at + 1);
+        let among = |names: &mut dyn Iterator<Item = &'static str>| -> Vec<Pair> {
+            let mut begun: Vec<_> = names.filter(|name| name.starts_with(&typed[word..])).collect();
+            begun.dedup();
+            let pair = |name: &str| Pair { display: name.to_owned(), replacement: name.to_owned() };
+            begun.into_iter().map(pair).collect()
+        };
+        let commands = &mut COMMANDS.iter().filter_map(|(usage, _)| usage.split(' ').next());
+        let found = among(commands);
+        if word == 0 && typed.starts_with('/') && !found.is_empty() {
+            return Ok((0, found));
         }
-        let names = COMMANDS.iter().filter_map(|(usage, _)| usage.split(' ').next());
-        Ok((0, names.filter(|name| name.starts_with(typed)).map(str::to_owned).collect()))
+        if typed.starts_with("/set ") {
+            let more = ["think", "nothink", "verbose", "quiet", "system"];
+            return Ok((word, among(&mut settings::names().chain(more))));
+        }
+        let names_file = ["/save ", "/load "].iter().any(|command| typed.starts_with(command));
+        if names_file || ["/", "./", "../", "~/"].iter().any(|path| typed[word..].starts_with(path))
+        {
+            return self.files.complete(line, position, context);
+        }
+        Ok((position, Vec::new()))
     }
 }
