@@ -27,6 +27,9 @@ pub struct Step {
     /// `[num_tokens]`: each token's position in time, its row and its column, for rotary embeddings that
     /// tell them apart; or empty where all three are the position in the sequence.
     pub rope_positions: Vec<[u32; 3]>,
+    /// `[num_tokens]`: the position behind the last one that each token sees, if that is not its own; or
+    /// empty where no token sees any behind its own. The step has all tokens up to there.
+    pub attention_ends: Vec<u32>,
     /// `[num_tokens]`: where each token's K and V go, `block * block_size + offset`.
     pub slots: Vec<u32>,
     /// `[num_seqs + 1]`: row ranges, ascending from 0 to `num_tokens`.

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::floats::Floats;
+use crate::step::Step;
 
 /// The operation's name in errors.
 pub(super) const NAME: &str = "paged_attention";
@@ -23,12 +24,15 @@ pub struct AttentionParams {
     /// A query sees so many positions behind its own too, as far as there are any: none where tokens
     /// are continued, all where a whole text is read at once.
     pub ahead: usize,
+    /// Whether a query sees up to the end that the step names for it, if it names one.
+    pub to_named_end: bool,
 }
 
 impl AttentionParams {
     /// Parameters of plain causal attention: no soft-cap, no window, no chunks.
     pub fn full(scale: f32) -> Self {
-        Self { scale, softcap: None, window: None, chunk: None, ahead: 0 }
+        let (softcap, window, chunk) = (None, None, None);
+        Self { scale, softcap, window, chunk, ahead: 0, to_named_end: true }
     }
 
     /// The first position that a query at `position` sees.
@@ -59,14 +63,51 @@ pub(super) struct Visible {
     pub(super) end: usize,
 }
 
-impl Visible {
-    /// The positions that a query at `position` sees of a sequence of `context` tokens.
-    #[inline(always)]
-    pub(super) fn of(position: u32, context: usize, params: AttentionParams) -> Self {
-        let end = (position as usize + 1).saturating_add(params.ahead).min(context);
-        Self { start: params.first_seen(position), end }
+/// Where queries of one sequence are, and how far they see behind themselves.
+#[derive(Clone, Copy)]
+pub(super) struct QueryPositions<'a> {
+    positions: &'a [u32],
+    /// As long, or empty: see [`Step::attention_ends`].
+    ends: &'a [u32],
+}
+
+impl<'a> QueryPositions<'a> {
+    /// Those of the rows of a step.
+    pub(super) fn of(step: &'a Step, rows: Range<usize>) -> Self {
+        let ends = step.attention_ends.get(rows.clone()).unwrap_or_default();
+        Self { positions: &step.positions[rows], ends }
     }
 
+    /// Number of queries.
+    #[inline(always)]
+    pub(super) fn len(self) -> usize {
+        self.positions.len()
+    }
+
+    /// The position of query `index`.
+    #[inline(always)]
+    pub(super) fn position(self, index: usize) -> u32 {
+        self.positions[index]
+    }
+
+    /// The positions, if no query sees more behind its own than all do.
+    #[cfg(feature = "metal")]
+    pub(super) fn alike(self) -> Option<&'a [u32]> {
+        self.ends.is_empty().then_some(self.positions)
+    }
+
+    /// The positions that query `index` sees of a sequence of `context` tokens.
+    #[inline(always)]
+    pub(super) fn visible(self, index: usize, context: usize, params: AttentionParams) -> Visible {
+        let position = self.positions[index];
+        let end = (position as usize + 1).saturating_add(params.ahead);
+        let named = self.ends.get(index).filter(|_| params.to_named_end);
+        let end = named.map_or(end, |own| end.max(*own as usize));
+        Visible { start: params.first_seen(position), end: end.min(context) }
+    }
+}
+
+impl Visible {
     /// The positions in `range`, relative to its start.
     #[inline(always)]
     pub(super) fn within(self, range: Range<usize>) -> Range<usize> {

@@ -247,7 +247,7 @@ impl<S: Stored> Tile<'_, S> {
     ) {
         let group = self.operands.group();
         let slope = slopes[self.kv_head * group + row % group];
-        let own = self.positions[row / group] as usize;
+        let own = self.positions.position(row / group) as usize;
         let first = span * SPAN + whole.start * LANES;
         for (i, score) in scores[whole.clone()].as_flattened_mut().iter_mut().enumerate() {
             #[expect(clippy::cast_precision_loss, reason = "contexts are below 2^24")]

@@ -7,7 +7,7 @@ use candle_core::{Result, Tensor};
 use float8::F8E4M3;
 use half::{bf16, f16};
 
-use super::args::{AttentionParams, NAME, PerHead};
+use super::args::{AttentionParams, NAME, PerHead, QueryPositions};
 use super::attend::{Goal, Run};
 use super::plan::{Heads, Piece, Plan};
 use super::sums::{Joined, Output, Record};
@@ -124,7 +124,7 @@ impl Call<'_> {
         let tile = Tile {
             operands,
             first_row: queries.rows.start,
-            positions: &self.step.positions[queries.rows.clone()],
+            positions: QueryPositions::of(self.step, queries.rows.clone()),
             context,
             blocks: &self.step.block_tables[queries.seq],
             kv_head: piece.kv_head,

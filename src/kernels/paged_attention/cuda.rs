@@ -77,7 +77,7 @@ pub(super) fn paged_attention(
     shape: CacheShape,
 ) -> Result<Tensor> {
     let (rows, heads, _) = q.dims3()?;
-    if params.ahead > 0 {
+    if params.ahead > 0 || !step.attention_ends.is_empty() {
         bail!("paged_attention: a query sees no position behind its own on this device");
     }
     let device = q.device();

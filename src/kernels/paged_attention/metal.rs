@@ -59,10 +59,12 @@ fn seen(
 mod tests {
     use candle_core::{D, Device};
 
+    use super::super::args::QueryPositions;
     use super::super::portable;
     use super::*;
     use crate::floats::Floats;
     use crate::random::{Random, assert_close};
+    use crate::step::Step;
 
     /// What candle says that it computes.
     fn sdpa(
@@ -102,6 +104,8 @@ mod tests {
         let [keys, values] = [(); 2].map(|()| random.tensor((40, 2, dim)));
         let ours = attend(sdpa, &q, [&keys, &values], positions, params, per_head).unwrap();
         if let Some(ours) = &ours {
+            let step = Step { positions: positions.to_vec(), ..Step::default() };
+            let positions = QueryPositions::of(&step, 0..positions.len());
             let plain = portable::attend(&q, &keys, &values, positions, params, per_head);
             assert_close(&ours.contiguous().unwrap(), &plain.unwrap(), 1e-5);
         }

@@ -1,7 +1,7 @@
 //! Attention over the paged KV cache, for any mix of prefill chunks and single tokens.
 //!
 //! A query sees the positions up to its own, or the last `window` of them, or those of its own
-//! `chunk`. The context is cut into spans of 256 positions that start at multiples of 256, whatever chunk of the prompt the query
+//! `chunk`; some see further positions, which the step names. The context is cut into spans of 256 positions that start at multiples of 256, whatever chunk of the prompt the query
 //! came in with. Inside a span, softmax is relative to the span's largest score and values are
 //! summed in ascending order of position; spans are merged one by one in ascending order, as in
 //! online softmax (Milakov and Gimelshein, 2018). Threads may take different spans of one
@@ -102,6 +102,9 @@ impl Step {
                 self.positions.len()
             );
         }
+        if !self.attention_ends.is_empty() && self.attention_ends.len() != rows {
+            bail!("paged_attention: {} ends for {rows} rows", self.attention_ends.len());
+        }
         if ends[0] != 0 || ends[seqs] as usize != rows || !ends.is_sorted() {
             bail!("paged_attention: row bounds {ends:?} don't ascend from 0 to {rows}");
         }
@@ -116,6 +119,10 @@ impl Step {
         }
         if let Some(block) = table[..needed].iter().find(|block| **block as usize >= num_blocks) {
             bail!("paged_attention: block {block} of a cache with {num_blocks} blocks");
+        }
+        let ends = self.attention_ends.get(self.rows(seq)).unwrap_or_default();
+        if let Some(end) = ends.iter().find(|end| **end > context) {
+            bail!("paged_attention: a query sees up to {end} in a context of {context}");
         }
         let positions = &self.positions[self.rows(seq)];
         match positions.iter().find(|position| **position >= context) {

@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
 
-use super::args::{AttentionParams, SPAN, Visible};
+use super::args::{AttentionParams, QueryPositions, SPAN};
 use crate::step::Step;
 
 /// Query rows times heads of one tile, at most (a single row may have more heads).
@@ -110,8 +110,9 @@ fn queries(step: &Step, params: AttentionParams, group: usize) -> Vec<Queries> {
         for first in rows.clone().step_by(most) {
             let rows = first..rows.end.min(first + most);
             let (mut start, mut end) = (usize::MAX, 0);
-            for position in &step.positions[rows.clone()] {
-                let spans = Visible::of(*position, context, params).spans();
+            let positions = QueryPositions::of(step, rows.clone());
+            for query in 0..positions.len() {
+                let spans = positions.visible(query, context, params).spans();
                 (start, end) = (start.min(spans.start), end.max(spans.end));
             }
             queries.push(Queries { seq, rows, spans: start..end });

@@ -2,7 +2,7 @@
 
 use candle_core::{D, DType, Device, Result, Tensor};
 
-use super::args::{AttentionParams, PerHead, Visible};
+use super::args::{AttentionParams, PerHead, QueryPositions, Visible};
 #[cfg(feature = "metal")]
 use super::metal;
 use crate::cache::KV_BLOCK;
@@ -30,7 +30,7 @@ pub fn paged_attention(
         let blocks = &step.block_tables[seq][..context.div_ceil(KV_BLOCK)];
         let keys = gather(k, blocks, context, (0, 3, 1, 2))?;
         let values = gather(v, blocks, context, (0, 2, 1, 3))?;
-        let positions = &step.positions[first..first + count];
+        let positions = QueryPositions::of(step, first..first + count);
         let q = q.narrow(0, first, count)?;
         outputs.push(attend(&q, &keys, &values, positions, params, per_head)?);
     }
@@ -59,12 +59,13 @@ pub(super) fn attend(
     q: &Tensor,
     keys: &Tensor,
     values: &Tensor,
-    positions: &[u32],
+    positions: QueryPositions<'_>,
     params: AttentionParams,
     per_head: PerHead<'_>,
 ) -> Result<Tensor> {
     #[cfg(feature = "metal")]
     if q.device().is_metal()
+        && let Some(positions) = positions.alike()
         && let Some(out) =
             metal::attend(candle_nn::ops::sdpa, q, [keys, values], positions, params, per_head)?
     {
@@ -108,25 +109,26 @@ pub(super) fn attend(
 }
 
 /// `[T, context]`: how far each position is from each query.
-fn distances(positions: &[u32], context: usize, device: &Device) -> Result<Tensor> {
+fn distances(positions: QueryPositions<'_>, context: usize, device: &Device) -> Result<Tensor> {
     let mut distances = Vec::with_capacity(positions.len() * context);
-    for own in positions {
+    for query in 0..positions.len() {
+        let own = positions.position(query) as usize;
         #[expect(clippy::cast_precision_loss, reason = "contexts are below 2^24")]
-        distances.extend((0..context).map(|j| (*own as usize).abs_diff(j) as f32));
+        distances.extend((0..context).map(|j| own.abs_diff(j) as f32));
     }
     Tensor::from_vec(distances, (positions.len(), context), device)
 }
 
 /// `[T, context]`: 0 where a query sees a position, minus infinity elsewhere.
 fn mask(
-    positions: &[u32],
+    positions: QueryPositions<'_>,
     context: usize,
     params: AttentionParams,
     device: &Device,
 ) -> Result<Tensor> {
     let mut mask = Vec::with_capacity(positions.len() * context);
-    for position in positions {
-        let Visible { start, end } = Visible::of(*position, context, params);
+    for query in 0..positions.len() {
+        let Visible { start, end } = positions.visible(query, context, params);
         let seen = start..end;
         let seen = |j| if seen.contains(&j) { 0.0f32 } else { f32::NEG_INFINITY };
         mask.extend((0..context).map(seen));

@@ -3,7 +3,7 @@
 
 use std::mem::MaybeUninit;
 
-use super::args::{AttentionParams, Visible};
+use super::args::{AttentionParams, QueryPositions, Visible};
 use crate::cache::kv_element::Vector;
 use crate::cpu::{Kernel, LANES, Lanes, Products, math};
 use crate::fresh::Parts;
@@ -142,7 +142,7 @@ pub(super) struct Joined<'a> {
     pub(super) records: &'a [Vector],
     pub(super) first_span: usize,
     /// Positions of the queries.
-    pub(super) positions: &'a [u32],
+    pub(super) positions: QueryPositions<'a>,
     /// Tokens of their sequence.
     pub(super) context: usize,
     pub(super) params: AttentionParams,
@@ -156,8 +156,8 @@ impl Kernel for Joined<'_> {
         let rows = self.positions.len() * self.output.group;
         let mut all = vec![Vector::default(); record.len()];
         for row in 0..rows {
-            let position = self.positions[row / self.output.group];
-            let visible = Visible::of(position, self.context, self.params);
+            let query = row / self.output.group;
+            let visible = self.positions.visible(query, self.context, self.params);
             for (i, here) in self.records.chunks_exact(rows * record.len()).enumerate() {
                 record.merge(l, visible, self.first_span + i, record.row(here, row), &mut all);
             }

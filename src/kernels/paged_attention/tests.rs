@@ -162,6 +162,12 @@ impl Case {
             v: self.v.clone(),
             step: Step {
                 positions: self.step.positions[first..first + count].to_vec(),
+                attention_ends: self
+                    .step
+                    .attention_ends
+                    .get(first..first + count)
+                    .unwrap_or_default()
+                    .to_vec(),
                 block_tables: vec![self.step.block_tables[0].clone()],
                 cu_seqlens_q: vec![0, u32::try_from(count).unwrap()],
                 context_lens: vec![end],
@@ -210,6 +216,36 @@ fn chunks_give_the_same_bits() {
                         let same = all.narrow(0, first, count).unwrap();
                         let what = format!("{shape:?} {params:?} {chunk} {}", level.name());
                         assert_eq!(bits(&part), bits(&same), "{what}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_that_see_behind_themselves_equal_plain_attention_in_any_chunk() {
+    for shape in SHAPES {
+        for format in [KvFormat::F32, KvFormat::F16] {
+            let all = || Case::new(shape, format, &[(70, 70), (600, 600), (100, 30)]);
+            let (plain, mut case) = (all(), all());
+            let mut ends: Vec<u32> = case.step.positions.iter().map(|p| p + 1).collect();
+            // The last is a picture of which the first tokens were computed before.
+            for (rows, end) in [(20..52, 52), (70 + 240..70 + 300, 300), (670..685, 85)] {
+                ends[rows].fill(end);
+            }
+            case.step.attention_ends = ends;
+            let causal = AttentionParams { to_named_end: false, ..params(None, None) };
+            assert_eq!(bits(&case.plainly(causal)), bits(&plain.plainly(causal)));
+            for params in variants().into_iter().chain([causal]) {
+                let expected = case.plainly(params);
+                for level in Level::available() {
+                    let whole = case.at(level, params);
+                    assert_close(&whole, &expected, 1e-5);
+                    for (first, count) in [(0, 20), (20, 32), (52, 18)] {
+                        let part = case.rows(first, count).at(level, params);
+                        let same = whole.narrow(0, first, count).unwrap();
+                        assert_eq!(bits(&part), bits(&same), "{shape:?} {params:?} {first}");
                     }
                 }
             }
@@ -362,6 +398,8 @@ fn bad_batches_are_errors() {
     refused(|c| c.step.cu_seqlens_q[2] = 14, "don't ascend");
     refused(|c| c.step.cu_seqlens_q.truncate(1), "1 row bounds");
     refused(|c| c.step.positions.truncate(3), "3 positions");
+    refused(|c| c.step.attention_ends = vec![1], "1 ends for");
+    refused(|c| c.step.attention_ends = vec![1000; c.step.positions.len()], "sees up to 1000");
     refused(|c| c.step.block_tables.truncate(1), "1 block tables");
     refused(|c| c.v = c.v.to_dtype(DType::BF16).unwrap(), "don't belong");
     refused(|c| c.sinks = Some(floats(&[0.0; 3], |x| x)), "3 numbers for 4 heads");

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::args::{AttentionParams, PerHead, SPAN, Visible};
+use super::args::{AttentionParams, PerHead, QueryPositions, SPAN, Visible};
 use crate::cache::KV_BLOCK;
 use crate::cache::kv_element::Stored;
 use crate::cache::kv_format::CacheShape;
@@ -38,7 +38,7 @@ pub(super) struct Tile<'a, S> {
     /// Row of the first query in `q`.
     pub(super) first_row: usize,
     /// Positions of the tile's queries.
-    pub(super) positions: &'a [u32],
+    pub(super) positions: QueryPositions<'a>,
     /// Tokens of their sequence.
     pub(super) context: usize,
     pub(super) blocks: &'a [u32],
@@ -49,8 +49,8 @@ pub(super) struct Tile<'a, S> {
 impl<S: Stored> Tile<'_, S> {
     #[inline(always)]
     pub(super) fn visible(&self, row: usize) -> Visible {
-        let position = self.positions[row / self.operands.group()];
-        Visible::of(position, self.context, self.operands.params)
+        let query = row / self.operands.group();
+        self.positions.visible(query, self.context, self.operands.params)
     }
 
     /// The stored keys of the tile's head in a block of the sequence.
