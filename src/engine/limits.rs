@@ -62,12 +62,22 @@ impl EngineLimits {
             return Err("the model doesn't see pictures".to_owned());
         }
         let mut free = 0;
-        for PlacedPicture { offset, picture } in pictures {
-            let count = picture.num_tokens();
-            if *offset < free || count == 0 || offset.saturating_add(count) > length {
+        for PlacedPicture { offset, picture, part } in pictures {
+            let (count, end) = (part.len(), part.end);
+            let within = end <= picture.num_tokens() && offset.saturating_add(count) <= length;
+            if *offset < free || count == 0 || !within {
                 return Err(format!(
                     "a picture of {count} tokens at {offset} overlaps another or the end of the \
                      prompt of {length} tokens"
+                ));
+            }
+            // Beside it every other sequence may have a token.
+            let most = (self.max_batch_tokens + 1).saturating_sub(self.max_num_seqs);
+            if picture.is_two_way() && count > most {
+                return Err(format!(
+                    "a picture of {count} tokens, which see each other, must be computed in one step: \
+                     with --max-num-batched-tokens {} and --max-num-seqs {} it may have {most}",
+                    self.max_batch_tokens, self.max_num_seqs
                 ));
             }
             free = offset + count;

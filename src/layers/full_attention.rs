@@ -8,6 +8,7 @@ use candle_core::{DType, Device, Result, Tensor};
 
 use super::forward::{BLOCK_SIZE, KvFormat, KvLayer, Step};
 use super::linear::Linear;
+pub use crate::kernels::kv_write::HeadNorms;
 use crate::kernels::kv_write::{KvCache, Projections, Rotation, kv_write};
 use crate::kernels::paged_attention::{AttentionParams, PerHead, paged_attention};
 use crate::kernels::step::is_read_on;
@@ -110,15 +111,27 @@ impl FullAttention {
         let q = q.reshape((rows, count, dim))?;
         let k = k.reshape((rows, count, dim))?;
         let v = v.reshape((rows, count, dim))?;
-        let [cos, sin] = &texts.angles;
-        let rotation = Rotation { cos, sin, norms: None };
-        let KvLayer { k: keys, v: values } = &texts.kv;
-        let new = Projections { q: &q, k: &k, v: &v };
-        let q = kv_write(new, rotation, KvCache { k: keys, v: values }, texts.step.kv_slots())?;
         #[expect(clippy::cast_precision_loss, reason = "head sizes are far below 2^24")]
         let scale = 1.0 / (dim as f32).sqrt();
-        let params = AttentionParams::full(scale);
-        let attended = paged_attention(&q, keys, values, &texts.step, params, PerHead::default())?;
-        self.output.forward_add(&attended.reshape((rows, count * dim))?, residual)
+        let attended = attend([&q, &k, &v], texts, None, scale)?;
+        self.output.forward_add(&attended, residual)
     }
+}
+
+/// What queries find among the keys and values of their texts, all `[num_tokens, heads, head_dim]` and
+/// not rotated yet: `[num_tokens, heads * head_dim]`. Heads of queries and keys may have `norms`; `scale`
+/// is the factor of scores.
+pub fn attend(
+    [q, k, v]: [&Tensor; 3],
+    texts: &Texts,
+    norms: Option<HeadNorms<'_>>,
+    scale: f32,
+) -> Result<Tensor> {
+    let [cos, sin] = &texts.angles;
+    let rotation = Rotation { cos, sin, norms };
+    let KvLayer { k: keys, v: values } = &texts.kv;
+    let cache = KvCache { k: keys, v: values };
+    let q = kv_write(Projections { q, k, v }, rotation, cache, texts.step.kv_slots())?;
+    let params = AttentionParams::full(scale);
+    paged_attention(&q, keys, values, &texts.step, params, PerHead::default())?.flatten_from(1)
 }

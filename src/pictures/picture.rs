@@ -1,5 +1,6 @@
 //! A picture as the engine gets it: pixels of the size that the model looks at, and their digest.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
@@ -37,6 +38,7 @@ pub struct Picture {
     rgb: Rgb,
     rows: usize,
     columns: usize,
+    two_way: bool,
     digest: [u8; 16],
 }
 
@@ -54,7 +56,29 @@ impl Picture {
         hasher.update(&rgb.pixels);
         let mut digest = [0; 16];
         digest.copy_from_slice(&hasher.finalize()[..16]);
-        Self { rgb, rows, columns, digest }
+        Self { rgb, rows, columns, two_way: false, digest }
+    }
+
+    /// What stands at the end of a row of tokens, where a model has learned features for that.
+    pub fn separator(normalization: &Normalization) -> Self {
+        let rgb = Rgb { width: 0, height: 0, pixels: Vec::new() };
+        Self::new(rgb, [1, 1], normalization)
+    }
+
+    /// Whether this is the end of a row of tokens.
+    pub fn is_separator(&self) -> bool {
+        self.rgb.pixels.is_empty()
+    }
+
+    /// The same, whose tokens see all of it, also what stands behind them.
+    #[must_use]
+    pub fn seen_both_ways(self, two_way: bool) -> Self {
+        Self { two_way, ..self }
+    }
+
+    /// Whether its tokens see all of it, also what stands behind them.
+    pub fn is_two_way(&self) -> bool {
+        self.two_way
     }
 
     /// The pixels.
@@ -78,13 +102,22 @@ impl Picture {
     }
 }
 
-/// A picture and its place in a prompt.
+/// A picture, or consecutive tokens of one, and its place in a prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacedPicture {
     /// The position of its first token.
     pub offset: usize,
     /// What is seen there.
     pub picture: Arc<Picture>,
+    /// Which of its tokens.
+    pub part: Range<usize>,
+}
+
+impl PlacedPicture {
+    /// A whole picture.
+    pub fn whole(offset: usize, picture: Arc<Picture>) -> Self {
+        Self { offset, part: 0..picture.num_tokens(), picture }
+    }
 }
 
 #[cfg(test)]

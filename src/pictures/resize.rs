@@ -5,6 +5,8 @@
 //! bytes: kernels in 64 bits, normalized, then whole numbers; sums of those, rounded and clamped. The
 //! first direction is the horizontal one.
 
+use std::ops::Range;
+
 use super::picture::Rgb;
 
 /// The kernel of a resize.
@@ -14,6 +16,8 @@ pub enum Kernel {
     Bilinear,
     /// Keys' cubic convolution with `a = -0.5`.
     Bicubic,
+    /// A sinc under the middle of another one, three times as wide.
+    Lanczos,
 }
 
 impl Kernel {
@@ -22,6 +26,7 @@ impl Kernel {
         match self {
             Self::Bilinear => 1.0,
             Self::Bicubic => 2.0,
+            Self::Lanczos => 3.0,
         }
     }
 
@@ -32,9 +37,15 @@ impl Kernel {
             Self::Bilinear => (1.0 - x).max(0.0),
             Self::Bicubic if x < 1.0 => ((A + 2.0) * x - (A + 3.0)) * x * x + 1.0,
             Self::Bicubic if x < 2.0 => (((x - 5.0) * x + 8.0) * x - 4.0) * A,
-            Self::Bicubic => 0.0,
+            Self::Lanczos if x < 3.0 => sinc(x) * sinc(x / 3.0),
+            Self::Bicubic | Self::Lanczos => 0.0,
         }
     }
+}
+
+fn sinc(x: f64) -> f64 {
+    let x = x * std::f64::consts::PI;
+    if x == 0.0 { 1.0 } else { x.sin() / x }
 }
 
 /// What each pixel of a resized line is the sum of.
@@ -42,6 +53,18 @@ struct Taps {
     /// The first source pixel of each, and its weights, in units of `2^-bits`.
     lines: Vec<(usize, Vec<i32>)>,
     bits: u32,
+}
+
+/// The pixels in `rows` and `columns` of a picture, which has them.
+pub fn cut(rgb: &Rgb, rows: Range<usize>, columns: Range<usize>) -> Rgb {
+    let (width, height) = (columns.len(), rows.len());
+    let mut pixels = Vec::with_capacity(width * height * 3);
+    for row in rows {
+        let start = row * rgb.width;
+        pixels
+            .extend_from_slice(&rgb.pixels[3 * (start + columns.start)..3 * (start + columns.end)]);
+    }
+    Rgb { width, height, pixels }
 }
 
 /// The picture with `width * height` pixels.
@@ -58,27 +81,34 @@ pub fn resize(rgb: &Rgb, width: usize, height: usize, kernel: Kernel) -> Rgb {
     resized
 }
 
+/// For each of `to` places on a line of `from`, the first place that it is a sum of, and the weights of
+/// that and the next ones, whose sum is 1.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "sides are below 2^24, and positions are clamped to them"
+)]
+pub fn kernel_weights(from: usize, to: usize, kernel: Kernel) -> Vec<(usize, Vec<f64>)> {
+    let scale = from as f64 / to as f64;
+    let stretch = scale.max(1.0);
+    let support = kernel.support() * stretch;
+    let weights = |i: usize| {
+        let centre = scale * (i as f64 + 0.5);
+        let first = (centre - support + 0.5).max(0.0) as usize;
+        let end = ((centre + support + 0.5) as usize).min(from);
+        let weight = |j| kernel.weight((j as f64 - centre + 0.5) / stretch);
+        let weights: Vec<f64> = (first..end).map(weight).collect();
+        let sum: f64 = weights.iter().sum();
+        (first, weights.into_iter().map(|weight| weight / sum).collect())
+    };
+    (0..to).map(weights).collect()
+}
+
 impl Taps {
-    #[expect(
-        clippy::cast_precision_loss,
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "sides are below 2^24, and positions are clamped to them"
-    )]
+    #[expect(clippy::cast_possible_truncation, reason = "weights are at most 1, of 22 bits")]
     fn new(from: usize, to: usize, kernel: Kernel) -> Self {
-        let scale = from as f64 / to as f64;
-        let stretch = scale.max(1.0);
-        let support = kernel.support() * stretch;
-        let weights = |i: usize| {
-            let centre = scale * (i as f64 + 0.5);
-            let first = (centre - support + 0.5).max(0.0) as usize;
-            let end = ((centre + support + 0.5) as usize).min(from);
-            let weight = |j| kernel.weight((j as f64 - centre + 0.5) / stretch);
-            let weights: Vec<f64> = (first..end).map(weight).collect();
-            let sum: f64 = weights.iter().sum();
-            (first, weights.into_iter().map(|weight| weight / sum).collect::<Vec<_>>())
-        };
-        let lines: Vec<_> = (0..to).map(weights).collect();
+        let lines = kernel_weights(from, to, kernel);
         let largest = lines.iter().flat_map(|(_, line)| line).fold(0.0, |a: f64, b| a.max(*b));
         // As many bits as the largest weight has room for in 16.
         let fits = |bits: &u32| (0.5 + largest * f64::from(1u32 << (bits + 1))) as i32 >= 1 << 15;
@@ -133,7 +163,7 @@ mod tests {
     #[test]
     fn one_colour_stays_and_a_line_keeps_its_ends() {
         let flat = Rgb { width: 9, height: 7, pixels: [3, 200, 255].repeat(63) };
-        for kernel in [Kernel::Bilinear, Kernel::Bicubic] {
+        for kernel in [Kernel::Bilinear, Kernel::Bicubic, Kernel::Lanczos] {
             for (width, height) in [(3, 20), (18, 7), (9, 1), (1, 1)] {
                 let resized = resize(&flat, width, height, kernel);
                 assert_eq!(resized.pixels, [3, 200, 255].repeat(width * height), "{kernel:?}");

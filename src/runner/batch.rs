@@ -56,6 +56,9 @@ pub(super) fn flatten<'a>(
     if !step.rope_positions.is_empty() {
         follow_positions(&mut step, usize::MAX);
     }
+    if !step.attention_ends.is_empty() {
+        end_at_own_positions(&mut step, usize::MAX);
+    }
     Ok(ForwardBatch { step, ..batch })
 }
 
@@ -75,9 +78,15 @@ fn place_pictures(
         .extend((start..end).map(|position| rope_position(planned.pictures, position)));
     for span in planned.pictures {
         let (from, to) = (span.offset.max(start), span.end().min(end));
-        if from < to {
-            let features = features(span)?.narrow(0, from - span.offset, to - from)?;
-            rows.push(PictureRows { first: first + from - start, features });
+        if from >= to {
+            continue;
+        }
+        let features = features(span)?.narrow(0, span.first + from - span.offset, to - from)?;
+        let row = first + from - start;
+        rows.push(PictureRows { first: row, features });
+        if span.two_way {
+            end_at_own_positions(step, row);
+            step.attention_ends.resize(row + to - from, narrow(to));
         }
     }
     Ok(())
@@ -88,6 +97,13 @@ fn follow_positions(step: &mut Step, end: usize) {
     let end = end.min(step.positions.len());
     let texts = &step.positions[step.rope_positions.len()..end];
     step.rope_positions.extend(texts.iter().map(|position| [*position; 3]));
+}
+
+/// Gives rows before row `end` that have no end of what they see yet that of their own token.
+fn end_at_own_positions(step: &mut Step, end: usize) {
+    let end = end.min(step.positions.len());
+    let others = &step.positions[step.attention_ends.len()..end];
+    step.attention_ends.extend(others.iter().map(|position| position + 1));
 }
 
 pub(super) fn narrow(value: usize) -> u32 {
@@ -177,9 +193,9 @@ mod tests {
 
     #[test]
     fn a_part_of_a_picture_has_its_rows_and_its_places() {
-        let span = PictureSpan { offset: 2, rows: 2, columns: 3, digest: [4; 16] };
-        let features: Vec<f32> = (0..6u8).map(f32::from).collect();
-        let features = Tensor::from_vec(features, (6, 1), &candle_core::Device::Cpu).unwrap();
+        let span = PictureSpan { first: 1, ..PictureSpan::whole(2, [2, 3], [4; 16]) };
+        let features: Vec<f32> = (0..7u8).map(f32::from).collect();
+        let features = Tensor::from_vec(features, (7, 1), &candle_core::Device::Cpu).unwrap();
         let planned = |id, first_position, pictures| PlannedSequence {
             id: SequenceId(id),
             token_ids: &[1, 2, 3],
@@ -203,9 +219,15 @@ mod tests {
         let batch = flatten(plan.into_iter(), |_| unreachable!(), find).unwrap();
         let [rows] = &batch.pictures[..] else { panic!("{:?}", batch.pictures) };
         assert_eq!((rows.first, rows.len()), (3, 2));
-        assert_eq!(rows.features.flatten_all().unwrap().to_vec1::<f32>().unwrap(), [4.0, 5.0]);
+        assert_eq!(rows.features.flatten_all().unwrap().to_vec1::<f32>().unwrap(), [5.0, 6.0]);
         let [text, seen] = [[5, 5, 5], [2, 3, 3]];
         let expected = [text, [6; 3], [7; 3], seen, [2, 3, 4], [5; 3], [9; 3], [10; 3], [11; 3]];
         assert_eq!(batch.step.rope_positions, expected);
+        assert!(batch.step.attention_ends.is_empty());
+        let spans = [PictureSpan { two_way: true, ..span }];
+        let plan = [planned(0, 5, &[]), planned(1, 6, &spans), planned(2, 9, &[])];
+        let batch =
+            flatten(plan.into_iter(), |_| unreachable!(), |_| Ok(features.clone())).unwrap();
+        assert_eq!(batch.step.attention_ends, [6, 7, 8, 8, 8, 9, 10, 11, 12]);
     }
 }

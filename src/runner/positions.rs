@@ -28,10 +28,8 @@ mod tests {
 
     #[test]
     fn text_goes_on_behind_the_longer_side_of_each_picture() {
-        let spans = [
-            PictureSpan { offset: 2, rows: 2, columns: 3, digest: [0; 16] },
-            PictureSpan { offset: 8, rows: 4, columns: 1, digest: [0; 16] },
-        ];
+        let spans =
+            [PictureSpan::whole(2, [2, 3], [0; 16]), PictureSpan::whole(8, [4, 1], [0; 16])];
         let places: Vec<_> = (0..14).map(|position| rope_position(&spans, position)).collect();
         let first = [[2, 2, 2], [2, 2, 3], [2, 2, 4], [2, 3, 2], [2, 3, 3], [2, 3, 4]];
         let second = [[5, 5, 5], [5, 6, 5], [5, 7, 5], [5, 8, 5]];

@@ -300,7 +300,7 @@ impl Scheduler {
         let Some(sequence) = sequence.filter(|sequence| sequence.decodes() != catching_up) else {
             return;
         };
-        let num_tokens = sequence.num_pending().min(sequence.most_tokens()).min(*budget);
+        let num_tokens = sequence.tokens_of_step(*budget, self.room(output));
         if num_tokens == 0 {
             return;
         }
@@ -311,7 +311,7 @@ impl Scheduler {
                 if self.config.lookahead && !catching_up && end < self.config.max_model_len {
                     self.kv_cache.grow(&mut sequence.table, end + 1);
                 }
-                *budget -= num_tokens;
+                *budget = budget.saturating_sub(num_tokens);
                 output.scheduled.push((id, num_tokens));
                 return;
             }
@@ -421,9 +421,16 @@ impl Scheduler {
             sequence.num_cached = sequence.num_computed;
             output.admitted.push((at.2, sequence.num_computed));
         }
-        let num_tokens = sequence.num_pending().min(sequence.most_tokens()).min(*budget);
-        *budget -= num_tokens;
-        output.scheduled.push((at.2, num_tokens));
+        let num_tokens = self.sequences[&at.2].tokens_of_step(*budget, self.room(output));
+        if num_tokens > 0 {
+            *budget = budget.saturating_sub(num_tokens);
+            output.scheduled.push((at.2, num_tokens));
+        }
+    }
+
+    /// Tokens that a step has room for beside those that are planned, whatever they should be.
+    fn room(&self, output: &SchedulerOutput) -> usize {
+        self.config.max_num_batched_tokens.saturating_sub(output.num_tokens())
     }
 
     fn start_running(&mut self, at: Rank) {

@@ -2,7 +2,7 @@
 
 use crate::kv_cache::block_hash::BlockHash;
 
-/// A picture in a prompt: consecutive tokens, a grid in rows from the top.
+/// A picture in a prompt, or a part of one: consecutive tokens, a grid in rows from the top.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PictureSpan {
     /// The position of its first token.
@@ -13,9 +13,19 @@ pub struct PictureSpan {
     pub columns: usize,
     /// Equal for equal pictures alone.
     pub digest: [u8; 16],
+    /// Which of the picture's tokens is the first one here.
+    pub first: usize,
+    /// Whether the tokens see all of the span, also what stands behind them: then a step that computes
+    /// any of them computes all up to the last.
+    pub two_way: bool,
 }
 
 impl PictureSpan {
+    /// A whole picture whose tokens see what stands before them alone.
+    pub fn whole(offset: usize, [rows, columns]: [usize; 2], digest: [u8; 16]) -> Self {
+        Self { offset, rows, columns, digest, first: 0, two_way: false }
+    }
+
     /// The position behind its last token.
     pub fn end(&self) -> usize {
         self.offset + self.rows * self.columns
@@ -35,9 +45,27 @@ pub(super) fn chain(
     let inside = pictures.iter().filter(|span| span.offset < end && start < span.end());
     let seen = inside.map(|span| {
         let first = span.offset.max(start);
-        (span.digest, small(first - span.offset), small(first - start))
+        (span.digest, small(span.first + first - span.offset), small(first - start))
     });
     parent.chain_seeing(tokens, &seen.collect::<Vec<_>>())
+}
+
+/// The end of a step's tokens from position `start` on, of a sequence with these `pictures`, that should
+/// be `end`: it is never within a picture that is seen both ways. `most` is the last position at which
+/// it may be; `start` itself is the answer where a picture doesn't fit before it.
+pub(super) fn whole_pictures(
+    pictures: &[PictureSpan],
+    start: usize,
+    end: usize,
+    most: usize,
+) -> usize {
+    let cut = |span: &&PictureSpan| span.two_way && span.offset < end && end < span.end();
+    match pictures.iter().find(cut) {
+        Some(span) if span.offset > start => span.offset,
+        Some(span) if span.end() <= most => span.end(),
+        Some(_) => start,
+        None => end,
+    }
 }
 
 /// How many of the positions from `start` to `end` are before the first token of a picture.
@@ -51,9 +79,26 @@ mod tests {
     use super::*;
 
     const SPANS: [PictureSpan; 2] = [
-        PictureSpan { offset: 3, rows: 2, columns: 2, digest: [1; 16] },
-        PictureSpan { offset: 9, rows: 1, columns: 2, digest: [2; 16] },
+        PictureSpan { offset: 3, rows: 2, columns: 2, digest: [1; 16], first: 0, two_way: true },
+        PictureSpan { offset: 9, rows: 1, columns: 2, digest: [2; 16], first: 0, two_way: false },
     ];
+
+    #[test]
+    fn a_step_ends_before_or_behind_a_picture_that_is_seen_both_ways() {
+        let end = |start, end, most| whole_pictures(&SPANS, start, end, most);
+        assert_eq!([end(0, 3, 20), end(0, 5, 20), end(0, 7, 20), end(0, 10, 20)], [3, 3, 7, 10]);
+        assert_eq!([end(3, 5, 20), end(3, 5, 7), end(3, 5, 6), end(5, 6, 20)], [7, 7, 3, 7]);
+    }
+
+    #[test]
+    fn a_part_of_a_picture_knows_which_part_it_is() {
+        let of = |first| {
+            let part = PictureSpan { first, ..PictureSpan::whole(1, [1, 3], [5; 16]) };
+            chain(BlockHash::root(None), &[0; 4], 0, &[part])
+        };
+        assert_ne!(of(0), of(3));
+        assert_eq!(of(3), BlockHash::root(None).chain_seeing(&[0; 4], &[([5; 16], 3, 1)]));
+    }
 
     #[test]
     fn a_block_knows_the_part_of_a_picture_that_is_in_it() {

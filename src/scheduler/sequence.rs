@@ -250,6 +250,14 @@ impl Sequence {
         before_snapshot.min(if scored { SCORED_AT_A_TIME } else { usize::MAX })
     }
 
+    /// Tokens of the sequence in a step that has `budget` tokens for it, and more, up to `room`, for a
+    /// picture that is computed whole. None where there is no room for one.
+    pub(super) fn tokens_of_step(&self, budget: usize, room: usize) -> usize {
+        let num_tokens = self.num_pending().min(self.most_tokens()).min(budget);
+        let (start, end) = (self.num_computed, self.num_computed + num_tokens);
+        pictures::whole_pictures(&self.pictures, start, end, start + room) - start
+    }
+
     /// The prompt's tokens that a step from `num_computed` up to `end` predicts and that are to be
     /// scored.
     pub(super) fn scored_by(&self, end: usize) -> &[u32] {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
+use super::output::PictureSpan;
 use super::stop::StopConditions;
 use super::*;
 
@@ -64,6 +65,29 @@ fn step_of(
 
 fn token_at(id: SequenceId, position: usize) -> u32 {
     u32::try_from(id.0 * 7919 + position as u64).unwrap()
+}
+
+#[test]
+fn a_picture_that_is_seen_both_ways_is_computed_in_one_step() {
+    let mut scheduler = scheduler(64, 4, 60);
+    scheduler.add(sequence(0, prompt(0, 8), 20));
+    step(&mut scheduler);
+    let pictures = [(20, 40), (80, 19)].map(|(offset, columns)| PictureSpan {
+        two_way: true,
+        ..PictureSpan::whole(offset, [1, columns], [7; 16])
+    });
+    scheduler.add(sequence(1, prompt(1, 100), 10).with_pictures(Arc::from(pictures)));
+    scheduler.add(sequence(2, prompt(2, 50), 10));
+    // What a step should have is less than the first picture, what it may have is enough.
+    let chunks: Vec<_> = (0..5).map(|_| step_of(&mut scheduler, 33).0.scheduled).collect();
+    let of = |id: u64| {
+        let own = move |chunk: &Vec<(SequenceId, usize)>| {
+            chunk.iter().find(|(other, _)| other.0 == id).map_or(0, |(_, count)| *count)
+        };
+        chunks.iter().map(own).collect::<Vec<_>>()
+    };
+    assert_eq!(of(1), [20, 40, 20, 20, 1]);
+    assert_eq!(of(2), [12, 0, 12, 12, 14]);
 }
 
 #[test]

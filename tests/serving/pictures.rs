@@ -87,3 +87,27 @@ async fn what_can_not_be_seen_is_refused_with_the_reason() {
         assert!(refused, "{reason}: {body}");
     }
 }
+
+#[tokio::test]
+async fn text_stands_around_pictures_where_their_family_wants_it() {
+    // Two line breaks, the begin, 16 tokens, the end, two line breaks; and six tiles in two rows, each of 4
+    // tokens behind two that name it, a line break behind each row, another one, the whole and its end.
+    for (model, tokens) in [("gemma3", 22), ("idefics3", 46)] {
+        let path = format!("{FIXTURES}/{model}");
+        let memory = ["--kv-cache-memory", "16MiB"];
+        let own = ["--model", &path, "--served-model-name", "tiny"];
+        let server = Server::start(&[&own[..], &memory[..]].concat());
+        let text = json!({"type": "text", "text": QUESTION});
+        let mut counts = Vec::new();
+        for parts in [vec![text.clone()], vec![image(0), text.clone(), image(0)]] {
+            let answer = server.post("/v1/chat/completions", &chat(&parts)).await;
+            counts.push(answer["usage"]["prompt_tokens"].as_u64().unwrap());
+        }
+        assert_eq!(counts[1] - counts[0], 2 * tokens, "{model}");
+        let own = if model == "gemma3" { "<image_soft_token>" } else { "<image>" };
+        let named = json!({"type": "text", "text": own});
+        let body = server.post("/v1/chat/completions", &chat(&[image(0), named])).await;
+        let message = body["error"]["message"].as_str().unwrap_or_default();
+        assert!(message.contains("that stands for"), "{model}: {body}");
+    }
+}

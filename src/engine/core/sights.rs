@@ -58,10 +58,12 @@ pub(super) struct Looked {
 impl Sights {
     /// Stores the pictures of a sequence that is about to be added; returns where they are.
     pub(super) fn take(&mut self, pictures: Vec<PlacedPicture>) -> Arc<[PictureSpan]> {
-        let spans = pictures.into_iter().map(|PlacedPicture { offset, picture }| {
-            let ([rows, columns], digest) = (picture.grid(), picture.digest());
+        let spans = pictures.into_iter().map(|PlacedPicture { offset, picture, part }| {
+            let (digest, two_way) = (picture.digest(), picture.is_two_way());
+            let all = 0..picture.num_tokens();
+            let [rows, columns] = if part == all { picture.grid() } else { [1, part.len()] };
             self.known.insert(digest, picture);
-            PictureSpan { offset, rows, columns, digest }
+            PictureSpan { offset, rows, columns, digest, first: part.start, two_way }
         });
         spans.collect()
     }

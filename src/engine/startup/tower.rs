@@ -1,6 +1,7 @@
 //! The vision tower of a model that sees.
 
 use super::error::StartupError;
+use crate::kernels::step::is_read_on;
 use crate::models::ModelError;
 use crate::models::vision::{self, Tower};
 use crate::pictures::processor::Processor;
@@ -16,14 +17,20 @@ pub(super) fn load(
     alone: bool,
 ) -> Result<Option<Tower>, StartupError> {
     let Some(spec) = vision::spec(&source.config)? else { return Ok(None) };
-    let processor = Processor::from_json(&source.config, source.processor_config.as_ref())?;
-    let Some(processor) = processor else { return Ok(None) };
     if !alone {
         tracing::warn!("several ranks compute the model: it sees no pictures");
         return Ok(None);
     }
     if !spec.is_in(weights) {
         tracing::warn!("the checkpoint has no vision tower: it sees no pictures");
+        return Ok(None);
+    }
+    let processor = Processor::from_json(&source.config, source.processor_config.as_ref())?;
+    let Some(processor) = processor else { return Ok(None) };
+    if processor.two_way && is_read_on(weights.device()) {
+        tracing::warn!(
+            "pictures that are seen both ways can't be computed on this GPU: none is seen"
+        );
         return Ok(None);
     }
     let patches = [processor.patch, processor.merge];

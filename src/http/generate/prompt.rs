@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::call_ids;
 use super::chat_request::{Conversation, Image, Message, Part, Role, TemplateOptions, ToolCall};
 use super::field_names::FieldNames;
-use super::images::{self, place};
+use super::images;
 use super::options::PromptCut;
 use super::tools::{Telling, ToolSetup};
 use super::tools_as_text;
@@ -19,6 +19,9 @@ use crate::http::request::blocking::off_thread;
 use crate::http::state::AppState;
 use crate::http::wire::bounds::MAX_TEMPLATE_BYTES;
 use crate::pictures::picture::PlacedPicture;
+use crate::pictures::place::{Spelling, expand, place};
+use crate::pictures::processor::Processor;
+use crate::pictures::wording::Prepared;
 use crate::text::chat_template::{ChatPrompt, ChatTemplate, TemplateError};
 use crate::text::tokenizer::{Encoded, Tokenizer, TokenizerError};
 
@@ -100,7 +103,7 @@ impl CheckedConversation {
             Some(processor) => {
                 self.check_whole()?;
                 let pictures = images::read(state, processor, images).await?;
-                Some((processor.image_token_id, pictures))
+                Some(Seen { processor: Arc::clone(processor), pictures })
             }
             None => None,
         };
@@ -108,14 +111,16 @@ impl CheckedConversation {
             let text = self
                 .rendered()
                 .map_err(|error| ApiError::field(self.names.prompt, error.to_string()))?;
-            let Encoded { ids, offsets } = encoder.encode(&text, self.add_special_tokens)?;
-            let Some((token, pictures)) = seen else {
+            let Some(seen) = seen else {
+                let Encoded { ids, offsets } = encoder.encode(&text, self.add_special_tokens)?;
                 return Ok(RenderedPrompt { text, token_ids: ids, offsets, pictures: Vec::new() });
             };
-            let count = pictures.len();
-            let (token_ids, pictures) = place::expand(&ids, token, pictures)
-                .map_err(|places| self.misplaced(places, count))?;
-            Ok(RenderedPrompt { text, token_ids, offsets: None, pictures })
+            let misplaced = |places| self.misplaced(places, seen.pictures.len());
+            let expanded = seen.expand(&text, &encoder.tokenizer).map_err(misplaced)?;
+            let Encoded { ids, .. } = encoder.encode(&expanded, self.add_special_tokens)?;
+            let pictures = place(&ids, seen.processor.image_token_id, &seen.pictures)
+                .ok_or_else(|| self.misplaced_tokens())?;
+            Ok(RenderedPrompt { text, token_ids: ids, offsets: None, pictures })
         })
         .await
     }
@@ -136,6 +141,32 @@ impl CheckedConversation {
              or a text holds the token that stands for one"
         );
         ApiError::field(self.names.prompt, message)
+    }
+
+    /// What is wrong where more or fewer tokens stand for pictures than those have.
+    fn misplaced_tokens(&self) -> ApiError {
+        let message = "a text holds the token that stands for those of pictures, or the tokenizer \
+                       doesn't know it";
+        ApiError::field(self.names.prompt, message)
+    }
+}
+
+/// The pictures of a prompt.
+struct Seen {
+    processor: Arc<Processor>,
+    pictures: Vec<Prepared>,
+}
+
+impl Seen {
+    /// The text with what its pictures want in place of their placeholders. Fails with the number of
+    /// places there are, if it is not that of the pictures.
+    fn expand(&self, text: &str, tokenizer: &Tokenizer) -> Result<String, usize> {
+        let Processor { image_token_id, placeholder_id, .. } = *self.processor;
+        let token = |id| tokenizer.token(id).unwrap_or_default();
+        let (placeholder, image_token) = (token(placeholder_id), token(image_token_id));
+        let spelling =
+            Spelling { placeholder: &placeholder, image_token: &image_token, token: &token };
+        expand(text, &self.pictures, spelling)
     }
 }
 

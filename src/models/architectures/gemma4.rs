@@ -19,6 +19,7 @@ use crate::models::common::{
 pub(super) const CLASSES: &[Architecture] = &[
     Architecture::new("Gemma4ForCausalLM", spec).completed_by(complete),
     Architecture::new("Gemma4ForConditionalGeneration", spec).completed_by(complete),
+    Architecture::new("Gemma4UnifiedForConditionalGeneration", spec).completed_by(complete_unified),
 ];
 
 /// The most elements of a head.
@@ -29,6 +30,14 @@ const EXPERTS: StackedTensors = StackedTensors::new(["experts.gate_up_proj", "ex
 /// Gemma 4's name of a common field.
 fn complete(fields: &mut RawFields<'_>) {
     fields.alias("hidden_act", "hidden_activation");
+}
+
+/// Gemma 4 Unified has no per-layer embeddings and other defaults.
+fn complete_unified(fields: &mut RawFields<'_>) {
+    complete(fields);
+    fields.default("sliding_window", 1024);
+    fields.default("max_position_embeddings", 262_144);
+    fields.default("hidden_size_per_layer_input", 0);
 }
 
 /// The decoder of `Gemma4ForCausalLM`, and of `Gemma4ForConditionalGeneration` for text alone.
@@ -62,6 +71,7 @@ fn spec(config: &HfConfig) -> Result<DecoderSpec> {
             vocab_size: config.field_or("vocab_size_per_layer_input", 262_144)?,
             activation: spec.mlp.activation,
         });
+        spec.picture_filler = Some(config.field_or("pad_token_id", 0)?);
     }
     if config.field_or("enable_moe_block", false)? {
         spec.moe = Some(with_experts(config, &spec)?);
@@ -88,6 +98,8 @@ fn set_attention(config: &HfConfig, spec: &mut DecoderSpec) -> Result<Vec<bool>>
         layer.query_key_norm = Some(norm);
         layer.value_norm = Some(value_norm);
         layer.params.scale = 1.0;
+        // Pictures are seen both ways within windows alone.
+        layer.params.to_named_end = *windowed;
         if !windowed {
             layer.head_dim = global_dim;
             layer.num_kv_heads = global_heads.unwrap_or(layer.num_kv_heads);

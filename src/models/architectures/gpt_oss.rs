@@ -20,7 +20,7 @@ const EXPERTS: StackedTensors = StackedTensors {
     biases: Some(["mlp.experts.gate_up_proj_bias", "mlp.experts.down_proj_bias"]),
 };
 
-fn spec(config: &HfConfig) -> Result<DecoderSpec> {
+pub(super) fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     let defaults = Defaults {
         kv_heads: Some(8),
         head_dim: Some(64),

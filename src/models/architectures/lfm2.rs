@@ -14,6 +14,7 @@ use crate::models::common::{
 pub(super) const CLASSES: &[Architecture] = &[
     Architecture::new("Lfm2ForCausalLM", spec).completed_by(complete),
     Architecture::new("Lfm2MoeForCausalLM", moe).completed_by(complete),
+    Architecture::new("Lfm2VlForConditionalGeneration", of_text).completed_by(complete),
 ];
 
 /// LFM2's names of common fields, which win where a file has both.
@@ -28,6 +29,18 @@ fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     if config.field_or("block_auto_adjust_ff_dim", true)? {
         spec.mlp.intermediate_size = adjusted(config)?;
     }
+    Ok(spec)
+}
+
+/// The decoder of a model that sees, dense or with experts.
+fn of_text(config: &HfConfig) -> Result<DecoderSpec> {
+    let kind = config.field::<String>("model_type")?;
+    let mut spec = match kind.as_deref() {
+        Some("lfm2") => spec(config),
+        Some("lfm2_moe") => moe(config),
+        _ => Err(bad("model_type", kind, "of the text must be lfm2 or lfm2_moe")),
+    }?;
+    spec.names.roots = Names::MULTIMODAL_ROOTS;
     Ok(spec)
 }
 

@@ -7,7 +7,7 @@ use crate::models::common::{
 
 pub(super) const CLASSES: &[Architecture] = &[Architecture::new("LlamaForCausalLM", spec)];
 
-fn spec(config: &HfConfig) -> Result<DecoderSpec> {
+pub(super) fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     let mut spec = base(config, &Defaults::LLAMA)?;
     read_biases(config, &mut spec);
     Ok(spec)

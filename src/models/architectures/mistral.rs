@@ -15,7 +15,7 @@ pub(super) const CLASSES: &[Architecture] = &[
     Architecture::new("Mistral3ForConditionalGeneration", spec_3),
 ];
 
-fn spec(config: &HfConfig) -> Result<DecoderSpec> {
+pub(super) fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     let defaults = Defaults { kv_heads: Some(8), context: 4096 * 32, ..Defaults::LLAMA };
     let mut spec = base(config, &defaults)?;
     spec.names.roots = Names::MULTIMODAL_ROOTS;

@@ -51,6 +51,7 @@ mod seed_oss;
 mod smollm3;
 mod stablelm;
 mod starcoder2;
+mod vision_language;
 
 /// The classes of every file; refusals and the README list them in this order.
 pub(super) const ALL: &[&[Architecture]] = &[
@@ -99,6 +100,7 @@ pub(super) const ALL: &[&[Architecture]] = &[
     smollm3::CLASSES,
     stablelm::CLASSES,
     starcoder2::CLASSES,
+    vision_language::CLASSES,
 ];
 
 /// The families of encoders that are computed as decoders.

@@ -28,7 +28,7 @@ fn spec_2(config: &HfConfig) -> Result<DecoderSpec> {
     Ok(spec)
 }
 
-fn spec_3(config: &HfConfig) -> Result<DecoderSpec> {
+pub(super) fn spec_3(config: &HfConfig) -> Result<DecoderSpec> {
     let mut spec = base(config, &Defaults { kv_heads: Some(4), ..qwen2::DEFAULTS })?;
     read_attention_bias(config, &mut spec);
     if config.use_sliding_window.unwrap_or(false) {

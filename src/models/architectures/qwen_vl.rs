@@ -4,14 +4,21 @@
 
 use serde_json::Value;
 
-use super::{qwen2, qwen3};
+use super::{qwen_moe, qwen2, qwen3};
+use crate::layers::moe::{ExpertTensors, StackedTensors};
 use crate::models::common::{Architecture, DecoderSpec, HfConfig, Names, Result};
 
 pub(super) const CLASSES: &[Architecture] = &[
     Architecture::new("Qwen2VLForConditionalGeneration", spec_2),
     Architecture::new("Qwen2_5_VLForConditionalGeneration", spec_2),
     Architecture::new("Qwen3VLForConditionalGeneration", spec_3),
+    Architecture::new("Qwen3VLMoeForConditionalGeneration", moe_3),
 ];
+
+const EXPERTS: StackedTensors = StackedTensors {
+    transposed: true,
+    ..StackedTensors::new(["mlp.experts.gate_up_proj", "mlp.experts.down_proj"])
+};
 
 /// Layers of Qwen3-VL's tower whose features are for layers of the decoder.
 const DEEPSTACK: usize = 3;
@@ -21,7 +28,20 @@ fn spec_2(config: &HfConfig) -> Result<DecoderSpec> {
 }
 
 fn spec_3(config: &HfConfig) -> Result<DecoderSpec> {
-    let mut spec = with_axes(config, qwen3::spec(config)?, [24, 20, 20], true)?;
+    with_deepstack(config, qwen3::spec(config)?)
+}
+
+fn moe_3(config: &HfConfig) -> Result<DecoderSpec> {
+    let mut spec = with_deepstack(config, qwen_moe::spec_3(config)?)?;
+    if let Some(moe) = &mut spec.moe {
+        moe.routing.renormalize = true;
+        moe.experts = ExpertTensors::StackedOrList(EXPERTS, "mlp.experts");
+    }
+    Ok(spec)
+}
+
+fn with_deepstack(config: &HfConfig, spec: DecoderSpec) -> Result<DecoderSpec> {
+    let mut spec = with_axes(config, spec, [24, 20, 20], true)?;
     let vision = config.field::<Value>("vision_config")?.unwrap_or_default();
     let given = vision["deepstack_visual_indexes"].as_array().map(Vec::len);
     spec.picture_layers = given.unwrap_or(DEEPSTACK);

@@ -87,6 +87,7 @@ pub(crate) fn base(config: &HfConfig, defaults: &Defaults) -> Result<DecoderSpec
         },
         moe: None,
         picture_layers: 0,
+        picture_filler: None,
     })
 }
 

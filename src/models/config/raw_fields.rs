@@ -21,6 +21,11 @@ impl RawFields<'_> {
         }
     }
 
+    /// The text of a field, if it is one.
+    pub(crate) fn text(&self, name: &str) -> Option<&str> {
+        self.0.get(name).and_then(Value::as_str)
+    }
+
     /// Copies `alias` to `name` if `name` is absent or `null`.
     pub(crate) fn alias(&mut self, name: &str, alias: &str) {
         if let Some(value) = self.0.get(alias).filter(|value| !value.is_null()).cloned() {

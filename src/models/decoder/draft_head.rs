@@ -178,6 +178,7 @@ impl DecoderSpec {
             embedding_norm: None,
             moe: self.moe.as_ref().map(experts),
             picture_layers: 0,
+            picture_filler: None,
             head: Head::Plain,
             ..self.clone()
         }

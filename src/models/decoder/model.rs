@@ -16,7 +16,7 @@ use super::step::LayerStep;
 use crate::kernels::pointwise::soft_cap;
 use crate::layers::adapter::{Adapters, Site};
 use crate::layers::embedding::Embedding;
-use crate::layers::forward::{ForwardBatch, ForwardContext, KvShape, PreviousHidden};
+use crate::layers::forward::{ForwardBatch, ForwardContext, Indices, KvShape, PreviousHidden};
 use crate::layers::group::Group;
 use crate::layers::linear::{Linear, Matrix};
 use crate::layers::norm::Norm;
@@ -197,7 +197,9 @@ impl CausalLm for Decoder {
         let (device, step) = (context.device, &batch.step);
         let angles = self.ropes.iter().map(|rope| rope.angles(step, device));
         let angles = angles.collect::<Result<Vec<_>>>()?;
-        let mut x = self.embedding.forward(step.ids(), device)?;
+        let ids = pictures::fill(&batch.pictures, self.spec.picture_filler, step);
+        let ids = ids.as_deref().map_or_else(|| step.ids(), Indices::from);
+        let mut x = self.embedding.forward(ids, device)?;
         let no_angles = RopeAngles::none(step.positions.len(), &x)?;
         if is_not_one(self.spec.embedding_scale) {
             x = (x * f64::from(self.spec.embedding_scale))?;
@@ -218,6 +220,8 @@ impl CausalLm for Decoder {
             x = join.forward(&x, hidden, &step.positions)?;
         }
         pictures::show(&mut x, &batch.pictures)?;
+        let inputs = self.layer_inputs.as_ref();
+        let inputs = inputs.map(|table| table.forward(ids, &x, device)).transpose()?;
         // After the last layer's attention only the rows that are wanted are computed.
         let mut wanted = wanted_rows(batch);
         // No GPU starts a kernel for no rows: if none is wanted, as in the middle of a prompt, one goes
@@ -228,8 +232,6 @@ impl CausalLm for Decoder {
         let kept = if all { None } else { Some(Tensor::new(wanted.as_slice(), device)?) };
         let adapters = Adapters::of_all(&batch.adapters, step.input_ids.len(), device)?;
         let adapters_kept = Adapters::of_kept(&batch.adapters, &wanted, device)?;
-        let inputs = self.layer_inputs.as_ref();
-        let inputs = inputs.map(|table| table.forward(step.ids(), &x, device)).transpose()?;
         for (i, layer) in self.layers.iter().enumerate() {
             let keep = kept.as_ref().filter(|_| i + 1 == self.layers.len());
             let after = if keep.is_some() { &adapters_kept } else { &adapters };

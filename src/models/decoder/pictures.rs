@@ -5,7 +5,7 @@
 
 use candle_core::{Result, Tensor, bail};
 
-use crate::layers::forward::PictureRows;
+use crate::layers::forward::{PictureRows, Step};
 
 /// Refuses features of another `width`, or at other rows than those of a step with so many `rows`.
 pub(super) fn check(pictures: &[PictureRows], rows: usize, width: usize) -> Result<()> {
@@ -17,6 +17,16 @@ pub(super) fn check(pictures: &[PictureRows], rows: usize, width: usize) -> Resu
         }
     }
     Ok(())
+}
+
+/// The token ids of a step with `filler` in place of those of pictures, if there are any.
+pub(super) fn fill(pictures: &[PictureRows], filler: Option<u32>, step: &Step) -> Option<Vec<u32>> {
+    let filler = filler.filter(|_| !pictures.is_empty())?;
+    let mut ids = step.input_ids.clone();
+    for picture in pictures {
+        ids[picture.first..picture.first + picture.len()].fill(filler);
+    }
+    Some(ids)
 }
 
 /// Replaces the embeddings of the pictures' tokens in `x [num_tokens, hidden]`.

@@ -60,6 +60,8 @@ pub struct DecoderSpec {
     pub moe: Option<MoeSpec>,
     /// After how many of the first layers features of pictures are added to the hidden states.
     pub picture_layers: usize,
+    /// The token that those of pictures are for per-layer embeddings.
+    pub picture_filler: Option<u32>,
 }
 
 /// The output head of a decoder.

@@ -5,9 +5,10 @@
 
 use std::ops::Range;
 
-use candle_core::{DType, Device, Result, Tensor};
+use candle_core::{DType, Device, Result, Tensor, bail};
 
-use super::spec::TowerSpec;
+use super::spec::{Fit, RopeLayout, TowerRope, TowerSpec};
+use crate::pictures::resize::{Kernel, kernel_weights};
 
 /// The patches of one picture in a tower's order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,19 +52,79 @@ impl Grid {
     /// turns by rows, the other by columns.
     #[expect(clippy::cast_precision_loss, reason = "sides are far below 2^24")]
     pub(super) fn angles(&self, spec: &TowerSpec, device: &Device) -> Result<[Tensor; 2]> {
+        let Some(TowerRope { theta, layout }) = spec.rope else {
+            let none = Tensor::zeros((self.places.len(), 0), DType::F32, device)?;
+            return Ok([none.clone(), none]);
+        };
         let half = spec.head_dim() / 2;
-        let frequency = |i: usize| 1.0 / spec.rope_theta.powf((2 * i) as f32 / half as f32);
-        let frequencies: Vec<f32> = (0..half / 2).map(frequency).collect();
-        let angles = self.places.iter().flatten();
-        let angles = angles.flat_map(|place| frequencies.iter().map(|f| *place as f32 * f));
+        let frequency = |i: usize| 1.0 / theta.powf(i as f32 / (2 * half) as f32);
+        let own = |shift: usize| (0..half / 2).map(|i| frequency(4 * i + shift)).collect();
+        let turns = layout == RopeLayout::Turns;
+        let frequencies: [Vec<f32>; 2] = [own(0), own(if turns { 2 } else { 0 })];
+        let axes = if layout == RopeLayout::Apart { [1, 0] } else { [0, 1] };
+        let axes = self
+            .places
+            .iter()
+            .flat_map(|place| axes.map(|axis| place[axis]).into_iter().zip(&frequencies));
+        let angles = axes.flat_map(|(place, own)| own.iter().map(move |f| place as f32 * f));
         let (sin, cos): (Vec<f32>, Vec<f32>) = angles.map(f32::sin_cos).unzip();
         let tensor = |numbers| Tensor::from_vec(numbers, (self.places.len(), half), device);
         Ok([tensor(cos)?, tensor(sin)?])
     }
 
-    /// The learned embedding `[side * side, hidden]`, interpolated so that its corners are those of the
-    /// picture: `[patches, hidden]`.
-    pub(super) fn positions(&self, table: &Tensor, side: usize) -> Result<Tensor> {
+    /// The learned embedding `[side * side, hidden]` of the places of the patches: `[patches, hidden]`.
+    pub(super) fn positions(&self, table: &Tensor, side: usize, fit: Fit) -> Result<Tensor> {
+        let at = |[row, column]: [usize; 2]| row * side + column;
+        match fit {
+            Fit::Corners => self.between_corners(table, side),
+            Fit::Shares => {
+                let on = |axis: usize| {
+                    (0..self.size[axis]).map(move |i| share(i, self.size[axis], side))
+                };
+                let [rows, columns]: [Vec<usize>; 2] = [on(0).collect(), on(1).collect()];
+                self.select(table, |[row, column]| at([rows[row], columns[column]]))
+            }
+            Fit::Axes | Fit::PairedAxes if self.size.iter().all(|size| *size <= side) => {
+                let columns = self.select(table, |[_, column]| column)?;
+                columns + self.select(table, |[row, _]| side + row)?
+            }
+            Fit::Axes | Fit::PairedAxes => {
+                bail!("{:?} patches, the tower knows {side} a side", self.size)
+            }
+            Fit::Resized => self.resized(table, side),
+            Fit::Whole if self.size == [side; 2] => self.select(table, at),
+            Fit::Whole => bail!("{:?} patches, the tower knows {side} x {side}", self.size),
+        }
+    }
+
+    fn select(&self, table: &Tensor, index: impl Fn([usize; 2]) -> usize) -> Result<Tensor> {
+        let rows = self.places.iter().map(|place| u32::try_from(index(*place)));
+        let rows = rows.collect::<std::result::Result<Vec<_>, _>>();
+        let rows = rows.map_err(candle_core::Error::wrap)?;
+        table.index_select(&Tensor::new(rows, table.device())?, 0)
+    }
+
+    /// Interpolated linearly, by a kernel that grows with the reduction.
+    #[expect(clippy::cast_possible_truncation, reason = "weights are below 1")]
+    fn resized(&self, table: &Tensor, side: usize) -> Result<Tensor> {
+        let [rows, columns] = self.size.map(|size| kernel_weights(side, size, Kernel::Bilinear));
+        let mut weights = vec![0.0; self.places.len() * side * side];
+        for ([row, column], of_patch) in
+            self.places.iter().zip(weights.chunks_exact_mut(side * side))
+        {
+            let ((top, down), (left, across)) = (&rows[*row], &columns[*column]);
+            for (y, v) in (*top..).zip(down) {
+                for (x, h) in (*left..).zip(across) {
+                    of_patch[y * side + x] = (v * h) as f32;
+                }
+            }
+        }
+        let shape = (self.places.len(), side * side);
+        Tensor::from_vec(weights, shape, table.device())?.matmul(table)
+    }
+
+    /// Interpolated so that the corners of the table are those of the picture.
+    fn between_corners(&self, table: &Tensor, side: usize) -> Result<Tensor> {
         let count = self.places.len();
         let mut sum: Option<Tensor> = None;
         for corner in 0..4 {
@@ -103,6 +164,22 @@ fn tap(index: usize, size: usize, known: usize, which: usize) -> (usize, f32) {
     ((below as usize + which).min(known - 1), (1.0 - distance).max(0.0))
 }
 
+/// The place among `known` ones whose share of all is that of `index` among `size`, or the next below,
+/// in the reference's 32-bit arithmetic.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "sides are far below 2^24, and the reference computes in f32"
+)]
+fn share(index: usize, size: usize, known: usize) -> usize {
+    let own = (index as f32 * (1.0 / size as f32)).min((1.0 - 1e-6) as f32);
+    let step = 1.0 / known as f64;
+    // As `arange(step, 1, step)` counts them.
+    let count = ((1.0 - step) / step).ceil() as usize;
+    (0..count).take_while(|i| (step + *i as f64 * step) as f32 <= own).count()
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -139,5 +216,14 @@ mod tests {
         assert_eq!(tap(4, 5, 3, 1), (2, 0.0));
         assert_eq!((tap(1, 5, 3, 0), tap(1, 5, 3, 1)), ((0, 0.5), (1, 0.5)));
         assert_eq!(tap(0, 1, 3, 0), (0, 1.0));
+    }
+
+    #[test]
+    fn shares_of_a_side_are_those_of_the_reference() {
+        // What torch's `bucketize` says in Idefics 3.
+        let all = |size, known| (0..size).map(|i| share(i, size, known)).collect::<Vec<_>>();
+        assert_eq!(all(4, 4), [0, 1, 2, 3]);
+        assert_eq!(all(2, 4), [0, 2]);
+        assert_eq!(all(6, 4), [0, 0, 1, 2, 2, 3]);
     }
 }

@@ -3,13 +3,15 @@
 //! [`TowerSpec`].
 //!
 //! How to add a family: a file in `families/` that makes a spec of `config.json`, and a line in
-//! [`spec`].
+//! its table.
 
+mod attention;
+mod connector;
 mod families;
 mod grid;
 mod layer;
-mod merger;
 mod patches;
+mod product;
 mod spec;
 mod tower;
 
@@ -26,11 +28,10 @@ use super::error::Result;
 ///
 /// A field whose value no tower of the family has.
 pub fn spec(config: &Value) -> Result<Option<TowerSpec>> {
-    let vision = &config["vision_config"];
-    if !vision.is_object() {
+    if !config["vision_config"].is_object() {
         return Ok(None);
     }
     let classes = config["architectures"].as_array().into_iter().flatten();
     let family = classes.filter_map(Value::as_str).find_map(families::find);
-    family.map(|family| family(vision)).transpose()
+    family.map(|family| family(config)).transpose()
 }

@@ -3,9 +3,10 @@
 use candle_core::{DType, Device, Result, Tensor};
 
 use super::grid::Grid;
-use super::spec::TowerSpec;
+use super::spec::{PatchForm, TowerSpec};
+use crate::layers::norm::{Norm, NormSpec};
 use crate::pictures::picture::{Normalization, Rgb};
-use crate::weights::{Loaded, Weights};
+use crate::weights::{Loaded, WeightError, Weights};
 
 const CHANNELS: usize = 3;
 
@@ -16,19 +17,38 @@ pub(super) struct Patches {
     weight: Tensor,
     /// `[hidden]`
     bias: Option<Tensor>,
+    /// Before and behind the product.
+    norms: Option<[Norm; 2]>,
     patch: usize,
+    /// Whether the channels of a pixel stand together, and not the pixels of a channel.
+    by_pixel: bool,
 }
 
 impl Patches {
-    /// Loads a product over frames, which are all the same picture: their weights are added up.
+    /// Loads the product. Frames are all the same picture: their weights are added up.
     pub(super) fn load(weights: &Weights, spec: &TowerSpec) -> Loaded<Self> {
-        let TowerSpec { patch, frames, hidden, .. } = *spec;
-        let weights = weights.scope("patch_embed.proj");
-        let shape = [hidden, CHANNELS, frames, patch, patch];
-        let weight = weights.dense("weight", &shape, DType::F32)?.sum(2)?;
-        let weight = weight.reshape((hidden, CHANNELS * patch * patch))?.t()?.contiguous()?;
+        let TowerSpec { patch, hidden, .. } = *spec;
+        let inputs = CHANNELS * patch * patch;
+        let norms = spec.patch_norms.map(|([before, behind], eps)| {
+            let norm =
+                |name, width| Norm::load(&weights.scope(name), width, NormSpec::layer(eps, true));
+            Ok::<_, WeightError>([norm(before, inputs)?, norm(behind, hidden)?])
+        });
+        let weights = weights.scope(spec.names.patches);
+        let weight = match spec.patches {
+            PatchForm::Picture => {
+                weights.dense("weight", &[hidden, CHANNELS, patch, patch], DType::F32)?
+            }
+            PatchForm::Frames(frames) => {
+                let shape = [hidden, CHANNELS, frames, patch, patch];
+                weights.dense("weight", &shape, DType::F32)?.sum(2)?
+            }
+            PatchForm::Pixels => weights.dense("weight", &[hidden, inputs], DType::F32)?,
+        };
+        let weight = weight.reshape((hidden, inputs))?.t()?.contiguous()?;
         let bias = spec.patch_bias.then(|| weights.dense("bias", &[hidden], DType::F32));
-        Ok(Self { weight, bias: bias.transpose()?, patch })
+        let by_pixel = spec.patches == PatchForm::Pixels;
+        Ok(Self { weight, bias: bias.transpose()?, norms: norms.transpose()?, patch, by_pixel })
     }
 
     /// `[patches, hidden]` of a picture.
@@ -42,18 +62,31 @@ impl Patches {
         let side = self.patch;
         let mut numbers = Vec::with_capacity(rgb.pixels.len());
         for [row, column] in &grid.places {
+            let lines = (row * side..(row + 1) * side).map(|y| {
+                let start = (y * rgb.width + column * side) * CHANNELS;
+                &rgb.pixels[start..start + side * CHANNELS]
+            });
+            if self.by_pixel {
+                let bytes = lines.flatten().zip((0..CHANNELS).cycle());
+                numbers.extend(bytes.map(|(byte, channel)| normalization.apply(channel, *byte)));
+                continue;
+            }
             for channel in 0..CHANNELS {
-                for y in row * side..(row + 1) * side {
-                    let start = (y * rgb.width + column * side) * CHANNELS + channel;
-                    let bytes = rgb.pixels[start..].iter().step_by(CHANNELS).take(side);
-                    numbers.extend(bytes.map(|byte| normalization.apply(channel, *byte)));
-                }
+                let bytes = lines.clone().flat_map(|line| line[channel..].iter().step_by(CHANNELS));
+                numbers.extend(bytes.map(|byte| normalization.apply(channel, *byte)));
             }
         }
         let shape = (grid.places.len(), CHANNELS * side * side);
-        let x = Tensor::from_vec(numbers, shape, device)?.matmul(&self.weight)?;
-        match &self.bias {
-            Some(bias) => x.broadcast_add(bias),
+        let mut x = Tensor::from_vec(numbers, shape, device)?;
+        if let Some([before, _]) = &self.norms {
+            x = before.forward(&x)?;
+        }
+        x = x.matmul(&self.weight)?;
+        if let Some(bias) = &self.bias {
+            x = x.broadcast_add(bias)?;
+        }
+        match &self.norms {
+            Some([_, behind]) => behind.forward(&x),
             None => Ok(x),
         }
     }

@@ -94,7 +94,7 @@ fn events_carry_what_a_block_depends_on() {
         .with_adapter(Some((AdapterId(3), [1; 16])))
         .with_adapter_name(Some("tales".into()));
     asked.cache_salt = Some("tenant".into());
-    let span = PictureSpan { offset: 30, rows: 1, columns: 4, digest: [7; 16] };
+    let span = PictureSpan::whole(30, [1, 4], [7; 16]);
     scheduler.add(asked.with_pictures([span].into()));
     step(&mut scheduler);
     step(&mut scheduler);

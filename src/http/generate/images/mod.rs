@@ -1,10 +1,8 @@
 //! The pictures of a conversation: from where a request says they are to what the engine sees.
 //!
-//! `source` reads what the request says, `remote` gets what is elsewhere, `place` finds the pictures'
-//! places among the tokens of a prompt.
+//! `source` reads what the request says, `remote` gets what is elsewhere.
 
 mod address;
-pub(super) mod place;
 mod remote;
 pub(crate) mod source;
 
@@ -14,8 +12,8 @@ use super::chat_request::{Image, Part};
 use crate::http::error::ApiError;
 use crate::http::request::blocking::off_thread;
 use crate::http::state::AppState;
-use crate::pictures::picture::Picture;
 use crate::pictures::processor::Processor;
+use crate::pictures::wording::Prepared;
 use source::Location;
 
 /// Refuses more pictures in a prompt than the server takes.
@@ -33,7 +31,7 @@ pub(super) async fn read(
     state: &AppState,
     processor: &Arc<Processor>,
     images: Vec<Image>,
-) -> Result<Vec<Arc<Picture>>, ApiError> {
+) -> Result<Vec<Prepared>, ApiError> {
     let mut pictures = Vec::with_capacity(images.len());
     for Image { path, source, detail, .. } in images {
         let refused = {

@@ -3,47 +3,53 @@
 
 use serde_json::Value;
 
+use super::qwen2_vl::{self, merger};
 use crate::layers::norm::NormSpec;
 use crate::models::error::{Result, bad};
-use crate::models::vision::spec::{MergerSpec, QWEN_ROOTS, TowerMlp, TowerSpec, VisionFields};
+use crate::models::vision::spec::{Fit, Positions, Stored, TowerMlp, TowerSpec, VisionFields};
 
 /// The tower of a `vision_config`.
-pub(super) fn spec(vision: &Value) -> Result<TowerSpec> {
-    let fields = VisionFields(vision);
+pub(super) fn spec(config: &Value) -> Result<TowerSpec> {
+    let fields = VisionFields(&config["vision_config"]);
     let deepstack = fields.layers("deepstack_visual_indexes", &[8, 16, 24])?;
-    TowerSpec { deepstack, ..without_deepstack(vision)? }.checked()
+    let spec = without_deepstack(config)?;
+    let width = spec.hidden * spec.merge * spec.merge;
+    let names = ["norm", "linear_fc1", "linear_fc2"];
+    let deepstack_connector = merger(spec.norm, width, spec.output, names, true);
+    TowerSpec { deepstack, deepstack_connector, ..spec }.checked()
 }
 
 /// The tower of a `vision_config` whose features are for the decoder's embeddings alone.
-pub(super) fn without_deepstack(vision: &Value) -> Result<TowerSpec> {
-    let fields = VisionFields(vision);
+pub(super) fn without_deepstack(config: &Value) -> Result<TowerSpec> {
+    let fields = VisionFields(&config["vision_config"]);
     let positions = fields.size("num_position_embeddings", 2304)?;
     let side = positions.isqrt();
     if side * side != positions {
         return Err(bad("num_position_embeddings", positions, "must be a square number"));
     }
+    let mlp = TowerMlp {
+        intermediate: fields.size("intermediate_size", 4304)?,
+        activation: fields.activation("gelu_pytorch_tanh")?,
+        gate: None,
+        names: ["mlp.linear_fc1", "mlp.linear_fc2"],
+        bias: true,
+    };
+    let (hidden, output) =
+        (fields.size("hidden_size", 1152)?, fields.size("out_hidden_size", 3584)?);
+    let norm = NormSpec::layer(1e-6, true);
+    let spec = qwen2_vl::with(fields, [hidden, output], norm, mlp)?;
+    let width = hidden * spec.merge * spec.merge;
     TowerSpec {
-        roots: QWEN_ROOTS,
         patch: fields.size("patch_size", 16)?,
-        merge: fields.size("spatial_merge_size", 2)?,
-        frames: fields.size("temporal_patch_size", 2)?,
         patch_bias: true,
-        positions: Some(side),
-        rope_theta: fields.rope_theta()?,
-        hidden: fields.size("hidden_size", 1152)?,
-        heads: fields.size("num_heads", 16)?,
+        positions: Some(Positions {
+            stored: Stored::plain("pos_embed.weight"),
+            side,
+            fit: Fit::Corners,
+        }),
         layers: fields.size("depth", 27)?,
-        norm: NormSpec::layer(1e-6, true),
-        mlp: TowerMlp {
-            intermediate: fields.size("intermediate_size", 4304)?,
-            activation: fields.activation("gelu_pytorch_tanh")?,
-            gate: None,
-            names: ["linear_fc1", "linear_fc2"],
-        },
-        windows: None,
-        merger: MergerSpec { norm: "norm", products: ["linear_fc1", "linear_fc2"] },
-        deepstack: Vec::new(),
-        output: fields.size("out_hidden_size", 3584)?,
+        connector: merger(norm, width, output, ["norm", "linear_fc1", "linear_fc2"], false),
+        ..spec
     }
     .checked()
 }

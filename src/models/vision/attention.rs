@@ -1,0 +1,144 @@
+//! The attention of a tower's layer.
+
+use std::ops::Range;
+
+use candle_core::{DType, Result, Tensor};
+
+use super::product::{Product, Shape};
+use super::spec::{Biases, HeadSpec, Qkv, RopeLayout, TowerSpec};
+use crate::layers::full_attention::{FullAttention, HeadNorms, Heads, Texts, attend};
+use crate::layers::linear::Linear;
+use crate::layers::norm::{Norm, NormScale, NormSpec};
+use crate::weights::{Loaded, Weights};
+
+/// Loaded attention.
+#[derive(Debug)]
+pub(super) enum Attention {
+    /// Projections, and scores over the root of a head's size.
+    Plain(FullAttention),
+    /// Heads of queries, keys and values are normed, and scores have a factor of their own.
+    Normed(Box<NormedAttention>),
+}
+
+/// Attention with norms of heads.
+#[derive(Debug)]
+pub(super) struct NormedAttention {
+    qkv: [Product; 3],
+    output: Product,
+    /// `[head_dim]`: scales of query and key heads.
+    scales: [Tensor; 2],
+    value_norm: Norm,
+    heads: Heads,
+    own: HeadSpec,
+}
+
+impl Attention {
+    pub(super) fn load(weights: &Weights, spec: &TowerSpec) -> Loaded<Self> {
+        match spec.normed_heads {
+            Some(own) => NormedAttention::load(weights, spec, own).map(Box::new).map(Self::Normed),
+            None => plain(weights, spec).map(Self::Plain),
+        }
+    }
+
+    /// `residual` plus the output of attention on `x`, both `[patches, hidden]`.
+    pub(super) fn forward_add(
+        &self,
+        residual: &Tensor,
+        x: &Tensor,
+        texts: &Texts,
+    ) -> Result<Tensor> {
+        match self {
+            Self::Plain(attention) => attention.forward_add(residual, x, texts),
+            Self::Normed(attention) => residual + attention.forward(x, texts)?,
+        }
+    }
+
+    /// The output of attention on `x [patches, hidden]`.
+    pub(super) fn forward(&self, x: &Tensor, texts: &Texts) -> Result<Tensor> {
+        match self {
+            Self::Plain(attention) => attention.forward_add(&x.zeros_like()?, x, texts),
+            Self::Normed(attention) => attention.forward(x, texts),
+        }
+    }
+}
+
+fn plain(weights: &Weights, spec: &TowerSpec) -> Loaded<FullAttention> {
+    let TowerSpec { hidden, names, attention_biases, .. } = *spec;
+    let biased = attention_biases == Biases::All;
+    let third = |index: usize| match names.qkv {
+        Qkv::Joined(name) => {
+            let rows = index * hidden..(index + 1) * hidden;
+            let (qkv, rows) = (weights.scope(name), std::slice::from_ref(&rows));
+            Linear::load_rows(&qkv, hidden, 3 * hidden, biased, rows)
+        }
+        Qkv::Apart(names) => Linear::load(&weights.scope(names[index]), hidden, hidden, biased),
+    };
+    let output = weights.scope(names.output);
+    Ok(FullAttention {
+        query: third(0)?,
+        key: third(1)?,
+        value: third(2)?,
+        output: Linear::load(&output, hidden, hidden, attention_biases != Biases::None)?,
+        heads: Heads { count: spec.heads, dim: spec.head_dim() },
+    })
+}
+
+impl NormedAttention {
+    fn load(weights: &Weights, spec: &TowerSpec, own: HeadSpec) -> Loaded<Self> {
+        let heads = Heads { count: spec.heads, dim: spec.head_dim() };
+        let bias = spec.attention_biases == Biases::All;
+        let shape = Shape { inputs: spec.hidden, outputs: spec.hidden, bias };
+        let order = order(heads, spec.rope.map(|rope| rope.layout));
+        let product = |name: &str, rows: Option<&[Range<usize>]>| {
+            Product::load(&weights.scope(name), shape, rows, spec.bounded)
+        };
+        let names = match spec.names.qkv {
+            Qkv::Apart(names) => names,
+            Qkv::Joined(name) => [name; 3],
+        };
+        let qkv = [
+            product(names[0], order.as_deref())?,
+            product(names[1], order.as_deref())?,
+            product(names[2], None)?,
+        ];
+        let first = order.as_deref().map(|order| &order[..order.len() / heads.count]);
+        let scale = |name: &str| -> Loaded<Tensor> {
+            let scale = weights.scope(name).dense("weight", &[heads.dim], DType::F32)?;
+            let Some(order) = first else { return Ok(scale) };
+            let parts = order.iter().map(|rows| scale.narrow(0, rows.start, rows.len()));
+            let parts: Vec<Tensor> = parts.collect::<Result<_>>()?;
+            Ok(Tensor::cat(&parts, 0)?)
+        };
+        let value = NormSpec { scale: NormScale::One, ..NormSpec::rms(own.eps) };
+        Ok(Self {
+            qkv,
+            output: product(spec.names.output, None)?,
+            scales: [scale(own.norms[0])?, scale(own.norms[1])?],
+            value_norm: Norm::load(weights, heads.dim, value)?,
+            heads,
+            own,
+        })
+    }
+
+    fn forward(&self, x: &Tensor, texts: &Texts) -> Result<Tensor> {
+        let Heads { count, dim } = self.heads;
+        let shape = (x.dim(0)?, count, dim);
+        let [q, k, v] = &self.qkv;
+        let (q, k) = (q.forward(x)?.reshape(shape)?, k.forward(x)?.reshape(shape)?);
+        let v = self.value_norm.forward(&v.forward(x)?.reshape(((), dim))?)?.reshape(shape)?;
+        let [query, key] = &self.scales;
+        let norms = HeadNorms { query, key, eps: self.own.eps, after_rotation: false };
+        self.output.forward(&attend([&q, &k, &v], texts, Some(norms), self.own.scale)?)
+    }
+}
+
+/// The order of the rows of queries and keys in which both halves of a head that is rotated half by
+/// half are rotated together, all heads one after the other.
+fn order(heads: Heads, layout: Option<RopeLayout>) -> Option<Vec<Range<usize>>> {
+    let quarter = heads.dim / 4;
+    let quarters = |head: usize| {
+        let start = move |part: usize| head * heads.dim + part * quarter;
+        [0, 2, 1, 3].map(|part| start(part)..start(part) + quarter)
+    };
+    (layout == Some(RopeLayout::Apart)).then(|| (0..heads.count).flat_map(quarters).collect())
+}

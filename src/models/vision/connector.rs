@@ -1,0 +1,97 @@
+//! What makes the features of a token of its patches: norms, products, and what joins the patches.
+
+use candle_core::{DType, Result, Tensor};
+
+use super::layer::activate;
+use super::spec::{Stage, TowerActivation};
+use crate::layers::linear::Linear;
+use crate::layers::norm::Norm;
+use crate::weights::{Loaded, Weights};
+
+/// A loaded connector.
+#[derive(Debug)]
+pub(super) struct Connector {
+    stages: Vec<LoadedStage>,
+    /// Patches of a token.
+    patches: usize,
+}
+
+#[derive(Debug)]
+enum LoadedStage {
+    Norm(Norm),
+    Join,
+    Interleave,
+    Mean,
+    Product(Linear),
+    /// `[inputs, outputs]`
+    Matrix(Tensor),
+    Activation(TowerActivation),
+    Scale(f32),
+    /// `[width]` each.
+    Standardize([Tensor; 2]),
+}
+
+impl Connector {
+    /// Loads the stages behind hidden states of `width` elements, where a token has so many `patches`,
+    /// from the weights of the tower and of the connector itself.
+    pub(super) fn load(
+        [tower, weights]: [&Weights; 2],
+        stages: &[Stage],
+        width: usize,
+        patches: usize,
+    ) -> Loaded<Self> {
+        let mut width = width;
+        let mut load = |stage: &Stage| {
+            Ok(match *stage {
+                Stage::Norm(name, spec) => {
+                    LoadedStage::Norm(Norm::load(&weights.scope(name), width, spec)?)
+                }
+                Stage::Join | Stage::Interleave => {
+                    width *= patches;
+                    let interleaves = matches!(stage, Stage::Interleave);
+                    if interleaves { LoadedStage::Interleave } else { LoadedStage::Join }
+                }
+                Stage::Mean => LoadedStage::Mean,
+                Stage::Product(name, outputs, bias) => {
+                    let inputs = std::mem::replace(&mut width, outputs);
+                    let linear = Linear::load(&weights.scope(name), inputs, outputs, bias)?;
+                    LoadedStage::Product(linear)
+                }
+                Stage::Matrix(name, outputs) => {
+                    let inputs = std::mem::replace(&mut width, outputs);
+                    let matrix = weights.dense(name, &[inputs, outputs], DType::F32)?;
+                    LoadedStage::Matrix(matrix.contiguous()?)
+                }
+                Stage::Activation(activation) => LoadedStage::Activation(activation),
+                Stage::Scale(factor) => LoadedStage::Scale(factor),
+                Stage::Standardize([bias, scale]) => LoadedStage::Standardize([
+                    tower.dense(bias, &[width], DType::F32)?,
+                    tower.dense(scale, &[width], DType::F32)?,
+                ]),
+            })
+        };
+        Ok(Self { stages: stages.iter().map(&mut load).collect::<Loaded<_>>()?, patches })
+    }
+
+    /// `x [patches, hidden]` to `[tokens, output]`.
+    pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let mut x = x.clone();
+        for stage in &self.stages {
+            let each = |x: &Tensor| x.reshape(((), self.patches, x.dim(1)?));
+            x = match stage {
+                LoadedStage::Norm(norm) => norm.forward(&x)?,
+                LoadedStage::Join => each(&x)?.flatten_from(1)?,
+                LoadedStage::Interleave => each(&x)?.transpose(1, 2)?.flatten_from(1)?,
+                LoadedStage::Mean => each(&x)?.mean(1)?,
+                LoadedStage::Product(linear) => linear.forward(&x)?,
+                LoadedStage::Matrix(matrix) => x.matmul(matrix)?,
+                LoadedStage::Activation(activation) => activate(*activation, &x)?,
+                LoadedStage::Scale(factor) => (x * f64::from(*factor))?,
+                LoadedStage::Standardize([bias, scale]) => {
+                    x.broadcast_sub(bias)?.broadcast_mul(scale)?
+                }
+            };
+        }
+        Ok(x)
+    }
+}

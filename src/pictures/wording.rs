@@ -1,0 +1,218 @@
+//! What stands in a prompt for a picture: its tokens, and the text around them, which says where a
+//! picture begins and ends, which tile is which, and where a row of tokens ends.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::picture::{Normalization, Picture, Rgb};
+use super::views::Views;
+
+/// A part of the text around a picture's tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Word {
+    /// Text, in which special tokens are written out.
+    Text(&'static str),
+    /// A token.
+    Token(u32),
+    /// The row of a tile, from 1.
+    Row,
+    /// The column of a tile, from 1.
+    Column,
+}
+
+/// The text around a picture's tokens.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wording {
+    /// Before all of it.
+    pub begin: Vec<Word>,
+    /// Before each tile.
+    pub before_tile: Vec<Word>,
+    /// Behind each row of tiles.
+    pub after_tiles: Vec<Word>,
+    /// Before the whole picture, if it stands beside tiles.
+    pub before_whole: Vec<Word>,
+    /// Before the whole picture, if there are no tiles.
+    pub before_alone: Vec<Word>,
+    /// Between two rows of tokens of a view.
+    pub between_rows: Vec<Word>,
+    /// Behind all of it.
+    pub end: Vec<Word>,
+}
+
+/// A piece of what stands in a prompt for a picture.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// Text.
+    Text(String),
+    /// A token.
+    Token(u32),
+    /// Tokens of a picture.
+    Tokens {
+        /// What is seen there: the picture that was sent, or a tile of it.
+        picture: Arc<Picture>,
+        /// Which of its tokens.
+        part: Range<usize>,
+    },
+}
+
+/// What stands in a prompt for one picture that was sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prepared {
+    /// In order.
+    pub pieces: Vec<Piece>,
+}
+
+impl Prepared {
+    /// What is seen, in order.
+    pub fn parts(&self) -> impl Iterator<Item = (&Arc<Picture>, &Range<usize>)> {
+        self.pieces.iter().filter_map(|piece| match piece {
+            Piece::Tokens { picture, part } => Some((picture, part)),
+            _ => None,
+        })
+    }
+}
+
+/// How a view becomes a picture.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Looks<'a> {
+    /// Pixels of a side of a token.
+    pub(super) side: usize,
+    pub(super) normalization: &'a Normalization,
+    pub(super) two_way: bool,
+}
+
+impl Wording {
+    /// What stands in a prompt for a picture with these views.
+    pub(super) fn say(&self, views: Views, looks: Looks<'_>) -> Prepared {
+        let Views { tiles, columns, whole, joined } = views;
+        let mut said = Said { pieces: Vec::new(), between_rows: &self.between_rows, looks };
+        said.words(&self.begin, [0; 2]);
+        if let Some(shown) = joined {
+            if let Some(whole) = whole {
+                said.view(whole);
+            }
+            said.joined(tiles, columns, shown);
+            said.words(&self.end, [0; 2]);
+            return Prepared { pieces: said.pieces };
+        }
+        let tiled = !tiles.is_empty();
+        for (index, tile) in tiles.into_iter().enumerate() {
+            let at = [index / columns + 1, index % columns + 1];
+            said.words(&self.before_tile, at);
+            said.view(tile);
+            if at[1] == columns {
+                said.words(&self.after_tiles, at);
+            }
+        }
+        if let Some(whole) = whole {
+            said.words(if tiled { &self.before_whole } else { &self.before_alone }, [0; 2]);
+            said.view(whole);
+        }
+        said.words(&self.end, [0; 2]);
+        Prepared { pieces: said.pieces }
+    }
+}
+
+/// The pieces so far.
+struct Said<'a> {
+    pieces: Vec<Piece>,
+    between_rows: &'a [Word],
+    looks: Looks<'a>,
+}
+
+impl Said<'_> {
+    fn words(&mut self, words: &[Word], [row, column]: [usize; 2]) {
+        self.pieces.extend(words.iter().map(|word| match word {
+            Word::Text(text) => Piece::Text((*text).to_owned()),
+            Word::Token(id) => Piece::Token(*id),
+            Word::Row => Piece::Text(row.to_string()),
+            Word::Column => Piece::Text(column.to_string()),
+        }));
+    }
+
+    /// Rows of the tokens of all tiles together, each with the end of a row behind it.
+    fn joined(&mut self, tiles: Vec<Rgb>, across: usize, [rows, columns]: [Range<usize>; 2]) {
+        let end = Arc::new(Picture::separator(self.looks.normalization));
+        let tiles: Vec<Arc<Picture>> = tiles.into_iter().map(|tile| self.picture(tile)).collect();
+        let [height, width] = tiles.first().map_or([1, 1], |tile| tile.grid());
+        for row in rows {
+            for column in columns.start / width..columns.end.div_ceil(width) {
+                let own =
+                    |at: usize| at.clamp(column * width, (column + 1) * width) - column * width;
+                let start = row % height * width;
+                let part = start + own(columns.start)..start + own(columns.end);
+                let picture = tiles[row / height * across + column].clone();
+                self.pieces.push(Piece::Tokens { picture, part });
+            }
+            self.pieces.push(Piece::Tokens { picture: end.clone(), part: 0..1 });
+        }
+    }
+
+    fn picture(&self, rgb: Rgb) -> Arc<Picture> {
+        let Looks { side, normalization, two_way } = self.looks;
+        let grid = [rgb.height / side, rgb.width / side];
+        Arc::new(Picture::new(rgb, grid, normalization).seen_both_ways(two_way))
+    }
+
+    fn view(&mut self, rgb: Rgb) {
+        let picture = self.picture(rgb);
+        let [rows, columns] = picture.grid();
+        if self.between_rows.is_empty() {
+            self.pieces.push(Piece::Tokens { part: 0..rows * columns, picture });
+            return;
+        }
+        for row in 0..rows {
+            if row > 0 {
+                self.words(self.between_rows, [0; 2]);
+            }
+            let part = row * columns..(row + 1) * columns;
+            self.pieces.push(Piece::Tokens { picture: picture.clone(), part });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(wording: &Wording, views: Views) -> String {
+        let normalization = Normalization { mean: [0.0; 3], std: [1.0; 3] };
+        let looks = Looks { side: 2, normalization: &normalization, two_way: false };
+        let pieces = wording.say(views, looks).pieces.into_iter();
+        let spelled = pieces.map(|piece| match piece {
+            Piece::Text(text) => text,
+            Piece::Token(id) => format!("<{id}>"),
+            Piece::Tokens { part, .. } => format!("{part:?}"),
+        });
+        spelled.collect()
+    }
+
+    fn rgb(width: usize, height: usize) -> Rgb {
+        Rgb { width, height, pixels: vec![0; 3 * width * height] }
+    }
+
+    #[test]
+    fn tiles_and_rows_are_told_apart() {
+        let wording = Wording {
+            begin: vec![Word::Text("[")],
+            before_tile: vec![Word::Row, Word::Text("."), Word::Column, Word::Text(":")],
+            after_tiles: vec![Word::Text("\n")],
+            before_whole: vec![Word::Text("all:")],
+            before_alone: vec![Word::Text("alone:")],
+            between_rows: Vec::new(),
+            end: vec![Word::Token(9)],
+        };
+        let tiles = vec![rgb(4, 4), rgb(4, 4)];
+        let views = Views { tiles, columns: 1, whole: Some(rgb(4, 2)), joined: None };
+        assert_eq!(said(&wording, views), "[1.1:0..4\n2.1:0..4\nall:0..2<9>");
+        let whole = || Some(rgb(4, 4));
+        let alone = || Views { tiles: Vec::new(), columns: 0, whole: whole(), joined: None };
+        assert_eq!(said(&wording, alone()), "[alone:0..4<9>");
+        let rows = Wording { between_rows: vec![Word::Token(7)], ..Wording::default() };
+        assert_eq!(said(&rows, alone()), "0..2<7>2..4");
+        let tiles = vec![rgb(4, 4), rgb(4, 4)];
+        let joined = Some([1..2, 1..3]);
+        let views = Views { tiles, columns: 2, whole: whole(), joined };
+        assert_eq!(said(&Wording::default(), views), "0..43..42..30..1");
+    }
+}
