@@ -215,7 +215,7 @@ fn what_is_not_implemented_is_refused_with_what_is() {
             "architectures": ["Unheard", name], "num_key_value_heads": 2, "num_experts": 4, "model_type": "mistral",
             "moe_num_experts": 4, "moe_k": 2,
             "num_local_experts": 4, "n_routed_experts": 4, "num_experts_per_tok": 2,
-            "moe_intermediate_size": 8, "shared_expert_intermediate_size": 8,
+            "moe_intermediate_size": 64, "shared_expert_intermediate_size": 8,
             "kv_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 8,
             "num_heads": 1, "n_groups": 1, "mamba_n_heads": 1, "hybrid_override_pattern": "M*--",
         });

@@ -231,6 +231,7 @@ impl OnDevice {
         let few = tokens * routing.experts_per_token <= FEW_TOKENS * self.count;
         let device = self.up.weights.device();
         let known = tokens > 0 && routing.experts_per_token <= MOST_CHOSEN.min(self.count);
+        let known = known && !matches!(routing.score, Score::SparseMixer { .. });
         known && (few || device.is_cpu() || settings::deterministic())
     }
 
@@ -258,6 +259,7 @@ impl OnDevice {
                 Score::Softmax => 0,
                 Score::Sigmoid => 1,
                 Score::SigmoidOfChosen => 2,
+                Score::SparseMixer { .. } => bail!("a sparse mixer chooses on the host"),
             },
             groups: narrow(groups)?,
             groups_chosen: narrow(chosen)?,

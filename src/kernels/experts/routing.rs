@@ -1,9 +1,10 @@
 //! The choice of experts for a token, and their weights.
 //!
-//! Group-limited routing: DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024.
+//! Group-limited routing: DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024. Sparse mixer: Liu et al.,
+//! "GRIN: GRadient-INformed MoE", 2024.
 
 /// How the router's logits become scores.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Score {
     /// Softmax over all experts.
     Softmax,
@@ -11,6 +12,13 @@ pub enum Score {
     Sigmoid,
     /// The sigmoid of each logit; experts are chosen by the logits themselves, of which more differ.
     SigmoidOfChosen,
+    /// Experts are chosen one after the other by the logits. Each has its share in a softmax over the
+    /// experts that are left and not much worse: whose distance to the best is at most twice the jitter
+    /// of the larger of the best logit and their own magnitude.
+    SparseMixer {
+        /// The jitter that the router was trained with.
+        jitter: f32,
+    },
 }
 
 /// Group-limited routing: experts are in groups of equal size, and chosen from the best groups
@@ -43,6 +51,9 @@ pub struct Routing {
 impl Routing {
     /// The chosen experts and their weights, the best first. `bias` changes the choice only.
     pub fn choose(&self, logits: Vec<f32>, bias: Option<&[f32]>) -> Vec<(usize, f32)> {
+        if let Score::SparseMixer { jitter } = self.score {
+            return self.mix(logits, jitter);
+        }
         let before = (self.score == Score::SigmoidOfChosen).then(|| logits.clone());
         let scores = self.scores(logits);
         let mut rank: Vec<f32> = match (before, bias) {
@@ -67,10 +78,30 @@ impl Routing {
         let sum: f32 = order.iter().map(|expert| scores[*expert]).sum();
         let divisor = match (self.renormalize, self.score) {
             (false, _) => 1.0,
-            (true, Score::Softmax) => sum,
+            (true, Score::Softmax | Score::SparseMixer { .. }) => sum,
             (true, Score::Sigmoid | Score::SigmoidOfChosen) => sum + 1e-20,
         };
         order.into_iter().map(|expert| (expert, scores[expert] / divisor * self.scale)).collect()
+    }
+
+    /// The sparse mixer's experts and weights. An expert that was chosen is out of the next softmax, but
+    /// the magnitudes that decide what is not much worse are those of all logits.
+    fn mix(&self, mut logits: Vec<f32>, jitter: f32) -> Vec<(usize, f32)> {
+        let magnitudes: Vec<f32> = logits.iter().map(|logit| logit.abs()).collect();
+        let mut chosen = Vec::with_capacity(self.experts_per_token);
+        for _ in 0..self.experts_per_token.min(logits.len()) {
+            let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            // Of equal experts the first wins.
+            let best = logits.iter().position(|logit| *logit >= largest).unwrap_or_default();
+            let near = |(logit, magnitude): (&f32, &f32)| {
+                (largest - logit) / magnitude.max(largest) <= 2.0 * jitter
+            };
+            let near = logits.iter().zip(&magnitudes).filter(|pair| near(*pair));
+            let sum: f32 = near.map(|(logit, _)| (logit - largest).exp()).sum();
+            chosen.push((best, self.scale / sum));
+            logits[best] = f32::NEG_INFINITY;
+        }
+        chosen
     }
 
     fn scores(&self, mut logits: Vec<f32>) -> Vec<f32> {
@@ -80,7 +111,7 @@ impl Routing {
                     *x = 1.0 / (1.0 + (-*x).exp());
                 }
             }
-            Score::Softmax => {
+            Score::Softmax | Score::SparseMixer { .. } => {
                 let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
                 for x in &mut logits {
                     *x = (*x - largest).exp();
@@ -144,6 +175,16 @@ mod tests {
         near(&TOP_TWO.choose(logits.clone(), None), &[(1, 2.0 / 3.0), (3, 1.0 / 3.0)]);
         let kept = Routing { renormalize: false, scale: 2.0, ..TOP_TWO };
         near(&kept.choose(logits, None), &[(1, 1.0), (3, 0.5)]);
+    }
+
+    #[test]
+    fn a_sparse_mixer_shares_one_among_near_experts_only() {
+        let routing = Routing { score: Score::SparseMixer { jitter: 0.01 }, ..TOP_TWO };
+        // 10 and 9.9 are near each other, 9 is near neither.
+        let first = 1.0 / (1.0 + (-0.1f32).exp());
+        near(&routing.choose(vec![9.0, 10.0, 9.9], None), &[(1, first), (2, 1.0)]);
+        // NaN chooses some experts and doesn't panic.
+        assert_eq!(routing.choose(vec![f32::NAN; 3], None).len(), 2);
     }
 
     #[test]

@@ -25,7 +25,15 @@ use latent::LatentProjections;
 use projections::QkvProjections;
 pub use qkv_source::QkvSource;
 use query_key_norms::QueryKeyNorms;
-pub use spec::{AttentionSpec, LatentSpec, NormSpan, QkvTensors, QueryKeyNorm};
+pub use spec::{
+    AttentionSpec, GateTensor, HeadGate, LatentSpec, NormSpan, QkvTensors, QueryKeyNorm,
+};
+
+/// The softplus of each element.
+fn softplus(x: &Tensor) -> Result<Tensor> {
+    // log(1 + exp(x)) without an overflow: max(x, 0) + log(1 + exp(-|x|)).
+    x.relu()? + (x.abs()?.neg()?.exp()? + 1.0)?.log()?
+}
 
 /// Weights of one layer's attention.
 #[derive(Debug)]
@@ -98,10 +106,16 @@ impl Attention {
             Inputs::Latent(latent) => latent.values(&attended),
             Inputs::Query(..) => attended.reshape((rows, ())),
             Inputs::Heads(qkv) => {
-                let attended = attended.reshape((rows, ()))?;
-                let Some(gate) = &qkv.gate else { return Ok(attended) };
-                let gate = adapters.add(Projection::HeadGate, x, gate.forward(x)?, 1.0)?;
-                attended * sigmoid(&gate)?
+                let (Some(layer), Some(gate)) = (&qkv.gate, self.spec.gate) else {
+                    return attended.reshape((rows, ()));
+                };
+                let factors = adapters.add(Projection::HeadGate, x, layer.forward(x)?, 1.0)?;
+                let factors = if gate.softplus { softplus(&factors)? } else { sigmoid(&factors)? };
+                if let GateTensor::Heads(_) = gate.tensor {
+                    let factors = factors.unsqueeze(2)?;
+                    return attended.broadcast_mul(&factors)?.reshape((rows, ()));
+                }
+                attended.reshape((rows, ()))? * factors
             }
         }
     }
@@ -117,7 +131,10 @@ impl Attention {
         adapters: LayerAdapters<'_>,
     ) -> Result<Tensor> {
         let ([q, k, v], fused) = match &self.inputs {
-            Inputs::Latent(latent) => (latent.forward(x)?, None),
+            Inputs::Latent(latent) => {
+                let [q, k, v] = latent.forward(x)?;
+                ([angles.scale_queries(q)?, k, v], None)
+            }
             Inputs::Query(query, norm) => {
                 let AttentionSpec { num_heads, head_dim, .. } = self.spec;
                 let q = adapters.add(Projection::Query, x, query.forward(x)?, 1.0)?;

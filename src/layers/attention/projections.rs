@@ -19,14 +19,17 @@ pub(super) struct QkvProjections {
 impl QkvProjections {
     pub(super) fn load(weights: &Weights, spec: &AttentionSpec) -> Loaded<Self> {
         let (inputs, bias) = (spec.hidden_size, spec.qkv_bias);
-        let load = |QkvSource { name, rows, ranges }: QkvSource| {
+        let load = |QkvSource { name, rows, ranges }: QkvSource, bias| {
             Linear::load_rows(&weights.scope(name), inputs, rows, bias, &ranges)
         };
         let [query, key, value] = QkvSource::all(spec);
         let is_key = value == key;
-        let [query, key] = [load(query)?, load(key)?];
-        let value = if is_key { key.clone() } else { load(value)? };
-        let gate = QkvSource::gate(spec).map(load).transpose()?;
+        let gate = QkvSource::gate(spec);
+        // A gate of its own has no bias in any model.
+        let with_queries = gate.as_ref().is_some_and(|gate| gate.name == query.name);
+        let gate = gate.map(|gate| load(gate, bias && with_queries)).transpose()?;
+        let [query, key] = [load(query, bias)?, load(key, bias)?];
+        let value = if is_key { key.clone() } else { load(value, bias)? };
         let norms = spec.query_key_norm.map(|norm| QueryKeyNorms::load(weights, spec, norm));
         Ok(Self { layers: [query, key, value], gate, norms: norms.transpose()? })
     }

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use super::spec::{AttentionSpec, QkvTensors};
+use super::spec::{AttentionSpec, GateTensor, QkvTensors};
 
 /// The rows of a stored linear layer that project to queries, keys or values.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ impl QkvSource {
         [0, 1, 2].map(|which| {
             let count = counts[which];
             let (name, total, starts) = match spec.qkv {
-                QkvTensors::Separate(names) if which == 0 && spec.gated => {
+                QkvTensors::Separate(names) if which == 0 && gates_queries(spec) => {
                     (names[0], 2 * count, (0..2 * count).step_by(2).collect())
                 }
                 QkvTensors::Separate(names) => {
@@ -56,14 +56,29 @@ impl QkvSource {
         })
     }
 
-    /// The source of the gates of heads, which are stored after queries.
+    /// The source of the gates of heads.
     pub fn gate(spec: &AttentionSpec) -> Option<Self> {
-        let AttentionSpec { num_heads, head_dim, qkv, gated, .. } = *spec;
-        let QkvTensors::Separate([name, ..]) = qkv else { return None };
-        let ranges = (0..num_heads).map(|head| 2 * head + 1);
-        let ranges = ranges.map(|part| part * head_dim..(part + 1) * head_dim).collect();
-        gated.then_some(Self { name, rows: 2 * num_heads * head_dim, ranges })
+        let AttentionSpec { num_heads, head_dim, qkv, .. } = *spec;
+        let whole = |name, rows| {
+            let all = 0..rows;
+            Self { name, rows, ranges: vec![all] }
+        };
+        Some(match (spec.gate?.tensor, qkv) {
+            (GateTensor::Elements(name), _) => whole(name, num_heads * head_dim),
+            (GateTensor::Heads(name), _) => whole(name, num_heads),
+            (GateTensor::BehindQueries, QkvTensors::Separate([name, ..])) => {
+                let parts = (0..num_heads).map(|head| 2 * head + 1);
+                let ranges = parts.map(|part| part * head_dim..(part + 1) * head_dim).collect();
+                Self { name, rows: 2 * num_heads * head_dim, ranges }
+            }
+            (GateTensor::BehindQueries, _) => return None,
+        })
     }
+}
+
+/// Whether the query projection has the gates too.
+fn gates_queries(spec: &AttentionSpec) -> bool {
+    spec.gate.is_some_and(|gate| gate.tensor == GateTensor::BehindQueries)
 }
 
 /// Indices of the heads of queries (0), keys (1) or values (2), where each key head follows `group`

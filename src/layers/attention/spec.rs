@@ -46,6 +46,33 @@ impl QueryKeyNorm {
     }
 }
 
+/// Where the gates of heads are projected from hidden states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GateTensor {
+    /// In the query projection, where each head is followed by a gate of the same size.
+    BehindQueries,
+    /// In a tensor of its own, with a gate for each element.
+    Elements(&'static str),
+    /// In a tensor of its own, with a gate for each head.
+    Heads(&'static str),
+}
+
+/// Gates that multiply the outputs of heads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeadGate {
+    /// Where gates are projected.
+    pub tensor: GateTensor,
+    /// Whether the softplus of a gate is the factor; else its sigmoid.
+    pub softplus: bool,
+}
+
+impl HeadGate {
+    /// Gates of this tensor, through a sigmoid.
+    pub const fn sigmoid(tensor: GateTensor) -> Self {
+        Self { tensor, softplus: false }
+    }
+}
+
 /// The shape and the variant of a layer's attention.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AttentionSpec {
@@ -61,9 +88,9 @@ pub struct AttentionSpec {
     pub qkv: QkvTensors,
     /// Name of the output projection.
     pub output: &'static str,
-    /// Whether each head of the query projection is followed by a gate of the same size, whose
-    /// sigmoid multiplies the head's output. Only where queries have a tensor of their own.
-    pub gated: bool,
+    /// The gate that multiplies what attention gives, before the output projection. Only where queries
+    /// have a tensor of their own.
+    pub gate: Option<HeadGate>,
     /// Whether the query, key and value projections have biases.
     pub qkv_bias: bool,
     /// Whether the output projection has a bias.

@@ -46,7 +46,8 @@ pub struct Moe {
     experts: Vec<Mlp>,
     /// `[experts]`: factors of their weights.
     expert_scale: Option<Vec<f32>>,
-    shared: Option<(Mlp, Option<Linear>)>,
+    /// The shared expert, its gate and its factor.
+    shared: Option<(Mlp, Option<Linear>, f32)>,
     on_device: Option<DeviceExperts>,
 }
 
@@ -76,7 +77,7 @@ impl Moe {
                 .gate
                 .map(|name| load_router(&weights.scope(name), hidden, 1, false))
                 .transpose()?;
-            Ok::<_, WeightError>((mlp, gate))
+            Ok::<_, WeightError>((mlp, gate, shared.factor))
         };
         let expert_scale = |parallel: ParallelDense| {
             let name = parallel.router.expert_scale;
@@ -134,9 +135,9 @@ impl Moe {
         };
         match &self.shared {
             None => Ok(sum),
-            Some((mlp, None)) => mlp.forward_add(x, &sum, factor),
-            Some((mlp, Some(gate))) => {
-                let gates = (sigmoid(&gate.forward(x)?)? * f64::from(factor))?;
+            Some((mlp, None, own)) => mlp.forward_add(x, &sum, factor * own),
+            Some((mlp, Some(gate), own)) => {
+                let gates = (sigmoid(&gate.forward(x)?)? * f64::from(factor * own))?;
                 sum + mlp.forward(x)?.broadcast_mul(&gates)?
             }
         }

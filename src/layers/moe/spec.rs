@@ -23,6 +23,8 @@ pub struct SharedExpert {
     pub mlp: MlpSpec,
     /// Name of a linear layer with one output, whose sigmoid multiplies the expert's output.
     pub gate: Option<&'static str>,
+    /// Factor of the expert's output.
+    pub factor: f32,
 }
 
 /// A bias for each expert's score that changes which experts are chosen, and no weight.

@@ -3,7 +3,8 @@
 //!
 //! Gemma 2 adds norms after attention and feed-forward part, soft-caps, an attention scale of its
 //! own and sliding windows on every other layer. Gemma 3 has norms of query and key heads instead
-//! of the caps, and windows on five layers of six, whose rotary embedding is another one.
+//! of the caps, and windows on five layers of six, whose rotary embedding is another one. VaultGemma
+//! is Gemma 2 without the norms after both parts.
 
 use crate::kernels::pointwise::Activation;
 use crate::layers::attention::QueryKeyNorm;
@@ -16,6 +17,7 @@ use crate::models::common::{
 pub(super) const CLASSES: &[Architecture] = &[
     Architecture::new("GemmaForCausalLM", spec),
     Architecture::new("Gemma2ForCausalLM", spec_2),
+    Architecture::new("VaultGemmaForCausalLM", spec_vault),
     Architecture::new("Gemma3ForCausalLM", spec_3),
     Architecture::new("Gemma3ForConditionalGeneration", spec_3).completed_by(complete),
 ];
@@ -74,6 +76,12 @@ fn spec_2(config: &HfConfig) -> Result<DecoderSpec> {
     for layer in &mut spec.attention {
         layer.params.softcap = softcap;
     }
+    Ok(spec)
+}
+
+fn spec_vault(config: &HfConfig) -> Result<DecoderSpec> {
+    let mut spec = spec_2(config)?;
+    spec.block = Block { after_attention: None, after_mlp: None, ..spec.block };
     Ok(spec)
 }
 

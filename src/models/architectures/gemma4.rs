@@ -2,7 +2,8 @@
 //! heads of which a quarter is rotated in layers with full attention, and a scale of each layer's
 //! output. The small models have layers that share the KV cache of earlier ones, and per-layer
 //! embeddings; the large ones use keys as values in layers with full attention, and one has experts
-//! parallel to its feed-forward parts.
+//! parallel to its feed-forward parts. The unified ones have no per-layer embeddings and
+//! no experts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,6 +20,7 @@ use crate::models::common::{
 pub(super) const CLASSES: &[Architecture] = &[
     Architecture::new("Gemma4ForCausalLM", spec).completed_by(complete),
     Architecture::new("Gemma4ForConditionalGeneration", spec).completed_by(complete),
+    Architecture::new("Gemma4UnifiedForCausalLM", spec).completed_by(complete_unified),
     Architecture::new("Gemma4UnifiedForConditionalGeneration", spec).completed_by(complete_unified),
 ];
 
@@ -90,7 +92,7 @@ fn set_attention(config: &HfConfig, spec: &mut DecoderSpec) -> Result<Vec<bool>>
     let head_dim = spec.attention[0].head_dim;
     let keys_are_values = config.field_or("attention_k_eq_v", false)?;
     let (global_dim, global_heads) = global_heads(config, &windowed, keys_are_values)?;
-    spec.ropes = config.proportional_ropes([global_dim, head_dim])?.to_vec();
+    spec.ropes = config.proportional_ropes([global_dim, head_dim], 0.25)?.to_vec();
     let norm = QueryKeyNorm::of_heads(spec.norm);
     let value_norm = NormSpec { scale: NormScale::One, ..spec.norm };
     for (layer, windowed) in spec.attention.iter_mut().zip(&windowed) {

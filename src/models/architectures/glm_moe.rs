@@ -1,16 +1,35 @@
 //! GLM-4.5 and dots.llm1: from some layer on, experts with sigmoid scores, a correction bias and
 //! group-limited routing, beside shared ones. GLM-4.5 rotates half of each head and may have norms
-//! of heads; dots.llm1 always has them, and may have sliding windows from some layer on.
+//! of heads; dots.llm1 always has them, and may have sliding windows from some layer on. Solar Open
+//! is GLM-4.5 with whole heads rotated and experts in every layer; Hunyuan 3 is dots.llm1 without
+//! windows and groups.
 
 use crate::layers::attention::{NormSpan, QueryKeyNorm};
+use crate::layers::moe::{CorrectionBias, SharedExpert};
 use crate::models::common::{
-    Architecture, DecoderSpec, Defaults, ExpertFields, HfConfig, Result, RopeDefaults, base,
-    experts, groups, read_attention_bias, set_query_key_norm, set_sigmoid_routing, set_windows,
-    shared_experts, windowed_layers,
+    Architecture, DecoderSpec, Defaults, ExpertFields, HfConfig, RawFields, Result, RopeDefaults,
+    base, experts, groups, layers_with_experts, read_attention_bias, read_biases,
+    set_query_key_norm, set_sigmoid_routing, set_windows, shared_experts, windowed_layers,
 };
 
-pub(super) const CLASSES: &[Architecture] =
-    &[Architecture::new("Glm4MoeForCausalLM", spec), Architecture::new("Dots1ForCausalLM", dots)];
+pub(super) const CLASSES: &[Architecture] = &[
+    Architecture::new("Glm4MoeForCausalLM", spec),
+    Architecture::new("Dots1ForCausalLM", dots),
+    Architecture::new("SolarOpenForCausalLM", solar).completed_by(complete_solar),
+    Architecture::new("HYV3ForCausalLM", hunyuan_3).completed_by(complete_hunyuan_3),
+];
+
+/// The size of a dense part, which Solar Open doesn't have.
+fn complete_solar(fields: &mut RawFields<'_>) {
+    fields.alias("intermediate_size", "moe_intermediate_size");
+}
+
+/// Hunyuan 3's names of common fields.
+fn complete_hunyuan_3(fields: &mut RawFields<'_>) {
+    fields.alias("n_shared_experts", "num_shared_experts");
+    fields.alias("routed_scaling_factor", "router_scaling_factor");
+    fields.default("routed_scaling_factor", 2.826);
+}
 
 fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     let defaults = Defaults {
@@ -40,6 +59,46 @@ fn dots(config: &HfConfig) -> Result<DecoderSpec> {
     set_windows(config, &mut spec, &windowed, Some(4096))?;
     set_query_key_norm(&mut spec, NormSpan::Head);
     with_experts(config, &mut spec, 0, false)?;
+    Ok(spec)
+}
+
+fn solar(config: &HfConfig) -> Result<DecoderSpec> {
+    let defaults = Defaults {
+        kv_heads: Some(8),
+        head_dim: Some(128),
+        context: 131_072,
+        norm_eps: 1e-5,
+        rope: RopeDefaults { theta: 1_000_000.0, ..Defaults::LLAMA.rope },
+        ..Defaults::LLAMA
+    };
+    let mut spec = base(config, &defaults)?;
+    for layer in &mut spec.attention {
+        layer.qkv_bias = config.attention_bias.unwrap_or(false);
+    }
+    config.only("first_k_dense_replace", 0)?;
+    with_experts(config, &mut spec, 0, true)?;
+    Ok(spec)
+}
+
+fn hunyuan_3(config: &HfConfig) -> Result<DecoderSpec> {
+    let defaults = Defaults {
+        kv_heads: Some(8),
+        head_dim: Some(128),
+        context: 131_072,
+        norm_eps: 1e-5,
+        rope: RopeDefaults { theta: 11_158_840.0, ..Defaults::LLAMA.rope },
+        ..Defaults::LLAMA
+    };
+    let mut spec = base(config, &defaults)?;
+    read_biases(config, &mut spec);
+    set_query_key_norm(&mut spec, NormSpan::Head);
+    with_experts(config, &mut spec, 1, true)?;
+    if let Some(moe) = &mut spec.moe {
+        moe.layers = layers_with_experts(config)?.unwrap_or_else(|| moe.layers.clone());
+        moe.router = "mlp.router.gate";
+        moe.correction_bias = Some(CorrectionBias { name: "mlp.expert_bias", one_row: false });
+        moe.shared = moe.shared.map(|shared| SharedExpert { name: "mlp.shared_mlp", ..shared });
+    }
     Ok(spec)
 }
 

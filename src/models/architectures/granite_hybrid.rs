@@ -36,7 +36,7 @@ fn spec(config: &HfConfig) -> Result<DecoderSpec> {
         spec.mlp.tensors = MlpTensors::GateAndUp(["input_linear", "output_linear"]);
     }
     if config.field("num_local_experts")? != Some(0) {
-        let shared = SharedExpert { name: "shared_mlp", mlp: spec.mlp, gate: None };
+        let shared = SharedExpert { name: "shared_mlp", mlp: spec.mlp, gate: None, factor: 1.0 };
         let routed = granite_moe::experts(config, &spec)?;
         let expert = MlpSpec { intermediate_size: routed.expert.intermediate_size, ..expert };
         spec.moe = Some(MoeSpec { expert, shared: Some(shared), ..routed });

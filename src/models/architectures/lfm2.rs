@@ -18,7 +18,7 @@ pub(super) const CLASSES: &[Architecture] = &[
 ];
 
 /// LFM2's names of common fields, which win where a file has both.
-fn complete(fields: &mut RawFields<'_>) {
+pub(super) fn complete(fields: &mut RawFields<'_>) {
     fields.replace("tie_word_embeddings", "tie_embedding");
     fields.replace("intermediate_size", "block_ff_dim");
     fields.alias("rms_norm_eps", "norm_eps");
@@ -70,9 +70,7 @@ fn common(config: &HfConfig) -> Result<DecoderSpec> {
         ..Defaults::LLAMA
     };
     let mut spec = base(config, &defaults)?;
-    spec.names = Names { norm: "embedding_norm", mlp: "feed_forward", ..Names::COMMON };
-    spec.block = Block::pre_norm("operator_norm", "ffn_norm");
-    spec.mlp.tensors = MlpTensors::Gated(["w1", "w3", "w2"]);
+    rename(&mut spec);
     let norm = QueryKeyNorm {
         tensors: ["q_layernorm", "k_layernorm"],
         ..QueryKeyNorm::of_heads(spec.norm)
@@ -81,16 +79,32 @@ fn common(config: &HfConfig) -> Result<DecoderSpec> {
         layer.output = "out_proj";
         layer.query_key_norm = Some(norm);
     }
-    let taps = config.size_or("conv_L_cache", 3, 2..=MAX_TAPS)?;
+    spec.recurrent = Some(short_conv(config, convolutions(config)?, 3)?);
+    Ok(spec)
+}
+
+/// LFM's names of tensors.
+pub(super) fn rename(spec: &mut DecoderSpec) {
+    spec.names = Names { norm: "embedding_norm", mlp: "feed_forward", ..Names::COMMON };
+    spec.block = Block::pre_norm("operator_norm", "ffn_norm");
+    spec.mlp.tensors = MlpTensors::Gated(["w1", "w3", "w2"]);
+}
+
+/// Gated convolutions in these layers, over so many tokens by default.
+pub(super) fn short_conv(
+    config: &HfConfig,
+    layers: Vec<bool>,
+    taps: usize,
+) -> Result<RecurrentSpec> {
+    let taps = config.size_or("conv_L_cache", taps, 2..=MAX_TAPS)?;
     let bias = config.field_or("conv_bias", false)?;
-    spec.recurrent = Some(RecurrentSpec {
-        layers: convolutions(config)?,
+    Ok(RecurrentSpec {
+        layers,
         name: "conv",
         output: "out_proj",
         output_bias: bias,
         cell: CellSpec::ShortConv(ShortConvSpec { channels: config.hidden_size, taps, bias }),
-    });
-    Ok(spec)
+    })
 }
 
 /// Whether each layer is a convolution: by `layer_types`, else all that `full_attn_idxs` doesn't

@@ -45,7 +45,8 @@ fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     moe.routing.score = Score::SigmoidOfChosen;
     moe.routing.renormalize = false;
     let mlp = moe.expert;
-    moe.shared = Some(SharedExpert { name: "feed_forward.shared_expert", mlp, gate: None });
+    moe.shared =
+        Some(SharedExpert { name: "feed_forward.shared_expert", mlp, gate: None, factor: 1.0 });
     if moe.layers.contains(&false) {
         let intermediate_size = config.size("intermediate_size_mlp", MAX_SIZE)?;
         spec.mlp = MlpSpec { intermediate_size, ..spec.mlp };

@@ -3,11 +3,13 @@
 
 use super::common::{Architecture, EncoderArchitecture};
 
+mod afmoe;
 mod apertus;
 mod arcee;
 mod bamba;
 mod bloom;
 mod cohere;
+mod cwm;
 mod deepseek;
 mod ernie4_5;
 mod euro_bert;
@@ -26,12 +28,17 @@ mod granite_moe;
 mod helium;
 mod hunyuan;
 mod internlm;
+mod jais2;
+mod laguna;
 mod lfm2;
+mod lfm3;
 mod llama;
 mod llama4;
 mod mamba2;
+mod minicpm3;
 mod minimax_m2;
 mod mistral;
+mod mistral4;
 mod mixtral;
 mod modern_bert;
 mod mpt;
@@ -41,6 +48,7 @@ mod olmo;
 mod olmoe;
 mod phi;
 mod phi3;
+mod phimoe;
 mod qwen2;
 mod qwen3;
 mod qwen3_next;
@@ -55,11 +63,13 @@ mod vision_language;
 
 /// The classes of every file; refusals and the README list them in this order.
 pub(super) const ALL: &[&[Architecture]] = &[
+    afmoe::CLASSES,
     apertus::CLASSES,
     arcee::CLASSES,
     bamba::CLASSES,
     bloom::CLASSES,
     cohere::CLASSES,
+    cwm::CLASSES,
     deepseek::CLASSES,
     ernie4_5::CLASSES,
     exaone::CLASSES,
@@ -77,12 +87,17 @@ pub(super) const ALL: &[&[Architecture]] = &[
     helium::CLASSES,
     hunyuan::CLASSES,
     internlm::CLASSES,
+    jais2::CLASSES,
+    laguna::CLASSES,
     lfm2::CLASSES,
+    lfm3::CLASSES,
     llama::CLASSES,
     llama4::CLASSES,
     mamba2::CLASSES,
+    minicpm3::CLASSES,
     minimax_m2::CLASSES,
     mistral::CLASSES,
+    mistral4::CLASSES,
     mixtral::CLASSES,
     mpt::CLASSES,
     nemotron::CLASSES,
@@ -91,6 +106,7 @@ pub(super) const ALL: &[&[Architecture]] = &[
     olmoe::CLASSES,
     phi::CLASSES,
     phi3::CLASSES,
+    phimoe::CLASSES,
     qwen2::CLASSES,
     qwen3::CLASSES,
     qwen3_next::CLASSES,

@@ -131,6 +131,6 @@ fn with_experts(config: &HfConfig, spec: &DecoderSpec) -> Result<MoeSpec> {
     moe.routing.groups = groups(config, moe.num_experts)?;
     let inner = config.size("moe_shared_expert_intermediate_size", MAX_SIZE)?;
     let mlp = MlpSpec { intermediate_size: inner, ..spec.mlp };
-    moe.shared = Some(SharedExpert { name: "mixer.shared_experts", mlp, gate: None });
+    moe.shared = Some(SharedExpert { name: "mixer.shared_experts", mlp, gate: None, factor: 1.0 });
     Ok(moe)
 }

@@ -1,19 +1,20 @@
 //! OLMo 1, 2 and 3. The first has layer norms without parameters and may clip queries, keys and
 //! values. The others have norms after both parts of a layer instead of before them, and norms over
 //! all query and over all key heads; the third has sliding windows on three layers of four, and
-//! scales the rotary embedding of the fourth only.
+//! scales the rotary embedding of the fourth only. FlexOlmo is OLMo 2 with experts in every layer.
 
 use crate::layers::attention::NormSpan;
 use crate::layers::norm::{NormScale, NormSpec};
 use crate::models::common::{
-    Architecture, Block, DecoderSpec, Defaults, HfConfig, Result, RopeDefaults, base,
-    read_attention_bias, set_query_key_norm, set_windows, windowed_layers,
+    Architecture, Block, DecoderSpec, Defaults, ExpertFields, HfConfig, Result, RopeDefaults, base,
+    experts, read_attention_bias, set_query_key_norm, set_windows, windowed_layers,
 };
 
 pub(super) const CLASSES: &[Architecture] = &[
     Architecture::new("OlmoForCausalLM", spec),
     Architecture::new("Olmo2ForCausalLM", spec_2),
     Architecture::new("Olmo3ForCausalLM", spec_3),
+    Architecture::new("FlexOlmoForCausalLM", flex),
 ];
 
 const DEFAULTS: Defaults = Defaults { norm_eps: 1e-5, ..Defaults::LLAMA };
@@ -30,7 +31,12 @@ fn spec(config: &HfConfig) -> Result<DecoderSpec> {
 }
 
 fn spec_2(config: &HfConfig) -> Result<DecoderSpec> {
-    let mut spec = base(config, &DEFAULTS)?;
+    second(config, &DEFAULTS)
+}
+
+/// The part that all but the first share.
+fn second(config: &HfConfig, defaults: &Defaults) -> Result<DecoderSpec> {
+    let mut spec = base(config, defaults)?;
     read_attention_bias(config, &mut spec);
     spec.block = Block::POST_NORM;
     set_query_key_norm(&mut spec, NormSpan::AllHeads);
@@ -47,5 +53,12 @@ fn spec_3(config: &HfConfig) -> Result<DecoderSpec> {
     for (layer, windowed) in spec.attention.iter_mut().zip(windowed) {
         layer.rope = Some(usize::from(windowed));
     }
+    Ok(spec)
+}
+
+fn flex(config: &HfConfig) -> Result<DecoderSpec> {
+    let rope = RopeDefaults { theta: 500_000.0, ..DEFAULTS.rope };
+    let mut spec = second(config, &Defaults { context: 4096, norm_eps: 1e-6, rope, ..DEFAULTS })?;
+    spec.moe = Some(experts(config, &spec, &ExpertFields::ALL_SPARSE)?);
     Ok(spec)
 }

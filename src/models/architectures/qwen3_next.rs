@@ -7,7 +7,7 @@
 
 use super::qwen_moe::{shared_expert, sparse_experts};
 use super::qwen_vl::with_axes;
-use crate::layers::attention::QueryKeyNorm;
+use crate::layers::attention::{GateTensor, HeadGate, QueryKeyNorm};
 use crate::layers::moe::{ExpertTensors, MoeSpec, StackedTensors};
 use crate::layers::norm::{NormScale, NormSpec};
 use crate::layers::recurrent::{CellSpec, DeltaHeads, DeltaRuleSpec, RecurrentSpec};
@@ -104,7 +104,7 @@ fn common(config: &HfConfig, kv_heads: usize) -> Result<DecoderSpec> {
     read_attention_bias(config, &mut spec);
     spec.norm = NormSpec { scale: NormScale::OnePlusStored, ..spec.norm };
     for layer in &mut spec.attention {
-        layer.gated = true;
+        layer.gate = Some(HeadGate::sigmoid(GateTensor::BehindQueries));
         layer.query_key_norm = Some(QueryKeyNorm::of_heads(spec.norm));
     }
     spec.recurrent = Some(RecurrentSpec {

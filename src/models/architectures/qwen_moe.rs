@@ -1,18 +1,21 @@
 //! Qwen2-MoE and Qwen3-MoE: Qwen2 and Qwen3 with experts in some layers. The first also has a
-//! shared expert, times a sigmoid gate.
+//! shared expert, times a sigmoid gate. Mellum 2 is Qwen3-MoE with kinds of layers by name: with a
+//! sliding window, which then has a rotary embedding of its own, and with a dense feed-forward part.
 
 use super::qwen2;
 use crate::layers::attention::NormSpan;
 use crate::layers::mlp::MlpSpec;
 use crate::layers::moe::{MoeSpec, SharedExpert};
 use crate::models::common::{
-    Architecture, DecoderSpec, Defaults, ExpertFields, HfConfig, MAX_SIZE, Result, base, experts,
-    read_attention_bias, set_query_key_norm, set_windows,
+    Architecture, DecoderSpec, Defaults, ExpertFields, HfConfig, MAX_SIZE, Result, RopeDefaults,
+    base, experts, layers_with_experts, read_attention_bias, set_query_key_norm, set_windows,
+    windowed_layers,
 };
 
 pub(super) const CLASSES: &[Architecture] = &[
     Architecture::new("Qwen2MoeForCausalLM", spec_2),
     Architecture::new("Qwen3MoeForCausalLM", spec_3),
+    Architecture::new("MellumForCausalLM", mellum),
 ];
 
 fn spec_2(config: &HfConfig) -> Result<DecoderSpec> {
@@ -39,6 +42,31 @@ pub(super) fn spec_3(config: &HfConfig) -> Result<DecoderSpec> {
     Ok(spec)
 }
 
+fn mellum(config: &HfConfig) -> Result<DecoderSpec> {
+    let defaults = Defaults {
+        kv_heads: Some(4),
+        head_dim: Some(128),
+        context: 131_072,
+        rope: RopeDefaults { theta: 500_000.0, ..Defaults::LLAMA.rope },
+        ..Defaults::LLAMA
+    };
+    let mut spec = base(config, &defaults)?;
+    read_attention_bias(config, &mut spec);
+    set_query_key_norm(&mut spec, NormSpan::Head);
+    let windowed = windowed_layers(config, |_| false)?;
+    set_windows(config, &mut spec, &windowed, Some(1024))?;
+    let head_dim = config.head_dim(defaults.head_dim)?;
+    spec.ropes = config.ropes_by_layer_type(head_dim, defaults.rope, 10_000.0)?.to_vec();
+    for (layer, windowed) in spec.attention.iter_mut().zip(windowed) {
+        layer.rope = Some(usize::from(windowed));
+    }
+    let mut moe = experts(config, &spec, &ExpertFields::COMMON)?;
+    moe.layers = layers_with_experts(config)?.unwrap_or_else(|| moe.layers.clone());
+    moe.routing.renormalize = config.field_or("norm_topk_prob", true)?;
+    spec.moe = Some(moe);
+    Ok(spec)
+}
+
 /// Experts in every `decoder_sparse_step`-th layer that `mlp_only_layers` doesn't name.
 pub(super) fn sparse_experts(config: &HfConfig, spec: &DecoderSpec) -> Result<MoeSpec> {
     let mut moe = experts(config, spec, &ExpertFields::COMMON)?;
@@ -56,5 +84,6 @@ pub(super) fn shared_expert(config: &HfConfig, spec: &DecoderSpec) -> Result<Sha
         name: "mlp.shared_expert",
         mlp: MlpSpec { intermediate_size, ..spec.mlp },
         gate: Some("mlp.shared_expert_gate"),
+        factor: 1.0,
     })
 }

@@ -100,7 +100,7 @@ fn attention(config: &HfConfig, defaults: &Defaults) -> Result<AttentionSpec> {
         head_dim,
         qkv: QkvTensors::Separate(["q_proj", "k_proj", "v_proj"]),
         output: "o_proj",
-        gated: false,
+        gate: None,
         qkv_bias: false,
         output_bias: false,
         clip: None,

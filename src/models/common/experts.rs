@@ -87,6 +87,22 @@ pub(crate) fn stacked(
     Ok(if separate { ExpertTensors::List(list) } else { ExpertTensors::Stacked(tensors) })
 }
 
+/// Whether each layer has experts, by `mlp_layer_types`; `None` if the file has no such list.
+pub(crate) fn layers_with_experts(config: &HfConfig) -> Result<Option<Vec<bool>>> {
+    let name = "mlp_layer_types";
+    let Some(words) = config.field::<Vec<String>>(name)? else { return Ok(None) };
+    if words.len() != config.num_hidden_layers {
+        let bound = format!("must name {} layers", config.num_hidden_layers);
+        return Err(bad(name, words.len(), bound));
+    }
+    let kind = |word: &String| match word.as_str() {
+        "dense" => Ok(false),
+        "sparse" => Ok(true),
+        _ => Err(bad(name, word, "supported are dense and sparse")),
+    };
+    words.iter().map(kind).collect::<Result<_>>().map(Some)
+}
+
 /// A shared expert in `mlp.shared_experts`, as wide as `count` routed ones.
 pub(crate) fn shared_experts(moe: &MoeSpec, count: usize) -> Option<SharedExpert> {
     let intermediate_size = moe.expert.intermediate_size * count;
@@ -94,6 +110,7 @@ pub(crate) fn shared_experts(moe: &MoeSpec, count: usize) -> Option<SharedExpert
         name: "mlp.shared_experts",
         mlp: MlpSpec { intermediate_size, ..moe.expert },
         gate: None,
+        factor: 1.0,
     })
 }
 

@@ -17,6 +17,7 @@ pub(super) use base::{
     windowed_layers,
 };
 pub(super) use experts::{
-    ExpertFields, are_separate, experts, groups, set_sigmoid_routing, shared_experts, stacked,
+    ExpertFields, are_separate, experts, groups, layers_with_experts, set_sigmoid_routing,
+    shared_experts, stacked,
 };
 pub(super) use state_space::{MAX_TAPS, StateSpaceFields, recurrent, state_space_layers};

@@ -41,10 +41,39 @@ impl RawFields<'_> {
         }
     }
 
+    /// Whether a field is this text.
+    pub(crate) fn is(&self, name: &str, text: &str) -> bool {
+        self.0.get(name).and_then(Value::as_str) == Some(text)
+    }
+
+    /// Drops a field.
+    pub(crate) fn remove(&mut self, name: &str) {
+        self.0.remove(name);
+    }
+
+    /// Sets an absent `name` to the number `of` divided by the number `by`, if that has no rest.
+    pub(crate) fn quotient(&mut self, name: &str, of: &str, by: &str) {
+        let number = |name: &str| self.0.get(name).and_then(Value::as_u64);
+        if let (Some(of), Some(by @ 1..)) = (number(of), number(by))
+            && of.is_multiple_of(by)
+        {
+            self.default(name, of / by);
+        }
+    }
+
     /// Sets an absent `name` to the length of the array `of`.
     pub(crate) fn length(&mut self, name: &str, of: &str) {
         if let Some(count) = self.0.get(of).and_then(Value::as_array).map(Vec::len) {
             self.default(name, count);
+        }
+    }
+
+    /// Replaces an array of equal values by one of them.
+    pub(crate) fn one_for_all(&mut self, name: &str) {
+        let all = self.0.get(name).and_then(Value::as_array);
+        let first = all.and_then(|all| all.first().filter(|first| all.iter().all(|x| x == *first)));
+        if let Some(first) = first.cloned() {
+            self.0.insert(name.to_owned(), first);
         }
     }
 

@@ -1,5 +1,7 @@
 //! The rotary embeddings that a `config.json` describes.
 
+use serde_json::Value;
+
 use super::hf_config::HfConfig;
 use super::rope_parameters::RopeParameters;
 use crate::layers::rope::{Axis, QueryScale, RopeScaling, RopeSpec};
@@ -24,12 +26,23 @@ impl HfConfig {
         self.rope_spec(parameters, theta.unwrap_or(defaults.theta), defaults, head_dim)
     }
 
+    /// The rotary embedding of layers with a `theta` of their own.
+    pub(crate) fn rope_with_base(
+        &self,
+        head_dim: usize,
+        defaults: RopeDefaults,
+        theta: f64,
+    ) -> Result<RopeSpec> {
+        self.rope_spec(self.any_rope(), theta, defaults, head_dim)
+    }
+
     /// The rotary embeddings of layers with full attention and of layers with a sliding window,
     /// whose heads have these sizes. The first kind is `proportional` by default: it keeps a share
-    /// of the whole head's frequencies and rotates nothing by the others.
+    /// of the whole head's frequencies, by default this one, and rotates nothing by the others.
     pub(crate) fn proportional_ropes(
         &self,
         [global_dim, head_dim]: [usize; 2],
+        default: f64,
     ) -> Result<[RopeSpec; 2]> {
         let whole = |theta| RopeDefaults { theta, share: 1.0, partial: true };
         let full = self.any_rope().and_then(|p| p.full_attention.as_deref());
@@ -42,7 +55,7 @@ impl HfConfig {
         let parameters = full.filter(|_| !proportional);
         let mut global = self.rope_spec(parameters, base, whole(base), global_dim)?;
         if proportional {
-            let share = full.map_or(Some(0.25), |p| p.partial_rotary_factor).unwrap_or(1.0);
+            let share = full.map_or(Some(default), |p| p.partial_rotary_factor).unwrap_or(1.0);
             let factor = full.and_then(|p| p.factor).unwrap_or(1.0);
             let factor = positive("factor", Some(factor))?;
             let pairs = global_dim / 2;
@@ -279,7 +292,12 @@ impl RopeParameters {
     fn longrope(&self, config: &HfConfig, frequencies: usize) -> Result<(RopeScaling, f32)> {
         let original = self.original_context(config)?;
         let factor = self.extension(config, original)?;
-        let attention_factor = self.attention_factor.unwrap_or_else(|| {
+        let (given, long) = (self.short_mscale, self.long_mscale);
+        if given != long {
+            let [given, long] = [given, long].map(|scale| scale.map_or(Value::Null, Value::from));
+            return Err(bad("long_mscale", long, format!("must be `short_mscale` = {given}")));
+        }
+        let attention_factor = self.attention_factor.or(given).unwrap_or_else(|| {
             if factor <= 1.0 { 1.0 } else { (1.0 + factor.ln() / original.ln()).sqrt() }
         });
         let long = divisors("long_factor", self.long_factor.as_ref(), frequencies)?;

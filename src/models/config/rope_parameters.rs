@@ -38,6 +38,10 @@ pub struct RopeParameters {
     pub short_factor: Option<Vec<f64>>,
     /// `longrope`: a divisor for each frequency, in longer sequences.
     pub long_factor: Option<Vec<f64>>,
+    /// `longrope`: factor of cosines and sines in sequences up to the original context.
+    pub short_mscale: Option<f64>,
+    /// `longrope`: factor of cosines and sines in longer sequences.
+    pub long_mscale: Option<f64>,
     /// Coefficient of the logarithmic query scale at positions beyond the original context.
     pub llama_4_scaling_beta: Option<f64>,
     /// `dynamic`: NTK-aware factor of the base at every context length.

@@ -134,7 +134,10 @@ impl Layer {
         if self.block.normalizes_sums {
             return norm.forward(&(output + residual)?);
         }
-        norm.forward_add(output, residual)
+        match self.block.residual_scale {
+            1.0 => norm.forward_add(output, residual),
+            scale => residual + (norm.forward(output)? * f64::from(scale))?,
+        }
     }
 
     /// Adds the projection of the layer's own embeddings, and scales the sum.

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use super::spec::DecoderSpec;
-use crate::layers::attention::{AttentionSpec, NormSpan, QkvTensors, QueryKeyNorm};
+use crate::layers::attention::{AttentionSpec, GateTensor, NormSpan, QkvTensors, QueryKeyNorm};
 use crate::layers::mlp::{MlpSpec, MlpTensors};
 use crate::layers::moe::{ExpertTensors, MoeSpec, StackedTensors};
 use crate::models::error::{ModelError, Result};
@@ -126,8 +126,16 @@ impl Cuts<'_> {
     fn attention(&mut self, spec: &AttentionSpec, share: Share) -> Result<AttentionSpec> {
         let heads = share.of(spec.num_heads, "query heads")?;
         let own = AttentionSpec { num_heads: heads.len(), ..*spec };
-        if spec.gated {
-            return Err(share.refused("heads with gates can't be".to_owned()));
+        match spec.gate.map(|gate| gate.tensor) {
+            None => {}
+            Some(GateTensor::BehindQueries) => {
+                return Err(share.refused("heads with gates can't be".to_owned()));
+            }
+            Some(GateTensor::Elements(name)) => {
+                let elements = heads.start * spec.head_dim..heads.end * spec.head_dim;
+                self.outputs(name, &[elements]);
+            }
+            Some(GateTensor::Heads(name)) => self.outputs(name, std::slice::from_ref(&heads)),
         }
         if spec.alibi.is_some() {
             return Err(share.refused("heads with slopes can't be".to_owned()));
