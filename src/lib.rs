@@ -19,6 +19,7 @@
 //!   store       objects and lines of work that outlive the process, in SQLite or PostgreSQL
 //!   text        strings, templates, tokenizers       | config | metrics | pooling | demo
 //!   pictures    files to pixels
+//! 0 blocks      what the bytes of quantized weights stand for
 //! ```
 //!
 //! ## One request
@@ -85,6 +86,7 @@
 //! quantized twin of a model, no HTTP type below `http`, no text in the engine.
 
 pub mod app;
+pub use sconce_blocks as blocks;
 pub mod cli;
 pub mod config;
 pub mod demo;

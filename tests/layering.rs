@@ -67,6 +67,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("layers", &["weights", "kernels"]),
     ("weights", &[]),
     ("kernels", &[]),
+    ("blocks", &[]),
     ("kv_cache", &[]),
     ("kv_disk", &["kv_cache", "metrics"]),
     ("kv_events", &["kv_cache", "config", "metrics"]),
@@ -129,7 +130,7 @@ const INSIDE: &[(&str, &[&str])] = &[
 ];
 
 /// Rooms that are packages of their own: `crate` there is the room.
-const PACKAGES: [&str; 4] = ["kernels", "structured", "text", "weights"];
+const PACKAGES: [&str; 5] = ["blocks", "kernels", "structured", "text", "weights"];
 
 /// Crates that a room must never know.
 const FOREIGN: &[(&str, &[&str])] = &[

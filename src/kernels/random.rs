@@ -1,6 +1,7 @@
 //! Pseudo-random numbers for tests, the same at every run.
 
 use candle_core::{Device, Shape, Tensor};
+use sconce_blocks::Coded;
 
 /// A generator (SplitMix64: Steele et al., 2014).
 pub(super) struct Random(u64);
@@ -39,6 +40,29 @@ impl Random {
         let shape = shape.into();
         let values = self.floats(shape.elem_count());
         Tensor::from_vec(values, shape, &Device::Cpu).unwrap()
+    }
+
+    /// Blocks of a kind whose numbers are codes: random ones, but for a finite scale.
+    pub(super) fn coded(&mut self, kind: Coded, blocks: usize) -> Vec<u8> {
+        let mut bytes: Vec<u8> =
+            (0..blocks * kind.type_size()).map(|_| self.next().to_le_bytes()[0]).collect();
+        for block in bytes.chunks_exact_mut(kind.type_size()) {
+            let scale = half::f16::from_f32(self.float() / 50.0).to_le_bytes();
+            match kind {
+                Coded::Nvfp4 => {}
+                // In the upper four bits of four words.
+                Coded::Iq1M => {
+                    let [low, high] = scale;
+                    for (i, four) in [low & 15, low >> 4, high & 15, high >> 4].iter().enumerate() {
+                        block[49 + 2 * i] = block[49 + 2 * i] & 15 | four << 4;
+                    }
+                }
+                Coded::Tq1_0 => block[52..54].copy_from_slice(&scale),
+                Coded::Tq2_0 => block[64..66].copy_from_slice(&scale),
+                _ => block[..2].copy_from_slice(&scale),
+            }
+        }
+        bytes
     }
 
     pub(super) fn shuffle<T>(&mut self, items: &mut [T]) {

@@ -50,7 +50,7 @@ impl Matrix {
         stored: &StoredTensor,
         kind: Option<GgmlDType>,
     ) -> Loaded<Self> {
-        if let Some(kind) = kind.filter(|kind| *kind != stored.kind())
+        if let Some(kind) = kind.filter(|kind| stored.kind() != *kind)
             && stored.dense_dtype().is_none()
         {
             return Err(candle_core::Error::Msg(format!(
@@ -71,7 +71,8 @@ impl Matrix {
             weights.tally().add(&format!("{:?}", packed.kind()), packed.size_in_bytes());
             Form::Packed(Arc::new(packed))
         } else {
-            let kind = kind.unwrap_or(stored.kind());
+            // Other devices have no products of kinds that the tensor library doesn't have.
+            let kind = kind.or(stored.kind().ggml()).unwrap_or(GgmlDType::BF16);
             weights.tally().add(&format!("{kind:?}"), stored.bytes().len());
             Self::portable(stored, weights.device(), kind)?
         };
@@ -82,7 +83,7 @@ impl Matrix {
         if let Some(dtype) = dense_dtype(kind) {
             return Ok(Form::Portable(stored.to_tensor(dtype)?.to_device(device)?));
         }
-        let tensor = if kind == stored.kind() {
+        let tensor = if stored.kind() == kind {
             stored.to_qtensor()?
         } else {
             QTensor::quantize(&stored.to_tensor(DType::F32)?, kind)?

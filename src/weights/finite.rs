@@ -7,6 +7,7 @@
 use candle_core::DType;
 use candle_core::quantized::GgmlDType;
 use half::{bf16, f16};
+use sconce_blocks::{Coded, Kind};
 
 /// The first value of a dense tensor that is NaN or infinite, with its index.
 ///
@@ -26,7 +27,7 @@ pub(crate) fn first_non_finite(bytes: &[u8], dtype: DType) -> Option<(usize, f32
 }
 
 /// The first block whose scale (or minimum) is NaN or infinite, with its index and that number.
-pub(crate) fn first_bad_block(bytes: &[u8], kind: GgmlDType) -> Option<(usize, f32)> {
+pub(crate) fn first_bad_block(bytes: &[u8], kind: Kind) -> Option<(usize, f32)> {
     let scales = scale_offsets(kind);
     let blocks = bytes.chunks_exact(kind.type_size());
     blocks.enumerate().find_map(|(index, block)| {
@@ -61,7 +62,16 @@ impl Scale {
 }
 
 /// Block layouts of ggml (`ggml-common.h`): where `d`, `dmin`, `m` and `s` lie.
-fn scale_offsets(kind: GgmlDType) -> &'static [Scale] {
+fn scale_offsets(kind: Kind) -> &'static [Scale] {
+    let kind = match kind {
+        Kind::Ggml(kind) => kind,
+        // 48 bytes of five trits each and 4 of four come first.
+        Kind::Coded(Coded::Tq1_0) => return &[Scale::F16(52)],
+        Kind::Coded(Coded::Tq2_0) => return &[Scale::F16(64)],
+        // One has scales that are always finite, the other's is in four parts.
+        Kind::Coded(Coded::Nvfp4 | Coded::Iq1M) => return &[],
+        Kind::Coded(_) => return &[Scale::F16(0)],
+    };
     match kind {
         GgmlDType::F32 | GgmlDType::F16 | GgmlDType::BF16 => &[],
         GgmlDType::Q4_0 | GgmlDType::Q5_0 | GgmlDType::Q8_0 => &[Scale::F16(0)],

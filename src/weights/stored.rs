@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use candle_core::quantized::{GgmlDType, QStorage, QTensor};
 use candle_core::{DType, Device, Result, Tensor, bail};
+use sconce_blocks::{Kind, dequantize};
 
 use super::file_bytes::FileBytes;
 use super::finite;
@@ -29,7 +30,7 @@ const ALIGNMENT: usize = 8;
 
 /// A tensor of a checkpoint, not yet moved anywhere.
 pub struct StoredTensor {
-    kind: GgmlDType,
+    kind: Kind,
     dims: Vec<usize>,
     content: Content,
     progress: Option<Progress>,
@@ -43,16 +44,18 @@ enum Content {
 impl StoredTensor {
     /// The part `range` of a file, which holds `dims` elements of `kind`.
     pub(crate) fn in_file(
-        kind: GgmlDType,
+        kind: impl Into<Kind>,
         dims: Vec<usize>,
         file: Arc<FileBytes>,
         range: Range<usize>,
     ) -> Self {
+        let kind = kind.into();
         Self { kind, dims, content: Content::File { file, range }, progress: None }
     }
 
     /// A tensor whose bytes no file has in this order.
-    pub(crate) fn owned(kind: GgmlDType, dims: Vec<usize>, bytes: Vec<u8>) -> Self {
+    pub(crate) fn owned(kind: impl Into<Kind>, dims: Vec<usize>, bytes: Vec<u8>) -> Self {
+        let kind = kind.into();
         Self { kind, dims, content: Content::Owned(bytes), progress: None }
     }
 
@@ -62,7 +65,7 @@ impl StoredTensor {
     }
 
     /// How elements are stored: F32, F16, BF16 or a quant kind.
-    pub fn kind(&self) -> GgmlDType {
+    pub fn kind(&self) -> Kind {
         self.kind
     }
 
@@ -183,7 +186,7 @@ impl StoredTensor {
             let values = self.to_tensor(DType::F32)?.flatten_all()?.to_vec1::<f32>()?;
             let narrow = |value: f32| half::bf16::from_f32(value).to_le_bytes();
             widened = values.into_iter().flat_map(narrow).collect::<Vec<u8>>();
-            (GgmlDType::BF16, widened.as_slice())
+            (GgmlDType::BF16.into(), widened.as_slice())
         };
         let size = kind.type_size();
         let mut transposed = Vec::with_capacity(bytes.len());
@@ -220,13 +223,27 @@ impl StoredTensor {
             Some(stored) => {
                 Tensor::from_raw_buffer(self.bytes(), stored, &self.dims, &Device::Cpu)?
             }
-            None => self.to_qtensor()?.dequantize(&Device::Cpu)?,
+            None => match self.kind {
+                Kind::Ggml(_) => self.to_qtensor()?.dequantize(&Device::Cpu)?,
+                Kind::Coded(kind) => {
+                    let mut values = vec![0.0; self.dims.iter().product()];
+                    dequantize(kind, self.bytes(), &mut values);
+                    Tensor::from_vec(values, self.dims.as_slice(), &Device::Cpu)?
+                }
+            },
         };
         tensor.to_dtype(dtype)
     }
 
     /// A copy of the blocks on the CPU.
+    ///
+    /// # Errors
+    ///
+    /// A kind that the tensor library doesn't have.
     pub fn to_qtensor(&self) -> Result<QTensor> {
+        let Some(kind) = self.kind.ggml() else {
+            bail!("the tensor library has no blocks of {:?}", self.kind);
+        };
         let bytes = self.bytes();
         let aligned;
         let bytes = if bytes.as_ptr().addr().is_multiple_of(ALIGNMENT) {
@@ -238,7 +255,7 @@ impl StoredTensor {
             aligned = copy;
             &aligned[..bytes.len()]
         };
-        let storage = QStorage::from_data(bytes.into(), &Device::Cpu, self.kind)?;
+        let storage = QStorage::from_data(bytes.into(), &Device::Cpu, kind)?;
         QTensor::new(storage, self.dims.as_slice())
     }
 
@@ -271,8 +288,8 @@ impl StoredTensor {
 }
 
 /// The element type of `kind`, unless it is quantized.
-pub fn dense_dtype(kind: GgmlDType) -> Option<DType> {
-    match kind {
+pub fn dense_dtype(kind: impl Into<Kind>) -> Option<DType> {
+    match kind.into().ggml()? {
         GgmlDType::F32 => Some(DType::F32),
         GgmlDType::F16 => Some(DType::F16),
         GgmlDType::BF16 => Some(DType::BF16),

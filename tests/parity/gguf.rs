@@ -7,6 +7,7 @@ use std::sync::Arc;
 use candle_core::quantized::GgmlDType;
 use candle_core::quantized::gguf_file::Value;
 use candle_core::{Device, Tensor};
+use sconce::blocks::{Coded, dequantize};
 use sconce::layers::forward::KvFormat;
 use sconce::models::CausalLm;
 use sconce::models::config::HfConfig;
@@ -140,6 +141,80 @@ fn every_kind_gives_the_logits_of_its_dequantized_weights() {
             let bound = if matches!(kind, F32 | F16 | Q2K | Q3K) { 0.0 } else { 0.05 };
             assert!(error <= bound, "{architecture} {kind:?}: {error}");
         }
+    }
+}
+
+/// The bytes of a Qwen3 file whose large matrices are random codes of `kind`, and their numbers.
+fn coded(kind: Coded) -> (Vec<u8>, MemoryTensors) {
+    let file = file("qwen3", GgmlDType::F32);
+    let mut bytes = file.bytes();
+    let mut tensors = HashMap::new();
+    for (seed, (ours, theirs)) in (1u32..).zip(NAMES.into_iter().chain([DOWN])) {
+        let Some((tensor, _)) = file.tensors.get(ours) else { continue };
+        let mut numbers = tensor.flatten_all().unwrap().to_vec1::<f32>().unwrap();
+        if tensor.rank() == 2 && tensor.dim(1).unwrap().is_multiple_of(kind.block_size()) {
+            let data: Vec<u8> = numbers.iter().flat_map(|x| x.to_le_bytes()).collect();
+            let find = |part: &[u8]| bytes.windows(part.len()).position(|at| at == part).unwrap();
+            let start = find(&data[..64]);
+            // A name is followed by the number of dimensions, two of them, and the kind.
+            let number = find(ours.as_bytes()) + ours.len() + 4 + 16;
+            bytes[number..number + 4].copy_from_slice(&kind.number().to_le_bytes());
+            let blocks = blocks(kind, seed, numbers.len() / kind.block_size());
+            bytes[start..start + blocks.len()].copy_from_slice(&blocks);
+            dequantize(kind, &blocks, &mut numbers);
+        }
+        let tensor = Tensor::from_vec(numbers, tensor.dims(), &Device::Cpu).unwrap();
+        tensors.insert(theirs.to_owned(), tensor);
+    }
+    (bytes, MemoryTensors::new(tensors))
+}
+
+/// Random blocks with scales that make numbers as small as a model's.
+fn blocks(kind: Coded, seed: u32, count: usize) -> Vec<u8> {
+    let mut state = seed;
+    let mut byte = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        state.to_be_bytes()[0]
+    };
+    let mut bytes: Vec<u8> = (0..count * kind.type_size()).map(|_| byte()).collect();
+    let scale = half::f16::from_f32(match kind {
+        Coded::Iq1S | Coded::Iq1M | Coded::Tq1_0 | Coded::Tq2_0 => 0.01,
+        _ => 0.0005,
+    });
+    let scale = scale.to_le_bytes();
+    for block in bytes.chunks_exact_mut(kind.type_size()) {
+        match kind {
+            Coded::Nvfp4 => block[..4].fill(0x10),
+            Coded::Iq1M => {
+                let [low, high] = scale;
+                for (i, four) in [low & 15, low >> 4, high & 15, high >> 4].iter().enumerate() {
+                    block[49 + 2 * i] = block[49 + 2 * i] & 15 | four << 4;
+                }
+            }
+            Coded::Tq1_0 => block[52..54].copy_from_slice(&scale),
+            Coded::Tq2_0 => block[64..66].copy_from_slice(&scale),
+            _ => block[..2].copy_from_slice(&scale),
+        }
+    }
+    bytes
+}
+
+#[test]
+fn files_of_codes_give_the_logits_of_their_numbers() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    for kind in Coded::ALL {
+        let (bytes, tensors) = coded(kind);
+        std::fs::write(&path, bytes).unwrap();
+        let options = HubOptions::offline(folder.path());
+        let source = ModelSource::open(&ModelRef::GgufFile(path.clone()), &options).unwrap();
+        let from_file = {
+            let config = HfConfig::from_value(&source.config).unwrap();
+            sconce::models::load(&config, &source.weights(&Device::Cpu)).unwrap()
+        };
+        let named = model(&source.config, Arc::new(tensors));
+        let error = relative_error(&logits(from_file), &logits(named));
+        assert!(error <= 0.05, "{kind:?}: {error}");
     }
 }
 

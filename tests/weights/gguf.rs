@@ -436,9 +436,17 @@ fn hostile_counts_and_lengths_are_refused_without_allocation() {
     assert!(patched(name + 4, &huge).contains("which no file can hold"));
     assert!(patched(name + 4, &0u64.to_le_bytes()).contains("no possible size"));
     let kind = name + 4 + 16;
-    assert!(
-        patched(kind, &23u32.to_le_bytes()).contains("`blk.0.ffn_up.weight` has the kind IQ4_XS")
-    );
+    assert!(patched(kind, &24u32.to_le_bytes()).contains("`blk.0.ffn_up.weight` has the kind I8"));
+    // A row is no whole number of blocks of 256, or its blocks end behind the file.
+    let rows = (name + 4, 255u64.to_le_bytes());
+    let coded = |number: u32| {
+        let mut bytes = whole.clone();
+        bytes[rows.0..rows.0 + 8].copy_from_slice(&rows.1);
+        bytes[kind..kind + 4].copy_from_slice(&number.to_le_bytes());
+        refused_bytes(&bytes)
+    };
+    assert!(coded(23).contains("rows of 255 elements, expected a multiple of 256"));
+    assert!(coded(20).contains("rows of 255 elements, expected a multiple of 32"));
     assert!(patched(kind, &99u32.to_le_bytes()).contains("number 99"));
     let offset = kind + 4;
     assert!(patched(offset, &huge).contains("not aligned to 32"));

@@ -152,6 +152,11 @@ pub(crate) trait Products: Lanes {
     /// 16 in byte `i` where bit `i` is set, else 0.
     fn sixteen_where(self, bits: &[u8; 8]) -> Self::Bytes;
     fn or(self, a: Self::Bytes, b: Self::Bytes) -> Self::Bytes;
+    /// What `table` has for each byte, all of which are below sixteen.
+    #[inline(always)]
+    fn lookup(self, table: &[u8; 16], x: Self::Bytes) -> Self::Bytes {
+        self.load_bytes(&self.bytes_to_array(x).map(|index| table[usize::from(index & 15)]))
+    }
     /// `acc` plus the products of unsigned weights of at most 127 with signed `x`.
     fn dot_small(self, acc: Self::Ints, w: Self::Bytes, x: Self::Bytes) -> Self::Ints;
     /// `acc` plus the products of unsigned weights, less `WIDE_OFFSET`, with signed `x` from -127.

@@ -7,6 +7,7 @@
 
 use candle_core::quantized::GgmlDType;
 use half::bf16;
+use sconce_blocks::Kind;
 
 use crate::cpu::{Kernel, LANES, Level, Products, load_tail};
 use crate::fresh::Parts;
@@ -57,11 +58,11 @@ pub(super) enum Form {
 }
 
 impl Form {
-    pub(super) fn of(level: Level, kind: GgmlDType) -> Self {
+    pub(super) fn of(level: Level, kind: Kind) -> Self {
         match kind {
-            GgmlDType::BF16 if level.has_tiles() => Self::Tiles,
-            GgmlDType::BF16 if level.multiplies_pairs() => Self::Pairs,
-            GgmlDType::BF16 => Self::WidePairs,
+            Kind::Ggml(GgmlDType::BF16) if level.has_tiles() => Self::Tiles,
+            Kind::Ggml(GgmlDType::BF16) if level.multiplies_pairs() => Self::Pairs,
+            Kind::Ggml(GgmlDType::BF16) => Self::WidePairs,
             _ => with_format!(kind, _F => Self::Bytes, Self::Floats),
         }
     }

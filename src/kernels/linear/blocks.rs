@@ -166,8 +166,7 @@ fn add_sub_block<F: Format, L: Products, const M: usize, const V: usize>(
     v: usize,
     acc: &mut [[L::V; V]; M],
 ) {
-    let (scales, values) = sub.split_at(F::SCALES);
-    let values = &values[..F::Values::BYTES];
+    let values = &sub[F::SCALES..][..F::Values::BYTES];
     let offset = if F::Values::WIDE { F::OFFSET - L::WIDE_OFFSET } else { F::OFFSET };
     for half in 0..F::HALVES {
         let mut sums = [[l.splat_int(0); V]; M];
@@ -181,8 +180,8 @@ fn add_sub_block<F: Format, L: Products, const M: usize, const V: usize>(
         add_group::<F, L, M, V>(l, values, x, v, half, 2, &mut sums);
         add_group::<F, L, M, V>(l, values, x, v, half, 3, &mut sums);
         for j in 0..V {
-            let scale = F::scale(l, head, scales, half, v + j);
-            let min = F::min(l, head, scales, v + j);
+            let scale = F::scale(l, head, sub, half, v + j);
+            let min = F::min(l, head, sub, v + j);
             for i in 0..M {
                 let row_scale = l.splat(x[i].scale);
                 let sum = l.ints_to_f32(sums[i][j]);

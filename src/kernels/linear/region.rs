@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use candle_core::quantized::GgmlDType;
+use sconce_blocks::Kind;
 
 #[cfg(target_arch = "x86_64")]
 use super::activations::TILE_STEP;
@@ -144,19 +145,19 @@ fn product(
     let (k, bytes) = (x.k, matrix.panel(panel));
     let floats = || &x.rows[rows.start * k..rows.end * k];
     match matrix.kind() {
-        GgmlDType::F32 => {
+        Kind::Ggml(GgmlDType::F32) => {
             level.run(DensePanel::<SingleF32> { x: floats(), steps: k, panel: bytes, next, sums });
         }
-        GgmlDType::F16 => {
+        Kind::Ggml(GgmlDType::F16) => {
             level.run(DensePanel::<SingleF16> { x: floats(), steps: k, panel: bytes, next, sums });
         }
         #[cfg(target_arch = "x86_64")]
-        GgmlDType::BF16 if let Some(Tiled { amx, .. }) = level.tiles() => {
+        Kind::Ggml(GgmlDType::BF16) if let Some(Tiled { amx, .. }) = level.tiles() => {
             let width = k.next_multiple_of(TILE_STEP);
             let x = &x.tiles()[rows.start * width..rows.end * width];
             TilePanel { x, panel: bytes, next, sums }.run(amx);
         }
-        GgmlDType::BF16 => {
+        Kind::Ggml(GgmlDType::BF16) => {
             let steps = k.div_ceil(2);
             let rows = rows.start * steps..rows.end * steps;
             if level.multiplies_pairs() {

@@ -4,6 +4,7 @@
 
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{DType, Device, Tensor};
+use sconce_blocks::{Coded, Kind, dequantize};
 
 use super::*;
 use crate::cpu::Level;
@@ -45,8 +46,28 @@ fn plain(level: Level, x: &Tensor, matrix: &PackedMatrix, bias: Option<&[f32]>) 
     cpu::linear(level, x, &[(Layer { matrix, bias }, Finish::Plain)]).unwrap().remove(0)
 }
 
+/// All kinds, also those that the tensor library doesn't have.
+fn kinds() -> impl Iterator<Item = Kind> {
+    KINDS.into_iter().map(Kind::from).chain(Coded::ALL.map(Kind::from))
+}
+
 /// A random matrix in `kind`, packed, and its exact values in f32.
-fn matrix(random: &mut Random, kind: GgmlDType, n: usize, k: usize) -> (PackedMatrix, Tensor) {
+fn matrix(
+    random: &mut Random,
+    kind: impl Into<Kind>,
+    n: usize,
+    k: usize,
+) -> (PackedMatrix, Tensor) {
+    let kind = match kind.into() {
+        Kind::Ggml(kind) => kind,
+        Kind::Coded(kind) => {
+            let bytes = random.coded(kind, n * k / kind.block_size());
+            let mut exact = vec![0.0; n * k];
+            dequantize(kind, &bytes, &mut exact);
+            let exact = Tensor::from_vec(exact, (n, k), &Device::Cpu).unwrap();
+            return (PackedMatrix::pack(kind, n, k, &bytes, None).unwrap(), exact);
+        }
+    };
     let quantized = QTensor::quantize(&random.tensor((n, k)), kind).unwrap();
     let exact = quantized.dequantize(&Device::Cpu).unwrap();
     (PackedMatrix::from_quantized(&quantized).unwrap(), exact)
@@ -86,7 +107,7 @@ fn float_weights_equal_the_plain_product() {
 #[test]
 fn quantized_weights_are_within_one_percent_of_the_plain_product() {
     let mut random = Random::new(2);
-    for kind in KINDS {
+    for kind in kinds() {
         let (n, k) = (100, 4 * kind.block_size().max(32));
         let (packed, exact) = matrix(&mut random, kind, n, k);
         for m in [1, 7, 20] {
@@ -106,7 +127,7 @@ fn quantized_weights_meet_rows_of_bytes_exactly() {
     // Rows that are whole multiples of their scale lose nothing as bytes, so only the order of
     // additions tells the product from the plain one.
     let mut random = Random::new(3);
-    for kind in KINDS.into_iter().filter(|kind| kind.block_size() > 1) {
+    for kind in kinds().filter(|kind| kind.block_size() > 1) {
         let (n, k) = (70, 2 * kind.block_size().max(32));
         let (packed, exact) = matrix(&mut random, kind, n, k);
         let mut x: Vec<f32> = (0..9 * k)

@@ -41,8 +41,7 @@ impl Unpacked {
     /// The sub-block `sub` of a cell that begins with `head`.
     #[inline(always)]
     fn fill<F: Format, L: Products>(&mut self, l: L, head: &[u8], sub: &[u8]) {
-        let (scales, values) = sub.split_at(F::SCALES);
-        let values = &values[..F::Values::BYTES];
+        let values = &sub[F::SCALES..][..F::Values::BYTES];
         // One by one, so that each knows its group while it is compiled.
         self.group::<F, L>(l, values, 0);
         self.group::<F, L>(l, values, 1);
@@ -54,11 +53,11 @@ impl Unpacked {
         self.group::<F, L>(l, values, 7);
         for v in 0..PANEL / LANES {
             for half in 0..F::HALVES {
-                let scale = F::scale(l, head, scales, half, v);
+                let scale = F::scale(l, head, sub, half, v);
                 l.store(scale, &mut self.scales[half].as_chunks_mut().0[v]);
             }
             if F::MINS {
-                l.store(F::min(l, head, scales, v), &mut self.mins.as_chunks_mut().0[v]);
+                l.store(F::min(l, head, sub, v), &mut self.mins.as_chunks_mut().0[v]);
             }
         }
     }

@@ -15,6 +15,7 @@ use std::cell::RefCell;
 
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{DType, Device, Result, Tensor, bail};
+use sconce_blocks::Kind;
 
 use self::buffer::Buffer;
 use self::formats::{Format, PANEL, with_format};
@@ -34,7 +35,7 @@ mod unpack;
 /// A matrix `[rows, columns]` of which every row meets an activation row in a product.
 pub struct PackedMatrix {
     buffer: Buffer,
-    kind: GgmlDType,
+    kind: Kind,
     rows: usize,
     columns: usize,
     panel_bytes: usize,
@@ -55,7 +56,17 @@ impl PackedMatrix {
     ///
     /// A length of `bytes` that doesn't fit, rows that don't divide into blocks, no memory.
     pub fn pack(
-        kind: GgmlDType,
+        kind: impl Into<Kind>,
+        rows: usize,
+        columns: usize,
+        bytes: &[u8],
+        target: Option<GgmlDType>,
+    ) -> Result<Self> {
+        Self::pack_kind(kind.into(), rows, columns, bytes, target)
+    }
+
+    fn pack_kind(
+        kind: Kind,
         rows: usize,
         columns: usize,
         bytes: &[u8],
@@ -70,7 +81,8 @@ impl PackedMatrix {
             );
         }
         let stored_kind = kind;
-        let kind = target.map_or(kind, |target| fitting(target, columns));
+        let rounded = target.map(|target| fitting(target, columns));
+        let kind = rounded.map_or(kind, Kind::from);
         let panels = rows.div_ceil(PANEL);
         let panel_bytes = panel_bytes(kind, columns)?;
         // Rows that are stored as in the file are not padded to a whole last panel.
@@ -83,12 +95,11 @@ impl PackedMatrix {
             let to = panel * panel_bytes..len.min((panel + 1) * panel_bytes);
             // SAFETY: the ranges of different panels don't overlap.
             let to = unsafe { parts.part(to) };
-            if kind == stored_kind {
-                pack_panel(kind, columns, from, to);
-            } else {
-                with_rounded(stored_kind, kind, columns, from, |from| {
+            match rounded.filter(|_| kind != stored_kind) {
+                None => pack_panel(kind, columns, from, to),
+                Some(rounded) => with_rounded(stored_kind, rounded, columns, from, |from| {
                     pack_panel(kind, columns, from, to);
-                });
+                }),
             }
         });
         Ok(Self { buffer, kind, rows, columns, panel_bytes })
@@ -127,7 +138,7 @@ impl PackedMatrix {
     }
 
     /// The kind of the stored elements.
-    pub fn kind(&self) -> GgmlDType {
+    pub fn kind(&self) -> Kind {
         self.kind
     }
 
@@ -163,14 +174,14 @@ impl PackedMatrix {
                 std::slice::from_raw_parts_mut(out.as_mut_ptr().cast::<u8>(), size_of_val(out))
             };
             out.fill(0);
-            pack_panel(GgmlDType::F32, self.columns, rows, out);
+            pack_panel(GgmlDType::F32.into(), self.columns, rows, out);
         });
     }
 }
 
 /// Whether products run on `kind` as it is packed.
-pub(super) fn is_packed(kind: GgmlDType) -> bool {
-    let dense = matches!(kind, GgmlDType::F32 | GgmlDType::F16 | GgmlDType::BF16);
+pub(super) fn is_packed(kind: Kind) -> bool {
+    let dense = matches!(kind, Kind::Ggml(GgmlDType::F32 | GgmlDType::F16 | GgmlDType::BF16));
     dense || with_format!(kind, _F => true, false)
 }
 
@@ -188,9 +199,9 @@ fn fitting(target: GgmlDType, columns: usize) -> GgmlDType {
         .unwrap_or(GgmlDType::BF16)
 }
 
-fn panel_bytes(kind: GgmlDType, columns: usize) -> Result<usize> {
+fn panel_bytes(kind: Kind, columns: usize) -> Result<usize> {
     Ok(match kind {
-        GgmlDType::BF16 => columns.next_multiple_of(2) * 2 * PANEL,
+        Kind::Ggml(GgmlDType::BF16) => columns.next_multiple_of(2) * 2 * PANEL,
         _ => with_format!(
             kind,
             F => columns / kind.block_size() * F::CELL,
@@ -200,9 +211,9 @@ fn panel_bytes(kind: GgmlDType, columns: usize) -> Result<usize> {
 }
 
 /// Lays out up to 64 rows as a panel; `to` is zeroed.
-fn pack_panel(kind: GgmlDType, columns: usize, from: &[u8], to: &mut [u8]) {
+fn pack_panel(kind: Kind, columns: usize, from: &[u8], to: &mut [u8]) {
     match kind {
-        GgmlDType::F32 | GgmlDType::BF16 => {
+        Kind::Ggml(GgmlDType::F32 | GgmlDType::BF16) => {
             // bf16 pairs move as words; with an odd number of columns the last one has no partner.
             let words = columns * kind.type_size() / 4;
             dense::transpose_words(cpu_level(), words, from, columns * kind.type_size(), to);
@@ -210,7 +221,7 @@ fn pack_panel(kind: GgmlDType, columns: usize, from: &[u8], to: &mut [u8]) {
                 dense::put_last_halves(words, from, columns * 2, to);
             }
         }
-        GgmlDType::F16 => dense::transpose_halves(columns, from, to),
+        Kind::Ggml(GgmlDType::F16) => dense::transpose_halves(columns, from, to),
         _ => with_format!(kind, F => pack_cells::<F>(columns / kind.block_size(), from, to), {
             to.copy_from_slice(from);
         }),
@@ -227,7 +238,7 @@ fn pack_cells<F: Format>(blocks: usize, from: &[u8], to: &mut [u8]) {
 
 /// Gives rows of `from_kind` to `then` as rows of `kind`.
 fn with_rounded(
-    from_kind: GgmlDType,
+    from_kind: Kind,
     kind: GgmlDType,
     columns: usize,
     from: &[u8],

@@ -8,13 +8,14 @@ use candle_core::quantized::k_quants::{
 };
 use candle_core::{Result, bail};
 use half::{bf16, f16};
+use sconce_blocks::{Kind, dequantize};
 
 /// Bytes of a row of `columns` elements.
 ///
 /// # Errors
 ///
 /// Elements that don't divide into the blocks of `kind`.
-pub(super) fn row_bytes(kind: GgmlDType, columns: usize) -> Result<usize> {
+pub(super) fn row_bytes(kind: Kind, columns: usize) -> Result<usize> {
     if !columns.is_multiple_of(kind.block_size()) {
         bail!("rows of {columns} elements don't divide into {kind:?} blocks");
     }
@@ -45,8 +46,11 @@ macro_rules! with_blocks {
 }
 
 /// Widens whole blocks of `kind`, at any address, to f32; `out` has one element for each of theirs.
-pub(super) fn widen(kind: GgmlDType, bytes: &[u8], out: &mut [f32]) {
-    with_blocks!(kind, widen_blocks(bytes, out));
+pub(super) fn widen(kind: Kind, bytes: &[u8], out: &mut [f32]) {
+    match kind {
+        Kind::Ggml(kind) => with_blocks!(kind, widen_blocks(bytes, out)),
+        Kind::Coded(kind) => dequantize(kind, bytes, out),
+    }
 }
 
 /// Rounds floats to whole blocks of `kind`, appended to `out`.

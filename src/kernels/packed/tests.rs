@@ -2,6 +2,7 @@
 
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{DType, Device};
+use sconce_blocks::{Coded, dequantize};
 
 use super::super::random::{Random, bits, values};
 use super::*;
@@ -41,6 +42,42 @@ fn every_quant_kind_comes_back_as_its_dequantized_weights_to_the_bit() {
         for level in Level::available() {
             assert_eq!(unpacked(level, &packed), expected, "{kind:?}, {}", level.name());
         }
+    }
+}
+
+#[test]
+fn every_coded_kind_comes_back_as_its_numbers_to_the_bit() {
+    let mut random = Random::new(5);
+    for kind in Coded::ALL {
+        let (n, k) = (131, 2 * kind.block_size());
+        let bytes = random.coded(kind, 2 * n);
+        let packed = PackedMatrix::pack(kind, n, k, &bytes, None).unwrap();
+        let mut expected = vec![0.0; n * k];
+        dequantize(kind, &bytes, &mut expected);
+        let expected: Vec<u32> = expected.into_iter().map(f32::to_bits).collect();
+        for level in Level::available() {
+            let ours = unpacked(level, &packed);
+            // Zero times a negative scale keeps its sign nowhere.
+            let same = ours
+                .iter()
+                .zip(&expected)
+                .all(|(a, b)| a == b || [*a, *b].iter().all(|bits| bits << 1 == 0));
+            assert!(same, "{kind:?}, {}", level.name());
+        }
+    }
+}
+
+#[test]
+fn coded_kinds_cost_little_more_memory_than_the_file() {
+    for kind in Coded::ALL {
+        let k = 2 * kind.block_size();
+        let bytes = Random::new(6).coded(kind, 2 * 128);
+        let packed = PackedMatrix::pack(kind, 128, k, &bytes, None).unwrap();
+        // Five trits of a byte take two bits each here.
+        let most = if kind == Coded::Tq1_0 { 66.0 / 54.0 } else { 1.04 };
+        #[expect(clippy::cast_precision_loss, reason = "kilobytes")]
+        let ratio = packed.size_in_bytes() as f64 / bytes.len() as f64;
+        assert!((1.0..=most).contains(&ratio), "{kind:?}: {ratio}");
     }
 }
 

@@ -2,25 +2,26 @@
 
 use candle_core::quantized::GgmlDType;
 use half::{bf16, f16};
+use sconce_blocks::Kind;
 
 use super::super::cpu::{Kernel, LANES, Level, Products};
 use super::formats::{Format, PANEL, SUB_BLOCK, Values, with_format};
 use super::stored;
 
 /// Writes column `column` of a panel of `kind` to `out [K]`.
-pub(super) fn row(level: Level, kind: GgmlDType, panel: &[u8], column: usize, out: &mut [f32]) {
+pub(super) fn row(level: Level, kind: Kind, panel: &[u8], column: usize, out: &mut [f32]) {
     match kind {
-        GgmlDType::F32 => {
+        Kind::Ggml(GgmlDType::F32) => {
             for (out, words) in out.iter_mut().zip(panel.chunks_exact(4 * PANEL)) {
                 *out = f32::from_le_bytes(*part(words, column));
             }
         }
-        GgmlDType::F16 => {
+        Kind::Ggml(GgmlDType::F16) => {
             for (out, halves) in out.iter_mut().zip(panel.chunks_exact(2 * PANEL)) {
                 *out = f16::from_le_bytes(*part(halves, column)).to_f32();
             }
         }
-        GgmlDType::BF16 => {
+        Kind::Ggml(GgmlDType::BF16) => {
             for (pair, words) in out.chunks_mut(2).zip(panel.chunks_exact(4 * PANEL)) {
                 let halves: &[u8; 4] = part(words, column);
                 for (out, half) in pair.iter_mut().zip(halves.as_chunks::<2>().0) {
@@ -57,11 +58,11 @@ impl<F: Format> Kernel for Column<'_, F> {
         for (cell, out) in cells.zip(self.out.chunks_exact_mut(F::SUBS * SUB_BLOCK)) {
             let (head, subs) = cell.split_at(F::HEAD);
             for (sub, out) in subs.chunks_exact(F::SUB).zip(out.chunks_exact_mut(SUB_BLOCK)) {
-                let (factors, values) = sub.split_at(F::SCALES);
-                let min = lane_of(l, F::min(l, head, factors, v), lane);
+                let values = &sub[F::SCALES..];
+                let min = lane_of(l, F::min(l, head, sub, v), lane);
                 for group in 0..8 {
                     let half = if F::HALVES == 2 { group / 4 } else { 0 };
-                    let scale = lane_of(l, F::scale(l, head, factors, half, v), lane);
+                    let scale = lane_of(l, F::scale(l, head, sub, half, v), lane);
                     let bytes = l.bytes_to_array(F::Values::load(l, values, group, v));
                     for (i, out) in out[4 * group..4 * group + 4].iter_mut().enumerate() {
                         let value = i32::from(bytes[4 * lane + i]) - F::OFFSET;

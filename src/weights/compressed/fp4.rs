@@ -183,7 +183,7 @@ mod tests {
             ([200, 127], GgmlDType::BF16),
         ] {
             let tensor = powers(vec![2, 32], &packed, &exponents);
-            assert_eq!((tensor.kind(), tensor.dims()), (kind, &[2, 32][..]));
+            assert_eq!((tensor.kind(), tensor.dims()), (kind.into(), &[2, 32][..]));
             let values = tensor.to_tensor(DType::F32).unwrap().to_vec2::<f32>().unwrap();
             for (row, exponent) in values.iter().zip(exponents) {
                 let codes = in_order(&packed[if exponent == exponents[0] { 0 } else { 16 }..]);

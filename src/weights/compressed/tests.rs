@@ -48,7 +48,7 @@ fn a_matrix_is_found_under_its_name_and_nothing_else_changes() {
     names.sort_unstable();
     assert_eq!(names, ["norm.weight", "x.bias", "x.weight"]);
     let matrix = source.read("x.weight").unwrap();
-    assert_eq!((matrix.kind(), matrix.dims()), (GgmlDType::Q4_0, &[8, 32][..]));
+    assert_eq!((matrix.kind(), matrix.dims()), (GgmlDType::Q4_0.into(), &[8, 32][..]));
     let values = matrix.to_tensor(candle_core::DType::F32).unwrap().flatten_all().unwrap();
     assert!(values.to_vec1::<f32>().unwrap().iter().all(|value| value.abs() < 1e-9));
     assert!(source.origin("x.weight").ends_with("model.safetensors"));

@@ -1,12 +1,15 @@
 //! How tensor elements are stored in GGUF: the numbers and names of ggml's kinds.
 
 use candle_core::quantized::GgmlDType;
+use sconce_blocks::Coded;
 
 /// How a tensor's elements are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A kind that the tensor library has.
     Ggml(GgmlDType),
+    /// A kind whose blocks hold codes.
+    Coded(Coded),
     /// 32 floats of 4 bits behind the exponent of a power of two, which only files have.
     Mxfp4,
 }
@@ -23,6 +26,9 @@ const MXFP4_BLOCK: (usize, usize) = (32, 17);
 
 /// The kind behind a number in a file.
 pub(crate) fn from_number(number: u32) -> Result<Kind, String> {
+    if let Some(kind) = Coded::ALL.into_iter().find(|kind| kind.number() == number) {
+        return Ok(Kind::Coded(kind));
+    }
     Ok(Kind::Ggml(match number {
         39 => return Ok(Kind::Mxfp4),
         0 => GgmlDType::F32,
@@ -44,7 +50,8 @@ pub(crate) fn from_number(number: u32) -> Result<Kind, String> {
             let name = unsupported_name(other);
             return Err(format!(
                 "has the kind {name}, which is not supported; supported are F32, F16, BF16, Q4_0, \
-                 Q4_1, Q5_0, Q5_1, Q8_0, Q8_1, Q2_K to Q8_K and MXFP4"
+                 Q4_1, Q5_0, Q5_1, Q8_0, Q8_1, Q2_K to Q8_K, IQ1_S to IQ4_XS, TQ1_0, TQ2_0, MXFP4 and \
+                 NVFP4"
             ));
         }
     }))
@@ -54,6 +61,7 @@ pub(crate) fn from_number(number: u32) -> Result<Kind, String> {
 pub(crate) fn byte_size(kind: Kind, shape: &[usize]) -> Result<u64, String> {
     let (block, bytes) = match kind {
         Kind::Ggml(kind) => (kind.block_size(), kind.type_size()),
+        Kind::Coded(kind) => (kind.block_size(), kind.type_size()),
         Kind::Mxfp4 => MXFP4_BLOCK,
     };
     let row = shape.last().copied().unwrap_or(1);
@@ -68,22 +76,11 @@ pub(crate) fn byte_size(kind: Kind, shape: &[usize]) -> Result<u64, String> {
 
 fn unsupported_name(number: u32) -> String {
     let name = match number {
-        16 => "IQ2_XXS",
-        17 => "IQ2_XS",
-        18 => "IQ3_XXS",
-        19 => "IQ1_S",
-        20 => "IQ4_NL",
-        21 => "IQ3_S",
-        22 => "IQ2_S",
-        23 => "IQ4_XS",
         24 => "I8",
         25 => "I16",
         26 => "I32",
         27 => "I64",
         28 => "F64",
-        29 => "IQ1_M",
-        34 => "TQ1_0",
-        35 => "TQ2_0",
         other => return format!("number {other}"),
     };
     name.to_owned()

@@ -92,17 +92,17 @@ pub(super) fn keys_and_values(
     keys: &StoredTensor,
     values: &StoredTensor,
 ) -> candle_core::Result<StoredTensor> {
-    let (kinds, keys) = ([keys.kind(), values.kind()], keys.to_tensor(DType::F32)?);
+    let (kinds, keys) = ([keys.kind().ggml(), values.kind().ggml()], keys.to_tensor(DType::F32)?);
     let values = values.to_tensor(DType::F32)?;
     let both = Tensor::cat(&[keys.transpose(1, 2)?, values], 1)?.flatten(0, 1)?;
     let dims = both.dims().to_vec();
     let both = both.flatten_all()?.to_vec1::<f32>()?.into_iter();
     Ok(match kinds {
-        [GgmlDType::BF16, GgmlDType::BF16] => {
+        [Some(GgmlDType::BF16), Some(GgmlDType::BF16)] => {
             let bytes = both.flat_map(|number| bf16::from_f32(number).to_le_bytes()).collect();
             StoredTensor::owned(GgmlDType::BF16, dims, bytes)
         }
-        [GgmlDType::F16, GgmlDType::F16] => {
+        [Some(GgmlDType::F16), Some(GgmlDType::F16)] => {
             let bytes = both.flat_map(|number| f16::from_f32(number).to_le_bytes()).collect();
             StoredTensor::owned(GgmlDType::F16, dims, bytes)
         }

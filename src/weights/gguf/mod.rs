@@ -220,6 +220,7 @@ impl GgufSource {
         let file = &self.files[info.file];
         let stored = match kind {
             Kind::Ggml(kind) => StoredTensor::in_file(kind, shape.clone(), file.clone(), bytes),
+            Kind::Coded(kind) => StoredTensor::in_file(kind, shape.clone(), file.clone(), bytes),
             Kind::Mxfp4 => mxfp4_blocks(shape.clone(), &file.bytes()[bytes]),
         };
         let kind = stored.kind();

@@ -140,6 +140,13 @@ impl<const DOTS: bool> Products for Avx2<DOTS> {
         both!(I => _mm256_or_si256(a[I], b[I]))
     }
     #[inline(always)]
+    fn lookup(self, table: &[u8; 16], x: Self::Bytes) -> Self::Bytes {
+        both!(I => {
+            let table = _mm_loadu_si128(table.as_ptr().cast());
+            _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), x[I])
+        })
+    }
+    #[inline(always)]
     fn dot_small(self, acc: Self::Ints, w: Self::Bytes, x: Self::Bytes) -> Self::Ints {
         both!(I => dot::<DOTS>(acc[I], w[I], x[I]))
     }

@@ -135,6 +135,13 @@ impl<const DOTS: bool> Products for Avx512<DOTS> {
         cpu!(_mm512_or_si512(a, b))
     }
     #[inline(always)]
+    fn lookup(self, table: &[u8; 16], x: Self::Bytes) -> Self::Bytes {
+        cpu!({
+            let table = _mm_loadu_si128(table.as_ptr().cast());
+            _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), x)
+        })
+    }
+    #[inline(always)]
     fn dot_small(self, acc: Self::Ints, w: Self::Bytes, x: Self::Bytes) -> Self::Ints {
         if DOTS {
             return cpu!(_mm512_dpbusd_epi32(acc, w, x));

@@ -203,6 +203,10 @@ impl<const EXTENSIONS: u8> Products for Neon<EXTENSIONS> {
         each!(I => vorrq_u8(a[I], b[I]))
     }
     #[inline(always)]
+    fn lookup(self, table: &[u8; 16], x: Self::Bytes) -> Self::Bytes {
+        each!(I => vqtbl1q_u8(vld1q_u8(table.as_ptr()), x[I]))
+    }
+    #[inline(always)]
     fn dot_small(self, acc: Self::Ints, w: Self::Bytes, x: Self::Bytes) -> Self::Ints {
         if EXTENSIONS < DOT {
             return each!(I => dot(acc[I], w[I], x[I]));

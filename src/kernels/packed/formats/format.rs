@@ -9,7 +9,7 @@ pub(crate) const SUB_BLOCK: usize = 32;
 /// Bytes of one f16 for each column.
 pub(super) const HALF_EACH: usize = 2 * PANEL;
 /// Bytes of one group of four values of eight bits for each column.
-const GROUP: usize = 4 * PANEL;
+pub(super) const GROUP: usize = 4 * PANEL;
 
 /// One GGUF kind, packed.
 pub(crate) trait Format {
@@ -35,10 +35,10 @@ pub(crate) trait Format {
     /// Bytes of a cell.
     const CELL: usize = Self::HEAD + Self::SUBS * Self::SUB;
 
-    /// Scale of columns `16 v..16 v + 16` in half `half` of a sub-block.
-    fn scale<L: Products>(l: L, head: &[u8], scales: &[u8], half: usize, v: usize) -> L::V;
+    /// Scale of columns `16 v..16 v + 16` in half `half` of the sub-block `sub`.
+    fn scale<L: Products>(l: L, head: &[u8], sub: &[u8], half: usize, v: usize) -> L::V;
     /// Constant that is added to each value of columns `16 v..16 v + 16`, where `MINS`.
-    fn min<L: Products>(l: L, _head: &[u8], _scales: &[u8], _v: usize) -> L::V {
+    fn min<L: Products>(l: L, _head: &[u8], _sub: &[u8], _v: usize) -> L::V {
         l.splat(0.0)
     }
     /// Writes a GGUF block as column `column` of a zeroed cell.
@@ -73,7 +73,7 @@ pub(crate) struct Six;
 
 /// Vector `index` of the sixty-four byte vectors in `bytes`.
 #[inline(always)]
-fn vector(bytes: &[u8], index: usize) -> &[u8; 4 * LANES] {
+pub(super) fn vector(bytes: &[u8], index: usize) -> &[u8; 4 * LANES] {
     let start = index * 4 * LANES;
     bytes[start..start + 4 * LANES].first_chunk().expect("the slice has that length")
 }
