@@ -169,10 +169,11 @@ fn is_all_parts_of(first: &str, files: &[String]) -> bool {
     files.iter().filter(|file| is_model_gguf(file)).all(|file| is_same_model(first, file))
 }
 
-/// Vision projectors and importance matrices are GGUF files too.
+/// Vision projectors, importance matrices and heads that draft are GGUF files too.
 fn is_model_gguf(file: &str) -> bool {
     let name = file.rsplit('/').next().unwrap_or(file).to_ascii_lowercase();
-    has_gguf_ending(&name) && !name.contains("mmproj") && !name.contains("imatrix")
+    let other = ["mmproj", "imatrix", "-dflash"].iter().any(|part| name.contains(part));
+    has_gguf_ending(&name) && !other && !name.starts_with("mtp-")
 }
 
 /// Whether the file name has `tag` as a word: `Q4_K` is not in `Q4_K_M`.
@@ -285,6 +286,11 @@ mod tests {
         assert_eq!(tag("q8_0"), Ok(gguf("m-Q8_0.gguf")));
         let path = HubFile::Path("mmproj-m-Q8_0.gguf".to_owned());
         assert_eq!(choose(&QUANTIZED, Some(&path)), Ok(gguf("mmproj-m-Q8_0.gguf")));
+        let beside =
+            ["mtp-m-Q4_K_M.gguf", "m-DFlash-Q4_K_M.gguf", "mmproj-F16.gguf", "m-Q4_K_M.gguf"];
+        assert_eq!(choose(&beside, None), Ok(gguf("m-Q4_K_M.gguf")));
+        let wanted = HubFile::Quantization("Q4_K_M".to_owned());
+        assert_eq!(choose(&beside, Some(&wanted)), Ok(gguf("m-Q4_K_M.gguf")));
         let missing = tag("Q4_K").unwrap_err();
         assert!(missing.contains("`Q4_K`") && missing.contains("m-Q4_K_S.gguf"), "{missing}");
         let missing = choose(&QUANTIZED, Some(&HubFile::Path("z.gguf".into()))).unwrap_err();
