@@ -60,7 +60,9 @@ impl Files for HostMemory {
         let mut bytes = Vec::new();
         let needed = parts.iter().map(|part| part.len()).sum();
         bytes.try_reserve_exact(needed).map_err(|_| ErrorKind::OutOfMemory)?;
-        parts.iter().for_each(|part| bytes.extend_from_slice(part));
+        for part in parts {
+            bytes.extend_from_slice(part);
+        }
         let mut folders = self.lock();
         if folders.files.contains_key(path) {
             return Err(ErrorKind::AlreadyExists.into());
@@ -155,9 +157,13 @@ mod tests {
         for folder in [root, &folder, &other] {
             let mut entries = files.list(folder).unwrap();
             entries.sort_by(|one, other| one.name.cmp(&other.name));
-            let sizes = entries.iter().map(|entry| match entry.is_folder {
-                true => entry.name.clone(),
-                false => format!("{} {} {}", entry.name, entry.bytes, entry.modified == hour),
+            let sizes = entries.iter().map(|entry| {
+                let Entry { name, is_folder, bytes, modified } = entry;
+                if *is_folder {
+                    name.clone()
+                } else {
+                    format!("{name} {bytes} {}", *modified == hour)
+                }
             });
             told(Ok(sizes.collect::<Vec<_>>().join(", ")));
         }

@@ -38,7 +38,8 @@ impl Message {
             _ => bail!("message {at} has no role: system, user or assistant"),
         };
         let content = message["content"].clone();
-        if !content.is_string() && !(role == Role::User && content.is_array()) {
+        let has_parts = role == Role::User && content.is_array();
+        if !has_parts && !content.is_string() {
             bail!("message {at} has no content that is a text");
         }
         Ok(Self { role, content })

@@ -95,7 +95,9 @@ impl Tiers {
         let (added, released) = (scheduler.take_added(), scheduler.take_released());
         for level in &mut self.levels {
             level.backlog.extend(&added);
-            released.iter().for_each(|chain| level.store.touch(chain.clone()));
+            for chain in &released {
+                level.store.touch(chain.clone());
+            }
             level.offer(scheduler, runner);
         }
     }
@@ -140,7 +142,9 @@ impl Tiers {
             self.metrics.add_external_hits(BLOCK_SIZE);
         }
         // What is used again is kept where it is found sooner.
-        self.levels[..level].iter_mut().for_each(|faster| faster.backlog.push_back(content));
+        for faster in &mut self.levels[..level] {
+            faster.backlog.push_back(content);
+        }
     }
 
     /// A tier has given all that it will of a load: goes on with the next if nothing was missing.

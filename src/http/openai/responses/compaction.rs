@@ -36,7 +36,7 @@ pub(crate) async fn compact(
     owner: Owner,
     mut request: Extracted<ResponseBody>,
 ) -> Result<Response, ApiError> {
-    request.body.to_summary()?;
+    request.body.summarize()?;
     let converted = Converted::new(&state, &owner, request).await?;
     let Converted { mut chat, conversation, ignored, adapter, arrival, .. } = converted;
     let parts = vec![Part::Text(REQUEST.to_owned())];

@@ -97,7 +97,7 @@ impl ResponseBody {
     ///
     /// # Errors
     /// Something else is asked for.
-    pub(super) fn to_summary(&mut self) -> Result<(), ApiError> {
+    pub(super) fn summarize(&mut self) -> Result<(), ApiError> {
         let request = &mut self.request;
         let asks = [(request.stream, "stream"), (request.background, "background")];
         if let Some((_, name)) = asks.into_iter().find(|(asked, _)| *asked == Some(true)) {
