@@ -87,6 +87,10 @@ pub struct BenchArgs {
     /// table.
     #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
+
+    /// Show the figures beside those of an earlier run, which --json wrote to this file.
+    #[arg(long, value_name = "FILE")]
+    pub compare: Option<PathBuf>,
 }
 
 /// The endpoint under load.

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use indicatif::ProgressBar;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::cli::bench::arrivals::PoissonArrivals;
+use crate::cli::bench::progress::Progress;
 use crate::cli::bench::prompts::{Phase, Prompts};
 use crate::cli::client::{ApiClient, ClientError, Usage};
 
@@ -69,7 +69,7 @@ struct Sender {
     phase: Phase,
     request_timeout: Duration,
     deadline: Option<Instant>,
-    progress: ProgressBar,
+    progress: Progress,
 }
 
 /// Runs a plan to its end.
@@ -79,7 +79,7 @@ pub(crate) async fn run_load(
     prompts: &Arc<Prompts>,
     phase: Phase,
     plan: LoadPlan,
-    progress: ProgressBar,
+    progress: Progress,
 ) -> LoadResult {
     let start = Instant::now();
     let sender = Sender {
@@ -173,6 +173,7 @@ impl Sender {
         let body = self.prompts.body(self.phase, index);
         let timeout_at = Instant::now() + self.request_timeout;
         let cut_at = self.deadline.filter(|&deadline| deadline < timeout_at);
+        self.progress.sent();
         let answer = self.receive(&body, &mut record);
         let answer = tokio::time::timeout_at(cut_at.unwrap_or(timeout_at), answer).await;
         record.end = Instant::now();
@@ -182,7 +183,7 @@ impl Sender {
             Err(_) if cut_at.is_some() => Outcome::CutByTime,
             Err(_) => failed(&ClientError::Timeout(self.request_timeout.as_secs_f64())),
         };
-        self.progress.inc(1);
+        self.progress.ended();
         record
     }
 
@@ -191,6 +192,7 @@ impl Sender {
         while let Some(chunk) = stream.next().await? {
             if chunk.has_text() {
                 record.chunk_times.push(Instant::now());
+                self.progress.received();
             }
             record.usage = chunk.usage.or(record.usage);
         }

@@ -5,7 +5,10 @@
 
 mod args;
 mod arrivals;
+mod comparison;
 mod driver;
+mod histogram;
+mod progress;
 mod prompts;
 mod report;
 mod stats;
@@ -16,10 +19,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use indicatif::{ProgressBar, ProgressStyle};
 
 pub use crate::cli::bench::args::{BenchArgs, Endpoint};
 use crate::cli::bench::driver::{LoadPlan, Outcome, run_load};
+use crate::cli::bench::progress::Progress;
 use crate::cli::bench::prompts::{Phase, PromptShape, Prompts, check_fits};
 pub use crate::cli::bench::report::BenchReport;
 use crate::cli::client::ApiClient;
@@ -33,6 +36,8 @@ const DEFAULT_NUM_REQUESTS: u32 = 32;
 /// The server can't be reached, the lengths don't fit its model, no request got its answer, or the
 /// JSON file can't be written.
 pub async fn run(args: BenchArgs) -> anyhow::Result<()> {
+    // Known before anything is measured.
+    let before = args.compare.as_deref().map(comparison::read).transpose()?;
     let report = measure(&args).await?;
     match args.json.as_deref() {
         Some(path) if path == Path::new("-") => {
@@ -46,6 +51,11 @@ pub async fn run(args: BenchArgs) -> anyhow::Result<()> {
                 .with_context(|| format!("can't write {}", path.display()))?;
         }
         None => write!(std::io::stdout(), "{}", report.table())?,
+    }
+    if let Some(before) = before {
+        let table = comparison::table(&before, &serde_json::to_value(&report)?);
+        // Standard output may be JSON.
+        write!(std::io::stderr(), "{table}")?;
     }
     if report.completed() == 0 {
         bail!("no request got a complete answer");
@@ -81,11 +91,10 @@ pub async fn measure(args: &BenchArgs) -> anyhow::Result<BenchReport> {
     let prompts = Arc::new(Prompts::prepare(&client, shape.clone()).await);
     warm_up(&client, &prompts, args).await?;
     let plan = plan_of(args);
-    let progress = progress_bar(plan);
-    let result =
-        run_load(&client, args.endpoint.path(), &prompts, Phase::Measured, plan, progress.clone())
-            .await;
-    progress.finish_and_clear();
+    let progress = Progress::new(plan.num_requests);
+    let path = args.endpoint.path();
+    let result = run_load(&client, path, &prompts, Phase::Measured, plan, progress.clone()).await;
+    progress.finish();
     Ok(BenchReport::new(client.base(), &shape, prompts.kind(), plan, &result))
 }
 
@@ -107,8 +116,7 @@ async fn warm_up(
         seed: args.seed,
     };
     let path = args.endpoint.path();
-    let hidden = ProgressBar::hidden();
-    let result = run_load(client, path, prompts, Phase::Warmup, plan, hidden).await;
+    let result = run_load(client, path, prompts, Phase::Warmup, plan, Progress::hidden()).await;
     for record in result.records {
         if let Outcome::Failed { message, .. } = record.outcome {
             bail!("a warm-up request failed: {message}");
@@ -130,19 +138,6 @@ fn plan_of(args: &BenchArgs) -> LoadPlan {
         request_timeout: seconds(args.timeout),
         seed: args.seed,
     }
-}
-
-fn progress_bar(plan: LoadPlan) -> ProgressBar {
-    let (bar, template) = match plan.num_requests {
-        Some(total) => (
-            ProgressBar::new(total as u64),
-            "{bar:40} {pos}/{len} requests, {elapsed} gone, {eta} to go",
-        ),
-        None => (ProgressBar::no_length(), "{spinner} {pos} requests, {elapsed} gone"),
-    };
-    bar.set_style(ProgressStyle::with_template(template).expect("the templates above are valid"));
-    bar.enable_steady_tick(Duration::from_millis(500));
-    bar
 }
 
 /// The parser has checked that the number is positive; one too large means "never".

@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::cli::bench::driver::{LoadPlan, LoadResult, Outcome, RequestRecord};
+use crate::cli::bench::histogram::{self, Bucket, histogram};
 use crate::cli::bench::prompts::{PromptKind, PromptShape};
 use crate::cli::bench::stats::{Distribution, as_f64};
 
@@ -33,6 +34,8 @@ pub struct BenchReport {
     itl_ms: Option<Distribution>,
     e2e_ms: Option<Distribution>,
     longest_gap_ms: Option<Distribution>,
+    ttft_histogram: Vec<Bucket>,
+    itl_histogram: Vec<Bucket>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -115,6 +118,8 @@ impl BenchReport {
                     .filter_map(|record| gaps_ms(record).max_by(f64::total_cmp))
                     .collect(),
             ),
+            ttft_histogram: histogram(records.iter().filter_map(ttft_ms)),
+            itl_histogram: histogram(records.iter().flat_map(gaps_ms)),
         }
     }
 
@@ -159,6 +164,13 @@ impl BenchReport {
             self.prompt_tokens, self.cached_prompt_tokens, self.output_tokens
         )?;
         self.write_latencies(out)?;
+        let histograms = [
+            ("time to first token, milliseconds", &self.ttft_histogram),
+            ("between chunks, milliseconds", &self.itl_histogram),
+        ];
+        for (name, buckets) in histograms.into_iter().filter(|(_, buckets)| buckets.len() > 1) {
+            write!(out, "\n{name}\n{}", histogram::lines(buckets))?;
+        }
         for (kind, error) in &self.errors {
             writeln!(out, "\n{} x {kind}: {}", error.count, error.first_message)?;
         }
