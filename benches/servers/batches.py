@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""What a batch of many lines costs the streams beside it, and what it loses against requests sent at once.
+
+    batches.py [--sconce target/release/sconce] [--model MODEL] [--lines 1000] [--rate 1.0]
+
+Streams of 128 tokens in and 64 out arrive at random, `--rate` a second, first alone and then while a batch
+runs; then the batch runs alone, and the same lines are sent by 16 clients. Printed are the ratios: time to
+first token (p50 and p99) and longest gap with and without the batch, and the batch's tokens per second
+against those of the clients. Only ratios within one run mean something. Standard library only.
+"""
+
+import argparse
+import concurrent.futures
+import json
+import subprocess
+import sys
+import time
+import urllib.request
+
+LINE = {"max_tokens": 32, "temperature": 0, "ignore_eos": True}
+
+
+def call(url, body=None, headers=None):
+    request = urllib.request.Request(url, data=body, headers=headers or {})
+    with urllib.request.urlopen(request, timeout=600) as response:
+        return json.load(response)
+
+
+def post(url, body):
+    return call(url, json.dumps(body).encode(), {"content-type": "application/json"})
+
+
+class Batch:
+    """A batch on a server, from its file on."""
+
+    def __init__(self, url, model, lines, first):
+        self.url = url
+        rows = [
+            {"custom_id": str(at), "method": "POST", "url": "/v1/completions", "body": body(model, at)}
+            for at in range(first, first + lines)
+        ]
+        text = "\n".join(map(json.dumps, rows))
+        boundary = "lines-of-a-batch"
+        parts = [("purpose", "", "batch"), ("file", '; filename="lines.jsonl"', text)]
+        form = "".join(
+            f'--{boundary}\r\ncontent-disposition: form-data; name="{name}"{more}\r\n\r\n{value}\r\n'
+            for name, more, value in parts
+        )
+        headers = {"content-type": f"multipart/form-data; boundary={boundary}"}
+        file = call(f"{url}/v1/files", f"{form}--{boundary}--\r\n".encode(), headers)
+        asked = {"input_file_id": file["id"], "endpoint": "/v1/completions", "completion_window": "24h"}
+        self.begun = time.monotonic()
+        self.id = post(f"{url}/v1/batches", asked)["id"]
+
+    def state(self):
+        return call(f"{self.url}/v1/batches/{self.id}")
+
+    def wait(self):
+        """Seconds until all lines were answered."""
+        while (state := self.state())["status"] not in ("completed", "failed", "expired"):
+            time.sleep(0.2)
+        if state["status"] != "completed" or state["request_counts"]["failed"]:
+            sys.exit(f"the batch went wrong: {state}")
+        return time.monotonic() - self.begun
+
+    def cancel(self):
+        post(f"{self.url}/v1/batches/{self.id}/cancel", {})
+
+
+def body(model, at):
+    """No two begin alike."""
+    return {"model": model, "prompt": f"{at}. What is to be told of number {at}? " * 6, **LINE}
+
+
+def streams(options, url, seed):
+    """The report of `sconce bench` for streams that arrive at random."""
+    command = [options.sconce, "bench", "--url", url, "--json", "-", "--input-len", "128"]
+    command += ["--output-len", "64", "--num-requests", str(options.streams), "--seed", str(seed)]
+    command += ["--request-rate", str(options.rate)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(done.stderr)
+    return json.loads(done.stdout)
+
+
+def sent_at_once(url, model, lines, first):
+    """Seconds that 16 clients take for the same number of lines."""
+    begun = time.monotonic()
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        ask = lambda at: post(f"{url}/v1/completions", body(model, at))
+        list(pool.map(ask, range(first, first + lines)))
+    return time.monotonic() - begun
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--sconce", default="target/release/sconce")
+    parser.add_argument("--model", help="instead of the demo model")
+    parser.add_argument("--lines", type=int, default=1000)
+    parser.add_argument("--streams", type=int, default=60)
+    parser.add_argument("--rate", type=float, default=1.0)
+    parser.add_argument("--port", type=int, default=18437)
+    options = parser.parse_args()
+    url = f"http://127.0.0.1:{options.port}"
+    command = [options.sconce, "serve", "--port", str(options.port), "--store", "memory"]
+    command += ["--model", options.model] if options.model else []
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(600):
+            try:
+                model = call(f"{url}/v1/models")["data"][0]["id"]
+                break
+            except OSError:
+                time.sleep(0.1)
+        else:
+            sys.exit("the server is not ready")
+        alone = streams(options, url, 1)
+        batch = Batch(url, model, options.lines, 0)
+        beside = streams(options, url, 2)
+        if batch.state()["status"] == "completed":
+            sys.exit("the batch ended before the streams did: give it more --lines")
+        batch.cancel()
+        while batch.state()["status"] in ("in_progress", "cancelling", "finalizing"):
+            time.sleep(0.2)
+        few = options.lines // 4
+        as_batch = Batch(url, model, few, 1_000_000).wait()
+        as_requests = sent_at_once(url, model, few, 2_000_000)
+    finally:
+        server.terminate()
+        server.wait()
+    for name, key in [("first token, p50", "p50"), ("first token, p99", "p99")]:
+        ratio = beside["ttft_ms"][key] / alone["ttft_ms"][key]
+        print(f"{name}: {alone['ttft_ms'][key]:.0f} ms, {beside['ttft_ms'][key]:.0f} ms beside, {ratio:.2f}")
+    gaps = [report["longest_gap_ms"]["max"] for report in (alone, beside)]
+    print(f"longest gap: {gaps[0]:.0f} ms, {gaps[1]:.0f} ms beside, {gaps[1] / gaps[0]:.2f}")
+    tpot = [report["tpot_ms"]["p50"] for report in (alone, beside)]
+    print(f"time per token: {tpot[0]:.1f} ms, {tpot[1]:.1f} ms beside, {tpot[1] / tpot[0]:.2f}")
+    print(f"batch against 16 clients: {as_requests / as_batch:.2f} of their tokens per second")
+
+
+if __name__ == "__main__":
+    main()
