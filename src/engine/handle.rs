@@ -1,7 +1,7 @@
 //! The way to the engine thread, and whether it is alive.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
@@ -18,9 +18,6 @@ pub struct EngineHandle {
     shared: Arc<Shared>,
 }
 
-/// A step that runs longer than this means that the engine hangs.
-const STUCK_AFTER: Duration = Duration::from_mins(1);
-
 /// What the engine thread and its handles share without commands.
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -28,6 +25,7 @@ pub(super) struct Shared {
     epoch: Instant,
     // Milliseconds since `epoch`, plus 1, at which the running step began; 0 between steps.
     step_began: AtomicU64,
+    restarting: AtomicBool,
 }
 
 impl Shared {
@@ -39,6 +37,11 @@ impl Shared {
     /// Notes that the step has ended.
     pub(super) fn end_step(&self) {
         self.step_began.store(0, Ordering::Relaxed);
+    }
+
+    /// Notes whether the engine begins anew after a panic.
+    pub(super) fn set_restarting(&self, restarting: bool) {
+        self.restarting.store(restarting, Ordering::Relaxed);
     }
 
     fn now(&self) -> u64 {
@@ -60,6 +63,8 @@ pub enum EngineHealth {
     Healthy,
     /// The thread ended.
     Dead,
+    /// The thread panicked and begins anew.
+    Restarting,
     /// The step that is running began this long ago.
     Stuck(Duration),
 }
@@ -68,7 +73,12 @@ impl EngineHandle {
     /// A handle and the receiving end that the engine thread (or a test) owns.
     pub fn channel(limits: EngineLimits) -> (Self, mpsc::UnboundedReceiver<Command>) {
         let (commands, receiver) = mpsc::unbounded_channel();
-        let shared = Shared { limits, epoch: Instant::now(), step_began: AtomicU64::new(0) };
+        let shared = Shared {
+            limits,
+            epoch: Instant::now(),
+            step_began: AtomicU64::new(0),
+            restarting: AtomicBool::new(false),
+        };
         (Self { commands, shared: Arc::new(shared) }, receiver)
     }
 
@@ -135,13 +145,26 @@ impl EngineHandle {
         self.commands.closed().await;
     }
 
-    /// Whether the engine answers.
-    pub fn health(&self) -> EngineHealth {
+    /// Notes that a step begins now, as the engine's thread does, for tests in its place.
+    pub fn begin_step(&self) {
+        self.shared.begin_step();
+    }
+
+    /// Whether the engine has not ended.
+    pub fn is_running(&self) -> bool {
+        !self.commands.is_closed()
+    }
+
+    /// Whether the engine answers; it is stuck if a step runs longer than `bound`.
+    pub fn health(&self, bound: Duration) -> EngineHealth {
         if self.commands.is_closed() {
             return EngineHealth::Dead;
         }
+        if self.shared.restarting.load(Ordering::Relaxed) {
+            return EngineHealth::Restarting;
+        }
         match self.shared.running_step() {
-            running if running > STUCK_AFTER => EngineHealth::Stuck(running),
+            running if running > bound => EngineHealth::Stuck(running),
             _ => EngineHealth::Healthy,
         }
     }

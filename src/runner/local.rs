@@ -61,6 +61,11 @@ impl Local {
         graphs.borrow_mut().capture(self.model.as_ref(), &self.context(), bounds)
     }
 
+    /// Whether the CPU computes.
+    pub(super) fn is_on_cpu(&self) -> bool {
+        self.device.is_cpu()
+    }
+
     /// Whether the device has failed for good.
     ///
     /// # Errors

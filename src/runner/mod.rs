@@ -124,6 +124,11 @@ impl Runner {
         self.leader.as_ref().is_some_and(|leader| leader.is_broken())
     }
 
+    /// Whether this process alone computes, on the CPU: then a step that has ended left nothing running.
+    pub fn is_alone_on_cpu(&self) -> bool {
+        self.leader.is_none() && self.local.is_on_cpu()
+    }
+
     /// Asks the device, after a step failed, whether it can still compute.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ mod adapters;
 mod draft_model;
 mod drafts;
 mod hidden_queue;
+mod restart;
 mod rows;
 mod sampled;
 mod searches;
@@ -51,6 +52,14 @@ const _: () = assert!(crate::kv_cache::BLOCK_SIZE == crate::runner::BLOCK_SIZE);
 /// How long pictures are looked at before commands are read again, where nobody runs.
 const LONGEST_LOOK: Duration = Duration::from_millis(100);
 
+/// Why the engine serves no longer.
+enum End {
+    /// Every handle and stream is gone.
+    Left,
+    /// Nothing can be computed any more.
+    Broken(String),
+}
+
 /// Everything the engine thread owns.
 pub(super) struct EngineCore {
     commands: UnboundedReceiver<Command>,
@@ -74,6 +83,8 @@ pub(super) struct EngineCore {
     stalled: bool,
     /// Something failed since the device was asked whether it still computes.
     failed: bool,
+    /// A scheduler of no sequences over an empty cache, for a new beginning, which there is one of.
+    pristine: Option<Scheduler>,
 }
 
 impl EngineCore {
@@ -89,6 +100,7 @@ impl EngineCore {
         Self {
             commands,
             shared,
+            pristine: Some(scheduler.clone()),
             scheduler,
             pace,
             runner,
@@ -134,8 +146,19 @@ impl EngineCore {
         self.runner.capture(bounds)
     }
 
-    /// Runs until every handle and stream is gone.
+    /// Runs until every handle and stream is gone, or until there is no way to go on.
     pub(super) fn run(mut self) {
+        loop {
+            match catch_unwind(AssertUnwindSafe(|| self.serve())) {
+                Ok(End::Left) => return self.finish(),
+                Ok(End::Broken(reason)) => return self.fail_all(&reason),
+                Err(panic) if self.begin_anew(&panic_message(panic.as_ref())) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn serve(&mut self) -> End {
         loop {
             let idle = self.is_idle();
             if idle {
@@ -151,7 +174,7 @@ impl EngineCore {
                 _ => Wait::No,
             };
             let Some(commands) = drain_commands(&mut self.commands, wait) else {
-                return self.finish();
+                return End::Left;
             };
             for command in commands {
                 self.handle(command);
@@ -164,7 +187,7 @@ impl EngineCore {
             }
             self.tell_events();
             if let Some(reason) = self.broken() {
-                return self.fail_all(&reason);
+                return End::Broken(reason);
             }
         }
     }

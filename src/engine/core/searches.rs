@@ -220,6 +220,11 @@ impl Searches {
         found
     }
 
+    /// Fails every search, whose sequences are gone.
+    pub(super) fn end(mut self, message: &str) {
+        self.searches.values_mut().for_each(|search| search.fail(&message));
+    }
+
     /// Fails every search.
     pub(super) fn fail_all(&mut self, message: &str, scheduler: &mut Scheduler) {
         self.searches.values_mut().for_each(|search| search.fail(&message));

@@ -141,7 +141,7 @@ fn texts_that_cannot_be_embedded_are_refused_and_the_longest_is_not() {
     let cases = [
         (text(Vec::new()), "no tokens"),
         (text(vec![1; 129]), "129 tokens, the most is 128"),
-        (text(vec![97]), "token id 97 is outside the vocabulary of 97"),
+        (text(vec![98]), "token id 98 is outside the vocabulary of 98"),
         (EmbeddingRequest { wanted: cut(4), ..text(vec![1]) }, "dimensions is 4"),
         (EmbeddingRequest { wanted: cut(0), ..text(vec![1]) }, "dimensions is 0"),
     ];
