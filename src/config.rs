@@ -317,6 +317,12 @@ pub enum Parser {
 pub struct ServerConfig {
     /// Where to listen; port 0 picks a free one.
     pub address: SocketAddr,
+    /// A Unix socket to listen on instead.
+    pub uds: Option<PathBuf>,
+    /// A port of the same host for routes of operators, which the other address hasn't then.
+    pub admin_port: Option<u16>,
+    /// Files with a chain of certificates and its key, in PEM; with them connections are encrypted.
+    pub tls: Option<TlsFiles>,
     /// Names the model answers to; the first is shown in responses. Not empty.
     pub served_model_names: Vec<String>,
     /// Keys that may call; empty means everyone.
@@ -325,12 +331,20 @@ pub struct ServerConfig {
     pub admin_api_keys: Vec<String>,
     /// Sequences that may wait beside the `max_num_seqs` running ones; one more is answered 429.
     pub max_queued_requests: usize,
+    /// Tokens of prompts that may wait for their first token; one more is answered 429. `None`: any.
+    pub max_queued_tokens: Option<usize>,
+    /// Connections that may be open at once on each address; one more is answered 503 and ended.
+    pub max_connections: usize,
     /// Largest request body in bytes; `None`: 8 MiB, or 64 MiB where the model sees pictures.
     pub max_body_bytes: Option<usize>,
     /// Pictures in requests.
     pub media: MediaConfig,
-    /// How long running requests may go on after SIGTERM.
+    /// How long requests are still taken after SIGTERM, while readiness is red already.
+    pub drain_delay: Duration,
+    /// How long running requests may go on after that.
     pub drain_timeout: Duration,
+    /// How long a step of the engine may take until the server is no longer live; `None`: for ever.
+    pub step_timeout: Option<Duration>,
     /// Origins that browsers may call from, with `*` for all and `localhost` for the pages of this
     /// machine; empty turns CORS off.
     pub cors_origins: Vec<String>,
@@ -353,6 +367,15 @@ pub struct ServerConfig {
     pub lora: LoraServing,
     /// How long and how large what requests store may be.
     pub store: StoreLimits,
+}
+
+/// Where a server's certificate is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The chain of certificates, the server's first, in PEM.
+    pub certificates: PathBuf,
+    /// Its private key, in PEM.
+    pub key: PathBuf,
 }
 
 /// How much of what requests ask to store is kept.
@@ -420,13 +443,20 @@ impl Default for ServerConfig {
     fn default() -> Self {
         Self {
             address: SocketAddr::from(([127, 0, 0, 1], 8000)),
+            uds: None,
+            admin_port: None,
+            tls: None,
             served_model_names: vec!["sconce-demo".to_owned()],
             api_keys: Vec::new(),
             admin_api_keys: Vec::new(),
             max_queued_requests: 256,
+            max_queued_tokens: None,
+            max_connections: 10_000,
             max_body_bytes: None,
             media: MediaConfig::default(),
+            drain_delay: Duration::ZERO,
             drain_timeout: Duration::from_secs(30),
+            step_timeout: Some(Duration::from_mins(5)),
             cors_origins: Vec::new(),
             strict: false,
             clamp_max_tokens: false,

@@ -106,6 +106,11 @@ impl MetricsHandle {
         self.metrics.preemptions.increment(count as u64);
     }
 
+    /// The engine panicked and began anew.
+    pub fn engine_restarted(&self) {
+        self.metrics.engine_restarts.increment(1);
+    }
+
     /// Prompt tokens looked up in the prefix cache, and how many of them were there.
     pub fn add_prefix_lookup(&self, queried: usize, hit: usize) {
         self.metrics.prefix_queries.increment(queried as u64);
@@ -175,6 +180,11 @@ impl MetricsHandle {
         self.metrics.aborted.increment(1);
     }
 
+    /// Sequences that the end of the drain cut.
+    pub fn add_cut(&self, count: usize) {
+        self.metrics.cut.increment(count as u64);
+    }
+
     /// A sequence failed.
     pub fn sequence_failed(&self) {
         self.metrics.finished.count(Finished::Error);
@@ -194,6 +204,21 @@ impl MetricsHandle {
     pub fn batch_line_ended(&self, succeeded: bool) {
         let counters = [&self.metrics.batch_lines_failed, &self.metrics.batch_lines_answered];
         counters[usize::from(succeeded)].increment(1);
+    }
+
+    /// A client connected.
+    pub fn connection_opened(&self) {
+        self.metrics.connections.increment(1.0);
+    }
+
+    /// A client's connection ended.
+    pub fn connection_closed(&self) {
+        self.metrics.connections.decrement(1.0);
+    }
+
+    /// A client was refused, for there are too many connections.
+    pub fn connection_refused(&self) {
+        self.metrics.connections_refused.increment(1);
     }
 
     /// A request was answered 429.

@@ -10,12 +10,16 @@
 //! - The file that reads the value.
 //! - `README.md`: its table of flags is written by `SCONCE_UPDATE_README=1 cargo test readme`.
 //!
+//! Its variable `SCONCE_<FLAG>` and its key in `sconce.toml` come by themselves (`settings`).
+//!
 //! A value of a type of its own has its parser in `src/cli/serve/values.rs`. Flags of other
 //! subcommands are in the subcommand's file alone.
 
+use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::app::ranks;
 
@@ -24,13 +28,17 @@ pub mod cache;
 pub mod ceiling;
 pub mod chat;
 mod client;
+mod config;
 pub mod download;
 #[cfg(test)]
 mod fake_server;
 pub mod health;
 pub mod render_chat;
 pub mod serve;
+mod settings;
 mod sse;
+
+use settings::{Settings, Sources};
 
 /// Serves large language models over the OpenAI API.
 ///
@@ -48,6 +56,9 @@ enum Command {
     /// Serve a model over HTTP.
     #[command(args_override_self = true)]
     Serve(Box<serve::ServeArgs>),
+    /// Print the flags of `sconce serve` that are in force, and where each comes from.
+    #[command(args_override_self = true)]
+    Config(Box<serve::ServeArgs>),
     /// Compute a part of a model for a server that runs on several processes.
     #[command(name = ranks::COMMAND, hide = true)]
     Rank(Box<serve::ServeArgs>),
@@ -70,11 +81,20 @@ enum Command {
 /// Runs what the arguments ask for. Exit status 2 means that the arguments are wrong, 1 that the
 /// work failed.
 pub fn main() -> ExitCode {
-    let Cli { command } = Cli::parse();
-    match run(command) {
+    let mut command = Cli::command();
+    let settings = match Settings::read(&command, Sources::of_process()) {
+        Ok(settings) => settings,
+        Err(message) => command.error(ErrorKind::ValueValidation, message).exit(),
+    };
+    let parsed = command.try_get_matches_from_mut(settings.arguments());
+    let both = parsed.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
+    let (Cli { command: asked }, matches) = match both {
+        Ok(both) => both,
+        Err(error) => return refused(&error, &settings),
+    };
+    match run(asked, &command, &matches, &settings) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            use std::io::Write;
             // Nothing is left to tell when standard error is closed.
             let _ = writeln!(std::io::stderr(), "error: {error:#}");
             ExitCode::FAILURE
@@ -82,9 +102,24 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> anyhow::Result<()> {
-    match command {
+/// Shows what is wrong with the command line, or the help that it asks for.
+fn refused(error: &clap::Error, settings: &Settings) -> ExitCode {
+    let _ = error.print();
+    if error.use_stderr() {
+        let _ = write!(std::io::stderr(), "{}", settings.notes(&error.to_string()));
+    }
+    u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
+}
+
+fn run(
+    asked: Command,
+    command: &clap::Command,
+    matches: &ArgMatches,
+    settings: &Settings,
+) -> anyhow::Result<()> {
+    match asked {
         Command::Serve(args) => block_on(serve::run(*args)),
+        Command::Config(_) => config::print(command, matches, settings),
         Command::Rank(args) => serve::run_rank(&args),
         Command::Chat(args) => block_on(chat::run(args)),
         Command::Cache(args) => cache::run(&args),

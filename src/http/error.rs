@@ -70,16 +70,9 @@ pub(crate) enum ApiError {
     /// The body isn't declared as plain JSON.
     #[error("{0}")]
     UnsupportedMediaType(String),
-    /// Too many sequences are waiting.
-    #[error(
-        "{waiting} sequences are waiting or running, no more than {bound} may; try again later"
-    )]
-    TooManyRequests {
-        /// How many there are.
-        waiting: usize,
-        /// How many there may be.
-        bound: usize,
-    },
+    /// Too much is waiting.
+    #[error("{0}")]
+    TooManyRequests(Full),
     /// The deadline passed before the first token.
     #[error("the deadline of {0} ms passed before the first token")]
     DeadlineExceeded(u64),
@@ -89,6 +82,26 @@ pub(crate) enum ApiError {
     /// Our fault.
     #[error("{0}")]
     Internal(String),
+}
+
+/// How full it is where a request doesn't fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Full {
+    /// What there is too much of, as it stands behind a number.
+    pub(crate) what: &'static str,
+    /// How much there is.
+    pub(crate) there: usize,
+    /// How much there may be.
+    pub(crate) bound: usize,
+    /// Seconds until there is probably room.
+    pub(crate) retry_after: u64,
+}
+
+impl fmt::Display for Full {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { what, there, bound, retry_after } = self;
+        write!(formatter, "{there} {what}, no more than {bound} may; try again in {retry_after} s")
+    }
 }
 
 /// How a prompt doesn't fit. Clients find the numbers in the words, which are those that OpenAI's API
@@ -156,7 +169,7 @@ impl ApiError {
             Self::UpgradeUnsupported(_) => StatusCode::UPGRADE_REQUIRED,
             Self::BodyTooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::UnsupportedMediaType(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Self::TooManyRequests { .. } => StatusCode::TOO_MANY_REQUESTS,
+            Self::TooManyRequests(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::DeadlineExceeded(_) | Self::BodyStalled(_) => StatusCode::REQUEST_TIMEOUT,
             Self::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
@@ -190,7 +203,7 @@ impl ApiError {
             | Self::UnsupportedMediaType(_) => "invalid_request_error",
             Self::Authentication(_) => "authentication_error",
             Self::Permission(_) => "permission_error",
-            Self::TooManyRequests { .. } => "rate_limit_error",
+            Self::TooManyRequests(_) => "rate_limit_error",
             Self::DeadlineExceeded(_) | Self::BodyStalled(_) => "deadline_exceeded",
             Self::Unavailable(_) => "unavailable_error",
             Self::Internal(_) => "server_error",
@@ -228,7 +241,7 @@ impl ApiError {
             Self::UpgradeUnsupported(_) => Some("upgrade_unsupported"),
             Self::BodyTooLarge(_) => Some("body_too_large"),
             Self::UnsupportedMediaType(_) => Some("unsupported_media_type"),
-            Self::TooManyRequests { .. } => Some("queue_full"),
+            Self::TooManyRequests(_) => Some("queue_full"),
             Self::DeadlineExceeded(_) => Some("deadline_exceeded"),
             Self::BodyStalled(_) => Some("body_stalled"),
             Self::Unavailable(_) | Self::Internal(_) => None,
@@ -238,7 +251,10 @@ impl ApiError {
     fn headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::new();
         match self {
-            Self::TooManyRequests { .. } | Self::Unavailable(_) => {
+            Self::TooManyRequests(full) => {
+                headers.insert(header::RETRY_AFTER, HeaderValue::from(full.retry_after));
+            }
+            Self::Unavailable(_) => {
                 headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
             }
             Self::UpgradeUnsupported(_) => {

@@ -2,7 +2,8 @@
 //! requests and texts, and nothing of tensors, blocks or models.
 //!
 //! ```text
-//! router       routes and layers                                     | connections
+//! router       routes and layers                                     | loading: before there is a model
+//! connections  HTTP/1.1 and HTTP/2 within bounds                     | listener  bounded_io  tls
 //! openapi      the API's own description
 //! openai anthropic ollama         one folder per protocol: input, writer, handlers
 //! cohere tei ops                  the same
@@ -43,15 +44,19 @@
 use std::io;
 use std::time::Duration;
 
+use futures::FutureExt;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
 pub mod answer;
 mod anthropic;
+mod bounded_io;
 mod cohere;
 mod connections;
 mod error;
 mod generate;
+pub mod listener;
+mod loading;
 mod middleware;
 mod ollama;
 mod openai;
@@ -63,11 +68,17 @@ mod request;
 mod router;
 pub mod state;
 mod tei;
+#[cfg(feature = "tls")]
+pub mod tls;
 mod wire;
 mod worker;
 
-use connections::HEADERS;
+use connections::Bounds;
+use listener::Listener;
+pub use loading::Loading;
+use middleware::ports::Routes;
 pub use router::router;
+use router::router_of;
 use state::AppState;
 use worker::Worker;
 
@@ -83,20 +94,35 @@ pub struct DrainReport {
     pub cut: usize,
 }
 
-/// Serves until `shutdown` resolves, then drains: readiness turns red and new requests are
-/// refused at once, running ones may go on for `drain_timeout`, and what then still runs is cut.
+/// Where a server listens.
+#[derive(Debug)]
+pub struct Listeners {
+    /// For everybody.
+    pub public: Listener,
+    /// For operators, whose routes the other one hasn't then.
+    pub operators: Option<Listener>,
+}
+
+impl From<TcpListener> for Listeners {
+    fn from(listener: TcpListener) -> Self {
+        Self { public: listener.into(), operators: None }
+    }
+}
+
+/// Serves until `shutdown` resolves, then drains: readiness turns red at once, new requests are
+/// refused after `drain_delay`, running ones may go on for `drain_timeout` from then on, and what
+/// still runs at the end is cut.
 ///
 /// # Errors
-/// When the listener fails.
+/// When a listener fails.
 pub async fn serve(
-    listener: TcpListener,
+    listeners: impl Into<Listeners>,
     state: AppState,
     shutdown: impl Future<Output = ()> + Send,
 ) -> io::Result<DrainReport> {
     let (close, closed) = oneshot::channel::<()>();
-    let closed = async move { drop(closed.await) };
-    let connections = connections::serve(listener, router(state.clone()), HEADERS, closed);
-    let mut server = tokio::spawn(connections);
+    let closed = async move { drop(closed.await) }.shared();
+    let mut server = tokio::spawn(listen(listeners.into(), state.clone(), closed));
     let upkeep = tokio::spawn(keep_metrics(state.clone()));
     let worker = Worker::start(&state, router::for_stored_requests(state.clone()));
     tokio::select! {
@@ -108,8 +134,16 @@ pub async fn serve(
         }
     }
     // Nobody waits for what was stored: it goes on after a restart, or elsewhere.
-    state.start_draining();
+    state.start_leaving();
     worker.stop().await;
+    let delay = state.config.drain_delay;
+    if !delay.is_zero() && state.engine.is_running() {
+        tracing::info!(?delay, "not ready any more, and still taking requests");
+        tokio::select! {
+            () = tokio::time::sleep(delay) => {}
+            () = state.engine.ended() => {}
+        }
+    }
     let report = drain(&state).await;
     drop(close);
     if tokio::time::timeout(LAST_WRITES, &mut server).await.is_err() {
@@ -120,6 +154,22 @@ pub async fn serve(
     Ok(report)
 }
 
+/// Serves all addresses until `closed` resolves.
+async fn listen(
+    listeners: Listeners,
+    state: AppState,
+    closed: impl Future<Output = ()> + Clone + Send + 'static,
+) {
+    let Listeners { public, operators } = listeners;
+    let bounds = Bounds::new(state.config.max_connections, Some(state.metrics.clone()));
+    let own = if operators.is_some() { Routes::Public } else { Routes::All };
+    let router = router_of(state.clone(), own);
+    let public = connections::serve(public, router, bounds.clone(), closed.clone());
+    let Some(operators) = operators else { return public.await };
+    let router = router_of(state, Routes::Operators);
+    tokio::join!(public, connections::serve(operators, router, bounds, closed));
+}
+
 async fn drain(state: &AppState) -> DrainReport {
     state.start_draining();
     let running = state.admission.in_use();
@@ -128,11 +178,12 @@ async fn drain(state: &AppState) -> DrainReport {
     let mut cut = 0;
     if tokio::time::timeout(timeout, state.admission.idle()).await.is_err() {
         cut = state.admission.in_use();
+        state.metrics.add_cut(cut);
         state.cut();
         // A handler whose client reads no more can't end; it is left behind.
         let _ = tokio::time::timeout(LAST_WRITES, state.admission.idle()).await;
     }
-    tracing::info!(cut, "drained");
+    tracing::info!(ended = running.saturating_sub(cut), cut, "drained");
     DrainReport { cut }
 }
 

@@ -8,8 +8,10 @@ use axum::http::uri::PathAndQuery;
 use axum::middleware::{from_fn, from_fn_with_state, map_request};
 use axum::routing::{any, delete, get, post};
 use tower_http::cors::{AllowHeaders, AllowOrigin, Any, CorsLayer};
+use tower_http::decompression::RequestDecompressionLayer;
 
 use super::error::ApiError;
+use super::middleware::ports::{Routes, keep_to_routes};
 use super::middleware::{auth, drain, generation_guard, observe};
 use super::openai::{
     batches, chat, completions, conversations, decisions, embeddings, files, responses,
@@ -27,7 +29,12 @@ const LOCAL: &str = "localhost";
 
 /// All routes.
 pub fn router(state: AppState) -> Router {
-    Router::new().fallback_service(versioned(state)).layer(map_request(add_version))
+    router_of(state, Routes::All)
+}
+
+/// The routes of one address.
+pub(super) fn router_of(state: AppState, routes: Routes) -> Router {
+    Router::new().fallback_service(versioned(state, routes)).layer(map_request(add_version))
 }
 
 /// `/models` is `/v1/models`.
@@ -51,9 +58,10 @@ pub(super) fn for_stored_requests(state: AppState) -> Router {
         .with_state(state)
 }
 
-fn versioned(state: AppState) -> Router {
+fn versioned(state: AppState, own: Routes) -> Router {
     let layered = routes()
         .layer(from_fn_with_state(state.clone(), generation_guard::refuse_generation))
+        .layer(from_fn_with_state(own, keep_to_routes))
         .layer(from_fn_with_state(state.clone(), auth::require_key))
         .layer(from_fn_with_state(state.clone(), drain::refuse_while_draining))
         .layer(from_fn_with_state(state.clone(), observe::observe))
@@ -61,6 +69,9 @@ fn versioned(state: AppState) -> Router {
         .layer(from_fn(ollama::error::adapt))
         .layer(from_fn(tei::error::adapt));
     let origins = &state.config.cors_origins;
+    // What handlers read is plain; their bound is for that.
+    let decoded = RequestDecompressionLayer::new().pass_through_unaccepted(true);
+    let layered = layered.layer(decoded.gzip(true).zstd(true));
     let layered = if origins.is_empty() { layered } else { layered.layer(cors(origins)) };
     layered.with_state(state)
 }
@@ -116,6 +127,7 @@ fn routes() -> Router<AppState> {
         .route("/health", get(health::ready))
         .route("/health/ready", get(health::ready))
         .route("/health/live", get(health::live))
+        .route("/health/startup", get(health::startup))
         .route("/metrics", get(health::metrics))
         .route("/version", get(health::version))
         .route("/openapi.json", get(openapi::openapi))

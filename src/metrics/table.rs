@@ -130,6 +130,14 @@ table! {
         "Lines of batches that this server answered with an error.");
     aborted: Counter = counter("sconce:aborted_requests_total",
         "Sequences whose client went away before the end.");
+    connections: Gauge = gauge("sconce:open_connections",
+        "Connections of clients.");
+    connections_refused: Counter = counter("sconce:refused_connections_total",
+        "Connections that were ended at once, for there were --max-connections.");
+    cut: Counter = counter("sconce:cut_requests_total",
+        "Sequences that were cut at the end of a drain.");
+    engine_restarts: Counter = counter("sconce:engine_restarts_total",
+        "Times that the engine began anew after a panic.");
     blocks_in_use: Gauge = gauge("sconce:kv_blocks_in_use",
         "KV blocks that sequences hold.");
     kv_host_blocks: Gauge = gauge("sconce:kv_host_blocks",

@@ -1,4 +1,4 @@
-//! The Grafana dashboard asks only for metrics that the server has.
+//! The Grafana dashboard and the alerts ask only for metrics that the server has.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -47,6 +47,20 @@ fn the_dashboard_asks_only_for_metrics_that_exist() {
     let known = stored_names();
     let asked: BTreeSet<&str> = found.iter().flat_map(|text| metric_names(text)).collect();
     assert!(asked.len() > 10, "{asked:?}");
+    let unknown: Vec<_> = asked.iter().filter(|name| !known.contains(**name)).collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
+}
+
+/// That Prometheus reads the rules, its own program tells (`.ci/run alerts`).
+#[test]
+fn alerts_ask_only_for_metrics_that_exist() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docker/alerts.yml");
+    let text = std::fs::read_to_string(path).unwrap();
+    let lines = text.lines().filter(|line| !line.trim_start().starts_with(['#', '-']));
+    let lines = lines.filter(|line| !line.contains("summary:"));
+    let known = stored_names();
+    let asked: BTreeSet<&str> = lines.flat_map(metric_names).collect();
+    assert!(asked.len() >= 8, "{asked:?}");
     let unknown: Vec<_> = asked.iter().filter(|name| !known.contains(**name)).collect();
     assert!(unknown.is_empty(), "{unknown:?}");
 }

@@ -348,6 +348,7 @@ async fn what_is_asked_about_the_server_keeps_to_our_document() {
         ("/health", "Ready"),
         ("/health/ready", "Ready"),
         ("/health/live", "Live"),
+        ("/health/startup", "Started"),
     ] {
         bench.own.check(&bench.server.client.get(path).await.json(), schema);
     }

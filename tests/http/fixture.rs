@@ -172,6 +172,15 @@ impl Server {
         setup: Setup,
         choose: impl Fn(&EngineRequest) -> Script + Send + 'static,
     ) -> Self {
+        Self::start_on(None, setup, choose).await
+    }
+
+    /// The same, on an address that is bound already.
+    pub async fn start_on(
+        listener: Option<std::net::TcpListener>,
+        setup: Setup,
+        choose: impl Fn(&EngineRequest) -> Script + Send + 'static,
+    ) -> Self {
         let engine = FakeEngine::start(setup.limits, choose);
         let template = setup.template.map(|source| {
             Arc::new(ChatTemplate::new(source, setup.special_tokens.clone()).unwrap())
@@ -213,7 +222,10 @@ impl Server {
                 .unwrap_or_else(|| Store::open(&StorePlace::Memory, 64 << 20).unwrap()),
         };
         let state = AppState::with_keep_alive(parts, setup.keep_alive);
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = match listener {
+            Some(listener) => TcpListener::from_std(listener).unwrap(),
+            None => TcpListener::bind("127.0.0.1:0").await.unwrap(),
+        };
         let address = listener.local_addr().unwrap();
         let (shutdown, stopped) = oneshot::channel::<()>();
         let running = tokio::spawn(async move {

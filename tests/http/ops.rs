@@ -27,7 +27,7 @@ async fn models_are_listed_under_all_their_names() {
 #[tokio::test]
 async fn readiness_follows_the_engine() {
     let server = Server::saying("x").await;
-    for path in ["/health", "/health/ready", "/health/live"] {
+    for path in ["/health", "/health/ready", "/health/live", "/health/startup"] {
         assert_eq!(server.client.get(path).await.status, 200);
     }
     let server = Server::start(Setup::default(), |_| panic!("the engine dies")).await;
@@ -37,10 +37,33 @@ async fn readiness_follows_the_engine() {
     let ready = server.client.get("/health").await;
     assert!(ready.error(503, "unavailable_error", None).contains("engine"));
     assert_eq!(ready.header("retry-after"), Some("1"));
-    assert_eq!(server.client.get("/health/live").await.status, 200);
+    let live = server.client.get("/health/live").await;
+    assert!(live.error(503, "unavailable_error", None).contains("the engine is not running"));
+    assert_eq!(server.client.get("/health/startup").await.status, 200);
     let streamed = server.client.chat(&chat(json!({"stream": true}))).await;
     streamed.error(503, "unavailable_error", None);
     let _: &EngineHandle = &server.engine.handle;
+}
+
+#[tokio::test]
+async fn a_stuck_step_ends_readiness_and_liveness_with_the_reason() {
+    let mut setup = Setup::default();
+    setup.config.step_timeout = Some(Duration::from_millis(20));
+    let server = Server::start(setup, |_| say("x")).await;
+    assert_eq!(server.client.get("/health/live").await.status, 200);
+    server.engine.handle.begin_step();
+    tokio::time::sleep(Duration::from_millis(60)).await;
+    for path in ["/health/live", "/health/ready"] {
+        let answer = server.client.get(path).await;
+        let reason = answer.error(503, "unavailable_error", None);
+        assert!(reason.contains("the engine's step has been running for"), "{reason}");
+    }
+    let mut setup = Setup::default();
+    setup.config.step_timeout = None;
+    let server = Server::start(setup, |_| say("x")).await;
+    server.engine.handle.begin_step();
+    tokio::time::sleep(Duration::from_millis(60)).await;
+    assert_eq!(server.client.get("/health/live").await.status, 200);
 }
 
 #[tokio::test]

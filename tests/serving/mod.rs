@@ -10,6 +10,7 @@ mod lora;
 mod pictures;
 mod ranks;
 mod server;
+mod settings;
 mod speculation;
 mod structured;
 

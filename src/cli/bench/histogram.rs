@@ -45,11 +45,14 @@ pub(crate) fn lines(buckets: &[Bucket]) -> String {
 
 /// The number of the bucket of a value; bucket 0 ends at 1.
 fn rung(value: f64) -> i32 {
-    // Below a microsecond nothing is told apart.
-    (LEAST..).find(|at| value <= bound(*at)).unwrap_or(LEAST)
+    let mut rungs = LEAST..MOST;
+    rungs.find(|at| value <= bound(*at)).unwrap_or(MOST)
 }
 
-const LEAST: i32 = -9;
+/// The bucket of a millionth and less: below nothing is told apart.
+const LEAST: i32 = -18;
+/// The bucket of 10^12 and more.
+const MOST: i32 = 36;
 
 fn bound(rung: i32) -> f64 {
     let step = STEPS[rung.rem_euclid(3).unsigned_abs() as usize];

@@ -9,7 +9,7 @@ use super::kv_events::KvEventsConfig;
 use super::logging::LogFormat;
 use super::lora_modules::LoraModules;
 use super::store::StoreArgs;
-use super::values::{parser, percent_share, value_of};
+use super::values::{MostImages, parser, percent_share, value_of};
 use clap::builder::TypedValueParser;
 use serde_json::{Map, Value};
 
@@ -18,7 +18,7 @@ use crate::app::choice::ModelChoice;
 use crate::app::generation_config::GenerationConfig;
 use crate::config::{
     DeviceChoice, EngineConfig, KvCacheDtype, KvDisk, LoraServing, MediaConfig, Parser, Pooling,
-    ServerConfig, WeightKind,
+    ServerConfig, TlsFiles, WeightKind,
 };
 use crate::text::{reasoning, tool_calls};
 
@@ -39,13 +39,18 @@ pub struct ServeArgs {
     /// How log lines are written to standard error. RUST_LOG sets what is logged.
     #[arg(long, value_enum, default_value_t = LogFormat::Text, help_heading = "Output")]
     pub(super) log_format: LogFormat,
+    /// File with further flags, as lines such as max-num-seqs = 32 [default: sconce.toml here, then
+    /// /etc/sconce/sconce.toml, if there is one]. The environment sets flags, too (SCONCE_MAX_NUM_SEQS), and
+    /// is stronger.
+    #[arg(long, value_name = "FILE", help_heading = "Settings")]
+    pub(super) config: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Model")]
 struct ModelArgs {
     /// A hub id (org/name), a folder with config.json and safetensors, or a .gguf file.
-    #[arg(long, value_name = "MODEL", env = "SCONCE_MODEL")]
+    #[arg(long, value_name = "MODEL")]
     model: Option<String>,
     /// Branch, tag or commit of a hub id.
     #[arg(long, value_name = "REVISION", requires = "model")]
@@ -89,9 +94,8 @@ struct LoraArgs {
     #[arg(long, default_value_t = 128, value_name = "RANK")]
     max_lora_rank: usize,
     /// Let requests load and unload LoRA adapters (/v1/load_lora_adapter), from any folder that
-    /// the server can read.
-    #[arg(long, env = "VLLM_ALLOW_RUNTIME_LORA_UPDATING",
-        value_parser = clap::builder::BoolishValueParser::new())]
+    /// the server can read. VLLM_ALLOW_RUNTIME_LORA_UPDATING in the environment does the same.
+    #[arg(long)]
     allow_runtime_lora_updating: bool,
 }
 
@@ -102,29 +106,40 @@ struct NetworkArgs {
     #[arg(long, default_value = "127.0.0.1", value_name = "ADDRESS")]
     host: IpAddr,
     /// Port to listen on; 0 takes a free one.
-    #[arg(long, default_value_t = 8000, value_name = "PORT", env = "SCONCE_PORT")]
+    #[arg(long, default_value_t = 8000, value_name = "PORT")]
     port: u16,
+    /// Unix socket to listen on, instead of a host and a port.
+    #[arg(long, value_name = "FILE")]
+    uds: Option<PathBuf>,
+    /// Port of the same host for /metrics and for loading adapters, which the other address hasn't then;
+    /// health is on both.
+    #[arg(long, value_name = "PORT")]
+    admin_port: Option<u16>,
+    /// File with a chain of certificates in PEM; with it connections are encrypted. It is read again when it
+    /// changes, and at SIGHUP.
+    #[arg(long, value_name = "FILE")]
+    ssl_certfile: Option<PathBuf>,
+    /// File with the private key of --ssl-certfile, in PEM [default: that file].
+    #[arg(long, value_name = "FILE", requires = "ssl_certfile")]
+    ssl_keyfile: Option<PathBuf>,
     /// Key that requests must carry (Authorization: Bearer KEY); repeat for more.
-    #[arg(
-        long,
-        value_name = "KEY",
-        env = "SCONCE_API_KEY",
-        hide_env_values = true,
-        value_delimiter = ','
-    )]
+    #[arg(long, value_name = "KEY", hide_env_values = true, value_delimiter = ',')]
     api_key: Vec<String>,
     /// Key that may also load and unload adapters, which with any key configured no other may.
-    #[arg(
-        long,
-        value_name = "KEY",
-        env = "SCONCE_ADMIN_API_KEY",
-        hide_env_values = true,
-        value_delimiter = ','
-    )]
+    #[arg(long, value_name = "KEY", hide_env_values = true, value_delimiter = ',')]
     admin_api_key: Vec<String>,
     /// Sequences that may wait to run; one more is answered 429.
     #[arg(long, default_value_t = 256, value_name = "COUNT")]
     max_queued_requests: usize,
+    /// Tokens of prompts that may wait for their first token; one more is answered 429 [default: any
+    /// number].
+    #[arg(long, value_name = "COUNT")]
+    #[arg(value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
+    max_queued_tokens: Option<usize>,
+    /// Connections that may be open at once; one more is answered 503.
+    #[arg(long, default_value_t = 10_000, value_name = "COUNT")]
+    #[arg(value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1_000_000))]
+    max_connections: usize,
     /// Largest request body [default: 8MiB, or 64MiB where the model sees pictures].
     #[arg(long, value_name = "SIZE")]
     max_body_size: Option<ByteSize>,
@@ -133,9 +148,13 @@ struct NetworkArgs {
     #[arg(long, value_name = "HOST", value_delimiter = ',')]
     allowed_media_domains: Vec<String>,
     /// Most pictures in a prompt, as image=COUNT.
-    #[arg(long, default_value = "image=100", value_name = "LIMIT", value_parser = most_images)]
-    limit_mm_per_prompt: usize,
-    /// Seconds that running requests may go on after SIGTERM.
+    #[arg(long, default_value = "image=100", value_name = "LIMIT")]
+    limit_mm_per_prompt: MostImages,
+    /// Seconds after SIGTERM in which requests are still taken while /health/ready is 503 already, so
+    /// that load balancers stop sending any.
+    #[arg(long, default_value_t = 0, value_name = "SECONDS")]
+    drain_delay: u64,
+    /// Seconds that running requests may go on after SIGTERM and --drain-delay.
     #[arg(long, default_value_t = 30, value_name = "SECONDS")]
     drain_timeout: u64,
     /// Origin that browsers may call from; repeat for more, * for all, localhost for the pages of
@@ -166,7 +185,7 @@ struct NetworkArgs {
 #[command(next_help_heading = "Engine")]
 struct EngineArgs {
     /// Where the model runs: auto, cpu, cuda, cuda:N or metal.
-    #[arg(long, default_value_t, value_name = "DEVICE", env = "SCONCE_DEVICE")]
+    #[arg(long, default_value_t, value_name = "DEVICE")]
     device: DeviceChoice,
     /// Processes that compute the model together, each with its part of the weights and on a GPU of
     /// its own, if there are GPUs.
@@ -191,6 +210,10 @@ struct EngineArgs {
     /// such limit.
     #[arg(long, default_value_t = 175, value_name = "MILLISECONDS")]
     target_step_ms: u64,
+    /// Seconds that a step may take until /health/live is 503, so that the server is started again;
+    /// 0 for no such limit.
+    #[arg(long, default_value_t = 300, value_name = "SECONDS")]
+    step_timeout: u64,
     /// Longest sequence, prompt and answer together [default: the model's own, or what fits].
     #[arg(long, value_name = "TOKENS")]
     max_model_len: Option<usize>,
@@ -330,6 +353,12 @@ impl ServeArgs {
         let names = &self.model.served_model_name;
         ServerConfig {
             address: SocketAddr::new(args.host, args.port),
+            uds: args.uds.clone(),
+            admin_port: args.admin_port,
+            tls: args.ssl_certfile.clone().map(|certificates| TlsFiles {
+                key: args.ssl_keyfile.clone().unwrap_or_else(|| certificates.clone()),
+                certificates,
+            }),
             served_model_names: if names.is_empty() {
                 vec![model_name.to_owned()]
             } else {
@@ -338,12 +367,17 @@ impl ServeArgs {
             api_keys: given(&args.api_key),
             admin_api_keys: given(&args.admin_api_key),
             max_queued_requests: args.max_queued_requests,
+            max_queued_tokens: args.max_queued_tokens,
+            max_connections: args.max_connections,
             max_body_bytes: args.max_body_size.map(|size| size.0),
             media: MediaConfig {
-                max_images: args.limit_mm_per_prompt,
+                max_images: args.limit_mm_per_prompt.0,
                 domains: args.allowed_media_domains.clone(),
             },
+            drain_delay: Duration::from_secs(args.drain_delay),
             drain_timeout: Duration::from_secs(args.drain_timeout),
+            step_timeout: (self.engine.step_timeout > 0)
+                .then(|| Duration::from_secs(self.engine.step_timeout)),
             cors_origins: args.cors_origin.clone(),
             strict: args.strict,
             clamp_max_tokens: args.clamp_max_tokens,
@@ -363,17 +397,6 @@ impl ServeArgs {
 
 fn json_object(text: &str) -> Result<Map<String, Value>, String> {
     serde_json::from_str(text).map_err(|error| format!("it must be a JSON object: {error}"))
-}
-
-/// Reads `image=4`, or vLLM's `{"image": 4}`.
-fn most_images(text: &str) -> Result<usize, String> {
-    const EXPECTED: &str = "it must be image=COUNT or {\"image\": COUNT}";
-    if let Some(count) = text.strip_prefix("image=") {
-        return count.parse().map_err(|_| EXPECTED.to_owned());
-    }
-    let limits: Map<String, Value> = serde_json::from_str(text).map_err(|_| EXPECTED.to_owned())?;
-    let count = limits.get("image").and_then(Value::as_u64).filter(|_| limits.len() == 1);
-    count.and_then(|count| usize::try_from(count).ok()).ok_or_else(|| EXPECTED.to_owned())
 }
 
 /// Keys that aren't empty, as those of an unset variable in a container's configuration are.

@@ -3,25 +3,27 @@
 mod args;
 mod byte_size;
 mod kv_events;
+mod listen;
 mod logging;
 mod lora_modules;
+mod signals;
 mod store;
 mod values;
 
 use std::io::Write;
-use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-
-use anyhow::Context;
 
 pub use args::ServeArgs;
 
 use crate::app::model::RunningModel;
 use crate::app::{adapters, ranks};
 use crate::engine::EngineHandle;
+use crate::http::Loading;
 use crate::http::state::AppState;
+use listen::Addresses;
+use signals::first_stop_signal;
 
 /// Serves until SIGTERM or Ctrl-C, then drains.
 ///
@@ -30,6 +32,9 @@ use crate::http::state::AppState;
 /// itself.
 pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
     args.log_format.start();
+    if let Some(path) = &args.config {
+        tracing::info!(file = %path.display(), "settings are read from a file, too");
+    }
     let began = Instant::now();
     let (choice, config) = (args.model_choice(), args.engine_config());
     let stores = config.kv_disk.is_some();
@@ -37,7 +42,11 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
         // Known before the model is loaded: what is wrong with the flags is told at once.
         check_adapters(&args, name)?;
     }
-    let listener = bind(args.server_config("").address)?;
+    let config_of_server = args.server_config("");
+    let addresses = Addresses::bind(&config_of_server)?;
+    let most = config_of_server.max_connections;
+    let loading = addresses.each()?.into_iter().map(|listener| Loading::start(listener, most));
+    let loading: Vec<Loading> = loading.collect();
     let store = args.store.open()?;
     let start = move || RunningModel::start(&choice, &config);
     let running = tokio::task::spawn_blocking(start).await??;
@@ -46,11 +55,13 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let (parts, engine) = running.into_server_parts(server_config, store);
     let handle = parts.engine.clone();
     let state = AppState::new(parts);
-    let listener = tokio::net::TcpListener::from_std(listener)?;
-    announce(listener.local_addr()?, began.elapsed())?;
+    let listeners = addresses.listeners()?;
+    drop(loading);
+    addresses.keep_certificate_new();
+    announce(&addresses.names()?, began.elapsed())?;
     let failed = AtomicBool::new(false);
     let stop = stopped(handle, &failed);
-    let report = crate::http::serve(listener, state, stop).await?;
+    let report = crate::http::serve(listeners, state, stop).await?;
     if report.cut > 0 {
         tracing::warn!(cut = report.cut, "requests were cut at the end of the drain");
     }
@@ -99,56 +110,14 @@ fn check_adapters(args: &ServeArgs, model_name: &str) -> anyhow::Result<()> {
     adapters::check(&args.adapters(), config.lora.max_loras, &config.served_model_names)
 }
 
-/// Before the model is loaded, so that a taken port is known at once.
-fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
-    let listener =
-        TcpListener::bind(address).with_context(|| format!("can't listen on {address}"))?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
-}
-
-fn announce(address: SocketAddr, took: Duration) -> anyhow::Result<()> {
+/// Says where the server listens; the first address is the one for everybody.
+fn announce(names: &[String], took: Duration) -> anyhow::Result<()> {
     writeln!(
         std::io::stdout(),
-        "sconce {} is ready on http://{address} after {:.2} s",
+        "sconce {} is ready on {} after {:.2} s",
         env!("CARGO_PKG_VERSION"),
+        names.join(", operators on "),
         took.as_secs_f64()
     )?;
     Ok(std::io::stdout().flush()?)
-}
-
-/// Exit status of a process that a second signal ended: that of SIGTERM, as shells tell it.
-const ENDED: i32 = 128 + 15;
-
-/// Resolves at SIGTERM or Ctrl-C. Another one ends the process at once, whatever is running.
-async fn first_stop_signal() {
-    stop_signal().await;
-    tokio::spawn(async {
-        stop_signal().await;
-        tracing::warn!("a second signal: ending without waiting for requests");
-        std::process::exit(ENDED);
-    });
-}
-
-/// Resolves at SIGTERM or Ctrl-C.
-async fn stop_signal() {
-    let interrupt = tokio::signal::ctrl_c();
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        match signal(SignalKind::terminate()) {
-            Ok(mut terminate) => {
-                tokio::select! {
-                    _ = interrupt => {}
-                    _ = terminate.recv() => {}
-                }
-            }
-            Err(error) => {
-                tracing::warn!(%error, "SIGTERM can't be caught; Ctrl-C still drains");
-                let _ = interrupt.await;
-            }
-        }
-    }
-    #[cfg(not(unix))]
-    let _ = interrupt.await;
 }

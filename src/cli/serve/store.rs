@@ -17,7 +17,7 @@ pub(super) struct StoreArgs {
     /// Where responses, conversations, files and batches are kept: a file, memory (until the server
     /// ends), or a PostgreSQL database that several servers may share (postgres://USER@HOST/NAME)
     /// [default: sconce/store.db in the user's state folder].
-    #[arg(long, value_name = "PLACE", env = "SCONCE_STORE", hide_env_values = true)]
+    #[arg(long, value_name = "PLACE", hide_env_values = true)]
     store: Option<String>,
     /// File with the key that encrypts what is stored: 32 bytes, as they are, in hex or in base64.
     #[arg(long, value_name = "FILE")]

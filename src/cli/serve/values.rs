@@ -1,6 +1,9 @@
 //! Values of flags that are one of a list of names, or a share.
 
+use std::str::FromStr;
+
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use serde_json::{Map, Value};
 
 use crate::config::Parser;
 
@@ -27,6 +30,24 @@ pub(super) fn parser(
         Parser::Off => "none",
         Parser::Named(name) => name,
     })
+}
+
+/// Most pictures in a prompt: `image=4`, or vLLM's `{"image": 4}`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MostImages(pub(super) usize);
+
+impl FromStr for MostImages {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const EXPECTED: &str = "it must be image=COUNT or {\"image\": COUNT}";
+        if let Some(count) = text.strip_prefix("image=") {
+            return count.parse().map(Self).map_err(|_| EXPECTED);
+        }
+        let limits: Map<String, Value> = serde_json::from_str(text).map_err(|_| EXPECTED)?;
+        let count = limits.get("image").and_then(Value::as_u64).filter(|_| limits.len() == 1);
+        count.and_then(|count| usize::try_from(count).ok()).map(Self).ok_or(EXPECTED)
+    }
 }
 
 /// Takes a number of at least one percent and at most 1.

@@ -133,7 +133,7 @@ pub(crate) struct Bounds {
     /// Turns true when the server cuts what runs.
     pub(crate) cut: watch::Receiver<bool>,
     /// Keeps the request's place until it ends.
-    pub(crate) _permit: Permit,
+    pub(crate) permit: Permit,
 }
 
 /// A running request.
@@ -184,6 +184,7 @@ impl Generation {
         };
         match progress {
             Ok(Progress { delta, figures }) => {
+                self.bounds.permit.leave_queue();
                 self.figures[delta.index] = figures;
                 Some(Ok(delta))
             }

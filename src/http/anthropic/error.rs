@@ -93,7 +93,7 @@ fn kind(error: &ApiError) -> &'static str {
         | ApiError::ObjectNotFound(..)
         | ApiError::RouteNotFound(_) => "not_found_error",
         ApiError::BodyTooLarge(_) => "request_too_large",
-        ApiError::TooManyRequests { .. } => "rate_limit_error",
+        ApiError::TooManyRequests(_) => "rate_limit_error",
         ApiError::DeadlineExceeded(_) | ApiError::BodyStalled(_) => "timeout_error",
         ApiError::Unavailable(_) => "overloaded_error",
         ApiError::Internal(_) => "api_error",

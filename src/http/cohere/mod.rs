@@ -64,10 +64,10 @@ pub(crate) async fn embed(
     let prompt = prompt_name(request.input_type.as_deref(), &state)?;
     let inputs = InputsField(texts.iter().cloned().map(Prompt::Text).collect());
     let inputs = checked_inputs(Some(&inputs), prompt, &state)?;
-    let _permit = state.admit(inputs.len())?;
+    let permit = state.admit(inputs.len())?;
     let tokens = tokenize(&state, inputs, cutting).await?;
     let input_tokens: usize = tokens.iter().map(Vec::len).sum();
-    let vectors = options.run(&state, tokens).await?;
+    let vectors = options.run(&state, permit, tokens).await?;
     let mut embeddings = Map::new();
     for numbers in types {
         let written = vectors.iter().map(|vector| numbers.write(vector));

@@ -13,6 +13,7 @@ use crate::http::answer::meter::Meter;
 use crate::http::error::ApiError;
 use crate::http::request::blocking::off_thread;
 use crate::http::state::AppState;
+use crate::http::state::admission::Permit;
 use crate::text::tokenizer::{CutSide, EncodedPair, TokenizerError};
 
 /// What is asked for beside the texts, checked.
@@ -48,22 +49,26 @@ pub(crate) enum Input {
 }
 
 impl EmbeddingOptions {
-    /// The vectors of the texts, in their order. Dropping it aborts what still runs.
+    /// The vectors of the texts, in their order. Dropping it aborts what still runs. The permit is held
+    /// until they are there.
     pub(crate) async fn run(
         &self,
         state: &AppState,
+        permit: Permit,
         texts: Vec<Vec<u32>>,
     ) -> Result<Vec<Vec<f32>>, ApiError> {
         let alone = |ids| EncodedPair { ids, second: None };
-        self.run_pairs(state, texts.into_iter().map(alone).collect()).await
+        self.run_pairs(state, permit, texts.into_iter().map(alone).collect()).await
     }
 
     /// The same of pairs of texts, each read as one.
     pub(crate) async fn run_pairs(
         &self,
         state: &AppState,
+        permit: Permit,
         pairs: Vec<EncodedPair>,
     ) -> Result<Vec<Vec<f32>>, ApiError> {
+        state.queue_tokens(&permit, pairs.iter().map(|pair| pair.ids.len()).sum())?;
         let running: Vec<Running> =
             pairs.into_iter().map(|pair| self.submit(state, pair)).collect();
         let deadline = self.deadline.map(|after| self.arrival + after);

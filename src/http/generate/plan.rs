@@ -127,6 +127,7 @@ impl Plan {
         let least = stops.iter().map(|stop| stop.max_tokens).min();
         let shortened =
             least.filter(|least| options.own.max_tokens.is_some_and(|own| own > *least));
+        state.queue_tokens(&permit, prompts.iter().map(Vec::len).sum())?;
         let copies = self.options.own.best_of;
         let mut choices = Vec::with_capacity(prompts.len() * copies);
         for (prompt, stop) in prompts.iter().zip(stops) {
@@ -145,7 +146,7 @@ impl Plan {
         }
         let deadline = self.options.deadline;
         let cut = state.cut_signal();
-        let bounds = Bounds { arrival: self.arrival, deadline, cut, _permit: permit };
+        let bounds = Bounds { arrival: self.arrival, deadline, cut, permit };
         Ok(Generation::new(choices, bounds, shortened))
     }
 

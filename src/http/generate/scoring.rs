@@ -153,7 +153,7 @@ impl ScoringOptions {
     }
 
     async fn together(&self, state: &AppState, pairs: Pairs) -> Result<Scores, ApiError> {
-        let _permit = state.admit(pairs.compared.len())?;
+        let permit = state.admit(pairs.compared.len())?;
         let (tokenizer, cutting) = (Arc::clone(&state.tokenizer), self.cutting);
         let encoded: Vec<EncodedPair> = off_thread(move || {
             let most = cutting.truncate.map(|most| (most, cutting.side));
@@ -167,7 +167,7 @@ impl ScoringOptions {
         })
         .await?;
         let prompt_tokens = encoded.iter().map(|pair| pair.ids.len()).sum();
-        let scores = self.embedding.run_pairs(state, encoded).await?;
+        let scores = self.embedding.run_pairs(state, permit, encoded).await?;
         Ok(Scores { scores: scores.into_iter().flatten().collect(), prompt_tokens })
     }
 
@@ -180,11 +180,11 @@ impl ScoringOptions {
     ) -> Result<Scores, ApiError> {
         let Pairs { queries, documents, compared } = pairs;
         let count = queries.len();
-        let _permit = state.admit(count + documents.len())?;
+        let permit = state.admit(count + documents.len())?;
         let texts = queries.into_iter().chain(documents).map(Input::Text).collect();
         let texts = tokenize(state, texts, self.cutting).await?;
         let prompt_tokens = texts.iter().map(Vec::len).sum();
-        let vectors = self.embedding.run(state, texts).await?;
+        let vectors = self.embedding.run(state, permit, texts).await?;
         let score =
             |[query, document]: [usize; 2]| compare(&vectors[query], &vectors[count + document]);
         Ok(Scores { scores: compared.into_iter().map(score).collect(), prompt_tokens })

@@ -201,12 +201,11 @@ async fn vectors(
         let message = format!("{} must not be an empty string", name(field, empty, count));
         return Err(ApiError::field(field, message));
     }
-    // Held until the answer is there.
-    let _permit = state.admit(count)?;
+    let permit = state.admit(count)?;
     let prompt = state.embedding_prompts.get(None);
     let prompt = prompt.map_err(|error| ApiError::field(field, error.to_string()))?;
     let inputs = texts.into_iter().map(|text| Input::Text(format!("{prompt}{text}"))).collect();
     let texts = tokenize(state, inputs, cutting).await?;
     let tokens = texts.iter().map(Vec::len).sum();
-    Ok((options.run(state, texts).await?, tokens))
+    Ok((options.run(state, permit, texts).await?, tokens))
 }

@@ -535,10 +535,17 @@ pub(super) const ROUTES: &[Route] = &[
     Route {
         path: "/health/live",
         name: "getLiveness",
-        summary: "Whether the process answers.",
+        summary: "Whether the process should go on; if not, it is to be started again.",
         answer: Answer::Json("Live"),
         guarded: false,
-        can_be_unavailable: false,
+        ..OPEN
+    },
+    Route {
+        path: "/health/startup",
+        name: "getStartup",
+        summary: "Whether the model is loaded.",
+        answer: Answer::Json("Started"),
+        guarded: false,
         ..OPEN
     },
 ];

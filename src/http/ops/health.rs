@@ -8,9 +8,15 @@ use serde_json::{Value, json};
 use crate::http::error::ApiError;
 use crate::http::state::AppState;
 
-/// `GET /health/live`: the process answers.
-pub(crate) async fn live() -> axum::Json<Value> {
-    axum::Json(json!({"status": "live"}))
+/// `GET /health/startup`: the model is loaded. Before that, another service answers 503 here.
+pub(crate) async fn startup() -> axum::Json<Value> {
+    axum::Json(json!({"status": "started"}))
+}
+
+/// `GET /health/live`: starting the process again would help nobody.
+pub(crate) async fn live(State(state): State<AppState>) -> Result<axum::Json<Value>, ApiError> {
+    state.check_live()?;
+    Ok(axum::Json(json!({"status": "live"})))
 }
 
 /// `GET /health` and `/health/ready`: requests are welcome.

@@ -52,10 +52,10 @@ pub(crate) async fn classify(
     let options = own.embedding(adapter, &arrival)?;
     let cutting = own.cutting(state.engine.limits(), "input")?;
     let inputs = checked_inputs(request.input.as_ref(), None, &state)?;
-    let _permit = state.admit(inputs.len())?;
+    let permit = state.admit(inputs.len())?;
     let texts = tokenize(&state, inputs, cutting).await?;
     let prompt_tokens = texts.iter().map(Vec::len).sum();
-    let scores = options.run(&state, texts).await?;
+    let scores = options.run(&state, permit, texts).await?;
     let answer = ClassifyAnswer {
         id: id.or_in_body("classify-", None),
         object: "list",

@@ -62,11 +62,11 @@ pub(crate) async fn pooling(
     options.wanted.dimensions = dimensions(&request, outputs, limits)?;
     let cutting = own.cutting(limits, "input")?;
     let inputs = checked_inputs(request.input.as_ref(), None, &state)?;
-    let _permit = state.admit(inputs.len())?;
+    let permit = state.admit(inputs.len())?;
     let texts = tokenize(&state, inputs, cutting).await?;
     let prompt_tokens = texts.iter().map(Vec::len).sum();
     let rows: Vec<usize> = texts.iter().map(Vec::len).collect();
-    let vectors = options.run(&state, texts).await?;
+    let vectors = options.run(&state, permit, texts).await?;
     let usage = EmbeddingUsage { prompt_tokens, total_tokens: prompt_tokens };
     if encoding.is_bytes() {
         return Ok(ignored.tell(encoding.answer(vectors, &model, usage)));

@@ -58,7 +58,8 @@ fn require_json(headers: &HeaderMap) -> Result<(), ApiError> {
     match headers.get(header::CONTENT_ENCODING).map(|value| value.to_str().unwrap_or("?")) {
         None | Some("identity") => Ok(()),
         Some(encoding) => {
-            let message = format!("the content encoding must be identity, got {encoding}");
+            let message =
+                format!("the content encoding must be gzip, zstd or identity, got {encoding}");
             Err(ApiError::UnsupportedMediaType(message))
         }
     }

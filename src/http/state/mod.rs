@@ -46,6 +46,9 @@ pub(crate) mod response_store;
 /// Without data for this long, a stream sends a comment.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
+/// A step that runs longer than this means that the server should get no more requests for now.
+const SLOW_STEP: Duration = Duration::from_mins(1);
+
 /// What the model's author suggests (`generation_config.json`); a request overrules it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GenerationDefaults {
@@ -183,6 +186,7 @@ pub struct ServerState {
     families: [Families; 2],
     /// Made when the first request needs it.
     grammars: OnceLock<GrammarCompiler>,
+    leaving: AtomicBool,
     draining: AtomicBool,
     cut: watch::Sender<bool>,
 }
@@ -217,7 +221,7 @@ impl AppState {
         });
         Self(Arc::new(ServerState {
             adapters: AdapterRegistry::new(parts.adapters, max_loras),
-            admission: Admission::new(capacity),
+            admission: Admission::new(capacity, config.max_queued_tokens),
             api_keys: ApiKeys::new(&config.api_keys, &config.admin_api_keys),
             tokenizer: parts.tokenizer,
             defaults: parts.defaults,
@@ -237,6 +241,7 @@ impl AppState {
             chat_templates,
             families,
             grammars: OnceLock::new(),
+            leaving: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             cut: watch::Sender::new(false),
             config,
@@ -304,18 +309,23 @@ impl ServerState {
 
     /// Why the server should get no requests now, if so.
     pub(crate) fn check_ready(&self) -> Result<(), ApiError> {
-        if self.is_draining() {
+        if self.is_leaving() || self.is_draining() {
             return Err(ApiError::Unavailable("the server is shutting down".to_owned()));
         }
-        match self.engine.health() {
-            EngineHealth::Healthy => Ok(()),
-            EngineHealth::Dead => {
-                Err(ApiError::Unavailable("the engine is not running".to_owned()))
+        let bound = self.config.step_timeout.map_or(SLOW_STEP, |timeout| timeout.min(SLOW_STEP));
+        match self.engine.health(bound) {
+            EngineHealth::Restarting => {
+                Err(ApiError::Unavailable("the engine has failed and is started again".to_owned()))
             }
-            EngineHealth::Stuck(since) => Err(ApiError::Unavailable(format!(
-                "the engine's step has been running for {} s",
-                since.as_secs()
-            ))),
+            health => check_health(health),
+        }
+    }
+
+    /// Why the process should be started again, if so.
+    pub(crate) fn check_live(&self) -> Result<(), ApiError> {
+        match self.engine.health(self.config.step_timeout.unwrap_or(Duration::MAX)) {
+            EngineHealth::Restarting => Ok(()),
+            health => check_health(health),
         }
     }
 
@@ -329,6 +339,25 @@ impl ServerState {
             self.metrics.admission_rejected();
         }
         permit
+    }
+
+    /// Takes room for the prompts of a request that was admitted.
+    pub(crate) fn queue_tokens(&self, permit: &Permit, tokens: usize) -> Result<(), ApiError> {
+        let queued = permit.queue_tokens(tokens);
+        if queued.is_err() {
+            self.metrics.admission_rejected();
+        }
+        queued
+    }
+
+    /// Whether the server has been told to stop, and only `/health/ready` says so yet.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.leaving.load(Ordering::Acquire)
+    }
+
+    /// From now on readiness is red; requests are still taken.
+    pub(crate) fn start_leaving(&self) {
+        self.leaving.store(true, Ordering::Release);
     }
 
     pub(crate) fn is_draining(&self) -> bool {
@@ -348,6 +377,18 @@ impl ServerState {
     /// Turns true when running requests must end at once.
     pub(crate) fn cut_signal(&self) -> watch::Receiver<bool> {
         self.cut.subscribe()
+    }
+}
+
+/// Why an engine with this health answers nothing, if so.
+fn check_health(health: EngineHealth) -> Result<(), ApiError> {
+    match health {
+        EngineHealth::Healthy | EngineHealth::Restarting => Ok(()),
+        EngineHealth::Dead => Err(ApiError::Unavailable("the engine is not running".to_owned())),
+        EngineHealth::Stuck(since) => Err(ApiError::Unavailable(format!(
+            "the engine's step has been running for {} s",
+            since.as_secs()
+        ))),
     }
 }
 

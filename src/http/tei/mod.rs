@@ -140,7 +140,7 @@ pub(crate) async fn predict(
     let options =
         embedding(&arrival, Wanted { activation: raw.then_some(false), ..Wanted::default() })?;
     let cutting = cutting(&fields, state.engine.limits(), "inputs")?;
-    let _permit = state.admit(all.len())?;
+    let permit = state.admit(all.len())?;
     let tokenizer = state.tokenizer.clone();
     let encoded = off_thread(move || {
         all.iter()
@@ -163,7 +163,7 @@ pub(crate) async fn predict(
             })
             .collect::<Result<Vec<_>, ApiError>>()
     });
-    let scores = options.run_pairs(&state, encoded.await?).await?;
+    let scores = options.run_pairs(&state, permit, encoded.await?).await?;
     let mut predictions = scores.into_iter().map(|scores| predictions(&scores, &state));
     let answer = match predictions.next() {
         Some(only) if !batch => axum::Json(only).into_response(),
@@ -219,10 +219,10 @@ async fn embedded(
     let texts = counted(inputs.all, "inputs")?.into_iter().map(Prompt::Text).collect();
     let inputs: Vec<Input> =
         checked_inputs(Some(&InputsField(texts)), own.prompt_name.as_deref(), &state)?;
-    let _permit = state.admit(inputs.len())?;
+    let permit = state.admit(inputs.len())?;
     let texts = tokenize(&state, inputs, cutting).await?;
     let rows: Vec<usize> = texts.iter().map(Vec::len).collect();
-    let vectors = options.run(&state, texts).await?;
+    let vectors = options.run(&state, permit, texts).await?;
     if !each_token {
         return Ok(ignored.tell(axum::Json(vectors).into_response()));
     }

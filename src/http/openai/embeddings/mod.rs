@@ -70,11 +70,10 @@ pub(crate) async fn embeddings(
         Some(conversation) => vec![Input::Text(prompt::text(&state, conversation).await?)],
         None => checked_inputs(request.input.as_ref(), request.prompt_name.as_deref(), &state)?,
     };
-    // Held until the answer is there.
-    let _permit = state.admit(inputs.len())?;
+    let permit = state.admit(inputs.len())?;
     let texts = tokenize(&state, inputs, cutting).await?;
     let prompt_tokens = texts.iter().map(Vec::len).sum();
-    let vectors = options.run(&state, texts).await?;
+    let vectors = options.run(&state, permit, texts).await?;
     let usage = EmbeddingUsage { prompt_tokens, total_tokens: prompt_tokens };
     Ok(ignored.tell(encoding.answer(vectors, &model, usage)))
 }

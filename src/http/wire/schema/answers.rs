@@ -43,6 +43,7 @@ written! {
     }));
     /// Whether requests are welcome.
     Ready: object(&["status"], &json!({"status": words(&["ready"])}));
+    Started: object(&["status"], &json!({"status": words(&["started"])}));
     /// That the process answers.
     Live: object(&["status"], &json!({"status": words(&["live"])}));
     /// The prompt that a chat request would run.

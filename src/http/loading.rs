@@ -1,0 +1,37 @@
+//! What is answered while the model is loaded: that the process is alive, and not yet ready.
+
+use axum::extract::Request;
+use axum::response::{IntoResponse, Response};
+use axum::{Json, Router};
+use serde_json::json;
+use tokio::sync::oneshot;
+
+use super::connections::{self, Bounds};
+use super::error::ApiError;
+use super::listener::Listener;
+
+/// Answers on an address until it is dropped.
+#[derive(Debug)]
+pub struct Loading {
+    _stop: oneshot::Sender<()>,
+}
+
+impl Loading {
+    /// Answers connections to `listener`: `/health/live` with 200, everything else with 503. Once this is
+    /// dropped, whoever else listens to the same address gets all further connections.
+    pub fn start(listener: Listener, max_connections: usize) -> Self {
+        let (stop, stopped) = oneshot::channel::<()>();
+        let router = Router::new().fallback(answer);
+        let stopped = async move { drop(stopped.await) };
+        let bounds = Bounds::new(max_connections, None);
+        tokio::spawn(connections::serve(listener, router, bounds, stopped));
+        Self { _stop: stop }
+    }
+}
+
+async fn answer(request: Request) -> Response {
+    if request.uri().path() == "/health/live" {
+        return Json(json!({"status": "live"})).into_response();
+    }
+    ApiError::Unavailable("the model is being loaded".to_owned()).into_response()
+}
