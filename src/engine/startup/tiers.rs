@@ -107,6 +107,9 @@ pub(super) fn open(
         stores.push((KvTier::Disk, store.map_err(unusable)?));
         patience = *longest;
     }
+    if stores.is_empty() {
+        return Ok(None);
+    }
     Ok(Some(Tiers::new(stores, patience, metrics)?))
 }
 
