@@ -275,12 +275,21 @@ pub enum Pooling {
     MeanSqrtLen,
     /// The mean of all states, the token at position `i` counting `i + 1` times.
     WeightedMean,
+    /// Of each token of the vocabulary, how much it is expected anywhere in the text (SPLADE).
+    Splade,
 }
 
 impl Pooling {
     /// All values, in the order in which they are shown.
-    pub const ALL: [Self; 6] =
-        [Self::Last, Self::Mean, Self::Cls, Self::Max, Self::MeanSqrtLen, Self::WeightedMean];
+    pub const ALL: [Self; 7] = [
+        Self::Last,
+        Self::Mean,
+        Self::Cls,
+        Self::Max,
+        Self::MeanSqrtLen,
+        Self::WeightedMean,
+        Self::Splade,
+    ];
 
     /// The name that users write.
     pub fn name(self) -> &'static str {
@@ -291,6 +300,7 @@ impl Pooling {
             Self::Max => "max",
             Self::MeanSqrtLen => "mean-sqrt-len",
             Self::WeightedMean => "weighted-mean",
+            Self::Splade => "splade",
         }
     }
 
@@ -333,6 +343,9 @@ pub struct ServerConfig {
     pub max_queued_requests: usize,
     /// Tokens of prompts that may wait for their first token; one more is answered 429. `None`: any.
     pub max_queued_tokens: Option<usize>,
+    /// Most tokens of a text to embed: one that is longer than the model takes is embedded in pieces.
+    /// `None`: what the model takes.
+    pub max_embed_len: Option<usize>,
     /// Connections that may be open at once on each address; one more is answered 503 and ended.
     pub max_connections: usize,
     /// Largest request body in bytes; `None`: 8 MiB, or 64 MiB where the model sees pictures.
@@ -451,6 +464,7 @@ impl Default for ServerConfig {
             admin_api_keys: Vec::new(),
             max_queued_requests: 256,
             max_queued_tokens: None,
+            max_embed_len: None,
             max_connections: 10_000,
             max_body_bytes: None,
             media: MediaConfig::default(),

@@ -172,7 +172,9 @@ impl EncoderCore {
         for waiting in batch {
             let EmbeddingRequest { token_ids, wanted, .. } = &waiting.request;
             let mut pooler = self.head.pooler(wanted.each_token);
-            rows.by_ref().take(token_ids.len()).for_each(|row| pooler.add(row));
+            rows.by_ref()
+                .take(self.runner.rows_of(token_ids.len()))
+                .for_each(|row| pooler.add(row));
             let stats = waiting.timeline.stats(0, 0, Instant::now());
             let embedding = self.head.finish(pooler, *wanted);
             // A stream that was dropped needs no answer.

@@ -30,6 +30,8 @@ pub struct EngineLimits {
     pub outputs: Outputs,
     /// How hidden states become vectors, where tokens have none of their own.
     pub pooling: Pooling,
+    /// Whether embeddings are scaled to length 1, unless a request decides otherwise.
+    pub normalizes: bool,
     /// Whether the model continues texts; otherwise it only makes vectors of them.
     pub generates: bool,
     /// Whether the model sees pictures.

@@ -200,6 +200,7 @@ fn vectors() -> Router<AppState> {
         .route("/v1/pooling", post(ranking::pooling))
         .route("/embed", post(tei::embed))
         .route("/embed_all", post(tei::embed_all))
+        .route("/embed_sparse", post(tei::embed_sparse))
         .route("/predict", post(tei::predict))
         .route("/similarity", post(tei::similarity))
         .route("/info", get(tei::info))

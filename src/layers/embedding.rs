@@ -3,7 +3,7 @@
 use candle_core::{Device, Result, Tensor};
 
 use super::forward::Indices;
-use super::linear::Matrix;
+use super::linear::{Linear, Matrix};
 
 /// A table with a row for each token or position.
 #[derive(Clone, Debug)]
@@ -15,6 +15,11 @@ impl Embedding {
     /// An embedding with the matrix `[vocab, hidden]`, which the output head may share.
     pub fn new(matrix: Matrix) -> Self {
         Self { matrix }
+    }
+
+    /// An output head with the same matrix: `x [.., hidden]` to `[.., vocab]`.
+    pub fn head(&self, bias: Option<Tensor>) -> Result<Linear> {
+        Linear::from_matrix(self.matrix.clone(), bias)
     }
 
     /// The rows `ids`, `[ids.len(), hidden]` in f32; an id outside of the table is an error.

@@ -4,7 +4,7 @@
 //! last position sees all of it. So texts of any lengths run together without padding, and each has the
 //! numbers it has alone.
 
-use candle_core::{DType, Device, Result, Tensor};
+use candle_core::{D, DType, Device, Result, Tensor};
 
 use super::forward::{BLOCK_SIZE, KvFormat, KvLayer, Step};
 use super::linear::Linear;
@@ -45,6 +45,8 @@ pub struct Texts {
     /// is none.
     angles: [Tensor; 2],
     kv: KvLayer,
+    /// `[heads, longest text, longest text]`: what scores have more, by query and by key.
+    bias: Option<Tensor>,
 }
 
 impl Texts {
@@ -70,6 +72,7 @@ impl Texts {
                 k: zeros(format.key_dims(blocks, heads.count, heads.dim))?,
                 v: zeros(format.value_dims(blocks, heads.count, heads.dim))?,
             },
+            bias: None,
         })
     }
 }
@@ -79,6 +82,12 @@ impl Texts {
     #[must_use]
     pub fn rotated(self, cos: Tensor, sin: Tensor) -> Self {
         Self { angles: [cos, sin], ..self }
+    }
+
+    /// The same with a bias of scores by query and by key, `[heads, longest text, longest text]`.
+    #[must_use]
+    pub fn biased(self, bias: Tensor) -> Self {
+        Self { bias: Some(bias), ..self }
     }
 }
 
@@ -113,7 +122,10 @@ impl FullAttention {
         let v = v.reshape((rows, count, dim))?;
         #[expect(clippy::cast_precision_loss, reason = "head sizes are far below 2^24")]
         let scale = 1.0 / (dim as f32).sqrt();
-        let attended = attend([&q, &k, &v], texts, None, scale)?;
+        let attended = match &texts.bias {
+            Some(bias) => attend_biased([&q, &k, &v], texts, bias, scale)?,
+            None => attend([&q, &k, &v], texts, None, scale)?,
+        };
         self.output.forward_add(&attended, residual)
     }
 }
@@ -134,4 +146,25 @@ pub fn attend(
     let q = kv_write(Projections { q, k, v }, rotation, cache, texts.step.kv_slots())?;
     let params = AttentionParams::full(scale);
     paged_attention(&q, keys, values, &texts.step, params, PerHead::default())?.flatten_from(1)
+}
+
+/// The same for scores that have a bias, text after text: no kernel takes one.
+fn attend_biased(
+    [q, k, v]: [&Tensor; 3],
+    texts: &Texts,
+    bias: &Tensor,
+    scale: f32,
+) -> Result<Tensor> {
+    let bounds = texts.step.cu_seqlens_q.windows(2);
+    let of_text = |bounds: &[u32]| {
+        let (first, length) = (bounds[0] as usize, (bounds[1] - bounds[0]) as usize);
+        // [heads, length, head_dim]
+        let rows = |x: &Tensor| x.narrow(0, first, length)?.transpose(0, 1)?.contiguous();
+        let bias = bias.narrow(1, 0, length)?.narrow(2, 0, length)?;
+        let scores = (rows(q)?.matmul(&rows(k)?.t()?)? * f64::from(scale))?.add(&bias)?;
+        let powers = scores.broadcast_sub(&scores.max_keepdim(D::Minus1)?)?.exp()?;
+        let weights = powers.broadcast_div(&powers.sum_keepdim(D::Minus1)?)?;
+        weights.matmul(&rows(v)?)?.transpose(0, 1)?.flatten_from(1)
+    };
+    Tensor::cat(&bounds.map(of_text).collect::<Result<Vec<_>>>()?, 0)
 }

@@ -35,6 +35,8 @@ pub struct PoolingHead {
 pub enum Outputs {
     /// Where a text is in a space of meanings.
     Embedding,
+    /// How much each token of the vocabulary says what a text is about; most are 0.
+    Lexical,
     /// The same of every token: texts are compared token by token (late interaction).
     TokenEmbeddings,
     /// How well a text fits each of several classes.
@@ -92,6 +94,12 @@ impl PoolingHead {
         }
     }
 
+    /// The head of a network that says itself how much each token of the vocabulary matters.
+    pub fn lexical() -> Self {
+        let head = Self::new(Pooling::Splade, false);
+        Self { outputs: Outputs::Lexical, activation: Activation::Identity, ..head }
+    }
+
     /// Elements of a vector for hidden states of this size.
     pub fn size(&self, hidden_size: usize) -> usize {
         let outputs = |layer: &HeadLayer| match layer {
@@ -100,6 +108,11 @@ impl PoolingHead {
         };
         let size = self.layers.iter().rev().find_map(outputs).unwrap_or(hidden_size);
         self.cut.map_or(size, |cut| cut.min(size))
+    }
+
+    /// Whether vectors are scaled to length 1, unless a request decides otherwise.
+    pub fn normalizes(&self) -> bool {
+        self.active && self.activation == Activation::Normalize
     }
 
     /// What pools the hidden states of one text; `each_token`: as [`Wanted`] has it.
@@ -191,7 +204,7 @@ impl Pooler {
             match pooling {
                 Pooling::Last => *sum = x,
                 Pooling::Cls => {}
-                Pooling::Max => *sum = sum.max(x),
+                Pooling::Max | Pooling::Splade => *sum = sum.max(x),
                 Pooling::Mean | Pooling::MeanSqrtLen => *sum += x,
                 Pooling::WeightedMean => *sum += weight * x,
             }
@@ -204,7 +217,7 @@ impl Pooler {
         let divisor = match self.pooling {
             None => return self.rows,
             _ if self.count == 0 => return Vec::new(),
-            Some(Pooling::Last | Pooling::Cls | Pooling::Max) => 1.0,
+            Some(Pooling::Last | Pooling::Cls | Pooling::Max | Pooling::Splade) => 1.0,
             Some(Pooling::Mean) => count,
             Some(Pooling::MeanSqrtLen) => count.sqrt(),
             Some(Pooling::WeightedMean) => count * (count + 1.0) / 2.0,

@@ -18,6 +18,11 @@ impl EncoderRunner {
         Self { model, device }
     }
 
+    /// Rows of hidden states that a text of so many tokens has.
+    pub fn rows_of(&self, tokens: usize) -> usize {
+        if self.model.pools() { 1 } else { tokens }
+    }
+
     /// The hidden states of texts: all rows of the first, then those of the next. `go_on` is called
     /// between layers; once it returns false, there is no result.
     pub fn run(

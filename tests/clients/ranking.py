@@ -188,6 +188,53 @@ def check_embeddings(check, binary):
             assert status == 413 and answer["error_type"] == "Validation", answer
 
 
+def check_sparse(check, binary):
+    """A model that weighs the tokens of its vocabulary."""
+    texts = json.loads((FIXTURES / "embeddings/splade_bert/reference.json").read_text())
+    weights = [dict(one["weights"]) for one in texts]
+    inputs = [one["text"] for one in texts]
+    with serve(binary, FIXTURES / "embeddings/splade_bert") as server:
+        with check("splade_bert: /embed_sparse has SparseEncoder's weights, and no others"):
+            status, answer = server.post("/embed_sparse", {"inputs": inputs})
+            assert status == 200, answer
+            for vector, theirs in zip(answer, weights):
+                assert [one["index"] for one in vector] == sorted(theirs)
+                near([one["value"] for one in vector], [theirs[at] for at in sorted(theirs)])
+        with check("all weights by /v1/embeddings, and products of them by /score"):
+            status, answer = server.post("/v1/embeddings", {"input": inputs[0]})
+            vector = answer["data"][0]["embedding"]
+            near(vector, [weights[0].get(at, 0.0) for at in range(len(vector))])
+            product = sum(weight * weights[1].get(at, 0) for at, weight in weights[0].items())
+            status, answer = server.post("/score", {"text_1": inputs[0], "text_2": inputs[1]})
+            assert abs(answer["data"][0]["score"] - product) < 1e-4, answer
+    with serve(binary, FIXTURES / "embeddings/bert_mean") as server:
+        with check("a model without such weights says so"):
+            status, answer = server.post("/embed_sparse", {"inputs": "x"})
+            assert status != 200 and "splade" in answer["error"], answer
+
+
+def check_long_texts(check, binary):
+    """Texts that are longer than the model takes, in pieces."""
+    with serve(binary, FIXTURES / "embeddings/bert_mean", "--max-embed-len", "60") as server:
+        with check("the vector of a long text is the mean of its pieces', by their tokens"):
+            text = "dog " * 40
+            _, tokens = server.post("/tokenize", {"prompt": text})
+            ids = tokens["tokens"]
+            assert len(ids) == 42
+            pieces = [ids[:24], ids[24:]]
+            _, answer = server.post("/v1/embeddings", {"input": [ids, *pieces]})
+            whole, *parts = [one["embedding"] for one in answer["data"]]
+            mean = [sum(len(piece) * x for piece, x in zip(pieces, column)) for column in zip(*parts)]
+            length = math.sqrt(sum(x * x for x in mean))
+            near(whole, [x / length for x in mean])
+            _, answer = server.post("/v1/embeddings", {"input": text})
+            assert answer["data"][0]["embedding"] == whole
+            assert answer["usage"]["prompt_tokens"] == 42
+        with check("one that is longer still is refused with the bound"):
+            status, answer = server.post("/v1/embeddings", {"input": "dog " * 80})
+            assert status == 400 and "60 tokens" in answer["error"]["message"], answer
+
+
 def check_reranker_by_words(check, binary):
     """A model that continues texts, with a template and words of its own."""
     pairs = references("qwen3_words_rank")
@@ -248,6 +295,8 @@ def main():
             check_rankers(check, arguments.binary, name)
         check_classes(check, arguments.binary)
         check_embeddings(check, arguments.binary)
+        check_sparse(check, arguments.binary)
+        check_long_texts(check, arguments.binary)
         check_reranker_by_words(check, arguments.binary)
         check_words(check, arguments.binary)
     return check.exit_status()

@@ -23,9 +23,11 @@ mod company;
 mod decoders;
 mod encoders;
 mod folders;
+mod lexical;
 mod refusals;
 
-const MODELS: [&str; 4] = ["bert_mean", "distilbert_max", "roberta_cls", "xlm_roberta_dense"];
+const MODELS: [&str; 5] =
+    ["bert_mean", "distilbert_max", "roberta_cls", "xlm_roberta_dense", "mpnet_mean"];
 
 /// What sentence-transformers makes of a text.
 #[derive(Deserialize)]

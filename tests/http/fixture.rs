@@ -137,6 +137,7 @@ impl Default for Setup {
                 hidden_size: 4,
                 outputs: Outputs::Embedding,
                 pooling: Pooling::Last,
+                normalizes: true,
                 generates: true,
                 sees: false,
             },

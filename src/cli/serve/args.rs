@@ -136,6 +136,11 @@ struct NetworkArgs {
     #[arg(long, value_name = "COUNT")]
     #[arg(value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
     max_queued_tokens: Option<usize>,
+    /// Tokens of a text to embed: one that is longer than the model takes is embedded in pieces, whose
+    /// vectors are averaged by their tokens [default: what the model takes].
+    #[arg(long, value_name = "COUNT")]
+    #[arg(value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
+    max_embed_len: Option<usize>,
     /// Connections that may be open at once; one more is answered 503.
     #[arg(long, default_value_t = 10_000, value_name = "COUNT")]
     #[arg(value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1_000_000))]
@@ -368,6 +373,7 @@ impl ServeArgs {
             admin_api_keys: given(&args.admin_api_key),
             max_queued_requests: args.max_queued_requests,
             max_queued_tokens: args.max_queued_tokens,
+            max_embed_len: args.max_embed_len,
             max_connections: args.max_connections,
             max_body_bytes: args.max_body_size.map(|size| size.0),
             media: MediaConfig {

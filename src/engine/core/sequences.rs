@@ -60,7 +60,13 @@ fn pooled_tokens(pooling: Option<Pooling>) -> PooledTokens {
     match pooling {
         Some(Pooling::Last) => PooledTokens::Last,
         Some(Pooling::Cls) => PooledTokens::First,
-        Some(Pooling::Mean | Pooling::Max | Pooling::MeanSqrtLen | Pooling::WeightedMean)
+        Some(
+            Pooling::Mean
+            | Pooling::Max
+            | Pooling::MeanSqrtLen
+            | Pooling::WeightedMean
+            | Pooling::Splade,
+        )
         | None => PooledTokens::All,
     }
 }

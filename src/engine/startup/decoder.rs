@@ -146,6 +146,9 @@ impl LoadedModel {
     ) -> Result<PoolingHead, StartupError> {
         let top = models::top(hf_config).unwrap_or(Top::LanguageModel);
         let classifier = ClassifierSpec::of_decoder(&source.config, top);
+        if config.pooling == Some(Pooling::Splade) {
+            return Err(head::no_masked_words());
+        }
         match (classifier, &source.sentence_modules) {
             (Some(spec), _) => {
                 classifier::read(&spec, source, weights, hidden_size, config.pooling)
@@ -325,6 +328,7 @@ impl LoadedModel {
             hidden_size: self.model.hidden_size(),
             outputs: self.head.outputs,
             pooling: self.head.pooling,
+            normalizes: self.head.normalizes(),
             generates: self.model.gives_logits(),
             sees: self.tower.is_some(),
         }

@@ -18,7 +18,7 @@ use crate::metrics::MetricsHandle;
 use crate::models::ModelError;
 use crate::models::bidirectional::{BidirectionalSpec, is_bidirectional};
 use crate::models::classifier::ClassifierSpec;
-use crate::models::encoder::{Encoder, EncoderSpec, TextEncoder, is_encoder};
+use crate::models::encoder::{Encoder, EncoderSpec, LexicalEncoder, TextEncoder, is_encoder};
 use crate::pooling::PoolingHead;
 use crate::runner::EncoderRunner;
 use crate::weights::Weights;
@@ -52,13 +52,18 @@ impl LoadedEncoder {
         let kind = config.weight_kind.unwrap_or(WeightKind::F32);
         let weights = weights.rounded_to(Some(kind.ggml()));
         let size = spec.hidden_size();
+        let logarithms = logarithms(source, config)?;
         let head = match (spec.classifier(), &source.sentence_modules) {
+            _ if logarithms.is_some() => PoolingHead::lexical(),
             (Some(spec), _) => classifier::read(spec, source, &weights, size, config.pooling)?,
             (None, Some(modules)) => head::read(modules, config.pooling, size)?,
             // As sentence-transformers does with a folder that isn't its own.
             (None, None) => PoolingHead::new(config.pooling.unwrap_or(Pooling::Mean), false),
         };
-        let model = spec.load(&weights)?;
+        let model = match logarithms {
+            Some(count) => spec.load_lexical(&weights, count)?,
+            None => spec.load(&weights)?,
+        };
         tracing::info!(matrices = %weights.tally(), bytes = weights.tally().bytes(), "weights loaded");
         Ok(Self { model, head, max_seq_length: max_seq_length(source) })
     }
@@ -89,6 +94,7 @@ impl LoadedEncoder {
             hidden_size: model.hidden_size(),
             outputs: head.outputs,
             pooling: head.pooling,
+            normalizes: head.normalizes(),
             generates: false,
             sees: false,
         };
@@ -98,6 +104,18 @@ impl LoadedEncoder {
         let shared = handle.shared();
         let core = EncoderCore::new(commands, shared, runner, head, most_tokens, metrics);
         Ok(Engine::spawn(handle, None, move || core.run())?)
+    }
+}
+
+/// How many logarithms of its logits a head for masked words takes, where texts become weights of the
+/// vocabulary's tokens.
+fn logarithms(source: &ModelSource, config: &EngineConfig) -> Result<Option<usize>, StartupError> {
+    let modules = source.sentence_modules.as_ref();
+    let named = modules.map(head::splade_logarithms).transpose().map(Option::flatten);
+    match config.pooling {
+        None => named,
+        Some(Pooling::Splade) => named.map(|named| named.or(Some(1))),
+        Some(_) => Ok(None),
     }
 }
 
@@ -133,6 +151,20 @@ impl Spec {
         match self {
             Self::Encoder(spec) => spec.classifier(),
             Self::Bidirectional(spec) => spec.classifier(),
+        }
+    }
+
+    /// The encoder below its head for masked words.
+    fn load_lexical(
+        &self,
+        weights: &Weights,
+        logarithms: usize,
+    ) -> Result<Box<dyn TextEncoder>, StartupError> {
+        match self {
+            Self::Encoder(spec) if spec.has_masked_words() => {
+                Ok(Box::new(LexicalEncoder::load(spec, weights, logarithms)?))
+            }
+            Self::Encoder(_) | Self::Bidirectional(_) => Err(head::no_masked_words()),
         }
     }
 

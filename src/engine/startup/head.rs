@@ -83,6 +83,41 @@ fn check_position(module: &SentenceModule, at: usize, pooled: bool) -> Result<()
     }
 }
 
+/// How many logarithms the modules take of how much tokens of the vocabulary are expected (SPLADE), if
+/// they do. What is not supported of it is an error.
+pub(super) fn splade_logarithms(modules: &SentenceModules) -> Result<Option<usize>, StartupError> {
+    let Some(module) = modules.module("SpladePooling") else { return Ok(None) };
+    let unsupported = |name: &str, value: &str, known: &str| {
+        Err(refusal(module, &format!("{name} is {value:?}, supported is {known}")))
+    };
+    match module.config.text("pooling_strategy") {
+        None | Some("max") => {}
+        Some(other) => return unsupported("pooling_strategy", other, "max"),
+    }
+    let logarithms = match module.config.text("activation_function") {
+        None | Some("relu") => 1,
+        Some("log1p_relu") => 2,
+        Some(other) => return unsupported("activation_function", other, "relu or log1p_relu"),
+    };
+    let other = modules.modules.iter().find(|module| {
+        !matches!(module.class(), Some("MLMTransformer" | "Transformer" | "SpladePooling"))
+    });
+    match other {
+        Some(other) => Err(refusal(other, "is not supported beside SpladePooling")),
+        None => Ok(Some(logarithms)),
+    }
+}
+
+/// The refusal to pool what a model doesn't say.
+pub(super) fn no_masked_words() -> StartupError {
+    StartupError::Setting {
+        setting: "--pooling",
+        reason: "splade needs an encoder with a head for masked words (ForMaskedLM of BERT, \
+                 DistilBERT, RoBERTa, MPNet and their kin)"
+            .to_owned(),
+    }
+}
+
 /// Most tokens of a text, where the folder names it.
 pub(super) fn max_seq_length(modules: &SentenceModules) -> Option<usize> {
     modules.text_config.size("max_seq_length")

@@ -48,7 +48,7 @@ pub(crate) async fn embed(
         return Err(ApiError::unsupported("model", "embeddings from a model that makes none"));
     }
     let types = Numbers::of(request.embedding_types.as_deref())?;
-    let cutting = cutting(&request, limits.max_text_len)?;
+    let cutting = cutting(&request, state.longest_text())?;
     let most = i64::try_from(limits.embedding_size).unwrap_or(i64::MAX);
     let dimensions = integer("output_dimension", request.output_dimension, 1, most)?;
     let dimensions = dimensions.and_then(|count| usize::try_from(count).ok());

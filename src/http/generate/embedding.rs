@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+use super::pieces::Pieces;
 use crate::engine::adapter::Adapter;
 use crate::engine::output::{EngineOutput, OutputStream};
 use crate::engine::request::{EmbeddingRequest, RequestId, Wanted};
@@ -57,8 +58,11 @@ impl EmbeddingOptions {
         permit: Permit,
         texts: Vec<Vec<u32>>,
     ) -> Result<Vec<Vec<f32>>, ApiError> {
+        let limits = state.engine.limits();
+        let (pieces, texts) = Pieces::of(texts, limits.max_text_len);
         let alone = |ids| EncodedPair { ids, second: None };
-        self.run_pairs(state, permit, texts.into_iter().map(alone).collect()).await
+        let vectors = self.run_pairs(state, permit, texts.into_iter().map(alone).collect()).await?;
+        Ok(pieces.join(vectors, self.wanted, limits))
     }
 
     /// The same of pairs of texts, each read as one.

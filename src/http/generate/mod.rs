@@ -15,6 +15,7 @@ pub(crate) mod images;
 pub(crate) mod label_probabilities;
 pub(crate) mod labels;
 pub(crate) mod options;
+mod pieces;
 pub(crate) mod plan;
 pub(crate) mod prompt;
 pub(crate) mod reasoning;

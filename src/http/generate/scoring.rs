@@ -3,6 +3,8 @@
 //!
 //! - a classifier of one class reads a query and a document together (cross-encoder),
 //! - an embedding model makes a vector of each text: the score is the cosine between them,
+//! - a model that weighs the vocabulary's tokens: the score is the sum over tokens that both texts have
+//!   of the weights' products (Formal et al., "SPLADE v2", 2021),
 //! - a model of late interaction makes a vector of each token: every token of the query counts with
 //!   its most similar one of the document (Khattab and Zaharia, "ColBERT", 2020),
 //! - a model that continues texts is asked whether the document is what the query looks for: the
@@ -45,6 +47,7 @@ const RENDERED_AT_ONCE: usize = 8;
 pub(crate) enum Scoring {
     Together,
     Cosine,
+    DotProduct,
     LateInteraction,
     Words,
 }
@@ -66,6 +69,7 @@ impl Scoring {
             Outputs::TokenEmbeddings => Ok(Self::LateInteraction),
             Outputs::Embedding if generates && !state.model.embeds => Ok(Self::Words),
             Outputs::Embedding => Ok(Self::Cosine),
+            Outputs::Lexical => Ok(Self::DotProduct),
         }
     }
 }
@@ -127,6 +131,7 @@ impl ScoringOptions {
             Scoring::Together => self.together(state, pairs).await,
             Scoring::Words => self.by_words(state, pairs).await,
             Scoring::Cosine => self.apart(state, pairs, cosine).await,
+            Scoring::DotProduct => self.apart(state, pairs, |a, b| narrow(dot(a, b))).await,
             Scoring::LateInteraction => {
                 let size = state.engine.limits().embedding_size;
                 self.apart(state, pairs, |query, document| most_similar(query, document, size))

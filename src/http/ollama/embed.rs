@@ -155,7 +155,7 @@ fn longest(
     state: &AppState,
     fields: &mut FieldReader,
 ) -> Result<usize, ApiError> {
-    let most = state.engine.limits().max_text_len;
+    let most = state.longest_text();
     let Some(options) = options else { return Ok(most) };
     let mut reader = BodyReader::at(options, "options");
     let EmbedOptionFields { num_ctx } = reader.take()?;

@@ -36,8 +36,8 @@ use crate::http::wire::responses::{CompactedResponse, ItemList, ResponseObject, 
 use crate::http::wire::sampling::{CommonFields, SamplingFields};
 use crate::http::wire::synonyms::Synonyms;
 use crate::http::wire::tei::{
-    TeiEmbedRequest, TeiErrorObject, TeiFields, TeiPredictRequest, TeiPrediction, TeiRank,
-    TeiRerankRequest, TeiSimilarityRequest,
+    TeiEmbedRequest, TeiEmbedSparseRequest, TeiErrorObject, TeiFields, TeiPredictRequest,
+    TeiPrediction, TeiRank, TeiRerankRequest, TeiSimilarityRequest, TeiSparseValue,
 };
 use crate::http::wire::tokenize::{DetokenizeRequest, Detokenized, Tokenized};
 use crate::http::wire::{scalars, schema};
@@ -145,6 +145,8 @@ fn collect_vectors(schemas: &mut Vec<(String, RefOr<Schema>)>) {
     collect::<TeiPredictRequest>(schemas);
     collect::<TeiPrediction>(schemas);
     collect::<TeiEmbedRequest>(schemas);
+    collect::<TeiEmbedSparseRequest>(schemas);
+    collect::<TeiSparseValue>(schemas);
     collect::<TeiSimilarityRequest>(schemas);
     collect::<TeiErrorObject>(schemas);
 }

@@ -217,6 +217,7 @@ mod tests {
         hidden_size: 1,
         outputs: Outputs::Embedding,
         pooling: Pooling::Last,
+        normalizes: true,
         generates: true,
         sees: false,
     };

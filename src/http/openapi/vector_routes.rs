@@ -93,6 +93,14 @@ pub(super) const VECTOR_ROUTES: &[Route] = &[
         ..RUNS
     },
     Route {
+        path: "/embed_sparse",
+        name: "embedSparse",
+        summary: "Weights of the vocabulary's tokens in the shape of text-embeddings-inference.",
+        request: &["TeiEmbedSparseRequest", "TeiFields"],
+        answer: Answer::Json("TeiSparseVectors"),
+        ..RUNS
+    },
+    Route {
         path: "/predict",
         name: "predict",
         summary: "The classes of texts in the shape of text-embeddings-inference.",

@@ -50,7 +50,7 @@ pub(crate) async fn classify(
         return Err(ApiError::unsupported("model", "classes from a model that has none for texts"));
     }
     let options = own.embedding(adapter, &arrival)?;
-    let cutting = own.cutting(state.engine.limits(), "input")?;
+    let cutting = own.cutting(state.longest_text(), "input")?;
     let inputs = checked_inputs(request.input.as_ref(), None, &state)?;
     let permit = state.admit(inputs.len())?;
     let texts = tokenize(&state, inputs, cutting).await?;

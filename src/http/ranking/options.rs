@@ -1,6 +1,5 @@
 //! What requests for scores and classes say of how they are computed, checked.
 
-use crate::engine::EngineLimits;
 use crate::engine::adapter::Adapter;
 use crate::engine::request::Wanted;
 use crate::http::error::ApiError;
@@ -33,12 +32,7 @@ impl PoolingFields {
     }
 
     /// What is done with long texts, which the field `field` holds.
-    pub(super) fn cutting(
-        &self,
-        limits: &EngineLimits,
-        field: &'static str,
-    ) -> Result<Cutting, ApiError> {
-        let longest = limits.max_text_len;
+    pub(super) fn cutting(&self, longest: usize, field: &'static str) -> Result<Cutting, ApiError> {
         let most = i64::try_from(longest).unwrap_or(i64::MAX);
         let truncate = match integer(TRUNCATE, self.truncate_prompt_tokens, -1, most)? {
             None => None,

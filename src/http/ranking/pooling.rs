@@ -60,7 +60,7 @@ pub(crate) async fn pooling(
     let mut options = own.embedding(adapter, &arrival)?;
     options.wanted.each_token = outputs.is_of_tokens();
     options.wanted.dimensions = dimensions(&request, outputs, limits)?;
-    let cutting = own.cutting(limits, "input")?;
+    let cutting = own.cutting(state.longest_text(), "input")?;
     let inputs = checked_inputs(request.input.as_ref(), None, &state)?;
     let permit = state.admit(inputs.len())?;
     let texts = tokenize(&state, inputs, cutting).await?;
@@ -111,7 +111,9 @@ fn outputs(task: Option<&str>, own: Outputs) -> Result<Outputs, ApiError> {
         }
     };
     // Any embedding model has hidden states of tokens.
-    let has = wanted == own || (wanted, own) == (Outputs::TokenEmbeddings, Outputs::Embedding);
+    let has = wanted == own
+        || (wanted, own) == (Outputs::TokenEmbeddings, Outputs::Embedding)
+        || (wanted, own) == (Outputs::Embedding, Outputs::Lexical);
     if has {
         Ok(wanted)
     } else {

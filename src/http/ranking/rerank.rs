@@ -85,7 +85,7 @@ pub(crate) async fn rerank_documents(
     let top_n = usize::try_from(top_n.unwrap_or(most)).unwrap_or(usize::MAX);
     let options = ScoringOptions {
         embedding: own.embedding(adapter, &arrival)?,
-        cutting: own.cutting(state.engine.limits(), "documents")?,
+        cutting: own.cutting(state.longest_text(), "documents")?,
         document_tokens: document_tokens(request.max_tokens_per_doc)?,
         instruction: request.instruction,
         names: &NAMES,

@@ -46,7 +46,7 @@ pub(crate) async fn score(
     let ignored = fields.finish(state.config.strict)?;
     let options = ScoringOptions {
         embedding: own.embedding(adapter, &arrival)?,
-        cutting: own.cutting(state.engine.limits(), "text_2")?,
+        cutting: own.cutting(state.longest_text(), "text_2")?,
         document_tokens: document_tokens(request.max_tokens_per_doc)?,
         instruction: request.instruction.clone(),
         names: &NAMES,

@@ -295,6 +295,13 @@ impl ServerState {
         self.config.served_model_names.first().map_or("", String::as_str)
     }
 
+    /// Most tokens of a text that becomes an embedding, in one piece or in several.
+    pub(crate) fn longest_text(&self) -> usize {
+        let limits = self.engine.limits();
+        let most = self.config.max_embed_len.filter(|_| !limits.outputs.is_of_classes());
+        most.unwrap_or_default().max(limits.max_text_len)
+    }
+
     /// Checks that a model is served that a request names: the adapter that it stands for, or none.
     pub(crate) fn check_model(&self, model: Option<&str>) -> Result<Option<Adapter>, ApiError> {
         let Some(model) = model else { return Ok(None) };

@@ -12,7 +12,7 @@ use crate::http::wire::tei::TeiErrorObject;
 
 /// Whether a path belongs to this API alone.
 pub(crate) fn covers(path: &str) -> bool {
-    matches!(path, "/embed" | "/embed_all" | "/predict" | "/similarity" | "/info")
+    matches!(path, "/embed" | "/embed_all" | "/embed_sparse" | "/predict" | "/similarity" | "/info")
 }
 
 /// The layer around this API's routes, whose errors have their own shape.

@@ -5,8 +5,8 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use crate::config::Pooling;
+use crate::engine::Outputs;
 use crate::engine::request::Wanted;
-use crate::engine::{EngineLimits, Outputs};
 use crate::http::error::ApiError;
 use crate::http::generate::embedding::{Cutting, EmbeddingOptions, Input, tokenize};
 use crate::http::generate::field_names::FieldNames;
@@ -22,9 +22,10 @@ use crate::http::wire::completions::Prompt;
 use crate::http::wire::embeddings::InputsField;
 use crate::http::wire::number::integer;
 use crate::http::wire::tei::{
-    PredictInputs, TeiEmbedRequest, TeiFields, TeiPredictRequest, TeiPrediction, TeiRank,
-    TeiRerankRequest, TeiSimilarityRequest,
+    PredictInputs, TeiEmbedRequest, TeiEmbedSparseRequest, TeiFields, TeiPredictRequest,
+    TeiPrediction, TeiRank, TeiRerankRequest, TeiSimilarityRequest, TeiSparseValue,
 };
+use crate::http::wire::texts::Texts;
 use crate::text::tokenizer::{CutSide, EncodedPair};
 
 pub(crate) mod error;
@@ -113,7 +114,7 @@ async fn scored(
             &arrival,
             Wanted { activation: raw.then_some(false), ..Wanted::default() },
         )?,
-        cutting: cutting(fields, state.engine.limits(), field)?,
+        cutting: cutting(fields, state.longest_text(), field)?,
         document_tokens: None,
         instruction: None,
         names: &NAMES,
@@ -139,7 +140,7 @@ pub(crate) async fn predict(
     let raw = own.raw_scores.unwrap_or(false);
     let options =
         embedding(&arrival, Wanted { activation: raw.then_some(false), ..Wanted::default() })?;
-    let cutting = cutting(&fields, state.engine.limits(), "inputs")?;
+    let cutting = cutting(&fields, state.longest_text(), "inputs")?;
     let permit = state.admit(all.len())?;
     let tokenizer = state.tokenizer.clone();
     let encoded = off_thread(move || {
@@ -214,11 +215,8 @@ async fn embedded(
     let activation = if each_token { None } else { Some(own.normalize.unwrap_or(true)) };
     let dimensions = dimensions.and_then(|dimensions| usize::try_from(dimensions).ok());
     let options = embedding(&arrival, Wanted { each_token, dimensions, activation })?;
-    let cutting = cutting(&fields, limits, "inputs")?;
-    let inputs = own.inputs.ok_or_else(|| ApiError::field("inputs", "inputs is required"))?;
-    let texts = counted(inputs.all, "inputs")?.into_iter().map(Prompt::Text).collect();
-    let inputs: Vec<Input> =
-        checked_inputs(Some(&InputsField(texts)), own.prompt_name.as_deref(), &state)?;
+    let cutting = cutting(&fields, state.longest_text(), "inputs")?;
+    let inputs = checked_texts(own.inputs, own.prompt_name.as_deref(), &state)?;
     let permit = state.admit(inputs.len())?;
     let texts = tokenize(&state, inputs, cutting).await?;
     let rows: Vec<usize> = texts.iter().map(Vec::len).collect();
@@ -231,6 +229,46 @@ async fn embedded(
         vector.chunks(size.max(1)).map(<[f32]>::to_vec).collect()
     });
     Ok(ignored.tell(axum::Json(by_token.collect::<Vec<Vec<Vec<f32>>>>()).into_response()))
+}
+
+/// `POST /embed_sparse`: how much each token of the vocabulary says what texts are about.
+pub(crate) async fn embed_sparse(
+    State(state): State<AppState>,
+    extracted: Extracted<Body<TeiEmbedSparseRequest>>,
+) -> Answered {
+    let Extracted { body: Body { own, fields }, arrival, fields: left, .. } = extracted;
+    let ignored = left.finish(state.config.strict)?;
+    let limits = state.engine.limits();
+    if limits.outputs != Outputs::Lexical {
+        let what = "sparse embeddings from a model that makes none (--pooling splade)";
+        return Err(ApiError::unsupported("model", what));
+    }
+    let options = embedding(&arrival, Wanted::default())?;
+    let cutting = cutting(&fields, state.longest_text(), "inputs")?;
+    let inputs = checked_texts(own.inputs, own.prompt_name.as_deref(), &state)?;
+    let permit = state.admit(inputs.len())?;
+    let texts = tokenize(&state, inputs, cutting).await?;
+    let vectors = options.run(&state, permit, texts).await?;
+    let answer: Vec<Vec<TeiSparseValue>> = vectors.iter().map(|vector| sparse(vector)).collect();
+    Ok(ignored.tell(axum::Json(answer).into_response()))
+}
+
+/// The elements that are not 0.
+fn sparse(vector: &[f32]) -> Vec<TeiSparseValue> {
+    let all = vector.iter().enumerate();
+    let all = all.map(|(index, value)| TeiSparseValue { index, value: *value });
+    all.filter(|element| element.value != 0.0).collect()
+}
+
+/// The texts of a request, with the prompt of this name before each.
+fn checked_texts(
+    texts: Option<Texts>,
+    prompt_name: Option<&str>,
+    state: &AppState,
+) -> Result<Vec<Input>, ApiError> {
+    let texts = texts.ok_or_else(|| ApiError::field("inputs", "inputs is required"))?;
+    let texts = counted(texts.all, "inputs")?.into_iter().map(Prompt::Text).collect();
+    checked_inputs(Some(&InputsField(texts)), prompt_name, state)
 }
 
 /// `GET /info`: what is served.
@@ -246,7 +284,7 @@ pub(crate) async fn info(State(state): State<AppState>) -> axum::Json<Value> {
     let kind = match limits.outputs {
         Outputs::Classes if limits.embedding_size == 1 => json!({"reranker": labels()}),
         Outputs::Classes | Outputs::TokenClasses => json!({"classifier": labels()}),
-        Outputs::Embedding | Outputs::TokenEmbeddings => {
+        Outputs::Embedding | Outputs::TokenEmbeddings | Outputs::Lexical => {
             json!({"embedding": {"pooling": pooling(limits.pooling)}})
         }
     };
@@ -256,7 +294,7 @@ pub(crate) async fn info(State(state): State<AppState>) -> axum::Json<Value> {
         "model_dtype": "float32",
         "model_type": kind,
         "max_concurrent_requests": state.admission.capacity(),
-        "max_input_length": limits.max_text_len,
+        "max_input_length": state.longest_text(),
         "max_batch_tokens": limits.max_batch_tokens,
         "max_batch_requests": limits.max_num_seqs,
         "max_client_batch_size": MAX_INPUTS,
@@ -287,11 +325,7 @@ fn embedding(arrival: &Arrival, wanted: Wanted) -> Result<EmbeddingOptions, ApiE
     })
 }
 
-fn cutting(
-    fields: &TeiFields,
-    limits: &EngineLimits,
-    field: &'static str,
-) -> Result<Cutting, ApiError> {
+fn cutting(fields: &TeiFields, longest: usize, field: &'static str) -> Result<Cutting, ApiError> {
     let side = match fields.truncation_direction.as_deref() {
         None | Some("Right" | "right") => CutSide::Right,
         Some("Left" | "left") => CutSide::Left,
@@ -300,7 +334,6 @@ fn cutting(
             return Err(ApiError::field("truncation_direction", message));
         }
     };
-    let longest = limits.max_text_len;
     let cuts = fields.truncate.unwrap_or(false);
     Ok(Cutting {
         truncate: cuts.then_some(longest),

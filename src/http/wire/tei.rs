@@ -76,6 +76,22 @@ pub(crate) struct TeiEmbedRequest {
     pub(crate) dimensions: Option<Int>,
 }
 
+/// The body of `POST /embed_sparse`, beside [`TeiFields`].
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
+pub(crate) struct TeiEmbedSparseRequest {
+    #[schema(value_type = Texts)]
+    pub(crate) inputs: Option<Texts>,
+    /// Which of the model's prompts is put before every text.
+    pub(crate) prompt_name: Option<String>,
+}
+
+/// The weight of a token of the vocabulary.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub(crate) struct TeiSparseValue {
+    pub(crate) index: usize,
+    pub(crate) value: f32,
+}
+
 /// The body of `POST /similarity`.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct TeiSimilarityRequest {

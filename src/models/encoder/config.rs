@@ -23,16 +23,26 @@ pub(super) enum EncoderKind {
     Electra,
     /// BERT with positions that start after the padding token's.
     Roberta,
+    /// RoBERTa without token types, with a bias of scores by relative position.
+    Mpnet,
+}
+
+impl EncoderKind {
+    /// Whether the first position is the one after the padding token's.
+    fn counts_behind_padding(self) -> bool {
+        matches!(self, Self::Roberta | Self::Mpnet)
+    }
 }
 
 /// Families of classes in `config.json`'s `architectures`: `Bert` of `BertModel`.
-const FAMILIES: [(&str, EncoderKind); 6] = [
+const FAMILIES: [(&str, EncoderKind); 7] = [
     ("Bert", EncoderKind::Bert),
     ("Electra", EncoderKind::Electra),
     ("DistilBert", EncoderKind::DistilBert),
     ("Roberta", EncoderKind::Roberta),
     ("XLMRoberta", EncoderKind::Roberta),
     ("Camembert", EncoderKind::Roberta),
+    ("MPNet", EncoderKind::Mpnet),
 ];
 
 /// Ends of the class names of each family.
@@ -46,13 +56,14 @@ pub fn architectures() -> impl Iterator<Item = String> {
 }
 
 /// `model_type` of files without `architectures`.
-const MODEL_TYPES: [(&str, EncoderKind); 6] = [
+const MODEL_TYPES: [(&str, EncoderKind); 7] = [
     ("electra", EncoderKind::Electra),
     ("bert", EncoderKind::Bert),
     ("distilbert", EncoderKind::DistilBert),
     ("roberta", EncoderKind::Roberta),
     ("xlm-roberta", EncoderKind::Roberta),
     ("camembert", EncoderKind::Roberta),
+    ("mpnet", EncoderKind::Mpnet),
 ];
 
 /// The kind of a configuration's class, and what the class has on top.
@@ -100,6 +111,8 @@ struct Fields {
     position_embedding_type: Option<String>,
     is_decoder: Option<bool>,
     embedding_size: Option<usize>,
+    relative_attention_num_buckets: Option<usize>,
+    tie_word_embeddings: Option<bool>,
 }
 
 /// The shape and the variant of an encoder, checked.
@@ -116,6 +129,10 @@ pub struct EncoderSpec {
     pub(super) norm_eps: f32,
     pad_token_id: u32,
     pub(super) activation: Activation,
+    /// Biases of each head by relative position; none where positions are only learned.
+    pub(super) position_buckets: Option<usize>,
+    /// Whether a head for masked words shares the embedding's matrix.
+    pub(super) tied: bool,
     classifier: Option<ClassifierSpec>,
 }
 
@@ -133,8 +150,8 @@ impl EncoderSpec {
         })?;
         let fields = Fields::deserialize(config)?;
         fields.check()?;
-        let default_pad = u32::from(kind == EncoderKind::Roberta);
-        let distil = kind == EncoderKind::DistilBert;
+        let default_pad = u32::from(kind.counts_behind_padding());
+        let buckets = fields.relative_attention_num_buckets.unwrap_or(32);
         let spec = Self {
             kind,
             vocab_size: fields.vocab_size,
@@ -143,10 +160,15 @@ impl EncoderSpec {
             num_layers: fields.num_hidden_layers,
             num_heads: fields.num_attention_heads,
             max_positions: fields.max_position_embeddings,
-            type_vocab_size: if distil { 1 } else { fields.type_vocab_size.unwrap_or(2).max(1) },
+            type_vocab_size: match kind {
+                EncoderKind::DistilBert | EncoderKind::Mpnet => 1,
+                _ => fields.type_vocab_size.unwrap_or(2).max(1),
+            },
             norm_eps: fields.layer_norm_eps.unwrap_or(1e-12),
             pad_token_id: fields.pad_token_id.unwrap_or(default_pad),
             activation: activation(fields.hidden_act.as_deref())?,
+            position_buckets: (kind == EncoderKind::Mpnet).then_some(buckets),
+            tied: fields.tie_word_embeddings.unwrap_or(true),
             classifier: classifier(config, top, kind),
         };
         if spec.max_tokens() == 0 {
@@ -158,14 +180,11 @@ impl EncoderSpec {
 
     /// The most tokens of a text.
     pub(super) fn max_tokens(&self) -> usize {
-        match self.kind {
-            EncoderKind::Bert | EncoderKind::Electra | EncoderKind::DistilBert => {
-                self.max_positions
-            }
+        if self.kind.counts_behind_padding() {
             // The first position is the one after the padding token's.
-            EncoderKind::Roberta => {
-                self.max_positions.saturating_sub(self.pad_token_id as usize + 1)
-            }
+            self.max_positions.saturating_sub(self.pad_token_id as usize + 1)
+        } else {
+            self.max_positions
         }
     }
 
@@ -185,21 +204,17 @@ impl EncoderSpec {
 
     /// The positions of a text's tokens, to look up in their embedding.
     pub(super) fn positions(&self, text: &[u32]) -> Vec<u32> {
-        let pad = self.pad_token_id;
-        match self.kind {
-            EncoderKind::Bert | EncoderKind::Electra | EncoderKind::DistilBert => {
-                (0..).take(text.len()).collect()
-            }
-            // Padding in a text has its own position, and other tokens count on without it.
-            EncoderKind::Roberta => {
-                let mut last = pad;
-                let next = |id: &u32| {
-                    last += u32::from(*id != pad);
-                    if *id == pad { pad } else { last }
-                };
-                text.iter().map(next).collect()
-            }
+        if !self.kind.counts_behind_padding() {
+            return (0..).take(text.len()).collect();
         }
+        // Padding in a text has its own position, and other tokens count on without it.
+        let pad = self.pad_token_id;
+        let mut last = pad;
+        let next = |id: &u32| {
+            last += u32::from(*id != pad);
+            if *id == pad { pad } else { last }
+        };
+        text.iter().map(next).collect()
     }
 }
 
@@ -219,6 +234,13 @@ impl Fields {
         if !self.hidden_size.is_multiple_of(self.num_attention_heads) {
             let bound = format!("must be a multiple of {} heads", self.num_attention_heads);
             return Err(bad("hidden_size", self.hidden_size, bound));
+        }
+        if let Some(count) = self.relative_attention_num_buckets {
+            check_size("relative_attention_num_buckets", count, 4..=MAX_SIZE)?;
+            if !count.is_multiple_of(4) {
+                let bound = "must be a multiple of 4";
+                return Err(bad("relative_attention_num_buckets", count, bound));
+            }
         }
         if let Some(eps) = self.layer_norm_eps.filter(|eps| !(0.0..1.0).contains(eps)) {
             return Err(bad("layer_norm_eps", eps, "must be at least 0 and less than 1"));
@@ -249,7 +271,7 @@ fn classifier(config: &Value, top: Top, kind: EncoderKind) -> Option<ClassifierS
         (EncoderKind::Electra, _) => {
             vec![Hidden("classifier.dense", Gelu), Classes("classifier.out_proj")]
         }
-        (EncoderKind::Roberta, _) => {
+        (EncoderKind::Roberta | EncoderKind::Mpnet, _) => {
             vec![Hidden("classifier.dense", Tanh), Classes("classifier.out_proj")]
         }
     };

@@ -1,7 +1,8 @@
 //! Encoders like BERT: bidirectional attention over a whole text at once.
 //!
-//! Devlin et al., "BERT", 2018; Sanh et al., "DistilBERT", 2019; Liu et al., "RoBERTa", 2019. One
-//! network for all; they differ in names of tensors, in positions and in token types.
+//! Devlin et al., "BERT", 2018; Sanh et al., "DistilBERT", 2019; Liu et al., "RoBERTa", 2019; Song et
+//! al., "MPNet", 2020. One network for all; they differ in names of tensors, in positions and in token
+//! types.
 
 use candle_core::{Device, Result, Tensor, bail};
 
@@ -10,10 +11,13 @@ use crate::weights::Weights;
 use network::Network;
 
 mod config;
+mod lexical;
 mod network;
+mod position_bias;
 mod text;
 
 pub use config::{EncoderSpec, architectures, is_encoder};
+pub use lexical::LexicalEncoder;
 pub use text::Text;
 
 /// A loaded encoder.
@@ -41,6 +45,11 @@ pub trait TextEncoder: Send {
 
     /// The most tokens of a text.
     fn max_tokens(&self) -> usize;
+
+    /// Whether [`forward`](Self::forward) gives one row for a whole text instead of one for each token.
+    fn pools(&self) -> bool {
+        false
+    }
 }
 
 impl Encoder {

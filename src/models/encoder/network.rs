@@ -4,6 +4,7 @@
 use candle_core::{DType, Device, Result, Tensor, bail};
 
 use super::config::{EncoderKind, EncoderSpec};
+use super::position_bias::PositionBias;
 use super::text::Text;
 use crate::kernels::pointwise::{Activation, pointwise};
 use crate::layers::embedding::Embedding;
@@ -48,10 +49,22 @@ const DISTIL_BERT: Names = Names {
     output_norm: "output_layer_norm",
 };
 
+const MPNET: Names = Names {
+    layers: "encoder.layer",
+    query: "attention.attn.q",
+    key: "attention.attn.k",
+    value: "attention.attn.v",
+    attention_output: "attention.attn.o",
+    attention_norm: "attention.LayerNorm",
+    intermediate: "intermediate.dense",
+    output: "output.dense",
+    output_norm: "output.LayerNorm",
+};
+
 /// Name of the embedding of tokens, which every encoder has.
 const TOKEN_EMBEDDING: &str = "embeddings.word_embeddings.weight";
 /// Prefixes of names in checkpoints that have a head on top of the encoder.
-const PREFIXES: [&str; 4] = ["bert", "roberta", "distilbert", "electra"];
+const PREFIXES: [&str; 5] = ["bert", "roberta", "distilbert", "electra", "mpnet"];
 
 /// The weights of an encoder.
 pub(super) struct Network {
@@ -63,6 +76,8 @@ pub(super) struct Network {
     norm: LayerNorm,
     layers: Vec<Layer>,
     heads: Heads,
+    /// What scores have more by relative position, if they have.
+    position_bias: Option<PositionBias>,
 }
 
 struct Layer {
@@ -83,6 +98,7 @@ impl Network {
         };
         let names = match spec.kind {
             EncoderKind::DistilBert => &DISTIL_BERT,
+            EncoderKind::Mpnet => &MPNET,
             EncoderKind::Bert | EncoderKind::Electra | EncoderKind::Roberta => &BERT,
         };
         let hidden = spec.hidden_size;
@@ -90,6 +106,10 @@ impl Network {
         let words = weights.stored(TOKEN_EMBEDDING, &[spec.vocab_size, hidden])?;
         let layers = weights.scope(names.layers);
         let (positions, second_type) = positions(spec, &weights)?;
+        let position_bias = match spec.position_buckets {
+            Some(buckets) => Some(PositionBias::load(buckets, spec.heads(), &weights)?),
+            None => None,
+        };
         Ok(Self {
             words: Embedding::new(Matrix::from_stored(&weights, &words, None)?),
             positions,
@@ -99,6 +119,7 @@ impl Network {
                 .map(|layer| Layer::load(spec, names, &layers.scope(layer)))
                 .collect::<std::result::Result<_, _>>()?,
             heads: spec.heads(),
+            position_bias,
         })
     }
 
@@ -116,7 +137,11 @@ impl Network {
             bail!("a batch needs texts of at least one token each");
         }
         let mut x = self.embed(texts, spec, device)?;
-        let texts = Texts::new(&lengths, self.heads, device)?;
+        let mut texts = Texts::new(&lengths, self.heads, device)?;
+        if let Some(bias) = &self.position_bias {
+            let longest = lengths.iter().max().copied().unwrap_or_default();
+            texts = texts.biased(bias.of_length(longest)?);
+        }
         for layer in &self.layers {
             if !go_on() {
                 return Ok(None);
@@ -128,6 +153,11 @@ impl Network {
 }
 
 impl Network {
+    /// The matrix of the tokens' embeddings, `[vocab_size, hidden]`.
+    pub(super) fn words(&self) -> &Embedding {
+        &self.words
+    }
+
     /// The normalized embeddings of tokens, of their positions and of their types.
     fn embed(&self, texts: &[Text<'_>], spec: &EncoderSpec, device: &Device) -> Result<Tensor> {
         let ids: Vec<u32> = texts.iter().flat_map(|text| text.token_ids).copied().collect();
@@ -160,7 +190,7 @@ fn types(text: &Text<'_>) -> impl Iterator<Item = f32> + use<> {
 fn positions(spec: &EncoderSpec, weights: &Weights) -> Loaded<(Tensor, Option<Tensor>)> {
     let table = |name: &str, rows| weights.dense(name, &[rows, spec.hidden_size], DType::F32);
     let positions = table("embeddings.position_embeddings.weight", spec.max_positions)?;
-    if spec.kind == EncoderKind::DistilBert {
+    if matches!(spec.kind, EncoderKind::DistilBert | EncoderKind::Mpnet) {
         return Ok((positions, None));
     }
     let types = table("embeddings.token_type_embeddings.weight", spec.type_vocab_size)?;

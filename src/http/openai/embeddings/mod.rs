@@ -60,11 +60,11 @@ pub(crate) async fn embeddings(
         request.embed_dtype.as_deref(),
         request.endianness.as_deref(),
     )?;
-    if state.engine.limits().outputs != Outputs::Embedding {
+    if !matches!(state.engine.limits().outputs, Outputs::Embedding | Outputs::Lexical) {
         let what = "embeddings from a model that makes none of texts; /pooling gives what it makes";
         return Err(ApiError::unsupported("model", what));
     }
-    let cutting = cutting(&request, state.engine.limits().max_text_len)?;
+    let cutting = cutting(&request, state.longest_text())?;
     let options = options(&request, adapter, &arrival, state.engine.limits())?;
     let inputs = match conversation {
         Some(conversation) => vec![Input::Text(prompt::text(&state, conversation).await?)],

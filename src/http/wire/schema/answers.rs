@@ -96,6 +96,8 @@ written! {
     TeiVectors: list(&list(&json!({"type": "number"})));
     /// The vectors of each text's tokens.
     TeiTokenVectors: list(&list(&list(&json!({"type": "number"}))));
+    /// The weights of each text that are not 0.
+    TeiSparseVectors: list(&list(&reference("TeiSparseValue")));
     /// The classes of a text, or of each of several, the most likely first.
     TeiPredictions: any_of(&[
         list(&reference("TeiPrediction")), list(&list(&reference("TeiPrediction"))),
