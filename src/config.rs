@@ -19,6 +19,8 @@ pub struct EngineConfig {
     pub device: DeviceChoice,
     /// Processes that compute the model together, each with its part of the weights.
     pub tensor_parallel: usize,
+    /// The machines that these processes are on, if there are several.
+    pub nodes: Option<Nodes>,
     /// Most sequences in one step.
     pub max_num_seqs: usize,
     /// Most tokens in one step, prefill chunks and decodes together.
@@ -69,6 +71,7 @@ impl Default for EngineConfig {
         Self {
             device: DeviceChoice::Auto,
             tensor_parallel: 1,
+            nodes: None,
             max_num_seqs: 64,
             max_num_batched_tokens: 512,
             target_step_time: Some(Duration::from_millis(175)),
@@ -91,6 +94,28 @@ impl Default for EngineConfig {
             max_lora_rank: 128,
         }
     }
+}
+
+impl EngineConfig {
+    /// Ranks on each machine.
+    pub fn ranks_per_node(&self) -> usize {
+        self.tensor_parallel / self.nodes.as_ref().map_or(1, |nodes| nodes.count)
+    }
+}
+
+/// The machines that compute a model together: each has equally many ranks, in the order of machines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Nodes {
+    /// How many there are.
+    pub count: usize,
+    /// Which of them this one is; 0 has rank 0, which serves.
+    pub rank: usize,
+    /// Where 0 waits for the others.
+    pub master_addr: String,
+    /// The port there.
+    pub master_port: u16,
+    /// File with what all of them know, and nobody else.
+    pub secret_file: PathBuf,
 }
 
 /// A folder that KV blocks are kept in.

@@ -14,6 +14,7 @@ mod draft;
 pub mod generation_config;
 pub mod local;
 pub mod model;
+pub mod nodes;
 mod progress;
 pub mod ranks;
 mod templates;

@@ -54,10 +54,10 @@ impl RunningModel {
     /// When the model, its tokenizer, a template or an adapter can't be used, or memory is short.
     pub fn start(choice: &ModelChoice, config: &EngineConfig) -> anyhow::Result<Self> {
         let began = Instant::now();
-        ranks::check(choice, config.tensor_parallel)?;
+        ranks::check(choice, config)?;
         let (mut source, mut draft) = (choice.open()?, choice.open_draft()?);
         let several = config.tensor_parallel > 1;
-        let leader = several.then(|| ranks::start_others(config.tensor_parallel)).transpose()?;
+        let leader = several.then(|| ranks::start_others(&source, config)).transpose()?;
         let name = choice.name.clone().unwrap_or_else(|| source.name.clone());
         let vocabulary = source.gguf_vocabulary.take();
         let format = if vocabulary.is_some() { "gguf" } else { "safetensors" };

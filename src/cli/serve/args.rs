@@ -17,8 +17,8 @@ use crate::app::adapters::LoraModule;
 use crate::app::choice::ModelChoice;
 use crate::app::generation_config::GenerationConfig;
 use crate::config::{
-    DeviceChoice, EngineConfig, KvCacheDtype, KvDisk, LoraServing, MediaConfig, Parser, Pooling,
-    ServerConfig, TlsFiles, WeightKind,
+    DeviceChoice, EngineConfig, KvCacheDtype, KvDisk, LoraServing, MediaConfig, Nodes, Parser,
+    Pooling, ServerConfig, TlsFiles, WeightKind,
 };
 use crate::text::{reasoning, tool_calls};
 
@@ -197,6 +197,24 @@ struct EngineArgs {
     #[arg(long, default_value_t = 1, value_name = "COUNT", alias = "tensor-parallel-size")]
     #[arg(value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=64))]
     tensor_parallel: usize,
+    /// Machines that the processes of --tensor-parallel are on, equally many on each. Every machine runs
+    /// the same command, but for --node-rank.
+    #[arg(long, value_name = "COUNT", requires_all = ["master_addr", "rank_secret_file"])]
+    #[arg(value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=64))]
+    nnodes: Option<usize>,
+    /// Which of these machines this is, from 0, which serves; the others compute for it.
+    #[arg(long, default_value_t = 0, value_name = "RANK", requires = "nnodes")]
+    node_rank: usize,
+    /// Address of machine 0, where it waits for the others.
+    #[arg(long, value_name = "HOST", requires = "nnodes")]
+    master_addr: Option<String>,
+    /// Port of --master-addr.
+    #[arg(long, default_value_t = 29500, value_name = "PORT", requires = "nnodes")]
+    master_port: u16,
+    /// File with a secret of at least 32 bytes that is the same on all machines; who doesn't know it is
+    /// no rank. What ranks send is not encrypted: give them a network that you trust.
+    #[arg(long, value_name = "FILE", requires = "nnodes")]
+    rank_secret_file: Option<PathBuf>,
     /// On a GPU, too, make results independent of what else is computed, to the bit, as they are on
     /// a CPU; prompts take longer then.
     #[arg(long)]
@@ -290,6 +308,22 @@ fn weight_kind(quantized: bool) -> impl TypedValueParser<Value = WeightKind> {
     value_of(kinds, WeightKind::name)
 }
 
+impl EngineArgs {
+    /// The machines that compute the model together, if there are several.
+    fn nodes(&self) -> Option<Nodes> {
+        // The parser asks for both where there is a number of machines.
+        let (address, secret) = (self.master_addr.as_ref()?, self.rank_secret_file.as_ref()?);
+        let count = self.nnodes.filter(|count| *count > 1)?;
+        Some(Nodes {
+            count,
+            rank: self.node_rank,
+            master_addr: address.clone(),
+            master_port: self.master_port,
+            secret_file: secret.clone(),
+        })
+    }
+}
+
 impl ServeArgs {
     /// The model that the flags choose.
     pub(super) fn model_choice(&self) -> ModelChoice {
@@ -324,6 +358,7 @@ impl ServeArgs {
         EngineConfig {
             device: args.device,
             tensor_parallel: args.tensor_parallel,
+            nodes: args.nodes(),
             gpu_memory_percent,
             deterministic: args.deterministic,
             enforce_eager: args.enforce_eager,

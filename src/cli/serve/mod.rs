@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 pub use args::ServeArgs;
 
 use crate::app::model::RunningModel;
-use crate::app::{adapters, ranks};
+use crate::app::{adapters, nodes, ranks};
 use crate::engine::EngineHandle;
 use crate::http::Loading;
 use crate::http::state::AppState;
@@ -37,6 +37,9 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
     }
     let began = Instant::now();
     let (choice, config) = (args.model_choice(), args.engine_config());
+    if config.nodes.as_ref().is_some_and(|nodes| nodes.rank > 0) {
+        return nodes::compute(choice, config, first_stop_signal()).await;
+    }
     let stores = config.kv_disk.is_some();
     if let Some(name) = &choice.name {
         // Known before the model is loaded: what is wrong with the flags is told at once.

@@ -96,11 +96,12 @@ impl LoadedModel {
         let hf_config = HfConfig::from_value(&source.config)?;
         let EngineConfig { deterministic, enforce_eager: eager, .. } = *config;
         GpuSettings { deterministic, eager }.apply();
-        let device = OpenDevice::open(config.device, group.rank(), group.size())?;
+        let here = config.ranks_per_node();
+        let device = OpenDevice::open(config.device, group.rank() % here, here)?;
         let group = connected(group, &device.device)?;
         let needed = usize::try_from(source.weight_bytes()).unwrap_or(usize::MAX);
         // Ranks on the CPU share its memory.
-        let parts = if device.device.is_cpu() { 1 } else { group.size() };
+        let parts = if device.device.is_cpu() { group.size() / here } else { group.size() };
         let stored = needed / parts;
         let weights_fit = WeightsFit { stored, dtype: hf_config.dtype(), kind: config.weight_kind };
         weights_fit.check(device.memory()?.free, &device.name)?;
@@ -196,7 +197,10 @@ impl LoadedModel {
             num_slots: plan.num_slots,
             num_snapshots: plan.num_snapshots,
         };
-        let runner = Runner::new(model, device.device, sizes, leader)?.with_tower(tower);
+        let runner = Runner::new(model, device.device, sizes, leader.clone())?.with_tower(tower);
+        if let Some(leader) = leader {
+            leader.watch(handle.waker()).map_err(StartupError::Thread)?;
+        }
         let (shared, pace) = (handle.shared(), Pace::new(config.target_step_time));
         let core = EngineCore::new(commands, shared, scheduler, pace, runner, head, metrics)
             .with_speculation(speculation, draft.transpose()?)
@@ -276,7 +280,7 @@ impl LoadedModel {
         let memory = match config.kv_cache_bytes {
             // Free memory doesn't count then, and not every system tells how much there is.
             Some(bytes) => DeviceMemory { free: bytes, own: None },
-            None => ranks::least(self.device.memory()?, others),
+            None => ranks::least(self.device.memory()?, others, config.ranks_per_node()),
         };
         // Where the pool is in host memory too, both have their parts of it.
         let kept = config.kv_host_bytes.filter(|_| memory.own.is_none()).unwrap_or(0);

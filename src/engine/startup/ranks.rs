@@ -1,4 +1,4 @@
-//! What several ranks of one machine share: its cores and its memory.
+//! What several ranks share on one machine: its cores, its memory, its GPUs.
 
 use std::num::NonZeroUsize;
 
@@ -28,21 +28,22 @@ pub(super) fn refuse_encoder(
 pub(super) fn threads(config: &EngineConfig) -> Option<NonZeroUsize> {
     let share = || {
         let cores = pool::usual_threads().get();
-        (config.tensor_parallel > 1).then(|| (cores / config.tensor_parallel).max(1))
+        let ranks = config.ranks_per_node();
+        (config.tensor_parallel > 1).then(|| (cores / ranks).max(1))
     };
     config.threads.or_else(share).and_then(NonZeroUsize::new)
 }
 
-/// The memory that each rank can use: as much as the rank with the least has, or on one machine its
-/// share of what is free.
-pub(super) fn least(own: DeviceMemory, others: &[RankMemory]) -> DeviceMemory {
+/// The memory that each rank can use: as much as the rank with the least has, or its share of what is free
+/// on a machine that has `here` ranks.
+pub(super) fn least(own: DeviceMemory, others: &[RankMemory], here: usize) -> DeviceMemory {
     let mut least = own;
     for other in others {
         least.free = least.free.min(other.free);
         least.own = least.own.zip(other.own).map(|(own, other)| own.min(other));
     }
     if least.own.is_none() {
-        least.free /= others.len() + 1;
+        least.free /= here;
     }
     least
 }
@@ -55,10 +56,12 @@ mod tests {
     fn the_rank_with_the_least_memory_decides() {
         let memory = |free, own| DeviceMemory { free, own };
         let other = |free, own| RankMemory { free, own };
-        assert_eq!(least(memory(70, None), &[]), memory(70, None));
+        assert_eq!(least(memory(70, None), &[], 1), memory(70, None));
         let gpus = [other(50, Some(100)), other(60, Some(90))];
-        assert_eq!(least(memory(70, Some(100)), &gpus), memory(50, Some(90)));
+        assert_eq!(least(memory(70, Some(100)), &gpus, 3), memory(50, Some(90)));
         // Processes of one machine take from the same memory.
-        assert_eq!(least(memory(90, None), &[other(80, None)]), memory(40, None));
+        assert_eq!(least(memory(90, None), &[other(80, None)], 2), memory(40, None));
+        // Those of several machines don't.
+        assert_eq!(least(memory(90, None), &[other(80, None)], 1), memory(80, None));
     }
 }

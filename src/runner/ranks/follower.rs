@@ -58,10 +58,18 @@ impl Follower {
             match order {
                 Order::Start(_) => bail!("started already"),
                 Order::Copy { blocks, states } => local.copy(&blocks, &states)?,
+                Order::Answer => self.link().send(&())?,
                 Order::Forward(batch) => drop(local.forward(&batch)?),
             }
         }
         Ok(())
+    }
+
+    /// Answers the next order, which asks for no more.
+    #[cfg(test)]
+    pub(super) fn answer_once(&self) -> Result<()> {
+        let Some(Order::Answer) = self.order()? else { bail!("another order") };
+        self.link().send(&())
     }
 
     fn order(&self) -> Result<Option<Order<'static>>> {

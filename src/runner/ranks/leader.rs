@@ -1,7 +1,8 @@
 //! Rank 0: tells the others what to compute, and adds up their partial sums.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread;
+use std::time::Duration;
 
 use candle_core::{Result, Tensor, bail};
 use serde::de::DeserializeOwned;
@@ -10,20 +11,24 @@ use super::link::{Link, numbers, tensor};
 use super::order::{Order, RankMemory};
 use crate::layers::group::Group;
 
+/// How often ranks that compute nothing are asked whether they are there.
+const CHECK: Duration = Duration::from_secs(2);
+
 /// Rank 0, and its links to all others in the order of their ranks.
 #[derive(Debug)]
 pub struct Leader {
     links: Mutex<Vec<Link>>,
     size: usize,
-    /// An order was begun and not completed: if none is in progress, one has failed halfway.
-    in_progress: AtomicBool,
+    /// Held while an order is carried out. An order was begun and not completed: if nobody holds this, one
+    /// has failed halfway.
+    unfinished: Mutex<bool>,
 }
 
 impl Leader {
     /// Rank 0 of a group whose other ranks are at the ends of these links.
     pub fn new(links: Vec<Link>) -> Self {
         let size = links.len() + 1;
-        Self { links: Mutex::new(links), size, in_progress: AtomicBool::new(false) }
+        Self { links: Mutex::new(links), size, unfinished: Mutex::new(false) }
     }
 
     /// Waits until all others have loaded their parts.
@@ -51,7 +56,42 @@ impl Leader {
 
     /// Whether a step failed halfway.
     pub(crate) fn is_broken(&self) -> bool {
-        self.in_progress.load(Ordering::Acquire)
+        match self.unfinished.try_lock() {
+            Ok(unfinished) => *unfinished,
+            Err(TryLockError::Poisoned(unfinished)) => **unfinished.get_ref(),
+            Err(TryLockError::WouldBlock) => false,
+        }
+    }
+
+    /// Asks all others from time to time whether they are there, so that one that dies is missed before the
+    /// next request comes; calls `lost` then. Ends with the leader.
+    pub(crate) fn watch(self: &Arc<Self>, lost: impl Fn() + Send + 'static) -> std::io::Result<()> {
+        let leader = Arc::downgrade(self);
+        let watch = move || {
+            while let Some(leader) = leader.upgrade() {
+                if !leader.all_answer() {
+                    return lost();
+                }
+                drop(leader);
+                thread::sleep(CHECK);
+            }
+        };
+        thread::Builder::new().name("ranks".to_owned()).spawn(watch).map(drop)
+    }
+
+    /// Whether all others answer, or are busy with an order, which will tell.
+    fn all_answer(&self) -> bool {
+        let Ok(mut unfinished) = self.unfinished.try_lock() else { return true };
+        if *unfinished {
+            return false;
+        }
+        let asked = self.links().iter_mut().try_for_each(|link| link.send(&Order::Answer));
+        let answered = asked.and_then(|()| self.receive_all::<()>("computed nothing"));
+        if let Err(error) = &answered {
+            tracing::error!(%error, "a rank doesn't answer");
+        }
+        *unfinished = answered.is_err();
+        !*unfinished
     }
 
     /// Sends an order to all others, and carries it out in this process by `own`.
@@ -60,12 +100,13 @@ impl Leader {
     ///
     /// A failure of any rank, after which there are no more orders.
     pub(crate) fn order<T>(&self, order: &Order<'_>, own: impl FnOnce() -> Result<T>) -> Result<T> {
-        if self.in_progress.swap(true, Ordering::AcqRel) {
+        let mut unfinished = self.unfinished.lock().unwrap_or_else(PoisonError::into_inner);
+        if std::mem::replace(&mut *unfinished, true) {
             bail!("the ranks have lost each other in an earlier step");
         }
         self.links().iter_mut().try_for_each(|link| link.send(order))?;
         let done = own()?;
-        self.in_progress.store(false, Ordering::Release);
+        *unfinished = false;
         Ok(done)
     }
 

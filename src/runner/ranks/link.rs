@@ -1,4 +1,4 @@
-//! The link between two ranks: frames over a pair of pipes.
+//! The link between two ranks: frames over a pair of pipes, or a connection.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -94,7 +94,7 @@ impl Link {
 
     /// Why the other rank takes nothing any more: what it said before it ended, if it did.
     fn last_words(&mut self, error: &io::Error) -> Error {
-        if error.kind() == io::ErrorKind::BrokenPipe {
+        if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) {
             while let Ok(Some((kind, len))) = self.header() {
                 if let Err(failure) = self.content(kind, kind, len) {
                     return failure;

@@ -4,15 +4,22 @@
 //! over ranks are made by rank 0 in the order of ranks, so that they have the same bits in every
 //! run. Once a step has failed halfway nobody knows what the others have done: the group is broken
 //! then and computes nothing more.
+//!
+//! A link goes over pipes on one machine and over TCP between machines (`meeting`), where both ends prove
+//! first that they know a secret (`secret`).
 
 mod follower;
 mod leader;
 mod link;
+mod meeting;
 pub(super) mod order;
+mod secret;
 #[cfg(test)]
 mod tests;
 
 pub use follower::Follower;
 pub use leader::Leader;
 pub use link::Link;
+pub use meeting::{Meeting, join};
 pub use order::RankMemory;
+pub use secret::{Hello, JoinError, Secret};

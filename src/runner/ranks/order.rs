@@ -14,6 +14,8 @@ pub(crate) enum Order<'a> {
     Start(CacheSizes),
     /// Copy blocks and states, each `(from, to)`.
     Copy { blocks: Vec<(u32, u32)>, states: Vec<(u32, u32)> },
+    /// Say that this rank is still there.
+    Answer,
     /// Compute a step.
     Forward(Box<Cow<'a, ForwardBatch>>),
 }

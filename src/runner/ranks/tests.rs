@@ -87,6 +87,23 @@ fn a_rank_that_ends_while_it_loads_is_named() {
 }
 
 #[test]
+fn a_rank_that_dies_while_nothing_is_computed_is_missed() {
+    let (die, dies) = std::sync::mpsc::channel::<()>();
+    let dies = std::sync::Mutex::new(dies);
+    let leader = Arc::new(group(2, move |follower| {
+        // Answers once, as one that follows does.
+        follower.answer_once().unwrap();
+        dies.lock().unwrap().recv().unwrap();
+    }));
+    let (missed, is_missed) = std::sync::mpsc::channel();
+    leader.watch(move || missed.send(()).unwrap()).unwrap();
+    assert!(!leader.is_broken());
+    die.send(()).unwrap();
+    is_missed.recv().unwrap();
+    assert!(leader.is_broken());
+}
+
+#[test]
 fn a_step_that_fails_here_leaves_the_group_broken() {
     let leader = group(2, |follower| drop(follower.all_reduce(matrix(1, 1, 0.0))));
     let order = Order::Forward(Box::new(Cow::Owned(ForwardBatch::default())));
