@@ -1,7 +1,10 @@
 //! Which device a model runs on, why, and how much memory it has.
 
+use std::path::Path;
+
 use candle_core::{CudaDevice, Device};
 
+use super::cgroup;
 use super::error::StartupError;
 use crate::config::DeviceChoice;
 use crate::kernels::cuda::settings::prepare;
@@ -138,14 +141,13 @@ fn name(device: &Device, choice: DeviceChoice) -> String {
     }
 }
 
-/// Bytes this process may still take: what the system has available, or what is left of the
-/// control group's limit.
+/// Bytes this process may still take: what the system has available, or what its control groups leave.
 pub(super) fn host_memory() -> Result<usize, StartupError> {
     let mut system = sysinfo::System::new().map_err(|e| StartupError::Memory(e.to_string()))?;
     system.refresh_memory();
     let available = system.available_memory();
-    let limited = system.cgroup_limits().map_or(available, |limits| limits.free_memory);
-    Ok(usize::try_from(available.min(limited)).unwrap_or(usize::MAX))
+    let left = cgroup::free_memory(Path::new("/")).unwrap_or(available);
+    Ok(usize::try_from(available.min(left)).unwrap_or(usize::MAX))
 }
 
 #[cfg(test)]

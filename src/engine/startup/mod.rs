@@ -4,6 +4,7 @@
 //! between the two adapters can be loaded, which take memory too.
 
 pub mod adapters;
+mod cgroup;
 mod classifier;
 mod decoder;
 pub mod device;
