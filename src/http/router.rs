@@ -16,7 +16,7 @@ use super::middleware::{auth, drain, generation_guard, observe};
 use super::openai::{
     batches, chat, completions, conversations, decisions, embeddings, files, responses,
 };
-use super::ops::{about, adapters, health, invocations, models, tokenize};
+use super::ops::{about, adapters, health, invocations, models, sglang, tokenize};
 use super::state::AppState;
 use super::{anthropic, cohere, ollama, openapi, page, ranking, tei};
 
@@ -122,9 +122,14 @@ fn routes() -> Router<AppState> {
         .route("/load", get(about::load))
         .route("/props", get(about::props))
         .route("/slots", get(about::slots))
+        .route("/server_info", get(sglang::server_info))
+        .route("/get_server_info", get(sglang::server_info))
+        .route("/model_info", get(sglang::model_info))
+        .route("/get_model_info", get(sglang::model_info))
         .route("/tokenizer_info", get(about::tokenizer_info))
         .route("/ping", get(health::ready).post(health::ready))
         .route("/health", get(health::ready))
+        .route("/health_generate", get(health::ready))
         .route("/health/ready", get(health::ready))
         .route("/health/live", get(health::live))
         .route("/health/startup", get(health::startup))

@@ -364,6 +364,23 @@ async fn slots_are_the_sequences_that_can_run() {
 }
 
 #[tokio::test]
+async fn routers_of_sglang_learn_the_model_and_its_room() {
+    let server = Server::saying("x").await;
+    for path in ["/server_info", "/get_server_info"] {
+        let info = server.client.get(path).await.json();
+        assert_eq!(info["served_model_name"], "tiny");
+        assert_eq!(info["context_length"], CONTEXT);
+        assert_eq!(info["max_running_requests"], 8);
+    }
+    for path in ["/model_info", "/get_model_info"] {
+        let info = server.client.get(path).await.json();
+        assert_eq!(info["model_path"], "tiny");
+        assert_eq!(info["is_generation"], true);
+    }
+    assert_eq!(server.client.get("/health_generate").await.status, 200);
+}
+
+#[tokio::test]
 async fn tokens_are_told_with_their_texts() {
     let server = Server::saying("x").await;
     let body = json!({"content": "a\u{e9}", "with_pieces": true, "add_special": false});

@@ -19,7 +19,7 @@ pub(crate) async fn live(State(state): State<AppState>) -> Result<axum::Json<Val
     Ok(axum::Json(json!({"status": "live"})))
 }
 
-/// `GET /health` and `/health/ready`: requests are welcome.
+/// `GET /health`, `/health/ready` and, for SGLang's routers, `/health_generate`: requests are welcome.
 pub(crate) async fn ready(State(state): State<AppState>) -> Result<axum::Json<Value>, ApiError> {
     state.check_ready()?;
     Ok(axum::Json(json!({"status": "ready"})))

@@ -5,4 +5,5 @@ pub(crate) mod adapters;
 pub(crate) mod health;
 pub(crate) mod invocations;
 pub(crate) mod models;
+pub(crate) mod sglang;
 pub(crate) mod tokenize;

@@ -112,6 +112,19 @@ written! {
     Slots: list(&object(&["id", "n_ctx", "is_processing"], &json!({
         "id": count(), "n_ctx": count(), "is_processing": {"type": "boolean"},
     })));
+    /// What is served, in SGLang's words.
+    SglangServerInfo: object(&["served_model_name", "context_length"], &json!({
+        "version": text(), "model_path": text(), "tokenizer_path": text(), "served_model_name": text(),
+        "is_embedding": {"type": "boolean"}, "context_length": count(), "max_running_requests": count(),
+        "max_total_num_tokens": count(), "page_size": count(), "dp_size": count(),
+        "disaggregation_mode": text(),
+    }));
+    /// What the model is, in SGLang's words.
+    SglangModelInfo: object(&["model_path", "is_generation"], &json!({
+        "model_path": text(), "tokenizer_path": text(), "is_generation": {"type": "boolean"},
+        "has_image_understanding": {"type": "boolean"}, "has_audio_understanding": {"type": "boolean"},
+        "model_type": text(),
+    }));
     /// What to tokenize: a text, under either name, or a conversation.
     TokenizeRequest: json!({
         "type": "object",
