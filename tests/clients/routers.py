@@ -38,8 +38,12 @@ GROUPS, QUESTIONS = 8, 6
 DRAIN_DELAY = 3
 
 
-# LiteLLM would ask a host elsewhere for prices first.
-ENVIRONMENT = {**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+# LiteLLM would ask a host elsewhere for prices first, and start with a key only.
+ENVIRONMENT = {
+    **os.environ,
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",
+}
 
 
 class Router:
@@ -431,8 +435,9 @@ def new_server(binary) -> Server:
     events, replay = free_port(), free_port()
     config = {
         "enable_kv_cache_events": True,
-        "endpoint": f"tcp://127.0.0.1:{events}",
-        "replay_endpoint": f"tcp://127.0.0.1:{replay}",
+        # Bound; one with a host would be connected to.
+        "endpoint": f"tcp://*:{events}",
+        "replay_endpoint": f"tcp://*:{replay}",
         "topic": "kv-events",
     }
     flags = ["--kv-events-config", json.dumps(config), "--drain-delay", str(DRAIN_DELAY), "--threads", "1"]
