@@ -159,6 +159,6 @@ fn common(source: &ModelSource, config: &EngineConfig) -> String {
     let settings = format!("{bytes} {weight_kind:?} {kv_cache_dtype:?} {deterministic}");
     let hash =
         Sha256::new().chain_update(source.config.to_string()).chain_update(settings).finalize();
-    let model: String = hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    format!("sconce {} with model {model}", env!("CARGO_PKG_VERSION"))
+    let model = hash.iter().take(8).fold(0u64, |all, byte| (all << 8) | u64::from(*byte));
+    format!("sconce {} with model {model:016x}", env!("CARGO_PKG_VERSION"))
 }

@@ -208,7 +208,7 @@ mod tests {
     /// What rank 0 and the rank say of each other.
     fn meet(
         zero: Secret,
-        rank: Secret,
+        rank: &Secret,
         hello: &Hello,
     ) -> (Result<Hello, JoinError>, Result<(), JoinError>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -224,14 +224,14 @@ mod tests {
 
     #[test]
     fn who_knows_the_secret_is_a_rank() {
-        let (welcomed, joined) = meet(secret(1), secret(1), &hello());
+        let (welcomed, joined) = meet(secret(1), &secret(1), &hello());
         joined.unwrap();
         assert_eq!(welcomed.unwrap(), hello());
     }
 
     #[test]
     fn who_does_not_know_it_is_told() {
-        let (welcomed, joined) = meet(secret(1), secret(2), &hello());
+        let (welcomed, joined) = meet(secret(1), &secret(2), &hello());
         assert!(matches!(welcomed, Err(JoinError::Impostor)));
         let told = joined.unwrap_err().to_string();
         assert!(told.contains("--rank-secret-file"), "{told}");
@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn another_model_is_refused_with_the_reason() {
         let other = Hello { model: "another".to_owned(), ..hello() };
-        let (_, joined) = meet(secret(1), secret(1), &other);
+        let (_, joined) = meet(secret(1), &secret(1), &other);
         let told = joined.unwrap_err().to_string();
         assert!(told.contains("its model is another"), "{told}");
     }
