@@ -275,6 +275,7 @@ fn request(prompt: Vec<u32>, max_tokens: usize, seed: u64) -> EngineRequest {
         max_drafts: None,
         prompt_logprobs: None,
         priority: 0,
+        share: 0,
         cache_salt: None,
         adapter: None,
         pictures: Vec::new(),

@@ -69,6 +69,7 @@ fn text(ids: &[u32]) -> EmbeddingRequest {
         second_text: None,
         wanted: Wanted::default(),
         priority: 0,
+        share: 0,
         cache_salt: None,
         adapter: None,
     }
@@ -216,6 +217,7 @@ async fn an_encoder_embeds_and_does_nothing_else() {
         max_drafts: None,
         prompt_logprobs: None,
         priority: 0,
+        share: 0,
         cache_salt: None,
         adapter: None,
         pictures: Vec::new(),

@@ -99,6 +99,7 @@ impl EmbeddingOptions {
             second_text,
             wanted: self.wanted,
             priority: self.priority,
+            share: 0,
             cache_salt: self.cache_salt.clone(),
             adapter: self.adapter.clone(),
         });

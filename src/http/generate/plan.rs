@@ -169,6 +169,7 @@ impl Plan {
             stop: stop.clone(),
             prompt_logprobs: options.scored_prompt(),
             priority: options.priority,
+            share: 0,
             prediction: self.prediction.clone(),
             max_drafts: options.own.max_drafts,
             cache_salt: options.cache_salt.clone(),
