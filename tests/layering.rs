@@ -38,6 +38,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "metrics",
             "config",
             "store",
+            "telemetry",
         ],
     ),
     ("engine::startup", &["models", "weights", "kernels", "layers::group"]),
@@ -79,6 +80,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("pictures", &[]),
     ("config", &[]),
     ("metrics", &[]),
+    ("telemetry", &[]),
     ("demo", &[]),
     // Words alone.
     ("glossary", &[]),
@@ -109,6 +111,7 @@ const INSIDE: &[(&str, &[&str])] = &[
     ("http::ops", &["openai", "page", "generate", "request", "state", "wire", "error"]),
     ("http::middleware", &["page", "request", "state", "error"]),
     ("http::worker", &["anthropic", "openai", "request", "state", "wire", "error"]),
+    ("http::ledger", &["state"]),
     ("http::openapi", &["anthropic", "ollama", "tei", "state", "wire", "error"]),
     ("models::error", &[]),
     ("models::top", &[]),

@@ -33,9 +33,10 @@ pub mod download;
 #[cfg(test)]
 mod fake_server;
 pub mod health;
+pub mod key;
 pub mod render_chat;
 pub mod serve;
-mod settings;
+pub mod settings;
 mod sse;
 
 use settings::{Settings, Sources};
@@ -74,6 +75,8 @@ enum Command {
     Ceiling(ceiling::CeilingArgs),
     /// Print the prompt that a chat template makes of a conversation.
     RenderChat(render_chat::RenderChatArgs),
+    /// Make keys for the file of --api-key-file.
+    Key(key::KeyArgs),
     /// Ask a running server whether it is ready; for container health checks.
     Health(health::HealthArgs),
 }
@@ -127,6 +130,7 @@ fn run(
         Command::Bench(args) => block_on(bench::run(args)),
         Command::Ceiling(args) => ceiling::run(&args),
         Command::RenderChat(args) => render_chat::run(&args),
+        Command::Key(args) => key::run(args),
         Command::Health(args) => block_on(health::run(args)),
     }
 }

@@ -13,6 +13,7 @@
 //! answer       from the engine's outputs to the bytes of a response
 //! middleware   what happens around every handler
 //! request      a body to wire structs; the fields that no struct has
+//! ledger       what keys used, to the store
 //! state        what there is one of in a server
 //! wire         JSON as serde reads and writes it, and its bounds      | error
 //! ```
@@ -55,6 +56,7 @@ mod cohere;
 mod connections;
 mod error;
 mod generate;
+mod ledger;
 pub mod listener;
 mod loading;
 mod middleware;
@@ -124,11 +126,13 @@ pub async fn serve(
     let closed = async move { drop(closed.await) }.shared();
     let mut server = tokio::spawn(listen(listeners.into(), state.clone(), closed));
     let upkeep = tokio::spawn(keep_metrics(state.clone()));
+    let ledger = tokio::spawn(ledger::keep(state.clone()));
     let worker = Worker::start(&state, router::for_stored_requests(state.clone()));
     tokio::select! {
         () = shutdown => {}
         ended = &mut server => {
             upkeep.abort();
+            ledger.abort();
             worker.stop().await;
             return ended.map(|()| DrainReport { cut: 0 }).map_err(io::Error::other);
         }
@@ -151,6 +155,8 @@ pub async fn serve(
         server.abort();
     }
     upkeep.abort();
+    ledger.abort();
+    let _ = tokio::time::timeout(LAST_WRITES, ledger::write(&state)).await;
     Ok(report)
 }
 

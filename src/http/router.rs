@@ -16,7 +16,7 @@ use super::middleware::{auth, drain, generation_guard, observe};
 use super::openai::{
     batches, chat, completions, conversations, decisions, embeddings, files, responses,
 };
-use super::ops::{about, adapters, health, invocations, models, sglang, tokenize};
+use super::ops::{about, adapters, health, invocations, models, sglang, tokenize, usage};
 use super::state::AppState;
 use super::{anthropic, cohere, ollama, openapi, page, ranking, tei};
 
@@ -135,6 +135,7 @@ fn routes() -> Router<AppState> {
         .route("/health/startup", get(health::startup))
         .route("/metrics", get(health::metrics))
         .route("/version", get(health::version))
+        .route("/v1/usage", get(usage::usage))
         .route("/openapi.json", get(openapi::openapi))
         .fallback(no_route)
         .method_not_allowed_fallback(wrong_method)

@@ -119,6 +119,16 @@ table! {
         "HTTP responses by handler, method and class of status.");
     http_time: Labelled<Histogram> = histogram("http_request_duration_seconds", HTTP_SECONDS,
         "Until the response's headers.");
+    key_requests: Labelled<Counter> = counter("sconce:key_requests_total",
+        "Requests that were taken, by the name of their key.");
+    key_refusals: Labelled<Counter> = counter("sconce:key_refusals_total",
+        "Requests that a key may not make, or not now, by the name of their key and the reason.");
+    key_prompt_tokens: Labelled<Counter> = counter("sconce:key_prompt_tokens_total",
+        "Prompt tokens as usage tells them, by the name of their key.");
+    key_cached_tokens: Labelled<Counter> = counter("sconce:key_cached_prompt_tokens_total",
+        "Those of them that did not have to be computed, by the name of their key.");
+    key_generation_tokens: Labelled<Counter> = counter("sconce:key_generation_tokens_total",
+        "Tokens sampled, as usage tells them, by the name of their key.");
     admission_rejections: Counter = counter("sconce:admission_rejections_total",
         "Requests answered 429.");
     open_batches: Gauge = gauge("sconce:open_batches", "Batches in the store that have not ended.");

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::byte_size::ByteSize;
 use super::kv_events::KvEventsConfig;
-use super::logging::LogFormat;
+use super::logging::OutputArgs;
 use super::lora_modules::LoraModules;
 use super::store::StoreArgs;
 use super::values::{MostImages, parser, percent_share, value_of};
@@ -36,9 +36,8 @@ pub struct ServeArgs {
     engine: EngineArgs,
     #[command(flatten)]
     pub(super) store: StoreArgs,
-    /// How log lines are written to standard error. RUST_LOG sets what is logged.
-    #[arg(long, value_enum, default_value_t = LogFormat::Text, help_heading = "Output")]
-    pub(super) log_format: LogFormat,
+    #[command(flatten)]
+    pub(super) output: OutputArgs,
     /// File with further flags, as lines such as max-num-seqs = 32 [default: sconce.toml here, then
     /// /etc/sconce/sconce.toml, if there is one]. The environment sets flags, too (SCONCE_MAX_NUM_SEQS), and
     /// is stronger.
@@ -128,6 +127,10 @@ struct NetworkArgs {
     /// Key that may also load and unload adapters, which with any key configured no other may.
     #[arg(long, value_name = "KEY", hide_env_values = true, value_delimiter = ',')]
     admin_api_key: Vec<String>,
+    /// File with further keys, as digests with names, scopes and limits (TOML or JSON; sconce key new makes
+    /// an entry). It is read again when it changes, and at SIGHUP.
+    #[arg(long, value_name = "FILE")]
+    api_key_file: Option<PathBuf>,
     /// Sequences that may wait to run; one more is answered 429.
     #[arg(long, default_value_t = 256, value_name = "COUNT")]
     max_queued_requests: usize,
@@ -406,6 +409,7 @@ impl ServeArgs {
             },
             api_keys: given(&args.api_key),
             admin_api_keys: given(&args.admin_api_key),
+            api_key_file: args.api_key_file.clone(),
             max_queued_requests: args.max_queued_requests,
             max_queued_tokens: args.max_queued_tokens,
             max_embed_len: args.max_embed_len,
@@ -417,6 +421,7 @@ impl ServeArgs {
             },
             drain_delay: Duration::from_secs(args.drain_delay),
             drain_timeout: Duration::from_secs(args.drain_timeout),
+            log: self.output.log_config(),
             step_timeout: (self.engine.step_timeout > 0)
                 .then(|| Duration::from_secs(self.engine.step_timeout)),
             cors_origins: args.cors_origin.clone(),

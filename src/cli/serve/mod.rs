@@ -2,6 +2,7 @@
 
 mod args;
 mod byte_size;
+mod keys;
 mod kv_events;
 mod listen;
 mod logging;
@@ -31,7 +32,7 @@ use signals::first_stop_signal;
 /// When the port is taken, the model can't be started, the listener fails, or the engine ends by
 /// itself.
 pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
-    args.log_format.start();
+    let exporter = args.output.start()?;
     if let Some(path) = &args.config {
         tracing::info!(file = %path.display(), "settings are read from a file, too");
     }
@@ -46,6 +47,7 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
         check_adapters(&args, name)?;
     }
     let config_of_server = args.server_config("");
+    keys::check(&config_of_server)?;
     let addresses = Addresses::bind(&config_of_server)?;
     let most = config_of_server.max_connections;
     let loading = addresses.each()?.into_iter().map(|listener| Loading::start(listener, most));
@@ -58,15 +60,21 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let (parts, engine) = running.into_server_parts(server_config, store);
     let handle = parts.engine.clone();
     let state = AppState::new(parts);
+    keys::read(&state)?;
     let listeners = addresses.listeners()?;
     drop(loading);
     addresses.keep_certificate_new();
+    keys::keep_new(state.clone());
     announce(&addresses.names()?, began.elapsed())?;
     let failed = AtomicBool::new(false);
     let stop = stopped(handle, &failed);
     let report = crate::http::serve(listeners, state, stop).await?;
     if report.cut > 0 {
         tracing::warn!(cut = report.cut, "requests were cut at the end of the drain");
+    }
+    if let Some(exporter) = exporter {
+        // It blocks.
+        tokio::task::spawn_blocking(move || exporter.stop()).await?;
     }
     if stores {
         wait_until_stored(&engine).await;
@@ -103,7 +111,7 @@ async fn wait_until_stored(engine: &JoinHandle<()>) {
 /// # Errors
 /// When no server started this process, or the part can't be loaded or computed.
 pub fn run_rank(args: &ServeArgs) -> anyhow::Result<()> {
-    args.log_format.start();
+    args.output.start_log();
     ranks::follow_leader(&args.model_choice(), &args.engine_config())
 }
 

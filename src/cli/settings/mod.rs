@@ -31,17 +31,19 @@ const FILES: [&str; 2] = ["sconce.toml", "/etc/sconce/sconce.toml"];
 
 /// The command line with what environment and file add to it.
 #[derive(Debug)]
-pub(super) struct Settings {
+pub struct Settings {
     arguments: Vec<OsString>,
     added: Vec<Setting>,
 }
 
 /// What settings are read from.
-pub(super) struct Sources<'a> {
-    pub(super) arguments: Vec<OsString>,
-    pub(super) variable: &'a dyn Fn(&str) -> Option<OsString>,
+pub struct Sources<'a> {
+    /// The command line, the program's name included.
+    pub arguments: Vec<OsString>,
+    /// Looks a variable up.
+    pub variable: &'a dyn Fn(&str) -> Option<OsString>,
     /// Files that are read if they are there and none is named.
-    pub(super) files: Vec<PathBuf>,
+    pub files: Vec<PathBuf>,
 }
 
 impl Sources<'_> {
@@ -61,7 +63,7 @@ impl Settings {
     ///
     /// # Errors
     /// What is wrong with a variable or the file, ready to be shown.
-    pub(super) fn read(command: &Command, sources: Sources<'_>) -> Result<Self, String> {
+    pub fn read(command: &Command, sources: Sources<'_>) -> Result<Self, String> {
         let Sources { arguments, variable, files } = sources;
         let unchanged = |arguments| Self { arguments, added: Vec::new() };
         let first = command.clone().ignore_errors(true).try_get_matches_from(&arguments);
@@ -90,7 +92,7 @@ impl Settings {
     }
 
     /// The command line to parse.
-    pub(super) fn arguments(&self) -> &[OsString] {
+    pub fn arguments(&self) -> &[OsString] {
         &self.arguments
     }
 

@@ -7,7 +7,7 @@
 use axum::extract::State;
 use serde_json::{Map, Value, json};
 
-use crate::http::state::AppState;
+use crate::http::state::{AppState, may_name};
 use crate::http::wire::schema::builders::{any_of, reference};
 use crate::http::{anthropic, ollama, tei};
 use components::Facts;
@@ -28,6 +28,7 @@ Fields that are null are the same as absent.";
 pub(crate) async fn openapi(State(state): State<AppState>) -> axum::Json<Value> {
     let mut models = state.config.served_model_names.clone();
     models.extend(state.adapters.all().iter().map(|served| served.adapter.name().to_owned()));
+    models.retain(|name| may_name(name));
     axum::Json(document(&Facts {
         keys: state.config.needs_keys(),
         models: &models,

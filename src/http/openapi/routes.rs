@@ -86,6 +86,14 @@ pub(super) enum Parameter {
     AfterId,
     /// Before this one, in Anthropic's words.
     BeforeId,
+    /// When the usage begins that is asked for.
+    StartTime,
+    /// When it ends.
+    EndTime,
+    /// How long a time each row stands for.
+    BucketWidth,
+    /// The name of a key.
+    KeyName,
     /// Most batches of a list.
     BatchLimit,
     /// `x-sconce-deadline-ms`.
@@ -112,6 +120,12 @@ impl Parameter {
             Self::Purpose => ("query", "purpose", json!({"type": "string"})),
             Self::AfterId => ("query", "after_id", json!({"type": "string"})),
             Self::BeforeId => ("query", "before_id", json!({"type": "string"})),
+            Self::StartTime => ("query", "start_time", json!({"type": "integer", "minimum": 0})),
+            Self::EndTime => ("query", "end_time", json!({"type": "integer", "minimum": 0})),
+            Self::BucketWidth => {
+                ("query", "bucket_width", json!({"type": "string", "enum": ["1h", "1d"]}))
+            }
+            Self::KeyName => ("query", "key", json!({"type": "string"})),
             Self::BatchLimit => ("query", "limit", up_to(1000)),
             Self::Deadline => {
                 let schema = json!({"type": "integer", "minimum": 1, "maximum": MAX_DEADLINE_MS});
@@ -538,6 +552,19 @@ pub(super) const ROUTES: &[Route] = &[
         ..OPEN
     },
     Route {
+        path: "/v1/usage",
+        name: "getUsage",
+        summary: "What keys have used of models, by day or hour.",
+        parameters: &[
+            Parameter::StartTime,
+            Parameter::EndTime,
+            Parameter::BucketWidth,
+            Parameter::KeyName,
+        ],
+        answer: Answer::Json("UsagePage"),
+        ..OPEN
+    },
+    Route {
         path: "/openapi.json",
         name: "getDocument",
         summary: "This document.",
@@ -600,7 +627,8 @@ impl Route {
             .any(|given| matches!(given, Parameter::Id | Parameter::ModelName));
         let reads = !self.request.is_empty();
         let lists = self.parameters.iter().any(|given| {
-            matches!(given, Parameter::Limit | Parameter::FileLimit | Parameter::BatchLimit)
+            use Parameter::{BatchLimit, FileLimit, Limit, StartTime};
+            matches!(given, Limit | FileLimit | BatchLimit | StartTime)
         });
         let is_tei = tei::error::covers(self.path) || self.path == "/rerank";
         let all = [
@@ -610,7 +638,11 @@ impl Route {
                 "a value that can't be served; the message names field and bound",
             ),
             (keys && self.guarded, "401", "no key, or one that is not known"),
-            (matches!(self.answer, Answer::Changed), "403", "the server was not started for this"),
+            (
+                matches!(self.answer, Answer::Changed) || (keys && self.guarded),
+                "403",
+                "the key does not open this, or the server was not started for it",
+            ),
             (reads || names_one, "404", "the model is not served, or there is no such thing"),
             (
                 reads,
@@ -621,7 +653,11 @@ impl Route {
             (reads, "415", "the body is not declared as JSON"),
             (is_tei, "422", "a value that can't be served, in text-embeddings-inference's shape"),
             (is_tei, "424", "the server's fault, in text-embeddings-inference's shape"),
-            (self.runs, "429", "too many sequences are waiting"),
+            (
+                self.runs || (keys && reads),
+                "429",
+                "too many sequences are waiting, or a limit of the key is reached",
+            ),
             (true, "500", "the server's fault"),
             (self.can_be_unavailable, "503", "not ready, or no longer"),
         ];

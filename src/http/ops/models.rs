@@ -8,16 +8,17 @@ use serde_json::{Value, json};
 
 use crate::http::error::ApiError;
 use crate::http::request::path_id::PathId;
-use crate::http::state::AppState;
 use crate::http::state::adapter_registry::ServedAdapter;
+use crate::http::state::{AppState, may_name};
 use crate::http::wire::bounds::MESSAGE_EFFORTS;
 
 /// `GET /v1/models`.
 pub(crate) async fn models(State(state): State<AppState>, headers: HeaderMap) -> axum::Json<Value> {
-    let names = &state.config.served_model_names;
-    let models = names.iter().map(|name| model_entry(&state, name));
+    let names = state.config.served_model_names.iter().filter(|name| may_name(name));
+    let models = names.map(|name| model_entry(&state, name));
     let adapters = state.adapters.all();
-    let adapters = adapters.iter().map(|served| adapter_entry(&state, served));
+    let adapters = adapters.iter().filter(|served| may_name(served.adapter.name()));
+    let adapters = adapters.map(|served| adapter_entry(&state, served));
     let data: Vec<Value> = models.chain(adapters).collect();
     if !speaks_anthropic(&headers) {
         return axum::Json(json!({"object": "list", "data": data}));

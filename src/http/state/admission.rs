@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::keys::account::Place;
 use crate::http::error::{ApiError, Full};
 
 /// Most seconds that a client is told to wait.
@@ -42,6 +43,8 @@ pub(crate) struct Permit {
     queue: Arc<TokenQueue>,
     /// Tokens of this request that wait.
     queued: AtomicUsize,
+    /// Its place among the requests of its key, kept until it ends.
+    place: Option<Place>,
 }
 
 impl Admission {
@@ -82,6 +85,7 @@ impl Admission {
             ended: Arc::clone(&self.ended),
             queue: Arc::clone(&self.queue),
             queued: AtomicUsize::new(0),
+            place: None,
         })
     }
 
@@ -104,6 +108,13 @@ impl Admission {
 }
 
 impl Permit {
+    /// The same, keeping a place among the requests of a key as well.
+    pub(crate) fn with_place(self, place: Option<Place>) -> Self {
+        let mut permit = self;
+        permit.place = place;
+        permit
+    }
+
     /// Takes room for the tokens of the request's prompts, or says how full it is.
     pub(crate) fn queue_tokens(&self, tokens: usize) -> Result<(), ApiError> {
         let TokenQueue { waiting, bound, left } = &*self.queue;

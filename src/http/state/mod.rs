@@ -22,22 +22,24 @@ use crate::text::embedding_prompts::EmbeddingPrompts;
 use crate::text::tokenizer::Tokenizer;
 use adapter_registry::AdapterRegistry;
 use admission::{Admission, Permit};
-use api_keys::ApiKeys;
 use breakers::BreakerCache;
+use caller::Caller;
 use clock::unix_seconds;
 use families::Families;
+use keys::{Key, Keys};
 use live::LiveResponses;
 use prompt_memory::PromptMemory;
 use response_store::ResponseStore;
 
 pub mod adapter_registry;
 pub(crate) mod admission;
-pub(crate) mod api_keys;
 pub(crate) mod batches;
 pub(crate) mod breakers;
+pub(crate) mod caller;
 pub(crate) mod clock;
 pub(crate) mod families;
 pub(crate) mod files;
+pub mod keys;
 pub(crate) mod live;
 pub(crate) mod packing;
 pub(crate) mod prompt_memory;
@@ -165,7 +167,8 @@ pub struct ServerState {
     /// The adapters that requests can name beside the model.
     pub(crate) adapters: AdapterRegistry,
     pub(crate) admission: Admission,
-    pub(crate) api_keys: ApiKeys,
+    /// Who may call, and what they used.
+    pub(crate) keys: Arc<Keys>,
     pub(crate) breakers: BreakerCache,
     /// The prompts of earlier requests, for those that ask why they were not found in the cache.
     pub(crate) prompts: PromptMemory,
@@ -222,7 +225,7 @@ impl AppState {
         Self(Arc::new(ServerState {
             adapters: AdapterRegistry::new(parts.adapters, max_loras),
             admission: Admission::new(capacity, config.max_queued_tokens),
-            api_keys: ApiKeys::new(&config.api_keys, &config.admin_api_keys),
+            keys: Arc::new(Keys::new(&config)),
             tokenizer: parts.tokenizer,
             defaults: parts.defaults,
             embedding_prompts: parts.embedding_prompts,
@@ -302,8 +305,18 @@ impl ServerState {
         most.unwrap_or_default().max(limits.max_text_len)
     }
 
-    /// Checks that a model is served that a request names: the adapter that it stands for, or none.
+    /// Checks that a model is served, and to whoever asks, that a request names: the adapter that it
+    /// stands for, or none.
     pub(crate) fn check_model(&self, model: Option<&str>) -> Result<Option<Adapter>, ApiError> {
+        let found = self.find_model(model);
+        let named = model.unwrap_or(self.model_name());
+        if found.is_ok() && !may_name(named) {
+            return Err(ApiError::ModelForbidden(named.to_owned()));
+        }
+        found
+    }
+
+    fn find_model(&self, model: Option<&str>) -> Result<Option<Adapter>, ApiError> {
         let Some(model) = model else { return Ok(None) };
         if self.config.served_model_names.iter().any(|name| name == model) {
             return Ok(None);
@@ -345,7 +358,9 @@ impl ServerState {
         if permit.is_err() {
             self.metrics.admission_rejected();
         }
-        permit
+        let permit = permit?;
+        let place = Caller::current().and_then(|caller| caller.admitted());
+        Ok(permit.with_place(place))
     }
 
     /// Takes room for the prompts of a request that was admitted.
@@ -354,7 +369,39 @@ impl ServerState {
         if queued.is_err() {
             self.metrics.admission_rejected();
         }
-        queued
+        queued?;
+        let taken = Caller::current().map_or(Ok(()), |caller| caller.take_prompt(tokens));
+        if taken.is_err() {
+            permit.leave_queue();
+        }
+        taken
+    }
+
+    /// The bearer of a key.
+    pub(crate) fn caller(&self, key: Key) -> Caller {
+        Caller::new(key, true, &self.as_called())
+    }
+
+    /// Whoever stored a request that runs now.
+    pub(crate) fn caller_of_stored(&self, owner: &str) -> Caller {
+        Caller::new(self.keys.of_owner(owner), false, &self.as_called())
+    }
+
+    fn as_called(&self) -> caller::Server<'_> {
+        caller::Server {
+            keys: &self.keys,
+            metrics: &self.metrics,
+            model: self.model_name(),
+            slower_than: self.config.log.slower_than,
+        }
+    }
+
+    /// Reads the file of --api-key-file; whether it said anything new.
+    ///
+    /// # Errors
+    /// Why it can't be used. What it said before holds then.
+    pub fn read_key_file(&self) -> Result<bool, String> {
+        self.keys.read_file()
     }
 
     /// Whether the server has been told to stop, and only `/health/ready` says so yet.
@@ -385,6 +432,11 @@ impl ServerState {
     pub(crate) fn cut_signal(&self) -> watch::Receiver<bool> {
         self.cut.subscribe()
     }
+}
+
+/// Whether whoever asks may name a model.
+pub(crate) fn may_name(model: &str) -> bool {
+    Caller::current().is_none_or(|caller| caller.may_name(model))
 }
 
 /// Why an engine with this health answers nothing, if so.

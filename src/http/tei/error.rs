@@ -46,7 +46,9 @@ fn kind(error: &ApiError) -> (StatusCode, &'static str) {
     match error {
         _ if too_long => (StatusCode::PAYLOAD_TOO_LARGE, "Validation"),
         ApiError::Invalid { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "Validation"),
-        ApiError::TooManyRequests(_) => (StatusCode::TOO_MANY_REQUESTS, "Overloaded"),
+        ApiError::TooManyRequests(_) | ApiError::KeyLimit(_) => {
+            (StatusCode::TOO_MANY_REQUESTS, "Overloaded")
+        }
         ApiError::Unavailable(_) => (StatusCode::SERVICE_UNAVAILABLE, "Unhealthy"),
         ApiError::Internal(_) => (StatusCode::FAILED_DEPENDENCY, "Backend"),
         other => (other.status(), "Validation"),
