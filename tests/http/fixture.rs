@@ -182,6 +182,37 @@ impl Server {
         setup: Setup,
         choose: impl Fn(&EngineRequest) -> Script + Send + 'static,
     ) -> Self {
+        let (state, engine) = setup.state(choose);
+        let listener = match listener {
+            Some(listener) => TcpListener::from_std(listener).unwrap(),
+            None => TcpListener::bind("127.0.0.1:0").await.unwrap(),
+        };
+        let address = listener.local_addr().unwrap();
+        let (shutdown, stopped) = oneshot::channel::<()>();
+        let running = tokio::spawn(async move {
+            serve(listener, state, async move { drop(stopped.await) }).await.unwrap()
+        });
+        Self { client: Client::new(address), engine, shutdown: Some(shutdown), running }
+    }
+
+    /// Tells the server to stop, as SIGTERM would.
+    pub fn stop(&mut self) {
+        drop(self.shutdown.take());
+    }
+
+    /// Waits until it has.
+    pub async fn stopped(self) -> DrainReport {
+        self.running.await.unwrap()
+    }
+}
+
+impl Setup {
+    /// What a server of this kind shares, and its engine.
+    pub fn state(
+        self,
+        choose: impl Fn(&EngineRequest) -> Script + Send + 'static,
+    ) -> (AppState, FakeEngine) {
+        let setup = self;
         let engine = FakeEngine::start(setup.limits, choose);
         let template = setup.template.map(|source| {
             Arc::new(ChatTemplate::new(source, setup.special_tokens.clone()).unwrap())
@@ -223,26 +254,8 @@ impl Server {
                 .unwrap_or_else(|| Store::open(&StorePlace::Memory, 64 << 20).unwrap()),
         };
         let state = AppState::with_keep_alive(parts, setup.keep_alive);
-        let listener = match listener {
-            Some(listener) => TcpListener::from_std(listener).unwrap(),
-            None => TcpListener::bind("127.0.0.1:0").await.unwrap(),
-        };
-        let address = listener.local_addr().unwrap();
-        let (shutdown, stopped) = oneshot::channel::<()>();
-        let running = tokio::spawn(async move {
-            serve(listener, state, async move { drop(stopped.await) }).await.unwrap()
-        });
-        Self { client: Client::new(address), engine, shutdown: Some(shutdown), running }
-    }
-
-    /// Tells the server to stop, as SIGTERM would.
-    pub fn stop(&mut self) {
-        drop(self.shutdown.take());
-    }
-
-    /// Waits until it has.
-    pub async fn stopped(self) -> DrainReport {
-        self.running.await.unwrap()
+        state.read_key_file().unwrap();
+        (state, engine)
     }
 }
 
