@@ -106,10 +106,8 @@ KERNEL __launch_bounds__(WARP) route(const Route route) {
     // A lane reads and writes its own experts alone, up to where groups are looked at.
     for (unsigned i = lane; i < experts; i += WARP) {
         scores[i] = route.score == SOFTMAX ? scores[i] / sum : scores[i];
-        float bias = route.bias != nullptr ? route.bias[i] : 0;
-        ranks[i] = route.score == SIGMOID_OF_CHOSEN ? logits[i]
-                   : route.bias != nullptr          ? scores[i] + bias
-                                                    : scores[i];
+        float rank = route.score == SIGMOID_OF_CHOSEN ? logits[i] : scores[i];
+        ranks[i] = route.bias != nullptr ? rank + route.bias[i] : rank;
     }
     __syncwarp();
     if (route.groups > 0) {

@@ -58,8 +58,7 @@ enum Inputs {
 impl Attention {
     /// Loads the weights of `spec`.
     pub fn load(weights: &Weights, spec: AttentionSpec) -> Loaded<Self> {
-        let head = spec.latent.map_or(spec.head_dim, |latent| latent.value_dim);
-        let (inner, outer) = (spec.num_heads * head, spec.hidden_size);
+        let (inner, outer) = (spec.outputs(), spec.hidden_size);
         let output = weights.scope(spec.output);
         let sinks = spec.sinks.map(|name| {
             let sinks = weights.dense(name, &[spec.num_heads], DType::F32)?;
@@ -186,6 +185,11 @@ impl Attention {
             }
         }
         Ok([q, k, v])
+    }
+
+    /// Elements of a row before the output projection.
+    pub fn width(&self) -> usize {
+        self.spec.outputs()
     }
 
     /// The output projection of `attended [.., heads * head_dim]`: `[.., hidden]`.

@@ -10,7 +10,7 @@ use super::embedding_and_head::Names;
 use super::layer::Layer;
 use super::layer_inputs::LayerInputTable;
 use super::pictures;
-use super::spec::{DecoderSpec, Head};
+use super::spec::{DecoderSpec, Head, LearnedPositions};
 use super::split::{self, Part};
 use super::step::LayerStep;
 use crate::kernels::pointwise::soft_cap;
@@ -73,10 +73,14 @@ impl Decoder {
         let layers =
             model.scope(spec.names.layers).with_transposed_matrices(spec.transposed_matrices);
         let norm = |name| Norm::load(&model.scope(name), first.hidden_size, spec.norm);
-        let positions = |name: &str| {
+        let positions = |positions: LearnedPositions| {
             // A table so small isn't worth rounding.
-            let shape = [spec.max_position_embeddings, first.hidden_size];
-            let table = model.scope(name).stored("weight", &shape)?;
+            let rows = positions.first..positions.first + spec.max_position_embeddings;
+            let shape = [rows.end, first.hidden_size];
+            let table = model.scope(positions.name);
+            let all = rows.start == 0;
+            let rows = (!all).then_some(std::slice::from_ref(&rows));
+            let table = table.stored_rows("weight", &shape, rows)?;
             Ok::<_, WeightError>(Embedding::new(Matrix::from_stored(&model, &table, None)?))
         };
         let token_type = |(name, rows): (&str, usize)| {
