@@ -56,7 +56,8 @@ pub struct ModelSource {
     pub tool_use_template: Option<String>,
     /// The vocabulary of a GGUF file.
     pub gguf_vocabulary: Option<GgufVocabulary>,
-    /// What stands behind the network, where sentence-transformers wrote the folder.
+    /// What stands behind the network, where sentence-transformers wrote the folder, or a GGUF file
+    /// says how it pools.
     pub sentence_modules: Option<SentenceModules>,
     /// The configuration as the file has it.
     stored_config: String,
@@ -184,7 +185,7 @@ impl ModelSource {
             chat_template: model.chat_template,
             tool_use_template: model.tool_use_template,
             gguf_vocabulary: Some(model.vocabulary),
-            sentence_modules: None,
+            sentence_modules: model.sentence_modules,
             tensors: model.tensors,
         })
     }

@@ -23,6 +23,7 @@ mod company;
 mod decoders;
 mod encoders;
 mod folders;
+mod gguf;
 mod lexical;
 mod refusals;
 
@@ -84,7 +85,10 @@ fn cut(dimensions: usize) -> Wanted {
 }
 
 async fn vector(mut stream: OutputStream) -> Vec<f32> {
-    assert!(matches!(stream.next().await, Some(EngineOutput::Started { .. })));
+    match stream.next().await {
+        Some(EngineOutput::Started { .. }) => {}
+        other => panic!("{other:?}"),
+    }
     match stream.next().await {
         Some(EngineOutput::Embedded { embedding, .. }) => embedding,
         other => panic!("{other:?}"),

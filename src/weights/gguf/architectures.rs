@@ -310,7 +310,12 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
         blocks: &[
             ATTENTION,
             PRE_NORMS,
-            &[("ffn_gate_inp", "block_sparse_moe.router.layer")],
+            &[
+                ("ffn_gate_inp", "block_sparse_moe.router.layer"),
+                ("ffn_gate_shexp", "shared_mlp.gate_proj"),
+                ("ffn_up_shexp", "shared_mlp.up_proj"),
+                ("ffn_down_shexp", "shared_mlp.down_proj"),
+            ],
             block_sparse_experts!("gate_proj", "up_proj", "down_proj"),
         ],
         interleaved_rope: true,

@@ -243,9 +243,6 @@ impl<'a> ModelKeys<'a> {
                 return Err(format!("metadata `{key}` is set, which is not supported in GGUF"));
             }
         }
-        if self.bool("attention.causal")? == Some(false) {
-            return Err("the model looks both ways: it can embed text, not write it".to_owned());
-        }
         Ok(())
     }
 }

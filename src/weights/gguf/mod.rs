@@ -8,6 +8,7 @@ mod architecture;
 mod architectures;
 mod config;
 mod cursor;
+mod encoders;
 mod families;
 mod gemma4;
 mod header;
@@ -26,6 +27,7 @@ pub(super) mod split;
 mod state_spaces;
 mod value;
 pub mod vocabulary;
+mod with_experts;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -47,6 +49,7 @@ use vocabulary::GgufVocabulary;
 use super::compressed::mxfp4_blocks;
 use super::error::WeightError;
 use super::file_bytes::FileBytes;
+use super::sentence_modules::SentenceModules;
 use super::stored::StoredTensor;
 use super::tensors::TensorSource;
 
@@ -59,6 +62,7 @@ pub(crate) struct GgufModel {
     pub(crate) tokenizer_json: Option<Vec<u8>>,
     pub(crate) chat_template: Option<String>,
     pub(crate) tool_use_template: Option<String>,
+    pub(crate) sentence_modules: Option<SentenceModules>,
     pub(crate) tensors: Arc<dyn TensorSource>,
 }
 
@@ -78,7 +82,7 @@ pub(crate) fn open(path: &Path) -> Result<GgufModel, WeightError> {
         header.tensors.extend(tensors.map(|tensor| TensorInfo { file: index, ..tensor }));
     }
     let parts = read_parts(&files, &header).map_err(|r| WeightError::corrupt(path, r))?;
-    let Parts { config, generation_config, vocabulary, tensors } = parts;
+    let Parts { config, generation_config, vocabulary, tensors, pooling } = parts;
     let text = |key: &str| header.metadata.text(key).map_err(|r| WeightError::corrupt(path, r));
     let (tokenizer_json, chat_template, tool_use_template) = (
         text("tokenizer.huggingface.json")?.map(String::into_bytes),
@@ -88,6 +92,9 @@ pub(crate) fn open(path: &Path) -> Result<GgufModel, WeightError> {
     drop(header);
     let tensors =
         Arc::new(GgufSource { files: files.into_iter().map(Arc::new).collect(), tensors });
+    let sentence_modules = pooling.map(|mode| encoders::modules(mode, tensors.as_ref()));
+    let sentence_modules =
+        sentence_modules.transpose().map_err(|reason| WeightError::corrupt(path, reason))?;
     Ok(GgufModel {
         config,
         generation_config,
@@ -95,6 +102,7 @@ pub(crate) fn open(path: &Path) -> Result<GgufModel, WeightError> {
         tokenizer_json,
         chat_template,
         tool_use_template,
+        sentence_modules,
         tensors,
     })
 }
@@ -129,6 +137,8 @@ struct Parts {
     generation_config: Json,
     vocabulary: GgufVocabulary,
     tensors: HashMap<String, Stored>,
+    /// How hidden states become vectors, in the words of sentence-transformers.
+    pooling: Option<&'static str>,
 }
 
 fn read_parts(files: &[FileBytes], header: &header::Header<'_>) -> Result<Parts, String> {
@@ -166,6 +176,7 @@ fn read_parts(files: &[FileBytes], header: &header::Header<'_>) -> Result<Parts,
         generation_config: config::generation_config(metadata, &vocabulary)?,
         tensors,
         vocabulary,
+        pooling: encoders::pooling(&keys)?,
     })
 }
 

@@ -4,10 +4,12 @@
 
 use super::architecture::{Architecture, Outer, Part};
 use super::architectures::ARCHITECTURES;
+use super::encoders::ENCODERS;
 use super::header::TensorInfo;
 use super::other_layers::OTHER_LAYERS;
 use super::recurrent::RECURRENT;
 use super::state_spaces::STATE_SPACES;
+use super::with_experts::WITH_EXPERTS;
 
 /// Where a tensor belongs.
 #[derive(Debug, PartialEq, Eq)]
@@ -24,7 +26,8 @@ pub(crate) struct Place {
 impl Architecture {
     /// Every row of the table.
     fn all() -> impl Iterator<Item = &'static Self> {
-        ARCHITECTURES.iter().chain(OTHER_LAYERS).chain(RECURRENT).chain(STATE_SPACES)
+        let rows = ARCHITECTURES.iter().chain(OTHER_LAYERS).chain(WITH_EXPERTS);
+        rows.chain(RECURRENT).chain(STATE_SPACES).chain(ENCODERS)
     }
 
     /// The architecture that a file with these tensors has.
@@ -167,8 +170,8 @@ mod tests {
 
     #[test]
     fn unknown_architectures_are_named() {
-        let error = Architecture::find("mamba", &[]).unwrap_err();
-        assert!(error.contains("`mamba`") && error.contains("llama, mistral3, qwen2"), "{error}");
+        let error = Architecture::find("rwkv7", &[]).unwrap_err();
+        assert!(error.contains("`rwkv7`") && error.contains("llama, mistral3, qwen2"), "{error}");
         assert!(Architecture::find("clip", &[]).unwrap_err().contains("vision"));
     }
 }

@@ -28,13 +28,28 @@ pub(super) fn set(
         // Without a kind of stretching, which layers with a window never have.
         let mut full = scaling.unwrap_or_else(|| json!({"rope_type": "default"}));
         full["rope_theta"] = theta.into();
-        let windowed = json!({"rope_type": "default", "rope_theta": windowed_theta});
+        let mut windowed = json!({"rope_type": "default", "rope_theta": windowed_theta});
+        if let Some(rotary) = keys.count("rope.dimension_count_swa")? {
+            windowed["partial_rotary_factor"] = windowed_share(rotary, heads.dim)?.into();
+        }
         let by_layer = json!({"full_attention": full, "sliding_attention": windowed});
         config.insert("rope_scaling".to_owned(), by_layer);
     } else if let Some(scaling) = scaling {
         config.insert("rope_scaling".to_owned(), scaling);
     }
     Ok(())
+}
+
+/// The share of a head that is rotated in layers with a window.
+fn windowed_share(rotary: u64, dim: usize) -> Result<f64, String> {
+    let even = usize::try_from(rotary).ok().filter(|rotary| rotary.is_multiple_of(2));
+    match even.filter(|rotary| (1..=dim).contains(rotary)) {
+        Some(rotary) => Ok(share(rotary, dim)),
+        None => Err(format!(
+            "{rotary} of the {dim} dimensions of a head with a window are rotary, expected an even \
+             number from 2 to {dim}"
+        )),
+    }
 }
 
 /// The share whose product with `dim`, rounded down, is `rotary`.
@@ -116,9 +131,11 @@ fn longrope(
     short: &[f32],
     rotary: usize,
 ) -> Result<Json, String> {
-    let original = keys
-        .count("rope.scaling.original_context_length")?
-        .ok_or("longrope without `rope.scaling.original_context_length`")?;
+    // Without it, that of the pretraining is the whole.
+    let original = match keys.count("rope.scaling.original_context_length")? {
+        Some(original) => original,
+        None => keys.required("context_length")?,
+    };
     let mut scaling = json!({
         "rope_type": "longrope",
         "long_factor": checked("rope_factors_long.weight", long, rotary)?,
