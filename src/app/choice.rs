@@ -1,5 +1,7 @@
 //! Which model a user chose, and where its files are.
 
+use anyhow::ensure;
+
 use super::adapters::LoraModule;
 use super::generation_config::GenerationConfig;
 use crate::weights::hub::HubOptions;
@@ -37,7 +39,13 @@ impl ModelChoice {
             return Ok(ModelSource::embedded(DEMO_NAME, crate::demo::files())?);
         };
         let model = ModelRef::parse(model, self.revision.as_deref())?;
-        Ok(ModelSource::open(&model, &self.hub_options())?)
+        let source = ModelSource::open(&model, &self.hub_options())?;
+        ensure!(
+            !source.is_draft_head,
+            "{} has only a head that drafts: serve its model, with this file as --draft-model",
+            source.name
+        );
+        Ok(source)
     }
 
     /// Opens the files of the draft model, if one is chosen. Blocks.

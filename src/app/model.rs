@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use anyhow::ensure;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::choice::ModelChoice;
+use super::draft::DraftChoice;
 use super::templates::{ChatTemplates, chat_templates, embedding_prompts};
 use super::tokenizer::{eos_token_ids, tokenizer};
 use super::{adapters, draft, progress, ranks};
@@ -55,7 +57,8 @@ impl RunningModel {
     pub fn start(choice: &ModelChoice, config: &EngineConfig) -> anyhow::Result<Self> {
         let began = Instant::now();
         ranks::check(choice, config)?;
-        let (mut source, mut draft) = (choice.open()?, choice.open_draft()?);
+        let mut source = choice.open()?;
+        let mut draft = draft::open(choice, &mut source, config)?;
         let several = config.tensor_parallel > 1;
         let leader = several.then(|| ranks::start_others(&source, config)).transpose()?;
         let name = choice.name.clone().unwrap_or_else(|| source.name.clone());
@@ -79,16 +82,13 @@ impl RunningModel {
         })?;
         // A bad tokenizer or template ends the start here, before the weights are all in memory.
         let tokenizer = tokenizer(&source, vocabulary)?;
-        if let Some(draft) = &mut draft {
+        if let DraftChoice::Model(draft) = &mut draft {
             draft::check_tokens(draft, &tokenizer)?;
         }
         let mut text = TextParts::new(choice, &source, tokenizer)?;
         let text_ready = Instant::now();
         let (loaded, weights_ready) = join(weights)?;
-        let loaded = match &draft {
-            Some(draft) => with_draft(loaded, draft, config, &text.tokenizer)?,
-            None => loaded,
-        };
+        let loaded = with_draft(loaded, &draft, config, &text.tokenizer)?;
         let metrics = join(metrics);
         let joined = Instant::now();
         let from_hub = loaded.adapter_loader(config, choice.hub_options());
@@ -167,13 +167,22 @@ impl TextParts {
     }
 }
 
-/// The model with its draft model.
+/// The model with its draft model, if there is one.
 fn with_draft(
     loaded: Loaded,
-    draft: &ModelSource,
+    draft: &DraftChoice,
     config: &EngineConfig,
     tokenizer: &Tokenizer,
 ) -> anyhow::Result<Loaded> {
+    let draft = match draft {
+        DraftChoice::None => return Ok(loaded),
+        DraftChoice::Head(name) => {
+            let drafts = loaded.draft_vocab_size().is_some();
+            ensure!(drafts, "--draft-model {name}: the model can't draft with it on this device");
+            return Ok(loaded);
+        }
+        DraftChoice::Model(draft) => draft,
+    };
     let loaded = loaded.with_draft(draft, config, progress::show(&draft.name))?;
     draft.release_pages();
     if let Some(size) = loaded.draft_vocab_size() {

@@ -45,6 +45,7 @@ pub mod source;
 pub mod stored;
 pub mod tally;
 pub mod tensors;
+mod with_head;
 
 pub use error::{Loaded, WeightError};
 pub use stored::StoredTensor;

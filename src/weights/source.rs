@@ -3,7 +3,7 @@
 //! Opens folders, GGUF files, hub ids and the embedded demo, and hides which one it was. Knows
 //! where files lie and that JSON is JSON; never what a configuration means.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use candle_core::Device;
@@ -14,14 +14,14 @@ use super::compressed::CompressedSource;
 use super::digest;
 use super::error::WeightError;
 use super::folder::ModelFolder;
-use super::gguf;
-use super::gguf::split;
 use super::gguf::vocabulary::GgufVocabulary;
-use super::hub::{self, HubOptions};
+use super::gguf::{self, Holds, beside, split};
+use super::hub::{self, HubOptions, is_model_gguf};
 use super::model_ref::{ModelRef, has_gguf_ending};
 use super::safetensors::SafetensorsSource;
 use super::sentence_modules::SentenceModules;
 use super::tensors::{TensorSource, Weights};
+use super::with_head::WithHead;
 
 /// One model's files, opened and checked; tensors are read when they are asked for.
 ///
@@ -59,6 +59,8 @@ pub struct ModelSource {
     /// What stands behind the network, where sentence-transformers wrote the folder, or a GGUF file
     /// says how it pools.
     pub sentence_modules: Option<SentenceModules>,
+    /// Whether there is nothing but a head that drafts, for a model in another file.
+    pub is_draft_head: bool,
     /// The configuration as the file has it.
     stored_config: String,
     tensors: Arc<dyn TensorSource>,
@@ -113,6 +115,12 @@ impl ModelSource {
         digest::of_checkpoint(&self.stored_config, self.tensors.as_ref())
     }
 
+    /// Whether there is a file with a tokenizer.
+    pub fn has_tokenizer(&self) -> bool {
+        let files = [&self.tokenizer_json, &self.tokenizer_model, &self.tekken_json];
+        files.into_iter().chain([&self.tiktoken_file]).any(Option::is_some)
+    }
+
     /// Gives the memory of file pages that were read back to the system; reading goes on to work.
     pub fn release_pages(&self) {
         self.tensors.release_pages();
@@ -162,14 +170,50 @@ impl ModelSource {
             tool_use_template: templates.tool_use,
             gguf_vocabulary: None,
             sentence_modules: SentenceModules::read(folder)?,
+            is_draft_head: false,
             stored_config,
             tensors,
         })
     }
 
+    /// Takes the head that drafts of another file.
+    ///
+    /// # Errors
+    /// What is not the same of the two.
+    pub fn take_draft_head(&mut self, head: &Self) -> Result<(), String> {
+        if !head.is_draft_head {
+            return Err("it is a whole model".to_owned());
+        }
+        for field in ["architectures", "hidden_size", "num_hidden_layers", "vocab_size"] {
+            let [own, other] =
+                [&*self, head].map(|source| source.config.get(field).cloned().unwrap_or_default());
+            if own != other {
+                return Err(format!("its `{field}` is {other}, the model's is {own}"));
+            }
+        }
+        let (model, head) = (self.tensors.clone(), head.tensors.clone());
+        self.tensors = Arc::new(WithHead { model, head });
+        Ok(())
+    }
+
+    /// Opens a GGUF file, and the one beside it that has the head which drafts, if there is one.
     fn open_gguf(path: &Path, name: String) -> Result<Self, WeightError> {
+        let (mut source, holds) = Self::gguf_alone(path, name)?;
+        if let Some(head) = head_beside(path).filter(|_| holds == Holds::Model) {
+            let file = head.display();
+            let opened = Self::gguf_alone(&head, path_name(&head)).map_err(|e| e.to_string());
+            match opened.and_then(|(head, _)| source.take_draft_head(&head)) {
+                Ok(()) => tracing::info!(%file, "a head that drafts is beside the model"),
+                Err(why) => tracing::warn!(%file, why, "the head beside the model is not used"),
+            }
+        }
+        Ok(source)
+    }
+
+    /// Opens a GGUF file, or all parts of a model.
+    fn gguf_alone(path: &Path, name: String) -> Result<(Self, Holds), WeightError> {
         let model = gguf::open(path)?;
-        Ok(Self {
+        let source = Self {
             name,
             stored_config: model.config.to_string(),
             config: model.config,
@@ -186,9 +230,20 @@ impl ModelSource {
             tool_use_template: model.tool_use_template,
             gguf_vocabulary: Some(model.vocabulary),
             sentence_modules: model.sentence_modules,
+            is_draft_head: model.holds == Holds::Head,
             tensors: model.tensors,
-        })
+        };
+        Ok((source, model.holds))
     }
+}
+
+/// The file beside that of a model that has the head which drafts for it, by its name.
+fn head_beside(path: &Path) -> Option<PathBuf> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let names = ModelFolder::Disk(folder.unwrap_or(Path::new(".")).to_owned()).names().ok()?;
+    let name = path.file_name()?.to_str()?;
+    let head = beside::head_of(name, names.iter().map(String::as_str))?;
+    Some(path.with_file_name(head))
 }
 
 /// How pictures are prepared, from the one or the other file.
@@ -238,7 +293,7 @@ fn only_gguf(names: &[String]) -> Option<&str> {
         return None;
     }
     let ggufs: Vec<&str> =
-        names.iter().map(String::as_str).filter(|name| has_gguf_ending(name)).collect();
+        names.iter().map(String::as_str).filter(|name| is_model_gguf(name)).collect();
     let first = *ggufs.first()?;
     // One file, or the parts of one.
     let parts = split::parts(first).unwrap_or_else(|| vec![first.to_owned()]);

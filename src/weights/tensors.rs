@@ -23,6 +23,10 @@ pub trait TensorSource: Send + Sync {
     fn contains(&self, name: &str) -> bool;
     /// A tensor as stored; nothing is copied.
     fn read(&self, name: &str) -> Result<StoredTensor, WeightError>;
+    /// Whole numbers as stored, `None` if there is no such tensor or it has others.
+    fn whole_numbers(&self, _name: &str) -> Option<Vec<i64>> {
+        None
+    }
     /// The file or folder that a tensor is in, for messages.
     fn origin(&self, name: &str) -> String;
     /// The Hugging Face names of all tensors.
@@ -191,6 +195,24 @@ impl Weights {
         Ok(tensor)
     }
 
+    /// A tensor of `count` whole numbers.
+    pub fn whole_numbers(&self, name: &str, count: usize) -> Result<Vec<i64>, WeightError> {
+        let name = format!("{}{name}", self.prefix);
+        let origin = self.source.origin(&name);
+        let Some(numbers) = self.source.whole_numbers(&name) else {
+            if !self.source.contains(&name) {
+                return Err(WeightError::MissingTensor { name, origin });
+            }
+            let reason = "it has other numbers than whole ones of 32 or 64 bits".to_owned();
+            return Err(WeightError::BadTensor { name, origin, reason });
+        };
+        if numbers.len() != count {
+            let (found, expected) = (vec![numbers.len()], vec![count]);
+            return Err(WeightError::WrongShape { name, origin, found, expected });
+        }
+        Ok(numbers)
+    }
+
     /// A small dense tensor (norm, bias) in `dtype` on the model's device, dequantized if need be.
     pub fn dense(&self, name: &str, shape: &[usize], dtype: DType) -> Result<Tensor, WeightError> {
         Ok(self.stored(name, shape)?.to_tensor(dtype)?.to_device(&self.device)?)
@@ -229,6 +251,11 @@ impl TensorSource for MemoryTensors {
             });
         };
         Ok(StoredTensor::owned(kind, tensor.dims().to_vec(), bytes))
+    }
+
+    fn whole_numbers(&self, name: &str) -> Option<Vec<i64>> {
+        let tensor = self.tensors.get(name).filter(|tensor| tensor.dtype().is_int())?;
+        tensor.to_dtype(DType::I64).and_then(|tensor| tensor.flatten_all()?.to_vec1()).ok()
     }
 
     fn origin(&self, _name: &str) -> String {

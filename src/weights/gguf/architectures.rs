@@ -6,9 +6,9 @@
 use super::architecture::{Architecture, Outer};
 use super::families;
 use super::parts::{
-    ATTENTION, CHOICE_BIAS, EXPERTS, GATED_MLP, HEAD_NORMS, JOINED_ATTENTION, LLAMA, MIXTRAL,
-    OUTER, PLAIN_MLP, POST_NORMS, PRE_NORMS, QWEN_SHARED_EXPERT, SANDWICH_NORMS, SHARED_EXPERTS,
-    STACKED_MLP, block_sparse_experts,
+    ATTENTION, CHOICE_BIAS, EXPERTS, GATED_MLP, HEAD_BEHIND, HEAD_NORMS, JOINED_ATTENTION, LLAMA,
+    MIXTRAL, OUTER, PLAIN_MLP, POST_NORMS, PRE_NORMS, QWEN_SHARED_EXPERT, SANDWICH_NORMS,
+    SHARED_EXPERTS, STACKED_MLP, block_sparse_experts,
 };
 
 /// Every architecture that the decoder runs and the format has.
@@ -275,6 +275,7 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
             SHARED_EXPERTS,
             CHOICE_BIAS,
         ],
+        draft_head: Some(HEAD_BEHIND),
         more: families::glm4_moe,
         ..LLAMA
     },

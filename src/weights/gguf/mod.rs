@@ -6,6 +6,7 @@
 
 mod architecture;
 mod architectures;
+pub(crate) mod beside;
 mod config;
 mod cursor;
 mod encoders;
@@ -37,7 +38,7 @@ use candle_core::DType;
 use candle_core::quantized::GgmlDType;
 use serde_json::Value as Json;
 
-use architecture::Architecture;
+use architecture::{Architecture, Outer};
 use header::TensorInfo;
 use keys::ModelKeys;
 use kinds::Kind;
@@ -64,6 +65,18 @@ pub(crate) struct GgufModel {
     pub(crate) tool_use_template: Option<String>,
     pub(crate) sentence_modules: Option<SentenceModules>,
     pub(crate) tensors: Arc<dyn TensorSource>,
+    pub(crate) holds: Holds,
+}
+
+/// What a file has of a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holds {
+    /// All of it but a head that drafts.
+    Model,
+    /// The model and a head that drafts.
+    ModelAndHead,
+    /// The head that drafts alone, for a model in another file.
+    Head,
 }
 
 /// Opens and checks the file at `path`, and the others of its model if it is in several.
@@ -82,7 +95,7 @@ pub(crate) fn open(path: &Path) -> Result<GgufModel, WeightError> {
         header.tensors.extend(tensors.map(|tensor| TensorInfo { file: index, ..tensor }));
     }
     let parts = read_parts(&files, &header).map_err(|r| WeightError::corrupt(path, r))?;
-    let Parts { config, generation_config, vocabulary, tensors, pooling } = parts;
+    let Parts { config, generation_config, vocabulary, tensors, pooling, holds } = parts;
     let text = |key: &str| header.metadata.text(key).map_err(|r| WeightError::corrupt(path, r));
     let (tokenizer_json, chat_template, tool_use_template) = (
         text("tokenizer.huggingface.json")?.map(String::into_bytes),
@@ -104,6 +117,7 @@ pub(crate) fn open(path: &Path) -> Result<GgufModel, WeightError> {
         tool_use_template,
         sentence_modules,
         tensors,
+        holds,
     })
 }
 
@@ -139,6 +153,7 @@ struct Parts {
     tensors: HashMap<String, Stored>,
     /// How hidden states become vectors, in the words of sentence-transformers.
     pooling: Option<&'static str>,
+    holds: Holds,
 }
 
 fn read_parts(files: &[FileBytes], header: &header::Header<'_>) -> Result<Parts, String> {
@@ -159,7 +174,8 @@ fn read_parts(files: &[FileBytes], header: &header::Header<'_>) -> Result<Parts,
     let config = keys.config(architecture, &rope_tensors, &vocabulary)?;
     let heads = keys.heads()?;
     let layers = keys.layers()?;
-    let located = locations::locations(&header.tensors, architecture, heads, layers)?;
+    let mut located = locations::locations(&header.tensors, architecture, heads, layers)?;
+    let holds = holds(&mut located, architecture, layers);
     let mut tensors: HashMap<_, _> =
         located.into_iter().map(|(name, location)| (name, Stored::InFile(location))).collect();
     join_keys_and_values(&mut tensors, architecture, layers);
@@ -177,7 +193,32 @@ fn read_parts(files: &[FileBytes], header: &header::Header<'_>) -> Result<Parts,
         tensors,
         vocabulary,
         pooling: encoders::pooling(&keys)?,
+        holds,
     })
+}
+
+/// What these tensors are. A head's file repeats what stands around the layers, which is taken away.
+fn holds(
+    tensors: &mut HashMap<String, Location>,
+    architecture: &Architecture,
+    layers: usize,
+) -> Holds {
+    let Outer { embedding, layers: list, norm, head } = architecture.outer;
+    let behind = format!("{list}.{layers}");
+    let own = architecture.draft_head.as_ref().map(|head| head.layer.unwrap_or(&behind));
+    let below = |root: &str| {
+        let root = format!("{root}.");
+        tensors.keys().any(|name| name.starts_with(&root))
+    };
+    match (own.is_some_and(below), below(&format!("{list}.0"))) {
+        (false, _) => Holds::Model,
+        (true, true) => Holds::ModelAndHead,
+        (true, false) => {
+            tensors
+                .retain(|name, _| ![embedding, norm, head].iter().any(|own| name.starts_with(own)));
+            Holds::Head
+        }
+    }
 }
 
 /// Makes one tensor of two where newer files have keys and values of latent vectors apart.
@@ -186,7 +227,8 @@ fn join_keys_and_values(
     architecture: &Architecture,
     layers: usize,
 ) {
-    for layer in 0..layers {
+    // The last of them may be a head that drafts.
+    for layer in 0..=layers {
         let name = |part| format!("{}.{layer}.{part}.weight", architecture.outer.layers);
         let parts = [latent::KEYS, latent::VALUES].map(|part| tensors.remove(&name(part)));
         if let [Some(Stored::InFile(keys)), Some(Stored::InFile(values))] = parts {

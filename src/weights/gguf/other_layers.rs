@@ -3,7 +3,7 @@
 use super::architecture::{Architecture, Outer, Part};
 use super::families;
 use super::parts::{
-    ATTENTION, CHOICE_BIAS, EXPERTS, GATED_MLP, HEAD_NORMS, LLAMA, PLAIN_MLP, PRE_NORMS,
+    ATTENTION, CHOICE_BIAS, EXPERTS, GATED_MLP, HEAD_BEHIND, HEAD_NORMS, LLAMA, PLAIN_MLP, PRE_NORMS,
     SANDWICH_NORMS, SHARED_EXPERTS, block_sparse_experts,
 };
 use super::{gemma4, latent};
@@ -182,7 +182,7 @@ pub(super) const OTHER_LAYERS: &[Architecture] = &[
         more: gemma4::config,
         ..LLAMA
     },
-    DEEPSEEK2,
+    Architecture { draft_head: Some(HEAD_BEHIND), ..DEEPSEEK2 },
     Architecture {
         gguf: "mistral4",
         class: "Mistral4ForCausalLM",

@@ -21,6 +21,7 @@ use std::path::PathBuf;
 use cache::RepoCache;
 use error::HubError;
 pub use options::HubOptions;
+pub(crate) use selection::is_model_gguf;
 
 use super::model_ref::HubRef;
 

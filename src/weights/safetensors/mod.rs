@@ -153,6 +153,16 @@ impl TensorSource for SafetensorsSource {
         Ok(StoredTensor::in_file(kind, at.shape.clone(), file, at.bytes.clone()))
     }
 
+    fn whole_numbers(&self, name: &str) -> Option<Vec<i64>> {
+        let RawTensor { dtype, bytes, .. } = self.raw(name)?;
+        let (short, long) = (bytes.as_chunks::<4>().0.iter(), bytes.as_chunks::<8>().0.iter());
+        match dtype {
+            Dtype::I32 => Some(short.map(|word| i32::from_le_bytes(*word).into()).collect()),
+            Dtype::I64 => Some(long.map(|word| i64::from_le_bytes(*word)).collect()),
+            _ => None,
+        }
+    }
+
     fn origin(&self, name: &str) -> String {
         let path = self.tensors.get(name).map(|at| self.files[at.file].path());
         path.unwrap_or(&self.folder).display().to_string()
