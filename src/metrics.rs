@@ -71,8 +71,12 @@ impl MetricsHandle {
         self.metrics.waiting.set(as_value(waiting));
     }
 
-    /// A draft of `drafted` tokens, the first `accepted` of which were sampled.
-    pub fn add_drafts(&self, drafted: usize, accepted: usize) {
+    /// A draft of `drafted` tokens from a source, the first `accepted` of which were sampled.
+    pub fn add_drafts(&self, source: &'static str, drafted: usize, accepted: usize) {
+        let label = [("source", source.into())];
+        self.metrics.drafts_by_source.with(&label).increment(1);
+        self.metrics.drafted_by_source.with(&label).increment(drafted as u64);
+        self.metrics.accepted_by_source.with(&label).increment(accepted as u64);
         self.metrics.drafts.increment(1);
         self.metrics.drafted_tokens.increment(drafted as u64);
         self.metrics.accepted_tokens.increment(accepted as u64);
@@ -310,7 +314,7 @@ mod tests {
         let metrics = install("m");
         metrics.set_cache_config(32, 100);
         metrics.http_response("/health", "GET", 200, Duration::from_millis(1));
-        metrics.add_drafts(2, 1);
+        metrics.add_drafts("ngram", 2, 1);
         metrics.key_request("k");
         metrics.key_refused("k", "tokens");
         metrics.key_tokens("k", 3, 2, 1);

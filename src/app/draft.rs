@@ -5,6 +5,7 @@ use anyhow::{anyhow, bail, ensure};
 use super::choice::ModelChoice;
 use super::tokenizer::tokenizer;
 use crate::config::EngineConfig;
+use crate::engine::startup::goes_on_from_layers;
 use crate::text::tokenizer::Tokenizer;
 use crate::weights::source::ModelSource;
 
@@ -49,6 +50,10 @@ pub(super) fn open(
 /// The first token that differs, or why the draft model has no tokenizer.
 pub(super) fn check_tokens(draft: &mut ModelSource, model: &Tokenizer) -> anyhow::Result<()> {
     let vocabulary = draft.gguf_vocabulary.take();
+    if goes_on_from_layers(draft)? && vocabulary.is_none() && !draft.has_tokenizer() {
+        // It was made for the model's tokens; that there are as many is checked when it is loaded.
+        return Ok(());
+    }
     let name = &draft.name;
     let own = tokenizer(draft, vocabulary)?;
     for id in 0..model.vocab_size().max(own.vocab_size()) {

@@ -84,6 +84,12 @@ table! {
     accepted_by_position: Labelled<Counter> =
         counter("vllm:spec_decode_num_accepted_tokens_per_pos_total",
         "Drafted tokens that were sampled, by position in their draft.");
+    drafts_by_source: Labelled<Counter> = counter("sconce:spec_decode_drafts_total",
+        "Drafts of a sequence in a step, by source: ngram, suffix, prediction, grammar, draft_model, mtp, eagle3.");
+    drafted_by_source: Labelled<Counter> = counter("sconce:spec_decode_draft_tokens_total",
+        "Tokens that were drafted, by source.");
+    accepted_by_source: Labelled<Counter> = counter("sconce:spec_decode_accepted_tokens_total",
+        "Drafted tokens that were sampled, by source.");
     finished: FinishedCounters = counter("vllm:request_success_total",
         "Sequences that ended, by finished_reason.");
     request_prompt_tokens: Histogram = histogram("vllm:request_prompt_tokens", REQUEST_TOKENS,

@@ -229,6 +229,7 @@ impl Scheduler {
                 scored: sequence.scored_by(end),
                 samples: end == sequence.tokens.len() && !sequence.is_pooled(),
                 pooled: sequence.pooled_by(end),
+                tapped: false,
                 adapter: sequence.adapter,
                 pictures: &sequence.pictures,
             }

@@ -271,8 +271,9 @@ struct EngineArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 16,
         value_parser = clap::value_parser!(u16).range(0..=64))]
     draft_max: u16,
-    /// A small model with the same tokenizer that drafts tokens: a hub id, a folder or a .gguf file. It is
-    /// asked where that pays, and answers are the same with and without.
+    /// A small model with the same tokenizer that drafts tokens, an EAGLE-3 head or a head in GGUF for this
+    /// model: a hub id, a folder or a .gguf file. It is asked where that pays, and answers are the same with
+    /// and without.
     #[arg(long, value_name = "MODEL")]
     draft_model: Option<String>,
     /// Don't reuse the KV cache of equal prompt beginnings.

@@ -31,6 +31,7 @@ use crate::weights::source::ModelSource;
 use adapters::AdapterLoader;
 pub use decoder::{LoadedModel, follow};
 use draft::LoadedDraft;
+pub use draft::goes_on_from_layers;
 pub use encoder::LoadedEncoder;
 pub use engine::{Engine, cpu_level};
 pub use error::StartupError;
@@ -73,7 +74,8 @@ impl Loaded {
     ) -> Result<Self, StartupError> {
         match self {
             Self::Decoder(loaded) => {
-                let draft = LoadedDraft::load(source, config, &loaded.device, progress)?;
+                let (model, device) = (loaded.model.as_ref(), &loaded.device);
+                let draft = LoadedDraft::load(source, config, model, device, progress)?;
                 Ok(Self::Decoder(LoadedModel { draft: Some(draft), ..loaded }))
             }
             Self::Encoder(_) => Err(StartupError::Setting {
