@@ -12,7 +12,7 @@ use super::choice::ModelChoice;
 use super::draft::DraftChoice;
 use super::templates::{ChatTemplates, chat_templates, embedding_prompts};
 use super::tokenizer::{eos_token_ids, tokenizer};
-use super::{adapters, draft, progress, ranks};
+use super::{adapters, draft, nodes, progress, ranks};
 use crate::config::{EngineConfig, ServerConfig};
 use crate::engine::startup::{Engine, Loaded, StartupError, class_names, cpu_level};
 use crate::http::state::adapter_registry::AdapterParts;
@@ -60,7 +60,7 @@ impl RunningModel {
         let mut source = choice.open()?;
         let mut draft = draft::open(choice, &mut source, config)?;
         let several = config.tensor_parallel > 1;
-        let leader = several.then(|| ranks::start_others(&source, config)).transpose()?;
+        let leader = several.then(|| nodes::leader(&source, config)).transpose()?;
         let name = choice.name.clone().unwrap_or_else(|| source.name.clone());
         let vocabulary = source.gguf_vocabulary.take();
         let format = if vocabulary.is_some() { "gguf" } else { "safetensors" };

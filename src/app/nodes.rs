@@ -16,7 +16,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use super::choice::ModelChoice;
 use super::ranks;
 use crate::config::{EngineConfig, Nodes};
-use crate::runner::ranks::{Hello, JoinError, Link, Meeting, Secret, join};
+use crate::runner::ranks::{Hello, JoinError, Leader, Link, Meeting, Secret, join};
 use crate::weights::source::ModelSource;
 
 /// How long a rank waits until it looks for rank 0 again.
@@ -26,15 +26,17 @@ const REPORT: Duration = Duration::from_secs(15);
 /// How long the name of machine 0 may be unknown: clusters learn names of new machines late.
 const NAMING: Duration = Duration::from_secs(120);
 
-/// Waits for all ranks of the other machines.
+/// Rank 0 with all others: first those of other machines, which may take long to come, then those of this one.
 ///
 /// # Errors
-/// When the secret can't be read, or the address is not this machine's.
-pub(super) fn links(
-    nodes: &Nodes,
-    source: &ModelSource,
-    config: &EngineConfig,
-) -> anyhow::Result<Vec<Link>> {
+/// When the secret can't be read, the address is not this machine's, or a process can't be started.
+pub(super) fn leader(source: &ModelSource, config: &EngineConfig) -> anyhow::Result<Arc<Leader>> {
+    let elsewhere = config.nodes.as_ref().map(|nodes| links(nodes, source, config)).transpose()?;
+    ranks::start_others(config.ranks_per_node(), elsewhere.unwrap_or_default())
+}
+
+/// Waits for all ranks of the other machines.
+fn links(nodes: &Nodes, source: &ModelSource, config: &EngineConfig) -> anyhow::Result<Vec<Link>> {
     let address = named(nodes)?;
     let (size, model) = (config.tensor_parallel, common(source, config));
     let meeting = Meeting::at(&address, secret(&nodes.secret_file)?, size, model);

@@ -8,26 +8,18 @@ use std::sync::Arc;
 use anyhow::{Context, ensure};
 
 use super::choice::ModelChoice;
-use super::nodes;
 use crate::config::EngineConfig;
 use crate::engine::startup::follow;
 use crate::runner::ranks::{Follower, Leader, Link};
-use crate::weights::source::ModelSource;
 
 /// Name of the subcommand that runs a rank.
 pub const COMMAND: &str = "rank";
 /// Name of the environment variable that holds the rank of a process.
 const RANK: &str = "SCONCE_RANK";
 
-/// Starts the other ranks of this machine, which end with this process, when their standard input is
-/// closed, and waits for those of other machines.
-pub(super) fn start_others(
-    source: &ModelSource,
-    config: &EngineConfig,
-) -> anyhow::Result<Arc<Leader>> {
-    // First: else those here would wait for their part as long as the others take to come.
-    let elsewhere = config.nodes.as_ref().map(|nodes| nodes::links(nodes, source, config));
-    let elsewhere = elsewhere.transpose()?.unwrap_or_default();
+/// Starts the other ranks of this machine, of which there are `here` with this process, and leads them and those
+/// `elsewhere`. They end with this process, when their standard input is closed.
+pub(super) fn start_others(here: usize, elsewhere: Vec<Link>) -> anyhow::Result<Arc<Leader>> {
     let link = |rank: usize| {
         let mut command = command(rank)?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -36,7 +28,7 @@ pub(super) fn start_others(
         reap(child, rank)?;
         Ok(Link::new(format!("rank {rank}"), output, input))
     };
-    let here = (1..config.ranks_per_node()).map(link).collect::<anyhow::Result<Vec<_>>>()?;
+    let here = (1..here).map(link).collect::<anyhow::Result<Vec<_>>>()?;
     Ok(Arc::new(Leader::new(here.into_iter().chain(elsewhere).collect())))
 }
 

@@ -12,11 +12,13 @@ use crate::http::wire::schema::builders::{any_of, reference};
 use crate::http::{anthropic, ollama, tei};
 use components::Facts;
 use routes::{Answer, Events, ROUTES, Route};
+use sglang_routes::SGLANG_ROUTES;
 use stored::STORED;
 use vector_routes::VECTOR_ROUTES;
 
 mod components;
 mod routes;
+mod sglang_routes;
 mod stored;
 mod vector_routes;
 
@@ -39,7 +41,7 @@ pub(crate) async fn openapi(State(state): State<AppState>) -> axum::Json<Value> 
 fn document(facts: &Facts<'_>) -> Value {
     let keys = facts.keys;
     let mut paths: Map<String, Value> = Map::new();
-    for route in ROUTES.iter().chain(STORED).chain(VECTOR_ROUTES) {
+    for route in ROUTES.iter().chain(STORED).chain(VECTOR_ROUTES).chain(SGLANG_ROUTES) {
         let operations = paths.entry(route.path).or_insert_with(|| json!({}));
         operations[route.method] = operation(route, keys);
     }
