@@ -1,7 +1,7 @@
 //! The feed-forward part of a layer: `down(activation(gate(x)) * up(x))`, or without a gate
 //! `down(activation(up(x)))`.
 
-use candle_core::{DType, Result, Tensor};
+use candle_core::{D, DType, Result, Tensor};
 
 use super::adapter::{LayerAdapters, Projection};
 use super::linear::Linear;
@@ -128,7 +128,12 @@ impl Mlp {
         };
         let plain = self.gate_factor.to_bits() == 1.0f32.to_bits();
         if plain && !adapters.change(&[Projection::Gate, Projection::Up]) {
-            return Linear::forward_gated(self.gating, gate, &self.up, x);
+            let dtype = if adapters.change(&[Projection::Down]) {
+                DType::F32
+            } else {
+                self.down.input_type(x.elem_count() / x.dim(D::Minus1)?.max(1))
+            };
+            return Linear::forward_gated_as(dtype, self.gating, [gate, &self.up], x);
         }
         // Rows without an adapter get the bits of `forward_gated`.
         let [gate, up] = Linear::forward_each([gate, &self.up], x)?;

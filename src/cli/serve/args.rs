@@ -219,7 +219,7 @@ struct EngineArgs {
     #[arg(long, value_name = "FILE", requires = "nnodes")]
     rank_secret_file: Option<PathBuf>,
     /// On a GPU, too, make results independent of what else is computed, to the bit, as they are on
-    /// a CPU; prompts take longer then.
+    /// a CPU; prompts and steps of many streams take longer then.
     #[arg(long)]
     deterministic: bool,
     /// On a GPU, start every kernel of a decode step by itself instead of capturing CUDA graphs.
