@@ -20,7 +20,7 @@ use super::hub::{self, HubOptions, is_model_gguf};
 use super::model_ref::{ModelRef, has_gguf_ending};
 use super::safetensors::SafetensorsSource;
 use super::sentence_modules::SentenceModules;
-use super::tensors::{TensorSource, Weights};
+use super::tensors::{Outline, TensorSource, Weights};
 use super::with_head::WithHead;
 
 /// One model's files, opened and checked; tensors are read when they are asked for.
@@ -87,6 +87,21 @@ impl ModelSource {
         }
     }
 
+    /// Opens the headers of a model of the hub: what isn't in them reads as zeros.
+    ///
+    /// # Errors
+    /// As [`ModelSource::open`].
+    #[cfg(feature = "hub")]
+    pub fn open_headers(
+        headers: &hub::headers::Headers,
+        name: String,
+    ) -> Result<Self, WeightError> {
+        match &headers.gguf {
+            Some(path) => Self::open_gguf(path, name),
+            None => Self::open_folder(headers.folder(), name),
+        }
+    }
+
     /// Opens a model whose files are part of the binary: file name and content.
     ///
     /// # Errors
@@ -104,6 +119,16 @@ impl ModelSource {
     /// Bytes of all tensors as stored: about what they take when loaded as they are.
     pub fn weight_bytes(&self) -> u64 {
         self.tensors.total_bytes()
+    }
+
+    /// All tensors without their bytes, by name.
+    ///
+    /// # Errors
+    /// When a tensor is of a type that can't be read.
+    pub fn outlines(&self) -> Result<Vec<Outline>, WeightError> {
+        let mut names = self.tensors.names();
+        names.sort_unstable();
+        names.iter().map(|name| self.tensors.outline(name)).collect()
     }
 
     /// A digest of the configuration and of the weights as they are stored, equal for equal checkpoints

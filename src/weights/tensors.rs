@@ -10,6 +10,7 @@ use std::sync::Arc;
 use candle_core::quantized::GgmlDType;
 use candle_core::{DType, Device, Tensor};
 use half::{bf16, f16};
+use sconce_blocks::Kind;
 
 use super::cut::Cut;
 use super::error::WeightError;
@@ -26,6 +27,16 @@ pub trait TensorSource: Send + Sync {
     /// Whole numbers as stored, `None` if there is no such tensor or it has others.
     fn whole_numbers(&self, _name: &str) -> Option<Vec<i64>> {
         None
+    }
+    /// What a tensor is like, which is known without its bytes where the format has it in a header.
+    fn outline(&self, name: &str) -> Result<Outline, WeightError> {
+        let tensor = self.read(name)?;
+        Ok(Outline {
+            name: name.to_owned(),
+            kind: tensor.kind(),
+            dims: tensor.dims().to_vec(),
+            bytes: tensor.bytes().len(),
+        })
     }
     /// The file or folder that a tensor is in, for messages.
     fn origin(&self, name: &str) -> String;
@@ -46,6 +57,19 @@ pub trait TensorSource: Send + Sync {
         }
         Ok(())
     }
+}
+
+/// A tensor without its bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outline {
+    /// Its Hugging Face name.
+    pub name: String,
+    /// How elements are stored.
+    pub kind: Kind,
+    /// Outermost first.
+    pub dims: Vec<usize>,
+    /// Bytes as stored.
+    pub bytes: usize,
 }
 
 /// A view of a checkpoint below a name prefix.
@@ -272,7 +296,7 @@ impl TensorSource for MemoryTensors {
 }
 
 /// A tensor's numbers as a file would hold them, if they can be weights.
-fn bytes_of(tensor: &Tensor) -> Result<Option<(GgmlDType, Vec<u8>)>, WeightError> {
+pub(crate) fn bytes_of(tensor: &Tensor) -> Result<Option<(GgmlDType, Vec<u8>)>, WeightError> {
     let flat = tensor.flatten_all()?;
     Ok(match tensor.dtype() {
         DType::F32 => {

@@ -21,6 +21,7 @@ mod names;
 mod other_layers;
 mod parts;
 mod recurrent;
+pub mod requantize;
 mod rope;
 mod rope_tensors;
 mod row_order;
@@ -52,7 +53,7 @@ use super::error::WeightError;
 use super::file_bytes::FileBytes;
 use super::sentence_modules::SentenceModules;
 use super::stored::StoredTensor;
-use super::tensors::TensorSource;
+use super::tensors::{Outline, TensorSource};
 
 /// Everything that a GGUF file holds.
 pub(crate) struct GgufModel {
@@ -120,6 +121,9 @@ pub(crate) fn open(path: &Path) -> Result<GgufModel, WeightError> {
         holds,
     })
 }
+
+#[cfg(feature = "hub")]
+pub(crate) use header::end as end_of_header;
 
 /// The files of the model that `path` is one of, the first part first.
 fn paths(path: &Path) -> Vec<PathBuf> {
@@ -318,6 +322,38 @@ impl TensorSource for GgufSource {
                 Err(WeightError::MissingTensor { name: name.to_owned(), origin })
             }
         }
+    }
+
+    fn outline(&self, name: &str) -> Result<Outline, WeightError> {
+        let infos: Vec<&TensorInfo> = match self.tensors.get(name) {
+            Some(Stored::InFile(location)) => vec![&location.info],
+            Some(Stored::KeysAndValues(both)) => both.iter().map(|one| &one.info).collect(),
+            Some(Stored::Number { shape, .. }) => {
+                let (kind, dims) = (GgmlDType::F32.into(), shape.to_vec());
+                return Ok(Outline { name: name.to_owned(), kind, dims, bytes: 4 });
+            }
+            None => {
+                let origin = self.origin(name);
+                return Err(WeightError::MissingTensor { name: name.to_owned(), origin });
+            }
+        };
+        let kind = match infos[0].kind {
+            Kind::Ggml(kind) => kind.into(),
+            Kind::Coded(kind) => kind.into(),
+            Kind::Mxfp4 => GgmlDType::Q4_0.into(),
+        };
+        // Keys and values are matrices over the same inputs.
+        let dims = match infos[..] {
+            [one] => one.shape.clone(),
+            _ => {
+                let columns = infos[1].shape.last().copied().unwrap_or(1);
+                let elements: usize =
+                    infos.iter().map(|one| one.shape.iter().product::<usize>()).sum();
+                vec![elements / columns.max(1), columns]
+            }
+        };
+        let bytes = infos.iter().map(|one| one.bytes.len()).sum();
+        Ok(Outline { name: name.to_owned(), kind, dims, bytes })
     }
 
     fn origin(&self, name: &str) -> String {

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use super::watch::Watch;
+
 const DEFAULT_ENDPOINT: &str = "https://huggingface.co";
 /// About 20 seconds without a network.
 const DEFAULT_RETRIES: u32 = 7;
@@ -22,6 +24,8 @@ pub struct HubOptions {
     pub token: Option<String>,
     /// How often a transfer that brings nothing is tried again before it is given up.
     pub retries: u32,
+    /// Where others see how far a download is.
+    pub watch: Watch,
 }
 
 impl HubOptions {
@@ -41,6 +45,7 @@ impl HubOptions {
             cache: cache.to_owned(),
             token: None,
             retries: DEFAULT_RETRIES,
+            watch: Watch::default(),
         }
     }
 
@@ -74,6 +79,7 @@ impl HubOptions {
             cache: cache.map_or_else(|| home.join("hub"), PathBuf::from),
             token,
             retries: DEFAULT_RETRIES,
+            watch: Watch::default(),
         }
     }
 }
