@@ -15,6 +15,7 @@ pub mod generation_config;
 pub mod local;
 pub mod model;
 pub mod nodes;
+pub mod plan;
 mod progress;
 pub mod ranks;
 mod templates;

@@ -49,6 +49,7 @@ pub mod vision;
 mod tests;
 
 pub use causal_lm::{CausalLm, ForwardOutput};
+pub(crate) use decoder::at_least_eight_bits;
 pub use drafters::{DrafterKind, drafter_config, drafter_kind, load_eagle};
 pub use error::ModelError;
 pub use registry::{

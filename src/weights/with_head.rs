@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::error::WeightError;
 use super::stored::StoredTensor;
-use super::tensors::TensorSource;
+use super::tensors::{Outline, TensorSource};
 
 /// The tensors of a model, and those of its head that it has not itself.
 pub(crate) struct WithHead {
@@ -30,6 +30,10 @@ impl TensorSource for WithHead {
 
     fn whole_numbers(&self, name: &str) -> Option<Vec<i64>> {
         self.of(name).whole_numbers(name)
+    }
+
+    fn outline(&self, name: &str) -> Result<Outline, WeightError> {
+        self.of(name).outline(name)
     }
 
     fn origin(&self, name: &str) -> String {

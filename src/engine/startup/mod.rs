@@ -12,6 +12,7 @@ pub mod draft;
 mod encoder;
 mod engine;
 mod error;
+pub mod forecast;
 mod head;
 mod ranks;
 pub mod tiers;

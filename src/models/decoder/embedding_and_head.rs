@@ -106,7 +106,7 @@ impl Names {
 
 /// The kind that embeddings and the output head are rounded to: they suffer most from few bits, and
 /// keep at least about eight, as in llama.cpp.
-pub(super) fn at_least_eight_bits(kind: GgmlDType) -> GgmlDType {
+pub(crate) fn at_least_eight_bits(kind: GgmlDType) -> GgmlDType {
     match kind {
         GgmlDType::F32 | GgmlDType::F16 | GgmlDType::BF16 | GgmlDType::Q8_0 => kind,
         _ => GgmlDType::Q6K,

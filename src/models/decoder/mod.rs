@@ -19,5 +19,6 @@ mod split;
 mod step;
 mod tapped;
 
+pub(crate) use embedding_and_head::at_least_eight_bits;
 pub use model::Decoder;
 pub use spec::DecoderSpec;

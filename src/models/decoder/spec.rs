@@ -121,7 +121,7 @@ impl DecoderSpec {
     }
 
     /// The shape of the KV cache and of recurrent states.
-    pub(super) fn kv_shape(&self) -> KvShape {
+    pub fn kv_shape(&self) -> KvShape {
         let layers = 0..self.attention.len();
         let states = layers.clone().filter_map(|index| self.recurrent(index));
         KvShape {
