@@ -8,6 +8,7 @@
 //! 9 main        parse arguments, call cli                | allocator: where memory comes from
 //! 8 cli         one file per subcommand
 //! 7 app         from the model that a user chose to what http serves
+//!   fleet       several models, each in a process of its own, behind one address
 //! 6 http        all that knows JSON, OpenAI and SSE
 //! 5 engine      one OS thread that owns everything mutable
 //! 4 runner      plan -> tensors -> logits
@@ -91,6 +92,7 @@ pub mod cli;
 pub mod config;
 pub mod demo;
 pub mod engine;
+pub mod fleet;
 pub mod glossary;
 pub mod http;
 pub use sconce_kernels as kernels;

@@ -24,6 +24,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "store",
         ],
     ),
+    // What answers is in other processes; here are their lives, and the way to them.
+    ("fleet", &["http", "weights", "engine::memory", "config"]),
     (
         "http",
         &[

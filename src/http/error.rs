@@ -89,6 +89,9 @@ pub(crate) enum ApiError {
     /// The server is not ready, or no longer.
     #[error("{0}")]
     Unavailable(String),
+    /// The same, for a number of seconds that is known.
+    #[error("{0}")]
+    Later(String, u64),
     /// Our fault.
     #[error("{0}")]
     Internal(String),
@@ -235,7 +238,7 @@ impl ApiError {
             Self::UnsupportedMediaType(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::TooManyRequests(_) | Self::KeyLimit(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::DeadlineExceeded(_) | Self::BodyStalled(_) => StatusCode::REQUEST_TIMEOUT,
-            Self::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Unavailable(_) | Self::Later(..) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -271,7 +274,7 @@ impl ApiError {
             Self::KeyLimit(KeyLimit { kind: LimitKind::Tokens, .. }) => "tokens",
             Self::KeyLimit(_) => "requests",
             Self::DeadlineExceeded(_) | Self::BodyStalled(_) => "deadline_exceeded",
-            Self::Unavailable(_) => "unavailable_error",
+            Self::Unavailable(_) | Self::Later(..) => "unavailable_error",
             Self::Internal(_) => "server_error",
         }
     }
@@ -312,7 +315,7 @@ impl ApiError {
             Self::TooManyRequests(_) => Some("queue_full"),
             Self::DeadlineExceeded(_) => Some("deadline_exceeded"),
             Self::BodyStalled(_) => Some("body_stalled"),
-            Self::Unavailable(_) | Self::Internal(_) => None,
+            Self::Unavailable(_) | Self::Later(..) | Self::Internal(_) => None,
         }
     }
 
@@ -330,6 +333,9 @@ impl ApiError {
             }
             Self::Unavailable(_) => {
                 headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            }
+            Self::Later(_, seconds) => {
+                headers.insert(header::RETRY_AFTER, HeaderValue::from(*seconds));
             }
             Self::UpgradeUnsupported(_) => {
                 headers.insert(header::UPGRADE, HeaderValue::from_static("HTTP/1.1"));

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! router       routes and layers                                     | loading: before there is a model
+//! front        what a server has around its routes that passes requests on to others
 //! connections  HTTP/1.1 and HTTP/2 within bounds                     | listener  bounded_io  tls
 //! openapi      the API's own description
 //! openai anthropic ollama         one folder per protocol: input, writer, handlers
@@ -55,6 +56,7 @@ mod bounded_io;
 mod cohere;
 mod connections;
 mod error;
+pub(crate) mod front;
 mod generate;
 mod ledger;
 pub mod listener;
@@ -87,7 +89,7 @@ use worker::Worker;
 /// How often samples of histograms are folded into buckets.
 const METRICS_UPKEEP: Duration = Duration::from_secs(5);
 /// How long answers may take to reach their clients once everything has ended.
-const LAST_WRITES: Duration = Duration::from_secs(2);
+pub(crate) const LAST_WRITES: Duration = Duration::from_secs(2);
 
 /// What became of the requests that ran when the server was told to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

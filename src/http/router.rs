@@ -34,7 +34,12 @@ pub fn router(state: AppState) -> Router {
 
 /// The routes of one address.
 pub(super) fn router_of(state: AppState, routes: Routes) -> Router {
-    Router::new().fallback_service(versioned(state, routes)).layer(map_request(add_version))
+    with_short_paths(versioned(state, routes))
+}
+
+/// The same router, which serves what programs ask for without `/v1`, too.
+pub(super) fn with_short_paths(router: Router) -> Router {
+    Router::new().fallback_service(router).layer(map_request(add_version))
 }
 
 /// `/models` is `/v1/models`.
@@ -64,16 +69,22 @@ fn versioned(state: AppState, own: Routes) -> Router {
         .layer(from_fn_with_state(own, keep_to_routes))
         .layer(from_fn_with_state(state.clone(), auth::require_key))
         .layer(from_fn_with_state(state.clone(), drain::refuse_while_draining))
-        .layer(from_fn_with_state(state.clone(), observe::observe))
+        .layer(from_fn_with_state(state.clone(), observe::observe));
+    let origins = state.config.cors_origins.clone();
+    in_all_protocols(layered.with_state(state), &origins)
+}
+
+/// The outermost layers: errors in the shapes of each protocol, bodies that come compressed, and calls
+/// from the pages of `origins`.
+pub(super) fn in_all_protocols(router: Router, origins: &[String]) -> Router {
+    let layered = router
         .layer(from_fn(anthropic::error::adapt))
         .layer(from_fn(ollama::error::adapt))
         .layer(from_fn(tei::error::adapt));
-    let origins = &state.config.cors_origins;
     // What handlers read is plain; their bound is for that.
     let decoded = RequestDecompressionLayer::new().pass_through_unaccepted(true);
     let layered = layered.layer(decoded.gzip(true).zstd(true));
-    let layered = if origins.is_empty() { layered } else { layered.layer(cors(origins)) };
-    layered.with_state(state)
+    if origins.is_empty() { layered } else { layered.layer(cors(origins)) }
 }
 
 fn routes() -> Router<AppState> {

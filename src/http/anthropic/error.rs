@@ -95,7 +95,7 @@ fn kind(error: &ApiError) -> &'static str {
         ApiError::BodyTooLarge(_) => "request_too_large",
         ApiError::TooManyRequests(_) | ApiError::KeyLimit(_) => "rate_limit_error",
         ApiError::DeadlineExceeded(_) | ApiError::BodyStalled(_) => "timeout_error",
-        ApiError::Unavailable(_) => "overloaded_error",
+        ApiError::Unavailable(_) | ApiError::Later(..) => "overloaded_error",
         ApiError::Internal(_) => "api_error",
     }
 }

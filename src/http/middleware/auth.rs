@@ -93,8 +93,8 @@ fn written(time: Duration) -> String {
     if minutes == 0 { format!("{seconds}s") } else { format!("{minutes}m{seconds}s") }
 }
 
-/// Either of the two headers may hold the key; clients that know both APIs send both.
-fn check(keys: &Keys, headers: &HeaderMap) -> Result<Key, ApiError> {
+/// The key that a request carries. Either of two headers may hold it; clients that know both APIs send both.
+pub(crate) fn check(keys: &Keys, headers: &HeaderMap) -> Result<Key, ApiError> {
     let own = headers.get(API_KEY).map(|value| value.as_bytes().trim_ascii());
     if let Some(own) = own
         && let Some(known) = keys.find(own)?
@@ -111,7 +111,8 @@ fn check(keys: &Keys, headers: &HeaderMap) -> Result<Key, ApiError> {
     keys.find(key)?.ok_or(unknown)
 }
 
-fn is_open(path: &str) -> bool {
+/// Whether a path is anybody's.
+pub(crate) fn is_open(path: &str) -> bool {
     matches!(path, "/health" | "/health_generate" | "/ping") || path.starts_with("/health/")
 }
 

@@ -18,7 +18,7 @@ use crate::http::state::{AppState, GenerationDefaults, may_name};
 use crate::http::wire::ollama::OllamaShowRequest;
 
 /// The version of Ollama whose API this is; clients look at it for what they can ask for.
-const VERSION: &str = "0.33.0";
+pub(crate) const VERSION: &str = "0.33.0";
 
 /// What would show a model as it would be with these.
 const SHOW_RULES: Rules = &[

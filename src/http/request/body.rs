@@ -80,7 +80,7 @@ fn require_json(headers: &HeaderMap) -> Result<(), ApiError> {
 
 /// Reads a body of at most `limit` bytes. One that is larger is read on for a while and dropped:
 /// clients that are still writing would not see the answer.
-async fn read_all(body: Body, limit: usize) -> Result<Vec<u8>, ApiError> {
+pub(crate) async fn read_all(body: Body, limit: usize) -> Result<Vec<u8>, ApiError> {
     let mut parts = body.into_data_stream();
     let (mut bytes, mut length) = (Vec::new(), 0);
     let began = Instant::now();

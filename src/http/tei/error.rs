@@ -49,7 +49,9 @@ fn kind(error: &ApiError) -> (StatusCode, &'static str) {
         ApiError::TooManyRequests(_) | ApiError::KeyLimit(_) => {
             (StatusCode::TOO_MANY_REQUESTS, "Overloaded")
         }
-        ApiError::Unavailable(_) => (StatusCode::SERVICE_UNAVAILABLE, "Unhealthy"),
+        ApiError::Unavailable(_) | ApiError::Later(..) => {
+            (StatusCode::SERVICE_UNAVAILABLE, "Unhealthy")
+        }
         ApiError::Internal(_) => (StatusCode::FAILED_DEPENDENCY, "Backend"),
         other => (other.status(), "Validation"),
     }
