@@ -8,6 +8,7 @@ use super::byte_size::ByteSize;
 use super::kv_events::KvEventsConfig;
 use super::logging::OutputArgs;
 use super::lora_modules::LoraModules;
+use super::models_args::ModelsArgs;
 use super::store::StoreArgs;
 use super::values::{MostImages, parser, percent_share, value_of};
 use clap::builder::TypedValueParser;
@@ -35,9 +36,14 @@ pub struct ServeArgs {
     #[command(flatten)]
     engine: EngineArgs,
     #[command(flatten)]
+    pub(super) models: ModelsArgs,
+    #[command(flatten)]
     pub(super) store: StoreArgs,
     #[command(flatten)]
     pub(super) output: OutputArgs,
+    /// Print what would be loaded and what it would take, and end; see `sconce plan`.
+    #[arg(long, help_heading = "Output")]
+    pub(crate) dry_run: bool,
     /// File with further flags, as lines such as max-num-seqs = 32 [default: sconce.toml here, then
     /// /etc/sconce/sconce.toml, if there is one]. The environment sets flags, too (SCONCE_MAX_NUM_SEQS), and
     /// is stronger.
@@ -330,7 +336,7 @@ impl EngineArgs {
 
 impl ServeArgs {
     /// The model that the flags choose.
-    pub(super) fn model_choice(&self) -> ModelChoice {
+    pub(crate) fn model_choice(&self) -> ModelChoice {
         ModelChoice {
             model: self.model.model.clone(),
             draft_model: self.engine.draft_model.clone(),
@@ -349,7 +355,7 @@ impl ServeArgs {
     }
 
     /// How the engine is to run.
-    pub(super) fn engine_config(&self) -> EngineConfig {
+    pub(crate) fn engine_config(&self) -> EngineConfig {
         let args = &self.engine;
         let default = EngineConfig::default();
         let (num_seqs, num_tokens) = if args.device.prefers_gpu() {

@@ -38,6 +38,11 @@ pub(super) enum LogFormat {
 }
 
 impl OutputArgs {
+    /// Whether log lines are JSON.
+    pub(super) fn is_json(&self) -> bool {
+        matches!(self.log_format, LogFormat::Json)
+    }
+
     /// What is told of requests.
     pub(super) fn log_config(&self) -> LogConfig {
         let slower_than = Duration::from_millis(self.slow_request_ms);

@@ -7,11 +7,14 @@ mod kv_events;
 mod listen;
 mod logging;
 mod lora_modules;
+mod models;
+mod models_args;
+mod models_file;
+mod parent;
 mod signals;
 mod store;
 mod values;
 
-use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -20,10 +23,11 @@ pub use args::ServeArgs;
 
 use crate::app::model::RunningModel;
 use crate::app::{adapters, nodes, ranks};
+use crate::cli::settings::Given;
 use crate::engine::EngineHandle;
 use crate::http::Loading;
 use crate::http::state::AppState;
-use listen::Addresses;
+use listen::{Addresses, announce};
 use signals::first_stop_signal;
 
 /// Serves until SIGTERM or Ctrl-C, then drains.
@@ -31,7 +35,11 @@ use signals::first_stop_signal;
 /// # Errors
 /// When the port is taken, the model can't be started, the listener fails, or the engine ends by
 /// itself.
-pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
+pub(super) async fn run(args: ServeArgs, given: Given) -> anyhow::Result<()> {
+    if args.models.are_several() {
+        args.output.start_log();
+        return models::run(args, given).await;
+    }
     let exporter = args.output.start()?;
     if let Some(path) = &args.config {
         tracing::info!(file = %path.display(), "settings are read from a file, too");
@@ -88,6 +96,7 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
 async fn stopped(engine: EngineHandle, failed: &AtomicBool) {
     tokio::select! {
         () = first_stop_signal() => {}
+        () = parent::gone() => {}
         () = engine.ended() => failed.store(true, Ordering::Relaxed),
     }
 }
@@ -119,16 +128,4 @@ pub fn run_rank(args: &ServeArgs) -> anyhow::Result<()> {
 fn check_adapters(args: &ServeArgs, model_name: &str) -> anyhow::Result<()> {
     let config = args.server_config(model_name);
     adapters::check(&args.adapters(), config.lora.max_loras, &config.served_model_names)
-}
-
-/// Says where the server listens; the first address is the one for everybody.
-fn announce(names: &[String], took: Duration) -> anyhow::Result<()> {
-    writeln!(
-        std::io::stdout(),
-        "sconce {} is ready on {} after {:.2} s",
-        env!("CARGO_PKG_VERSION"),
-        names.join(", operators on "),
-        took.as_secs_f64()
-    )?;
-    Ok(std::io::stdout().flush()?)
 }
