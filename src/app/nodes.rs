@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// How often the log says that it does.
 const REPORT: Duration = Duration::from_secs(15);
 /// How long the name of machine 0 may be unknown: clusters learn names of new machines late.
-const NAMING: Duration = Duration::from_secs(120);
+const NAMING: Duration = Duration::from_mins(2);
 
 /// Rank 0 with all others: first those of other machines, which may take long to come, then those of this one.
 ///

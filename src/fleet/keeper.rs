@@ -10,7 +10,7 @@ use tokio::sync::{Notify, broadcast, oneshot};
 use super::child::{self, Address, End, Launch, Process};
 use super::connection;
 use super::model::ModelSpec;
-use super::residency::{Action, Arrival, Bounds, Id, Residency, Stage, Terms};
+use super::residency::{Action, Arrival, Bounds, Id, Residency, Stage, Stay, Terms};
 use super::roster::{Model, Refusal, Roster, View, Waiter};
 use crate::engine::memory::Size;
 
@@ -37,7 +37,7 @@ pub struct KeeperSettings {
 #[derive(Clone, Debug)]
 pub(super) struct Event {
     pub(super) model: String,
-    pub(super) event: &'static str,
+    pub(super) kind: &'static str,
     pub(super) data: Value,
 }
 
@@ -72,7 +72,7 @@ pub(super) struct Lease {
     pub(super) address: Address,
     pub(super) name: String,
     /// How long the model is to stay without further requests, if the request says so.
-    pub(super) ttl: Option<Option<Duration>>,
+    pub(super) ttl: Option<Stay>,
 }
 
 impl Drop for Lease {
@@ -135,7 +135,7 @@ impl Keeper {
 
     pub(super) fn tell(&self, model: &str, event: &'static str, data: Value) {
         // Whether anybody listens or not.
-        let _ = self.0.events.send(Event { model: model.to_owned(), event, data });
+        let _ = self.0.events.send(Event { model: model.to_owned(), kind: event, data });
     }
 
     /// Makes `specs` the models that there are: new ones can be loaded from now on, changed ones are as

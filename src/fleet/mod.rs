@@ -94,8 +94,10 @@ impl Fleet {
         let mut views = self.state.keeper.views();
         views.retain(|view| single || view.spec.pinned);
         let loads = views.iter().map(|view| self.state.keeper.acquire(&view.spec.name, true));
-        let loaded = futures::future::join_all(loads).await;
-        loaded.into_iter().try_for_each(|loaded| Ok(drop(loaded?)))
+        for loaded in futures::future::join_all(loads).await {
+            drop(loaded?);
+        }
+        Ok(())
     }
 
     /// Serves until `shutdown` resolves; then all processes let their requests end, and nothing is taken

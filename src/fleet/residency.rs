@@ -86,6 +86,13 @@ pub(super) struct Terms {
     pub(super) ttl: Option<Duration>,
 }
 
+/// How long a model stays without further requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stay {
+    Always,
+    For(Duration),
+}
+
 #[derive(Clone, Debug)]
 struct Place {
     terms: Terms,
@@ -227,12 +234,14 @@ impl Residency {
     }
 
     /// A request that ran has ended; `ttl` is how long the model is to stay from now on, if it said so.
-    pub(super) fn end(&mut self, id: Id, ttl: Option<Option<Duration>>, now: Instant) {
+    pub(super) fn end(&mut self, id: Id, ttl: Option<Stay>, now: Instant) {
         let Some(place) = self.places[id].as_mut() else { return };
         place.running = place.running.saturating_sub(1);
         place.used = now;
-        if let Some(ttl) = ttl {
-            place.ttl = ttl;
+        match ttl {
+            Some(Stay::For(ttl)) => place.ttl = Some(ttl),
+            Some(Stay::Always) => place.ttl = None,
+            None => {}
         }
     }
 

@@ -159,7 +159,9 @@ mod tests {
     #[test]
     fn keys_take_turns_by_tokens() {
         let (mut queue, mut shares) = (WaitingQueue::default(), Shares::default());
-        [A, B].iter().for_each(|key| shares.enter(*key));
+        for key in [A, B] {
+            shares.enter(key);
+        }
         (0..4).for_each(|id| queue.insert(A, (0, id, SequenceId(id)), 10));
         (4..7).for_each(|id| queue.insert(B, (0, id, SequenceId(id)), 25));
         // A was served 0, 10, 20 and 30 before each of its own, B 0, 25 and 50.
@@ -174,7 +176,9 @@ mod tests {
     #[test]
     fn what_yields_comes_behind_all_keys() {
         let (mut queue, mut shares) = (WaitingQueue::default(), Shares::default());
-        [A, B].iter().for_each(|key| shares.enter(*key));
+        for key in [A, B] {
+            shares.enter(key);
+        }
         shares.serve(B, 1000);
         queue.insert(A, (YIELDS, 0, SequenceId(0)), 10);
         queue.insert(B, (0, 1, SequenceId(1)), 10);
@@ -186,7 +190,9 @@ mod tests {
     fn who_goes_meanwhile_is_passed_over() {
         let (mut queue, shares) = (WaitingQueue::default(), Shares::default());
         let ranks = [0, 1, 2, 3].map(|id| (0, id, SequenceId(id)));
-        ranks.iter().for_each(|rank| queue.insert(A, *rank, 1));
+        for rank in ranks {
+            queue.insert(A, rank, 1);
+        }
         queue.order(&shares);
         assert_eq!(queue.next(None).unwrap().1, ranks[0]);
         queue.remove(A, ranks[0]);

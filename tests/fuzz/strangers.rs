@@ -68,7 +68,7 @@ impl Asked {
             let response = service.call(request).await.unwrap();
             let status = response.status();
             let body = to_bytes(response.into_body(), usize::MAX);
-            let _ = tokio::time::timeout(Duration::from_secs(60), body).await.expect("an end");
+            let _ = tokio::time::timeout(Duration::from_mins(1), body).await.expect("an end");
             status
         });
         assert!(status.as_u16() != 500, "{path} answered {status}");

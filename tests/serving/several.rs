@@ -192,7 +192,7 @@ fn chrono_seconds(text: &str) -> i64 {
     };
     let (_, time) = text.split_once('T').unwrap();
     let at = of_day(&time[..8]);
-    (at - now.as_secs() as i64 % 86_400).rem_euclid(86_400)
+    (at - now.as_secs().cast_signed() % 86_400).rem_euclid(86_400)
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -45,17 +45,16 @@ impl Bars {
             return Ok(());
         }
         let known = self.files.iter().find(|(name, _)| name == file).map(|(_, bar)| bar.clone());
-        let bar = match known {
-            Some(bar) => bar,
-            None => {
-                let style = ProgressStyle::with_template(
-                    "{msg:40!} {bar:30} {bytes:>12} / {total_bytes:<12} {eta:>5}",
-                )?;
-                let bar = self.all.add(ProgressBar::new(total).with_style(style));
-                bar.set_message(file.to_owned());
-                self.files.push((file.to_owned(), bar.clone()));
-                bar
-            }
+        let bar = if let Some(bar) = known {
+            bar
+        } else {
+            let style = ProgressStyle::with_template(
+                "{msg:40!} {bar:30} {bytes:>12} / {total_bytes:<12} {eta:>5}",
+            )?;
+            let bar = self.all.add(ProgressBar::new(total).with_style(style));
+            bar.set_message(file.to_owned());
+            self.files.push((file.to_owned(), bar.clone()));
+            bar
         };
         bar.set_position(line["completed"].as_u64().unwrap_or_default());
         Ok(())

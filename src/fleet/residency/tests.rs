@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
-use super::{Action, Arrival, Bounds, Id, Residency, Stage, Terms};
+use super::{Action, Arrival, Bounds, Id, Residency, Stage, Stay, Terms};
 
 const MINIMUM: Duration = Duration::from_secs(5);
 
@@ -167,10 +167,10 @@ fn a_model_goes_when_its_time_without_requests_is_over() {
     assert_eq!((actions, alarm), (vec![], Some(world.now + Duration::from_secs(30))));
     // A request may ask for another time: for ever, or not at all.
     assert_eq!(world.arrive(0), Arrival::Runs);
-    world.residency.end(0, Some(None), world.now);
+    world.residency.end(0, Some(Stay::Always), world.now);
     assert_eq!(world.residency.next(world.now), (vec![], None));
     assert_eq!(world.arrive(0), Arrival::Runs);
-    world.residency.end(0, Some(Some(Duration::ZERO)), world.now);
+    world.residency.end(0, Some(Stay::For(Duration::ZERO)), world.now);
     assert_eq!(world.next(), [Action::Unload(0)]);
 }
 
@@ -299,16 +299,16 @@ proptest! {
         }
         // From here on everything that was begun ends.
         for _ in 0..40 {
-            for id in 0..4 {
-                if seen[id].loading {
-                    (seen[id].loading, seen[id].ready) = (false, true);
+            for (id, seen) in seen.iter_mut().enumerate() {
+                if seen.loading {
+                    (seen.loading, seen.ready) = (false, true);
                     world.residency.ready(id, world.now);
                 }
-                if seen[id].leaving {
-                    seen[id].leaving = false;
+                if seen.leaving {
+                    seen.leaving = false;
                     world.residency.left(id);
                 }
-                (0..std::mem::take(&mut seen[id].running)).for_each(|_| world.end(id));
+                (0..std::mem::take(&mut seen.running)).for_each(|_| world.end(id));
             }
             let actions = world.next();
             obey(&mut seen, actions);

@@ -81,8 +81,8 @@ pub(super) async fn events(State(state): State<FleetState>) -> Response {
 }
 
 fn frame(event: &Event) -> Bytes {
-    let Event { model, event, data } = event;
-    format!("data: {}\n\n", json!({"model": model, "event": event, "data": data})).into()
+    let Event { model, kind, data } = event;
+    format!("data: {}\n\n", json!({"model": model, "event": kind, "data": data})).into()
 }
 
 async fn read_again(state: &FleetState) -> Result<(), ApiError> {

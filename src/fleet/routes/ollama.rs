@@ -14,13 +14,13 @@ use sha2::{Digest, Sha256};
 use super::passing::{forward, lease, read, refused as refusal, required};
 use crate::fleet::model::ModelSpec;
 use crate::fleet::naming;
-use crate::fleet::residency::Stage;
+use crate::fleet::residency::{Stage, Stay};
 use crate::fleet::roster::View;
 use crate::fleet::state::FleetState;
 use crate::http::front::{ApiError, OLLAMA_VERSION};
 
 /// Longest time that clients see; "for ever" is that far away.
-const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+const FOR_EVER: Duration = Duration::from_hours(100 * 365 * 24);
 
 /// `GET /api/version`.
 pub(super) async fn version() -> Json<Value> {
@@ -123,7 +123,7 @@ pub(super) async fn answer(
         let lease = lease(&state, &name, &parts).await?;
         return forward(lease, parts, Body::from(bytes)).await;
     };
-    if ttl == Some(Duration::ZERO) && asks_nothing(&rest) {
+    if ttl == Stay::For(Duration::ZERO) && asks_nothing(&rest) {
         state.keeper.unload(&name, false).map_err(refusal)?;
         return Ok(Json(unloaded(&name, parts.uri.path())).into_response());
     }
@@ -136,8 +136,7 @@ pub(super) async fn answer(
 /// How long a model is to stay after a request, and the request without that.
 #[derive(Debug, PartialEq)]
 struct KeepAlive {
-    /// `None` is for ever.
-    ttl: Option<Duration>,
+    ttl: Stay,
     rest: Map<String, Value>,
 }
 
@@ -162,16 +161,16 @@ impl KeepAlive {
 }
 
 /// Seconds, or a duration in Go's words such as `1h30m`; what is negative is for ever.
-fn keep_alive(value: &Value) -> Option<Option<Duration>> {
+fn keep_alive(value: &Value) -> Option<Stay> {
     let seconds = match value {
         Value::Number(number) => number.as_f64()?,
         Value::String(text) => text.parse().ok().or_else(|| go_duration(text))?,
         _ => return None,
     };
     if seconds < 0.0 {
-        return Some(None);
+        return Some(Stay::Always);
     }
-    Some(Some(Duration::try_from_secs_f64(seconds).unwrap_or(FOR_EVER).min(FOR_EVER)))
+    Some(Stay::For(Duration::try_from_secs_f64(seconds).unwrap_or(FOR_EVER).min(FOR_EVER)))
 }
 
 fn go_duration(text: &str) -> Option<f64> {
@@ -261,7 +260,12 @@ mod tests {
 
     #[test]
     fn keep_alive_is_a_number_or_a_duration() {
-        let seconds = |value: Value| keep_alive(&value).map(|ttl| ttl.map(|ttl| ttl.as_secs_f64()));
+        let seconds = |value: Value| {
+            keep_alive(&value).map(|stay| match stay {
+                Stay::For(ttl) => Some(ttl.as_secs_f64()),
+                Stay::Always => None,
+            })
+        };
         assert_eq!(seconds(json!(300)), Some(Some(300.0)));
         assert_eq!(seconds(json!("1h30m")), Some(Some(5400.0)));
         assert_eq!(seconds(json!("250ms")), Some(Some(0.25)));
@@ -279,7 +283,7 @@ mod tests {
     fn keep_alive_is_taken_out_of_the_request() {
         let taken =
             KeepAlive::take(br#"{"model": "m", "keep_alive": "5m", "x": 1.0}"#).unwrap().unwrap();
-        assert_eq!(taken.ttl, Some(Duration::from_mins(5)));
+        assert_eq!(taken.ttl, Stay::For(Duration::from_mins(5)));
         assert_eq!(Value::Object(taken.rest).to_string(), r#"{"model":"m","x":1.0}"#);
         assert_eq!(KeepAlive::take(br#"{"model": "m", "keep_alive": null}"#).unwrap(), None);
         let error = KeepAlive::take(br#"{"keep_alive": "soon"}"#).unwrap_err().to_string();

@@ -29,7 +29,7 @@ pub(super) async fn pass_on(
     let (body, in_body) = read_model(&state, &parts, body).await?;
     let name = match in_path.or(in_body).or(in_query) {
         Some(name) => state.meant(name),
-        None => unnamed(&state, &views, &parts)?,
+        None => unnamed(&views, &parts)?,
     };
     answer(&state, &name, parts, body).await
 }
@@ -110,18 +110,14 @@ pub(super) async fn read(state: &FleetState, body: Body) -> Result<Bytes, ApiErr
 }
 
 /// The model of a request that names none.
-pub(super) fn unnamed(
-    state: &FleetState,
-    views: &[View],
-    parts: &Parts,
-) -> Result<String, ApiError> {
+pub(super) fn unnamed(views: &[View], parts: &Parts) -> Result<String, ApiError> {
     if let [only] = views {
         return Ok(only.spec.name.clone());
     }
     if naming::is_about_stored(parts.uri.path(), parts.method == Method::GET) {
         return any(views).ok_or_else(|| ApiError::Unavailable("there is no model".to_owned()));
     }
-    if parts.method == Method::GET && !state.is_route_of_models(parts.uri.path()) {
+    if parts.method == Method::GET && !is_route_of_models(parts.uri.path()) {
         return Err(ApiError::RouteNotFound(parts.uri.path().to_owned()));
     }
     let names: Vec<&str> = views.iter().map(|view| view.spec.name.as_str()).take(20).collect();
@@ -158,11 +154,11 @@ impl FleetState {
             None => name,
         }
     }
+}
 
-    /// Paths that models' processes answer without a body.
-    pub(super) fn is_route_of_models(&self, path: &str) -> bool {
-        ["/slots", "/tokenizer_info", "/info", "/openapi.json"].contains(&path)
-    }
+/// Paths that models' processes answer without a body.
+fn is_route_of_models(path: &str) -> bool {
+    ["/slots", "/tokenizer_info", "/info", "/openapi.json"].contains(&path)
 }
 
 /// The name of a model that a request must have.

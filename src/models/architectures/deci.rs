@@ -71,10 +71,10 @@ fn spec(config: &HfConfig) -> Result<DecoderSpec> {
 
 fn check_length(name: &'static str, found: usize, config: &HfConfig) -> Result<()> {
     let layers = config.num_hidden_layers;
-    match found == layers {
-        true => Ok(()),
-        false => Err(bad(name, found, format!("must have one for each of {layers} layers"))),
+    if found == layers {
+        return Ok(());
     }
+    Err(bad(name, found, format!("must have one for each of {layers} layers")))
 }
 
 fn key_heads(heads: usize, count: usize) -> Result<usize> {

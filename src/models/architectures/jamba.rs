@@ -25,12 +25,11 @@ fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     spec.names = Names { norm: "final_layernorm", mlp: "feed_forward", ..Names::COMMON };
     spec.block = Block::pre_norm("input_layernorm", "pre_ff_layernorm");
     remove_rope(&mut spec);
-    let scanned = match &config.layer_types {
-        Some(_) => state_space_layers(config)?,
-        None => {
-            let attends = every(config, ["attn_layer_period", "attn_layer_offset"], [8, 4])?;
-            attends.into_iter().map(|attends| !attends).collect()
-        }
+    let scanned = if config.layer_types.is_some() {
+        state_space_layers(config)?
+    } else {
+        let attends = every(config, ["attn_layer_period", "attn_layer_offset"], [8, 4])?;
+        attends.into_iter().map(|attends| !attends).collect()
     };
     spec.recurrent = scans(config, &FIELDS, Some(spec.norm), scanned, "mamba")?;
     if config.field_or("num_experts", 16usize)? > 1 {

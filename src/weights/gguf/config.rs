@@ -31,7 +31,7 @@ impl ModelKeys<'_> {
                 self.required("expert_feed_forward_length")
             }
             "cohere2moe" => match self.count(end)? {
-                Some(width) => Ok(width as u64),
+                Some(width) => Ok(width),
                 None => self.required("expert_feed_forward_length"),
             },
             // Layers have no such part.

@@ -222,9 +222,8 @@ fn modern_bert(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
     if keys.per_layer(end, Value::as_bool)?.is_none() {
         // The first of so many layers sees all of a text.
         let period = keys.count(end)?.unwrap_or(3).max(1);
-        let kind = |layer: u64| match layer.is_multiple_of(period) {
-            true => "full_attention",
-            false => "sliding_attention",
+        let kind = |layer: u64| {
+            if layer.is_multiple_of(period) { "full_attention" } else { "sliding_attention" }
         };
         set(config, "layer_types", (0..keys.layers()? as u64).map(kind).collect::<Vec<_>>());
     }

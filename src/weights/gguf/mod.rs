@@ -343,14 +343,12 @@ impl TensorSource for GgufSource {
             Kind::Mxfp4 => GgmlDType::Q4_0.into(),
         };
         // Keys and values are matrices over the same inputs.
-        let dims = match infos[..] {
-            [one] => one.shape.clone(),
-            _ => {
-                let columns = infos[1].shape.last().copied().unwrap_or(1);
-                let elements: usize =
-                    infos.iter().map(|one| one.shape.iter().product::<usize>()).sum();
-                vec![elements / columns.max(1), columns]
-            }
+        let dims = if let [one] = infos[..] {
+            one.shape.clone()
+        } else {
+            let columns = infos[1].shape.last().copied().unwrap_or(1);
+            let elements: usize = infos.iter().map(|one| one.shape.iter().product::<usize>()).sum();
+            vec![elements / columns.max(1), columns]
         };
         let bytes = infos.iter().map(|one| one.bytes.len()).sum();
         Ok(Outline { name: name.to_owned(), kind, dims, bytes })

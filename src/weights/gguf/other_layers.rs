@@ -3,8 +3,8 @@
 use super::architecture::{Architecture, Outer, Part};
 use super::families;
 use super::parts::{
-    ATTENTION, CHOICE_BIAS, EXPERTS, GATED_MLP, HEAD_BEHIND, HEAD_NORMS, LLAMA, PLAIN_MLP, PRE_NORMS,
-    SANDWICH_NORMS, SHARED_EXPERTS, block_sparse_experts,
+    ATTENTION, CHOICE_BIAS, EXPERTS, GATED_MLP, HEAD_BEHIND, HEAD_NORMS, LLAMA, PLAIN_MLP,
+    PRE_NORMS, SANDWICH_NORMS, SHARED_EXPERTS, block_sparse_experts,
 };
 use super::{gemma4, latent};
 

@@ -211,7 +211,8 @@ fn write_tensor(
     let stored =
         StoredTensor::in_file(kind, vec![rows, columns], file.clone(), plan.info.bytes.clone());
     for start in (0..rows).step_by(step) {
-        let part = stored.rows(&[start..rows.min(start + step)])?;
+        let some = start..rows.min(start + step);
+        let part = stored.rows(std::slice::from_ref(&some))?;
         let wide = part.to_tensor(DType::F32)?;
         let dense = match target {
             GgmlDType::F32 => Some(DType::F32),

@@ -344,9 +344,9 @@ fn jamba(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
         set_experts(keys, config, SOFTMAX)?;
     }
     set(config, "num_experts", experts.max(1));
-    let sparse = |layer| match keys.has(&format!("blk.{layer}.ffn_gate_inp.weight")) {
-        true => "sparse",
-        false => "dense",
+    let sparse = |layer| {
+        let routes = keys.has(&format!("blk.{layer}.ffn_gate_inp.weight"));
+        if routes { "sparse" } else { "dense" }
     };
     set(config, "mlp_layer_types", (0..keys.layers()?).map(sparse).collect::<Vec<_>>());
     set(config, "mamba_proj_bias", any_tensor(keys, ".ssm_in.bias"));

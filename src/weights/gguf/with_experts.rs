@@ -263,9 +263,9 @@ fn default_windows(
 
 /// Sets which layers have experts, by the routers that there are.
 fn set_sparse_layers(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
-    let kind = |layer| match keys.has(&format!("blk.{layer}.ffn_gate_inp.weight")) {
-        true => "sparse",
-        false => "dense",
+    let kind = |layer| {
+        let routes = keys.has(&format!("blk.{layer}.ffn_gate_inp.weight"));
+        if routes { "sparse" } else { "dense" }
     };
     set(config, "mlp_layer_types", (0..keys.layers()?).map(kind).collect::<Vec<_>>());
     keys.count("leading_dense_block_count")?;
@@ -356,7 +356,9 @@ fn cohere2_moe(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
     set_experts(keys, config, score)?;
     set(config, "expert_selection_fn", word);
     set(config, "norm_topk_prob", norm);
-    if keys.float("expert_weights_scale")?.is_some_and(|scale| scale != 0.0 && scale != 1.0) {
+    // 0 says nothing, and 1 changes nothing.
+    let plain = |scale: f64| [0.0, 1.0].map(f64::to_bits).contains(&scale.to_bits());
+    if keys.float("expert_weights_scale")?.is_some_and(|scale| !plain(scale)) {
         let key = keys.key("expert_weights_scale");
         return Err(format!(
             "metadata `{key}` is set, which is not supported in this architecture"

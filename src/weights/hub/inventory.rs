@@ -48,7 +48,9 @@ fn models_of(cache: &Path, repository: &str) -> Vec<CachedModel> {
     let mut files = Vec::new();
     list(&snapshot, "", MAX_DEPTH, &mut files);
     let mut models = Vec::new();
-    if let Some(path) = find(None).filter(|path| path.is_dir() && files.iter().any(is_weights)) {
+    if let Some(path) =
+        find(None).filter(|path| path.is_dir() && files.iter().any(|file| is_weights(file)))
+    {
         models.push(model(repository.to_owned(), path, &snapshot, &files));
     }
     for file in files.iter().filter(|file| has_gguf_ending(file)) {
@@ -70,7 +72,7 @@ fn models_of(cache: &Path, repository: &str) -> Vec<CachedModel> {
     models
 }
 
-fn is_weights(file: &String) -> bool {
+fn is_weights(file: &str) -> bool {
     file.ends_with(".safetensors")
 }
 

@@ -84,7 +84,7 @@ impl HubOptions {
     }
 }
 
-/// Shows everything but the token.
+/// Shows the settings, but not the token.
 impl fmt::Debug for HubOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HubOptions")
@@ -94,7 +94,7 @@ impl fmt::Debug for HubOptions {
             .field("cache", &self.cache)
             .field("token", &self.token.as_ref().map(|_| "(set)"))
             .field("retries", &self.retries)
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 

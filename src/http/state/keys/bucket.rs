@@ -30,7 +30,7 @@ impl Bucket {
         // The rest of a millisecond counts next time.
         let milliseconds = i64::try_from(since.as_millis()).unwrap_or(PARTS).min(10 * PARTS);
         self.at += Duration::from_millis(milliseconds.unsigned_abs());
-        if since.as_millis() > 10 * PARTS.unsigned_abs() as u128 {
+        if since.as_millis() > 10 * u128::from(PARTS.unsigned_abs()) {
             self.at = now;
         }
         let more = as_parts(per_minute) / PARTS;

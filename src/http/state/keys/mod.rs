@@ -232,7 +232,9 @@ impl Keys {
         let claims: Vec<Claim> = told.iter().map(|(_, claim)| claim.clone()).collect();
         let result = store.tell_claims(&claims).await;
         if result.is_err() {
-            told.iter().for_each(|(account, claim)| account.keep(claim.spent));
+            for (account, claim) in &told {
+                account.keep(claim.spent);
+            }
         }
         result
     }
