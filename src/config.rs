@@ -9,8 +9,10 @@ use candle_core::quantized::GgmlDType;
 use serde_json::{Map, Value};
 
 mod device;
+mod speech;
 
 pub use device::{DeviceChoice, UnknownDevice};
+pub use speech::SpeechConfig;
 
 /// How the engine runs; every value is final.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -19,7 +19,8 @@
 //!   kv_disk     blocks that outlive the pool        | kv_events what is cached, told to routers
 //!   store       objects and lines of work that outlive the process, in SQLite or PostgreSQL
 //!   text        strings, templates, tokenizers       | config | metrics | pooling | demo
-//!   pictures    files to pixels | telemetry: spans of requests, to the log and to collectors
+//!   pictures    files to pixels                      | speech: sound to text, beside the engine
+//!   telemetry   spans of requests, to the log and to collectors
 //! 0 blocks      what the bytes of quantized weights stand for
 //! ```
 //!
@@ -108,6 +109,7 @@ pub mod runner;
 pub mod sampling;
 pub mod scheduler;
 pub mod speculation;
+pub mod speech;
 pub mod store;
 pub mod telemetry;
 pub use sconce_structured as structured;

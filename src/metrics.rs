@@ -25,6 +25,7 @@ pub mod kv_tiers;
 mod lora;
 mod metric;
 mod registry;
+mod speech;
 mod table;
 
 pub use finished::Finished;

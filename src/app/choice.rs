@@ -4,6 +4,7 @@ use anyhow::ensure;
 
 use super::adapters::LoraModule;
 use super::generation_config::GenerationConfig;
+use super::speech::SpeechChoice;
 use crate::weights::hub::HubOptions;
 use crate::weights::model_ref::ModelRef;
 use crate::weights::source::ModelSource;
@@ -30,6 +31,8 @@ pub struct ModelChoice {
     pub generation_config: GenerationConfig,
     /// LoRA adapters to load beside the model.
     pub adapters: Vec<LoraModule>,
+    /// A model that transcribes, beside it, and how any does.
+    pub speech: SpeechChoice,
 }
 
 impl ModelChoice {

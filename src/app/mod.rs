@@ -18,5 +18,6 @@ pub mod nodes;
 pub mod plan;
 mod progress;
 pub mod ranks;
+pub mod speech;
 mod templates;
 mod tokenizer;

@@ -180,16 +180,16 @@ async fn listen(
 
 async fn drain(state: &AppState) -> DrainReport {
     state.start_draining();
-    let running = state.admission.in_use();
+    let running = state.in_use();
     let timeout = state.config.drain_timeout;
     tracing::info!(running, ?timeout, "draining");
     let mut cut = 0;
-    if tokio::time::timeout(timeout, state.admission.idle()).await.is_err() {
-        cut = state.admission.in_use();
+    if tokio::time::timeout(timeout, state.idle()).await.is_err() {
+        cut = state.in_use();
         state.metrics.add_cut(cut);
         state.cut();
         // A handler whose client reads no more can't end; it is left behind.
-        let _ = tokio::time::timeout(LAST_WRITES, state.admission.idle()).await;
+        let _ = tokio::time::timeout(LAST_WRITES, state.idle()).await;
     }
     tracing::info!(ended = running.saturating_sub(cut), cut, "drained");
     DrainReport { cut }

@@ -14,7 +14,7 @@ use super::error::ApiError;
 use super::middleware::ports::{Routes, keep_to_routes};
 use super::middleware::{auth, drain, generation_guard, observe};
 use super::openai::{
-    batches, chat, completions, conversations, decisions, embeddings, files, responses,
+    audio, batches, chat, completions, conversations, decisions, embeddings, files, responses,
 };
 use super::ops::{about, adapters, health, invocations, models, sglang, tokenize, usage};
 use super::state::AppState;
@@ -107,6 +107,7 @@ fn routes() -> Router<AppState> {
         .route("/v1/decisions", post(decisions::decisions))
         .route("/v1/systemone", post(decisions::system_one))
         .merge(vectors())
+        .merge(speech())
         .route("/v1/load_lora_adapter", post(adapters::load))
         .route("/v1/unload_lora_adapter", post(adapters::unload))
         .route("/api/chat", post(ollama::chat))
@@ -150,6 +151,14 @@ fn routes() -> Router<AppState> {
         .route("/openapi.json", get(openapi::openapi))
         .fallback(no_route)
         .method_not_allowed_fallback(wrong_method)
+}
+
+/// What transcribes. The handlers have a bound of their own for files.
+fn speech() -> Router<AppState> {
+    Router::new()
+        .route("/v1/audio/transcriptions", post(audio::transcriptions))
+        .route("/v1/audio/translations", post(audio::translations))
+        .layer(DefaultBodyLimit::disable())
 }
 
 /// What is made of the store.

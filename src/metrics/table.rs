@@ -207,6 +207,14 @@ table! {
          sequence numbers.");
     lora_bytes: Gauge = gauge("sconce:lora_bytes",
         "Bytes of the LoRA adapters that requests can name.");
+    speech_requests: Labelled<Counter> = counter("sconce:speech_requests_total",
+        "Requests for a transcript, by task and outcome.");
+    speech_audio_milliseconds: Counter = counter("sconce:speech_audio_milliseconds_total",
+        "Milliseconds of sound that were transcribed.");
+    speech_time: Histogram = histogram("sconce:speech_seconds", REQUEST_SECONDS,
+        "From when a file's turn came to the end of its transcript.");
+    speech_files: Gauge = gauge("sconce:speech_files",
+        "Files that wait to be transcribed or are.");
     build_info: Labelled<Gauge> = gauge("sconce:build_info",
         "Always 1; the labels hold the version.");
 }

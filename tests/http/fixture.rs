@@ -10,6 +10,7 @@ use sconce::engine::request::EngineRequest;
 use sconce::engine::startup::adapters::AdapterLoader;
 use sconce::engine::{EngineLimits, Outputs};
 use sconce::http::state::adapter_registry::AdapterParts;
+use sconce::http::state::speech::SpeechParts;
 use sconce::http::state::{AppState, GenerationDefaults, ModelFacts, ServerParts};
 use sconce::http::{DrainReport, serve};
 use sconce::metrics;
@@ -116,6 +117,8 @@ pub struct Setup {
     /// Whether the model's author made it for embeddings.
     pub embeds: bool,
     pub labels: Vec<String>,
+    /// What transcribes.
+    pub speech: Option<SpeechParts>,
 }
 
 impl Default for Setup {
@@ -150,6 +153,7 @@ impl Default for Setup {
             store: None,
             embeds: false,
             labels: Vec::new(),
+            speech: None,
         }
     }
 }
@@ -239,6 +243,7 @@ impl Setup {
             build_features: vec!["cpu".to_owned()],
             fingerprint: "fp_test".to_owned(),
             image_processor: None,
+            speech: setup.speech,
             model: ModelFacts {
                 architecture: "tiny".to_owned(),
                 format: "safetensors",

@@ -35,6 +35,7 @@ mod prediction;
 mod rendering;
 mod response_conversations;
 mod responses;
+mod speech;
 mod streaming;
 mod tenants;
 mod tool_changes;

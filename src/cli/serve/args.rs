@@ -9,6 +9,7 @@ use super::kv_events::KvEventsConfig;
 use super::logging::OutputArgs;
 use super::lora_modules::LoraModules;
 use super::models_args::ModelsArgs;
+use super::speech::SpeechArgs;
 use super::store::StoreArgs;
 use super::values::{MostImages, parser, percent_share, value_of};
 use clap::builder::TypedValueParser;
@@ -37,6 +38,8 @@ pub struct ServeArgs {
     engine: EngineArgs,
     #[command(flatten)]
     pub(super) models: ModelsArgs,
+    #[command(flatten)]
+    speech: SpeechArgs,
     #[command(flatten)]
     pub(super) store: StoreArgs,
     #[command(flatten)]
@@ -346,6 +349,7 @@ impl ServeArgs {
             chat_template: self.model.chat_template.clone(),
             generation_config: GenerationConfig::parse(&self.model.generation_config),
             adapters: self.adapters(),
+            speech: self.speech.choice(self.engine.threads),
         }
     }
 

@@ -12,6 +12,7 @@ mod models_args;
 mod models_file;
 mod parent;
 mod signals;
+mod speech;
 mod store;
 mod values;
 

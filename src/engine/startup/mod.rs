@@ -3,6 +3,7 @@
 //! [`Loaded::load`] reads the weights, [`Loaded::start`] plans memory and starts the engine thread;
 //! between the two adapters can be loaded, which take memory too.
 
+mod absent;
 pub mod adapters;
 mod cgroup;
 mod classifier;

@@ -10,12 +10,14 @@ use serde_json::{Map, Value, json};
 use crate::http::state::{AppState, may_name};
 use crate::http::wire::schema::builders::{any_of, reference};
 use crate::http::{anthropic, ollama, tei};
+use audio::AUDIO_ROUTES;
 use components::Facts;
 use routes::{Answer, Events, ROUTES, Route};
 use sglang_routes::SGLANG_ROUTES;
 use stored::STORED;
 use vector_routes::VECTOR_ROUTES;
 
+mod audio;
 mod components;
 mod routes;
 mod sglang_routes;
@@ -41,7 +43,8 @@ pub(crate) async fn openapi(State(state): State<AppState>) -> axum::Json<Value> 
 fn document(facts: &Facts<'_>) -> Value {
     let keys = facts.keys;
     let mut paths: Map<String, Value> = Map::new();
-    for route in ROUTES.iter().chain(STORED).chain(VECTOR_ROUTES).chain(SGLANG_ROUTES) {
+    let rows = [ROUTES, STORED, VECTOR_ROUTES, AUDIO_ROUTES, SGLANG_ROUTES];
+    for route in rows.into_iter().flatten() {
         let operations = paths.entry(route.path).or_insert_with(|| json!({}));
         operations[route.method] = operation(route, keys);
     }
@@ -101,6 +104,12 @@ fn responses(route: &Route, keys: bool) -> Value {
         Answer::Metrics | Answer::Changed => {
             Some(json!({"text/plain": {"schema": {"type": "string"}}}))
         }
+        Answer::JsonOrText(name) => Some(json!({
+            "application/json": {"schema": reference(name)},
+            "text/plain": {"schema": {"type": "string"}},
+            "application/x-subrip": {"schema": {"type": "string"}},
+            "text/vtt": {"schema": {"type": "string"}},
+        })),
         Answer::Bytes => Some(json!({
             "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
         })),

@@ -36,6 +36,8 @@ pub(super) enum Answer {
     Json(&'static str),
     /// JSON of a schema, or bytes if the request wants those.
     JsonOrBytes(&'static str),
+    /// JSON of a schema, or a transcript as text, if the request wants that.
+    JsonOrText(&'static str),
     /// Bytes, as they were stored.
     Bytes,
     /// Text that Prometheus reads.
@@ -580,7 +582,7 @@ pub(super) const ROUTES: &[Route] = &[
 impl Route {
     /// Whether the body is a form with a file.
     pub(super) fn uploads(&self) -> bool {
-        self.request == ["FileUpload"]
+        matches!(self.request, ["FileUpload" | "TranscriptionForm"])
     }
 
     /// Statuses of requests that are not answered, and why.

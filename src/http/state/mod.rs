@@ -30,6 +30,7 @@ use keys::{Key, Keys};
 use live::LiveResponses;
 use prompt_memory::PromptMemory;
 use response_store::ResponseStore;
+use speech::{SpeechParts, SpeechService};
 
 pub mod adapter_registry;
 pub(crate) mod admission;
@@ -44,6 +45,7 @@ pub(crate) mod live;
 pub(crate) mod packing;
 pub(crate) mod prompt_memory;
 pub(crate) mod response_store;
+pub mod speech;
 
 /// Without data for this long, a stream sends a comment.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -143,6 +145,8 @@ pub struct ServerParts {
     pub store: Store,
     /// How pictures are prepared; without it, or an engine that sees, they are refused.
     pub image_processor: Option<Arc<Processor>>,
+    /// What transcribes, if anything does.
+    pub speech: Option<SpeechParts>,
 }
 
 /// Cheap to clone; one per server.
@@ -169,6 +173,8 @@ pub struct ServerState {
     pub(crate) admission: Admission,
     /// Who may call, and what they used.
     pub(crate) keys: Arc<Keys>,
+    /// What transcribes, if anything does.
+    pub(crate) speech: Option<SpeechService>,
     pub(crate) breakers: BreakerCache,
     /// The prompts of earlier requests, for those that ask why they were not found in the cache.
     pub(crate) prompts: PromptMemory,
@@ -226,6 +232,7 @@ impl AppState {
             adapters: AdapterRegistry::new(parts.adapters, max_loras),
             admission: Admission::new(capacity, config.max_queued_tokens),
             keys: Arc::new(Keys::new(&config)),
+            speech: parts.speech.map(SpeechService::new),
             tokenizer: parts.tokenizer,
             defaults: parts.defaults,
             embedding_prompts: parts.embedding_prompts,
@@ -321,16 +328,37 @@ impl ServerState {
         if self.config.served_model_names.iter().any(|name| name == model) {
             return Ok(None);
         }
-        match self.adapters.find(model) {
-            Some(served) => Ok(Some(served.adapter)),
-            None => Err(ApiError::ModelNotFound(model.to_owned())),
+        if let Some(served) = self.adapters.find(model) {
+            return Ok(Some(served.adapter));
         }
+        if self.speech.as_ref().is_some_and(|speech| speech.has_name(model)) {
+            let message = format!("the model {model:?} transcribes speech: ask {}", speech::ROUTE);
+            return Err(ApiError::field("model", message));
+        }
+        Err(ApiError::ModelNotFound(model.to_owned()))
+    }
+
+    /// Waits until nothing runs that a drain waits for.
+    pub(crate) async fn idle(&self) {
+        self.admission.idle().await;
+        if let Some(speech) = &self.speech {
+            speech.admission.idle().await;
+        }
+    }
+
+    /// Sequences and files that wait or run.
+    pub(crate) fn in_use(&self) -> usize {
+        let files = self.speech.as_ref().map_or(0, |speech| speech.admission.in_use());
+        self.admission.in_use() + files
     }
 
     /// Why the server should get no requests now, if so.
     pub(crate) fn check_ready(&self) -> Result<(), ApiError> {
         if self.is_leaving() || self.is_draining() {
             return Err(ApiError::Unavailable("the server is shutting down".to_owned()));
+        }
+        if self.speech.as_ref().is_some_and(|speech| !speech.handle.is_running()) {
+            return Err(ApiError::Unavailable("the thread for speech has ended".to_owned()));
         }
         let bound = self.config.step_timeout.map_or(SLOW_STEP, |timeout| timeout.min(SLOW_STEP));
         match self.engine.health(bound) {
