@@ -7,6 +7,7 @@ use super::generation_config::GenerationConfig;
 use super::speech::SpeechChoice;
 use crate::weights::hub::HubOptions;
 use crate::weights::model_ref::ModelRef;
+use crate::weights::projector::ProjectorChoice;
 use crate::weights::source::ModelSource;
 
 /// The name that the embedded demo model is served under.
@@ -19,6 +20,8 @@ pub struct ModelChoice {
     pub model: Option<String>,
     /// A folder, a GGUF file or a hub id of a small model that drafts its tokens.
     pub draft_model: Option<String>,
+    /// Where the vision tower of a model in GGUF is.
+    pub projector: ProjectorChoice,
     /// Branch, tag or commit on the hub.
     pub revision: Option<String>,
     /// Take what the hub's cache has and ask no network.
@@ -42,7 +45,7 @@ impl ModelChoice {
             return Ok(ModelSource::embedded(DEMO_NAME, crate::demo::files())?);
         };
         let model = ModelRef::parse(model, self.revision.as_deref())?;
-        let source = ModelSource::open(&model, &self.hub_options())?;
+        let source = ModelSource::open_with(&model, &self.hub_options(), &self.projector)?;
         ensure!(
             !source.is_draft_head,
             "{} has only a head that drafts: serve its model, with this file as --draft-model",
@@ -54,12 +57,15 @@ impl ModelChoice {
     /// Opens the files of the draft model, if one is chosen. Blocks.
     pub(super) fn open_draft(&self) -> anyhow::Result<Option<ModelSource>> {
         let Some(model) = &self.draft_model else { return Ok(None) };
-        Ok(Some(ModelSource::open(&ModelRef::parse(model, None)?, &self.hub_options())?))
+        let options = HubOptions { projector: false, ..self.hub_options() };
+        let model = ModelRef::parse(model, None)?;
+        Ok(Some(ModelSource::open_with(&model, &options, &ProjectorChoice::Absent)?))
     }
 
     /// How the hub is asked for files of this model.
     pub(super) fn hub_options(&self) -> HubOptions {
         let options = HubOptions::from_env();
-        HubOptions { offline: options.offline || self.offline, ..options }
+        let projector = self.projector == ProjectorChoice::Beside;
+        HubOptions { offline: options.offline || self.offline, projector, ..options }
     }
 }

@@ -18,6 +18,7 @@ use super::gguf::vocabulary::GgufVocabulary;
 use super::gguf::{self, Holds, beside, split};
 use super::hub::{self, HubOptions, is_model_gguf};
 use super::model_ref::{ModelRef, has_gguf_ending};
+use super::projector::{self, ProjectorChoice};
 use super::safetensors::SafetensorsSource;
 use super::sentence_modules::SentenceModules;
 use super::tensors::{Outline, TensorSource, Weights};
@@ -72,16 +73,28 @@ impl ModelSource {
     /// # Errors
     /// When a file is missing, unreadable, truncated or inconsistent; the message names it.
     pub fn open(model: &ModelRef, options: &HubOptions) -> Result<Self, WeightError> {
+        Self::open_with(model, options, &ProjectorChoice::Beside)
+    }
+
+    /// The same, with the vision tower of a model in GGUF where `projector` says.
+    ///
+    /// # Errors
+    /// As [`ModelSource::open`]; a projector that is named, but belongs to another model.
+    pub fn open_with(
+        model: &ModelRef,
+        options: &HubOptions,
+        projector: &ProjectorChoice,
+    ) -> Result<Self, WeightError> {
         match model {
-            ModelRef::Folder(folder) => Self::open_folder(folder, path_name(folder)),
-            ModelRef::GgufFile(path) => Self::open_gguf(path, path_name(path)),
+            ModelRef::Folder(folder) => Self::open_folder(folder, path_name(folder), projector),
+            ModelRef::GgufFile(path) => Self::open_gguf(path, path_name(path), projector),
             ModelRef::Hub(reference) => {
                 let path = hub::fetch_blocking(reference, options)?;
                 let name = reference.repository.clone();
                 if path.is_dir() {
-                    Self::open_folder(&path, name)
+                    Self::open_folder(&path, name, projector)
                 } else {
-                    Self::open_gguf(&path, name)
+                    Self::open_gguf(&path, name, projector)
                 }
             }
         }
@@ -151,11 +164,19 @@ impl ModelSource {
         self.tensors.release_pages();
     }
 
-    fn open_folder(folder: &Path, name: String) -> Result<Self, WeightError> {
+    fn open_folder(
+        folder: &Path,
+        name: String,
+        projector: &ProjectorChoice,
+    ) -> Result<Self, WeightError> {
         let files = ModelFolder::Disk(folder.to_owned());
-        match only_gguf(&files.names()?) {
-            Some(file) => Self::open_gguf(&folder.join(file), name),
-            None => Self::from_folder(&files, name),
+        match (only_gguf(&files.names()?), projector) {
+            (Some(file), _) => Self::open_gguf(&folder.join(file), name, projector),
+            (None, ProjectorChoice::At(path)) => Err(WeightError::corrupt(
+                path,
+                "a projector belongs to a model in GGUF; other checkpoints have their own tower",
+            )),
+            (None, _) => Self::from_folder(&files, name),
         }
     }
 
@@ -221,12 +242,18 @@ impl ModelSource {
         Ok(())
     }
 
-    /// Opens a GGUF file, and the one beside it that has the head which drafts, if there is one.
-    fn open_gguf(path: &Path, name: String) -> Result<Self, WeightError> {
-        let (mut source, holds) = Self::gguf_alone(path, name)?;
+    /// Opens a GGUF file, and those beside it that have the tower which looks at pictures and the head
+    /// which drafts, if there are any.
+    fn open_gguf(
+        path: &Path,
+        name: String,
+        projector: &ProjectorChoice,
+    ) -> Result<Self, WeightError> {
+        let (mut source, holds) = Self::gguf_alone(path, name, projector)?;
         if let Some(head) = head_beside(path).filter(|_| holds == Holds::Model) {
             let file = head.display();
-            let opened = Self::gguf_alone(&head, path_name(&head)).map_err(|e| e.to_string());
+            let opened = Self::gguf_alone(&head, path_name(&head), &ProjectorChoice::Absent);
+            let opened = opened.map_err(|error| error.to_string());
             match opened.and_then(|(head, _)| source.take_draft_head(&head)) {
                 Ok(()) => tracing::info!(%file, "a head that drafts is beside the model"),
                 Err(why) => tracing::warn!(%file, why, "the head beside the model is not used"),
@@ -235,15 +262,24 @@ impl ModelSource {
         Ok(source)
     }
 
-    /// Opens a GGUF file, or all parts of a model.
-    fn gguf_alone(path: &Path, name: String) -> Result<(Self, Holds), WeightError> {
-        let model = gguf::open(path)?;
+    /// Opens a GGUF file, or all parts of a model, with a tower.
+    fn gguf_alone(
+        path: &Path,
+        name: String,
+        projector: &ProjectorChoice,
+    ) -> Result<(Self, Holds), WeightError> {
+        let mut model = gguf::open(path)?;
+        match projector {
+            ProjectorChoice::Absent => {}
+            ProjectorChoice::At(file) => model.add_projector(file)?,
+            ProjectorChoice::Beside => add_projector_beside(&mut model, path),
+        }
         let source = Self {
             name,
             stored_config: model.config.to_string(),
             config: model.config,
             generation_config: Some(model.generation_config),
-            processor_config: None,
+            processor_config: model.processor_config,
             tokenizer_json: model.tokenizer_json,
             tokenizer_model: None,
             tekken_json: None,
@@ -269,6 +305,19 @@ fn head_beside(path: &Path) -> Option<PathBuf> {
     let name = path.file_name()?.to_str()?;
     let head = beside::head_of(name, names.iter().map(String::as_str))?;
     Some(path.with_file_name(head))
+}
+
+/// Adds the first projector beside the file that belongs to it.
+fn add_projector_beside(model: &mut gguf::GgufModel, path: &Path) {
+    for file in projector::beside(path) {
+        match model.add_projector(&file) {
+            Ok(()) => {
+                tracing::info!("pictures are looked at by {}", file.display());
+                return;
+            }
+            Err(error) => tracing::warn!("{error}; the file is left out"),
+        }
+    }
 }
 
 /// How pictures are prepared, from the one or the other file.

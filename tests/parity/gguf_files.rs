@@ -52,9 +52,15 @@ fn all_changes() -> Vec<(String, Changes)> {
 
 /// The file that the converter wrote of a fixture, if it knows the architecture.
 pub(crate) fn converted(name: &str) -> Option<Vec<u8>> {
-    let delta = std::fs::read(fixtures().join(format!("{name}.delta"))).ok()?;
-    let checkpoint = std::fs::read(folder(name).join("model.safetensors")).unwrap();
-    Some(rebuilt(name, &delta, &checkpoint))
+    let delta = fixtures().join(format!("{name}.delta"));
+    restored(&delta, &folder(name).join("model.safetensors"))
+}
+
+/// The file that a delta makes of a checkpoint, if there is one.
+pub(crate) fn restored(delta: &Path, checkpoint: &Path) -> Option<Vec<u8>> {
+    let name = delta.display().to_string();
+    let delta = std::fs::read(delta).ok()?;
+    Some(rebuilt(&name, &delta, &std::fs::read(checkpoint).unwrap()))
 }
 
 /// The file that a delta makes of its source.

@@ -33,6 +33,7 @@ mod levels;
 mod lora;
 mod parts;
 pub(crate) mod pictures;
+pub(crate) mod pictures_gguf;
 mod ranks;
 mod reference;
 mod rehearsal;

@@ -20,6 +20,7 @@ fn options(hub: &FakeHub, cache: &Path) -> HubOptions {
     HubOptions {
         offline: false,
         progress: false,
+        projector: true,
         endpoint: hub.endpoint.clone(),
         cache: cache.to_owned(),
         token: None,

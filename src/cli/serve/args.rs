@@ -23,6 +23,7 @@ use crate::config::{
     Pooling, ServerConfig, TlsFiles, WeightKind,
 };
 use crate::text::{reasoning, tool_calls};
+use crate::weights::projector::ProjectorChoice;
 
 /// Serve a model over the OpenAI API.
 ///
@@ -66,6 +67,12 @@ struct ModelArgs {
     /// Use the hub's cache only, ask no network.
     #[arg(long)]
     offline: bool,
+    /// File with the vision tower of a model in GGUF [default: the mmproj-*.gguf beside it].
+    #[arg(long, value_name = "FILE", requires = "model")]
+    mmproj: Option<PathBuf>,
+    /// Leave out the vision tower beside a model in GGUF: it reads texts alone.
+    #[arg(long, conflicts_with = "mmproj")]
+    no_mmproj: bool,
     /// Name that requests use for the model; repeat for aliases [default: the model's own].
     #[arg(long, value_name = "NAME")]
     served_model_name: Vec<String>,
@@ -321,6 +328,17 @@ fn weight_kind(quantized: bool) -> impl TypedValueParser<Value = WeightKind> {
     value_of(kinds, WeightKind::name)
 }
 
+impl ModelArgs {
+    /// Where the vision tower of a model in GGUF is.
+    fn projector(&self) -> ProjectorChoice {
+        match &self.mmproj {
+            Some(file) => ProjectorChoice::At(file.clone()),
+            None if self.no_mmproj => ProjectorChoice::Absent,
+            None => ProjectorChoice::Beside,
+        }
+    }
+}
+
 impl EngineArgs {
     /// The machines that compute the model together, if there are several.
     fn nodes(&self) -> Option<Nodes> {
@@ -343,6 +361,7 @@ impl ServeArgs {
         ModelChoice {
             model: self.model.model.clone(),
             draft_model: self.engine.draft_model.clone(),
+            projector: self.model.projector(),
             revision: self.model.revision.clone(),
             offline: self.model.offline,
             name: self.model.served_model_name.first().cloned(),

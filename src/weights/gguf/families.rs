@@ -3,6 +3,7 @@
 use serde_json::{Map, Value as Json, json};
 
 use super::keys::ModelKeys;
+use super::rope;
 use super::value::Value;
 
 pub(super) type Config = Map<String, Json>;
@@ -79,16 +80,10 @@ pub(super) fn llama(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
 /// The rotary embedding tells a picture's rows and columns apart.
 pub(super) fn axes(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
     let key = keys.key("rope.dimension_sections");
-    let Some(sections) = keys.metadata().array(&key, "an array of counts", Value::as_u64)? else {
+    if keys.metadata().array(&key, "an array of counts", Value::as_u64)?.is_none() {
         return Err(format!("metadata `{key}` is missing"));
-    };
-    let (axes, rest) = sections.split_at(sections.len().min(3));
-    if axes.len() != 3 || rest.iter().any(|pairs| *pairs != 0) {
-        return Err(format!("metadata `{key}` is {sections:?}, expected three numbers and zeros"));
     }
-    let rope = config.entry("rope_scaling").or_insert_with(|| json!({"rope_type": "default"}));
-    rope["mrope_section"] = axes.into();
-    Ok(())
+    rope::set_sections(keys, config)
 }
 
 /// Mistral Small 3, and Ministral 3 whose queries grow with their position.

@@ -20,6 +20,7 @@ mod locations;
 mod names;
 mod other_layers;
 mod parts;
+mod projector;
 mod recurrent;
 pub mod requantize;
 mod rope;
@@ -57,7 +58,11 @@ use super::tensors::{Outline, TensorSource};
 
 /// Everything that a GGUF file holds.
 pub(crate) struct GgufModel {
+    /// `general.architecture`.
+    architecture: &'static str,
     pub(crate) config: Json,
+    /// How pictures are prepared, of a file with a projector.
+    pub(crate) processor_config: Option<Json>,
     pub(crate) generation_config: Json,
     pub(crate) vocabulary: GgufVocabulary,
     /// A whole `tokenizer.json`, which few files carry.
@@ -96,7 +101,7 @@ pub(crate) fn open(path: &Path) -> Result<GgufModel, WeightError> {
         header.tensors.extend(tensors.map(|tensor| TensorInfo { file: index, ..tensor }));
     }
     let parts = read_parts(&files, &header).map_err(|r| WeightError::corrupt(path, r))?;
-    let Parts { config, generation_config, vocabulary, tensors, pooling, holds } = parts;
+    let Parts { architecture, config, generation_config, vocabulary, tensors, pooling, holds } = parts;
     let text = |key: &str| header.metadata.text(key).map_err(|r| WeightError::corrupt(path, r));
     let (tokenizer_json, chat_template, tool_use_template) = (
         text("tokenizer.huggingface.json")?.map(String::into_bytes),
@@ -110,7 +115,9 @@ pub(crate) fn open(path: &Path) -> Result<GgufModel, WeightError> {
     let sentence_modules =
         sentence_modules.transpose().map_err(|reason| WeightError::corrupt(path, reason))?;
     Ok(GgufModel {
+        architecture,
         config,
+        processor_config: None,
         generation_config,
         vocabulary,
         tokenizer_json,
@@ -151,6 +158,7 @@ fn check_part(metadata: &Metadata<'_>, index: usize, files: usize) -> Result<(),
 
 /// What is made of a header.
 struct Parts {
+    architecture: &'static str,
     config: Json,
     generation_config: Json,
     vocabulary: GgufVocabulary,
@@ -192,6 +200,7 @@ fn read_parts(files: &[FileBytes], header: &header::Header<'_>) -> Result<Parts,
         }
     }
     Ok(Parts {
+        architecture: architecture.gguf,
         config,
         generation_config: config::generation_config(metadata, &vocabulary)?,
         tensors,

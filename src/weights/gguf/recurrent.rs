@@ -8,6 +8,7 @@ use super::keys::{HeadCounts, ModelKeys};
 use super::parts::{
     ATTENTION, EXPERTS, GATED_MLP, HEAD_APART, HEAD_NORMS, LLAMA, QWEN_SHARED_EXPERT,
 };
+use super::rope;
 use super::value::Value;
 
 /// The layers of LFM2.
@@ -190,7 +191,5 @@ fn qwen3_5(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
     delta_rule(keys, config)?;
     // Conversion puts the first value heads of all key heads first, then the second ones.
     set(config, "linear_value_heads_tiled", true);
-    // The three positions of a token of text are one.
-    keys.key("rope.dimension_sections");
-    Ok(())
+    rope::set_sections(keys, config)
 }

@@ -5,6 +5,7 @@ use serde_json::{Map, Value as Json, json};
 use super::gemma4;
 use super::keys::ModelKeys;
 use super::rope_tensors::{ROPE_FACTORS, RopeTensors};
+use super::value::Value;
 
 /// Sets `rope_theta`, `partial_rotary_factor` and, where frequencies are stretched or layers
 /// differ, `rope_scaling`.
@@ -50,6 +51,25 @@ fn windowed_share(rotary: u64, dim: usize) -> Result<f64, String> {
              number from 2 to {dim}"
         )),
     }
+}
+
+/// Sets how many pairs are rotated by a token's position in time, its row and its column.
+pub(super) fn set_sections(
+    keys: &ModelKeys<'_>,
+    config: &mut Map<String, Json>,
+) -> Result<(), String> {
+    let key = keys.key("rope.dimension_sections");
+    let sections = keys.metadata().array(&key, "an array of counts", Value::as_u64)?;
+    let Some(sections) = sections else { return Ok(()) };
+    let [time, rows, columns, rest @ ..] = sections.as_slice() else {
+        return Err(format!("metadata `{key}` is {sections:?}, expected three counts"));
+    };
+    if rest.iter().any(|count| *count != 0) {
+        return Err(format!("metadata `{key}` is {sections:?}, expected three counts and a 0"));
+    }
+    let scaling = config.entry("rope_scaling").or_insert_with(|| json!({"rope_type": "default"}));
+    scaling["mrope_section"] = json!([time, rows, columns]);
+    Ok(())
 }
 
 /// The share whose product with `dim`, rounded down, is `rotary`.

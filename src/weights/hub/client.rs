@@ -25,6 +25,7 @@ use super::selection::{self, Selection, WeightFiles};
 use super::transfer::{self, Transfer};
 use crate::folder::ModelFolder;
 use crate::model_ref::HubRef;
+use crate::projector;
 use crate::safetensors;
 
 /// Files that are transferred at the same time.
@@ -54,8 +55,10 @@ pub(crate) async fn fetch(
     let snapshot = cache.snapshot(&commit);
     let selection = selection::select(&reference.repository, &files, reference.file.as_ref())?;
     let path = match selection {
-        Selection::Gguf(parts) => {
+        Selection::Gguf(mut parts) => {
             let first = snapshot.join(&parts[0]);
+            let projector = projector::ranked(&files, &parts[0]).into_iter().next();
+            parts.extend(projector.filter(|_| options.projector).map(str::to_owned));
             client.get_all(&commit, parts).await?;
             first
         }

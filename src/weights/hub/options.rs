@@ -16,6 +16,8 @@ pub struct HubOptions {
     pub offline: bool,
     /// Show progress bars when standard error is a terminal.
     pub progress: bool,
+    /// Get the vision tower of a GGUF model too, where it is a file beside it.
+    pub projector: bool,
     /// The hub's address.
     pub endpoint: String,
     /// The cache folder (`.../hub`).
@@ -41,6 +43,7 @@ impl HubOptions {
         Self {
             offline: true,
             progress: false,
+            projector: true,
             endpoint: DEFAULT_ENDPOINT.to_owned(),
             cache: cache.to_owned(),
             token: None,
@@ -75,6 +78,7 @@ impl HubOptions {
         Self {
             offline: on("HF_HUB_OFFLINE"),
             progress: !on("HF_HUB_DISABLE_PROGRESS_BARS"),
+            projector: true,
             endpoint: endpoint.trim_end_matches('/').to_owned(),
             cache: cache.map_or_else(|| home.join("hub"), PathBuf::from),
             token,
@@ -90,6 +94,7 @@ impl fmt::Debug for HubOptions {
         f.debug_struct("HubOptions")
             .field("offline", &self.offline)
             .field("progress", &self.progress)
+            .field("projector", &self.projector)
             .field("endpoint", &self.endpoint)
             .field("cache", &self.cache)
             .field("token", &self.token.as_ref().map(|_| "(set)"))

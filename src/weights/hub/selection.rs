@@ -2,6 +2,7 @@
 
 use crate::lora::files as lora;
 use crate::model_ref::{HubFile, has_gguf_ending};
+use crate::projector::is_projector;
 use crate::sentence_modules::TEXT_CONFIGS;
 
 use super::error::HubError;
@@ -177,8 +178,8 @@ fn is_all_parts_of(first: &str, files: &[String]) -> bool {
 /// Vision projectors, importance matrices and heads that draft are GGUF files too.
 pub(crate) fn is_model_gguf(file: &str) -> bool {
     let name = file.rsplit('/').next().unwrap_or(file).to_ascii_lowercase();
-    let other = ["mmproj", "imatrix", "-dflash"].iter().any(|part| name.contains(part));
-    has_gguf_ending(&name) && !other && !beside::is_head(&name)
+    let other = ["imatrix", "-dflash"].iter().any(|part| name.contains(part));
+    has_gguf_ending(&name) && !is_projector(&name) && !other && !beside::is_head(&name)
 }
 
 /// Whether the file name has `tag` as a word: `Q4_K` is not in `Q4_K_M`.
