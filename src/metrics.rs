@@ -319,6 +319,7 @@ mod tests {
         metrics.key_request("k");
         metrics.key_refused("k", "tokens");
         metrics.key_tokens("k", 3, 2, 1);
+        metrics.speech_answered("transcribe", "ok");
         let text = metrics.render();
         for metric in TABLE {
             let kind = match metric.kind {

@@ -4,7 +4,7 @@ use anyhow::ensure;
 
 use super::adapters::LoraModule;
 use super::generation_config::GenerationConfig;
-use super::speech::SpeechChoice;
+use crate::config::SpeechConfig;
 use crate::weights::hub::HubOptions;
 use crate::weights::model_ref::ModelRef;
 use crate::weights::projector::ProjectorChoice;
@@ -68,4 +68,15 @@ impl ModelChoice {
         let projector = self.projector == ProjectorChoice::Beside;
         HubOptions { offline: options.offline || self.offline, projector, ..options }
     }
+}
+
+/// Which model transcribes, and within which bounds.
+#[derive(Clone, Debug, Default)]
+pub struct SpeechChoice {
+    /// A folder or a hub id of a model beside the one that is served; `None` for none.
+    pub model: Option<String>,
+    /// Names that requests use for it, instead of its own.
+    pub names: Vec<String>,
+    /// Bounds, also where it is the only model.
+    pub config: SpeechConfig,
 }

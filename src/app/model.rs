@@ -67,7 +67,7 @@ impl RunningModel {
             return Self::start_speech(&source, choice, config);
         }
         let mut draft = draft::open(choice, &mut source, config)?;
-        let spoken = choice.speech.open(choice)?;
+        let spoken = speech::open(choice)?;
         let several = config.tensor_parallel > 1;
         let leader = several.then(|| nodes::leader(&source, config)).transpose()?;
         let name = choice.name.clone().unwrap_or_else(|| source.name.clone());

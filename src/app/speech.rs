@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use anyhow::ensure;
 
-use super::choice::ModelChoice;
+use super::choice::{ModelChoice, SpeechChoice};
 use super::progress;
 use super::tokenizer::tokenizer;
-use crate::config::{DeviceChoice, EngineConfig, SpeechConfig};
+use crate::config::{DeviceChoice, EngineConfig};
 use crate::http::state::speech::SpeechParts;
 use crate::metrics::MetricsHandle;
 use crate::speech::is_speech;
@@ -19,29 +19,16 @@ use crate::weights::source::ModelSource;
 /// What requests for texts are told where nothing else is served.
 pub(super) const ONLY: &str = "the model only transcribes speech: /v1/audio/transcriptions";
 
-/// Which model transcribes, and within which bounds.
-#[derive(Clone, Debug, Default)]
-pub struct SpeechChoice {
-    /// A folder or a hub id of a model beside the one that is served; `None` for none.
-    pub model: Option<String>,
-    /// Names that requests use for it, instead of its own.
-    pub names: Vec<String>,
-    /// Bounds, also where it is the only model.
-    pub config: SpeechConfig,
-}
-
-impl SpeechChoice {
-    /// Opens the files of the model beside that of `choice`, if one is chosen. Blocks.
-    pub(super) fn open(&self, choice: &ModelChoice) -> anyhow::Result<Option<ModelSource>> {
-        let Some(model) = &self.model else { return Ok(None) };
-        let source = ModelSource::open(&ModelRef::parse(model, None)?, &choice.hub_options())?;
-        ensure!(
-            is_speech(&source.config),
-            "--speech-model {model} is no model for speech: its architectures are {}",
-            source.config["architectures"]
-        );
-        Ok(Some(source))
-    }
+/// Opens the files of the model beside that of `choice`, if one is chosen. Blocks.
+pub(super) fn open(choice: &ModelChoice) -> anyhow::Result<Option<ModelSource>> {
+    let Some(model) = &choice.speech.model else { return Ok(None) };
+    let source = ModelSource::open(&ModelRef::parse(model, None)?, &choice.hub_options())?;
+    ensure!(
+        is_speech(&source.config),
+        "--speech-model {model} is no model for speech: its architectures are {}",
+        source.config["architectures"]
+    );
+    Ok(Some(source))
 }
 
 /// Refuses what a model that only transcribes has no use for.

@@ -100,8 +100,10 @@ fn nearest(name: &str) -> Option<&'static str> {
         let pairs = known.bytes().zip(name.bytes());
         pairs.take_while(|(a, b)| a.eq_ignore_ascii_case(b)).count()
     };
+    let exact = |known: &str| known.bytes().zip(name.bytes()).take_while(|(a, b)| a == b).count();
     // Among equals `max_by_key` takes the last, which tends to be the newest.
-    architectures().max_by_key(|known| common(known)).filter(|known| common(known) >= 3)
+    let nearest = architectures().max_by_key(|known| (common(known), exact(known)));
+    nearest.filter(|known| common(known) >= 3)
 }
 
 /// Builds the model that a configuration describes from its weights.

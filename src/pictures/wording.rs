@@ -201,8 +201,8 @@ mod tests {
             after_tiles: vec![Word::Text("\n")],
             before_whole: vec![Word::Text("all:")],
             before_alone: vec![Word::Text("alone:")],
-            between_rows: Vec::new(),
             end: vec![Word::Token(9)],
+            ..Wording::default()
         };
         let tiles = vec![rgb(4, 4), rgb(4, 4)];
         let views = Views { tiles, columns: 1, whole: Some(rgb(4, 2)), joined: None };

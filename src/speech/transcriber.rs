@@ -225,6 +225,11 @@ impl Transcriber {
         Ok(Summary { language: run.language.unwrap_or("en"), seconds })
     }
 
+    /// Whether so many samples are more than a request may have.
+    fn is_too_long(&self, samples: usize) -> bool {
+        samples as u64 > self.most_seconds * SAMPLE_RATE as u64
+    }
+
     /// Decodes a file to features, and says how long it is.
     fn listen(&self, file: Bytes, stop: &dyn Fn() -> bool) -> Result<(Features, f64), SpeechError> {
         let mut sound = SoundFile::open(file)?;
@@ -238,7 +243,7 @@ impl Transcriber {
             }
             let resampler = resampler.get_or_insert_with(|| Resampler::new(piece.rate));
             resampler.push(piece.samples, |samples| listener.push(samples));
-            if listener.taken() as u64 > self.most_seconds * SAMPLE_RATE as u64 {
+            if self.is_too_long(listener.taken()) {
                 let (found, seconds) = ("more than ", seconds(listener.taken()));
                 let most = self.most_seconds;
                 return Err(AudioError::TooLong { found, seconds, most }.into());
@@ -247,7 +252,12 @@ impl Transcriber {
         if let Some(resampler) = resampler {
             resampler.finish(|samples| listener.push(samples));
         }
+        let too_long = self.is_too_long(listener.taken());
         let seconds = seconds(listener.taken());
+        if too_long {
+            let (found, most) = ("", self.most_seconds);
+            return Err(AudioError::TooLong { found, seconds, most }.into());
+        }
         if seconds < LEAST_SECONDS {
             return Err(AudioError::TooShort { seconds, least: LEAST_SECONDS }.into());
         }

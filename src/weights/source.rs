@@ -110,8 +110,8 @@ impl ModelSource {
         name: String,
     ) -> Result<Self, WeightError> {
         match &headers.gguf {
-            Some(path) => Self::open_gguf(path, name),
-            None => Self::open_folder(headers.folder(), name),
+            Some(path) => Self::open_gguf(path, name, &ProjectorChoice::Absent),
+            None => Self::open_folder(headers.folder(), name, &ProjectorChoice::Absent),
         }
     }
 

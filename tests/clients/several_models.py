@@ -147,7 +147,7 @@ def check_router(check, binary: str, folder: str):
             assert busy.ended < first.ended < second.ended
         t.load("alpha")
         with check("a client that leaves while it waits costs nobody a model"):
-            busy = InBackground(lambda: t.chat("alpha", 800))
+            busy = InBackground(lambda: t.chat("alpha", 4000))
             wait_until(lambda: running(t, "alpha") == 1, 30, "the request runs")
             impatient = t.openai.with_options(timeout=0.3)
             try:

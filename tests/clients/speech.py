@@ -26,7 +26,7 @@ FILES = ["said.flac", "said.mp3", "said.ogg", "said.m4a", "said_8k.wav", "said.a
 def wav(samples: int, rate=16000, channels=1, claimed=None) -> bytes:
     data = bytes(2 * samples * channels)
     size = len(data) if claimed is None else claimed
-    return struct.pack("<4sI4s4sIHHIIHH4sI", b"RIFF", (size + 36) & 0xFFFFFFFF, b"WAVE", b"fmt ", 16, 1, channels,
+    return struct.pack("<4sI4s4sIHHIIHH4sI", b"RIFF", min(size + 36, 0xFFFFFFFF), b"WAVE", b"fmt ", 16, 1, channels,
                        rate, rate * channels * 2 & 0xFFFFFFFF, channels * 2 & 0xFFFF, 16, b"data", size) + data
 
 
@@ -100,7 +100,8 @@ def check_refusals(check, t: Subject):
         t.refused("the file is empty", b"")
         t.refused("no format that is read here", b"This is a text. " * 1000)
         t.refused("at least 0.1 s", wav(1))
-        t.refused("channels", wav(100, channels=200))
+        # Nothing records so; the reader of this format doesn't take it for one.
+        t.refused("no format that is read here", wav(100, channels=200))
         t.refused("samples a second", wav(100, rate=4_000_000_000))
         t.refused("at most 60 s", wav(1000 * 61, rate=1000))
     with check("hostile: a length that is a lie changes nothing"):

@@ -219,6 +219,8 @@ def two_servers(binary: str, folder: pathlib.Path, postgres: Postgres, check):
             assert seen.count(429) >= 1 and seen.count(200) >= 3, seen
             assert seen.count(200) + seen.count(429) == 12, seen
             wait_until(lambda: status(left, "crowd") == 200, 30, "there is room again")
+            # Each server tells once a second what has ended.
+            time.sleep(2.5)
             with concurrent.futures.ThreadPoolExecutor(3) as pool:
                 hung = [pool.submit(long_request, right, keys["crowd"]) for _ in range(3)]
                 wait_until(lambda: status(left, "crowd") == 429, 60, "the other server has all places")

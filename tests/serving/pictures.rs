@@ -72,7 +72,7 @@ async fn a_model_in_gguf_sees_with_the_projector_beside_it() {
     assert!(crate::parity::pictures_gguf::write("qwen3_vl", files.path()));
     let start = |flags: &[&str]| {
         let model = ["--model", files.path().to_str().unwrap(), "--served-model-name", "tiny"];
-        Server::start(&[&model, &["--kv-cache-memory", "16MiB"], flags].concat())
+        Server::start(&[&model[..], &["--kv-cache-memory", "16MiB"], flags].concat())
     };
     let asked = chat(&[image(0), json!({"type": "text", "text": QUESTION})]);
     let expected = server().post("/v1/chat/completions", &asked).await;

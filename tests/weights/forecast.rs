@@ -83,6 +83,7 @@ mod remote {
         HubOptions {
             offline: false,
             progress: false,
+            projector: true,
             endpoint: hub.endpoint.clone(),
             cache: cache.to_owned(),
             token: None,

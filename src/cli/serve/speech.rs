@@ -1,7 +1,7 @@
 //! The flags of speech: which model transcribes, and how much of it there may be.
 
 use super::byte_size::ByteSize;
-use crate::app::speech::SpeechChoice;
+use crate::app::choice::SpeechChoice;
 use crate::config::SpeechConfig;
 
 #[derive(Clone, Debug, clap::Args)]

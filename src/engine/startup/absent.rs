@@ -32,6 +32,7 @@ impl Engine {
             hidden_size: 1,
             outputs: Outputs::Embedding,
             pooling: Pooling::Last,
+            normalizes: false,
             generates: false,
             sees: false,
         };

@@ -5,7 +5,6 @@
 
 use crate::engine::request::Wanted;
 use crate::engine::{EngineLimits, Outputs};
-use crate::pooling::Activation;
 
 /// The lengths of the pieces of each text, in tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,11 +48,20 @@ impl Pieces {
             }
             let mut vector = mean(&own, &lengths);
             if wanted.activation.unwrap_or(limits.normalizes) {
-                Activation::Normalize.apply(&mut vector);
+                normalize(&mut vector);
             }
             vector
         };
         self.0.into_iter().map(of_text).collect()
+    }
+}
+
+/// Scales to length 1, unless there is nothing to scale.
+#[expect(clippy::cast_possible_truncation, reason = "elements become smaller than 1")]
+fn normalize(vector: &mut [f32]) {
+    let length = vector.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt();
+    if length > 0.0 {
+        vector.iter_mut().for_each(|x| *x = (f64::from(*x) / length) as f32);
     }
 }
 

@@ -19,6 +19,7 @@ use vector_routes::VECTOR_ROUTES;
 
 mod audio;
 mod components;
+mod parameters;
 mod routes;
 mod sglang_routes;
 mod stored;

@@ -7,7 +7,8 @@
 use candle_core::{DType, Device, Result, Tensor};
 
 use super::config::{EncoderKind, EncoderSpec};
-use super::{Encoder, Text, TextEncoder};
+use super::plain::Encoder;
+use super::text::{Text, TextEncoder};
 use crate::kernels::pointwise::{Activation, pointwise};
 use crate::layers::linear::{Linear, Matrix};
 use crate::layers::norm::LayerNorm;

@@ -1,4 +1,6 @@
-//! What an encoder reads.
+//! What an encoder reads, and what it is to those who run it.
+
+use candle_core::{Device, Result, Tensor};
 
 /// A text, or two that are read together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -7,4 +9,30 @@ pub struct Text<'a> {
     pub token_ids: &'a [u32],
     /// Where the second of two texts begins.
     pub second: Option<usize>,
+}
+
+/// A network that reads whole texts.
+pub trait TextEncoder: Send {
+    /// Hidden states of all tokens, text after text: `[num_tokens, hidden_size]` in f32; `None`
+    /// once `go_on`, which is called before layers, returns false.
+    fn forward(
+        &self,
+        texts: &[Text<'_>],
+        device: &Device,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<Tensor>>;
+
+    /// Tokens in the vocabulary: rows of the embedding.
+    fn vocab_size(&self) -> usize;
+
+    /// Elements of a hidden state.
+    fn hidden_size(&self) -> usize;
+
+    /// The most tokens of a text.
+    fn max_tokens(&self) -> usize;
+
+    /// Whether [`forward`](Self::forward) gives one row for a whole text instead of one for each token.
+    fn pools(&self) -> bool {
+        false
+    }
 }

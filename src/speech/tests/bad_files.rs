@@ -70,6 +70,7 @@ fn ten_hours_that_compress_well_never_are_in_memory() {
     file[34..36].copy_from_slice(&8_u16.to_le_bytes());
     file[32..34].copy_from_slice(&1_u16.to_le_bytes());
     file[40..44].copy_from_slice(&(16_u32 << 20).to_le_bytes());
+    file[4..8].copy_from_slice(&((16_u32 << 20) + 36).to_le_bytes());
     file.extend(std::iter::repeat_n(128_u8, 16 << 20));
     let error = refused(file.into());
     assert!(error.contains("more than 1"), "{error}");

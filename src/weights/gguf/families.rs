@@ -3,7 +3,6 @@
 use serde_json::{Map, Value as Json, json};
 
 use super::keys::ModelKeys;
-use super::rope;
 use super::value::Value;
 
 pub(super) type Config = Map<String, Json>;
@@ -75,15 +74,6 @@ pub(super) fn llama(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
         }
         Ok(())
     }
-}
-
-/// The rotary embedding tells a picture's rows and columns apart.
-pub(super) fn axes(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
-    let key = keys.key("rope.dimension_sections");
-    if keys.metadata().array(&key, "an array of counts", Value::as_u64)?.is_none() {
-        return Err(format!("metadata `{key}` is missing"));
-    }
-    rope::set_sections(keys, config)
 }
 
 /// Mistral Small 3, and Ministral 3 whose queries grow with their position.

@@ -101,7 +101,8 @@ pub(crate) fn open(path: &Path) -> Result<GgufModel, WeightError> {
         header.tensors.extend(tensors.map(|tensor| TensorInfo { file: index, ..tensor }));
     }
     let parts = read_parts(&files, &header).map_err(|r| WeightError::corrupt(path, r))?;
-    let Parts { architecture, config, generation_config, vocabulary, tensors, pooling, holds } = parts;
+    let Parts { architecture, config, generation_config, vocabulary, tensors, pooling, holds } =
+        parts;
     let text = |key: &str| header.metadata.text(key).map_err(|r| WeightError::corrupt(path, r));
     let (tokenizer_json, chat_template, tool_use_template) = (
         text("tokenizer.huggingface.json")?.map(String::into_bytes),

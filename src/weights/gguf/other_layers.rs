@@ -6,7 +6,7 @@ use super::parts::{
     ATTENTION, CHOICE_BIAS, EXPERTS, GATED_MLP, HEAD_BEHIND, HEAD_NORMS, LLAMA, PLAIN_MLP,
     PRE_NORMS, SANDWICH_NORMS, SHARED_EXPERTS, block_sparse_experts,
 };
-use super::{gemma4, latent};
+use super::{gemma4, latent, rope};
 
 /// Around the layers of the first decoders.
 const TRANSFORMER: Outer = Outer {
@@ -262,7 +262,7 @@ pub(super) const OTHER_LAYERS: &[Architecture] = &[
         model_type: "qwen2_vl",
         more: |keys, config| {
             families::qwen(config);
-            families::axes(keys, config)
+            rope::set_axes(keys, config)
         },
         ..LLAMA
     },
@@ -273,7 +273,7 @@ pub(super) const OTHER_LAYERS: &[Architecture] = &[
         blocks: &[ATTENTION, HEAD_NORMS, PRE_NORMS, GATED_MLP],
         more: |keys, config| {
             families::qwen(config);
-            families::axes(keys, config)
+            rope::set_axes(keys, config)
         },
         ..LLAMA
     },
@@ -284,7 +284,7 @@ pub(super) const OTHER_LAYERS: &[Architecture] = &[
         blocks: &[ATTENTION, HEAD_NORMS, PRE_NORMS, EXPERTS],
         more: |keys, config| {
             families::qwen3_moe(keys, config)?;
-            families::axes(keys, config)
+            rope::set_axes(keys, config)
         },
         ..LLAMA
     },

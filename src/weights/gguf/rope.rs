@@ -53,6 +53,15 @@ fn windowed_share(rotary: u64, dim: usize) -> Result<f64, String> {
     }
 }
 
+/// The same where a file must say it.
+pub(super) fn set_axes(keys: &ModelKeys<'_>, config: &mut Map<String, Json>) -> Result<(), String> {
+    let key = keys.key("rope.dimension_sections");
+    if keys.metadata().array(&key, "an array of counts", Value::as_u64)?.is_none() {
+        return Err(format!("metadata `{key}` is missing"));
+    }
+    set_sections(keys, config)
+}
+
 /// Sets how many pairs are rotated by a token's position in time, its row and its column.
 pub(super) fn set_sections(
     keys: &ModelKeys<'_>,

@@ -7,8 +7,8 @@ use crate::http::request::fields::{BodyReader, FieldReader, Ignored};
 use crate::http::request::rules::{
     COMMON, Rules, Treatment, is_empty, is_false, is_one, is_zero, never,
 };
-use crate::http::state::{AppState, may_name};
 use crate::http::state::speech::SpeechService;
+use crate::http::state::{AppState, may_name};
 use crate::http::wire::audio::TranscriptionFields;
 use crate::http::wire::number::integer;
 use crate::speech::error::SpeechError;

@@ -16,15 +16,17 @@ use crate::store::{Claim, Claimed};
 #[derive(Debug)]
 pub(crate) struct Account {
     /// What usage and the log call it.
-    pub(in crate::http::state) name: Arc<str>,
+    pub(crate) name: Arc<str>,
     /// What metrics call it: its name, but for keys that come when there are very many.
-    pub(in crate::http::state) label: Arc<str>,
+    pub(crate) label: Arc<str>,
     /// Whose the things are that its bearers store.
-    pub(in crate::http::state) owner: String,
+    pub(crate) owner: String,
     /// Tells the keys apart between which the engine is fair.
-    pub(in crate::http::state) share: u64,
+    pub(crate) share: u64,
     buckets: Mutex<Buckets>,
     running: AtomicU64,
+    /// How many of them other servers know of.
+    told: AtomicU64,
     /// Tokens that other servers don't know of yet, in parts.
     untold: AtomicI64,
 }
@@ -55,12 +57,7 @@ pub(crate) struct Level {
 
 impl Account {
     /// An account that has used nothing.
-    pub(in crate::http::state) fn new(
-        name: &str,
-        label: &str,
-        owner: String,
-        now: Instant,
-    ) -> Self {
+    pub(crate) fn new(name: &str, label: &str, owner: String, now: Instant) -> Self {
         let full = Bucket::full(now);
         Self {
             share: share(name),
@@ -69,6 +66,7 @@ impl Account {
             owner,
             buckets: Mutex::new(Buckets { requests: full, tokens: full }),
             running: AtomicU64::new(0),
+            told: AtomicU64::new(0),
             untold: AtomicI64::new(0),
         }
     }
@@ -78,7 +76,7 @@ impl Account {
     }
 
     /// Takes one request out of what may be used now, and a place among those that run.
-    pub(in crate::http::state) fn enter(
+    pub(crate) fn enter(
         self: &Arc<Self>,
         limits: &KeyLimits,
         now: Instant,
@@ -111,7 +109,7 @@ impl Account {
     }
 
     /// Takes the tokens of a prompt. More than a minute's worth may come when nothing was used.
-    pub(in crate::http::state) fn take_prompt(
+    pub(crate) fn take_prompt(
         &self,
         limits: &KeyLimits,
         amount: u64,
@@ -130,17 +128,13 @@ impl Account {
     }
 
     /// A token of an answer came.
-    pub(in crate::http::state) fn take_token(&self) {
+    pub(crate) fn take_token(&self) {
         self.buckets().tokens.take(1);
         self.untold.fetch_add(as_parts(1), Ordering::Relaxed);
     }
 
     /// The limits of requests and of tokens, as far as there are any.
-    pub(in crate::http::state) fn levels(
-        &self,
-        limits: &KeyLimits,
-        now: Instant,
-    ) -> [Option<Level>; 2] {
+    pub(crate) fn levels(&self, limits: &KeyLimits, now: Instant) -> [Option<Level>; 2] {
         let buckets = *self.refilled(limits, now);
         let level = |bucket: Bucket, limit: Option<u64>| {
             limit.map(|limit| Level { limit, left: bucket.left(), reset: bucket.reset(limit) })
@@ -170,9 +164,11 @@ impl Account {
 impl Account {
     /// What to ask of the store for a request that has entered here; the tokens that it tells are told
     /// then, unless they are [given back](Self::keep).
-    pub(in crate::http::state) fn claim(&self, limits: &KeyLimits, holder: &str) -> Claim {
+    pub(crate) fn claim(&self, limits: &KeyLimits, holder: &str) -> Claim {
         let whole = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-        let running = whole(self.running.load(Ordering::Relaxed));
+        let running = self.running.load(Ordering::Relaxed);
+        self.told.store(running, Ordering::Relaxed);
+        let running = whole(running);
         Claim {
             key: self.name.to_string(),
             holder: holder.to_owned(),
@@ -184,17 +180,20 @@ impl Account {
     }
 
     /// A claim that could not be made told nobody of these tokens.
-    pub(in crate::http::state) fn keep(&self, spent: i64) {
+    pub(crate) fn keep(&self, spent: i64) {
         self.untold.fetch_add(spent, Ordering::Relaxed);
     }
 
     /// Whether there is anything to tell others.
-    pub(in crate::http::state) fn has_news(&self) -> bool {
-        self.untold.load(Ordering::Relaxed) > 0 || self.running.load(Ordering::Relaxed) > 0
+    pub(crate) fn has_news(&self) -> bool {
+        // What runs is told again and again, for others take it for gone after a while; that nothing
+        // runs any more is told once.
+        let running = [&self.running, &self.told].map(|count| count.load(Ordering::Relaxed));
+        self.untold.load(Ordering::Relaxed) > 0 || running != [0, 0]
     }
 
     /// What all servers together have left is what is left here.
-    pub(in crate::http::state) fn settle(
+    pub(crate) fn settle(
         &self,
         limits: &KeyLimits,
         claimed: Claimed,
@@ -227,12 +226,12 @@ fn crowded(limit: u64) -> KeyLimit {
 
 /// Owner of what the bearers of a key store that was given by a flag: a digest, so that the store knows no
 /// key.
-pub(in crate::http::state) fn owner_of_key(key: &[u8]) -> String {
+pub(crate) fn owner_of_key(key: &[u8]) -> String {
     owner(b"sconce owner\0", key)
 }
 
 /// The same for a key with a name: whoever replaces it keeps what it stored.
-pub(in crate::http::state) fn owner_of_name(name: &str) -> String {
+pub(crate) fn owner_of_name(name: &str) -> String {
     owner(b"sconce owner by name\0", name.as_bytes())
 }
 

@@ -5,7 +5,6 @@ use serde_json::{Map, Value as Json};
 use super::super::header::TensorInfo;
 use super::super::value::{Metadata, Value};
 use super::super::vocabulary::GgufVocabulary;
-use super::families::Family;
 
 /// What a projector adds to the configuration of a decoder.
 pub(super) struct Added {
@@ -90,20 +89,6 @@ impl<'a> Facts<'a> {
     /// Elements of the decoder's hidden states.
     pub(super) fn width(&self) -> u64 {
         self.decoder["hidden_size"].as_u64().unwrap_or(0)
-    }
-
-    /// Whether the file's features are as wide as the decoder's hidden states.
-    pub(super) fn check_width(&self, family: &Family) -> Result<(), String> {
-        let (name, axis) = family.output;
-        let shape = self.shape(name).ok_or_else(|| format!("tensor `{name}` is missing"))?;
-        match shape.get(axis) {
-            Some(width) if *width as u64 == self.width() => Ok(()),
-            _ => Err(format!(
-                "the projector belongs to another model: `{name}` has the shape {shape:?}, the model's \
-                 hidden states have {} elements",
-                self.width()
-            )),
-        }
     }
 
     /// Whether the first converters' names of the projections up and down are the wrong way round.

@@ -79,7 +79,7 @@ impl GgufModel {
             vocabulary: &self.vocabulary,
             decoder: &self.config,
         };
-        facts.check_width(family)?;
+        check_width(&facts, family)?;
         let tensors = family.tensors(&facts)?;
         let mut added = Added {
             class,
@@ -91,5 +91,19 @@ impl GgufModel {
         };
         (family.fields)(&facts, &mut added)?;
         Ok((added, tensors))
+    }
+}
+
+/// Whether the file's features are as wide as the decoder's hidden states.
+fn check_width(facts: &Facts<'_>, family: &Family) -> Result<(), String> {
+    let (name, axis) = family.output;
+    let shape = facts.shape(name).ok_or_else(|| format!("tensor `{name}` is missing"))?;
+    match shape.get(axis) {
+        Some(width) if *width as u64 == facts.width() => Ok(()),
+        _ => Err(format!(
+            "the projector belongs to another model: `{name}` has the shape {shape:?}, the model's \
+             hidden states have {} elements",
+            facts.width()
+        )),
     }
 }

@@ -173,13 +173,11 @@ impl TensorSource for ProjectorTensors {
     }
 
     fn read(&self, name: &str) -> Result<StoredTensor, WeightError> {
-        match self.tensors.get(name) {
-            Some(place) => self.place(place),
-            None => {
-                let origin = self.origin(name);
-                Err(WeightError::MissingTensor { name: name.to_owned(), origin })
-            }
+        if let Some(place) = self.tensors.get(name) {
+            return self.place(place);
         }
+        let origin = self.origin(name);
+        Err(WeightError::MissingTensor { name: name.to_owned(), origin })
     }
 
     fn origin(&self, name: &str) -> String {
