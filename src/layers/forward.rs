@@ -28,9 +28,6 @@ pub struct ForwardBatch {
     pub logits_rows: Vec<u32>,
     /// Rows whose last hidden states are wanted, ascending; they may be among those with logits.
     pub hidden_rows: Vec<u32>,
-    /// Inputs of layers that are wanted. Other ranks don't get them, since nothing drafts there.
-    #[serde(skip)]
-    pub taps: Taps,
     /// The rows of each adapter. Other ranks don't get them, since adapters are not split.
     #[serde(skip)]
     pub adapters: Vec<AdaptedRows>,
@@ -44,17 +41,7 @@ pub struct ForwardBatch {
     pub previous_hidden: Option<PreviousHidden>,
 }
 
-/// Layers whose inputs are wanted, and of which rows.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Taps {
-    /// The layers, ascending.
-    pub layers: Vec<usize>,
-    /// The rows, ascending.
-    pub rows: Vec<u32>,
-}
-
-/// The hidden states from which the tokens of a step were predicted, `[num_tokens, hidden]` in f32; or of
-/// each the inputs of layers that a head needs instead.
+/// The hidden states from which the tokens of a step were predicted, `[num_tokens, hidden]` in f32.
 #[derive(Clone, Debug)]
 pub struct PreviousHidden(pub Tensor);
 

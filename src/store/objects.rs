@@ -217,7 +217,6 @@ impl Store {
             Statement::new(parts).with(now),
             Statement::new(objects).with(now),
             Statement::new(chunks).with(now - ORPHANS),
-            super::usage::expired(),
         ];
         self.run(statements).await.map(drop)
     }

@@ -23,7 +23,6 @@ mod company;
 mod decoders;
 mod encoders;
 mod folders;
-mod gguf;
 mod lexical;
 mod refusals;
 
@@ -70,7 +69,6 @@ fn text(ids: &[u32]) -> EmbeddingRequest {
         second_text: None,
         wanted: Wanted::default(),
         priority: 0,
-        share: 0,
         cache_salt: None,
         adapter: None,
     }
@@ -85,10 +83,7 @@ fn cut(dimensions: usize) -> Wanted {
 }
 
 async fn vector(mut stream: OutputStream) -> Vec<f32> {
-    match stream.next().await {
-        Some(EngineOutput::Started { .. }) => {}
-        other => panic!("{other:?}"),
-    }
+    assert!(matches!(stream.next().await, Some(EngineOutput::Started { .. })));
     match stream.next().await {
         Some(EngineOutput::Embedded { embedding, .. }) => embedding,
         other => panic!("{other:?}"),
@@ -221,7 +216,6 @@ async fn an_encoder_embeds_and_does_nothing_else() {
         max_drafts: None,
         prompt_logprobs: None,
         priority: 0,
-        share: 0,
         cache_salt: None,
         adapter: None,
         pictures: Vec::new(),

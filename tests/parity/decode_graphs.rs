@@ -28,7 +28,6 @@ fn planned<'a>(
         scored: &[],
         samples: true,
         pooled: (0, 0),
-        tapped: false,
         adapter: None,
         pictures: &[],
     }

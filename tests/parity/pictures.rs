@@ -37,9 +37,6 @@ pub(crate) const MODELS: &[&str] = &[
     "mistral3",
     "llava",
     "llava_next",
-    "glm4v",
-    "glm4v_moe",
-    "llama4",
     "pixtral",
     "internvl",
     "lfm2_vl",
@@ -52,15 +49,15 @@ struct Reference {
 }
 
 #[derive(Clone, Deserialize)]
-pub(super) struct Run {
-    pub(super) parts: Vec<(String, usize)>,
+struct Run {
+    parts: Vec<(String, usize)>,
     prompt: Vec<u32>,
-    pub(super) tokens: Vec<u32>,
+    tokens: Vec<u32>,
     ids: Vec<Vec<u32>>,
     logprobs: Vec<Vec<f32>>,
 }
 
-pub(super) fn folder() -> PathBuf {
+fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/pictures")
 }
 
@@ -68,12 +65,12 @@ fn name_of(model: &str) -> String {
     format!("../pictures/{model}")
 }
 
-pub(super) fn runs(model: &str) -> Vec<Run> {
+fn runs(model: &str) -> Vec<Run> {
     let text = std::fs::read_to_string(folder().join(model).join("reference.json")).unwrap();
     serde_json::from_str::<Reference>(&text).unwrap().runs
 }
 
-pub(super) fn processor(model: &str) -> Processor {
+fn processor(model: &str) -> Processor {
     let source = open(&name_of(model));
     let processor = Processor::from_json(&source.config, source.processor_config.as_ref());
     processor.unwrap().unwrap()
@@ -84,14 +81,14 @@ fn file(name: &str) -> Vec<u8> {
 }
 
 /// A model's processor, its tokenizer and the pictures of the fixtures.
-pub(super) struct Eyes {
+struct Eyes {
     processor: Processor,
     tokenizer: Tokenizer,
     pictures: Vec<Prepared>,
 }
 
 impl Eyes {
-    pub(super) fn of(model: &str) -> Self {
+    fn of(model: &str) -> Self {
         let (processor, source) = (processor(model), open(&name_of(model)));
         let json = source.tokenizer_json.unwrap();
         let tokenizer = Tokenizer::from_json(&json, &TokenizerConfig::default()).unwrap();
@@ -102,8 +99,8 @@ impl Eyes {
     /// A prompt of parts, and the pictures in it.
     fn prompt(&self, parts: &[(String, usize)]) -> (Vec<u32>, Vec<PlacedPicture>) {
         let token = |id| self.tokenizer.token(id).unwrap();
-        let image_token_id = self.processor.image_token_id;
-        let (placeholder, image_token) = (self.processor.placeholder(token), token(image_token_id));
+        let Processor { image_token_id, placeholder_id, .. } = self.processor;
+        let (placeholder, image_token) = (token(placeholder_id), token(image_token_id));
         let (mut prompt, mut shown) = (String::new(), Vec::new());
         let mut length = 0;
         for (kind, value) in parts {
@@ -124,7 +121,7 @@ impl Eyes {
         (ids, placed)
     }
 
-    pub(super) fn asked(&self, parts: &[(String, usize)], max_tokens: usize) -> EngineRequest {
+    fn asked(&self, parts: &[(String, usize)], max_tokens: usize) -> EngineRequest {
         let (tokens, pictures) = self.prompt(parts);
         let request = request(&tokens, max_tokens, 0);
         let sampling = SamplingParams { temperature: 0.0, ..request.sampling };
@@ -138,7 +135,7 @@ fn text(length: usize, start: usize) -> impl Iterator<Item = char> {
     (0..length).map(move |i| char::from(u8::try_from(code(i)).unwrap()))
 }
 
-pub(super) fn config() -> EngineConfig {
+fn config() -> EngineConfig {
     EngineConfig {
         max_num_seqs: 4,
         target_step_time: None,
@@ -150,7 +147,7 @@ pub(super) fn config() -> EngineConfig {
     }
 }
 
-pub(super) fn cold(model: &str) -> EngineHandle {
+fn cold(model: &str) -> EngineHandle {
     start(&name_of(model), &EngineConfig { prefix_cache: false, max_num_seqs: 1, ..config() })
 }
 
@@ -223,7 +220,7 @@ fn f32_logprobs_and_greedy_tokens_equal_the_reference() {
 }
 
 /// Of our log-probabilities to those of a run.
-pub(super) fn largest_distance((_, ours): &Answer, run: &Run) -> f32 {
+fn largest_distance((_, ours): &Answer, run: &Run) -> f32 {
     let mut largest = 0.0f32;
     for (ours, (ids, theirs)) in ours.iter().zip(run.ids.iter().zip(&run.logprobs)) {
         for (id, theirs) in ids.iter().zip(theirs) {

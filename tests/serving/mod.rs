@@ -11,7 +11,6 @@ mod pictures;
 mod ranks;
 mod server;
 mod settings;
-mod several;
 mod speculation;
 mod structured;
 

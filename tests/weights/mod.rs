@@ -13,7 +13,6 @@
 mod checkpoint;
 #[cfg(feature = "hub")]
 mod fake_hub;
-mod forecast;
 mod gguf;
 pub(crate) mod gguf_file;
 #[cfg(feature = "hub")]

@@ -108,7 +108,6 @@ mod tests {
             scored,
             samples,
             pooled: (0, 0),
-            tapped: false,
             adapter: None,
             pictures: &[],
         }

@@ -21,7 +21,6 @@ use writer::MessagesWriter;
 pub(crate) mod batches;
 mod conversation;
 mod diagnostics;
-mod documents;
 pub(crate) mod error;
 mod input;
 mod toolbox;

@@ -5,7 +5,6 @@
 
 use axum::response::Response;
 use serde_json::Value;
-use tracing::Instrument;
 
 use super::chat_request::{ChatRequest, Message, Part, ReasoningOptions};
 use super::demand::Demand;
@@ -24,7 +23,6 @@ use crate::http::request::arrival::Arrival;
 use crate::http::request::fields::Ignored;
 use crate::http::state::AppState;
 use crate::http::state::admission::Permit;
-use crate::telemetry;
 
 /// A chat with every check done that needs no rendering.
 #[derive(Debug)]
@@ -82,8 +80,7 @@ impl CheckedChat {
     pub(crate) async fn prepare(self, state: &AppState) -> Result<PreparedChat, ApiError> {
         let Self { options, tools, reasoning, .. } = self;
         let permit = state.admit(options.num_sequences())?;
-        let render = telemetry::stage("render");
-        let prompt = self.conversation.render(state).instrument(render).await?;
+        let prompt = self.conversation.render(state).await?;
         let grammar = grammar::compile(self.demand, &tools, state).await?;
         let continued = self.continued.as_deref();
         let reading = reasoning::reading(state, &tools, reasoning, continued, &prompt.text);

@@ -4,7 +4,6 @@
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
-use tracing::Instrument;
 
 use super::pieces::Pieces;
 use crate::engine::adapter::Adapter;
@@ -16,8 +15,6 @@ use crate::http::error::ApiError;
 use crate::http::request::blocking::off_thread;
 use crate::http::state::AppState;
 use crate::http::state::admission::Permit;
-use crate::http::state::caller;
-use crate::telemetry;
 use crate::text::tokenizer::{CutSide, EncodedPair, TokenizerError};
 
 /// What is asked for beside the texts, checked.
@@ -102,7 +99,6 @@ impl EmbeddingOptions {
             second_text,
             wanted: self.wanted,
             priority: self.priority,
-            share: caller::share(),
             cache_salt: self.cache_salt.clone(),
             adapter: self.adapter.clone(),
         });
@@ -215,6 +211,5 @@ pub(crate) async fn tokenize(
         });
         encoded.collect()
     })
-    .instrument(telemetry::stage("render"))
     .await
 }

@@ -1,7 +1,6 @@
 //! The routes of what is stored, as the document tells them.
 
-use super::parameters::Parameter;
-use super::routes::{Answer, OPEN, Route};
+use super::routes::{Answer, OPEN, Parameter, Route};
 
 /// A row per route, as in `routes`.
 pub(super) const STORED: &[Route] = &[

@@ -7,4 +7,3 @@ pub(crate) mod invocations;
 pub(crate) mod models;
 pub(crate) mod sglang;
 pub(crate) mod tokenize;
-pub(crate) mod usage;

@@ -9,6 +9,5 @@ mod cuda;
 pub mod delta_rule;
 mod lanes;
 mod runs;
-pub mod selective_scan;
 pub mod short_conv;
 pub mod state_space;

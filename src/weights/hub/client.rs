@@ -25,7 +25,6 @@ use super::selection::{self, Selection, WeightFiles};
 use super::transfer::{self, Transfer};
 use crate::folder::ModelFolder;
 use crate::model_ref::HubRef;
-use crate::projector;
 use crate::safetensors;
 
 /// Files that are transferred at the same time.
@@ -55,10 +54,8 @@ pub(crate) async fn fetch(
     let snapshot = cache.snapshot(&commit);
     let selection = selection::select(&reference.repository, &files, reference.file.as_ref())?;
     let path = match selection {
-        Selection::Gguf(mut parts) => {
+        Selection::Gguf(parts) => {
             let first = snapshot.join(&parts[0]);
-            let projector = projector::ranked(&files, &parts[0]).into_iter().next();
-            parts.extend(projector.filter(|_| options.projector).map(str::to_owned));
             client.get_all(&commit, parts).await?;
             first
         }
@@ -85,36 +82,36 @@ pub(crate) async fn fetch(
 }
 
 /// What the hub says of a revision: its commit and its files.
-pub(super) struct Listing {
-    pub(super) commit: String,
-    pub(super) files: Vec<String>,
+struct Listing {
+    commit: String,
+    files: Vec<String>,
 }
 
 /// What the hub says of a file.
 #[derive(Debug)]
-pub(super) struct Remote {
+struct Remote {
     /// Its hash: SHA-256 of large files, git's of small ones.
     hash: String,
     /// The file's size in bytes.
-    pub(super) size: u64,
-    pub(super) url: Url,
+    size: u64,
+    url: Url,
 }
 
-pub(super) struct Client<'a> {
+struct Client<'a> {
     /// Asks about the repository.
     hub: HFClient,
     /// Follows redirects to where the bytes are; leaves the token behind on another host.
-    pub(super) follow: reqwest::Client,
+    follow: reqwest::Client,
     /// An HTTP client that follows no redirects.
     direct: reqwest::Client,
     endpoint: Url,
-    pub(super) subject: Subject<'a>,
+    subject: Subject<'a>,
     cache: &'a RepoCache,
     bars: Bars,
 }
 
 impl<'a> Client<'a> {
-    pub(super) fn new(subject: Subject<'a>, cache: &'a RepoCache) -> Result<Self, HubError> {
+    fn new(subject: Subject<'a>, cache: &'a RepoCache) -> Result<Self, HubError> {
         let options = subject.options;
         let endpoint = Url::parse(&options.endpoint).ok().filter(|url| !url.cannot_be_a_base());
         let endpoint = endpoint.ok_or_else(|| {
@@ -132,7 +129,7 @@ impl<'a> Client<'a> {
             endpoint,
             subject,
             cache,
-            bars: Bars::new(options.progress, options.watch.clone()),
+            bars: Bars::new(options.progress),
         })
     }
 
@@ -146,7 +143,7 @@ impl<'a> Client<'a> {
     }
 
     /// The commit and the files of the revision.
-    pub(super) async fn listing(&self) -> Result<Listing, HubError> {
+    async fn listing(&self) -> Result<Listing, HubError> {
         let (owner, name) = hf_hub::split_id(self.subject.repository);
         let model = self.hub.model(owner, name);
         let mut attempt = 0;
@@ -199,7 +196,7 @@ impl<'a> Client<'a> {
     ///
     /// hf-hub's `get_file_metadata` follows each redirect, and so reads the headers of the storage,
     /// which has no commit and another hash; its `get_paths_info` gives large files no SHA-256.
-    pub(super) async fn remote(&self, commit: &str, file: &str) -> Result<Remote, HubError> {
+    async fn remote(&self, commit: &str, file: &str) -> Result<Remote, HubError> {
         let id = self.subject.repository.split('/');
         let mut url = self.url(id.chain(["resolve", commit]).chain(file.split('/')));
         for _ in 0..MAX_REDIRECTS {
@@ -306,7 +303,7 @@ fn header(headers: &HeaderMap, name: &str) -> Option<String> {
     headers.get(name)?.to_str().ok().map(str::to_owned)
 }
 
-pub(super) fn is_path_part(part: &str) -> bool {
+fn is_path_part(part: &str) -> bool {
     !part.is_empty() && part != "." && part != ".." && !part.contains(['\\', '\0', ':'])
 }
 

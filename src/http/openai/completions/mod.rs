@@ -4,7 +4,6 @@ use axum::Extension;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
-use tracing::Instrument;
 
 use super::envelope::{Envelope, UsageReporting};
 use super::format;
@@ -33,7 +32,6 @@ use crate::http::state::AppState;
 use crate::http::wire::bounds::MAX_PROMPTS;
 use crate::http::wire::completions::{CompletionRequest, Prompt, PromptField};
 use crate::http::wire::number::token_ids;
-use crate::telemetry;
 use crate::text::tokenizer::Encoded;
 use writer::{ChoiceState, CompletionWriter, Echo};
 
@@ -86,8 +84,7 @@ pub(crate) async fn completions(
     let tokenized = {
         let add_special_tokens = request.add_special_tokens.unwrap_or(true);
         let encoder = PromptEncoder::new(&state, options.own.cut, &NAMES);
-        let render = telemetry::stage("render");
-        tokenize(encoder, prompts, add_special_tokens).instrument(render).await?
+        tokenize(encoder, prompts, add_special_tokens).await?
     };
     let tools = ToolSetup::none(&NAMES, None);
     let grammar = grammar::compile(options.own.demand.take(), &tools, &state).await?;
