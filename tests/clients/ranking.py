@@ -191,6 +191,8 @@ def check_embeddings(check, binary):
 def check_sparse(check, binary):
     """A model that weighs the tokens of its vocabulary."""
     texts = json.loads((FIXTURES / "embeddings/splade_bert/reference.json").read_text())
+    # One is longer than the model takes, and was cut.
+    texts = [one for one in texts if len(one["ids"]) < 40]
     weights = [dict(one["weights"]) for one in texts]
     inputs = [one["text"] for one in texts]
     with serve(binary, FIXTURES / "embeddings/splade_bert") as server:
