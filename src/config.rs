@@ -9,8 +9,10 @@ use candle_core::quantized::GgmlDType;
 use serde_json::{Map, Value};
 
 mod device;
+mod speech;
 
 pub use device::{DeviceChoice, UnknownDevice};
+pub use speech::SpeechConfig;
 
 /// How the engine runs; every value is final.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -364,6 +366,8 @@ pub struct ServerConfig {
     pub api_keys: Vec<String>,
     /// Keys that open also the routes that change what is served; no other key does.
     pub admin_api_keys: Vec<String>,
+    /// File with further keys, their scopes and limits.
+    pub api_key_file: Option<PathBuf>,
     /// Sequences that may wait beside the `max_num_seqs` running ones; one more is answered 429.
     pub max_queued_requests: usize,
     /// Tokens of prompts that may wait for their first token; one more is answered 429. `None`: any.
@@ -381,6 +385,8 @@ pub struct ServerConfig {
     pub drain_delay: Duration,
     /// How long running requests may go on after that.
     pub drain_timeout: Duration,
+    /// What the log tells of requests.
+    pub log: LogConfig,
     /// How long a step of the engine may take until the server is no longer live; `None`: for ever.
     pub step_timeout: Option<Duration>,
     /// Origins that browsers may call from, with `*` for all and `localhost` for the pages of this
@@ -405,6 +411,15 @@ pub struct ServerConfig {
     pub lora: LoraServing,
     /// How long and how large what requests store may be.
     pub store: StoreLimits,
+}
+
+/// What the log tells of requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogConfig {
+    /// Requests that take longer are told, and where their time went; `None`: none.
+    pub slower_than: Option<Duration>,
+    /// Bodies are told, prompts included.
+    pub bodies: bool,
 }
 
 /// Where a server's certificate is.
@@ -473,7 +488,7 @@ impl Default for LoraServing {
 impl ServerConfig {
     /// Whether nobody may call without a key.
     pub fn needs_keys(&self) -> bool {
-        !(self.api_keys.is_empty() && self.admin_api_keys.is_empty())
+        !self.api_keys.is_empty() || !self.admin_api_keys.is_empty() || self.api_key_file.is_some()
     }
 }
 
@@ -487,6 +502,7 @@ impl Default for ServerConfig {
             served_model_names: vec!["sconce-demo".to_owned()],
             api_keys: Vec::new(),
             admin_api_keys: Vec::new(),
+            api_key_file: None,
             max_queued_requests: 256,
             max_queued_tokens: None,
             max_embed_len: None,
@@ -495,6 +511,7 @@ impl Default for ServerConfig {
             media: MediaConfig::default(),
             drain_delay: Duration::ZERO,
             drain_timeout: Duration::from_secs(30),
+            log: LogConfig::default(),
             step_timeout: Some(Duration::from_mins(5)),
             cors_origins: Vec::new(),
             strict: false,

@@ -8,6 +8,7 @@
 //! 9 main        parse arguments, call cli                | allocator: where memory comes from
 //! 8 cli         one file per subcommand
 //! 7 app         from the model that a user chose to what http serves
+//!   fleet       several models, each in a process of its own, behind one address
 //! 6 http        all that knows JSON, OpenAI and SSE
 //! 5 engine      one OS thread that owns everything mutable
 //! 4 runner      plan -> tensors -> logits
@@ -18,7 +19,8 @@
 //!   kv_disk     blocks that outlive the pool        | kv_events what is cached, told to routers
 //!   store       objects and lines of work that outlive the process, in SQLite or PostgreSQL
 //!   text        strings, templates, tokenizers       | config | metrics | pooling | demo
-//!   pictures    files to pixels
+//!   pictures    files to pixels                      | speech: sound to text, beside the engine
+//!   telemetry   spans of requests, to the log and to collectors
 //! 0 blocks      what the bytes of quantized weights stand for
 //! ```
 //!
@@ -91,6 +93,7 @@ pub mod cli;
 pub mod config;
 pub mod demo;
 pub mod engine;
+pub mod fleet;
 pub mod glossary;
 pub mod http;
 pub use sconce_kernels as kernels;
@@ -106,7 +109,9 @@ pub mod runner;
 pub mod sampling;
 pub mod scheduler;
 pub mod speculation;
+pub mod speech;
 pub mod store;
+pub mod telemetry;
 pub use sconce_structured as structured;
 pub use sconce_text as text;
 pub use sconce_weights as weights;

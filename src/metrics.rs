@@ -25,6 +25,7 @@ pub mod kv_tiers;
 mod lora;
 mod metric;
 mod registry;
+mod speech;
 mod table;
 
 pub use finished::Finished;
@@ -71,8 +72,12 @@ impl MetricsHandle {
         self.metrics.waiting.set(as_value(waiting));
     }
 
-    /// A draft of `drafted` tokens, the first `accepted` of which were sampled.
-    pub fn add_drafts(&self, drafted: usize, accepted: usize) {
+    /// A draft of `drafted` tokens from a source, the first `accepted` of which were sampled.
+    pub fn add_drafts(&self, source: &'static str, drafted: usize, accepted: usize) {
+        let label = [("source", source.into())];
+        self.metrics.drafts_by_source.with(&label).increment(1);
+        self.metrics.drafted_by_source.with(&label).increment(drafted as u64);
+        self.metrics.accepted_by_source.with(&label).increment(accepted as u64);
         self.metrics.drafts.increment(1);
         self.metrics.drafted_tokens.increment(drafted as u64);
         self.metrics.accepted_tokens.increment(accepted as u64);
@@ -221,6 +226,27 @@ impl MetricsHandle {
         self.metrics.connections_refused.increment(1);
     }
 
+    /// A request of a key was taken.
+    pub fn key_request(&self, key: &str) {
+        self.metrics.key_requests.with(&[key_label(key)]).increment(1);
+    }
+
+    /// A request was refused for what its key may do.
+    pub fn key_refused(&self, key: &str, reason: &'static str) {
+        let labels = [key_label(key), ("reason", reason.into())];
+        self.metrics.key_refusals.with(&labels).increment(1);
+    }
+
+    /// A sequence of a key has ended.
+    pub fn key_tokens(&self, key: &str, prompt: usize, cached: usize, output: usize) {
+        let labels = [key_label(key)];
+        let Metrics { key_prompt_tokens, key_cached_tokens, key_generation_tokens, .. } =
+            &*self.metrics;
+        key_prompt_tokens.with(&labels).increment(prompt as u64);
+        key_cached_tokens.with(&labels).increment(cached as u64);
+        key_generation_tokens.with(&labels).increment(output as u64);
+    }
+
     /// A request was answered 429.
     pub fn admission_rejected(&self) {
         self.metrics.admission_rejections.increment(1);
@@ -267,6 +293,10 @@ impl std::fmt::Debug for MetricsHandle {
     }
 }
 
+fn key_label(key: &str) -> registry::LabelPair {
+    ("key", Cow::Owned(key.to_owned()))
+}
+
 #[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^52")]
 fn as_value(count: usize) -> f64 {
     count as f64
@@ -285,7 +315,11 @@ mod tests {
         let metrics = install("m");
         metrics.set_cache_config(32, 100);
         metrics.http_response("/health", "GET", 200, Duration::from_millis(1));
-        metrics.add_drafts(2, 1);
+        metrics.add_drafts("ngram", 2, 1);
+        metrics.key_request("k");
+        metrics.key_refused("k", "tokens");
+        metrics.key_tokens("k", 3, 2, 1);
+        metrics.speech_answered("transcribe", "ok");
         let text = metrics.render();
         for metric in TABLE {
             let kind = match metric.kind {

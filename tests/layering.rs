@@ -21,9 +21,12 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "metrics",
             "config",
             "demo",
+            "speech",
             "store",
         ],
     ),
+    // What answers is in other processes; here are their lives, and the way to them.
+    ("fleet", &["http", "weights", "engine::memory", "config"]),
     (
         "http",
         &[
@@ -35,9 +38,11 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "scheduler::stop",
             "structured",
             "pictures",
+            "speech",
             "metrics",
             "config",
             "store",
+            "telemetry",
         ],
     ),
     ("engine::startup", &["models", "weights", "kernels", "layers::group"]),
@@ -76,9 +81,12 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("structured", &[]),
     ("pooling", &["config"]),
     ("speculation", &[]),
+    // A model of its own beside the engine, which it doesn't know.
+    ("speech", &["text", "weights", "config", "metrics"]),
     ("pictures", &[]),
     ("config", &[]),
     ("metrics", &[]),
+    ("telemetry", &[]),
     ("demo", &[]),
     // Words alone.
     ("glossary", &[]),
@@ -109,6 +117,7 @@ const INSIDE: &[(&str, &[&str])] = &[
     ("http::ops", &["openai", "page", "generate", "request", "state", "wire", "error"]),
     ("http::middleware", &["page", "request", "state", "error"]),
     ("http::worker", &["anthropic", "openai", "request", "state", "wire", "error"]),
+    ("http::ledger", &["state"]),
     ("http::openapi", &["anthropic", "ollama", "tei", "state", "wire", "error"]),
     ("models::error", &[]),
     ("models::top", &[]),
@@ -144,6 +153,7 @@ const FOREIGN: &[(&str, &[&str])] = &[
     ("pooling", &["candle_core", "tokio", "serde_json", "axum"]),
     ("store", &["candle_core", "axum", "serde_json"]),
     ("pictures", &["candle_core", "tokio", "axum"]),
+    ("speech", &["axum"]),
     ("text", &["axum", "candle_core", "tokio"]),
     ("structured", &["axum", "candle_core", "tokio"]),
     ("models", &["tokio", "axum"]),

@@ -1,9 +1,13 @@
 //! Which model a user chose, and where its files are.
 
+use anyhow::ensure;
+
 use super::adapters::LoraModule;
 use super::generation_config::GenerationConfig;
+use crate::config::SpeechConfig;
 use crate::weights::hub::HubOptions;
 use crate::weights::model_ref::ModelRef;
+use crate::weights::projector::ProjectorChoice;
 use crate::weights::source::ModelSource;
 
 /// The name that the embedded demo model is served under.
@@ -16,6 +20,8 @@ pub struct ModelChoice {
     pub model: Option<String>,
     /// A folder, a GGUF file or a hub id of a small model that drafts its tokens.
     pub draft_model: Option<String>,
+    /// Where the vision tower of a model in GGUF is.
+    pub projector: ProjectorChoice,
     /// Branch, tag or commit on the hub.
     pub revision: Option<String>,
     /// Take what the hub's cache has and ask no network.
@@ -28,6 +34,8 @@ pub struct ModelChoice {
     pub generation_config: GenerationConfig,
     /// LoRA adapters to load beside the model.
     pub adapters: Vec<LoraModule>,
+    /// A model that transcribes, beside it, and how any does.
+    pub speech: SpeechChoice,
 }
 
 impl ModelChoice {
@@ -37,18 +45,38 @@ impl ModelChoice {
             return Ok(ModelSource::embedded(DEMO_NAME, crate::demo::files())?);
         };
         let model = ModelRef::parse(model, self.revision.as_deref())?;
-        Ok(ModelSource::open(&model, &self.hub_options())?)
+        let source = ModelSource::open_with(&model, &self.hub_options(), &self.projector)?;
+        ensure!(
+            !source.is_draft_head,
+            "{} has only a head that drafts: serve its model, with this file as --draft-model",
+            source.name
+        );
+        Ok(source)
     }
 
     /// Opens the files of the draft model, if one is chosen. Blocks.
     pub(super) fn open_draft(&self) -> anyhow::Result<Option<ModelSource>> {
         let Some(model) = &self.draft_model else { return Ok(None) };
-        Ok(Some(ModelSource::open(&ModelRef::parse(model, None)?, &self.hub_options())?))
+        let options = HubOptions { projector: false, ..self.hub_options() };
+        let model = ModelRef::parse(model, None)?;
+        Ok(Some(ModelSource::open_with(&model, &options, &ProjectorChoice::Absent)?))
     }
 
     /// How the hub is asked for files of this model.
     pub(super) fn hub_options(&self) -> HubOptions {
         let options = HubOptions::from_env();
-        HubOptions { offline: options.offline || self.offline, ..options }
+        let projector = self.projector == ProjectorChoice::Beside;
+        HubOptions { offline: options.offline || self.offline, projector, ..options }
     }
+}
+
+/// Which model transcribes, and within which bounds.
+#[derive(Clone, Debug, Default)]
+pub struct SpeechChoice {
+    /// A folder or a hub id of a model beside the one that is served; `None` for none.
+    pub model: Option<String>,
+    /// Names that requests use for it, instead of its own.
+    pub names: Vec<String>,
+    /// Bounds, also where it is the only model.
+    pub config: SpeechConfig,
 }

@@ -4,19 +4,25 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use anyhow::ensure;
+use candle_core::Device;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::choice::ModelChoice;
+use super::draft::DraftChoice;
 use super::templates::{ChatTemplates, chat_templates, embedding_prompts};
 use super::tokenizer::{eos_token_ids, tokenizer};
-use super::{adapters, draft, nodes, progress, ranks};
+use super::{adapters, draft, nodes, progress, ranks, speech};
 use crate::config::{EngineConfig, ServerConfig};
+use crate::engine::startup::adapters::AdapterLoader;
 use crate::engine::startup::{Engine, Loaded, StartupError, class_names, cpu_level};
 use crate::http::state::adapter_registry::AdapterParts;
+use crate::http::state::speech::SpeechParts;
 use crate::http::state::{Answers, GenerationDefaults, ModelFacts, ServerParts};
 use crate::metrics::{self, MetricsHandle};
 use crate::pictures::processor::Processor;
+use crate::speech::is_speech;
 use crate::store::Store;
 use crate::text::embedding_prompts::EmbeddingPrompts;
 use crate::text::tokenizer::Tokenizer;
@@ -36,6 +42,7 @@ pub struct RunningModel {
     fingerprint: String,
     facts: ModelFacts,
     image_processor: Option<Arc<Processor>>,
+    speech: Option<SpeechParts>,
 }
 
 /// What stands between texts and the engine.
@@ -55,7 +62,12 @@ impl RunningModel {
     pub fn start(choice: &ModelChoice, config: &EngineConfig) -> anyhow::Result<Self> {
         let began = Instant::now();
         ranks::check(choice, config)?;
-        let (mut source, mut draft) = (choice.open()?, choice.open_draft()?);
+        let mut source = choice.open()?;
+        if is_speech(&source.config) {
+            return Self::start_speech(&source, choice, config);
+        }
+        let mut draft = draft::open(choice, &mut source, config)?;
+        let spoken = speech::open(choice)?;
         let several = config.tensor_parallel > 1;
         let leader = several.then(|| nodes::leader(&source, config)).transpose()?;
         let name = choice.name.clone().unwrap_or_else(|| source.name.clone());
@@ -79,17 +91,17 @@ impl RunningModel {
         })?;
         // A bad tokenizer or template ends the start here, before the weights are all in memory.
         let tokenizer = tokenizer(&source, vocabulary)?;
-        if let Some(draft) = &mut draft {
+        if let DraftChoice::Model(draft) = &mut draft {
             draft::check_tokens(draft, &tokenizer)?;
         }
         let mut text = TextParts::new(choice, &source, tokenizer)?;
         let text_ready = Instant::now();
         let (loaded, weights_ready) = join(weights)?;
-        let loaded = match &draft {
-            Some(draft) => with_draft(loaded, draft, config, &text.tokenizer)?,
-            None => loaded,
-        };
+        let loaded = with_draft(loaded, &draft, config, &text.tokenizer)?;
         let metrics = join(metrics);
+        // Its memory is not there any more when the rest is shared out.
+        let speech = spoken.map(|source| speech::beside(&source, &choice.speech, &metrics));
+        let speech = speech.transpose()?;
         let joined = Instant::now();
         let from_hub = loaded.adapter_loader(config, choice.hub_options());
         let adapters = adapters::load(&choice.adapters, from_hub)?;
@@ -118,7 +130,50 @@ impl RunningModel {
         } else {
             None
         };
-        Ok(Self { name, engine, adapters, text, metrics, fingerprint, facts, image_processor })
+        Ok(Self {
+            name,
+            engine,
+            adapters,
+            text,
+            metrics,
+            fingerprint,
+            facts,
+            image_processor,
+            speech,
+        })
+    }
+
+    /// The same for a model that only transcribes: its engine refuses everything.
+    fn start_speech(
+        source: &ModelSource,
+        choice: &ModelChoice,
+        config: &EngineConfig,
+    ) -> anyhow::Result<Self> {
+        speech::check_alone(choice, config)?;
+        let name = choice.name.clone().unwrap_or_else(|| source.name.clone());
+        let metrics = metrics::install(&name);
+        let tokenizer = Arc::new(tokenizer(source, None)?);
+        let speech = speech::alone(source, Arc::clone(&tokenizer), &choice.speech, &metrics)?;
+        let context = speech.handle.transcriber().context();
+        let engine = Engine::absent(context, tokenizer.vocab_size(), speech::ONLY)?;
+        let layout = AdapterLoader::new(None, &Device::Cpu, config, choice.hub_options());
+        Ok(Self {
+            name,
+            engine,
+            adapters: AdapterParts { loader: layout, served: Vec::new() },
+            text: TextParts {
+                templates: ChatTemplates::default(),
+                embedding_prompts: embedding_prompts(source)?,
+                defaults: choice.generation_config.defaults(None)?,
+                eos_token_ids: eos_token_ids(source, &tokenizer),
+                tokenizer,
+            },
+            metrics,
+            fingerprint: fingerprint(&source.name, config),
+            facts: facts(source, "safetensors", config),
+            image_processor: None,
+            speech: Some(speech),
+        })
     }
 
     /// What `http` needs of the model, to be served as `config` says, and the engine's thread, which
@@ -130,6 +185,11 @@ impl RunningModel {
     ) -> (ServerParts, JoinHandle<()>) {
         let TextParts { tokenizer, templates, embedding_prompts, defaults, eos_token_ids } =
             self.text;
+        let speech = self.speech.map(|speech| {
+            // Alone it has the names of the server's only model.
+            let alone = speech.is_alone.then(|| config.served_model_names.clone());
+            SpeechParts { names: alone.unwrap_or(speech.names), ..speech }
+        });
         let parts = ServerParts {
             config,
             engine: self.engine.handle,
@@ -146,6 +206,7 @@ impl RunningModel {
             model: self.facts,
             store,
             image_processor: self.image_processor,
+            speech,
         };
         (parts, self.engine.thread)
     }
@@ -167,13 +228,22 @@ impl TextParts {
     }
 }
 
-/// The model with its draft model.
+/// The model with its draft model, if there is one.
 fn with_draft(
     loaded: Loaded,
-    draft: &ModelSource,
+    draft: &DraftChoice,
     config: &EngineConfig,
     tokenizer: &Tokenizer,
 ) -> anyhow::Result<Loaded> {
+    let draft = match draft {
+        DraftChoice::None => return Ok(loaded),
+        DraftChoice::Head(name) => {
+            let drafts = loaded.draft_vocab_size().is_some();
+            ensure!(drafts, "--draft-model {name}: the model can't draft with it on this device");
+            return Ok(loaded);
+        }
+        DraftChoice::Model(draft) => draft,
+    };
     let loaded = loaded.with_draft(draft, config, progress::show(&draft.name))?;
     draft.release_pages();
     if let Some(size) = loaded.draft_vocab_size() {

@@ -8,6 +8,7 @@ use anyhow::{Context, bail};
 use chrono::{DateTime, Local, SecondsFormat, Utc};
 use serde_json::{Value, json};
 
+use crate::cli::table;
 use crate::engine::memory::Size;
 use crate::kv_disk::inventory::{self, Holding};
 use crate::kv_disk::namespace::Namespace;
@@ -80,16 +81,7 @@ fn list(path: &Path, as_json: bool) -> anyhow::Result<()> {
     }
     let heads =
         ["NAME", "MODEL", "KV CACHE", "COMPUTED ON", "BLOCKS", "STATES", "SIZE", "LAST USED"];
-    let rows: Vec<[String; 8]> = holdings.iter().map(row).collect();
-    let all = std::iter::once(heads.map(str::to_owned)).chain(rows);
-    let all: Vec<_> = all.collect();
-    let width = |column: usize| all.iter().map(|row| row[column].chars().count()).max();
-    let widths: Vec<usize> = (0..heads.len()).filter_map(width).collect();
-    for row in &all {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
-        writeln!(out, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
-    }
-    Ok(())
+    Ok(table::write(&mut out, heads, holdings.iter().map(row))?)
 }
 
 fn row(holding: &Holding) -> [String; 8] {

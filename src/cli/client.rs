@@ -171,6 +171,40 @@ impl ApiClient {
         read_json(response).await
     }
 
+    /// Posts a text as JSON with further headers; status, content type and body, whatever they say.
+    pub(crate) async fn post_raw(
+        &self,
+        path: &str,
+        body: &str,
+        headers: &[(&str, &str)],
+    ) -> Result<(u16, String, String), ClientError> {
+        let mut request = self.http.post(self.address(path)).body(body.to_owned());
+        request = request.header("content-type", "application/json");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let response = self.authorized(request).send().await;
+        let response = response.map_err(|error| self.transport(&error))?;
+        let status = response.status().as_u16();
+        let content_type = response.headers().get("content-type");
+        let content_type =
+            content_type.and_then(|value| value.to_str().ok()).unwrap_or("").to_owned();
+        let text = response.text().await.map_err(|error| self.transport(&error))?;
+        Ok((status, content_type, text))
+    }
+
+    /// Sends a `DELETE` with a body.
+    pub(crate) async fn delete(&self, path: &str, body: &Value) -> Result<(), ClientError> {
+        self.send(self.http.delete(self.address(path)).json(body)).await.map(drop)
+    }
+
+    /// Posts a body; the answer's lines of JSON come one by one.
+    pub(crate) async fn lines(&self, path: &str, body: &Value) -> Result<Lines, ClientError> {
+        let response = self.send(self.http.post(self.address(path)).json(body)).await?;
+        let bytes = response.bytes_stream().map(|piece| piece.map(|bytes| bytes.to_vec())).boxed();
+        Ok(Lines { bytes, read: Vec::new() })
+    }
+
     /// Posts a body with `stream: true` in it; the answer's frames come one by one. Dropping the
     /// stream closes the connection, which tells the server to stop.
     pub(crate) async fn stream(
@@ -224,6 +258,34 @@ impl ApiClient {
             ClientError::Url(reason(error))
         } else {
             ClientError::Broken(reason(error))
+        }
+    }
+}
+
+/// An answer that is one JSON value a line.
+pub(crate) struct Lines {
+    bytes: BoxStream<'static, Result<Vec<u8>, reqwest::Error>>,
+    read: Vec<u8>,
+}
+
+impl Lines {
+    /// The next line; `None` at the end.
+    pub(crate) async fn next(&mut self) -> Result<Option<Value>, ClientError> {
+        loop {
+            if let Some(end) = self.read.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.read.drain(..=end).collect();
+                if line.trim_ascii().is_empty() {
+                    continue;
+                }
+                let value = serde_json::from_slice(&line);
+                return value.map(Some).map_err(|error| ClientError::Protocol(error.to_string()));
+            }
+            match self.bytes.next().await {
+                Some(Ok(bytes)) => self.read.extend(bytes),
+                Some(Err(error)) => return Err(ClientError::Broken(reason(&error))),
+                None if self.read.trim_ascii().is_empty() => return Ok(None),
+                None => self.read.push(b'\n'),
+            }
         }
     }
 }

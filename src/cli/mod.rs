@@ -33,12 +33,19 @@ pub mod download;
 #[cfg(test)]
 mod fake_server;
 pub mod health;
+pub mod key;
+pub mod models;
+pub mod plan;
+pub mod quantize;
 pub mod render_chat;
+pub mod selftest;
 pub mod serve;
-mod settings;
+pub mod settings;
 mod sse;
+mod table;
+pub mod words;
 
-use settings::{Settings, Sources};
+use settings::{Given, Settings, Sources, given_flags};
 
 /// Serves large language models over the OpenAI API.
 ///
@@ -66,14 +73,40 @@ enum Command {
     Chat(chat::ChatArgs),
     /// List, empty or check a folder of --kv-disk.
     Cache(cache::CacheArgs),
+    /// Fetch a model from the hub, here or on a running server.
+    Pull(models::PullArgs),
+    /// List the models of the hub's cache, or those of a running server.
+    #[command(alias = "ls")]
+    List(models::ListArgs),
+    /// Chat with a model: on the server that has it, or else loaded here.
+    Run(models::RunArgs),
+    /// List the models that a server has loaded.
+    Ps(models::PsArgs),
+    /// Have a server unload a model.
+    Stop(models::StopArgs),
+    /// Remove models from the hub's cache, here or on a running server.
+    Rm(models::RmArgs),
+    /// Show what a model would take and how fast it could be, before it is loaded or fetched.
+    #[command(args_override_self = true)]
+    Plan(Box<plan::PlanArgs>),
     /// Fetch a model from the hub into the cache.
     Download(download::DownloadArgs),
     /// Load a server with requests and measure how fast it answers.
     Bench(bench::BenchArgs),
     /// Measure what this machine can do at most.
     Ceiling(ceiling::CeilingArgs),
+    /// Check whether a server does what clients of the OpenAI API rely on.
+    Selftest(selftest::SelftestArgs),
+    /// Write a GGUF file with its matrices in another kind.
+    Quantize(quantize::QuantizeArgs),
     /// Print the prompt that a chat template makes of a conversation.
     RenderChat(render_chat::RenderChatArgs),
+    /// Make keys for the file of --api-key-file.
+    Key(key::KeyArgs),
+    /// Print the completions of a shell.
+    Completions(words::CompletionsArgs),
+    /// Write man pages into a folder.
+    Man(words::ManArgs),
     /// Ask a running server whether it is ready; for container health checks.
     Health(health::HealthArgs),
 }
@@ -118,17 +151,37 @@ fn run(
     settings: &Settings,
 ) -> anyhow::Result<()> {
     match asked {
-        Command::Serve(args) => block_on(serve::run(*args)),
+        Command::Serve(args) if args.dry_run => plan::print_for(&args),
+        Command::Serve(args) => block_on(serve::run(*args, given(command, matches, settings))),
         Command::Config(_) => config::print(command, matches, settings),
         Command::Rank(args) => serve::run_rank(&args),
         Command::Chat(args) => block_on(chat::run(args)),
         Command::Cache(args) => cache::run(&args),
+        Command::Pull(args) => block_on(models::pull(args)),
+        Command::List(args) => block_on(models::list(args)),
+        Command::Run(args) => block_on(models::run(args)),
+        Command::Ps(args) => block_on(models::ps(args)),
+        Command::Stop(args) => block_on(models::stop(args)),
+        Command::Rm(args) => block_on(models::rm(args)),
+        Command::Plan(args) => plan::run(&args),
         Command::Download(args) => download::run(args),
         Command::Bench(args) => block_on(bench::run(args)),
         Command::Ceiling(args) => ceiling::run(&args),
+        Command::Selftest(args) => block_on(selftest::run(args)),
+        Command::Quantize(args) => quantize::run(&args),
         Command::RenderChat(args) => render_chat::run(&args),
+        Command::Key(args) => key::run(args),
+        Command::Completions(args) => words::completions(&args, command),
+        Command::Man(args) => words::man(&args, command),
         Command::Health(args) => block_on(health::run(args)),
     }
+}
+
+/// The flags of the subcommand that have a value of their own.
+fn given(command: &clap::Command, matches: &ArgMatches, settings: &Settings) -> Given {
+    let (name, matches) = matches.subcommand().expect("a subcommand is required");
+    let flags = command.find_subcommand(name).expect("it is one of the command's own");
+    Given { command: command.clone(), flags: given_flags(flags, matches, settings) }
 }
 
 /// Two threads are plenty for what is not the engine: parsing, text, sockets.

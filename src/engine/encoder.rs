@@ -4,7 +4,7 @@
 //! Between the layers of a step it drains commands, so a step that nobody waits for any more ends
 //! early. Knows no text.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,11 +15,14 @@ use super::command::{Command, Wait, drain_commands};
 use super::handle::Shared;
 use super::output::event::{panic_message, reject};
 use super::output::{EngineError, EngineOutput, OutputSender};
-use super::request::EmbeddingRequest;
+use super::request::{EmbeddingRequest, RequestId};
 use super::timeline::Timeline;
 use crate::metrics::MetricsHandle;
 use crate::pooling::PoolingHead;
 use crate::runner::{EncoderRunner, HiddenStates, Text};
+use crate::scheduler::queue::{Rank, WaitingQueue};
+use crate::scheduler::sequence::SequenceId;
+use crate::scheduler::shares::{ShareId, Shares};
 
 /// A text that waits.
 struct Waiting {
@@ -27,9 +30,6 @@ struct Waiting {
     outputs: OutputSender,
     timeline: Timeline,
 }
-
-/// Where a text stands in the queue: by priority, then by arrival.
-type Rank = (i32, u64);
 
 /// The result of a step: hidden states, none because nobody waits, an error or a panic.
 type Ran = std::thread::Result<candle_core::Result<Option<HiddenStates>>>;
@@ -42,7 +42,9 @@ pub(super) struct EncoderCore {
     head: PoolingHead,
     // Most tokens of a step, unless one text alone has more.
     most_tokens: usize,
-    waiting: BTreeMap<Rank, Waiting>,
+    waiting: HashMap<RequestId, (Rank, Waiting)>,
+    queue: WaitingQueue,
+    shares: Shares,
     arrivals: u64,
     metrics: MetricsHandle,
 }
@@ -56,8 +58,18 @@ impl EncoderCore {
         most_tokens: usize,
         metrics: MetricsHandle,
     ) -> Self {
-        let waiting = BTreeMap::new();
-        Self { commands, shared, runner, head, most_tokens, waiting, arrivals: 0, metrics }
+        Self {
+            commands,
+            shared,
+            runner,
+            head,
+            most_tokens,
+            waiting: HashMap::new(),
+            queue: WaitingQueue::default(),
+            shares: Shares::default(),
+            arrivals: 0,
+            metrics,
+        }
     }
 
     /// Runs until every handle and stream is gone.
@@ -86,7 +98,7 @@ impl EncoderCore {
             Command::Embed(request, outputs) => self.queue(*request, outputs),
             Command::Submit(_, outputs) => refuse(&outputs),
             Command::Search(_, beams) => beams.iter().for_each(|(_, outputs)| refuse(outputs)),
-            Command::Abort(id) => self.waiting.retain(|_, waiting| waiting.request.id != id),
+            Command::Abort(id) => drop(self.take(id)),
             Command::Wake => {}
         }
     }
@@ -99,23 +111,41 @@ impl EncoderCore {
         if let Err(reason) = checked {
             return reject(&outputs, reason);
         }
-        let rank = (request.priority, self.arrivals);
+        let (id, share) = (request.id, ShareId(request.share));
+        let rank = (request.priority, self.arrivals, SequenceId(id.0));
         self.arrivals += 1;
-        self.waiting.insert(rank, Waiting { request, outputs, timeline: Timeline::submitted() });
+        self.shares.enter(share);
+        self.queue.insert(share, rank, request.token_ids.len());
+        let waiting = Waiting { request, outputs, timeline: Timeline::submitted() };
+        self.waiting.insert(id, (rank, waiting));
     }
 
-    /// Texts by priority and arrival, as many as fit a step.
+    /// Takes a text out of the queue.
+    fn take(&mut self, id: RequestId) -> Option<Waiting> {
+        let (rank, waiting) = self.waiting.remove(&id)?;
+        let share = ShareId(waiting.request.share);
+        self.queue.remove(share, rank);
+        self.shares.leave(share);
+        Some(waiting)
+    }
+
+    /// Texts in the order of the queue, as many as fit a step.
     fn take_batch(&mut self) -> Vec<Waiting> {
         let mut batch = Vec::new();
-        let mut tokens = 0;
-        while let Some(first) = self.waiting.first_entry()
-            && batch.len() < self.shared.limits.max_num_seqs
+        let (mut tokens, mut after) = (0, None);
+        self.queue.order(&self.shares);
+        while batch.len() < self.shared.limits.max_num_seqs
+            && let Some((share, rank, _)) = self.queue.next(after)
         {
-            tokens += first.get().request.token_ids.len();
+            let id = RequestId(rank.2.0);
+            let own = self.waiting.get(&id).map_or(0, |(_, text)| text.request.token_ids.len());
+            tokens += own;
             if !batch.is_empty() && tokens > self.most_tokens {
                 break;
             }
-            batch.push(first.remove());
+            after = Some(rank);
+            self.shares.admit(share, own);
+            batch.extend(self.take(id));
         }
         batch
     }

@@ -39,6 +39,7 @@
 //!     max_drafts: None,
 //!     prompt_logprobs: None,
 //!     priority: 0,
+//!     share: 0,
 //!     cache_salt: None,
 //!     adapter: None,
 //!     pictures: Vec::new(),

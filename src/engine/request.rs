@@ -31,8 +31,10 @@ pub struct EmbeddingRequest {
     pub second_text: Option<usize>,
     /// What is wanted; of dimensions at least 1 and at most all.
     pub wanted: Wanted,
-    /// Lower is served first; equal priorities in order of arrival.
+    /// Lower is served first among requests of one key; equal priorities in order of arrival.
     pub priority: i32,
+    /// Tells the keys apart between which turns are taken by tokens.
+    pub share: u64,
     /// Prefix blocks are shared only between requests with equal salt.
     pub cache_salt: Option<String>,
     /// The LoRA adapter to compute with.
@@ -57,8 +59,10 @@ pub struct EngineRequest {
     pub max_drafts: Option<usize>,
     /// Report the logprobs of the prompt's tokens, and of this many most likely ones beside each.
     pub prompt_logprobs: Option<u32>,
-    /// Lower is served first; equal priorities in order of arrival.
+    /// Lower is served first among requests of one key; equal priorities in order of arrival.
     pub priority: i32,
+    /// Tells the keys apart between which turns are taken by tokens.
+    pub share: u64,
     /// Prefix blocks are shared only between requests with equal salt.
     pub cache_salt: Option<String>,
     /// The LoRA adapter to compute with.

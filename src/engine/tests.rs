@@ -149,14 +149,24 @@ impl CausalLm for HashModel {
         let miscounts = batch.step.input_ids.contains(&MISCOUNTS);
         let logits = if miscounts { logits.narrow(0, 0, logits.dim(0)? - 1)? } else { logits };
         let rows = batch.hidden_rows.len();
-        let states = batch.hidden_rows.iter().map(hash_at);
+        let states = batch.hidden_rows.iter().map(&hash_at);
         let of_hash = |hash| -> Vec<f32> {
             let number = |i| (mix(hash, i) % 1000) as f32;
             if self.tells { parts(hash).to_vec() } else { (0..3).map(number).collect() }
         };
         let states: Vec<f32> = states.flat_map(of_hash).collect();
         let hidden = Tensor::from_vec(states, (rows, self.hidden_size()), &Device::Cpu)?;
-        Ok(ForwardOutput { logits, hidden: (rows > 0).then_some(hidden) })
+        // The last of the tapped layers has the hash.
+        let width = 4 * batch.taps.layers.len();
+        let tapped = batch.taps.rows.iter().flat_map(|row| {
+            let others = vec![-1.0; width.saturating_sub(4)];
+            others.into_iter().chain(parts(hash_at(row)).into_iter().take(width))
+        });
+        let tapped: Vec<f32> = tapped.collect();
+        let any = !tapped.is_empty();
+        let tapped = Tensor::from_vec(tapped, (batch.taps.rows.len(), width), &Device::Cpu)?;
+        let (hidden, tapped) = ((rows > 0).then_some(hidden), any.then_some(tapped));
+        Ok(ForwardOutput { logits, hidden, tapped })
     }
 
     fn hidden_size(&self) -> usize {
@@ -275,6 +285,7 @@ fn request(prompt: Vec<u32>, max_tokens: usize, seed: u64) -> EngineRequest {
         max_drafts: None,
         prompt_logprobs: None,
         priority: 0,
+        share: 0,
         cache_salt: None,
         adapter: None,
         pictures: Vec::new(),

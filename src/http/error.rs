@@ -4,13 +4,17 @@
 //! A response carries the error itself as well, for protocols with an object of their own to reword.
 
 use std::fmt;
+use std::time::Duration;
 
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use crate::engine::output::EngineError;
 use crate::store::StoreError;
+
+/// `Retry-After` in milliseconds, which OpenAI's clients look for first.
+const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 
 /// Why a request is not answered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,9 +41,12 @@ pub(crate) enum ApiError {
     /// The request names a model that isn't served.
     #[error("the model {0:?} does not exist")]
     ModelNotFound(String),
-    /// The server was not started for this.
+    /// The server was not started for this, or the key does not open it.
     #[error("{0}")]
     Permission(&'static str),
+    /// The model is served, but not to this key.
+    #[error("the model {0:?} is not among those that this API key may use")]
+    ModelForbidden(String),
     /// There is no such adapter, or nothing to load one from.
     #[error("{0}")]
     AdapterNotFound(String),
@@ -73,12 +80,18 @@ pub(crate) enum ApiError {
     /// Too much is waiting.
     #[error("{0}")]
     TooManyRequests(Full),
+    /// A limit of the request's key is reached.
+    #[error("{0}")]
+    KeyLimit(KeyLimit),
     /// The deadline passed before the first token.
     #[error("the deadline of {0} ms passed before the first token")]
     DeadlineExceeded(u64),
     /// The server is not ready, or no longer.
     #[error("{0}")]
     Unavailable(String),
+    /// The same, for a number of seconds that is known.
+    #[error("{0}")]
+    Later(String, u64),
     /// Our fault.
     #[error("{0}")]
     Internal(String),
@@ -101,6 +114,60 @@ impl fmt::Display for Full {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { what, there, bound, retry_after } = self;
         write!(formatter, "{there} {what}, no more than {bound} may; try again in {retry_after} s")
+    }
+}
+
+/// What a key's limit counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LimitKind {
+    /// Requests a minute.
+    Requests,
+    /// Tokens a minute.
+    Tokens,
+    /// Requests at once.
+    Concurrent,
+}
+
+impl LimitKind {
+    /// As metrics call it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Requests => "requests",
+            Self::Tokens => "tokens",
+            Self::Concurrent => "concurrent",
+        }
+    }
+}
+
+/// How a key's limit is reached. The words are those of OpenAI's API, in which clients look for the wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KeyLimit {
+    /// What is limited.
+    pub(crate) kind: LimitKind,
+    /// The most.
+    pub(crate) limit: u64,
+    /// What is left of it.
+    pub(crate) left: u64,
+    /// What the request needs.
+    pub(crate) asked: u64,
+    /// When there is probably enough.
+    pub(crate) wait: Duration,
+}
+
+impl fmt::Display for KeyLimit {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, limit, left, asked, wait } = self;
+        let what = match kind {
+            LimitKind::Requests => "requests per min (RPM)",
+            LimitKind::Tokens => "tokens per min (TPM)",
+            LimitKind::Concurrent => "requests at once",
+        };
+        let seconds = wait.as_secs_f64();
+        write!(
+            formatter,
+            "Rate limit reached for this API key on {what}: Limit {limit}, Remaining {left}, Requested \
+             {asked}. Please try again in {seconds:.3}s."
+        )
     }
 }
 
@@ -158,7 +225,7 @@ impl ApiError {
                 StatusCode::BAD_REQUEST
             }
             Self::Authentication(_) => StatusCode::UNAUTHORIZED,
-            Self::Permission(_) => StatusCode::FORBIDDEN,
+            Self::Permission(_) | Self::ModelForbidden(_) => StatusCode::FORBIDDEN,
             Self::ModelNotFound(_)
             | Self::AdapterNotFound(_)
             | Self::ResponseNotFound(_)
@@ -169,9 +236,9 @@ impl ApiError {
             Self::UpgradeUnsupported(_) => StatusCode::UPGRADE_REQUIRED,
             Self::BodyTooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::UnsupportedMediaType(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Self::TooManyRequests(_) => StatusCode::TOO_MANY_REQUESTS,
+            Self::TooManyRequests(_) | Self::KeyLimit(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::DeadlineExceeded(_) | Self::BodyStalled(_) => StatusCode::REQUEST_TIMEOUT,
-            Self::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Unavailable(_) | Self::Later(..) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -202,10 +269,12 @@ impl ApiError {
             | Self::BodyTooLarge(_)
             | Self::UnsupportedMediaType(_) => "invalid_request_error",
             Self::Authentication(_) => "authentication_error",
-            Self::Permission(_) => "permission_error",
+            Self::Permission(_) | Self::ModelForbidden(_) => "permission_error",
             Self::TooManyRequests(_) => "rate_limit_error",
+            Self::KeyLimit(KeyLimit { kind: LimitKind::Tokens, .. }) => "tokens",
+            Self::KeyLimit(_) => "requests",
             Self::DeadlineExceeded(_) | Self::BodyStalled(_) => "deadline_exceeded",
-            Self::Unavailable(_) => "unavailable_error",
+            Self::Unavailable(_) | Self::Later(..) => "unavailable_error",
             Self::Internal(_) => "server_error",
         }
     }
@@ -218,7 +287,7 @@ impl ApiError {
                 Some(answer.map_or(param, |(name, _)| name))
             }
             Self::ThreadUnsupported => Some("thread"),
-            Self::ModelNotFound(_) => Some("model"),
+            Self::ModelNotFound(_) | Self::ModelForbidden(_) => Some("model"),
             Self::PreviousResponseNotFound(_) => Some("previous_response_id"),
             _ => None,
         }
@@ -231,6 +300,8 @@ impl ApiError {
             Self::ThreadUnsupported => Some("unsupported_value"),
             Self::Authentication(_) => Some("invalid_api_key"),
             Self::Permission(_) => Some("not_allowed"),
+            Self::ModelForbidden(_) => Some("model_not_allowed"),
+            Self::KeyLimit(_) => Some("rate_limit_exceeded"),
             Self::ModelNotFound(_) => Some("model_not_found"),
             Self::AdapterNotFound(_) => Some("adapter_not_found"),
             Self::ResponseNotFound(_) => Some("response_not_found"),
@@ -244,7 +315,7 @@ impl ApiError {
             Self::TooManyRequests(_) => Some("queue_full"),
             Self::DeadlineExceeded(_) => Some("deadline_exceeded"),
             Self::BodyStalled(_) => Some("body_stalled"),
-            Self::Unavailable(_) | Self::Internal(_) => None,
+            Self::Unavailable(_) | Self::Later(..) | Self::Internal(_) => None,
         }
     }
 
@@ -254,8 +325,17 @@ impl ApiError {
             Self::TooManyRequests(full) => {
                 headers.insert(header::RETRY_AFTER, HeaderValue::from(full.retry_after));
             }
+            Self::KeyLimit(limit) => {
+                let milliseconds = u64::try_from(limit.wait.as_millis()).unwrap_or(u64::MAX);
+                let seconds = HeaderValue::from(milliseconds.div_ceil(1000).max(1));
+                headers.insert(header::RETRY_AFTER, seconds);
+                headers.insert(RETRY_AFTER_MS, HeaderValue::from(milliseconds.max(1)));
+            }
             Self::Unavailable(_) => {
                 headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            }
+            Self::Later(_, seconds) => {
+                headers.insert(header::RETRY_AFTER, HeaderValue::from(*seconds));
             }
             Self::UpgradeUnsupported(_) => {
                 headers.insert(header::UPGRADE, HeaderValue::from_static("HTTP/1.1"));

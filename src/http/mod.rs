@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! router       routes and layers                                     | loading: before there is a model
+//! front        what a server has around its routes that passes requests on to others
 //! connections  HTTP/1.1 and HTTP/2 within bounds                     | listener  bounded_io  tls
 //! openapi      the API's own description
 //! openai anthropic ollama         one folder per protocol: input, writer, handlers
@@ -13,6 +14,7 @@
 //! answer       from the engine's outputs to the bytes of a response
 //! middleware   what happens around every handler
 //! request      a body to wire structs; the fields that no struct has
+//! ledger       what keys used, to the store
 //! state        what there is one of in a server
 //! wire         JSON as serde reads and writes it, and its bounds      | error
 //! ```
@@ -54,7 +56,9 @@ mod bounded_io;
 mod cohere;
 mod connections;
 mod error;
+pub(crate) mod front;
 mod generate;
+mod ledger;
 pub mod listener;
 mod loading;
 mod middleware;
@@ -85,7 +89,7 @@ use worker::Worker;
 /// How often samples of histograms are folded into buckets.
 const METRICS_UPKEEP: Duration = Duration::from_secs(5);
 /// How long answers may take to reach their clients once everything has ended.
-const LAST_WRITES: Duration = Duration::from_secs(2);
+pub(crate) const LAST_WRITES: Duration = Duration::from_secs(2);
 
 /// What became of the requests that ran when the server was told to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,11 +128,13 @@ pub async fn serve(
     let closed = async move { drop(closed.await) }.shared();
     let mut server = tokio::spawn(listen(listeners.into(), state.clone(), closed));
     let upkeep = tokio::spawn(keep_metrics(state.clone()));
+    let ledger = tokio::spawn(ledger::keep(state.clone()));
     let worker = Worker::start(&state, router::for_stored_requests(state.clone()));
     tokio::select! {
         () = shutdown => {}
         ended = &mut server => {
             upkeep.abort();
+            ledger.abort();
             worker.stop().await;
             return ended.map(|()| DrainReport { cut: 0 }).map_err(io::Error::other);
         }
@@ -151,6 +157,8 @@ pub async fn serve(
         server.abort();
     }
     upkeep.abort();
+    ledger.abort();
+    let _ = tokio::time::timeout(LAST_WRITES, ledger::write(&state)).await;
     Ok(report)
 }
 
@@ -172,16 +180,16 @@ async fn listen(
 
 async fn drain(state: &AppState) -> DrainReport {
     state.start_draining();
-    let running = state.admission.in_use();
+    let running = state.in_use();
     let timeout = state.config.drain_timeout;
     tracing::info!(running, ?timeout, "draining");
     let mut cut = 0;
-    if tokio::time::timeout(timeout, state.admission.idle()).await.is_err() {
-        cut = state.admission.in_use();
+    if tokio::time::timeout(timeout, state.idle()).await.is_err() {
+        cut = state.in_use();
         state.metrics.add_cut(cut);
         state.cut();
         // A handler whose client reads no more can't end; it is left behind.
-        let _ = tokio::time::timeout(LAST_WRITES, state.admission.idle()).await;
+        let _ = tokio::time::timeout(LAST_WRITES, state.idle()).await;
     }
     tracing::info!(ended = running.saturating_sub(cut), cut, "drained");
     DrainReport { cut }

@@ -28,6 +28,9 @@ pub struct ForwardBatch {
     pub logits_rows: Vec<u32>,
     /// Rows whose last hidden states are wanted, ascending; they may be among those with logits.
     pub hidden_rows: Vec<u32>,
+    /// Inputs of layers that are wanted. Other ranks don't get them, since nothing drafts there.
+    #[serde(skip)]
+    pub taps: Taps,
     /// The rows of each adapter. Other ranks don't get them, since adapters are not split.
     #[serde(skip)]
     pub adapters: Vec<AdaptedRows>,
@@ -41,7 +44,17 @@ pub struct ForwardBatch {
     pub previous_hidden: Option<PreviousHidden>,
 }
 
-/// The hidden states from which the tokens of a step were predicted, `[num_tokens, hidden]` in f32.
+/// Layers whose inputs are wanted, and of which rows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Taps {
+    /// The layers, ascending.
+    pub layers: Vec<usize>,
+    /// The rows, ascending.
+    pub rows: Vec<u32>,
+}
+
+/// The hidden states from which the tokens of a step were predicted, `[num_tokens, hidden]` in f32; or of
+/// each the inputs of layers that a head needs instead.
 #[derive(Clone, Debug)]
 pub struct PreviousHidden(pub Tensor);
 

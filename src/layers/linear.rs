@@ -15,8 +15,8 @@ use crate::kernels::backend::Backend;
 use crate::kernels::embed::{device_embed, embed};
 use crate::kernels::floats::Floats;
 use crate::kernels::linear::{
-    DeviceLayer, Layer, device_linear_add, device_linear_each, device_linear_gated, linear,
-    linear_add, linear_each, linear_gated,
+    DeviceLayer, Layer, device_input_type, device_linear_add, device_linear_each,
+    device_linear_gated, linear, linear_add, linear_each, linear_gated,
 };
 use crate::kernels::packed::PackedMatrix;
 use crate::kernels::pointwise::{Gating, gated_pairs};
@@ -192,13 +192,30 @@ impl Linear {
 
     /// `gate(x)` and `up(x)` combined by `gating`, commonly `activation(gate(x)) * up(x)`.
     pub fn forward_gated(gating: Gating, gate: &Self, up: &Self, x: &Tensor) -> Result<Tensor> {
+        Self::forward_gated_as(DType::F32, gating, [gate, up], x)
+    }
+
+    /// As [`forward_gated`](Self::forward_gated), rounded to a type: see
+    /// [`input_type`](Self::input_type).
+    pub fn forward_gated_as(
+        dtype: DType,
+        gating: Gating,
+        [gate, up]: [&Self; 2],
+        x: &Tensor,
+    ) -> Result<Tensor> {
         if let (Some(gate), Some(up)) = (gate.packed(), up.packed()) {
-            return linear_gated(x, gating, gate, up);
+            return linear_gated(x, gating, gate, up)?.to_dtype(dtype);
         }
         if let (Some(gate), Some(up)) = (gate.on_device(), up.on_device()) {
-            return device_linear_gated(x, gating, [gate, up]);
+            return device_linear_gated(x, gating, [gate, up], dtype);
         }
-        gated_pairs(gating, &gate.forward(x)?, &up.forward(x)?)
+        gated_pairs(gating, &gate.forward(x)?, &up.forward(x)?)?.to_dtype(dtype)
+    }
+
+    /// The type in which this layer is best given so many rows of inputs. It gives the same bits for
+    /// f32 as for what these are rounded to.
+    pub fn input_type(&self, rows: usize) -> DType {
+        self.on_device().map_or(DType::F32, |layer| device_input_type(rows, layer.weight))
     }
 
     /// The layer as device kernels take it, if it is on a device and not quantized.

@@ -1,7 +1,7 @@
 //! The feed-forward part of a layer: `down(activation(gate(x)) * up(x))`, or without a gate
 //! `down(activation(up(x)))`.
 
-use candle_core::{DType, Result, Tensor};
+use candle_core::{D, DType, Result, Tensor};
 
 use super::adapter::{LayerAdapters, Projection};
 use super::linear::Linear;
@@ -37,6 +37,8 @@ pub struct MlpSpec {
     pub activation: Activation,
     /// How gate and up are combined, if not as `activation(gate) * up`.
     pub gating: Option<Gating>,
+    /// Factor of the gate, before its activation.
+    pub gate_factor: f32,
     /// Name of the parameters of a learned activation, which replaces `activation`; only without a
     /// gate.
     pub learned_activation: Option<&'static str>,
@@ -52,6 +54,7 @@ pub struct Mlp {
     down: Linear,
     activation: Activation,
     gating: Gating,
+    gate_factor: f32,
     learned: Option<Xielu>,
 }
 
@@ -86,7 +89,8 @@ impl Mlp {
     /// A feed-forward part with these projections.
     pub(super) fn new(gate: Option<Linear>, up: Linear, down: Linear, spec: &MlpSpec) -> Self {
         let gating = spec.gating.unwrap_or(Gating::Activation(spec.activation));
-        Self { gate, up, down, activation: spec.activation, gating, learned: None }
+        let (activation, gate_factor) = (spec.activation, spec.gate_factor);
+        Self { gate, up, down, activation, gating, gate_factor, learned: None }
     }
 
     /// `mlp(x)`, both `[.., hidden]`.
@@ -122,19 +126,28 @@ impl Mlp {
         let Some(gate) = &self.gate else {
             return self.activate(&adapters.add(Projection::Up, x, self.up.forward(x)?, 1.0)?);
         };
-        if !adapters.change(&[Projection::Gate, Projection::Up]) {
-            return Linear::forward_gated(self.gating, gate, &self.up, x);
+        let plain = self.gate_factor.to_bits() == 1.0f32.to_bits();
+        if plain && !adapters.change(&[Projection::Gate, Projection::Up]) {
+            let dtype = if adapters.change(&[Projection::Down]) {
+                DType::F32
+            } else {
+                self.down.input_type(x.elem_count() / x.dim(D::Minus1)?.max(1))
+            };
+            return Linear::forward_gated_as(dtype, self.gating, [gate, &self.up], x);
         }
         // Rows without an adapter get the bits of `forward_gated`.
         let [gate, up] = Linear::forward_each([gate, &self.up], x)?;
-        let gate = adapters.add(Projection::Gate, x, gate, 1.0)?;
+        let mut gate = adapters.add(Projection::Gate, x, gate, 1.0)?;
+        if !plain {
+            gate = (gate * f64::from(self.gate_factor))?;
+        }
         let up = adapters.add(Projection::Up, x, up, 1.0)?;
         gated_pairs(self.gating, &gate, &up)
     }
 
     /// The projections as the device kernels of experts take them, if they are on a device.
     pub(super) fn on_device(&self) -> Option<ExpertLayers<'_>> {
-        if self.learned.is_some() {
+        if self.learned.is_some() || self.gate_factor.to_bits() != 1.0f32.to_bits() {
             return None;
         }
         let gate = match &self.gate {

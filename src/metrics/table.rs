@@ -84,6 +84,12 @@ table! {
     accepted_by_position: Labelled<Counter> =
         counter("vllm:spec_decode_num_accepted_tokens_per_pos_total",
         "Drafted tokens that were sampled, by position in their draft.");
+    drafts_by_source: Labelled<Counter> = counter("sconce:spec_decode_drafts_total",
+        "Drafts of a sequence in a step, by source: ngram, suffix, prediction, grammar, draft_model, mtp, eagle3.");
+    drafted_by_source: Labelled<Counter> = counter("sconce:spec_decode_draft_tokens_total",
+        "Tokens that were drafted, by source.");
+    accepted_by_source: Labelled<Counter> = counter("sconce:spec_decode_accepted_tokens_total",
+        "Drafted tokens that were sampled, by source.");
     finished: FinishedCounters = counter("vllm:request_success_total",
         "Sequences that ended, by finished_reason.");
     request_prompt_tokens: Histogram = histogram("vllm:request_prompt_tokens", REQUEST_TOKENS,
@@ -119,6 +125,16 @@ table! {
         "HTTP responses by handler, method and class of status.");
     http_time: Labelled<Histogram> = histogram("http_request_duration_seconds", HTTP_SECONDS,
         "Until the response's headers.");
+    key_requests: Labelled<Counter> = counter("sconce:key_requests_total",
+        "Requests that were taken, by the name of their key.");
+    key_refusals: Labelled<Counter> = counter("sconce:key_refusals_total",
+        "Requests that a key may not make, or not now, by the name of their key and the reason.");
+    key_prompt_tokens: Labelled<Counter> = counter("sconce:key_prompt_tokens_total",
+        "Prompt tokens as usage tells them, by the name of their key.");
+    key_cached_tokens: Labelled<Counter> = counter("sconce:key_cached_prompt_tokens_total",
+        "Those of them that did not have to be computed, by the name of their key.");
+    key_generation_tokens: Labelled<Counter> = counter("sconce:key_generation_tokens_total",
+        "Tokens sampled, as usage tells them, by the name of their key.");
     admission_rejections: Counter = counter("sconce:admission_rejections_total",
         "Requests answered 429.");
     open_batches: Gauge = gauge("sconce:open_batches", "Batches in the store that have not ended.");
@@ -191,6 +207,14 @@ table! {
          sequence numbers.");
     lora_bytes: Gauge = gauge("sconce:lora_bytes",
         "Bytes of the LoRA adapters that requests can name.");
+    speech_requests: Labelled<Counter> = counter("sconce:speech_requests_total",
+        "Requests for a transcript, by task and outcome.");
+    speech_audio_milliseconds: Counter = counter("sconce:speech_audio_milliseconds_total",
+        "Milliseconds of sound that were transcribed.");
+    speech_time: Histogram = histogram("sconce:speech_seconds", REQUEST_SECONDS,
+        "From when a file's turn came to the end of its transcript.");
+    speech_files: Gauge = gauge("sconce:speech_files",
+        "Files that wait to be transcribed or are.");
     build_info: Labelled<Gauge> = gauge("sconce:build_info",
         "Always 1; the labels hold the version.");
 }

@@ -3,6 +3,7 @@
 use candle_core::{Result, Tensor};
 
 use super::adapter::AdapterLayout;
+use crate::layers::embedding::Embedding;
 use crate::layers::forward::{ForwardBatch, ForwardContext, KvShape};
 
 /// Logits and hidden states of one step, in f32 on the context's device.
@@ -13,6 +14,9 @@ pub struct ForwardOutput {
     /// `[batch.hidden_rows.len(), hidden_size]`: hidden states after the final norm, from which
     /// logits are computed. `None` if the batch asks for none.
     pub hidden: Option<Tensor>,
+    /// `[batch.taps.rows.len(), batch.taps.layers.len() * hidden_size]`: the inputs of these layers, one
+    /// behind the other. `None` if the batch asks for none.
+    pub tapped: Option<Tensor>,
 }
 
 /// A causal language model over a paged KV cache.
@@ -38,6 +42,22 @@ pub trait CausalLm: Send {
     /// from, besides them.
     fn needs_hidden(&self) -> bool {
         false
+    }
+
+    /// The layers of the model whose inputs such a head needs for them; none: it needs the model's last
+    /// hidden states.
+    fn taps(&self) -> &[usize] {
+        &[]
+    }
+
+    /// Number of layers whose inputs can be asked for.
+    fn num_layers(&self) -> usize {
+        0
+    }
+
+    /// The embedding of tokens, which a head that drafts may share.
+    fn embedding(&self) -> Option<&Embedding> {
+        None
     }
 
     /// Elements of the features of a picture's token: those of a hidden state, and again as many for each

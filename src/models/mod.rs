@@ -11,6 +11,7 @@
 //! decoder/          the transformer that a spec describes  | encoder/ | vision/
 //! bidirectional     decoders that read whole texts, as encoders do
 //! top               what a class has on top of its network | classifier: from there to classes
+//! drafters          what drafts for a model, and is made of its layers' outputs
 //! causal_lm         the interface to the runner            | adapter | error
 //! ```
 //!
@@ -31,6 +32,7 @@
 mod architectures;
 mod causal_lm;
 mod common;
+mod drafters;
 mod error;
 mod registry;
 mod top;
@@ -47,6 +49,8 @@ pub mod vision;
 mod tests;
 
 pub use causal_lm::{CausalLm, ForwardOutput};
+pub(crate) use decoder::at_least_eight_bits;
+pub use drafters::{DrafterKind, drafter_config, drafter_kind, load_eagle};
 pub use error::ModelError;
 pub use registry::{
     WithDraftHead, architectures, load, load_part, load_with_draft_head, spec, top,

@@ -100,8 +100,10 @@ fn nearest(name: &str) -> Option<&'static str> {
         let pairs = known.bytes().zip(name.bytes());
         pairs.take_while(|(a, b)| a.eq_ignore_ascii_case(b)).count()
     };
+    let exact = |known: &str| known.bytes().zip(name.bytes()).take_while(|(a, b)| a == b).count();
     // Among equals `max_by_key` takes the last, which tends to be the newest.
-    architectures().max_by_key(|known| common(known)).filter(|known| common(known) >= 3)
+    let nearest = architectures().max_by_key(|known| (common(known), exact(known)));
+    nearest.filter(|known| common(known) >= 3)
 }
 
 /// Builds the model that a configuration describes from its weights.
@@ -122,7 +124,7 @@ pub struct WithDraftHead {
 }
 
 /// Builds the model that a configuration describes, and the head that its checkpoint has for drafting the
-/// token after the next one.
+/// token after the next one. A head that can't be loaded is left out with a warning.
 ///
 /// # Errors
 ///
@@ -132,7 +134,12 @@ pub fn load_with_draft_head(config: &HfConfig, weights: &Weights) -> Result<With
     let decoder = Decoder::load(&spec, weights, Arc::new(Alone))?;
     let before = weights.tally().bytes();
     let generates = spec.head != Head::Absent;
-    let head = if generates { decoder.draft_head(weights)? } else { None };
+    let head = if generates { decoder.draft_head(weights) } else { Ok(None) };
+    // A checkpoint with a head of another shape than is known here generates all the same.
+    let head = head.unwrap_or_else(|error| {
+        tracing::warn!("the head that drafts is left out: {error}");
+        None
+    });
     let head = head.map(|head| -> (Box<dyn CausalLm>, usize) {
         (Box::new(head), weights.tally().bytes() - before)
     });

@@ -98,7 +98,7 @@ impl Fields<'_> {
             let bound = "standard deviations are positive";
             return Err(ProcessorError { field: "image_std", value, bound });
         }
-        Ok(Normalization { mean, std })
+        Ok(Normalization { mean, std, narrow: false })
     }
 
     /// The kernel of resizes.

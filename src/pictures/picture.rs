@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use half::bf16;
 use sha2::{Digest, Sha256};
 
 /// Pixels in rows from the top, each red, green and blue.
@@ -23,12 +24,20 @@ pub struct Normalization {
     pub mean: [f32; 3],
     /// Of red, green and blue, in units of a pixel's byte.
     pub std: [f32; 3],
+    /// Whether each step of the arithmetic, of numbers below one, is rounded to bf16.
+    pub narrow: bool,
 }
 
 impl Normalization {
     /// The numbers of the pixels `byte` of a channel.
     pub fn apply(&self, channel: usize, byte: u8) -> f32 {
-        (f32::from(byte) - self.mean[channel]) / self.std[channel]
+        let (byte, mean, std) = (f32::from(byte), self.mean[channel], self.std[channel]);
+        if !self.narrow {
+            return (byte - mean) / std;
+        }
+        let rounded = |number: f32| bf16::from_f32(number).to_f32();
+        let below_one = |number: f32| rounded(number * (1.0 / 255.0));
+        rounded(rounded(below_one(byte) - below_one(mean)) / below_one(std))
     }
 }
 
@@ -52,6 +61,9 @@ impl Picture {
         }
         for size in [rgb.width, rgb.height, rows, columns] {
             hasher.update((size as u64).to_le_bytes());
+        }
+        if normalization.narrow {
+            hasher.update(b"bf16");
         }
         hasher.update(&rgb.pixels);
         let mut digest = [0; 16];
@@ -128,7 +140,7 @@ mod tests {
     fn what_is_seen_decides_the_digest() {
         let rgb = |width, height, pixel| Rgb { width, height, pixels: vec![pixel; 24] };
         let seen = |rgb, grid, std| {
-            let normalization = Normalization { mean: [0.0; 3], std: [std; 3] };
+            let normalization = Normalization { mean: [0.0; 3], std: [std; 3], narrow: false };
             Picture::new(rgb, grid, &normalization).digest()
         };
         let one = seen(rgb(4, 2, 7), [1, 2], 1.0);

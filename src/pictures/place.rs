@@ -67,7 +67,7 @@ mod tests {
     use crate::pictures::picture::{Normalization, Picture, Rgb};
 
     fn picture(rows: usize, columns: usize) -> Prepared {
-        let normalization = Normalization { mean: [0.0; 3], std: [1.0; 3] };
+        let normalization = Normalization { mean: [0.0; 3], std: [1.0; 3], narrow: false };
         let rgb = Rgb { width: columns, height: rows, pixels: vec![0; rows * columns * 3] };
         let picture = Arc::new(Picture::new(rgb, [rows, columns], &normalization));
         let rows = (0..rows).map(|row| row * columns..(row + 1) * columns);

@@ -6,7 +6,7 @@ use super::picture::{Normalization, Rgb};
 use super::resize::Kernel;
 pub use super::views::Detail;
 use super::views::Rule;
-use super::wording::{Looks, Prepared, Wording};
+use super::wording::{Looks, Prepared, Word, Wording};
 
 /// An image processor, as plain data.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,7 +14,7 @@ pub struct Processor {
     /// The token that stands for a token of a picture.
     pub image_token_id: u32,
     /// The token that a template leaves for a picture.
-    pub placeholder_id: u32,
+    pub placeholder: Word,
     /// Pixels of a side of a patch.
     pub patch: usize,
     /// Patches of a side of a token.
@@ -41,6 +41,15 @@ pub struct ProcessorError {
 }
 
 impl Processor {
+    /// How the token is written that a template leaves for a picture; `token` spells tokens.
+    pub fn placeholder(&self, token: impl Fn(u32) -> String) -> String {
+        match self.placeholder {
+            Word::Token(id) => token(id),
+            Word::Text(text) => text.to_owned(),
+            Word::Row | Word::Column => String::new(),
+        }
+    }
+
     /// Decodes and prepares a file.
     ///
     /// # Errors

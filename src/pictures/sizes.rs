@@ -52,6 +52,18 @@ pub(super) fn smart(
     Ok(prepared.map(|own| own.max(side)))
 }
 
+/// Height and width, enlarged so that no side is shorter than `shortest`.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "sides are below 2^24"
+)]
+pub(super) fn at_least(sides: [usize; 2], shortest: usize) -> [usize; 2] {
+    let scale = sides.map(|side| shortest as f64 / side as f64).into_iter().fold(1.0, f64::max);
+    sides.map(|side| (side as f64 * scale) as usize)
+}
+
 /// The fewest and most pixels of a picture that is only glanced at.
 pub(super) fn few_pixels([least, most]: [usize; 2]) -> [usize; 2] {
     [least, most.min((LOW_DETAIL_SIDE * LOW_DETAIL_SIDE).max(least))]
@@ -195,6 +207,45 @@ pub(super) fn shown(sides: [usize; 2], grid: [usize; 2]) -> [Range<usize>; 2] {
     shown
 }
 
+/// Height and width of the grid of at most so many tiles that a picture fits by the least change of its
+/// size, enlarged rather than reduced; of several the one with the fewest pixels. The reference computes
+/// scales in f32.
+#[expect(clippy::cast_precision_loss, reason = "sides are below 2^24")]
+pub(super) fn best_grid(sides: [usize; 2], tile: usize, most: usize, enlarges: bool) -> [usize; 2] {
+    let scale = |size: &[usize; 2]| {
+        let [height, width] = [0, 1].map(|axis| size[axis] as f32 / sides[axis] as f32);
+        height.min(width)
+    };
+    let all = (1..=most).flat_map(|rows| (1..=most / rows).map(move |columns| [rows, columns]));
+    let sizes: Vec<_> = all.map(|grid| grid.map(|count| count * tile)).collect();
+    let scales = || sizes.iter().map(scale);
+    let least = scales().filter(|scale| *scale >= 1.0).reduce(f32::min);
+    let largest = scales().fold(0.0, f32::max);
+    let chosen = if enlarges { largest } else { least.unwrap_or(largest) };
+    let fits = |size: &&[usize; 2]| scale(*size).to_bits() == chosen.to_bits();
+    let smallest = sizes.iter().filter(fits).min_by_key(|size| size[0] * size[1]);
+    smallest.copied().unwrap_or([tile; 2])
+}
+
+/// Height and width of a picture that is reduced or enlarged to fit into `size`, rounded down.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "sides are below 2^24"
+)]
+pub(super) fn fitted(sides: [usize; 2], size: [usize; 2]) -> [usize; 2] {
+    let scales = [0, 1].map(|axis| size[axis] as f64 / sides[axis] as f64);
+    let other = |axis: usize, scale: f64| {
+        ((sides[axis] as f64 * scale).floor() as usize).min(size[axis]).max(1)
+    };
+    if scales[1] < scales[0] {
+        [other(0, scales[1]), size[1]]
+    } else {
+        [size[0], other(1, scales[0])]
+    }
+}
+
 /// Rows and columns of the grid of tiles whose ratio is nearest to that of the sides; of grids with one
 /// ratio the largest that the picture covers half of.
 #[expect(clippy::cast_precision_loss, reason = "sides are below 2^24")]
@@ -258,6 +309,29 @@ mod tests {
         assert_eq!(grid([800, 1300]), [2, 3]);
         assert_eq!(grid([100, 3000]), [1, 12]);
         assert_eq!(grid([2000, 2000]), [3, 3]);
+    }
+
+    #[test]
+    fn grids_for_padded_pictures_are_those_of_the_reference() {
+        // What Llama 4's `get_best_fit` and `get_max_res_without_distortion` say.
+        let cases = [
+            ([480, 640], [672, 672], [480, 640]),
+            ([100, 900], [336, 1008], [100, 900]),
+            ([1500, 700], [1680, 1008], [1500, 700]),
+            ([50, 50], [336, 336], [336, 336]),
+        ];
+        for (sides, grid, inner) in cases {
+            let best = best_grid(sides, 336, 16, false);
+            assert_eq!(best, grid, "{sides:?}");
+            let limit = [0, 1].map(|axis: usize| usize::max(sides[axis], 336).min(best[axis]));
+            assert_eq!(fitted(sides, limit), inner, "{sides:?}");
+        }
+        // What GLM-4.1V's `smart_resize` says of two frames.
+        let pixels = [112 * 112 / 2, 28 * 28 * 15_000 / 2];
+        let cases = [([10, 40], [56, 168]), ([480, 640], [476, 644]), ([3000, 4000], [2100, 2800])];
+        for (sides, expected) in cases {
+            assert_eq!(smart(at_least(sides, 28), 28, pixels, 0), Ok(expected), "{sides:?}");
+        }
     }
 
     #[test]

@@ -7,8 +7,8 @@ use super::error::PictureError;
 use super::picture::Rgb;
 use super::resize::{Kernel, cut, resize};
 use super::sizes::{
-    LOW_DETAIL_SIDE, at_most, best_size, canvas, covering, few_pixels, filled, inside, other_side,
-    rounded_area, shown, smart, with_longest, within,
+    LOW_DETAIL_SIDE, at_least, at_most, best_grid, best_size, canvas, covering, few_pixels, filled,
+    fitted, inside, other_side, rounded_area, shown, smart, with_longest, within,
 };
 
 /// Most pixels of a side before it is cut to tiles.
@@ -45,6 +45,12 @@ pub enum Rule {
     /// and so does the ratio of the sides as nearly as it can (Qwen's processors).
     Smart {
         /// Fewest and most pixels.
+        pixels: [usize; 2],
+    },
+    /// The same for a video of two pictures; a side that is shorter than a token is enlarged to one first
+    /// (GLM-V's processors).
+    SmartFrames {
+        /// Fewest and most pixels of both.
         pixels: [usize; 2],
     },
     /// The picture is stretched to one size (SigLIP's processors).
@@ -107,6 +113,17 @@ pub enum Rule {
         /// Whether the whole stands behind the tiles.
         thumbnail: bool,
     },
+    /// The picture is reduced or enlarged to fit the grid of tiles that changes its size least, with black
+    /// below and to the right of it, and stretched to a tile besides if there are several (Llama 4's
+    /// processor).
+    Padded {
+        /// Pixels of a side of a tile.
+        tile: usize,
+        /// Most tiles.
+        most: usize,
+        /// Whether the grid is rather the one that enlarges it most.
+        enlarges: bool,
+    },
     /// The picture is stretched to the grid of tiles whose ratio is nearest to its own, and looked at as a
     /// tile besides if there are several (InternVL's processor).
     Canvas {
@@ -137,6 +154,11 @@ impl Rule {
             Self::Smart { pixels } => {
                 let pixels = if low { few_pixels(pixels) } else { pixels };
                 Views::one(to(smart(sides, side, pixels, 0)?))
+            }
+            Self::SmartFrames { pixels } => {
+                let halves = pixels.map(|pixels| pixels / 2);
+                let pixels = if low { few_pixels(halves) } else { halves };
+                Views::one(to(smart(at_least(sides, side), side, pixels, 0)?))
             }
             Self::Stretched { size } => Views::one(to(size)),
             Self::Cropped { shortest, size } => {
@@ -173,6 +195,22 @@ impl Rule {
                 let tiles = tiles(&to([rows * tile, columns * tile]), [tile; 2]);
                 let whole = (thumbnail && rows * columns > 1).then(|| to(whole));
                 Views { tiles, columns, whole, joined: None }
+            }
+            Self::Padded { tile, most, enlarges } => {
+                let most = if low { 1 } else { most };
+                let size = best_grid(sides, tile, most, enlarges);
+                let inner = if enlarges {
+                    size
+                } else {
+                    [0, 1].map(|axis| sides[axis].max(tile).min(size[axis]))
+                };
+                let resized = to(fitted(sides, inner));
+                let padded = padded(&resized, size);
+                if size == [tile; 2] {
+                    return Ok(Views::one(padded));
+                }
+                let (tiles, columns) = (tiles(&padded, [tile; 2]), size[1] / tile);
+                Views { tiles, columns, whole: Some(to([tile; 2])), joined: None }
             }
             Self::Canvas { tile, count } => {
                 let count = if low { [1, 1] } else { count };
@@ -225,7 +263,17 @@ fn split(rgb: &Rgb, tile: usize, splits: bool, kernel: Kernel) -> Views {
 
 /// The picture in the middle of a black one of `size`.
 fn centred(rgb: &Rgb, [height, width]: [usize; 2]) -> Rgb {
-    let [top, left] = [(height - rgb.height) / 2, (width - rgb.width) / 2];
+    let corner = [(height - rgb.height) / 2, (width - rgb.width) / 2];
+    placed(rgb, [height, width], corner)
+}
+
+/// The picture in the first corner of a black one of `size`.
+fn padded(rgb: &Rgb, size: [usize; 2]) -> Rgb {
+    placed(rgb, size, [0; 2])
+}
+
+/// The picture in a black one of `size`, from this row and column on.
+fn placed(rgb: &Rgb, [height, width]: [usize; 2], [top, left]: [usize; 2]) -> Rgb {
     let mut pixels = vec![0; 3 * height * width];
     for (row, line) in rgb.pixels.chunks_exact(3 * rgb.width).enumerate() {
         let start = 3 * ((top + row) * width + left);

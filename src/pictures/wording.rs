@@ -23,10 +23,14 @@ pub enum Word {
 /// The text around a picture's tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wording {
+    /// What a template writes before and behind the token that it leaves for a picture.
+    pub around: [&'static str; 2],
     /// Before all of it.
     pub begin: Vec<Word>,
     /// Before each tile.
     pub before_tile: Vec<Word>,
+    /// Between two tiles of a row.
+    pub between_tiles: Vec<Word>,
     /// Behind each row of tiles.
     pub after_tiles: Vec<Word>,
     /// Before the whole picture, if it stands beside tiles.
@@ -100,9 +104,7 @@ impl Wording {
             let at = [index / columns + 1, index % columns + 1];
             said.words(&self.before_tile, at);
             said.view(tile);
-            if at[1] == columns {
-                said.words(&self.after_tiles, at);
-            }
+            said.words(if at[1] == columns { &self.after_tiles } else { &self.between_tiles }, at);
         }
         if let Some(whole) = whole {
             said.words(if tiled { &self.before_whole } else { &self.before_alone }, [0; 2]);
@@ -176,7 +178,7 @@ mod tests {
     use super::*;
 
     fn said(wording: &Wording, views: Views) -> String {
-        let normalization = Normalization { mean: [0.0; 3], std: [1.0; 3] };
+        let normalization = Normalization { mean: [0.0; 3], std: [1.0; 3], narrow: false };
         let looks = Looks { side: 2, normalization: &normalization, two_way: false };
         let pieces = wording.say(views, looks).pieces.into_iter();
         let spelled = pieces.map(|piece| match piece {
@@ -199,8 +201,8 @@ mod tests {
             after_tiles: vec![Word::Text("\n")],
             before_whole: vec![Word::Text("all:")],
             before_alone: vec![Word::Text("alone:")],
-            between_rows: Vec::new(),
             end: vec![Word::Token(9)],
+            ..Wording::default()
         };
         let tiles = vec![rgb(4, 4), rgb(4, 4)];
         let views = Views { tiles, columns: 1, whole: Some(rgb(4, 2)), joined: None };

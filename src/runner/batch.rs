@@ -44,6 +44,9 @@ pub(super) fn flatten<'a>(
         let first = step.input_ids.len() - num_tokens;
         let (start, end) = planned.pooled;
         batch.hidden_rows.extend((first + start..first + end).map(narrow));
+        if planned.tapped {
+            batch.taps.rows.extend((first..first + num_tokens).map(narrow));
+        }
         if !planned.pictures.is_empty() {
             place_pictures(&planned, first, &mut step, &mut batch.pictures, &features)?;
         }
@@ -115,6 +118,7 @@ mod tests {
     use std::collections::HashMap;
 
     use super::*;
+    use crate::layers::forward::Taps;
     use crate::scheduler::sequence::SequenceId;
 
     #[test]
@@ -131,6 +135,7 @@ mod tests {
                 scored: &[7, 9],
                 samples: false,
                 pooled: (0, 0),
+                tapped: false,
                 adapter: Some(AdapterId(6)),
                 pictures: &[],
             },
@@ -145,6 +150,7 @@ mod tests {
                 scored: &[],
                 samples: true,
                 pooled: (0, 0),
+                tapped: false,
                 adapter: None,
                 pictures: &[],
             },
@@ -159,6 +165,7 @@ mod tests {
                 scored: &[],
                 samples: false,
                 pooled: (1, 3),
+                tapped: true,
                 adapter: Some(AdapterId(6)),
                 pictures: &[],
             },
@@ -179,6 +186,7 @@ mod tests {
             next_slots: vec![9 * 32 + 2, 32 + 5, 3 * 32 + 3],
             logits_rows: vec![1, 2, 3, 4, 5],
             hidden_rows: vec![7, 8],
+            taps: Taps { layers: Vec::new(), rows: vec![6, 7, 8] },
             adapters: vec![AdaptedRows { adapter: adapter.clone(), rows: vec![0, 1, 2, 6, 7, 8] }],
             pictures: Vec::new(),
             previous_hidden: None,
@@ -207,6 +215,7 @@ mod tests {
             scored: &[],
             samples: false,
             pooled: (0, 0),
+            tapped: false,
             adapter: None,
             pictures,
         };

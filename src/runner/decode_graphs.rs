@@ -408,7 +408,7 @@ mod tests {
                 candle_core::bail!("this size can't be captured");
             }
             let logits = ids.to_dtype(DType::F32)?.unsqueeze(1)?.repeat((1, self.vocab_size()))?;
-            Ok(ForwardOutput { logits, hidden: None })
+            Ok(ForwardOutput { logits, hidden: None, tapped: None })
         }
 
         fn kv_shape(&self) -> KvShape {

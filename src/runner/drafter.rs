@@ -20,8 +20,8 @@ pub struct DraftRunner {
     /// Most tokens of a sequence that it computes.
     max_len: usize,
     vocab_size: usize,
-    hidden_size: usize,
     is_head: bool,
+    taps: Vec<usize>,
 }
 
 impl DraftRunner {
@@ -42,11 +42,11 @@ impl DraftRunner {
         // Past this length all of it would have to be computed again.
         let longest = model.fixed_rope_length().unwrap_or(usize::MAX);
         let max_len = longest.min(model.max_position_embeddings());
-        let (vocab_size, hidden_size) = (model.vocab_size(), model.hidden_size());
-        let is_head = model.needs_hidden();
+        let (vocab_size, is_head) = (model.vocab_size(), model.needs_hidden());
+        let taps = model.taps().to_vec();
         let sizes = CacheSizes { num_blocks, kv_format, num_slots: 0, num_snapshots: 0 };
         let local = Local::new(model, device, sizes, false)?;
-        Ok(Self { local, max_len, vocab_size, hidden_size, is_head })
+        Ok(Self { local, max_len, vocab_size, is_head, taps })
     }
 
     /// Most tokens of a sequence that the model computes.
@@ -59,14 +59,14 @@ impl DraftRunner {
         self.vocab_size
     }
 
-    /// Whether it is a head of the model's checkpoint, which needs the model's hidden states.
+    /// Whether it is a head, which needs the model's hidden states.
     pub fn is_head(&self) -> bool {
         self.is_head
     }
 
-    /// Elements of a hidden state.
-    pub fn hidden_size(&self) -> usize {
-        self.hidden_size
+    /// The layers of the model whose inputs such a head needs; none: it needs the last hidden states.
+    pub fn taps(&self) -> &[usize] {
+        &self.taps
     }
 
     /// Copies blocks as the model's are copied.
@@ -77,7 +77,7 @@ impl DraftRunner {
 
     /// Computes the planned sequences, which have no adapters, pictures or states here. Gives a row of
     /// logits for each that samples. A head is given the `hidden` states of all rows one after the other,
-    /// from which their tokens were predicted, and gives such for each row of logits.
+    /// all of one width, from which their tokens were predicted, and gives such for each row of logits.
     pub fn run<'a>(
         &self,
         plan: impl Iterator<Item = PlannedSequence<'a>>,
@@ -87,7 +87,8 @@ impl DraftRunner {
         let features = |_: &_| bail!("a draft model sees no pictures");
         let mut batch = batch::flatten(plan, adapter, features)?;
         if self.is_head {
-            let shape = (batch.step.input_ids.len(), self.hidden_size);
+            let rows = batch.step.input_ids.len();
+            let shape = (rows, hidden.len() / rows.max(1));
             let hidden = Tensor::from_vec(hidden, shape, self.local.device())?;
             batch.previous_hidden = Some(PreviousHidden(hidden));
             batch.hidden_rows.clone_from(&batch.logits_rows);

@@ -138,7 +138,7 @@ impl Local {
             && let Some(logits) =
                 graphs.borrow_mut().forward(self.model.as_ref(), &context, batch)?
         {
-            return Ok(ForwardOutput { logits, hidden: None });
+            return Ok(ForwardOutput { logits, hidden: None, tapped: None });
         }
         self.model.forward(&context, &*batch.on(&self.device)?)
     }

@@ -42,6 +42,8 @@ pub struct StepOutput {
     pub logits: Logits,
     /// A row for each token that is pooled.
     pub hidden: HiddenStates,
+    /// A row for each token that is tapped: the inputs of the tapped layers, one behind the other.
+    pub tapped: HiddenStates,
 }
 
 /// Runs one model, on one device or with other ranks.
@@ -49,6 +51,8 @@ pub struct Runner {
     local: Local,
     leader: Option<Arc<Leader>>,
     tower: Option<Box<Tower>>,
+    /// The layers whose inputs can be wanted.
+    taps: Vec<usize>,
 }
 
 /// A look at a picture, as far as it is taken.
@@ -72,13 +76,19 @@ impl Runner {
                 Ok(local)
             })?,
         };
-        Ok(Self { local, leader, tower: None })
+        Ok(Self { local, leader, tower: None, taps: Vec::new() })
     }
 
     /// The same, with the tower that looks at pictures.
     #[must_use]
     pub fn with_tower(self, tower: Option<Box<Tower>>) -> Self {
         Self { tower, ..self }
+    }
+
+    /// The same, giving the inputs of these layers where they are wanted.
+    #[must_use]
+    pub fn with_taps(self, taps: Vec<usize>) -> Self {
+        Self { taps, ..self }
     }
 
     /// Begins to look at a picture.
@@ -208,11 +218,13 @@ impl Runner {
         adapter: impl Fn(AdapterId) -> Arc<Adapter>,
         features: impl Fn(&PictureSpan) -> Result<Tensor>,
     ) -> Result<StepOutput> {
-        let batch = batch::flatten(plan, adapter, features)?;
+        let mut batch = batch::flatten(plan, adapter, features)?;
+        batch.taps.layers.clone_from(&self.taps);
         let output = self.forward(&batch)?;
         Ok(StepOutput {
             logits: Logits::from_tensor(output.logits)?,
             hidden: HiddenStates::from_tensor(output.hidden)?,
+            tapped: HiddenStates::from_tensor(output.tapped)?,
         })
     }
 

@@ -11,6 +11,7 @@ impl Scheduler {
     pub fn extend(&mut self, id: SequenceId, token_id: u32) {
         if let Some(sequence) = self.sequences.get_mut(&id) {
             sequence.tokens.push(token_id);
+            self.shares.serve(sequence.share, 1);
             sequence.held = false;
         }
         self.restart_if_outgrown(id);
@@ -33,12 +34,13 @@ impl Scheduler {
         let reused = if block.is_some() { computed } else { full * BLOCK_SIZE };
         let from = parent.slot.filter(|_| keeps_state && reused > 0);
         let forked = parent.forked(id, table, reused);
-        let rank = super::rank(&forked);
+        let (rank, share, unserved) = (super::rank(&forked), forked.share, forked.unserved());
+        self.shares.enter(share);
         self.sequences.insert(id, forked);
         if runs {
             self.start_running(rank);
         } else {
-            self.waiting.insert(rank);
+            self.waiting.insert(share, rank, unserved);
         }
         Copies { block, state: from.zip(self.sequences[&id].slot) }
     }

@@ -51,7 +51,8 @@ impl Scheduler {
         let mut coming: HashSet<Content> =
             self.loads.of.values().flat_map(|load| load.left.iter().copied()).collect();
         let mut after = None;
-        while let Some(rank) = self.waiting.next(after) {
+        self.waiting.order(&self.shares);
+        while let Some((_, rank, _)) = self.waiting.next(after) {
             after = Some(rank);
             let id = rank.2;
             let state = self.sequences[&id].load;
@@ -204,7 +205,9 @@ impl Scheduler {
     /// Gives up the loads of sequences that stand behind this rank, or all of them, so that their
     /// blocks can be used. Returns whether there were any.
     pub(super) fn give_up_loads(&mut self, behind: Option<Rank>) -> bool {
-        let is_behind = |id: &&SequenceId| behind.is_none_or(|at| rank(&self.sequences[*id]) > at);
+        let is_behind = |id: &&SequenceId| {
+            behind.is_none_or(|at| self.waiting.is_behind(rank(&self.sequences[*id]), at))
+        };
         let given_up: Vec<SequenceId> = self.loads.of.keys().filter(is_behind).copied().collect();
         for id in &given_up {
             self.release_load(*id);

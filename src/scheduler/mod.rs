@@ -15,6 +15,7 @@ mod pictures;
 mod publish;
 pub mod queue;
 pub mod sequence;
+pub mod shares;
 mod snapshot_plan;
 mod snapshots;
 pub mod stop;
@@ -23,6 +24,7 @@ use load_table::Loads;
 use output::{Finished, PlannedSequence, SchedulerOutput};
 use queue::{Rank, WaitingQueue};
 use sequence::{AdapterId, Sequence, SequenceId};
+use shares::{ShareId, Shares};
 use snapshot_plan::spacing;
 use stop::FinishReason;
 
@@ -65,6 +67,7 @@ pub struct Scheduler {
     kv_cache: KvCacheManager,
     sequences: HashMap<SequenceId, Sequence>,
     waiting: WaitingQueue,
+    shares: Shares,
     // In order of rank.
     running: Vec<SequenceId>,
     // State slots that no running sequence holds.
@@ -90,6 +93,7 @@ impl Scheduler {
             kv_cache,
             sequences: HashMap::new(),
             waiting: WaitingQueue::default(),
+            shares: Shares::default(),
             running: Vec::new(),
             free_slots: (0..).take(config.num_slots).collect(),
             arrivals: 0,
@@ -101,15 +105,17 @@ impl Scheduler {
         sequence.outgrows(self.config.fixed_rope_length);
         sequence.arrival = self.arrivals;
         self.arrivals += 1;
-        self.waiting.insert(rank(&sequence));
+        self.shares.enter(sequence.share);
+        self.waiting.insert(sequence.share, rank(&sequence), sequence.unserved());
         self.sequences.insert(sequence.id, sequence);
     }
 
     /// Removes a sequence, whether it runs or waits, and frees its blocks.
     pub fn remove(&mut self, id: SequenceId) -> Option<Sequence> {
         let mut sequence = self.sequences.remove(&id)?;
-        self.waiting.remove(rank(&sequence));
+        self.waiting.remove(sequence.share, rank(&sequence));
         self.stop_running(&mut sequence);
+        self.shares.leave(sequence.share);
         Some(sequence)
     }
 
@@ -156,20 +162,26 @@ impl Scheduler {
         self.sequences.get(&id)
     }
 
-    /// Plans the next step: running sequences that decode, then running ones that still catch up,
-    /// then waiting ones in order of rank. Empty only when there are no sequences, or only beams
-    /// that are held.
+    /// Plans the next step: running sequences that decode, then running ones that still catch up, then
+    /// waiting ones. Those of several keys take turns by what was served of each. Empty only when there
+    /// are no sequences, or only beams that are held.
     ///
     /// If someone decodes, prompts get what is left of `tokens_beside_decodes`, so that the next
     /// tokens don't wait long; if nobody does, they get the whole step. Where prompts are cut
     /// changes no result, so the number may come from a clock.
     pub fn schedule(&mut self, tokens_beside_decodes: usize) -> SchedulerOutput {
+        let anybody = |_, _| Some(true);
         let mut output = SchedulerOutput::default();
         let mut budget = self.config.max_num_batched_tokens;
         let mut decodes = 0;
         // Decodes before chunks: a long prompt must not hold up a stream.
         for catching_up in [false, true] {
-            let candidates: Vec<_> = self.running.clone();
+            let candidates = if catching_up && self.shares.are_several() {
+                self.admit_overtaking(&mut budget, &mut output);
+                self.catching_up(&output)
+            } else {
+                self.running.clone()
+            };
             for id in candidates {
                 self.schedule_running(id, catching_up, &mut budget, &mut output);
             }
@@ -182,7 +194,7 @@ impl Scheduler {
             }
         }
         if output.preempted.is_empty() {
-            self.admit_waiting(&mut budget, &mut output);
+            self.admit_waiting(anybody, &mut budget, &mut output);
         }
         // Beams that only hold their blocks must not keep others from the token they wait for.
         while output.scheduled.is_empty()
@@ -190,7 +202,7 @@ impl Scheduler {
             && let Some(holder) = self.last_held()
         {
             self.preempt(holder, &mut budget, &mut output);
-            self.admit_waiting(&mut budget, &mut output);
+            self.admit_waiting(anybody, &mut budget, &mut output);
         }
         // Beside prompts the rows of drafts would cost as much as theirs.
         let most = if output.scheduled.len() > decodes { 0 } else { budget };
@@ -217,6 +229,7 @@ impl Scheduler {
                 scored: sequence.scored_by(end),
                 samples: end == sequence.tokens.len() && !sequence.is_pooled(),
                 pooled: sequence.pooled_by(end),
+                tapped: false,
                 adapter: sequence.adapter,
                 pictures: &sequence.pictures,
             }
@@ -245,7 +258,9 @@ impl Scheduler {
         for (id, tokens) in sampled {
             let Some(sequence) = self.sequences.get_mut(id) else { continue };
             let new = &tokens[accepted.get(id).map_or(0, |drafted| drafted.accepted)..];
+            let before = sequence.num_output();
             let end = append(sequence, new, self.config.max_model_len);
+            self.shares.serve(sequence.share, sequence.num_output() - before);
             if let Some((reason, dropped)) = end
                 && let Some(sequence) = self.remove(*id)
             {
@@ -269,7 +284,7 @@ impl Scheduler {
         let mut sequence = self.sequences.remove(&id).expect("running sequences exist");
         self.stop_running(&mut sequence);
         sequence.start_over();
-        self.waiting.insert(rank(&sequence));
+        self.waiting.insert(sequence.share, rank(&sequence), sequence.unserved());
         self.sequences.entry(id).or_insert(sequence)
     }
 
@@ -318,7 +333,7 @@ impl Scheduler {
             if self.give_up_loads(None) {
                 continue;
             }
-            let victim = *self.running.last().expect("at least `id` is running");
+            let victim = self.victim().expect("at least `id` is running");
             self.preempt(victim, budget, output);
             if victim == id {
                 return;
@@ -338,7 +353,53 @@ impl Scheduler {
         output.preempted.push(id);
     }
 
-    fn admit_waiting(&mut self, budget: &mut usize, output: &mut SchedulerOutput) {
+    /// Admits sequences of which keys were served less than of any whose prompt is being computed, so that
+    /// they don't wait for the end of a long one.
+    fn admit_overtaking(&mut self, budget: &mut usize, output: &mut SchedulerOutput) {
+        let catching_up = self.running.iter().map(|id| &self.sequences[id]);
+        let keys: HashSet<ShareId> = catching_up
+            .filter(|sequence| !sequence.decodes())
+            .map(|sequence| sequence.share)
+            .collect();
+        let served = keys.iter().map(|key| self.shares.served(*key)).min();
+        if let Some(served) = served.filter(|_| output.preempted.is_empty()) {
+            let may = |key, before| (before <= served).then(|| !keys.contains(&key));
+            self.admit_waiting(may, budget, output);
+        }
+    }
+
+    /// Running sequences that this step has no tokens of yet, those of keys first of which less was served.
+    fn catching_up(&self, output: &SchedulerOutput) -> Vec<SequenceId> {
+        let planned: HashSet<SequenceId> = output.scheduled.iter().map(|(id, _)| *id).collect();
+        let mut rest: Vec<SequenceId> =
+            self.running.iter().filter(|id| !planned.contains(id)).copied().collect();
+        // The order within a key stays.
+        rest.sort_by_key(|id| self.shares.served(self.sequences[id].share));
+        rest
+    }
+
+    /// The running sequence that gives up its blocks: the last one, of the key that was served most.
+    fn victim(&self) -> Option<SequenceId> {
+        if !self.shares.are_several() {
+            return self.running.last().copied();
+        }
+        let place = |id: &&SequenceId| {
+            let sequence = &self.sequences[*id];
+            (sequence.priority == i32::MAX, self.shares.served(sequence.share))
+        };
+        // Of equal ones that is the last.
+        self.running.iter().max_by_key(place).copied()
+    }
+
+    /// Admits waiting sequences in their order. What `may` says of a key, and of what was served of it
+    /// before its sequence, is whether that one may be admitted; `None` ends it.
+    fn admit_waiting(
+        &mut self,
+        may: impl Fn(ShareId, u64) -> Option<bool>,
+        budget: &mut usize,
+        output: &mut SchedulerOutput,
+    ) {
+        self.waiting.order(&self.shares);
         let mut in_flight = self.blocks_in_flight();
         let (mut after, mut no_blocks) = (None, false);
         loop {
@@ -348,8 +409,12 @@ impl Scheduler {
             if full && self.snapshot_spacing == 0 {
                 return;
             }
-            let Some(at) = self.waiting.next(after) else { return };
+            let Some((key, at, before)) = self.waiting.next(after) else { return };
+            let Some(is_its_turn) = may(key, before) else { return };
             after = Some(at);
+            if !is_its_turn {
+                continue;
+            }
             let id = at.2;
             let held = self.sequences[&id].held || self.awaits_load(id);
             if held || self.waits_for_snapshot(id, budget, output) || full {
@@ -376,7 +441,7 @@ impl Scheduler {
                 let hashes = self.sequences[&id].known_reusable_hashes();
                 in_flight.extend(hashes[reused..].iter().copied());
             }
-            self.waiting.remove(at);
+            self.waiting.remove(key, at);
             self.admit(at, [known, reused], budget, output);
         }
     }
@@ -419,6 +484,7 @@ impl Scheduler {
         let sequence = self.sequences.get_mut(&at.2).expect("it was just planned");
         if sequence.is_new() {
             sequence.num_cached = sequence.num_computed;
+            self.shares.admit(sequence.share, sequence.tokens.len() - sequence.num_computed);
             output.admitted.push((at.2, sequence.num_computed));
         }
         let num_tokens = self.sequences[&at.2].tokens_of_step(*budget, self.room(output));

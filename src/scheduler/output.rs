@@ -52,6 +52,8 @@ pub struct PlannedSequence<'a> {
     pub samples: bool,
     /// The range of `token_ids` that is pooled, as `(start, end)`.
     pub pooled: (usize, usize),
+    /// Whether the inputs of some layers are wanted of all tokens.
+    pub tapped: bool,
     /// The adapter that the tokens are computed with.
     pub adapter: Option<AdapterId>,
     /// The pictures of the whole prompt, in order of position.

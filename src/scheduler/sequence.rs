@@ -6,6 +6,7 @@ use crate::kv_cache::block_hash::BlockHash;
 use crate::kv_cache::{BLOCK_SIZE, BlockTable};
 
 use super::pictures::{self, PictureSpan};
+use super::shares::ShareId;
 use super::snapshot_plan::SnapshotPlan;
 use super::stop::StopConditions;
 
@@ -48,8 +49,10 @@ pub(super) enum LoadState {
 pub struct Sequence {
     /// Identifies the sequence.
     pub id: SequenceId,
-    /// Lower is served first.
+    /// Lower is served first, among those of one key.
     pub priority: i32,
+    /// The key that it is served for.
+    pub share: ShareId,
     pub(super) stop: StopConditions,
     pub(super) tokens: Vec<u32>,
     pub(super) prompt_len: usize,
@@ -112,6 +115,7 @@ impl Sequence {
         Self {
             id,
             priority,
+            share: ShareId::default(),
             stop,
             prompt_len: prompt.len(),
             tokens: prompt,
@@ -143,6 +147,17 @@ impl Sequence {
             starts: 0,
             arrival: 0,
         }
+    }
+
+    /// The same, served for a key.
+    #[must_use]
+    pub fn with_share(self, share: ShareId) -> Self {
+        Self { share, ..self }
+    }
+
+    /// Tokens that are computed for its key once it is admitted; those of one that was are served already.
+    pub(super) fn unserved(&self) -> usize {
+        if self.is_new() { self.tokens.len() } else { 0 }
     }
 
     /// The same, computed with an adapter. Blocks are shared only with sequences whose adapter has the

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::output::PictureSpan;
+use super::shares::ShareId;
 use super::stop::StopConditions;
 use super::*;
 
@@ -236,7 +237,7 @@ fn ends_at_the_context_length() {
 
 #[derive(Clone, Debug)]
 enum Event {
-    Add { family: u64, length: usize, max_tokens: usize, priority: i32, scored: bool },
+    Add { family: u64, length: usize, max_tokens: usize, priority: i32, share: u64, scored: bool },
     Abort { which: usize },
     Drafts { count: usize, right: usize },
     Step,
@@ -244,9 +245,9 @@ enum Event {
 
 fn events() -> impl Strategy<Value = Vec<Event>> {
     let event = prop_oneof![
-        2 => (0..3u64, 1..150usize, 1..40usize, 0..2i32, any::<bool>()).prop_map(
-            |(family, length, max_tokens, priority, scored)| Event::Add {
-                family, length, max_tokens, priority, scored
+        2 => (0..3u64, 1..150usize, 1..40usize, 0..2i32, 0..3u64, any::<bool>()).prop_map(
+            |(family, length, max_tokens, priority, share, scored)| Event::Add {
+                family, length, max_tokens, priority, share, scored
             }
         ),
         1 => (0..6usize).prop_map(|which| Event::Abort { which }),
@@ -315,11 +316,12 @@ proptest! {
         let events = events.into_iter().chain(std::iter::repeat_n(Event::Step, 3000));
         for event in events {
             match event {
-                Event::Add { family, length, max_tokens, priority, scored } => {
+                Event::Add { family, length, max_tokens, priority, share, scored } => {
                     let id = SequenceId(next);
                     next += 1;
                     let stop = stop_after(max_tokens);
-                    let sequence = Sequence::new(id, prompt(family, length), stop, priority, None);
+                    let sequence = Sequence::new(id, prompt(family, length), stop, priority, None)
+                        .with_share(ShareId(share));
                     scheduler.add(if scored { sequence.with_scored_prompt() } else { sequence });
                     if scored {
                         scores.insert(id, Vec::new());
@@ -409,6 +411,7 @@ fn a_sequence_that_outgrows_what_short_ones_are_is_computed_again() {
 }
 
 mod events;
+mod fairness;
 mod loads;
 mod parts;
 mod snapshots;

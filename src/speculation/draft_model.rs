@@ -68,6 +68,11 @@ impl ModelPace {
         self.cost.observe(rows, took);
     }
 
+    /// Whether it was asked in vain so often that it is hardly tried any more.
+    pub(super) fn rests(&self) -> bool {
+        self.patience >= UNTIL_TRIED[1]
+    }
+
     /// What to draft for the next step; `times[i]` is what it takes with `i` rows of drafts.
     pub(super) fn plan(&mut self, candidates: &[Expected], times: &[f64]) -> ModelPlan {
         self.trying = false;
@@ -183,6 +188,11 @@ mod tests {
         assert_eq!(plan(&mut speculation, &drafter).depths, [0], "never right");
         let tried = (0..2000).filter(|_| plan(&mut speculation, &drafter).depths[0] > 0).count();
         assert!((5..20).contains(&tried), "{tried}");
+        assert!(speculation.model_rests());
+        let mut drafter = speculation.begin(1, None, None).expect("drafts are on");
+        observe(&mut speculation, &mut drafter, 600, true);
+        let tried = (0..300).find(|_| plan(&mut speculation, &drafter).depths[0] > 0);
+        assert!(tried.is_some() && !speculation.model_rests(), "right again");
     }
 
     #[test]

@@ -34,6 +34,8 @@ pub struct Drafter {
     required: Vec<u32>,
     /// What a draft model says comes next, with its probabilities, the last token first.
     foretold: Vec<(u32, f32)>,
+    /// Where the tokens come from that were offered last.
+    offered: Source,
     pub(super) odds: Odds,
     /// Most tokens to draft at a time.
     pub(super) most: usize,
@@ -70,6 +72,7 @@ impl Drafter {
             prediction,
             required: Vec::new(),
             foretold: Vec::new(),
+            offered: Source::Own,
             odds: Odds::unknown(),
             most,
             outcomes: Vec::new(),
@@ -116,6 +119,16 @@ impl Drafter {
             (Some(predicted), Some(own)) if predicted.length + GRAM < own.length => Some(own),
             (predicted, own) => predicted.or(own),
         }
+    }
+
+    /// Remembers where the tokens come from that are offered now.
+    pub fn offer(&mut self, source: Source) {
+        self.offered = source;
+    }
+
+    /// Where the tokens come from that were offered last.
+    pub fn offered(&self) -> Source {
+        self.offered
     }
 
     /// Tells the tokens that a grammar wants next, which are drafted before any others.

@@ -26,7 +26,8 @@ use choice::{LEAST_CHANCE, choose};
 pub use draft_model::ModelPlan;
 use draft_model::{Expected, ModelPace};
 pub use drafter::Drafter;
-use odds::{Odds, Source, certainty};
+pub use odds::Source;
+use odds::{Odds, certainty};
 use shared::SharedAnswers;
 use step_cost::StepCost;
 
@@ -41,6 +42,15 @@ pub struct Speculation {
     cost: StepCost,
     model: ModelPace,
     answers: SharedAnswers,
+}
+
+/// Tokens that may follow a sequence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Draft {
+    /// Where they come from.
+    pub source: Source,
+    /// In order, often none.
+    pub tokens: Vec<u32>,
 }
 
 /// A sequence whose next token is due, and what may follow it.
@@ -104,7 +114,7 @@ impl Speculation {
     }
 
     /// The drafts that are worth computing in the next step, one for each candidate, many of them empty.
-    pub fn draft(&self, candidates: &[Candidate<'_>]) -> Vec<Vec<u32>> {
+    pub fn draft(&self, candidates: &[Candidate<'_>]) -> Vec<Draft> {
         let drafts: Vec<_> = candidates.iter().map(|each| self.longest_draft(each)).collect();
         let rows = candidates.iter().map(|candidate| candidate.rows).sum();
         let times = self.cost.curve(rows).unwrap_or_default();
@@ -121,7 +131,7 @@ impl Speculation {
             .into_iter()
             .zip(counts)
             .map(|(mut draft, count)| {
-                draft.truncate(count);
+                draft.tokens.truncate(count);
                 draft
             })
             .collect()
@@ -130,6 +140,11 @@ impl Speculation {
     /// Learns what a step of the draft model with one or a few rows of each sequence took.
     pub fn observe_draft_step(&mut self, rows: usize, took: Duration) {
         self.model.observe(rows, took);
+    }
+
+    /// Whether a draft model was asked in vain so often that it is hardly tried any more.
+    pub fn model_rests(&self) -> bool {
+        self.model.rests()
     }
 
     /// The chance that a token is right to which a sequence's draft model gives this probability.
@@ -158,22 +173,24 @@ impl Speculation {
     }
 
     /// All tokens that can be told now and are likely enough, with their chances.
-    fn longest_draft(&self, candidate: &Candidate<'_>) -> (Vec<u32>, Vec<f32>) {
+    fn longest_draft(&self, candidate: &Candidate<'_>) -> (Draft, Vec<f32>) {
         let Candidate { drafter, scope, .. } = candidate;
         let required = drafter.required();
         if !required.is_empty() {
             let chance = drafter.odds.chance(&self.odds, Source::Grammar, 0);
             let chances = vec![chance; required.len()];
-            return (required, chances);
+            return (Draft { source: Source::Grammar, tokens: required }, chances);
         }
         let (foretold, chances): (Vec<u32>, Vec<f32>) = drafter
             .foretold()
             .map(|(token, probability)| (token, self.chance_foretold(drafter, probability)))
             .unzip();
         if !foretold.is_empty() {
-            return (foretold, chances);
+            return (Draft { source: Source::Model, tokens: foretold }, chances);
         }
-        let Some(place) = drafter.best() else { return (Vec::new(), Vec::new()) };
+        let Some(place) = drafter.best() else {
+            return (Draft { source: Source::Own, tokens: Vec::new() }, Vec::new());
+        };
         let mut together = 1.0;
         let chances = (0..drafter.most).map(|index| {
             let chance = drafter.odds.chance(&self.odds, place.source, place.length + index);
@@ -182,9 +199,9 @@ impl Speculation {
         });
         let likely = chances.take_while(|(_, together)| *together >= LEAST_CHANCE);
         let mut chances: Vec<f32> = likely.map(|(chance, _)| chance).collect();
-        let draft = drafter.draft(place, chances.len(), self.answers.of(*scope));
-        chances.truncate(draft.len());
-        (draft, chances)
+        let tokens = drafter.draft(place, chances.len(), self.answers.of(*scope));
+        chances.truncate(tokens.len());
+        (Draft { source: place.source, tokens }, chances)
     }
 }
 
@@ -202,7 +219,7 @@ mod tests {
         speculation.read(drafter, tokens, true, 7);
         drafter.require(required.to_vec());
         let candidate = Candidate { drafter, scope: 7, rows: 1, modelled: false };
-        speculation.draft(&[candidate]).remove(0)
+        speculation.draft(&[candidate]).remove(0).tokens
     }
 
     fn learned() -> Speculation {

@@ -7,7 +7,7 @@
 
 /// Where drafts come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Source {
+pub enum Source {
     /// The text that a request predicts.
     Prediction,
     /// The sequence's own prompt and answer.

@@ -2,7 +2,7 @@
 //! its owner. Knows no HTTP and no JSON: bodies are bytes.
 //!
 //! One text of SQL runs on SQLite, which is compiled in, and on PostgreSQL, which several servers can
-//! share. `objects`, `chunks` and `lines` say what is stored; `sqlite` and `postgres` only run
+//! share. `objects`, `chunks`, `lines` and `usage` say what is stored; `sqlite` and `postgres` only run
 //! statements, each list of them as one transaction: nothing is ever half written. No caller blocks a
 //! thread: SQLite has a thread of its own.
 //!
@@ -23,11 +23,13 @@ mod schema;
 mod sql;
 mod sqlite;
 mod tls;
+mod usage;
 
 pub use error::StoreError;
 pub use handle::{Store, StorePlace, now_ms};
 pub use lines::{ClaimedLine, LineAnswer, LineCounts, LineState, NewLine};
 pub use objects::{Change, Key, Object, Page, PageRequest};
+pub use usage::{Claim, Claimed, UsageCounts, UsageRow};
 
 #[cfg(test)]
 mod tests;

@@ -217,6 +217,7 @@ impl Store {
             Statement::new(parts).with(now),
             Statement::new(objects).with(now),
             Statement::new(chunks).with(now - ORPHANS),
+            super::usage::expired(),
         ];
         self.run(statements).await.map(drop)
     }

@@ -25,6 +25,8 @@ pub(super) enum Spelling {
     Characters,
     /// As text, with `▁` for a space, and tokens for single bytes of what has no other.
     Spaces,
+    /// As text; white space is left out.
+    Words,
 }
 
 const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
@@ -203,6 +205,8 @@ const TABLE: &[Row] = &[
         &["gemma4", "granite-embed-multi-311m", "sarvam-moe"],
         PreTokenizer { spelling: Spelling::Spaces, ..rules(&[LINES]) },
     ),
+    // The expression is that of the tokenizers library for pre-tokenizers of this name.
+    (&["whitespace"], PreTokenizer { spelling: Spelling::Words, ..rules(&[r"\w+|[^\w\s]+"]) }),
     (&["default"], rules(&[r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", r"[0-9][0-9][0-9]"])),
 ];
 
@@ -246,6 +250,7 @@ mod tests {
         assert_eq!(words("qwen2", text), ["in", " ", "1", "2", "3", "4", "5", " I", "'LL"]);
         assert_eq!(words("smollm", "a 12"), ["a", " ", "1", "2"]);
         assert_eq!(words("falcon", "a 12345"), ["a", " ", "123", "45"]);
+        assert_eq!(words("whitespace", "你好, w_1!?"), ["你好", ",", " ", "w_1", "!?"]);
     }
 
     #[test]

@@ -22,6 +22,7 @@
 //! sentence_modules  what a sentence-transformers folder says of its modules
 //! stored         StoredTensor: one tensor's bytes, where the file has them
 //! progress       how much is loaded
+//! projector      which file has the tower of a GGUF model
 //! tensors        Weights: the view that models load from
 //! ```
 
@@ -38,6 +39,7 @@ pub mod hub;
 pub mod lora;
 pub mod model_ref;
 pub mod progress;
+pub mod projector;
 mod python_json;
 pub mod safetensors;
 pub mod sentence_modules;
@@ -45,6 +47,7 @@ pub mod source;
 pub mod stored;
 pub mod tally;
 pub mod tensors;
+mod with_head;
 
 pub use error::{Loaded, WeightError};
 pub use stored::StoredTensor;

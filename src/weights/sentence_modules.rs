@@ -3,16 +3,17 @@
 //!
 //! Knows where files lie; never what a module does.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use candle_core::Device;
+use candle_core::{Device, Tensor};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::error::WeightError;
 use super::folder::ModelFolder;
 use super::safetensors::SafetensorsSource;
-use super::tensors::{TensorSource, Weights};
+use super::tensors::{MemoryTensors, TensorSource, Weights};
 
 const MODULES: &str = "modules.json";
 const CONFIG: &str = "config_sentence_transformers.json";
@@ -127,6 +128,27 @@ impl SentenceModules {
         self.modules.iter().find(|module| module.class() == Some(class))
     }
 
+    /// The network, pooling of this `mode`, linear layers with their configurations and tensors, and a
+    /// scale to length 1: what a GGUF file can say.
+    pub(crate) fn pooled(mode: &str, dense: Vec<(Value, HashMap<String, Tensor>)>) -> Self {
+        let module =
+            |class: &str, config: Option<Value>, tensors: Option<HashMap<_, _>>| SentenceModule {
+                kind: format!("sentence_transformers.models.{class}"),
+                path: String::new(),
+                config: Settings(config),
+                tensors: tensors
+                    .map(|all| -> Arc<dyn TensorSource> { Arc::new(MemoryTensors::new(all)) }),
+            };
+        let mut modules = vec![
+            module("Transformer", None, None),
+            module("Pooling", Some(json!({"pooling_mode": mode})), None),
+        ];
+        let dense = dense.into_iter();
+        modules.extend(dense.map(|(config, all)| module("Dense", Some(config), Some(all))));
+        modules.push(module("Normalize", None, None));
+        Self { modules, text_config: Settings::default(), config: Settings::default() }
+    }
+
     /// Reads the modules of a folder, if it has any.
     pub(crate) fn read(folder: &ModelFolder) -> Result<Option<Self>, WeightError> {
         let Some(list) = folder.json(MODULES)? else { return Ok(None) };
@@ -174,8 +196,6 @@ fn read_module(folder: &ModelFolder, entry: Entry) -> Result<SentenceModule, Wei
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

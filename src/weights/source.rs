@@ -3,7 +3,7 @@
 //! Opens folders, GGUF files, hub ids and the embedded demo, and hides which one it was. Knows
 //! where files lie and that JSON is JSON; never what a configuration means.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use candle_core::Device;
@@ -14,14 +14,15 @@ use super::compressed::CompressedSource;
 use super::digest;
 use super::error::WeightError;
 use super::folder::ModelFolder;
-use super::gguf;
-use super::gguf::split;
 use super::gguf::vocabulary::GgufVocabulary;
-use super::hub::{self, HubOptions};
+use super::gguf::{self, Holds, beside, split};
+use super::hub::{self, HubOptions, is_model_gguf};
 use super::model_ref::{ModelRef, has_gguf_ending};
+use super::projector::{self, ProjectorChoice};
 use super::safetensors::SafetensorsSource;
 use super::sentence_modules::SentenceModules;
-use super::tensors::{TensorSource, Weights};
+use super::tensors::{Outline, TensorSource, Weights};
+use super::with_head::WithHead;
 
 /// One model's files, opened and checked; tensors are read when they are asked for.
 ///
@@ -56,8 +57,11 @@ pub struct ModelSource {
     pub tool_use_template: Option<String>,
     /// The vocabulary of a GGUF file.
     pub gguf_vocabulary: Option<GgufVocabulary>,
-    /// What stands behind the network, where sentence-transformers wrote the folder.
+    /// What stands behind the network, where sentence-transformers wrote the folder, or a GGUF file
+    /// says how it pools.
     pub sentence_modules: Option<SentenceModules>,
+    /// Whether there is nothing but a head that drafts, for a model in another file.
+    pub is_draft_head: bool,
     /// The configuration as the file has it.
     stored_config: String,
     tensors: Arc<dyn TensorSource>,
@@ -69,18 +73,45 @@ impl ModelSource {
     /// # Errors
     /// When a file is missing, unreadable, truncated or inconsistent; the message names it.
     pub fn open(model: &ModelRef, options: &HubOptions) -> Result<Self, WeightError> {
+        Self::open_with(model, options, &ProjectorChoice::Beside)
+    }
+
+    /// The same, with the vision tower of a model in GGUF where `projector` says.
+    ///
+    /// # Errors
+    /// As [`ModelSource::open`]; a projector that is named, but belongs to another model.
+    pub fn open_with(
+        model: &ModelRef,
+        options: &HubOptions,
+        projector: &ProjectorChoice,
+    ) -> Result<Self, WeightError> {
         match model {
-            ModelRef::Folder(folder) => Self::open_folder(folder, path_name(folder)),
-            ModelRef::GgufFile(path) => Self::open_gguf(path, path_name(path)),
+            ModelRef::Folder(folder) => Self::open_folder(folder, path_name(folder), projector),
+            ModelRef::GgufFile(path) => Self::open_gguf(path, path_name(path), projector),
             ModelRef::Hub(reference) => {
                 let path = hub::fetch_blocking(reference, options)?;
                 let name = reference.repository.clone();
                 if path.is_dir() {
-                    Self::open_folder(&path, name)
+                    Self::open_folder(&path, name, projector)
                 } else {
-                    Self::open_gguf(&path, name)
+                    Self::open_gguf(&path, name, projector)
                 }
             }
+        }
+    }
+
+    /// Opens the headers of a model of the hub: what isn't in them reads as zeros.
+    ///
+    /// # Errors
+    /// As [`ModelSource::open`].
+    #[cfg(feature = "hub")]
+    pub fn open_headers(
+        headers: &hub::headers::Headers,
+        name: String,
+    ) -> Result<Self, WeightError> {
+        match &headers.gguf {
+            Some(path) => Self::open_gguf(path, name, &ProjectorChoice::Absent),
+            None => Self::open_folder(headers.folder(), name, &ProjectorChoice::Absent),
         }
     }
 
@@ -103,6 +134,16 @@ impl ModelSource {
         self.tensors.total_bytes()
     }
 
+    /// All tensors without their bytes, by name.
+    ///
+    /// # Errors
+    /// When a tensor is of a type that can't be read.
+    pub fn outlines(&self) -> Result<Vec<Outline>, WeightError> {
+        let mut names = self.tensors.names();
+        names.sort_unstable();
+        names.iter().map(|name| self.tensors.outline(name)).collect()
+    }
+
     /// A digest of the configuration and of the weights as they are stored, equal for equal checkpoints
     /// wherever they are.
     ///
@@ -112,16 +153,30 @@ impl ModelSource {
         digest::of_checkpoint(&self.stored_config, self.tensors.as_ref())
     }
 
+    /// Whether there is a file with a tokenizer.
+    pub fn has_tokenizer(&self) -> bool {
+        let files = [&self.tokenizer_json, &self.tokenizer_model, &self.tekken_json];
+        files.into_iter().chain([&self.tiktoken_file]).any(Option::is_some)
+    }
+
     /// Gives the memory of file pages that were read back to the system; reading goes on to work.
     pub fn release_pages(&self) {
         self.tensors.release_pages();
     }
 
-    fn open_folder(folder: &Path, name: String) -> Result<Self, WeightError> {
+    fn open_folder(
+        folder: &Path,
+        name: String,
+        projector: &ProjectorChoice,
+    ) -> Result<Self, WeightError> {
         let files = ModelFolder::Disk(folder.to_owned());
-        match only_gguf(&files.names()?) {
-            Some(file) => Self::open_gguf(&folder.join(file), name),
-            None => Self::from_folder(&files, name),
+        match (only_gguf(&files.names()?), projector) {
+            (Some(file), _) => Self::open_gguf(&folder.join(file), name, projector),
+            (None, ProjectorChoice::At(path)) => Err(WeightError::corrupt(
+                path,
+                "a projector belongs to a model in GGUF; other checkpoints have their own tower",
+            )),
+            (None, _) => Self::from_folder(&files, name),
         }
     }
 
@@ -161,19 +216,70 @@ impl ModelSource {
             tool_use_template: templates.tool_use,
             gguf_vocabulary: None,
             sentence_modules: SentenceModules::read(folder)?,
+            is_draft_head: false,
             stored_config,
             tensors,
         })
     }
 
-    fn open_gguf(path: &Path, name: String) -> Result<Self, WeightError> {
-        let model = gguf::open(path)?;
-        Ok(Self {
+    /// Takes the head that drafts of another file.
+    ///
+    /// # Errors
+    /// What is not the same of the two.
+    pub fn take_draft_head(&mut self, head: &Self) -> Result<(), String> {
+        if !head.is_draft_head {
+            return Err("it is a whole model".to_owned());
+        }
+        for field in ["architectures", "hidden_size", "num_hidden_layers", "vocab_size"] {
+            let [own, other] =
+                [&*self, head].map(|source| source.config.get(field).cloned().unwrap_or_default());
+            if own != other {
+                return Err(format!("its `{field}` is {other}, the model's is {own}"));
+            }
+        }
+        let (model, head) = (self.tensors.clone(), head.tensors.clone());
+        self.tensors = Arc::new(WithHead { model, head });
+        Ok(())
+    }
+
+    /// Opens a GGUF file, and those beside it that have the tower which looks at pictures and the head
+    /// which drafts, if there are any.
+    fn open_gguf(
+        path: &Path,
+        name: String,
+        projector: &ProjectorChoice,
+    ) -> Result<Self, WeightError> {
+        let (mut source, holds) = Self::gguf_alone(path, name, projector)?;
+        if let Some(head) = head_beside(path).filter(|_| holds == Holds::Model) {
+            let file = head.display();
+            let opened = Self::gguf_alone(&head, path_name(&head), &ProjectorChoice::Absent);
+            let opened = opened.map_err(|error| error.to_string());
+            match opened.and_then(|(head, _)| source.take_draft_head(&head)) {
+                Ok(()) => tracing::info!(%file, "a head that drafts is beside the model"),
+                Err(why) => tracing::warn!(%file, why, "the head beside the model is not used"),
+            }
+        }
+        Ok(source)
+    }
+
+    /// Opens a GGUF file, or all parts of a model, with a tower.
+    fn gguf_alone(
+        path: &Path,
+        name: String,
+        projector: &ProjectorChoice,
+    ) -> Result<(Self, Holds), WeightError> {
+        let mut model = gguf::open(path)?;
+        match projector {
+            ProjectorChoice::Absent => {}
+            ProjectorChoice::At(file) => model.add_projector(file)?,
+            ProjectorChoice::Beside => add_projector_beside(&mut model, path),
+        }
+        let source = Self {
             name,
             stored_config: model.config.to_string(),
             config: model.config,
             generation_config: Some(model.generation_config),
-            processor_config: None,
+            processor_config: model.processor_config,
             tokenizer_json: model.tokenizer_json,
             tokenizer_model: None,
             tekken_json: None,
@@ -184,9 +290,33 @@ impl ModelSource {
             chat_template: model.chat_template,
             tool_use_template: model.tool_use_template,
             gguf_vocabulary: Some(model.vocabulary),
-            sentence_modules: None,
+            sentence_modules: model.sentence_modules,
+            is_draft_head: model.holds == Holds::Head,
             tensors: model.tensors,
-        })
+        };
+        Ok((source, model.holds))
+    }
+}
+
+/// The file beside that of a model that has the head which drafts for it, by its name.
+fn head_beside(path: &Path) -> Option<PathBuf> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let names = ModelFolder::Disk(folder.unwrap_or(Path::new(".")).to_owned()).names().ok()?;
+    let name = path.file_name()?.to_str()?;
+    let head = beside::head_of(name, names.iter().map(String::as_str))?;
+    Some(path.with_file_name(head))
+}
+
+/// Adds the first projector beside the file that belongs to it.
+fn add_projector_beside(model: &mut gguf::GgufModel, path: &Path) {
+    for file in projector::beside(path) {
+        match model.add_projector(&file) {
+            Ok(()) => {
+                tracing::info!("pictures are looked at by {}", file.display());
+                return;
+            }
+            Err(error) => tracing::warn!("{error}; the file is left out"),
+        }
     }
 }
 
@@ -237,7 +367,7 @@ fn only_gguf(names: &[String]) -> Option<&str> {
         return None;
     }
     let ggufs: Vec<&str> =
-        names.iter().map(String::as_str).filter(|name| has_gguf_ending(name)).collect();
+        names.iter().map(String::as_str).filter(|name| is_model_gguf(name)).collect();
     let first = *ggufs.first()?;
     // One file, or the parts of one.
     let parts = split::parts(first).unwrap_or_else(|| vec![first.to_owned()]);

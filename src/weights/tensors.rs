@@ -10,6 +10,7 @@ use std::sync::Arc;
 use candle_core::quantized::GgmlDType;
 use candle_core::{DType, Device, Tensor};
 use half::{bf16, f16};
+use sconce_blocks::Kind;
 
 use super::cut::Cut;
 use super::error::WeightError;
@@ -23,6 +24,20 @@ pub trait TensorSource: Send + Sync {
     fn contains(&self, name: &str) -> bool;
     /// A tensor as stored; nothing is copied.
     fn read(&self, name: &str) -> Result<StoredTensor, WeightError>;
+    /// Whole numbers as stored, `None` if there is no such tensor or it has others.
+    fn whole_numbers(&self, _name: &str) -> Option<Vec<i64>> {
+        None
+    }
+    /// What a tensor is like, which is known without its bytes where the format has it in a header.
+    fn outline(&self, name: &str) -> Result<Outline, WeightError> {
+        let tensor = self.read(name)?;
+        Ok(Outline {
+            name: name.to_owned(),
+            kind: tensor.kind(),
+            dims: tensor.dims().to_vec(),
+            bytes: tensor.bytes().len(),
+        })
+    }
     /// The file or folder that a tensor is in, for messages.
     fn origin(&self, name: &str) -> String;
     /// The Hugging Face names of all tensors.
@@ -42,6 +57,19 @@ pub trait TensorSource: Send + Sync {
         }
         Ok(())
     }
+}
+
+/// A tensor without its bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outline {
+    /// Its Hugging Face name.
+    pub name: String,
+    /// How elements are stored.
+    pub kind: Kind,
+    /// Outermost first.
+    pub dims: Vec<usize>,
+    /// Bytes as stored.
+    pub bytes: usize,
 }
 
 /// A view of a checkpoint below a name prefix.
@@ -191,6 +219,24 @@ impl Weights {
         Ok(tensor)
     }
 
+    /// A tensor of `count` whole numbers.
+    pub fn whole_numbers(&self, name: &str, count: usize) -> Result<Vec<i64>, WeightError> {
+        let name = format!("{}{name}", self.prefix);
+        let origin = self.source.origin(&name);
+        let Some(numbers) = self.source.whole_numbers(&name) else {
+            if !self.source.contains(&name) {
+                return Err(WeightError::MissingTensor { name, origin });
+            }
+            let reason = "it has other numbers than whole ones of 32 or 64 bits".to_owned();
+            return Err(WeightError::BadTensor { name, origin, reason });
+        };
+        if numbers.len() != count {
+            let (found, expected) = (vec![numbers.len()], vec![count]);
+            return Err(WeightError::WrongShape { name, origin, found, expected });
+        }
+        Ok(numbers)
+    }
+
     /// A small dense tensor (norm, bias) in `dtype` on the model's device, dequantized if need be.
     pub fn dense(&self, name: &str, shape: &[usize], dtype: DType) -> Result<Tensor, WeightError> {
         Ok(self.stored(name, shape)?.to_tensor(dtype)?.to_device(&self.device)?)
@@ -231,6 +277,11 @@ impl TensorSource for MemoryTensors {
         Ok(StoredTensor::owned(kind, tensor.dims().to_vec(), bytes))
     }
 
+    fn whole_numbers(&self, name: &str) -> Option<Vec<i64>> {
+        let tensor = self.tensors.get(name).filter(|tensor| tensor.dtype().is_int())?;
+        tensor.to_dtype(DType::I64).and_then(|tensor| tensor.flatten_all()?.to_vec1()).ok()
+    }
+
     fn origin(&self, _name: &str) -> String {
         "memory".to_owned()
     }
@@ -245,7 +296,7 @@ impl TensorSource for MemoryTensors {
 }
 
 /// A tensor's numbers as a file would hold them, if they can be weights.
-fn bytes_of(tensor: &Tensor) -> Result<Option<(GgmlDType, Vec<u8>)>, WeightError> {
+pub(crate) fn bytes_of(tensor: &Tensor) -> Result<Option<(GgmlDType, Vec<u8>)>, WeightError> {
     let flat = tensor.flatten_all()?;
     Ok(match tensor.dtype() {
         DType::F32 => {

@@ -31,8 +31,8 @@ async function audit(browser, server, scheme) {
   await tab.close();
 }
 
-const ask = (server) => fetch(`${server.url}/v1/completions`, {
-  method: "POST", headers: { "content-type": "application/json" },
+const ask = (server, headers = {}) => fetch(`${server.url}/v1/completions`, {
+  method: "POST", headers: { "content-type": "application/json", ...headers },
   body: JSON.stringify({ model: "sconce-demo", prompt: "A lamp", max_tokens: 64, ignore_eos: true }),
 });
 
@@ -67,6 +67,10 @@ async function waits(browser, binary) {
     await tab.page.type("#api-key", "secret");
     await tab.page.keyboard.press("Enter");
     await tab.page.waitForSelector('#state[data-state="ready"]');
+    await ask(server, { authorization: "Bearer secret" });
+    await until("the key's request is counted", async () => (await tab.text("#keys td"))[0] === "1");
+    assert.deepEqual(await tab.text("#keys th"), ["api-key-1"]);
+    assert.equal((await tab.text("#keys td"))[3], "64");
     await server.kill();
     await tab.page.waitForSelector('#state[data-state="down"]');
     await server.start();

@@ -33,17 +33,30 @@ fn states() -> Vec<SamplerState> {
 
 type Drawn = Vec<Result<SampledToken, SamplingError>>;
 
-fn logits(step: u64, rows: usize) -> Tensor {
-    let row = super::operations::random(50 + step, &[rows, VOCAB]);
+fn logits(step: u64, rows: usize, vocab: usize) -> Tensor {
+    let row = super::operations::random(50 + step, &[rows, vocab]);
     // Some of the numbers are equal.
     ((row * 40.0).unwrap().round().unwrap() / 4.0).unwrap()
 }
 
 #[test]
 fn draws_on_a_device_are_those_of_the_host() {
-    let (mut here, mut there) = (states(), states());
-    for step in 0..12 {
-        let logits = logits(step, here.len());
+    draw_on_both(12, VOCAB, 1);
+}
+
+/// More rows than a GPU has multiprocessors share these.
+#[test]
+fn draws_of_many_rows_are_those_of_the_host() {
+    draw_on_both(2, VOCAB, 18);
+}
+
+/// Compares draws of some steps from a vocabulary of this size, for as many rows as there are parameters
+/// or some times as many.
+pub(super) fn draw_on_both(steps: u64, vocab: usize, times: usize) {
+    let many = || (0..times).flat_map(|_| states()).collect::<Vec<_>>();
+    let (mut here, mut there) = (many(), many());
+    for step in 0..steps {
+        let logits = logits(step, here.len(), vocab);
         let Ok(on_device) = DeviceLogits::new(logits.copy().unwrap()) else { return };
         assert!(there.iter().all(SamplerState::samples_on_device));
         // From the last row to the first.
@@ -61,7 +74,7 @@ fn draws_on_a_device_are_those_of_the_host() {
 #[test]
 fn rows_that_cannot_be_drawn_from_say_why_and_others_are_drawn() {
     let mut states = states();
-    let mut rows = logits(0, states.len()).to_vec2::<f32>().unwrap();
+    let mut rows = logits(0, states.len(), VOCAB).to_vec2::<f32>().unwrap();
     rows[1][17] = f32::NAN;
     rows[2].fill(f32::NEG_INFINITY);
     let Ok(on_device) = DeviceLogits::new(Tensor::new(rows.clone(), device()).unwrap()) else {

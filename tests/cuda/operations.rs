@@ -45,7 +45,7 @@ fn floats(tensor: &Tensor) -> Vec<f32> {
     tensor.to_dtype(DType::F32).unwrap().flatten_all().unwrap().to_vec1().unwrap()
 }
 
-fn assert_close(ours: &Tensor, expected: &Tensor, tolerance: f32) {
+pub(super) fn assert_close(ours: &Tensor, expected: &Tensor, tolerance: f32) {
     assert_eq!(ours.dims(), expected.dims());
     for (a, b) in floats(ours).into_iter().zip(floats(expected)) {
         assert!((a - b).abs() <= tolerance * b.abs().max(1.0), "{a} is not {b}");
@@ -190,7 +190,17 @@ fn products_equal_the_plain_ones() {
             let expected = (&residual + (plain(&a, Some(&bias)) * 0.5).unwrap()).unwrap();
             assert_close(&sum, &expected, tolerance);
             let gating = Gating::Activation(Activation::Silu);
-            let gated = device_linear_gated(&x, gating, [layers[0], layers[2]]).unwrap();
+            let pair = [layers[0], layers[2]];
+            let gated = device_linear_gated(&x, gating, pair, DType::F32).unwrap();
+            // As the next layer would round it.
+            let rounded = device_linear_gated(&x, gating, pair, dtype).unwrap();
+            assert_eq!(floats(&rounded), floats(&gated.to_dtype(dtype).unwrap()), "{dtype:?}");
+            // Layers of two types have no kernel together.
+            let wide = c.to_dtype(DType::F32).unwrap();
+            let mixed = [layers[0], layer(&wide, None)];
+            let [rounded, gated] = [DType::BF16, DType::F32]
+                .map(|to| device_linear_gated(&x, gating, mixed, to).unwrap());
+            assert_eq!(floats(&rounded), floats(&gated.to_dtype(DType::BF16).unwrap()));
             let expected =
                 pointwise::portable::gated(gating, &plain(&a, Some(&bias)), &plain(&c, None));
             assert_close(&gated, &expected.unwrap(), 10.0 * tolerance);

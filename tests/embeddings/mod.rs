@@ -23,6 +23,7 @@ mod company;
 mod decoders;
 mod encoders;
 mod folders;
+mod gguf;
 mod lexical;
 mod refusals;
 
@@ -69,6 +70,7 @@ fn text(ids: &[u32]) -> EmbeddingRequest {
         second_text: None,
         wanted: Wanted::default(),
         priority: 0,
+        share: 0,
         cache_salt: None,
         adapter: None,
     }
@@ -83,7 +85,10 @@ fn cut(dimensions: usize) -> Wanted {
 }
 
 async fn vector(mut stream: OutputStream) -> Vec<f32> {
-    assert!(matches!(stream.next().await, Some(EngineOutput::Started { .. })));
+    match stream.next().await {
+        Some(EngineOutput::Started { .. }) => {}
+        other => panic!("{other:?}"),
+    }
     match stream.next().await {
         Some(EngineOutput::Embedded { embedding, .. }) => embedding,
         other => panic!("{other:?}"),
@@ -216,6 +221,7 @@ async fn an_encoder_embeds_and_does_nothing_else() {
         max_drafts: None,
         prompt_logprobs: None,
         priority: 0,
+        share: 0,
         cache_salt: None,
         adapter: None,
         pictures: Vec::new(),

@@ -1,5 +1,5 @@
-//! What comes from strangers - GGUF files, safetensors headers, tokenizers - damaged in every way a
-//! small program can think of: readers refuse it or read it, but never panic, and never take more
+//! What comes from strangers - bodies, files of models, adapters and pictures, grammars and templates - and
+//! what lies on disks - stores, blocks, settings, keys - damaged in every way a small program can think of: readers refuse it or read it, but never panic, and never take more
 //! memory than the file's size accounts for.
 //!
 //! Inputs are real fixtures with mutations, the same for the same number. `SCONCE_FUZZ_SECONDS` runs
@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 mod memory;
 mod mutation;
+mod strangers;
 mod targets;
 
 use sconce::text::tokenizer::Tokenizer;
@@ -116,6 +117,56 @@ fn damaged_safetensors_are_read_within_their_size() {
 #[test]
 fn damaged_tokenizers_are_read_within_their_size() {
     run(&targets::tokenizers());
+}
+
+#[test]
+fn damaged_bodies_are_answered() {
+    run(&strangers::bodies());
+}
+
+#[test]
+fn damaged_forms_are_answered() {
+    run(&strangers::multipart());
+}
+
+#[test]
+fn damaged_templates_are_rendered_or_refused() {
+    run(&strangers::templates());
+}
+
+#[test]
+fn damaged_schemas_and_grammars_are_compiled_or_refused() {
+    run(&strangers::schemas());
+}
+
+#[test]
+fn damaged_pictures_are_decoded_or_refused() {
+    run(&strangers::pictures());
+}
+
+#[test]
+fn damaged_adapters_are_loaded_or_refused() {
+    run(&strangers::adapters());
+}
+
+#[test]
+fn damaged_stores_are_read_or_refused() {
+    run(&strangers::stores());
+}
+
+#[test]
+fn damaged_blocks_are_told_from_good_ones() {
+    run(&strangers::blocks());
+}
+
+#[test]
+fn damaged_settings_are_read_or_refused() {
+    run(&strangers::settings());
+}
+
+#[test]
+fn damaged_key_files_are_read_or_refused() {
+    run(&strangers::key_files());
 }
 
 /// Found by such inputs: the library's reader of decoders panics.

@@ -266,6 +266,66 @@ async fn tool_results_of_any_kind_end_no_conversation() {
 }
 
 #[tokio::test]
+async fn a_picture_in_a_result_ends_no_conversation_by_any_protocol() {
+    let server = saying(TEMPLATE, "Yes.").await;
+    let url = json!({"url": "data:image/png;base64,AAAA"});
+    let call =
+        json!({"id": "t", "type": "function", "function": {"name": "Look", "arguments": "{}"}});
+    let chat = json!({"model": "tiny", "messages": [
+        {"role": "user", "content": "Go."},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "t", "content": [
+            {"type": "text", "text": "seen:"}, {"type": "image_url", "image_url": url}]}]});
+    ok(&server.client.post("/v1/chat/completions", &chat).await);
+    let call = json!({"function": {"name": "Look", "arguments": {}}});
+    let ollama = json!({"model": "tiny", "stream": false, "messages": [
+        {"role": "user", "content": "Go."},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "tool_name": "Look", "content": "seen:", "images": ["AAAA"]}]});
+    ok(&server.client.post("/api/chat", &ollama).await);
+    for index in [0, 1] {
+        let seen = prompt(&server, index);
+        assert!(seen.contains("[image omitted: the model reads text only]"), "{seen}");
+    }
+}
+
+#[tokio::test]
+async fn documents_of_text_are_read_and_others_are_refused() {
+    let server = saying(TEMPLATE, "Yes.").await;
+    let document = |source: Value| json!({"type": "document", "source": source, "title": "a.txt"});
+    let plain = json!({"type": "text", "media_type": "text/plain", "data": "It is blue."});
+    let blocks = json!({"type": "content", "content": [{"type": "text", "text": "It is red."}]});
+    let content = json!([document(plain.clone()), document(blocks), {"type": "text", "text": "?"}]);
+    let pdf = json!({"type": "base64", "media_type": "application/pdf", "data": "AAAA"});
+    let messages = json!([
+        {"role": "user", "content": content},
+        {"role": "assistant", "content": [
+            {"type": "tool_use", "id": "t", "name": "Read", "input": {}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": [
+            document(plain), document(pdf.clone())]}]},
+    ]);
+    let answer = server.client.post(MESSAGES, &claude(json!({"messages": messages}))).await;
+    ok(&answer);
+    let frame = |text: &str| {
+        format!(
+            "<document>\n<source>a.txt</source>\n<document_content>\n{text}\n</document_content>\n\
+             </document>"
+        )
+    };
+    let seen = prompt(&server, 0);
+    for text in [frame("It is blue."), frame("It is red.")] {
+        assert!(seen.contains(&text), "{seen}");
+    }
+    assert_eq!(seen.matches("It is blue.").count(), 2, "{seen}");
+    assert!(seen.contains("[document omitted: the model reads text only]"), "{seen}");
+    let messages = json!([{"role": "user", "content": [document(pdf)]}]);
+    let answer = server.client.post(MESSAGES, &claude(json!({"messages": messages}))).await;
+    assert_eq!(answer.status, 400);
+    let message = answer.json()["error"]["message"].to_string();
+    assert!(message.contains("application/pdf") && message.contains("image blocks"), "{message}");
+}
+
+#[tokio::test]
 async fn a_deferred_tool_is_told_of_where_a_search_found_it() {
     let server = saying(TEMPLATE, "Yes.").await;
     let schema = json!({"type": "object", "properties": {"deep": {"type": "string"}}});

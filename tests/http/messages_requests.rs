@@ -306,7 +306,7 @@ async fn bad_requests_are_refused_by_field() {
         (content("user", json!({"type": "image", "source": source})), vec![block, "\"image\""]),
         (
             content("user", json!({"type": "document", "source": source})),
-            vec![block, "\"document\""],
+            vec![block, "image/png", "as image blocks"],
         ),
         (content("user", json!({"type": "thinking", "thinking": ""})), vec![block, "\"thinking\""]),
         (

@@ -28,6 +28,7 @@ fn planned<'a>(
         scored: &[],
         samples: true,
         pooled: (0, 0),
+        tapped: false,
         adapter: None,
         pictures: &[],
     }

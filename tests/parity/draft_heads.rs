@@ -1,6 +1,8 @@
 //! The heads of checkpoints that draft, beside a reference that is made of transformers' layers.
 //!
-//! The fixtures are made by `tests/fixtures/make_mtp.py`: tensors that a parity checkpoint has besides.
+//! The fixtures are made by `tests/fixtures/make_mtp.py`: tensors that a parity checkpoint has besides; by
+//! `tests/fixtures/make_mtp_gguf.py`: the same in GGUF files; and by `tests/fixtures/make_eagle.py`: heads
+//! in folders of their own.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,15 +13,26 @@ use sconce::layers::forward::{
     BLOCK_SIZE, ForwardBatch, ForwardContext, KvFormat, KvLayer, PreviousHidden,
 };
 use sconce::models::config::HfConfig;
-use sconce::models::{CausalLm, ForwardOutput, WithDraftHead, load_with_draft_head};
+use sconce::models::{
+    CausalLm, DrafterKind, ForwardOutput, ModelError, WithDraftHead, drafter_kind,
+    load_with_draft_head,
+};
+use sconce::weights::hub::HubOptions;
+use sconce::weights::model_ref::ModelRef;
+use sconce::weights::source::ModelSource;
 use sconce::weights::{MemoryTensors, Weights};
 use serde::Deserialize;
+use serde_json::{Value, json};
 
 use super::driver::{Driver, greedy};
 use super::reference::log_softmax;
-use super::{folder, open, prompt};
+use super::{folder, gguf_files, open, prompt};
 
-const NAMES: [&str; 5] = ["deepseek_v3", "glm4_moe", "qwen2", "qwen3_5", "qwen3_next"];
+const NAMES: [&str; 7] =
+    ["deepseek_v3", "ernie4_5_moe", "exaone_moe", "glm4_moe", "qwen2", "qwen3_5", "qwen3_next"];
+
+/// Those of them whose heads the converter of GGUF's own project keeps.
+const GGUF: [&str; 4] = ["deepseek_v3", "glm4_moe", "qwen3_5", "qwen3_next"];
 
 /// What the reference computed behind a prompt: log-probabilities of the token after the next one, and of
 /// those behind it, as far as the head goes on by itself.
@@ -78,41 +91,186 @@ fn run(
     batch.previous_hidden =
         Some(PreviousHidden(Tensor::new(hidden.to_vec(), &Device::Cpu).unwrap()));
     let context = ForwardContext { device: &Device::Cpu, kv, states: &[] };
-    let ForwardOutput { logits, hidden } = head.forward(&context, &batch).unwrap();
+    let ForwardOutput { logits, hidden, .. } = head.forward(&context, &batch).unwrap();
     [logits, hidden.unwrap()].map(|rows| rows.squeeze(0).unwrap().to_vec1().unwrap())
+}
+
+fn expected(folder: &Path) -> Expected {
+    let expected = std::fs::read_to_string(folder.join("expected.json")).unwrap();
+    serde_json::from_str(&expected).unwrap()
+}
+
+/// Holds a head to what the reference drafted, going on from the hidden states of all positions of the
+/// prompt but the last.
+fn assert_drafts(name: &str, head: &dyn CausalLm, expected: &Expected, hidden: &[Vec<f32>]) {
+    let tokens = prompt(expected.length, u32::try_from(head.vocab_size()).unwrap());
+    let zeros = |dims: [usize; 4]| KvFormat::F32.zeros(dims, &Device::Cpu);
+    let layer = |heads: &sconce::layers::forward::KvHeads| heads.layer(4, KvFormat::F32, zeros);
+    let kv = head.kv_shape().layers.iter().map(layer).collect::<Result<Vec<_>, _>>().unwrap();
+    assert_eq!(kv.len(), 1, "{name}");
+    // In two parts, as chunks of a prompt are.
+    let (tokens, half) = (&tokens[1..], 17);
+    run(head, &kv, 0, &tokens[..half], &hidden[..half]);
+    let mut told = run(head, &kv, 17, &tokens[half..], &hidden[half..]);
+    let steps = expected.tokens.iter().zip(&expected.logprobs);
+    for (position, (token, theirs)) in (expected.length - 1..).zip(steps) {
+        let [logits, hidden] = told;
+        let ours = log_softmax(&logits);
+        assert_eq!(greedy(&ours), *token, "{name} at {position}");
+        // A head may know fewer tokens than the model.
+        let ours: Vec<f32> = ours.into_iter().filter(|logprob| logprob.is_finite()).collect();
+        assert_eq!(ours.len(), theirs.len(), "{name}");
+        let off = ours.iter().zip(theirs).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(off < 2e-4, "{name} at {position}: {off}");
+        told = run(head, &kv, position, &[*token], &[hidden]);
+    }
+}
+
+/// Holds the head of a checkpoint to what the reference drafted.
+fn assert_head(name: &str, loaded: WithDraftHead) {
+    let expected = expected(&mtp(name));
+    let WithDraftHead { model, head } = loaded;
+    let (head, bytes) = head.unwrap_or_else(|| panic!("{name} has no head"));
+    assert!(head.needs_hidden() && head.taps().is_empty() && bytes > 0);
+    let tokens = prompt(expected.length, u32::try_from(model.vocab_size()).unwrap());
+    let mut driver = Driver::new(model, KvFormat::F32, 8, Some(3));
+    let seq = driver.add(&tokens);
+    let mut hidden = driver.hidden(&[(seq, tokens.len())]).0.remove(0);
+    // What the model has behind the last token is not known when the next one is drafted.
+    hidden.pop();
+    assert_drafts(name, &*head, &expected, &hidden);
 }
 
 #[test]
 fn heads_draft_what_the_reference_drafts() {
     for name in NAMES {
-        let expected = std::fs::read_to_string(mtp(name).join("expected.json")).unwrap();
-        let expected: Expected = serde_json::from_str(&expected).unwrap();
-        let WithDraftHead { model, head } = load(name, true);
-        let (head, bytes) = head.unwrap_or_else(|| panic!("{name} has no head"));
-        assert!(head.needs_hidden() && bytes > 0);
+        assert_head(name, load(name, true));
+    }
+}
+
+/// A file that the converter wrote of a checkpoint with its head: all of it, or the head alone.
+fn converted(name: &str, kind: &str) -> Vec<u8> {
+    let read = |path: std::path::PathBuf| std::fs::read(path).unwrap();
+    let parts = [folder(name).join("model.safetensors"), mtp(name).join("mtp.safetensors")];
+    let delta = read(mtp(name).join(format!("{kind}.delta")));
+    gguf_files::rebuilt(name, &delta, &parts.map(read).concat())
+}
+
+fn open_gguf(path: &Path) -> ModelSource {
+    let options = HubOptions::offline(path.parent().unwrap());
+    ModelSource::open(&ModelRef::GgufFile(path.to_owned()), &options).unwrap()
+}
+
+fn load_source(source: &ModelSource) -> WithDraftHead {
+    let config = HfConfig::from_value(&source.config).unwrap();
+    let weights = source.weights(&Device::Cpu).rounded_to(Some(GgmlDType::F32));
+    load_with_draft_head(&config, &weights).unwrap()
+}
+
+#[test]
+fn heads_in_gguf_draft_the_same_from_the_models_file_from_one_beside_and_from_one_named() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in GGUF {
+        let [whole, alone, head] = ["whole", "alone", "apart"].map(|kind| {
+            std::fs::create_dir_all(folder.path().join(name).join(kind)).unwrap();
+            folder.path().join(name).join(kind).join(format!("{name}-BF16.gguf"))
+        });
+        std::fs::write(&whole, converted(name, "whole")).unwrap();
+        assert_head(name, load_source(&open_gguf(&whole)));
+        std::fs::write(&alone, gguf_files::converted(name).unwrap()).unwrap();
+        std::fs::write(&head, converted(name, "head")).unwrap();
+        let mut model = open_gguf(&alone);
+        assert!(load_source(&model).head.is_none(), "{name}");
+        let head = open_gguf(&head);
+        assert!(head.is_draft_head && !model.is_draft_head);
+        model.take_draft_head(&head).unwrap();
+        assert_head(name, load_source(&model));
+        let beside = alone.with_file_name(format!("mtp-{name}-F16.gguf"));
+        std::fs::write(beside, converted(name, "head")).unwrap();
+        assert_head(name, load_source(&open_gguf(&alone)));
+        // A folder holds one model still.
+        let options = HubOptions::offline(folder.path());
+        let at = ModelRef::Folder(alone.parent().unwrap().to_owned());
+        assert_head(name, load_source(&ModelSource::open(&at, &options).unwrap()));
+    }
+}
+
+#[test]
+fn heads_of_other_models_are_refused_by_name_and_left_beside() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |file: &str| folder.path().join(file);
+    std::fs::write(at("glm.gguf"), gguf_files::converted("glm4_moe").unwrap()).unwrap();
+    std::fs::write(at("mtp-glm.gguf"), converted("qwen3_5", "head")).unwrap();
+    let mut model = open_gguf(&at("glm.gguf"));
+    assert!(load_source(&model).head.is_none());
+    let other = model.take_draft_head(&open_gguf(&at("mtp-glm.gguf"))).unwrap_err();
+    assert!(other.contains("`architectures`") && other.contains("Qwen3_5ForCausalLM"), "{other}");
+    let whole = open_gguf(&at("glm.gguf"));
+    assert_eq!(model.take_draft_head(&whole).unwrap_err(), "it is a whole model");
+}
+
+fn eagle(name: &str) -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/eagle").join(name)
+}
+
+/// The model of an EAGLE-3 head, and the head with fields of its configuration changed.
+fn load_eagle(
+    name: &str,
+    change: impl Fn(&mut Value),
+) -> (Box<dyn CausalLm>, Result<Box<dyn CausalLm>, ModelError>) {
+    let model = load(name, false).model;
+    let at = eagle(name);
+    let options = HubOptions::offline(&at);
+    let mut source = ModelSource::open(&ModelRef::Folder(at), &options).unwrap();
+    change(&mut source.config);
+    assert_eq!(drafter_kind(&source.config).unwrap(), DrafterKind::Eagle);
+    let weights = source.weights(&Device::Cpu).rounded_to(Some(GgmlDType::F32));
+    let head = sconce::models::load_eagle(&source.config, &weights, &*model);
+    (model, head)
+}
+
+#[test]
+fn eagle_heads_draft_what_the_reference_drafts() {
+    for (name, taps) in [("llama4", &[1, 2, 3][..]), ("qwen3_5", &[1, 2]), ("gemma3", &[0, 1, 2])] {
+        let expected = expected(&eagle(name));
+        let (model, head) = load_eagle(name, |_| ());
+        let head = head.unwrap();
+        assert_eq!(head.taps(), taps, "{name}");
         let tokens = prompt(expected.length, u32::try_from(model.vocab_size()).unwrap());
         let mut driver = Driver::new(model, KvFormat::F32, 8, Some(3));
         let seq = driver.add(&tokens);
-        let mut hidden = driver.hidden(&[(seq, tokens.len())]).0.remove(0);
-        // What the model has behind the last token is not known when the next one is drafted.
+        let mut hidden = driver.tapped(seq, tokens.len(), head.taps());
         hidden.pop();
-        let zeros = |dims: [usize; 4]| KvFormat::F32.zeros(dims, &Device::Cpu);
-        let layer = |heads: &sconce::layers::forward::KvHeads| heads.layer(4, KvFormat::F32, zeros);
-        let kv = head.kv_shape().layers.iter().map(layer).collect::<Result<Vec<_>, _>>().unwrap();
-        assert_eq!(kv.len(), 1, "{name}");
-        // In two parts, as chunks of a prompt are.
-        let (tokens, half) = (&tokens[1..], 17);
-        run(&*head, &kv, 0, &tokens[..half], &hidden[..half]);
-        let mut told = run(&*head, &kv, 17, &tokens[half..], &hidden[half..]);
-        let steps = expected.tokens.iter().zip(&expected.logprobs);
-        for (position, (token, theirs)) in (expected.length - 1..).zip(steps) {
-            let [logits, hidden] = told;
-            let ours = log_softmax(&logits);
-            assert_eq!(greedy(&ours), *token, "{name} at {position}");
-            let off = ours.iter().zip(theirs).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-            assert!(off < 2e-4, "{name} at {position}: {off}");
-            told = run(&*head, &kv, position, &[*token], &[hidden]);
-        }
+        assert_drafts(name, &*head, &expected, &hidden);
+    }
+}
+
+#[test]
+fn eagle_heads_that_do_not_fit_are_refused() {
+    let ids = "eagle_aux_hidden_state_layer_ids";
+    for (field, value, reason) in [
+        ("vocab_size", json!(161), "`vocab_size` is 161, the model's is 160"),
+        ("target_hidden_size", json!(64), "the model's hidden states have 32 elements"),
+        ("num_hidden_layers", json!(2), "must be 1 in an EAGLE-3 head"),
+        ("draft_vocab_size", json!(999), "must be 1 to 160"),
+        (ids, json!([1, 2, 4]), "must be two or more of the model's 4 layers"),
+        (ids, Value::Null, "is needed for a model of 4 layers"),
+        (ids, json!([1, 2]), "tensor `fc.weight`"),
+        ("eagle_config", json!({"use_aux_hidden_state": false}), "`use_aux_hidden_state` is false"),
+    ] {
+        let (_, head) = load_eagle("llama4", |config| config[field] = value.clone());
+        let error = head.err().unwrap().to_string();
+        assert!(error.contains(reason), "{field}: {error}");
+    }
+    for (class, reason) in [
+        ("DFlashDraftModel", "the block drafter DFlash (DFlashDraftModel)"),
+        ("Qwen3DSparkModel", "the block drafter DSpark"),
+        ("EagleLlamaForCausalLM", "EAGLE of the first"),
+        ("PeagleLlamaForCausalLM", "P-EAGLE"),
+        ("MedusaModel", "Medusa"),
+    ] {
+        let error = drafter_kind(&json!({"architectures": [class]})).unwrap_err().to_string();
+        assert!(error.contains(reason), "{error}");
     }
 }
 

@@ -129,6 +129,19 @@ impl Driver {
         (of_each, logits)
     }
 
+    /// The inputs of these layers at the next `count` tokens of a sequence, each token's one behind the
+    /// other.
+    pub(super) fn tapped(&mut self, seq: Seq, count: usize, layers: &[usize]) -> Vec<Vec<f32>> {
+        let mut batch = ForwardBatch::default();
+        batch.step.cu_seqlens_q.push(0);
+        self.plan(seq, count, &mut batch);
+        batch.taps.layers = layers.to_vec();
+        batch.taps.rows = (0..u32::try_from(count).unwrap()).collect();
+        let context = ForwardContext { device: device(), kv: &self.kv, states: &self.states };
+        let output = self.model.forward(&context, &batch.on(device()).unwrap()).unwrap();
+        output.tapped.unwrap().to_vec2().unwrap()
+    }
+
     fn run(&mut self, plan: &[(Seq, usize)], hidden: bool) -> (Vec<Vec<f32>>, Rows) {
         let mut batch = ForwardBatch::default();
         batch.step.cu_seqlens_q.push(0);
@@ -144,7 +157,7 @@ impl Driver {
             batch.hidden_rows = (0..u32::try_from(batch.step.input_ids.len()).unwrap()).collect();
         }
         let context = ForwardContext { device: device(), kv: &self.kv, states: &self.states };
-        let ForwardOutput { logits, hidden } =
+        let ForwardOutput { logits, hidden, .. } =
             self.model.forward(&context, &batch.on(device()).unwrap()).unwrap();
         assert_eq!(logits.dims(), [sampled.len(), self.model.vocab_size()]);
         let rows: Vec<Vec<f32>> =

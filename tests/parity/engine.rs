@@ -42,6 +42,7 @@ pub(super) fn request(prompt: &[u32], max_tokens: usize, seed: u64) -> EngineReq
         max_drafts: None,
         prompt_logprobs: None,
         priority: 0,
+        share: 0,
         cache_salt: None,
         adapter: None,
         pictures: Vec::new(),

@@ -52,9 +52,20 @@ fn all_changes() -> Vec<(String, Changes)> {
 
 /// The file that the converter wrote of a fixture, if it knows the architecture.
 pub(crate) fn converted(name: &str) -> Option<Vec<u8>> {
-    let delta = std::fs::read(fixtures().join(format!("{name}.delta"))).ok()?;
-    let checkpoint = std::fs::read(folder(name).join("model.safetensors")).unwrap();
-    let mut rest = delta.as_slice();
+    let delta = fixtures().join(format!("{name}.delta"));
+    restored(&delta, &folder(name).join("model.safetensors"))
+}
+
+/// The file that a delta makes of a checkpoint, if there is one.
+pub(crate) fn restored(delta: &Path, checkpoint: &Path) -> Option<Vec<u8>> {
+    let name = delta.display().to_string();
+    let delta = std::fs::read(delta).ok()?;
+    Some(rebuilt(&name, &delta, &std::fs::read(checkpoint).unwrap()))
+}
+
+/// The file that a delta makes of its source.
+pub(crate) fn rebuilt(name: &str, delta: &[u8], source: &[u8]) -> Vec<u8> {
+    let mut rest = delta;
     let mut take = |count: usize| {
         let (taken, after) = rest.split_at(count);
         rest = after;
@@ -70,11 +81,11 @@ pub(crate) fn converted(name: &str) -> Option<Vec<u8>> {
         } else {
             let count = (count & !(1 << 31)) as usize;
             let offset = u32::from_le_bytes(take(4).try_into().unwrap()) as usize;
-            file.extend_from_slice(&checkpoint[offset..offset + count]);
+            file.extend_from_slice(&source[offset..offset + count]);
         }
     }
     assert_eq!(fnv(&file), hash, "{name}: the checkpoint is another than the one converted");
-    Some(file)
+    file
 }
 
 fn fnv(bytes: &[u8]) -> u64 {

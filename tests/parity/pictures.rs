@@ -37,6 +37,9 @@ pub(crate) const MODELS: &[&str] = &[
     "mistral3",
     "llava",
     "llava_next",
+    "glm4v",
+    "glm4v_moe",
+    "llama4",
     "pixtral",
     "internvl",
     "lfm2_vl",
@@ -49,15 +52,15 @@ struct Reference {
 }
 
 #[derive(Clone, Deserialize)]
-struct Run {
-    parts: Vec<(String, usize)>,
+pub(super) struct Run {
+    pub(super) parts: Vec<(String, usize)>,
     prompt: Vec<u32>,
-    tokens: Vec<u32>,
+    pub(super) tokens: Vec<u32>,
     ids: Vec<Vec<u32>>,
     logprobs: Vec<Vec<f32>>,
 }
 
-fn folder() -> PathBuf {
+pub(super) fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/pictures")
 }
 
@@ -65,12 +68,12 @@ fn name_of(model: &str) -> String {
     format!("../pictures/{model}")
 }
 
-fn runs(model: &str) -> Vec<Run> {
+pub(super) fn runs(model: &str) -> Vec<Run> {
     let text = std::fs::read_to_string(folder().join(model).join("reference.json")).unwrap();
     serde_json::from_str::<Reference>(&text).unwrap().runs
 }
 
-fn processor(model: &str) -> Processor {
+pub(super) fn processor(model: &str) -> Processor {
     let source = open(&name_of(model));
     let processor = Processor::from_json(&source.config, source.processor_config.as_ref());
     processor.unwrap().unwrap()
@@ -81,14 +84,14 @@ fn file(name: &str) -> Vec<u8> {
 }
 
 /// A model's processor, its tokenizer and the pictures of the fixtures.
-struct Eyes {
+pub(super) struct Eyes {
     processor: Processor,
     tokenizer: Tokenizer,
     pictures: Vec<Prepared>,
 }
 
 impl Eyes {
-    fn of(model: &str) -> Self {
+    pub(super) fn of(model: &str) -> Self {
         let (processor, source) = (processor(model), open(&name_of(model)));
         let json = source.tokenizer_json.unwrap();
         let tokenizer = Tokenizer::from_json(&json, &TokenizerConfig::default()).unwrap();
@@ -99,8 +102,8 @@ impl Eyes {
     /// A prompt of parts, and the pictures in it.
     fn prompt(&self, parts: &[(String, usize)]) -> (Vec<u32>, Vec<PlacedPicture>) {
         let token = |id| self.tokenizer.token(id).unwrap();
-        let Processor { image_token_id, placeholder_id, .. } = self.processor;
-        let (placeholder, image_token) = (token(placeholder_id), token(image_token_id));
+        let image_token_id = self.processor.image_token_id;
+        let (placeholder, image_token) = (self.processor.placeholder(token), token(image_token_id));
         let (mut prompt, mut shown) = (String::new(), Vec::new());
         let mut length = 0;
         for (kind, value) in parts {
@@ -121,7 +124,7 @@ impl Eyes {
         (ids, placed)
     }
 
-    fn asked(&self, parts: &[(String, usize)], max_tokens: usize) -> EngineRequest {
+    pub(super) fn asked(&self, parts: &[(String, usize)], max_tokens: usize) -> EngineRequest {
         let (tokens, pictures) = self.prompt(parts);
         let request = request(&tokens, max_tokens, 0);
         let sampling = SamplingParams { temperature: 0.0, ..request.sampling };
@@ -135,7 +138,7 @@ fn text(length: usize, start: usize) -> impl Iterator<Item = char> {
     (0..length).map(move |i| char::from(u8::try_from(code(i)).unwrap()))
 }
 
-fn config() -> EngineConfig {
+pub(super) fn config() -> EngineConfig {
     EngineConfig {
         max_num_seqs: 4,
         target_step_time: None,
@@ -147,7 +150,7 @@ fn config() -> EngineConfig {
     }
 }
 
-fn cold(model: &str) -> EngineHandle {
+pub(super) fn cold(model: &str) -> EngineHandle {
     start(&name_of(model), &EngineConfig { prefix_cache: false, max_num_seqs: 1, ..config() })
 }
 
@@ -220,7 +223,7 @@ fn f32_logprobs_and_greedy_tokens_equal_the_reference() {
 }
 
 /// Of our log-probabilities to those of a run.
-fn largest_distance((_, ours): &Answer, run: &Run) -> f32 {
+pub(super) fn largest_distance((_, ours): &Answer, run: &Run) -> f32 {
     let mut largest = 0.0f32;
     for (ours, (ids, theirs)) in ours.iter().zip(run.ids.iter().zip(&run.logprobs)) {
         for (id, theirs) in ids.iter().zip(theirs) {

@@ -11,6 +11,7 @@ mod pictures;
 mod ranks;
 mod server;
 mod settings;
+mod several;
 mod speculation;
 mod structured;
 

@@ -67,6 +67,64 @@ async fn every_protocol_sees_the_same() {
 }
 
 #[tokio::test]
+async fn a_model_in_gguf_sees_with_the_projector_beside_it() {
+    let files = tempfile::tempdir().unwrap();
+    assert!(crate::parity::pictures_gguf::write("qwen3_vl", files.path()));
+    let start = |flags: &[&str]| {
+        let model = ["--model", files.path().to_str().unwrap(), "--served-model-name", "tiny"];
+        Server::start(&[&model[..], &["--kv-cache-memory", "16MiB"], flags].concat())
+    };
+    let asked = chat(&[image(0), json!({"type": "text", "text": QUESTION})]);
+    let expected = server().post("/v1/chat/completions", &asked).await;
+    let answer = start(&[]).post("/v1/chat/completions", &asked).await;
+    assert_eq!(answer["choices"][0]["message"], expected["choices"][0]["message"], "{answer}");
+    assert_eq!(answer["usage"]["prompt_tokens"], expected["usage"]["prompt_tokens"]);
+    let blind = start(&["--no-mmproj"]).post("/v1/chat/completions", &asked).await;
+    let message = blind["error"]["message"].as_str().unwrap_or_default();
+    assert!(message.contains("not supported, only text"), "{blind}");
+    // A template that knows no parts.
+    let template = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content + '<|im_end|>' }}\n\
+                    {% endfor %}<|im_start|>assistant\n";
+    let plain = start(&["--chat-template", template]).post("/v1/chat/completions", &asked).await;
+    assert_eq!(plain["choices"][0]["message"], expected["choices"][0]["message"], "{plain}");
+}
+
+#[tokio::test]
+async fn hostile_pictures_disturb_no_stream_beside_them() {
+    let server = server();
+    let text = json!({"type": "text", "text": QUESTION});
+    let mut asked = chat(&[image(0), text.clone()]);
+    asked["max_tokens"] = json!(200);
+    asked["ignore_eos"] = json!(true);
+    let alone = server.post("/v1/chat/completions", &asked).await;
+    let before = server.peak_memory();
+    let bombs = (0..24).map(|index| {
+        let side = if index % 2 == 0 { 16_384u32 } else { 60_000 };
+        let mut file = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR".to_vec();
+        file.extend([side.to_be_bytes(), side.to_be_bytes()].concat());
+        file.extend([8, 6, 0, 0, 0]);
+        file.extend(crc32fast::hash(&file[12..]).to_be_bytes());
+        file.extend(std::iter::repeat_n(0, 1 << 16));
+        let url = format!("data:image/png;base64,{}", STANDARD.encode(file));
+        chat(&[json!({"type": "image_url", "image_url": {"url": url}}), text.clone()])
+    });
+    let bombs: Vec<Value> = bombs.collect();
+    let refused = futures::future::join_all(
+        bombs.iter().map(|bomb| server.post("/v1/chat/completions", bomb)),
+    );
+    let (beside, refused) = tokio::join!(server.post("/v1/chat/completions", &asked), refused);
+    for body in refused {
+        let message = body["error"]["message"].as_str().unwrap_or_default();
+        assert!(message.contains("pixels; at most 16384 a side"), "{body}");
+    }
+    assert_eq!(beside["choices"], alone["choices"]);
+    if let (Some(before), Some(after)) = (before, server.peak_memory()) {
+        // Each would be a gigabyte.
+        assert!(after < before + (128 << 20), "{before} {after}");
+    }
+}
+
+#[tokio::test]
 async fn what_can_not_be_seen_is_refused_with_the_reason() {
     let server = server();
     let of_url = |url: &str| json!({"type": "image_url", "image_url": {"url": url}});

@@ -83,6 +83,14 @@ impl Server {
         line.rsplit(' ').next().unwrap().parse().unwrap()
     }
 
+    /// The lines of a metric, one for each set of labels.
+    pub(super) async fn counted(&self, name: &str) -> Vec<String> {
+        let text =
+            reqwest::get(format!("{}/metrics", self.url)).await.unwrap().text().await.unwrap();
+        let lines = text.lines().filter(|line| line.starts_with(&format!("{name}{{")));
+        lines.map(str::to_owned).collect()
+    }
+
     /// Waits until no sequence runs or waits and no KV block is held.
     pub(super) async fn assert_idle(&self) {
         let names =

@@ -71,7 +71,8 @@ impl FakeHub {
 struct Request {
     method: String,
     path: String,
-    range: Option<usize>,
+    /// The first byte, and the last where the client names one.
+    range: Option<(usize, Option<usize>)>,
     token: Option<String>,
 }
 
@@ -86,8 +87,8 @@ fn read_request(stream: &TcpStream) -> Option<Request> {
         let Some((name, value)) = line.split_once(": ") else { break };
         match name.to_ascii_lowercase().as_str() {
             "range" => {
-                let start = value.trim_start_matches("bytes=").trim_end_matches('-');
-                request.range = Some(start.parse().unwrap());
+                let (start, end) = value.trim_start_matches("bytes=").split_once('-').unwrap();
+                request.range = Some((start.parse().unwrap(), end.parse().ok()));
             }
             "authorization" => request.token = Some(value.trim_start_matches("Bearer ").to_owned()),
             _ => {}
@@ -99,7 +100,11 @@ fn read_request(stream: &TcpStream) -> Option<Request> {
 fn answer(stream: &TcpStream, state: &Mutex<State>, port: u16) {
     let Some(request) = read_request(stream) else { return };
     let mut state = state.lock().unwrap();
-    let range = request.range.map_or(String::new(), |start| format!(" from {start}"));
+    let range = match request.range {
+        None => String::new(),
+        Some((start, None)) => format!(" from {start}"),
+        Some((start, Some(end))) => format!(" from {start} to {end}"),
+    };
     state.requests.push(format!("{} {}{range}", request.method, request.path));
     let path = request.path.trim_start_matches('/').to_owned();
     if let Some(file) = path.strip_prefix("cdn/") {
@@ -181,11 +186,12 @@ fn send_large(stream: &TcpStream, state: &mut State, request: &Request, file: &s
         return send(stream, "500 Internal Server Error", &[], b"<html>an error page</html>");
     }
     let bytes = &state.files[file];
-    let start = request.range.filter(|_| !state.ignore_ranges).unwrap_or(0);
-    let range = format!("bytes {start}-{}/{}", bytes.len() - 1, bytes.len());
-    let rest = &bytes[start..];
-    let (status, headers) = match start {
-        0 => ("200 OK", vec![]),
+    let asked = request.range.filter(|_| !state.ignore_ranges).unwrap_or((0, None));
+    let last = asked.1.unwrap_or(usize::MAX).min(bytes.len() - 1);
+    let range = format!("bytes {}-{last}/{}", asked.0, bytes.len());
+    let rest = &bytes[asked.0..=last];
+    let (status, headers) = match asked {
+        (0, None) => ("200 OK", vec![]),
         _ => ("206 Partial Content", vec![("Content-Range", range)]),
     };
     let sent = state.cut_after.unwrap_or(rest.len()).min(rest.len());

@@ -340,7 +340,6 @@ fn metadata_that_no_model_here_honours_is_refused() {
         ("llama.rope.dimension_sections", sections, "`llama.rope.dimension_sections` is set"),
         ("llama.rope.dimension_count", Value::U32(10), "10 of the 8 dimensions"),
         ("llama.logit_scale", Value::F32(0.5), "`llama.logit_scale` is set"),
-        ("llama.attention.causal", Value::Bool(false), "both ways"),
         ("llama.rope.scaling.type", text("longrope"), "`longrope` without rope_factors_long"),
         ("llama.rope.scaling.type", text("new"), "`new` is not supported"),
         ("llama.rope.scaling.type", text("yarn"), "original_context_length"),
@@ -369,6 +368,82 @@ fn metadata_that_no_model_here_honours_is_refused() {
         let mut file = GgufFile::new("llama", GgmlDType::F16);
         file.metadata.remove(key);
         assert!(refused(&file).contains(&format!("`{key}` is missing")), "{key}");
+    }
+}
+
+#[test]
+fn a_model_that_looks_both_ways_says_so() {
+    let mut file = GgufFile::new("llama", GgmlDType::F16);
+    assert!(open(&file).config.get("is_causal").is_none());
+    file.set("llama.attention.causal", Value::Bool(false));
+    assert_eq!(open(&file).config["is_causal"], false);
+}
+
+#[test]
+fn pooling_that_the_format_does_not_know_is_refused() {
+    let mut file = GgufFile::new("llama", GgmlDType::F16);
+    assert!(open(&file).sentence_modules.is_none());
+    for (kind, pools) in [(0, false), (1, true), (2, true), (3, true), (4, false)] {
+        file.set("llama.pooling_type", Value::U32(kind));
+        assert_eq!(open(&file).sentence_modules.is_some(), pools, "{kind}");
+    }
+    file.set("llama.pooling_type", Value::U32(5));
+    assert!(refused(&file).contains("`llama.pooling_type` is 5, expected 0 to 4"));
+}
+
+/// A file that declares one tensor of a kind, its innermost dimension first.
+fn one_tensor(kind: u32, dims: &[u64], data: usize) -> Vec<u8> {
+    let name = b"token_embd.weight";
+    let mut file = b"GGUF\x03\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0".to_vec();
+    file.extend((name.len() as u64).to_le_bytes());
+    file.extend(name);
+    file.extend(u32::try_from(dims.len()).unwrap().to_le_bytes());
+    file.extend(dims.iter().flat_map(|size| size.to_le_bytes()));
+    file.extend(kind.to_le_bytes());
+    file.extend(0u64.to_le_bytes());
+    file.resize(file.len().next_multiple_of(32) + data, 0xff);
+    file
+}
+
+#[test]
+fn blocks_of_codes_that_do_not_fit_are_refused() {
+    // Number, elements and bytes of a block: the i-quants, the ternary kinds, MXFP4 and NVFP4.
+    let kinds = [
+        (16, 256, 66),
+        (17, 256, 74),
+        (18, 256, 98),
+        (19, 256, 50),
+        (20, 32, 18),
+        (21, 256, 110),
+        (22, 256, 82),
+        (23, 256, 136),
+        (29, 256, 56),
+        (34, 256, 54),
+        (35, 256, 66),
+        (39, 32, 17),
+        (40, 64, 36),
+    ];
+    for (kind, elements, bytes) in kinds {
+        let whole = [elements as u64 * 2, 3];
+        let size = 6 * bytes;
+        let refused = |dims: &[u64], data| refused_bytes(&one_tensor(kind, dims, data));
+        let short = refused(&whole, size - 1);
+        let expected = format!("needs {size} bytes at data offset 0, the file has {}", size - 1);
+        assert!(short.contains(&expected), "{kind}: {short}");
+        let odd = refused(&[elements as u64 + 1, 2], 4096);
+        assert!(odd.contains(&format!("expected a multiple of {elements}")), "{kind}: {odd}");
+        for dims in [[elements as u64, u64::MAX / 8], [1 << 40, 1 << 40]] {
+            let large = refused(&dims, 64);
+            let known = ["which no file can hold", "the file has 64"];
+            assert!(known.iter().any(|known| large.contains(known)), "{kind}: {large}");
+        }
+        // As many bytes as it needs are no error of the tensor's, whatever codes they hold.
+        let fits = refused(&whole, size);
+        assert!(fits.contains("general.architecture"), "{kind}: {fits}");
+    }
+    for unknown in [4, 31, 36, 41, 99] {
+        let message = refused_bytes(&one_tensor(unknown, &[256], 4096));
+        assert!(message.contains("is not supported; supported are"), "{unknown}: {message}");
     }
 }
 

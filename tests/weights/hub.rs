@@ -7,6 +7,7 @@ use candle_core::quantized::gguf_file::Value;
 use sconce::cli::download::{DownloadArgs, download};
 use sconce::weights::WeightError;
 use sconce::weights::hub::error::HubError;
+use sconce::weights::hub::watch::Watch;
 use sconce::weights::hub::{HubOptions, fetch_blocking};
 use sconce::weights::model_ref::{HubRef, ModelRef};
 use sconce::weights::source::ModelSource;
@@ -19,10 +20,12 @@ fn options(hub: &FakeHub, cache: &Path) -> HubOptions {
     HubOptions {
         offline: false,
         progress: false,
+        projector: true,
         endpoint: hub.endpoint.clone(),
         cache: cache.to_owned(),
         token: None,
         retries: 1,
+        watch: Watch::default(),
     }
 }
 

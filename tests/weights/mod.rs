@@ -13,6 +13,7 @@
 mod checkpoint;
 #[cfg(feature = "hub")]
 mod fake_hub;
+mod forecast;
 mod gguf;
 pub(crate) mod gguf_file;
 #[cfg(feature = "hub")]

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use super::byte_size::ByteSize;
 use super::kv_events::KvEventsConfig;
-use super::logging::LogFormat;
+use super::logging::OutputArgs;
 use super::lora_modules::LoraModules;
+use super::models_args::ModelsArgs;
+use super::speech::SpeechArgs;
 use super::store::StoreArgs;
 use super::values::{MostImages, parser, percent_share, value_of};
 use clap::builder::TypedValueParser;
@@ -21,6 +23,7 @@ use crate::config::{
     Pooling, ServerConfig, TlsFiles, WeightKind,
 };
 use crate::text::{reasoning, tool_calls};
+use crate::weights::projector::ProjectorChoice;
 
 /// Serve a model over the OpenAI API.
 ///
@@ -35,10 +38,16 @@ pub struct ServeArgs {
     #[command(flatten)]
     engine: EngineArgs,
     #[command(flatten)]
+    pub(super) models: ModelsArgs,
+    #[command(flatten)]
+    speech: SpeechArgs,
+    #[command(flatten)]
     pub(super) store: StoreArgs,
-    /// How log lines are written to standard error. RUST_LOG sets what is logged.
-    #[arg(long, value_enum, default_value_t = LogFormat::Text, help_heading = "Output")]
-    pub(super) log_format: LogFormat,
+    #[command(flatten)]
+    pub(super) output: OutputArgs,
+    /// Print what would be loaded and what it would take, and end; see `sconce plan`.
+    #[arg(long, help_heading = "Output")]
+    pub(crate) dry_run: bool,
     /// File with further flags, as lines such as max-num-seqs = 32 [default: sconce.toml here, then
     /// /etc/sconce/sconce.toml, if there is one]. The environment sets flags, too (SCONCE_MAX_NUM_SEQS), and
     /// is stronger.
@@ -58,6 +67,12 @@ struct ModelArgs {
     /// Use the hub's cache only, ask no network.
     #[arg(long)]
     offline: bool,
+    /// File with the vision tower of a model in GGUF [default: the mmproj-*.gguf beside it].
+    #[arg(long, value_name = "FILE", requires = "model")]
+    mmproj: Option<PathBuf>,
+    /// Leave out the vision tower beside a model in GGUF: it reads texts alone.
+    #[arg(long, conflicts_with = "mmproj")]
+    no_mmproj: bool,
     /// Name that requests use for the model; repeat for aliases [default: the model's own].
     #[arg(long, value_name = "NAME")]
     served_model_name: Vec<String>,
@@ -128,6 +143,10 @@ struct NetworkArgs {
     /// Key that may also load and unload adapters, which with any key configured no other may.
     #[arg(long, value_name = "KEY", hide_env_values = true, value_delimiter = ',')]
     admin_api_key: Vec<String>,
+    /// File with further keys, as digests with names, scopes and limits (TOML or JSON; sconce key new makes
+    /// an entry). It is read again when it changes, and at SIGHUP.
+    #[arg(long, value_name = "FILE")]
+    api_key_file: Option<PathBuf>,
     /// Sequences that may wait to run; one more is answered 429.
     #[arg(long, default_value_t = 256, value_name = "COUNT")]
     max_queued_requests: usize,
@@ -216,7 +235,7 @@ struct EngineArgs {
     #[arg(long, value_name = "FILE", requires = "nnodes")]
     rank_secret_file: Option<PathBuf>,
     /// On a GPU, too, make results independent of what else is computed, to the bit, as they are on
-    /// a CPU; prompts take longer then.
+    /// a CPU; prompts and steps of many streams take longer then.
     #[arg(long)]
     deterministic: bool,
     /// On a GPU, start every kernel of a decode step by itself instead of capturing CUDA graphs.
@@ -268,8 +287,9 @@ struct EngineArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 16,
         value_parser = clap::value_parser!(u16).range(0..=64))]
     draft_max: u16,
-    /// A small model with the same tokenizer that drafts tokens: a hub id, a folder or a .gguf file. It is
-    /// asked where that pays, and answers are the same with and without.
+    /// A small model with the same tokenizer that drafts tokens, an EAGLE-3 head or a head in GGUF for this
+    /// model: a hub id, a folder or a .gguf file. It is asked where that pays, and answers are the same with
+    /// and without.
     #[arg(long, value_name = "MODEL")]
     draft_model: Option<String>,
     /// Don't reuse the KV cache of equal prompt beginnings.
@@ -308,6 +328,17 @@ fn weight_kind(quantized: bool) -> impl TypedValueParser<Value = WeightKind> {
     value_of(kinds, WeightKind::name)
 }
 
+impl ModelArgs {
+    /// Where the vision tower of a model in GGUF is.
+    fn projector(&self) -> ProjectorChoice {
+        match &self.mmproj {
+            Some(file) => ProjectorChoice::At(file.clone()),
+            None if self.no_mmproj => ProjectorChoice::Absent,
+            None => ProjectorChoice::Beside,
+        }
+    }
+}
+
 impl EngineArgs {
     /// The machines that compute the model together, if there are several.
     fn nodes(&self) -> Option<Nodes> {
@@ -326,16 +357,18 @@ impl EngineArgs {
 
 impl ServeArgs {
     /// The model that the flags choose.
-    pub(super) fn model_choice(&self) -> ModelChoice {
+    pub(crate) fn model_choice(&self) -> ModelChoice {
         ModelChoice {
             model: self.model.model.clone(),
             draft_model: self.engine.draft_model.clone(),
+            projector: self.model.projector(),
             revision: self.model.revision.clone(),
             offline: self.model.offline,
             name: self.model.served_model_name.first().cloned(),
             chat_template: self.model.chat_template.clone(),
             generation_config: GenerationConfig::parse(&self.model.generation_config),
             adapters: self.adapters(),
+            speech: self.speech.choice(self.engine.threads),
         }
     }
 
@@ -345,7 +378,7 @@ impl ServeArgs {
     }
 
     /// How the engine is to run.
-    pub(super) fn engine_config(&self) -> EngineConfig {
+    pub(crate) fn engine_config(&self) -> EngineConfig {
         let args = &self.engine;
         let default = EngineConfig::default();
         let (num_seqs, num_tokens) = if args.device.prefers_gpu() {
@@ -406,6 +439,7 @@ impl ServeArgs {
             },
             api_keys: given(&args.api_key),
             admin_api_keys: given(&args.admin_api_key),
+            api_key_file: args.api_key_file.clone(),
             max_queued_requests: args.max_queued_requests,
             max_queued_tokens: args.max_queued_tokens,
             max_embed_len: args.max_embed_len,
@@ -417,6 +451,7 @@ impl ServeArgs {
             },
             drain_delay: Duration::from_secs(args.drain_delay),
             drain_timeout: Duration::from_secs(args.drain_timeout),
+            log: self.output.log_config(),
             step_timeout: (self.engine.step_timeout > 0)
                 .then(|| Duration::from_secs(self.engine.step_timeout)),
             cors_origins: args.cors_origin.clone(),

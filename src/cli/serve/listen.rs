@@ -1,5 +1,6 @@
 //! The addresses that the server listens on, bound before the model is loaded.
 
+use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
@@ -109,4 +110,16 @@ fn open_tls(config: &ServerConfig) -> anyhow::Result<Option<Tls>> {
     let Some(files) = config.tls.clone() else { return Ok(None) };
     let opened = Tls::open(files.certificates, files.key);
     Ok(Some(opened.context("--ssl-certfile and --ssl-keyfile can't be used")?))
+}
+
+/// Says where the server listens; the first address is the one for everybody.
+pub(super) fn announce(names: &[String], took: Duration) -> anyhow::Result<()> {
+    writeln!(
+        std::io::stdout(),
+        "sconce {} is ready on {} after {:.2} s",
+        env!("CARGO_PKG_VERSION"),
+        names.join(", operators on "),
+        took.as_secs_f64()
+    )?;
+    Ok(std::io::stdout().flush()?)
 }

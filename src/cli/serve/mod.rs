@@ -2,15 +2,20 @@
 
 mod args;
 mod byte_size;
+mod keys;
 mod kv_events;
 mod listen;
 mod logging;
 mod lora_modules;
+mod models;
+mod models_args;
+mod models_file;
+mod parent;
 mod signals;
+mod speech;
 mod store;
 mod values;
 
-use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -19,10 +24,11 @@ pub use args::ServeArgs;
 
 use crate::app::model::RunningModel;
 use crate::app::{adapters, nodes, ranks};
+use crate::cli::settings::Given;
 use crate::engine::EngineHandle;
 use crate::http::Loading;
 use crate::http::state::AppState;
-use listen::Addresses;
+use listen::{Addresses, announce};
 use signals::first_stop_signal;
 
 /// Serves until SIGTERM or Ctrl-C, then drains.
@@ -30,8 +36,12 @@ use signals::first_stop_signal;
 /// # Errors
 /// When the port is taken, the model can't be started, the listener fails, or the engine ends by
 /// itself.
-pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
-    args.log_format.start();
+pub(super) async fn run(args: ServeArgs, given: Given) -> anyhow::Result<()> {
+    if args.models.are_several() {
+        args.output.start_log();
+        return models::run(args, given).await;
+    }
+    let exporter = args.output.start()?;
     if let Some(path) = &args.config {
         tracing::info!(file = %path.display(), "settings are read from a file, too");
     }
@@ -46,6 +56,7 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
         check_adapters(&args, name)?;
     }
     let config_of_server = args.server_config("");
+    keys::check(&config_of_server)?;
     let addresses = Addresses::bind(&config_of_server)?;
     let most = config_of_server.max_connections;
     let loading = addresses.each()?.into_iter().map(|listener| Loading::start(listener, most));
@@ -58,15 +69,21 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let (parts, engine) = running.into_server_parts(server_config, store);
     let handle = parts.engine.clone();
     let state = AppState::new(parts);
+    keys::read(&state)?;
     let listeners = addresses.listeners()?;
     drop(loading);
     addresses.keep_certificate_new();
+    keys::keep_new(state.clone());
     announce(&addresses.names()?, began.elapsed())?;
     let failed = AtomicBool::new(false);
     let stop = stopped(handle, &failed);
     let report = crate::http::serve(listeners, state, stop).await?;
     if report.cut > 0 {
         tracing::warn!(cut = report.cut, "requests were cut at the end of the drain");
+    }
+    if let Some(exporter) = exporter {
+        // It blocks.
+        tokio::task::spawn_blocking(move || exporter.stop()).await?;
     }
     if stores {
         wait_until_stored(&engine).await;
@@ -80,6 +97,7 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
 async fn stopped(engine: EngineHandle, failed: &AtomicBool) {
     tokio::select! {
         () = first_stop_signal() => {}
+        () = parent::gone() => {}
         () = engine.ended() => failed.store(true, Ordering::Relaxed),
     }
 }
@@ -103,7 +121,7 @@ async fn wait_until_stored(engine: &JoinHandle<()>) {
 /// # Errors
 /// When no server started this process, or the part can't be loaded or computed.
 pub fn run_rank(args: &ServeArgs) -> anyhow::Result<()> {
-    args.log_format.start();
+    args.output.start_log();
     ranks::follow_leader(&args.model_choice(), &args.engine_config())
 }
 
@@ -111,16 +129,4 @@ pub fn run_rank(args: &ServeArgs) -> anyhow::Result<()> {
 fn check_adapters(args: &ServeArgs, model_name: &str) -> anyhow::Result<()> {
     let config = args.server_config(model_name);
     adapters::check(&args.adapters(), config.lora.max_loras, &config.served_model_names)
-}
-
-/// Says where the server listens; the first address is the one for everybody.
-fn announce(names: &[String], took: Duration) -> anyhow::Result<()> {
-    writeln!(
-        std::io::stdout(),
-        "sconce {} is ready on {} after {:.2} s",
-        env!("CARGO_PKG_VERSION"),
-        names.join(", operators on "),
-        took.as_secs_f64()
-    )?;
-    Ok(std::io::stdout().flush()?)
 }

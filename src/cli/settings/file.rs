@@ -23,18 +23,38 @@ pub(super) fn read(
 ) -> Result<Vec<Setting>, String> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| format!("--config {}: it can't be read: {error}", path.display()))?;
+    read_text(&text, command, judge, &|line| Origin::File { path: path.to_owned(), line })
+}
+
+/// Reads the flags of a table that is a part of another file.
+pub(super) fn read_table(
+    text: &str,
+    command: &Command,
+    judge: &Judge<'_>,
+) -> Result<Vec<Setting>, String> {
+    read_text(text, command, judge, &|_| Origin::Found)
+}
+
+fn read_text(
+    text: &str,
+    command: &Command,
+    judge: &Judge<'_>,
+    origin: &dyn Fn(usize) -> Origin,
+) -> Result<Vec<Setting>, String> {
     let place = |span: &Range<usize>| {
-        let line = 1 + text.bytes().take(span.start).filter(|byte| *byte == b'\n').count();
-        Origin::File { path: path.to_owned(), line }
+        origin(1 + text.bytes().take(span.start).filter(|byte| *byte == b'\n').count())
     };
-    let table = DeTable::parse(&text).map_err(|error| {
+    let table = DeTable::parse(text).map_err(|error| {
         let at = place(&error.span().unwrap_or(0..0));
         format!("{at}: {}", error.message().replace('\n', ", "))
     })?;
     let mut settings: Vec<Setting> = Vec::new();
     for (key, value) in table.get_ref() {
         let origin = place(&key.span());
-        let wrong = |error: String| format!("{origin}: `{}`: {error}", key.get_ref());
+        let wrong = |error: String| match &origin {
+            Origin::Found => format!("`{}`: {error}", key.get_ref()),
+            _ => format!("{origin}: `{}`: {error}", key.get_ref()),
+        };
         let flag = flag(command, key.get_ref()).map_err(&wrong)?;
         let name = flag.get_long().unwrap_or_default().to_owned();
         if let Some(same) = settings.iter().find(|setting| setting.name == name) {

@@ -7,6 +7,7 @@
 
 mod environment;
 mod file;
+mod given;
 mod kind;
 mod setting;
 #[cfg(test)]
@@ -18,30 +19,33 @@ use std::path::PathBuf;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command};
 
-pub(super) use self::setting::own_flags;
+pub(super) use self::given::{Given, GivenFlag};
+pub(super) use self::setting::{own_flags, variable_of};
 
-use self::kind::Values;
+use self::kind::{Kind, Values};
 use self::setting::{CONFIG, Judge, Origin, Setting};
 use crate::app::ranks;
 
 /// Subcommands whose flags have further sources.
-const SUBCOMMANDS: [&str; 3] = ["serve", "config", ranks::COMMAND];
+const SUBCOMMANDS: [&str; 4] = ["serve", "config", "plan", ranks::COMMAND];
 /// Files that are read where no flag and no variable names one: the first that is there.
 const FILES: [&str; 2] = ["sconce.toml", "/etc/sconce/sconce.toml"];
 
 /// The command line with what environment and file add to it.
 #[derive(Debug)]
-pub(super) struct Settings {
+pub struct Settings {
     arguments: Vec<OsString>,
     added: Vec<Setting>,
 }
 
 /// What settings are read from.
-pub(super) struct Sources<'a> {
-    pub(super) arguments: Vec<OsString>,
-    pub(super) variable: &'a dyn Fn(&str) -> Option<OsString>,
+pub struct Sources<'a> {
+    /// The command line, the program's name included.
+    pub arguments: Vec<OsString>,
+    /// Looks a variable up.
+    pub variable: &'a dyn Fn(&str) -> Option<OsString>,
     /// Files that are read if they are there and none is named.
-    pub(super) files: Vec<PathBuf>,
+    pub files: Vec<PathBuf>,
 }
 
 impl Sources<'_> {
@@ -61,7 +65,7 @@ impl Settings {
     ///
     /// # Errors
     /// What is wrong with a variable or the file, ready to be shown.
-    pub(super) fn read(command: &Command, sources: Sources<'_>) -> Result<Self, String> {
+    pub fn read(command: &Command, sources: Sources<'_>) -> Result<Self, String> {
         let Sources { arguments, variable, files } = sources;
         let unchanged = |arguments| Self { arguments, added: Vec::new() };
         let first = command.clone().ignore_errors(true).try_get_matches_from(&arguments);
@@ -90,7 +94,7 @@ impl Settings {
     }
 
     /// The command line to parse.
-    pub(super) fn arguments(&self) -> &[OsString] {
+    pub fn arguments(&self) -> &[OsString] {
         &self.arguments
     }
 
@@ -150,6 +154,44 @@ fn with(mut arguments: Vec<OsString>, subcommand: &str, added: &[Setting]) -> Ve
     let words = added.iter().flat_map(|setting| setting.values.words(&setting.name));
     arguments.splice(at..at, words.map(OsString::from).collect::<Vec<_>>());
     arguments
+}
+
+/// The words that a table of flags of `sconce serve` stands for; `of` names the table in errors.
+///
+/// # Errors
+/// A key is no flag, or a value is not of the flag's type or range.
+pub(super) fn words_of_table(
+    command: &Command,
+    table: &toml::Table,
+    of: &str,
+) -> Result<Vec<String>, String> {
+    let subcommand = SUBCOMMANDS[0];
+    let flags = command.find_subcommand(subcommand).ok_or("there is no such subcommand")?;
+    let judge = Judge { command, subcommand };
+    let read = file::read_table(&table.to_string(), flags, &judge);
+    let read = read.map_err(|error| format!("{of}: {error}"))?;
+    Ok(read.iter().flat_map(|setting| setting.values.words(&setting.name)).collect())
+}
+
+/// The flags of `matches` that have a value of their own.
+pub(super) fn given_flags(
+    command: &Command,
+    matches: &ArgMatches,
+    settings: &Settings,
+) -> Vec<GivenFlag> {
+    let flags = own_flags(command).filter_map(|flag| {
+        let name = flag.get_long()?;
+        settings.origin(matches, flag).filter(|origin| !is_default(origin))?;
+        let id = flag.get_id().as_str();
+        let values = if Kind::of(flag) == Kind::Switch {
+            Values::Switch(matches.get_flag(id))
+        } else {
+            let raw = matches.get_raw(id)?;
+            Values::Texts(raw.map(|value| value.to_string_lossy().into_owned()).collect())
+        };
+        Some(GivenFlag { name: name.to_owned(), words: values.words(name) })
+    });
+    flags.collect()
 }
 
 /// A flag's values in TOML.

@@ -89,6 +89,6 @@ fn in_one_line(error: &clap::Error) -> String {
 }
 
 /// `max-num-seqs` is `SCONCE_MAX_NUM_SEQS`.
-pub(super) fn variable_of(name: &str) -> String {
+pub(crate) fn variable_of(name: &str) -> String {
     format!("SCONCE_{}", name.to_uppercase().replace('-', "_"))
 }

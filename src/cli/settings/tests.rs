@@ -90,7 +90,8 @@ fn samples(flag: &Arg) -> [String; 3] {
 /// What some flags need beside them.
 fn beside(flag: &str) -> &'static [&'static str] {
     match flag {
-        "revision" => &["--model=here"],
+        "revision" | "mmproj" => &["--model=here"],
+        "served-speech-model-name" => &["--speech-model=there"],
         "node-rank" | "master-port" => {
             &["--nnodes=2", "--master-addr=there", "--rank-secret-file=secret"]
         }

@@ -56,6 +56,17 @@ struct Progress {
     drafts: Vec<u32>,
     /// What a head has yet to compute.
     hidden: HiddenQueue,
+    /// Whether a head is told the sequence's hidden states.
+    followed: bool,
+}
+
+impl Progress {
+    /// Forgets what was computed if the sequence was given other blocks.
+    fn begin(&mut self, starts: u32) {
+        if self.starts != starts {
+            *self = Self { starts, followed: self.followed, ..Self::default() };
+        }
+    }
 }
 
 /// A sequence that gets drafts.
@@ -112,8 +123,23 @@ impl DraftModel {
 
     /// Whether it can draft what follows a sequence.
     pub(super) fn can_draft(&self, sequence: &Sequence) -> bool {
+        let told = || self.progress.get(&sequence.id).is_some_and(|progress| progress.followed);
         // Behind the last token there must be room for a draft.
-        sequence.tokens().len() < self.runner.max_len() && sequence.pictures().is_empty()
+        sequence.tokens().len() < self.runner.max_len()
+            && sequence.pictures().is_empty()
+            && (!self.is_head() || told())
+    }
+
+    /// Whether a head is told a sequence's hidden states, from its first step on: all of its drafts need
+    /// them. Where drafting does not pay and so the head `rests`, only one sequence at a time is followed,
+    /// which shows when it pays again.
+    pub(super) fn follows(&mut self, id: SequenceId, rests: bool) -> bool {
+        if let Some(progress) = self.progress.get(&id) {
+            return progress.followed;
+        }
+        let followed = !rests || !self.progress.values().any(|progress| progress.followed);
+        self.progress.insert(id, Progress { followed, ..Progress::default() });
+        followed
     }
 
     /// Drafts tokens; `chance` is asked how likely a sequence's token with a probability is right, and
@@ -186,9 +212,7 @@ impl DraftModel {
         let length = text.tokens.len();
         if self.is_head() {
             let progress = self.progress.entry(id).or_default();
-            if progress.starts != text.starts {
-                *progress = Progress { starts: text.starts, ..Progress::default() };
-            }
+            progress.begin(text.starts);
             let (queue, last) = (&progress.hidden, length - 1);
             let first = queue.first().min(last);
             let count = queue.len().min(last - first).min(most);
@@ -203,9 +227,23 @@ impl DraftModel {
         Part { id, draft, first, token_ids, hidden: Vec::new(), samples: end == length }
     }
 
-    /// Whether it is a head of the model's checkpoint, which needs the model's hidden states.
+    /// Whether it is a head, which needs the model's hidden states.
     pub(super) fn is_head(&self) -> bool {
         self.runner.is_head()
+    }
+
+    /// What metrics call it.
+    pub(super) fn source(&self) -> &'static str {
+        match (self.is_head(), self.runner.taps()) {
+            (false, _) => "draft_model",
+            (true, []) => "mtp",
+            (true, _) => "eagle3",
+        }
+    }
+
+    /// The layers of the model whose inputs it needs; none: not any, or the last hidden states.
+    pub(in crate::engine) fn taps(&self) -> Vec<usize> {
+        self.runner.taps().to_vec()
     }
 
     /// Copies a head's parts of blocks as the model's are copied; a draft model computes what it needs.
@@ -220,12 +258,15 @@ impl DraftModel {
         first: usize,
         rows: impl Iterator<Item = &'a [f32]>,
     ) {
-        let (starts, width) = (sequence.starts(), self.runner.hidden_size());
+        let starts = sequence.starts();
         let progress = self.progress.entry(sequence.id).or_default();
-        if progress.starts != starts {
-            *progress = Progress { starts, ..Progress::default() };
+        progress.begin(starts);
+        let (mut values, mut width) = (Vec::new(), 0);
+        for row in rows {
+            width = row.len();
+            values.extend(row);
         }
-        progress.hidden.add(first, &rows.flatten().copied().collect::<Vec<_>>(), width);
+        progress.hidden.add(first, &values, width);
     }
 
     /// Computes what many positions of a sequence wait for, without any drafts.
@@ -248,9 +289,7 @@ impl DraftModel {
     fn update(&mut self, id: SequenceId, text: &DraftedText<'_>) -> usize {
         let Self { progress, blocks, .. } = self;
         let progress = progress.entry(id).or_default();
-        if progress.starts != text.starts {
-            *progress = Progress { starts: text.starts, ..Progress::default() };
-        }
+        progress.begin(text.starts);
         let new = &text.tokens[progress.computed.min(text.tokens.len())..];
         let drafts = std::mem::take(&mut progress.drafts);
         let right = drafts.iter().zip(new).take_while(|(draft, token)| draft == token).count();
@@ -333,6 +372,7 @@ impl Part {
             scored: &[],
             samples: self.samples,
             pooled: (0, 0),
+            tapped: false,
             adapter: None,
             pictures: &[],
         }

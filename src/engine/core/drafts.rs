@@ -1,12 +1,13 @@
 //! Speculative decoding in the engine: who drafts, what it may cost, and what came of it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use super::EngineCore;
 use super::active::Active;
 use super::draft_model::{DraftModel, ModelDraft};
+use super::hidden_queue::Told;
 use super::rows::{Rows, SampledRows};
 use crate::engine::output::event::panic_message;
 use crate::engine::request::EngineRequest;
@@ -14,7 +15,7 @@ use crate::sampling::SampledToken;
 use crate::scheduler::Scheduler;
 use crate::scheduler::output::{Finished, SchedulerOutput, num_accepted};
 use crate::scheduler::sequence::{Sequence, SequenceId};
-use crate::speculation::{Candidate, Drafter};
+use crate::speculation::{Candidate, Drafter, Source};
 
 impl EngineCore {
     /// Where a request's tokens are drafted, if anywhere.
@@ -42,9 +43,13 @@ impl EngineCore {
         let (ids, candidates) = candidates(scheduler, active, None, &decoding);
         let drafts = speculation.draft(&candidates);
         for (id, drafts) in ids.into_iter().zip(drafts) {
-            if !drafts.is_empty() {
-                self.scheduler.offer_drafts(id, drafts);
+            if drafts.tokens.is_empty() {
+                continue;
             }
+            if let Some((_, drafter)) = active.get_mut(&id).and_then(Active::speculating) {
+                drafter.offer(drafts.source);
+            }
+            scheduler.offer_drafts(id, drafts.tokens);
         }
         drafting
     }
@@ -84,16 +89,18 @@ impl EngineCore {
     }
 
     /// The sequences of a step whose hidden states a head that drafts is told.
-    pub(super) fn tells_hidden(&self, output: &SchedulerOutput) -> HashSet<SequenceId> {
-        let Some(model) = self.draft_model.as_ref().filter(|model| model.is_head()) else {
-            return HashSet::new();
+    pub(super) fn tells_hidden(&mut self, output: &SchedulerOutput) -> Told {
+        let Self { speculation, scheduler, active, draft_model, .. } = self;
+        let Some(model) = draft_model.as_mut().filter(|model| model.is_head()) else {
+            return Told::default();
         };
-        let drafts = |id: &SequenceId| {
-            let (sequence, active) = (self.scheduler.sequence(*id), self.active.get(id));
-            sequence.is_some_and(|sequence| model.can_draft(sequence))
-                && active.and_then(Active::drafter).is_some()
-        };
-        output.scheduled.iter().map(|(id, _)| *id).filter(drafts).collect()
+        let rests = speculation.model_rests();
+        let ids = output.scheduled.iter().map(|(id, _)| *id).filter(|id| {
+            let drafts = active.get(id).and_then(Active::drafter).is_some();
+            let sequence = scheduler.sequence(*id).filter(|_| drafts);
+            sequence.is_some_and(|sequence| model.follows(*id, rests) && model.can_draft(sequence))
+        });
+        Told { ids: ids.collect(), taps: !model.taps().is_empty() }
     }
 
     /// Has a head that drafts compute what it was told, where that is much.
@@ -172,11 +179,24 @@ impl EngineCore {
             let own = sampled.iter().find(|(other, _)| other == id);
             if let Some((_, tokens)) = own.filter(|_| !drafts.is_empty()) {
                 let accepted = num_accepted(drafts, tokens);
-                self.metrics.add_drafts(drafts.len(), accepted);
+                let drafter = self.active.get(id).and_then(Active::drafter);
+                let source = drafter.map_or("", |drafter| self.source(drafter.offered()));
+                self.metrics.add_drafts(source, drafts.len(), accepted);
                 counts.insert(*id, [drafts.len(), accepted]);
             }
         }
         counts
+    }
+
+    /// What metrics call a source of drafts.
+    fn source(&self, source: Source) -> &'static str {
+        match source {
+            Source::Prediction => "prediction",
+            Source::Own => "ngram",
+            Source::Others => "suffix",
+            Source::Grammar => "grammar",
+            Source::Model => self.draft_model.as_ref().map_or("draft_model", DraftModel::source),
+        }
     }
 
     /// Keeps the answer of a sequence that ended for others.

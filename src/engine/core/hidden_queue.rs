@@ -50,15 +50,25 @@ impl HiddenQueue {
     }
 }
 
-/// A sequence's part of a step, with the hidden states of all of its tokens if it is among those that are
-/// `told`.
-pub(super) fn with_hidden<'a>(
-    planned: PlannedSequence<'a>,
-    told: &HashSet<SequenceId>,
-) -> PlannedSequence<'a> {
-    let pooled =
-        if told.contains(&planned.id) { (0, planned.num_tokens()) } else { planned.pooled };
-    PlannedSequence { pooled, ..planned }
+/// The sequences of a step whose hidden states a head that drafts is told, of all of their tokens.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Told {
+    pub(super) ids: HashSet<SequenceId>,
+    /// Whether it is told the inputs of layers, not the last hidden states.
+    pub(super) taps: bool,
+}
+
+impl Told {
+    /// A sequence's part of a step, with what the head is told of it.
+    pub(super) fn with_hidden<'a>(&self, planned: PlannedSequence<'a>) -> PlannedSequence<'a> {
+        if !self.ids.contains(&planned.id) {
+            return planned;
+        }
+        if self.taps {
+            return PlannedSequence { tapped: true, ..planned };
+        }
+        PlannedSequence { pooled: (0, planned.num_tokens()), ..planned }
+    }
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ use super::request::{BeamRequest, EmbeddingRequest, EngineRequest, RequestId};
 use crate::kv_events::{Change, EventSender};
 use crate::metrics::MetricsHandle;
 use crate::pooling::PoolingHead;
-use crate::runner::{DecodeBounds, HiddenStates, Runner, StepOutput};
+use crate::runner::{DecodeBounds, Runner, StepOutput};
 use crate::sampling::SamplerState;
 use crate::scheduler::Scheduler;
 use crate::scheduler::output::{PictureSpan, PlannedSequence, SchedulerOutput};
@@ -42,7 +42,7 @@ use crate::speculation::Speculation;
 use active::{Active, Task};
 use adapters::Adapters;
 pub(super) use draft_model::DraftModel;
-use hidden_queue::with_hidden;
+use hidden_queue::Told;
 use searches::{Search, Searches};
 use sights::Sights;
 pub(super) use tiers::Tiers;
@@ -343,9 +343,9 @@ impl EngineCore {
         let num_rows = self.scheduler.plan(&output).map(|planned| planned.num_tokens()).sum();
         let told = self.tells_hidden(&output);
         match self.run_model(&output, &told) {
-            Ok(Ok(StepOutput { logits, hidden })) => {
-                self.pool(&output, &told, &hidden);
-                self.finish_step(&output, logits);
+            Ok(Ok(step)) => {
+                self.pool(&output, &told, &step);
+                self.finish_step(&output, step.logits);
                 self.finish_embeddings(&output);
                 self.take_snapshots();
                 self.searches.advance(&mut self.scheduler, &self.runner);
@@ -396,7 +396,7 @@ impl EngineCore {
     fn run_model(
         &mut self,
         output: &SchedulerOutput,
-        told: &HashSet<SequenceId>,
+        told: &Told,
     ) -> std::thread::Result<candle_core::Result<StepOutput>> {
         let Self { scheduler, runner, active, searches, adapters, sights, draft_model, .. } = self;
         let due: HashSet<SequenceId> =
@@ -420,7 +420,7 @@ impl EngineCore {
                     draft_model.as_ref().map_or(Ok(()), |model| model.copy(&output.copied))?;
                 }
                 runner.restore(&output.restored)?;
-                let plan = scheduler.plan(output).map(|planned| with_hidden(planned, told));
+                let plan = scheduler.plan(output).map(|planned| told.with_hidden(planned));
                 runner.run(plan, adapter, features)
             }))
         };
@@ -470,15 +470,10 @@ impl EngineCore {
 
     /// Pools the step's hidden states with those that the texts to embed have already, and keeps those of
     /// sequences that are `told` to a head which drafts.
-    fn pool(
-        &mut self,
-        output: &SchedulerOutput,
-        told: &HashSet<SequenceId>,
-        hidden: &HiddenStates,
-    ) {
-        let mut rows = hidden.rows();
+    fn pool(&mut self, output: &SchedulerOutput, told: &Told, step: &StepOutput) {
+        let (mut rows, mut tapped) = (step.hidden.rows(), step.tapped.rows());
         for planned in self.scheduler.plan(output) {
-            let planned = with_hidden(planned, told);
+            let planned = told.with_hidden(planned);
             let own = rows.by_ref().take(planned.num_pooled());
             if let Some(Active { task: Task::Embed { pooler, .. }, .. }) =
                 self.active.get_mut(&planned.id)
@@ -486,9 +481,14 @@ impl EngineCore {
                 own.for_each(|row| pooler.add(row));
             } else if let (Some(model), Some(sequence)) =
                 (&mut self.draft_model, self.scheduler.sequence(planned.id))
-                && told.contains(&planned.id)
+                && told.ids.contains(&planned.id)
             {
-                model.keep(sequence, planned.first_position, own);
+                if told.taps {
+                    let own = tapped.by_ref().take(planned.num_tokens());
+                    model.keep(sequence, planned.first_position, own);
+                } else {
+                    model.keep(sequence, planned.first_position, own);
+                }
             }
         }
     }

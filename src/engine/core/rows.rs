@@ -108,6 +108,7 @@ mod tests {
             scored,
             samples,
             pooled: (0, 0),
+            tapped: false,
             adapter: None,
             pictures: &[],
         }

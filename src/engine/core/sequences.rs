@@ -7,6 +7,7 @@ use crate::engine::adapter::Adapter;
 use crate::engine::request::{EmbeddingRequest, EngineRequest};
 use crate::sampling::SamplerState;
 use crate::scheduler::sequence::{PooledTokens, Sequence, SequenceId};
+use crate::scheduler::shares::ShareId;
 use crate::scheduler::stop::StopConditions;
 
 /// The sequence of a prompt to continue, and its sampler.
@@ -24,6 +25,7 @@ pub(super) fn to_generate(
         max_drafts: _,
         prompt_logprobs,
         priority,
+        share,
         cache_salt,
         adapter,
         pictures,
@@ -33,6 +35,7 @@ pub(super) fn to_generate(
     let (id, salt) = (SequenceId(id.0), cache_salt.as_deref());
     let name = adapter.as_ref().map(Adapter::shared_name);
     let sequence = Sequence::new(id, prompt_token_ids, stop, priority, salt)
+        .with_share(ShareId(share))
         .with_adapter(adapters.take(adapter))
         .with_adapter_name(name)
         .with_pictures(sights.take(pictures));
@@ -46,10 +49,11 @@ pub(super) fn to_embed(
     adapters: &mut Adapters,
     pooling: Option<Pooling>,
 ) -> Sequence {
-    let EmbeddingRequest { id, token_ids, priority, cache_salt, adapter, .. } = request;
+    let EmbeddingRequest { id, token_ids, priority, share, cache_salt, adapter, .. } = request;
     let (id, salt) = (SequenceId(id.0), cache_salt.as_deref());
     let name = adapter.as_ref().map(Adapter::shared_name);
     Sequence::new(id, token_ids, nothing_to_stop(), priority, salt)
+        .with_share(ShareId(share))
         .with_adapter(adapters.take(adapter))
         .with_adapter_name(name)
         .with_pooled(pooled_tokens(pooling))

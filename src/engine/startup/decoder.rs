@@ -12,7 +12,7 @@ use super::error::StartupError;
 use super::tiers::{self, CacheFacts, ModelIdentity};
 use super::{classifier, head, ranks, tower};
 use crate::config::{EngineConfig, Pooling, WeightKind};
-use crate::engine::core::EngineCore;
+use crate::engine::core::{DraftModel, EngineCore};
 use crate::engine::handle::EngineHandle;
 use crate::engine::limits::EngineLimits;
 use crate::engine::memory::{self, MemoryFacts, MemoryPlan, PlanError, WeightsFit};
@@ -191,19 +191,22 @@ impl LoadedModel {
         let vocab_size = self.model.vocab_size();
         let Self { model, device, head, leader, tower, draft, .. } = self;
         let draft = draft.map(|draft| draft.start(config, &plan, &device.device, vocab_size));
+        let draft = draft.transpose()?;
         let sizes = CacheSizes {
             num_blocks: plan.num_blocks,
             kv_format,
             num_slots: plan.num_slots,
             num_snapshots: plan.num_snapshots,
         };
-        let runner = Runner::new(model, device.device, sizes, leader.clone())?.with_tower(tower);
+        let taps = draft.as_ref().map_or_else(Vec::new, DraftModel::taps);
+        let runner = Runner::new(model, device.device, sizes, leader.clone())?;
+        let runner = runner.with_tower(tower).with_taps(taps);
         if let Some(leader) = leader {
             leader.watch(handle.waker()).map_err(StartupError::Thread)?;
         }
         let (shared, pace) = (handle.shared(), Pace::new(config.target_step_time));
         let core = EngineCore::new(commands, shared, scheduler, pace, runner, head, metrics)
-            .with_speculation(speculation, draft.transpose()?)
+            .with_speculation(speculation, draft)
             .with_events(events);
         let core = match tiers {
             Some(tiers) => core.with_tiers(tiers),

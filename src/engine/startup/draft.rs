@@ -9,8 +9,7 @@ use crate::engine::core::DraftModel;
 use crate::engine::memory::{self, DraftFacts, MemoryPlan, WeightsFit};
 use crate::kernels::backend::Backend;
 use crate::kernels::pool;
-use crate::models::config::HfConfig;
-use crate::models::{self, CausalLm};
+use crate::models::{self, CausalLm, DrafterKind, ModelError};
 use crate::runner::{DraftRunner, KvFormat};
 use crate::weights::progress::ProgressSink;
 use crate::weights::source::ModelSource;
@@ -25,6 +24,20 @@ pub struct LoadedDraft {
     pub kv_dtype: DType,
 }
 
+/// Whether what `source` describes is a head that goes on from what layers of the model gave, and so has
+/// the model's tokens.
+///
+/// # Errors
+///
+/// Something that drafts in a way that is not supported.
+pub fn goes_on_from_layers(source: &ModelSource) -> Result<bool, StartupError> {
+    let kind = models::drafter_kind(&source.config).map_err(|error| StartupError::Draft {
+        name: source.name.clone(),
+        reason: error.to_string(),
+    })?;
+    Ok(kind == DrafterKind::Eagle)
+}
+
 /// Whether anything is drafted on this device.
 pub(super) fn is_wanted(config: &EngineConfig, device: &OpenDevice) -> bool {
     config.draft_max > 0 && !matches!(Backend::of(&device.device), Backend::Cuda)
@@ -37,38 +50,45 @@ impl LoadedDraft {
         Self { model, weight_bytes, kv_dtype }
     }
 
-    /// Builds the draft model that `source` describes, on the `device` of the model whose tokens it is
-    /// to draft, and reads its weights; `progress` is told of every tensor.
+    /// Builds what `source` describes, on the `device` of the `drafted` model whose tokens it is to
+    /// draft, and reads its weights; `progress` is told of every tensor.
     pub(super) fn load(
         source: &ModelSource,
         config: &EngineConfig,
+        drafted: &dyn CausalLm,
         device: &OpenDevice,
         progress: ProgressSink,
     ) -> Result<Self, StartupError> {
-        let refuse = |reason: &str| {
-            Err(StartupError::Draft { name: source.name.clone(), reason: reason.to_owned() })
-        };
+        let refused = |reason: String| StartupError::Draft { name: source.name.clone(), reason };
+        let unusable = |error: ModelError| refused(error.to_string());
+        let refuse = |reason: &str| Err(refused(reason.to_owned()));
         if config.draft_max == 0 {
             return refuse("--draft-max 0 turns drafts off");
         }
         if !is_wanted(config, device) {
             return refuse("on a GPU nothing is drafted");
         }
-        let hf_config = HfConfig::from_value(&source.config)?;
+        let kind = models::drafter_kind(&source.config).map_err(unusable)?;
+        let hf_config = models::drafter_config(kind, &source.config).map_err(unusable)?;
+        let dtype = hf_config.dtype();
         let stored = usize::try_from(source.weight_bytes()).unwrap_or(usize::MAX);
-        let fit = WeightsFit { stored, dtype: hf_config.dtype(), kind: config.weight_kind };
+        let fit = WeightsFit { stored, dtype, kind: config.weight_kind };
         fit.check(device.memory()?.free, &device.name)?;
         let weights = source.weights(&device.device).with_progress(progress);
         let weights = weights.in_parallel(|count, work| pool::for_each_chunk(count, work));
         let weights = weights.rounded_to(config.weight_kind.map(WeightKind::ggml));
-        let model = models::load(&hf_config, &weights)?;
+        let model = match kind {
+            DrafterKind::Model => models::load(&hf_config, &weights),
+            DrafterKind::Eagle => models::load_eagle(&source.config, &weights, drafted),
+        };
+        let model = model.map_err(unusable)?;
         if !model.kv_shape().states.is_empty() {
             return refuse("its recurrent layers can't take back wrong drafts");
         }
         if !model.gives_logits() {
             return refuse("it has no output head");
         }
-        let (weight_bytes, dtype) = (weights.tally().bytes(), hf_config.dtype());
+        let weight_bytes = weights.tally().bytes();
         tracing::info!(matrices = %weights.tally(), bytes = weight_bytes, "draft model loaded");
         Ok(Self { model, weight_bytes, kv_dtype: dtype.unwrap_or(DType::F16) })
     }

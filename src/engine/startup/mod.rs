@@ -3,6 +3,7 @@
 //! [`Loaded::load`] reads the weights, [`Loaded::start`] plans memory and starts the engine thread;
 //! between the two adapters can be loaded, which take memory too.
 
+mod absent;
 pub mod adapters;
 mod cgroup;
 mod classifier;
@@ -12,6 +13,7 @@ pub mod draft;
 mod encoder;
 mod engine;
 mod error;
+pub mod forecast;
 mod head;
 mod ranks;
 pub mod tiers;
@@ -31,6 +33,7 @@ use crate::weights::source::ModelSource;
 use adapters::AdapterLoader;
 pub use decoder::{LoadedModel, follow};
 use draft::LoadedDraft;
+pub use draft::goes_on_from_layers;
 pub use encoder::LoadedEncoder;
 pub use engine::{Engine, cpu_level};
 pub use error::StartupError;
@@ -73,7 +76,8 @@ impl Loaded {
     ) -> Result<Self, StartupError> {
         match self {
             Self::Decoder(loaded) => {
-                let draft = LoadedDraft::load(source, config, &loaded.device, progress)?;
+                let (model, device) = (loaded.model.as_ref(), &loaded.device);
+                let draft = LoadedDraft::load(source, config, model, device, progress)?;
                 Ok(Self::Decoder(LoadedModel { draft: Some(draft), ..loaded }))
             }
             Self::Encoder(_) => Err(StartupError::Setting {

@@ -89,6 +89,7 @@ fn blocks_are_shared_under_adapters_of_equal_content_only() {
         second_text: None,
         wanted: Wanted::default(),
         priority: 0,
+        share: 0,
         cache_salt: None,
         adapter: Some(adapter.clone()),
     };

@@ -1,4 +1,4 @@
-//! Drafts by a head of the model's checkpoint, which goes on from the model's hidden states: always right
+//! Drafts by a head, which goes on from the model's hidden states or from what its layers gave: always right
 //! where they tell all there is to know, and the same answers anyway.
 
 use rand::SeedableRng;
@@ -14,9 +14,14 @@ fn unmix(hash: u64, value: u64) -> u64 {
     hash.rotate_right(29).wrapping_mul(0xF1DE_83E1_9937_733D) ^ value.wrapping_add(1)
 }
 
+/// What the head may need: the last hidden states, or the inputs of layers.
+const TAPS: [&[usize]; 2] = [&[], &[2, 5, 9]];
+
 /// Goes on from the hash that is the model's hidden state.
 struct HashHead {
     repeats: bool,
+    /// The layers whose inputs it needs instead.
+    taps: &'static [usize],
     /// Sequences whose cache was compared with the hash, and those of them that differed.
     compared: Option<Arc<[AtomicUsize; 2]>>,
 }
@@ -44,7 +49,11 @@ impl CausalLm for HashHead {
         let hidden = hidden.to_vec2::<f32>()?;
         let tokens = &batch.step.input_ids;
         assert_eq!(hidden.len(), tokens.len());
-        let hashes = hidden.iter().zip(tokens).map(|(h, token)| mix(hash_of(h), u64::from(*token)));
+        // Its own where it goes on by itself, else those of all layers.
+        let widths = [4, 4 * self.taps.len().max(1)];
+        assert!(hidden.iter().all(|hidden| widths.contains(&hidden.len())));
+        let hidden = hidden.iter().map(|hidden| &hidden[hidden.len() - 4..]);
+        let hashes = hidden.zip(tokens).map(|(h, token)| mix(hash_of(h), u64::from(*token)));
         let hashes: Vec<u64> = hashes.collect();
         let cache = context.kv[0].k.flatten_all()?;
         for (token, slot) in tokens.iter().zip(&batch.step.slots) {
@@ -65,11 +74,15 @@ impl CausalLm for HashHead {
         let rows = batch.logits_rows.len();
         let hidden = Tensor::from_vec(states, (rows, 4), &Device::Cpu)?;
         let logits = Tensor::from_vec(logits, (rows, VOCAB), &Device::Cpu)?;
-        Ok(ForwardOutput { logits, hidden: (rows > 0).then_some(hidden) })
+        Ok(ForwardOutput { logits, hidden: (rows > 0).then_some(hidden), tapped: None })
     }
 
     fn needs_hidden(&self) -> bool {
         true
+    }
+
+    fn taps(&self) -> &[usize] {
+        self.taps
     }
 
     fn hidden_size(&self) -> usize {
@@ -98,9 +111,11 @@ fn headed(memory: Memory, head: HashHead, config: &EngineConfig) -> Running {
 
 #[test]
 fn hidden_states_meet_the_tokens_behind_them() {
-    assert_drafts_are_right(|memory, config| {
-        headed(memory, HashHead { repeats: false, compared: None }, config)
-    });
+    for taps in TAPS {
+        assert_drafts_are_right(|memory, config| {
+            headed(memory, HashHead { repeats: false, taps, compared: None }, config)
+        });
+    }
 }
 
 #[test]
@@ -112,7 +127,7 @@ fn its_cache_has_every_token_where_nothing_is_shared() {
             ..config(num_blocks)
         };
         let compared: Arc<[AtomicUsize; 2]> = Arc::default();
-        let head = HashHead { repeats: false, compared: Some(compared.clone()) };
+        let head = HashHead { repeats: false, taps: TAPS[1], compared: Some(compared.clone()) };
         let running = headed(Memory::Blocks, head, &config);
         for round in 0..2 {
             exact(&running, &greedy(round));
@@ -129,8 +144,9 @@ fn answers_with_a_head_are_those_of_decoding_token_by_token() {
     let of_each = num_requests().div_ceil(cases(2).len() * memories.len());
     for memory in memories {
         let plain = plain(memory, true);
-        for (case, config) in cases(2) {
-            let running = headed(memory, HashHead { repeats: true, compared: None }, &config);
+        for ((case, config), taps) in cases(2).into_iter().zip(TAPS.into_iter().cycle()) {
+            let head = HashHead { repeats: true, taps, compared: None };
+            let running = headed(memory, head, &config);
             compare(&format!("{case}, {memory:?}"), &running, &plain, of_each, &mut rng);
         }
     }

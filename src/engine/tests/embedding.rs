@@ -11,6 +11,7 @@ fn text(tokens: Vec<u32>) -> EmbeddingRequest {
         second_text: None,
         wanted: Wanted::default(),
         priority: 0,
+        share: 0,
         cache_salt: None,
         adapter: None,
     }

@@ -94,6 +94,9 @@ impl Choice {
     }
 
     fn give(&mut self, delta: Delta) -> Progress {
+        if !delta.tool_calls.is_empty() {
+            self.meter.calls_tools();
+        }
         if let Some(finish) = &delta.finish {
             self.output = None;
             self.meter.end(finish.reason);

@@ -2,9 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use tracing::Span;
+
 use super::delta::FinishKind;
 use crate::engine::output::{Foreseen, SequenceStats};
+use crate::http::state::caller::{Caller, Payer, Spent};
 use crate::metrics::{Finished, MetricsHandle, SequenceTimes};
+use crate::telemetry;
 
 /// What a sequence has cost so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,11 +44,17 @@ pub(crate) struct Meter {
     first_token: Option<Instant>,
     last_token: Option<Instant>,
     figures: Figures,
+    /// Whoever asked.
+    payer: Option<Payer>,
+    /// The request's.
+    span: Span,
+    /// When the answer began to call tools.
+    tools: Option<Instant>,
     ended: bool,
 }
 
 impl Meter {
-    /// `arrival` is the request's; the sequence is submitted now.
+    /// `arrival` is the request's; the sequence is submitted now, by whoever asks in this task.
     pub(crate) fn new(metrics: MetricsHandle, arrival: Instant, prompt_tokens: usize) -> Self {
         let figures = Figures { prompt_tokens, ..Figures::default() };
         Self {
@@ -54,6 +64,9 @@ impl Meter {
             first_token: None,
             last_token: None,
             figures,
+            payer: Caller::current().map(|caller| caller.payer()),
+            span: Span::current(),
+            tools: None,
             ended: false,
         }
     }
@@ -72,6 +85,9 @@ impl Meter {
     pub(crate) fn token(&mut self, foreseen: Foreseen) {
         let now = Instant::now();
         self.figures.output_tokens += 1;
+        if let Some(payer) = &self.payer {
+            payer.take_token();
+        }
         self.figures.predicted += usize::from(foreseen.predicted == Some(true));
         self.figures.mispredicted += usize::from(foreseen.predicted == Some(false));
         self.figures.drafted += foreseen.drafted as usize;
@@ -101,6 +117,7 @@ impl Meter {
     /// The sequence has its answer.
     pub(crate) fn end(&mut self, kind: FinishKind) {
         self.ended = true;
+        self.pay();
         let reason = match kind {
             FinishKind::Stop | FinishKind::ToolCalls => Finished::Stop,
             FinishKind::Length => Finished::Length,
@@ -119,6 +136,7 @@ impl Meter {
     pub(crate) fn embedded(&mut self, stats: &SequenceStats) {
         self.ended = true;
         self.finished(stats);
+        self.pay();
         let times = SequenceTimes {
             total: self.arrival.elapsed(),
             queue: stats.queue,
@@ -132,13 +150,62 @@ impl Meter {
     /// The engine gave up.
     pub(crate) fn failed(&mut self) {
         self.ended = true;
+        self.pay_begun();
         self.metrics.sequence_failed();
     }
+
+    /// Charges what usage says of the sequence.
+    fn pay(&mut self) {
+        let Figures { prompt_tokens, cached_tokens, output_tokens, .. } = self.figures;
+        let Figures { queue, prefill, decode, .. } = self.figures;
+        let cost = Spent { prompt_tokens, cached_tokens, output_tokens, queue, prefill, decode };
+        if let Some(payer) = self.payer.take() {
+            payer.pay(cost);
+        }
+        self.trace();
+    }
+
+    /// Tells the parts of the sequence that are over.
+    fn trace(&self) {
+        let Figures { prompt_tokens, cached_tokens, output_tokens, .. } = self.figures;
+        let Figures { queue, prefill, decode, .. } = self.figures;
+        let scheduled = self.submitted + queue;
+        telemetry::phase(&self.span, "queue", self.submitted, queue, &[]);
+        let prompt = [
+            ("gen_ai.usage.input_tokens", signed(prompt_tokens)),
+            ("gen_ai.usage.cache_read.input_tokens", signed(cached_tokens)),
+        ];
+        telemetry::phase(&self.span, "prefill", scheduled, prefill, &prompt);
+        if output_tokens > 0 {
+            let answer = [("gen_ai.usage.output_tokens", signed(output_tokens))];
+            telemetry::phase(&self.span, "decode", scheduled + prefill, decode, &answer);
+        }
+        if let (Some(begin), Some(end)) = (self.tools, self.last_token) {
+            telemetry::phase(&self.span, "tools", begin, end.saturating_duration_since(begin), &[]);
+        }
+    }
+
+    /// The answer begins to call a tool, or goes on with it.
+    pub(crate) fn calls_tools(&mut self) {
+        self.tools.get_or_insert_with(Instant::now);
+    }
+
+    /// Charges what was computed of a sequence that ends too early, if its first token came.
+    fn pay_begun(&mut self) {
+        if self.first_token.is_some() {
+            self.pay();
+        }
+    }
+}
+
+fn signed(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 impl Drop for Meter {
     fn drop(&mut self) {
         if !self.ended {
+            self.pay_begun();
             self.metrics.sequence_aborted();
         }
     }

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
+use super::documents::{self, Document};
 use super::toolbox::Toolbox;
 use crate::http::answer::carried_text;
 use crate::http::error::ApiError;
@@ -18,8 +19,8 @@ use crate::http::generate::chat_request::{
 use crate::http::generate::images::source::ImageSource;
 use crate::http::request::fields::{FieldReader, required, text_member};
 use crate::http::wire::messages::{
-    ImageBlock, ImageBlockSource, InputMessage, MessagesRequest, RedactedBlock, TextBlock,
-    ThinkingBlock, ToolReferenceBlock, ToolResultBlock, ToolUseBlock,
+    DocumentBlock, ImageBlock, ImageBlockSource, InputMessage, MessagesRequest, RedactedBlock,
+    TextBlock, ThinkingBlock, ToolReferenceBlock, ToolResultBlock, ToolUseBlock,
 };
 use crate::pictures::processor::Detail;
 
@@ -121,6 +122,11 @@ impl Turns<'_> {
                 Part::Text(text)
             }
             ("image", Role::User) => self.image(block, path)?,
+            ("document", Role::User) => {
+                let parts = self.document(block, path)?;
+                self.turn(role).extend(parts);
+                return Ok(());
+            }
             ("tool_result", Role::User) => return self.add_tool_result(block, path),
             ("thinking", Role::Assistant) => {
                 let ThinkingBlock { thinking, signature } = self.fields.variant(block, path)?;
@@ -176,6 +182,23 @@ impl Turns<'_> {
         Ok(Part::Image(Image { path, kind: "image", source, detail }))
     }
 
+    /// The parts of a document.
+    fn document(&mut self, block: &Value, path: &str) -> Result<Vec<Part>, ApiError> {
+        let block: DocumentBlock = self.fields.variant(block, path)?;
+        let at = format!("{path}.source");
+        let named = kind(&block.source, &at)?.to_owned();
+        let source = self.fields.variant(&block.source, &at)?;
+        match documents::read(&block, &named, source, &at)? {
+            Document::Text(text) => Ok(vec![Part::Text(text)]),
+            Document::Blocks([begin, end], blocks) => {
+                let mut parts = vec![Part::Text(begin)];
+                parts.extend(self.result_parts(&blocks, &format!("{at}.content"))?);
+                parts.push(Part::Text(end));
+                Ok(parts)
+            }
+        }
+    }
+
     fn add_tool_result(&mut self, block: &Value, path: &str) -> Result<(), ApiError> {
         let ToolResultBlock { tool_use_id, content, is_error } =
             self.fields.variant(block, path)?;
@@ -217,6 +240,7 @@ impl Turns<'_> {
                     let image = self.image(block, &path)?;
                     parts.push(image);
                 }
+                "document" if is_text(block) => parts.extend(self.document(block, &path)?),
                 kind @ ("image" | "document") => {
                     self.fields.ignore(&path);
                     parts.push(Part::Text(omitted(kind)));
@@ -246,6 +270,11 @@ fn kind<'a>(block: &'a Value, path: &str) -> Result<&'a str, ApiError> {
         let message = format!("{path} must be an object with a type");
         ApiError::field(path, message)
     })
+}
+
+/// Whether a document holds text and no file.
+fn is_text(document: &Value) -> bool {
+    matches!(document["source"]["type"].as_str(), Some("text" | "content"))
 }
 
 fn unsupported(kind: &str, path: &str) -> ApiError {

@@ -85,7 +85,7 @@ fn kind(error: &ApiError) -> &'static str {
         | ApiError::UpgradeUnsupported(_)
         | ApiError::UnsupportedMediaType(_) => "invalid_request_error",
         ApiError::Authentication(_) => "authentication_error",
-        ApiError::Permission(_) => "permission_error",
+        ApiError::Permission(_) | ApiError::ModelForbidden(_) => "permission_error",
         ApiError::ModelNotFound(_)
         | ApiError::AdapterNotFound(_)
         | ApiError::ResponseNotFound(_)
@@ -93,9 +93,9 @@ fn kind(error: &ApiError) -> &'static str {
         | ApiError::ObjectNotFound(..)
         | ApiError::RouteNotFound(_) => "not_found_error",
         ApiError::BodyTooLarge(_) => "request_too_large",
-        ApiError::TooManyRequests(_) => "rate_limit_error",
+        ApiError::TooManyRequests(_) | ApiError::KeyLimit(_) => "rate_limit_error",
         ApiError::DeadlineExceeded(_) | ApiError::BodyStalled(_) => "timeout_error",
-        ApiError::Unavailable(_) => "overloaded_error",
+        ApiError::Unavailable(_) | ApiError::Later(..) => "overloaded_error",
         ApiError::Internal(_) => "api_error",
     }
 }

@@ -21,6 +21,7 @@ use writer::MessagesWriter;
 pub(crate) mod batches;
 mod conversation;
 mod diagnostics;
+mod documents;
 pub(crate) mod error;
 mod input;
 mod toolbox;

@@ -5,6 +5,7 @@
 
 use axum::response::Response;
 use serde_json::Value;
+use tracing::Instrument;
 
 use super::chat_request::{ChatRequest, Message, Part, ReasoningOptions};
 use super::demand::Demand;
@@ -23,6 +24,7 @@ use crate::http::request::arrival::Arrival;
 use crate::http::request::fields::Ignored;
 use crate::http::state::AppState;
 use crate::http::state::admission::Permit;
+use crate::telemetry;
 
 /// A chat with every check done that needs no rendering.
 #[derive(Debug)]
@@ -80,7 +82,8 @@ impl CheckedChat {
     pub(crate) async fn prepare(self, state: &AppState) -> Result<PreparedChat, ApiError> {
         let Self { options, tools, reasoning, .. } = self;
         let permit = state.admit(options.num_sequences())?;
-        let prompt = self.conversation.render(state).await?;
+        let render = telemetry::stage("render");
+        let prompt = self.conversation.render(state).instrument(render).await?;
         let grammar = grammar::compile(self.demand, &tools, state).await?;
         let continued = self.continued.as_deref();
         let reading = reasoning::reading(state, &tools, reasoning, continued, &prompt.text);

@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
+use tracing::Instrument;
 
 use super::pieces::Pieces;
 use crate::engine::adapter::Adapter;
@@ -15,6 +16,8 @@ use crate::http::error::ApiError;
 use crate::http::request::blocking::off_thread;
 use crate::http::state::AppState;
 use crate::http::state::admission::Permit;
+use crate::http::state::caller;
+use crate::telemetry;
 use crate::text::tokenizer::{CutSide, EncodedPair, TokenizerError};
 
 /// What is asked for beside the texts, checked.
@@ -99,6 +102,7 @@ impl EmbeddingOptions {
             second_text,
             wanted: self.wanted,
             priority: self.priority,
+            share: caller::share(),
             cache_salt: self.cache_salt.clone(),
             adapter: self.adapter.clone(),
         });
@@ -211,5 +215,6 @@ pub(crate) async fn tokenize(
         });
         encoded.collect()
     })
+    .instrument(telemetry::stage("render"))
     .await
 }

@@ -61,9 +61,7 @@ impl Pieces {
 fn normalize(vector: &mut [f32]) {
     let length = vector.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt();
     if length > 0.0 {
-        for x in vector {
-            *x = (f64::from(*x) / length) as f32;
-        }
+        vector.iter_mut().for_each(|x| *x = (f64::from(*x) / length) as f32);
     }
 }
 

@@ -17,6 +17,7 @@ use crate::http::error::ApiError;
 use crate::http::request::blocking::off_thread;
 use crate::http::state::AppState;
 use crate::http::state::admission::Permit;
+use crate::http::state::caller;
 use crate::pictures::picture::PlacedPicture;
 use crate::sampling::params::SamplingParams;
 use crate::sampling::reasoning::ReasoningParams;
@@ -169,6 +170,7 @@ impl Plan {
             stop: stop.clone(),
             prompt_logprobs: options.scored_prompt(),
             priority: options.priority,
+            share: caller::share(),
             prediction: self.prediction.clone(),
             max_drafts: options.own.max_drafts,
             cache_salt: options.cache_salt.clone(),

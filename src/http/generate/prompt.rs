@@ -8,7 +8,9 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::call_ids;
-use super::chat_request::{Conversation, Image, Message, Part, Role, TemplateOptions, ToolCall};
+use super::chat_request::{
+    Conversation, Image, Message, Part, Role, TemplateOptions, ToolCall, omitted,
+};
 use super::field_names::FieldNames;
 use super::images;
 use super::options::PromptCut;
@@ -66,6 +68,7 @@ impl CheckedConversation {
         };
         let template = template(state, options.source.as_deref(), with_tools)?;
         let has_developer = template.source().contains("developer");
+        let messages = if state.sees() { messages } else { without_seen_results(messages) };
         let images = images_of(state, &messages)?;
         let messages = messages.into_iter().map(|message| for_template(message, has_developer));
         let messages = call_ids::adapted(messages.collect(), template.source());
@@ -94,6 +97,23 @@ impl CheckedConversation {
         })
     }
 
+    /// The text of a prompt with pictures. Templates that know no parts get texts, with what stands for
+    /// pictures in them.
+    fn rendered_with(&self, seen: &Seen, tokenizer: &Tokenizer) -> Result<String, TemplateError> {
+        let rendered = self.rendered();
+        let token = |id| tokenizer.token(id).unwrap_or_default();
+        let placeholder = seen.processor.placeholder(token);
+        if placeholder.is_empty() || rendered.as_ref().is_ok_and(|text| text.contains(&placeholder))
+        {
+            return rendered;
+        }
+        let [before, behind] = seen.processor.wording.around;
+        let shown = format!("{before}{placeholder}{behind}");
+        let messages =
+            self.prompt.messages.iter().map(|message| as_text(message, &shown)).collect();
+        self.template.render(&ChatPrompt { messages, ..self.prompt.clone() }).or(rendered)
+    }
+
     /// Renders and tokenizes.
     pub(crate) async fn render(mut self, state: &AppState) -> Result<RenderedPrompt, ApiError> {
         let encoder = PromptEncoder::new(state, self.cut, self.names);
@@ -108,9 +128,12 @@ impl CheckedConversation {
             None => None,
         };
         off_thread(move || {
-            let text = self
-                .rendered()
-                .map_err(|error| ApiError::field(self.names.prompt, error.to_string()))?;
+            let text = match &seen {
+                Some(seen) => self.rendered_with(seen, &encoder.tokenizer),
+                None => self.rendered(),
+            };
+            let text =
+                text.map_err(|error| ApiError::field(self.names.prompt, error.to_string()))?;
             let Some(seen) = seen else {
                 let Encoded { ids, offsets } = encoder.encode(&text, self.add_special_tokens)?;
                 return Ok(RenderedPrompt { text, token_ids: ids, offsets, pictures: Vec::new() });
@@ -161,9 +184,9 @@ impl Seen {
     /// The text with what its pictures want in place of their placeholders. Fails with the number of
     /// places there are, if it is not that of the pictures.
     fn expand(&self, text: &str, tokenizer: &Tokenizer) -> Result<String, usize> {
-        let Processor { image_token_id, placeholder_id, .. } = *self.processor;
         let token = |id| tokenizer.token(id).unwrap_or_default();
-        let (placeholder, image_token) = (token(placeholder_id), token(image_token_id));
+        let image_token = token(self.processor.image_token_id);
+        let placeholder = self.processor.placeholder(token);
         let spelling =
             Spelling { placeholder: &placeholder, image_token: &image_token, token: &token };
         expand(text, &self.pictures, spelling)
@@ -308,6 +331,17 @@ fn today(source: &str) -> Map<String, Value> {
     asked.map(|(name, format)| (name.to_owned(), json!(now.format(format).to_string()))).collect()
 }
 
+/// The messages with a text in place of each picture in a tool's result: who sends those doesn't choose them.
+fn without_seen_results(mut messages: Vec<Message>) -> Vec<Message> {
+    let results = messages.iter_mut().filter(|message| message.role == Role::Tool);
+    for part in results.flat_map(|message| &mut message.parts) {
+        if matches!(part, Part::Image(_)) {
+            *part = Part::Text(omitted("image"));
+        }
+    }
+    messages
+}
+
 /// The pictures of all messages, if the model sees any.
 fn images_of(state: &AppState, messages: &[Message]) -> Result<Vec<Image>, ApiError> {
     let images = messages.iter().flat_map(|message| images::in_parts(&message.parts));
@@ -357,6 +391,15 @@ fn for_template(message: Message, has_developer: bool) -> Value {
         converted.insert("tool_calls".to_owned(), Value::Array(calls));
     }
     Value::Object(converted)
+}
+
+/// A message whose parts are one text, in which `shown` stands for a picture.
+fn as_text(message: &Value, shown: &str) -> Value {
+    let Some(parts) = message["content"].as_array() else { return message.clone() };
+    let text = |part: &Value| part["text"].as_str().unwrap_or(shown).to_owned();
+    let mut message = message.clone();
+    message["content"] = Value::String(parts.iter().map(text).collect());
+    message
 }
 
 /// The messages with the arguments of calls as JSON in texts; `None` if there are no such objects.

@@ -5,15 +5,20 @@ use std::panic::AssertUnwindSafe;
 use std::time::Instant;
 
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderMap, HeaderValue, Method};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures::FutureExt;
+use tracing::Instrument;
 use uuid::Uuid;
 
 use crate::http::error::ApiError;
 use crate::http::request::id::{REQUEST_ID, RequestId, is_request_id};
 use crate::http::state::AppState;
+use crate::telemetry;
+
+/// Where W3C's Trace Context has the answer's place in its trace.
+const TRACE_RESPONSE: HeaderName = HeaderName::from_static("traceresponse");
 
 /// The layer around every route, but for what rewrites errors in another protocol's shape.
 pub(crate) async fn observe(
@@ -28,15 +33,27 @@ pub(crate) async fn observe(
     let method = method_label(request.method());
     let handler = request.extensions().get::<MatchedPath>().cloned();
     let handler = handler.as_ref().map_or("none", MatchedPath::as_str);
-    let answered = AssertUnwindSafe(next.run(request)).catch_unwind().await;
+    let headers = request.headers().clone();
+    let span = telemetry::request(method, handler, id.to_str().unwrap_or_default(), |name| {
+        headers.get(name).and_then(|value| value.to_str().ok())
+    });
+    let run = AssertUnwindSafe(next.run(request)).catch_unwind();
+    let answered = run.instrument(span.clone()).await;
+    let _inside = span.enter();
     let mut response = answered.unwrap_or_else(|_panic| {
-        tracing::error!(handler, request_id = ?id, "a handler panicked");
+        tracing::error!(handler, "a handler panicked");
         ApiError::Internal("the server failed to handle the request".to_owned()).into_response()
     });
     let (status, duration) = (response.status().as_u16(), started.elapsed());
     state.metrics.http_response(handler, method, status, duration);
-    tracing::debug!(handler, method, status, ?duration, request_id = ?id, "answered");
+    tracing::debug!(handler, method, status, ?duration, "answered");
+    telemetry::answered(&span, status);
     response.headers_mut().insert(REQUEST_ID, id);
+    if let Some(place) = telemetry::traceparent(&span)
+        && let Ok(place) = HeaderValue::try_from(place)
+    {
+        response.headers_mut().insert(TRACE_RESPONSE, place);
+    }
     response
 }
 

@@ -7,9 +7,15 @@ use axum::response::Response;
 use crate::http::error::ApiError;
 
 /// What only operators ask.
-const OPERATORS: [&str; 3] = ["/metrics", "/v1/load_lora_adapter", "/v1/unload_lora_adapter"];
+const OPERATORS: [&str; 5] = [
+    "/metrics",
+    "/v1/load_lora_adapter",
+    "/v1/unload_lora_adapter",
+    "/v1/models/load",
+    "/v1/models/unload",
+];
 /// What they ask besides, which is everybody's.
-const EVERYBODY: [&str; 5] = ["/load", "/ping", "/status", "/v1/models", "/version"];
+const EVERYBODY: [&str; 6] = ["/load", "/ping", "/status", "/v1/models", "/v1/usage", "/version"];
 /// The same, for what is below.
 const BELOW: [&str; 2] = ["/health", "/page/"];
 

@@ -14,11 +14,11 @@ use crate::http::error::ApiError;
 use crate::http::request::extract::{Extracted, RequestBody};
 use crate::http::request::fields::{BodyReader, required};
 use crate::http::request::rules::{COMMON, Rules, Treatment, is_false};
-use crate::http::state::{AppState, GenerationDefaults};
+use crate::http::state::{AppState, GenerationDefaults, may_name};
 use crate::http::wire::ollama::OllamaShowRequest;
 
 /// The version of Ollama whose API this is; clients look at it for what they can ask for.
-const VERSION: &str = "0.33.0";
+pub(crate) const VERSION: &str = "0.33.0";
 
 /// What would show a model as it would be with these.
 const SHOW_RULES: Rules = &[
@@ -129,7 +129,8 @@ pub(crate) async fn refused(request: Request) -> ApiError {
 fn names(state: &AppState) -> Vec<String> {
     let adapters = state.adapters.all();
     let adapters = adapters.iter().map(|served| served.adapter.name().to_owned());
-    state.config.served_model_names.iter().cloned().chain(adapters).collect()
+    let names = state.config.served_model_names.iter().cloned().chain(adapters);
+    names.filter(|name| may_name(name)).collect()
 }
 
 /// Names what answers depend on: equal for equal answers, and not that of a file.

@@ -1,6 +1,7 @@
-//! OpenAI's protocols: chat completions, completions, responses, decisions and embeddings. Each has
-//! its input, which becomes the request that all protocols share, and its writer.
+//! OpenAI's protocols: chat completions, completions, responses, decisions, embeddings and
+//! transcripts. Each has its input, which becomes the request that all protocols share, and its writer.
 
+pub(crate) mod audio;
 pub(crate) mod batches;
 pub(crate) mod chat;
 pub(crate) mod completions;

@@ -7,6 +7,7 @@ use utoipa::openapi::schema::Schema;
 
 use crate::engine::EngineLimits;
 use crate::http::wire::adapters::{LoadAdapterRequest, UnloadAdapterRequest};
+use crate::http::wire::audio::{Transcript, TranscriptLogprob, VerboseTranscript};
 use crate::http::wire::batches::{BatchRequest, MessageBatchRequest};
 use crate::http::wire::chat::{
     ChatCompletion, ChatCompletionChunk, ChatCompletionRequest, ChatMessage, PromptTokenLogprob,
@@ -98,6 +99,9 @@ pub(super) fn schemas(facts: &Facts<'_>) -> Value {
     collect::<OllamaShowRequest>(&mut schemas);
     collect::<OllamaError>(&mut schemas);
     collect_vectors(&mut schemas);
+    collect::<Transcript>(&mut schemas);
+    collect::<TranscriptLogprob>(&mut schemas);
+    collect::<VerboseTranscript>(&mut schemas);
     collect::<LoadAdapterRequest>(&mut schemas);
     collect::<UnloadAdapterRequest>(&mut schemas);
     collect::<Tokenized>(&mut schemas);

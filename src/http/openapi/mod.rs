@@ -7,16 +7,19 @@
 use axum::extract::State;
 use serde_json::{Map, Value, json};
 
-use crate::http::state::AppState;
+use crate::http::state::{AppState, may_name};
 use crate::http::wire::schema::builders::{any_of, reference};
 use crate::http::{anthropic, ollama, tei};
+use audio::AUDIO_ROUTES;
 use components::Facts;
 use routes::{Answer, Events, ROUTES, Route};
 use sglang_routes::SGLANG_ROUTES;
 use stored::STORED;
 use vector_routes::VECTOR_ROUTES;
 
+mod audio;
 mod components;
+mod parameters;
 mod routes;
 mod sglang_routes;
 mod stored;
@@ -30,6 +33,7 @@ Fields that are null are the same as absent.";
 pub(crate) async fn openapi(State(state): State<AppState>) -> axum::Json<Value> {
     let mut models = state.config.served_model_names.clone();
     models.extend(state.adapters.all().iter().map(|served| served.adapter.name().to_owned()));
+    models.retain(|name| may_name(name));
     axum::Json(document(&Facts {
         keys: state.config.needs_keys(),
         models: &models,
@@ -40,7 +44,8 @@ pub(crate) async fn openapi(State(state): State<AppState>) -> axum::Json<Value> 
 fn document(facts: &Facts<'_>) -> Value {
     let keys = facts.keys;
     let mut paths: Map<String, Value> = Map::new();
-    for route in ROUTES.iter().chain(STORED).chain(VECTOR_ROUTES).chain(SGLANG_ROUTES) {
+    let rows = [ROUTES, STORED, VECTOR_ROUTES, AUDIO_ROUTES, SGLANG_ROUTES];
+    for route in rows.into_iter().flatten() {
         let operations = paths.entry(route.path).or_insert_with(|| json!({}));
         operations[route.method] = operation(route, keys);
     }
@@ -100,6 +105,12 @@ fn responses(route: &Route, keys: bool) -> Value {
         Answer::Metrics | Answer::Changed => {
             Some(json!({"text/plain": {"schema": {"type": "string"}}}))
         }
+        Answer::JsonOrText(name) => Some(json!({
+            "application/json": {"schema": reference(name)},
+            "text/plain": {"schema": {"type": "string"}},
+            "application/x-subrip": {"schema": {"type": "string"}},
+            "text/vtt": {"schema": {"type": "string"}},
+        })),
         Answer::Bytes => Some(json!({
             "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
         })),

@@ -1,10 +1,7 @@
 //! The routes as the document tells them: one row each, and the statuses that follow from it.
 
-use serde_json::{Value, json};
-
+use super::parameters::Parameter;
 use crate::http::tei;
-use crate::http::wire::bounds::{MAX_DEADLINE_MS, MAX_PAGE_ITEMS};
-use crate::http::wire::schema::builders::reference;
 
 /// A route as the document tells it.
 pub(super) struct Route {
@@ -36,6 +33,8 @@ pub(super) enum Answer {
     Json(&'static str),
     /// JSON of a schema, or bytes if the request wants those.
     JsonOrBytes(&'static str),
+    /// JSON of a schema, or a transcript as text, if the request wants that.
+    JsonOrText(&'static str),
     /// Bytes, as they were stored.
     Bytes,
     /// Text that Prometheus reads.
@@ -55,75 +54,6 @@ pub(super) enum Events {
     Named(&'static str),
     /// Each is a line that is one of these or an error in Ollama's shape.
     Lines(&'static str),
-}
-
-/// A parameter beside the body.
-#[derive(Clone, Copy)]
-pub(super) enum Parameter {
-    /// The `{id}` in the path.
-    Id,
-    /// The same, where it is a name of the model.
-    ModelName,
-    /// Items of a list behind this one.
-    After,
-    /// Most items of a list.
-    Limit,
-    /// Which items of a list come first.
-    Order,
-    /// Taken and without effect.
-    Include,
-    /// Whether the answer is a stream of events.
-    Stream,
-    /// The number of the event behind which a stream begins.
-    StartingAfter,
-    /// The `{item}` in the path.
-    Item,
-    /// Most files of a list.
-    FileLimit,
-    /// What files are for.
-    Purpose,
-    /// Behind this one, in Anthropic's words.
-    AfterId,
-    /// Before this one, in Anthropic's words.
-    BeforeId,
-    /// Most batches of a list.
-    BatchLimit,
-    /// `x-sconce-deadline-ms`.
-    Deadline,
-}
-
-impl Parameter {
-    pub(super) fn describe(self) -> Value {
-        let (place, name, schema) = match self {
-            Self::Id => ("path", "id", json!({"type": "string", "minLength": 1})),
-            Self::ModelName => ("path", "id", reference("ModelName")),
-            Self::After => ("query", "after", json!({"type": "string"})),
-            Self::Limit => ("query", "limit", up_to(MAX_PAGE_ITEMS)),
-            Self::Order => ("query", "order", json!({"type": "string", "enum": ["asc", "desc"]})),
-            Self::Include => {
-                ("query", "include", json!({"type": "array", "items": {"type": "string"}}))
-            }
-            Self::Stream => ("query", "stream", json!({"type": "boolean"})),
-            Self::StartingAfter => {
-                ("query", "starting_after", json!({"type": "integer", "minimum": 0}))
-            }
-            Self::Item => ("path", "item", json!({"type": "string", "minLength": 1})),
-            Self::FileLimit => ("query", "limit", up_to(10_000)),
-            Self::Purpose => ("query", "purpose", json!({"type": "string"})),
-            Self::AfterId => ("query", "after_id", json!({"type": "string"})),
-            Self::BeforeId => ("query", "before_id", json!({"type": "string"})),
-            Self::BatchLimit => ("query", "limit", up_to(1000)),
-            Self::Deadline => {
-                let schema = json!({"type": "integer", "minimum": 1, "maximum": MAX_DEADLINE_MS});
-                ("header", "x-sconce-deadline-ms", schema)
-            }
-        };
-        json!({"name": name, "in": place, "required": place == "path", "schema": schema})
-    }
-}
-
-fn up_to(most: usize) -> Value {
-    json!({"type": "integer", "minimum": 1, "maximum": most})
 }
 
 /// A route that needs a key and nothing else.
@@ -502,6 +432,19 @@ pub(super) const ROUTES: &[Route] = &[
         ..OPEN
     },
     Route {
+        path: "/v1/usage",
+        name: "getUsage",
+        summary: "What keys have used of models, by day or hour.",
+        parameters: &[
+            Parameter::StartTime,
+            Parameter::EndTime,
+            Parameter::BucketWidth,
+            Parameter::KeyName,
+        ],
+        answer: Answer::Json("UsagePage"),
+        ..OPEN
+    },
+    Route {
         path: "/openapi.json",
         name: "getDocument",
         summary: "This document.",
@@ -553,7 +496,7 @@ pub(super) const ROUTES: &[Route] = &[
 impl Route {
     /// Whether the body is a form with a file.
     pub(super) fn uploads(&self) -> bool {
-        self.request == ["FileUpload"]
+        matches!(self.request, ["FileUpload" | "TranscriptionForm"])
     }
 
     /// Statuses of requests that are not answered, and why.
@@ -564,7 +507,8 @@ impl Route {
             .any(|given| matches!(given, Parameter::Id | Parameter::ModelName));
         let reads = !self.request.is_empty();
         let lists = self.parameters.iter().any(|given| {
-            matches!(given, Parameter::Limit | Parameter::FileLimit | Parameter::BatchLimit)
+            use Parameter::{BatchLimit, FileLimit, Limit, StartTime};
+            matches!(given, Limit | FileLimit | BatchLimit | StartTime)
         });
         let is_tei = tei::error::covers(self.path) || self.path == "/rerank";
         let all = [
@@ -574,7 +518,11 @@ impl Route {
                 "a value that can't be served; the message names field and bound",
             ),
             (keys && self.guarded, "401", "no key, or one that is not known"),
-            (matches!(self.answer, Answer::Changed), "403", "the server was not started for this"),
+            (
+                matches!(self.answer, Answer::Changed) || (keys && self.guarded),
+                "403",
+                "the key does not open this, or the server was not started for it",
+            ),
             (reads || names_one, "404", "the model is not served, or there is no such thing"),
             (
                 reads,
@@ -585,7 +533,11 @@ impl Route {
             (reads, "415", "the body is not declared as JSON"),
             (is_tei, "422", "a value that can't be served, in text-embeddings-inference's shape"),
             (is_tei, "424", "the server's fault, in text-embeddings-inference's shape"),
-            (self.runs, "429", "too many sequences are waiting"),
+            (
+                self.runs || (keys && reads),
+                "429",
+                "too many sequences are waiting, or a limit of the key is reached",
+            ),
             (true, "500", "the server's fault"),
             (self.can_be_unavailable, "503", "not ready, or no longer"),
         ];

@@ -1,6 +1,7 @@
 //! The routes of what is stored, as the document tells them.
 
-use super::routes::{Answer, OPEN, Parameter, Route};
+use super::parameters::Parameter;
+use super::routes::{Answer, OPEN, Route};
 
 /// A row per route, as in `routes`.
 pub(super) const STORED: &[Route] = &[

@@ -7,3 +7,4 @@ pub(crate) mod invocations;
 pub(crate) mod models;
 pub(crate) mod sglang;
 pub(crate) mod tokenize;
+pub(crate) mod usage;

@@ -8,17 +8,20 @@ use serde_json::{Value, json};
 
 use crate::http::error::ApiError;
 use crate::http::request::path_id::PathId;
-use crate::http::state::AppState;
 use crate::http::state::adapter_registry::ServedAdapter;
+use crate::http::state::{AppState, may_name};
 use crate::http::wire::bounds::MESSAGE_EFFORTS;
 
 /// `GET /v1/models`.
 pub(crate) async fn models(State(state): State<AppState>, headers: HeaderMap) -> axum::Json<Value> {
-    let names = &state.config.served_model_names;
-    let models = names.iter().map(|name| model_entry(&state, name));
+    let names = state.config.served_model_names.iter().filter(|name| may_name(name));
+    let models = names.map(|name| model_entry(&state, name));
     let adapters = state.adapters.all();
-    let adapters = adapters.iter().map(|served| adapter_entry(&state, served));
-    let data: Vec<Value> = models.chain(adapters).collect();
+    let adapters = adapters.iter().filter(|served| may_name(served.adapter.name()));
+    let adapters = adapters.map(|served| adapter_entry(&state, served));
+    let speech = speech_names(&state).iter().filter(|name| may_name(name));
+    let speech = speech.map(|name| speech_entry(&state, name));
+    let data: Vec<Value> = models.chain(adapters).chain(speech).collect();
     if !speaks_anthropic(&headers) {
         return axum::Json(json!({"object": "list", "data": data}));
     }
@@ -38,10 +41,14 @@ pub(crate) async fn model(
     headers: HeaderMap,
     PathId(id): PathId,
 ) -> Result<axum::Json<Value>, ApiError> {
-    state.check_model(Some(&id))?;
-    let entry = match state.adapters.find(&id) {
-        Some(served) => adapter_entry(&state, &served),
-        None => model_entry(&state, &id),
+    let entry = if speech_names(&state).contains(&id) {
+        speech_entry(&state, &id)
+    } else {
+        state.check_model(Some(&id))?;
+        match state.adapters.find(&id) {
+            Some(served) => adapter_entry(&state, &served),
+            None => model_entry(&state, &id),
+        }
     };
     let anthropic = speaks_anthropic(&headers);
     Ok(axum::Json(if anthropic { model_info(&state, &entry) } else { entry }))
@@ -108,6 +115,25 @@ fn model_entry(state: &AppState, name: &str) -> Value {
         "root": state.model_name(),
         "parent": null,
         "max_model_len": state.engine.limits().max_model_len,
+    })
+}
+
+/// The names of a model for speech that stands beside another.
+fn speech_names(state: &AppState) -> &[String] {
+    let speech = state.speech.as_ref().filter(|speech| !speech.is_alone);
+    speech.map_or(&[], |speech| &speech.names)
+}
+
+fn speech_entry(state: &AppState, name: &str) -> Value {
+    let speech = state.speech.as_ref();
+    json!({
+        "id": name,
+        "object": "model",
+        "created": state.created,
+        "owned_by": "sconce",
+        "root": speech.and_then(|speech| speech.names.first()),
+        "parent": null,
+        "max_model_len": speech.map(|speech| speech.handle.transcriber().context()),
     })
 }
 

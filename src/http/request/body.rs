@@ -21,6 +21,9 @@ const SLOWEST: usize = 1024;
 /// Bytes beyond the limit that are read and dropped before the answer.
 const DRAINED: usize = 64 << 20;
 
+/// Most bytes of a body that are logged.
+const MOST_LOGGED: usize = 16 << 10;
+
 /// The body of a request: one JSON object without duplicate keys.
 #[derive(Debug)]
 pub(crate) struct JsonBody(pub(crate) Value);
@@ -41,8 +44,18 @@ impl FromRequest<AppState> for JsonBody {
     async fn from_request(request: Request, state: &AppState) -> Result<Self, ApiError> {
         require_json(request.headers())?;
         let bytes = read_all(request.into_body(), state.max_body_bytes()).await?;
+        if state.config.log.bodies {
+            log(&bytes);
+        }
         Self::parse(&bytes)
     }
+}
+
+/// Writes a body to the log, which is asked for; of a long one the beginning, and how much is left out.
+fn log(bytes: &[u8]) {
+    let shown = &bytes[..bytes.len().min(MOST_LOGGED)];
+    let body = String::from_utf8_lossy(shown);
+    tracing::info!(%body, left_out_bytes = bytes.len() - shown.len(), "a request");
 }
 
 fn require_json(headers: &HeaderMap) -> Result<(), ApiError> {
@@ -67,7 +80,7 @@ fn require_json(headers: &HeaderMap) -> Result<(), ApiError> {
 
 /// Reads a body of at most `limit` bytes. One that is larger is read on for a while and dropped:
 /// clients that are still writing would not see the answer.
-async fn read_all(body: Body, limit: usize) -> Result<Vec<u8>, ApiError> {
+pub(crate) async fn read_all(body: Body, limit: usize) -> Result<Vec<u8>, ApiError> {
     let mut parts = body.into_data_stream();
     let (mut bytes, mut length) = (Vec::new(), 0);
     let began = Instant::now();

@@ -11,6 +11,7 @@ use super::rules::{COMMON, Rules};
 use crate::engine::adapter::Adapter;
 use crate::http::error::ApiError;
 use crate::http::state::AppState;
+use crate::http::state::caller::Caller;
 
 /// What the body of a route's request is read into.
 pub(crate) trait RequestBody: Sized {
@@ -78,6 +79,9 @@ impl<T: RequestBody> Extracted<T> {
         let named = body.model().filter(|name| !name.is_empty());
         let adapter = T::check_model(state, named)?;
         let model = named.unwrap_or(state.model_name()).to_owned();
+        if let Some(caller) = Caller::current() {
+            caller.set_model(&model);
+        }
         let mut fields = FieldReader::new(T::RULES);
         reader.finish(&mut fields)?;
         Ok(Self { body, model, adapter, arrival, fields })

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::keys::account::Place;
 use crate::http::error::{ApiError, Full};
 
 /// Most seconds that a client is told to wait.
@@ -22,7 +23,25 @@ pub(crate) struct Admission {
     /// Sequences that ended.
     ended: Arc<Rate>,
     queue: Arc<TokenQueue>,
+    what: What,
 }
+
+/// What is counted, as it stands behind a number in errors.
+#[derive(Clone, Copy, Debug)]
+struct What {
+    sequences: &'static str,
+    tokens: &'static str,
+}
+
+/// Sequences and prompts.
+const TEXTS: What =
+    What { sequences: "sequences are waiting or running", tokens: "tokens of prompts are waiting" };
+
+/// Files of sound.
+const FILES: What = What {
+    sequences: "files are waiting or transcribed",
+    tokens: "KiB of files are waiting or transcribed",
+};
 
 /// The prompts that wait.
 #[derive(Debug)]
@@ -32,6 +51,7 @@ struct TokenQueue {
     bound: usize,
     /// Tokens that no longer wait.
     left: Rate,
+    what: &'static str,
 }
 
 /// Held while a request waits or runs.
@@ -42,19 +62,32 @@ pub(crate) struct Permit {
     queue: Arc<TokenQueue>,
     /// Tokens of this request that wait.
     queued: AtomicUsize,
+    /// Its place among the requests of its key, kept until it ends.
+    place: Option<Place>,
 }
 
 impl Admission {
     /// Room for `capacity` sequences, whose prompts may have `max_queued_tokens` while they wait; `None`
     /// bounds them not.
     pub(crate) fn new(capacity: usize, max_queued_tokens: Option<usize>) -> Self {
+        Self::of(TEXTS, capacity, max_queued_tokens)
+    }
+
+    /// The same for files of sound and their KiB, which count until a file's transcript has ended.
+    pub(crate) fn of_files(capacity: usize, max_queued_kib: usize) -> Self {
+        Self::of(FILES, capacity, Some(max_queued_kib))
+    }
+
+    fn of(what: What, capacity: usize, max_queued_tokens: Option<usize>) -> Self {
         let capacity = capacity.clamp(1, Semaphore::MAX_PERMITS);
         let queue = TokenQueue {
             waiting: AtomicUsize::new(0),
             bound: max_queued_tokens.unwrap_or(usize::MAX),
             left: Rate::default(),
+            what: what.tokens,
         };
         Self {
+            what,
             permits: Arc::new(Semaphore::new(capacity)),
             capacity,
             ended: Arc::default(),
@@ -71,7 +104,7 @@ impl Admission {
             let missing = (there + wanted).saturating_sub(self.capacity);
             let retry_after = self.ended.seconds_for(missing, Instant::now());
             ApiError::TooManyRequests(Full {
-                what: "sequences are waiting or running",
+                what: self.what.sequences,
                 there,
                 bound: self.capacity,
                 retry_after,
@@ -82,6 +115,7 @@ impl Admission {
             ended: Arc::clone(&self.ended),
             queue: Arc::clone(&self.queue),
             queued: AtomicUsize::new(0),
+            place: None,
         })
     }
 
@@ -104,9 +138,16 @@ impl Admission {
 }
 
 impl Permit {
+    /// The same, keeping a place among the requests of a key as well.
+    pub(crate) fn with_place(self, place: Option<Place>) -> Self {
+        let mut permit = self;
+        permit.place = place;
+        permit
+    }
+
     /// Takes room for the tokens of the request's prompts, or says how full it is.
     pub(crate) fn queue_tokens(&self, tokens: usize) -> Result<(), ApiError> {
-        let TokenQueue { waiting, bound, left } = &*self.queue;
+        let TokenQueue { waiting, bound, left, what } = &*self.queue;
         let taken = waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |there| {
             let sum = there.saturating_add(tokens);
             (there == 0 || sum <= *bound).then_some(sum)
@@ -119,7 +160,7 @@ impl Permit {
             Err(there) => {
                 let missing = there.saturating_add(tokens).saturating_sub(*bound);
                 Err(ApiError::TooManyRequests(Full {
-                    what: "tokens of prompts are waiting",
+                    what: *what,
                     there,
                     bound: *bound,
                     retry_after: left.seconds_for(missing, Instant::now()),

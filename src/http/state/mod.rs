@@ -22,26 +22,30 @@ use crate::text::embedding_prompts::EmbeddingPrompts;
 use crate::text::tokenizer::Tokenizer;
 use adapter_registry::AdapterRegistry;
 use admission::{Admission, Permit};
-use api_keys::ApiKeys;
 use breakers::BreakerCache;
+use caller::Caller;
 use clock::unix_seconds;
 use families::Families;
+use keys::{Key, Keys};
 use live::LiveResponses;
 use prompt_memory::PromptMemory;
 use response_store::ResponseStore;
+use speech::{SpeechParts, SpeechService};
 
 pub mod adapter_registry;
 pub(crate) mod admission;
-pub(crate) mod api_keys;
 pub(crate) mod batches;
 pub(crate) mod breakers;
+pub(crate) mod caller;
 pub(crate) mod clock;
 pub(crate) mod families;
 pub(crate) mod files;
+pub mod keys;
 pub(crate) mod live;
 pub(crate) mod packing;
 pub(crate) mod prompt_memory;
 pub(crate) mod response_store;
+pub mod speech;
 
 /// Without data for this long, a stream sends a comment.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -141,6 +145,8 @@ pub struct ServerParts {
     pub store: Store,
     /// How pictures are prepared; without it, or an engine that sees, they are refused.
     pub image_processor: Option<Arc<Processor>>,
+    /// What transcribes, if anything does.
+    pub speech: Option<SpeechParts>,
 }
 
 /// Cheap to clone; one per server.
@@ -165,7 +171,10 @@ pub struct ServerState {
     /// The adapters that requests can name beside the model.
     pub(crate) adapters: AdapterRegistry,
     pub(crate) admission: Admission,
-    pub(crate) api_keys: ApiKeys,
+    /// Who may call, and what they used.
+    pub(crate) keys: Arc<Keys>,
+    /// What transcribes, if anything does.
+    pub(crate) speech: Option<SpeechService>,
     pub(crate) breakers: BreakerCache,
     /// The prompts of earlier requests, for those that ask why they were not found in the cache.
     pub(crate) prompts: PromptMemory,
@@ -222,7 +231,8 @@ impl AppState {
         Self(Arc::new(ServerState {
             adapters: AdapterRegistry::new(parts.adapters, max_loras),
             admission: Admission::new(capacity, config.max_queued_tokens),
-            api_keys: ApiKeys::new(&config.api_keys, &config.admin_api_keys),
+            keys: Arc::new(Keys::new(&config)),
+            speech: parts.speech.map(SpeechService::new),
             tokenizer: parts.tokenizer,
             defaults: parts.defaults,
             embedding_prompts: parts.embedding_prompts,
@@ -302,22 +312,53 @@ impl ServerState {
         most.unwrap_or_default().max(limits.max_text_len)
     }
 
-    /// Checks that a model is served that a request names: the adapter that it stands for, or none.
+    /// Checks that a model is served, and to whoever asks, that a request names: the adapter that it
+    /// stands for, or none.
     pub(crate) fn check_model(&self, model: Option<&str>) -> Result<Option<Adapter>, ApiError> {
+        let found = self.find_model(model);
+        let named = model.unwrap_or(self.model_name());
+        if found.is_ok() && !may_name(named) {
+            return Err(ApiError::ModelForbidden(named.to_owned()));
+        }
+        found
+    }
+
+    fn find_model(&self, model: Option<&str>) -> Result<Option<Adapter>, ApiError> {
         let Some(model) = model else { return Ok(None) };
         if self.config.served_model_names.iter().any(|name| name == model) {
             return Ok(None);
         }
-        match self.adapters.find(model) {
-            Some(served) => Ok(Some(served.adapter)),
-            None => Err(ApiError::ModelNotFound(model.to_owned())),
+        if let Some(served) = self.adapters.find(model) {
+            return Ok(Some(served.adapter));
         }
+        if self.speech.as_ref().is_some_and(|speech| speech.has_name(model)) {
+            let message = format!("the model {model:?} transcribes speech: ask {}", speech::ROUTE);
+            return Err(ApiError::field("model", message));
+        }
+        Err(ApiError::ModelNotFound(model.to_owned()))
+    }
+
+    /// Waits until nothing runs that a drain waits for.
+    pub(crate) async fn idle(&self) {
+        self.admission.idle().await;
+        if let Some(speech) = &self.speech {
+            speech.admission.idle().await;
+        }
+    }
+
+    /// Sequences and files that wait or run.
+    pub(crate) fn in_use(&self) -> usize {
+        let files = self.speech.as_ref().map_or(0, |speech| speech.admission.in_use());
+        self.admission.in_use() + files
     }
 
     /// Why the server should get no requests now, if so.
     pub(crate) fn check_ready(&self) -> Result<(), ApiError> {
         if self.is_leaving() || self.is_draining() {
             return Err(ApiError::Unavailable("the server is shutting down".to_owned()));
+        }
+        if self.speech.as_ref().is_some_and(|speech| !speech.handle.is_running()) {
+            return Err(ApiError::Unavailable("the thread for speech has ended".to_owned()));
         }
         let bound = self.config.step_timeout.map_or(SLOW_STEP, |timeout| timeout.min(SLOW_STEP));
         match self.engine.health(bound) {
@@ -345,7 +386,9 @@ impl ServerState {
         if permit.is_err() {
             self.metrics.admission_rejected();
         }
-        permit
+        let permit = permit?;
+        let place = Caller::current().and_then(|caller| caller.admitted());
+        Ok(permit.with_place(place))
     }
 
     /// Takes room for the prompts of a request that was admitted.
@@ -354,7 +397,39 @@ impl ServerState {
         if queued.is_err() {
             self.metrics.admission_rejected();
         }
-        queued
+        queued?;
+        let taken = Caller::current().map_or(Ok(()), |caller| caller.take_prompt(tokens));
+        if taken.is_err() {
+            permit.leave_queue();
+        }
+        taken
+    }
+
+    /// The bearer of a key.
+    pub(crate) fn caller(&self, key: Key) -> Caller {
+        Caller::new(key, true, &self.as_called())
+    }
+
+    /// Whoever stored a request that runs now.
+    pub(crate) fn caller_of_stored(&self, owner: &str) -> Caller {
+        Caller::new(self.keys.of_owner(owner), false, &self.as_called())
+    }
+
+    fn as_called(&self) -> caller::Server<'_> {
+        caller::Server {
+            keys: &self.keys,
+            metrics: &self.metrics,
+            model: self.model_name(),
+            slower_than: self.config.log.slower_than,
+        }
+    }
+
+    /// Reads the file of --api-key-file; whether it said anything new.
+    ///
+    /// # Errors
+    /// Why it can't be used. What it said before holds then.
+    pub fn read_key_file(&self) -> Result<bool, String> {
+        self.keys.read_file()
     }
 
     /// Whether the server has been told to stop, and only `/health/ready` says so yet.
@@ -385,6 +460,11 @@ impl ServerState {
     pub(crate) fn cut_signal(&self) -> watch::Receiver<bool> {
         self.cut.subscribe()
     }
+}
+
+/// Whether whoever asks may name a model.
+pub(crate) fn may_name(model: &str) -> bool {
+    Caller::current().is_none_or(|caller| caller.may_name(model))
 }
 
 /// Why an engine with this health answers nothing, if so.

@@ -46,8 +46,12 @@ fn kind(error: &ApiError) -> (StatusCode, &'static str) {
     match error {
         _ if too_long => (StatusCode::PAYLOAD_TOO_LARGE, "Validation"),
         ApiError::Invalid { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "Validation"),
-        ApiError::TooManyRequests(_) => (StatusCode::TOO_MANY_REQUESTS, "Overloaded"),
-        ApiError::Unavailable(_) => (StatusCode::SERVICE_UNAVAILABLE, "Unhealthy"),
+        ApiError::TooManyRequests(_) | ApiError::KeyLimit(_) => {
+            (StatusCode::TOO_MANY_REQUESTS, "Overloaded")
+        }
+        ApiError::Unavailable(_) | ApiError::Later(..) => {
+            (StatusCode::SERVICE_UNAVAILABLE, "Unhealthy")
+        }
         ApiError::Internal(_) => (StatusCode::FAILED_DEPENDENCY, "Backend"),
         other => (other.status(), "Validation"),
     }

@@ -97,6 +97,28 @@ pub(crate) struct ImageBlockSource {
     pub(crate) url: Option<String>,
 }
 
+/// A content block of the type `document`.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct DocumentBlock {
+    pub(crate) source: Value,
+    pub(crate) title: Option<String>,
+    pub(crate) context: Option<String>,
+}
+
+/// Where the content of a document is.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct DocumentSource {
+    /// A text, or base64.
+    pub(crate) data: Option<String>,
+    pub(crate) media_type: Option<String>,
+    /// A text or content blocks.
+    pub(crate) content: Option<Value>,
+    #[expect(dead_code, reason = "nothing behind it is read")]
+    pub(crate) url: Option<String>,
+    #[expect(dead_code, reason = "nothing behind it is read")]
+    pub(crate) file_id: Option<String>,
+}
+
 /// A content block of the type `thinking`.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct ThinkingBlock {

@@ -2,6 +2,7 @@
 //! both name. Knows no other part of `http` but its errors.
 
 pub(crate) mod adapters;
+pub(crate) mod audio;
 pub(crate) mod batches;
 pub(crate) mod bounds;
 pub(crate) mod chat;

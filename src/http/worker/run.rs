@@ -54,7 +54,9 @@ impl Run {
     /// Answers a request as the server would.
     pub(super) async fn call(&self, request: Request<Body>) -> Response {
         let service = TowerToHyperService::new(self.router.clone());
-        match service.call(request).await {
+        let owner = request.extensions().get::<Owner>().map_or("", |Owner(owner)| owner);
+        let caller = self.state.caller_of_stored(owner);
+        match caller.scope(service.call(request)).await {
             Ok(response) => response,
             Err(never) => match never {},
         }

@@ -76,6 +76,22 @@ template <> INLINE f8_t from_float<f8_t>(float x) {
     return {uint8_t(sign | (rounded - 0x3c000000) >> 20)};
 }
 
+// The type of outputs, where the caller chooses it: 0 f32, 1 bf16, 2 f16.
+using OutputType = uint32_t;
+
+INLINE void store(void *out, OutputType type, size_t index, float x) {
+    switch (type) {
+    case 0:
+        static_cast<float *>(out)[index] = x;
+        break;
+    case 1:
+        static_cast<bf16_t *>(out)[index] = from_float<bf16_t>(x);
+        break;
+    default:
+        static_cast<f16_t *>(out)[index] = from_float<f16_t>(x);
+    }
+}
+
 // Two elements in one register, the first one low.
 template <typename T> INLINE uint32_t pack(float low, float high) {
     return uint32_t(from_float<T>(low).bits) | uint32_t(from_float<T>(high).bits) << 16;

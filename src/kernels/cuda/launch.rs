@@ -282,6 +282,16 @@ pub(crate) fn output_buffer(
     unsafe { Tensor::empty(shape, dtype, device) }
 }
 
+/// A type of outputs as kernels know it.
+pub(crate) fn output_type(dtype: DType) -> Result<u32> {
+    match dtype {
+        DType::F32 => Ok(0),
+        DType::BF16 => Ok(1),
+        DType::F16 => Ok(2),
+        other => bail!("kernels have no outputs of {other:?}"),
+    }
+}
+
 /// A size as the u32 that kernels take.
 pub(crate) fn narrow(size: usize) -> Result<u32> {
     match u32::try_from(size) {

@@ -1,28 +1,19 @@
-// The language of CUDA for a C++ compiler, so that kernels can be tested where there is no GPU.
-//
-// The blocks of a grid run one after the other, the threads of a block as fibers that change places
-// only where threads wait for each other: at barriers, and in collectives of a warp. Shared memory
-// starts as NaNs in every block, and a copy that nobody waits for never arrives. What is not
-// modelled: races between such places, and how long anything takes.
+// The language of CUDA for a C++ compiler, so that kernels can be tested where there is no GPU: threads
+// of a block are those of `on_host/block.h`.
 #pragma once
 
 #include <math.h>
-#include <setjmp.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <ucontext.h>
 
-#include <memory>
-#include <tuple>
 #include <utility>
-#include <vector>
+
+#include "on_host/block.h"
 
 #define __global__
 #define __device__
 #define __host__
-#define __forceinline__ inline
+#define __forceinline__ inline __attribute__((always_inline))
 #define __restrict__
 #define __launch_bounds__(...)
 // Fibers of a block share a thread.
@@ -41,165 +32,8 @@ struct alignas(8) float2 {
 struct alignas(16) float4 {
     float x, y, z, w;
 };
-struct dim3 {
-    unsigned x, y, z;
-};
 
 namespace on_host {
-
-constexpr unsigned LANES = 32;
-constexpr size_t STACK = 256 << 10;
-
-enum class State { Ready, AtBarrier, AtWarp, Done };
-
-struct Copy {
-    void *to;
-    const void *from;
-    bool filled;
-};
-
-struct Fiber {
-    // Where it goes on, once it has begun: jumps, unlike changes of context, ask the system nothing.
-    jmp_buf place;
-    bool begun = false;
-    ucontext_t context;
-    std::unique_ptr<char[]> stack;
-    State state;
-    unsigned turn;
-    dim3 thread;
-    std::vector<std::vector<Copy>> copies;
-};
-
-// The fibers of this thread of the host: kept, since their stacks are dear to make.
-inline thread_local std::vector<std::unique_ptr<Fiber>> fibers;
-
-struct Block {
-    // What lanes show each other.
-    std::vector<uint64_t> shown;
-    std::vector<unsigned char> shared;
-    jmp_buf scheduler;
-    Fiber *current;
-    dim3 block, grid, threads;
-    void (*run)(void *);
-    void *call;
-};
-
-inline thread_local Block *block = nullptr;
-
-inline void fail(const char *what) {
-    fprintf(stderr, "a kernel on the host: %s\n", what);
-    abort();
-}
-
-inline void wait(State state) {
-    Fiber *own = block->current;
-    own->state = state;
-    if (_setjmp(own->place) == 0) {
-        _longjmp(block->scheduler, 1);
-    }
-}
-
-// What a fiber does: its thread of one block after the other.
-inline void enter() {
-    for (;;) {
-        block->run(block->call);
-        wait(State::Done);
-    }
-}
-
-inline void go_on(Fiber &fiber) {
-    block->current = &fiber;
-    if (_setjmp(block->scheduler) == 0) {
-        if (fiber.begun) {
-            _longjmp(fiber.place, 1);
-        }
-        fiber.begun = true;
-        setcontext(&fiber.context);
-    }
-}
-
-// Lets those go on who wait at `state` in `[first, last)`, if nobody there is elsewhere.
-inline bool release(State state, unsigned first, unsigned last) {
-    bool any = false;
-    for (unsigned i = first; i < last; i++) {
-        State own = fibers[i]->state;
-        if (own != state && own != State::Done) {
-            return false;
-        }
-        any |= own == state;
-    }
-    for (unsigned i = first; any && i < last; i++) {
-        if (fibers[i]->state == state) {
-            fibers[i]->state = State::Ready;
-        }
-    }
-    return any;
-}
-
-inline void run_block() {
-    unsigned threads = block->threads.x;
-    for (unsigned i = 0; i < threads; i++) {
-        Fiber &fiber = *fibers[i];
-        fiber.state = State::Ready;
-        fiber.turn = 0;
-        fiber.thread = {i, 0, 0};
-        fiber.copies.assign(1, {});
-    }
-    memset(block->shared.data(), 0xff, block->shared.size());
-    for (;;) {
-        bool ran = false, done = true;
-        for (unsigned i = 0; i < threads; i++) {
-            Fiber &fiber = *fibers[i];
-            if (fiber.state == State::Ready) {
-                go_on(fiber);
-                ran = true;
-            }
-            done &= fiber.state == State::Done;
-        }
-        if (done) {
-            return;
-        }
-        bool released = false;
-        for (unsigned first = 0; first < threads; first += LANES) {
-            unsigned last = first + LANES < threads ? first + LANES : threads;
-            released |= release(State::AtWarp, first, last);
-        }
-        released |= release(State::AtBarrier, 0, threads);
-        if (!ran && !released) {
-            fail("threads wait for each other in different places");
-        }
-    }
-}
-
-inline void run_grid(dim3 grid, unsigned threads, unsigned shared, void (*run)(void *), void *call) {
-    Block own;
-    while (fibers.size() < threads) {
-        auto fiber = std::make_unique<Fiber>();
-        fiber->stack.reset(new char[STACK]);
-        getcontext(&fiber->context);
-        fiber->context.uc_stack.ss_sp = fiber->stack.get();
-        fiber->context.uc_stack.ss_size = STACK;
-        fiber->context.uc_link = nullptr;
-        makecontext(&fiber->context, enter, 0);
-        fibers.push_back(std::move(fiber));
-    }
-    own.shown.assign(2 * ((threads + LANES - 1) / LANES * LANES), 0);
-    own.shared.resize(shared + 16);
-    own.grid = grid;
-    own.threads = {threads, 1, 1};
-    own.run = run;
-    own.call = call;
-    block = &own;
-    for (unsigned z = 0; z < grid.z; z++) {
-        for (unsigned y = 0; y < grid.y; y++) {
-            for (unsigned x = 0; x < grid.x; x++) {
-                own.block = {x, y, z};
-                run_block();
-            }
-        }
-    }
-    block = nullptr;
-}
 
 template <typename... A> struct Call {
     void (*kernel)(A...);
@@ -213,84 +47,76 @@ template <typename... A> struct Call {
 };
 
 template <typename... A>
-void launch(void (*kernel)(A...), void **arguments, const unsigned *grid, unsigned threads,
-            unsigned shared) {
+void launch(const char *name, void (*kernel)(A...), void **arguments, const unsigned *grid,
+            unsigned threads, unsigned shared) {
     Call<A...> call{kernel, arguments};
-    run_grid({grid[0], grid[1], grid[2]}, threads, shared, Call<A...>::run, &call);
+    launch(name, Call<A...>::run, &call, grid, threads, shared);
 }
 
 // Bytes of a kernel's only argument, which who launches it later keeps a copy of.
 template <typename A> constexpr size_t argument_bytes(void (*)(A)) { return sizeof(A); }
 
-inline unsigned char *shared_memory() {
-    auto start = reinterpret_cast<uintptr_t>(block->shared.data());
-    return reinterpret_cast<unsigned char *>((start + 15) / 16 * 16);
-}
-
-// Where the lanes of a warp show what they hold: one place and another by turns, so that nobody has
-// to wait for those that still look at the last one.
-inline uint64_t *shown_by_warp() {
-    Fiber *own = block->current;
-    own->turn ^= 1;
-    return &block->shown[2 * (own->thread.x / LANES * LANES) + own->turn * LANES];
-}
+__forceinline__ unsigned lane() { return thread_index().x % LANES; }
 
 // The value of the lane `from`.
-template <typename T> T exchange(T value, unsigned from) {
+template <typename T> __forceinline__ T exchange(T value, unsigned from) {
     static_assert(sizeof(T) <= 8, "lanes show 8 bytes");
-    uint64_t *shown = shown_by_warp();
-    memcpy(&shown[block->current->thread.x % LANES], &value, sizeof(T));
-    wait(State::AtWarp);
-    memcpy(&value, &shown[from % LANES], sizeof(T));
+    uint64_t bits = 0;
+    memcpy(&bits, &value, sizeof(T));
+    bits = exchange(bits, from);
+    memcpy(&value, &bits, sizeof(T));
     return value;
 }
 
 // What all lanes of the warp hold.
-template <typename T> void gather(T value, T (&all)[LANES]) {
-    uint64_t *shown = shown_by_warp();
-    memcpy(&shown[block->current->thread.x % LANES], &value, sizeof(T));
-    wait(State::AtWarp);
+template <typename T> __forceinline__ void gather(T value, T (&all)[LANES]) {
+    uint64_t bits = 0, each[LANES];
+    memcpy(&bits, &value, sizeof(T));
+    gather(bits, each);
     for (unsigned lane = 0; lane < LANES; lane++) {
-        memcpy(&all[lane], &shown[lane], sizeof(T));
+        memcpy(&all[lane], &each[lane], sizeof(T));
     }
 }
-
-inline unsigned lane() { return block->current->thread.x % LANES; }
 
 } // namespace on_host
 
 #define EXPORT(kernel)                                                                             \
     extern "C" void kernel##_on_host(void **arguments, const unsigned *grid, unsigned threads,     \
                                      unsigned shared) {                                            \
-        on_host::launch(kernel, arguments, grid, threads, shared);                                 \
+        on_host::launch(#kernel, kernel, arguments, grid, threads, shared);                        \
     }                                                                                              \
     extern "C" {                                                                                   \
     size_t kernel##_argument_bytes = on_host::argument_bytes(kernel);                              \
     }
 #define DYNAMIC_SHARED(name) unsigned char *name = on_host::shared_memory()
 
-#define threadIdx (on_host::block->current->thread)
-#define blockIdx (on_host::block->block)
-#define blockDim (on_host::block->threads)
-#define gridDim (on_host::block->grid)
+#define threadIdx (on_host::thread_index())
+#define blockIdx (on_host::block_index())
+#define blockDim (on_host::block_size())
+#define gridDim (on_host::grid_size())
 
-inline void __syncthreads() { on_host::wait(on_host::State::AtBarrier); }
-inline void __syncwarp(unsigned = ~0u) { on_host::wait(on_host::State::AtWarp); }
-template <typename T> T __shfl_xor_sync(unsigned, T value, unsigned distance) {
+// Inlined, as all that meets: see `on_host/block.h`.
+__forceinline__ void __syncthreads() { on_host::barrier(); }
+__forceinline__ void __syncwarp(unsigned = ~0u) { on_host::warp_barrier(); }
+template <typename T>
+__forceinline__ T __shfl_xor_sync(unsigned, T value, unsigned distance) {
     return on_host::exchange(value, on_host::lane() ^ distance);
 }
-template <typename T> T __shfl_sync(unsigned, T value, unsigned from) {
+template <typename T>
+__forceinline__ T __shfl_sync(unsigned, T value, unsigned from) {
     return on_host::exchange(value, from);
 }
-template <typename T> T __shfl_down_sync(unsigned, T value, unsigned distance) {
+template <typename T>
+__forceinline__ T __shfl_down_sync(unsigned, T value, unsigned distance) {
     unsigned lane = on_host::lane();
     return on_host::exchange(value, lane + distance < on_host::LANES ? lane + distance : lane);
 }
-template <typename T> T __shfl_up_sync(unsigned, T value, unsigned distance) {
+template <typename T>
+__forceinline__ T __shfl_up_sync(unsigned, T value, unsigned distance) {
     unsigned lane = on_host::lane();
     return on_host::exchange(value, lane >= distance ? lane - distance : lane);
 }
-inline unsigned __ballot_sync(unsigned, int predicate) {
+__forceinline__ unsigned __ballot_sync(unsigned, int predicate) {
     int all[on_host::LANES];
     on_host::gather(predicate, all);
     unsigned bits = 0;
@@ -299,7 +125,8 @@ inline unsigned __ballot_sync(unsigned, int predicate) {
     }
     return bits;
 }
-template <typename T> unsigned __match_any_sync(unsigned, T value) {
+template <typename T>
+__forceinline__ unsigned __match_any_sync(unsigned, T value) {
     T all[on_host::LANES];
     on_host::gather(value, all);
     unsigned bits = 0;
@@ -308,10 +135,8 @@ template <typename T> unsigned __match_any_sync(unsigned, T value) {
     }
     return bits;
 }
-template <typename T> T atomicAdd(T *to, T value) {
-    T before = *to;
-    *to += value;
-    return before;
+__forceinline__ unsigned atomicAdd(unsigned *to, unsigned value) {
+    return __atomic_fetch_add(to, value, __ATOMIC_RELAXED);
 }
 template <typename T> T __ldg(const T *from) { return *from; }
 
@@ -426,7 +251,7 @@ template <> inline float to_float_of_bits<bf16_t>(uint16_t bits) {
 template <> inline float to_float_of_bits<f16_t>(uint16_t bits) { return __half2float({bits}); }
 
 template <typename T>
-inline void mma_16_8_16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+__forceinline__ void mma_16_8_16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
     uint32_t all_a[4][32], all_b[2][32];
     for (int i = 0; i < 4; i++) {
         on_host::gather(a[i], all_a[i]);
@@ -451,7 +276,7 @@ inline void mma_16_8_16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&
     }
 }
 
-inline void load_matrices_of(uint32_t (&to)[4], const void *row, bool transposed) {
+__forceinline__ void load_matrices_of(uint32_t (&to)[4], const void *row, bool transposed) {
     const void *rows[32];
     on_host::gather(row, rows);
     unsigned g = on_host::lane() / 4, t = on_host::lane() % 4;
@@ -466,29 +291,12 @@ inline void load_matrices_of(uint32_t (&to)[4], const void *row, bool transposed
     // Nobody may write there before all have read.
     __syncwarp();
 }
-inline void load_matrices(uint32_t (&to)[4], const void *row) { load_matrices_of(to, row, false); }
-inline void load_matrices_transposed(uint32_t (&to)[4], const void *row) {
+__forceinline__ void load_matrices(uint32_t (&to)[4], const void *row) { load_matrices_of(to, row, false); }
+__forceinline__ void load_matrices_transposed(uint32_t (&to)[4], const void *row) {
     load_matrices_of(to, row, true);
 }
-inline void copy_async(void *shared, const void *global, bool filled) {
-    if (reinterpret_cast<uintptr_t>(shared) % 16 != 0 ||
-        (filled && reinterpret_cast<uintptr_t>(global) % 16 != 0)) {
-        on_host::fail("a copy of 16 bytes that are not aligned");
-    }
-    on_host::block->current->copies.back().push_back({shared, global, filled});
+__forceinline__ void copy_async(void *shared, const void *global, bool filled) {
+    on_host::start_copy(shared, global, filled);
 }
-inline void copy_commit() { on_host::block->current->copies.push_back({}); }
-template <int LEFT> inline void copy_wait() {
-    auto &groups = on_host::block->current->copies;
-    // The last one is still open.
-    while (groups.size() > LEFT + 1) {
-        for (const on_host::Copy &copy : groups.front()) {
-            if (copy.filled) {
-                memcpy(copy.to, copy.from, 16);
-            } else {
-                memset(copy.to, 0, 16);
-            }
-        }
-        groups.erase(groups.begin());
-    }
-}
+inline void copy_commit() { on_host::end_group_of_copies(); }
+template <int LEFT> inline void copy_wait() { on_host::wait_for_copies(LEFT); }

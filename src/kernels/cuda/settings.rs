@@ -12,7 +12,8 @@ static EAGER: AtomicBool = AtomicBool::new(false);
 /// Settings of the CUDA kernels, off by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GpuSettings {
-    /// Results don't depend on how many tokens a step has, to the bit, which makes prompts slower.
+    /// Results don't depend on how many tokens a step has, to the bit, which makes prompts and steps
+    /// of many sequences slower.
     pub deterministic: bool,
     /// Every kernel of a step is launched by itself; no CUDA graph is captured.
     pub eager: bool,

@@ -21,6 +21,8 @@ static ROUTING: Source = source!("experts/routing");
 const MOST_EXPERTS: usize = 1024;
 /// Experts of a token that the kernels can choose.
 const MOST_CHOSEN: usize = 32;
+/// Tokens whose experts are chosen and listed by one block of threads.
+const TOKENS_AT_ONCE: usize = 8;
 
 kernel_struct! {
     struct Route {
@@ -50,6 +52,13 @@ kernel_struct! {
         experts: u32,
         capacity: u32,
         most_tiles: u32,
+    }
+}
+
+kernel_struct! {
+    struct RouteAndGroup points to PairTile {
+        route: Route,
+        group: Group,
     }
 }
 
@@ -150,6 +159,8 @@ pub(super) struct Chosen {
     most_tiles: usize,
     tokens: usize,
     per_token: usize,
+    /// What only the kernels that choose write and read.
+    _kept: [Tensor; 2],
 }
 
 impl Matrices {
@@ -267,17 +278,39 @@ impl OnDevice {
             renormalize: u32::from(routing.renormalize),
             scale: routing.scale,
         };
-        let (grid, shared) = ([tokens, 1, 1], 8 * experts + 4 * groups);
-        let launch = Launch { source: &ROUTING, kernel: "route", grid, threads: 32, shared };
-        // SAFETY: shapes were checked.
-        unsafe { launch.run(device, arguments)? };
-        self.group(&ids, weights, (tokens, per_token))
+        let (chosen, to_group) = self.lists(&ids, weights, (tokens, per_token))?;
+        let (to_route, to_list) = (8 * experts + 4 * groups, 32 * experts);
+        let most_shared = most_shared(device);
+        let launch = |kernel, grid, threads, shared| Launch {
+            source: &ROUTING,
+            kernel,
+            grid: [grid, 1, 1],
+            threads,
+            shared,
+        };
+        let together = (tokens * to_route).max(to_list);
+        if tokens <= TOKENS_AT_ONCE && together <= most_shared {
+            let both = RouteAndGroup { route: arguments, group: to_group };
+            // SAFETY: shapes were checked, and a warp takes each token; the output buffers hold all pairs
+            // and the tiles that there can be at most.
+            unsafe { launch("route_and_group", 1, 256, together).run(device, both)? };
+            return Ok(chosen);
+        }
+        // SAFETY: as above.
+        unsafe { launch("route", tokens, 32, to_route).run(device, arguments)? };
+        // SAFETY: as above.
+        unsafe { launch("group", 1, 256, to_list).run(device, to_group)? };
+        Ok(chosen)
     }
 
-    /// Lists pairs by expert.
-    fn group(&self, ids: &Tensor, weights: Tensor, size: (usize, usize)) -> Result<Chosen> {
-        let ((tokens, per_token), device) = (size, ids.device());
-        let count = tokens * per_token;
+    /// Room for lists of pairs by expert, and the arguments of the kernel that fills them.
+    fn lists(
+        &self,
+        ids: &Tensor,
+        weights: Tensor,
+        (tokens, per_token): (usize, usize),
+    ) -> Result<(Chosen, Group)> {
+        let (count, device) = (tokens * per_token, ids.device());
         let capacity = self.form(&self.up, tokens, per_token, self.gate.is_some()).capacity;
         let most_tiles = count.min(self.count + count / capacity);
         let offsets = output_buffer(self.count + 1, DType::U32, device)?;
@@ -294,11 +327,9 @@ impl OnDevice {
             capacity: narrow(capacity)?,
             most_tiles: narrow(most_tiles)?,
         };
-        let (grid, shared) = ([1, 1, 1], 32 * self.count);
-        let launch = Launch { source: &ROUTING, kernel: "group", grid, threads: 256, shared };
-        // SAFETY: the output buffers hold all pairs and the tiles that there can be at most.
-        unsafe { launch.run(device, arguments)? };
-        Ok(Chosen { weights, pairs, tiles, most_tiles, tokens, per_token })
+        let kept = [ids.clone(), offsets];
+        let chosen = Chosen { weights, pairs, tiles, most_tiles, tokens, per_token, _kept: kept };
+        Ok((chosen, arguments))
     }
 
     /// The form of a product; all products of a step have the same capacity.

@@ -3,6 +3,8 @@
 //
 // route: grid [T], block 32, shared bytes 8 * E + 4 * groups.
 // group: grid [1], block 256, shared bytes 32 * E.
+// route_and_group: both, of at most 8 tokens. Grid [1], block 256, shared bytes those of route for each
+//     token, or those of group if they are more.
 // E <= 1024, P <= min(E, 32).
 #include "../pointwise/elementwise.cuh"
 #include "pair_tile.cuh"
@@ -58,9 +60,9 @@ INLINE uint64_t warp_most(uint64_t x) {
 }
 
 // Makes experts outside of the best groups the last choice.
-INLINE void drop_groups(const Route &route, float *ranks, float *sums) {
+INLINE void drop_groups(const Route &route, unsigned lane, float *ranks, float *sums) {
     unsigned size = route.experts / route.groups;
-    for (unsigned group = threadIdx.x; group < route.groups; group += WARP) {
+    for (unsigned group = lane; group < route.groups; group += WARP) {
         float first = -INFINITY, second = -INFINITY;
         for (unsigned i = 0; i < size; i++) {
             float rank = ranks[group * size + i];
@@ -74,7 +76,7 @@ INLINE void drop_groups(const Route &route, float *ranks, float *sums) {
         sums[group] = route.groups_best == 1 || second == -INFINITY ? first : first + second;
     }
     __syncwarp();
-    for (unsigned group = threadIdx.x; group < route.groups; group += WARP) {
+    for (unsigned group = lane; group < route.groups; group += WARP) {
         uint32_t own = order_of(sums[group]);
         unsigned before = 0;
         for (unsigned i = 0; i < route.groups; i++) {
@@ -88,11 +90,11 @@ INLINE void drop_groups(const Route &route, float *ranks, float *sums) {
     __syncwarp();
 }
 
-KERNEL __launch_bounds__(WARP) route(const Route route) {
-    DYNAMIC_SHARED(scratch);
-    unsigned lane = threadIdx.x, experts = route.experts;
+// Chooses the experts of a token, by one warp.
+INLINE void route_token(const Route &route, size_t token, unsigned char *scratch) {
+    unsigned lane = threadIdx.x % WARP, experts = route.experts;
     float *scores = reinterpret_cast<float *>(scratch), *ranks = scores + experts;
-    const float *logits = route.scores + size_t(blockIdx.x) * experts;
+    const float *logits = route.scores + token * experts;
     float most = -INFINITY, sum = 0;
     for (unsigned i = lane; i < experts; i += WARP) {
         most = fmaxf(most, logits[i]);
@@ -106,14 +108,12 @@ KERNEL __launch_bounds__(WARP) route(const Route route) {
     // A lane reads and writes its own experts alone, up to where groups are looked at.
     for (unsigned i = lane; i < experts; i += WARP) {
         scores[i] = route.score == SOFTMAX ? scores[i] / sum : scores[i];
-        float bias = route.bias != nullptr ? route.bias[i] : 0;
-        ranks[i] = route.score == SIGMOID_OF_CHOSEN ? logits[i]
-                   : route.bias != nullptr          ? scores[i] + bias
-                                                    : scores[i];
+        float rank = route.score == SIGMOID_OF_CHOSEN ? logits[i] : scores[i];
+        ranks[i] = route.bias != nullptr ? rank + route.bias[i] : rank;
     }
     __syncwarp();
     if (route.groups > 0) {
-        drop_groups(route, ranks, ranks + experts);
+        drop_groups(route, lane, ranks, ranks + experts);
     }
 
     // The best of those that are left, one after the other; of equal ones the first.
@@ -142,11 +142,16 @@ KERNEL __launch_bounds__(WARP) route(const Route route) {
     }
     if (lane < route.per_token) {
         float weight = scores[id] / divisor * route.scale;
-        size_t at = size_t(blockIdx.x) * route.per_token + rank;
+        size_t at = token * route.per_token + rank;
         route.ids[at] = id;
         weight *= route.expert_scale != nullptr ? route.expert_scale[id] : 1;
         route.weights[at] = weight;
     }
+}
+
+KERNEL __launch_bounds__(WARP) route(const Route route) {
+    DYNAMIC_SHARED(scratch);
+    route_token(route, blockIdx.x, scratch);
 }
 EXPORT(route)
 
@@ -194,8 +199,7 @@ INLINE uint64_t sum_before(uint64_t own, uint64_t *total) {
 
 // Each warp has a run of the pairs. It counts its experts; then it knows where its pairs of each go
 // behind those of the warps before.
-KERNEL __launch_bounds__(THREADS) group(const Group group) {
-    DYNAMIC_SHARED(scratch);
+INLINE void list_by_expert(const Group &group, unsigned char *scratch) {
     // [WARPS, E]
     auto *next = reinterpret_cast<uint32_t *>(scratch);
     unsigned experts = group.experts, lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
@@ -264,4 +268,27 @@ KERNEL __launch_bounds__(THREADS) group(const Group group) {
         __syncwarp();
     }
 }
+
+KERNEL __launch_bounds__(THREADS) group(const Group group) {
+    DYNAMIC_SHARED(scratch);
+    list_by_expert(group, scratch);
+}
 EXPORT(group)
+
+struct RouteAndGroup {
+    Route route;
+    Group group;
+};
+LAYOUT(RouteAndGroup, FIELD(route), FIELD(group))
+
+KERNEL __launch_bounds__(THREADS) route_and_group(const RouteAndGroup both) {
+    DYNAMIC_SHARED(scratch);
+    unsigned warp = threadIdx.x / WARP, own = 8 * both.route.experts + 4 * both.route.groups;
+    if (warp * both.route.per_token < both.group.count) {
+        route_token(both.route, warp, scratch + warp * own);
+    }
+    // All have chosen, and nobody looks at scores any more.
+    __syncthreads();
+    list_by_expert(both.group, scratch);
+}
+EXPORT(route_and_group)

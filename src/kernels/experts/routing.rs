@@ -56,13 +56,10 @@ impl Routing {
         }
         let before = (self.score == Score::SigmoidOfChosen).then(|| logits.clone());
         let scores = self.scores(logits);
-        let mut rank: Vec<f32> = match (before, bias) {
-            (Some(before), _) => before,
-            (None, Some(bias)) => {
-                scores.iter().zip(bias).map(|(score, bias)| score + bias).collect()
-            }
-            (None, None) => scores.clone(),
-        };
+        let mut rank = before.unwrap_or_else(|| scores.clone());
+        for (rank, bias) in rank.iter_mut().zip(bias.unwrap_or_default()) {
+            *rank += bias;
+        }
         if let Some(groups) = self.groups {
             groups.drop_others(&mut rank);
         }
@@ -200,6 +197,10 @@ mod tests {
             &routing.choose(vec![0.0, 1.0, -1.0], Some(&bias)),
             &[(2, 0.268_941_4), (1, 0.731_058_6)],
         );
+        // Of scores that are chosen by their logits, the bias is one of those.
+        let routing = Routing { score: Score::SigmoidOfChosen, experts_per_token: 1, ..routing };
+        near(&routing.choose(vec![0.0, 1.0, -1.0], Some(&[0.0, 0.0, 1.9])), &[(1, 0.731_058_6)]);
+        near(&routing.choose(vec![0.0, 1.0, -1.0], Some(&bias)), &[(2, 0.268_941_4)]);
     }
 
     #[test]

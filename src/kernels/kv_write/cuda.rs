@@ -8,6 +8,12 @@ use crate::cuda::launch::{Address, Launch, Source, kernel_struct, narrow, output
 
 static SOURCE: Source = source!("kv_write/kernel");
 
+/// Heads of one token that a block takes where there are many in all: as many warps as fill a
+/// multiprocessor, which has room for few more blocks than it has for such warps.
+const HEADS_OF_A_BLOCK: usize = 8;
+/// Heads of all tokens from which on there are many.
+const MANY_HEADS: usize = 4096;
+
 kernel_struct! {
     struct KvWrite {
         q: Address,
@@ -72,7 +78,7 @@ pub(super) fn kv_write(
         },
         ..base
     };
-    let launch = launch([tokens, heads + 2 * kv_heads, 1], key_dim.max(value_dim));
+    let launch = launch([tokens, heads + 2 * kv_heads], key_dim.max(value_dim));
     // SAFETY: the caller has checked the shapes, and that slots are inside of the cache.
     unsafe { launch.run(new.q.device(), arguments)? };
     Ok(queries)
@@ -83,13 +89,15 @@ pub(super) fn prepared(q: &Tensor, rotation: Rotation<'_>) -> Result<Tensor> {
     let (tokens, heads, head_dim) = q.dims3()?;
     let (arguments, queries) = queries(q, rotation)?;
     // SAFETY: the caller has checked the shapes; the grid has no head of keys.
-    unsafe { launch([tokens, heads, 1], head_dim).run(q.device(), arguments)? };
+    unsafe { launch([tokens, heads], head_dim).run(q.device(), arguments)? };
     Ok(queries)
 }
 
-fn launch<'a>(grid: [usize; 3], longest_head: usize) -> Launch<'a> {
-    let shared = longest_head * size_of::<f32>();
-    Launch { source: &SOURCE, kernel: "kv_write", grid, threads: 32, shared }
+fn launch<'a>([tokens, heads]: [usize; 2], longest_head: usize) -> Launch<'a> {
+    let warps = if tokens * heads >= MANY_HEADS { HEADS_OF_A_BLOCK } else { 1 };
+    let grid = [tokens, heads.div_ceil(warps), 1];
+    let shared = warps * longest_head * size_of::<f32>();
+    Launch { source: &SOURCE, kernel: "kv_write", grid, threads: 32 * warps, shared }
 }
 
 /// The arguments that concern queries, and the output buffer of these.

@@ -1,7 +1,8 @@
 // Head norms and rotation of queries and keys, and keys and values on their way to the cache.
 //
-// Grid: [tokens, heads + 2 * kv_heads], or [tokens, heads] for queries alone; block: one warp, which
-// takes one head of one token; dynamic shared memory: one float per element of the longest head.
+// Grid: [tokens, ceil(all / W)], where `all` heads are heads + 2 * kv_heads, or heads for queries alone;
+// block: W warps, each of which takes one head of one token; dynamic shared memory: for each warp one
+// float per element of the longest head.
 #include "../cuda/device.cuh"
 
 struct KvWrite {
@@ -40,21 +41,23 @@ LAYOUT(KvWrite, FIELD(q), FIELD(k), FIELD(v), FIELD(q_stride), FIELD(k_stride), 
 // Elements that share a scale in a q8_0 cache, and their bytes at one position.
 constexpr unsigned GROUP = 32, GROUP_BYTES = 34;
 
+INLINE unsigned lane() { return threadIdx.x % WARP; }
+
 // The head in `head`, by one warp, normalized.
 INLINE void normalize(float *head, const float *weight, float eps, unsigned width) {
     float squares = 0;
-    for (unsigned i = threadIdx.x; i < width; i += WARP) {
+    for (unsigned i = lane(); i < width; i += WARP) {
         squares += head[i] * head[i];
     }
     float scale = 1 / sqrtf(warp_sum(squares) / float(width) + eps);
-    for (unsigned i = threadIdx.x; i < width; i += WARP) {
+    for (unsigned i = lane(); i < width; i += WARP) {
         head[i] = head[i] * scale * weight[i];
     }
     __syncwarp();
 }
 
 INLINE void rotate(float *head, const float *cos, const float *sin, unsigned pairs) {
-    for (unsigned i = threadIdx.x; i < pairs; i += WARP) {
+    for (unsigned i = lane(); i < pairs; i += WARP) {
         float a = head[i], b = head[i + pairs];
         head[i] = a * cos[i] - b * sin[i];
         head[i + pairs] = b * cos[i] + a * sin[i];
@@ -84,7 +87,7 @@ template <typename T> INLINE void store_key(const KvWrite &work, const float *he
                                             uint32_t slot) {
     size_t index = (size_t(slot / KV_BLOCK) * work.kv_heads + kv_head) * work.key_dim;
     T *to = static_cast<T *>(work.keys) + index * KV_BLOCK + slot % KV_BLOCK;
-    for (unsigned i = threadIdx.x; i < work.key_dim; i += WARP) {
+    for (unsigned i = lane(); i < work.key_dim; i += WARP) {
         to[i * KV_BLOCK] = from_float<T>(head[i]);
     }
 }
@@ -93,7 +96,7 @@ template <typename T> INLINE void store_value(const KvWrite &work, const float *
                                               unsigned kv_head, uint32_t slot) {
     size_t index = (size_t(slot / KV_BLOCK) * work.kv_heads + kv_head) * KV_BLOCK + slot % KV_BLOCK;
     T *to = static_cast<T *>(work.values) + index * work.value_dim;
-    for (unsigned i = threadIdx.x; i < work.value_dim; i += WARP) {
+    for (unsigned i = lane(); i < work.value_dim; i += WARP) {
         to[i] = from_float<T>(head[i]);
     }
 }
@@ -106,12 +109,12 @@ INLINE void store_quantized_key(const KvWrite &work, const float *head, unsigned
     uint8_t *to = static_cast<uint8_t *>(work.keys) + index * GROUP_BYTES * KV_BLOCK;
     for (unsigned group = 0; group < groups; group++, to += GROUP_BYTES * KV_BLOCK) {
         f16_t scale;
-        int number = quantized(head[group * GROUP + threadIdx.x], scale);
-        if (threadIdx.x == 0) {
+        int number = quantized(head[group * GROUP + lane()], scale);
+        if (lane() == 0) {
             to[2 * offset] = uint8_t(scale.bits);
             to[2 * offset + 1] = uint8_t(scale.bits >> 8);
         }
-        to[2 * KV_BLOCK + threadIdx.x * KV_BLOCK + offset] = uint8_t(number);
+        to[2 * KV_BLOCK + lane() * KV_BLOCK + offset] = uint8_t(number);
     }
 }
 
@@ -123,17 +126,17 @@ INLINE void store_quantized_value(const KvWrite &work, const float *head, unsign
     uint8_t *to = static_cast<uint8_t *>(work.values) + index * groups * GROUP_BYTES;
     for (unsigned group = 0; group < groups; group++, to += GROUP_BYTES) {
         f16_t scale;
-        int number = quantized(head[group * GROUP + threadIdx.x], scale);
-        if (threadIdx.x == 0) {
+        int number = quantized(head[group * GROUP + lane()], scale);
+        if (lane() == 0) {
             to[0] = uint8_t(scale.bits);
             to[1] = uint8_t(scale.bits >> 8);
         }
-        to[2 + threadIdx.x] = uint8_t(number);
+        to[2 + lane()] = uint8_t(number);
     }
 }
 
 INLINE void load(float *head, const float *from, unsigned width) {
-    for (unsigned i = threadIdx.x; i < width; i += WARP) {
+    for (unsigned i = lane(); i < width; i += WARP) {
         head[i] = from[i];
     }
     __syncwarp();
@@ -152,14 +155,17 @@ INLINE void prepare(const KvWrite &work, float *head, const float *weight) {
 
 KERNEL kv_write(const KvWrite work) {
     DYNAMIC_SHARED(shared);
-    float *head = reinterpret_cast<float *>(shared);
+    unsigned warp = threadIdx.x / WARP, index = blockIdx.y * (blockDim.x / WARP) + warp;
+    if (index >= work.heads + 2 * work.kv_heads) {
+        return;
+    }
+    float *head = reinterpret_cast<float *>(shared) + warp * max(work.key_dim, work.value_dim);
     size_t token = blockIdx.x;
-    unsigned index = blockIdx.y;
     if (index < work.heads) {
         load(head, work.q + token * work.q_stride + index * work.key_dim, work.key_dim);
         prepare(work, head, work.query_weight);
         float *to = work.queries + (token * work.heads + index) * work.key_dim;
-        for (unsigned i = threadIdx.x; i < work.key_dim; i += WARP) {
+        for (unsigned i = lane(); i < work.key_dim; i += WARP) {
             to[i] = head[i];
         }
         return;

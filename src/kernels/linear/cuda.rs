@@ -18,6 +18,8 @@ static SOURCE: Source = source!("linear/kernel");
 pub(super) const MOST_LAYERS: usize = 3;
 /// Most tokens of these kernels; for more of them cuBLAS is faster.
 pub(crate) const FEW_TOKENS: usize = 64;
+/// Bytes that a GPU reads from its memory while a kernel begins and ends.
+const LAUNCH_BYTES: usize = 12 << 20;
 /// Threads that share a tile of rows.
 const TILE_THREADS: usize = 256;
 /// Rows of a tile of half-precision weights; half of that in each of a gated pair.
@@ -27,7 +29,7 @@ const FLOAT_ROWS: usize = 4;
 /// Inputs that are staged come in multiples of this.
 const STAGE: usize = 512;
 /// Least tokens whose inputs are rounded to the weights' type before the launch.
-const ROUND_FROM: usize = 8;
+pub(super) const ROUND_FROM: usize = 8;
 /// Least tiles of which two share a block.
 const MANY_TILES: usize = 512;
 
@@ -71,8 +73,8 @@ enum Finish<'a> {
     Plain,
     /// `residual + factor * y`
     Add(&'a Tensor, f32),
-    /// Gated outputs of the first two layers.
-    Gated(Gating),
+    /// Gated outputs of the first two layers, f32 or of the weights' type.
+    Gated(Gating, DType),
 }
 
 /// The outputs of up to three layers on the same `x [.., K]` in f32.
@@ -95,22 +97,39 @@ pub(super) fn linear_add(
     Ok(run(x, &[layer], &Finish::Add(&residual, factor))?.remove(0))
 }
 
-/// The gated outputs of two layers, gate and up.
+/// The gated outputs of two layers, gate and up, rounded to a type.
 pub(super) fn linear_gated(
     x: &Tensor,
     gating: Gating,
     layers: [DeviceLayer<'_>; 2],
+    dtype: DType,
 ) -> Result<Tensor> {
     if layers[0].weight.dims() != layers[1].weight.dims() {
         bail!("linear_gated: {:?} and {:?}", layers[0].weight.dims(), layers[1].weight.dims());
     }
-    Ok(run(x, &layers, &Finish::Gated(gating))?.remove(0))
+    let own = if dtype == layers[0].weight.dtype() { dtype } else { DType::F32 };
+    run(x, &layers, &Finish::Gated(gating, own))?.remove(0).to_dtype(dtype)
 }
 
-/// Whether these kernels multiply so many tokens with such a weight.
-pub(super) fn takes(tokens: usize, weight: &Tensor) -> bool {
-    let known = matches!(weight.dtype(), DType::BF16 | DType::F16 | DType::F32);
-    known && (tokens <= FEW_TOKENS || weight.device().is_cpu() || settings::deterministic())
+/// Whether these kernels multiply so many tokens with such weights; `saved` is how many kernels more
+/// others take.
+pub(super) fn takes(tokens: usize, layers: &[DeviceLayer<'_>], saved: usize) -> Result<bool> {
+    let DeviceLayer { weight, .. } = layers[0];
+    let (dtype, device) = (weight.dtype(), weight.device());
+    if !matches!(dtype, DType::BF16 | DType::F16 | DType::F32) {
+        return Ok(false);
+    }
+    if device.is_cpu() || settings::deterministic() {
+        return Ok(true);
+    }
+    if tokens > FEW_TOKENS || dtype == DType::F32 {
+        return Ok(tokens <= FEW_TOKENS);
+    }
+    let rows = layers.iter().map(|layer| layer.weight.dim(0)).collect::<Result<Vec<_>>>()?;
+    let (inputs, most_shared) = (weight.dim(1)?, most_shared(device));
+    let aligned = inputs % 8 == 0;
+    let shape = Shape { dtype, tokens, inputs, aligned, gated: false, most_shared };
+    Ok(shape.is_for_few(&rows, saved))
 }
 
 fn run(x: &Tensor, layers: &[DeviceLayer<'_>], finish: &Finish<'_>) -> Result<Vec<Tensor>> {
@@ -118,7 +137,10 @@ fn run(x: &Tensor, layers: &[DeviceLayer<'_>], finish: &Finish<'_>) -> Result<Ve
     let [outer @ .., inputs] = x.dims() else { bail!("linear: a scalar has no rows") };
     let (tokens, inputs) = (outer.iter().product::<usize>(), *inputs);
     let dtype = layers[0].weight.dtype();
-    let gated = matches!(finish, Finish::Gated(_));
+    let (gated, out_type) = match finish {
+        Finish::Gated(_, dtype) => (true, *dtype),
+        Finish::Plain | Finish::Add(..) => (false, DType::F32),
+    };
     // Blocks would each round what they stage of many tokens.
     let x_type = if tokens >= ROUND_FROM { dtype } else { DType::F32 };
     let x = x.to_dtype(x_type)?.contiguous()?;
@@ -137,8 +159,8 @@ fn run(x: &Tensor, layers: &[DeviceLayer<'_>], finish: &Finish<'_>) -> Result<Ve
             ..NO_MATRIX
         };
         if index == 0 || !gated {
-            let out = output_buffer([outer, &[rows]].concat(), DType::F32, device)?;
-            to.out = Address::to_write(&out, DType::F32)?;
+            let out = output_buffer([outer, &[rows]].concat(), out_type, device)?;
+            to.out = Address::to_write(&out, out_type)?;
             outputs.push(out);
         }
     }
@@ -149,7 +171,7 @@ fn run(x: &Tensor, layers: &[DeviceLayer<'_>], finish: &Finish<'_>) -> Result<Ve
     let (kernel, launch, stage) = shape.launch(&sizes);
     let (residual, factor) = match finish {
         Finish::Add(residual, factor) => (Address::of(residual, DType::F32)?, *factor),
-        Finish::Plain | Finish::Gated(_) => (Address::NONE, 1.0),
+        Finish::Plain | Finish::Gated(..) => (Address::NONE, 1.0),
     };
     let arguments = Linear {
         matrices,
@@ -159,14 +181,14 @@ fn run(x: &Tensor, layers: &[DeviceLayer<'_>], finish: &Finish<'_>) -> Result<Ve
         count: narrow(layers.len())?,
         gated: u32::from(gated),
         gating: match finish {
-            Finish::Gated(gating) => (*gating).into(),
+            Finish::Gated(gating, _) => (*gating).into(),
             Finish::Plain | Finish::Add(..) => ElementwiseOp::default(),
         },
         tokens: narrow(tokens)?,
         inputs: narrow(inputs)?,
         stage: narrow(stage)?,
         x_rounded: u32::from(x_type == dtype && dtype != DType::F32),
-        out_rounded: 0,
+        out_rounded: u32::from(out_type != DType::F32),
     };
     // SAFETY: shapes were checked, and the grid is the one that the kernel's source asks for.
     unsafe { Launch { kernel: &kernel, ..launch }.run(device, arguments)? };
@@ -205,6 +227,21 @@ impl Shape {
         (format!("linear_{kind}"), launch, stage)
     }
 
+    /// Whether a product with half-precision matrices of these many rows is better done by these
+    /// kernels than by cuBLAS and `saved` kernels more.
+    ///
+    /// A block reads all tokens for its few rows of weights: what it moves through the L2 cache grows
+    /// with their number, until that takes longer than reading the weights from memory. cuBLAS has
+    /// larger tiles, and of few tokens 85 % of the memory's rate. The cache is taken to be 4/3 as fast
+    /// as the memory.
+    fn is_for_few(self, rows: &[usize], saved: usize) -> bool {
+        let Form { capacity, tiles_at_once, .. } = self.form(rows);
+        let weights = 2 * self.inputs * rows.iter().sum::<usize>();
+        let own = self.tokens.min(capacity);
+        let moved = weights + weights * own / (HALF_ROWS * tiles_at_once);
+        weights.max(moved / 4 * 3) <= weights / 17 * 20 + saved * LAUNCH_BYTES
+    }
+
     /// The form of the kernel, which those for experts have too.
     pub(crate) fn form(self, rows: &[usize]) -> Form {
         let Self { dtype, tokens, inputs, aligned, most_shared, .. } = self;
@@ -235,7 +272,7 @@ impl Shape {
         }
         let suffix = if aligned { capacity.to_string() } else { "any".to_owned() };
         let many = rows.iter().sum::<usize>() / HALF_ROWS >= MANY_TILES;
-        let tiles_at_once = if many && capacity > 8 && capacity < FEW_TOKENS { 2 } else { 1 };
+        let tiles_at_once = if many && capacity > 8 { 2 } else { 1 };
         let own = tokens.min(capacity);
         let (stage, shared) = if whole(own) <= most_shared {
             (padded, whole(own))
@@ -274,6 +311,36 @@ pub(crate) struct Form {
 mod tests {
     use super::*;
     use crate::cuda::launch::LEAST_SHARED;
+
+    /// The products of a layer: rows of matrices, inputs, kernels saved.
+    const LARGE: [(&[usize], usize, usize); 4] = [
+        (&[4096, 1024, 1024], 4096, 3),
+        (&[4096], 4096, 2),
+        (&[14_336; 2], 4096, 3),
+        (&[4096], 14_336, 2),
+    ];
+    const SMALL: [(&[usize], usize, usize); 4] = [
+        (&[2048, 1024, 1024], 1024, 3),
+        (&[1024], 2048, 2),
+        (&[3072; 2], 1024, 3),
+        (&[1024], 3072, 2),
+    ];
+
+    #[test]
+    fn many_tokens_of_large_matrices_are_for_cublas() {
+        let few = |tokens, (rows, inputs, saved): (&[usize], usize, usize)| {
+            let (dtype, most_shared) = (DType::BF16, 227 << 10);
+            let shape = Shape { dtype, tokens, inputs, aligned: true, gated: false, most_shared };
+            shape.is_for_few(rows, saved)
+        };
+        for (large, small) in LARGE.into_iter().zip(SMALL) {
+            assert!((1..=8).all(|tokens| few(tokens, large)), "{large:?}");
+            assert!((1..=FEW_TOKENS).all(|tokens| few(tokens, small)), "{small:?}");
+        }
+        // Gate and up, and a head.
+        assert!(!few(32, LARGE[2]) && !few(64, LARGE[2]));
+        assert!(!few(64, (&[128_256], 4096, 1)));
+    }
 
     #[test]
     fn blocks_fit_into_shared_memory_whatever_the_shape() {

@@ -7,7 +7,7 @@ use super::args::DeviceLayer;
 use super::cublas::half_product;
 use super::{cuda, portable};
 use crate::backend::Backend;
-use crate::pointwise::{Gating, gated_pairs};
+use crate::pointwise::{Gating, gated_pairs_as};
 
 /// The outputs `[.., N]` of several layers on the same `x [.., K]` in f32.
 ///
@@ -16,7 +16,8 @@ use crate::pointwise::{Gating, gated_pairs};
 pub fn device_linear_each(x: &Tensor, layers: &[DeviceLayer<'_>]) -> Result<Vec<Tensor>> {
     let mut outputs = Vec::with_capacity(layers.len());
     for some in layers.chunks(cuda::MOST_LAYERS) {
-        if have_kernel(x, some) {
+        // The others round the input, and have a kernel for each layer.
+        if have_kernel(x, some, some.len())? {
             outputs.extend(cuda::linear_each(x, some)?);
             continue;
         }
@@ -35,7 +36,7 @@ pub fn device_linear_add(
     residual: &Tensor,
     factor: f32,
 ) -> Result<Tensor> {
-    if have_kernel(x, &[layer]) {
+    if have_kernel(x, &[layer], 2)? {
         return cuda::linear_add(x, layer, residual, factor);
     }
     let y = Rounded::new(x).product(&layer)?;
@@ -45,26 +46,41 @@ pub fn device_linear_add(
     residual + (y * f64::from(factor))?
 }
 
-/// The gated outputs of `gate` and `up`, the two of `layers`.
+/// The type in which a layer with this weight is best given so many rows of inputs: the one that it
+/// rounds them to, if it rounds them all at once.
+pub fn device_input_type(rows: usize, weight: &Tensor) -> DType {
+    let rounds = Backend::of(weight.device()).is_cuda() && rows >= cuda::ROUND_FROM;
+    match weight.dtype() {
+        dtype @ (DType::BF16 | DType::F16) if rounds => dtype,
+        _ => DType::F32,
+    }
+}
+
+/// The gated outputs of `gate` and `up`, the two of `layers`, rounded to a type.
 pub fn device_linear_gated(
     x: &Tensor,
     gating: Gating,
     layers: [DeviceLayer<'_>; 2],
+    dtype: DType,
 ) -> Result<Tensor> {
-    if have_kernel(x, &layers) && layers[0].weight.dims() == layers[1].weight.dims() {
-        return cuda::linear_gated(x, gating, layers);
+    if layers[0].weight.dims() == layers[1].weight.dims() && have_kernel(x, &layers, 3)? {
+        return cuda::linear_gated(x, gating, layers, dtype);
     }
     let mut rounded = Rounded::new(x);
     let [gate, up] = layers.map(|layer| rounded.product(&layer));
-    gated_pairs(gating, &gate?, &up?)
+    gated_pairs_as(gating, &gate?, &up?, dtype)
 }
 
-fn have_kernel(x: &Tensor, layers: &[DeviceLayer<'_>]) -> bool {
+/// Whether there is a kernel for all of these layers that is better than products by themselves, which
+/// take `saved` kernels more.
+fn have_kernel(x: &Tensor, layers: &[DeviceLayer<'_>], saved: usize) -> Result<bool> {
     let tokens = x.elem_count() / x.dims().last().copied().unwrap_or(1).max(1);
     let kind = layers[0].weight.dtype();
-    let fits =
-        |layer: &DeviceLayer<'_>| layer.weight.dtype() == kind && cuda::takes(tokens, layer.weight);
-    Backend::of(x.device()).is_cuda() && tokens > 0 && layers.iter().all(fits)
+    let alike = layers.iter().all(|layer| layer.weight.dtype() == kind);
+    Ok(Backend::of(x.device()).is_cuda()
+        && tokens > 0
+        && alike
+        && cuda::takes(tokens, layers, saved)?)
 }
 
 /// Inputs of several layers, rounded to the type of their weights once.

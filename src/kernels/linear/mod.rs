@@ -12,7 +12,9 @@
 use candle_core::{Result, Tensor};
 
 pub use self::args::{DeviceLayer, Layer};
-pub use self::device::{device_linear_add, device_linear_each, device_linear_gated};
+pub use self::device::{
+    device_input_type, device_linear_add, device_linear_each, device_linear_gated,
+};
 use self::job::Finish;
 use super::backend::cpu_level;
 use super::pointwise::Gating;

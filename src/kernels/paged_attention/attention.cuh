@@ -16,7 +16,7 @@ struct Attention {
     const void *k;                // [num_blocks, kv_heads, key_dim, 32]
     const void *v;                // [num_blocks, kv_heads, 32, value_dim]
     float *out;                   // [T, heads, value_dim]
-    float *partials;              // [T, heads, spans, value_dim + 2]; unused if splits = 1
+    float *partials;              // [partial_rows, heads, spans, value_dim + 2] or null
     const uint32_t *positions;    // [T]
     const uint32_t *tables;       // [S, table_stride]: blocks in order of position
     const uint32_t *cu_seqlens;   // [S + 1]: T more than the first is the last
@@ -35,12 +35,16 @@ struct Attention {
     uint32_t chunk;  // 0: none
     uint32_t queries_per_tile;
     uint32_t spans; // of the longest context, at least
+    // Queries that `partials` has room for, and spans of a context that is not split. If none are,
+    // every context is, and there is room for all queries.
+    uint32_t partial_rows;
+    uint32_t whole_spans;
 };
 LAYOUT(Attention, FIELD(q), FIELD(k), FIELD(v), FIELD(out), FIELD(partials), FIELD(positions),
        FIELD(tables), FIELD(cu_seqlens), FIELD(context_lens), FIELD(sinks), FIELD(slopes),
        FIELD(table_stride), FIELD(num_seqs), FIELD(heads), FIELD(kv_heads), FIELD(key_dim),
        FIELD(value_dim), FIELD(scale), FIELD(softcap), FIELD(window), FIELD(chunk),
-       FIELD(queries_per_tile), FIELD(spans))
+       FIELD(queries_per_tile), FIELD(spans), FIELD(partial_rows), FIELD(whole_spans))
 
 // What is known of a row: its largest score, and the sum of weights relative to that.
 struct Sum {
@@ -189,6 +193,46 @@ INLINE bool find_tile(const Attention &a, uint32_t index, Tile &tile) {
     return true;
 }
 
+// Whether queries of a sequence may see so many spans that its context is split.
+INLINE bool is_long(const Attention &a, uint32_t sequence) {
+    constexpr uint32_t SPAN = SPAN_BLOCKS * KV_BLOCK;
+    uint32_t spans = (a.context_lens[sequence] + SPAN - 1) / SPAN;
+    if (a.window != 0) {
+        spans = min(spans, (a.window + SPAN - 1) / SPAN + 1);
+    }
+    if (a.chunk != 0) {
+        spans = min(spans, (a.chunk + SPAN - 1) / SPAN + 1);
+    }
+    return a.whole_spans == 0 || spans > a.whole_spans;
+}
+
+// Where the records of a tile's first query are, if the blocks of the grid's z share its spans.
+struct Split {
+    bool is;
+    uint32_t first;
+};
+
+// For all lanes: of `queries` of a sequence, from `token` on. Long sequences have records in their
+// order as far as there is room; what has none is not split.
+INLINE Split split_of(const Attention &a, uint32_t sequence, uint32_t token, uint32_t queries) {
+    if (a.partials == nullptr || !is_long(a, sequence)) {
+        return {false, 0};
+    }
+    uint32_t first = a.cu_seqlens[sequence] - a.cu_seqlens[0];
+    if (a.whole_spans != 0) {
+        first = 0;
+        for (uint32_t i = threadIdx.x % WARP; i < sequence; i += WARP) {
+            first += is_long(a, i) ? a.cu_seqlens[i + 1] - a.cu_seqlens[i] : 0;
+        }
+#pragma unroll
+        for (uint32_t distance = WARP / 2; distance > 0; distance /= 2) {
+            first += __shfl_xor_sync(0xffffffff, first, distance);
+        }
+    }
+    first += token - a.cu_seqlens[sequence];
+    return {first + queries <= a.partial_rows, first};
+}
+
 // What any query of the tile sees, for all lanes.
 INLINE Visible visible_to_tile(const Attention &a, const Tile &tile) {
     Visible own;
@@ -212,9 +256,9 @@ struct Row {
     }
     // Index of the row among those of all heads.
     INLINE size_t index(const Attention &a) const { return size_t(token) * a.heads + head; }
-    // The row's record of a span.
-    INLINE float *partial(const Attention &a, uint32_t span) const {
-        size_t row = index(a) - size_t(a.cu_seqlens[0]) * a.heads;
+    // The row's record of a span, if the tile is split.
+    INLINE float *partial(const Attention &a, const Tile &tile, Split split, uint32_t span) const {
+        size_t row = size_t(split.first + token - tile.token) * a.heads + head;
         return a.partials + (row * a.spans + span) * (a.value_dim + 2);
     }
     INLINE float slope(const Attention &a) const {

@@ -22,10 +22,22 @@ static SOURCE: Source = source!("paged_attention/kernel");
 const SPAN: usize = 256;
 /// Rows of a tile of a warp.
 const WARP_ROWS: usize = 16;
-/// Most queries of a sequence whose context is split; more of them share what is read.
+/// Most queries of a sequence whose context is always split; more of them share what is read, unless
+/// the context is much longer than they are many.
 const FEW_QUERIES: u32 = 4;
+/// Most queries of a sequence whose long context is split.
+const SOME_QUERIES: u32 = 128;
+/// Positions for each of some queries from which on a context is long.
+const LONG_CONTEXT: u32 = 64;
 /// Warps that keep the memory of a large GPU busy.
 const BUSY_WARPS: usize = 1024;
+/// Spans of a context that one warp takes at most, where there are warps enough without splitting.
+const WHOLE_SPANS: usize = 8;
+/// Most blocks of a launch in which few contexts are split: all others of a context that is not leave
+/// at once, but it takes time to start them.
+const MOST_PIECES: usize = 32_768;
+/// Most bytes of records of split contexts. What has no room is computed as a whole.
+const MOST_RECORDS: usize = 64 << 20;
 /// Head sizes of the kernels that run on tensor cores.
 const TENSOR_CORE_DIMS: [usize; 6] = [64, 80, 96, 128, 192, 256];
 
@@ -54,6 +66,8 @@ kernel_struct! {
         chunk: u32,
         queries_per_tile: u32,
         spans: u32,
+        partial_rows: u32,
+        whole_spans: u32,
     }
 }
 
@@ -119,26 +133,68 @@ pub(super) fn paged_attention(
         chunk: params.chunk.map_or(0, |chunk| u32::try_from(chunk).unwrap_or(0)),
         queries_per_tile: 0,
         spans: narrow(tensors.longest_context.div_ceil(SPAN).max(1))?,
+        partial_rows: 0,
+        whole_spans: 0,
     };
     let call = Call { arguments, tensors, shape, heads, device };
-    for (seqs, few) in runs(&step.cu_seqlens_q) {
+    for (seqs, few) in runs(&step.cu_seqlens_q, &step.context_lens) {
         let rows = step.cu_seqlens_q[seqs.end] - step.cu_seqlens_q[seqs.start];
         call.run(seqs, rows as usize, few)?;
     }
     Ok(out)
 }
 
-/// Runs of neighbouring sequences with few queries each, or with many each, in order.
-fn runs(cu_seqlens: &[u32]) -> Vec<(Range<usize>, bool)> {
+/// Runs of neighbouring sequences whose contexts are split, or are read by many queries each, in order.
+fn runs(cu_seqlens: &[u32], context_lens: &[u32]) -> Vec<(Range<usize>, bool)> {
     let mut runs: Vec<(Range<usize>, bool)> = Vec::new();
-    for (seq, bounds) in cu_seqlens.windows(2).enumerate() {
-        let few = bounds[1] - bounds[0] <= FEW_QUERIES;
+    for (seq, (bounds, context)) in cu_seqlens.windows(2).zip(context_lens).enumerate() {
+        let queries = bounds[1] - bounds[0];
+        let few = queries <= FEW_QUERIES
+            || (queries <= SOME_QUERIES && *context / LONG_CONTEXT >= queries);
         match runs.last_mut() {
             Some((run, same)) if *same == few => run.end = seq + 1,
             _ => runs.push((seq..seq + 1, few)),
         }
     }
     runs
+}
+
+/// How contexts are split among blocks of threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Splits {
+    /// Blocks that share a split context.
+    count: usize,
+    /// Spans of a context that is not split.
+    whole_spans: usize,
+    /// Queries for which there are records.
+    rows: usize,
+}
+
+impl Splits {
+    const NONE: Self = Self { count: 1, whole_spans: 0, rows: 0 };
+
+    /// For so many queries in `blocks` blocks of threads, with contexts of at most `spans` spans and
+    /// records of these bytes for each query.
+    ///
+    /// Few blocks split all contexts, to keep the device busy. Many split only those that would still
+    /// run when all others are done.
+    fn of(rows: usize, blocks: usize, spans: usize, bytes: usize) -> Self {
+        let busy = BUSY_WARPS.div_ceil(blocks).min(spans);
+        let room = (MOST_RECORDS / bytes).max(1);
+        if busy > 1 && rows <= room {
+            return Self { count: busy, whole_spans: 0, rows };
+        }
+        let balanced = spans.div_ceil(WHOLE_SPANS).min(MOST_PIECES / blocks).max(busy);
+        match balanced {
+            0 | 1 => Self::NONE,
+            count => Self { count, whole_spans: WHOLE_SPANS, rows: rows.min(room) },
+        }
+    }
+
+    /// Whether blocks of threads take contexts as a whole.
+    fn leaves_some_whole(self) -> bool {
+        self.count == 1 || self.whole_spans > 0
+    }
 }
 
 /// How the rows of a launch are cut into tiles.
@@ -185,19 +241,20 @@ impl Call<'_> {
             let tiles = Tiles::of(WARP_ROWS * warps, group);
             let kernel = format!("attention_prefill_{name}_{key_dim}");
             let block = (32 * warps, shared(warps));
-            return self.launch(&kernel, seqs, rows, &tiles, 1, block);
+            return self.launch(&kernel, seqs, rows, &tiles, Splits::NONE, block);
         }
         let tiles = Tiles::of(if held.is_some() { WARP_ROWS } else { 8 }, group);
         let spans = self.arguments.spans as usize;
         let blocks = (rows / tiles.queries + seqs.len()) * kv_heads * tiles.parts;
-        let splits = BUSY_WARPS.div_ceil(blocks).min(spans);
+        let bytes = self.heads * spans * (value_dim + 2) * size_of::<f32>();
+        let splits = Splits::of(rows, blocks, spans, bytes);
         let Some(held) = held else {
             let shared = 32 * key_dim + 64 * value_dim + 2176;
             let kernel = format!("attention_any_{name}");
             return self.launch(&kernel, seqs, rows, &tiles, splits, (128, shared));
         };
         let queries = if key_dim > 192 { 32 * key_dim } else { 0 };
-        let merged = if splits == 1 { 64 * key_dim + 528 } else { 0 };
+        let merged = if splits.leaves_some_whole() { 64 * key_dim + 528 } else { 0 };
         let shared = held + queries + merged;
         let kernel = format!("attention_decode_{name}_{key_dim}");
         self.launch(&kernel, seqs, rows, &tiles, splits, (32, shared))
@@ -210,12 +267,12 @@ impl Call<'_> {
         seqs: Range<usize>,
         rows: usize,
         tiles: &Tiles,
-        splits: usize,
+        splits: Splits,
         (threads, shared): (usize, usize),
     ) -> Result<()> {
         let (spans, value_dim) = (self.arguments.spans as usize, self.shape.value_dim);
-        let partials = if splits > 1 {
-            let count = rows * self.heads * spans * (value_dim + 2);
+        let partials = if splits.count > 1 {
+            let count = splits.rows * self.heads * spans * (value_dim + 2);
             Some(output_buffer(count, DType::F32, self.device)?)
         } else {
             None
@@ -233,13 +290,16 @@ impl Call<'_> {
             context_lens: part(&self.tensors.context_lens, 0)?,
             num_seqs: narrow(seqs.len())?,
             queries_per_tile: narrow(tiles.queries)?,
+            partial_rows: narrow(splits.rows)?,
+            whole_spans: narrow(splits.whole_spans)?,
             ..self.arguments
         };
-        let grid = [rows / tiles.queries + seqs.len(), self.shape.kv_heads * tiles.parts, splits];
+        let columns = self.shape.kv_heads * tiles.parts;
+        let grid = [rows / tiles.queries + seqs.len(), columns, splits.count];
         let launch = Launch { source: &SOURCE, kernel, grid, threads, shared };
         // SAFETY: the step was checked against the cache, and tiles stay within their sequences.
         unsafe { launch.run(self.device, arguments)? };
-        if splits > 1 {
+        if splits.count > 1 {
             let threads = value_dim.next_multiple_of(32).min(256);
             let grid = [rows, self.heads, 1];
             let kernel = "attention_merge";
@@ -257,8 +317,32 @@ mod tests {
 
     #[test]
     fn neighbours_of_a_kind_share_a_launch() {
-        assert_eq!(runs(&[0, 1, 2, 40, 44]), [(0..2, true), (2..3, false), (3..4, true)]);
-        assert_eq!(runs(&[0]), []);
+        let few_and_many = [(0..2, true), (2..3, false), (3..4, true)];
+        assert_eq!(runs(&[0, 1, 2, 40, 44], &[9, 9, 200, 9]), few_and_many);
+        // A few more behind a long prefix that is cached.
+        assert_eq!(runs(&[0, 1, 2, 40, 44], &[9, 9, 30_000, 9]), [(0..4, true)]);
+        assert_eq!(runs(&[0], &[]), []);
+    }
+
+    #[test]
+    fn contexts_are_split_where_a_device_would_wait_for_one() {
+        let record = 32 * 130 * 4;
+        let of = |rows, spans| Splits::of(rows, rows * 8, spans, spans * record);
+        // One stream keeps a device busy by all of its spans; its records are the whole of them.
+        assert_eq!(of(1, 100), Splits { count: 100, whole_spans: 0, rows: 1 });
+        // Enough streams, all short.
+        assert_eq!(of(128, 8), Splits::NONE);
+        // One of them may be long: it is split, the others are not.
+        assert_eq!(of(128, 125), Splits { count: 16, whole_spans: 8, rows: 32 });
+        // However long contexts may be, records are bounded.
+        for rows in [1, 2, 4, 8, 16, 64, 256] {
+            for spans in [1, 8, 64, 512, 4096] {
+                let splits = of(rows, spans);
+                let bytes = splits.rows * spans * record;
+                assert!(bytes <= MOST_RECORDS.max(spans * record), "{rows} {spans}: {bytes}");
+                assert!(splits.count <= spans.max(1) && splits.rows <= rows);
+            }
+        }
     }
 
     #[test]

@@ -27,14 +27,16 @@
 //     shared  X + 64 D W + (D > 192 ? 32 D W : 0)
 // attention_decode_{bf16,f16,f8,q8_0}_{64,80,96,128,192,256}, but no q8_0_80
 //     threads 32 W, W of 1..4, R = 16; a warp takes whole spans
-//     shared  X W + (D > 192 ? 32 D : 0) + (splits = 1 ? 64 D + 528 : 0)
+//     shared  X W + (D > 192 ? 32 D : 0) + (any context may be whole ? 64 D + 528 : 0)
 // attention_any_{f32,f16,bf16,f8,q8_0}, any key_dim and value_dim
 //     threads 128, R = 8
 //     shared  32 key_dim + 64 value_dim + 2176
 // attention_merge, after one of the last two if splits > 1
 //     grid [T, heads, 1], threads value_dim rounded up to 32 and at most 256, shared 0
-// With splits > 1, `partials` holds T * heads * spans * (value_dim + 2) floats, where
-// `spans` is ceil(c / 256) for a c that no context exceeds.
+// With splits > 1, contexts of more than `whole_spans` spans are split: the blocks of z share their
+// spans and leave records in `partials`, which holds partial_rows * heads * spans * (value_dim + 2)
+// floats, where `spans` is ceil(c / 256) for a c that no context exceeds. The block of z = 0 takes
+// any other context as a whole, also that of a long sequence whose records have no room any more.
 //
 // Rows of a sequence without context get zeros. Rows behind the last of `cu_seqlens` stay as they
 // are. Prefill and decode forms give the same bits; those of `any` differ a little. For 8-bit
@@ -124,7 +126,11 @@ template <typename Blocks> INLINE void decode(const Attention &a) {
     if (!find_tile(a, gridDim.x - 1 - blockIdx.x, tile)) {
         return;
     }
-    bool whole = gridDim.z == 1;
+    Split split = split_of(a, tile.sequence, tile.token, tile.queries);
+    bool whole = !split.is;
+    if (whole && blockIdx.z > 0) {
+        return;
+    }
     OneWarp team;
     Blocks blocks(a, tile, shared + warp * Blocks::BYTES);
     unsigned char *scratch = shared + warps * Blocks::BYTES;
@@ -148,7 +154,7 @@ template <typename Blocks> INLINE void decode(const Attention &a) {
     Scaling scores = scaling(a);
     uint32_t first_block = masks.warp.start / KV_BLOCK;
     uint32_t last_block = (masks.warp.end + KV_BLOCK - 1) / KV_BLOCK;
-    uint32_t last = (last_block + SPAN_BLOCKS - 1) / SPAN_BLOCKS, step = warps * gridDim.z;
+    uint32_t last = (last_block + SPAN_BLOCKS - 1) / SPAN_BLOCKS, step = warps * (whole ? 1 : gridDim.z);
     uint32_t round = first_block / SPAN_BLOCKS + warps * blockIdx.z;
     uint32_t block = max((round + warp) * SPAN_BLOCKS, first_block);
     if (block < last_block) {
@@ -182,7 +188,7 @@ template <typename Blocks> INLINE void decode(const Attention &a) {
                 if (whole) {
                     records.write(i, own + (lane / 4 + 8 * i) * RECORD);
                 } else if (rows[i].used) {
-                    records.write(i, rows[i].partial(a, span));
+                    records.write(i, rows[i].partial(a, tile, split, span));
                 }
             }
         }
@@ -264,7 +270,11 @@ template <typename Format> INLINE void any(const Attention &a) {
     if (!find_tile(a, gridDim.x - 1 - blockIdx.x, tile)) {
         return;
     }
-    bool whole = gridDim.z == 1;
+    Split split = split_of(a, tile.sequence, tile.token, tile.queries);
+    bool whole = !split.is;
+    if (whole && blockIdx.z > 0) {
+        return;
+    }
     auto q = reinterpret_cast<float *>(shared);       // [key_dim, 8]
     float *weights = q + a.key_dim * ROWS;            // [2, 32, 8]
     float *factors = weights + 2 * KV_BLOCK * ROWS;   // [2, 8]
@@ -291,7 +301,7 @@ template <typename Format> INLINE void any(const Attention &a) {
     uint32_t last_block = (seen.end + KV_BLOCK - 1) / KV_BLOCK;
     uint32_t span = first_block / SPAN_BLOCKS + blockIdx.z, odd = 0;
     Sum sums[2];
-    for (; span * SPAN_BLOCKS < last_block; span += gridDim.z) {
+    for (; span * SPAN_BLOCKS < last_block; span += whole ? 1 : gridDim.z) {
         Sum here[2];
         uint32_t block = max(span * SPAN_BLOCKS, first_block);
         uint32_t end = min((span + 1) * SPAN_BLOCKS, last_block);
@@ -353,7 +363,7 @@ template <typename Format> INLINE void any(const Attention &a) {
             if (lane == 0 && whole) {
                 joints[2 * warp + i] = joint;
             } else if (lane == 0 && rows[i].used) {
-                float *record = rows[i].partial(a, span) + a.value_dim;
+                float *record = rows[i].partial(a, tile, split, span) + a.value_dim;
                 record[0] = here[i].largest;
                 record[1] = here[i].total;
             }
@@ -367,7 +377,7 @@ template <typename Format> INLINE void any(const Attention &a) {
                     float &to = all[row * a.value_dim + i];
                     to = merged(to, value, joints[row]);
                 } else if (Row own(tile, row); own.used) {
-                    own.partial(a, span)[i] = value;
+                    own.partial(a, tile, split, span)[i] = value;
                 }
             }
         }
@@ -395,7 +405,7 @@ template <typename Format> INLINE void any(const Attention &a) {
     }
 }
 
-// Merges the records of a row in ascending order.
+// Merges the records of a row in ascending order, if it has any.
 KERNEL attention_merge(Attention a) {
     uint32_t token = a.cu_seqlens[0] + blockIdx.x, head = blockIdx.y;
     if (token >= a.cu_seqlens[a.num_seqs]) {
@@ -403,10 +413,19 @@ KERNEL attention_merge(Attention a) {
     }
     uint32_t sequence =
         last_sequence(a, [&](uint32_t tried) { return a.cu_seqlens[tried] <= token; });
+    // Of the tile that the token is in.
+    uint32_t skipped = token - a.cu_seqlens[sequence];
+    uint32_t beside = skipped % a.queries_per_tile;
+    uint32_t queries = min(a.queries_per_tile, a.cu_seqlens[sequence + 1] - (token - beside));
+    Split split = split_of(a, sequence, token - beside, queries);
+    if (!split.is) {
+        return;
+    }
     Visible seen = visible(a, a.positions[token], a.context_lens[sequence]);
     uint32_t span_len = SPAN_BLOCKS * KV_BLOCK;
     uint32_t first = seen.start / span_len, last = (seen.end + span_len - 1) / span_len;
-    size_t stored = size_t(blockIdx.x) * a.heads + head, row = size_t(token) * a.heads + head;
+    size_t stored = size_t(split.first + beside) * a.heads + head;
+    size_t row = size_t(token) * a.heads + head;
     for (uint32_t i = threadIdx.x; i < a.value_dim; i += blockDim.x) {
         Sum sum;
         float value = 0;

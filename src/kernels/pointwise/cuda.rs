@@ -3,7 +3,9 @@
 use candle_core::{DType, Result, Tensor, bail};
 
 use super::args::{Activation, Gating, UnaryOp, Xielu};
-use crate::cuda::launch::{Address, Launch, Source, kernel_struct, narrow, output_buffer, source};
+use crate::cuda::launch::{
+    Address, Launch, Source, kernel_struct, narrow, output_buffer, output_type, source,
+};
 
 static SOURCE: Source = source!("pointwise/kernel");
 
@@ -15,6 +17,7 @@ kernel_struct! {
         up: Address,
         out: Address,
         count: u32,
+        out_type: u32,
         op: ElementwiseOp,
     }
 }
@@ -62,26 +65,27 @@ impl From<Gating> for ElementwiseOp {
 
 /// `op` of every element of `x`.
 pub(super) fn unary(op: UnaryOp, x: &Tensor) -> Result<Tensor> {
-    run(op.into(), x, None)
+    run(op.into(), x, None, DType::F32)
 }
 
-/// The gated elements of `gate` and `up`.
-pub(super) fn gated(gating: Gating, gate: &Tensor, up: &Tensor) -> Result<Tensor> {
+/// The gated elements of `gate` and `up`, rounded to a type.
+pub(super) fn gated(gating: Gating, gate: &Tensor, up: &Tensor, dtype: DType) -> Result<Tensor> {
     if gate.dims() != up.dims() {
         bail!("gated: {:?} and {:?} differ", gate.dims(), up.dims());
     }
-    run(gating.into(), gate, Some(up))
+    run(gating.into(), gate, Some(up), dtype)
 }
 
-fn run(op: ElementwiseOp, x: &Tensor, up: Option<&Tensor>) -> Result<Tensor> {
+fn run(op: ElementwiseOp, x: &Tensor, up: Option<&Tensor>, dtype: DType) -> Result<Tensor> {
     let x = x.contiguous()?;
     let up = up.map(Tensor::contiguous).transpose()?;
-    let out = output_buffer(x.dims(), DType::F32, x.device())?;
+    let out = output_buffer(x.dims(), dtype, x.device())?;
     let arguments = Pointwise {
         x: Address::of(&x, DType::F32)?,
         up: Address::of_some(up.as_ref(), DType::F32)?,
-        out: Address::to_write(&out, DType::F32)?,
+        out: Address::to_write(&out, dtype)?,
         count: narrow(x.elem_count())?,
+        out_type: output_type(dtype)?,
         op,
     };
     let grid = [x.elem_count().div_ceil(THREADS), 1, 1];

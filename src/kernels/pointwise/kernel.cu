@@ -8,18 +8,19 @@ struct Pointwise {
     const float *x;
     // [count], or null: then the operation is one of x alone
     const float *up;
-    // [count]
-    float *out;
+    // [count], of the type `out_type`
+    void *out;
     uint32_t count;
+    OutputType out_type;
     ElementwiseOp op;
 };
-LAYOUT(Pointwise, FIELD(x), FIELD(up), FIELD(out), FIELD(count), FIELD(op))
+LAYOUT(Pointwise, FIELD(x), FIELD(up), FIELD(out), FIELD(count), FIELD(out_type), FIELD(op))
 
 KERNEL pointwise(const Pointwise work) {
     unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < work.count) {
-        work.out[i] = work.up ? apply_to_pair(work.op, work.x[i], work.up[i])
-                              : apply(work.op, work.x[i]);
+        float y = work.up ? apply_to_pair(work.op, work.x[i], work.up[i]) : apply(work.op, work.x[i]);
+        store(work.out, work.out_type, i, y);
     }
 }
 EXPORT(pointwise)

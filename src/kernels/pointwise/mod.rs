@@ -3,7 +3,7 @@
 //! Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016: the exact form, and the one with tanh.
 //! Shazeer, "GLU Variants Improve Transformer", 2020.
 
-use candle_core::{Result, Tensor, bail};
+use candle_core::{DType, Result, Tensor, bail};
 
 pub(super) use self::args::UnaryOp;
 pub use self::args::{Activation, Gating, Xielu};
@@ -51,7 +51,20 @@ pub fn gated_pairs(gating: Gating, gate: &Tensor, up: &Tensor) -> Result<Tensor>
     }
     match Backend::of(gate.device()) {
         Backend::Cpu(level) => gated::gated_pairs(level, gating, gate, up),
-        Backend::Cuda => cuda::gated(gating, gate, up),
+        Backend::Cuda => cuda::gated(gating, gate, up, DType::F32),
         Backend::Portable => portable::gated(gating, gate, up),
+    }
+}
+
+/// As [`gated_pairs`], rounded to the type in which a product takes them.
+pub(super) fn gated_pairs_as(
+    gating: Gating,
+    gate: &Tensor,
+    up: &Tensor,
+    dtype: DType,
+) -> Result<Tensor> {
+    match Backend::of(gate.device()) {
+        Backend::Cuda if gate.dims() == up.dims() => cuda::gated(gating, gate, up, dtype),
+        _ => gated_pairs(gating, gate, up)?.to_dtype(dtype),
     }
 }

@@ -26,6 +26,19 @@ pub(super) fn write_some<L: Lanes>(l: L, v: L::V, out: &mut [MaybeUninit<f32>]) 
     }
 }
 
+/// Stores the first lanes, as many as `out` is long.
+#[inline(always)]
+pub(super) fn store_some<L: Lanes>(l: L, v: L::V, out: &mut [f32]) {
+    if let Some(whole) = out.first_chunk_mut() {
+        return l.store(v, whole);
+    }
+    let mut lanes = [0.0; LANES];
+    l.store(v, &mut lanes);
+    for (x, out) in lanes.into_iter().zip(out) {
+        *out = x;
+    }
+}
+
 /// From here on `softplus(x)` is `x` in f32.
 const SOFTPLUS_END: f32 = 20.0;
 

@@ -9,5 +9,6 @@ mod cuda;
 pub mod delta_rule;
 mod lanes;
 mod runs;
+pub mod selective_scan;
 pub mod short_conv;
 pub mod state_space;

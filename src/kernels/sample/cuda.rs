@@ -15,6 +15,8 @@ static NEXT_IDS: Source = source!("sample/next_ids");
 const NONE: u32 = u32::MAX;
 /// Most likely tokens that the kernel finds.
 const MOST_TOP: usize = 512;
+/// Multiprocessors of a large GPU.
+const MULTIPROCESSORS: usize = 132;
 /// Logits whose weights are summed together.
 const BLOCK: usize = 64;
 
@@ -252,7 +254,9 @@ pub(super) fn start(logits: &Tensor, draws: Vec<Draw>) -> Result<Started> {
         most_top: narrow(most_top)?,
     };
     let grid = [draws.len(), 1, 1];
-    let launch = Launch { source: &SOURCE, kernel: "sample_rows", grid, threads: 1024, shared: 0 };
+    // Where a row has a multiprocessor of its own, all of its threads; else two rows share one.
+    let threads = if draws.len() > MULTIPROCESSORS { 512 } else { 1024 };
+    let launch = Launch { source: &SOURCE, kernel: "sample_rows", grid, threads, shared: 0 };
     // SAFETY: the lists are as long as the rows say, rows are among the logits, and the buffers hold
     // what the kernel writes.
     unsafe { launch.run(device, arguments)? };

@@ -120,7 +120,9 @@ INLINE uint64_t block_largest(uint64_t x, Shared &s) {
         x = max(x, __shfl_xor_sync(0xffffffff, x, distance));
     }
     __syncthreads();
-    s.partial[threadIdx.x / WARP] = x;
+    if (threadIdx.x % WARP == 0) {
+        s.partial[threadIdx.x / WARP] = x;
+    }
     __syncthreads();
     for (unsigned warp = 0; warp < blockDim.x / WARP; warp++) {
         x = max(x, s.partial[warp]);
@@ -452,7 +454,9 @@ KERNEL __launch_bounds__(1024) sample_rows(const Sample all) {
     }
     if (out.status == 0 && reports) {
         out.logit = raw[out.token];
-        s.count = 0;
+        if (threadIdx.x == 0) {
+            s.count = 0;
+        }
         __syncthreads();
         uint32_t ahead = 0;
         each(0, vocab, [&](uint32_t i) { ahead += raw[i] > out.logit; });

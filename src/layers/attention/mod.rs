@@ -58,8 +58,12 @@ enum Inputs {
 impl Attention {
     /// Loads the weights of `spec`.
     pub fn load(weights: &Weights, spec: AttentionSpec) -> Loaded<Self> {
-        let head = spec.latent.map_or(spec.head_dim, |latent| latent.value_dim);
-        let (inner, outer) = (spec.num_heads * head, spec.hidden_size);
+        Self::load_from(weights, spec, spec.hidden_size)
+    }
+
+    /// The same with queries, keys and values of rows of `width` elements; only without latent vectors.
+    pub fn load_from(weights: &Weights, spec: AttentionSpec, width: usize) -> Loaded<Self> {
+        let (inner, outer) = (spec.outputs(), spec.hidden_size);
         let output = weights.scope(spec.output);
         let sinks = spec.sinks.map(|name| {
             let sinks = weights.dense(name, &[spec.num_heads], DType::F32)?;
@@ -71,7 +75,10 @@ impl Attention {
         let value_norm = spec.value_norm.map(|norm| Norm::load(weights, spec.head_dim, norm));
         Ok(Self {
             inputs: match (spec.latent, spec.kv_from_layer) {
-                (None, None) => Inputs::Heads(QkvProjections::load(weights, &spec)?),
+                (None, None) => {
+                    let spec = AttentionSpec { hidden_size: width, ..spec };
+                    Inputs::Heads(QkvProjections::load(weights, &spec)?)
+                }
                 (None, Some(_)) => {
                     let (query, norm) = projections::load_query(weights, &spec)?;
                     Inputs::Query(query, norm)
@@ -186,6 +193,11 @@ impl Attention {
             }
         }
         Ok([q, k, v])
+    }
+
+    /// Elements of a row before the output projection.
+    pub fn width(&self) -> usize {
+        self.spec.outputs()
     }
 
     /// The output projection of `attended [.., heads * head_dim]`: `[.., hidden]`.

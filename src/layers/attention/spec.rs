@@ -120,6 +120,11 @@ pub struct AttentionSpec {
 }
 
 impl AttentionSpec {
+    /// Elements that all heads give, before the output projection.
+    pub fn outputs(&self) -> usize {
+        self.num_heads * self.latent.map_or(self.head_dim, |latent| latent.value_dim)
+    }
+
     /// The shape of the layer's KV cache.
     pub fn kv(&self) -> KvHeads {
         let value_dim = self.latent.map_or(self.head_dim, |latent| latent.kv_rank);

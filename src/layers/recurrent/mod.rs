@@ -8,13 +8,15 @@ use super::linear::Linear;
 use crate::weights::{Loaded, Weights};
 
 mod delta_rule;
+mod selective_scan;
 mod short_conv;
 mod state_space;
 
 pub use crate::kernels::recurrence::delta_rule::Heads as DeltaHeads;
 pub use delta_rule::DeltaRuleSpec;
+pub use selective_scan::SelectiveScanSpec;
 pub use short_conv::ShortConvSpec;
-pub use state_space::StateSpaceSpec;
+pub use state_space::{SpaceNorm, StateSpaceSpec};
 
 /// The recurrence that some layers have instead of attention.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,6 +31,9 @@ pub struct RecurrentSpec {
     pub output_bias: bool,
     /// The computation between the projections.
     pub cell: CellSpec,
+    /// Factors of the outputs of attention and of the recurrence, where layers have both side by side:
+    /// both have the same input, and both outputs are added to the hidden states.
+    pub beside_attention: Option<[f32; 2]>,
 }
 
 /// The computation of a recurrent layer between its projections.
@@ -40,6 +45,8 @@ pub enum CellSpec {
     DeltaRule(DeltaRuleSpec),
     /// A selective state space.
     StateSpace(StateSpaceSpec),
+    /// A selective scan, whose channels have states with decays of their own.
+    SelectiveScan(SelectiveScanSpec),
 }
 
 impl RecurrentSpec {
@@ -49,6 +56,7 @@ impl RecurrentSpec {
             CellSpec::ShortConv(conv) => conv.states(),
             CellSpec::DeltaRule(rule) => rule.states(),
             CellSpec::StateSpace(space) => space.states(),
+            CellSpec::SelectiveScan(scan) => scan.states(),
         }
     }
 }
@@ -58,6 +66,8 @@ impl RecurrentSpec {
 pub struct Recurrent {
     cell: Cell,
     output: Linear,
+    /// Elements of a row before the output projection.
+    width: usize,
 }
 
 #[derive(Debug)]
@@ -65,6 +75,7 @@ enum Cell {
     ShortConv(short_conv::ShortConv),
     DeltaRule(Box<delta_rule::DeltaRule>),
     StateSpace(Box<state_space::StateSpace>),
+    SelectiveScan(Box<selective_scan::SelectiveScan>),
 }
 
 impl Recurrent {
@@ -82,9 +93,18 @@ impl Recurrent {
                 let loaded = state_space::StateSpace::load(weights, hidden, *space)?;
                 (Cell::StateSpace(Box::new(loaded)), space.inner())
             }
+            CellSpec::SelectiveScan(scan) => {
+                let loaded = selective_scan::SelectiveScan::load(weights, hidden, *scan)?;
+                (Cell::SelectiveScan(Box::new(loaded)), scan.channels)
+            }
         };
-        let output = weights.scope(spec.output);
-        Ok(Self { cell, output: Linear::load(&output, inner, hidden, spec.output_bias)? })
+        let output = Linear::load(&weights.scope(spec.output), inner, hidden, spec.output_bias)?;
+        Ok(Self { cell, output, width: inner })
+    }
+
+    /// Elements of a row before the output projection.
+    pub fn width(&self) -> usize {
+        self.width
     }
 
     /// Computes the rows `x [num_tokens, hidden]` up to the output projection, `[num_tokens,
@@ -94,6 +114,7 @@ impl Recurrent {
             Cell::ShortConv(conv) => conv.forward(x, states, step),
             Cell::DeltaRule(rule) => rule.forward(x, states, step),
             Cell::StateSpace(space) => space.forward(x, states, step),
+            Cell::SelectiveScan(scan) => scan.forward(x, states, step),
         }
     }
 

@@ -85,6 +85,11 @@ impl ConvTaps {
         Self { activation: Some(activation), ..self }
     }
 
+    /// The convolution of channels that are multiplied by `factors [channels]` before.
+    pub(super) fn of_scaled(self, factors: &Tensor) -> Result<Self> {
+        Ok(Self { weight: self.weight.broadcast_mul(factors)?, ..self })
+    }
+
     pub(super) fn taps(&self) -> Taps<'_> {
         Taps { weight: &self.weight, bias: self.bias.as_ref(), activation: self.activation }
     }

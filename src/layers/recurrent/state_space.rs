@@ -1,4 +1,5 @@
-//! A selective state space after a short convolution; its output is gated and normalized.
+//! A selective state space after a short convolution; its output is gated and, in most models,
+//! normalized.
 //!
 //! Dao and Gu, "Transformers are SSMs", 2024, figure 6: the parallel block.
 
@@ -35,8 +36,19 @@ pub struct StateSpaceSpec {
     pub activation: Activation,
     /// Lower and upper bound of time steps.
     pub step_limits: [f32; 2],
-    /// Epsilon of the norm of a group.
-    pub norm_eps: f32,
+    /// The norm of what the state space gives, if it has one.
+    pub norm: Option<SpaceNorm>,
+    /// Factors of the input projection's parts: gates, heads, B, C and time steps.
+    pub factors: Option<[f32; 5]>,
+}
+
+/// The norm of a group.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SpaceNorm {
+    /// Epsilon.
+    pub eps: f32,
+    /// Whether gates multiply what is normalized already.
+    pub before_gate: bool,
 }
 
 impl StateSpaceSpec {
@@ -67,7 +79,7 @@ pub(super) struct StateSpace {
     decay: Tensor,
     skip: Tensor,
     step_bias: Tensor,
-    norm: GroupNorm,
+    norm: Option<GroupNorm>,
 }
 
 impl StateSpace {
@@ -84,7 +96,17 @@ impl StateSpace {
         // GGUF files have the decay itself, others its logarithm.
         let decay =
             if weights.contains("A") { of_heads("A")? } else { of_heads("A_log")?.exp()?.neg()? };
-        let taps = ConvTaps::load(&weights.scope("conv1d"), channels, spec.taps, spec.conv_bias)?;
+        let mut taps =
+            ConvTaps::load(&weights.scope("conv1d"), channels, spec.taps, spec.conv_bias)?;
+        if let Some([_, heads, b, c, _]) = spec.factors {
+            let vectors = spec.groups * spec.state_size;
+            let factors = [(heads, inner), (b, vectors), (c, vectors)];
+            let factors = factors.into_iter().flat_map(|(x, count)| std::iter::repeat_n(x, count));
+            taps = taps.of_scaled(&Tensor::from_iter(factors, weights.device())?)?;
+        }
+        let norm = spec
+            .norm
+            .map(|norm| GroupNorm::load(&weights.scope("norm"), inner, spec.groups, norm.eps));
         Ok(Self {
             spec,
             inputs: [part(0, inner)?, part(inner, channels)?, part(inner + channels, heads)?],
@@ -92,13 +114,17 @@ impl StateSpace {
             decay,
             skip: of_heads("D")?,
             step_bias: of_heads("dt_bias")?,
-            norm: GroupNorm::load(&weights.scope("norm"), inner, spec.groups, spec.norm_eps)?,
+            norm: norm.transpose()?,
         })
     }
 
     pub(super) fn forward(&self, x: &Tensor, states: &[Tensor], step: &Step) -> Result<Tensor> {
         let [last, state] = states else { bail!("{} states, expected 2", states.len()) };
-        let [gate, x, steps] = Linear::forward_each(self.inputs.each_ref(), x)?;
+        let [mut gate, x, mut steps] = Linear::forward_each(self.inputs.each_ref(), x)?;
+        if let Some([gates, .., of_steps]) = self.spec.factors {
+            gate = (gate * f64::from(gates))?;
+            steps = (steps * f64::from(of_steps))?;
+        }
         let x = short_conv(&x, self.taps.taps(), last, step)?;
         let heads = Heads {
             decay: &self.decay,
@@ -110,7 +136,12 @@ impl StateSpace {
             groups: self.spec.groups,
         };
         let y = state_space(&x, &steps, heads, state, step)?;
-        self.norm.forward(&gated_pairs(Activation::Silu.into(), &gate, &y)?)
+        let gated = |y: &Tensor| gated_pairs(Activation::Silu.into(), &gate, y);
+        match (&self.norm, self.spec.norm) {
+            (Some(norm), Some(SpaceNorm { before_gate: true, .. })) => gated(&norm.forward(&y)?),
+            (Some(norm), _) => norm.forward(&gated(&y)?),
+            (None, _) => gated(&y),
+        }
     }
 }
 

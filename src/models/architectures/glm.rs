@@ -2,13 +2,21 @@
 //! one tensor, and an interleaved rotary embedding of half of each head. The newer one also has
 //! norms after attention and feed-forward part.
 
+use super::qwen_vl::with_axes;
 use crate::layers::mlp::MlpTensors;
 use crate::models::common::{
     Architecture, Block, DecoderSpec, Defaults, HfConfig, Result, RopeDefaults, base,
 };
 
-pub(super) const CLASSES: &[Architecture] =
-    &[Architecture::new("GlmForCausalLM", spec), Architecture::new("Glm4ForCausalLM", spec_4)];
+pub(super) const CLASSES: &[Architecture] = &[
+    Architecture::new("GlmForCausalLM", spec),
+    Architecture::new("Glm4ForCausalLM", spec_4),
+    Architecture::new("Glm4vForConditionalGeneration", spec_4v),
+    Architecture::new("Glm46VForConditionalGeneration", spec_4v),
+];
+
+/// How many pairs turn by time, by rows and by columns of pictures.
+pub(super) const SECTIONS: [usize; 3] = [8, 12, 12];
 
 fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     let defaults = Defaults {
@@ -27,6 +35,11 @@ fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     }
     spec.mlp.tensors = MlpTensors::GateAndUp(["gate_up_proj", "down_proj"]);
     Ok(spec)
+}
+
+/// The decoder of GLM-4.1V and 4.6V-Flash.
+fn spec_4v(config: &HfConfig) -> Result<DecoderSpec> {
+    with_axes(config, spec_4(config)?, SECTIONS, false)
 }
 
 fn spec_4(config: &HfConfig) -> Result<DecoderSpec> {

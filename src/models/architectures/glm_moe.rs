@@ -4,6 +4,8 @@
 //! is GLM-4.5 with whole heads rotated and experts in every layer; Hunyuan 3 is dots.llm1 without
 //! windows and groups.
 
+use super::glm::SECTIONS;
+use super::qwen_vl::with_axes;
 use crate::layers::attention::{NormSpan, QueryKeyNorm};
 use crate::layers::moe::{CorrectionBias, SharedExpert};
 use crate::models::common::{
@@ -14,6 +16,7 @@ use crate::models::common::{
 
 pub(super) const CLASSES: &[Architecture] = &[
     Architecture::new("Glm4MoeForCausalLM", spec),
+    Architecture::new("Glm4vMoeForConditionalGeneration", spec_4v),
     Architecture::new("Dots1ForCausalLM", dots),
     Architecture::new("SolarOpenForCausalLM", solar).completed_by(complete_solar),
     Architecture::new("HYV3ForCausalLM", hunyuan_3).completed_by(complete_hunyuan_3),
@@ -29,6 +32,11 @@ fn complete_hunyuan_3(fields: &mut RawFields<'_>) {
     fields.alias("n_shared_experts", "num_shared_experts");
     fields.alias("routed_scaling_factor", "router_scaling_factor");
     fields.default("routed_scaling_factor", 2.826);
+}
+
+/// The decoder of GLM-4.5V and 4.6V.
+fn spec_4v(config: &HfConfig) -> Result<DecoderSpec> {
+    with_axes(config, spec(config)?, SECTIONS, false)
 }
 
 fn spec(config: &HfConfig) -> Result<DecoderSpec> {

@@ -5,15 +5,15 @@
 use crate::layers::attention::QkvTensors;
 use crate::layers::mlp::MlpTensors;
 use crate::models::common::{
-    Architecture, Block, DecoderSpec, Defaults, HfConfig, Names, RawFields, Result, base,
-    set_biases, set_layer_norm,
+    Architecture, Block, DecoderSpec, Defaults, HfConfig, LearnedPositions, Names, RawFields,
+    Result, base, set_biases, set_layer_norm,
 };
 
 pub(super) const CLASSES: &[Architecture] =
     &[Architecture::new("GPT2LMHeadModel", spec).completed_by(complete)];
 
 /// GPT-2's names of common fields.
-fn complete(fields: &mut RawFields<'_>) {
+pub(super) fn complete(fields: &mut RawFields<'_>) {
     fields.alias("hidden_size", "n_embd");
     fields.alias("num_hidden_layers", "n_layer");
     fields.alias("num_attention_heads", "n_head");
@@ -23,14 +23,14 @@ fn complete(fields: &mut RawFields<'_>) {
     fields.multiple("intermediate_size", "hidden_size", 4);
 }
 
-fn spec(config: &HfConfig) -> Result<DecoderSpec> {
+pub(super) fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     config.only("add_cross_attention", false)?;
     let defaults =
         Defaults { context: 1024, tied: true, activation: "gelu_new", ..Defaults::LLAMA };
     let mut spec = base(config, &defaults)?;
     set_biases(&mut spec, true, true);
     set_layer_norm(config, &mut spec, "layer_norm_epsilon", true)?;
-    spec.learned_positions = Some("wpe");
+    spec.learned_positions = Some(LearnedPositions::from_zero("wpe"));
     // GGUF files have them in the common order.
     spec.transposed_matrices = config.field_or("transposed_matrices", true)?;
     spec.names = Names {

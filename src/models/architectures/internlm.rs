@@ -1,6 +1,7 @@
-//! InternLM2 and InternLM3, as configured by their own code on the hub. The first has queries, keys
-//! and values fused by key head, and tensor names of its own; the second is Llama with one switch
-//! for the biases of all projections and one for those of queries, keys and values.
+//! InternLM, InternLM2 and InternLM3, as configured by their own code on the hub. The first is Llama
+//! with biases of the attention. The second has queries, keys and values fused by key head, and tensor
+//! names of its own; the third is Llama with one switch for the biases of all projections and one for
+//! those of queries, keys and values.
 
 use crate::layers::attention::QkvTensors;
 use crate::layers::mlp::MlpTensors;
@@ -9,9 +10,16 @@ use crate::models::common::{
 };
 
 pub(super) const CLASSES: &[Architecture] = &[
+    Architecture::new("InternLMForCausalLM", spec_1),
     Architecture::new("InternLM2ForCausalLM", spec_2),
     Architecture::new("InternLM3ForCausalLM", spec_3),
 ];
+
+fn spec_1(config: &HfConfig) -> Result<DecoderSpec> {
+    let mut spec = base(config, &Defaults::LLAMA)?;
+    set_biases(&mut spec, config.field_or("bias", true)?, false);
+    Ok(spec)
+}
 
 fn spec_2(config: &HfConfig) -> Result<DecoderSpec> {
     let mut spec = base(config, &Defaults::LLAMA)?;

@@ -99,6 +99,7 @@ pub(super) fn short_conv(
     let taps = config.size_or("conv_L_cache", taps, 2..=MAX_TAPS)?;
     let bias = config.field_or("conv_bias", false)?;
     Ok(RecurrentSpec {
+        beside_attention: None,
         layers,
         name: "conv",
         output: "out_proj",

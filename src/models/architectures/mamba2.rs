@@ -27,14 +27,22 @@ const FIELDS: StateSpaceFields = StateSpaceFields {
 };
 
 /// Sizes of parts that Mamba 2 doesn't have, and its name of the norms' epsilon.
-fn complete(fields: &mut RawFields<'_>) {
+pub(super) fn complete(fields: &mut RawFields<'_>) {
     fields.default("num_attention_heads", 1);
     fields.default("intermediate_size", 1);
     fields.alias("rms_norm_eps", "layer_norm_epsilon");
 }
 
 fn spec(config: &HfConfig) -> Result<DecoderSpec> {
-    let defaults = Defaults { context: CONTEXT, norm_eps: 1e-5, ..Defaults::LLAMA };
+    let mut spec = without_layers(config, false)?;
+    let layers = vec![true; config.num_hidden_layers];
+    spec.recurrent = recurrent(config, &FIELDS, spec.norm.eps, layers, "mixer")?;
+    Ok(spec)
+}
+
+/// The decoder but for what its layers compute.
+pub(super) fn without_layers(config: &HfConfig, tied: bool) -> Result<DecoderSpec> {
+    let defaults = Defaults { context: CONTEXT, norm_eps: 1e-5, tied, ..Defaults::LLAMA };
     let mut spec = base(config, &defaults)?;
     spec.names = Names {
         roots: &["backbone.", "model."],
@@ -45,7 +53,5 @@ fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     spec.block = Block { before_attention: Some("norm"), before_mlp: None, ..Block::PRE_NORM };
     spec.mlp.intermediate_size = 0;
     remove_rope(&mut spec);
-    let layers = vec![true; config.num_hidden_layers];
-    spec.recurrent = recurrent(config, &FIELDS, spec.norm.eps, layers, "mixer")?;
     Ok(spec)
 }

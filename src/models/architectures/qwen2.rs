@@ -1,11 +1,12 @@
 //! Qwen2 and Qwen2.5: Llama with biases of the query, key and value projections, and a sliding
-//! window on some layers if `use_sliding_window` is on.
+//! window on some layers if `use_sliding_window` is on. MiMo (7B) is Qwen2 by another name.
 
 use crate::models::common::{
     Architecture, DecoderSpec, Defaults, HfConfig, Result, bad, base, windowed_layers,
 };
 
-pub(super) const CLASSES: &[Architecture] = &[Architecture::new("Qwen2ForCausalLM", spec)];
+pub(super) const CLASSES: &[Architecture] =
+    &[Architecture::new("Qwen2ForCausalLM", spec), Architecture::new("MiMoForCausalLM", spec)];
 
 /// Defaults of the Qwen2 and Qwen3 families.
 pub(super) const DEFAULTS: Defaults =

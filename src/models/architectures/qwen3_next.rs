@@ -108,6 +108,7 @@ fn common(config: &HfConfig, kv_heads: usize) -> Result<DecoderSpec> {
         layer.query_key_norm = Some(QueryKeyNorm::of_heads(spec.norm));
     }
     spec.recurrent = Some(RecurrentSpec {
+        beside_attention: None,
         layers: recurrent_layers(config)?,
         name: "linear_attn",
         output: "out_proj",

@@ -13,6 +13,9 @@ pub(super) const CLASSES: &[Architecture] = &[
     Architecture::new("Qwen2_5_VLForConditionalGeneration", spec_2),
     Architecture::new("Qwen3VLForConditionalGeneration", spec_3),
     Architecture::new("Qwen3VLMoeForConditionalGeneration", moe_3),
+    Architecture::new("Qwen2_5OmniModel", spec_2),
+    Architecture::new("Qwen2_5OmniForConditionalGeneration", spec_2),
+    Architecture::new("Qwen3OmniMoeForConditionalGeneration", omni_3),
 ];
 
 const EXPERTS: StackedTensors = StackedTensors {
@@ -36,6 +39,14 @@ fn moe_3(config: &HfConfig) -> Result<DecoderSpec> {
     if let Some(moe) = &mut spec.moe {
         moe.routing.renormalize = true;
         moe.experts = ExpertTensors::StackedOrList(EXPERTS, "mlp.experts");
+    }
+    Ok(spec)
+}
+
+fn omni_3(config: &HfConfig) -> Result<DecoderSpec> {
+    let mut spec = with_axes(config, qwen_moe::spec_3(config)?, [24, 20, 20], true)?;
+    if let Some(moe) = &mut spec.moe {
+        moe.routing.renormalize = config.field_or("norm_topk_prob", true)?;
     }
     Ok(spec)
 }

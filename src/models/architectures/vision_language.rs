@@ -33,7 +33,7 @@ fn complete(fields: &mut RawFields<'_>) {
 
 fn idefics3(config: &HfConfig) -> Result<DecoderSpec> {
     let mut spec = of_text(config)?;
-    spec.names.roots = &["model.text_model."];
+    spec.names.roots = &["model.text_model.", "model."];
     Ok(spec)
 }
 

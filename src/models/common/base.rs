@@ -82,6 +82,7 @@ pub(crate) fn base(config: &HfConfig, defaults: &Defaults) -> Result<DecoderSpec
             down_bias: false,
             activation: self::activation(activation)?,
             gating: None,
+            gate_factor: 1.0,
             learned_activation: None,
             tensors: MlpTensors::Gated(["gate_proj", "up_proj", "down_proj"]),
         },

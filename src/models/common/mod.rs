@@ -4,11 +4,12 @@
 mod architecture;
 mod base;
 mod experts;
+mod selective_scan;
 mod state_space;
 
 pub(super) use super::config::{HfConfig, MAX_SIZE, RawFields, RopeDefaults};
 pub(super) use super::decoder::DecoderSpec;
-pub(super) use super::decoder::spec::{Block, Head, LayerInputs, Names};
+pub(super) use super::decoder::spec::{Block, Head, LayerInputs, LearnedPositions, Names};
 pub(super) use super::error::{Result, bad, check_size};
 pub(super) use architecture::{Architecture, EncoderArchitecture};
 pub(super) use base::{
@@ -20,4 +21,5 @@ pub(super) use experts::{
     ExpertFields, are_separate, experts, groups, layers_with_experts, set_sigmoid_routing,
     shared_experts, stacked,
 };
+pub(super) use selective_scan::{SelectiveScanFields, scans};
 pub(super) use state_space::{MAX_TAPS, StateSpaceFields, recurrent, state_space_layers};

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::base::activation;
-use crate::layers::recurrent::{CellSpec, RecurrentSpec, StateSpaceSpec};
+use crate::layers::recurrent::{CellSpec, RecurrentSpec, SpaceNorm, StateSpaceSpec};
 use crate::models::config::HfConfig;
 use crate::models::error::{Result, bad, check_size};
 
@@ -63,7 +63,7 @@ pub(crate) fn recurrent(
     let space = state_space(config, fields, norm_eps)?;
     let (output, output_bias) = ("out_proj", space.bias);
     let cell = CellSpec::StateSpace(space);
-    Ok(Some(RecurrentSpec { layers, name, output, output_bias, cell }))
+    Ok(Some(RecurrentSpec { layers, name, output, output_bias, cell, beside_attention: None }))
 }
 
 fn state_space(
@@ -94,7 +94,8 @@ fn state_space(
         bias: config.field_or(fields.bias, false)?,
         activation: activation(name.as_deref().unwrap_or("silu"))?,
         step_limits: step_limits(config)?,
-        norm_eps,
+        norm: Some(SpaceNorm { eps: norm_eps, before_gate: false }),
+        factors: None,
     })
 }
 

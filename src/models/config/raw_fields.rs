@@ -61,6 +61,14 @@ impl RawFields<'_> {
         }
     }
 
+    /// Halves an even number.
+    pub(crate) fn halve(&mut self, name: &str) {
+        let number = self.0.get(name).and_then(Value::as_u64);
+        if let Some(half) = number.filter(|number| number.is_multiple_of(2)) {
+            self.0.insert(name.to_owned(), (half / 2).into());
+        }
+    }
+
     /// Sets an absent `name` to the length of the array `of`.
     pub(crate) fn length(&mut self, name: &str, of: &str) {
         if let Some(count) = self.0.get(of).and_then(Value::as_array).map(Vec::len) {

@@ -15,14 +15,14 @@ pub(super) fn layout(spec: &DecoderSpec) -> AdapterLayout {
     for index in 0..spec.attention.len() {
         let below = |name: &str| format!("{}.{index}.{name}", spec.names.layers);
         let site = |projection| Site::Layer(index, projection);
-        if spec.has_mixer(index) && spec.recurrent(index).is_none() {
+        if spec.attends(index) {
             let path = |name: &str| below(&format!("{}.{name}", spec.names.attention));
             modules.extend(attention(&spec.attention[index], path, site));
         }
         let experts = spec.moe.as_ref().filter(|moe| moe.layers[index]);
         let mlp = spec.mlp(index);
         if mlp.intermediate_size > 0 && experts.is_none_or(|moe| moe.parallel_dense.is_some()) {
-            let path = |name: &'static str| below(&format!("{}.{name}", spec.names.mlp));
+            let path = |name: &'static str| below(&spec.names.of_mlp(name));
             modules.extend(feed_forward(mlp, path, site));
         }
     }

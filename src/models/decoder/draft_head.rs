@@ -10,6 +10,7 @@ use candle_core::{Result, Tensor, bail};
 
 use super::spec::{DecoderSpec, Head, Names};
 use crate::layers::linear::Linear;
+use crate::layers::mlp::MlpTensors;
 use crate::layers::moe::MoeSpec;
 use crate::layers::norm::Norm;
 use crate::weights::{Loaded, Weights};
@@ -25,8 +26,10 @@ struct Family {
     embedding_norm: &'static str,
     hidden_norm: &'static str,
     projection: &'static str,
-    norm: &'static str,
-    /// A copy of the output head.
+    /// The final norm, where there is one.
+    norm: Option<&'static str>,
+    /// Copies of the embedding and of the output head.
+    embedding: Option<&'static str>,
     head: Option<&'static str>,
     /// Whether hidden states come before the embedding.
     hidden_first: bool,
@@ -34,15 +37,16 @@ struct Family {
     blind_at_start: bool,
 }
 
-const FAMILIES: [Family; 3] = [
-    // Qwen3-Next, Qwen3.5.
+const FAMILIES: [Family; 4] = [
+    // Qwen3-Next, Qwen3.5, EXAONE.
     Family {
         layers: "mtp.layers",
         behind_layers: false,
         embedding_norm: ".mtp.pre_fc_norm_embedding",
         hidden_norm: ".mtp.pre_fc_norm_hidden",
         projection: ".mtp.fc",
-        norm: ".mtp.norm",
+        norm: Some(".mtp.norm"),
+        embedding: None,
         head: None,
         hidden_first: false,
         blind_at_start: false,
@@ -54,7 +58,8 @@ const FAMILIES: [Family; 3] = [
         embedding_norm: "enorm",
         hidden_norm: "hnorm",
         projection: "eh_proj",
-        norm: "shared_head.norm",
+        norm: Some("shared_head.norm"),
+        embedding: Some("embed_tokens"),
         head: Some("shared_head.head"),
         hidden_first: false,
         blind_at_start: true,
@@ -66,9 +71,23 @@ const FAMILIES: [Family; 3] = [
         embedding_norm: "token_layernorm",
         hidden_norm: "hidden_layernorm",
         projection: "input_proj",
-        norm: "final_layernorm",
+        norm: Some("final_layernorm"),
+        embedding: None,
         head: None,
         hidden_first: true,
+        blind_at_start: true,
+    },
+    // Ernie.
+    Family {
+        layers: "model.mtp_block",
+        behind_layers: false,
+        embedding_norm: ".model.mtp_emb_norm.0",
+        hidden_norm: ".model.mtp_hidden_norm.0",
+        projection: ".model.mtp_linear_proj.0",
+        norm: None,
+        embedding: None,
+        head: None,
+        hidden_first: false,
         blind_at_start: true,
     },
 ];
@@ -111,14 +130,24 @@ impl HeadNames {
         &self.layer
     }
 
-    /// The name of its final norm.
-    pub(super) fn norm(&self) -> String {
-        self.of(self.family.norm)
+    /// The name of its final norm, if it has one.
+    pub(super) fn norm(&self) -> Option<String> {
+        self.family.norm.map(|norm| self.of(norm))
     }
 
-    /// The name of its own output head, where it may have one.
-    pub(super) fn output(&self) -> Option<String> {
-        self.family.head.map(|name| format!("{}.weight", self.of(name)))
+    /// Whether its layer has a dense feed-forward part, also where the model's last one has experts.
+    pub(super) fn is_dense(&self, spec: &DecoderSpec, weights: &Weights) -> bool {
+        let (MlpTensors::Gated([first, ..])
+        | MlpTensors::GateAndUp([first, _])
+        | MlpTensors::UpAndGate([first, _])
+        | MlpTensors::Plain([first, _])) = spec.mlp.tensors;
+        weights.contains(&format!("{}.{}.{first}.weight", self.layer, spec.names.mlp))
+    }
+
+    /// The names of its own embedding and output head, where it may have them.
+    pub(super) fn own(&self) -> [Option<String>; 2] {
+        let Family { embedding, head, .. } = self.family;
+        [embedding, head].map(|name| Some(format!("{}.weight", self.of(name?))))
     }
 
     /// Loads what joins its inputs.
@@ -161,8 +190,8 @@ impl Join {
 
 impl DecoderSpec {
     /// The decoder of one layer that a head is: attention as in the layers that attend, experts as in the
-    /// last layer.
-    pub(super) fn of_draft_head(&self) -> Self {
+    /// last layer unless it `is_dense`.
+    pub(super) fn of_draft_head(&self, is_dense: bool) -> Self {
         let last = self.attention.len() - 1;
         let attends = (0..=last).find(|index| self.has_kv_cache(*index)).unwrap_or(last);
         let experts = |moe: &MoeSpec| MoeSpec { layers: vec![moe.layers[last]], ..moe.clone() };
@@ -176,7 +205,7 @@ impl DecoderSpec {
             learned_positions: None,
             token_types: None,
             embedding_norm: None,
-            moe: self.moe.as_ref().map(experts),
+            moe: self.moe.as_ref().filter(|_| !is_dense).map(experts),
             picture_layers: 0,
             picture_filler: None,
             head: Head::Plain,

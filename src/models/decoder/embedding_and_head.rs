@@ -84,28 +84,29 @@ impl Names {
 }
 
 impl Names {
-    /// The output head `name`, unless the checkpoint lacks it or it is a copy of the decoder's own.
-    pub(super) fn another_head(
+    /// The matrix `name`, unless the checkpoint lacks it or it is a copy of the decoder's embedding
+    /// or, with `is_head`, of its output head.
+    pub(super) fn another(
         &self,
         spec: &DecoderSpec,
         weights: &Weights,
         name: &str,
-    ) -> Loaded<Option<Linear>> {
+        is_head: bool,
+    ) -> Loaded<Option<Matrix>> {
         let shape = [spec.vocab_size, spec.mlp.hidden_size];
-        let own = format!("{}.weight", self.head);
-        if !weights.contains(name) || weights.contains(&own) && same(weights, [name, &own], &shape)?
-        {
+        let head = format!("{}.weight", self.head);
+        let own = if is_head { &head } else { &self.embedding };
+        if !weights.contains(name) || weights.contains(own) && same(weights, [name, own], &shape)? {
             return Ok(None);
         }
         let kind = weights.rounding().map(at_least_eight_bits);
-        let matrix = Matrix::from_stored(weights, &weights.stored(name, &shape)?, kind)?;
-        Ok(Some(Linear::from_matrix(matrix, None)?))
+        Matrix::from_stored(weights, &weights.stored(name, &shape)?, kind).map(Some)
     }
 }
 
 /// The kind that embeddings and the output head are rounded to: they suffer most from few bits, and
 /// keep at least about eight, as in llama.cpp.
-pub(super) fn at_least_eight_bits(kind: GgmlDType) -> GgmlDType {
+pub(crate) fn at_least_eight_bits(kind: GgmlDType) -> GgmlDType {
     match kind {
         GgmlDType::F32 | GgmlDType::F16 | GgmlDType::BF16 | GgmlDType::Q8_0 => kind,
         _ => GgmlDType::Q6K,

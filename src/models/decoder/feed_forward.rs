@@ -34,7 +34,9 @@ impl FeedForward {
         index: usize,
     ) -> Loaded<Option<Self>> {
         let mlp = spec.mlp(index);
-        let dense = || Mlp::load(&weights.scope(spec.names.mlp), mlp);
+        let own = spec.names.mlp;
+        let own = if own.is_empty() { weights.clone() } else { weights.scope(own) };
+        let dense = || Mlp::load(&own, mlp);
         Ok(Some(match spec.moe.as_ref().filter(|moe| moe.layers[index]) {
             None if mlp.intermediate_size == 0 => return Ok(None),
             None => Self::Dense(dense()?),

@@ -72,7 +72,7 @@ impl Layer {
     /// Hidden states after this layer.
     pub(super) fn forward(&self, x: Tensor, step: &LayerStep<'_>) -> Result<Tensor> {
         let LayerStep { keep, adapters: [_, adapters], .. } = *step;
-        let scale = self.block.residual_scale;
+        let scale = self.block.residual_scale * self.block.mlp_scale;
         let (x, mixer_input, residual) = if let Some(mixer) = &self.mixer {
             self.mix(mixer, x, step)?
         } else {

@@ -6,6 +6,7 @@
 
 mod adaptable;
 mod draft_head;
+pub mod eagle;
 mod embedding_and_head;
 mod feed_forward;
 mod layer;
@@ -16,6 +17,8 @@ mod pictures;
 pub mod spec;
 mod split;
 mod step;
+mod tapped;
 
+pub(crate) use embedding_and_head::at_least_eight_bits;
 pub use model::Decoder;
 pub use spec::DecoderSpec;

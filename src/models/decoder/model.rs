@@ -10,9 +10,10 @@ use super::embedding_and_head::Names;
 use super::layer::Layer;
 use super::layer_inputs::LayerInputTable;
 use super::pictures;
-use super::spec::{DecoderSpec, Head};
+use super::spec::{DecoderSpec, Head, LearnedPositions};
 use super::split::{self, Part};
 use super::step::LayerStep;
+use super::tapped::Tapped;
 use crate::kernels::pointwise::soft_cap;
 use crate::layers::adapter::{Adapters, Site};
 use crate::layers::embedding::Embedding;
@@ -73,10 +74,14 @@ impl Decoder {
         let layers =
             model.scope(spec.names.layers).with_transposed_matrices(spec.transposed_matrices);
         let norm = |name| Norm::load(&model.scope(name), first.hidden_size, spec.norm);
-        let positions = |name: &str| {
+        let positions = |positions: LearnedPositions| {
             // A table so small isn't worth rounding.
-            let shape = [spec.max_position_embeddings, first.hidden_size];
-            let table = model.scope(name).stored("weight", &shape)?;
+            let rows = positions.first..positions.first + spec.max_position_embeddings;
+            let shape = [rows.end, first.hidden_size];
+            let table = model.scope(positions.name);
+            let all = rows.start == 0;
+            let rows = (!all).then_some(std::slice::from_ref(&rows));
+            let table = table.stored_rows("weight", &shape, rows)?;
             Ok::<_, WeightError>(Embedding::new(Matrix::from_stored(&model, &table, None)?))
         };
         let token_type = |(name, rows): (&str, usize)| {
@@ -114,15 +119,20 @@ impl Decoder {
     pub fn draft_head(&self, weights: &Weights) -> std::result::Result<Option<Self>, ModelError> {
         let names = HeadNames::find(&self.spec, weights).filter(|_| self.group.size() == 1);
         let Some(names) = names else { return Ok(None) };
-        let spec = self.spec.of_draft_head();
+        let spec = self.spec.of_draft_head(names.is_dense(&self.spec, weights));
         let layer = weights.scope(names.layer());
         let layer = layer.with_transposed_matrices(spec.transposed_matrices);
-        let own = names
-            .output()
-            .map(|own| Names::find(&self.spec, weights).another_head(&self.spec, weights, &own));
-        let norm = Norm::load(&weights.scope(names.norm()), spec.mlp.hidden_size, spec.norm)?;
+        let outer = Names::find(&self.spec, weights);
+        let another = |own: Option<String>, is_head| {
+            let own = own.map(|own| outer.another(&self.spec, weights, &own, is_head));
+            own.transpose().map(Option::flatten)
+        };
+        let [embedding, head] = names.own();
+        let (embedding, head) = (another(embedding, false)?, another(head, true)?);
+        let head = head.map(|head| Linear::from_matrix(head, None)).transpose();
+        let norm = |name| Norm::load(&weights.scope(name), spec.mlp.hidden_size, spec.norm);
         Ok(Some(Self {
-            embedding: self.embedding.clone(),
+            embedding: embedding.map_or_else(|| self.embedding.clone(), Embedding::new),
             positions: None,
             token_type: None,
             embedding_norm: None,
@@ -130,8 +140,8 @@ impl Decoder {
             ropes: spec.ropes.iter().map(Rope::new).collect(),
             layers: vec![Layer::load(&layer, &spec, 0, self.group.clone())?],
             layer_inputs: None,
-            norm: Some(norm),
-            head: own.transpose()?.flatten().or_else(|| self.head.clone()),
+            norm: names.norm().map(norm).transpose()?,
+            head: head.map_err(WeightError::from)?.or_else(|| self.head.clone()),
             kv_shape: spec.kv_shape(),
             spec,
             group: self.group.clone(),
@@ -181,7 +191,8 @@ impl Decoder {
             );
         }
         pictures::check(&batch.pictures, rows, self.picture_width())?;
-        for (what, wanted) in [("logits", &batch.logits_rows), ("hidden", &batch.hidden_rows)] {
+        let wanted = [&batch.logits_rows, &batch.hidden_rows, &batch.taps.rows];
+        for (what, wanted) in ["logits", "hidden", "tapped"].into_iter().zip(wanted) {
             let ascending = wanted.is_sorted_by(|a, b| a < b);
             if !ascending || wanted.last().is_some_and(|row| *row as usize >= rows) {
                 bail!("{what} rows {wanted:?} don't ascend below {rows}");
@@ -232,7 +243,9 @@ impl CausalLm for Decoder {
         let kept = if all { None } else { Some(Tensor::new(wanted.as_slice(), device)?) };
         let adapters = Adapters::of_all(&batch.adapters, step.input_ids.len(), device)?;
         let adapters_kept = Adapters::of_kept(&batch.adapters, &wanted, device)?;
+        let mut tapped = Tapped::new(&batch.taps, device)?;
         for (i, layer) in self.layers.iter().enumerate() {
+            tapped.look(i, &x)?;
             let keep = kept.as_ref().filter(|_| i + 1 == self.layers.len());
             let after = if keep.is_some() { &adapters_kept } else { &adapters };
             let adapters = [adapters.layer(i), after.layer(i)];
@@ -244,18 +257,21 @@ impl CausalLm for Decoder {
                 pictures::show_again(&mut x, &batch.pictures, i)?;
             }
         }
+        let tapped = tapped.joined()?;
         if none {
             let logits = Tensor::zeros((0, self.spec.vocab_size), DType::F32, device)?;
-            return Ok(ForwardOutput { logits, hidden: None });
+            return Ok(ForwardOutput { logits, hidden: None, tapped });
         }
         let x = self.norm.as_ref().map_or(Ok(x.clone()), |norm| norm.forward(&x))?;
         if batch.hidden_rows.is_empty() {
-            return Ok(ForwardOutput { logits: self.logits(&x, &adapters_kept)?, hidden: None });
+            let logits = self.logits(&x, &adapters_kept)?;
+            return Ok(ForwardOutput { logits, hidden: None, tapped });
         }
         let with_logits = x.index_select(&indices(&batch.logits_rows, &wanted, device)?, 0)?;
         let hidden = x.index_select(&indices(&batch.hidden_rows, &wanted, device)?, 0)?;
         let adapters = Adapters::of_kept(&batch.adapters, &batch.logits_rows, device)?;
-        Ok(ForwardOutput { logits: self.logits(&with_logits, &adapters)?, hidden: Some(hidden) })
+        let logits = self.logits(&with_logits, &adapters)?;
+        Ok(ForwardOutput { logits, hidden: Some(hidden), tapped })
     }
 
     fn kv_shape(&self) -> KvShape {
@@ -278,6 +294,14 @@ impl CausalLm for Decoder {
         self.join.is_some()
     }
 
+    fn num_layers(&self) -> usize {
+        self.layers.len()
+    }
+
+    fn embedding(&self) -> Option<&Embedding> {
+        Some(&self.embedding)
+    }
+
     fn picture_width(&self) -> usize {
         self.hidden_size() * (1 + self.spec.picture_layers)
     }
@@ -297,7 +321,7 @@ impl CausalLm for Decoder {
 }
 
 /// The rows whose logits or hidden states are wanted, ascending.
-fn wanted_rows(batch: &ForwardBatch) -> Vec<u32> {
+pub(super) fn wanted_rows(batch: &ForwardBatch) -> Vec<u32> {
     if batch.hidden_rows.is_empty() {
         return batch.logits_rows.clone();
     }
@@ -308,7 +332,7 @@ fn wanted_rows(batch: &ForwardBatch) -> Vec<u32> {
 }
 
 /// The index of each of `rows` among the `wanted` ones, both ascending.
-fn indices(rows: &[u32], wanted: &[u32], device: &Device) -> Result<Tensor> {
+pub(super) fn indices(rows: &[u32], wanted: &[u32], device: &Device) -> Result<Tensor> {
     let indices = rows.iter().map(|row| wanted.partition_point(|other| other < row));
     let indices = indices.map(|index| u32::try_from(index).map_err(candle_core::Error::wrap));
     Tensor::new(indices.collect::<Result<Vec<u32>>>()?, device)

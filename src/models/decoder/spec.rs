@@ -26,8 +26,8 @@ pub struct DecoderSpec {
     pub tied_embeddings: bool,
     /// The output head.
     pub head: Head,
-    /// Name of the embedding of positions, where it is learned and added to that of tokens.
-    pub learned_positions: Option<&'static str>,
+    /// The embedding of positions, where it is learned and added to that of tokens.
+    pub learned_positions: Option<LearnedPositions>,
     /// Name and rows of the embedding of token types, of which all tokens have the first.
     pub token_types: Option<(&'static str, usize)>,
     /// Name of the norm of the embeddings.
@@ -64,6 +64,22 @@ pub struct DecoderSpec {
     pub picture_filler: Option<u32>,
 }
 
+/// The embedding of positions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LearnedPositions {
+    /// Its name.
+    pub name: &'static str,
+    /// The row of the first position; those before it are not used.
+    pub first: usize,
+}
+
+impl LearnedPositions {
+    /// Without rows before the first position's.
+    pub const fn from_zero(name: &'static str) -> Self {
+        Self { name, first: 0 }
+    }
+}
+
 /// The output head of a decoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Head {
@@ -86,10 +102,15 @@ impl DecoderSpec {
         self.mixers.as_ref().is_none_or(|mixers| mixers[index])
     }
 
+    /// Whether layer `index` has attention, perhaps beside a recurrence.
+    pub(super) fn attends(&self, index: usize) -> bool {
+        let alone = |recurrent: &RecurrentSpec| recurrent.beside_attention.is_none();
+        self.has_mixer(index) && !self.recurrent(index).is_some_and(alone)
+    }
+
     /// Whether layer `index` has a KV cache of its own.
     pub(super) fn has_kv_cache(&self, index: usize) -> bool {
-        let attends = self.has_mixer(index) && self.recurrent(index).is_none();
-        attends && self.attention[index].kv_from_layer.is_none()
+        self.attends(index) && self.attention[index].kv_from_layer.is_none()
     }
 
     /// The dense feed-forward part of layer `index`, which layers with experts may lack.
@@ -100,7 +121,7 @@ impl DecoderSpec {
     }
 
     /// The shape of the KV cache and of recurrent states.
-    pub(super) fn kv_shape(&self) -> KvShape {
+    pub fn kv_shape(&self) -> KvShape {
         let layers = 0..self.attention.len();
         let states = layers.clone().filter_map(|index| self.recurrent(index));
         KvShape {
@@ -140,7 +161,7 @@ pub struct Names {
     pub head: &'static str,
     /// The attention in a layer.
     pub attention: &'static str,
-    /// The feed-forward part in a layer.
+    /// The feed-forward part in a layer; empty where the layer itself has its projections.
     pub mlp: &'static str,
 }
 
@@ -164,12 +185,23 @@ pub struct Block {
     pub first_input_is_plain: bool,
     /// Factor of the outputs of both parts, before they are added to the hidden states.
     pub residual_scale: f32,
+    /// Another factor of the feed-forward part's output, where its output has no norm.
+    pub mlp_scale: f32,
 }
 
 impl Names {
+    /// The name of a projection of the feed-forward part, below a layer.
+    pub(super) fn of_mlp(&self, projection: &str) -> String {
+        if self.mlp.is_empty() {
+            projection.to_owned()
+        } else {
+            format!("{}.{projection}", self.mlp)
+        }
+    }
+
     /// Prefixes of a language model that may be part of a multimodal one.
     pub const MULTIMODAL_ROOTS: &'static [&'static str] =
-        &["model.", "language_model.model.", "model.language_model."];
+        &["model.", "language_model.model.", "model.language_model.", "thinker.model."];
     /// The most common names.
     pub const COMMON: Self = Self {
         roots: &["model."],
@@ -207,6 +239,7 @@ impl Block {
             normalizes_sums: false,
             first_input_is_plain: false,
             residual_scale: 1.0,
+            mlp_scale: 1.0,
         }
     }
 }

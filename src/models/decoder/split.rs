@@ -225,7 +225,9 @@ impl Cuts<'_> {
     fn feed_forward(&mut self, name: &str, spec: &MlpSpec, share: Share) -> Result<()> {
         let inner = spec.intermediate_size;
         let own = share.of(inner, "inner elements of feed-forward parts")?;
-        let path = |part: &str| format!("{name}.{part}");
+        let path = |part: &str| {
+            if name.is_empty() { part.to_owned() } else { format!("{name}.{part}") }
+        };
         let down = match spec.tensors {
             MlpTensors::Gated([gate, up, down]) => {
                 self.outputs(&path(gate), std::slice::from_ref(&own));

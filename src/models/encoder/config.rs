@@ -113,6 +113,8 @@ struct Fields {
     embedding_size: Option<usize>,
     relative_attention_num_buckets: Option<usize>,
     tie_word_embeddings: Option<bool>,
+    /// Whether the positions up to that of the padding token were cut off, which our GGUF reader says.
+    positions_from_zero: Option<bool>,
 }
 
 /// The shape and the variant of an encoder, checked.
@@ -125,9 +127,11 @@ pub struct EncoderSpec {
     pub(super) num_layers: usize,
     num_heads: usize,
     pub(super) max_positions: usize,
+    /// Rows of the embedding of token types; 0 where there is none.
     pub(super) type_vocab_size: usize,
     pub(super) norm_eps: f32,
-    pad_token_id: u32,
+    /// The padding token, whose position those of others follow; `None`: positions start at 0.
+    padding: Option<u32>,
     pub(super) activation: Activation,
     /// Biases of each head by relative position; none where positions are only learned.
     pub(super) position_buckets: Option<usize>,
@@ -150,7 +154,8 @@ impl EncoderSpec {
         })?;
         let fields = Fields::deserialize(config)?;
         fields.check()?;
-        let default_pad = u32::from(kind.counts_behind_padding());
+        let padding = (kind.counts_behind_padding() && fields.positions_from_zero != Some(true))
+            .then(|| fields.pad_token_id.unwrap_or(1));
         let buckets = fields.relative_attention_num_buckets.unwrap_or(32);
         let spec = Self {
             kind,
@@ -161,18 +166,18 @@ impl EncoderSpec {
             num_heads: fields.num_attention_heads,
             max_positions: fields.max_position_embeddings,
             type_vocab_size: match kind {
-                EncoderKind::DistilBert | EncoderKind::Mpnet => 1,
-                _ => fields.type_vocab_size.unwrap_or(2).max(1),
+                EncoderKind::DistilBert | EncoderKind::Mpnet => 0,
+                _ => fields.type_vocab_size.unwrap_or(2),
             },
             norm_eps: fields.layer_norm_eps.unwrap_or(1e-12),
-            pad_token_id: fields.pad_token_id.unwrap_or(default_pad),
+            padding,
             activation: activation(fields.hidden_act.as_deref())?,
             position_buckets: (kind == EncoderKind::Mpnet).then_some(buckets),
             tied: fields.tie_word_embeddings.unwrap_or(true),
             classifier: classifier(config, top, kind),
         };
         if spec.max_tokens() == 0 {
-            let bound = format!("must be more than pad_token_id {} and 1", spec.pad_token_id);
+            let bound = format!("must be more than pad_token_id {} and 1", padding.unwrap_or(0));
             return Err(bad("max_position_embeddings", spec.max_positions, bound));
         }
         Ok(spec)
@@ -180,12 +185,9 @@ impl EncoderSpec {
 
     /// The most tokens of a text.
     pub(super) fn max_tokens(&self) -> usize {
-        if self.kind.counts_behind_padding() {
-            // The first position is the one after the padding token's.
-            self.max_positions.saturating_sub(self.pad_token_id as usize + 1)
-        } else {
-            self.max_positions
-        }
+        // The first position is the one after the padding token's.
+        let unused = self.padding.map_or(0, |padding| padding as usize + 1);
+        self.max_positions.saturating_sub(unused)
     }
 
     /// Elements of a hidden state.
@@ -204,11 +206,8 @@ impl EncoderSpec {
 
     /// The positions of a text's tokens, to look up in their embedding.
     pub(super) fn positions(&self, text: &[u32]) -> Vec<u32> {
-        if !self.kind.counts_behind_padding() {
-            return (0..).take(text.len()).collect();
-        }
+        let Some(pad) = self.padding else { return (0..).take(text.len()).collect() };
         // Padding in a text has its own position, and other tokens count on without it.
-        let pad = self.pad_token_id;
         let mut last = pad;
         let next = |id: &u32| {
             last += u32::from(*id != pad);

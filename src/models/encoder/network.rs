@@ -190,7 +190,7 @@ fn types(text: &Text<'_>) -> impl Iterator<Item = f32> + use<> {
 fn positions(spec: &EncoderSpec, weights: &Weights) -> Loaded<(Tensor, Option<Tensor>)> {
     let table = |name: &str, rows| weights.dense(name, &[rows, spec.hidden_size], DType::F32);
     let positions = table("embeddings.position_embeddings.weight", spec.max_positions)?;
-    if matches!(spec.kind, EncoderKind::DistilBert | EncoderKind::Mpnet) {
+    if spec.type_vocab_size == 0 {
         return Ok((positions, None));
     }
     let types = table("embeddings.token_type_embeddings.weight", spec.type_vocab_size)?;

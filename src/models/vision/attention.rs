@@ -65,13 +65,20 @@ impl Attention {
 fn plain(weights: &Weights, spec: &TowerSpec) -> Loaded<FullAttention> {
     let TowerSpec { hidden, names, attention_biases, .. } = *spec;
     let biased = attention_biases == Biases::All;
-    let third = |index: usize| match names.qkv {
-        Qkv::Joined(name) => {
+    let heads = Heads { count: spec.heads, dim: spec.head_dim() };
+    let order = order(heads, spec.rope.map(|rope| rope.layout));
+    let third = |index: usize| match (names.qkv, order.as_deref().filter(|_| index < 2)) {
+        (Qkv::Joined(name), _) => {
             let rows = index * hidden..(index + 1) * hidden;
             let (qkv, rows) = (weights.scope(name), std::slice::from_ref(&rows));
             Linear::load_rows(&qkv, hidden, 3 * hidden, biased, rows)
         }
-        Qkv::Apart(names) => Linear::load(&weights.scope(names[index]), hidden, hidden, biased),
+        (Qkv::Apart(names), Some(order)) => {
+            Linear::load_rows(&weights.scope(names[index]), hidden, hidden, biased, order)
+        }
+        (Qkv::Apart(names), None) => {
+            Linear::load(&weights.scope(names[index]), hidden, hidden, biased)
+        }
     };
     let output = weights.scope(names.output);
     Ok(FullAttention {
@@ -79,7 +86,7 @@ fn plain(weights: &Weights, spec: &TowerSpec) -> Loaded<FullAttention> {
         key: third(1)?,
         value: third(2)?,
         output: Linear::load(&output, hidden, hidden, attention_biases != Biases::None)?,
-        heads: Heads { count: spec.heads, dim: spec.head_dim() },
+        heads,
     })
 }
 
@@ -132,13 +139,19 @@ impl NormedAttention {
     }
 }
 
-/// The order of the rows of queries and keys in which both halves of a head that is rotated half by
-/// half are rotated together, all heads one after the other.
+/// The order of the rows of queries and keys in which heads are rotated half by half, all heads one after
+/// the other, where they are not stored so.
 fn order(heads: Heads, layout: Option<RopeLayout>) -> Option<Vec<Range<usize>>> {
-    let quarter = heads.dim / 4;
-    let quarters = |head: usize| {
-        let start = move |part: usize| head * heads.dim + part * quarter;
-        [0, 2, 1, 3].map(|part| start(part)..start(part) + quarter)
+    let of_head = |head: usize| -> Vec<Range<usize>> {
+        let start = head * heads.dim;
+        if layout == Some(RopeLayout::Apart) {
+            let quarter = heads.dim / 4;
+            let part = |part: usize| start + part * quarter..start + (part + 1) * quarter;
+            return [0, 2, 1, 3].map(part).to_vec();
+        }
+        let row = |row: usize| start + row..start + row + 1;
+        (0..heads.dim).step_by(2).chain((1..heads.dim).step_by(2)).map(row).collect()
     };
-    (layout == Some(RopeLayout::Apart)).then(|| (0..heads.count).flat_map(quarters).collect())
+    let stored_so = matches!(layout, None | Some(RopeLayout::Joint | RopeLayout::Turns));
+    (!stored_so).then(|| (0..heads.count).flat_map(of_head).collect())
 }

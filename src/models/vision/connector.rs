@@ -23,6 +23,9 @@ enum LoadedStage {
     Interleave,
     Mean,
     Product(Linear),
+    /// `[inputs, outputs]` and `[outputs]`
+    Convolution(Tensor, Tensor),
+    Gated([Linear; 3], TowerActivation),
     /// `[inputs, outputs]`
     Matrix(Tensor),
     Activation(TowerActivation),
@@ -57,6 +60,21 @@ impl Connector {
                     let linear = Linear::load(&weights.scope(name), inputs, outputs, bias)?;
                     LoadedStage::Product(linear)
                 }
+                Stage::Convolution(name, outputs) => {
+                    let shape = [outputs, width, patches.isqrt(), patches.isqrt()];
+                    let kernel = weights.scope(name).dense("weight", &shape, DType::F32)?;
+                    let kernel = kernel.reshape((outputs, width * patches))?.t()?.contiguous()?;
+                    width = outputs;
+                    let bias = weights.scope(name).dense("bias", &[outputs], DType::F32)?;
+                    LoadedStage::Convolution(kernel, bias)
+                }
+                Stage::Gated([gate, up, down], inner, activation) => {
+                    let linear = |name: &str, inputs, outputs| {
+                        Linear::load(&weights.scope(name), inputs, outputs, false)
+                    };
+                    let [gate, up] = [linear(gate, width, inner)?, linear(up, width, inner)?];
+                    LoadedStage::Gated([gate, up, linear(down, inner, width)?], activation)
+                }
                 Stage::Matrix(name, outputs) => {
                     let inputs = std::mem::replace(&mut width, outputs);
                     let matrix = weights.dense(name, &[inputs, outputs], DType::F32)?;
@@ -84,6 +102,14 @@ impl Connector {
                 LoadedStage::Interleave => each(&x)?.transpose(1, 2)?.flatten_from(1)?,
                 LoadedStage::Mean => each(&x)?.mean(1)?,
                 LoadedStage::Product(linear) => linear.forward(&x)?,
+                LoadedStage::Convolution(kernel, bias) => {
+                    let joined = each(&x)?.transpose(1, 2)?.flatten_from(1)?;
+                    joined.matmul(kernel)?.broadcast_add(bias)?
+                }
+                LoadedStage::Gated([gate, up, down], activation) => {
+                    let gate = activate(*activation, &gate.forward(&x)?)?;
+                    down.forward(&(gate * up.forward(&x)?)?)?
+                }
                 LoadedStage::Matrix(matrix) => x.matmul(matrix)?,
                 LoadedStage::Activation(activation) => activate(*activation, &x)?,
                 LoadedStage::Scale(factor) => (x * f64::from(*factor))?,

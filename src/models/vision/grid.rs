@@ -61,11 +61,15 @@ impl Grid {
         let own = |shift: usize| (0..half / 2).map(|i| frequency(4 * i + shift)).collect();
         let turns = layout == RopeLayout::Turns;
         let frequencies: [Vec<f32>; 2] = [own(0), own(if turns { 2 } else { 0 })];
-        let axes = if layout == RopeLayout::Apart { [1, 0] } else { [0, 1] };
+        let (axes, first) = match layout {
+            RopeLayout::Joint | RopeLayout::Turns => ([0, 1], 0),
+            RopeLayout::Apart => ([1, 0], 0),
+            RopeLayout::Neighbours => ([1, 0], 1),
+        };
         let axes = self
             .places
             .iter()
-            .flat_map(|place| axes.map(|axis| place[axis]).into_iter().zip(&frequencies));
+            .flat_map(|place| axes.map(|axis| place[axis] + first).into_iter().zip(&frequencies));
         let angles = axes.flat_map(|(place, own)| own.iter().map(move |f| place as f32 * f));
         let (sin, cos): (Vec<f32>, Vec<f32>) = angles.map(f32::sin_cos).unzip();
         let tensor = |numbers| Tensor::from_vec(numbers, (self.places.len(), half), device);
@@ -92,8 +96,11 @@ impl Grid {
                 bail!("{:?} patches, the tower knows {side} a side", self.size)
             }
             Fit::Resized => self.resized(table, side),
-            Fit::Whole if self.size == [side; 2] => self.select(table, at),
-            Fit::Whole => bail!("{:?} patches, the tower knows {side} x {side}", self.size),
+            Fit::Sampled => self.sampled(table, side),
+            Fit::Whole | Fit::WholeBeforeClass if self.size == [side; 2] => self.select(table, at),
+            Fit::Whole | Fit::WholeBeforeClass => {
+                bail!("{:?} patches, the tower knows {side} x {side}", self.size)
+            }
         }
     }
 
@@ -116,6 +123,22 @@ impl Grid {
             for (y, v) in (*top..).zip(down) {
                 for (x, h) in (*left..).zip(across) {
                     of_patch[y * side + x] = (v * h) as f32;
+                }
+            }
+        }
+        let shape = (self.places.len(), side * side);
+        Tensor::from_vec(weights, shape, table.device())?.matmul(table)
+    }
+
+    /// Interpolated between the centres of places, as torch's `grid_sample` does it in 32 bits.
+    fn sampled(&self, table: &Tensor, side: usize) -> Result<Tensor> {
+        let axis = |axis: usize| (0..self.size[axis]).map(move |i| cubic(i, self.size[axis], side));
+        let [rows, columns]: [Vec<_>; 2] = [axis(0).collect(), axis(1).collect()];
+        let mut weights = vec![0f32; self.places.len() * side * side];
+        for (of_patch, [row, column]) in weights.chunks_exact_mut(side * side).zip(&self.places) {
+            for (y, v) in &rows[*row] {
+                for (x, h) in &columns[*column] {
+                    of_patch[y * side + x] += v * h;
                 }
             }
         }
@@ -162,6 +185,26 @@ fn tap(index: usize, size: usize, known: usize, which: usize) -> (usize, f32) {
     let below = source.floor();
     let distance = (source - below - which as f32).abs();
     ((below as usize + which).min(known - 1), (1.0 - distance).max(0.0))
+}
+
+/// The four places among `known` ones that the `index`-th of `size` is interpolated of, and their weights.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "sides are far below 2^24, and places are clamped to them"
+)]
+fn cubic(index: usize, size: usize, known: usize) -> [(usize, f32); 4] {
+    const A: f32 = -0.75;
+    let near = |x: f32| ((A + 2.0) * x - (A + 3.0)) * x * x + 1.0;
+    let far = |x: f32| ((A * x - 5.0 * A) * x + 8.0 * A) * x - 4.0 * A;
+    let normed = (index as f32 + 0.5) / size as f32 * 2.0 - 1.0;
+    let source = ((normed + 1.0) * known as f32 - 1.0) / 2.0;
+    let below = source.floor();
+    let t = source - below;
+    let weights = [far(t + 1.0), near(t), near(1.0 - t), far(2.0 - t)];
+    let place = |shift: f32| (below + shift).clamp(0.0, (known - 1) as f32) as usize;
+    [0, 1, 2, 3].map(|tap| (place(tap as f32 - 1.0), weights[tap]))
 }
 
 /// The place among `known` ones whose share of all is that of `index` among `size`, or the next below,

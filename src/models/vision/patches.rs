@@ -6,7 +6,7 @@ use super::grid::Grid;
 use super::spec::{PatchForm, TowerSpec};
 use crate::layers::norm::{Norm, NormSpec};
 use crate::pictures::picture::{Normalization, Rgb};
-use crate::weights::{Loaded, WeightError, Weights};
+use crate::weights::{Loaded, Weights};
 
 const CHANNELS: usize = 3;
 
@@ -18,7 +18,7 @@ pub(super) struct Patches {
     /// `[hidden]`
     bias: Option<Tensor>,
     /// Before and behind the product.
-    norms: Option<[Norm; 2]>,
+    norms: [Option<Norm>; 2],
     patch: usize,
     /// Whether the channels of a pixel stand together, and not the pixels of a channel.
     by_pixel: bool,
@@ -29,11 +29,11 @@ impl Patches {
     pub(super) fn load(weights: &Weights, spec: &TowerSpec) -> Loaded<Self> {
         let TowerSpec { patch, hidden, .. } = *spec;
         let inputs = CHANNELS * patch * patch;
-        let norms = spec.patch_norms.map(|([before, behind], eps)| {
-            let norm =
-                |name, width| Norm::load(&weights.scope(name), width, NormSpec::layer(eps, true));
-            Ok::<_, WeightError>([norm(before, inputs)?, norm(behind, hidden)?])
-        });
+        let [before, behind] = spec.patch_norms;
+        let norm = |norm: Option<(&str, NormSpec)>, width| {
+            norm.map(|(name, spec)| Norm::load(&weights.scope(name), width, spec)).transpose()
+        };
+        let norms = [norm(before, inputs)?, norm(behind, hidden)?];
         let weights = weights.scope(spec.names.patches);
         let weight = match spec.patches {
             PatchForm::Picture => {
@@ -43,12 +43,14 @@ impl Patches {
                 let shape = [hidden, CHANNELS, frames, patch, patch];
                 weights.dense("weight", &shape, DType::F32)?.sum(2)?
             }
-            PatchForm::Pixels => weights.dense("weight", &[hidden, inputs], DType::F32)?,
+            PatchForm::Pixels | PatchForm::Channels => {
+                weights.dense("weight", &[hidden, inputs], DType::F32)?
+            }
         };
         let weight = weight.reshape((hidden, inputs))?.t()?.contiguous()?;
         let bias = spec.patch_bias.then(|| weights.dense("bias", &[hidden], DType::F32));
         let by_pixel = spec.patches == PatchForm::Pixels;
-        Ok(Self { weight, bias: bias.transpose()?, norms: norms.transpose()?, patch, by_pixel })
+        Ok(Self { weight, bias: bias.transpose()?, norms, patch, by_pixel })
     }
 
     /// `[patches, hidden]` of a picture.
@@ -78,15 +80,16 @@ impl Patches {
         }
         let shape = (grid.places.len(), CHANNELS * side * side);
         let mut x = Tensor::from_vec(numbers, shape, device)?;
-        if let Some([before, _]) = &self.norms {
-            x = before.forward(&x)?;
+        let [before, behind] = &self.norms;
+        if let Some(norm) = before {
+            x = norm.forward(&x)?;
         }
         x = x.matmul(&self.weight)?;
         if let Some(bias) = &self.bias {
             x = x.broadcast_add(bias)?;
         }
-        match &self.norms {
-            Some([_, behind]) => behind.forward(&x),
+        match behind {
+            Some(norm) => norm.forward(&x),
             None => Ok(x),
         }
     }

@@ -29,8 +29,8 @@ pub struct TowerSpec {
     pub patches: PatchForm,
     /// Whether the product of patches has a bias.
     pub patch_bias: bool,
-    /// The norms before and behind the product of patches, and the epsilon of both.
-    pub patch_norms: Option<([&'static str; 2], f32)>,
+    /// The norms before and behind the product of patches.
+    pub patch_norms: [Option<(&'static str, NormSpec)>; 2],
     /// The embedding that stands before the patches and is left out at the end.
     pub class_token: Option<Stored>,
     /// The learned embedding of positions.
@@ -84,6 +84,8 @@ pub enum PatchForm {
     Frames(usize),
     /// `[hidden, patch * patch * 3]`
     Pixels,
+    /// `[hidden, 3 * patch * patch]`
+    Channels,
 }
 
 /// Prefixes of names in a checkpoint.
@@ -164,8 +166,13 @@ pub enum Fit {
     /// The square is resized to the picture's size, with all positions that a patch covers where that is
     /// smaller.
     Resized,
+    /// Interpolated with Keys' cubic convolution (`a = -0.75`) between the centres of places, beyond which the
+    /// outermost are repeated.
+    Sampled,
     /// Every picture has the square's size.
     Whole,
+    /// The same, with the row for the class token last.
+    WholeBeforeClass,
 }
 
 /// A rotary embedding whose first half turns by rows and whose other half by columns.
@@ -186,6 +193,8 @@ pub enum RopeLayout {
     Turns,
     /// As `Joint`, but columns come first and each half of a head has its own pairs.
     Apart,
+    /// As `Joint`, but columns come first, places are counted from 1, and pairs are neighbours.
+    Neighbours,
 }
 
 /// Norms of the heads of queries and keys; those of values have a norm without a scale.
@@ -243,6 +252,10 @@ pub enum Stage {
     Interleave,
     /// The patches of a token become their mean.
     Mean,
+    /// A convolution of this name over the patches of a token, with so many outputs and a bias.
+    Convolution(&'static str, usize),
+    /// A feed-forward part: gate, up and down, with so many elements between, and the activation.
+    Gated([&'static str; 3], usize, TowerActivation),
     /// A product of this name, with so many outputs, and a bias or none.
     Product(&'static str, usize, bool),
     /// A product with the tensor of this name, which is stored as `[inputs, outputs]`.

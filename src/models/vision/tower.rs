@@ -139,10 +139,12 @@ impl Tower {
         let extra = usize::from(class_token.is_some());
         let shape = shape(stored, 1, &[side * side + extra, hidden]);
         let rows = weights.dense(stored.name, &shape, DType::F32)?.reshape(((), hidden))?;
+        let [class, first] =
+            if fit == Fit::WholeBeforeClass { [side * side, 0] } else { [0, extra] };
         if let Some(token) = &mut class_token {
-            *token = (token.clone() + rows.narrow(0, 0, 1)?)?;
+            *token = (token.clone() + rows.narrow(0, class, 1)?)?;
         }
-        let rows = rows.narrow(0, extra, side * side)?.contiguous()?;
+        let rows = rows.narrow(0, first, side * side)?.contiguous()?;
         Ok((Some(Table { rows, side, fit }), class_token))
     }
 
@@ -186,7 +188,13 @@ impl Tower {
         if let Some(norm) = &self.first_norm {
             x = norm.forward(&x)?;
         }
-        let [cos, sin] = grid.angles(&self.spec, &self.device)?;
+        let [mut cos, mut sin] = grid.angles(&self.spec, &self.device)?;
+        if self.class_token.is_some() && self.spec.rope.is_some() {
+            // It is not rotated.
+            let row = cos.narrow(0, 0, 1)?;
+            cos = Tensor::cat(&[&row.ones_like()?, &cos], 0)?;
+            sin = Tensor::cat(&[&row.zeros_like()?, &sin], 0)?;
+        }
         let texts = |lengths: &[usize]| {
             let texts = Texts::new(lengths, heads, &self.device)?;
             let rotated = self.spec.rope.is_some();

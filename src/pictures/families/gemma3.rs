@@ -31,7 +31,7 @@ pub(super) fn processor(files: &Fields<'_>, image: u32) -> Result<Processor, Pro
     let end = mark(["eoi_token_index", "eoi_token_id"], 256_000)?;
     Ok(Processor {
         image_token_id: image,
-        placeholder_id: begin,
+        placeholder: Word::Token(begin),
         patch,
         merge: grid / across,
         rule: Rule::Stretched { size },

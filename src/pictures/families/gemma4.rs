@@ -33,12 +33,12 @@ pub(super) fn processor(files: &Fields<'_>, image: u32) -> Result<Processor, Pro
     let begin = mark(["boi_token_id", "boi_token_index"], 255_999)?;
     let end = mark(["eoi_token_id", "eoi_token_index"], 258_882)?;
     // The model itself makes -1 to 1 of 0 to 1.
-    let Normalization { mean, std } = files.normalization([[0.0; 3], [1.0; 3]])?;
+    let Normalization { mean, std, narrow } = files.normalization([[0.0; 3], [1.0; 3]])?;
     let mean = [0, 1, 2].map(|channel| mean[channel] + 0.5 * std[channel]);
     let way = files.config["text_config"]["use_bidirectional_attention"].as_str();
     Ok(Processor {
         image_token_id: image,
-        placeholder_id: image,
+        placeholder: Word::Token(image),
         patch: files.size("patch_size", 16)?,
         merge: files.size("pooling_kernel_size", 3)?,
         rule: Rule::Filled { tokens, low: FEWEST },
@@ -48,7 +48,7 @@ pub(super) fn processor(files: &Fields<'_>, image: u32) -> Result<Processor, Pro
             ..Wording::default()
         },
         two_way: way == Some("vision"),
-        normalization: Normalization { mean, std: std.map(|std| 0.5 * std) },
+        normalization: Normalization { mean, std: std.map(|std| 0.5 * std), narrow },
         kernel: files.kernel(Kernel::Bicubic)?,
     })
 }

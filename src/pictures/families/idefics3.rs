@@ -19,7 +19,7 @@ pub(super) fn processor(files: &Fields<'_>, image: u32) -> Result<Processor, Pro
     let own = [text("<fake_token_around_image><row_"), Word::Row, text("_col_"), Word::Column];
     Ok(Processor {
         image_token_id: image,
-        placeholder_id: image,
+        placeholder: Word::Token(image),
         patch,
         merge,
         rule: Rule::Split {

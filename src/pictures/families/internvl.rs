@@ -28,7 +28,7 @@ pub(super) fn processor(files: &Fields<'_>, image: u32) -> Result<Processor, Pro
     };
     Ok(Processor {
         image_token_id: image,
-        placeholder_id: image,
+        placeholder: Word::Token(image),
         patch,
         merge,
         rule: Rule::Canvas { tile, count: [count("min_patches", 1)?, count("max_patches", 12)?] },

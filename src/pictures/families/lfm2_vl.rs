@@ -37,7 +37,7 @@ pub(super) fn processor(files: &Fields<'_>, image: u32) -> Result<Processor, Pro
     let text = Word::Text;
     Ok(Processor {
         image_token_id: image,
-        placeholder_id: image,
+        placeholder: Word::Token(image),
         patch,
         merge,
         rule: Rule::SmartOrCanvas {

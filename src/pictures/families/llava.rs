@@ -8,7 +8,7 @@ use crate::pictures::fields::{CLIP, Fields, STANDARD};
 use crate::pictures::processor::{Processor, ProcessorError};
 use crate::pictures::resize::Kernel;
 use crate::pictures::views::Rule;
-use crate::pictures::wording::Wording;
+use crate::pictures::wording::{Word, Wording};
 
 pub(super) fn processor(files: &Fields<'_>, image: u32) -> Result<Processor, ProcessorError> {
     let kind = files.vision()["model_type"].as_str();
@@ -34,7 +34,7 @@ pub(super) fn processor(files: &Fields<'_>, image: u32) -> Result<Processor, Pro
     };
     Ok(Processor {
         image_token_id: image,
-        placeholder_id: image,
+        placeholder: Word::Token(image),
         patch,
         merge: 1,
         rule,

@@ -7,9 +7,11 @@ use super::processor::{Processor, ProcessorError};
 
 mod gemma3;
 mod gemma4;
+mod glm4v;
 mod idefics3;
 mod internvl;
 mod lfm2_vl;
+mod llama4;
 mod llava;
 mod pixtral;
 mod qwen;
@@ -29,11 +31,15 @@ fn find(class: &str) -> Option<Family> {
         "Gemma3ForConditionalGeneration" => gemma3::processor,
         "Gemma4ForConditionalGeneration" => gemma4::processor,
         "Gemma4UnifiedForConditionalGeneration" => gemma4::unified,
+        "Glm4vForConditionalGeneration"
+        | "Glm4vMoeForConditionalGeneration"
+        | "Glm46VForConditionalGeneration" => glm4v::processor,
         "Idefics3ForConditionalGeneration" | "SmolVLMForConditionalGeneration" => {
             idefics3::processor
         }
         "InternVLForConditionalGeneration" => internvl::processor,
         "Lfm2VlForConditionalGeneration" => lfm2_vl::processor,
+        "Llama4ForConditionalGeneration" => llama4::processor,
         "LlavaForConditionalGeneration" => llava::processor,
         "LlavaNextForConditionalGeneration" => llava::next,
         "Mistral3ForConditionalGeneration" => pixtral::mistral3,

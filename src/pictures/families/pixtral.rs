@@ -15,7 +15,7 @@ pub(super) fn mistral3(files: &Fields<'_>, image: u32) -> Result<Processor, Proc
 pub(super) fn processor(files: &Fields<'_>, image: u32) -> Result<Processor, ProcessorError> {
     Ok(Processor {
         image_token_id: image,
-        placeholder_id: image,
+        placeholder: Word::Token(image),
         patch: files.of_tower("patch_size", 16)?,
         merge: 1,
         rule: Rule::Within { longest: files.side("size", "longest_edge", 1024)? },

@@ -149,10 +149,11 @@ proptest! {
         let rest = std::iter::repeat_n(Event::Step, 4000);
         for event in events.into_iter().chain(rest) {
             match event {
-                Event::Add { family, length, max_tokens, priority, scored } => {
+                Event::Add { family, length, max_tokens, priority, share, scored } => {
                     let stop = stop_after(max_tokens);
                     let sequence =
-                        Sequence::new(SequenceId(next), prompt(family, length), stop, priority, None);
+                        Sequence::new(SequenceId(next), prompt(family, length), stop, priority, None)
+                            .with_share(ShareId(share));
                     next += 1;
                     simulation.add(if scored { sequence.with_scored_prompt() } else { sequence });
                 }

@@ -5,6 +5,7 @@ use tokenizers::decoders::byte_fallback::ByteFallback;
 use tokenizers::decoders::fuse::Fuse;
 use tokenizers::decoders::sequence::Sequence as Decoders;
 use tokenizers::models::bpe::{BPE, BpeBuilder, Merges};
+use tokenizers::normalizers::utils::Lowercase;
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::pre_tokenizers::sequence::Sequence as PreTokenizers;
@@ -40,10 +41,11 @@ pub(super) fn build(
     let builder =
         BPE::builder().vocab_and_merges(vocabulary.vocab(), merges?).ignore_merges(ignore_merges);
     let mut steps: Vec<PreTokenizerWrapper> = Vec::new();
+    if spelling == Spelling::Words {
+        steps.push(split(r"\s+".to_owned(), SplitDelimiterBehavior::Removed)?);
+    }
     for pattern in patterns {
-        let pattern = SplitPattern::Regex(pattern);
-        let split = Split::new(pattern, SplitDelimiterBehavior::Isolated, false);
-        steps.push(split.map_err(|error| malformed(error.to_string()))?.into());
+        steps.push(split(pattern, SplitDelimiterBehavior::Isolated)?);
     }
     let tokenizer = match spelling {
         Spelling::Characters => {
@@ -53,6 +55,7 @@ pub(super) fn build(
             tokenizer
         }
         Spelling::Spaces => with_spaces(vocabulary, builder)?,
+        Spelling::Words => without_spaces(vocabulary, builder)?,
     };
     let mut tokenizer = tokenizer;
     tokenizer.with_pre_tokenizer(Some(PreTokenizers::new(steps)));
@@ -68,10 +71,7 @@ fn with_spaces(
     vocabulary: &Vocabulary,
     builder: BpeBuilder,
 ) -> Result<tokenizers::Tokenizer, VocabularyError> {
-    let mut builder = builder.byte_fallback(true).fuse_unk(true);
-    if let Some(text) = vocabulary.unk_id.and_then(|id| vocabulary.tokens.get(id as usize)) {
-        builder = builder.unk_token(text.clone());
-    }
+    let builder = unknown(vocabulary, builder.byte_fallback(true).fuse_unk(true));
     let mut tokenizer = tokenizers::Tokenizer::new(model(builder)?);
     let normalized = tokenizer.with_normalizer(Some(replace(" ", SPACE)?));
     normalized.map_err(|error| malformed(error.to_string()))?;
@@ -79,6 +79,36 @@ fn with_spaces(
         vec![replace(SPACE, " ")?.into(), ByteFallback::new().into(), Fuse::new().into()];
     tokenizer.with_decoder(Some(Decoders::new(decoders)));
     Ok(tokenizer)
+}
+
+/// Words as they are or, if the file says so, in small letters.
+fn without_spaces(
+    vocabulary: &Vocabulary,
+    builder: BpeBuilder,
+) -> Result<tokenizers::Tokenizer, VocabularyError> {
+    let mut tokenizer = tokenizers::Tokenizer::new(model(unknown(vocabulary, builder))?);
+    if vocabulary.lowercase == Some(true) {
+        let normalized = tokenizer.with_normalizer(Some(Lowercase));
+        normalized.map_err(|error| malformed(error.to_string()))?;
+    }
+    Ok(tokenizer)
+}
+
+/// The model with the token of what no other covers.
+fn unknown(vocabulary: &Vocabulary, builder: BpeBuilder) -> BpeBuilder {
+    let text = vocabulary.unk_id.and_then(|id| vocabulary.tokens.get(id as usize));
+    match text {
+        Some(text) => builder.unk_token(text.clone()),
+        None => builder,
+    }
+}
+
+fn split(
+    pattern: String,
+    behavior: SplitDelimiterBehavior,
+) -> Result<PreTokenizerWrapper, VocabularyError> {
+    let split = Split::new(SplitPattern::Regex(pattern), behavior, false);
+    Ok(split.map_err(|error| malformed(error.to_string()))?.into())
 }
 
 /// The bytes of the tokens that are words of a text, by rank.

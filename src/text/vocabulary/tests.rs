@@ -133,6 +133,28 @@ fn special_tokens_in_plain_text_are_spelled_out() {
     assert_eq!(tokenizer.decode(&tokenizer.encode("a<|end|>", false).unwrap(), true), "a");
 }
 
+/// As `Whitespace` of the tokenizers library cuts text, which the model was trained with.
+#[test]
+fn words_between_spaces_are_merged_as_text() {
+    let tokens = ["[UNK]", "a", "b", "ab", ",", "好"].map(str::to_owned).to_vec();
+    let mut vocabulary = Vocabulary {
+        kind: "gpt2".to_owned(),
+        pre: Some("whitespace".to_owned()),
+        token_types: vec![2, 1, 1, 1, 1, 1],
+        unk_id: Some(0),
+        merges: vec!["a b".to_owned()],
+        tokens,
+        ..Vocabulary::default()
+    };
+    let ids = |vocabulary: &Vocabulary, text| {
+        vocabulary.tokenizer().unwrap().encode(text, false).unwrap()
+    };
+    assert_eq!(ids(&vocabulary, "ab, a\n b好 a b"), [3, 4, 1, 2, 5, 1, 2]);
+    assert_eq!(ids(&vocabulary, "B"), [0]);
+    vocabulary.lowercase = Some(true);
+    assert_eq!(ids(&vocabulary, "AB a"), [3, 1]);
+}
+
 /// A SentencePiece vocabulary: bytes, letters, and words by falling score.
 fn sentence_piece() -> Vocabulary {
     let mut tokens: Vec<String> = ["<unk>", "<s>", "</s>"].map(str::to_owned).to_vec();

@@ -150,6 +150,10 @@ impl TensorSource for CompressedSource {
         })
     }
 
+    fn whole_numbers(&self, name: &str) -> Option<Vec<i64>> {
+        self.inner.whole_numbers(name)
+    }
+
     fn origin(&self, name: &str) -> String {
         let part = self.stem(name).and_then(|stem| {
             let names = PARTS.iter().map(|part| format!("{stem}{part}"));

@@ -34,6 +34,9 @@ pub(crate) struct Architecture {
     pub(crate) numbers: &'static [(&'static str, &'static str)],
     /// How the attention heads are cut.
     pub(crate) heads: Heads,
+    /// What the layer behind the last one is, where it drafts tokens; such layers of other
+    /// architectures are left out.
+    pub(crate) draft_head: Option<DraftHead>,
     /// Sets what else the configuration needs.
     pub(crate) more: fn(&ModelKeys<'_>, &mut Map<String, Json>) -> Result<(), String>,
 }
@@ -45,6 +48,15 @@ pub(crate) struct Outer {
     pub(crate) layers: &'static str,
     pub(crate) norm: &'static str,
     pub(crate) head: &'static str,
+}
+
+/// Hugging Face names of a head that drafts tokens.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DraftHead {
+    /// Its layer, unless that is counted behind those of the model.
+    pub(crate) layer: Option<&'static str>,
+    /// What it has besides a layer of the model. Whole names begin with a dot.
+    pub(crate) parts: &'static [Part],
 }
 
 /// What stands between `blk.N.` and `.weight`, and its Hugging Face counterpart.

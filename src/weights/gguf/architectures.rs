@@ -6,9 +6,9 @@
 use super::architecture::{Architecture, Outer};
 use super::families;
 use super::parts::{
-    ATTENTION, CHOICE_BIAS, EXPERTS, GATED_MLP, HEAD_NORMS, JOINED_ATTENTION, LLAMA, MIXTRAL,
-    OUTER, PLAIN_MLP, POST_NORMS, PRE_NORMS, QWEN_SHARED_EXPERT, SANDWICH_NORMS, SHARED_EXPERTS,
-    STACKED_MLP, block_sparse_experts,
+    ATTENTION, CHOICE_BIAS, EXPERTS, GATED_MLP, HEAD_BEHIND, HEAD_NORMS, JOINED_ATTENTION, LLAMA,
+    MIXTRAL, OUTER, PLAIN_MLP, POST_NORMS, PRE_NORMS, QWEN_SHARED_EXPERT, SANDWICH_NORMS,
+    SHARED_EXPERTS, STACKED_MLP, block_sparse_experts,
 };
 
 /// Every architecture that the decoder runs and the format has.
@@ -275,6 +275,7 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
             SHARED_EXPERTS,
             CHOICE_BIAS,
         ],
+        draft_head: Some(HEAD_BEHIND),
         more: families::glm4_moe,
         ..LLAMA
     },
@@ -310,7 +311,12 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
         blocks: &[
             ATTENTION,
             PRE_NORMS,
-            &[("ffn_gate_inp", "block_sparse_moe.router.layer")],
+            &[
+                ("ffn_gate_inp", "block_sparse_moe.router.layer"),
+                ("ffn_gate_shexp", "shared_mlp.gate_proj"),
+                ("ffn_up_shexp", "shared_mlp.up_proj"),
+                ("ffn_down_shexp", "shared_mlp.down_proj"),
+            ],
             block_sparse_experts!("gate_proj", "up_proj", "down_proj"),
         ],
         interleaved_rope: true,

@@ -6,6 +6,7 @@
 use serde_json::{Map, Value as Json, json};
 
 use super::architecture::Architecture;
+use super::encoders;
 use super::header::TensorInfo;
 use super::keys::ModelKeys;
 use super::rope;
@@ -29,8 +30,12 @@ impl ModelKeys<'_> {
             "qwen35moe" if self.count(end)?.is_none_or(|width| width == 0) => {
                 self.required("expert_feed_forward_length")
             }
+            "cohere2moe" => match self.count(end)? {
+                Some(width) => Ok(width),
+                None => self.required("expert_feed_forward_length"),
+            },
             // Layers have no such part.
-            "mamba2" => Ok(1),
+            "mamba" | "mamba2" => Ok(1),
             // Some have none.
             "nemotron_h" | "nemotron_h_moe" => match self.per_layer(end, Value::as_u64)? {
                 Some(widths) => Ok(widths.into_iter().max().unwrap_or(0).max(1)),
@@ -84,6 +89,9 @@ impl ModelKeys<'_> {
             if let Some(number) = self.float(end)?.filter(|number| *number != 0.0) {
                 set(field, number.into());
             }
+        }
+        if self.bool("attention.causal")? == Some(false) && !encoders::is_encoder(architecture) {
+            config.insert("is_causal".to_owned(), false.into());
         }
         self.set_windows(&mut config)?;
         rope::set(self, rope_tensors, &mut config)?;

@@ -67,6 +67,11 @@ pub(super) fn llama(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
         set_class(config, "MistralForCausalLM", "mistral");
         Ok(())
     } else {
+        if keys.has("blk.0.attn_q.bias") && !keys.has("blk.0.attn_output.bias") {
+            set_class(config, "InternLM3ForCausalLM", "internlm3");
+            set(config, "qkv_bias", true);
+            set(config, "bias", false);
+        }
         Ok(())
     }
 }
@@ -254,8 +259,25 @@ pub(super) fn granite(keys: &ModelKeys<'_>, _: &mut Config) -> Done {
 pub(super) fn granite_moe(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
     granite(keys, config)?;
     set_experts(keys, config, SOFTMAX)?;
+    if let Some(shared) = keys.count("expert_shared_feed_forward_length")?.filter(|n| *n > 0) {
+        set_class(config, "GraniteMoeSharedForCausalLM", "granitemoeshared");
+        set(config, "shared_intermediate_size", shared);
+    }
     // Checkpoints have all experts of a layer in two tensors, files in three.
     set(config, "experts_apart", true);
+    Ok(())
+}
+
+/// MiniCPM, whose first files leave out multipliers that all models had alike.
+pub(super) fn minicpm(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
+    #[expect(clippy::cast_precision_loss, reason = "sizes are far below 2^52")]
+    let [layers, hidden] = [keys.layers()? as f64, keys.required("embedding_length")? as f64];
+    let given = |end| Ok::<_, String>(keys.float(end)?.filter(|scale| *scale != 0.0));
+    set(config, "scale_emb", given("embedding_scale")?.unwrap_or(12.0));
+    let depth = given("residual_scale")?.map(|scale| scale * layers.sqrt());
+    set(config, "scale_depth", depth.unwrap_or(1.4));
+    let width = given("logit_scale")?.map(|scale| hidden / scale);
+    set(config, "dim_model_base", width.unwrap_or(256.0));
     Ok(())
 }
 

@@ -83,6 +83,22 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Header<'_>, String> {
     Ok(Header { metadata, tensors })
 }
 
+/// Where the data of a file begins, if `bytes`, its beginning, has all of the header.
+#[cfg(feature = "hub")]
+pub(crate) fn end(bytes: &[u8]) -> Option<usize> {
+    let mut cursor = Cursor::new(bytes);
+    check_magic(&mut cursor).ok()?;
+    let (tensors, entries) = (cursor.u64().ok()?, cursor.u64().ok()?);
+    for _ in 0..entries {
+        cursor.text().ok()?;
+        Value::read(&mut cursor).ok()?;
+    }
+    for _ in 0..tensors {
+        tensor(&mut cursor).ok()?;
+    }
+    Some(cursor.position())
+}
+
 fn check_magic(cursor: &mut Cursor<'_>) -> Result<(), String> {
     let magic = cursor.array::<4>().map_err(|_| "too short for a GGUF file".to_owned())?;
     match &magic {

@@ -57,6 +57,13 @@ pub(crate) fn from_number(number: u32) -> Result<Kind, String> {
     }))
 }
 
+/// The number that stands for a kind.
+pub(crate) fn number(kind: Kind) -> u32 {
+    let all = 0..=64;
+    let found = all.into_iter().find(|number| from_number(*number) == Ok(kind));
+    found.expect("every kind was read from a number")
+}
+
 /// Bytes of a tensor, whose rows must be whole blocks.
 pub(crate) fn byte_size(kind: Kind, shape: &[usize]) -> Result<u64, String> {
     let (block, bytes) = match kind {

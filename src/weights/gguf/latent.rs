@@ -28,24 +28,12 @@ pub(super) fn heads(keys: &ModelKeys<'_>) -> Result<HeadCounts, String> {
 }
 
 pub(super) fn config(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
-    let rotated = keys.required("rope.dimension_count")?;
-    let rank = keys.required("attention.kv_lora_rank")?;
     // Files of before keys and values were apart have the sizes of heads under other names.
     let sizes = match keys.count("attention.key_length_mla")?.filter(|size| *size > 0) {
         Some(key) => [key, keys.required("attention.value_length_mla")?],
         None => [keys.required("attention.key_length")?, keys.required("attention.value_length")?],
     };
-    let [key, value] = sizes;
-    let plain = key.checked_sub(rotated).filter(|plain| *plain > 0).ok_or_else(|| {
-        format!("{rotated} of the {key} dimensions of a key are rotary, expected fewer")
-    })?;
-    set(config, "qk_rope_head_dim", rotated);
-    set(config, "qk_nope_head_dim", plain);
-    set(config, "v_head_dim", value);
-    set(config, "kv_lora_rank", rank);
-    let query_rank = keys.count("attention.q_lora_rank")?.filter(|rank| *rank > 0);
-    set(config, "q_lora_rank", query_rank);
-    set(config, "attention_bias", keys.has("blk.0.attn_kv_a_mqa.bias"));
+    attention(keys, config, sizes)?;
     set_magnitude(keys, config)?;
     if keys.count("expert_count")?.unwrap_or(0) == 0 {
         for unused in ["expert_shared_count", "expert_weights_scale", "leading_dense_block_count"] {
@@ -53,12 +41,10 @@ pub(super) fn config(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
         }
         return Ok(());
     }
-    let biased = keys.tensors().iter().any(|tensor| tensor.name.ends_with(".exp_probs_b.bias"));
+    let biased = keys.tensors().iter().any(|tensor| tensor.name.contains(".exp_probs_b"));
     let gating = keys.count("expert_gating_func")?.unwrap_or(0);
     let sigmoid = gating == SIGMOID || (gating == 0 && biased);
-    experts_behind_dense(keys, config, if sigmoid { SIGMOID } else { SOFTMAX })?;
-    let experts = config["num_experts"].clone();
-    set(config, "n_routed_experts", experts);
+    routed(keys, config, if sigmoid { SIGMOID } else { SOFTMAX })?;
     if sigmoid {
         set_class(config, "DeepseekV3ForCausalLM", "deepseek_v3");
         return Ok(());
@@ -69,6 +55,60 @@ pub(super) fn config(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
     }
     let grouped = config["n_group"].as_u64() > Some(1);
     set(config, "topk_method", if grouped { "group_limited_greedy" } else { "greedy" });
+    Ok(())
+}
+
+/// Mistral 4, whose queries grow with their position.
+pub(super) fn mistral4(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
+    let key = keys.required("attention.key_length_mla")?;
+    attention(keys, config, [key, keys.required("attention.value_length_mla")?])?;
+    set_magnitude(keys, config)?;
+    if let Some(beta) = keys.float("attention.temperature_scale")?.filter(|beta| *beta != 0.0) {
+        let Some(scaling) = config.get_mut("rope_scaling").and_then(Json::as_object_mut) else {
+            let key = keys.key("attention.temperature_scale");
+            return Err(format!("metadata `{key}` without a rope scaling of type yarn"));
+        };
+        set(scaling, "llama_4_scaling_beta", beta);
+    }
+    routed(keys, config, SOFTMAX)
+}
+
+/// MiniCPM3, whose files leave out the size of a value, and multipliers that all published models
+/// have alike.
+pub(super) fn minicpm3(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
+    let key = keys.required("attention.key_length")?;
+    let rotated = keys.required("rope.dimension_count")?;
+    let heads = keys.required("attention.head_count")?;
+    let rows = keys.tensor("blk.0.attn_kv_b.weight").and_then(|both| both.shape.first());
+    let each = rows.map_or(0, |rows| *rows as u64 / heads);
+    let value = (each + rotated).checked_sub(key).filter(|value| *value > 0).ok_or_else(|| {
+        format!("`blk.0.attn_kv_b.weight` has {each} rows for each of {heads} heads, too few")
+    })?;
+    attention(keys, config, [key, value])
+}
+
+/// Sizes of heads; `[key, value]` are those of keys and of values.
+fn attention(keys: &ModelKeys<'_>, config: &mut Config, [key, value]: [u64; 2]) -> Done {
+    let rotated = keys.required("rope.dimension_count")?;
+    let rank = keys.required("attention.kv_lora_rank")?;
+    let plain = key.checked_sub(rotated).filter(|plain| *plain > 0).ok_or_else(|| {
+        format!("{rotated} of the {key} dimensions of a key are rotary, expected fewer")
+    })?;
+    set(config, "qk_rope_head_dim", rotated);
+    set(config, "qk_nope_head_dim", plain);
+    set(config, "v_head_dim", value);
+    set(config, "kv_lora_rank", rank);
+    let query_rank = keys.count("attention.q_lora_rank")?.filter(|rank| *rank > 0);
+    set(config, "q_lora_rank", query_rank);
+    set(config, "attention_bias", keys.has("blk.0.attn_kv_a_mqa.bias"));
+    Ok(())
+}
+
+/// Experts behind dense layers, by the name that these checkpoints have for their number.
+fn routed(keys: &ModelKeys<'_>, config: &mut Config, score: u64) -> Done {
+    experts_behind_dense(keys, config, score)?;
+    let experts = config["num_experts"].clone();
+    set(config, "n_routed_experts", experts);
     Ok(())
 }
 

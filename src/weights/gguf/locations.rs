@@ -36,7 +36,8 @@ pub(super) enum Change {
 const ONE_ROW: [&str; 2] =
     ["mlp.shared_expert_gate.weight", "mlp.moe_statics.e_score_correction_bias"];
 
-/// Every tensor of the first `layers` layers and around them by its Hugging Face name.
+/// Every tensor of the first `layers` layers, around them and of the head that drafts behind them by its
+/// Hugging Face name.
 pub(super) fn locations(
     tensors: &[TensorInfo],
     architecture: &Architecture,
@@ -45,8 +46,8 @@ pub(super) fn locations(
 ) -> Result<HashMap<String, Location>, String> {
     let mut locations = HashMap::with_capacity(tensors.len());
     for tensor in tensors.iter().filter(|tensor| !is_configuration(&tensor.name)) {
+        // Layers behind the last one draft tokens.
         if layer_of(&tensor.name).is_some_and(|layer| layer >= layers) {
-            // Layers behind the last one draft tokens.
             continue;
         }
         let place = architecture.place(&tensor.name).ok_or_else(|| {
@@ -58,7 +59,33 @@ pub(super) fn locations(
             }
         }
     }
+    for (name, location) in draft_head(tensors, architecture, heads, layers)? {
+        locations.entry(name).or_insert(location);
+    }
     Ok(locations)
+}
+
+/// The tensors of the head that drafts: what the architecture has behind the last layer. A second head
+/// and further ones draft nothing, and one with a tensor that its architecture lacks computes something
+/// else, so that it is left out.
+fn draft_head(
+    tensors: &[TensorInfo],
+    architecture: &Architecture,
+    heads: HeadCounts,
+    layers: usize,
+) -> Result<Vec<(String, Location)>, String> {
+    let mut located_tensors = Vec::new();
+    let Some(head) = &architecture.draft_head else { return Ok(located_tensors) };
+    let behind = tensors.iter().filter(|tensor| layer_of(&tensor.name) == Some(layers));
+    for tensor in behind.filter(|tensor| !is_configuration(&tensor.name)) {
+        let Some(place) = architecture.place_in_head(&tensor.name, head) else {
+            let (name, gguf) = (&tensor.name, architecture.gguf);
+            tracing::warn!("the head that drafts is left out: a `{gguf}` has no tensor `{name}`");
+            return Ok(Vec::new());
+        };
+        located_tensors.extend(located(tensor, &place, architecture, heads)?);
+    }
+    Ok(located_tensors)
 }
 
 /// Tensors that are part of the configuration.

@@ -6,8 +6,10 @@
 
 mod architecture;
 mod architectures;
+pub(crate) mod beside;
 mod config;
 mod cursor;
+mod encoders;
 mod families;
 mod gemma4;
 mod header;
@@ -18,7 +20,9 @@ mod locations;
 mod names;
 mod other_layers;
 mod parts;
+mod projector;
 mod recurrent;
+pub mod requantize;
 mod rope;
 mod rope_tensors;
 mod row_order;
@@ -26,6 +30,7 @@ pub(super) mod split;
 mod state_spaces;
 mod value;
 pub mod vocabulary;
+mod with_experts;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -35,7 +40,7 @@ use candle_core::DType;
 use candle_core::quantized::GgmlDType;
 use serde_json::Value as Json;
 
-use architecture::Architecture;
+use architecture::{Architecture, Outer};
 use header::TensorInfo;
 use keys::ModelKeys;
 use kinds::Kind;
@@ -47,19 +52,37 @@ use vocabulary::GgufVocabulary;
 use super::compressed::mxfp4_blocks;
 use super::error::WeightError;
 use super::file_bytes::FileBytes;
+use super::sentence_modules::SentenceModules;
 use super::stored::StoredTensor;
-use super::tensors::TensorSource;
+use super::tensors::{Outline, TensorSource};
 
 /// Everything that a GGUF file holds.
 pub(crate) struct GgufModel {
+    /// `general.architecture`.
+    architecture: &'static str,
     pub(crate) config: Json,
+    /// How pictures are prepared, of a file with a projector.
+    pub(crate) processor_config: Option<Json>,
     pub(crate) generation_config: Json,
     pub(crate) vocabulary: GgufVocabulary,
     /// A whole `tokenizer.json`, which few files carry.
     pub(crate) tokenizer_json: Option<Vec<u8>>,
     pub(crate) chat_template: Option<String>,
     pub(crate) tool_use_template: Option<String>,
+    pub(crate) sentence_modules: Option<SentenceModules>,
     pub(crate) tensors: Arc<dyn TensorSource>,
+    pub(crate) holds: Holds,
+}
+
+/// What a file has of a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holds {
+    /// All of it but a head that drafts.
+    Model,
+    /// The model and a head that drafts.
+    ModelAndHead,
+    /// The head that drafts alone, for a model in another file.
+    Head,
 }
 
 /// Opens and checks the file at `path`, and the others of its model if it is in several.
@@ -78,7 +101,8 @@ pub(crate) fn open(path: &Path) -> Result<GgufModel, WeightError> {
         header.tensors.extend(tensors.map(|tensor| TensorInfo { file: index, ..tensor }));
     }
     let parts = read_parts(&files, &header).map_err(|r| WeightError::corrupt(path, r))?;
-    let Parts { config, generation_config, vocabulary, tensors } = parts;
+    let Parts { architecture, config, generation_config, vocabulary, tensors, pooling, holds } =
+        parts;
     let text = |key: &str| header.metadata.text(key).map_err(|r| WeightError::corrupt(path, r));
     let (tokenizer_json, chat_template, tool_use_template) = (
         text("tokenizer.huggingface.json")?.map(String::into_bytes),
@@ -88,16 +112,26 @@ pub(crate) fn open(path: &Path) -> Result<GgufModel, WeightError> {
     drop(header);
     let tensors =
         Arc::new(GgufSource { files: files.into_iter().map(Arc::new).collect(), tensors });
+    let sentence_modules = pooling.map(|mode| encoders::modules(mode, tensors.as_ref()));
+    let sentence_modules =
+        sentence_modules.transpose().map_err(|reason| WeightError::corrupt(path, reason))?;
     Ok(GgufModel {
+        architecture,
         config,
+        processor_config: None,
         generation_config,
         vocabulary,
         tokenizer_json,
         chat_template,
         tool_use_template,
+        sentence_modules,
         tensors,
+        holds,
     })
 }
+
+#[cfg(feature = "hub")]
+pub(crate) use header::end as end_of_header;
 
 /// The files of the model that `path` is one of, the first part first.
 fn paths(path: &Path) -> Vec<PathBuf> {
@@ -125,10 +159,14 @@ fn check_part(metadata: &Metadata<'_>, index: usize, files: usize) -> Result<(),
 
 /// What is made of a header.
 struct Parts {
+    architecture: &'static str,
     config: Json,
     generation_config: Json,
     vocabulary: GgufVocabulary,
     tensors: HashMap<String, Stored>,
+    /// How hidden states become vectors, in the words of sentence-transformers.
+    pooling: Option<&'static str>,
+    holds: Holds,
 }
 
 fn read_parts(files: &[FileBytes], header: &header::Header<'_>) -> Result<Parts, String> {
@@ -149,7 +187,8 @@ fn read_parts(files: &[FileBytes], header: &header::Header<'_>) -> Result<Parts,
     let config = keys.config(architecture, &rope_tensors, &vocabulary)?;
     let heads = keys.heads()?;
     let layers = keys.layers()?;
-    let located = locations::locations(&header.tensors, architecture, heads, layers)?;
+    let mut located = locations::locations(&header.tensors, architecture, heads, layers)?;
+    let holds = holds(&mut located, architecture, layers);
     let mut tensors: HashMap<_, _> =
         located.into_iter().map(|(name, location)| (name, Stored::InFile(location))).collect();
     join_keys_and_values(&mut tensors, architecture, layers);
@@ -162,11 +201,38 @@ fn read_parts(files: &[FileBytes], header: &header::Header<'_>) -> Result<Parts,
         }
     }
     Ok(Parts {
+        architecture: architecture.gguf,
         config,
         generation_config: config::generation_config(metadata, &vocabulary)?,
         tensors,
         vocabulary,
+        pooling: encoders::pooling(&keys)?,
+        holds,
     })
+}
+
+/// What these tensors are. A head's file repeats what stands around the layers, which is taken away.
+fn holds(
+    tensors: &mut HashMap<String, Location>,
+    architecture: &Architecture,
+    layers: usize,
+) -> Holds {
+    let Outer { embedding, layers: list, norm, head } = architecture.outer;
+    let behind = format!("{list}.{layers}");
+    let own = architecture.draft_head.as_ref().map(|head| head.layer.unwrap_or(&behind));
+    let below = |root: &str| {
+        let root = format!("{root}.");
+        tensors.keys().any(|name| name.starts_with(&root))
+    };
+    match (own.is_some_and(below), below(&format!("{list}.0"))) {
+        (false, _) => Holds::Model,
+        (true, true) => Holds::ModelAndHead,
+        (true, false) => {
+            tensors
+                .retain(|name, _| ![embedding, norm, head].iter().any(|own| name.starts_with(own)));
+            Holds::Head
+        }
+    }
 }
 
 /// Makes one tensor of two where newer files have keys and values of latent vectors apart.
@@ -175,7 +241,8 @@ fn join_keys_and_values(
     architecture: &Architecture,
     layers: usize,
 ) {
-    for layer in 0..layers {
+    // The last of them may be a head that drafts.
+    for layer in 0..=layers {
         let name = |part| format!("{}.{layer}.{part}.weight", architecture.outer.layers);
         let parts = [latent::KEYS, latent::VALUES].map(|part| tensors.remove(&name(part)));
         if let [Some(Stored::InFile(keys)), Some(Stored::InFile(values))] = parts {
@@ -265,6 +332,36 @@ impl TensorSource for GgufSource {
                 Err(WeightError::MissingTensor { name: name.to_owned(), origin })
             }
         }
+    }
+
+    fn outline(&self, name: &str) -> Result<Outline, WeightError> {
+        let infos: Vec<&TensorInfo> = match self.tensors.get(name) {
+            Some(Stored::InFile(location)) => vec![&location.info],
+            Some(Stored::KeysAndValues(both)) => both.iter().map(|one| &one.info).collect(),
+            Some(Stored::Number { shape, .. }) => {
+                let (kind, dims) = (GgmlDType::F32.into(), shape.to_vec());
+                return Ok(Outline { name: name.to_owned(), kind, dims, bytes: 4 });
+            }
+            None => {
+                let origin = self.origin(name);
+                return Err(WeightError::MissingTensor { name: name.to_owned(), origin });
+            }
+        };
+        let kind = match infos[0].kind {
+            Kind::Ggml(kind) => kind.into(),
+            Kind::Coded(kind) => kind.into(),
+            Kind::Mxfp4 => GgmlDType::Q4_0.into(),
+        };
+        // Keys and values are matrices over the same inputs.
+        let dims = if let [one] = infos[..] {
+            one.shape.clone()
+        } else {
+            let columns = infos[1].shape.last().copied().unwrap_or(1);
+            let elements: usize = infos.iter().map(|one| one.shape.iter().product::<usize>()).sum();
+            vec![elements / columns.max(1), columns]
+        };
+        let bytes = infos.iter().map(|one| one.bytes.len()).sum();
+        Ok(Outline { name: name.to_owned(), kind, dims, bytes })
     }
 
     fn origin(&self, name: &str) -> String {

@@ -2,12 +2,14 @@
 //!
 //! What an architecture's tensors are called is in its row of the table; here is how a row is read.
 
-use super::architecture::{Architecture, Outer, Part};
+use super::architecture::{Architecture, DraftHead, Outer, Part};
 use super::architectures::ARCHITECTURES;
+use super::encoders::ENCODERS;
 use super::header::TensorInfo;
 use super::other_layers::OTHER_LAYERS;
 use super::recurrent::RECURRENT;
 use super::state_spaces::STATE_SPACES;
+use super::with_experts::WITH_EXPERTS;
 
 /// Where a tensor belongs.
 #[derive(Debug, PartialEq, Eq)]
@@ -24,7 +26,8 @@ pub(crate) struct Place {
 impl Architecture {
     /// Every row of the table.
     fn all() -> impl Iterator<Item = &'static Self> {
-        ARCHITECTURES.iter().chain(OTHER_LAYERS).chain(RECURRENT).chain(STATE_SPACES)
+        let rows = ARCHITECTURES.iter().chain(OTHER_LAYERS).chain(WITH_EXPERTS);
+        rows.chain(RECURRENT).chain(STATE_SPACES).chain(ENCODERS)
     }
 
     /// The architecture that a file with these tensors has.
@@ -47,10 +50,7 @@ impl Architecture {
 
     /// Where a tensor belongs, `None` if this architecture doesn't have it.
     pub(crate) fn place(&self, gguf: &str) -> Option<Place> {
-        let (part, ending) = match gguf.rsplit_once('.')? {
-            (part, ending @ ("weight" | "bias" | "scale")) => (part, ending),
-            _ => (gguf, ""),
-        };
+        let (part, ending) = ended(gguf)?;
         let Outer { embedding, layers, norm, head } = self.outer;
         let Some(rest) = part.strip_prefix("blk.") else {
             let name = match part {
@@ -64,24 +64,59 @@ impl Architecture {
         };
         let (layer, part) = rest.split_once('.')?;
         let layer: usize = layer.parse().ok()?;
+        let names = self.names_in_layer(part, ending, &format!("{layers}.{layer}"), &[])?;
+        Some(Place { layer: Some(layer), part: part.to_owned(), names })
+    }
+
+    /// Where a tensor of the `head` that drafts belongs, whose layer is the one behind the last; `None`
+    /// if it has no such tensor.
+    pub(crate) fn place_in_head(&self, gguf: &str, head: &DraftHead) -> Option<Place> {
+        let (part, ending) = ended(gguf)?;
+        let (index, part) = part.strip_prefix("blk.")?.split_once('.')?;
+        let layer: usize = index.parse().ok()?;
+        let behind = || format!("{}.{layer}", self.outer.layers);
+        let root = head.layer.map_or_else(behind, str::to_owned);
+        let names = self.names_in_layer(part, ending, &root, head.parts)?;
+        Some(Place { layer: Some(layer), part: part.to_owned(), names })
+    }
+
+    /// The names of a layer's part, below `root` but for those of `more` parts that are whole.
+    fn names_in_layer(
+        &self,
+        part: &str,
+        ending: &str,
+        root: &str,
+        more: &[Part],
+    ) -> Option<Vec<String>> {
         let (pattern, number) = match ending {
             "scale" => (format!("{part}.scale"), None),
             _ => numbered(part),
         };
         let known = |(known, name): &Part| (*known == pattern).then_some(*name);
-        let name = self.blocks.iter().flat_map(|parts| parts.iter()).find_map(known)?;
+        let parts = self.blocks.iter().flat_map(|parts| parts.iter());
+        let name = parts.chain(more).find_map(known)?;
         let name = number.map_or_else(|| name.to_owned(), |number| name.replace('#', number));
         // Numbers that no matrix is multiplied with may have no ending.
         if ending.is_empty() && !name.ends_with('!') {
             return None;
         }
-        let whole = |name: &str| match name.strip_suffix('!') {
-            Some(name) => format!("{layers}.{layer}.{name}"),
-            None => format!("{layers}.{layer}.{name}.{ending}"),
+        let below = |name: &str| {
+            name.strip_prefix('.').map_or_else(|| format!("{root}.{name}"), str::to_owned)
         };
-        let names = name.split('|').map(whole).collect();
-        Some(Place { layer: Some(layer), part: part.to_owned(), names })
+        let whole = |name: &str| match name.strip_suffix('!') {
+            Some(name) => below(name),
+            None => format!("{}.{ending}", below(name)),
+        };
+        Some(name.split('|').map(whole).collect())
     }
+}
+
+/// What stands before `.weight`, `.bias` or `.scale`, and which of them; nothing of other names.
+fn ended(gguf: &str) -> Option<(&str, &str)> {
+    Some(match gguf.rsplit_once('.')? {
+        (part, ending @ ("weight" | "bias" | "scale")) => (part, ending),
+        _ => (gguf, ""),
+    })
 }
 
 /// `ffn_up.7` is `ffn_up.#` and `7`.
@@ -166,9 +201,25 @@ mod tests {
     }
 
     #[test]
+    fn names_of_heads_are_those_of_their_checkpoints() {
+        let names = |architecture, gguf| {
+            let architecture = Architecture::find(architecture, &[]).unwrap();
+            let head = architecture.draft_head.unwrap();
+            architecture.place_in_head(gguf, &head).map(|place| place.names.join(" "))
+        };
+        let is = |name: &str| Some(name.to_owned());
+        let [fc, q] = ["blk.46.nextn.eh_proj.weight", "blk.46.attn_q.weight"];
+        assert_eq!(names("glm4moe", fc), is("model.layers.46.eh_proj.weight"));
+        assert_eq!(names("glm4moe", q), is("model.layers.46.self_attn.q_proj.weight"));
+        assert_eq!(names("qwen35", fc), is("mtp.fc.weight"));
+        assert_eq!(names("qwen35", q), is("mtp.layers.0.self_attn.q_proj.weight"));
+        assert_eq!(names("deepseek2", "blk.61.nextn.other.weight"), None);
+    }
+
+    #[test]
     fn unknown_architectures_are_named() {
-        let error = Architecture::find("mamba", &[]).unwrap_err();
-        assert!(error.contains("`mamba`") && error.contains("llama, mistral3, qwen2"), "{error}");
+        let error = Architecture::find("rwkv7", &[]).unwrap_err();
+        assert!(error.contains("`rwkv7`") && error.contains("llama, mistral3, qwen2"), "{error}");
         assert!(Architecture::find("clip", &[]).unwrap_err().contains("vision"));
     }
 }

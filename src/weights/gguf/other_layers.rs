@@ -3,10 +3,10 @@
 use super::architecture::{Architecture, Outer, Part};
 use super::families;
 use super::parts::{
-    ATTENTION, CHOICE_BIAS, EXPERTS, GATED_MLP, HEAD_NORMS, LLAMA, PRE_NORMS, SANDWICH_NORMS,
-    SHARED_EXPERTS, block_sparse_experts,
+    ATTENTION, CHOICE_BIAS, EXPERTS, GATED_MLP, HEAD_BEHIND, HEAD_NORMS, LLAMA, PLAIN_MLP,
+    PRE_NORMS, SANDWICH_NORMS, SHARED_EXPERTS, block_sparse_experts,
 };
-use super::{gemma4, latent};
+use super::{gemma4, latent, rope};
 
 /// Around the layers of the first decoders.
 const TRANSFORMER: Outer = Outer {
@@ -36,6 +36,30 @@ const FALCON: Architecture = Architecture {
         families::falcon(keys, config);
         Ok(())
     },
+    ..LLAMA
+};
+
+/// Latent attention.
+const LATENT_ATTENTION: &[Part] = &[
+    ("attn_q", "self_attn.q_proj"),
+    ("attn_q_a", "self_attn.q_a_proj"),
+    ("attn_q_a_norm", "self_attn.q_a_layernorm"),
+    ("attn_q_b", "self_attn.q_b_proj"),
+    ("attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"),
+    ("attn_kv_a_norm", "self_attn.kv_a_layernorm"),
+    ("attn_kv_b", "self_attn.kv_b_proj"),
+    ("attn_k_b", latent::KEYS),
+    ("attn_v_b", latent::VALUES),
+    ("attn_output", "self_attn.o_proj"),
+];
+
+const DEEPSEEK2: Architecture = Architecture {
+    gguf: "deepseek2",
+    class: "DeepseekV2ForCausalLM",
+    model_type: "deepseek_v2",
+    blocks: &[LATENT_ATTENTION, PRE_NORMS, GATED_MLP, EXPERTS, SHARED_EXPERTS, CHOICE_BIAS],
+    heads: latent::heads,
+    more: latent::config,
     ..LLAMA
 };
 
@@ -158,31 +182,110 @@ pub(super) const OTHER_LAYERS: &[Architecture] = &[
         more: gemma4::config,
         ..LLAMA
     },
+    Architecture { draft_head: Some(HEAD_BEHIND), ..DEEPSEEK2 },
     Architecture {
-        gguf: "deepseek2",
-        class: "DeepseekV2ForCausalLM",
-        model_type: "deepseek_v2",
-        blocks: &[
-            &[
-                ("attn_q", "self_attn.q_proj"),
-                ("attn_q_a", "self_attn.q_a_proj"),
-                ("attn_q_a_norm", "self_attn.q_a_layernorm"),
-                ("attn_q_b", "self_attn.q_b_proj"),
-                ("attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"),
-                ("attn_kv_a_norm", "self_attn.kv_a_layernorm"),
-                ("attn_kv_b", "self_attn.kv_b_proj"),
-                ("attn_k_b", latent::KEYS),
-                ("attn_v_b", latent::VALUES),
-                ("attn_output", "self_attn.o_proj"),
-            ],
-            PRE_NORMS,
-            GATED_MLP,
-            EXPERTS,
-            SHARED_EXPERTS,
-            CHOICE_BIAS,
-        ],
-        heads: latent::heads,
-        more: latent::config,
+        gguf: "mistral4",
+        class: "Mistral4ForCausalLM",
+        model_type: "mistral4",
+        more: latent::mistral4,
+        ..DEEPSEEK2
+    },
+    Architecture {
+        gguf: "minicpm3",
+        class: "MiniCPM3ForCausalLM",
+        model_type: "minicpm3",
+        blocks: &[LATENT_ATTENTION, PRE_NORMS, GATED_MLP],
+        more: latent::minicpm3,
+        ..DEEPSEEK2
+    },
+    Architecture {
+        gguf: "starcoder",
+        class: "GPTBigCodeForCausalLM",
+        model_type: "gpt_bigcode",
+        outer: Outer { embedding: "transformer.wte", ..TRANSFORMER },
+        around: &[("position_embd", "transformer.wpe")],
+        blocks: &[&[
+            ("attn_norm", "ln_1"),
+            ("attn_qkv", "attn.c_attn"),
+            ("attn_output", "attn.c_proj"),
+            ("ffn_norm", "ln_2"),
+            ("ffn_up", "mlp.c_fc"),
+            ("ffn_down", "mlp.c_proj"),
+        ]],
+        activation: "gelu_pytorch_tanh",
+        norm_eps: ("attention.layer_norm_epsilon", "layer_norm_epsilon"),
+        ..LLAMA
+    },
+    Architecture {
+        gguf: "qwen",
+        class: "QWenLMHeadModel",
+        model_type: "qwen",
+        outer: Outer { embedding: "transformer.wte", ..TRANSFORMER },
+        blocks: &[&[
+            ("attn_norm", "ln_1"),
+            ("attn_qkv", "attn.c_attn"),
+            ("attn_output", "attn.c_proj"),
+            ("ffn_norm", "ln_2"),
+            ("ffn_gate", "mlp.w2"),
+            ("ffn_up", "mlp.w1"),
+            ("ffn_down", "mlp.c_proj"),
+        ]],
+        ..LLAMA
+    },
+    Architecture {
+        gguf: "orion",
+        class: "OrionForCausalLM",
+        model_type: "orion",
+        norm_eps: ("attention.layer_norm_epsilon", "rms_norm_eps"),
+        ..LLAMA
+    },
+    Architecture {
+        gguf: "minicpm",
+        class: "MiniCPMForCausalLM",
+        model_type: "minicpm",
+        interleaved_rope: true,
+        more: families::minicpm,
+        ..LLAMA
+    },
+    Architecture {
+        gguf: "jais2",
+        class: "Jais2ForCausalLM",
+        model_type: "jais2",
+        blocks: &[ATTENTION, PRE_NORMS, PLAIN_MLP],
+        activation: "relu2",
+        norm_eps: ("attention.layer_norm_epsilon", "layer_norm_eps"),
+        ..LLAMA
+    },
+    Architecture {
+        gguf: "qwen2vl",
+        class: "Qwen2VLForConditionalGeneration",
+        model_type: "qwen2_vl",
+        more: |keys, config| {
+            families::qwen(config);
+            rope::set_axes(keys, config)
+        },
+        ..LLAMA
+    },
+    Architecture {
+        gguf: "qwen3vl",
+        class: "Qwen3VLForConditionalGeneration",
+        model_type: "qwen3_vl",
+        blocks: &[ATTENTION, HEAD_NORMS, PRE_NORMS, GATED_MLP],
+        more: |keys, config| {
+            families::qwen(config);
+            rope::set_axes(keys, config)
+        },
+        ..LLAMA
+    },
+    Architecture {
+        gguf: "qwen3vlmoe",
+        class: "Qwen3VLMoeForConditionalGeneration",
+        model_type: "qwen3_vl_moe",
+        blocks: &[ATTENTION, HEAD_NORMS, PRE_NORMS, EXPERTS],
+        more: |keys, config| {
+            families::qwen3_moe(keys, config)?;
+            rope::set_axes(keys, config)
+        },
         ..LLAMA
     },
     Architecture {

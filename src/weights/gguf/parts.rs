@@ -1,6 +1,6 @@
 //! Names of tensors that several architectures have, and what most rows of the table start from.
 
-use super::architecture::{Architecture, Outer, Part};
+use super::architecture::{Architecture, DraftHead, Outer, Part};
 
 pub(super) const OUTER: Outer = Outer {
     embedding: "model.embed_tokens",
@@ -101,6 +101,30 @@ macro_rules! block_sparse_experts {
 pub(super) const MIXTRAL: &[&[Part]] =
     &[&[("ffn_gate_inp", "block_sparse_moe.gate")], block_sparse_experts!("w1", "w3", "w2")];
 
+/// The head of DeepSeek and of GLM.
+pub(super) const HEAD_BEHIND: DraftHead = DraftHead {
+    layer: None,
+    parts: &[
+        ("nextn.embed_tokens", "embed_tokens"),
+        ("nextn.enorm", "enorm"),
+        ("nextn.hnorm", "hnorm"),
+        ("nextn.eh_proj", "eh_proj"),
+        ("nextn.shared_head_norm", "shared_head.norm"),
+        ("nextn.shared_head_head", "shared_head.head"),
+    ],
+};
+
+/// The head of Qwen3-Next and Qwen3.5.
+pub(super) const HEAD_APART: DraftHead = DraftHead {
+    layer: Some("mtp.layers.0"),
+    parts: &[
+        ("nextn.enorm", ".mtp.pre_fc_norm_embedding"),
+        ("nextn.hnorm", ".mtp.pre_fc_norm_hidden"),
+        ("nextn.eh_proj", ".mtp.fc"),
+        ("nextn.shared_head_norm", ".mtp.norm"),
+    ],
+};
+
 pub(super) const LLAMA: Architecture = Architecture {
     gguf: "llama",
     mark: None,
@@ -115,6 +139,7 @@ pub(super) const LLAMA: Architecture = Architecture {
     norm_eps: ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
     numbers: &[],
     heads: |keys| keys.equal_heads(),
+    draft_head: None,
     more: |_, _| Ok(()),
 };
 

@@ -5,7 +5,10 @@ use super::architecture::{Architecture, Part};
 use super::families::{Config, Done, SIGMOID, qwen2_moe, set, set_experts};
 use super::header::TensorInfo;
 use super::keys::{HeadCounts, ModelKeys};
-use super::parts::{ATTENTION, EXPERTS, GATED_MLP, HEAD_NORMS, LLAMA, QWEN_SHARED_EXPERT};
+use super::parts::{
+    ATTENTION, EXPERTS, GATED_MLP, HEAD_APART, HEAD_NORMS, LLAMA, QWEN_SHARED_EXPERT,
+};
+use super::rope;
 use super::value::Value;
 
 /// The layers of LFM2.
@@ -58,6 +61,7 @@ const QWEN3_NEXT: Architecture = Architecture {
     model_type: "qwen3_next",
     blocks: &[ATTENTION, HEAD_NORMS, DELTA_LAYERS, EXPERTS, QWEN_SHARED_EXPERT],
     norms_plus_one: true,
+    draft_head: Some(HEAD_APART),
     more: qwen3_next,
     ..LLAMA
 };
@@ -187,7 +191,5 @@ fn qwen3_5(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
     delta_rule(keys, config)?;
     // Conversion puts the first value heads of all key heads first, then the second ones.
     set(config, "linear_value_heads_tiled", true);
-    // The three positions of a token of text are one.
-    keys.key("rope.dimension_sections");
-    Ok(())
+    rope::set_sections(keys, config)
 }

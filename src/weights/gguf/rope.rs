@@ -5,6 +5,7 @@ use serde_json::{Map, Value as Json, json};
 use super::gemma4;
 use super::keys::ModelKeys;
 use super::rope_tensors::{ROPE_FACTORS, RopeTensors};
+use super::value::Value;
 
 /// Sets `rope_theta`, `partial_rotary_factor` and, where frequencies are stretched or layers
 /// differ, `rope_scaling`.
@@ -28,12 +29,55 @@ pub(super) fn set(
         // Without a kind of stretching, which layers with a window never have.
         let mut full = scaling.unwrap_or_else(|| json!({"rope_type": "default"}));
         full["rope_theta"] = theta.into();
-        let windowed = json!({"rope_type": "default", "rope_theta": windowed_theta});
+        let mut windowed = json!({"rope_type": "default", "rope_theta": windowed_theta});
+        if let Some(rotary) = keys.count("rope.dimension_count_swa")? {
+            windowed["partial_rotary_factor"] = windowed_share(rotary, heads.dim)?.into();
+        }
         let by_layer = json!({"full_attention": full, "sliding_attention": windowed});
         config.insert("rope_scaling".to_owned(), by_layer);
     } else if let Some(scaling) = scaling {
         config.insert("rope_scaling".to_owned(), scaling);
     }
+    Ok(())
+}
+
+/// The share of a head that is rotated in layers with a window.
+fn windowed_share(rotary: u64, dim: usize) -> Result<f64, String> {
+    let even = usize::try_from(rotary).ok().filter(|rotary| rotary.is_multiple_of(2));
+    match even.filter(|rotary| (1..=dim).contains(rotary)) {
+        Some(rotary) => Ok(share(rotary, dim)),
+        None => Err(format!(
+            "{rotary} of the {dim} dimensions of a head with a window are rotary, expected an even \
+             number from 2 to {dim}"
+        )),
+    }
+}
+
+/// The same where a file must say it.
+pub(super) fn set_axes(keys: &ModelKeys<'_>, config: &mut Map<String, Json>) -> Result<(), String> {
+    let key = keys.key("rope.dimension_sections");
+    if keys.metadata().array(&key, "an array of counts", Value::as_u64)?.is_none() {
+        return Err(format!("metadata `{key}` is missing"));
+    }
+    set_sections(keys, config)
+}
+
+/// Sets how many pairs are rotated by a token's position in time, its row and its column.
+pub(super) fn set_sections(
+    keys: &ModelKeys<'_>,
+    config: &mut Map<String, Json>,
+) -> Result<(), String> {
+    let key = keys.key("rope.dimension_sections");
+    let sections = keys.metadata().array(&key, "an array of counts", Value::as_u64)?;
+    let Some(sections) = sections else { return Ok(()) };
+    let [time, rows, columns, rest @ ..] = sections.as_slice() else {
+        return Err(format!("metadata `{key}` is {sections:?}, expected three counts"));
+    };
+    if rest.iter().any(|count| *count != 0) {
+        return Err(format!("metadata `{key}` is {sections:?}, expected three counts and a 0"));
+    }
+    let scaling = config.entry("rope_scaling").or_insert_with(|| json!({"rope_type": "default"}));
+    scaling["mrope_section"] = json!([time, rows, columns]);
     Ok(())
 }
 
@@ -116,9 +160,11 @@ fn longrope(
     short: &[f32],
     rotary: usize,
 ) -> Result<Json, String> {
-    let original = keys
-        .count("rope.scaling.original_context_length")?
-        .ok_or("longrope without `rope.scaling.original_context_length`")?;
+    // Without it, that of the pretraining is the whole.
+    let original = match keys.count("rope.scaling.original_context_length")? {
+        Some(original) => original,
+        None => keys.required("context_length")?,
+    };
     let mut scaling = json!({
         "rope_type": "longrope",
         "long_factor": checked("rope_factors_long.weight", long, rotary)?,

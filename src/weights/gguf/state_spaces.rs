@@ -2,9 +2,11 @@
 //! otherwise.
 
 use super::architecture::{Architecture, Outer, Part};
-use super::families::{Config, Done, GRANITE_NUMBERS, SIGMOID, SOFTMAX, set, set_experts};
+use super::families::{
+    Config, Done, GRANITE_NUMBERS, SIGMOID, SOFTMAX, set, set_class, set_experts,
+};
 use super::keys::{HeadCounts, ModelKeys};
-use super::parts::{ATTENTION, LLAMA, PRE_NORMS, block_sparse_experts};
+use super::parts::{self, ATTENTION, LLAMA, PRE_NORMS, block_sparse_experts};
 use super::recurrent::{heads, key_heads};
 
 /// A state space of this name.
@@ -22,6 +24,32 @@ macro_rules! space {
         ]
     };
 }
+
+/// A selective scan of this name.
+macro_rules! scan {
+    ($name:literal) => {
+        &[
+            ("ssm_in", concat!($name, ".in_proj")),
+            ("ssm_conv1d", concat!($name, ".conv1d")),
+            ("ssm_x", concat!($name, ".x_proj")),
+            ("ssm_dt", concat!($name, ".dt_proj")),
+            ("ssm_dt_norm", concat!($name, ".dt_layernorm")),
+            ("ssm_b_norm", concat!($name, ".b_layernorm")),
+            ("ssm_c_norm", concat!($name, ".c_layernorm")),
+            // Not the logarithm that checkpoints have.
+            ("ssm_a", concat!($name, ".A!")),
+            ("ssm_d", concat!($name, ".D!")),
+            ("ssm_out", concat!($name, ".out_proj")),
+        ]
+    };
+}
+
+/// The dense feed-forward part of Falcon-H1 and Jamba.
+const FEED_FORWARD: &[Part] = &[
+    ("ffn_gate", "feed_forward.gate_proj"),
+    ("ffn_up", "feed_forward.up_proj"),
+    ("ffn_down", "feed_forward.down_proj"),
+];
 
 const OUTER: Outer = Outer {
     embedding: "backbone.embeddings",
@@ -105,6 +133,53 @@ pub(super) const STATE_SPACES: &[Architecture] = &[
         more: granite_hybrid,
         ..LLAMA
     },
+    Architecture {
+        gguf: "falcon-h1",
+        class: "FalconH1ForCausalLM",
+        model_type: "falcon_h1",
+        outer: Outer { norm: "model.final_layernorm", ..parts::OUTER },
+        blocks: &[
+            ATTENTION,
+            // Conversion leaves out the ending of the second norm.
+            &[("attn_norm", "input_layernorm"), ("ffn_norm", "pre_ff_layernorm.weight!")],
+            FEED_FORWARD,
+            space!("mamba"),
+        ],
+        more: falcon_h1,
+        ..LLAMA
+    },
+    Architecture {
+        gguf: "mamba",
+        class: "MambaForCausalLM",
+        model_type: "mamba",
+        outer: OUTER,
+        blocks: &[&[("attn_norm", "norm")], scan!("mixer")],
+        norm_eps: ("attention.layer_norm_rms_epsilon", "layer_norm_epsilon"),
+        heads: |_| Ok(HeadCounts { query: 1, key: 1, dim: 2, rotary: 2 }),
+        more: mamba,
+        ..LLAMA
+    },
+    Architecture {
+        gguf: "jamba",
+        class: "JambaForCausalLM",
+        model_type: "jamba",
+        outer: Outer { norm: "model.final_layernorm", ..parts::OUTER },
+        blocks: &[
+            ATTENTION,
+            &[("attn_norm", "input_layernorm"), ("ffn_norm", "pre_ff_layernorm")],
+            FEED_FORWARD,
+            &[
+                ("ffn_gate_inp", "feed_forward.router"),
+                ("ffn_gate_exps", "feed_forward.experts.*.gate_proj"),
+                ("ffn_up_exps", "feed_forward.experts.*.up_proj"),
+                ("ffn_down_exps", "feed_forward.experts.*.down_proj"),
+            ],
+            scan!("mamba"),
+        ],
+        heads,
+        more: jamba,
+        ..LLAMA
+    },
     NEMOTRON_H,
     Architecture {
         gguf: "nemotron_h_moe",
@@ -132,6 +207,16 @@ const MAMBA2: SpaceFields = SpaceFields {
     taps: "conv_kernel",
     conv_bias: "use_conv_bias",
     bias: "use_bias",
+};
+
+const HYBRID: SpaceFields = SpaceFields {
+    heads: "mamba_n_heads",
+    head_dim: "mamba_d_head",
+    state_size: "mamba_d_state",
+    groups: "mamba_n_groups",
+    taps: "mamba_d_conv",
+    conv_bias: "mamba_conv_bias",
+    bias: "mamba_proj_bias",
 };
 
 /// Sets these fields, and `expand` to what all heads make up for each element of a hidden state.
@@ -204,16 +289,72 @@ fn granite_hybrid(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
     let shared = keys.count("expert_shared_feed_forward_length")?.filter(|inner| *inner > 0);
     let shared = shared.map_or_else(|| keys.required("feed_forward_length"), Ok)?;
     set(config, "shared_intermediate_size", shared);
-    let fields = SpaceFields {
-        heads: "mamba_n_heads",
-        head_dim: "mamba_d_head",
-        state_size: "mamba_d_state",
-        groups: "mamba_n_groups",
-        taps: "mamba_d_conv",
-        conv_bias: "mamba_conv_bias",
-        bias: "mamba_proj_bias",
+    set_space(keys, config, &HYBRID, Some("mamba_expand"))
+}
+
+/// Falcon-H1, whose matrices have taken the multipliers in.
+fn falcon_h1(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
+    set(config, "mamba_d_ssm", keys.required("ssm.inner_size")?);
+    set(config, "mamba_rms_norm", any_tensor(keys, ".ssm_norm.weight"));
+    set(config, "mamba_norm_before_gate", false);
+    set(config, "projectors_bias", any_tensor(keys, ".ssm_out.bias"));
+    set_space(keys, config, &HYBRID, None)
+}
+
+/// Sets how large selective scans are, in fields of these names.
+fn set_scan(keys: &ModelKeys<'_>, config: &mut Config, names: [&str; 5]) -> Done {
+    let [expand, state_size, rank, taps, conv_bias] = names;
+    let (inner, hidden) = (keys.required("ssm.inner_size")?, keys.required("embedding_length")?);
+    if !inner.is_multiple_of(hidden) {
+        let key = keys.key("ssm.inner_size");
+        return Err(format!("metadata `{key}` is {inner}, expected a multiple of {hidden}"));
+    }
+    set(config, expand, inner / hidden);
+    set(config, state_size, keys.required("ssm.state_size")?);
+    set(config, rank, keys.required("ssm.time_step_rank")?);
+    set(config, taps, keys.required("ssm.conv_kernel")?);
+    set(config, conv_bias, any_tensor(keys, ".ssm_conv1d.bias"));
+    Ok(())
+}
+
+/// Mamba, and Falcon-Mamba whose norms have no scales.
+fn mamba(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
+    // The converter's words for it: an arbitrary value.
+    config.remove("max_position_embeddings");
+    if keys.bool("ssm.dt_b_c_rms")?.unwrap_or(false) {
+        set_class(config, "FalconMambaForCausalLM", "falcon_mamba");
+        let eps = config["layer_norm_epsilon"].clone();
+        set(config, "mixer_rms_eps", eps);
+    }
+    set(config, "use_bias", any_tensor(keys, ".ssm_in.bias"));
+    set_scan(
+        keys,
+        config,
+        ["expand", "state_size", "time_step_rank", "conv_kernel", "use_conv_bias"],
+    )
+}
+
+fn jamba(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
+    let kind = |heads: u64| if heads == 0 { "mamba" } else { "attention" };
+    let kinds: Vec<&str> = key_heads(keys)?.into_iter().map(kind).collect();
+    set(config, "layer_types", kinds);
+    config.remove("partial_rotary_factor");
+    let experts = keys.count("expert_count")?.unwrap_or(0);
+    if experts > 1 {
+        set_experts(keys, config, SOFTMAX)?;
+    }
+    set(config, "num_experts", experts.max(1));
+    let sparse = |layer| {
+        let routes = keys.has(&format!("blk.{layer}.ffn_gate_inp.weight"));
+        if routes { "sparse" } else { "dense" }
     };
-    set_space(keys, config, &fields, Some("mamba_expand"))
+    set(config, "mlp_layer_types", (0..keys.layers()?).map(sparse).collect::<Vec<_>>());
+    set(config, "mamba_proj_bias", any_tensor(keys, ".ssm_in.bias"));
+    set_scan(
+        keys,
+        config,
+        ["mamba_expand", "mamba_d_state", "mamba_dt_rank", "mamba_d_conv", "mamba_conv_bias"],
+    )
 }
 
 /// What a layer is, by the tensors that it has.

@@ -88,7 +88,8 @@ impl RepoCache {
         }
     }
 
-    fn commit(&self, revision: &str) -> Option<String> {
+    /// The commit that a revision was last seen at.
+    pub(crate) fn commit(&self, revision: &str) -> Option<String> {
         let text = std::fs::read_to_string(self.root.join("refs").join(revision)).ok()?;
         Some(text.trim().to_owned()).filter(|commit| is_plain(commit))
     }
@@ -101,7 +102,7 @@ pub(crate) fn is_plain(name: &str) -> bool {
 }
 
 /// Files below `folder` that can be opened, as paths with `/`.
-fn list(folder: &Path, prefix: &str, depth: usize, files: &mut Vec<String>) {
+pub(crate) fn list(folder: &Path, prefix: &str, depth: usize, files: &mut Vec<String>) {
     let Ok(entries) = std::fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
         let path = entry.path();

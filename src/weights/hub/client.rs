@@ -25,6 +25,7 @@ use super::selection::{self, Selection, WeightFiles};
 use super::transfer::{self, Transfer};
 use crate::folder::ModelFolder;
 use crate::model_ref::HubRef;
+use crate::projector;
 use crate::safetensors;
 
 /// Files that are transferred at the same time.
@@ -54,8 +55,10 @@ pub(crate) async fn fetch(
     let snapshot = cache.snapshot(&commit);
     let selection = selection::select(&reference.repository, &files, reference.file.as_ref())?;
     let path = match selection {
-        Selection::Gguf(parts) => {
+        Selection::Gguf(mut parts) => {
             let first = snapshot.join(&parts[0]);
+            let projector = projector::ranked(&files, &parts[0]).into_iter().next();
+            parts.extend(projector.filter(|_| options.projector).map(str::to_owned));
             client.get_all(&commit, parts).await?;
             first
         }
@@ -82,36 +85,36 @@ pub(crate) async fn fetch(
 }
 
 /// What the hub says of a revision: its commit and its files.
-struct Listing {
-    commit: String,
-    files: Vec<String>,
+pub(super) struct Listing {
+    pub(super) commit: String,
+    pub(super) files: Vec<String>,
 }
 
 /// What the hub says of a file.
 #[derive(Debug)]
-struct Remote {
+pub(super) struct Remote {
     /// Its hash: SHA-256 of large files, git's of small ones.
     hash: String,
     /// The file's size in bytes.
-    size: u64,
-    url: Url,
+    pub(super) size: u64,
+    pub(super) url: Url,
 }
 
-struct Client<'a> {
+pub(super) struct Client<'a> {
     /// Asks about the repository.
     hub: HFClient,
     /// Follows redirects to where the bytes are; leaves the token behind on another host.
-    follow: reqwest::Client,
+    pub(super) follow: reqwest::Client,
     /// An HTTP client that follows no redirects.
     direct: reqwest::Client,
     endpoint: Url,
-    subject: Subject<'a>,
+    pub(super) subject: Subject<'a>,
     cache: &'a RepoCache,
     bars: Bars,
 }
 
 impl<'a> Client<'a> {
-    fn new(subject: Subject<'a>, cache: &'a RepoCache) -> Result<Self, HubError> {
+    pub(super) fn new(subject: Subject<'a>, cache: &'a RepoCache) -> Result<Self, HubError> {
         let options = subject.options;
         let endpoint = Url::parse(&options.endpoint).ok().filter(|url| !url.cannot_be_a_base());
         let endpoint = endpoint.ok_or_else(|| {
@@ -129,7 +132,7 @@ impl<'a> Client<'a> {
             endpoint,
             subject,
             cache,
-            bars: Bars::new(options.progress),
+            bars: Bars::new(options.progress, options.watch.clone()),
         })
     }
 
@@ -143,7 +146,7 @@ impl<'a> Client<'a> {
     }
 
     /// The commit and the files of the revision.
-    async fn listing(&self) -> Result<Listing, HubError> {
+    pub(super) async fn listing(&self) -> Result<Listing, HubError> {
         let (owner, name) = hf_hub::split_id(self.subject.repository);
         let model = self.hub.model(owner, name);
         let mut attempt = 0;
@@ -196,7 +199,7 @@ impl<'a> Client<'a> {
     ///
     /// hf-hub's `get_file_metadata` follows each redirect, and so reads the headers of the storage,
     /// which has no commit and another hash; its `get_paths_info` gives large files no SHA-256.
-    async fn remote(&self, commit: &str, file: &str) -> Result<Remote, HubError> {
+    pub(super) async fn remote(&self, commit: &str, file: &str) -> Result<Remote, HubError> {
         let id = self.subject.repository.split('/');
         let mut url = self.url(id.chain(["resolve", commit]).chain(file.split('/')));
         for _ in 0..MAX_REDIRECTS {
@@ -303,7 +306,7 @@ fn header(headers: &HeaderMap, name: &str) -> Option<String> {
     headers.get(name)?.to_str().ok().map(str::to_owned)
 }
 
-fn is_path_part(part: &str) -> bool {
+pub(super) fn is_path_part(part: &str) -> bool {
     !part.is_empty() && part != "." && part != ".." && !part.contains(['\\', '\0', ':'])
 }
 

@@ -7,6 +7,9 @@ mod cache;
 #[cfg(feature = "hub")]
 mod client;
 pub mod error;
+#[cfg(feature = "hub")]
+pub mod headers;
+pub mod inventory;
 mod options;
 #[cfg(feature = "hub")]
 mod progress;
@@ -15,12 +18,14 @@ mod refusal;
 mod selection;
 #[cfg(feature = "hub")]
 mod transfer;
+pub mod watch;
 
 use std::path::PathBuf;
 
 use cache::RepoCache;
 use error::HubError;
 pub use options::HubOptions;
+pub(crate) use selection::is_model_gguf;
 
 use super::model_ref::HubRef;
 
@@ -56,19 +61,47 @@ pub async fn fetch(reference: &HubRef, options: &HubOptions) -> Result<PathBuf, 
 /// # Errors
 /// As [`fetch`].
 pub fn fetch_blocking(reference: &HubRef, options: &HubOptions) -> Result<PathBuf, HubError> {
-    let download = || {
+    blocking(reference, || fetch(reference, options))
+}
+
+/// Runs what asks the hub on a thread of its own, since a runtime can't be blocked on from within another.
+fn blocking<T: Send, F: Future<Output = Result<T, HubError>>>(
+    reference: &HubRef,
+    work: impl FnOnce() -> F + Send,
+) -> Result<T, HubError> {
+    let run = || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         match runtime {
-            Ok(runtime) => runtime.block_on(fetch(reference, options)),
+            Ok(runtime) => runtime.block_on(work()),
             Err(error) => Err(HubError::Refused {
                 repository: reference.repository.clone(),
                 reason: format!("no runtime for the download: {error}"),
             }),
         }
     };
-    // A thread of its own, since a runtime can't be blocked on from within another.
-    std::thread::scope(|scope| scope.spawn(download).join())
+    std::thread::scope(|scope| scope.spawn(run).join())
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Whether all that `reference` means is in the cache.
+pub fn is_cached(reference: &HubRef, options: &HubOptions) -> bool {
+    let cache = RepoCache::new(&options.cache, &reference.repository);
+    let revision = reference.revision.as_deref().unwrap_or(DEFAULT_REVISION);
+    cache.find(revision, reference.file.as_ref()).is_ok()
+}
+
+/// Fetches small files and the headers of large ones, into files that go with the result.
+///
+/// # Errors
+/// As [`fetch`].
+#[cfg(feature = "hub")]
+pub fn fetch_headers_blocking(
+    reference: &HubRef,
+    options: &HubOptions,
+) -> Result<headers::Headers, HubError> {
+    let cache = RepoCache::new(&options.cache, &reference.repository);
+    let revision = reference.revision.as_deref().unwrap_or(DEFAULT_REVISION);
+    blocking(reference, || headers::fetch(reference, revision, options, &cache))
 }
 
 #[cfg(feature = "hub")]

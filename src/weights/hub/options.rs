@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use super::watch::Watch;
+
 const DEFAULT_ENDPOINT: &str = "https://huggingface.co";
 /// About 20 seconds without a network.
 const DEFAULT_RETRIES: u32 = 7;
@@ -14,6 +16,8 @@ pub struct HubOptions {
     pub offline: bool,
     /// Show progress bars when standard error is a terminal.
     pub progress: bool,
+    /// Get the vision tower of a GGUF model too, where it is a file beside it.
+    pub projector: bool,
     /// The hub's address.
     pub endpoint: String,
     /// The cache folder (`.../hub`).
@@ -22,6 +26,8 @@ pub struct HubOptions {
     pub token: Option<String>,
     /// How often a transfer that brings nothing is tried again before it is given up.
     pub retries: u32,
+    /// Where others see how far a download is.
+    pub watch: Watch,
 }
 
 impl HubOptions {
@@ -37,10 +43,12 @@ impl HubOptions {
         Self {
             offline: true,
             progress: false,
+            projector: true,
             endpoint: DEFAULT_ENDPOINT.to_owned(),
             cache: cache.to_owned(),
             token: None,
             retries: DEFAULT_RETRIES,
+            watch: Watch::default(),
         }
     }
 
@@ -70,25 +78,28 @@ impl HubOptions {
         Self {
             offline: on("HF_HUB_OFFLINE"),
             progress: !on("HF_HUB_DISABLE_PROGRESS_BARS"),
+            projector: true,
             endpoint: endpoint.trim_end_matches('/').to_owned(),
             cache: cache.map_or_else(|| home.join("hub"), PathBuf::from),
             token,
             retries: DEFAULT_RETRIES,
+            watch: Watch::default(),
         }
     }
 }
 
-/// Shows everything but the token.
+/// Shows the settings, but not the token.
 impl fmt::Debug for HubOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HubOptions")
             .field("offline", &self.offline)
             .field("progress", &self.progress)
+            .field("projector", &self.projector)
             .field("endpoint", &self.endpoint)
             .field("cache", &self.cache)
             .field("token", &self.token.as_ref().map(|_| "(set)"))
             .field("retries", &self.retries)
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 

@@ -2,10 +2,11 @@
 
 use crate::lora::files as lora;
 use crate::model_ref::{HubFile, has_gguf_ending};
+use crate::projector::is_projector;
 use crate::sentence_modules::TEXT_CONFIGS;
 
 use super::error::HubError;
-use crate::gguf::split;
+use crate::gguf::{beside, split};
 
 /// Everything but weights, where a repository has it.
 const SMALL_FILES: [&str; 13] = [
@@ -41,7 +42,8 @@ pub(crate) enum Selection {
     /// A Hugging Face checkpoint; `small` goes first, so that complete weights mean a complete
     /// model.
     Checkpoint { small: Vec<String>, weights: WeightFiles },
-    /// A model in GGUF, in order where it is in several files.
+    /// A model in GGUF, in order where it is in several files, and last the head that drafts for it, if
+    /// there is one.
     Gguf(Vec<String>),
 }
 
@@ -153,9 +155,13 @@ fn gguf_with_tag(repository: &str, files: &[String], tag: &str) -> Result<Select
 
 /// The file, or all parts of the model that it is one of.
 fn whole_gguf(repository: &str, files: &[String], file: &str) -> Result<Selection, HubError> {
-    let Some(parts) = split::parts(file) else { return Ok(Selection::Gguf(vec![file.to_owned()])) };
+    let mut parts = split::parts(file).unwrap_or_else(|| vec![file.to_owned()]);
     match parts.iter().find(|part| !files.contains(part)) {
-        None => Ok(Selection::Gguf(parts)),
+        None => {
+            let head = beside::head_of(file, files.iter().map(String::as_str));
+            parts.extend(head.filter(|_| is_model_gguf(file)).map(str::to_owned));
+            Ok(Selection::Gguf(parts))
+        }
         Some(missing) => Err(not_found(repository, format!("`{missing}`"), files)),
     }
 }
@@ -170,10 +176,10 @@ fn is_all_parts_of(first: &str, files: &[String]) -> bool {
 }
 
 /// Vision projectors, importance matrices and heads that draft are GGUF files too.
-fn is_model_gguf(file: &str) -> bool {
+pub(crate) fn is_model_gguf(file: &str) -> bool {
     let name = file.rsplit('/').next().unwrap_or(file).to_ascii_lowercase();
-    let other = ["mmproj", "imatrix", "-dflash"].iter().any(|part| name.contains(part));
-    has_gguf_ending(&name) && !other && !name.starts_with("mtp-")
+    let other = ["imatrix", "-dflash"].iter().any(|part| name.contains(part));
+    has_gguf_ending(&name) && !is_projector(&name) && !other && !beside::is_head(&name)
 }
 
 /// Whether the file name has `tag` as a word: `Q4_K` is not in `Q4_K_M`.
@@ -288,9 +294,13 @@ mod tests {
         assert_eq!(choose(&QUANTIZED, Some(&path)), Ok(gguf("mmproj-m-Q8_0.gguf")));
         let beside =
             ["mtp-m-Q4_K_M.gguf", "m-DFlash-Q4_K_M.gguf", "mmproj-F16.gguf", "m-Q4_K_M.gguf"];
-        assert_eq!(choose(&beside, None), Ok(gguf("m-Q4_K_M.gguf")));
+        let with_head = ["m-Q4_K_M.gguf", "mtp-m-Q4_K_M.gguf"].map(str::to_owned);
+        let with_head = Ok(Selection::Gguf(with_head.to_vec()));
+        assert_eq!(choose(&beside, None), with_head);
         let wanted = HubFile::Quantization("Q4_K_M".to_owned());
-        assert_eq!(choose(&beside, Some(&wanted)), Ok(gguf("m-Q4_K_M.gguf")));
+        assert_eq!(choose(&beside, Some(&wanted)), with_head);
+        let head = HubFile::Path("mtp-m-Q4_K_M.gguf".to_owned());
+        assert_eq!(choose(&beside, Some(&head)), Ok(gguf("mtp-m-Q4_K_M.gguf")));
         let missing = tag("Q4_K").unwrap_err();
         assert!(missing.contains("`Q4_K`") && missing.contains("m-Q4_K_S.gguf"), "{missing}");
         let missing = choose(&QUANTIZED, Some(&HubFile::Path("z.gguf".into()))).unwrap_err();

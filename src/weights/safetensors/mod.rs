@@ -20,7 +20,7 @@ use crate::error::WeightError;
 use crate::file_bytes::FileBytes;
 use crate::folder::ModelFolder;
 use crate::stored::StoredTensor;
-use crate::tensors::TensorSource;
+use crate::tensors::{Outline, TensorSource};
 
 /// All safetensors of one checkpoint.
 #[derive(Debug)]
@@ -151,6 +151,24 @@ impl TensorSource for SafetensorsSource {
         };
         let file = self.files[at.file].clone();
         Ok(StoredTensor::in_file(kind, at.shape.clone(), file, at.bytes.clone()))
+    }
+
+    fn whole_numbers(&self, name: &str) -> Option<Vec<i64>> {
+        let RawTensor { dtype, bytes, .. } = self.raw(name)?;
+        let (short, long) = (bytes.as_chunks::<4>().0.iter(), bytes.as_chunks::<8>().0.iter());
+        match dtype {
+            Dtype::I32 => Some(short.map(|word| i32::from_le_bytes(*word).into()).collect()),
+            Dtype::I64 => Some(long.map(|word| i64::from_le_bytes(*word)).collect()),
+            _ => None,
+        }
+    }
+
+    fn outline(&self, name: &str) -> Result<Outline, WeightError> {
+        // Reading is only looking at where it lies.
+        let tensor = self.read(name)?;
+        let bytes = self.tensors.get(name).map_or(0, |at| at.bytes.len());
+        let (kind, dims) = (tensor.kind(), tensor.dims().to_vec());
+        Ok(Outline { name: name.to_owned(), kind, dims, bytes })
     }
 
     fn origin(&self, name: &str) -> String {

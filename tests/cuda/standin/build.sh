@@ -34,6 +34,8 @@ while read -r source; do
         -I "$kernels/norm"
     objects+=("$object")
 done < <(find "$kernels" -name '*.cu' | sort)
+compile "$kernels/cuda/on_host/block.cpp" "$dir/block.o" -std=c++17 -Wall -Wextra
+objects+=("$dir/block.o")
 for part in driver candle; do
     compile "$own/$part.cpp" "$dir/$part.o" -std=c++20 -Wall -Wextra
     objects+=("$dir/$part.o")

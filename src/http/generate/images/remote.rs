@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use reqwest::{Client, Response, Url, header, redirect};
+use tracing::Span;
 
 use super::address::is_public;
 use crate::config::MediaConfig;
+use crate::telemetry;
 
 /// Most bytes of a picture's file.
 const MAX_BYTES: usize = 32 << 20;
@@ -99,7 +101,11 @@ async fn call(
         .connect_timeout(TIMEOUT / 2);
     let failed = |error: reqwest::Error| RemoteError::Failed(error.without_url().to_string());
     let client = client.build().map_err(failed)?;
-    client.get(url.clone()).send().await.map_err(failed)
+    let mut request = client.get(url.clone());
+    if let Some(place) = telemetry::traceparent(&Span::current()) {
+        request = request.header("traceparent", place);
+    }
+    request.send().await.map_err(failed)
 }
 
 async fn body(response: Response) -> Result<Vec<u8>, RemoteError> {

@@ -22,6 +22,7 @@ use crate::http::request::extract::{Extracted, RequestBody};
 use crate::http::request::fields::{BodyReader, FieldReader, Ignored, required, text_member};
 use crate::http::request::rules::{COMMON, Rules, Treatment, is_bool, is_false};
 use crate::http::state::AppState;
+use crate::http::state::speech::ROUTE;
 use crate::http::wire::chat::{
     ChatCompletionRequest, ChatMessage, ImagePart, MessageToolCall, TextPart,
 };
@@ -253,8 +254,11 @@ fn part(value: &Value, path: &str, fields: &mut FieldReader) -> Result<Part, Api
         }
         Some(kind) => {
             let param = format!("{path}.type");
-            let message =
-                format!("{path}: parts of the type {kind:?} are not supported, only text");
+            let message = if kind == "input_audio" {
+                format!("{path}: sound in chats is not supported; {ROUTE} makes text of it")
+            } else {
+                format!("{path}: parts of the type {kind:?} are not supported, only text")
+            };
             Err(ApiError::field(param, message))
         }
         None => {

@@ -4,6 +4,7 @@ use axum::Extension;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
+use tracing::Instrument;
 
 use super::envelope::{Envelope, UsageReporting};
 use super::format;
@@ -32,6 +33,7 @@ use crate::http::state::AppState;
 use crate::http::wire::bounds::MAX_PROMPTS;
 use crate::http::wire::completions::{CompletionRequest, Prompt, PromptField};
 use crate::http::wire::number::token_ids;
+use crate::telemetry;
 use crate::text::tokenizer::Encoded;
 use writer::{ChoiceState, CompletionWriter, Echo};
 
@@ -84,7 +86,8 @@ pub(crate) async fn completions(
     let tokenized = {
         let add_special_tokens = request.add_special_tokens.unwrap_or(true);
         let encoder = PromptEncoder::new(&state, options.own.cut, &NAMES);
-        tokenize(encoder, prompts, add_special_tokens).await?
+        let render = telemetry::stage("render");
+        tokenize(encoder, prompts, add_special_tokens).instrument(render).await?
     };
     let tools = ToolSetup::none(&NAMES, None);
     let grammar = grammar::compile(options.own.demand.take(), &tools, &state).await?;

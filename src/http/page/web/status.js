@@ -97,7 +97,19 @@ function drawTables(reading, models) {
   byId("routes").replaceChildren(...[...routes].filter(([handler]) => handler.startsWith("/v1/") && handler !== "/v1/models").sort(([a], [b]) => a.localeCompare(b))
     .map(([handler, row]) => h("tr", {}, h("th", { scope: "row" }, h("code", {}, handler)),
       ...["2xx", "4xx", "5xx"].map((status) => h("td", { class: "number" }, count(row[status] ?? 0))))));
+  drawKeys(reading);
   byId("no-routes").hidden = byId("routes").childElementCount > 0;
+}
+
+const KEY_COLUMNS = ["requests", "refusals", "prompt_tokens", "generation_tokens"];
+
+// What each key has used since the start; nothing where no key is needed.
+function drawKeys(reading) {
+  const columns = KEY_COLUMNS.map((name) => reading.by(`sconce:key_${name}_total`, "key"));
+  const names = [...new Set(columns.flatMap((column) => [...column.keys()]))].sort((a, b) => a.localeCompare(b));
+  byId("keys-section").hidden = names.every((name) => name === "anonymous");
+  byId("keys").replaceChildren(...names.map((name) => h("tr", {}, h("th", { scope: "row" }, name),
+    ...columns.map((column) => h("td", { class: "number" }, count(column.get(name) ?? 0))))));
 }
 
 function showState(state, text) {

@@ -19,6 +19,7 @@ constants! {
     chat_completion: "chat.completion";
     chat_completion_chunk: "chat.completion.chunk";
     disabled: "disabled";
+    duration: "duration";
     embedding: "embedding";
     error: "error";
     function: "function";

@@ -24,7 +24,14 @@ written! {
     }});
     /// What one side said; which blocks there can be depends on the side.
     MessageInput: any_of(&[
-        said("user", &[text_block(), tool_result()]),
+        said("user", &[
+            text_block(),
+            tool_result(),
+            tagged("image", &["source"], &json!({"source": {"type": "object"}})),
+            tagged("document", &["source"], &json!({
+                "source": {"type": "object"}, "title": optional_text(), "context": optional_text(),
+            })),
+        ]),
         said("assistant", &[
             text_block(),
             tagged("thinking", &["thinking"], &json!({

@@ -31,6 +31,7 @@ macro_rules! written {
 }
 
 pub(crate) mod answers;
+pub(crate) mod audio;
 pub(crate) mod builders;
 pub(crate) mod chat;
 pub(crate) mod constants;
@@ -46,6 +47,7 @@ pub(crate) mod stored;
 pub(crate) fn components() -> Vec<(&'static str, Value)> {
     let written = [
         answers::components(),
+        audio::components(),
         chat::components(),
         decisions::components(),
         events::components(),

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::builders::{list, object, reference, text, words};
+use super::builders::{count, list, object, reference, text, words};
 
 written! {
     /// A chat completion, a conversation, a file or a batch.
@@ -25,6 +25,26 @@ written! {
         "first_id": {"type": ["string", "null"]},
         "last_id": {"type": ["string", "null"]},
         "has_more": {"type": "boolean"},
+    }));
+    /// What keys have used.
+    UsagePage: object(&["object", "data", "has_more", "next_page"], &json!({
+        "object": words(&["page"]),
+        "data": list(&object(&["object", "start_time", "end_time", "results"], &json!({
+            "object": words(&["bucket"]),
+            "start_time": count(),
+            "end_time": count(),
+            "results": list(&object(&["object", "key", "model"], &json!({
+                "object": words(&["usage"]),
+                "key": text(),
+                "model": text(),
+                "num_model_requests": count(),
+                "input_tokens": count(),
+                "input_cached_tokens": count(),
+                "output_tokens": count(),
+            }))),
+        }))),
+        "has_more": {"enum": [false]},
+        "next_page": {"type": "null"},
     }));
     /// A file with what it is for.
     FileUpload: object(&["file", "purpose"], &json!({

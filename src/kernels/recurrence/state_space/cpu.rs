@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 
 use candle_core::{Result, Tensor};
 
-use super::super::lanes::{load_some, softplus, write_some};
+use super::super::lanes::{load_some, softplus, store_some, write_some};
 use super::super::runs::Run;
 use super::args::{Heads, NAME};
 use crate::cpu::{Kernel, LANES, Lanes, Level};
@@ -177,18 +177,5 @@ impl Lane<'_> {
             // SAFETY: runs and heads don't overlap, nor do the lanes of a head.
             write_some(l, y, unsafe { out.part(start..start + count) });
         }
-    }
-}
-
-/// Stores the first lanes, as many as `out` is long.
-#[inline(always)]
-fn store_some<L: Lanes>(l: L, v: L::V, out: &mut [f32]) {
-    if let Some(whole) = out.first_chunk_mut() {
-        return l.store(v, whole);
-    }
-    let mut lanes = [0.0; LANES];
-    l.store(v, &mut lanes);
-    for (x, out) in lanes.into_iter().zip(out) {
-        *out = x;
     }
 }

@@ -39,7 +39,8 @@ pub(super) fn unified(config: &Value) -> Result<TowerSpec> {
         names: TowerNames { patches: "patch_dense", ..spec.names },
         patch: fields.size("patch_size", 16)? * merge,
         patches: PatchForm::Pixels,
-        patch_norms: Some((["patch_ln1", "patch_ln2"], LAYER_NORM_EPS)),
+        patch_norms: ["patch_ln1", "patch_ln2"]
+            .map(|name| Some((name, NormSpec::layer(LAYER_NORM_EPS, true)))),
         positions: Some(Positions {
             stored: Stored::plain("pos_embedding"),
             side,
@@ -100,7 +101,7 @@ pub(super) fn spec(config: &Value) -> Result<TowerSpec> {
         merge: fields.size("pooling_kernel_size", 3)?,
         patches: PatchForm::Pixels,
         patch_bias: false,
-        patch_norms: None,
+        patch_norms: [None; 2],
         class_token: None,
         positions: Some(Positions {
             stored: Stored::plain("patch_embedder.position_embedding_table"),

@@ -46,7 +46,7 @@ pub(super) fn spec(config: &Value) -> Result<TowerSpec> {
         merge,
         patches: PatchForm::Picture,
         patch_bias: true,
-        patch_norms: None,
+        patch_norms: [None; 2],
         class_token: Some(Stored { name: "embeddings.cls_token", batched: true }),
         positions: Some(Positions {
             stored: Stored { name: "embeddings.position_embeddings", batched: true },

@@ -7,9 +7,11 @@ use crate::models::error::Result;
 
 mod gemma3;
 mod gemma4;
+mod glm4v;
 mod idefics3;
 mod internvl;
 mod lfm2_vl;
+mod llama4;
 mod llava;
 mod pixtral;
 mod qwen2_5_vl;
@@ -32,9 +34,13 @@ pub(super) fn find(class: &str) -> Option<Family> {
         "Gemma3ForConditionalGeneration" => gemma3::spec,
         "Gemma4ForConditionalGeneration" => gemma4::spec,
         "Gemma4UnifiedForConditionalGeneration" => gemma4::unified,
+        "Glm4vForConditionalGeneration"
+        | "Glm4vMoeForConditionalGeneration"
+        | "Glm46VForConditionalGeneration" => glm4v::spec,
         "Idefics3ForConditionalGeneration" | "SmolVLMForConditionalGeneration" => idefics3::spec,
         "InternVLForConditionalGeneration" => internvl::spec,
         "Lfm2VlForConditionalGeneration" => lfm2_vl::spec,
+        "Llama4ForConditionalGeneration" => llama4::spec,
         "LlavaForConditionalGeneration" => llava::spec,
         "LlavaNextForConditionalGeneration" => llava::next,
         "Mistral3ForConditionalGeneration" => pixtral::mistral3,

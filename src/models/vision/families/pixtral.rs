@@ -30,7 +30,7 @@ pub(super) fn tower(fields: VisionFields<'_>) -> Result<TowerSpec> {
         merge: 1,
         patches: PatchForm::Picture,
         patch_bias: false,
-        patch_norms: None,
+        patch_norms: [None; 2],
         class_token: None,
         positions: None,
         rope: Some(TowerRope { theta: fields.rope_theta_or(10_000.0)?, layout: RopeLayout::Turns }),

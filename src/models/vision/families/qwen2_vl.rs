@@ -53,7 +53,7 @@ pub(super) fn with(
         merge,
         patches: PatchForm::Frames(fields.size("temporal_patch_size", 2)?),
         patch_bias: false,
-        patch_norms: None,
+        patch_norms: [None; 2],
         class_token: None,
         positions: None,
         rope: Some(TowerRope { theta: fields.rope_theta_or(10_000.0)?, layout: RopeLayout::Joint }),

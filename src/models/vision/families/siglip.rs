@@ -35,7 +35,7 @@ pub(super) fn tower(fields: VisionFields<'_>) -> Result<TowerSpec> {
         merge: 1,
         patches: PatchForm::Picture,
         patch_bias: true,
-        patch_norms: None,
+        patch_norms: [None; 2],
         class_token: None,
         positions: Some(Positions {
             stored: Stored::plain("embeddings.position_embedding.weight"),
