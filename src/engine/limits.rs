@@ -3,7 +3,7 @@
 use super::request::EmbeddingRequest;
 use crate::config::Pooling;
 use crate::pictures::picture::PlacedPicture;
-pub use crate::pooling::Outputs;
+pub use crate::pooling::{Outputs, normalize};
 
 /// What the engine can do, fixed at startup.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -73,7 +73,7 @@ mod timeline;
 
 pub use command::Command;
 pub use handle::{EngineHandle, EngineHealth};
-pub use limits::{EngineLimits, Outputs};
+pub use limits::{EngineLimits, Outputs, normalize};
 
 #[cfg(test)]
 mod tests;

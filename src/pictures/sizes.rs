@@ -217,13 +217,13 @@ pub(super) fn best_grid(sides: [usize; 2], tile: usize, most: usize, enlarges: b
         height.min(width)
     };
     let all = (1..=most).flat_map(|rows| (1..=most / rows).map(move |columns| [rows, columns]));
-    let sizes: Vec<_> = all.map(|grid| grid.map(|count| count * tile)).collect();
-    let scales = || sizes.iter().map(scale);
+    let canvases: Vec<_> = all.map(|grid| grid.map(|count| count * tile)).collect();
+    let scales = || canvases.iter().map(scale);
     let least = scales().filter(|scale| *scale >= 1.0).reduce(f32::min);
     let largest = scales().fold(0.0, f32::max);
     let chosen = if enlarges { largest } else { least.unwrap_or(largest) };
-    let fits = |size: &&[usize; 2]| scale(*size).to_bits() == chosen.to_bits();
-    let smallest = sizes.iter().filter(fits).min_by_key(|size| size[0] * size[1]);
+    let fits = |size: &&[usize; 2]| scale(size).to_bits() == chosen.to_bits();
+    let smallest = canvases.iter().filter(fits).min_by_key(|size| size[0] * size[1]);
     smallest.copied().unwrap_or([tile; 2])
 }
 

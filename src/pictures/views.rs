@@ -198,18 +198,18 @@ impl Rule {
             }
             Self::Padded { tile, most, enlarges } => {
                 let most = if low { 1 } else { most };
-                let size = best_grid(sides, tile, most, enlarges);
+                let frame = best_grid(sides, tile, most, enlarges);
                 let inner = if enlarges {
-                    size
+                    frame
                 } else {
-                    [0, 1].map(|axis| sides[axis].max(tile).min(size[axis]))
+                    [0, 1].map(|axis| sides[axis].max(tile).min(frame[axis]))
                 };
                 let resized = to(fitted(sides, inner));
-                let padded = padded(&resized, size);
-                if size == [tile; 2] {
+                let padded = padded(&resized, frame);
+                if frame == [tile; 2] {
                     return Ok(Views::one(padded));
                 }
-                let (tiles, columns) = (tiles(&padded, [tile; 2]), size[1] / tile);
+                let (tiles, columns) = (tiles(&padded, [tile; 2]), frame[1] / tile);
                 Views { tiles, columns, whole: Some(to([tile; 2])), joined: None }
             }
             Self::Canvas { tile, count } => {
@@ -257,7 +257,7 @@ fn split(rgb: &Rgb, tile: usize, splits: bool, kernel: Kernel) -> Views {
         return Views::one(rounded);
     }
     let whole = resize(&rounded, tile, tile, kernel);
-    let (tiles, columns) = (tiles(&rounded, [tile; 2]), size[1] / tile);
+    let (tiles, columns) = (tiles(&rounded, [tile; 2]), frame[1] / tile);
     Views { tiles, columns, whole: Some(whole), joined: None }
 }
 

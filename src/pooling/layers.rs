@@ -52,7 +52,7 @@ impl HeadLayer {
             Self::Dense(dense) => dense.forward(&x),
             Self::LayerNorm(norm) => norm.forward(&x),
             Self::Normalize => {
-                scale(&mut x);
+                normalize(&mut x);
                 x
             }
         }
@@ -93,7 +93,7 @@ impl LayerNorm {
 }
 
 /// Scales a vector to length 1; one of zeros stays as it is.
-pub(super) fn scale(vector: &mut [f32]) {
+pub fn normalize(vector: &mut [f32]) {
     let squares = vector.iter().map(|x| f64::from(*x) * f64::from(*x));
     // As in torch, which divides by no less.
     let length = squares.sum::<f64>().sqrt().max(1e-12);

@@ -11,7 +11,7 @@ use crate::config::Pooling;
 mod layers;
 
 use layers::narrow;
-pub use layers::{Dense, DenseActivation, HeadLayer, LayerNorm};
+pub use layers::{Dense, DenseActivation, HeadLayer, LayerNorm, normalize};
 
 /// How a model's hidden states become vectors.
 #[derive(Clone, Debug, PartialEq)]
@@ -151,7 +151,7 @@ impl Activation {
     pub fn apply(self, vector: &mut [f32]) {
         match self {
             Self::Identity => {}
-            Self::Normalize => layers::scale(vector),
+            Self::Normalize => normalize(vector),
             Self::Sigmoid => {
                 for x in vector {
                     *x = narrow(1.0 / (1.0 + (-f64::from(*x)).exp()));

@@ -9,10 +9,8 @@ says which are not. What a toy model says does not matter: that no request is re
 can't fit, and that a program then sees why.
 """
 
-import contextlib
 import json
 import secrets
-import subprocess
 import sys
 import time
 import urllib.request
@@ -20,7 +18,7 @@ import urllib.request
 from command_line import Home, run_commands
 from recorder import Recorder
 from sections import Programs
-from serving import Server, free_port, wait_until
+from serving import Program, Server
 
 QUESTION = "Tell me a story about a lamp."
 # More than ten tokens.
@@ -118,10 +116,13 @@ def sgpt(p: Programs, home: Home):
         assert len(p.last("/v1/chat/completions")["messages"]) == 4, p.last("/v1/chat/completions")
 
 
-class Proxy:
+class Proxy(Program):
     """litellm's proxy before a small and a large server."""
 
+    name = "litellm's proxy"
+
     def __init__(self, home: Home, small: Recorder, large: Recorder, model: str):
+        super().__init__(home.folder, home.environment)
         chat = lambda url: {"model": f"openai/{model}", "api_base": f"{url}/v1", "api_key": "none"}
         messages = lambda url: {"model": f"anthropic/{model}", "api_base": url, "api_key": "none"}
         models = {
@@ -139,40 +140,15 @@ class Proxy:
         }
         self.key = f"sk-{secrets.token_hex(24)}"
         config["general_settings"] = {"master_key": self.key}
-        path = home.folder / "litellm.json"
-        path.write_text(json.dumps(config))
-        self.port, self.log = free_port(), home.folder / "litellm.log"
-        self.command = [
-            "litellm", "--config", str(path), "--host", "127.0.0.1", "--port", str(self.port)
-        ]
-        self.home = home
+        self.config = home.folder / "litellm.json"
+        self.config.write_text(json.dumps(config))
 
-    def __enter__(self):
-        with self.log.open("w") as log:
-            self.process = subprocess.Popen(
-                self.command, cwd=self.home.folder, env=self.home.environment, stdout=log,
-                stderr=subprocess.STDOUT,
-            )
-        try:
-            wait_until(self._is_ready, 90, "litellm's proxy is ready")
-        except AssertionError:
-            print(self.log.read_text()[-3000:])
-            self.__exit__()
-            raise
-        return self
+    def command(self):
+        return ["litellm", "--config", str(self.config), "--host", "127.0.0.1", "--port", str(self.port)]
 
-    def __exit__(self, *_):
-        self.process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(20)
-        self.process.kill()
-
-    def _is_ready(self) -> bool:
-        assert self.process.poll() is None, "litellm ended"
+    def is_ready(self):
         time.sleep(0.5)
-        with contextlib.suppress(OSError):
-            return self.ask("/health/liveliness")[0] == 200
-        return False
+        return self.ask("/health/liveliness")[0] == 200
 
     def ask(self, path: str, body: dict | None = None) -> tuple[int, str]:
         """Status and text of an answer."""

@@ -8,7 +8,6 @@ and `node` on PATH, `playwright-core` (npm) in the folder that --in names, and a
 """
 
 import argparse
-import contextlib
 import json
 import os
 import pathlib
@@ -20,45 +19,32 @@ import time
 import urllib.request
 
 from recorder import Exchange, Recorder, table
-from serving import Server, checks, free_port, wait_until
+from serving import Program, Server, checks
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCRIPT = pathlib.Path(__file__).with_suffix(".mjs")
 
 
-class OpenWebUI:
+class OpenWebUI(Program):
     """Open WebUI with an empty data folder, before one server."""
 
+    name = "Open WebUI"
+
     def __init__(self, folder: str, v1: str):
-        self.folder, self.port = pathlib.Path(folder), free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
-        self.log = self.folder / "open-webui.log"
         # What the README of such a server tells, and what keeps it to this machine.
-        self.environment = {
+        super().__init__(pathlib.Path(folder), {
             "PATH": os.environ["PATH"], "HOME": folder, "DATA_DIR": folder, "LANG": "C.UTF-8",
             "WEBUI_AUTH": "False", "WEBUI_SECRET_KEY": "none", "OPENAI_API_BASE_URL": v1,
             "OPENAI_API_KEY": "none", "HF_HUB_OFFLINE": "1",
-        }
+        })
+        self.url = f"http://127.0.0.1:{self.port}"
 
-    def __enter__(self):
-        command = ["open-webui", "serve", "--host", "127.0.0.1", "--port", str(self.port)]
-        with self.log.open("w") as log:
-            self.process = subprocess.Popen(
-                command, cwd=self.folder, env=self.environment, stdout=log, stderr=subprocess.STDOUT
-            )
-        try:
-            wait_until(self._is_ready, 150, "Open WebUI is ready")
-        except AssertionError:
-            print(self.log.read_text()[-3000:])
-            self.__exit__()
-            raise
-        return self
+    def command(self):
+        return ["open-webui", "serve", "--host", "127.0.0.1", "--port", str(self.port)]
 
-    def __exit__(self, *_):
-        self.process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(20)
-        self.process.kill()
+    def is_ready(self):
+        time.sleep(0.5)
+        return self._get("/health").get("status") is True
 
     def version(self) -> str:
         return self._get("/api/version")["version"]
@@ -66,13 +52,6 @@ class OpenWebUI:
     def _get(self, path: str) -> dict:
         with urllib.request.urlopen(f"{self.url}{path}", timeout=10) as answer:
             return json.load(answer)
-
-    def _is_ready(self) -> bool:
-        assert self.process.poll() is None, "Open WebUI ended"
-        time.sleep(0.5)
-        with contextlib.suppress(OSError, ValueError):
-            return self._get("/health").get("status") is True
-        return False
 
 
 def streamed_text(exchange: Exchange) -> str:

@@ -52,7 +52,9 @@ export class Server {
 
   async start() {
     const own = Object.entries(process.env).filter(([name]) => !name.startsWith("SCONCE_"));
-    this.process = spawn(this.binary, ["serve", "--port", String(this.port), ...this.flags], { env: Object.fromEntries(own) });
+    // What the checks store is not the user's.
+    const env = { ...Object.fromEntries(own), SCONCE_STORE: "memory" };
+    this.process = spawn(this.binary, ["serve", "--port", String(this.port), ...this.flags], { env });
     for (const stream of [this.process.stdout, this.process.stderr]) {
       stream.on("data", (data) => {
         this.log += data;
@@ -164,7 +166,12 @@ export class Tab {
   // Waits for the end of what is being answered.
   async answered() {
     await this.page.waitForSelector("#send:not([hidden])");
-    await this.page.waitForSelector(".message.assistant:last-child .foot .tools");
+    try {
+      await this.page.waitForSelector(".message.assistant:last-child .foot .tools");
+    } catch (error) {
+      // What was there instead.
+      throw new Error(await this.page.evaluate(() => `${document.body.innerText}\n${JSON.stringify(document.querySelector("#message").value)}`), { cause: error });
+    }
   }
 
   text(selector) {

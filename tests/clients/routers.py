@@ -23,13 +23,12 @@ import pathlib
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 
-from serving import Server, checks, free_port, wait_until
+from serving import Program, Server, checks, free_port, wait_until
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CLIENTS = 6
@@ -46,53 +45,20 @@ ENVIRONMENT = {
 }
 
 
-class Router:
+class Router(Program):
     """One program in front of replicas."""
 
-    name = ""
     program = ""
     # By the words of our table, what the program calls them.
     policies: dict[str, list[str]] = {}
 
     def __init__(self, path: str, policy: str, servers: list[Server], folder: pathlib.Path):
-        self.path, self.policy, self.servers, self.folder = path, policy, servers, folder
-        self.port = free_port()
+        super().__init__(folder, ENVIRONMENT)
+        self.path, self.policy, self.servers = path, policy, servers
         self.urls = [server.url for server in servers]
-        self.process, self.log = None, None
 
-    def command(self) -> list[str]:
-        raise NotImplementedError
-
-    def __enter__(self):
-        self.log = open(self.folder / f"{self.name}.log", "w+")
-        self.process = subprocess.Popen(
-            self.command(), stdout=self.log, stderr=subprocess.STDOUT, cwd=self.folder, env=ENVIRONMENT
-        )
-        try:
-            wait_until(self._answers, 120, f"{self.name} answers")
-        except AssertionError:
-            print(self.log_tail())
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_):
-        self.process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(timeout=10)
-        self.process.kill()
-        self.process.wait()
-        self.log.close()
-
-    def log_tail(self, lines=25) -> str:
-        self.log.seek(0)
-        return "".join(self.log.readlines()[-lines:])
-
-    def _answers(self) -> bool:
-        assert self.process.poll() is None, f"{self.name} ended with status {self.process.returncode}"
-        with contextlib.suppress(Exception):
-            return ask(self.port, self.model(), "Hi", 1).text is not None
-        return False
+    def is_ready(self):
+        return ask(self.port, self.model(), "Hi", 1).text is not None
 
     def model(self) -> str:
         return self.servers[0].model()

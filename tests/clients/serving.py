@@ -110,6 +110,54 @@ class Server:
         return False
 
 
+class Program:
+    """A program of other people, which runs while its context does. What it prints is kept."""
+
+    name = ""
+
+    def __init__(self, folder: pathlib.Path, environment: dict):
+        self.folder, self.environment = folder, environment
+        self.port, self.process, self.log = free_port(), None, None
+
+    def command(self) -> list[str]:
+        raise NotImplementedError
+
+    def is_ready(self) -> bool:
+        """Asked again while it is false or a request fails."""
+        raise NotImplementedError
+
+    def __enter__(self):
+        self.log = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(
+            self.command(), stdout=self.log, stderr=subprocess.STDOUT, cwd=self.folder, env=self.environment
+        )
+        try:
+            wait_until(self._answers, 150, f"{self.name} answers")
+        except AssertionError:
+            print(self.log_tail())
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout=20)
+        self.process.kill()
+        self.process.wait()
+        self.log.close()
+
+    def log_tail(self, lines=25) -> str:
+        self.log.seek(0)
+        return "".join(self.log.readlines()[-lines:])
+
+    def _answers(self) -> bool:
+        assert self.process.poll() is None, f"{self.name} ended with status {self.process.returncode}"
+        with contextlib.suppress(Exception):
+            return self.is_ready()
+        return False
+
+
 def _is_metric(line: str, name: str) -> bool:
     return line.startswith(name) and line[len(name)] in " {"
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use futures::future::join_all;
 use serde_json::{Value, json};
 
-use super::server::Server;
+use super::server::{Server, program};
 use crate::parity::{folder, prompt};
 
 const VOCAB: u32 = 160;
@@ -105,7 +105,7 @@ async fn memory_for_states_is_as_asked_and_refused_where_there_are_none() {
         (&["--state-cache-memory", "1MiB"][..], "this one has no recurrent layers"),
         (&["--state-cache-memory", "1MiB", "--no-prefix-cache"], "cannot be used with"),
     ] {
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_sconce"));
+        let mut command = program();
         let output = command.args(["serve", "--port", "0"]).args(arguments).output().unwrap();
         let message = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success() && message.contains(expected), "{message}");

@@ -2,14 +2,14 @@
 //! share a folder, and `sconce cache`.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 use std::time::Duration;
 
 use futures::future::join_all;
 use serde_json::{Value, json};
 
 use super::hybrids::with_tokenizer;
-use super::server::Server;
+use super::server::{Server, program};
 use crate::parity::prompt;
 
 fn start(folder: &Path, arguments: &[&str]) -> Server {
@@ -39,7 +39,7 @@ fn story(i: usize) -> Value {
 }
 
 fn cache(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_sconce")).arg("cache").args(arguments).output().unwrap()
+    program().arg("cache").args(arguments).output().unwrap()
 }
 
 fn text(output: &Output) -> String {
@@ -164,7 +164,7 @@ fn folders_that_can_not_be_used_are_told_at_the_start() {
         (&["--kv-disk-wait", "5"], "--kv-disk <FOLDER>"),
         (&["--kv-disk", "x", "--kv-disk-size", "0"], "must be from 1 byte"),
     ] {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_sconce"));
+        let mut command = program();
         let output = command.args(["serve", "--port", "0"]).args(arguments).output().unwrap();
         assert!(!output.status.success() && text(&output).contains(expected), "{}", text(&output));
     }

@@ -1,12 +1,10 @@
 //! Adapters of the demo model in the real program: beside each other, and come and gone while
 //! others run.
 
-use std::process::Command;
-
 use futures::future::join_all;
 use serde_json::{Value, json};
 
-use super::server::Server;
+use super::server::{Server, program};
 use crate::lora_folder::WrittenAdapter;
 
 /// Changes enough to say something else, in every layer of the demo model.
@@ -133,11 +131,7 @@ async fn adapters_that_can_not_be_served_end_the_start_with_a_message() {
         (vec!["--lora-modules", "/no/such"], "expected NAME=PATH"),
         (vec!["--model", encoder, "--lora-modules", &good], "the model takes no LoRA adapters"),
     ] {
-        let output = Command::new(env!("CARGO_BIN_EXE_sconce"))
-            .args(["serve", "--port", "0"])
-            .args(&arguments)
-            .output()
-            .unwrap();
+        let output = program().args(["serve", "--port", "0"]).args(&arguments).output().unwrap();
         let message = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success() && message.contains(expected), "{message}");
         assert!(!message.contains("panicked"), "{message}");

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use sconce::kernels::cpu::Level;
 use serde_json::{Value, json};
-use server::Server;
+use server::{Server, program};
 
 /// The `i`-th of many different requests: lengths, seeds and shared beginnings vary.
 fn request(i: u64) -> Value {
@@ -162,11 +162,7 @@ async fn a_taken_port_and_a_wrong_model_end_with_a_message() {
         (vec!["--port", "0", "--max-num-seqs", "0"], "max-num-seqs is 0"),
         (vec!["--port", "0", "--max-model-len", "100000000"], "100000000 is above"),
     ] {
-        let output = std::process::Command::new(env!("CARGO_BIN_EXE_sconce"))
-            .arg("serve")
-            .args(&arguments)
-            .output()
-            .unwrap();
+        let output = program().arg("serve").args(&arguments).output().unwrap();
         let message = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{message}");
         assert!(message.contains(expected), "{message}");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use serde_json::json;
 
-use super::server::Server;
+use super::server::{Server, program};
 
 /// Processes whose parent has this id, as the system lists them.
 #[cfg(target_os = "linux")]
@@ -111,11 +111,8 @@ async fn other_ranks_end_with_the_server_even_if_it_is_killed() {
 
 #[test]
 fn what_can_not_be_split_ends_the_start_with_the_reason() {
-    let output = std::process::Command::new(env!("CARGO_BIN_EXE_sconce"))
-        .args(["serve", "--port", "0", "--tensor-parallel", "5"])
-        .env_remove("SCONCE_MODEL")
-        .output()
-        .unwrap();
+    let output =
+        program().args(["serve", "--port", "0", "--tensor-parallel", "5"]).output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success());
     assert!(told.contains("can't be split over 5 ranks"), "{told}");

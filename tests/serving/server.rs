@@ -7,6 +7,18 @@ use std::time::Duration;
 use futures::StreamExt;
 use serde_json::Value;
 
+/// The program with nothing of the user's own: no variables, and a store that ends with it.
+pub(super) fn program() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sconce"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("SCONCE_") {
+            command.env_remove(name);
+        }
+    }
+    command.env("SCONCE_STORE", "memory");
+    command
+}
+
 /// Stopped when dropped.
 pub(super) struct Server {
     child: Child,
@@ -16,21 +28,18 @@ pub(super) struct Server {
 impl Server {
     /// Starts `sconce serve` with further arguments and waits until it says that it is ready.
     pub(super) fn start(arguments: &[&str]) -> Self {
-        Self::start_with(&mut Command::new(env!("CARGO_BIN_EXE_sconce")), arguments)
+        Self::start_with(&mut program(), arguments)
     }
 
     /// The same on another kernel level than the machine's best.
     pub(super) fn start_on(level: &str) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_sconce"));
-        Self::start_with(command.env("SCONCE_KERNELS", level), &[])
+        Self::start_with(program().env("SCONCE_KERNELS", level), &[])
     }
 
     fn start_with(command: &mut Command, arguments: &[&str]) -> Self {
         let mut child = command
             .args(["serve", "--port", "0"])
             .args(arguments)
-            .env_remove("SCONCE_API_KEY")
-            .env_remove("SCONCE_MODEL")
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()

@@ -2,13 +2,12 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::process::Command;
 
 use candle_core::{DType, Device, Tensor, safetensors};
 use futures::future::join_all;
 use serde_json::{Value, json};
 
-use super::server::Server;
+use super::server::{Server, program};
 
 const CODE: &str = "def area(width, height):\n    return width * height\n\n\
                     def edge(width, height):\n    return 2 * (width + height)\n";
@@ -250,9 +249,9 @@ fn draft_models_that_can_not_be_used_are_refused() {
         (vec!["--draft-model", &low], "must be two or more of the model's 4 layers"),
         (vec!["--draft-model", &block], "the block drafter DFlash (DFlashDraftModel)"),
     ] {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_sconce"));
+        let mut command = program();
         let command = command.args(["serve", "--port", "0"]).args(&arguments);
-        let output = command.env_remove("SCONCE_MODEL").output().unwrap();
+        let output = command.output().unwrap();
         let errors = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success() && errors.contains(reason), "{arguments:?}: {errors}");
     }

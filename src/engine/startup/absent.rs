@@ -47,7 +47,9 @@ impl Engine {
                 match command {
                     Command::Submit(_, sender) | Command::Embed(_, sender) => refuse(&sender),
                     Command::Search(_, senders) => {
-                        senders.iter().for_each(|(_, sender)| refuse(sender));
+                        for (_, sender) in &senders {
+                            refuse(sender);
+                        }
                     }
                     Command::Abort(_) | Command::Wake => {}
                 }

@@ -1,6 +1,8 @@
 //! Documents of a Messages request: those that are text become text for the model, framed as Anthropic's
 //! guides frame them; those in PDF are refused, since nothing here reads it.
 
+use std::fmt::Write as _;
+
 use serde_json::Value;
 
 use crate::http::error::ApiError;
@@ -60,7 +62,8 @@ fn begin(block: &DocumentBlock) -> String {
     let lines = [("source", &block.title), ("context", &block.context)];
     for (name, text) in lines {
         if let Some(text) = text.as_deref().filter(|text| !text.is_empty()) {
-            begin.push_str(&format!("<{name}>{text}</{name}>\n"));
+            // A string takes all that is written to it.
+            let _ = writeln!(begin, "<{name}>{text}</{name}>");
         }
     }
     begin + CONTENT

@@ -4,7 +4,7 @@
 //! tokens for embeddings, the largest weight for those of words, one after the other for tokens.
 
 use crate::engine::request::Wanted;
-use crate::engine::{EngineLimits, Outputs};
+use crate::engine::{EngineLimits, Outputs, normalize};
 
 /// The lengths of the pieces of each text, in tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,15 +53,6 @@ impl Pieces {
             vector
         };
         self.0.into_iter().map(of_text).collect()
-    }
-}
-
-/// Scales to length 1, unless there is nothing to scale.
-#[expect(clippy::cast_possible_truncation, reason = "elements become smaller than 1")]
-fn normalize(vector: &mut [f32]) {
-    let length = vector.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt();
-    if length > 0.0 {
-        vector.iter_mut().for_each(|x| *x = (f64::from(*x) / length) as f32);
     }
 }
 

@@ -160,7 +160,7 @@ impl Permit {
             Err(there) => {
                 let missing = there.saturating_add(tokens).saturating_sub(*bound);
                 Err(ApiError::TooManyRequests(Full {
-                    what: *what,
+                    what,
                     there,
                     bound: *bound,
                     retry_after: left.seconds_for(missing, Instant::now()),

@@ -81,7 +81,7 @@ impl Config {
             ("encoder_attention_heads", shape.encoder_attention_heads),
             ("decoder_attention_heads", shape.decoder_attention_heads),
         ] {
-            if heads == 0 || shape.d_model % heads != 0 {
+            if heads == 0 || !shape.d_model.is_multiple_of(heads) {
                 let size = shape.d_model;
                 return Err(bad(format!("{name} is {heads}, it must divide d_model, {size}")));
             }

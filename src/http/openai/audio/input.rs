@@ -92,7 +92,7 @@ pub(super) fn read(
     let (words, segments) = granularities(&read, format)?;
     let logprobs = logprobs(&read, format)?;
     let options = options(read, task, words)?;
-    speech.handle.transcriber().check(&options).map_err(refused)?;
+    speech.handle.transcriber().check(&options).map_err(|error| refused(&error))?;
     Ok(Asked { options, format, segments, logprobs, streams, ignored })
 }
 
@@ -190,11 +190,11 @@ fn one_of<T: Copy>(
 }
 
 /// The error that a client sees.
-pub(super) fn refused(error: SpeechError) -> ApiError {
+pub(super) fn refused(error: &SpeechError) -> ApiError {
     let message = error.to_string();
     match error {
         SpeechError::Audio(_) => ApiError::field("file", format!("file: {message}")),
-        SpeechError::Field(field, _) => ApiError::field(field, message),
+        SpeechError::Field(field, _) => ApiError::field(*field, message),
         SpeechError::Stopped => ApiError::Unavailable(message),
         SpeechError::Compute(_) | SpeechError::Internal(_) => ApiError::Internal(message),
     }

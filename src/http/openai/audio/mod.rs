@@ -89,7 +89,7 @@ async fn submit(
     let asked = input::read(state, speech, task, &form.fields)?;
     // What is no sound at all is told so at once, however many wait.
     let file = form.file.clone();
-    off_thread(move || SoundFile::open(file).map(drop).map_err(|error| refused(error.into())))
+    off_thread(move || SoundFile::open(file).map(drop).map_err(|error| refused(&error.into())))
         .await?;
     let events = speech.handle.submit(form.file, asked.options.clone());
     Ok((Running::new(ticket, task, events, deadline), asked))

@@ -120,7 +120,7 @@ impl Running {
                 Ok(Progress::Done(summary))
             }
             Some(Event::Failed(error)) => {
-                let error = refused(error);
+                let error = refused(&error);
                 self.end(if error.status().is_client_error() { "refused" } else { "failed" });
                 Err(error)
             }
