@@ -257,7 +257,7 @@ fn split(rgb: &Rgb, tile: usize, splits: bool, kernel: Kernel) -> Views {
         return Views::one(rounded);
     }
     let whole = resize(&rounded, tile, tile, kernel);
-    let (tiles, columns) = (tiles(&rounded, [tile; 2]), frame[1] / tile);
+    let (tiles, columns) = (tiles(&rounded, [tile; 2]), size[1] / tile);
     Views { tiles, columns, whole: Some(whole), joined: None }
 }
 

@@ -87,10 +87,15 @@ pub(super) fn check_model(
     state: &AppState,
     named: Option<&str>,
 ) -> Result<Option<Adapter>, ApiError> {
-    state.check_model(named).or_else(|refused| {
-        let plain = named.and_then(|named| named.strip_suffix(LATEST));
-        plain.and_then(|plain| state.check_model(Some(plain)).ok()).ok_or(refused)
-    })
+    let found = state.check_model(named);
+    match named.and_then(|named| named.strip_suffix(LATEST)) {
+        Some(plain) if matches!(found, Err(ApiError::ModelNotFound(_))) => {
+            let untagged = state.check_model(Some(plain));
+            // What does not exist is told as it was asked for.
+            if matches!(untagged, Err(ApiError::ModelNotFound(_))) { found } else { untagged }
+        }
+        _ => found,
+    }
 }
 
 /// A request in the words of all protocols, and what its answer is written with.

@@ -168,10 +168,12 @@ impl HfConfig {
         const FIELD: &str = "mrope_section";
         let pairs = rotary_dim / 2;
         let parameters = self.any_rope();
+        let interleaved = parameters.and_then(|p| p.mrope_interleaved).unwrap_or(interleaved);
         let given = parameters.and_then(|p| p.mrope_section.as_ref());
         if let Some(sections) = given {
             let sum = sections.iter().fold(0usize, |sum, count| sum.saturating_add(*count));
-            if sections.len() != 3 || sum != pairs {
+            // Interleaved ones may be of a larger model: what is beyond the last pair is left out.
+            if sections.len() != 3 || (sum != pairs && !interleaved) {
                 let bound =
                     format!("must be three numbers, in sum the {pairs} pairs that are rotated");
                 return Err(bad(FIELD, format!("{sections:?}"), bound));
@@ -179,7 +181,6 @@ impl HfConfig {
         }
         let sections = given.map_or(&default[..], Vec::as_slice);
         let [time, rows, columns] = [0, 1, 2].map(|axis| sections[axis]);
-        let interleaved = parameters.and_then(|p| p.mrope_interleaved).unwrap_or(interleaved);
         let axis = |pair: usize| match (interleaved, pair % 3) {
             (true, 1) if pair < 3 * rows => Axis::Row,
             (true, 2) if pair < 3 * columns => Axis::Column,
