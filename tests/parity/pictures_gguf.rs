@@ -50,12 +50,10 @@ fn converted_models_see_what_the_checkpoints_see() {
             assert_eq!(answer.0, run.tokens, "{model} {:?}", run.parts);
             let off = largest_distance(&answer, &run);
             assert!(off < 2e-4, "{model} {:?}: {off}", run.parts);
-            // Gemma 3's projection is in f16 whatever the rest is in.
-            assert!(
-                *model == "gemma3" || answer == one(&theirs, asked()).0,
-                "{model} {:?}",
-                run.parts
-            );
+            // Gemma 3's projection is in f16 whatever the rest is in; Qwen3.5's value heads have another
+            // order, and so have the sums over them.
+            let same = !matches!(*model, "gemma3" | "qwen3_5");
+            assert!(!same || answer == one(&theirs, asked()).0, "{model} {:?}", run.parts);
         }
     }
     assert_eq!(count, 16);
@@ -70,9 +68,13 @@ fn pictures_are_prepared_as_for_the_checkpoints() {
         }
         let source = open(files.path(), &ProjectorChoice::Beside).unwrap();
         let own = Processor::from_json(&source.config, source.processor_config.as_ref());
-        let (mut own, expected) = (own.unwrap().unwrap(), processor(model));
+        let own = own.unwrap().unwrap_or_else(|| panic!("{model}: no processor"));
+        let (mut own, expected) = (own, processor(model));
         // What files don't say is that of the published models.
-        if matches!(*model, "gemma4" | "gemma4_small" | "lfm2_vl" | "llama4" | "smolvlm") {
+        if matches!(
+            *model,
+            "gemma4" | "gemma4_small" | "internvl" | "lfm2_vl" | "llama4" | "pixtral" | "smolvlm"
+        ) {
             own.rule = expected.rule.clone();
         }
         assert_eq!(own, expected, "{model}");

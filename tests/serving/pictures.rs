@@ -70,12 +70,16 @@ async fn every_protocol_sees_the_same() {
 async fn a_model_in_gguf_sees_with_the_projector_beside_it() {
     let files = tempfile::tempdir().unwrap();
     assert!(crate::parity::pictures_gguf::write("qwen3_vl", files.path()));
-    let start = |flags: &[&str]| {
-        let model = ["--model", files.path().to_str().unwrap(), "--served-model-name", "tiny"];
-        Server::start(&[&model[..], &["--kv-cache-memory", "16MiB"], flags].concat())
+    let checkpoint = format!("{FIXTURES}/qwen3_vl");
+    let start_at = |model: &str, flags: &[&str]| {
+        // Parts of the projector are stored in f16 and f32, those of the checkpoint in bf16.
+        let bits = ["--dtype", "f32", "--kv-cache-dtype", "f32", "--kv-cache-memory", "16MiB"];
+        let model = ["--model", model, "--served-model-name", "tiny"];
+        Server::start(&[&model[..], &bits, flags].concat())
     };
+    let start = |flags: &[&str]| start_at(files.path().to_str().unwrap(), flags);
     let asked = chat(&[image(0), json!({"type": "text", "text": QUESTION})]);
-    let expected = server().post("/v1/chat/completions", &asked).await;
+    let expected = start_at(&checkpoint, &[]).post("/v1/chat/completions", &asked).await;
     let answer = start(&[]).post("/v1/chat/completions", &asked).await;
     assert_eq!(answer["choices"][0]["message"], expected["choices"][0]["message"], "{answer}");
     assert_eq!(answer["usage"]["prompt_tokens"], expected["usage"]["prompt_tokens"]);
@@ -84,7 +88,7 @@ async fn a_model_in_gguf_sees_with_the_projector_beside_it() {
     assert!(message.contains("not supported, only text"), "{blind}");
     // A template that knows no parts.
     let template = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content + '<|im_end|>' }}\n\
-                    {% endfor %}<|im_start|>assistant\n";
+                    {% endfor %}<|im_start|>assistant\n{{ '' }}";
     let plain = start(&["--chat-template", template]).post("/v1/chat/completions", &asked).await;
     assert_eq!(plain["choices"][0]["message"], expected["choices"][0]["message"], "{plain}");
 }
@@ -104,6 +108,9 @@ async fn hostile_pictures_disturb_no_stream_beside_them() {
         file.extend([side.to_be_bytes(), side.to_be_bytes()].concat());
         file.extend([8, 6, 0, 0, 0]);
         file.extend(crc32fast::hash(&file[12..]).to_be_bytes());
+        // Data begin, of which as much is there as a request carries.
+        file.extend((1u32 << 30).to_be_bytes());
+        file.extend(b"IDAT");
         file.extend(std::iter::repeat_n(0, 1 << 16));
         let url = format!("data:image/png;base64,{}", STANDARD.encode(file));
         chat(&[json!({"type": "image_url", "image_url": {"url": url}}), text.clone()])

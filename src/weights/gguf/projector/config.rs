@@ -116,9 +116,13 @@ pub(super) fn gemma4_unified(facts: &Facts<'_>, added: &mut Added) -> Result<(),
 }
 
 pub(super) fn idefics3(facts: &Facts<'_>, added: &mut Added) -> Result<(), String> {
+    let scale = facts.count_or("projector.scale_factor", 2)?;
+    // A tower takes tiles of other sizes than it was made for, by whole tokens.
+    let token = scale.saturating_mul(facts.required("patch_size")?);
     let size = facts.required("image_size")?;
+    let size = size.checked_next_multiple_of(token).unwrap_or(size);
     let longest = facts.count_or("preproc_image_size", 4 * size)?;
-    set(&mut added.config, "scale_factor", facts.count_or("projector.scale_factor", 2)?);
+    set(&mut added.config, "scale_factor", scale);
     set(&mut added.config, "image_token_id", facts.token(&["<image>"])?);
     set(&mut added.processor, "size", json!({"longest_edge": longest}));
     set(&mut added.processor, "max_image_size", json!({"longest_edge": size}));

@@ -326,6 +326,8 @@ pub(super) const FAMILIES: &[Family] = &[
         layer: &[
             ("ln1", "input_layernorm", Form::Same),
             ("ln2", "post_attention_layernorm", Form::Same),
+            // The same, by newer converters.
+            ("attn_post_norm", "post_attention_layernorm", Form::Same),
             SIGLIP_LAYER[2],
             SIGLIP_LAYER[3],
             SIGLIP_LAYER[4],

@@ -36,7 +36,7 @@ pub(super) enum Form {
     Frame(usize),
     /// The halves of each head take turns, of which there are so many.
     Turns(usize),
-    /// Channels come before the pixels of a patch, in the last dimensions.
+    /// Channels come before the pixels of a patch, in dimensions of their own or in one.
     Channels,
     /// 1 was added.
     PlusOne,
@@ -120,7 +120,11 @@ impl ProjectorTensors {
                 let both = first.zip(second).flat_map(|(first, second)| [first, second].concat());
                 changed(both.collect(), [&shape[..2], &[2], &shape[2..]].concat())
             }
-            Form::Channels => changed(by_pixel(&floats(&stored[0])?, row(&parts[0].shape)), shape),
+            Form::Channels => {
+                let moved = by_pixel(&floats(&stored[0])?, row(&shape));
+                let flat = if shape.len() > 2 { vec![shape[0], row(&shape)] } else { shape };
+                changed(moved, flat)
+            }
             Form::PlusOne => {
                 let values = floats(&stored[0])?.into_iter().map(|value| value - 1.0);
                 changed(values.collect(), shape)
