@@ -10,39 +10,9 @@ only.
 """
 
 import argparse
-import json
-import random
 import statistics
-import subprocess
-import sys
-import time
-import urllib.request
 
-WORDS = "lamp river stone cloud garden winter letter house window street apple music paper bridge".split()
-
-
-def call(url, body=None):
-    headers = {"content-type": "application/json"}
-    request = urllib.request.Request(url, data=body and json.dumps(body).encode(), headers=headers)
-    with urllib.request.urlopen(request, timeout=1800) as response:
-        return json.load(response)
-
-
-def text(url, model, tokens, seed):
-    """A text of so many tokens or a few more, unlike that of any other seed from its beginning on."""
-    draw = random.Random(seed)
-    words = [f"{seed}."]
-    while True:
-        words += [draw.choice(WORDS) for _ in range(tokens // 4)]
-        told = " ".join(words)
-        if call(f"{url}/tokenize", {"model": model, "prompt": told})["count"] >= tokens:
-            return told
-
-
-def timed(url, body):
-    begun = time.monotonic()
-    answer = call(url, body)
-    return time.monotonic() - begun, answer
+from served import length, server, text, timed
 
 
 def main():
@@ -56,20 +26,9 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--port", type=int, default=18438)
     options = parser.parse_args()
-    url = f"http://127.0.0.1:{options.port}"
-    command = [options.sconce, "serve", "--port", str(options.port), "--store", "memory"]
-    command += ["--model", options.model] if options.model else []
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    flags = ["--model", options.model] if options.model else []
     ratios = []
-    try:
-        for _ in range(1200):
-            try:
-                model = call(f"{url}/v1/models")["data"][0]["id"]
-                break
-            except OSError:
-                time.sleep(0.1)
-        else:
-            sys.exit("the server is not ready")
+    with server(options.sconce, options.port, *flags) as (url, model):
         for at in range(options.rounds):
             plain, asked = (text(url, model, options.tokens, 2 * at + one) for one in (0, 1))
             once, _ = timed(f"{url}/v1/completions", {"model": model, "prompt": plain, "max_tokens": 1})
@@ -79,14 +38,11 @@ def main():
             ]
             body = {"model": model, "input": asked, "questions": questions}
             many, answer = timed(f"{url}/v1/decisions", body)
-            shared = call(f"{url}/tokenize", {"model": model, "prompt": asked})["count"]
+            shared = length(url, model, asked)
             own = answer["usage"]["input_tokens"] - shared
             ratios.append(many / once)
             print(f"once {once:.2f} s, {options.questions} questions {many:.2f} s: {ratios[-1]:.2f}; "
                   f"{own} tokens besides {shared}", flush=True)
-    finally:
-        server.terminate()
-        server.wait()
     print(f"median {statistics.median(ratios):.2f}")
 
 
