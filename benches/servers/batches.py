@@ -15,19 +15,10 @@ import json
 import subprocess
 import sys
 import time
-import urllib.request
+
+from served import call, server
 
 LINE = {"max_tokens": 32, "temperature": 0, "ignore_eos": True}
-
-
-def call(url, body=None, headers=None):
-    request = urllib.request.Request(url, data=body, headers=headers or {})
-    with urllib.request.urlopen(request, timeout=600) as response:
-        return json.load(response)
-
-
-def post(url, body):
-    return call(url, json.dumps(body).encode(), {"content-type": "application/json"})
 
 
 class Batch:
@@ -50,7 +41,7 @@ class Batch:
         file = call(f"{url}/v1/files", f"{form}--{boundary}--\r\n".encode(), headers)
         asked = {"input_file_id": file["id"], "endpoint": "/v1/completions", "completion_window": "24h"}
         self.begun = time.monotonic()
-        self.id = post(f"{url}/v1/batches", asked)["id"]
+        self.id = call(f"{url}/v1/batches", asked)["id"]
 
     def state(self):
         return call(f"{self.url}/v1/batches/{self.id}")
@@ -64,7 +55,7 @@ class Batch:
         return time.monotonic() - self.begun
 
     def cancel(self):
-        post(f"{self.url}/v1/batches/{self.id}/cancel", {})
+        call(f"{self.url}/v1/batches/{self.id}/cancel", {})
 
 
 def body(model, at):
@@ -87,7 +78,7 @@ def sent_at_once(url, model, lines, first):
     """Seconds that 16 clients take for the same number of lines."""
     begun = time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
-        ask = lambda at: post(f"{url}/v1/completions", body(model, at))
+        ask = lambda at: call(f"{url}/v1/completions", body(model, at))
         list(pool.map(ask, range(first, first + lines)))
     return time.monotonic() - begun
 
@@ -103,19 +94,8 @@ def main():
     parser.add_argument("--rate", type=float, default=1.0)
     parser.add_argument("--port", type=int, default=18437)
     options = parser.parse_args()
-    url = f"http://127.0.0.1:{options.port}"
-    command = [options.sconce, "serve", "--port", str(options.port), "--store", "memory"]
-    command += ["--model", options.model] if options.model else []
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        for _ in range(600):
-            try:
-                model = call(f"{url}/v1/models")["data"][0]["id"]
-                break
-            except OSError:
-                time.sleep(0.1)
-        else:
-            sys.exit("the server is not ready")
+    flags = ["--model", options.model] if options.model else []
+    with server(options.sconce, options.port, *flags) as (url, model):
         alone = streams(options, url, 1)
         batch = Batch(url, model, options.lines, 0)
         beside = streams(options, url, 2)
@@ -127,9 +107,6 @@ def main():
         few = options.lines // 4
         as_batch = Batch(url, model, few, 1_000_000).wait()
         as_requests = sent_at_once(url, model, few, 2_000_000)
-    finally:
-        server.terminate()
-        server.wait()
     for name, key in [("first token, p50", "p50"), ("first token, p99", "p99")]:
         ratio = beside["ttft_ms"][key] / alone["ttft_ms"][key]
         print(f"{name}: {alone['ttft_ms'][key]:.0f} ms, {beside['ttft_ms'][key]:.0f} ms beside, {ratio:.2f}")

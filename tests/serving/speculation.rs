@@ -215,6 +215,44 @@ async fn a_draft_model_changes_no_answer() {
     drafting.assert_idle().await;
 }
 
+/// The demo model with its first two layers alone, which transformers' assisted generation was given as the
+/// assistant.
+fn two_layers(at: &Path) -> String {
+    let is_config = |(name, _): &&(&str, &[u8])| *name == "config.json";
+    let (_, config) = sconce::demo::files().iter().find(is_config).unwrap();
+    let mut config: Value = serde_json::from_slice(config).unwrap();
+    config["num_hidden_layers"] = json!(2);
+    folder(at, "config.json", Some(config.to_string().as_bytes()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_are_those_of_transformers_assisted_generation() {
+    let files = tempfile::tempdir().unwrap();
+    let assistant = two_layers(files.path());
+    let server = Server::start(&[
+        "--draft-model",
+        &assistant,
+        "--kv-cache-memory",
+        "64MiB",
+        "--kv-cache-dtype",
+        "f32",
+    ]);
+    let at = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/assisted.json");
+    let cases: Vec<Value> = serde_json::from_str(&std::fs::read_to_string(at).unwrap()).unwrap();
+    for round in 0..3 {
+        for case in &cases {
+            let body = json!({
+                "model": "sconce-demo", "prompt": case["prompt"], "temperature": 0,
+                "max_tokens": 48, "min_tokens": 48, "return_token_ids": true,
+            });
+            let answer = server.post("/v1/completions", &body).await;
+            assert_eq!(answer["choices"][0]["token_ids"], case["tokens"], "{round}: {answer}");
+        }
+    }
+    let counted = server.counted("sconce:spec_decode_draft_tokens_total").await;
+    assert!(counted.iter().any(|line| line.contains("draft_model")), "{counted:?}");
+}
+
 #[test]
 fn draft_models_that_can_not_be_used_are_refused() {
     let (other, itself) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

@@ -15,6 +15,7 @@ use crate::models::config::HfConfig;
 use crate::models::decoder::DecoderSpec;
 use crate::models::{self, at_least_eight_bits};
 use crate::runner::KvFormat;
+use crate::weights::gguf::requantize::fitting;
 use crate::weights::source::ModelSource;
 use crate::weights::tensors::Outline;
 
@@ -290,18 +291,6 @@ fn rounded(tensor: &Outline, part: Part, config: &EngineConfig) -> Option<GgmlDT
         Part::Embedding | Part::Head => Some(at_least_eight_bits(kind)),
         _ => Some(kind),
     }
-}
-
-/// The kind nearest to `kind` whose blocks divide rows of `columns` elements, as matrices are packed.
-fn fitting(kind: GgmlDType, columns: usize) -> GgmlDType {
-    let smaller = match kind {
-        GgmlDType::Q4K => GgmlDType::Q5_0,
-        GgmlDType::Q5K => GgmlDType::Q5_1,
-        GgmlDType::Q6K => GgmlDType::Q8_0,
-        other => other,
-    };
-    let fits = |kind: &GgmlDType| columns.is_multiple_of(kind.block_size());
-    [kind, smaller].into_iter().find(fits).unwrap_or(GgmlDType::BF16)
 }
 
 /// What a tensor is for, by its name.

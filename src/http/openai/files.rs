@@ -1,9 +1,7 @@
 //! `/v1/files`: what batches read, and what they write.
 
-use std::time::Duration;
-
 use axum::extract::State;
-use axum::extract::multipart::{Field, Multipart, MultipartRejection};
+use axum::extract::multipart::{Multipart, MultipartRejection};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
@@ -11,6 +9,7 @@ use serde_json::Value;
 use super::lists::{Asked, ListKind, Parameters, list};
 use super::removal::remove;
 use crate::http::error::ApiError;
+use crate::http::request::form::{expected, next, text};
 use crate::http::request::owner::Owner;
 use crate::http::request::path_id::PathId;
 use crate::http::state::AppState;
@@ -21,8 +20,6 @@ use crate::store::{Key, Object};
 
 /// What files can be for.
 const PURPOSES: [&str; 6] = ["assistants", "batch", "evals", "fine-tune", "user_data", "vision"];
-/// Longest wait for the next part of an upload.
-const STALL: Duration = Duration::from_secs(30);
 /// Longest value of a field beside the file.
 const MOST_TEXT: usize = 4096;
 /// Bounds of how long a file may be kept, in seconds: an hour to 30 days.
@@ -45,10 +42,7 @@ pub(crate) async fn upload(
     owner: Owner,
     form: Result<Multipart, MultipartRejection>,
 ) -> Result<axum::Json<Value>, ApiError> {
-    let multipart = form.map_err(|error| {
-        let message = format!("the body must be multipart/form-data: {}", error.body_text());
-        ApiError::UnsupportedMediaType(message)
-    })?;
+    let multipart = expected(form)?;
     let mut writer = FileWriter::new(&state.store);
     let form = match read(&state, multipart, &mut writer).await {
         Ok(form) => form,
@@ -88,9 +82,9 @@ async fn read(
                     writer.write(&bytes).await?;
                 }
             }
-            "purpose" => form.purpose = Some(text(field, "purpose").await?),
-            "expires_after[anchor]" => form.anchor = Some(text(field, "expires_after").await?),
-            "expires_after[seconds]" => form.seconds = Some(text(field, "expires_after").await?),
+            "purpose" => form.purpose = Some(text(field, "purpose", MOST_TEXT).await?),
+            "expires_after[anchor]" => form.anchor = Some(text(field, "expires_after", MOST_TEXT).await?),
+            "expires_after[seconds]" => form.seconds = Some(text(field, "expires_after", MOST_TEXT).await?),
             other => {
                 let message = format!("{other}: unknown field");
                 return Err(ApiError::field(other, message));
@@ -98,29 +92,6 @@ async fn read(
         }
     }
     Ok(form)
-}
-
-/// The next part of an upload, if it comes in time.
-async fn next<T>(
-    part: impl Future<Output = Result<T, axum::extract::multipart::MultipartError>>,
-) -> Result<T, ApiError> {
-    let part = tokio::time::timeout(STALL, part).await;
-    let part = part.map_err(|_| ApiError::BodyStalled(STALL.as_secs()))?;
-    part.map_err(|error| {
-        let message = format!("the upload could not be read: {}", error.body_text());
-        ApiError::Invalid { message, param: None, code: None }
-    })
-}
-
-async fn text(mut field: Field<'_>, name: &'static str) -> Result<String, ApiError> {
-    let mut bytes = Vec::new();
-    while let Some(more) = next(field.chunk()).await? {
-        bytes.extend_from_slice(&more);
-        if bytes.len() > MOST_TEXT {
-            return Err(ApiError::field(name, format!("{name} is longer than {MOST_TEXT} bytes")));
-        }
-    }
-    String::from_utf8(bytes).map_err(|_| ApiError::field(name, format!("{name} is not UTF-8")))
 }
 
 /// The file's name, its purpose, and when it expires.

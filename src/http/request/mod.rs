@@ -7,6 +7,7 @@ pub(crate) mod body;
 mod deserialize;
 pub(crate) mod extract;
 pub(crate) mod fields;
+pub(crate) mod form;
 pub(crate) mod id;
 pub(crate) mod owner;
 pub(crate) mod path_id;

@@ -24,6 +24,30 @@ const WHOLE_ATTENTION: &[Part] = &[
     ("ffn_down", "mlp.dense_4h_to_h"),
 ];
 
+/// GPT-2; its heirs differ by their activation.
+const GPT2: Architecture = Architecture {
+    gguf: "gpt2",
+    class: "GPT2LMHeadModel",
+    model_type: "gpt2",
+    outer: Outer { embedding: "transformer.wte", ..TRANSFORMER },
+    around: &[("position_embd", "transformer.wpe")],
+    blocks: &[&[
+        ("attn_norm", "ln_1"),
+        ("attn_qkv", "attn.c_attn"),
+        ("attn_output", "attn.c_proj"),
+        ("ffn_norm", "ln_2"),
+        ("ffn_up", "mlp.c_fc"),
+        ("ffn_down", "mlp.c_proj"),
+    ]],
+    activation: "gelu_new",
+    norm_eps: ("attention.layer_norm_epsilon", "layer_norm_epsilon"),
+    more: |_, config| {
+        families::gpt2(config);
+        Ok(())
+    },
+    ..LLAMA
+};
+
 const FALCON: Architecture = Architecture {
     gguf: "falcon",
     class: "FalconForCausalLM",
@@ -82,28 +106,7 @@ pub(super) const OTHER_LAYERS: &[Architecture] = &[
         norm_eps: ("attention.layer_norm_epsilon", "layer_norm_epsilon"),
         ..LLAMA
     },
-    Architecture {
-        gguf: "gpt2",
-        class: "GPT2LMHeadModel",
-        model_type: "gpt2",
-        outer: Outer { embedding: "transformer.wte", ..TRANSFORMER },
-        around: &[("position_embd", "transformer.wpe")],
-        blocks: &[&[
-            ("attn_norm", "ln_1"),
-            ("attn_qkv", "attn.c_attn"),
-            ("attn_output", "attn.c_proj"),
-            ("ffn_norm", "ln_2"),
-            ("ffn_up", "mlp.c_fc"),
-            ("ffn_down", "mlp.c_proj"),
-        ]],
-        activation: "gelu_new",
-        norm_eps: ("attention.layer_norm_epsilon", "layer_norm_epsilon"),
-        more: |_, config| {
-            families::gpt2(config);
-            Ok(())
-        },
-        ..LLAMA
-    },
+    GPT2,
     Architecture {
         gguf: "mpt",
         class: "MptForCausalLM",
@@ -202,19 +205,9 @@ pub(super) const OTHER_LAYERS: &[Architecture] = &[
         gguf: "starcoder",
         class: "GPTBigCodeForCausalLM",
         model_type: "gpt_bigcode",
-        outer: Outer { embedding: "transformer.wte", ..TRANSFORMER },
-        around: &[("position_embd", "transformer.wpe")],
-        blocks: &[&[
-            ("attn_norm", "ln_1"),
-            ("attn_qkv", "attn.c_attn"),
-            ("attn_output", "attn.c_proj"),
-            ("ffn_norm", "ln_2"),
-            ("ffn_up", "mlp.c_fc"),
-            ("ffn_down", "mlp.c_proj"),
-        ]],
         activation: "gelu_pytorch_tanh",
-        norm_eps: ("attention.layer_norm_epsilon", "layer_norm_epsilon"),
-        ..LLAMA
+        more: LLAMA.more,
+        ..GPT2
     },
     Architecture {
         gguf: "qwen",

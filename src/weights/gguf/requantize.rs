@@ -133,7 +133,11 @@ fn target(info: &TensorInfo, kind: GgmlDType) -> Option<GgmlDType> {
         }
         kind => kind,
     };
-    let columns = info.shape.last().copied().unwrap_or(1);
+    Some(fitting(kind, info.shape.last().copied().unwrap_or(1)))
+}
+
+/// The kind nearest to `kind` whose blocks divide rows of `columns` elements.
+pub fn fitting(kind: GgmlDType, columns: usize) -> GgmlDType {
     let smaller = match kind {
         GgmlDType::Q4K => GgmlDType::Q5_0,
         GgmlDType::Q5K => GgmlDType::Q5_1,
@@ -141,7 +145,7 @@ fn target(info: &TensorInfo, kind: GgmlDType) -> Option<GgmlDType> {
         other => other,
     };
     let fits = |kind: &GgmlDType| columns.is_multiple_of(kind.block_size());
-    Some([kind, smaller].into_iter().find(fits).unwrap_or(GgmlDType::BF16))
+    [kind, smaller].into_iter().find(fits).unwrap_or(GgmlDType::BF16)
 }
 
 /// Everything before the data: the metadata as it was, and where tensors are now.

@@ -1,16 +1,13 @@
 //! A form with a file: the bytes, and the other fields as the object that JSON would have had.
 
-use std::time::Duration;
-
-use axum::extract::multipart::{Field, Multipart, MultipartError, MultipartRejection};
+use axum::extract::multipart::{Field, Multipart, MultipartRejection};
 use bytes::{Bytes, BytesMut};
 use serde_json::{Map, Value};
 
 use crate::http::error::ApiError;
+use crate::http::request::form::{expected, next, text};
 use crate::http::state::admission::Permit;
 
-/// Longest wait for the next part of an upload.
-const STALL: Duration = Duration::from_secs(30);
 /// Most bytes of a field beside the file.
 const MOST_TEXT: usize = 64 << 10;
 /// Most fields.
@@ -42,10 +39,7 @@ pub(super) async fn read(
     most: usize,
     permit: &Permit,
 ) -> Result<Form, ApiError> {
-    let mut multipart = form.map_err(|error| {
-        let message = format!("the body must be multipart/form-data: {}", error.body_text());
-        ApiError::UnsupportedMediaType(message)
-    })?;
+    let mut multipart = expected(form)?;
     let (mut file, mut fields) = (None, Map::new());
     let mut count = 0;
     while let Some(field) = next(multipart.next_field()).await? {
@@ -61,22 +55,12 @@ pub(super) async fn read(
             }
             file = Some(bytes(field, most, permit).await?);
         } else {
-            let text = text(field, &name).await?;
+            let text = text(field, &name, MOST_TEXT).await?;
             insert(&mut fields, &name, text)?;
         }
     }
     let file = file.ok_or_else(|| ApiError::field("file", "file is required"))?;
     Ok(Form { file, fields: Value::Object(fields) })
-}
-
-/// The next part of an upload, if it comes in time.
-async fn next<T>(part: impl Future<Output = Result<T, MultipartError>>) -> Result<T, ApiError> {
-    let part = tokio::time::timeout(STALL, part).await;
-    let part = part.map_err(|_| ApiError::BodyStalled(STALL.as_secs()))?;
-    part.map_err(|error| {
-        let message = format!("the upload could not be read: {}", error.body_text());
-        ApiError::Invalid { message, param: None, code: None }
-    })
 }
 
 async fn bytes(mut field: Field<'_>, most: usize, permit: &Permit) -> Result<Bytes, ApiError> {
@@ -92,17 +76,6 @@ async fn bytes(mut field: Field<'_>, most: usize, permit: &Permit) -> Result<Byt
         counted = kib;
     }
     Ok(file.freeze())
-}
-
-async fn text(mut field: Field<'_>, name: &str) -> Result<String, ApiError> {
-    let mut bytes = Vec::new();
-    while let Some(more) = next(field.chunk()).await? {
-        bytes.extend_from_slice(&more);
-        if bytes.len() > MOST_TEXT {
-            return Err(ApiError::field(name, format!("{name} is longer than {MOST_TEXT} bytes")));
-        }
-    }
-    String::from_utf8(bytes).map_err(|_| ApiError::field(name, format!("{name} is not UTF-8")))
 }
 
 /// Puts a field where JSON would have it: `a[]` into the list `a`, `a[b]` into the object `a`.

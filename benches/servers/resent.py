@@ -1,0 +1,52 @@
+#!/usr/bin/env python3
+"""A long prompt sent three times, and once more after a restart: seconds to its first token.
+
+    resent.py [--sconce target/release/sconce] [--model MODEL] [--tokens 20000] [--kv-disk FOLDER]
+
+Printed are the seconds, the tokens that came from the cache and whether the first token's log-probability is
+that of the first sending, to the last digit. With --kv-disk the server is started anew before the fourth
+sending, and what it knows of the prompt comes from that folder. Standard library only.
+"""
+
+import argparse
+import time
+
+from served import server, text, timed
+
+
+def send(url, model, prompt):
+    body = {"model": model, "prompt": prompt, "max_tokens": 1, "temperature": 0, "logprobs": 1}
+    seconds, answer = timed(f"{url}/v1/completions", body)
+    cached = answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+    logprob = answer["choices"][0]["logprobs"]["token_logprobs"][0]
+    return seconds, cached, answer["usage"]["prompt_tokens"], logprob
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--sconce", default="target/release/sconce")
+    parser.add_argument("--model", help="instead of the demo model")
+    parser.add_argument("--tokens", type=int, default=20_000)
+    parser.add_argument("--kv-disk", help="a folder that keeps blocks")
+    parser.add_argument("--port", type=int, default=18439)
+    options = parser.parse_args()
+    flags = ["--model", options.model] if options.model else []
+    flags += ["--kv-disk", options.kv_disk] if options.kv_disk else []
+    sent = []
+    with server(options.sconce, options.port, *flags) as (url, model):
+        prompt = text(url, model, options.tokens, 1)
+        sent += [("sent", *send(url, model, prompt)) for _ in range(3)]
+        # Blocks are written behind the answer.
+        time.sleep(2 if options.kv_disk else 0)
+    if options.kv_disk:
+        with server(options.sconce, options.port, *flags) as (url, model):
+            sent.append(("after a restart", *send(url, model, prompt)))
+    for how, seconds, cached, tokens, logprob in sent:
+        same = "the same" if logprob == sent[0][-1] else "ANOTHER"
+        print(f"{how}: {seconds:.2f} s, {cached} of {tokens} tokens cached, {same} log-probability")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""What benchmarks of this server alone share: it as a child process, requests, texts of a length."""
+
+import contextlib
+import json
+import random
+import subprocess
+import sys
+import time
+import urllib.request
+
+WORDS = "lamp river stone cloud garden winter letter house window street apple music paper bridge".split()
+
+
+def call(url, body=None, headers=None):
+    """The answer to a request: a POST of bytes, or of what JSON says, if there is a body."""
+    if body is not None and not isinstance(body, bytes):
+        body, headers = json.dumps(body).encode(), {"content-type": "application/json"}
+    request = urllib.request.Request(url, data=body, headers=headers or {})
+    with urllib.request.urlopen(request, timeout=1800) as response:
+        return json.load(response)
+
+
+def timed(url, body):
+    """Seconds and answer of a request."""
+    begun = time.monotonic()
+    answer = call(url, body)
+    return time.monotonic() - begun, answer
+
+
+@contextlib.contextmanager
+def server(binary, port, *flags):
+    """URL and model of `sconce serve`, which ends with the context."""
+    url = f"http://127.0.0.1:{port}"
+    command = [binary, "serve", "--port", str(port), "--store", "memory", *flags]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(1200):
+            with contextlib.suppress(OSError):
+                model = call(f"{url}/v1/models")["data"][0]["id"]
+                break
+            time.sleep(0.1)
+        else:
+            sys.exit("the server is not ready")
+        yield url, model
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def text(url, model, tokens, seed):
+    """A text of so many tokens or a few more, unlike that of any other seed from its beginning on."""
+    draw = random.Random(seed)
+    words = [f"{seed}."]
+    while True:
+        words += [draw.choice(WORDS) for _ in range(tokens // 8)]
+        told = " ".join(words)
+        if length(url, model, told) >= tokens:
+            return told
+
+
+def length(url, model, told):
+    """Tokens of a text."""
+    return call(f"{url}/tokenize", {"model": model, "prompt": told})["count"]

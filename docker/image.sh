@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# The CPU image of docker/Dockerfile without docker, as an OCI layout.
+#
+#   docker/image.sh LAYOUT           builds the program for this machine's architecture
+#   docker/image.sh LAYOUT BINARY    takes a static binary that is there
+#
+# Needs buildah and what docker/static.sh needs. `podman run oci:LAYOUT` or a registry take it from there.
+set -euo pipefail
+if [ $# -lt 1 ]; then
+    sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0" >&2
+    exit 2
+fi
+HERE=$(cd "$(dirname "$0")" && pwd)
+WORK=$(mktemp -d)
+# Layers that buildah has mounted are gone with their storage.
+trap 'rm -rf "$WORK"' EXIT
+
+"$HERE/static.sh" "$WORK/rootfs" "${@:2}"
+# The last stage is the image; what it copies from the stage before is here already.
+sed -n '/^FROM scratch/,$p' "$HERE/Dockerfile" | sed 's|^COPY --from=builder /rootfs /|COPY . /|' >"$WORK/Dockerfile"
+grep -q '^COPY \. /$' "$WORK/Dockerfile"
+buildah() { command buildah --storage-driver vfs --root "$WORK/storage" --runroot "$WORK/run" "$@"; }
+buildah bud --quiet --isolation chroot --timestamp 0 --format docker -f "$WORK/Dockerfile" -t sconce "$WORK/rootfs" >/dev/null
+rm -rf "$1"
+buildah push --quiet --format oci sconce "oci:$1:sconce"
