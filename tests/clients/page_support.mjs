@@ -60,7 +60,10 @@ export class Server {
         this.log += data;
       });
     }
-    await until("the server is ready", () => fetch(`${this.url}/health`).then(({ ok }) => ok, () => false), 120_000);
+    // `fetch` of Node 20 may wait for ever for a connection that ends without an answer, as one may while a server
+    // starts.
+    const health = () => fetch(`${this.url}/health`, { signal: AbortSignal.timeout(2000) });
+    await until("the server is ready", () => health().then(({ ok }) => ok, () => false), 120_000);
   }
 
   // As a power cut would end it.

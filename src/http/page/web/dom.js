@@ -126,6 +126,7 @@ export function openDialog(title, build, more = {}) {
     add(dialog, [h("header", { class: "dialog-head" }, heading, closeButton), body]);
     dialog.addEventListener("close", () => {
       dialog.remove();
+      placeCaret(document.activeElement);
       resolve(result);
     });
     // A click beside a dialog closes it, unless it asks something that needs an answer.
@@ -136,6 +137,13 @@ export function openDialog(title, build, more = {}) {
     dialog.showModal();
     (dialog.querySelector("[autofocus]") ?? closeButton).focus();
   });
+}
+
+// A field that gets the focus back from a dialog has no caret in Chromium if the dialog is taken away
+// before the next frame: what is typed then goes nowhere.
+function placeCaret(field) {
+  // Null where a field has no text, undefined where there is no field.
+  if (typeof field?.selectionStart === "number") field.setSelectionRange(field.selectionStart, field.selectionEnd);
 }
 
 // Asks before something that can't be undone.
