@@ -10,9 +10,7 @@ use crate::http::error::ApiError;
 const STALL: Duration = Duration::from_secs(30);
 
 /// The form that a request was expected to have.
-pub(crate) fn expected(
-    form: Result<Multipart, MultipartRejection>,
-) -> Result<Multipart, ApiError> {
+pub(crate) fn expected(form: Result<Multipart, MultipartRejection>) -> Result<Multipart, ApiError> {
     form.map_err(|error| {
         let message = format!("the body must be multipart/form-data: {}", error.body_text());
         ApiError::UnsupportedMediaType(message)
@@ -32,7 +30,11 @@ pub(crate) async fn next<T>(
 }
 
 /// The value of a field beside the file, of at most so many bytes.
-pub(crate) async fn text(mut field: Field<'_>, name: &str, most: usize) -> Result<String, ApiError> {
+pub(crate) async fn text(
+    mut field: Field<'_>,
+    name: &str,
+    most: usize,
+) -> Result<String, ApiError> {
     let mut bytes = Vec::new();
     while let Some(more) = next(field.chunk()).await? {
         bytes.extend_from_slice(&more);
