@@ -105,6 +105,13 @@ function newConversation() {
   return open(null);
 }
 
+// The field has the focus before anything is read from the database: what is typed at once belongs there.
+function beginNew() {
+  newConversation();
+  closeDrawer();
+  composer.input.focus();
+}
+
 async function open(id) {
   const found = id && (live.get(id)?.conversation ?? await load(id));
   if (id && !found) {
@@ -253,7 +260,7 @@ function onKey(event) {
   if (document.querySelector("dialog[open]")) return;
   const actions = [
     [key === "escape" && isLive(), stop],
-    [control && event.shiftKey && key === "o", () => newConversation().then(() => composer.input.focus())],
+    [control && event.shiftKey && key === "o", beginNew],
     [control && key === "k", () => focusSearch()],
     [control && key === ",", settingsDialog],
     [!control && !inField && key === "/", () => composer.input.focus()],
@@ -280,10 +287,7 @@ async function settingsDialog() {
 }
 
 function wire() {
-  byId("new").addEventListener("click", () => newConversation().then(() => {
-    closeDrawer();
-    composer.input.focus();
-  }));
+  byId("new").addEventListener("click", beginNew);
   byId("settings").addEventListener("click", settingsDialog);
   byId("theme").addEventListener("click", toggleTheme);
   byId("keys").addEventListener("click", openKeys);
