@@ -45,13 +45,15 @@ pub(super) struct Bounds {
     pub(super) unread: Duration,
     /// Most connections at once.
     pub(super) most: usize,
+    /// How long those who have connected may still ask after a stop.
+    pub(super) linger: Duration,
     pub(super) metrics: Option<MetricsHandle>,
 }
 
 impl Bounds {
     /// The usual times, for at most so many connections.
     pub(super) fn new(most: usize, metrics: Option<MetricsHandle>) -> Self {
-        Self { headers: HEADERS, unread: UNREAD, most, metrics }
+        Self { headers: HEADERS, unread: UNREAD, most, linger: Duration::ZERO, metrics }
     }
 }
 
@@ -100,6 +102,8 @@ pub(super) async fn serve(
         });
     }
     drop(listener);
+    // A graceful end cuts off, without an answer, who has connected and not asked yet.
+    tokio::time::sleep(bounds.linger).await;
     connections.shutdown().await;
 }
 
@@ -168,11 +172,18 @@ mod tests {
     use super::*;
 
     async fn start(bounds: Bounds) -> SocketAddr {
+        start_until(bounds, std::future::pending()).await
+    }
+
+    async fn start_until(
+        bounds: Bounds,
+        stop: impl Future<Output = ()> + Send + 'static,
+    ) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let big = || async { "x".repeat(64 << 20) };
         let router = Router::new().route("/big", axum::routing::get(big));
-        tokio::spawn(serve(listener.into(), router, bounds, std::future::pending()));
+        tokio::spawn(serve(listener.into(), router, bounds, stop));
         address
     }
 
@@ -206,6 +217,22 @@ mod tests {
             rest(slow).await;
         }
         assert!(is_served(address).await);
+    }
+
+    #[tokio::test]
+    async fn who_connected_before_a_stop_may_ask_for_a_while() {
+        for (linger, answered) in [(Duration::from_secs(5), true), (Duration::ZERO, false)] {
+            let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+            let bounds = Bounds { linger, ..Bounds::new(100, None) };
+            let address = start_until(bounds, async move { drop(stopped.await) }).await;
+            // One that has asked already shows that the other was accepted, too.
+            let mut early = TcpStream::connect(address).await.unwrap();
+            assert!(is_served(address).await);
+            drop(stop);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            let _ = early.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await;
+            assert_eq!(rest(early).await.starts_with(b"HTTP/1.1 404"), answered, "{linger:?}");
+        }
     }
 
     #[tokio::test]

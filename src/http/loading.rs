@@ -1,6 +1,9 @@
 //! What is answered while the model is loaded: that the process is alive, and not yet ready.
 
+use std::time::Duration;
+
 use axum::extract::Request;
+use axum::http::{HeaderValue, Version, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
 use serde_json::json;
@@ -9,6 +12,9 @@ use tokio::sync::oneshot;
 use super::connections::{self, Bounds};
 use super::error::ApiError;
 use super::listener::Listener;
+
+/// How long who connected before the model was there may ask: by then a client has sent its request.
+const LINGER: Duration = Duration::from_secs(2);
 
 /// Answers on an address until it is dropped.
 #[derive(Debug)]
@@ -23,15 +29,21 @@ impl Loading {
         let (stop, stopped) = oneshot::channel::<()>();
         let router = Router::new().fallback(answer);
         let stopped = async move { drop(stopped.await) };
-        let bounds = Bounds::new(max_connections, None);
+        let bounds = Bounds { linger: LINGER, ..Bounds::new(max_connections, None) };
         tokio::spawn(connections::serve(listener, router, bounds, stopped));
         Self { _stop: stop }
     }
 }
 
 async fn answer(request: Request) -> Response {
-    if request.uri().path() == "/health/live" {
-        return Json(json!({"status": "live"})).into_response();
+    let mut response = if request.uri().path() == "/health/live" {
+        Json(json!({"status": "live"})).into_response()
+    } else {
+        ApiError::Unavailable("the model is being loaded".to_owned()).into_response()
+    };
+    // The next request is perhaps for the model, which another listener answers for.
+    if request.version() < Version::HTTP_2 {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
-    ApiError::Unavailable("the model is being loaded".to_owned()).into_response()
+    response
 }
