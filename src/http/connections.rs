@@ -230,7 +230,8 @@ mod tests {
             assert!(is_served(address).await);
             drop(stop);
             tokio::time::sleep(Duration::from_millis(100)).await;
-            let _ = early.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await;
+            let _ =
+                early.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await;
             assert_eq!(rest(early).await.starts_with(b"HTTP/1.1 404"), answered, "{linger:?}");
         }
     }
