@@ -90,6 +90,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("demo", &[]),
     // Words alone.
     ("glossary", &[]),
+    ("guide", &[]),
 ];
 
 /// The floors inside of rooms that have any: what each part may import of its own room. A part that
