@@ -43,6 +43,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "config",
             "store",
             "telemetry",
+            // Served at /docs.
+            "guide",
         ],
     ),
     ("engine::startup", &["models", "weights", "kernels", "layers::group"]),
