@@ -80,7 +80,7 @@
 //! (`src/metrics.rs`), a flag (`src/cli/mod.rs`), a tool call format (`src/text/tool_calls.rs`), a
 //! reasoning format (`src/text/reasoning.rs`): each file begins with the steps.
 //!
-//! Words are those of the [`glossary`].
+//! Words are those of the [`glossary`]. What users of the server read is the [`guide`].
 //!
 //! ## What is absent on purpose
 //!
@@ -95,6 +95,7 @@ pub mod demo;
 pub mod engine;
 pub mod fleet;
 pub mod glossary;
+pub mod guide;
 pub mod http;
 pub use sconce_kernels as kernels;
 pub mod kv_cache;

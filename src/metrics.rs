@@ -14,7 +14,7 @@
 //!    when it is filled), the name and the help text.
 //! 2. `src/metrics.rs`: a function of [`MetricsHandle`] that fills the field; call it where the thing
 //!    happens, in `src/engine/core/mod.rs` or in `src/http`.
-//! 3. `SCONCE_UPDATE_README=1 cargo test --test main readme` writes the table of `README.md` anew.
+//! 3. `SCONCE_UPDATE_README=1 cargo test --test main readme` writes the table of `src/guide/metrics.md`.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -43,6 +43,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "config",
             "store",
             "telemetry",
+            // Served at /docs.
+            "guide",
         ],
     ),
     ("engine::startup", &["models", "weights", "kernels", "layers::group"]),
@@ -90,6 +92,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("demo", &[]),
     // Words alone.
     ("glossary", &[]),
+    ("guide", &[]),
 ];
 
 /// The floors inside of rooms that have any: what each part may import of its own room. A part that

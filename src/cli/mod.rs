@@ -8,7 +8,7 @@
 //!   `server_config`, which the compiler asks for; a flag that chooses the model or replaces one of
 //!   its files is a field of `ModelChoice` in `src/app/choice.rs` instead.
 //! - The file that reads the value.
-//! - `README.md`: its table of flags is written by `SCONCE_UPDATE_README=1 cargo test readme`.
+//! - `src/guide/flags.md`: written by `SCONCE_UPDATE_README=1 cargo test --test main readme`.
 //!
 //! Its variable `SCONCE_<FLAG>` and its key in `sconce.toml` come by themselves (`settings`).
 //!

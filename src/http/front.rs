@@ -66,7 +66,11 @@ pub(crate) async fn serve(
 
 /// The files of the pages.
 pub(crate) fn page_files() -> Router {
-    Router::new().route("/page/{name}", get(page::file)).route("/status", get(page::status))
+    Router::new()
+        .route("/page/{name}", get(page::file))
+        .route("/status", get(page::status))
+        .route("/docs", get(page::guide_index))
+        .route("/docs/{name}", get(page::guide_page))
 }
 
 /// The chat page, where the request is a browser's.

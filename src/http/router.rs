@@ -129,6 +129,8 @@ fn routes() -> Router<AppState> {
         .route("/apply-template", post(about::apply_template))
         .route("/", get(about::root))
         .route("/status", get(page::status))
+        .route("/docs", get(page::guide_index))
+        .route("/docs/{name}", get(page::guide_page))
         .route("/page/{name}", get(page::file))
         .route("/invocations", post(invocations::invocations))
         .route("/load", get(about::load))

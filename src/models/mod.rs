@@ -24,7 +24,7 @@
 //! 3. `tests/fixtures/make_parity.py`: a small random checkpoint of the class, and what transformers
 //!    computes with it; `tests/parity/mod.rs`: its folder in `MODELS`.
 //! 4. `src/weights/gguf/architectures.rs`: its names in GGUF files, if llama.cpp converts it.
-//! 5. `README.md`: `SCONCE_UPDATE_README=1 cargo test --test main readme` writes the table.
+//! 5. `src/guide/models.md`: `SCONCE_UPDATE_README=1 cargo test --test main readme` writes the table.
 //!
 //! If it computes what no other one does, that is a field of
 //! `DecoderSpec` in `src/models/decoder/spec.rs` named after what it does, never after the model.

@@ -8,7 +8,7 @@
 //!    All protocols then take it, check its range and describe it, and a beam search refuses it
 //!    where it shapes draws.
 //! 2. `src/sampling/filters.rs` (or `src/sampling/penalties.rs`): what it does.
-//! 3. `README.md`: its name, where the section on the API lists them.
+//! 3. `src/guide/api.md`: its name, where it lists them.
 
 use std::sync::Arc;
 

@@ -16,7 +16,7 @@ pub enum Source {
     Others,
     /// The only tokens that a grammar allows.
     Grammar,
-    /// A draft model. In place of a length it has what [`certainty`] says.
+    /// A draft model. In place of a length it has what `certainty` says.
     Model,
 }
 

@@ -12,7 +12,7 @@
 //! 1. `src/text/reasoning/families.rs`: a row, before families whose marks say less. What a tag can do is
 //!    in `src/text/reasoning/tags.rs`.
 //! 2. `src/text/reasoning/tests.rs`: an answer in the format.
-//! 3. `SCONCE_UPDATE_README=1 cargo test --test main readme` writes `--reasoning-parser` of `README.md`.
+//! 3. `SCONCE_UPDATE_README=1 cargo test --test main readme` writes `--reasoning-parser` of `src/guide/flags.md`.
 
 mod event;
 mod families;

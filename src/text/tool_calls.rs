@@ -17,7 +17,7 @@
 //! 2. `src/text/tool_calls.rs`: the module, and a row in `FAMILIES`, before families whose marks say less.
 //! 3. `src/text/tool_calls/tests/formats.rs`: an arm that writes calls in the format; the tests of all formats
 //!    read them again, in pieces, and enforce the grammar.
-//! 4. `SCONCE_UPDATE_README=1 cargo test --test main readme` writes `--tool-call-parser` of `README.md`.
+//! 4. `SCONCE_UPDATE_README=1 cargo test --test main readme` writes `--tool-call-parser` of `src/guide/flags.md`.
 
 mod apertus;
 mod command_r;

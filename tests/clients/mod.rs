@@ -1,4 +1,4 @@
-//! What others read of us stays true: the dashboard, and the tables of the README.
+//! What others read of us stays true: the dashboard, the README and the guide.
 
 mod dashboard;
 mod readme;

@@ -1,4 +1,4 @@
-// The chat page and the status page in a real browser, against servers with the demo model.
+// The chat page, the status page and the guide in a real browser, against servers with the demo model.
 //
 //     node page.mjs BINARY [NAME...]
 //
@@ -9,12 +9,13 @@
 import { checks, launch, Server } from "./page_support.mjs";
 import { access } from "./page_access.mjs";
 import { conversations } from "./page_conversations.mjs";
+import { docs } from "./page_docs.mjs";
 import { states } from "./page_states.mjs";
 import { status } from "./page_status.mjs";
 import { tools } from "./page_tools.mjs";
 
 const [binary, ...wanted] = process.argv.slice(2);
-const groups = { conversations, states, tools, status, access };
+const groups = { conversations, states, tools, status, docs, access };
 
 const server = await Server.start(binary);
 const browser = await launch();

@@ -1,5 +1,5 @@
-//! The tables of the README say what the code says. After a change of the code,
-//! `SCONCE_UPDATE_README=1 cargo test --test main readme` writes them anew.
+//! The tables of the guide say what the code says, and commands in it and in the README exist. After a
+//! change of the code, `SCONCE_UPDATE_README=1 cargo test --test main readme` writes the tables anew.
 
 use std::path::PathBuf;
 
@@ -14,8 +14,13 @@ use sconce::models::{architectures, bidirectional, encoder};
 use crate::parity::gguf_files::converted;
 use crate::parity::{MODELS, folder, pictures};
 
-fn readme() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("README.md")
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The file of a page of the guide.
+fn page(name: &str) -> PathBuf {
+    root().join("src/guide").join(format!("{name}.md"))
 }
 
 /// What stands between `<!-- name:begin -->` and `<!-- name:end -->`, marks excluded.
@@ -141,41 +146,55 @@ fn gguf_name(fixture: &str) -> Option<String> {
 
 #[test]
 fn readme_tables_are_those_of_the_code() {
+    let encoders = || list(encoder::architectures().chain(bidirectional::architectures()));
     let sections = [
-        ("models", models_table()),
-        ("encoders", list(encoder::architectures().chain(bidirectional::architectures()))),
-        ("flags", flags_table()),
-        ("metrics", metrics_table()),
+        ("models", "models", models_table()),
+        ("embeddings", "encoders", encoders()),
+        ("flags", "flags", flags_table()),
+        ("metrics", "metrics", metrics_table()),
     ];
-    let mut text = std::fs::read_to_string(readme()).unwrap();
-    let before = text.clone();
-    for (name, table) in &sections {
-        let range = section(&text, name);
-        text.replace_range(range, table);
-    }
-    if std::env::var_os("SCONCE_UPDATE_README").is_some() {
-        std::fs::write(readme(), &text).unwrap();
-        return;
-    }
+    let is_update = std::env::var_os("SCONCE_UPDATE_README").is_some();
     let hint = "SCONCE_UPDATE_README=1 cargo test --test main readme writes it anew";
-    for (name, table) in sections {
-        assert_eq!(before[section(&before, name)], table, "the {name} of the README; {hint}");
+    for (name, mark, table) in sections {
+        let text = std::fs::read_to_string(page(name)).unwrap();
+        let range = section(&text, mark);
+        if is_update {
+            let mut updated = text;
+            updated.replace_range(range, &table);
+            std::fs::write(page(name), updated).unwrap();
+        } else {
+            assert_eq!(text[range], table, "the {mark} of src/guide/{name}.md; {hint}");
+        }
     }
 }
 
-/// Commands that the README shows exist, with their flags.
+/// The README is for who is new here; what it leads to exists.
 #[test]
-fn commands_of_the_readme_parse() {
-    let text = std::fs::read_to_string(readme()).unwrap();
-    let shown: Vec<&str> = text
-        .lines()
-        .filter_map(|line| {
+fn the_readme_is_short_and_its_links_lead_somewhere() {
+    let text = std::fs::read_to_string(root().join("README.md")).unwrap();
+    assert!(text.lines().count() <= 220, "{} lines", text.lines().count());
+    let linked = text.split("](").skip(1).map(|rest| rest.split(')').next().unwrap());
+    for link in linked.filter(|link| !link.contains("://") && !link.starts_with('#')) {
+        assert!(root().join(link).exists(), "{link}");
+    }
+}
+
+/// Commands that the README and the guide show exist, with their flags.
+#[test]
+fn commands_of_the_readme_and_the_guide_parse() {
+    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let pages = sconce::guide::PAGES.iter().copied();
+    let pages = pages.chain([("index", sconce::guide::INDEX), ("README", readme.as_str())]);
+    let mut shown = Vec::new();
+    for (name, text) in pages {
+        shown.extend(text.lines().filter_map(|line| {
             let line = line.split(" #").next()?.trim();
-            line.strip_prefix("sconce ").or_else(|| line.strip_prefix("cargo run --release -- "))
-        })
-        .collect();
-    assert!(shown.len() >= 7, "{shown:?}");
-    for line in shown {
+            let command = line.strip_prefix("sconce ");
+            Some((name, command.or_else(|| line.strip_prefix("cargo run --release -- "))?))
+        }));
+    }
+    assert!(shown.len() >= 25, "{shown:?}");
+    for (name, line) in shown {
         // A word of prose that begins a line is no command.
         let Some(first) = line.split_whitespace().next() else { continue };
         if Cli::command().find_subcommand(first).is_none() {
@@ -183,6 +202,6 @@ fn commands_of_the_readme_parse() {
         }
         let words = std::iter::once("sconce").chain(line.split_whitespace());
         let parsed = Cli::command().try_get_matches_from(words);
-        assert!(parsed.is_ok(), "`sconce {line}`: {}", parsed.unwrap_err());
+        assert!(parsed.is_ok(), "{name}: `sconce {line}`: {}", parsed.unwrap_err());
     }
 }

@@ -131,14 +131,46 @@ async fn browsers_get_pages_and_programs_json() {
 }
 
 #[tokio::test]
+async fn the_guide_is_a_page_for_browsers_and_markdown_for_programs() {
+    let server = Server::saying("x").await;
+    let index = server.client.get("/docs").await;
+    assert_eq!(index.header("content-type"), Some("text/markdown; charset=utf-8"));
+    assert!(index.text.starts_with("# Guide") && index.header("vary") == Some("accept"));
+    let browser = [("accept", "text/html,application/xhtml+xml,*/*;q=0.8")];
+    for (name, text) in sconce::guide::PAGES {
+        let page = server.client.get(&format!("/docs/{name}")).await;
+        assert_eq!((page.status, page.text.as_str()), (200, *text));
+    }
+    for path in ["/docs", "/docs/flags", "/docs/flags.md"] {
+        let page = server.client.get_with(path, &browser).await;
+        assert_eq!(page.header("content-type"), Some("text/html; charset=utf-8"), "{path}");
+        assert!(page.header("content-security-policy").unwrap().starts_with("default-src 'none'"));
+        let etag = server.client.get(path).await.header("etag").unwrap().to_owned();
+        let known = [("if-none-match", etag.as_str())];
+        assert_eq!(server.client.get_with(path, &known).await.status, 304, "{path}");
+        let other = [("accept", "text/html"), ("if-none-match", etag.as_str())];
+        assert_eq!(server.client.get_with(path, &other).await.status, 200, "{path}");
+    }
+    for headers in [&[][..], &browser] {
+        assert_eq!(server.client.get_with("/docs/none", headers).await.status, 404);
+    }
+}
+
+#[tokio::test]
 async fn pages_need_no_key() {
     let mut setup = Setup::default();
     setup.config.api_keys = vec!["k".to_owned()];
     let server = Server::start(setup, |_| say("x")).await;
     let page = server.client.get_with("/", &[("accept", "text/html")]).await;
     assert_eq!(page.status, 200);
-    for (path, status) in [("/page/chat.js", 200), ("/status", 200), ("/", 401), ("/metrics", 401)]
-    {
+    for (path, status) in [
+        ("/page/chat.js", 200),
+        ("/status", 200),
+        ("/docs", 200),
+        ("/docs/flags", 200),
+        ("/", 401),
+        ("/metrics", 401),
+    ] {
         assert_eq!(server.client.get(path).await.status, status, "{path}");
     }
 }

@@ -15,9 +15,10 @@ const OPERATORS: [&str; 5] = [
     "/v1/models/unload",
 ];
 /// What they ask besides, which is everybody's.
-const EVERYBODY: [&str; 6] = ["/load", "/ping", "/status", "/v1/models", "/v1/usage", "/version"];
+const EVERYBODY: [&str; 7] =
+    ["/docs", "/load", "/ping", "/status", "/v1/models", "/v1/usage", "/version"];
 /// The same, for what is below.
-const BELOW: [&str; 2] = ["/health", "/page/"];
+const BELOW: [&str; 3] = ["/docs/", "/health", "/page/"];
 
 /// The routes of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,5 +69,6 @@ mod tests {
         assert_eq!(has("/health/ready"), [true, true, true]);
         assert_eq!(has("/v1/chat/completions"), [true, true, false]);
         assert_eq!(has("/"), [true, true, false]);
+        assert_eq!(has("/docs/flags"), [true, true, true]);
     }
 }

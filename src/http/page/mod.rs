@@ -1,10 +1,10 @@
-//! The pages for people: the chat at `/` and the live status at `/status`. Their files are part of the
-//! binary, are served as they lie in `web`, and need no build: plain modules that a browser reads.
-//! Knows nothing of the rest of the server; what the pages do, they do by its routes.
+//! The pages for people: the chat at `/`, the live status at `/status` and the guide at `/docs`, which programs
+//! get as Markdown. Their files are part of the binary, are served as they lie in `web`, and need no build: plain
+//! modules that a browser reads. Knows nothing of the rest of the server; what the pages do, they do by its routes.
 //!
 //! ```text
 //! policy       which content a browser may load, run and reach
-//! web          chat.js and status.js begin the pages; every file says at its head what it is for
+//! web          chat.js, status.js and docs.js begin the pages; every file says at its head what it is for
 //! ```
 
 use std::collections::HashMap;
@@ -16,12 +16,15 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
+use crate::guide;
+
 mod policy;
 
 const HTML: &str = "text/html; charset=utf-8";
 const CSS: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const SVG: &str = "image/svg+xml";
+const MARKDOWN: &str = "text/markdown; charset=utf-8";
 
 /// Rows of [`FILES`]: a file's name, its media type, its bytes.
 macro_rules! files {
@@ -44,6 +47,9 @@ const FILES: &[(&str, &str, &[u8])] = files! {
     "composer.js": SCRIPT,
     "connection.js": SCRIPT,
     "conversation.js": SCRIPT,
+    "docs.css": CSS,
+    "docs.html": HTML,
+    "docs.js": SCRIPT,
     "dom.js": SCRIPT,
     "heat.js": SCRIPT,
     "highlight.js": SCRIPT,
@@ -80,15 +86,24 @@ struct File {
     etag: HeaderValue,
 }
 
-static BY_NAME: LazyLock<HashMap<&str, File>> = LazyLock::new(|| {
-    let file = |&(name, media_type, bytes): &(&'static str, &'static str, &'static [u8])| {
+impl File {
+    fn new(media_type: &'static str, bytes: &'static [u8]) -> Self {
         let digest: [u8; 32] = Sha256::digest(bytes).into();
         let name_of_content = u128::from_be_bytes(*digest.first_chunk().expect("32 bytes"));
         let etag = format!("\"{name_of_content:032x}\"");
         let etag = HeaderValue::try_from(etag).expect("hexadecimal digits");
-        (name, File { media_type, bytes, etag })
-    };
-    FILES.iter().map(file).collect()
+        Self { media_type, bytes, etag }
+    }
+}
+
+static BY_NAME: LazyLock<HashMap<&str, File>> = LazyLock::new(|| {
+    FILES.iter().map(|&(name, media_type, bytes)| (name, File::new(media_type, bytes))).collect()
+});
+
+/// Pages of the guide; the index has no name.
+static GUIDE: LazyLock<HashMap<&str, File>> = LazyLock::new(|| {
+    let pages = std::iter::once(&("", guide::INDEX)).chain(guide::PAGES);
+    pages.map(|&(name, text)| (name, File::new(MARKDOWN, text.as_bytes()))).collect()
 });
 
 /// What is behind the question mark of a file's address.
@@ -107,7 +122,8 @@ pub(crate) fn wants_page(headers: &HeaderMap) -> bool {
 /// Whether a request is for a part of the pages, which hold nothing secret: they ask for a key
 /// themselves, and send it with what they ask of the server.
 pub(crate) fn is_public(path: &str, headers: &HeaderMap) -> bool {
-    path == "/status" || path.starts_with("/page/") || (path == "/" && wants_page(headers))
+    let below = ["/page/", "/docs/"].iter().any(|begin| path.starts_with(begin));
+    matches!(path, "/status" | "/docs") || below || (path == "/" && wants_page(headers))
 }
 
 /// `GET /` for browsers: the chat.
@@ -118,6 +134,23 @@ pub(crate) fn chat(headers: &HeaderMap) -> Response {
 /// `GET /status`: what the server is doing, live.
 pub(crate) async fn status(headers: HeaderMap) -> Response {
     respond("status.html", &headers, policy::page())
+}
+
+/// `GET /docs`: the first page of the guide.
+pub(crate) async fn guide_index(headers: HeaderMap) -> Response {
+    guide_page(Path(String::new()), headers).await
+}
+
+/// `GET /docs/{name}`: a page of the guide, with the ending of its file or without.
+pub(crate) async fn guide_page(Path(name): Path<String>, headers: HeaderMap) -> Response {
+    match GUIDE.get(name.strip_suffix(".md").unwrap_or(&name)) {
+        Some(_) if wants_page(&headers) => respond("docs.html", &headers, policy::page()),
+        Some(page) => respond_with(page, &headers, policy::page()),
+        None => {
+            (StatusCode::NOT_FOUND, format!("the guide has no page {name:?}; /docs lists them\n"))
+                .into_response()
+        }
+    }
 }
 
 /// `GET /page/{name}`: a file of the pages.
@@ -137,12 +170,18 @@ pub(crate) async fn file(
     }
 }
 
-/// A file, or only that it is still the one that the browser has.
+/// A file of the pages.
 fn respond(name: &str, headers: &HeaderMap, policy: HeaderValue) -> Response {
-    let Some(file) = BY_NAME.get(name) else {
-        return (StatusCode::NOT_FOUND, format!("the pages have no file {name:?}\n"))
-            .into_response();
-    };
+    match BY_NAME.get(name) {
+        Some(file) => respond_with(file, headers, policy),
+        None => {
+            (StatusCode::NOT_FOUND, format!("the pages have no file {name:?}\n")).into_response()
+        }
+    }
+}
+
+/// A file, or only that it is still the one that the browser has.
+fn respond_with(file: &File, headers: &HeaderMap, policy: HeaderValue) -> Response {
     let about = [
         (header::CONTENT_SECURITY_POLICY, policy),
         (header::ETAG, file.etag.clone()),
@@ -213,7 +252,7 @@ mod tests {
 
     #[test]
     fn pages_name_files_that_are_served_and_no_other_host() {
-        for page in ["index.html", "status.html"] {
+        for page in ["docs.html", "index.html", "status.html"] {
             let html = text(page);
             for marker in ["src=\"", "rel=\"stylesheet\" href=\"", "rel=\"icon\" href=\""] {
                 for rest in html.split(marker).skip(1) {

@@ -11,7 +11,7 @@ pub(crate) const ROUTES: &str = "/v1/audio/";
 /// The route that others point to.
 pub(crate) const ROUTE: &str = "/v1/audio/transcriptions";
 
-/// What [`SpeechService`] is made of.
+/// What a `SpeechService` is made of.
 #[derive(Debug)]
 pub struct SpeechParts {
     /// The way to the thread that transcribes.

@@ -78,7 +78,7 @@ mod stablelm;
 mod starcoder2;
 mod vision_language;
 
-/// The classes of every file; refusals and the README list them in this order.
+/// The classes of every file; refusals and the guide list them in this order.
 pub(super) const ALL: &[&[Architecture]] = &[
     afmoe::CLASSES,
     apertus::CLASSES,

@@ -82,7 +82,8 @@ pub(crate) fn of_path(path: &str) -> &'static [Scope] {
     let below = |begin: &str| {
         path.strip_prefix(begin).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
-    if ANYBODY.contains(&path) || below("/v1/models") || path.starts_with("/health") {
+    let tells = ANYBODY.contains(&path) || below("/docs") || below("/v1/models");
+    if tells || path.starts_with("/health") {
         &[]
     } else if matches!(path, "/v1/load_lora_adapter" | "/v1/unload_lora_adapter") {
         &[Scope::Admin]
@@ -112,6 +113,8 @@ mod tests {
             ("/v1/models", &[][..]),
             ("/v1/models/org/name", &[]),
             ("/v1/usage", &[]),
+            ("/docs", &[]),
+            ("/docs/flags", &[]),
             ("/metrics", &[Scope::Metrics]),
             ("/v1/load_lora_adapter", &[Scope::Admin]),
             ("/v1/batches/b/cancel", &[Scope::Batches]),
