@@ -201,7 +201,7 @@ impl EncoderCore {
         let mut rows = hidden.rows();
         for waiting in batch {
             let EmbeddingRequest { token_ids, wanted, .. } = &waiting.request;
-            let mut pooler = self.head.pooler(wanted.each_token);
+            let mut pooler = self.head.pooler(wanted.outputs);
             rows.by_ref()
                 .take(self.runner.rows_of(token_ids.len()))
                 .for_each(|row| pooler.add(row));

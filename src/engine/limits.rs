@@ -28,6 +28,8 @@ pub struct EngineLimits {
     pub hidden_size: usize,
     /// What vectors say.
     pub outputs: Outputs,
+    /// What every token can have besides, each with the elements of a vector.
+    pub further: Vec<(Outputs, usize)>,
     /// How hidden states become vectors, where tokens have none of their own.
     pub pooling: Pooling,
     /// Whether embeddings are scaled to length 1, unless a request decides otherwise.
@@ -39,6 +41,20 @@ pub struct EngineLimits {
 }
 
 impl EngineLimits {
+    /// The elements of a token's vector from a further head, where the model has one that gives
+    /// `outputs`.
+    pub fn further_size(&self, outputs: Outputs) -> Option<usize> {
+        self.further.iter().find(|(own, _)| *own == outputs).map(|(_, size)| *size)
+    }
+
+    /// Whether a request can have `outputs` of the model.
+    pub fn gives(&self, outputs: Outputs) -> bool {
+        outputs == self.outputs
+            || self.further_size(outputs).is_some()
+            // Whatever pools hidden states has them.
+            || (outputs, self.outputs) == (Outputs::HiddenStates, Outputs::Embedding)
+    }
+
     /// Checks that a prompt has tokens, and that the model knows them.
     pub(super) fn check_tokens(&self, tokens: &[u32]) -> Result<(), String> {
         let vocab_size = self.vocab_size;
@@ -94,9 +110,16 @@ impl EngineLimits {
         if length > most {
             return Err(format!("the text has {length} tokens, the most is {most}"));
         }
+        let outputs = request.wanted.outputs.unwrap_or(self.outputs);
+        if !self.gives(outputs) {
+            return Err(format!("the model gives {:?}, not {outputs:?}", self.outputs));
+        }
         match request.wanted.dimensions {
-            Some(_) if self.outputs.is_of_classes() => {
+            Some(_) if outputs.is_of_classes() => {
                 Err("dimensions can't be had of classes".to_owned())
+            }
+            Some(_) if self.further_size(outputs).is_some() => {
+                Err(format!("dimensions can't be had of {outputs:?}"))
             }
             Some(wanted) if wanted == 0 || wanted > self.embedding_size => {
                 Err(format!("dimensions is {wanted}, it must be 1 to {}", self.embedding_size))

@@ -83,7 +83,19 @@ pub fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     Ok(spec)
 }
 
+/// Architectures of checkpoints that are published in another form too, and what to take.
+const ELSEWHERE: [(&str, &str); 1] = [(
+    "JinaEmbeddingsV5Model",
+    "its folder has an adapter for each task beside the network; take the checkpoint with that of your \
+     task merged: jina-embeddings-v5-text-small (or -nano) followed by -retrieval, -text-matching, \
+     -classification or -clustering",
+)];
+
 fn unknown(names: &[String]) -> ModelError {
+    if let Some((name, hint)) = ELSEWHERE.iter().find(|(name, _)| names.iter().any(|n| n == name)) {
+        let what = format!("architecture {name}");
+        return ModelError::Unsupported { what, supported: (*hint).to_owned() };
+    }
     let decoders = architectures().map(str::to_owned);
     let supported: Vec<String> = decoders.chain(encoder::architectures()).collect();
     let nearest = names.first().and_then(|name| nearest(name));

@@ -249,6 +249,9 @@ fn an_unknown_architecture_is_told_its_nearest_kin() {
     nearest("LlamaForSomethingElse", "the nearest by name is LlamaForCausalLM");
     let far = spec_of(json!({"architectures": ["Zzz"]})).unwrap_err().to_string();
     assert!(!far.contains("nearest"), "{far}");
+    let merged =
+        ["architecture JinaEmbeddingsV5Model", "jina-embeddings-v5-text-small", "-retrieval"];
+    refused(json!({"architectures": ["JinaEmbeddingsV5Model"]}), &merged);
 }
 
 #[test]

@@ -60,10 +60,9 @@ impl HeadLayer {
 }
 
 impl Dense {
-    fn forward(&self, x: &[f32]) -> Vec<f32> {
+    pub(super) fn forward(&self, x: &[f32]) -> Vec<f32> {
         let outputs = self.weight.iter().enumerate().map(|(at, row)| {
-            let products = row.iter().zip(x).map(|(w, x)| f64::from(*w) * f64::from(*x));
-            let sum = products.sum::<f64>() + self.bias.get(at).copied().map_or(0.0, f64::from);
+            let sum = dot(row, x) + self.bias.get(at).copied().map_or(0.0, f64::from);
             narrow(match self.activation {
                 DenseActivation::Identity => sum,
                 DenseActivation::Tanh => sum.tanh(),
@@ -92,6 +91,21 @@ impl LayerNorm {
     }
 }
 
+/// The sum of products. A head is applied to every token where each has a vector, so it is taken in
+/// parts that a processor adds beside each other.
+fn dot(a: &[f32], b: &[f32]) -> f64 {
+    const PARTS: usize = 8;
+    let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<PARTS>(), b.as_chunks::<PARTS>());
+    let mut sums = [0.0; PARTS];
+    for (a, b) in a.iter().zip(b) {
+        for (sum, (a, b)) in sums.iter_mut().zip(a.iter().zip(b)) {
+            *sum += f64::from(*a) * f64::from(*b);
+        }
+    }
+    let rest = a_rest.iter().zip(b_rest).map(|(a, b)| f64::from(*a) * f64::from(*b));
+    sums.iter().sum::<f64>() + rest.sum::<f64>()
+}
+
 /// Scales a vector to length 1; one of zeros stays as it is.
 pub fn normalize(vector: &mut [f32]) {
     let squares = vector.iter().map(|x| f64::from(*x) * f64::from(*x));
@@ -110,6 +124,16 @@ pub(super) fn narrow(x: f64) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_product_is_that_of_all_elements() {
+        let (a, b): (Vec<f32>, Vec<f32>) =
+            (1..20_u8).map(|x| (f32::from(x), 1.0 / f32::from(x))).unzip();
+        for length in [0_u8, 1, 7, 8, 9, 16, 19] {
+            let [a, b] = [&a, &b].map(|vector| &vector[..length.into()]);
+            assert!((dot(a, b) - f64::from(length)).abs() < 1e-6, "{length}");
+        }
+    }
 
     #[test]
     fn a_layer_norm_and_a_gelu_are_those_of_torch() {

@@ -28,6 +28,19 @@ pub struct PoolingHead {
     pub active: bool,
     /// Keep so many of the first elements, after the activation; `None` keeps all.
     pub cut: Option<usize>,
+    /// What is made of every token's hidden state besides, each by a head of its own.
+    pub further: Arc<[TokenHead]>,
+}
+
+/// A head beside the main one, which makes a vector of each token's hidden state.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TokenHead {
+    /// What the vectors say.
+    pub outputs: Outputs,
+    /// From a hidden state to a vector.
+    pub layer: Dense,
+    /// What is done at the end, unless a request decides otherwise.
+    pub activation: Activation,
 }
 
 /// What the vectors of a model say.
@@ -43,12 +56,22 @@ pub enum Outputs {
     Classes,
     /// The same of every token.
     TokenClasses,
+    /// How much each token of a text says what it is about, in one number above or at 0.
+    TokenWeights,
+    /// The hidden state of every token, as the network gives it.
+    HiddenStates,
 }
 
 impl Outputs {
     /// Whether every token has a vector of its own.
     pub fn is_of_tokens(self) -> bool {
-        matches!(self, Self::TokenEmbeddings | Self::TokenClasses)
+        match self {
+            Self::Embedding | Self::Lexical | Self::Classes => false,
+            Self::TokenEmbeddings
+            | Self::TokenClasses
+            | Self::TokenWeights
+            | Self::HiddenStates => true,
+        }
     }
 
     /// Whether vectors are scores of classes.
@@ -64,6 +87,8 @@ pub enum Activation {
     Identity,
     /// Scale to length 1.
     Normalize,
+    /// Zero below zero.
+    Relu,
     /// `1 / (1 + exp(-x))` of every element.
     Sigmoid,
     /// Probabilities that add up to 1.
@@ -73,8 +98,8 @@ pub enum Activation {
 /// What a request wants of a text's hidden states.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// A vector of every token, from a model that pools too: its hidden states, as they are.
-    pub each_token: bool,
+    /// Which of the model's outputs; `None` is what the model is there for.
+    pub outputs: Option<Outputs>,
     /// Keep so many of the first elements of an embedding; `None` keeps all.
     pub dimensions: Option<usize>,
     /// Do what the head has at the end; `None` does what the model's author says.
@@ -91,6 +116,7 @@ impl PoolingHead {
             activation: Activation::Normalize,
             active: normalize,
             cut: None,
+            further: [].into(),
         }
     }
 
@@ -115,34 +141,55 @@ impl PoolingHead {
         self.active && self.activation == Activation::Normalize
     }
 
-    /// What pools the hidden states of one text; `each_token`: as [`Wanted`] has it.
-    pub fn pooler(&self, each_token: bool) -> Pooler {
-        let keeps_all = each_token || self.outputs.is_of_tokens();
+    /// The outputs of further heads, each with the elements of a vector.
+    pub fn further_sizes(&self) -> Vec<(Outputs, usize)> {
+        self.further.iter().map(|head| (head.outputs, head.layer.weight.len())).collect()
+    }
+
+    /// What pools the hidden states of one text; `outputs`: as [`Wanted`] has it.
+    pub fn pooler(&self, outputs: Option<Outputs>) -> Pooler {
+        let keeps_all = outputs.unwrap_or(self.outputs).is_of_tokens();
         Pooler::new((!keeps_all).then_some(self.pooling))
     }
 
     /// The vector of a text, or those of its tokens one after the other.
     pub fn finish(&self, pooler: Pooler, wanted: Wanted) -> Vec<f32> {
-        // The layers of a head that pools are for what is pooled.
-        let raw = wanted.each_token && !self.outputs.is_of_tokens();
-        let finish = |mut vector: Vec<f32>| {
-            if raw {
+        let outputs = wanted.outputs.unwrap_or(self.outputs);
+        let further = self.further.iter().find(|head| head.outputs == outputs);
+        let finish = |mut vector: Vec<f32>| match further {
+            Some(head) => head.finish(&vector, wanted.activation),
+            // The layers of a head that pools are for what is pooled.
+            None if outputs == Outputs::HiddenStates => {
                 if wanted.activation == Some(true) {
                     Activation::Normalize.apply(&mut vector);
                 }
-                return vector;
+                vector
             }
-            for layer in &*self.layers {
-                vector = layer.forward(vector);
-            }
-            vector.truncate(wanted.dimensions.unwrap_or(usize::MAX));
-            if wanted.activation.unwrap_or(self.active) {
-                self.activation.apply(&mut vector);
-            }
-            vector.truncate(self.cut.unwrap_or(usize::MAX));
-            vector
+            None => self.finish_main(vector, wanted),
         };
         pooler.finish().into_iter().flat_map(finish).collect()
+    }
+
+    fn finish_main(&self, mut vector: Vec<f32>, wanted: Wanted) -> Vec<f32> {
+        for layer in &*self.layers {
+            vector = layer.forward(vector);
+        }
+        vector.truncate(wanted.dimensions.unwrap_or(usize::MAX));
+        if wanted.activation.unwrap_or(self.active) {
+            self.activation.apply(&mut vector);
+        }
+        vector.truncate(self.cut.unwrap_or(usize::MAX));
+        vector
+    }
+}
+
+impl TokenHead {
+    fn finish(&self, hidden: &[f32], activation: Option<bool>) -> Vec<f32> {
+        let mut vector = self.layer.forward(hidden);
+        if activation.unwrap_or(true) {
+            self.activation.apply(&mut vector);
+        }
+        vector
     }
 }
 
@@ -152,6 +199,11 @@ impl Activation {
         match self {
             Self::Identity => {}
             Self::Normalize => normalize(vector),
+            Self::Relu => {
+                for x in vector {
+                    *x = x.max(0.0);
+                }
+            }
             Self::Sigmoid => {
                 for x in vector {
                     *x = narrow(1.0 / (1.0 + (-f64::from(*x)).exp()));
@@ -239,7 +291,7 @@ mod tests {
     }
 
     fn finished(head: &PoolingHead, row: &[f32], dimensions: Option<usize>) -> Vec<f32> {
-        let mut pooler = head.pooler(false);
+        let mut pooler = head.pooler(None);
         pooler.add(row);
         head.finish(pooler, Wanted { dimensions, ..Wanted::default() })
     }
@@ -303,7 +355,7 @@ mod tests {
         near(&finished(&classes, &[0.0, 3f32.ln()], None), &[0.25, 0.75]);
         let sigmoid = PoolingHead { activation: Activation::Sigmoid, ..classes.clone() };
         near(&finished(&sigmoid, &[0.0, 3f32.ln()], None), &[0.5, 0.75]);
-        let mut pooler = classes.pooler(false);
+        let mut pooler = classes.pooler(None);
         pooler.add(&[7.0, -2.0]);
         let raw = Wanted { activation: Some(false), ..Wanted::default() };
         assert_eq!(classes.finish(pooler, raw), [7.0, -2.0]);
@@ -313,17 +365,41 @@ mod tests {
     fn tokens_keep_their_own_vectors_where_they_are_wanted() {
         let rows: [&[f32]; 2] = [&[3.0, 4.0], &[0.0, 2.0]];
         let of = |head: &PoolingHead, wanted: Wanted| {
-            let mut pooler = head.pooler(wanted.each_token);
+            let mut pooler = head.pooler(wanted.outputs);
             for row in rows {
                 pooler.add(row);
             }
             head.finish(pooler, wanted)
         };
         let pooled = PoolingHead::new(Pooling::Mean, true);
-        let each = Wanted { each_token: true, ..Wanted::default() };
-        assert_eq!(of(&pooled, each), [3.0, 4.0, 0.0, 2.0]);
-        let late = PoolingHead { outputs: Outputs::TokenEmbeddings, ..pooled };
+        let want = |outputs| Wanted { outputs: Some(outputs), ..Wanted::default() };
+        assert_eq!(of(&pooled, want(Outputs::HiddenStates)), [3.0, 4.0, 0.0, 2.0]);
+        let late = PoolingHead { outputs: Outputs::TokenEmbeddings, ..pooled.clone() };
         near(&of(&late, Wanted::default()), &[0.6, 0.8, 0.0, 1.0]);
+        // Two heads beside the one that pools: they read what is pooled, not what becomes of it.
+        let layer = |weight: Vec<Vec<f32>>, bias: Vec<f32>| Dense {
+            weight,
+            bias,
+            activation: DenseActivation::Identity,
+        };
+        let weights = TokenHead {
+            outputs: Outputs::TokenWeights,
+            layer: layer(vec![vec![1.0, -1.0]], vec![1.5]),
+            activation: Activation::Relu,
+        };
+        let vectors = TokenHead {
+            outputs: Outputs::TokenEmbeddings,
+            layer: layer(vec![vec![0.0, 1.0], vec![1.0, 0.0], vec![0.0, 0.0]], vec![0.0; 3]),
+            activation: Activation::Normalize,
+        };
+        let several = PoolingHead { further: [weights, vectors].into(), ..pooled };
+        let sizes = [(Outputs::TokenWeights, 1), (Outputs::TokenEmbeddings, 3)];
+        assert_eq!(several.further_sizes(), sizes);
+        assert_eq!(of(&several, want(Outputs::TokenWeights)), [0.5, 0.0]);
+        let raw = Wanted { activation: Some(false), ..want(Outputs::TokenWeights) };
+        assert_eq!(of(&several, raw), [0.5, -0.5]);
+        near(&of(&several, want(Outputs::TokenEmbeddings)), &[0.8, 0.6, 0.0, 1.0, 0.0, 0.0]);
+        near(&of(&several, Wanted::default()), &[0.447_213_6, 0.894_427_2]);
     }
 
     #[test]

@@ -24,6 +24,7 @@
 //! progress       how much is loaded
 //! projector      which file has the tower of a GGUF model
 //! tensors        Weights: the view that models load from
+//! token_heads    two layers of BGE-M3, the only weights that are read from pickles
 //! ```
 
 mod chat_template;
@@ -47,6 +48,7 @@ pub mod source;
 pub mod stored;
 pub mod tally;
 pub mod tensors;
+pub mod token_heads;
 mod with_head;
 
 pub use error::{Loaded, WeightError};

@@ -22,6 +22,7 @@ use super::projector::{self, ProjectorChoice};
 use super::safetensors::SafetensorsSource;
 use super::sentence_modules::SentenceModules;
 use super::tensors::{Outline, TensorSource, Weights};
+use super::token_heads::TokenHeadFiles;
 use super::with_head::WithHead;
 
 /// One model's files, opened and checked; tensors are read when they are asked for.
@@ -60,6 +61,8 @@ pub struct ModelSource {
     /// What stands behind the network, where sentence-transformers wrote the folder, or a GGUF file
     /// says how it pools.
     pub sentence_modules: Option<SentenceModules>,
+    /// The layers of BGE-M3 that read every token, where a folder has them.
+    pub token_heads: Option<TokenHeadFiles>,
     /// Whether there is nothing but a head that drafts, for a model in another file.
     pub is_draft_head: bool,
     /// The configuration as the file has it.
@@ -216,6 +219,7 @@ impl ModelSource {
             tool_use_template: templates.tool_use,
             gguf_vocabulary: None,
             sentence_modules: SentenceModules::read(folder)?,
+            token_heads: TokenHeadFiles::find(folder)?,
             is_draft_head: false,
             stored_config,
             tensors,
@@ -291,6 +295,7 @@ impl ModelSource {
             tool_use_template: model.tool_use_template,
             gguf_vocabulary: Some(model.vocabulary),
             sentence_modules: model.sentence_modules,
+            token_heads: None,
             is_draft_head: model.holds == Holds::Head,
             tensors: model.tensors,
         };

@@ -215,6 +215,46 @@ def check_sparse(check, binary):
             assert status != 200 and "splade" in answer["error"], answer
 
 
+def check_several(check, binary):
+    """BGE-M3: one model with a vector of a text, and a weight and a vector of every token."""
+    texts = json.loads((FIXTURES / "embeddings/bge_m3/reference.json").read_text())
+    texts = [one for one in texts if len(one["ids"]) < 38]
+    inputs = [one["text"] for one in texts]
+    with serve(binary, FIXTURES / "embeddings/bge_m3") as server:
+        with check("bge_m3: /v1/embeddings, /embed_sparse and /pooling have FlagEmbedding's numbers"):
+            status, answer = server.post("/v1/embeddings", {"input": inputs})
+            for one, theirs in zip(answer["data"], texts):
+                near(one["embedding"], theirs["embedding"])
+            status, answer = server.post("/embed_sparse", {"inputs": inputs})
+            assert status == 200, answer
+            for vector, theirs in zip(answer, texts):
+                assert [one["index"] for one in vector] == [at for at, _ in theirs["sparse"]]
+                near([one["value"] for one in vector], [x for _, x in theirs["sparse"]])
+            status, answer = server.post("/pooling", {"input": inputs, "task": "token_embed"})
+            for one, theirs in zip(answer["data"], texts):
+                assert len(one["data"]) == len(theirs["vectors"])
+                for ours, vector in zip(one["data"], theirs["vectors"]):
+                    near(ours, vector)
+            status, answer = server.post("/pooling", {"input": inputs, "task": "token_classify"})
+            for one, theirs in zip(answer["data"], texts):
+                near(one["data"], theirs["weights"][1:-1])
+        with check("bge_m3: /score and /rerank compare what the request names"):
+            first, second = texts[0], texts[1]
+            pair = {"text_1": first["text"], "text_2": second["text"]}
+            shared = dict(second["sparse"])
+            products = sum(x * shared.get(at, 0) for at, x in first["sparse"])
+            dot = lambda a, b: sum(x * y for x, y in zip(a, b))
+            best = sum(max(dot(own, other) for other in second["vectors"]) for own in first["vectors"])
+            cosine = dot(first["embedding"], second["embedding"])
+            for task, expected in [("token_classify", products), ("token_embed", best),
+                                   ("embed", cosine), (None, cosine)]:
+                status, answer = server.post("/score", pair | ({"task": task} if task else {}))
+                assert abs(answer["data"][0]["score"] - expected) < 1e-4, (task, answer, expected)
+            body = {"query": inputs[0], "documents": inputs[1:2], "task": "token_embed"}
+            status, answer = server.post("/rerank", body)
+            assert abs(answer["results"][0]["relevance_score"] - best) < 1e-4, answer
+
+
 def check_long_texts(check, binary):
     """Texts that are longer than the model takes, in pieces."""
     with serve(binary, FIXTURES / "embeddings/bert_mean", "--max-embed-len", "60") as server:
@@ -298,6 +338,7 @@ def main():
         check_classes(check, arguments.binary)
         check_embeddings(check, arguments.binary)
         check_sparse(check, arguments.binary)
+        check_several(check, arguments.binary)
         check_long_texts(check, arguments.binary)
         check_reranker_by_words(check, arguments.binary)
         check_words(check, arguments.binary)

@@ -26,6 +26,7 @@ mod folders;
 mod gguf;
 mod lexical;
 mod refusals;
+mod token_heads;
 
 const MODELS: [&str; 5] =
     ["bert_mean", "distilbert_max", "roberta_cls", "xlm_roberta_dense", "mpnet_mean"];

@@ -6,7 +6,7 @@ use std::time::Duration;
 use sconce::config::Pooling;
 use sconce::engine::output::{EngineError, EngineOutput, Foreseen, OutputSender, SequenceStats};
 use sconce::engine::request::{BeamRequest, EmbeddingRequest, EngineRequest, RequestId};
-use sconce::engine::{Command, EngineHandle, EngineLimits};
+use sconce::engine::{Command, EngineHandle, EngineLimits, Outputs};
 use sconce::pooling::PoolingHead;
 use sconce::sampling::logprobs::TokenLogprobs;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -155,14 +155,21 @@ impl Player {
         }
     }
 
-    /// An embedding that tells how many tokens there were, and which were first and last.
+    /// An embedding that tells how many tokens there were, and which were first and last; of every
+    /// token its place, or its letter and its place.
     fn embed(&self, request: EmbeddingRequest, sender: &OutputSender) {
         let ids = &request.token_ids;
         let ends = [ids.first(), ids.last()].map(|id| *id.unwrap() as f32);
         let head = PoolingHead::new(Pooling::Last, true);
-        let mut pooler = head.pooler(false);
+        let mut pooler = head.pooler(None);
         pooler.add(&[ids.len() as f32, ends[0], ends[1], -1.0]);
-        let embedding = head.finish(pooler, request.wanted);
+        let place = |(at, _): (usize, &u32)| at as f32;
+        let letter = |(at, id): (usize, &u32)| [*id as f32 - 97.0, at as f32];
+        let embedding = match request.wanted.outputs {
+            Some(Outputs::TokenWeights) => ids.iter().enumerate().map(place).collect(),
+            Some(Outputs::TokenEmbeddings) => ids.iter().enumerate().flat_map(letter).collect(),
+            _ => head.finish(pooler, request.wanted),
+        };
         self.seen.lock().unwrap().embeddings.push(request);
         let queue = Duration::from_millis(1);
         let _ = sender.send(EngineOutput::Started { cached_tokens: 0, queue });

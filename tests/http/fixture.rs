@@ -47,6 +47,11 @@ pub const TEMPLATE: &str = "{% if tools %}<|im_start|>system\n# Tools\nReply wit
 
 /// Bytes 0 to 255 are tokens 0 to 255.
 pub fn tokenizer() -> Tokenizer {
+    tokenizer_with(SpecialTokens::default())
+}
+
+/// The same, with names for some of its special tokens.
+fn tokenizer_with(special_tokens: SpecialTokens) -> Tokenizer {
     let mut vocab = Map::new();
     for byte in 0..=255u8 {
         vocab.insert(byte_char(byte).to_string(), json!(byte));
@@ -73,7 +78,8 @@ pub fn tokenizer() -> Tokenizer {
             "byte_fallback": false, "ignore_merges": false, "vocab": vocab, "merges": []},
     });
     let json = serde_json::to_vec(&json).unwrap();
-    Tokenizer::from_json(&json, &TokenizerConfig::default()).unwrap()
+    let config = TokenizerConfig { special_tokens, ..TokenizerConfig::default() };
+    Tokenizer::from_json(&json, &config).unwrap()
 }
 
 /// GPT-2's printable stand-in for a byte.
@@ -139,6 +145,7 @@ impl Default for Setup {
                 embedding_size: 4,
                 hidden_size: 4,
                 outputs: Outputs::Embedding,
+                further: Vec::new(),
                 pooling: Pooling::Last,
                 normalizes: true,
                 generates: true,
@@ -233,7 +240,7 @@ impl Setup {
                 ),
                 served: Vec::new(),
             },
-            tokenizer: Arc::new(tokenizer()),
+            tokenizer: Arc::new(tokenizer_with(setup.special_tokens)),
             chat_template: template,
             tool_chat_template: None,
             defaults: setup.defaults,

@@ -38,5 +38,6 @@ mod responses;
 mod speech;
 mod streaming;
 mod tenants;
+mod token_outputs;
 mod tool_changes;
 mod tools;

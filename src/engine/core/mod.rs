@@ -270,7 +270,7 @@ impl EngineCore {
             return reject(&outputs, reason);
         }
         let wanted = request.wanted;
-        let pooler = self.head.pooler(wanted.each_token);
+        let pooler = self.head.pooler(wanted.outputs);
         let sequence = sequences::to_embed(request, &mut self.adapters, pooler.pooling());
         let task = Task::Embed { pooler, wanted };
         self.add(sequence, Active::new(outputs, task));

@@ -31,6 +31,7 @@ impl Engine {
             embedding_size: 1,
             hidden_size: 1,
             outputs: Outputs::Embedding,
+            further: Vec::new(),
             pooling: Pooling::Last,
             normalizes: false,
             generates: false,

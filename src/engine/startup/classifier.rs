@@ -44,6 +44,7 @@ pub(super) fn read(
         activation: activation(source, spec)?,
         active: true,
         cut: None,
+        further: [].into(),
     })
 }
 

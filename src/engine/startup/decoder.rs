@@ -334,6 +334,7 @@ impl LoadedModel {
             embedding_size: self.head.size(self.model.hidden_size()),
             hidden_size: self.model.hidden_size(),
             outputs: self.head.outputs,
+            further: self.head.further_sizes(),
             pooling: self.head.pooling,
             normalizes: self.head.normalizes(),
             generates: self.model.gives_logits(),

@@ -6,7 +6,7 @@ use candle_core::Device;
 
 use super::engine::Engine;
 use super::error::StartupError;
-use super::{classifier, head};
+use super::{classifier, head, token_heads};
 use crate::config::{DeviceChoice, EngineConfig, KvCacheDtype, Pooling, WeightKind};
 use crate::engine::encoder::EncoderCore;
 use crate::engine::handle::EngineHandle;
@@ -19,7 +19,7 @@ use crate::models::ModelError;
 use crate::models::bidirectional::{BidirectionalSpec, is_bidirectional};
 use crate::models::classifier::ClassifierSpec;
 use crate::models::encoder::{Encoder, EncoderSpec, LexicalEncoder, TextEncoder, is_encoder};
-use crate::pooling::PoolingHead;
+use crate::pooling::{Outputs, PoolingHead};
 use crate::runner::EncoderRunner;
 use crate::weights::Weights;
 use crate::weights::progress::ProgressSink;
@@ -53,13 +53,20 @@ impl LoadedEncoder {
         let weights = weights.rounded_to(Some(kind.ggml()));
         let size = spec.hidden_size();
         let logarithms = logarithms(source, config)?;
-        let head = match (spec.classifier(), &source.sentence_modules) {
+        let mut head = match (spec.classifier(), &source.sentence_modules) {
             _ if logarithms.is_some() => PoolingHead::lexical(),
             (Some(spec), _) => classifier::read(spec, source, &weights, size, config.pooling)?,
             (None, Some(modules)) => head::read(modules, config.pooling, size)?,
+            // As BGE-M3's authors do.
+            (None, None) if source.token_heads.is_some() => {
+                PoolingHead::new(config.pooling.unwrap_or(Pooling::Cls), true)
+            }
             // As sentence-transformers does with a folder that isn't its own.
             (None, None) => PoolingHead::new(config.pooling.unwrap_or(Pooling::Mean), false),
         };
+        if head.outputs == Outputs::Embedding {
+            head.further = token_heads::read(source, size)?;
+        }
         let model = match logarithms {
             Some(count) => spec.load_lexical(&weights, count)?,
             None => spec.load(&weights)?,
@@ -93,6 +100,7 @@ impl LoadedEncoder {
             embedding_size: head.size(model.hidden_size()),
             hidden_size: model.hidden_size(),
             outputs: head.outputs,
+            further: head.further_sizes(),
             pooling: head.pooling,
             normalizes: head.normalizes(),
             generates: false,

@@ -17,6 +17,7 @@ pub mod forecast;
 mod head;
 mod ranks;
 pub mod tiers;
+mod token_heads;
 mod tower;
 
 use std::sync::Arc;

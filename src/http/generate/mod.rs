@@ -23,5 +23,6 @@ pub(crate) mod rendered;
 pub(crate) mod scoring;
 pub(crate) mod service_tier;
 pub(crate) mod stop_strings;
+pub(crate) mod token_outputs;
 pub(crate) mod tools;
 pub(crate) mod tools_as_text;

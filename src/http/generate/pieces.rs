@@ -40,7 +40,7 @@ impl Pieces {
             if lengths.len() == 1 {
                 return own.pop().unwrap_or_default();
             }
-            if wanted.each_token || limits.outputs.is_of_tokens() {
+            if wanted.outputs.unwrap_or(limits.outputs).is_of_tokens() {
                 return own.concat();
             }
             if limits.outputs == Outputs::Lexical {
@@ -98,6 +98,7 @@ mod tests {
             embedding_size: 2,
             hidden_size: 2,
             outputs,
+            further: Vec::new(),
             pooling: Pooling::Mean,
             normalizes,
             generates: false,
@@ -122,7 +123,7 @@ mod tests {
         let length = 13.0_f32.sqrt();
         assert_eq!(scaled[1], [3.0 / length, 2.0 / length]);
         assert_eq!(joined(Outputs::Lexical, false, plain)[1], [4.0, 8.0]);
-        let each = Wanted { each_token: true, ..plain };
+        let each = Wanted { outputs: Some(Outputs::HiddenStates), ..plain };
         assert_eq!(joined(Outputs::Embedding, true, each)[1], [4.0, 0.0, 0.0, 8.0]);
     }
 

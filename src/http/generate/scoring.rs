@@ -7,8 +7,12 @@
 //!   of the weights' products (Formal et al., "SPLADE v2", 2021),
 //! - a model of late interaction makes a vector of each token: every token of the query counts with
 //!   its most similar one of the document (Khattab and Zaharia, "ColBERT", 2020),
+//! - a model that weighs each token of a text: the score is the sum over tokens that both texts have of
+//!   the weights' products (Chen et al., "M3-Embedding", 2024),
 //! - a model that continues texts is asked whether the document is what the query looks for: the
 //!   score is how likely `yes` is among `yes` and `no` (Zhang et al., "Qwen3 Embedding", 2025).
+//!
+//! Of a model that can several, a request chooses by the task that makes what is compared.
 
 use std::sync::Arc;
 
@@ -21,6 +25,8 @@ use super::field_names::FieldNames;
 use super::label_probabilities::LabelProbabilities;
 use super::labels::{LabelOptions, LabelReading};
 use super::prompt::{self, RenderedPrompt};
+use super::token_outputs::{EmptyTokens, common};
+use crate::engine::request::Wanted;
 use crate::engine::{EngineLimits, Outputs};
 use crate::http::error::ApiError;
 use crate::http::request::arrival::Arrival;
@@ -49,12 +55,39 @@ pub(crate) enum Scoring {
     Cosine,
     DotProduct,
     LateInteraction,
+    CommonTokens,
     Words,
 }
 
 impl Scoring {
-    /// How the served model compares texts, if it can.
-    pub(crate) fn of(state: &AppState) -> Result<Self, ApiError> {
+    /// How texts are compared by what `task` makes of them, or by what the model is there for.
+    fn of(state: &AppState, task: Option<&str>) -> Result<Self, ApiError> {
+        let limits = state.engine.limits();
+        let (scoring, has) = match task {
+            None => return Self::of_model(state),
+            Some("embed") if limits.outputs == Outputs::Lexical => (Self::DotProduct, true),
+            Some("embed") => (Self::Cosine, limits.outputs == Outputs::Embedding),
+            Some("token_embed") => (Self::LateInteraction, limits.gives(Outputs::TokenEmbeddings)),
+            Some("token_classify") => (Self::CommonTokens, limits.gives(Outputs::TokenWeights)),
+            Some(other) => {
+                let message = format!(
+                    "task must be one of embed, token_embed and token_classify, got {other:?}"
+                );
+                return Err(ApiError::field("task", message));
+            }
+        };
+        if has {
+            return Ok(scoring);
+        }
+        let what = format!(
+            "scores by {:?} from a model that gives {:?}",
+            task.unwrap_or_default(),
+            limits.outputs
+        );
+        Err(ApiError::unsupported("task", &what))
+    }
+
+    fn of_model(state: &AppState) -> Result<Self, ApiError> {
         let EngineLimits { outputs, embedding_size, generates, .. } = *state.engine.limits();
         match outputs {
             Outputs::Classes if embedding_size == 1 => Ok(Self::Together),
@@ -70,6 +103,10 @@ impl Scoring {
             Outputs::Embedding if generates && !state.model.embeds => Ok(Self::Words),
             Outputs::Embedding => Ok(Self::Cosine),
             Outputs::Lexical => Ok(Self::DotProduct),
+            // No model is there for these.
+            Outputs::TokenWeights | Outputs::HiddenStates => {
+                Err(ApiError::unsupported("model", "a score from a model that compares no texts"))
+            }
         }
     }
 }
@@ -83,6 +120,8 @@ pub(crate) struct ScoringOptions {
     /// Documents are cut to so many tokens before.
     pub(crate) document_tokens: Option<usize>,
     pub(crate) instruction: Option<String>,
+    /// What texts are compared by; `None` is what the model is there for.
+    pub(crate) task: Option<String>,
     pub(crate) names: &'static FieldNames,
     /// What the request was given to be answered in.
     pub(crate) arrival: Arrival,
@@ -126,16 +165,38 @@ impl Pairs {
 impl ScoringOptions {
     /// The scores. Dropping it aborts what still runs.
     pub(crate) async fn run(self, state: &AppState, pairs: Pairs) -> Result<Scores, ApiError> {
+        let scoring = Scoring::of(state, self.task.as_deref())?;
         let pairs = self.cut_documents(state, pairs).await?;
-        match Scoring::of(state)? {
+        let limits = state.engine.limits();
+        let as_it_is = |_: &[u32], vector: Vec<f32>| vector;
+        match scoring {
             Scoring::Together => self.together(state, pairs).await,
             Scoring::Words => self.by_words(state, pairs).await,
-            Scoring::Cosine => self.apart(state, pairs, cosine).await,
-            Scoring::DotProduct => self.apart(state, pairs, |a, b| narrow(dot(a, b))).await,
+            Scoring::Cosine => {
+                let compare = |a: &Vec<f32>, b: &Vec<f32>| cosine(a, b);
+                self.apart(state, pairs, None, as_it_is, compare).await
+            }
+            Scoring::DotProduct => {
+                let compare = |a: &Vec<f32>, b: &Vec<f32>| narrow(dot(a, b));
+                self.apart(state, pairs, None, as_it_is, compare).await
+            }
             Scoring::LateInteraction => {
-                let size = state.engine.limits().embedding_size;
-                self.apart(state, pairs, |query, document| most_similar(query, document, size))
-                    .await
+                let outputs = Outputs::TokenEmbeddings;
+                let further = limits.further_size(outputs);
+                let size = further.unwrap_or(limits.embedding_size);
+                let empty = further.map(|_| EmptyTokens::of(&state.tokenizer));
+                let read = |ids: &[u32], vectors: Vec<f32>| match &empty {
+                    Some(empty) => empty.without(outputs, ids, &vectors),
+                    None => vectors,
+                };
+                let compare = |a: &Vec<f32>, b: &Vec<f32>| most_similar(a, b, size);
+                self.apart(state, pairs, Some(outputs), read, compare).await
+            }
+            Scoring::CommonTokens => {
+                let empty = EmptyTokens::of(&state.tokenizer);
+                let read = |ids: &[u32], weights: Vec<f32>| empty.by_id(ids, &weights);
+                let outputs = Some(Outputs::TokenWeights);
+                self.apart(state, pairs, outputs, read, |a, b| narrow(common(a, b))).await
             }
         }
     }
@@ -176,12 +237,15 @@ impl ScoringOptions {
         Ok(Scores { scores: scores.into_iter().flatten().collect(), prompt_tokens })
     }
 
-    /// Vectors of queries and documents, compared by `compare`.
-    async fn apart(
+    /// The model's `outputs` of queries and documents, each made by `read` of a text's tokens and its
+    /// vectors into what `compare` compares.
+    async fn apart<T>(
         &self,
         state: &AppState,
         pairs: Pairs,
-        compare: impl Fn(&[f32], &[f32]) -> f32,
+        outputs: Option<Outputs>,
+        read: impl Fn(&[u32], Vec<f32>) -> T,
+        compare: impl Fn(&T, &T) -> f32,
     ) -> Result<Scores, ApiError> {
         let Pairs { queries, documents, compared } = pairs;
         let count = queries.len();
@@ -189,9 +253,12 @@ impl ScoringOptions {
         let texts = queries.into_iter().chain(documents).map(Input::Text).collect();
         let texts = tokenize(state, texts, self.cutting).await?;
         let prompt_tokens = texts.iter().map(Vec::len).sum();
-        let vectors = self.embedding.run(state, permit, texts).await?;
-        let score =
-            |[query, document]: [usize; 2]| compare(&vectors[query], &vectors[count + document]);
+        let wanted = Wanted { outputs, ..self.embedding.wanted };
+        let embedding = EmbeddingOptions { wanted, ..self.embedding.clone() };
+        let vectors = embedding.run(state, permit, texts.clone()).await?;
+        let read = vectors.into_iter().zip(&texts).map(|(vector, ids)| read(ids, vector));
+        let made: Vec<T> = read.collect();
+        let score = |[query, document]: [usize; 2]| compare(&made[query], &made[count + document]);
         Ok(Scores { scores: compared.into_iter().map(score).collect(), prompt_tokens })
     }
 

@@ -95,7 +95,7 @@ pub(crate) async fn embed(
     let ignored = fields.finish(state.config.strict)?;
     let options = EmbeddingOptions {
         wanted: Wanted {
-            each_token: false,
+            outputs: None,
             dimensions: dimensions.and_then(|count| usize::try_from(count).ok()),
             activation: Some(true),
         },

@@ -218,7 +218,7 @@ mod tests {
     use crate::config::Pooling;
     use crate::engine::{EngineLimits, Outputs};
 
-    const LIMITS: EngineLimits = EngineLimits {
+    static LIMITS: EngineLimits = EngineLimits {
         max_model_len: 512,
         max_text_len: 512,
         vocab_size: 256,
@@ -229,6 +229,7 @@ mod tests {
         embedding_size: 4,
         hidden_size: 1,
         outputs: Outputs::Embedding,
+        further: Vec::new(),
         pooling: Pooling::Last,
         normalizes: true,
         generates: true,

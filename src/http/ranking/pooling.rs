@@ -1,5 +1,5 @@
 //! `/pooling`: whatever the model makes of texts, as numbers, in vLLM's shape: embeddings, classes, or
-//! one of these for every token.
+//! one of these for every token; weights of tokens are one number each.
 
 use axum::Extension;
 use axum::extract::State;
@@ -8,6 +8,7 @@ use axum::response::{IntoResponse, Response};
 use crate::engine::{EngineLimits, Outputs};
 use crate::http::error::ApiError;
 use crate::http::generate::embedding::tokenize;
+use crate::http::generate::token_outputs::EmptyTokens;
 use crate::http::openai::embeddings::checked_inputs;
 use crate::http::openai::embeddings::encoding::Encoding;
 use crate::http::request::extract::{Extracted, RequestBody};
@@ -51,34 +52,48 @@ pub(crate) async fn pooling(
     let PoolingBody { request, fields: own } = body;
     let ignored = fields.finish(state.config.strict)?;
     let limits = state.engine.limits();
-    let outputs = outputs(request.task.as_deref(), limits.outputs)?;
+    let outputs = outputs(request.task.as_deref(), limits)?;
+    let further = limits.further_size(outputs).is_some();
     let encoding = Encoding::new(
         request.encoding_format.as_deref(),
         request.embed_dtype.as_deref(),
         request.endianness.as_deref(),
     )?;
     let mut options = own.embedding(adapter, &arrival)?;
-    options.wanted.each_token = outputs.is_of_tokens();
+    options.wanted.outputs = Some(outputs);
     options.wanted.dimensions = dimensions(&request, outputs, limits)?;
     let cutting = own.cutting(state.longest_text(), "input")?;
     let inputs = checked_inputs(request.input.as_ref(), None, &state)?;
     let permit = state.admit(inputs.len())?;
     let texts = tokenize(&state, inputs, cutting).await?;
     let prompt_tokens = texts.iter().map(Vec::len).sum();
-    let rows: Vec<usize> = texts.iter().map(Vec::len).collect();
-    let vectors = options.run(&state, permit, texts).await?;
+    let mut vectors = options.run(&state, permit, texts.clone()).await?;
+    if further {
+        let empty = EmptyTokens::of(&state.tokenizer);
+        for (vector, ids) in vectors.iter_mut().zip(&texts) {
+            *vector = empty.without(outputs, ids, vector);
+        }
+    }
     let usage = EmbeddingUsage { prompt_tokens, total_tokens: prompt_tokens };
     if encoding.is_bytes() {
         return Ok(ignored.tell(encoding.answer(vectors, &model, usage)));
     }
-    let pooled = |((index, vector), rows): ((usize, Vec<f32>), usize)| {
-        let data = match encoding.base64(&vector) {
-            Some(text) => PooledNumbers::Base64(text),
-            None if outputs.is_of_tokens() => {
-                let size = vector.len() / rows.max(1);
+    // The numbers of each token's vector; weights stand one beside the other.
+    let size = match outputs {
+        Outputs::TokenWeights => None,
+        Outputs::HiddenStates => Some(limits.hidden_size),
+        outputs if outputs.is_of_tokens() => {
+            Some(limits.further_size(outputs).unwrap_or(limits.embedding_size))
+        }
+        _ => None,
+    };
+    let pooled = |(index, vector): (usize, Vec<f32>)| {
+        let data = match (encoding.base64(&vector), size) {
+            (Some(text), _) => PooledNumbers::Base64(text),
+            (None, Some(size)) => {
                 PooledNumbers::OfTokens(vector.chunks(size.max(1)).map(<[f32]>::to_vec).collect())
             }
-            None => PooledNumbers::One(vector),
+            (None, None) => PooledNumbers::One(vector),
         };
         Pooled { index, object: "pooling", data }
     };
@@ -87,21 +102,23 @@ pub(crate) async fn pooling(
         object: "list",
         created: unix_seconds(),
         model: &model,
-        data: vectors.into_iter().enumerate().zip(rows).map(pooled).collect(),
+        data: vectors.into_iter().enumerate().map(pooled).collect(),
         usage,
     };
     Ok(ignored.tell(axum::Json(answer).into_response()))
 }
 
 /// What a task asks for, which must be something that the model gives.
-fn outputs(task: Option<&str>, own: Outputs) -> Result<Outputs, ApiError> {
-    let wanted = match task {
+fn outputs(task: Option<&str>, limits: &EngineLimits) -> Result<Outputs, ApiError> {
+    let own = limits.outputs;
+    // The first of several that it has.
+    let wanted: &[Outputs] = match task {
         None => return Ok(own),
-        Some("embed") => Outputs::Embedding,
-        Some("classify" | "score") => Outputs::Classes,
-        Some("token_classify") => Outputs::TokenClasses,
-        Some("encode") if own.is_of_classes() => Outputs::TokenClasses,
-        Some("token_embed" | "encode") => Outputs::TokenEmbeddings,
+        Some("embed") => &[Outputs::Embedding, Outputs::Lexical],
+        Some("classify" | "score") => &[Outputs::Classes],
+        Some("token_classify") => &[Outputs::TokenClasses, Outputs::TokenWeights],
+        Some("encode") if own.is_of_classes() => &[Outputs::TokenClasses],
+        Some("token_embed" | "encode") => &[Outputs::TokenEmbeddings, Outputs::HiddenStates],
         Some(other) => {
             let message = format!(
                 "task must be one of embed, classify, score, token_embed, token_classify and \
@@ -110,16 +127,10 @@ fn outputs(task: Option<&str>, own: Outputs) -> Result<Outputs, ApiError> {
             return Err(ApiError::field("task", message));
         }
     };
-    // Any embedding model has hidden states of tokens.
-    let has = wanted == own
-        || (wanted, own) == (Outputs::TokenEmbeddings, Outputs::Embedding)
-        || (wanted, own) == (Outputs::Embedding, Outputs::Lexical);
-    if has {
-        Ok(wanted)
-    } else {
+    wanted.iter().copied().find(|one| limits.gives(*one)).ok_or_else(|| {
         let task = task.unwrap_or_default();
-        Err(ApiError::unsupported("task", &format!("{task:?} from a model that gives {own:?}")))
-    }
+        ApiError::unsupported("task", &format!("{task:?} from a model that gives {own:?}"))
+    })
 }
 
 fn dimensions(
@@ -127,7 +138,7 @@ fn dimensions(
     outputs: Outputs,
     limits: &EngineLimits,
 ) -> Result<Option<usize>, ApiError> {
-    if request.dimensions.is_some() && outputs != Outputs::Embedding {
+    if request.dimensions.is_some() && !matches!(outputs, Outputs::Embedding | Outputs::Lexical) {
         return Err(ApiError::unsupported("dimensions", "fewer numbers of other than embeddings"));
     }
     let most = i64::try_from(limits.embedding_size).unwrap_or(i64::MAX);

@@ -88,6 +88,7 @@ pub(crate) async fn rerank_documents(
         cutting: own.cutting(state.longest_text(), "documents")?,
         document_tokens: document_tokens(request.max_tokens_per_doc)?,
         instruction: request.instruction,
+        task: request.task,
         names: &NAMES,
         arrival,
     };

@@ -49,6 +49,7 @@ pub(crate) async fn score(
         cutting: own.cutting(state.longest_text(), "text_2")?,
         document_tokens: document_tokens(request.max_tokens_per_doc)?,
         instruction: request.instruction.clone(),
+        task: request.task.clone(),
         names: &NAMES,
         arrival,
     };

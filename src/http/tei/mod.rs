@@ -11,6 +11,7 @@ use crate::http::error::ApiError;
 use crate::http::generate::embedding::{Cutting, EmbeddingOptions, Input, tokenize};
 use crate::http::generate::field_names::FieldNames;
 use crate::http::generate::scoring::{Pairs, ScoringOptions, best_first};
+use crate::http::generate::token_outputs::EmptyTokens;
 use crate::http::openai::embeddings::checked_inputs;
 use crate::http::request::arrival::Arrival;
 use crate::http::request::blocking::off_thread;
@@ -117,6 +118,7 @@ async fn scored(
         cutting: cutting(fields, state.longest_text(), field)?,
         document_tokens: None,
         instruction: None,
+        task: None,
         names: &NAMES,
         arrival,
     };
@@ -205,16 +207,21 @@ async fn embedded(
     let Extracted { body: Body { own, fields }, arrival, fields: left, .. } = extracted;
     let ignored = left.finish(state.config.strict)?;
     let limits = state.engine.limits();
-    let wanted = if each_token { Outputs::TokenEmbeddings } else { Outputs::Embedding };
-    if limits.outputs.is_of_classes() || (!each_token && limits.outputs != wanted) {
-        let error = ApiError::unsupported("model", "embeddings from a model that makes none");
-        return Err(error);
-    }
+    let outputs = match limits.outputs {
+        Outputs::Embedding if each_token => Outputs::HiddenStates,
+        own @ Outputs::Embedding => own,
+        own @ Outputs::TokenEmbeddings if each_token => own,
+        _ => {
+            let error = ApiError::unsupported("model", "embeddings from a model that makes none");
+            return Err(error);
+        }
+    };
     let most = i64::try_from(limits.embedding_size).unwrap_or(i64::MAX);
     let dimensions = integer("dimensions", own.dimensions, 1, most)?;
     let activation = if each_token { None } else { Some(own.normalize.unwrap_or(true)) };
     let dimensions = dimensions.and_then(|dimensions| usize::try_from(dimensions).ok());
-    let options = embedding(&arrival, Wanted { each_token, dimensions, activation })?;
+    let outputs = Some(outputs);
+    let options = embedding(&arrival, Wanted { outputs, dimensions, activation })?;
     let cutting = cutting(&fields, state.longest_text(), "inputs")?;
     let inputs = checked_texts(own.inputs, own.prompt_name.as_deref(), &state)?;
     let permit = state.admit(inputs.len())?;
@@ -239,25 +246,31 @@ pub(crate) async fn embed_sparse(
     let Extracted { body: Body { own, fields }, arrival, fields: left, .. } = extracted;
     let ignored = left.finish(state.config.strict)?;
     let limits = state.engine.limits();
-    if limits.outputs != Outputs::Lexical {
+    let given =
+        [Outputs::Lexical, Outputs::TokenWeights].into_iter().find(|one| limits.gives(*one));
+    let Some(outputs) = given else {
         let what = "sparse embeddings from a model that makes none (--pooling splade)";
         return Err(ApiError::unsupported("model", what));
-    }
-    let options = embedding(&arrival, Wanted::default())?;
+    };
+    let options = embedding(&arrival, Wanted { outputs: given, ..Wanted::default() })?;
     let cutting = cutting(&fields, state.longest_text(), "inputs")?;
     let inputs = checked_texts(own.inputs, own.prompt_name.as_deref(), &state)?;
     let permit = state.admit(inputs.len())?;
     let texts = tokenize(&state, inputs, cutting).await?;
-    let vectors = options.run(&state, permit, texts).await?;
-    let answer: Vec<Vec<TeiSparseValue>> = vectors.iter().map(|vector| sparse(vector)).collect();
+    let vectors = options.run(&state, permit, texts.clone()).await?;
+    let empty = EmptyTokens::of(&state.tokenizer);
+    let elements = |(vector, ids): (&Vec<f32>, &Vec<u32>)| -> Vec<TeiSparseValue> {
+        let element = |(index, value)| TeiSparseValue { index, value };
+        if outputs == Outputs::TokenWeights {
+            let weights = empty.by_id(ids, vector).into_iter();
+            weights.map(|(id, value)| element((id as usize, value))).collect()
+        } else {
+            let all = vector.iter().copied().enumerate();
+            all.filter(|(_, value)| *value != 0.0).map(element).collect()
+        }
+    };
+    let answer: Vec<Vec<TeiSparseValue>> = vectors.iter().zip(&texts).map(elements).collect();
     Ok(ignored.tell(axum::Json(answer).into_response()))
-}
-
-/// The elements that are not 0.
-fn sparse(vector: &[f32]) -> Vec<TeiSparseValue> {
-    let all = vector.iter().enumerate();
-    let all = all.map(|(index, value)| TeiSparseValue { index, value: *value });
-    all.filter(|element| element.value != 0.0).collect()
 }
 
 /// The texts of a request, with the prompt of this name before each.
@@ -284,7 +297,11 @@ pub(crate) async fn info(State(state): State<AppState>) -> axum::Json<Value> {
     let kind = match limits.outputs {
         Outputs::Classes if limits.embedding_size == 1 => json!({"reranker": labels()}),
         Outputs::Classes | Outputs::TokenClasses => json!({"classifier": labels()}),
-        Outputs::Embedding | Outputs::TokenEmbeddings | Outputs::Lexical => {
+        Outputs::Embedding
+        | Outputs::TokenEmbeddings
+        | Outputs::Lexical
+        | Outputs::TokenWeights
+        | Outputs::HiddenStates => {
             json!({"embedding": {"pooling": pooling(limits.pooling)}})
         }
     };

@@ -57,6 +57,9 @@ pub(crate) struct RerankRequest {
     pub(crate) return_documents: Option<bool>,
     /// What a model is told to look for that answers by words.
     pub(crate) instruction: Option<String>,
+    /// What texts are compared by: `embed`, `token_embed` or `token_classify`, as `/pooling` makes
+    /// it; what the model is there for, if it isn't said.
+    pub(crate) task: Option<String>,
 }
 
 /// The answer of reranking.
@@ -128,6 +131,9 @@ pub(crate) struct ScoreRequest {
     pub(crate) max_tokens_per_doc: Option<Int>,
     /// What a model is told to look for that answers by words.
     pub(crate) instruction: Option<String>,
+    /// What texts are compared by: `embed`, `token_embed` or `token_classify`, as `/pooling` makes
+    /// it; what the model is there for, if it isn't said.
+    pub(crate) task: Option<String>,
 }
 
 /// The answer of scoring.

@@ -4,6 +4,7 @@ use crate::lora::files as lora;
 use crate::model_ref::{HubFile, has_gguf_ending};
 use crate::projector::is_projector;
 use crate::sentence_modules::TEXT_CONFIGS;
+use crate::token_heads;
 
 use super::error::HubError;
 use crate::gguf::{beside, split};
@@ -102,6 +103,7 @@ fn checkpoint(files: &[String]) -> Option<Selection> {
         let wanted = |file: &&String| is_module_file(file) || TEXT_CONFIGS.contains(&file.as_str());
         small.extend(files.iter().filter(wanted).cloned());
     }
+    small.extend(token_heads::FILES.into_iter().filter(|name| has(name)).map(str::to_owned));
     let weights = if has(SINGLE) {
         WeightFiles::Single(SINGLE.to_owned())
     } else if has(INDEX) {
@@ -283,6 +285,19 @@ mod tests {
             weights: WeightFiles::Single("model.safetensors".into()),
         };
         assert_eq!(choose(&files, None), Ok(expected));
+    }
+
+    #[test]
+    fn heads_of_tokens_come_with_a_checkpoint_and_are_none_themselves() {
+        let files = ["colbert_linear.pt", "config.json", "model.safetensors", "sparse_linear.pt"];
+        let expected = Selection::Checkpoint {
+            small: ["config.json", files[3], files[0]].map(str::to_owned).into(),
+            weights: WeightFiles::Single("model.safetensors".into()),
+        };
+        assert_eq!(choose(&files, None), Ok(expected));
+        let pickled = ["colbert_linear.pt", "config.json", "pytorch_model.bin", "sparse_linear.pt"];
+        let refused = choose(&pickled, None).unwrap_err();
+        assert!(refused.contains("only pickle weights (pytorch_model.bin)"), "{refused}");
     }
 
     #[test]

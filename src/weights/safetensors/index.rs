@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::error::WeightError;
 use crate::folder::{ModelFolder, json_kind};
 use crate::model_ref::has_gguf_ending;
+use crate::token_heads;
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
@@ -156,6 +157,7 @@ fn no_weights(folder: &ModelFolder, names: &[String]) -> WeightError {
 fn is_pickle(name: &str) -> bool {
     PICKLE_ENDINGS.iter().any(|ending| name.ends_with(ending))
         && !NOT_WEIGHTS.iter().any(|start| name.starts_with(start))
+        && !token_heads::FILES.contains(&name)
 }
 
 fn incomplete(folder: &ModelFolder, reason: &str) -> WeightError {

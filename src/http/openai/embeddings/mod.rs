@@ -90,7 +90,7 @@ fn options(
     Ok(EmbeddingOptions {
         adapter,
         wanted: Wanted {
-            each_token: false,
+            outputs: None,
             dimensions: dimensions.and_then(|dimensions| usize::try_from(dimensions).ok()),
             activation: request.normalize.or(request.use_activation),
         },
