@@ -17,7 +17,9 @@ trap 'rm -rf "$WORK"' EXIT
 
 "$HERE/static.sh" "$WORK/rootfs" "${@:2}"
 # The last stage is the image; what it copies from the stage before is here already.
-sed -n '/^FROM scratch/,$p' "$HERE/Dockerfile" | sed 's|^COPY --from=builder /rootfs /|COPY . /|' >"$WORK/Dockerfile"
+# Older versions of buildah don't know how often to look while a container starts.
+sed -n '/^FROM scratch/,$p' "$HERE/Dockerfile" |
+    sed 's|^COPY --from=builder /rootfs /|COPY . /|; s| --start-interval=[0-9]*s||' >"$WORK/Dockerfile"
 grep -q '^COPY \. /$' "$WORK/Dockerfile"
 buildah() { command buildah --storage-driver vfs --root "$WORK/storage" --runroot "$WORK/run" "$@"; }
 buildah bud --quiet --isolation chroot --timestamp 0 --format docker -f "$WORK/Dockerfile" -t sconce "$WORK/rootfs" >/dev/null
