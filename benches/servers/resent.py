@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""A long prompt sent three times, and once more after a restart: seconds to its first token.
+"""A long prompt sent three times, and gone on after a restart: seconds to the first token.
 
     resent.py [--sconce target/release/sconce] [--model MODEL] [--tokens 20000] [--kv-disk FOLDER]
 
 Printed are the seconds, the tokens that came from the cache and whether the first token's log-probability is
-that of the first sending, to the last digit. With --kv-disk the server is started anew before the fourth
-sending, and what it knows of the prompt comes from that folder. Standard library only.
+that of the first sending, to the last digit. With --kv-disk the server is started anew, and then what it
+knows comes from that folder: the prompt with more text behind it is sent, and the prompt again. Standard library
+only.
 """
 
 import argparse
@@ -40,12 +41,14 @@ def main():
         sent += [("sent", *send(url, model, prompt)) for _ in range(3)]
         # Blocks are written behind the answer.
         time.sleep(2 if options.kv_disk else 0)
+    first = sent[0][-1]
     if options.kv_disk:
         with server(options.sconce, options.port, *flags) as (url, model):
+            sent.append(("gone on after a restart", *send(url, model, f"{prompt} And then?")[:3], None))
             sent.append(("after a restart", *send(url, model, prompt)))
     for how, seconds, cached, tokens, logprob in sent:
-        same = "the same" if logprob == sent[0][-1] else "ANOTHER"
-        print(f"{how}: {seconds:.2f} s, {cached} of {tokens} tokens cached, {same} log-probability")
+        same = {first: ", the same log-probability", None: ""}.get(logprob, ", ANOTHER log-probability")
+        print(f"{how}: {seconds:.2f} s, {cached} of {tokens} tokens cached{same}")
 
 
 if __name__ == "__main__":
