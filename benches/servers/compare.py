@@ -144,7 +144,8 @@ def run(entry, workloads, sconce, timeout):
     begun = time.monotonic()
     server = subprocess.Popen(
         command,
-        env=os.environ | entry.get("env", {}),
+        # Nothing is kept in the user's own store.
+        env=os.environ | {"SCONCE_STORE": "memory"} | entry.get("env", {}),
         stdout=log,
         stderr=log,
         start_new_session=True,

@@ -67,8 +67,10 @@ class Server:
         command = [binary, "serve", "--model", str(folder), "--served-model-name", "m"]
         command += ["--dtype", kind]
         self.log = tempfile.TemporaryFile()
+        # Nothing is kept in the user's own store.
+        env = os.environ | {"SCONCE_STORE": "memory"}
         self.process = subprocess.Popen(
-            [*command, "--port", str(port)], stdout=self.log, stderr=self.log
+            [*command, "--port", str(port)], stdout=self.log, stderr=self.log, env=env
         )
         while True:
             try:

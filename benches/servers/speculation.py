@@ -14,6 +14,7 @@ and `json logprobs`, whose tokens may not be skipped. Standard library only.
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -68,8 +69,10 @@ LLAMA_CASES = ["free", "greedy", "copy"]
 
 class Server:
     def __init__(self, command, port):
+        # Nothing is kept in the user's own store.
+        env = os.environ | {"SCONCE_STORE": "memory"}
         self.process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env
         )
         self.url = f"http://127.0.0.1:{port}"
         for _ in range(600):

@@ -14,6 +14,7 @@ the weights, and espeak-ng for the sound.
 import argparse
 import concurrent.futures
 import json
+import os
 import pathlib
 import statistics
 import subprocess
@@ -72,7 +73,10 @@ class Server:
         command = [options.sconce, "serve", "--port", str(options.port), "--speech-model", speech,
                    "--served-speech-model-name", "whisper"]
         command += ["--model", options.model] if options.model else []
-        self.process = subprocess.Popen([str(part) for part in command], stdout=subprocess.DEVNULL)
+        # Nothing is kept in the user's own store.
+        env = os.environ | {"SCONCE_STORE": "memory"}
+        command = [str(part) for part in command]
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=env)
         for _ in range(1200):
             try:
                 with urllib.request.urlopen(f"{self.url}/v1/models", timeout=5) as answer:
