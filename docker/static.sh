@@ -36,5 +36,5 @@ if [ -z "${SCONCE_NO_SBOM:-}" ]; then
     cargo cyclonedx --format json --target "$(uname -m)-unknown-linux-musl" --override-filename sconce.cdx
     install -D -m 644 sconce.cdx.json "$ROOT/usr/share/sbom/sconce.cdx.json"
     # It writes one for each member of the workspace, beside its manifest.
-    rm -f sconce.cdx.json src/*/sconce.cdx.json
+    rm -f sconce.cdx.json src/*/sconce.cdx.json benches/*/sconce.cdx.json
 fi
