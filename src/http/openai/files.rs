@@ -84,10 +84,10 @@ async fn read(
             }
             "purpose" => form.purpose = Some(text(field, "purpose", MOST_TEXT).await?),
             "expires_after[anchor]" => {
-                form.anchor = Some(text(field, "expires_after", MOST_TEXT).await?)
+                form.anchor = Some(text(field, "expires_after", MOST_TEXT).await?);
             }
             "expires_after[seconds]" => {
-                form.seconds = Some(text(field, "expires_after", MOST_TEXT).await?)
+                form.seconds = Some(text(field, "expires_after", MOST_TEXT).await?);
             }
             other => {
                 let message = format!("{other}: unknown field");
