@@ -9,7 +9,6 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::Response;
-use axum::routing::get;
 use uuid::Uuid;
 
 pub(crate) use super::LAST_WRITES;
@@ -20,6 +19,7 @@ use super::middleware::auth;
 use super::middleware::ports::{Routes, keep_to_routes};
 pub(crate) use super::ollama::models::VERSION as OLLAMA_VERSION;
 use super::page;
+pub(crate) use super::page::routes as page_files;
 use super::request::body::read_all;
 use super::request::id::{REQUEST_ID, is_request_id};
 use super::router::{in_all_protocols, with_short_paths};
@@ -62,15 +62,6 @@ pub(crate) async fn serve(
     let Some(operators) = operators else { return public.await };
     let operators = connections::serve(operators, of(Routes::Operators), bounds, closed);
     tokio::join!(public, operators);
-}
-
-/// The files of the pages.
-pub(crate) fn page_files() -> Router {
-    Router::new()
-        .route("/page/{name}", get(page::file))
-        .route("/status", get(page::status))
-        .route("/docs", get(page::guide_index))
-        .route("/docs/{name}", get(page::guide_page))
 }
 
 /// The chat page, where the request is a browser's.

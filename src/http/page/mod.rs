@@ -10,9 +10,11 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
+use axum::Router;
 use axum::extract::{Path, Query};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use axum::routing::get;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
@@ -108,7 +110,7 @@ static GUIDE: LazyLock<HashMap<&str, File>> = LazyLock::new(|| {
 
 /// What is behind the question mark of a file's address.
 #[derive(Debug, Deserialize)]
-pub(crate) struct FileQuery {
+struct FileQuery {
     /// The origin that the worker may reach.
     origin: Option<String>,
 }
@@ -126,23 +128,32 @@ pub(crate) fn is_public(path: &str, headers: &HeaderMap) -> bool {
     matches!(path, "/status" | "/docs") || below || (path == "/" && wants_page(headers))
 }
 
+/// Where the pages and their files are, but for the chat at `/`, which other clients ask for too.
+pub(crate) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
+    Router::new()
+        .route("/page/{name}", get(file))
+        .route("/status", get(status))
+        .route("/docs", get(guide_index))
+        .route("/docs/{name}", get(guide_page))
+}
+
 /// `GET /` for browsers: the chat.
 pub(crate) fn chat(headers: &HeaderMap) -> Response {
     respond("index.html", headers, policy::page())
 }
 
 /// `GET /status`: what the server is doing, live.
-pub(crate) async fn status(headers: HeaderMap) -> Response {
+async fn status(headers: HeaderMap) -> Response {
     respond("status.html", &headers, policy::page())
 }
 
 /// `GET /docs`: the first page of the guide.
-pub(crate) async fn guide_index(headers: HeaderMap) -> Response {
+async fn guide_index(headers: HeaderMap) -> Response {
     guide_page(Path(String::new()), headers).await
 }
 
 /// `GET /docs/{name}`: a page of the guide, with the ending of its file or without.
-pub(crate) async fn guide_page(Path(name): Path<String>, headers: HeaderMap) -> Response {
+async fn guide_page(Path(name): Path<String>, headers: HeaderMap) -> Response {
     match GUIDE.get(name.strip_suffix(".md").unwrap_or(&name)) {
         Some(_) if wants_page(&headers) => respond("docs.html", &headers, policy::page()),
         Some(page) => respond_with(page, &headers, policy::page()),
@@ -154,7 +165,7 @@ pub(crate) async fn guide_page(Path(name): Path<String>, headers: HeaderMap) -> 
 }
 
 /// `GET /page/{name}`: a file of the pages.
-pub(crate) async fn file(
+async fn file(
     Path(name): Path<String>,
     Query(query): Query<FileQuery>,
     headers: HeaderMap,

@@ -53,7 +53,6 @@ pub(crate) async fn pooling(
     let ignored = fields.finish(state.config.strict)?;
     let limits = state.engine.limits();
     let outputs = outputs(request.task.as_deref(), limits)?;
-    let further = limits.further_size(outputs).is_some();
     let encoding = Encoding::new(
         request.encoding_format.as_deref(),
         request.embed_dtype.as_deref(),
@@ -67,8 +66,10 @@ pub(crate) async fn pooling(
     let permit = state.admit(inputs.len())?;
     let texts = tokenize(&state, inputs, cutting).await?;
     let prompt_tokens = texts.iter().map(Vec::len).sum();
-    let mut vectors = options.run(&state, permit, texts.clone()).await?;
-    if further {
+    // A further head's vectors are of tokens of which not all count.
+    let counted = limits.further_size(outputs).map(|_| texts.clone());
+    let mut vectors = options.run(&state, permit, texts).await?;
+    if let Some(texts) = counted {
         let empty = EmptyTokens::of(&state.tokenizer);
         for (vector, ids) in vectors.iter_mut().zip(&texts) {
             *vector = empty.without(outputs, ids, vector);
