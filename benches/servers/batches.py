@@ -9,14 +9,13 @@ first token (p50 and p99) and longest gap with and without the batch, and the ba
 against those of the clients. Only ratios within one run mean something. Standard library only.
 """
 
-import argparse
 import concurrent.futures
 import json
 import subprocess
 import sys
 import time
 
-from served import call, server
+from served import call, parser, server
 
 LINE = {"max_tokens": 32, "temperature": 0, "ignore_eos": True}
 
@@ -84,18 +83,12 @@ def sent_at_once(url, model, lines, first):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--sconce", default="target/release/sconce")
-    parser.add_argument("--model", help="instead of the demo model")
-    parser.add_argument("--lines", type=int, default=1000)
-    parser.add_argument("--streams", type=int, default=60)
-    parser.add_argument("--rate", type=float, default=1.0)
-    parser.add_argument("--port", type=int, default=18437)
-    options = parser.parse_args()
-    flags = ["--model", options.model] if options.model else []
-    with server(options.sconce, options.port, *flags) as (url, model):
+    arguments = parser(__doc__, 18437)
+    arguments.add_argument("--lines", type=int, default=1000)
+    arguments.add_argument("--streams", type=int, default=60)
+    arguments.add_argument("--rate", type=float, default=1.0)
+    options = arguments.parse_args()
+    with server(options) as (url, model):
         alone = streams(options, url, 1)
         batch = Batch(url, model, options.lines, 0)
         beside = streams(options, url, 2)

@@ -9,26 +9,19 @@ many tokens the questions have besides the input. Only ratios within one run mea
 only.
 """
 
-import argparse
 import statistics
 
-from served import length, server, text, timed
+from served import length, parser, server, text, timed
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--sconce", default="target/release/sconce")
-    parser.add_argument("--model", help="instead of the demo model")
-    parser.add_argument("--tokens", type=int, default=8000)
-    parser.add_argument("--questions", type=int, default=200)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--port", type=int, default=18438)
-    options = parser.parse_args()
-    flags = ["--model", options.model] if options.model else []
+    arguments = parser(__doc__, 18438)
+    arguments.add_argument("--tokens", type=int, default=8000)
+    arguments.add_argument("--questions", type=int, default=200)
+    arguments.add_argument("--rounds", type=int, default=3)
+    options = arguments.parse_args()
     ratios = []
-    with server(options.sconce, options.port, *flags) as (url, model):
+    with server(options) as (url, model):
         for at in range(options.rounds):
             plain, asked = (text(url, model, options.tokens, 2 * at + one) for one in (0, 1))
             once, _ = timed(f"{url}/v1/completions", {"model": model, "prompt": plain, "max_tokens": 1})

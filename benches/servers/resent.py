@@ -9,10 +9,9 @@ knows comes from that folder: the prompt with more text behind it is sent, and t
 only.
 """
 
-import argparse
 import time
 
-from served import server, text, timed
+from served import parser, server, text, timed
 
 
 def send(url, model, prompt):
@@ -24,26 +23,20 @@ def send(url, model, prompt):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--sconce", default="target/release/sconce")
-    parser.add_argument("--model", help="instead of the demo model")
-    parser.add_argument("--tokens", type=int, default=20_000)
-    parser.add_argument("--kv-disk", help="a folder that keeps blocks")
-    parser.add_argument("--port", type=int, default=18439)
-    options = parser.parse_args()
-    flags = ["--model", options.model] if options.model else []
-    flags += ["--kv-disk", options.kv_disk] if options.kv_disk else []
+    arguments = parser(__doc__, 18439)
+    arguments.add_argument("--tokens", type=int, default=20_000)
+    arguments.add_argument("--kv-disk", help="a folder that keeps blocks")
+    options = arguments.parse_args()
+    flags = ["--kv-disk", options.kv_disk] if options.kv_disk else []
     sent = []
-    with server(options.sconce, options.port, *flags) as (url, model):
+    with server(options, *flags) as (url, model):
         prompt = text(url, model, options.tokens, 1)
         sent += [("sent", *send(url, model, prompt)) for _ in range(3)]
         # Blocks are written behind the answer.
         time.sleep(2 if options.kv_disk else 0)
     first = sent[0][-1]
     if options.kv_disk:
-        with server(options.sconce, options.port, *flags) as (url, model):
+        with server(options, *flags) as (url, model):
             sent.append(("gone on after a restart", *send(url, model, f"{prompt} And then?")[:3], None))
             sent.append(("after a restart", *send(url, model, prompt)))
     for how, seconds, cached, tokens, logprob in sent:

@@ -1,5 +1,6 @@
 """What benchmarks of this server alone share: it as a child process, requests, texts of a length."""
 
+import argparse
 import contextlib
 import json
 import random
@@ -27,11 +28,23 @@ def timed(url, body):
     return time.monotonic() - begun, answer
 
 
+def parser(about, port):
+    """Reads which program serves which model at which port."""
+    made = argparse.ArgumentParser(
+        description=about, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    made.add_argument("--sconce", default="target/release/sconce")
+    made.add_argument("--model", help="instead of the demo model")
+    made.add_argument("--port", type=int, default=port)
+    return made
+
+
 @contextlib.contextmanager
-def server(binary, port, *flags):
-    """URL and model of `sconce serve`, which ends with the context."""
-    url = f"http://127.0.0.1:{port}"
-    command = [binary, "serve", "--port", str(port), "--store", "memory", *flags]
+def server(options, *flags):
+    """URL and model of `sconce serve` as the options have it, which ends with the context."""
+    url = f"http://127.0.0.1:{options.port}"
+    command = [options.sconce, "serve", "--port", str(options.port), "--store", "memory", *flags]
+    command += ["--model", options.model] if options.model else []
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         for _ in range(1200):
