@@ -63,8 +63,12 @@ async fn a_restarted_server_has_all_full_blocks_and_says_the_same() {
         let (again, in_memory) = ask(&first, &prompt).await;
         assert_eq!(again, expected, "{case}");
         assert!(in_memory >= 256, "{case}: {in_memory}");
+        let log = first.log();
         first.terminate();
         assert!(first.wait().success());
+        // It ends once the blocks are there, and doesn't wait for anything else.
+        assert!(log.text().contains("drained"), "{case}: {}", log.text());
+        assert!(!log.text().contains("could not be stored"), "{case}: {}", log.text());
         let second = start(folder.path(), &arguments);
         let (answer, on_disk) = ask(&second, &prompt).await;
         assert_eq!(answer, expected, "{case}");

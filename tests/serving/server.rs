@@ -2,10 +2,12 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
 use serde_json::Value;
+use tempfile::NamedTempFile;
 
 /// The program with nothing of the user's own: no variables, and a store that ends with it.
 pub(super) fn program() -> Command {
@@ -22,7 +24,18 @@ pub(super) fn program() -> Command {
 /// Stopped when dropped.
 pub(super) struct Server {
     child: Child,
+    log: Log,
     pub(super) url: String,
+}
+
+/// What a server has logged, readable after its end, too.
+#[derive(Clone)]
+pub(super) struct Log(Arc<NamedTempFile>);
+
+impl Log {
+    pub(super) fn text(&self) -> String {
+        std::fs::read_to_string(self.0.path()).unwrap()
+    }
 }
 
 impl Server {
@@ -37,11 +50,12 @@ impl Server {
     }
 
     fn start_with(command: &mut Command, arguments: &[&str]) -> Self {
+        let log = NamedTempFile::new().unwrap();
         let mut child = command
             .args(["serve", "--port", "0"])
             .args(arguments)
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+            .stderr(log.reopen().unwrap())
             .spawn()
             .unwrap();
         let mut line = String::new();
@@ -50,7 +64,12 @@ impl Server {
             .split_whitespace()
             .find(|word| word.starts_with("http://"))
             .unwrap_or_else(|| panic!("not ready: {line:?}"));
-        Self { url: address.to_owned(), child }
+        Self { url: address.to_owned(), log: Log(Arc::new(log)), child }
+    }
+
+    /// What it logs.
+    pub(super) fn log(&self) -> Log {
+        self.log.clone()
     }
 
     /// The process.

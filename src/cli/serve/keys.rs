@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Context;
+use tokio::task::JoinHandle;
 
 use super::signals::Hangup;
 use crate::config::ServerConfig;
@@ -24,7 +25,9 @@ pub(super) fn read(state: &AppState) -> anyhow::Result<()> {
 }
 
 /// Reads it again when it changes, or at SIGHUP. One that can't be used changes nothing but the log.
-pub(super) fn keep_new(state: AppState) {
+///
+/// The task holds the state, and with it the engine, until it is aborted.
+pub(super) fn keep_new(state: AppState) -> JoinHandle<()> {
     tokio::spawn(async move {
         let mut hangup = Hangup::new();
         let mut told = String::new();
@@ -44,5 +47,5 @@ pub(super) fn keep_new(state: AppState) {
                 }
             }
         }
-    });
+    })
 }

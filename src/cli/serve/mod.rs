@@ -73,11 +73,12 @@ pub(super) async fn run(args: ServeArgs, given: Given) -> anyhow::Result<()> {
     let listeners = addresses.listeners()?;
     drop(loading);
     addresses.keep_certificate_new();
-    keys::keep_new(state.clone());
+    let keys = keys::keep_new(state.clone());
     announce(&addresses.names()?, began.elapsed())?;
     let failed = AtomicBool::new(false);
     let stop = stopped(handle, &failed);
     let report = crate::http::serve(listeners, state, stop).await?;
+    keys.abort();
     if report.cut > 0 {
         tracing::warn!(cut = report.cut, "requests were cut at the end of the drain");
     }
