@@ -247,15 +247,17 @@ fn take_one(claim: &Claim) -> Statement {
     Statement::new(sql).with(claim.key.as_str()).with(ONE).must_hit()
 }
 
-/// Says that this server runs one more, if all together don't run too many then.
+/// Says that this server runs one more, if all together don't run too many then. Claims may arrive in
+/// another order than they were counted in: the most stands until what runs is [told](Store::tell_claims).
 fn enter(claim: &Claim) -> Statement {
     let (most, running) = claim.concurrent.unwrap_or((UNLIMITED, 0));
     let sql = "INSERT INTO sconce_running (name, holder, running, seen) \
                SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS BIGINT), CAST($4 AS BIGINT) \
                WHERE CAST($3 AS BIGINT) + (SELECT coalesce(CAST(SUM(running) AS BIGINT), 0) \
                FROM sconce_running WHERE name = $1 AND holder <> $2 AND seen > $5) <= $6 \
-               ON CONFLICT (name, holder) DO UPDATE SET running = excluded.running, \
-               seen = excluded.seen RETURNING running";
+               ON CONFLICT (name, holder) DO UPDATE SET running = CASE \
+               WHEN excluded.running > sconce_running.running THEN excluded.running \
+               ELSE sconce_running.running END, seen = excluded.seen RETURNING running";
     let now = now_ms();
     let statement = Statement::new(sql).with(claim.key.as_str()).with(claim.holder.as_str());
     statement.with(running).with(now).with(now - GONE).with(most).must_hit()
