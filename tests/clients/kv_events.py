@@ -9,6 +9,7 @@ Of vLLM's wheel only `vllm/distributed/kv_events.py` is run, without what it nee
 import argparse
 import contextlib
 import importlib.util
+import itertools
 import json
 import pathlib
 import random
@@ -186,15 +187,22 @@ def replay(port, first, kind):
     return batches
 
 
+def subscribe(server, ports, decoder):
+    """All events from the first on."""
+    events = Events(ports[0], decoder)
+    # Until the subscription is there batches pass by, each of a new prompt; they are replayed.
+    new = itertools.count(7)
+    wait_until(lambda: ask(server, [next(new)] * 40) >= 0 and events.batches, 20, "the first batch")
+    events.settle(server)
+    seen = events.batches[0][0]
+    events.batches[:0] = [b for b in replay(ports[1], 0, zmq.DEALER) if b[0] < seen]
+    return events
+
+
 def check_view(check, binary, decoder):
     ports = [free_port(), free_port()]
     with serve(binary, ports, "--kv-cache-memory", "3MiB", "--max-model-len", "512") as server:
-        events = Events(ports[0], decoder)
-        # Until the subscription is there batches pass by; their replay is below.
-        wait_until(lambda: ask(server, [7] * 40) >= 0 and events.batches, 20, "the first batch")
-        events.settle(server)
-        seen = events.batches[0][0]
-        events.batches[:0] = [b for b in replay(ports[1], 0, zmq.DEALER) if b[0] < seen]
+        events = subscribe(server, ports, decoder)
         with check("a router's view predicts what is cached, while blocks are evicted"):
             for tokens in prompts(60, 1):
                 predicted = events.view().cached(tokens)
@@ -256,7 +264,7 @@ def check_disk(check, binary, decoder):
         assert told[0] == told[1]
 
 
-def check_dynamo(check, binary):
+def check_dynamo(check, binary, decoder):
     if importlib.util.find_spec("dynamo") is None:
         print("left out: ai-dynamo-runtime is not installed")
         return
@@ -273,6 +281,7 @@ def check_dynamo(check, binary):
         return max((count for ranks in scores.values() for count in ranks.values()), default=0)
 
     with serve(binary, ports, "--kv-cache-memory", "3MiB", "--max-model-len", "512") as server:
+        events = subscribe(server, ports, decoder)
         indexer = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             with check("Dynamo's indexer finds what is cached, while blocks are evicted"):
@@ -291,13 +300,13 @@ def check_dynamo(check, binary):
                 assert scale in (1, BLOCK), scale
                 hits = 0
                 for tokens in prompts(40, 2):
-                    # What it has not heard of from before it was there, it can't know.
-                    blocks = matched(tokens) // scale
-                    found = ask(server, tokens)
-                    time.sleep(0.1)
-                    reusable = min(blocks, (len(tokens) - 1) // BLOCK)
-                    assert found // BLOCK == reusable, (found, blocks)
-                    hits += reusable
+                    events.settle(server)
+                    predicted = events.view().cached(tokens) // BLOCK
+                    # It reads its events when it comes to that.
+                    reusable = lambda: min(matched(tokens) // scale, (len(tokens) - 1) // BLOCK)
+                    wait_until(lambda: reusable() == predicted, 20, f"{predicted} blocks are found")
+                    assert ask(server, tokens) // BLOCK == predicted
+                    hits += predicted
                 assert hits > 20, hits
         finally:
             indexer.kill()
@@ -314,7 +323,7 @@ def main():
     with checks() as check:
         check_view(check, arguments.binary, decoder)
         check_disk(check, arguments.binary, decoder)
-        check_dynamo(check, arguments.binary)
+        check_dynamo(check, arguments.binary, decoder)
     return check.exit_status()
 
 

@@ -94,9 +94,9 @@ class Server:
         _, _, body = self.request("GET", "/v1/models")
         return json.loads(body)["data"][0]
 
-    def metric(self, name: str) -> float:
+    def metric(self, name: str, headers=None) -> float:
         """Sum over all labels of one metric; it must be there."""
-        _, _, body = self.request("GET", "/metrics")
+        _, _, body = self.request("GET", "/metrics", headers=headers)
         lines = [line for line in body.decode().splitlines() if not line.startswith("#")]
         values = [float(line.rsplit(" ", 1)[1]) for line in lines if _is_metric(line, name)]
         assert values, f"no metric {name}"

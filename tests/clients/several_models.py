@@ -76,6 +76,29 @@ class InBackground(threading.Thread):
         return self.result
 
 
+class Busy:
+    """An answer that goes on until it is ended, read as it comes."""
+
+    def __init__(self, t: Subject, name: str):
+        stream = t.chat(name, 30_000, stream=True, extra_body={"ignore_eos": True})
+        next(stream)
+        self.over = threading.Event()
+        self.reader = InBackground(lambda: self._read(stream))
+
+    def _read(self, stream):
+        with stream:
+            for _ in stream:
+                if self.over.is_set():
+                    return
+        raise AssertionError("it ended by itself")
+
+    def end(self) -> float:
+        """When it was over."""
+        self.over.set()
+        self.reader.wait()
+        return self.reader.ended
+
+
 def check_packages(check, t: Subject):
     with check("openai lists all models and loads the one that is named"):
         assert t.states() == dict.fromkeys(NAMES, "unloaded")
@@ -113,7 +136,7 @@ def check_packages(check, t: Subject):
 
 def check_router(check, binary: str, folder: str):
     def serve(*flags):
-        return Server(binary, "--models", folder, "--kv-cache-memory", "8MiB", "--threads", "1", *flags)
+        return Server(binary, "--models", folder, "--kv-cache-memory", "64MiB", "--threads", "1", *flags)
 
     with serve("--models-max", "2", "--no-models-autoload") as server:
         t = Subject(server)
@@ -137,18 +160,17 @@ def check_router(check, binary: str, folder: str):
         t = Subject(server)
         t.load("alpha")
         with check("a busy model is not evicted; who waits is served in order of arrival"):
-            busy = InBackground(lambda: t.chat("alpha", 400))
-            wait_until(lambda: running(t, "alpha") == 1, 30, "the request runs")
+            busy = Busy(t, "alpha")
+            assert running(t, "alpha") == 1
             first = InBackground(lambda: t.tokenize("beta"))
             time.sleep(0.5)
             second = InBackground(lambda: t.tokenize("gamma"))
-            assert busy.wait().choices[0].message.content
+            ended = busy.end()
             assert first.wait() == 200 and second.wait() == 200
-            assert busy.ended < first.ended < second.ended
+            assert ended < first.ended < second.ended
         t.load("alpha")
         with check("a client that leaves while it waits costs nobody a model"):
-            busy = InBackground(lambda: t.chat("alpha", 4000))
-            wait_until(lambda: running(t, "alpha") == 1, 30, "the request runs")
+            busy = Busy(t, "alpha")
             impatient = t.openai.with_options(timeout=0.3)
             try:
                 impatient.chat.completions.create(
@@ -156,7 +178,9 @@ def check_router(check, binary: str, folder: str):
                 )
             except openai.APITimeoutError:
                 pass
-            busy.wait()
+            else:
+                raise AssertionError("it did not wait")
+            busy.end()
             time.sleep(1)
             assert t.states() == {"alpha": "loaded", "beta": "unloaded", "gamma": "unloaded"}
     with serve("--models-max", "2") as server:
@@ -164,10 +188,10 @@ def check_router(check, binary: str, folder: str):
         t.load("alpha")
         t.load("beta")
         with check("many requests for one model cost one other its place"):
-            busy = InBackground(lambda: t.chat("alpha", 400))
-            wait_until(lambda: running(t, "alpha") == 1, 30, "the request runs")
+            busy = Busy(t, "alpha")
             waiting = [InBackground(lambda: t.tokenize("gamma")) for _ in range(3)]
-            busy.wait()
+            time.sleep(0.5)
+            busy.end()
             assert [one.wait() for one in waiting] == [200] * 3
             assert t.states() == {"alpha": "loaded", "beta": "unloaded", "gamma": "loaded"}
 

@@ -223,7 +223,9 @@ def two_servers(binary: str, folder: pathlib.Path, postgres: Postgres, check):
             time.sleep(2.5)
             with concurrent.futures.ThreadPoolExecutor(3) as pool:
                 hung = [pool.submit(long_request, right, keys["crowd"]) for _ in range(3)]
-                wait_until(lambda: status(left, "crowd") == 429, 60, "the other server has all places")
+                # Before it has all places, a request to the other server could take one.
+                wait_until(lambda: running(right, keys["watch"]) == 3, 60, "all places are taken")
+                wait_until(lambda: status(left, "crowd") == 429, 10, "the other server knows it")
                 right.process.kill()
                 wait_until(lambda: status(left, "crowd") == 200, 60, "places of the dead are free")
                 for one in hung:
@@ -240,8 +242,12 @@ def two_servers(binary: str, folder: pathlib.Path, postgres: Postgres, check):
             postgres.start()
 
 
+def running(server: Server, key: str) -> float:
+    return server.metric("vllm:num_requests_running", {"authorization": f"Bearer {key}"})
+
+
 def long_request(server: Server, key: str):
-    body = {"model": MODEL, "prompt": "x", "max_tokens": 1500, "ignore_eos": True}
+    body = {"model": MODEL, "prompt": "x", "max_tokens": 30_000, "ignore_eos": True}
     try:
         server.post("/v1/completions", body, {"authorization": f"Bearer {key}"})
     except OSError:
