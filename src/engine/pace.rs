@@ -1,14 +1,32 @@
 //! How many tokens a step may have while streams wait for their next token.
 //!
 //! Learns what a token costs from the steps that ran and gives the number that fits the time a step
-//! should take. Knows counts and durations, no clock and no sequences.
+//! should take; and how many tokens of sequences that yield fit into a small part of the others' time.
+//! Knows counts and durations, no clock and no sequences.
 
 use std::time::Duration;
+
+use crate::scheduler::Beside;
 
 /// Fewest tokens of a step to learn from: the cost of smaller ones is mostly that of any step.
 const LEAST_MEASURED: usize = 32;
 /// Most tokens of a step before the first measurement.
 const UNMEASURED: usize = 64;
+
+/// Sequences that yield get this part of the time that steps of others take,
+const YIELDING_PART: f64 = 0.05;
+/// and make none of these steps longer by more than this part of it, or a token's time.
+const LONGEST_PART: f64 = 0.1;
+
+/// What a step computed, and how long that took.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ran {
+    pub(super) num_tokens: usize,
+    pub(super) num_sequences: usize,
+    /// Tokens of sequences that yield, in a step that had others.
+    pub(super) num_yielding: usize,
+    pub(super) took: Duration,
+}
 
 /// Converts the time that steps took into a number of tokens.
 #[derive(Clone, Debug)]
@@ -17,15 +35,23 @@ pub(super) struct Pace {
     target: Option<Duration>,
     // Nanoseconds per token of recent steps with prompt tokens.
     token_cost: Option<u64>,
+    // Tokens that sequences which yield may have of the next step, and the most there can be of them.
+    yielding: f64,
+    most_yielding: f64,
 }
 
 impl Pace {
     pub(super) fn new(target: Option<Duration>) -> Self {
-        Self { target, token_cost: None }
+        Self { target, token_cost: None, yielding: 0.0, most_yielding: 1.0 }
+    }
+
+    /// What the next step may have beside tokens that somebody waits for.
+    pub(super) fn beside(&self) -> Beside {
+        Beside { decodes: self.num_tokens(), others: self.yielding as usize }
     }
 
     /// Most tokens of a step in which a stream decodes.
-    pub(super) fn num_tokens(&self) -> usize {
+    fn num_tokens(&self) -> usize {
         let Some(target) = self.target else { return usize::MAX };
         match self.token_cost {
             Some(cost) => usize::try_from(nanoseconds(target) / cost).unwrap_or(usize::MAX),
@@ -38,12 +64,14 @@ impl Pace {
         self.target
     }
 
-    /// Learns from a step of `num_tokens` tokens of `num_sequences` sequences.
+    /// Learns from a step.
     ///
     /// The fixed cost of a step counts as cost of its tokens. The estimate is used for steps of about
     /// the same size: from one step to the next the number of tokens converges to the one that meets
     /// the target, whatever part of the time is fixed.
-    pub(super) fn observe(&mut self, num_tokens: usize, num_sequences: usize, took: Duration) {
+    pub(super) fn observe(&mut self, ran: Ran) {
+        let Ran { num_tokens, num_sequences, took, .. } = ran;
+        self.lend(ran);
         // A step of decodes alone reads all weights for a few tokens.
         if num_tokens < LEAST_MEASURED || num_tokens == num_sequences {
             return;
@@ -54,6 +82,19 @@ impl Pace {
             Some(known) => known.midpoint(cost.clamp(known / 2, known.saturating_mul(2))).max(1),
             None => cost,
         });
+    }
+
+    /// What sequences that yield took of a step is spent; of its time they may have a part later. As long
+    /// as no token was measured, one costs as much as a step.
+    fn lend(&mut self, Ran { num_tokens, num_sequences, num_yielding, took }: Ran) {
+        let took = nanoseconds(took).max(1) as f64;
+        let tokens = self.token_cost.map_or(1.0, |cost| took / cost as f64);
+        // The next step may be a short one.
+        if num_tokens == num_sequences {
+            self.most_yielding = (tokens * LONGEST_PART).max(1.0);
+        }
+        let lent = self.yielding + tokens * YIELDING_PART - num_yielding as f64;
+        self.yielding = lent.clamp(0.0, self.most_yielding);
     }
 }
 

@@ -42,9 +42,11 @@ impl Scheduler {
     /// would.
     pub fn decoding(&self) -> Option<Vec<&Sequence>> {
         let running = self.running.iter().map(|id| &self.sequences[id]);
-        let running = running.filter(|sequence| sequence.num_pending() > 0);
+        let running: Vec<_> = running.filter(|sequence| sequence.num_pending() > 0).collect();
+        // Those that yield are the last, and have no drafts beside others.
+        let yielding = running.first().is_some_and(|sequence| sequence.yields());
         let mut decoding = Vec::new();
-        for sequence in running {
+        for sequence in running.into_iter().filter(|sequence| sequence.yields() == yielding) {
             if !sequence.decodes() {
                 return None;
             }
@@ -111,10 +113,18 @@ impl Scheduler {
         end.saturating_sub(length)
     }
 
-    /// Takes the drafts of sequences whose pending tokens are all planned into the step, `most` in all,
-    /// as far as there are blocks and slots.
-    pub(super) fn schedule_drafts(&mut self, mut most: usize, output: &mut SchedulerOutput) {
-        for (id, num_tokens) in &output.scheduled {
+    /// Takes the drafts of the first `drafted` sequences of the step whose pending tokens are all planned,
+    /// `most` in all, as far as there are blocks and slots.
+    pub(super) fn schedule_drafts(
+        &mut self,
+        drafted: usize,
+        mut most: usize,
+        output: &mut SchedulerOutput,
+    ) {
+        for (index, (id, num_tokens)) in output.scheduled.iter().enumerate() {
+            if index == drafted {
+                most = 0;
+            }
             let sequence = self.sequences.get_mut(id).expect("running sequences exist");
             let complete = *num_tokens == sequence.num_pending();
             let mut count = if complete { sequence.drafts.len().min(most) } else { 0 };

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
+mod admission;
 mod beams;
 pub mod drafts;
 mod load_table;
@@ -28,11 +29,10 @@ use shares::{ShareId, Shares};
 use snapshot_plan::spacing;
 use stop::FinishReason;
 
-use crate::kv_cache::block_hash::BlockHash;
+use crate::kv_cache::KvCacheManager;
 use crate::kv_cache::content::Content;
 use crate::kv_cache::events::CacheEvent;
 use crate::kv_cache::snapshots::SnapshotId;
-use crate::kv_cache::{BLOCK_SIZE, BlockTable, KvCacheManager};
 
 /// Fewest prompt tokens of a step, however many streams decode in it: prompts must make progress.
 const LEAST_PROMPT_TOKENS: usize = 32;
@@ -58,6 +58,29 @@ pub struct SchedulerConfig {
     /// A sequence that decodes gets a slot for one token more than it computes, if there is one, so
     /// that the next step can begin before this one's tokens are known.
     pub lookahead: bool,
+}
+
+/// What a step may have beside tokens that somebody waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Beside {
+    /// Most tokens of a step in which someone decodes: what decodes leave of them is for prompts.
+    pub decodes: usize,
+    /// Most tokens of sequences that yield in a step that has tokens of others.
+    pub others: usize,
+}
+
+impl Beside {
+    /// As many as fit.
+    pub const ANY: Self = Self { decodes: usize::MAX, others: usize::MAX };
+}
+
+/// What came of planning some sequences of a step.
+#[derive(Clone, Copy, Debug)]
+struct Filled {
+    /// How many of them decode.
+    decodes: usize,
+    /// Whether one of them found no room.
+    is_short: bool,
 }
 
 /// Owns every sequence and its blocks.
@@ -166,35 +189,24 @@ impl Scheduler {
     /// waiting ones. Those of several keys take turns by what was served of each. Empty only when there
     /// are no sequences, or only beams that are held.
     ///
-    /// If someone decodes, prompts get what is left of `tokens_beside_decodes`, so that the next
-    /// tokens don't wait long; if nobody does, they get the whole step. Where prompts are cut
-    /// changes no result, so the number may come from a clock.
-    pub fn schedule(&mut self, tokens_beside_decodes: usize) -> SchedulerOutput {
-        let anybody = |_, _| Some(true);
+    /// If someone decodes, prompts get what is left of the tokens that may stand beside, so that the next
+    /// tokens don't wait long; if nobody does, they get the whole step. Those that yield have the step
+    /// when no other one has a token in it; else they get a few, and give up their room when others need
+    /// it. Where prompts are cut and when a token comes changes no result, so the numbers may come from a
+    /// clock.
+    pub fn schedule(&mut self, beside: Beside) -> SchedulerOutput {
         let mut output = SchedulerOutput::default();
         let mut budget = self.config.max_num_batched_tokens;
-        let mut decodes = 0;
-        // Decodes before chunks: a long prompt must not hold up a stream.
-        for catching_up in [false, true] {
-            let candidates = if catching_up && self.shares.are_several() {
-                self.admit_overtaking(&mut budget, &mut output);
-                self.catching_up(&output)
-            } else {
-                self.running.clone()
-            };
-            for id in candidates {
-                self.schedule_running(id, catching_up, &mut budget, &mut output);
-            }
-            if !catching_up {
-                decodes = output.scheduled.len();
-            }
-            if !catching_up && decodes > 0 {
-                let rest = tokens_beside_decodes.saturating_sub(decodes);
-                budget = budget.min(rest.max(LEAST_PROMPT_TOKENS));
-            }
-        }
-        if output.preempted.is_empty() {
-            self.admit_waiting(anybody, &mut budget, &mut output);
+        let mut filled = self.fill(false, beside.decodes, &mut budget, &mut output);
+        let (others, num_others) = (output.num_tokens(), output.scheduled.len());
+        if others == 0 && self.has_yielding() {
+            filled = self.fill(true, beside.decodes, &mut budget, &mut output);
+        } else if self.has_yielding() && !filled.is_short {
+            let mut own = budget.min(beside.others);
+            self.fill(true, usize::MAX, &mut own, &mut output);
+            let yielding = output.scheduled[num_others..].iter();
+            output.num_yielding = yielding.map(|(_, num_tokens)| num_tokens).sum();
+            budget = budget.saturating_sub(output.num_yielding);
         }
         // Beams that only hold their blocks must not keep others from the token they wait for.
         while output.scheduled.is_empty()
@@ -202,12 +214,67 @@ impl Scheduler {
             && let Some(holder) = self.last_held()
         {
             self.preempt(holder, &mut budget, &mut output);
-            self.admit_waiting(anybody, &mut budget, &mut output);
+            for yielding in [false, true] {
+                self.admit_waiting(yielding, anybody, &mut budget, &mut output);
+            }
         }
+        let drafted = if others > 0 { num_others } else { output.scheduled.len() };
         // Beside prompts the rows of drafts would cost as much as theirs.
-        let most = if output.scheduled.len() > decodes { 0 } else { budget };
-        self.schedule_drafts(most, &mut output);
+        let most = if drafted > filled.decodes { 0 } else { budget };
+        self.schedule_drafts(drafted, most, &mut output);
         output
+    }
+
+    /// Plans the sequences that yield, or those that don't, behind what is planned.
+    fn fill(
+        &mut self,
+        yielding: bool,
+        tokens_beside_decodes: usize,
+        budget: &mut usize,
+        output: &mut SchedulerOutput,
+    ) -> Filled {
+        let first = output.scheduled.len();
+        let mut decodes = 0;
+        // Decodes before chunks: a long prompt must not hold up a stream.
+        for catching_up in [false, true] {
+            let mut candidates = if catching_up && self.shares.are_several() {
+                self.admit_overtaking(yielding, budget, output);
+                self.catching_up(output)
+            } else {
+                self.running.clone()
+            };
+            candidates.retain(|id| self.sequences[id].yields() == yielding);
+            for id in candidates {
+                self.schedule_running(id, catching_up, budget, output);
+            }
+            if !catching_up {
+                decodes = output.scheduled.len() - first;
+            }
+            if !catching_up && decodes > 0 {
+                let rest = tokens_beside_decodes.saturating_sub(decodes);
+                *budget = (*budget).min(rest.max(LEAST_PROMPT_TOKENS));
+            }
+        }
+        let mut is_short = false;
+        if output.preempted.is_empty() {
+            is_short = self.admit_waiting(yielding, anybody, budget, output);
+            while is_short && !yielding && self.preempt_yielding(budget, output) {
+                is_short = self.admit_waiting(yielding, anybody, budget, output);
+            }
+        }
+        Filled { decodes, is_short }
+    }
+
+    /// Whether any sequence yields.
+    fn has_yielding(&self) -> bool {
+        let last = self.running.last().map(|id| &self.sequences[id]);
+        last.is_some_and(Sequence::yields) || self.waiting.has_yielding()
+    }
+
+    /// Preempts the last of those that yield, if one runs.
+    fn preempt_yielding(&mut self, budget: &mut usize, output: &mut SchedulerOutput) -> bool {
+        let last = self.running.last().copied().filter(|id| self.sequences[id].yields());
+        last.inspect(|id| self.preempt(*id, budget, output)).is_some()
     }
 
     /// What the runner needs of a planned step, in the order of its rows.
@@ -353,21 +420,6 @@ impl Scheduler {
         output.preempted.push(id);
     }
 
-    /// Admits sequences of which keys were served less than of any whose prompt is being computed, so that
-    /// they don't wait for the end of a long one.
-    fn admit_overtaking(&mut self, budget: &mut usize, output: &mut SchedulerOutput) {
-        let catching_up = self.running.iter().map(|id| &self.sequences[id]);
-        let keys: HashSet<ShareId> = catching_up
-            .filter(|sequence| !sequence.decodes())
-            .map(|sequence| sequence.share)
-            .collect();
-        let served = keys.iter().map(|key| self.shares.served(*key)).min();
-        if let Some(served) = served.filter(|_| output.preempted.is_empty()) {
-            let may = |key, before| (before <= served).then(|| !keys.contains(&key));
-            self.admit_waiting(may, budget, output);
-        }
-    }
-
     /// Running sequences that this step has no tokens of yet, those of keys first of which less was served.
     fn catching_up(&self, output: &SchedulerOutput) -> Vec<SequenceId> {
         let planned: HashSet<SequenceId> = output.scheduled.iter().map(|(id, _)| *id).collect();
@@ -385,113 +437,10 @@ impl Scheduler {
         }
         let place = |id: &&SequenceId| {
             let sequence = &self.sequences[*id];
-            (sequence.priority == i32::MAX, self.shares.served(sequence.share))
+            (sequence.yields(), self.shares.served(sequence.share))
         };
         // Of equal ones that is the last.
         self.running.iter().max_by_key(place).copied()
-    }
-
-    /// Admits waiting sequences in their order. What `may` says of a key, and of what was served of it
-    /// before its sequence, is whether that one may be admitted; `None` ends it.
-    fn admit_waiting(
-        &mut self,
-        may: impl Fn(ShareId, u64) -> Option<bool>,
-        budget: &mut usize,
-        output: &mut SchedulerOutput,
-    ) {
-        self.waiting.order(&self.shares);
-        let mut in_flight = self.blocks_in_flight();
-        let (mut after, mut no_blocks) = (None, false);
-        loop {
-            let may_run = self.running.len() < self.config.max_num_seqs;
-            let full = no_blocks || *budget == 0 || !may_run;
-            // Where snapshots are taken, those that can't run yet still say where they will resume.
-            if full && self.snapshot_spacing == 0 {
-                return;
-            }
-            let Some((key, at, before)) = self.waiting.next(after) else { return };
-            let Some(is_its_turn) = may(key, before) else { return };
-            after = Some(at);
-            if !is_its_turn {
-                continue;
-            }
-            let id = at.2;
-            let held = self.sequences[&id].held || self.awaits_load(id);
-            if held || self.waits_for_snapshot(id, budget, output) || full {
-                continue;
-            }
-            let sequence = self.sequences.get_mut(&id).expect("waiting sequences exist");
-            let hashes = sequence.reusable_hashes();
-            let known = self.kv_cache.match_prefix(hashes);
-            let (reused, next) = if self.config.keeps_state {
-                (self.kv_cache.match_snapshot(&hashes[..known]), None)
-            } else {
-                (known, hashes.get(known))
-            };
-            // The block this one would compute next is being computed by another sequence: wait
-            // for it rather than compute it twice.
-            if next.is_some_and(|hash| in_flight.contains(hash)) {
-                continue;
-            }
-            if !self.allocate(at, reused) {
-                no_blocks = true;
-                continue;
-            }
-            if self.kv_cache.shares_prefixes() && !self.config.keeps_state {
-                let hashes = self.sequences[&id].known_reusable_hashes();
-                in_flight.extend(hashes[reused..].iter().copied());
-            }
-            self.waiting.remove(key, at);
-            self.admit(at, [known, reused], budget, output);
-        }
-    }
-
-    /// Fills a waiting sequence's table, the first `reused` blocks from the cache. Returns false where
-    /// there are too few blocks, even without those that are held for sequences behind it.
-    fn allocate(&mut self, at: Rank, reused: usize) -> bool {
-        let (id, mut table) = (at.2, BlockTable::default());
-        loop {
-            let sequence = &self.sequences[&id];
-            let prefix = &sequence.known_reusable_hashes()[..reused];
-            if self.kv_cache.allocate(&mut table, prefix, sequence.tokens.len()) {
-                break;
-            }
-            // Its own blocks are in the way where it resumes before them.
-            if !self.give_up_loads(Some(at)) && !self.release_load(id) {
-                return false;
-            }
-        }
-        self.release_load(id);
-        self.sequences.get_mut(&id).expect("waiting sequences exist").table = table;
-        true
-    }
-
-    /// Has a sequence with blocks run from behind the first `reused` of them on, of which the cache
-    /// had `known`.
-    fn admit(
-        &mut self,
-        at: Rank,
-        [known, reused]: [usize; 2],
-        budget: &mut usize,
-        output: &mut SchedulerOutput,
-    ) {
-        self.start_running(at);
-        let sequence = self.sequences.get_mut(&at.2).expect("it was just planned");
-        sequence.num_computed = reused * BLOCK_SIZE;
-        sequence.num_published = reused;
-        self.reuse_part(at.2, output);
-        self.resume(at.2, known * BLOCK_SIZE, output);
-        let sequence = self.sequences.get_mut(&at.2).expect("it was just planned");
-        if sequence.is_new() {
-            sequence.num_cached = sequence.num_computed;
-            self.shares.admit(sequence.share, sequence.tokens.len() - sequence.num_computed);
-            output.admitted.push((at.2, sequence.num_computed));
-        }
-        let num_tokens = self.sequences[&at.2].tokens_of_step(*budget, self.room(output));
-        if num_tokens > 0 {
-            *budget = budget.saturating_sub(num_tokens);
-            output.scheduled.push((at.2, num_tokens));
-        }
     }
 
     /// Tokens that a step has room for beside those that are planned, whatever they should be.
@@ -499,33 +448,9 @@ impl Scheduler {
         self.config.max_num_batched_tokens.saturating_sub(output.num_tokens())
     }
 
-    fn start_running(&mut self, at: Rank) {
-        let slot = self.free_slots.pop().expect("as many slots as sequences may run");
-        self.sequences.get_mut(&at.2).expect("it was just planned").slot = Some(slot);
-        let index = self.running.partition_point(|other| rank(&self.sequences[other]) < at);
-        self.running.insert(index, at.2);
-    }
-
     /// The running beam that is held and has the last rank.
     fn last_held(&self) -> Option<SequenceId> {
         self.running.iter().rev().find(|id| self.sequences[id].held).copied()
-    }
-
-    /// Full prompt blocks that running sequences have yet to compute.
-    fn blocks_in_flight(&mut self) -> HashSet<BlockHash> {
-        let mut in_flight = HashSet::new();
-        let shares = self.kv_cache.shares_prefixes() && !self.config.keeps_state;
-        if self.waiting.is_empty() || !shares {
-            return in_flight;
-        }
-        for id in &self.running {
-            let sequence = self.sequences.get_mut(id).expect("running sequences exist");
-            let from = sequence.num_published;
-            if sequence.num_pending() > 1 {
-                in_flight.extend(sequence.hashes().iter().skip(from).copied());
-            }
-        }
-        in_flight
     }
 }
 
@@ -544,6 +469,11 @@ fn append(
         }
     }
     None
+}
+
+/// Admits everybody.
+fn anybody(_: ShareId, _: u64) -> Option<bool> {
+    Some(true)
 }
 
 fn rank(sequence: &Sequence) -> Rank {

@@ -11,6 +11,8 @@ use crate::kv_cache::snapshots::SnapshotId;
 pub struct SchedulerOutput {
     /// Each sequence with the number of its tokens to compute.
     pub scheduled: Vec<(SequenceId, usize)>,
+    /// How many of these tokens are of sequences that yield, if others have some, too.
+    pub num_yielding: usize,
     /// Sequences that were preempted.
     pub preempted: Vec<SequenceId>,
     /// Sequences that run for the first time, with the tokens that the prefix cache gave them.

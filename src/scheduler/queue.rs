@@ -3,14 +3,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::sequence::SequenceId;
+use super::sequence::{SequenceId, YIELDS};
 use super::shares::{ShareId, Shares};
 
 /// Where a sequence stands among those of its key: by priority, arrival and id; lower comes first.
 pub type Rank = (i32, u64, SequenceId);
-
-/// The priority of sequences that run when no other one needs the engine, whose keys come last, too.
-const YIELDS: i32 = i32::MAX;
 
 /// When a key's next sequence is due: those that yield last, then by what was served of the key, then by
 /// arrival.
@@ -109,6 +106,12 @@ impl WaitingQueue {
             self.due.insert(due(*next, served + tokens as u64), (key, *next));
         }
         Some(())
+    }
+
+    /// Whether one of them yields.
+    pub fn has_yielding(&self) -> bool {
+        let last = self.lines.values().filter_map(|line| line.keys().next_back());
+        last.into_iter().any(|(priority, ..)| *priority == YIELDS)
     }
 
     /// How many wait.

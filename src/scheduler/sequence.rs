@@ -10,6 +10,9 @@ use super::shares::ShareId;
 use super::snapshot_plan::SnapshotPlan;
 use super::stop::StopConditions;
 
+/// The priority of sequences that run when no other one needs the engine; their keys come last, too.
+pub const YIELDS: i32 = i32::MAX;
+
 /// Most tokens of a prompt that are scored in one step: each has a row of logits of its own.
 const SCORED_AT_A_TIME: usize = 64;
 
@@ -153,6 +156,11 @@ impl Sequence {
     #[must_use]
     pub fn with_share(self, share: ShareId) -> Self {
         Self { share, ..self }
+    }
+
+    /// Whether it runs when no other one needs the engine.
+    pub(super) fn yields(&self) -> bool {
+        self.priority == YIELDS
     }
 
     /// Tokens that are computed for its key once it is admitted; those of one that was are served already.

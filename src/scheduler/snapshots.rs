@@ -83,10 +83,13 @@ impl Scheduler {
         }
         self.sequences.get_mut(&id)?.reusable_hashes();
         let own = self.sequences[&id].known_reusable_hashes();
+        let yielding = self.sequences[&id].yields();
         let parting = |other: &SequenceId| {
             let sequence = &self.sequences[other];
             let position = num_common(own, sequence.known_hashes()) * BLOCK_SIZE;
             let takes = sequence.snapshots.is_active() && sequence.num_pending() > 1;
+            // What one that yields computes may be long in coming, and none that yields holds up others.
+            let takes = takes && sequence.yields() == yielding;
             let ahead = position > sequence.num_computed && position >= LEAST_GAIN;
             (takes && ahead).then_some((*other, position))
         };

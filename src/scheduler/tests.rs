@@ -8,6 +8,8 @@ use super::output::PictureSpan;
 use super::shares::ShareId;
 use super::stop::StopConditions;
 use super::*;
+use crate::kv_cache::block_hash::BlockHash;
+use crate::kv_cache::{BLOCK_SIZE, BlockTable};
 
 fn scheduler(num_blocks: usize, max_num_seqs: usize, max_tokens: usize) -> Scheduler {
     let config = SchedulerConfig {
@@ -51,7 +53,7 @@ fn step_of(
     scheduler: &mut Scheduler,
     tokens_beside_decodes: usize,
 ) -> (SchedulerOutput, Vec<(Finished, Sequence)>) {
-    let output = scheduler.schedule(tokens_beside_decodes);
+    let output = scheduler.schedule(Beside { decodes: tokens_beside_decodes, ..Beside::ANY });
     let sampled: Vec<_> = scheduler
         .plan(&output)
         .filter(|planned| planned.samples)
@@ -243,9 +245,14 @@ enum Event {
     Step,
 }
 
+/// Of which some yield.
+fn priorities() -> impl Strategy<Value = i32> {
+    prop_oneof![2 => 0..2i32, 1 => Just(sequence::YIELDS)]
+}
+
 fn events() -> impl Strategy<Value = Vec<Event>> {
     let event = prop_oneof![
-        2 => (0..3u64, 1..150usize, 1..40usize, 0..2i32, 0..3u64, any::<bool>()).prop_map(
+        2 => (0..3u64, 1..150usize, 1..40usize, priorities(), 0..3u64, any::<bool>()).prop_map(
             |(family, length, max_tokens, priority, share, scored)| Event::Add {
                 family, length, max_tokens, priority, share, scored
             }
@@ -310,7 +317,7 @@ proptest! {
         let mut scheduler = scheduler(8, 3, 48);
         let mut live = Vec::new();
         let mut next = 0;
-        let mut tokens_beside_decodes = 0;
+        let mut beside = Beside { decodes: 0, others: 0 };
         let mut ended = HashSet::new();
         let mut scores: HashMap<SequenceId, Vec<u32>> = HashMap::new();
         let events = events.into_iter().chain(std::iter::repeat_n(Event::Step, 3000));
@@ -335,9 +342,11 @@ proptest! {
                 Event::Abort { .. } => {}
                 Event::Drafts { count, right } => offer_drafts(&mut scheduler, count, right),
                 Event::Step => {
-                    tokens_beside_decodes = (tokens_beside_decodes + 7) % 64;
-                    let output = scheduler.schedule(tokens_beside_decodes);
+                    let decodes = (beside.decodes + 7) % 64;
+                    beside = Beside { decodes, others: decodes % 5 };
+                    let output = scheduler.schedule(beside);
                     check_step(&scheduler, &output);
+                    yielding::check(&scheduler, &output, beside.others);
                     prop_assert!(!output.scheduled.is_empty() || live.is_empty());
                     for planned in scheduler.plan(&output) {
                         if let Some(scores) = scores.get_mut(&planned.id) {
@@ -415,3 +424,4 @@ mod fairness;
 mod loads;
 mod parts;
 mod snapshots;
+mod yielding;

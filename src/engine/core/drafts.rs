@@ -10,6 +10,7 @@ use super::draft_model::{DraftModel, ModelDraft};
 use super::hidden_queue::Told;
 use super::rows::{Rows, SampledRows};
 use crate::engine::output::event::panic_message;
+use crate::engine::pace::Ran;
 use crate::engine::request::EngineRequest;
 use crate::sampling::SampledToken;
 use crate::scheduler::Scheduler;
@@ -159,7 +160,8 @@ impl EngineCore {
     ) {
         let (num_tokens, num_sequences) = (output.num_tokens(), output.scheduled.len());
         if num_rows == num_tokens {
-            self.pace.observe(num_tokens, num_sequences, took);
+            let num_yielding = output.num_yielding;
+            self.pace.observe(Ran { num_tokens, num_sequences, num_yielding, took });
         }
         let decodes = output.admitted.is_empty() && num_tokens < 2 * num_sequences;
         if decodes {

@@ -333,7 +333,7 @@ impl EngineCore {
         self.look();
         let began = Instant::now();
         let drafting = self.offer_drafts();
-        let output = self.scheduler.schedule(self.pace.num_tokens());
+        let output = self.scheduler.schedule(self.pace.beside());
         let nothing = output.scheduled.is_empty();
         self.stalled = nothing && self.tiers.is_some() && self.sights.num_waiting() == 0;
         if nothing && (self.stalled || self.sights.num_waiting() > 0) {

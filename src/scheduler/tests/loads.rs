@@ -40,7 +40,7 @@ impl Simulation {
         }
         self.coming.extend(planned);
         self.stored.extend(self.scheduler.take_added());
-        let output = self.scheduler.schedule(usize::MAX);
+        let output = self.scheduler.schedule(Beside::ANY);
         self.cached.extend(output.admitted.iter().copied());
         let waits: Vec<SequenceId> = self.coming.iter().map(|(id, _)| *id).collect();
         for (id, _) in &output.scheduled {

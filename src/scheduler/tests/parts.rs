@@ -21,7 +21,8 @@ impl Simulation {
     /// Schedules a step, copies what is to be copied and computes the tokens, all of which see the
     /// tokens before them.
     fn compute(&mut self, tokens_beside_decodes: usize) -> SchedulerOutput {
-        let output = self.scheduler.schedule(tokens_beside_decodes);
+        let output =
+            self.scheduler.schedule(Beside { decodes: tokens_beside_decodes, ..Beside::ANY });
         check_step(&self.scheduler, &output);
         for (from, to) in output.copied.iter().filter_map(|copies| copies.block) {
             self.blocks[to as usize] = self.blocks[from as usize];
@@ -118,7 +119,7 @@ fn what_no_step_has_written_is_not_copied() {
     simulation.cached(0, prompt(0, 60));
     simulation.scheduler.add(sequence(1, sibling(1, 50, 90), 9));
     // It leaves after it was planned, before its block is copied.
-    let planned = simulation.scheduler.schedule(usize::MAX);
+    let planned = simulation.scheduler.schedule(Beside::ANY);
     assert_eq!((planned.copied.len(), planned.admitted[0].1), (1, 50));
     simulation.scheduler.remove(SequenceId(1));
     assert_eq!(simulation.cached(2, sibling(1, 50, 90)), 50);
