@@ -40,12 +40,12 @@ def parser(about, port):
 
 
 @contextlib.contextmanager
-def server(options, *flags):
-    """URL and model of `sconce serve` as the options have it, which ends with the context."""
+def process(options, *flags):
+    """`sconce serve` as the options have it, which ends with the context: URL, model, and its id."""
     url = f"http://127.0.0.1:{options.port}"
     command = [options.sconce, "serve", "--port", str(options.port), "--store", "memory", *flags]
     command += ["--model", options.model] if options.model else []
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    started = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         for _ in range(1200):
             with contextlib.suppress(OSError):
@@ -54,10 +54,17 @@ def server(options, *flags):
             time.sleep(0.1)
         else:
             sys.exit("the server is not ready")
-        yield url, model
+        yield url, model, started.pid
     finally:
-        process.terminate()
-        process.wait()
+        started.terminate()
+        started.wait()
+
+
+@contextlib.contextmanager
+def server(options, *flags):
+    """The same: URL and model."""
+    with process(options, *flags) as (url, model, _):
+        yield url, model
 
 
 def text(url, model, tokens, seed):
