@@ -95,19 +95,23 @@ def main():
         if batch.state()["status"] == "completed":
             sys.exit("the batch ended before the streams did: give it more --lines")
         batch.cancel()
+        told(alone, beside)
         while batch.state()["status"] in ("in_progress", "cancelling", "finalizing"):
             time.sleep(0.2)
         few = options.lines // 4
         as_batch = Batch(url, model, few, 1_000_000).wait()
         as_requests = sent_at_once(url, model, few, 2_000_000)
+    print(f"batch against 16 clients: {as_requests / as_batch:.2f} of their tokens per second")
+
+
+def told(alone, beside):
     for name, key in [("first token, p50", "p50"), ("first token, p99", "p99")]:
         ratio = beside["ttft_ms"][key] / alone["ttft_ms"][key]
         print(f"{name}: {alone['ttft_ms'][key]:.0f} ms, {beside['ttft_ms'][key]:.0f} ms beside, {ratio:.2f}")
     gaps = [report["longest_gap_ms"]["max"] for report in (alone, beside)]
     print(f"longest gap: {gaps[0]:.0f} ms, {gaps[1]:.0f} ms beside, {gaps[1] / gaps[0]:.2f}")
     tpot = [report["tpot_ms"]["p50"] for report in (alone, beside)]
-    print(f"time per token: {tpot[0]:.1f} ms, {tpot[1]:.1f} ms beside, {tpot[1] / tpot[0]:.2f}")
-    print(f"batch against 16 clients: {as_requests / as_batch:.2f} of their tokens per second")
+    print(f"time per token: {tpot[0]:.1f} ms, {tpot[1]:.1f} ms beside, {tpot[1] / tpot[0]:.2f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -37,6 +37,14 @@ use crate::kv_cache::snapshots::SnapshotId;
 /// Fewest prompt tokens of a step, however many streams decode in it: prompts must make progress.
 const LEAST_PROMPT_TOKENS: usize = 32;
 
+/// For so many steps after one with tokens of others, those of sequences that yield are short: the next
+/// one who comes must not wait long for the end of such a step,
+const LATELY: usize = 256;
+/// which has this part of the tokens that prompts would have beside a stream,
+const SHORT_PART: usize = 4;
+/// or so many.
+const LEAST_SHORT: usize = 16;
+
 /// The bounds of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SchedulerConfig {
@@ -101,6 +109,8 @@ pub struct Scheduler {
     snapshots: Vec<(u32, SnapshotId)>,
     loads: Loads,
     arrivals: u64,
+    // Steps since one that had tokens of sequences that don't yield.
+    since_others: usize,
 }
 
 impl Scheduler {
@@ -120,6 +130,7 @@ impl Scheduler {
             running: Vec::new(),
             free_slots: (0..).take(config.num_slots).collect(),
             arrivals: 0,
+            since_others: LATELY,
         }
     }
 
@@ -191,15 +202,19 @@ impl Scheduler {
     ///
     /// If someone decodes, prompts get what is left of the tokens that may stand beside, so that the next
     /// tokens don't wait long; if nobody does, they get the whole step. Those that yield have the step
-    /// when no other one has a token in it; else they get a few, and give up their room when others need
-    /// it. Where prompts are cut and when a token comes changes no result, so the numbers may come from a
+    /// when no other one has a token in it, and keep it short if one had lately; else they get a few, and
+    /// give up their room when others need it. Where prompts are cut and when a token comes changes no result, so the numbers may come from a
     /// clock.
     pub fn schedule(&mut self, beside: Beside) -> SchedulerOutput {
         let mut output = SchedulerOutput::default();
         let mut budget = self.config.max_num_batched_tokens;
         let mut filled = self.fill(false, beside.decodes, &mut budget, &mut output);
         let (others, num_others) = (output.num_tokens(), output.scheduled.len());
+        self.since_others = if others > 0 { 0 } else { self.since_others.saturating_add(1) };
         if others == 0 && self.has_yielding() {
+            if self.since_others <= LATELY {
+                budget = budget.min((beside.decodes / SHORT_PART).max(LEAST_SHORT));
+            }
             filled = self.fill(true, beside.decodes, &mut budget, &mut output);
         } else if self.has_yielding() && !filled.is_short {
             let mut own = budget.min(beside.others);

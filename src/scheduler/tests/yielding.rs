@@ -117,3 +117,31 @@ fn streams_have_drafts_while_a_prompt_of_theirs_waits() {
     let drafts: Vec<_> = scheduler.plan(&output).map(|planned| planned.drafts.len()).collect();
     assert_eq!(drafts, [3, 0]);
 }
+
+#[test]
+fn their_steps_are_short_while_others_come_and_go() {
+    let mut scheduler = scheduler(128, 8, 512);
+    let step = |scheduler: &mut Scheduler| {
+        let output = scheduler.schedule(Beside { decodes: 200, others: 0 });
+        let sampled: Vec<_> = scheduler
+            .plan(&output)
+            .filter(|planned| planned.samples)
+            .map(|planned| (planned.id, vec![7]))
+            .collect();
+        scheduler.update(&output, &sampled);
+        output.num_tokens()
+    };
+    scheduler.add(yielding(0, prompt(0, 800), 1));
+    assert_eq!(step(&mut scheduler), 512, "nobody came");
+    scheduler.add(sequence(1, prompt(1, 20), 1));
+    assert_eq!([step(&mut scheduler), step(&mut scheduler)], [20, 50]);
+    for _ in 0..5 {
+        step(&mut scheduler);
+    }
+    scheduler.add(yielding(2, prompt(2, 20), 300));
+    while scheduler.sequence(SequenceId(2)).is_some() {
+        step(&mut scheduler);
+    }
+    scheduler.add(yielding(3, prompt(3, 800), 1));
+    assert_eq!(step(&mut scheduler), 512, "nobody came for long");
+}
