@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Several models in one server, as the openai and ollama packages see them, and `sconce`'s own commands.
 
-    several_models.py [--binary target/debug/sconce]
+    several_models.py [--binary target/debug/sconce] [--seconds 10]
 
 Needs `openai` and `ollama`. Ports llama.cpp's test_router.py and test_sleep.py as far as they say what a
 server does: what is loaded, who goes for whom, who waits, and what a sleeping model still answers.
@@ -69,8 +69,8 @@ class InBackground(threading.Thread):
             self.error = error
         self.ended = time.monotonic()
 
-    def wait(self):
-        self.join(90)
+    def wait(self, patience: float = 90):
+        self.join(patience)
         assert not self.is_alive(), "it did not end"
         assert self.error is None, self.error
         return self.result
@@ -196,6 +196,27 @@ def check_router(check, binary: str, folder: str):
             assert t.states() == {"alpha": "loaded", "beta": "unloaded", "gamma": "loaded"}
 
 
+def check_turns(check, binary: str, folder: str, seconds: float):
+    flags = ["--models-max", "1", "--models-min-residency", "1", "--kv-cache-memory", "8MiB", "--threads", "1"]
+    with Server(binary, "--models", folder, *flags) as server:
+        t = Subject(server)
+        with check("two models in turn, of which one fits, answer all of eight clients"):
+            until = time.monotonic() + seconds
+
+            def client(first: int) -> list[int]:
+                answered = [0, 0]
+                while time.monotonic() < until or not all(answered):
+                    at = (first + sum(answered)) % 2
+                    answer = t.chat(NAMES[at], 16)
+                    assert answer.model == NAMES[at] and answer.choices[0].message.content
+                    answered[at] += 1
+                return answered
+
+            clients = [InBackground(lambda number=number: client(number)) for number in range(8)]
+            answered = [one.wait(seconds + 90) for one in clients]
+            print(f"       {[sum(of) for of in zip(*answered)]} answers in {seconds:.0f} s")
+
+
 def running(t: Subject, name: str) -> int:
     model = t.openai.models.retrieve(name)
     return model.status.get("requests", {}).get("running", 0)
@@ -256,6 +277,7 @@ def check_commands(check, t: Subject, binary: str):
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--binary", default=str(ROOT / "target" / "debug" / "sconce"))
+    parser.add_argument("--seconds", type=float, default=10, help="how long two models take turns")
     args = parser.parse_args()
     with checks() as check, tempfile.TemporaryDirectory() as folder:
         make_models(pathlib.Path(folder))
@@ -264,6 +286,7 @@ def main() -> int:
             check_packages(check, subject)
             check_commands(check, subject, args.binary)
         check_router(check, args.binary, folder)
+        check_turns(check, args.binary, folder, args.seconds)
         check_sleep(check, args.binary)
     return check.exit_status()
 

@@ -136,6 +136,7 @@ async fn the_guide_is_a_page_for_browsers_and_markdown_for_programs() {
     let index = server.client.get("/docs").await;
     assert_eq!(index.header("content-type"), Some("text/markdown; charset=utf-8"));
     assert!(index.text.starts_with("# Guide") && index.header("vary") == Some("accept"));
+    assert_eq!(server.client.get("/docs/").await.text, index.text);
     let browser = [("accept", "text/html,application/xhtml+xml,*/*;q=0.8")];
     for (name, text) in sconce::guide::PAGES {
         let page = server.client.get(&format!("/docs/{name}")).await;

@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 use axum::Router;
 use axum::extract::{Path, Query};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
@@ -134,6 +134,7 @@ pub(crate) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
         .route("/page/{name}", get(file))
         .route("/status", get(status))
         .route("/docs", get(guide_index))
+        .route("/docs/", get(without_slash))
         .route("/docs/{name}", get(guide_page))
 }
 
@@ -150,6 +151,12 @@ async fn status(headers: HeaderMap) -> Response {
 /// `GET /docs`: the first page of the guide.
 async fn guide_index(headers: HeaderMap) -> Response {
     guide_page(Path(String::new()), headers).await
+}
+
+/// `GET /docs/`: the same page, whose links begin at its folder; relative, for a proxy may have put all of it
+/// below a path.
+async fn without_slash() -> Redirect {
+    Redirect::permanent("../docs")
 }
 
 /// `GET /docs/{name}`: a page of the guide, with the ending of its file or without.
