@@ -62,10 +62,10 @@ def body(model, at):
     return {"model": model, "prompt": f"{at}. What is to be told of number {at}? " * 6, **LINE}
 
 
-def streams(options, url, seed):
-    """The report of `sconce bench` for streams that arrive at random."""
+def streams(options, url):
+    """The report of `sconce bench` for streams that arrive at random, the same ones each time."""
     command = [options.sconce, "bench", "--url", url, "--json", "-", "--input-len", "128"]
-    command += ["--output-len", "64", "--num-requests", str(options.streams), "--seed", str(seed)]
+    command += ["--output-len", "64", "--num-requests", str(options.streams), "--seed", "1"]
     command += ["--request-rate", str(options.rate)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
@@ -88,10 +88,11 @@ def main():
     arguments.add_argument("--streams", type=int, default=60)
     arguments.add_argument("--rate", type=float, default=1.0)
     options = arguments.parse_args()
-    with server(options) as (url, model):
-        alone = streams(options, url, 1)
+    # The same streams come twice, and are computed twice.
+    with server(options, "--no-prefix-cache") as (url, model):
+        alone = streams(options, url)
         batch = Batch(url, model, options.lines, 0)
-        beside = streams(options, url, 2)
+        beside = streams(options, url)
         if batch.state()["status"] == "completed":
             sys.exit("the batch ended before the streams did: give it more --lines")
         batch.cancel()
