@@ -8,7 +8,7 @@ use sconce::kv_cache::block_hash::BlockHash;
 use sconce::kv_cache::{BLOCK_SIZE, BlockTable, KvCacheManager};
 use sconce::scheduler::sequence::{Sequence, SequenceId};
 use sconce::scheduler::stop::StopConditions;
-use sconce::scheduler::{Scheduler, SchedulerConfig};
+use sconce::scheduler::{Beside, Scheduler, SchedulerConfig};
 
 fn decoding(num_seqs: u32, context: u32) -> Scheduler {
     let config = SchedulerConfig {
@@ -37,7 +37,7 @@ fn decoding(num_seqs: u32, context: u32) -> Scheduler {
 }
 
 fn step(scheduler: &mut Scheduler) {
-    let output = scheduler.schedule(usize::MAX);
+    let output = scheduler.schedule(Beside::ANY);
     let sampled: Vec<_> =
         scheduler.plan(&output).filter(|p| p.samples).map(|p| (p.id, vec![7])).collect();
     black_box(scheduler.update(&output, &sampled));

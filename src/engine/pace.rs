@@ -13,10 +13,12 @@ const LEAST_MEASURED: usize = 32;
 /// Most tokens of a step before the first measurement.
 const UNMEASURED: usize = 64;
 
-/// Sequences that yield get this part of the time that steps of others take,
-const YIELDING_PART: f64 = 0.05;
-/// and make none of these steps longer by more than this part of it, or a token's time.
-const LONGEST_PART: f64 = 0.1;
+/// Sequences that yield get one of so many parts of the time that steps of others take,
+const YIELDING_PART: u64 = 20;
+/// and make none of these steps longer by more than one of so many parts of it, or a token's time.
+const LONGEST_PART: u64 = 10;
+/// What they may have is counted in thousandths of a token.
+const TOKEN: u64 = 1000;
 
 /// What a step computed, and how long that took.
 #[derive(Clone, Copy, Debug)]
@@ -35,19 +37,22 @@ pub(super) struct Pace {
     target: Option<Duration>,
     // Nanoseconds per token of recent steps with prompt tokens.
     token_cost: Option<u64>,
-    // Tokens that sequences which yield may have of the next step, and the most there can be of them.
-    yielding: f64,
-    most_yielding: f64,
+    // Thousandths of tokens that sequences which yield may have of the next step, and the most there can be.
+    yielding: u64,
+    most_yielding: u64,
 }
 
 impl Pace {
     pub(super) fn new(target: Option<Duration>) -> Self {
-        Self { target, token_cost: None, yielding: 0.0, most_yielding: 1.0 }
+        Self { target, token_cost: None, yielding: 0, most_yielding: TOKEN }
     }
 
     /// What the next step may have beside tokens that somebody waits for.
     pub(super) fn beside(&self) -> Beside {
-        Beside { decodes: self.num_tokens(), others: self.yielding as usize }
+        Beside {
+            decodes: self.num_tokens(),
+            others: usize::try_from(self.yielding / TOKEN).unwrap_or(usize::MAX),
+        }
     }
 
     /// Most tokens of a step in which a stream decodes.
@@ -87,14 +92,15 @@ impl Pace {
     /// What sequences that yield took of a step is spent; of its time they may have a part later. As long
     /// as no token was measured, one costs as much as a step.
     fn lend(&mut self, Ran { num_tokens, num_sequences, num_yielding, took }: Ran) {
-        let took = nanoseconds(took).max(1) as f64;
-        let tokens = self.token_cost.map_or(1.0, |cost| took / cost as f64);
+        let took = nanoseconds(took);
+        let tokens = took.saturating_mul(TOKEN) / self.token_cost.unwrap_or(took).max(1);
         // The next step may be a short one.
         if num_tokens == num_sequences {
-            self.most_yielding = (tokens * LONGEST_PART).max(1.0);
+            self.most_yielding = (tokens / LONGEST_PART).max(TOKEN);
         }
-        let lent = self.yielding + tokens * YIELDING_PART - num_yielding as f64;
-        self.yielding = lent.clamp(0.0, self.most_yielding);
+        let lent = self.yielding.saturating_add(tokens / YIELDING_PART);
+        let spent = TOKEN.saturating_mul(num_yielding as u64);
+        self.yielding = lent.saturating_sub(spent).min(self.most_yielding);
     }
 }
 

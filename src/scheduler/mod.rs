@@ -25,7 +25,7 @@ use load_table::Loads;
 use output::{Finished, PlannedSequence, SchedulerOutput};
 use queue::{Rank, WaitingQueue};
 use sequence::{AdapterId, Sequence, SequenceId};
-use shares::{ShareId, Shares};
+use shares::Shares;
 use snapshot_plan::spacing;
 use stop::FinishReason;
 
@@ -230,7 +230,7 @@ impl Scheduler {
         {
             self.preempt(holder, &mut budget, &mut output);
             for yielding in [false, true] {
-                self.admit_waiting(yielding, anybody, &mut budget, &mut output);
+                self.admit_waiting(yielding, |_, _| Some(true), &mut budget, &mut output);
             }
         }
         let drafted = if others > 0 { num_others } else { output.scheduled.len() };
@@ -248,6 +248,7 @@ impl Scheduler {
         budget: &mut usize,
         output: &mut SchedulerOutput,
     ) -> Filled {
+        let anybody = |_, _| Some(true);
         let first = output.scheduled.len();
         let mut decodes = 0;
         // Decodes before chunks: a long prompt must not hold up a stream.
@@ -484,11 +485,6 @@ fn append(
         }
     }
     None
-}
-
-/// Admits everybody.
-fn anybody(_: ShareId, _: u64) -> Option<bool> {
-    Some(true)
 }
 
 fn rank(sequence: &Sequence) -> Rank {
