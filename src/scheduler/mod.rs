@@ -209,7 +209,7 @@ impl Scheduler {
         let mut output = SchedulerOutput::default();
         let mut budget = self.config.max_num_batched_tokens;
         let mut filled = self.fill(false, beside.decodes, &mut budget, &mut output);
-        let (others, num_others) = (output.num_tokens(), output.scheduled.len());
+        let others = output.scheduled.len();
         self.since_others = if others > 0 { 0 } else { self.since_others.saturating_add(1) };
         if others == 0 && self.has_yielding() {
             if self.since_others <= LATELY {
@@ -219,7 +219,7 @@ impl Scheduler {
         } else if self.has_yielding() && !filled.is_short {
             let mut own = budget.min(beside.others);
             self.fill(true, usize::MAX, &mut own, &mut output);
-            let yielding = output.scheduled[num_others..].iter();
+            let yielding = output.scheduled[others..].iter();
             output.num_yielding = yielding.map(|(_, num_tokens)| num_tokens).sum();
             budget = budget.saturating_sub(output.num_yielding);
         }
@@ -233,7 +233,7 @@ impl Scheduler {
                 self.admit_waiting(yielding, |_, _| Some(true), &mut budget, &mut output);
             }
         }
-        let drafted = if others > 0 { num_others } else { output.scheduled.len() };
+        let drafted = if others > 0 { others } else { output.scheduled.len() };
         // Beside prompts the rows of drafts would cost as much as theirs.
         let most = if drafted > filled.decodes { 0 } else { budget };
         self.schedule_drafts(drafted, most, &mut output);

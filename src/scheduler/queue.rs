@@ -110,8 +110,8 @@ impl WaitingQueue {
 
     /// Whether one of them yields.
     pub fn has_yielding(&self) -> bool {
-        let last = self.lines.values().filter_map(|line| line.keys().next_back());
-        last.into_iter().any(|(priority, ..)| *priority == YIELDS)
+        let mut last = self.lines.values().filter_map(|line| line.keys().next_back());
+        last.any(|(priority, ..)| *priority == YIELDS)
     }
 
     /// How many wait.

@@ -45,15 +45,20 @@ fn prompt(id: u64, length: usize) -> Vec<u32> {
 
 /// Runs one step; the token sampled at a position is a function of sequence and position.
 fn step(scheduler: &mut Scheduler) -> (SchedulerOutput, Vec<(Finished, Sequence)>) {
-    step_of(scheduler, usize::MAX)
+    step_of(scheduler, Beside::ANY)
 }
 
-/// As [`step`], of that many tokens if someone decodes.
+/// So many tokens of a step in which someone decodes.
+fn beside_decodes(tokens: usize) -> Beside {
+    Beside { decodes: tokens, ..Beside::ANY }
+}
+
+/// As [`step`], with no more than that beside tokens that somebody waits for.
 fn step_of(
     scheduler: &mut Scheduler,
-    tokens_beside_decodes: usize,
+    beside: Beside,
 ) -> (SchedulerOutput, Vec<(Finished, Sequence)>) {
-    let output = scheduler.schedule(Beside { decodes: tokens_beside_decodes, ..Beside::ANY });
+    let output = scheduler.schedule(beside);
     let sampled: Vec<_> = scheduler
         .plan(&output)
         .filter(|planned| planned.samples)
@@ -82,7 +87,8 @@ fn a_picture_that_is_seen_both_ways_is_computed_in_one_step() {
     scheduler.add(sequence(1, prompt(1, 100), 10).with_pictures(Arc::from(pictures)));
     scheduler.add(sequence(2, prompt(2, 50), 10));
     // What a step should have is less than the first picture, what it may have is enough.
-    let chunks: Vec<_> = (0..5).map(|_| step_of(&mut scheduler, 33).0.scheduled).collect();
+    let beside = beside_decodes(33);
+    let chunks: Vec<_> = (0..5).map(|_| step_of(&mut scheduler, beside).0.scheduled).collect();
     let of = |id: u64| {
         let own = move |chunk: &Vec<(SequenceId, usize)>| {
             chunk.iter().find(|(other, _)| other.0 == id).map_or(0, |(_, count)| *count)
@@ -125,10 +131,10 @@ fn prompts_are_cut_smaller_while_someone_decodes() {
     scheduler.add(sequence(0, prompt(0, 150), 2));
     scheduler.add(sequence(1, prompt(1, 300), 9));
     let tokens = |number| vec![(SequenceId(0), 1), (SequenceId(1), number)];
-    let (output, _) = step_of(&mut scheduler, 60);
+    let (output, _) = step_of(&mut scheduler, beside_decodes(60));
     assert_eq!(output.scheduled, [(SequenceId(0), 150), (SequenceId(1), 50)]);
-    assert_eq!(step_of(&mut scheduler, 60).0.scheduled, tokens(59));
-    let (output, _) = step_of(&mut scheduler, 60);
+    assert_eq!(step_of(&mut scheduler, beside_decodes(60)).0.scheduled, tokens(59));
+    let (output, _) = step_of(&mut scheduler, beside_decodes(60));
     assert_eq!(output.scheduled, [(SequenceId(1), 191)], "nobody decodes any more");
 }
 
@@ -140,7 +146,7 @@ fn prompts_get_on_beside_any_number_of_decodes() {
     scheduler.add(sequence(6, prompt(6, 100), 9));
     scheduler.add(sequence(7, prompt(7, 100), 9));
     for expected in [[(6, 32), (7, 0)], [(6, 32), (7, 0)], [(6, 32), (7, 0)], [(6, 4), (7, 28)]] {
-        let (output, _) = step_of(&mut scheduler, 0);
+        let (output, _) = step_of(&mut scheduler, beside_decodes(0));
         assert_eq!(output.num_tokens(), 6 + 32);
         for (id, number) in expected {
             let chunk = output.scheduled.iter().find(|(other, _)| *other == SequenceId(id));
@@ -205,7 +211,7 @@ fn a_prompt_that_is_being_computed_in_chunks_is_not_computed_again() {
     scheduler.add(sequence(1, prompt(1, 200), 1));
     let mut computed = 0;
     for late in 2..12 {
-        let (output, _) = step_of(&mut scheduler, 41);
+        let (output, _) = step_of(&mut scheduler, beside_decodes(41));
         computed += output.num_tokens() - 1;
         if late < 5 {
             scheduler.add(sequence(late, prompt(1, 200), 1));

@@ -21,8 +21,7 @@ impl Simulation {
     /// Schedules a step, copies what is to be copied and computes the tokens, all of which see the
     /// tokens before them.
     fn compute(&mut self, tokens_beside_decodes: usize) -> SchedulerOutput {
-        let output =
-            self.scheduler.schedule(Beside { decodes: tokens_beside_decodes, ..Beside::ANY });
+        let output = self.scheduler.schedule(beside_decodes(tokens_beside_decodes));
         check_step(&self.scheduler, &output);
         for (from, to) in output.copied.iter().filter_map(|copies| copies.block) {
             self.blocks[to as usize] = self.blocks[from as usize];

@@ -33,8 +33,7 @@ impl Simulation {
     /// Runs one step, in which every sequence finds the state that it needs.
     fn step(&mut self, tokens_beside_decodes: usize) -> (SchedulerOutput, Vec<Sequence>) {
         offer_drafts(&mut self.scheduler, self.drafts.0, self.drafts.1);
-        let output =
-            self.scheduler.schedule(Beside { decodes: tokens_beside_decodes, ..Beside::ANY });
+        let output = self.scheduler.schedule(beside_decodes(tokens_beside_decodes));
         check_step(&self.scheduler, &output);
         for (from, to) in output.copied.iter().filter_map(|copies| copies.state) {
             self.slots[to as usize] = self.slots[from as usize].clone();

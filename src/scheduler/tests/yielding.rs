@@ -8,14 +8,9 @@ fn yielding(id: u64, prompt: Vec<u32>, max_tokens: usize) -> Sequence {
 }
 
 fn step_beside(scheduler: &mut Scheduler, others: usize) -> SchedulerOutput {
-    let output = scheduler.schedule(Beside { others, ..Beside::ANY });
-    check(scheduler, &output, others);
-    let sampled: Vec<_> = scheduler
-        .plan(&output)
-        .filter(|planned| planned.samples)
-        .map(|planned| (planned.id, vec![7]))
-        .collect();
-    scheduler.update(&output, &sampled);
+    let before = scheduler.clone();
+    let (output, _) = step_of(scheduler, Beside { others, ..Beside::ANY });
+    check(&before, &output, others);
     output
 }
 
@@ -122,14 +117,7 @@ fn streams_have_drafts_while_a_prompt_of_theirs_waits() {
 fn their_steps_are_short_while_others_come_and_go() {
     let mut scheduler = scheduler(128, 8, 512);
     let step = |scheduler: &mut Scheduler| {
-        let output = scheduler.schedule(Beside { decodes: 200, others: 0 });
-        let sampled: Vec<_> = scheduler
-            .plan(&output)
-            .filter(|planned| planned.samples)
-            .map(|planned| (planned.id, vec![7]))
-            .collect();
-        scheduler.update(&output, &sampled);
-        output.num_tokens()
+        step_of(scheduler, Beside { decodes: 200, others: 0 }).0.num_tokens()
     };
     scheduler.add(yielding(0, prompt(0, 800), 1));
     assert_eq!(step(&mut scheduler), 512, "nobody came");
