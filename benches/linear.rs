@@ -15,13 +15,15 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use candle_core::quantized::GgmlDType;
-use candle_core::{Device, Tensor};
+use candle_core::{DType, Device, Tensor};
+
 use sconce::kernels::backend::cpu_level;
 use sconce::kernels::ceiling::Ceiling;
 use sconce::kernels::cpu::Level;
 use sconce::kernels::linear::{Layer, linear};
 use sconce::kernels::packed::PackedMatrix;
 use sconce::kernels::pool;
+use sconce_blocks::{Coded, Kind};
 
 /// The first argument that asks for all levels.
 const LEVELS: &str = "levels";
@@ -31,18 +33,30 @@ const SHAPE: (usize, usize) = (896, 4864);
 const SHAPE_256: (usize, usize) = (1024, 4224);
 /// Matrices that take turns: more than the caches hold.
 const LAYERS: usize = 48;
-const KINDS: [(&str, GgmlDType); 11] = [
-    ("f32", GgmlDType::F32),
-    ("f16", GgmlDType::F16),
-    ("bf16", GgmlDType::BF16),
-    ("q8_0", GgmlDType::Q8_0),
-    ("q6_k", GgmlDType::Q6K),
-    ("q5_k", GgmlDType::Q5K),
-    ("q5_1", GgmlDType::Q5_1),
-    ("q5_0", GgmlDType::Q5_0),
-    ("q4_k", GgmlDType::Q4K),
-    ("q4_1", GgmlDType::Q4_1),
-    ("q4_0", GgmlDType::Q4_0),
+const KINDS: [(&str, Kind); 23] = [
+    ("f32", Kind::Ggml(GgmlDType::F32)),
+    ("f16", Kind::Ggml(GgmlDType::F16)),
+    ("bf16", Kind::Ggml(GgmlDType::BF16)),
+    ("q8_0", Kind::Ggml(GgmlDType::Q8_0)),
+    ("q6_k", Kind::Ggml(GgmlDType::Q6K)),
+    ("q5_k", Kind::Ggml(GgmlDType::Q5K)),
+    ("q5_1", Kind::Ggml(GgmlDType::Q5_1)),
+    ("q5_0", Kind::Ggml(GgmlDType::Q5_0)),
+    ("q4_k", Kind::Ggml(GgmlDType::Q4K)),
+    ("q4_1", Kind::Ggml(GgmlDType::Q4_1)),
+    ("q4_0", Kind::Ggml(GgmlDType::Q4_0)),
+    ("iq4_xs", Kind::Coded(Coded::Iq4Xs)),
+    ("iq4_nl", Kind::Coded(Coded::Iq4Nl)),
+    ("nvfp4", Kind::Coded(Coded::Nvfp4)),
+    ("iq3_s", Kind::Coded(Coded::Iq3S)),
+    ("iq3_xxs", Kind::Coded(Coded::Iq3Xxs)),
+    ("iq2_s", Kind::Coded(Coded::Iq2S)),
+    ("iq2_xs", Kind::Coded(Coded::Iq2Xs)),
+    ("iq2_xxs", Kind::Coded(Coded::Iq2Xxs)),
+    ("tq2_0", Kind::Coded(Coded::Tq2_0)),
+    ("tq1_0", Kind::Coded(Coded::Tq1_0)),
+    ("iq1_m", Kind::Coded(Coded::Iq1M)),
+    ("iq1_s", Kind::Coded(Coded::Iq1S)),
 ];
 /// Rows whose figure is bandwidth.
 const FEW: [usize; 3] = [1, 2, 4];
@@ -75,14 +89,14 @@ fn main() {
         // Anew for each kind: the memory of a shared machine changes from one second to the next.
         let ceiling = Ceiling::measure().unwrap();
         let peak = match kind {
-            GgmlDType::F32 | GgmlDType::F16 => ceiling.f32_operations,
-            GgmlDType::BF16 => ceiling.bf16_operations,
+            Kind::Ggml(GgmlDType::F32 | GgmlDType::F16) => ceiling.f32_operations,
+            Kind::Ggml(GgmlDType::BF16) => ceiling.bf16_operations,
             _ => ceiling.int8_operations,
         };
         let (k, n) = if kind.block_size() == 256 { SHAPE_256 } else { SHAPE };
         let layers: Vec<PackedMatrix> = (0..LAYERS).map(|_| random_matrix(kind, k, n)).collect();
         let bytes: usize = layers.iter().map(PackedMatrix::size_in_bytes).sum();
-        let mut line = format!("{name:5} beside {:.1} GB/s", ceiling.read_bytes / 1e9);
+        let mut line = format!("{name:7} beside {:.1} GB/s", ceiling.read_bytes / 1e9);
         for m in FEW.into_iter().chain(MANY) {
             let x = Tensor::randn(0f32, 1.0, (m, k), &Device::Cpu).unwrap();
             let seconds = best(|| {
@@ -111,7 +125,26 @@ fn run_levels(wanted: &[String]) {
     }
 }
 
-fn random_matrix(kind: GgmlDType, k: usize, n: usize) -> PackedMatrix {
+fn random_matrix(kind: Kind, k: usize, n: usize) -> PackedMatrix {
+    match kind {
+        Kind::Ggml(kind) => rounded_matrix(kind, k, n),
+        Kind::Coded(kind) => random_blocks(kind, k, n),
+    }
+}
+
+/// Random codes with small scales, which stand first or last in a block.
+fn random_blocks(kind: Coded, k: usize, n: usize) -> PackedMatrix {
+    let count = n * k / kind.block_size() * kind.type_size();
+    let random = Tensor::rand(0f32, 256.0, count, &Device::Cpu).unwrap();
+    let mut bytes = random.to_dtype(DType::U8).unwrap().to_vec1::<u8>().unwrap();
+    for block in bytes.chunks_exact_mut(kind.type_size()) {
+        block[..2].copy_from_slice(&[0, 16]);
+        block.last_chunk_mut::<2>().unwrap().copy_from_slice(&[0, 16]);
+    }
+    PackedMatrix::pack(kind, n, k, &bytes, None).unwrap()
+}
+
+fn rounded_matrix(kind: GgmlDType, k: usize, n: usize) -> PackedMatrix {
     let values = Tensor::randn(0f32, 0.02, (n, k), &Device::Cpu).unwrap();
     let values = values.flatten_all().unwrap().to_vec1::<f32>().unwrap();
     let bytes: Vec<u8> = values.into_iter().flat_map(f32::to_le_bytes).collect();

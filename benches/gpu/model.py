@@ -30,6 +30,10 @@ CHANGES = {
     "ROUNDED": "P3: a gate gives the type that the next product rounds its inputs to",
     "TOGETHER": "P2: experts of up to 8 tokens are chosen and listed by one kernel",
     "PIECES": "P6: a context that is much longer than others is split among warps",
+    "NORMED": "P2: products of up to 3 tokens normalize them",
+    "NARROW": "P3: norms and attention give the type that the next product rounds its inputs to",
+    "PACKED": "P4, P11: quantized weights have kernels of our own, which need no decision of the host",
+    "GROUPED": "P5: experts of many tokens multiply in tiles of 128 rows with 64 tokens",
 }
 
 
@@ -44,6 +48,8 @@ class Model:
     vocab: int
     experts: int = 0
     per_token: int = 0
+    # Of a weight.
+    bits: float = 16
 
 
 MODELS = {
@@ -51,6 +57,10 @@ MODELS = {
     "8b": Model(4096, 14_336, 32, 32, 8, 128, 128_256),
     "a3b": Model(2048, 768, 48, 32, 4, 128, 151_936, 128, 8),
 }
+# The same in Q4_K.
+MODELS |= {f"{name}-q4": dataclasses.replace(MODELS[name], bits=4.5) for name in ("8b", "a3b")}
+# A launch that the host makes by itself, and its wait for what the device computed.
+EAGER, WAIT = 4.0e-6, 20e-6
 
 
 @dataclasses.dataclass
@@ -66,6 +76,8 @@ class Launch:
     blas: bool = False
     # Seconds that one warp or block takes for the longest piece of work.
     longest: float = 0
+    # Launched by the host, one by one.
+    eager: bool = False
 
     @property
     def from_hbm(self):
@@ -79,7 +91,8 @@ class Launch:
     def seconds(self):
         rate = HBM * (BLAS_HBM if self.blas else 1)
         moved = max(self.from_hbm / rate, self.through_l2 / L2)
-        return max(moved, self.flops / (FLOPS * BLAS_FLOPS), self.longest, SHORTEST) + GAP
+        own = max(moved, self.flops / (FLOPS * BLAS_FLOPS), self.longest, SHORTEST) + GAP
+        return max(own, EAGER) if self.eager else own
 
 
 def form(tokens, inputs, rows, without):
@@ -104,8 +117,41 @@ def is_ours(tokens, inputs, rows, saved, without):
     return max(weights, 0.75 * moved) <= weights / BLAS_HBM + saved * (12 << 20)
 
 
-def product(name, tokens, inputs, matrices, without, gated=False, residual=False, rounded=False):
+def packed_product(name, tokens, inputs, matrices, bits, without, gated, residual):
+    """As `product`, with quantized matrices. Products of bytes reach half of the rate, for each block of 32
+    inputs has scales."""
+    rows = sum(matrices)
+    outputs = rows // 2 if gated else rows
+    weights = inputs * rows * bits / 8
+    if "PACKED" in without:
+        # The tensor library quantizes tokens for each matrix, and has tiles of 64 rows and tokens.
+        for own in matrices:
+            yield Launch(f"quantize {name}", activations=tokens * inputs * 5)
+            again = (math.ceil(tokens / 64) - 1) * weights * own / rows
+            yield Launch(name, weights * own / rows, tokens * own * 4,
+                         tokens * inputs * 1.1 * own / 64 + again, 4.0 * tokens * inputs * own)
+        if gated:
+            yield Launch(f"gate {name}", activations=tokens * outputs * 12)
+        if residual:
+            yield Launch(f"add {name}", activations=tokens * outputs * 12)
+        return
+    if tokens > 256:
+        yield Launch(f"widen {name}", weights, inputs * rows * 2)
+        yield from product(name, tokens, inputs, matrices, without, gated, residual)
+        return
+    if tokens >= 4:
+        yield Launch(f"quantize {name}", activations=tokens * inputs * 5.25)
+    tiles = 2 if tokens > 8 and rows // 32 >= 512 else 1
+    x, groups = tokens * inputs * (1.25 if tokens >= 4 else 4), math.ceil(tokens / 64)
+    yield Launch(name, weights, tokens * outputs * 4 * (2 if residual else 1),
+                 rows / (32 * tiles) * x + (groups - 1) * weights, 4.0 * tokens * inputs * rows)
+
+
+def product(name, tokens, inputs, matrices, without, gated=False, residual=False, rounded=False, bits=16):
     """Launches of the products of tokens, which may be rounded already, with matrices of these many rows."""
+    if bits < 16:
+        yield from packed_product(name, tokens, inputs, matrices, bits, without, gated, residual)
+        return
     rows = sum(matrices)
     outputs = rows // 2 if gated else rows
     saved = len(matrices) + gated + residual
@@ -174,9 +220,25 @@ def attention(model, queries, contexts, without):
 
 
 def experts(model, tokens, without):
-    """The experts of a layer, by kernels that need no decision of the host."""
+    """The experts of a layer, by kernels that need no decision of the host, where there are any."""
     pairs = tokens * model.per_token
     hidden, inner, count = model.hidden, model.inner, model.experts
+    if model.bits < 16 and "PACKED" in without:
+        # The host reads the router's scores; each expert has its tokens brought to it, and its products.
+        yield from product("router", tokens, hidden, [count], without)
+        yield Launch("wait for scores", longest=WAIT)
+        touched = count * (1 - (1 - model.per_token / count) ** tokens)
+        for name, inputs, rows in (("gate", hidden, inner), ("up", hidden, inner), ("down", inner, hidden)):
+            one = rows * inputs * model.bits / 8
+            for _ in range(round(touched)):
+                yield Launch(f"quantize for {name}", activations=pairs / touched * inputs * 5, eager=True)
+                yield Launch(f"expert: {name}", one, pairs / touched * rows * 4, 0,
+                             4.0 * pairs / touched * rows * inputs, eager=True)
+        for _ in range(round(touched)):
+            yield Launch("rows of an expert", activations=pairs / touched * hidden * 8, eager=True)
+            yield Launch("gate of an expert", activations=pairs / touched * inner * 12, eager=True)
+        yield Launch("combine", activations=pairs * hidden * 4 + tokens * hidden * 8, eager=True)
+        return
     yield from product("router", tokens, hidden, [count], without)
     if tokens <= 8 and "TOGETHER" not in without:
         yield Launch("route and group", activations=tokens * count * 4 + pairs * 8)
@@ -185,13 +247,28 @@ def experts(model, tokens, without):
         yield Launch("group", activations=pairs * 8)
     touched = count * (1 - (1 - model.per_token / count) ** tokens)
     likely = min(64, max(8, 1 << max(2 * pairs // count - 1, 1).bit_length()))
-    own = pairs / touched
+    own, quantized = pairs / touched, model.bits < 16
+    many = not quantized and 2 * pairs > 16 * count and "GROUPED" not in without
+    if many:
+        yield Launch("round tokens", activations=tokens * hidden * 6)
+    if quantized and tokens >= 4:
+        yield Launch("quantize tokens", activations=tokens * hidden * 5.25)
+        yield Launch("quantize inner", activations=pairs * inner * 5.25)
     for name, inputs, rows, outputs in (("gate and up", hidden, 2 * inner, inner),
                                         ("down", inner, hidden, hidden)):
-        passes = max(own / likely, 1)
-        yield Launch(f"experts: {name}", touched * rows * inputs * 2, pairs * outputs * 4,
-                     passes * touched * (rows / 16) * min(own, likely) * inputs * 4
-                     + (passes - 1) * touched * rows * inputs * 2, 2.0 * pairs * rows * inputs)
+        weights = touched * rows * inputs * model.bits / 8
+        if many:
+            # Half of a last tile is empty; tensor cores reach half of their rate this way.
+            tiles, width = pairs / 64 + touched / 2, 2 if outputs == inner else 4
+            yield Launch(f"experts: {name}", weights, pairs * outputs * width,
+                         tiles * (64 + 128) * rows / 128 * inputs * 2 - weights,
+                         2.0 * tiles * 64 * rows * inputs * BLAS_FLOPS / 0.5)
+            continue
+        passes = max(own / (64 if likely > 8 and quantized else likely), 1)
+        x = (1.25 if tokens >= 4 else 4) / 2 if quantized else 4
+        yield Launch(f"experts: {name}", weights, pairs * outputs * 4,
+                     pairs * (rows / 16) * inputs * x + (passes - 1) * weights,
+                     2.0 * pairs * rows * inputs * (2 if quantized else 1))
     yield Launch("combine", activations=pairs * hidden * 4 + tokens * hidden * 8)
 
 
@@ -202,21 +279,28 @@ def step(model, queries, contexts, without, logits=None):
     width, kv = model.heads * model.dim, model.kv_heads * model.dim
     yield Launch("embed", tokens * hidden * 2, tokens * hidden * 4)
     yield Launch("angles", activations=tokens * model.dim * 4)
+    narrow = "NARROW" not in without and model.bits == 16 and tokens >= 8
+    normed = "NORMED" not in without and tokens <= 3
     for _ in range(model.layers):
-        yield Launch("norm", activations=tokens * hidden * 8)
-        yield from product("q, k, v", tokens, hidden, [width, kv, kv], without)
+        if not normed:
+            yield Launch("norm", activations=tokens * hidden * (6 if narrow else 8))
+        yield from product("q, k, v", tokens, hidden, [width, kv, kv], without, rounded=narrow,
+                           bits=model.bits)
         yield Launch("kv_write", activations=tokens * ((2 * width + 2 * kv) * 4 + 4 * kv))
         yield from attention(model, queries, contexts, without)
-        yield from product("output", tokens, width, [hidden], without, residual=True)
-        yield Launch("norm", activations=tokens * hidden * 8)
+        yield from product("output", tokens, width, [hidden], without, residual=True, rounded=narrow,
+                           bits=model.bits)
+        if not normed or model.experts:
+            yield Launch("norm", activations=tokens * hidden * (6 if narrow and not model.experts else 8))
         if model.experts:
             yield from experts(model, tokens, without)
         else:
-            yield from product("gate and up", tokens, hidden, [model.inner] * 2, without, gated=True)
+            yield from product("gate and up", tokens, hidden, [model.inner] * 2, without, gated=True,
+                               rounded=narrow, bits=model.bits)
             yield from product("down", tokens, model.inner, [hidden], without, residual=True,
-                               rounded="ROUNDED" not in without)
+                               rounded="ROUNDED" not in without, bits=model.bits)
     yield Launch("norm", activations=rows * hidden * 8)
-    yield from product("head", rows, hidden, [model.vocab], without)
+    yield from product("head", rows, hidden, [model.vocab], without, bits=model.bits)
     # Greedy: one pass by a block a row, of which a multiprocessor holds one.
     waves = math.ceil(rows / MULTIPROCESSORS)
     yield Launch("sample", activations=rows * model.vocab * 4, longest=waves * model.vocab * 4 / 25e9)
@@ -232,7 +316,7 @@ def floor(model, queries, contexts):
     weights = model.layers * (attention + inner * touched) + head
     cache = sum(contexts) * model.layers * model.kv_heads * model.dim * 4
     flops = 2.0 * tokens * model.layers * (attention + inner * (model.per_token or 1))
-    return max((2 * weights + cache) / HBM, flops / FLOPS)
+    return max((model.bits / 8 * weights + cache) / HBM, flops / FLOPS)
 
 
 # What is asked of a step: by what its floor may be divided at most. None: ahead of other servers.
@@ -250,7 +334,15 @@ STEPS = [
     ("8b", "20 tokens behind 30k", 20, [30_000], None),
     ("a3b", "1 stream", 1, [100], 0.60),
     ("a3b", "64 streams", 1, [500] * 64, None),
+    ("a3b", "256 streams", 1, [500] * 256, None),
     ("a3b", "prompt of 2,048", 2048, [0], None),
+    ("8b-q4", "1 stream", 1, [100], None),
+    ("8b-q4", "8 streams", 1, [500] * 8, None),
+    ("8b-q4", "64 streams", 1, [500] * 64, None),
+    ("8b-q4", "prompt of 2,048", 2048, [0], None),
+    ("a3b-q4", "1 stream", 1, [100], None),
+    ("a3b-q4", "64 streams", 1, [500] * 64, None),
+    ("a3b-q4", "prompt of 2,048", 2048, [0], None),
 ]
 
 

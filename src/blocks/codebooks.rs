@@ -4,18 +4,18 @@
 //! (`gguf/quants.py` of gguf 0.19), which has them from `ggml-common.h` of llama.cpp. An entry's
 //! numbers are packed in a few bits each, the first in the lowest.
 
-/// The points of IQ2_XXS: two words of four numbers for each.
-pub static IQ2_XXS_POINTS: [u32; 512] = expand(&IQ2_XXS, 2, [8, 25, 43, 0, 0, 0, 0, 0]);
+/// The points of IQ2_XXS: eight numbers, a byte each, the first in the lowest.
+pub static IQ2_XXS_POINTS: [u64; 256] = expand_eight(&IQ2_XXS, [8, 25, 43, 0]);
 /// The points of IQ2_XS.
-pub static IQ2_XS_POINTS: [u32; 1024] = expand(&IQ2_XS, 2, [8, 25, 43, 0, 0, 0, 0, 0]);
+pub static IQ2_XS_POINTS: [u64; 512] = expand_eight(&IQ2_XS, [8, 25, 43, 0]);
 /// The points of IQ2_S.
-pub static IQ2_S_POINTS: [u32; 2048] = expand(&IQ2_S, 2, [8, 25, 43, 0, 0, 0, 0, 0]);
-/// The points of IQ3_XXS: a word of four numbers for each.
-pub static IQ3_XXS_POINTS: [u32; 256] = expand(&IQ3_XXS, 3, [4, 12, 20, 28, 36, 44, 52, 62]);
+pub static IQ2_S_POINTS: [u64; 1024] = expand_eight(&IQ2_S, [8, 25, 43, 0]);
+/// The points of IQ3_XXS: four numbers, a byte each, the first in the lowest.
+pub static IQ3_XXS_POINTS: [u32; 256] = expand_four(&IQ3_XXS, [4, 12, 20, 28, 36, 44, 52, 62]);
 /// The points of IQ3_S.
-pub static IQ3_S_POINTS: [u32; 512] = expand(&IQ3_S, 3, [1, 3, 5, 7, 9, 11, 13, 15]);
-/// The points of IQ1_S and IQ1_M: two words of four trits for each, times eight, plus 16.
-pub static IQ1_POINTS: [u32; 4096] = expand(&IQ1, 2, [8, 16, 24, 0, 0, 0, 0, 0]);
+pub static IQ3_S_POINTS: [u32; 512] = expand_four(&IQ3_S, [1, 3, 5, 7, 9, 11, 13, 15]);
+/// The points of IQ1_S and IQ1_M: eight trits, times eight, plus 16.
+pub static IQ1_POINTS: [u64; 2048] = expand_eight(&IQ1, [8, 16, 24, 0]);
 /// What the codes of IQ4_NL and IQ4_XS stand for.
 pub const IQ4_VALUES: [i8; 16] =
     [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
@@ -24,6 +24,22 @@ pub const MXFP4_VALUES: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, 
 
 /// Half of each unsigned 8-bit float of four bits of exponent; the code of NaN is zero.
 pub static HALF_E4M3: [f32; 128] = half_e4m3();
+
+/// Half of each power of two that MXFP4 has by its exponent: from 2^-128 to 2^127.
+pub static HALF_E8M0: [f32; 256] = half_e8m0();
+
+const fn half_e8m0() -> [f32; 256] {
+    let mut values = [0.0; 256];
+    // The two smallest have no exponent of their own: they are fractions of the smallest one that has.
+    let mut power = f32::MIN_POSITIVE / 4.0;
+    let mut exponent = 0;
+    while exponent < 256 {
+        values[exponent] = power;
+        power *= 2.0;
+        exponent += 1;
+    }
+    values
+}
 
 const fn half_e4m3() -> [f32; 128] {
     let mut values = [0.0; 128];
@@ -53,27 +69,44 @@ pub const fn signs_of_seven(seven: u8) -> u8 {
     if odd { seven | 128 } else { seven }
 }
 
-/// Numbers of `bits` bits each, four in a word, as what they stand for.
-const fn expand<const POINTS: usize, const WORDS: usize>(
+/// Points of eight numbers of two bits each, as what those stand for.
+const fn expand_eight<const POINTS: usize>(
     points: &[u16; POINTS],
-    bits: usize,
+    values: [u8; 4],
+) -> [u64; POINTS] {
+    let mut expanded = [0; POINTS];
+    let mut point = 0;
+    while point < POINTS {
+        let mut eight = [0; 8];
+        let mut i = 0;
+        while i < 8 {
+            eight[i] = values[(points[point] >> (2 * i)) as usize & 3];
+            i += 1;
+        }
+        expanded[point] = u64::from_le_bytes(eight);
+        point += 1;
+    }
+    expanded
+}
+
+/// Points of four numbers of three bits each, as what those stand for.
+const fn expand_four<const POINTS: usize>(
+    points: &[u16; POINTS],
     values: [u8; 8],
-) -> [u32; WORDS] {
-    let mut words = [0; WORDS];
-    let each = WORDS / POINTS;
-    let mut word = 0;
-    while word < WORDS {
-        let point = points[word / each] >> (4 * bits * (word % each));
+) -> [u32; POINTS] {
+    let mut expanded = [0; POINTS];
+    let mut point = 0;
+    while point < POINTS {
         let mut four = [0; 4];
         let mut i = 0;
         while i < 4 {
-            four[i] = values[(point >> (bits * i)) as usize & ((1 << bits) - 1)];
+            four[i] = values[(points[point] >> (3 * i)) as usize & 7];
             i += 1;
         }
-        words[word] = u32::from_le_bytes(four);
-        word += 1;
+        expanded[point] = u32::from_le_bytes(four);
+        point += 1;
     }
-    words
+    expanded
 }
 
 /// Eight numbers of 8, 25 and 43.

@@ -41,11 +41,13 @@ pub enum Coded {
     Tq2_0,
     /// 4.5 bits: 4-bit floats of which sixteen share an 8-bit float.
     Nvfp4,
+    /// 4.25 bits: 4-bit floats of which 32 share a power of two.
+    Mxfp4,
 }
 
 impl Coded {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Iq2Xxs,
         Self::Iq2Xs,
         Self::Iq2S,
@@ -58,6 +60,7 @@ impl Coded {
         Self::Tq1_0,
         Self::Tq2_0,
         Self::Nvfp4,
+        Self::Mxfp4,
     ];
 
     /// GGUF's name, its number in files, and the elements and bytes of a block.
@@ -74,6 +77,7 @@ impl Coded {
             Self::Iq1M => ("IQ1_M", 29, 256, 56),
             Self::Tq1_0 => ("TQ1_0", 34, 256, 54),
             Self::Tq2_0 => ("TQ2_0", 35, 256, 66),
+            Self::Mxfp4 => ("MXFP4", 39, 32, 17),
             Self::Nvfp4 => ("NVFP4", 40, 64, 36),
         }
     }

@@ -6,7 +6,7 @@
 use half::f16;
 
 use super::codebooks::{
-    HALF_E4M3, IQ1_POINTS, IQ2_S_POINTS, IQ2_XS_POINTS, IQ2_XXS_POINTS, IQ3_S_POINTS,
+    HALF_E4M3, HALF_E8M0, IQ1_POINTS, IQ2_S_POINTS, IQ2_XS_POINTS, IQ2_XXS_POINTS, IQ3_S_POINTS,
     IQ3_XXS_POINTS, IQ4_VALUES, MXFP4_VALUES, signs_of_seven,
 };
 use super::kind::Coded;
@@ -62,6 +62,10 @@ pub fn numbers(kind: Coded, block: &[u8], sub: usize) -> Numbers {
             Numbers { scales: [half(block, 64); 2], values }
         }
         Coded::Nvfp4 => nvfp4(block, sub),
+        Coded::Mxfp4 => Numbers {
+            scales: [HALF_E8M0[usize::from(block[0])]; 2],
+            values: from_table(&block[1..], &MXFP4_VALUES),
+        },
     }
 }
 
@@ -116,17 +120,23 @@ fn upper_four(word: u32) -> f32 {
     (word >> 28) as f32
 }
 
+/// The first four numbers of a point of eight, of even groups, or the others.
+#[expect(clippy::cast_possible_truncation, reason = "the other four are left out")]
+fn four_of(point: u64, group: usize) -> u32 {
+    (point >> (32 * (group % 2))) as u32
+}
+
 fn iq2_xxs(block: &[u8], sub: usize) -> Numbers {
     let at = 2 + 8 * sub;
     let packed = word(block, at + 4);
-    let point = |group: usize| IQ2_XXS_POINTS[2 * usize::from(block[at + group / 2]) + group % 2];
+    let point = |group: usize| four_of(IQ2_XXS_POINTS[usize::from(block[at + group / 2])], group);
     let scale = half(block, 0) * (0.5 + upper_four(packed)) * 0.25;
     Numbers { scales: [scale; 2], values: signed(point, packed_signs(packed)) }
 }
 
 fn iq2_xs(block: &[u8], sub: usize) -> Numbers {
     let code = |eight: usize| short(block, 2 + 8 * sub + 2 * eight);
-    let point = |group: usize| IQ2_XS_POINTS[2 * usize::from(code(group / 2) & 511) + group % 2];
+    let point = |group: usize| four_of(IQ2_XS_POINTS[usize::from(code(group / 2) & 511)], group);
     let signs = |eight: usize| signs_of_seven((code(eight) >> 9) as u8);
     Numbers { scales: two_scales(block, block[66 + sub]), values: signed(point, signs) }
 }
@@ -140,7 +150,7 @@ fn iq2_s(block: &[u8], sub: usize) -> Numbers {
     let point = |group: usize| {
         let eight = group / 2;
         let index = usize::from(block[2 + 4 * sub + eight]) | (upper >> (2 * eight) & 3) << 8;
-        IQ2_S_POINTS[2 * index + group % 2]
+        four_of(IQ2_S_POINTS[index], group)
     };
     let signs = |eight: usize| block[34 + 4 * sub + eight];
     Numbers { scales: two_scales(block, block[74 + sub]), values: signed(point, signs) }
@@ -168,7 +178,7 @@ fn iq3_s(block: &[u8], sub: usize) -> Numbers {
 fn shifted(point: impl Fn(usize) -> usize, down: impl Fn(usize) -> bool) -> [i8; SUB_BLOCK] {
     std::array::from_fn(|i| {
         let eight = i / 8;
-        let trit = IQ1_POINTS[2 * point(eight) + i % 8 / 4].to_le_bytes()[i % 4];
+        let trit = IQ1_POINTS[point(eight)].to_le_bytes()[i % 8];
         small(trit) - 16 + if down(eight) { -1 } else { 1 }
     })
 }

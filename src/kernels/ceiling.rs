@@ -5,7 +5,6 @@
 //! since other work on the machine only ever makes it slower.
 
 use std::hint::black_box;
-use std::time::Instant;
 
 use candle_core::Result;
 use half::bf16;
@@ -16,11 +15,14 @@ use super::packed::buffer::Buffer;
 use super::pool;
 
 mod device;
+mod products;
+mod rate;
 #[cfg(target_arch = "x86_64")]
 mod tiles;
 
 pub use device::DeviceCeiling;
-use device::RUNS;
+pub use products::ProductRates;
+use rate::best_rate;
 
 /// What the CPU can do at most: rates of the whole thread team.
 #[derive(Clone, Copy, Debug)]
@@ -81,19 +83,6 @@ impl Ceiling {
             int8_operations: operations(Operation::Int8),
         })
     }
-}
-
-/// `units` per second in the best run.
-fn best_rate(units: usize, run: impl Fn()) -> f64 {
-    let mut seconds = f64::INFINITY;
-    for _ in 0..RUNS {
-        let start = Instant::now();
-        run();
-        seconds = seconds.min(start.elapsed().as_secs_f64());
-    }
-    #[expect(clippy::cast_precision_loss, reason = "a rate")]
-    let rate = units as f64 / seconds;
-    rate
 }
 
 #[derive(Clone, Copy)]

@@ -41,14 +41,17 @@
 pub mod backend;
 pub mod cache;
 pub mod ceiling;
+pub mod chosen_attention;
 pub mod cpu;
 pub mod cuda;
 pub mod embed;
 pub mod experts;
 pub mod floats;
 pub mod huge_pages;
+pub mod indexer;
 pub mod kv_write;
 pub mod linear;
+pub mod low_rank;
 pub mod norm;
 pub mod packed;
 pub mod paged_attention;

@@ -50,6 +50,8 @@ impl Random {
             let scale = half::f16::from_f32(self.float() / 50.0).to_le_bytes();
             match kind {
                 Coded::Nvfp4 => {}
+                // A power of two from 2^-14 to 2^1.
+                Coded::Mxfp4 => block[0] = 113 + block[0] % 16,
                 // In the upper four bits of four words.
                 Coded::Iq1M => {
                     let [low, high] = scale;

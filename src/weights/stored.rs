@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use candle_core::quantized::{GgmlDType, QStorage, QTensor};
 use candle_core::{DType, Device, Result, Tensor, bail};
-use sconce_blocks::{Kind, dequantize};
+use sconce_blocks::{Coded, Kind, dequantize};
 
 use super::file_bytes::FileBytes;
 use super::finite;
@@ -54,7 +54,7 @@ impl StoredTensor {
     }
 
     /// A tensor whose bytes no file has in this order.
-    pub(crate) fn owned(kind: impl Into<Kind>, dims: Vec<usize>, bytes: Vec<u8>) -> Self {
+    pub fn owned(kind: impl Into<Kind>, dims: Vec<usize>, bytes: Vec<u8>) -> Self {
         let kind = kind.into();
         Self { kind, dims, content: Content::Owned(bytes), progress: None }
     }
@@ -215,6 +215,16 @@ impl StoredTensor {
     /// The element type, unless it is quantized.
     pub fn dense_dtype(&self) -> Option<DType> {
         dense_dtype(self.kind)
+    }
+
+    /// The kind itself, if the tensor library has it; else one of its kinds that holds the numbers well.
+    pub fn portable_kind(&self) -> GgmlDType {
+        match self.kind {
+            Kind::Ggml(kind) => kind,
+            // gpt-oss would hardly fit as bf16.
+            Kind::Coded(Coded::Mxfp4) => GgmlDType::Q8_0,
+            Kind::Coded(_) => GgmlDType::BF16,
+        }
     }
 
     /// A copy as `dtype` on the CPU, dequantized if need be.

@@ -9,9 +9,12 @@ use std::process::Command;
 
 use libraries::Build;
 
+mod counts;
+mod experts;
 mod libraries;
 mod on_device;
 mod operations;
+mod packed;
 mod planted;
 mod real_sizes;
 
@@ -64,7 +67,8 @@ fn a_kernel_whose_struct_was_changed_alone_is_not_launched() {
     assert!(!passed && printed.contains("Norm has other fields"), "{printed}");
 }
 
-const OPERATIONS: [&str; 2] = ["cuda::operations", "cuda::on_device"];
+const OPERATIONS: [&str; 5] =
+    ["cuda::operations", "cuda::on_device", "cuda::counts", "cuda::packed", "cuda::experts"];
 
 /// Norms of heads, windows and soft-caps, sinks, experts of two kinds, latent attention, slopes,
 /// growing queries, layer norms.
@@ -97,6 +101,17 @@ fn kernels_pass_the_parity_tests() {
     );
 }
 
+/// Checkpoints that other software has quantized, experts among them.
+#[test]
+fn kernels_of_quantized_weights_pass_the_parity_tests() {
+    let tests = [
+        "parity::gguf::files_of_codes_give_the_logits_of_their_numbers",
+        "parity::compressed::quantized_products_come_near",
+        "parity::compressed::experts_of_four_bits_are_those_of_the_reference",
+    ];
+    passes(Build::Plain, &tests, "");
+}
+
 #[test]
 fn kernels_of_recurrent_layers_pass_the_parity_tests() {
     passes(Build::Plain, &[REFERENCE], RECURRENT);
@@ -112,11 +127,17 @@ fn kernels_compute_a_sequence_in_company_as_alone() {
     passes(Build::Plain, &["parity::decode_graphs"], "");
 }
 
+/// `.ci/run cuda_sanitizers`: minutes, most of them to compile.
+#[test]
+#[ignore = "takes minutes"]
+fn operations_stay_within_their_memory_and_the_language() {
+    passes(Build::Sanitized, &OPERATIONS, "");
+}
+
 /// `.ci/run cuda_races`: minutes.
 #[test]
 #[ignore = "takes minutes"]
 fn whole_models_neither_race_nor_leave_their_memory() {
-    passes(Build::Sanitized, &OPERATIONS, "");
     for build in [Build::Races, Build::Sanitized] {
         for models in [MODELS, RECURRENT] {
             passes(build, &[REFERENCE], models);

@@ -52,6 +52,10 @@ pub(super) fn assert_close(ours: &Tensor, expected: &Tensor, tolerance: f32) {
     }
 }
 
+pub(super) fn layer<'a>(weight: &'a Tensor, bias: Option<&'a Tensor>) -> DeviceLayer<'a> {
+    DeviceLayer { weight: weight.into(), bias }
+}
+
 #[test]
 fn norms_equal_the_plain_ones() {
     for width in [1, 7, 64, 300] {
@@ -178,7 +182,6 @@ fn products_equal_the_plain_ones() {
             let [a, b, c] = [weight(21, 33), weight(22, 16), weight(23, 33)];
             let (bias, residual) = (random(24, &[33]), random(25, &[tokens, 33]));
             let tolerance = 1e-4;
-            let layer = |weight, bias| DeviceLayer { weight, bias };
             let plain = |weight: &Tensor, bias| linear::portable::linear(&x, weight, bias).unwrap();
             let layers =
                 [layer(&a, Some(&bias)), layer(&b, None), layer(&c, None), layer(&b, None)];

@@ -4,15 +4,13 @@
 use candle_core::{DType, IndexOp, Tensor};
 use sconce::kernels::cache::kv_format::KvFormat;
 use sconce::kernels::kv_write::{KvCache, Projections, Rotation, kv_write};
-use sconce::kernels::linear::{
-    self, DeviceLayer, device_linear_add, device_linear_each, device_linear_gated,
-};
+use sconce::kernels::linear::{self, device_linear_add, device_linear_each, device_linear_gated};
 use sconce::kernels::paged_attention::{AttentionParams, PerHead, paged_attention};
 use sconce::kernels::pointwise::{self, Activation, Gating};
 use sconce::kernels::step::Step;
 
 use super::on_device::draw_on_both;
-use super::operations::{assert_close, random};
+use super::operations::{assert_close, layer, random};
 use crate::parity::device;
 
 #[test]
@@ -77,7 +75,6 @@ fn products_of_many_tokens_with_long_rows_equal_the_plain_ones() {
         let weight = |seed, rows| random(seed, &[rows, inputs]).to_dtype(dtype).unwrap();
         let [a, b, c] = [weight(21, 35), weight(22, 16), weight(23, 35)];
         let (bias, residual) = (random(24, &[35]), random(25, &[tokens, 35]));
-        let layer = |weight, bias| DeviceLayer { weight, bias };
         let plain = |weight: &Tensor, bias| linear::portable::linear(&x, weight, bias).unwrap();
         let layers = [layer(&a, Some(&bias)), layer(&b, None), layer(&c, None)];
         // Sums of so many numbers of either sign; what is relative is their length.

@@ -56,6 +56,9 @@ pub(crate) trait Stored: WithDType + Mutable {
         offset: usize,
         values: &mut [Self],
     );
+
+    /// Copies the key of the position at `offset` of one block to that at `to_offset` of another.
+    fn copy_key(keys: &[Self], offset: usize, to: &mut [Self], to_offset: usize);
 }
 
 macro_rules! stored_plainly {
@@ -122,6 +125,12 @@ macro_rules! stored_plainly {
                         Some(whole) => *whole = narrow,
                         None => to.copy_from_slice(&narrow[..to.len()]),
                     }
+                }
+            }
+            #[inline(always)]
+            fn copy_key(keys: &[Self], offset: usize, to: &mut [Self], to_offset: usize) {
+                for (from, to) in keys.chunks_exact(KV_BLOCK).zip(to.chunks_exact_mut(KV_BLOCK)) {
+                    to[to_offset] = from[offset];
                 }
             }
         }
@@ -209,6 +218,18 @@ impl Stored for u8 {
             for (x, to) in numbers.as_flattened().iter().zip(&mut group[2..]) {
                 *to = x.cast_unsigned();
             }
+        }
+    }
+    #[inline(always)]
+    fn copy_key(keys: &[Self], offset: usize, to: &mut [Self], to_offset: usize) {
+        let groups = keys.chunks_exact(GROUP_BYTES * KV_BLOCK);
+        for (from, to) in groups.zip(to.chunks_exact_mut(GROUP_BYTES * KV_BLOCK)) {
+            let ((scales, rows), (to_scales, to_rows)) =
+                (from.split_at(KEY_SCALES), to.split_at_mut(KEY_SCALES));
+            to_scales[2 * to_offset..2 * to_offset + 2]
+                .copy_from_slice(&scales[2 * offset..2 * offset + 2]);
+            let rows = rows.chunks_exact(KV_BLOCK).zip(to_rows.chunks_exact_mut(KV_BLOCK));
+            rows.for_each(|(from, to)| to[to_offset] = from[offset]);
         }
     }
 }

@@ -100,7 +100,7 @@ impl KvFormat {
     }
 
     /// Elements of a head that is stored in `head_len` elements.
-    fn head_dim(self, head_len: usize) -> usize {
+    pub(crate) fn head_dim(self, head_len: usize) -> usize {
         match self {
             Self::F32 | Self::F16 | Self::Bf16 | Self::Fp8 => head_len,
             Self::Q8_0 => head_len / GROUP_BYTES * GROUP,

@@ -4,6 +4,7 @@
 use std::mem::MaybeUninit;
 
 use half::{bf16, f16};
+use sconce_blocks::codebooks::signs_of_seven;
 
 /// f32 lanes of a vector, on every level.
 pub(crate) const LANES: usize = 16;
@@ -156,6 +157,64 @@ pub(crate) trait Products: Lanes {
     #[inline(always)]
     fn lookup(self, table: &[u8; 16], x: Self::Bytes) -> Self::Bytes {
         self.load_bytes(&self.bytes_to_array(x).map(|index| table[usize::from(index & 15)]))
+    }
+    /// Sixteen points of eight numbers, a byte each: the first four of each, then the others.
+    #[inline(always)]
+    fn points_of_eight<const N: usize>(
+        self,
+        book: &[u64; N],
+        index: [u16; LANES],
+    ) -> [Self::Bytes; 2] {
+        let points = index.map(|index| book[usize::from(index) % N].to_le_bytes());
+        [0, 4].map(|first| {
+            let mut four = [0; 4 * LANES];
+            for (four, point) in four.as_chunks_mut::<4>().0.iter_mut().zip(&points) {
+                four.copy_from_slice(&point[first..first + 4]);
+            }
+            self.load_bytes(&four)
+        })
+    }
+    /// Sixteen points of four numbers, a byte each.
+    #[inline(always)]
+    fn points_of_four<const N: usize>(self, book: &[u32; N], index: [u16; LANES]) -> Self::Bytes {
+        let mut points = [0; 4 * LANES];
+        for (point, index) in points.as_chunks_mut::<4>().0.iter_mut().zip(index) {
+            *point = book[usize::from(index) % N].to_le_bytes();
+        }
+        self.load_bytes(&points)
+    }
+    /// `plus` plus each of four magnitudes in a lane, or less it where the lane's byte of `signs` has a bit:
+    /// of its lower four, or where `UPPER` of its upper four, the first magnitude's lowest.
+    #[inline(always)]
+    fn signed<const UPPER: bool>(
+        self,
+        magnitudes: Self::Bytes,
+        signs: [u8; LANES],
+        plus: u8,
+    ) -> Self::Bytes {
+        let mut bytes = self.bytes_to_array(magnitudes);
+        for (four, signs) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(signs) {
+            let signs = if UPPER { signs >> 4 } else { signs };
+            for (i, byte) in four.iter_mut().enumerate() {
+                let magnitude = if signs >> i & 1 == 1 { byte.wrapping_neg() } else { *byte };
+                *byte = magnitude.wrapping_add(plus);
+            }
+        }
+        self.load_bytes(&bytes)
+    }
+    /// Seven signs in the lower bits of each byte, and above them one that makes the number of negative ones even.
+    #[inline(always)]
+    fn signs_of_seven(self, signs: [u8; LANES]) -> [u8; LANES] {
+        signs.map(|signs| signs_of_seven(signs & 127))
+    }
+    /// Each of the four bytes in a lane plus the lane's of `plus`, wrapping around.
+    #[inline(always)]
+    fn plus_each(self, x: Self::Bytes, plus: [u8; LANES]) -> Self::Bytes {
+        let mut bytes = self.bytes_to_array(x);
+        for (four, plus) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(plus) {
+            *four = four.map(|byte| byte.wrapping_add(plus));
+        }
+        self.load_bytes(&bytes)
     }
     /// `acc` plus the products of unsigned weights of at most 127 with signed `x`.
     fn dot_small(self, acc: Self::Ints, w: Self::Bytes, x: Self::Bytes) -> Self::Ints;

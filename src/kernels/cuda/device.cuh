@@ -97,6 +97,20 @@ template <typename T> INLINE uint32_t pack(float low, float high) {
     return uint32_t(from_float<T>(low).bits) | uint32_t(from_float<T>(high).bits) << 16;
 }
 
+// Two neighbours, the first of an even index.
+INLINE void store_pair(void *out, OutputType type, size_t index, float first, float second) {
+    switch (type) {
+    case 0:
+        static_cast<float2 *>(out)[index / 2] = {first, second};
+        break;
+    case 1:
+        static_cast<uint32_t *>(out)[index / 2] = pack<bf16_t>(first, second);
+        break;
+    default:
+        static_cast<uint32_t *>(out)[index / 2] = pack<f16_t>(first, second);
+    }
+}
+
 // Of two pairs of f16: products and differences, rounded as above.
 #ifdef __CUDACC__
 INLINE uint32_t multiply_halves(uint32_t a, uint32_t b) {
@@ -177,11 +191,31 @@ INLINE float block_sum(float x, float *shared) {
     return sum;
 }
 
+// 1 / sqrt(variance + eps) of a row whose mean is known, or 0 for its mean square; for all threads of a
+// block of 256, which take part. `shared` as for `block_sum`.
+INLINE float norm_factor(const float *x, unsigned width, float mean, float eps, float *shared) {
+    float squares = 0;
+#pragma unroll 4
+    for (unsigned i = threadIdx.x; i < width; i += blockDim.x) {
+        float distance = x[i] - mean;
+        squares = fmaf(distance, distance, squares);
+    }
+    return 1 / sqrtf(block_sum(squares, shared) / float(width) + eps);
+}
+
 // d [16, 8] += a [16, 16] * b [16, 8] over a warp, sums in f32. Lane 4 g + t holds
 // a: rows g, g + 8, g, g + 8 of columns 2t.., 2t.., 2t + 8.., 2t + 8..;
 // b: column g of rows 2t.., 2t + 8..; d: columns 2t, 2t + 1 of rows g and g + 8.
 template <typename T>
 INLINE void mma_16_8_16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]);
+
+// The same with bytes, unsigned ones of a and signed ones of b, and sums in integers:
+// d [16, 8] += a [16, 32] * b [32, 8]. Lane 4 g + t holds
+// a: rows g, g + 8, g, g + 8 of columns 4t.., 4t.., 4t + 16.., 4t + 16..;
+// b: column g of rows 4t.., 4t + 16..; d: as above.
+INLINE void mma_16_8_32(int (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]);
+// Of a's first, or last, 16 columns alone, and as many rows of b.
+INLINE void mma_16_8_16(int (&d)[4], uint32_t a, uint32_t a_below, uint32_t b);
 
 // Four matrices [8, 8] of 2-byte elements from shared memory, each lane naming a row of 16 bytes:
 // lanes 8i.. those of matrix i. Lane 4 g + t gets columns 2t, 2t + 1 of row g of each.
@@ -211,6 +245,18 @@ INLINE void mma_16_8_16<f16_t>(float (&d)[4], const uint32_t (&a)[4], const uint
                  "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+INLINE void mma_16_8_32(int (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+INLINE void mma_16_8_16(int (&d)[4], uint32_t a, uint32_t a_below, uint32_t b) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.u8.s8.s32 "
+                 "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+                 : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+                 : "r"(a), "r"(a_below), "r"(b));
 }
 INLINE void load_matrices(uint32_t (&to)[4], const void *row) {
     unsigned from = __cvta_generic_to_shared(row);

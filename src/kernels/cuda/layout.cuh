@@ -63,14 +63,16 @@ template <typename T, size_t COUNT> struct Kind<T[COUNT]> {
 #define FIELD(field) {hash_of(#field), offsetof(S, field), Kind<decltype(S::field)>::VALUE}
 
 // Exports the hash of a described struct to the caller of kernels. On a GPU it is part of a kernel's
-// name, since those are what drivers find by name for certain.
+// name, since those are what drivers find by name for certain. On the host sources that have a struct in
+// common are one library.
 #ifdef __CUDACC__
 #define EXPORT_LAYOUT(Struct)                                                                      \
     template <uint32_t LAYOUT> __global__ void layout_of_##Struct() {}                             \
     template __global__ void layout_of_##Struct<layout::Kind<Struct>::VALUE>();
 #else
 #define EXPORT_LAYOUT(Struct)                                                                      \
-    extern "C" const uint32_t layout_of_##Struct = layout::Kind<Struct>::VALUE;
+    extern "C" __attribute__((weak)) const uint32_t layout_of_##Struct =                           \
+        layout::Kind<Struct>::VALUE;
 #endif
 
 #define LAYOUT(Struct, ...)                                                                        \

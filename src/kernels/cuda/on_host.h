@@ -20,7 +20,7 @@
 #define __shared__ static thread_local
 #define __align__(bytes) alignas(bytes)
 
-struct uint2 {
+struct alignas(8) uint2 {
     uint32_t x, y;
 };
 struct alignas(16) uint4 {
@@ -182,6 +182,7 @@ inline float __fadd_rn(float a, float b) {
     return sum;
 }
 inline float __fdiv_rn(float a, float b) { return a / b; }
+inline int __float2int_rn(float x) { return int(lrintf(x)); }
 inline double __dmul_rn(double a, double b) {
     volatile double product = a * b;
     return product;
@@ -274,6 +275,32 @@ __forceinline__ void mma_16_8_16(float (&d)[4], const uint32_t (&a)[4], const ui
         }
         d[i] = float(sum);
     }
+}
+
+__forceinline__ void mma_of_bytes(int (&d)[4], const uint32_t *a, const uint32_t *b, unsigned halves) {
+    uint32_t all_a[4][32], all_b[2][32];
+    for (unsigned i = 0; i < 2 * halves; i++) {
+        on_host::gather(a[i], all_a[i]);
+    }
+    for (unsigned i = 0; i < halves; i++) {
+        on_host::gather(b[i], all_b[i]);
+    }
+    unsigned g = on_host::lane() / 4, t = on_host::lane() % 4;
+    for (unsigned i = 0; i < 4; i++) {
+        unsigned lower = i / 2, column = 2 * t + i % 2;
+        for (unsigned k = 0; k < 16 * halves; k++) {
+            unsigned far = k / 16, own = k % 16 / 4, byte = 8 * (k % 4);
+            auto x = int(all_a[2 * far + lower][4 * g + own] >> byte & 0xff);
+            d[i] += x * int8_t(all_b[far][4 * column + own] >> byte & 0xff);
+        }
+    }
+}
+__forceinline__ void mma_16_8_32(int (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+    mma_of_bytes(d, a, b, 2);
+}
+__forceinline__ void mma_16_8_16(int (&d)[4], uint32_t a, uint32_t a_below, uint32_t b) {
+    const uint32_t both[2] = {a, a_below};
+    mma_of_bytes(d, both, &b, 1);
 }
 
 __forceinline__ void load_matrices_of(uint32_t (&to)[4], const void *row, bool transposed) {

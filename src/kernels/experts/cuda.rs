@@ -4,23 +4,30 @@
 use candle_core::{DType, Result, Tensor, bail};
 
 use super::args::ExpertLayers;
+use super::matrices::Matrices;
 use super::routing::{Groups, Routing, Score};
 use crate::cuda::launch::{
     Address, Launch, Source, kernel_struct, most_shared, narrow, output_buffer, source,
 };
 use crate::cuda::settings;
-use crate::linear::DeviceLayer;
-use crate::linear::cuda::{FEW_TOKENS, Form, Shape};
+use crate::linear::cuda::Shape;
+use crate::linear::form::{FEW_TOKENS, Form};
+use crate::linear::{Elements, packed};
+use crate::packed::quantize_rows;
 use crate::pointwise::Gating;
 use crate::pointwise::cuda::ElementwiseOp;
 
 static SOURCE: Source = source!("experts/kernel");
+static PACKED: Source = source!("experts/packed");
 static ROUTING: Source = source!("experts/routing");
 
 /// Experts that the kernels can choose from.
 const MOST_EXPERTS: usize = 1024;
 /// Experts of a token that the kernels can choose.
 const MOST_CHOSEN: usize = 32;
+/// Tokens of an expert, likely, above which tiles of weights and of tokens are as large as those of a
+/// product of many tokens.
+const MANY_TOKENS: usize = 16;
 /// Tokens whose experts are chosen and listed by one block of threads.
 const TOKENS_AT_ONCE: usize = 8;
 
@@ -105,19 +112,6 @@ kernel_struct! {
     }
 }
 
-/// One layer of all experts: addresses `[E]` of their weights.
-#[derive(Debug)]
-struct Matrices {
-    weights: Tensor,
-    biases: Option<Tensor>,
-    /// `[rows, inputs]` of each.
-    shape: (usize, usize),
-    dtype: DType,
-    aligned: bool,
-    /// Keeps the memory that the addresses are of.
-    _kept: Vec<Tensor>,
-}
-
 /// The weights of all experts of a layer.
 #[derive(Debug)]
 pub(super) struct OnDevice {
@@ -159,44 +153,10 @@ pub(super) struct Chosen {
     most_tiles: usize,
     tokens: usize,
     per_token: usize,
+    /// Whether products have the form for many tokens.
+    many: bool,
     /// What only the kernels that choose write and read.
     _kept: [Tensor; 2],
-}
-
-impl Matrices {
-    fn of(layers: &[DeviceLayer<'_>]) -> Result<Option<Self>> {
-        let first = layers[0];
-        let (dtype, shape) = (first.weight.dtype(), first.weight.dims2()?);
-        let alike = |layer: &DeviceLayer<'_>| {
-            layer.weight.dtype() == dtype
-                && layer.weight.dims() == first.weight.dims()
-                && layer.bias.is_some() == first.bias.is_some()
-        };
-        if !matches!(dtype, DType::BF16 | DType::F16 | DType::F32) || !layers.iter().all(alike) {
-            return Ok(None);
-        }
-        let device = first.weight.device();
-        let weights = layers.iter().map(|layer| Address::of(layer.weight, dtype));
-        let weights = weights.collect::<Result<Vec<_>>>()?;
-        let biases = layers.iter().filter_map(|layer| layer.bias);
-        let kept: Vec<Tensor> =
-            layers.iter().map(|layer| layer.weight).chain(biases.clone()).cloned().collect();
-        let biases =
-            biases.map(|bias| Address::of(bias, DType::F32)).collect::<Result<Vec<_>>>()?;
-        Ok(Some(Self {
-            aligned: shape.1 % 8 == 0 && weights.iter().all(|address| address.is_aligned()),
-            weights: Address::list(&weights, device)?,
-            biases: (!biases.is_empty()).then(|| Address::list(&biases, device)).transpose()?,
-            shape,
-            dtype,
-            _kept: kept,
-        }))
-    }
-
-    fn addresses(&self) -> Result<[Address; 2]> {
-        let biases = Address::of_some(self.biases.as_ref(), DType::I64)?;
-        Ok([Address::of(&self.weights, DType::I64)?, biases])
-    }
 }
 
 impl OnDevice {
@@ -221,10 +181,12 @@ impl OnDevice {
         let down = Matrices::of(&experts.iter().map(|expert| expert.down).collect::<Vec<_>>())?;
         let (Some(up), Some(down)) = (up, down) else { return Ok(None) };
         let fits = match &gate {
-            Some(gate) => gate.dtype == up.dtype && gate.shape == up.shape,
+            Some(gate) => gate.elements == up.elements && gate.shape == up.shape,
             None => gates.is_empty(),
         };
-        let known = fits && up.dtype == down.dtype && up.shape.0 == down.shape.1;
+        // Kinds of quantized weights may differ: their products have the same capacities.
+        let same = up.elements == down.elements || up.are_packed() && down.are_packed();
+        let known = fits && same && up.shape.0 == down.shape.1;
         let device = up.weights.device();
         let [correction_bias, expert_scale] =
             vectors.map(|own| own.map(|own| Tensor::new(own, device)).transpose());
@@ -237,17 +199,42 @@ impl OnDevice {
         self.gate.is_some()
     }
 
-    /// Whether experts get so few tokens each that these products are the better ones.
-    pub(super) fn takes(&self, tokens: usize, routing: Routing) -> bool {
-        let few = tokens * routing.experts_per_token <= FEW_TOKENS * self.count;
-        let device = self.up.weights.device();
-        let known = tokens > 0 && routing.experts_per_token <= MOST_CHOSEN.min(self.count);
-        let known = known && !matches!(routing.score, Score::SparseMixer { .. });
-        known && (few || device.is_cpu() || settings::deterministic())
+    /// Whether these products are better than those of one expert after the other.
+    pub(super) fn takes(&self, tokens: usize, routing: Routing, weighs_inputs: bool) -> bool {
+        let per_token = routing.experts_per_token;
+        let known = tokens > 0
+            && per_token <= MOST_CHOSEN.min(self.count)
+            && !matches!(routing.score, Score::SparseMixer { .. });
+        let few = tokens * per_token <= FEW_TOKENS * self.count;
+        let any = self.up.are_packed() || self.up.weights.device().is_cpu();
+        let many = self.is_for_many(tokens, per_token, weighs_inputs);
+        known && (few || many || any || settings::deterministic())
+    }
+
+    /// Whether experts get so many tokens each that the form for these is better, and may be used: its
+    /// sums have another order.
+    fn is_for_many(&self, tokens: usize, per_token: usize, weighs_inputs: bool) -> bool {
+        let half = |matrices: &Matrices| match matrices.elements {
+            Elements::Dense(dtype @ (DType::BF16 | DType::F16)) => {
+                let shared = Form::for_many(dtype).shared + own_shared(FEW_TOKENS);
+                matrices.aligned && shared <= most_shared(matrices.weights.device())
+            }
+            Elements::Dense(_) | Elements::Packed(_) => false,
+        };
+        let each = [Some(&self.up), Some(&self.down), self.gate.as_ref()];
+        2 * tokens * per_token > MANY_TOKENS * self.count
+            && !weighs_inputs
+            && each.into_iter().flatten().all(half)
+            && !settings::deterministic()
     }
 
     /// Chooses experts by the router's `scores [T, E]`.
-    pub(super) fn choose(&self, scores: &Tensor, routing: Routing) -> Result<Chosen> {
+    pub(super) fn choose(
+        &self,
+        scores: &Tensor,
+        routing: Routing,
+        weighs_inputs: bool,
+    ) -> Result<Chosen> {
         let (tokens, experts) = scores.dims2()?;
         let (per_token, device) = (routing.experts_per_token, scores.device());
         if experts != self.count {
@@ -278,7 +265,8 @@ impl OnDevice {
             renormalize: u32::from(routing.renormalize),
             scale: routing.scale,
         };
-        let (chosen, to_group) = self.lists(&ids, weights, (tokens, per_token))?;
+        let many = self.is_for_many(tokens, per_token, weighs_inputs);
+        let (chosen, to_group) = self.lists(&ids, weights, (tokens, per_token), many)?;
         let (to_route, to_list) = (8 * experts + 4 * groups, 32 * experts);
         let most_shared = most_shared(device);
         let launch = |kernel, grid, threads, shared| Launch {
@@ -309,9 +297,10 @@ impl OnDevice {
         ids: &Tensor,
         weights: Tensor,
         (tokens, per_token): (usize, usize),
+        many: bool,
     ) -> Result<(Chosen, Group)> {
         let (count, device) = (tokens * per_token, ids.device());
-        let capacity = self.form(&self.up, tokens, per_token, self.gate.is_some()).capacity;
+        let capacity = self.form(&self.up, (tokens, per_token), many).capacity;
         let most_tiles = count.min(self.count + count / capacity);
         let offsets = output_buffer(self.count + 1, DType::U32, device)?;
         let pairs = output_buffer(count, DType::U32, device)?;
@@ -328,23 +317,34 @@ impl OnDevice {
             most_tiles: narrow(most_tiles)?,
         };
         let kept = [ids.clone(), offsets];
-        let chosen = Chosen { weights, pairs, tiles, most_tiles, tokens, per_token, _kept: kept };
+        let chosen =
+            Chosen { weights, pairs, tiles, most_tiles, tokens, per_token, many, _kept: kept };
         Ok((chosen, arguments))
     }
 
     /// The form of a product; all products of a step have the same capacity.
-    fn form(&self, matrices: &Matrices, tokens: usize, per_token: usize, gated: bool) -> Form {
-        let likely = (2 * tokens * per_token / self.count).next_power_of_two();
-        let mut tokens = tokens.min(likely.clamp(8, FEW_TOKENS));
-        if matrices.dtype == DType::F32 {
+    fn form(&self, matrices: &Matrices, (all, per_token): (usize, usize), many: bool) -> Form {
+        let likely = (2 * all * per_token / self.count).next_power_of_two();
+        let mut tokens = all.min(likely.clamp(8, FEW_TOKENS));
+        let (rows, inputs) = matrices.shape;
+        let most_shared = most_shared(self.up.weights.device());
+        let dtype = match matrices.elements {
+            Elements::Dense(dtype) if many => return Form::for_many(dtype),
+            Elements::Dense(dtype) => dtype,
+            Elements::Packed(kind) => {
+                // A tile has as many pairs as the form has room for, or as there are tokens.
+                let tokens = if tokens > packed::FEW { all.min(FEW_TOKENS) } else { tokens };
+                let most_shared = most_shared.saturating_sub(own_shared(FEW_TOKENS));
+                return packed::form(kind, (tokens, inputs), &[rows], most_shared);
+            }
+        };
+        if dtype == DType::F32 {
             // The form for one token is not for experts.
             tokens = tokens.max(2);
         }
         let aligned = self.up.aligned && self.down.aligned;
         let aligned = aligned && self.gate.as_ref().is_none_or(|gate| gate.aligned);
-        let most_shared = most_shared(self.up.weights.device());
-        let (rows, inputs) = matrices.shape;
-        let shape = Shape { dtype: matrices.dtype, tokens, inputs, aligned, gated, most_shared };
+        let shape = Shape { dtype, tokens, inputs, aligned, most_shared };
         shape.form_for_experts(rows, self.up.shape.1.max(self.down.shape.1))
     }
 
@@ -406,39 +406,55 @@ impl OnDevice {
         chosen: &Chosen,
     ) -> Result<Tensor> {
         let (device, gated) = (x.device(), gating.is_some());
-        let Chosen { tokens, per_token, most_tiles, .. } = *chosen;
-        let ((rows, inputs), x) = (matrices[0].shape, x.contiguous()?);
+        let Chosen { tokens, per_token, most_tiles, many, .. } = *chosen;
+        let ((rows, inputs), elements) = (matrices[0].shape, matrices[0].elements);
         let per_row = if x.dim(0)? == tokens { per_token } else { 1 };
         if x.dims() != [tokens * per_token / per_row, inputs] {
             bail!("experts of {inputs} inputs and {tokens} tokens are given {:?}", x.dims());
         }
-        let Form { kind, tile_rows, tiles_at_once, shared, stage, .. } =
-            self.form(matrices[0], tokens, per_token, gated);
-        let out = output_buffer((tokens * per_token, rows), DType::F32, device)?;
+        let (source, (x, factors, per_row)) = match elements {
+            Elements::Packed(_) if tokens >= packed::QUANTIZE_FROM => {
+                let rows = quantize_rows(x, factors.map(|factors| (factors, per_row)))?;
+                (&PACKED, (rows, None, if factors.is_some() { 1 } else { per_row }))
+            }
+            Elements::Packed(_) => (&PACKED, (x.contiguous()?, factors, per_row)),
+            Elements::Dense(dtype) => {
+                let x = x.to_dtype(if many { dtype } else { DType::F32 })?.contiguous()?;
+                (&SOURCE, (x, factors, per_row))
+            }
+        };
+        // What is gated goes into a product of the same form.
+        let out_type = match elements {
+            Elements::Dense(dtype) if many && gated => dtype,
+            Elements::Dense(_) | Elements::Packed(_) => DType::F32,
+        };
+        let Form { kind, tile_rows, tiles_at_once, threads, shared, stage, .. } =
+            self.form(matrices[0], (tokens, per_token), many);
+        let out = output_buffer((tokens * per_token, rows), out_type, device)?;
         let [[weight, bias], [up, up_bias]] = [matrices[0].addresses()?, matrices[1].addresses()?];
         let arguments = Experts {
             weight,
             up,
             bias,
             up_bias,
-            x: Address::of(&x, DType::F32)?,
+            x: Address::of(&x, x.dtype())?,
             factors: Address::of_some(factors, DType::F32)?,
             pairs: Address::of(&chosen.pairs, DType::U32)?,
             tiles: Address::of(&chosen.tiles, DType::U32)?,
-            out: Address::to_write(&out, DType::F32)?,
+            out: Address::to_write(&out, out_type)?,
             rows: narrow(rows)?,
             inputs: narrow(inputs)?,
             per_row: narrow(per_row)?,
             stage: narrow(stage)?,
-            x_rounded: 0,
-            out_rounded: 0,
+            x_rounded: u32::from(x.dtype() != DType::F32),
+            out_rounded: u32::from(out_type != DType::F32),
             gated: u32::from(gated),
             gating: gating.map_or_else(ElementwiseOp::default, ElementwiseOp::from),
         };
         let tiles = rows.div_ceil(if gated { tile_rows / 2 } else { tile_rows });
         let grid = [most_tiles, tiles.div_ceil(tiles_at_once), 1];
-        let (kernel, threads) = (format!("experts_{kind}"), 256 * tiles_at_once);
-        let launch = Launch { source: &SOURCE, kernel: &kernel, grid, threads, shared };
+        let kernel = format!("experts_{kind}");
+        let launch = Launch { source, kernel: &kernel, grid, threads, shared };
         // SAFETY: the pairs are those of as many tokens, and weights stay as long as addresses.
         unsafe { launch.run(device, arguments)? };
         Ok(out)
@@ -459,8 +475,8 @@ mod tests {
             MOST_SHARED.map(|most| (1..=FEW_TOKENS).map(move |n| (most, n))).into_iter().flatten()
         {
             for (inputs, most_inputs) in [(2048, 2048), (2048, 768), (4096, 14_336), (64, 64)] {
-                let (dtype, aligned, gated) = (DType::BF16, true, false);
-                let shape = Shape { dtype, tokens, inputs, aligned, gated, most_shared };
+                let (dtype, aligned) = (DType::BF16, true);
+                let shape = Shape { dtype, tokens, inputs, aligned, most_shared };
                 let form = shape.form_for_experts(1024, most_inputs);
                 let all = form.shared + own_shared(form.capacity);
                 assert!(all <= most_shared, "{tokens} tokens of {inputs}: {all} of {most_shared}");

@@ -10,6 +10,7 @@ use super::pointwise::Gating;
 
 mod args;
 mod cuda;
+mod matrices;
 mod routing;
 
 /// The experts of a layer, with kernels for them.
@@ -30,9 +31,10 @@ impl DeviceExperts {
         Ok(cuda::OnDevice::new(experts, vectors)?.map(Self))
     }
 
-    /// Whether the kernels are the better way for so many tokens.
-    pub fn takes(&self, tokens: usize, routing: Routing) -> bool {
-        self.0.takes(tokens, routing)
+    /// Whether the kernels are the better way for so many tokens; `weighs_inputs` as for
+    /// [`forward_add`](Self::forward_add).
+    pub fn takes(&self, tokens: usize, routing: Routing, weighs_inputs: bool) -> bool {
+        self.0.takes(tokens, routing, weighs_inputs)
     }
 
     /// `residual + factor * experts(x)`, all `[T, hidden]`, by the router's `scores [T, E]`. Experts
@@ -46,7 +48,7 @@ impl DeviceExperts {
         activate: impl Fn(&Tensor) -> Result<Tensor>,
         (factor, weighs_inputs): (f32, bool),
     ) -> Result<Tensor> {
-        let chosen = self.0.choose(scores, routing)?;
+        let chosen = self.0.choose(scores, routing, weighs_inputs)?;
         let inner = self.0.enter(x, &chosen, gating, weighs_inputs)?;
         let inner = if self.0.is_gated() { inner } else { activate(&inner)? };
         self.0.leave(&inner, &chosen, residual, factor, weighs_inputs)

@@ -17,7 +17,7 @@ use super::ahead::{Ahead, PART};
 use super::job::Sums;
 use super::unpacked::{UNPACKED, Unpacked, UnpackedPart, unpack};
 use crate::cpu::{Kernel, LANES, Products};
-use crate::packed::formats::{Format, PANEL, Values};
+use crate::packed::formats::{Format, PANEL, Values, pair_groups};
 
 /// One panel times all rows of `x [m][blocks]`, to `sums`.
 pub(super) struct BlockPanel<'a, F> {
@@ -175,10 +175,10 @@ fn add_sub_block<F: Format, L: Products, const M: usize, const V: usize>(
             sums[i] = [l.splat_int(-offset * sum); V];
         }
         // One by one, so that each knows its group while it is compiled.
-        add_group::<F, L, M, V>(l, values, x, v, half, 0, &mut sums);
-        add_group::<F, L, M, V>(l, values, x, v, half, 1, &mut sums);
-        add_group::<F, L, M, V>(l, values, x, v, half, 2, &mut sums);
-        add_group::<F, L, M, V>(l, values, x, v, half, 3, &mut sums);
+        add_pair::<F, L, M, V>(l, values, x, v, half, 0, &mut sums);
+        add_pair::<F, L, M, V>(l, values, x, v, half, 1, &mut sums);
+        add_pair::<F, L, M, V>(l, values, x, v, half, 2, &mut sums);
+        add_pair::<F, L, M, V>(l, values, x, v, half, 3, &mut sums);
         for j in 0..V {
             let scale = F::scale(l, head, sub, half, v + j);
             let min = F::min(l, head, sub, v + j);
@@ -197,37 +197,45 @@ fn add_sub_block<F: Format, L: Products, const M: usize, const V: usize>(
     }
 }
 
-/// Adds the products of groups `g` and `g + 4`, which one load serves where they share bytes; of
-/// one of the two where each half has sums of its own.
+/// Adds the products of two groups that are loaded together: of one of them, or of none, where each half has sums
+/// of its own.
 #[inline(always)]
-fn add_group<F: Format, L: Products, const M: usize, const V: usize>(
+fn add_pair<F: Format, L: Products, const M: usize, const V: usize>(
     l: L,
     values: &[u8],
     x: [&Block; M],
     v: usize,
     half: usize,
-    g: usize,
+    pair: usize,
     sums: &mut [[L::Ints; V]; M],
 ) {
+    let groups = pair_groups::<F::Values>(pair);
+    let asked = [0, 1].map(|part| F::HALVES == 1 || groups[part] / 4 == half);
+    if !asked[0] && !asked[1] {
+        return;
+    }
     if M > 1 {
         l.barrier();
     }
-    for part in 0..2 {
-        if F::HALVES == 2 && part != half {
-            continue;
-        }
-        let group = if F::Values::PAIRED { 4 * part + g } else { 2 * g + part };
-        let mut w = [F::Values::load(l, values, group, v); V];
-        for j in 1..V {
-            w[j] = F::Values::load(l, values, group, v + j);
-        }
-        for i in 0..M {
-            let x = l.splat_bytes(x[i].values[group]);
-            for j in 0..V {
+    let mut w = [F::Values::load_pair(l, values, pair, v); V];
+    for j in 1..V {
+        w[j] = F::Values::load_pair(l, values, pair, v + j);
+    }
+    for i in 0..M {
+        let x = [l.splat_bytes(x[i].values[groups[0]]), l.splat_bytes(x[i].values[groups[1]])];
+        for j in 0..V {
+            if asked[0] && asked[1] && !F::Values::WIDE && F::Values::TOGETHER > 1 {
+                sums[i][j] = l.dot_together(sums[i][j], w[j], x);
+                continue;
+            }
+            for part in 0..2 {
+                if !asked[part] {
+                    continue;
+                }
                 sums[i][j] = if F::Values::WIDE {
-                    l.dot_wide(sums[i][j], w[j], x)
+                    l.dot_wide(sums[i][j], w[j][part], x[part])
                 } else {
-                    l.dot_small(sums[i][j], w[j], x)
+                    l.dot_small(sums[i][j], w[j][part], x[part])
                 };
             }
         }

@@ -1,14 +1,17 @@
 //! Linear layers on NVIDIA GPUs, for as few tokens as a step of decoding has: they are bound by
 //! reading the weights once. cuBLAS multiplies for many tokens, unless results may not depend on how
-//! many there are.
+//! many there are. Quantized weights are read as they are packed.
 
 use candle_core::{DType, Result, Tensor, bail};
 
-use super::args::DeviceLayer;
+use super::args::{DeviceLayer, DeviceNorm, Elements};
+use super::form::{FEW_TOKENS, Form, TILE_THREADS};
+use super::packed;
 use crate::cuda::launch::{
-    Address, Launch, Source, kernel_struct, most_shared, narrow, output_buffer, source,
+    Address, Source, kernel_struct, most_shared, narrow, output_buffer, source,
 };
 use crate::cuda::settings;
+use crate::packed::quantize_rows;
 use crate::pointwise::Gating;
 use crate::pointwise::cuda::ElementwiseOp;
 
@@ -16,12 +19,8 @@ static SOURCE: Source = source!("linear/kernel");
 
 /// Most layers of one launch.
 pub(super) const MOST_LAYERS: usize = 3;
-/// Most tokens of these kernels; for more of them cuBLAS is faster.
-pub(crate) const FEW_TOKENS: usize = 64;
 /// Bytes that a GPU reads from its memory while a kernel begins and ends.
 const LAUNCH_BYTES: usize = 12 << 20;
-/// Threads that share a tile of rows.
-const TILE_THREADS: usize = 256;
 /// Rows of a tile of half-precision weights; half of that in each of a gated pair.
 const HALF_ROWS: usize = 16;
 /// Rows of a tile of f32 weights.
@@ -30,6 +29,8 @@ const FLOAT_ROWS: usize = 4;
 const STAGE: usize = 512;
 /// Least tokens whose inputs are rounded to the weights' type before the launch.
 pub(super) const ROUND_FROM: usize = 8;
+/// Most tokens that products normalize themselves.
+const NORMED: usize = 3;
 /// Least tiles of which two share a block.
 const MANY_TILES: usize = 512;
 
@@ -57,6 +58,8 @@ kernel_struct! {
         stage: u32,
         x_rounded: u32,
         out_rounded: u32,
+        norm: Address,
+        eps: f32,
     }
 }
 
@@ -77,9 +80,14 @@ enum Finish<'a> {
     Gated(Gating, DType),
 }
 
-/// The outputs of up to three layers on the same `x [.., K]` in f32.
-pub(super) fn linear_each(x: &Tensor, layers: &[DeviceLayer<'_>]) -> Result<Vec<Tensor>> {
-    run(x, layers, &Finish::Plain)
+/// The outputs of up to three layers on the same `x [.., K]` in f32, which goes through a norm first if
+/// there is one.
+pub(super) fn linear_each(
+    x: &Tensor,
+    norm: Option<DeviceNorm<'_>>,
+    layers: &[DeviceLayer<'_>],
+) -> Result<Vec<Tensor>> {
+    run(x, norm, layers, &Finish::Plain)
 }
 
 /// `residual + factor * layer(x)`, both f32 `[.., N]`.
@@ -91,91 +99,157 @@ pub(super) fn linear_add(
 ) -> Result<Tensor> {
     let residual = residual.contiguous()?;
     let outer = &x.dims()[..x.dims().len() - 1];
-    if residual.dims() != [outer, &[layer.weight.dim(0)?]].concat() {
+    if residual.dims() != [outer, &[layer.weight.dims()?.0]].concat() {
         bail!("linear_add: {:?} and {:?}", x.dims(), residual.dims());
     }
-    Ok(run(x, &[layer], &Finish::Add(&residual, factor))?.remove(0))
+    Ok(run(x, None, &[layer], &Finish::Add(&residual, factor))?.remove(0))
 }
 
-/// The gated outputs of two layers, gate and up, rounded to a type.
+/// The gated outputs of two layers, gate and up, rounded to a type; of `x`, or of what a norm makes of it.
 pub(super) fn linear_gated(
     x: &Tensor,
+    norm: Option<DeviceNorm<'_>>,
     gating: Gating,
     layers: [DeviceLayer<'_>; 2],
     dtype: DType,
 ) -> Result<Tensor> {
-    if layers[0].weight.dims() != layers[1].weight.dims() {
-        bail!("linear_gated: {:?} and {:?}", layers[0].weight.dims(), layers[1].weight.dims());
+    let [gate, up] = layers.map(|layer| layer.weight.dims());
+    let (gate, up) = (gate?, up?);
+    if gate != up {
+        bail!("linear_gated: {gate:?} and {up:?}");
     }
-    let own = if dtype == layers[0].weight.dtype() { dtype } else { DType::F32 };
-    run(x, &layers, &Finish::Gated(gating, own))?.remove(0).to_dtype(dtype)
+    let own = match layers[0].weight.elements() {
+        Elements::Dense(own) if dtype == own => dtype,
+        Elements::Dense(_) | Elements::Packed(_) => DType::F32,
+    };
+    run(x, norm, &layers, &Finish::Gated(gating, own))?.remove(0).to_dtype(dtype)
 }
 
 /// Whether these kernels multiply so many tokens with such weights; `saved` is how many kernels more
 /// others take.
 pub(super) fn takes(tokens: usize, layers: &[DeviceLayer<'_>], saved: usize) -> Result<bool> {
-    let DeviceLayer { weight, .. } = layers[0];
-    let (dtype, device) = (weight.dtype(), weight.device());
-    if !matches!(dtype, DType::BF16 | DType::F16 | DType::F32) {
-        return Ok(false);
-    }
+    let weight = layers[0].weight;
+    let device = weight.device();
+    let dtype = match weight.elements() {
+        Elements::Dense(dtype @ (DType::BF16 | DType::F16 | DType::F32)) => Some(dtype),
+        Elements::Dense(_) => return Ok(false),
+        Elements::Packed(_) => None,
+    };
     if device.is_cpu() || settings::deterministic() {
         return Ok(true);
     }
+    let Some(dtype) = dtype else { return Ok(tokens <= packed::MOST_TOKENS) };
     if tokens > FEW_TOKENS || dtype == DType::F32 {
         return Ok(tokens <= FEW_TOKENS);
     }
-    let rows = layers.iter().map(|layer| layer.weight.dim(0)).collect::<Result<Vec<_>>>()?;
-    let (inputs, most_shared) = (weight.dim(1)?, most_shared(device));
+    let rows = layers.iter().map(|layer| Ok(layer.weight.dims()?.0)).collect::<Result<Vec<_>>>()?;
+    let (inputs, most_shared) = (weight.dims()?.1, most_shared(device));
     let aligned = inputs % 8 == 0;
-    let shape = Shape { dtype, tokens, inputs, aligned, gated: false, most_shared };
+    let shape = Shape { dtype, tokens, inputs, aligned, most_shared };
     Ok(shape.is_for_few(&rows, saved))
 }
 
-fn run(x: &Tensor, layers: &[DeviceLayer<'_>], finish: &Finish<'_>) -> Result<Vec<Tensor>> {
+/// Whether these kernels normalize so many tokens themselves, where they multiply them.
+pub(super) fn normalizes(tokens: usize, layer: &DeviceLayer<'_>) -> Result<bool> {
+    let (rows, inputs) = layer.weight.dims()?;
+    let most_shared = most_shared(layer.weight.device());
+    let stage = match layer.weight.elements() {
+        Elements::Dense(dtype @ (DType::BF16 | DType::F16)) => {
+            let aligned = inputs % 8 == 0;
+            Shape { dtype, tokens, inputs, aligned, most_shared }.form(&[rows]).stage
+        }
+        Elements::Dense(_) => return Ok(false),
+        Elements::Packed(kind) => packed::form(kind, (tokens, inputs), &[rows], most_shared).stage,
+    };
+    Ok(tokens <= NORMED && inputs <= stage)
+}
+
+/// The form in which tokens `[tokens, inputs]` meet weights, and whether it is not f32.
+fn operand(x: &Tensor, elements: Elements, tokens: usize, inputs: usize) -> Result<(Tensor, bool)> {
+    match elements {
+        // Blocks would each round what they stage of many tokens.
+        Elements::Dense(dtype) if tokens >= ROUND_FROM => {
+            Ok((x.to_dtype(dtype)?.contiguous()?, dtype != DType::F32))
+        }
+        Elements::Packed(_) if tokens >= packed::QUANTIZE_FROM => {
+            let x = x.to_dtype(DType::F32)?.reshape((tokens, inputs))?;
+            Ok((quantize_rows(&x, None)?, true))
+        }
+        Elements::Dense(_) | Elements::Packed(_) => {
+            Ok((x.to_dtype(DType::F32)?.contiguous()?, false))
+        }
+    }
+}
+
+/// The matrices of layers, of which those have an output that have one of their own.
+fn matrices(
+    layers: &[DeviceLayer<'_>],
+    inputs: usize,
+    outputs: &[Tensor],
+) -> Result<[LinearMatrix; MOST_LAYERS]> {
+    let mut matrices = [NO_MATRIX; MOST_LAYERS];
+    for (index, (layer, to)) in layers.iter().zip(&mut matrices).enumerate() {
+        let (rows, own) = layer.weight.dims()?;
+        if own != inputs || layer.bias.is_some_and(|bias| bias.dims() != [rows]) {
+            bail!("linear: {inputs} inputs for a weight [{rows}, {own}]");
+        }
+        let (memory, out) = (layer.weight.memory(), outputs.get(index));
+        *to = LinearMatrix {
+            weight: Address::of(memory, memory.dtype())?,
+            bias: Address::of_some(layer.bias, DType::F32)?,
+            out: out.map_or(Ok(Address::NONE), |out| Address::to_write(out, out.dtype()))?,
+            rows: narrow(rows)?,
+            stride: narrow(rows)?,
+        };
+    }
+    Ok(matrices)
+}
+
+fn run(
+    x: &Tensor,
+    norm: Option<DeviceNorm<'_>>,
+    layers: &[DeviceLayer<'_>],
+    finish: &Finish<'_>,
+) -> Result<Vec<Tensor>> {
     let device = x.device();
     let [outer @ .., inputs] = x.dims() else { bail!("linear: a scalar has no rows") };
     let (tokens, inputs) = (outer.iter().product::<usize>(), *inputs);
-    let dtype = layers[0].weight.dtype();
+    let elements = layers[0].weight.elements();
     let (gated, out_type) = match finish {
         Finish::Gated(_, dtype) => (true, *dtype),
         Finish::Plain | Finish::Add(..) => (false, DType::F32),
     };
-    // Blocks would each round what they stage of many tokens.
-    let x_type = if tokens >= ROUND_FROM { dtype } else { DType::F32 };
-    let x = x.to_dtype(x_type)?.contiguous()?;
-    let mut outputs = Vec::with_capacity(layers.len());
-    let mut matrices = [NO_MATRIX; MOST_LAYERS];
-    for (index, (layer, to)) in layers.iter().zip(&mut matrices).enumerate() {
-        let (rows, own) = layer.weight.dims2()?;
-        if own != inputs || layer.bias.is_some_and(|bias| bias.dims() != [rows]) {
-            bail!("linear: {inputs} inputs for a weight {:?}", layer.weight.dims());
-        }
-        *to = LinearMatrix {
-            weight: Address::of(layer.weight, dtype)?,
-            bias: Address::of_some(layer.bias, DType::F32)?,
-            rows: narrow(rows)?,
-            stride: narrow(rows)?,
-            ..NO_MATRIX
-        };
-        if index == 0 || !gated {
-            let out = output_buffer([outer, &[rows]].concat(), out_type, device)?;
-            to.out = Address::to_write(&out, out_type)?;
-            outputs.push(out);
-        }
-    }
+    let (rounded_x, x_rounded) = operand(x, elements, tokens, inputs)?;
+    let outputs = layers[..if gated { 1 } else { layers.len() }].iter().map(|layer| {
+        let shape = [outer, &[layer.weight.dims()?.0]].concat();
+        output_buffer(shape, out_type, device)
+    });
+    let outputs = outputs.collect::<Result<Vec<_>>>()?;
+    let matrices = matrices(layers, inputs, &outputs)?;
     let sizes: Vec<usize> = matrices.iter().map(|matrix| matrix.rows as usize).collect();
     let aligned = inputs % 8 == 0 && matrices.iter().all(|matrix| matrix.weight.is_aligned());
     let most_shared = most_shared(device);
-    let shape = Shape { dtype, tokens, inputs, aligned, gated, most_shared };
-    let (kernel, launch, stage) = shape.launch(&sizes);
+    let (source, form) = match elements {
+        Elements::Dense(dtype) => {
+            let shape = Shape { dtype, tokens, inputs, aligned, most_shared };
+            (&SOURCE, shape.form(&sizes))
+        }
+        Elements::Packed(kind) => {
+            (&packed::SOURCE, packed::form(kind, (tokens, inputs), &sizes, most_shared))
+        }
+    };
+    if let Some(norm) = norm
+        && (norm.weight.dims() != [inputs] || tokens > NORMED || form.stage < inputs)
+    {
+        bail!("linear: a norm {:?} of {tokens} rows of {inputs}", norm.weight.dims());
+    }
     let (residual, factor) = match finish {
         Finish::Add(residual, factor) => (Address::of(residual, DType::F32)?, *factor),
         Finish::Plain | Finish::Gated(..) => (Address::NONE, 1.0),
     };
     let arguments = Linear {
         matrices,
-        x: Address::of(&x, x_type)?,
+        x: Address::of(&rounded_x, rounded_x.dtype())?,
         residual,
         factor,
         count: narrow(layers.len())?,
@@ -186,12 +260,16 @@ fn run(x: &Tensor, layers: &[DeviceLayer<'_>], finish: &Finish<'_>) -> Result<Ve
         },
         tokens: narrow(tokens)?,
         inputs: narrow(inputs)?,
-        stage: narrow(stage)?,
-        x_rounded: u32::from(x_type == dtype && dtype != DType::F32),
+        stage: narrow(form.stage)?,
+        x_rounded: u32::from(x_rounded),
         out_rounded: u32::from(out_type != DType::F32),
+        norm: Address::of_some(norm.map(|norm| norm.weight), DType::F32)?,
+        eps: norm.map_or(0.0, |norm| norm.eps),
     };
+    let kernel = format!("linear_{}", form.kind);
+    let launch = form.launch(source, &kernel, (tokens, gated), &sizes);
     // SAFETY: shapes were checked, and the grid is the one that the kernel's source asks for.
-    unsafe { Launch { kernel: &kernel, ..launch }.run(device, arguments)? };
+    unsafe { launch.run(device, arguments)? };
     Ok(outputs)
 }
 
@@ -204,29 +282,11 @@ pub(crate) struct Shape {
     pub(crate) inputs: usize,
     /// Whether 16 bytes of a weight can be read at once.
     pub(crate) aligned: bool,
-    pub(crate) gated: bool,
     /// Bytes of shared memory that a block can have.
     pub(crate) most_shared: usize,
 }
 
 impl Shape {
-    /// The kernel, its launch by tokens and tiles, and how many inputs are staged at a time, for
-    /// matrices of these many rows.
-    fn launch(self, rows: &[usize]) -> (String, Launch<'static>, usize) {
-        let Form { kind, tile_rows, tiles_at_once, shared, stage, capacity } = self.form(rows);
-        let tiles: usize = if self.gated {
-            rows[0].div_ceil(tile_rows / 2)
-        } else {
-            rows.iter().map(|rows| rows.div_ceil(tile_rows)).sum()
-        };
-        let blocks = tiles.div_ceil(tiles_at_once);
-        let height = blocks.clamp(1, 65_535);
-        let grid = [self.tokens.div_ceil(capacity), height, blocks.div_ceil(height)];
-        let threads = TILE_THREADS * tiles_at_once;
-        let launch = Launch { source: &SOURCE, kernel: "", grid, threads, shared };
-        (format!("linear_{kind}"), launch, stage)
-    }
-
     /// Whether a product with half-precision matrices of these many rows is better done by these
     /// kernels than by cuBLAS and `saved` kernels more.
     ///
@@ -255,6 +315,7 @@ impl Shape {
                     capacity,
                     tile_rows: FLOAT_ROWS,
                     tiles_at_once: 1,
+                    threads: TILE_THREADS,
                     shared: 0,
                     stage: 0,
                 };
@@ -285,26 +346,11 @@ impl Shape {
             capacity,
             tile_rows: HALF_ROWS,
             tiles_at_once,
+            threads: TILE_THREADS * tiles_at_once,
             shared: shared.max(STAGE * capacity * tiles_at_once),
             stage,
         }
     }
-}
-
-/// A form of the kernel, and the measures of its launch.
-pub(crate) struct Form {
-    /// The end of the kernel's name.
-    pub(crate) kind: String,
-    /// Tokens that a block takes at a time.
-    pub(crate) capacity: usize,
-    /// Rows of a matrix in a tile.
-    pub(crate) tile_rows: usize,
-    /// Tiles that a block of threads takes.
-    pub(crate) tiles_at_once: usize,
-    /// Bytes of shared memory.
-    pub(crate) shared: usize,
-    /// Inputs that are staged at a time.
-    pub(crate) stage: usize,
 }
 
 #[cfg(test)]
@@ -330,7 +376,7 @@ mod tests {
     fn many_tokens_of_large_matrices_are_for_cublas() {
         let few = |tokens, (rows, inputs, saved): (&[usize], usize, usize)| {
             let (dtype, most_shared) = (DType::BF16, 227 << 10);
-            let shape = Shape { dtype, tokens, inputs, aligned: true, gated: false, most_shared };
+            let shape = Shape { dtype, tokens, inputs, aligned: true, most_shared };
             shape.is_for_few(rows, saved)
         };
         for (large, small) in LARGE.into_iter().zip(SMALL) {
@@ -349,7 +395,7 @@ mod tests {
                 for inputs in [8, 512, 520, 4096, 28_672, 200_000] {
                     let most_shared = LEAST_SHARED;
                     let aligned = true;
-                    let shape = Shape { dtype, tokens, inputs, aligned, gated: false, most_shared };
+                    let shape = Shape { dtype, tokens, inputs, aligned, most_shared };
                     for rows in [[16, 0, 0], [4096, 1024, 1024], [150_000, 0, 0]] {
                         let block = shape.form(&rows);
                         assert!(block.shared <= LEAST_SHARED, "{tokens} {inputs} {rows:?}");

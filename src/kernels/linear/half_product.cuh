@@ -48,8 +48,10 @@ INLINE unsigned token_bytes(unsigned stage) { return 2 * stage + 64; }
 //
 // Where numbers have to be rounded, loads come before stores, so that BATCH are under way together;
 // they need registers.
-template <typename W, bool WHOLE, unsigned BATCH, typename Rows>
-INLINE void fill(unsigned char *to, const Input &input, const Rows &rows, unsigned from) {
+// If NORMS and the input has a norm, numbers are multiplied by `factors` and by the norm's scale.
+template <typename W, bool WHOLE, unsigned BATCH, bool NORMS, typename Rows>
+INLINE void fill(unsigned char *to, const Input &input, const Rows &rows, unsigned from,
+                 const float (&factors)[NORMED]) {
     // A warp brings 256 inputs of a token at a time.
     constexpr unsigned SEGMENT = 8 * WARP, NOWHERE = ~0u;
     unsigned end = input.inputs, warps = blockDim.x / WARP, own = threadIdx.x % WARP * 8;
@@ -79,6 +81,25 @@ INLINE void fill(unsigned char *to, const Input &input, const Rows &rows, unsign
         }
         copy_commit();
         return;
+    }
+    while (NORMS && input.norm != nullptr && token < rows.count) {
+        const float *row = static_cast<const float *>(input.x) + rows.source(token) * end;
+        unsigned at = start + own;
+#pragma unroll
+        for (unsigned i = 0; i < 2; i++) {
+            unsigned k = from + at + 4 * i;
+            if (at < filled) {
+                float x[4], scale[4], factor = factor_of(factors, token);
+                load_floats<WHOLE>(x, row, k, end);
+                load_floats<WHOLE>(scale, input.norm, k, end);
+                uint2 pairs = {pack<W>(x[0] * factor * scale[0], x[1] * factor * scale[1]),
+                               pack<W>(x[2] * factor * scale[2], x[3] * factor * scale[3])};
+                unsigned char *place = to + token * token_bytes(input.stage) + 2 * at;
+                *reinterpret_cast<uint2 *>(place + 8 * i) = pairs;
+            }
+        }
+        start += warps * SEGMENT;
+        settle();
     }
     while (token < rows.count) {
         float x[BATCH][2][4], factor[BATCH];
@@ -156,7 +177,11 @@ INLINE void part_sums(float (&sums)[COLUMNS][4], const W *low, const W *high, co
         // Places without a token repeat the last one.
         token[column] = min(column * 8 + lane / 4, rows.count - 1) * token_bytes(input.stage);
     }
-    fill<W, WHOLE, 2>(shared, input, rows, 0);
+    float factors[NORMED] = {};
+    if constexpr (COLUMNS == 1) {
+        norm_factors(factors, input, rows, reinterpret_cast<float *>(shared));
+    }
+    fill<W, WHOLE, 2, COLUMNS == 1>(shared, input, rows, 0, factors);
 
     // Where rounds and stages begin; the buffer that the next stage goes to.
     unsigned round = 0, next_stage = 0, spare = 0;
@@ -175,7 +200,7 @@ INLINE void part_sums(float (&sums)[COLUMNS][4], const W *low, const W *high, co
                 spare = rows.count * token_bytes(input.stage) - spare;
                 next_stage += input.stage;
                 if (next_stage < end) {
-                    fill<W, WHOLE, 1>(shared + spare, input, rows, next_stage);
+                    fill<W, WHOLE, 1, false>(shared + spare, input, rows, next_stage, factors);
                 }
             }
             // The same for all lanes: whether there is the chunk.

@@ -14,6 +14,9 @@ constexpr unsigned TILE_THREADS = PARTS * WARP;
 // Weight rows of a tile with half-precision weights, and with f32.
 constexpr unsigned HALF_ROWS = 16, FLOAT_ROWS = 4;
 
+// Most tokens that products normalize themselves.
+constexpr unsigned NORMED = 3;
+
 // What tokens bring.
 struct Input {
     // [rows, inputs], f32, or of the weights' type if `rounded`.
@@ -22,6 +25,10 @@ struct Input {
     // Inputs that are in shared memory at a time, a multiple of 512; see `kernel.cu`.
     uint32_t stage;
     uint32_t rounded;
+    // [inputs], the scale of an RMS norm that x, of f32 and at most NORMED rows, goes through first, and
+    // what is added to the mean square; or null.
+    const float *norm;
+    float eps;
 };
 
 // Weight rows of a tile: two runs of equal length, of one matrix or of a gate's and its up's.
@@ -61,7 +68,40 @@ struct Tile {
         first[0] = index * (is_gated ? run : tile_rows);
         first[1] = is_gated ? first[0] : first[0] + run;
     }
+
+    // Writes what a sum with its bias makes.
+    template <typename W> INLINE void put(size_t at, float y) const {
+        y = residual != nullptr ? fmaf(factor, y, residual[at]) : factor * y;
+        if (rounded) {
+            static_cast<W *>(out)[at] = from_float<W>(y);
+        } else {
+            static_cast<float *>(out)[at] = y;
+        }
+    }
 };
+
+// Factors of tokens that are normalized: 1 / sqrt(mean(x^2) + eps), as `normalize` in `norm/kernel.cu`
+// has them, to the bit; or ones. `scratch` has room for a float per warp, which is free again behind this.
+template <typename Rows>
+INLINE void norm_factors(float (&factors)[NORMED], const Input &input, const Rows &rows,
+                         float *scratch) {
+#pragma unroll
+    for (unsigned token = 0; token < NORMED; token++) {
+        factors[token] = 1;
+        if (input.norm != nullptr && token < rows.count) {
+            const float *x = static_cast<const float *>(input.x) + rows.source(token) * input.inputs;
+            factors[token] = norm_factor(x, input.inputs, 0, input.eps, scratch);
+        }
+    }
+    if (input.norm != nullptr) {
+        __syncthreads();
+    }
+}
+
+// One of the factors.
+INLINE float factor_of(const float (&factors)[NORMED], unsigned token) {
+    return token == 0 ? factors[0] : token == 1 ? factors[1] : factors[2];
+}
 
 template <bool WHOLE>
 INLINE void load_floats(float (&to)[4], const float *row, unsigned k, unsigned end) {
@@ -83,14 +123,6 @@ INLINE void load_floats(float (&to)[4], const float *row, unsigned k, unsigned e
 template <typename W, unsigned ROWS, typename Rows>
 INLINE void finish(const Tile &tile, const Rows &rows, const float *sums, unsigned capacity) {
     constexpr unsigned RUN = ROWS / 2;
-    auto put = [&](size_t at, float y) {
-        y = tile.residual != nullptr ? fmaf(tile.factor, y, tile.residual[at]) : tile.factor * y;
-        if (tile.rounded) {
-            static_cast<W *>(tile.out)[at] = from_float<W>(y);
-        } else {
-            static_cast<float *>(tile.out)[at] = y;
-        }
-    };
     for (unsigned i = threadIdx.x % TILE_THREADS; i < rows.count * RUN; i += TILE_THREADS) {
         unsigned token = i / RUN, own = i % RUN;
         float y[2];
@@ -111,15 +143,15 @@ INLINE void finish(const Tile &tile, const Rows &rows, const float *sums, unsign
         size_t at = rows.target(token) * tile.stride + tile.first[0] + own;
         if (tile.is_gated) {
             if (exists[0]) {
-                put(at, apply_to_pair(tile.gating, y[0], y[1]));
+                tile.template put<W>(at, apply_to_pair(tile.gating, y[0], y[1]));
             }
             continue;
         }
         if (exists[0]) {
-            put(at, y[0]);
+            tile.template put<W>(at, y[0]);
         }
         if (exists[1]) {
-            put(at + RUN, y[1]);
+            tile.template put<W>(at + RUN, y[1]);
         }
     }
 }

@@ -11,9 +11,11 @@
 
 use candle_core::{Result, Tensor};
 
-pub use self::args::{DeviceLayer, Layer};
+pub(super) use self::args::Elements;
+pub use self::args::{DeviceLayer, DeviceNorm, DeviceWeight, Layer};
 pub use self::device::{
     device_input_type, device_linear_add, device_linear_each, device_linear_gated,
+    device_normed_linear_each, device_normed_linear_gated,
 };
 use self::job::Finish;
 use super::backend::cpu_level;
@@ -32,7 +34,9 @@ pub(super) mod cuda;
 mod dense;
 mod device;
 mod finish;
+pub(super) mod form;
 mod job;
+pub(super) mod packed;
 #[cfg(target_arch = "x86_64")]
 mod pair_tiles;
 pub mod portable;

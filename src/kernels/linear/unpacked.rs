@@ -13,7 +13,7 @@ use super::activations::Block;
 use super::ahead::Ahead;
 use super::job::Sums;
 use crate::cpu::{LANES, Products};
-use crate::packed::formats::{Format, PANEL, Values};
+use crate::packed::formats::{Format, PANEL, Values, pair_groups};
 
 /// Groups of four values in a sub-block.
 const GROUPS: usize = 8;
@@ -43,14 +43,10 @@ impl Unpacked {
     fn fill<F: Format, L: Products>(&mut self, l: L, head: &[u8], sub: &[u8]) {
         let values = &sub[F::SCALES..][..F::Values::BYTES];
         // One by one, so that each knows its group while it is compiled.
-        self.group::<F, L>(l, values, 0);
-        self.group::<F, L>(l, values, 1);
-        self.group::<F, L>(l, values, 2);
-        self.group::<F, L>(l, values, 3);
-        self.group::<F, L>(l, values, 4);
-        self.group::<F, L>(l, values, 5);
-        self.group::<F, L>(l, values, 6);
-        self.group::<F, L>(l, values, 7);
+        self.pair::<F, L>(l, values, 0);
+        self.pair::<F, L>(l, values, 1);
+        self.pair::<F, L>(l, values, 2);
+        self.pair::<F, L>(l, values, 3);
         for v in 0..PANEL / LANES {
             for half in 0..F::HALVES {
                 let scale = F::scale(l, head, sub, half, v);
@@ -74,10 +70,12 @@ impl Unpacked {
     }
 
     #[inline(always)]
-    fn group<F: Format, L: Products>(&mut self, l: L, values: &[u8], group: usize) {
+    fn pair<F: Format, L: Products>(&mut self, l: L, values: &[u8], pair: usize) {
+        let [first, second] = pair_groups::<F::Values>(pair);
         for v in 0..PANEL / LANES {
-            let bytes = F::Values::load(l, values, group, v);
-            self.values[group][v] = l.bytes_to_array(bytes);
+            let bytes = F::Values::load_pair(l, values, pair, v);
+            self.values[first][v] = l.bytes_to_array(bytes[0]);
+            self.values[second][v] = l.bytes_to_array(bytes[1]);
         }
     }
 }

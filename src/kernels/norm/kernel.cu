@@ -14,15 +14,16 @@ struct Norm {
     // [rows, width], or null
     const float *residual;
     // [rows, width]
-    float *out;
+    void *out;
+    OutputType out_type;
     uint32_t width;
     // Added to the mean square or the variance.
     float eps;
     // Whether the mean is taken off first.
     uint32_t centered;
 };
-LAYOUT(Norm, FIELD(x), FIELD(weight), FIELD(bias), FIELD(residual), FIELD(out), FIELD(width),
-       FIELD(eps), FIELD(centered))
+LAYOUT(Norm, FIELD(x), FIELD(weight), FIELD(bias), FIELD(residual), FIELD(out),
+       FIELD(out_type), FIELD(width), FIELD(eps), FIELD(centered))
 
 KERNEL normalize(const Norm norm) {
     __shared__ float sums[WARP];
@@ -36,12 +37,7 @@ KERNEL normalize(const Norm norm) {
         }
         mean = block_sum(sum, sums) / float(norm.width);
     }
-    float squares = 0;
-    for (unsigned i = threadIdx.x; i < norm.width; i += blockDim.x) {
-        float distance = x[i] - mean;
-        squares += distance * distance;
-    }
-    float scale = 1 / sqrtf(block_sum(squares, sums) / float(norm.width) + norm.eps);
+    float scale = norm_factor(x, norm.width, mean, norm.eps, sums);
     for (unsigned i = threadIdx.x; i < norm.width; i += blockDim.x) {
         float y = (x[i] - mean) * scale * norm.weight[i];
         if (norm.bias) {
@@ -50,7 +46,7 @@ KERNEL normalize(const Norm norm) {
         if (norm.residual) {
             y += norm.residual[start + i];
         }
-        norm.out[start + i] = y;
+        store(norm.out, norm.out_type, start + i, y);
     }
 }
 EXPORT(normalize)

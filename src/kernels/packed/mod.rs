@@ -24,7 +24,11 @@ use super::cpu::Level;
 use super::fresh::Parts;
 use super::pool;
 
+pub use self::cuda::PackedOnDevice;
+pub(super) use self::cuda::quantize_rows;
+
 pub(super) mod buffer;
+mod cuda;
 mod dense;
 pub(super) mod formats;
 mod stored;
@@ -82,7 +86,7 @@ impl PackedMatrix {
         }
         let stored_kind = kind;
         let rounded = target.map(|target| fitting(target, columns));
-        let kind = rounded.map_or(kind, Kind::from);
+        let kind = Self::kind_of(kind, columns, target);
         let panels = rows.div_ceil(PANEL);
         let panel_bytes = panel_bytes(kind, columns)?;
         // Rows that are stored as in the file are not padded to a whole last panel.
@@ -105,6 +109,12 @@ impl PackedMatrix {
         Ok(Self { buffer, kind, rows, columns, panel_bytes })
     }
 
+    /// The kind that a matrix of `kind` with rows of `columns` elements is packed in, rounded to `target`
+    /// if there is one.
+    pub fn kind_of(kind: Kind, columns: usize, target: Option<GgmlDType>) -> Kind {
+        target.map_or(kind, |target| fitting(target, columns).into())
+    }
+
     /// Takes over a matrix of bf16, f16 or f32 on the CPU.
     pub fn from_dense(tensor: &Tensor) -> Result<Self> {
         let kind = match tensor.dtype() {
@@ -125,6 +135,15 @@ impl PackedMatrix {
     pub fn from_quantized(tensor: &QTensor) -> Result<Self> {
         let (rows, columns) = tensor.shape().dims2()?;
         Self::pack(tensor.dtype(), rows, columns, &tensor.data()?, None)
+    }
+
+    /// A copy on a device that has kernels for matrices of this kind.
+    ///
+    /// # Errors
+    ///
+    /// A kind without kernels; no memory.
+    pub fn to_device(&self, device: &Device) -> Result<PackedOnDevice> {
+        PackedOnDevice::new(self.kind, (self.rows, self.columns), self.buffer.bytes(), device)
     }
 
     /// Number of rows: output features of a linear layer, entries of an embedding.

@@ -103,7 +103,9 @@ impl<'a> QueryPositions<'a> {
         let end = (position as usize + 1).saturating_add(params.ahead);
         let named = self.ends.get(index).filter(|_| params.to_named_end);
         let end = named.map_or(end, |own| end.max(*own as usize));
-        Visible { start: params.first_seen(position), end: end.min(context) }
+        let end = end.min(context);
+        // A query behind all that can be seen may see nothing of its window.
+        Visible { start: params.first_seen(position).min(end), end }
     }
 }
 
@@ -115,9 +117,10 @@ impl Visible {
         self.start.clamp(start, end) - start..self.end.clamp(start, end) - start
     }
 
-    /// The spans that hold any of the positions.
+    /// The spans that hold any of the positions; one where there are none.
     #[inline(always)]
     pub(super) fn spans(self) -> Range<usize> {
-        self.start / SPAN..self.end.div_ceil(SPAN)
+        let first = self.start / SPAN;
+        first..self.end.div_ceil(SPAN).max(first + 1)
     }
 }

@@ -15,7 +15,7 @@ struct Attention {
     const float *q;               // [T, heads, key_dim]
     const void *k;                // [num_blocks, kv_heads, key_dim, 32]
     const void *v;                // [num_blocks, kv_heads, 32, value_dim]
-    float *out;                   // [T, heads, value_dim]
+    void *out;                    // [T, heads, value_dim]
     float *partials;              // [partial_rows, heads, spans, value_dim + 2] or null
     const uint32_t *positions;    // [T]
     const uint32_t *tables;       // [S, table_stride]: blocks in order of position
@@ -39,12 +39,14 @@ struct Attention {
     // every context is, and there is room for all queries.
     uint32_t partial_rows;
     uint32_t whole_spans;
+    OutputType out_type;
 };
 LAYOUT(Attention, FIELD(q), FIELD(k), FIELD(v), FIELD(out), FIELD(partials), FIELD(positions),
        FIELD(tables), FIELD(cu_seqlens), FIELD(context_lens), FIELD(sinks), FIELD(slopes),
        FIELD(table_stride), FIELD(num_seqs), FIELD(heads), FIELD(kv_heads), FIELD(key_dim),
        FIELD(value_dim), FIELD(scale), FIELD(softcap), FIELD(window), FIELD(chunk),
-       FIELD(queries_per_tile), FIELD(spans), FIELD(partial_rows), FIELD(whole_spans))
+       FIELD(queries_per_tile), FIELD(spans), FIELD(partial_rows), FIELD(whole_spans),
+       FIELD(out_type))
 
 // What is known of a row: its largest score, and the sum of weights relative to that.
 struct Sum {

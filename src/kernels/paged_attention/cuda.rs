@@ -11,7 +11,7 @@ use candle_core::{DType, Device, Result, Tensor, bail};
 use super::args::{AttentionParams, PerHead};
 use crate::cache::kv_format::{CacheShape, KvFormat};
 use crate::cuda::launch::{
-    Address, Launch, Source, kernel_struct, most_shared, narrow, output_buffer, source,
+    Address, Launch, Source, kernel_struct, most_shared, narrow, output_buffer, output_type, source,
 };
 use crate::floats::Floats;
 use crate::step::{Step, StepTensors};
@@ -68,6 +68,7 @@ kernel_struct! {
         spans: u32,
         partial_rows: u32,
         whole_spans: u32,
+        out_type: u32,
     }
 }
 
@@ -88,7 +89,7 @@ pub(super) fn paged_attention(
     step: &Step,
     params: AttentionParams,
     per_head: PerHead<'_>,
-    shape: CacheShape,
+    (shape, dtype): (CacheShape, DType),
 ) -> Result<Tensor> {
     let (rows, heads, _) = q.dims3()?;
     if params.ahead > 0 || !step.attention_ends.is_empty() {
@@ -103,16 +104,16 @@ pub(super) fn paged_attention(
         &own
     };
     let q = q.contiguous()?;
-    let out = output_buffer((rows, heads, shape.value_dim), DType::F32, device)?;
+    let out = output_buffer((rows, heads, shape.value_dim), dtype, device)?;
     let numbers = |numbers: Option<&Floats>| {
         Address::of_some(numbers.map(|numbers| &numbers.tensor), DType::F32)
     };
-    let dtype = shape.format.dtype();
+    let stored = shape.format.dtype();
     let arguments = Attention {
         q: Address::of(&q, DType::F32)?,
-        k: Address::of(k, dtype)?,
-        v: Address::of(v, dtype)?,
-        out: Address::to_write(&out, DType::F32)?,
+        k: Address::of(k, stored)?,
+        v: Address::of(v, stored)?,
+        out: Address::to_write(&out, dtype)?,
         partials: Address::NONE,
         positions: Address::of(&tensors.positions, DType::U32)?,
         tables: Address::NONE,
@@ -135,6 +136,7 @@ pub(super) fn paged_attention(
         spans: narrow(tensors.longest_context.div_ceil(SPAN).max(1))?,
         partial_rows: 0,
         whole_spans: 0,
+        out_type: output_type(dtype)?,
     };
     let call = Call { arguments, tensors, shape, heads, device };
     for (seqs, few) in runs(&step.cu_seqlens_q, &step.context_lens) {

@@ -102,12 +102,13 @@ template <typename Blocks> INLINE void prefill(const Attention &a) {
     for (uint32_t i = 0; i < 2; i++) {
         if (rows[i].used) {
             float factor = add_sink(a, rows[i].head, sums[i]), total = sums[i].total;
-            auto out = reinterpret_cast<float2 *>(a.out + rows[i].index(a) * D) + lane % 4;
+            size_t at = rows[i].index(a) * D + lane % 4 * 2;
 #pragma unroll
             for (uint32_t n = 0; n < D / 8; n++) {
                 float4 each = all[n * WARP];
                 float2 own = i == 0 ? float2{each.x, each.y} : float2{each.z, each.w};
-                out[4 * n] = {finished(own.x, factor, total), finished(own.y, factor, total)};
+                store_pair(a.out, a.out_type, at + 8 * n, finished(own.x, factor, total),
+                           finished(own.y, factor, total));
             }
         }
     }
@@ -208,9 +209,9 @@ template <typename Blocks> INLINE void decode(const Attention &a) {
     Row row(tile, merged_row);
     if (whole && row.used) {
         float factor = add_sink(a, row.head, sum);
-        float *out = a.out + row.index(a) * D;
+        size_t at = row.index(a) * D;
         for (uint32_t i = column; i < D; i += 2 * warps) {
-            out[i] = finished(all[i], factor, sum.total);
+            store(a.out, a.out_type, at + i, finished(all[i], factor, sum.total));
         }
     }
 }
@@ -399,8 +400,8 @@ template <typename Format> INLINE void any(const Attention &a) {
     for (uint32_t row = 0; row < ROWS; row++) {
         Row own(tile, row);
         for (uint32_t i = threadIdx.x; own.used && i < a.value_dim; i += THREADS) {
-            a.out[own.index(a) * a.value_dim + i] =
-                finished(all[row * a.value_dim + i], lasts[row].x, lasts[row].y);
+            store(a.out, a.out_type, own.index(a) * a.value_dim + i,
+                  finished(all[row * a.value_dim + i], lasts[row].x, lasts[row].y));
         }
     }
 }
@@ -436,7 +437,7 @@ KERNEL attention_merge(Attention a) {
             value = merged(value, record[i], factors);
         }
         float factor = add_sink(a, head, sum);
-        a.out[row * a.value_dim + i] = finished(value, factor, sum.total);
+        store(a.out, a.out_type, row * a.value_dim + i, finished(value, factor, sum.total));
     }
 }
 EXPORT(attention_merge)

@@ -10,7 +10,7 @@
 //! The cache is that of Kwon et al., "Efficient Memory Management for Large Language Model Serving
 //! with PagedAttention", 2023; its layout is described in [`super::cache::kv_format`].
 
-use candle_core::{Result, Tensor, bail};
+use candle_core::{DType, Result, Tensor, bail};
 
 pub use self::args::{AttentionParams, PerHead};
 use super::backend::Backend;
@@ -48,14 +48,32 @@ pub fn paged_attention(
     params: AttentionParams,
     per_head: PerHead<'_>,
 ) -> Result<Tensor> {
+    paged_attention_as(DType::F32, q, [k, v], step, params, per_head)
+}
+
+/// As [`paged_attention`], rounded to a type.
+///
+/// # Errors
+///
+/// As for [`paged_attention`].
+pub fn paged_attention_as(
+    dtype: DType,
+    q: &Tensor,
+    [k, v]: [&Tensor; 2],
+    step: &Step,
+    params: AttentionParams,
+    per_head: PerHead<'_>,
+) -> Result<Tensor> {
     let shape = check(q, k, v, step, params)?;
     per_head.check(q.dim(1)?)?;
     match Backend::of(q.device()) {
         Backend::Cpu(level) => {
-            cpu::paged_attention(level, [q, k, v], step, params, per_head, shape)
+            cpu::paged_attention(level, [q, k, v], step, params, per_head, shape)?.to_dtype(dtype)
         }
-        Backend::Cuda => cuda::paged_attention(q, [k, v], step, params, per_head, shape),
-        Backend::Portable => portable::paged_attention(q, k, v, step, params, per_head),
+        Backend::Cuda => cuda::paged_attention(q, [k, v], step, params, per_head, (shape, dtype)),
+        Backend::Portable => {
+            portable::paged_attention(q, k, v, step, params, per_head)?.to_dtype(dtype)
+        }
     }
 }
 
@@ -74,7 +92,7 @@ fn check(
     if params.window == Some(0) || params.chunk == Some(0) {
         bail!("paged_attention: a window or chunk of 0 positions leaves nothing to see");
     }
-    step.check_attention(rows, shape.num_blocks)?;
+    step.check_attention(rows, shape.num_blocks, params.ahead > 0)?;
     Ok(shape)
 }
 
@@ -89,7 +107,13 @@ impl PerHead<'_> {
 }
 
 impl Step {
-    fn check_attention(&self, rows: usize, num_blocks: usize) -> Result<()> {
+    /// With `ahead`, where queries see what is behind them, one may stand behind all that any sees.
+    pub(crate) fn check_attention(
+        &self,
+        rows: usize,
+        num_blocks: usize,
+        ahead: bool,
+    ) -> Result<()> {
         let seqs = self.context_lens.len();
         let ends = &self.cu_seqlens_q;
         if self.block_tables.len() != seqs || ends.len() != seqs + 1 || self.positions.len() != rows
@@ -108,10 +132,10 @@ impl Step {
         if ends[0] != 0 || ends[seqs] as usize != rows || !ends.is_sorted() {
             bail!("paged_attention: row bounds {ends:?} don't ascend from 0 to {rows}");
         }
-        (0..seqs).try_for_each(|seq| self.check_sequence(seq, num_blocks))
+        (0..seqs).try_for_each(|seq| self.check_sequence(seq, num_blocks, ahead))
     }
 
-    fn check_sequence(&self, seq: usize, num_blocks: usize) -> Result<()> {
+    fn check_sequence(&self, seq: usize, num_blocks: usize, ahead: bool) -> Result<()> {
         let (context, table) = (self.context_lens[seq], &self.block_tables[seq]);
         let needed = (context as usize).div_ceil(KV_BLOCK);
         if table.len() < needed {
@@ -125,7 +149,7 @@ impl Step {
             bail!("paged_attention: a query sees up to {end} in a context of {context}");
         }
         let positions = &self.positions[self.rows(seq)];
-        match positions.iter().find(|position| **position >= context) {
+        match positions.iter().find(|position| **position >= context && !ahead) {
             Some(position) => {
                 bail!("paged_attention: position {position} in a context of {context}")
             }

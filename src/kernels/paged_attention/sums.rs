@@ -107,7 +107,8 @@ impl Output<'_> {
             None => (None, record[columns][1]),
             Some(sinks) => with_sink(l, record[columns][0], record[columns][1], sinks[head]),
         };
-        let total = l.splat(total);
+        // A query that sees nothing finds zeros.
+        let total = l.splat(if total == 0.0 { 1.0 } else { total });
         for (out, sum) in out.chunks_mut(LANES).zip(record) {
             let mut sum = l.load(sum);
             if let Some(factor) = factor {

@@ -60,6 +60,11 @@ pub enum Gating {
         /// Bound of the gate and of `up`.
         limit: f32,
     },
+    /// `silu(gate) * up`, the first at most `limit` and `up` within `-limit..=limit`.
+    Limited {
+        /// Bound of both factors.
+        limit: f32,
+    },
 }
 
 impl From<Activation> for Gating {

@@ -59,6 +59,7 @@ impl From<Gating> for ElementwiseOp {
         match gating {
             Gating::Activation(activation) => UnaryOp::Activation(activation).into(),
             Gating::Clamped { alpha, limit } => Self { op: 8, a: alpha, b: limit, c: 0.0 },
+            Gating::Limited { limit } => Self { op: 9, a: limit, b: 0.0, c: 0.0 },
         }
     }
 }

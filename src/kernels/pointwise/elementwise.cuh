@@ -16,9 +16,11 @@ enum Op : uint32_t {
     XIELU,
     // Of a pair alone: both are bounded by `limit`, then gate * sigmoid(alpha * gate) * (up + 1).
     CLAMPED,
+    // Of a pair alone: silu(gate) is at most `limit`, `up` is bounded by it, and they are multiplied.
+    LIMITED,
 };
 
-// An operation and its parameters: the cap; or positive, negative and beta; or alpha and limit.
+// An operation and its parameters: the cap; or positive, negative and beta; or alpha and limit; or limit.
 struct ElementwiseOp {
     uint32_t op;
     float a, b, c;
@@ -59,6 +61,10 @@ INLINE float apply_to_pair(const ElementwiseOp &op, float gate, float up) {
         gate = fminf(gate, limit);
         up = fmaxf(fminf(up, limit), -limit);
         return gate * sigmoid_of(alpha * gate) * (up + 1);
+    }
+    if (op.op == LIMITED) {
+        float limit = op.a;
+        return fminf(gate * sigmoid_of(gate), limit) * fmaxf(fminf(up, limit), -limit);
     }
     return apply(op, gate) * up;
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use candle_core::{Result, Tensor};
 
-use super::args::Gating;
+use super::args::{Activation, Gating};
 use super::cpu::activated;
 use crate::cpu::{Kernel, LANES, Lanes, Level, load_tail, math};
 use crate::fresh::{Parts, filled};
@@ -75,6 +75,11 @@ pub(crate) fn gated<L: Lanes>(l: L, gating: Gating, gate: L::V, up: L::V) -> L::
             let swish = l.mul(gate, math::sigmoid(l, l.mul(gate, l.splat(alpha))));
             l.mul(swish, l.add(up, l.splat(1.0)))
         }
+        Gating::Limited { limit } => {
+            let (most, least) = (l.splat(limit), l.splat(-limit));
+            let gate = l.min(most, activated(l, Activation::Silu, gate));
+            l.mul(gate, l.max(least, l.min(most, up)))
+        }
     }
 }
 
@@ -90,7 +95,8 @@ mod tests {
 
     fn all() -> impl Iterator<Item = Gating> {
         let clamped = Gating::Clamped { alpha: 1.702, limit: 2.5 };
-        ALL.into_iter().map(Gating::from).chain([clamped])
+        let limited = Gating::Limited { limit: 0.4 };
+        ALL.into_iter().map(Gating::from).chain([clamped, limited])
     }
 
     #[test]

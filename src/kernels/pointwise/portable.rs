@@ -48,5 +48,8 @@ pub fn gated(gating: Gating, gate: &Tensor, up: &Tensor) -> Result<Tensor> {
             let sigmoid = ((&gate * f64::from(-alpha))?.exp()? + 1.0)?.recip()?;
             (gate * sigmoid)? * (up + 1.0)?
         }
+        Gating::Limited { limit } => {
+            pointwise(Activation::Silu, gate)?.minimum(limit)? * up.clamp(-limit, limit)?
+        }
     }
 }

@@ -7,6 +7,7 @@
 
 mod cuda;
 pub mod delta_rule;
+pub mod fading_sum;
 mod lanes;
 mod runs;
 pub mod selective_scan;

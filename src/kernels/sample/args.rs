@@ -1,5 +1,41 @@
 //! What is asked of a row of logits, and what comes of it.
 
+use candle_core::Tensor;
+
+/// Token ids with their occurrences in the output, which stay on the device from draw to draw.
+#[derive(Clone, Debug, Default)]
+pub struct Counts {
+    /// Where they are.
+    pub kept: Option<KeptCounts>,
+    /// Entries that count, from the first on.
+    pub len: u32,
+    /// Entries that are not what they were at the draw before: all entries up to `len` must have been
+    /// among those of some draw.
+    pub changes: Vec<CountChange>,
+}
+
+/// What an entry is from a draw on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CountChange {
+    /// The entry.
+    pub index: u32,
+    /// The token, which no other entry has; `None` if the entry is for none.
+    pub token: Option<u32>,
+    /// Its occurrences in the output; 0 of what stands in the prompt alone.
+    pub output: f32,
+}
+
+/// Room for entries on a device, of one sequence. Clones are the same room.
+#[derive(Clone, Debug)]
+pub struct KeptCounts(pub(super) Tensor);
+
+impl KeptCounts {
+    /// Entries that have room.
+    pub fn capacity(&self) -> usize {
+        self.0.elem_count()
+    }
+}
+
 /// A draw from one row of logits.
 #[derive(Clone, Debug, Default)]
 pub struct Draw {
@@ -23,8 +59,8 @@ pub struct Draw {
     pub presence_penalty: f32,
     /// Token ids with what is added to their logits, in this order.
     pub biases: Vec<(u32, f32)>,
-    /// Token ids with their occurrences in the output, each once.
-    pub counts: Vec<(u32, f32)>,
+    /// What penalties look at.
+    pub counts: Counts,
     /// A bit for each token, set where it is allowed; tokens behind the last bit are not.
     pub mask: Option<Vec<u32>>,
     /// The only token that may come.

@@ -1,9 +1,9 @@
 //! Draws on NVIDIA GPUs: what is asked goes to the device in one piece, and what was drawn comes
 //! back in one.
 
-use candle_core::{DType, Result, Tensor, bail};
+use candle_core::{DType, Device, Result, Tensor, bail};
 
-use super::args::{Draw, Drawn, DrawnLogprobs};
+use super::args::{Counts, Draw, Drawn, DrawnLogprobs, KeptCounts};
 use crate::cuda::launch::{
     Address, Launch, Reading, Source, kernel_struct, narrow, output_buffer, source, upload,
 };
@@ -22,18 +22,17 @@ const BLOCK: usize = 64;
 
 kernel_struct! {
     /// All that the kernel reads and writes; lists follow each other in two buffers of 8-byte words.
-    struct Sample points to SampleRow, SampledRow, TokenNumber {
+    struct Sample points to SampleRow, SampledRow, TokenNumber, CountChange {
         logits: Address,
         copies: Address,
         sums: Address,
         rows: Address,
         biases: Address,
-        counts: Address,
+        changes: Address,
         masks: Address,
         sampled: Address,
         tops: Address,
         vocab: u32,
-        mask_words: u32,
         most_top: u32,
     }
 }
@@ -47,9 +46,19 @@ kernel_struct! {
 }
 
 kernel_struct! {
+    /// What stands at an index of a list of counts from now on.
+    struct CountChange {
+        index: u32,
+        token: u32,
+        number: f32,
+    }
+}
+
+kernel_struct! {
     /// A draw from one row; [`NONE`] stands for no mask, no token and no log-probabilities.
     struct SampleRow {
         position: f64,
+        counts: Address,
         row: u32,
         copy: u32,
         temperature: f32,
@@ -61,9 +70,11 @@ kernel_struct! {
         presence_penalty: f32,
         bias_start: u32,
         bias_end: u32,
-        count_start: u32,
+        change_start: u32,
+        change_end: u32,
         count_end: u32,
         mask: u32,
+        mask_words: u32,
         required: u32,
         top: u32,
     }
@@ -97,9 +108,9 @@ impl TokenNumber {
 }
 
 impl SampleRow {
-    fn words(self) -> [i64; 9] {
-        // SAFETY: both are 72 bytes, all of which are of the struct's 17 numbers.
-        unsafe { std::mem::transmute::<Self, [i64; 9]>(self) }
+    fn words(self) -> [i64; 11] {
+        // SAFETY: both are 88 bytes, all of which are of the struct's 20 numbers.
+        unsafe { std::mem::transmute::<Self, [i64; 11]>(self) }
     }
 }
 
@@ -120,43 +131,42 @@ fn word(low: u32, high: u32) -> i64 {
 struct Asked {
     rows: Vec<i64>,
     biases: Vec<i64>,
-    counts: Vec<i64>,
-    /// `[masks, mask_words]`
+    /// Words of each [`CountChange`].
+    changes: Vec<u32>,
     masks: Vec<u32>,
     with_logprobs: usize,
 }
 
+/// Words of 4 bytes of a [`CountChange`].
+const CHANGE_WORDS: usize = 3;
+
 impl Asked {
-    fn new(draws: &[Draw], mask_words: usize) -> Result<Self> {
+    fn new(draws: &[Draw]) -> Result<Self> {
         let mut asked = Self::default();
         for draw in draws {
-            asked.add(draw, mask_words)?;
+            asked.add(draw)?;
         }
         Ok(asked)
     }
 
-    fn add(&mut self, draw: &Draw, mask_words: usize) -> Result<()> {
+    fn add(&mut self, draw: &Draw) -> Result<()> {
         let pair =
             |(token, number): &(u32, f32)| TokenNumber { token: *token, number: *number }.word();
         let mut biases = draw.biases.clone();
         // Biases of one token stand side by side, in their order.
         biases.sort_by_key(|(token, _)| *token);
-        let (bias_start, count_start) = (narrow(self.biases.len())?, narrow(self.counts.len())?);
+        let (bias_start, change_start) =
+            (narrow(self.biases.len())?, narrow(self.changes.len() / CHANGE_WORDS)?);
         self.biases.extend(biases.iter().map(pair));
-        self.counts.extend(draw.counts.iter().map(pair));
-        let mask = match &draw.mask {
-            None => NONE,
-            Some(mask) => {
-                let index = self.masks.len() / mask_words.max(1);
-                self.masks.extend_from_slice(mask);
-                self.masks.resize((index + 1) * mask_words, 0);
-                narrow(index)?
-            }
-        };
+        let counts = self.change(&draw.counts)?;
+        let mask = draw.mask.as_ref().map_or(Ok(NONE), |_| narrow(self.masks.len()))?;
+        let own_mask = draw.mask.as_deref().unwrap_or_default();
+        self.masks.extend_from_slice(own_mask);
         let copy = self.with_logprobs;
         self.with_logprobs += usize::from(draw.top.is_some());
         let row = SampleRow {
             position: draw.position,
+            counts,
             row: draw.row,
             copy: narrow(copy)?,
             temperature: draw.temperature,
@@ -168,9 +178,11 @@ impl Asked {
             presence_penalty: draw.presence_penalty,
             bias_start,
             bias_end: narrow(self.biases.len())?,
-            count_start,
-            count_end: narrow(self.counts.len())?,
+            change_start,
+            change_end: narrow(self.changes.len() / CHANGE_WORDS)?,
+            count_end: draw.counts.len,
             mask,
+            mask_words: narrow(own_mask.len())?,
             required: draw.required.unwrap_or(NONE),
             top: draw.top.unwrap_or(NONE),
         };
@@ -178,18 +190,42 @@ impl Asked {
         Ok(())
     }
 
+    /// Lists the changes of counts, and finds these.
+    fn change(&mut self, counts: &Counts) -> Result<Address> {
+        let Counts { kept, len, changes } = counts;
+        let room = kept.as_ref().map_or(0, KeptCounts::capacity);
+        let last = changes.iter().map(|change| change.index as usize + 1).max().unwrap_or(0);
+        if last.max(*len as usize) > room {
+            bail!("{len} counts, and changes of {last}, where {room} have room");
+        }
+        for change in changes {
+            let token = change.token.unwrap_or(NONE);
+            self.changes.extend([change.index, token, change.output.to_bits()]);
+        }
+        kept.as_ref().map_or(Ok(Address::NONE), |kept| Address::to_write(&kept.0, DType::I64))
+    }
+
     /// One list behind the other, and where each of the last three begins.
     fn words(mut self) -> (Vec<i64>, [usize; 3]) {
-        let biases = self.rows.len();
-        let counts = biases + self.biases.len();
-        let masks = counts + self.counts.len();
+        let pairs = |list: &[u32]| {
+            let pairs = list.chunks(2);
+            let words = pairs.map(|two| word(two[0], two.get(1).copied().unwrap_or(0)));
+            words.collect::<Vec<_>>()
+        };
+        let (mut changes, mut masks) = (pairs(&self.changes), pairs(&self.masks));
+        let first = self.rows.len();
+        let starts = [first, first + self.biases.len(), first + self.biases.len() + changes.len()];
         let mut words = self.rows;
         words.append(&mut self.biases);
-        words.append(&mut self.counts);
-        let masks_words = self.masks.chunks(2);
-        words.extend(masks_words.map(|two| word(two[0], two.get(1).copied().unwrap_or(0))));
-        (words, [biases, counts, masks])
+        words.append(&mut changes);
+        words.append(&mut masks);
+        (words, starts)
     }
+}
+
+/// Room for so many entries.
+pub(super) fn room_for_counts(capacity: usize, device: &Device) -> Result<KeptCounts> {
+    Ok(KeptCounts(output_buffer(capacity, DType::I64, device)?))
 }
 
 /// Draws under way.
@@ -221,11 +257,9 @@ pub(super) fn start(logits: &Tensor, draws: Vec<Draw>) -> Result<Started> {
             draws.len()
         );
     }
-    let masks = draws.iter().filter_map(|draw| draw.mask.as_ref());
-    let mask_words = masks.map(Vec::len).max().unwrap_or(0).max(1);
-    let asked = Asked::new(&draws, mask_words)?;
+    let asked = Asked::new(&draws)?;
     let with_logprobs = asked.with_logprobs;
-    let (words, [biases, counts, masks]) = asked.words();
+    let (words, [biases, changes, masks]) = asked.words();
     let length = words.len();
     let asked = upload(words, length, device)?;
     let count = draws.len() * (SAMPLED_WORDS + most_top);
@@ -245,12 +279,11 @@ pub(super) fn start(logits: &Tensor, draws: Vec<Draw>) -> Result<Started> {
         sums: Address::to_write(&sums, DType::F64)?,
         rows: start,
         biases: start.plus_words(biases),
-        counts: start.plus_words(counts),
+        changes: start.plus_words(changes),
         masks: start.plus_words(masks),
         sampled,
         tops: sampled.plus_words(draws.len() * SAMPLED_WORDS),
         vocab: narrow(vocab)?,
-        mask_words: narrow(mask_words)?,
         most_top: narrow(most_top)?,
     };
     let grid = [draws.len(), 1, 1];

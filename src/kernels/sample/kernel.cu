@@ -16,20 +16,21 @@ struct Sample {
     double *sums;
     // [rows]
     const SampleRow *rows;
-    const TokenNumber *biases, *counts;
-    // [masks, mask_words]: bits, set where a token is allowed; behind them all is excluded
+    const TokenNumber *biases;
+    const CountChange *changes;
+    // Bits, set where a token is allowed; behind those of a row all is excluded.
     const uint32_t *masks;
     // [rows]
     SampledRow *sampled;
     // [rows, most_top], best first, ties by lower id
     TokenNumber *tops;
     // No row may ask for more than `most_top`, at most 512.
-    uint32_t vocab, mask_words, most_top;
+    uint32_t vocab, most_top;
 };
 LAYOUT(Sample, FIELD(logits), FIELD(copies), FIELD(sums), FIELD(rows), FIELD(biases),
-       FIELD(counts), FIELD(masks), FIELD(sampled), FIELD(tops), FIELD(vocab), FIELD(mask_words),
-       FIELD(most_top))
+       FIELD(changes), FIELD(masks), FIELD(sampled), FIELD(tops), FIELD(vocab), FIELD(most_top))
 EXPORT_LAYOUT(TokenNumber)
+EXPORT_LAYOUT(CountChange)
 EXPORT_LAYOUT(SampleRow)
 EXPORT_LAYOUT(SampledRow)
 
@@ -165,15 +166,19 @@ __device__ bool alter(const Sample &all, const SampleRow &row, float *logits) {
     });
     bool required = row.required != NONE, masked = row.mask != NONE;
     each(0, required || masked ? vocab : 0, [&](uint32_t i) {
-        const uint32_t *mask = &all.masks[size_t(row.mask) * all.mask_words];
-        uint32_t word = required || i / 32 >= all.mask_words ? 0 : mask[i / 32];
+        const uint32_t *mask = &all.masks[row.mask];
+        uint32_t word = required || i / 32 >= row.mask_words ? 0 : mask[i / 32];
         bool allowed = required ? i == row.required : word >> i % 32 & 1;
         if (!allowed || (required && logits[i] == -INFINITY)) {
             logits[i] = allowed ? 0.0f : -INFINITY;
         }
     });
-    each(row.count_start, row.count_end, [&](uint32_t i) {
-        auto [token, count] = all.counts[i];
+    each(row.change_start, row.change_end, [&](uint32_t i) {
+        const CountChange &change = all.changes[i];
+        row.counts[change.index] = {change.token, change.number};
+    });
+    each(0, row.count_end, [&](uint32_t i) {
+        auto [token, count] = row.counts[i];
         if (token < vocab) {
             float x = logits[token];
             x = x > 0 ? __fdiv_rn(x, row.repetition_penalty) : __fmul_rn(x, row.repetition_penalty);
@@ -181,7 +186,7 @@ __device__ bool alter(const Sample &all, const SampleRow &row, float *logits) {
             logits[token] = count > 0 ? __fadd_rn(x, -row.presence_penalty) : x;
         }
     });
-    return required || masked || row.bias_start < row.bias_end || row.count_start < row.count_end;
+    return required || masked || row.bias_start < row.bias_end || row.count_end > 0;
 }
 
 // Sorts what is held, best first: bitonic, after Batcher.

@@ -5,7 +5,7 @@
 
 use candle_core::{DType, Device, Result, Tensor, bail};
 
-pub use self::args::{Draw, Drawn, DrawnLogprobs};
+pub use self::args::{CountChange, Counts, Draw, Drawn, DrawnLogprobs, KeptCounts};
 use super::backend::Backend;
 
 mod args;
@@ -34,6 +34,11 @@ impl DeviceLogits {
         }
         let rows = self.0.index_select(&Tensor::new(rows, self.0.device())?, 0)?;
         rows.to_device(&Device::Cpu)
+    }
+
+    /// Room for so many entries of a sequence, where these logits are.
+    pub fn room_for_counts(&self, capacity: usize) -> Result<KeptCounts> {
+        cuda::room_for_counts(capacity, self.0.device())
     }
 
     /// Starts draws, of which no two are from the same row.

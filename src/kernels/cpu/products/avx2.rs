@@ -45,6 +45,62 @@ unsafe fn dot<const DOTS: bool>(acc: __m256i, unsigned: __m256i, signed: __m256i
     }
 }
 
+/// Each of eight bytes four times, from the first eight on or from the others.
+///
+/// # Safety
+///
+/// AVX2 is there.
+#[inline(always)]
+unsafe fn four_times(bytes: &[u8; LANES], half: usize) -> __m256i {
+    // SAFETY: the caller's promise, and a reference to sixteen bytes.
+    unsafe {
+        let all = _mm256_broadcastsi128_si256(_mm_loadu_si128(bytes.as_ptr().cast()));
+        let spread = if half == 0 {
+            _mm256_set_epi32(
+                0x0707_0707,
+                0x0606_0606,
+                0x0505_0505,
+                0x0404_0404,
+                0x0303_0303,
+                0x0202_0202,
+                0x0101_0101,
+                0,
+            )
+        } else {
+            _mm256_set_epi32(
+                0x0f0f_0f0f,
+                0x0e0e_0e0e,
+                0x0d0d_0d0d,
+                0x0c0c_0c0c,
+                0x0b0b_0b0b,
+                0x0a0a_0a0a,
+                0x0909_0909,
+                0x0808_0808,
+            )
+        };
+        _mm256_shuffle_epi8(all, spread)
+    }
+}
+
+/// The points of the indices `first`, `first + 1`, `first + 4` and `first + 5`.
+///
+/// # Safety
+///
+/// AVX2 is there.
+#[inline(always)]
+unsafe fn four_points<const N: usize>(
+    book: &[u64; N],
+    index: &[u16; LANES],
+    first: usize,
+) -> __m256 {
+    let a = book[usize::from(index[first]) % N].cast_signed();
+    let b = book[usize::from(index[first + 1]) % N].cast_signed();
+    let c = book[usize::from(index[first + 4]) % N].cast_signed();
+    let d = book[usize::from(index[first + 5]) % N].cast_signed();
+    // SAFETY: the caller's promise.
+    unsafe { _mm256_castsi256_ps(_mm256_setr_epi64x(a, b, c, d)) }
+}
+
 impl<const DOTS: bool> Products for Avx2<DOTS> {
     type Pairs = [Self::V; 2];
     type Ints = [__m256i; 2];
@@ -145,6 +201,54 @@ impl<const DOTS: bool> Products for Avx2<DOTS> {
             let table = _mm_loadu_si128(table.as_ptr().cast());
             _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), x[I])
         })
+    }
+    #[inline(always)]
+    fn points_of_eight<const N: usize>(
+        self,
+        book: &[u64; N],
+        index: [u16; LANES],
+    ) -> [Self::Bytes; 2] {
+        // Of two registers the even words are taken, then the odd ones, in each half for itself.
+        let points: [[__m256; 2]; 2] = both!(I => {
+            [four_points(book, &index, 8 * I), four_points(book, &index, 8 * I + 2)]
+        });
+        [
+            both!(I => _mm256_castps_si256(_mm256_shuffle_ps::<0x88>(points[I][0], points[I][1]))),
+            both!(I => _mm256_castps_si256(_mm256_shuffle_ps::<0xdd>(points[I][0], points[I][1]))),
+        ]
+    }
+    #[inline(always)]
+    fn points_of_four<const N: usize>(self, book: &[u32; N], index: [u16; LANES]) -> Self::Bytes {
+        let points = index.map(|index| book[usize::from(index) % N].cast_signed());
+        both!(I => {
+            let p: &[i32; 8] = points[8 * I..].first_chunk().expect("sixteen points");
+            _mm256_setr_epi32(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7])
+        })
+    }
+    #[inline(always)]
+    fn signed<const UPPER: bool>(
+        self,
+        magnitudes: Self::Bytes,
+        signs: [u8; LANES],
+        plus: u8,
+    ) -> Self::Bytes {
+        both!(I => {
+            let bits: u32 = if UPPER { 0x8040_2010 } else { 0x0804_0201 };
+            let bits = _mm256_set1_epi32(bits.cast_signed());
+            let asked = _mm256_and_si256(four_times(&signs, I), bits);
+            let negative = _mm256_cmpeq_epi8(asked, bits);
+            let signed = _mm256_sub_epi8(_mm256_xor_si256(magnitudes[I], negative), negative);
+            _mm256_add_epi8(signed, _mm256_set1_epi8(plus.cast_signed()))
+        })
+    }
+    #[inline(always)]
+    fn signs_of_seven(self, signs: [u8; LANES]) -> [u8; LANES] {
+        // SAFETY: the token proves the feature.
+        unsafe { super::signs_of_seven(signs) }
+    }
+    #[inline(always)]
+    fn plus_each(self, x: Self::Bytes, plus: [u8; LANES]) -> Self::Bytes {
+        both!(I => _mm256_add_epi8(x[I], four_times(&plus, I)))
     }
     #[inline(always)]
     fn dot_small(self, acc: Self::Ints, w: Self::Bytes, x: Self::Bytes) -> Self::Ints {

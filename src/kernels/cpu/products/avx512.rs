@@ -17,6 +17,42 @@ macro_rules! cpu {
     };
 }
 
+/// The points of the indices `first`, `first + 1`, `first + 4`, `first + 5`, `first + 8` and so on.
+///
+/// # Safety
+///
+/// AVX-512 is there.
+#[inline(always)]
+unsafe fn eight_points<const N: usize>(
+    book: &[u64; N],
+    index: &[u16; LANES],
+    first: usize,
+) -> __m512 {
+    let at = |i: usize| book[usize::from(index[first + i]) % N].cast_signed();
+    let (low, high) = ([at(0), at(1), at(4), at(5)], [at(8), at(9), at(12), at(13)]);
+    // SAFETY: the caller's promise.
+    unsafe {
+        _mm512_castsi512_ps(_mm512_setr_epi64(
+            low[0], low[1], low[2], low[3], high[0], high[1], high[2], high[3],
+        ))
+    }
+}
+
+/// Each of sixteen bytes four times.
+///
+/// # Safety
+///
+/// AVX-512 with bytes is there.
+#[inline(always)]
+unsafe fn four_times(bytes: &[u8; LANES]) -> __m512i {
+    // SAFETY: the caller's promise, and a reference to sixteen bytes.
+    unsafe {
+        let words = _mm512_cvtepu8_epi32(_mm_loadu_si128(bytes.as_ptr().cast()));
+        let spread = _mm_set_epi32(0x0c0c_0c0c, 0x0808_0808, 0x0404_0404, 0);
+        _mm512_shuffle_epi8(words, _mm512_broadcast_i32x4(spread))
+    }
+}
+
 impl<const DOTS: bool> Products for Avx512<DOTS> {
     type Pairs = __m512i;
     type Ints = __m512i;
@@ -140,6 +176,57 @@ impl<const DOTS: bool> Products for Avx512<DOTS> {
             let table = _mm_loadu_si128(table.as_ptr().cast());
             _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), x)
         })
+    }
+    #[inline(always)]
+    fn points_of_eight<const N: usize>(
+        self,
+        book: &[u64; N],
+        index: [u16; LANES],
+    ) -> [Self::Bytes; 2] {
+        // Of two registers the even words are taken, then the odd ones, in each quarter for itself.
+        cpu!({
+            let first = eight_points(book, &index, 0);
+            let second = eight_points(book, &index, 2);
+            [
+                _mm512_castps_si512(_mm512_shuffle_ps::<0x88>(first, second)),
+                _mm512_castps_si512(_mm512_shuffle_ps::<0xdd>(first, second)),
+            ]
+        })
+    }
+    #[inline(always)]
+    fn points_of_four<const N: usize>(self, book: &[u32; N], index: [u16; LANES]) -> Self::Bytes {
+        let points = index.map(|index| book[usize::from(index) % N].cast_signed());
+        let p = points.as_chunks::<4>().0;
+        let [[p0, p1, p2, p3], [p4, p5, p6, p7]] = [p[0], p[1]];
+        let [[p8, p9, p10, p11], [p12, p13, p14, p15]] = [p[2], p[3]];
+        cpu!(_mm512_setr_epi32(
+            p0, p1, p2, p3, p4, p5, p6, p7, p8, p9, p10, p11, p12, p13, p14, p15,
+        ))
+    }
+    #[inline(always)]
+    fn signed<const UPPER: bool>(
+        self,
+        magnitudes: Self::Bytes,
+        signs: [u8; LANES],
+        plus: u8,
+    ) -> Self::Bytes {
+        cpu!({
+            let bits: u32 = if UPPER { 0x8040_2010 } else { 0x0804_0201 };
+            let negative =
+                _mm512_test_epi8_mask(four_times(&signs), _mm512_set1_epi32(bits.cast_signed()));
+            let plus = _mm512_set1_epi8(plus.cast_signed());
+            let sum = _mm512_add_epi8(plus, magnitudes);
+            _mm512_mask_sub_epi8(sum, negative, plus, magnitudes)
+        })
+    }
+    #[inline(always)]
+    fn signs_of_seven(self, signs: [u8; LANES]) -> [u8; LANES] {
+        // SAFETY: the token proves the feature.
+        unsafe { super::signs_of_seven(signs) }
+    }
+    #[inline(always)]
+    fn plus_each(self, x: Self::Bytes, plus: [u8; LANES]) -> Self::Bytes {
+        cpu!(_mm512_add_epi8(x, four_times(&plus)))
     }
     #[inline(always)]
     fn dot_small(self, acc: Self::Ints, w: Self::Bytes, x: Self::Bytes) -> Self::Ints {

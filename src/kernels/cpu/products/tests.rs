@@ -1,6 +1,7 @@
 //! Each level of this machine against plain Rust.
 
 use half::bf16;
+use sconce_blocks::codebooks::{IQ2_XXS_POINTS, IQ3_S_POINTS};
 
 use super::super::{Kernel, LANES, Level, Products};
 use crate::random::Random;
@@ -12,6 +13,7 @@ struct Answers {
     small: Vec<f32>,
     wide: Vec<f32>,
     scales: Vec<f32>,
+    points: Vec<u8>,
 }
 
 struct Ask<'a> {
@@ -56,6 +58,24 @@ impl Kernel for Ask<'_> {
         let first: &[u8; LANES] = self.bytes.first_chunk().unwrap();
         self.answers.scales = floats(l.load_u8(first));
         self.answers.scales.extend(floats(l.load_i8(&first.map(u8::cast_signed))));
+        self.ask_points(l);
+    }
+}
+
+impl Ask<'_> {
+    #[inline(always)]
+    fn ask_points<L: Products>(self, l: L) {
+        let [first, signs]: [[u8; LANES]; 2] = [0, 1].map(|i| self.bytes.as_chunks().0[i]);
+        let index = first.map(u16::from);
+        let [low, high] = l.points_of_eight(&IQ2_XXS_POINTS, index);
+        let four = l.points_of_four(&IQ3_S_POINTS, index.map(|index| 2 * index + 1));
+        let seven = l.signs_of_seven(signs);
+        let [first, second] =
+            [l.signed::<false>(four, signs, 64), l.signed::<true>(four, seven, 16)];
+        for bytes in [low, high, four, first, second, l.plus_each(four, signs)] {
+            self.answers.points.extend(l.bytes_to_array(bytes));
+        }
+        self.answers.points.extend(seven);
     }
 }
 

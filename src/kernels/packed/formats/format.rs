@@ -46,20 +46,32 @@ pub(crate) trait Format {
 }
 
 /// The 32 values of a sub-block for each column.
-pub(crate) trait Values {
+pub(crate) trait Values: Sized {
     /// Bytes of a sub-block's values, for all columns.
     const BYTES: usize;
     /// Whether values may be above 127.
     const WIDE: bool;
-    /// Whether groups `g` and `g + 4` share bytes.
+    /// Whether groups `g` and `g + 4` share bytes, and not `2 g` and `2 g + 1`.
     const PAIRED: bool = true;
     /// Groups whose products with bytes from -127 to 127, pairs of them summed, fit sixteen bits
     /// together.
     const TOGETHER: usize = 1;
     /// Group `group` (0 to 7) of columns `16 v..16 v + 16`.
     fn load<L: Products>(l: L, values: &[u8], group: usize, v: usize) -> L::Bytes;
+    /// The two groups of pair `pair` (0 to 3), see [`pair_groups`].
+    #[inline(always)]
+    fn load_pair<L: Products>(l: L, values: &[u8], pair: usize, v: usize) -> [L::Bytes; 2] {
+        let [first, second] = pair_groups::<Self>(pair);
+        [Self::load(l, values, first, v), Self::load(l, values, second, v)]
+    }
     /// Writes the values of one column to zeroed memory.
     fn put(values: &[u8; SUB_BLOCK], column: usize, to: &mut [u8]);
+}
+
+/// The groups that are loaded together.
+#[inline(always)]
+pub(crate) const fn pair_groups<V: Values>(pair: usize) -> [usize; 2] {
+    if V::PAIRED { [pair, pair + 4] } else { [2 * pair, 2 * pair + 1] }
 }
 
 /// Values of eight bits.

@@ -17,11 +17,11 @@ mod points;
 mod simple;
 mod tables;
 
-pub(crate) use format::{Format, PANEL, SUB_BLOCK, Values};
+pub(crate) use format::{Format, PANEL, SUB_BLOCK, Values, pair_groups};
 pub(crate) use k_quants::{Q4K, Q5K, Q6K};
 pub(crate) use points::{Iq1M, Iq1S, Iq2S, Iq2Xs, Iq2Xxs, Iq3S, Iq3Xxs};
 pub(crate) use simple::{Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
-pub(crate) use tables::{Iq4Nl, Iq4Xs, Nvfp4, Ternary};
+pub(crate) use tables::{Iq4Nl, Iq4Xs, Mxfp4, Nvfp4, Ternary};
 
 /// Calls `$run` with the [`Format`] of a packed quantized kind, `$otherwise` for all other kinds.
 macro_rules! with_format {
@@ -105,6 +105,10 @@ macro_rules! with_format {
             }
             sconce_blocks::Kind::Coded(sconce_blocks::Coded::Nvfp4) => {
                 type $format = $crate::packed::formats::Nvfp4;
+                $run
+            }
+            sconce_blocks::Kind::Coded(sconce_blocks::Coded::Mxfp4) => {
+                type $format = $crate::packed::formats::Mxfp4;
                 $run
             }
             _ => $otherwise,

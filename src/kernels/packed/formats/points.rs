@@ -1,66 +1,78 @@
-//! Kinds whose values are points of codebooks: an index stands for four or eight numbers at a time.
-//!
-//! The points are four numbers of a word, which is what one column has in a group.
+//! Kinds whose values are points of codebooks: an index stands for four or eight numbers at a time, which is what one
+//! column has in one group or in two neighbouring ones.
 
 use sconce_blocks::Coded;
 use sconce_blocks::codebooks::{
     IQ1_POINTS, IQ2_S_POINTS, IQ2_XS_POINTS, IQ2_XXS_POINTS, IQ3_S_POINTS, IQ3_XXS_POINTS,
-    signs_of_seven,
 };
 
 use super::coded::{SUBS, put_rows, put_scale, row, scales_of, subs};
 use super::format::{Format, HALF_EACH, PANEL, SUB_BLOCK, Values};
 use crate::cpu::{LANES, Products};
 
-/// A bit of each of four numbers in a word.
-const ONES: u32 = 0x0101_0101;
-/// The seven bits of those of four numbers that are negative, by a bit for each.
-static NEGATIVE: [u32; 16] = negative();
-
-const fn negative() -> [u32; 16] {
-    let mut masks = [0; 16];
-    let mut signs = 0;
-    while signs < 16 {
-        let mut i = 0;
-        while i < 4 {
-            if signs >> i & 1 == 1 {
-                masks[signs] |= 0x7f << (8 * i);
-            }
-            i += 1;
-        }
-        signs += 1;
-    }
-    masks
-}
-
-/// 64 plus or minus each of the four magnitudes of `word`, all below 64; minus where `signs` have a
-/// bit. No byte carries into the next.
+/// Sixteen indices of eight bits.
 #[inline(always)]
-fn signed(word: u32, signs: u8) -> u32 {
-    let mask = NEGATIVE[usize::from(signs & 15)];
-    (word ^ mask) + 64 * ONES - mask
+fn bytes_as_indices(bytes: &[u8; LANES]) -> [u16; LANES] {
+    bytes.map(u16::from)
 }
 
-/// A word of each of sixteen columns.
+/// Sixteen indices, whose bits from the eighth on are `upper`.
 #[inline(always)]
-fn words<L: Products>(l: L, word: impl Fn(usize) -> u32) -> L::Bytes {
-    let mut bytes = [0; 4 * LANES];
-    for (lane, four) in bytes.as_chunks_mut::<4>().0.iter_mut().enumerate() {
-        *four = word(lane).to_le_bytes();
-    }
-    l.load_bytes(&bytes)
+fn indices(low: &[u8; LANES], upper: [u8; LANES]) -> [u16; LANES] {
+    std::array::from_fn(|i| u16::from(low[i]) | u16::from(upper[i]) << 8)
 }
 
-/// Points of codebooks: 64 plus signed numbers.
+/// Sixteen points of eight numbers with their signs, plus 64.
+#[inline(always)]
+fn signed_eight<L: Products, const N: usize>(
+    l: L,
+    book: &[u64; N],
+    index: [u16; LANES],
+    signs: [u8; LANES],
+) -> [L::Bytes; 2] {
+    let [first, second] = l.points_of_eight(book, index);
+    [l.signed::<false>(first, signs, 64), l.signed::<true>(second, signs, 64)]
+}
+
+/// Two times sixteen points of four numbers with their signs, plus `plus`.
+#[inline(always)]
+fn signed_fours<L: Products, const N: usize>(
+    l: L,
+    book: &[u32; N],
+    first: [u16; LANES],
+    second: [u16; LANES],
+    signs: [u8; LANES],
+    plus: u8,
+) -> [L::Bytes; 2] {
+    [
+        l.signed::<false>(l.points_of_four(book, first), signs, plus),
+        l.signed::<true>(l.points_of_four(book, second), signs, plus),
+    ]
+}
+
+/// Points of codebooks, two groups at a time.
 macro_rules! points {
-    ($kind:ident, $rows:expr, |$values:ident, $group:ident, $v:ident, $lane:ident| $word:expr) => {
+    ($kind:ident, $rows:expr, $together:expr,
+     |$l:ident, $values:ident, $pair:ident, $v:ident| $both:expr) => {
         impl Values for $kind {
             const BYTES: usize = $rows * PANEL;
             const WIDE: bool = false;
+            const PAIRED: bool = false;
+            const TOGETHER: usize = $together;
 
             #[inline(always)]
-            fn load<L: Products>(l: L, $values: &[u8], $group: usize, $v: usize) -> L::Bytes {
-                words(l, |$lane| $word)
+            fn load<L: Products>(l: L, values: &[u8], group: usize, v: usize) -> L::Bytes {
+                Self::load_pair(l, values, group / 2, v)[group % 2]
+            }
+
+            #[inline(always)]
+            fn load_pair<L: Products>(
+                $l: L,
+                $values: &[u8],
+                $pair: usize,
+                $v: usize,
+            ) -> [L::Bytes; 2] {
+                $both
             }
 
             fn put(_: &[u8; SUB_BLOCK], _: usize, _: &mut [u8]) {
@@ -70,9 +82,9 @@ macro_rules! points {
     };
 }
 
-/// What the formats with points have in common: 64 is subtracted, blocks have 256 numbers.
+/// What the formats with signed points have in common: blocks have 256 numbers.
 macro_rules! of_points {
-    ($kind:ident, $scales:expr, $halves:expr, $scale:item, $put:item) => {
+    ($kind:ident, $scales:expr, $halves:expr, $offset:expr, $scale:item, $put:item) => {
         impl Format for $kind {
             type Values = Self;
             const BLOCK: usize = Coded::$kind.type_size();
@@ -80,7 +92,7 @@ macro_rules! of_points {
             const HEAD: usize = HALF_EACH;
             const SCALES: usize = $scales;
             const HALVES: usize = $halves;
-            const OFFSET: i32 = 64;
+            const OFFSET: i32 = $offset;
             const MINS: bool = false;
 
             #[inline(always)]
@@ -117,26 +129,20 @@ fn scattered(rows: &[u8], first: usize, v: usize) -> [u8; LANES] {
     std::array::from_fn(|lane| (0..4).fold(0, |scale, i| scale | (rows[i][lane] >> 7) << i))
 }
 
-/// Four signs of seven and an implied one: the first or the second half of them.
-#[inline(always)]
-fn half_of_seven(signs: u8, group: usize) -> u8 {
-    signs_of_seven(signs & 127) >> (4 * (group % 2))
-}
-
 /// A word of four bytes.
 fn word(block: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(*block[at..].first_chunk().expect("a block has whole words"))
 }
 
-points!(Iq2Xxs, 8, |values, group, v, lane| {
-    let index = usize::from(row(values, group / 2, v)[lane]);
-    let signs = row(values, 4 + group / 2, v)[lane];
-    signed(IQ2_XXS_POINTS[2 * index + group % 2], half_of_seven(signs, group))
+points!(Iq2Xxs, 8, 1, |l, values, pair, v| {
+    let signs = l.signs_of_seven(*row(values, 4 + pair, v));
+    signed_eight(l, &IQ2_XXS_POINTS, bytes_as_indices(row(values, pair, v)), signs)
 });
 of_points!(
     Iq2Xxs,
     0,
     1,
+    64,
     fn scale<L: Products>(l: L, head: &[u8], sub: &[u8], _: usize, v: usize) -> L::V {
         l.mul(scales_of(l, head, scattered(sub, 4, v), v, 0.5), l.splat(0.25))
     },
@@ -150,16 +156,16 @@ of_points!(
     }
 );
 
-points!(Iq2Xs, 8, |values, group, v, lane| {
-    let eight = group / 2;
-    let [low, high] = [row(values, eight, v)[lane], row(values, 4 + eight, v)[lane]];
-    let index = usize::from(low) | usize::from(high & 1) << 8;
-    signed(IQ2_XS_POINTS[2 * index + group % 2], half_of_seven(high >> 1, group))
+points!(Iq2Xs, 8, 1, |l, values, pair, v| {
+    let upper = row(values, 4 + pair, v);
+    let index = indices(row(values, pair, v), upper.map(|upper| upper & 1));
+    signed_eight(l, &IQ2_XS_POINTS, index, l.signs_of_seven(upper.map(|upper| upper >> 1)))
 });
 of_points!(
     Iq2Xs,
     PANEL,
     2,
+    64,
     fn scale<L: Products>(l: L, head: &[u8], sub: &[u8], half: usize, v: usize) -> L::V {
         two_scales(l, head, sub, half, v)
     },
@@ -182,17 +188,15 @@ fn two_scales<L: Products>(l: L, head: &[u8], sub: &[u8], half: usize, v: usize)
     l.mul(scales_of(l, head, four, v, 0.5), l.splat(0.25))
 }
 
-points!(Iq2S, 9, |values, group, v, lane| {
-    let eight = group / 2;
-    let upper = usize::from(row(values, 4, v)[lane]) >> (2 * eight) & 3;
-    let index = usize::from(row(values, eight, v)[lane]) | upper << 8;
-    let signs = row(values, 5 + eight, v)[lane] >> (4 * (group % 2));
-    signed(IQ2_S_POINTS[2 * index + group % 2], signs)
+points!(Iq2S, 9, 1, |l, values, pair, v| {
+    let upper = row(values, 4, v).map(|upper| upper >> (2 * pair) & 3);
+    signed_eight(l, &IQ2_S_POINTS, indices(row(values, pair, v), upper), *row(values, 5 + pair, v))
 });
 of_points!(
     Iq2S,
     PANEL,
     2,
+    64,
     fn scale<L: Products>(l: L, head: &[u8], sub: &[u8], half: usize, v: usize) -> L::V {
         two_scales(l, head, sub, half, v)
     },
@@ -206,15 +210,17 @@ of_points!(
     }
 );
 
-points!(Iq3Xxs, 12, |values, group, v, lane| {
-    let index = usize::from(row(values, group, v)[lane]);
-    let signs = row(values, 8 + group / 2, v)[lane];
-    signed(IQ3_XXS_POINTS[index], half_of_seven(signs, group))
+points!(Iq3Xxs, 12, 1, |l, values, pair, v| {
+    let first = bytes_as_indices(row(values, 2 * pair, v));
+    let second = bytes_as_indices(row(values, 2 * pair + 1, v));
+    let signs = l.signs_of_seven(*row(values, 8 + pair, v));
+    signed_fours(l, &IQ3_XXS_POINTS, first, second, signs, 64)
 });
 of_points!(
     Iq3Xxs,
     0,
     1,
+    64,
     fn scale<L: Products>(l: L, head: &[u8], sub: &[u8], _: usize, v: usize) -> L::V {
         l.mul(scales_of(l, head, scattered(sub, 8, v), v, 0.5), l.splat(0.5))
     },
@@ -228,16 +234,18 @@ of_points!(
     }
 );
 
-points!(Iq3S, 13, |values, group, v, lane| {
-    let upper = usize::from(row(values, 8, v)[lane]) >> group & 1;
-    let index = usize::from(row(values, group, v)[lane]) | upper << 8;
-    let signs = row(values, 9 + group / 2, v)[lane] >> (4 * (group % 2));
-    signed(IQ3_S_POINTS[index], signs)
+points!(Iq3S, 13, 4, |l, values, pair, v| {
+    let upper = row(values, 8, v);
+    let first = indices(row(values, 2 * pair, v), upper.map(|upper| upper >> (2 * pair) & 1));
+    let second =
+        indices(row(values, 2 * pair + 1, v), upper.map(|upper| upper >> (2 * pair + 1) & 1));
+    signed_fours(l, &IQ3_S_POINTS, first, second, *row(values, 9 + pair, v), 16)
 });
 of_points!(
     Iq3S,
     PANEL / 2,
     1,
+    16,
     fn scale<L: Products>(l: L, head: &[u8], sub: &[u8], _: usize, v: usize) -> L::V {
         // Columns `c` and `c + 32` share a byte.
         let four = row(sub, 0, v % 2).map(|both| if v < 2 { both & 15 } else { both >> 4 });
@@ -261,33 +269,23 @@ pub(crate) struct Iq1S;
 /// IQ1_M: points of eight trits, of a book of 2048, each shifted by an eighth; two scales.
 pub(crate) struct Iq1M;
 
-/// Four trits of a point, shifted up or down, times eight, plus 16.
+/// Sixteen points of eight trits, times eight, plus 16, and one more or less.
 #[inline(always)]
-fn shifted(index: usize, group: usize, down: bool) -> u32 {
-    let trits = IQ1_POINTS[2 * index + group % 2];
-    if down { trits - ONES } else { trits + ONES }
+fn shifted<L: Products>(l: L, index: [u16; LANES], down: [u8; LANES]) -> [L::Bytes; 2] {
+    let plus = down.map(|down| 1_u8.wrapping_sub(2 * down));
+    let [first, second] = l.points_of_eight(&IQ1_POINTS, index);
+    [l.plus_each(first, plus), l.plus_each(second, plus)]
 }
 
-impl Values for Iq1S {
-    const BYTES: usize = 6 * PANEL;
-    const WIDE: bool = false;
-    const TOGETHER: usize = 4;
-
-    #[inline(always)]
-    fn load<L: Products>(l: L, values: &[u8], group: usize, v: usize) -> L::Bytes {
-        let eight = group / 2;
-        words(l, |lane| {
-            let upper = u16::from_le_bytes([row(values, 4, v)[lane], row(values, 5, v)[lane]]);
-            let index = usize::from(row(values, eight, v)[lane])
-                | usize::from(upper >> (3 * eight) & 7) << 8;
-            shifted(index, group, upper & 0x8000 != 0)
-        })
-    }
-
-    fn put(_: &[u8; SUB_BLOCK], _: usize, _: &mut [u8]) {
-        unreachable!("points are written by their formats");
-    }
-}
+points!(Iq1S, 6, 4, |l, values, pair, v| {
+    let [low, high] = [row(values, 4, v), row(values, 5, v)];
+    let upper = std::array::from_fn(|i| {
+        let all = u16::from_le_bytes([low[i], high[i]]);
+        let [three, _] = (all >> (3 * pair) & 7).to_le_bytes();
+        three
+    });
+    shifted(l, indices(row(values, pair, v), upper), high.map(|high| high >> 7))
+});
 
 impl Format for Iq1S {
     type Values = Self;
@@ -315,25 +313,11 @@ impl Format for Iq1S {
     }
 }
 
-impl Values for Iq1M {
-    const BYTES: usize = 6 * PANEL;
-    const WIDE: bool = false;
-    const TOGETHER: usize = 4;
-
-    #[inline(always)]
-    fn load<L: Products>(l: L, values: &[u8], group: usize, v: usize) -> L::Bytes {
-        let eight = group / 2;
-        words(l, |lane| {
-            let upper = row(values, 4 + eight / 2, v)[lane] >> (4 * (eight % 2));
-            let index = usize::from(row(values, eight, v)[lane]) | usize::from(upper & 7) << 8;
-            shifted(index, group, upper & 8 != 0)
-        })
-    }
-
-    fn put(_: &[u8; SUB_BLOCK], _: usize, _: &mut [u8]) {
-        unreachable!("points are written by their formats");
-    }
-}
+points!(Iq1M, 6, 4, |l, values, pair, v| {
+    let four = row(values, 4 + pair / 2, v).map(|both| both >> (4 * (pair % 2)));
+    let index = indices(row(values, pair, v), four.map(|four| four & 7));
+    shifted(l, index, four.map(|four| four >> 3 & 1))
+});
 
 impl Format for Iq1M {
     type Values = Self;

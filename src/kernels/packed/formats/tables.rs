@@ -1,7 +1,7 @@
 //! Kinds whose values are codes of a few bits, by a table of what they stand for: unevenly spaced
 //! numbers, 4-bit floats, trits.
 
-use sconce_blocks::codebooks::{HALF_E4M3, IQ4_VALUES, MXFP4_VALUES};
+use sconce_blocks::codebooks::{HALF_E4M3, HALF_E8M0, IQ4_VALUES, MXFP4_VALUES};
 use sconce_blocks::{Coded, Numbers, numbers};
 
 use super::coded::{SUBS, put_rows, put_scale, row, subs};
@@ -61,6 +61,8 @@ pub(crate) struct Iq4Nl;
 pub(crate) struct Iq4Xs;
 /// NVFP4: two times 4-bit floats, and two scales of them.
 pub(crate) struct Nvfp4;
+/// MXFP4: two times 4-bit floats, and half of a power of two by its exponent.
+pub(crate) struct Mxfp4;
 
 impl Format for Iq4Nl {
     type Values = Uneven;
@@ -132,6 +134,27 @@ impl Format for Nvfp4 {
             put_rows(scales.iter().copied(), column, to);
             Floats::put(&nibbles(&block[4 + 16 * sub..], 8), column, &mut to[Self::SCALES..]);
         }
+    }
+}
+
+impl Format for Mxfp4 {
+    type Values = Floats;
+    const BLOCK: usize = Coded::Mxfp4.type_size();
+    const SUBS: usize = 1;
+    const HEAD: usize = 0;
+    const SCALES: usize = PANEL;
+    const HALVES: usize = 1;
+    const OFFSET: i32 = 12;
+    const MINS: bool = false;
+
+    #[inline(always)]
+    fn scale<L: Products>(l: L, _: &[u8], sub: &[u8], _: usize, v: usize) -> L::V {
+        l.load(&row(sub, 0, v).map(|exponent| HALF_E8M0[usize::from(exponent)]))
+    }
+
+    fn put(block: &[u8], column: usize, cell: &mut [u8]) {
+        cell[column] = block[0];
+        Floats::put(&nibbles(&block[1..], 16), column, &mut cell[Self::SCALES..]);
     }
 }
 

@@ -48,12 +48,25 @@ impl Heads {
 /// The gates of the delta rule: how much of a state is forgotten, and how much is written.
 #[derive(Clone, Copy, Debug)]
 pub struct Gates<'a> {
-    /// `[T, values]`: `write = sigmoid(write)`
+    /// `[T, values]`: `write = write_scale * sigmoid(write)`
     pub write: &'a Tensor,
-    /// `[T, values]`: `decay = exp(rate * softplus(decay + bias))`
+    /// See `write`: 1, or 2 where a token may also turn what a state says of its key around.
+    pub write_scale: f32,
+    /// `[T, values]`: `decay = exp(rate * softplus(decay + bias))`; or `[T, values * key_dim]`, where each
+    /// element of a key fades by itself.
     pub decay: &'a Tensor,
     /// `[values]`, below zero: see `decay`.
     pub rate: &'a Tensor,
-    /// `[values]`: see `decay`.
+    /// `[values]` or `[values * key_dim]`: see `decay`.
     pub bias: &'a Tensor,
+    /// The least logarithm of a decay, if there is one: `decay = exp(bound * sigmoid(-rate * (decay + bias)))`
+    /// then. Only where each element of a key fades by itself.
+    pub bound: Option<f32>,
+}
+
+impl Gates<'_> {
+    /// Whether each element of a key fades by itself.
+    pub(super) fn is_by_element(&self, heads: Heads) -> bool {
+        self.bias.elem_count() != heads.values
+    }
 }

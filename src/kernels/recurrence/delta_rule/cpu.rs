@@ -30,15 +30,22 @@ pub(super) fn delta_rule(
     let (rate, bias) = (gates.rate.to_vec1::<f32>()?, gates.bias.to_vec1::<f32>()?);
     let mut out = Vec::new();
     let (write, decay, rate, bias) = (&write[..], &decay[..], &rate[..], &bias[..]);
+    let (by_element, bound) = (gates.is_by_element(heads), gates.bound);
+    let write_scale = gates.write_scale;
     let inputs = storage::read(NAME, qkv);
     let inputs = inputs.rows()?;
     storage::write::<f32>(NAME, states, |states| {
         let states = &Parts::new(states);
-        let rule = Rule { qkv: inputs, write, decay, rate, bias, heads, states };
+        let rule =
+            Rule { qkv: inputs, write, write_scale, decay, rate, bias, bound, heads, states };
         let fill = |out: &Parts<'_, MaybeUninit<f32>>| {
             pool::for_each_chunk(runs.len() * heads.values, |chunk| {
                 let (run, index) = (&runs[chunk / heads.values], chunk % heads.values);
-                level.run(Head { rule, run, index, out });
+                if by_element {
+                    level.run(Head::<true> { rule, run, index, out });
+                } else {
+                    level.run(Head::<false> { rule, run, index, out });
+                }
             });
         };
         // SAFETY: the runs cover all rows, and `Head` writes all columns of its head.
@@ -52,15 +59,17 @@ pub(super) fn delta_rule(
 struct Rule<'a> {
     qkv: Rows<'a>,
     write: &'a [f32],
+    write_scale: f32,
     decay: &'a [f32],
     rate: &'a [f32],
     bias: &'a [f32],
+    bound: Option<f32>,
     heads: Heads,
     states: &'a Parts<'a, f32>,
 }
 
-/// One value head of one sequence.
-struct Head<'a> {
+/// One value head of one sequence, in which each element of a key may fade by itself.
+struct Head<'a, const BY_ELEMENT: bool> {
     rule: Rule<'a>,
     run: &'a Run,
     index: usize,
@@ -71,7 +80,10 @@ struct Head<'a> {
 struct Step<'a> {
     query: &'a [f32],
     key: &'a [f32],
+    /// One where each element of the key fades by itself.
     decay: f32,
+    /// Of each element of the key the decay, and its and the query's product with that.
+    faded: Option<[Vec<f32>; 3]>,
     write: f32,
     /// Factors of the query and of the key.
     scales: [f32; 2],
@@ -90,26 +102,53 @@ impl<'a> Rule<'a> {
         let root = (key_dim as f32).sqrt();
         let query_scale = 1.0 / ((dot(l, query, query) + LENGTH_EPS).sqrt() * root);
         let key_scale = 1.0 / (dot(l, key, key) + LENGTH_EPS).sqrt();
-        let x = self.decay[row * values + head] + self.bias[head];
         Step {
             query,
             key,
-            decay: (self.rate[head] * softplus(x)).exp(),
-            write: 1.0 / (1.0 + (-self.write[row * values + head]).exp()),
+            decay: 1.0,
+            faded: None,
+            write: self.write_scale / (1.0 + (-self.write[row * values + head]).exp()),
             scales: [query_scale, key_scale],
             query_key: dot(l, query, key) * query_scale * key_scale,
         }
     }
 }
 
-impl Kernel for Head<'_> {
+impl<'a> Rule<'a> {
+    /// A token's inputs with one decay for all elements of the key, or with one for each.
+    #[inline(always)]
+    fn faded<L: Lanes>(&self, l: L, row: usize, head: usize, by_element: bool) -> Step<'a> {
+        let Heads { values, key_dim, .. } = self.heads;
+        let step = self.step(l, row, head);
+        if !by_element {
+            let x = self.decay[row * values + head] + self.bias[head];
+            return Step { decay: (self.rate[head] * softplus(x)).exp(), ..step };
+        }
+        let own = head * key_dim..(head + 1) * key_dim;
+        let biases = &self.bias[own.clone()];
+        let inputs = &self.decay[row * values * key_dim..][own];
+        let decay = |(x, bias): (&f32, &f32)| {
+            let (x, rate) = (x + bias, self.rate[head]);
+            match self.bound {
+                None => (rate * softplus(x)).exp(),
+                Some(bound) => (bound / (1.0 + (rate * x).exp())).exp(),
+            }
+        };
+        let decays: Vec<f32> = inputs.iter().zip(biases).map(decay).collect();
+        let times = |x: &[f32]| x.iter().zip(&decays).map(|(x, decay)| x * decay).collect();
+        let (key, query) = (times(step.key), times(step.query));
+        Step { faded: Some([decays, key, query]), ..step }
+    }
+}
+
+impl<const BY_ELEMENT: bool> Kernel for Head<'_, BY_ELEMENT> {
     #[inline(always)]
     fn run<L: Lanes>(self, l: L) {
         let Self { rule, run, index: head, out } = self;
         let Heads { key_dim, value_dim, .. } = rule.heads;
         let mut steps = Vec::with_capacity(run.rows.len());
         for row in run.rows.clone() {
-            steps.push(rule.step(l, row, head));
+            steps.push(rule.faded(l, row, head, BY_ELEMENT));
         }
         let state = run.slot * rule.heads.state() + head * key_dim * value_dim;
         // SAFETY: no other chunk has this head of this slot.
@@ -125,7 +164,7 @@ impl Kernel for Head<'_> {
                     row[..count].copy_from_slice(&kept[first..first + count]);
                 }
             }
-            let mut before: Option<Change<'_, L>> = None;
+            let mut before: Option<Change<'_, L, BY_ELEMENT>> = None;
             for (step, row) in steps.iter().zip(run.rows.clone()) {
                 let read = match before {
                     None => read(l, &block, step),
@@ -155,8 +194,10 @@ type Pair = [[f32; LANES]; 2];
 
 /// How a token changes a state: `decay * S + key delta^T`.
 #[derive(Clone, Copy)]
-struct Change<'a, L: Lanes> {
+struct Change<'a, L: Lanes, const BY_ELEMENT: bool> {
     decay: f32,
+    /// The decay of each row instead, where each element of a key fades by itself.
+    decays: &'a [f32],
     key: &'a [f32],
     delta: [L::V; 2],
 }
@@ -183,10 +224,12 @@ impl<L: Lanes> Read<L> {
     }
 }
 
-impl<L: Lanes> Change<'_, L> {
+impl<L: Lanes, const BY_ELEMENT: bool> Change<'_, L, BY_ELEMENT> {
+    /// Row `index` of the state, which is `row`, changed.
     #[inline(always)]
-    fn of(&self, l: L, row: &Pair, key: f32) -> [L::V; 2] {
-        let (decay, key) = (l.splat(self.decay), l.splat(key));
+    fn of(&self, l: L, index: usize, row: &Pair, key: f32) -> [L::V; 2] {
+        let decay = if BY_ELEMENT { self.decays[index] } else { self.decay };
+        let (decay, key) = (l.splat(decay), l.splat(key));
         let changed =
             |half: usize| l.mul_add(key, self.delta[half], l.mul(l.load(&row[half]), decay));
         [changed(0), changed(1)]
@@ -195,12 +238,12 @@ impl<L: Lanes> Change<'_, L> {
 
 /// A token's output, and how the token changes the state, by the products with the state before it.
 #[inline(always)]
-fn finish<'a, L: Lanes>(
+fn finish<'a, L: Lanes, const BY_ELEMENT: bool>(
     l: L,
-    step: &Step<'a>,
+    step: &'a Step<'_>,
     read: &Read<L>,
     value: [L::V; 2],
-) -> ([L::V; 2], Change<'a, L>) {
+) -> ([L::V; 2], Change<'a, L, BY_ELEMENT>) {
     let [query_scale, key_scale] = step.scales;
     let (said, kept) = (l.splat(step.decay * key_scale), l.splat(step.decay * query_scale));
     let (write, query_key, scale) =
@@ -212,13 +255,21 @@ fn finish<'a, L: Lanes>(
         given[half] = l.mul_add(new, query_key, l.mul(read.query[half], kept));
         delta[half] = l.mul(new, scale);
     }
-    (given, Change { decay: step.decay, key: step.key, delta })
+    let decays = step.faded.as_ref().map_or(&[][..], |[decays, ..]| decays);
+    (given, Change { decay: step.decay, decays, key: step.key, delta })
+}
+
+/// What a state is read with: a token's key and query, faded where each element does by itself.
+#[inline(always)]
+fn readers<'a>(step: &'a Step<'_>) -> [&'a [f32]; 2] {
+    step.faded.as_ref().map_or([step.key, step.query], |[_, key, query]| [key, query])
 }
 
 #[inline(always)]
 fn read<L: Lanes>(l: L, block: &[Pair], step: &Step<'_>) -> Read<L> {
     let mut read = Read::nothing(l);
-    for (row, (key, query)) in block.iter().zip(step.key.iter().zip(step.query)) {
+    let [keys, queries] = readers(step);
+    for (row, (key, query)) in block.iter().zip(keys.iter().zip(queries)) {
         read.add(l, [l.load(&row[0]), l.load(&row[1])], *key, *query);
     }
     read
@@ -226,16 +277,17 @@ fn read<L: Lanes>(l: L, block: &[Pair], step: &Step<'_>) -> Read<L> {
 
 /// To the bit `change` and then `read`, going through the block once.
 #[inline(always)]
-fn change_and_read<L: Lanes>(
+fn change_and_read<L: Lanes, const BY_ELEMENT: bool>(
     l: L,
     block: &mut [Pair],
-    before: Change<'_, L>,
+    before: Change<'_, L, BY_ELEMENT>,
     step: &Step<'_>,
 ) -> Read<L> {
     let mut read = Read::nothing(l);
-    let tokens = step.key.iter().zip(step.query);
-    for ((row, earlier), (key, query)) in block.iter_mut().zip(before.key).zip(tokens) {
-        let changed = before.of(l, row, *earlier);
+    let [keys, queries] = readers(step);
+    let rows = block.iter_mut().zip(before.key).zip(keys.iter().zip(queries));
+    for (index, ((row, earlier), (key, query))) in rows.enumerate() {
+        let changed = before.of(l, index, row, *earlier);
         l.store(changed[0], &mut row[0]);
         l.store(changed[1], &mut row[1]);
         read.add(l, changed, *key, *query);
@@ -244,9 +296,13 @@ fn change_and_read<L: Lanes>(
 }
 
 #[inline(always)]
-fn change<L: Lanes>(l: L, block: &mut [Pair], before: Change<'_, L>) {
-    for (row, key) in block.iter_mut().zip(before.key) {
-        let changed = before.of(l, row, *key);
+fn change<L: Lanes, const BY_ELEMENT: bool>(
+    l: L,
+    block: &mut [Pair],
+    before: Change<'_, L, BY_ELEMENT>,
+) {
+    for (index, (row, key)) in block.iter_mut().zip(before.key).enumerate() {
+        let changed = before.of(l, index, row, *key);
         l.store(changed[0], &mut row[0]);
         l.store(changed[1], &mut row[1]);
     }

@@ -27,6 +27,7 @@ kernel_struct! {
         key_dim: u32,
         value_dim: u32,
         tiled: u32,
+        write_scale: f32,
     }
 }
 
@@ -62,6 +63,7 @@ pub(super) fn delta_rule(
         key_dim: narrow(key_dim)?,
         value_dim: narrow(value_dim)?,
         tiled: u32::from(tiled),
+        write_scale: gates.write_scale,
     };
     let grid = [sequences.count()?, values, value_dim.div_ceil(COLUMNS)];
     let (kernel, shared) = form("delta_rule", key_dim, &[64, 128]);

@@ -24,10 +24,13 @@ struct DeltaRule {
     uint32_t keys, values, key_dim, value_dim;
     // Value head i has key head i % keys, else i / (values / keys).
     uint32_t tiled;
+    // Factor of the sigmoid of write.
+    float write_scale;
 };
 LAYOUT(DeltaRule, FIELD(qkv), FIELD(write), FIELD(decay), FIELD(rate), FIELD(bias), FIELD(states),
        FIELD(out), FIELD(sequences), FIELD(qkv_stride), FIELD(write_stride), FIELD(decay_stride),
-       FIELD(keys), FIELD(values), FIELD(key_dim), FIELD(value_dim), FIELD(tiled))
+       FIELD(keys), FIELD(values), FIELD(key_dim), FIELD(value_dim), FIELD(tiled),
+       FIELD(write_scale))
 
 // Added to the squared length of a key or query.
 constexpr float LENGTH_EPS = 1e-6f;
@@ -70,7 +73,7 @@ struct Delta {
         if (lane == 0) {
             float time = softplus(decay + work.bias[head]);
             token.factors[0] = expf(__fmul_rn(work.rate[head], time));
-            token.factors[1] = 1 / (1 + expf(-write));
+            token.factors[1] = work.write_scale / (1 + expf(-write));
             token.factors[2] = query_key;
         }
     }

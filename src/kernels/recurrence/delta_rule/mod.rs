@@ -21,6 +21,8 @@ mod tests;
 
 /// The outputs `[T, values * value_dim]` of all heads, of `qkv [T, inputs]`: each token's queries, keys
 /// and values. `states [slots, values * key_dim * value_dim]` are changed.
+/// Where each element of a key has a decay of its own, `decay * S` is of each row of `S` (Kimi Delta Attention:
+/// Kimi Team, "Kimi Linear", 2025); a GPU has no kernel for that.
 /// Queries and keys are divided by their length, queries by the root of `key_dim` too.
 ///
 /// # Errors
@@ -42,14 +44,19 @@ pub fn delta_rule(
     if inputs != heads.inputs() || kept != heads.state() {
         bail!("{NAME}: rows of {inputs} and states of {kept} for {heads:?}");
     }
-    let of_tokens = [gates.write, gates.decay].iter().all(|gate| gate.dims() == [rows, values]);
-    let of_heads = [gates.rate, gates.bias].iter().all(|gate| gate.dims() == [values]);
-    if !of_tokens || !of_heads {
+    let by_element = gates.is_by_element(heads);
+    let decays = if by_element { values * key_dim } else { values };
+    let of_tokens = gates.write.dims() == [rows, values] && gates.decay.dims() == [rows, decays];
+    let of_heads = gates.rate.dims() == [values] && gates.bias.dims() == [decays];
+    if !of_tokens || !of_heads || gates.bound.is_some() && !by_element {
         bail!("{NAME}: gates of other shapes than {rows} rows of {values} heads");
     }
     match Backend::of(qkv.device()) {
         Backend::Cpu(level) => {
             cpu::delta_rule(level, qkv, gates, heads, states, &step.runs(NAME, rows, slots)?)
+        }
+        Backend::Cuda if by_element => {
+            bail!("{NAME}: keys whose elements fade by themselves have no kernel for GPUs")
         }
         Backend::Cuda => {
             step.check_runs(NAME, rows, slots)?;

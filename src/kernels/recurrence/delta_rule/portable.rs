@@ -23,8 +23,14 @@ pub(super) fn delta_rule(
     let value = qkv.narrow(1, 2 * keys * key_dim, values * value_dim)?;
     let value = value.reshape((rows, values, 1, value_dim))?;
     let write = (gates.write.neg()?.exp()? + 1.0)?.recip()?.reshape((rows, values, 1, 1))?;
-    let decay = softplus(&gates.decay.broadcast_add(gates.bias)?)?;
-    let decay = decay.broadcast_mul(gates.rate)?.exp()?.reshape((rows, values, 1, 1))?;
+    let write = (write * f64::from(gates.write_scale))?;
+    let decay = gates.decay.broadcast_add(gates.bias)?.reshape((rows, values, ()))?;
+    let rate = gates.rate.reshape((values, 1))?;
+    let decay = match gates.bound {
+        None => softplus(&decay)?.broadcast_mul(&rate)?,
+        Some(bound) => ((decay.broadcast_mul(&rate)?.exp()? + 1.0)?.recip()? * f64::from(bound))?,
+    };
+    let decay = decay.exp()?.unsqueeze(3)?;
     let mut outputs = Vec::with_capacity(rows);
     for Run { rows, slot, starts } in runs {
         let kept = states.narrow(0, *slot, 1)?.reshape((values, key_dim, value_dim))?;

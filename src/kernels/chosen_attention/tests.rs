@@ -1,0 +1,111 @@
+//! Attention to chosen positions beside plain products, and beside attention to all of them.
+
+use candle_core::{DType, Device};
+
+use super::*;
+use crate::kv_write::{KvCache, Projections, Rotation, kv_write};
+use crate::random::{Random, assert_close, bits};
+
+const KEY_DIM: usize = 64;
+const VALUE_DIM: usize = 64;
+const OWN: usize = 32;
+const FORMATS: [KvFormat; 5] =
+    [KvFormat::F32, KvFormat::F16, KvFormat::Bf16, KvFormat::Fp8, KvFormat::Q8_0];
+
+/// Two sequences of 70 and 45 tokens, of which the last 3 and 2 are queries.
+struct Case {
+    q: Tensor,
+    cache: [Tensor; 2],
+    step: Step,
+}
+
+impl Case {
+    fn new(format: KvFormat) -> Self {
+        let mut random = Random::new(3);
+        let tokens = 6 * KV_BLOCK;
+        let cache = [format.key_dims(6, 1, KEY_DIM), format.value_dims(6, 1, VALUE_DIM)];
+        let cache = cache.map(|dims| format.zeros(dims, &Device::Cpu).unwrap());
+        let [k, v] = [KEY_DIM, VALUE_DIM].map(|dim| random.tensor((tokens, 1, dim)));
+        let none = Tensor::zeros((tokens, 0), DType::F32, &Device::Cpu).unwrap();
+        let slots: Vec<u32> = (0..u32::try_from(tokens).unwrap()).collect();
+        let rotation = Rotation { cos: &none, sin: &none, norms: None };
+        let to = KvCache { k: &cache[0], v: &cache[1] };
+        kv_write(Projections { q: &k, k: &k, v: &v }, rotation, to, slots[..].into()).unwrap();
+        let step = Step {
+            positions: vec![67, 68, 69, 43, 44],
+            cu_seqlens_q: vec![0, 3, 5],
+            context_lens: vec![70, 45],
+            block_tables: vec![vec![4, 0, 5], vec![1, 3]],
+            ..Step::default()
+        };
+        Self { q: random.tensor((5, 3, KEY_DIM)), cache, step }
+    }
+
+    fn chosen(&self, rows: Vec<Option<Vec<u32>>>) -> Result<Tensor> {
+        let Self { q, cache: [k, v], step } = self;
+        let (params, rows) = (AttentionParams::full(0.2), SelectedTokens::of_rows(rows));
+        paged_attention_chosen(q, [k, v], step, params, PerHead::default(), (&rows, OWN))
+    }
+
+    fn whole(&self) -> Tensor {
+        let Self { q, cache: [k, v], step } = self;
+        let params = AttentionParams::full(0.2);
+        let whole = paged_attention(q, k, v, step, params, PerHead::default()).unwrap();
+        whole.narrow(2, 0, OWN).unwrap().contiguous().unwrap()
+    }
+}
+
+#[test]
+fn all_positions_chosen_give_the_bits_of_no_choice() {
+    for format in FORMATS {
+        let case = Case::new(format);
+        let all = [68, 69, 70, 44, 45].map(|seen| Some((0..seen).collect())).to_vec();
+        let some = vec![None, None, Some((0..70).collect()), None, Some((0..45).collect())];
+        let whole = bits(&case.whole());
+        for rows in [all, some, vec![None; 5], Vec::new()] {
+            assert_eq!(bits(&case.chosen(rows).unwrap()), whole, "{format:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_not_chosen_is_not_seen() {
+    let case = Case::new(KvFormat::F32);
+    let seen = [vec![0, 3, 40, 67], (5..50).collect(), vec![69], vec![1, 2], (0..44).collect()];
+    let found = case.chosen(seen.clone().map(Some).to_vec()).unwrap();
+    let keys = case.cache[0].squeeze(1).unwrap().transpose(1, 2).unwrap();
+    let values = case.cache[1].squeeze(1).unwrap();
+    for (row, positions) in seen.iter().enumerate() {
+        let table = &case.step.block_tables[usize::from(row > 2)];
+        let each = |cache: &Tensor| {
+            let of = |position: &u32| {
+                let block = table[*position as usize / KV_BLOCK] as usize;
+                let block = cache.narrow(0, block, 1).unwrap().squeeze(0).unwrap();
+                block.narrow(0, *position as usize % KV_BLOCK, 1).unwrap()
+            };
+            Tensor::cat(&positions.iter().map(of).collect::<Vec<_>>(), 0).unwrap()
+        };
+        let q = case.q.narrow(0, row, 1).unwrap().squeeze(0).unwrap();
+        let scores = (q.matmul(&each(&keys).t().unwrap()).unwrap() * 0.2).unwrap();
+        let largest = scores.max_keepdim(1).unwrap();
+        let weights = scores.broadcast_sub(&largest).unwrap().exp().unwrap();
+        let weights = weights.broadcast_div(&weights.sum_keepdim(1).unwrap()).unwrap();
+        let values = each(&values).narrow(1, 0, OWN).unwrap().contiguous().unwrap();
+        let expected = weights.matmul(&values).unwrap();
+        assert_close(&found.narrow(0, row, 1).unwrap().squeeze(0).unwrap(), &expected, 1e-5);
+    }
+}
+
+#[test]
+fn choices_that_do_not_fit_are_refused() {
+    let case = Case::new(KvFormat::F32);
+    let refused = |first: Vec<u32>, count: usize| {
+        let mut rows = vec![None; count];
+        rows[0] = Some(first);
+        case.chosen(rows).unwrap_err().to_string()
+    };
+    assert!(refused(vec![0], 4).contains("for 4 queries"));
+    for wrong in [vec![], vec![68], vec![3, 2], vec![2, 2]] {
+        assert!(refused(wrong, 5).contains("the query at 67"));
+    }
+}

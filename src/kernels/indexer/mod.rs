@@ -1,0 +1,70 @@
+//! The lightning indexer: which tokens of its context each query of a sparse attention sees.
+//!
+//! DeepSeek-AI, "DeepSeek-V3.2: Pushing the Frontier of Open Large Language Models", 2025, section 2.1. A
+//! few heads of queries meet one key of each token: a token's score is `sum_h w_h * relu(q_h . k)`, and the
+//! tokens with the largest scores are seen, of equal ones the earlier. The Hadamard transform of the published
+//! code leaves products as they are, and is left out.
+//!
+//! The keys lie in the KV cache, each behind the value of its token.
+
+use candle_core::{DType, Device, Result, bail};
+
+pub use self::args::{IndexKeys, IndexQueries, SelectedTokens};
+use super::backend::{Backend, cpu_level};
+use super::cache::KV_BLOCK;
+use super::cache::kv_format::{GROUP, KvFormat};
+use super::step::Step;
+use args::NAME;
+
+mod args;
+mod cpu;
+#[cfg(test)]
+mod tests;
+
+/// Whether tokens are selected where tensors are on `device`: there are no kernels for GPUs.
+pub fn selects_on(device: &Device) -> bool {
+    device.is_cpu() && !Backend::of(device).is_cuda()
+}
+
+/// The at most `count` tokens up to its own that each query of a step sees, those with the largest scores.
+///
+/// # Errors
+///
+/// Shapes that don't fit, a row outside of its sequence, a block outside of the cache, or a device without
+/// kernels.
+pub fn select_tokens(
+    queries: IndexQueries<'_>,
+    keys: IndexKeys<'_>,
+    step: &Step,
+    count: usize,
+) -> Result<SelectedTokens> {
+    if count == 0 {
+        bail!("{NAME}: 0 tokens leave nothing to see");
+    }
+    if !selects_on(queries.queries.device()) {
+        bail!("{NAME}: tokens are selected on the CPU alone, there is no kernel for GPUs");
+    }
+    let (rows, heads, dim) = queries.queries.dims3()?;
+    if heads == 0 || dim != keys.dim || queries.weights.dims() != [rows, heads] {
+        bail!(
+            "{NAME}: queries {:?} and weights {:?} for keys of {} elements",
+            queries.queries.dims(),
+            queries.weights.dims(),
+            keys.dim
+        );
+    }
+    if [queries.queries, queries.weights].iter().any(|tensor| tensor.dtype() != DType::F32) {
+        bail!("{NAME}: queries and weights are f32");
+    }
+    let format = KvFormat::of_cache(keys.values)?;
+    let (num_blocks, kv_heads, positions, width) = keys.values.dims4()?;
+    let (first, whole) = (keys.first, keys.first + keys.dim);
+    let groups = format == KvFormat::Q8_0;
+    let cut = groups && !(first.is_multiple_of(GROUP) && dim.is_multiple_of(GROUP));
+    if kv_heads != 1 || positions != KV_BLOCK || width < format.head_len(whole) || cut {
+        let dims = keys.values.dims();
+        bail!("{NAME}: values {dims:?} have no keys of {dim} elements behind {first} ones");
+    }
+    step.check_attention(rows, num_blocks, false)?;
+    cpu::select(cpu_level(), queries, keys, format, step, count)
+}
