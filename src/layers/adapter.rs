@@ -1,17 +1,23 @@
 //! LoRA adapters: low-rank terms that are added to the outputs of linear layers, for some rows of a
 //! batch.
 //!
-//! Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", 2021. An adapter's two matrices
-//! are multiplied like any others, so a row's result doesn't depend on the other rows, and rows
-//! without an adapter have the results of a batch without any.
+//! Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", 2021. A row's result doesn't depend
+//! on the other rows, and rows without an adapter have the results of a batch without any. On the CPU
+//! all adapters of a batch are one operation; on other devices an adapter's two matrices are multiplied
+//! like any others.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use candle_core::{Device, Result, Tensor};
+use candle_core::quantized::GgmlDType;
+use candle_core::{DType, Device, Result, Tensor};
 
-use super::linear::Linear;
+use super::linear::{Linear, Matrix};
+use crate::kernels::backend::Backend;
+use crate::kernels::low_rank::{LowRank, LowRankRows, low_rank_add};
 use crate::kernels::put_rows::put_rows;
+use crate::weights::stored::dense_dtype;
+use crate::weights::{Loaded, StoredTensor, Weights};
 
 /// A linear layer within a layer of a decoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -46,18 +52,40 @@ pub enum Site {
 /// The term that an adapter adds to one linear layer: `scale * up(down(x))`.
 #[derive(Clone, Debug)]
 pub struct Delta {
-    /// `[rank, inputs]`
-    pub down: Linear,
-    /// `[outputs, rank]`
-    pub up: Linear,
-    /// Factor of the term.
-    pub scale: f32,
+    product: Product,
+    scale: f32,
+}
+
+#[derive(Clone, Debug)]
+enum Product {
+    /// In host memory, for all adapters of a batch together.
+    Host(LowRank),
+    /// On another device.
+    Device { down: Linear, up: Linear },
 }
 
 impl Delta {
-    /// `y + factor * delta(x)`
-    fn add(&self, x: &Tensor, y: &Tensor, factor: f32) -> Result<Tensor> {
-        self.up.forward_add_scaled(&self.down.forward(x)?, y, factor * self.scale)
+    /// The term of `down [rank, inputs]` and `up [outputs, rank]`, converted to `kind` if one is given,
+    /// on the device of `weights`.
+    pub fn load(
+        weights: &Weights,
+        [down, up]: [&StoredTensor; 2],
+        scale: f32,
+        kind: Option<GgmlDType>,
+    ) -> Loaded<Self> {
+        let product = if Backend::of(weights.device()).is_cpu() {
+            let dtype = kind.map_or(down.dense_dtype(), dense_dtype).unwrap_or(DType::F32);
+            let term = LowRank::new(&down.to_tensor(dtype)?, &up.to_tensor(dtype)?)?;
+            weights.tally().add(dtype.as_str(), term.size_in_bytes());
+            Product::Host(term)
+        } else {
+            let linear = |stored: &StoredTensor| -> Loaded<Linear> {
+                let matrix = Matrix::from_stored(weights, stored, kind)?;
+                Ok(Linear::from_matrix(matrix, None)?)
+            };
+            Product::Device { down: linear(down)?, up: linear(up)? }
+        };
+        Ok(Self { product, scale })
     }
 }
 
@@ -107,7 +135,7 @@ pub struct Adapters<'a> {
 struct Part<'a> {
     adapter: &'a Adapter,
     rows: Vec<u32>,
-    /// `rows` on the device; `None` if they are all rows.
+    /// `rows` on another device; `None` if they are all rows.
     index: Option<Tensor>,
 }
 
@@ -152,16 +180,24 @@ impl<'a> Adapters<'a> {
     /// `y + factor * delta(x)` for the rows whose adapters change `site`, and `y` for others.
     /// Nothing else may refer to the memory of `y`.
     pub fn add(&self, site: Site, x: &Tensor, y: Tensor, factor: f32) -> Result<Tensor> {
-        let mut y = y;
+        let (mut y, mut on_host) = (y, Vec::new());
         for Part { adapter, rows, index } in &self.parts {
-            let Some(delta) = adapter.deltas.get(&site) else { continue };
-            match index {
-                None => y = delta.add(x, &y, factor)?,
-                Some(index) => {
-                    let own = [x.index_select(index, 0)?, y.index_select(index, 0)?];
-                    put_rows(&y, rows, &delta.add(&own[0], &own[1], factor)?)?;
+            let Some(Delta { product, scale }) = adapter.deltas.get(&site) else { continue };
+            let factor = factor * scale;
+            match (product, index) {
+                (Product::Host(term), _) => on_host.push(LowRankRows { term, rows, factor }),
+                (Product::Device { down, up }, None) => {
+                    y = up.forward_add_scaled(&down.forward(x)?, &y, factor)?;
+                }
+                (Product::Device { down, up }, Some(index)) => {
+                    let (x, own) = (x.index_select(index, 0)?, y.index_select(index, 0)?);
+                    let own = up.forward_add_scaled(&down.forward(&x)?, &own, factor)?;
+                    put_rows(&y, rows, &own)?;
                 }
             }
+        }
+        if !on_host.is_empty() {
+            low_rank_add(x, &y, &on_host)?;
         }
         Ok(y)
     }

@@ -1,8 +1,9 @@
 //! The inputs of a forward pass: the flattened tokens of a step, and where their KV cache is.
 
 use std::borrow::Cow;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use candle_core::{DType, Device, Result, Tensor};
+use candle_core::{DType, Device, Result, Tensor, bail};
 use serde::{Deserialize, Serialize};
 
 pub use super::adapter::{AdaptedRows, Adapter};
@@ -34,12 +35,11 @@ pub struct ForwardBatch {
     /// The rows of each adapter. Other ranks don't get them, since adapters are not split.
     #[serde(skip)]
     pub adapters: Vec<AdaptedRows>,
-    /// The rows at which pictures are seen, in order. Other ranks don't get them, since models that see
-    /// are not split.
-    #[serde(skip)]
+    /// The rows at which pictures are seen, in order.
     pub pictures: Vec<PictureRows>,
-    /// What a head that drafts joins with the tokens' embeddings; no other model has any. Other ranks
-    /// don't get them, since heads are not split.
+    /// What a head that drafts joins with the tokens' embeddings, or what a stage of layers goes on from,
+    /// instead of the tokens; no other model has any. Other ranks don't get them with the batch: heads
+    /// are not split, and stages get them from the stage before.
     #[serde(skip)]
     pub previous_hidden: Option<PreviousHidden>,
 }
@@ -53,8 +53,8 @@ pub struct Taps {
     pub rows: Vec<u32>,
 }
 
-/// The hidden states from which the tokens of a step were predicted, `[num_tokens, hidden]` in f32; or of
-/// each the inputs of layers that a head needs instead.
+/// Hidden states, `[num_tokens, hidden]` in f32: those from which the tokens of a step were predicted, or
+/// of each the inputs of layers that a head needs instead; or those after the layers of earlier stages.
 #[derive(Clone, Debug)]
 pub struct PreviousHidden(pub Tensor);
 
@@ -68,13 +68,31 @@ impl PartialEq for PreviousHidden {
 impl Eq for PreviousHidden {}
 
 /// Consecutive rows of a step at which a picture is seen, or a part of one.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PictureRows {
     /// The first of the rows.
     pub first: usize,
     /// `[rows, width]` in f32: what a vision tower gives for each of them; the width is the hidden
     /// size, times one more than the number of layers after which features are added.
+    #[serde(with = "features")]
     pub features: Tensor,
+}
+
+/// Features on their way to another rank, which gets them on its host.
+mod features {
+    use candle_core::{Device, Tensor};
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer, de, ser};
+
+    pub(super) fn serialize<S: Serializer>(features: &Tensor, to: S) -> Result<S::Ok, S::Error> {
+        let numbers = features.flatten_all().and_then(|all| all.to_vec1::<f32>());
+        let numbers = numbers.map_err(ser::Error::custom)?;
+        (features.dims2().map_err(ser::Error::custom)?, numbers).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Tensor, D::Error> {
+        let (shape, numbers) = <((usize, usize), Vec<f32>)>::deserialize(from)?;
+        Tensor::from_vec(numbers, shape, &Device::Cpu).map_err(de::Error::custom)
+    }
 }
 
 impl PictureRows {
@@ -99,6 +117,17 @@ impl PartialEq for PictureRows {
 impl Eq for PictureRows {}
 
 impl ForwardBatch {
+    /// The rows whose logits or hidden states are wanted, ascending.
+    pub fn wanted_rows(&self) -> Vec<u32> {
+        if self.hidden_rows.is_empty() {
+            return self.logits_rows.clone();
+        }
+        let mut rows = [&self.logits_rows[..], &self.hidden_rows[..]].concat();
+        rows.sort_unstable();
+        rows.dedup();
+        rows
+    }
+
     /// The batch with its step copied to `device`, if kernels there read it.
     pub fn on(&self, device: &Device) -> Result<Cow<'_, Self>> {
         if !is_read_on(device) {
@@ -191,4 +220,48 @@ pub struct ForwardContext<'a> {
     pub kv: &'a [KvLayer],
     /// The recurrent states, `[slots, elements]` in f32 each.
     pub states: &'a [Tensor],
+    /// What may end the pass before its last layer. Keys and values that it has written by then are
+    /// those that are written when the same tokens are computed again.
+    pub interruption: Option<&'a Interruption>,
+}
+
+impl ForwardContext<'_> {
+    /// # Errors
+    ///
+    /// The pass is to end here.
+    pub fn check_interruption(&self) -> Result<()> {
+        self.interruption.map_or(Ok(()), Interruption::check)
+    }
+}
+
+/// Asks a forward pass to end early, from another thread.
+#[derive(Debug, Default)]
+pub struct Interruption {
+    asked: AtomicBool,
+    followed: AtomicBool,
+}
+
+impl Interruption {
+    /// Asks the pass that runs, or else the next one.
+    pub fn ask(&self) {
+        self.asked.store(true, Ordering::Relaxed);
+    }
+
+    /// Asks no longer.
+    pub fn withdraw(&self) {
+        self.asked.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether a pass has ended early since the last call.
+    pub fn take_followed(&self) -> bool {
+        self.followed.swap(false, Ordering::Relaxed)
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.asked.load(Ordering::Relaxed) {
+            self.followed.store(true, Ordering::Relaxed);
+            bail!("the step was given up for others");
+        }
+        Ok(())
+    }
 }

@@ -52,12 +52,25 @@ pub struct Texts {
 impl Texts {
     /// The layout of texts of these lengths, each at least 1, one after the other.
     pub fn new(lengths: &[usize], heads: Heads, device: &Device) -> Result<Self> {
+        Self::seeing(lengths, lengths, heads, device)
+    }
+
+    /// The same where all tokens see the first `seen` of their text alone, at least 1 of each.
+    pub fn seeing(
+        lengths: &[usize],
+        seen: &[usize],
+        heads: Heads,
+        device: &Device,
+    ) -> Result<Self> {
         let total: usize = lengths.iter().sum();
         let (mut step, blocks) = whole_texts(lengths)?;
-        // A query at its text's last position sees all of it, on every device.
-        let ends = step.context_lens.iter();
-        let last = ends.flat_map(|end| std::iter::repeat_n(end - 1, *end as usize));
-        step.positions = last.collect();
+        // A query at the last position that is seen sees all of them, on every device.
+        let mut positions = Vec::with_capacity(total);
+        for (length, seen) in lengths.iter().zip(seen) {
+            let last = u32::try_from(*seen).map_err(candle_core::Error::wrap)?.saturating_sub(1);
+            positions.extend(std::iter::repeat_n(last, *length));
+        }
+        step.positions = positions;
         let format = KvFormat::F32;
         let zeros = |dims| format.zeros(dims, device);
         if is_read_on(device) {
@@ -114,19 +127,46 @@ pub fn whole_texts(lengths: &[usize]) -> Result<(Step, usize)> {
 impl FullAttention {
     /// `residual` plus the output of attention on `x`, both `[num_tokens, hidden]`.
     pub fn forward_add(&self, residual: &Tensor, x: &Tensor, texts: &Texts) -> Result<Tensor> {
-        let (rows, Heads { count, dim }) = (x.dim(0)?, self.heads);
-        // [num_tokens, heads, head_dim]
-        let [q, k, v] = Linear::forward_each([&self.query, &self.key, &self.value], x)?;
-        let q = q.reshape((rows, count, dim))?;
-        let k = k.reshape((rows, count, dim))?;
-        let v = v.reshape((rows, count, dim))?;
-        #[expect(clippy::cast_precision_loss, reason = "head sizes are far below 2^24")]
-        let scale = 1.0 / (dim as f32).sqrt();
+        let [q, k, v] = self.project(x)?;
         let attended = match &texts.bias {
-            Some(bias) => attend_biased([&q, &k, &v], texts, bias, scale)?,
-            None => attend([&q, &k, &v], texts, None, scale)?,
+            Some(bias) => {
+                let of_text = |q: &Tensor, _: &Tensor| {
+                    let length = q.dim(1)?;
+                    bias.narrow(1, 0, length)?.narrow(2, 0, length)
+                };
+                attend_biased([&q, &k, &v], texts, self.scale(), &of_text)?
+            }
+            None => attend([&q, &k, &v], texts, None, self.scale())?,
         };
         self.output.forward_add(&attended, residual)
+    }
+
+    /// The same with scores that have a bias of their own for each text, `[heads, length, length]`, which
+    /// `bias` makes of the text's queries and keys, `[heads, length, head_dim]`. The products of these two
+    /// are multiplied with `scale`.
+    pub fn forward_add_biased(
+        &self,
+        residual: &Tensor,
+        x: &Tensor,
+        texts: &Texts,
+        scale: f32,
+        bias: &dyn Fn(&Tensor, &Tensor) -> Result<Tensor>,
+    ) -> Result<Tensor> {
+        let [q, k, v] = self.project(x)?;
+        self.output.forward_add(&attend_biased([&q, &k, &v], texts, scale, bias)?, residual)
+    }
+
+    /// Queries, keys and values of `x`, each `[num_tokens, heads, head_dim]`.
+    fn project(&self, x: &Tensor) -> Result<[Tensor; 3]> {
+        let (rows, Heads { count, dim }) = (x.dim(0)?, self.heads);
+        let [q, k, v] = Linear::forward_each([&self.query, &self.key, &self.value], x)?;
+        let heads = |x: Tensor| x.reshape((rows, count, dim));
+        Ok([heads(q)?, heads(k)?, heads(v)?])
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "head sizes are far below 2^24")]
+    fn scale(&self) -> f32 {
+        1.0 / (self.heads.dim as f32).sqrt()
     }
 }
 
@@ -148,23 +188,27 @@ pub fn attend(
     paged_attention(&q, keys, values, &texts.step, params, PerHead::default())?.flatten_from(1)
 }
 
-/// The same for scores that have a bias, text after text: no kernel takes one.
+/// The same for scores that have a bias, which is made of a text's queries and keys, text after text: no
+/// kernel takes one.
 fn attend_biased(
     [q, k, v]: [&Tensor; 3],
     texts: &Texts,
-    bias: &Tensor,
     scale: f32,
+    bias: &dyn Fn(&Tensor, &Tensor) -> Result<Tensor>,
 ) -> Result<Tensor> {
     let bounds = texts.step.cu_seqlens_q.windows(2);
     let of_text = |bounds: &[u32]| {
         let (first, length) = (bounds[0] as usize, (bounds[1] - bounds[0]) as usize);
+        let seen = texts.step.positions[first] as usize + 1;
         // [heads, length, head_dim]
         let rows = |x: &Tensor| x.narrow(0, first, length)?.transpose(0, 1)?.contiguous();
-        let bias = bias.narrow(1, 0, length)?.narrow(2, 0, length)?;
-        let scores = (rows(q)?.matmul(&rows(k)?.t()?)? * f64::from(scale))?.add(&bias)?;
+        let (q, k) = (rows(q)?, rows(k)?);
+        let scores = (q.matmul(&k.t()?)? * f64::from(scale))?.add(&bias(&q, &k)?)?;
+        let scores = scores.narrow(2, 0, seen)?;
         let powers = scores.broadcast_sub(&scores.max_keepdim(D::Minus1)?)?.exp()?;
         let weights = powers.broadcast_div(&powers.sum_keepdim(D::Minus1)?)?;
-        weights.matmul(&rows(v)?)?.transpose(0, 1)?.flatten_from(1)
+        let values = rows(v)?.narrow(1, 0, seen)?.contiguous()?;
+        weights.matmul(&values)?.transpose(0, 1)?.flatten_from(1)
     };
     Tensor::cat(&bounds.map(of_text).collect::<Result<Vec<_>>>()?, 0)
 }

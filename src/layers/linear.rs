@@ -1,24 +1,27 @@
 //! Linear layers on weights as they are stored: bf16, f16, f32 or any GGUF quantization, fused with
 //! the residual sums and gates around them.
 //!
-//! Callers don't know the kind. On the CPU the matrix is a [`PackedMatrix`]; on another device
-//! candle holds it.
+//! Callers don't know the kind. On the CPU the matrix is a [`PackedMatrix`]; on an NVIDIA GPU quantized
+//! ones are packed alike, and others are tensors; elsewhere candle holds it.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use candle_core::quantized::{GgmlDType, QMatMul, QStorage, QTensor};
-use candle_core::{DType, Device, Module, Result, Tensor};
+use candle_core::{DType, Device, Module, Result, Tensor, bail};
 
 use super::forward::Indices;
+use super::norm::RmsNorm;
+use super::normed::Normed;
 use crate::kernels::backend::Backend;
 use crate::kernels::embed::{device_embed, embed};
 use crate::kernels::floats::Floats;
 use crate::kernels::linear::{
-    DeviceLayer, Layer, device_input_type, device_linear_add, device_linear_each,
-    device_linear_gated, linear, linear_add, linear_each, linear_gated,
+    DeviceLayer, DeviceNorm, DeviceWeight, Layer, device_input_type, device_linear_add,
+    device_linear_each, device_linear_gated, device_normed_linear_each, device_normed_linear_gated,
+    linear, linear_add, linear_each, linear_gated,
 };
-use crate::kernels::packed::PackedMatrix;
+use crate::kernels::packed::{PackedMatrix, PackedOnDevice};
 use crate::kernels::pointwise::{Gating, gated_pairs};
 use crate::weights::stored::dense_dtype;
 use crate::weights::{Loaded, StoredTensor, Weights};
@@ -33,6 +36,8 @@ enum Form {
     Packed(Arc<PackedMatrix>),
     /// A tensor on another device.
     Portable(Tensor),
+    /// Quantized, on a device with kernels for its kind.
+    PackedOnDevice(PackedOnDevice),
     /// A quantized tensor on another device.
     PortableQuantized(QMatMul),
 }
@@ -59,20 +64,18 @@ impl Matrix {
             ))
             .into());
         }
-        let form = if Backend::of(weights.device()).is_cpu() {
-            let &[rows, columns] = stored.dims() else {
-                return Err(candle_core::Error::Msg(format!(
-                    "a weight matrix has two dimensions, not {:?}",
-                    stored.dims()
-                ))
-                .into());
-            };
-            let packed = PackedMatrix::pack(stored.kind(), rows, columns, stored.bytes(), kind)?;
+        let backend = Backend::of(weights.device());
+        let form = if backend.is_cpu() {
+            let packed = pack(stored, kind)?;
             weights.tally().add(&format!("{:?}", packed.kind()), packed.size_in_bytes());
             Form::Packed(Arc::new(packed))
+        } else if backend.is_cuda() && is_packed_on_device(stored, kind)? {
+            let packed = pack(stored, kind)?;
+            weights.tally().add(&format!("{:?}", packed.kind()), packed.size_in_bytes());
+            Form::PackedOnDevice(packed.to_device(weights.device())?)
         } else {
             // Other devices have no products of kinds that the tensor library doesn't have.
-            let kind = kind.or(stored.kind().ggml()).unwrap_or(GgmlDType::BF16);
+            let kind = kind.unwrap_or(stored.portable_kind());
             weights.tally().add(&format!("{kind:?}"), stored.bytes().len());
             Self::portable(stored, weights.device(), kind)?
         };
@@ -98,8 +101,56 @@ impl Matrix {
         match &self.0 {
             Form::Packed(matrix) => embed(matrix, ids.host),
             Form::Portable(matrix) => device_embed(matrix, &ids.to_device(device)?),
+            Form::PackedOnDevice(matrix) => matrix.embed(&ids.to_device(device)?),
             Form::PortableQuantized(matrix) => matrix.embedding(&ids.to_device(device)?),
         }
+    }
+}
+
+/// A norm as device kernels take it.
+fn device_norm(norm: &RmsNorm) -> DeviceNorm<'_> {
+    DeviceNorm { weight: norm.weight(), eps: norm.eps() }
+}
+
+/// Rows and columns of a weight matrix.
+fn dims_of(stored: &StoredTensor) -> Result<(usize, usize)> {
+    let &[rows, columns] = stored.dims() else {
+        bail!("a weight matrix has two dimensions, not {:?}", stored.dims())
+    };
+    Ok((rows, columns))
+}
+
+/// The matrix in host memory, rounded to `kind` if one is given.
+fn pack(stored: &StoredTensor, kind: Option<GgmlDType>) -> Result<PackedMatrix> {
+    let (rows, columns) = dims_of(stored)?;
+    PackedMatrix::pack(stored.kind(), rows, columns, stored.bytes(), kind)
+}
+
+/// Whether a GPU has kernels for the kind in which the matrix would be packed.
+fn is_packed_on_device(stored: &StoredTensor, kind: Option<GgmlDType>) -> Result<bool> {
+    let (_, columns) = dims_of(stored)?;
+    Ok(PackedOnDevice::has_kernels(PackedMatrix::kind_of(stored.kind(), columns, kind)))
+}
+
+/// A change of low rank to a linear layer, `up(down(x))`.
+#[derive(Clone, Debug)]
+pub struct LowRank {
+    down: Linear,
+    up: Linear,
+}
+
+impl LowRank {
+    /// Loads `0.weight [rank, inputs]` and `1.weight [outputs, rank]`.
+    pub fn load(weights: &Weights, inputs: usize, rank: usize, outputs: usize) -> Loaded<Self> {
+        Ok(Self {
+            down: Linear::load(&weights.scope("0"), inputs, rank, false)?,
+            up: Linear::load(&weights.scope("1"), rank, outputs, false)?,
+        })
+    }
+
+    /// `projected` plus the change of what `x` is projected to.
+    pub fn add(&self, x: &Tensor, projected: &Tensor) -> Result<Tensor> {
+        self.up.forward_add(&self.down.forward(x)?, projected)
     }
 }
 
@@ -146,12 +197,20 @@ impl Linear {
         Ok(Self { matrix, bias: bias.map(Floats::of).transpose()? })
     }
 
+    /// The layer with this bias, `[outputs]`.
+    pub fn with_bias(self, bias: Tensor) -> Result<Self> {
+        Ok(Self { bias: Some(Floats::of(bias)?), ..self })
+    }
+
     /// `x [.., inputs]` to `[.., outputs]`, both f32.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         match &self.matrix.0 {
             Form::Packed(matrix) => linear(x, self.layer(matrix)),
             Form::Portable(weight) => {
-                Ok(device_linear_each(x, &[self.device_layer(weight)])?.remove(0))
+                Ok(device_linear_each(x, &[self.device_layer(weight.into())])?.remove(0))
+            }
+            Form::PackedOnDevice(matrix) => {
+                Ok(device_linear_each(x, &[self.device_layer(matrix.into())])?.remove(0))
             }
             Form::PortableQuantized(matrix) => match &self.bias {
                 Some(bias) => matrix.forward(x)?.broadcast_add(&bias.tensor),
@@ -174,6 +233,19 @@ impl Linear {
         }
         let outputs = layers.iter().map(|layer| layer.forward(x)).collect::<Result<Vec<_>>>()?;
         Ok(outputs.try_into().expect("one output per layer"))
+    }
+
+    /// As [`forward_each`](Self::forward_each) of rows behind a norm, which few rows on a GPU go through on
+    /// the way.
+    pub fn normed_each<const N: usize>(layers: [&Self; N], x: &Normed<'_>) -> Result<[Tensor; N]> {
+        let on_device: Vec<_> = layers.iter().filter_map(|layer| layer.on_device()).collect();
+        if let Some((x, norm)) = x.before()
+            && on_device.len() == N
+            && let Some(outputs) = device_normed_linear_each(x, device_norm(norm), &on_device)?
+        {
+            return Ok(outputs.try_into().expect("one output per layer"));
+        }
+        Self::forward_each(layers, x.tensor()?)
     }
 
     /// `residual + y`
@@ -212,16 +284,36 @@ impl Linear {
         gated_pairs(gating, &gate.forward(x)?, &up.forward(x)?)?.to_dtype(dtype)
     }
 
+    /// As [`forward_gated_as`](Self::forward_gated_as) of rows behind a norm.
+    pub fn normed_gated_as(
+        dtype: DType,
+        gating: Gating,
+        [gate, up]: [&Self; 2],
+        x: &Normed<'_>,
+    ) -> Result<Tensor> {
+        if let Some((x, norm)) = x.before()
+            && let (Some(gate), Some(up)) = (gate.on_device(), up.on_device())
+            && let Some(gated) =
+                device_normed_linear_gated(x, device_norm(norm), gating, [gate, up], dtype)?
+        {
+            return Ok(gated);
+        }
+        Self::forward_gated_as(dtype, gating, [gate, up], x.tensor()?)
+    }
+
     /// The type in which this layer is best given so many rows of inputs. It gives the same bits for
     /// f32 as for what these are rounded to.
     pub fn input_type(&self, rows: usize) -> DType {
         self.on_device().map_or(DType::F32, |layer| device_input_type(rows, layer.weight))
     }
 
-    /// The layer as device kernels take it, if it is on a device and not quantized.
+    /// The layer as device kernels take it, if it is on a device that has any for it.
     pub(super) fn on_device(&self) -> Option<DeviceLayer<'_>> {
-        let Form::Portable(weight) = &self.matrix.0 else { return None };
-        Some(self.device_layer(weight))
+        match &self.matrix.0 {
+            Form::Portable(weight) => Some(self.device_layer(weight.into())),
+            Form::PackedOnDevice(matrix) => Some(self.device_layer(matrix.into())),
+            Form::Packed(_) | Form::PortableQuantized(_) => None,
+        }
     }
 
     fn packed(&self) -> Option<Layer<'_>> {
@@ -233,7 +325,7 @@ impl Linear {
         Layer { matrix, bias: self.bias.as_ref().map(|bias| bias.host.as_slice()) }
     }
 
-    fn device_layer<'a>(&'a self, weight: &'a Tensor) -> DeviceLayer<'a> {
+    fn device_layer<'a>(&'a self, weight: DeviceWeight<'a>) -> DeviceLayer<'a> {
         DeviceLayer { weight, bias: self.bias.as_ref().map(|bias| &bias.tensor) }
     }
 }

@@ -14,5 +14,6 @@ pub mod linear;
 pub mod mlp;
 pub mod moe;
 pub mod norm;
+pub mod normed;
 pub mod recurrent;
 pub mod rope;

@@ -2,7 +2,7 @@
 
 use candle_core::{DType, Result, Tensor};
 
-use crate::kernels::norm::{layer_norm, rms_norm, rms_norm_add};
+use crate::kernels::norm::{layer_norm, layer_norm_as, rms_norm, rms_norm_add, rms_norm_as};
 use crate::weights::{Loaded, WeightError, Weights};
 
 /// The scale of a norm.
@@ -14,6 +14,8 @@ pub enum NormScale {
     OnePlusStored,
     /// No scale.
     One,
+    /// What gives rows of length one: epsilon is added to the sum of squares, not to their mean.
+    UnitLength,
 }
 
 /// The variant of a norm.
@@ -52,14 +54,20 @@ pub enum Norm {
 
 impl Norm {
     /// Loads those of `weight [width]` and `bias [width]` that `spec` has.
+    #[expect(clippy::cast_precision_loss, reason = "widths are below 2^24")]
     pub fn load(weights: &Weights, width: usize, spec: NormSpec) -> Loaded<Self> {
         let scale = match spec.scale {
             NormScale::Stored => weights.dense("weight", &[width], DType::F32)?.contiguous()?,
             NormScale::OnePlusStored => (weights.dense("weight", &[width], DType::F32)? + 1.0)?,
             NormScale::One => Tensor::ones(width, DType::F32, weights.device())?,
+            NormScale::UnitLength => {
+                (Tensor::ones(width, DType::F32, weights.device())? / (width as f64).sqrt())?
+            }
         };
         if !spec.centered {
-            return Ok(Self::Rms(RmsNorm { weight: scale, eps: spec.eps }));
+            let of_mean = spec.scale != NormScale::UnitLength;
+            let eps = if of_mean { spec.eps } else { spec.eps / width as f32 };
+            return Ok(Self::Rms(RmsNorm { weight: scale, eps }));
         }
         let bias = if spec.bias {
             weights.dense("bias", &[width], DType::F32)?.contiguous()?
@@ -74,6 +82,14 @@ impl Norm {
         match self {
             Self::Rms(norm) => norm.forward(x),
             Self::Layer(norm) => norm.forward(x),
+        }
+    }
+
+    /// As [`forward`](Self::forward), rounded to a type.
+    pub fn forward_as(&self, x: &Tensor, dtype: DType) -> Result<Tensor> {
+        match self {
+            Self::Rms(norm) => rms_norm_as(x, &norm.weight, norm.eps, dtype),
+            Self::Layer(norm) => layer_norm_as(x, &norm.weight, &norm.bias, norm.eps, dtype),
         }
     }
 

@@ -8,7 +8,7 @@
 
 use std::sync::OnceLock;
 
-use candle_core::{Device, Result, Tensor};
+use candle_core::{DType, Device, Result, Tensor};
 
 use super::forward::{Step, StepTensors};
 use crate::kernels::kv_write::{HeadNorms, Rotation};
@@ -75,7 +75,7 @@ pub struct RopeSpec {
     pub scaling: RopeScaling,
     /// Factor of cosines and sines.
     pub magnitude: f32,
-    /// Position-dependent scale of queries; not together with norms of heads.
+    /// Position-dependent scale of queries, behind their norm.
     pub query_scale: Option<QueryScale>,
     /// `[rotary_dim / 2]`: by which of a token's three positions each pair is rotated; empty where they
     /// are never told apart. Wang et al., "Qwen2-VL", 2024.
@@ -93,15 +93,47 @@ pub enum Axis {
     Column,
 }
 
-/// A scale `1 + beta * ln(1 + floor((position + offset) / interval))` of queries.
+/// A scale of queries by their position.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct QueryScale {
-    /// Coefficient of the logarithm.
-    pub beta: f32,
-    /// Number of consecutive positions with the same scale.
-    pub interval: f32,
-    /// Number that is added to positions.
-    pub offset: f32,
+pub enum QueryScale {
+    /// `1 + beta * ln(1 + floor((position + offset) / interval))`
+    Logarithm {
+        /// Coefficient of the logarithm.
+        beta: f32,
+        /// Number of consecutive positions with the same scale.
+        interval: f32,
+        /// Number that is added to positions.
+        offset: f32,
+    },
+    /// `(1 + (position + 1) / unit)^exponent`
+    Power {
+        /// Number of positions that the base grows by one in.
+        unit: f32,
+        /// The exponent.
+        exponent: f32,
+    },
+}
+
+impl QueryScale {
+    #[expect(clippy::cast_precision_loss, reason = "contexts are below 2^24")]
+    fn at(self, position: u32) -> f32 {
+        let position = position as f32;
+        match self {
+            Self::Logarithm { beta, interval, offset } => {
+                1.0 + beta * (1.0 + ((position + offset) / interval).floor()).ln()
+            }
+            Self::Power { unit, exponent } => (exponent * ((position + 1.0) / unit).ln_1p()).exp(),
+        }
+    }
+
+    /// Of positions on a GPU: `[num_tokens, 1, 1]`, where a kernel doesn't compute it with the angles.
+    fn on_device(self, positions: &Tensor) -> Result<Option<Tensor>> {
+        let Self::Power { unit, exponent } = self else { return Ok(None) };
+        let base = positions.to_dtype(DType::F32)?.affine(1.0 / f64::from(unit), 1.0)?;
+        let base = (base + 1.0 / f64::from(unit))?;
+        let scales = (base.log()? * f64::from(exponent))?.exp()?;
+        scales.reshape((positions.elem_count(), 1, 1)).map(Some)
+    }
 }
 
 /// The frequencies of a variant of rotary embedding.
@@ -181,15 +213,22 @@ impl Rope {
             self.on_device.get_or_init(|| moved)
         };
         let longest = self.fixed_rope_length();
-        let query_scale =
-            self.query_scale.map(|QueryScale { beta, interval, offset }| [beta, interval, offset]);
+        let query_scale = match self.query_scale {
+            Some(QueryScale::Logarithm { beta, interval, offset }) => {
+                Some([beta, interval, offset])
+            }
+            _ => None,
+        };
         let params = AngleParams {
             frequencies: &moved.0,
             beyond: longest.zip(moved.1.as_ref()),
             magnitude: self.magnitude,
             query_scale,
         };
-        let (cos, sin, query_scale) = angles(&tensors.positions, &tensors.lengths, &params)?;
+        let (cos, sin, mut query_scale) = angles(&tensors.positions, &tensors.lengths, &params)?;
+        if let Some(scale) = self.query_scale {
+            query_scale = scale.on_device(&tensors.positions)?.or(query_scale);
+        }
         Ok(RopeAngles { cos, sin, query_scale })
     }
 
@@ -239,13 +278,9 @@ impl Rope {
         })
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "contexts are below 2^24")]
     fn query_scale(&self, positions: &[u32], device: &Device) -> Result<Option<Tensor>> {
-        let Some(QueryScale { beta, interval, offset }) = self.query_scale else { return Ok(None) };
-        let scale = |position: &u32| {
-            1.0 + beta * (1.0 + ((*position as f32 + offset) / interval).floor()).ln()
-        };
-        let scales: Vec<f32> = positions.iter().map(scale).collect();
+        let Some(scale) = self.query_scale else { return Ok(None) };
+        let scales: Vec<f32> = positions.iter().map(|position| scale.at(*position)).collect();
         Tensor::from_vec(scales, (positions.len(), 1, 1), device).map(Some)
     }
 }

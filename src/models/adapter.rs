@@ -11,9 +11,8 @@ use candle_core::Device;
 use candle_core::quantized::GgmlDType;
 
 use crate::layers::adapter::{Adapter, Delta, Site};
-use crate::layers::linear::{Linear, Matrix};
 use crate::weights::lora::LoraFolder;
-use crate::weights::{Loaded, StoredTensor, WeightError, Weights};
+use crate::weights::{Loaded, WeightError, Weights};
 
 /// A linear layer of the checkpoint that adapters may change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,14 +61,10 @@ impl AdaptableModule {
         scale: f32,
         form: &AdapterForm,
     ) -> Loaded<Vec<(Site, Delta)>> {
-        let linear = |stored: &StoredTensor| {
-            let matrix = Matrix::from_stored(weights, stored, form.kind)?;
-            Ok::<_, WeightError>(Linear::from_matrix(matrix, None)?)
-        };
-        let down = linear(&weights.stored("lora_A.weight", &[rank, self.inputs])?)?;
+        let down = weights.stored("lora_A.weight", &[rank, self.inputs])?;
         let delta = |(site, rows): &(Site, Vec<Range<usize>>)| {
             let up = weights.stored_rows("lora_B.weight", &[self.outputs, rank], Some(rows))?;
-            Ok((*site, Delta { down: down.clone(), up: linear(&up)?, scale }))
+            Ok((*site, Delta::load(weights, [&down, &up], scale, form.kind)?))
         };
         self.parts.iter().map(delta).collect()
     }

@@ -1,10 +1,11 @@
 //! The interface between the runner and a model.
 
-use candle_core::{Result, Tensor};
+use candle_core::{Result, Tensor, bail};
 
 use super::adapter::AdapterLayout;
 use crate::layers::embedding::Embedding;
 use crate::layers::forward::{ForwardBatch, ForwardContext, KvShape};
+use crate::layers::linear::Linear;
 
 /// Logits and hidden states of one step, in f32 on the context's device.
 #[derive(Clone, Debug)]
@@ -19,10 +20,38 @@ pub struct ForwardOutput {
     pub tapped: Option<Tensor>,
 }
 
+/// The block of tokens that a drafter drafts at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DraftedBlock {
+    /// What metrics call such drafters.
+    pub name: &'static str,
+    /// The token that stands for one that is to be drafted.
+    pub mask: u32,
+    /// Most tokens that it drafts at once, at least one.
+    pub tokens: usize,
+    /// Whether the row of the last token drafts the token behind it, so that there is a mask less than
+    /// drafts; or only masks draft, each the token in its place.
+    pub last_drafts: bool,
+}
+
 /// A causal language model over a paged KV cache.
 pub trait CausalLm: Send {
     /// Runs one step: writes K and V of every token of the batch and returns the rows it asks for.
     fn forward(&self, context: &ForwardContext<'_>, batch: &ForwardBatch) -> Result<ForwardOutput>;
+
+    /// Whether it is a stage: some of the layers. The first one begins with tokens, the others with the
+    /// batch's hidden states; all but the last give the hidden states of all tokens, and the last one those
+    /// of the rows that the batch asks for.
+    fn is_stage(&self) -> bool {
+        false
+    }
+
+    /// The rows that the batch asks for, from the `hidden` states of [`ForwardBatch::wanted_rows`] which the
+    /// last stage gave. The first stage has the output head.
+    fn finish(&self, batch: &ForwardBatch, hidden: &Tensor) -> Result<ForwardOutput> {
+        let (wanted, rows) = (batch.wanted_rows().len(), hidden.dim(0)?);
+        bail!("{rows} hidden states for {wanted} rows of a model that is no stage")
+    }
 
     /// The KV cache and recurrent states this model needs.
     fn kv_shape(&self) -> KvShape;
@@ -50,6 +79,12 @@ pub trait CausalLm: Send {
         &[]
     }
 
+    /// What it drafts at once, if that is more than a token. Then a batch has either hidden states, which
+    /// it remembers, or tokens without them, behind each of which masks stand for what it is to draft.
+    fn block(&self) -> Option<DraftedBlock> {
+        None
+    }
+
     /// Number of layers whose inputs can be asked for.
     fn num_layers(&self) -> usize {
         0
@@ -57,6 +92,11 @@ pub trait CausalLm: Send {
 
     /// The embedding of tokens, which a head that drafts may share.
     fn embedding(&self) -> Option<&Embedding> {
+        None
+    }
+
+    /// The output head, which a head that drafts may share.
+    fn output_head(&self) -> Option<&Linear> {
         None
     }
 

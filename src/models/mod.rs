@@ -8,7 +8,7 @@
 //! architectures/    one file per architecture, each with its rows of the table
 //! common/           the spec that they start from, and parts that several of them share
 //! config/           config.json, parsed and checked
-//! decoder/          the transformer that a spec describes  | encoder/ | vision/
+//! decoder/          the transformer that a spec describes  | encoder/ | vision/ | audio/
 //! bidirectional     decoders that read whole texts, as encoders do
 //! top               what a class has on top of its network | classifier: from there to classes
 //! drafters          what drafts for a model, and is made of its layers' outputs
@@ -38,6 +38,7 @@ mod registry;
 mod top;
 
 pub mod adapter;
+pub mod audio;
 pub mod bidirectional;
 pub mod classifier;
 pub mod config;
@@ -48,11 +49,13 @@ pub mod vision;
 #[cfg(test)]
 mod tests;
 
-pub use causal_lm::{CausalLm, ForwardOutput};
+pub use causal_lm::{CausalLm, DraftedBlock, ForwardOutput};
+pub use decoder::Stage;
 pub(crate) use decoder::at_least_eight_bits;
-pub use drafters::{DrafterKind, drafter_config, drafter_kind, load_eagle};
+pub use drafters::{DrafterKind, drafter_config, drafter_kind, load_drafter};
 pub use error::ModelError;
 pub use registry::{
-    WithDraftHead, architectures, load, load_part, load_with_draft_head, spec, top,
+    WithDraftHead, architectures, embedders, load, load_part, load_stage, load_with_draft_head,
+    pools_by_last, spec, spec_on, top,
 };
 pub use top::Top;

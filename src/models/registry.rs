@@ -2,19 +2,24 @@
 
 use std::sync::Arc;
 
+use candle_core::Device;
 use serde_json::Value;
 
-use super::architectures::ALL;
+use super::architectures::{ALL, EMBEDDERS, pools_itself};
 use super::causal_lm::CausalLm;
 use super::common::Architecture;
 use super::config::HfConfig;
-use super::decoder::spec::Head;
-use super::decoder::{Decoder, DecoderSpec};
+use super::decoder::spec::{Head, LongerContexts};
+use super::decoder::{Decoder, DecoderSpec, Stage};
 use super::encoder;
 use super::error::{ModelError, Result, bad};
 use super::top::Top;
+use crate::kernels::indexer::selects_on;
 use crate::layers::group::{Alone, Group};
 use crate::weights::Weights;
+
+/// Why contexts are shorter where tokens aren't selected.
+const ON_CPU: &str = "in longer ones its layers see only what an indexer chooses, which is computed on the CPU alone";
 
 impl HfConfig {
     /// Parses and checks the text of a `config.json`.
@@ -50,7 +55,19 @@ fn find(class: &str) -> Option<(&'static Architecture, Top)> {
     let (family, top) = Top::split(class)?;
     let of_family =
         |row: &&Architecture| Top::split(row.class).is_some_and(|(own, _)| own == family);
-    rows().find(of_family).map(|row| (row, top))
+    let embedder = || EMBEDDERS.iter().copied().flatten().find(|row| row.class == class);
+    rows().find(of_family).map(|row| (row, top)).or(embedder().map(|row| (row, Top::Nothing)))
+}
+
+/// Class names of the decoders that only embed.
+pub fn embedders() -> impl Iterator<Item = &'static str> {
+    EMBEDDERS.iter().copied().flatten().map(|row| row.class)
+}
+
+/// Whether the code of a configuration's class pools by itself: then a text's vector is the state of its
+/// last token, scaled to length 1, whatever modules stand beside it.
+pub fn pools_by_last(config: &Value) -> bool {
+    pools_itself(config)
 }
 
 /// What the class that a configuration names has on top of its decoder, if the class is known.
@@ -83,20 +100,50 @@ pub fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     Ok(spec)
 }
 
-/// Architectures of checkpoints that are published in another form too, and what to take.
-const ELSEWHERE: [(&str, &str); 1] = [(
-    "JinaEmbeddingsV5Model",
-    "its folder has an adapter for each task beside the network; take the checkpoint with that of your \
-     task merged: jina-embeddings-v5-text-small (or -nano) followed by -retrieval, -text-matching, \
-     -classification or -clustering",
-)];
+/// As [`spec`], of what is computed on a device: contexts are shorter where it can't select tokens of them.
+///
+/// # Errors
+///
+/// As [`spec`].
+pub fn spec_on(config: &HfConfig, device: &Device) -> Result<DecoderSpec> {
+    let spec = spec(config)?;
+    Ok(if selects_on(device) { spec } else { spec.without_selection(ON_CPU) })
+}
+
+/// The same, of a model that is about to be loaded: says if it is limited.
+fn spec_to_load(config: &HfConfig, device: &Device) -> Result<DecoderSpec> {
+    let spec = spec_on(config, device)?;
+    if let Some(LongerContexts { declared, reason }) = spec.longer_contexts {
+        let longest = spec.max_position_embeddings;
+        tracing::warn!(
+            longest,
+            declared,
+            "the model has contexts of at most {longest} tokens: {reason}"
+        );
+    }
+    Ok(spec)
+}
+
+/// Architectures of which a reason is known why they are not supported, and what to take.
+const ELSEWHERE: [(&str, &str); 2] = [
+    (
+        "Phi4MMForCausalLM",
+        "a request with pictures is computed with another LoRA than one of text alone, in every layer, which \
+         no step chooses here; its decoder for texts is Phi-4-mini",
+    ),
+    (
+        "PaliGemmaForConditionalGeneration",
+        "tokens of its prompts see all of the prompt, also the text behind them, which no step computes \
+         here; of its relatives Gemma 3 and Gemma 4 see pictures",
+    ),
+];
 
 fn unknown(names: &[String]) -> ModelError {
     if let Some((name, hint)) = ELSEWHERE.iter().find(|(name, _)| names.iter().any(|n| n == name)) {
         let what = format!("architecture {name}");
         return ModelError::Unsupported { what, supported: (*hint).to_owned() };
     }
-    let decoders = architectures().map(str::to_owned);
+    let decoders = architectures().chain(embedders()).map(str::to_owned);
     let supported: Vec<String> = decoders.chain(encoder::architectures()).collect();
     let nearest = names.first().and_then(|name| nearest(name));
     let nearest = nearest.map_or_else(String::new, |own| format!("; the nearest by name is {own}"));
@@ -142,7 +189,7 @@ pub struct WithDraftHead {
 ///
 /// As [`load`].
 pub fn load_with_draft_head(config: &HfConfig, weights: &Weights) -> Result<WithDraftHead> {
-    let spec = spec(config)?;
+    let spec = spec_to_load(config, weights.device())?;
     let decoder = Decoder::load(&spec, weights, Arc::new(Alone))?;
     let before = weights.tally().bytes();
     let generates = spec.head != Head::Absent;
@@ -168,5 +215,16 @@ pub fn load_part(
     weights: &Weights,
     group: Arc<dyn Group>,
 ) -> Result<Box<dyn CausalLm>> {
-    Ok(Box::new(Decoder::load(&spec(config)?, weights, group)?))
+    let spec = spec_to_load(config, weights.device())?;
+    Ok(Box::new(Decoder::load(&spec, weights, group)?))
+}
+
+/// Builds the layers of a model that one stage of several computes.
+///
+/// # Errors
+///
+/// As [`load`]; more stages than layers, or layers that must stay together.
+pub fn load_stage(config: &HfConfig, weights: &Weights, stage: Stage) -> Result<Box<dyn CausalLm>> {
+    let spec = spec_to_load(config, weights.device())?;
+    Ok(Box::new(Decoder::load_stage(&spec, weights, Arc::new(Alone), stage)?))
 }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::bidirectional::is_bidirectional;
 use super::config::HfConfig;
 use super::decoder::DecoderSpec;
+use super::decoder::spec::Join;
 use super::error::ModelError;
 use super::registry::{architectures, spec};
 use crate::kernels::pointwise::Activation;
@@ -206,7 +207,7 @@ fn sizes_that_no_model_can_have_name_field_value_and_bound() {
 
 #[test]
 fn what_is_not_implemented_is_refused_with_what_is() {
-    refused(json!({"architectures": ["BertModel"]}), &["BertModel", "Qwen3ForCausalLM"]);
+    refused(json!({"architectures": ["XLNetModel"]}), &["XLNetModel", "Qwen3ForCausalLM"]);
     refused(json!({"architectures": []}), &["supported are"]);
     let quantized = json!({"quantization_config": {"quant_method": "aqlm", "bits": 2}});
     refused(quantized, &["`aqlm`", "GGUF", "awq"]);
@@ -217,11 +218,18 @@ fn what_is_not_implemented_is_refused_with_what_is() {
             "architectures": ["Unheard", name], "num_key_value_heads": 2, "model_type": text,
             // One of them has no experts, and says so where others do.
             "num_experts": if *name == "MiniCPMForCausalLM" { 0 } else { 4 },
-            "moe_num_experts": 4, "moe_k": 2,
+            "moe_num_experts": 4, "moe_k": 2, "n_group": 1, "topk_group": 1,
             "num_local_experts": 4, "n_routed_experts": 4, "num_experts_per_tok": 2,
             "moe_intermediate_size": 64, "shared_expert_intermediate_size": 8,
-            "kv_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 8,
-            "num_heads": 1, "n_groups": 1, "mamba_n_heads": 1, "hybrid_override_pattern": "M*--",
+            "kv_lora_rank": 8, "q_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 8,
+            "num_heads": 1, "n_groups": 1, "mamba_n_heads": 1, "n_mamba_heads": 1,
+            "hybrid_override_pattern": "M*--",
+            // Of MiniCPM-V, whose decoder follows from it.
+            "version": 2.6,
+            // Of layers that are gone through again.
+            "n_input_layers": 1, "n_output_layers": 1,
+            // Of encoders that are decoders.
+            "is_decoder": true, "embedding_size": 32,
         });
         spec_of(known).is_err()
     };
@@ -244,14 +252,13 @@ fn an_unknown_architecture_is_told_its_nearest_kin() {
     let nearest = |name: &str, kin: &str| {
         refused(json!({"architectures": [name]}), &[name, "supported are", kin]);
     };
-    nearest("Gemma3nForCausalLM", "the nearest by name is Gemma3ForC");
+    nearest("Gemma5ForCausalLM", "the nearest by name is Gemma4");
     nearest("Qwen3OmniForCausalLM", "the nearest by name is Qwen3");
     nearest("LlamaForSomethingElse", "the nearest by name is LlamaForCausalLM");
     let far = spec_of(json!({"architectures": ["Zzz"]})).unwrap_err().to_string();
     assert!(!far.contains("nearest"), "{far}");
-    let merged =
-        ["architecture JinaEmbeddingsV5Model", "jina-embeddings-v5-text-small", "-retrieval"];
-    refused(json!({"architectures": ["JinaEmbeddingsV5Model"]}), &merged);
+    let both_ways = ["architecture PaliGemmaForC", "see all of the prompt", "Gemma 3"];
+    refused(json!({"architectures": ["PaliGemmaForConditionalGeneration"]}), &both_ways);
 }
 
 #[test]
@@ -378,7 +385,7 @@ fn queries_are_scaled_where_the_file_says_so() {
     assert_eq!(scale(json!(null)).unwrap(), None);
     assert_eq!(
         scale(json!(0.1)).unwrap(),
-        Some(QueryScale { beta: 0.1, interval: 64.0, offset: 0.0 })
+        Some(QueryScale::Logarithm { beta: 0.1, interval: 64.0, offset: 0.0 })
     );
     assert!(scale(json!(-0.1)).unwrap_err().to_string().contains("llama_4_scaling_beta"));
 }
@@ -399,4 +406,54 @@ fn counts_of_experts_are_checked() {
         "num_experts_per_tok": 2, "moe_intermediate_size": 8, "n_group": 3,
     });
     refused(grouped, &["n_group", "is 3", "divide 8"]);
+}
+
+#[test]
+fn layers_that_are_gone_through_again_have_places_in_the_order_of_their_passes() {
+    let hrm = spec_of(json!({
+        "architectures": ["HrmTextForCausalLM"], "num_hidden_layers": 1, "H_cycles": 2,
+        "L_cycles": 2,
+    }));
+    let hrm = hrm.unwrap();
+    let [add, switch] = [Some(Join::Add), Some(Join::AddThenKeep)];
+    let places = hrm.schedule.as_ref().unwrap().places.iter();
+    let seen: Vec<_> = places.map(|place| (&place.list[..1], place.join)).collect();
+    let once = [("L", switch), ("L", add), ("H", switch)];
+    assert_eq!(seen, [&[("L", None)][..], &once[1..], &once].concat());
+    // Keys and values of each pass.
+    assert_eq!(hrm.kv_shape().layers.len(), 6);
+    let many = json!({"architectures": ["HrmTextForCausalLM"], "H_cycles": 4096});
+    refused(many, &["num_hidden_layers", "1 to 4096"]);
+
+    let dory = |more: Value| {
+        let mut all = json!({
+            "architectures": ["DoryForCausalLM"], "num_key_value_heads": 2, "head_dim": 8,
+            "num_hidden_layers": 6, "n_input_layers": 2, "n_output_layers": 2,
+            "layer_types": ["full_attention", "mlp", "sliding_attention", "mlp", "full_attention", "mlp"],
+        });
+        all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        all
+    };
+    let spec = spec_of(dory(json!({}))).unwrap();
+    let places = spec.schedule.as_ref().unwrap().places.iter();
+    let seen: Vec<_> = places.map(|place| (place.layer, place.join)).collect();
+    let first = (2, Some(Join::KeepThenAdd));
+    let plain = |layer| (layer, None);
+    let expected = [plain(0), plain(1), first, plain(3), (2, add), plain(3), plain(4), plain(5)];
+    assert_eq!(seen, expected);
+    assert_eq!(spec.kv_shape().layers.len(), 4);
+    let windows: Vec<_> = spec.attention.iter().map(|layer| layer.params.window).collect();
+    assert_eq!((windows[0], windows[2], windows[4]), (None, Some(1024), Some(1024)));
+    refused(dory(json!({"n_input_layers": 4})), &["n_input_layers", "is 4", "6 layers"]);
+    refused(dory(json!({"n_recurrent_layers": 4})), &["n_recurrent_layers", "is 4", "the 2"]);
+    refused(dory(json!({"recurrent_kv_cache_mode": "last_loop"})), &["last_loop", "per_loop"]);
+}
+
+#[test]
+fn encoders_continue_no_text() {
+    for name in ["BertLMHeadModel", "RobertaForCausalLM", "BartForCausalLM"] {
+        refused(json!({"architectures": [name]}), &["is_decoder", "must be true"]);
+    }
+    let narrow = json!({"architectures": ["ElectraForCausalLM"], "is_decoder": true});
+    refused(narrow, &["embedding_size", "is 128", "= 32"]);
 }

@@ -8,6 +8,7 @@ use candle_core::{DType, Device};
 use sconce::layers::forward::KvFormat;
 use sconce::models::CausalLm;
 use sconce::weights::MemoryTensors;
+use sconce_blocks::{Coded, Kind};
 
 use super::driver::{Driver, greedy};
 use super::reference::{Distance, follow, reference};
@@ -15,20 +16,20 @@ use super::{load, load_with, open};
 
 /// Folders below `tests/fixtures/parity/compressed`, what their matrices become, and how far
 /// log-probabilities may be off: minima of blocks are rounded to f16.
-const FORMATS: [(&str, GgmlDType, f32); 13] = [
-    ("gptq", GgmlDType::Q4_0, 2e-4),
-    ("gptq_asymmetric", GgmlDType::Q4_1, 2e-2),
-    ("gptq_ordered", GgmlDType::F16, 2e-2),
-    ("gptq_v2_8bit", GgmlDType::Q8_0, 2e-4),
-    ("awq", GgmlDType::Q4_1, 2e-2),
-    ("packed", GgmlDType::Q4_0, 2e-4),
-    ("packed_asymmetric", GgmlDType::Q4_1, 2e-2),
-    ("int8", GgmlDType::Q8_0, 2e-4),
-    ("mxfp4", GgmlDType::Q5_0, 2e-4),
-    ("nvfp4", GgmlDType::BF16, 2e-4),
-    ("fp8_rows", GgmlDType::BF16, 2e-4),
-    ("fp8", GgmlDType::BF16, 2e-4),
-    ("fp8_blocks", GgmlDType::BF16, 2e-4),
+const FORMATS: [(&str, Kind, f32); 13] = [
+    ("gptq", Kind::Ggml(GgmlDType::Q4_0), 2e-4),
+    ("gptq_asymmetric", Kind::Ggml(GgmlDType::Q4_1), 2e-2),
+    ("gptq_ordered", Kind::Ggml(GgmlDType::F16), 2e-2),
+    ("gptq_v2_8bit", Kind::Ggml(GgmlDType::Q8_0), 2e-4),
+    ("awq", Kind::Ggml(GgmlDType::Q4_1), 2e-2),
+    ("packed", Kind::Ggml(GgmlDType::Q4_0), 2e-4),
+    ("packed_asymmetric", Kind::Ggml(GgmlDType::Q4_1), 2e-2),
+    ("int8", Kind::Ggml(GgmlDType::Q8_0), 2e-4),
+    ("mxfp4", Kind::Coded(Coded::Mxfp4), 2e-4),
+    ("nvfp4", Kind::Ggml(GgmlDType::BF16), 2e-4),
+    ("fp8_rows", Kind::Ggml(GgmlDType::BF16), 2e-4),
+    ("fp8", Kind::Ggml(GgmlDType::BF16), 2e-4),
+    ("fp8_blocks", Kind::Ggml(GgmlDType::BF16), 2e-4),
 ];
 
 /// The model of a fixture on its numbers as f32.
@@ -114,8 +115,8 @@ fn experts_of_four_bits_are_those_of_the_reference() {
     let mut tensors = HashMap::new();
     let mut widen = |name: &str, shape: &[usize]| {
         let stored = weights.stored(name, shape).unwrap();
-        let quantized = name.ends_with("_blocks").then_some(GgmlDType::Q5_0);
-        assert_eq!(stored.kind(), quantized.unwrap_or(GgmlDType::BF16), "{name}");
+        let quantized = name.ends_with("_blocks").then_some(Kind::Coded(Coded::Mxfp4));
+        assert_eq!(stored.kind(), quantized.unwrap_or(GgmlDType::BF16.into()), "{name}");
         tensors.insert(name.to_owned(), stored.to_tensor(DType::F32).unwrap());
     };
     for name in ["model.embed_tokens", "lm_head"] {

@@ -30,7 +30,7 @@ fn planned<'a>(
         pooled: (0, 0),
         tapped: false,
         adapter: None,
-        pictures: &[],
+        media: &[],
     }
 }
 
@@ -65,7 +65,7 @@ fn steps_of_a_runner_give_the_bits_of_the_model_in_any_company() {
         {
             let plan = company.iter().map(|i| planned(*i, &all[*i], done[*i], &tables[*i]));
             let output = runner
-                .run(plan, |_| unreachable!("nobody has an adapter"), |_| unreachable!())
+                .run(plan, |_| unreachable!("nobody has an adapter"), |_| unreachable!(), None)
                 .unwrap();
             let ours = rows(output.logits, u32::try_from(company.len()).unwrap());
             let plan: Vec<_> =

@@ -137,7 +137,12 @@ impl Driver {
         self.plan(seq, count, &mut batch);
         batch.taps.layers = layers.to_vec();
         batch.taps.rows = (0..u32::try_from(count).unwrap()).collect();
-        let context = ForwardContext { device: device(), kv: &self.kv, states: &self.states };
+        let context = ForwardContext {
+            device: device(),
+            kv: &self.kv,
+            states: &self.states,
+            interruption: None,
+        };
         let output = self.model.forward(&context, &batch.on(device()).unwrap()).unwrap();
         output.tapped.unwrap().to_vec2().unwrap()
     }
@@ -156,7 +161,12 @@ impl Driver {
         if hidden {
             batch.hidden_rows = (0..u32::try_from(batch.step.input_ids.len()).unwrap()).collect();
         }
-        let context = ForwardContext { device: device(), kv: &self.kv, states: &self.states };
+        let context = ForwardContext {
+            device: device(),
+            kv: &self.kv,
+            states: &self.states,
+            interruption: None,
+        };
         let ForwardOutput { logits, hidden, .. } =
             self.model.forward(&context, &batch.on(device()).unwrap()).unwrap();
         assert_eq!(logits.dims(), [sampled.len(), self.model.vocab_size()]);

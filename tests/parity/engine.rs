@@ -46,6 +46,7 @@ pub(super) fn request(prompt: &[u32], max_tokens: usize, seed: u64) -> EngineReq
         cache_salt: None,
         adapter: None,
         pictures: Vec::new(),
+        sounds: Vec::new(),
     }
 }
 

@@ -26,11 +26,13 @@ pub(crate) mod gguf_files;
 pub(crate) use gguf_files::converted;
 mod decode_graphs;
 mod engine;
+mod gguf_written;
 mod hidden;
 mod invariance;
 mod kv_disk;
 mod levels;
 mod lora;
+mod media;
 mod parts;
 pub(crate) mod pictures;
 pub(crate) mod pictures_gguf;
@@ -38,33 +40,58 @@ mod ranks;
 mod reference;
 mod rehearsal;
 mod snapshots;
+pub(crate) mod sounds;
+mod stages;
 
 /// Folders below `tests/fixtures/parity`: at least one per architecture.
 pub(crate) const MODELS: &[&str] = &[
     "afmoe",
     "apertus",
+    "apertus1p5",
     "arcee",
+    "aria",
+    "axk1",
+    "axk2",
     "bailing",
     "bailing_2",
+    "bailing_hybrid",
+    "bailing_hybrid_groups",
     "bamba",
+    "beam",
+    "bert",
+    "biogpt",
+    "bitnet",
     "bloom",
     "chatglm",
+    "codegen",
     "cohere",
     "cohere2",
     "cohere2_moe",
     "cohere2_moe_sigmoid",
+    "cohere_compass",
+    "cohere_compass_conditional",
     "cohere_norms",
+    "ctrl",
     "cwm",
+    "dbrx",
     "deci",
     "deepseek_moe",
     "deepseek_v2",
     "deepseek_v2_groups",
     "deepseek_v3",
+    "deepseek_v32",
+    "deepseek_v32_sparse",
+    "diffllama",
+    "doge",
+    "dory",
     "dots1",
+    "electra",
+    "emu3",
     "ernie4_5",
     "ernie4_5_moe",
     "exaone",
     "exaone4",
+    "exaone4_5",
     "exaone_moe",
     "falcon",
     "falcon_grouped",
@@ -74,10 +101,12 @@ pub(crate) const MODELS: &[&str] = &[
     "falcon_serial",
     "flex_olmo",
     "flint",
+    "fuyu",
     "gemma",
     "gemma2",
     "gemma3",
     "gemma3_conditional",
+    "gemma3n",
     "gemma4_conditional",
     "gemma4_experts",
     "gemma4_shared",
@@ -86,11 +115,14 @@ pub(crate) const MODELS: &[&str] = &[
     "glm4",
     "glm4_moe",
     "glm4_moe_lite",
+    "glm_moe_dsa",
+    "glm_moe_dsa_sparse",
     "gpt2",
     "gpt_big_code",
     "gpt_big_code_heads",
     "gpt_neo",
     "gpt_neox",
+    "gpt_neox_japanese",
     "gpt_neox_serial",
     "gpt_oss",
     "gptj",
@@ -102,6 +134,7 @@ pub(crate) const MODELS: &[&str] = &[
     "granite_moe_swa",
     "granite_swa",
     "helium",
+    "hrm_text",
     "hunyuan",
     "hunyuan_3",
     "hunyuan_moe",
@@ -109,25 +142,34 @@ pub(crate) const MODELS: &[&str] = &[
     "internlm",
     "internlm2",
     "internlm3",
+    "iquest_coder",
     "jais2",
     "jamba",
+    "jetmoe",
+    "kimi_k2_5",
+    "kimi_linear",
     "kolibri1",
     "laguna",
     "laguna_elements",
+    "lara_mini",
     "lfm2",
     "lfm2_moe",
     "lfm3",
+    "lfm3_vl",
     "llama2",
     "llama3",
     "llama4",
     "llama4_conditional",
     "llama_bias",
+    "longcat_flash",
     "mamba",
     "mamba2",
     "mellum",
     "mimo",
+    "mimo_v2",
     "minicpm",
     "minicpm3",
+    "minimax",
     "minimax_m2",
     "ministral",
     "ministral3",
@@ -135,14 +177,22 @@ pub(crate) const MODELS: &[&str] = &[
     "mistral3_conditional",
     "mistral4",
     "mixtral",
+    "mllama",
+    "modern_bert_decoder",
     "mpt",
+    "muse_glimmer",
+    "nanochat",
     "nemotron",
     "nemotron_h",
     "nemotron_h_moe",
+    "nemotron_h_omni",
     "olmo",
     "olmo2",
     "olmo3",
+    "olmo_hybrid",
+    "olmo_hybrid_rope",
     "olmoe",
+    "openai_gpt",
     "opt",
     "orion",
     "persimmon",
@@ -150,11 +200,13 @@ pub(crate) const MODELS: &[&str] = &[
     "phi3",
     "phi3_crossing",
     "phi3_long",
+    "phi4_multimodal",
     "phi_norms",
     "phimoe",
     "qwen",
     "qwen2",
     "qwen2_5_omni",
+    "qwen2_5_omni_thinker",
     "qwen2_moe",
     "qwen3",
     "qwen3_5",
@@ -164,15 +216,26 @@ pub(crate) const MODELS: &[&str] = &[
     "qwen3_moe",
     "qwen3_next",
     "qwen3_omni",
+    "qwen3_omni_thinker",
     "qwen3_sharded",
+    "recurrent_gemma",
+    "roberta",
+    "roformer",
+    "sarvam_mla",
+    "sarvam_moe",
     "seed_oss",
     "smollm3",
     "solar_open",
     "stablelm",
     "stablelm_parallel",
     "starcoder2",
+    "step3p7",
     "vault_gemma",
+    "xglm",
     "youtu",
+    "zamba",
+    "zamba2",
+    "zamba2_tied",
 ];
 
 pub(crate) fn folder(name: &str) -> PathBuf {
@@ -186,8 +249,13 @@ fn open(name: &str) -> ModelSource {
 
 /// The fixtures, or those of them that `SCONCE_TEST_MODELS` names, with commas between them.
 fn models() -> Vec<&'static str> {
-    let Ok(names) = std::env::var("SCONCE_TEST_MODELS") else { return MODELS.to_vec() };
-    let known = |name: &str| MODELS.iter().copied().find(|known| *known == name);
+    chosen(MODELS)
+}
+
+/// Those of some fixtures that `SCONCE_TEST_MODELS` names; all by default.
+fn chosen(all: &[&'static str]) -> Vec<&'static str> {
+    let Ok(names) = std::env::var("SCONCE_TEST_MODELS") else { return all.to_vec() };
+    let known = |name: &str| all.iter().copied().find(|known| *known == name);
     names
         .split(',')
         .map(|name| known(name).unwrap_or_else(|| panic!("no fixture {name}")))

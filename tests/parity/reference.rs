@@ -10,7 +10,7 @@ use sconce::weights::MemoryTensors;
 use serde::Deserialize;
 
 use super::driver::{Driver, greedy};
-use super::{MODELS, folder, load, load_as, load_with, models, prompt};
+use super::{folder, load, load_as, load_with, models, prompt};
 
 /// What transformers computed.
 #[derive(Deserialize)]
@@ -128,7 +128,8 @@ pub(super) fn assert_equals_f32(name: &str, model: Box<dyn CausalLm>) {
 /// a few hundred is luck in parts.
 #[test]
 fn bf16_weights_and_cache_are_nearer_to_f32_than_a_bf16_run() {
-    for name in MODELS {
+    // What an indexer selects of a context changes with rounding.
+    for name in models().into_iter().filter(|name| !name.ends_with("_sparse")) {
         let reference = reference(name);
         let model = load(name);
         let vocab = u32::try_from(model.vocab_size()).unwrap();

@@ -9,16 +9,18 @@
 
 use std::ops::Range;
 
-use candle_core::{Result, Tensor};
+use candle_core::{DType, Result, Tensor};
 
+use super::indexer::Indexer;
 use super::qkv_source::deinterleaved;
 use super::spec::{AttentionSpec, LatentSpec};
+use crate::kernels::pointwise::sigmoid;
 use crate::layers::linear::{Linear, Matrix};
-use crate::layers::norm::Norm;
+use crate::layers::norm::{Norm, RmsNorm};
 use crate::weights::{Loaded, StoredTensor, WeightError, Weights};
 
 /// The projections of a layer with latent attention.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct LatentProjections {
     /// From hidden states to the low-rank vector of queries.
     query_down: Option<(Linear, Norm)>,
@@ -26,12 +28,16 @@ pub(super) struct LatentProjections {
     query_rope: Linear,
     /// To the other parts of all query heads.
     query_nope: Linear,
-    /// From hidden states to the rotated part of the key.
-    key_rope: Linear,
+    /// To the gates of what heads give.
+    query_gates: Option<Linear>,
+    /// From hidden states to the rotated part of the key, and the norm of that.
+    key_rope: (Linear, Option<RmsNorm>),
     /// From hidden states to the latent vector.
     latent: (Linear, Norm),
     /// For each head, from the query to the latent space, and from there to values.
     heads: Vec<[Linear; 2]>,
+    /// What chooses the tokens that queries see.
+    indexer: Option<Indexer>,
     spec: LatentSpec,
 }
 
@@ -41,26 +47,37 @@ impl LatentProjections {
         spec: &AttentionSpec,
         latent: LatentSpec,
     ) -> Loaded<Self> {
-        let LatentSpec { query_rank, kv_rank, nope_dim, rope_dim, value_dim, norm, bias } = latent;
+        let LatentSpec { query_rank, kv_rank, nope_dim, rope_dim, value_dim, .. } = latent;
+        let (norm, bias) = (latent.norm, latent.bias);
         let (hidden, count) = (spec.hidden_size, spec.num_heads);
         let query_down = query_rank.map(|rank| {
             let down = Linear::load(&weights.scope("q_a_proj"), hidden, rank, bias)?;
             Ok::<_, WeightError>((down, Norm::load(&weights.scope("q_a_layernorm"), rank, norm)?))
         });
         let up = weights.scope(if query_rank.is_some() { "q_b_proj" } else { "q_proj" });
-        let head = nope_dim + rope_dim;
+        let head = latent.query_dim();
+        let sources = if latent.query_gates { 2 } else { 1 };
         let parts = |rows: &dyn Fn(usize) -> Vec<Range<usize>>| {
             let rows: Vec<_> = (0..count).flat_map(|i| rows(i * head)).collect();
-            Linear::load_rows(&up, query_rank.unwrap_or(hidden), count * head, false, &rows)
+            let inputs = sources * query_rank.unwrap_or(hidden);
+            Linear::load_rows(&up, inputs, count * head, false, &rows)
         };
         let order = rope_rows(spec, rope_dim);
         let rotated = |first: usize| order.iter().map(|i| first + i..first + i + 1).collect();
+        let gates = |first: usize| {
+            let rows = first + nope_dim + rope_dim..first + head;
+            vec![rows]
+        };
         let down = weights.scope("kv_a_proj_with_mqa");
         let key = |rows: &[Range<usize>]| {
             Linear::load_rows(&down, hidden, kv_rank + rope_dim, bias, rows)
         };
         let all = 0..kv_rank;
         let latent_norm = Norm::load(&weights.scope("kv_a_layernorm"), kv_rank, norm)?;
+        let indexer = latent
+            .selection
+            .and_then(|own| own.indexer)
+            .map(|indexer| Indexer::load(&weights.scope("indexer"), hidden, latent, indexer));
         // Read once: some formats are unpacked at every read.
         let shape = [count * (nope_dim + value_dim), kv_rank];
         let up = weights.scope("kv_b_proj").stored("weight", &shape)?;
@@ -71,29 +88,62 @@ impl LatentProjections {
                 let rows = first..first + nope_dim;
                 vec![rows]
             })?,
-            key_rope: key(&rotated(kv_rank))?,
+            query_gates: latent.query_gates.then(|| parts(&gates)).transpose()?,
+            key_rope: (key(&rotated(kv_rank))?, rotated_key_norm(weights, latent, &order)?),
             latent: (key(&[all])?, latent_norm),
             heads: (0..count)
                 .map(|head| load_head(weights, &up, head, [nope_dim, value_dim]))
                 .collect::<std::result::Result<_, _>>()?,
+            indexer: indexer.transpose()?,
             spec: latent,
         })
     }
 
+    /// What chooses the tokens that queries see, if the layer has it.
+    pub(super) fn indexer(&self) -> Option<&Indexer> {
+        self.indexer.as_ref()
+    }
+
+    /// The low-rank vectors that queries are projected from, `[num_tokens, query_rank]`, if there are any, of
+    /// hidden states `x [num_tokens, hidden]`; with gates those before the norm are behind them.
+    pub(super) fn low_rank(&self, x: &Tensor) -> Result<Option<Tensor>> {
+        let Some((down, norm)) = &self.query_down else { return Ok(None) };
+        let projected = down.forward(x)?;
+        let mut low_rank = norm.forward(&projected)?;
+        if self.spec.query_gates {
+            low_rank = Tensor::cat(&[low_rank, projected], 1)?;
+        }
+        let factor = self.spec.query_factor;
+        let scaled = factor.to_bits() != 1.0f32.to_bits();
+        Ok(Some(if scaled { (low_rank * f64::from(factor))? } else { low_rank }))
+    }
+
+    /// What heads give, `values [num_tokens, heads * value_dim]`, times their gates from `low_rank` vectors, if
+    /// there are any.
+    pub(super) fn gated(&self, values: Tensor, low_rank: Option<&Tensor>) -> Result<Tensor> {
+        match (&self.query_gates, low_rank) {
+            (Some(gates), Some(low_rank)) => values * sigmoid(&gates.forward(low_rank)?)?,
+            _ => Ok(values),
+        }
+    }
+
     /// Queries `[num_tokens, heads, rope_dim + kv_rank]`, the key `[num_tokens, 1, rope_dim +
     /// kv_rank]` and the value `[num_tokens, 1, kv_rank]` of hidden states `x [num_tokens,
-    /// hidden]`.
-    pub(super) fn forward(&self, x: &Tensor) -> Result<[Tensor; 3]> {
-        let LatentSpec { kv_rank, nope_dim, rope_dim, .. } = self.spec;
+    /// hidden]` and of their [`low_rank`](Self::low_rank) vectors.
+    pub(super) fn forward(&self, x: &Tensor, low_rank: Option<&Tensor>) -> Result<[Tensor; 3]> {
+        let LatentSpec { kv_rank, nope_dim, rope_dim, factor, .. } = self.spec;
         let (rows, heads) = (x.dim(0)?, self.heads.len());
-        let (key_rope, latent) =
-            (self.key_rope.forward(x)?, self.latent.1.forward(&self.latent.0.forward(x)?)?);
-        let low_rank = self.query_down.as_ref().map(|(down, norm)| norm.forward(&down.forward(x)?));
-        let low_rank = low_rank.transpose()?;
-        let [query_rope, nope] = Linear::forward_each(
-            [&self.query_rope, &self.query_nope],
-            low_rank.as_ref().unwrap_or(x),
-        )?;
+        let (key_rope, key_norm) = &self.key_rope;
+        let mut key_rope = key_rope.forward(x)?;
+        if let Some(norm) = key_norm {
+            key_rope = norm.forward(&key_rope)?;
+        }
+        let mut latent = self.latent.1.forward(&self.latent.0.forward(x)?)?;
+        if factor.to_bits() != 1.0f32.to_bits() {
+            latent = (latent * f64::from(factor))?;
+        }
+        let [query_rope, nope] =
+            Linear::forward_each([&self.query_rope, &self.query_nope], low_rank.unwrap_or(x))?;
         let query_rope = query_rope.reshape((rows, heads, rope_dim))?;
         let nope = nope.reshape((rows, heads, nope_dim))?;
         let absorbed = (0..heads).map(|head| {
@@ -116,6 +166,19 @@ impl LatentProjections {
         };
         Tensor::cat(&(0..self.heads.len()).map(head).collect::<Result<Vec<_>>>()?, 1)
     }
+}
+
+/// The norm of the key's rotated part, whose elements are in this `order`.
+fn rotated_key_norm(
+    weights: &Weights,
+    latent: LatentSpec,
+    order: &[usize],
+) -> Loaded<Option<RmsNorm>> {
+    let Some(name) = latent.rotated_key_norm else { return Ok(None) };
+    let scale = weights.scope(name).dense("weight", &[order.len()], DType::F32)?;
+    let order = order.iter().map(|at| u32::try_from(*at).map_err(candle_core::Error::wrap));
+    let order = Tensor::new(order.collect::<Result<Vec<u32>>>()?, weights.device())?;
+    Ok(Some(RmsNorm::new(scale, latent.norm.eps).reordered(&order)?))
 }
 
 /// The rotated elements of a stored head, in the order in which the rotation pairs halves.
@@ -150,7 +213,7 @@ mod tests {
     use std::collections::HashMap;
     use std::sync::Arc;
 
-    use candle_core::{DType, Device};
+    use candle_core::Device;
 
     use super::*;
     use crate::weights::MemoryTensors;

@@ -3,15 +3,17 @@
 use super::qkv_source::QkvSource;
 use super::query_key_norms::QueryKeyNorms;
 use super::spec::{AttentionSpec, NormSpan, QkvTensors, QueryKeyNorm};
-use crate::layers::linear::Linear;
+use crate::layers::linear::{Linear, LowRank};
 use crate::layers::norm::{Norm, RmsNorm};
 use crate::weights::{Loaded, Weights};
 
 /// Projections to queries, keys and values, with the gate of heads and the norms of queries and
 /// keys.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct QkvProjections {
     pub(super) layers: [Linear; 3],
+    /// What is added to each of these.
+    pub(super) changes: Option<[LowRank; 3]>,
     pub(super) gate: Option<Linear>,
     pub(super) norms: Option<QueryKeyNorms>,
 }
@@ -31,8 +33,16 @@ impl QkvProjections {
         let [query, key] = [load(query, bias)?, load(key, bias)?];
         let value = if is_key { key.clone() } else { load(value, bias)? };
         let norms = spec.query_key_norm.map(|norm| QueryKeyNorms::load(weights, spec, norm));
-        Ok(Self { layers: [query, key, value], gate, norms: norms.transpose()? })
+        Ok(Self { layers: [query, key, value], changes: None, gate, norms: norms.transpose()? })
     }
+}
+
+/// Loads the projection to gates of heads, if they have one of their own.
+pub(super) fn load_gate(weights: &Weights, spec: &AttentionSpec) -> Loaded<Option<Linear>> {
+    let load = |QkvSource { name, rows, ranges }: QkvSource| {
+        Linear::load_rows(&weights.scope(name), spec.hidden_size, rows, false, &ranges)
+    };
+    QkvSource::gate(spec).map(load).transpose()
 }
 
 /// Loads the query projection, and the norm of queries, of a layer with another layer's keys.

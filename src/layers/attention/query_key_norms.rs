@@ -10,7 +10,7 @@ use crate::layers::norm::{Norm, RmsNorm};
 use crate::weights::{Loaded, WeightError, Weights};
 
 /// Norms of queries and keys.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum QueryKeyNorms {
     /// RMS norms of each head, fused with the rotation: before or after it.
     Fused { norms: [RmsNorm; 2], after_rotation: bool },
@@ -49,6 +49,8 @@ impl QueryKeyNorms {
                 let after_rotation = over == NormSpan::RotatedHead;
                 let load = |weights| Norm::load(weights, head_dim, norm);
                 match (load(&query)?, load(&key)?, order) {
+                    // The rotation sees elements that these norms are not over.
+                    (query, key, None) if spec.value_bias.is_some() => Self::Heads([query, key]),
                     (Norm::Rms(query), Norm::Rms(key), None) => {
                         Self::Fused { norms: [query, key], after_rotation }
                     }

@@ -13,6 +13,8 @@ pub enum QkvTensors {
     Stacked(&'static str),
     /// One tensor: for each key head the query heads that share it, the key head, the value head.
     Grouped(&'static str),
+    /// One tensor in this many equal parts: in each the query heads, the value heads, the key heads.
+    InParts(&'static str, usize),
 }
 
 /// The elements that a norm of queries or keys is over.
@@ -51,6 +53,8 @@ impl QueryKeyNorm {
 pub enum GateTensor {
     /// In the query projection, where each head is followed by a gate of the same size.
     BehindQueries,
+    /// In the tensor of all projections, before the queries, with a gate for each element.
+    BeforeQueries,
     /// In a tensor of its own, with a gate for each element.
     Elements(&'static str),
     /// In a tensor of its own, with a gate for each head.
@@ -64,12 +68,14 @@ pub struct HeadGate {
     pub tensor: GateTensor,
     /// Whether the softplus of a gate is the factor; else its sigmoid.
     pub softplus: bool,
+    /// Name of the biases of gates, one for each head.
+    pub bias: Option<&'static str>,
 }
 
 impl HeadGate {
     /// Gates of this tensor, through a sigmoid.
     pub const fn sigmoid(tensor: GateTensor) -> Self {
-        Self { tensor, softplus: false }
+        Self { tensor, softplus: false, bias: None }
     }
 }
 
@@ -89,18 +95,27 @@ pub struct AttentionSpec {
     /// Name of the output projection.
     pub output: &'static str,
     /// The gate that multiplies what attention gives, before the output projection. Only where queries
-    /// have a tensor of their own.
+    /// have a tensor of their own, or the first one is before them.
     pub gate: Option<HeadGate>,
     /// Whether the query, key and value projections have biases.
     pub qkv_bias: bool,
     /// Whether the output projection has a bias.
     pub output_bias: bool,
+    /// Name of the bias of the output projection, where it is beside and not below that.
+    pub output_bias_beside: Option<&'static str>,
     /// Bound that queries, keys and values are clipped to, after norms that are not fused.
     pub clip: Option<f32>,
     /// Norms of queries and keys.
     pub query_key_norm: Option<QueryKeyNorm>,
     /// The norm of each value head, which has no scale.
     pub value_norm: Option<NormSpec>,
+    /// Elements of a value head, where queries and keys have another number. Only where queries, keys
+    /// and values have a tensor each, and no latent vector.
+    pub value_dim: Option<usize>,
+    /// Factor of values.
+    pub value_scale: f32,
+    /// Name and variant of the norm of what all heads give together, before the output projection.
+    pub output_norm: Option<(&'static str, NormSpec)>,
     /// Index of the layer whose KV cache is used, if this one computes no keys and values.
     pub kv_from_layer: Option<usize>,
     /// Index of the rotary embedding among the decoder's; `None`: there is none.
@@ -109,27 +124,92 @@ pub struct AttentionSpec {
     pub interleaved_rope: Option<usize>,
     /// Scale, soft-cap and window of scores.
     pub params: AttentionParams,
+    /// The bias of scores by the values of a key's token. Only without a latent vector, and where keys are
+    /// the layer's own.
+    pub value_bias: Option<ValueBias>,
+    /// Learned scales of rotated queries and of gates, which are squared. Only where queries, keys and values
+    /// are the layer's own.
+    pub squared_scales: Option<SquaredScales>,
     /// Name of the attention sinks: a score per query head, in the softmax beside those of
     /// positions.
     pub sinks: Option<&'static str>,
     /// ALiBi's largest exponent: slopes of heads are between 1 and two to the power of minus this.
     pub alibi: Option<f32>,
+    /// The experts among which a router chooses the query heads of each token. There are then as many query
+    /// heads as key heads for each that is chosen; the tensors of `qkv` and `output` are not used.
+    pub routed: Option<RoutedHeads>,
     /// Sizes of latent attention. There is then one KV head, `head_dim` is the size of its cached
     /// key, and `qkv` is not used.
     pub latent: Option<LatentSpec>,
+    /// The difference of the first and the second half of heads that there is instead of both. Value heads
+    /// are then twice as large as they are stored: those of the first and of the second half of key heads
+    /// side by side, once for each half.
+    pub difference: Option<Difference>,
+}
+
+/// The difference of two halves of heads, `first - factor * second`, normalized without a scale. Ye et al.,
+/// "Differential Transformer", 2024.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Difference {
+    /// The factor but for its learned part; what is normalized is multiplied by one minus this.
+    pub initial: f32,
+    /// The norm of each head of differences.
+    pub norm: NormSpec,
+}
+
+/// Learned scales, one for each element of all heads: of rotated queries and of gates before their sigmoid.
+/// What is multiplied is the square of a scale times its factor.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SquaredScales {
+    /// Name and factor of those of queries.
+    pub queries: (&'static str, f32),
+    /// Name and factor of those of gates.
+    pub gates: (&'static str, f32),
+}
+
+/// A bias of the scores of each key by all values of its token: `e^(rate * softplus(projection))`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ValueBias {
+    /// Name of the projection from the values of all heads to a number for each key head.
+    pub projection: &'static str,
+    /// Name of the rate of each key head.
+    pub rate: &'static str,
+}
+
+impl ValueBias {
+    /// Elements that a key and a query have more: the bias, and zeros up to a size that kernels like.
+    pub(super) const ELEMENTS: usize = 8;
 }
 
 impl AttentionSpec {
     /// Elements that all heads give, before the output projection.
     pub fn outputs(&self) -> usize {
-        self.num_heads * self.latent.map_or(self.head_dim, |latent| latent.value_dim)
+        if self.difference.is_some() {
+            return self.num_heads / 2 * self.value_dim();
+        }
+        self.num_heads * self.latent.map_or(self.value_dim(), |latent| latent.value_dim)
+    }
+
+    /// Elements of a value head.
+    pub fn value_dim(&self) -> usize {
+        self.value_dim.unwrap_or(self.head_dim)
     }
 
     /// The shape of the layer's KV cache.
     pub fn kv(&self) -> KvHeads {
-        let value_dim = self.latent.map_or(self.head_dim, |latent| latent.kv_rank);
-        KvHeads { count: self.num_kv_heads, key_dim: self.head_dim, value_dim }
+        let value_dim = self.latent.map_or(self.value_dim(), |latent| latent.cached_value_dim());
+        let more = self.value_bias.map_or(0, |_| ValueBias::ELEMENTS);
+        KvHeads { count: self.num_kv_heads, key_dim: self.head_dim + more, value_dim }
     }
+}
+
+/// Experts of which each has projections to queries and from what heads give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RoutedHeads {
+    /// Number of experts.
+    pub experts: usize,
+    /// Number of experts that a token is routed to.
+    pub chosen: usize,
 }
 
 /// Sizes of latent attention.
@@ -147,13 +227,68 @@ pub struct LatentSpec {
     pub value_dim: usize,
     /// The norm of the low-rank and of the latent vector.
     pub norm: NormSpec,
+    /// Factor of the normalized latent vector.
+    pub factor: f32,
+    /// Factor of the normalized low-rank vector of queries.
+    pub query_factor: f32,
+    /// Whether queries are projected from the low-rank vector and from what it was before its norm, side by side,
+    /// and each query head is followed by a gate of the head's values, which multiplies them by its sigmoid.
+    pub query_gates: bool,
+    /// Name of the RMS norm of the key's rotated part, which has this norm's epsilon.
+    pub rotated_key_norm: Option<&'static str>,
     /// Whether the projections from hidden states to these vectors have biases.
     pub bias: bool,
+    /// What queries see of longer contexts; `None`: all.
+    pub selection: Option<SelectionSpec>,
+}
+
+/// Sparse attention, whose queries see a number of tokens of their context.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SelectionSpec {
+    /// How many a query sees at most.
+    pub count: usize,
+    /// What chooses them; `None`: they are those of the layer before.
+    pub indexer: Option<IndexerSpec>,
+}
+
+/// The shape and the variant of what chooses tokens.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct IndexerSpec {
+    /// Number of heads.
+    pub heads: usize,
+    /// Elements of a head.
+    pub dim: usize,
+    /// Which of them are rotated, as many as in the layer's own heads.
+    pub rotated: RotatedPart,
+    /// Epsilon of the keys' norm.
+    pub eps: f32,
+}
+
+/// Which elements of a head are rotated, and in which pairs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RotatedPart {
+    /// The first ones; a pair has an element of each half.
+    FirstHalves,
+    /// The first ones; a pair is next to each other.
+    FirstPairs,
+    /// The last ones; a pair has an element of each half.
+    LastHalves,
 }
 
 impl LatentSpec {
     /// Elements of a cached key.
     pub fn key_dim(&self) -> usize {
         self.rope_dim + self.kv_rank
+    }
+
+    /// Elements that are projected from the low-rank vector for each head.
+    pub fn query_dim(&self) -> usize {
+        self.nope_dim + self.rope_dim + if self.query_gates { self.value_dim } else { 0 }
+    }
+
+    /// Elements of a cached value: the latent vector, and the key that tokens are chosen by.
+    pub fn cached_value_dim(&self) -> usize {
+        let indexer = self.selection.and_then(|selection| selection.indexer);
+        self.kv_rank + indexer.map_or(0, |indexer| indexer.dim)
     }
 }

@@ -44,10 +44,14 @@ pub struct Moe {
     routing: Routing,
     router_weight_on_input: bool,
     experts: Vec<Mlp>,
+    /// How many experts behind those give their input.
+    identities: usize,
     /// `[experts]`: factors of their weights.
     expert_scale: Option<Vec<f32>>,
     /// The shared expert, its gate and its factor.
     shared: Option<(Mlp, Option<Linear>, f32)>,
+    /// `[hidden]`
+    output_bias: Option<Tensor>,
     on_device: Option<DeviceExperts>,
 }
 
@@ -84,8 +88,9 @@ impl Moe {
             let scale = weights.dense(name, &[spec.num_experts], DType::F32)?;
             Ok::<_, WeightError>(scale.to_vec1()?)
         };
+        let choices = spec.num_experts + spec.identities;
         let bias = |bias: CorrectionBias| {
-            let shape = [1, spec.num_experts];
+            let shape = [1, choices];
             let shape = if bias.one_row { &shape[..] } else { &shape[1..] };
             let bias = weights.dense(bias.name, shape, DType::F32)?;
             Ok::<_, WeightError>(bias.flatten_all()?.to_vec1()?)
@@ -94,16 +99,23 @@ impl Moe {
         let expert_scale = spec.parallel_dense.map(expert_scale).transpose()?;
         let vectors = [correction_bias.as_deref(), expert_scale.as_deref()];
         let layers: Option<Vec<_>> = experts.iter().map(Mlp::on_device).collect();
+        // They have no experts that give their input.
+        let layers = layers.filter(|_| spec.identities == 0);
         let on_device = layers.map(|all| DeviceExperts::new(weights.device(), &all, vectors));
         Ok(Self {
             on_device: on_device.transpose()?.flatten(),
-            router: load_router(&router, hidden, spec.num_experts, spec.router_bias)?,
+            router: load_router(&router, hidden, choices, spec.router_bias)?,
+            identities: spec.identities,
             correction_bias,
             routing: spec.routing,
             router_weight_on_input: spec.router_weight_on_input,
             experts,
             expert_scale,
             shared: spec.shared.map(shared).transpose()?,
+            output_bias: spec
+                .output_bias
+                .map(|name| weights.dense(name, &[hidden], DType::F32))
+                .transpose()?,
         })
     }
 
@@ -124,14 +136,19 @@ impl Moe {
             return Ok(residual.clone());
         }
         let scores = self.router.forward(router_input)?;
+        let (tokens, weighs_inputs) = (scores.dim(0)?, self.router_weight_on_input);
         let kernels = self.on_device.as_ref();
-        let sum = match kernels.filter(|own| own.takes(scores.dims()[0], self.routing)) {
+        let sum = match kernels.filter(|own| own.takes(tokens, self.routing, weighs_inputs)) {
             Some(own) => {
-                let (one, weighing) = (&self.experts[0], (factor, self.router_weight_on_input));
+                let (one, weighing) = (&self.experts[0], (factor, weighs_inputs));
                 let (rows, activate) = ([x, &scores, residual], |x: &Tensor| one.activate(x));
                 own.forward_add(rows, self.routing, one.gating(), activate, weighing)?
             }
             None => self.experts_add(x, &scores, residual, factor)?,
+        };
+        let sum = match &self.output_bias {
+            None => sum,
+            Some(bias) => sum.broadcast_add(&(bias * f64::from(factor))?)?,
         };
         match &self.shared {
             None => Ok(sum),
@@ -155,13 +172,15 @@ impl Moe {
         let mut outputs = Vec::new();
         let mut starts = vec![0; batches.len()];
         let mut start = 0;
-        for ((batch, expert), first) in batches.iter().zip(&self.experts).zip(&mut starts) {
+        for (index, (batch, first)) in batches.iter().zip(&mut starts).enumerate() {
             if batch.rows.is_empty() {
                 continue;
             }
             *first = start;
             start += batch.rows.len();
-            outputs.push(expert.forward(&self.inputs(x, batch)?)?);
+            let inputs = self.inputs(x, batch)?;
+            let expert = self.experts.get(index);
+            outputs.push(expert.map_or(Ok(inputs.clone()), |expert| expert.forward(&inputs))?);
         }
         for (expert, pick) in &mut chosen {
             pick.row += starts[*expert];
@@ -186,7 +205,8 @@ impl Moe {
     /// and the row of its batch.
     fn choose(&self, scores: &Tensor) -> Result<(Vec<ExpertBatch>, Vec<Choice>)> {
         let scores: Vec<Vec<f32>> = scores.to_vec2()?;
-        let mut batches = vec![ExpertBatch::default(); self.experts.len()];
+        let count = self.experts.len() + self.identities;
+        let mut batches = vec![ExpertBatch::default(); count];
         let mut chosen = Vec::with_capacity(scores.len() * self.routing.experts_per_token);
         for (row, scores) in (0u32..).zip(scores) {
             let mut experts = self.routing.choose(scores, self.correction_bias.as_deref());

@@ -43,6 +43,8 @@ pub struct MoeSpec {
     pub layers: Vec<bool>,
     /// Number of routed experts in a layer.
     pub num_experts: usize,
+    /// Number of experts behind those that give their input.
+    pub identities: usize,
     /// Shape and variant of one expert.
     pub expert: MlpSpec,
     /// Names and layout of the experts.
@@ -59,6 +61,8 @@ pub struct MoeSpec {
     pub routing: Routing,
     /// The shared expert.
     pub shared: Option<SharedExpert>,
+    /// Name in a layer of a bias of what experts give together.
+    pub output_bias: Option<&'static str>,
     /// How a dense feed-forward part is combined with the experts, where layers have both.
     pub parallel_dense: Option<ParallelDense>,
 }
@@ -90,15 +94,22 @@ pub struct ScaledRouter {
 
 /// Names and layout of tensors with the matrices of all experts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "a format has each of them by itself")]
 pub struct StackedTensors {
     /// Gates and ups `[experts, 2 * inner, hidden]`, and downs `[experts, hidden, inner]`.
     pub names: [&'static str; 2],
+    /// Name of the ups, where they have a tensor of their own.
+    pub ups: Option<&'static str>,
     /// Whether the last two dimensions are transposed.
     pub transposed: bool,
     /// Names of the tensors in compressed checkpoints, where they are never transposed.
     pub compressed: Option<[&'static str; 2]>,
     /// Whether rows of gates and ups are interleaved; else all gates come first.
     pub interleaved: bool,
+    /// Whether experts are below each other in matrices `[experts * inner, hidden]`, also those of downs.
+    pub flat: bool,
+    /// Whether experts have no gates.
+    pub plain: bool,
     /// Names of the biases `[experts, 2 * inner]` and `[experts, hidden]`.
     pub biases: Option<[&'static str; 2]>,
 }
@@ -106,6 +117,15 @@ pub struct StackedTensors {
 impl StackedTensors {
     /// Two tensors in the common layout without biases.
     pub const fn new(names: [&'static str; 2]) -> Self {
-        Self { names, transposed: false, compressed: None, interleaved: false, biases: None }
+        Self {
+            names,
+            ups: None,
+            transposed: false,
+            compressed: None,
+            interleaved: false,
+            flat: false,
+            plain: false,
+            biases: None,
+        }
     }
 }

@@ -21,10 +21,16 @@ pub(super) fn load(
     let transposed = tensors.transposed && compressed.is_none();
     let names = compressed.unwrap_or(tensors.names);
     let biases = tensors.biases.map_or([None; 2], |names| names.map(Some));
-    let load = |which: usize, outputs, inputs| {
-        let shape = if transposed { [count, inputs, outputs] } else { [count, outputs, inputs] };
-        let matrices = weights.stored(names[which], &shape)?;
-        let bias = biases[which].map(|name| {
+    let load = |name: &str, bias: Option<&str>, outputs, inputs| {
+        // Downs of flat experts are transposed.
+        let transposed = transposed || tensors.flat && name == names[1];
+        let [rows, columns] = if transposed { [inputs, outputs] } else { [outputs, inputs] };
+        let matrices = if tensors.flat {
+            weights.stored(name, &[count * rows, columns])?
+        } else {
+            weights.stored(name, &[count, rows, columns])?
+        };
+        let bias = bias.map(|name| {
             let stored = weights.stored(name, &[count, outputs])?;
             Ok::<_, WeightError>(stored.to_tensor(DType::F32)?)
         });
@@ -36,20 +42,26 @@ pub(super) fn load(
             transposed,
         })
     };
-    let (both, down) = (load(0, 2 * inner, hidden)?, load(1, hidden, inner)?);
+    let down = load(names[1], biases[1], hidden, inner)?;
+    let of_gates = if tensors.ups.is_some() || tensors.plain { inner } else { 2 * inner };
+    let first = load(names[0], biases[0], of_gates, hidden)?;
+    let second = tensors.ups.map(|name| load(name, None, inner, hidden)).transpose()?;
     let (gates, ups) = if tensors.interleaved {
         let every_second = |first: usize| (0..inner).map(|i| one(first + 2 * i)).collect();
         (every_second(0), every_second(1))
+    } else if second.is_some() || tensors.plain {
+        let [all, same] = [0..inner, 0..inner];
+        (vec![all], vec![same])
     } else {
         let (first, second) = (0..inner, inner..2 * inner);
         (vec![first], vec![second])
     };
     let expert = |index| {
-        let gate = both.layer(weights, index, &gates)?;
-        let up = both.layer(weights, index, &ups)?;
+        let gate = (!tensors.plain).then(|| first.layer(weights, index, &gates)).transpose()?;
+        let up = second.as_ref().unwrap_or(&first).layer(weights, index, &ups)?;
         let all = 0..hidden;
         let down = down.layer(weights, index, std::slice::from_ref(&all))?;
-        Ok(Mlp::new(Some(gate), up, down, &spec))
+        Ok(Mlp::new(gate, up, down, &spec))
     };
     (0..count).map(expert).collect()
 }

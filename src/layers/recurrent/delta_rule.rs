@@ -30,6 +30,8 @@ pub struct DeltaRuleSpec {
     pub activation: Activation,
     /// Epsilon of the norm of the output.
     pub norm_eps: f32,
+    /// Factor of how much a token writes: 1, or 2 where it may turn what a state says of its key around.
+    pub write_scale: f32,
 }
 
 impl DeltaRuleSpec {
@@ -48,9 +50,8 @@ impl DeltaRuleSpec {
 #[derive(Debug)]
 pub(super) struct DeltaRule {
     heads: Heads,
-    /// Projections to queries, keys and values, to the gate of the output, to `write` and to
-    /// `decay`.
-    inputs: [Linear; 4],
+    inputs: Inputs,
+    write_scale: f32,
     taps: ConvTaps,
     /// `[values]`
     rate: Tensor,
@@ -59,17 +60,46 @@ pub(super) struct DeltaRule {
     norm: RmsNorm,
 }
 
-impl DeltaRule {
-    /// Loads four input projections, which may be fused by twos to `in_proj_qkvz` and `in_proj_ba`.
-    /// The rate is `-exp(A_log)`, or stored as `A`.
-    pub(super) fn load(weights: &Weights, spec: DeltaRuleSpec) -> Loaded<Self> {
-        let DeltaRuleSpec { hidden_size, heads, taps, activation, norm_eps } = spec;
+/// The projections of hidden states.
+#[derive(Debug)]
+enum Inputs {
+    /// To queries, keys and values, to the gate of the output, to `write` and to `decay`.
+    Joint([Linear; 4]),
+    /// The same with a projection each to queries, keys and values.
+    Separate([Linear; 6]),
+}
+
+impl Inputs {
+    /// Loads four projections, which may all be fused to `in_proj`, or by twos to `in_proj_qkvz` and
+    /// `in_proj_ba`; or six.
+    fn load(weights: &Weights, hidden: usize, heads: Heads) -> Loaded<Self> {
         let whole =
-            |name: &str, outputs| Linear::load(&weights.scope(name), hidden_size, outputs, false);
+            |name: &str, outputs| Linear::load(&weights.scope(name), hidden, outputs, false);
         let part = |name: &str, outputs, rows: &[Range<usize>]| {
-            Linear::load_rows(&weights.scope(name), hidden_size, outputs, false, rows)
+            Linear::load_rows(&weights.scope(name), hidden, outputs, false, rows)
         };
         let (outputs, values) = (heads.outputs(), heads.values);
+        if weights.contains("q_proj.weight") {
+            let keys = heads.keys * heads.key_dim;
+            return Ok(Self::Separate([
+                whole("q_proj", keys)?,
+                whole("k_proj", keys)?,
+                whole("v_proj", outputs)?,
+                whole("g_proj", outputs)?,
+                whole("b_proj", values)?,
+                whole("a_proj", values)?,
+            ]));
+        }
+        if weights.contains("in_proj.weight") {
+            let counts = [heads.inputs(), outputs, values, values];
+            let all: usize = counts.iter().sum();
+            let own = |index: usize| {
+                let start: usize = counts[..index].iter().sum();
+                let rows = start..start + counts[index];
+                part("in_proj", all, std::slice::from_ref(&rows))
+            };
+            return Ok(Self::Joint([own(0)?, own(1)?, own(2)?, own(3)?]));
+        }
         let [qkv, gate] = if weights.contains("in_proj_qkvz.weight") {
             let [query, key, value, gate] = grouped(heads.keys, by_key_head(heads));
             let qkv = [query, key, value].concat();
@@ -85,13 +115,35 @@ impl DeltaRule {
         } else {
             [whole("in_proj_b", values)?, whole("in_proj_a", values)?]
         };
-        let norm = weights.dense("norm.weight", &[heads.value_dim], DType::F32)?;
-        let conv = weights.scope("conv1d");
-        let taps = ConvTaps::load(&conv, heads.inputs(), taps, false)?;
+        Ok(Self::Joint([qkv, gate, write, decay]))
+    }
+
+    /// Queries, keys and values side by side; the gate, `write` and `decay`.
+    fn forward(&self, x: &Tensor) -> Result<[Tensor; 4]> {
+        match self {
+            Self::Joint(all) => Linear::forward_each(all.each_ref(), x),
+            Self::Separate(all) => {
+                let [query, key, value, gate, write, decay] =
+                    Linear::forward_each(all.each_ref(), x)?;
+                Ok([Tensor::cat(&[query, key, value], 1)?, gate, write, decay])
+            }
+        }
+    }
+}
+
+impl DeltaRule {
+    /// Loads the projections of [`Inputs`]. The rate is `-exp(A_log)`, or stored as `A`.
+    pub(super) fn load(weights: &Weights, spec: DeltaRuleSpec) -> Loaded<Self> {
+        let DeltaRuleSpec { hidden_size, heads, taps, activation, norm_eps, write_scale } = spec;
+        let values = heads.values;
+        let names = ["norm.weight", "out_norm.weight", "o_norm.weight"];
+        let norm = names.into_iter().find(|name| weights.contains(name)).unwrap_or(names[0]);
+        let norm = weights.dense(norm, &[heads.value_dim], DType::F32)?;
         Ok(Self {
             heads,
-            inputs: [qkv, gate, write, decay],
-            taps: taps.activated(activation),
+            inputs: Inputs::load(weights, hidden_size, heads)?,
+            write_scale,
+            taps: load_taps(weights, heads, taps)?.activated(activation),
             rate: if weights.contains("A") {
                 weights.dense("A", &[values], DType::F32)?
             } else {
@@ -104,14 +156,31 @@ impl DeltaRule {
 
     pub(super) fn forward(&self, x: &Tensor, states: &[Tensor], step: &Step) -> Result<Tensor> {
         let [conv, rule] = states else { bail!("{} states, expected 2", states.len()) };
-        let [qkv, gate, write, decay] = Linear::forward_each(self.inputs.each_ref(), x)?;
+        let [qkv, gate, write, decay] = self.inputs.forward(x)?;
         let qkv = short_conv(&qkv, self.taps.taps(), conv, step)?;
-        let gates = Gates { write: &write, decay: &decay, rate: &self.rate, bias: &self.bias };
+        let (write_scale, rate, bias) = (self.write_scale, &self.rate, &self.bias);
+        let gates = Gates { write: &write, write_scale, decay: &decay, rate, bias, bound: None };
         let y = delta_rule(&qkv, gates, self.heads, rule, step)?;
         let heads = (y.dim(0)?, self.heads.values, self.heads.value_dim);
         let y = self.norm.forward(&y.reshape(heads)?)?.reshape(gate.dims2()?)?;
         gated_pairs(Gating::Activation(Activation::Silu), &gate, &y)
     }
+}
+
+/// Loads the convolution of queries, keys and values: one, or one of each.
+fn load_taps(weights: &Weights, heads: Heads, taps: usize) -> Loaded<ConvTaps> {
+    if weights.contains("conv1d.weight") {
+        return ConvTaps::load(&weights.scope("conv1d"), heads.inputs(), taps, false);
+    }
+    let each = ["q_conv1d", "k_conv1d", "v_conv1d"].map(|name| weights.scope(name));
+    let keys = heads.keys * heads.key_dim;
+    ConvTaps::load_parts(&each, &[keys, keys, heads.outputs()], taps).or_else(|error| {
+        // Transformers saves the convolution of all channels in three parts as equal as they can be.
+        let all = heads.inputs();
+        let part = all.div_ceil(3);
+        let parts = [part, part, all.saturating_sub(2 * part)];
+        ConvTaps::load_parts(&each, &parts, taps).map_err(|_| error)
+    })
 }
 
 /// Numbers of rows of a key head's query, key, values and gates.

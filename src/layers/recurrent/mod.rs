@@ -7,13 +7,21 @@ use super::forward::Step;
 use super::linear::Linear;
 use crate::weights::{Loaded, Weights};
 
+mod channel_delta_rule;
 mod delta_rule;
+mod gated_unit;
+mod lightning;
+mod matrix_memory;
 mod selective_scan;
 mod short_conv;
 mod state_space;
 
 pub use crate::kernels::recurrence::delta_rule::Heads as DeltaHeads;
+pub use channel_delta_rule::ChannelDeltaRuleSpec;
 pub use delta_rule::DeltaRuleSpec;
+pub use gated_unit::GatedUnitSpec;
+pub use lightning::LightningSpec;
+pub use matrix_memory::MatrixMemorySpec;
 pub use selective_scan::SelectiveScanSpec;
 pub use short_conv::ShortConvSpec;
 pub use state_space::{SpaceNorm, StateSpaceSpec};
@@ -43,10 +51,18 @@ pub enum CellSpec {
     ShortConv(ShortConvSpec),
     /// Linear attention by the gated delta rule.
     DeltaRule(DeltaRuleSpec),
+    /// The same with a decay of each element of a key.
+    ChannelDeltaRule(ChannelDeltaRuleSpec),
     /// A selective state space.
     StateSpace(StateSpaceSpec),
     /// A selective scan, whose channels have states with decays of their own.
     SelectiveScan(SelectiveScanSpec),
+    /// Linear attention with fixed decays.
+    Lightning(LightningSpec),
+    /// A real-gated linear recurrent unit.
+    GatedUnit(GatedUnitSpec),
+    /// A matrix memory with exponential gates.
+    MatrixMemory(MatrixMemorySpec),
 }
 
 impl RecurrentSpec {
@@ -55,8 +71,12 @@ impl RecurrentSpec {
         match &self.cell {
             CellSpec::ShortConv(conv) => conv.states(),
             CellSpec::DeltaRule(rule) => rule.states(),
+            CellSpec::ChannelDeltaRule(rule) => rule.states(),
             CellSpec::StateSpace(space) => space.states(),
             CellSpec::SelectiveScan(scan) => scan.states(),
+            CellSpec::Lightning(attention) => attention.states(),
+            CellSpec::GatedUnit(unit) => unit.states(),
+            CellSpec::MatrixMemory(memory) => memory.states(),
         }
     }
 }
@@ -72,22 +92,36 @@ pub struct Recurrent {
 
 #[derive(Debug)]
 enum Cell {
-    ShortConv(short_conv::ShortConv),
+    ShortConv(Box<short_conv::ShortConv>),
     DeltaRule(Box<delta_rule::DeltaRule>),
+    ChannelDeltaRule(Box<channel_delta_rule::ChannelDeltaRule>),
     StateSpace(Box<state_space::StateSpace>),
     SelectiveScan(Box<selective_scan::SelectiveScan>),
+    Lightning(Box<lightning::Lightning>),
+    GatedUnit(Box<gated_unit::GatedUnit>),
+    MatrixMemory(Box<matrix_memory::MatrixMemory>),
 }
 
 impl Recurrent {
-    /// Loads the weights of `spec`, for hidden states of `hidden` elements.
-    pub fn load(weights: &Weights, hidden: usize, spec: &RecurrentSpec) -> Loaded<Self> {
+    /// Loads the weights of `spec` in layer `index`, for hidden states of `hidden` elements.
+    pub fn load(
+        weights: &Weights,
+        hidden: usize,
+        spec: &RecurrentSpec,
+        index: usize,
+    ) -> Loaded<Self> {
         let (cell, inner) = match &spec.cell {
-            CellSpec::ShortConv(conv) => {
-                (Cell::ShortConv(short_conv::ShortConv::load(weights, *conv)?), conv.channels)
-            }
+            CellSpec::ShortConv(conv) => (
+                Cell::ShortConv(Box::new(short_conv::ShortConv::load(weights, *conv)?)),
+                conv.channels,
+            ),
             CellSpec::DeltaRule(rule) => {
                 let cell = delta_rule::DeltaRule::load(weights, *rule)?;
                 (Cell::DeltaRule(Box::new(cell)), rule.outputs())
+            }
+            CellSpec::ChannelDeltaRule(rule) => {
+                let cell = channel_delta_rule::ChannelDeltaRule::load(weights, *rule)?;
+                (Cell::ChannelDeltaRule(Box::new(cell)), rule.outputs())
             }
             CellSpec::StateSpace(space) => {
                 let loaded = state_space::StateSpace::load(weights, hidden, *space)?;
@@ -96,6 +130,18 @@ impl Recurrent {
             CellSpec::SelectiveScan(scan) => {
                 let loaded = selective_scan::SelectiveScan::load(weights, hidden, *scan)?;
                 (Cell::SelectiveScan(Box::new(loaded)), scan.channels)
+            }
+            CellSpec::Lightning(attention) => {
+                let loaded = lightning::Lightning::load(weights, hidden, attention, index)?;
+                (Cell::Lightning(Box::new(loaded)), attention.inner())
+            }
+            CellSpec::GatedUnit(unit) => {
+                let loaded = gated_unit::GatedUnit::load(weights, hidden, *unit)?;
+                (Cell::GatedUnit(Box::new(loaded)), unit.channels)
+            }
+            CellSpec::MatrixMemory(memory) => {
+                let loaded = matrix_memory::MatrixMemory::load(weights, hidden, *memory)?;
+                (Cell::MatrixMemory(Box::new(loaded)), memory.inner())
             }
         };
         let output = Linear::load(&weights.scope(spec.output), inner, hidden, spec.output_bias)?;
@@ -113,8 +159,12 @@ impl Recurrent {
         match &self.cell {
             Cell::ShortConv(conv) => conv.forward(x, states, step),
             Cell::DeltaRule(rule) => rule.forward(x, states, step),
+            Cell::ChannelDeltaRule(rule) => rule.forward(x, states, step),
             Cell::StateSpace(space) => space.forward(x, states, step),
             Cell::SelectiveScan(scan) => scan.forward(x, states, step),
+            Cell::Lightning(attention) => attention.forward(x, states, step),
+            Cell::GatedUnit(unit) => unit.forward(x, states, step),
+            Cell::MatrixMemory(memory) => memory.forward(x, states, step),
         }
     }
 

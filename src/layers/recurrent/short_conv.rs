@@ -8,7 +8,7 @@ use crate::kernels::pointwise::Activation;
 use crate::kernels::recurrence::short_conv::{Taps, short_conv};
 use crate::layers::forward::Step;
 use crate::layers::linear::Linear;
-use crate::weights::{Loaded, Weights};
+use crate::weights::{Loaded, WeightError, Weights};
 
 /// Sizes of a gated short convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +68,22 @@ pub(super) struct ConvTaps {
 }
 
 impl ConvTaps {
+    /// Loads convolutions without biases, of `channels` each, which become one.
+    pub(super) fn load_each(weights: &[Weights], channels: usize, taps: usize) -> Loaded<Self> {
+        Self::load_parts(weights, &vec![channels; weights.len()], taps)
+    }
+
+    /// The same of so many channels each.
+    pub(super) fn load_parts(weights: &[Weights], channels: &[usize], taps: usize) -> Loaded<Self> {
+        let one = |(weights, channels): (&Weights, &usize)| {
+            let weight = weights.dense("weight", &[*channels, 1, taps], DType::F32)?;
+            Ok::<_, WeightError>(weight.reshape((*channels, taps))?.t()?.contiguous()?)
+        };
+        let all = weights.iter().zip(channels).map(one);
+        let all = all.collect::<std::result::Result<Vec<_>, _>>()?;
+        Ok(Self { weight: Tensor::cat(&all, 1)?.contiguous()?, bias: None, activation: None })
+    }
+
     /// Loads `weight [channels, 1, taps]` and, if there is one, `bias [channels]`.
     pub(super) fn load(
         weights: &Weights,

@@ -1,6 +1,6 @@
-//! Apertus: Llama with norms of query and key heads, and an ungated feed-forward part with xIELU,
+//! Apertus 1 and the language model of 1.5: Llama with norms of query and key heads, and an ungated feed-forward part with xIELU,
 //! an activation with learned parameters (Huang and Schlag, "Deriving Activation Functions Using
-//! Integration", 2024).
+//! Integration", 2024). The output head of 1.5 may have rows of the first tokens alone.
 
 use crate::layers::attention::NormSpan;
 use crate::layers::mlp::MlpTensors;
@@ -9,7 +9,22 @@ use crate::models::common::{
     read_attention_bias, set_query_key_norm,
 };
 
-pub(super) const CLASSES: &[Architecture] = &[Architecture::new("ApertusForCausalLM", spec)];
+pub(super) const CLASSES: &[Architecture] = &[
+    Architecture::new("ApertusForCausalLM", spec),
+    Architecture::new("Apertus1p5TextForCausalLM", spec_1_5),
+];
+
+fn spec_1_5(config: &HfConfig) -> Result<DecoderSpec> {
+    let mut spec = spec(config)?;
+    let rows = spec.vocab_size;
+    spec.vocab_size = config.size_or("output_vocab_size", rows, 1..=rows)?;
+    spec.embedding_rows = (spec.vocab_size < rows).then_some(rows);
+    if spec.tied_embeddings && spec.embedding_rows.is_some() {
+        let bound = format!("must be false for a head of fewer than {rows} rows");
+        return Err(bad("tie_word_embeddings", true, bound));
+    }
+    Ok(spec)
+}
 
 fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     let activation = config.hidden_act.as_deref().unwrap_or("xielu");

@@ -1,19 +1,31 @@
 //! Ling and Ring (BailingMoE), as configured by their own code on the hub: queries, keys and values in
 //! one tensor, and experts beside shared ones from some layer on. The first version chooses experts by
 //! softmax; the second by sigmoids with a correction bias, from the groups with the two best, and
-//! normalizes query and key heads.
+//! normalizes query and key heads, as does Sarvam.
 
 use crate::layers::attention::{NormSpan, QkvTensors, QueryKeyNorm};
 use crate::layers::moe::MoeSpec;
 use crate::models::common::{
-    Architecture, DecoderSpec, Defaults, ExpertFields, HfConfig, Names, Result, RopeDefaults, base,
-    experts, groups, set_sigmoid_routing, shared_experts,
+    Architecture, DecoderSpec, Defaults, ExpertFields, HfConfig, Names, RawFields, Result,
+    RopeDefaults, base, experts, groups, set_sigmoid_routing, shared_experts,
 };
 
 pub(super) const CLASSES: &[Architecture] = &[
     Architecture::new("BailingMoeForCausalLM", spec),
     Architecture::new("BailingMoeV2ForCausalLM", spec_2),
+    Architecture::new("SarvamMoEForCausalLM", spec_sarvam).completed_by(complete_sarvam),
 ];
+
+/// Sarvam's defaults.
+fn complete_sarvam(fields: &mut RawFields<'_>) {
+    for (name, default) in
+        [("head_dim", 64), ("num_shared_experts", 1), ("first_k_dense_replace", 1)]
+    {
+        fields.default(name, default);
+    }
+    fields.default("rope_theta", 8_000_000.0);
+    fields.default("routed_scaling_factor", 2.5);
+}
 
 /// What both versions share but for the choice of experts.
 fn first(config: &HfConfig, share: f64) -> Result<(DecoderSpec, MoeSpec)> {
@@ -45,8 +57,17 @@ fn spec(config: &HfConfig) -> Result<DecoderSpec> {
 }
 
 fn spec_2(config: &HfConfig) -> Result<DecoderSpec> {
+    with_sigmoids(config, 0.5)
+}
+
+/// Sarvam 30B rotates whole heads.
+fn spec_sarvam(config: &HfConfig) -> Result<DecoderSpec> {
+    with_sigmoids(config, 1.0)
+}
+
+fn with_sigmoids(config: &HfConfig, share: f64) -> Result<DecoderSpec> {
     config.only("moe_router_enable_expert_bias", true)?;
-    let (mut spec, mut moe) = first(config, 0.5)?;
+    let (mut spec, mut moe) = first(config, share)?;
     if config.field_or("use_qk_norm", true)? {
         let tensors = ["query_layernorm", "key_layernorm"];
         for layer in &mut spec.attention {

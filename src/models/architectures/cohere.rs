@@ -2,13 +2,14 @@
 //! bias, an interleaved rotary embedding, scaled logits and a tied head. Command-R may have a norm
 //! of each head; Command-R7B has sliding windows on three layers of four and no rotary embedding on
 //! the fourth. Its mixture of experts has dense layers before the others, and RMS norms if its file
-//! names their epsilon.
+//! names their epsilon. Compass is Command-R7B with rotated halves, and kinds of layers that are rotated
+//! or not by the file.
 
 use crate::layers::attention::NormSpan;
 use crate::layers::moe::{MoeSpec, Score};
 use crate::layers::norm::NormSpec;
 use crate::models::common::{
-    Architecture, Block, DecoderSpec, Defaults, ExpertFields, HfConfig, MAX_SIZE, Result,
+    Architecture, Block, DecoderSpec, Defaults, ExpertFields, HfConfig, MAX_SIZE, Names, Result,
     RopeDefaults, bad, base, experts, layers_with_experts, read_attention_bias,
     set_interleaved_rope, set_layer_norm, set_query_key_norm, set_windows, shared_experts,
     windowed_layers,
@@ -18,6 +19,8 @@ pub(super) const CLASSES: &[Architecture] = &[
     Architecture::new("CohereForCausalLM", spec),
     Architecture::new("Cohere2ForCausalLM", spec_2),
     Architecture::new("Cohere2MoeForCausalLM", moe),
+    Architecture::new("CohereCompassForCausalLM", compass),
+    Architecture::new("CohereCompassForConditionalGeneration", compass),
 ];
 
 const DEFAULTS: Defaults = Defaults {
@@ -35,7 +38,7 @@ fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     Ok(spec)
 }
 
-fn spec_2(config: &HfConfig) -> Result<DecoderSpec> {
+pub(super) fn spec_2(config: &HfConfig) -> Result<DecoderSpec> {
     config.only("use_qk_norm", false)?;
     let rope = RopeDefaults { theta: 10_000.0, ..DEFAULTS.rope };
     let mut spec = parallel(config, &Defaults { rope, ..DEFAULTS })?;
@@ -44,6 +47,28 @@ fn spec_2(config: &HfConfig) -> Result<DecoderSpec> {
     set_windows(config, &mut spec, &windowed, Some(4096))?;
     for (layer, windowed) in spec.attention.iter_mut().zip(windowed) {
         layer.rope = windowed.then_some(0);
+    }
+    Ok(spec)
+}
+
+fn compass(config: &HfConfig) -> Result<DecoderSpec> {
+    let rope = RopeDefaults { theta: 10_000.0, ..DEFAULTS.rope };
+    let mut spec = parallel(config, &Defaults { rope, ..DEFAULTS })?;
+    spec.names.roots = Names::MULTIMODAL_ROOTS;
+    spec.logit_scale = config.number_or("logit_scale", 1.0)?;
+    let windowed = windowed_layers(config, |_| false)?;
+    set_windows(config, &mut spec, &windowed, Some(4096))?;
+    let mut rotated = [true; 2];
+    if let Some(kinds) = config.rope_parameters.as_ref().filter(|_| spec.ropes.is_empty()) {
+        rotated = [kinds.full_attention.is_some(), kinds.sliding_attention.is_some()];
+        let head_dim = config.head_dim(None)?;
+        spec.ropes = config.ropes_by_layer_type(head_dim, rope, rope.theta)?.to_vec();
+    }
+    let by_kind = spec.ropes.len() > 1;
+    for (layer, windowed) in spec.attention.iter_mut().zip(windowed) {
+        let kind = usize::from(windowed);
+        layer.interleaved_rope = None;
+        layer.rope = rotated[kind].then_some(if by_kind { kind } else { 0 });
     }
     Ok(spec)
 }

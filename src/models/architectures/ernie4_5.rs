@@ -1,7 +1,8 @@
 //! ERNIE 4.5: Llama with an interleaved rotary embedding, a tied head, and one switch for all
 //! biases. Its mixture of experts has softmax scores with a correction bias, in some layers, beside
-//! a shared expert.
+//! a shared expert. The decoder of PaddleOCR-VL tells time, rows and columns of pictures apart.
 
+use super::qwen_vl::with_axes;
 use crate::layers::moe::CorrectionBias;
 use crate::models::common::{
     Architecture, DecoderSpec, Defaults, ExpertFields, HfConfig, Result, RopeDefaults, base,
@@ -11,6 +12,7 @@ use crate::models::common::{
 pub(super) const CLASSES: &[Architecture] = &[
     Architecture::new("Ernie4_5ForCausalLM", spec),
     Architecture::new("Ernie4_5_MoeForCausalLM", moe),
+    Architecture::new("PaddleOCRVLForConditionalGeneration", paddle_ocr),
 ];
 
 const DEFAULTS: Defaults = Defaults {
@@ -27,11 +29,21 @@ fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     with_defaults(config, &DEFAULTS)
 }
 
+/// The decoder of PaddleOCR-VL, whose heads are rotated half by half.
+fn paddle_ocr(config: &HfConfig) -> Result<DecoderSpec> {
+    with_axes(config, dense(config, &DEFAULTS)?, [16, 24, 24], false)
+}
+
 fn with_defaults(config: &HfConfig, defaults: &Defaults) -> Result<DecoderSpec> {
+    let mut spec = dense(config, defaults)?;
+    set_interleaved_rope(&mut spec);
+    Ok(spec)
+}
+
+fn dense(config: &HfConfig, defaults: &Defaults) -> Result<DecoderSpec> {
     let mut spec = base(config, defaults)?;
     let bias = config.field_or("use_bias", false)?;
     set_biases(&mut spec, bias, bias);
-    set_interleaved_rope(&mut spec);
     Ok(spec)
 }
 

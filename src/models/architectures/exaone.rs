@@ -14,6 +14,7 @@ use crate::models::common::{
 pub(super) const CLASSES: &[Architecture] = &[
     Architecture::new("ExaoneForCausalLM", spec_3).completed_by(complete_3),
     Architecture::new("Exaone4ForCausalLM", spec_4),
+    Architecture::new("Exaone4_5_ForConditionalGeneration", of_text),
     Architecture::new("ExaoneMoeForCausalLM", moe).completed_by(complete_moe),
 ];
 
@@ -53,6 +54,13 @@ fn spec_3(config: &HfConfig) -> Result<DecoderSpec> {
 fn spec_4(config: &HfConfig) -> Result<DecoderSpec> {
     let mut spec = fourth(config)?;
     spec.block = Block::POST_NORM;
+    Ok(spec)
+}
+
+/// The language model of EXAONE 4.5, which sees.
+fn of_text(config: &HfConfig) -> Result<DecoderSpec> {
+    let mut spec = spec_4(config)?;
+    spec.names.roots = Names::MULTIMODAL_ROOTS;
     Ok(spec)
 }
 

@@ -152,7 +152,7 @@ fn global_heads(
 
 /// Shares KV caches: the last `num_kv_shared_layers` read that of the last layer of their kind
 /// before them.
-fn share_kv(config: &HfConfig, spec: &mut DecoderSpec, windowed: &[bool]) -> Result<()> {
+pub(super) fn share_kv(config: &HfConfig, spec: &mut DecoderSpec, windowed: &[bool]) -> Result<()> {
     let layers = config.num_hidden_layers;
     let shared = config.field_or("num_kv_shared_layers", 0)?;
     if shared >= layers {

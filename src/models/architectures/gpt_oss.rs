@@ -13,11 +13,11 @@ use crate::models::common::{
 pub(super) const CLASSES: &[Architecture] = &[Architecture::new("GptOssForCausalLM", spec)];
 
 const EXPERTS: StackedTensors = StackedTensors {
-    names: ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"],
     transposed: true,
     compressed: Some(["mlp.experts.gate_up_proj_blocks", "mlp.experts.down_proj_blocks"]),
     interleaved: true,
     biases: Some(["mlp.experts.gate_up_proj_bias", "mlp.experts.down_proj_bias"]),
+    ..StackedTensors::new(["mlp.experts.gate_up_proj", "mlp.experts.down_proj"])
 };
 
 pub(super) fn spec(config: &HfConfig) -> Result<DecoderSpec> {

@@ -12,7 +12,7 @@ pub(super) const CLASSES: &[Architecture] =
     &[Architecture::new("GPTJForCausalLM", spec).completed_by(complete)];
 
 /// GPT-J's names of common fields.
-fn complete(fields: &mut RawFields<'_>) {
+pub(super) fn complete(fields: &mut RawFields<'_>) {
     fields.alias("hidden_size", "n_embd");
     fields.alias("num_hidden_layers", "n_layer");
     fields.alias("num_attention_heads", "n_head");
@@ -22,7 +22,7 @@ fn complete(fields: &mut RawFields<'_>) {
     fields.multiple("intermediate_size", "hidden_size", 4);
 }
 
-fn spec(config: &HfConfig) -> Result<DecoderSpec> {
+pub(super) fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     let head_dim = config.head_dim(None)?;
     let rotated = config.field_or("rotary_dim", head_dim)?;
     if rotated > head_dim || !rotated.is_multiple_of(2) || rotated == 0 {

@@ -21,7 +21,7 @@ fn spec_1(config: &HfConfig) -> Result<DecoderSpec> {
     Ok(spec)
 }
 
-fn spec_2(config: &HfConfig) -> Result<DecoderSpec> {
+pub(super) fn spec_2(config: &HfConfig) -> Result<DecoderSpec> {
     let mut spec = base(config, &Defaults::LLAMA)?;
     let bias = config.field_or("bias", true)?;
     set_biases(&mut spec, bias, false);

@@ -17,6 +17,8 @@ const FIELDS: SelectiveScanFields = SelectiveScanFields {
     taps: "mamba_d_conv",
     conv_bias: "mamba_conv_bias",
     bias: "mamba_proj_bias",
+    activation: "hidden_act",
+    heads: None,
 };
 
 fn spec(config: &HfConfig) -> Result<DecoderSpec> {

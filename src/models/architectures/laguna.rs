@@ -39,7 +39,7 @@ fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     set_windows(config, &mut spec, &windowed, Some(512))?;
     let head_dim = config.head_dim(defaults.head_dim)?;
     spec.ropes = config.ropes_by_layer_type(head_dim, ROPE, 10_000.0)?.to_vec();
-    let gate = HeadGate { tensor: gate(config)?, softplus: true };
+    let gate = HeadGate { tensor: gate(config)?, softplus: true, bias: None };
     for (layer, windowed) in spec.attention.iter_mut().zip(windowed) {
         layer.rope = Some(usize::from(windowed));
         layer.gate = Some(gate);

@@ -5,12 +5,21 @@
 use super::lfm2::{complete, rename, short_conv};
 use crate::layers::attention::{GateTensor, HeadGate, NormSpan};
 use crate::models::common::{
-    Architecture, Block, DecoderSpec, Defaults, HfConfig, Result, RopeDefaults, base,
+    Architecture, Block, DecoderSpec, Defaults, HfConfig, Names, Result, RopeDefaults, base,
     read_attention_bias, set_query_key_norm, set_windows,
 };
 
-pub(super) const CLASSES: &[Architecture] =
-    &[Architecture::new("Lfm3ForCausalLM", spec).completed_by(complete)];
+pub(super) const CLASSES: &[Architecture] = &[
+    Architecture::new("Lfm3ForCausalLM", spec).completed_by(complete),
+    Architecture::new("Lfm3VlForConditionalGeneration", of_text).completed_by(complete),
+];
+
+/// The language model of one that sees.
+fn of_text(config: &HfConfig) -> Result<DecoderSpec> {
+    let mut spec = spec(config)?;
+    spec.names.roots = Names::MULTIMODAL_ROOTS;
+    Ok(spec)
+}
 
 /// The kind of a layer.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -67,7 +67,7 @@ fn set_attention(config: &HfConfig, spec: &mut DecoderSpec) -> Result<()> {
     let norm = QueryKeyNorm { over: NormSpan::RotatedHead, ..QueryKeyNorm::of_heads(norm) };
     let head_dim = spec.attention[0].head_dim;
     if config.field_or("attn_temperature_tuning", true)? {
-        let scale = QueryScale {
+        let scale = QueryScale::Logarithm {
             beta: config.number_or("attn_scale", 0.1)?,
             interval: config.positive("floor_scale")?.unwrap_or(8192.0),
             offset: 1.0,

@@ -19,6 +19,8 @@ const FIELDS: SelectiveScanFields = SelectiveScanFields {
     taps: "conv_kernel",
     conv_bias: "use_conv_bias",
     bias: "use_bias",
+    activation: "hidden_act",
+    heads: None,
 };
 
 /// Files may say how many channels there are, which the ratio says as well.

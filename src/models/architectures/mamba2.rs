@@ -12,7 +12,7 @@ pub(super) const CLASSES: &[Architecture] =
 
 /// Longest sequence. Files name none, since a state has no limit, but the server needs one to bound
 /// requests: this is what hybrids of the same state spaces declare.
-const CONTEXT: usize = 262_144;
+pub(super) const CONTEXT: usize = 262_144;
 
 const FIELDS: StateSpaceFields = StateSpaceFields {
     heads: "num_heads",

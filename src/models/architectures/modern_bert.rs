@@ -25,11 +25,11 @@ const DEFAULTS: Defaults = Defaults {
     ..Defaults::LLAMA
 };
 
-fn complete(fields: &mut RawFields<'_>) {
+pub(super) fn complete(fields: &mut RawFields<'_>) {
     fields.alias("hidden_act", "hidden_activation");
 }
 
-fn spec(config: &HfConfig) -> Result<DecoderSpec> {
+pub(super) fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     let mut spec = base(config, &DEFAULTS)?;
     let norm_bias = config.field_or("norm_bias", false)?;
     set_layer_norm(config, &mut spec, "norm_eps", norm_bias)?;

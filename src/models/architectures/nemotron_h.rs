@@ -9,8 +9,18 @@ use crate::models::common::{
     set_sigmoid_routing,
 };
 
-pub(super) const CLASSES: &[Architecture] =
-    &[Architecture::new("NemotronHForCausalLM", spec).completed_by(complete)];
+pub(super) const CLASSES: &[Architecture] = &[
+    Architecture::new("NemotronHForCausalLM", spec).completed_by(complete),
+    Architecture::new("NemotronH_Nano_Omni_Reasoning_V3", spec_omni).completed_by(complete),
+    Architecture::new("NemotronH_Omni_Reasoning_V3", spec_omni).completed_by(complete),
+];
+
+/// The language model of Nemotron 3 Nano Omni.
+fn spec_omni(config: &HfConfig) -> Result<DecoderSpec> {
+    let mut spec = spec(config)?;
+    spec.names.roots = &["language_model.backbone.", "language_model.model.", "model."];
+    Ok(spec)
+}
 
 /// Fields of the state spaces. `time_step_min` is not among them: it only initializes biases for
 /// the training, and bounds no time step.

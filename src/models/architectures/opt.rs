@@ -22,9 +22,16 @@ fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     config.only("_remove_final_layer_norm", false)?;
     config.only("layer_norm_elementwise_affine", true)?;
     let defaults = Defaults { context: 2048, tied: true, activation: "relu", ..Defaults::LLAMA };
-    let mut spec = base(config, &defaults)?;
+    let mut spec = ungated(config, &defaults)?;
     let bias = config.field_or("enable_bias", true)?;
     set_biases(&mut spec, bias, bias);
+    Ok(spec)
+}
+
+/// The decoder of models with the same layers.
+pub(super) fn ungated(config: &HfConfig, defaults: &Defaults) -> Result<DecoderSpec> {
+    let mut spec = base(config, defaults)?;
+    set_biases(&mut spec, true, true);
     set_layer_norm(config, &mut spec, "layer_norm_eps", true)?;
     spec.learned_positions = Some(LearnedPositions { name: "embed_positions", first: 2 });
     spec.names = Names {
@@ -41,4 +48,10 @@ fn spec(config: &HfConfig) -> Result<DecoderSpec> {
         layer.rope = None;
     }
     Ok(spec)
+}
+
+/// The factor of embeddings that their size gives.
+#[expect(clippy::cast_precision_loss, reason = "hidden sizes are below 2^24")]
+pub(super) fn root(hidden_size: usize) -> f32 {
+    (hidden_size as f32).sqrt()
 }

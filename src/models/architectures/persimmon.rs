@@ -9,7 +9,15 @@ use crate::models::common::{
     set_layer_norm,
 };
 
-pub(super) const CLASSES: &[Architecture] = &[Architecture::new("PersimmonForCausalLM", spec)];
+pub(super) const CLASSES: &[Architecture] =
+    &[Architecture::new("PersimmonForCausalLM", spec), Architecture::new("FuyuForCausalLM", fuyu)];
+
+/// The language model of Fuyu, which sees pictures through one linear layer.
+fn fuyu(config: &HfConfig) -> Result<DecoderSpec> {
+    let mut spec = spec(config)?;
+    spec.names.roots = &["model.language_model.", "language_model.model.", "language_model."];
+    Ok(spec)
+}
 
 fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     let defaults = Defaults {

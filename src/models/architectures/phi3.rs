@@ -7,7 +7,10 @@ use crate::models::common::{
     Architecture, DecoderSpec, Defaults, HfConfig, Result, RopeDefaults, base,
 };
 
-pub(super) const CLASSES: &[Architecture] = &[Architecture::new("Phi3ForCausalLM", spec)];
+pub(super) const CLASSES: &[Architecture] = &[
+    Architecture::new("Phi3ForCausalLM", spec),
+    Architecture::new("Phi4MultimodalForCausalLM", spec),
+];
 
 fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     config.only("attention_bias", false)?;

@@ -69,6 +69,11 @@ fn spec_5(config: &HfConfig) -> Result<DecoderSpec> {
     with_axes(config, common(config, 4)?, SECTIONS, true)
 }
 
+/// The same decoder, whose tokens of pictures have positions in a line as those of texts have.
+pub(super) fn without_axes(config: &HfConfig) -> Result<DecoderSpec> {
+    common(config, 4)
+}
+
 /// The decoder of `Qwen3_5MoeForCausalLM` and of `Qwen3_5MoeForConditionalGeneration`.
 fn moe_5(config: &HfConfig) -> Result<DecoderSpec> {
     let mut spec = with_axes(config, common(config, 2)?, SECTIONS, true)?;
@@ -115,20 +120,22 @@ fn common(config: &HfConfig, kv_heads: usize) -> Result<DecoderSpec> {
         output_bias: false,
         cell: CellSpec::DeltaRule(DeltaRuleSpec {
             hidden_size: config.hidden_size,
-            heads: heads(config)?,
+            heads: heads(config, [16, 32])?,
             taps: config.size_or("linear_conv_kernel_dim", 4, 2..=MAX_TAPS)?,
             activation: spec.mlp.activation,
             norm_eps: spec.norm.eps,
+            write_scale: 1.0,
         }),
     });
     Ok(spec)
 }
 
-fn heads(config: &HfConfig) -> Result<DeltaHeads> {
+/// The heads of linear attention, by default so many for keys and for values.
+pub(super) fn heads(config: &HfConfig, [keys, values]: [usize; 2]) -> Result<DeltaHeads> {
     let size = |name, default| config.size_or(name, default, 1..=MAX_HEADS);
     let heads = DeltaHeads {
-        keys: size("linear_num_key_heads", 16)?,
-        values: size("linear_num_value_heads", 32)?,
+        keys: size("linear_num_key_heads", keys)?,
+        values: size("linear_num_value_heads", values)?,
         key_dim: size("linear_key_head_dim", 128)?,
         value_dim: size("linear_value_head_dim", 128)?,
         // The order of heads in GGUF files.

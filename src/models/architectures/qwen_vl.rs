@@ -16,6 +16,8 @@ pub(super) const CLASSES: &[Architecture] = &[
     Architecture::new("Qwen2_5OmniModel", spec_2),
     Architecture::new("Qwen2_5OmniForConditionalGeneration", spec_2),
     Architecture::new("Qwen3OmniMoeForConditionalGeneration", omni_3),
+    Architecture::new("Qwen2_5OmniThinkerForConditionalGeneration", spec_2),
+    Architecture::new("Qwen3OmniMoeThinkerForConditionalGeneration", omni_3),
 ];
 
 const EXPERTS: StackedTensors = StackedTensors {
@@ -44,7 +46,14 @@ fn moe_3(config: &HfConfig) -> Result<DecoderSpec> {
 }
 
 fn omni_3(config: &HfConfig) -> Result<DecoderSpec> {
-    let mut spec = with_axes(config, qwen_moe::spec_3(config)?, [24, 20, 20], true)?;
+    let spec = qwen_moe::spec_3(config)?;
+    // Without a tower there are no features for layers, of which there may be few.
+    let sees = config.field::<Value>("vision_config")?.is_some_and(|vision| vision.is_object());
+    let mut spec = if sees {
+        with_deepstack(config, spec)?
+    } else {
+        with_axes(config, spec, [24, 20, 20], true)?
+    };
     if let Some(moe) = &mut spec.moe {
         moe.routing.renormalize = config.field_or("norm_topk_prob", true)?;
     }

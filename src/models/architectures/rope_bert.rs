@@ -1,18 +1,20 @@
 //! BERT with rotary embeddings in place of learned positions: GTE (and Snowflake Arctic's 2.0 of its
-//! kind), nomic-bert and Jina's third embeddings. Norms come after both parts, of their sums with the
-//! hidden states, and none at the end. Their files have their authors' names, and the configuration of
-//! nomic-bert is one of GPT-2, or in transformers' words.
+//! kind), nomic-bert, also with experts in some layers (nomic-embed-text-v2-moe), and Jina's third
+//! embeddings. Norms come after both parts, of their sums with the hidden states, and none at the end.
+//! Their files have their authors' names, and the configuration of nomic-bert is one of GPT-2, or in
+//! transformers' words.
 
 use serde_json::Value;
 
 use crate::layers::attention::QkvTensors;
 use crate::layers::mlp::MlpTensors;
+use crate::layers::moe::{ExpertTensors, MoeSpec, StackedTensors};
 use crate::models::classifier::{
     ClassifiedBy, ClassifierActivation, ClassifierLayer, ClassifierSpec,
 };
 use crate::models::common::{
-    Block, DecoderSpec, Defaults, EncoderArchitecture, HfConfig, Names, RawFields, Result,
-    RopeDefaults, bad, base, set_biases, set_layer_norm,
+    Block, DecoderSpec, Defaults, EncoderArchitecture, ExpertFields, HfConfig, Names, RawFields,
+    Result, RopeDefaults, bad, base, experts, set_biases, set_layer_norm,
 };
 use crate::models::top::Top;
 
@@ -28,7 +30,7 @@ pub(super) const FAMILIES: &[EncoderArchitecture] = &[
     EncoderArchitecture {
         family: "JinaEmbeddingsV3",
         spec: jina,
-        complete: None,
+        complete: Some(complete_jina),
         classifier: jina_head,
     },
 ];
@@ -49,7 +51,8 @@ fn first(config: &HfConfig, theta: f64, activation: &'static str) -> Result<Deco
     Ok(spec)
 }
 
-fn after_parts(attention: &'static str, mlp: &'static str) -> Block {
+/// Norms of the sums of both parts' outputs with the hidden states.
+pub(super) fn after_parts(attention: &'static str, mlp: &'static str) -> Block {
     Block {
         before_attention: None,
         after_attention: Some(attention),
@@ -93,16 +96,49 @@ fn fused(config: &HfConfig, theta: f64, activation: &'static str) -> Result<Deco
 
 fn nomic(config: &HfConfig) -> Result<DecoderSpec> {
     config.only("rotary_emb_fraction", 1.0)?;
-    config.only("num_experts", 0usize)?;
-    for name in
-        ["prenorm", "qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias", "rotary_emb_interleaved"]
-    {
+    for name in ["prenorm", "rotary_emb_interleaved"] {
         config.only(name, false)?;
     }
+    let gated = match config.field::<String>("activation_function")?.as_deref() {
+        None | Some("swiglu") => true,
+        Some("gelu") => false,
+        Some(other) => return Err(bad("activation_function", other, "must be swiglu or gelu")),
+    };
+    let of_attention = config.field_or("qkv_proj_bias", false)?;
+    let of_mlp = config.field_or("mlp_fc1_bias", false)?;
+    config.only("mlp_fc2_bias", of_mlp)?;
     let mut spec = fused(config, 1000.0, "silu")?;
     spec.names = Names { attention: "attn", ..spec.names };
-    spec.mlp.tensors = MlpTensors::Gated(["fc12", "fc11", "fc2"]);
+    set_biases(&mut spec, of_attention, of_mlp);
+    spec.mlp.tensors = if gated {
+        MlpTensors::Gated(["fc12", "fc11", "fc2"])
+    } else {
+        MlpTensors::Plain(["fc1", "fc2"])
+    };
+    if config.field_or("num_experts", 0usize)? > 0 {
+        spec.moe = Some(nomic_experts(config, &spec)?);
+    }
     Ok(spec)
+}
+
+/// The experts of every `moe_every_n_layers`-th layer, of which none is gated.
+fn nomic_experts(config: &HfConfig, spec: &DecoderSpec) -> Result<MoeSpec> {
+    config.only("num_shared_experts", 0usize)?;
+    for name in ["expert_choice_router", "moe_normalize_expert_weights"] {
+        config.only(name, false)?;
+    }
+    let fields = ExpertFields { inner: "intermediate_size", chosen: "moe_top_k" };
+    let mut moe = experts(config, spec, &fields)?;
+    let every = config.size("moe_every_n_layers", config.num_hidden_layers)?;
+    moe.layers = (0..config.num_hidden_layers).map(|layer| layer % every == 1).collect();
+    moe.router = "mlp.router.layer";
+    moe.output_bias = Some("mlp.experts.bias");
+    moe.experts = ExpertTensors::Stacked(StackedTensors {
+        flat: true,
+        plain: true,
+        ..StackedTensors::new(["mlp.experts.mlp.w1", "mlp.experts.mlp.w2"])
+    });
+    Ok(moe)
 }
 
 fn complete_nomic(fields: &mut RawFields<'_>) {
@@ -118,7 +154,13 @@ fn complete_nomic(fields: &mut RawFields<'_>) {
         fields.alias(name, theirs);
     }
     // A gated part is named after its gate.
-    fields.default("hidden_act", "silu");
+    let plain = fields.is("activation_function", "gelu");
+    fields.default("hidden_act", if plain { "gelu" } else { "silu" });
+}
+
+/// Its authors' name of the base.
+fn complete_jina(fields: &mut RawFields<'_>) {
+    fields.alias("rope_theta", "rotary_emb_base");
 }
 
 fn jina(config: &HfConfig) -> Result<DecoderSpec> {
@@ -138,7 +180,7 @@ fn pooled(config: &Value, top: Top) -> Option<ClassifierSpec> {
     ClassifierSpec::new(config, top, ClassifiedBy::First, layers)
 }
 
-fn jina_head(config: &Value, top: Top) -> Option<ClassifierSpec> {
+pub(super) fn jina_head(config: &Value, top: Top) -> Option<ClassifierSpec> {
     let layers = match top {
         Top::TokenClassifier => vec![ClassifierLayer::Classes("classifier")],
         _ => vec![

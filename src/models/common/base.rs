@@ -8,7 +8,7 @@ use crate::layers::mlp::{MlpSpec, MlpTensors};
 use crate::layers::norm::NormSpec;
 use crate::models::config::{HfConfig, RopeDefaults};
 use crate::models::decoder::DecoderSpec;
-use crate::models::decoder::spec::{Block, Head, Names};
+use crate::models::decoder::spec::{Block, Head, Names, OtherNorms};
 use crate::models::error::{Result, bad};
 
 /// An architecture's defaults of fields that its files may omit.
@@ -51,18 +51,31 @@ pub(crate) fn base(config: &HfConfig, defaults: &Defaults) -> Result<DecoderSpec
     Ok(DecoderSpec {
         vocab_size: config.vocab_size,
         max_position_embeddings: config.max_position_embeddings.unwrap_or(defaults.context),
+        longer_contexts: None,
         names: Names::COMMON,
         norm: NormSpec::rms(narrow(config.rms_norm_eps.unwrap_or(defaults.norm_eps))),
+        other_norms: OtherNorms::default(),
+        norm_gates: None,
         block: Block::PRE_NORM,
         tied_embeddings: config.tie_word_embeddings.unwrap_or(defaults.tied),
         head: Head::Plain,
+        before_head: None,
+        embedding_rows: None,
         learned_positions: None,
+        sinusoids: None,
         token_types: None,
         embedding_norm: None,
         transposed_matrices: false,
         embedding_scale: 1.0,
         logit_scale: 1.0,
+        logit_scales: None,
         logit_softcap: None,
+        residuals_from_norms: None,
+        residuals_scaled: None,
+        learned_sums: None,
+        recurrent_block: None,
+        pairs: false,
+        schedule: None,
         // Architectures whose kinds of layers differ read theirs themselves.
         ropes: if config.has_rope_by_layer_type() {
             Vec::new()
@@ -70,7 +83,14 @@ pub(crate) fn base(config: &HfConfig, defaults: &Defaults) -> Result<DecoderSpec
             vec![config.rope(attention.head_dim, defaults.rope)?]
         },
         attention: vec![attention; config.num_hidden_layers],
+        draft_attention: None,
         intermediate_sizes: None,
+        gate_thresholds: None,
+        gate_limits: None,
+        shared_blocks: None,
+        streams: None,
+        hyper_connections: None,
+        low_rank_path: None,
         layer_inputs: None,
         layer_scale: None,
         mixers: None,
@@ -83,7 +103,10 @@ pub(crate) fn base(config: &HfConfig, defaults: &Defaults) -> Result<DecoderSpec
             activation: self::activation(activation)?,
             gating: None,
             gate_factor: 1.0,
+            gate_threshold: None,
             learned_activation: None,
+            inner_norm: None,
+            scales: None,
             tensors: MlpTensors::Gated(["gate_proj", "up_proj", "down_proj"]),
         },
         moe: None,
@@ -104,16 +127,24 @@ fn attention(config: &HfConfig, defaults: &Defaults) -> Result<AttentionSpec> {
         gate: None,
         qkv_bias: false,
         output_bias: false,
+        output_bias_beside: None,
         clip: None,
         query_key_norm: None,
         value_norm: None,
+        value_dim: None,
+        value_scale: 1.0,
+        output_norm: None,
         kv_from_layer: None,
         rope: Some(0),
         interleaved_rope: None,
         params: AttentionParams::full(scale(head_dim)),
+        value_bias: None,
+        squared_scales: None,
         sinks: None,
         alibi: None,
+        routed: None,
         latent: None,
+        difference: None,
     })
 }
 

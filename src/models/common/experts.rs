@@ -39,6 +39,7 @@ pub(crate) fn experts(
     Ok(MoeSpec {
         layers: vec![true; config.num_hidden_layers],
         num_experts,
+        identities: 0,
         expert: MlpSpec { intermediate_size, bias: false, ..spec.mlp },
         experts: ExpertTensors::List("mlp.experts"),
         router: "mlp.gate",
@@ -53,6 +54,7 @@ pub(crate) fn experts(
             scale: 1.0,
         },
         shared: None,
+        output_bias: None,
         parallel_dense: None,
     })
 }

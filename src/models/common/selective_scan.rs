@@ -11,6 +11,8 @@ use crate::models::error::{Result, bad, check_size};
 
 /// The largest size of a scan in any direction; products of three stay far from overflow.
 const MAX_SIZE: usize = 1 << 18;
+/// The most heads of a layer.
+const MAX_HEADS: usize = 1 << 10;
 
 /// Names of a family's fields.
 pub(crate) struct SelectiveScanFields {
@@ -26,6 +28,10 @@ pub(crate) struct SelectiveScanFields {
     pub(crate) conv_bias: &'static str,
     /// Whether the projections have biases.
     pub(crate) bias: &'static str,
+    /// Activation of the convolution.
+    pub(crate) activation: &'static str,
+    /// Number of heads, where files have it.
+    pub(crate) heads: Option<&'static str>,
 }
 
 /// Selective scans in the module `name` of these `layers`; `None` if there are no such layers.
@@ -56,15 +62,23 @@ pub(crate) fn scans(
         Some(Rank::Word(_)) | None => hidden.div_ceil(16),
     };
     let bias = config.field_or(fields.bias, false)?;
-    let act = config.hidden_act.as_deref().unwrap_or("silu");
+    let act = config.field::<String>(fields.activation)?;
+    let heads = fields.heads.map(|name| {
+        let heads = config.size_or(name, 2, 1..=MAX_HEADS)?;
+        if channels.is_multiple_of(heads) {
+            return Ok(heads);
+        }
+        Err(bad(name, heads, format!("must divide the {channels} channels")))
+    });
     let cell = CellSpec::SelectiveScan(SelectiveScanSpec {
         channels,
+        heads: heads.transpose()?,
         state_size: config.size_or(fields.state_size, 16, 1..=1 << 12)?,
         rank: check_size(fields.rank, rank, 1..=MAX_SIZE)?,
         taps: config.size_or(fields.taps, 4, 2..=MAX_TAPS)?,
         conv_bias: config.field_or(fields.conv_bias, true)?,
         bias,
-        activation: activation(act)?,
+        activation: activation(act.as_deref().unwrap_or("silu"))?,
         norm,
     });
     let (output, beside_attention) = ("out_proj", None);

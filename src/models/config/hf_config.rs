@@ -98,11 +98,11 @@ fn present<'de, D: serde::Deserializer<'de>>(
 }
 
 /// The fields of the file; those of `text_config`, the language model of a multimodal one, override
-/// them. Models that speak have it in `thinker_config`.
+/// them. Models that speak have it in `thinker_config`, and InternVL's own files in `llm_config`.
 fn language_part(value: &Value) -> Value {
     let mut whole = value.clone();
     let Some(fields) = whole.as_object_mut() else { return whole };
-    for name in ["thinker_config", "text_config"] {
+    for name in ["thinker_config", "llm_config", "text_config"] {
         if let Some(Value::Object(mut part)) = fields.remove(name) {
             // The outer class decides: it is the one that the table of architectures knows.
             part.remove("architectures");

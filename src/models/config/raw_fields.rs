@@ -21,6 +21,24 @@ impl RawFields<'_> {
         }
     }
 
+    /// The value of a field.
+    pub(crate) fn get(&self, name: &str) -> Option<&Value> {
+        self.0.get(name).filter(|value| !value.is_null())
+    }
+
+    /// Sets a field, whatever it was.
+    pub(crate) fn set(&mut self, name: &str, value: impl Into<Value>) {
+        self.0.insert(name.to_owned(), value.into());
+    }
+
+    /// Cuts an array to as many elements as the number `count` says.
+    pub(crate) fn truncate(&mut self, name: &str, count: &str) {
+        let count = self.0.get(count).and_then(Value::as_u64).map(usize::try_from);
+        if let (Some(Value::Array(array)), Some(Ok(count))) = (self.0.get_mut(name), count) {
+            array.truncate(count);
+        }
+    }
+
     /// The text of a field, if it is one.
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
         self.0.get(name).and_then(Value::as_str)
@@ -76,6 +94,15 @@ impl RawFields<'_> {
         }
     }
 
+    /// Moves an array from `name` to `all`, and leaves its first element.
+    pub(crate) fn first_of(&mut self, name: &str, all: &str) {
+        let array = self.0.get(name).filter(|value| value.is_array()).cloned();
+        if let Some(first) = array.as_ref().and_then(|array| array.get(0)).cloned() {
+            self.0.insert(name.to_owned(), first);
+            self.0.extend(array.map(|array| (all.to_owned(), array)));
+        }
+    }
+
     /// Replaces an array of equal values by one of them.
     pub(crate) fn one_for_all(&mut self, name: &str) {
         let all = self.0.get(name).and_then(Value::as_array);
@@ -89,6 +116,24 @@ impl RawFields<'_> {
     pub(crate) fn words(&mut self, name: &str, letters: &str, word: impl Fn(char) -> String) {
         if let Some(letters) = self.0.get(letters).and_then(Value::as_str) {
             let words: Vec<String> = letters.chars().map(word).collect();
+            self.default(name, words);
+        }
+    }
+
+    /// Sets `name` to the product of two numbers.
+    pub(crate) fn product(&mut self, name: &str, one: &str, other: &str) {
+        let number = |name: &str| self.0.get(name).and_then(Value::as_u64);
+        if let (Some(one), Some(other)) = (number(one), number(other)) {
+            self.set(name, one.saturating_mul(other));
+        }
+    }
+
+    /// Sets an absent `name` to an array with a word for each number of the array `numbers`: the first
+    /// of `words` for 0, the second for any other.
+    pub(crate) fn kinds(&mut self, name: &str, numbers: &str, words: [&str; 2]) {
+        if let Some(numbers) = self.0.get(numbers).and_then(Value::as_array) {
+            let word = |number: &Value| words[usize::from(number.as_u64() != Some(0))].to_owned();
+            let words: Vec<String> = numbers.iter().map(word).collect();
             self.default(name, words);
         }
     }

@@ -208,7 +208,7 @@ impl RopeParameters {
                 let factors = divisors("factors", self.factors.as_ref(), frequencies)?;
                 Ok((RopeScaling::Factors(factors), 1.0))
             }
-            "yarn" => self.yarn(config),
+            "yarn" | "deepseek_yarn" => self.yarn(config),
             "longrope" | "su" => self.longrope(config, frequencies),
             other => Err(ModelError::Unsupported {
                 what: format!("rope type `{other}`"),
@@ -242,7 +242,7 @@ impl RopeParameters {
         let beta = positive("llama_4_scaling_beta", Some(beta))?;
         #[expect(clippy::cast_possible_truncation, reason = "computed in f32 by the reference")]
         let interval = self.original_context(config)? as f32;
-        Ok(Some(QueryScale { beta, interval, offset: 0.0 }))
+        Ok(Some(QueryScale::Logarithm { beta, interval, offset: 0.0 }))
     }
 
     fn original_context(&self, config: &HfConfig) -> Result<f64> {

@@ -7,22 +7,27 @@ use super::spec::DecoderSpec;
 use crate::layers::adapter::{Projection, Site};
 use crate::layers::attention::{AttentionSpec, QkvSource};
 use crate::layers::mlp::{MlpSpec, MlpTensors};
+use crate::layers::moe::MoeSpec;
 use crate::models::adapter::{AdaptableModule, AdapterLayout};
 
 /// The modules that adapters may change.
 pub(super) fn layout(spec: &DecoderSpec) -> AdapterLayout {
     let mut modules = Vec::new();
-    for index in 0..spec.attention.len() {
-        let below = |name: &str| format!("{}.{index}.{name}", spec.names.layers);
-        let site = |projection| Site::Layer(index, projection);
+    let first = (0..spec.attention.len()).filter(|index| spec.first_place(*index) == *index);
+    for (layer, index) in first.enumerate() {
+        let stored = spec.stored_layer(index);
+        let below = |name: &str| format!("{stored}.{name}");
+        let site = |projection| Site::Layer(layer, projection);
         if spec.attends(index) {
-            let path = |name: &str| below(&format!("{}.{name}", spec.names.attention));
+            let module = spec.module(index, spec.names.attention);
+            let path = |name: &str| below(&format!("{module}.{name}"));
             modules.extend(attention(&spec.attention[index], path, site));
         }
         let experts = spec.moe.as_ref().filter(|moe| moe.layers[index]);
         let mlp = spec.mlp(index);
-        if mlp.intermediate_size > 0 && experts.is_none_or(|moe| moe.parallel_dense.is_some()) {
-            let path = |name: &'static str| below(&spec.names.of_mlp(name));
+        let beside = |moe: &MoeSpec| spec.pairs || moe.parallel_dense.is_some();
+        if mlp.intermediate_size > 0 && experts.is_none_or(beside) {
+            let path = |name: &'static str| below(&spec.of_mlp(index, name));
             modules.extend(feed_forward(mlp, path, site));
         }
     }
@@ -37,6 +42,9 @@ fn attention(
     site: impl Fn(Projection) -> Site,
 ) -> Vec<AdaptableModule> {
     let mut modules = Vec::new();
+    if spec.routed.is_some() {
+        return modules;
+    }
     let mut sources = Vec::from(QkvSource::all(spec));
     match (spec.latent, spec.kv_from_layer) {
         (Some(_), _) => sources.clear(),
@@ -57,7 +65,7 @@ fn attention(
             }),
         }
     }
-    let head = spec.latent.map_or(spec.head_dim, |latent| latent.value_dim);
+    let head = spec.latent.map_or(spec.value_dim(), |latent| latent.value_dim);
     let (inner, output) = (spec.num_heads * head, site(Projection::Output));
     modules.push(AdaptableModule::whole(path(spec.output), inner, spec.hidden_size, output));
     modules

@@ -2,11 +2,13 @@
 
 use std::ops::Range;
 
-use candle_core::DType;
 use candle_core::quantized::GgmlDType;
+use candle_core::{DType, Result, Tensor};
 
 use super::spec::{DecoderSpec, Head};
+use crate::kernels::pointwise::{Activation, pointwise};
 use crate::layers::linear::{Linear, Matrix};
+use crate::layers::norm::Norm;
 use crate::weights::{Loaded, StoredTensor, WeightError, Weights};
 
 /// Names of the embedding and the output head in a checkpoint.
@@ -26,10 +28,11 @@ impl Names {
         // A decoder that was saved without its head has no prefix.
         let mut roots = names.roots.iter().copied().chain([""]);
         let root = roots.find(|root| weights.contains(&embedding(root))).unwrap_or(first);
-        // The head of root `a.b.` is `head`, or `a.head`.
+        // The head of root `a.b.` is `head`, `a.head`, or `a.b.head`.
         let outer = root.trim_end_matches('.').rsplit_once('.').map_or("", |(outer, _)| outer);
         let outer = if outer.is_empty() { String::new() } else { format!("{outer}.") };
-        let heads = [String::new(), outer].map(|outer| format!("{outer}{}", names.head));
+        let heads = [String::new(), outer, root.to_owned()];
+        let heads = heads.map(|outer| format!("{outer}{}", names.head));
         let head = heads.iter().find(|head| weights.contains(&format!("{head}.weight")));
         Self { root, embedding: embedding(root), head: head.unwrap_or(&heads[0]).clone() }
     }
@@ -50,11 +53,15 @@ impl Names {
         let rows = std::slice::from_ref(&vocabulary);
         let rows = (vocabulary.len() < spec.vocab_size).then_some(rows);
         let load = |name: &str| Matrix::from_stored(weights, &weights.stored(name, &shape)?, kind);
+        let whole_embedding = || {
+            let shape = [spec.embedding_rows.unwrap_or(spec.vocab_size), shape[1]];
+            Matrix::from_stored(weights, &weights.stored(embedding, &shape)?, kind)
+        };
         let part = |name: &str| {
             Matrix::from_stored(weights, &weights.stored_rows(name, &shape, rows)?, kind)
         };
         if spec.head == Head::Absent {
-            return Ok((load(embedding)?, None));
+            return Ok((whole_embedding()?, None));
         }
         let both = |name: &str| {
             let whole = load(name)?;
@@ -62,7 +69,7 @@ impl Names {
             Ok::<_, WeightError>((whole, part))
         };
         let (embedding, head) = if !spec.tied_embeddings {
-            (load(embedding)?, part(&head)?)
+            (whole_embedding()?, part(&head)?)
         } else if !weights.contains(embedding) && weights.contains(&head) {
             both(&head)?
         } else if weights.contains(&head) && !same(weights, [embedding, &head], &shape)? {
@@ -72,8 +79,9 @@ impl Names {
             both(embedding)?
         };
         let bias = if spec.head == Head::Biased {
-            let name = format!("{}.bias", self.head);
-            let bias = weights.dense(&name, &shape[..1], DType::F32)?;
+            let own = format!("{}.bias", self.head);
+            let other = spec.names.other_head_bias.filter(|_| !weights.contains(&own));
+            let bias = weights.dense(other.unwrap_or(&own), &shape[..1], DType::F32)?;
             let own = bias.narrow(0, vocabulary.start, vocabulary.len());
             Some(own?)
         } else {
@@ -84,6 +92,13 @@ impl Names {
 }
 
 impl Names {
+    /// Whether `name` is the embedding, or the output head where that isn't the embedding.
+    pub(super) fn is_end(&self, spec: &DecoderSpec, weights: &Weights, name: &str) -> bool {
+        let shared = spec.tied_embeddings && weights.contains(&self.embedding);
+        let is_head = || name.strip_suffix(".weight") == Some(self.head.as_str());
+        name == self.embedding || !shared && spec.head != Head::Absent && is_head()
+    }
+
     /// The matrix `name`, unless the checkpoint lacks it or it is a copy of the decoder's embedding
     /// or, with `is_head`, of its output head.
     pub(super) fn another(
@@ -101,6 +116,32 @@ impl Names {
         }
         let kind = weights.rounding().map(at_least_eight_bits);
         Matrix::from_stored(weights, &weights.stored(name, &shape)?, kind).map(Some)
+    }
+}
+
+/// What hidden states go through between the final norm and the output head.
+pub(super) struct HeadTransform {
+    dense: Linear,
+    activation: Activation,
+    norm: Norm,
+}
+
+impl HeadTransform {
+    pub(super) fn load(weights: &Weights, spec: &DecoderSpec) -> Loaded<Option<Self>> {
+        let Some(before) = spec.before_head.filter(|_| spec.head != Head::Absent) else {
+            return Ok(None);
+        };
+        let hidden = spec.mlp.hidden_size;
+        Ok(Some(Self {
+            dense: Linear::load(&weights.scope(before.dense), hidden, hidden, before.bias)?,
+            activation: before.activation,
+            norm: Norm::load(&weights.scope(before.norm), hidden, spec.norm)?,
+        }))
+    }
+
+    /// `[.., hidden]` to the same shape.
+    pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        self.norm.forward(&pointwise(self.activation, &self.dense.forward(x)?)?)
     }
 }
 

@@ -7,11 +7,12 @@ use crate::layers::adapter::LayerAdapters;
 use crate::layers::mlp::{Mlp, MlpSpec};
 use crate::layers::moe::{Moe, MoeSpec, ParallelDense};
 use crate::layers::norm::{Norm, NormSpec, RmsNorm};
+use crate::layers::normed::Normed;
 use crate::weights::{Loaded, Weights};
 
 /// The feed-forward part of a layer.
 pub(super) enum FeedForward {
-    Dense(Mlp),
+    Dense(Box<Mlp>),
     Experts(Box<Moe>),
     Both(Box<DenseAndExperts>),
 }
@@ -34,12 +35,15 @@ impl FeedForward {
         index: usize,
     ) -> Loaded<Option<Self>> {
         let mlp = spec.mlp(index);
-        let own = spec.names.mlp;
-        let own = if own.is_empty() { weights.clone() } else { weights.scope(own) };
+        let [first, ..] = mlp.tensors.names();
+        let there = |name: &&str| weights.contains(&format!("{name}.{first}.weight"));
+        let own = spec.names.other_mlp.filter(there).unwrap_or(spec.names.mlp);
+        let own =
+            if own.is_empty() { weights.clone() } else { weights.scope(spec.module(index, own)) };
         let dense = || Mlp::load(&own, mlp);
-        Ok(Some(match spec.moe.as_ref().filter(|moe| moe.layers[index]) {
+        Ok(Some(match spec.experts(index).filter(|_| !spec.pairs).as_deref() {
             None if mlp.intermediate_size == 0 => return Ok(None),
-            None => Self::Dense(dense()?),
+            None => Self::Dense(Box::new(dense()?)),
             Some(moe) => match moe.parallel_dense {
                 None => Self::Experts(Box::new(Moe::load(weights, moe)?)),
                 Some(parallel) => {
@@ -53,28 +57,40 @@ impl FeedForward {
     /// The feed-forward part of `x`, which is `raw` normalized.
     pub(super) fn forward(
         &self,
-        x: &Tensor,
+        x: &Normed<'_>,
         raw: &Tensor,
         adapters: LayerAdapters<'_>,
     ) -> Result<Tensor> {
         match self {
             Self::Dense(mlp) => mlp.adapted(x, adapters),
-            Self::Experts(moe) => moe.forward_add(x, &x.zeros_like()?, 1.0),
+            Self::Experts(moe) => {
+                let x = x.tensor()?;
+                moe.forward_add(x, &x.zeros_like()?, 1.0)
+            }
             Self::Both(both) => both.forward(x, raw, adapters),
+        }
+    }
+
+    /// The type in which so many rows of `x` are best given: see [`Mlp::input_type`].
+    pub(super) fn input_type(&self, rows: usize, adapters: LayerAdapters<'_>) -> DType {
+        match self {
+            Self::Dense(mlp) => mlp.input_type(rows, adapters),
+            // A router looks at more digits.
+            Self::Experts(_) | Self::Both(_) => DType::F32,
         }
     }
 
     /// `raw + factor * forward(x, raw)`
     pub(super) fn forward_add(
         &self,
-        x: &Tensor,
+        x: &Normed<'_>,
         raw: &Tensor,
         factor: f32,
         adapters: LayerAdapters<'_>,
     ) -> Result<Tensor> {
         match self {
             Self::Dense(mlp) => mlp.adapted_add(x, raw, factor, adapters),
-            Self::Experts(moe) => moe.forward_add(x, raw, factor),
+            Self::Experts(moe) => moe.forward_add(x.tensor()?, raw, factor),
             Self::Both(both) => raw + (both.forward(x, raw, adapters)? * f64::from(factor))?,
         }
     }
@@ -103,7 +119,7 @@ impl DenseAndExperts {
         })
     }
 
-    fn forward(&self, x: &Tensor, raw: &Tensor, adapters: LayerAdapters<'_>) -> Result<Tensor> {
+    fn forward(&self, x: &Normed<'_>, raw: &Tensor, adapters: LayerAdapters<'_>) -> Result<Tensor> {
         let input = self.before_experts.forward(raw)?;
         let router_input = self.before_router.forward(raw)?;
         let experts = self.moe.forward_routed(&input, &router_input, &input.zeros_like()?, 1.0)?;

@@ -3,6 +3,8 @@
 //!
 //! Google, Gemma 3n and Gemma 4.
 
+use std::iter::{once, repeat_n};
+
 use candle_core::{Device, Result, Tensor};
 
 use super::embedding_and_head::at_least_eight_bits;
@@ -29,7 +31,12 @@ impl LayerInputTable {
         let (layers, hidden) = (spec.attention.len(), spec.mlp.hidden_size);
         let LayerInputs { width, vocab_size, .. } = inputs;
         let shape = [vocab_size, layers * width];
-        let embedding = weights.stored("embed_tokens_per_layer.weight", &shape)?;
+        // Tokens without a row, such as those of pictures, have the first one's.
+        let missing = spec.vocab_size.saturating_sub(vocab_size);
+        let all = 0..vocab_size;
+        let rows: Vec<_> = once(all).chain(repeat_n(0..1, missing)).collect();
+        let rows = (missing > 0).then_some(&rows[..]);
+        let embedding = weights.stored_rows("embed_tokens_per_layer.weight", &shape, rows)?;
         let kind = weights.rounding().map(at_least_eight_bits);
         let projection = weights.scope("per_layer_model_projection");
         let norm = weights.scope("per_layer_projection_norm");
@@ -76,7 +83,16 @@ impl LayerInput {
 
     /// `x [num_tokens, hidden]` plus the projection of `input [num_tokens, width]`, gated by `x`.
     pub(super) fn forward_add(&self, x: &Tensor, input: &Tensor) -> Result<Tensor> {
+        self.norm.forward_add(&self.projected(x, input)?, x)
+    }
+
+    /// The projection of `input [num_tokens, width]`, gated by `x [num_tokens, hidden]`.
+    pub(super) fn forward(&self, x: &Tensor, input: &Tensor) -> Result<Tensor> {
+        self.norm.forward(&self.projected(x, input)?)
+    }
+
+    fn projected(&self, x: &Tensor, input: &Tensor) -> Result<Tensor> {
         let inner = (pointwise(self.activation, &self.gate.forward(x)?)? * input)?;
-        self.norm.forward_add(&self.projection.forward(&inner)?, x)
+        self.projection.forward(&inner)
     }
 }

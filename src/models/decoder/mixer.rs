@@ -1,22 +1,23 @@
 //! The token mixer of a layer: attention, a recurrence, or both side by side.
 
-use std::ops::Range;
-
-use candle_core::{Result, Tensor};
+use candle_core::{DType, Result, Tensor, bail};
 
 use super::spec::DecoderSpec;
 use super::step::LayerStep;
 use crate::layers::adapter::LayerAdapters;
-use crate::layers::attention::Attention;
+use crate::layers::attention::{Attention, RoutedAttention};
+use crate::layers::normed::Normed;
 use crate::layers::recurrent::{Recurrent, RecurrentSpec};
 use crate::weights::{Loaded, Weights};
 
-/// A token mixer, and where its memory of sequences is.
+/// A token mixer.
 pub(super) enum Mixer {
-    /// Attention, with the index of its KV cache: its own, or that of the layer it shares one with.
-    Attention(Box<Attention>, usize),
-    /// A recurrence, with the indices of its states.
-    Recurrent(Box<Recurrent>, Range<usize>),
+    /// Attention.
+    Attention(Box<Attention>),
+    /// Attention whose heads a router chooses, with the elements of a hidden state.
+    Routed(Box<RoutedAttention>, usize),
+    /// A recurrence, with the number of its states.
+    Recurrent(Box<Recurrent>, usize),
     /// Both on the same input, and the factors of their outputs.
     Both(Box<[Self; 2]>, [f32; 2]),
 }
@@ -39,10 +40,12 @@ impl Mixer {
 
     fn attention(weights: &Weights, spec: &DecoderSpec, index: usize) -> Loaded<Self> {
         let attention = spec.attention[index];
-        let cache_of = attention.kv_from_layer.unwrap_or(index);
-        let cache = (0..cache_of).filter(|index| spec.has_kv_cache(*index)).count();
-        let attention = Attention::load(&weights.scope(spec.names.attention), attention)?;
-        Ok(Self::Attention(Box::new(attention), cache))
+        let weights = weights.scope(spec.module(index, spec.names.attention));
+        if let Some(routed) = attention.routed {
+            let loaded = RoutedAttention::load(&weights, &attention, routed)?;
+            return Ok(Self::Routed(Box::new(loaded), attention.hidden_size));
+        }
+        Ok(Self::Attention(Box::new(Attention::load(&weights, attention)?)))
     }
 
     fn recurrence(
@@ -51,27 +54,60 @@ impl Mixer {
         recurrent: &RecurrentSpec,
         index: usize,
     ) -> Loaded<Self> {
-        let count = recurrent.states().len();
-        let before = recurrent.layers[..index].iter().filter(|own| **own).count();
         let weights = weights.scope(recurrent.name);
-        let loaded = Recurrent::load(&weights, spec.mlp.hidden_size, recurrent)?;
-        Ok(Self::Recurrent(Box::new(loaded), before * count..(before + 1) * count))
+        let loaded = Recurrent::load(&weights, spec.mlp.hidden_size, recurrent, index)?;
+        Ok(Self::Recurrent(Box::new(loaded), recurrent.states().len()))
+    }
+
+    /// The type in which so many rows are best given: see [`Linear::input_type`].
+    ///
+    /// [`Linear::input_type`]: crate::layers::linear::Linear::input_type
+    pub(super) fn input_type(&self, rows: usize, whole: &LayerStep<'_>) -> DType {
+        match self {
+            Self::Attention(attention) => attention.input_type(rows, whole.adapters[0]),
+            Self::Routed(..) | Self::Recurrent(..) | Self::Both(..) => DType::F32,
+        }
     }
 
     /// Mixes the rows of `x [num_tokens, hidden]`, up to the output projection.
-    pub(super) fn mix(&self, x: &Tensor, whole: &LayerStep<'_>) -> Result<Tensor> {
-        let LayerStep { context, step, angles, adapters: [adapters, _], .. } = *whole;
+    pub(super) fn mix(&self, x: &Normed<'_>, whole: &LayerStep<'_>) -> Result<Tensor> {
+        self.mix_alone(x, whole, true)
+    }
+
+    /// As [`mix`](Self::mix); in the type that the output projection rounds it to if `rounds`.
+    fn mix_alone(&self, x: &Normed<'_>, whole: &LayerStep<'_>, rounds: bool) -> Result<Tensor> {
+        let LayerStep { context, step, angles, memory, adapters: [adapters, _], .. } = *whole;
+        let kv = || &context.kv[memory.cache];
         match self {
-            Self::Attention(attention, cache) => {
-                attention.attend(x, angles, &context.kv[*cache], step, adapters)
+            Self::Attention(attention) if attention.asks_low_rank() => {
+                attention.attend_asking(x, angles, kv(), step, (adapters, whole.selection))
             }
-            Self::Recurrent(recurrent, states) => {
-                recurrent.forward(x, &context.states[states.clone()], step)
+            Self::Attention(attention) => {
+                attention.attend(x, angles, kv(), step, (adapters, rounds))
+            }
+            Self::Routed(attention, _) => attention.attend(x.tensor()?, angles, kv(), step),
+            Self::Recurrent(recurrent, count) => {
+                let states = memory.states..memory.states + count;
+                recurrent.forward(x.tensor()?, &context.states[states], step)
             }
             Self::Both(both, _) => {
                 let [attention, recurrent] = &**both;
-                Tensor::cat(&[attention.mix(x, whole)?, recurrent.mix(x, whole)?], 1)
+                let both = [attention, recurrent].map(|own| own.mix_alone(x, whole, false));
+                let [attention, recurrent] = both;
+                Tensor::cat(&[attention?, recurrent?], 1)
             }
+        }
+    }
+
+    /// Writes the keys and values of the rows `x [num_tokens, hidden]` to the cache, and computes nothing
+    /// from them.
+    pub(super) fn write(&self, x: &Tensor, whole: &LayerStep<'_>) -> Result<()> {
+        let LayerStep { context, step, angles, memory, .. } = *whole;
+        match self {
+            Self::Attention(attention) => {
+                attention.write(x, angles, &context.kv[memory.cache], step)
+            }
+            _ => bail!("a recurrence has no keys and values"),
         }
     }
 
@@ -85,7 +121,8 @@ impl Mixer {
     /// Elements of a row before the output projection.
     fn width(&self) -> usize {
         match self {
-            Self::Attention(attention, _) => attention.width(),
+            Self::Attention(attention) => attention.width(),
+            Self::Routed(_, hidden) => *hidden,
             Self::Recurrent(recurrent, _) => recurrent.width(),
             Self::Both(both, _) => both.iter().map(Self::width).sum(),
         }
@@ -94,7 +131,9 @@ impl Mixer {
     /// The output projection.
     pub(super) fn project(&self, x: &Tensor, adapters: LayerAdapters<'_>) -> Result<Tensor> {
         match self {
-            Self::Attention(attention, _) => attention.project(x, adapters),
+            Self::Attention(attention) => attention.project(x, adapters),
+            // Its experts have projected already.
+            Self::Routed(..) => Ok(x.clone()),
             Self::Recurrent(recurrent, _) => recurrent.project(x),
             Self::Both(both, [of_attention, of_recurrence]) => {
                 let [attention, recurrent] = &**both;
@@ -114,7 +153,8 @@ impl Mixer {
         adapters: LayerAdapters<'_>,
     ) -> Result<Tensor> {
         match self {
-            Self::Attention(attention, _) => attention.project_add(x, residual, factor, adapters),
+            Self::Attention(attention) => attention.project_add(x, residual, factor, adapters),
+            Self::Routed(..) => residual + (x * f64::from(factor))?,
             Self::Recurrent(recurrent, _) => recurrent.project_add(x, residual, factor),
             Self::Both(both, [of_attention, of_recurrence]) => {
                 let [attention, recurrent] = &**both;

@@ -1,6 +1,9 @@
 //! The shape and the variant of a decoder-only transformer, as plain data.
 
-use crate::kernels::pointwise::Activation;
+use std::borrow::Cow;
+
+pub use super::order::{Join, Place, Schedule};
+use crate::kernels::pointwise::{Activation, Gating};
 use crate::layers::attention::AttentionSpec;
 use crate::layers::forward::KvShape;
 use crate::layers::mlp::MlpSpec;
@@ -14,20 +17,33 @@ use crate::layers::rope::RopeSpec;
 pub struct DecoderSpec {
     /// Rows of the embedding and of the output head.
     pub vocab_size: usize,
-    /// Longest sequence the checkpoint declares.
+    /// Longest sequence that is computed: what the checkpoint declares, unless longer ones would need what
+    /// isn't computed.
     pub max_position_embeddings: usize,
+    /// What the checkpoint declares, where that is more.
+    pub longer_contexts: Option<LongerContexts>,
     /// Names of tensors outside of layers, and of the modules of a layer.
     pub names: Names,
     /// The variant of norms of hidden states.
     pub norm: NormSpec,
+    /// The variants of norms that differ from it.
+    pub other_norms: OtherNorms,
+    /// Gates of what norms of inputs give, in layers that have them.
+    pub norm_gates: Option<NormGatesSpec>,
     /// Where the norms of a layer are, and how its parts are connected.
     pub block: Block,
     /// Whether the output head shares the embedding's weights.
     pub tied_embeddings: bool,
     /// The output head.
     pub head: Head,
+    /// What hidden states go through between the final norm and the output head.
+    pub before_head: Option<BeforeHead>,
+    /// Rows of the embedding, where the output head has fewer.
+    pub embedding_rows: Option<usize>,
     /// The embedding of positions, where it is learned and added to that of tokens.
     pub learned_positions: Option<LearnedPositions>,
+    /// The embedding of positions, where it is computed and added to that of tokens.
+    pub sinusoids: Option<Sinusoids>,
     /// Name and rows of the embedding of token types, of which all tokens have the first.
     pub token_types: Option<(&'static str, usize)>,
     /// Name of the norm of the embeddings.
@@ -38,12 +54,31 @@ pub struct DecoderSpec {
     pub embedding_scale: f32,
     /// Factor of the logits.
     pub logit_scale: f32,
+    /// Full name of learned scales of logits, one for each token, and their factor.
+    pub logit_scales: Option<(&'static str, f32)>,
     /// The `cap` of `cap * tanh(logit / cap)`, of scaled logits.
     pub logit_softcap: Option<f32>,
+    /// Of each layer the factors of sums, where what is added to is the normalized hidden states.
+    pub residuals_from_norms: Option<Vec<ResidualScales>>,
+    /// Of each layer the factors of sums with hidden states as they are.
+    pub residuals_scaled: Option<Vec<ResidualScales>>,
+    /// How hidden states and the outputs of parts are summed, where that is learned.
+    pub learned_sums: Option<LearnedSums>,
+    /// What `block` is in layers with a recurrence, where they differ.
+    pub recurrent_block: Option<Block>,
+    /// Whether layers are stored in pairs: names of their modules end in the layer's index within its
+    /// pair. A pair's experts are beside its first dense part, whose input they have too, and what they
+    /// give is added behind its second layer.
+    pub pairs: bool,
+    /// The order in which layers are gone through, where some have several places in it; `None`: as they
+    /// are stored. What is said of each layer is said of each place then.
+    pub schedule: Option<Schedule>,
     /// The rotary embeddings, which layers refer to by index.
     pub ropes: Vec<RopeSpec>,
     /// The attention of each layer.
     pub attention: Vec<AttentionSpec>,
+    /// The attention of a head that drafts, where it is not that of the first layer that attends.
+    pub draft_attention: Option<AttentionSpec>,
     /// Whether each layer has a token mixer: attention or a recurrence. `None`: all have.
     pub mixers: Option<Vec<bool>>,
     /// The recurrence that some layers have instead of attention.
@@ -52,6 +87,18 @@ pub struct DecoderSpec {
     pub mlp: MlpSpec,
     /// Size of the feed-forward part of each layer, where layers differ.
     pub intermediate_sizes: Option<Vec<usize>>,
+    /// [`MlpSpec::gate_threshold`] of each layer, where layers differ.
+    pub gate_thresholds: Option<Vec<Option<f32>>>,
+    /// Bounds of gates and ups in each layer, which are activated by SiLU then.
+    pub gate_limits: Option<Vec<GateLimits>>,
+    /// The blocks that give some layers more input.
+    pub shared_blocks: Option<SharedBlocks>,
+    /// The streams of hidden states, where there is more than one.
+    pub streams: Option<StreamsSpec>,
+    /// The streams of hidden states, where every part of a layer sees all of them.
+    pub hyper_connections: Option<HyperConnectionsSpec>,
+    /// Rank of a linear path beside each mixer.
+    pub low_rank_path: Option<usize>,
     /// The per-layer embeddings.
     pub layer_inputs: Option<LayerInputs>,
     /// Name of the tensor with the factor of a layer's output.
@@ -62,6 +109,44 @@ pub struct DecoderSpec {
     pub picture_layers: usize,
     /// The token that those of pictures are for per-layer embeddings.
     pub picture_filler: Option<u32>,
+}
+
+/// The variants of norms of hidden states that differ from the others of a decoder.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct OtherNorms {
+    /// That of the embeddings.
+    pub embedding: Option<NormSpec>,
+    /// That of what a part of a layer gives.
+    pub outputs: Option<NormSpec>,
+    /// That behind the last layer.
+    pub last: Option<NormSpec>,
+}
+
+/// Gates of low rank, whose sigmoids multiply what they are projected from: `x * sigmoid(up(silu(down(x))))`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NormGatesSpec {
+    /// Elements between the projections.
+    pub rank: usize,
+    /// Names of the norms of the mixer's and of the feed-forward part's input, below which gates are.
+    pub norms: [&'static str; 2],
+}
+
+/// Where a layer has its memory of sequences.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Memory {
+    /// Index of its KV cache: its own, or that of the layer it shares one with.
+    pub(super) cache: usize,
+    /// Index of the first of its recurrent states.
+    pub(super) states: usize,
+}
+
+/// Sequences that a checkpoint has and that are not computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LongerContexts {
+    /// The longest one that it declares.
+    pub declared: usize,
+    /// Why they are not computed.
+    pub reason: &'static str,
 }
 
 /// The embedding of positions.
@@ -78,6 +163,29 @@ impl LearnedPositions {
     pub const fn from_zero(name: &'static str) -> Self {
         Self { name, first: 0 }
     }
+}
+
+/// An embedding of positions by sines in its first half, and cosines of the same angles in its second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sinusoids {
+    /// The position of the first token.
+    pub first: usize,
+    /// What wavelengths are a series of, from 2 pi to 2 pi times 10,000: the number of terms between
+    /// the first and the one of the longest.
+    pub intervals: usize,
+}
+
+/// A linear layer, an activation and a norm between the final norm and the output head.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BeforeHead {
+    /// Full name of the linear layer.
+    pub dense: &'static str,
+    /// Whether it has a bias.
+    pub bias: bool,
+    /// The activation.
+    pub activation: Activation,
+    /// Full name of the norm.
+    pub norm: &'static str,
 }
 
 /// The output head of a decoder.
@@ -97,6 +205,71 @@ impl DecoderSpec {
         self.recurrent.as_ref().filter(|recurrent| recurrent.layers[index])
     }
 
+    /// How norms and parts of layer `index` are connected.
+    pub(super) fn block(&self, index: usize) -> Block {
+        self.recurrent_block.filter(|_| self.recurrent(index).is_some()).unwrap_or(self.block)
+    }
+
+    /// The name of a module below layer `index`, or below its pair.
+    pub(super) fn module(&self, index: usize, name: &str) -> String {
+        if self.pairs { format!("{name}.{}", index % 2) } else { name.to_owned() }
+    }
+
+    /// The name of a projection of the feed-forward part, below layer `index` or its pair.
+    pub(super) fn of_mlp(&self, index: usize, projection: &str) -> String {
+        if self.names.mlp.is_empty() {
+            projection.to_owned()
+        } else {
+            format!("{}.{projection}", self.module(index, self.names.mlp))
+        }
+    }
+
+    /// What layer `index` or its pair is called, with its list of layers.
+    pub(super) fn stored_layer(&self, index: usize) -> String {
+        if let Some(schedule) = &self.schedule {
+            let Place { list, layer, .. } = schedule.places[index];
+            return format!("{list}.{layer}");
+        }
+        format!("{}.{}", self.names.layers, if self.pairs { index / 2 } else { index })
+    }
+
+    /// The first place of the layer that is at place `index`.
+    pub(super) fn first_place(&self, index: usize) -> usize {
+        let Some(schedule) = &self.schedule else { return index };
+        let layer = |place: &Place| (place.list, place.layer);
+        let own = layer(&schedule.places[index]);
+        let first = schedule.places.iter().position(|place| layer(place) == own);
+        first.unwrap_or(index)
+    }
+
+    /// Where layer `index` has its memory of sequences.
+    pub(super) fn memory(&self, index: usize) -> Memory {
+        let cache_of = self.attention[index].kv_from_layer.unwrap_or(index);
+        let recurrences = (0..index).filter_map(|index| self.recurrent(index));
+        Memory {
+            cache: (0..cache_of).filter(|index| self.has_kv_cache(*index)).count(),
+            states: recurrences.map(|recurrent| recurrent.states().len()).sum(),
+        }
+    }
+
+    /// Whether layer `index` sees the tokens that a layer before it chose.
+    pub(super) fn sees_earlier_choice(&self, index: usize) -> bool {
+        let selection = self.attention[index].latent.and_then(|latent| latent.selection);
+        selection.is_some_and(|selection| selection.indexer.is_none())
+    }
+
+    /// The decoder with contexts of at most as many tokens as layers select of longer ones, so that it selects
+    /// nothing, for this `reason`; the same where nothing is selected.
+    pub(crate) fn without_selection(mut self, reason: &'static str) -> Self {
+        let declared = self.max_position_embeddings;
+        for latent in self.attention.iter_mut().filter_map(|layer| layer.latent.as_mut()) {
+            let Some(selection) = latent.selection.take() else { continue };
+            self.max_position_embeddings = self.max_position_embeddings.min(selection.count);
+            self.longer_contexts = Some(LongerContexts { declared, reason });
+        }
+        self
+    }
+
     /// Whether layer `index` has attention or a recurrence.
     pub(super) fn has_mixer(&self, index: usize) -> bool {
         self.mixers.as_ref().is_none_or(|mixers| mixers[index])
@@ -108,16 +281,43 @@ impl DecoderSpec {
         self.has_mixer(index) && !self.recurrent(index).is_some_and(alone)
     }
 
+    /// The shared block of layer `index`, if it has one.
+    pub(super) fn shared_block(&self, index: usize) -> Option<BlockUse> {
+        self.shared_blocks.as_ref().and_then(|blocks| blocks.of_layers[index])
+    }
+
     /// Whether layer `index` has a KV cache of its own.
     pub(super) fn has_kv_cache(&self, index: usize) -> bool {
-        self.attends(index) && self.attention[index].kv_from_layer.is_none()
+        let attends = self.attends(index) || self.shared_block(index).is_some();
+        attends && self.attention[index].kv_from_layer.is_none()
     }
 
     /// The dense feed-forward part of layer `index`, which layers with experts may lack.
     pub(super) fn mlp(&self, index: usize) -> MlpSpec {
         let sizes = self.intermediate_sizes.as_ref();
         let intermediate_size = sizes.map_or(self.mlp.intermediate_size, |sizes| sizes[index]);
-        MlpSpec { intermediate_size, ..self.mlp }
+        let thresholds = self.gate_thresholds.as_ref();
+        let gate_threshold = thresholds.map_or(self.mlp.gate_threshold, |all| all[index]);
+        let limit = self.gate_limits.as_ref().and_then(|all| all[index].mlp);
+        let gating = limit.map_or(self.mlp.gating, |limit| Some(Gating::Limited { limit }));
+        MlpSpec { intermediate_size, gating, gate_threshold, ..self.mlp }
+    }
+
+    /// The experts of layer `index`, if it has any.
+    pub(super) fn experts(&self, index: usize) -> Option<Cow<'_, MoeSpec>> {
+        let moe = self.moe.as_ref().filter(|moe| moe.layers[index])?;
+        let Some(limits) = self.gate_limits.as_ref().map(|all| all[index]) else {
+            return Some(Cow::Borrowed(moe));
+        };
+        let limited = |mlp: &mut MlpSpec, limit: Option<f32>| {
+            mlp.gating = limit.map_or(mlp.gating, |limit| Some(Gating::Limited { limit }));
+        };
+        let mut own = moe.clone();
+        limited(&mut own.expert, limits.experts);
+        if let Some(shared) = &mut own.shared {
+            limited(&mut shared.mlp, limits.mlp);
+        }
+        Some(Cow::Owned(own))
     }
 
     /// The shape of the KV cache and of recurrent states.
@@ -132,6 +332,88 @@ impl DecoderSpec {
                 .collect(),
         }
     }
+}
+
+/// Bounds of gates and ups in a layer.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct GateLimits {
+    /// Those of routed experts.
+    pub experts: Option<f32>,
+    /// Those of the dense feed-forward part, or of the shared expert.
+    pub mlp: Option<f32>,
+}
+
+/// Blocks of attention and a feed-forward part, whose weights layers share. A block sees a layer's hidden
+/// states beside the embeddings; what it gives is projected, and added to the input of the layer's mixer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SharedBlocks {
+    /// The block of each layer, if it has one.
+    pub of_layers: Vec<Option<BlockUse>>,
+    /// Name in a layer.
+    pub name: &'static str,
+    /// Name of the projection in a layer.
+    pub projection: &'static str,
+    /// Name in a layer of everything else, where there is a block.
+    pub rest: &'static str,
+    /// The feed-forward part. The attention is that of the layer.
+    pub mlp: MlpSpec,
+    /// Rank of changes of the feed-forward part's weights for each use of a block; `None`: all uses have
+    /// the same weights.
+    pub rank: Option<usize>,
+    /// Whether the attention's weights have such changes too.
+    pub changes_attention: bool,
+}
+
+/// One of the layers that share a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockUse {
+    /// The first layer with this block, below which its weights are.
+    pub owner: usize,
+    /// How many layers before this one have a block.
+    pub index: usize,
+}
+
+/// The factors of hidden states and of a part's output, which are added to each other.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ResidualScales {
+    /// Around the mixer.
+    pub mixer: [f32; 2],
+    /// Around the feed-forward part.
+    pub mlp: [f32; 2],
+}
+
+/// Learned sums of hidden states `x` and what a part gives, `y`, by vectors `v` of the mixer and of the
+/// feed-forward part, with these names in a layer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum LearnedSums {
+    /// `v * x + y`
+    Factors([&'static str; 2]),
+    /// `x + |factor * v| * (y - x)`, both normalized. Loshchilov et al., "nGPT: Normalized Transformer
+    /// with Representation Learning on the Hypersphere", 2024.
+    Rates([&'static str; 2], f32),
+}
+
+/// Streams of hidden states, of which each layer computes one and predicts the others. Baykal et al.,
+/// "Alternating Updates for Efficient Transformers", 2023.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamsSpec {
+    /// Number of streams.
+    pub count: usize,
+    /// Index of the one that layers compute.
+    pub active: usize,
+    /// Whether what per-layer embeddings are gated by is scaled.
+    pub scaled: bool,
+}
+
+/// Streams of hidden states that each part of a layer sees a weighted sum of, and adds to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct HyperConnectionsSpec {
+    /// Number of streams.
+    pub count: usize,
+    /// The largest factor of what a part gives.
+    pub magnitude: f32,
+    /// What is added to all factors.
+    pub eps: f32,
 }
 
 /// Per-layer embeddings: small vectors of each token for each layer, from an embedding of their own
@@ -159,10 +441,16 @@ pub struct Names {
     pub norm: &'static str,
     /// The output head, below the prefix or beside it.
     pub head: &'static str,
+    /// Another name of the output head's bias, which some checkpoints have.
+    pub other_head_bias: Option<&'static str>,
     /// The attention in a layer.
     pub attention: &'static str,
     /// The feed-forward part in a layer; empty where the layer itself has its projections.
     pub mlp: &'static str,
+    /// Another name of the dense feed-forward part, which some checkpoints have.
+    pub other_mlp: Option<&'static str>,
+    /// The name of a norm in a layer, and another one that some checkpoints have for it.
+    pub other_norm: Option<[&'static str; 2]>,
 }
 
 /// How the norms and parts of a layer are connected.
@@ -177,6 +465,8 @@ pub struct Block {
     pub before_mlp: Option<&'static str>,
     /// Name of the norm of the feed-forward part's output.
     pub after_mlp: Option<&'static str>,
+    /// Name of the norm of the experts' output, in layers that have experts.
+    pub after_experts: Option<&'static str>,
     /// Whether attention and the feed-forward part have the same hidden states as input.
     pub parallel: bool,
     /// Whether norms of outputs are norms of their sums with the hidden states.
@@ -190,15 +480,6 @@ pub struct Block {
 }
 
 impl Names {
-    /// The name of a projection of the feed-forward part, below a layer.
-    pub(super) fn of_mlp(&self, projection: &str) -> String {
-        if self.mlp.is_empty() {
-            projection.to_owned()
-        } else {
-            format!("{}.{projection}", self.mlp)
-        }
-    }
-
     /// Prefixes of a language model that may be part of a multimodal one.
     pub const MULTIMODAL_ROOTS: &'static [&'static str] =
         &["model.", "language_model.model.", "model.language_model.", "thinker.model."];
@@ -209,8 +490,11 @@ impl Names {
         layers: "layers",
         norm: "norm",
         head: "lm_head",
+        other_head_bias: None,
         attention: "self_attn",
         mlp: "mlp",
+        other_mlp: None,
+        other_norm: None,
     };
 }
 
@@ -235,6 +519,7 @@ impl Block {
             after_attention: None,
             before_mlp: Some(mlp),
             after_mlp: None,
+            after_experts: None,
             parallel: false,
             normalizes_sums: false,
             first_input_is_plain: false,

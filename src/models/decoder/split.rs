@@ -58,8 +58,8 @@ impl Share {
     }
 }
 
-/// The part of `spec` that rank `rank` of `size` has; names of layers' tensors begin with `layers`.
-pub(super) fn part(spec: &DecoderSpec, layers: &str, rank: usize, size: usize) -> Result<Part> {
+/// The part of `spec` that rank `rank` of `size` has; names of its tensors begin with `root`.
+pub(super) fn part(spec: &DecoderSpec, root: &str, rank: usize, size: usize) -> Result<Part> {
     let share = Share { rank, size };
     let vocabulary = rank * spec.vocab_size / size..(rank + 1) * spec.vocab_size / size;
     let mut part = Part { spec: spec.clone(), cuts: HashMap::new(), vocabulary };
@@ -69,8 +69,11 @@ pub(super) fn part(spec: &DecoderSpec, layers: &str, rank: usize, size: usize) -
     if spec.recurrent.is_some() {
         return Err(share.refused("recurrent layers can't be".to_owned()));
     }
+    if spec.pairs {
+        return Err(share.refused("layers that are stored in pairs can't be".to_owned()));
+    }
     for index in 0..spec.attention.len() {
-        let layer = format!("{layers}{index}.");
+        let layer = format!("{root}{}.", spec.stored_layer(index));
         let mut cuts = Cuts { all: &mut part.cuts, root: layer.clone() };
         cuts.root.push_str(spec.names.attention);
         cuts.root.push('.');
@@ -128,14 +131,36 @@ impl Cuts<'_> {
         let own = AttentionSpec { num_heads: heads.len(), ..*spec };
         match spec.gate.map(|gate| gate.tensor) {
             None => {}
-            Some(GateTensor::BehindQueries) => {
+            Some(GateTensor::BehindQueries | GateTensor::BeforeQueries) => {
                 return Err(share.refused("heads with gates can't be".to_owned()));
             }
             Some(GateTensor::Elements(name)) => {
-                let elements = heads.start * spec.head_dim..heads.end * spec.head_dim;
+                let each = spec.latent.map_or(spec.head_dim, |latent| latent.value_dim);
+                let elements = heads.start * each..heads.end * each;
                 self.outputs(name, &[elements]);
             }
             Some(GateTensor::Heads(name)) => self.outputs(name, std::slice::from_ref(&heads)),
+        }
+        if let Some(name) = spec.gate.and_then(|gate| gate.bias) {
+            self.add(name, Cut::Rows(vec![heads.clone()]));
+        }
+        if let Some(name) = spec.output_bias_beside.filter(|_| share.rank > 0) {
+            self.add(name, Cut::Zeros);
+        }
+        if spec.difference.is_some() {
+            return Err(share.refused("differences of heads can't be".to_owned()));
+        }
+        if spec.squared_scales.is_some() {
+            return Err(share.refused("heads with learned scales can't be".to_owned()));
+        }
+        if spec.value_bias.is_some() {
+            return Err(share.refused("scores that depend on values can't be".to_owned()));
+        }
+        if spec.routed.is_some() {
+            return Err(share.refused("heads that a router chooses can't be".to_owned()));
+        }
+        if spec.output_norm.is_some() {
+            return Err(share.refused("heads that are normalized together can't be".to_owned()));
         }
         if spec.alibi.is_some() {
             return Err(share.refused("heads with slopes can't be".to_owned()));
@@ -146,28 +171,37 @@ impl Cuts<'_> {
         if let Some(latent) = spec.latent {
             let of = |size: usize| heads.start * size..heads.end * size;
             let queries = if latent.query_rank.is_some() { "q_b_proj" } else { "q_proj" };
-            self.outputs(queries, &[of(latent.nope_dim + latent.rope_dim)]);
+            self.outputs(queries, &[of(latent.query_dim())]);
             self.outputs("kv_b_proj", &[of(latent.nope_dim + latent.value_dim)]);
             self.inputs(spec.output, of(latent.value_dim), share);
             return Ok(own);
         }
         let keys = share.key_heads(spec)?;
-        self.qkv(spec, &heads, &keys);
+        self.qkv(spec, &heads, &keys, share)?;
         if let Some(norm) = spec.query_key_norm {
             self.query_key_norm(norm, [&heads, &keys], share)?;
         }
-        self.inputs(spec.output, heads.start * spec.head_dim..heads.end * spec.head_dim, share);
+        let dim = spec.value_dim();
+        self.inputs(spec.output, heads.start * dim..heads.end * dim, share);
         Ok(AttentionSpec { num_kv_heads: keys.len(), ..own })
     }
 
     /// Cuts the projections to queries, keys and values of these heads.
-    fn qkv(&mut self, spec: &AttentionSpec, heads: &Range<usize>, keys: &Range<usize>) {
+    fn qkv(
+        &mut self,
+        spec: &AttentionSpec,
+        heads: &Range<usize>,
+        keys: &Range<usize>,
+        share: Share,
+    ) -> Result<()> {
         let dim = spec.head_dim;
         let elements = |heads: &Range<usize>| heads.start * dim..heads.end * dim;
         match spec.qkv {
             QkvTensors::Separate(names) => {
-                for (name, heads) in names.into_iter().zip([heads, keys, keys]) {
-                    self.outputs(name, &[elements(heads)]);
+                let values = keys.start * spec.value_dim()..keys.end * spec.value_dim();
+                let ranges = [elements(heads), elements(keys), values];
+                for (name, range) in names.into_iter().zip(ranges) {
+                    self.outputs(name, &[range]);
                 }
             }
             QkvTensors::Stacked(name) => {
@@ -190,7 +224,11 @@ impl Cuts<'_> {
                 let parts = keys.clone().flat_map(of_key).map(|heads| elements(&heads));
                 self.outputs(name, &parts.collect::<Vec<_>>());
             }
+            QkvTensors::InParts(..) => {
+                return Err(share.refused("heads that are stored in parts can't be".to_owned()));
+            }
         }
+        Ok(())
     }
 
     fn query_key_norm(
@@ -223,6 +261,16 @@ impl Cuts<'_> {
     }
 
     fn feed_forward(&mut self, name: &str, spec: &MlpSpec, share: Share) -> Result<()> {
+        if spec.inner_norm.is_some() {
+            let reason = "feed-forward parts with a norm inside can't be".to_owned();
+            return Err(share.refused(reason));
+        }
+        if spec.scales.is_some() {
+            return Err(share.refused("feed-forward parts with learned scales can't be".to_owned()));
+        }
+        if spec.gate_threshold.is_some() {
+            return Err(share.refused("gates with a threshold for all can't be".to_owned()));
+        }
         let inner = spec.intermediate_size;
         let own = share.of(inner, "inner elements of feed-forward parts")?;
         let path = |part: &str| {
@@ -248,8 +296,14 @@ impl Cuts<'_> {
     }
 
     fn experts(&mut self, spec: &MoeSpec, share: Share) -> Result<()> {
+        if spec.output_bias.is_some() {
+            return Err(share.refused("experts with a bias of their sum can't be".to_owned()));
+        }
         if spec.parallel_dense.is_some() {
             return Err(share.refused("experts beside a feed-forward part can't be".to_owned()));
+        }
+        if spec.identities > 0 {
+            return Err(share.refused("experts that give their input can't be".to_owned()));
         }
         match spec.experts {
             ExpertTensors::List(name) => self.listed(name, spec, share)?,
@@ -274,6 +328,9 @@ impl Cuts<'_> {
     fn stacked(&mut self, tensors: StackedTensors, spec: &MlpSpec, share: Share) -> Result<()> {
         let inner = spec.intermediate_size;
         let own = share.of(inner, "inner elements of experts")?;
+        if tensors.ups.is_some() {
+            return Err(share.refused("experts in three tensors can't be".to_owned()));
+        }
         let both = if tensors.interleaved {
             let pairs = 2 * own.start..2 * own.end;
             vec![pairs]
