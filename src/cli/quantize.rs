@@ -1,27 +1,27 @@
-//! `sconce quantize`: a GGUF file of smaller matrices out of another one.
+//! `sconce quantize`: a GGUF file of smaller matrices, out of another one or of a folder.
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 
-use anyhow::bail;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::app::convert::convert;
 use crate::config::WeightKind;
 use crate::engine::memory::Size;
 use crate::weights::gguf::requantize::requantize;
 
-/// Write a GGUF file with its matrices in another kind.
+/// Write a GGUF file of a folder or of another GGUF file, with its matrices in another kind.
 ///
 /// The file loads as it is, where `--quantize` rounds the matrices at every start; its answers are the same.
 #[derive(Clone, Debug, clap::Args)]
 pub struct QuantizeArgs {
-    /// A GGUF file of f32, f16 or bf16 matrices.
+    /// A folder with config.json, a tokenizer and safetensors, or a GGUF file; of f32, f16 or bf16 matrices.
     #[arg(value_name = "FROM")]
     from: PathBuf,
     /// The file to write, which must not be there yet.
     #[arg(value_name = "TO")]
     to: PathBuf,
-    /// What matrices are stored as: f16, bf16, q8_0, q6_k, q5_k, q5_1, q5_0, q4_k, q4_1 or q4_0.
+    /// What matrices are stored as: f32, f16, bf16, q8_0, q6_k, q5_k, q5_1, q5_0, q4_k, q4_1 or q4_0.
     #[arg(value_name = "KIND", value_parser = kind)]
     kind: WeightKind,
 }
@@ -36,25 +36,36 @@ fn kind(text: &str) -> Result<WeightKind, String> {
 /// Writes the file.
 ///
 /// # Errors
-/// FROM is no GGUF file or has no dense matrices, or TO can't be written.
+/// FROM is neither a GGUF file nor a folder of a model that GGUF files can have, or has no dense matrices, or TO
+/// can't be written.
 pub fn run(args: &QuantizeArgs) -> anyhow::Result<()> {
     let QuantizeArgs { from, to, kind } = args;
-    if from.is_dir() {
-        bail!(
-            "{} is a folder; a GGUF file is needed, which llama.cpp's convert_hf_to_gguf.py makes of one",
-            from.display()
-        );
-    }
     let bar = bar();
-    requantize(from, to, kind.ggml(), &mut |read, all| {
+    let progress = &mut |done, all| {
         bar.set_length(all);
-        bar.set_position(read);
-    })?;
-    bar.finish_and_clear();
-    let size = |path: &PathBuf| -> std::io::Result<Size> {
-        Ok(Size(usize::try_from(path.metadata()?.len()).unwrap_or(usize::MAX)))
+        bar.set_position(done);
     };
-    writeln!(std::io::stdout(), "{}: {}, from {}", to.display(), size(to)?, size(from)?)?;
+    let left_out = if from.is_dir() {
+        convert(from, to, *kind, progress)?
+    } else {
+        requantize(from, to, kind.ggml(), progress)?;
+        0
+    };
+    bar.finish_and_clear();
+    let mut out = std::io::stdout();
+    let size = Size(usize::try_from(to.metadata()?.len()).unwrap_or(usize::MAX));
+    if from.is_dir() {
+        writeln!(out, "{}: {size}", to.display())?;
+    } else {
+        let whole = Size(usize::try_from(from.metadata()?.len()).unwrap_or(usize::MAX));
+        writeln!(out, "{}: {size}, from {whole}", to.display())?;
+    }
+    if left_out > 0 {
+        writeln!(
+            out,
+            "the language model alone: {left_out} tensors of a tower or of a head that drafts are left out"
+        )?;
+    }
     Ok(())
 }
 

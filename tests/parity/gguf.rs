@@ -185,6 +185,8 @@ fn blocks(kind: Coded, seed: u32, count: usize) -> Vec<u8> {
     for block in bytes.chunks_exact_mut(kind.type_size()) {
         match kind {
             Coded::Nvfp4 => block[..4].fill(0x10),
+            // 2^-6.
+            Coded::Mxfp4 => block[0] = 121,
             Coded::Iq1M => {
                 let [low, high] = scale;
                 for (i, four) in [low & 15, low >> 4, high & 15, high >> 4].iter().enumerate() {

@@ -15,6 +15,7 @@ mod checkpoint;
 mod fake_hub;
 mod forecast;
 mod gguf;
+mod gguf_architectures;
 pub(crate) mod gguf_file;
 #[cfg(feature = "hub")]
 mod hub;

@@ -13,6 +13,8 @@ pub(crate) struct Architecture {
     pub(crate) mark: Option<&'static str>,
     /// The class in `config.json`'s `architectures`.
     pub(crate) class: &'static str,
+    /// Further classes whose checkpoints become such files.
+    pub(crate) also: &'static [&'static str],
     /// `config.json`'s `model_type`.
     pub(crate) model_type: &'static str,
     /// Tensors around the layers.

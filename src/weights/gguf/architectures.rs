@@ -14,6 +14,7 @@ use super::parts::{
 /// Every architecture that the decoder runs and the format has.
 pub(super) const ARCHITECTURES: &[Architecture] = &[
     Architecture {
+        also: &["MistralForCausalLM", "MixtralForCausalLM", "InternLM3ForCausalLM"],
         blocks: &[ATTENTION, PRE_NORMS, GATED_MLP, MIXTRAL[0], MIXTRAL[1]],
         interleaved_rope: true,
         more: families::llama,
@@ -22,6 +23,7 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
     Architecture {
         gguf: "mistral3",
         class: "MistralForCausalLM",
+        also: &["Ministral3ForCausalLM", "Mistral3ForConditionalGeneration"],
         model_type: "mistral",
         interleaved_rope: true,
         more: families::mistral3,
@@ -85,6 +87,7 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
     Architecture {
         gguf: "gemma3",
         class: "Gemma3ForCausalLM",
+        also: &["Gemma3ForConditionalGeneration"],
         model_type: "gemma3_text",
         blocks: &[ATTENTION, HEAD_NORMS, SANDWICH_NORMS, GATED_MLP],
         norms_plus_one: true,
@@ -211,6 +214,7 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
     Architecture {
         gguf: "olmo2",
         class: "Olmo2ForCausalLM",
+        also: &["Olmo3ForCausalLM"],
         model_type: "olmo2",
         blocks: &[ATTENTION, HEAD_NORMS, POST_NORMS, GATED_MLP],
         more: |_, config| {
@@ -262,6 +266,7 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
     Architecture {
         gguf: "glm4moe",
         class: "Glm4MoeForCausalLM",
+        also: &["SolarOpenForCausalLM"],
         model_type: "glm4_moe",
         blocks: &[
             ATTENTION,
@@ -307,6 +312,7 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
     Architecture {
         gguf: "granitemoe",
         class: "GraniteMoeForCausalLM",
+        also: &["GraniteMoeSharedForCausalLM"],
         model_type: "granitemoe",
         blocks: &[
             ATTENTION,

@@ -6,13 +6,13 @@
 use serde_json::{Map, Value as Json, json};
 
 use super::architecture::Architecture;
-use super::encoders;
 use super::header::TensorInfo;
 use super::keys::ModelKeys;
 use super::rope;
 use super::rope_tensors::RopeTensors;
 use super::value::{Metadata, Value};
 use super::vocabulary::GgufVocabulary;
+use super::{drafters, encoders};
 
 impl ModelKeys<'_> {
     /// Elements inside of the first feed-forward part. Where others have more, the architecture
@@ -26,6 +26,11 @@ impl ModelKeys<'_> {
             }
         }
         match self.gguf() {
+            // One for each layer, which the architecture reads itself.
+            "gemma3n" | "deci" => {
+                let widths = self.each_layer(end)?;
+                Ok(widths.into_iter().max().unwrap_or(0).max(1))
+            }
             // Where there are experts in every layer, the file need not say more.
             "qwen35moe" if self.count(end)?.is_none_or(|width| width == 0) => {
                 self.required("expert_feed_forward_length")
@@ -43,6 +48,15 @@ impl ModelKeys<'_> {
             },
             _ => self.required(end),
         }
+    }
+
+    /// Rows of the embedding, which the file of a drafter may leave to its model.
+    fn vocab_size(&self, vocabulary: &GgufVocabulary) -> Result<u64, String> {
+        let tokens = vocabulary.tokens.len() as u64;
+        if drafters::shares_tokens(self.gguf()) && !self.has("token_embd.weight") {
+            return Ok(self.count("vocab_size")?.unwrap_or(tokens));
+        }
+        vocab_size(self.tensors(), vocabulary).map(|rows| rows as u64)
     }
 
     /// The norms' epsilon, which is under `end` or, where a converter took it for that of the other
@@ -64,6 +78,18 @@ impl ModelKeys<'_> {
         rope_tensors: &RopeTensors,
         vocabulary: &GgufVocabulary,
     ) -> Result<Json, String> {
+        let config = self.fields(architecture, rope_tensors, vocabulary)?;
+        self.refuse_unread()?;
+        Ok(config)
+    }
+
+    /// The same, whatever keys there are besides.
+    pub(super) fn fields(
+        &self,
+        architecture: &Architecture,
+        rope_tensors: &RopeTensors,
+        vocabulary: &GgufVocabulary,
+    ) -> Result<Json, String> {
         let Architecture { class, model_type, activation, norm_eps, numbers, more, .. } =
             architecture;
         let heads = self.heads()?;
@@ -72,7 +98,7 @@ impl ModelKeys<'_> {
         let mut set = |name: &str, value: Json| config.insert(name.to_owned(), value);
         set("architectures", json!([class]));
         set("model_type", (*model_type).into());
-        set("vocab_size", vocab_size(self.tensors(), vocabulary)?.into());
+        set("vocab_size", self.vocab_size(vocabulary)?.into());
         set("hidden_size", self.required("embedding_length")?.into());
         set("intermediate_size", self.feed_forward_length()?.into());
         set("num_hidden_layers", layers.into());
@@ -96,7 +122,6 @@ impl ModelKeys<'_> {
         self.set_windows(&mut config)?;
         rope::set(self, rope_tensors, &mut config)?;
         more(self, &mut config)?;
-        self.refuse_unread()?;
         if let Some(id) = vocabulary.bos_token_id {
             config.insert("bos_token_id".to_owned(), id.into());
         }

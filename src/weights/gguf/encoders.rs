@@ -106,6 +106,26 @@ pub(super) const ENCODERS: &[Architecture] = &[
         ..NOMIC_BERT
     },
     Architecture {
+        gguf: "jina-bert-v2",
+        class: "JinaBertModel",
+        around: &[
+            ("token_types", "embeddings.token_type_embeddings"),
+            ("token_embd_norm", "embeddings.LayerNorm"),
+        ],
+        blocks: &[&[
+            ("attn_q", "attention.self.query"),
+            ("attn_k", "attention.self.key"),
+            ("attn_v", "attention.self.value"),
+            ("attn_output", "attention.output.dense"),
+            ("attn_output_norm", "attention.output.LayerNorm"),
+            ("ffn_up", "mlp.gated_layers"),
+            ("ffn_down", "mlp.wo"),
+            ("layer_output_norm", "mlp.layernorm"),
+        ]],
+        more: jina_bert,
+        ..BERT
+    },
+    Architecture {
         gguf: "modern-bert",
         class: "ModernBertModel",
         model_type: "modernbert",
@@ -212,6 +232,20 @@ fn bert(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
         _ => Err("a classifier of one layer is not supported: conversion leaves out BERT's first"
             .to_owned()),
     }
+}
+
+/// Jina's second embeddings. Other variants and older conversions have tensors that these lack.
+fn jina_bert(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
+    if keys.has("blk.0.ffn_gate.weight") {
+        return Err("gates beside `ffn_up` are of an older conversion: convert it again".to_owned());
+    }
+    if keys.has("blk.0.attn_q_norm.weight") {
+        return Err("norms of queries and keys in it are not supported".to_owned());
+    }
+    set_token_types(keys, config);
+    set(config, "position_embedding_type", "alibi");
+    set(config, "feed_forward_type", "geglu");
+    Ok(())
 }
 
 fn modern_bert(keys: &ModelKeys<'_>, config: &mut Config) -> Done {

@@ -377,6 +377,50 @@ pub(super) fn minimax_m2(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
     set_experts_apart(keys, config, SIGMOID)
 }
 
+/// Baichuan, whose larger models have biases by distance instead of a rotary embedding; their number of
+/// layers tells.
+pub(super) fn baichuan(keys: &ModelKeys<'_>, _: &mut Config) -> Done {
+    match keys.layers()? {
+        40 => Err("a Baichuan of 40 layers has ALiBi instead of a rotary embedding, which is not \
+                   supported"
+            .to_owned()),
+        _ => Ok(()),
+    }
+}
+
+/// Nanbeige, whose later models go through their layers several times.
+pub(super) fn nanbeige(keys: &ModelKeys<'_>, _: &mut Config) -> Done {
+    match keys.count("num_loops")?.unwrap_or(1) {
+        0 | 1 => Ok(()),
+        loops => Err(format!(
+            "metadata `{}` is {loops}: layers that are gone through again are not supported",
+            keys.key("num_loops")
+        )),
+    }
+}
+
+/// Pangu Embedded, whose projections of attention have biases all or none.
+pub(super) fn pangu(keys: &ModelKeys<'_>, _: &mut Config) -> Done {
+    let has = ["q", "output"].map(|part| keys.has(&format!("blk.0.attn_{part}.bias")));
+    if has[0] != has[1] {
+        return Err("biases of queries without those of outputs are not supported".to_owned());
+    }
+    Ok(())
+}
+
+/// Hunyuan-VL, of which text is read, where all positions of a token are the same.
+pub(super) fn hunyuan_vl(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
+    keys.key("rope.dimension_sections");
+    let Some(alpha) = keys.float("rope.scaling.alpha")?.filter(|alpha| *alpha > 0.0) else {
+        return Ok(());
+    };
+    #[expect(clippy::cast_precision_loss, reason = "head sizes are far below 2^52")]
+    let dim = keys.heads()?.rotary as f64;
+    let theta = keys.float("rope.freq_base")?.unwrap_or(10_000.0);
+    set(config, "rope_theta", theta * alpha.powf(dim / (dim - 2.0)));
+    Ok(())
+}
+
 /// A tensor of one number for each layer.
 pub(super) struct LayerNumbers {
     /// Its name below a layer.

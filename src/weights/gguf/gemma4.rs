@@ -20,13 +20,13 @@ pub(super) fn heads(keys: &ModelKeys<'_>) -> Result<HeadCounts, String> {
     let query = keys.required("attention.head_count")?;
     let dim = head_dim(keys, WINDOWED_DIMS, "with a window")?;
     let windowed = windowed(keys)?;
-    let counts = key_heads(keys)?;
+    let counts = keys.each_layer("attention.head_count_kv")?;
     let key = of_kind(&counts, &windowed, true)?.unwrap_or(counts[0]);
     if key == 0 || query % key != 0 {
         return Err(format!("{query} query heads can't share {key} key heads evenly"));
     }
     let dim = small(dim)?;
-    Ok(HeadCounts { query: small(query)?, key: small(key)?, dim, rotary: dim })
+    Ok(HeadCounts { query: small(query)?, key: small(key)?, dim, value: dim, rotary: dim })
 }
 
 /// Elements of a head in some layers, from the metadata of their keys, values and rotations.
@@ -53,17 +53,12 @@ fn windowed(keys: &ModelKeys<'_>) -> Result<Vec<bool>, String> {
     windowed.ok_or_else(|| format!("metadata `{}` is missing or no array", keys.key(end)))
 }
 
-/// Key heads of each layer.
-fn key_heads(keys: &ModelKeys<'_>) -> Result<Vec<u64>, String> {
-    let end = "attention.head_count_kv";
-    match keys.per_layer(end, Value::as_u64)? {
-        Some(counts) => Ok(counts),
-        None => Ok(vec![keys.required(end)?; keys.layers()?]),
-    }
-}
-
 /// What all layers of a kind have in common, if there are any.
-fn of_kind(values: &[u64], windowed: &[bool], kind: bool) -> Result<Option<u64>, String> {
+pub(super) fn of_kind(
+    values: &[u64],
+    windowed: &[bool],
+    kind: bool,
+) -> Result<Option<u64>, String> {
     let mut values = values.iter().zip(windowed).filter(|(_, is)| **is == kind);
     let first = values.next().map(|(value, _)| *value);
     match values.find(|(value, _)| Some(**value) != first) {
@@ -108,7 +103,10 @@ pub(super) fn config(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
 /// Heads of layers that see everything.
 fn set_global_heads(keys: &ModelKeys<'_>, config: &mut Config, windowed: &[bool]) -> Done {
     let dim = head_dim(keys, GLOBAL_DIMS, "without a window")?;
-    let Some(heads) = of_kind(&key_heads(keys)?, windowed, false)? else { return Ok(()) };
+    let Some(heads) = of_kind(&keys.each_layer("attention.head_count_kv")?, windowed, false)?
+    else {
+        return Ok(());
+    };
     let full = windowed.iter().enumerate().filter(|(_, windowed)| !**windowed);
     let one = |(layer, _): (usize, _)| {
         (layer.to_string(), json!({"head_dim": dim, "num_key_value_heads": heads}))

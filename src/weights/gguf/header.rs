@@ -52,6 +52,11 @@ struct Declared {
 
 /// Reads the header of a whole file.
 pub(crate) fn read(bytes: &[u8]) -> Result<Header<'_>, String> {
+    read_beginning(bytes, bytes.len() as u64)
+}
+
+/// Reads the header of a file of this size that begins with `bytes`.
+pub(super) fn read_beginning(bytes: &[u8], size: u64) -> Result<Header<'_>, String> {
     let mut cursor = Cursor::new(bytes);
     check_magic(&mut cursor)?;
     let tensor_count = cursor.u64()?;
@@ -79,7 +84,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Header<'_>, String> {
     }
     let alignment = alignment(&metadata)?;
     let data_start = (cursor.position() as u64).next_multiple_of(alignment);
-    let tensors = locate(declared, data_start, alignment, bytes.len() as u64)?;
+    let tensors = locate(declared, data_start, alignment, size)?;
     Ok(Header { metadata, tensors })
 }
 

@@ -8,7 +8,7 @@ use super::value::{Metadata, Value};
 
 /// Keys that change what a layer computes; present, not zero and of no use to an architecture,
 /// they mean another model.
-const NUMERICAL: [&str; 30] = [
+const NUMERICAL: [&str; 33] = [
     "expert_count",
     "expert_weights_scale",
     "expert_weights_norm",
@@ -39,6 +39,9 @@ const NUMERICAL: [&str; 30] = [
     "rope.dimension_sections",
     "rope.freq_base_swa",
     "rope.scaling.yarn_log_multiplier",
+    "swiglu_clamp_exp",
+    "swiglu_clamp_shexp",
+    "activation_sparsity_scale",
 ];
 
 /// Most layers that are believed of a file without their tensors.
@@ -58,12 +61,17 @@ pub(crate) type Heads = fn(&ModelKeys<'_>) -> Result<HeadCounts, String>;
 
 /// How the attention heads are cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct HeadCounts {
-    pub(crate) query: usize,
-    pub(crate) key: usize,
-    pub(crate) dim: usize,
+pub struct HeadCounts {
+    /// Query heads.
+    pub query: usize,
+    /// Key heads.
+    pub key: usize,
+    /// Elements of a head's query and key.
+    pub dim: usize,
+    /// Elements of a head's value.
+    pub value: usize,
     /// Elements of a head that are rotated.
-    pub(crate) rotary: usize,
+    pub rotary: usize,
 }
 
 impl<'a> ModelKeys<'a> {
@@ -84,6 +92,11 @@ impl<'a> ModelKeys<'a> {
 
     pub(super) fn metadata(&self) -> &'a Metadata<'a> {
         self.metadata
+    }
+
+    /// Whether somebody asked for the key that ends so.
+    pub(super) fn was_asked(&self, end: &str) -> bool {
+        self.asked.borrow().contains(end)
     }
 
     /// The whole key, which counts as asked for.
@@ -154,6 +167,14 @@ impl<'a> ModelKeys<'a> {
         }
     }
 
+    /// A count of each layer, which the file may store once for all of them.
+    pub(super) fn each_layer(&self, end: &'static str) -> Result<Vec<u64>, String> {
+        match self.per_layer(end, Value::as_u64)? {
+            Some(counts) => Ok(counts),
+            None => Ok(vec![self.required(end)?; self.layers()?]),
+        }
+    }
+
     pub(super) fn tensors(&self) -> &'a [TensorInfo] {
         self.tensors
     }
@@ -221,6 +242,7 @@ impl<'a> ModelKeys<'a> {
             query: small(query)?,
             key: small(key)?,
             dim: small(dim)?,
+            value: small(value_dim)?,
             rotary: small(rotary)?,
         })
     }

@@ -10,19 +10,20 @@ pub(crate) enum Kind {
     Ggml(GgmlDType),
     /// A kind whose blocks hold codes.
     Coded(Coded),
-    /// 32 floats of 4 bits behind the exponent of a power of two, which only files have.
-    Mxfp4,
+    /// Whole numbers of 64 bits, which are no weights.
+    Whole,
 }
 
 impl Kind {
     /// Whether elements are stored one by one, not in blocks.
     pub(crate) fn is_single(self) -> bool {
-        matches!(self, Self::Ggml(kind) if kind.block_size() == 1)
+        match self {
+            Self::Ggml(kind) => kind.block_size() == 1,
+            Self::Coded(_) => false,
+            Self::Whole => true,
+        }
     }
 }
-
-/// Elements and bytes of a block of MXFP4.
-const MXFP4_BLOCK: (usize, usize) = (32, 17);
 
 /// The kind behind a number in a file.
 pub(crate) fn from_number(number: u32) -> Result<Kind, String> {
@@ -30,7 +31,7 @@ pub(crate) fn from_number(number: u32) -> Result<Kind, String> {
         return Ok(Kind::Coded(kind));
     }
     Ok(Kind::Ggml(match number {
-        39 => return Ok(Kind::Mxfp4),
+        27 => return Ok(Kind::Whole),
         0 => GgmlDType::F32,
         1 => GgmlDType::F16,
         2 => GgmlDType::Q4_0,
@@ -69,7 +70,7 @@ pub(crate) fn byte_size(kind: Kind, shape: &[usize]) -> Result<u64, String> {
     let (block, bytes) = match kind {
         Kind::Ggml(kind) => (kind.block_size(), kind.type_size()),
         Kind::Coded(kind) => (kind.block_size(), kind.type_size()),
-        Kind::Mxfp4 => MXFP4_BLOCK,
+        Kind::Whole => (1, 8),
     };
     let row = shape.last().copied().unwrap_or(1);
     if row % block != 0 {
@@ -86,7 +87,6 @@ fn unsupported_name(number: u32) -> String {
         24 => "I8",
         25 => "I16",
         26 => "I32",
-        27 => "I64",
         28 => "F64",
         other => return format!("number {other}"),
     };

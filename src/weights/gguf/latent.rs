@@ -8,14 +8,15 @@ use serde_json::Value as Json;
 
 use super::families::{Config, Done, SIGMOID, SOFTMAX, experts_behind_dense, set, set_class};
 use super::keys::{HeadCounts, ModelKeys};
+use super::value::Value;
 use crate::stored::StoredTensor;
 
-/// Our name of keys of latent vectors `[heads, rank, plain]`, which are transposed.
-pub(super) const KEYS: &str = "self_attn.k_b_proj";
-/// Our name of values of latent vectors `[heads, value, rank]`.
-pub(super) const VALUES: &str = "self_attn.v_b_proj";
+/// How our name of keys of latent vectors `[heads, rank, plain]` ends, which are transposed.
+pub(super) const KEYS: &str = ".k_b_proj";
+/// How our name of values of latent vectors `[heads, value, rank]` ends.
+pub(super) const VALUES: &str = ".v_b_proj";
 /// What checkpoints have instead: `[heads * (plain + value), rank]`.
-pub(super) const BOTH: &str = "self_attn.kv_b_proj";
+pub(super) const BOTH: &str = ".kv_b_proj";
 
 /// The heads that are rotated, and as many keys as queries.
 pub(super) fn heads(keys: &ModelKeys<'_>) -> Result<HeadCounts, String> {
@@ -24,7 +25,7 @@ pub(super) fn heads(keys: &ModelKeys<'_>) -> Result<HeadCounts, String> {
     let rotated = small(keys.required("rope.dimension_count")?)?;
     // Which files count as they count key heads says nothing about the tensors.
     keys.count("attention.head_count_kv")?;
-    Ok(HeadCounts { query, key: query, dim: rotated, rotary: rotated })
+    Ok(HeadCounts { query, key: query, dim: rotated, value: rotated, rotary: rotated })
 }
 
 pub(super) fn config(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
@@ -58,6 +59,32 @@ pub(super) fn config(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
     Ok(())
 }
 
+/// DeepSeek V3.2 and GLM-5, whose files say how many tokens an indexer chooses of a context.
+pub(super) fn indexed(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
+    self::config(keys, config)?;
+    let (class, model_type) = match keys.gguf() {
+        "glm-dsa" => ("GlmMoeDsaForCausalLM", "glm_moe_dsa"),
+        _ => ("DeepseekV32ForCausalLM", "deepseek_v32"),
+    };
+    set_class(config, class, model_type);
+    set(config, "index_topk", keys.required("attention.indexer.top_k")?);
+    for (field, end) in [
+        ("index_n_heads", "attention.indexer.head_count"),
+        ("index_head_dim", "attention.indexer.key_length"),
+    ] {
+        set(config, field, keys.required(end)?);
+    }
+    if let Some(own) = keys.per_layer("attention.indexer.types", Value::as_bool)? {
+        let kinds = own.into_iter().map(|own| if own { "full" } else { "shared" });
+        set(config, "indexer_types", kinds.collect::<Vec<_>>());
+    }
+    if config.contains_key("topk_method") {
+        let key = keys.key("expert_gating_func");
+        return Err(format!("metadata `{key}` says softmax, which this architecture never has"));
+    }
+    Ok(())
+}
+
 /// Mistral 4, whose queries grow with their position.
 pub(super) fn mistral4(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
     let key = keys.required("attention.key_length_mla")?;
@@ -88,7 +115,7 @@ pub(super) fn minicpm3(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
 }
 
 /// Sizes of heads; `[key, value]` are those of keys and of values.
-fn attention(keys: &ModelKeys<'_>, config: &mut Config, [key, value]: [u64; 2]) -> Done {
+pub(super) fn attention(keys: &ModelKeys<'_>, config: &mut Config, [key, value]: [u64; 2]) -> Done {
     let rotated = keys.required("rope.dimension_count")?;
     let rank = keys.required("attention.kv_lora_rank")?;
     let plain = key.checked_sub(rotated).filter(|plain| *plain > 0).ok_or_else(|| {

@@ -30,6 +30,8 @@ pub(super) enum Change {
     ByGroup { query: usize, key: usize },
     /// Take off the 1 that was added.
     MinusOne,
+    /// Turn signs round.
+    Negated,
 }
 
 /// Tensors that checkpoints have as a matrix of one row, files sometimes as a vector.
@@ -119,6 +121,12 @@ fn located(
             if ONE_ROW.iter().any(|ending| name.ends_with(ending)) && info.shape.len() == 1 {
                 info.shape.insert(0, 1);
             }
+            if place.part.starts_with("ssm_conv1d_") {
+                // Channels and taps, among dimensions of one.
+                let taps = info.shape.last().copied().unwrap_or(1).max(1);
+                let channels = info.shape.iter().product::<usize>() / taps;
+                info.shape = vec![channels, 1, taps];
+            }
             if place.part == "ssm_norm" {
                 // A row for each group; checkpoints have one of all.
                 info.shape = vec![info.shape.iter().product()];
@@ -131,7 +139,7 @@ fn located(
 }
 
 /// What undoes the conversion, if the tensor's rows are as many as that needs.
-fn change(
+pub(super) fn change(
     tensor: &TensorInfo,
     place: &Place,
     architecture: &Architecture,
@@ -142,6 +150,13 @@ fn change(
     let norm = part.ends_with("norm") && tensor.name.ends_with(".weight") && part != "ssm_norm";
     Ok(match part {
         _ if norm && architecture.norms_plus_one => Some(Change::MinusOne),
+        "ssm_a" if architecture.gguf == "bailingmoe3" => Some(Change::Negated),
+        // Which layer has how many is known when it is loaded.
+        "attn_q" | "attn_k" if architecture.gguf == "deci" => {
+            let rows = tensor.shape.first().copied().unwrap_or(0);
+            check_rows(tensor, rows / heads.dim, heads.dim)?;
+            Some(Change::InHalves(rows / heads.dim))
+        }
         "attn_q" if architecture.interleaved_rope => {
             check_rows(tensor, heads.query, heads.dim)?;
             Some(Change::InHalves(heads.query))
@@ -196,9 +211,23 @@ fn parts(tensor: &TensorInfo, count: usize, heads: HeadCounts) -> Result<Vec<Ten
         }
         2 => Err(format!("tensor `{}` has {rows} rows, expected two halves", tensor.name)),
         _ => {
-            check_rows(tensor, heads.query + 2 * heads.key, heads.dim)?;
-            let keys = heads.query * heads.dim;
-            let values = keys + heads.key * heads.dim;
+            let HeadCounts { query, key, dim, value, .. } = heads;
+            let keys = query * dim;
+            // Where values are smaller than keys, layers differ.
+            let count = if value == dim {
+                check_rows(tensor, query + 2 * key, dim)?;
+                key
+            } else {
+                rows.saturating_sub(keys) / (dim + value)
+            };
+            let values = keys + count * dim;
+            if count == 0 || values + count * value != rows {
+                return Err(format!(
+                    "tensor `{}` has {rows} rows, expected {query} queries of {dim}, and as many keys \
+                     of {dim} as values of {value}",
+                    tensor.name
+                ));
+            }
             let ranges = [0..keys, keys..values, values..rows];
             Ok(ranges.map(|range| some_rows(tensor, range)).to_vec())
         }

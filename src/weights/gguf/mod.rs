@@ -7,21 +7,26 @@
 mod architecture;
 mod architectures;
 pub(crate) mod beside;
+mod by_layer;
 mod config;
 mod cursor;
+mod drafters;
 mod encoders;
 mod families;
+mod gemma3n;
 mod gemma4;
 mod header;
 mod keys;
 mod kinds;
 mod latent;
+mod linear_attention;
 mod locations;
 mod names;
 mod other_layers;
 mod parts;
 mod projector;
 mod recurrent;
+mod refused;
 pub mod requantize;
 mod rope;
 mod rope_tensors;
@@ -31,6 +36,7 @@ mod state_spaces;
 mod value;
 pub mod vocabulary;
 mod with_experts;
+pub mod write;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -49,7 +55,6 @@ use rope_tensors::{LONG_ROPE_FACTORS, ROPE_FACTORS, RopeTensors};
 use value::Metadata;
 use vocabulary::GgufVocabulary;
 
-use super::compressed::mxfp4_blocks;
 use super::error::WeightError;
 use super::file_bytes::FileBytes;
 use super::sentence_modules::SentenceModules;
@@ -191,7 +196,7 @@ fn read_parts(files: &[FileBytes], header: &header::Header<'_>) -> Result<Parts,
     let holds = holds(&mut located, architecture, layers);
     let mut tensors: HashMap<_, _> =
         located.into_iter().map(|(name, location)| (name, Stored::InFile(location))).collect();
-    join_keys_and_values(&mut tensors, architecture, layers);
+    join_keys_and_values(&mut tensors);
     if architecture.activation == "xielu" {
         for numbers in families::activation_numbers(&keys)? {
             for (layer, value) in numbers.values.into_iter().take(layers).enumerate() {
@@ -236,14 +241,14 @@ fn holds(
 }
 
 /// Makes one tensor of two where newer files have keys and values of latent vectors apart.
-fn join_keys_and_values(
-    tensors: &mut HashMap<String, Stored>,
-    architecture: &Architecture,
-    layers: usize,
-) {
-    // The last of them may be a head that drafts.
-    for layer in 0..=layers {
-        let name = |part| format!("{}.{layer}.{part}.weight", architecture.outer.layers);
+fn join_keys_and_values(tensors: &mut HashMap<String, Stored>) {
+    let ending = |part: &str| format!("{part}.weight");
+    let starts: Vec<String> = tensors
+        .keys()
+        .filter_map(|name| name.strip_suffix(&ending(latent::KEYS)).map(str::to_owned))
+        .collect();
+    for start in starts {
+        let name = |part| format!("{start}{}", ending(part));
         let parts = [latent::KEYS, latent::VALUES].map(|part| tensors.remove(&name(part)));
         if let [Some(Stored::InFile(keys)), Some(Stored::InFile(values))] = parts {
             tensors.insert(name(latent::BOTH), Stored::KeysAndValues([keys, values]));
@@ -288,7 +293,13 @@ impl GgufSource {
         let stored = match kind {
             Kind::Ggml(kind) => StoredTensor::in_file(kind, shape.clone(), file.clone(), bytes),
             Kind::Coded(kind) => StoredTensor::in_file(kind, shape.clone(), file.clone(), bytes),
-            Kind::Mxfp4 => mxfp4_blocks(shape.clone(), &file.bytes()[bytes]),
+            Kind::Whole => {
+                return Err(WeightError::BadTensor {
+                    name: info.name.clone(),
+                    origin: file.path().display().to_string(),
+                    reason: "it has whole numbers where weights are expected".to_owned(),
+                });
+            }
         };
         let kind = stored.kind();
         // The pages of what was copied go back to the system with `stored`.
@@ -302,8 +313,10 @@ impl GgufSource {
                 let rows = row_order::by_group(stored.bytes(), shape[0], *query, *key);
                 StoredTensor::owned(kind, shape, rows)
             }
-            Some(Change::MinusOne) => {
-                let values = (stored.to_tensor(DType::F32)?.flatten_all()? - 1.0)?;
+            Some(change @ (Change::MinusOne | Change::Negated)) => {
+                let values = stored.to_tensor(DType::F32)?.flatten_all()?;
+                let values =
+                    if *change == Change::MinusOne { (values - 1.0)? } else { values.neg()? };
                 let values = values.to_vec1::<f32>()?.into_iter().flat_map(f32::to_le_bytes);
                 StoredTensor::owned(GgmlDType::F32, shape, values.collect())
             }
@@ -334,6 +347,21 @@ impl TensorSource for GgufSource {
         }
     }
 
+    fn whole_numbers(&self, name: &str) -> Option<Vec<i64>> {
+        let Some(Stored::InFile(Location { info, .. })) = self.tensors.get(name) else {
+            return None;
+        };
+        if info.kind != Kind::Whole {
+            return None;
+        }
+        let bytes = self.files[info.file].bytes().get(info.bytes.clone())?;
+        let numbers = bytes.as_chunks::<8>().0.iter().map(|word| i64::from_le_bytes(*word));
+        // Files have ids where checkpoints have how much higher they are.
+        let relative = info.name == drafters::KNOWN_TOKENS;
+        let own = (0..).map(|id: i64| if relative { id } else { 0 });
+        Some(numbers.zip(own).map(|(number, own)| number.wrapping_sub(own)).collect())
+    }
+
     fn outline(&self, name: &str) -> Result<Outline, WeightError> {
         let infos: Vec<&TensorInfo> = match self.tensors.get(name) {
             Some(Stored::InFile(location)) => vec![&location.info],
@@ -350,7 +378,8 @@ impl TensorSource for GgufSource {
         let kind = match infos[0].kind {
             Kind::Ggml(kind) => kind.into(),
             Kind::Coded(kind) => kind.into(),
-            Kind::Mxfp4 => GgmlDType::Q4_0.into(),
+            // There is no word for it, and nobody multiplies with it.
+            Kind::Whole => GgmlDType::F32.into(),
         };
         // Keys and values are matrices over the same inputs.
         let dims = if let [one] = infos[..] {

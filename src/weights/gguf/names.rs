@@ -4,10 +4,15 @@
 
 use super::architecture::{Architecture, DraftHead, Outer, Part};
 use super::architectures::ARCHITECTURES;
+use super::by_layer::BY_LAYER;
+use super::drafters::DRAFTERS;
 use super::encoders::ENCODERS;
+use super::gemma3n::GEMMA3N;
 use super::header::TensorInfo;
+use super::linear_attention::LINEAR_ATTENTION;
 use super::other_layers::OTHER_LAYERS;
 use super::recurrent::RECURRENT;
+use super::refused;
 use super::state_spaces::STATE_SPACES;
 use super::with_experts::WITH_EXPERTS;
 
@@ -27,7 +32,13 @@ impl Architecture {
     /// Every row of the table.
     fn all() -> impl Iterator<Item = &'static Self> {
         let rows = ARCHITECTURES.iter().chain(OTHER_LAYERS).chain(WITH_EXPERTS);
-        rows.chain(RECURRENT).chain(STATE_SPACES).chain(ENCODERS)
+        let rows = rows.chain(BY_LAYER).chain(GEMMA3N).chain(RECURRENT).chain(STATE_SPACES);
+        rows.chain(LINEAR_ATTENTION).chain(DRAFTERS).chain(ENCODERS)
+    }
+
+    /// The architectures that files of a checkpoint of this class may have.
+    pub(super) fn of_class(class: &str) -> impl Iterator<Item = &'static Self> {
+        Self::all().filter(move |row| row.class == class || row.also.contains(&class))
     }
 
     /// The architecture that a file with these tensors has.
@@ -37,10 +48,7 @@ impl Architecture {
         Self::all().find(is).ok_or_else(|| {
             let known = Self::all().filter(|known| known.mark.is_none());
             let known: Vec<_> = known.map(|known| known.gguf).collect();
-            let hint = match gguf {
-                "clip" => " (this is a vision projector, not a language model)",
-                _ => "",
-            };
+            let hint = refused::reason(gguf).map_or_else(String::new, |why| format!(" ({why})"));
             format!(
                 "the architecture `{gguf}` is not supported in GGUF{hint}; supported are {}",
                 known.join(", ")
@@ -50,7 +58,7 @@ impl Architecture {
 
     /// Where a tensor belongs, `None` if this architecture doesn't have it.
     pub(crate) fn place(&self, gguf: &str) -> Option<Place> {
-        let (part, ending) = ended(gguf)?;
+        let (part, ending) = ended(gguf);
         let Outer { embedding, layers, norm, head } = self.outer;
         let Some(rest) = part.strip_prefix("blk.") else {
             let name = match part {
@@ -59,7 +67,12 @@ impl Architecture {
                 "output" => head,
                 _ => self.around.iter().find(|(known, _)| *known == part)?.1,
             };
-            let names = vec![format!("{name}.{ending}")];
+            let names = match (name.strip_suffix('!'), ending) {
+                (Some(name), _) => vec![name.to_owned()],
+                // A factor of a whole matrix, or a name without an ending.
+                (None, "scale" | "") => return None,
+                (None, ending) => vec![format!("{name}.{ending}")],
+            };
             return Some(Place { layer: None, part: part.to_owned(), names });
         };
         let (layer, part) = rest.split_once('.')?;
@@ -71,7 +84,7 @@ impl Architecture {
     /// Where a tensor of the `head` that drafts belongs, whose layer is the one behind the last; `None`
     /// if it has no such tensor.
     pub(crate) fn place_in_head(&self, gguf: &str, head: &DraftHead) -> Option<Place> {
-        let (part, ending) = ended(gguf)?;
+        let (part, ending) = ended(gguf);
         let (index, part) = part.strip_prefix("blk.")?.split_once('.')?;
         let layer: usize = index.parse().ok()?;
         let behind = || format!("{}.{layer}", self.outer.layers);
@@ -94,7 +107,8 @@ impl Architecture {
         };
         let known = |(known, name): &Part| (*known == pattern).then_some(*name);
         let parts = self.blocks.iter().flat_map(|parts| parts.iter());
-        let name = parts.chain(more).find_map(known)?;
+        // What a head has besides may be called as in layers of the model.
+        let name = more.iter().chain(parts).find_map(known)?;
         let name = number.map_or_else(|| name.to_owned(), |number| name.replace('#', number));
         // Numbers that no matrix is multiplied with may have no ending.
         if ending.is_empty() && !name.ends_with('!') {
@@ -112,11 +126,11 @@ impl Architecture {
 }
 
 /// What stands before `.weight`, `.bias` or `.scale`, and which of them; nothing of other names.
-fn ended(gguf: &str) -> Option<(&str, &str)> {
-    Some(match gguf.rsplit_once('.')? {
-        (part, ending @ ("weight" | "bias" | "scale")) => (part, ending),
+fn ended(gguf: &str) -> (&str, &str) {
+    match gguf.rsplit_once('.') {
+        Some((part, ending @ ("weight" | "bias" | "scale"))) => (part, ending),
         _ => (gguf, ""),
-    })
+    }
 }
 
 /// `ffn_up.7` is `ffn_up.#` and `7`.

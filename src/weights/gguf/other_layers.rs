@@ -64,7 +64,7 @@ const FALCON: Architecture = Architecture {
 };
 
 /// Latent attention.
-const LATENT_ATTENTION: &[Part] = &[
+pub(super) const LATENT_ATTENTION: &[Part] = &[
     ("attn_q", "self_attn.q_proj"),
     ("attn_q_a", "self_attn.q_a_proj"),
     ("attn_q_a_norm", "self_attn.q_a_layernorm"),
@@ -72,8 +72,8 @@ const LATENT_ATTENTION: &[Part] = &[
     ("attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"),
     ("attn_kv_a_norm", "self_attn.kv_a_layernorm"),
     ("attn_kv_b", "self_attn.kv_b_proj"),
-    ("attn_k_b", latent::KEYS),
-    ("attn_v_b", latent::VALUES),
+    ("attn_k_b", "self_attn.k_b_proj"),
+    ("attn_v_b", "self_attn.v_b_proj"),
     ("attn_output", "self_attn.o_proj"),
 ];
 
@@ -85,6 +85,29 @@ const DEEPSEEK2: Architecture = Architecture {
     heads: latent::heads,
     more: latent::config,
     ..LLAMA
+};
+
+/// DeepSeek 3 with an indexer.
+const INDEXED: Architecture = Architecture {
+    gguf: "deepseek32",
+    class: "DeepseekV32ForCausalLM",
+    blocks: &[
+        LATENT_ATTENTION,
+        PRE_NORMS,
+        GATED_MLP,
+        EXPERTS,
+        SHARED_EXPERTS,
+        CHOICE_BIAS,
+        &[
+            ("indexer.k_norm", "self_attn.indexer.k_norm"),
+            ("indexer.proj", "self_attn.indexer.weights_proj"),
+            ("indexer.attn_k", "self_attn.indexer.wk"),
+            ("indexer.attn_q_b", "self_attn.indexer.wq_b"),
+        ],
+    ],
+    draft_head: Some(HEAD_BEHIND),
+    more: latent::indexed,
+    ..DEEPSEEK2
 };
 
 /// Architectures beside those of [`ARCHITECTURES`](super::architectures::ARCHITECTURES).
@@ -152,6 +175,7 @@ pub(super) const OTHER_LAYERS: &[Architecture] = &[
     Architecture {
         gguf: "gemma4",
         class: "Gemma4ForCausalLM",
+        also: &["Gemma4ForConditionalGeneration", "Gemma4UnifiedForCausalLM"],
         model_type: "gemma4_text",
         around: &[
             ("per_layer_token_embd", "model.embed_tokens_per_layer"),
@@ -185,7 +209,13 @@ pub(super) const OTHER_LAYERS: &[Architecture] = &[
         more: gemma4::config,
         ..LLAMA
     },
-    Architecture { draft_head: Some(HEAD_BEHIND), ..DEEPSEEK2 },
+    Architecture {
+        also: &["DeepseekV3ForCausalLM", "Glm4MoeLiteForCausalLM", "YoutuForCausalLM"],
+        draft_head: Some(HEAD_BEHIND),
+        ..DEEPSEEK2
+    },
+    Architecture { gguf: "deepseek32", class: "DeepseekV32ForCausalLM", ..INDEXED },
+    Architecture { gguf: "glm-dsa", class: "GlmMoeDsaForCausalLM", ..INDEXED },
     Architecture {
         gguf: "mistral4",
         class: "Mistral4ForCausalLM",
@@ -284,6 +314,7 @@ pub(super) const OTHER_LAYERS: &[Architecture] = &[
     Architecture {
         gguf: "llama4",
         class: "Llama4ForCausalLM",
+        also: &["Llama4ForConditionalGeneration"],
         model_type: "llama4_text",
         blocks: &[
             ATTENTION,
@@ -302,6 +333,50 @@ pub(super) const OTHER_LAYERS: &[Architecture] = &[
             ],
         ],
         more: families::llama4,
+        ..LLAMA
+    },
+    // The first BitNet: BitNet b1.58 2B4T, which has another activation, is not converted.
+    Architecture {
+        gguf: "bitnet",
+        class: "BitNetForCausalLM",
+        model_type: "bitnet",
+        blocks: &[
+            ATTENTION,
+            PRE_NORMS,
+            GATED_MLP,
+            &[("attn_sub_norm", "self_attn.attn_sub_norm"), ("ffn_sub_norm", "mlp.ffn_sub_norm")],
+        ],
+        ..LLAMA
+    },
+    // Llama, but for names of tensors that conversion does away with.
+    Architecture { gguf: "baichuan", interleaved_rope: true, more: families::baichuan, ..LLAMA },
+    Architecture { gguf: "xverse", interleaved_rope: true, ..LLAMA },
+    Architecture { gguf: "nanbeige", interleaved_rope: true, more: families::nanbeige, ..LLAMA },
+    Architecture { gguf: "pangu-embedded", more: families::pangu, ..LLAMA },
+    Architecture {
+        gguf: "hunyuan_vl",
+        class: "HunYuanDenseV1ForCausalLM",
+        model_type: "hunyuan_v1_dense",
+        blocks: &[
+            ATTENTION,
+            PRE_NORMS,
+            GATED_MLP,
+            &[
+                ("attn_q_norm", "self_attn.query_layernorm"),
+                ("attn_k_norm", "self_attn.key_layernorm"),
+            ],
+        ],
+        more: families::hunyuan_vl,
+        ..LLAMA
+    },
+    Architecture {
+        gguf: "paddleocr",
+        class: "PaddleOCRVLForConditionalGeneration",
+        model_type: "paddleocr_vl",
+        more: |keys, config| {
+            families::one_bias(keys, config);
+            rope::set_axes(keys, config)
+        },
         ..LLAMA
     },
     Architecture {

@@ -129,6 +129,7 @@ pub(super) const LLAMA: Architecture = Architecture {
     gguf: "llama",
     mark: None,
     class: "LlamaForCausalLM",
+    also: &[],
     model_type: "llama",
     outer: OUTER,
     around: &[],

@@ -93,6 +93,7 @@ pub(super) const RECURRENT: &[Architecture] = &[
     Architecture {
         gguf: "qwen35",
         class: "Qwen3_5ForCausalLM",
+        also: &["Qwen3_5ForConditionalGeneration"],
         model_type: "qwen3_5_text",
         blocks: &[ATTENTION, HEAD_NORMS, DELTA_LAYERS, GATED_MLP],
         more: qwen3_5,
@@ -101,6 +102,7 @@ pub(super) const RECURRENT: &[Architecture] = &[
     Architecture {
         gguf: "qwen35moe",
         class: "Qwen3_5MoeForCausalLM",
+        also: &["Qwen3_5MoeForConditionalGeneration"],
         model_type: "qwen3_5_moe_text",
         more: |keys, config| {
             qwen2_moe(keys, config)?;
@@ -112,11 +114,7 @@ pub(super) const RECURRENT: &[Architecture] = &[
 
 /// Key heads of each layer: those without any have a recurrence.
 pub(super) fn key_heads(keys: &ModelKeys<'_>) -> Result<Vec<u64>, String> {
-    let end = "attention.head_count_kv";
-    match keys.per_layer(end, Value::as_u64)? {
-        Some(counts) => Ok(counts),
-        None => Ok(vec![keys.required(end)?; keys.layers()?]),
-    }
+    keys.each_layer("attention.head_count_kv")
 }
 
 /// The heads of layers with attention.

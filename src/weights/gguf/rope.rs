@@ -2,10 +2,10 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use super::gemma4;
 use super::keys::ModelKeys;
 use super::rope_tensors::{ROPE_FACTORS, RopeTensors};
 use super::value::Value;
+use super::{by_layer, gemma4};
 
 /// Sets `rope_theta`, `partial_rotary_factor` and, where frequencies are stretched or layers
 /// differ, `rope_scaling`.
@@ -14,8 +14,10 @@ pub(super) fn set(
     tensors: &RopeTensors,
     config: &mut Map<String, Json>,
 ) -> Result<(), String> {
-    if keys.gguf() == "gemma4" {
-        return gemma4::set_rope(keys, tensors, config);
+    match keys.gguf() {
+        "gemma4" => return gemma4::set_rope(keys, tensors, config),
+        "step35" => return by_layer::set_step_ropes(keys, tensors, config),
+        _ => {}
     }
     let heads = keys.heads()?;
     let theta = keys.float("rope.freq_base")?.unwrap_or(10_000.0);

@@ -12,12 +12,17 @@
 /// `bytes` holds `rows` rows of equal length, split evenly among `heads`; `heads` must divide
 /// `rows` into heads of an even number of rows.
 pub(crate) fn in_halves(bytes: &[u8], rows: usize, heads: usize) -> Vec<u8> {
+    moved(bytes, rows, halves(rows, heads))
+}
+
+/// The Hugging Face row that is at a row of the file, for [`in_halves`].
+pub(super) fn halves(rows: usize, heads: usize) -> impl Fn(usize) -> usize {
     let head_rows = rows / heads;
     let half = head_rows / 2;
-    moved(bytes, rows, |row| {
+    move |row| {
         let (head, within) = (row / head_rows, row % head_rows);
         head * head_rows + (within % 2) * half + within / 2
-    })
+    }
 }
 
 /// Rows of queries, keys and values together for each key head: the file has all queries, then all
@@ -26,16 +31,21 @@ pub(crate) fn in_halves(bytes: &[u8], rows: usize, heads: usize) -> Vec<u8> {
 /// `bytes` holds `rows` rows of equal length, split evenly among `query` heads and twice `key`
 /// heads; `key` must divide `query`.
 pub(crate) fn by_group(bytes: &[u8], rows: usize, query: usize, key: usize) -> Vec<u8> {
+    moved(bytes, rows, groups(rows, query, key))
+}
+
+/// The Hugging Face row that is at a row of the file, for [`by_group`].
+pub(super) fn groups(rows: usize, query: usize, key: usize) -> impl Fn(usize) -> usize {
     let head_rows = rows / (query + 2 * key);
     let each = query / key;
-    moved(bytes, rows, |row| {
+    move |row| {
         let (head, within) = (row / head_rows, row % head_rows);
         let (group, place) = match head.checked_sub(query) {
             None => (head / each, head % each),
             Some(head) => (head % key, each + head / key),
         };
         (group * (each + 2) + place) * head_rows + within
-    })
+    }
 }
 
 /// Puts every row where `target` says.

@@ -112,13 +112,14 @@ pub(super) const STATE_SPACES: &[Architecture] = &[
         blocks: &[&[("attn_norm", "norm")], space!("mixer")],
         norm_eps: ("attention.layer_norm_rms_epsilon", "layer_norm_epsilon"),
         // There is no attention: what stands for its heads is never looked at.
-        heads: |_| Ok(HeadCounts { query: 1, key: 1, dim: 2, rotary: 2 }),
+        heads: |_| Ok(HeadCounts { query: 1, key: 1, dim: 2, value: 2, rotary: 2 }),
         more: mamba2,
         ..LLAMA
     },
     Architecture {
         gguf: "granitehybrid",
         class: "GraniteMoeHybridForCausalLM",
+        also: &["BambaForCausalLM"],
         model_type: "granitemoehybrid",
         blocks: &[
             ATTENTION,
@@ -151,11 +152,12 @@ pub(super) const STATE_SPACES: &[Architecture] = &[
     Architecture {
         gguf: "mamba",
         class: "MambaForCausalLM",
+        also: &["FalconMambaForCausalLM"],
         model_type: "mamba",
         outer: OUTER,
         blocks: &[&[("attn_norm", "norm")], scan!("mixer")],
         norm_eps: ("attention.layer_norm_rms_epsilon", "layer_norm_epsilon"),
-        heads: |_| Ok(HeadCounts { query: 1, key: 1, dim: 2, rotary: 2 }),
+        heads: |_| Ok(HeadCounts { query: 1, key: 1, dim: 2, value: 2, rotary: 2 }),
         more: mamba,
         ..LLAMA
     },

@@ -208,6 +208,7 @@ pub(super) const WITH_EXPERTS: &[Architecture] = &[
     Architecture {
         gguf: "granite_swa",
         class: "GraniteSWAForCausalLM",
+        also: &["GraniteMoeSWAForCausalLM"],
         model_type: "granite_swa",
         blocks: &[
             ATTENTION,
@@ -262,7 +263,7 @@ fn default_windows(
 }
 
 /// Sets which layers have experts, by the routers that there are.
-fn set_sparse_layers(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
+pub(super) fn set_sparse_layers(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
     let kind = |layer| {
         let routes = keys.has(&format!("blk.{layer}.ffn_gate_inp.weight"));
         if routes { "sparse" } else { "dense" }
@@ -273,7 +274,7 @@ fn set_sparse_layers(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
 }
 
 /// Sets the factor of experts' weights.
-fn set_scale(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
+pub(super) fn set_scale(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
     let scale = keys.float("expert_weights_scale")?.filter(|scale| *scale != 0.0);
     set(config, "routed_scaling_factor", scale.unwrap_or(1.0));
     Ok(())
@@ -290,17 +291,8 @@ fn afmoe(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
     default_windows(keys, config, |layer| (layer + 1) % 4 != 0)
 }
 
-/// Query heads of each layer.
-fn query_heads(keys: &ModelKeys<'_>) -> Result<Vec<u64>, String> {
-    let end = "attention.head_count";
-    match keys.per_layer(end, Value::as_u64)? {
-        Some(counts) => Ok(counts),
-        None => Ok(vec![keys.required(end)?; keys.layers()?]),
-    }
-}
-
 fn laguna_heads(keys: &ModelKeys<'_>) -> Result<HeadCounts, String> {
-    let query = query_heads(keys)?.into_iter().max().unwrap_or(0);
+    let query = keys.each_layer("attention.head_count")?.into_iter().max().unwrap_or(0);
     if query == 0 {
         return Err(format!("metadata `{}` is 0", keys.key("attention.head_count")));
     }
@@ -308,7 +300,7 @@ fn laguna_heads(keys: &ModelKeys<'_>) -> Result<HeadCounts, String> {
 }
 
 fn laguna(keys: &ModelKeys<'_>, config: &mut Config) -> Done {
-    let (counts, heads) = (query_heads(keys)?, keys.heads()?);
+    let (counts, heads) = (keys.each_layer("attention.head_count")?, keys.heads()?);
     let gate = keys.tensor("blk.0.attn_gate.weight").and_then(|gate| gate.shape.first());
     let each = match gate {
         Some(rows) if *rows as u64 == counts[0] => "per-head",
