@@ -54,13 +54,34 @@ impl Fields<'_> {
         bounded(field, self.fields[field][part].as_u64().unwrap_or(default), 1 << 13)
     }
 
+    /// Pixels of a side, in a field of its own.
+    pub(super) fn square(
+        &self,
+        field: &'static str,
+        default: u64,
+    ) -> Result<usize, ProcessorError> {
+        bounded(field, self.fields[field].as_u64().unwrap_or(default), 1 << 13)
+    }
+
+    /// Pixels of a side that `config.json` says.
+    pub(super) fn own_side(
+        &self,
+        field: &'static str,
+        default: u64,
+    ) -> Result<usize, ProcessorError> {
+        bounded(field, self.config[field].as_u64().unwrap_or(default), 1 << 13)
+    }
+
     /// Pixels of a side of the pictures that the tower was trained on.
     pub(super) fn image_size(&self, default: u64) -> u64 {
         whole_or_square(&self.vision()["image_size"]).unwrap_or(default)
     }
 
-    /// A token id, under one of two names.
-    pub(super) fn token(&self, names: [&'static str; 2]) -> Result<Option<u32>, ProcessorError> {
+    /// A token id, under one of several names.
+    pub(super) fn token<const N: usize>(
+        &self,
+        names: [&'static str; N],
+    ) -> Result<Option<u32>, ProcessorError> {
         let Some(id) = names.iter().find_map(|name| self.config[*name].as_u64()) else {
             return Ok(None);
         };
@@ -70,23 +91,23 @@ impl Fields<'_> {
     }
 
     /// The normalization of bytes, with the factor that makes numbers below one of them.
-    #[expect(clippy::cast_possible_truncation, reason = "computed in f32 by the reference")]
     pub(super) fn normalization(
         &self,
+        numbers: [[f64; 3]; 2],
+    ) -> Result<Normalization, ProcessorError> {
+        self.normalization_named(["image_mean", "image_std"], numbers)
+    }
+
+    /// The same with other names of the fields.
+    #[expect(clippy::cast_possible_truncation, reason = "computed in f32 by the reference")]
+    pub(super) fn normalization_named(
+        &self,
+        names: [&'static str; 2],
         [mean, std]: [[f64; 3]; 2],
     ) -> Result<Normalization, ProcessorError> {
         let factor = self.fields["rescale_factor"].as_f64().unwrap_or(1.0 / 255.0);
         let factor = if self.is_off("do_rescale") { 1.0 } else { factor };
-        let three = |field: &'static str, default: [f64; 3]| {
-            let Some(given) = self.fields[field].as_array() else { return Ok(default) };
-            let numbers: Vec<f64> = given.iter().filter_map(Value::as_f64).collect();
-            <[f64; 3]>::try_from(numbers).map_err(|_| ProcessorError {
-                field,
-                value: self.fields[field].to_string(),
-                bound: "a number for each of three channels is needed",
-            })
-        };
-        let (mut mean, mut std) = (three("image_mean", mean)?, three("image_std", std)?);
+        let (mut mean, mut std) = (self.three(names[0], mean)?, self.three(names[1], std)?);
         if self.is_off("do_normalize") {
             (mean, std) = ([0.0; 3], [1.0; 3]);
         }
@@ -96,9 +117,35 @@ impl Fields<'_> {
         if std.iter().any(|std| !(std.is_normal() && *std > 0.0)) {
             let value = format!("{std:?}");
             let bound = "standard deviations are positive";
-            return Err(ProcessorError { field: "image_std", value, bound });
+            return Err(ProcessorError { field: names[1], value, bound });
         }
         Ok(Normalization { mean, std, narrow: false })
+    }
+
+    /// A number for each channel.
+    fn three(&self, field: &'static str, default: [f64; 3]) -> Result<[f64; 3], ProcessorError> {
+        let Some(given) = self.fields[field].as_array() else { return Ok(default) };
+        let numbers: Vec<f64> = given.iter().filter_map(Value::as_f64).collect();
+        <[f64; 3]>::try_from(numbers).map_err(|_| ProcessorError {
+            field,
+            value: self.fields[field].to_string(),
+            bound: "a number for each of three channels is needed",
+        })
+    }
+
+    /// The colour of the mean, in bytes that are rounded down.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "checked to be a byte"
+    )]
+    pub(super) fn mean_colour(&self, [mean, _]: [[f64; 3]; 2]) -> Result<[u8; 3], ProcessorError> {
+        let bytes = self.three("image_mean", mean)?.map(|mean| mean * 255.0);
+        if bytes.iter().all(|byte| (0.0..256.0).contains(byte)) {
+            return Ok(bytes.map(|byte| byte as u8));
+        }
+        let (field, bound) = ("image_mean", "means of a colour are 0 to 1");
+        Err(ProcessorError { field, value: format!("{bytes:?} of 255"), bound })
     }
 
     /// The kernel of resizes.

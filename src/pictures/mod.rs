@@ -9,10 +9,12 @@
 //! files' fields, and a line in its table.
 
 pub mod bounds;
+mod cutting;
 pub mod decode;
 pub mod error;
 mod families;
 mod fields;
+mod grids;
 pub mod picture;
 pub mod place;
 pub mod processor;

@@ -48,19 +48,31 @@ pub struct Picture {
     rows: usize,
     columns: usize,
     two_way: bool,
+    mark: Option<usize>,
+    shown: Option<[Range<usize>; 2]>,
     digest: [u8; 16],
 }
 
 impl Picture {
     /// A picture that takes `rows * columns` tokens. Pixels that are looked at through another
     /// normalization make another picture.
-    pub fn new(rgb: Rgb, [rows, columns]: [usize; 2], normalization: &Normalization) -> Self {
+    pub fn new(rgb: Rgb, grid: [usize; 2], normalization: &Normalization) -> Self {
+        Self::with(rgb, grid, normalization, &[])
+    }
+
+    /// A picture of which more is told by these numbers.
+    fn with(
+        rgb: Rgb,
+        [rows, columns]: [usize; 2],
+        normalization: &Normalization,
+        told: &[usize],
+    ) -> Self {
         let mut hasher = Sha256::new();
         for number in normalization.mean.iter().chain(&normalization.std) {
             hasher.update(number.to_le_bytes());
         }
-        for size in [rgb.width, rgb.height, rows, columns] {
-            hasher.update((size as u64).to_le_bytes());
+        for size in [rgb.width, rgb.height, rows, columns].iter().chain(told) {
+            hasher.update((*size as u64).to_le_bytes());
         }
         if normalization.narrow {
             hasher.update(b"bf16");
@@ -68,18 +80,37 @@ impl Picture {
         hasher.update(&rgb.pixels);
         let mut digest = [0; 16];
         digest.copy_from_slice(&hasher.finalize()[..16]);
-        Self { rgb, rows, columns, two_way: false, digest }
+        Self { rgb, rows, columns, two_way: false, mark: None, shown: None, digest }
     }
 
-    /// What stands at the end of a row of tokens, where a model has learned features for that.
-    pub fn separator(normalization: &Normalization) -> Self {
+    /// What stands around tokens of pictures, or at the end of a row of them, where a model has learned
+    /// features for that, of which this has the `index`-th.
+    pub fn of_mark(index: usize, normalization: &Normalization) -> Self {
         let rgb = Rgb { width: 0, height: 0, pixels: Vec::new() };
-        Self::new(rgb, [1, 1], normalization)
+        Self { mark: Some(index), ..Self::with(rgb, [1, 1], normalization, &[index]) }
     }
 
-    /// Whether this is the end of a row of tokens.
-    pub fn is_separator(&self) -> bool {
-        self.rgb.pixels.is_empty()
+    /// A picture of whose squares, one for each token that it would take, the rows and columns `shown` are
+    /// reduced to `rows * columns` tokens.
+    pub fn reduced(
+        rgb: Rgb,
+        grid: [usize; 2],
+        shown: [Range<usize>; 2],
+        normalization: &Normalization,
+    ) -> Self {
+        let [rows, columns] = &shown;
+        let told = [rows.start, rows.end, columns.start, columns.end];
+        Self { shown: Some(shown), ..Self::with(rgb, grid, normalization, &told) }
+    }
+
+    /// Which of the features that a model has for what is no picture this has; `None`: it is a picture.
+    pub fn mark(&self) -> Option<usize> {
+        self.mark
+    }
+
+    /// The rows and columns of squares that become its tokens, if there are more of them than tokens.
+    pub fn shown(&self) -> Option<&[Range<usize>; 2]> {
+        self.shown.as_ref()
     }
 
     /// The same, whose tokens see all of it, also what stands behind them.
@@ -149,5 +180,11 @@ mod tests {
         assert_ne!(one, seen(rgb(4, 2, 8), [1, 2], 1.0), "another colour");
         assert_ne!(one, seen(rgb(4, 2, 7), [2, 1], 1.0), "another grid");
         assert_ne!(one, seen(rgb(4, 2, 7), [1, 2], 2.0), "another normalization");
+        let normalization = Normalization { mean: [0.0; 3], std: [1.0; 3], narrow: false };
+        let part = |shown| Picture::reduced(rgb(4, 2, 7), [1, 2], shown, &normalization).digest();
+        assert_ne!(one, part([0..2, 0..4]), "reduced");
+        assert_ne!(part([0..2, 0..3]), part([0..2, 0..4]), "another part");
+        let mark = |index| Picture::of_mark(index, &normalization).digest();
+        assert_ne!(mark(0), mark(1), "another mark");
     }
 }

@@ -12,13 +12,15 @@ use super::wording::{Looks, Prepared, Word, Wording};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Processor {
     /// The token that stands for a token of a picture.
-    pub image_token_id: u32,
+    pub image_token: Word,
     /// The token that a template leaves for a picture.
     pub placeholder: Word,
     /// Pixels of a side of a patch.
     pub patch: usize,
     /// Patches of a side of a token.
     pub merge: usize,
+    /// Tokens of each view, whatever its size, where a resampler makes them of all patches.
+    pub resampled: Option<usize>,
     /// How pictures are resized and cut.
     pub rule: Rule,
     /// The text around the tokens.
@@ -43,10 +45,20 @@ pub struct ProcessorError {
 impl Processor {
     /// How the token is written that a template leaves for a picture; `token` spells tokens.
     pub fn placeholder(&self, token: impl Fn(u32) -> String) -> String {
-        match self.placeholder {
-            Word::Token(id) => token(id),
-            Word::Text(text) => text.to_owned(),
-            Word::Row | Word::Column => String::new(),
+        spelled(self.placeholder, token)
+    }
+
+    /// How the token is written that stands for a token of a picture; `token` spells tokens.
+    pub fn image_token(&self, token: impl Fn(u32) -> String) -> String {
+        spelled(self.image_token, token)
+    }
+
+    /// The token that stands for a token of a picture; `id` finds a token by its text.
+    pub fn image_token_id(&self, id: impl Fn(&str) -> Option<u32>) -> Option<u32> {
+        match self.image_token {
+            Word::Token(id) => Some(id),
+            Word::Text(text) => id(text),
+            _ => None,
         }
     }
 
@@ -67,7 +79,16 @@ impl Processor {
     pub fn prepare(&self, rgb: &Rgb, detail: Detail) -> Result<Prepared, PictureError> {
         let side = self.patch * self.merge;
         let views = self.rule.views(rgb, side, self.kernel, detail)?;
-        let looks = Looks { side, normalization: &self.normalization, two_way: self.two_way };
+        let (tokens, two_way) = (self.resampled, self.two_way);
+        let looks = Looks { side, tokens, normalization: &self.normalization, two_way };
         Ok(self.wording.say(views, looks))
+    }
+}
+
+fn spelled(word: Word, token: impl Fn(u32) -> String) -> String {
+    match word {
+        Word::Token(id) => token(id),
+        Word::Text(text) => text.to_owned(),
+        _ => String::new(),
     }
 }

@@ -11,7 +11,7 @@ const MAX_RATIO: u32 = 200;
 pub(super) const LOW_DETAIL_SIDE: usize = 512;
 
 /// Refuses sides whose ratio is too large.
-fn check_ratio(sides: [usize; 2]) -> Result<(), PictureError> {
+pub(super) fn check_ratio(sides: [usize; 2]) -> Result<(), PictureError> {
     let [long, short] = [sides[0].max(sides[1]), sides[0].min(sides[1])];
     if long <= short * MAX_RATIO as usize {
         return Ok(());
@@ -62,6 +62,23 @@ pub(super) fn smart(
 pub(super) fn at_least(sides: [usize; 2], shortest: usize) -> [usize; 2] {
     let scale = sides.map(|side| shortest as f64 / side as f64).into_iter().fold(1.0, f64::max);
     sides.map(|side| (side as f64 * scale) as usize)
+}
+
+/// Height and width, of which first the one and then the other is enlarged to `shortest` if it is
+/// shorter, with the ratio of the sides.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "sides are below 2^24"
+)]
+pub(super) fn enlarged([height, width]: [usize; 2], shortest: usize) -> [usize; 2] {
+    let other = |own: usize, short: usize| {
+        ((own * shortest) as f64 / short as f64).round_ties_even() as usize
+    };
+    let [height, width] =
+        if height < shortest { [shortest, other(width, height)] } else { [height, width] };
+    if width < shortest { [other(height, width), shortest] } else { [height, width] }
 }
 
 /// The fewest and most pixels of a picture that is only glanced at.
@@ -139,6 +156,19 @@ pub(super) fn with_longest(sides: [usize; 2], longest: usize) -> [usize; 2] {
     let other = other_side(sides, longest);
     let other = (other + other % 2).max(1);
     if sides[1] >= sides[0] { [other, longest] } else { [longest, other] }
+}
+
+/// Height and width whose longer one is `longest`, to the nearest whole numbers, of which none is below
+/// `smallest`.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "sides are below 2^24"
+)]
+pub(super) fn with_longest_near(sides: [usize; 2], longest: usize, smallest: usize) -> [usize; 2] {
+    let delta = longest as f64 / sides[0].max(sides[1]) as f64;
+    sides.map(|own| ((own as f64 * delta).round_ties_even() as usize).max(smallest))
 }
 
 /// Height and width, reduced so that no side is longer than `longest`.
@@ -227,6 +257,25 @@ pub(super) fn best_grid(sides: [usize; 2], tile: usize, most: usize, enlarges: b
     smallest.copied().unwrap_or([tile; 2])
 }
 
+/// Rows and columns of the grid of at most so many tiles that a picture must be enlarged least to fill
+/// by one side, or reduced least where all are smaller; of several the one with the fewest tiles, then
+/// columns.
+#[expect(clippy::cast_precision_loss, reason = "sides are below 2^24")]
+pub(super) fn least_enlarging(sides: [usize; 2], tile: usize, most: usize) -> [usize; 2] {
+    let scale = |grid: &[usize; 2]| {
+        let [rows, columns] = [0, 1].map(|axis| (grid[axis] * tile) as f64 / sides[axis] as f64);
+        rows.min(columns)
+    };
+    let all = (1..=most).flat_map(|columns| (1..=most / columns).map(move |rows| [rows, columns]));
+    let mut grids: Vec<_> = all.collect();
+    grids.sort_by_key(|[rows, columns]| rows * columns);
+    let enlarging = grids.iter().filter(|grid| scale(grid) >= 1.0);
+    let least = enlarging.min_by(|a, b| scale(a).total_cmp(&scale(b)));
+    // Of equals the first is taken, here and there.
+    let most = || grids.iter().rev().max_by(|a, b| scale(a).total_cmp(&scale(b)));
+    least.or_else(most).copied().unwrap_or([1, 1])
+}
+
 /// Height and width of a picture that is reduced or enlarged to fit into `size`, rounded down.
 #[expect(
     clippy::cast_precision_loss,
@@ -248,15 +297,27 @@ pub(super) fn fitted(sides: [usize; 2], size: [usize; 2]) -> [usize; 2] {
 
 /// Rows and columns of the grid of tiles whose ratio is nearest to that of the sides; of grids with one
 /// ratio the largest that the picture covers half of.
+pub(super) fn canvas(sides: [usize; 2], tile: [usize; 2], count: [usize; 2]) -> [usize; 2] {
+    canvas_within(sides, tile, count, usize::MAX)
+}
+
+/// The same of grids that have at most so many tiles a side.
 #[expect(clippy::cast_precision_loss, reason = "sides are below 2^24")]
-pub(super) fn canvas(sides: [usize; 2], tile: [usize; 2], [least, most]: [usize; 2]) -> [usize; 2] {
+pub(super) fn canvas_within(
+    sides: [usize; 2],
+    tile: [usize; 2],
+    [least, most]: [usize; 2],
+    longest: usize,
+) -> [usize; 2] {
     let ratio = sides[1] as f64 / sides[0] as f64;
     let covered = |count: usize| {
         (sides[0] * sides[1]) as f64 > 0.5 * (tile[0] * tile[1]) as f64 * count as f64
     };
     let (mut best, mut nearest) = ([1, 1], f64::INFINITY);
     let all = (1..=most).flat_map(|columns| (1..=most / columns).map(move |rows| [rows, columns]));
-    let mut grids: Vec<_> = all.filter(|[rows, columns]| rows * columns >= least).collect();
+    let fits =
+        |[rows, columns]: &[usize; 2]| rows * columns >= least && *rows.max(columns) <= longest;
+    let mut grids: Vec<_> = all.filter(fits).collect();
     grids.sort_by_key(|[rows, columns]| rows * columns);
     for [rows, columns] in grids {
         let distance = (ratio - columns as f64 / rows as f64).abs();
@@ -266,6 +327,84 @@ pub(super) fn canvas(sides: [usize; 2], tile: [usize; 2], [least, most]: [usize;
         }
     }
     best
+}
+
+/// Height and width, reduced to at most so many `patches` of `patch` pixels a side in all, and in a side.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "sides are below 2^24"
+)]
+pub(super) fn reduced(
+    sides: [usize; 2],
+    patch: usize,
+    patches: usize,
+    longest: usize,
+) -> [usize; 2] {
+    let count: usize = sides.map(|own| (own / patch).max(1)).iter().product();
+    let scales = sides.map(|own| (longest * patch) as f64 / own as f64);
+    let scale = scales.into_iter().fold((patches as f64 / count as f64).sqrt().min(1.0), f64::min);
+    sides.map(|own| ((own as f64 * scale) as usize).clamp(1, longest * patch))
+}
+
+/// The multiple of `divisor` that is nearest to a length, at least one.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "sides are below 2^24"
+)]
+pub(super) fn nearest_multiple(length: usize, divisor: usize) -> usize {
+    let count = (length as f64 / divisor as f64).round_ties_even() as usize;
+    count.max(1) * divisor
+}
+
+/// Height and width as multiples of `side`, with the ratio of the sides: of about the pixels of a square if
+/// there are more, or fewer and the picture is enlarged.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "sides are below 2^24"
+)]
+pub(super) fn squared(sides: [usize; 2], square: usize, side: usize, enlarges: bool) -> [usize; 2] {
+    let [mut height, mut width] = sides;
+    if enlarges || height * width > square * square {
+        let ratio = width as f64 / height as f64;
+        height = (square as f64 / ratio.sqrt()) as usize;
+        width = (height as f64 * ratio) as usize;
+    }
+    [height, width].map(|length| nearest_multiple(length, side))
+}
+
+/// Rows and columns of the grid of about as many tiles as the picture has pixels for, of squares and at most
+/// so many, whose ratio is nearest to its own; `None`: it has pixels for one alone.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "sides are below 2^24"
+)]
+pub(super) fn slices(sides: [usize; 2], square: usize, most: usize) -> Option<[usize; 2]> {
+    let ratio = (sides[1] as f64 / sides[0] as f64).ln();
+    let squares = (sides[0] * sides[1]) as f64 / (square * square) as f64;
+    let multiple = (squares.ceil() as usize).min(most);
+    if multiple <= 1 {
+        return None;
+    }
+    let (mut best, mut nearest) = ([1, 1], f64::INFINITY);
+    for count in (multiple - 1..=multiple + 1).filter(|count| *count > 1 && *count <= most) {
+        for rows in (1..=count).filter(|rows| count.is_multiple_of(*rows)) {
+            let columns = count / rows;
+            let distance = (ratio - (columns as f64 / rows as f64).ln()).abs();
+            let alike = distance.to_bits() == nearest.to_bits();
+            if distance < nearest || (alike && rows > best[0]) {
+                (best, nearest) = ([rows, columns], distance);
+            }
+        }
+    }
+    Some(best)
 }
 
 #[cfg(test)]

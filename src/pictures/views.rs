@@ -1,14 +1,18 @@
 //! How a picture is resized and cut to the pixels that a tower looks at: one rule for each kind of
 //! image processor, each the arithmetic of transformers.
 
-use std::ops::Range;
-
+use super::cutting::{
+    Views, bounded, centred, framed, joined, middle, padded, paged, sliced, split, stretched,
+    with_tiles, with_whole,
+};
 use super::error::PictureError;
+use super::grids::{covering_grid, fitting_grid};
 use super::picture::Rgb;
-use super::resize::{Kernel, cut, resize};
+use super::resize::{Kernel, resize};
 use super::sizes::{
-    LOW_DETAIL_SIDE, at_least, at_most, best_grid, best_size, canvas, covering, few_pixels, filled,
-    fitted, inside, other_side, rounded_area, shown, smart, with_longest, within,
+    LOW_DETAIL_SIDE, at_least, at_most, best_grid, best_size, canvas, canvas_within, check_ratio,
+    covering, enlarged, few_pixels, filled, least_enlarging, reduced, rounded_area, slices, smart,
+    with_longest, with_longest_near, within,
 };
 
 /// Most pixels of a side before it is cut to tiles.
@@ -24,18 +28,15 @@ pub enum Detail {
     Low,
 }
 
-/// What is looked at of one picture.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Views {
-    /// Parts of it, in rows from the top.
-    pub tiles: Vec<Rgb>,
-    /// Parts in a row.
-    pub columns: usize,
-    /// All of it at once.
-    pub whole: Option<Rgb>,
-    /// Which rows and columns of the parts' tokens are shown, all rows in one piece each and behind the
-    /// whole; `None`: the parts are shown one after the other, and the whole behind them.
-    pub joined: Option<[Range<usize>; 2]>,
+/// Which pictures may have more tiles than others. A bound of 0 is none.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Dense {
+    /// How many they may have.
+    pub most: usize,
+    /// What the width of the usual grid must be below, in widths of the picture.
+    pub scale: f64,
+    /// What widths, in heights, must be above, and the largest.
+    pub ratios: [f64; 2],
 }
 
 /// How a picture is resized and cut.
@@ -51,6 +52,12 @@ pub enum Rule {
     /// (GLM-V's processors).
     SmartFrames {
         /// Fewest and most pixels of both.
+        pixels: [usize; 2],
+    },
+    /// As `Smart`; a side that is shorter than a token is enlarged to one first, and the other with it, to
+    /// the nearest whole number (PaddleOCR-VL's processor).
+    SmartEnlarged {
+        /// Fewest and most pixels.
         pixels: [usize; 2],
     },
     /// The picture is stretched to one size (SigLIP's processors).
@@ -71,13 +78,64 @@ pub enum Rule {
         /// Pixels of a side of the square.
         longest: usize,
     },
+    /// A picture with more patches, or more in a side, is reduced to so many; then black below and to the
+    /// right of it makes both sides multiples of the pixels of a token (Kimi-VL's processor).
+    Reduced {
+        /// Pixels of a side of a patch.
+        patch: usize,
+        /// Most patches.
+        patches: usize,
+        /// Most patches of a side.
+        longest: usize,
+    },
     /// The picture is reduced or enlarged to fit one of several sizes, with black around it, and cut to
-    /// tiles; what is only black isn't shown. It is stretched to a tile besides (LLaVA-NeXT's processor).
+    /// tiles; what is only black isn't shown. It is stretched to a tile besides (LLaVA-NeXT's processor). Where
+    /// there are many more tokens of tiles than of some, they are reduced to those of that many
+    /// (LLaVA-OneVision's).
     AnySize {
         /// Heights and widths to choose from.
         sizes: Vec<[usize; 2]>,
         /// Pixels of a side of a tile.
         tile: usize,
+        /// How many tiles tokens are reduced to.
+        tiles: Option<usize>,
+    },
+    /// A side that is longer than one length is reduced to it, and the other one with it; then each that is
+    /// shorter than another length is enlarged to that, and what is no whole token is cut off. Quarters of the
+    /// picture may come before it (Idefics 2's processor).
+    Bounded {
+        /// Least and most pixels of a side.
+        lengths: [usize; 2],
+        /// Whether there are quarters.
+        quarters: bool,
+    },
+    /// The picture is stretched to the smallest grid of square tiles that keeps most of it, and to a tile besides
+    /// if there are several (Ovis 2's processor).
+    Covering {
+        /// Pixels of a side of a tile.
+        tile: usize,
+        /// Most tiles.
+        most: usize,
+    },
+    /// The picture is stretched to a tile, and to the grid of tiles in which it becomes largest, of one also
+    /// (PerceptionLM's processor).
+    Fitting {
+        /// Pixels of a side of a tile.
+        tile: usize,
+        /// Most tiles; 0: there are none.
+        most: usize,
+    },
+    /// As `Canvas`, with so many tiles a side at most; one that is alone is a tile and no whole. Wide pictures
+    /// that are reduced much may have more tiles (Granite Docling's processor).
+    Pages {
+        /// Height and width of a tile.
+        tile: [usize; 2],
+        /// Fewest and most tiles.
+        count: [usize; 2],
+        /// Most tiles of a side.
+        longest: usize,
+        /// Which pictures may have more tiles.
+        dense: Option<Dense>,
     },
     /// Both sides become multiples of the pixels of a token, of at most so many tokens in all, and the
     /// picture is enlarged to that many (Gemma 4's processor).
@@ -124,6 +182,35 @@ pub enum Rule {
         /// Whether the grid is rather the one that enlarges it most.
         enlarges: bool,
     },
+    /// The picture is stretched to the grid of tiles that enlarges it least, or reduces it least where all
+    /// do, and to a tile besides if there are several (Command A Vision's processor).
+    Covered {
+        /// Pixels of a side of a tile.
+        tile: usize,
+        /// Most tiles.
+        most: usize,
+    },
+    /// The longer side gets one length, and the picture stands in the middle of a square of one colour
+    /// (DeepSeek-VL's processor).
+    Squared {
+        /// Pixels of a side of the square.
+        side: usize,
+        /// Least pixels of the shorter side.
+        smallest: usize,
+        /// The colour around the picture.
+        colour: [u8; 3],
+    },
+    /// The picture is stretched to about the pixels of a square, as whole tokens, and, if it has more, to a
+    /// grid of such tiles besides, of about as many as it has pixels for and the ratio nearest to its own
+    /// (MiniCPM-V's processors).
+    Sliced {
+        /// Pixels of a side of the square.
+        side: usize,
+        /// Most tiles; 1: there are none.
+        most: usize,
+        /// Whether a picture with fewer pixels is enlarged.
+        enlarges: bool,
+    },
     /// The picture is stretched to the grid of tiles whose ratio is nearest to its own, and looked at as a
     /// tile besides if there are several (InternVL's processor).
     Canvas {
@@ -147,39 +234,92 @@ impl Rule {
         kernel: Kernel,
         detail: Detail,
     ) -> Result<Views, PictureError> {
-        let sides = [rgb.height, rgb.width];
         let low = detail == Detail::Low;
+        match self.alone(rgb, side, kernel, low)? {
+            Some(whole) => Ok(Views::one(whole)),
+            None => self.cut(rgb, side, kernel, low),
+        }
+    }
+
+    /// The whole picture, where nothing else is looked at.
+    fn alone(
+        &self,
+        rgb: &Rgb,
+        side: usize,
+        kernel: Kernel,
+        low: bool,
+    ) -> Result<Option<Rgb>, PictureError> {
+        let sides = [rgb.height, rgb.width];
         let to = |[height, width]: [usize; 2]| resize(rgb, width, height, kernel);
-        Ok(match *self {
+        Ok(Some(match *self {
             Self::Smart { pixels } => {
                 let pixels = if low { few_pixels(pixels) } else { pixels };
-                Views::one(to(smart(sides, side, pixels, 0)?))
+                to(smart(sides, side, pixels, 0)?)
             }
             Self::SmartFrames { pixels } => {
                 let halves = pixels.map(|pixels| pixels / 2);
                 let pixels = if low { few_pixels(halves) } else { halves };
-                Views::one(to(smart(at_least(sides, side), side, pixels, 0)?))
+                to(smart(at_least(sides, side), side, pixels, 0)?)
             }
-            Self::Stretched { size } => Views::one(to(size)),
-            Self::Cropped { shortest, size } => {
-                Views::one(middle(&to(covering(sides, shortest)?), size))
+            Self::SmartEnlarged { pixels } => {
+                let pixels = if low { few_pixels(pixels) } else { pixels };
+                to(smart(enlarged(sides, side), side, pixels, 0)?)
             }
+            Self::Stretched { size } => to(size),
+            Self::Cropped { shortest, size } => middle(&to(covering(sides, shortest)?), size),
             Self::Within { longest } => {
                 let longest = if low { longest.min(LOW_DETAIL_SIDE) } else { longest };
-                Views::one(to(within(sides, longest, side)))
+                to(within(sides, longest, side))
             }
-            Self::AnySize { sizes: ref known, tile } => {
-                let Some(whole) = best_size(sides, known).filter(|_| !low) else {
-                    return Ok(Views::one(to([tile; 2])));
-                };
-                let tiles = tiles(&centred(&to(inside(sides, whole)), whole), [tile; 2]);
-                let shown = shown(sides, whole.map(|pixels| pixels / side));
-                let (columns, whole) = (whole[1] / tile, Some(to([tile; 2])));
-                Views { tiles, columns, whole, joined: Some(shown) }
+            Self::Reduced { patch, patches, longest } => {
+                let few = if low { (LOW_DETAIL_SIDE / patch).pow(2).max(1) } else { patches };
+                let inner = reduced(sides, patch, patches.min(few), longest);
+                padded(&to(inner), inner.map(|length| length.next_multiple_of(side)))
             }
             Self::Filled { tokens, low: few } => {
                 let tokens = if low { tokens.min(few) } else { tokens };
-                Views::one(to(filled(sides, tokens, side)))
+                to(filled(sides, tokens, side))
+            }
+            Self::Squared { side, smallest, colour } => {
+                check_ratio(sides)?;
+                let inner = with_longest_near(sides, side, smallest);
+                centred(&to(inner), [side; 2], colour)
+            }
+            _ => return Ok(None),
+        }))
+    }
+
+    /// What is looked at where that may be tiles.
+    fn cut(
+        &self,
+        rgb: &Rgb,
+        side: usize,
+        kernel: Kernel,
+        low: bool,
+    ) -> Result<Views, PictureError> {
+        let sides = [rgb.height, rgb.width];
+        let to = |[height, width]: [usize; 2]| resize(rgb, width, height, kernel);
+        Ok(match *self {
+            Self::AnySize { sizes: ref known, tile, tiles } => {
+                let whole = best_size(sides, known).filter(|_| !low);
+                joined(rgb, [tile, side], whole, tiles, kernel)
+            }
+            Self::Bounded { lengths: [least, most], quarters } => {
+                let most = if low { most.min(LOW_DETAIL_SIDE).max(least) } else { most };
+                bounded(rgb, [least, most], side, quarters && !low, kernel)
+            }
+            Self::Covering { tile, most } => {
+                let grid = covering_grid(sides, tile, if low { 1 } else { most });
+                stretched(rgb, grid, [tile; 2], kernel)
+            }
+            Self::Fitting { tile, most } => {
+                let grid = (most > 0 && !low).then(|| fitting_grid(sides, tile, most));
+                with_whole(rgb, grid, to([tile; 2]), kernel)
+            }
+            Self::Pages { tile, count, longest, dense } => {
+                let count = dense.map_or(count, |dense| dense.count(sides, tile, count, longest));
+                let count = if low { [1, 1] } else { count };
+                paged(rgb, canvas_within(sides, tile, count, longest), tile, kernel)
             }
             Self::Split { longest, tile, splits } => {
                 let resized = to(at_most(with_longest(sides, longest), MAX_SPLIT_SIDE));
@@ -191,102 +331,55 @@ impl Rule {
                 if low || !large {
                     return Ok(Views::one(to(whole)));
                 }
-                let [rows, columns] = canvas(sides, [tile; 2], count);
-                let tiles = tiles(&to([rows * tile, columns * tile]), [tile; 2]);
-                let whole = (thumbnail && rows * columns > 1).then(|| to(whole));
-                Views { tiles, columns, whole, joined: None }
+                let grid = canvas(sides, [tile; 2], count);
+                let several = grid[0] * grid[1] > 1;
+                let views = with_tiles(rgb, grid, tile, kernel);
+                let whole = (thumbnail && several).then(|| to(whole));
+                Views { whole, ..views }
             }
             Self::Padded { tile, most, enlarges } => {
-                let most = if low { 1 } else { most };
-                let frame = best_grid(sides, tile, most, enlarges);
-                let inner = if enlarges {
-                    frame
-                } else {
-                    [0, 1].map(|axis| sides[axis].max(tile).min(frame[axis]))
-                };
-                let resized = to(fitted(sides, inner));
-                let padded = padded(&resized, frame);
-                if frame == [tile; 2] {
-                    return Ok(Views::one(padded));
-                }
-                let (tiles, columns) = (tiles(&padded, [tile; 2]), frame[1] / tile);
-                Views { tiles, columns, whole: Some(to([tile; 2])), joined: None }
+                let frame = best_grid(sides, tile, if low { 1 } else { most }, enlarges);
+                framed(rgb, tile, frame, enlarges, kernel)
+            }
+            Self::Covered { tile, most } => {
+                let grid = least_enlarging(sides, tile, if low { 1 } else { most });
+                stretched(rgb, grid, [tile; 2], kernel)
+            }
+            Self::Sliced { side: square, most, enlarges } => {
+                let grid = slices(sides, square, if low { 1 } else { most });
+                sliced(rgb, [square, side], grid, enlarges, kernel)
             }
             Self::Canvas { tile, count } => {
                 let count = if low { [1, 1] } else { count };
-                let [rows, columns] = canvas(sides, tile, count);
-                if rows * columns == 1 {
-                    return Ok(Views::one(to(tile)));
-                }
-                let tiles = tiles(&to([rows * tile[0], columns * tile[1]]), tile);
-                Views { tiles, columns, whole: Some(to(tile)), joined: None }
+                stretched(rgb, canvas(sides, tile, count), tile, kernel)
             }
+            // Of the others there are no tiles.
+            _ => Views::one(rgb.clone()),
         })
     }
 }
 
-impl Views {
-    fn one(rgb: Rgb) -> Self {
-        Self { tiles: Vec::new(), columns: 0, whole: Some(rgb), joined: None }
+impl Dense {
+    /// Fewest and most tiles of a picture.
+    #[expect(clippy::cast_precision_loss, reason = "sides are below 2^24")]
+    fn count(
+        self,
+        [height, width]: [usize; 2],
+        tile: [usize; 2],
+        [least, most]: [usize; 2],
+        longest: usize,
+    ) -> [usize; 2] {
+        let Self { scale, ratios: [above, largest], .. } = self;
+        let ratio = width as f64 / height as f64;
+        let columns = canvas_within([height, width], tile, [least, most], longest)[1];
+        let own = (columns * tile[1]) as f64 / width as f64;
+        let is_dense = (above <= 0.0 || ratio > above)
+            && (largest <= 0.0 || ratio <= largest)
+            && (scale <= 0.0 || own < scale)
+            && (scale > 0.0 || above > 0.0);
+        let most = if is_dense { self.most } else { most };
+        [least.min(most), most]
     }
-}
-
-/// The middle of a picture that is at least as large.
-fn middle(rgb: &Rgb, [height, width]: [usize; 2]) -> Rgb {
-    let [top, left] = [(rgb.height - height) / 2, (rgb.width - width) / 2];
-    cut(rgb, top..top + height, left..left + width)
-}
-
-/// The tiles of a picture and the whole as one of them; or, without tiles, the whole alone.
-fn split(rgb: &Rgb, tile: usize, splits: bool, kernel: Kernel) -> Views {
-    if !splits {
-        return Views::one(resize(rgb, tile, tile, kernel));
-    }
-    let sides = [rgb.height, rgb.width];
-    let up = |side: usize| side.div_ceil(tile) * tile;
-    let size = if sides[1] >= sides[0] {
-        let width = up(sides[1]);
-        [up(other_side(sides, width)), width]
-    } else {
-        let height = up(sides[0]);
-        [height, up(other_side(sides, height))]
-    };
-    let size = size.map(|side| side.max(tile));
-    let rounded = resize(rgb, size[1], size[0], kernel);
-    if size == [tile; 2] {
-        return Views::one(rounded);
-    }
-    let whole = resize(&rounded, tile, tile, kernel);
-    let (tiles, columns) = (tiles(&rounded, [tile; 2]), size[1] / tile);
-    Views { tiles, columns, whole: Some(whole), joined: None }
-}
-
-/// The picture in the middle of a black one of `size`.
-fn centred(rgb: &Rgb, [height, width]: [usize; 2]) -> Rgb {
-    let corner = [(height - rgb.height) / 2, (width - rgb.width) / 2];
-    placed(rgb, [height, width], corner)
-}
-
-/// The picture in the first corner of a black one of `size`.
-fn padded(rgb: &Rgb, size: [usize; 2]) -> Rgb {
-    placed(rgb, size, [0; 2])
-}
-
-/// The picture in a black one of `size`, from this row and column on.
-fn placed(rgb: &Rgb, [height, width]: [usize; 2], [top, left]: [usize; 2]) -> Rgb {
-    let mut pixels = vec![0; 3 * height * width];
-    for (row, line) in rgb.pixels.chunks_exact(3 * rgb.width).enumerate() {
-        let start = 3 * ((top + row) * width + left);
-        pixels[start..start + line.len()].copy_from_slice(line);
-    }
-    Rgb { width, height, pixels }
-}
-
-/// All tiles of a picture that is made of them, in rows.
-fn tiles(rgb: &Rgb, [height, width]: [usize; 2]) -> Vec<Rgb> {
-    let tops = (0..rgb.height).step_by(height);
-    let places = tops.flat_map(|top| (0..rgb.width).step_by(width).map(move |left| (top, left)));
-    places.map(|(top, left)| cut(rgb, top..top + height, left..left + width)).collect()
 }
 
 #[cfg(test)]

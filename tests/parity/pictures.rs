@@ -16,10 +16,13 @@ use sconce::pictures::wording::Prepared;
 use sconce::sampling::params::SamplingParams;
 use sconce::text::tokenizer::Tokenizer;
 use sconce::text::tokenizer_config::TokenizerConfig;
-use serde::Deserialize;
 
-use super::engine::{Answer, VOCAB, collect, one, request, start};
-use super::open;
+use super::engine::{VOCAB, request, start};
+use super::media::{
+    Run, Senses, answers_equal_the_reference, answers_have_the_bits_of_a_cold_start,
+    prompts_equal_the_reference, runs_in, text,
+};
+use super::{chosen, open};
 
 /// Folders below `tests/fixtures/pictures`.
 pub(crate) const MODELS: &[&str] = &[
@@ -43,22 +46,33 @@ pub(crate) const MODELS: &[&str] = &[
     "pixtral",
     "internvl",
     "lfm2_vl",
+    "cohere2_vision",
+    "aya_vision",
+    "deepseek_vl",
+    "paddle_ocr",
+    "glm_ocr",
+    "minicpmv4_6",
+    "minicpm_ocr",
+    "minicpmv",
+    "qwen2_5_omni",
+    "qwen3_omni",
+    "lighton_ocr",
+    "janus",
+    "internvl_chat",
+    "kimi_vl",
+    "kimi_k25",
+    "llava_next_video",
+    "llava_onevision",
+    "vipllava",
+    "video_llama3",
+    "ovis2",
+    "idefics2",
+    "granite_docling",
+    "perception_lm",
 ];
 
-/// What transformers computed.
-#[derive(Deserialize)]
-struct Reference {
-    runs: Vec<Run>,
-}
-
-#[derive(Clone, Deserialize)]
-pub(super) struct Run {
-    pub(super) parts: Vec<(String, usize)>,
-    prompt: Vec<u32>,
-    pub(super) tokens: Vec<u32>,
-    ids: Vec<Vec<u32>>,
-    logprobs: Vec<Vec<f32>>,
-}
+/// Those of which tiles that are only black have no token.
+const BLACK_TILES: &[&str] = &["llava_next", "llava_next_video", "llava_onevision"];
 
 pub(super) fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/pictures")
@@ -69,8 +83,7 @@ fn name_of(model: &str) -> String {
 }
 
 pub(super) fn runs(model: &str) -> Vec<Run> {
-    let text = std::fs::read_to_string(folder().join(model).join("reference.json")).unwrap();
-    serde_json::from_str::<Reference>(&text).unwrap().runs
+    runs_in(&folder().join(model))
 }
 
 pub(super) fn processor(model: &str) -> Processor {
@@ -102,14 +115,20 @@ impl Eyes {
     /// A prompt of parts, and the pictures in it.
     fn prompt(&self, parts: &[(String, usize)]) -> (Vec<u32>, Vec<PlacedPicture>) {
         let token = |id| self.tokenizer.token(id).unwrap();
-        let image_token_id = self.processor.image_token_id;
-        let (placeholder, image_token) = (self.processor.placeholder(token), token(image_token_id));
+        let named = |text: &str| self.tokenizer.token_id(text);
+        let image_token_id = self.processor.image_token_id(named).unwrap();
+        let (placeholder, image_token) =
+            (self.processor.placeholder(token), self.processor.image_token(token));
         let (mut prompt, mut shown) = (String::new(), Vec::new());
         let mut length = 0;
         for (kind, value) in parts {
             if kind == "text" {
                 prompt.extend(text(*value, length));
                 length += value;
+            } else if kind == "token" {
+                let spelled = token(u32::try_from(*value).unwrap());
+                prompt.push_str(&spelled);
+                length += spelled.len();
             } else {
                 prompt.push_str(&placeholder);
                 length += placeholder.len();
@@ -123,19 +142,19 @@ impl Eyes {
         let placed = place(&ids, image_token_id, &shown).unwrap();
         (ids, placed)
     }
+}
 
-    pub(super) fn asked(&self, parts: &[(String, usize)], max_tokens: usize) -> EngineRequest {
+impl Senses for Eyes {
+    fn ids(&self, parts: &[(String, usize)]) -> Vec<u32> {
+        self.prompt(parts).0
+    }
+
+    fn asked(&self, parts: &[(String, usize)], max_tokens: usize) -> EngineRequest {
         let (tokens, pictures) = self.prompt(parts);
         let request = request(&tokens, max_tokens, 0);
         let sampling = SamplingParams { temperature: 0.0, ..request.sampling };
         EngineRequest { sampling, pictures, ..request }
     }
-}
-
-/// The fixed characters of a text, as the fixture script computes them.
-fn text(length: usize, start: usize) -> impl Iterator<Item = char> {
-    let code = move |i: usize| (length * 31 + i * i * 7 + i * 3 + start) % 95 + 32;
-    (0..length).map(move |i| char::from(u8::try_from(code(i)).unwrap()))
 }
 
 pub(super) fn config() -> EngineConfig {
@@ -157,10 +176,10 @@ pub(super) fn cold(model: &str) -> EngineHandle {
 #[test]
 fn pictures_are_prepared_as_the_reference_does() {
     let sizes = |rgb: &Rgb| (rgb.width, rgb.height);
-    for model in MODELS {
+    for model in chosen(MODELS) {
         for (at, ours) in Eyes::of(model).pictures.iter().enumerate() {
             let mut known = HashSet::new();
-            let all = ours.parts().map(|(picture, _)| picture).filter(|one| !one.is_separator());
+            let all = ours.parts().map(|(picture, _)| picture).filter(|one| one.mark().is_none());
             let views: Vec<_> = all.filter(|picture| known.insert(Arc::as_ptr(picture))).collect();
             for (index, ours) in views.iter().enumerate() {
                 let theirs = decode(&file(&format!("{model}/{at}_{index}.png"))).unwrap();
@@ -180,20 +199,20 @@ fn pictures_of_any_size_become_what_the_reference_makes_of_them() {
     type Row = ([usize; 2], Vec<[usize; 2]>, usize);
     let text = std::fs::read_to_string(folder().join("sizes.json")).unwrap();
     let models: HashMap<String, Vec<Row>> = serde_json::from_str(&text).unwrap();
-    for model in MODELS {
+    for model in chosen(MODELS) {
         let processor = processor(model);
-        for ([width, height], views, tokens) in &models[*model] {
+        for ([width, height], views, tokens) in &models[model] {
             let (width, height) = (*width, *height);
             let rgb = Rgb { width, height, pixels: vec![0; 3 * width * height] };
             let ours = processor.prepare(&rgb, Detail::Full).unwrap();
             let count: usize = ours.parts().map(|(_, part)| part.len()).sum();
             assert_eq!(count, *tokens, "{model} {width} x {height}");
             let mut known = HashSet::new();
-            let all = ours.parts().map(|(picture, _)| picture).filter(|one| !one.is_separator());
+            let all = ours.parts().map(|(picture, _)| picture).filter(|one| one.mark().is_none());
             let seen = all.filter(|picture| known.insert(Arc::as_ptr(picture)));
             let seen: Vec<_> = seen.map(|one| [one.rgb().width, one.rgb().height]).collect();
             // LLaVA-NeXT's tiles that are only black have no token.
-            let all = views.len() == seen.len() || *model == "llava_next";
+            let all = views.len() == seen.len() || BLACK_TILES.contains(&model);
             assert!(all && views.starts_with(&seen), "{model} {width} x {height}: {seen:?}");
         }
     }
@@ -201,67 +220,32 @@ fn pictures_of_any_size_become_what_the_reference_makes_of_them() {
 
 #[test]
 fn prompts_with_pictures_are_those_of_the_reference() {
-    for model in MODELS {
-        let eyes = Eyes::of(model);
-        for run in runs(model) {
-            assert_eq!(eyes.prompt(&run.parts).0, run.prompt, "{model} {:?}", run.parts);
-        }
+    for model in chosen(MODELS) {
+        prompts_equal_the_reference(model, &runs(model), &Eyes::of(model));
     }
 }
 
 #[test]
 fn f32_logprobs_and_greedy_tokens_equal_the_reference() {
-    for model in MODELS {
-        let (engine, eyes) = (cold(model), Eyes::of(model));
-        for run in runs(model) {
-            let (answer, _) = one(&engine, eyes.asked(&run.parts, run.tokens.len()));
-            assert_eq!(answer.0, run.tokens, "{model} {:?}", run.parts);
-            let off = largest_distance(&answer, &run);
-            assert!(off < 2e-4, "{model} {:?}: {off}", run.parts);
-        }
+    for model in chosen(MODELS) {
+        answers_equal_the_reference(model, &runs(model), &Eyes::of(model), &cold(model));
     }
-}
-
-/// Of our log-probabilities to those of a run.
-pub(super) fn largest_distance((_, ours): &Answer, run: &Run) -> f32 {
-    let mut largest = 0.0f32;
-    for (ours, (ids, theirs)) in ours.iter().zip(run.ids.iter().zip(&run.logprobs)) {
-        for (id, theirs) in ids.iter().zip(theirs) {
-            let (_, bits) = ours.iter().find(|(token, _)| token == id).unwrap();
-            largest = largest.max((f32::from_bits(*bits) - theirs).abs());
-        }
-    }
-    largest
 }
 
 #[test]
 fn cached_chunked_and_in_company_answers_have_the_bits_of_a_cold_start() {
-    for model in MODELS {
-        let (cold, eyes, runs) = (cold(model), Eyes::of(model), runs(model));
+    for model in chosen(MODELS) {
+        let eyes = Eyes::of(model);
         let pictures = [1, 0, 2].map(|at| eyes.pictures[at].clone()).into();
         let swapped = Eyes { pictures, ..Eyes::of(model) };
-        let requests = || {
-            let run = |run: &Run| eyes.asked(&run.parts, 8);
-            let others = runs[1..].iter().map(|run| swapped.asked(&run.parts, 8));
-            runs.iter().map(run).chain(others).collect::<Vec<_>>()
-        };
-        let expected: Vec<_> =
-            requests().into_iter().map(|request| one(&cold, request).0).collect();
-        assert_ne!(expected[1], expected[3], "{model} sees no difference");
-        let chunks = EngineConfig { max_num_batched_tokens: 33, ..config() };
-        for (case, config) in [("in company", config()), ("in chunks", chunks)] {
-            let engine = start(&name_of(model), &config);
-            for round in 0..2 {
-                let streams: Vec<_> = requests().into_iter().map(|r| engine.submit(r)).collect();
-                let mut hits = 0;
-                for (index, (stream, expected)) in streams.into_iter().zip(&expected).enumerate() {
-                    let (answer, cached, _) = collect(stream);
-                    assert!(answer == *expected, "{model} {case}, round {round}, {index}");
-                    hits += cached;
-                }
-                assert!(round == 0 || hits > 64, "{model} {case}: {hits}");
-            }
-        }
+        let engine = |config: &EngineConfig| start(&name_of(model), config);
+        answers_have_the_bits_of_a_cold_start(
+            model,
+            &runs(model),
+            [&eyes, &swapped],
+            &config(),
+            engine,
+        );
     }
 }
 

@@ -93,6 +93,57 @@ async fn a_model_in_gguf_sees_with_the_projector_beside_it() {
     assert_eq!(plain["choices"][0]["message"], expected["choices"][0]["message"], "{plain}");
 }
 
+/// DeepStack's features are added in several layers; Gemma 3's pictures are seen both ways.
+#[tokio::test]
+async fn several_ranks_see_what_one_process_sees() {
+    for model in ["qwen3_vl", "gemma3"] {
+        let checkpoint = format!("{FIXTURES}/{model}");
+        let start = |flags: &[&str]| {
+            let bits = ["--dtype", "f32", "--kv-cache-dtype", "f32", "--kv-cache-memory", "16MiB"];
+            let model = ["--model", &checkpoint, "--served-model-name", "tiny"];
+            Server::start(&[&model[..], &bits, flags].concat())
+        };
+        let (one, two) = (start(&[]), start(&["--tensor-parallel", "2"]));
+        let text = || json!({"type": "text", "text": QUESTION});
+        let questions = [
+            vec![text()],
+            vec![image(0), text()],
+            vec![image(1), text(), image(2), image(0)],
+            vec![image(1), text(), image(0), image(2)],
+        ];
+        let asked = questions.map(|parts| {
+            let mut asked = chat(&parts);
+            asked["logprobs"] = json!(true);
+            asked
+        });
+        let mut answers = [Vec::new(), Vec::new()];
+        for (server, answers) in [&one, &two].into_iter().zip(&mut answers) {
+            for asked in &asked {
+                answers.push(said(&server.post("/v1/chat/completions", asked).await));
+            }
+        }
+        let [expected, alone] = answers;
+        assert_ne!(expected[2].1, expected[3].1, "{model} sees no difference");
+        for ((text, logprobs), (expected, theirs)) in alone.iter().zip(&expected) {
+            assert_eq!(text, expected, "{model}");
+            let off = logprobs.iter().zip(theirs).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+            assert!(off < 1e-3, "{model}: {off}");
+        }
+        // Again, from the prefix cache and together: the same bits.
+        let together = asked.iter().map(|asked| two.post("/v1/chat/completions", asked));
+        let together = futures::future::join_all(together).await;
+        assert_eq!(together.iter().map(said).collect::<Vec<_>>(), alone, "{model}");
+    }
+}
+
+/// The text of an answer, and the log-probabilities of its tokens.
+fn said(answer: &Value) -> (String, Vec<f64>) {
+    let choice = &answer["choices"][0];
+    let text = choice["message"]["content"].as_str().unwrap_or_else(|| panic!("{answer}"));
+    let tokens = choice["logprobs"]["content"].as_array().unwrap_or_else(|| panic!("{answer}"));
+    (text.to_owned(), tokens.iter().map(|token| token["logprob"].as_f64().unwrap()).collect())
+}
+
 #[tokio::test]
 async fn hostile_pictures_disturb_no_stream_beside_them() {
     let server = server();

@@ -1,5 +1,6 @@
-//! What sequences see. A picture is looked at once, before the sequence that it belongs to may run, and
-//! in slices, so that streams don't wait for a tower. What was seen is kept as long as it fits.
+//! What sequences see and hear. A picture or a sound is encoded once, before the sequence that it belongs to
+//! may run, and in slices, so that streams don't wait for an encoder. What was encoded is kept as long as it
+//! fits. Words are those of pictures, which were first: what is said of a look is meant of sounds, too.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -8,27 +9,35 @@ use std::time::Instant;
 use candle_core::{Result, Tensor, bail};
 
 use crate::pictures::picture::{Picture, PlacedPicture};
-use crate::runner::{PictureLook, Runner};
+use crate::runner::{MediaLook, Runner};
 use crate::scheduler::Scheduler;
-use crate::scheduler::output::{PictureSpan, SchedulerOutput};
+use crate::scheduler::output::{MediaSpan, SchedulerOutput};
 use crate::scheduler::sequence::{Sequence, SequenceId};
+use crate::sounds::sound::{PlacedSound, Sound};
 
 /// Most bytes of features that are kept beside those of the running step.
 const MOST_BYTES: usize = 256 << 20;
 
 type Digest = [u8; 16];
 
-/// The pictures of all sequences, and what was seen in them.
+/// What an encoder turns into features.
+#[derive(Clone)]
+enum Medium {
+    Picture(Arc<Picture>),
+    Sound(Arc<Sound>),
+}
+
+/// The pictures and sounds of all sequences, and what was seen in them.
 #[derive(Default)]
 pub(super) struct Sights {
-    known: HashMap<Digest, Arc<Picture>>,
+    known: HashMap<Digest, Medium>,
     seen: Seen,
     /// Sequences whose pictures are not all seen yet, in the order in which they are served: by
     /// priority, then by arrival.
     waiting: BTreeMap<(i32, u64), Waiting>,
     arrivals: u64,
     /// The look that is being taken.
-    look: Option<(Digest, PictureLook)>,
+    look: Option<(Digest, MediaLook)>,
 }
 
 /// A sequence that can't run yet.
@@ -56,16 +65,27 @@ pub(super) struct Looked {
 }
 
 impl Sights {
-    /// Stores the pictures of a sequence that is about to be added; returns where they are.
-    pub(super) fn take(&mut self, pictures: Vec<PlacedPicture>) -> Arc<[PictureSpan]> {
-        let spans = pictures.into_iter().map(|PlacedPicture { offset, picture, part }| {
+    /// Stores the pictures and sounds of a sequence that is about to be added; returns where they are.
+    pub(super) fn take(
+        &mut self,
+        pictures: Vec<PlacedPicture>,
+        sounds: Vec<PlacedSound>,
+    ) -> Arc<[MediaSpan]> {
+        let seen = pictures.into_iter().map(|PlacedPicture { offset, picture, part }| {
             let (digest, two_way) = (picture.digest(), picture.is_two_way());
             let all = 0..picture.num_tokens();
             let [rows, columns] = if part == all { picture.grid() } else { [1, part.len()] };
-            self.known.insert(digest, picture);
-            PictureSpan { offset, rows, columns, digest, first: part.start, two_way }
+            self.known.insert(digest, Medium::Picture(picture));
+            MediaSpan { offset, rows, columns, digest, first: part.start, two_way }
         });
-        spans.collect()
+        let mut spans: Vec<MediaSpan> = seen.collect();
+        spans.extend(sounds.into_iter().map(|PlacedSound { offset, sound }| {
+            let (digest, tokens) = (sound.digest(), sound.num_tokens());
+            self.known.insert(digest, Medium::Sound(sound));
+            MediaSpan::whole(offset, [1, tokens], digest)
+        }));
+        spans.sort_unstable_by_key(|span| span.offset);
+        spans.into()
     }
 
     /// Has a sequence wait until its pictures are seen.
@@ -94,7 +114,7 @@ impl Sights {
     pub(super) fn look(&mut self, runner: &Runner, deadline: Instant) -> Looked {
         let mut looked = Looked::default();
         while let Some((rank, waiting)) = self.waiting.iter_mut().next().map(|(r, w)| (*r, w)) {
-            let Some(span) = waiting.sequence.pictures().get(waiting.seen) else {
+            let Some(span) = waiting.sequence.media().get(waiting.seen) else {
                 looked.ready.extend(self.waiting.remove(&rank).map(|waiting| waiting.sequence));
                 continue;
             };
@@ -124,7 +144,7 @@ impl Sights {
     fn look_on(&mut self, runner: &Runner, digest: Digest) -> Result<Option<Tensor>> {
         let mut look = match self.look.take() {
             Some((other, look)) if other == digest => look,
-            _ => runner.look(self.picture(digest)?)?,
+            _ => self.begin(runner, digest)?,
         };
         let features = runner.look_on(&mut look)?;
         if features.is_none() {
@@ -142,11 +162,11 @@ impl Sights {
         output: &SchedulerOutput,
     ) -> Result<HashMap<Digest, Tensor>> {
         let mut features = HashMap::new();
-        for planned in scheduler.plan(output).filter(|planned| !planned.pictures.is_empty()) {
+        for planned in scheduler.plan(output).filter(|planned| !planned.media.is_empty()) {
             let start = planned.first_position;
             let end = start + planned.token_ids.len();
-            let inside = |span: &&PictureSpan| span.offset < end && start < span.end();
-            for span in planned.pictures.iter().filter(inside) {
+            let inside = |span: &&MediaSpan| span.offset < end && start < span.end();
+            for span in planned.media.iter().filter(inside) {
                 let known = features.get(&span.digest).cloned().or(self.seen.get(span.digest));
                 let seen = match known {
                     Some(seen) => seen,
@@ -159,7 +179,7 @@ impl Sights {
     }
 
     fn look_again(&mut self, runner: &Runner, digest: Digest) -> Result<Tensor> {
-        let mut look = runner.look(self.picture(digest)?)?;
+        let mut look = self.begin(runner, digest)?;
         loop {
             if let Some(features) = runner.look_on(&mut look)? {
                 self.seen.insert(digest, features.clone());
@@ -168,10 +188,11 @@ impl Sights {
         }
     }
 
-    fn picture(&self, digest: Digest) -> Result<&Picture> {
+    fn begin(&self, runner: &Runner, digest: Digest) -> Result<MediaLook> {
         match self.known.get(&digest) {
-            Some(picture) => Ok(picture),
-            None => bail!("a picture of a sequence is not known"),
+            Some(Medium::Picture(picture)) => runner.look(picture),
+            Some(Medium::Sound(sound)) => runner.hear(Arc::clone(sound)),
+            None => bail!("a picture or a sound of a sequence is not known"),
         }
     }
 
@@ -180,8 +201,8 @@ impl Sights {
         if self.known.is_empty() {
             return;
         }
-        let mut used = scheduler.pictures();
-        let waiting = self.waiting.values().flat_map(|waiting| waiting.sequence.pictures());
+        let mut used = scheduler.media();
+        let waiting = self.waiting.values().flat_map(|waiting| waiting.sequence.media());
         used.extend(waiting.map(|span| span.digest));
         self.known.retain(|digest, _| used.contains(digest));
         if self.look.as_ref().is_some_and(|(digest, _)| !used.contains(digest)) {

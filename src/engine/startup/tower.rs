@@ -1,24 +1,25 @@
-//! The vision tower of a model that sees.
+//! The vision tower of a model that sees, and the encoder of one that hears.
 
 use super::error::StartupError;
 use crate::kernels::step::is_read_on;
 use crate::models::ModelError;
+use crate::models::audio::{self, AudioEncoder};
 use crate::models::vision::{self, Tower};
 use crate::pictures::processor::Processor;
+use crate::sounds;
 use crate::weights::Weights;
 use crate::weights::source::ModelSource;
 
 /// Loads the tower of a checkpoint, if it has one that is known. The decoder takes `width` features of
-/// a token; several ranks see nothing.
+/// a token. Of several ranks the first one looks at pictures for all.
 pub(super) fn load(
     source: &ModelSource,
     weights: &Weights,
     width: usize,
-    alone: bool,
+    first: bool,
 ) -> Result<Option<Tower>, StartupError> {
     let Some(spec) = vision::spec(&source.config)? else { return Ok(None) };
-    if !alone {
-        tracing::warn!("several ranks compute the model: it sees no pictures");
+    if !first {
         return Ok(None);
     }
     if !spec.is_in(weights) {
@@ -46,4 +47,34 @@ pub(super) fn load(
         return Err(StartupError::Tower(format!("{own} features, the decoder takes {width}")));
     }
     Ok(Some(tower))
+}
+
+/// Loads the audio encoder of a checkpoint, if it has one that is known. The decoder takes `width` features of a
+/// token; several ranks hear nothing.
+pub(super) fn load_audio(
+    source: &ModelSource,
+    weights: &Weights,
+    width: usize,
+    alone: bool,
+) -> Result<Option<AudioEncoder>, StartupError> {
+    let Some(spec) = audio::spec(&source.config)? else { return Ok(None) };
+    if !alone {
+        tracing::warn!("several ranks compute the model: it hears no sounds");
+        return Ok(None);
+    }
+    if !spec.is_in(weights) {
+        tracing::warn!("the checkpoint has no audio encoder: it hears no sounds");
+        return Ok(None);
+    }
+    if sounds::processor::Processor::from_json(&source.config, source.processor_config.as_ref())?
+        .is_none()
+    {
+        return Ok(None);
+    }
+    let encoder = AudioEncoder::load(spec, weights).map_err(ModelError::from)?;
+    if encoder.width() != width {
+        let own = encoder.width();
+        return Err(StartupError::Tower(format!("{own} features, the decoder takes {width}")));
+    }
+    Ok(Some(encoder))
 }

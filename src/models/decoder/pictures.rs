@@ -51,5 +51,6 @@ pub(super) fn show_again(x: &mut Tensor, pictures: &[PictureRows], layer: usize)
 /// The `index`-th part of a picture's features, each as wide as `x`.
 fn features(picture: &PictureRows, x: &Tensor, index: usize) -> Result<Tensor> {
     let hidden = x.dim(1)?;
-    picture.features.narrow(1, index * hidden, hidden)?.contiguous()
+    // Those that another rank has sent are on the host.
+    picture.features.narrow(1, index * hidden, hidden)?.contiguous()?.to_device(x.device())
 }

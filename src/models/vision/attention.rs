@@ -15,7 +15,7 @@ use crate::weights::{Loaded, Weights};
 #[derive(Debug)]
 pub(super) enum Attention {
     /// Projections, and scores over the root of a head's size.
-    Plain(FullAttention),
+    Plain(Box<FullAttention>),
     /// Heads of queries, keys and values are normed, and scores have a factor of their own.
     Normed(Box<NormedAttention>),
 }
@@ -27,7 +27,7 @@ pub(super) struct NormedAttention {
     output: Product,
     /// `[head_dim]`: scales of query and key heads.
     scales: [Tensor; 2],
-    value_norm: Norm,
+    value_norm: Option<Norm>,
     heads: Heads,
     own: HeadSpec,
 }
@@ -36,7 +36,7 @@ impl Attention {
     pub(super) fn load(weights: &Weights, spec: &TowerSpec) -> Loaded<Self> {
         match spec.normed_heads {
             Some(own) => NormedAttention::load(weights, spec, own).map(Box::new).map(Self::Normed),
-            None => plain(weights, spec).map(Self::Plain),
+            None => plain(weights, spec).map(|attention| Self::Plain(Box::new(attention))),
         }
     }
 
@@ -68,10 +68,9 @@ fn plain(weights: &Weights, spec: &TowerSpec) -> Loaded<FullAttention> {
     let heads = Heads { count: spec.heads, dim: spec.head_dim() };
     let order = order(heads, spec.rope.map(|rope| rope.layout));
     let third = |index: usize| match (names.qkv, order.as_deref().filter(|_| index < 2)) {
-        (Qkv::Joined(name), _) => {
-            let rows = index * hidden..(index + 1) * hidden;
-            let (qkv, rows) = (weights.scope(name), std::slice::from_ref(&rows));
-            Linear::load_rows(&qkv, hidden, 3 * hidden, biased, rows)
+        (Qkv::Joined(name), order) => {
+            let rows = rows_of_third(index, hidden, order);
+            Linear::load_rows(&weights.scope(name), hidden, 3 * hidden, biased, &rows)
         }
         (Qkv::Apart(names), Some(order)) => {
             Linear::load_rows(&weights.scope(names[index]), hidden, hidden, biased, order)
@@ -96,18 +95,20 @@ impl NormedAttention {
         let bias = spec.attention_biases == Biases::All;
         let shape = Shape { inputs: spec.hidden, outputs: spec.hidden, bias };
         let order = order(heads, spec.rope.map(|rope| rope.layout));
-        let product = |name: &str, rows: Option<&[Range<usize>]>| {
-            Product::load(&weights.scope(name), shape, rows, spec.bounded)
+        let third = |index: usize| {
+            let own = order.as_deref().filter(|_| index < 2);
+            match spec.names.qkv {
+                Qkv::Apart(names) => {
+                    Product::load(&weights.scope(names[index]), shape, own, spec.bounded)
+                }
+                Qkv::Joined(name) => {
+                    let rows = rows_of_third(index, spec.hidden, own);
+                    let shape = Shape { outputs: 3 * spec.hidden, ..shape };
+                    Product::load(&weights.scope(name), shape, Some(&rows), spec.bounded)
+                }
+            }
         };
-        let names = match spec.names.qkv {
-            Qkv::Apart(names) => names,
-            Qkv::Joined(name) => [name; 3],
-        };
-        let qkv = [
-            product(names[0], order.as_deref())?,
-            product(names[1], order.as_deref())?,
-            product(names[2], None)?,
-        ];
+        let qkv = [third(0)?, third(1)?, third(2)?];
         let first = order.as_deref().map(|order| &order[..order.len() / heads.count]);
         let scale = |name: &str| -> Loaded<Tensor> {
             let scale = weights.scope(name).dense("weight", &[heads.dim], DType::F32)?;
@@ -117,11 +118,13 @@ impl NormedAttention {
             Ok(Tensor::cat(&parts, 0)?)
         };
         let value = NormSpec { scale: NormScale::One, ..NormSpec::rms(own.eps) };
+        let norm = own.values.then(|| Norm::load(weights, heads.dim, value));
+        let output = weights.scope(spec.names.output);
         Ok(Self {
             qkv,
-            output: product(spec.names.output, None)?,
+            output: Product::load(&output, shape, None, spec.bounded)?,
             scales: [scale(own.norms[0])?, scale(own.norms[1])?],
-            value_norm: Norm::load(weights, heads.dim, value)?,
+            value_norm: norm.transpose()?,
             heads,
             own,
         })
@@ -132,11 +135,22 @@ impl NormedAttention {
         let shape = (x.dim(0)?, count, dim);
         let [q, k, v] = &self.qkv;
         let (q, k) = (q.forward(x)?.reshape(shape)?, k.forward(x)?.reshape(shape)?);
-        let v = self.value_norm.forward(&v.forward(x)?.reshape(((), dim))?)?.reshape(shape)?;
+        let mut v = v.forward(x)?;
+        if let Some(norm) = &self.value_norm {
+            v = norm.forward(&v.reshape(((), dim))?)?;
+        }
+        let v = v.reshape(shape)?;
         let [query, key] = &self.scales;
         let norms = HeadNorms { query, key, eps: self.own.eps, after_rotation: false };
         self.output.forward(&attend([&q, &k, &v], texts, Some(norms), self.own.scale)?)
     }
+}
+
+/// The rows of queries, keys or values, in this `order` if there is one, where all are one matrix.
+fn rows_of_third(index: usize, hidden: usize, order: Option<&[Range<usize>]>) -> Vec<Range<usize>> {
+    let (first, whole) = (index * hidden, 0..hidden);
+    let own = order.unwrap_or(std::slice::from_ref(&whole)).iter();
+    own.map(|rows| first + rows.start..first + rows.end).collect()
 }
 
 /// The order of the rows of queries and keys in which heads are rotated half by half, all heads one after
@@ -150,6 +164,11 @@ fn order(heads: Heads, layout: Option<RopeLayout>) -> Option<Vec<Range<usize>>> 
             return [0, 2, 1, 3].map(part).to_vec();
         }
         let row = |row: usize| start + row..start + row + 1;
+        if layout == Some(RopeLayout::Alternating) {
+            // First elements of the pairs of columns, then of rows; then the second ones.
+            let part = |first: usize| (first..heads.dim).step_by(4);
+            return [0, 2, 1, 3].into_iter().flat_map(part).map(row).collect();
+        }
         (0..heads.dim).step_by(2).chain((1..heads.dim).step_by(2)).map(row).collect()
     };
     let stored_so = matches!(layout, None | Some(RopeLayout::Joint | RopeLayout::Turns));

@@ -26,7 +26,8 @@ pub(super) struct Grid {
 impl Grid {
     /// The patches of a picture with so many `[rows, columns]` of tokens.
     pub(super) fn new([rows, columns]: [usize; 2], spec: &TowerSpec) -> Self {
-        let merge = spec.merge;
+        // The patches that are merged early stand together.
+        let (merge, inner) = (spec.merge, spec.early_merge());
         let side = spec.windows.as_ref().map_or(rows.max(columns), |windows| windows.side);
         let (mut places, mut windows) = (Vec::new(), Vec::new());
         let mut order = vec![0; rows * columns];
@@ -39,7 +40,7 @@ impl Grid {
                     let token = places.len() / (merge * merge);
                     order[row * columns + column] =
                         u32::try_from(token).expect("pictures have fewer than 2^32 pixels");
-                    let patches = (0..merge * merge).map(|i| [i / merge, i % merge]);
+                    let patches = (0..merge * merge).map(|i| nested(i, merge, inner));
                     places.extend(patches.map(|[y, x]| [row * merge + y, column * merge + x]));
                 }
             }
@@ -63,7 +64,9 @@ impl Grid {
         let frequencies: [Vec<f32>; 2] = [own(0), own(if turns { 2 } else { 0 })];
         let (axes, first) = match layout {
             RopeLayout::Joint | RopeLayout::Turns => ([0, 1], 0),
-            RopeLayout::Apart => ([1, 0], 0),
+            RopeLayout::Apart | RopeLayout::Alternating | RopeLayout::NeighboursFromZero => {
+                ([1, 0], 0)
+            }
             RopeLayout::Neighbours => ([1, 0], 1),
         };
         let axes = self
@@ -96,8 +99,10 @@ impl Grid {
                 bail!("{:?} patches, the tower knows {side} a side", self.size)
             }
             Fit::Resized => self.resized(table, side),
-            Fit::Sampled => self.sampled(table, side),
+            Fit::Sampled => self.sampled(table, side, cubic),
+            Fit::Between => self.sampled(table, side, linear),
             Fit::Whole | Fit::WholeBeforeClass if self.size == [side; 2] => self.select(table, at),
+            Fit::Tiled => self.select(table, |place| at(place.map(|own| own % side))),
             Fit::Whole | Fit::WholeBeforeClass => {
                 bail!("{:?} patches, the tower knows {side} x {side}", self.size)
             }
@@ -131,8 +136,13 @@ impl Grid {
     }
 
     /// Interpolated between the centres of places, as torch's `grid_sample` does it in 32 bits.
-    fn sampled(&self, table: &Tensor, side: usize) -> Result<Tensor> {
-        let axis = |axis: usize| (0..self.size[axis]).map(move |i| cubic(i, self.size[axis], side));
+    fn sampled<const TAPS: usize>(
+        &self,
+        table: &Tensor,
+        side: usize,
+        taps: fn(usize, usize, usize) -> [(usize, f32); TAPS],
+    ) -> Result<Tensor> {
+        let axis = |axis: usize| (0..self.size[axis]).map(move |i| taps(i, self.size[axis], side));
         let [rows, columns]: [Vec<_>; 2] = [axis(0).collect(), axis(1).collect()];
         let mut weights = vec![0f32; self.places.len() * side * side];
         for (of_patch, [row, column]) in weights.chunks_exact_mut(side * side).zip(&self.places) {
@@ -165,6 +175,46 @@ impl Grid {
         }
         sum.map_or_else(|| Tensor::zeros((0, 0), DType::F32, table.device()), Ok)
     }
+}
+
+/// The `shown` rows and columns of features `x [rows * columns, width]` of a grid with so many `columns`,
+/// interpolated linearly to a grid of another size: `[size rows * size columns, width]`.
+pub(super) fn reduced(
+    x: &Tensor,
+    columns: usize,
+    [down, across]: &[Range<usize>; 2],
+    size: [usize; 2],
+) -> Result<Tensor> {
+    let (tokens, width) = x.dims2()?;
+    let x = x.reshape((tokens / columns, columns, width))?;
+    let x = x.narrow(0, down.start, down.len())?.narrow(1, across.start, across.len())?;
+    let x = interpolated(&x.contiguous()?, 0, size[0])?;
+    interpolated(&x, 1, size[1])?.flatten_to(1)
+}
+
+/// `x` of three dimensions with `size` places along an axis, between the centres of those that it has.
+fn interpolated(x: &Tensor, axis: usize, size: usize) -> Result<Tensor> {
+    let known = x.dim(axis)?;
+    let taps: Vec<_> = (0..size).map(|index| linear(index, size, known)).collect();
+    let mut shape = [1; 3];
+    shape[axis] = size;
+    let part = |which: usize| -> Result<Tensor> {
+        let places = taps.iter().map(|taps| u32::try_from(taps[which].0));
+        let places = places.collect::<std::result::Result<Vec<_>, _>>();
+        let places = Tensor::new(places.map_err(candle_core::Error::wrap)?, x.device())?;
+        let weights: Vec<f32> = taps.iter().map(|taps| taps[which].1).collect();
+        let weights = Tensor::from_vec(weights, &shape[..], x.device())?;
+        x.index_select(&places, axis)?.broadcast_mul(&weights)
+    };
+    part(0)? + part(1)?
+}
+
+/// Row and column of the `index`-th patch of a token of `merge` patches a side, in which those of a square of
+/// `inner` patches a side stand together, and the squares in rows.
+fn nested(index: usize, merge: usize, inner: usize) -> [usize; 2] {
+    let (square, within) = (index / (inner * inner), index % (inner * inner));
+    let across = merge / inner;
+    [square / across * inner + within / inner, square % across * inner + within % inner]
 }
 
 /// The positions from `start` on, `side` of them or up to `end`.
@@ -207,6 +257,21 @@ fn cubic(index: usize, size: usize, known: usize) -> [(usize, f32); 4] {
     [0, 1, 2, 3].map(|tap| (place(tap as f32 - 1.0), weights[tap]))
 }
 
+/// The two places among `known` ones that the `index`-th of `size` is interpolated of, and their weights.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "sides are far below 2^24, and places are clamped to them"
+)]
+fn linear(index: usize, size: usize, known: usize) -> [(usize, f32); 2] {
+    let source = (index as f32 + 0.5) * (known as f32 / size as f32) - 0.5;
+    let source = source.clamp(0.0, (known - 1) as f32);
+    let below = source.floor();
+    let place = below as usize;
+    [(place, 1.0 - (source - below)), ((place + 1).min(known - 1), source - below)]
+}
+
 /// The place among `known` ones whose share of all is that of `index` among `size`, or the next below,
 /// in the reference's 32-bit arithmetic.
 #[expect(
@@ -243,6 +308,15 @@ mod tests {
     }
 
     #[test]
+    fn patches_that_are_merged_early_stand_together_within_a_token() {
+        let places: Vec<_> = (0..16).map(|i| nested(i, 4, 2)).collect();
+        assert_eq!(places[..5], [[0, 0], [0, 1], [1, 0], [1, 1], [0, 2]]);
+        assert_eq!(places[8..10], [[2, 0], [2, 1]]);
+        assert_eq!(places[15], [3, 3]);
+        assert_eq!((0..4).map(|i| nested(i, 2, 1)).collect::<Vec<_>>()[2], [1, 0]);
+    }
+
+    #[test]
     fn windows_at_the_edges_are_smaller() {
         let vision = json!({"window_size": 56, "fullatt_block_indexes": [1], "depth": 2,
                             "hidden_size": 64});
@@ -259,6 +333,14 @@ mod tests {
         assert_eq!(tap(4, 5, 3, 1), (2, 0.0));
         assert_eq!((tap(1, 5, 3, 0), tap(1, 5, 3, 1)), ((0, 0.5), (1, 0.5)));
         assert_eq!(tap(0, 1, 3, 0), (0, 1.0));
+    }
+
+    #[test]
+    fn places_between_centres_are_interpolated_and_those_beyond_are_the_outermost() {
+        assert_eq!(linear(0, 6, 3), [(0, 1.0), (1, 0.0)]);
+        assert_eq!(linear(1, 6, 3), [(0, 0.75), (1, 0.25)]);
+        assert_eq!(linear(5, 6, 3), [(2, 1.0), (2, 0.0)]);
+        assert_eq!(linear(0, 1, 3), [(1, 1.0), (2, 0.0)]);
     }
 
     #[test]

@@ -97,7 +97,7 @@ impl Layer {
 }
 
 /// The activation of every element of `x`.
-pub(super) fn activate(activation: TowerActivation, x: &Tensor) -> Result<Tensor> {
+pub(in crate::models) fn activate(activation: TowerActivation, x: &Tensor) -> Result<Tensor> {
     const FACTOR: f64 = 1.702;
     match activation {
         TowerActivation::Common(activation) => pointwise(activation, x),

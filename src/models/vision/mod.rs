@@ -8,16 +8,24 @@
 mod attention;
 mod connector;
 mod families;
+mod fields;
 mod grid;
 mod layer;
+mod merger;
 mod patches;
+mod perceiver;
 mod product;
+mod resampler;
 mod spec;
 mod tower;
 
 use serde_json::Value;
 
+pub(super) use connector::Connector;
+pub(super) use fields::VisionFields;
+pub(super) use layer::activate;
 pub use spec::TowerSpec;
+pub(super) use spec::{Roots, Stage, TowerActivation};
 pub use tower::{Look, Tower};
 
 use super::error::Result;
@@ -28,10 +36,12 @@ use super::error::Result;
 ///
 /// A field whose value no tower of the family has.
 pub fn spec(config: &Value) -> Result<Option<TowerSpec>> {
+    let classes = config["architectures"].as_array().into_iter().flatten();
+    let family = classes.filter_map(Value::as_str).find_map(families::find);
+    // Models that speak have the part that sees and thinks in a field.
+    let config = config.get("thinker_config").unwrap_or(config);
     if !config["vision_config"].is_object() {
         return Ok(None);
     }
-    let classes = config["architectures"].as_array().into_iter().flatten();
-    let family = classes.filter_map(Value::as_str).find_map(families::find);
     family.map(|family| family(config)).transpose()
 }

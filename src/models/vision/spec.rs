@@ -1,16 +1,9 @@
 //! The shape and the variant of a vision tower, as plain data.
 
-use serde_json::Value;
-
 use crate::kernels::pointwise::Activation;
 use crate::layers::norm::NormSpec;
 use crate::models::error::{Result, bad};
 use crate::weights::Weights;
-
-/// The most layers of a tower.
-const MAX_LAYERS: usize = 1 << 10;
-/// The largest size of a tower in any direction.
-const MAX_SIZE: usize = 1 << 20;
 
 /// The shape and the variant of a vision tower: a product for each patch of pixels, layers of
 /// attention within a picture or a window of it, and a connector that makes the features of a token of
@@ -61,18 +54,38 @@ pub struct TowerSpec {
     pub scales: Option<[&'static str; 2]>,
     /// The windows that most layers attend within; `None`: all see the whole picture.
     pub windows: Option<Windows>,
+    /// What makes one of four patches between two layers.
+    pub merger: Option<Merger>,
     /// Norm behind the last layer.
     pub last_norm: Option<(&'static str, NormSpec)>,
     /// What makes features of patches, at the end.
     pub connector: Vec<Stage>,
     /// After which layers more features are made of the hidden states, each by a connector of its own.
     pub deepstack: Vec<usize>,
+    /// Name of the list of these.
+    pub deepstack_list: &'static str,
     /// The stages of these.
     pub deepstack_connector: Vec<Stage>,
+    /// After how many layers hidden states are taken, which the connector gets side by side; empty: those
+    /// behind the last.
+    pub gathered: Vec<usize>,
     /// Names of the features of the end of a row of tokens, of which the checkpoint has one.
     pub separator: &'static [&'static str],
+    /// Features of the tokens around pictures.
+    pub marks: Option<Marks>,
     /// Elements of a token's features.
     pub output: usize,
+}
+
+/// Features of the tokens that stand around pictures, where those have other ones than in a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Marks {
+    /// Name of the table that has them in its last rows, beside the connector.
+    pub table: &'static str,
+    /// Rows of it.
+    pub rows: usize,
+    /// How many of them are those of marks.
+    pub count: usize,
 }
 
 /// How the product of patches is stored.
@@ -126,8 +139,19 @@ pub enum Qkv {
 pub struct Stored {
     /// The name.
     pub name: &'static str,
-    /// Whether it is stored with a dimension for pictures in front, of size 1.
-    pub batched: bool,
+    /// Its dimensions.
+    pub form: StoredForm,
+}
+
+/// The dimensions of an embedding in a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoredForm {
+    /// A row for each position, or a vector.
+    Rows,
+    /// The same with dimensions of size 1 in front.
+    Batched,
+    /// Rows of columns of positions.
+    Square,
 }
 
 /// Which projections of attention have biases.
@@ -169,8 +193,12 @@ pub enum Fit {
     /// Interpolated with Keys' cubic convolution (`a = -0.75`) between the centres of places, beyond which the
     /// outermost are repeated.
     Sampled,
+    /// The same, interpolated linearly.
+    Between,
     /// Every picture has the square's size.
     Whole,
+    /// Every picture is made of squares of that size, each with the same positions.
+    Tiled,
     /// The same, with the row for the class token last.
     WholeBeforeClass,
 }
@@ -195,9 +223,13 @@ pub enum RopeLayout {
     Apart,
     /// As `Joint`, but columns come first, places are counted from 1, and pairs are neighbours.
     Neighbours,
+    /// The same, where places are counted from 0.
+    NeighboursFromZero,
+    /// As `Joint`, but pairs are neighbours, and those of columns and of rows take turns.
+    Alternating,
 }
 
-/// Norms of the heads of queries and keys; those of values have a norm without a scale.
+/// Norms of the heads of queries and keys.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HeadSpec {
     /// Names of the norms of queries and keys.
@@ -206,6 +238,8 @@ pub struct HeadSpec {
     pub eps: f32,
     /// Factor of scores.
     pub scale: f32,
+    /// Whether the heads of values have a norm too, without a scale.
+    pub values: bool,
 }
 
 /// The feed-forward part of a tower's layers.
@@ -241,37 +275,92 @@ pub struct Windows {
     pub whole: Vec<usize>,
 }
 
+/// What makes one of the four patches of a square between two layers: attention among them, and a feed-forward
+/// part over all together, to which their mean is added.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Merger {
+    /// Name of the module.
+    pub name: &'static str,
+    /// The layer that it stands behind.
+    pub layer: usize,
+    /// Name of the norm before attention.
+    pub norm: &'static str,
+    /// The feed-forward part.
+    pub stages: Vec<Stage>,
+}
+
 /// A stage of a connector. The patches of a token come together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Stage {
     /// A norm of this name.
     Norm(&'static str, NormSpec),
+    /// A norm of this name, which is one of the tower.
+    TowerNorm(&'static str, NormSpec),
     /// The patches of a token, in rows from the top, become one vector, one behind the other.
     Join,
     /// The same, element by element: all patches' first, then all patches' second, and so on.
     Interleave,
     /// The patches of a token become their mean.
     Mean,
+    /// So many queries, in so many heads, each see all patches and become the tokens, behind this norm.
+    Resample([usize; 2], NormSpec),
+    /// The tokens that queries become by several layers of attention to all patches.
+    Perceive(PerceiverSpec),
     /// A convolution of this name over the patches of a token, with so many outputs and a bias.
     Convolution(&'static str, usize),
-    /// A feed-forward part: gate, up and down, with so many elements between, and the activation.
-    Gated([&'static str; 3], usize, TowerActivation),
+    /// A feed-forward part: gate, up and down, with so many elements between and behind, and the activation.
+    Gated([&'static str; 3], [usize; 2], TowerActivation),
     /// A product of this name, with so many outputs, and a bias or none.
     Product(&'static str, usize, bool),
     /// A product with the tensor of this name, which is stored as `[inputs, outputs]`.
     Matrix(&'static str, usize),
+    /// The same, where the tensor has so many more rows behind, for which there are no inputs.
+    Rows(&'static str, usize, usize),
+    /// Sines and cosines of the column and the row of each token of a square of so many a side are added.
+    Placed(usize),
+    /// Elements become the probabilities of which they are the logits.
+    Probabilities,
     /// An activation.
     Activation(TowerActivation),
+    /// The first half of the elements times the activation of the other half.
+    Halves(TowerActivation),
     /// A factor.
     Scale(f32),
     /// Less the first of these tensors of the tower, times the second.
     Standardize([&'static str; 2]),
 }
 
+/// Layers of attention from queries to the patches of a picture and to the queries themselves: the Perceiver
+/// Resampler (Alayrac et al., "Flamingo", 2022), with heads that share keys.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PerceiverSpec {
+    /// Name of the module.
+    pub name: &'static str,
+    /// Number of queries.
+    pub latents: usize,
+    /// Number of layers.
+    pub layers: usize,
+    /// Heads of queries, and of keys, which divide them.
+    pub heads: [usize; 2],
+    /// Elements of a head.
+    pub head_dim: usize,
+    /// Elements between the projections of the feed-forward part.
+    pub inner: usize,
+    /// Between them.
+    pub activation: TowerActivation,
+    /// Of all norms.
+    pub norm: NormSpec,
+}
+
 impl Stored {
-    /// An embedding without a dimension for pictures.
+    /// An embedding of rows.
     pub(super) const fn plain(name: &'static str) -> Self {
-        Self { name, batched: false }
+        Self { name, form: StoredForm::Rows }
+    }
+
+    /// The same with dimensions of size 1 in front.
+    pub(super) const fn batched(name: &'static str) -> Self {
+        Self { name, form: StoredForm::Batched }
     }
 }
 
@@ -286,6 +375,20 @@ impl TowerSpec {
     /// Whether a checkpoint has the tower.
     pub fn is_in(&self, weights: &Weights) -> bool {
         self.root(weights).is_some()
+    }
+
+    /// Patches of a side of what is a patch for the last layers.
+    pub(super) fn early_merge(&self) -> usize {
+        if self.merger.is_some() { 2 } else { 1 }
+    }
+
+    /// How many tokens there are of every picture, if that doesn't depend on its size.
+    pub(super) fn resampled(&self) -> Option<usize> {
+        self.connector.iter().find_map(|stage| match stage {
+            Stage::Resample([queries, _], _) => Some(*queries),
+            Stage::Perceive(spec) => Some(spec.latents),
+            _ => None,
+        })
     }
 
     /// Elements of a head.
@@ -306,110 +409,15 @@ impl TowerSpec {
             let bound = format!("must be below `depth` = {}", self.layers);
             return Err(bad("fullatt_block_indexes or deepstack_visual_indexes", layer, bound));
         }
+        if let Some(layer) =
+            self.merger.iter().map(|merger| merger.layer).find(|at| *at >= self.layers)
+        {
+            let bound = format!("must be below the number of layers, {}", self.layers);
+            return Err(bad("insert_layer_id", layer, bound));
+        }
         if self.windows.as_ref().is_some_and(|windows| windows.side == 0) {
             return Err(bad("window_size", 0, "must be at least one token"));
         }
         Ok(self)
-    }
-}
-
-/// The fields of a `vision_config`.
-#[derive(Clone, Copy)]
-pub(super) struct VisionFields<'a>(pub(super) &'a Value);
-
-impl VisionFields<'_> {
-    /// A size, 1 at least.
-    pub(super) fn size(self, field: &'static str, default: usize) -> Result<usize> {
-        let value = &self.0[field];
-        if value.is_null() {
-            return Ok(default);
-        }
-        let layers = matches!(field, "depth" | "num_hidden_layers");
-        let most = if layers { MAX_LAYERS } else { MAX_SIZE };
-        let size = value.as_u64().and_then(|size| usize::try_from(size).ok());
-        size.filter(|size| (1..=most).contains(size))
-            .ok_or_else(|| bad(field, value, format!("must be 1 to {most}")))
-    }
-
-    /// Indices of layers.
-    pub(super) fn layers(self, field: &'static str, default: &[usize]) -> Result<Vec<usize>> {
-        match &self.0[field] {
-            Value::Null => Ok(default.to_vec()),
-            value => serde_json::from_value(value.clone())
-                .map_err(|_| bad(field, value, "must be a list of layers")),
-        }
-    }
-
-    /// The activation of the feed-forward part.
-    pub(super) fn activation(self, default: &str) -> Result<TowerActivation> {
-        self.activation_of("hidden_act", default)
-    }
-
-    /// An activation.
-    pub(super) fn activation_of(
-        self,
-        field: &'static str,
-        default: &str,
-    ) -> Result<TowerActivation> {
-        let name = self.0[field].as_str().unwrap_or(default);
-        Ok(match name {
-            "quick_gelu" => TowerActivation::QuickGelu,
-            "silu" => TowerActivation::Common(Activation::Silu),
-            "gelu" => TowerActivation::Common(Activation::Gelu),
-            "gelu_pytorch_tanh" => TowerActivation::Common(Activation::GeluTanh),
-            "relu" => TowerActivation::Common(Activation::Relu),
-            other => {
-                let bound = "supported are quick_gelu, silu, gelu, gelu_pytorch_tanh, relu";
-                return Err(bad(field, other, bound));
-            }
-        })
-    }
-
-    /// A small number above zero.
-    #[expect(clippy::cast_possible_truncation, reason = "computed in f32 by the reference")]
-    pub(super) fn eps(self, field: &'static str, default: f64) -> Result<f32> {
-        let eps = self.0[field].as_f64().unwrap_or(default);
-        if (0.0..1.0).contains(&eps) {
-            return Ok(eps as f32);
-        }
-        Err(bad(field, eps, "must be at least 0 and less than 1"))
-    }
-
-    /// A side of the square that a field says as a number or twice.
-    pub(super) fn square(self, field: &'static str, default: usize) -> Result<usize> {
-        let value = &self.0[field];
-        match value.as_array().map(Vec::as_slice) {
-            Some([one, two]) if one == two => {
-                VisionFields(&serde_json::json!({field: one})).size(field, default)
-            }
-            _ => self.size(field, default),
-        }
-    }
-
-    /// How many of the tower's `layers` are computed where the file names the layer whose output is
-    /// looked at, counted from the end.
-    pub(super) fn computed_layers(
-        self,
-        field: &'static str,
-        default: i64,
-        layers: usize,
-    ) -> Result<usize> {
-        let value = &self.0[field];
-        let layer = if value.is_null() { Some(default) } else { value.as_i64() };
-        let before_end =
-            layer.filter(|layer| *layer < 0).and_then(|layer| usize::try_from(-layer - 1).ok());
-        let computed = before_end.and_then(|skipped| layers.checked_sub(skipped));
-        let computed = computed.filter(|count| *count > 0);
-        computed.ok_or_else(|| bad(field, value, format!("must be -1 to -{layers}: one layer")))
-    }
-
-    /// Base of the rotary embedding.
-    #[expect(clippy::cast_possible_truncation, reason = "computed in f32 by the reference")]
-    pub(super) fn rope_theta_or(self, default: f64) -> Result<f32> {
-        let theta = self.0["rope_parameters"]["rope_theta"].as_f64().unwrap_or(default);
-        if !(theta.is_finite() && theta > 0.0) {
-            return Err(bad("vision_config.rope_theta", theta, "must be a positive number"));
-        }
-        Ok(theta as f32)
     }
 }

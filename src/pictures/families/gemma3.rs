@@ -30,10 +30,11 @@ pub(super) fn processor(files: &Fields<'_>, image: u32) -> Result<Processor, Pro
     let begin = mark(["boi_token_index", "boi_token_id"], 255_999)?;
     let end = mark(["eoi_token_index", "eoi_token_id"], 256_000)?;
     Ok(Processor {
-        image_token_id: image,
+        image_token: Word::Token(image),
         placeholder: Word::Token(begin),
         patch,
         merge: grid / across,
+        resampled: None,
         rule: Rule::Stretched { size },
         wording: Wording {
             begin: vec![Word::Text("\n\n"), Word::Token(begin)],

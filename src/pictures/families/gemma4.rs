@@ -37,10 +37,11 @@ pub(super) fn processor(files: &Fields<'_>, image: u32) -> Result<Processor, Pro
     let mean = [0, 1, 2].map(|channel| mean[channel] + 0.5 * std[channel]);
     let way = files.config["text_config"]["use_bidirectional_attention"].as_str();
     Ok(Processor {
-        image_token_id: image,
+        image_token: Word::Token(image),
         placeholder: Word::Token(image),
         patch: files.size("patch_size", 16)?,
         merge: files.size("pooling_kernel_size", 3)?,
+        resampled: None,
         rule: Rule::Filled { tokens, low: FEWEST },
         wording: Wording {
             begin: vec![Word::Token(begin)],

@@ -18,10 +18,11 @@ pub(super) fn processor(files: &Fields<'_>, image: u32) -> Result<Processor, Pro
     let whole = [text("<fake_token_around_image>"), text("<global-img>")];
     let own = [text("<fake_token_around_image><row_"), Word::Row, text("_col_"), Word::Column];
     Ok(Processor {
-        image_token_id: image,
+        image_token: Word::Token(image),
         placeholder: Word::Token(image),
         patch,
         merge,
+        resampled: None,
         rule: Rule::Split {
             longest: files.side("size", "longest_edge", 4 * 364)?,
             tile,

@@ -36,10 +36,11 @@ pub(super) fn processor(files: &Fields<'_>, image: u32) -> Result<Processor, Pro
     let tolerance = files.fields["max_pixels_tolerance"].as_f64().unwrap_or(2.0);
     let text = Word::Text;
     Ok(Processor {
-        image_token_id: image,
+        image_token: Word::Token(image),
         placeholder: Word::Token(image),
         patch,
         merge,
+        resampled: None,
         rule: Rule::SmartOrCanvas {
             pixels: [least, most].map(|tokens| tokens * side * side),
             most: ((most * side * side) as f64 * tolerance) as usize,

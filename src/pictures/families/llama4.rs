@@ -30,10 +30,11 @@ pub(super) fn processor(files: &Fields<'_>, image: u32) -> Result<Processor, Pro
     let enlarges = files.fields["resize_to_max_canvas"].as_bool() == Some(true);
     let text = Word::Text;
     Ok(Processor {
-        image_token_id: image,
+        image_token: Word::Token(image),
         placeholder: text("<|image|>"),
         patch,
         merge: MERGE,
+        resampled: None,
         rule: Rule::Padded { tile, most, enlarges },
         wording: Wording {
             begin: vec![text("<|image_start|>")],

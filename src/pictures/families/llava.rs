@@ -1,5 +1,5 @@
-//! LLaVA: the picture as its tower's own processor makes it, a token for each patch. LLaVA-NeXT looks at
-//! tiles besides.
+//! LLaVA: the picture as its tower's own processor makes it, a token for each patch. LLaVA-NeXT and
+//! LLaVA-OneVision look at tiles besides.
 
 use serde::Deserialize as _;
 
@@ -33,10 +33,11 @@ pub(super) fn processor(files: &Fields<'_>, image: u32) -> Result<Processor, Pro
         (Rule::Stretched { size }, if siglip { STANDARD } else { CLIP })
     };
     Ok(Processor {
-        image_token_id: image,
+        image_token: Word::Token(image),
         placeholder: Word::Token(image),
         patch,
         merge: 1,
+        resampled: None,
         rule,
         wording: Wording::default(),
         two_way: false,
@@ -49,7 +50,41 @@ pub(super) fn processor(files: &Fields<'_>, image: u32) -> Result<Processor, Pro
 const MAX_SIZES: usize = 256;
 
 pub(super) fn next(files: &Fields<'_>, image: u32) -> Result<Processor, ProcessorError> {
-    let whole = processor(files, image)?;
+    let sizes = vec![[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]];
+    any_size(files, processor(files, image)?, sizes, None)
+}
+
+/// The processor of LLaVA-OneVision, whose tower is SigLIP's.
+pub(super) fn one_vision(files: &Fields<'_>, image: u32) -> Result<Processor, ProcessorError> {
+    let name = "vision_aspect_ratio";
+    let ratio = files.config[name].as_str().unwrap_or("anyres_max_9");
+    let tiles = ratio.strip_prefix("anyres_max_").and_then(|tiles| tiles.parse().ok());
+    let tiles = tiles.filter(|tiles| (1..=MAX_SIZES).contains(tiles));
+    let tiles = tiles.ok_or_else(|| ProcessorError {
+        field: name,
+        value: ratio.to_owned(),
+        bound: "supported are anyres_max_1 to anyres_max_256",
+    })?;
+    let default = files.image_size(384);
+    let part = |part| files.side("size", part, default);
+    let whole = Processor {
+        patch: files.of_tower("patch_size", 14)?,
+        rule: Rule::Stretched { size: [part("height")?, part("width")?] },
+        normalization: files.normalization(CLIP)?,
+        ..processor(files, image)?
+    };
+    let lengths = || (1..=6).map(|count| 384 * count);
+    let sizes = lengths().flat_map(|height| lengths().map(move |width| [height, width])).collect();
+    any_size(files, whole, sizes, Some(tiles))
+}
+
+/// The processor of the `whole` picture, with tiles of one of several sizes.
+fn any_size(
+    files: &Fields<'_>,
+    whole: Processor,
+    default: Vec<[usize; 2]>,
+    tiles: Option<usize>,
+) -> Result<Processor, ProcessorError> {
     let tile = match whole.rule {
         Rule::Cropped { shortest, size } if size == [shortest; 2] => shortest,
         Rule::Stretched { size: [height, width] } if height == width => height,
@@ -61,7 +96,7 @@ pub(super) fn next(files: &Fields<'_>, image: u32) -> Result<Processor, Processo
     let name = "image_grid_pinpoints";
     let given = files.fields.get(name).or(files.config.get(name));
     let sizes = match given {
-        None => Ok(vec![[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]]),
+        None => Ok(default),
         Some(sizes) => Vec::<[usize; 2]>::deserialize(sizes),
     };
     let refused = || {
@@ -74,9 +109,9 @@ pub(super) fn next(files: &Fields<'_>, image: u32) -> Result<Processor, Processo
     if sizes.is_empty() || sizes.len() > MAX_SIZES || !sizes.iter().flatten().all(fits) {
         return Err(refused());
     }
-    if !tile.is_multiple_of(whole.patch) {
-        let bound = "must be a multiple of the pixels of a patch";
+    if tile < whole.patch {
+        let bound = "must be at least the pixels of a patch";
         return Err(ProcessorError { field: "size", value: tile.to_string(), bound });
     }
-    Ok(Processor { rule: Rule::AnySize { sizes, tile }, ..whole })
+    Ok(Processor { rule: Rule::AnySize { sizes, tile, tiles }, ..whole })
 }

@@ -5,19 +5,32 @@ use serde_json::Value;
 use super::fields::Fields;
 use super::processor::{Processor, ProcessorError};
 
+mod cohere;
+mod deepseek_vl;
 mod gemma3;
 mod gemma4;
 mod glm4v;
+mod granite_docling;
+mod idefics2;
 mod idefics3;
 mod internvl;
+mod kimi_vl;
 mod lfm2_vl;
 mod llama4;
 mod llava;
+mod minicpmv;
+mod ovis;
+mod paddle_ocr;
+mod perception_lm;
 mod pixtral;
 mod qwen;
+mod video_llama;
 
 /// Makes a processor of a checkpoint's files, for pictures whose tokens are stood for by this one.
 type Family = fn(&Fields<'_>, u32) -> Result<Processor, ProcessorError>;
+
+/// The same for files that don't name the token of pictures.
+type UnnamedFamily = fn(&Fields<'_>) -> Result<Processor, ProcessorError>;
 
 /// The family of a class in `config.json`'s `architectures`.
 fn find(class: &str) -> Option<Family> {
@@ -26,25 +39,57 @@ fn find(class: &str) -> Option<Family> {
         | "Qwen2_5_VLForConditionalGeneration"
         | "Qwen3VLForConditionalGeneration"
         | "Qwen3VLMoeForConditionalGeneration"
+        | "Qwen3OmniMoeForConditionalGeneration"
         | "Qwen3_5ForConditionalGeneration"
         | "Qwen3_5MoeForConditionalGeneration" => qwen::processor,
+        "Qwen2_5OmniModel" | "Qwen2_5OmniForConditionalGeneration" => qwen::omni,
+        "AyaVisionForConditionalGeneration" => cohere::aya,
+        "Cohere2VisionForConditionalGeneration" => cohere::processor,
+        "DeepseekVLForConditionalGeneration" => deepseek_vl::processor,
         "Gemma3ForConditionalGeneration" => gemma3::processor,
         "Gemma4ForConditionalGeneration" => gemma4::processor,
         "Gemma4UnifiedForConditionalGeneration" => gemma4::unified,
         "Glm4vForConditionalGeneration"
         | "Glm4vMoeForConditionalGeneration"
-        | "Glm46VForConditionalGeneration" => glm4v::processor,
+        | "Glm46VForConditionalGeneration"
+        | "GlmOcrForConditionalGeneration" => glm4v::processor,
+        "GraniteDoclingForConditionalGeneration" => granite_docling::processor,
+        "Idefics2ForConditionalGeneration" => idefics2::processor,
         "Idefics3ForConditionalGeneration" | "SmolVLMForConditionalGeneration" => {
             idefics3::processor
         }
         "InternVLForConditionalGeneration" => internvl::processor,
+        "KimiVLForConditionalGeneration" => kimi_vl::processor,
+        "Kimi_K25ForConditionalGeneration" => kimi_vl::k25,
         "Lfm2VlForConditionalGeneration" => lfm2_vl::processor,
         "Llama4ForConditionalGeneration" => llama4::processor,
-        "LlavaForConditionalGeneration" => llava::processor,
-        "LlavaNextForConditionalGeneration" => llava::next,
+        "LlavaForConditionalGeneration" | "VipLlavaForConditionalGeneration" => llava::processor,
+        "LlavaNextForConditionalGeneration" | "LlavaNextVideoForConditionalGeneration" => {
+            llava::next
+        }
+        "LlavaOnevisionForConditionalGeneration" => llava::one_vision,
+        "MiniCPMOcrForConditionalGeneration" => minicpmv::ocr,
+        "MiniCPMV4_6ForConditionalGeneration" => minicpmv::processor,
         "Mistral3ForConditionalGeneration" => pixtral::mistral3,
+        "LightOnOCRForConditionalGeneration" | "LightOnOcrForConditionalGeneration" => {
+            pixtral::lighton
+        }
+        "JanusForConditionalGeneration" => deepseek_vl::janus,
+        "Ovis2ForConditionalGeneration" => ovis::processor,
+        "PaddleOCRVLForConditionalGeneration" => paddle_ocr::processor,
+        "PerceptionLMForConditionalGeneration" => perception_lm::processor,
+        "VideoLlama3ForConditionalGeneration" => video_llama::processor,
         _ => return None,
     })
+}
+
+/// The family of a class whose files don't name the token of pictures.
+fn find_unnamed(class: &str) -> Option<UnnamedFamily> {
+    match class {
+        "InternVLChatModel" => Some(internvl::chat),
+        "MiniCPMV" => Some(minicpmv::resampled),
+        _ => None,
+    }
 }
 
 impl Processor {
@@ -59,12 +104,19 @@ impl Processor {
         preprocessor: Option<&Value>,
     ) -> Result<Option<Self>, ProcessorError> {
         let none = Value::Null;
-        let fields = Fields { fields: preprocessor.unwrap_or(&none), config };
-        let classes = config["architectures"].as_array().into_iter().flatten();
-        let Some(family) = classes.filter_map(Value::as_str).find_map(find) else {
+        // Models that speak have the part that sees and thinks in a field.
+        let own = config.get("thinker_config").unwrap_or(config);
+        let fields = Fields { fields: preprocessor.unwrap_or(&none), config: own };
+        let classes = || config["architectures"].as_array().into_iter().flatten();
+        let unnamed = classes().filter_map(Value::as_str).find_map(find_unnamed);
+        if let Some(family) = unnamed.filter(|_| fields.vision().is_object()) {
+            return family(&fields).map(Some);
+        }
+        let Some(family) = classes().filter_map(Value::as_str).find_map(find) else {
             return Ok(None);
         };
-        let image = fields.token(["image_token_id", "image_token_index"])?;
+        let names = ["image_token_id", "image_token_index", "media_placeholder_token_id"];
+        let image = fields.token(names)?;
         match image.filter(|_| fields.vision().is_object()) {
             Some(image) => family(&fields, image).map(Some),
             None => Ok(None),

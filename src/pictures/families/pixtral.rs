@@ -12,12 +12,18 @@ pub(super) fn mistral3(files: &Fields<'_>, image: u32) -> Result<Processor, Proc
     Ok(Processor { merge, ..processor(files, image)? })
 }
 
+/// The processor of LightOnOCR, in which rows of tokens follow each other.
+pub(super) fn lighton(files: &Fields<'_>, image: u32) -> Result<Processor, ProcessorError> {
+    Ok(Processor { wording: Wording::default(), ..mistral3(files, image)? })
+}
+
 pub(super) fn processor(files: &Fields<'_>, image: u32) -> Result<Processor, ProcessorError> {
     Ok(Processor {
-        image_token_id: image,
+        image_token: Word::Token(image),
         placeholder: Word::Token(image),
         patch: files.of_tower("patch_size", 16)?,
         merge: 1,
+        resampled: None,
         rule: Rule::Within { longest: files.side("size", "longest_edge", 1024)? },
         wording: Wording {
             between_rows: vec![Word::Text("[IMG_BREAK]")],

@@ -31,14 +31,22 @@ pub(super) fn processor(files: &Fields<'_>, image: u32) -> Result<Processor, Pro
         if fields.get("merge_size").is_some() { "merge_size" } else { "spatial_merge_size" };
     let pixels = pixels(files, [56 * 56, 28 * 28 * 1280])?;
     Ok(Processor {
-        image_token_id: image,
+        image_token: Word::Token(image),
         placeholder: Word::Token(image),
         patch: files.size("patch_size", 14)?,
         merge: files.size(merge, 2)?,
+        resampled: None,
         rule: Rule::Smart { pixels },
         wording: Wording { around: ["<|vision_start|>", "<|vision_end|>"], ..Wording::default() },
         two_way: false,
         normalization: files.normalization(CLIP)?,
         kernel: files.kernel(Kernel::Bicubic)?,
     })
+}
+
+/// The processor of Qwen2.5-Omni, whose marks around pictures have other names.
+pub(super) fn omni(files: &Fields<'_>, image: u32) -> Result<Processor, ProcessorError> {
+    let around = ["<|vision_bos|>", "<|vision_eos|>"];
+    let wording = Wording { around, ..Wording::default() };
+    Ok(Processor { wording, ..processor(files, image)? })
 }

@@ -39,13 +39,8 @@ impl ImageSource {
             Self::Base64(data) => return decoded(data),
             Self::Url(url) => url,
         };
-        if let Some(data) = strip_scheme(url, "data:") {
-            let (kind, data) =
-                data.split_once(',').ok_or("a data URL has a comma before its data")?;
-            if !kind.to_ascii_lowercase().ends_with(";base64") {
-                return Err("the data of a data URL must be base64".to_owned());
-            }
-            return decoded(data);
+        if let Some(data) = data_of(url) {
+            return decoded(data?);
         }
         match reqwest::Url::parse(url) {
             Ok(url) if matches!(url.scheme(), "http" | "https") => Ok(Location::Remote(url)),
@@ -59,8 +54,24 @@ impl ImageSource {
 }
 
 fn decoded(data: &str) -> Result<Location, String> {
-    let bytes = BASE64.decode(data.trim());
-    bytes.map(Location::Here).map_err(|error| format!("the picture is no base64: {error}"))
+    base64(data).map(Location::Here).map_err(|error| format!("the picture is no base64: {error}"))
+}
+
+/// The bytes of a text in base64, with or without padding.
+pub(in crate::http::generate) fn base64(data: &str) -> Result<Vec<u8>, base64::DecodeError> {
+    BASE64.decode(data.trim())
+}
+
+/// The base64 in a data URL; `None` if it is another URL.
+pub(in crate::http::generate) fn data_of(url: &str) -> Option<Result<&str, String>> {
+    let data = strip_scheme(url, "data:")?;
+    Some(match data.split_once(',') {
+        None => Err("a data URL has a comma before its data".to_owned()),
+        Some((kind, _)) if !kind.to_ascii_lowercase().ends_with(";base64") => {
+            Err("the data of a data URL must be base64".to_owned())
+        }
+        Some((_, data)) => Ok(data),
+    })
 }
 
 /// What OpenAI's protocols call how closely to look.

@@ -5,7 +5,8 @@ use serde_json::Value;
 use super::siglip;
 use crate::layers::norm::{NormScale, NormSpec};
 use crate::models::error::{Result, bad};
-use crate::models::vision::spec::{Stage, TowerSpec, VisionFields};
+use crate::models::vision::fields::VisionFields;
+use crate::models::vision::spec::{Stage, TowerSpec};
 
 /// The tower of a `config.json`.
 pub(super) fn spec(config: &Value) -> Result<TowerSpec> {

@@ -6,9 +6,10 @@ use serde_json::Value;
 use super::siglip;
 use crate::layers::norm::{NormScale, NormSpec};
 use crate::models::error::{Result, bad};
+use crate::models::vision::fields::VisionFields;
 use crate::models::vision::spec::{
     Biases, Fit, HeadSpec, PatchForm, Positions, Qkv, Roots, RopeLayout, Stage, Stored, TowerMlp,
-    TowerNames, TowerRope, TowerSpec, VisionFields,
+    TowerNames, TowerRope, TowerSpec,
 };
 
 const ROOTS: &[Roots] = &[Roots { tower: "model.vision_tower.", connector: "model.embed_vision." }];
@@ -63,8 +64,7 @@ pub(super) fn unified(config: &Value) -> Result<TowerSpec> {
 
 /// The tower of a `config.json` of Gemma 4.
 pub(super) fn spec(config: &Value) -> Result<TowerSpec> {
-    let vision = &config["vision_config"];
-    let fields = VisionFields(vision);
+    let fields = VisionFields(&config["vision_config"]);
     let (hidden, heads) =
         (fields.size("hidden_size", 768)?, fields.size("num_attention_heads", 12)?);
     for (field, default, supported) in
@@ -75,14 +75,14 @@ pub(super) fn spec(config: &Value) -> Result<TowerSpec> {
             return Err(bad(field, given, format!("supported is {supported}")));
         }
     }
-    if vision["attention_bias"].as_bool() == Some(true) {
+    if fields.0["attention_bias"].as_bool() == Some(true) {
         return Err(bad("attention_bias", true, "supported is false"));
     }
     let eps = fields.eps("rms_norm_eps", 1e-6)?;
     let output = VisionFields(&config["text_config"]).size("hidden_size", 2304)?;
     #[expect(clippy::cast_precision_loss, reason = "hidden sizes are below 2^24")]
     let mut connector = vec![Stage::Mean, Stage::Scale((hidden as f32).sqrt())];
-    if vision["standardize"].as_bool() == Some(true) {
+    if fields.0["standardize"].as_bool() == Some(true) {
         connector.push(Stage::Standardize(["std_bias", "std_scale"]));
     }
     let plain = NormSpec { scale: NormScale::One, ..NormSpec::rms(eps) };
@@ -119,24 +119,34 @@ pub(super) fn spec(config: &Value) -> Result<TowerSpec> {
             norms: ["self_attn.q_norm", "self_attn.k_norm"],
             eps,
             scale: 1.0,
+            values: true,
         }),
         after_norms: Some(["post_attention_layernorm", "post_feedforward_layernorm"]),
         bounded: true,
-        mlp: TowerMlp {
-            intermediate: fields.size("intermediate_size", 3072)?,
-            activation: fields.activation_of("hidden_activation", "gelu_pytorch_tanh")?,
-            gate: Some("mlp.gate_proj"),
-            names: ["mlp.up_proj", "mlp.down_proj"],
-            bias: false,
-        },
+        mlp: feed_forward(fields)?,
         scales: None,
         windows: None,
+        merger: None,
         last_norm: None,
         connector,
         deepstack: Vec::new(),
+        deepstack_list: "deepstack_merger_list",
         deepstack_connector: Vec::new(),
+        gathered: Vec::new(),
         separator: &[],
+        marks: None,
         output,
     }
     .checked()
+}
+
+/// The feed-forward part of a layer.
+fn feed_forward(fields: VisionFields<'_>) -> Result<TowerMlp> {
+    Ok(TowerMlp {
+        intermediate: fields.size("intermediate_size", 3072)?,
+        activation: fields.activation_of("hidden_activation", "gelu_pytorch_tanh")?,
+        gate: Some("mlp.gate_proj"),
+        names: ["mlp.up_proj", "mlp.down_proj"],
+        bias: false,
+    })
 }

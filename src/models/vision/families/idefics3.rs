@@ -4,7 +4,8 @@ use serde_json::Value;
 
 use super::siglip;
 use crate::models::error::Result;
-use crate::models::vision::spec::{Fit, Positions, Roots, Stage, Stored, TowerSpec, VisionFields};
+use crate::models::vision::fields::VisionFields;
+use crate::models::vision::spec::{Fit, Positions, Roots, Stage, Stored, TowerSpec};
 
 const ROOTS: &[Roots] = &[Roots { tower: "model.vision_model.", connector: "model.connector." }];
 

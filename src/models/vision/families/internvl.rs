@@ -1,15 +1,20 @@
 //! InternVL: a class token, factors of what layers give; a norm and two products for the patches of a
 //! token.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::siglip;
+use crate::kernels::pointwise::Activation;
 use crate::layers::norm::NormSpec;
 use crate::models::error::{Result, bad};
+use crate::models::vision::fields::VisionFields;
 use crate::models::vision::spec::{
-    Biases, Fit, PatchForm, Positions, Qkv, Stage, Stored, TowerMlp, TowerNames, TowerSpec,
-    VisionFields,
+    Biases, Fit, PatchForm, Positions, Qkv, Roots, Stage, Stored, TowerActivation, TowerMlp,
+    TowerNames, TowerSpec,
 };
+
+/// Prefixes of names in checkpoints with code of their own.
+const CHAT_ROOTS: &[Roots] = &[Roots { tower: "vision_model.", connector: "mlp1." }];
 
 /// The tower of a `config.json`.
 pub(super) fn spec(config: &Value) -> Result<TowerSpec> {
@@ -47,9 +52,9 @@ pub(super) fn spec(config: &Value) -> Result<TowerSpec> {
         patches: PatchForm::Picture,
         patch_bias: true,
         patch_norms: [None; 2],
-        class_token: Some(Stored { name: "embeddings.cls_token", batched: true }),
+        class_token: Some(Stored::batched("embeddings.cls_token")),
         positions: Some(Positions {
-            stored: Stored { name: "embeddings.position_embeddings", batched: true },
+            stored: Stored::batched("embeddings.position_embeddings"),
             side: fields.square("image_size", 448)? / patch,
             fit: Fit::Whole,
         }),
@@ -72,6 +77,7 @@ pub(super) fn spec(config: &Value) -> Result<TowerSpec> {
         },
         scales: Some(["lambda_1", "lambda_2"]),
         windows: None,
+        merger: None,
         last_norm: (!mean).then_some(("layernorm", NormSpec::layer(eps, true))),
         connector: vec![
             Stage::Join,
@@ -81,9 +87,63 @@ pub(super) fn spec(config: &Value) -> Result<TowerSpec> {
             Stage::Product("linear_2", output, true),
         ],
         deepstack: Vec::new(),
+        deepstack_list: "deepstack_merger_list",
         deepstack_connector: Vec::new(),
+        gathered: Vec::new(),
         separator: &[],
+        marks: None,
         output,
+    }
+    .checked()
+}
+
+/// The tower of a `config.json` of `InternVLChatModel`, the class of checkpoints with code of their own.
+pub(super) fn chat(config: &Value) -> Result<TowerSpec> {
+    let (vision, text) = (&config["vision_config"], VisionFields(&config["llm_config"]));
+    for (field, given, supported) in [
+        ("select_layer", &config["select_layer"], json!(-1)),
+        ("ps_version", &config["ps_version"], json!("v2")),
+        ("qk_normalization", &vision["qk_normalization"], json!(false)),
+    ] {
+        // Only of this field the default is not what is supported.
+        let told = !given.is_null() || field == "ps_version";
+        if told && *given != supported {
+            return Err(bad(field, given, format!("supported is {supported}")));
+        }
+    }
+    let own = json!({
+        "downsample_ratio": config["downsample_ratio"],
+        "text_config": {"hidden_size": text.size("hidden_size", 896)?},
+        "vision_config": vision,
+    });
+    let spec = spec(&own)?;
+    let biased = vision["qkv_bias"].as_bool().unwrap_or(true);
+    let stages = [
+        Stage::Join,
+        Stage::Norm("0", NormSpec::layer(1e-5, true)),
+        Stage::Product("1", spec.output, true),
+        Stage::Activation(TowerActivation::Common(Activation::Gelu)),
+        Stage::Product("3", spec.output, true),
+    ];
+    TowerSpec {
+        roots: CHAT_ROOTS,
+        names: TowerNames {
+            patches: "embeddings.patch_embedding",
+            layers: "encoder.layers",
+            norms: ["norm1", "norm2"],
+            qkv: Qkv::Joined("attn.qkv"),
+            output: "attn.proj",
+        },
+        class_token: Some(Stored::batched("embeddings.class_embedding")),
+        positions: spec.positions.map(|own| Positions {
+            stored: Stored::batched("embeddings.position_embedding"),
+            ..own
+        }),
+        attention_biases: if biased { Biases::All } else { Biases::Output },
+        scales: Some(["ls1", "ls2"]),
+        last_norm: None,
+        connector: stages.to_vec(),
+        ..spec
     }
     .checked()
 }

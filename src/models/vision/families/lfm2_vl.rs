@@ -6,9 +6,8 @@ use serde_json::Value;
 use super::siglip;
 use crate::layers::norm::NormSpec;
 use crate::models::error::{Result, bad};
-use crate::models::vision::spec::{
-    Fit, PatchForm, Positions, Stage, Stored, TowerSpec, VisionFields,
-};
+use crate::models::vision::fields::VisionFields;
+use crate::models::vision::spec::{Fit, PatchForm, Positions, Stage, Stored, TowerSpec};
 
 /// The tower of a `config.json`.
 pub(super) fn spec(config: &Value) -> Result<TowerSpec> {

@@ -7,9 +7,10 @@ use super::siglip;
 use crate::kernels::pointwise::Activation;
 use crate::layers::norm::NormSpec;
 use crate::models::error::{Result, bad};
+use crate::models::vision::fields::VisionFields;
 use crate::models::vision::spec::{
     Fit, PatchForm, Positions, Roots, RopeLayout, Stage, Stored, TowerActivation, TowerMlp,
-    TowerNames, TowerRope, TowerSpec, VisionFields,
+    TowerNames, TowerRope, TowerSpec,
 };
 
 const ROOTS: &[Roots] = &[

@@ -3,11 +3,13 @@
 
 use serde_json::Value;
 
+use crate::kernels::pointwise::Activation;
 use crate::layers::norm::NormSpec;
 use crate::models::error::Result;
+use crate::models::vision::fields::VisionFields;
 use crate::models::vision::spec::{
-    Biases, PatchForm, Qkv, RopeLayout, Stage, TowerMlp, TowerNames, TowerRope, TowerSpec,
-    VisionFields,
+    Biases, PatchForm, Qkv, Roots, RopeLayout, Stage, TowerActivation, TowerMlp, TowerNames,
+    TowerRope, TowerSpec,
 };
 
 /// Epsilon of the tower's norms.
@@ -52,11 +54,15 @@ pub(super) fn tower(fields: VisionFields<'_>) -> Result<TowerSpec> {
         },
         scales: None,
         windows: None,
+        merger: None,
         last_norm: None,
         connector: Vec::new(),
         deepstack: Vec::new(),
+        deepstack_list: "deepstack_merger_list",
         deepstack_connector: Vec::new(),
+        gathered: Vec::new(),
         separator: &[],
+        marks: None,
         output: hidden,
     })
 }
@@ -79,6 +85,37 @@ pub(super) fn mistral3(config: &Value) -> Result<TowerSpec> {
             Stage::Product("linear_1", output, bias),
             Stage::Activation(whole.activation_of("projector_hidden_act", "gelu")?),
             Stage::Product("linear_2", output, bias),
+        ],
+        output,
+        ..spec
+    }
+    .checked()
+}
+
+/// Prefixes of LightOnOCR's tower and connector, new and old.
+const LIGHTON_ROOTS: &[Roots] = &[
+    Roots { tower: "model.vision_encoder.", connector: "model.vision_projection." },
+    Roots { tower: "vision_encoder.", connector: "vision_projection." },
+];
+
+/// The tower of a `config.json` of LightOnOCR.
+pub(super) fn lighton(config: &Value) -> Result<TowerSpec> {
+    let (fields, whole) = (VisionFields(&config["vision_config"]), VisionFields(config));
+    let text = VisionFields(&config["text_config"]);
+    let spec = tower(fields)?;
+    let (hidden, output) = (spec.hidden, text.size("hidden_size", 1024)?);
+    TowerSpec {
+        roots: LIGHTON_ROOTS,
+        patch: fields.square("patch_size", 14)?,
+        merge: whole.size("spatial_merge_size", 2)?,
+        mlp: TowerMlp { activation: fields.activation("silu")?, ..spec.mlp },
+        connector: vec![
+            Stage::Norm("norm", NormSpec::rms(text.eps("rms_norm_eps", 1e-6)?)),
+            Stage::Interleave,
+            Stage::Product("patch_merger.merging_layer", hidden, false),
+            Stage::Product("linear_1", output, false),
+            Stage::Activation(TowerActivation::Common(Activation::Gelu)),
+            Stage::Product("linear_2", output, false),
         ],
         output,
         ..spec

@@ -5,7 +5,12 @@ use serde_json::Value;
 use super::qwen2_vl;
 use crate::layers::norm::NormSpec;
 use crate::models::error::Result;
-use crate::models::vision::spec::{TowerMlp, TowerSpec, VisionFields, Windows};
+use crate::models::vision::fields::VisionFields;
+use crate::models::vision::spec::{Qkv, Roots, TowerMlp, TowerNames, TowerSpec, Windows};
+
+/// Prefixes of the names of the towers of models that speak.
+pub(super) const OMNI_ROOTS: &[Roots] =
+    &[Roots { tower: "thinker.visual.", connector: "thinker.visual.merger." }];
 
 /// The tower of a `vision_config`.
 pub(super) fn spec(config: &Value) -> Result<TowerSpec> {
@@ -24,4 +29,11 @@ pub(super) fn spec(config: &Value) -> Result<TowerSpec> {
         whole: fields.layers("fullatt_block_indexes", &[7, 15, 23, 31])?,
     };
     TowerSpec { windows: Some(windows), ..spec }.checked()
+}
+
+/// The tower of Qwen2.5-Omni, which has queries, keys and values apart.
+pub(super) fn omni(config: &Value) -> Result<TowerSpec> {
+    let spec = spec(config)?;
+    let names = TowerNames { qkv: Qkv::Apart(["attn.q", "attn.k", "attn.v"]), ..spec.names };
+    Ok(TowerSpec { roots: OMNI_ROOTS, names, ..spec })
 }

@@ -6,9 +6,10 @@ use serde_json::Value;
 use crate::kernels::pointwise::Activation;
 use crate::layers::norm::NormSpec;
 use crate::models::error::Result;
+use crate::models::vision::fields::VisionFields;
 use crate::models::vision::spec::{
     Biases, PatchForm, Qkv, Roots, RopeLayout, Stage, TowerActivation, TowerMlp, TowerNames,
-    TowerRope, TowerSpec, VisionFields,
+    TowerRope, TowerSpec,
 };
 
 /// Prefixes of the names of Qwen's towers beside a language model, new and old.
@@ -69,11 +70,15 @@ pub(super) fn with(
         mlp,
         scales: None,
         windows: None,
+        merger: None,
         last_norm: None,
         connector: merger(norm, hidden * merge * merge, output, ["ln_q", "mlp.0", "mlp.2"], false),
         deepstack: Vec::new(),
+        deepstack_list: "deepstack_merger_list",
         deepstack_connector: Vec::new(),
+        gathered: Vec::new(),
         separator: &[],
+        marks: None,
         output,
     })
 }

@@ -3,10 +3,12 @@
 
 use serde_json::Value;
 
+use super::qwen2_5_vl::OMNI_ROOTS;
 use super::qwen2_vl::{self, merger};
 use crate::layers::norm::NormSpec;
 use crate::models::error::{Result, bad};
-use crate::models::vision::spec::{Fit, Positions, Stored, TowerMlp, TowerSpec, VisionFields};
+use crate::models::vision::fields::VisionFields;
+use crate::models::vision::spec::{Fit, Positions, Stored, TowerMlp, TowerSpec};
 
 /// The tower of a `vision_config`.
 pub(super) fn spec(config: &Value) -> Result<TowerSpec> {
@@ -17,6 +19,23 @@ pub(super) fn spec(config: &Value) -> Result<TowerSpec> {
     let names = ["norm", "linear_fc1", "linear_fc2"];
     let deepstack_connector = merger(spec.norm, width, spec.output, names, true);
     TowerSpec { deepstack, deepstack_connector, ..spec }.checked()
+}
+
+/// The tower of Qwen3-Omni, in which connectors have other names.
+pub(super) fn omni(config: &Value) -> Result<TowerSpec> {
+    let spec = spec(config)?;
+    let width = spec.hidden * spec.merge * spec.merge;
+    let stages = |joined_first| {
+        merger(spec.norm, width, spec.output, ["ln_q", "mlp.0", "mlp.2"], joined_first)
+    };
+    let (connector, deepstack_connector) = (stages(false), stages(true));
+    Ok(TowerSpec {
+        roots: OMNI_ROOTS,
+        deepstack_list: "merger_list",
+        connector,
+        deepstack_connector,
+        ..spec
+    })
 }
 
 /// The tower of a `vision_config` whose features are for the decoder's embeddings alone.

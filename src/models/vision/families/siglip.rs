@@ -2,9 +2,9 @@
 
 use crate::layers::norm::NormSpec;
 use crate::models::error::Result;
+use crate::models::vision::fields::VisionFields;
 use crate::models::vision::spec::{
     Biases, Fit, PatchForm, Positions, Qkv, Roots, Stored, TowerMlp, TowerNames, TowerSpec,
-    VisionFields,
 };
 
 /// Names of the modules of a layer, and of what is around them.
@@ -61,11 +61,15 @@ pub(super) fn tower(fields: VisionFields<'_>) -> Result<TowerSpec> {
         },
         scales: None,
         windows: None,
+        merger: None,
         last_norm: Some(("post_layernorm", norm)),
         connector: Vec::new(),
         deepstack: Vec::new(),
+        deepstack_list: "deepstack_merger_list",
         deepstack_connector: Vec::new(),
+        gathered: Vec::new(),
         separator: &[],
+        marks: None,
         output: hidden,
     })
 }

@@ -223,3 +223,89 @@ pub(super) fn llava(facts: &Facts<'_>, added: &mut Added) -> Result<(), String> 
     }
     Ok(())
 }
+
+/// Pixels of a side of the square of positions that the tower has.
+fn positions(facts: &Facts<'_>) -> Result<u64, String> {
+    let rows = facts.shape("v.position_embd.weight").and_then(|shape| shape.iter().rev().nth(1));
+    let rows = rows.ok_or("tensor `v.position_embd.weight` is missing")?;
+    let side = u64::try_from(rows.isqrt()).map_err(|error| error.to_string())?;
+    Ok(side.saturating_mul(facts.required("patch_size")?))
+}
+
+/// What both kinds of MiniCPM-V share: `image_size` is that of tiles.
+fn minicpmv(facts: &Facts<'_>, added: &mut Added) -> Result<(), String> {
+    set(&mut added.vision, "image_size", positions(facts)?);
+    set(&mut added.processor, "patch_size", facts.required("patch_size")?);
+    set(&mut added.processor, "scale_resolution", facts.count_or("image_size", 448)?);
+    Ok(())
+}
+
+pub(super) fn minicpmv4_6(facts: &Facts<'_>, added: &mut Added) -> Result<(), String> {
+    minicpmv(facts, added)?;
+    let mode = match facts.count_or("projector.scale_factor", 4)? {
+        4 => "16x",
+        2 => "4x",
+        other => return Err(format!("`projector.scale_factor` is {other}, expected 2 or 4")),
+    };
+    let layers = facts.list("wa_layer_indexes", Value::as_u64)?.unwrap_or_default();
+    set(&mut added.config, "insert_layer_id", layers.first().copied().unwrap_or(6));
+    set(&mut added.config, "downsample_mode", mode);
+    set(&mut added.processor, "downsample_mode", mode);
+    set(&mut added.config, "image_token_id", facts.token(&["<|image_pad|>"])?);
+    Ok(())
+}
+
+/// MiniCPM-V 2.6 to 4.5; which it is the decoder says.
+pub(super) fn resampler(facts: &Facts<'_>, added: &mut Added) -> Result<(), String> {
+    minicpmv(facts, added)?;
+    let version = facts.metadata.u64("clip.minicpmv_version")?.unwrap_or(0);
+    if version < 3 {
+        return Err(format!(
+            "metadata `clip.minicpmv_version` is {version}: MiniCPM-V is read from 2.6 on, which is 3"
+        ));
+    }
+    // Without a head's norm it is Qwen2 or Llama, of which the one has biases.
+    let version = match facts.decoder["architectures"][0].as_str() {
+        Some("Qwen2ForCausalLM") => 2.6,
+        Some("LlamaForCausalLM") => 4.0,
+        _ => 4.5,
+    };
+    let queries = facts.metadata.u64("clip.minicpmv_query_num")?.filter(|queries| *queries > 0);
+    set(&mut added.config, "version", version);
+    set(&mut added.config, "query_num", queries.unwrap_or(64));
+    set(&mut added.config, "hidden_size", facts.width());
+    set(&mut added.processor, "use_image_id", true);
+    for (field, name) in [("image_mean", "norm_mean"), ("image_std", "norm_std")] {
+        if let Some(numbers) = added.processor.remove(field) {
+            set(&mut added.processor, name, numbers);
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn lighton(facts: &Facts<'_>, added: &mut Added) -> Result<(), String> {
+    set(&mut added.config, "spatial_merge_size", facts.count_or("spatial_merge_size", 2)?);
+    set(&mut added.config, "image_token_id", facts.token(&["<|image_pad|>"])?);
+    let activation = if facts.is_on("use_silu")? { "silu" } else { "gelu" };
+    set(&mut added.vision, "hidden_act", activation);
+    let longest = facts.required("image_size")?;
+    set(&mut added.processor, "size", json!({"longest_edge": longest}));
+    Ok(())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "sizes are far below 2^52")]
+pub(super) fn janus(facts: &Facts<'_>, added: &mut Added) -> Result<(), String> {
+    let hidden = facts.required("embedding_length")?;
+    let inner = added.vision.get("intermediate_size").and_then(Json::as_u64).unwrap_or(0);
+    let depth = (0..u8::MAX).take_while(|index| facts.has(&format!("mm.{index}.weight"))).count();
+    let vision = &mut added.vision;
+    set(vision, "mlp_ratio", inner as f64 / hidden as f64);
+    set(vision, "projection_dim", facts.width());
+    set(vision, "depth", depth);
+    set(vision, "attention_bias", facts.has("v.blk.0.attn_q.bias"));
+    set(vision, "hidden_act", if facts.is_on("use_silu")? { "silu" } else { "gelu" });
+    set(&mut added.config, "image_token_id", facts.token(&["<image_placeholder>"])?);
+    let size = facts.required("image_size")?;
+    set(&mut added.processor, "size", json!({"height": size, "width": size}));
+    Ok(())
+}

@@ -1,8 +1,8 @@
 //! The kinds of projectors: one row each.
 
 use super::config::{
-    gemma3, gemma4, gemma4_unified, idefics3, internvl, lfm2, llama4, llava, pixtral, qwen2_5_vl,
-    qwen2_vl, qwen3_vl,
+    gemma3, gemma4, gemma4_unified, idefics3, internvl, janus, lfm2, lighton, llama4, llava,
+    minicpmv4_6, pixtral, qwen2_5_vl, qwen2_vl, qwen3_vl, resampler,
 };
 use super::fields::{Added, Facts};
 use super::tensors::Form;
@@ -31,7 +31,8 @@ pub(super) struct Family {
 }
 
 /// What stands before `.weight` or `.bias`, its Hugging Face counterpart, and what conversion did. A
-/// counterpart that ends in `!` has nothing behind it; one that is empty is left out.
+/// counterpart that ends in `!` has nothing behind it, one that ends in `_` no point; one that is empty is
+/// left out.
 pub(super) type Part = (&'static str, &'static str, Form);
 
 const SIGLIP_LAYER: &[Part] = &[
@@ -120,6 +121,24 @@ const CLIP: Family = Family {
     output: ("mm.2.weight", 0),
     fields: llava,
 };
+
+const PIXTRAL_LAYER: &[Part] = &[
+    ("ln1", "attention_norm", Form::Same),
+    ("ln2", "ffn_norm", Form::Same),
+    ("attn_q", "attention.q_proj", Form::Turns(0)),
+    ("attn_k", "attention.k_proj", Form::Turns(0)),
+    ("attn_v", "attention.v_proj", Form::Same),
+    ("attn_out", "attention.o_proj", Form::Same),
+    ("ffn_gate", "feed_forward.gate_proj", Form::Same),
+    ("ffn_up", "feed_forward.up_proj", Form::Same),
+    ("ffn_down", "feed_forward.down_proj", Form::Same),
+];
+const PIXTRAL_CONNECTOR: &[Part] = &[
+    ("1", "linear_1", Form::Same),
+    ("2", "linear_2", Form::Same),
+    ("input_norm", "norm", Form::Same),
+    ("patch_merger", "patch_merger.merging_layer", Form::Same),
+];
 
 /// All of them.
 pub(super) const FAMILIES: &[Family] = &[
@@ -236,29 +255,14 @@ pub(super) const FAMILIES: &[Family] = &[
         model_type: "mistral3",
         roots: TOWER_ROOTS,
         layers: "transformer.layers",
-        layer: &[
-            ("ln1", "attention_norm", Form::Same),
-            ("ln2", "ffn_norm", Form::Same),
-            ("attn_q", "attention.q_proj", Form::Turns(0)),
-            ("attn_k", "attention.k_proj", Form::Turns(0)),
-            ("attn_v", "attention.v_proj", Form::Same),
-            ("attn_out", "attention.o_proj", Form::Same),
-            ("ffn_gate", "feed_forward.gate_proj", Form::Same),
-            ("ffn_up", "feed_forward.up_proj", Form::Same),
-            ("ffn_down", "feed_forward.down_proj", Form::Same),
-        ],
+        layer: PIXTRAL_LAYER,
         around: &[
             ("patch_embd", "patch_conv", Form::Same),
             ("pre_ln", "ln_pre", Form::Same),
             // The same as the decoder's own.
             ("token_embd.img_break", "", Form::Same),
         ],
-        connector: &[
-            ("1", "linear_1", Form::Same),
-            ("2", "linear_2", Form::Same),
-            ("input_norm", "norm", Form::Same),
-            ("patch_merger", "patch_merger.merging_layer", Form::Same),
-        ],
+        connector: PIXTRAL_CONNECTOR,
         output: ("mm.2.weight", 0),
         fields: pixtral,
     },
@@ -349,6 +353,96 @@ pub(super) const FAMILIES: &[Family] = &[
         ],
         output: ("mm.model.fc.weight", 0),
         fields: llama4,
+    },
+    Family {
+        name: "minicpmv4_6",
+        classes: &[("qwen35", "MiniCPMV4_6ForConditionalGeneration")],
+        model_type: "minicpmv4_6",
+        roots: ["model.vision_tower.", "model.merger.mlp.0."],
+        around: &[
+            SIGLIP_AROUND[0],
+            SIGLIP_AROUND[1],
+            SIGLIP_AROUND[2],
+            ("vit_merger.ln1", "vit_merger.layer_norm1", Form::Same),
+            ("vit_merger.attn_q", "vit_merger.self_attn.q_proj", Form::Same),
+            ("vit_merger.attn_k", "vit_merger.self_attn.k_proj", Form::Same),
+            ("vit_merger.attn_v", "vit_merger.self_attn.v_proj", Form::Same),
+            ("vit_merger.attn_out", "vit_merger.self_attn.out_proj", Form::Same),
+            ("vit_merger.ds_ln", "vit_merger.pre_norm", Form::Same),
+            ("vit_merger.ds_ffn_up", "vit_merger.linear_1", Form::Same),
+            ("vit_merger.ds_ffn_down", "vit_merger.linear_2", Form::Same),
+        ],
+        connector: &[
+            ("input_norm", "pre_norm", Form::Same),
+            ("up", "linear_1", Form::Same),
+            ("down", "linear_2", Form::Same),
+        ],
+        output: ("mm.down.weight", 0),
+        fields: minicpmv4_6,
+        ..CLIP
+    },
+    Family {
+        name: "resampler",
+        classes: &[("llama", "MiniCPMV"), ("qwen2", "MiniCPMV"), ("qwen3", "MiniCPMV")],
+        model_type: "minicpmv",
+        roots: ["vpm.", "resampler."],
+        around: SIGLIP_AROUND,
+        connector: &[
+            ("query", "query!", Form::Same),
+            ("kv", "kv_proj", Form::Same),
+            ("ln_q", "ln_q", Form::Same),
+            ("ln_kv", "ln_kv", Form::Same),
+            ("ln_post", "ln_post", Form::Same),
+            ("attn.q", "attn.in_proj_", Form::Third(0)),
+            ("attn.k", "attn.in_proj_", Form::Third(1)),
+            ("attn.v", "attn.in_proj_", Form::Third(2)),
+            ("attn.out", "attn.out_proj", Form::Same),
+            ("proj", "proj!", Form::Swapped),
+            // They are computed.
+            ("pos_embed_k", "", Form::Same),
+        ],
+        output: ("resampler.proj.weight", 0),
+        fields: resampler,
+        ..CLIP
+    },
+    Family {
+        name: "lightonocr",
+        classes: &[("qwen3", "LightOnOcrForConditionalGeneration")],
+        model_type: "lighton_ocr",
+        roots: ["model.vision_encoder.", "model.vision_projection."],
+        layers: "transformer.layers",
+        layer: PIXTRAL_LAYER,
+        around: &[("patch_embd", "patch_conv", Form::Same), ("pre_ln", "ln_pre", Form::Same)],
+        connector: PIXTRAL_CONNECTOR,
+        output: ("mm.2.weight", 0),
+        fields: lighton,
+    },
+    Family {
+        name: "janus_pro",
+        classes: &[("llama", "JanusForConditionalGeneration")],
+        model_type: "janus",
+        roots: ["model.vision_model.", "model.aligner."],
+        layer: &[
+            SIGLIP_LAYER[0],
+            SIGLIP_LAYER[1],
+            SIGLIP_LAYER[2],
+            SIGLIP_LAYER[3],
+            SIGLIP_LAYER[4],
+            ("attn_out", "self_attn.projection_layer", Form::Same),
+            SIGLIP_LAYER[6],
+            SIGLIP_LAYER[7],
+        ],
+        around: SIGLIP_AROUND,
+        connector: &[
+            ("0", "fc1", Form::Same),
+            ("1", "hidden_layers.0", Form::Same),
+            ("2", "hidden_layers.1", Form::Same),
+            ("3", "hidden_layers.2", Form::Same),
+            ("4", "hidden_layers.3", Form::Same),
+        ],
+        output: ("mm.0.weight", 0),
+        fields: janus,
+        ..CLIP
     },
     CLIP,
 ];

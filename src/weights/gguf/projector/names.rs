@@ -63,6 +63,8 @@ impl Family {
         let [tower, connector] = self.roots;
         let (prefix, (known, form)) = if let Some(part) = part.strip_prefix("mm.") {
             (connector.to_owned(), find(self.connector, part)?)
+        } else if let Some(part) = part.strip_prefix("resampler.") {
+            (connector.to_owned(), find(self.connector, part)?)
         } else if let Some(rest) = part.strip_prefix("v.deepstack.") {
             let (layer, part) = rest.split_once('.')?;
             let layer: u64 = layer.parse().ok()?;
@@ -96,6 +98,7 @@ impl Family {
             None if self.name == "gemma4v" && is_bounded(known) && ending == "weight" => {
                 format!("{prefix}{known}.linear.weight")
             }
+            None if known.ends_with('_') => format!("{prefix}{known}{ending}"),
             None => format!("{prefix}{known}.{ending}"),
         };
         Some(Some((whole, form)))

@@ -83,10 +83,10 @@ impl ProjectorTensors {
         match info.kind {
             Kind::Ggml(kind) => Ok(StoredTensor::in_file(kind, shape, self.file.clone(), bytes)),
             Kind::Coded(kind) => Ok(StoredTensor::in_file(kind, shape, self.file.clone(), bytes)),
-            Kind::Mxfp4 => Err(WeightError::BadTensor {
+            Kind::Whole => Err(WeightError::BadTensor {
                 name: info.name.clone(),
                 origin: self.file.path().display().to_string(),
-                reason: "MXFP4 is not supported in a projector".to_owned(),
+                reason: "its kind is not supported in a projector".to_owned(),
             }),
         }
     }

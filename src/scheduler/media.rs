@@ -1,27 +1,28 @@
-//! The pictures of a prompt as the scheduler sees them: where they are, and that they are equal or not.
+//! The pictures and sounds of a prompt as the scheduler sees them: where they are, and that they are equal or not.
 
 use crate::kv_cache::block_hash::BlockHash;
 
-/// A picture in a prompt, or a part of one: consecutive tokens, a grid in rows from the top.
+/// A picture or a sound in a prompt, or a part of one: consecutive tokens, of a picture a grid in rows from the
+/// top, of a sound one row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PictureSpan {
+pub struct MediaSpan {
     /// The position of its first token.
     pub offset: usize,
     /// Rows of its grid.
     pub rows: usize,
     /// Columns of its grid.
     pub columns: usize,
-    /// Equal for equal pictures alone.
+    /// Equal for equal pictures and sounds alone.
     pub digest: [u8; 16],
-    /// Which of the picture's tokens is the first one here.
+    /// Which of its tokens is the first one here.
     pub first: usize,
     /// Whether the tokens see all of the span, also what stands behind them: then a step that computes
     /// any of them computes all up to the last.
     pub two_way: bool,
 }
 
-impl PictureSpan {
-    /// A whole picture whose tokens see what stands before them alone.
+impl MediaSpan {
+    /// A whole picture or sound whose tokens see what stands before them alone.
     pub fn whole(offset: usize, [rows, columns]: [usize; 2], digest: [u8; 16]) -> Self {
         Self { offset, rows, columns, digest, first: 0, two_way: false }
     }
@@ -33,16 +34,16 @@ impl PictureSpan {
 }
 
 /// The hash of the block of `tokens` at position `start` behind the blocks of `parent`, in a prompt
-/// with these `pictures`.
+/// with these `media`.
 pub(super) fn chain(
     parent: BlockHash,
     tokens: &[u32],
     start: usize,
-    pictures: &[PictureSpan],
+    media: &[MediaSpan],
 ) -> BlockHash {
     let small = |n: usize| u32::try_from(n).expect("positions are below 2^32");
     let end = start + tokens.len();
-    let inside = pictures.iter().filter(|span| span.offset < end && start < span.end());
+    let inside = media.iter().filter(|span| span.offset < end && start < span.end());
     let seen = inside.map(|span| {
         let first = span.offset.max(start);
         (span.digest, small(span.first + first - span.offset), small(first - start))
@@ -50,17 +51,12 @@ pub(super) fn chain(
     parent.chain_seeing(tokens, &seen.collect::<Vec<_>>())
 }
 
-/// The end of a step's tokens from position `start` on, of a sequence with these `pictures`, that should
+/// The end of a step's tokens from position `start` on, of a sequence with these `media`, that should
 /// be `end`: it is never within a picture that is seen both ways. `most` is the last position at which
 /// it may be; `start` itself is the answer where a picture doesn't fit before it.
-pub(super) fn whole_pictures(
-    pictures: &[PictureSpan],
-    start: usize,
-    end: usize,
-    most: usize,
-) -> usize {
-    let cut = |span: &&PictureSpan| span.two_way && span.offset < end && end < span.end();
-    match pictures.iter().find(cut) {
+pub(super) fn whole_media(media: &[MediaSpan], start: usize, end: usize, most: usize) -> usize {
+    let cut = |span: &&MediaSpan| span.two_way && span.offset < end && end < span.end();
+    match media.iter().find(cut) {
         Some(span) if span.offset > start => span.offset,
         Some(span) if span.end() <= most => span.end(),
         Some(_) => start,
@@ -68,9 +64,9 @@ pub(super) fn whole_pictures(
     }
 }
 
-/// How many of the positions from `start` to `end` are before the first token of a picture.
-pub(super) fn without_pictures(pictures: &[PictureSpan], start: usize, end: usize) -> usize {
-    let next = pictures.iter().find(|span| start < span.end());
+/// How many of the positions from `start` to `end` are before the first token of a picture or a sound.
+pub(super) fn before_media(media: &[MediaSpan], start: usize, end: usize) -> usize {
+    let next = media.iter().find(|span| start < span.end());
     next.map_or(end, |span| span.offset.clamp(start, end)) - start
 }
 
@@ -78,14 +74,14 @@ pub(super) fn without_pictures(pictures: &[PictureSpan], start: usize, end: usiz
 mod tests {
     use super::*;
 
-    const SPANS: [PictureSpan; 2] = [
-        PictureSpan { offset: 3, rows: 2, columns: 2, digest: [1; 16], first: 0, two_way: true },
-        PictureSpan { offset: 9, rows: 1, columns: 2, digest: [2; 16], first: 0, two_way: false },
+    const SPANS: [MediaSpan; 2] = [
+        MediaSpan { offset: 3, rows: 2, columns: 2, digest: [1; 16], first: 0, two_way: true },
+        MediaSpan { offset: 9, rows: 1, columns: 2, digest: [2; 16], first: 0, two_way: false },
     ];
 
     #[test]
     fn a_step_ends_before_or_behind_a_picture_that_is_seen_both_ways() {
-        let end = |start, end, most| whole_pictures(&SPANS, start, end, most);
+        let end = |start, end, most| whole_media(&SPANS, start, end, most);
         assert_eq!([end(0, 3, 20), end(0, 5, 20), end(0, 7, 20), end(0, 10, 20)], [3, 3, 7, 10]);
         assert_eq!([end(3, 5, 20), end(3, 5, 7), end(3, 5, 6), end(5, 6, 20)], [7, 7, 3, 7]);
     }
@@ -93,7 +89,7 @@ mod tests {
     #[test]
     fn a_part_of_a_picture_knows_which_part_it_is() {
         let of = |first| {
-            let part = PictureSpan { first, ..PictureSpan::whole(1, [1, 3], [5; 16]) };
+            let part = MediaSpan { first, ..MediaSpan::whole(1, [1, 3], [5; 16]) };
             chain(BlockHash::root(None), &[0; 4], 0, &[part])
         };
         assert_ne!(of(0), of(3));
@@ -114,7 +110,7 @@ mod tests {
 
     #[test]
     fn tokens_are_comparable_up_to_the_next_picture() {
-        let count = |start, end| without_pictures(&SPANS, start, end);
+        let count = |start, end| before_media(&SPANS, start, end);
         assert_eq!([count(0, 2), count(0, 8), count(3, 8), count(5, 20)], [2, 3, 0, 0]);
         assert_eq!([count(7, 20), count(9, 10), count(11, 20)], [2, 0, 9]);
     }
