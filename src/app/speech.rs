@@ -38,7 +38,7 @@ pub(super) fn check_alone(choice: &ModelChoice, config: &EngineConfig) -> anyhow
         (choice.speech.model.is_some(), "--speech-model"),
         (!choice.adapters.is_empty(), "--lora-modules"),
         (choice.chat_template.is_some(), "--chat-template"),
-        (config.tensor_parallel > 1, "--tensor-parallel"),
+        (config.ranks() > 1, config.ranks_flag()),
         (config.weight_kind.is_some(), "--dtype and --quantize"),
         (config.kv_disk.is_some(), "--kv-disk"),
         (matches!(config.device, DeviceChoice::Cuda(_) | DeviceChoice::Metal), "--device"),

@@ -11,7 +11,10 @@ use std::sync::Arc;
 use candle_transformers::models::whisper::{HOP_LENGTH, N_FFT, SAMPLE_RATE};
 use realfft::num_complex::Complex;
 use realfft::{RealFftPlanner, RealToComplex};
+use serde_json::Value;
 
+/// Samples from the beginning of a window to that of the next.
+pub const HOP: usize = HOP_LENGTH;
 /// Magnitudes of a window: one for every frequency from 0 to the half of the sample rate.
 const BINS: usize = N_FFT / 2 + 1;
 /// Samples that are mirrored at each end.
@@ -22,7 +25,7 @@ const FLOOR: f32 = 1e-10;
 const RANGE: f32 = 8.0;
 
 /// The features of a whole file, before they are scaled.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Features {
     mels: usize,
     /// Decimal logarithms, `[frames, mels]`.
@@ -34,6 +37,16 @@ impl Features {
     /// Vectors in the file.
     pub fn frames(&self) -> usize {
         self.logs.len() / self.mels.max(1)
+    }
+
+    /// Numbers of a vector.
+    pub fn mels(&self) -> usize {
+        self.mels
+    }
+
+    /// Decimal logarithms before they are scaled, `[frames, mels]`.
+    pub fn logs(&self) -> &[f32] {
+        &self.logs
     }
 
     /// Scaled features `[mels, length]` from vector `from` on; zeros after the file's end.
@@ -200,6 +213,21 @@ fn filters(mels: usize) -> Vec<Filter> {
         Filter { first, weights }
     };
     (0..mels).map(triangle).collect()
+}
+
+/// The first field of a `preprocessor_config.json` that asks for other features than these: its name, its value
+/// and what it must be.
+pub fn other_features(processor: &Value, mels: usize) -> Option<(&'static str, String, usize)> {
+    let wanted = [
+        ("feature_size", mels),
+        ("hop_length", HOP_LENGTH),
+        ("n_fft", N_FFT),
+        ("sampling_rate", SAMPLE_RATE),
+    ];
+    wanted.into_iter().find_map(|(name, wanted)| {
+        let found = processor.get(name).filter(|found| found.as_u64() != Some(wanted as u64))?;
+        Some((name, found.to_string(), wanted))
+    })
 }
 
 /// Where Slaney's scale turns from linear to logarithmic: 1000 Hz, 15 mel.

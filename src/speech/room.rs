@@ -14,6 +14,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 
 use super::error::{LoadError, SpeechError};
+use super::features::other_features;
 use super::marks::Marks;
 use super::model::Whisper;
 use super::model::config::Config;
@@ -164,22 +165,10 @@ fn give_way() {
 
 /// Refuses a model whose features are made in another way than Whisper's.
 fn check_processor(processor: Option<&Value>, mels: usize) -> Result<(), LoadError> {
-    use candle_transformers::models::whisper::{HOP_LENGTH, N_FFT, SAMPLE_RATE};
-    let Some(processor) = processor else { return Ok(()) };
-    let wanted = [
-        ("feature_size", mels),
-        ("hop_length", HOP_LENGTH),
-        ("n_fft", N_FFT),
-        ("sampling_rate", SAMPLE_RATE),
-    ];
-    for (name, wanted) in wanted {
-        if let Some(found) =
-            processor.get(name).filter(|found| found.as_u64() != Some(wanted as u64))
-        {
-            let reason =
-                format!("preprocessor_config.json: {name} is {found}, it must be {wanted}");
-            return Err(LoadError::Config(reason));
-        }
+    match processor.and_then(|processor| other_features(processor, mels)) {
+        Some((name, found, wanted)) => Err(LoadError::Config(format!(
+            "preprocessor_config.json: {name} is {found}, it must be {wanted}"
+        ))),
+        None => Ok(()),
     }
-    Ok(())
 }

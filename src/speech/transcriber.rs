@@ -11,8 +11,7 @@ use bytes::Bytes;
 use candle_transformers::models::whisper::TEMPERATURES;
 
 use super::alignment::ends_of_tokens;
-use super::audio::resample::Resampler;
-use super::audio::{AudioError, SAMPLE_RATE, SoundFile};
+use super::audio::read::read;
 use super::error::SpeechError;
 use super::features::{Features, Listener};
 use super::languages;
@@ -24,8 +23,6 @@ use super::window::{Thresholds, Writer, Written, compression_ratio, likeliest, w
 use super::words::words;
 use crate::text::tokenizer::Tokenizer;
 
-/// Seconds of sound below which nothing is heard.
-const LEAST_SECONDS: f64 = 0.1;
 /// A window written hotter than this says nothing to the next.
 const WARM: f64 = 0.5;
 
@@ -225,43 +222,11 @@ impl Transcriber {
         Ok(Summary { language: run.language.unwrap_or("en"), seconds })
     }
 
-    /// Whether so many samples are more than a request may have.
-    fn is_too_long(&self, samples: usize) -> bool {
-        samples as u64 > self.most_seconds * SAMPLE_RATE as u64
-    }
-
     /// Decodes a file to features, and says how long it is.
     fn listen(&self, file: Bytes, stop: &dyn Fn() -> bool) -> Result<(Features, f64), SpeechError> {
-        let mut sound = SoundFile::open(file)?;
         let mut listener = Listener::new(self.network.config().shape.num_mel_bins);
-        let mut resampler = None;
-        #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
-        let seconds = |samples: usize| samples as f64 / SAMPLE_RATE as f64;
-        while let Some(piece) = sound.read()? {
-            if stop() {
-                return Err(SpeechError::Stopped);
-            }
-            let resampler = resampler.get_or_insert_with(|| Resampler::new(piece.rate));
-            resampler.push(piece.samples, |samples| listener.push(samples));
-            if self.is_too_long(listener.taken()) {
-                let (found, seconds) = ("more than ", seconds(listener.taken()));
-                let most = self.most_seconds;
-                return Err(AudioError::TooLong { found, seconds, most }.into());
-            }
-        }
-        if let Some(resampler) = resampler {
-            resampler.finish(|samples| listener.push(samples));
-        }
-        let too_long = self.is_too_long(listener.taken());
-        let seconds = seconds(listener.taken());
-        if too_long {
-            let (found, most) = ("", self.most_seconds);
-            return Err(AudioError::TooLong { found, seconds, most }.into());
-        }
-        if seconds < LEAST_SECONDS {
-            return Err(AudioError::TooShort { seconds, least: LEAST_SECONDS }.into());
-        }
-        Ok((listener.finish(), seconds))
+        let seconds = read(file, self.most_seconds, stop, &mut |samples| listener.push(samples))?;
+        Ok((listener.finish(), seconds.ok_or(SpeechError::Stopped)?))
     }
 
     /// Writes one window and moves on to the next.

@@ -34,6 +34,11 @@ pub(super) struct SpeechArgs {
 }
 
 impl SpeechArgs {
+    /// Most bytes and seconds of a file of sound.
+    pub(super) fn bounds(&self) -> (usize, u64) {
+        (self.max_audio_size.0, self.max_audio_seconds)
+    }
+
     /// Which model transcribes, and how; `threads` is for all computation.
     pub(super) fn choice(&self, threads: Option<u16>) -> SpeechChoice {
         SpeechChoice {

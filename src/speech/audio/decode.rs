@@ -3,14 +3,17 @@
 use std::io::Cursor;
 
 use bytes::Bytes;
+use symphonia::core::codecs::audio::well_known::CODEC_ID_OPUS;
 use symphonia::core::codecs::audio::{AudioCodecParameters, AudioDecoder, AudioDecoderOptions};
 use symphonia::core::errors::Error;
 use symphonia::core::formats::probe::Hint;
 use symphonia::core::formats::{FormatOptions, FormatReader, Track, TrackType};
 use symphonia::core::io::{MediaSourceStream, MediaSourceStreamOptions};
 use symphonia::core::meta::MetadataOptions;
+use symphonia::core::packet::Packet;
 
 use super::error::AudioError;
+use super::opus::{self, Opus};
 
 /// Samples of a second that files may have.
 const RATES: std::ops::RangeInclusive<usize> = 1000..=384_000;
@@ -29,10 +32,50 @@ pub struct Piece<'a> {
     pub rate: usize,
 }
 
+/// What decodes the packets of a track.
+enum Decoder {
+    Symphonia(Box<dyn AudioDecoder>),
+    Opus(Box<Opus>),
+}
+
+impl Decoder {
+    fn new(parameters: &AudioCodecParameters) -> Result<Self, AudioError> {
+        if parameters.codec == CODEC_ID_OPUS {
+            return Opus::new(parameters).map(Box::new).map(Self::Opus);
+        }
+        symphonia::default::get_codecs()
+            .make_audio_decoder(parameters, &AudioDecoderOptions::default())
+            .map(Self::Symphonia)
+            .map_err(|error| match error {
+                Error::Unsupported(_) => AudioError::UnknownCodec(parameters.codec.to_string()),
+                other => broken(0.0, &other),
+            })
+    }
+
+    /// The interleaved samples of a packet, samples of a second, and channels.
+    fn decode(
+        &mut self,
+        packet: &Packet,
+        interleaved: &mut Vec<f32>,
+    ) -> Result<(usize, usize), Error> {
+        match self {
+            Self::Symphonia(decoder) => {
+                let samples = decoder.decode(packet)?;
+                samples.copy_to_vec_interleaved(interleaved);
+                Ok((samples.spec().rate() as usize, samples.spec().channels().count()))
+            }
+            Self::Opus(decoder) => {
+                decoder.decode(packet, interleaved)?;
+                Ok((opus::RATE as usize, decoder.channels()))
+            }
+        }
+    }
+}
+
 /// An open file, decoded as far as its samples were asked for.
 pub struct SoundFile {
     reader: Box<dyn FormatReader>,
-    decoder: Box<dyn AudioDecoder>,
+    decoder: Decoder,
     track: u32,
     rate: usize,
     channels: usize,
@@ -67,12 +110,7 @@ impl SoundFile {
         if let Some(channels) = &parameters.channels {
             check("channels", channels.count(), CHANNELS)?;
         }
-        let decoder = symphonia::default::get_codecs()
-            .make_audio_decoder(parameters, &AudioDecoderOptions::default())
-            .map_err(|error| match error {
-                Error::Unsupported(_) => AudioError::UnknownCodec(parameters.codec.to_string()),
-                other => broken(0.0, &other),
-            })?;
+        let decoder = Decoder::new(parameters)?;
         let (rate, channels) = (
             parameters.sample_rate.unwrap_or_default() as usize,
             parameters.channels.as_ref().map_or(0, symphonia::core::audio::Channels::count),
@@ -116,12 +154,9 @@ impl SoundFile {
             if packet.track_id != self.track {
                 continue;
             }
-            match self.decoder.decode(&packet) {
-                Ok(decoded) if decoded.frames() == 0 => {}
-                Ok(decoded) => {
-                    let (rate, channels) =
-                        (decoded.spec().rate() as usize, decoded.spec().channels().count());
-                    decoded.copy_to_vec_interleaved(&mut self.interleaved);
+            match self.decoder.decode(&packet, &mut self.interleaved) {
+                Ok(_) if self.interleaved.is_empty() => {}
+                Ok((rate, channels)) => {
                     self.take(rate, channels)?;
                     return Ok(Some(Piece { samples: &self.mono, rate: self.rate }));
                 }

@@ -62,5 +62,5 @@ pub enum AudioError {
 }
 
 /// What files may be.
-pub const FORMATS: &str =
-    "wav, aiff, flac, mp3, ogg with Vorbis or FLAC, m4a and mp4 with AAC or ALAC, adts";
+pub const FORMATS: &str = "wav, aiff, flac, mp3, ogg with Opus, Vorbis or FLAC, webm and mkv with \
+                           Opus or Vorbis, m4a and mp4 with AAC or ALAC, adts";
