@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use tokio::sync::mpsc::UnboundedReceiver;
 
+use super::adapter::Adapter;
 use super::command::{Command, Wait, drain_commands};
 use super::handle::Shared;
 use super::output::event::{panic_message, reject};
@@ -105,8 +106,10 @@ impl EncoderCore {
 
     fn queue(&mut self, request: EmbeddingRequest, outputs: OutputSender) {
         let checked = match &request.adapter {
-            Some(adapter) => Err(format!("an encoder takes no adapters, such as {adapter:?}")),
-            None => self.shared.limits.check_embedding(&request),
+            Some(adapter) if !self.runner.takes_adapters() => {
+                Err(format!("this encoder takes no adapters, such as {adapter:?}"))
+            }
+            _ => self.shared.limits.check_embedding(&request),
         };
         if let Err(reason) = checked {
             return reject(&outputs, reason);
@@ -170,6 +173,8 @@ impl EncoderCore {
         let texts = batch.iter().map(|Waiting { request, .. }| Text {
             token_ids: &request.token_ids,
             second: request.second_text,
+            unseen: request.unseen,
+            adapter: request.adapter.as_ref().map(Adapter::weights),
         });
         let texts: Vec<Text<'_>> = texts.collect();
         let ran = catch_unwind(AssertUnwindSafe(|| runner.run(&texts, &mut go_on)));

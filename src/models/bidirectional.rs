@@ -8,7 +8,8 @@ use std::sync::Arc;
 use candle_core::{Device, Result as TensorResult, Tensor, bail};
 use serde_json::Value;
 
-use super::architectures::ENCODERS;
+use super::adapter::AdapterLayout;
+use super::architectures::{self, ENCODERS};
 use super::causal_lm::CausalLm;
 use super::classifier::ClassifierSpec;
 use super::common::EncoderArchitecture;
@@ -19,7 +20,9 @@ use super::encoder::{Text, TextEncoder};
 use super::error::{ModelError, Result};
 use super::registry;
 use super::top::Top;
-use crate::layers::forward::{ForwardBatch, ForwardContext, KvFormat, KvHeads, KvLayer, NO_SLOT};
+use crate::layers::forward::{
+    AdaptedRows, ForwardBatch, ForwardContext, KvFormat, KvHeads, KvLayer, NO_SLOT,
+};
 use crate::layers::full_attention::whole_texts;
 use crate::layers::group::Alone;
 use crate::weights::Weights;
@@ -40,6 +43,12 @@ struct Bidirectional(Decoder);
 
 fn find(config: &Value) -> Option<(&'static EncoderArchitecture, Top)> {
     let names = config.get("architectures")?.as_array()?;
+    let rotary = config.get("position_embedding_type").and_then(Value::as_str) == Some("rotary");
+    if rotary && names.iter().any(|name| name == "HF_ColBERT") {
+        // Folders of ColBERT's own library don't name their network; this one is Jina's.
+        let mut rows = ENCODERS.iter().copied().flatten();
+        return rows.find(|row| row.family == "JinaEmbeddingsV3").map(|row| (row, Top::Nothing));
+    }
     names.iter().filter_map(Value::as_str).find_map(|class| {
         let (family, top) = Top::split(class).filter(|(_, top)| *top != Top::LanguageModel)?;
         let mut rows = ENCODERS.iter().copied().flatten();
@@ -53,7 +62,9 @@ fn find(config: &Value) -> Option<(&'static EncoderArchitecture, Top)> {
 /// Whether the file of a decoder says that its tokens see all of a text.
 fn reads_whole_texts(config: &Value) -> bool {
     let flag = |name: &str| config.get(name).and_then(Value::as_bool);
-    flag("use_bidirectional_attention") == Some(true) || flag("is_causal") == Some(false)
+    flag("use_bidirectional_attention") == Some(true)
+        || flag("is_causal") == Some(false)
+        || architectures::reads_whole_texts(config)
 }
 
 /// Class names of all encoders of this kind that are supported.
@@ -145,14 +156,19 @@ impl TextEncoder for Bidirectional {
             return Ok(None);
         }
         let (mut step, blocks) = whole_texts(&lengths)?;
+        for (context, text) in step.context_lens.iter_mut().zip(texts) {
+            // What stands behind that is written to the cache, and never read.
+            *context = u32::try_from(text.seen()).map_err(candle_core::Error::wrap)?;
+        }
         // There are no states.
         step.state_slots = vec![NO_SLOT; lengths.len()];
         step.input_ids = texts.iter().flat_map(|text| text.token_ids).copied().collect();
         let rows = u32::try_from(step.input_ids.len()).map_err(candle_core::Error::wrap)?;
         let kv = caches(&decoder.kv_shape().layers, blocks, device)?;
-        let context = ForwardContext { device, kv: &kv, states: &[] };
+        let context = ForwardContext { device, kv: &kv, states: &[], interruption: None };
         let hidden_rows = (0..rows).collect();
-        let batch = ForwardBatch { step, hidden_rows, ..ForwardBatch::default() };
+        let adapters = adapted_rows(texts)?;
+        let batch = ForwardBatch { step, hidden_rows, adapters, ..ForwardBatch::default() };
         Ok(decoder.forward(&context, &batch)?.hidden)
     }
 
@@ -167,6 +183,28 @@ impl TextEncoder for Bidirectional {
     fn max_tokens(&self) -> usize {
         self.0.max_position_embeddings()
     }
+
+    fn adapter_layout(&self) -> Option<AdapterLayout> {
+        self.0.adapter_layout()
+    }
+}
+
+/// The rows of each adapter, in the order in which texts have them first.
+fn adapted_rows(texts: &[Text<'_>]) -> TensorResult<Vec<AdaptedRows>> {
+    let mut all: Vec<AdaptedRows> = Vec::new();
+    let mut first = 0;
+    for text in texts {
+        let count = u32::try_from(text.token_ids.len()).map_err(candle_core::Error::wrap)?;
+        let rows = first..first + count;
+        first += count;
+        let Some(adapter) = text.adapter else { continue };
+        if let Some(known) = all.iter_mut().find(|known| Arc::ptr_eq(&known.adapter, adapter)) {
+            known.rows.extend(rows);
+        } else {
+            all.push(AdaptedRows { adapter: Arc::clone(adapter), rows: rows.collect() });
+        }
+    }
+    Ok(all)
 }
 
 /// A cache for each layer; those with the same heads use the same one after the other.

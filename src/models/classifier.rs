@@ -55,7 +55,18 @@ pub enum ClassifierActivation {
 }
 
 /// Prefixes of names of layers that checkpoints have within their network.
-pub const PREFIXES: [&str; 6] = ["", "bert.", "electra.", "gte.", "nomic_bert.", "new."];
+pub const PREFIXES: [&str; 10] = [
+    "",
+    "bert.",
+    "electra.",
+    "gte.",
+    "nomic_bert.",
+    "new.",
+    "deberta.",
+    "albert.",
+    "ernie.",
+    "rembert.",
+];
 
 /// Most classes of a model.
 const MOST_CLASSES: usize = 1 << 16;

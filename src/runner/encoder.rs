@@ -10,12 +10,19 @@ use crate::models::encoder::TextEncoder;
 pub struct EncoderRunner {
     model: Box<dyn TextEncoder>,
     device: Device,
+    takes_adapters: bool,
 }
 
 impl EncoderRunner {
     /// A runner of this model, whose weights are on `device`.
     pub fn new(model: Box<dyn TextEncoder>, device: Device) -> Self {
-        Self { model, device }
+        let takes_adapters = model.adapter_layout().is_some();
+        Self { model, device, takes_adapters }
+    }
+
+    /// Whether texts may have LoRA adapters.
+    pub fn takes_adapters(&self) -> bool {
+        self.takes_adapters
     }
 
     /// Rows of hidden states that a text of so many tokens has.

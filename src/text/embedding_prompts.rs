@@ -7,12 +7,15 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use thiserror::Error;
 
+use crate::late_interaction::LateInteraction;
+
 /// The prompts that a sentence-transformers model puts before texts, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EmbeddingPrompts {
     prompts: BTreeMap<String, String>,
     /// The name of the prompt that is used where a request names none.
     default_name: Option<String>,
+    late_interaction: Option<LateInteraction>,
 }
 
 /// A name that no prompt has.
@@ -29,7 +32,7 @@ impl Default for EmbeddingPrompts {
     fn default() -> Self {
         // Names that every model has.
         let empty = ["document", "query"].map(|name| (name.to_owned(), String::new()));
-        Self { prompts: empty.into(), default_name: None }
+        Self { prompts: empty.into(), default_name: None, late_interaction: None }
     }
 }
 
@@ -51,6 +54,17 @@ impl EmbeddingPrompts {
         }
         read.default_name = default.map(str::to_owned);
         Ok(read)
+    }
+
+    /// The same of a model that reads queries and documents each in their own way.
+    #[must_use]
+    pub fn with_sides(self, late_interaction: Option<LateInteraction>) -> Self {
+        Self { late_interaction, ..self }
+    }
+
+    /// How queries and documents are read, where texts are compared token by token.
+    pub fn sides(&self) -> Option<&LateInteraction> {
+        self.late_interaction.as_ref()
     }
 
     /// The prompt of that name, or the one for texts that ask for none.

@@ -95,10 +95,11 @@ impl Settings {
 }
 
 impl SentenceModule {
-    /// The last part of the class's name, if the class is the library's own. Versions of the library
-    /// have it in different places.
+    /// The last part of the class's name, if the class is the library's own or PyLate's. Versions of
+    /// the library have it in different places.
     pub fn class(&self) -> Option<&str> {
-        let path = self.kind.strip_prefix("sentence_transformers.")?;
+        let packages = ["sentence_transformers.", "pylate."];
+        let path = packages.iter().find_map(|package| self.kind.strip_prefix(package))?;
         path.rsplit('.').next()
     }
 
@@ -123,6 +124,19 @@ struct Entry {
 }
 
 impl SentenceModules {
+    /// Whether every token has a vector, and texts are compared by these: PyLate's folders, and those of
+    /// the library's own class for it.
+    pub fn are_of_tokens(&self) -> bool {
+        let own = self.config.text("model_type") == Some("MultiVectorEncoder");
+        own || self.are_of_pylate() || self.module("MultiVectorMask").is_some()
+    }
+
+    /// Whether PyLate wrote the folder.
+    pub fn are_of_pylate(&self) -> bool {
+        let named = self.config.text("model_type") == Some("ColBERT");
+        named || self.modules.iter().any(|module| module.kind.starts_with("pylate."))
+    }
+
     /// The first module of a class of the library's own.
     pub fn module(&self, class: &str) -> Option<&SentenceModule> {
         self.modules.iter().find(|module| module.class() == Some(class))

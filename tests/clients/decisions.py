@@ -62,8 +62,8 @@ def check_openai(check, server: Server, model: str):
         assert decision.usage.output_tokens == 0 and decision.usage.input_tokens > 0
     with check("openai: the probabilities are the softmax of completions' logprobs"):
         asked = "\n".join([
+            "Answer with the number of one of the levels only.",
             "Question: How frustrated is the customer?", "0: calm", "1: frustrated", "2: angry",
-            "Answer with the number of one of these levels only.",
         ])
         body = {"model": model, "enable_thinking": False,
                 "messages": [{"role": "user", "content": f"{TICKET}\n\n{asked}"}]}

@@ -24,7 +24,8 @@ from serving import Server, checks
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FIXTURES = ROOT / "tests/fixtures"
-RANKERS = ["bert_rank", "roberta_rank", "electra_rank", "qwen3_rank", "modern_bert_rank", "gte_rank"]
+RANKERS = ["bert_rank", "roberta_rank", "electra_rank", "qwen3_rank", "modern_bert_rank", "gte_rank",
+           "deberta_rank"]
 
 
 def near(ours, theirs, bound=1e-5):

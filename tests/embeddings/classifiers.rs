@@ -11,9 +11,17 @@ use serde::Deserialize;
 
 use super::{assert_within, raw, start_folder, text, vector};
 
-const RANKERS: [&str; 6] =
-    ["bert_rank", "roberta_rank", "electra_rank", "qwen3_rank", "modern_bert_rank", "gte_rank"];
-const CLASSIFIERS: [&str; 2] = ["bert_emotions", "distilbert_topics"];
+const RANKERS: [&str; 8] = [
+    "bert_rank",
+    "roberta_rank",
+    "electra_rank",
+    "qwen3_rank",
+    "modern_bert_rank",
+    "gte_rank",
+    "deberta_rank",
+    "albert_rank",
+];
+const CLASSIFIERS: [&str; 3] = ["bert_emotions", "distilbert_topics", "euro_bert_topics"];
 
 /// What the libraries make of a text or a pair of texts.
 #[derive(Deserialize)]

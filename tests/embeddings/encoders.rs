@@ -11,8 +11,19 @@ use serde::Deserialize;
 
 use super::{assert_within, raw, start_folder, text, vector};
 
-const MODELS: [&str; 6] =
-    ["modern_bert", "nomic_bert", "gte", "jina_v3", "euro_bert", "embedding_gemma"];
+const MODELS: [&str; 11] = [
+    "modern_bert",
+    "nomic_bert",
+    "gte",
+    "jina_v3",
+    "euro_bert",
+    "embedding_gemma",
+    "deberta",
+    "llama_bidirectional",
+    "megatron_bert",
+    "xlm_roberta_xl",
+    "nomic_moe",
+];
 
 /// Of a text: the last hidden state of its first and last token, and the mean of all.
 #[derive(Deserialize)]

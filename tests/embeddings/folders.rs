@@ -26,7 +26,7 @@ pub(super) fn changed(name: &str, file: &str, change: impl FnOnce(&mut Value)) -
     copy
 }
 
-fn copy_folder(from: &Path, to: &Path) {
+pub(super) fn copy_folder(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
         let path = entry.unwrap().path();
@@ -110,7 +110,7 @@ pub(super) fn wide(hidden_size: usize, intermediate_size: usize) -> TempDir {
 }
 
 /// From -0.3 to 0.3.
-fn next(state: &mut u32) -> f32 {
+pub(super) fn next(state: &mut u32) -> f32 {
     *state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
     ((*state >> 8) as f32 / (1 << 24) as f32 - 0.5) * 0.6
 }

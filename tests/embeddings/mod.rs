@@ -24,12 +24,26 @@ mod decoders;
 mod encoders;
 mod folders;
 mod gguf;
+mod jina_bert;
 mod lexical;
 mod refusals;
+mod task_adapters;
 mod token_heads;
+mod unseen;
 
-const MODELS: [&str; 5] =
-    ["bert_mean", "distilbert_max", "roberta_cls", "xlm_roberta_dense", "mpnet_mean"];
+const MODELS: [&str; 11] = [
+    "bert_mean",
+    "distilbert_max",
+    "roberta_cls",
+    "xlm_roberta_dense",
+    "mpnet_mean",
+    "albert_mean",
+    "electra_small",
+    "rembert_mean",
+    "ernie_cls",
+    "t5_dense",
+    "t5_gated",
+];
 
 /// What sentence-transformers makes of a text.
 #[derive(Deserialize)]
@@ -69,6 +83,7 @@ fn text(ids: &[u32]) -> EmbeddingRequest {
         id: RequestId::next(),
         token_ids: ids.to_vec(),
         second_text: None,
+        unseen: 0,
         wanted: Wanted::default(),
         priority: 0,
         share: 0,
@@ -226,6 +241,7 @@ async fn an_encoder_embeds_and_does_nothing_else() {
         cache_salt: None,
         adapter: None,
         pictures: Vec::new(),
+        sounds: Vec::new(),
     });
     let cases = [
         (text(&[0; 39]), "39 tokens, the most is 38"),

@@ -96,11 +96,11 @@ async fn every_question_is_a_prompt_behind_the_input() {
     let server = Server::start(roomy(), |_| say("Y")).await;
     decide(&server, json!({})).await;
     let asked = [
-        "Question: Is it urgent?\nAnswer with Y or N only.",
-        "Question: Who should help?\nA: billing - Payments\nB: true\nC: true\nAnswer with the label \
-         of one of these only.",
-        "Question: How angry?\n0: calm\n1: angry - Threatens\nAnswer with the number of one of these \
-         levels only.",
+        "Answer with Y or N only.\nQuestion: Is it urgent?",
+        "Answer with the label of one of the answers only.\nQuestion: Who should help?\nA: billing - \
+         Payments\nB: true\nC: true",
+        "Answer with the number of one of the levels only.\nQuestion: How angry?\n0: calm\n1: angry - \
+         Threatens",
     ];
     let expected = asked.map(|question| {
         format!("<|im_start|>user\nHelp!\n\n{question}<|im_end|>\n<|im_start|>assistant\nFalse")
@@ -133,7 +133,8 @@ async fn a_conversation_can_be_the_input() {
     );
     assert!(
         prompt.contains(
-            "assistant\nWell.<|im_end|>\n<|im_start|>user\nQuestion: Like this?\n[{\"x\":1}]"
+            "assistant\nWell.<|im_end|>\n<|im_start|>user\nAnswer with Y or N only.\nQuestion: Like \
+             this?\n[{\"x\":1}]"
         ),
         "{prompt}"
     );
@@ -155,7 +156,7 @@ async fn the_input_counts_once() {
     let usage = decide(&server, json!({})).await.json()["usage"].clone();
     let lengths: Vec<usize> =
         server.engine.requests().iter().map(|one| one.prompt_token_ids.len()).collect();
-    let shared = "<|im_start|>user\nHelp!\n\nQuestion: ".len() - "<|im_start|>".len() + 1;
+    let shared = "<|im_start|>user\nHelp!\n\nAnswer with ".len() - "<|im_start|>".len() + 1;
     let own: usize = lengths.iter().map(|length| length - shared).sum();
     let expected = json!({
         "input_tokens": shared + own,
@@ -193,7 +194,7 @@ async fn system_one_has_a_shape_of_its_own() {
     let tokens: usize = server.engine.requests().iter().map(|one| one.prompt_token_ids.len()).sum();
     assert_eq!(answer["usage"], json!({"input_tokens": tokens, "output_tokens": 3}));
     let prompt = prompts(&server).remove(0);
-    assert!(prompt.starts_with("<|im_start|>system\nBe strict.<|im_end|>\n<|im_start|>user\n{\"ticket\":\"Help!\"}\n\nQuestion: Is it urgent?\nY: now\n"), "{prompt}");
+    assert!(prompt.starts_with("<|im_start|>system\nBe strict.<|im_end|>\n<|im_start|>user\n{\"ticket\":\"Help!\"}\n\nAnswer with Y or N only.\nQuestion: Is it urgent?\nY: now<|im_end|>"), "{prompt}");
 }
 
 #[tokio::test]

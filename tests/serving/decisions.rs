@@ -44,8 +44,8 @@ async fn token(server: &Server, text: &str) -> Value {
 async fn probabilities_are_those_of_completions() {
     let server = Server::start(&[]);
     let answers = decide(&server, "Once upon a time.", 3).await["answers"].clone();
-    let asked = "Question: Who is number 1?\nA: a fox\nB: a lamp\nC: the sea\nAnswer with the label of \
-                 one of these only.";
+    let asked = "Answer with the label of one of the answers only.\nQuestion: Who is number 1?\nA: a fox\n\
+                 B: a lamp\nC: the sea";
     let chat = json!({"model": "sconce-demo", "enable_thinking": false,
         "messages": [{"role": "user", "content": format!("Once upon a time.\n\n{asked}")}]});
     let prompt = server.post("/v1/chat/completions/render", &chat).await["token_ids"].clone();

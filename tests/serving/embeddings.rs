@@ -185,3 +185,83 @@ async fn letters_are_made_small_and_texts_kept_short_where_the_folder_says_so() 
     let message = long["error"]["message"].as_str().unwrap();
     assert!(message.contains("length is 11 tokens. However, input has 12 tokens"), "{message}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_chooses_the_adapter_and_the_prompt() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/task_adapters/nano");
+    let reference = std::fs::read(folder.join("reference.json")).unwrap();
+    let reference: Value = serde_json::from_slice(&reference).unwrap();
+    let runs = reference["runs"].as_array().unwrap();
+    let run = |task: &str, prompt: &str| {
+        let is_it = |run: &&Value| run["task"] == task && run["prompt"] == prompt;
+        runs.iter().find(is_it).unwrap()
+    };
+    let server = serve(&folder);
+    let near = |ours: &Value, expected: &Value, what: &str| {
+        let numbers = |value: &Value| serde_json::from_value::<Vec<f64>>(value.clone()).unwrap();
+        for (a, b) in numbers(ours).into_iter().zip(numbers(&expected["embedding"])) {
+            assert!((a - b).abs() < 1e-5, "{what}: {a} and {b}");
+        }
+    };
+    for (fields, task, prompt) in [
+        (json!({}), "retrieval", "document"),
+        (json!({"prompt_name": "query"}), "retrieval", "query"),
+        (json!({"task": "retrieval"}), "retrieval", "document"),
+        (json!({"task": "retrieval.query"}), "retrieval", "query"),
+        (json!({"task": "retrieval.passage", "normalized": true}), "retrieval", "document"),
+        (json!({"task": "retrieval.query", "prompt_name": "document"}), "retrieval", "document"),
+        (json!({"task": "text-matching", "embedding_type": "float"}), "text-matching", "document"),
+        (json!({"task": "clustering", "prompt_name": "query"}), "clustering", "query"),
+        (json!({"task": "classification"}), "classification", "document"),
+    ] {
+        let expected = run(task, prompt);
+        let mut body = json!({"model": "e", "input": expected["text"]});
+        body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        let answer = server.post("/v1/embeddings", &body).await;
+        near(&answer["data"][0]["embedding"], expected, &format!("{fields}"));
+        assert_eq!(answer["usage"]["prompt_tokens"], expected["ids"].as_array().unwrap().len());
+        // Token ids are the whole text.
+        let ids = json!({"model": "e", "input": expected["ids"], "task": body["task"]});
+        let answer = server.post("/v1/embeddings", &ids).await;
+        near(&answer["data"][0]["embedding"], expected, &format!("ids, {fields}"));
+    }
+    let text = &runs[0]["text"];
+    let tei = server.post("/embed", &json!({"inputs": text, "prompt_name": "query"})).await;
+    near(&tei[0], run("retrieval", "query"), "TEI");
+    for (kind, task, prompt) in [
+        ("search_query", "retrieval", "query"),
+        ("clustering", "clustering", "document"),
+        ("text-matching", "text-matching", "document"),
+    ] {
+        let body = json!({"model": "e", "texts": [text], "input_type": kind});
+        let answer = server.post("/v2/embed", &body).await;
+        near(&answer["embeddings"]["float"][0], run(task, prompt), kind);
+    }
+    let refused = embed(&server, json!({"model": "e", "input": "x", "task": "separation"})).await;
+    assert_eq!(refused["error"]["param"], "task", "{refused}");
+    let all = "no task is named \"separation\"; there are retrieval, retrieval.query, \
+               retrieval.passage, text-matching, clustering, classification";
+    assert_eq!(refused["error"]["message"], all);
+    let cut = json!({"model": "e", "input": "x ".repeat(200), "truncate": true});
+    assert_eq!(embed(&server, cut).await["usage"]["prompt_tokens"], 128);
+    server.assert_idle().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_without_adapters_has_the_prompts_of_tasks_alone() {
+    let config = json!({"prompts": {"query": "q: ", "passage": "p: ", "clustering": "c: "}});
+    let folder = prepared("roberta_cls", &[("config_sentence_transformers.json", config)]);
+    let server = serve(folder.path());
+    let one = async |input: &str, task: Option<&str>| {
+        let answer = embed(&server, json!({"model": "e", "input": input, "task": task})).await;
+        vectors(&answer).remove(0)
+    };
+    assert_eq!(one("fox", Some("retrieval.query")).await, one("q: fox", None).await);
+    assert_eq!(one("fox", Some("retrieval.passage")).await, one("p: fox", None).await);
+    assert_eq!(one("fox", Some("clustering")).await, one("c: fox", None).await);
+    let refused = embed(&server, json!({"model": "e", "input": "x", "task": "retrieval"})).await;
+    let message = refused["error"]["message"].as_str().unwrap();
+    assert!(message.contains("prompt_name, or retrieval.query, retrieval.passage"), "{message}");
+    let late = embed(&server, json!({"model": "e", "input": "x", "late_chunking": true})).await;
+    assert_eq!(late["error"]["param"], "late_chunking", "{late}");
+}

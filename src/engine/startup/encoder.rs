@@ -6,7 +6,7 @@ use candle_core::Device;
 
 use super::engine::Engine;
 use super::error::StartupError;
-use super::{classifier, head, token_heads};
+use super::{classifier, head, late_interaction, token_heads};
 use crate::config::{DeviceChoice, EngineConfig, KvCacheDtype, Pooling, WeightKind};
 use crate::engine::encoder::EncoderCore;
 use crate::engine::handle::EngineHandle;
@@ -16,9 +16,12 @@ use crate::kernels::pool;
 use crate::kv_cache::BLOCK_SIZE;
 use crate::metrics::MetricsHandle;
 use crate::models::ModelError;
+use crate::models::adapter::AdapterLayout;
 use crate::models::bidirectional::{BidirectionalSpec, is_bidirectional};
 use crate::models::classifier::ClassifierSpec;
-use crate::models::encoder::{Encoder, EncoderSpec, LexicalEncoder, TextEncoder, is_encoder};
+use crate::models::encoder::{
+    Encoder, EncoderSpec, LexicalEncoder, T5Encoder, T5Spec, TextEncoder, is_encoder, is_t5,
+};
 use crate::pooling::{Outputs, PoolingHead};
 use crate::runner::EncoderRunner;
 use crate::weights::Weights;
@@ -53,16 +56,19 @@ impl LoadedEncoder {
         let weights = weights.rounded_to(Some(kind.ggml()));
         let size = spec.hidden_size();
         let logarithms = logarithms(source, config)?;
-        let mut head = match (spec.classifier(), &source.sentence_modules) {
+        let own = head::of_own_code(source, config.pooling);
+        let mut head = match (spec.classifier(), own, &source.sentence_modules) {
             _ if logarithms.is_some() => PoolingHead::lexical(),
-            (Some(spec), _) => classifier::read(spec, source, &weights, size, config.pooling)?,
-            (None, Some(modules)) => head::read(modules, config.pooling, size)?,
+            (Some(spec), ..) => classifier::read(spec, source, &weights, size, config.pooling)?,
+            (None, Some(head), _) => head,
+            _ if late_interaction::is_late(source) => late_interaction::read(source, size)?,
+            (None, None, Some(modules)) => head::read(modules, config.pooling, size)?,
             // As BGE-M3's authors do.
-            (None, None) if source.token_heads.is_some() => {
+            (None, None, None) if source.token_heads.is_some() => {
                 PoolingHead::new(config.pooling.unwrap_or(Pooling::Cls), true)
             }
             // As sentence-transformers does with a folder that isn't its own.
-            (None, None) => PoolingHead::new(config.pooling.unwrap_or(Pooling::Mean), false),
+            (None, None, None) => PoolingHead::new(config.pooling.unwrap_or(Pooling::Mean), false),
         };
         if head.outputs == Outputs::Embedding {
             head.further = token_heads::read(source, size)?;
@@ -73,6 +79,11 @@ impl LoadedEncoder {
         };
         tracing::info!(matrices = %weights.tally(), bytes = weights.tally().bytes(), "weights loaded");
         Ok(Self { model, head, max_seq_length: max_seq_length(source) })
+    }
+
+    /// The linear layers that LoRA adapters may change, if the encoder takes any.
+    pub(super) fn adapter_layout(&self) -> Option<AdapterLayout> {
+        self.model.adapter_layout()
     }
 
     /// Starts the engine thread.
@@ -105,6 +116,7 @@ impl LoadedEncoder {
             normalizes: head.normalizes(),
             generates: false,
             sees: false,
+            hears: false,
         };
         let (handle, commands) = EngineHandle::channel(limits);
         let most_tokens = config.max_num_batched_tokens;
@@ -132,9 +144,10 @@ pub(super) fn reads_whole_texts(source: &ModelSource) -> bool {
     is_encoder(&source.config) || is_bidirectional(&source.config)
 }
 
-/// The shape of an encoder of either kind.
+/// The shape of an encoder of any kind.
 enum Spec {
     Encoder(EncoderSpec),
+    T5(T5Spec),
     Bidirectional(Box<BidirectionalSpec>),
 }
 
@@ -145,12 +158,16 @@ impl Spec {
             return BidirectionalSpec::from_config(config)
                 .map(|spec| Self::Bidirectional(Box::new(spec)));
         }
+        if is_t5(config) {
+            return T5Spec::from_config(config).map(Self::T5);
+        }
         EncoderSpec::from_config(config).map(Self::Encoder)
     }
 
     fn hidden_size(&self) -> usize {
         match self {
             Self::Encoder(spec) => spec.hidden_size(),
+            Self::T5(spec) => spec.hidden_size(),
             Self::Bidirectional(spec) => spec.hidden_size(),
         }
     }
@@ -158,6 +175,7 @@ impl Spec {
     fn classifier(&self) -> Option<&ClassifierSpec> {
         match self {
             Self::Encoder(spec) => spec.classifier(),
+            Self::T5(_) => None,
             Self::Bidirectional(spec) => spec.classifier(),
         }
     }
@@ -172,13 +190,14 @@ impl Spec {
             Self::Encoder(spec) if spec.has_masked_words() => {
                 Ok(Box::new(LexicalEncoder::load(spec, weights, logarithms)?))
             }
-            Self::Encoder(_) | Self::Bidirectional(_) => Err(head::no_masked_words()),
+            Self::Encoder(_) | Self::T5(_) | Self::Bidirectional(_) => Err(head::no_masked_words()),
         }
     }
 
     fn load(&self, weights: &Weights) -> Result<Box<dyn TextEncoder>, ModelError> {
         match self {
             Self::Encoder(spec) => Ok(Box::new(Encoder::load(spec, weights)?)),
+            Self::T5(spec) => Ok(Box::new(T5Encoder::load(spec, weights)?)),
             Self::Bidirectional(spec) => spec.load(weights),
         }
     }
@@ -191,7 +210,10 @@ fn max_seq_length(source: &ModelSource) -> Option<usize> {
         // Where it is unknown, the file has a number like 1e30.
         length.as_u64().and_then(|length| usize::try_from(length).ok())
     };
-    source.sentence_modules.as_ref().and_then(head::max_seq_length).or_else(tokenizer)
+    // Where texts are compared token by token, queries and documents have bounds of their own.
+    let late = late_interaction::is_late(source);
+    let named = source.sentence_modules.as_ref().filter(|_| !late);
+    named.and_then(head::max_seq_length).or_else(|| tokenizer().filter(|_| !late))
 }
 
 /// Refuses settings that have no effect on an encoder.

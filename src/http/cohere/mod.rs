@@ -10,7 +10,7 @@ use crate::engine::request::Wanted;
 use crate::http::error::ApiError;
 use crate::http::generate::embedding::{Cutting, EmbeddingOptions, tokenize};
 use crate::http::generate::options::priority;
-use crate::http::openai::embeddings::checked_inputs;
+use crate::http::openai::embeddings::{Prompts, checked_inputs};
 use crate::http::request::extract::{Extracted, RequestBody};
 use crate::http::request::fields::BodyReader;
 use crate::http::request::id::RequestId;
@@ -52,8 +52,9 @@ pub(crate) async fn embed(
     let most = i64::try_from(limits.embedding_size).unwrap_or(i64::MAX);
     let dimensions = integer("output_dimension", request.output_dimension, 1, most)?;
     let dimensions = dimensions.and_then(|count| usize::try_from(count).ok());
+    let of_type = |given| state.adapters.of_task(given);
     let options = EmbeddingOptions {
-        adapter,
+        adapter: adapter.or_else(|| request.input_type.as_deref().and_then(of_type).cloned()),
         wanted: Wanted { dimensions, ..Wanted::default() },
         priority: arrival.priority(priority(request.priority)?.unwrap_or(0)),
         cache_salt: None,
@@ -63,7 +64,7 @@ pub(crate) async fn embed(
     let texts = texts(request.texts, request.inputs)?;
     let prompt = prompt_name(request.input_type.as_deref(), &state)?;
     let inputs = InputsField(texts.iter().cloned().map(Prompt::Text).collect());
-    let inputs = checked_inputs(Some(&inputs), prompt, &state)?;
+    let inputs = checked_inputs(Some(&inputs), Prompts::named(prompt), &state)?;
     let permit = state.admit(inputs.len())?;
     let tokens = tokenize(&state, inputs, cutting).await?;
     let input_tokens: usize = tokens.iter().map(Vec::len).sum();
@@ -80,7 +81,7 @@ pub(crate) async fn embed(
         texts,
         meta: json!({
             "api_version": {"version": "2"},
-            "billed_units": {"input_tokens": input_tokens},
+            "billed_units": {"input_tokens": input_tokens, "image_tokens": 0},
         }),
     };
     Ok(ignored.tell(axum::Json(answer).into_response()))
@@ -129,6 +130,8 @@ fn prompt_name<'a>(
         "search_document" => &["search_document", "document", "passage"],
         "classification" => &["classification", "Classification"],
         "clustering" => &["clustering", "Clustering"],
+        // A task that has an adapter needs no prompt.
+        other if state.adapters.of_task(other).is_some() => &[],
         other => {
             state
                 .embedding_prompts

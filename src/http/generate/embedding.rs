@@ -18,6 +18,7 @@ use crate::http::state::AppState;
 use crate::http::state::admission::Permit;
 use crate::http::state::caller;
 use crate::telemetry;
+use crate::text::late_interaction::SidedIds;
 use crate::text::tokenizer::{CutSide, EncodedPair, TokenizerError};
 
 /// What is asked for beside the texts, checked.
@@ -63,9 +64,20 @@ impl EmbeddingOptions {
     ) -> Result<Vec<Vec<f32>>, ApiError> {
         let limits = state.engine.limits();
         let (pieces, texts) = Pieces::of(texts, limits.max_text_len);
-        let alone = |ids| EncodedPair { ids, second: None };
-        let vectors = self.run_pairs(state, permit, texts.into_iter().map(alone).collect()).await?;
+        let texts = texts.into_iter().map(Read::whole).collect();
+        let vectors = self.run_all(state, permit, texts).await?;
         Ok(pieces.join(vectors, self.wanted, limits))
+    }
+
+    /// The same of texts whose last tokens no token sees, each at most as long as the model reads.
+    pub(crate) async fn run_sided(
+        &self,
+        state: &AppState,
+        permit: Permit,
+        texts: Vec<SidedIds>,
+    ) -> Result<Vec<Vec<f32>>, ApiError> {
+        let read = |SidedIds { ids, unseen }| Read { unseen, ..Read::whole(ids) };
+        self.run_all(state, permit, texts.into_iter().map(read).collect()).await
     }
 
     /// The same of pairs of texts, each read as one.
@@ -75,9 +87,19 @@ impl EmbeddingOptions {
         permit: Permit,
         pairs: Vec<EncodedPair>,
     ) -> Result<Vec<Vec<f32>>, ApiError> {
-        state.queue_tokens(&permit, pairs.iter().map(|pair| pair.ids.len()).sum())?;
+        let read = |EncodedPair { ids, second }| Read { second, ..Read::whole(ids) };
+        self.run_all(state, permit, pairs.into_iter().map(read).collect()).await
+    }
+
+    async fn run_all(
+        &self,
+        state: &AppState,
+        permit: Permit,
+        texts: Vec<Read>,
+    ) -> Result<Vec<Vec<f32>>, ApiError> {
+        state.queue_tokens(&permit, texts.iter().map(|text| text.ids.len()).sum())?;
         let running: Vec<Running> =
-            pairs.into_iter().map(|pair| self.submit(state, pair)).collect();
+            texts.into_iter().map(|text| self.submit(state, text)).collect();
         let deadline = self.deadline.map(|after| self.arrival + after);
         let mut cut_signal: watch::Receiver<bool> = state.cut_signal();
         tokio::select! {
@@ -93,20 +115,36 @@ impl EmbeddingOptions {
         }
     }
 
-    fn submit(&self, state: &AppState, pair: EncodedPair) -> Running {
-        let EncodedPair { ids: token_ids, second: second_text } = pair;
+    fn submit(&self, state: &AppState, text: Read) -> Running {
+        let Read { ids: token_ids, second: second_text, unseen } = text;
         let meter = Meter::new(state.metrics.clone(), self.arrival, token_ids.len());
         let output = state.engine.embed(EmbeddingRequest {
             id: RequestId::next(),
             token_ids,
             second_text,
+            unseen,
             wanted: self.wanted,
             priority: self.priority,
             share: caller::share(),
             cache_salt: self.cache_salt.clone(),
-            adapter: self.adapter.clone(),
+            adapter: self.adapter.clone().or_else(|| state.adapters.of_no_task().cloned()),
         });
         Running { output, meter }
+    }
+}
+
+/// What the engine reads as one text.
+struct Read {
+    ids: Vec<u32>,
+    /// Where the second of two texts begins.
+    second: Option<usize>,
+    /// How many of the last tokens no token sees.
+    unseen: usize,
+}
+
+impl Read {
+    fn whole(ids: Vec<u32>) -> Self {
+        Self { ids, second: None, unseen: 0 }
     }
 }
 

@@ -17,13 +17,14 @@
 use std::sync::Arc;
 
 use futures::{StreamExt, TryStreamExt};
-use serde_json::Map;
+use serde_json::{Map, Value};
 
 use super::chat_request::{Conversation, Message, Part, Role, TemplateOptions, Tools};
 use super::embedding::{Cutting, EmbeddingOptions, Input, tokenize};
 use super::field_names::FieldNames;
 use super::label_probabilities::LabelProbabilities;
 use super::labels::{LabelOptions, LabelReading};
+use super::late_interaction;
 use super::prompt::{self, RenderedPrompt};
 use super::token_outputs::{EmptyTokens, common};
 use crate::engine::request::Wanted;
@@ -34,6 +35,7 @@ use crate::http::request::blocking::off_thread;
 use crate::http::state::{Answers, AppState};
 use crate::http::wire::number::Int;
 use crate::http::wire::sampling::CommonFields;
+use crate::text::late_interaction::Side;
 use crate::text::tokenizer::EncodedPair;
 
 /// What a model is told that answers by words.
@@ -117,9 +119,11 @@ pub(crate) struct ScoringOptions {
     pub(crate) embedding: EmbeddingOptions,
     /// For the texts of pairs that are read together; names the fields of queries and documents.
     pub(crate) cutting: Cutting,
-    /// Documents are cut to so many tokens before.
-    pub(crate) document_tokens: Option<usize>,
+    /// Queries and documents are cut to so many tokens before.
+    pub(crate) most_tokens: [Option<usize>; 2],
     pub(crate) instruction: Option<String>,
+    /// Variables of the template of a model that answers by words.
+    pub(crate) variables: Map<String, Value>,
     /// What texts are compared by; `None` is what the model is there for.
     pub(crate) task: Option<String>,
     pub(crate) names: &'static FieldNames,
@@ -166,7 +170,7 @@ impl ScoringOptions {
     /// The scores. Dropping it aborts what still runs.
     pub(crate) async fn run(self, state: &AppState, pairs: Pairs) -> Result<Scores, ApiError> {
         let scoring = Scoring::of(state, self.task.as_deref())?;
-        let pairs = self.cut_documents(state, pairs).await?;
+        let pairs = self.cut(state, pairs).await?;
         let limits = state.engine.limits();
         let as_it_is = |_: &[u32], vector: Vec<f32>| vector;
         match scoring {
@@ -179,6 +183,9 @@ impl ScoringOptions {
             Scoring::DotProduct => {
                 let compare = |a: &Vec<f32>, b: &Vec<f32>| narrow(dot(a, b));
                 self.apart(state, pairs, None, as_it_is, compare).await
+            }
+            Scoring::LateInteraction if state.embedding_prompts.sides().is_some() => {
+                self.by_sides(state, pairs).await
             }
             Scoring::LateInteraction => {
                 let outputs = Outputs::TokenEmbeddings;
@@ -201,16 +208,23 @@ impl ScoringOptions {
         }
     }
 
-    /// The documents, with no more tokens than are asked for.
-    async fn cut_documents(&self, state: &AppState, mut pairs: Pairs) -> Result<Pairs, ApiError> {
-        let Some(most) = self.document_tokens else { return Ok(pairs) };
+    /// The texts, with no more tokens than are asked for.
+    async fn cut(&self, state: &AppState, mut pairs: Pairs) -> Result<Pairs, ApiError> {
+        let bounds = self.most_tokens;
+        if bounds == [None; 2] {
+            return Ok(pairs);
+        }
         let (tokenizer, cutting) = (Arc::clone(&state.tokenizer), self.cutting);
         off_thread(move || {
-            for document in &mut pairs.documents {
-                let ids = tokenizer.encode(document, false);
-                let ids = ids.map_err(|error| cutting.refusal(error, cutting.field))?;
-                if ids.len() > most {
-                    *document = tokenizer.decode(&ids[..most], false);
+            for (texts, most) in [&mut pairs.queries, &mut pairs.documents].into_iter().zip(bounds)
+            {
+                let Some(most) = most else { continue };
+                for text in texts {
+                    let ids = tokenizer.encode(text, false);
+                    let ids = ids.map_err(|error| cutting.refusal(error, cutting.field))?;
+                    if ids.len() > most {
+                        *text = tokenizer.decode(&ids[..most], false);
+                    }
                 }
             }
             Ok(pairs)
@@ -259,6 +273,35 @@ impl ScoringOptions {
         let read = vectors.into_iter().zip(&texts).map(|(vector, ids)| read(ids, vector));
         let made: Vec<T> = read.collect();
         let score = |[query, document]: [usize; 2]| compare(&made[query], &made[count + document]);
+        Ok(Scores { scores: compared.into_iter().map(score).collect(), prompt_tokens })
+    }
+
+    /// Late interaction of a model that reads queries and documents each in its own way.
+    async fn by_sides(&self, state: &AppState, pairs: Pairs) -> Result<Scores, ApiError> {
+        let Some(own) = state.embedding_prompts.sides() else {
+            return Err(ApiError::Internal("the model has no sides".to_owned()));
+        };
+        let Pairs { queries, documents, compared } = pairs;
+        let count = queries.len();
+        let permit = state.admit(count + documents.len())?;
+        let sides = [(Side::Query, queries), (Side::Document, documents)];
+        let texts = sides
+            .into_iter()
+            .flat_map(|(side, texts)| texts.into_iter().map(move |text| (side, Input::Text(text))));
+        let texts = late_interaction::tokenize(state, own, texts.collect(), self.cutting).await?;
+        let prompt_tokens = texts.iter().map(|text| text.ids.len()).sum();
+        let outputs = Some(Outputs::TokenEmbeddings);
+        let wanted = Wanted { outputs, ..self.embedding.wanted };
+        let embedding = EmbeddingOptions { wanted, ..self.embedding.clone() };
+        let vectors = embedding.run_sided(state, permit, texts.clone()).await?;
+        let side = |at: usize| if at < count { Side::Query } else { Side::Document };
+        let read = vectors.into_iter().zip(&texts).enumerate();
+        let read = read.map(|(at, (vectors, text))| own.counted(side(at), &text.ids, vectors));
+        let made: Vec<Vec<f32>> = read.collect();
+        let width = state.engine.limits().embedding_size;
+        let score = |[query, document]: [usize; 2]| {
+            most_similar(&made[query], &made[count + document], width)
+        };
         Ok(Scores { scores: compared.into_iter().map(score).collect(), prompt_tokens })
     }
 
@@ -324,7 +367,7 @@ impl ScoringOptions {
             tools: Tools::default(),
             template: TemplateOptions {
                 source: None,
-                variables: Map::new(),
+                variables: self.variables.clone(),
                 documents: None,
                 effort: None,
                 thinking: Some(false),

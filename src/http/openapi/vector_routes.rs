@@ -24,7 +24,7 @@ const CLASSIFY: Route = Route {
     path: "/classify",
     name: "classify",
     summary: "How well texts fit each class of the model.",
-    request: &["ClassifyRequest", "PoolingFields"],
+    request: &["ClassifyRequest", "ConversationFields", "EmbeddingSource", "PoolingFields"],
     answer: Answer::Json("ClassifyAnswer"),
     ..RUNS
 };
@@ -33,7 +33,7 @@ const POOLING: Route = Route {
     path: "/pooling",
     name: "pool",
     summary: "What the model makes of texts, as numbers.",
-    request: &["PoolingRequest", "PoolingFields"],
+    request: &["PoolingRequest", "ConversationFields", "EmbeddingSource", "PoolingFields"],
     answer: Answer::JsonOrBytes("PoolingAnswer"),
     ..RUNS
 };
@@ -43,7 +43,7 @@ pub(super) const VECTOR_ROUTES: &[Route] = &[
         path: "/v1/embeddings",
         name: "createEmbedding",
         summary: "Texts as vectors.",
-        request: &["EmbeddingsRequest", "EmbeddingSource"],
+        request: &["EmbeddingsRequest", "ConversationFields", "EmbeddingSource"],
         answer: Answer::JsonOrBytes("EmbeddingList"),
         ..RUNS
     },

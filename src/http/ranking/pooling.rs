@@ -5,19 +5,22 @@ use axum::Extension;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 
+use super::options::field;
 use crate::engine::{EngineLimits, Outputs};
 use crate::http::error::ApiError;
-use crate::http::generate::embedding::tokenize;
+use crate::http::generate::embedding::{Cutting, EmbeddingOptions, Input, tokenize};
+use crate::http::generate::late_interaction;
 use crate::http::generate::token_outputs::EmptyTokens;
-use crate::http::openai::embeddings::checked_inputs;
+use crate::http::openai::chat::input::CHAT_RULES;
 use crate::http::openai::embeddings::encoding::Encoding;
+use crate::http::openai::embeddings::{Prompts, conversation, inputs};
 use crate::http::request::extract::{Extracted, RequestBody};
 use crate::http::request::fields::BodyReader;
 use crate::http::request::id::RequestId;
 use crate::http::request::rules::{COMMON, Rules};
 use crate::http::state::AppState;
 use crate::http::state::clock::unix_seconds;
-use crate::http::wire::embeddings::EmbeddingUsage;
+use crate::http::wire::embeddings::{ConversationFields, EmbeddingUsage};
 use crate::http::wire::number::integer;
 use crate::http::wire::ranking::{
     Pooled, PooledNumbers, PoolingAnswer, PoolingFields, PoolingRequest,
@@ -27,14 +30,15 @@ use crate::http::wire::ranking::{
 #[derive(Debug)]
 pub(crate) struct PoolingBody {
     request: PoolingRequest,
+    conversation: ConversationFields,
     fields: PoolingFields,
 }
 
 impl RequestBody for PoolingBody {
-    const RULES: &'static [Rules] = &[COMMON];
+    const RULES: &'static [Rules] = &[COMMON, CHAT_RULES];
 
     fn read(body: &mut BodyReader<'_>) -> Result<Self, ApiError> {
-        Ok(Self { request: body.take()?, fields: body.take()? })
+        Ok(Self { request: body.take()?, conversation: body.take()?, fields: body.take()? })
     }
 
     fn model(&self) -> Option<&str> {
@@ -48,8 +52,9 @@ pub(crate) async fn pooling(
     Extension(id): Extension<RequestId>,
     extracted: Extracted<PoolingBody>,
 ) -> Result<Response, ApiError> {
-    let Extracted { body, model, adapter, arrival, fields } = extracted;
-    let PoolingBody { request, fields: own } = body;
+    let Extracted { body, model, adapter, arrival, mut fields } = extracted;
+    let PoolingBody { request, conversation, fields: own } = body;
+    let conversation = conversation::read(&conversation, request.input.is_some(), &mut fields)?;
     let ignored = fields.finish(state.config.strict)?;
     let limits = state.engine.limits();
     let outputs = outputs(request.task.as_deref(), limits)?;
@@ -61,20 +66,19 @@ pub(crate) async fn pooling(
     let mut options = own.embedding(adapter, &arrival)?;
     options.wanted.outputs = Some(outputs);
     options.wanted.dimensions = dimensions(&request, outputs, limits)?;
-    let cutting = own.cutting(state.longest_text(), "input")?;
-    let inputs = checked_inputs(request.input.as_ref(), None, &state)?;
-    let permit = state.admit(inputs.len())?;
-    let texts = tokenize(&state, inputs, cutting).await?;
-    let prompt_tokens = texts.iter().map(Vec::len).sum();
-    // A further head's vectors are of tokens of which not all count.
-    let counted = limits.further_size(outputs).map(|_| texts.clone());
-    let mut vectors = options.run(&state, permit, texts).await?;
-    if let Some(texts) = counted {
-        let empty = EmptyTokens::of(&state.tokenizer);
-        for (vector, ids) in vectors.iter_mut().zip(&texts) {
-            *vector = empty.without(outputs, ids, vector);
+    let cutting = own.cutting(state.longest_text(), field(conversation.is_some()))?;
+    let named = request.prompt_name.as_deref();
+    let sides = state.embedding_prompts.sides();
+    let late = sides.filter(|_| outputs == Outputs::TokenEmbeddings);
+    let prompts = if late.is_some() { Prompts::default() } else { Prompts::named(named) };
+    let inputs = inputs(conversation, request.input.as_ref(), prompts, &state).await?;
+    let (vectors, prompt_tokens) = match late {
+        Some(own) => {
+            let side = late_interaction::side(named)?;
+            late_interaction::vectors(&state, own, side, inputs, (cutting, &options)).await?
         }
-    }
+        None => vectors(&state, inputs, cutting, &options, outputs).await?,
+    };
     let usage = EmbeddingUsage { prompt_tokens, total_tokens: prompt_tokens };
     if encoding.is_bytes() {
         return Ok(ignored.tell(encoding.answer(vectors, &model, usage)));
@@ -107,6 +111,29 @@ pub(crate) async fn pooling(
         usage,
     };
     Ok(ignored.tell(axum::Json(answer).into_response()))
+}
+
+/// The vectors of inputs, and how many tokens they have.
+async fn vectors(
+    state: &AppState,
+    inputs: Vec<Input>,
+    cutting: Cutting,
+    options: &EmbeddingOptions,
+    outputs: Outputs,
+) -> Result<(Vec<Vec<f32>>, usize), ApiError> {
+    let permit = state.admit(inputs.len())?;
+    let texts = tokenize(state, inputs, cutting).await?;
+    let prompt_tokens = texts.iter().map(Vec::len).sum();
+    // A further head's vectors are of tokens of which not all count.
+    let counted = state.engine.limits().further_size(outputs).map(|_| texts.clone());
+    let mut vectors = options.run(state, permit, texts).await?;
+    if let Some(texts) = counted {
+        let empty = EmptyTokens::of(&state.tokenizer);
+        for (vector, ids) in vectors.iter_mut().zip(&texts) {
+            *vector = empty.without(outputs, ids, vector);
+        }
+    }
+    Ok((vectors, prompt_tokens))
 }
 
 /// What a task asks for, which must be something that the model gives.

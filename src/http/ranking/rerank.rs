@@ -8,9 +8,10 @@ use axum::extract::State;
 use axum::http::{Extensions, HeaderMap};
 use axum::response::{IntoResponse, Response};
 
-use super::input::{NAMES, document_tokens, one_text, texts};
+use super::input::{one_text, texts};
+use super::options::Asked;
 use crate::http::error::ApiError;
-use crate::http::generate::scoring::{Pairs, Scores, ScoringOptions, best_first};
+use crate::http::generate::scoring::{Pairs, Scores, best_first};
 use crate::http::request::arrival::Arrival;
 use crate::http::request::body::JsonBody;
 use crate::http::request::extract::{Extracted, RequestBody};
@@ -83,15 +84,15 @@ pub(crate) async fn rerank_documents(
     let most = i64::try_from(documents.len()).unwrap_or(i64::MAX);
     let top_n = integer("top_n", request.top_n, 0, i64::MAX)?.filter(|count| *count > 0);
     let top_n = usize::try_from(top_n.unwrap_or(most)).unwrap_or(usize::MAX);
-    let options = ScoringOptions {
-        embedding: own.embedding(adapter, &arrival)?,
-        cutting: own.cutting(state.longest_text(), "documents")?,
-        document_tokens: document_tokens(request.max_tokens_per_doc)?,
+    let asked = Asked {
+        max_tokens_per_query: request.max_tokens_per_query,
+        max_tokens_per_doc: request.max_tokens_per_doc,
         instruction: request.instruction,
+        chat_template_kwargs: request.chat_template_kwargs,
         task: request.task,
-        names: &NAMES,
-        arrival,
     };
+    let cutting = own.cutting(state.longest_text(), "documents")?;
+    let options = own.scoring(asked, cutting, adapter, arrival)?;
     let pairs = Pairs::of_query(query, documents.clone());
     let Scores { scores, prompt_tokens } = options.run(&state, pairs).await?;
     let searches = documents.len().div_ceil(DOCUMENTS_PER_SEARCH);

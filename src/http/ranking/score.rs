@@ -4,9 +4,10 @@ use axum::Extension;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 
-use super::input::{NAMES, document_tokens, texts};
+use super::input::texts;
+use super::options::Asked;
 use crate::http::error::ApiError;
-use crate::http::generate::scoring::{Pairs, Scores, ScoringOptions};
+use crate::http::generate::scoring::{Pairs, Scores};
 use crate::http::request::extract::{Extracted, RequestBody};
 use crate::http::request::fields::BodyReader;
 use crate::http::request::id::RequestId;
@@ -42,17 +43,17 @@ pub(crate) async fn score(
     extracted: Extracted<ScoreBody>,
 ) -> Result<Response, ApiError> {
     let Extracted { body, model, adapter, arrival, fields } = extracted;
-    let ScoreBody { request, fields: own } = body;
+    let ScoreBody { mut request, fields: own } = body;
     let ignored = fields.finish(state.config.strict)?;
-    let options = ScoringOptions {
-        embedding: own.embedding(adapter, &arrival)?,
-        cutting: own.cutting(state.longest_text(), "text_2")?,
-        document_tokens: document_tokens(request.max_tokens_per_doc)?,
-        instruction: request.instruction.clone(),
-        task: request.task.clone(),
-        names: &NAMES,
-        arrival,
+    let asked = Asked {
+        max_tokens_per_query: request.max_tokens_per_query,
+        max_tokens_per_doc: request.max_tokens_per_doc,
+        instruction: request.instruction.take(),
+        chat_template_kwargs: request.chat_template_kwargs.take(),
+        task: request.task.take(),
     };
+    let cutting = own.cutting(state.longest_text(), "text_2")?;
+    let options = own.scoring(asked, cutting, adapter, arrival)?;
     let Scores { scores, prompt_tokens } = options.run(&state, pairs(request)?).await?;
     let scored = |(index, score)| PairScore { index, object: "score", score };
     let answer = ScoreAnswer {

@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::config::Pooling;
 use crate::engine::Outputs;
@@ -10,9 +10,10 @@ use crate::engine::request::Wanted;
 use crate::http::error::ApiError;
 use crate::http::generate::embedding::{Cutting, EmbeddingOptions, Input, tokenize};
 use crate::http::generate::field_names::FieldNames;
+use crate::http::generate::late_interaction;
 use crate::http::generate::scoring::{Pairs, ScoringOptions, best_first};
 use crate::http::generate::token_outputs::EmptyTokens;
-use crate::http::openai::embeddings::checked_inputs;
+use crate::http::openai::embeddings::{Prompts, checked_inputs};
 use crate::http::request::arrival::Arrival;
 use crate::http::request::blocking::off_thread;
 use crate::http::request::extract::{Extracted, RequestBody};
@@ -116,8 +117,9 @@ async fn scored(
             Wanted { activation: raw.then_some(false), ..Wanted::default() },
         )?,
         cutting: cutting(fields, state.longest_text(), field)?,
-        document_tokens: None,
+        most_tokens: [None; 2],
         instruction: None,
+        variables: Map::new(),
         task: None,
         names: &NAMES,
         arrival,
@@ -223,7 +225,18 @@ async fn embedded(
     let outputs = Some(outputs);
     let options = embedding(&arrival, Wanted { outputs, dimensions, activation })?;
     let cutting = cutting(&fields, state.longest_text(), "inputs")?;
-    let inputs = checked_texts(own.inputs, own.prompt_name.as_deref(), &state)?;
+    let named = own.prompt_name.as_deref();
+    if let Some(late) = state.embedding_prompts.sides() {
+        let side = late_interaction::side(named)?;
+        let inputs = checked_texts(own.inputs, None, &state)?;
+        let how = (cutting, &options);
+        let (vectors, _) = late_interaction::vectors(&state, late, side, inputs, how).await?;
+        let width = limits.embedding_size.max(1);
+        let by_token = |vectors: Vec<f32>| vectors.chunks(width).map(<[f32]>::to_vec).collect();
+        let by_text: Vec<Vec<Vec<f32>>> = vectors.into_iter().map(by_token).collect();
+        return Ok(ignored.tell(axum::Json(by_text).into_response()));
+    }
+    let inputs = checked_texts(own.inputs, named, &state)?;
     let permit = state.admit(inputs.len())?;
     let texts = tokenize(&state, inputs, cutting).await?;
     let rows: Vec<usize> = texts.iter().map(Vec::len).collect();
@@ -281,7 +294,7 @@ fn checked_texts(
 ) -> Result<Vec<Input>, ApiError> {
     let texts = texts.ok_or_else(|| ApiError::field("inputs", "inputs is required"))?;
     let texts = counted(texts.all, "inputs")?.into_iter().map(Prompt::Text).collect();
-    checked_inputs(Some(&InputsField(texts)), prompt_name, state)
+    checked_inputs(Some(&InputsField(texts)), Prompts::named(prompt_name), state)
 }
 
 /// `GET /info`: what is served.

@@ -22,17 +22,11 @@ pub(crate) struct EmbeddingsRequest {
     /// A text or several, or the token ids of one or several.
     #[schema(value_type = Option<EmbeddingInput>)]
     pub(crate) input: Option<InputsField>,
-    /// A conversation in place of a text.
-    #[schema(value_type = Option<Vec<ChatInputMessage>>, min_items = 1)]
-    pub(crate) messages: Option<Vec<ChatMessage>>,
-    /// Of a conversation: false, if it isn't said.
-    pub(crate) add_generation_prompt: Option<bool>,
-    pub(crate) continue_final_message: Option<bool>,
-    /// Instead of the model's, on servers that trust it.
-    pub(crate) chat_template: Option<String>,
-    pub(crate) chat_template_kwargs: Option<Map<String, Value>>,
     #[schema(value_type = Option<EncodingFormat>)]
     pub(crate) encoding_format: Option<String>,
+    /// Jina's name for `encoding_format`.
+    #[schema(value_type = Option<EncodingFormat>)]
+    pub(crate) embedding_type: Option<String>,
     /// The type of numbers in base64 and bytes.
     #[schema(value_type = Option<EmbeddingNumbers>)]
     pub(crate) embed_dtype: Option<String>,
@@ -42,22 +36,42 @@ pub(crate) struct EmbeddingsRequest {
     #[schema(value_type = Option<EmbeddingDimensions>)]
     pub(crate) dimensions: Option<Int>,
     pub(crate) normalize: Option<bool>,
+    /// Jina's name for `normalize`.
+    pub(crate) normalized: Option<bool>,
     /// vLLM's name for `normalize`.
     pub(crate) use_activation: Option<bool>,
     /// -1 stands for the longest that the model takes.
     #[schema(value_type = Option<TruncatedLength>)]
     pub(crate) truncate_prompt_tokens: Option<Int>,
+    /// Whether texts that are too long are cut, where `truncate_prompt_tokens` doesn't say.
+    pub(crate) truncate: Option<bool>,
     #[schema(value_type = Option<TruncationSide>)]
     pub(crate) truncation_side: Option<String>,
     pub(crate) add_special_tokens: Option<bool>,
     /// Which of the model's prompts is put before every text.
     pub(crate) prompt_name: Option<String>,
+    /// What texts are embedded for, such as `retrieval.query`: chooses the adapter and the prompt of
+    /// models that have some for tasks.
+    pub(crate) task: Option<String>,
     #[schema(value_type = Option<i32>)]
     pub(crate) priority: Option<Int>,
     #[schema(min_length = 1, max_length = 128)]
     pub(crate) cache_salt: Option<String>,
     #[schema(value_type = Option<i64>, minimum = 1, maximum = 86_400_000)]
     pub(crate) deadline_ms: Option<Int>,
+}
+
+/// A conversation in place of a text, where a route takes one.
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
+pub(crate) struct ConversationFields {
+    #[schema(value_type = Option<Vec<ChatInputMessage>>, min_items = 1)]
+    pub(crate) messages: Option<Vec<ChatMessage>>,
+    /// False, if it isn't said.
+    pub(crate) add_generation_prompt: Option<bool>,
+    pub(crate) continue_final_message: Option<bool>,
+    /// Instead of the model's, on servers that trust it.
+    pub(crate) chat_template: Option<String>,
+    pub(crate) chat_template_kwargs: Option<Map<String, Value>>,
 }
 
 /// What is embedded: a text, the token ids of one, or a list in which texts and token ids may stand

@@ -2,7 +2,7 @@
 //! and Cohere.
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::embeddings::{EmbeddingUsage, InputsField};
@@ -50,13 +50,18 @@ pub(crate) struct RerankRequest {
     /// Only so many results, the best ones; 0 and absent are all.
     #[schema(value_type = Option<i64>, minimum = 0)]
     pub(crate) top_n: Option<Int>,
-    /// Longer documents are cut to so many tokens.
-    #[schema(value_type = Option<i64>, minimum = 1)]
+    /// Longer documents are cut to so many tokens; 0 cuts none.
+    #[schema(value_type = Option<i64>, minimum = 0)]
     pub(crate) max_tokens_per_doc: Option<Int>,
+    /// The same of queries.
+    #[schema(value_type = Option<i64>, minimum = 0)]
+    pub(crate) max_tokens_per_query: Option<Int>,
     /// Whether results repeat their documents; true, if it isn't said.
     pub(crate) return_documents: Option<bool>,
     /// What a model is told to look for that answers by words.
     pub(crate) instruction: Option<String>,
+    /// Variables of the template of such a model; `instruction` among them counts before the field.
+    pub(crate) chat_template_kwargs: Option<Map<String, Value>>,
     /// What texts are compared by: `embed`, `token_embed` or `token_classify`, as `/pooling` makes
     /// it; what the model is there for, if it isn't said.
     pub(crate) task: Option<String>,
@@ -126,11 +131,16 @@ pub(crate) struct ScoreRequest {
     pub(crate) items: Option<Texts>,
     pub(crate) data_1: Option<Texts>,
     pub(crate) data_2: Option<Texts>,
-    /// Longer documents are cut to so many tokens.
-    #[schema(value_type = Option<i64>, minimum = 1)]
+    /// Longer documents are cut to so many tokens; 0 cuts none.
+    #[schema(value_type = Option<i64>, minimum = 0)]
     pub(crate) max_tokens_per_doc: Option<Int>,
+    /// The same of queries.
+    #[schema(value_type = Option<i64>, minimum = 0)]
+    pub(crate) max_tokens_per_query: Option<Int>,
     /// What a model is told to look for that answers by words.
     pub(crate) instruction: Option<String>,
+    /// Variables of the template of such a model; `instruction` among them counts before the field.
+    pub(crate) chat_template_kwargs: Option<Map<String, Value>>,
     /// What texts are compared by: `embed`, `token_embed` or `token_classify`, as `/pooling` makes
     /// it; what the model is there for, if it isn't said.
     pub(crate) task: Option<String>,
@@ -161,7 +171,7 @@ pub(crate) struct PairScore {
 pub(crate) struct ClassifyRequest {
     #[schema(value_type = Option<RequestedModel>)]
     pub(crate) model: Option<String>,
-    #[schema(value_type = EmbeddingInput)]
+    #[schema(value_type = Option<EmbeddingInput>)]
     pub(crate) input: Option<InputsField>,
 }
 
@@ -192,11 +202,14 @@ pub(crate) struct Classified<'a> {
 pub(crate) struct PoolingRequest {
     #[schema(value_type = Option<RequestedModel>)]
     pub(crate) model: Option<String>,
-    #[schema(value_type = EmbeddingInput)]
+    #[schema(value_type = Option<EmbeddingInput>)]
     pub(crate) input: Option<InputsField>,
     /// What is wanted: `embed`, `classify`, `token_embed` or `token_classify`; what the model is
     /// there for, if it isn't said.
     pub(crate) task: Option<String>,
+    /// The name of the prompt to put before each text; `query` or `document` where texts are compared
+    /// token by token.
+    pub(crate) prompt_name: Option<String>,
     #[schema(value_type = Option<i64>, minimum = 1)]
     pub(crate) dimensions: Option<Int>,
     #[schema(value_type = Option<EncodingFormat>)]

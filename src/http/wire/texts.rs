@@ -1,5 +1,5 @@
 //! Texts as JSON has them where one or several are taken: a string, or a list of strings and of
-//! objects that hold one.
+//! objects that hold one, in whole (`text`) or in parts (`content`).
 
 use serde::de::{Deserializer, Error};
 use serde::{Deserialize, Serialize};
@@ -25,18 +25,27 @@ pub(crate) struct DocumentText {
 
 const EXPECTED: &str = "expected a string, or a list of strings or of objects with a text";
 
-/// The text of a string or of an object that holds one.
-pub(crate) fn text_of(value: &Value) -> Option<&str> {
-    value.as_str().or_else(|| value.get("text")?.as_str())
+/// The text of a string or of an object that holds one, whose parts are lines.
+pub(crate) fn text_of(value: &Value) -> Option<String> {
+    let whole = value.as_str().or_else(|| value.get("text")?.as_str());
+    whole.map(str::to_owned).or_else(|| {
+        let parts = value.get("content")?.as_array()?.iter();
+        let lines = parts.map(text_of_part).collect::<Option<Vec<_>>>()?;
+        (!lines.is_empty()).then(|| lines.join("\n"))
+    })
+}
+
+/// The text of a part that is one.
+fn text_of_part(part: &Value) -> Option<&str> {
+    (part.get("type")?.as_str()? == "text").then(|| part.get("text")?.as_str())?
 }
 
 impl<'de> Deserialize<'de> for Texts {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = Value::deserialize(deserializer)?;
-        let text = |value: &Value| text_of(value).map(str::to_owned);
         let texts = match &value {
-            Value::Array(list) => list.iter().map(text).collect::<Option<Vec<_>>>(),
-            one => text(one).map(|text| vec![text]),
+            Value::Array(list) => list.iter().map(text_of).collect::<Option<Vec<_>>>(),
+            one => text_of(one).map(|text| vec![text]),
         };
         match texts {
             Some(all) => Ok(Self { all, listed: value.is_array() }),
@@ -47,8 +56,12 @@ impl<'de> Deserialize<'de> for Texts {
 
 impl PartialSchema for Texts {
     fn schema() -> RefOr<Schema> {
-        let text = json!({"anyOf": [{"type": "string"}, {"type": "object",
-            "required": ["text"], "properties": {"text": {"type": "string"}}}]});
+        let part = json!({"type": "object", "required": ["type", "text"],
+            "properties": {"type": {"const": "text"}, "text": {"type": "string"}}});
+        let text = json!({"anyOf": [{"type": "string"},
+            {"type": "object", "required": ["text"], "properties": {"text": {"type": "string"}}},
+            {"type": "object", "required": ["content"],
+                "properties": {"content": {"type": "array", "items": part, "minItems": 1}}}]});
         let any = json!({"anyOf": [text, {"type": "array", "items": text, "minItems": 1}]});
         serde_json::from_value(any).unwrap_or_else(|_| ObjectBuilder::new().into())
     }
@@ -67,7 +80,11 @@ mod tests {
         assert_eq!((one.all, one.listed), (vec!["a".to_owned()], false));
         let several = read(json!(["a", {"text": "b", "id": 3}])).unwrap();
         assert_eq!((several.all, several.listed), (vec!["a".to_owned(), "b".to_owned()], true));
-        for bad in [json!(1), json!([1]), json!([{"body": "x"}])] {
+        let parts =
+            json!({"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]});
+        assert_eq!(read(parts).unwrap().all, ["a\nb"]);
+        let picture = json!({"content": [{"type": "image_url", "image_url": {"url": "x"}}]});
+        for bad in [json!(1), json!([1]), json!([{"body": "x"}]), json!({"content": []}), picture] {
             assert!(read(bad).unwrap_err().to_string().contains("a list of strings"));
         }
     }

@@ -62,7 +62,10 @@ fn head(kind: EncoderKind) -> Option<(&'static Names, Option<Activation>)> {
         EncoderKind::Bert => Some((&BERT, None)),
         EncoderKind::DistilBert => Some((&DISTIL_BERT, None)),
         EncoderKind::Roberta | EncoderKind::Mpnet => Some((&ROBERTA, Some(Activation::Gelu))),
-        EncoderKind::Electra => None,
+        EncoderKind::Electra
+        | EncoderKind::Deberta
+        | EncoderKind::Albert
+        | EncoderKind::RemBert => None,
     }
 }
 

@@ -4,6 +4,7 @@
 use candle_core::{DType, Device, Result, Tensor, bail};
 
 use super::config::{EncoderKind, EncoderSpec};
+use super::disentangled::Distances;
 use super::position_bias::PositionBias;
 use super::text::Text;
 use crate::kernels::pointwise::{Activation, pointwise};
@@ -61,10 +62,33 @@ const MPNET: Names = Names {
     output_norm: "output.LayerNorm",
 };
 
+const ALBERT: Names = Names {
+    layers: "encoder.albert_layer_groups",
+    query: "attention.query",
+    key: "attention.key",
+    value: "attention.value",
+    attention_output: "attention.dense",
+    attention_norm: "attention.LayerNorm",
+    intermediate: "ffn",
+    output: "ffn_output",
+    output_norm: "full_layer_layer_norm",
+};
+
+const DEBERTA: Names = Names {
+    query: "attention.self.query_proj",
+    key: "attention.self.key_proj",
+    value: "attention.self.value_proj",
+    ..BERT
+};
+
 /// Name of the embedding of tokens, which every encoder has.
 const TOKEN_EMBEDDING: &str = "embeddings.word_embeddings.weight";
 /// Prefixes of names in checkpoints that have a head on top of the encoder.
-const PREFIXES: [&str; 5] = ["bert", "roberta", "distilbert", "electra", "mpnet"];
+const PREFIXES: [&str; 9] =
+    ["bert", "roberta", "distilbert", "electra", "mpnet", "deberta", "albert", "ernie", "rembert"];
+
+/// From this distance on all share a bias.
+const FAR: usize = 128;
 
 /// The weights of an encoder.
 pub(super) struct Network {
@@ -74,7 +98,11 @@ pub(super) struct Network {
     /// `[hidden]`: what token type 1 has more than type 0.
     second_type: Option<Tensor>,
     norm: LayerNorm,
+    /// From embeddings to hidden states, where they differ.
+    projection: Option<Linear>,
     layers: Vec<Layer>,
+    /// The layers that are computed one after the other, by index.
+    order: Vec<usize>,
     heads: Heads,
     /// What scores have more by relative position, if they have.
     position_bias: Option<PositionBias>,
@@ -82,6 +110,8 @@ pub(super) struct Network {
 
 struct Layer {
     attention: FullAttention,
+    /// Where scores depend on distances.
+    distances: Option<Distances>,
     attention_norm: LayerNorm,
     intermediate: Linear,
     activation: Activation,
@@ -99,25 +129,45 @@ impl Network {
         let names = match spec.kind {
             EncoderKind::DistilBert => &DISTIL_BERT,
             EncoderKind::Mpnet => &MPNET,
-            EncoderKind::Bert | EncoderKind::Electra | EncoderKind::Roberta => &BERT,
+            EncoderKind::Deberta => &DEBERTA,
+            EncoderKind::Albert => &ALBERT,
+            EncoderKind::Bert
+            | EncoderKind::Electra
+            | EncoderKind::Roberta
+            | EncoderKind::RemBert => &BERT,
         };
-        let hidden = spec.hidden_size;
+        let (hidden, width) = (spec.hidden_size, spec.embedding_size());
         // A look-up costs the same in every format, so the embedding is not rounded.
-        let words = weights.stored(TOKEN_EMBEDDING, &[spec.vocab_size, hidden])?;
+        let words = weights.stored(TOKEN_EMBEDDING, &[spec.vocab_size, width])?;
         let layers = weights.scope(names.layers);
         let (positions, second_type) = positions(spec, &weights)?;
         let position_bias = match spec.position_buckets {
-            Some(buckets) => Some(PositionBias::load(buckets, spec.heads(), &weights)?),
+            Some(buckets) => {
+                let name = "encoder.relative_attention_bias.weight";
+                Some(PositionBias::load(name, [buckets, FAR], spec.heads(), &weights)?)
+            }
             None => None,
         };
+        let distances = spec.distances.as_ref();
+        let distances = distances.map(|own| own.embedding(hidden, spec.norm_eps, &weights));
+        let distances = distances.transpose()?;
+        let projection = spec.kind.projection().filter(|_| spec.projected_from.is_some());
+        let projection =
+            projection.map(|name| Linear::load(&weights.scope(name), width, hidden, true));
+        let (own, order) = spec.layers();
+        let own = own.into_iter().map(|[group, layer]| match spec.groups {
+            Some(_) => layers.scope(group).scope("albert_layers").scope(layer),
+            None => layers.scope(layer),
+        });
+        let load = |weights: Weights| Layer::load(spec, names, distances.as_ref(), &weights);
         Ok(Self {
             words: Embedding::new(Matrix::from_stored(&weights, &words, None)?),
             positions,
             second_type,
-            norm: LayerNorm::load(&weights.scope("embeddings.LayerNorm"), hidden, spec.norm_eps)?,
-            layers: (0..spec.num_layers)
-                .map(|layer| Layer::load(spec, names, &layers.scope(layer)))
-                .collect::<std::result::Result<_, _>>()?,
+            norm: LayerNorm::load(&weights.scope("embeddings.LayerNorm"), width, spec.norm_eps)?,
+            projection: projection.transpose()?,
+            layers: own.map(load).collect::<std::result::Result<_, _>>()?,
+            order,
             heads: spec.heads(),
             position_bias,
         })
@@ -137,12 +187,14 @@ impl Network {
             bail!("a batch needs texts of at least one token each");
         }
         let mut x = self.embed(texts, spec, device)?;
-        let mut texts = Texts::new(&lengths, self.heads, device)?;
+        let seen: Vec<usize> = texts.iter().map(Text::seen).collect();
+        let mut texts = Texts::seeing(&lengths, &seen, self.heads, device)?;
         if let Some(bias) = &self.position_bias {
             let longest = lengths.iter().max().copied().unwrap_or_default();
             texts = texts.biased(bias.of_length(longest)?);
         }
-        for layer in &self.layers {
+        for index in &self.order {
+            let layer = &self.layers[*index];
             if !go_on() {
                 return Ok(None);
             }
@@ -170,7 +222,8 @@ impl Network {
             let types = Tensor::new(types, device)?.unsqueeze(1)?;
             x = (x + types.broadcast_mul(&second_type.unsqueeze(0)?)?)?;
         }
-        self.norm.forward(&x)
+        let x = self.norm.forward(&x)?;
+        self.projection.as_ref().map_or(Ok(x.clone()), |projection| projection.forward(&x))
     }
 }
 
@@ -188,8 +241,17 @@ fn types(text: &Text<'_>) -> impl Iterator<Item = f32> + use<> {
 /// The embedding of positions plus that of token type 0, which all tokens have but those of second
 /// texts; and what these have more.
 fn positions(spec: &EncoderSpec, weights: &Weights) -> Loaded<(Tensor, Option<Tensor>)> {
-    let table = |name: &str, rows| weights.dense(name, &[rows, spec.hidden_size], DType::F32);
-    let positions = table("embeddings.position_embeddings.weight", spec.max_positions)?;
+    let width = spec.embedding_size();
+    let table = |name: &str, rows| weights.dense(name, &[rows, width], DType::F32);
+    let mut positions = if spec.learns_positions {
+        table("embeddings.position_embeddings.weight", spec.max_positions)?
+    } else {
+        Tensor::zeros((spec.max_positions, width), DType::F32, weights.device())?
+    };
+    if let Some(rows) = spec.task_types {
+        let tasks = table("embeddings.task_type_embeddings.weight", rows)?;
+        positions = positions.broadcast_add(&tasks.narrow(0, 0, 1)?)?;
+    }
     if spec.type_vocab_size == 0 {
         return Ok((positions, None));
     }
@@ -203,19 +265,35 @@ fn positions(spec: &EncoderSpec, weights: &Weights) -> Loaded<(Tensor, Option<Te
 }
 
 impl Layer {
-    fn load(spec: &EncoderSpec, names: &Names, weights: &Weights) -> Loaded<Self> {
+    /// `distances` is their embedding, `[distances, hidden]`.
+    fn load(
+        spec: &EncoderSpec,
+        names: &Names,
+        distances: Option<&Tensor>,
+        weights: &Weights,
+    ) -> Loaded<Self> {
         let (hidden, inner) = (spec.hidden_size, spec.intermediate_size);
         let linear =
             |name, inputs, outputs| Linear::load(&weights.scope(name), inputs, outputs, true);
         let norm = |name| LayerNorm::load(&weights.scope(name), hidden, spec.norm_eps);
+        let attention = FullAttention {
+            query: linear(names.query, hidden, hidden)?,
+            key: linear(names.key, hidden, hidden)?,
+            value: linear(names.value, hidden, hidden)?,
+            output: linear(names.attention_output, hidden, hidden)?,
+            heads: spec.heads(),
+        };
+        let distances = match (&spec.distances, distances) {
+            (Some(own), Some(embedding)) => {
+                let shared = [&attention.query, &attention.key];
+                let weights = weights.scope("attention.self");
+                Some(Distances::load(own, spec.heads(), embedding, shared, &weights)?)
+            }
+            _ => None,
+        };
         Ok(Self {
-            attention: FullAttention {
-                query: linear(names.query, hidden, hidden)?,
-                key: linear(names.key, hidden, hidden)?,
-                value: linear(names.value, hidden, hidden)?,
-                output: linear(names.attention_output, hidden, hidden)?,
-                heads: spec.heads(),
-            },
+            attention,
+            distances,
             attention_norm: norm(names.attention_norm)?,
             intermediate: linear(names.intermediate, hidden, inner)?,
             activation: spec.activation,
@@ -225,7 +303,14 @@ impl Layer {
     }
 
     fn forward(&self, x: &Tensor, texts: &Texts) -> Result<Tensor> {
-        let x = self.attention_norm.forward(&self.attention.forward_add(x, x, texts)?)?;
+        let attended = match &self.distances {
+            Some(distances) => {
+                let bias = |q: &Tensor, k: &Tensor| distances.bias(q, k);
+                self.attention.forward_add_biased(x, x, texts, distances.scale(), &bias)?
+            }
+            None => self.attention.forward_add(x, x, texts)?,
+        };
+        let x = self.attention_norm.forward(&attended)?;
         let inner = pointwise(self.activation, &self.intermediate.forward(&x)?)?;
         self.output_norm.forward(&self.output.forward_add(&inner, &x)?)
     }

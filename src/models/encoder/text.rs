@@ -1,14 +1,30 @@
 //! What an encoder reads, and what it is to those who run it.
 
+use std::sync::Arc;
+
 use candle_core::{Device, Result, Tensor};
 
+use crate::layers::adapter::Adapter;
+use crate::models::adapter::AdapterLayout;
+
 /// A text, or two that are read together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct Text<'a> {
     /// The tokens of all of it.
     pub token_ids: &'a [u32],
     /// Where the second of two texts begins.
     pub second: Option<usize>,
+    /// How many of the last tokens no token sees: they see the others.
+    pub unseen: usize,
+    /// The LoRA adapter to compute with, of an encoder that takes any.
+    pub adapter: Option<&'a Arc<Adapter>>,
+}
+
+impl Text<'_> {
+    /// How many of the first tokens all see, at least 1.
+    pub(crate) fn seen(&self) -> usize {
+        self.token_ids.len().saturating_sub(self.unseen).max(1)
+    }
 }
 
 /// A network that reads whole texts.
@@ -34,5 +50,10 @@ pub trait TextEncoder: Send {
     /// Whether [`forward`](Self::forward) gives one row for a whole text instead of one for each token.
     fn pools(&self) -> bool {
         false
+    }
+
+    /// The linear layers that LoRA adapters may change, if the encoder takes any.
+    fn adapter_layout(&self) -> Option<AdapterLayout> {
+        None
     }
 }

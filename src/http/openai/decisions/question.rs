@@ -74,9 +74,15 @@ impl Question {
         Ok(self)
     }
 
-    /// The question as the model reads it, with a label for every answer.
+    /// The question as the model reads it, with a label for every answer. How to answer comes first: it
+    /// is the same for all questions of a kind, and what prompts begin with alike is computed once.
     pub(super) fn prompt(&self, labels: &[String]) -> String {
         let mut lines = Vec::with_capacity(self.options.len() + 2);
+        lines.push(match self.kind {
+            Kind::Predicate => format!("Answer with {} or {} only.", labels[0], labels[1]),
+            Kind::Choice => "Answer with the label of one of the answers only.".to_owned(),
+            Kind::Score => "Answer with the number of one of the levels only.".to_owned(),
+        });
         if !self.instructions.is_empty() {
             lines.push(format!("Question: {}", self.instructions));
         }
@@ -89,11 +95,6 @@ impl Question {
             }
         });
         lines.extend(described);
-        lines.push(match self.kind {
-            Kind::Predicate => format!("Answer with {} or {} only.", labels[0], labels[1]),
-            Kind::Choice => "Answer with the label of one of these only.".to_owned(),
-            Kind::Score => "Answer with the number of one of these levels only.".to_owned(),
-        });
         lines.join("\n")
     }
 }

@@ -69,8 +69,8 @@ pub(super) async fn read(state: &AppState, asked: Asked) -> Result<Reading, ApiE
         let what = "a chat template whose end depends on what is asked";
         return Err(ApiError::unsupported(names.prompt, what));
     }
-    if prompts.iter().any(|prompt| !prompt.pictures.is_empty()) {
-        let message = "decisions are made of texts alone, without pictures";
+    if prompts.iter().any(|prompt| !prompt.pictures.is_empty() || !prompt.sounds.is_empty()) {
+        let message = "decisions are made of texts alone, without pictures and sounds";
         return Err(ApiError::Invalid { message: message.to_owned(), param: None, code: None });
     }
     let prompts = prompts.into_iter().map(|RenderedPrompt { token_ids, .. }| token_ids);
