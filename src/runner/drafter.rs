@@ -11,7 +11,7 @@ use super::hidden::HiddenStates;
 use super::local::Local;
 use super::logits::HostLogits;
 use crate::layers::forward::{KvFormat, PreviousHidden};
-use crate::models::CausalLm;
+use crate::models::{CausalLm, DraftedBlock};
 use crate::scheduler::output::{Copies, PlannedSequence};
 
 /// A draft model with its KV cache.
@@ -22,6 +22,7 @@ pub struct DraftRunner {
     vocab_size: usize,
     is_head: bool,
     taps: Vec<usize>,
+    block: Option<DraftedBlock>,
 }
 
 impl DraftRunner {
@@ -43,10 +44,10 @@ impl DraftRunner {
         let longest = model.fixed_rope_length().unwrap_or(usize::MAX);
         let max_len = longest.min(model.max_position_embeddings());
         let (vocab_size, is_head) = (model.vocab_size(), model.needs_hidden());
-        let taps = model.taps().to_vec();
+        let (taps, block) = (model.taps().to_vec(), model.block());
         let sizes = CacheSizes { num_blocks, kv_format, num_slots: 0, num_snapshots: 0 };
         let local = Local::new(model, device, sizes, false)?;
-        Ok(Self { local, max_len, vocab_size, is_head, taps })
+        Ok(Self { local, max_len, vocab_size, is_head, taps, block })
     }
 
     /// Most tokens of a sequence that the model computes.
@@ -69,6 +70,11 @@ impl DraftRunner {
         &self.taps
     }
 
+    /// What it drafts at once, if that is more than a token.
+    pub fn block(&self) -> Option<DraftedBlock> {
+        self.block
+    }
+
     /// Copies blocks as the model's are copied.
     pub fn copy(&self, copies: &[Copies]) -> Result<()> {
         let blocks: Vec<_> = copies.iter().filter_map(|copies| copies.block).collect();
@@ -77,7 +83,8 @@ impl DraftRunner {
 
     /// Computes the planned sequences, which have no adapters, pictures or states here. Gives a row of
     /// logits for each that samples. A head is given the `hidden` states of all rows one after the other,
-    /// all of one width, from which their tokens were predicted, and gives such for each row of logits.
+    /// all of one width, from which their tokens were predicted, and gives such for each row of logits; one
+    /// that drafts blocks remembers them instead, or is given none and drafts.
     pub fn run<'a>(
         &self,
         plan: impl Iterator<Item = PlannedSequence<'a>>,
@@ -86,14 +93,14 @@ impl DraftRunner {
         let adapter = |_| unreachable!("the plan of a draft model has no adapters");
         let features = |_: &_| bail!("a draft model sees no pictures");
         let mut batch = batch::flatten(plan, adapter, features)?;
-        if self.is_head {
+        if self.is_head && !hidden.is_empty() {
             let rows = batch.step.input_ids.len();
             let shape = (rows, hidden.len() / rows.max(1));
             let hidden = Tensor::from_vec(hidden, shape, self.local.device())?;
             batch.previous_hidden = Some(PreviousHidden(hidden));
             batch.hidden_rows.clone_from(&batch.logits_rows);
         }
-        let output = self.local.forward(&batch)?;
+        let output = self.local.forward(&batch, None)?;
         let hidden = HiddenStates::from_tensor(output.hidden)?;
         Ok((HostLogits::from_tensor(output.logits)?, hidden))
     }

@@ -176,7 +176,18 @@ impl Scheduler {
         settled
     }
 
-    /// Forgets the drafts of a sequence that stops running.
+    /// Takes back a step that was given up before its end: nothing of it counts as computed, and tokens
+    /// may be drafted anew.
+    pub fn give_up(&mut self, output: &SchedulerOutput) {
+        for (id, _) in &output.scheduled {
+            if let Some(mut sequence) = self.sequences.remove(id) {
+                self.drop_drafts(&mut sequence);
+                self.sequences.insert(*id, sequence);
+            }
+        }
+    }
+
+    /// Forgets the drafts of a sequence that stops running, or whose step was given up.
     pub(super) fn drop_drafts(&mut self, sequence: &mut Sequence) {
         sequence.drafts.clear();
         self.free_slots.extend(sequence.backup.take());

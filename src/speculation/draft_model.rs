@@ -30,6 +30,8 @@ pub(super) struct ModelPace {
     idle: usize,
     /// Steps until it is tried.
     patience: usize,
+    /// Most tokens that it drafts at once.
+    pub(super) at_once: usize,
     /// What it drafts next is computed whatever it is worth.
     pub(super) trying: bool,
 }
@@ -38,7 +40,7 @@ impl ModelPace {
     /// Nothing observed.
     pub(super) fn unknown() -> Self {
         let [patience, _] = UNTIL_TRIED;
-        Self { cost: StepCost::unknown(), idle: patience, patience, trying: false }
+        Self { cost: StepCost::unknown(), idle: patience, patience, at_once: 1, trying: false }
     }
 }
 
@@ -109,8 +111,11 @@ impl ModelPace {
         let texts: Vec<_> = candidates.iter().map(|candidate| candidate.texts.clone()).collect();
         let (_, without) = choose_after(&texts, candidates.len(), times, 0.0);
         let (mut best, mut drafting) = ((LEAST_GAIN * without, None), 0.0);
-        for depth in 1..=MOST_DEPTH {
-            drafting += draft_step;
+        let most = if self.at_once > 1 { self.at_once } else { MOST_DEPTH };
+        for depth in 1..=most {
+            if depth == 1 || self.at_once == 1 {
+                drafting += draft_step;
+            }
             let (counts, rate) = choose_after(&chances(depth), candidates.len(), times, drafting);
             if rate > best.0 {
                 best = (rate, Some(counts));
@@ -122,7 +127,8 @@ impl ModelPace {
         }
         // What another token must bring at least: its share of a draft step, and a row.
         let (first, second) = (times.first()?, times.get(1)?);
-        let cost = draft_step / count(asked) + second - first;
+        let alone = if self.at_once == 1 { draft_step / count(asked) } else { 0.0 };
+        let cost = alone + second - first;
         #[expect(clippy::cast_possible_truncation, reason = "a chance")]
         let least = (cost * count(candidates.len()) / first).clamp(0.0, 1.0) as f32;
         let drafts = depths.iter().any(|depth| *depth > 0);
@@ -193,6 +199,20 @@ mod tests {
         observe(&mut speculation, &mut drafter, 600, true);
         let tried = (0..300).find(|_| plan(&mut speculation, &drafter).depths[0] > 0);
         assert!(tried.is_some() && !speculation.model_rests(), "right again");
+    }
+
+    #[test]
+    fn a_block_takes_one_step_however_many_of_its_tokens_are_kept() {
+        let (slow, mut speculation) = (Duration::from_millis(11), learned().with_blocks_of(8));
+        let mut drafter = speculation.begin(1, None, None).expect("drafts are on");
+        for _ in 0..40 {
+            speculation.observe_draft_step(1, slow);
+        }
+        observe(&mut speculation, &mut drafter, 200, true);
+        let deep = plan(&mut speculation, &drafter);
+        assert!(deep.depths == [8] && deep.least_chance < 0.1, "{deep:?}");
+        let mut one_by_one = speculation.with_blocks_of(1);
+        assert_eq!(plan(&mut one_by_one, &drafter).depths, [0], "slower than the model");
     }
 
     #[test]

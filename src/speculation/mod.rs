@@ -78,6 +78,13 @@ impl Speculation {
         }
     }
 
+    /// The same with a draft model that drafts so many tokens at once.
+    #[must_use]
+    pub fn with_blocks_of(mut self, tokens: usize) -> Self {
+        self.model.at_once = tokens.max(1);
+        self
+    }
+
     /// Whether anything is drafted.
     pub fn is_on(&self) -> bool {
         self.most > 0

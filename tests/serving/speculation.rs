@@ -285,7 +285,7 @@ fn draft_models_that_can_not_be_used_are_refused() {
         (vec!["--draft-model", "/nowhere.gguf"], "/nowhere.gguf"),
         (vec!["--draft-model", &wide], "`vocab_size` is 2049, the model's is 2048"),
         (vec!["--draft-model", &low], "must be two or more of the model's 4 layers"),
-        (vec!["--draft-model", &block], "the block drafter DFlash (DFlashDraftModel)"),
+        (vec!["--draft-model", &block], "`block_size`"),
     ] {
         let mut command = program();
         let command = command.args(["serve", "--port", "0"]).args(&arguments);

@@ -13,7 +13,10 @@
 //! A head computes a position from the model's hidden states of it and the token behind it, so it can't
 //! go back: it has what was computed in its time, its part of a block is shared and copied with the
 //! model's, and what is missing or was computed before another token than now follows stays so. That
-//! makes some drafts worse and no answer different.
+//! makes some drafts worse and no answer different. One that drafts blocks takes what it knows of a
+//! position from the model's hidden states of it alone.
+
+mod block;
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -23,7 +26,7 @@ use candle_core::Result;
 use super::hidden_queue::HiddenQueue;
 use crate::kv_cache::BLOCK_SIZE;
 use crate::kv_cache::block_hash::BlockHash;
-use crate::runner::DraftRunner;
+use crate::runner::{DraftRunner, HiddenStates, HostLogits};
 use crate::sampling::most_likely::most_likely;
 use crate::scheduler::Scheduler;
 use crate::scheduler::drafts::DraftedText;
@@ -75,6 +78,8 @@ pub(super) struct ModelDraft {
     pub(super) id: SequenceId,
     /// Most tokens to draft.
     pub(super) depth: usize,
+    /// Places for tokens behind the last.
+    room: usize,
     /// Those that were drafted, with the probabilities that the draft model gives them.
     pub(super) tokens: Vec<(u32, f32)>,
     /// The chance that all of them are right.
@@ -88,6 +93,8 @@ struct Part {
     draft: usize,
     first: usize,
     token_ids: Vec<u32>,
+    /// Masks behind them, for a block of drafts.
+    masks: Vec<u32>,
     /// What a head needs besides, `[token_ids, width]`.
     hidden: Vec<f32>,
     /// Whether the last row's logits are wanted.
@@ -105,7 +112,7 @@ struct Told {
 impl ModelDraft {
     /// Nothing drafted yet.
     pub(super) fn new(id: SequenceId, depth: usize) -> Self {
-        Self { id, depth, tokens: Vec::new(), chance: 1.0 }
+        Self { id, depth, room: depth, tokens: Vec::new(), chance: 1.0 }
     }
 }
 
@@ -126,7 +133,7 @@ impl DraftModel {
         let told = || self.progress.get(&sequence.id).is_some_and(|progress| progress.followed);
         // Behind the last token there must be room for a draft.
         sequence.tokens().len() < self.runner.max_len()
-            && sequence.pictures().is_empty()
+            && sequence.media().is_empty()
             && (!self.is_head() || told())
     }
 
@@ -153,12 +160,18 @@ impl DraftModel {
     ) -> Result<Vec<(usize, Duration)>> {
         self.progress.retain(|id, _| scheduler.sequence(*id).is_some());
         for draft in drafts.iter_mut() {
-            let room = scheduler.reserve_drafts(draft.id, draft.depth);
+            // A block is drafted whole: it was trained so.
+            let wanted = self.runner.block().map_or(draft.depth, |block| block.tokens);
+            let room = scheduler.reserve_drafts(draft.id, wanted);
             let length = scheduler.sequence(draft.id).map_or(0, |s| s.tokens().len());
-            draft.depth = draft.depth.min(room).min(self.runner.max_len().saturating_sub(length));
+            draft.room = room.min(self.runner.max_len().saturating_sub(length));
+            draft.depth = draft.depth.min(draft.room);
         }
         drafts.retain(|draft| draft.depth > 0);
         let (mut parts, mut steps) = (self.catch_up(scheduler, drafts), Vec::new());
+        if let Some(block) = self.runner.block() {
+            return self.draft_blocks(scheduler, block, parts, drafts, least_chance, chance);
+        }
         while !parts.is_empty() {
             let began = Instant::now();
             let rows = parts.iter().map(|part| part.token_ids.len()).sum();
@@ -191,7 +204,10 @@ impl DraftModel {
             // other finds it the next time.
             let shared = blocks.iter().any(|block| written.contains(block));
             let known = part.token_ids.iter().all(|token| (*token as usize) < self.vocab_size);
-            if part.token_ids.is_empty() || shared || !known {
+            // One that drafts blocks may know all there is to know.
+            let idle =
+                part.token_ids.is_empty() && !(part.samples && self.runner.block().is_some());
+            if idle || shared || !known {
                 continue;
             }
             written.extend(blocks.iter().copied());
@@ -218,13 +234,15 @@ impl DraftModel {
             let count = queue.len().min(last - first).min(most);
             // The token behind each position.
             let token_ids = text.tokens[first + 1..=first + count].to_vec();
-            let hidden = queue.front(count).to_vec();
-            return Part { id, draft, first, token_ids, hidden, samples: first + count == last };
+            let (hidden, masks) = (queue.front(count).to_vec(), Vec::new());
+            let samples = first + count == last;
+            return Part { id, draft, first, token_ids, masks, hidden, samples };
         }
         let first = self.update(id, text);
         let end = length.min(first + most);
         let token_ids = text.tokens[first..end].to_vec();
-        Part { id, draft, first, token_ids, hidden: Vec::new(), samples: end == length }
+        let (masks, hidden) = (Vec::new(), Vec::new());
+        Part { id, draft, first, token_ids, masks, hidden, samples: end == length }
     }
 
     /// Whether it is a head, which needs the model's hidden states.
@@ -234,10 +252,11 @@ impl DraftModel {
 
     /// What metrics call it.
     pub(super) fn source(&self) -> &'static str {
-        match (self.is_head(), self.runner.taps()) {
-            (false, _) => "draft_model",
-            (true, []) => "mtp",
-            (true, _) => "eagle3",
+        match (self.runner.block(), self.is_head(), self.runner.taps()) {
+            (Some(block), ..) => block.name,
+            (None, false, _) => "draft_model",
+            (None, true, []) => "mtp",
+            (None, true, _) => "eagle3",
         }
     }
 
@@ -249,6 +268,11 @@ impl DraftModel {
     /// Copies a head's parts of blocks as the model's are copied; a draft model computes what it needs.
     pub(super) fn copy(&self, copies: &[Copies]) -> Result<()> {
         if self.is_head() { self.runner.copy(copies) } else { Ok(()) }
+    }
+
+    /// Most tokens that it drafts at once, if that is more than one.
+    pub(in crate::engine) fn block_tokens(&self) -> Option<usize> {
+        self.runner.block().map(|block| block.tokens)
     }
 
     /// Keeps the hidden states that the model had at positions from `first` on of a sequence.
@@ -309,6 +333,23 @@ impl DraftModel {
 
     /// Computes a batch; gives for each part the most likely next token, if it is wanted and there is one.
     fn run(&mut self, scheduler: &mut Scheduler, parts: &[Part]) -> Result<Vec<Option<Told>>> {
+        let (mut logits, hidden) = self.compute(scheduler, parts)?;
+        let (mut rows, mut hidden) = (logits.rows_mut(), hidden.rows());
+        let told = parts.iter().map(|part| {
+            let row = if part.samples { rows.next() } else { None };
+            let hidden = if part.samples { hidden.next() } else { None };
+            let (token, probability) = most_likely(&row?[..self.vocab_size])?;
+            Some(Told { token, probability, hidden: hidden.unwrap_or_default().to_vec() })
+        });
+        Ok(told.collect())
+    }
+
+    /// Computes a batch; gives the rows of logits of the parts that sample, and hidden states of as many.
+    fn compute(
+        &mut self,
+        scheduler: &mut Scheduler,
+        parts: &[Part],
+    ) -> Result<(HostLogits, HiddenStates)> {
         let mut tables = Vec::with_capacity(parts.len());
         for part in parts {
             let text = scheduler.drafted_text(part.id);
@@ -320,19 +361,11 @@ impl DraftModel {
         }
         let plan = parts.iter().zip(&tables).map(|(part, block_table)| part.plan(block_table));
         let hidden = parts.iter().flat_map(|part| part.hidden.iter().copied()).collect();
-        let (mut logits, hidden) = self.runner.run(plan, hidden)?;
-        let (mut rows, mut hidden) = (logits.rows_mut(), hidden.rows());
-        let told = parts.iter().map(|part| {
-            let row = if part.samples { rows.next() } else { None };
-            let hidden = if part.samples { hidden.next() } else { None };
-            let (token, probability) = most_likely(&row?[..self.vocab_size])?;
-            Some(Told { token, probability, hidden: hidden.unwrap_or_default().to_vec() })
-        });
-        let told: Vec<_> = told.collect();
+        let output = self.runner.run(plan, hidden)?;
         for part in parts {
             self.count(scheduler, part);
         }
-        Ok(told)
+        Ok(output)
     }
 
     /// Counts a part as computed.
@@ -357,14 +390,14 @@ impl DraftModel {
 impl Part {
     /// The position behind the last.
     fn end(&self) -> usize {
-        self.first + self.token_ids.len()
+        self.first + self.token_ids.len() + self.masks.len()
     }
 
     fn plan<'a>(&'a self, block_table: &'a [u32]) -> PlannedSequence<'a> {
         PlannedSequence {
             id: self.id,
             token_ids: &self.token_ids,
-            drafts: &[],
+            drafts: &self.masks,
             first_position: self.first,
             sequence_len: self.end(),
             block_table,
@@ -374,7 +407,7 @@ impl Part {
             pooled: (0, 0),
             tapped: false,
             adapter: None,
-            pictures: &[],
+            media: &[],
         }
     }
 }

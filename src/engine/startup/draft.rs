@@ -24,7 +24,7 @@ pub struct LoadedDraft {
     pub kv_dtype: DType,
 }
 
-/// Whether what `source` describes is a head that goes on from what layers of the model gave, and so has
+/// Whether what `source` describes is a drafter that goes on from what layers of the model gave, and so has
 /// the model's tokens.
 ///
 /// # Errors
@@ -35,7 +35,7 @@ pub fn goes_on_from_layers(source: &ModelSource) -> Result<bool, StartupError> {
         name: source.name.clone(),
         reason: error.to_string(),
     })?;
-    Ok(kind == DrafterKind::Eagle)
+    Ok(kind != DrafterKind::Model)
 }
 
 /// Whether anything is drafted on this device.
@@ -69,19 +69,15 @@ impl LoadedDraft {
             return refuse("on a GPU nothing is drafted");
         }
         let kind = models::drafter_kind(&source.config).map_err(unusable)?;
-        let hf_config = models::drafter_config(kind, &source.config).map_err(unusable)?;
-        let dtype = hf_config.dtype();
+        let layers = models::drafter_config(kind, &source.config).map_err(unusable)?;
+        let dtype = layers.dtype();
         let stored = usize::try_from(source.weight_bytes()).unwrap_or(usize::MAX);
         let fit = WeightsFit { stored, dtype, kind: config.weight_kind };
         fit.check(device.memory()?.free, &device.name)?;
         let weights = source.weights(&device.device).with_progress(progress);
         let weights = weights.in_parallel(|count, work| pool::for_each_chunk(count, work));
         let weights = weights.rounded_to(config.weight_kind.map(WeightKind::ggml));
-        let model = match kind {
-            DrafterKind::Model => models::load(&hf_config, &weights),
-            DrafterKind::Eagle => models::load_eagle(&source.config, &weights, drafted),
-        };
-        let model = model.map_err(unusable)?;
+        let model = models::load_drafter(&source.config, &weights, drafted).map_err(unusable)?;
         if !model.kv_shape().states.is_empty() {
             return refuse("its recurrent layers can't take back wrong drafts");
         }

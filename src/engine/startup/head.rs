@@ -6,8 +6,10 @@
 
 use super::error::StartupError;
 use crate::config::Pooling;
+use crate::models;
 use crate::pooling::{Dense, DenseActivation, HeadLayer, PoolingHead};
 use crate::weights::sentence_modules::{SentenceModule, SentenceModules};
+use crate::weights::source::ModelSource;
 
 /// Names of ways of pooling: in `pooling_mode`, and as the end of `pooling_mode_...` in older
 /// files.
@@ -37,7 +39,8 @@ pub(super) fn read(
             Some("Pooling") => pooling = Some(chosen.map_or_else(|| read_pooling(module), Ok)?),
             Some("Normalize") => layers.push(HeadLayer::Normalize),
             Some("Dense") => {
-                let dense = read_dense(module, size)?;
+                check_dense(module, "sentence_embedding")?;
+                let dense = read_dense(module, size, false)?;
                 size = dense.weight.len();
                 layers.push(HeadLayer::Dense(dense));
             }
@@ -52,6 +55,12 @@ pub(super) fn read(
     let cut = truncate_dim(modules)?;
     let head = PoolingHead::new(pooling, active);
     Ok(PoolingHead { layers: layers.into(), cut, ..head })
+}
+
+/// The head of a model whose own code pools, if it is one.
+pub(super) fn of_own_code(source: &ModelSource, chosen: Option<Pooling>) -> Option<PoolingHead> {
+    let pooling = chosen.unwrap_or(Pooling::Last);
+    models::pools_by_last(&source.config).then(|| PoolingHead::new(pooling, true))
 }
 
 /// Whether the modules compare the logits of two words instead of pooling hidden states.
@@ -173,13 +182,18 @@ fn read_pooling(module: &SentenceModule) -> Result<Pooling, StartupError> {
     })
 }
 
-fn read_dense(module: &SentenceModule, input_size: usize) -> Result<Dense, StartupError> {
+/// The linear layer of a module for vectors of `input_size` elements. Without a name of its activation it
+/// has none (`plain`), or the hyperbolic tangent.
+pub(super) fn read_dense(
+    module: &SentenceModule,
+    input_size: usize,
+    plain: bool,
+) -> Result<Dense, StartupError> {
     let size = |name: &str| {
         let size = module.config.size(name);
         size.ok_or_else(|| refusal(module, &format!("config.json has no size {name}")))
     };
     let (inputs, outputs) = (size("in_features")?, size("out_features")?);
-    check_plain(module)?;
     if inputs != input_size {
         let reason = format!("in_features is {inputs}, what comes before gives {input_size}");
         return Err(refusal(module, &reason));
@@ -201,30 +215,29 @@ fn read_dense(module: &SentenceModule, input_size: usize) -> Result<Dense, Start
     Ok(Dense {
         weight: weight.to_vec2().map_err(|error| failed(&error))?,
         bias,
-        activation: activation(module)?,
+        activation: activation(module, if plain { "Identity" } else { "Tanh" })?,
     })
 }
 
-/// Refuses settings beyond a linear layer on the pooled vector.
-fn check_plain(module: &SentenceModule) -> Result<(), StartupError> {
+/// Refuses settings beyond a linear layer from and to `features`, which need not be named.
+pub(super) fn check_dense(module: &SentenceModule, features: &str) -> Result<(), StartupError> {
     if module.config.flag("use_residual") == Some(true) {
         return Err(refusal(module, "use_residual is true, which is not supported"));
     }
     for name in ["module_input_name", "module_output_name"] {
         if let Some(other) = module.config.text(name)
-            && other != "sentence_embedding"
+            && other != features
         {
-            let reason = format!("{name} is {other:?}, only \"sentence_embedding\" is supported");
+            let reason = format!("{name} is {other:?}, only {features:?} is supported");
             return Err(refusal(module, &reason));
         }
     }
     Ok(())
 }
 
-fn activation(module: &SentenceModule) -> Result<DenseActivation, StartupError> {
-    // Without a name, sentence-transformers takes the hyperbolic tangent.
+fn activation(module: &SentenceModule, default: &str) -> Result<DenseActivation, StartupError> {
     let name = module.config.text("activation_function");
-    match name.unwrap_or("Tanh").rsplit('.').next().unwrap_or_default() {
+    match name.unwrap_or(default).rsplit('.').next().unwrap_or_default() {
         "Identity" => Ok(DenseActivation::Identity),
         "Tanh" => Ok(DenseActivation::Tanh),
         "ReLU" => Ok(DenseActivation::Relu),
@@ -242,7 +255,7 @@ fn refusal_of_file(file: &str, reason: &str) -> StartupError {
     StartupError::Module { module: file.to_owned(), reason: reason.to_owned() }
 }
 
-fn refusal(module: &SentenceModule, reason: &str) -> StartupError {
+pub(super) fn refusal(module: &SentenceModule, reason: &str) -> StartupError {
     let name = format!("the module {} in {:?} (modules.json)", module.kind, module.path);
     StartupError::Module { module: name, reason: reason.to_owned() }
 }

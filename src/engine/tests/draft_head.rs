@@ -1,6 +1,8 @@
 //! Drafts by a head, which goes on from the model's hidden states or from what its layers gave: always right
 //! where they tell all there is to know, and the same answers anyway.
 
+use std::sync::Mutex;
+
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 
@@ -8,6 +10,7 @@ use super::draft_model::{STEP, assert_drafts_are_right, greedy, hash_model, plai
 use super::speculation::{cases, compare, exact, num_requests};
 use super::*;
 use crate::layers::forward::PreviousHidden;
+use crate::models::DraftedBlock;
 
 /// What was mixed with `value` to `hash`.
 fn unmix(hash: u64, value: u64) -> u64 {
@@ -99,6 +102,127 @@ impl CausalLm for HashHead {
 
     fn max_position_embeddings(&self) -> usize {
         512
+    }
+}
+
+/// Drafts blocks of tokens from the hashes that it was told, whose numbers it remembers in its cache.
+struct HashBlocks {
+    repeats: bool,
+    last_drafts: bool,
+    told: Mutex<Vec<u64>>,
+}
+
+const MASK: u32 = 1;
+
+impl HashBlocks {
+    fn new(repeats: bool, last_drafts: bool) -> Self {
+        // What its own rows spoil.
+        Self { repeats, last_drafts, told: Mutex::new(vec![0]) }
+    }
+}
+
+impl CausalLm for HashBlocks {
+    fn forward(&self, context: &ForwardContext<'_>, batch: &ForwardBatch) -> Result<ForwardOutput> {
+        let step = &batch.step;
+        let cache = context.kv[0].k.flatten_all()?;
+        let write = |slot: &u32, number: usize| {
+            cache.slice_set(&Tensor::new(&[number as f32], &Device::Cpu)?, 0, *slot as usize)
+        };
+        let mut told = self.told.lock().unwrap();
+        let mut logits: Vec<f32> = Vec::new();
+        if let Some(PreviousHidden(hidden)) = &batch.previous_hidden {
+            assert!(batch.logits_rows.is_empty() && hidden.dim(0)? == step.input_ids.len());
+            for (slot, hidden) in step.slots.iter().zip(hidden.to_vec2::<f32>()?) {
+                write(slot, told.len())?;
+                told.push(hash_of(&hidden[hidden.len() - 4..]));
+            }
+        } else {
+            assert_eq!(batch.logits_rows.len(), step.input_ids.len());
+            for (bounds, table) in step.cu_seqlens_q.windows(2).zip(&step.block_tables) {
+                let rows = bounds[0] as usize..bounds[1] as usize;
+                assert!(step.input_ids[rows.start + 1..rows.end].iter().all(|id| *id == MASK));
+                let (position, mut token) =
+                    (step.positions[rows.start] as usize, step.input_ids[rows.start]);
+                let mut hash = START;
+                if let Some(before) = position.checked_sub(1) {
+                    let slot = table[before / BLOCK_SIZE] as usize * BLOCK_SIZE;
+                    let number = cache.get(slot + before % BLOCK_SIZE)?.to_scalar::<f32>()?;
+                    hash = told[number as usize];
+                }
+                if !self.last_drafts {
+                    logits.extend([0.0; VOCAB]);
+                }
+                for _ in usize::from(!self.last_drafts)..rows.len() {
+                    hash = mix(hash, u64::from(token));
+                    let own: Vec<f32> = logits_behind(hash, token, self.repeats).collect();
+                    token = crate::sampling::most_likely::most_likely(&own).unwrap().0;
+                    logits.extend(own);
+                }
+                // Its own rows spoil what is there until the model comes to it.
+                step.slots[rows].iter().try_for_each(|slot| write(slot, 0))?;
+            }
+        }
+        let logits = Tensor::from_vec(logits, (batch.logits_rows.len(), VOCAB), &Device::Cpu)?;
+        Ok(ForwardOutput { logits, hidden: None, tapped: None })
+    }
+
+    fn needs_hidden(&self) -> bool {
+        true
+    }
+
+    fn taps(&self) -> &[usize] {
+        TAPS[1]
+    }
+
+    fn block(&self) -> Option<DraftedBlock> {
+        let last_drafts = self.last_drafts;
+        Some(DraftedBlock { name: "dflash", mask: MASK, tokens: 5, last_drafts })
+    }
+
+    fn hidden_size(&self) -> usize {
+        4
+    }
+
+    fn kv_shape(&self) -> KvShape {
+        KvShape { layers: vec![KvHeads::new(1, 1)], states: Vec::new() }
+    }
+
+    fn vocab_size(&self) -> usize {
+        VOCAB
+    }
+
+    fn max_position_embeddings(&self) -> usize {
+        512
+    }
+}
+
+fn in_blocks(memory: Memory, drafter: HashBlocks, config: &EngineConfig) -> Running {
+    let model = HashModel { tells: true, ..hash_model(memory, drafter.repeats, STEP) };
+    start_drafted(model, Some(Box::new(drafter)), config, Arc::new(Disk)).0
+}
+
+#[test]
+fn blocks_are_drafted_behind_all_that_the_model_had() {
+    for last_drafts in [false, true] {
+        assert_drafts_are_right(|memory, config| {
+            in_blocks(memory, HashBlocks::new(false, last_drafts), config)
+        });
+    }
+}
+
+#[test]
+fn answers_with_drafted_blocks_are_those_of_decoding_token_by_token() {
+    let mut rng = StdRng::seed_from_u64(17);
+    let memories = [Memory::Blocks, Memory::State, Memory::StateAlone];
+    let of_each = num_requests().div_ceil(cases(2).len() * memories.len());
+    for memory in memories {
+        let plain = plain(memory, true);
+        for ((case, config), last_drafts) in
+            cases(2).into_iter().zip([false, true].into_iter().cycle())
+        {
+            let running = in_blocks(memory, HashBlocks::new(true, last_drafts), &config);
+            compare(&format!("{case}, {memory:?}"), &running, &plain, of_each, &mut rng);
+        }
     }
 }
 

@@ -26,6 +26,8 @@ struct Family {
     embedding_norm: &'static str,
     hidden_norm: &'static str,
     projection: &'static str,
+    /// The norm of the feed-forward part's input, where the model's layers call it otherwise.
+    mlp_norm: Option<&'static str>,
     /// The final norm, where there is one.
     norm: Option<&'static str>,
     /// Copies of the embedding and of the output head.
@@ -37,7 +39,7 @@ struct Family {
     blind_at_start: bool,
 }
 
-const FAMILIES: [Family; 4] = [
+const FAMILIES: [Family; 6] = [
     // Qwen3-Next, Qwen3.5, EXAONE.
     Family {
         layers: "mtp.layers",
@@ -45,6 +47,7 @@ const FAMILIES: [Family; 4] = [
         embedding_norm: ".mtp.pre_fc_norm_embedding",
         hidden_norm: ".mtp.pre_fc_norm_hidden",
         projection: ".mtp.fc",
+        mlp_norm: None,
         norm: Some(".mtp.norm"),
         embedding: None,
         head: None,
@@ -58,11 +61,40 @@ const FAMILIES: [Family; 4] = [
         embedding_norm: "enorm",
         hidden_norm: "hnorm",
         projection: "eh_proj",
+        mlp_norm: None,
         norm: Some("shared_head.norm"),
         embedding: Some("embed_tokens"),
         head: Some("shared_head.head"),
         hidden_first: false,
         blind_at_start: true,
+    },
+    // Step 3.5.
+    Family {
+        layers: "model.layers",
+        behind_layers: true,
+        embedding_norm: "enorm",
+        hidden_norm: "hnorm",
+        projection: "eh_proj",
+        mlp_norm: None,
+        norm: Some("transformer.shared_head.norm"),
+        embedding: None,
+        head: Some("transformer.shared_head.output"),
+        hidden_first: false,
+        blind_at_start: false,
+    },
+    // MiMo V2.
+    Family {
+        layers: "model.mtp.layers",
+        behind_layers: false,
+        embedding_norm: "enorm",
+        hidden_norm: "hnorm",
+        projection: "eh_proj",
+        mlp_norm: Some("pre_mlp_layernorm"),
+        norm: Some("final_layernorm"),
+        embedding: None,
+        head: None,
+        hidden_first: false,
+        blind_at_start: false,
     },
     // MiMo.
     Family {
@@ -71,6 +103,7 @@ const FAMILIES: [Family; 4] = [
         embedding_norm: "token_layernorm",
         hidden_norm: "hidden_layernorm",
         projection: "input_proj",
+        mlp_norm: None,
         norm: Some("final_layernorm"),
         embedding: None,
         head: None,
@@ -84,6 +117,7 @@ const FAMILIES: [Family; 4] = [
         embedding_norm: ".model.mtp_emb_norm.0",
         hidden_norm: ".model.mtp_hidden_norm.0",
         projection: ".model.mtp_linear_proj.0",
+        mlp_norm: None,
         norm: None,
         embedding: None,
         head: None,
@@ -113,11 +147,18 @@ pub(super) struct Join {
 impl HeadNames {
     /// The head that a checkpoint has behind the layers of `spec`, if it has one.
     pub(super) fn find(spec: &DecoderSpec, weights: &Weights) -> Option<Self> {
-        FAMILIES.into_iter().find_map(|family| {
+        let named = |family: Family| {
             let index = if family.behind_layers { spec.attention.len() } else { 0 };
             let names = Self { family, layer: format!("{}.{index}", family.layers) };
             weights.contains(&format!("{}.weight", names.of(family.projection))).then_some(names)
-        })
+        };
+        let has_norm = |names: &Self| {
+            let norm = names.norm();
+            norm.is_none_or(|norm| weights.contains(&format!("{norm}.weight")))
+        };
+        // Families that call their projections alike have final norms of other names.
+        let mut found = FAMILIES.into_iter().filter_map(named);
+        found.clone().find(has_norm).or_else(|| found.next())
     }
 
     /// The whole name of a part of the head.
@@ -133,6 +174,11 @@ impl HeadNames {
     /// The name of its final norm, if it has one.
     pub(super) fn norm(&self) -> Option<String> {
         self.family.norm.map(|norm| self.of(norm))
+    }
+
+    /// The name of the norm of its feed-forward part's input, if it is not that of the model's layers.
+    pub(super) fn mlp_norm(&self) -> Option<&'static str> {
+        self.family.mlp_norm
     }
 
     /// Whether its layer has a dense feed-forward part, also where the model's last one has experts.
@@ -189,20 +235,35 @@ impl Join {
 }
 
 impl DecoderSpec {
-    /// The decoder of one layer that a head is: attention as in the layers that attend, experts as in the
-    /// last layer unless it `is_dense`.
+    /// The decoder of one layer that a head is: attention as in the layers that attend unless it is said
+    /// otherwise, experts as in the last layer unless it `is_dense`.
     pub(super) fn of_draft_head(&self, is_dense: bool) -> Self {
         let last = self.attention.len() - 1;
         let attends = (0..=last).find(|index| self.has_kv_cache(*index)).unwrap_or(last);
+        let scales = self.residuals_from_norms.as_ref();
         let experts = |moe: &MoeSpec| MoeSpec { layers: vec![moe.layers[last]], ..moe.clone() };
         Self {
             names: Names { layers: "", norm: "", ..self.names },
-            attention: vec![self.attention[attends]],
+            attention: vec![self.draft_attention.unwrap_or(self.attention[attends])],
+            draft_attention: None,
+            residuals_from_norms: scales.map(|all| vec![all[attends]]),
+            residuals_scaled: None,
+            learned_sums: None,
+            recurrent_block: None,
+            pairs: false,
+            schedule: None,
             mixers: None,
             recurrent: None,
             intermediate_sizes: None,
+            gate_thresholds: None,
+            gate_limits: None,
+            shared_blocks: None,
+            streams: None,
+            hyper_connections: None,
+            low_rank_path: None,
             layer_inputs: None,
             learned_positions: None,
+            sinusoids: None,
             token_types: None,
             embedding_norm: None,
             moe: self.moe.as_ref().filter(|_| !is_dense).map(experts),

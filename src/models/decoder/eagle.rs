@@ -9,19 +9,21 @@
 
 use candle_core::{DType, Result, Tensor, bail};
 
-use super::model::{indices, wanted_rows};
+use super::known_tokens::{KnownTokens, own_embedding};
+use super::model::indices;
 use super::spec::DecoderSpec;
 use crate::layers::adapter::LayerAdapters;
 use crate::layers::attention::Attention;
 use crate::layers::embedding::Embedding;
 use crate::layers::forward::{ForwardBatch, ForwardContext, KvShape, PreviousHidden};
-use crate::layers::linear::{Linear, Matrix};
+use crate::layers::linear::Linear;
 use crate::layers::mlp::Mlp;
 use crate::layers::norm::Norm;
+use crate::layers::normed::Normed;
 use crate::layers::rope::{Rope, RopeAngles};
 use crate::models::causal_lm::{CausalLm, ForwardOutput};
-use crate::models::error::{ModelError, bad};
-use crate::weights::{Loaded, WeightError, Weights};
+use crate::models::error::ModelError;
+use crate::weights::{Loaded, Weights};
 
 /// The names that the layer may have.
 const LAYERS: [&str; 4] = ["midlayer", "layers.0", "model.midlayer", "model.layers.0"];
@@ -61,9 +63,7 @@ pub struct EagleHead {
     after_attention: Norm,
     mlp: Mlp,
     norm: Norm,
-    head: Linear,
-    /// `[vocab]`: where the logit of each of the model's tokens is, behind the last where there is none.
-    places: Option<Tensor>,
+    head: KnownTokens,
     spec: EagleSpec,
 }
 
@@ -94,7 +94,6 @@ impl EagleHead {
             .norm_before_projection
             .then(|| norm(outer.scope("input_norm"), seen))
             .transpose()?;
-        let head = Matrix::load(weights, "lm_head.weight", spec.draft_vocab_size, hidden)?;
         Ok(Self {
             embedding: own_embedding(decoder, &outer, embedding)?,
             input_norm,
@@ -107,8 +106,7 @@ impl EagleHead {
             after_attention: norm(layer.scope("post_attention_layernorm"), hidden)?,
             mlp: Mlp::load(&layer.scope("mlp"), decoder.mlp)?,
             norm: norm(outer.scope("norm"), hidden)?,
-            head: Linear::from_matrix(head, None).map_err(WeightError::from)?,
-            places: places(spec, weights)?,
+            head: KnownTokens::load(decoder, spec.draft_vocab_size, weights, None)?,
             spec: spec.clone(),
         })
     }
@@ -136,18 +134,6 @@ impl EagleHead {
         }
         self.projection.forward(&hidden)
     }
-
-    /// Logits of the model's tokens: no chance for those that the head doesn't know.
-    fn logits(&self, x: &Tensor) -> Result<Tensor> {
-        let x = match self.spec.decoder.logit_scale {
-            1.0 => x.clone(),
-            scale => (x * f64::from(scale))?,
-        };
-        let logits = self.head.forward(&x)?;
-        let Some(places) = &self.places else { return Ok(logits) };
-        let none = Tensor::full(f32::NEG_INFINITY, (logits.dim(0)?, 1), logits.device())?;
-        Tensor::cat(&[logits, none], 1)?.index_select(places, 1)
-    }
 }
 
 impl CausalLm for EagleHead {
@@ -169,8 +155,9 @@ impl CausalLm for EagleHead {
         let angles = self.rope.as_ref().map(|rope| rope.angles(step, device)).transpose()?;
         let angles = angles.map_or_else(|| RopeAngles::none(rows, &x), Ok)?;
         let none = LayerAdapters::none();
-        let attended = self.attention.attend(&input, &angles, kv, step, none)?;
-        let wanted = wanted_rows(batch);
+        let attended =
+            self.attention.attend(&Normed::plain(&input), &angles, kv, step, (none, true))?;
+        let wanted = batch.wanted_rows();
         if wanted.is_empty() {
             let logits = Tensor::zeros((0, self.vocab_size()), DType::F32, device)?;
             return Ok(ForwardOutput { logits, hidden: None, tapped: None });
@@ -185,7 +172,7 @@ impl CausalLm for EagleHead {
         let told = if self.spec.goes_on_normalized { &normalized } else { &x };
         let hidden = told.index_select(&indices(&batch.hidden_rows, &wanted, device)?, 0)?;
         let asked = normalized.index_select(&indices(&batch.logits_rows, &wanted, device)?, 0)?;
-        Ok(ForwardOutput { logits: self.logits(&asked)?, hidden: Some(hidden), tapped: None })
+        Ok(ForwardOutput { logits: self.head.logits(&asked)?, hidden: Some(hidden), tapped: None })
     }
 
     fn kv_shape(&self) -> KvShape {
@@ -215,46 +202,4 @@ impl CausalLm for EagleHead {
     fn fixed_rope_length(&self) -> Option<usize> {
         self.rope.as_ref().and_then(Rope::fixed_rope_length)
     }
-}
-
-/// The embedding of the checkpoint or, where it has none, the model's.
-fn own_embedding(
-    decoder: &DecoderSpec,
-    weights: &Weights,
-    model: Option<&Embedding>,
-) -> Loaded<Embedding> {
-    let name = "embed_tokens.weight";
-    if let Some(model) = model.filter(|_| !weights.contains(name)) {
-        return Ok(model.clone());
-    }
-    let matrix = Matrix::load(weights, name, decoder.vocab_size, decoder.mlp.hidden_size)?;
-    Ok(Embedding::new(matrix))
-}
-
-/// Where the logit of each of the model's tokens is among those of the head's tokens; `d2t` has for each
-/// of those how much higher its id is in the model.
-fn places(spec: &EagleSpec, weights: &Weights) -> std::result::Result<Option<Tensor>, ModelError> {
-    let (own, all) = (spec.draft_vocab_size, spec.decoder.vocab_size);
-    if own == all && !weights.contains("d2t") {
-        return Ok(None);
-    }
-    let behind = narrow(own)?;
-    let mut places = vec![behind; all];
-    for (id, offset) in weights.whole_numbers("d2t", own)?.into_iter().enumerate() {
-        let target = i64::try_from(id).ok().and_then(|id| id.checked_add(offset));
-        let target = target.and_then(|id| usize::try_from(id).ok());
-        match target.and_then(|id| places.get_mut(id)) {
-            Some(place) if *place == behind => *place = narrow(id)?,
-            _ => {
-                let bound = format!("must lead token {id} to a token of its own below {all}");
-                return Err(bad("d2t", offset, bound));
-            }
-        }
-    }
-    let places = Tensor::from_vec(places, all, weights.device());
-    Ok(Some(places.map_err(WeightError::from)?))
-}
-
-fn narrow(id: usize) -> std::result::Result<u32, ModelError> {
-    u32::try_from(id).map_err(|_| bad("draft_vocab_size", id, "must be below 2^32"))
 }
