@@ -38,7 +38,7 @@ pub(super) fn leader(source: &ModelSource, config: &EngineConfig) -> anyhow::Res
 /// Waits for all ranks of the other machines.
 fn links(nodes: &Nodes, source: &ModelSource, config: &EngineConfig) -> anyhow::Result<Vec<Link>> {
     let address = named(nodes)?;
-    let (size, model) = (config.tensor_parallel, common(source, config));
+    let (size, model) = (config.ranks(), common(source, config));
     let meeting = Meeting::at(&address, secret(&nodes.secret_file)?, size, model);
     let told =
         || format!("--master-addr {} --master-port {}", nodes.master_addr, nodes.master_port);
@@ -157,8 +157,8 @@ fn named(nodes: &Nodes) -> anyhow::Result<Vec<SocketAddr>> {
 /// and of how it is computed.
 fn common(source: &ModelSource, config: &EngineConfig) -> String {
     let EngineConfig { weight_kind, kv_cache_dtype, deterministic, .. } = config;
-    let bytes = source.weight_bytes();
-    let settings = format!("{bytes} {weight_kind:?} {kv_cache_dtype:?} {deterministic}");
+    let (bytes, split) = (source.weight_bytes(), config.ranks_flag());
+    let settings = format!("{bytes} {weight_kind:?} {kv_cache_dtype:?} {deterministic} {split}");
     let hash =
         Sha256::new().chain_update(source.config.to_string()).chain_update(settings).finalize();
     let model = hash.iter().take(8).fold(0u64, |all, byte| (all << 8) | u64::from(*byte));

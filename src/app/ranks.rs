@@ -1,5 +1,5 @@
-//! The processes that `sconce serve --tensor-parallel N` starts beside itself: each runs the same
-//! command line, but instead of serving it computes what rank 0 asks for over its standard input.
+//! The processes that `sconce serve --tensor-parallel N` or `--pipeline-parallel N` starts beside itself: each
+//! runs the same command line, but instead of serving it computes what rank 0 asks for over its standard input.
 
 use std::net::TcpStream;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -137,9 +137,9 @@ pub fn follow_leader(choice: &ModelChoice, config: &EngineConfig) -> anyhow::Res
         end_with_parent()?;
     }
     let rank = std::env::var(RANK).ok().and_then(|rank| rank.parse().ok());
-    let rank = rank.filter(|rank| (1..config.tensor_parallel).contains(rank));
+    let rank = rank.filter(|rank| (1..config.ranks()).contains(rank));
     let rank = rank.context("this subcommand is only for processes that `sconce serve` starts")?;
-    let follower = Arc::new(Follower::new(link_to_leader()?, rank, config.tensor_parallel));
+    let follower = Arc::new(Follower::new(link_to_leader()?, rank, config.ranks()));
     // What had to be downloaded, the process has downloaded that started this one.
     let choice = ModelChoice { offline: true, ..choice.clone() };
     let source = choice.open().inspect_err(|error| {
@@ -151,23 +151,23 @@ pub fn follow_leader(choice: &ModelChoice, config: &EngineConfig) -> anyhow::Res
 
 /// Refuses choices that can't be combined with several ranks, and ranks that can't be on these machines.
 pub(super) fn check(choice: &ModelChoice, config: &EngineConfig) -> anyhow::Result<()> {
-    let size = config.tensor_parallel;
+    let (size, flag) = (config.ranks(), config.ranks_flag());
+    let (tensors, stages) = (config.tensor_parallel, config.pipeline_parallel);
+    ensure!(
+        tensors == 1 || stages == 1,
+        "--pipeline-parallel {stages} can't be used with --tensor-parallel {tensors}: a model is split by \
+         layers or within them"
+    );
     if let Some(nodes) = &config.nodes {
         let (rank, count) = (nodes.rank, nodes.count);
         ensure!(rank < count, "--node-rank {rank} is not below --nnodes {count}");
         ensure!(
             size.is_multiple_of(count),
-            "--tensor-parallel {size} can't be divided by --nnodes {count}: each machine has equally many \
+            "{flag} {size} can't be divided by --nnodes {count}: each machine has equally many \
              ranks"
         );
     }
-    ensure!(
-        size == 1 || choice.adapters.is_empty(),
-        "--lora-modules can't be used with --tensor-parallel"
-    );
-    ensure!(
-        size == 1 || choice.draft_model.is_none(),
-        "--draft-model can't be used with --tensor-parallel"
-    );
+    ensure!(size == 1 || choice.adapters.is_empty(), "--lora-modules can't be used with {flag}");
+    ensure!(size == 1 || choice.draft_model.is_none(), "--draft-model can't be used with {flag}");
     Ok(())
 }

@@ -3,8 +3,9 @@
 
     nodes.py [--binary target/debug/sconce] [--json FILE]
 
-Needs root, iproute2 and /dev/net/tun. Answers must be those of two ranks on one machine, to the bit,
-whatever the network does; a wrong secret is refused; a rank that dies ends its requests with an error and then
+Needs root, iproute2 and /dev/net/tun. The model is split within its layers (tensor parallel) and by its layers
+(pipeline parallel). Answers must be those of two ranks on one machine, to the bit, and of stages those of one
+process, whatever the network does; a wrong secret is refused; a rank that dies ends its requests with an error and then
 the server, and the group is there again once a supervisor has started the server again. Rates are those of a
 debug build of the demo model, and compare only with each other.
 """
@@ -31,6 +32,9 @@ from serving import Server, checks, free_port, wait_until
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE, THERE = "10.213.28.1", "10.213.28.2"
+SPLITS = ["tensor", "pipeline"]
+# Enough for several microbatches of a step.
+STREAMS = 32
 PROMPTS = ["Once upon a time", "What is 12 plus 30?", "The fox", "A cat sat on"]
 # Of each way, so a round trip has twice as much.
 NETWORKS = {"0 ms": {}, "1 ms": {"delay": 0.001}, "20 ms": {"delay": 0.02}, "1 % loss": {"loss": 0.01}}
@@ -148,13 +152,25 @@ def answers(server: Server) -> list:
     return alone
 
 
-def rate(server: Server) -> float:
-    """Tokens per second of one stream."""
+def rate(server: Server, streams: int = 1) -> float:
+    """Tokens per second of so many streams together."""
     body = {"model": "sconce-demo", "prompt": "Once", "max_tokens": 32, "ignore_eos": True}
+    told = []
+
+    def run():
+        told.append(server.post("/v1/completions", body))
+
+    threads = [threading.Thread(target=run) for _ in range(streams)]
     began = time.monotonic()
-    status, answer = server.post("/v1/completions", body)
-    assert status == 200 and answer["usage"]["completion_tokens"] == 32, answer
-    return 32 / (time.monotonic() - began)
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    seconds = time.monotonic() - began
+    for status, answer in told:
+        assert status == 200 and answer["usage"]["completion_tokens"] == 32, answer
+    assert len(told) == streams
+    return 32 * streams / seconds
 
 
 def secret_file(folder: pathlib.Path, name: str) -> str:
@@ -171,9 +187,13 @@ def check_secret(check, network, binary, flags, folder, server):
             assert node.process.wait(timeout=60) == 1
             assert "the secrets (--rank-secret-file) are not the same" in node.text(), node.text()
         assert server.process.poll() is None
-    with check("so is one with another model"):
-        other = [*flags, "--node-rank=1", "--kv-cache-dtype=f32"]
-        with Node(network, binary, other) as node:
+    split, *others = flags
+    otherwise = next(f"--{other}-parallel=2" for other in SPLITS if other not in split)
+    for what, other in {
+        "with another kind of cache": [*flags, "--kv-cache-dtype=f32"],
+        "that splits the model otherwise": [otherwise, *others],
+    }.items():
+        with check(f"so is one {what}"), Node(network, binary, [*other, "--node-rank=1"]) as node:
             assert node.process.wait(timeout=60) == 1
             assert "refuses this rank: it has sconce" in node.text(), node.text()
 
@@ -251,50 +271,59 @@ def check_stop(check, server: Waiting, node: Node):
         assert node.process.wait(timeout=60) == 0, node.text()[-2000:]
 
 
+def serve_split(check, network, folder, binary: str, split: str, expected, rows: dict):
+    """The same model on two machines, split so; answers must be `expected`."""
+    flags = [
+        f"--{split}-parallel=2",
+        "--nnodes=2",
+        f"--master-addr={HERE}",
+        f"--master-port={free_port()}",
+        f"--rank-secret-file={secret_file(folder, 'secret')}",
+        "--threads=1",
+    ]
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(Waiting(binary, *flags, "--node-rank=0"))
+        check_secret(check, network, binary, flags, folder, server)
+        node = stack.enter_context(Node(network, binary, [*flags, "--node-rank=1"]))
+        try:
+            server.ready()
+            for name, settings in NETWORKS.items():
+                with check(f"{split} parallel, {name} between two machines: the bits of one machine"):
+                    network.become(**settings)
+                    assert answers(server) == expected
+                    rows[f"{split} parallel, {name}"] = [rate(server), rate(server, STREAMS)]
+            network.become()
+            check_deaths(check, server, node, expected)
+            if split == "tensor":
+                check_gone(check, network, server, node, expected)
+            check_stop(check, server, node)
+        except Exception:
+            print(server.log_tail(), node.text()[-3000:])
+            raise
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--binary", default=str(ROOT / "target" / "debug" / "sconce"))
     parser.add_argument("--json")
     args = parser.parse_args()
-    rows = {}
+    rows, expected = {}, {}
     with contextlib.ExitStack() as stack, checks() as check:
         network = stack.enter_context(Network())
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        with Server(args.binary, "--threads", "1") as one:
-            rows["one process"] = rate(one)
-            alone = answers(one)
-        with Server(args.binary, "--tensor-parallel", "2", "--threads", "1") as two:
-            rows["two ranks here"] = rate(two)
-            expected = answers(two)
-        with check("two ranks choose the tokens of one process"):
-            assert [tokens for tokens, _ in expected] == [tokens for tokens, _ in alone]
-        flags = [
-            "--tensor-parallel=2",
-            "--nnodes=2",
-            f"--master-addr={HERE}",
-            f"--master-port={free_port()}",
-            f"--rank-secret-file={secret_file(folder, 'secret')}",
-            "--threads=1",
-        ]
-        server = stack.enter_context(Waiting(args.binary, *flags, "--node-rank=0"))
-        check_secret(check, network, args.binary, flags, folder, server)
-        node = stack.enter_context(Node(network, args.binary, [*flags, "--node-rank=1"]))
-        try:
-            server.ready()
-            for name, settings in NETWORKS.items():
-                with check(f"{name} between two machines: the bits of one machine"):
-                    network.become(**settings)
-                    assert answers(server) == expected
-                    rows[f"two machines, {name}"] = rate(server)
-            network.become()
-            check_deaths(check, server, node, expected)
-            check_gone(check, network, server, node, expected)
-            check_stop(check, server, node)
-        except Exception:
-            print(server.log_tail(), node.text()[-3000:])
-            raise
-    for name, tokens in rows.items():
-        print(f"{name:28} {tokens:8.1f} tokens/s")
+        for name, flags in {"one process": [], **{split: [f"--{split}-parallel=2"] for split in SPLITS}}.items():
+            with Server(args.binary, "--threads", "1", *flags) as one:
+                kind = f"{name} parallel, one machine" if flags else name
+                rows[kind] = [rate(one), rate(one, STREAMS)]
+                expected[name] = answers(one)
+        with check("two ranks choose the tokens of one process, and two stages have its bits"):
+            tokens = [[token_ids for token_ids, _ in expected[name]] for name in ("tensor", "one process")]
+            assert tokens[0] == tokens[1]
+            assert expected["pipeline"] == expected["one process"]
+        for split in SPLITS:
+            serve_split(check, network, folder, args.binary, split, expected[split], rows)
+    for name, (alone, together) in rows.items():
+        print(f"{name:32} {alone:8.1f} tokens/s, {together:8.1f} of {STREAMS} streams")
     if args.json:
         pathlib.Path(args.json).write_text(json.dumps(rows, indent=1) + "\n")
     return check.exit_status()

@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use candle_core::{Device, Result, Tensor, bail};
 
 use super::link::{Link, numbers, tensor};
+use super::microbatches::cut;
 use super::order::{Order, RankMemory};
+use super::stages;
 use crate::layers::group::Group;
 use crate::models::CausalLm;
 use crate::runner::local::Local;
@@ -59,7 +61,12 @@ impl Follower {
                 Order::Start(_) => bail!("started already"),
                 Order::Copy { blocks, states } => local.copy(&blocks, &states)?,
                 Order::Answer => self.link().send(&())?,
-                Order::Forward(batch) => drop(local.forward(&batch)?),
+                Order::TakeSnapshots(copies) => local.take_snapshots(&copies)?,
+                Order::Restore(copies) => local.restore(&copies)?,
+                Order::Forward(batch) => drop(local.forward(&batch, None)?),
+                Order::Stage { batch, microbatches } => {
+                    stages::follow(&mut self.link(), &local, cut(&batch, microbatches))?;
+                }
             }
         }
         Ok(())

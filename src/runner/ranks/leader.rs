@@ -110,7 +110,7 @@ impl Leader {
         Ok(done)
     }
 
-    fn links(&self) -> MutexGuard<'_, Vec<Link>> {
+    pub(super) fn links(&self) -> MutexGuard<'_, Vec<Link>> {
         self.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

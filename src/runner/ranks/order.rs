@@ -16,15 +16,25 @@ pub(crate) enum Order<'a> {
     Copy { blocks: Vec<(u32, u32)>, states: Vec<(u32, u32)> },
     /// Say that this rank is still there.
     Answer,
-    /// Compute a step.
+    /// Copy states to snapshots, each `(from, to)`.
+    TakeSnapshots(Vec<(u32, u32)>),
+    /// Copy snapshots to states, each `(from, to)`.
+    Restore(Vec<(u32, u32)>),
+    /// Compute a step, with a part of each layer.
     Forward(Box<Cow<'a, ForwardBatch>>),
+    /// Compute a step with some of the layers, in so many microbatches one after the other.
+    Stage { batch: Box<Cow<'a, ForwardBatch>>, microbatches: usize },
 }
 
-/// The memory of a rank that has loaded its part of the model.
+/// The memory of a rank that has loaded its part of the model, and what that takes of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankMemory {
     /// Bytes that are not in use.
     pub free: usize,
     /// Bytes of all memory, where the device has memory of its own.
     pub own: Option<usize>,
+    /// Bytes of this rank's part of a block of the KV cache.
+    pub block_bytes: usize,
+    /// Bytes of this rank's part of the recurrent states of a sequence.
+    pub state_bytes: usize,
 }
