@@ -20,13 +20,16 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
+mod exemplars;
 mod finished;
 pub mod kv_tiers;
 mod lora;
 mod metric;
+pub mod open_metrics;
 mod registry;
 mod speech;
 mod table;
+mod traced;
 
 pub use finished::Finished;
 pub use metric::{Metric, MetricKind};
@@ -136,9 +139,10 @@ impl MetricsHandle {
         self.metrics.request_max_tokens.record(as_value(max_tokens));
     }
 
-    /// A sequence's first token came; `prompt_tokens` is 0 for the further choices of one prompt.
-    pub fn first_token(&self, since_arrival: Duration, prompt_tokens: usize) {
-        self.metrics.first_token.record(since_arrival);
+    /// A sequence's first token came; `prompt_tokens` is 0 for the further choices of one prompt. `trace`
+    /// is the id of the request's trace, if it is told to a collector.
+    pub fn first_token(&self, since_arrival: Duration, prompt_tokens: usize, trace: Option<&str>) {
+        self.metrics.first_token.record(since_arrival, trace);
         self.metrics.generation_tokens.increment(1);
         if prompt_tokens > 0 {
             self.metrics.prompt_tokens.increment(prompt_tokens as u64);
@@ -152,31 +156,31 @@ impl MetricsHandle {
         self.metrics.generation_tokens.increment(1);
     }
 
-    /// A sequence ended with an answer.
-    pub fn sequence_ended(&self, reason: Finished, times: SequenceTimes) {
+    /// A sequence ended with an answer; `trace` as for [`Self::first_token`].
+    pub fn sequence_ended(&self, reason: Finished, times: SequenceTimes, trace: Option<&str>) {
         let SequenceTimes { total, queue, prefill, decode, output_tokens } = times;
         self.metrics.finished.count(reason);
         self.metrics.request_generation_tokens.record(as_value(output_tokens));
-        self.metrics.total_time.record(total);
-        self.metrics.queue_time.record(queue);
-        self.metrics.prefill_time.record(prefill);
-        self.metrics.decode_time.record(decode);
-        self.metrics.inference_time.record(prefill + decode);
+        self.metrics.total_time.record(total, trace);
+        self.metrics.queue_time.record(queue, trace);
+        self.metrics.prefill_time.record(prefill, trace);
+        self.metrics.decode_time.record(decode, trace);
+        self.metrics.inference_time.record(prefill + decode, trace);
         if output_tokens > 1 {
             let gaps = as_value(output_tokens - 1);
             self.metrics.mean_token_gap.record(decode.as_secs_f64() / gaps);
         }
     }
 
-    /// A text has its embedding, which took no sampled token.
-    pub fn text_embedded(&self, tokens: usize, times: SequenceTimes) {
+    /// A text has its embedding, which took no sampled token; `trace` as for [`Self::first_token`].
+    pub fn text_embedded(&self, tokens: usize, times: SequenceTimes, trace: Option<&str>) {
         self.metrics.finished.count(Finished::Stop);
         self.metrics.prompt_tokens.increment(tokens as u64);
         self.metrics.request_prompt_tokens.record(as_value(tokens));
-        self.metrics.total_time.record(times.total);
-        self.metrics.queue_time.record(times.queue);
-        self.metrics.prefill_time.record(times.prefill);
-        self.metrics.inference_time.record(times.prefill);
+        self.metrics.total_time.record(times.total, trace);
+        self.metrics.queue_time.record(times.queue, trace);
+        self.metrics.prefill_time.record(times.prefill, trace);
+        self.metrics.inference_time.record(times.prefill, trace);
     }
 
     /// A sequence ended without an answer: its client went away or it was cut.
@@ -280,6 +284,11 @@ impl MetricsHandle {
         text
     }
 
+    /// As [`Self::render`], in OpenMetrics, with exemplars.
+    pub fn render_open_metrics(&self) -> String {
+        open_metrics::rewritten(&self.render(), TABLE, &self.registry)
+    }
+
     /// Folds recorded samples into buckets. Rendering does it too; without scrapes, call this
     /// every few seconds, since samples take memory until then.
     pub fn run_upkeep(&self) {
@@ -372,7 +381,7 @@ mod tests {
             decode: Duration::from_secs(1),
             output_tokens: 11,
         };
-        metrics.sequence_ended(Finished::Length, times);
+        metrics.sequence_ended(Finished::Length, times, None);
         let text = metrics.render();
         let label = "{model_name=\"m\",engine=\"0\"}";
         assert!(text.contains(&format!("vllm:e2e_request_latency_seconds_sum{label} 3\n")));

@@ -151,6 +151,16 @@ pub fn traceparent(span: &Span) -> Option<String> {
     })
 }
 
+/// The id of the span's trace, if that is told to a collector.
+pub fn sampled_trace(span: &Span) -> Option<String> {
+    if !is_exporting() {
+        return None;
+    }
+    let context = span.context();
+    let context = context.span().span_context().clone();
+    (context.is_valid() && context.is_sampled()).then(|| context.trace_id().to_string())
+}
+
 /// A part of a request that begins now, of which the log says nothing.
 pub fn stage(name: &'static str) -> Span {
     if !is_exporting() {

@@ -1,18 +1,22 @@
 //! Where metrics are registered: the recorder of one server, and the labels that its metrics have.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::marker::PhantomData;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Label, Level, Metadata, Recorder};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusRecorder};
 
+use super::exemplars::Buckets;
 use super::metric::{Metric, MetricKind};
 
 /// A local recorder plus the labels that every `vllm:` and `sconce:` metric has.
 pub(super) struct Registry {
     pub(super) recorder: PrometheusRecorder,
     pub(super) model_name: String,
+    /// Of histograms whose samples may be traced.
+    exemplars: Mutex<BTreeMap<&'static str, Arc<Buckets>>>,
 }
 
 /// A label's name and value.
@@ -40,7 +44,18 @@ impl Registry {
                 MetricKind::Histogram(_) => recorder.describe_histogram(name, None, help),
             }
         }
-        Self { recorder, model_name: model_name.to_owned() }
+        Self { recorder, model_name: model_name.to_owned(), exemplars: Mutex::default() }
+    }
+
+    /// Has the exemplars of a histogram's buckets told with it.
+    pub(super) fn remember(&self, name: &'static str, buckets: Arc<Buckets>) {
+        self.exemplars.lock().unwrap_or_else(PoisonError::into_inner).insert(name, buckets);
+    }
+
+    /// The exemplar of a histogram's bucket, as OpenMetrics has it.
+    pub(super) fn exemplar(&self, name: &str, bucket: usize) -> Option<String> {
+        let all = self.exemplars.lock().unwrap_or_else(PoisonError::into_inner);
+        all.get(name)?.text(bucket)
     }
 
     fn key(&self, name: &'static str, labels: &[LabelPair]) -> Key {

@@ -10,6 +10,7 @@ use super::finished::FinishedCounters;
 use super::lora::LoraRequests;
 use super::metric::{Metric, counter, gauge, histogram};
 use super::registry::{Instrument, Labelled, Registry};
+use super::traced::TracedHistogram;
 
 const FIRST_TOKEN_SECONDS: &[f64] = &[
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0,
@@ -85,7 +86,7 @@ table! {
         counter("vllm:spec_decode_num_accepted_tokens_per_pos_total",
         "Drafted tokens that were sampled, by position in their draft.");
     drafts_by_source: Labelled<Counter> = counter("sconce:spec_decode_drafts_total",
-        "Drafts of a sequence in a step, by source: ngram, suffix, prediction, grammar, draft_model, mtp, eagle3.");
+        "Drafts of a sequence in a step, by source: ngram, suffix, prediction, grammar, draft_model, mtp, eagle3, dflash, dspark.");
     drafted_by_source: Labelled<Counter> = counter("sconce:spec_decode_draft_tokens_total",
         "Tokens that were drafted, by source.");
     accepted_by_source: Labelled<Counter> = counter("sconce:spec_decode_accepted_tokens_total",
@@ -100,21 +101,21 @@ table! {
         "The n of a request.");
     request_max_tokens: Histogram = histogram("vllm:request_params_max_tokens", REQUEST_TOKENS,
         "The max_tokens of a request.");
-    first_token: Histogram = histogram("vllm:time_to_first_token_seconds", FIRST_TOKEN_SECONDS,
+    first_token: TracedHistogram = histogram("vllm:time_to_first_token_seconds", FIRST_TOKEN_SECONDS,
         "From a request's arrival to its first token.");
     token_gap: Histogram = histogram("vllm:inter_token_latency_seconds", TOKEN_GAP_SECONDS,
         "Between two tokens of a sequence.");
     mean_token_gap: Histogram = histogram("vllm:request_time_per_output_token_seconds", TOKEN_GAP_SECONDS,
         "Mean time between the tokens of a sequence.");
-    total_time: Histogram = histogram("vllm:e2e_request_latency_seconds", REQUEST_SECONDS,
+    total_time: TracedHistogram = histogram("vllm:e2e_request_latency_seconds", REQUEST_SECONDS,
         "From a request's arrival to a sequence's end.");
-    queue_time: Histogram = histogram("vllm:request_queue_time_seconds", REQUEST_SECONDS,
+    queue_time: TracedHistogram = histogram("vllm:request_queue_time_seconds", REQUEST_SECONDS,
         "Waiting to be scheduled.");
-    inference_time: Histogram = histogram("vllm:request_inference_time_seconds", REQUEST_SECONDS,
+    inference_time: TracedHistogram = histogram("vllm:request_inference_time_seconds", REQUEST_SECONDS,
         "From the first scheduled step to the last token.");
-    prefill_time: Histogram = histogram("vllm:request_prefill_time_seconds", REQUEST_SECONDS,
+    prefill_time: TracedHistogram = histogram("vllm:request_prefill_time_seconds", REQUEST_SECONDS,
         "From the first scheduled step to the first token.");
-    decode_time: Histogram = histogram("vllm:request_decode_time_seconds", REQUEST_SECONDS,
+    decode_time: TracedHistogram = histogram("vllm:request_decode_time_seconds", REQUEST_SECONDS,
         "From the first token to the last.");
     cache_config: Labelled<Gauge> = gauge("vllm:cache_config_info",
         "Always 1; the labels hold block_size and num_gpu_blocks.");

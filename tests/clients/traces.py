@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Spans of requests, read by OpenTelemetry's own protobuf types, and log lines as JSON.
+"""Spans of requests, read by OpenTelemetry's own protobuf types, exemplars by Prometheus' own reader, and log
+lines as JSON.
 
     traces.py [--binary target/debug/sconce]
 
-Needs `opentelemetry-proto`.
+Needs `opentelemetry-proto` and `prometheus-client`.
 """
 
 import argparse
@@ -17,6 +18,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
+from prometheus_client.parser import text_string_to_metric_families as prometheus
 
 from serving import Server, checks, wait_until
 
@@ -121,6 +124,34 @@ def spans(binary: str):
     assert SECRET.encode() not in b"".join(span.SerializeToString() for span in collector.spans)
 
 
+def exemplars(binary: str):
+    """Buckets of times lead to traces that the collector has, in a text that OpenMetrics' strict reader takes."""
+    collector = Collector()
+    with Server(binary, "--otlp-endpoint", f"http://127.0.0.1:{collector.server_port}") as server:
+        body = {"model": "sconce-demo", "prompt": "x", "max_tokens": 3, "ignore_eos": True}
+        for sampled in ["00", "01"]:
+            trace = TRACE if sampled == "01" else TRACE[::-1]
+            assert ask(server, "/v1/completions", body, traceparent=f"00-{trace}-{PARENT}-{sampled}")[0] == 200
+        # As Prometheus asks.
+        accept = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.1"
+        status, headers, text = server.request("GET", "/metrics", headers={"accept": accept})
+        assert status == 200 and headers["content-type"].startswith("application/openmetrics-text"), headers
+        families = {family.name: family for family in openmetrics(text.decode())}
+        for name in ["time_to_first_token", "e2e_request_latency", "request_queue_time", "request_prefill_time"]:
+            samples = families[f"vllm:{name}_seconds"].samples
+            told = [sample.exemplar for sample in samples if sample.exemplar]
+            assert [one.labels for one in told] == [{"trace_id": TRACE}], (name, told)
+            bounds = [float(sample.labels["le"]) for sample in samples if sample.exemplar]
+            assert 0 <= told[0].value <= bounds[0] and float(told[0].timestamp) > 1.7e9, told
+        assert families["vllm:prompt_tokens"].type == "counter"
+        status, headers, text = server.request("GET", "/metrics")
+        assert status == 200 and headers["content-type"].startswith("text/plain"), headers
+        plain = {family.name for family in prometheus(text.decode())}
+        assert plain == set(families), plain ^ set(families)
+        assert server.stop() == 0
+    assert collector.named("POST /v1/completions", TRACE)
+
+
 def lines(binary: str):
     flags = ["--log-format", "json", "--slow-request-ms", "1", "--api-key", "k"]
     with Server(binary, *flags) as server:
@@ -156,7 +187,7 @@ def main() -> int:
     parser.add_argument("--binary", default="target/debug/sconce")
     binary = str(pathlib.Path(parser.parse_args().binary).resolve())
     with checks() as check:
-        for work in [spans, lines, nobody_listens]:
+        for work in [spans, exemplars, lines, nobody_listens]:
             with check(work.__name__):
                 work(binary)
         return check.exit_status()
