@@ -88,8 +88,8 @@ def main():
     arguments.add_argument("--streams", type=int, default=60)
     arguments.add_argument("--rate", type=float, default=1.0)
     options = arguments.parse_args()
-    # The same streams come twice, and are computed twice.
-    with server(options, "--no-prefix-cache") as (url, model):
+    # The same streams come twice, and are computed twice, token by token: the first answers would be drafts.
+    with server(options, "--no-prefix-cache", "--draft-max", "0") as (url, model):
         alone = streams(options, url)
         batch = Batch(url, model, options.lines, 0)
         beside = streams(options, url)

@@ -67,6 +67,12 @@ def server(options, *flags):
         yield url, model
 
 
+def benched(options, url, *more):
+    """What `sconce bench` measures of a server, one request after the other."""
+    command = [options.sconce, "bench", "--url", url, "--json", "-", "--concurrency", "1", *more]
+    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
 def text(url, model, tokens, seed):
     """A text of so many tokens or a few more, unlike that of any other seed from its beginning on."""
     draw = random.Random(seed)

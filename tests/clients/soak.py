@@ -334,6 +334,8 @@ def memory_is_flat(soak: Soak):
     first, last = sorted(begin[:10])[5], sorted(begin[-10:])[5]
     grown = last / first - 1
     print(f"    {first >> 20} MiB after a twelfth, {last >> 20} MiB at the end: {100 * grown:+.1f} %")
+    part = max(len(begin) // 11, 1)
+    print("    in parts of a twelfth:", [size >> 20 for size in begin[::part]], "MiB")
     if soak.minutes >= 20:
         assert grown < 0.03, grown
 
