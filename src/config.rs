@@ -21,6 +21,8 @@ pub struct EngineConfig {
     pub device: DeviceChoice,
     /// Processes that compute the model together, each with its part of the weights.
     pub tensor_parallel: usize,
+    /// Processes that compute the model one after the other, each with its layers.
+    pub pipeline_parallel: usize,
     /// The machines that these processes are on, if there are several.
     pub nodes: Option<Nodes>,
     /// Most sequences in one step.
@@ -73,6 +75,7 @@ impl Default for EngineConfig {
         Self {
             device: DeviceChoice::Auto,
             tensor_parallel: 1,
+            pipeline_parallel: 1,
             nodes: None,
             max_num_seqs: 64,
             max_num_batched_tokens: 512,
@@ -99,9 +102,19 @@ impl Default for EngineConfig {
 }
 
 impl EngineConfig {
+    /// Processes that compute the model.
+    pub fn ranks(&self) -> usize {
+        self.tensor_parallel * self.pipeline_parallel
+    }
+
+    /// The flag that asks for more than one.
+    pub fn ranks_flag(&self) -> &'static str {
+        if self.pipeline_parallel > 1 { "--pipeline-parallel" } else { "--tensor-parallel" }
+    }
+
     /// Ranks on each machine.
     pub fn ranks_per_node(&self) -> usize {
-        self.tensor_parallel / self.nodes.as_ref().map_or(1, |nodes| nodes.count)
+        self.ranks() / self.nodes.as_ref().map_or(1, |nodes| nodes.count)
     }
 }
 
@@ -377,9 +390,10 @@ pub struct ServerConfig {
     pub max_embed_len: Option<usize>,
     /// Connections that may be open at once on each address; one more is answered 503 and ended.
     pub max_connections: usize,
-    /// Largest request body in bytes; `None`: 8 MiB, or 64 MiB where the model sees pictures.
+    /// Largest request body in bytes; `None`: 8 MiB, or 64 MiB where the model sees pictures or
+    /// hears sounds.
     pub max_body_bytes: Option<usize>,
-    /// Pictures in requests.
+    /// Pictures and sounds in requests.
     pub media: MediaConfig,
     /// How long requests are still taken after SIGTERM, while readiness is red already.
     pub drain_delay: Duration,
@@ -448,11 +462,17 @@ impl Default for StoreLimits {
     }
 }
 
-/// Which pictures requests may bring, where the model sees.
+/// Which pictures and sounds requests may bring, where the model sees or hears.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MediaConfig {
     /// Most pictures in a prompt.
     pub max_images: usize,
+    /// Most sounds in a prompt.
+    pub max_sounds: usize,
+    /// Most bytes of a sound's file.
+    pub max_sound_bytes: usize,
+    /// Most seconds of a sound.
+    pub max_sound_seconds: u64,
     /// Hosts that pictures are fetched from, without those below them; none by default.
     pub domains: Vec<String>,
 }
@@ -466,7 +486,13 @@ impl MediaConfig {
 
 impl Default for MediaConfig {
     fn default() -> Self {
-        Self { max_images: 100, domains: Vec::new() }
+        Self {
+            max_images: 100,
+            max_sounds: 16,
+            max_sound_bytes: 128 << 20,
+            max_sound_seconds: 7200,
+            domains: Vec::new(),
+        }
     }
 }
 

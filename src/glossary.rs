@@ -32,6 +32,8 @@
 //! | load | bringing blocks back from a slower tier for a sequence that waits | |
 //! | logits | a number for each token of the vocabulary, before softmax | |
 //! | logprob | the logarithm of a token's probability | |
+//! | media | pictures and sounds, in a prompt or apart from it | |
+//! | microbatch | a part of a step that goes through the stages while others are in later ones | |
 //! | mixer | what mixes the tokens of a sequence in a layer: attention or a recurrence | |
 //! | owner | whose stored objects a request may see: those of its API key | |
 //! | packed matrix | weights in the order in which a CPU's kernels read them | |
@@ -51,6 +53,7 @@
 //! | snapshot | a copy of a sequence's states, from which others with the same tokens resume | |
 //! | speculation | verifying drafts, so that a step gives more than one token | |
 //! | SSE event | a piece of a stream as it is sent | |
+//! | stage | a rank that computes some of the layers, after the stage before | |
 //! | state | what a recurrent layer keeps of a sequence, of a fixed size | |
 //! | step | what the engine computes at once: some tokens of some sequences | |
 //! | tier | a place for blocks and snapshots beside the KV cache: a folder on disk | |

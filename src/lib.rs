@@ -20,6 +20,7 @@
 //!   store       objects and lines of work that outlive the process, in SQLite or PostgreSQL
 //!   text        strings, templates, tokenizers       | config | metrics | pooling | demo
 //!   pictures    files to pixels                      | speech: sound to text, beside the engine
+//!   sounds      files to what encoders hear, by `speech`
 //!   telemetry   spans of requests, to the log and to collectors
 //! 0 blocks      what the bytes of quantized weights stand for
 //! ```
@@ -45,7 +46,8 @@
 //!    A request to embed a text runs the same way, but samples nothing: the engine pools its hidden
 //!    states and sends one vector. A model that only embeds has no KV cache and a loop of its own.
 //!    A model that several processes compute has one such engine: its runner tells the other ranks
-//!    what to compute (`runner::ranks`), and the layers add up what all of them have.
+//!    what to compute (`runner::ranks`), and the layers add up what all of them have; or each rank is a
+//!    stage with some of the layers, and hidden states go from one to the next in microbatches.
 //!    On an NVIDIA GPU operations are launches by `kernels::cuda`, decode steps are captured as a CUDA
 //!    graph for each size at startup (`runner::decode_graphs`), and tokens are drawn where the logits are
 //!    (`sampling::on_device`); the host sees token ids.
@@ -109,6 +111,7 @@ pub mod pooling;
 pub mod runner;
 pub mod sampling;
 pub mod scheduler;
+pub mod sounds;
 pub mod speculation;
 pub mod speech;
 pub mod store;

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("allocator", &[]),
     ("cli", &["*"]),
+    // What a configuration means is what a GGUF file of it must say.
+    ("app::convert", &["models", "layers", "text", "weights", "config"]),
     (
         "app",
         &[
@@ -18,6 +20,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "text",
             "weights",
             "pictures",
+            "sounds",
             "metrics",
             "config",
             "demo",
@@ -38,6 +41,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "scheduler::stop",
             "structured",
             "pictures",
+            "sounds",
             "speech",
             "metrics",
             "config",
@@ -47,7 +51,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "guide",
         ],
     ),
-    ("engine::startup", &["models", "weights", "kernels", "layers::group"]),
+    ("engine::startup", &["models", "weights", "kernels", "layers::group", "blocks"]),
     // `pooling` is arithmetic on plain numbers, as `sampling` is on logits: the engine makes an
     // embedding of hidden states as it makes a token of logits.
     (
@@ -59,6 +63,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "speculation",
             "pooling",
             "pictures",
+            "sounds",
             "kv_cache",
             "kv_disk",
             "kv_events",
@@ -66,11 +71,14 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "metrics",
         ],
     ),
-    ("runner", &["models", "layers::forward", "layers::group", "scheduler::output", "pictures"]),
+    (
+        "runner",
+        &["models", "layers::forward", "layers::group", "scheduler::output", "pictures", "sounds"],
+    ),
     ("scheduler", &["kv_cache"]),
     ("sampling", &["kernels", "structured"]),
-    // A tower looks at the pixels of a picture.
-    ("models", &["layers", "weights", "kernels", "pictures"]),
+    // A tower looks at the pixels of a picture, an encoder at the features of a sound.
+    ("models", &["layers", "weights", "kernels", "pictures", "sounds"]),
     ("layers", &["weights", "kernels"]),
     ("weights", &[]),
     ("kernels", &[]),
@@ -86,6 +94,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     // A model of its own beside the engine, which it doesn't know.
     ("speech", &["text", "weights", "config", "metrics"]),
     ("pictures", &[]),
+    // Files are decoded and heard as those to transcribe are.
+    ("sounds", &["speech::audio", "speech::features"]),
     ("config", &[]),
     ("metrics", &[]),
     ("telemetry", &[]),
@@ -117,7 +127,7 @@ const INSIDE: &[(&str, &[&str])] = &[
     ),
     // A conversation to tokenize is one of a chat completion.
     ("http::page", &[]),
-    ("http::ops", &["openai", "page", "generate", "request", "state", "wire", "error"]),
+    ("http::ops", &["ranking", "openai", "page", "generate", "request", "state", "wire", "error"]),
     ("http::middleware", &["page", "request", "state", "error"]),
     ("http::worker", &["anthropic", "openai", "request", "state", "wire", "error"]),
     ("http::ledger", &["state"]),
@@ -129,15 +139,17 @@ const INSIDE: &[(&str, &[&str])] = &[
     ("models::causal_lm", &["adapter"]),
     ("models::config", &["error"]),
     ("models::decoder", &["adapter", "causal_lm", "error"]),
-    ("models::encoder", &["classifier", "config", "error", "top"]),
+    ("models::encoder", &["adapter", "classifier", "config", "error", "top"]),
     ("models::common", &["classifier", "config", "decoder", "error", "top"]),
     ("models::architectures", &["classifier", "common", "config", "decoder", "error", "top"]),
     ("models::vision", &["error"]),
+    // What stands behind the layers is what stands behind those of a tower.
+    ("models::audio", &["error", "vision"]),
     ("kernels::cpu", &[]),
     ("kernels::backend", &["cpu"]),
     ("kernels::cuda", &["backend"]),
     ("kernels::pool", &[]),
-    ("kernels::packed", &["backend", "cpu", "fresh", "huge_pages", "pool"]),
+    ("kernels::packed", &["backend", "cpu", "cuda", "fresh", "huge_pages", "pool"]),
     ("kernels::cache", &["backend", "cpu", "huge_pages", "storage"]),
 ];
 

@@ -3,8 +3,10 @@
 use anyhow::{Context, bail, ensure};
 use serde::Deserialize;
 
+use crate::engine::adapter::Adapter;
 use crate::engine::startup::adapters::AdapterLoader;
 use crate::http::state::adapter_registry::{AdapterParts, ServedAdapter};
+use crate::weights::task_adapters::TaskAdapterFolder;
 
 /// A LoRA adapter to load, as `--lora-modules` describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -48,5 +50,19 @@ pub(super) fn load(modules: &[LoraModule], loader: AdapterLoader) -> anyhow::Res
         tracing::info!(name, path, bytes = adapter.size_in_bytes(), "a LoRA adapter was loaded");
         served.push(ServedAdapter::new(adapter, path, base_model_name));
     }
-    Ok(AdapterParts { loader, served })
+    Ok(AdapterParts { loader, served, tasks: Vec::new() })
+}
+
+/// Loads the adapters that the model's own folder has for tasks.
+pub(super) fn of_tasks(
+    folders: &[TaskAdapterFolder],
+    loader: &AdapterLoader,
+) -> anyhow::Result<Vec<Adapter>> {
+    let load = |TaskAdapterFolder { task, path }: &TaskAdapterFolder| {
+        let adapter = loader.load_own(task, path);
+        let adapter = adapter.with_context(|| format!("the adapter of the task {task}"))?;
+        tracing::info!(task, bytes = adapter.size_in_bytes(), "the adapter of a task was loaded");
+        Ok(adapter)
+    };
+    folders.iter().map(load).collect()
 }

@@ -10,8 +10,10 @@
 
 pub mod adapters;
 pub mod choice;
+pub mod convert;
 mod draft;
 pub mod generation_config;
+mod late_interaction;
 pub mod local;
 pub mod model;
 pub mod nodes;

@@ -15,6 +15,7 @@ use super::templates::{ChatTemplates, chat_templates, embedding_prompts};
 use super::tokenizer::{eos_token_ids, tokenizer};
 use super::{adapters, draft, nodes, progress, ranks, speech};
 use crate::config::{EngineConfig, ServerConfig};
+use crate::engine::EngineLimits;
 use crate::engine::startup::adapters::AdapterLoader;
 use crate::engine::startup::{Engine, Loaded, StartupError, class_names, cpu_level};
 use crate::http::state::adapter_registry::AdapterParts;
@@ -22,6 +23,7 @@ use crate::http::state::speech::SpeechParts;
 use crate::http::state::{Answers, GenerationDefaults, ModelFacts, ServerParts};
 use crate::metrics::{self, MetricsHandle};
 use crate::pictures::processor::Processor;
+use crate::sounds;
 use crate::speech::is_speech;
 use crate::store::Store;
 use crate::text::embedding_prompts::EmbeddingPrompts;
@@ -42,6 +44,7 @@ pub struct RunningModel {
     fingerprint: String,
     facts: ModelFacts,
     image_processor: Option<Arc<Processor>>,
+    sound_processor: Option<Arc<sounds::processor::Processor>>,
     speech: Option<SpeechParts>,
 }
 
@@ -68,7 +71,7 @@ impl RunningModel {
         }
         let mut draft = draft::open(choice, &mut source, config)?;
         let spoken = speech::open(choice)?;
-        let several = config.tensor_parallel > 1;
+        let several = config.ranks() > 1;
         let leader = several.then(|| nodes::leader(&source, config)).transpose()?;
         let name = choice.name.clone().unwrap_or_else(|| source.name.clone());
         let vocabulary = source.gguf_vocabulary.take();
@@ -104,7 +107,8 @@ impl RunningModel {
         let speech = speech.transpose()?;
         let joined = Instant::now();
         let from_hub = loaded.adapter_loader(config, choice.hub_options());
-        let adapters = adapters::load(&choice.adapters, from_hub)?;
+        let tasks = adapters::of_tasks(&source.task_adapters, &from_hub)?;
+        let adapters = AdapterParts { tasks, ..adapters::load(&choice.adapters, from_hub)? };
         let facts = ModelFacts { on_gpu: loaded.is_on_gpu(), ..facts(&source, format, config) };
         let engine =
             loaded.with_adapters(adapters.size_in_bytes()).start(config, metrics.clone())?;
@@ -125,11 +129,7 @@ impl RunningModel {
             text.templates = text.templates.or_chatml(&text.tokenizer)?;
         }
         let fingerprint = fingerprint(&source.name, config);
-        let image_processor = if engine.handle.limits().sees {
-            Processor::from_json(&source.config, source.processor_config.as_ref())?.map(Arc::new)
-        } else {
-            None
-        };
+        let (image_processor, sound_processor) = processors(&source, engine.handle.limits())?;
         Ok(Self {
             name,
             engine,
@@ -139,6 +139,7 @@ impl RunningModel {
             fingerprint,
             facts,
             image_processor,
+            sound_processor,
             speech,
         })
     }
@@ -160,10 +161,10 @@ impl RunningModel {
         Ok(Self {
             name,
             engine,
-            adapters: AdapterParts { loader: layout, served: Vec::new() },
+            adapters: AdapterParts { loader: layout, served: Vec::new(), tasks: Vec::new() },
             text: TextParts {
                 templates: ChatTemplates::default(),
-                embedding_prompts: embedding_prompts(source)?,
+                embedding_prompts: embedding_prompts(source, &tokenizer)?,
                 defaults: choice.generation_config.defaults(None)?,
                 eos_token_ids: eos_token_ids(source, &tokenizer),
                 tokenizer,
@@ -172,6 +173,7 @@ impl RunningModel {
             fingerprint: fingerprint(&source.name, config),
             facts: facts(source, "safetensors", config),
             image_processor: None,
+            sound_processor: None,
             speech: Some(speech),
         })
     }
@@ -206,6 +208,7 @@ impl RunningModel {
             model: self.facts,
             store,
             image_processor: self.image_processor,
+            sound_processor: self.sound_processor,
             speech,
         };
         (parts, self.engine.thread)
@@ -220,7 +223,7 @@ impl TextParts {
     ) -> anyhow::Result<Self> {
         Ok(Self {
             templates: chat_templates(choice.chat_template.as_deref(), source, &tokenizer)?,
-            embedding_prompts: embedding_prompts(source)?,
+            embedding_prompts: embedding_prompts(source, &tokenizer)?,
             defaults: choice.generation_config.defaults(source.generation_config.as_ref())?,
             eos_token_ids: eos_token_ids(source, &tokenizer),
             tokenizer: Arc::new(tokenizer),
@@ -262,6 +265,18 @@ fn in_background<T: Send + 'static>(
 /// The result of a thread; its panic goes on in this one.
 fn join<T>(thread: JoinHandle<T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// What prepares pictures and sounds.
+type Processors = (Option<Arc<Processor>>, Option<Arc<sounds::processor::Processor>>);
+
+/// How pictures and sounds are prepared for a model that sees or hears.
+fn processors(source: &ModelSource, limits: &EngineLimits) -> anyhow::Result<Processors> {
+    let (config, own) = (&source.config, source.processor_config.as_ref());
+    let seen = if limits.sees { Processor::from_json(config, own)? } else { None };
+    let heard =
+        if limits.hears { sounds::processor::Processor::from_json(config, own)? } else { None };
+    Ok((seen.map(Arc::new), heard.map(Arc::new)))
 }
 
 /// Names what answers depend on beside the request: the program, the model, and how it is computed.

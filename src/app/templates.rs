@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use anyhow::Context;
 
+use super::late_interaction;
 use crate::text::chat_template::ChatTemplate;
 use crate::text::embedding_prompts::EmbeddingPrompts;
+use crate::text::late_interaction::LateInteraction;
 use crate::text::tokenizer::Tokenizer;
 use crate::weights::source::ModelSource;
 
@@ -14,6 +16,15 @@ use crate::weights::source::ModelSource;
 const CHATML: &str = "{% for message in messages %}<|im_start|>{{ message.role }}\n\
     {{ message.content }}<|im_end|>\n{% endfor %}\
     {% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+
+/// The same for tokenizers of Mistral from version 7 on, whose files have no template.
+const INST: &str = "<s>{% for message in messages %}\
+    {% if message.role == 'system' %}[SYSTEM_PROMPT]{% elif message.role == 'user' %}[INST]{% endif %}\
+    {% if message.content is string %}{{ message.content }}{% else %}{% for part in message.content %}\
+    {% if part.type == 'audio' %}[BEGIN_AUDIO][AUDIO]{% elif part.type == 'image' %}[IMG]\
+    {% else %}{{ part.text }}{% endif %}{% endfor %}{% endif %}\
+    {% if message.role == 'system' %}[/SYSTEM_PROMPT]{% elif message.role == 'user' %}[/INST]\
+    {% elif not loop.last or add_generation_prompt %}</s>{% endif %}{% endfor %}";
 
 /// The chat templates of a model.
 #[derive(Clone, Debug, Default)]
@@ -52,22 +63,68 @@ pub(super) fn chat_templates(
 }
 
 impl ChatTemplates {
-    /// With ChatML in the place of a template that is missing.
+    /// With ChatML, or what a tokenizer's special tokens tell, in the place of a template that is missing.
     pub(super) fn or_chatml(self, tokenizer: &Tokenizer) -> anyhow::Result<Self> {
         if self.plain.is_some() || self.with_tools.is_some() {
             return Ok(self);
         }
-        tracing::warn!(
-            "the model has no chat template; chats are rendered as ChatML, which it may not know"
-        );
-        let template = ChatTemplate::new(CHATML, tokenizer.special_tokens().clone())?;
+        let knows = |tokens: [&str; 2]| tokens.iter().all(|it| tokenizer.token_id(it).is_some());
+        let text = if knows(["[SYSTEM_PROMPT]", "[INST]"]) {
+            tracing::info!("the model has no chat template; chats are rendered as Mistral's are");
+            INST
+        } else {
+            tracing::warn!(
+                "the model has no chat template; chats are rendered as ChatML, which it may not know"
+            );
+            CHATML
+        };
+        let template = ChatTemplate::new(text, tokenizer.special_tokens().clone())?;
         Ok(Self { plain: Some(Arc::new(template)), with_tools: None })
     }
 }
 
-/// The prompts that sentence-transformers puts before texts to embed.
-pub(super) fn embedding_prompts(source: &ModelSource) -> anyhow::Result<EmbeddingPrompts> {
+/// The prompts that sentence-transformers puts before texts to embed, and how texts are read that are
+/// compared token by token.
+pub(super) fn embedding_prompts(
+    source: &ModelSource,
+    tokenizer: &Tokenizer,
+) -> anyhow::Result<EmbeddingPrompts> {
     let config = source.sentence_modules.as_ref().and_then(|modules| modules.config.json());
     let read = config.map(EmbeddingPrompts::from_json).transpose();
-    Ok(read.context("config_sentence_transformers.json: default_prompt_name")?.unwrap_or_default())
+    let read = read.context("config_sentence_transformers.json: default_prompt_name")?;
+    let sides = late_interaction::settings(source)?;
+    let sides = sides.map(|settings| LateInteraction::new(settings, tokenizer)).transpose()?;
+    Ok(read.unwrap_or_default().with_sides(sides))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::text::chat_template::ChatPrompt;
+    use crate::text::special_tokens::SpecialTokens;
+
+    #[test]
+    fn mistrals_marks_stand_around_what_each_side_says() {
+        let template = ChatTemplate::new(INST, SpecialTokens::default()).unwrap();
+        let rendered = |messages: &Value, continued: bool| {
+            let prompt = ChatPrompt::new(messages).unwrap();
+            let asked = !continued;
+            let prompt = ChatPrompt {
+                add_generation_prompt: asked,
+                continue_final_message: continued,
+                ..prompt
+            };
+            template.render(&prompt).unwrap()
+        };
+        let parts = json!([{"type": "audio", "audio": ""}, {"type": "text", "text": "What?"}]);
+        let mut messages = json!([{"role": "system", "content": "Be brief."},
+            {"role": "user", "content": parts}, {"role": "assistant", "content": "Rain"}]);
+        let begun =
+            "<s>[SYSTEM_PROMPT]Be brief.[/SYSTEM_PROMPT][INST][BEGIN_AUDIO][AUDIO]What?[/INST]Rain";
+        assert_eq!(rendered(&messages, true), begun);
+        messages.as_array_mut().unwrap().push(json!({"role": "user", "content": "Sure?"}));
+        assert_eq!(rendered(&messages, false), format!("{begun}</s>[INST]Sure?[/INST]"));
+    }
 }

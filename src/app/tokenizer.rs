@@ -26,6 +26,11 @@ pub(super) fn tokenizer(
     if let Some(vocabulary) = vocabulary {
         return Ok(vocabulary_of(vocabulary).tokenizer()?);
     }
+    Ok(stored_vocabulary(source)?.tokenizer_with(&config)?)
+}
+
+/// The vocabulary of a folder that has no `tokenizer.json`.
+pub(super) fn stored_vocabulary(source: &ModelSource) -> anyhow::Result<Vocabulary> {
     let class = source.tokenizer_config.as_ref();
     let class = class.and_then(|config| config.get("tokenizer_class")?.as_str());
     let vocabulary = if let Some(file) = &source.tokenizer_model {
@@ -46,7 +51,7 @@ pub(super) fn tokenizer(
             source.name
         );
     };
-    Ok(with_added_tokens(vocabulary, source)?.tokenizer_with(&config)?)
+    with_added_tokens(vocabulary, source)
 }
 
 /// The tokens that `added_tokens_decoder` and `added_tokens.json` give ids to, in their order.
@@ -82,7 +87,7 @@ fn lowers(source: &ModelSource) -> bool {
     modules.is_some_and(|modules| modules.text_config.flag("do_lower_case") == Some(true))
 }
 
-fn tokenizer_config(source: &ModelSource) -> TokenizerConfig {
+pub(super) fn tokenizer_config(source: &ModelSource) -> TokenizerConfig {
     let config = source.tokenizer_config.as_ref();
     let mut config = config.map(TokenizerConfig::from_json).unwrap_or_default();
     if let Some(map) = &source.special_tokens_map {
@@ -92,7 +97,7 @@ fn tokenizer_config(source: &ModelSource) -> TokenizerConfig {
 }
 
 /// What a GGUF file says of its vocabulary, in the words of `text`.
-fn vocabulary_of(vocabulary: GgufVocabulary) -> Vocabulary {
+pub(super) fn vocabulary_of(vocabulary: GgufVocabulary) -> Vocabulary {
     // Word pieces begin and end with tokens of other names.
     let word_pieces = vocabulary.model == "bert";
     let cls = vocabulary.classifier_token_id.filter(|_| word_pieces);

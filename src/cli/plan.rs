@@ -11,14 +11,20 @@ use crate::app::plan::ModelPlan;
 use crate::config::{EngineConfig, WeightKind};
 use crate::engine::memory::{MemoryPlan, Size};
 use crate::engine::startup::device::OpenDevice;
+use crate::engine::startup::forecast::{Forecast, Part, Work};
 use crate::kernels::backend::cpu_level;
-use crate::kernels::ceiling::{Ceiling, DeviceCeiling};
+use crate::kernels::ceiling::{DeviceCeiling, ProductRates};
 use crate::kernels::pool;
 use crate::kv_cache::BLOCK_SIZE;
 
 /// Kinds to try where the weights don't fit, the largest first.
 const SMALLER: [WeightKind; 4] =
     [WeightKind::Q8_0, WeightKind::Q6K, WeightKind::Q5K, WeightKind::Q4K];
+
+/// Tokens of the prompt whose speed is told.
+const PROMPT: usize = 512;
+/// How speeds are told that a GPU doesn't exceed.
+const AT_MOST: &str = "at most";
 
 /// Show what a model would take and how fast it could be.
 ///
@@ -51,7 +57,8 @@ pub fn run(args: &PlanArgs) -> anyhow::Result<()> {
     let config = args.serve.engine_config();
     let device = OpenDevice::open(config.device, 0, 1)?;
     let plan = ModelPlan::new(&choice, &config, &device)?;
-    let rates = if args.no_speed { None } else { Some(Rates::measure(&device, &config)?) };
+    let rates =
+        if args.no_speed { None } else { Some(Rates::measure(&plan.forecast, &device, &config)?) };
     let report = Report { plan: &plan, config: &config, rates };
     report.print(args.json)
 }
@@ -64,46 +71,54 @@ pub(super) fn print_for(args: &ServeArgs) -> anyhow::Result<()> {
     Report { plan: &plan, config: &config, rates: None }.print(false)
 }
 
-/// What the device can do at most, in a second.
-#[derive(Clone, Copy, Debug)]
-struct Rates {
-    read_bytes: f64,
-    f32_operations: f64,
-    bf16_operations: f64,
-    int8_operations: f64,
-}
+/// How fast the device multiplies with the weights of a model: what products with weights of each kind
+/// reach on a CPU, and what a GPU can do at most.
+#[derive(Clone, Debug)]
+struct Rates(Vec<(Work, ProductRates)>);
 
 impl Rates {
-    fn measure(device: &OpenDevice, config: &EngineConfig) -> anyhow::Result<Self> {
+    fn measure(
+        forecast: &Forecast,
+        device: &OpenDevice,
+        config: &EngineConfig,
+    ) -> anyhow::Result<Self> {
+        let work = forecast.work_of_token();
         if !device.device.is_cpu() {
             let DeviceCeiling { copied_bytes, bf16_operations } =
                 DeviceCeiling::measure(&device.device)?;
-            return Ok(Self {
-                read_bytes: copied_bytes,
-                f32_operations: bf16_operations,
-                bf16_operations,
-                int8_operations: bf16_operations,
-            });
+            let rates = ProductRates { read_bytes: copied_bytes, operations: bf16_operations };
+            return Ok(Self(work.into_iter().map(|one| (one, rates)).collect()));
         }
         if let Some(threads) = config.threads.and_then(NonZeroUsize::new) {
             pool::start(threads)?;
         }
-        let Ceiling { read_bytes, f32_operations, bf16_operations, int8_operations } =
-            Ceiling::measure()?;
-        Ok(Self { read_bytes, f32_operations, bf16_operations, int8_operations })
+        let mut measured: Vec<(Work, ProductRates)> = Vec::new();
+        for one in work {
+            // Of a prompt's tokens each expert has a part.
+            let rows = match (one.part, forecast.experts) {
+                (Part::Experts, Some((some, all))) => (PROMPT * some / all.max(1)).max(1),
+                _ => PROMPT,
+            };
+            let known = measured.iter().find(|(other, _)| {
+                let alike = (other.part == Part::Experts) == (one.part == Part::Experts);
+                alike && other.kind == one.kind
+            });
+            let rates = match known {
+                Some((_, rates)) => *rates,
+                None => ProductRates::measure(one.kind, rows)?,
+            };
+            measured.push((one, rates));
+        }
+        Ok(Self(measured))
     }
 
-    /// Operations in a second with weights of a kind.
-    fn operations(&self, kind: &str) -> f64 {
-        match kind {
-            "f32" | "f16" => self.f32_operations,
-            "bf16" => self.bf16_operations,
-            _ => self.int8_operations,
-        }
+    /// Bytes in a second that are read of what products are made of.
+    fn read_bytes(&self) -> f64 {
+        self.0.iter().map(|(_, rates)| rates.read_bytes).fold(0.0, f64::max)
     }
 }
 
-/// Tokens in a second that the device's rates allow.
+/// Tokens in a second that come of the rates.
 #[derive(Clone, Copy, Debug)]
 struct Speed {
     /// Of one stream, its context short.
@@ -179,24 +194,33 @@ impl Report<'_> {
     }
 
     fn speed(&self) -> Option<Speed> {
-        let rates = self.rates?;
-        let work = self.plan.forecast.work_of_token();
-        let bytes: usize = work.iter().map(|(_, share)| share.bytes).sum();
-        #[expect(clippy::cast_precision_loss, reason = "rates")]
-        let seconds_of_product: f64 = work
-            .iter()
-            .map(|(kind, share)| 2.0 * share.elements as f64 / rates.operations(kind))
-            .sum();
+        let rates = self.rates.as_ref()?;
         let facts = self.plan.forecast.facts?;
         let length = self.memory().map_or(facts.model_context, |plan| plan.max_model_len);
         let context = facts.block_bytes / BLOCK_SIZE * length;
         #[expect(clippy::cast_precision_loss, reason = "rates")]
-        let decode = |bytes: usize| 1.0 / (bytes as f64 / rates.read_bytes).max(seconds_of_product);
+        let seconds = |read: &dyn Fn(&Work, &ProductRates) -> (usize, f64)| -> f64 {
+            let each = rates.0.iter().map(|(work, rates)| read(work, rates));
+            each.map(|(amount, rate)| amount as f64 / rate).sum()
+        };
+        let decode = seconds(&|work, rates| (work.share.bytes, rates.read_bytes));
+        #[expect(clippy::cast_precision_loss, reason = "a rate")]
+        let behind_context = context as f64 / rates.read_bytes();
+        // The output head multiplies a prompt's last token alone.
+        let prefill = seconds(&|work, rates| {
+            let elements = if work.part == Part::Head { 0 } else { work.share.elements };
+            (2 * elements, rates.operations)
+        });
         Some(Speed {
-            decode: decode(bytes),
-            decode_full: decode(bytes + context),
-            prefill: 1.0 / seconds_of_product,
+            decode: 1.0 / decode,
+            decode_full: 1.0 / (decode + behind_context),
+            prefill: 1.0 / prefill,
         })
+    }
+
+    /// Whether speeds are what to expect, or what can't be exceeded.
+    fn about(&self) -> &'static str {
+        if self.plan.forecast.device == "cpu" { "about" } else { AT_MOST }
     }
 
     fn write(&self, out: &mut impl Write) -> anyhow::Result<()> {
@@ -225,14 +249,15 @@ impl Report<'_> {
             writeln!(out, "all of it      {}", Size(forecast.process_bytes(Some(memory))))?;
         }
         if let Some(Speed { decode, decode_full, prefill }) = self.speed() {
+            let about = self.about();
             writeln!(
                 out,
-                "decode         at most {decode:.0} tokens/s a stream, {decode_full:.0} at full \
+                "decode         {about} {decode:.0} tokens/s a stream, {decode_full:.0} at full \
                  context ({}, {:.1} GB/s)",
                 level(&forecast.device),
-                self.rates.map_or(0.0, |rates| rates.read_bytes / 1e9),
+                self.rates.as_ref().map_or(0.0, Rates::read_bytes) / 1e9,
             )?;
-            writeln!(out, "prefill        at most {prefill:.0} tokens/s")?;
+            writeln!(out, "prefill        {about} {prefill:.0} tokens/s, of a prompt of {PROMPT}")?;
         }
         for advice in self.advice() {
             writeln!(out, "would help     {advice}")?;
@@ -276,9 +301,10 @@ impl Report<'_> {
             })),
             "process_bytes": forecast.process_bytes(memory),
             "speed": self.speed().map(|speed| json!({
-                "decode_tokens_per_second_at_most": speed.decode,
-                "decode_tokens_per_second_at_full_context_at_most": speed.decode_full,
-                "prefill_tokens_per_second_at_most": speed.prefill,
+                "decode_tokens_per_second": speed.decode,
+                "decode_tokens_per_second_at_full_context": speed.decode_full,
+                "prefill_tokens_per_second": speed.prefill,
+                "at_most": self.about() == AT_MOST,
             })),
             "fits": self.refusal().is_none(),
             "refusal": self.refusal(),

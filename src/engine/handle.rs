@@ -10,6 +10,8 @@ use super::command::{Command, CommandSender};
 use super::limits::EngineLimits;
 use super::output::{EngineError, EngineOutput, OutputSender, OutputStream};
 use super::request::{BeamRequest, EmbeddingRequest, EngineRequest, RequestId};
+use crate::runner::Interruption;
+use crate::scheduler::sequence::YIELDS;
 
 /// A cloneable way to the engine thread, which ends when the last handle and stream are gone.
 #[derive(Clone, Debug)]
@@ -26,6 +28,8 @@ pub(super) struct Shared {
     // Milliseconds since `epoch`, plus 1, at which the running step began; 0 between steps.
     step_began: AtomicU64,
     restarting: AtomicBool,
+    /// Ends a step that has only sequences which yield, once someone else comes.
+    pub(super) interruption: Interruption,
 }
 
 impl Shared {
@@ -78,18 +82,25 @@ impl EngineHandle {
             epoch: Instant::now(),
             step_began: AtomicU64::new(0),
             restarting: AtomicBool::new(false),
+            interruption: Interruption::default(),
         };
         (Self { commands, shared: Arc::new(shared) }, receiver)
     }
 
     /// Queues a request. Errors arrive as the stream's last message.
     pub fn submit(&self, request: EngineRequest) -> OutputStream {
-        self.send(request.id, |sender| Command::Submit(Box::new(request), sender))
+        let priority = request.priority;
+        let outputs = self.send(request.id, |sender| Command::Submit(Box::new(request), sender));
+        self.interrupt_for(priority);
+        outputs
     }
 
     /// Queues a text to embed. Errors arrive as the stream's last message.
     pub fn embed(&self, request: EmbeddingRequest) -> OutputStream {
-        self.send(request.id, |sender| Command::Embed(Box::new(request), sender))
+        let priority = request.priority;
+        let outputs = self.send(request.id, |sender| Command::Embed(Box::new(request), sender));
+        self.interrupt_for(priority);
+        outputs
     }
 
     /// Queues a beam search. Returns the outputs of its answers, best first, which all arrive at its
@@ -100,7 +111,9 @@ impl EngineHandle {
         let answers = ids.map(|id| (id, mpsc::unbounded_channel()));
         let answers: Vec<_> = answers.collect();
         let senders = answers.iter().map(|(id, (sender, _))| (*id, sender.clone())).collect();
+        let priority = request.request.priority;
         let sent = self.commands.send(Command::Search(Box::new(request), senders));
+        self.interrupt_for(priority);
         let streams = answers.into_iter().map(|(id, (sender, receiver))| {
             if sent.is_err() {
                 let _ = sender.send(EngineOutput::Failed(EngineError::NotRunning));
@@ -123,6 +136,13 @@ impl EngineHandle {
                 // It has ended; then there is nobody to wake.
                 let _ = commands.send(Command::Wake);
             }
+        }
+    }
+
+    /// Ends the step that runs if it can wait and what was just sent can't.
+    fn interrupt_for(&self, priority: i32) {
+        if priority != YIELDS {
+            self.shared.interruption.ask();
         }
     }
 

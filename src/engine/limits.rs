@@ -1,12 +1,16 @@
 //! What the engine can do, and the checks of requests that follow from it.
 
+use std::ops::Range;
+
 use super::request::EmbeddingRequest;
 use crate::config::Pooling;
-use crate::pictures::picture::PlacedPicture;
+use crate::pictures::picture::{Picture, PlacedPicture};
 pub use crate::pooling::{Outputs, normalize};
+use crate::sounds::sound::PlacedSound;
 
 /// What the engine can do, fixed at startup.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one ability of the model")]
 pub struct EngineLimits {
     /// Most tokens of a sequence, prompt and output together.
     pub max_model_len: usize,
@@ -38,6 +42,8 @@ pub struct EngineLimits {
     pub generates: bool,
     /// Whether the model sees pictures.
     pub sees: bool,
+    /// Whether the model hears sounds.
+    pub hears: bool,
 }
 
 impl EngineLimits {
@@ -69,36 +75,54 @@ impl EngineLimits {
         }
     }
 
-    /// Checks that pictures are within a prompt of `length` tokens, in order and apart, and that the
-    /// model sees them.
-    pub(super) fn check_pictures(
+    /// Checks that pictures and sounds are within a prompt of `length` tokens, each kind in order and all
+    /// apart, and that the model sees and hears them.
+    pub(super) fn check_media(
         &self,
         pictures: &[PlacedPicture],
+        sounds: &[PlacedSound],
         length: usize,
     ) -> Result<(), String> {
         if !self.sees && !pictures.is_empty() {
             return Err("the model doesn't see pictures".to_owned());
         }
-        let mut free = 0;
+        if !self.hears && !sounds.is_empty() {
+            return Err("the model doesn't hear sounds".to_owned());
+        }
+        let heard = sounds.iter().map(|placed| (placed.offset, placed.sound.num_tokens(), "sound"));
+        let mut places: Vec<(usize, usize, &str)> = heard.collect();
         for PlacedPicture { offset, picture, part } in pictures {
-            let (count, end) = (part.len(), part.end);
-            let within = end <= picture.num_tokens() && offset.saturating_add(count) <= length;
-            if *offset < free || count == 0 || !within {
+            self.check_picture(picture, part)?;
+            places.push((*offset, part.len(), "picture"));
+        }
+        places.sort_unstable();
+        let mut free = 0;
+        for (offset, count, kind) in places {
+            if offset < free || count == 0 || offset.saturating_add(count) > length {
                 return Err(format!(
-                    "a picture of {count} tokens at {offset} overlaps another or the end of the \
+                    "a {kind} of {count} tokens at {offset} overlaps another or the end of the \
                      prompt of {length} tokens"
                 ));
             }
-            // Beside it every other sequence may have a token.
-            let most = (self.max_batch_tokens + 1).saturating_sub(self.max_num_seqs);
-            if picture.is_two_way() && count > most {
-                return Err(format!(
-                    "a picture of {count} tokens, which see each other, must be computed in one step: \
-                     with --max-num-batched-tokens {} and --max-num-seqs {} it may have {most}",
-                    self.max_batch_tokens, self.max_num_seqs
-                ));
-            }
             free = offset + count;
+        }
+        Ok(())
+    }
+
+    /// Checks that a part of a picture is one, and that a step has room for it where it must be computed whole.
+    fn check_picture(&self, picture: &Picture, part: &Range<usize>) -> Result<(), String> {
+        let (count, tokens) = (part.len(), picture.num_tokens());
+        if part.end > tokens {
+            return Err(format!("{part:?} is no part of a picture of {tokens} tokens"));
+        }
+        // Beside it every other sequence may have a token.
+        let most = (self.max_batch_tokens + 1).saturating_sub(self.max_num_seqs);
+        if picture.is_two_way() && count > most {
+            return Err(format!(
+                "a picture of {count} tokens, which see each other, must be computed in one step: \
+                 with --max-num-batched-tokens {} and --max-num-seqs {} it may have {most}",
+                self.max_batch_tokens, self.max_num_seqs
+            ));
         }
         Ok(())
     }
@@ -109,6 +133,10 @@ impl EngineLimits {
         let (length, most) = (request.token_ids.len(), self.max_text_len);
         if length > most {
             return Err(format!("the text has {length} tokens, the most is {most}"));
+        }
+        if request.unseen >= length {
+            let unseen = request.unseen;
+            return Err(format!("{unseen} tokens are not seen, must be fewer than all {length}"));
         }
         let outputs = request.wanted.outputs.unwrap_or(self.outputs);
         if !self.gives(outputs) {

@@ -81,6 +81,40 @@ impl MemoryPlan {
         })
     }
 
+    /// Divides the memory of several ranks, whose facts are those of each `pool` of it: nobody gets more than
+    /// all can hold. The plan tells what this rank's `own` part is.
+    pub fn of_ranks(
+        config: &EngineConfig,
+        own: MemoryFacts,
+        pools: &[MemoryFacts],
+    ) -> Result<Self, PlanError> {
+        let keeps_states = pools.iter().any(|facts| facts.state_bytes > 0);
+        let plan = |facts: &MemoryFacts| {
+            if !keeps_states || facts.state_bytes > 0 {
+                return Self::new(config, *facts);
+            }
+            // The layers with states are elsewhere, and bound nothing here.
+            let config = EngineConfig { state_cache_bytes: None, ..config.clone() };
+            let plan = Self::new(&config, *facts)?;
+            Ok(Self { num_slots: usize::MAX, num_snapshots: usize::MAX, ..plan })
+        };
+        let plans = pools.iter().map(plan).collect::<Result<Vec<_>, _>>()?;
+        let least = plans.into_iter().reduce(Self::least);
+        least.map_or_else(|| Self::new(config, own), |least| Ok(Self { facts: own, ..least }))
+    }
+
+    /// What both plans allow.
+    fn least(self, other: Self) -> Self {
+        Self {
+            num_blocks: self.num_blocks.min(other.num_blocks),
+            max_model_len: self.max_model_len.min(other.max_model_len),
+            max_num_seqs: self.max_num_seqs.min(other.max_num_seqs),
+            num_slots: self.num_slots.min(other.num_slots),
+            num_snapshots: self.num_snapshots.min(other.num_snapshots),
+            ..self
+        }
+    }
+
     /// Bytes of the recurrent states of all sequences of a step.
     pub fn state_bytes(&self) -> usize {
         self.num_slots * self.facts.state_bytes
@@ -248,6 +282,25 @@ mod tests {
         let plan = MemoryPlan::new(&EngineConfig::default(), facts).unwrap();
         assert_eq!((plan.num_blocks, plan.max_model_len), (10, 320));
         assert!(plan.to_string().contains("the model's own is 4096"));
+    }
+
+    #[test]
+    fn several_ranks_get_what_all_can_hold() {
+        let config = EngineConfig { prefix_cache: false, ..EngineConfig::default() };
+        let larger = MemoryFacts { block_bytes: 2000, ..FACTS };
+        let plan = MemoryPlan::of_ranks(&config, FACTS, &[FACTS, larger]).unwrap();
+        assert_eq!((plan.num_blocks, plan.facts), (250, FACTS));
+        assert_eq!(MemoryPlan::of_ranks(&config, FACTS, &[FACTS]), MemoryPlan::new(&config, FACTS));
+        // A rank whose layers have no states doesn't bound how many there are.
+        let states = MemoryFacts { state_bytes: 1000, ..FACTS };
+        let config = EngineConfig { state_cache_bytes: Some(20_000), ..EngineConfig::default() };
+        for pools in [[FACTS, states], [states, FACTS]] {
+            let plan = MemoryPlan::of_ranks(&config, FACTS, &pools).unwrap();
+            assert_eq!((plan.num_slots, plan.num_snapshots), (68, 20));
+            assert_eq!(plan.num_blocks, 500 - 68 - 20);
+        }
+        let error = MemoryPlan::of_ranks(&config, FACTS, &[FACTS, FACTS]).unwrap_err();
+        assert_eq!(error, PlanError::NoStates);
     }
 
     #[test]

@@ -43,6 +43,7 @@
 //!     cache_salt: None,
 //!     adapter: None,
 //!     pictures: Vec::new(),
+//!     sounds: Vec::new(),
 //! });
 //! let token_ids = tokio::runtime::Runtime::new()?.block_on(async {
 //!     let mut token_ids = Vec::new();

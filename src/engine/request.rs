@@ -7,6 +7,7 @@ use crate::pictures::picture::PlacedPicture;
 pub use crate::pooling::Wanted;
 use crate::sampling::params::{BeamParams, SamplingParams};
 use crate::scheduler::stop::StopConditions;
+use crate::sounds::sound::PlacedSound;
 
 /// Identifies one engine request within this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,6 +30,9 @@ pub struct EmbeddingRequest {
     pub token_ids: Vec<u32>,
     /// Of a pair: where the second text begins among the tokens.
     pub second_text: Option<usize>,
+    /// How many of the last tokens no token sees, less than all: those that fill up a query. Only where
+    /// whole texts are read.
+    pub unseen: usize,
     /// What is wanted; of dimensions at least 1 and at most all.
     pub wanted: Wanted,
     /// Lower is served first among requests of one key; equal priorities in order of arrival.
@@ -69,6 +73,8 @@ pub struct EngineRequest {
     pub adapter: Option<Adapter>,
     /// The pictures in the prompt, in order of position and apart from each other.
     pub pictures: Vec<PlacedPicture>,
+    /// The sounds in the prompt, in order of position and apart from each other and from pictures.
+    pub sounds: Vec<PlacedSound>,
 }
 
 /// A prompt whose most likely continuations are searched for instead of sampled.

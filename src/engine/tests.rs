@@ -239,17 +239,29 @@ fn start_drafted(
     config: &EngineConfig,
     files: Arc<dyn Files>,
 ) -> (Running, JoinHandle<()>) {
-    let (tokens_run, memory) = (model.tokens_run.clone(), model.memory);
+    let facts = (model.tokens_run.clone(), model.memory);
+    start_any(Box::new(model), facts, draft, config, files)
+}
+
+/// The same, with any model that computes as a [`HashModel`] does which counts so.
+fn start_any(
+    model: Box<dyn CausalLm>,
+    (tokens_run, memory): (Arc<AtomicUsize>, Memory),
+    draft: Option<Box<dyn CausalLm>>,
+    config: &EngineConfig,
+    files: Arc<dyn Files>,
+) -> (Running, JoinHandle<()>) {
     let draft = draft.map(|model| LoadedDraft { model, weight_bytes: 0, kv_dtype: DType::F32 });
     let loaded = LoadedModel {
         max_text_len: None,
         leader: None,
-        model: Box::new(model),
+        model,
         device: OpenDevice::open(DeviceChoice::Cpu, 0, 1).unwrap(),
         weight_bytes: 0,
         kv_dtype: DType::F32,
         head: PoolingHead::new(config.pooling.unwrap_or(Pooling::Last), false),
         tower: None,
+        audio_encoder: None,
         draft,
         identity: Some(ModelIdentity { name: "hash".to_owned(), digest: [memory as u8; 32] }),
         files,
@@ -289,6 +301,7 @@ fn request(prompt: Vec<u32>, max_tokens: usize, seed: u64) -> EngineRequest {
         cache_salt: None,
         adapter: None,
         pictures: Vec::new(),
+        sounds: Vec::new(),
     }
 }
 
@@ -515,6 +528,7 @@ mod disk;
 mod draft_head;
 mod draft_model;
 mod embedding;
+mod giving_way;
 mod restart;
 mod speculation;
 mod states;

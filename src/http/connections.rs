@@ -64,6 +64,17 @@ pub(super) async fn serve(
     bounds: Bounds,
     stop: impl Future<Output = ()>,
 ) {
+    serve_telling(listener, router, bounds, stop, || {}).await;
+}
+
+/// The same, and calls `closed` once no more are taken.
+pub(super) async fn serve_telling(
+    listener: Listener,
+    router: Router,
+    bounds: Bounds,
+    stop: impl Future<Output = ()>,
+    closed: impl FnOnce(),
+) {
     let builder = Arc::new(builder(&bounds));
     let room = Arc::new(Semaphore::new(bounds.most.min(Semaphore::MAX_PERMITS)));
     let connections = GracefulShutdown::new();
@@ -102,6 +113,7 @@ pub(super) async fn serve(
         });
     }
     drop(listener);
+    closed();
     // A graceful end cuts off, without an answer, who has connected and not asked yet.
     tokio::time::sleep(bounds.linger).await;
     connections.shutdown().await;

@@ -16,22 +16,34 @@ use super::listener::Listener;
 /// How long who connected before the model was there may ask: by then a client has sent its request.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// Answers on an address until it is dropped.
+/// Answers on an address until it is ended or dropped.
 #[derive(Debug)]
 pub struct Loading {
-    _stop: oneshot::Sender<()>,
+    stop: oneshot::Sender<()>,
+    closed: oneshot::Receiver<()>,
 }
 
 impl Loading {
-    /// Answers connections to `listener`: `/health/live` with 200, everything else with 503. Once this is
-    /// dropped, whoever else listens to the same address gets all further connections.
+    /// Answers connections to `listener`: `/health/live` with 200, everything else with 503.
     pub fn start(listener: Listener, max_connections: usize) -> Self {
         let (stop, stopped) = oneshot::channel::<()>();
         let router = Router::new().fallback(answer);
         let stopped = async move { drop(stopped.await) };
         let bounds = Bounds { linger: LINGER, ..Bounds::new(max_connections, None) };
-        tokio::spawn(connections::serve(listener, router, bounds, stopped));
-        Self { _stop: stop }
+        let (tell, closed) = oneshot::channel::<()>();
+        // Who has dropped this doesn't wait.
+        let tell = move || {
+            let _ = tell.send(());
+        };
+        tokio::spawn(connections::serve_telling(listener, router, bounds, stopped, tell));
+        Self { stop, closed }
+    }
+
+    /// Takes no more connections: from here on whoever else listens to the same address gets them all.
+    pub async fn end(self) {
+        drop(self.stop);
+        // If nobody tells, nobody takes any either.
+        let _ = self.closed.await;
     }
 }
 

@@ -9,13 +9,13 @@ use super::positions::rope_position;
 use crate::layers::forward::{
     AdaptedRows, Adapter, BLOCK_SIZE, ForwardBatch, NO_SLOT, PictureRows, Step,
 };
-use crate::scheduler::output::{AdapterId, PictureSpan, PlannedSequence};
+use crate::scheduler::output::{AdapterId, MediaSpan, PlannedSequence};
 
 /// Flattens the plan: rows in order, no padding. Only the blocks that this step reads are listed.
 pub(super) fn flatten<'a>(
     plan: impl Iterator<Item = PlannedSequence<'a>>,
     adapter: impl Fn(AdapterId) -> Arc<Adapter>,
-    features: impl Fn(&PictureSpan) -> Result<Tensor>,
+    features: impl Fn(&MediaSpan) -> Result<Tensor>,
 ) -> Result<ForwardBatch> {
     let mut step = Step { cu_seqlens_q: vec![0], ..Step::default() };
     let mut batch = ForwardBatch::default();
@@ -47,8 +47,8 @@ pub(super) fn flatten<'a>(
         if planned.tapped {
             batch.taps.rows.extend((first..first + num_tokens).map(narrow));
         }
-        if !planned.pictures.is_empty() {
-            place_pictures(&planned, first, &mut step, &mut batch.pictures, &features)?;
+        if !planned.media.is_empty() {
+            place_media(&planned, first, &mut step, &mut batch.pictures, &features)?;
         }
         if let Some(id) = planned.adapter {
             rows_of.entry(id).or_default().extend((first..step.input_ids.len()).map(narrow));
@@ -65,21 +65,20 @@ pub(super) fn flatten<'a>(
     Ok(ForwardBatch { step, ..batch })
 }
 
-/// Adds the rows of a sequence's pictures that this step computes, the sequence's first row being
+/// Adds the rows of a sequence's pictures and sounds that this step computes, the sequence's first row being
 /// `first`, and the three positions of all of its rows.
-fn place_pictures(
+fn place_media(
     planned: &PlannedSequence<'_>,
     first: usize,
     step: &mut Step,
     rows: &mut Vec<PictureRows>,
-    features: impl Fn(&PictureSpan) -> Result<Tensor>,
+    features: impl Fn(&MediaSpan) -> Result<Tensor>,
 ) -> Result<()> {
     let start = planned.first_position;
     let end = start + planned.num_tokens();
     follow_positions(step, first);
-    step.rope_positions
-        .extend((start..end).map(|position| rope_position(planned.pictures, position)));
-    for span in planned.pictures {
+    step.rope_positions.extend((start..end).map(|position| rope_position(planned.media, position)));
+    for span in planned.media {
         let (from, to) = (span.offset.max(start), span.end().min(end));
         if from >= to {
             continue;
@@ -137,7 +136,7 @@ mod tests {
                 pooled: (0, 0),
                 tapped: false,
                 adapter: Some(AdapterId(6)),
-                pictures: &[],
+                media: &[],
             },
             PlannedSequence {
                 id: SequenceId(1),
@@ -152,7 +151,7 @@ mod tests {
                 pooled: (0, 0),
                 tapped: false,
                 adapter: None,
-                pictures: &[],
+                media: &[],
             },
             PlannedSequence {
                 id: SequenceId(2),
@@ -167,7 +166,7 @@ mod tests {
                 pooled: (1, 3),
                 tapped: true,
                 adapter: Some(AdapterId(6)),
-                pictures: &[],
+                media: &[],
             },
         ];
         let adapter = Arc::new(Adapter::new(HashMap::new(), 0));
@@ -195,16 +194,16 @@ mod tests {
             assert_eq!(id, AdapterId(6));
             adapter.clone()
         };
-        let nothing = |_: &PictureSpan| unreachable!("there are no pictures");
+        let nothing = |_: &MediaSpan| unreachable!("there are no media");
         assert_eq!(flatten(plan.into_iter(), find, nothing).unwrap(), expected);
     }
 
     #[test]
     fn a_part_of_a_picture_has_its_rows_and_its_places() {
-        let span = PictureSpan { first: 1, ..PictureSpan::whole(2, [2, 3], [4; 16]) };
+        let span = MediaSpan { first: 1, ..MediaSpan::whole(2, [2, 3], [4; 16]) };
         let features: Vec<f32> = (0..7u8).map(f32::from).collect();
         let features = Tensor::from_vec(features, (7, 1), &candle_core::Device::Cpu).unwrap();
-        let planned = |id, first_position, pictures| PlannedSequence {
+        let planned = |id, first_position, media| PlannedSequence {
             id: SequenceId(id),
             token_ids: &[1, 2, 3],
             drafts: &[],
@@ -217,11 +216,11 @@ mod tests {
             pooled: (0, 0),
             tapped: false,
             adapter: None,
-            pictures,
+            media,
         };
         let spans = [span];
         let plan = [planned(0, 5, &[]), planned(1, 6, &spans), planned(2, 9, &[])];
-        let find = |found: &PictureSpan| {
+        let find = |found: &MediaSpan| {
             assert_eq!(*found, span);
             Ok(features.clone())
         };
@@ -233,7 +232,7 @@ mod tests {
         let expected = [text, [6; 3], [7; 3], seen, [2, 3, 4], [5; 3], [9; 3], [10; 3], [11; 3]];
         assert_eq!(batch.step.rope_positions, expected);
         assert!(batch.step.attention_ends.is_empty());
-        let spans = [PictureSpan { two_way: true, ..span }];
+        let spans = [MediaSpan { two_way: true, ..span }];
         let plan = [planned(0, 5, &[]), planned(1, 6, &spans), planned(2, 9, &[])];
         let batch =
             flatten(plan.into_iter(), |_| unreachable!(), |_| Ok(features.clone())).unwrap();

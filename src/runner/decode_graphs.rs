@@ -443,7 +443,7 @@ mod tests {
     #[test]
     fn a_size_that_can_not_be_captured_leaves_the_others_and_all_share_their_logits() {
         let (model, device) = (Echo { fails_at: 2 }, Device::Cpu);
-        let context = ForwardContext { device: &device, kv: &[], states: &[] };
+        let context = ForwardContext { device: &device, kv: &[], states: &[], interruption: None };
         let mut graphs = DecodeGraphs::default();
         let step = decode(1);
         assert!(graphs.forward(&model, &context, &step).unwrap().is_none(), "none is captured yet");

@@ -9,8 +9,8 @@ use super::cache_sizes::CacheSizes;
 use super::decode_graphs::{self, DecodeBounds, DecodeGraphs};
 use super::kv_tensors;
 use crate::layers::forward::{
-    BLOCK_SIZE, CudaGraph, ForwardBatch, ForwardContext, KvFormat, KvLayer, StartedDraws, Step,
-    check_device,
+    BLOCK_SIZE, CudaGraph, ForwardBatch, ForwardContext, Interruption, KvFormat, KvLayer,
+    StartedDraws, Step, check_device,
 };
 use crate::models::{CausalLm, ForwardOutput};
 
@@ -128,12 +128,30 @@ impl Local {
     }
 
     fn context(&self) -> ForwardContext<'_> {
-        ForwardContext { device: &self.device, kv: &self.kv, states: &self.states }
+        let Self { device, kv, states, .. } = self;
+        ForwardContext { device, kv, states, interruption: None }
     }
 
-    /// Computes a step.
-    pub(super) fn forward(&self, batch: &ForwardBatch) -> Result<ForwardOutput> {
-        let context = self.context();
+    /// Whether the model is a stage of one.
+    pub(super) fn is_stage(&self) -> bool {
+        self.model.is_stage()
+    }
+
+    /// The results of a step from the hidden states of all rows that are wanted, one behind the other.
+    pub(super) fn finish(&self, batch: &ForwardBatch, hidden: Vec<f32>) -> Result<ForwardOutput> {
+        let shape = (batch.wanted_rows().len(), self.model.hidden_size());
+        self.model.finish(batch, &Tensor::from_vec(hidden, shape, &self.device)?)
+    }
+
+    /// Computes a step, which may end early where that leaves nothing behind: recurrent states change in
+    /// place, and a GPU has all of a step before its first layer ends.
+    pub(super) fn forward(
+        &self,
+        batch: &ForwardBatch,
+        interruption: Option<&Interruption>,
+    ) -> Result<ForwardOutput> {
+        let interruption = interruption.filter(|_| self.is_on_cpu() && self.states.is_empty());
+        let context = ForwardContext { interruption, ..self.context() };
         if let Some(graphs) = &self.decode_graphs
             && let Some(logits) =
                 graphs.borrow_mut().forward(self.model.as_ref(), &context, batch)?
@@ -189,7 +207,7 @@ pub(super) fn rehearse(
     let steps = largest.steps();
     // Each sequence has a state of its own.
     let states = shape.states(steps.iter().map(Vec::len).max().unwrap_or(1), device)?;
-    let context = ForwardContext { device, kv: &kv, states: &states };
+    let context = ForwardContext { device, kv: &kv, states: &states, interruption: None };
     for lengths in steps {
         let step = rehearsed(&lengths)?;
         let count = narrow(step.input_ids.len());

@@ -29,12 +29,17 @@ pub use logits::{HostLogits, Logits};
 use ranks::Leader;
 use ranks::order::Order;
 
-pub use crate::layers::forward::{Adapter, BLOCK_SIZE, DeviceLogits, KvFormat, KvHeads, KvShape};
-use crate::layers::forward::{ForwardBatch, StartedDraws};
+pub use crate::layers::forward::{
+    Adapter, BLOCK_SIZE, DeviceLogits, Interruption, KvFormat, KvHeads, KvShape,
+};
+use crate::layers::forward::{ForwardBatch, PictureRows, StartedDraws};
+pub use crate::models::DraftedBlock;
+use crate::models::audio::{AudioEncoder, Hearing};
 use crate::models::vision::{Look, Tower};
 use crate::models::{CausalLm, ForwardOutput};
 use crate::pictures::picture::Picture;
-use crate::scheduler::output::{AdapterId, Copies, PictureSpan, PlannedSequence};
+use crate::scheduler::output::{AdapterId, Copies, MediaSpan, PlannedSequence};
+use crate::sounds::sound::Sound;
 
 /// The result of a step, in the order of its plan.
 pub struct StepOutput {
@@ -51,12 +56,18 @@ pub struct Runner {
     local: Local,
     leader: Option<Arc<Leader>>,
     tower: Option<Box<Tower>>,
+    audio_encoder: Option<Box<AudioEncoder>>,
     /// The layers whose inputs can be wanted.
     taps: Vec<usize>,
 }
 
-/// A look at a picture, as far as it is taken.
-pub struct PictureLook(Look);
+/// A look at a picture, or a sound being heard, as far as it is done.
+pub enum MediaLook {
+    /// A look at a picture.
+    Picture(Box<Look>),
+    /// A sound being heard.
+    Sound(Box<Hearing>),
+}
 
 impl Runner {
     /// Takes the model and allocates its caches; on every rank, if there are several.
@@ -76,13 +87,19 @@ impl Runner {
                 Ok(local)
             })?,
         };
-        Ok(Self { local, leader, tower: None, taps: Vec::new() })
+        Ok(Self { local, leader, tower: None, audio_encoder: None, taps: Vec::new() })
     }
 
     /// The same, with the tower that looks at pictures.
     #[must_use]
     pub fn with_tower(self, tower: Option<Box<Tower>>) -> Self {
         Self { tower, ..self }
+    }
+
+    /// The same, with the encoder that hears sounds.
+    #[must_use]
+    pub fn with_audio_encoder(self, audio_encoder: Option<Box<AudioEncoder>>) -> Self {
+        Self { audio_encoder, ..self }
     }
 
     /// The same, giving the inputs of these layers where they are wanted.
@@ -92,16 +109,32 @@ impl Runner {
     }
 
     /// Begins to look at a picture.
-    pub fn look(&self, picture: &Picture) -> Result<PictureLook> {
-        let Some(tower) = &self.tower else { bail!("the model doesn't see pictures") };
-        tower.begin(picture).map(PictureLook)
+    pub fn look(&self, picture: &Picture) -> Result<MediaLook> {
+        self.tower()?.begin(picture).map(Box::new).map(MediaLook::Picture)
     }
 
-    /// Goes on with a look for one layer of the tower. At its end there are the features of the
-    /// picture's tokens, `[tokens, width]`.
-    pub fn look_on(&self, look: &mut PictureLook) -> Result<Option<Tensor>> {
+    /// Begins to hear a sound.
+    pub fn hear(&self, sound: Arc<Sound>) -> Result<MediaLook> {
+        self.audio_encoder()?.begin(sound).map(Box::new).map(MediaLook::Sound)
+    }
+
+    /// Goes on with a look, or with a sound, for one layer of its encoder. At its end there are the features of
+    /// its tokens, `[tokens, width]`.
+    pub fn look_on(&self, look: &mut MediaLook) -> Result<Option<Tensor>> {
+        match look {
+            MediaLook::Picture(look) => self.tower()?.advance(look),
+            MediaLook::Sound(hearing) => self.audio_encoder()?.advance(hearing),
+        }
+    }
+
+    fn tower(&self) -> Result<&Tower> {
         let Some(tower) = &self.tower else { bail!("the model doesn't see pictures") };
-        tower.advance(&mut look.0)
+        Ok(tower)
+    }
+
+    fn audio_encoder(&self) -> Result<&AudioEncoder> {
+        let Some(encoder) = &self.audio_encoder else { bail!("the model doesn't hear sounds") };
+        Ok(encoder)
     }
 
     /// Computes the largest steps with a model that no runner has yet, so that its device's free
@@ -160,14 +193,24 @@ impl Runner {
 
     /// Copies recurrent states to snapshots in this order, each `(from, to)`.
     pub fn take_snapshots(&self, copies: &[(u32, u32)]) -> Result<()> {
-        self.check_alone(copies)?;
-        self.local.take_snapshots(copies)
+        let take = || self.local.take_snapshots(copies);
+        match &self.leader {
+            Some(leader) if !copies.is_empty() => {
+                leader.order(&Order::TakeSnapshots(copies.to_vec()), take)
+            }
+            _ => take(),
+        }
     }
 
     /// Copies snapshots to the recurrent states of sequences, each `(from, to)`.
     pub fn restore(&self, copies: &[(u32, u32)]) -> Result<()> {
-        self.check_alone(copies)?;
-        self.local.restore(copies)
+        let restore = || self.local.restore(copies);
+        match &self.leader {
+            Some(leader) if !copies.is_empty() => {
+                leader.order(&Order::Restore(copies.to_vec()), restore)
+            }
+            _ => restore(),
+        }
     }
 
     /// A block of the KV cache as bytes: the rows of all layers, keys before values.
@@ -202,25 +245,18 @@ impl Runner {
         Ok(())
     }
 
-    /// Refuses copies of states among several ranks: no model with recurrent layers is split.
-    fn check_alone(&self, copies: &[(u32, u32)]) -> Result<()> {
-        if self.leader.is_some() && !copies.is_empty() {
-            bail!("recurrent states can't be copied with several ranks");
-        }
-        Ok(())
-    }
-
     /// Runs the planned sequences, some with the adapters that `adapter` finds and with pictures of
-    /// which `features` has what was seen.
+    /// which `features` has what was seen. A step of this process alone may end early.
     pub fn run<'a>(
         &self,
         plan: impl Iterator<Item = PlannedSequence<'a>>,
         adapter: impl Fn(AdapterId) -> Arc<Adapter>,
-        features: impl Fn(&PictureSpan) -> Result<Tensor>,
+        features: impl Fn(&MediaSpan) -> Result<Tensor>,
+        interruption: Option<&Interruption>,
     ) -> Result<StepOutput> {
         let mut batch = batch::flatten(plan, adapter, features)?;
         batch.taps.layers.clone_from(&self.taps);
-        let output = self.forward(&batch)?;
+        let output = self.forward(&batch, interruption)?;
         Ok(StepOutput {
             logits: Logits::from_tensor(output.logits)?,
             hidden: HiddenStates::from_tensor(output.hidden)?,
@@ -244,15 +280,36 @@ impl Runner {
         self.local.tokens_sampled(token_ids);
     }
 
-    fn forward(&self, batch: &ForwardBatch) -> Result<ForwardOutput> {
-        let Some(leader) = &self.leader else { return self.local.forward(batch) };
+    fn forward(
+        &self,
+        batch: &ForwardBatch,
+        interruption: Option<&Interruption>,
+    ) -> Result<ForwardOutput> {
+        let Some(leader) = &self.leader else { return self.local.forward(batch, interruption) };
         if !batch.adapters.is_empty() {
             bail!("adapters can't be used with several ranks");
         }
-        if !batch.pictures.is_empty() {
-            bail!("pictures can't be seen with several ranks");
+        if self.local.is_stage() {
+            if !batch.pictures.is_empty() {
+                bail!("pictures can't be seen by stages of layers");
+            }
+            return leader.forward_in_stages(&self.local, batch);
         }
+        check_sent(&batch.pictures)?;
         let order = Order::Forward(Box::new(Cow::Borrowed(batch)));
-        leader.order(&order, || self.local.forward(batch))
+        leader.order(&order, || self.local.forward(batch, None))
     }
+}
+
+/// Refuses features that no message to another rank has room for, before any rank begins.
+fn check_sent(pictures: &[PictureRows]) -> Result<()> {
+    let numbers: usize = pictures.iter().map(|picture| picture.features.elem_count()).sum();
+    let (bytes, most) = (numbers * size_of::<f32>(), ranks::MAX_FEATURES);
+    if bytes > most {
+        bail!(
+            "a step has {bytes} bytes of features of pictures, and {most} at most for other ranks: \
+             lower --max-num-batched-tokens"
+        );
+    }
+    Ok(())
 }

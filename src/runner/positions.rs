@@ -4,15 +4,15 @@
 //! in time and counts its rows and columns from where it begins; what follows it begins behind its
 //! longer side.
 
-use crate::scheduler::output::PictureSpan;
+use crate::scheduler::output::MediaSpan;
 
 /// The place in time, the row and the column of the token at `position` of a sequence with these
-/// `pictures`, in order of position.
-pub(super) fn rope_position(pictures: &[PictureSpan], position: usize) -> [u32; 3] {
+/// `media`, in order of position.
+pub(super) fn rope_position(media: &[MediaSpan], position: usize) -> [u32; 3] {
     let narrow = |n: usize| u32::try_from(n).expect("positions are below 2^32");
     // By how much the pictures so far are shorter than their tokens.
     let mut saved = 0;
-    for span in pictures.iter().take_while(|span| span.offset <= position) {
+    for span in media.iter().take_while(|span| span.offset <= position) {
         if position < span.end() {
             let (start, index) = (span.offset - saved, position - span.offset);
             return [start, start + index / span.columns, start + index % span.columns].map(narrow);
@@ -28,8 +28,7 @@ mod tests {
 
     #[test]
     fn text_goes_on_behind_the_longer_side_of_each_picture() {
-        let spans =
-            [PictureSpan::whole(2, [2, 3], [0; 16]), PictureSpan::whole(8, [4, 1], [0; 16])];
+        let spans = [MediaSpan::whole(2, [2, 3], [0; 16]), MediaSpan::whole(8, [4, 1], [0; 16])];
         let places: Vec<_> = (0..14).map(|position| rope_position(&spans, position)).collect();
         let first = [[2, 2, 2], [2, 2, 3], [2, 2, 4], [2, 3, 2], [2, 3, 3], [2, 3, 4]];
         let second = [[5, 5, 5], [5, 6, 5], [5, 7, 5], [5, 8, 5]];

@@ -9,6 +9,7 @@ mod constraint;
 mod dry;
 pub mod error;
 pub mod filters;
+mod kept_counts;
 pub mod logprobs;
 pub mod most_likely;
 pub mod on_device;

@@ -26,7 +26,7 @@ impl SamplerState {
     }
 
     /// What is asked of row `row`.
-    fn ask(&mut self, row: u32) -> Result<Draw, SamplingError> {
+    fn ask(&mut self, logits: &DeviceLogits, row: u32) -> Result<Draw, SamplingError> {
         let mut biases: Vec<(u32, f32)> =
             self.params.logit_bias.iter().map(|(token, bias)| (*token, *bias)).collect();
         if self.suppresses() {
@@ -36,6 +36,8 @@ impl SamplerState {
             Some(constraint) => constraint.allowed()?,
             None => (None, None),
         };
+        let counts = self.counts.ask(logits);
+        let counts = counts.map_err(|error| SamplingError::Device(error.to_string()))?;
         let params = &self.params;
         let greedy = params.temperature < GREEDY_TEMPERATURE;
         let position = if greedy { 0.0 } else { self.rng.random() };
@@ -50,7 +52,7 @@ impl SamplerState {
             frequency_penalty: params.frequency_penalty,
             presence_penalty: params.presence_penalty,
             biases,
-            counts: self.counts.all().collect(),
+            counts,
             mask,
             required,
             top: params.logprobs,
@@ -88,7 +90,7 @@ pub fn sample_rows_on_device(
     let mut asked = Vec::with_capacity(rows.len());
     let mut states = Vec::with_capacity(rows.len());
     for (state, row) in rows {
-        let ready = state.ask(row).map(|draw| asked.push(draw));
+        let ready = state.ask(logits, row).map(|draw| asked.push(draw));
         states.push((state, ready));
     }
     let draw = |asked: Vec<Draw>| {
@@ -102,10 +104,16 @@ pub fn sample_rows_on_device(
     let results: candle_core::Result<_> = draw(asked);
     let mut results = results.map(Vec::into_iter).map_err(|error| error.to_string());
     let each = states.into_iter().map(|(state, ready)| {
-        ready?;
+        if let Err(error) = ready {
+            state.counts.forget_device();
+            return Err(error);
+        }
         match &mut results {
             Ok(results) => state.accept(results.next().expect("one for each that asked")),
-            Err(error) => Err(SamplingError::Device(error.clone())),
+            Err(error) => {
+                state.counts.forget_device();
+                Err(SamplingError::Device(error.clone()))
+            }
         }
     });
     each.collect()

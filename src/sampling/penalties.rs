@@ -6,7 +6,9 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use super::kept_counts::Entries;
 use super::params::SamplingParams;
+use crate::kernels::sample::{Counts, DeviceLogits};
 
 /// What occurred so far, as far as the parameters ask.
 #[derive(Clone, Debug, Default)]
@@ -14,6 +16,8 @@ pub(super) struct TokenCounts {
     counts: HashMap<u32, Occurrences>,
     window: Option<Window>,
     tracked: bool,
+    /// The same where draws are made on a device.
+    on_device: Entries,
 }
 
 /// How often a token occurred.
@@ -41,6 +45,7 @@ impl TokenCounts {
             counts: HashMap::new(),
             window: window.map(|most| Window { tokens: VecDeque::new(), most }),
             tracked: penalizes && window != Some(0),
+            on_device: Entries::default(),
         };
         let prompt = match window {
             Some(most) => &prompt[prompt.len().saturating_sub(most)..],
@@ -57,10 +62,25 @@ impl TokenCounts {
         self.counts.is_empty()
     }
 
-    /// Every token that a logit is to change of, with its occurrences in the output.
+    /// What is asked of a device with a draw from `logits`.
     #[expect(clippy::cast_precision_loss, reason = "counts stay below 2^24")]
-    pub(super) fn all(&self) -> impl Iterator<Item = (u32, f32)> {
-        self.counts.iter().map(|(token, seen)| (*token, seen.output as f32))
+    pub(super) fn ask(&mut self, logits: &DeviceLogits) -> candle_core::Result<Counts> {
+        if self.counts.is_empty() && self.on_device.is_unknown() {
+            return Ok(Counts::default());
+        }
+        if self.on_device.is_unknown() {
+            for token in self.counts.keys() {
+                self.on_device.set(*token);
+            }
+        }
+        let counts = &self.counts;
+        let output = |token: u32| counts.get(&token).map_or(0.0, |seen| seen.output as f32);
+        self.on_device.ask(logits, output)
+    }
+
+    /// Forgets what a device keeps, since nobody knows whether it took what was asked.
+    pub(super) fn forget_device(&mut self) {
+        self.on_device = Entries::default();
     }
 
     /// Counts a token of the output.
@@ -75,6 +95,10 @@ impl TokenCounts {
         let seen = self.counts.entry(token).or_default();
         seen.anywhere += 1;
         seen.output += u32::from(output);
+        let kept = !self.on_device.is_unknown();
+        if kept {
+            self.on_device.set(token);
+        }
         let Some(window) = &mut self.window else { return };
         window.tokens.push_back((token, output));
         if window.tokens.len() > window.most
@@ -83,8 +107,14 @@ impl TokenCounts {
         {
             seen.anywhere -= 1;
             seen.output -= u32::from(output);
-            if seen.anywhere == 0 {
+            let is_gone = seen.anywhere == 0;
+            if is_gone {
                 self.counts.remove(&oldest);
+            }
+            if kept && is_gone {
+                self.on_device.remove(oldest);
+            } else if kept {
+                self.on_device.set(oldest);
             }
         }
     }

@@ -10,9 +10,9 @@ mod beams;
 pub mod drafts;
 mod load_table;
 mod loads;
+mod media;
 pub mod output;
 mod parts;
-mod pictures;
 mod publish;
 pub mod queue;
 pub mod sequence;
@@ -174,9 +174,9 @@ impl Scheduler {
         adapters
     }
 
-    /// The digests of the pictures of all sequences.
-    pub fn pictures(&self) -> HashSet<[u8; 16]> {
-        let all = self.sequences.values().flat_map(Sequence::pictures);
+    /// The digests of the pictures and sounds of all sequences.
+    pub fn media(&self) -> HashSet<[u8; 16]> {
+        let all = self.sequences.values().flat_map(Sequence::media);
         all.map(|span| span.digest).collect()
     }
 
@@ -314,7 +314,7 @@ impl Scheduler {
                 pooled: sequence.pooled_by(end),
                 tapped: false,
                 adapter: sequence.adapter,
-                pictures: &sequence.pictures,
+                media: &sequence.media,
             }
         })
     }
@@ -352,6 +352,12 @@ impl Scheduler {
             self.restart_if_outgrown(*id);
         }
         finished
+    }
+
+    /// Whether all that is planned yields.
+    pub fn is_yielding(&self, output: &SchedulerOutput) -> bool {
+        let mut ids = output.scheduled.iter().map(|(id, _)| id);
+        ids.all(|id| self.sequences.get(id).is_some_and(Sequence::yields))
     }
 
     /// Has a sequence computed from its first token on, if it is now too long for what was computed.

@@ -1,6 +1,6 @@
 //! What a step consists of.
 
-pub use super::pictures::PictureSpan;
+pub use super::media::MediaSpan;
 pub use super::sequence::AdapterId;
 use super::sequence::SequenceId;
 use super::stop::FinishReason;
@@ -58,8 +58,8 @@ pub struct PlannedSequence<'a> {
     pub tapped: bool,
     /// The adapter that the tokens are computed with.
     pub adapter: Option<AdapterId>,
-    /// The pictures of the whole prompt, in order of position.
-    pub pictures: &'a [PictureSpan],
+    /// The pictures and sounds of the whole prompt, in order of position.
+    pub media: &'a [MediaSpan],
 }
 
 impl PlannedSequence<'_> {

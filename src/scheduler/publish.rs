@@ -12,7 +12,7 @@ impl Sequence {
     pub(super) fn stored_block(&self, index: usize) -> StoredBlock {
         let (start, end) = (index * BLOCK_SIZE, (index + 1) * BLOCK_SIZE);
         let adapter = self.adapter_name.clone().zip(self.adapter.map(|id| id.0));
-        let inside = self.pictures.iter().filter(|span| span.offset < end && start < span.end());
+        let inside = self.media.iter().filter(|span| span.offset < end && start < span.end());
         let signed = |position: usize| i64::try_from(position).unwrap_or(i64::MAX);
         let at = inside.map(|span| (span.digest, signed(span.offset) - signed(start)));
         StoredBlock {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::kv_cache::block_hash::BlockHash;
 use crate::kv_cache::{BLOCK_SIZE, BlockTable};
 
-use super::pictures::{self, PictureSpan};
+use super::media::{self, MediaSpan};
 use super::shares::ShareId;
 use super::snapshot_plan::SnapshotPlan;
 use super::stop::StopConditions;
@@ -78,7 +78,7 @@ pub struct Sequence {
     pub(super) cache_salt: Option<Arc<str>>,
     pub(super) adapter_name: Option<Arc<str>>,
     // In order of position; they don't overlap.
-    pub(super) pictures: Arc<[PictureSpan]>,
+    pub(super) media: Arc<[MediaSpan]>,
     pub(super) adapter: Option<AdapterId>,
     pub(super) num_published: usize,
     // Equal to `num_computed` once a step that computed or copied that many has run.
@@ -133,7 +133,7 @@ impl Sequence {
             root: BlockHash::root(cache_salt),
             cache_salt: cache_salt.map(Arc::from),
             adapter_name: None,
-            pictures: Arc::default(),
+            media: Arc::default(),
             adapter: None,
             num_published: 0,
             num_written: 0,
@@ -182,22 +182,22 @@ impl Sequence {
         Self { adapter_name, ..self }
     }
 
-    /// The same, with pictures in its prompt, in order of position and apart from each other. Blocks are
+    /// The same, with pictures and sounds in its prompt, in order of position and apart from each other. Blocks are
     /// shared only with sequences that see the same there.
     #[must_use]
-    pub fn with_pictures(self, pictures: Arc<[PictureSpan]>) -> Self {
-        Self { pictures, ..self }
+    pub fn with_media(self, media: Arc<[MediaSpan]>) -> Self {
+        Self { media, ..self }
     }
 
-    /// The pictures in its prompt.
-    pub fn pictures(&self) -> &[PictureSpan] {
-        &self.pictures
+    /// The pictures and sounds in its prompt.
+    pub fn media(&self) -> &[MediaSpan] {
+        &self.media
     }
 
     /// Tokens from `start` on that say all there is to know of their positions: those up to `end` or
-    /// to the next picture.
+    /// to the next picture or sound.
     pub(super) fn comparable(&self, start: usize, end: usize) -> &[u32] {
-        let count = pictures::without_pictures(&self.pictures, start, end);
+        let count = media::before_media(&self.media, start, end);
         &self.tokens[start..start + count]
     }
 
@@ -248,7 +248,7 @@ impl Sequence {
             stop: self.stop.clone(),
             tokens: self.tokens.clone(),
             hashes: self.hashes.clone(),
-            pictures: self.pictures.clone(),
+            media: self.media.clone(),
             cache_salt: self.cache_salt.clone(),
             adapter_name: self.adapter_name.clone(),
             ..*self
@@ -278,7 +278,7 @@ impl Sequence {
     pub(super) fn tokens_of_step(&self, budget: usize, room: usize) -> usize {
         let num_tokens = self.num_pending().min(self.most_tokens()).min(budget);
         let (start, end) = (self.num_computed, self.num_computed + num_tokens);
-        pictures::whole_pictures(&self.pictures, start, end, start + room) - start
+        media::whole_media(&self.media, start, end, start + room) - start
     }
 
     /// The prompt's tokens that a step from `num_computed` up to `end` predicts and that are to be
@@ -393,7 +393,7 @@ impl Sequence {
             let start = self.hashes.len() * BLOCK_SIZE;
             let parent = self.hashes.last().copied().unwrap_or(self.root);
             let tokens = &self.tokens[start..start + BLOCK_SIZE];
-            self.hashes.push(pictures::chain(parent, tokens, start, &self.pictures));
+            self.hashes.push(media::chain(parent, tokens, start, &self.media));
         }
         &self.hashes
     }

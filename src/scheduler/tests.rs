@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::output::PictureSpan;
+use super::output::MediaSpan;
 use super::shares::ShareId;
 use super::stop::StopConditions;
 use super::*;
@@ -80,11 +80,11 @@ fn a_picture_that_is_seen_both_ways_is_computed_in_one_step() {
     let mut scheduler = scheduler(64, 4, 60);
     scheduler.add(sequence(0, prompt(0, 8), 20));
     step(&mut scheduler);
-    let pictures = [(20, 40), (80, 19)].map(|(offset, columns)| PictureSpan {
+    let media = [(20, 40), (80, 19)].map(|(offset, columns)| MediaSpan {
         two_way: true,
-        ..PictureSpan::whole(offset, [1, columns], [7; 16])
+        ..MediaSpan::whole(offset, [1, columns], [7; 16])
     });
-    scheduler.add(sequence(1, prompt(1, 100), 10).with_pictures(Arc::from(pictures)));
+    scheduler.add(sequence(1, prompt(1, 100), 10).with_media(Arc::from(media)));
     scheduler.add(sequence(2, prompt(2, 50), 10));
     // What a step should have is less than the first picture, what it may have is enough.
     let beside = beside_decodes(33);

@@ -8,6 +8,7 @@ pub mod chat_template;
 mod decoder;
 pub mod detokenizer;
 pub mod embedding_prompts;
+pub mod late_interaction;
 mod pre_tokenizers;
 pub mod reasoning;
 mod sentence_pieces;

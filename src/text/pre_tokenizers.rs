@@ -215,6 +215,13 @@ pub(super) fn find(name: &str) -> Option<PreTokenizer> {
     TABLE.iter().find(|(names, _)| names.contains(&name)).map(|(_, rules)| *rules)
 }
 
+/// A name for all rules that differ; those that have just these `patterns` come first.
+pub(super) fn distinct(patterns: &[String]) -> Vec<&'static str> {
+    let mut rows: Vec<&Row> = TABLE.iter().collect();
+    rows.sort_by_key(|(_, rules)| rules.patterns != patterns);
+    rows.into_iter().filter_map(|(names, _)| names.first().copied()).collect()
+}
+
 /// All names of pre-tokenizers, sorted.
 pub(super) fn names() -> Vec<&'static str> {
     let mut names: Vec<&str> = TABLE.iter().flat_map(|(names, _)| names.iter().copied()).collect();

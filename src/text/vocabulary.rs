@@ -6,6 +6,7 @@
 mod byte_level;
 mod contents;
 mod error;
+pub mod from_json;
 mod pieces;
 pub mod sentencepiece;
 pub mod tekken;

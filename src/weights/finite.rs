@@ -68,8 +68,8 @@ fn scale_offsets(kind: Kind) -> &'static [Scale] {
         // 48 bytes of five trits each and 4 of four come first.
         Kind::Coded(Coded::Tq1_0) => return &[Scale::F16(52)],
         Kind::Coded(Coded::Tq2_0) => return &[Scale::F16(64)],
-        // One has scales that are always finite, the other's is in four parts.
-        Kind::Coded(Coded::Nvfp4 | Coded::Iq1M) => return &[],
+        // Two have scales that are always finite, the third one's is in four parts.
+        Kind::Coded(Coded::Nvfp4 | Coded::Mxfp4 | Coded::Iq1M) => return &[],
         Kind::Coded(_) => return &[Scale::F16(0)],
     };
     match kind {

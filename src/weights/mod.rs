@@ -18,11 +18,13 @@
 //! hub            the download into the shared cache
 //! cut            parts of tensors, seen as wholes
 //! digest         what tells one checkpoint from another
+//! drafter_files  what drafters have beside their checkpoints
 //! finite         whether stored numbers can be weights
 //! sentence_modules  what a sentence-transformers folder says of its modules
 //! stored         StoredTensor: one tensor's bytes, where the file has them
 //! progress       how much is loaded
 //! projector      which file has the tower of a GGUF model
+//! task_adapters  which adapters a model's own folder has for tasks
 //! tensors        Weights: the view that models load from
 //! token_heads    two layers of BGE-M3, the only weights that are read from pickles
 //! ```
@@ -31,6 +33,7 @@ mod chat_template;
 pub mod compressed;
 pub mod cut;
 mod digest;
+mod drafter_files;
 pub mod error;
 mod file_bytes;
 mod finite;
@@ -47,6 +50,7 @@ pub mod sentence_modules;
 pub mod source;
 pub mod stored;
 pub mod tally;
+pub mod task_adapters;
 pub mod tensors;
 pub mod token_heads;
 mod with_head;

@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::chat_template::ChatTemplates;
 use super::compressed::CompressedSource;
 use super::digest;
+use super::drafter_files::MASK_EMBEDDING;
 use super::error::WeightError;
 use super::folder::ModelFolder;
 use super::gguf::vocabulary::GgufVocabulary;
@@ -21,6 +22,7 @@ use super::model_ref::{ModelRef, has_gguf_ending};
 use super::projector::{self, ProjectorChoice};
 use super::safetensors::SafetensorsSource;
 use super::sentence_modules::SentenceModules;
+use super::task_adapters::{self, TaskAdapterFolder};
 use super::tensors::{Outline, TensorSource, Weights};
 use super::token_heads::TokenHeadFiles;
 use super::with_head::WithHead;
@@ -35,7 +37,8 @@ pub struct ModelSource {
     pub config: Value,
     /// `generation_config.json`; for GGUF the token ids that its metadata has.
     pub generation_config: Option<Value>,
-    /// How pictures are prepared: `preprocessor_config.json`, or that part of `processor_config.json`.
+    /// How pictures or sounds are prepared: `preprocessor_config.json`, or that part of
+    /// `processor_config.json`.
     pub processor_config: Option<Value>,
     /// `tokenizer.json`, unparsed; few GGUF files carry one.
     pub tokenizer_json: Option<Vec<u8>>,
@@ -61,8 +64,13 @@ pub struct ModelSource {
     /// What stands behind the network, where sentence-transformers wrote the folder, or a GGUF file
     /// says how it pools.
     pub sentence_modules: Option<SentenceModules>,
+    /// `artifact.metadata`: how queries and documents are read, where ColBERT's own library wrote the
+    /// folder.
+    pub artifact_metadata: Option<Value>,
     /// The layers of BGE-M3 that read every token, where a folder has them.
     pub token_heads: Option<TokenHeadFiles>,
+    /// LoRA adapters for tasks, where a folder has them.
+    pub task_adapters: Vec<TaskAdapterFolder>,
     /// Whether there is nothing but a head that drafts, for a model in another file.
     pub is_draft_head: bool,
     /// The configuration as the file has it.
@@ -142,9 +150,19 @@ impl ModelSource {
     /// # Errors
     /// When a tensor is of a type that can't be read.
     pub fn outlines(&self) -> Result<Vec<Outline>, WeightError> {
-        let mut names = self.tensors.names();
-        names.sort_unstable();
-        names.iter().map(|name| self.tensors.outline(name)).collect()
+        self.weights(&Device::Cpu).outlines()
+    }
+
+    /// Where the tensors come from.
+    pub(crate) fn tensors(&self) -> Arc<dyn TensorSource> {
+        self.tensors.clone()
+    }
+
+    /// Whether the configuration says that its tensors are quantized, in whatever way.
+    pub fn was_quantized(&self) -> bool {
+        let config: Value = serde_json::from_str(&self.stored_config).unwrap_or_default();
+        let fields = ["quantization_config", "compression_config"];
+        fields.iter().any(|field| config.get(field).is_some_and(|value| !value.is_null()))
     }
 
     /// A digest of the configuration and of the weights as they are stored, equal for equal checkpoints
@@ -154,6 +172,12 @@ impl ModelSource {
     /// When a tensor can't be read.
     pub fn digest(&self) -> Result<[u8; 32], WeightError> {
         digest::of_checkpoint(&self.stored_config, self.tensors.as_ref())
+    }
+
+    /// Whether `config.json` names the class of ColBERT's own library, whose folders have no modules.
+    pub fn is_colbert(&self) -> bool {
+        let names = self.config.get("architectures").and_then(Value::as_array);
+        names.is_some_and(|names| names.iter().any(|name| name == "HF_ColBERT"))
     }
 
     /// Whether there is a file with a tokenizer.
@@ -192,7 +216,13 @@ impl ModelSource {
             });
         };
         let stored_config = config.to_string();
+        let task_adapters = task_adapters::find(folder, &config)?;
         let tensors = decompressed(tensors, &mut config);
+        let names = folder.names()?;
+        if names.iter().any(|name| name == MASK_EMBEDDING) {
+            // No field of a configuration tells of it.
+            config["mask_embedding"] = MASK_EMBEDDING.into();
+        }
         let tokenizer_config = folder.json_object("tokenizer_config.json")?;
         let templates = ChatTemplates::read(folder, tokenizer_config.as_ref())?;
         let tokenizer_json = folder.read("tokenizer.json")?;
@@ -201,7 +231,6 @@ impl ModelSource {
         let known = tokenizer_json.is_some() || tokenizer_model.is_some();
         let tekken_json = unless(known, "tekken.json")?;
         let known = known || tekken_json.is_some();
-        let names = folder.names()?;
         let tiktoken = names.iter().find(|name| is_tiktoken(name)).filter(|_| !known);
         Ok(Self {
             name,
@@ -219,7 +248,9 @@ impl ModelSource {
             tool_use_template: templates.tool_use,
             gguf_vocabulary: None,
             sentence_modules: SentenceModules::read(folder)?,
+            artifact_metadata: folder.json_object("artifact.metadata")?,
             token_heads: TokenHeadFiles::find(folder)?,
+            task_adapters,
             is_draft_head: false,
             stored_config,
             tensors,
@@ -240,6 +271,11 @@ impl ModelSource {
             if own != other {
                 return Err(format!("its `{field}` is {other}, the model's is {own}"));
             }
+        }
+        // What the head's own file alone knows.
+        let own = "mtp_layer_types";
+        if let Some(kinds) = head.config.get(own) {
+            self.config[own] = kinds.clone();
         }
         let (model, head) = (self.tensors.clone(), head.tensors.clone());
         self.tensors = Arc::new(WithHead { model, head });
@@ -295,7 +331,9 @@ impl ModelSource {
             tool_use_template: model.tool_use_template,
             gguf_vocabulary: Some(model.vocabulary),
             sentence_modules: model.sentence_modules,
+            artifact_metadata: None,
             token_heads: None,
+            task_adapters: Vec::new(),
             is_draft_head: model.holds == Holds::Head,
             tensors: model.tensors,
         };
@@ -331,7 +369,8 @@ fn processor_config(folder: &ModelFolder) -> Result<Option<Value>, WeightError> 
         return Ok(Some(config));
     }
     let whole = folder.json_object("processor_config.json")?;
-    Ok(whole.and_then(|mut whole| Some(whole.get_mut("image_processor")?.take())))
+    let part = |name| whole.as_ref()?.get(name).cloned();
+    Ok(part("image_processor").or_else(|| part("feature_extractor")))
 }
 
 /// Whether a file's name says that it is one of tiktoken.

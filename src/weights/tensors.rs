@@ -163,6 +163,18 @@ impl Weights {
         &self.device
     }
 
+    /// All tensors of the view without their bytes, in the order of their names below it.
+    pub fn outlines(&self) -> Result<Vec<Outline>, WeightError> {
+        let mut names = self.source.names();
+        names.retain(|name| name.starts_with(&self.prefix));
+        names.sort_unstable();
+        let below = |name: &String| {
+            let outline = self.source.outline(name)?;
+            Ok(Outline { name: name[self.prefix.len()..].to_owned(), ..outline })
+        };
+        names.iter().map(below).collect()
+    }
+
     /// Whether the view has a tensor called `name`.
     pub fn contains(&self, name: &str) -> bool {
         self.source.contains(&format!("{}{name}", self.prefix))

@@ -9,10 +9,10 @@ use sconce::cli::Cli;
 use sconce::layers::moe::{ExpertTensors, StackedTensors};
 use sconce::metrics::{Metric, MetricKind, TABLE};
 use sconce::models::config::HfConfig;
-use sconce::models::{architectures, bidirectional, encoder};
+use sconce::models::{architectures, bidirectional, embedders, encoder};
 
 use crate::parity::gguf_files::converted;
-use crate::parity::{MODELS, folder, pictures};
+use crate::parity::{MODELS, folder, pictures, sounds};
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -99,8 +99,9 @@ fn list(names: impl Iterator<Item = impl std::fmt::Display>) -> String {
 /// the converter of GGUF's own project makes of it, and whether its experts can be quantized.
 fn models_table() -> String {
     let seeing = pictures::MODELS.iter().map(|name| format!("../pictures/{name}"));
+    let hearing = sounds::MODELS.iter().map(|(name, _)| format!("../sounds/{name}"));
     let others = MODELS.iter().chain(&["gpt_oss_mxfp4"]).map(|name| (*name).to_owned());
-    let fixtures = others.chain(seeing).map(|name| {
+    let fixtures = others.chain(seeing).chain(hearing).map(|name| {
         let text = std::fs::read_to_string(folder(&name).join("config.json")).unwrap();
         let config = HfConfig::from_value(&unquantized(&text)).unwrap();
         (name, config.architectures[0].clone(), sconce::models::spec(&config).unwrap())
@@ -146,7 +147,10 @@ fn gguf_name(fixture: &str) -> Option<String> {
 
 #[test]
 fn readme_tables_are_those_of_the_code() {
-    let encoders = || list(encoder::architectures().chain(bidirectional::architectures()));
+    let encoders = || {
+        let decoders = embedders().map(str::to_owned);
+        list(encoder::architectures().chain(bidirectional::architectures()).chain(decoders))
+    };
     let sections = [
         ("models", "models", models_table()),
         ("embeddings", "encoders", encoders()),

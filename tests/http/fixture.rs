@@ -150,6 +150,7 @@ impl Default for Setup {
                 normalizes: true,
                 generates: true,
                 sees: false,
+                hears: false,
             },
             defaults: GenerationDefaults::default(),
             embedding_prompts: EmbeddingPrompts::default(),
@@ -239,6 +240,7 @@ impl Setup {
                     HubOptions::offline(Path::new("no-cache")),
                 ),
                 served: Vec::new(),
+                tasks: Vec::new(),
             },
             tokenizer: Arc::new(tokenizer_with(setup.special_tokens)),
             chat_template: template,
@@ -250,6 +252,7 @@ impl Setup {
             build_features: vec!["cpu".to_owned()],
             fingerprint: "fp_test".to_owned(),
             image_processor: None,
+            sound_processor: None,
             speech: setup.speech,
             model: ModelFacts {
                 architecture: "tiny".to_owned(),

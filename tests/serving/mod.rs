@@ -5,13 +5,16 @@ mod decisions;
 mod embeddings;
 mod hybrids;
 mod kv_disk;
+mod late_interaction;
 mod long_prompts;
 mod lora;
 mod pictures;
+mod ranking;
 mod ranks;
 mod server;
 mod settings;
 mod several;
+mod sounds;
 mod speculation;
 mod structured;
 

@@ -11,7 +11,7 @@ use super::lora_modules::LoraModules;
 use super::models_args::ModelsArgs;
 use super::speech::SpeechArgs;
 use super::store::StoreArgs;
-use super::values::{MostImages, parser, percent_share, value_of};
+use super::values::{MostMedia, parser, percent_share, value_of};
 use clap::builder::TypedValueParser;
 use serde_json::{Map, Value};
 
@@ -164,16 +164,16 @@ struct NetworkArgs {
     #[arg(long, default_value_t = 10_000, value_name = "COUNT")]
     #[arg(value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1_000_000))]
     max_connections: usize,
-    /// Largest request body [default: 8MiB, or 64MiB where the model sees pictures].
+    /// Largest request body [default: 8MiB, or 64MiB where the model sees pictures or hears sounds].
     #[arg(long, value_name = "SIZE")]
     max_body_size: Option<ByteSize>,
     /// Host that pictures may be fetched from; repeat for more. Addresses that are not public are
     /// never called [default: none].
     #[arg(long, value_name = "HOST", value_delimiter = ',')]
     allowed_media_domains: Vec<String>,
-    /// Most pictures in a prompt, as image=COUNT.
-    #[arg(long, default_value = "image=100", value_name = "LIMIT")]
-    limit_mm_per_prompt: MostImages,
+    /// Most pictures and sounds in a prompt, as image=COUNT,audio=COUNT.
+    #[arg(long, default_value = "image=100,audio=16", value_name = "LIMITS")]
+    limit_mm_per_prompt: MostMedia,
     /// Seconds after SIGTERM in which requests are still taken while /health/ready is 503 already, so
     /// that load balancers stop sending any.
     #[arg(long, default_value_t = 0, value_name = "SECONDS")]
@@ -216,8 +216,13 @@ struct EngineArgs {
     #[arg(long, default_value_t = 1, value_name = "COUNT", alias = "tensor-parallel-size")]
     #[arg(value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=64))]
     tensor_parallel: usize,
-    /// Machines that the processes of --tensor-parallel are on, equally many on each. Every machine runs
-    /// the same command, but for --node-rank.
+    /// Processes that compute the model one after the other, each with its layers: for machines that
+    /// are far from each other, since they send each other little.
+    #[arg(long, default_value_t = 1, value_name = "COUNT", alias = "pipeline-parallel-size")]
+    #[arg(value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=64))]
+    pipeline_parallel: usize,
+    /// Machines that the processes of --tensor-parallel or --pipeline-parallel are on, equally many on
+    /// each. Every machine runs the same command, but for --node-rank.
     #[arg(long, value_name = "COUNT", requires_all = ["master_addr", "rank_secret_file"])]
     #[arg(value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=64))]
     nnodes: Option<usize>,
@@ -287,9 +292,9 @@ struct EngineArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 16,
         value_parser = clap::value_parser!(u16).range(0..=64))]
     draft_max: u16,
-    /// A small model with the same tokenizer that drafts tokens, an EAGLE-3 head or a head in GGUF for this
-    /// model: a hub id, a folder or a .gguf file. It is asked where that pays, and answers are the same with
-    /// and without.
+    /// A small model with the same tokenizer that drafts tokens, an EAGLE-3 head, a drafter of blocks (DFlash,
+    /// DSpark) or a head in GGUF for this model: a hub id, a folder or a .gguf file. It is asked where that
+    /// pays, and answers are the same with and without.
     #[arg(long, value_name = "MODEL")]
     draft_model: Option<String>,
     /// Don't reuse the KV cache of equal prompt beginnings.
@@ -391,6 +396,7 @@ impl ServeArgs {
         EngineConfig {
             device: args.device,
             tensor_parallel: args.tensor_parallel,
+            pipeline_parallel: args.pipeline_parallel,
             nodes: args.nodes(),
             gpu_memory_percent,
             deterministic: args.deterministic,
@@ -420,6 +426,19 @@ impl ServeArgs {
         }
     }
 
+    /// Which pictures and sounds requests may bring.
+    fn media(&self) -> MediaConfig {
+        let (usual, most) = (MediaConfig::default(), self.network.limit_mm_per_prompt);
+        let (max_sound_bytes, max_sound_seconds) = self.speech.bounds();
+        MediaConfig {
+            max_images: most.images.unwrap_or(usual.max_images),
+            max_sounds: most.sounds.unwrap_or(usual.max_sounds),
+            max_sound_bytes,
+            max_sound_seconds,
+            domains: self.network.allowed_media_domains.clone(),
+        }
+    }
+
     /// How the server is to listen, for a model that is called `model_name` unless flags name it.
     pub(super) fn server_config(&self, model_name: &str) -> ServerConfig {
         let args = &self.network;
@@ -445,10 +464,7 @@ impl ServeArgs {
             max_embed_len: args.max_embed_len,
             max_connections: args.max_connections,
             max_body_bytes: args.max_body_size.map(|size| size.0),
-            media: MediaConfig {
-                max_images: args.limit_mm_per_prompt.0,
-                domains: args.allowed_media_domains.clone(),
-            },
+            media: self.media(),
             drain_delay: Duration::from_secs(args.drain_delay),
             drain_timeout: Duration::from_secs(args.drain_timeout),
             log: self.output.log_config(),

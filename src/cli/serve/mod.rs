@@ -71,7 +71,9 @@ pub(super) async fn run(args: ServeArgs, given: Given) -> anyhow::Result<()> {
     let state = AppState::new(parts);
     keys::read(&state)?;
     let listeners = addresses.listeners()?;
-    drop(loading);
+    for loading in loading {
+        loading.end().await;
+    }
     addresses.keep_certificate_new();
     let keys = keys::keep_new(state.clone());
     announce(&addresses.names()?, began.elapsed())?;

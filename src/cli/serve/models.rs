@@ -58,7 +58,9 @@ pub(super) async fn run(args: ServeArgs, given: Given) -> anyhow::Result<()> {
         fleet.load_at_start().await?;
     }
     let listeners = addresses.listeners()?;
-    drop(loading);
+    for loading in loading {
+        loading.end().await;
+    }
     addresses.keep_certificate_new();
     announce(&addresses.names()?, began.elapsed())?;
     fleet.serve(listeners, first_stop_signal()).await;

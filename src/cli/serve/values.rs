@@ -32,21 +32,41 @@ pub(super) fn parser(
     })
 }
 
-/// Most pictures in a prompt: `image=4`, or vLLM's `{"image": 4}`.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct MostImages(pub(super) usize);
+/// Most pictures and sounds in a prompt: `image=4,audio=2`, or vLLM's `{"image": 4, "audio": 2}`. A kind that is
+/// not named keeps its default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct MostMedia {
+    pub(super) images: Option<usize>,
+    pub(super) sounds: Option<usize>,
+}
 
-impl FromStr for MostImages {
+impl MostMedia {
+    fn set(&mut self, kind: &str, count: Option<usize>) -> Option<()> {
+        let own = match kind {
+            "image" => &mut self.images,
+            "audio" => &mut self.sounds,
+            _ => return None,
+        };
+        own.replace(count?).is_none().then_some(())
+    }
+}
+
+impl FromStr for MostMedia {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        const EXPECTED: &str = "it must be image=COUNT or {\"image\": COUNT}";
-        if let Some(count) = text.strip_prefix("image=") {
-            return count.parse().map(Self).map_err(|_| EXPECTED);
+        const EXPECTED: &str =
+            "it must be image=COUNT,audio=COUNT or {\"image\": COUNT, \"audio\": COUNT}";
+        let mut most = Self::default();
+        if !text.trim_start().starts_with('{') {
+            let pairs = text.split(',').map(|pair| pair.split_once('='));
+            let all = pairs.map(|pair| pair.and_then(|(kind, n)| most.set(kind, n.parse().ok())));
+            return all.collect::<Option<()>>().map(|()| most).ok_or(EXPECTED);
         }
         let limits: Map<String, Value> = serde_json::from_str(text).map_err(|_| EXPECTED)?;
-        let count = limits.get("image").and_then(Value::as_u64).filter(|_| limits.len() == 1);
-        count.and_then(|count| usize::try_from(count).ok()).map(Self).ok_or(EXPECTED)
+        let count = |value: &Value| value.as_u64().and_then(|count| usize::try_from(count).ok());
+        let all = limits.iter().map(|(kind, value)| most.set(kind, count(value)));
+        all.collect::<Option<()>>().filter(|()| !limits.is_empty()).map(|()| most).ok_or(EXPECTED)
     }
 }
 
@@ -55,5 +75,24 @@ pub(super) fn percent_share(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(share) if (0.01..=1.0).contains(&share) => Ok(share),
         _ => Err(format!("`{text}` is no number from 0.01 to 1")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_of_media_are_read_in_both_forms() {
+        let read = |text: &str| text.parse::<MostMedia>().ok();
+        let both = Some(MostMedia { images: Some(4), sounds: Some(0) });
+        assert_eq!(read("image=4,audio=0"), both);
+        assert_eq!(read(r#"{"audio": 0, "image": 4}"#), both);
+        assert_eq!(read("audio=3"), Some(MostMedia { images: None, sounds: Some(3) }));
+        for wrong in
+            ["", "video=1", "image=", "image=-1", "image=1,image=2", "{}", r#"{"audio": "1"}"#]
+        {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
     }
 }

@@ -36,7 +36,7 @@ use crate::pooling::PoolingHead;
 use crate::runner::{DecodeBounds, Runner, StepOutput};
 use crate::sampling::SamplerState;
 use crate::scheduler::Scheduler;
-use crate::scheduler::output::{PictureSpan, PlannedSequence, SchedulerOutput};
+use crate::scheduler::output::{MediaSpan, PlannedSequence, SchedulerOutput};
 use crate::scheduler::sequence::{Sequence, SequenceId};
 use crate::speculation::Speculation;
 use active::{Active, Task};
@@ -138,7 +138,8 @@ impl EngineCore {
         speculation: Speculation,
         draft_model: Option<DraftModel>,
     ) -> Self {
-        Self { speculation, draft_model, ..self }
+        let at_once = draft_model.as_ref().and_then(DraftModel::block_tokens);
+        Self { speculation: speculation.with_blocks_of(at_once.unwrap_or(1)), draft_model, ..self }
     }
 
     /// Captures decode steps, where they are captured, before the first one.
@@ -173,6 +174,7 @@ impl EngineCore {
                     .map_or(Wait::No, |deadline| Wait::Until(&tiers.clock, deadline)),
                 _ => Wait::No,
             };
+            self.shared.interruption.withdraw();
             let Some(commands) = drain_commands(&mut self.commands, wait) else {
                 return End::Left;
             };
@@ -265,7 +267,10 @@ impl EngineCore {
 
     fn submit_embedding(&mut self, request: EmbeddingRequest, outputs: OutputSender) {
         let limits = &self.shared.limits;
-        let checked = self.check_new(request.id).and_then(|()| limits.check_embedding(&request));
+        let checked = self.check_new(request.id).and_then(|()| match request.unseen {
+            0 => limits.check_embedding(&request),
+            unseen => Err(format!("{unseen} tokens are not seen, which needs an encoder")),
+        });
         if let Err(reason) = checked {
             return reject(&outputs, reason);
         }
@@ -278,7 +283,7 @@ impl EngineCore {
 
     fn add(&mut self, sequence: Sequence, active: Active) {
         self.active.insert(sequence.id, active);
-        if sequence.pictures().is_empty() {
+        if sequence.media().is_empty() {
             self.scheduler.add(sequence);
         } else {
             self.sights.hold(sequence);
@@ -319,7 +324,7 @@ impl EngineCore {
         if request.stop.max_tokens == 0 {
             return Err("max_tokens is 0, the least is 1".to_owned());
         }
-        limits.check_pictures(&request.pictures, prompt.len())
+        limits.check_media(&request.pictures, &request.sounds, prompt.len())
     }
 
     fn check_new(&self, id: RequestId) -> Result<(), String> {
@@ -342,7 +347,8 @@ impl EngineCore {
         self.note_scheduled(&output);
         let num_rows = self.scheduler.plan(&output).map(|planned| planned.num_tokens()).sum();
         let told = self.tells_hidden(&output);
-        match self.run_model(&output, &told) {
+        let gives_way = self.scheduler.is_yielding(&output);
+        match self.run_model(&output, &told, gives_way) {
             Ok(Ok(step)) => {
                 self.pool(&output, &told, &step);
                 self.finish_step(&output, step.logits);
@@ -352,12 +358,15 @@ impl EngineCore {
                 self.observe_step(&output, num_rows, began.elapsed().saturating_sub(drafting));
                 self.absorb_hidden();
             }
+            Ok(Err(_)) if gives_way && self.shared.interruption.take_followed() => {
+                self.scheduler.give_up(&output);
+            }
             Ok(Err(error)) => self.fail_step(&output, &error.to_string()),
             Err(panic) => self.fail_step(&output, &panic_message(panic.as_ref())),
         }
     }
 
-    /// Looks at pictures that sequences wait for, as long as a step should take where others run.
+    /// Encodes pictures and sounds that sequences wait for, as long as a step should take where others run.
     fn look(&mut self) {
         if self.sights.num_waiting() > 0 {
             let others = self.scheduler.num_running() + self.scheduler.num_waiting() > 0;
@@ -385,20 +394,23 @@ impl EngineCore {
 
     /// Ends a sequence that never ran.
     fn fail_sequence(&mut self, id: SequenceId, reason: &str) {
-        tracing::error!("a picture could not be looked at: {reason}");
+        tracing::error!("a picture or a sound could not be encoded: {reason}");
         self.failed = true;
         if let Some(active) = self.active.remove(&id) {
             active.send(EngineOutput::Failed(EngineError::StepFailed(reason.to_owned())));
         }
     }
 
-    /// Runs the model, and beside it what sampling needs besides logits.
+    /// Runs the model, and beside it what sampling needs besides logits. A step that `gives_way` may be
+    /// given up when someone comes.
     fn run_model(
         &mut self,
         output: &SchedulerOutput,
         told: &Told,
+        gives_way: bool,
     ) -> std::thread::Result<candle_core::Result<StepOutput>> {
         let Self { scheduler, runner, active, searches, adapters, sights, draft_model, .. } = self;
+        let interruption = gives_way.then_some(&self.shared.interruption);
         let due: HashSet<SequenceId> =
             scheduler.plan(output).filter(|planned| planned.samples).map(|p| p.id).collect();
         let samplers = active.iter_mut().filter(|(id, _)| due.contains(id));
@@ -411,9 +423,11 @@ impl EngineCore {
         let mut run = || {
             catch_unwind(AssertUnwindSafe(|| {
                 let seen = sights.features(runner, scheduler, output)?;
-                let features = |span: &PictureSpan| match seen.get(&span.digest) {
+                let features = |span: &MediaSpan| match seen.get(&span.digest) {
                     Some(features) => Ok(features.clone()),
-                    None => Err(candle_core::Error::Msg("a picture was not looked at".to_owned())),
+                    None => Err(candle_core::Error::Msg(
+                        "a picture or a sound was not encoded".to_owned(),
+                    )),
                 };
                 if !output.copied.is_empty() {
                     runner.copy(&output.copied)?;
@@ -421,7 +435,7 @@ impl EngineCore {
                 }
                 runner.restore(&output.restored)?;
                 let plan = scheduler.plan(output).map(|planned| told.with_hidden(planned));
-                runner.run(plan, adapter, features)
+                runner.run(plan, adapter, features, interruption)
             }))
         };
         if constrained.is_empty() {

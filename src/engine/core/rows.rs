@@ -110,7 +110,7 @@ mod tests {
             pooled: (0, 0),
             tapped: false,
             adapter: None,
-            pictures: &[],
+            media: &[],
         }
     }
 

@@ -29,6 +29,7 @@ pub(super) fn to_generate(
         cache_salt,
         adapter,
         pictures,
+        sounds,
     } = request;
     let suppressed = stop.suppressed_before_min_tokens();
     let sampler = SamplerState::new(sampling, &prompt_token_ids, stop.min_tokens, suppressed);
@@ -38,7 +39,7 @@ pub(super) fn to_generate(
         .with_share(ShareId(share))
         .with_adapter(adapters.take(adapter))
         .with_adapter_name(name)
-        .with_pictures(sights.take(pictures));
+        .with_media(sights.take(pictures, sounds));
     let scored = prompt_logprobs.is_some();
     (if scored { sequence.with_scored_prompt() } else { sequence }, sampler)
 }

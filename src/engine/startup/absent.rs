@@ -36,6 +36,7 @@ impl Engine {
             normalizes: false,
             generates: false,
             sees: false,
+            hears: false,
         };
         let (handle, mut commands) = EngineHandle::channel(limits);
         let work = move || {

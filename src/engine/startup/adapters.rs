@@ -1,5 +1,6 @@
 //! From an adapter's folder to matrices in memory, beside the engine and without its thread.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use candle_core::Device;
@@ -69,8 +70,28 @@ impl AdapterLoader {
             }
             Err(error) => return Err(error.into()),
         };
-        let folder = LoraFolder::open(&folder)?;
-        let adapter = layout.load(&folder, form)?;
-        Ok(Adapter::new(name, folder.digest()?, adapter))
+        Ok(open(name, &folder, layout, form)?)
     }
+
+    /// Loads an adapter of the model's own folder, of whatever rank. Blocks.
+    ///
+    /// # Errors
+    /// When it doesn't fit the model; the message names what and the bound.
+    pub fn load_own(&self, name: &str, folder: &Path) -> Result<Adapter, AdapterError> {
+        let Parts { layout, form, .. } = &*self.parts;
+        let layout = layout.as_ref().ok_or(AdapterError::NoAdapters)?;
+        let form = AdapterForm { max_rank: usize::MAX, ..form.clone() };
+        Ok(open(name, folder, layout, &form)?)
+    }
+}
+
+fn open(
+    name: &str,
+    folder: &Path,
+    layout: &AdapterLayout,
+    form: &AdapterForm,
+) -> Result<Adapter, WeightError> {
+    let folder = LoraFolder::open(folder)?;
+    let adapter = layout.load(&folder, form)?;
+    Ok(Adapter::new(name, folder.digest()?, adapter))
 }

@@ -26,10 +26,11 @@ use crate::kv_disk::files::{Disk, Files};
 use crate::kv_events;
 use crate::layers::group::{Alone, Group, connected};
 use crate::metrics::MetricsHandle;
+use crate::models::audio::AudioEncoder;
 use crate::models::classifier::ClassifierSpec;
 use crate::models::config::HfConfig;
 use crate::models::vision::Tower;
-use crate::models::{self, CausalLm, Top, WithDraftHead};
+use crate::models::{self, CausalLm, Stage, Top, WithDraftHead};
 use crate::pooling::PoolingHead;
 use crate::runner::ranks::{Follower, Leader, RankMemory};
 use crate::runner::{CacheSizes, DecodeBounds, KvFormat, LargestSteps, Runner};
@@ -61,6 +62,8 @@ pub struct LoadedModel {
     pub files: Arc<dyn Files>,
     /// What looks at pictures, if the model sees.
     pub tower: Option<Box<Tower>>,
+    /// What hears sounds, if the model does.
+    pub audio_encoder: Option<Box<AudioEncoder>>,
     /// What drafts its tokens, besides what is there already.
     pub draft: Option<LoadedDraft>,
 }
@@ -83,7 +86,8 @@ impl LoadedModel {
         }
     }
 
-    /// Builds the part of the model that one rank of `group` computes.
+    /// Builds the part of the model that one rank of `group` computes: its part of each layer or, where the
+    /// ranks are stages, its layers.
     fn load_part(
         source: &ModelSource,
         config: &EngineConfig,
@@ -98,10 +102,15 @@ impl LoadedModel {
         GpuSettings { deterministic, eager }.apply();
         let here = config.ranks_per_node();
         let device = OpenDevice::open(config.device, group.rank() % here, here)?;
-        let group = connected(group, &device.device)?;
+        let stages = config.pipeline_parallel;
+        let stage = Stage { index: group.rank(), count: stages };
+        let ranks = group.size();
+        // Stages exchange hidden states alone, and not as a group.
+        let group: Arc<dyn Group> =
+            if stages > 1 { Arc::new(Alone) } else { connected(group, &device.device)? };
         let needed = usize::try_from(source.weight_bytes()).unwrap_or(usize::MAX);
         // Ranks on the CPU share its memory.
-        let parts = if device.device.is_cpu() { group.size() / here } else { group.size() };
+        let parts = if device.device.is_cpu() { ranks / here } else { ranks };
         let stored = needed / parts;
         let weights_fit = WeightsFit { stored, dtype: hf_config.dtype(), kind: config.weight_kind };
         weights_fit.check(device.memory()?.free, &device.name)?;
@@ -109,17 +118,24 @@ impl LoadedModel {
         let weights = source.weights(&device.device).with_progress(progress);
         let weights = weights.in_parallel(|count, work| pool::for_each_chunk(count, work));
         let weights = weights.rounded_to(config.weight_kind.map(WeightKind::ggml));
-        let alone = group.size() == 1;
+        let (alone, first) = (ranks == 1, stages == 1 && group.rank() == 0);
         let drafts = alone && draft::is_wanted(config, &device);
         let WithDraftHead { model, head: draft_head } = if drafts {
             models::load_with_draft_head(&hf_config, &weights)?
+        } else if stages > 1 {
+            WithDraftHead { model: models::load_stage(&hf_config, &weights, stage)?, head: None }
         } else {
             WithDraftHead { model: models::load_part(&hf_config, &weights, group)?, head: None }
         };
         let kv_dtype = hf_config.dtype().unwrap_or(DType::F16);
         let draft = draft_head.map(|(model, bytes)| LoadedDraft::of_head(model, bytes, kv_dtype));
         let head = Self::head(source, config, &hf_config, &weights, model.hidden_size())?;
-        let tower = tower::load(source, &weights, model.picture_width(), alone)?.map(Box::new);
+        let width = model.picture_width();
+        if stages > 1 && stage.is_first() && source.config.get("vision_config").is_some() {
+            tracing::warn!("stages of layers compute the model: it sees no pictures");
+        }
+        let tower = tower::load(source, &weights, width, first)?.map(Box::new);
+        let audio_encoder = tower::load_audio(source, &weights, width, alone)?.map(Box::new);
         tracing::info!(matrices = %weights.tally(), bytes = weights.tally().bytes(), "weights loaded");
         Ok(Self {
             model,
@@ -133,6 +149,7 @@ impl LoadedModel {
             identity,
             files: Arc::new(Disk),
             tower,
+            audio_encoder,
             draft,
         })
     }
@@ -149,6 +166,9 @@ impl LoadedModel {
         let classifier = ClassifierSpec::of_decoder(&source.config, top);
         if config.pooling == Some(Pooling::Splade) {
             return Err(head::no_masked_words());
+        }
+        if let Some(head) = head::of_own_code(source, config.pooling) {
+            return Ok(head);
         }
         match (classifier, &source.sentence_modules) {
             (Some(spec), _) => {
@@ -171,9 +191,12 @@ impl LoadedModel {
         // Once every rank has answered, all weights are in memory.
         let others = self.leader.as_ref().map(|leader| leader.wait_for_all()).transpose()?;
         self.rehearse(config, kv_format)?;
-        let facts = self.measure(config, kv_format, &others.unwrap_or_default())?;
-        let plan = MemoryPlan::new(config, facts)?;
-        let (limits, scheduler) = (self.limits(config, &plan), self.scheduler(config, &plan));
+        let own = self.rank_memory(config, kv_format)?;
+        let ranks = [vec![own], others.unwrap_or_default()].concat();
+        let plan = self.plan(config, &ranks)?;
+        let keeps_state = ranks.iter().any(|rank| rank.state_bytes > 0);
+        let scheduler = self.scheduler(config, &plan, keeps_state);
+        let limits = self.limits(config, &plan);
         metrics.set_cache_config(BLOCK_SIZE, plan.num_blocks);
         let (handle, commands) = EngineHandle::channel(limits);
         let cache = CacheFacts {
@@ -189,7 +212,7 @@ impl LoadedModel {
         let tiers = tiers::open(config, &cache, files, &handle, events.as_ref(), &metrics)?;
         let speculation = self.speculation(config);
         let vocab_size = self.model.vocab_size();
-        let Self { model, device, head, leader, tower, draft, .. } = self;
+        let Self { model, device, head, leader, tower, audio_encoder, draft, .. } = self;
         let draft = draft.map(|draft| draft.start(config, &plan, &device.device, vocab_size));
         let draft = draft.transpose()?;
         let sizes = CacheSizes {
@@ -200,7 +223,7 @@ impl LoadedModel {
         };
         let taps = draft.as_ref().map_or_else(Vec::new, DraftModel::taps);
         let runner = Runner::new(model, device.device, sizes, leader.clone())?;
-        let runner = runner.with_tower(tower).with_taps(taps);
+        let runner = runner.with_tower(tower).with_audio_encoder(audio_encoder).with_taps(taps);
         if let Some(leader) = leader {
             leader.watch(handle.waker()).map_err(StartupError::Thread)?;
         }
@@ -273,37 +296,57 @@ impl LoadedModel {
         Runner::rehearse(model, device, largest, kv_format).map_err(StartupError::Rehearsal)
     }
 
-    /// What the memory plan starts from.
-    fn measure(
+    /// The memory of this rank, and what its part of the model takes of it.
+    fn rank_memory(
         &self,
         config: &EngineConfig,
         kv_format: KvFormat,
-        others: &[RankMemory],
-    ) -> Result<MemoryFacts, StartupError> {
-        let memory = match config.kv_cache_bytes {
+    ) -> Result<RankMemory, StartupError> {
+        let DeviceMemory { free, own } = match config.kv_cache_bytes {
             // Free memory doesn't count then, and not every system tells how much there is.
             Some(bytes) => DeviceMemory { free: bytes, own: None },
-            None => ranks::least(self.device.memory()?, others, config.ranks_per_node()),
+            None => self.device.memory()?,
         };
-        // Where the pool is in host memory too, both have their parts of it.
-        let kept = config.kv_host_bytes.filter(|_| memory.own.is_none()).unwrap_or(0);
-        let kept = usize::try_from(kept).unwrap_or(usize::MAX);
         let kv_shape = self.model.kv_shape();
         let draft = self.draft.as_ref().map(|draft| draft.facts(config)).transpose()?;
-        Ok(MemoryFacts {
+        Ok(RankMemory {
+            free,
+            own,
             block_bytes: kv_shape.block_bytes(kv_format)
                 + draft.map_or(0, |draft| draft.block_bytes),
             state_bytes: kv_shape.state_bytes(),
-            weight_bytes: self.weight_bytes,
-            free_bytes: memory.free.saturating_sub(kept),
-            own_bytes: memory.own,
-            model_context: self.model.max_position_embeddings(),
-            draft,
         })
     }
 
-    fn scheduler(&self, config: &EngineConfig, plan: &MemoryPlan) -> Scheduler {
-        let keeps_state = !self.model.kv_shape().states.is_empty();
+    /// Divides the memory of all ranks, of which this one is the first.
+    fn plan(
+        &self,
+        config: &EngineConfig,
+        ranks: &[RankMemory],
+    ) -> Result<MemoryPlan, StartupError> {
+        let draft = self.draft.as_ref().map(|draft| draft.facts(config)).transpose()?;
+        let facts = |rank: &RankMemory| {
+            // Where the pool is in host memory too, both have their parts of it.
+            let kept = config.kv_host_bytes.filter(|_| rank.own.is_none()).unwrap_or(0);
+            let kept = usize::try_from(kept).unwrap_or(usize::MAX);
+            MemoryFacts {
+                block_bytes: rank.block_bytes,
+                state_bytes: rank.state_bytes,
+                weight_bytes: self.weight_bytes,
+                free_bytes: rank.free.saturating_sub(kept),
+                own_bytes: rank.own,
+                model_context: self.model.max_position_embeddings(),
+                draft,
+            }
+        };
+        // The flag is for each process.
+        let apart = config.kv_cache_bytes.is_some();
+        let pools = ranks::pools(ranks, config.ranks_per_node(), apart);
+        let pools: Vec<_> = pools.iter().map(facts).collect();
+        Ok(MemoryPlan::of_ranks(config, facts(&ranks[0]), &pools)?)
+    }
+
+    fn scheduler(&self, config: &EngineConfig, plan: &MemoryPlan, keeps_state: bool) -> Scheduler {
         // Only steps that are captured as graphs are run ahead, and several ranks capture none.
         let captures = CudaGraph::wanted(&self.device.device) && self.leader.is_none();
         let scheduler_config = SchedulerConfig {
@@ -339,6 +382,7 @@ impl LoadedModel {
             normalizes: self.head.normalizes(),
             generates: self.model.gives_logits(),
             sees: self.tower.is_some(),
+            hears: self.audio_encoder.is_some(),
         }
     }
 }
@@ -357,7 +401,7 @@ pub fn follow(
         ranks::refuse_encoder(source, config)?;
         let loaded = LoadedModel::load_part(source, config, Arc::new(|_, _| {}), follower.clone())?;
         source.release_pages();
-        let memory = loaded.device.memory()?;
+        let memory = loaded.rank_memory(config, loaded.kv_format(config)?)?;
         Ok((loaded, memory))
     };
     let (LoadedModel { model, device, .. }, memory) = match load() {
@@ -369,6 +413,5 @@ pub fn follow(
             return Err(error);
         }
     };
-    let memory = RankMemory { free: memory.free, own: memory.own };
     Ok(follower.follow(model, &device.device, memory)?)
 }

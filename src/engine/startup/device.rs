@@ -78,7 +78,9 @@ fn of_rank(choice: DeviceChoice, rank: usize, size: usize) -> Result<DeviceChoic
         DeviceChoice::Auto | DeviceChoice::Cpu => Ok(DeviceChoice::Cpu),
         DeviceChoice::Metal => Err(StartupError::Device {
             device: choice,
-            reason: format!("there is one such GPU, for {size} ranks; leave out --tensor-parallel"),
+            reason: format!(
+                "there is one such GPU, for {size} ranks; leave out --tensor-parallel or --pipeline-parallel"
+            ),
         }),
     }
 }

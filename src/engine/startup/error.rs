@@ -6,6 +6,7 @@ use crate::kernels::pool::PoolError;
 use crate::kv_events::KvEventsError;
 use crate::models::ModelError;
 use crate::pictures::processor::ProcessorError;
+use crate::sounds;
 
 /// Why the engine can't start.
 #[derive(Debug, thiserror::Error)]
@@ -73,12 +74,13 @@ pub enum StartupError {
     },
     /// Each of several ranks has its part of the KV cache alone.
     #[error(
-        "{flag} can't be used with --tensor-parallel {ranks}: each rank has its part of the KV \
-         cache alone"
+        "{flag} can't be used with {split} {ranks}: each rank has its part of the KV cache alone"
     )]
     KvTierRanks {
         /// What asks for another tier.
         flag: &'static str,
+        /// What asks for several ranks.
+        split: &'static str,
         /// Processes that compute the model.
         ranks: usize,
     },
@@ -93,12 +95,15 @@ pub enum StartupError {
     /// What is cached can't be published.
     #[error("--kv-events-config: {0}")]
     KvEvents(#[from] KvEventsError),
-    /// The vision tower can't be loaded.
-    #[error("the vision tower can't be loaded: {0}")]
+    /// The vision tower or the audio encoder can't be loaded.
+    #[error("the vision tower or the audio encoder can't be loaded: {0}")]
     Tower(String),
     /// The image processor of the checkpoint is not supported.
     #[error(transparent)]
     Processor(#[from] ProcessorError),
+    /// The feature extractor of the checkpoint is not supported.
+    #[error(transparent)]
+    SoundProcessor(#[from] sounds::processor::ProcessorError),
     /// The system gave no thread.
     #[error("the engine thread could not be started: {0}")]
     Thread(#[from] std::io::Error),

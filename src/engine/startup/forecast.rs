@@ -8,6 +8,7 @@ use candle_core::quantized::GgmlDType;
 use super::device::{DeviceMemory, OpenDevice};
 use super::encoder::reads_whole_texts;
 use super::error::StartupError;
+use crate::blocks::Kind;
 use crate::config::{EngineConfig, WeightKind};
 use crate::engine::memory::{self, MemoryFacts, MemoryPlan, PlanError};
 use crate::models::ModelError;
@@ -72,6 +73,8 @@ pub struct Share {
 pub struct Forecast {
     /// Weights in memory, by part and kind.
     pub weights: BTreeMap<(Part, String), Share>,
+    /// The kinds by the names that they have there.
+    kinds: BTreeMap<String, Kind>,
     /// What the memory plan starts from; `None` for encoders, which have no KV cache.
     pub facts: Option<MemoryFacts>,
     /// The type of the KV cache.
@@ -104,12 +107,13 @@ impl Forecast {
         let DeviceMemory { free, own } = device.memory()?;
         let hf_config = HfConfig::from_value(&source.config);
         let decoder = (!reads_whole_texts(source))
-            .then(|| Ok::<_, StartupError>(models::spec(&hf_config?)?))
+            .then(|| Ok::<_, StartupError>(models::spec_on(&hf_config?, &device.device)?))
             .transpose()?;
         let outlines = source.outlines().map_err(ModelError::from)?;
-        let weights = weights(&outlines, config, decoder.as_ref());
+        let (weights, kinds) = weights(&outlines, config, decoder.as_ref());
         let mut forecast = Self {
             weights,
+            kinds,
             facts: None,
             kv_dtype: String::new(),
             scratch_bytes: 0,
@@ -205,24 +209,35 @@ impl Forecast {
         self.weight_bytes() + cache + self.scratch_bytes + PROCESS_BYTES
     }
 
-    /// Bytes of weights that one token reads, and multiplications that it takes, by kind.
-    pub fn work_of_token(&self) -> Vec<(String, Share)> {
+    /// The matrices that a token is multiplied with, by part and kind: of experts those that it goes to.
+    pub fn work_of_token(&self) -> Vec<Work> {
         let tied = !self.weights.keys().any(|(part, _)| *part == Part::Head);
-        let mut work: BTreeMap<&str, Share> = BTreeMap::new();
-        for ((part, kind), share) in &self.weights {
+        let work = self.weights.iter().filter_map(|((part, name), share)| {
             let (of, all) = match (part, self.experts) {
                 (Part::Experts, Some((some, all))) => (some.min(all), all.max(1)),
                 // Of an embedding one row is read; as an output head all of it.
-                (Part::Embedding, _) if !tied => (0, 1),
-                (Part::Tower | Part::Drafts, _) => (0, 1),
+                (Part::Embedding, _) if !tied => return None,
+                (Part::Tower | Part::Drafts, _) => return None,
                 _ => (1, 1),
             };
-            let sum = work.entry(kind).or_default();
-            sum.bytes += share.bytes / all * of;
-            sum.elements += share.elements / all * of;
-        }
-        work.into_iter().map(|(kind, share)| (kind.to_owned(), share)).collect()
+            let part = if *part == Part::Embedding { Part::Head } else { *part };
+            let share =
+                Share { elements: share.elements / all * of, bytes: share.bytes / all * of };
+            Some(Work { part, kind: self.kinds.get(name).copied()?, share })
+        });
+        work.collect()
     }
+}
+
+/// Matrices of one part and kind that a token is multiplied with.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Work {
+    /// What they are for; an embedding that is the output head counts as that.
+    pub part: Part,
+    /// What they are stored as in memory.
+    pub kind: Kind,
+    /// How large they are together.
+    pub share: Share,
 }
 
 /// Bytes that models may take together, where nobody says how many.
@@ -249,13 +264,14 @@ fn scratch_bytes(spec: &DecoderSpec, config: &EngineConfig) -> usize {
     4 * (of_tokens + of_logits)
 }
 
-/// The weights by part and by the kind that they have once they are loaded.
+/// The weights by part and by the kind that they have once they are loaded, and the kinds by name.
 fn weights(
     outlines: &[Outline],
     config: &EngineConfig,
     spec: Option<&DecoderSpec>,
-) -> BTreeMap<(Part, String), Share> {
+) -> (BTreeMap<(Part, String), Share>, BTreeMap<String, Kind>) {
     let mut all: BTreeMap<(Part, String), Share> = BTreeMap::new();
+    let mut kinds = BTreeMap::new();
     let has_embedding = outlines.iter().any(|one| part_of(&one.name, spec) == Part::Embedding);
     let tied = spec.is_some_and(|spec| spec.tied_embeddings) && has_embedding;
     for tensor in outlines {
@@ -267,10 +283,12 @@ fn weights(
         let part = if is_matrix { part } else { Part::Small };
         let columns = tensor.dims.last().copied().unwrap_or(1).max(1);
         let target = rounded(tensor, part, config).map(|kind| fitting(kind, columns));
-        let kind = target.map_or_else(|| format!("{:?}", tensor.kind), |kind| format!("{kind:?}"));
-        let kind = kind.trim_start_matches("Ggml(").trim_start_matches("Coded(");
-        let kind = kind.trim_end_matches(')').to_lowercase();
-        let share = all.entry((part, kind)).or_default();
+        let kind = target.map_or(tensor.kind, Kind::from);
+        let name = format!("{kind:?}");
+        let name = name.trim_start_matches("Ggml(").trim_start_matches("Coded(");
+        let name = name.trim_end_matches(')').to_lowercase();
+        kinds.insert(name.clone(), kind);
+        let share = all.entry((part, name)).or_default();
         let elements: usize = tensor.dims.iter().product();
         share.elements += elements;
         share.bytes += match target {
@@ -278,7 +296,7 @@ fn weights(
             None => tensor.bytes,
         };
     }
-    all
+    (all, kinds)
 }
 
 /// What a tensor is rounded to as it is loaded.
@@ -295,8 +313,17 @@ fn rounded(tensor: &Outline, part: Part, config: &EngineConfig) -> Option<GgmlDT
 
 /// What a tensor is for, by its name.
 fn part_of(name: &str, spec: Option<&DecoderSpec>) -> Part {
-    const TOWERS: [&str; 5] =
-        ["visual", "vision_tower", "vision_model", "multi_modal_projector", "mm"];
+    const TOWERS: [&str; 9] = [
+        "visual",
+        "vision_tower",
+        "vision_model",
+        "audio_tower",
+        "multi_modal_projector",
+        "projector",
+        "mlp_AR",
+        "aligner",
+        "mm",
+    ];
     let has = |word: &str| name.split('.').any(|part| part == word);
     let names = spec.map(|spec| spec.names);
     let (embedding, head) = names.map_or(("embed_tokens", "lm_head"), |it| (it.embedding, it.head));

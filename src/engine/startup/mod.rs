@@ -15,6 +15,7 @@ mod engine;
 mod error;
 pub mod forecast;
 mod head;
+mod late_interaction;
 mod ranks;
 pub mod tiers;
 mod token_heads;
@@ -100,7 +101,7 @@ impl Loaded {
     pub fn adapter_loader(&self, config: &EngineConfig, hub: HubOptions) -> AdapterLoader {
         let (layout, device) = match self {
             Self::Decoder(loaded) => (loaded.model.adapter_layout(), &loaded.device.device),
-            Self::Encoder(_) => (None, &Device::Cpu),
+            Self::Encoder(loaded) => (loaded.adapter_layout(), &Device::Cpu),
         };
         AdapterLoader::new(layout, device, config, hub)
     }

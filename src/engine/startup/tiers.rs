@@ -47,8 +47,9 @@ impl ModelIdentity {
         let Some((flag, _)) = flags.into_iter().find(|(_, is_set)| *is_set) else {
             return Ok(None);
         };
-        if config.tensor_parallel > 1 {
-            return Err(StartupError::KvTierRanks { flag, ranks: config.tensor_parallel });
+        if config.ranks() > 1 {
+            let (split, ranks) = (config.ranks_flag(), config.ranks());
+            return Err(StartupError::KvTierRanks { flag, split, ranks });
         }
         let digest = source.digest().map_err(crate::models::ModelError::from)?;
         Ok(Some(Self { name: source.name.clone(), digest }))

@@ -87,6 +87,7 @@ fn blocks_are_shared_under_adapters_of_equal_content_only() {
         id: RequestId::next(),
         token_ids: tokens.clone(),
         second_text: None,
+        unseen: 0,
         wanted: Wanted::default(),
         priority: 0,
         share: 0,

@@ -9,6 +9,7 @@ fn text(tokens: Vec<u32>) -> EmbeddingRequest {
         id: RequestId::next(),
         token_ids: tokens,
         second_text: None,
+        unseen: 0,
         wanted: Wanted::default(),
         priority: 0,
         share: 0,

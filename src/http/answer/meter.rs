@@ -98,7 +98,9 @@ impl Meter {
         } else {
             self.first_token = Some(now);
             self.figures.prefill = (now - self.submitted).saturating_sub(self.figures.queue);
-            self.metrics.first_token(now - self.arrival, self.figures.prompt_tokens);
+            let trace = telemetry::sampled_trace(&self.span);
+            let tokens = self.figures.prompt_tokens;
+            self.metrics.first_token(now - self.arrival, tokens, trace.as_deref());
         }
     }
 
@@ -129,7 +131,8 @@ impl Meter {
             decode: self.figures.decode,
             output_tokens: self.figures.output_tokens,
         };
-        self.metrics.sequence_ended(reason, times);
+        let trace = telemetry::sampled_trace(&self.span);
+        self.metrics.sequence_ended(reason, times, trace.as_deref());
     }
 
     /// The text has its embedding.
@@ -144,7 +147,8 @@ impl Meter {
             decode: Duration::ZERO,
             output_tokens: 0,
         };
-        self.metrics.text_embedded(self.figures.prompt_tokens, times);
+        let trace = telemetry::sampled_trace(&self.span);
+        self.metrics.text_embedded(self.figures.prompt_tokens, times, trace.as_deref());
     }
 
     /// The engine gave up.

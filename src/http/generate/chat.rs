@@ -11,7 +11,7 @@ use super::chat_request::{ChatRequest, Message, Part, ReasoningOptions};
 use super::demand::Demand;
 use super::grammar;
 use super::options::GenerationOptions;
-use super::plan::{Constraints, Plan, check_prompt_logprobs};
+use super::plan::{Constraints, Media, Plan, check_prompt_logprobs};
 use super::prompt::{CheckedConversation, RenderedPrompt};
 use super::reasoning;
 use super::rendered::{Described, rendered};
@@ -120,8 +120,9 @@ impl PreparedChat {
         streams: bool,
         ignored: &Ignored,
     ) -> Result<Response, ApiError> {
-        let RenderedPrompt { token_ids, pictures, .. } = self.prompt;
-        let generation = self.plan.submit_seeing(state, self.permit, &[token_ids], &pictures)?;
+        let RenderedPrompt { token_ids, pictures, sounds, .. } = self.prompt;
+        let media = Media { pictures: &pictures, sounds: &sounds };
+        let generation = self.plan.submit_with(state, self.permit, &[token_ids], media)?;
         stream::respond(generation, writer, streams, state.keep_alive, ignored).await
     }
 }

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use super::field_names::FieldNames;
 use super::images::source::ImageSource;
 use super::options::GenerationOptions;
+use super::sounds::source::AudioSource;
 use crate::pictures::processor::Detail;
 use crate::structured::spec::GrammarSpec;
 
@@ -79,6 +80,7 @@ impl Role {
 pub(crate) enum Part {
     Text(String),
     Image(Image),
+    Audio(Audio),
     /// What the model thought before it spoke.
     Reasoning {
         text: String,
@@ -96,6 +98,16 @@ pub(crate) struct Image {
     pub(crate) kind: &'static str,
     pub(crate) source: ImageSource,
     pub(crate) detail: Detail,
+}
+
+/// A sound in a message.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Audio {
+    /// The part of the request that it is in.
+    pub(crate) path: String,
+    /// What the protocol calls the type of that part.
+    pub(crate) kind: &'static str,
+    pub(crate) source: AudioSource,
 }
 
 /// The text that stands for a part of a tool's result that the model can't read. A refusal would end

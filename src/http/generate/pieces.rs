@@ -103,6 +103,7 @@ mod tests {
             normalizes,
             generates: false,
             sees: false,
+            hears: false,
         }
     }
 

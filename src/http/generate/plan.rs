@@ -22,6 +22,7 @@ use crate::pictures::picture::PlacedPicture;
 use crate::sampling::params::SamplingParams;
 use crate::sampling::reasoning::ReasoningParams;
 use crate::scheduler::stop::StopConditions;
+use crate::sounds::sound::PlacedSound;
 use crate::structured::grammar::Grammar;
 
 /// A request that passed every check, complete.
@@ -44,6 +45,13 @@ pub(crate) struct Plan {
 pub(crate) struct Constraints {
     pub(crate) grammar: Option<Arc<Grammar>>,
     pub(crate) reasoning: Option<ReasoningParams>,
+}
+
+/// What a prompt has beside its tokens.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Media<'a> {
+    pub(crate) pictures: &'a [PlacedPicture],
+    pub(crate) sounds: &'a [PlacedSound],
 }
 
 impl Plan {
@@ -104,16 +112,16 @@ impl Plan {
         permit: Permit,
         prompts: &[Vec<u32>],
     ) -> Result<Generation, ApiError> {
-        self.submit_seeing(state, permit, prompts, &[])
+        self.submit_with(state, permit, prompts, Media::default())
     }
 
-    /// The same for prompts that all have these pictures.
-    pub(crate) fn submit_seeing(
+    /// The same for prompts that all have these pictures and sounds.
+    pub(crate) fn submit_with(
         &self,
         state: &AppState,
         permit: Permit,
         prompts: &[Vec<u32>],
-        pictures: &[PlacedPicture],
+        media: Media<'_>,
     ) -> Result<Generation, ApiError> {
         let shortening = match &state.config {
             config if config.clamp_max_tokens => Shortening::Always,
@@ -133,8 +141,7 @@ impl Plan {
         let mut choices = Vec::with_capacity(prompts.len() * copies);
         for (prompt, stop) in prompts.iter().zip(stops) {
             state.metrics.request_submitted(copies, stop.max_tokens);
-            for (copy, output) in
-                self.outputs(state, prompt, pictures, &stop).into_iter().enumerate()
+            for (copy, output) in self.outputs(state, prompt, media, &stop).into_iter().enumerate()
             {
                 // The prompt counts once.
                 let counted = if copy == 0 { prompt.len() } else { 0 };
@@ -156,7 +163,7 @@ impl Plan {
         &self,
         state: &AppState,
         prompt: &[u32],
-        pictures: &[PlacedPicture],
+        media: Media<'_>,
         stop: &StopConditions,
     ) -> Vec<OutputStream> {
         let options = &self.options;
@@ -175,7 +182,8 @@ impl Plan {
             max_drafts: options.own.max_drafts,
             cache_salt: options.cache_salt.clone(),
             adapter: self.adapter.clone(),
-            pictures: pictures.to_vec(),
+            pictures: media.pictures.to_vec(),
+            sounds: media.sounds.to_vec(),
         };
         match options.own.beams {
             Some(beams) => state.engine.search(BeamRequest { request: request(0), beams }),

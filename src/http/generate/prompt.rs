@@ -9,11 +9,12 @@ use serde_json::{Map, Value, json};
 
 use super::call_ids;
 use super::chat_request::{
-    Conversation, Image, Message, Part, Role, TemplateOptions, ToolCall, omitted,
+    Audio, Conversation, Image, Message, Part, Role, TemplateOptions, ToolCall, omitted,
 };
 use super::field_names::FieldNames;
 use super::images;
 use super::options::PromptCut;
+use super::sounds::{self, Heard};
 use super::tools::{Telling, ToolSetup};
 use super::tools_as_text;
 use crate::http::error::{ApiError, ContextExceeded};
@@ -24,6 +25,7 @@ use crate::pictures::picture::PlacedPicture;
 use crate::pictures::place::{Spelling, expand, place};
 use crate::pictures::processor::Processor;
 use crate::pictures::wording::Prepared;
+use crate::sounds::sound::PlacedSound;
 use crate::text::chat_template::{ChatPrompt, ChatTemplate, TemplateError};
 use crate::text::tokenizer::{Encoded, Tokenizer, TokenizerError};
 
@@ -36,6 +38,8 @@ pub(crate) struct RenderedPrompt {
     pub(crate) offsets: Option<Vec<(usize, usize)>>,
     /// The pictures among the tokens.
     pub(crate) pictures: Vec<PlacedPicture>,
+    /// The sounds among the tokens.
+    pub(crate) sounds: Vec<PlacedSound>,
 }
 
 /// A conversation that a template can render.
@@ -50,6 +54,8 @@ pub(crate) struct CheckedConversation {
     pub(super) offsets: bool,
     /// The pictures in the order in which the template shows them.
     images: Vec<Image>,
+    /// The sounds, in the same order.
+    audios: Vec<Audio>,
     names: &'static FieldNames,
 }
 
@@ -68,8 +74,10 @@ impl CheckedConversation {
         };
         let template = template(state, options.source.as_deref(), with_tools)?;
         let has_developer = template.source().contains("developer");
-        let messages = if state.sees() { messages } else { without_seen_results(messages) };
+        let messages = without_results(messages, state.sees(), state.hears());
         let images = images_of(state, &messages)?;
+        let parts = messages.iter().flat_map(|message| sounds::in_parts(&message.parts));
+        let audios = sounds::check(state, parts)?;
         let messages = messages.into_iter().map(|message| for_template(message, has_developer));
         let messages = call_ids::adapted(messages.collect(), template.source());
         let prompt = ChatPrompt {
@@ -82,7 +90,8 @@ impl CheckedConversation {
             now: None,
         };
         let add_special_tokens = options.add_special_tokens;
-        Ok(Self { template, prompt, add_special_tokens, cut: None, offsets: false, images, names })
+        let (cut, offsets) = (None, false);
+        Ok(Self { template, prompt, add_special_tokens, cut, offsets, images, audios, names })
     }
 
     /// The text of the prompt.
@@ -97,20 +106,29 @@ impl CheckedConversation {
         })
     }
 
-    /// The text of a prompt with pictures. Templates that know no parts get texts, with what stands for
-    /// pictures in them.
-    fn rendered_with(&self, seen: &Seen, tokenizer: &Tokenizer) -> Result<String, TemplateError> {
+    /// The text of a prompt with pictures or sounds. Templates that know no parts get texts, with what stands
+    /// for pictures and sounds in them.
+    fn rendered_with(&self, media: &Media, tokenizer: &Tokenizer) -> Result<String, TemplateError> {
         let rendered = self.rendered();
         let token = |id| tokenizer.token(id).unwrap_or_default();
-        let placeholder = seen.processor.placeholder(token);
-        if placeholder.is_empty() || rendered.as_ref().is_ok_and(|text| text.contains(&placeholder))
+        let seen = media.seen.as_ref().map(|seen| &seen.processor);
+        let shown = seen.map(|processor| (processor.placeholder(token), processor.wording.around));
+        let heard = media.heard.as_ref().map(|heard| heard.placeholder(tokenizer));
+        let there = |text: &String| {
+            let mut known = shown.iter().chain(&heard);
+            known.all(|(placeholder, _)| text.contains(placeholder))
+        };
+        if shown.iter().chain(&heard).any(|(placeholder, _)| placeholder.is_empty())
+            || rendered.as_ref().is_ok_and(there)
         {
             return rendered;
         }
-        let [before, behind] = seen.processor.wording.around;
-        let shown = format!("{before}{placeholder}{behind}");
-        let messages =
-            self.prompt.messages.iter().map(|message| as_text(message, &shown)).collect();
+        let [shown, heard] = [shown, heard].map(|one| {
+            one.map(|(placeholder, [before, behind])| format!("{before}{placeholder}{behind}"))
+        });
+        let texts = [shown.unwrap_or_default(), heard.unwrap_or_default()];
+        let messages = self.prompt.messages.iter().map(|message| as_text(message, &texts));
+        let messages = messages.collect();
         self.template.render(&ChatPrompt { messages, ..self.prompt.clone() }).or(rendered)
     }
 
@@ -118,60 +136,95 @@ impl CheckedConversation {
     pub(crate) async fn render(mut self, state: &AppState) -> Result<RenderedPrompt, ApiError> {
         let encoder = PromptEncoder::new(state, self.cut, self.names);
         let encoder = encoder.telling_offsets(self.offsets);
-        let images = std::mem::take(&mut self.images);
+        let media = self.media(state).await?;
+        off_thread(move || {
+            let Some(media) = media else {
+                let text = self.rendered().map_err(|error| self.unrendered(&error))?;
+                let Encoded { ids, offsets } = encoder.encode(&text, self.add_special_tokens)?;
+                let (pictures, sounds) = (Vec::new(), Vec::new());
+                return Ok(RenderedPrompt { text, token_ids: ids, offsets, pictures, sounds });
+            };
+            let text = self.rendered_with(&media, &encoder.tokenizer);
+            let text = text.map_err(|error| self.unrendered(&error))?;
+            let mut expanded = text.clone();
+            if let Some(seen) = &media.seen {
+                let misplaced = |places| self.misplaced(places, seen.pictures.len(), "pictures");
+                expanded = seen.expand(&expanded, &encoder.tokenizer).map_err(misplaced)?;
+            }
+            if let Some(heard) = &media.heard {
+                let misplaced = |places| self.misplaced(places, heard.count(), "sounds");
+                expanded = heard.expand(&expanded, &encoder.tokenizer).map_err(misplaced)?;
+            }
+            let Encoded { ids, .. } = encoder.encode(&expanded, self.add_special_tokens)?;
+            let pictures = media.seen.as_ref().map(|seen| {
+                let tokenizer = &encoder.tokenizer;
+                let image_token = seen.processor.image_token_id(|text| tokenizer.token_id(text));
+                let placed = image_token.and_then(|token| place(&ids, token, &seen.pictures));
+                placed.ok_or_else(|| self.misplaced_tokens("pictures"))
+            });
+            let sounds = media
+                .heard
+                .as_ref()
+                .map(|heard| heard.place(&ids).ok_or_else(|| self.misplaced_tokens("sounds")));
+            let (pictures, sounds) = (pictures.transpose()?, sounds.transpose()?);
+            let (pictures, sounds) = (pictures.unwrap_or_default(), sounds.unwrap_or_default());
+            Ok(RenderedPrompt { text, token_ids: ids, offsets: None, pictures, sounds })
+        })
+        .await
+    }
+
+    /// Gets and prepares pictures and sounds, if there are any.
+    async fn media(&mut self, state: &AppState) -> Result<Option<Media>, ApiError> {
+        let (images, audios) = (std::mem::take(&mut self.images), std::mem::take(&mut self.audios));
+        if images.is_empty() && audios.is_empty() {
+            return Ok(None);
+        }
+        self.check_whole()?;
         let seen = match state.image_processor.as_ref().filter(|_| !images.is_empty()) {
             Some(processor) => {
-                self.check_whole()?;
                 let pictures = images::read(state, processor, images).await?;
                 Some(Seen { processor: Arc::clone(processor), pictures })
             }
             None => None,
         };
-        off_thread(move || {
-            let text = match &seen {
-                Some(seen) => self.rendered_with(seen, &encoder.tokenizer),
-                None => self.rendered(),
-            };
-            let text =
-                text.map_err(|error| ApiError::field(self.names.prompt, error.to_string()))?;
-            let Some(seen) = seen else {
-                let Encoded { ids, offsets } = encoder.encode(&text, self.add_special_tokens)?;
-                return Ok(RenderedPrompt { text, token_ids: ids, offsets, pictures: Vec::new() });
-            };
-            let misplaced = |places| self.misplaced(places, seen.pictures.len());
-            let expanded = seen.expand(&text, &encoder.tokenizer).map_err(misplaced)?;
-            let Encoded { ids, .. } = encoder.encode(&expanded, self.add_special_tokens)?;
-            let pictures = place(&ids, seen.processor.image_token_id, &seen.pictures)
-                .ok_or_else(|| self.misplaced_tokens())?;
-            Ok(RenderedPrompt { text, token_ids: ids, offsets: None, pictures })
-        })
-        .await
+        Ok(Some(Media { seen, heard: sounds::read(state, audios).await? }))
     }
 
-    /// Refuses to cut a prompt with pictures, which has a meaning only as a whole.
+    fn unrendered(&self, error: &TemplateError) -> ApiError {
+        ApiError::field(self.names.prompt, error.to_string())
+    }
+
+    /// Refuses to cut a prompt with pictures or sounds, which has a meaning only as a whole.
     fn check_whole(&self) -> Result<(), ApiError> {
         if self.cut.is_none() {
             return Ok(());
         }
-        let message = "a prompt with pictures can't be truncated";
+        let message = "a prompt with pictures or sounds can't be truncated";
         Err(ApiError::field(self.names.prompt, message))
     }
 
-    /// What is wrong where a template has left so many places for `count` pictures.
-    fn misplaced(&self, places: usize, count: usize) -> ApiError {
+    /// What is wrong where a template has left so many places for `count` pictures or sounds.
+    fn misplaced(&self, places: usize, count: usize, kind: &str) -> ApiError {
         let message = format!(
-            "the prompt has {places} places for {count} pictures: the chat template shows no pictures, \
+            "the prompt has {places} places for {count} {kind}: the chat template shows no {kind}, \
              or a text holds the token that stands for one"
         );
         ApiError::field(self.names.prompt, message)
     }
 
-    /// What is wrong where more or fewer tokens stand for pictures than those have.
-    fn misplaced_tokens(&self) -> ApiError {
-        let message = "a text holds the token that stands for those of pictures, or the tokenizer \
-                       doesn't know it";
+    /// What is wrong where more or fewer tokens stand for pictures or sounds than those have.
+    fn misplaced_tokens(&self, kind: &str) -> ApiError {
+        let message = format!(
+            "a text holds the token that stands for those of {kind}, or the tokenizer doesn't know it"
+        );
         ApiError::field(self.names.prompt, message)
     }
+}
+
+/// The pictures and sounds of a prompt.
+struct Media {
+    seen: Option<Seen>,
+    heard: Option<Heard>,
 }
 
 /// The pictures of a prompt.
@@ -185,7 +238,7 @@ impl Seen {
     /// places there are, if it is not that of the pictures.
     fn expand(&self, text: &str, tokenizer: &Tokenizer) -> Result<String, usize> {
         let token = |id| tokenizer.token(id).unwrap_or_default();
-        let image_token = token(self.processor.image_token_id);
+        let image_token = self.processor.image_token(token);
         let placeholder = self.processor.placeholder(token);
         let spelling =
             Spelling { placeholder: &placeholder, image_token: &image_token, token: &token };
@@ -331,13 +384,17 @@ fn today(source: &str) -> Map<String, Value> {
     asked.map(|(name, format)| (name.to_owned(), json!(now.format(format).to_string()))).collect()
 }
 
-/// The messages with a text in place of each picture in a tool's result: who sends those doesn't choose them.
-fn without_seen_results(mut messages: Vec<Message>) -> Vec<Message> {
+/// The messages with a text in place of what the model can't see or hear in tools' results: who sends those
+/// doesn't choose them.
+fn without_results(mut messages: Vec<Message>, sees: bool, hears: bool) -> Vec<Message> {
     let results = messages.iter_mut().filter(|message| message.role == Role::Tool);
     for part in results.flat_map(|message| &mut message.parts) {
-        if matches!(part, Part::Image(_)) {
-            *part = Part::Text(omitted("image"));
-        }
+        let kind = match part {
+            Part::Image(_) if !sees => "image",
+            Part::Audio(_) if !hears => "audio",
+            _ => continue,
+        };
+        *part = Part::Text(omitted(kind));
     }
     messages
 }
@@ -354,21 +411,24 @@ fn images_of(state: &AppState, messages: &[Message]) -> Result<Vec<Image>, ApiEr
     Ok(images)
 }
 
-/// A message as templates know it: its texts joined, or its pictures and texts in a list; its
+/// A message as templates know it: its texts joined, or its pictures, sounds and texts in a list; its
 /// reasoning and its calls beside them.
 fn for_template(message: Message, has_developer: bool) -> Value {
     let Message { role, parts, name, answers } = message;
     let role = if role == Role::Developer && !has_developer { Role::System } else { role };
-    let sees = images::in_parts(&parts).next().is_some();
+    let mixed =
+        images::in_parts(&parts).next().is_some() || sounds::in_parts(&parts).next().is_some();
     let mut texts: Vec<String> = Vec::new();
     let mut list: Vec<Value> = Vec::new();
     let mut reasoning: Map<String, Value> = Map::new();
     let mut calls = Vec::new();
     for part in parts {
         match part {
-            Part::Text(text) if sees => list.push(json!({"type": "text", "text": text})),
+            Part::Text(text) if mixed => list.push(json!({"type": "text", "text": text})),
             Part::Text(text) => texts.push(text),
             Part::Image(_) => list.push(json!({"type": "image"})),
+            // Some templates look for the type, others for the name.
+            Part::Audio(_) => list.push(json!({"type": "audio", "audio": ""})),
             Part::Reasoning { text, keys } => {
                 for key in keys.names() {
                     let before = reasoning.get(*key).and_then(Value::as_str);
@@ -381,7 +441,7 @@ fn for_template(message: Message, has_developer: bool) -> Value {
     }
     let mut converted = Map::new();
     converted.insert("role".to_owned(), json!(role.name()));
-    let content = if sees { Value::Array(list) } else { Value::String(texts.join("\n")) };
+    let content = if mixed { Value::Array(list) } else { Value::String(texts.join("\n")) };
     converted.insert("content".to_owned(), content);
     let named = [("name", name), ("tool_call_id", answers)];
     let named = named.into_iter().filter_map(|(key, value)| Some((key.to_owned(), json!(value?))));
@@ -393,10 +453,11 @@ fn for_template(message: Message, has_developer: bool) -> Value {
     Value::Object(converted)
 }
 
-/// A message whose parts are one text, in which `shown` stands for a picture.
-fn as_text(message: &Value, shown: &str) -> Value {
+/// A message whose parts are one text, in which `shown` stands for a picture and `heard` for a sound.
+fn as_text(message: &Value, [shown, heard]: &[String; 2]) -> Value {
     let Some(parts) = message["content"].as_array() else { return message.clone() };
-    let text = |part: &Value| part["text"].as_str().unwrap_or(shown).to_owned();
+    let medium = |part: &Value| if part["type"] == "audio" { heard } else { shown };
+    let text = |part: &Value| part["text"].as_str().unwrap_or_else(|| medium(part)).to_owned();
     let mut message = message.clone();
     message["content"] = Value::String(parts.iter().map(text).collect());
     message

@@ -19,7 +19,7 @@ use crate::http::wire::decisions::{
     Decision, DecisionFields, DecisionRequest, SystemOneAnswer, SystemOneDecision,
     SystemOneDiagnostics, SystemOneRequest,
 };
-use crate::http::wire::embeddings::{EmbeddingList, EmbeddingsRequest};
+use crate::http::wire::embeddings::{ConversationFields, EmbeddingList, EmbeddingsRequest};
 use crate::http::wire::messages::{
     CountedTokens, ErrorObject, Message, MessagesRequest, StreamEvent,
 };
@@ -132,6 +132,7 @@ pub(super) fn schemas(facts: &Facts<'_>) -> Value {
 fn collect_vectors(schemas: &mut Vec<(String, RefOr<Schema>)>) {
     collect::<EmbeddingList<'static>>(schemas);
     collect::<EmbeddingsRequest>(schemas);
+    collect::<ConversationFields>(schemas);
     collect::<RerankRequest>(schemas);
     collect::<RerankAnswer<'static>>(schemas);
     collect::<ScoreRequest>(schemas);

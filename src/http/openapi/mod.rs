@@ -234,6 +234,7 @@ mod tests {
         normalizes: true,
         generates: true,
         sees: false,
+        hears: false,
     };
 
     fn facts(keys: bool) -> Facts<'static> {

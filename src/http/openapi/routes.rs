@@ -126,7 +126,7 @@ pub(super) const ROUTES: &[Route] = &[
     Route {
         path: "/invocations",
         name: "invoke",
-        summary: "A chat completion, a completion or embeddings, as the body says.",
+        summary: "Whatever the body and the model say that is asked for: to generate, to embed, to judge.",
         request: &["Invocation"],
         answer: Answer::JsonOrBytes("InvocationAnswer"),
         events: Some(Events::Chunks("InvocationChunk")),

@@ -44,7 +44,7 @@ pub(crate) async fn props(State(state): State<AppState>) -> axum::Json<Value> {
         "total_slots": limits.max_num_seqs,
         "default_generation_settings": {"n_ctx": limits.max_model_len},
         "chat_template": state.chat_template(false).map(|template| template.source()),
-        "modalities": {"vision": state.sees(), "audio": false},
+        "modalities": {"vision": state.sees(), "audio": state.hears()},
         "build_info": concat!("sconce-", env!("CARGO_PKG_VERSION")),
     }))
 }

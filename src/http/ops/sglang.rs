@@ -32,7 +32,7 @@ pub(crate) async fn model_info(State(state): State<AppState>) -> axum::Json<Valu
         "tokenizer_path": name,
         "is_generation": state.engine.limits().generates,
         "has_image_understanding": state.sees(),
-        "has_audio_understanding": false,
+        "has_audio_understanding": state.hears(),
         "model_type": state.model.architecture,
     }))
 }

@@ -35,11 +35,19 @@ pub struct AdapterParts {
     pub loader: AdapterLoader,
     /// Those that are there from the start, in the order of the list.
     pub served: Vec<ServedAdapter>,
+    /// Those that the model's own folder has for tasks, under the tasks' names.
+    pub tasks: Vec<Adapter>,
 }
 
 impl AdapterParts {
-    /// Bytes that those from the start take in memory.
+    /// Bytes that all of them take in memory.
     pub fn size_in_bytes(&self) -> usize {
+        let tasks: usize = self.tasks.iter().map(Adapter::size_in_bytes).sum();
+        self.served_bytes() + tasks
+    }
+
+    /// Bytes that those take which requests can name as models.
+    pub(crate) fn served_bytes(&self) -> usize {
         bytes_of(&self.served)
     }
 }
@@ -49,6 +57,7 @@ impl AdapterParts {
 pub(crate) struct AdapterRegistry {
     pub(crate) loader: AdapterLoader,
     served: RwLock<Vec<ServedAdapter>>,
+    tasks: Vec<Adapter>,
     /// Held while one is loaded: the bound counts those that are under way, too.
     pub(crate) changing: tokio::sync::Mutex<()>,
     pub(crate) most: usize,
@@ -56,8 +65,25 @@ pub(crate) struct AdapterRegistry {
 
 impl AdapterRegistry {
     pub(crate) fn new(parts: AdapterParts, most: usize) -> Self {
-        let AdapterParts { loader, served } = parts;
-        Self { loader, served: RwLock::new(served), changing: tokio::sync::Mutex::default(), most }
+        let AdapterParts { loader, served, tasks } = parts;
+        let (served, changing) = (RwLock::new(served), tokio::sync::Mutex::default());
+        Self { loader, served, tasks, changing, most }
+    }
+
+    /// Those that the model's own folder has for tasks, under the tasks' names.
+    pub(crate) fn of_tasks(&self) -> &[Adapter] {
+        &self.tasks
+    }
+
+    /// The one of this task, if the model has it.
+    pub(crate) fn of_task(&self, task: &str) -> Option<&Adapter> {
+        self.tasks.iter().find(|own| own.name() == task)
+    }
+
+    /// The adapter of requests that name neither an adapter nor a task, as the code of such models
+    /// has it: that for retrieval, else the first.
+    pub(crate) fn of_no_task(&self) -> Option<&Adapter> {
+        self.of_task("retrieval").or(self.tasks.first())
     }
 
     /// All of them, in the order in which they were loaded.

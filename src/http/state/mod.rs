@@ -14,6 +14,7 @@ use crate::engine::{EngineHandle, EngineHealth};
 use crate::http::error::ApiError;
 use crate::metrics::MetricsHandle;
 use crate::pictures::processor::Processor;
+use crate::sounds;
 use crate::store::Store;
 use crate::structured::compiler::{CompilerLimits, GrammarCompiler};
 use crate::structured::vocabulary::Vocabulary;
@@ -145,6 +146,8 @@ pub struct ServerParts {
     pub store: Store,
     /// How pictures are prepared; without it, or an engine that sees, they are refused.
     pub image_processor: Option<Arc<Processor>>,
+    /// How sounds are prepared; without it, or an engine that hears, they are refused.
+    pub sound_processor: Option<Arc<sounds::processor::Processor>>,
     /// What transcribes, if anything does.
     pub speech: Option<SpeechParts>,
 }
@@ -168,6 +171,8 @@ pub struct ServerState {
     pub(crate) model: ModelFacts,
     /// How pictures are prepared, if the model sees.
     pub(crate) image_processor: Option<Arc<Processor>>,
+    /// How sounds are prepared, if the model hears.
+    pub(crate) sound_processor: Option<Arc<sounds::processor::Processor>>,
     /// The adapters that requests can name beside the model.
     pub(crate) adapters: AdapterRegistry,
     pub(crate) admission: Admission,
@@ -221,7 +226,7 @@ impl AppState {
         let LoraServing { max_loras, at_run_time } = config.lora;
         if at_run_time || !parts.adapters.served.is_empty() {
             metrics.start_lora(max_loras);
-            metrics.set_lora_bytes(parts.adapters.size_in_bytes());
+            metrics.set_lora_bytes(parts.adapters.served_bytes());
         }
         let with_tools = parts.tool_chat_template.or_else(|| parts.chat_template.clone());
         let chat_templates = [parts.chat_template, with_tools];
@@ -241,6 +246,7 @@ impl AppState {
             fingerprint: parts.fingerprint,
             model: parts.model,
             image_processor: parts.image_processor.filter(|_| engine.limits().sees),
+            sound_processor: parts.sound_processor.filter(|_| engine.limits().hears),
             breakers: BreakerCache::default(),
             prompts: PromptMemory::default(),
             responses: ResponseStore::new(parts.store.clone(), config.store.age),
@@ -294,9 +300,14 @@ impl ServerState {
         self.image_processor.is_some()
     }
 
+    /// Whether the model hears sounds.
+    pub(crate) fn hears(&self) -> bool {
+        self.sound_processor.is_some()
+    }
+
     /// Most bytes of a request's body.
     pub(crate) fn max_body_bytes(&self) -> usize {
-        let default = if self.sees() { 64 << 20 } else { 8 << 20 };
+        let default = if self.sees() || self.hears() { 64 << 20 } else { 8 << 20 };
         self.config.max_body_bytes.unwrap_or(default)
     }
 

@@ -37,6 +37,8 @@ pub(crate) const MAX_TEMPLATE_BYTES: usize = 256 << 10;
 
 /// Most prompts of one request for completions.
 pub(crate) const MAX_PROMPTS: usize = 1024;
+/// Most sequences of one request for completions: of each prompt as many as it has choices or beams.
+pub(crate) const MAX_SEQUENCES: usize = 2048;
 /// Most texts of one request for embeddings.
 pub(crate) const MAX_INPUTS: usize = 2048;
 
@@ -75,6 +77,10 @@ pub(crate) const INCLUDABLES: [&str; 8] = [
     "web_search_call.action.sources",
     "web_search_call.results",
 ];
+
+/// What the file of an `input_audio` part can be said to be. What it is, its bytes say.
+pub(crate) const AUDIO_FORMATS: [&str; 11] =
+    ["wav", "mp3", "flac", "ogg", "opus", "webm", "m4a", "mp4", "aac", "aiff", "mpeg"];
 
 /// How the types of tools begin that a provider runs, or that have a shape of their own. They are left
 /// out: nobody runs them here.

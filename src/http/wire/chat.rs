@@ -94,6 +94,31 @@ pub(crate) struct ImageUrl {
     pub(crate) detail: Option<String>,
 }
 
+/// A part of a message's content, of the type `input_audio`.
+#[derive(Debug, Deserialize)]
+pub(crate) struct AudioPart {
+    pub(crate) input_audio: Option<InputAudio>,
+}
+
+/// A file of sound in base64, and what its format is said to be.
+#[derive(Debug, Deserialize)]
+pub(crate) struct InputAudio {
+    pub(crate) data: Option<String>,
+    pub(crate) format: Option<String>,
+}
+
+/// A part of a message's content, of the type `audio_url`, as vLLM has it.
+#[derive(Debug, Deserialize)]
+pub(crate) struct AudioUrlPart {
+    pub(crate) audio_url: Option<AudioUrl>,
+}
+
+/// Where a file of sound is.
+#[derive(Debug, Deserialize)]
+pub(crate) struct AudioUrl {
+    pub(crate) url: Option<String>,
+}
+
 /// A tool of the type `function`.
 #[derive(Debug, Deserialize)]
 pub(crate) struct FunctionTool {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::*;
 use crate::kv_cache::events::{BlockKeys, CacheEvent};
-use crate::scheduler::pictures::PictureSpan;
+use crate::scheduler::media::MediaSpan;
 
 /// A router's view of the cache.
 #[derive(Default)]
@@ -94,8 +94,8 @@ fn events_carry_what_a_block_depends_on() {
         .with_adapter(Some((AdapterId(3), [1; 16])))
         .with_adapter_name(Some("tales".into()));
     asked.cache_salt = Some("tenant".into());
-    let span = PictureSpan::whole(30, [1, 4], [7; 16]);
-    scheduler.add(asked.with_pictures([span].into()));
+    let span = MediaSpan::whole(30, [1, 4], [7; 16]);
+    scheduler.add(asked.with_media([span].into()));
     step(&mut scheduler);
     step(&mut scheduler);
     let adapter = || Some(("tales".into(), 3));

@@ -12,8 +12,6 @@ mod fp8;
 mod packed;
 mod parts;
 
-pub(super) use fp4::mxfp4_blocks;
-
 use safetensors::tensor::Dtype;
 use serde_json::Value;
 

@@ -1,16 +1,18 @@
 //! Which files of a repository are needed: the smallest set that a model loads from.
 
+use crate::drafter_files::MASK_EMBEDDING;
 use crate::lora::files as lora;
 use crate::model_ref::{HubFile, has_gguf_ending};
 use crate::projector::is_projector;
 use crate::sentence_modules::TEXT_CONFIGS;
+use crate::task_adapters::is_task_file;
 use crate::token_heads;
 
 use super::error::HubError;
 use crate::gguf::{beside, split};
 
 /// Everything but weights, where a repository has it.
-const SMALL_FILES: [&str; 13] = [
+const SMALL_FILES: [&str; 15] = [
     "config.json",
     "generation_config.json",
     "preprocessor_config.json",
@@ -24,6 +26,8 @@ const SMALL_FILES: [&str; 13] = [
     "additional_chat_templates/tool_use.jinja",
     MODULES,
     "config_sentence_transformers.json",
+    "artifact.metadata",
+    MASK_EMBEDDING,
 ];
 /// What there may be instead of `tokenizer.json`.
 const OTHER_TOKENIZERS: [&str; 3] = ["tokenizer.model", "tekken.json", "tiktoken.model"];
@@ -102,6 +106,7 @@ fn checkpoint(files: &[String]) -> Option<Selection> {
     if has(MODULES) {
         let wanted = |file: &&String| is_module_file(file) || TEXT_CONFIGS.contains(&file.as_str());
         small.extend(files.iter().filter(wanted).cloned());
+        small.extend(files.iter().filter(|file| is_task_file(file)).cloned());
     }
     small.extend(token_heads::FILES.into_iter().filter(|name| has(name)).map(str::to_owned));
     let weights = if has(SINGLE) {
@@ -282,6 +287,16 @@ mod tests {
         let small = ["config.json", "modules.json", files[0], files[1], files[2], files[8]];
         let expected = Selection::Checkpoint {
             small: small.map(str::to_owned).into(),
+            weights: WeightFiles::Single("model.safetensors".into()),
+        };
+        assert_eq!(choose(&files, None), Ok(expected));
+    }
+
+    #[test]
+    fn the_mask_of_a_drafter_comes_with_it() {
+        let files = ["config.json", "mask_embedding.pt", "model.safetensors"];
+        let expected = Selection::Checkpoint {
+            small: files[..2].iter().map(|name| (*name).to_owned()).collect(),
             weights: WeightFiles::Single("model.safetensors".into()),
         };
         assert_eq!(choose(&files, None), Ok(expected));

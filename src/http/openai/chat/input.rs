@@ -5,11 +5,12 @@ use serde_json::{Value, json};
 use crate::engine::adapter::Adapter;
 use crate::http::error::ApiError;
 use crate::http::generate::chat_request::{
-    ChatRequest, Conversation, Image, Message, Part, ReasoningKeys, ReasoningOptions, Role,
+    Audio, ChatRequest, Conversation, Image, Message, Part, ReasoningKeys, ReasoningOptions, Role,
     TemplateOptions, ToolCall, Tools, parsed_arguments,
 };
 use crate::http::generate::field_names::FieldNames;
 use crate::http::generate::images::source::{self, ImageSource};
+use crate::http::generate::sounds::source::AudioSource;
 use crate::http::openai::envelope::UsageReporting;
 use crate::http::openai::sampling::{
     self, SamplingBody, Spelled, effort, max_tokens, reasoning_budget, top_logprobs,
@@ -22,9 +23,10 @@ use crate::http::request::extract::{Extracted, RequestBody};
 use crate::http::request::fields::{BodyReader, FieldReader, Ignored, required, text_member};
 use crate::http::request::rules::{COMMON, Rules, Treatment, is_bool, is_false};
 use crate::http::state::AppState;
-use crate::http::state::speech::ROUTE;
+use crate::http::wire::bounds::AUDIO_FORMATS;
 use crate::http::wire::chat::{
-    ChatCompletionRequest, ChatMessage, ImagePart, MessageToolCall, TextPart,
+    AudioPart, AudioUrlPart, ChatCompletionRequest, ChatMessage, ImagePart, MessageToolCall,
+    TextPart,
 };
 
 /// What chat completions call the fields of all protocols.
@@ -252,13 +254,30 @@ fn part(value: &Value, path: &str, fields: &mut FieldReader) -> Result<Part, Api
                 kind: "image_url",
             }))
         }
+        Some("input_audio") => {
+            let AudioPart { input_audio } = fields.variant(value, path)?;
+            let (data, format) =
+                input_audio.map_or((None, None), |audio| (audio.data, audio.format));
+            let format = required(format, path, "input_audio.format")?;
+            if !AUDIO_FORMATS.contains(&format.as_str()) {
+                let (param, known) =
+                    (format!("{path}.input_audio.format"), AUDIO_FORMATS.join(", "));
+                let message = format!("{param} must be one of {known}, got {format:?}");
+                return Err(ApiError::field(param, message));
+            }
+            let source = AudioSource::Base64(required(data, path, "input_audio.data")?);
+            Ok(Part::Audio(Audio { path: path.to_owned(), kind: "input_audio", source }))
+        }
+        Some("audio_url") => {
+            let AudioUrlPart { audio_url } = fields.variant(value, path)?;
+            let url = required(audio_url.and_then(|audio| audio.url), path, "audio_url.url")?;
+            let source = AudioSource::Url(url);
+            Ok(Part::Audio(Audio { path: path.to_owned(), kind: "audio_url", source }))
+        }
         Some(kind) => {
             let param = format!("{path}.type");
-            let message = if kind == "input_audio" {
-                format!("{path}: sound in chats is not supported; {ROUTE} makes text of it")
-            } else {
-                format!("{path}: parts of the type {kind:?} are not supported, only text")
-            };
+            let message =
+                format!("{path}: parts of the type {kind:?} are not supported, only text");
             Err(ApiError::field(param, message))
         }
         None => {

@@ -30,7 +30,7 @@ use crate::http::request::fields::{BodyReader, Ignored, required};
 use crate::http::request::id::RequestId;
 use crate::http::request::rules::{COMMON, Rules};
 use crate::http::state::AppState;
-use crate::http::wire::bounds::MAX_PROMPTS;
+use crate::http::wire::bounds::{MAX_PROMPTS, MAX_SEQUENCES};
 use crate::http::wire::completions::{CompletionRequest, Prompt, PromptField};
 use crate::http::wire::number::token_ids;
 use crate::telemetry;
@@ -82,7 +82,7 @@ pub(crate) async fn completions(
         Checked::new(&state, request)?;
     let ignored = ignored.and("return_token_offsets", request.return_token_offsets == Some(true));
     let prompts = prompts(&request, state.engine.limits().vocab_size)?;
-    let permit = state.admit(prompts.len() * options.num_sequences())?;
+    let permit = state.admit(num_sequences(prompts.len(), options.num_sequences())?)?;
     let tokenized = {
         let add_special_tokens = request.add_special_tokens.unwrap_or(true);
         let encoder = PromptEncoder::new(&state, options.own.cut, &NAMES);
@@ -120,7 +120,13 @@ pub(crate) async fn render(
     let each = tokenized.into_iter().enumerate().map(|(at, prompt)| {
         let TokenizedPrompt { text, ids, offsets } = prompt;
         let text = text.unwrap_or_else(|| state.tokenizer.decode(&ids, false));
-        let prompt = RenderedPrompt { text, token_ids: ids, offsets, pictures: Vec::new() };
+        let prompt = RenderedPrompt {
+            text,
+            token_ids: ids,
+            offsets,
+            pictures: Vec::new(),
+            sounds: Vec::new(),
+        };
         let id = if one { id.clone() } else { format!("{id}-{at}") };
         rendered(&prompt, &options, &id, &model, streaming.is_some(), &state)
     });
@@ -239,6 +245,20 @@ fn prompts(request: &CompletionRequest, vocab_size: usize) -> Result<Vec<Checked
         Prompt::Tokens(ids) => token_ids("prompt", ids, vocab_size).map(CheckedPrompt::Ids),
     });
     checked.collect()
+}
+
+/// The sequences of a request. Without a bound of their own, one request of few bytes would hold a server that
+/// has nothing else to do for minutes.
+fn num_sequences(prompts: usize, of_each: usize) -> Result<usize, ApiError> {
+    let sequences = prompts * of_each;
+    if sequences > MAX_SEQUENCES {
+        let message = format!(
+            "{prompts} prompts with {of_each} sequences each are {sequences} sequences, and a request may have at \
+             most {MAX_SEQUENCES}"
+        );
+        return Err(ApiError::field("prompt", message));
+    }
+    Ok(sequences)
 }
 
 async fn tokenize(

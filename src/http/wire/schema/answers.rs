@@ -74,11 +74,20 @@ written! {
     Invocation: any_of(&[
         json!({"allOf": [reference("ChatCompletionRequest"), object(&["messages"], &json!({}))]}),
         json!({"allOf": [reference("CompletionRequest"), object(&["prompt"], &json!({}))]}),
-        json!({"allOf": [reference("EmbeddingsRequest"), object(&["input"], &json!({}))]}),
+        json!({"allOf": [reference("EmbeddingsRequest"), reference("ConversationFields"),
+            reference("EmbeddingSource")]}),
+        json!({"allOf": [reference("ClassifyRequest"), reference("ConversationFields"),
+            reference("EmbeddingSource"), reference("PoolingFields")]}),
+        json!({"allOf": [reference("PoolingRequest"), reference("ConversationFields"),
+            reference("EmbeddingSource"), reference("PoolingFields")]}),
+        reference("AnyRerankRequest"),
+        json!({"allOf": [reference("ScoreRequest"), reference("PoolingFields")]}),
     ]);
     /// The answer to a request of any of these kinds.
     InvocationAnswer: any_of(&[
         reference("ChatCompletion"), reference("Completion"), reference("EmbeddingList"),
+        reference("ClassifyAnswer"), reference("PoolingAnswer"), reference("AnyRerankAnswer"),
+        reference("ScoreAnswer"),
     ]);
     /// An event of a streamed answer to one of them.
     InvocationChunk: any_of(&[reference("ChatCompletionChunk"), reference("Completion")]);
