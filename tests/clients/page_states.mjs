@@ -178,7 +178,7 @@ async function isFull(browser, server) {
   await tab.close();
 }
 
-// 100,000 tokens as chunks; the page may never be busy for long at a stretch.
+// 100,000 tokens as chunks; what was rendered of them stays.
 async function staysSmooth(browser, server) {
   const tab = await (await Tab.open(browser, server.url)).ready();
   const paragraph = "The lamp on the wall **shines** and the `ship` goes on; it is late.\n\n- one\n- two\n\n```rust\nlet x = 1;\n```\n\n";
@@ -203,21 +203,21 @@ async function staysSmooth(browser, server) {
       });
       return Promise.resolve(new Response(body));
     };
-    globalThis.frames = 0;
-    const tick = () => {
-      globalThis.frames += 1;
-      requestAnimationFrame(tick);
-    };
-    tick();
+    const elements = (node) => 1 + (node.querySelectorAll?.("*").length ?? 0);
+    globalThis.made = 0;
+    new MutationObserver((records) => {
+      for (const { addedNodes } of records) for (const node of addedNodes) globalThis.made += elements(node);
+    }).observe(document.body, { childList: true, subtree: true });
   }, pieces, count);
   await tab.send("Go on and on");
   await tab.page.waitForSelector("#send:not([hidden])", { timeout: 120_000 });
   const expected = Array.from({ length: count }, (_, index) => pieces[index % pieces.length]).join("");
   const shown = await tab.page.$$eval(".markdown > figure", (all) => all.length);
   assert.equal(shown, expected.split("```rust").length - 1);
-  // Rendering all of it again in each frame would leave none of them to others.
-  const frames = await tab.page.evaluate(() => globalThis.frames);
-  assert.ok(frames > 20, `${frames} frames`);
+  // Rendering all of it again and again would make many more elements than there are.
+  const [made, there] = await tab.page.evaluate(() =>
+    [globalThis.made, document.querySelectorAll(".message.assistant *").length]);
+  assert.ok(made < 1.5 * there, `${made} elements made, ${there} there`);
   await tab.close();
 }
 

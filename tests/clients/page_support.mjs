@@ -15,7 +15,8 @@ const puppeteer = (await import(pathToFileURL(require.resolve("puppeteer-core"))
 
 export const DESKTOP = { width: 1280, height: 800 };
 export const PHONE = { width: 390, height: 844, isMobile: true, hasTouch: true };
-export const PATIENCE = 30_000;
+// Only what never comes takes so long: slow machines are no fault of the page.
+export const PATIENCE = 90_000;
 
 export const pause = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
 
