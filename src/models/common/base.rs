@@ -89,7 +89,6 @@ pub(crate) fn base(config: &HfConfig, defaults: &Defaults) -> Result<DecoderSpec
         gate_limits: None,
         shared_blocks: None,
         streams: None,
-        hyper_connections: None,
         low_rank_path: None,
         layer_inputs: None,
         layer_scale: None,

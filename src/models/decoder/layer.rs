@@ -5,7 +5,6 @@ use std::sync::Arc;
 use candle_core::{DType, Result, Tensor};
 
 use super::feed_forward::FeedForward;
-use super::hyper_connections::HyperConnection;
 use super::layer_inputs::LayerInput;
 use super::mixer::Mixer;
 use super::norm_gate::NormGate;
@@ -28,8 +27,6 @@ pub(super) struct Layer {
     feed_forward: Option<FeedForward>,
     input: Option<LayerInput>,
     streams: Option<LayerStreams>,
-    /// Of the mixer and of the feed-forward part.
-    hyper_connections: Option<[HyperConnection; 2]>,
     low_rank_path: Option<LowRankPath>,
     /// Factor of the layer's output.
     scale: Option<f32>,
@@ -109,7 +106,6 @@ impl Layer {
         Ok(Self {
             input: input.transpose()?,
             streams: LayerStreams::load(weights, spec)?,
-            hyper_connections: HyperConnection::load(weights, spec)?,
             low_rank_path: LowRankPath::load(weights, spec)?,
             scale: scale.transpose()?,
             before_attention: around_mixer(
@@ -137,9 +133,6 @@ impl Layer {
 
     /// Hidden states after this layer.
     pub(super) fn forward(&self, x: Tensor, step: &LayerStep<'_>) -> Result<Tensor> {
-        if let Some(connections) = &self.hyper_connections {
-            return self.connect(connections, x, step);
-        }
         let Some(streams) = &self.streams else {
             let x = self.transform(x, step)?;
             return self.finish(x, step);
@@ -155,33 +148,6 @@ impl Layer {
             }
             _ => Ok(x),
         }
-    }
-
-    /// All streams of hidden states behind both parts, each of which sees a weighted sum of them.
-    fn connect(
-        &self,
-        [of_mixer, of_mlp]: &[HyperConnection; 2],
-        mut x: Tensor,
-        step: &LayerStep<'_>,
-    ) -> Result<Tensor> {
-        let LayerStep { keep, adapters: [_, adapters], .. } = *step;
-        let kept = |x: Tensor| keep.map_or(Ok(x.clone()), |rows| x.index_select(rows, 0));
-        let given = self.mixer.as_ref().map(|mixer| {
-            let [seen, factors] = of_mixer.collapse(&x)?;
-            let seen = Normed::new(&seen, self.before_attention.as_ref(), DType::F32);
-            let given = mixer.project(&kept(mixer.mix(&seen, step)?)?, adapters)?;
-            Ok::<_, candle_core::Error>((self.group.all_reduce(given)?, kept(factors)?))
-        });
-        let given = given.transpose()?;
-        x = kept(x)?;
-        if let Some((given, factors)) = given {
-            x = of_mixer.expand(&x, &given, &factors)?;
-        }
-        let Some(feed_forward) = &self.feed_forward else { return Ok(x) };
-        let [seen, factors] = of_mlp.collapse(&x)?;
-        let input = Normed::new(&seen, self.before_mlp.as_ref(), DType::F32);
-        let given = self.group.all_reduce(feed_forward.forward(&input, &seen, adapters)?)?;
-        of_mlp.expand(&x, &given, &factors)
     }
 
     /// The one stream of hidden states of `x` that layers compute.

@@ -8,7 +8,6 @@ use candle_core::{DType, Device, Result, Tensor, bail};
 use super::adaptable;
 use super::draft_head::{HeadNames, Join};
 use super::embedding_and_head::{HeadTransform, Names};
-use super::hyper_connections::HyperEnds;
 use super::layer::Layer;
 use super::layer_inputs::LayerInputTable;
 use super::pictures;
@@ -51,7 +50,6 @@ pub struct Decoder {
     places: Vec<(usize, Memory)>,
     joins: Joins,
     streams: Option<Streams>,
-    hyper_ends: Option<HyperEnds>,
     layer_inputs: Option<LayerInputTable>,
     norm: Option<Norm>,
     before_head: Option<HeadTransform>,
@@ -141,7 +139,6 @@ impl Decoder {
             places: places(spec),
             joins: Joins::load(&model, spec)?,
             streams: Streams::load(&model, spec)?,
-            hyper_ends: HyperEnds::load(&model, spec)?,
             layer_inputs: layer_inputs.transpose()?,
             norm: (!spec.names.norm.is_empty()).then(|| last(spec.names.norm)).transpose()?,
             before_head: before_head.flatten(),
@@ -189,7 +186,6 @@ impl Decoder {
             places: places(&spec),
             joins: Joins::load(&layer, &spec)?,
             streams: None,
-            hyper_ends: None,
             layer_inputs: None,
             norm: names.norm().map(norm).transpose()?,
             before_head: None,
@@ -313,9 +309,6 @@ impl CausalLm for Decoder {
         if let Some(streams) = &self.streams {
             x = streams.expand(&x)?;
         }
-        if let Some(ends) = &self.hyper_ends {
-            x = ends.expand(&x)?;
-        }
         // After the last layer's attention only the rows that are wanted are computed.
         let mut wanted = batch.wanted_rows();
         // No GPU starts a kernel for no rows: if none is wanted, as in the middle of a prompt, one goes
@@ -367,9 +360,6 @@ impl CausalLm for Decoder {
         }
         if let Some(streams) = &self.streams {
             x = streams.contract(&x)?;
-        }
-        if let Some(ends) = &self.hyper_ends {
-            x = ends.contract(&x)?;
         }
         let x = self.norm.as_ref().map_or(Ok(x.clone()), |norm| norm.forward(&x))?;
         Ok(ForwardOutput { tapped, ..self.finish(batch, &x)? })

@@ -95,8 +95,6 @@ pub struct DecoderSpec {
     pub shared_blocks: Option<SharedBlocks>,
     /// The streams of hidden states, where there is more than one.
     pub streams: Option<StreamsSpec>,
-    /// The streams of hidden states, where every part of a layer sees all of them.
-    pub hyper_connections: Option<HyperConnectionsSpec>,
     /// Rank of a linear path beside each mixer.
     pub low_rank_path: Option<usize>,
     /// The per-layer embeddings.
@@ -403,17 +401,6 @@ pub struct StreamsSpec {
     pub active: usize,
     /// Whether what per-layer embeddings are gated by is scaled.
     pub scaled: bool,
-}
-
-/// Streams of hidden states that each part of a layer sees a weighted sum of, and adds to.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct HyperConnectionsSpec {
-    /// Number of streams.
-    pub count: usize,
-    /// The largest factor of what a part gives.
-    pub magnitude: f32,
-    /// What is added to all factors.
-    pub eps: f32,
 }
 
 /// Per-layer embeddings: small vectors of each token for each layer, from an embedding of their own
