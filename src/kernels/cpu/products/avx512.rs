@@ -17,24 +17,19 @@ macro_rules! cpu {
     };
 }
 
-/// The points of the indices `first`, `first + 1`, `first + 4`, `first + 5`, `first + 8` and so on.
+/// Sixteen indices into a book of `N` points.
 ///
 /// # Safety
 ///
 /// AVX-512 is there.
 #[inline(always)]
-unsafe fn eight_points<const N: usize>(
-    book: &[u64; N],
-    index: &[u16; LANES],
-    first: usize,
-) -> __m512 {
-    let at = |i: usize| book[usize::from(index[first + i]) % N].cast_signed();
-    let (low, high) = ([at(0), at(1), at(4), at(5)], [at(8), at(9), at(12), at(13)]);
-    // SAFETY: the caller's promise.
+unsafe fn wide_index<const N: usize>(index: [u16; LANES]) -> __m512i {
+    const { assert!(N.is_power_of_two()) }
+    let mask = i32::try_from(N - 1).expect("books have at most 2048 points");
+    // SAFETY: the caller's promise, and a reference to thirty-two bytes.
     unsafe {
-        _mm512_castsi512_ps(_mm512_setr_epi64(
-            low[0], low[1], low[2], low[3], high[0], high[1], high[2], high[3],
-        ))
+        let words = _mm512_cvtepu16_epi32(_mm256_loadu_si256(index.as_ptr().cast()));
+        _mm512_and_si512(words, _mm512_set1_epi32(mask))
     }
 }
 
@@ -183,25 +178,21 @@ impl<const DOTS: bool> Products for Avx512<DOTS> {
         book: &[u64; N],
         index: [u16; LANES],
     ) -> [Self::Bytes; 2] {
-        // Of two registers the even words are taken, then the odd ones, in each quarter for itself.
+        // Of all points the even words are taken, then the odd ones.
         cpu!({
-            let first = eight_points(book, &index, 0);
-            let second = eight_points(book, &index, 2);
-            [
-                _mm512_castps_si512(_mm512_shuffle_ps::<0x88>(first, second)),
-                _mm512_castps_si512(_mm512_shuffle_ps::<0xdd>(first, second)),
-            ]
+            let index = wide_index::<N>(index);
+            let low = _mm512_castsi512_si256(index);
+            let high = _mm512_extracti64x4_epi64::<1>(index);
+            let first = _mm512_i32gather_epi64::<8>(low, book.as_ptr().cast());
+            let second = _mm512_i32gather_epi64::<8>(high, book.as_ptr().cast());
+            let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+            let odd = _mm512_or_si512(even, _mm512_set1_epi32(1));
+            [even, odd].map(|words| _mm512_permutex2var_epi32(first, words, second))
         })
     }
     #[inline(always)]
     fn points_of_four<const N: usize>(self, book: &[u32; N], index: [u16; LANES]) -> Self::Bytes {
-        let points = index.map(|index| book[usize::from(index) % N].cast_signed());
-        let p = points.as_chunks::<4>().0;
-        let [[p0, p1, p2, p3], [p4, p5, p6, p7]] = [p[0], p[1]];
-        let [[p8, p9, p10, p11], [p12, p13, p14, p15]] = [p[2], p[3]];
-        cpu!(_mm512_setr_epi32(
-            p0, p1, p2, p3, p4, p5, p6, p7, p8, p9, p10, p11, p12, p13, p14, p15,
-        ))
+        cpu!(_mm512_i32gather_epi32::<4>(wide_index::<N>(index), book.as_ptr().cast()))
     }
     #[inline(always)]
     fn signed<const UPPER: bool>(
