@@ -1,8 +1,10 @@
 //! Panels of bf16 times rows rounded to bf16, in tile registers. Rows lie in tiles, too:
 //! `[m / 16][steps of K][rows of the block][64 bytes]`, the last block with the rows that are left.
 //!
-//! All rows, even a single one, take the same steps
-//! along K, so a row's sums don't depend on the rows beside it.
+//! All rows, even a single one, take the same steps along K, so a row's sums don't depend on the rows
+//! beside it.
+
+use std::ops::Range;
 
 use half::bf16;
 
@@ -17,7 +19,7 @@ use crate::packed::formats::PANEL;
 const STEP_BYTES: usize = STEP * PANEL * size_of::<bf16>();
 /// Steps of a part where rows are many: tiles of sums change rarely, and what stays in the
 /// second-level cache comes soon enough.
-const MANY_STEPS: usize = 14;
+const MANY_STEPS: usize = 32;
 /// Steps of a part where rows are one tile: the next part is fetched meanwhile.
 const FEW_STEPS: usize = PART / STEP_BYTES;
 
@@ -39,22 +41,24 @@ struct Part<'a> {
 }
 
 impl TilePanel<'_> {
-    pub(super) fn run(mut self, amx: Amx) {
+    /// Adds the products of the elements `elements` of K, which begin and, unless they are the last, end with whole
+    /// steps. Sums begin where K does.
+    pub(super) fn run(mut self, amx: Amx, elements: Range<usize>) {
         const { assert!(TILE_ROWS == activations::TILE_ROWS) }
         let steps = self.panel.len().div_ceil(STEP_BYTES);
         assert_eq!(self.x.len(), self.sums.len() * steps * STEP);
         let mut tiles = Tiles::new(amx);
-        let whole = self.panel.len() / STEP_BYTES;
+        let whole = (self.panel.len() / STEP_BYTES).min(elements.end / STEP);
         let part = if self.sums.len() > TILE_ROWS { MANY_STEPS } else { FEW_STEPS };
-        for first in (0..whole).step_by(part) {
-            let behind = whole.min(first + part) * STEP_BYTES;
-            let (before, after) = self.panel.split_at(behind);
-            let next = if after.is_empty() { self.next } else { after };
+        for first in (elements.start / STEP..whole).step_by(part) {
+            let end = whole.min(first + part);
+            let (before, after) = self.panel.split_at(end * STEP_BYTES);
+            let next = if end * STEP >= elements.end { self.next } else { after };
             let ahead = Ahead::of_part(next, part * STEP_BYTES, self.sums.len(), STEP_BYTES);
             let bytes = &before[first * STEP_BYTES..];
             self.rows(&mut tiles, steps, Part { first, bytes, ahead });
         }
-        if whole < steps {
+        if whole * STEP < elements.end {
             let mut last = [0; STEP_BYTES];
             let rest = &self.panel[whole * STEP_BYTES..];
             last[..rest.len()].copy_from_slice(rest);

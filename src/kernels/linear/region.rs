@@ -5,11 +5,12 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use candle_core::quantized::GgmlDType;
+use half::bf16;
 use sconce_blocks::Kind;
 
 #[cfg(target_arch = "x86_64")]
 use super::activations::TILE_STEP;
-use super::activations::{Activations, TILE_ROWS};
+use super::activations::{Activations, Form, TILE_ROWS};
 use super::args::Layer;
 #[cfg(target_arch = "x86_64")]
 use super::block_tiles::{TILES_FROM, TileBlocks};
@@ -30,6 +31,8 @@ use crate::pool;
 const PARALLEL_FROM: usize = 1 << 16;
 /// Chunks a region is cut into, for each thread.
 const CHUNKS_PER_THREAD: usize = 8;
+/// The same where rows are taken in parts.
+const PARTED_CHUNKS_PER_THREAD: usize = 2;
 /// Rows of a chunk, at most.
 const MOST_ROWS: usize = 144;
 /// Rows of a chunk are a multiple of every tile's.
@@ -37,6 +40,12 @@ const ROW_STEP: usize = 12;
 /// Bytes of bf16 rows of a chunk, at most, where tiles multiply them: panels pass by so fast that
 /// memory is what they wait for, unless many rows share them.
 const TILED_ROWS_BYTES: usize = 1 << 19;
+/// What of the second-level cache such rows may take while one panel after the other passes by.
+const TILED_CACHE: usize = 1 << 20;
+/// Elements of K in a part of rows that would take more.
+const TILED_PART: usize = 1024;
+/// Panels of a chunk, at most, where rows are taken in parts: their sums stay in that cache, too.
+const TILED_PANELS: usize = 8;
 
 /// Buffers of a thread, kept between chunks.
 #[derive(Default)]
@@ -58,26 +67,28 @@ pub(super) fn run(level: Level, x: &Activations<'_>, jobs: &[Job<'_>]) {
     if x.m == 0 || panels == 0 {
         return;
     }
+    let part = part(level, x, jobs);
     let (most, step) = if level.has_tiles() {
-        ((TILED_ROWS_BYTES / (2 * x.k).max(1)).clamp(MOST_ROWS, 512), 2 * TILE_ROWS)
+        ((TILED_ROWS_BYTES / (2 * part).max(1)).clamp(MOST_ROWS, 512), 2 * TILE_ROWS)
     } else {
         (MOST_ROWS, ROW_STEP)
     };
     let blocks = x.m.div_ceil(most);
     let rows = x.m.div_ceil(blocks).next_multiple_of(step);
     let blocks = x.m.div_ceil(rows);
-    let group = (panels * blocks / (CHUNKS_PER_THREAD * pool::threads())).clamp(1, panels);
+    let group = if part < x.k {
+        (panels * blocks / (PARTED_CHUNKS_PER_THREAD * pool::threads())).clamp(1, TILED_PANELS)
+    } else {
+        (panels * blocks / (CHUNKS_PER_THREAD * pool::threads())).clamp(1, panels)
+    };
     let groups = panels.div_ceil(group);
     let chunk = |chunk: usize| {
         let (first, block) = (chunk / blocks * group, chunk % blocks);
         let rows = block * rows..x.m.min((block + 1) * rows);
         // Threads that are equally fast take chunks in turn.
-        let next_chunk = (chunk + pool::threads()) / blocks * group;
-        let last = panels.min(first + group) - 1;
-        for panel in first..=last {
-            let next = if panel == last { next_chunk } else { panel + 1 };
-            run_panel(level, x, jobs, panel, next, rows.clone());
-        }
+        let next = (chunk + pool::threads()) / blocks * group;
+        let panels = first..panels.min(first + group);
+        run_panels(level, x, jobs, Chunk { panels, next, rows, part });
     };
     if x.m * x.k * panels * PANEL < PARALLEL_FROM {
         (0..groups * blocks).for_each(chunk);
@@ -86,30 +97,75 @@ pub(super) fn run(level: Level, x: &Activations<'_>, jobs: &[Job<'_>]) {
     }
 }
 
-/// Panel `panel` of all jobs' panels, for some rows; panel `next` will follow, if there is one.
-fn run_panel(
-    level: Level,
-    x: &Activations<'_>,
-    jobs: &[Job<'_>],
-    panel: usize,
+/// Elements of K that all panels of a chunk meet before any of them goes on: all of them, unless rows are so many and
+/// so long that they would leave the second-level cache with each panel.
+fn part(level: Level, x: &Activations<'_>, jobs: &[Job<'_>]) -> usize {
+    let tiled = |layer: Layer<'_>| Form::of(level, layer.matrix.kind()) == Form::Tiles;
+    let in_tiles = |job: &Job<'_>| match job.finish {
+        Finish::Gated { up, .. } => tiled(job.layer) && tiled(up),
+        Finish::Plain | Finish::Add { .. } => tiled(job.layer),
+    };
+    let bytes = x.m.min(TILED_ROWS_BYTES / (2 * TILED_PART)) * 2 * x.k;
+    if bytes > TILED_CACHE && jobs.iter().all(in_tiles) { TILED_PART } else { x.k }
+}
+
+/// What a thread does at a time.
+struct Chunk {
+    /// Of all jobs' panels.
+    panels: Range<usize>,
+    /// The panel that this thread will begin with next, most likely.
     next: usize,
     rows: Range<usize>,
-) {
-    let (job, panel) = locate(jobs, panel).expect("panels are counted over all jobs");
-    let next = locate(jobs, next).map_or(&[][..], |(job, panel)| job.layer.matrix.panel(panel));
+    /// Elements of K in a part.
+    part: usize,
+}
+
+/// Some panels of all jobs' panels, for some rows.
+fn run_panels(level: Level, x: &Activations<'_>, jobs: &[Job<'_>], chunk: Chunk) {
+    let Chunk { panels, next: next_chunk, rows, part } = chunk;
+    let parts = x.k.div_ceil(part.max(1)).max(1);
     let mut scratch = SCRATCH.take();
     let Scratch { sums, up, widened } = &mut scratch;
-    let matrix = job.layer.matrix;
-    if let Finish::Gated { up: Layer { matrix: partner, .. }, .. } = job.finish {
-        let operand = Operand { matrix, panel, next: partner.panel(panel) };
-        product(level, x, operand, rows.clone(), sums, widened);
-        let operand = Operand { matrix: partner, panel, next };
-        product(level, x, operand, rows.clone(), up, widened);
-    } else {
-        product(level, x, Operand { matrix, panel, next }, rows.clone(), sums, widened);
+    // Sums of all panels are kept only where they wait for the next part.
+    let kept = if parts > 1 { panels.len() } else { 1 };
+    for all in [&mut *sums, up] {
+        let most = all.len().max(kept * rows.len());
+        all.resize(most, Sums([[0.0; LANES]; PANEL / LANES]));
     }
-    level.run(FinishPanel { job, panel, rows, sums, up });
+    for i in 0..parts {
+        let steps = i * part..x.k.min((i + 1) * part);
+        for panel in panels.clone() {
+            let next = match panel + 1 {
+                next if next < panels.end => (next, steps.start),
+                _ if i + 1 < parts => (panels.start, steps.end),
+                _ => (next_chunk, 0),
+            };
+            let place = if parts > 1 { panel - panels.start } else { 0 } * rows.len();
+            let [sums, up] = [&mut *sums, up].map(|all| &mut all[place..place + rows.len()]);
+            let (job, panel) = locate(jobs, panel).expect("panels are counted over all jobs");
+            let next = locate(jobs, next.0)
+                .map_or(&[][..], |(job, panel)| ahead(job.layer.matrix, panel, next.1));
+            let matrix = job.layer.matrix;
+            let operand = |matrix, next| Operand { matrix, panel, next, steps: steps.clone() };
+            if let Finish::Gated { up: Layer { matrix: partner, .. }, .. } = job.finish {
+                let of_partner = ahead(partner, panel, steps.start);
+                product(level, x, operand(matrix, of_partner), rows.clone(), sums, widened);
+                product(level, x, operand(partner, next), rows.clone(), up, widened);
+            } else {
+                product(level, x, operand(matrix, next), rows.clone(), sums, widened);
+            }
+            if i + 1 == parts {
+                level.run(FinishPanel { job, panel, rows: rows.clone(), sums, up });
+            }
+        }
+    }
     SCRATCH.set(scratch);
+}
+
+/// What is fetched of a panel before it is read from element `start` of K on. Only bf16 is read in parts.
+fn ahead(matrix: &PackedMatrix, panel: usize, start: usize) -> &[u8] {
+    let bytes = matrix.panel(panel);
+    &bytes[bytes.len().min(start * PANEL * size_of::<bf16>())..]
 }
 
 /// The job that panel `panel` of all jobs' panels belongs to, and which of its own it is.
@@ -129,21 +185,22 @@ struct Operand<'a> {
     matrix: &'a PackedMatrix,
     panel: usize,
     next: &'a [u8],
+    /// Elements of K: all of them, but for tiles of bf16.
+    steps: Range<usize>,
 }
 
 /// Products of some rows with one panel, one entry of `sums` for each row.
 fn product(
     level: Level,
     x: &Activations<'_>,
-    Operand { matrix, panel, next }: Operand<'_>,
+    Operand { matrix, panel, next, steps }: Operand<'_>,
     rows: Range<usize>,
-    sums: &mut Vec<Sums>,
+    sums: &mut [Sums],
     widened: &mut Vec<[f32; PANEL]>,
 ) {
-    sums.resize(rows.len(), Sums([[0.0; LANES]; PANEL / LANES]));
-    let sums = sums.as_mut_slice();
     let (k, bytes) = (x.k, matrix.panel(panel));
     let floats = || &x.rows[rows.start * k..rows.end * k];
+    debug_assert!(steps == (0..k) || level.has_tiles(), "only tiles take K in parts");
     match matrix.kind() {
         Kind::Ggml(GgmlDType::F32) => {
             level.run(DensePanel::<SingleF32> { x: floats(), steps: k, panel: bytes, next, sums });
@@ -155,7 +212,7 @@ fn product(
         Kind::Ggml(GgmlDType::BF16) if let Some(Tiled { amx, .. }) = level.tiles() => {
             let width = k.next_multiple_of(TILE_STEP);
             let x = &x.tiles()[rows.start * width..rows.end * width];
-            TilePanel { x, panel: bytes, next, sums }.run(amx);
+            TilePanel { x, panel: bytes, next, sums }.run(amx, steps);
         }
         Kind::Ggml(GgmlDType::BF16) => {
             let steps = k.div_ceil(2);

@@ -179,10 +179,11 @@ fn long_rows_go_on_with_the_same_chain_of_additions() {
     // Many rows meet a panel in parts that fit the cache, few rows meet it whole.
     let mut random = Random::new(5);
     let kinds = [GgmlDType::F16, GgmlDType::F32, GgmlDType::Q8_0, GgmlDType::Q6K];
-    for kind in kinds.into_iter().chain([GgmlDType::BF16]) {
-        let k = 9 * 1024;
-        let (packed, _) = matrix(&mut random, kind, 64, k);
-        let x = random.tensor((30, k));
+    let sizes = kinds.map(|kind| (kind, 64, 9 * 1024, 30)).into_iter();
+    // So many rows that tiles take parts of them, which several panels meet.
+    for (kind, n, k, m) in sizes.chain([(GgmlDType::BF16, 200, 9 * 1024 + 33, 130)]) {
+        let (packed, _) = matrix(&mut random, kind, n, k);
+        let x = random.tensor((m, k));
         for level in Level::available() {
             let all = plain(level, &x, &packed, None);
             let alone = plain(level, &x.narrow(0, 17, 1).unwrap(), &packed, None);
