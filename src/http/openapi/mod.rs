@@ -145,10 +145,10 @@ fn responses(route: &Route, keys: bool) -> Value {
             _ => &["x-request-id"],
         };
         // Bodies of one of its shapes are answered in that one's words.
-        let schema = match (route.path, status) {
-            ("/rerank", "422" | "424") => reference("TeiErrorObject"),
-            ("/rerank", _) => any_of(&[reference(error), reference("TeiErrorObject")]),
-            _ => reference(error),
+        let schema = match status {
+            _ if !tei::error::shares(route.path) => reference(error),
+            "422" | "424" => reference("TeiErrorObject"),
+            _ => any_of(&[reference(error), reference("TeiErrorObject")]),
         };
         let content = json!({"application/json": {"schema": schema}});
         responses[status] =

@@ -510,7 +510,7 @@ impl Route {
             use Parameter::{BatchLimit, FileLimit, Limit, StartTime};
             matches!(given, Limit | FileLimit | BatchLimit | StartTime)
         });
-        let is_tei = tei::error::covers(self.path) || self.path == "/rerank";
+        let is_tei = tei::error::covers(self.path) || tei::error::shares(self.path);
         let all = [
             (
                 reads || names_one || lists,

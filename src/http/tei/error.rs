@@ -15,6 +15,11 @@ pub(crate) fn covers(path: &str) -> bool {
     matches!(path, "/embed" | "/embed_all" | "/embed_sparse" | "/predict" | "/similarity" | "/info")
 }
 
+/// Whether a path has requests of this API among others: its errors are in this shape where the body is.
+pub(crate) fn shares(path: &str) -> bool {
+    matches!(path, "/rerank" | "/invocations")
+}
+
 /// The layer around this API's routes, whose errors have their own shape.
 pub(crate) async fn adapt(request: Request, next: Next) -> Response {
     if !covers(request.uri().path()) {
