@@ -16,7 +16,7 @@ use super::common::EncoderArchitecture;
 use super::config::HfConfig;
 use super::decoder::spec::Head;
 use super::decoder::{Decoder, DecoderSpec};
-use super::encoder::{Text, TextEncoder};
+use super::encoder::{Text, TextEncoder, lengths};
 use super::error::{ModelError, Result};
 use super::registry;
 use super::top::Top;
@@ -145,10 +145,7 @@ impl TextEncoder for Bidirectional {
         go_on: &mut dyn FnMut() -> bool,
     ) -> TensorResult<Option<Tensor>> {
         let Self(decoder) = self;
-        let lengths: Vec<usize> = texts.iter().map(|text| text.token_ids.len()).collect();
-        if texts.is_empty() || lengths.contains(&0) {
-            bail!("a batch needs texts of at least one token each");
-        }
+        let lengths = lengths(texts)?;
         if let Some(long) = lengths.iter().find(|length| **length > self.max_tokens()) {
             bail!("a text has {long} tokens, the most is {}", self.max_tokens());
         }

@@ -12,7 +12,7 @@ use crate::layers::recurrent::CellSpec;
 use crate::layers::rope::{QueryScale, RopeScaling, RopeSpec};
 use crate::models::decoder::DecoderSpec;
 use crate::weights::gguf::write::entries::Entry;
-use crate::weights::gguf::write::{DIVISORS, DIVISORS_BY_LENGTH};
+use crate::weights::gguf::write::{DIVISORS, DIVISORS_BY_LENGTH, SAMPLING_NUMBERS};
 use crate::weights::source::ModelSource;
 
 type Words = Vec<(String, Entry)>;
@@ -494,13 +494,7 @@ fn add_sampling(words: &mut Words, source: &ModelSource) -> Result<(), String> {
         let top_k = i32::try_from(top_k).map_err(|_| format!("`top_k` is {top_k}, too large"))?;
         set(words, "general.sampling.top_k", Entry::I32(top_k));
     }
-    let floats = [
-        ("temp", "temperature"),
-        ("top_p", "top_p"),
-        ("min_p", "min_p"),
-        ("penalty_repeat", "repetition_penalty"),
-    ];
-    for (gguf, name) in floats {
+    for (gguf, name) in SAMPLING_NUMBERS {
         #[expect(clippy::cast_possible_truncation, reason = "numbers are stored as f32")]
         if let Some(value) = config.get(name).and_then(Value::as_f64) {
             set(words, &format!("general.sampling.{gguf}"), Entry::F32(value as f32));

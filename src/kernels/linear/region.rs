@@ -76,11 +76,12 @@ pub(super) fn run(level: Level, x: &Activations<'_>, jobs: &[Job<'_>]) {
     let blocks = x.m.div_ceil(most);
     let rows = x.m.div_ceil(blocks).next_multiple_of(step);
     let blocks = x.m.div_ceil(rows);
-    let group = if part < x.k {
-        (panels * blocks / (PARTED_CHUNKS_PER_THREAD * pool::threads())).clamp(1, TILED_PANELS)
+    let (chunks, most) = if part < x.k {
+        (PARTED_CHUNKS_PER_THREAD, TILED_PANELS)
     } else {
-        (panels * blocks / (CHUNKS_PER_THREAD * pool::threads())).clamp(1, panels)
+        (CHUNKS_PER_THREAD, panels)
     };
+    let group = (panels * blocks / (chunks * pool::threads())).clamp(1, most);
     let groups = panels.div_ceil(group);
     let chunk = |chunk: usize| {
         let (first, block) = (chunk / blocks * group, chunk % blocks);

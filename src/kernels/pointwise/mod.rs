@@ -30,6 +30,12 @@ pub fn sigmoid(x: &Tensor) -> Result<Tensor> {
     unary(UnaryOp::Sigmoid, x)
 }
 
+/// `ln(1 + e^x)` of every element of `x`, by candle's operations on every device.
+pub fn softplus(x: &Tensor) -> Result<Tensor> {
+    // Without an overflow: max(x, 0) + ln(1 + e^-|x|).
+    x.relu()? + (x.abs()?.neg()?.exp()? + 1.0)?.log()?
+}
+
 /// xIELU of every element of `x`.
 pub fn xielu(parameters: Xielu, x: &Tensor) -> Result<Tensor> {
     unary(UnaryOp::Xielu(parameters), x)

@@ -14,7 +14,7 @@ use crate::kernels::floats::Floats;
 use crate::kernels::indexer::SelectedTokens;
 use crate::kernels::kv_write::{HeadNorms, KvCache, Projections, kv_write, prepare_queries};
 use crate::kernels::paged_attention::{PerHead, paged_attention_as};
-use crate::kernels::pointwise::sigmoid;
+use crate::kernels::pointwise::{sigmoid, softplus};
 use crate::weights::{Loaded, WeightError, Weights};
 
 mod alibi;
@@ -39,7 +39,7 @@ pub use spec::{
     AttentionSpec, Difference, GateTensor, HeadGate, IndexerSpec, LatentSpec, NormSpan, QkvTensors,
     QueryKeyNorm, RotatedPart, RoutedHeads, SelectionSpec, SquaredScales, ValueBias,
 };
-use value_bias::{ValueBiases, softplus};
+use value_bias::ValueBiases;
 
 /// The biases of gates, if they have some.
 fn load_gate_bias(weights: &Weights, spec: &AttentionSpec) -> Loaded<Option<Tensor>> {

@@ -8,6 +8,7 @@
 use candle_core::{DType, Result, Tensor};
 
 use super::spec::{AttentionSpec, ValueBias};
+use crate::kernels::pointwise::softplus;
 use crate::layers::linear::Linear;
 use crate::weights::{Loaded, Weights};
 
@@ -49,10 +50,4 @@ impl ValueBiases {
         let of_queries = self.first.broadcast_as((rows, q.dim(1)?, ValueBias::ELEMENTS))?;
         Ok([Tensor::cat(&[q, &of_queries.contiguous()?], 2)?, Tensor::cat(&[k, &of_keys], 2)?])
     }
-}
-
-/// The softplus of each element.
-pub(super) fn softplus(x: &Tensor) -> Result<Tensor> {
-    // log(1 + exp(x)) without an overflow: max(x, 0) + log(1 + exp(-|x|)).
-    x.relu()? + (x.abs()?.neg()?.exp()? + 1.0)?.log()?
 }

@@ -7,7 +7,7 @@
 use candle_core::{DType, Result, Tensor, bail};
 
 use super::short_conv::ConvTaps;
-use crate::kernels::pointwise::{Activation, gated_pairs, sigmoid};
+use crate::kernels::pointwise::{Activation, gated_pairs, sigmoid, softplus};
 use crate::kernels::recurrence::fading_sum::fading_sum;
 use crate::kernels::recurrence::short_conv::short_conv;
 use crate::layers::forward::Step;
@@ -109,9 +109,4 @@ fn load_blocks(weights: &Weights, name: &str, blocks: usize, width: usize) -> Lo
         Ok::<_, WeightError>(Linear::from_matrix(matrix, Some(biases.get(block)?))?)
     };
     (0..blocks).map(one).collect()
-}
-
-/// Written so that it doesn't overflow.
-fn softplus(x: &Tensor) -> Result<Tensor> {
-    x.relu()? + (x.abs()?.neg()?.exp()? + 1.0)?.log()?
 }

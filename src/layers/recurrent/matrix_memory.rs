@@ -121,7 +121,7 @@ impl MatrixMemory {
 
 /// `ln(1 + e^x)`, also where that is hardly more than zero.
 fn softplus(x: &Tensor) -> Result<Tensor> {
-    // Of z = e^-|x|, ln(1 + z) is z times the quotient of ln(w) and w - 1 for w near 1 + z.
+    // `pointwise::softplus` loses digits there. Of z = e^-|x|, ln(1 + z) is z times the quotient of ln(w) and w - 1 for w near 1 + z.
     let small = x.abs()?.neg()?.exp()?;
     let near = (&small + 1.0)?;
     let quotient = (near.log()? / (near - 1.0)?)?;

@@ -6,7 +6,7 @@
 use crate::layers::attention::{GateTensor, HeadGate, NormSpan};
 use crate::models::common::{
     Architecture, Block, DecoderSpec, Defaults, ExpertFields, HfConfig, RawFields, Result, base,
-    experts, read_attention_bias, set_query_key_norm, set_sigmoid_routing, set_windows,
+    experts, read_attention_bias, root, set_query_key_norm, set_sigmoid_routing, set_windows,
     shared_experts, windowed_layers,
 };
 
@@ -30,9 +30,7 @@ fn spec(config: &HfConfig) -> Result<DecoderSpec> {
         ..Block::PRE_NORM
     };
     if config.field_or("mup_enabled", false)? {
-        #[expect(clippy::cast_precision_loss, reason = "hidden sizes are below 2^24")]
-        let scale = (config.hidden_size as f32).sqrt();
-        spec.embedding_scale = scale;
+        spec.embedding_scale = root(config.hidden_size);
     }
     set_query_key_norm(&mut spec, NormSpan::Head);
     let every = config.field_or("global_attn_every_n_layers", 4usize)?.max(1);

@@ -5,7 +5,7 @@ use super::bert_decoder::only_decoders;
 use super::opt;
 use crate::layers::norm::NormSpec;
 use crate::models::common::{
-    Architecture, Block, DecoderSpec, Defaults, HfConfig, Names, RawFields, Result,
+    Architecture, Block, DecoderSpec, Defaults, HfConfig, Names, RawFields, Result, root,
 };
 
 pub(super) const CLASSES: &[Architecture] = &[
@@ -45,7 +45,7 @@ fn spec_mbart(config: &HfConfig) -> Result<DecoderSpec> {
     spec.names = Names { norm: "layer_norm", ..spec.names };
     spec.embedding_norm = Some("layernorm_embedding");
     if config.field_or("scale_embedding", false)? {
-        spec.embedding_scale = opt::root(config.hidden_size);
+        spec.embedding_scale = root(config.hidden_size);
     }
     Ok(spec)
 }

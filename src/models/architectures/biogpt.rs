@@ -3,7 +3,7 @@
 use super::opt;
 use crate::layers::norm::NormSpec;
 use crate::models::common::{
-    Architecture, DecoderSpec, Defaults, HfConfig, Names, RawFields, Result,
+    Architecture, DecoderSpec, Defaults, HfConfig, Names, RawFields, Result, root,
 };
 
 pub(super) const CLASSES: &[Architecture] =
@@ -25,7 +25,7 @@ fn spec(config: &HfConfig) -> Result<DecoderSpec> {
         ..spec.names
     };
     if config.field_or("scale_embedding", true)? {
-        spec.embedding_scale = opt::root(config.hidden_size);
+        spec.embedding_scale = root(config.hidden_size);
     }
     Ok(spec)
 }

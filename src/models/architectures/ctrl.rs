@@ -1,13 +1,12 @@
 //! CTRL: scaled embeddings, sines and cosines of positions, layer norms of inputs, biases everywhere,
 //! and a head with a bias.
 
-use super::opt;
 use crate::layers::attention::QkvTensors;
 use crate::layers::mlp::MlpTensors;
 use crate::layers::norm::NormSpec;
 use crate::models::common::{
     Architecture, Block, DecoderSpec, Defaults, Head, HfConfig, Names, RawFields, Result,
-    Sinusoids, bad, base, set_biases,
+    Sinusoids, bad, base, root, set_biases,
 };
 
 pub(super) const CLASSES: &[Architecture] =
@@ -38,7 +37,7 @@ fn spec(config: &HfConfig) -> Result<DecoderSpec> {
         return Err(bad("n_embd", config.hidden_size, "must be even"));
     }
     spec.sinusoids = Some(Sinusoids { first: 0, intervals: config.hidden_size / 2 });
-    spec.embedding_scale = opt::root(config.hidden_size);
+    spec.embedding_scale = root(config.hidden_size);
     spec.head = Head::Biased;
     spec.names = Names {
         roots: &["transformer.", ""],

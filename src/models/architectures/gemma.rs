@@ -11,7 +11,7 @@ use crate::layers::attention::QueryKeyNorm;
 use crate::layers::norm::{NormScale, NormSpec};
 use crate::models::common::{
     Architecture, Block, DecoderSpec, Defaults, HfConfig, Names, RawFields, Result, RopeDefaults,
-    activation, base, read_attention_bias, set_windows, windowed_layers,
+    activation, base, read_attention_bias, root, set_windows, windowed_layers,
 };
 
 pub(super) const CLASSES: &[Architecture] = &[
@@ -57,9 +57,7 @@ fn first(config: &HfConfig, defaults: &Defaults) -> Result<DecoderSpec> {
     if spec.mlp.activation == Activation::Gelu {
         spec.mlp.activation = Activation::GeluTanh;
     }
-    #[expect(clippy::cast_precision_loss, reason = "hidden sizes are below 2^24")]
-    let scale = (config.hidden_size as f32).sqrt();
-    spec.embedding_scale = scale;
+    spec.embedding_scale = root(config.hidden_size);
     Ok(spec)
 }
 

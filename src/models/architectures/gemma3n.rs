@@ -11,7 +11,7 @@ use crate::layers::attention::QueryKeyNorm;
 use crate::layers::norm::{NormScale, NormSpec};
 use crate::models::common::{
     Architecture, DecoderSpec, Defaults, HfConfig, LayerInputs, MAX_SIZE, Names, RawFields, Result,
-    RopeDefaults, StreamsSpec, bad, base, check_size, read_attention_bias, set_windows,
+    RopeDefaults, StreamsSpec, bad, base, check_size, read_attention_bias, root, set_windows,
     windowed_layers,
 };
 
@@ -41,9 +41,7 @@ fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     let mut spec = base(config, &defaults)?;
     spec.names.roots = Names::MULTIMODAL_ROOTS;
     spec.block = SANDWICH;
-    #[expect(clippy::cast_precision_loss, reason = "hidden sizes are below 2^24")]
-    let embedding_scale = (config.hidden_size as f32).sqrt();
-    spec.embedding_scale = embedding_scale;
+    spec.embedding_scale = root(config.hidden_size);
     let softcap = "final_logit_softcapping";
     if !config.is_null(softcap) {
         spec.logit_softcap = Some(config.positive(softcap)?.unwrap_or(30.0));

@@ -13,7 +13,7 @@ use crate::layers::moe::{MoeSpec, ParallelDense, ScaledRouter, StackedTensors};
 use crate::layers::norm::{NormScale, NormSpec};
 use crate::models::common::{
     Architecture, DecoderSpec, Defaults, ExpertFields, HfConfig, LayerInputs, Names, RawFields,
-    Result, bad, base, check_size, experts, read_attention_bias, scale, set_windows, stacked,
+    Result, bad, base, check_size, experts, read_attention_bias, root, scale, set_windows, stacked,
     windowed_layers,
 };
 
@@ -58,9 +58,7 @@ fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     let mut spec = base(config, &defaults)?;
     spec.names.roots = Names::MULTIMODAL_ROOTS;
     spec.block = SANDWICH;
-    #[expect(clippy::cast_precision_loss, reason = "hidden sizes are below 2^24")]
-    let embedding_scale = (config.hidden_size as f32).sqrt();
-    spec.embedding_scale = embedding_scale;
+    spec.embedding_scale = root(config.hidden_size);
     spec.layer_scale = Some("layer_scalar");
     spec.logit_softcap = config.positive("final_logit_softcapping")?;
     read_attention_bias(config, &mut spec);

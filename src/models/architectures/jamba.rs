@@ -10,7 +10,8 @@ use crate::models::common::{
 
 pub(super) const CLASSES: &[Architecture] = &[Architecture::new("JambaForCausalLM", spec)];
 
-const FIELDS: SelectiveScanFields = SelectiveScanFields {
+/// Fields of the scans.
+pub(super) const FIELDS: SelectiveScanFields = SelectiveScanFields {
     expand: "mamba_expand",
     state_size: "mamba_d_state",
     rank: "mamba_dt_rank",

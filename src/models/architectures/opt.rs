@@ -49,9 +49,3 @@ pub(super) fn ungated(config: &HfConfig, defaults: &Defaults) -> Result<DecoderS
     }
     Ok(spec)
 }
-
-/// The factor of embeddings that their size gives.
-#[expect(clippy::cast_precision_loss, reason = "hidden sizes are below 2^24")]
-pub(super) fn root(hidden_size: usize) -> f32 {
-    (hidden_size as f32).sqrt()
-}

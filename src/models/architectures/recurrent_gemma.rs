@@ -5,7 +5,7 @@ use crate::layers::norm::{NormScale, NormSpec};
 use crate::layers::recurrent::{CellSpec, GatedUnitSpec, RecurrentSpec};
 use crate::models::common::{
     Architecture, Block, DecoderSpec, Defaults, HfConfig, MAX_SIZE, MAX_TAPS, Names, RawFields,
-    Result, RopeDefaults, bad, base, read_attention_bias, set_windows,
+    Result, RopeDefaults, bad, base, read_attention_bias, root, set_windows,
 };
 
 pub(super) const CLASSES: &[Architecture] =
@@ -37,9 +37,7 @@ fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     spec.block = Block::pre_norm("temporal_pre_norm", "channel_pre_norm");
     spec.norm = NormSpec { scale: NormScale::OnePlusStored, ..spec.norm };
     spec.mlp.bias = true;
-    #[expect(clippy::cast_precision_loss, reason = "hidden sizes are below 2^24")]
-    let scale = (config.hidden_size as f32).sqrt();
-    spec.embedding_scale = half::bf16::from_f32(scale).to_f32();
+    spec.embedding_scale = half::bf16::from_f32(root(config.hidden_size)).to_f32();
     spec.logit_softcap = Some(config.positive("logits_soft_cap")?.unwrap_or(30.0));
     let recurrent = recurrent_layers(config)?;
     let windowed: Vec<bool> = recurrent.iter().map(|recurs| !recurs).collect();

@@ -4,7 +4,7 @@
 use super::opt;
 use crate::layers::norm::NormSpec;
 use crate::models::common::{
-    Architecture, DecoderSpec, Defaults, HfConfig, Names, RawFields, Result, Sinusoids, bad,
+    Architecture, DecoderSpec, Defaults, HfConfig, Names, RawFields, Result, Sinusoids, bad, root,
 };
 
 pub(super) const CLASSES: &[Architecture] =
@@ -32,7 +32,7 @@ fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     }
     spec.sinusoids = Some(Sinusoids { first: 2, intervals: half - 1 });
     if config.field_or("scale_embedding", true)? {
-        spec.embedding_scale = opt::root(config.hidden_size);
+        spec.embedding_scale = root(config.hidden_size);
     }
     Ok(spec)
 }

@@ -2,25 +2,20 @@
 //! layers get more input from one block of attention, which is not rotated, and a feed-forward part. It
 //! sees hidden states beside the embeddings, and all its uses have the same weights.
 
-use super::zamba2::{blocks, hybrid_layers};
-use crate::kernels::paged_attention::AttentionParams;
+use super::jamba;
+use super::zamba2::{blocks, hybrid_layers, set_attention};
 use crate::models::common::{
-    Architecture, DecoderSpec, Defaults, HfConfig, Names, RawFields, Result, SelectiveScanFields,
-    SharedBlocks, base, remove_rope, scale, scans,
+    Architecture, DecoderSpec, Defaults, HfConfig, RawFields, Result, SelectiveScanFields,
+    SharedBlocks, base, remove_rope, scans,
 };
 
 pub(super) const CLASSES: &[Architecture] =
     &[Architecture::new("ZambaForCausalLM", spec).completed_by(complete)];
 
 const FIELDS: SelectiveScanFields = SelectiveScanFields {
-    expand: "mamba_expand",
-    state_size: "mamba_d_state",
-    rank: "mamba_dt_rank",
-    taps: "mamba_d_conv",
-    conv_bias: "mamba_conv_bias",
-    bias: "mamba_proj_bias",
     activation: "hidden_mamba_act",
     heads: Some("n_mamba_heads"),
+    ..jamba::FIELDS
 };
 
 /// Zamba's names of common fields; heads of attention have elements of hidden states and embeddings.
@@ -43,13 +38,8 @@ fn spec(config: &HfConfig) -> Result<DecoderSpec> {
         ..Defaults::LLAMA
     };
     let mut spec = base(config, &defaults)?;
-    spec.names = Names { norm: "final_layernorm", ..Names::COMMON };
+    set_attention(&mut spec);
     remove_rope(&mut spec);
-    for layer in &mut spec.attention {
-        layer.params = AttentionParams::full(scale(layer.head_dim / 2));
-    }
-    spec.block.before_mlp = None;
-    spec.intermediate_sizes = Some(vec![0; config.num_hidden_layers]);
     let layers = vec![true; config.num_hidden_layers];
     spec.recurrent = scans(config, &FIELDS, None, layers, "mamba")?;
     // The third layer has a block, and from the fourth on one of each period.

@@ -50,15 +50,10 @@ fn spec(config: &HfConfig) -> Result<DecoderSpec> {
         ..Defaults::LLAMA
     };
     let mut spec = base(config, &defaults)?;
-    spec.names = Names { norm: "final_layernorm", ..Names::COMMON };
+    set_attention(&mut spec);
     if !config.field_or("use_mem_rope", false)? {
         remove_rope(&mut spec);
     }
-    for layer in &mut spec.attention {
-        layer.params = AttentionParams::full(scale(layer.head_dim / 2));
-    }
-    spec.block.before_mlp = None;
-    spec.intermediate_sizes = Some(vec![0; config.num_hidden_layers]);
     let layers = vec![true; config.num_hidden_layers];
     spec.recurrent = recurrent(config, &SPACE, 1e-5, layers, "mamba")?;
     if let Some(CellSpec::StateSpace(space)) = spec.recurrent.as_mut().map(|own| &mut own.cell) {
@@ -80,6 +75,16 @@ fn spec(config: &HfConfig) -> Result<DecoderSpec> {
         changes_attention: config.field_or("use_shared_attention_adapter", false)?,
     });
     Ok(spec)
+}
+
+/// Leaves attention and feed-forward parts to the blocks; heads see embeddings too, and are scaled by half their size.
+pub(super) fn set_attention(spec: &mut DecoderSpec) {
+    spec.names = Names { norm: "final_layernorm", ..Names::COMMON };
+    for layer in &mut spec.attention {
+        layer.params = AttentionParams::full(scale(layer.head_dim / 2));
+    }
+    spec.block.before_mlp = None;
+    spec.intermediate_sizes = Some(vec![0; spec.attention.len()]);
 }
 
 /// Whether each layer has a block: by `layer_types`, else by `default` of its index.

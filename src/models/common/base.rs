@@ -258,6 +258,12 @@ pub(crate) fn scale(head_dim: usize) -> f32 {
     1.0 / (head_dim as f32).sqrt()
 }
 
+/// The factor of embeddings that their size gives.
+#[expect(clippy::cast_precision_loss, reason = "hidden sizes are below 2^24")]
+pub(crate) fn root(hidden_size: usize) -> f32 {
+    (hidden_size as f32).sqrt()
+}
+
 /// The activation that `config.json` calls `name`.
 pub(crate) fn activation(name: &str) -> Result<Activation> {
     match name {

@@ -20,6 +20,7 @@ pub use config::EncoderSpec;
 pub use lexical::LexicalEncoder;
 pub use plain::Encoder;
 pub use t5::{T5Encoder, T5Spec, is_t5};
+pub(super) use text::lengths;
 pub use text::{Text, TextEncoder};
 
 /// Class names of all encoders that are supported.

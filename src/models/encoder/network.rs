@@ -1,12 +1,12 @@
 //! The network of all encoders: embeddings, then layers of attention and a feed-forward part, each
 //! with a residual connection and a norm after it.
 
-use candle_core::{DType, Device, Result, Tensor, bail};
+use candle_core::{DType, Device, Result, Tensor};
 
 use super::config::{EncoderKind, EncoderSpec};
 use super::disentangled::Distances;
 use super::position_bias::PositionBias;
-use super::text::Text;
+use super::text::{Text, lengths};
 use crate::kernels::pointwise::{Activation, pointwise};
 use crate::layers::embedding::Embedding;
 use crate::layers::full_attention::{FullAttention, Heads, Texts};
@@ -182,10 +182,7 @@ impl Network {
         device: &Device,
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<Option<Tensor>> {
-        let lengths: Vec<usize> = texts.iter().map(|text| text.token_ids.len()).collect();
-        if texts.is_empty() || lengths.contains(&0) {
-            bail!("a batch needs texts of at least one token each");
-        }
+        let lengths = lengths(texts)?;
         let mut x = self.embed(texts, spec, device)?;
         let seen: Vec<usize> = texts.iter().map(Text::seen).collect();
         let mut texts = Texts::seeing(&lengths, &seen, self.heads, device)?;

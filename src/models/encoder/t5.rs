@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::position_bias::PositionBias;
-use super::text::{Text, TextEncoder};
+use super::text::{Text, TextEncoder, lengths};
 use crate::kernels::pointwise::Activation;
 use crate::layers::embedding::Embedding;
 use crate::layers::full_attention::{FullAttention, Heads, Texts};
@@ -230,11 +230,8 @@ impl TextEncoder for T5Encoder {
         device: &Device,
         go_on: &mut dyn FnMut() -> bool,
     ) -> TensorResult<Option<Tensor>> {
-        let lengths: Vec<usize> = texts.iter().map(|text| text.token_ids.len()).collect();
+        let lengths = lengths(texts)?;
         let longest = lengths.iter().max().copied().unwrap_or_default();
-        if lengths.iter().min().copied().unwrap_or_default() == 0 {
-            bail!("a batch needs texts of at least one token each");
-        }
         if longest > self.max_tokens() {
             bail!("a text has {longest} tokens, the most is {}", self.max_tokens());
         }

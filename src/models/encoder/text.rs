@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use candle_core::{Device, Result, Tensor};
+use candle_core::{Device, Result, Tensor, bail};
 
 use crate::layers::adapter::Adapter;
 use crate::models::adapter::AdapterLayout;
@@ -25,6 +25,15 @@ impl Text<'_> {
     pub(crate) fn seen(&self) -> usize {
         self.token_ids.len().saturating_sub(self.unseen).max(1)
     }
+}
+
+/// The number of tokens of each text; fails unless there are texts, of at least one token each.
+pub(crate) fn lengths(texts: &[Text<'_>]) -> Result<Vec<usize>> {
+    let lengths: Vec<usize> = texts.iter().map(|text| text.token_ids.len()).collect();
+    if texts.is_empty() || lengths.contains(&0) {
+        bail!("a batch needs texts of at least one token each");
+    }
+    Ok(lengths)
 }
 
 /// A network that reads whole texts.

@@ -6,9 +6,9 @@
 use super::architecture::{Architecture, Outer};
 use super::families;
 use super::parts::{
-    ATTENTION, CHOICE_BIAS, EXPERTS, GATED_MLP, HEAD_BEHIND, HEAD_NORMS, JOINED_ATTENTION, LLAMA,
-    MIXTRAL, OUTER, PLAIN_MLP, POST_NORMS, PRE_NORMS, QWEN_SHARED_EXPERT, SANDWICH_NORMS,
-    SHARED_EXPERTS, STACKED_MLP, block_sparse_experts,
+    ATTENTION, CHOICE_BIAS, EXPERTS, GATED_MLP, HEAD_BEHIND, HEAD_NORMS, HUNYUAN_NORMS,
+    JOINED_ATTENTION, LLAMA, MIXTRAL, OUTER, PLAIN_MLP, POST_NORMS, PRE_NORMS, QWEN_SHARED_EXPERT,
+    SANDWICH_NORMS, SHARED_EXPERTS, STACKED_MLP, block_sparse_experts,
 };
 
 /// Every architecture that the decoder runs and the format has.
@@ -439,15 +439,7 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
         gguf: "hunyuan-dense",
         class: "HunYuanDenseV1ForCausalLM",
         model_type: "hunyuan_v1_dense",
-        blocks: &[
-            ATTENTION,
-            PRE_NORMS,
-            GATED_MLP,
-            &[
-                ("attn_q_norm", "self_attn.query_layernorm"),
-                ("attn_k_norm", "self_attn.key_layernorm"),
-            ],
-        ],
+        blocks: &[ATTENTION, PRE_NORMS, GATED_MLP, HUNYUAN_NORMS],
         ..LLAMA
     },
     Architecture {

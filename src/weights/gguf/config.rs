@@ -158,6 +158,14 @@ impl ModelKeys<'_> {
     }
 }
 
+/// Numbers of sampling that files recommend: `general.sampling.NAME`, and the field of `generation_config.json`.
+pub(super) const SAMPLING_NUMBERS: [(&str, &str); 4] = [
+    ("temp", "temperature"),
+    ("top_p", "top_p"),
+    ("min_p", "min_p"),
+    ("penalty_repeat", "repetition_penalty"),
+];
+
 /// `generation_config.json`'s fields: end tokens, and the sampling that the file recommends.
 pub(crate) fn generation_config(
     metadata: &Metadata<'_>,
@@ -170,13 +178,7 @@ pub(crate) fn generation_config(
     if let Some(top_k) = metadata.u64("general.sampling.top_k")? {
         config["top_k"] = top_k.into();
     }
-    let floats = [
-        ("temp", "temperature"),
-        ("top_p", "top_p"),
-        ("min_p", "min_p"),
-        ("penalty_repeat", "repetition_penalty"),
-    ];
-    for (gguf, name) in floats {
+    for (gguf, name) in SAMPLING_NUMBERS {
         if let Some(value) = metadata.f64(&format!("general.sampling.{gguf}"))? {
             config[name] = value.into();
         }

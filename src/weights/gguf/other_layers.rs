@@ -3,8 +3,8 @@
 use super::architecture::{Architecture, Outer, Part};
 use super::families;
 use super::parts::{
-    ATTENTION, CHOICE_BIAS, EXPERTS, GATED_MLP, HEAD_BEHIND, HEAD_NORMS, LLAMA, PLAIN_MLP,
-    PRE_NORMS, SANDWICH_NORMS, SHARED_EXPERTS, block_sparse_experts,
+    ATTENTION, CHOICE_BIAS, EXPERTS, GATED_MLP, HEAD_BEHIND, HEAD_NORMS, HUNYUAN_NORMS, LLAMA,
+    PLAIN_MLP, PRE_NORMS, SANDWICH_NORMS, SHARED_EXPERTS, block_sparse_experts,
 };
 use super::{gemma4, latent, rope};
 
@@ -357,15 +357,7 @@ pub(super) const OTHER_LAYERS: &[Architecture] = &[
         gguf: "hunyuan_vl",
         class: "HunYuanDenseV1ForCausalLM",
         model_type: "hunyuan_v1_dense",
-        blocks: &[
-            ATTENTION,
-            PRE_NORMS,
-            GATED_MLP,
-            &[
-                ("attn_q_norm", "self_attn.query_layernorm"),
-                ("attn_k_norm", "self_attn.key_layernorm"),
-            ],
-        ],
+        blocks: &[ATTENTION, PRE_NORMS, GATED_MLP, HUNYUAN_NORMS],
         more: families::hunyuan_vl,
         ..LLAMA
     },

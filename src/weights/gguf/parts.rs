@@ -25,6 +25,10 @@ pub(super) const JOINED_ATTENTION: &[Part] =
 pub(super) const HEAD_NORMS: &[Part] =
     &[("attn_q_norm", "self_attn.q_norm"), ("attn_k_norm", "self_attn.k_norm")];
 
+/// The same as Hunyuan names them.
+pub(super) const HUNYUAN_NORMS: &[Part] =
+    &[("attn_q_norm", "self_attn.query_layernorm"), ("attn_k_norm", "self_attn.key_layernorm")];
+
 /// Norms before both parts.
 pub(super) const PRE_NORMS: &[Part] =
     &[("attn_norm", "input_layernorm"), ("ffn_norm", "post_attention_layernorm")];

@@ -10,7 +10,7 @@ use super::families::{
 };
 use super::keys::{HeadCounts, ModelKeys};
 use super::parts::{
-    ATTENTION, EXPERTS, GATED_MLP, HEAD_NORMS, LLAMA, MIXTRAL, OUTER, PRE_NORMS,
+    ATTENTION, EXPERTS, GATED_MLP, HEAD_NORMS, HUNYUAN_NORMS, LLAMA, MIXTRAL, OUTER, PRE_NORMS,
     QWEN_SHARED_EXPERT, SHARED_EXPERTS, block_sparse_experts,
 };
 use super::value::Value;
@@ -163,11 +163,8 @@ pub(super) const WITH_EXPERTS: &[Architecture] = &[
         blocks: &[
             ATTENTION,
             PRE_NORMS,
-            &[
-                ("attn_q_norm", "self_attn.query_layernorm"),
-                ("attn_k_norm", "self_attn.key_layernorm"),
-                ("ffn_gate_inp", "mlp.gate.wg"),
-            ],
+            HUNYUAN_NORMS,
+            &[("ffn_gate_inp", "mlp.gate.wg")],
             LISTED_EXPERTS,
             SHARED_MLP,
         ],

@@ -4,6 +4,7 @@ use candle_core::{D, Result, Tensor};
 
 use super::super::runs::Run;
 use super::args::{Gates, Heads, LENGTH_EPS};
+use crate::pointwise::softplus;
 
 /// See [`super::delta_rule`].
 pub(super) fn delta_rule(
@@ -65,9 +66,4 @@ fn shared(qkv: &Tensor, heads: Heads, which: usize) -> Result<Tensor> {
         own.unsqueeze(2)?.broadcast_as((rows, keys, group, key_dim))?
     };
     of_each.reshape((rows, values, key_dim, 1))
-}
-
-/// `ln(1 + e^x)`
-fn softplus(x: &Tensor) -> Result<Tensor> {
-    x.relu()? + (x.abs()?.neg()?.exp()? + 1.0)?.log()?
 }

@@ -4,6 +4,7 @@ use candle_core::{Result, Tensor};
 
 use super::super::runs::Run;
 use super::args::Channels;
+use crate::pointwise::softplus;
 
 /// See [`super::selective_scan`].
 pub(super) fn selective_scan(
@@ -31,9 +32,4 @@ pub(super) fn selective_scan(
         states.slice_set(&state.reshape((1, ()))?, 0, *slot)?;
     }
     if outputs.is_empty() { x.zeros_like() } else { Tensor::cat(&outputs, 0) }
-}
-
-/// Written so that it doesn't overflow.
-fn softplus(x: &Tensor) -> Result<Tensor> {
-    x.relu()? + (x.abs()?.neg()?.exp()? + 1.0)?.log()?
 }

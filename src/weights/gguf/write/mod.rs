@@ -89,6 +89,8 @@ pub struct ReadBack {
 pub const DIVISORS: &str = ROPE_FACTORS;
 /// Divisors for contexts longer than the pretraining's, and for others.
 pub const DIVISORS_BY_LENGTH: [&str; 2] = LONG_ROPE_FACTORS;
+/// Numbers of sampling, by their names in files and in `generation_config.json`.
+pub const SAMPLING_NUMBERS: [(&str, &str); 4] = super::config::SAMPLING_NUMBERS;
 
 impl Draft {
     /// The file of a checkpoint of one of these `classes`, with its matrices in `kind`.
