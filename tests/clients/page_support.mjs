@@ -231,12 +231,14 @@ export const longAnswer = (tokens) => ({ more: { ignore_eos: true, max_tokens: t
 export const checks = { passed: 0, failed: 0 };
 
 export async function check(name, run) {
+  const began = Date.now();
+  const seconds = () => `${((Date.now() - began) / 1000).toFixed(1)} s`;
   try {
     await run();
     checks.passed += 1;
-    console.log(`ok     ${name}`);
+    console.log(`ok     ${name} (${seconds()})`);
   } catch (error) {
     checks.failed += 1;
-    console.log(`FAILED ${name}\n${error.stack}`);
+    console.log(`FAILED ${name} (${seconds()})\n${error.stack}`);
   }
 }

@@ -12,10 +12,19 @@ const PACKAGE = "@modelcontextprotocol/server-everything";
 export async function tools({ browser, server }) {
   const port = await freePort();
   const program = join(dirname(require.resolve(`${PACKAGE}/package.json`)), "dist", "index.js");
-  const everything = spawn(process.execPath, [program, "streamableHttp"], { env: { ...process.env, PORT: String(port) }, stdio: "ignore" });
+  const everything = spawn(process.execPath, [program, "streamableHttp"], { env: { ...process.env, PORT: String(port) } });
+  let said = "";
+  for (const stream of [everything.stdout, everything.stderr]) {
+    stream.on("data", (data) => {
+      said += data;
+    });
+  }
   const url = `http://127.0.0.1:${port}/mcp`;
+  const answers = () => fetch(url, { signal: AbortSignal.timeout(2000) }).then(() => true, () => false);
   try {
-    await until("the MCP server listens", () => fetch(url).then(() => true, () => false));
+    await until("the MCP server listens", answers).catch((cause) => {
+      throw new Error(`it said: ${said}`, { cause });
+    });
     const tab = await (await Tab.open(browser, server.url)).ready();
     tab.allowed.push(new URL(url).host);
     await check("the page: tools of an MCP server are listed", () => connects(tab, url));
