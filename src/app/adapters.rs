@@ -6,7 +6,7 @@ use serde::Deserialize;
 use crate::engine::adapter::Adapter;
 use crate::engine::startup::adapters::AdapterLoader;
 use crate::http::state::adapter_registry::{AdapterParts, ServedAdapter};
-use crate::weights::task_adapters::TaskAdapterFolder;
+use crate::weights::task_adapters::TaskAdapter;
 
 /// A LoRA adapter to load, as `--lora-modules` describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -50,19 +50,20 @@ pub(super) fn load(modules: &[LoraModule], loader: AdapterLoader) -> anyhow::Res
         tracing::info!(name, path, bytes = adapter.size_in_bytes(), "a LoRA adapter was loaded");
         served.push(ServedAdapter::new(adapter, path, base_model_name));
     }
-    Ok(AdapterParts { loader, served, tasks: Vec::new() })
+    Ok(AdapterParts { loader, served, tasks: Vec::new(), always_one: false })
 }
 
-/// Loads the adapters that the model's own folder has for tasks.
+/// Loads the adapters that the model has for tasks.
 pub(super) fn of_tasks(
-    folders: &[TaskAdapterFolder],
+    own: &[TaskAdapter],
     loader: &AdapterLoader,
 ) -> anyhow::Result<Vec<Adapter>> {
-    let load = |TaskAdapterFolder { task, path }: &TaskAdapterFolder| {
-        let adapter = loader.load_own(task, path);
+    let load = |own: &TaskAdapter| {
+        let task = &own.task;
+        let adapter = loader.load_own(own);
         let adapter = adapter.with_context(|| format!("the adapter of the task {task}"))?;
         tracing::info!(task, bytes = adapter.size_in_bytes(), "the adapter of a task was loaded");
         Ok(adapter)
     };
-    folders.iter().map(load).collect()
+    own.iter().map(load).collect()
 }

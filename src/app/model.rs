@@ -29,6 +29,7 @@ use crate::store::Store;
 use crate::text::embedding_prompts::EmbeddingPrompts;
 use crate::text::tokenizer::Tokenizer;
 use crate::weights::source::ModelSource;
+use crate::weights::task_adapters::TaskAdapter;
 
 /// The module of sentence-transformers that compares the logits of two words.
 const JUDGE: &str = "LogitScore";
@@ -108,7 +109,9 @@ impl RunningModel {
         let joined = Instant::now();
         let from_hub = loaded.adapter_loader(config, choice.hub_options());
         let tasks = adapters::of_tasks(&source.task_adapters, &from_hub)?;
-        let adapters = AdapterParts { tasks, ..adapters::load(&choice.adapters, from_hub)? };
+        let always_one = source.task_adapters.iter().any(TaskAdapter::is_always_one);
+        let others = adapters::load(&choice.adapters, from_hub)?;
+        let adapters = AdapterParts { tasks, always_one, ..others };
         let facts = ModelFacts { on_gpu: loaded.is_on_gpu(), ..facts(&source, format, config) };
         let engine =
             loaded.with_adapters(adapters.size_in_bytes()).start(config, metrics.clone())?;
@@ -161,7 +164,12 @@ impl RunningModel {
         Ok(Self {
             name,
             engine,
-            adapters: AdapterParts { loader: layout, served: Vec::new(), tasks: Vec::new() },
+            adapters: AdapterParts {
+                loader: layout,
+                served: Vec::new(),
+                tasks: Vec::new(),
+                always_one: false,
+            },
             text: TextParts {
                 templates: ChatTemplates::default(),
                 embedding_prompts: embedding_prompts(source, &tokenizer)?,

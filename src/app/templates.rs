@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
+use serde_json::{Value, json};
 
 use super::late_interaction;
 use crate::text::chat_template::ChatTemplate;
@@ -90,6 +91,11 @@ pub(super) fn embedding_prompts(
     tokenizer: &Tokenizer,
 ) -> anyhow::Result<EmbeddingPrompts> {
     let config = source.sentence_modules.as_ref().and_then(|modules| modules.config.json());
+    // Models with adapters for tasks may have prompts for them in the configuration itself.
+    let of_tasks =
+        source.config.get("task_instructions").map(|prompts| json!({"prompts": prompts}));
+    let says_nothing = |config: &&Value| of_tasks.is_some() && config.get("prompts").is_none();
+    let config = config.filter(|config| !says_nothing(config)).or(of_tasks.as_ref());
     let read = config.map(EmbeddingPrompts::from_json).transpose();
     let read = read.context("config_sentence_transformers.json: default_prompt_name")?;
     let sides = late_interaction::settings(source)?;
@@ -99,8 +105,6 @@ pub(super) fn embedding_prompts(
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
-
     use super::*;
     use crate::text::chat_template::ChatPrompt;
     use crate::text::special_tokens::SpecialTokens;

@@ -89,17 +89,66 @@ impl Delta {
     }
 }
 
+/// The term that an adapter adds to embeddings: of each token a row of one matrix, times the other.
+#[derive(Clone, Debug)]
+pub struct EmbeddingDelta {
+    /// `[rows, rank]`, in host memory.
+    rows: Vec<f32>,
+    /// `[rank, hidden]`, times the scale.
+    up: Vec<f32>,
+    rank: usize,
+    /// Whether tokens have rows of their own, and not all of them the first one.
+    of_tokens: bool,
+}
+
+impl EmbeddingDelta {
+    /// The term of `rows [rows, rank]` and `up [rank, hidden]`, by each token's id; unless `of_tokens`, by the
+    /// first row for all.
+    pub fn load([rows, up]: [&StoredTensor; 2], scale: f32, of_tokens: bool) -> Loaded<Self> {
+        let numbers = |stored: &StoredTensor| -> Loaded<Vec<f32>> {
+            Ok(stored.to_tensor(DType::F32)?.flatten_all()?.to_vec1()?)
+        };
+        let rank = rows.dims().last().copied().unwrap_or(0);
+        let up = numbers(up)?.into_iter().map(|factor| factor * scale).collect();
+        Ok(Self { rows: numbers(rows)?, up, rank, of_tokens })
+    }
+
+    /// Bytes of its matrices.
+    pub fn size_in_bytes(&self) -> usize {
+        size_of_val(&*self.rows) + size_of_val(&*self.up)
+    }
+
+    /// Adds the term of the token `id` to its embedding.
+    fn add(&self, id: u32, embedding: &mut [f32]) {
+        let row = if self.of_tokens { id as usize } else { 0 } * self.rank;
+        let factors = &self.rows[row..row + self.rank];
+        for (factor, up) in factors.iter().zip(self.up.chunks_exact(embedding.len())) {
+            for (sum, up) in embedding.iter_mut().zip(up) {
+                *sum += factor * up;
+            }
+        }
+    }
+}
+
 /// A loaded adapter.
 #[derive(Debug)]
 pub struct Adapter {
     deltas: HashMap<Site, Delta>,
+    embeddings: Vec<EmbeddingDelta>,
     bytes: usize,
 }
 
 impl Adapter {
     /// An adapter of these linear layers, whose matrices take `bytes`.
     pub fn new(deltas: HashMap<Site, Delta>, bytes: usize) -> Self {
-        Self { deltas, bytes }
+        Self { deltas, embeddings: Vec::new(), bytes }
+    }
+
+    /// The same, with terms of embeddings.
+    #[must_use]
+    pub fn with_embeddings(self, embeddings: Vec<EmbeddingDelta>) -> Self {
+        let own: usize = embeddings.iter().map(EmbeddingDelta::size_in_bytes).sum();
+        Self { embeddings, bytes: self.bytes + own, ..self }
     }
 
     /// Bytes of its matrices.
@@ -124,6 +173,24 @@ impl PartialEq for AdaptedRows {
 }
 
 impl Eq for AdaptedRows {}
+
+/// The embeddings `x [tokens, hidden]` of the tokens `ids`, with the terms of the adapters of their rows.
+pub fn add_to_embeddings(batch: &[AdaptedRows], ids: &[u32], x: Tensor) -> Result<Tensor> {
+    if batch.iter().all(|part| part.adapter.embeddings.is_empty()) {
+        return Ok(x);
+    }
+    let (tokens, hidden) = x.dims2()?;
+    let mut terms = vec![0.0; tokens * hidden];
+    for AdaptedRows { adapter, rows } in batch {
+        for row in rows.iter().map(|row| *row as usize) {
+            let term = &mut terms[row * hidden..(row + 1) * hidden];
+            adapter.embeddings.iter().for_each(|delta| delta.add(ids[row], term));
+        }
+    }
+    let terms = Tensor::from_vec(terms, (tokens, hidden), &Device::Cpu)?;
+    let terms = terms.to_device(x.device())?.to_dtype(x.dtype())?;
+    x + terms
+}
 
 /// The adapters of the rows that a layer computes.
 #[derive(Debug, Default)]

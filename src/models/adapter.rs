@@ -10,7 +10,7 @@ use std::ops::Range;
 use candle_core::Device;
 use candle_core::quantized::GgmlDType;
 
-use crate::layers::adapter::{Adapter, Delta, Site};
+use crate::layers::adapter::{Adapter, Delta, EmbeddingDelta, Site};
 use crate::weights::lora::LoraFolder;
 use crate::weights::{Loaded, WeightError, Weights};
 
@@ -34,6 +34,19 @@ pub struct AdapterLayout {
     pub roots: &'static [&'static str],
     /// The modules.
     pub modules: Vec<AdaptableModule>,
+    /// The embeddings.
+    pub embeddings: Vec<AdaptableEmbedding>,
+}
+
+/// An embedding of the checkpoint that a model's own adapters may change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdaptableEmbedding {
+    /// Path without the common prefix: `embeddings.word_embeddings`.
+    pub path: String,
+    /// Rows and columns of the weight.
+    pub shape: [usize; 2],
+    /// Whether tokens have rows of their own, and not all of them the first one.
+    pub of_tokens: bool,
 }
 
 /// How an adapter's matrices are held in memory.
@@ -103,7 +116,27 @@ impl AdapterLayout {
             }
             bytes += weights.tally().bytes();
         }
-        Ok(Adapter::new(deltas, bytes))
+        let embeddings = folder.embeddings().iter().map(|name| self.embedding(folder, name));
+        let embeddings = embeddings.collect::<Loaded<Vec<_>>>()?;
+        Ok(Adapter::new(deltas, bytes).with_embeddings(embeddings))
+    }
+
+    fn embedding(&self, folder: &LoraFolder, name: &str) -> Loaded<EmbeddingDelta> {
+        let refuse = |reason: String| WeightError::corrupt(folder.path(), reason);
+        let roots = self.roots.iter().filter_map(|root| name.strip_prefix(root));
+        let known = |path: &str| self.embeddings.iter().find(|own| own.path == path);
+        let module = roots.chain([name]).find_map(known);
+        let module = module.ok_or_else(|| refuse(self.unknown(name)))?;
+        let [rows, up] = folder.embedding(name)?;
+        let (rank, [count, hidden]) = (folder.config().rank(name), module.shape);
+        let found = [rows.dims(), up.dims()];
+        if found != [&[count, rank][..], &[rank, hidden]] {
+            return Err(refuse(format!(
+                "the adapter of `{name}` has the dimensions {found:?}, expected [{count}, {rank}] \
+                 and [{rank}, {hidden}]"
+            )));
+        }
+        EmbeddingDelta::load([&rows, &up], folder.config().scale(name), module.of_tokens)
     }
 
     fn find(&self, name: &str) -> Option<&AdaptableModule> {

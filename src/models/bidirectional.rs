@@ -43,20 +43,32 @@ struct Bidirectional(Decoder);
 
 fn find(config: &Value) -> Option<(&'static EncoderArchitecture, Top)> {
     let names = config.get("architectures")?.as_array()?;
-    let rotary = config.get("position_embedding_type").and_then(Value::as_str) == Some("rotary");
-    if rotary && names.iter().any(|name| name == "HF_ColBERT") {
-        // Folders of ColBERT's own library don't name their network; this one is Jina's.
-        let mut rows = ENCODERS.iter().copied().flatten();
-        return rows.find(|row| row.family == "JinaEmbeddingsV3").map(|row| (row, Top::Nothing));
-    }
+    let of_jina = runs_jinas_code(config);
     names.iter().filter_map(Value::as_str).find_map(|class| {
-        let (family, top) = Top::split(class).filter(|(_, top)| *top != Top::LanguageModel)?;
+        // Folders of ColBERT's own library don't name their network.
+        let split = if of_jina && class == "HF_ColBERT" {
+            Some((JINA, Top::Nothing))
+        } else {
+            Top::split(class)
+        };
+        let (family, top) = split.filter(|(_, top)| *top != Top::LanguageModel)?;
+        let family = if of_jina && family == "XLMRoberta" { JINA } else { family };
         let mut rows = ENCODERS.iter().copied().flatten();
         let row = rows.find(|row| row.family == family)?;
         let has_classifier = (row.classifier)(config, top).is_some();
         let classifies = matches!(top, Top::Classifier | Top::TokenClassifier);
         (has_classifier == classifies).then_some((row, top))
     })
+}
+
+/// The family of networks of Jina's own code.
+const JINA: &str = "JinaEmbeddingsV3";
+
+/// Whether a `config.json` asks for Jina's own code, which has a network of its own under XLM-RoBERTa's name.
+pub fn runs_jinas_code(config: &Value) -> bool {
+    let text = |pointer: &str| config.pointer(pointer).and_then(Value::as_str);
+    text("/auto_map/AutoConfig").is_some_and(|class| class.ends_with(".XLMRobertaFlashConfig"))
+        || text("/position_embedding_type") == Some("rotary")
 }
 
 /// Whether the file of a decoder says that its tokens see all of a text.

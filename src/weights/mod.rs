@@ -20,6 +20,7 @@
 //! digest         what tells one checkpoint from another
 //! drafter_files  what drafters have beside their checkpoints
 //! finite         whether stored numbers can be weights
+//! parametrized   matrices that have adapters for tasks beside them
 //! sentence_modules  what a sentence-transformers folder says of its modules
 //! stored         StoredTensor: one tensor's bytes, where the file has them
 //! progress       how much is loaded
@@ -42,6 +43,7 @@ pub mod gguf;
 pub mod hub;
 pub mod lora;
 pub mod model_ref;
+mod parametrized;
 pub mod progress;
 pub mod projector;
 mod python_json;

@@ -19,10 +19,11 @@ use super::gguf::vocabulary::GgufVocabulary;
 use super::gguf::{self, Holds, beside, split};
 use super::hub::{self, HubOptions, is_model_gguf};
 use super::model_ref::{ModelRef, has_gguf_ending};
+use super::parametrized::Parametrized;
 use super::projector::{self, ProjectorChoice};
 use super::safetensors::SafetensorsSource;
 use super::sentence_modules::SentenceModules;
-use super::task_adapters::{self, TaskAdapterFolder};
+use super::task_adapters::{self, TaskAdapter};
 use super::tensors::{Outline, TensorSource, Weights};
 use super::token_heads::TokenHeadFiles;
 use super::with_head::WithHead;
@@ -70,7 +71,7 @@ pub struct ModelSource {
     /// The layers of BGE-M3 that read every token, where a folder has them.
     pub token_heads: Option<TokenHeadFiles>,
     /// LoRA adapters for tasks, where a folder has them.
-    pub task_adapters: Vec<TaskAdapterFolder>,
+    pub task_adapters: Vec<TaskAdapter>,
     /// Whether there is nothing but a head that drafts, for a model in another file.
     pub is_draft_head: bool,
     /// The configuration as the file has it.
@@ -216,8 +217,9 @@ impl ModelSource {
             });
         };
         let stored_config = config.to_string();
-        let task_adapters = task_adapters::find(folder, &config)?;
-        let tensors = decompressed(tensors, &mut config);
+        let stored = decompressed(tensors, &mut config);
+        let task_adapters = task_adapters::find(folder, &config, &stored)?;
+        let tensors = Parametrized::over(stored);
         let names = folder.names()?;
         if names.iter().any(|name| name == MASK_EMBEDDING) {
             // No field of a configuration tells of it.

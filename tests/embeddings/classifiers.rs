@@ -11,8 +11,9 @@ use serde::Deserialize;
 
 use super::{assert_within, raw, start_folder, text, vector};
 
-const RANKERS: [&str; 8] = [
+const RANKERS: [&str; 9] = [
     "bert_rank",
+    "jina_rank",
     "roberta_rank",
     "electra_rank",
     "qwen3_rank",

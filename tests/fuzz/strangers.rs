@@ -309,7 +309,8 @@ pub(super) fn adapters() -> Target {
             let query = Site::Layer(0, Projection::Query);
             let name = "layers.0.self_attn.q_proj".to_owned();
             let module = AdaptableModule::whole(name, 4, 6, query);
-            let layout = AdapterLayout { roots: &["model."], modules: vec![module] };
+            let layout =
+                AdapterLayout { roots: &["model."], modules: vec![module], embeddings: Vec::new() };
             let hub = HubOptions::offline(Path::new("no-cache"));
             let config = EngineConfig::default();
             let loader = AdapterLoader::new(Some(layout), &candle_core::Device::Cpu, &config, hub);

@@ -19,7 +19,11 @@ fn setup() -> Setup {
     let query = Site::Layer(0, Projection::Query);
     let module = AdaptableModule::whole("layers.0.self_attn.q_proj".to_owned(), 4, 6, query);
     Setup {
-        layout: Some(AdapterLayout { roots: &["model."], modules: vec![module] }),
+        layout: Some(AdapterLayout {
+            roots: &["model."],
+            modules: vec![module],
+            embeddings: Vec::new(),
+        }),
         config: ServerConfig {
             lora: LoraServing { max_loras: 2, at_run_time: true },
             ..setup.config

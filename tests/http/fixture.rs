@@ -241,6 +241,7 @@ impl Setup {
                 ),
                 served: Vec::new(),
                 tasks: Vec::new(),
+                always_one: false,
             },
             tokenizer: Arc::new(tokenizer_with(setup.special_tokens)),
             chat_template: template,

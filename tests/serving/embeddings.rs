@@ -248,6 +248,41 @@ async fn a_task_chooses_the_adapter_and_the_prompt() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn adapters_beside_matrices_are_chosen_by_tasks_alone() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/task_adapters/jina_v3");
+    let reference = std::fs::read(folder.join("reference.json")).unwrap();
+    let reference: Value = serde_json::from_slice(&reference).unwrap();
+    let server = serve(&folder);
+    let near = |ours: &Value, expected: &[f64], what: &str| {
+        let ours: Vec<f64> = serde_json::from_value(ours.clone()).unwrap();
+        let length = expected.iter().map(|x| x * x).sum::<f64>().sqrt();
+        for (a, b) in ours.into_iter().zip(expected.iter().map(|b| b / length)) {
+            assert!((a - b).abs() < 1e-5, "{what}: {a} and {b}");
+        }
+    };
+    let numbers = |value: &Value| serde_json::from_value::<Vec<f64>>(value.clone()).unwrap();
+    for run in reference["runs"].as_array().unwrap() {
+        let answer =
+            embed(&server, json!({"model": "e", "input": run["text"], "task": run["task"]})).await;
+        near(
+            &answer["data"][0]["embedding"],
+            &numbers(&run["embedding"]),
+            &run["task"].to_string(),
+        );
+        assert_eq!(answer["usage"]["prompt_tokens"], run["ids"].as_array().unwrap().len());
+    }
+    for run in reference["plain"].as_array().unwrap() {
+        let answer = embed(&server, json!({"model": "e", "input": run["ids"]})).await;
+        near(&answer["data"][0]["embedding"], &numbers(&run["state"]), "no task");
+    }
+    let refused = embed(&server, json!({"model": "e", "input": "x", "task": "retrieval"})).await;
+    let all = "no task is named \"retrieval\"; there are retrieval.query, retrieval.passage, \
+               separation, classification, text-matching";
+    assert_eq!(refused["error"]["message"], all);
+    server.assert_idle().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_model_without_adapters_has_the_prompts_of_tasks_alone() {
     let config = json!({"prompts": {"query": "q: ", "passage": "p: ", "clustering": "c: "}});
     let folder = prepared("roberta_cls", &[("config_sentence_transformers.json", config)]);

@@ -18,7 +18,7 @@ fn layout() -> AdapterLayout {
     let path = "layers.0.self_attn.q_proj".to_owned();
     let head = AdaptableModule::whole("lm_head".to_owned(), 4, 9, Site::Head);
     let modules = vec![AdaptableModule::whole(path, 4, 6, query), head];
-    AdapterLayout { roots: &["model.", "model.language_model."], modules }
+    AdapterLayout { roots: &["model.", "model.language_model."], modules, embeddings: Vec::new() }
 }
 
 fn load(written: &WrittenAdapter) -> Result<usize, WeightError> {

@@ -1,6 +1,5 @@
 //! From an adapter's folder to matrices in memory, beside the engine and without its thread.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use candle_core::Device;
@@ -12,6 +11,7 @@ use crate::weights::WeightError;
 use crate::weights::hub::HubOptions;
 use crate::weights::lora::{self, LoraFolder};
 use crate::weights::stored::dense_dtype;
+use crate::weights::task_adapters::TaskAdapter;
 
 /// Why an adapter can't be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -70,28 +70,27 @@ impl AdapterLoader {
             }
             Err(error) => return Err(error.into()),
         };
-        Ok(open(name, &folder, layout, form)?)
+        Ok(read(name, &LoraFolder::open(&folder)?, layout, form)?)
     }
 
-    /// Loads an adapter of the model's own folder, of whatever rank. Blocks.
+    /// Loads the adapter that the model has for a task, of whatever rank. Blocks.
     ///
     /// # Errors
     /// When it doesn't fit the model; the message names what and the bound.
-    pub fn load_own(&self, name: &str, folder: &Path) -> Result<Adapter, AdapterError> {
+    pub fn load_own(&self, own: &TaskAdapter) -> Result<Adapter, AdapterError> {
         let Parts { layout, form, .. } = &*self.parts;
         let layout = layout.as_ref().ok_or(AdapterError::NoAdapters)?;
         let form = AdapterForm { max_rank: usize::MAX, ..form.clone() };
-        Ok(open(name, folder, layout, &form)?)
+        Ok(read(&own.task, &own.open()?, layout, &form)?)
     }
 }
 
-fn open(
+fn read(
     name: &str,
-    folder: &Path,
+    folder: &LoraFolder,
     layout: &AdapterLayout,
     form: &AdapterForm,
 ) -> Result<Adapter, WeightError> {
-    let folder = LoraFolder::open(folder)?;
-    let adapter = layout.load(&folder, form)?;
+    let adapter = layout.load(folder, form)?;
     Ok(Adapter::new(name, folder.digest()?, adapter))
 }

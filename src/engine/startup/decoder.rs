@@ -175,7 +175,7 @@ impl LoadedModel {
                 classifier::read(&spec, source, weights, hidden_size, config.pooling)
             }
             (None, Some(modules)) if !head::scores_by_words(modules)? => {
-                head::read(modules, config.pooling, hidden_size)
+                head::read(source, modules, config.pooling, hidden_size)
             }
             (None, _) => Ok(PoolingHead::new(config.pooling.unwrap_or(Pooling::Last), true)),
         }

@@ -62,7 +62,7 @@ impl LoadedEncoder {
             (Some(spec), ..) => classifier::read(spec, source, &weights, size, config.pooling)?,
             (None, Some(head), _) => head,
             _ if late_interaction::is_late(source) => late_interaction::read(source, size)?,
-            (None, None, Some(modules)) => head::read(modules, config.pooling, size)?,
+            (None, None, Some(modules)) => head::read(source, modules, config.pooling, size)?,
             // As BGE-M3's authors do.
             (None, None, None) if source.token_heads.is_some() => {
                 PoolingHead::new(config.pooling.unwrap_or(Pooling::Cls), true)

@@ -7,6 +7,7 @@
 use super::error::StartupError;
 use crate::config::Pooling;
 use crate::models;
+use crate::models::bidirectional::runs_jinas_code;
 use crate::pooling::{Dense, DenseActivation, HeadLayer, PoolingHead};
 use crate::weights::sentence_modules::{SentenceModule, SentenceModules};
 use crate::weights::source::ModelSource;
@@ -22,9 +23,10 @@ const POOLINGS: [(&str, &str, Pooling); 6] = [
     ("lasttoken", "lasttoken", Pooling::Last),
 ];
 
-/// The head that the modules describe, for hidden states of `hidden_size` elements. `chosen` replaces
-/// their pooling.
+/// The head that the modules of `source` describe, for hidden states of `hidden_size` elements. `chosen`
+/// replaces their pooling.
 pub(super) fn read(
+    source: &ModelSource,
     modules: &SentenceModules,
     chosen: Option<Pooling>,
     hidden_size: usize,
@@ -34,6 +36,9 @@ pub(super) fn read(
     let mut layers = Vec::new();
     let mut size = hidden_size;
     for (at, module) in modules.modules.iter().enumerate() {
+        if at == 0 && is_jinas_network(source, module) {
+            continue;
+        }
         check_position(module, at, pooling.is_some())?;
         match module.class() {
             Some("Pooling") => pooling = Some(chosen.map_or_else(|| read_pooling(module), Ok)?),
@@ -71,6 +76,11 @@ pub(super) fn scores_by_words(modules: &SentenceModules) -> Result<bool, Startup
         return Ok(true);
     }
     Err(refusal(module, "needs true_token_id and false_token_id, two tokens to compare"))
+}
+
+/// Whether a module is the network of Jina's own code, which chooses a task's adapter besides.
+fn is_jinas_network(source: &ModelSource, module: &SentenceModule) -> bool {
+    module.kind == "custom_st.Transformer" && runs_jinas_code(&source.config)
 }
 
 /// Refuses unknown modules, and known ones at positions where they mean something else.

@@ -40,7 +40,9 @@ impl Task {
         }
         let own = state.adapters.of_tasks();
         let (base, side) = split(name);
-        let adapter = state.adapters.of_task(base).cloned();
+        // Some models have an adapter for each side.
+        let own_name = state.adapters.of_task(name);
+        let adapter = own_name.or_else(|| state.adapters.of_task(base)).cloned();
         // Some models have prompts under the names of tasks.
         let mut candidates = [name].into_iter().chain(side.unwrap_or_default().iter().copied());
         let has = |name: &&str| state.embedding_prompts.get(Some(name)).is_ok();

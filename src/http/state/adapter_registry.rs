@@ -37,6 +37,8 @@ pub struct AdapterParts {
     pub served: Vec<ServedAdapter>,
     /// Those that the model's own folder has for tasks, under the tasks' names.
     pub tasks: Vec<Adapter>,
+    /// Whether one of these is used where a request names none.
+    pub always_one: bool,
 }
 
 impl AdapterParts {
@@ -58,6 +60,7 @@ pub(crate) struct AdapterRegistry {
     pub(crate) loader: AdapterLoader,
     served: RwLock<Vec<ServedAdapter>>,
     tasks: Vec<Adapter>,
+    always_one: bool,
     /// Held while one is loaded: the bound counts those that are under way, too.
     pub(crate) changing: tokio::sync::Mutex<()>,
     pub(crate) most: usize,
@@ -65,9 +68,9 @@ pub(crate) struct AdapterRegistry {
 
 impl AdapterRegistry {
     pub(crate) fn new(parts: AdapterParts, most: usize) -> Self {
-        let AdapterParts { loader, served, tasks } = parts;
+        let AdapterParts { loader, served, tasks, always_one } = parts;
         let (served, changing) = (RwLock::new(served), tokio::sync::Mutex::default());
-        Self { loader, served, tasks, changing, most }
+        Self { loader, served, tasks, always_one, changing, most }
     }
 
     /// Those that the model's own folder has for tasks, under the tasks' names.
@@ -81,9 +84,9 @@ impl AdapterRegistry {
     }
 
     /// The adapter of requests that name neither an adapter nor a task, as the code of such models
-    /// has it: that for retrieval, else the first.
+    /// has it: that for retrieval, else the first, unless the model computes without any then.
     pub(crate) fn of_no_task(&self) -> Option<&Adapter> {
-        self.of_task("retrieval").or(self.tasks.first())
+        self.of_task("retrieval").or(self.tasks.first()).filter(|_| self.always_one)
     }
 
     /// All of them, in the order in which they were loaded.

@@ -9,6 +9,7 @@ use crate::layers::norm::NormSpec;
 use crate::models::common::{
     Architecture, BeforeHead, Block, DecoderSpec, Defaults, Head, HfConfig, LearnedPositions,
     MAX_SIZE, Names, RawFields, Result, bad, base, remove_rope, set_biases, set_interleaved_rope,
+    set_positions_behind_padding,
 };
 
 pub(super) const CLASSES: &[Architecture] = &[
@@ -50,15 +51,8 @@ fn spec_electra(config: &HfConfig) -> Result<DecoderSpec> {
 
 /// Positions begin behind the padding token's.
 fn spec_roberta(config: &HfConfig) -> Result<DecoderSpec> {
-    let mut spec = spec_bert(config)?;
-    let first = config.field_or("pad_token_id", 1usize)?.saturating_add(1);
-    let Some(context) = spec.max_position_embeddings.checked_sub(first).filter(|left| *left > 0)
-    else {
-        let bound = format!("must be more than the {first} positions of padding");
-        return Err(bad("max_position_embeddings", spec.max_position_embeddings, bound));
-    };
-    spec.max_position_embeddings = context;
-    spec.learned_positions = Some(LearnedPositions { name: POSITIONS, first });
+    let mut spec = layers(config)?;
+    set_positions_behind_padding(config, POSITIONS, &mut spec)?;
     spec.names.roots = &["roberta.", ""];
     spec.names.head = "lm_head.decoder";
     spec.names.other_head_bias = Some("lm_head.bias");

@@ -15,6 +15,7 @@ use crate::models::classifier::{
 use crate::models::common::{
     Block, DecoderSpec, Defaults, EncoderArchitecture, ExpertFields, HfConfig, Names, RawFields,
     Result, RopeDefaults, bad, base, experts, set_biases, set_layer_norm,
+    set_positions_behind_padding,
 };
 use crate::models::top::Top;
 
@@ -158,13 +159,27 @@ fn complete_nomic(fields: &mut RawFields<'_>) {
     fields.default("hidden_act", if plain { "gelu" } else { "silu" });
 }
 
-/// Its authors' name of the base.
+/// Its authors' name of the base, and what their code takes where their files say nothing.
 fn complete_jina(fields: &mut RawFields<'_>) {
     fields.alias("rope_theta", "rotary_emb_base");
+    if !fields.is("model_type", "jina_embeddings_v3") {
+        fields.default("position_embedding_type", "absolute");
+    }
 }
 
+/// Jina's third embeddings, and what else its authors' code computes: their second reranker has RoBERTa's
+/// positions, their second ColBERT rotary ones.
 fn jina(config: &HfConfig) -> Result<DecoderSpec> {
     let mut spec = fused(config, 20_000.0, "gelu")?;
+    match config.field::<String>("position_embedding_type")?.as_deref() {
+        None | Some("rotary") => {}
+        Some("absolute") => {
+            set_positions_behind_padding(config, "embeddings.position_embeddings", &mut spec)?;
+        }
+        Some(other) => {
+            return Err(bad("position_embedding_type", other, "must be rotary or absolute"));
+        }
+    }
     set_biases(&mut spec, true, true);
     spec.names = Names { attention: "mixer", ..spec.names };
     spec.mlp.tensors = MlpTensors::Plain(["fc1", "fc2"]);

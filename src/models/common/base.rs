@@ -8,7 +8,7 @@ use crate::layers::mlp::{MlpSpec, MlpTensors};
 use crate::layers::norm::NormSpec;
 use crate::models::config::{HfConfig, RopeDefaults};
 use crate::models::decoder::DecoderSpec;
-use crate::models::decoder::spec::{Block, Head, Names, OtherNorms};
+use crate::models::decoder::spec::{Block, Head, LearnedPositions, Names, OtherNorms};
 use crate::models::error::{Result, bad};
 
 /// An architecture's defaults of fields that its files may omit.
@@ -199,6 +199,25 @@ pub(crate) fn remove_rope(spec: &mut DecoderSpec) {
     for layer in &mut spec.attention {
         layer.rope = None;
     }
+}
+
+/// Learned positions named `name` instead of rotary ones, of which the first is behind the padding token's, as
+/// in RoBERTa.
+pub(crate) fn set_positions_behind_padding(
+    config: &HfConfig,
+    name: &'static str,
+    spec: &mut DecoderSpec,
+) -> Result<()> {
+    remove_rope(spec);
+    let first = config.field_or("pad_token_id", 1usize)?.saturating_add(1);
+    let rows = spec.max_position_embeddings;
+    let Some(context) = rows.checked_sub(first).filter(|left| *left > 0) else {
+        let bound = format!("must be more than the {first} positions of padding");
+        return Err(bad("max_position_embeddings", rows, bound));
+    };
+    spec.max_position_embeddings = context;
+    spec.learned_positions = Some(LearnedPositions { name, first });
+    Ok(())
 }
 
 /// Whether each layer has a sliding window: by `layer_types`, else by `default` of its index.

@@ -18,8 +18,8 @@ pub(super) use super::error::{Result, bad, check_size};
 pub(super) use architecture::{Architecture, EncoderArchitecture};
 pub(super) use base::{
     Defaults, activation, base, read_attention_bias, read_biases, remove_rope, root,
-    rotated_layers, scale, set_biases, set_interleaved_rope, set_layer_norm, set_query_key_norm,
-    set_windows, windowed_layers,
+    rotated_layers, scale, set_biases, set_interleaved_rope, set_layer_norm,
+    set_positions_behind_padding, set_query_key_norm, set_windows, windowed_layers,
 };
 pub(super) use experts::{
     ExpertFields, are_separate, experts, groups, layers_with_experts, set_sigmoid_routing,

@@ -8,7 +8,7 @@ use crate::layers::adapter::{Projection, Site};
 use crate::layers::attention::{AttentionSpec, QkvSource};
 use crate::layers::mlp::{MlpSpec, MlpTensors};
 use crate::layers::moe::MoeSpec;
-use crate::models::adapter::{AdaptableModule, AdapterLayout};
+use crate::models::adapter::{AdaptableEmbedding, AdaptableModule, AdapterLayout};
 
 /// The modules that adapters may change.
 pub(super) fn layout(spec: &DecoderSpec) -> AdapterLayout {
@@ -33,7 +33,23 @@ pub(super) fn layout(spec: &DecoderSpec) -> AdapterLayout {
     }
     let (head, hidden) = (spec.names.head.to_owned(), spec.mlp.hidden_size);
     modules.push(AdaptableModule::whole(head, hidden, spec.vocab_size, Site::Head));
-    AdapterLayout { roots: spec.names.roots, modules }
+    AdapterLayout { roots: spec.names.roots, modules, embeddings: embeddings(spec) }
+}
+
+/// The embeddings that a model's own adapters may change: nothing is done with them but to add them up.
+fn embeddings(spec: &DecoderSpec) -> Vec<AdaptableEmbedding> {
+    if spec.embedding_scale.to_bits() != 1f32.to_bits() {
+        return Vec::new();
+    }
+    let hidden = spec.mlp.hidden_size;
+    let one = |path: &str, rows: usize, of_tokens: bool| AdaptableEmbedding {
+        path: path.to_owned(),
+        shape: [rows, hidden],
+        of_tokens,
+    };
+    let rows = spec.embedding_rows.unwrap_or(spec.vocab_size);
+    let types = spec.token_types.map(|(path, rows)| one(path, rows, false));
+    [one(spec.names.embedding, rows, true)].into_iter().chain(types).collect()
 }
 
 fn attention(

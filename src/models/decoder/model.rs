@@ -21,7 +21,7 @@ use super::step::LayerStep;
 use super::streams::Streams;
 use super::tapped::Tapped;
 use crate::kernels::pointwise::soft_cap;
-use crate::layers::adapter::{Adapters, Site};
+use crate::layers::adapter::{Adapters, Site, add_to_embeddings};
 use crate::layers::attention::Selection;
 use crate::layers::embedding::Embedding;
 use crate::layers::forward::{ForwardBatch, ForwardContext, Indices, KvShape, PreviousHidden};
@@ -216,6 +216,7 @@ impl Decoder {
         if is_not_one(self.spec.embedding_scale) {
             x = (x * f64::from(self.spec.embedding_scale))?;
         }
+        x = add_to_embeddings(&batch.adapters, &step.input_ids, x)?;
         if let Some(positions) = &self.positions {
             x = (x + positions.forward(step.token_positions(), device)?)?;
         }

@@ -2,10 +2,10 @@
 
 use crate::drafter_files::MASK_EMBEDDING;
 use crate::lora::files as lora;
+use crate::lora::files::is_task_file;
 use crate::model_ref::{HubFile, has_gguf_ending};
 use crate::projector::is_projector;
 use crate::sentence_modules::TEXT_CONFIGS;
-use crate::task_adapters::is_task_file;
 use crate::token_heads;
 
 use super::error::HubError;

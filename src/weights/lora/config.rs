@@ -146,6 +146,19 @@ impl LoraConfig {
         })
     }
 
+    /// An adapter of every layer but the output head, of one rank.
+    pub(super) fn plain(rank: usize, alpha: f64) -> Self {
+        Self {
+            rank,
+            alpha,
+            rank_stabilized: false,
+            ranks: Vec::new(),
+            alphas: Vec::new(),
+            targets: Targets::AllLinear,
+            exclude: None,
+        }
+    }
+
     /// The rank of the adapter of `module`, a path in the base model.
     pub fn rank(&self, module: &str) -> usize {
         first_match(&self.ranks, module).unwrap_or(self.rank)

@@ -1,10 +1,11 @@
 //! A LoRA adapter's folder as PEFT writes it: `adapter_config.json` and
-//! `adapter_model.safetensors`.
+//! `adapter_model.safetensors`; or what a model's own tensors have for a task.
 //!
 //! Knows which module each tensor belongs to; never what a module is.
 
 pub mod config;
 pub(crate) mod files;
+pub(crate) mod stack;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,8 @@ use std::sync::Arc;
 use candle_core::Device;
 
 pub use config::LoraConfig;
-use files::{CONFIG, TENSORS};
+use files::{CONFIG, DOWN, TENSORS, UP, WRAPPER};
+use stack::{AdapterStack, OfTask};
 
 use super::digest;
 use super::error::WeightError;
@@ -22,21 +24,22 @@ use super::folder::ModelFolder;
 use super::hub::{self, HubOptions};
 use super::model_ref::{HubFile, HubRef};
 use super::safetensors::SafetensorsSource;
+use super::stored::StoredTensor;
 use super::tensors::{TensorSource, Weights};
 
 const PICKLE: &str = "adapter_model.bin";
-/// What PEFT puts before the names of the model that it wraps.
-const WRAPPER: &str = "base_model.model.";
-const DOWN: &str = ".lora_A.weight";
-const UP: &str = ".lora_B.weight";
 
 /// An adapter's files, opened and checked; tensors are read when they are asked for.
 pub struct LoraFolder {
     config: LoraConfig,
     /// The configuration as the file has it.
     stored_config: String,
-    source: Arc<SafetensorsSource>,
+    source: Arc<dyn TensorSource>,
     modules: Vec<String>,
+    /// Modules that are embeddings; PEFT's are not supported.
+    embeddings: Vec<String>,
+    /// What these are read from, and for which task.
+    stack: Option<(AdapterStack, usize)>,
     path: PathBuf,
 }
 
@@ -64,7 +67,41 @@ impl LoraFolder {
         let path = files.path(TENSORS);
         let modules = modules(&source, &path)?;
         check_finite(&source)?;
-        Ok(Self { config, stored_config, source: Arc::new(source), modules, path })
+        let (embeddings, stack) = (Vec::new(), None);
+        Ok(Self {
+            config,
+            stored_config,
+            source: Arc::new(source),
+            modules,
+            embeddings,
+            stack,
+            path,
+        })
+    }
+
+    /// The adapter of a model's own task, counted from 0.
+    ///
+    /// # Errors
+    /// When a tensor has other dimensions than the stack says, or holds a number that is not finite.
+    pub fn of_task(stack: &AdapterStack, task: usize) -> Result<Self, WeightError> {
+        let found = stack.modules()?;
+        let (modules, embeddings) = (found.layers.clone(), found.embeddings.clone());
+        let source = OfTask { stack: stack.clone(), task, modules: found };
+        check_finite(&source)?;
+        for module in &embeddings {
+            for tensor in stack.embedding(module, task)? {
+                check_numbers(&tensor, module, &source)?;
+            }
+        }
+        Ok(Self {
+            config: LoraConfig::plain(stack.rank, stack.alpha),
+            stored_config: format!("{} {} {task}", stack.rank, stack.alpha),
+            source: Arc::new(source),
+            modules,
+            embeddings,
+            stack: Some((stack.clone(), task)),
+            path: stack.path.clone(),
+        })
     }
 
     /// What the adapter says of itself.
@@ -75,6 +112,26 @@ impl LoraFolder {
     /// Paths in the base model of the modules that the adapter changes, ascending.
     pub fn modules(&self) -> &[String] {
         &self.modules
+    }
+
+    /// Paths of the embeddings that the adapter changes, ascending.
+    pub fn embeddings(&self) -> &[String] {
+        &self.embeddings
+    }
+
+    /// The two matrices of an embedding, `[rows, rank]` and `[rank, columns]`.
+    ///
+    /// # Errors
+    /// When a tensor can't be read.
+    pub fn embedding(&self, module: &str) -> Result<[StoredTensor; 2], WeightError> {
+        let stack = self.stack.as_ref().filter(|_| self.embeddings.iter().any(|own| own == module));
+        let (stack, task) = stack.ok_or_else(|| {
+            WeightError::corrupt(
+                &self.path,
+                format!("there is no adapter of the embedding {module}"),
+            )
+        })?;
+        stack.embedding(module, *task)
     }
 
     /// The tensors of a module, `lora_A.weight` and `lora_B.weight`, for a model on `device`.
@@ -156,16 +213,21 @@ fn stranger(name: &str) -> String {
 }
 
 /// Adapters are small enough to look at every number.
-fn check_finite(source: &SafetensorsSource) -> Result<(), WeightError> {
-    for name in source.names() {
-        let tensor = source.read(&name)?;
-        let Some(dtype) = tensor.dense_dtype() else { continue };
-        if let Some((index, value)) = finite::first_non_finite(tensor.bytes(), dtype) {
-            let reason = format!("element {index} is {value}");
-            return Err(WeightError::BadTensor { origin: source.origin(&name), name, reason });
-        }
-    }
-    Ok(())
+fn check_finite(source: &dyn TensorSource) -> Result<(), WeightError> {
+    source.names().iter().try_for_each(|name| check_numbers(&source.read(name)?, name, source))
+}
+
+fn check_numbers(
+    tensor: &StoredTensor,
+    name: &str,
+    source: &dyn TensorSource,
+) -> Result<(), WeightError> {
+    let Some(dtype) = tensor.dense_dtype() else { return Ok(()) };
+    let Some((index, value)) = finite::first_non_finite(tensor.bytes(), dtype) else {
+        return Ok(());
+    };
+    let (name, reason) = (name.to_owned(), format!("element {index} is {value}"));
+    Err(WeightError::BadTensor { origin: source.origin(&name), name, reason })
 }
 
 fn incomplete(folder: &Path, reason: String) -> WeightError {
