@@ -5,9 +5,9 @@
 
 Each model is planned with a KV cache of `--cache` and then served so: memory is that of the process once every
 block of the cache was written, which takes as long as reading so many tokens, speeds are those of a prompt of 512
-tokens and of one stream behind 16. FLAGs are those of `sconce serve` (models/dense,--quantize,q8_0). Memory speed
-changes within minutes on shared machines, so each plan is made right before its server starts. Standard library
-only; needs Linux.
+tokens and of one stream behind 16 without drafts. FLAGs are those of `sconce serve`
+(models/dense,--quantize,q8_0). Memory speed changes within minutes on shared machines, so each plan is made right
+before its server starts. Standard library only; needs Linux.
 """
 
 import argparse
@@ -32,9 +32,10 @@ def resident(process_id):
     return 1024 * sum(int(fields[name].split()[0]) for name in ("RssAnon", "RssShmem"))
 
 
-def fill(url, model, tokens):
+def fill(url, model, tokens, context):
     """Writes every block of the cache, and the largest steps where the cache holds them."""
-    part = 1000
+    # A text has some tokens more than were asked for.
+    part = min(1000, context // 2)
     rounds = tokens // part
     ask = lambda at: call(f"{url}/v1/completions",
                           {"model": model, "prompt": text(url, model, part, at), "max_tokens": 1})
@@ -55,13 +56,13 @@ def main():
     print("|---|---|---|---|---|---|---|")
     for one in options.models:
         options.model, *more = one.split(",")
-        flags = ["--kv-cache-memory", options.cache, "--max-num-seqs", "16", *more]
+        flags = ["--kv-cache-memory", options.cache, "--max-num-seqs", "16", "--draft-max", "0", *more]
         plan = planned(options, flags)
         speed = plan["speed"]
         with process(options, *flags) as (url, model, process_id):
             prefill = benched(options, url, "--input-len", "512", "--output-len", "1", "--num-requests", "5")
             decode = benched(options, url, "--input-len", "16", "--output-len", "64", "--num-requests", "3")
-            fill(url, model, plan["plan"]["kv_tokens"])
+            fill(url, model, plan["plan"]["kv_tokens"], plan["plan"]["max_model_len"])
             memory = resident(process_id)
         name = " ".join([pathlib.Path(options.model).name, *more])
         cells = []

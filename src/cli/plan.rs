@@ -1,7 +1,6 @@
 //! `sconce plan`: what a model would take and how fast it could be, before it is loaded or even fetched.
 
 use std::io::Write;
-use std::num::NonZeroUsize;
 
 use serde_json::{Value, json};
 
@@ -11,20 +10,14 @@ use crate::app::plan::ModelPlan;
 use crate::config::{EngineConfig, WeightKind};
 use crate::engine::memory::{MemoryPlan, Size};
 use crate::engine::startup::device::OpenDevice;
-use crate::engine::startup::forecast::{Forecast, Part, Work};
+use crate::engine::startup::speed::{PROMPT, Speed};
 use crate::kernels::backend::cpu_level;
-use crate::kernels::ceiling::{DeviceCeiling, ProductRates};
 use crate::kernels::pool;
 use crate::kv_cache::BLOCK_SIZE;
 
 /// Kinds to try where the weights don't fit, the largest first.
 const SMALLER: [WeightKind; 4] =
     [WeightKind::Q8_0, WeightKind::Q6K, WeightKind::Q5K, WeightKind::Q4K];
-
-/// Tokens of the prompt whose speed is told.
-const PROMPT: usize = 512;
-/// How speeds are told that a GPU doesn't exceed.
-const AT_MOST: &str = "at most";
 
 /// Show what a model would take and how fast it could be.
 ///
@@ -38,7 +31,7 @@ pub struct PlanArgs {
     /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// Leave out the speed, which is measured for about a second.
+    /// Leave out the speed, for which a part of the model is loaded and timed, for a few seconds.
     #[arg(long)]
     no_speed: bool,
     #[command(flatten)]
@@ -57,9 +50,12 @@ pub fn run(args: &PlanArgs) -> anyhow::Result<()> {
     let config = args.serve.engine_config();
     let device = OpenDevice::open(config.device, 0, 1)?;
     let plan = ModelPlan::new(&choice, &config, &device)?;
-    let rates =
-        if args.no_speed { None } else { Some(Rates::measure(&plan.forecast, &device, &config)?) };
-    let report = Report { plan: &plan, config: &config, rates };
+    let speed = (!args.no_speed).then(|| {
+        let memory = plan.memory.as_ref().ok().and_then(Option::as_ref);
+        Speed::measure(&plan.source, &plan.forecast, memory, &config, &device)
+    });
+    let speed = speed.map(|speed| speed.map_err(|error| error.to_string()));
+    let report = Report { plan: &plan, config: &config, speed };
     report.print(args.json)
 }
 
@@ -68,70 +64,14 @@ pub(super) fn print_for(args: &ServeArgs) -> anyhow::Result<()> {
     let config = args.engine_config();
     let device = OpenDevice::open(config.device, 0, 1)?;
     let plan = ModelPlan::new(&args.model_choice(), &config, &device)?;
-    Report { plan: &plan, config: &config, rates: None }.print(false)
-}
-
-/// How fast the device multiplies with the weights of a model: what products with weights of each kind
-/// reach on a CPU, and what a GPU can do at most.
-#[derive(Clone, Debug)]
-struct Rates(Vec<(Work, ProductRates)>);
-
-impl Rates {
-    fn measure(
-        forecast: &Forecast,
-        device: &OpenDevice,
-        config: &EngineConfig,
-    ) -> anyhow::Result<Self> {
-        let work = forecast.work_of_token();
-        if !device.device.is_cpu() {
-            let DeviceCeiling { copied_bytes, bf16_operations } =
-                DeviceCeiling::measure(&device.device)?;
-            let rates = ProductRates { read_bytes: copied_bytes, operations: bf16_operations };
-            return Ok(Self(work.into_iter().map(|one| (one, rates)).collect()));
-        }
-        if let Some(threads) = config.threads.and_then(NonZeroUsize::new) {
-            pool::start(threads)?;
-        }
-        let mut measured: Vec<(Work, ProductRates)> = Vec::new();
-        for one in work {
-            // Of a prompt's tokens each expert has a part.
-            let rows = match (one.part, forecast.experts) {
-                (Part::Experts, Some((some, all))) => (PROMPT * some / all.max(1)).max(1),
-                _ => PROMPT,
-            };
-            let known = measured.iter().find(|(other, _)| {
-                let alike = (other.part == Part::Experts) == (one.part == Part::Experts);
-                alike && other.kind == one.kind
-            });
-            let rates = match known {
-                Some((_, rates)) => *rates,
-                None => ProductRates::measure(one.kind, rows)?,
-            };
-            measured.push((one, rates));
-        }
-        Ok(Self(measured))
-    }
-
-    /// Bytes in a second that are read of what products are made of.
-    fn read_bytes(&self) -> f64 {
-        self.0.iter().map(|(_, rates)| rates.read_bytes).fold(0.0, f64::max)
-    }
-}
-
-/// Tokens in a second that come of the rates.
-#[derive(Clone, Copy, Debug)]
-struct Speed {
-    /// Of one stream, its context short.
-    decode: f64,
-    /// Of one stream, its context full.
-    decode_full: f64,
-    prefill: f64,
+    Report { plan: &plan, config: &config, speed: None }.print(false)
 }
 
 struct Report<'a> {
     plan: &'a ModelPlan,
     config: &'a EngineConfig,
-    rates: Option<Rates>,
+    /// How fast the model can be, or why that can't be told; `None`: nobody asked, or it is an encoder.
+    speed: Option<Result<Option<Speed>, String>>,
 }
 
 impl Report<'_> {
@@ -194,33 +134,7 @@ impl Report<'_> {
     }
 
     fn speed(&self) -> Option<Speed> {
-        let rates = self.rates.as_ref()?;
-        let facts = self.plan.forecast.facts?;
-        let length = self.memory().map_or(facts.model_context, |plan| plan.max_model_len);
-        let context = facts.block_bytes / BLOCK_SIZE * length;
-        #[expect(clippy::cast_precision_loss, reason = "rates")]
-        let seconds = |read: &dyn Fn(&Work, &ProductRates) -> (usize, f64)| -> f64 {
-            let each = rates.0.iter().map(|(work, rates)| read(work, rates));
-            each.map(|(amount, rate)| amount as f64 / rate).sum()
-        };
-        let decode = seconds(&|work, rates| (work.share.bytes, rates.read_bytes));
-        #[expect(clippy::cast_precision_loss, reason = "a rate")]
-        let behind_context = context as f64 / rates.read_bytes();
-        // The output head multiplies a prompt's last token alone.
-        let prefill = seconds(&|work, rates| {
-            let elements = if work.part == Part::Head { 0 } else { work.share.elements };
-            (2 * elements, rates.operations)
-        });
-        Some(Speed {
-            decode: 1.0 / decode,
-            decode_full: 1.0 / (decode + behind_context),
-            prefill: 1.0 / prefill,
-        })
-    }
-
-    /// Whether speeds are what to expect, or what can't be exceeded.
-    fn about(&self) -> &'static str {
-        if self.plan.forecast.device == "cpu" { "about" } else { AT_MOST }
+        self.speed.as_ref()?.as_ref().ok().copied().flatten()
     }
 
     fn write(&self, out: &mut impl Write) -> anyhow::Result<()> {
@@ -248,21 +162,28 @@ impl Report<'_> {
             writeln!(out, "plan           {memory}")?;
             writeln!(out, "all of it      {}", Size(forecast.process_bytes(Some(memory))))?;
         }
-        if let Some(Speed { decode, decode_full, prefill }) = self.speed() {
-            let about = self.about();
-            writeln!(
-                out,
-                "decode         {about} {decode:.0} tokens/s a stream, {decode_full:.0} at full \
-                 context ({}, {:.1} GB/s)",
-                level(&forecast.device),
-                self.rates.as_ref().map_or(0.0, Rates::read_bytes) / 1e9,
-            )?;
-            writeln!(out, "prefill        {about} {prefill:.0} tokens/s, of a prompt of {PROMPT}")?;
+        match &self.speed {
+            Some(Ok(Some(speed))) => self.write_speed(out, speed)?,
+            Some(Err(error)) => writeln!(out, "speed          not measured: {error}")?,
+            Some(Ok(None)) | None => {}
         }
         for advice in self.advice() {
             writeln!(out, "would help     {advice}")?;
         }
         Ok(())
+    }
+
+    fn write_speed(&self, out: &mut impl Write, speed: &Speed) -> std::io::Result<()> {
+        let Speed { decode, decode_full, prefill, read_bytes, at_most } = *speed;
+        let about = if at_most { "at most" } else { "about" };
+        let level = level(&self.plan.forecast.device);
+        let rate = read_bytes / 1e9;
+        writeln!(
+            out,
+            "decode         {about} {decode:.0} tokens/s a stream, {decode_full:.0} at full context \
+             ({level}, {rate:.1} GB/s)",
+        )?;
+        writeln!(out, "prefill        {about} {prefill:.0} tokens/s, of a prompt of {PROMPT}")
     }
 
     fn json(&self) -> Value {
@@ -304,8 +225,9 @@ impl Report<'_> {
                 "decode_tokens_per_second": speed.decode,
                 "decode_tokens_per_second_at_full_context": speed.decode_full,
                 "prefill_tokens_per_second": speed.prefill,
-                "at_most": self.about() == AT_MOST,
+                "at_most": speed.at_most,
             })),
+            "speed_error": self.speed.as_ref().and_then(|speed| speed.as_ref().err()),
             "fits": self.refusal().is_none(),
             "refusal": self.refusal(),
             "advice": self.advice(),

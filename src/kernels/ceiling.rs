@@ -15,13 +15,11 @@ use super::packed::buffer::Buffer;
 use super::pool;
 
 mod device;
-mod products;
 mod rate;
 #[cfg(target_arch = "x86_64")]
 mod tiles;
 
 pub use device::DeviceCeiling;
-pub use products::ProductRates;
 use rate::best_rate;
 
 /// What the CPU can do at most: rates of the whole thread team.

@@ -209,7 +209,7 @@ pub(super) fn rehearse(
     let states = shape.states(steps.iter().map(Vec::len).max().unwrap_or(1), device)?;
     let context = ForwardContext { device, kv: &kv, states: &states, interruption: None };
     for lengths in steps {
-        let step = rehearsed(&lengths)?;
+        let step = first_steps(&lengths)?;
         let count = narrow(step.input_ids.len());
         let logits_rows = (count - narrow(largest.rows).min(count)..count).collect();
         let batch = if model.gives_logits() {
@@ -226,7 +226,7 @@ pub(super) fn rehearse(
 }
 
 /// A step of new sequences of these lengths, whose block tables all repeat the only block.
-fn rehearsed(lengths: &[usize]) -> Result<Step> {
+pub(super) fn first_steps(lengths: &[usize]) -> Result<Step> {
     let mut step = Step { cu_seqlens_q: vec![0], ..Step::default() };
     for (seq, length) in lengths.iter().enumerate() {
         let count = u32::try_from(*length).map_err(candle_core::Error::wrap)?;
@@ -254,7 +254,7 @@ mod tests {
         assert_eq!(steps(100, 64), [vec![64, 36], vec![1; 8]]);
         let largest = LargestSteps { tokens: 1, rows: 9, context: 10_000_000 }.within(100);
         assert_eq!(largest.decode_bounds(), DecodeBounds { seqs: 9, blocks: 100 });
-        let step = rehearsed(&[40, 3]).unwrap();
+        let step = first_steps(&[40, 3]).unwrap();
         assert_eq!(step.cu_seqlens_q, [0, 40, 43]);
         assert_eq!(
             (&step.positions[38..], &step.slots[38..]),

@@ -12,6 +12,7 @@ mod local;
 mod logits;
 mod positions;
 pub mod ranks;
+mod timing;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -28,6 +29,7 @@ use local::Local;
 pub use logits::{HostLogits, Logits};
 use ranks::Leader;
 use ranks::order::Order;
+pub use timing::StepSeconds;
 
 pub use crate::layers::forward::{
     Adapter, BLOCK_SIZE, DeviceLogits, Interruption, KvFormat, KvHeads, KvShape,
@@ -150,6 +152,21 @@ impl Runner {
         kv_format: KvFormat,
     ) -> Result<()> {
         local::rehearse(model, device, largest, kv_format)
+    }
+
+    /// Times steps of a model that no runner has yet: those of a prompt of so many tokens, and those of single
+    /// tokens behind a short context. The medians of a few, other tokens each time.
+    ///
+    /// # Errors
+    ///
+    /// A step takes more memory than there is.
+    pub fn time_steps(
+        model: &dyn CausalLm,
+        device: &Device,
+        tokens: usize,
+        kv_format: KvFormat,
+    ) -> Result<StepSeconds> {
+        timing::time_steps(model, device, tokens, kv_format)
     }
 
     /// Captures decode steps up to these bounds as CUDA graphs, where the device has them and no other

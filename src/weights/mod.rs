@@ -20,6 +20,7 @@
 //! digest         what tells one checkpoint from another
 //! drafter_files  what drafters have beside their checkpoints
 //! finite         whether stored numbers can be weights
+//! made_up        numbers in the place of those that were not fetched
 //! parametrized   matrices that have adapters for tasks beside them
 //! sentence_modules  what a sentence-transformers folder says of its modules
 //! stored         StoredTensor: one tensor's bytes, where the file has them
@@ -42,6 +43,7 @@ mod folder;
 pub mod gguf;
 pub mod hub;
 pub mod lora;
+mod made_up;
 pub mod model_ref;
 mod parametrized;
 pub mod progress;

@@ -18,6 +18,7 @@ use super::folder::ModelFolder;
 use super::gguf::vocabulary::GgufVocabulary;
 use super::gguf::{self, Holds, beside, split};
 use super::hub::{self, HubOptions, is_model_gguf};
+use super::made_up::MadeUp;
 use super::model_ref::{ModelRef, has_gguf_ending};
 use super::parametrized::Parametrized;
 use super::projector::{self, ProjectorChoice};
@@ -112,7 +113,8 @@ impl ModelSource {
         }
     }
 
-    /// Opens the headers of a model of the hub: what isn't in them reads as zeros.
+    /// Opens the headers of a model of the hub: what isn't in them reads as zeros, small matrices as random
+    /// numbers and vectors as ones.
     ///
     /// # Errors
     /// As [`ModelSource::open`].
@@ -121,10 +123,12 @@ impl ModelSource {
         headers: &hub::headers::Headers,
         name: String,
     ) -> Result<Self, WeightError> {
-        match &headers.gguf {
-            Some(path) => Self::open_gguf(path, name, &ProjectorChoice::Absent),
-            None => Self::open_folder(headers.folder(), name, &ProjectorChoice::Absent),
-        }
+        let source = match &headers.gguf {
+            Some(path) => Self::open_gguf(path, name, &ProjectorChoice::Absent)?,
+            None => Self::open_folder(headers.folder(), name, &ProjectorChoice::Absent)?,
+        };
+        let tensors = Arc::new(MadeUp(source.tensors.clone()));
+        Ok(Self { tensors, ..source })
     }
 
     /// Opens a model whose files are part of the binary: file name and content.

@@ -1,12 +1,14 @@
 //! What a model would take, told from headers: as much as it takes when it is loaded, and the same from a hub
 //! that is asked for headers alone.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use sconce::config::{DeviceChoice, EngineConfig, WeightKind};
 use sconce::engine::startup::LoadedModel;
 use sconce::engine::startup::device::OpenDevice;
 use sconce::engine::startup::forecast::Forecast;
+use sconce::engine::startup::speed::Speed;
 use sconce::layers::forward::KvFormat;
 use sconce::weights::hub::HubOptions;
 use sconce::weights::model_ref::ModelRef;
@@ -69,8 +71,36 @@ fn caches_take_what_was_foretold() {
     }
 }
 
+fn speed(source: &ModelSource) -> Option<Speed> {
+    let cpu = OpenDevice::open(DeviceChoice::Cpu, 0, 1).unwrap();
+    let config = config(None);
+    let forecast = Forecast::new(source, &config, &cpu).unwrap();
+    let plan = forecast.plan(&config).unwrap();
+    Speed::measure(source, &forecast, plan.as_ref(), &config, &cpu).unwrap()
+}
+
+fn assert_told(speed: Option<Speed>, name: &str) {
+    let Speed { decode, decode_full, prefill, read_bytes, at_most } = speed.unwrap();
+    for rate in [decode, decode_full, prefill, read_bytes] {
+        assert!(rate.is_finite() && rate > 0.0, "{name}: {rate}");
+    }
+    assert!(decode_full <= decode && !at_most, "{name}");
+}
+
+#[test]
+fn speeds_are_those_of_steps_of_the_model() {
+    for name in ["qwen3", "qwen3_moe", "gemma3", "mamba2", "lfm2", "gpt2", "qwen3_next"] {
+        assert_told(speed(&open(name)), name);
+    }
+    let encoder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/embeddings/bert_mean");
+    let none = HubOptions::offline(Path::new("none"));
+    let encoder = ModelSource::open(&ModelRef::Folder(encoder), &none).unwrap();
+    assert_eq!(speed(&encoder), None, "it has no cache to decode with");
+}
+
 #[cfg(feature = "hub")]
 mod remote {
+    use candle_core::{DType, Device};
     use sconce::weights::hub::fetch_headers_blocking;
     use sconce::weights::hub::watch::Watch;
     use sconce::weights::model_ref::HubRef;
@@ -90,6 +120,33 @@ mod remote {
             retries: 1,
             watch: Watch::default(),
         }
+    }
+
+    #[test]
+    fn the_speed_of_experts_that_were_not_fetched_is_told() {
+        let read = |name: &str| std::fs::read(folder("qwen3_moe").join(name)).unwrap();
+        let files = [
+            ("config.json", read("config.json")),
+            ("tokenizer.json", b"{}".to_vec()),
+            ("model.safetensors", read("model.safetensors")),
+        ];
+        let (hub, cache) = (FakeHub::start(&files), tempfile::tempdir().unwrap());
+        let reference = HubRef::parse("org/name", None).unwrap();
+        let headers = fetch_headers_blocking(&reference, &options(&hub, cache.path())).unwrap();
+        let source = ModelSource::open_headers(&headers, "name".to_owned()).unwrap();
+        let outlines = source.outlines().unwrap();
+        let numbers = |name: &str| -> Vec<f32> {
+            let shape = &outlines.iter().find(|one| one.name == name).unwrap().dims;
+            let tensor = source.weights(&Device::Cpu).dense(name, shape, DType::F32).unwrap();
+            tensor.flatten_all().unwrap().to_vec1().unwrap()
+        };
+        // A router of zeros would choose the same experts for all tokens.
+        let router = numbers("model.layers.0.mlp.gate.weight");
+        assert!(router.iter().any(|weight| *weight < 0.0) && router.iter().any(|w| *w > 0.0));
+        assert!(router.iter().all(|weight| weight.abs() < 0.06));
+        let norm = numbers("model.norm.weight");
+        assert!(norm.iter().all(|weight| weight.to_bits() == 1f32.to_bits()));
+        assert_told(speed(&source), "of headers");
     }
 
     /// The forecast of headers, and what was asked of the hub for them.

@@ -73,8 +73,6 @@ pub struct Share {
 pub struct Forecast {
     /// Weights in memory, by part and kind.
     pub weights: BTreeMap<(Part, String), Share>,
-    /// The kinds by the names that they have there.
-    kinds: BTreeMap<String, Kind>,
     /// What the memory plan starts from; `None` for encoders, which have no KV cache.
     pub facts: Option<MemoryFacts>,
     /// The type of the KV cache.
@@ -110,10 +108,9 @@ impl Forecast {
             .then(|| Ok::<_, StartupError>(models::spec_on(&hf_config?, &device.device)?))
             .transpose()?;
         let outlines = source.outlines().map_err(ModelError::from)?;
-        let (weights, kinds) = weights(&outlines, config, decoder.as_ref());
+        let weights = weights(&outlines, config, decoder.as_ref());
         let mut forecast = Self {
             weights,
-            kinds,
             facts: None,
             kv_dtype: String::new(),
             scratch_bytes: 0,
@@ -209,21 +206,30 @@ impl Forecast {
         self.weight_bytes() + cache + self.scratch_bytes + PROCESS_BYTES
     }
 
+    /// Bytes of the layers' matrices, with those of all experts.
+    pub fn layer_bytes(&self) -> usize {
+        let layers = self
+            .weights
+            .iter()
+            .filter(|((part, _), _)| matches!(part, Part::Layers | Part::Experts));
+        layers.map(|(_, share)| share.bytes).sum()
+    }
+
     /// The matrices that a token is multiplied with, by part and kind: of experts those that it goes to.
     pub fn work_of_token(&self) -> Vec<Work> {
         let tied = !self.weights.keys().any(|(part, _)| *part == Part::Head);
-        let work = self.weights.iter().filter_map(|((part, name), share)| {
+        let work = self.weights.iter().filter_map(|((part, _), share)| {
             let (of, all) = match (part, self.experts) {
                 (Part::Experts, Some((some, all))) => (some.min(all), all.max(1)),
                 // Of an embedding one row is read; as an output head all of it.
                 (Part::Embedding, _) if !tied => return None,
-                (Part::Tower | Part::Drafts, _) => return None,
+                (Part::Tower | Part::Drafts | Part::Small, _) => return None,
                 _ => (1, 1),
             };
             let part = if *part == Part::Embedding { Part::Head } else { *part };
             let share =
                 Share { elements: share.elements / all * of, bytes: share.bytes / all * of };
-            Some(Work { part, kind: self.kinds.get(name).copied()?, share })
+            Some(Work { part, share })
         });
         work.collect()
     }
@@ -234,8 +240,6 @@ impl Forecast {
 pub struct Work {
     /// What they are for; an embedding that is the output head counts as that.
     pub part: Part,
-    /// What they are stored as in memory.
-    pub kind: Kind,
     /// How large they are together.
     pub share: Share,
 }
@@ -264,14 +268,13 @@ fn scratch_bytes(spec: &DecoderSpec, config: &EngineConfig) -> usize {
     4 * (of_tokens + of_logits)
 }
 
-/// The weights by part and by the kind that they have once they are loaded, and the kinds by name.
+/// The weights by part and by the kind that they have once they are loaded.
 fn weights(
     outlines: &[Outline],
     config: &EngineConfig,
     spec: Option<&DecoderSpec>,
-) -> (BTreeMap<(Part, String), Share>, BTreeMap<String, Kind>) {
+) -> BTreeMap<(Part, String), Share> {
     let mut all: BTreeMap<(Part, String), Share> = BTreeMap::new();
-    let mut kinds = BTreeMap::new();
     let has_embedding = outlines.iter().any(|one| part_of(&one.name, spec) == Part::Embedding);
     let tied = spec.is_some_and(|spec| spec.tied_embeddings) && has_embedding;
     for tensor in outlines {
@@ -287,7 +290,6 @@ fn weights(
         let name = format!("{kind:?}");
         let name = name.trim_start_matches("Ggml(").trim_start_matches("Coded(");
         let name = name.trim_end_matches(')').to_lowercase();
-        kinds.insert(name.clone(), kind);
         let share = all.entry((part, name)).or_default();
         let elements: usize = tensor.dims.iter().product();
         share.elements += elements;
@@ -296,7 +298,7 @@ fn weights(
             None => tensor.bytes,
         };
     }
-    (all, kinds)
+    all
 }
 
 /// What a tensor is rounded to as it is loaded.

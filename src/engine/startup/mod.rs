@@ -17,6 +17,7 @@ pub mod forecast;
 mod head;
 mod late_interaction;
 mod ranks;
+pub mod speed;
 pub mod tiers;
 mod token_heads;
 mod tower;
