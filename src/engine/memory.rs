@@ -176,14 +176,15 @@ impl WeightsFit {
     }
 }
 
-/// The format of the KV cache for heads of `shape`; `auto` is the one that suits the checkpoint.
+/// The format of the KV cache for heads of `shape`, if nothing else is asked for the one that suits a checkpoint
+/// of `dtype`.
 pub fn kv_format(
     asked: KvCacheDtype,
-    auto: KvFormat,
+    dtype: DType,
     shape: &KvShape,
 ) -> Result<KvFormat, PlanError> {
     let format = match asked {
-        KvCacheDtype::Auto => auto,
+        KvCacheDtype::Auto => KvFormat::of_dtype(dtype).unwrap_or(KvFormat::F16),
         KvCacheDtype::F32 => KvFormat::F32,
         KvCacheDtype::F16 => KvFormat::F16,
         KvCacheDtype::Bf16 => KvFormat::Bf16,
@@ -363,7 +364,7 @@ mod tests {
         let format = |asked, head_dim| {
             let layers = vec![KvHeads::new(1, head_dim)];
             let shape = KvShape { layers, ..KvShape::default() };
-            kv_format(asked, KvFormat::Bf16, &shape)
+            kv_format(asked, DType::BF16, &shape)
         };
         assert_eq!(format(KvCacheDtype::Auto, 80), Ok(KvFormat::Bf16));
         assert_eq!(format(KvCacheDtype::Fp8, 80), Ok(KvFormat::Fp8));

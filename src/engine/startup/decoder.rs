@@ -266,8 +266,8 @@ impl LoadedModel {
 
     /// The format of the KV cache, which the model's heads and the device must be able to have.
     fn kv_format(&self, config: &EngineConfig) -> Result<KvFormat, PlanError> {
-        let auto = KvFormat::of_dtype(self.kv_dtype).unwrap_or(KvFormat::F16);
-        let format = memory::kv_format(config.kv_cache_dtype, auto, &self.model.kv_shape())?;
+        let shape = self.model.kv_shape();
+        let format = memory::kv_format(config.kv_cache_dtype, self.kv_dtype, &shape)?;
         if !format.runs_on(&self.device.device) {
             let (asked, device) = (config.kv_cache_dtype, self.device.name.clone());
             return Err(PlanError::CacheDevice { asked, device });

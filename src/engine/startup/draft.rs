@@ -91,8 +91,7 @@ impl LoadedDraft {
 
     /// The format of its KV cache.
     pub(super) fn kv_format(&self, config: &EngineConfig) -> Result<KvFormat, StartupError> {
-        let auto = KvFormat::of_dtype(self.kv_dtype).unwrap_or(KvFormat::F16);
-        Ok(memory::kv_format(config.kv_cache_dtype, auto, &self.model.kv_shape())?)
+        Ok(memory::kv_format(config.kv_cache_dtype, self.kv_dtype, &self.model.kv_shape())?)
     }
 
     /// What the memory plan has to know.

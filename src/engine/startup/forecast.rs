@@ -15,7 +15,6 @@ use crate::models::ModelError;
 use crate::models::config::HfConfig;
 use crate::models::decoder::DecoderSpec;
 use crate::models::{self, at_least_eight_bits};
-use crate::runner::KvFormat;
 use crate::weights::gguf::requantize::fitting;
 use crate::weights::source::ModelSource;
 use crate::weights::tensors::Outline;
@@ -128,9 +127,8 @@ impl Forecast {
             return Ok(forecast);
         };
         let dtype = HfConfig::from_value(&source.config)?.dtype().unwrap_or(DType::F16);
-        let auto = KvFormat::of_dtype(dtype).unwrap_or(KvFormat::F16);
         let shape = spec.kv_shape();
-        let format = memory::kv_format(config.kv_cache_dtype, auto, &shape)?;
+        let format = memory::kv_format(config.kv_cache_dtype, dtype, &shape)?;
         forecast.kv_dtype = format!("{format:?}").to_lowercase();
         forecast.context = spec.max_position_embeddings;
         forecast.scratch_bytes = scratch_bytes(&spec, config);

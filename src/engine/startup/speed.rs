@@ -13,8 +13,8 @@ use crate::kernels::ceiling::DeviceCeiling;
 use crate::kernels::pool;
 use crate::kv_cache::BLOCK_SIZE;
 use crate::models::config::HfConfig;
-use crate::models::{self, CausalLm, ModelError, Stage};
-use crate::runner::{KvFormat, Runner, StepSeconds};
+use crate::models::{self, ModelError, Stage};
+use crate::runner::{Runner, StepSeconds};
 use crate::weights::source::ModelSource;
 
 /// Tokens of the prompt whose speed is told.
@@ -165,23 +165,13 @@ impl Timed {
         let weights = weights.rounded_to(config.weight_kind.map(WeightKind::ggml));
         let model = models::load_stage(&hf_config, &weights, stage)?;
         source.release_pages();
-        let format = kv_format(model.as_ref(), &hf_config, config)?;
+        let dtype = hf_config.dtype().unwrap_or(DType::F16);
+        let format = memory::kv_format(config.kv_cache_dtype, dtype, &model.kv_shape())?;
         let tokens = PROMPT.min(model.max_position_embeddings());
         let seconds = Runner::time_steps(model.as_ref(), &device, tokens, format)?;
         let bytes = (stage.count > 1).then(|| weights.tally().bytes());
         Ok(Self { seconds, tokens, bytes })
     }
-}
-
-/// The format of the KV cache that the model would have.
-fn kv_format(
-    model: &dyn CausalLm,
-    hf_config: &HfConfig,
-    config: &EngineConfig,
-) -> Result<KvFormat, StartupError> {
-    let dtype = hf_config.dtype().unwrap_or(DType::F16);
-    let auto = KvFormat::of_dtype(dtype).unwrap_or(KvFormat::F16);
-    Ok(memory::kv_format(config.kv_cache_dtype, auto, &model.kv_shape())?)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a rate needs no more than 52 bits")]
