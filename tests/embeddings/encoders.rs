@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use super::{assert_within, raw, start_folder, text, vector};
 
-const MODELS: [&str; 11] = [
+const MODELS: [&str; 12] = [
     "modern_bert",
     "nomic_bert",
     "gte",
@@ -21,6 +21,7 @@ const MODELS: [&str; 11] = [
     "deberta",
     "llama_bidirectional",
     "megatron_bert",
+    "roformer",
     "xlm_roberta_xl",
     "nomic_moe",
 ];

@@ -131,7 +131,7 @@ pub(super) fn only_decoders(config: &HfConfig) -> Result<()> {
 }
 
 /// Refuses embeddings of another size than hidden states have.
-fn only_whole_embeddings(config: &HfConfig, default: usize) -> Result<()> {
+pub(super) fn only_whole_embeddings(config: &HfConfig, default: usize) -> Result<()> {
     let size = config.field_or("embedding_size", default)?;
     if size == config.hidden_size {
         return Ok(());

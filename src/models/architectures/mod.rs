@@ -105,6 +105,7 @@ mod qwen3_next;
 mod qwen_moe;
 mod qwen_vl;
 mod recurrent_gemma;
+mod roformer;
 mod rope_bert;
 mod seed_oss;
 mod smollm3;
@@ -237,5 +238,6 @@ pub(super) const ENCODERS: &[&[EncoderArchitecture]] = &[
     llama_bidirectional::FAMILIES,
     jina_bert::FAMILIES,
     megatron_bert::FAMILIES,
+    roformer::FAMILIES,
     xlm_roberta_xl::FAMILIES,
 ];
