@@ -27,6 +27,14 @@ const INST: &str = "<s>{% for message in messages %}\
     {% if message.role == 'system' %}[/SYSTEM_PROMPT]{% elif message.role == 'user' %}[/INST]\
     {% elif not loop.last or add_generation_prompt %}</s>{% endif %}{% endfor %}";
 
+/// The same for PaliGemma's tokenizers: all pictures come first, and a line ends what is asked.
+const PALI: &str = "{% for message in messages %}{% if message.content is not string %}\
+    {% for part in message.content %}{% if part.type == 'image' %}<image>{% endif %}{% endfor %}\
+    {% endif %}{% endfor %}<bos>{% for message in messages %}\
+    {% if message.content is string %}{{ message.content }}{% else %}{% for part in message.content %}\
+    {% if part.type == 'text' %}{{ part.text }}{% endif %}{% endfor %}{% endif %}\
+    {% if not loop.last or add_generation_prompt %}{{ '\\n' }}{% endif %}{% endfor %}";
+
 /// The chat templates of a model.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ChatTemplates {
@@ -73,6 +81,9 @@ impl ChatTemplates {
         let text = if knows(["[SYSTEM_PROMPT]", "[INST]"]) {
             tracing::info!("the model has no chat template; chats are rendered as Mistral's are");
             INST
+        } else if knows(["<image>", "<loc0000>"]) {
+            tracing::info!("the model has no chat template; chats are rendered as PaliGemma's are");
+            PALI
         } else {
             tracing::warn!(
                 "the model has no chat template; chats are rendered as ChatML, which it may not know"
@@ -109,19 +120,22 @@ mod tests {
     use crate::text::chat_template::ChatPrompt;
     use crate::text::special_tokens::SpecialTokens;
 
+    /// Messages by a template: a reply is asked for, or the last one is continued.
+    fn rendered(template: &str, messages: &Value, continued: bool) -> String {
+        let template = ChatTemplate::new(template, SpecialTokens::default()).unwrap();
+        let prompt = ChatPrompt::new(messages).unwrap();
+        let asked = !continued;
+        let prompt = ChatPrompt {
+            add_generation_prompt: asked,
+            continue_final_message: continued,
+            ..prompt
+        };
+        template.render(&prompt).unwrap()
+    }
+
     #[test]
     fn mistrals_marks_stand_around_what_each_side_says() {
-        let template = ChatTemplate::new(INST, SpecialTokens::default()).unwrap();
-        let rendered = |messages: &Value, continued: bool| {
-            let prompt = ChatPrompt::new(messages).unwrap();
-            let asked = !continued;
-            let prompt = ChatPrompt {
-                add_generation_prompt: asked,
-                continue_final_message: continued,
-                ..prompt
-            };
-            template.render(&prompt).unwrap()
-        };
+        let rendered = |messages: &Value, continued| rendered(INST, messages, continued);
         let parts = json!([{"type": "audio", "audio": ""}, {"type": "text", "text": "What?"}]);
         let mut messages = json!([{"role": "system", "content": "Be brief."},
             {"role": "user", "content": parts}, {"role": "assistant", "content": "Rain"}]);
@@ -130,5 +144,15 @@ mod tests {
         assert_eq!(rendered(&messages, true), begun);
         messages.as_array_mut().unwrap().push(json!({"role": "user", "content": "Sure?"}));
         assert_eq!(rendered(&messages, false), format!("{begun}</s>[INST]Sure?[/INST]"));
+    }
+
+    #[test]
+    fn paligemma_is_shown_pictures_before_it_is_asked() {
+        let parts = json!([{"type": "text", "text": "caption "}, {"type": "image"},
+            {"type": "text", "text": "en"}, {"type": "image"}]);
+        let mut messages = json!([{"role": "user", "content": parts}]);
+        assert_eq!(rendered(PALI, &messages, false), "<image><image><bos>caption en\n");
+        messages.as_array_mut().unwrap().push(json!({"role": "assistant", "content": "A c"}));
+        assert_eq!(rendered(PALI, &messages, true), "<image><image><bos>caption en\nA c");
     }
 }

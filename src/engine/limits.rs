@@ -40,6 +40,8 @@ pub struct EngineLimits {
     pub normalizes: bool,
     /// Whether the model continues texts; otherwise it only makes vectors of them.
     pub generates: bool,
+    /// Whether the model sees all of a prompt at once, each of its tokens also what is behind it.
+    pub prefix_lm: bool,
     /// Whether the model sees pictures.
     pub sees: bool,
     /// Whether the model hears sounds.
@@ -73,6 +75,36 @@ impl EngineLimits {
             }
             None => Ok(()),
         }
+    }
+
+    /// Checks that a step has room for a prompt of `length` tokens that must be computed whole, and that nothing
+    /// is to predict its tokens, which see what is behind them.
+    pub(super) fn check_prefix(&self, length: usize, scored: bool) -> Result<(), String> {
+        if !self.prefix_lm {
+            return Ok(());
+        }
+        if scored {
+            return Err(
+                "the model sees a prompt whole: nothing predicts its tokens, they have no \
+                        log-probabilities"
+                    .to_owned(),
+            );
+        }
+        self.check_whole("prompt", length)
+    }
+
+    /// Checks that a step has room for something of `count` tokens that see each other.
+    fn check_whole(&self, what: &str, count: usize) -> Result<(), String> {
+        // Beside it every other sequence may have a token.
+        let most = (self.max_batch_tokens + 1).saturating_sub(self.max_num_seqs);
+        if count <= most {
+            return Ok(());
+        }
+        Err(format!(
+            "a {what} of {count} tokens, which see each other, must be computed in one step: with \
+             --max-num-batched-tokens {} and --max-num-seqs {} it may have {most}",
+            self.max_batch_tokens, self.max_num_seqs
+        ))
     }
 
     /// Checks that pictures and sounds are within a prompt of `length` tokens, each kind in order and all
@@ -115,21 +147,13 @@ impl EngineLimits {
         if part.end > tokens {
             return Err(format!("{part:?} is no part of a picture of {tokens} tokens"));
         }
-        // Beside it every other sequence may have a token.
-        let most = (self.max_batch_tokens + 1).saturating_sub(self.max_num_seqs);
-        if picture.is_two_way() && count > most {
-            return Err(format!(
-                "a picture of {count} tokens, which see each other, must be computed in one step: \
-                 with --max-num-batched-tokens {} and --max-num-seqs {} it may have {most}",
-                self.max_batch_tokens, self.max_num_seqs
-            ));
-        }
-        Ok(())
+        if picture.is_two_way() { self.check_whole("picture", count) } else { Ok(()) }
     }
 
     /// Checks that the model can embed a text as asked.
     pub(super) fn check_embedding(&self, request: &EmbeddingRequest) -> Result<(), String> {
         self.check_tokens(&request.token_ids)?;
+        self.check_prefix(request.token_ids.len(), false)?;
         let (length, most) = (request.token_ids.len(), self.max_text_len);
         if length > most {
             return Err(format!("the text has {length} tokens, the most is {most}"));

@@ -30,6 +30,9 @@ pub struct Step {
     /// `[num_tokens]`: the position behind the last one that each token sees, if that is not its own; or
     /// empty where no token sees any behind its own. The step has all tokens up to there.
     pub attention_ends: Vec<u32>,
+    /// `[num_tokens]`: the first position that each token sees where that is before its window, with
+    /// `attention_ends`; or empty where windows say it.
+    pub attention_starts: Vec<u32>,
     /// `[num_tokens]`: where each token's K and V go, `block * block_size + offset`.
     pub slots: Vec<u32>,
     /// `[num_seqs + 1]`: row ranges, ascending from 0 to `num_tokens`.

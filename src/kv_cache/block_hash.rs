@@ -28,6 +28,17 @@ impl BlockHash {
         Self::cut(hasher)
     }
 
+    /// The start of the chains whose first tokens see each other, also those behind them, by the digest of these
+    /// tokens. No other start nor block hashes inputs of this length.
+    #[must_use]
+    pub fn under_prefix(self, prefix: Self) -> Self {
+        let mut hasher = Sha256::new();
+        hasher.update(self.0);
+        hasher.update(prefix.0);
+        hasher.update([0; 2]);
+        Self::cut(hasher)
+    }
+
     /// The start of the chains of sequences that are computed as long ones. Other starts and blocks
     /// hash longer inputs, so these chains never collide with others.
     #[must_use]

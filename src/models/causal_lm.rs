@@ -64,6 +64,11 @@ pub trait CausalLm: Send {
         true
     }
 
+    /// Whether it is a prefix language model: tokens of a prompt see all of it, also what is behind them.
+    fn is_prefix_lm(&self) -> bool {
+        false
+    }
+
     /// Elements of a hidden state.
     fn hidden_size(&self) -> usize;
 

@@ -125,18 +125,11 @@ fn spec_to_load(config: &HfConfig, device: &Device) -> Result<DecoderSpec> {
 }
 
 /// Architectures of which a reason is known why they are not supported, and what to take.
-const ELSEWHERE: [(&str, &str); 2] = [
-    (
-        "Phi4MMForCausalLM",
-        "a request with pictures is computed with another LoRA than one of text alone, in every layer, which \
-         no step chooses here; its decoder for texts is Phi-4-mini",
-    ),
-    (
-        "PaliGemmaForConditionalGeneration",
-        "tokens of its prompts see all of the prompt, also the text behind them, which no step computes \
-         here; of its relatives Gemma 3 and Gemma 4 see pictures",
-    ),
-];
+const ELSEWHERE: [(&str, &str); 1] = [(
+    "Phi4MMForCausalLM",
+    "a request with pictures is computed with another LoRA than one of text alone, in every layer, which no \
+     step chooses here; its decoder for texts is Phi-4-mini",
+)];
 
 fn unknown(names: &[String]) -> ModelError {
     if let Some((name, hint)) = ELSEWHERE.iter().find(|(name, _)| names.iter().any(|n| n == name)) {

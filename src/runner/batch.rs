@@ -1,6 +1,7 @@
 //! From a step's plan to the flattened batch that a model runs on.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use candle_core::{Result, Tensor};
@@ -50,6 +51,12 @@ pub(super) fn flatten<'a>(
         if !planned.media.is_empty() {
             place_media(&planned, first, &mut step, &mut batch.pictures, &features)?;
         }
+        if planned.first_position < planned.prefix_len {
+            let rows = planned.prefix_len - planned.first_position;
+            see_up_to(&mut step, first..first + rows, planned.prefix_len);
+            start_at_own_positions(&mut step, first);
+            step.attention_starts.resize(first + rows, 0);
+        }
         if let Some(id) = planned.adapter {
             rows_of.entry(id).or_default().extend((first..step.input_ids.len()).map(narrow));
         }
@@ -61,6 +68,9 @@ pub(super) fn flatten<'a>(
     }
     if !step.attention_ends.is_empty() {
         end_at_own_positions(&mut step, usize::MAX);
+    }
+    if !step.attention_starts.is_empty() {
+        start_at_own_positions(&mut step, usize::MAX);
     }
     Ok(ForwardBatch { step, ..batch })
 }
@@ -87,8 +97,7 @@ fn place_media(
         let row = first + from - start;
         rows.push(PictureRows { first: row, features });
         if span.two_way {
-            end_at_own_positions(step, row);
-            step.attention_ends.resize(row + to - from, narrow(to));
+            see_up_to(step, row..row + to - from, to);
         }
     }
     Ok(())
@@ -101,11 +110,24 @@ fn follow_positions(step: &mut Step, end: usize) {
     step.rope_positions.extend(texts.iter().map(|position| [*position; 3]));
 }
 
+/// Has rows see the positions before `end`, as far as their windows go back.
+fn see_up_to(step: &mut Step, rows: Range<usize>, end: usize) {
+    end_at_own_positions(step, rows.start);
+    step.attention_ends.resize(rows.end, narrow(end));
+}
+
 /// Gives rows before row `end` that have no end of what they see yet that of their own token.
 fn end_at_own_positions(step: &mut Step, end: usize) {
     let end = end.min(step.positions.len());
     let others = &step.positions[step.attention_ends.len()..end];
     step.attention_ends.extend(others.iter().map(|position| position + 1));
+}
+
+/// Gives rows before row `end` that have no start of what they see yet one that leaves it to their windows.
+fn start_at_own_positions(step: &mut Step, end: usize) {
+    let end = end.min(step.positions.len());
+    let others = &step.positions[step.attention_starts.len()..end];
+    step.attention_starts.extend(others);
 }
 
 pub(super) fn narrow(value: usize) -> u32 {
@@ -137,6 +159,7 @@ mod tests {
                 tapped: false,
                 adapter: Some(AdapterId(6)),
                 media: &[],
+                prefix_len: 0,
             },
             PlannedSequence {
                 id: SequenceId(1),
@@ -152,6 +175,7 @@ mod tests {
                 tapped: false,
                 adapter: None,
                 media: &[],
+                prefix_len: 0,
             },
             PlannedSequence {
                 id: SequenceId(2),
@@ -167,6 +191,7 @@ mod tests {
                 tapped: true,
                 adapter: Some(AdapterId(6)),
                 media: &[],
+                prefix_len: 0,
             },
         ];
         let adapter = Arc::new(Adapter::new(HashMap::new(), 0));
@@ -217,6 +242,7 @@ mod tests {
             tapped: false,
             adapter: None,
             media,
+            prefix_len: 0,
         };
         let spans = [span];
         let plan = [planned(0, 5, &[]), planned(1, 6, &spans), planned(2, 9, &[])];
@@ -237,5 +263,12 @@ mod tests {
         let batch =
             flatten(plan.into_iter(), |_| unreachable!(), |_| Ok(features.clone())).unwrap();
         assert_eq!(batch.step.attention_ends, [6, 7, 8, 8, 8, 9, 10, 11, 12]);
+        assert!(batch.step.attention_starts.is_empty());
+        // A prompt of eight tokens, six of which were computed before.
+        let prompt = PlannedSequence { prefix_len: 8, ..planned(1, 6, &[]) };
+        let plan = [planned(0, 5, &[]), prompt, planned(2, 9, &[])];
+        let batch = flatten(plan.into_iter(), |_| unreachable!(), |_| unreachable!()).unwrap();
+        assert_eq!(batch.step.attention_ends, [6, 7, 8, 8, 8, 9, 10, 11, 12]);
+        assert_eq!(batch.step.attention_starts, [5, 6, 7, 0, 0, 8, 9, 10, 11]);
     }
 }

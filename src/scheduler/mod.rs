@@ -315,6 +315,7 @@ impl Scheduler {
                 tapped: false,
                 adapter: sequence.adapter,
                 media: &sequence.media,
+                prefix_len: sequence.prefix_len,
             }
         })
     }

@@ -60,6 +60,9 @@ pub struct PlannedSequence<'a> {
     pub adapter: Option<AdapterId>,
     /// The pictures and sounds of the whole prompt, in order of position.
     pub media: &'a [MediaSpan],
+    /// So many tokens at the beginning of the sequence see each other; all that are not computed yet are
+    /// in this step.
+    pub prefix_len: usize,
 }
 
 impl PlannedSequence<'_> {

@@ -79,6 +79,8 @@ pub struct Sequence {
     pub(super) adapter_name: Option<Arc<str>>,
     // In order of position; they don't overlap.
     pub(super) media: Arc<[MediaSpan]>,
+    // Tokens at its beginning that see each other, those behind them too: none, or all of the prompt.
+    pub(super) prefix_len: usize,
     pub(super) adapter: Option<AdapterId>,
     pub(super) num_published: usize,
     // Equal to `num_computed` once a step that computed or copied that many has run.
@@ -134,6 +136,7 @@ impl Sequence {
             cache_salt: cache_salt.map(Arc::from),
             adapter_name: None,
             media: Arc::default(),
+            prefix_len: 0,
             adapter: None,
             num_published: 0,
             num_written: 0,
@@ -192,6 +195,21 @@ impl Sequence {
     /// The pictures and sounds in its prompt.
     pub fn media(&self) -> &[MediaSpan] {
         &self.media
+    }
+
+    /// The same, of a prefix language model: the prompt's tokens all see each other, so a step that computes
+    /// any of them computes all up to the last, and blocks are shared only with sequences whose prompt, with its
+    /// pictures and sounds, is the same.
+    #[must_use]
+    pub fn with_prompt_as_prefix(self) -> Self {
+        let prompt = &self.tokens[..self.prompt_len];
+        let root = self.root.under_prefix(media::chain(self.root, prompt, 0, &self.media));
+        Self { root, prefix_len: self.prompt_len, ..self }
+    }
+
+    /// Whether what a token stands for depends on tokens behind it.
+    pub fn is_prefix_lm(&self) -> bool {
+        self.prefix_len > 0
     }
 
     /// Tokens from `start` on that say all there is to know of their positions: those up to `end` or
@@ -274,10 +292,14 @@ impl Sequence {
     }
 
     /// Tokens of the sequence in a step that has `budget` tokens for it, and more, up to `room`, for a
-    /// picture that is computed whole. None where there is no room for one.
+    /// picture or a prompt that is computed whole. None where there is no room for one.
     pub(super) fn tokens_of_step(&self, budget: usize, room: usize) -> usize {
         let num_tokens = self.num_pending().min(self.most_tokens()).min(budget);
         let (start, end) = (self.num_computed, self.num_computed + num_tokens);
+        if num_tokens > 0 && end < self.prefix_len {
+            let needed = self.prefix_len - start;
+            return if needed <= room { needed } else { 0 };
+        }
         media::whole_media(&self.media, start, end, start + room) - start
     }
 

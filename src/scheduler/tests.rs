@@ -100,6 +100,40 @@ fn a_picture_that_is_seen_both_ways_is_computed_in_one_step() {
 }
 
 #[test]
+fn a_prompt_that_sees_itself_is_computed_in_one_step() {
+    let mut scheduler = scheduler(64, 4, 60);
+    scheduler.add(sequence(0, prompt(0, 8), 20));
+    step(&mut scheduler);
+    scheduler.add(sequence(1, prompt(1, 50), 10).with_prompt_as_prefix());
+    scheduler.add(sequence(2, prompt(2, 58), 10).with_prompt_as_prefix());
+    let beside = beside_decodes(33);
+    let chunks: Vec<_> = (0..3).map(|_| step_of(&mut scheduler, beside).0.scheduled).collect();
+    let [first, second, third] = [0, 1, 2].map(SequenceId);
+    assert_eq!(chunks[0], [(first, 1), (second, 50)]);
+    assert_eq!(chunks[1], [(first, 1), (second, 1), (third, 58)]);
+    assert_eq!(chunks[2], [(first, 1), (second, 1), (third, 1)]);
+}
+
+#[test]
+fn a_prompt_that_sees_itself_is_shared_with_none_but_its_like() {
+    let mut scheduler = scheduler(64, 4, 200);
+    let whole = prompt(1, 2 * BLOCK_SIZE + 6);
+    let longer = [&whole[..], &[7]].concat();
+    let other = [&whole[..whole.len() - 1], &[7]].concat();
+    let mut cached = |id, prompt: &[u32], prefix: bool| {
+        let sequence = sequence(id, prompt.to_vec(), 1);
+        scheduler.add(if prefix { sequence.with_prompt_as_prefix() } else { sequence });
+        step(&mut scheduler).0.admitted
+    };
+    assert_eq!(cached(0, &whole, true), [(SequenceId(0), 0)]);
+    assert_eq!(cached(1, &longer, true), [(SequenceId(1), 0)]);
+    assert_eq!(cached(2, &other, true), [(SequenceId(2), 0)]);
+    assert_eq!(cached(3, &whole, false), [(SequenceId(3), 0)]);
+    let admitted = cached(4, &whole, true);
+    assert!(admitted[0].1 >= 2 * BLOCK_SIZE, "{admitted:?}");
+}
+
+#[test]
 fn mixes_decodes_and_prefill_chunks_in_one_step() {
     let mut scheduler = scheduler(64, 4, 40);
     scheduler.add(sequence(0, prompt(0, 8), 10));

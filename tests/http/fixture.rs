@@ -149,6 +149,7 @@ impl Default for Setup {
                 pooling: Pooling::Last,
                 normalizes: true,
                 generates: true,
+                prefix_lm: false,
                 sees: false,
                 hears: false,
             },

@@ -31,6 +31,7 @@ fn planned<'a>(
         tapped: false,
         adapter: None,
         media: &[],
+        prefix_len: 0,
     }
 }
 

@@ -69,6 +69,8 @@ pub(crate) const MODELS: &[&str] = &[
     "idefics2",
     "granite_docling",
     "perception_lm",
+    "paligemma",
+    "paligemma2",
 ];
 
 /// Those of which tiles that are only black have no token.

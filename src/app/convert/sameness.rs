@@ -92,6 +92,7 @@ fn described(spec: &DecoderSpec) -> Vec<(&'static str, String)> {
         ("norm", format!("{:?} {:?} {:?}", spec.norm, spec.other_norms, spec.norm_gates)),
         ("order of norms", format!("{:?}", spec.block)),
         ("head", format!("{:?} tied {}", spec.head, spec.tied_embeddings)),
+        ("prompts seen whole", spec.prefix_lm.to_string()),
         ("positions", format!("{:?} {:?}", spec.learned_positions, spec.token_types)),
         ("norm of embeddings", format!("{:?}", spec.embedding_norm)),
         ("scale of embeddings", spec.embedding_scale.to_string()),

@@ -134,6 +134,7 @@ impl DraftModel {
         // Behind the last token there must be room for a draft.
         sequence.tokens().len() < self.runner.max_len()
             && sequence.media().is_empty()
+            && !sequence.is_prefix_lm()
             && (!self.is_head() || told())
     }
 
@@ -408,6 +409,7 @@ impl Part {
             tapped: false,
             adapter: None,
             media: &[],
+            prefix_len: 0,
         }
     }
 }

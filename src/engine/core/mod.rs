@@ -259,8 +259,7 @@ impl EngineCore {
         }
         let prompt_logprobs = request.prompt_logprobs;
         let drafter = self.begin_drafts(&request).map(Box::new);
-        let (sequence, sampler) =
-            sequences::to_generate(request, &mut self.adapters, &mut self.sights);
+        let (sequence, sampler) = self.begin(request);
         let task = Task::Generate { sampler: Box::new(sampler), prompt_logprobs, drafter };
         self.add(sequence, Active::new(outputs, task));
     }
@@ -277,6 +276,7 @@ impl EngineCore {
         let wanted = request.wanted;
         let pooler = self.head.pooler(wanted.outputs);
         let sequence = sequences::to_embed(request, &mut self.adapters, pooler.pooling());
+        let sequence = self.seen_whole(sequence);
         let task = Task::Embed { pooler, wanted };
         self.add(sequence, Active::new(outputs, task));
     }
@@ -300,10 +300,21 @@ impl EngineCore {
             return answers.iter().for_each(|(_, outputs)| reject(outputs, reason.clone()));
         }
         let (id, stop) = (request.id, request.stop.clone());
-        let (prompt, sampler) =
-            sequences::to_generate(request, &mut self.adapters, &mut self.sights);
+        let (prompt, sampler) = self.begin(request);
         self.searches.add(id, Search::new(beams, stop, answers, (prompt.id, sampler)));
         self.scheduler.add(prompt.as_beam());
+    }
+
+    /// The sequence of a request that was checked, and its sampler.
+    fn begin(&mut self, request: EngineRequest) -> (Sequence, SamplerState) {
+        let (sequence, sampler) =
+            sequences::to_generate(request, &mut self.adapters, &mut self.sights);
+        (self.seen_whole(sequence), sampler)
+    }
+
+    /// The sequence as the model sees its prompt.
+    fn seen_whole(&self, sequence: Sequence) -> Sequence {
+        if self.shared.limits.prefix_lm { sequence.with_prompt_as_prefix() } else { sequence }
     }
 
     fn check(&self, request: &EngineRequest) -> Result<(), String> {
@@ -324,6 +335,7 @@ impl EngineCore {
         if request.stop.max_tokens == 0 {
             return Err("max_tokens is 0, the least is 1".to_owned());
         }
+        limits.check_prefix(prompt.len(), request.prompt_logprobs.is_some())?;
         limits.check_media(&request.pictures, &request.sounds, prompt.len())
     }
 

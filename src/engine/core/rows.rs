@@ -111,6 +111,7 @@ mod tests {
             tapped: false,
             adapter: None,
             media: &[],
+            prefix_len: 0,
         }
     }
 

@@ -35,6 +35,7 @@ impl Engine {
             pooling: Pooling::Last,
             normalizes: false,
             generates: false,
+            prefix_lm: false,
             sees: false,
             hears: false,
         };

@@ -127,6 +127,10 @@ impl LoadedModel {
         } else {
             WithDraftHead { model: models::load_part(&hf_config, &weights, group)?, head: None }
         };
+        if model.is_prefix_lm() && Backend::of(&device.device).is_cuda() {
+            let reason = "tokens of its prompts see what is behind them, which is computed on CPUs";
+            return Err(StartupError::Device { device: config.device, reason: reason.to_owned() });
+        }
         let kv_dtype = hf_config.dtype().unwrap_or(DType::F16);
         let draft = draft_head.map(|(model, bytes)| LoadedDraft::of_head(model, bytes, kv_dtype));
         let head = Self::head(source, config, &hf_config, &weights, model.hidden_size())?;
@@ -381,6 +385,7 @@ impl LoadedModel {
             pooling: self.head.pooling,
             normalizes: self.head.normalizes(),
             generates: self.model.gives_logits(),
+            prefix_lm: self.model.is_prefix_lm(),
             sees: self.tower.is_some(),
             hears: self.audio_encoder.is_some(),
         }

@@ -115,6 +115,7 @@ impl LoadedEncoder {
             pooling: head.pooling,
             normalizes: head.normalizes(),
             generates: false,
+            prefix_lm: false,
             sees: false,
             hears: false,
         };

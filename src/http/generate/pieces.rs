@@ -102,6 +102,7 @@ mod tests {
             pooling: Pooling::Mean,
             normalizes,
             generates: false,
+            prefix_lm: false,
             sees: false,
             hears: false,
         }

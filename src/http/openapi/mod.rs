@@ -233,6 +233,7 @@ mod tests {
         pooling: Pooling::Last,
         normalizes: true,
         generates: true,
+        prefix_lm: false,
         sees: false,
         hears: false,
     };

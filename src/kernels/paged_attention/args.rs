@@ -69,13 +69,16 @@ pub(super) struct QueryPositions<'a> {
     positions: &'a [u32],
     /// As long, or empty: see [`Step::attention_ends`].
     ends: &'a [u32],
+    /// As long, or empty: see [`Step::attention_starts`].
+    starts: &'a [u32],
 }
 
 impl<'a> QueryPositions<'a> {
     /// Those of the rows of a step.
     pub(super) fn of(step: &'a Step, rows: Range<usize>) -> Self {
         let ends = step.attention_ends.get(rows.clone()).unwrap_or_default();
-        Self { positions: &step.positions[rows], ends }
+        let starts = step.attention_starts.get(rows.clone()).unwrap_or_default();
+        Self { positions: &step.positions[rows], ends, starts }
     }
 
     /// Number of queries.
@@ -104,8 +107,11 @@ impl<'a> QueryPositions<'a> {
         let named = self.ends.get(index).filter(|_| params.to_named_end);
         let end = named.map_or(end, |own| end.max(*own as usize));
         let end = end.min(context);
+        let first = params.first_seen(position);
+        let named = self.starts.get(index).filter(|_| params.to_named_end);
+        let first = named.map_or(first, |own| first.min(*own as usize));
         // A query behind all that can be seen may see nothing of its window.
-        Visible { start: params.first_seen(position).min(end), end }
+        Visible { start: first.min(end), end }
     }
 }
 

@@ -129,6 +129,10 @@ impl Step {
         if !self.attention_ends.is_empty() && self.attention_ends.len() != rows {
             bail!("paged_attention: {} ends for {rows} rows", self.attention_ends.len());
         }
+        let starts = self.attention_starts.len();
+        if starts != 0 && starts != self.attention_ends.len() {
+            bail!("paged_attention: {starts} starts for {} ends", self.attention_ends.len());
+        }
         if ends[0] != 0 || ends[seqs] as usize != rows || !ends.is_sorted() {
             bail!("paged_attention: row bounds {ends:?} don't ascend from 0 to {rows}");
         }

@@ -168,6 +168,12 @@ impl Case {
                     .get(first..first + count)
                     .unwrap_or_default()
                     .to_vec(),
+                attention_starts: self
+                    .step
+                    .attention_starts
+                    .get(first..first + count)
+                    .unwrap_or_default()
+                    .to_vec(),
                 block_tables: vec![self.step.block_tables[0].clone()],
                 cu_seqlens_q: vec![0, u32::try_from(count).unwrap()],
                 context_lens: vec![end],
@@ -235,6 +241,10 @@ fn rows_that_see_behind_themselves_equal_plain_attention_in_any_chunk() {
                 ends[rows].fill(end);
             }
             case.step.attention_ends = ends;
+            // The second sees all from its beginning on, whatever the window is.
+            let mut starts = case.step.positions.clone();
+            starts[70 + 240..70 + 300].fill(200);
+            case.step.attention_starts = starts;
             let causal = AttentionParams { to_named_end: false, ..params(None, None) };
             assert_eq!(bits(&case.plainly(causal)), bits(&plain.plainly(causal)));
             for params in variants().into_iter().chain([causal]) {
@@ -399,6 +409,7 @@ fn bad_batches_are_errors() {
     refused(|c| c.step.cu_seqlens_q.truncate(1), "1 row bounds");
     refused(|c| c.step.positions.truncate(3), "3 positions");
     refused(|c| c.step.attention_ends = vec![1], "1 ends for");
+    refused(|c| c.step.attention_starts = vec![1], "1 starts for 0 ends");
     refused(|c| c.step.attention_ends = vec![1000; c.step.positions.len()], "sees up to 1000");
     refused(|c| c.step.block_tables.truncate(1), "1 block tables");
     refused(|c| c.v = c.v.to_dtype(DType::BF16).unwrap(), "don't belong");

@@ -4,14 +4,15 @@
 //! Gemma 2 adds norms after attention and feed-forward part, soft-caps, an attention scale of its
 //! own and sliding windows on every other layer. Gemma 3 has norms of query and key heads instead
 //! of the caps, and windows on five layers of six, whose rotary embedding is another one. VaultGemma
-//! is Gemma 2 without the norms after both parts.
+//! is Gemma 2 without the norms after both parts. PaliGemma's language models are prefix language models:
+//! Beyer et al., "PaliGemma: A versatile 3B VLM for transfer", 2024.
 
 use crate::kernels::pointwise::Activation;
 use crate::layers::attention::QueryKeyNorm;
 use crate::layers::norm::{NormScale, NormSpec};
 use crate::models::common::{
     Architecture, Block, DecoderSpec, Defaults, HfConfig, Names, RawFields, Result, RopeDefaults,
-    activation, base, read_attention_bias, root, set_windows, windowed_layers,
+    activation, bad, base, read_attention_bias, root, set_windows, windowed_layers,
 };
 
 pub(super) const CLASSES: &[Architecture] = &[
@@ -20,6 +21,7 @@ pub(super) const CLASSES: &[Architecture] = &[
     Architecture::new("VaultGemmaForCausalLM", spec_vault),
     Architecture::new("Gemma3ForCausalLM", spec_3),
     Architecture::new("Gemma3ForConditionalGeneration", spec_3).completed_by(complete),
+    Architecture::new("PaliGemmaForConditionalGeneration", spec_pali).completed_by(complete_pali),
 ];
 
 const DEFAULTS: Defaults = Defaults {
@@ -34,6 +36,12 @@ const DEFAULTS: Defaults = Defaults {
 fn complete(fields: &mut RawFields<'_>) {
     fields.default("vocab_size", 262_208);
     fields.default("num_attention_heads", 8);
+}
+
+/// The same of PaliGemma.
+fn complete_pali(fields: &mut RawFields<'_>) {
+    fields.default("vocab_size", 257_152);
+    fields.default("model_type", "gemma");
 }
 
 /// Norms before and after both parts of a layer.
@@ -80,6 +88,19 @@ fn spec_2(config: &HfConfig) -> Result<DecoderSpec> {
 fn spec_vault(config: &HfConfig) -> Result<DecoderSpec> {
     let mut spec = spec_2(config)?;
     spec.block = Block { after_attention: None, after_mlp: None, ..spec.block };
+    Ok(spec)
+}
+
+/// The decoders of PaliGemma: Gemma 1, of PaliGemma 2 Gemma 2, whose prompts see themselves.
+fn spec_pali(config: &HfConfig) -> Result<DecoderSpec> {
+    let kind = config.field::<String>("model_type")?;
+    let mut spec = match kind.as_deref() {
+        Some("gemma") => spec(config),
+        Some("gemma2") => spec_2(config),
+        _ => Err(bad("model_type", kind, "of the text: supported are gemma, gemma2")),
+    }?;
+    spec.names.roots = Names::MULTIMODAL_ROOTS;
+    spec.prefix_lm = true;
     Ok(spec)
 }
 

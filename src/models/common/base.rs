@@ -70,6 +70,7 @@ pub(crate) fn base(config: &HfConfig, defaults: &Defaults) -> Result<DecoderSpec
         logit_scale: 1.0,
         logit_scales: None,
         logit_softcap: None,
+        prefix_lm: false,
         residuals_from_norms: None,
         residuals_scaled: None,
         learned_sums: None,

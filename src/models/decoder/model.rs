@@ -400,6 +400,10 @@ impl CausalLm for Decoder {
         self.spec.head != Head::Absent
     }
 
+    fn is_prefix_lm(&self) -> bool {
+        self.spec.prefix_lm
+    }
+
     fn hidden_size(&self) -> usize {
         self.spec.mlp.hidden_size
     }

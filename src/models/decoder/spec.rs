@@ -103,6 +103,9 @@ pub struct DecoderSpec {
     pub layer_scale: Option<&'static str>,
     /// The experts that some layers have instead of the dense feed-forward part.
     pub moe: Option<MoeSpec>,
+    /// Whether tokens of a prompt see all of it, also what is behind them, and only those of an answer what is
+    /// before them alone: Raffel et al., "Exploring the Limits of Transfer Learning", 2020.
+    pub prefix_lm: bool,
     /// After how many of the first layers features of pictures are added to the hidden states.
     pub picture_layers: usize,
     /// The token that those of pictures are for per-layer embeddings.

@@ -1,4 +1,5 @@
-//! Gemma 3: one size for all pictures, a fixed number of tokens that see each other both ways.
+//! Gemma 3: one size for all pictures, a fixed number of tokens that see each other both ways. PaliGemma: a token
+//! of each patch.
 
 use crate::pictures::fields::{Fields, STANDARD};
 use crate::pictures::processor::{Processor, ProcessorError};
@@ -8,6 +9,24 @@ use crate::pictures::wording::{Word, Wording};
 
 /// Tokens of a picture by default.
 const TOKENS: u64 = 256;
+
+pub(super) fn pali(files: &Fields<'_>, image: u32) -> Result<Processor, ProcessorError> {
+    let default = files.image_size(224);
+    let size = [files.side("size", "height", default)?, files.side("size", "width", default)?];
+    Ok(Processor {
+        image_token: Word::Token(image),
+        placeholder: Word::Token(image),
+        patch: files.of_tower("patch_size", 14)?,
+        merge: 1,
+        resampled: None,
+        rule: Rule::Stretched { size },
+        wording: Wording::default(),
+        // Like all of the prompt.
+        two_way: false,
+        normalization: files.normalization(STANDARD)?,
+        kernel: files.kernel(Kernel::Bicubic)?,
+    })
+}
 
 pub(super) fn processor(files: &Fields<'_>, image: u32) -> Result<Processor, ProcessorError> {
     files.only_off("do_pan_and_scan")?;

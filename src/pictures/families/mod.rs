@@ -76,6 +76,7 @@ fn find(class: &str) -> Option<Family> {
         }
         "JanusForConditionalGeneration" => deepseek_vl::janus,
         "Ovis2ForConditionalGeneration" => ovis::processor,
+        "PaliGemmaForConditionalGeneration" => gemma3::pali,
         "PaddleOCRVLForConditionalGeneration" => paddle_ocr::processor,
         "PerceptionLMForConditionalGeneration" => perception_lm::processor,
         "VideoLlama3ForConditionalGeneration" => video_llama::processor,

@@ -42,6 +42,7 @@ fn part(step: &Step, wanted: &[u32], own: Range<usize>) -> ForwardBatch {
         positions: step.positions[own.clone()].to_vec(),
         slots: step.slots[own.clone()].to_vec(),
         attention_ends: step.attention_ends.clone(),
+        attention_starts: step.attention_starts.clone(),
         cu_seqlens_q: vec![0],
         ..Step::default()
     };

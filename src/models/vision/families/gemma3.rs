@@ -1,4 +1,5 @@
-//! Gemma 3: SigLIP's tower; the mean of the patches of a token, a norm and a product.
+//! Gemma 3: SigLIP's tower; the mean of the patches of a token, a norm and a product. PaliGemma has a product of
+//! every patch alone.
 
 use serde_json::Value;
 
@@ -7,6 +8,19 @@ use crate::layers::norm::{NormScale, NormSpec};
 use crate::models::error::{Result, bad};
 use crate::models::vision::fields::VisionFields;
 use crate::models::vision::spec::{Stage, TowerSpec};
+
+/// The tower of a `config.json` of PaliGemma.
+pub(super) fn pali(config: &Value) -> Result<TowerSpec> {
+    let spec = siglip::tower(VisionFields(&config["vision_config"]))?;
+    let output = VisionFields(&config["text_config"]).size("hidden_size", 2048)?;
+    let given = VisionFields(config).size("projection_dim", 2048)?;
+    if given != output {
+        let bound = format!("must be the text's `hidden_size` = {output}");
+        return Err(bad("projection_dim", given, bound));
+    }
+    let connector = vec![Stage::Product("linear", output, true)];
+    TowerSpec { connector, output, ..spec }.checked()
+}
 
 /// The tower of a `config.json`.
 pub(super) fn spec(config: &Value) -> Result<TowerSpec> {

@@ -76,6 +76,7 @@ pub(super) fn find(class: &str) -> Option<Family> {
         "MiniCPMV4_6ForConditionalGeneration" => minicpmv::spec,
         "Mistral3ForConditionalGeneration" => pixtral::mistral3,
         "Ovis2ForConditionalGeneration" => ovis::spec,
+        "PaliGemmaForConditionalGeneration" => gemma3::pali,
         "PaddleOCRVLForConditionalGeneration" => paddle_ocr::spec,
         "PerceptionLMForConditionalGeneration" => perception_lm::spec,
         "VideoLlama3ForConditionalGeneration" => video_llama::spec,
