@@ -6,14 +6,16 @@
 Each model is planned with a KV cache of `--cache` and then served so: memory is that of the process once every
 block of the cache was written, which takes as long as reading so many tokens, speeds are those of a prompt of 512
 tokens and of one stream behind 16 without drafts. FLAGs are those of `sconce serve`
-(models/dense,--quantize,q8_0). Memory speed changes within minutes on shared machines, so each plan is made right
-before its server starts. Standard library only; needs Linux.
+(models/dense,--quantize,q8_0). Shared machines change their speed within minutes, so speeds are foretold and
+measured in turn, beside a server that is idle meanwhile, and the medians of `--rounds` are told. Standard library
+only; needs Linux.
 """
 
 import argparse
 import concurrent.futures
 import json
 import pathlib
+import statistics
 import subprocess
 
 from served import benched, call, process, text
@@ -50,29 +52,41 @@ def main():
     arguments.add_argument("--sconce", default="target/release/sconce")
     arguments.add_argument("--port", type=int, default=18441)
     arguments.add_argument("--cache", default="256MiB")
+    arguments.add_argument("--rounds", type=int, default=3)
     arguments.add_argument("models", nargs="+")
     options = arguments.parse_args()
     print("| model | memory, MB | | prefill, tok/s | | one stream, tok/s | |")
     print("|---|---|---|---|---|---|---|")
     for one in options.models:
         options.model, *more = one.split(",")
-        flags = ["--kv-cache-memory", options.cache, "--max-num-seqs", "16", "--draft-max", "0", *more]
-        plan = planned(options, flags)
-        speed = plan["speed"]
-        with process(options, *flags) as (url, model, process_id):
-            prefill = benched(options, url, "--input-len", "512", "--output-len", "1", "--num-requests", "5")
-            decode = benched(options, url, "--input-len", "16", "--output-len", "64", "--num-requests", "3")
-            fill(url, model, plan["plan"]["kv_tokens"], plan["plan"]["max_model_len"])
-            memory = resident(process_id)
-        name = " ".join([pathlib.Path(options.model).name, *more])
         cells = []
-        for said, measured in [
-            (plan["process_bytes"] / 1e6, memory / 1e6),
-            (speed["prefill_tokens_per_second"], 512_000 / prefill["ttft_ms"]["p50"]),
-            (speed["decode_tokens_per_second"], 1000 / decode["tpot_ms"]["p50"]),
-        ]:
-            cells += [f"{said:.0f} / {measured:.0f}", f"{said / measured:.2f}"]
+        for rounds in compared(options, more):
+            said, measured, ratio = (
+                statistics.median(column)
+                for column in zip(*((said, measured, said / measured) for said, measured in rounds))
+            )
+            cells += [f"{said:.0f} / {measured:.0f}", f"{ratio:.2f}"]
+        name = " ".join([pathlib.Path(options.model).name, *more])
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
+
+
+def compared(options, more):
+    """Memory, speed of a prompt and of a stream: what was said and what was measured, in each round."""
+    flags = ["--kv-cache-memory", options.cache, "--max-num-seqs", "16", "--draft-max", "0", *more]
+    memory, prompts, streams = [], [], []
+    with process(options, *flags) as (url, model, process_id):
+        for at in range(options.rounds):
+            plan = planned(options, flags)
+            speed = plan["speed"]
+            # Other prompts in each round, or they would be found in the cache.
+            bench = lambda *more, seed=str(at): benched(options, url, "--seed", seed, *more)  # noqa: E731
+            prompt = bench("--input-len", "512", "--output-len", "1", "--num-requests", "5")
+            stream = bench("--input-len", "16", "--output-len", "64", "--num-requests", "3")
+            prompts.append((speed["prefill_tokens_per_second"], 512_000 / prompt["ttft_ms"]["p50"]))
+            streams.append((speed["decode_tokens_per_second"], 1000 / stream["tpot_ms"]["p50"]))
+        fill(url, model, plan["plan"]["kv_tokens"], plan["plan"]["max_model_len"])
+        memory.append((plan["process_bytes"] / 1e6, resident(process_id) / 1e6))
+    return memory, prompts, streams
 
 
 if __name__ == "__main__":
