@@ -12,6 +12,8 @@ use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
 use std::marker::PhantomData;
 
+pub(crate) mod rows;
+
 /// Rows of a tile.
 pub(crate) const TILE_ROWS: usize = 16;
 /// Bytes of a row of a tile.

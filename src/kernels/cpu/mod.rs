@@ -5,7 +5,7 @@
 //! instructions exist. All levels have the same lane count; they may differ in rounding (fused or
 //! separate multiply and add), never in which elements meet in which order within a level.
 //!
-//! A level may have tile registers beside its lanes (`amx`), which the products with packed weights
+//! A level may have tile registers beside its lanes (`amx`), which products with packed weights and attention
 //! ask for.
 //!
 //! Shape of the idea: the vector trait of memchr, and the token types of pulp.

@@ -10,6 +10,8 @@ use super::sums::{Output, Record};
 use super::tile::{Operands, SPAN_VECTORS, Tile, clipped, common, meets};
 use crate::cache::KV_BLOCK;
 use crate::cache::kv_element::{PerPosition, Stored, Vector};
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::amx::Tiles;
 use crate::cpu::{Element, Kernel, LANES, Lanes, Products, math};
 
 /// Where a tile's results go.
@@ -119,6 +121,27 @@ impl<S: Stored> Tile<'_, S> {
             scratch.seen[row] = seen;
         }
         let blocks = start / KV_BLOCK..end.div_ceil(KV_BLOCK);
+        #[cfg(target_arch = "x86_64")]
+        if let Some(amx) = self.amx::<L>() {
+            let mut paired = std::mem::take(&mut scratch.paired);
+            self.pack_span(l, span, blocks.clone(), &mut paired);
+            let mut tiles = Tiles::new(amx);
+            self.score_tiles(
+                &mut tiles,
+                blocks.clone(),
+                &scratch.seen,
+                &mut scratch.scores,
+                &paired,
+            );
+            for row in 0..scratch.seen.len() {
+                self.weigh(l, span, row, scratch, record.row_mut(records, row));
+                pair_weights(l, row, &scratch.seen[row], &scratch.scores, &mut paired);
+            }
+            self.sum_tiles(&mut tiles, blocks.clone(), &scratch.seen, records, &mut paired);
+            self.sum_rest(l, span, blocks, &scratch.seen, records, &paired);
+            scratch.paired = paired;
+            return;
+        }
         if self.is_paired::<L>() {
             let mut paired = std::mem::take(&mut scratch.paired);
             for block in blocks.clone() {

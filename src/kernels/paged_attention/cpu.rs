@@ -78,6 +78,8 @@ impl Call<'_> {
             per_head: self.per_head,
             heads,
             shape: self.shape,
+            #[cfg(target_arch = "x86_64")]
+            amx: self.level.tiles().map(|tiled| tiled.amx),
         }))
     }
 

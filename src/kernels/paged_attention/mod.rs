@@ -33,6 +33,8 @@ mod sums;
 #[cfg(test)]
 mod tests;
 mod tile;
+#[cfg(target_arch = "x86_64")]
+mod tiles;
 
 /// Attention of `q [T, H, D]` (f32) over a cache as in [`kv_format`](super::cache::kv_format), whose
 /// number of heads divides `H`: `[T, H, DV]` in f32, where `DV` are the elements of a value.

@@ -20,11 +20,14 @@ use crate::cpu::{Element, LANES, Lanes, Products};
 #[derive(Default)]
 pub(super) struct PairedScratch {
     /// `[rows][key_dim]`
-    q: Vec<bf16>,
+    pub(super) q: Vec<bf16>,
     /// `[rows][SPAN]`
-    weights: Vec<bf16>,
-    keys: Vec<Stripe>,
-    values: Vec<Stripe>,
+    pub(super) weights: Vec<bf16>,
+    pub(super) keys: Vec<Stripe>,
+    pub(super) values: Vec<Stripe>,
+    /// `[32][columns]`: sums of rows of which some don't see a block.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) mixed: Vec<Vector>,
 }
 
 impl<S: Stored> Tile<'_, S> {
@@ -73,6 +76,7 @@ impl<S: Stored> Tile<'_, S> {
         let (elements, width) = (as_bf16::<S>(self.keys(at)), KV_BLOCK);
         let PairedScratch { q, keys, .. } = scratch;
         if seen.len() > most_rows::<L>() {
+            keys.resize(packed(elements), Stripe::default());
             l.call(Pack { elements, width, to: keys });
             let keys = PackedRows { pairs: keys, stripes: 1 };
             self.score_rows(l, block, (keys, ahead), q, seen, scores);
@@ -127,32 +131,55 @@ impl<S: Stored> Tile<'_, S> {
         let sum = BlockPairs { elements, width, weights: &weights[start..], record, next };
         let packs = seen.len() > most_rows::<L>();
         if packs {
+            values.resize(packed(elements), Stripe::default());
             l.call(Pack { elements, width, to: values });
         }
-        let mut row = 0;
-        while row < seen.len() {
-            let rows = most_rows::<L>().min(seen.len() - row);
+        let values = packs.then_some(&values[..]);
+        sum.add_all(l, start, (values, seen), 0..seen.len(), records);
+    }
+}
+
+impl BlockPairs<'_> {
+    /// Adds the block at `start` of the span to the records of the rows `all`, as far as they see it.
+    #[inline(always)]
+    pub(super) fn add_all<L: Products>(
+        self,
+        l: L,
+        start: usize,
+        (packed, seen): (Option<&[Stripe]>, &[Range<usize>]),
+        all: Range<usize>,
+        records: &mut [Vector],
+    ) {
+        let mut row = all.start;
+        while row < all.end {
+            let rows = most_rows::<L>().min(all.end - row);
             let common = common_pairs(&seen[row..row + rows], start);
             for (i, seen) in (row..).zip(&seen[row..row + rows]) {
                 let seen = clipped(seen, start);
                 let before = if common.is_empty() { seen.end } else { common.start };
-                sum.add_alone(l, i, seen.start..before, records);
+                self.add_alone(l, i, seen.start..before, records);
             }
-            if packs {
-                let values = PackedRows { pairs: values, stripes: width / STRIPE };
-                sum.add(l, row, rows, common.clone(), values, records);
+            if let Some(pairs) = packed {
+                let values = PackedRows { pairs, stripes: self.width / STRIPE };
+                self.add(l, row, rows, common.clone(), values, records);
             } else {
+                let (elements, width) = (self.elements, self.width);
                 let values = StoredRows { elements, width, rows: &common };
-                sum.add(l, row, rows, common.clone(), values, records);
+                self.add(l, row, rows, common.clone(), values, records);
             }
             for (i, seen) in (row..).zip(&seen[row..row + rows]) {
                 if !common.is_empty() {
-                    sum.add_alone(l, i, common.end..clipped(seen, start).end, records);
+                    self.add_alone(l, i, common.end..clipped(seen, start).end, records);
                 }
             }
             row += rows;
         }
     }
+}
+
+/// Stripes of so many elements.
+pub(super) fn packed(elements: &[bf16]) -> usize {
+    elements.len() / (2 * STRIPE)
 }
 
 /// Rounds a row's weights; beside those that it sees lie zeros.
@@ -181,21 +208,21 @@ fn common_pairs(seen: &[Range<usize>], start: usize) -> Range<usize> {
 }
 
 #[inline(always)]
-fn as_bf16<S: Stored>(stored: &[S]) -> &[bf16] {
+pub(super) fn as_bf16<S: Stored>(stored: &[S]) -> &[bf16] {
     S::plain(stored).and_then(S::Plain::as_bf16).unwrap_or_default()
 }
 
 /// A block's values and all rows' weights for it.
 #[derive(Clone, Copy)]
-struct BlockPairs<'a> {
+pub(super) struct BlockPairs<'a> {
     /// `[32][width]`
-    elements: &'a [bf16],
-    width: usize,
+    pub(super) elements: &'a [bf16],
+    pub(super) width: usize,
     /// From the block's first position on.
-    weights: &'a [bf16],
-    record: Record,
-    /// The keys of the block that lies a span behind.
-    next: &'a [bf16],
+    pub(super) weights: &'a [bf16],
+    pub(super) record: Record,
+    /// What is read next: the keys of the block that lies a span behind.
+    pub(super) next: &'a [bf16],
 }
 
 impl BlockPairs<'_> {

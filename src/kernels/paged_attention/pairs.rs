@@ -101,14 +101,14 @@ impl<'a> Ahead<'a> {
 pub(super) struct Pack<'a> {
     pub(super) elements: &'a [bf16],
     pub(super) width: usize,
-    pub(super) to: &'a mut Vec<Stripe>,
+    /// `[pairs of rows][stripes]`
+    pub(super) to: &'a mut [Stripe],
 }
 
 impl Kernel for Pack<'_> {
     #[inline(always)]
     fn run<L: Products>(self, l: L) {
         let Self { elements, width, to } = self;
-        to.resize(elements.len() / (2 * STRIPE), Stripe::default());
         let rows = elements.chunks_exact(2 * width);
         for (rows, to) in rows.zip(to.chunks_exact_mut(width / STRIPE)) {
             let (rows, _) = rows.as_chunks::<STRIPE>();

@@ -8,6 +8,8 @@ use crate::cache::KV_BLOCK;
 use crate::cache::kv_element::Stored;
 use crate::cache::kv_format::CacheShape;
 use crate::cpu::LANES;
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::amx::Amx;
 
 /// Vectors of a span's positions.
 pub(super) const SPAN_VECTORS: usize = SPAN / LANES;
@@ -22,6 +24,9 @@ pub(super) struct Operands<'a, S> {
     pub(super) per_head: PerHead<'a>,
     pub(super) heads: usize,
     pub(super) shape: CacheShape,
+    /// Whether the level has tile registers.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) amx: Option<Amx>,
 }
 
 impl<S> Operands<'_, S> {

@@ -14,6 +14,7 @@ use crate::layers::rope::RopeSpec;
 
 /// The shape and the variant of a decoder-only transformer.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a property of its own")]
 pub struct DecoderSpec {
     /// Rows of the embedding and of the output head.
     pub vocab_size: usize,
