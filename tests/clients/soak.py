@@ -21,7 +21,6 @@ import pathlib
 import random
 import signal
 import socket
-import statistics
 import struct
 import sys
 import tempfile
@@ -330,15 +329,13 @@ def settle(soak: Soak):
 
 
 def memory_is_flat(soak: Soak):
-    """After a twelfth of the time, which is five minutes of an hour, memory grows by 3 % at most. What requests hold
-    comes and goes within minutes, so the first and the last quarter of what follows are compared."""
-    behind = [size for at, size in soak.memory if at > 5 * soak.minutes]
-    quarter = max(len(behind) // 4, 1)
-    first, last = statistics.median(behind[:quarter]), statistics.median(behind[-quarter:])
+    """After a twelfth of the time, which is five minutes of an hour, memory grows by 3 % at most."""
+    begin = [size for at, size in soak.memory if at > 5 * soak.minutes]
+    first, last = sorted(begin[:10])[5], sorted(begin[-10:])[5]
     grown = last / first - 1
-    print(f"    {first / 2**20:.1f} MiB after a twelfth, {last / 2**20:.1f} MiB at the end: {100 * grown:+.1f} %")
-    part = max(len(behind) // 11, 1)
-    print("    in parts of a twelfth:", [size >> 20 for size in behind[::part]], "MiB")
+    print(f"    {first >> 20} MiB after a twelfth, {last >> 20} MiB at the end: {100 * grown:+.1f} %")
+    part = max(len(begin) // 11, 1)
+    print("    in parts of a twelfth:", [size >> 20 for size in begin[::part]], "MiB")
     if soak.minutes >= 20:
         assert grown < 0.03, grown
 
