@@ -41,6 +41,13 @@ impl<S: Stored> Tile<'_, S> {
             && shape.value_dim.is_multiple_of(STRIPE)
     }
 
+    /// Stripes of a block's keys and of its values.
+    #[inline(always)]
+    pub(super) fn packed(&self) -> (usize, usize) {
+        let shape = self.operands.shape;
+        (shape.key_dim / 2, KV_BLOCK / 2 * (shape.value_dim / STRIPE))
+    }
+
     /// Rounds the queries of `rows` rows.
     #[inline(always)]
     pub(super) fn pair_queries<L: Lanes>(&self, l: L, rows: usize, scratch: &mut PairedScratch) {
@@ -76,7 +83,7 @@ impl<S: Stored> Tile<'_, S> {
         let (elements, width) = (as_bf16::<S>(self.keys(at)), KV_BLOCK);
         let PairedScratch { q, keys, .. } = scratch;
         if seen.len() > most_rows::<L>() {
-            keys.resize(packed(elements), Stripe::default());
+            keys.resize(self.packed().0, Stripe::default());
             l.call(Pack { elements, width, to: keys });
             let keys = PackedRows { pairs: keys, stripes: 1 };
             self.score_rows(l, block, (keys, ahead), q, seen, scores);
@@ -131,7 +138,7 @@ impl<S: Stored> Tile<'_, S> {
         let sum = BlockPairs { elements, width, weights: &weights[start..], record, next };
         let packs = seen.len() > most_rows::<L>();
         if packs {
-            values.resize(packed(elements), Stripe::default());
+            values.resize(self.packed().1, Stripe::default());
             l.call(Pack { elements, width, to: values });
         }
         let values = packs.then_some(&values[..]);
@@ -175,11 +182,6 @@ impl BlockPairs<'_> {
             row += rows;
         }
     }
-}
-
-/// Stripes of so many elements.
-pub(super) fn packed(elements: &[bf16]) -> usize {
-    elements.len() / (2 * STRIPE)
 }
 
 /// Rounds a row's weights; beside those that it sees lie zeros.

@@ -55,13 +55,6 @@ impl<S: Stored> Tile<'_, S> {
         }
     }
 
-    /// Stripes of a block's keys and of its values.
-    #[inline(always)]
-    fn packed(&self) -> (usize, usize) {
-        let shape = self.operands.shape;
-        (shape.key_dim / 2, KV_BLOCK / 2 * (shape.value_dim / STRIPE))
-    }
-
     /// Scores of all rows that see anything of a block.
     pub(super) fn score_tiles(
         &self,
@@ -72,10 +65,10 @@ impl<S: Stored> Tile<'_, S> {
         scratch: &PairedScratch,
     ) {
         let (key_dim, of_keys) = (self.operands.shape.key_dim, self.packed().0);
-        for first in (0..seen.len()).step_by(ROWS) {
-            let rows = ROWS.min(seen.len() - first);
+        for (first, own) in groups(seen) {
+            let rows = own.len();
             let q = &scratch.q[first * key_dim..(first + rows) * key_dim];
-            let (own, scores) = (&seen[first..first + rows], &mut scores[first * SPAN_VECTORS..]);
+            let scores = &mut scores[first * SPAN_VECTORS..];
             for (block, keys) in blocks.clone().zip(scratch.keys.chunks_exact(of_keys)) {
                 if !own.iter().any(|seen| meets(seen, block)) {
                     continue;
@@ -110,14 +103,13 @@ impl<S: Stored> Tile<'_, S> {
     ) {
         let record = Record::new(self.operands.shape.value_dim);
         let PairedScratch { weights, values, mixed, .. } = scratch;
-        for first in (0..seen.len()).step_by(ROWS) {
-            let rows = ROWS.min(seen.len() - first);
-            let own = &seen[first..first + rows];
+        for (first, own) in groups(seen) {
+            let rows = own.len();
             let weights = &weights[first * SPAN..(first + rows) * SPAN];
             let records = &mut records[first * record.len()..(first + rows) * record.len()];
-            let sum = |tiles: &mut Tiles, range: Range<usize>, sums: &mut [Vector], row: usize| {
+            let sum = |tiles: &mut Tiles, range: Range<usize>, sums: &mut [Vector]| {
                 let values = &values[(range.start - blocks.start) * self.packed().1..];
-                self.sum_whole(tiles, (weights, values), range, (sums, row));
+                self.sum_whole(tiles, (weights, values), range, sums);
             };
             let all = own.iter().map(whole).filter(|whole| !whole.is_empty());
             let Some(all) = all.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)) else {
@@ -130,7 +122,7 @@ impl<S: Stored> Tile<'_, S> {
                 for block in blocks {
                     mixed.clear();
                     mixed.extend_from_slice(records);
-                    sum(tiles, block..block + 1, mixed, record.len());
+                    sum(tiles, block..block + 1, mixed);
                     let rows = records.chunks_exact_mut(record.len());
                     for ((row, summed), seen) in rows.zip(mixed.chunks_exact(record.len())).zip(own)
                     {
@@ -142,21 +134,21 @@ impl<S: Stored> Tile<'_, S> {
             };
             each(tiles, all.start..common.start, records);
             if !common.is_empty() {
-                sum(tiles, common.clone(), records, record.len());
+                sum(tiles, common.clone(), records);
             }
             each(tiles, common.end..all.end, records);
         }
     }
 
-    /// Adds the weighted values of `blocks`, the first of `values`, to the sums of all rows, which are `row` vectors
-    /// apart.
+    /// Adds the weighted values of `blocks`, the first of `values`, to the records of all rows.
     fn sum_whole(
         &self,
         tiles: &mut Tiles,
         (weights, values): (&[half::bf16], &[Stripe]),
         blocks: Range<usize>,
-        (sums, row): (&mut [Vector], usize),
+        sums: &mut [Vector],
     ) {
+        let row = Record::new(self.operands.shape.value_dim).len();
         let (rows, stripes) = (weights.len() / SPAN, self.operands.shape.value_dim / STRIPE);
         assert!(
             blocks.end * KV_BLOCK <= SPAN
@@ -206,6 +198,11 @@ impl<S: Stored> Tile<'_, S> {
             }
         }
     }
+}
+
+/// What the rows see that are multiplied at once, and the first of them.
+fn groups(seen: &[Range<usize>]) -> impl Iterator<Item = (usize, &[Range<usize>])> {
+    (0..).step_by(ROWS).zip(seen.chunks(ROWS))
 }
 
 /// The blocks of a span of which all positions are seen.
