@@ -84,11 +84,9 @@ impl EngineLimits {
             return Ok(());
         }
         if scored {
-            return Err(
-                "the model sees a prompt whole: nothing predicts its tokens, they have no \
-                        log-probabilities"
-                    .to_owned(),
-            );
+            let why = "the model sees a prompt whole: nothing predicts its tokens, they have no \
+                       log-probabilities";
+            return Err(why.to_owned());
         }
         self.check_whole("prompt", length)
     }

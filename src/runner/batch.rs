@@ -51,12 +51,7 @@ pub(super) fn flatten<'a>(
         if !planned.media.is_empty() {
             place_media(&planned, first, &mut step, &mut batch.pictures, &features)?;
         }
-        if planned.first_position < planned.prefix_len {
-            let rows = planned.prefix_len - planned.first_position;
-            see_up_to(&mut step, first..first + rows, planned.prefix_len);
-            start_at_own_positions(&mut step, first);
-            step.attention_starts.resize(first + rows, 0);
-        }
+        see_prefix(&planned, first, &mut step);
         if let Some(id) = planned.adapter {
             rows_of.entry(id).or_default().extend((first..step.input_ids.len()).map(narrow));
         }
@@ -108,6 +103,16 @@ fn follow_positions(step: &mut Step, end: usize) {
     let end = end.min(step.positions.len());
     let texts = &step.positions[step.rope_positions.len()..end];
     step.rope_positions.extend(texts.iter().map(|position| [*position; 3]));
+}
+
+/// Has the rows of a sequence that are in its prefix see all of that, the sequence's first row being `first`.
+fn see_prefix(planned: &PlannedSequence<'_>, first: usize, step: &mut Step) {
+    if planned.first_position < planned.prefix_len {
+        let end = first + planned.prefix_len - planned.first_position;
+        see_up_to(step, first..end, planned.prefix_len);
+        start_at_own_positions(step, first);
+        step.attention_starts.resize(end, 0);
+    }
 }
 
 /// Has rows see the positions before `end`, as far as their windows go back.

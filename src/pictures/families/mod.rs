@@ -76,8 +76,8 @@ fn find(class: &str) -> Option<Family> {
         }
         "JanusForConditionalGeneration" => deepseek_vl::janus,
         "Ovis2ForConditionalGeneration" => ovis::processor,
-        "PaliGemmaForConditionalGeneration" => gemma3::pali,
         "PaddleOCRVLForConditionalGeneration" => paddle_ocr::processor,
+        "PaliGemmaForConditionalGeneration" => gemma3::pali,
         "PerceptionLMForConditionalGeneration" => perception_lm::processor,
         "VideoLlama3ForConditionalGeneration" => video_llama::processor,
         _ => return None,
