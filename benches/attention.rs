@@ -42,8 +42,9 @@ fn cache(format: KvFormat, dims: [usize; 4]) -> Tensor {
     cache
 }
 
-/// Seconds for one layer: `sequences` of `context` positions, the last `queries` of them new.
-fn seconds(format: KvFormat, sequences: u32, context: u32, queries: u32) -> f64 {
+/// Seconds for one layer: `sequences` of `context` positions, the last `queries` of them new and the first `shared` the
+/// same blocks for all.
+fn seconds(format: KvFormat, sequences: u32, context: u32, queries: u32, shared: u32) -> f64 {
     let per_sequence = context.div_ceil(32);
     let blocks = (sequences * per_sequence) as usize;
     let layer = |_| {
@@ -53,7 +54,8 @@ fn seconds(format: KvFormat, sequences: u32, context: u32, queries: u32) -> f64 
     let layers: Vec<(Tensor, Tensor)> = (0..LAYERS).map(layer).collect();
     let rows = (sequences * queries) as usize;
     let q = Tensor::randn(0f32, 1.0, (rows, HEADS, HEAD_DIM), &Device::Cpu).unwrap();
-    let blocks = |s: u32| (s * per_sequence..(s + 1) * per_sequence).collect();
+    let block = |s: u32, at: u32| if at < shared / 32 { at } else { s * per_sequence + at };
+    let blocks = |s: u32| (0..per_sequence).map(|at| block(s, at)).collect();
     let step = Step {
         positions: (0..sequences).flat_map(|_| context - queries..context).collect(),
         block_tables: (0..sequences).map(blocks).collect(),
@@ -74,7 +76,7 @@ fn decode(read: f64) {
     for format in FORMATS {
         let mut shortest = None;
         for (sequences, context) in [(1, 128), (1, 512), (1, 1024), (1, 4096), (16, 512)] {
-            let seconds = seconds(format, sequences, context, 1);
+            let seconds = seconds(format, sequences, context, 1, 0);
             let positions = (sequences * context) as usize;
             let bytes = positions * 2 * KV_HEADS * format.head_bytes(HEAD_DIM);
             let rate = bytes as f64 / seconds / 1e9;
@@ -92,7 +94,7 @@ fn decode(read: f64) {
 fn prefill(peak: f64) {
     for format in FORMATS {
         for context in [128, 512, 2048] {
-            let seconds = seconds(format, 1, context, context);
+            let seconds = seconds(format, 1, context, context, 0);
             let seen = f64::from(context) * f64::from(context + 1) / 2.0;
             let rate = seen * (4 * HEADS * HEAD_DIM) as f64 / seconds / 1e9;
             println!(
@@ -101,6 +103,19 @@ fn prefill(peak: f64) {
                 100.0 * rate / peak
             );
         }
+    }
+}
+
+/// Sequences whose contexts begin with the same blocks, beside sequences that have blocks of their own.
+fn behind_a_prefix() {
+    for (queries, what) in [(1, "streams"), (11, "questions")] {
+        let times = [4096, 0].map(|shared| seconds(KvFormat::Bf16, 16, 4128, queries, shared));
+        println!(
+            "16 {what} of {queries} tokens behind the same 4096 positions: {:.0} us, {:.2} of {:.0} us behind their own",
+            times[0] * 1e6,
+            times[0] / times[1],
+            times[1] * 1e6
+        );
     }
 }
 
@@ -113,4 +128,5 @@ fn main() {
     let ceiling = Ceiling::measure().unwrap();
     decode(ceiling.read_bytes / 1e9);
     prefill(ceiling.f32_operations / 1e9);
+    behind_a_prefix();
 }

@@ -103,6 +103,16 @@ impl<const DOTS: bool> Lanes for Avx512<DOTS> {
         out
     }
     #[inline(always)]
+    fn narrow_normal_bf16(self, v: Self::V) -> [bf16; LANES] {
+        if !DOTS {
+            return self.narrow_bf16(v);
+        }
+        let mut out = [bf16::ZERO; LANES];
+        // SAFETY: the token proves BF16 where there are dots; sixteen bf16 are as large as the register.
+        unsafe { out.as_mut_ptr().cast::<__m256bh>().write_unaligned(_mm512_cvtneps_pbh(v)) };
+        out
+    }
+    #[inline(always)]
     fn narrow_f16(self, v: Self::V) -> [f16; LANES] {
         let mut out = [f16::ZERO; LANES];
         cpu!({
@@ -162,6 +172,10 @@ impl<const DOTS: bool> Lanes for Avx512<DOTS> {
             let exponent = _mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127));
             _mm512_castsi512_ps(_mm512_slli_epi32::<23>(exponent))
         })
+    }
+    #[inline(always)]
+    fn times_pow2(self, v: Self::V, n: Self::V) -> Self::V {
+        cpu!(_mm512_scalef_ps(v, n))
     }
     #[inline(always)]
     fn zero_below(self, v: Self::V, x: Self::V, bound: Self::V) -> Self::V {

@@ -32,6 +32,11 @@ pub(crate) trait Lanes: Copy {
     fn load_i8(self, x: &[i8; LANES]) -> Self::V;
     /// Rounds to bf16, ties to even; NaN stays NaN.
     fn narrow_bf16(self, v: Self::V) -> [bf16; LANES];
+    /// As [`Lanes::narrow_bf16`], but numbers below the smallest normal one may become 0.
+    #[inline(always)]
+    fn narrow_normal_bf16(self, v: Self::V) -> [bf16; LANES] {
+        self.narrow_bf16(v)
+    }
     /// Rounds to f16, ties to even; NaN stays NaN.
     fn narrow_f16(self, v: Self::V) -> [f16; LANES];
     /// Rounds to the nearest integer, ties to even, within -128..=127; any integer for NaN.
@@ -64,6 +69,11 @@ pub(crate) trait Lanes: Copy {
     fn round(self, a: Self::V) -> Self::V;
     /// 2 to the power of integers in -126..=127.
     fn pow2(self, n: Self::V) -> Self::V;
+    /// `v` times 2 to the power of integers in -126..=127.
+    #[inline(always)]
+    fn times_pow2(self, v: Self::V, n: Self::V) -> Self::V {
+        self.mul(v, self.pow2(n))
+    }
     /// `v`, but 0 where `x` is less than `bound`.
     fn zero_below(self, v: Self::V, x: Self::V, bound: Self::V) -> Self::V;
     /// Asks for the cache line at `at` to be brought near; any address will do.

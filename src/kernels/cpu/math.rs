@@ -16,15 +16,40 @@ pub(crate) fn exp<L: Lanes>(l: L, x: L::V) -> L::V {
     // The bound comes first: where either operand is NaN the second one is returned.
     let clamped = l.min(l.splat(LARGEST), l.max(l.splat(SMALLEST), x));
     let n = l.round(l.mul(clamped, l.splat(std::f32::consts::LOG2_E)));
-    // ln(2) in two parts, so that the product with n is exact.
-    let rest = l.mul_add(n, l.splat(-0.693_359_4), clamped);
-    let rest = l.mul_add(n, l.splat(2.121_944_4e-4), rest);
+    let rest = less_ln2(l, clamped, n);
     let mut sum = l.splat(1.987_569_1e-4);
     for coefficient in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 0.166_666_65, 0.5] {
         sum = l.mul_add(sum, rest, l.splat(coefficient));
     }
     let power = l.add(l.mul_add(sum, l.mul(rest, rest), rest), l.splat(1.0));
     l.zero_below(l.mul(power, l.pow2(n)), x, l.splat(SMALLEST))
+}
+
+/// x - n * ln(2); ln(2) is in two parts, so that the product of the first with n is exact.
+#[inline(always)]
+fn less_ln2<L: Lanes>(l: L, x: L::V, n: L::V) -> L::V {
+    let rest = l.mul_add(n, l.splat(-0.693_359_4), x);
+    l.mul_add(n, l.splat(2.121_944_4e-4), rest)
+}
+
+/// Added to a number below 2^22 and subtracted again, it rounds that to an integer, ties to even.
+const TO_INTEGER: f32 = 12_582_912.0;
+
+/// e^x within two units of the last place for x of at most about 0; 0 below -87, 1 of 0, NaN of NaN.
+///
+/// Reduced as [`exp`], with a polynomial of degree 5 whose largest relative error is least (found by iterated least
+/// squares): for softmax, of which it is a good part.
+#[inline(always)]
+pub(crate) fn exp_of_negative<L: Lanes>(l: L, x: L::V) -> L::V {
+    let clamped = l.max(l.splat(SMALLEST), x);
+    let n = l.mul_add(clamped, l.splat(std::f32::consts::LOG2_E), l.splat(TO_INTEGER));
+    let n = l.sub(n, l.splat(TO_INTEGER));
+    let rest = less_ln2(l, clamped, n);
+    let mut sum = l.splat(8.312_501e-3);
+    for coefficient in [4.189_033e-2, 0.166_671_15, 0.499_992_3, 1.0, 1.0] {
+        sum = l.mul_add(sum, rest, l.splat(coefficient));
+    }
+    l.zero_below(l.times_pow2(sum, n), x, l.splat(SMALLEST))
 }
 
 /// 1 / (1 + e^-x)

@@ -39,6 +39,7 @@ macro_rules! fn1 {
 }
 
 fn1!(Exp, l, x => math::exp(l, x));
+fn1!(ExpOfNegative, l, x => math::exp_of_negative(l, x));
 fn1!(Tanh, l, x => math::tanh(l, x));
 fn1!(Sum, l, x => l.splat(l.sum(x)));
 fn1!(Largest, l, x => l.splat(l.largest(x)));
@@ -55,12 +56,19 @@ fn vectors(scale: f32) -> Vec<[f32; LANES]> {
 
 #[test]
 fn exp_is_within_two_units_of_the_last_place() {
+    let is_exact = |level: Level, x: f32, ours: f32| {
+        let exact = f64::from(x).exp();
+        let off = (f64::from(ours) - exact).abs() / exact;
+        assert!(off < 2.4e-7, "{}: exp({x}) = {ours}, off by {off}", level.name());
+    };
     for level in Level::available() {
         for x in vectors(43.0) {
             for (x, ours) in x.into_iter().zip(apply(level, x, Exp)) {
-                let exact = f64::from(x).exp();
-                let off = (f64::from(ours) - exact).abs() / exact;
-                assert!(off < 2.4e-7, "{}: exp({x}) = {ours}, off by {off}", level.name());
+                is_exact(level, x, ours);
+            }
+            let negative = x.map(|x| -x.abs());
+            for (x, ours) in negative.into_iter().zip(apply(level, negative, ExpOfNegative)) {
+                is_exact(level, x, ours);
             }
         }
     }
@@ -76,6 +84,10 @@ fn exp_and_tanh_keep_their_limits() {
         assert!(exp[2].is_nan());
         assert_eq!(exp[3], 1.0);
         assert!(exp[4] > 1e38 && exp[4].is_finite() && exp[5] == exp[4]);
+        let negative = apply(level, x, ExpOfNegative);
+        assert_eq!(negative[..2], [0.0, 0.0]);
+        assert!(negative[2].is_nan());
+        assert_eq!(negative[3], 1.0);
         let tanh = apply(level, x, Tanh);
         assert_eq!(tanh[..2], [-1.0, -1.0]);
         assert!(tanh[2].is_nan());
@@ -189,10 +201,24 @@ fn narrowing_rounds_as_the_half_crate_does() {
             *self.1 = E::narrow(l, l.load(self.0));
         }
     }
+    struct Normal<'a>(&'a [f32; LANES], &'a mut [bf16; LANES]);
+    impl Kernel for Normal<'_> {
+        #[inline(always)]
+        fn run<L: Products>(self, l: L) {
+            *self.1 = l.narrow_normal_bf16(l.load(self.0));
+        }
+    }
     for level in Level::available() {
         for x in to_narrow() {
             let (mut brain, mut half) = ([bf16::ZERO; LANES], [f16::ZERO; LANES]);
             level.run(Narrow(&x, &mut brain));
+            let mut normal = [bf16::ZERO; LANES];
+            level.run(Normal(&x, &mut normal));
+            for (normal, brain) in normal.iter().zip(&brain) {
+                let subnormal = normal.to_f32() == 0.0 && brain.to_f32().abs() <= f32::MIN_POSITIVE;
+                let both_nan = normal.is_nan() && brain.is_nan();
+                assert!(normal.to_bits() == brain.to_bits() || subnormal || both_nan, "{brain}");
+            }
             level.run(Narrow(&x, &mut half));
             for i in 0..LANES {
                 if x[i].is_nan() {

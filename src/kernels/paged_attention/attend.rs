@@ -4,15 +4,13 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use super::args::SPAN;
-use super::paired_tile::{PairedScratch, pair_weights};
+use super::paired_tile::PairedScratch;
 use super::registers::{HALVES, QueryRows, Scores, Weighted, most_rows};
 use super::sums::{Output, Record};
 use super::tile::{Operands, SPAN_VECTORS, Tile, clipped, common, meets};
 use crate::cache::KV_BLOCK;
 use crate::cache::kv_element::{PerPosition, Stored, Vector};
-#[cfg(target_arch = "x86_64")]
-use crate::cpu::amx::Tiles;
-use crate::cpu::{Element, Kernel, LANES, Lanes, Products, math};
+use crate::cpu::{Element, Kernel, LANES, Lanes, Products};
 
 /// Where a tile's results go.
 pub(super) enum Goal<'a> {
@@ -44,23 +42,33 @@ thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
 
-/// A tile and where it goes.
+/// Rows of one sequence, or of several whose contexts begin alike.
+pub(super) struct Together<'a, S> {
+    /// All rows, with the blocks of the first sequence.
+    pub(super) all: Tile<'a, S>,
+    /// The rows of each sequence, if there are several.
+    pub(super) each: Vec<Tile<'a, S>>,
+    /// Spans before this one are the same for all.
+    pub(super) shared: usize,
+}
+
+/// Rows and where they go.
 pub(super) struct Run<'a, S> {
-    pub(super) tile: Tile<'a, S>,
+    pub(super) together: Together<'a, S>,
     pub(super) goal: Goal<'a>,
 }
 
 impl<S: Stored> Kernel for Run<'_, S> {
     #[inline(always)]
     fn run<L: Products>(self, l: L) {
-        let Self { tile, goal } = self;
+        let Self { ref together, goal } = self;
+        let tile = &together.all;
         let mut scratch = SCRATCH.take();
         let record = Record::new(tile.operands.shape.value_dim);
-        let rows = tile.positions.len() * tile.operands.group();
+        let rows = tile.rows();
         scratch.keys.resize(tile.operands.shape.key_dim, PerPosition::default());
         scratch.values.resize(KV_BLOCK * record.columns(), Vector::default());
         scratch.scores.resize(rows * SPAN_VECTORS, Vector::default());
-        scratch.seen.resize(rows, 0..0);
         if tile.is_paired::<L>() {
             tile.pair_queries(l, rows, &mut scratch.paired);
         }
@@ -68,7 +76,7 @@ impl<S: Stored> Kernel for Run<'_, S> {
             Goal::Records(records) => {
                 let each = records.chunks_exact_mut(rows * record.len());
                 for (span, here) in tile.spans.clone().zip(each) {
-                    tile.attend(l, span, &mut scratch, here);
+                    l.call(OneSpan { together, span, scratch: &mut scratch, records: here });
                 }
             }
             Goal::Output(output) => {
@@ -78,7 +86,8 @@ impl<S: Stored> Kernel for Run<'_, S> {
                 for span in tile.spans.clone() {
                     here.clear();
                     here.resize(rows * record.len(), Vector::default());
-                    tile.attend(l, span, &mut scratch, &mut here);
+                    let (scratch, records) = (&mut scratch, &mut here[..]);
+                    l.call(OneSpan { together, span, scratch, records });
                     for row in 0..rows {
                         let visible = tile.visible(row);
                         record.merge(
@@ -100,6 +109,30 @@ impl<S: Stored> Kernel for Run<'_, S> {
     }
 }
 
+/// One span of rows, to their records `[rows]`.
+struct OneSpan<'a, S> {
+    together: &'a Together<'a, S>,
+    span: usize,
+    scratch: &'a mut Scratch,
+    records: &'a mut [Vector],
+}
+
+impl<S: Stored> Kernel for OneSpan<'_, S> {
+    #[inline(always)]
+    fn run<L: Products>(self, l: L) {
+        let Together { all, each, shared } = self.together;
+        let is_one = self.span < *shared || each.is_empty();
+        let tiles = if is_one { std::slice::from_ref(all) } else { each };
+        let record = Record::new(all.operands.shape.value_dim).len();
+        let mut rest = self.records;
+        for tile in tiles {
+            let (own, behind) = rest.split_at_mut(tile.rows() * record);
+            tile.attend(l, self.span, self.scratch, own);
+            rest = behind;
+        }
+    }
+}
+
 impl<S: Stored> Tile<'_, S> {
     /// Computes one span: scores, weights and weighted values of all rows, to their records.
     #[inline(always)]
@@ -113,56 +146,34 @@ impl<S: Stored> Tile<'_, S> {
         let record = Record::new(self.operands.shape.value_dim);
         let first = span * SPAN;
         let (mut start, mut end) = (SPAN, 0);
-        for row in 0..scratch.seen.len() {
+        scratch.seen.clear();
+        for row in 0..self.rows() {
             let seen = self.visible(row).within(first..first + SPAN);
             if !seen.is_empty() {
                 (start, end) = (start.min(seen.start), end.max(seen.end));
             }
-            scratch.seen[row] = seen;
+            scratch.seen.push(seen);
+        }
+        if start >= end {
+            return;
         }
         let blocks = start / KV_BLOCK..end.div_ceil(KV_BLOCK);
+        let Scratch { seen, scores, paired, .. } = &mut *scratch;
         #[cfg(target_arch = "x86_64")]
         if let Some(amx) = self.amx::<L>() {
-            let mut paired = std::mem::take(&mut scratch.paired);
-            self.pack_span(l, span, blocks.clone(), &mut paired);
-            let mut tiles = Tiles::new(amx);
-            self.score_tiles(
-                &mut tiles,
-                blocks.clone(),
-                &scratch.seen,
-                &mut scratch.scores,
-                &paired,
-            );
-            for row in 0..scratch.seen.len() {
-                self.weigh(l, span, row, scratch, record.row_mut(records, row));
-                pair_weights(l, row, &scratch.seen[row], &scratch.scores, &mut paired);
-            }
-            self.sum_tiles(&mut tiles, blocks.clone(), &scratch.seen, records, &mut paired);
-            self.sum_rest(l, span, blocks, &scratch.seen, records, &paired);
-            scratch.paired = paired;
-            return;
+            return self.attend_tiles(l, amx, (span, blocks), (seen, scores, paired), records);
         }
         if self.is_paired::<L>() {
-            let mut paired = std::mem::take(&mut scratch.paired);
-            for block in blocks.clone() {
-                let Scratch { seen, scores, .. } = &mut *scratch;
-                self.score_pairs(l, span, block, seen, scores, &mut paired);
-            }
-            for row in 0..scratch.seen.len() {
-                self.weigh(l, span, row, scratch, record.row_mut(records, row));
-                pair_weights(l, row, &scratch.seen[row], &scratch.scores, &mut paired);
-            }
-            for block in blocks {
-                self.sum_pairs(l, span, block, &scratch.seen, records, &mut paired);
-            }
-            scratch.paired = paired;
-            return;
+            return self.attend_pairs(l, (span, blocks), (seen, scores, paired), records);
         }
         for block in blocks.clone() {
             self.score(l, span, block, scratch);
         }
-        for row in 0..scratch.seen.len() {
-            self.weigh(l, span, row, scratch, record.row_mut(records, row));
+        for (row, seen) in scratch.seen.iter().enumerate().filter(|(_, seen)| !seen.is_empty()) {
+            let scores = &mut scratch.scores[row * SPAN_VECTORS..(row + 1) * SPAN_VECTORS];
+            let softmax = self.softmax(l, (span, row), seen, scores);
+            let (largest, total) = (softmax.largest, softmax.weigh(l));
+            record.set(record.row_mut(records, row), largest, total);
         }
         for block in blocks {
             self.accumulate(l, span, block, start..end, scratch, records);
@@ -214,77 +225,6 @@ impl<S: Stored> Tile<'_, S> {
                 l.call(Scores { q, first: row, rows, keys, next, out, stride: SPAN_VECTORS });
             }
             row += rows;
-        }
-    }
-
-    /// Turns a row's scores into softmax weights, relative to the largest score of the span.
-    #[inline(always)]
-    fn weigh<L: Lanes>(
-        &self,
-        l: L,
-        span: usize,
-        row: usize,
-        scratch: &mut Scratch,
-        record: &mut [Vector],
-    ) {
-        let seen = scratch.seen[row].clone();
-        if seen.is_empty() {
-            return;
-        }
-        let whole = seen.start / LANES..seen.end.div_ceil(LANES);
-        let scores = &mut scratch.scores[row * SPAN_VECTORS..(row + 1) * SPAN_VECTORS];
-        for scores in &mut scores[whole.clone()] {
-            let scaled = self.scaled(l, l.load(scores));
-            l.store(scaled, scores);
-        }
-        if let Some(slopes) = self.operands.per_head.slopes {
-            self.subtract_distances(span, row, &slopes.host, &whole, scores);
-        }
-        let each = scores.as_flattened_mut();
-        each[whole.start * LANES..seen.start].fill(f32::NEG_INFINITY);
-        each[seen.end..whole.end * LANES].fill(f32::NEG_INFINITY);
-        let mut largest = l.splat(f32::NEG_INFINITY);
-        for scores in &scores[whole.clone()] {
-            largest = l.max(largest, l.load(scores));
-        }
-        let largest = l.largest(largest);
-        let mut total = l.splat(0.0);
-        for scores in &mut scores[whole] {
-            let weights = math::exp(l, l.sub(l.load(scores), l.splat(largest)));
-            total = l.add(total, weights);
-            l.store(weights, scores);
-        }
-        Record::new(self.operands.shape.value_dim).set(record, largest, l.sum(total));
-    }
-
-    /// Lowers a row's scores by the distance of each position from the row's own, times the slope
-    /// of its head.
-    #[inline(always)]
-    fn subtract_distances(
-        &self,
-        span: usize,
-        row: usize,
-        slopes: &[f32],
-        whole: &Range<usize>,
-        scores: &mut [Vector],
-    ) {
-        let group = self.operands.group();
-        let slope = slopes[self.kv_head * group + row % group];
-        let own = self.positions.position(row / group) as usize;
-        let first = span * SPAN + whole.start * LANES;
-        for (i, score) in scores[whole.clone()].as_flattened_mut().iter_mut().enumerate() {
-            #[expect(clippy::cast_precision_loss, reason = "contexts are below 2^24")]
-            let distance = own.abs_diff(first + i) as f32;
-            *score -= slope * distance;
-        }
-    }
-
-    #[inline(always)]
-    fn scaled<L: Lanes>(&self, l: L, scores: L::V) -> L::V {
-        let scores = l.mul(scores, l.splat(self.operands.params.scale));
-        match self.operands.params.softcap {
-            Some(cap) => l.mul(math::tanh(l, l.div(scores, l.splat(cap))), l.splat(cap)),
-            None => scores,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Attention on the CPU: pieces of the work, and who merges them.
 
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use candle_core::{Result, Tensor};
@@ -8,8 +9,8 @@ use float8::F8E4M3;
 use half::{bf16, f16};
 
 use super::args::{AttentionParams, NAME, PerHead, QueryPositions};
-use super::attend::{Goal, Run};
-use super::plan::{Heads, Piece, Plan};
+use super::attend::{Goal, Run, Together};
+use super::plan::{Heads, MOST_ROWS, MOST_ROWS_IN_REGISTERS, Piece, Plan};
 use super::sums::{Joined, Output, Record};
 use super::tile::{Operands, Tile};
 use crate::cache::kv_element::{Stored, Vector};
@@ -86,7 +87,12 @@ impl Call<'_> {
     fn attend<S: Stored>(&self, operands: &Operands<'_, S>) -> Vec<f32> {
         let CacheShape { kv_heads, key_dim, value_dim, .. } = self.shape;
         let group = operands.group();
-        let heads = Heads { group, kv: kv_heads, dims: key_dim + value_dim };
+        #[cfg(target_arch = "x86_64")]
+        let in_registers = operands.amx.is_some();
+        #[cfg(not(target_arch = "x86_64"))]
+        let in_registers = false;
+        let most_rows = if in_registers { MOST_ROWS_IN_REGISTERS } else { MOST_ROWS };
+        let heads = Heads { group, kv: kv_heads, dims: key_dim + value_dim, most_rows };
         let plan = Plan::new(self.step, self.params, heads, self.threads);
         let mut records = vec![Vector::default(); plan.records * Record::new(value_dim).len()];
         let records = &Parts::new(&mut records);
@@ -122,19 +128,30 @@ impl Call<'_> {
             value_dim: self.shape.value_dim,
             sinks: self.per_head.sinks.map(|sinks| sinks.host.as_slice()),
         };
-        let context = self.step.context_lens[queries.seq] as usize;
-        let tile = Tile {
+        let seqs = queries.seqs.clone();
+        // Rows of several sequences see nothing behind their own positions, whatever the contexts are.
+        let context =
+            seqs.clone().map(|seq| self.step.context_lens[seq] as usize).max().unwrap_or(0);
+        let tile = |seq: usize, rows: Range<usize>| Tile {
             operands,
-            first_row: queries.rows.start,
-            positions: QueryPositions::of(self.step, queries.rows.clone()),
+            first_row: rows.start,
+            rounded_before: (rows.start - queries.rows.start) * operands.group(),
+            positions: QueryPositions::of(self.step, rows),
             context,
-            blocks: &self.step.block_tables[queries.seq],
+            blocks: &self.step.block_tables[seq],
             kv_head: piece.kv_head,
             spans: piece.spans.clone(),
         };
-        let positions = tile.positions;
+        let all = tile(seqs.start, queries.rows.clone());
+        let positions = all.positions;
+        let each = if seqs.len() > 1 {
+            seqs.map(|seq| tile(seq, queries.rows_of(self.step, seq))).collect()
+        } else {
+            Vec::new()
+        };
+        let together = Together { all, each, shared: queries.shared };
         let Some(joint) = piece.joint.map(|joint| &plan.joints[joint]) else {
-            self.level.run(Run { tile, goal: Goal::Output(output) });
+            self.level.run(Run { together, goal: Goal::Output(output) });
             return;
         };
         let span_len = positions.len() * output.group * record.len();
@@ -142,7 +159,7 @@ impl Call<'_> {
         let at = |span: usize| first + (span - queries.spans.start) * span_len;
         // SAFETY: the spans of a tile's pieces don't overlap, nor do the records of tiles.
         let own = unsafe { records.part(at(piece.spans.start)..at(piece.spans.end)) };
-        self.level.run(Run { tile, goal: Goal::Records(own) });
+        self.level.run(Run { together, goal: Goal::Records(own) });
         if joint.left.fetch_sub(1, Ordering::AcqRel) == 1 {
             // SAFETY: all pieces of the tile are done with their records, as the count says.
             let records = unsafe { records.part(at(queries.spans.start)..at(queries.spans.end)) };

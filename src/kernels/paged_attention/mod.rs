@@ -29,6 +29,7 @@ mod pairs;
 mod plan;
 pub mod portable;
 mod registers;
+mod softmax;
 mod sums;
 #[cfg(test)]
 mod tests;

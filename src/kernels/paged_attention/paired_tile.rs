@@ -10,6 +10,7 @@ use super::pairs::{
     narrow,
 };
 use super::registers::{HALVES, most_rows};
+use super::softmax::vectors;
 use super::sums::Record;
 use super::tile::{SPAN_VECTORS, Tile, clipped, common, meets};
 use crate::cache::KV_BLOCK;
@@ -58,6 +59,48 @@ impl<S: Stored> Tile<'_, S> {
         for (i, to) in scratch.q.chunks_exact_mut(group * head_dim).enumerate() {
             let start = ((self.first_row + i) * self.operands.heads + first) * head_dim;
             narrow(l, &self.operands.q[start..start + to.len()], to);
+        }
+    }
+
+    /// Computes one span, of whose `blocks` the rows see anything.
+    #[inline(always)]
+    pub(super) fn attend_pairs<L: Products>(
+        &self,
+        l: L,
+        (span, blocks): (usize, Range<usize>),
+        (seen, scores, scratch): (&[Range<usize>], &mut [Vector], &mut PairedScratch),
+        records: &mut [Vector],
+    ) {
+        for block in blocks.clone() {
+            self.score_pairs(l, span, block, seen, scores, scratch);
+        }
+        self.weigh_pairs(l, (span, 0), seen, scores, records, &mut scratch.weights);
+        for block in blocks {
+            self.sum_pairs(l, span, block, seen, records, scratch);
+        }
+    }
+
+    /// Makes weights of the scores of the rows from `first` on.
+    #[inline(always)]
+    pub(super) fn weigh_pairs<L: Products>(
+        &self,
+        l: L,
+        (span, first): (usize, usize),
+        seen: &[Range<usize>],
+        scores: &mut [Vector],
+        records: &mut [Vector],
+        weights: &mut [bf16],
+    ) {
+        let record = Record::new(self.operands.shape.value_dim);
+        let scores = scores.chunks_exact_mut(SPAN_VECTORS);
+        let rows = seen.iter().zip(scores).zip(weights.chunks_exact_mut(SPAN)).enumerate();
+        for (row, ((seen, scores), weights)) in rows.filter(|(_, ((seen, _), _))| !seen.is_empty())
+        {
+            let softmax = self.softmax(l, (span, first + row), seen, scores);
+            let whole = vectors(seen);
+            let weights = &mut weights[whole.start * LANES..whole.end * LANES];
+            let (largest, total) = (softmax.largest, softmax.weigh_narrow(l, weights));
+            record.set(record.row_mut(records, row), largest, total);
         }
     }
 
@@ -110,7 +153,7 @@ impl<S: Stored> Tile<'_, S> {
             let rows = most_rows::<L>().min(seen.len() - row);
             if seen[row..row + rows].iter().any(|seen| meets(seen, block)) {
                 let out = &mut scores[row * SPAN_VECTORS + block * HALVES..];
-                let q = &q[row * head_dim..];
+                let q = &q[(self.rounded_before + row) * head_dim..];
                 let ahead = if row == 0 { ahead } else { Default::default() };
                 l.call(PairedScores { q, head_dim, rows, keys, ahead, out, stride: SPAN_VECTORS });
             }
@@ -182,23 +225,6 @@ impl BlockPairs<'_> {
             row += rows;
         }
     }
-}
-
-/// Rounds a row's weights; beside those that it sees lie zeros.
-#[inline(always)]
-pub(super) fn pair_weights<L: Lanes>(
-    l: L,
-    row: usize,
-    seen: &Range<usize>,
-    weights: &[Vector],
-    scratch: &mut PairedScratch,
-) {
-    if seen.is_empty() {
-        return;
-    }
-    let whole = seen.start / LANES..seen.end.div_ceil(LANES);
-    let to = &mut scratch.weights[row * SPAN..][whole.start * LANES..whole.end * LANES];
-    narrow(l, weights[row * SPAN_VECTORS..][whole].as_flattened(), to);
 }
 
 /// The pairs of positions of the block at `start` of which all rows see both; relative to it.

@@ -5,22 +5,29 @@ use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
 
 use super::args::{AttentionParams, QueryPositions, SPAN};
+use crate::cache::KV_BLOCK;
 use crate::step::Step;
 
 /// Query rows times heads of one tile, at most (a single row may have more heads).
-const TILE_ROWS: usize = 64;
+pub(super) const MOST_ROWS: usize = 64;
+/// The same where there are tile registers, which are done so soon that interleaving keys and values for them is a
+/// good part of the work.
+pub(super) const MOST_ROWS_IN_REGISTERS: usize = 128;
 /// Multiply-adds of a piece below which claiming it costs more than it brings.
 const SMALLEST: usize = 1 << 17;
 /// Pieces for each thread, about.
 const PIECES_PER_THREAD: usize = 8;
 
-/// Query rows of one sequence that are computed together.
+/// Query rows that are computed together: of one sequence, or of neighbours whose contexts begin with the same blocks,
+/// which are read for all of them at once.
 pub(super) struct Queries {
-    pub(super) seq: usize,
+    pub(super) seqs: Range<usize>,
     /// The rows of `q`.
     pub(super) rows: Range<usize>,
     /// Spans that any of them sees.
     pub(super) spans: Range<usize>,
+    /// Spans before this one are the same for all sequences, if there are several.
+    pub(super) shared: usize,
 }
 
 /// A piece of the work, which one thread claims.
@@ -52,7 +59,7 @@ pub(super) struct Plan {
     pub(super) records: usize,
 }
 
-/// Heads of a call.
+/// Heads of a call, and how many rows of theirs make a tile.
 #[derive(Clone, Copy)]
 pub(super) struct Heads {
     /// Query heads for each KV head.
@@ -61,11 +68,13 @@ pub(super) struct Heads {
     pub(super) kv: usize,
     /// Elements of a key and of a value.
     pub(super) dims: usize,
+    /// Query rows times heads of one tile, at most.
+    pub(super) most_rows: usize,
 }
 
 impl Plan {
     pub(super) fn new(step: &Step, params: AttentionParams, heads: Heads, threads: usize) -> Self {
-        let queries = queries(step, params, heads.group);
+        let queries = queries(step, params, heads);
         let work = |queries: &Queries| {
             let positions = queries.spans.len() * SPAN;
             queries.rows.len() * heads.group * heads.dims * positions
@@ -102,21 +111,82 @@ impl Plan {
     }
 }
 
-fn queries(step: &Step, params: AttentionParams, group: usize) -> Vec<Queries> {
-    let most = (TILE_ROWS / group.max(1)).max(1);
-    let mut queries = Vec::new();
-    for seq in 0..step.context_lens.len() {
-        let (rows, context) = (step.rows(seq), step.context_lens[seq] as usize);
+fn queries(step: &Step, params: AttentionParams, heads: Heads) -> Vec<Queries> {
+    let most = (heads.most_rows / heads.group.max(1)).max(1);
+    let mut queries: Vec<Queries> = Vec::new();
+    let mut seq = 0;
+    while seq < step.context_lens.len() {
+        let (end, shared) = neighbours(step, params, seq);
+        let rows = step.rows(seq).start..step.rows(end - 1).end;
         for first in rows.clone().step_by(most) {
             let rows = first..rows.end.min(first + most);
-            let (mut start, mut end) = (usize::MAX, 0);
-            let positions = QueryPositions::of(step, rows.clone());
-            for query in 0..positions.len() {
-                let spans = positions.visible(query, context, params).spans();
-                (start, end) = (start.min(spans.start), end.max(spans.end));
-            }
-            queries.push(Queries { seq, rows, spans: start..end });
+            queries.push(Queries::new(step, params, seq..end, rows, shared));
         }
+        seq = end;
     }
     queries
+}
+
+/// The end of the sequences from `first` on whose contexts begin with spans of the same blocks, which all of them see,
+/// and the number of these spans. None follows that shares fewer than those before it do.
+fn neighbours(step: &Step, params: AttentionParams, first: usize) -> (usize, usize) {
+    // What rows see behind themselves is a matter of their own context.
+    let named = !step.attention_ends.is_empty() || !step.attention_starts.is_empty();
+    let (mut end, mut shared) = (first + 1, None);
+    while params.ahead == 0 && !named && end < step.context_lens.len() {
+        let tables = [first, end].map(|seq| &step.block_tables[seq]);
+        let same = tables[0].iter().zip(tables[1]).take_while(|(a, b)| a == b).count();
+        let same = same / (SPAN / KV_BLOCK);
+        let unseen = || [first, end].map(|seq| spans(step, params, seq, step.rows(seq)).start);
+        if same == 0
+            || shared.is_some_and(|shared| same < shared)
+            || unseen().iter().any(|start| same <= *start)
+        {
+            break;
+        }
+        shared.get_or_insert(same);
+        end += 1;
+    }
+    (end, shared.unwrap_or_default())
+}
+
+/// Spans that any of some rows of a sequence sees.
+fn spans(step: &Step, params: AttentionParams, seq: usize, rows: Range<usize>) -> Range<usize> {
+    let context = step.context_lens[seq] as usize;
+    let (mut start, mut end) = (usize::MAX, 0);
+    let positions = QueryPositions::of(step, rows);
+    for query in 0..positions.len() {
+        let spans = positions.visible(query, context, params).spans();
+        (start, end) = (start.min(spans.start), end.max(spans.end));
+    }
+    start..end
+}
+
+impl Queries {
+    /// Some rows of neighbours.
+    fn new(
+        step: &Step,
+        params: AttentionParams,
+        mut seqs: Range<usize>,
+        rows: Range<usize>,
+        shared: usize,
+    ) -> Self {
+        while step.rows(seqs.start).end <= rows.start {
+            seqs.start += 1;
+        }
+        while step.rows(seqs.end - 1).start >= rows.end {
+            seqs.end -= 1;
+        }
+        let mut queries = Self { seqs: seqs.clone(), rows, spans: 0..0, shared };
+        let each = seqs.map(|seq| spans(step, params, seq, queries.rows_of(step, seq)));
+        let all = each.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end));
+        queries.spans = all.unwrap_or_default();
+        queries
+    }
+
+    /// Those of a sequence.
+    pub(super) fn rows_of(&self, step: &Step, seq: usize) -> Range<usize> {
+        let rows = step.rows(seq);
+        rows.start.max(self.rows.start)..rows.end.min(self.rows.end)
+    }
 }

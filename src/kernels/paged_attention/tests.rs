@@ -3,6 +3,7 @@
 use candle_core::{DType, Device};
 
 use super::cpu::Call;
+use super::plan::{Heads, Plan};
 use super::*;
 use crate::cache::kv_element::{PerPosition, Stored, Vector};
 use crate::cache::kv_format::KvFormat;
@@ -153,6 +154,25 @@ impl Case {
         paged_attention(&self.q, &self.k, &self.v, &self.step, params, self.per_head())
     }
 
+    /// A sequence as a batch of its own.
+    fn alone(&self, seq: usize) -> Self {
+        let rows = self.step.rows(seq);
+        Self {
+            q: self.q.narrow(0, rows.start, rows.len()).unwrap(),
+            k: self.k.clone(),
+            v: self.v.clone(),
+            step: Step {
+                block_tables: vec![self.step.block_tables[seq].clone()],
+                cu_seqlens_q: vec![0, u32::try_from(rows.len()).unwrap()],
+                positions: self.step.positions[rows].to_vec(),
+                context_lens: vec![self.step.context_lens[seq]],
+                ..Step::default()
+            },
+            sinks: self.sinks.clone(),
+            slopes: self.slopes.clone(),
+        }
+    }
+
     /// Rows `range` of sequence 0 as a batch of their own, the context ending with them.
     fn rows(&self, first: usize, count: usize) -> Self {
         let end = self.step.positions[first + count - 1] + 1;
@@ -272,6 +292,71 @@ fn company_changes_no_bit() {
             let params = params(Some(50), None);
             let (mixed, alone) = (mixed.at(level, params), alone.at(level, params));
             assert_eq!(bits(&alone), bits(&mixed.narrow(0, 0, 40).unwrap()));
+        }
+    }
+}
+
+/// Sequences of which neighbours begin with the same blocks: two with two spans of the first's, one with one of
+/// them, and one with none.
+fn sharing(shape: Shape, format: KvFormat) -> Case {
+    let mut case = Case::new(shape, format, &[(600, 1), (560, 4), (1100, 15), (700, 1), (530, 2)]);
+    for (seq, shared) in [(1, 17), (2, 16), (3, 9)] {
+        let blocks = case.step.block_tables[0][..shared].to_vec();
+        case.step.block_tables[seq][..shared].copy_from_slice(&blocks);
+    }
+    case
+}
+
+#[test]
+fn neighbours_that_begin_alike_are_read_together() {
+    let together = |params: AttentionParams, most_rows: usize| {
+        let case = sharing(SHAPES[2], KvFormat::F32);
+        let heads = Heads { group: 2, kv: 2, dims: 32, most_rows };
+        let plan = Plan::new(&case.step, params, heads, 1);
+        let each = plan.queries.into_iter().map(|queries| (queries.seqs, queries.rows));
+        each.collect::<Vec<_>>()
+    };
+    let alone = [(3..4, 20..21), (4..5, 21..23)];
+    let all = together(params(None, None), 64);
+    assert_eq!(all, [vec![(0..3, 0..20)], alone.to_vec()].concat());
+    // Three rows of queries at most, wherever a sequence ends.
+    let few = together(params(None, None), 6);
+    assert_eq!((&few[..2], few.len()), (&[(0..2, 0..3), (1..3, 3..6)][..], 9));
+    // Rows of the first two see the second span, those of the third don't.
+    let near = together(params(Some(300), None), 64);
+    assert_eq!(near, [vec![(0..2, 0..5), (2..3, 5..20)], alone.to_vec()].concat());
+    assert_eq!(together(params(Some(20), None), 64).len(), 5);
+    let behind = AttentionParams { ahead: 1, ..params(None, None) };
+    assert_eq!(together(behind, 64).len(), 5);
+}
+
+#[test]
+fn neighbours_that_begin_alike_have_the_bits_that_they_have_alone() {
+    let shapes = [SHAPES[2], SHAPES[4], SHAPES[6], SHAPES[7], Shape::new(14, 2, 64)];
+    for shape in shapes {
+        for format in [KvFormat::F32, KvFormat::Bf16, KvFormat::F16, KvFormat::Fp8] {
+            let mut case = sharing(shape, format);
+            let rounds = format == KvFormat::Bf16;
+            if rounds {
+                case.q = case.q.to_dtype(DType::BF16).unwrap().to_dtype(DType::F32).unwrap();
+            }
+            for params in [params(None, None), params(Some(300), None), params(Some(33), None)] {
+                let expected = case.plainly(params);
+                for level in Level::available() {
+                    let together = case.at(level, params);
+                    let pairs = rounds && level.multiplies_pairs();
+                    assert_close(&together, &expected, if pairs { 1.0 / 256.0 } else { 1e-5 });
+                    assert_eq!(bits(&case.on_threads(5, level, params)), bits(&together));
+                    for seq in 0..case.step.context_lens.len() {
+                        let rows = case.step.rows(seq);
+                        let same = together.narrow(0, rows.start, rows.len()).unwrap();
+                        let alone = case.alone(seq).at(level, params);
+                        let what =
+                            format!("{shape:?} {format:?} {params:?} {seq} {}", level.name());
+                        assert_eq!(bits(&alone), bits(&same), "{what}");
+                    }
+                }
+            }
         }
     }
 }

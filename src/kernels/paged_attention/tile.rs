@@ -42,6 +42,8 @@ pub(super) struct Tile<'a, S> {
     pub(super) operands: &'a Operands<'a, S>,
     /// Row of the first query in `q`.
     pub(super) first_row: usize,
+    /// Rows before the tile's among those whose queries were rounded together.
+    pub(super) rounded_before: usize,
     /// Positions of the tile's queries.
     pub(super) positions: QueryPositions<'a>,
     /// Tokens of their sequence.
@@ -52,6 +54,12 @@ pub(super) struct Tile<'a, S> {
 }
 
 impl<S: Stored> Tile<'_, S> {
+    /// Rows of scores: a query for each head of the group.
+    #[inline(always)]
+    pub(super) fn rows(&self) -> usize {
+        self.positions.len() * self.operands.group()
+    }
+
     #[inline(always)]
     pub(super) fn visible(&self, row: usize) -> Visible {
         let query = row / self.operands.group();

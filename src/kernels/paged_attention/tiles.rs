@@ -33,9 +33,33 @@ impl<S: Stored> Tile<'_, S> {
         self.operands.amx.filter(|_| whole && self.is_paired::<L>())
     }
 
+    /// Computes one span, of whose `blocks` the rows see anything.
+    #[inline(always)]
+    pub(super) fn attend_tiles<L: Products>(
+        &self,
+        l: L,
+        amx: Amx,
+        (span, blocks): (usize, Range<usize>),
+        (seen, scores, scratch): (&[Range<usize>], &mut [Vector], &mut PairedScratch),
+        records: &mut [Vector],
+    ) {
+        let record = Record::new(self.operands.shape.value_dim).len();
+        self.pack_span(l, span, blocks.clone(), scratch);
+        let mut tiles = Tiles::new(amx);
+        // So few rows at a time that their scores and weights stay near.
+        for (first, seen) in (0..).step_by(ROWS).zip(seen.chunks(ROWS)) {
+            let rows = first..first + seen.len();
+            let records = &mut records[rows.start * record..rows.end * record];
+            self.score_tiles(&mut tiles, blocks.clone(), (first, seen), scores, scratch);
+            self.weigh_pairs(l, (span, first), seen, scores, records, &mut scratch.weights);
+            self.sum_tiles(&mut tiles, blocks.clone(), seen, records, scratch);
+            self.sum_rest(l, span, blocks.clone(), seen, records, scratch);
+        }
+    }
+
     /// Interleaves keys and values of a span's blocks.
     #[inline(always)]
-    pub(super) fn pack_span<L: Products>(
+    fn pack_span<L: Products>(
         &self,
         l: L,
         span: usize,
@@ -55,45 +79,42 @@ impl<S: Stored> Tile<'_, S> {
         }
     }
 
-    /// Scores of all rows that see anything of a block.
-    pub(super) fn score_tiles(
+    /// Scores of at most [`ROWS`] rows from `first` on, as far as any of them sees anything of a block.
+    fn score_tiles(
         &self,
         tiles: &mut Tiles,
         blocks: Range<usize>,
-        seen: &[Range<usize>],
+        (first, seen): (usize, &[Range<usize>]),
         scores: &mut [Vector],
         scratch: &PairedScratch,
     ) {
-        let (key_dim, of_keys) = (self.operands.shape.key_dim, self.packed().0);
-        for (first, own) in groups(seen) {
-            let rows = own.len();
-            let q = &scratch.q[first * key_dim..(first + rows) * key_dim];
-            let scores = &mut scores[first * SPAN_VECTORS..];
-            for (block, keys) in blocks.clone().zip(scratch.keys.chunks_exact(of_keys)) {
-                if !own.iter().any(|seen| meets(seen, block)) {
-                    continue;
-                }
-                let scores = &mut scores[block * HALVES..];
-                assert!(scores.len() >= (rows - 1) * SPAN_VECTORS + HALVES);
-                let work = RowSteps {
-                    steps: key_dim / STEP,
-                    left: q.as_ptr().cast(),
-                    left_row: size_of_val(&q[..key_dim]),
-                    right: keys.as_ptr().cast(),
-                    right_row: size_of::<Stripe>(),
-                    sums: scores.as_mut_ptr().cast(),
-                    sums_row: size_of::<[Vector; SPAN_VECTORS]>(),
-                    fresh: true,
-                };
-                // SAFETY: `q` holds the rows, `keys` sixteen stripes for each step, `scores` two vectors of
-                // every row (checked above).
-                unsafe { tiles.rows(rows, &work) };
+        let (key_dim, of_keys, rows) = (self.operands.shape.key_dim, self.packed().0, seen.len());
+        let first = self.rounded_before + first;
+        let q = &scratch.q[first * key_dim..(first + rows) * key_dim];
+        for (block, keys) in blocks.zip(scratch.keys.chunks_exact(of_keys)) {
+            if !seen.iter().any(|seen| meets(seen, block)) {
+                continue;
             }
+            let scores = &mut scores[block * HALVES..];
+            assert!(scores.len() >= (rows - 1) * SPAN_VECTORS + HALVES);
+            let work = RowSteps {
+                steps: key_dim / STEP,
+                left: q.as_ptr().cast(),
+                left_row: size_of_val(&q[..key_dim]),
+                right: keys.as_ptr().cast(),
+                right_row: size_of::<Stripe>(),
+                sums: scores.as_mut_ptr().cast(),
+                sums_row: size_of::<[Vector; SPAN_VECTORS]>(),
+                fresh: true,
+            };
+            // SAFETY: `q` holds the rows, `keys` sixteen stripes for each step, `scores` two vectors of
+            // every row (checked above).
+            unsafe { tiles.rows(rows, &work) };
         }
     }
 
     /// Adds the weighted values of the blocks that rows see all of to their records.
-    pub(super) fn sum_tiles(
+    fn sum_tiles(
         &self,
         tiles: &mut Tiles,
         blocks: Range<usize>,
@@ -103,41 +124,34 @@ impl<S: Stored> Tile<'_, S> {
     ) {
         let record = Record::new(self.operands.shape.value_dim);
         let PairedScratch { weights, values, mixed, .. } = scratch;
-        for (first, own) in groups(seen) {
-            let rows = own.len();
-            let weights = &weights[first * SPAN..(first + rows) * SPAN];
-            let records = &mut records[first * record.len()..(first + rows) * record.len()];
-            let sum = |tiles: &mut Tiles, range: Range<usize>, sums: &mut [Vector]| {
-                let values = &values[(range.start - blocks.start) * self.packed().1..];
-                self.sum_whole(tiles, (weights, values), range, sums);
-            };
-            let all = own.iter().map(whole).filter(|whole| !whole.is_empty());
-            let Some(all) = all.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)) else {
-                continue;
-            };
-            let common =
-                own.iter().map(whole).reduce(|a, b| a.start.max(b.start)..a.end.min(b.end));
-            let common = common.filter(|common| !common.is_empty()).unwrap_or(all.end..all.end);
-            let mut each = |tiles: &mut Tiles, blocks: Range<usize>, records: &mut [Vector]| {
-                for block in blocks {
-                    mixed.clear();
-                    mixed.extend_from_slice(records);
-                    sum(tiles, block..block + 1, mixed);
-                    let rows = records.chunks_exact_mut(record.len());
-                    for ((row, summed), seen) in rows.zip(mixed.chunks_exact(record.len())).zip(own)
-                    {
-                        if whole(seen).contains(&block) {
-                            row.copy_from_slice(summed);
-                        }
+        let weights = &weights[..seen.len() * SPAN];
+        let sum = |tiles: &mut Tiles, range: Range<usize>, sums: &mut [Vector]| {
+            let values = &values[(range.start - blocks.start) * self.packed().1..];
+            self.sum_whole(tiles, (weights, values), range, sums);
+        };
+        let all = seen.iter().map(whole).filter(|whole| !whole.is_empty());
+        let Some(all) = all.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)) else {
+            return;
+        };
+        let common = common_whole(seen).unwrap_or(all.end..all.end);
+        let mut each = |tiles: &mut Tiles, blocks: Range<usize>, records: &mut [Vector]| {
+            for block in blocks {
+                mixed.clear();
+                mixed.extend_from_slice(records);
+                sum(tiles, block..block + 1, mixed);
+                let rows = records.chunks_exact_mut(record.len());
+                for ((row, summed), seen) in rows.zip(mixed.chunks_exact(record.len())).zip(seen) {
+                    if whole(seen).contains(&block) {
+                        row.copy_from_slice(summed);
                     }
                 }
-            };
-            each(tiles, all.start..common.start, records);
-            if !common.is_empty() {
-                sum(tiles, common.clone(), records);
             }
-            each(tiles, common.end..all.end, records);
+        };
+        each(tiles, all.start..common.start, records);
+        if !common.is_empty() {
+            sum(tiles, common.clone(), records);
         }
+        each(tiles, common.end..all.end, records);
     }
 
     /// Adds the weighted values of `blocks`, the first of `values`, to the records of all rows.
@@ -173,7 +187,7 @@ impl<S: Stored> Tile<'_, S> {
 
     /// Adds the weighted values of the blocks that rows see a part of to their records.
     #[inline(always)]
-    pub(super) fn sum_rest<L: Products>(
+    fn sum_rest<L: Products>(
         &self,
         l: L,
         span: usize,
@@ -183,7 +197,11 @@ impl<S: Stored> Tile<'_, S> {
         scratch: &PairedScratch,
     ) {
         let (width, of_values) = (self.operands.shape.value_dim, self.packed().1);
+        let common = common_whole(seen).unwrap_or_default();
         for (block, values) in blocks.zip(scratch.values.chunks_exact(of_values)) {
+            if common.contains(&block) {
+                continue;
+            }
             let elements = as_bf16::<S>(self.values(span * (SPAN / KV_BLOCK) + block));
             let (start, record) = (block * KV_BLOCK, Record::new(width));
             let weights = &scratch.weights[start..];
@@ -200,12 +218,13 @@ impl<S: Stored> Tile<'_, S> {
     }
 }
 
-/// What the rows see that are multiplied at once, and the first of them.
-fn groups(seen: &[Range<usize>]) -> impl Iterator<Item = (usize, &[Range<usize>])> {
-    (0..).step_by(ROWS).zip(seen.chunks(ROWS))
-}
-
 /// The blocks of a span of which all positions are seen.
 fn whole(seen: &Range<usize>) -> Range<usize> {
     seen.start.div_ceil(KV_BLOCK)..seen.end / KV_BLOCK
+}
+
+/// The blocks of a span of which all rows see all positions.
+fn common_whole(seen: &[Range<usize>]) -> Option<Range<usize>> {
+    let common = seen.iter().map(whole).reduce(|a, b| a.start.max(b.start)..a.end.min(b.end));
+    common.filter(|common| !common.is_empty())
 }
