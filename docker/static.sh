@@ -4,6 +4,9 @@
 #   docker/static.sh DIR             builds for this machine's architecture; needs Rust and musl-gcc
 #   docker/static.sh DIR BINARY      takes a binary that is there
 #
+# SCONCE_ARCH (x86_64 or aarch64) is another architecture than this machine's: zig compiles and links what is C then
+# (`pip install cargo-zigbuild ziglang`).
+#
 # Certificates are those of this system (Debian: ca-certificates).
 set -euo pipefail
 if [ $# -lt 1 ]; then
@@ -15,10 +18,13 @@ ROOT=$(cd "$1" && pwd)
 cd "$(dirname "$0")/.."
 
 BINARY=${2:-}
+ARCH=${SCONCE_ARCH:-$(uname -m)}
+target=$ARCH-unknown-linux-musl
 if [ -z "$BINARY" ]; then
-    target=$(uname -m)-unknown-linux-musl
     rustup target add "$target"
-    cargo build --release --locked --bin sconce --target "$target"
+    build=build
+    [ "$ARCH" = "$(uname -m)" ] || build=zigbuild
+    cargo "$build" --release --locked --bin sconce --target "$target"
     BINARY=${CARGO_TARGET_DIR:-target}/$target/release/sconce
 fi
 install -D -m 755 "$BINARY" "$ROOT/usr/local/bin/sconce"
@@ -33,7 +39,7 @@ install -d -m 1777 "$ROOT/tmp"
 # Without a way to install it there is no list, which is said; an image's build has one.
 if [ -z "${SCONCE_NO_SBOM:-}" ]; then
     command -v cargo-cyclonedx >/dev/null || cargo install --quiet --locked cargo-cyclonedx
-    cargo cyclonedx --format json --target "$(uname -m)-unknown-linux-musl" --override-filename sconce.cdx
+    cargo cyclonedx --format json --target "$target" --override-filename sconce.cdx
     install -D -m 644 sconce.cdx.json "$ROOT/usr/share/sbom/sconce.cdx.json"
     # It writes one for each member of the workspace, beside its manifest.
     rm -f sconce.cdx.json src/*/sconce.cdx.json benches/*/sconce.cdx.json

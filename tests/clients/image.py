@@ -3,7 +3,8 @@
 
     image.py LAYOUT [--crun crun]
 
-Needs root and a system where crun may make control groups. The KV cache must follow the container's bound of
+Needs root and a system where crun may make control groups; an image of another architecture than this machine's
+needs an emulator that the kernel knows (binfmt_misc, with the flag F), and its starts take longer. The KV cache must follow the container's bound of
 memory and the threads its share of CPUs, whatever the machine has; what is stored must outlive the container
 on a volume; SIGTERM must let a stream end.
 """
@@ -162,6 +163,9 @@ def check_files(check, image: Image):
     with check("the program is static"):
         told = subprocess.check_output(["file", "-b", image.file("/usr/local/bin/sconce")], text=True)
         assert "static" in told and "interpreter" not in told, told
+    with check("the image is of the architecture that its program is for"):
+        machine = int.from_bytes(image.file("/usr/local/bin/sconce").read_bytes()[18:20], "little")
+        assert {62: "amd64", 183: "arm64"}[machine] == image.config["architecture"], image.config
     with check("certificates and the list of parts are there, and nothing else that runs"):
         assert b"BEGIN CERTIFICATE" in image.file("/etc/ssl/certs/ca-certificates.crt").read_bytes()
         parts = json.loads(image.file("/usr/share/sbom/sconce.cdx.json").read_text())
