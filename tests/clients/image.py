@@ -4,9 +4,9 @@
     image.py LAYOUT [--crun crun]
 
 Needs root and a system where crun may make control groups; an image of another architecture than this machine's
-needs an emulator that the kernel knows (binfmt_misc, with the flag F), and its starts take longer. The KV cache must follow the container's bound of
-memory and the threads its share of CPUs, whatever the machine has; what is stored must outlive the container
-on a volume; SIGTERM must let a stream end.
+needs an emulator that the kernel knows (binfmt_misc, with the flag F), and its starts take longer. The KV cache must
+follow the container's bound of memory and the threads its share of CPUs, whatever the machine has; what is stored
+must outlive the container on a volume; SIGTERM must let a stream end.
 """
 
 import argparse
