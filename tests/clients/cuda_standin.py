@@ -109,6 +109,21 @@ def captures(subject: Subject):
         assert "not captured" not in log_of(server), log_of(server)
 
 
+def embeds(subject: Subject):
+    """A step without logits, alone and beside an answer."""
+    with subject.serving() as server, concurrent.futures.ThreadPoolExecutor(2) as pool:
+        def embedding(_):
+            body = {"input": [prompt(40, 320)], "model": server.model()}
+            status, answer = server.post("/v1/embeddings", body)
+            assert status == 200, (status, answer)
+            return answer["data"][0]["embedding"]
+
+        alone = embedding(0)
+        answer = pool.submit(tokens_of, server, 0, tokens=100)
+        assert list(pool.map(embedding, range(3))) == [alone] * 3
+        assert len(answer.result()) == 100
+
+
 def company(subject: Subject, *flags: str):
     """1, 2, 8 and 1 streams: the same tokens, and nothing is captured after the start."""
     with subject.serving(*flags) as server, concurrent.futures.ThreadPoolExecutor(8) as pool:
@@ -200,6 +215,7 @@ def main() -> int:
     everything = {
         "computes": ("a model computes what transformers does", computes),
         "captures": ("all sizes are captured and replayed", captures),
+        "embeds": ("texts are embedded, alone and beside an answer", embeds),
         "company": ("1, 2, 8 and 1 streams agree", company),
         "adapter": ("an adapter is loaded under traffic", adapter),
         "one_size_less": ("a size that can't be captured leaves the others", one_size_less),

@@ -10,7 +10,7 @@
 use candle_core::{DType, Result, Tensor, bail};
 
 use super::known_tokens::{KnownTokens, own_embedding};
-use super::model::indices;
+use super::model::rows_of;
 use super::spec::DecoderSpec;
 use crate::layers::adapter::LayerAdapters;
 use crate::layers::attention::Attention;
@@ -170,9 +170,9 @@ impl CausalLm for EagleHead {
         let x = self.mlp.forward_add(&self.after_attention.forward(&x)?, &x, 1.0)?;
         let normalized = self.norm.forward(&x)?;
         let told = if self.spec.goes_on_normalized { &normalized } else { &x };
-        let hidden = told.index_select(&indices(&batch.hidden_rows, &wanted, device)?, 0)?;
-        let asked = normalized.index_select(&indices(&batch.logits_rows, &wanted, device)?, 0)?;
-        Ok(ForwardOutput { logits: self.head.logits(&asked)?, hidden: Some(hidden), tapped: None })
+        let hidden = Some(rows_of(told, &batch.hidden_rows, &wanted)?);
+        let asked = rows_of(&normalized, &batch.logits_rows, &wanted)?;
+        Ok(ForwardOutput { logits: self.head.logits(&asked)?, hidden, tapped: None })
     }
 
     fn kv_shape(&self) -> KvShape {

@@ -236,11 +236,12 @@ impl Decoder {
 
     /// Logits of hidden states after the final norm; without an output head there must be no rows.
     fn logits(&self, x: &Tensor, adapters: &Adapters<'_>) -> Result<Tensor> {
+        let rows = x.dim(0)?;
+        if rows == 0 {
+            return Tensor::zeros((0, self.spec.vocab_size), DType::F32, x.device());
+        }
         let Some(head) = &self.head else {
-            return match x.dim(0)? {
-                0 => Tensor::zeros((0, self.spec.vocab_size), DType::F32, x.device()),
-                rows => bail!("{rows} rows of logits are wanted of a decoder without a head"),
-            };
+            bail!("{rows} rows of logits are wanted of a decoder without a head");
         };
         let transformed = self.before_head.as_ref().map(|own| own.forward(x)).transpose()?;
         let x = transformed.as_ref().unwrap_or(x);
@@ -382,9 +383,8 @@ impl CausalLm for Decoder {
             return Ok(ForwardOutput { logits, hidden: None, tapped });
         }
         let wanted = batch.wanted_rows();
-        let with_logits = hidden.index_select(&indices(&batch.logits_rows, &wanted, device)?, 0)?;
-        let hidden = hidden.index_select(&indices(&batch.hidden_rows, &wanted, device)?, 0)?;
-        let logits = self.logits(&with_logits, &adapters)?;
+        let logits = self.logits(&rows_of(hidden, &batch.logits_rows, &wanted)?, &adapters)?;
+        let hidden = rows_of(hidden, &batch.hidden_rows, &wanted)?;
         Ok(ForwardOutput { logits, hidden: Some(hidden), tapped })
     }
 
@@ -463,11 +463,16 @@ fn places(spec: &DecoderSpec) -> Vec<(usize, Memory)> {
     places
 }
 
-/// The index of each of `rows` among the `wanted` ones, both ascending.
-pub(super) fn indices(rows: &[u32], wanted: &[u32], device: &Device) -> Result<Tensor> {
+/// The states of `rows` out of `states`, which are those of the `wanted` rows; both ascend.
+pub(super) fn rows_of(states: &Tensor, rows: &[u32], wanted: &[u32]) -> Result<Tensor> {
+    // No GPU starts a kernel for no rows.
+    if rows.is_empty() {
+        return Tensor::zeros((0, states.dim(1)?), states.dtype(), states.device());
+    }
     let indices = rows.iter().map(|row| wanted.partition_point(|other| other < row));
     let indices = indices.map(|index| u32::try_from(index).map_err(candle_core::Error::wrap));
-    Tensor::new(indices.collect::<Result<Vec<u32>>>()?, device)
+    let indices = Tensor::new(indices.collect::<Result<Vec<u32>>>()?, states.device())?;
+    states.index_select(&indices, 0)
 }
 
 fn is_not_one(factor: f32) -> bool {
