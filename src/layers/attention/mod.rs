@@ -182,7 +182,7 @@ impl Attention {
     ) -> Result<Tensor> {
         let (rows, params) = (x.rows()?, self.spec.params);
         let is_last = match &self.inputs {
-            Inputs::Heads(qkv) => qkv.gate.is_none(),
+            Inputs::Heads(qkv) => qkv.gate.is_none() && self.difference.is_none(),
             Inputs::Query(..) => true,
             Inputs::Latent(..) => false,
         };
