@@ -50,10 +50,15 @@ impl SequenceTensors {
 }
 
 /// The smallest form of a kernel that columns of `rows` elements fit, else the general one, and its
-/// shared memory.
-pub(super) fn form(operation: &str, rows: usize, sizes: &[usize]) -> (String, usize) {
-    match sizes.iter().find(|size| rows <= **size) {
-        Some(size) => (format!("{operation}_{size}"), 128 * size + 2304),
-        None => (format!("{operation}_any"), 256 * rows.next_multiple_of(16) + 2304),
+/// shared memory, where a token is prepared as so many vectors.
+pub(super) fn form(
+    operation: &str,
+    rows: usize,
+    sizes: &[usize],
+    vectors: usize,
+) -> (String, usize) {
+    if let Some(size) = sizes.iter().find(|size| rows <= **size) {
+        return (format!("{operation}_{size}"), 64 * vectors * size + 2304);
     }
+    (format!("{operation}_any"), (64 * vectors + 128) * rows.next_multiple_of(16) + 2304)
 }

@@ -56,17 +56,19 @@ constexpr unsigned FACTORS = 4;
 
 // A prepared token in shared memory.
 struct Prepared {
-    // Two vectors along the rows of the matrix, zeros behind the last.
-    float *first, *second;
+    // Two or three vectors along the rows of the matrix, zeros behind the last.
+    float *first, *second, *third;
     // One along the block's columns.
     float *along;
     float *factors;
 
-    static INLINE unsigned size(unsigned padded) { return 2 * padded + COLUMNS + FACTORS; }
+    static INLINE unsigned size(unsigned padded, unsigned vectors) {
+        return vectors * padded + COLUMNS + FACTORS;
+    }
 
-    INLINE Prepared(float *start, unsigned padded)
-        : first(start), second(start + padded), along(start + 2 * padded),
-          factors(start + 2 * padded + COLUMNS) {}
+    INLINE Prepared(float *start, unsigned padded, unsigned vectors)
+        : first(start), second(start + padded), third(start + 2 * padded),
+          along(start + vectors * padded), factors(start + vectors * padded + COLUMNS) {}
 };
 
 // Matrices of all heads, and where a block and its threads are among them.
@@ -144,8 +146,8 @@ INLINE float column_sum(const float (&sums)[4]) {
 
 INLINE float softplus(float x) { return x > 20 ? x : log1pf(expf(x)); }
 
-// Takes one sequence through the matrix of one head, by what `Rule` does to prepare a token and to
-// advance a column by it.
+// Takes one sequence through the matrix of one head, by what `Rule` does to prepare a token, of
+// `Rule::VECTORS` vectors, and to advance a column by it.
 template <unsigned ROWS, typename Rule>
 INLINE void recur(const Rule &rule, const Matrices &matrices, const Sequences &sequences) {
     DYNAMIC_SHARED(shared);
@@ -154,7 +156,7 @@ INLINE void recur(const Rule &rule, const Matrices &matrices, const Sequences &s
         return;
     }
     unsigned padded = ROWS > 0 ? ROWS : (matrices.rows + 4 * SPLIT - 1) / (4 * SPLIT) * 4 * SPLIT;
-    unsigned size = Prepared::size(padded), warp = threadIdx.x / WARP;
+    unsigned size = Prepared::size(padded, Rule::VECTORS), warp = threadIdx.x / WARP;
     bool holds = threadIdx.x < HOLDERS;
     auto tokens = reinterpret_cast<float *>(shared);
     Column<ROWS> column(tokens + 2 * PREPARED * size, padded);
@@ -171,7 +173,7 @@ INLINE void recur(const Rule &rule, const Matrices &matrices, const Sequences &s
         if (holds && start > 0) {
             unsigned end = min(start, sequence.count);
             for (unsigned token = start - PREPARED; token < end; token++) {
-                Prepared own(tokens + token % (2 * PREPARED) * size, padded);
+                Prepared own(tokens + token % (2 * PREPARED) * size, padded, Rule::VECTORS);
                 float y = rule.advance(column, own);
                 if (matrices.part() == 0 && matrices.column() < matrices.columns) {
                     matrices.out[matrices.output(sequence.first + token)] = y;
@@ -181,7 +183,7 @@ INLINE void recur(const Rule &rule, const Matrices &matrices, const Sequences &s
             unsigned end = min(start + PREPARED, sequence.count);
             for (unsigned token = start + warp % PREPARING_WARPS; token < end;
                  token += PREPARING_WARPS) {
-                Prepared own(tokens + token % (2 * PREPARED) * size, padded);
+                Prepared own(tokens + token % (2 * PREPARED) * size, padded, Rule::VECTORS);
                 rule.prepare(own, sequence.first + token, padded);
             }
         }

@@ -28,6 +28,8 @@ kernel_struct! {
         value_dim: u32,
         tiled: u32,
         write_scale: f32,
+        bounded: u32,
+        bound: f32,
     }
 }
 
@@ -64,9 +66,13 @@ pub(super) fn delta_rule(
         value_dim: narrow(value_dim)?,
         tiled: u32::from(tiled),
         write_scale: gates.write_scale,
+        bounded: u32::from(gates.bound.is_some()),
+        bound: gates.bound.unwrap_or(0.0),
     };
     let grid = [sequences.count()?, values, value_dim.div_ceil(COLUMNS)];
-    let (kernel, shared) = form("delta_rule", key_dim, &[64, 128]);
+    let (operation, vectors) =
+        if gates.is_by_element(heads) { ("delta_rule_each", 3) } else { ("delta_rule", 2) };
+    let (kernel, shared) = form(operation, key_dim, &[64, 128], vectors);
     let launch = Launch { source: &SOURCE, kernel: &kernel, grid, threads: THREADS, shared };
     // SAFETY: shapes, ranges and slots were checked.
     unsafe { launch.run(device, arguments)? };

@@ -22,7 +22,7 @@ mod tests;
 /// The outputs `[T, values * value_dim]` of all heads, of `qkv [T, inputs]`: each token's queries, keys
 /// and values. `states [slots, values * key_dim * value_dim]` are changed.
 /// Where each element of a key has a decay of its own, `decay * S` is of each row of `S` (Kimi Delta Attention:
-/// Kimi Team, "Kimi Linear", 2025); a GPU has no kernel for that.
+/// Kimi Team, "Kimi Linear", 2025).
 /// Queries and keys are divided by their length, queries by the root of `key_dim` too.
 ///
 /// # Errors
@@ -54,9 +54,6 @@ pub fn delta_rule(
     match Backend::of(qkv.device()) {
         Backend::Cpu(level) => {
             cpu::delta_rule(level, qkv, gates, heads, states, &step.runs(NAME, rows, slots)?)
-        }
-        Backend::Cuda if by_element => {
-            bail!("{NAME}: keys whose elements fade by themselves have no kernel for GPUs")
         }
         Backend::Cuda => {
             step.check_runs(NAME, rows, slots)?;

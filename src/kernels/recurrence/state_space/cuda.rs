@@ -65,7 +65,7 @@ pub(super) fn state_space(
         most,
     };
     let grid = [sequences.count()?, count, head_dim.div_ceil(COLUMNS)];
-    let (kernel, shared) = form("state_space", state_size, &[64, 128, 256]);
+    let (kernel, shared) = form("state_space", state_size, &[64, 128, 256], 2);
     let launch = Launch { source: &SOURCE, kernel: &kernel, grid, threads: THREADS, shared };
     // SAFETY: shapes, ranges and slots were checked.
     unsafe { launch.run(device, arguments)? };

@@ -33,6 +33,7 @@ LAYOUT(StateSpace, FIELD(x), FIELD(steps), FIELD(decay), FIELD(skip), FIELD(step
 // With inputs u and a time step s, a token makes S = e^(s * decay) * S + s * b u^T, and gives
 // S^T c + skip * u.
 struct Space {
+    static constexpr unsigned VECTORS = 2;
     const StateSpace &work;
     const Matrices &matrices;
 
