@@ -1,7 +1,7 @@
 //! Operations beside the same in plain candle operations, on whatever kernels this process has:
 //! `SCONCE_TEST_DEVICE` names the device, as for the tests of whole models.
 
-use candle_core::{DType, Tensor};
+use candle_core::{DType, Device, Tensor};
 use sconce::kernels::cache::kv_format::KvFormat;
 use sconce::kernels::floats::Floats;
 use sconce::kernels::kv_write::{
@@ -41,8 +41,13 @@ pub(super) fn random(seed: u64, shape: &[usize]) -> Tensor {
     Tensor::from_vec(numbers, shape, device()).unwrap()
 }
 
+/// On a GPU the tensor library has no kernels for 8-bit floats.
+fn on_cpu(tensor: &Tensor) -> Tensor {
+    tensor.to_device(&Device::Cpu).unwrap()
+}
+
 fn floats(tensor: &Tensor) -> Vec<f32> {
-    tensor.to_dtype(DType::F32).unwrap().flatten_all().unwrap().to_vec1().unwrap()
+    on_cpu(tensor).to_dtype(DType::F32).unwrap().flatten_all().unwrap().to_vec1().unwrap()
 }
 
 pub(super) fn assert_close(ours: &Tensor, expected: &Tensor, tolerance: f32) {
@@ -149,6 +154,7 @@ fn keys_and_values_reach_their_slots() {
             let cache = KvCache { k: &cache_k, v: &cache_v };
             let ours = kv_write(new, rotation, cache, slots[..].into()).unwrap();
             assert_close(&ours, &queries, 1e-5);
+            let [cache_k, cache_v] = [cache_k, cache_v].map(|cache| on_cpu(&cache));
             if format == KvFormat::Q8_0 {
                 continue; // read by the attention below
             }
@@ -245,6 +251,10 @@ impl Paged {
     }
 }
 
+fn per_head([sinks, slopes]: &[Floats; 2]) -> PerHead<'_> {
+    PerHead { sinks: Some(sinks), slopes: Some(slopes) }
+}
+
 #[test]
 fn attention_equals_the_plain_one() {
     let full = AttentionParams::full(0.15);
@@ -290,15 +300,17 @@ fn attention_equals_the_plain_one() {
             ..Step::default()
         };
         let (sinks, slopes) = (random(31, &[heads]), random(32, &[heads]).abs().unwrap());
-        let (sinks, slopes) = (Floats::of(sinks).unwrap(), Floats::of(slopes).unwrap());
+        let floats = [&sinks, &slopes].map(|own| Floats::of(own.clone()).unwrap());
+        let floats_on_cpu = [&sinks, &slopes].map(|own| Floats::of(on_cpu(own)).unwrap());
+        let plain = [&q, &plain.k, &plain.v].map(on_cpu);
+        let none = PerHead::default();
         for params in variants {
-            for per_head in
-                [PerHead::default(), PerHead { sinks: Some(&sinks), slopes: Some(&slopes) }]
+            for [per_head, on_cpu] in [[none, none], [per_head(&floats), per_head(&floats_on_cpu)]]
             {
                 let ours = paged_attention(&q, &paged.k, &paged.v, &step, params, per_head);
-                let expected = paged_attention::portable::paged_attention(
-                    &q, &plain.k, &plain.v, &step, params, per_head,
-                );
+                let [q, k, v] = &plain;
+                let expected =
+                    paged_attention::portable::paged_attention(q, k, v, &step, params, on_cpu);
                 let tolerance = if format == KvFormat::F32 { 2e-5 } else { 1.2e-2 };
                 assert_close(&ours.unwrap(), &expected.unwrap(), tolerance);
             }

@@ -9,6 +9,7 @@ use sconce::models::config::HfConfig;
 use sconce::weights::source::ModelSource;
 use serde_json::{Value, json};
 
+use super::device;
 use super::driver::Driver;
 
 fn file(name: &str) -> &'static [u8] {
@@ -31,7 +32,7 @@ fn theirs() -> ModelForCausalLM {
 fn ours() -> Driver {
     let source = ModelSource::embedded("demo", sconce::demo::files()).unwrap();
     let config = HfConfig::from_value(&source.config).unwrap();
-    let weights = source.weights(&Device::Cpu).rounded_to(Some(GgmlDType::F32));
+    let weights = source.weights(device()).rounded_to(Some(GgmlDType::F32));
     let model = sconce::models::load(&config, &weights).unwrap();
     Driver::new(model, KvFormat::F32, 8, Some(1))
 }

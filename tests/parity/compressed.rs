@@ -3,8 +3,8 @@
 
 use std::collections::HashMap;
 
+use candle_core::DType;
 use candle_core::quantized::GgmlDType;
-use candle_core::{DType, Device};
 use sconce::layers::forward::KvFormat;
 use sconce::models::CausalLm;
 use sconce::weights::MemoryTensors;
@@ -12,7 +12,7 @@ use sconce_blocks::{Coded, Kind};
 
 use super::driver::{Driver, greedy};
 use super::reference::{Distance, follow, reference};
-use super::{load, load_with, open};
+use super::{device, load, load_with, open};
 
 /// Folders below `tests/fixtures/parity/compressed`, what their matrices become, and how far
 /// log-probabilities may be off: minima of blocks are rounded to f16.
@@ -34,7 +34,7 @@ const FORMATS: [(&str, Kind, f32); 13] = [
 
 /// The model of a fixture on its numbers as f32.
 fn widened(name: &str) -> Box<dyn CausalLm> {
-    let weights = open(name).weights(&Device::Cpu);
+    let weights = open(name).weights(device());
     let mut tensors = HashMap::new();
     let mut widen = |name: &str, shape: &[usize]| {
         let tensor = weights.stored(name, shape).unwrap().to_tensor(DType::F32).unwrap();
@@ -81,7 +81,7 @@ fn matrices_stay_as_small_as_their_codes_where_a_kind_holds_them() {
     for (format, kind, _) in FORMATS {
         let source = open(&format!("compressed/{format}"));
         assert!(source.config.get("quantization_config").is_none());
-        let weights = source.weights(&Device::Cpu).scope("model.layers.0");
+        let weights = source.weights(device()).scope("model.layers.0");
         for (name, shape) in [("self_attn.k_proj", [32, 64]), ("mlp.down_proj", [64, 96])] {
             let stored = weights.scope(name).stored("weight", &shape).unwrap();
             assert_eq!(stored.kind(), kind, "{format} {name}");
@@ -111,7 +111,7 @@ fn quantized_products_come_near() {
 #[test]
 fn experts_of_four_bits_are_those_of_the_reference() {
     let name = "gpt_oss_mxfp4";
-    let weights = open(name).weights(&Device::Cpu);
+    let weights = open(name).weights(device());
     let mut tensors = HashMap::new();
     let mut widen = |name: &str, shape: &[usize]| {
         let stored = weights.stored(name, shape).unwrap();

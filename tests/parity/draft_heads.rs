@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 
 use super::driver::{Driver, greedy};
 use super::reference::log_softmax;
-use super::{folder, gguf_files, open, prompt};
+use super::{device, folder, gguf_files, open, prompt};
 
 const NAMES: [&str; 9] = [
     "deepseek_v3",
@@ -72,7 +72,8 @@ fn load(name: &str, with_head: bool) -> WithDraftHead {
     }
     let config = HfConfig::from_value(&config).unwrap();
     let tensors = MemoryTensors::new(tensors);
-    let weights = Weights::new(Arc::new(tensors), Device::Cpu).rounded_to(Some(GgmlDType::F32));
+    let weights =
+        Weights::new(Arc::new(tensors), device().clone()).rounded_to(Some(GgmlDType::F32));
     load_with_draft_head(&config, &weights).unwrap()
 }
 
@@ -103,9 +104,8 @@ fn run(
     batch.step.state_slots = vec![0];
     batch.logits_rows = vec![count - 1];
     batch.hidden_rows = vec![count - 1];
-    batch.previous_hidden =
-        Some(PreviousHidden(Tensor::new(hidden.to_vec(), &Device::Cpu).unwrap()));
-    let context = ForwardContext { device: &Device::Cpu, kv, states: &[], interruption: None };
+    batch.previous_hidden = Some(PreviousHidden(Tensor::new(hidden.to_vec(), device()).unwrap()));
+    let context = ForwardContext { device: device(), kv, states: &[], interruption: None };
     let ForwardOutput { logits, hidden, .. } = head.forward(&context, &batch).unwrap();
     [logits, hidden.unwrap()].map(|rows| rows.squeeze(0).unwrap().to_vec1().unwrap())
 }
@@ -119,7 +119,7 @@ fn expected(folder: &Path) -> Expected {
 /// prompt but the last.
 fn assert_drafts(name: &str, head: &dyn CausalLm, expected: &Expected, hidden: &[Vec<f32>]) {
     let tokens = prompt(expected.length, u32::try_from(head.vocab_size()).unwrap());
-    let zeros = |dims: [usize; 4]| KvFormat::F32.zeros(dims, &Device::Cpu);
+    let zeros = |dims: [usize; 4]| KvFormat::F32.zeros(dims, device());
     let layer = |heads: &sconce::layers::forward::KvHeads| heads.layer(4, KvFormat::F32, zeros);
     let kv = head.kv_shape().layers.iter().map(layer).collect::<Result<Vec<_>, _>>().unwrap();
     assert_eq!(kv.len(), 1, "{name}");
@@ -178,7 +178,7 @@ fn open_gguf(path: &Path) -> ModelSource {
 
 fn load_source(source: &ModelSource) -> WithDraftHead {
     let config = HfConfig::from_value(&source.config).unwrap();
-    let weights = source.weights(&Device::Cpu).rounded_to(Some(GgmlDType::F32));
+    let weights = source.weights(device()).rounded_to(Some(GgmlDType::F32));
     load_with_draft_head(&config, &weights).unwrap()
 }
 
@@ -247,7 +247,7 @@ fn load_for(
     source: &ModelSource,
 ) -> (Box<dyn CausalLm>, Result<Box<dyn CausalLm>, ModelError>) {
     let model = load(name, false).model;
-    let weights = source.weights(&Device::Cpu).rounded_to(Some(GgmlDType::F32));
+    let weights = source.weights(device()).rounded_to(Some(GgmlDType::F32));
     let drafter = sconce::models::load_drafter(&source.config, &weights, &*model);
     (model, drafter)
 }
@@ -372,18 +372,18 @@ fn assert_blocks(name: &str, taps: &[usize], model: Box<dyn CausalLm>, drafter: 
     let mut driver = Driver::new(model, KvFormat::F32, 8, Some(3));
     let seq = driver.add(&tokens);
     let hidden = driver.tapped(seq, tokens.len(), drafter.taps());
-    let zeros = |dims: [usize; 4]| KvFormat::F32.zeros(dims, &Device::Cpu);
+    let zeros = |dims: [usize; 4]| KvFormat::F32.zeros(dims, device());
     let layer = |heads: &sconce::layers::forward::KvHeads| heads.layer(4, KvFormat::F32, zeros);
     let kv = drafter.kv_shape().layers.iter().map(layer).collect::<Result<Vec<_>, _>>();
     let kv = kv.unwrap();
-    let context = ForwardContext { device: &Device::Cpu, kv: &kv, states: &[], interruption: None };
+    let context = ForwardContext { device: device(), kv: &kv, states: &[], interruption: None };
     let mut known = 0;
     for Expected { length, tokens: drafted, logprobs } in &rounds {
         let last = *length as usize - 1;
         // In two parts, over what the block before has left.
         for end in [known + (last - known) / 2, last] {
             let mut batch = rows_of_one(known, &tokens[known..end]);
-            let new = Tensor::new(hidden[known..end].to_vec(), &Device::Cpu).unwrap();
+            let new = Tensor::new(hidden[known..end].to_vec(), device()).unwrap();
             batch.previous_hidden = Some(PreviousHidden(new));
             drafter.forward(&context, &batch).unwrap();
             known = end;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use candle_core::{DType, Tensor};
+use candle_core::{Device, Tensor};
 use sconce::layers::forward::{
     AdaptedRows, Adapter, BLOCK_SIZE, ForwardBatch, ForwardContext, KvFormat, KvHeads, KvLayer,
 };
@@ -32,8 +32,9 @@ fn poisoned(format: KvFormat, dims: [usize; 4]) -> Tensor {
         // All bits set: scales that are no number.
         return Tensor::full(u8::MAX, &dims, device()).unwrap();
     }
-    let ones = Tensor::ones(&dims, DType::F32, device()).unwrap();
-    (ones * f64::NAN).unwrap().to_dtype(format.dtype()).unwrap()
+    // Not made where it is needed: no kernel of the tensor library rounds to 8-bit floats on a GPU.
+    let spoiled = Tensor::full(f32::NAN, &dims, &Device::Cpu).unwrap();
+    spoiled.to_dtype(format.dtype()).unwrap().to_device(device()).unwrap()
 }
 
 /// One model and its cache.

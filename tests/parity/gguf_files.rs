@@ -23,7 +23,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::driver::Driver;
-use super::{folder, prompt};
+use super::{device, folder, prompt};
 
 /// What was changed about a checkpoint before its conversion.
 #[derive(Default, Deserialize)]
@@ -118,7 +118,7 @@ fn open(bytes: &[u8]) -> ModelSource {
 
 pub(super) fn model_of(source: &ModelSource) -> Box<dyn CausalLm> {
     let config = HfConfig::from_value(&source.config).unwrap();
-    sconce::models::load(&config, &source.weights(&Device::Cpu)).unwrap()
+    sconce::models::load(&config, &source.weights(device())).unwrap()
 }
 
 /// The checkpoint with the same changes.
@@ -145,7 +145,7 @@ fn checkpoint(name: &str, changes: &Changes) -> Box<dyn CausalLm> {
             *tensor = ternary(tensor);
         }
     }
-    let weights = Weights::new(Arc::new(MemoryTensors::new(tensors)), Device::Cpu);
+    let weights = Weights::new(Arc::new(MemoryTensors::new(tensors)), device().clone());
     sconce::models::load(&HfConfig::from_value(&config).unwrap(), &weights).unwrap()
 }
 
@@ -266,7 +266,7 @@ fn quantized_conversions_are_near_the_checkpoints() {
 fn rounded_here(file: &[u8]) -> Vec<f32> {
     let source = open(file);
     let config = HfConfig::from_value(&source.config).unwrap();
-    let weights = source.weights(&Device::Cpu).rounded_to(Some(GgmlDType::Q8_0));
+    let weights = source.weights(device()).rounded_to(Some(GgmlDType::Q8_0));
     logits(sconce::models::load(&config, &weights).unwrap())
 }
 

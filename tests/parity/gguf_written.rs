@@ -17,7 +17,7 @@ use serde_json::{Value as Json, json};
 use super::gguf_files::{
     Changes, all_changes, at_most, converted, logits, model_of, relative_error,
 };
-use super::{MODELS, folder};
+use super::{MODELS, device, folder};
 
 /// A byte-level tokenizer with few tokens, for checkpoints without one.
 pub(crate) fn small_tokenizer() -> Json {
@@ -234,7 +234,7 @@ fn written_files_give_the_logits_of_their_folders() {
 fn rounded(copy: &Path, kind: WeightKind) -> Vec<f32> {
     let source = open(&ModelRef::Folder(copy.to_owned()), copy);
     let config = HfConfig::from_value(&source.config).unwrap();
-    let weights = source.weights(&Device::Cpu).rounded_to(Some(kind.ggml()));
+    let weights = source.weights(device()).rounded_to(Some(kind.ggml()));
     logits(sconce::models::load(&config, &weights).unwrap())
 }
 

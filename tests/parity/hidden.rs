@@ -7,7 +7,7 @@ use sconce::layers::forward::KvFormat;
 use serde::Deserialize;
 
 use super::driver::Driver;
-use super::{MODELS, folder, load, load_as, prompt};
+use super::{folder, load, load_as, models, prompt};
 
 /// Of a prompt: the last hidden state of its first and last token, and the mean of all.
 #[derive(Deserialize)]
@@ -32,7 +32,7 @@ fn assert_near(ours: &[f32], theirs: &[f32], what: &str) {
 
 #[test]
 fn f32_hidden_states_equal_the_reference() {
-    for name in MODELS {
+    for name in models() {
         let model = load_as(name, Some(GgmlDType::F32));
         let vocab = u32::try_from(model.vocab_size()).unwrap();
         let mut driver = Driver::new(model, KvFormat::F32, 64, Some(7));
@@ -56,7 +56,7 @@ fn bits(states: &[Vec<f32>]) -> Vec<Vec<u32>> {
 
 #[test]
 fn hidden_states_do_not_depend_on_company_or_chunks_and_change_no_logits() {
-    for name in MODELS {
+    for name in models() {
         let vocab = u32::try_from(load(name).vocab_size()).unwrap();
         let lengths = [1, 33, 130, 64];
         let alone = lengths.map(|length| {

@@ -5,7 +5,7 @@ use sconce::kernels::cuda::settings::GpuSettings;
 use sconce::layers::forward::KvFormat;
 
 use super::driver::{Driver, greedy};
-use super::{MODELS, load, models, prompt};
+use super::{load, models, prompt};
 
 /// Tokens after the prompt.
 const STEPS: usize = 6;
@@ -59,7 +59,7 @@ fn eight_prompts_at_once_equal_each_alone() {
 
 #[test]
 fn chunks_of_a_prompt_change_nothing() {
-    for name in MODELS {
+    for name in models() {
         for format in [KvFormat::F32, KvFormat::F16] {
             let whole = bits(&alone(name, format, 130, usize::MAX));
             for chunk in [1, 5, 32, 33] {
@@ -72,7 +72,7 @@ fn chunks_of_a_prompt_change_nothing() {
 
 #[test]
 fn decoding_beside_a_prefill_changes_nothing() {
-    for name in MODELS {
+    for name in models() {
         let vocab = vocab(name);
         let mut driver = Driver::new(load(name), KvFormat::Bf16, 64, Some(11));
         let decoding = driver.add(&prompt(33, vocab));
@@ -100,7 +100,7 @@ fn decoding_beside_a_prefill_changes_nothing() {
 /// A prompt that begins like an earlier one is computed from where they part.
 #[test]
 fn a_prefix_from_the_cache_changes_nothing() {
-    for name in MODELS {
+    for name in models() {
         if Driver::new(load(name), KvFormat::F32, 1, None).keeps_states() {
             continue;
         }

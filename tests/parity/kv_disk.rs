@@ -24,6 +24,7 @@ fn config(folder: &Path) -> EngineConfig {
             max_bytes: 1 << 30,
             patience: Duration::from_hours(1),
         }),
+        deterministic: true,
         ..EngineConfig::default()
     }
 }

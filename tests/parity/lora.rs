@@ -5,7 +5,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use candle_core::Device;
 use candle_core::quantized::GgmlDType;
 use sconce::layers::forward::{Adapter, KvFormat};
 use sconce::models::CausalLm;
@@ -14,7 +13,7 @@ use sconce::weights::lora::LoraFolder;
 
 use super::driver::{Driver, greedy};
 use super::reference::{Distance, Run, follow_with};
-use super::{load, load_as, prompt};
+use super::{device, load, load_as, prompt};
 
 /// Folders below `tests/fixtures/lora`: one per way in which a model keeps its linear layers.
 const ADAPTERS: &[&str] = &[
@@ -47,7 +46,7 @@ fn base(name: &str) -> &str {
 }
 
 fn adapter(model: &dyn CausalLm, name: &str, kind: Option<GgmlDType>) -> Arc<Adapter> {
-    let form = AdapterForm { device: Device::Cpu, kind, max_rank: 8 };
+    let form = AdapterForm { device: device().clone(), kind, max_rank: 8 };
     let folder = LoraFolder::open(&folder(name)).unwrap();
     Arc::new(model.adapter_layout().unwrap().load(&folder, &form).unwrap())
 }

@@ -24,6 +24,7 @@ fn config() -> EngineConfig {
         target_step_time: None,
         max_model_len: Some(512),
         kv_cache_bytes: Some(64 << 20),
+        deterministic: true,
         ..EngineConfig::default()
     }
 }
