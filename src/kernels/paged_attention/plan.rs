@@ -1,6 +1,7 @@
 //! How a call is cut into pieces that threads claim: tiles of query rows and, where a tile is
 //! long, runs of its spans. Results don't depend on the cut.
 
+use std::cell::OnceCell;
 use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
 
@@ -132,19 +133,20 @@ fn queries(step: &Step, params: AttentionParams, heads: Heads) -> Vec<Queries> {
 fn neighbours(step: &Step, params: AttentionParams, first: usize) -> (usize, usize) {
     // What rows see behind themselves is a matter of their own context.
     let named = !step.attention_ends.is_empty() || !step.attention_starts.is_empty();
+    let unseen = |seq| spans(step, params, seq, step.rows(seq)).start;
+    let unseen_by_first = OnceCell::new();
     let (mut end, mut shared) = (first + 1, None);
     while params.ahead == 0 && !named && end < step.context_lens.len() {
         let tables = [first, end].map(|seq| &step.block_tables[seq]);
         let same = tables[0].iter().zip(tables[1]).take_while(|(a, b)| a == b).count();
         let same = same / (SPAN / KV_BLOCK);
-        let unseen = || [first, end].map(|seq| spans(step, params, seq, step.rows(seq)).start);
-        if same == 0
-            || shared.is_some_and(|shared| same < shared)
-            || unseen().iter().any(|start| same <= *start)
-        {
+        let common = shared.unwrap_or(same);
+        let sees =
+            || common > *unseen_by_first.get_or_init(|| unseen(first)) && common > unseen(end);
+        if common == 0 || same < common || !sees() {
             break;
         }
-        shared.get_or_insert(same);
+        shared = Some(common);
         end += 1;
     }
     (end, shared.unwrap_or_default())
