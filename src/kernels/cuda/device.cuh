@@ -191,16 +191,68 @@ INLINE float block_sum(float x, float *shared) {
     return sum;
 }
 
-// 1 / sqrt(variance + eps) of a row whose mean is known, or 0 for its mean square; for all threads of a
-// block of 256, which take part. `shared` as for `block_sum`.
-INLINE float norm_factor(const float *x, unsigned width, float mean, float eps, float *shared) {
-    float squares = 0;
-#pragma unroll 4
-    for (unsigned i = threadIdx.x; i < width; i += blockDim.x) {
-        float distance = x[i] - mean;
-        squares = fmaf(distance, distance, squares);
+// Whether four floats from here on can be read or written at once.
+INLINE bool is_aligned(const void *at) { return reinterpret_cast<size_t>(at) % 16 == 0; }
+
+// Elements `[i, i + 4)` of a row of `width`, zeros behind its end; at once if the row is `whole`.
+INLINE void load_four_of(float (&to)[4], const float *row, unsigned i, unsigned width, bool whole) {
+    if (whole) {
+        float4 all = __ldg(reinterpret_cast<const float4 *>(row + i));
+        to[0] = all.x, to[1] = all.y, to[2] = all.z, to[3] = all.w;
+        return;
     }
-    return 1 / sqrtf(block_sum(squares, shared) / float(width) + eps);
+#pragma unroll
+    for (unsigned j = 0; j < 4; j++) {
+        to[j] = i + j < width ? row[i + j] : 0;
+    }
+}
+
+// The same of what is written.
+INLINE void store_four_of(void *out, OutputType type, size_t at, const float (&y)[4], unsigned left,
+                          bool whole) {
+    if (whole && type == 0) {
+        *reinterpret_cast<float4 *>(static_cast<float *>(out) + at) = {y[0], y[1], y[2], y[3]};
+    } else if (whole) {
+        uint2 pairs = type == 1 ? uint2{pack<bf16_t>(y[0], y[1]), pack<bf16_t>(y[2], y[3])}
+                                : uint2{pack<f16_t>(y[0], y[1]), pack<f16_t>(y[2], y[3])};
+        *reinterpret_cast<uint2 *>(static_cast<bf16_t *>(out) + at) = pairs;
+    } else {
+#pragma unroll
+        for (unsigned j = 0; j < 4; j++) {
+            if (j < left) {
+                store(out, type, at + j, y[j]);
+            }
+        }
+    }
+}
+
+// The sum of a function of a row's elements, for all threads of a block of 256, which take part: a thread adds
+// four neighbours of each 1,024. `shared` as for `block_sum`.
+template <typename Term>
+INLINE float row_sum(const float *x, unsigned width, float *shared, const Term &term) {
+    bool whole = width % 4 == 0 && is_aligned(x);
+    float sum = 0;
+#pragma unroll 4
+    for (unsigned i = 4 * threadIdx.x; i < width; i += 4 * blockDim.x) {
+        float own[4];
+        load_four_of(own, x, i, width, whole);
+#pragma unroll
+        for (unsigned j = 0; j < 4; j++) {
+            if (i + j < width) {
+                sum = term(sum, own[j]);
+            }
+        }
+    }
+    return block_sum(sum, shared);
+}
+
+// 1 / sqrt(variance + eps) of a row whose mean is known, or 0 for its mean square; as `row_sum`.
+INLINE float norm_factor(const float *x, unsigned width, float mean, float eps, float *shared) {
+    float squares = row_sum(x, width, shared, [&](float sum, float own) {
+        float distance = own - mean;
+        return fmaf(distance, distance, sum);
+    });
+    return 1 / sqrtf(squares / float(width) + eps);
 }
 
 // d [16, 8] += a [16, 16] * b [16, 8] over a warp, sums in f32. Lane 4 g + t holds

@@ -7,7 +7,7 @@ use super::args::{DeviceLayer, DeviceNorm, DeviceWeight, Elements};
 use super::cublas::half_product;
 use super::{cuda, portable};
 use crate::backend::Backend;
-use crate::pointwise::{Gating, gated_pairs_as};
+use crate::pointwise::{self, Gating, gated_pairs_as};
 
 /// The outputs `[.., N]` of several layers on the same `x [.., K]` in f32.
 ///
@@ -76,6 +76,9 @@ pub fn device_linear_add(
         return cuda::linear_add(x, layer, residual, factor);
     }
     let y = Rounded::new(x).product(&layer)?;
+    if Backend::of(x.device()).is_cuda() && [residual, &y].iter().all(|x| x.dtype() == DType::F32) {
+        return pointwise::cuda::added(residual, factor, &y);
+    }
     if factor.to_bits() == 1.0f32.to_bits() {
         return residual + y;
     }

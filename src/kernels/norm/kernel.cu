@@ -27,26 +27,34 @@ LAYOUT(Norm, FIELD(x), FIELD(weight), FIELD(bias), FIELD(residual), FIELD(out),
 
 KERNEL normalize(const Norm norm) {
     __shared__ float sums[WARP];
-    size_t start = size_t(blockIdx.x) * norm.width;
+    unsigned width = norm.width;
+    size_t start = size_t(blockIdx.x) * width;
     const float *x = norm.x + start;
     float mean = 0;
     if (norm.centered) {
-        float sum = 0;
-        for (unsigned i = threadIdx.x; i < norm.width; i += blockDim.x) {
-            sum += x[i];
-        }
-        mean = block_sum(sum, sums) / float(norm.width);
+        mean = row_sum(x, width, sums, [](float sum, float own) { return sum + own; }) / float(width);
     }
-    float scale = norm_factor(x, norm.width, mean, norm.eps, sums);
-    for (unsigned i = threadIdx.x; i < norm.width; i += blockDim.x) {
-        float y = (x[i] - mean) * scale * norm.weight[i];
+    float scale = norm_factor(x, width, mean, norm.eps, sums);
+    bool whole = width % 4 == 0 && is_aligned(norm.x) && is_aligned(norm.weight) &&
+                 is_aligned(norm.bias) && is_aligned(norm.residual) && is_aligned(norm.out);
+#pragma unroll 4
+    for (unsigned i = 4 * threadIdx.x; i < width; i += 4 * blockDim.x) {
+        float own[4], weight[4], bias[4] = {}, residual[4] = {}, y[4];
+        load_four_of(own, x, i, width, whole);
+        load_four_of(weight, norm.weight, i, width, whole);
         if (norm.bias) {
-            y += norm.bias[i];
+            load_four_of(bias, norm.bias, i, width, whole);
         }
         if (norm.residual) {
-            y += norm.residual[start + i];
+            load_four_of(residual, norm.residual + start, i, width, whole);
         }
-        store(norm.out, norm.out_type, start + i, y);
+#pragma unroll
+        for (unsigned j = 0; j < 4; j++) {
+            y[j] = (own[j] - mean) * scale * weight[j];
+            y[j] = norm.bias ? y[j] + bias[j] : y[j];
+            y[j] = norm.residual ? y[j] + residual[j] : y[j];
+        }
+        store_four_of(norm.out, norm.out_type, start + i, y, width - i, whole);
     }
 }
 EXPORT(normalize)

@@ -10,6 +10,8 @@ use crate::cuda::launch::{
 static SOURCE: Source = source!("pointwise/kernel");
 
 const THREADS: usize = 256;
+/// Elements that a thread takes.
+const EACH: usize = 4;
 
 kernel_struct! {
     struct Pointwise {
@@ -77,6 +79,14 @@ pub(super) fn gated(gating: Gating, gate: &Tensor, up: &Tensor, dtype: DType) ->
     run(gating.into(), gate, Some(up), dtype)
 }
 
+/// `x + factor * y`.
+pub(crate) fn added(x: &Tensor, factor: f32, y: &Tensor) -> Result<Tensor> {
+    if x.dims() != y.dims() {
+        bail!("added: {:?} and {:?} differ", x.dims(), y.dims());
+    }
+    run(ElementwiseOp { op: 10, a: factor, b: 0.0, c: 0.0 }, x, Some(y), DType::F32)
+}
+
 fn run(op: ElementwiseOp, x: &Tensor, up: Option<&Tensor>, dtype: DType) -> Result<Tensor> {
     let x = x.contiguous()?;
     let up = up.map(Tensor::contiguous).transpose()?;
@@ -89,7 +99,7 @@ fn run(op: ElementwiseOp, x: &Tensor, up: Option<&Tensor>, dtype: DType) -> Resu
         out_type: output_type(dtype)?,
         op,
     };
-    let grid = [x.elem_count().div_ceil(THREADS), 1, 1];
+    let grid = [x.elem_count().div_ceil(EACH * THREADS), 1, 1];
     let launch = Launch { source: &SOURCE, kernel: "pointwise", grid, threads: THREADS, shared: 0 };
     // SAFETY: all three have as many elements as are counted.
     unsafe { launch.run(x.device(), arguments)? };

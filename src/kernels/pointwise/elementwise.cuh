@@ -18,9 +18,12 @@ enum Op : uint32_t {
     CLAMPED,
     // Of a pair alone: silu(gate) is at most `limit`, `up` is bounded by it, and they are multiplied.
     LIMITED,
+    // Of a pair alone, the second one times a factor: their sum.
+    ADDED,
 };
 
-// An operation and its parameters: the cap; or positive, negative and beta; or alpha and limit; or limit.
+// An operation and its parameters: the cap; or positive, negative and beta; or alpha and limit; or limit; or
+// the factor.
 struct ElementwiseOp {
     uint32_t op;
     float a, b, c;
@@ -65,6 +68,9 @@ INLINE float apply_to_pair(const ElementwiseOp &op, float gate, float up) {
     if (op.op == LIMITED) {
         float limit = op.a;
         return fminf(gate * sigmoid_of(gate), limit) * fmaxf(fminf(up, limit), -limit);
+    }
+    if (op.op == ADDED) {
+        return fmaf(op.a, up, gate);
     }
     return apply(op, gate) * up;
 }
