@@ -40,6 +40,10 @@ pub(super) fn most_shared(_: &CudaDevice) -> Option<usize> {
     None
 }
 
+pub(super) fn multiprocessors(_: &CudaDevice) -> Option<usize> {
+    None
+}
+
 /// A copy on its way to the host; there is none.
 pub(crate) enum Reading {}
 

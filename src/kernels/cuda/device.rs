@@ -220,10 +220,18 @@ pub(super) fn prepare(device: &CudaDevice) -> Result<()> {
 /// Bytes of shared memory that a block can have at most, if the device tells.
 pub(super) fn most_shared(device: &CudaDevice) -> Option<usize> {
     static MOST: OnceLock<Option<usize>> = OnceLock::new();
-    *MOST.get_or_init(|| {
-        let attribute = DeviceAttribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
-        let stream = device.cuda_stream();
-        let told = stream.context().attribute(attribute).ok();
-        told.and_then(|bytes| usize::try_from(bytes).ok())
-    })
+    let attribute = DeviceAttribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
+    *MOST.get_or_init(|| told(device, attribute))
+}
+
+/// Multiprocessors, if the device tells.
+pub(super) fn multiprocessors(device: &CudaDevice) -> Option<usize> {
+    static COUNT: OnceLock<Option<usize>> = OnceLock::new();
+    let attribute = DeviceAttribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
+    *COUNT.get_or_init(|| told(device, attribute))
+}
+
+fn told(device: &CudaDevice, attribute: DeviceAttribute) -> Option<usize> {
+    let told = device.cuda_stream().context().attribute(attribute).ok()?;
+    usize::try_from(told).ok()
 }

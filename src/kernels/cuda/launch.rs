@@ -269,6 +269,15 @@ pub(crate) fn most_shared(device: &Device) -> usize {
     }
 }
 
+/// Multiprocessors of this device.
+pub(crate) fn multiprocessors(device: &Device) -> usize {
+    match device {
+        Device::Cuda(device) => device::multiprocessors(device).unwrap_or(1),
+        // So few that kernels on the host take several rounds.
+        Device::Cpu | Device::Metal(_) => 2,
+    }
+}
+
 /// A tensor for a kernel's results, all of which it writes.
 pub(crate) fn output_buffer(
     shape: impl Into<Shape>,

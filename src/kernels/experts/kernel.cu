@@ -28,7 +28,7 @@ INLINE void experts_half(const Experts &experts) {
         return find_tile(tile, experts, own.expert, index, HALF_ROWS);
     };
     PairRows rows = rows_of<8 * COLUMNS>(experts, own);
-    half_product<W, COLUMNS, DEPTH, WHOLE>(find, input_of(experts), rows);
+    half_product<W, COLUMNS, DEPTH, WHOLE, false>(find, input_of(experts), rows);
 }
 
 #define EXPERTS(name, threads, ...)                                                                \

@@ -8,7 +8,8 @@ use super::args::{DeviceLayer, DeviceNorm, Elements};
 use super::form::{FEW_TOKENS, Form, TILE_THREADS};
 use super::packed;
 use crate::cuda::launch::{
-    Address, Source, kernel_struct, most_shared, narrow, output_buffer, source,
+    Address, Launch, Source, kernel_struct, most_shared, multiprocessors, narrow, output_buffer,
+    source,
 };
 use crate::cuda::settings;
 use crate::packed::quantize_rows;
@@ -33,6 +34,8 @@ pub(super) const ROUND_FROM: usize = 8;
 const NORMED: usize = 3;
 /// Least tiles of which two share a block.
 const MANY_TILES: usize = 512;
+/// Most blocks for few tokens that a multiprocessor has registers for.
+const MOST_BLOCKS: usize = 3;
 
 kernel_struct! {
     struct LinearMatrix {
@@ -267,10 +270,28 @@ fn run(
         eps: norm.map_or(0.0, |norm| norm.eps),
     };
     let kernel = format!("linear_{}", form.kind);
-    let launch = form.launch(source, &kernel, (tokens, gated), &sizes);
+    let mut launch = form.launch(source, &kernel, (tokens, gated), &sizes);
+    let kernel_in_rounds = format!("{kernel}_rounds");
+    if let Some(shared) = form.shared_in_rounds.filter(|shared| *shared <= most_shared) {
+        let grid = in_rounds(launch.grid, multiprocessors(device), most_shared / shared);
+        if grid != launch.grid {
+            launch = Launch { kernel: &kernel_in_rounds, grid, shared, ..launch };
+        }
+    }
     // SAFETY: shapes were checked, and the grid is the one that the kernel's source asks for.
     unsafe { launch.run(device, arguments)? };
     Ok(outputs)
+}
+
+/// A grid whose blocks take as many rounds of tiles as there are, each as many as any other: where some had
+/// one more, all would wait for them. At most so many blocks are on a multiprocessor at once.
+fn in_rounds(grid: [usize; 3], multiprocessors: usize, blocks: usize) -> [usize; 3] {
+    let [x, y, z] = grid;
+    if x != 1 {
+        return grid;
+    }
+    let rounds = (y * z).div_ceil(multiprocessors * blocks.clamp(1, MOST_BLOCKS));
+    [x, (y * z).div_ceil(rounds.max(1)), 1]
 }
 
 /// The measures of a product, which decide about its form.
@@ -318,6 +339,7 @@ impl Shape {
                     threads: TILE_THREADS,
                     shared: 0,
                     stage: 0,
+                    shared_in_rounds: None,
                 };
             }
         };
@@ -335,20 +357,23 @@ impl Shape {
         let many = rows.iter().sum::<usize>() / HALF_ROWS >= MANY_TILES;
         let tiles_at_once = if many && capacity > 8 { 2 } else { 1 };
         let own = tokens.min(capacity);
+        let sums = STAGE * capacity * tiles_at_once;
         let (stage, shared) = if whole(own) <= most_shared {
             (padded, whole(own))
         } else {
             let stage = (most_shared / (2 * own) - 64) / 2 / STAGE * STAGE;
             (stage, staged(own, stage))
         };
+        let takes_rounds = aligned && capacity == 8 && stage == padded;
         Form {
             kind: format!("{name}_{suffix}"),
             capacity,
             tile_rows: HALF_ROWS,
             tiles_at_once,
             threads: TILE_THREADS * tiles_at_once,
-            shared: shared.max(STAGE * capacity * tiles_at_once),
+            shared: shared.max(sums),
             stage,
+            shared_in_rounds: takes_rounds.then_some(whole(own) + sums),
         }
     }
 }
@@ -386,6 +411,15 @@ mod tests {
         // Gate and up, and a head.
         assert!(!few(32, LARGE[2]) && !few(64, LARGE[2]));
         assert!(!few(64, (&[128_256], 4096, 1)));
+    }
+
+    #[test]
+    fn blocks_take_the_same_number_of_tiles_each() {
+        assert_eq!(in_rounds([1, 384, 1], 132, 3), [1, 384, 1]);
+        // Five rounds, not four of 396 blocks and a fifth of 208.
+        assert_eq!(in_rounds([1, 1792, 1], 132, 3), [1, 359, 1]);
+        assert_eq!(in_rounds([1, 65_535, 2], 132, 20), [1, 396, 1]);
+        assert_eq!(in_rounds([2, 1792, 1], 132, 3), [2, 1792, 1]);
     }
 
     #[test]

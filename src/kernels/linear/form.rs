@@ -25,6 +25,8 @@ pub(crate) struct Form {
     pub(crate) shared: usize,
     /// Inputs that are staged at a time.
     pub(crate) stage: usize,
+    /// Bytes of shared memory where a block takes tiles of several rounds, if there is such a kernel.
+    pub(crate) shared_in_rounds: Option<usize>,
 }
 
 impl Form {
@@ -41,6 +43,7 @@ impl Form {
             threads: 128,
             shared: 3 * 2 * 64 * (tile_rows + capacity),
             stage: 0,
+            shared_in_rounds: None,
         }
     }
 

@@ -140,9 +140,10 @@ INLINE void fill(unsigned char *to, const Input &input, const Rows &rows, unsign
 // A lane's 16 bytes of a weight row are what it holds of that row in two products, one after the
 // other: where in a product an input stands doesn't matter as long as it is there for the tokens
 // too. So the first has inputs 0-3, 8-11, 16-19 and 24-27 of half a chunk, the second the others.
-template <typename W, unsigned COLUMNS, unsigned DEPTH, bool WHOLE, typename Rows>
+// Where tokens are `there` already, all of them are. BATCH is that of `fill`.
+template <typename W, unsigned COLUMNS, unsigned DEPTH, bool WHOLE, unsigned BATCH, typename Rows>
 INLINE void part_sums(float (&sums)[COLUMNS][4], const W *low, const W *high, const Input &input,
-                      const Rows &rows, unsigned char *shared) {
+                      const Rows &rows, unsigned char *shared, bool there) {
     unsigned lane = threadIdx.x % WARP, end = input.inputs;
     // The lane's first input of a round.
     unsigned k = threadIdx.x / WARP % PARTS * CHUNK + lane % 4 * 8;
@@ -178,10 +179,12 @@ INLINE void part_sums(float (&sums)[COLUMNS][4], const W *low, const W *high, co
         token[column] = min(column * 8 + lane / 4, rows.count - 1) * token_bytes(input.stage);
     }
     float factors[NORMED] = {};
-    if constexpr (COLUMNS == 1) {
-        norm_factors(factors, input, rows, reinterpret_cast<float *>(shared));
+    if (!there) {
+        if constexpr (COLUMNS == 1) {
+            norm_factors(factors, input, rows, reinterpret_cast<float *>(shared));
+        }
+        fill<W, WHOLE, BATCH, COLUMNS == 1>(shared, input, rows, 0, factors);
     }
-    fill<W, WHOLE, 2, COLUMNS == 1>(shared, input, rows, 0, factors);
 
     // Where rounds and stages begin; the buffer that the next stage goes to.
     unsigned round = 0, next_stage = 0, spare = 0;
@@ -229,40 +232,59 @@ INLINE void part_sums(float (&sums)[COLUMNS][4], const W *low, const W *high, co
 
 // A tile for each TILE_THREADS threads of a block, all with the same tokens. `find(tile, index)`
 // says which; where it says that there is none, threads only help to bring the tokens.
-template <typename W, unsigned COLUMNS, unsigned DEPTH, bool WHOLE, typename Find, typename Rows>
+//
+// If ROUNDS, the grid may have fewer blocks than there are tiles: a block takes one after the other, with the
+// same tokens, which are all there at once. Sums lie behind them; else they take their place.
+template <typename W, unsigned COLUMNS, unsigned DEPTH, bool WHOLE, bool ROUNDS, typename Find,
+          typename Rows>
 INLINE void half_product(const Find &find, const Input &input, const Rows &rows) {
     constexpr unsigned CAPACITY = 8 * COLUMNS;
+    // Of registers there are just enough.
+    constexpr unsigned BATCH = ROUNDS ? 1 : 2;
     DYNAMIC_SHARED(shared);
-    float sums[COLUMNS][4];
     unsigned index = grid_row() * (blockDim.x / TILE_THREADS) + threadIdx.x / TILE_THREADS;
-    const W *own[2];
-    {
-        Tile tile;
-        find(tile, index);
-        unsigned group = threadIdx.x % WARP / 4;
-        own[0] = tile.row<W>(0, group, input.inputs);
-        own[1] = tile.row<W>(1, group, input.inputs);
-    }
-    part_sums<W, COLUMNS, DEPTH, WHOLE>(sums, own[0], own[1], input, rows, shared);
-    // The tile is found anew: nothing of it stays in registers that way.
-    asm volatile("" : "+r"(index));
-    Tile tile;
-    bool exists = find(tile, index);
-    // What was there is the tokens.
-    __syncthreads();
-    float *all = reinterpret_cast<float *>(shared);
-    all += threadIdx.x / TILE_THREADS * (PARTS * CAPACITY * HALF_ROWS);
-    unsigned lane = threadIdx.x % WARP, part = threadIdx.x / WARP % PARTS;
-#pragma unroll
-    for (unsigned column = 0; column < COLUMNS; column++) {
-#pragma unroll
-        for (unsigned i = 0; i < 4; i++) {
-            unsigned token = column * 8 + lane % 4 * 2 + i % 2, row = lane / 4 + i / 2 * 8;
-            all[(part * CAPACITY + token) * HALF_ROWS + row] = sums[column][i];
+    unsigned sums_at = ROUNDS ? rows.count * token_bytes(input.stage) : 0;
+    for (bool there = false;; there = true) {
+        float sums[COLUMNS][4];
+        const W *own[2];
+        {
+            Tile tile;
+            find(tile, index);
+            unsigned group = threadIdx.x % WARP / 4;
+            own[0] = tile.row<W>(0, group, input.inputs);
+            own[1] = tile.row<W>(1, group, input.inputs);
         }
-    }
-    __syncthreads();
-    if (exists) {
-        finish<W, HALF_ROWS>(tile, rows, all, CAPACITY);
+        part_sums<W, COLUMNS, DEPTH, WHOLE, BATCH>(sums, own[0], own[1], input, rows, shared, there);
+        // The tile is found anew: nothing of it stays in registers that way.
+        asm volatile("" : "+r"(index));
+        Tile tile;
+        bool exists = find(tile, index);
+        if (!ROUNDS) {
+            // What was there is the tokens.
+            __syncthreads();
+        }
+        float *all = reinterpret_cast<float *>(shared + sums_at);
+        all += threadIdx.x / TILE_THREADS * (PARTS * CAPACITY * HALF_ROWS);
+        unsigned lane = threadIdx.x % WARP, part = threadIdx.x / WARP % PARTS;
+#pragma unroll
+        for (unsigned column = 0; column < COLUMNS; column++) {
+#pragma unroll
+            for (unsigned i = 0; i < 4; i++) {
+                unsigned token = column * 8 + lane % 4 * 2 + i % 2, row = lane / 4 + i / 2 * 8;
+                all[(part * CAPACITY + token) * HALF_ROWS + row] = sums[column][i];
+            }
+        }
+        __syncthreads();
+        if (exists) {
+            finish<W, HALF_ROWS>(tile, rows, all, CAPACITY);
+        }
+        if (!ROUNDS) {
+            return;
+        }
+        index += gridDim.y * gridDim.z * (blockDim.x / TILE_THREADS);
+        // None of the block's tiles is there any more where its first one isn't.
+        if (!find(tile, index - threadIdx.x / TILE_THREADS)) {
+            return;
+        }
     }
 }

@@ -13,6 +13,9 @@
 //   stage: padded; or less, a multiple of 512, where that needs too much shared memory
 //   shared bytes: max(own * (2 * stage + 64) * (stage < padded ? 2 : 1),
 //                     512 * capacity * tiles_per_block)
+// linear_{bf16,f16}_8_rounds, the same with a grid of [1, H, 1] for any H: blocks take tiles in rounds
+//   stage: padded
+//   shared bytes: own * (2 * stage + 64) + 4096
 // linear_f32_{1,8}: capacity 1 or 8, tiles of 4 rows (gated: of 2), tiles_per_block 1, no dynamic
 // shared memory, no `stage`; `inputs` may be any number.
 #include "args.cuh"
@@ -20,13 +23,13 @@
 
 EXPORT_LAYOUT(Linear)
 
-template <typename W, unsigned COLUMNS, unsigned DEPTH, bool WHOLE>
+template <typename W, unsigned COLUMNS, unsigned DEPTH, bool WHOLE, bool ROUNDS = false>
 INLINE void linear_half(const Linear &linear) {
     auto find = [&](Tile &tile, unsigned index) {
         return find_tile(tile, linear, index, HALF_ROWS);
     };
     TokenRows rows(linear.tokens, 8 * COLUMNS);
-    half_product<W, COLUMNS, DEPTH, WHOLE>(find, input_of(linear), rows);
+    half_product<W, COLUMNS, DEPTH, WHOLE, ROUNDS>(find, input_of(linear), rows);
 }
 
 template <unsigned TOKENS> INLINE void linear_float(const Linear &linear) {
@@ -45,11 +48,13 @@ template <unsigned TOKENS> INLINE void linear_float(const Linear &linear) {
 // Bounds are how many threads are to have room on a multiprocessor: three blocks of one tile where
 // there are few sums, two else.
 LINEAR(linear_bf16_8, 768, bf16_t, 1, 2, true)
+LINEAR(linear_bf16_8_rounds, 768, bf16_t, 1, 2, true, true)
 LINEAR(linear_bf16_16, 512, bf16_t, 2, 4, true)
 LINEAR(linear_bf16_32, 512, bf16_t, 4, 3, true)
 LINEAR(linear_bf16_64, 512, bf16_t, 8, 2, true)
 LINEAR(linear_bf16_any, 512, bf16_t, 1, 2, false)
 LINEAR(linear_f16_8, 768, f16_t, 1, 2, true)
+LINEAR(linear_f16_8_rounds, 768, f16_t, 1, 2, true, true)
 LINEAR(linear_f16_16, 512, f16_t, 2, 4, true)
 LINEAR(linear_f16_32, 512, f16_t, 4, 3, true)
 LINEAR(linear_f16_64, 512, f16_t, 8, 2, true)

@@ -55,6 +55,7 @@ pub(crate) fn form(
         threads: TILE_THREADS * tiles_at_once,
         shared: shared.max(sums),
         stage,
+        shared_in_rounds: None,
     }
 }
 
