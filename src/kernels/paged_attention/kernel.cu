@@ -145,6 +145,13 @@ template <typename Blocks> INLINE void decode(const Attention &a) {
     }
     Sum sum;
 
+    // Where nothing of a context is hidden, the warp's first block is known before it is known what rows
+    // see: it comes while queries do.
+    uint32_t own_first = (warps * blockIdx.z + warp) * SPAN_BLOCKS;
+    bool started = a.window == 0 && a.chunk == 0 && own_first * KV_BLOCK < tile.context;
+    if (started) {
+        blocks.start(team, own_first);
+    }
     Row rows[2] = {{tile, lane / 4}, {tile, lane / 4 + 8}};
     Queries<T, D> queries;
     queries.load(a, rows, scratch, warp == 0);
@@ -158,8 +165,11 @@ template <typename Blocks> INLINE void decode(const Attention &a) {
     uint32_t last = (last_block + SPAN_BLOCKS - 1) / SPAN_BLOCKS, step = warps * (whole ? 1 : gridDim.z);
     uint32_t round = first_block / SPAN_BLOCKS + warps * blockIdx.z;
     uint32_t block = max((round + warp) * SPAN_BLOCKS, first_block);
-    if (block < last_block) {
+    if (block < last_block && !started) {
         blocks.start(team, block);
+    } else if (block >= last_block && started) {
+        // None of the rows sees it.
+        copy_wait<0>();
     }
     for (; round < last; round += step) {
         uint32_t span = round + warp;
