@@ -84,7 +84,7 @@ impl Matrix {
 
     fn portable(stored: &StoredTensor, device: &Device, kind: GgmlDType) -> Result<Form> {
         if let Some(dtype) = dense_dtype(kind) {
-            return Ok(Form::Portable(stored.to_tensor(dtype)?.to_device(device)?));
+            return Ok(Form::Portable(stored.to_tensor_on(dtype, device)?));
         }
         let tensor = if stored.kind() == kind {
             stored.to_qtensor()?

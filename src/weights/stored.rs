@@ -6,6 +6,7 @@
 //! tensor after tensor into its own memory never holds its weights twice.
 
 use std::fmt;
+use std::hint::black_box;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -245,6 +246,20 @@ impl StoredTensor {
         tensor.to_dtype(dtype)
     }
 
+    /// As [`to_tensor`](Self::to_tensor), on a device: what is stored as `dtype` goes there without a copy on
+    /// the CPU.
+    ///
+    /// # Errors
+    ///
+    /// As [`to_tensor`](Self::to_tensor); or the device has no room.
+    pub fn to_tensor_on(&self, dtype: DType, device: &Device) -> Result<Tensor> {
+        if device.is_cpu() || self.dense_dtype() != Some(dtype) {
+            return self.to_tensor(dtype)?.to_device(device);
+        }
+        bring(self.bytes());
+        Tensor::from_raw_buffer(self.bytes(), dtype, &self.dims, device)
+    }
+
     /// A copy of the blocks on the CPU.
     ///
     /// # Errors
@@ -322,6 +337,22 @@ impl fmt::Debug for StoredTensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} {:?} of {} bytes", self.kind, self.dims, self.bytes().len())
     }
+}
+
+/// Reads a byte of each page on several threads: one alone, which copies them to a device, would wait for each
+/// page that isn't mapped yet.
+fn bring(bytes: &[u8]) {
+    const PAGE: usize = 4096;
+    const LEAST: usize = 8 << 20;
+    if bytes.len() < LEAST {
+        return;
+    }
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(8);
+    std::thread::scope(|scope| {
+        for part in bytes.chunks(bytes.len().div_ceil(threads)) {
+            scope.spawn(|| black_box(part.iter().step_by(PAGE).fold(0, |a, b| a ^ b)));
+        }
+    });
 }
 
 #[cfg(test)]

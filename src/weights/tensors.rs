@@ -251,7 +251,7 @@ impl Weights {
 
     /// A small dense tensor (norm, bias) in `dtype` on the model's device, dequantized if need be.
     pub fn dense(&self, name: &str, shape: &[usize], dtype: DType) -> Result<Tensor, WeightError> {
-        Ok(self.stored(name, shape)?.to_tensor(dtype)?.to_device(&self.device)?)
+        Ok(self.stored(name, shape)?.to_tensor_on(dtype, &self.device)?)
     }
 }
 
