@@ -28,6 +28,7 @@ import time
 import zlib
 
 sys.dont_write_bytecode = True  # a checkout stays as it is
+import device_tests
 import models
 from figures import (
     HEADLINE, TOO_GOOD, cells, checked, headline, judged, print_report, row, shape, table, troubles,
@@ -343,22 +344,13 @@ class Run:
             raise LeftOut("no --test-binary")
         if not contains(path, b"SCONCE_TEST_DEVICE"):
             raise LeftOut(f"{path} knows no SCONCE_TEST_DEVICE, it would test the CPU")
-        env = os.environ | {"SCONCE_TEST_DEVICE": self.options.device}
-        # One test at a time: they share one GPU.
-        command = [str(pathlib.Path(path).resolve()), "parity::reference", "--test-threads", "1"]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=limit, env=env)
-        except OSError as error:
-            raise Failed(str(error)) from None
-        except subprocess.TimeoutExpired:
-            raise LeftOut(f"the tests ran past {limit:.0f} s") from None
-        found = re.search(r"test result: \w+\. (\d+) passed; (\d+) failed", done.stdout)
-        passed, failed = map(int, found.groups()) if found else (0, 0)
-        if done.returncode != 0 or passed == 0:
-            tail = (done.stdout + done.stderr)[-3000:]
-            counts = f"{passed} tests passed, {failed} failed, status {done.returncode}"
-            raise Failed(f"{counts}\n{tail}")
-        return [checked("parity::reference tests passed", passed, "all", True)], {}
+        passed, failed, untried = device_tests.run(
+            str(pathlib.Path(path).resolve()), self.options.device, limit - 2)
+        rows = [checked("tests of operations and models passed", passed, "all", not failed)]
+        rows += [row(one.split(": ")[0], verdict="FAILED") for one in failed]
+        if untried:
+            rows.append(row(f"{untried} tests", verdict=f"left out: {limit:.0f} s are over"))
+        return rows, {"failed": failed, "untried": untried}
 
     # Speed.
 
