@@ -206,7 +206,7 @@ def cores() -> int:
     return len({(folder / "topology/thread_siblings_list").read_text() for folder in folders})
 
 
-def check_life(check, start):
+def check_life(check, start, tokens):
     with check("what is stored outlives the container on its volume"):
         with start(512 * MIB, 1) as first:
             body = {"model": "sconce-demo", "input": "Once upon a time", "max_output_tokens": 16}
@@ -216,14 +216,16 @@ def check_life(check, start):
             status, again = second.ask("GET", f"/v1/responses/{response['id']}")
             assert status == 200 and again["output"] == response["output"], again
     with check("SIGTERM lets a stream end, and the container ends with 0"), start(512 * MIB, 1) as one:
-        body = {"model": "sconce-demo", "prompt": "Once", "max_tokens": 200, "ignore_eos": True}
+        body = {"model": "sconce-demo", "prompt": "Once", "max_tokens": tokens, "ignore_eos": True}
         told = []
         asking = threading.Thread(target=lambda: told.append(one.ask("POST", "/v1/completions", body)))
         asking.start()
-        wait_until(lambda: "num_requests_running{" in one.ask("GET", "/metrics")[1], 20, "metrics")
+        # An emulated server takes its time to begin; a fast one may be done before it is looked at.
+        running = re.compile(r"num_requests_running\{[^}]*\} [1-9]")
+        wait_until(lambda: told or running.search(one.ask("GET", "/metrics")[1]), 20, "the request runs")
         one.terminate()
         asking.join(timeout=60)
-        assert told and told[0][0] == 200 and told[0][1]["usage"]["completion_tokens"] == 200, told
+        assert told and told[0][0] == 200 and told[0][1]["usage"]["completion_tokens"] == tokens, told
         assert one.process.wait(timeout=60) == 0
 
 
@@ -254,7 +256,9 @@ def main() -> int:
             return Container(args.crun, image, folder, memory, cpus)
 
         check_bounds(check, start, rows)
-        check_life(check, start)
+        own = {"x86_64": "amd64", "aarch64": "arm64"}.get(os.uname().machine)
+        # As many as an emulated server answers before it is told to end for good.
+        check_life(check, start, 200 if image.config["architecture"] == own else 20)
         print(json.dumps(rows))
     return check.exit_status()
 
