@@ -346,6 +346,10 @@ class Run:
             raise LeftOut(f"{path} knows no SCONCE_TEST_DEVICE, it would test the CPU")
         passed, failed, untried = device_tests.run(
             str(pathlib.Path(path).resolve()), self.options.device, limit - 2)
+        if passed == 0 and not failed:
+            if untried:
+                raise LeftOut(f"the tests ran past {limit:.0f} s")
+            raise Failed(f"{path} has none of the tests")
         rows = [checked("tests of operations and models passed", passed, "all", not failed)]
         rows += [row(one.split(": ")[0], verdict="FAILED") for one in failed]
         if untried:
