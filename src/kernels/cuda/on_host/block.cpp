@@ -28,6 +28,8 @@ namespace {
 
 constexpr unsigned MOST_THREADS = 1024;
 constexpr size_t STACK = 256 << 10, PAGE = 64 << 10;
+// Bytes at the end of a stack that say whose it is.
+constexpr size_t STACK_END = 16;
 // Bytes around shared memory that belong to no thread.
 constexpr size_t ROOM = accesses::KNOWN ? 64 << 10 : 0;
 
@@ -41,7 +43,10 @@ struct Copy {
     const void *code;
 };
 
+struct Block;
+
 struct Fiber {
+    Block *block;
     // Where it goes on, once it has begun: jumps, unlike changes of context, ask the system nothing.
     jmp_buf place;
     bool begun = false;
@@ -56,51 +61,62 @@ struct Fiber {
 
 // The fibers of a thread of the host: kept, since their stacks are dear to make.
 struct Fibers {
-    char *stacks = nullptr;
+    // One stack more than fibers need, so that theirs can begin at a multiple of their size.
+    char *memory = nullptr, *stacks = nullptr;
     std::vector<std::unique_ptr<Fiber>> all;
 
     ~Fibers() {
-        if (stacks != nullptr) {
-            munmap(stacks, MOST_THREADS * STACK);
+        if (memory != nullptr) {
+            munmap(memory, (MOST_THREADS + 1) * STACK);
         }
     }
 };
-thread_local Fibers fibers;
+thread_local Fibers kept_fibers;
 
 struct Block {
     Grid grid;
     dim3 blocks;
+    const std::vector<std::unique_ptr<Fiber>> &fibers;
     // What lanes show each other.
     std::vector<uint64_t> shown;
     std::vector<unsigned> order;
     jmp_buf scheduler;
-    Fiber *current;
     void (*run)(void *);
     void *call;
 };
-thread_local Block *block = nullptr;
+// The block that runs, for messages.
+thread_local Block *running = nullptr;
+
+// The end of a fiber's stack, where its address lies.
+Fiber **end_of_stack(void *inside) {
+    auto address = reinterpret_cast<uintptr_t>(inside);
+    return reinterpret_cast<Fiber **>((address | (STACK - 1)) + 1 - STACK_END);
+}
+
+// The fiber that asks, found by its stack: sooner than by a variable of the thread.
+Fiber &current() { return **end_of_stack(__builtin_frame_address(0)); }
 
 void wait(State state, const void *site) {
-    Fiber *own = block->current;
-    own->state = state;
-    own->site = site;
-    if (_setjmp(own->place) == 0) {
-        _longjmp(block->scheduler, 1);
+    Fiber &own = current();
+    own.state = state;
+    own.site = site;
+    if (_setjmp(own.place) == 0) {
+        _longjmp(own.block->scheduler, 1);
     }
 }
 
 // What a fiber does: its thread of one block after the other.
 void enter() {
     for (;;) {
-        block->run(block->call);
+        Block &block = *current().block;
+        block.run(block.call);
         wait(State::Done, nullptr);
     }
 }
 
 void go_on(Fiber &fiber) {
-    block->current = &fiber;
     accesses::enter_thread(fiber.thread);
-    if (_setjmp(block->scheduler) == 0) {
+    if (_setjmp(fiber.block->scheduler) == 0) {
         if (fiber.begun) {
             _longjmp(fiber.place, 1);
         }
@@ -110,10 +126,10 @@ void go_on(Fiber &fiber) {
 }
 
 // Threads that meet must do so in the same place, and none of a warp may have ended before.
-void check_meeting(State state, unsigned first, unsigned last) {
+void check_meeting(const Block &block, State state, unsigned first, unsigned last) {
     const void *site = nullptr;
     for (unsigned i = first; i < last; i++) {
-        const Fiber &fiber = *fibers.all[i];
+        const Fiber &fiber = *block.fibers[i];
         if (fiber.state == State::Done) {
             if (state != State::AtBarrier) {
                 fail("a collective of a warp in which not all take part");
@@ -129,48 +145,49 @@ void check_meeting(State state, unsigned first, unsigned last) {
 }
 
 // Lets those go on who wait at `state` in `[first, last)`, if nobody there is elsewhere.
-bool release(State state, unsigned first, unsigned last) {
+bool release(const Block &block, State state, unsigned first, unsigned last) {
     bool any = false;
     for (unsigned i = first; i < last; i++) {
-        State own = fibers.all[i]->state;
+        State own = block.fibers[i]->state;
         if (own != state && own != State::Done) {
             return false;
         }
         any |= own == state;
     }
     if (any && accesses::KNOWN) {
-        check_meeting(state, first, last);
+        check_meeting(block, state, first, last);
     }
     for (unsigned i = first; any && i < last; i++) {
-        if (fibers.all[i]->state == state) {
-            fibers.all[i]->state = State::Ready;
+        if (block.fibers[i]->state == state) {
+            block.fibers[i]->state = State::Ready;
         }
     }
     return any;
 }
 
-void begin_block() {
-    for (unsigned i = 0; i < block->grid.threads; i++) {
-        Fiber &fiber = *fibers.all[i];
+void begin_block(Block &block) {
+    for (unsigned i = 0; i < block.grid.threads; i++) {
+        Fiber &fiber = *block.fibers[i];
+        fiber.block = &block;
         fiber.state = State::Ready;
         fiber.turn = 0;
         fiber.thread = i;
         fiber.copies.assign(1, {});
     }
-    memset(block->grid.shared_start, 0xff, block->grid.shared);
+    memset(block.grid.shared_start, 0xff, block.grid.shared);
     accesses::begin_block();
 }
 
-void run_block() {
-    unsigned threads = block->grid.threads;
-    begin_block();
+void run_block(Block &block) {
+    unsigned threads = block.grid.threads;
+    begin_block(block);
     for (;;) {
         bool ran = false, done = true;
         for (unsigned i = threads - 1; accesses::KNOWN && i > 0; i--) {
-            std::swap(block->order[i], block->order[accesses::any_below(i + 1)]);
+            std::swap(block.order[i], block.order[accesses::any_below(i + 1)]);
         }
-        for (unsigned i : block->order) {
-            Fiber &fiber = *fibers.all[i];
+        for (unsigned i : block.order) {
+            Fiber &fiber = *block.fibers[i];
             if (fiber.state == State::Ready) {
                 go_on(fiber);
                 ran = true;
@@ -182,13 +199,13 @@ void run_block() {
         }
         bool released = false;
         for (unsigned first = 0; first < threads; first += LANES) {
-            released |= release(State::AtWarp, first, first + LANES);
-            if (release(State::AtWarpBarrier, first, first + LANES)) {
+            released |= release(block, State::AtWarp, first, first + LANES);
+            if (release(block, State::AtWarpBarrier, first, first + LANES)) {
                 accesses::order_warp(first / LANES);
                 released = true;
             }
         }
-        if (release(State::AtBarrier, 0, threads)) {
+        if (release(block, State::AtBarrier, 0, threads)) {
             accesses::order_block();
             released = true;
         }
@@ -198,14 +215,16 @@ void run_block() {
     }
 }
 
-void make_fibers(unsigned threads) {
-    if (fibers.stacks == nullptr) {
+void make_fibers(Fibers &fibers, unsigned threads) {
+    if (fibers.memory == nullptr) {
         int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-        void *stacks = mmap(nullptr, MOST_THREADS * STACK, PROT_READ | PROT_WRITE, flags, -1, 0);
-        if (stacks == MAP_FAILED) {
+        size_t bytes = (MOST_THREADS + 1) * STACK;
+        void *memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+        if (memory == MAP_FAILED) {
             fail("there is no memory for stacks");
         }
-        fibers.stacks = static_cast<char *>(stacks);
+        fibers.memory = static_cast<char *>(memory);
+        fibers.stacks = fibers.memory + (-reinterpret_cast<uintptr_t>(memory) & (STACK - 1));
     }
     while (fibers.all.size() < threads) {
         auto fiber = std::make_unique<Fiber>();
@@ -214,7 +233,8 @@ void make_fibers(unsigned threads) {
         mprotect(stack, PAGE, PROT_NONE);
         getcontext(&fiber->context);
         fiber->context.uc_stack.ss_sp = stack;
-        fiber->context.uc_stack.ss_size = STACK;
+        fiber->context.uc_stack.ss_size = STACK - STACK_END;
+        *end_of_stack(stack) = fiber.get();
         fiber->context.uc_link = nullptr;
         makecontext(&fiber->context, enter, 0);
         fibers.all.push_back(std::move(fiber));
@@ -223,9 +243,9 @@ void make_fibers(unsigned threads) {
 
 uint64_t *shown_by_warp() {
     // One place and another by turns, so that nobody has to wait for those that still look at the last.
-    Fiber *own = block->current;
-    own->turn ^= 1;
-    return &block->shown[2 * (own->thread / LANES * LANES) + own->turn * LANES];
+    Fiber &own = current();
+    own.turn ^= 1;
+    return &own.block->shown[2 * (own.thread / LANES * LANES) + own.turn * LANES];
 }
 
 void arrive(const Copy &copy) {
@@ -240,18 +260,19 @@ void arrive(const Copy &copy) {
 
 void launch(const char *name, void (*run)(void *), void *call, const unsigned *grid, unsigned threads,
             unsigned shared) {
-    Block own{};
+    Fibers &fibers = kept_fibers;
+    Block own{{}, {}, fibers.all, {}, {}, {}, run, call};
     own.grid.kernel = name;
     own.grid.threads = threads;
     own.grid.shared = shared;
-    block = &own;
+    running = &own;
     if (threads == 0 || threads > MOST_THREADS || threads % LANES != 0) {
         fail("blocks are not of 1 to 32 whole warps");
     }
     if (grid[1] > 65'535 || grid[2] > 65'535) {
         fail("no GPU has so many blocks");
     }
-    make_fibers(threads);
+    make_fibers(fibers, threads);
     // To the byte, so that whoever checks accesses sees one that is past the end.
     void *memory = nullptr;
     if (posix_memalign(&memory, 128, 2 * ROOM + shared) != 0) {
@@ -268,29 +289,27 @@ void launch(const char *name, void (*run)(void *), void *call, const unsigned *g
     for (unsigned i = 0; i < threads; i++) {
         own.order.push_back(i);
     }
-    own.run = run;
-    own.call = call;
     accesses::begin_grid(&own.grid);
     for (unsigned z = 0; z < grid[2]; z++) {
         for (unsigned y = 0; y < grid[1]; y++) {
             for (unsigned x = 0; x < grid[0]; x++) {
                 own.grid.block = {x, y, z};
-                run_block();
+                run_block(own);
             }
         }
     }
     accesses::end_grid();
-    block = nullptr;
+    running = nullptr;
 }
 
-dim3 thread_index() { return {block->current->thread, 0, 0}; }
-dim3 block_index() { return block->grid.block; }
-dim3 block_size() { return {block->grid.threads, 1, 1}; }
-dim3 grid_size() { return block->blocks; }
-unsigned char *shared_memory() { return block->grid.shared_start; }
+dim3 thread_index() { return {current().thread, 0, 0}; }
+dim3 block_index() { return current().block->grid.block; }
+dim3 block_size() { return {current().block->grid.threads, 1, 1}; }
+dim3 grid_size() { return current().block->blocks; }
+unsigned char *shared_memory() { return current().block->grid.shared_start; }
 
 void fail(const char *what) {
-    const Grid &grid = block->grid;
+    const Grid &grid = running->grid;
     fprintf(stderr, "a kernel on the host: %s, block %u %u %u of %u threads with %u bytes: %s\n",
             grid.kernel, grid.block.x, grid.block.y, grid.block.z, grid.threads, grid.shared, what);
     abort();
@@ -302,14 +321,14 @@ void warp_barrier() { wait(State::AtWarpBarrier, __builtin_return_address(0)); }
 
 uint64_t exchange(uint64_t value, unsigned from) {
     uint64_t *shown = shown_by_warp();
-    shown[block->current->thread % LANES] = value;
+    shown[current().thread % LANES] = value;
     wait(State::AtWarp, __builtin_return_address(0));
     return shown[from % LANES];
 }
 
 void gather(uint64_t value, uint64_t (&all)[LANES]) {
     uint64_t *shown = shown_by_warp();
-    shown[block->current->thread % LANES] = value;
+    shown[current().thread % LANES] = value;
     wait(State::AtWarp, __builtin_return_address(0));
     std::copy(shown, shown + LANES, all);
 }
@@ -320,17 +339,17 @@ void start_copy(void *to, const void *from, bool filled) {
         fail("a copy of 16 bytes that are not aligned");
     }
     Copy copy{to, from, filled, __builtin_return_address(0)};
-    block->current->copies.back().push_back(copy);
+    current().copies.back().push_back(copy);
     accesses::copy_begins(to, from, filled, copy.code);
     if (accesses::KNOWN) {
         arrive(copy);
     }
 }
 
-void end_group_of_copies() { block->current->copies.push_back({}); }
+void end_group_of_copies() { current().copies.push_back({}); }
 
 void wait_for_copies(unsigned groups_left) {
-    auto &groups = block->current->copies;
+    auto &groups = current().copies;
     // The last one is still open.
     while (groups.size() > groups_left + 1) {
         for (const Copy &copy : groups.front()) {
