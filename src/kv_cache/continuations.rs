@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use super::block_hash::BlockHash;
 
 /// Fewest tokens of a block that are worth a copy: prompts to one model often begin with the same few.
-pub const LEAST_COPIED: usize = 8;
+pub const LEAST_COPIED: usize = 4;
 
 /// The tokens of a block, which may be fewer than fit.
 #[derive(Clone, Debug)]
@@ -112,7 +112,7 @@ mod tests {
         }
         assert_eq!(known.longest(root, &with(&[4, 5, 6])), Some((hashes[1], 10)));
         assert_eq!(known.longest(root, &with(&[9])), Some((hashes[0], 8)));
-        assert_eq!(known.longest(root, &with(&[])[..7]), None);
+        assert_eq!(known.longest(root, &with(&[])[..LEAST_COPIED - 1]), None);
         assert_eq!(known.longest(root, &[6; 30]), Some((hashes[2], 20)));
         assert_eq!(known.longest(hashes[0], &contents[0]), None);
         assert_eq!(known.beginnings(root, &contents[1]), [hashes[3]]);

@@ -529,7 +529,7 @@ mod tests {
         let mut manager = KvCacheManager::new(2, true);
         let [mut first, mut second] = [BlockTable::default(), BlockTable::default()];
         assert!(manager.allocate(&mut first, &[], 20));
-        manager.publish_part(&first, 0, root, &tokens[..7]);
+        manager.publish_part(&first, 0, root, &tokens[..LEAST_COPIED - 1]);
         assert_eq!(manager.match_part(root, &tokens), None, "too few are worth no copy");
         manager.publish_part(&first, 0, root, &tokens[..20]);
         let block = first.blocks()[0];

@@ -61,7 +61,8 @@ fn answers_with_adapters_do_not_depend_on_batch_chunks_cache_or_preemption() {
 #[test]
 fn blocks_are_shared_under_adapters_of_equal_content_only() {
     let running = start(&config(64), Duration::ZERO);
-    let tokens = prompt(3, 70);
+    // Four blocks, and too few tokens behind them to be worth a copy.
+    let tokens = prompt(3, 68);
     let (a, b, again) = (adapter("a", 1), adapter("b", 2), adapter("a", 1));
     let asked = |adapter: Option<&Adapter>, salt: Option<&str>| EngineRequest {
         adapter: adapter.cloned(),

@@ -96,8 +96,9 @@ fn a_prompt_resumes_at_the_token_where_it_parts() {
     assert_eq!(simulation.cached(3, sibling(3, 140, 150)), 140);
     // Of its siblings the one that has most in common is copied.
     assert_eq!(simulation.cached(4, [sibling(2, 111, 125), prompt(4, 30)].concat()), 125);
-    assert_eq!(simulation.cached(5, sibling(5, 103, 150)), 96, "seven tokens are worth no copy");
-    let salted = Sequence::new(SequenceId(6), prompt(0, 200), stop_after(1), 0, Some("other"));
+    assert_eq!(simulation.cached(5, sibling(5, 100, 150)), 100);
+    assert_eq!(simulation.cached(6, sibling(6, 99, 150)), 96, "three tokens are worth no copy");
+    let salted = Sequence::new(SequenceId(7), prompt(0, 200), stop_after(1), 0, Some("other"));
     assert_eq!(simulation.run(salted).0, 0);
 }
 
