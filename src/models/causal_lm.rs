@@ -1,6 +1,6 @@
 //! The interface between the runner and a model.
 
-use candle_core::{Result, Tensor, bail};
+use candle_core::{DType, Device, Result, Tensor, bail};
 
 use super::adapter::AdapterLayout;
 use crate::layers::embedding::Embedding;
@@ -18,6 +18,18 @@ pub struct ForwardOutput {
     /// `[batch.taps.rows.len(), batch.taps.layers.len() * hidden_size]`: the inputs of these layers, one
     /// behind the other. `None` if the batch asks for none.
     pub tapped: Option<Tensor>,
+}
+
+impl ForwardOutput {
+    /// Of a batch that asks for nothing: logits of no rows.
+    ///
+    /// # Errors
+    ///
+    /// The device has no memory.
+    pub fn of_no_rows(vocab_size: usize, device: &Device) -> Result<Self> {
+        let logits = Tensor::zeros((0, vocab_size), DType::F32, device)?;
+        Ok(Self { logits, hidden: None, tapped: None })
+    }
 }
 
 /// The block of tokens that a drafter drafts at once.

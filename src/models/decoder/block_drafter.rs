@@ -10,7 +10,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use candle_core::{D, DType, Device, Result, Tensor, bail};
+use candle_core::{D, Device, Result, Tensor, bail};
 
 use super::known_tokens::{KnownTokens, own_embedding};
 use super::layer::Layer;
@@ -123,8 +123,7 @@ impl BlockDrafter {
         self.through_layers(context, &batch.step, &batch.step, x, |layer, x, step| {
             layer.write(&x, step).map(|()| x)
         })?;
-        let logits = Tensor::zeros((0, self.vocab_size()), DType::F32, context.device)?;
-        Ok(ForwardOutput { logits, hidden: None, tapped: None })
+        ForwardOutput::of_no_rows(self.vocab_size(), context.device)
     }
 
     /// Drafts the blocks that the sequences of a batch are.

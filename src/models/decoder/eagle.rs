@@ -7,7 +7,7 @@
 //! Attention sees the token's embedding and the hidden state beside each other, each normalized. The output
 //! head may know fewer tokens than the model.
 
-use candle_core::{DType, Result, Tensor, bail};
+use candle_core::{Result, Tensor, bail};
 
 use super::known_tokens::{KnownTokens, own_embedding};
 use super::model::rows_of;
@@ -159,8 +159,7 @@ impl CausalLm for EagleHead {
             self.attention.attend(&Normed::plain(&input), &angles, kv, step, (none, true))?;
         let wanted = batch.wanted_rows();
         if wanted.is_empty() {
-            let logits = Tensor::zeros((0, self.vocab_size()), DType::F32, device)?;
-            return Ok(ForwardOutput { logits, hidden: None, tapped: None });
+            return ForwardOutput::of_no_rows(self.vocab_size(), device);
         }
         let kept = Tensor::new(wanted.as_slice(), device)?;
         let residual = if self.spec.adds_to_normalized { normalized } else { hidden };

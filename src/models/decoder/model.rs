@@ -356,9 +356,9 @@ impl CausalLm for Decoder {
         }
         let tapped = tapped.joined()?;
         if none || !self.stage.is_last() {
-            let logits = Tensor::zeros((0, self.spec.vocab_size), DType::F32, device)?;
             let hidden = (!self.stage.is_last()).then_some(x);
-            return Ok(ForwardOutput { logits, hidden, tapped });
+            let none = ForwardOutput::of_no_rows(self.spec.vocab_size, device)?;
+            return Ok(ForwardOutput { hidden, tapped, ..none });
         }
         if let Some(streams) = &self.streams {
             x = streams.contract(&x)?;
@@ -372,12 +372,8 @@ impl CausalLm for Decoder {
     }
 
     fn finish(&self, batch: &ForwardBatch, hidden: &Tensor) -> Result<ForwardOutput> {
-        let (device, tapped) = (hidden.device(), None);
-        if hidden.dim(0)? == 0 {
-            let logits = Tensor::zeros((0, self.spec.vocab_size), DType::F32, device)?;
-            return Ok(ForwardOutput { logits, hidden: None, tapped });
-        }
-        let adapters = Adapters::of_kept(&batch.adapters, &batch.logits_rows, device)?;
+        let tapped = None;
+        let adapters = Adapters::of_kept(&batch.adapters, &batch.logits_rows, hidden.device())?;
         if batch.hidden_rows.is_empty() {
             let logits = self.logits(hidden, &adapters)?;
             return Ok(ForwardOutput { logits, hidden: None, tapped });
