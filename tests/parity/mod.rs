@@ -284,7 +284,7 @@ pub(crate) fn device() -> &'static Device {
     static DEVICE: OnceLock<Device> = OnceLock::new();
     DEVICE.get_or_init(|| {
         let name = std::env::var("SCONCE_TEST_DEVICE").unwrap_or_else(|_| "cpu".to_owned());
-        // Without it a GPU gives its own bits for each number of tokens.
+        // Without it a GPU, and its kernels compiled for the CPU, give their own bits for each number of tokens.
         GpuSettings { deterministic: true, eager: false }.apply();
         OpenDevice::open(name.parse().unwrap(), 0, 1).unwrap().device
     })
