@@ -10,6 +10,7 @@ mod scalar;
 #[cfg(test)]
 mod tests;
 
+#[cfg(target_arch = "x86_64")]
 use super::lanes::LANES;
 
 /// [`Products::signs_of_seven`](super::lanes::Products::signs_of_seven) of every level of x86-64 that has registers
