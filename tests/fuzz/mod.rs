@@ -1,6 +1,7 @@
 //! What comes from strangers - bodies, files of models, adapters and pictures, grammars and templates - and
-//! what lies on disks - stores, blocks, settings, keys - damaged in every way a small program can think of: readers refuse it or read it, but never panic, and never take more
-//! memory than the file's size accounts for.
+//! what lies on disks - stores, blocks, settings, keys - damaged in every way a small program can think of:
+//! readers refuse it or read it, but never panic, and never take more memory than the file's size accounts
+//! for.
 //!
 //! Inputs are real fixtures with mutations, the same for the same number. `SCONCE_FUZZ_SECONDS` runs
 //! each target for so long instead of a few hundred cases, `SCONCE_FUZZ_FIRST` begins with another
