@@ -357,8 +357,8 @@ impl CausalLm for Decoder {
         let tapped = tapped.joined()?;
         if none || !self.stage.is_last() {
             let hidden = (!self.stage.is_last()).then_some(x);
-            let none = ForwardOutput::of_no_rows(self.spec.vocab_size, device)?;
-            return Ok(ForwardOutput { hidden, tapped, ..none });
+            let nothing = ForwardOutput::of_no_rows(self.spec.vocab_size, device)?;
+            return Ok(ForwardOutput { hidden, tapped, ..nothing });
         }
         if let Some(streams) = &self.streams {
             x = streams.contract(&x)?;
@@ -372,16 +372,15 @@ impl CausalLm for Decoder {
     }
 
     fn finish(&self, batch: &ForwardBatch, hidden: &Tensor) -> Result<ForwardOutput> {
-        let tapped = None;
         let adapters = Adapters::of_kept(&batch.adapters, &batch.logits_rows, hidden.device())?;
         if batch.hidden_rows.is_empty() {
             let logits = self.logits(hidden, &adapters)?;
-            return Ok(ForwardOutput { logits, hidden: None, tapped });
+            return Ok(ForwardOutput { logits, hidden: None, tapped: None });
         }
         let wanted = batch.wanted_rows();
         let logits = self.logits(&rows_of(hidden, &batch.logits_rows, &wanted)?, &adapters)?;
         let hidden = rows_of(hidden, &batch.hidden_rows, &wanted)?;
-        Ok(ForwardOutput { logits, hidden: Some(hidden), tapped })
+        Ok(ForwardOutput { logits, hidden: Some(hidden), tapped: None })
     }
 
     fn kv_shape(&self) -> KvShape {
