@@ -73,7 +73,7 @@ const OPERATIONS: [&str; 5] =
 /// Norms of heads, windows and soft-caps, sinks, experts of two kinds, latent attention, slopes,
 /// growing queries, layer norms.
 const MODELS: &str = "llama3,qwen3,gemma2,gpt_oss,mixtral,deepseek_v3,mpt,gpt2";
-const RECURRENT: &str = "lfm2,qwen3_next,mamba2,kimi_linear";
+const RECURRENT: &str = "lfm2,qwen3_next,mamba2,mamba,kimi_linear,recurrent_gemma";
 const REFERENCE: &str = "parity::reference::f32_logprobs_and_greedy_tokens_equal_the_reference";
 
 #[test]

@@ -13,6 +13,7 @@ use crate::step::Step;
 
 mod args;
 mod cpu;
+mod cuda;
 mod portable;
 
 /// For every token of a sequence, channel by channel, of rows `x [T, D]`, of `steps [T, D]`, and of
@@ -23,7 +24,7 @@ mod portable;
 ///
 /// # Errors
 ///
-/// Shapes or runs that don't fit; no state is changed then. A GPU, which has no kernel for it.
+/// Shapes or runs that don't fit; no state is changed then.
 pub fn selective_scan(
     x: &Tensor,
     steps: &Tensor,
@@ -57,7 +58,10 @@ pub fn selective_scan(
         Backend::Cpu(level) => {
             cpu::selective_scan(level, [x, steps, vectors], channels, states, &runs()?)
         }
-        Backend::Cuda => bail!("{NAME}: there is no such kernel for GPUs, only for the CPU"),
+        Backend::Cuda => {
+            step.check_runs(NAME, rows, slots)?;
+            cuda::selective_scan([x, steps, vectors], channels, states, step)
+        }
         Backend::Portable => {
             portable::selective_scan([x, steps, vectors], channels, states, &runs()?)
         }

@@ -10,6 +10,8 @@ use crate::backend::Backend;
 use crate::step::Step;
 use crate::storage;
 
+mod cuda;
+
 /// The operation's name in errors.
 const NAME: &str = "fading_sum";
 
@@ -18,7 +20,7 @@ const NAME: &str = "fading_sum";
 ///
 /// # Errors
 ///
-/// Shapes or runs that don't fit; no state is changed then. A GPU, which has no kernel for it.
+/// Shapes or runs that don't fit; no state is changed then.
 pub fn fading_sum(x: &Tensor, decays: &Tensor, states: &Tensor, step: &Step) -> Result<Tensor> {
     let (rows, width) = x.dims2()?;
     let (slots, kept) = states.dims2()?;
@@ -29,7 +31,10 @@ pub fn fading_sum(x: &Tensor, decays: &Tensor, states: &Tensor, step: &Step) -> 
     let runs = || step.runs(NAME, rows, slots);
     match Backend::of(x.device()) {
         Backend::Cpu(_) => on_cpu(x, decays, states, &runs()?),
-        Backend::Cuda => bail!("{NAME}: there is no such kernel for GPUs, only for the CPU"),
+        Backend::Cuda => {
+            step.check_runs(NAME, rows, slots)?;
+            cuda::fading_sum(x, decays, states, step)
+        }
         Backend::Portable => portable(x, decays, states, &runs()?),
     }
 }
