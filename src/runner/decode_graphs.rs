@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use candle_core::{DType, Device, Result, Tensor};
 
 use super::batch::narrow;
+use super::single_tokens::{is_plain, single_tokens};
 use crate::layers::forward::{
     BLOCK_SIZE, CudaGraph, ForwardBatch, ForwardContext, NO_SLOT, StartedDraws, Step, StepSizes,
     StepTensors,
@@ -39,8 +40,8 @@ pub(super) struct DecodeGraphs {
 /// The largest step that is captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodeBounds {
-    /// Most sequences of a step; above 256 steps are not captured.
-    pub seqs: usize,
+    /// Most tokens of a step: one of each sequence, and drafts; above 256 steps are not captured.
+    pub tokens: usize,
     /// Most blocks of a sequence.
     pub blocks: usize,
 }
@@ -76,7 +77,7 @@ fn padded(tokens: usize) -> usize {
 impl DecodeBounds {
     /// The sizes that are captured, the largest first: what it allocates suffices for the others.
     fn sizes(self) -> Vec<StepSizes> {
-        let mut tokens: Vec<usize> = (1..=self.seqs.min(MOST_TOKENS)).map(padded).collect();
+        let mut tokens: Vec<usize> = (1..=self.tokens.min(MOST_TOKENS)).map(padded).collect();
         tokens.dedup();
         let longest = self.blocks.max(LEAST_BLOCKS);
         let narrower = std::iter::successors(Some(LEAST_BLOCKS), |blocks| Some(blocks * WIDER));
@@ -102,9 +103,7 @@ fn needs(batch: &ForwardBatch) -> Option<StepSizes> {
     let tokens = step.input_ids.len();
     let singles = step.context_lens.len() == tokens
         && step.cu_seqlens_q.windows(2).all(|rows| rows[1] - rows[0] == 1);
-    let seeing = !batch.pictures.is_empty() || !step.rope_positions.is_empty();
-    let plain = batch.hidden_rows.is_empty() && batch.adapters.is_empty() && !seeing;
-    if !singles || !plain || batch.logits_rows.len() != tokens || tokens > MOST_TOKENS {
+    if !singles || !is_plain(batch) || batch.logits_rows.len() != tokens || tokens > MOST_TOKENS {
         return None;
     }
     Some(StepSizes { tokens: padded(tokens), seqs: padded(tokens), blocks: step.sizes().blocks })
@@ -154,7 +153,8 @@ impl DecodeGraphs {
         self.steps.keys().filter(holds).min_by_key(|sizes| sizes.blocks).copied()
     }
 
-    /// Logits of the step, `[tokens, vocab_size]`, if it was captured; valid until the next step.
+    /// Logits of the step, `[tokens, vocab_size]`, if it was captured; valid until the next step. Tokens that
+    /// verify drafts are rows like others, unless the model has states.
     pub(super) fn forward(
         &mut self,
         model: &dyn CausalLm,
@@ -163,6 +163,8 @@ impl DecodeGraphs {
     ) -> Result<Option<Tensor>> {
         let ahead = self.ahead.take();
         self.last = None;
+        let single = if context.states.is_empty() { single_tokens(batch) } else { None };
+        let batch = single.as_ref().unwrap_or(batch);
         let Some(sizes) = self.size_of(batch) else { return Ok(None) };
         if let Some(ahead) = ahead
             && let Some(rows) = ahead.rows_of(batch)
@@ -379,7 +381,7 @@ mod tests {
     /// However long contexts are, there are a few sizes, and every step of single tokens has one.
     #[test]
     fn sizes_are_few_and_hold_every_step() {
-        let sizes = |seqs, blocks| DecodeBounds { seqs, blocks }.sizes();
+        let sizes = |tokens, blocks| DecodeBounds { tokens, blocks }.sizes();
         let pairs = |seqs, blocks| -> Vec<_> {
             sizes(seqs, blocks).iter().map(|size| (size.tokens, size.blocks)).collect()
         };
@@ -447,7 +449,7 @@ mod tests {
         let mut graphs = DecodeGraphs::default();
         let step = decode(1);
         assert!(graphs.forward(&model, &context, &step).unwrap().is_none(), "none is captured yet");
-        graphs.capture(&model, &context, DecodeBounds { seqs: 4, blocks: 1 }).unwrap();
+        graphs.capture(&model, &context, DecodeBounds { tokens: 4, blocks: 1 }).unwrap();
         let mut forward = |tokens: usize| {
             let logits = graphs.forward(&model, &context, &decode(tokens)).unwrap();
             logits.map(|logits| logits.to_vec2::<f32>().unwrap())

@@ -191,7 +191,7 @@ impl LargestSteps {
     }
 
     fn decode_bounds(self) -> DecodeBounds {
-        DecodeBounds { seqs: self.rows, blocks: self.context.div_ceil(BLOCK_SIZE) }
+        DecodeBounds { tokens: self.rows, blocks: self.context.div_ceil(BLOCK_SIZE) }
     }
 }
 
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(steps(2048, 1024), [vec![1024, 1024], vec![1; 8]]);
         assert_eq!(steps(100, 64), [vec![64, 36], vec![1; 8]]);
         let largest = LargestSteps { tokens: 1, rows: 9, context: 10_000_000 }.within(100);
-        assert_eq!(largest.decode_bounds(), DecodeBounds { seqs: 9, blocks: 100 });
+        assert_eq!(largest.decode_bounds(), DecodeBounds { tokens: 9, blocks: 100 });
         let step = first_steps(&[40, 3]).unwrap();
         assert_eq!(step.cu_seqlens_q, [0, 40, 43]);
         assert_eq!(

@@ -12,6 +12,7 @@ mod local;
 mod logits;
 mod positions;
 pub mod ranks;
+mod single_tokens;
 mod timing;
 
 use std::borrow::Cow;

@@ -29,6 +29,7 @@ pub use drafter::Drafter;
 pub use odds::Source;
 use odds::{Odds, certainty};
 use shared::SharedAnswers;
+pub use step_cost::LARGEST_STEP;
 use step_cost::StepCost;
 
 /// Most rows of drafts in a step: their logits are in memory together.

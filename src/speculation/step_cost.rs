@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 /// Rows of the largest step that is learned of.
-pub(super) const MOST_ROWS: usize = 96;
+pub const LARGEST_STEP: usize = 96;
 
 /// What another row costs before that is known, as a share of the smallest known step.
 const EXPECTED_SHARE: f64 = 0.15;
@@ -31,7 +31,7 @@ struct Observed {
 impl StepCost {
     /// Nothing observed.
     pub(super) fn unknown() -> Self {
-        Self { times: vec![None; MOST_ROWS + 1], steps: 0 }
+        Self { times: vec![None; LARGEST_STEP + 1], steps: 0 }
     }
 
     /// Learns from a step of `rows` rows, one or a few of each sequence.
@@ -48,7 +48,7 @@ impl StepCost {
         *known = Some(Observed { nanoseconds, step });
     }
 
-    /// Times of steps of `base` rows and more, up to [`MOST_ROWS`], in nanoseconds, never falling:
+    /// Times of steps of `base` rows and more, up to [`LARGEST_STEP`], in nanoseconds, never falling:
     /// what lies between two that are known is on the line between them. `None` before a step of
     /// about `base` rows was seen.
     pub(super) fn curve(&self, base: usize) -> Option<Vec<f64>> {
@@ -60,8 +60,8 @@ impl StepCost {
         let first = known.iter().position(|(rows, _)| *rows >= base).unwrap_or(known.len());
         let (_, least) = *known.get(first.saturating_sub(1)).or(known.first())?;
         let slope = least * EXPECTED_SHARE;
-        let mut curve = Vec::with_capacity(MOST_ROWS + 1 - base.min(MOST_ROWS));
-        for rows in base..=MOST_ROWS {
+        let mut curve = Vec::with_capacity(LARGEST_STEP + 1 - base.min(LARGEST_STEP));
+        for rows in base..=LARGEST_STEP {
             let after = known.partition_point(|(known, _)| *known < rows);
             let time = match (after.checked_sub(1).map(|before| known[before]), known.get(after)) {
                 (_, Some((at, time))) if *at == rows => *time,
@@ -103,7 +103,7 @@ mod tests {
         let micros: Vec<_> = curve.iter().map(|time| format!("{:.0}", time / 1e3)).collect();
         assert_eq!(micros[..5], ["100", "105", "110", "115", "120"]);
         assert_eq!(micros[8], "120");
-        assert!(curve[9] > curve[8] && curve.len() == MOST_ROWS);
+        assert!(curve[9] > curve[8] && curve.len() == LARGEST_STEP);
         assert!(curve.is_sorted());
     }
 

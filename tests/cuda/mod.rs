@@ -124,7 +124,7 @@ fn kernels_compute_a_sequence_in_company_as_alone() {
         &["parity::invariance::eight_prompts_at_once_equal_each_alone"],
         "llama3,mixtral,lfm2",
     );
-    passes(Build::Plain, &["parity::decode_graphs"], "");
+    passes(Build::Plain, &["parity::decode_graphs", "parity::drafts"], "");
 }
 
 /// `.ci/run cuda_sanitizers`: minutes, most of them to compile.

@@ -45,6 +45,10 @@ fn rows(logits: Logits, count: u32) -> Vec<Vec<f32>> {
     logits.rows_mut().map(|row| row.to_vec()).collect()
 }
 
+fn bits(row: &[f32]) -> Vec<u32> {
+    row.iter().map(|x| x.to_bits()).collect()
+}
+
 #[test]
 fn steps_of_a_runner_give_the_bits_of_the_model_in_any_company() {
     for name in ["llama3", "lfm2", "qwen3_next", "mamba2"] {
@@ -54,7 +58,7 @@ fn steps_of_a_runner_give_the_bits_of_the_model_in_any_company() {
         let sizes =
             CacheSizes { num_blocks: 16, kv_format: KvFormat::F32, num_slots: 6, num_snapshots: 0 };
         let runner = Runner::new(model, device().clone(), sizes, None).unwrap();
-        runner.capture(DecodeBounds { seqs: 5, blocks: BLOCKS as usize }).unwrap();
+        runner.capture(DecodeBounds { tokens: 8, blocks: BLOCKS as usize }).unwrap();
         let mut all: Vec<Vec<u32>> = [3, 20, 31, 7, 1].map(|len| prompt(len, vocab)).to_vec();
         let tables: Vec<Vec<u32>> =
             (0..5).map(|seq| (seq * BLOCKS..(seq + 1) * BLOCKS).rev().collect()).collect();
@@ -73,13 +77,36 @@ fn steps_of_a_runner_give_the_bits_of_the_model_in_any_company() {
                 company.iter().map(|i| (seqs[*i], all[*i].len() - done[*i])).collect();
             let expected = driver.step(&plan);
             for ((i, ours), (_, expected)) in company.iter().zip(ours).zip(expected) {
-                let bits = |row: &[f32]| row.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
                 assert_eq!(bits(&ours), bits(&expected), "{name}, sequence {i} of {company:?}");
                 let token = greedy(&expected);
                 done[*i] = all[*i].len();
                 all[*i].push(token);
                 driver.push(seqs[*i], token);
             }
+        }
+        // Drafts of one of them are rows like its token's.
+        let drafts = [7, 9, 2];
+        let verified =
+            PlannedSequence { drafts: &drafts, ..planned(0, &all[0], done[0], &tables[0]) };
+        let plan = [verified, planned(3, &all[3], done[3], &tables[3])];
+        let output = runner
+            .run(
+                plan.into_iter(),
+                |_| unreachable!("nobody has an adapter"),
+                |_| unreachable!(),
+                None,
+            )
+            .unwrap();
+        let mut expected = driver.step(&[(seqs[0], 1), (seqs[3], 1)]);
+        let other = expected.pop().unwrap();
+        for draft in drafts {
+            driver.push(seqs[0], draft);
+            expected.extend(driver.step(&[(seqs[0], 1)]));
+        }
+        expected.push(other);
+        let expected = expected.into_iter().map(|(_, logits)| logits);
+        for (row, (ours, expected)) in rows(output.logits, 5).iter().zip(expected).enumerate() {
+            assert_eq!(bits(ours), bits(&expected), "{name}, row {row} of a step with drafts");
         }
     }
 }

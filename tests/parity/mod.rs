@@ -21,6 +21,7 @@ mod beams;
 mod candle;
 mod compressed;
 mod draft_heads;
+mod drafts;
 mod driver;
 mod gguf;
 pub(crate) mod gguf_files;

@@ -288,10 +288,9 @@ struct EngineArgs {
     #[arg(long, value_parser = weight_kind(true))]
     quantize: Option<WeightKind>,
     /// Most tokens that are drafted at a time; 0 turns speculative decoding off. How many are drafted
-    /// follows what they are worth, and answers are the same with and without.
-    #[arg(long, value_name = "COUNT", default_value_t = 16,
-        value_parser = clap::value_parser!(u16).range(0..=64))]
-    draft_max: u16,
+    /// follows what they are worth, and answers are the same with and without [default: 16; for a GPU 0].
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(0..=64))]
+    draft_max: Option<u16>,
     /// A small model with the same tokenizer that drafts tokens, an EAGLE-3 head, a drafter of blocks (DFlash,
     /// DSpark) or a head in GGUF for this model: a hub id, a folder or a .gguf file. It is asked where that
     /// pays, and answers are the same with and without.
@@ -386,11 +385,14 @@ impl ServeArgs {
     pub(crate) fn engine_config(&self) -> EngineConfig {
         let args = &self.engine;
         let default = EngineConfig::default();
-        let (num_seqs, num_tokens) = if args.device.prefers_gpu() {
-            (256, 2048)
+        let (num_seqs, num_tokens, drafts) = if args.device.prefers_gpu() {
+            // What drafts gain there nobody has measured.
+            (256, 2048, 0)
         } else {
-            (default.max_num_seqs, default.max_num_batched_tokens)
+            (default.max_num_seqs, default.max_num_batched_tokens, default.draft_max)
         };
+        // Who names a model that drafts wants drafts.
+        let drafts = if args.draft_model.is_some() { default.draft_max } else { drafts };
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to 100")]
         let gpu_memory_percent = (args.gpu_memory_utilization * 100.0).round() as u8;
         EngineConfig {
@@ -411,7 +413,7 @@ impl ServeArgs {
             memory_percent: args.memory_percent,
             kv_cache_dtype: args.kv_cache_dtype,
             weight_kind: args.quantize.or(args.dtype),
-            draft_max: usize::from(args.draft_max),
+            draft_max: args.draft_max.map_or(drafts, usize::from),
             prefix_cache: !args.no_prefix_cache,
             kv_host_bytes: args.kv_host_memory.map(|size| size.0 as u64),
             kv_disk: args.kv_disk.clone().map(|path| KvDisk {

@@ -35,7 +35,7 @@ use crate::pooling::PoolingHead;
 use crate::runner::ranks::{Follower, Leader, RankMemory};
 use crate::runner::{CacheSizes, DecodeBounds, KvFormat, LargestSteps, Runner};
 use crate::scheduler::{Scheduler, SchedulerConfig};
-use crate::speculation::Speculation;
+use crate::speculation::{LARGEST_STEP, Speculation};
 use crate::weights::Weights;
 use crate::weights::progress::ProgressSink;
 use crate::weights::source::ModelSource;
@@ -214,7 +214,7 @@ impl LoadedModel {
         let events = events.transpose()?;
         let files = self.files.clone();
         let tiers = tiers::open(config, &cache, files, &handle, events.as_ref(), &metrics)?;
-        let speculation = self.speculation(config);
+        let speculation = Speculation::new(config.draft_max);
         let vocab_size = self.model.vocab_size();
         let Self { model, device, head, leader, tower, audio_encoder, draft, .. } = self;
         let draft = draft.map(|draft| draft.start(config, &plan, &device.device, vocab_size));
@@ -240,7 +240,7 @@ impl LoadedModel {
             None => core,
         };
         let bounds = DecodeBounds {
-            seqs: plan.max_num_seqs,
+            tokens: most_rows(plan.max_num_seqs, config.draft_max),
             blocks: plan.max_model_len.div_ceil(BLOCK_SIZE),
         };
         // The thread that computes is the one that captures, and nobody else uses the device yet.
@@ -259,13 +259,6 @@ impl LoadedModel {
             Err(_) => return Err(StartupError::Thread(std::io::Error::other("it ended"))),
         }
         Ok(engine)
-    }
-
-    /// Speculative decoding, where the host samples: a GPU that does runs its steps as graphs of one
-    /// row for each sequence.
-    fn speculation(&self, config: &EngineConfig) -> Speculation {
-        let on_gpu = matches!(Backend::of(&self.device.device), Backend::Cuda);
-        Speculation::new(if on_gpu { 0 } else { config.draft_max })
     }
 
     /// The format of the KV cache, which the model's heads and the device must be able to have.
@@ -289,7 +282,7 @@ impl LoadedModel {
         let context = config.max_model_len.unwrap_or(usize::MAX);
         let largest = LargestSteps {
             tokens: config.max_num_batched_tokens,
-            rows: config.max_num_seqs,
+            rows: most_rows(config.max_num_seqs, config.draft_max),
             context: context.min(model.max_position_embeddings()),
         };
         // No context is longer than what a cache in all of the memory would hold.
@@ -390,6 +383,11 @@ impl LoadedModel {
             hears: self.audio_encoder.is_some(),
         }
     }
+}
+
+/// Most rows with logits of a step that decodes: one for each of the sequences, and their drafts.
+fn most_rows(num_seqs: usize, draft_max: usize) -> usize {
+    num_seqs.max(LARGEST_STEP.min(num_seqs.saturating_mul(1 + draft_max)))
 }
 
 /// Loads this rank's part of the model and computes what rank 0 asks for until it ends.

@@ -38,7 +38,7 @@ pub fn goes_on_from_layers(source: &ModelSource) -> Result<bool, StartupError> {
     Ok(kind != DrafterKind::Model)
 }
 
-/// Whether anything is drafted on this device.
+/// Whether a model drafts on this device.
 pub(super) fn is_wanted(config: &EngineConfig, device: &OpenDevice) -> bool {
     config.draft_max > 0 && !matches!(Backend::of(&device.device), Backend::Cuda)
 }
@@ -66,7 +66,7 @@ impl LoadedDraft {
             return refuse("--draft-max 0 turns drafts off");
         }
         if !is_wanted(config, device) {
-            return refuse("on a GPU nothing is drafted");
+            return refuse("on a GPU no model drafts");
         }
         let kind = models::drafter_kind(&source.config).map_err(unusable)?;
         let layers = models::drafter_config(kind, &source.config).map_err(unusable)?;
