@@ -96,8 +96,7 @@ Fiber **end_of_stack(void *inside) {
 // The fiber that asks, found by its stack: sooner than by a variable of the thread.
 Fiber &current() { return **end_of_stack(__builtin_frame_address(0)); }
 
-void wait(State state, const void *site) {
-    Fiber &own = current();
+void wait(Fiber &own, State state, const void *site) {
     own.state = state;
     own.site = site;
     if (_setjmp(own.place) == 0) {
@@ -107,10 +106,11 @@ void wait(State state, const void *site) {
 
 // What a fiber does: its thread of one block after the other.
 void enter() {
+    Fiber &own = current();
     for (;;) {
-        Block &block = *current().block;
+        Block &block = *own.block;
         block.run(block.call);
-        wait(State::Done, nullptr);
+        wait(own, State::Done, nullptr);
     }
 }
 
@@ -241,11 +241,15 @@ void make_fibers(Fibers &fibers, unsigned threads) {
     }
 }
 
-uint64_t *shown_by_warp() {
-    // One place and another by turns, so that nobody has to wait for those that still look at the last.
+// What all lanes of the warp show, of which the caller shows `value`.
+const uint64_t *show(uint64_t value, const void *site) {
     Fiber &own = current();
+    // One place and another by turns, so that nobody has to wait for those that still look at the last.
     own.turn ^= 1;
-    return &own.block->shown[2 * (own.thread / LANES * LANES) + own.turn * LANES];
+    uint64_t *shown = &own.block->shown[2 * (own.thread / LANES * LANES) + own.turn * LANES];
+    shown[own.thread % LANES] = value;
+    wait(own, State::AtWarp, site);
+    return shown;
 }
 
 void arrive(const Copy &copy) {
@@ -315,21 +319,16 @@ void fail(const char *what) {
     abort();
 }
 
-void barrier() { wait(State::AtBarrier, __builtin_return_address(0)); }
+void barrier() { wait(current(), State::AtBarrier, __builtin_return_address(0)); }
 
-void warp_barrier() { wait(State::AtWarpBarrier, __builtin_return_address(0)); }
+void warp_barrier() { wait(current(), State::AtWarpBarrier, __builtin_return_address(0)); }
 
 uint64_t exchange(uint64_t value, unsigned from) {
-    uint64_t *shown = shown_by_warp();
-    shown[current().thread % LANES] = value;
-    wait(State::AtWarp, __builtin_return_address(0));
-    return shown[from % LANES];
+    return show(value, __builtin_return_address(0))[from % LANES];
 }
 
 void gather(uint64_t value, uint64_t (&all)[LANES]) {
-    uint64_t *shown = shown_by_warp();
-    shown[current().thread % LANES] = value;
-    wait(State::AtWarp, __builtin_return_address(0));
+    const uint64_t *shown = show(value, __builtin_return_address(0));
     std::copy(shown, shown + LANES, all);
 }
 
