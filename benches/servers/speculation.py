@@ -9,12 +9,15 @@ be. With `--llama-server` the same for llama.cpp's own (n-gram) drafts, where it
 
 Cases: `free` text drawn at temperature 1, `greedy`, `copy` of a text in the prompt (for models that can),
 `prediction` of the greedy answer and `edited`, the same with one token in thirty missing, `json` by a schema
-and `json logprobs`, whose tokens may not be skipped. Standard library only.
+and `json logprobs`, whose tokens may not be skipped. A checkpoint of successors.py has three others: `copied`, whose
+answer is its prompt, `copied in part`, where every thirtieth token of the prompt is another, and `head`, whose answer
+only the checkpoint's own head foresees. Standard library only.
 """
 
 import argparse
 import json
 import os
+import pathlib
 import statistics
 import subprocess
 import sys
@@ -67,6 +70,28 @@ CASES = {
 LLAMA_CASES = ["free", "greedy", "copy"]
 
 
+def known_cases(model):
+    """The cases of a checkpoint by successors.py, none of others."""
+    config = pathlib.Path(model or "", "config.json")
+    told = json.loads(config.read_text()).get("successors") if model and config.exists() else None
+    if told is None:
+        return {}
+
+    def whole(index):
+        return [told["first"] + told["cycle"] * index + at for at in range(told["cycle"])]
+
+    def in_part(index):
+        return [token + 5000 * (at % 30 == 29) for at, token in enumerate(whole(index))]
+
+    def few(index):
+        return whole(index)[:4]
+
+    cases = {"copied": whole, "copied in part": in_part, "head": few}
+    return {
+        name: {"prompt": prompt, "temperature": 0, "ignore_eos": True} for name, prompt in cases.items()
+    }
+
+
 class Server:
     def __init__(self, command, port):
         # Nothing is kept in the user's own store.
@@ -85,9 +110,8 @@ class Server:
 
     def post(self, body):
         data = json.dumps(body).encode()
-        request = urllib.request.Request(
-            self.url + "/v1/chat/completions", data, {"content-type": "application/json"}
-        )
+        path = "/v1/completions" if "prompt" in body else "/v1/chat/completions"
+        request = urllib.request.Request(self.url + path, data, {"content-type": "application/json"})
         with urllib.request.urlopen(request, timeout=1200) as response:
             return json.load(response)
 
@@ -96,7 +120,8 @@ class Server:
         answers = [None] * streams
 
         def one(index):
-            answers[index] = self.post({**body, "seed": index + 1})
+            asked = {name: part(index) if callable(part) else part for name, part in body.items()}
+            answers[index] = self.post({**asked, "seed": index + 1})
 
         threads = [threading.Thread(target=one, args=(index,)) for index in range(streams)]
         for thread in threads:
@@ -110,7 +135,9 @@ class Server:
             sum(timing.get(name) or 0 for timing in timings)
             for name in ("draft_n", "draft_n_accepted")
         ]
-        return rate, drafts, [answer["choices"][0]["message"]["content"] for answer in answers]
+        choices = [answer["choices"][0] for answer in answers]
+        texts = [choice["text"] if "text" in choice else choice["message"]["content"] for choice in choices]
+        return rate, drafts, texts
 
 
 def free_port():
@@ -149,7 +176,7 @@ def compare(name, body, pair, streams, reps):
     return equal
 
 
-def measure(title, commands, cases, options):
+def measure(title, commands, known, cases, options):
     print(title)
     servers = []
     equal = True
@@ -159,7 +186,7 @@ def measure(title, commands, cases, options):
             servers.append(Server([part.replace("{port}", str(port)) for part in command], port))
         for streams in options.streams:
             for name in cases:
-                body = {**CASES[name], "max_tokens": options.tokens}
+                body = {**known[name], "max_tokens": options.tokens}
                 equal &= compare(name, body, servers, streams, options.reps)
     finally:
         for server in servers:
@@ -178,19 +205,21 @@ def main():
     parser.add_argument("--streams", type=numbers, default=[1, 4, 16])
     parser.add_argument("--reps", type=int, default=5)
     parser.add_argument("--tokens", type=int, default=300)
-    parser.add_argument("--cases", type=lambda text: text.split(","), default=list(CASES))
+    parser.add_argument("--cases", type=lambda text: text.split(","))
     parser.add_argument("--llama-server")
     parser.add_argument("--gguf")
     options = parser.parse_args()
     sconce = [options.sconce, "serve", "--port", "{port}"]
     sconce += ["--model", options.model] if options.model else []
-    equal = measure("sconce", [[*sconce, "--draft-max", "0"], sconce], options.cases, options)
+    known = known_cases(options.model) or CASES
+    cases = options.cases or list(known)
+    equal = measure("sconce", [[*sconce, "--draft-max", "0"], sconce], known, cases, options)
     if options.llama_server:
         llama = [options.llama_server, "-m", options.gguf, "--port", "{port}", "-t", "2", "-tb", "2"]
         llama += ["--parallel", str(max(options.streams)), "-cb", "-c", "32768"]
-        cases = [name for name in options.cases if name in LLAMA_CASES]
+        cases = [name for name in cases if name in LLAMA_CASES]
         drafting = [*llama, "--spec-type", "ngram-simple"]
-        measure("llama.cpp", [llama, drafting], cases, options)
+        measure("llama.cpp", [llama, drafting], known, cases, options)
     sys.exit(0 if equal else 1)
 
 
