@@ -33,6 +33,8 @@ class Shape:
 SEVEN = Shape(layers=32, width=4096, hidden=11008, heads=32, kv_heads=32, vocabulary=32768)
 # Rows of whole blocks of 256, which the half billion of Qwen2.5 doesn't have.
 HALF = Shape(layers=24, width=1024, hidden=4608, heads=16, kv_heads=4, vocabulary=32768)
+# What questions about 8,000 tokens need.
+CONTEXT = 16384
 # Where a block's f16 scale is, if not at its beginning.
 SCALES = {"Q6_K": 208, "TQ1_0": 52, "TQ2_0": 64}
 
@@ -97,7 +99,7 @@ def write(path, tokenizer, shape, file_type, tensors):
     writer = gguf.GGUFWriter(path, "llama", use_temp_file=False)
     writer.add_name("random weights")
     writer.add_file_type(gguf.LlamaFileType[file_type])
-    writer.add_context_length(4096)
+    writer.add_context_length(CONTEXT)
     writer.add_embedding_length(shape.width)
     writer.add_block_count(shape.layers)
     writer.add_feed_forward_length(shape.hidden)

@@ -76,12 +76,12 @@ def benched(options, url, *more):
 def text(url, model, tokens, seed):
     """A text of so many tokens or a few more, unlike that of any other seed from its beginning on."""
     draw = random.Random(seed)
-    words = [f"{seed}."]
-    while True:
-        words += [draw.choice(WORDS) for _ in range(tokens // 8)]
-        told = " ".join(words)
-        if length(url, model, told) >= tokens:
-            return told
+    told, short = f"{seed}.", tokens
+    while short > 0:
+        # A word is one to four tokens: no step but the last goes past the length.
+        told += "".join(" " + draw.choice(WORDS) for _ in range(-(-short // 4)))
+        short = tokens - length(url, model, told)
+    return told
 
 
 def length(url, model, told):
