@@ -18,6 +18,7 @@ import transformers
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+ROLES = ["system", "user", "assistant"]
 WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -115,13 +116,15 @@ def train(path):
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, whole])
     tokenizer.decoder = decoders.ByteLevel()
     sources = sorted(pathlib.Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))
+    texts = [source.read_text(errors="replace") for source in sources]
     trainer = trainers.BpeTrainer(
         vocab_size=30000,
         special_tokens=SPECIAL,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train([str(source) for source in sources], trainer)
+    # Roles are one token each, as in all models that chat.
+    tokenizer.train_from_iterator([*texts, *ROLES * 1000], trainer)
     tokenizer.save(str(path))
 
 
