@@ -35,6 +35,13 @@ fn planned<'a>(
     }
 }
 
+/// The logits of a step without adapters and pictures.
+fn run<'a>(runner: &Runner, plan: impl Iterator<Item = PlannedSequence<'a>>) -> Logits {
+    let output =
+        runner.run(plan, |_| unreachable!("nobody has an adapter"), |_| unreachable!(), None);
+    output.unwrap().logits
+}
+
 fn rows(logits: Logits, count: u32) -> Vec<Vec<f32>> {
     let mut logits = match logits {
         Logits::Host(logits) => logits,
@@ -69,10 +76,7 @@ fn steps_of_a_runner_give_the_bits_of_the_model_in_any_company() {
             [&[0, 1, 2, 3, 4][..], &[0, 1, 2, 3, 4], &[0, 2, 4], &[1], &[1, 3], &[0, 3, 4]]
         {
             let plan = company.iter().map(|i| planned(*i, &all[*i], done[*i], &tables[*i]));
-            let output = runner
-                .run(plan, |_| unreachable!("nobody has an adapter"), |_| unreachable!(), None)
-                .unwrap();
-            let ours = rows(output.logits, u32::try_from(company.len()).unwrap());
+            let ours = rows(run(&runner, plan), u32::try_from(company.len()).unwrap());
             let plan: Vec<_> =
                 company.iter().map(|i| (seqs[*i], all[*i].len() - done[*i])).collect();
             let expected = driver.step(&plan);
@@ -89,14 +93,7 @@ fn steps_of_a_runner_give_the_bits_of_the_model_in_any_company() {
         let verified =
             PlannedSequence { drafts: &drafts, ..planned(0, &all[0], done[0], &tables[0]) };
         let plan = [verified, planned(3, &all[3], done[3], &tables[3])];
-        let output = runner
-            .run(
-                plan.into_iter(),
-                |_| unreachable!("nobody has an adapter"),
-                |_| unreachable!(),
-                None,
-            )
-            .unwrap();
+        let ours = rows(run(&runner, plan.into_iter()), 5);
         let mut expected = driver.step(&[(seqs[0], 1), (seqs[3], 1)]);
         let other = expected.pop().unwrap();
         for draft in drafts {
@@ -105,7 +102,7 @@ fn steps_of_a_runner_give_the_bits_of_the_model_in_any_company() {
         }
         expected.push(other);
         let expected = expected.into_iter().map(|(_, logits)| logits);
-        for (row, (ours, expected)) in rows(output.logits, 5).iter().zip(expected).enumerate() {
+        for (row, (ours, expected)) in ours.iter().zip(expected).enumerate() {
             assert_eq!(bits(ours), bits(&expected), "{name}, row {row} of a step with drafts");
         }
     }

@@ -2,10 +2,10 @@
 
 use sconce::config::EngineConfig;
 use sconce::engine::EngineHandle;
-use sconce::engine::output::EngineOutput;
+use sconce::engine::output::Foreseen;
 use sconce::engine::request::EngineRequest;
 
-use super::engine::{VOCAB, request, start};
+use super::engine::{Answer, VOCAB, collect_noting, request, start};
 use super::prompt;
 
 /// Fixtures without states, whose drafts a GPU verifies in captured steps, and with them.
@@ -21,52 +21,30 @@ fn config(draft_max: usize) -> EngineConfig {
     }
 }
 
-/// A token and the bits of the logprobs told with it.
-type Told = (u32, Vec<(u32, u32)>);
-
 /// The answers to requests that are there at once, and how many tokens were drafted and drawn.
-fn answers(engine: &EngineHandle, requests: &[EngineRequest]) -> (Vec<Vec<Told>>, [u32; 2]) {
+fn answers(engine: &EngineHandle, requests: &[EngineRequest]) -> (Vec<Answer>, [u32; 2]) {
     let mut drafts = [0; 2];
-    let mut streams: Vec<_> = requests.iter().map(|one| engine.submit(one.clone())).collect();
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let mut all = Vec::new();
-    for stream in &mut streams {
-        let mut answer = Vec::new();
-        runtime.block_on(async {
-            loop {
-                match stream.next().await.expect("an end comes") {
-                    EngineOutput::Token { token_id, logprobs, foreseen, .. } => {
-                        let top = logprobs.into_iter().flat_map(|told| told.top);
-                        answer.push((
-                            token_id,
-                            top.map(|(id, logprob)| (id, logprob.to_bits())).collect(),
-                        ));
-                        drafts[0] += foreseen.drafted;
-                        drafts[1] += u32::from(foreseen.accepted);
-                    }
-                    EngineOutput::Finished { .. } => break,
-                    EngineOutput::Started { .. } => {}
-                    other => panic!("{other:?}"),
-                }
-            }
-        });
-        all.push(answer);
-    }
+    let streams: Vec<_> = requests.iter().map(|one| engine.submit(one.clone())).collect();
+    let mut note = |foreseen: Foreseen| {
+        drafts[0] += foreseen.drafted;
+        drafts[1] += u32::from(foreseen.accepted);
+    };
+    let all = streams.into_iter().map(|stream| collect_noting(stream, &mut note).0).collect();
     (all, drafts)
 }
 
 /// Requests whose draws a device makes where it can, one of which repeats itself when it is greedy.
-fn requests(predictions: Option<&[Vec<Told>]>) -> Vec<EngineRequest> {
+fn requests(predictions: Option<&[Answer]>) -> Vec<EngineRequest> {
     let prompts = [prompt(40, VOCAB), prompt(7, VOCAB), prompt(90, VOCAB)[50..].to_vec()];
     let made = prompts.iter().zip(0..).map(|(tokens, seed)| {
         let mut request = request(tokens, 24, seed);
         request.sampling.logprobs = Some(5);
         request.sampling.temperature = if seed == 1 { 0.0 } else { 1.0 };
         request.sampling.repetition_penalty = if seed == 2 { 1.1 } else { 1.0 };
-        let told = predictions.map(|told| &told[usize::try_from(seed).unwrap()]);
+        let told = predictions.map(|told| &told[usize::try_from(seed).unwrap()].0);
         // One token in seven is another.
         let told =
-            told.map(|told| told.iter().zip(1..).map(|((id, _), at)| id ^ u32::from(at % 7 == 0)));
+            told.map(|told| told.iter().zip(1..).map(|(id, at)| id ^ u32::from(at % 7 == 0)));
         request.prediction = told.map(Iterator::collect);
         request
     });

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sconce::config::EngineConfig;
 use sconce::engine::EngineHandle;
-use sconce::engine::output::{EngineOutput, OutputStream};
+use sconce::engine::output::{EngineOutput, Foreseen, OutputStream};
 use sconce::engine::request::{EngineRequest, RequestId};
 use sconce::engine::startup::Loaded;
 use sconce::metrics;
@@ -52,13 +52,22 @@ pub(super) fn request(prompt: &[u32], max_tokens: usize, seed: u64) -> EngineReq
 }
 
 /// The answer, tokens found in the cache, and preemptions.
-pub(super) fn collect(mut stream: OutputStream) -> (Answer, usize, u32) {
+pub(super) fn collect(stream: OutputStream) -> (Answer, usize, u32) {
+    collect_noting(stream, |_| ())
+}
+
+/// The same; `note` is told how each token was foreseen.
+pub(super) fn collect_noting(
+    mut stream: OutputStream,
+    mut note: impl FnMut(Foreseen),
+) -> (Answer, usize, u32) {
     let mut answer = Answer::default();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
         loop {
             match stream.next().await.expect("an end comes") {
-                EngineOutput::Token { token_id, logprobs, .. } => {
+                EngineOutput::Token { token_id, logprobs, foreseen } => {
+                    note(foreseen);
                     answer.0.push(token_id);
                     let top = logprobs.into_iter().flat_map(|logprobs| logprobs.top);
                     answer.1.push(top.map(|(token, logprob)| (token, logprob.to_bits())).collect());
