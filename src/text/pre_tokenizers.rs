@@ -215,6 +215,12 @@ pub(super) fn find(name: &str) -> Option<PreTokenizer> {
     TABLE.iter().find(|(names, _)| names.contains(&name)).map(|(_, rules)| *rules)
 }
 
+/// Whether rules have this pattern. None of them cuts text on one side of a line feed by what stands on the
+/// other side, but for one letter.
+pub(super) fn is_known(pattern: &str) -> bool {
+    TABLE.iter().any(|(_, rules)| rules.patterns.contains(&pattern))
+}
+
 /// A name for all rules that differ; those that have just these `patterns` come first.
 pub(super) fn distinct(patterns: &[String]) -> Vec<&'static str> {
     let mut rows: Vec<&Row> = TABLE.iter().collect();
@@ -231,7 +237,10 @@ pub(super) fn names() -> Vec<&'static str> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::OnceLock;
+
     use super::*;
+    use proptest::prelude::*;
     use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
     use tokenizers::{
         OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer as _,
@@ -285,5 +294,45 @@ mod tests {
     #[test]
     fn unknown_names_are_not_guessed() {
         assert!(find("qwen99").is_none());
+    }
+
+    /// Every pattern, compiled.
+    fn all() -> &'static [(&'static str, Split)] {
+        static ALL: OnceLock<Vec<(&str, Split)>> = OnceLock::new();
+        let split = |pattern: &&'static str| {
+            let regex = SplitPattern::Regex((*pattern).to_owned());
+            (*pattern, Split::new(regex, SplitDelimiterBehavior::Isolated, false).unwrap())
+        };
+        ALL.get_or_init(|| TABLE.iter().flat_map(|(_, rules)| rules.patterns).map(split).collect())
+    }
+
+    /// Where text is cut, in bytes.
+    fn cuts(split: &Split, text: &str) -> Vec<usize> {
+        let mut pieces = PreTokenizedString::from(text);
+        split.pre_tokenize(&mut pieces).unwrap();
+        let splits = pieces.get_splits(OffsetReferential::Original, OffsetType::Byte);
+        splits.into_iter().map(|(_, (begin, _), _)| begin).filter(|begin| *begin > 0).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn no_side_of_a_line_feed_is_cut_by_the_other_one(
+            front in "[abA1 .'\n\r\té你가s(<]{0,10}\n",
+            behind in "[abAI][abA1 .'\n\r\té你가s\u{301})>]{0,10}",
+        ) {
+            let at = front.len();
+            for (pattern, split) in all() {
+                let whole = cuts(split, &format!("{front}{behind}"));
+                let up_to: Vec<usize> = whole.iter().copied().filter(|cut| *cut <= at).collect();
+                let front = cuts(split, &format!("{front}a"));
+                prop_assert_eq!(up_to, front, "in front, {}", pattern);
+                let beyond = whole.iter().filter(|cut| **cut > at).map(|cut| cut - at);
+                let beyond: Vec<usize> = beyond.collect();
+                prop_assert_eq!(&beyond, &cuts(split, &behind), "behind, {}", pattern);
+                let line = cuts(split, &format!("\n{behind}")).into_iter().filter(|cut| *cut > 1);
+                let line: Vec<usize> = line.map(|cut| cut - 1).collect();
+                prop_assert_eq!(beyond, line, "behind a line feed, {}", pattern);
+            }
+        }
     }
 }

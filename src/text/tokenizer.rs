@@ -4,6 +4,8 @@
 //! are special, the bytes behind an id, plain encoding of untrusted text, and decoding one token at
 //! a time (see [`Detokenizer`](super::detokenizer::Detokenizer)). It knows no chat format.
 
+mod common_beginning;
+
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
@@ -55,6 +57,8 @@ pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
     /// The same tokenizer, blind to special tokens in the text; made when first asked for.
     plain: OnceLock<tokenizers::Tokenizer>,
+    /// Whether texts may be cut where lines begin; found when first asked for.
+    lines_stand_alone: OnceLock<bool>,
     /// Cuts text into pieces instead, with the model and the added tokens of `inner`.
     pieces: Option<SentencePieces>,
     chain: DecoderChain,
@@ -149,6 +153,7 @@ impl Tokenizer {
             add_bos: config.add_bos,
             add_eos: config.add_eos,
             plain: OnceLock::new(),
+            lines_stand_alone: OnceLock::new(),
             pieces: None,
             inner,
         })
@@ -169,7 +174,7 @@ impl Tokenizer {
         let all = Sequence::new(std::iter::once(first).chain(rest).collect());
         let changed = self.inner.with_normalizer(Some(NormalizerWrapper::Sequence(all)));
         changed.map_err(|error| TokenizerError::Load(error.to_string()))?;
-        self.plain = OnceLock::new();
+        (self.plain, self.lines_stand_alone) = (OnceLock::new(), OnceLock::new());
         Ok(self)
     }
 
