@@ -19,6 +19,7 @@ pub(crate) mod options;
 mod pieces;
 pub(crate) mod plan;
 pub(crate) mod prompt;
+pub(crate) mod prompt_encoder;
 pub(crate) mod reasoning;
 pub(crate) mod rendered;
 pub(crate) mod scoring;

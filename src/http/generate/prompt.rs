@@ -14,10 +14,11 @@ use super::chat_request::{
 use super::field_names::FieldNames;
 use super::images;
 use super::options::PromptCut;
+use super::prompt_encoder::PromptEncoder;
 use super::sounds::{self, Heard};
 use super::tools::{Telling, ToolSetup};
 use super::tools_as_text;
-use crate::http::error::{ApiError, ContextExceeded};
+use crate::http::error::ApiError;
 use crate::http::request::blocking::off_thread;
 use crate::http::state::AppState;
 use crate::http::wire::bounds::MAX_TEMPLATE_BYTES;
@@ -27,7 +28,7 @@ use crate::pictures::processor::Processor;
 use crate::pictures::wording::Prepared;
 use crate::sounds::sound::PlacedSound;
 use crate::text::chat_template::{ChatPrompt, ChatTemplate, TemplateError};
-use crate::text::tokenizer::{Encoded, Tokenizer, TokenizerError};
+use crate::text::tokenizer::{Encoded, Tokenizer};
 
 /// A prompt as text and as ids.
 #[derive(Clone, Debug)]
@@ -264,70 +265,6 @@ pub(crate) async fn text(state: &AppState, conversation: Conversation) -> Result
         checked.rendered().map_err(|error| ApiError::field(names.prompt, error.to_string()))
     })
     .await
-}
-
-/// Texts of one request to the ids of its prompts.
-#[derive(Debug)]
-pub(crate) struct PromptEncoder {
-    tokenizer: Arc<Tokenizer>,
-    context: usize,
-    cut: Option<PromptCut>,
-    offsets: bool,
-    names: &'static FieldNames,
-}
-
-impl PromptEncoder {
-    pub(crate) fn new(
-        state: &AppState,
-        cut: Option<PromptCut>,
-        names: &'static FieldNames,
-    ) -> Self {
-        let context = state.engine.limits().max_model_len;
-        let tokenizer = Arc::clone(&state.tokenizer);
-        Self { tokenizer, context, cut, offsets: false, names }
-    }
-
-    /// Whether to tell where in the text each token stands.
-    pub(crate) fn telling_offsets(self, offsets: bool) -> Self {
-        Self { offsets, ..self }
-    }
-
-    /// Whether prompts may lose tokens.
-    pub(crate) fn cuts(&self) -> bool {
-        self.cut.is_some()
-    }
-
-    /// The ids of a prompt; one that may not be cut is refused early where it is far longer than the
-    /// context.
-    pub(crate) fn encode(&self, text: &str, special_tokens: bool) -> Result<Encoded, ApiError> {
-        let Self { tokenizer, context, names, .. } = self;
-        let without = |ids| Encoded { ids, offsets: None };
-        let encoded = match self.cut {
-            _ if self.offsets => tokenizer.encode_with_offsets(text, special_tokens),
-            Some(_) => tokenizer.encode(text, special_tokens).map(without),
-            None => tokenizer.encode_at_most(text, special_tokens, *context).map(without),
-        };
-        let encoded = encoded.map_err(|error| match error {
-            TokenizerError::TooLong(tokens) => {
-                let (context, prompt) = (*context, tokens.saturating_add(1));
-                let param = names.prompt;
-                ApiError::ContextExceeded(ContextExceeded { context, prompt, param, answer: None })
-            }
-            error => ApiError::field(names.prompt, error.to_string()),
-        });
-        encoded.map(|encoded| self.kept(encoded))
-    }
-
-    /// What the request wants to keep of a prompt.
-    pub(crate) fn kept(&self, encoded: Encoded) -> Encoded {
-        match self.cut {
-            Some(cut) if encoded.ids.len() > cut.most => Encoded {
-                ids: cut.side.keep(&encoded.ids, cut.most).to_vec(),
-                offsets: encoded.offsets.map(|all| cut.side.keep(&all, cut.most).to_vec()),
-            },
-            _ => encoded,
-        }
-    }
 }
 
 /// The request's own template where those are trusted, else the model's.

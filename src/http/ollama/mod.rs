@@ -15,7 +15,7 @@ use crate::http::generate::chat::CheckedChat;
 use crate::http::generate::grammar;
 use crate::http::generate::options::GenerationOptions;
 use crate::http::generate::plan::{Constraints, Plan};
-use crate::http::generate::prompt::PromptEncoder;
+use crate::http::generate::prompt_encoder::PromptEncoder;
 use crate::http::generate::tools::ToolSetup;
 use crate::http::request::arrival::Arrival;
 use crate::http::request::blocking::off_thread;

@@ -17,6 +17,7 @@ use crate::http::generate::field_names::FieldNames;
 use crate::http::generate::label_probabilities::LabelProbabilities;
 use crate::http::generate::labels::{LabelOptions, LabelReading};
 use crate::http::generate::prompt::{self, RenderedPrompt};
+use crate::http::generate::prompt_encoder::PromptEncoder;
 use crate::http::request::arrival::Arrival;
 use crate::http::request::blocking::off_thread;
 use crate::http::state::AppState;
@@ -28,7 +29,7 @@ use crate::text::reasoning;
 
 /// Stands for a question, to see what comes behind it.
 const PLACE: &str = "QUESTION";
-/// How many prompts of a request are rendered and tokenized beside each other.
+/// How many prompts of a request are rendered beside each other.
 const RENDERED_AT_ONCE: usize = 8;
 
 /// Questions about an input.
@@ -62,19 +63,15 @@ pub(super) async fn read(state: &AppState, asked: Asked) -> Result<Reading, ApiE
     let asking = questions.iter().zip(&labels);
     let asking: Vec<Conversation> =
         asking.map(|(question, labels)| about(&question.prompt(&labels.texts))).collect();
-    let asking: Vec<_> = asking.into_iter().map(|one| prompt::rendered(state, one)).collect();
-    let prompts = futures::stream::iter(asking).buffered(RENDERED_AT_ONCE);
-    let prompts: Vec<RenderedPrompt> = prompts.try_collect().await?;
-    if prompts.iter().any(|prompt| !prompt.text.ends_with(&tail)) {
+    let asking: Vec<_> = asking.into_iter().map(|one| prompt::text(state, one)).collect();
+    let texts = futures::stream::iter(asking).buffered(RENDERED_AT_ONCE);
+    let texts: Vec<String> = texts.try_collect().await?;
+    if texts.iter().any(|text| !text.ends_with(&tail)) {
         let what = "a chat template whose end depends on what is asked";
         return Err(ApiError::unsupported(names.prompt, what));
     }
-    if prompts.iter().any(|prompt| !prompt.pictures.is_empty() || !prompt.sounds.is_empty()) {
-        let message = "decisions are made of texts alone, without pictures and sounds";
-        return Err(ApiError::Invalid { message: message.to_owned(), param: None, code: None });
-    }
-    let prompts = prompts.into_iter().map(|RenderedPrompt { token_ids, .. }| token_ids);
-    let prompts: Vec<Vec<u32>> = prompts.collect();
+    let encoder = PromptEncoder::new(state, None, names);
+    let prompts = off_thread(move || encoder.encode_alike(&texts)).await?;
     let common = CommonFields {
         priority: fields.priority,
         cache_salt: fields.cache_salt.clone(),
@@ -139,7 +136,12 @@ fn conversation(
 /// What the template puts behind a question, up to where the reply begins.
 async fn tail(state: &AppState, conversation: Conversation) -> Result<String, ApiError> {
     let names = conversation.names;
-    let text = prompt::text(state, conversation).await?;
+    let RenderedPrompt { text, pictures, sounds, .. } =
+        prompt::rendered(state, conversation).await?;
+    if !pictures.is_empty() || !sounds.is_empty() {
+        let message = "decisions are made of texts alone, without pictures and sounds";
+        return Err(ApiError::Invalid { message: message.to_owned(), param: None, code: None });
+    }
     let family = state.families(false).reasoning;
     if family.is_some_and(|family| reasoning::starts_inside(family, &text)) {
         let what = "a model that reasons before every reply";
