@@ -74,6 +74,10 @@ pub struct StepTensors {
     pub slots: Tensor,
     /// `[num_tokens]`: known tokens of each one's sequence.
     pub lengths: Tensor,
+    /// `[num_tokens]`: see [`Step::attention_ends`].
+    pub attention_ends: Option<Tensor>,
+    /// `[num_tokens]`: see [`Step::attention_starts`].
+    pub attention_starts: Option<Tensor>,
     /// `[num_seqs + 1]`: ranges of rows.
     pub cu_seqlens_q: Tensor,
     /// `[num_seqs]`: positions in the cache.
@@ -221,7 +225,15 @@ impl Step {
         let sizes = self.sizes();
         let all = upload(self.flat(sizes)?, sizes.len(), device)?;
         let longest = self.context_lens.iter().max().copied().unwrap_or(0);
-        StepTensors::in_buffer(&all, sizes, longest as usize)
+        let named = |numbers: &Vec<u32>| {
+            let some = (!numbers.is_empty()).then(|| numbers.clone());
+            some.map(|numbers| upload(numbers, sizes.tokens, device)).transpose()
+        };
+        Ok(StepTensors {
+            attention_ends: named(&self.attention_ends)?,
+            attention_starts: named(&self.attention_starts)?,
+            ..StepTensors::in_buffer(&all, sizes, longest as usize)?
+        })
     }
 
     /// Overwrites the buffer of tensors that were made with `sizes`, which must hold the step.
@@ -239,7 +251,7 @@ impl StepSizes {
 }
 
 impl StepTensors {
-    /// Parts of `buffer`, which is as long as `sizes` say.
+    /// Parts of `buffer`, which is as long as `sizes` say. No token sees any behind its own.
     pub fn in_buffer(buffer: &Tensor, sizes: StepSizes, longest_context: usize) -> Result<Self> {
         let StepSizes { tokens, seqs, blocks } = sizes;
         let mut start = 0;
@@ -253,6 +265,8 @@ impl StepTensors {
             positions: next(tokens)?,
             slots: next(tokens)?,
             lengths: next(tokens)?,
+            attention_ends: None,
+            attention_starts: None,
             cu_seqlens_q: next(seqs + 1)?,
             context_lens: next(seqs)?,
             state_slots: next(seqs)?,

@@ -263,6 +263,11 @@ fn attention_equals_the_plain_one() {
         AttentionParams { window: Some(40), softcap: Some(2.0), ..full },
         AttentionParams { chunk: Some(48), ..full },
     ];
+    let two_sided = [
+        AttentionParams { ahead: usize::MAX, ..full },
+        AttentionParams { ahead: 9, window: Some(8), ..full },
+        AttentionParams { to_named_end: false, ..full },
+    ];
     // Contexts, and how many of their last positions are queries.
     let contexts = [700u32, 5, 33, 290];
     let queries = [1u32, 5, 20, 1];
@@ -304,6 +309,21 @@ fn attention_equals_the_plain_one() {
         let floats_on_cpu = [&sinks, &slopes].map(|own| Floats::of(on_cpu(own)).unwrap());
         let plain = [&q, &plain.k, &plain.v].map(on_cpu);
         let none = PerHead::default();
+        // Two sequences have rows that see some behind themselves, the last one sees more than its window.
+        let mut named = step.clone();
+        named.attention_ends = positions.iter().map(|position| position + 1).collect();
+        named.attention_ends[1..4].fill(3);
+        named.attention_ends[8..20].fill(30);
+        named.attention_starts = positions.clone();
+        named.attention_starts[26] = 100;
+        for params in variants.into_iter().chain(two_sided) {
+            let ours = paged_attention(&q, &paged.k, &paged.v, &named, params, none);
+            let [q, k, v] = &plain;
+            let expected =
+                paged_attention::portable::paged_attention(q, k, v, &named, params, none);
+            let tolerance = if format == KvFormat::F32 { 2e-5 } else { 1.2e-2 };
+            assert_close(&ours.unwrap(), &expected.unwrap(), tolerance);
+        }
         for params in variants {
             for [per_head, on_cpu] in [[none, none], [per_head(&floats), per_head(&floats_on_cpu)]]
             {

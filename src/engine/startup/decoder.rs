@@ -17,7 +17,6 @@ use crate::engine::handle::EngineHandle;
 use crate::engine::limits::EngineLimits;
 use crate::engine::memory::{self, MemoryFacts, MemoryPlan, PlanError, WeightsFit};
 use crate::engine::pace::Pace;
-use crate::kernels::backend::Backend;
 use crate::kernels::cuda::graph::CudaGraph;
 use crate::kernels::cuda::settings::GpuSettings;
 use crate::kernels::pool;
@@ -127,10 +126,6 @@ impl LoadedModel {
         } else {
             WithDraftHead { model: models::load_part(&hf_config, &weights, group)?, head: None }
         };
-        if model.is_prefix_lm() && Backend::of(&device.device).is_cuda() {
-            let reason = "tokens of its prompts see what is behind them, which is computed on CPUs";
-            return Err(StartupError::Device { device: config.device, reason: reason.to_owned() });
-        }
         let kv_dtype = hf_config.dtype().unwrap_or(DType::F16);
         let draft = draft_head.map(|(model, bytes)| LoadedDraft::of_head(model, bytes, kv_dtype));
         let head = Self::head(source, config, &hf_config, &weights, model.hidden_size())?;

@@ -18,6 +18,8 @@ struct Attention {
     void *out;                    // [T, heads, value_dim]
     float *partials;              // [partial_rows, heads, spans, value_dim + 2] or null
     const uint32_t *positions;    // [T]
+    const uint32_t *starts;       // [T] or null: first positions that are seen before a window
+    const uint32_t *ends;         // [T] or null: behind the last positions that are seen
     const uint32_t *tables;       // [S, table_stride]: blocks in order of position
     const uint32_t *cu_seqlens;   // [S + 1]: T more than the first is the last
     const uint32_t *context_lens; // [S]
@@ -33,6 +35,7 @@ struct Attention {
     float softcap;   // 0: none
     uint32_t window; // 0: none
     uint32_t chunk;  // 0: none
+    uint32_t ahead;  // positions behind its own that a query sees
     uint32_t queries_per_tile;
     uint32_t spans; // of the longest context, at least
     // Queries that `partials` has room for, and spans of a context that is not split. If none are,
@@ -42,11 +45,11 @@ struct Attention {
     OutputType out_type;
 };
 LAYOUT(Attention, FIELD(q), FIELD(k), FIELD(v), FIELD(out), FIELD(partials), FIELD(positions),
-       FIELD(tables), FIELD(cu_seqlens), FIELD(context_lens), FIELD(sinks), FIELD(slopes),
-       FIELD(table_stride), FIELD(num_seqs), FIELD(heads), FIELD(kv_heads), FIELD(key_dim),
-       FIELD(value_dim), FIELD(scale), FIELD(softcap), FIELD(window), FIELD(chunk),
-       FIELD(queries_per_tile), FIELD(spans), FIELD(partial_rows), FIELD(whole_spans),
-       FIELD(out_type))
+       FIELD(starts), FIELD(ends), FIELD(tables), FIELD(cu_seqlens), FIELD(context_lens),
+       FIELD(sinks), FIELD(slopes), FIELD(table_stride), FIELD(num_seqs), FIELD(heads),
+       FIELD(kv_heads), FIELD(key_dim), FIELD(value_dim), FIELD(scale), FIELD(softcap),
+       FIELD(window), FIELD(chunk), FIELD(ahead), FIELD(queries_per_tile), FIELD(spans),
+       FIELD(partial_rows), FIELD(whole_spans), FIELD(out_type))
 
 // What is known of a row: its largest score, and the sum of weights relative to that.
 struct Sum {
@@ -125,11 +128,18 @@ struct Visible {
     uint32_t end = 0;
 };
 
-INLINE Visible visible(const Attention &a, uint32_t position, uint32_t context) {
-    uint32_t end = position + 1;
+INLINE Visible visible(const Attention &a, uint32_t token, uint32_t context) {
+    uint32_t position = a.positions[token], end = position + 1;
     uint32_t start = a.window != 0 && a.window < end ? end - a.window : 0;
     if (a.chunk != 0) {
         start = max(start, position / a.chunk * a.chunk);
+    }
+    end += min(a.ahead, ~0u - end);
+    if (a.ends != nullptr) {
+        end = max(end, a.ends[token]);
+    }
+    if (a.starts != nullptr) {
+        start = min(start, a.starts[token]);
     }
     end = min(end, context);
     return start < end ? Visible{start, end} : Visible{};
@@ -239,7 +249,7 @@ INLINE Split split_of(const Attention &a, uint32_t sequence, uint32_t token, uin
 INLINE Visible visible_to_tile(const Attention &a, const Tile &tile) {
     Visible own;
     for (uint32_t i = threadIdx.x % WARP; i < tile.queries; i += WARP) {
-        Visible one = visible(a, a.positions[tile.token + i], tile.context);
+        Visible one = visible(a, tile.token + i, tile.context);
         own = {min(own.start, one.start), max(own.end, one.end)};
     }
     return joined(own);
@@ -282,7 +292,7 @@ struct Masks {
             slopes[i] = rows[i].slope(a);
             seen[i] = Visible{};
             if (rows[i].used) {
-                seen[i] = visible(a, a.positions[rows[i].token], tile.context);
+                seen[i] = visible(a, rows[i].token, tile.context);
             }
             own = {min(own.start, seen[i].start), max(own.end, seen[i].end)};
             if (!rows[i].used) {

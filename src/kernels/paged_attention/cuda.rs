@@ -49,6 +49,8 @@ kernel_struct! {
         out: Address,
         partials: Address,
         positions: Address,
+        starts: Address,
+        ends: Address,
         tables: Address,
         cu_seqlens: Address,
         context_lens: Address,
@@ -64,6 +66,7 @@ kernel_struct! {
         softcap: f32,
         window: u32,
         chunk: u32,
+        ahead: u32,
         queries_per_tile: u32,
         spans: u32,
         partial_rows: u32,
@@ -92,8 +95,9 @@ pub(super) fn paged_attention(
     (shape, dtype): (CacheShape, DType),
 ) -> Result<Tensor> {
     let (rows, heads, _) = q.dims3()?;
-    if params.ahead > 0 || !step.attention_ends.is_empty() {
-        bail!("paged_attention: a query sees no position behind its own on this device");
+    let sees_ahead = params.ahead > 0 || !step.attention_ends.is_empty();
+    if sees_ahead && per_head.slopes.is_some() {
+        bail!("paged_attention: no slopes for positions behind a query's own on this device");
     }
     let device = q.device();
     let own;
@@ -108,6 +112,9 @@ pub(super) fn paged_attention(
     let numbers = |numbers: Option<&Floats>| {
         Address::of_some(numbers.map(|numbers| &numbers.tensor), DType::F32)
     };
+    let named = |numbers: &Option<Tensor>| {
+        Address::of_some(numbers.as_ref().filter(|_| params.to_named_end), DType::U32)
+    };
     let stored = shape.format.dtype();
     let arguments = Attention {
         q: Address::of(&q, DType::F32)?,
@@ -116,6 +123,8 @@ pub(super) fn paged_attention(
         out: Address::to_write(&out, dtype)?,
         partials: Address::NONE,
         positions: Address::of(&tensors.positions, DType::U32)?,
+        starts: named(&tensors.attention_starts)?,
+        ends: named(&tensors.attention_ends)?,
         tables: Address::NONE,
         cu_seqlens: Address::NONE,
         context_lens: Address::NONE,
@@ -132,6 +141,7 @@ pub(super) fn paged_attention(
         // A window that no context can fill is none.
         window: params.window.map_or(0, |window| u32::try_from(window).unwrap_or(0)),
         chunk: params.chunk.map_or(0, |chunk| u32::try_from(chunk).unwrap_or(0)),
+        ahead: u32::try_from(params.ahead).unwrap_or(u32::MAX),
         queries_per_tile: 0,
         spans: narrow(tensors.longest_context.div_ceil(SPAN).max(1))?,
         partial_rows: 0,

@@ -432,7 +432,7 @@ KERNEL attention_merge(Attention a) {
     if (!split.is) {
         return;
     }
-    Visible seen = visible(a, a.positions[token], a.context_lens[sequence]);
+    Visible seen = visible(a, token, a.context_lens[sequence]);
     uint32_t span_len = SPAN_BLOCKS * KV_BLOCK;
     uint32_t first = seen.start / span_len, last = (seen.end + span_len - 1) / span_len;
     size_t stored = size_t(split.first + beside) * a.heads + head;

@@ -136,7 +136,11 @@ impl BlockDrafter {
         let x = self.embedding.forward(step.ids(), device)?;
         let bounds = step.cu_seqlens_q.windows(2).zip(&step.context_lens);
         let ends = bounds.flat_map(|(rows, end)| (rows[0]..rows[1]).map(|_| *end));
-        let open = Step { attention_ends: ends.collect(), ..step.clone() };
+        let mut open = Step { attention_ends: ends.collect(), ..step.clone() };
+        if step.tensors().is_some() {
+            let tensors = open.to_device(device)?;
+            open = open.with_tensors(tensors);
+        }
         let x = self.through_layers(context, step, &open, x, Layer::forward)?;
         let logits = self.head.own_logits(&self.norm.forward(&x)?)?;
         let logits = match &self.bias {
