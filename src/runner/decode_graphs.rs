@@ -7,17 +7,20 @@
 //! All sizes are captured before the engine serves, and none later: whatever another thread does on
 //! the device meanwhile, such as moving an adapter there, would become a part of the graph.
 
+mod captured_step;
+
 use std::collections::HashMap;
 
-use candle_core::{DType, Device, Result, Tensor};
+use candle_core::Result;
+use captured_step::{CapturedStep, Outputs};
 
 use super::batch::narrow;
+use super::hidden::HeadInput;
 use super::single_tokens::{is_plain, single_tokens};
 use crate::layers::forward::{
-    BLOCK_SIZE, CudaGraph, ForwardBatch, ForwardContext, NO_SLOT, StartedDraws, Step, StepSizes,
-    StepTensors,
+    BLOCK_SIZE, ForwardBatch, ForwardContext, NO_SLOT, StartedDraws, StepSizes,
 };
-use crate::models::CausalLm;
+use crate::models::{CausalLm, ForwardOutput};
 
 /// Most tokens of a captured step: larger ones take so long that starting them doesn't matter.
 const MOST_TOKENS: usize = 256;
@@ -30,8 +33,10 @@ const WIDER: usize = 8;
 #[derive(Default)]
 pub(super) struct DecodeGraphs {
     steps: HashMap<StepSizes, CapturedStep>,
-    /// `[tokens of the largest step, vocab_size]`: what the last step computed, of whatever size.
-    logits: Option<Tensor>,
+    /// What the last step computed, of whatever size.
+    outputs: Option<Outputs>,
+    /// What steps give besides logits.
+    told: HeadInput,
     /// The last step, if a graph computed it.
     last: Option<ForwardBatch>,
     ahead: Option<StepAhead>,
@@ -52,17 +57,6 @@ struct StepAhead {
     /// The step's plan; its token ids stand once they are sampled.
     batch: ForwardBatch,
     tokens_known: bool,
-}
-
-/// A captured step of one size.
-struct CapturedStep {
-    /// The buffer on the device that a step's plan is written to.
-    plan: Tensor,
-    /// A placeholder batch of this size, whose tensors are parts of `plan`.
-    batch: ForwardBatch,
-    /// `[tokens, vocab_size]`: the first rows of what all steps share.
-    logits: Tensor,
-    graph: CudaGraph,
 }
 
 /// The number of single tokens that a step of `tokens` is padded to.
@@ -97,21 +91,22 @@ impl DecodeBounds {
 }
 
 /// The tokens and blocks that a step needs, if it can be a captured one: single tokens, all with logits
-/// and with nothing else.
-fn needs(batch: &ForwardBatch) -> Option<StepSizes> {
+/// and with nothing else but what a head is `told`.
+fn needs(batch: &ForwardBatch, told: &HeadInput) -> Option<StepSizes> {
     let step = &batch.step;
     let tokens = step.input_ids.len();
     let singles = step.context_lens.len() == tokens
         && step.cu_seqlens_q.windows(2).all(|rows| rows[1] - rows[0] == 1);
-    if !singles || !is_plain(batch) || batch.logits_rows.len() != tokens || tokens > MOST_TOKENS {
+    let plain = is_plain(batch, told) && batch.logits_rows.len() == tokens;
+    if !singles || !plain || tokens > MOST_TOKENS {
         return None;
     }
     Some(StepSizes { tokens: padded(tokens), seqs: padded(tokens), blocks: step.sizes().blocks })
 }
 
 impl DecodeGraphs {
-    /// Captures all sizes up to the largest. A size that can't be captured is left to be computed
-    /// kernel by kernel.
+    /// Captures all sizes up to the largest, which give what a head is `told` besides. A size that can't
+    /// be captured is left to be computed kernel by kernel.
     ///
     /// # Errors
     ///
@@ -121,18 +116,19 @@ impl DecodeGraphs {
         model: &dyn CausalLm,
         context: &ForwardContext<'_>,
         bounds: DecodeBounds,
+        told: &HeadInput,
     ) -> Result<()> {
         let sizes = bounds.sizes();
         let Some(most) = sizes.iter().map(|sizes| sizes.tokens).max() else { return Ok(()) };
-        let logits = Tensor::zeros((most, model.vocab_size()), DType::F32, context.device)?;
+        let outputs = Outputs::new(model, most, told, context.device)?;
         let mut failed = Vec::new();
         for sizes in &sizes {
-            match CapturedStep::new(model, context, *sizes, &logits) {
+            match CapturedStep::new(model, context, *sizes, &outputs, told) {
                 Ok(step) => drop(self.steps.insert(*sizes, step)),
                 Err(error) => failed.push((*sizes, first_line(&error))),
             }
         }
-        self.logits = Some(logits);
+        (self.outputs, self.told) = (Some(outputs), told.clone());
         tracing::info!(sizes = self.steps.len(), "decode steps captured");
         if let Some((StepSizes { tokens, blocks, .. }, error)) = failed.first() {
             tracing::warn!(
@@ -147,23 +143,24 @@ impl DecodeGraphs {
 
     /// The smallest captured size that holds the step.
     fn size_of(&self, batch: &ForwardBatch) -> Option<StepSizes> {
-        let needed = needs(batch)?;
+        let needed = needs(batch, &self.told)?;
         let holds =
             |sizes: &&StepSizes| sizes.tokens == needed.tokens && sizes.blocks >= needed.blocks;
         self.steps.keys().filter(holds).min_by_key(|sizes| sizes.blocks).copied()
     }
 
-    /// Logits of the step, `[tokens, vocab_size]`, if it was captured; valid until the next step. Tokens that
-    /// verify drafts are rows like others, unless the model has states.
+    /// What the step gives, if it was captured; valid until the next step. Tokens that verify drafts are
+    /// rows like others, unless the model has states.
     pub(super) fn forward(
         &mut self,
         model: &dyn CausalLm,
         context: &ForwardContext<'_>,
         batch: &ForwardBatch,
-    ) -> Result<Option<Tensor>> {
+    ) -> Result<Option<ForwardOutput>> {
         let ahead = self.ahead.take();
         self.last = None;
-        let single = if context.states.is_empty() { single_tokens(batch) } else { None };
+        let single =
+            if context.states.is_empty() { single_tokens(batch, &self.told) } else { None };
         let batch = single.as_ref().unwrap_or(batch);
         let Some(sizes) = self.size_of(batch) else { return Ok(None) };
         if let Some(ahead) = ahead
@@ -171,13 +168,13 @@ impl DecodeGraphs {
         {
             tracing::trace!(rows = rows.len(), "this step was run ahead");
             self.last = Some(batch.clone());
-            return self.steps[&ahead.sizes].logits_of(&rows).map(Some);
+            return self.steps[&ahead.sizes].output(batch, &rows).map(Some);
         }
         let step = &self.steps[&sizes];
         batch.step.overwrite(&step.plan, sizes)?;
         step.graph.launch(|| step.compute(model, context))?;
         self.last = Some(batch.clone());
-        step.logits_of(&batch.logits_rows).map(Some)
+        step.output(batch, &batch.logits_rows).map(Some)
     }
 
     /// Starts the step after the last one, with the tokens that are being sampled from its logits: the
@@ -220,12 +217,12 @@ pub(super) fn rehearse(
     model: &dyn CausalLm,
     context: &ForwardContext<'_>,
     bounds: DecodeBounds,
+    told: &HeadInput,
 ) -> Result<()> {
     let Some(largest) = bounds.largest() else { return Ok(()) };
-    let shape = (largest.tokens, model.vocab_size());
-    let logits = Tensor::zeros(shape, DType::F32, context.device)?;
+    let outputs = Outputs::new(model, largest.tokens, told, context.device)?;
     // Where it can't be captured, it was computed all the same.
-    if let Ok(step) = CapturedStep::new(model, context, largest, &logits) {
+    if let Ok(step) = CapturedStep::new(model, context, largest, &outputs, told) {
         step.graph.launch(|| step.compute(model, context))?;
     }
     context.device.synchronize()
@@ -278,71 +275,12 @@ impl StepAhead {
     }
 }
 
-impl CapturedStep {
-    /// Captures a step whose logits go to the first rows of `logits`.
-    fn new(
-        model: &dyn CausalLm,
-        context: &ForwardContext<'_>,
-        sizes: StepSizes,
-        logits: &Tensor,
-    ) -> Result<Self> {
-        let StepSizes { tokens, blocks, .. } = sizes;
-        let device: &Device = context.device;
-        let rows: Vec<u32> = (0..=narrow(tokens)).collect();
-        let plan = Tensor::zeros(sizes.len(), DType::U32, device)?;
-        let on_device = StepTensors::in_buffer(&plan, sizes, blocks * BLOCK_SIZE)?;
-        let step = Step {
-            input_ids: vec![0; tokens],
-            positions: vec![0; tokens],
-            slots: vec![NO_SLOT; tokens],
-            block_tables: vec![vec![0]; tokens],
-            context_lens: vec![1; tokens],
-            sequence_lens: vec![1; tokens],
-            state_slots: vec![NO_SLOT; tokens],
-            cu_seqlens_q: rows.clone(),
-            ..Step::default()
-        };
-        step.overwrite(&plan, sizes)?;
-        let step = step.with_tensors(on_device);
-        let logits_rows = rows[..tokens].to_vec();
-        let batch = ForwardBatch { step, logits_rows, ..ForwardBatch::default() };
-        let logits = logits.narrow(0, 0, tokens)?;
-        let compute = || compute(model, context, &batch, &logits);
-        let graph = CudaGraph::capture(device, compute)?;
-        Ok(Self { plan, batch, logits, graph })
-    }
-
-    /// Some rows of the logits that the last replay computed.
-    fn logits_of(&self, rows: &[u32]) -> Result<Tensor> {
-        let in_order = rows.iter().zip(0..).all(|(row, i)| *row == i);
-        if !in_order {
-            return self.logits.index_select(&Tensor::new(rows, self.logits.device())?, 0);
-        }
-        let logits = self.logits.narrow(0, 0, rows.len())?;
-        // The reader takes memory of the host away from its tensor.
-        if logits.device().is_cpu() { logits.force_contiguous() } else { Ok(logits) }
-    }
-
-    fn compute(&self, model: &dyn CausalLm, context: &ForwardContext<'_>) -> Result<()> {
-        compute(model, context, &self.batch, &self.logits)
-    }
-}
-
-/// Runs the model and writes its logits to `logits`.
-fn compute(
-    model: &dyn CausalLm,
-    context: &ForwardContext<'_>,
-    batch: &ForwardBatch,
-    logits: &Tensor,
-) -> Result<()> {
-    logits.slice_set(&model.forward(context, batch)?.logits.contiguous()?, 0, 0)
-}
-
 #[cfg(test)]
 mod tests {
+    use candle_core::{DType, Device};
+
     use super::*;
-    use crate::layers::forward::KvShape;
-    use crate::models::ForwardOutput;
+    use crate::layers::forward::{KvShape, Step};
 
     /// Sequences with these many tokens in this step and blocks.
     fn batch(of: &[(u32, usize)]) -> ForwardBatch {
@@ -360,7 +298,7 @@ mod tests {
     }
 
     fn size(of: &[(u32, usize)]) -> Option<(usize, usize)> {
-        needs(&batch(of)).map(|sizes| (sizes.tokens, sizes.blocks))
+        needs(&batch(of), &HeadInput::Nothing).map(|sizes| (sizes.tokens, sizes.blocks))
     }
 
     #[test]
@@ -373,9 +311,10 @@ mod tests {
         assert_eq!(size(&[(1, 1); 257]), None);
         assert_eq!(size(&[(1, 1), (2, 1)]), None);
         let pooled = ForwardBatch { hidden_rows: vec![0], ..batch(&[(1, 1)]) };
-        assert_eq!(needs(&pooled), None);
+        assert_eq!(needs(&pooled, &HeadInput::Nothing), None);
+        assert!(needs(&pooled, &HeadInput::Hidden).is_some(), "a head is told");
         let silent = ForwardBatch { logits_rows: vec![], ..batch(&[(1, 1)]) };
-        assert_eq!(needs(&silent), None);
+        assert_eq!(needs(&silent, &HeadInput::Nothing), None);
     }
 
     /// However long contexts are, there are a few sizes, and every step of single tokens has one.
@@ -449,20 +388,21 @@ mod tests {
         let mut graphs = DecodeGraphs::default();
         let step = decode(1);
         assert!(graphs.forward(&model, &context, &step).unwrap().is_none(), "none is captured yet");
-        graphs.capture(&model, &context, DecodeBounds { tokens: 4, blocks: 1 }).unwrap();
+        let bounds = DecodeBounds { tokens: 4, blocks: 1 };
+        graphs.capture(&model, &context, bounds, &HeadInput::Nothing).unwrap();
         let mut forward = |tokens: usize| {
-            let logits = graphs.forward(&model, &context, &decode(tokens)).unwrap();
-            logits.map(|logits| logits.to_vec2::<f32>().unwrap())
+            let output = graphs.forward(&model, &context, &decode(tokens)).unwrap();
+            output.map(|output| output.logits.to_vec2::<f32>().unwrap())
         };
         assert_eq!(forward(1), Some(vec![vec![10.0; 3]]));
         assert_eq!(forward(2), None);
         let three = [10.0, 11.0, 12.0].map(|id| vec![id; 3]);
         assert_eq!(forward(3), Some(three.to_vec()));
         assert_eq!(forward(5), None, "no size is captured later");
-        let shared = graphs.logits.as_ref().unwrap();
-        assert_eq!(shared.dims(), [4, 3]);
+        let shared = graphs.outputs.as_ref().unwrap();
+        assert_eq!(shared.logits.dims(), [4, 3]);
         for step in graphs.steps.values() {
-            assert_eq!(step.logits.dims(), [step.batch.logits_rows.len(), 3]);
+            assert_eq!(step.outputs.logits.dims(), [step.batch.logits_rows.len(), 3]);
         }
     }
 
@@ -491,7 +431,7 @@ mod tests {
         }
         asked.step.block_tables.remove(1);
         asked.step.input_ids = vec![50, 52];
-        let sizes = needs(&ahead).unwrap();
+        let sizes = needs(&ahead, &HeadInput::Nothing).unwrap();
         let ahead = Some(StepAhead { sizes, batch: ahead, tokens_known: false });
         let mut graphs = DecodeGraphs { ahead, ..DecodeGraphs::default() };
         assert_eq!(graphs.ahead.as_ref().unwrap().rows_of(&asked), None);

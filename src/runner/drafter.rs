@@ -5,13 +5,14 @@
 
 use candle_core::{Device, Result, Tensor, bail};
 
-use super::batch;
+use super::batch::{self, narrow};
 use super::cache_sizes::CacheSizes;
-use super::hidden::HiddenStates;
-use super::local::Local;
+use super::decode_graphs::DecodeBounds;
+use super::hidden::{HeadInput, HiddenStates};
+use super::local::{self, LargestSteps, Local, Partner};
 use super::logits::HostLogits;
 use crate::layers::forward::{KvFormat, PreviousHidden};
-use crate::models::{CausalLm, DraftedBlock};
+use crate::models::{CausalLm, DraftedBlock, ForwardOutput};
 use crate::scheduler::output::{Copies, PlannedSequence};
 
 /// A draft model with its KV cache.
@@ -20,9 +21,10 @@ pub struct DraftRunner {
     /// Most tokens of a sequence that it computes.
     max_len: usize,
     vocab_size: usize,
-    is_head: bool,
-    taps: Vec<usize>,
+    input: HeadInput,
     block: Option<DraftedBlock>,
+    /// Most tokens of a step that is captured.
+    captured: usize,
 }
 
 impl DraftRunner {
@@ -43,11 +45,51 @@ impl DraftRunner {
         // Past this length all of it would have to be computed again.
         let longest = model.fixed_rope_length().unwrap_or(usize::MAX);
         let max_len = longest.min(model.max_position_embeddings());
-        let (vocab_size, is_head) = (model.vocab_size(), model.needs_hidden());
-        let (taps, block) = (model.taps().to_vec(), model.block());
+        let (vocab_size, input) = (model.vocab_size(), HeadInput::of(&*model));
+        let block = model.block();
         let sizes = CacheSizes { num_blocks, kv_format, num_slots: 0, num_snapshots: 0 };
-        let local = Local::new(model, device, sizes, false)?;
-        Ok(Self { local, max_len, vocab_size, is_head, taps, block })
+        // A head has few kernels, and other tensors to read each time.
+        let captures = input == HeadInput::Nothing;
+        let local = Local::new(model, device, sizes, captures)?;
+        Ok(Self { local, max_len, vocab_size, input, block, captured: 0 })
+    }
+
+    /// Computes the largest steps of a drafter that no runner has yet, beside a model with hidden states of
+    /// `hidden_size`: its device's free memory shows what they take.
+    ///
+    /// # Errors
+    ///
+    /// A step takes more memory than there is.
+    pub fn rehearse(
+        drafter: &dyn CausalLm,
+        hidden_size: usize,
+        device: &Device,
+        largest: LargestSteps,
+        kv_format: KvFormat,
+    ) -> Result<()> {
+        let none = HeadInput::Nothing;
+        let rehearse =
+            |largest, partner| local::rehearse(drafter, device, largest, kv_format, partner);
+        let Some(width) = HeadInput::of(drafter).width(hidden_size) else {
+            return rehearse(largest, Partner::Head(&none));
+        };
+        let remembers = drafter.block().is_some();
+        rehearse(largest, Partner::Model { width, remembers })?;
+        if remembers {
+            rehearse(LargestSteps { tokens: largest.rows, ..largest }, Partner::Blocks)?;
+        }
+        Ok(())
+    }
+
+    /// Captures steps of single tokens up to these bounds, where they are captured. The thread that calls
+    /// this is the one that computes.
+    ///
+    /// # Errors
+    ///
+    /// No memory for what all of them share.
+    pub fn capture(&mut self, bounds: DecodeBounds) -> Result<()> {
+        self.captured = if self.local.captures() { bounds.tokens } else { 0 };
+        self.local.capture(bounds, &HeadInput::Nothing)
     }
 
     /// Most tokens of a sequence that the model computes.
@@ -62,12 +104,12 @@ impl DraftRunner {
 
     /// Whether it is a head, which needs the model's hidden states.
     pub fn is_head(&self) -> bool {
-        self.is_head
+        self.input != HeadInput::Nothing
     }
 
-    /// The layers of the model whose inputs such a head needs; none: it needs the last hidden states.
-    pub fn taps(&self) -> &[usize] {
-        &self.taps
+    /// What it needs of the model.
+    pub fn input(&self) -> &HeadInput {
+        &self.input
     }
 
     /// What it drafts at once, if that is more than a token.
@@ -93,15 +135,22 @@ impl DraftRunner {
         let adapter = |_| unreachable!("the plan of a draft model has no adapters");
         let features = |_: &_| bail!("a draft model sees no pictures");
         let mut batch = batch::flatten(plan, adapter, features)?;
-        if self.is_head && !hidden.is_empty() {
-            let rows = batch.step.input_ids.len();
+        let rows = batch.step.input_ids.len();
+        if self.is_head() && !hidden.is_empty() {
             let shape = (rows, hidden.len() / rows.max(1));
             let hidden = Tensor::from_vec(hidden, shape, self.local.device())?;
             batch.previous_hidden = Some(PreviousHidden(hidden));
             batch.hidden_rows.clone_from(&batch.logits_rows);
         }
-        let output = self.local.forward(&batch, None)?;
-        let hidden = HiddenStates::from_tensor(output.hidden)?;
-        Ok((HostLogits::from_tensor(output.logits)?, hidden))
+        let mut wanted = Vec::new();
+        if rows <= self.captured {
+            // A step where all tokens have logits is one of single tokens.
+            wanted = std::mem::replace(&mut batch.logits_rows, (0..narrow(rows)).collect());
+        }
+        let ForwardOutput { mut logits, hidden, .. } = self.local.forward(&batch, None)?;
+        if rows <= self.captured && wanted.len() < rows {
+            logits = logits.index_select(&Tensor::new(wanted, logits.device())?, 0)?;
+        }
+        Ok((HostLogits::from_tensor(logits)?, HiddenStates::from_tensor(hidden)?))
     }
 }

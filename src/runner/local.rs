@@ -2,15 +2,16 @@
 
 use std::cell::RefCell;
 
-use candle_core::{Device, Result, Tensor};
+use candle_core::{DType, Device, Result, Tensor};
 
 use super::batch::narrow;
 use super::cache_sizes::CacheSizes;
 use super::decode_graphs::{self, DecodeBounds, DecodeGraphs};
+use super::hidden::HeadInput;
 use super::kv_tensors;
 use crate::layers::forward::{
     BLOCK_SIZE, CudaGraph, ForwardBatch, ForwardContext, Interruption, KvFormat, KvLayer,
-    StartedDraws, Step, check_device,
+    PreviousHidden, StartedDraws, Step, check_device,
 };
 use crate::models::{CausalLm, ForwardOutput};
 
@@ -54,11 +55,16 @@ impl Local {
         &self.device
     }
 
-    /// Captures decode steps up to these bounds, where steps are captured. The thread that calls this
-    /// is the one that computes.
-    pub(super) fn capture(&self, bounds: DecodeBounds) -> Result<()> {
+    /// Captures decode steps up to these bounds, where steps are captured, which give what a head is `told`
+    /// besides. The thread that calls this is the one that computes.
+    pub(super) fn capture(&self, bounds: DecodeBounds, told: &HeadInput) -> Result<()> {
         let Some(graphs) = &self.decode_graphs else { return Ok(()) };
-        graphs.borrow_mut().capture(self.model.as_ref(), &self.context(), bounds)
+        graphs.borrow_mut().capture(self.model.as_ref(), &self.context(), bounds, told)
+    }
+
+    /// Whether steps are captured.
+    pub(super) fn captures(&self) -> bool {
+        self.decode_graphs.is_some()
     }
 
     /// Whether the CPU computes.
@@ -153,13 +159,24 @@ impl Local {
         let interruption = interruption.filter(|_| self.is_on_cpu() && self.states.is_empty());
         let context = ForwardContext { interruption, ..self.context() };
         if let Some(graphs) = &self.decode_graphs
-            && let Some(logits) =
+            && let Some(output) =
                 graphs.borrow_mut().forward(self.model.as_ref(), &context, batch)?
         {
-            return Ok(ForwardOutput { logits, hidden: None, tapped: None });
+            return Ok(output);
         }
         self.model.forward(&context, &*batch.on(&self.device)?)
     }
+}
+
+/// What a model works together with.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Partner<'a> {
+    /// A head that drafts is told of every token, if there is one.
+    Head(&'a HeadInput),
+    /// It is such a head, is given `width` numbers with every token, and may do no more than remember them.
+    Model { width: usize, remembers: bool },
+    /// It drafts blocks, all of whose tokens have logits.
+    Blocks,
 }
 
 /// The largest steps that a model is asked for.
@@ -201,6 +218,7 @@ pub(super) fn rehearse(
     device: &Device,
     largest: LargestSteps,
     kv_format: KvFormat,
+    partner: Partner<'_>,
 ) -> Result<()> {
     let shape = model.kv_shape();
     let kv = kv_tensors::allocate(&shape, 1, kv_format, device)?;
@@ -217,12 +235,35 @@ pub(super) fn rehearse(
         } else {
             ForwardBatch { step, hidden_rows: logits_rows, ..ForwardBatch::default() }
         };
+        let batch = partner.of_all(batch, count, device)?;
         model.forward(&context, &*batch.on(device)?)?;
     }
-    if CudaGraph::wanted(device) && model.gives_logits() {
-        decode_graphs::rehearse(model, &context, largest.decode_bounds())?;
+    if let Partner::Head(told) = partner
+        && CudaGraph::wanted(device)
+        && model.gives_logits()
+        && !model.needs_hidden()
+    {
+        decode_graphs::rehearse(model, &context, largest.decode_bounds(), told)?;
     }
     device.synchronize()
+}
+
+impl Partner<'_> {
+    /// The batch of so many tokens with all that is given or told.
+    fn of_all(self, batch: ForwardBatch, tokens: u32, device: &Device) -> Result<ForwardBatch> {
+        let (width, remembers) = match self {
+            Self::Head(told) => return Ok(told.of_all(batch, tokens)),
+            Self::Model { width, remembers } => (width, remembers),
+            Self::Blocks => {
+                return Ok(ForwardBatch { logits_rows: (0..tokens).collect(), ..batch });
+            }
+        };
+        let given = Tensor::zeros((tokens as usize, width), DType::F32, device)?;
+        let previous_hidden = Some(PreviousHidden(given));
+        let logits_rows = if remembers { Vec::new() } else { batch.logits_rows };
+        let hidden_rows = logits_rows.clone();
+        Ok(ForwardBatch { logits_rows, hidden_rows, previous_hidden, ..batch })
+    }
 }
 
 /// A step of new sequences of these lengths, whose block tables all repeat the only block.

@@ -24,9 +24,9 @@ pub use cache_sizes::CacheSizes;
 pub use decode_graphs::DecodeBounds;
 pub use drafter::DraftRunner;
 pub use encoder::{EncoderRunner, Text};
-pub use hidden::HiddenStates;
+pub use hidden::{HeadInput, HiddenStates};
 pub use local::LargestSteps;
-use local::Local;
+use local::{Local, Partner};
 pub use logits::{HostLogits, Logits};
 use ranks::Leader;
 use ranks::order::Order;
@@ -60,8 +60,8 @@ pub struct Runner {
     leader: Option<Arc<Leader>>,
     tower: Option<Box<Tower>>,
     audio_encoder: Option<Box<AudioEncoder>>,
-    /// The layers whose inputs can be wanted.
-    taps: Vec<usize>,
+    /// What a head that drafts is told.
+    told: HeadInput,
 }
 
 /// A look at a picture, or a sound being heard, as far as it is done.
@@ -90,7 +90,7 @@ impl Runner {
                 Ok(local)
             })?,
         };
-        Ok(Self { local, leader, tower: None, audio_encoder: None, taps: Vec::new() })
+        Ok(Self { local, leader, tower: None, audio_encoder: None, told: HeadInput::Nothing })
     }
 
     /// The same, with the tower that looks at pictures.
@@ -105,10 +105,10 @@ impl Runner {
         Self { audio_encoder, ..self }
     }
 
-    /// The same, giving the inputs of these layers where they are wanted.
+    /// The same, giving what a head that drafts is told where it is wanted.
     #[must_use]
-    pub fn with_taps(self, taps: Vec<usize>) -> Self {
-        Self { taps, ..self }
+    pub fn with_head(self, told: HeadInput) -> Self {
+        Self { told, ..self }
     }
 
     /// Begins to look at a picture.
@@ -140,8 +140,8 @@ impl Runner {
         Ok(encoder)
     }
 
-    /// Computes the largest steps with a model that no runner has yet, so that its device's free
-    /// memory shows what such steps take.
+    /// Computes the largest steps with a model that no runner has yet, of which a head is `told`, so that
+    /// its device's free memory shows what such steps take.
     ///
     /// # Errors
     ///
@@ -151,8 +151,9 @@ impl Runner {
         device: &Device,
         largest: LargestSteps,
         kv_format: KvFormat,
+        told: &HeadInput,
     ) -> Result<()> {
-        local::rehearse(model, device, largest, kv_format)
+        local::rehearse(model, device, largest, kv_format, Partner::Head(told))
     }
 
     /// Times steps of a model that no runner has yet: those of a prompt of so many tokens, and those of single
@@ -177,7 +178,7 @@ impl Runner {
     ///
     /// No memory for what all of them share.
     pub fn capture(&self, bounds: DecodeBounds) -> Result<()> {
-        self.local.capture(bounds)
+        self.local.capture(bounds, &self.told)
     }
 
     /// Whether a step of several ranks failed halfway: then nothing can be computed any more.
@@ -273,7 +274,7 @@ impl Runner {
         interruption: Option<&Interruption>,
     ) -> Result<StepOutput> {
         let mut batch = batch::flatten(plan, adapter, features)?;
-        batch.taps.layers.clone_from(&self.taps);
+        batch.taps.layers = self.told.layers().to_vec();
         let output = self.forward(&batch, interruption)?;
         Ok(StepOutput {
             logits: Logits::from_tensor(output.logits)?,

@@ -404,6 +404,21 @@ fn assert_blocks(name: &str, taps: &[usize], model: Box<dyn CausalLm>, drafter: 
     }
 }
 
+/// Models, each with something that drafts for it in another way: a model, a head of its checkpoint, a head of
+/// the inputs of its layers, drafters of blocks.
+pub(super) fn of_each_kind() -> Vec<[Box<dyn CausalLm>; 2]> {
+    let WithDraftHead { model, head } = load("glm4_moe", true);
+    let mut all = vec![[model, head.unwrap().0]];
+    let own = |name| super::load(name);
+    all.push([own("llama3"), own("llama3")]);
+    let mut add =
+        |(model, drafter): (_, Result<_, ModelError>)| all.push([model, drafter.unwrap()]);
+    add(load_eagle("llama4", |_| ()));
+    add(load_block_drafter("llama4", |_| ()));
+    add(load_block_drafter("llama4-dspark", |_| ()));
+    all
+}
+
 #[test]
 fn blocks_are_what_the_reference_drafts() {
     for (name, taps) in [("qwen3_5", &[1, 2][..]), ("llama4", &[1, 3]), ("llama4-dspark", &[2])] {

@@ -1,12 +1,21 @@
 //! Answers with drafts and without, over whole engines: the same tokens with the same bits.
 
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use candle_core::{Device, safetensors};
 use sconce::config::EngineConfig;
 use sconce::engine::EngineHandle;
 use sconce::engine::output::Foreseen;
 use sconce::engine::request::EngineRequest;
+use sconce::engine::startup::Loaded;
+use sconce::metrics;
+use sconce::weights::hub::HubOptions;
+use sconce::weights::model_ref::ModelRef;
+use sconce::weights::source::ModelSource;
 
 use super::engine::{Answer, VOCAB, collect_noting, request, start};
-use super::prompt;
+use super::{folder, open, prompt};
 
 /// Fixtures without states, whose drafts a GPU verifies in captured steps, and with them.
 const MODELS: [&str; 5] = ["llama3", "gemma3", "deepseek_v2", "lfm2", "qwen3_next"];
@@ -34,12 +43,12 @@ fn answers(engine: &EngineHandle, requests: &[EngineRequest]) -> (Vec<Answer>, [
 }
 
 /// Requests whose draws a device makes where it can, one of which repeats itself when it is greedy.
-fn requests(predictions: Option<&[Answer]>) -> Vec<EngineRequest> {
+fn requests(predictions: Option<&[Answer]>, greedy: bool) -> Vec<EngineRequest> {
     let prompts = [prompt(40, VOCAB), prompt(7, VOCAB), prompt(90, VOCAB)[50..].to_vec()];
     let made = prompts.iter().zip(0..).map(|(tokens, seed)| {
         let mut request = request(tokens, 24, seed);
         request.sampling.logprobs = Some(5);
-        request.sampling.temperature = if seed == 1 { 0.0 } else { 1.0 };
+        request.sampling.temperature = if greedy || seed == 1 { 0.0 } else { 1.0 };
         request.sampling.repetition_penalty = if seed == 2 { 1.1 } else { 1.0 };
         let told = predictions.map(|told| &told[usize::try_from(seed).unwrap()].0);
         // One token in seven is another.
@@ -51,19 +60,105 @@ fn requests(predictions: Option<&[Answer]>) -> Vec<EngineRequest> {
     made.collect()
 }
 
+/// Holds the answers of an engine that drafts to `expected`, in company and alone; how many tokens were
+/// drafted in company, and how many of them drawn.
+fn assert_equal(
+    name: &str,
+    drafting: &EngineHandle,
+    asked: &[EngineRequest],
+    expected: &[Answer],
+) -> [u32; 2] {
+    let (together, counts) = answers(drafting, asked);
+    assert!(together == expected, "{name}, together");
+    for (one, expected) in asked.iter().zip(expected) {
+        let (alone, _) = answers(drafting, std::slice::from_ref(one));
+        assert!(alone[0] == *expected, "{name}, alone");
+    }
+    counts
+}
+
+/// The answers of an engine that drafts nothing.
+fn undrafted(name: &str, asked: &[EngineRequest]) -> Vec<Answer> {
+    let (answers, drafts) = answers(&start(name, &config(0)), asked);
+    assert_eq!(drafts, [0, 0], "{name}");
+    answers
+}
+
 #[test]
 fn drafts_change_no_bit() {
     for name in MODELS {
-        let (plain, drafting) = (start(name, &config(0)), start(name, &config(8)));
-        let (expected, none) = answers(&plain, &requests(None));
-        assert_eq!(none, [0, 0], "{name}");
-        let asked = requests(Some(&expected));
-        let (together, [drafted, accepted]) = answers(&drafting, &asked);
-        assert!(together == expected, "{name}, together");
+        let expected = undrafted(name, &requests(None, false));
+        let asked = requests(Some(&expected), false);
+        let drafting = start(name, &config(8));
+        let [drafted, accepted] = assert_equal(name, &drafting, &asked, &expected);
         assert!(accepted > 0 && drafted >= accepted, "{name}: {drafted} drafted");
-        for (one, expected) in asked.iter().zip(&expected) {
-            let (alone, _) = answers(&drafting, std::slice::from_ref(one));
-            assert!(alone[0] == *expected, "{name}, alone");
+    }
+}
+
+fn open_folder(at: PathBuf) -> ModelSource {
+    let options = HubOptions::offline(&at);
+    ModelSource::open(&ModelRef::Folder(at), &options).unwrap()
+}
+
+/// Starts an engine on a model, and with what drafts for it if that is a file of its own.
+fn start_with(source: &ModelSource, drafter: Option<&ModelSource>) -> EngineHandle {
+    let config = EngineConfig { deterministic: true, ..config(8) };
+    let mut loaded = Loaded::load(source, &config, Arc::new(|_, _| {}), None).unwrap();
+    if let Some(drafter) = drafter {
+        loaded = loaded.with_draft(drafter, &config, Arc::new(|_, _| {})).unwrap();
+    }
+    loaded.start(&config, metrics::install(&source.name)).unwrap().handle
+}
+
+/// The model drafts for itself: it is right wherever nothing is drawn, however seldom that pays.
+#[test]
+fn draft_models_change_no_bit_and_are_right_where_they_are_the_model() {
+    let mut all = 0;
+    for name in ["llama3", "deepseek_v2"] {
+        let source = open(name);
+        let drafting = start_with(&source, Some(&source));
+        for greedy in [false, true] {
+            let asked = requests(None, greedy);
+            let [drafted, accepted] =
+                assert_equal(name, &drafting, &asked, &undrafted(name, &asked));
+            // An answer may end within its drafts.
+            assert!(!greedy || 2 * accepted >= drafted, "{name}: {accepted} of {drafted}");
+            all += if greedy { accepted } else { 0 };
         }
     }
+    assert!(all > 0, "nothing was drafted");
+}
+
+/// A checkpoint with its head, as a folder.
+fn with_head(name: &str, at: &Path) {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let head = tests.join("mtp").join(name).join("mtp.safetensors");
+    let mut tensors =
+        safetensors::load(folder(name).join("model.safetensors"), &Device::Cpu).unwrap();
+    tensors.extend(safetensors::load(head, &Device::Cpu).unwrap());
+    safetensors::save(&tensors, at.join("model.safetensors")).unwrap();
+    std::fs::copy(folder(name).join("config.json"), at.join("config.json")).unwrap();
+}
+
+/// Heads that are told the last hidden states, of a plain model, one with latent attention and one with
+/// recurrent layers, and drafters of tokens and of blocks that are told the inputs of layers.
+#[test]
+fn heads_that_draft_change_no_bit() {
+    let (mut all, asked) = (0, requests(None, false));
+    for name in ["glm4_moe", "deepseek_v3", "qwen3_next"] {
+        let at = tempfile::tempdir().unwrap();
+        with_head(name, at.path());
+        let drafting = start_with(&open_folder(at.path().to_owned()), None);
+        let [drafted, _] = assert_equal(name, &drafting, &asked, &undrafted(name, &asked));
+        all += drafted;
+    }
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    for (name, drafter) in
+        [("llama4", "eagle/llama4"), ("gemma3", "eagle/gemma3"), ("llama4", "dflash/llama4")]
+    {
+        let drafting = start_with(&open(name), Some(&open_folder(fixtures.join(drafter))));
+        let [drafted, _] = assert_equal(name, &drafting, &asked, &undrafted(name, &asked));
+        all += drafted;
+    }
+    assert!(all > 0, "nothing was drafted");
 }

@@ -26,12 +26,13 @@ use candle_core::Result;
 use super::hidden_queue::HiddenQueue;
 use crate::kv_cache::BLOCK_SIZE;
 use crate::kv_cache::block_hash::BlockHash;
-use crate::runner::{DraftRunner, HiddenStates, HostLogits};
+use crate::runner::{DecodeBounds, DraftRunner, HeadInput, HiddenStates, HostLogits};
 use crate::sampling::most_likely::most_likely;
 use crate::scheduler::Scheduler;
 use crate::scheduler::drafts::DraftedText;
 use crate::scheduler::output::{Copies, PlannedSequence};
 use crate::scheduler::sequence::{Sequence, SequenceId};
+use crate::speculation::LARGEST_STEP;
 
 /// Most tokens that it catches up with between two steps: streams wait for it.
 const MOST_CAUGHT_UP: usize = 256;
@@ -253,17 +254,28 @@ impl DraftModel {
 
     /// What metrics call it.
     pub(super) fn source(&self) -> &'static str {
-        match (self.runner.block(), self.is_head(), self.runner.taps()) {
-            (Some(block), ..) => block.name,
-            (None, false, _) => "draft_model",
-            (None, true, []) => "mtp",
-            (None, true, _) => "eagle3",
+        match (self.runner.block(), self.input()) {
+            (Some(block), _) => block.name,
+            (None, HeadInput::Nothing) => "draft_model",
+            (None, HeadInput::Hidden) => "mtp",
+            (None, HeadInput::Layers(_)) => "eagle3",
         }
     }
 
-    /// The layers of the model whose inputs it needs; none: not any, or the last hidden states.
-    pub(in crate::engine) fn taps(&self) -> Vec<usize> {
-        self.runner.taps().to_vec()
+    /// What it needs of the model.
+    pub(in crate::engine) fn input(&self) -> &HeadInput {
+        self.runner.input()
+    }
+
+    /// Captures its steps, where they are captured, before the first one.
+    pub(super) fn capture(&mut self, bounds: DecodeBounds) -> Result<()> {
+        let tokens = bounds.tokens.min(LARGEST_STEP);
+        if self.is_head() { Ok(()) } else { self.runner.capture(DecodeBounds { tokens, ..bounds }) }
+    }
+
+    /// Most tokens that it computes at a time, if its `input` is this and the model computes so many.
+    pub(in crate::engine) fn most_tokens(input: &HeadInput, of_model: usize) -> usize {
+        if *input == HeadInput::Nothing { MOST_CAUGHT_UP } else { of_model + MOST_HELD }
     }
 
     /// Copies a head's parts of blocks as the model's are copied; a draft model computes what it needs.

@@ -12,6 +12,7 @@ use super::rows::{Rows, SampledRows};
 use crate::engine::output::event::panic_message;
 use crate::engine::pace::Ran;
 use crate::engine::request::EngineRequest;
+use crate::runner::HeadInput;
 use crate::sampling::SampledToken;
 use crate::scheduler::Scheduler;
 use crate::scheduler::output::{Finished, SchedulerOutput, num_accepted};
@@ -101,7 +102,7 @@ impl EngineCore {
             let sequence = scheduler.sequence(*id).filter(|_| drafts);
             sequence.is_some_and(|sequence| model.follows(*id, rests) && model.can_draft(sequence))
         });
-        Told { ids: ids.collect(), taps: !model.taps().is_empty() }
+        Told { ids: ids.collect(), taps: matches!(model.input(), HeadInput::Layers(_)) }
     }
 
     /// Has a head that drafts compute what it was told, where that is much.

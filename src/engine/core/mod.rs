@@ -143,8 +143,9 @@ impl EngineCore {
     }
 
     /// Captures decode steps, where they are captured, before the first one.
-    pub(super) fn capture(&self, bounds: DecodeBounds) -> candle_core::Result<()> {
-        self.runner.capture(bounds)
+    pub(super) fn capture(&mut self, bounds: DecodeBounds) -> candle_core::Result<()> {
+        self.runner.capture(bounds)?;
+        self.draft_model.as_mut().map_or(Ok(()), |model| model.capture(bounds))
     }
 
     /// Runs until every handle and stream is gone, or until there is no way to go on.

@@ -6,13 +6,13 @@ use std::sync::{Arc, mpsc};
 use candle_core::DType;
 
 use super::device::{DeviceMemory, OpenDevice};
-use super::draft::{self, LoadedDraft};
+use super::draft::LoadedDraft;
 use super::engine::Engine;
 use super::error::StartupError;
 use super::tiers::{self, CacheFacts, ModelIdentity};
 use super::{classifier, head, ranks, tower};
 use crate::config::{EngineConfig, Pooling, WeightKind};
-use crate::engine::core::{DraftModel, EngineCore};
+use crate::engine::core::EngineCore;
 use crate::engine::handle::EngineHandle;
 use crate::engine::limits::EngineLimits;
 use crate::engine::memory::{self, MemoryFacts, MemoryPlan, PlanError, WeightsFit};
@@ -32,7 +32,7 @@ use crate::models::vision::Tower;
 use crate::models::{self, CausalLm, Stage, Top, WithDraftHead};
 use crate::pooling::PoolingHead;
 use crate::runner::ranks::{Follower, Leader, RankMemory};
-use crate::runner::{CacheSizes, DecodeBounds, KvFormat, LargestSteps, Runner};
+use crate::runner::{CacheSizes, DecodeBounds, HeadInput, KvFormat, LargestSteps, Runner};
 use crate::scheduler::{Scheduler, SchedulerConfig};
 use crate::speculation::{LARGEST_STEP, Speculation};
 use crate::weights::Weights;
@@ -118,7 +118,7 @@ impl LoadedModel {
         let weights = weights.in_parallel(|count, work| pool::for_each_chunk(count, work));
         let weights = weights.rounded_to(config.weight_kind.map(WeightKind::ggml));
         let (alone, first) = (ranks == 1, stages == 1 && group.rank() == 0);
-        let drafts = alone && draft::is_wanted(config, &device);
+        let drafts = alone && config.draft_max > 0;
         let WithDraftHead { model, head: draft_head } = if drafts {
             models::load_with_draft_head(&hf_config, &weights)?
         } else if stages > 1 {
@@ -220,9 +220,9 @@ impl LoadedModel {
             num_slots: plan.num_slots,
             num_snapshots: plan.num_snapshots,
         };
-        let taps = draft.as_ref().map_or_else(Vec::new, DraftModel::taps);
+        let told = draft.as_ref().map_or(HeadInput::Nothing, |draft| draft.input().clone());
         let runner = Runner::new(model, device.device, sizes, leader.clone())?;
-        let runner = runner.with_tower(tower).with_audio_encoder(audio_encoder).with_taps(taps);
+        let runner = runner.with_tower(tower).with_audio_encoder(audio_encoder).with_head(told);
         if let Some(leader) = leader {
             leader.watch(handle.waker()).map_err(StartupError::Thread)?;
         }
@@ -230,7 +230,7 @@ impl LoadedModel {
         let core = EngineCore::new(commands, shared, scheduler, pace, runner, head, metrics)
             .with_speculation(speculation, draft)
             .with_events(events);
-        let core = match tiers {
+        let mut core = match tiers {
             Some(tiers) => core.with_tiers(tiers),
             None => core,
         };
@@ -285,7 +285,11 @@ impl LoadedModel {
             0 => largest,
             bytes => largest.within(self.device.memory()?.free.div_ceil(bytes)),
         };
-        Runner::rehearse(model, device, largest, kv_format).map_err(StartupError::Rehearsal)
+        let told = self.draft.as_ref().map_or(HeadInput::Nothing, LoadedDraft::input);
+        let done = Runner::rehearse(model, device, largest, kv_format, &told);
+        done.map_err(StartupError::Rehearsal)?;
+        let draft = self.draft.as_ref();
+        draft.map_or(Ok(()), |draft| draft.rehearse(config, model, device, largest))
     }
 
     /// The memory of this rank, and what its part of the model takes of it.

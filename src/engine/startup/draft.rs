@@ -7,10 +7,10 @@ use super::error::StartupError;
 use crate::config::{EngineConfig, WeightKind};
 use crate::engine::core::DraftModel;
 use crate::engine::memory::{self, DraftFacts, MemoryPlan, WeightsFit};
-use crate::kernels::backend::Backend;
 use crate::kernels::pool;
 use crate::models::{self, CausalLm, DrafterKind, ModelError};
-use crate::runner::{DraftRunner, KvFormat};
+use crate::runner::{DraftRunner, HeadInput, KvFormat, LargestSteps};
+use crate::speculation::LARGEST_STEP;
 use crate::weights::progress::ProgressSink;
 use crate::weights::source::ModelSource;
 
@@ -38,11 +38,6 @@ pub fn goes_on_from_layers(source: &ModelSource) -> Result<bool, StartupError> {
     Ok(kind != DrafterKind::Model)
 }
 
-/// Whether a model drafts on this device.
-pub(super) fn is_wanted(config: &EngineConfig, device: &OpenDevice) -> bool {
-    config.draft_max > 0 && !matches!(Backend::of(&device.device), Backend::Cuda)
-}
-
 impl LoadedDraft {
     /// A head of the model's own checkpoint, whose matrices take so many bytes.
     pub(super) fn of_head(model: Box<dyn CausalLm>, weight_bytes: usize, kv_dtype: DType) -> Self {
@@ -64,9 +59,6 @@ impl LoadedDraft {
         let refuse = |reason: &str| Err(refused(reason.to_owned()));
         if config.draft_max == 0 {
             return refuse("--draft-max 0 turns drafts off");
-        }
-        if !is_wanted(config, device) {
-            return refuse("on a GPU no model drafts");
         }
         let kind = models::drafter_kind(&source.config).map_err(unusable)?;
         let layers = models::drafter_config(kind, &source.config).map_err(unusable)?;
@@ -92,6 +84,28 @@ impl LoadedDraft {
     /// The format of its KV cache.
     pub(super) fn kv_format(&self, config: &EngineConfig) -> Result<KvFormat, StartupError> {
         Ok(memory::kv_format(config.kv_cache_dtype, self.kv_dtype, &self.model.kv_shape())?)
+    }
+
+    /// What it needs of the model.
+    pub(super) fn input(&self) -> HeadInput {
+        HeadInput::of(&*self.model)
+    }
+
+    /// Computes its largest step on a GPU beside `model`, so that the memory that takes is not given to the
+    /// KV cache.
+    pub(super) fn rehearse(
+        &self,
+        config: &EngineConfig,
+        model: &dyn CausalLm,
+        device: &Device,
+        largest: LargestSteps,
+    ) -> Result<(), StartupError> {
+        let tokens = DraftModel::most_tokens(&self.input(), config.max_num_batched_tokens);
+        let rows = largest.rows.min(LARGEST_STEP).min(tokens);
+        let largest = LargestSteps { tokens, rows, ..largest };
+        let (drafter, kv_format) = (&*self.model, self.kv_format(config)?);
+        let done = DraftRunner::rehearse(drafter, model.hidden_size(), device, largest, kv_format);
+        done.map_err(StartupError::Rehearsal)
     }
 
     /// What the memory plan has to know.

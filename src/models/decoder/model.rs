@@ -322,7 +322,7 @@ impl CausalLm for Decoder {
         let kept = if all { None } else { Some(Tensor::new(wanted.as_slice(), device)?) };
         let adapters = Adapters::of_all(&batch.adapters, step.input_ids.len(), device)?;
         let adapters_kept = Adapters::of_kept(&batch.adapters, &wanted, device)?;
-        let mut tapped = Tapped::new(&batch.taps, device)?;
+        let mut tapped = Tapped::new(&batch.taps, step.input_ids.len(), device)?;
         let (shortcut, selection) = (RefCell::new(None), Selection::default());
         let (mut x, mut joined) = self.joins.begin(x)?;
         for (i, &(layer, memory)) in self.places.iter().enumerate() {
@@ -463,6 +463,10 @@ pub(super) fn rows_of(states: &Tensor, rows: &[u32], wanted: &[u32]) -> Result<T
     // No GPU starts a kernel for no rows.
     if rows.is_empty() {
         return Tensor::zeros((0, states.dim(1)?), states.dtype(), states.device());
+    }
+    // Captured steps want all, and move nothing to the device.
+    if rows == wanted {
+        return Ok(states.clone());
     }
     let indices = rows.iter().map(|row| wanted.partition_point(|other| other < row));
     let indices = indices.map(|index| u32::try_from(index).map_err(candle_core::Error::wrap));

@@ -7,32 +7,51 @@ use crate::layers::forward::Taps;
 /// What was seen so far.
 pub(super) struct Tapped<'a> {
     taps: &'a Taps,
-    /// The rows that are wanted; `None`: nothing is.
-    rows: Option<Tensor>,
+    rows: Rows,
     seen: Vec<Tensor>,
 }
 
+/// The rows that are wanted.
+enum Rows {
+    Nothing,
+    Some(Tensor),
+    /// As captured steps want them, which move nothing to the device.
+    All,
+}
+
 impl<'a> Tapped<'a> {
-    /// Nothing seen.
-    pub(super) fn new(taps: &'a Taps, device: &Device) -> Result<Self> {
-        let any = !taps.rows.is_empty() && !taps.layers.is_empty();
-        let rows = any.then(|| Tensor::new(taps.rows.as_slice(), device)).transpose()?;
+    /// Nothing seen of a step of so many tokens.
+    pub(super) fn new(taps: &'a Taps, tokens: usize, device: &Device) -> Result<Self> {
+        let rows = match taps.rows.len() {
+            0 => Rows::Nothing,
+            _ if taps.layers.is_empty() => Rows::Nothing,
+            all if all == tokens => Rows::All,
+            _ => Rows::Some(Tensor::new(taps.rows.as_slice(), device)?),
+        };
         Ok(Self { taps, rows, seen: Vec::new() })
     }
 
     /// Sees the input `x [num_tokens, hidden]` of a layer.
     pub(super) fn look(&mut self, layer: usize, x: &Tensor) -> Result<()> {
-        if let Some(rows) = self.rows.as_ref().filter(|_| self.taps.layers.contains(&layer)) {
-            self.seen.push(x.index_select(rows, 0)?);
+        if self.taps.layers.contains(&layer) {
+            match &self.rows {
+                Rows::Nothing => {}
+                Rows::Some(rows) => self.seen.push(x.index_select(rows, 0)?),
+                // What a layer does to its input is not to be seen.
+                Rows::All => self.seen.push(x.copy()?),
+            }
         }
         Ok(())
     }
 
     /// All that was wanted, `[rows, layers * hidden]`.
     pub(super) fn joined(self) -> Result<Option<Tensor>> {
-        let Some(rows) = self.rows else { return Ok(None) };
-        if self.seen.len() != self.taps.layers.len() {
-            bail!("of {} rows layers {:?} are wanted", rows.elem_count(), self.taps.layers);
+        let Taps { layers, rows } = self.taps;
+        if matches!(self.rows, Rows::Nothing) {
+            return Ok(None);
+        }
+        if self.seen.len() != layers.len() {
+            bail!("of {} rows layers {layers:?} are wanted", rows.len());
         }
         Tensor::cat(&self.seen, 1).map(Some)
     }
