@@ -27,21 +27,19 @@ impl Tokenizer {
         let texts: Vec<&str> = texts.iter().map(AsRef::as_ref).collect();
         let whole = |text: &&str| self.encode_at_most(text, false, most);
         let [first, rest @ ..] = &texts[..] else { return Ok(Vec::new()) };
-        let mut all = vec![whole(first)?];
-        let cut = last_common_line(&texts).filter(|_| self.lines_stand_alone());
-        let Some(cut) = cut else {
-            all.extend(rest.iter().map(whole).collect::<Result<Vec<_>, _>>()?);
-            return Ok(all);
+        let ids = whole(first)?;
+        let beginning = match last_common_line(&texts).filter(|_| self.lines_stand_alone()) {
+            Some(cut) => {
+                let line = self.encode_line(&first[cut..])?;
+                ids.strip_suffix(&line[..]).map(|beginning| (cut, beginning.to_vec()))
+            }
+            None => None,
         };
-        let of_last_line = self.encode_line(&first[cut..])?;
-        let beginning = all[0].strip_suffix(&of_last_line[..]).map(<[u32]>::to_vec);
-        for text in rest {
-            all.push(match &beginning {
-                Some(beginning) => [&beginning[..], &self.encode_line(&text[cut..])?].concat(),
-                None => whole(text)?,
-            });
-        }
-        Ok(all)
+        let encode = |text: &&str| match &beginning {
+            Some((cut, ids)) => Ok([&ids[..], &self.encode_line(&text[*cut..])?].concat()),
+            None => whole(text),
+        };
+        std::iter::once(Ok(ids)).chain(rest.iter().map(encode)).collect()
     }
 
     /// The ids of a text that stands behind a line feed.
@@ -89,11 +87,10 @@ fn no_token_crosses(tokenizer: &tokenizers::Tokenizer) -> bool {
         && none(&model.end_of_word_suffix);
     // Letters that are no tokens could become one unknown token together with the line feed.
     let mut letters = ('a'..='z').chain('A'..='Z');
+    // A line feed as it is, or as bytes are spelled.
     let crosses = |token: &String| {
-        let mut two = token.as_bytes().windows(2);
-        let spelled = token.split('Ċ').skip(1);
-        two.any(|two| two[0] == b'\n' && two[1].is_ascii_alphabetic())
-            || spelled.into_iter().any(|rest| rest.starts_with(|c: char| c.is_ascii_alphabetic()))
+        let mut behind = token.split(['\n', 'Ċ']).skip(1);
+        behind.any(|rest| rest.starts_with(|c: char| c.is_ascii_alphabetic()))
     };
     plain
         && letters.all(|letter| tokenizer.token_to_id(letter.encode_utf8(&mut [0; 4])).is_some())
@@ -117,10 +114,10 @@ fn cuts_by_what_is_near(pre_tokenizer: &Value) -> bool {
         "" | "ByteLevel" | "Digits" | "Metaspace" | "Punctuation" => true,
         "Sequence" => {
             // Bytes come last: behind them a line feed is spelled as a letter.
-            let spelled = |step: &&Value| kind(step) == "ByteLevel";
-            inner(pre_tokenizer, "pretokenizers").all(cuts_by_what_is_near)
-                && inner(pre_tokenizer, "pretokenizers").skip_while(|step| !spelled(step)).count()
-                    <= 1
+            let steps: Vec<&Value> = inner(pre_tokenizer, "pretokenizers").collect();
+            let spelled = steps.iter().position(|step| kind(step) == "ByteLevel");
+            spelled.is_none_or(|at| at + 1 == steps.len())
+                && steps.into_iter().all(cuts_by_what_is_near)
         }
         "Split" => {
             let pattern = &pre_tokenizer["pattern"];
@@ -220,12 +217,12 @@ mod tests {
 
     #[test]
     fn all_ways_of_cutting_words_let_lines_stand_alone() {
-        let not: Vec<&str> = all()
+        let others: Vec<&str> = all()
             .iter()
             .filter(|(_, one)| !one.lines_stand_alone())
             .map(|(name, _)| *name)
             .collect();
-        assert!(not.is_empty(), "{not:?}");
+        assert!(others.is_empty(), "{others:?}");
     }
 
     #[test]
