@@ -142,13 +142,12 @@ impl DraftRunner {
             batch.previous_hidden = Some(PreviousHidden(hidden));
             batch.hidden_rows.clone_from(&batch.logits_rows);
         }
-        let mut wanted = Vec::new();
-        if rows <= self.captured {
-            // A step where all tokens have logits is one of single tokens.
-            wanted = std::mem::replace(&mut batch.logits_rows, (0..narrow(rows)).collect());
-        }
+        // A step where all tokens have logits is one of single tokens.
+        let widened = rows <= self.captured && (1..rows).contains(&batch.logits_rows.len());
+        let wanted =
+            widened.then(|| std::mem::replace(&mut batch.logits_rows, (0..narrow(rows)).collect()));
         let ForwardOutput { mut logits, hidden, .. } = self.local.forward(&batch, None)?;
-        if rows <= self.captured && wanted.len() < rows {
+        if let Some(wanted) = wanted {
             logits = logits.index_select(&Tensor::new(wanted, logits.device())?, 0)?;
         }
         Ok((HostLogits::from_tensor(logits)?, HiddenStates::from_tensor(hidden)?))

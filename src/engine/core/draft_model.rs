@@ -270,7 +270,7 @@ impl DraftModel {
     /// Captures its steps, where they are captured, before the first one.
     pub(super) fn capture(&mut self, bounds: DecodeBounds) -> Result<()> {
         let tokens = bounds.tokens.min(LARGEST_STEP);
-        if self.is_head() { Ok(()) } else { self.runner.capture(DecodeBounds { tokens, ..bounds }) }
+        self.runner.capture(DecodeBounds { tokens, ..bounds })
     }
 
     /// Most tokens that it computes at a time, if its `input` is this and the model computes so many.
