@@ -316,23 +316,20 @@ fn attention_equals_the_plain_one() {
         named.attention_ends[8..20].fill(30);
         named.attention_starts = positions.clone();
         named.attention_starts[26] = 100;
-        for params in variants.into_iter().chain(two_sided) {
-            let ours = paged_attention(&q, &paged.k, &paged.v, &named, params, none);
+        let compare = |step: &Step, params, [own, on_cpu]: [PerHead<'_>; 2]| {
+            let ours = paged_attention(&q, &paged.k, &paged.v, step, params, own);
             let [q, k, v] = &plain;
             let expected =
-                paged_attention::portable::paged_attention(q, k, v, &named, params, none);
+                paged_attention::portable::paged_attention(q, k, v, step, params, on_cpu);
             let tolerance = if format == KvFormat::F32 { 2e-5 } else { 1.2e-2 };
             assert_close(&ours.unwrap(), &expected.unwrap(), tolerance);
+        };
+        for params in variants.into_iter().chain(two_sided) {
+            compare(&named, params, [none, none]);
         }
         for params in variants {
-            for [per_head, on_cpu] in [[none, none], [per_head(&floats), per_head(&floats_on_cpu)]]
-            {
-                let ours = paged_attention(&q, &paged.k, &paged.v, &step, params, per_head);
-                let [q, k, v] = &plain;
-                let expected =
-                    paged_attention::portable::paged_attention(q, k, v, &step, params, on_cpu);
-                let tolerance = if format == KvFormat::F32 { 2e-5 } else { 1.2e-2 };
-                assert_close(&ours.unwrap(), &expected.unwrap(), tolerance);
+            for both in [[none, none], [per_head(&floats), per_head(&floats_on_cpu)]] {
+                compare(&step, params, both);
             }
         }
     }

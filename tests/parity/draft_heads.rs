@@ -4,6 +4,7 @@
 //! `tests/fixtures/make_mtp_gguf.py`: the same in GGUF files; by `tests/fixtures/make_eagle.py`: heads in
 //! folders of their own; and by `tests/fixtures/make_dflash.py`: drafters of blocks.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -26,7 +27,7 @@ use serde_json::{Value, json};
 
 use super::driver::{Driver, greedy};
 use super::reference::log_softmax;
-use super::{device, folder, gguf_files, open, prompt};
+use super::{device, folder, gguf_files, open, open_folder, prompt};
 
 const NAMES: [&str; 9] = [
     "deepseek_v3",
@@ -56,14 +57,20 @@ fn mtp(name: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/mtp").join(name)
 }
 
-/// A parity checkpoint in f32, with the tensors of its head or without.
-fn load(name: &str, with_head: bool) -> WithDraftHead {
-    let mut tensors =
-        safetensors::load(folder(name).join("model.safetensors"), &Device::Cpu).unwrap();
+/// The tensors of a parity checkpoint, with those of its head or without.
+pub(super) fn tensors(name: &str, with_head: bool) -> HashMap<String, Tensor> {
+    let file = folder(name).join("model.safetensors");
+    let mut tensors = safetensors::load(file, &Device::Cpu).unwrap();
     if with_head {
         let head = safetensors::load(mtp(name).join("mtp.safetensors"), &Device::Cpu).unwrap();
         tensors.extend(head);
     }
+    tensors
+}
+
+/// A parity checkpoint in f32, with the tensors of its head or without.
+fn load(name: &str, with_head: bool) -> WithDraftHead {
+    let tensors = tensors(name, with_head);
     let mut config = open(name).config;
     // What the configuration says of the head.
     if let Ok(fields) = std::fs::read_to_string(mtp(name).join("fields.json")) {
@@ -233,9 +240,7 @@ fn load_eagle(
     name: &str,
     change: impl Fn(&mut Value),
 ) -> (Box<dyn CausalLm>, Result<Box<dyn CausalLm>, ModelError>) {
-    let at = eagle(name);
-    let options = HubOptions::offline(&at);
-    let mut source = ModelSource::open(&ModelRef::Folder(at), &options).unwrap();
+    let mut source = open_folder(&eagle(name));
     change(&mut source.config);
     assert_eq!(drafter_kind(&source.config).unwrap(), DrafterKind::Eagle);
     load_for(name, &source)
@@ -334,8 +339,7 @@ fn load_block_drafter(
     change: impl Fn(&mut Value),
 ) -> (Box<dyn CausalLm>, Result<Box<dyn CausalLm>, ModelError>) {
     let at = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/dflash").join(name);
-    let options = HubOptions::offline(&at);
-    let mut source = ModelSource::open(&ModelRef::Folder(at), &options).unwrap();
+    let mut source = open_folder(&at);
     change(&mut source.config);
     let dependent = name.ends_with("-dspark");
     assert_eq!(drafter_kind(&source.config).unwrap(), DrafterKind::Block { dependent });

@@ -1,21 +1,15 @@
 //! Answers with drafts and without, over whole engines: the same tokens with the same bits.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 
-use candle_core::{Device, safetensors};
+use candle_core::safetensors;
 use sconce::config::EngineConfig;
 use sconce::engine::EngineHandle;
 use sconce::engine::output::Foreseen;
 use sconce::engine::request::EngineRequest;
-use sconce::engine::startup::Loaded;
-use sconce::metrics;
-use sconce::weights::hub::HubOptions;
-use sconce::weights::model_ref::ModelRef;
-use sconce::weights::source::ModelSource;
 
-use super::engine::{Answer, VOCAB, collect_noting, request, start};
-use super::{folder, open, prompt};
+use super::engine::{Answer, VOCAB, collect_noting, request, start, start_with};
+use super::{draft_heads, folder, open, open_folder, prompt};
 
 /// Fixtures without states, whose drafts a GPU verifies in captured steps, and with them.
 const MODELS: [&str; 5] = ["llama3", "gemma3", "deepseek_v2", "lfm2", "qwen3_next"];
@@ -95,28 +89,13 @@ fn drafts_change_no_bit() {
     }
 }
 
-fn open_folder(at: PathBuf) -> ModelSource {
-    let options = HubOptions::offline(&at);
-    ModelSource::open(&ModelRef::Folder(at), &options).unwrap()
-}
-
-/// Starts an engine on a model, and with what drafts for it if that is a file of its own.
-fn start_with(source: &ModelSource, drafter: Option<&ModelSource>) -> EngineHandle {
-    let config = EngineConfig { deterministic: true, ..config(8) };
-    let mut loaded = Loaded::load(source, &config, Arc::new(|_, _| {}), None).unwrap();
-    if let Some(drafter) = drafter {
-        loaded = loaded.with_draft(drafter, &config, Arc::new(|_, _| {})).unwrap();
-    }
-    loaded.start(&config, metrics::install(&source.name)).unwrap().handle
-}
-
 /// The model drafts for itself: it is right wherever nothing is drawn, however seldom that pays.
 #[test]
 fn draft_models_change_no_bit_and_are_right_where_they_are_the_model() {
     let mut all = 0;
     for name in ["llama3", "deepseek_v2"] {
         let source = open(name);
-        let drafting = start_with(&source, Some(&source));
+        let drafting = start_with(&source, Some(&source), &config(8));
         for greedy in [false, true] {
             let asked = requests(None, greedy);
             let [drafted, accepted] =
@@ -131,12 +110,7 @@ fn draft_models_change_no_bit_and_are_right_where_they_are_the_model() {
 
 /// A checkpoint with its head, as a folder.
 fn with_head(name: &str, at: &Path) {
-    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
-    let head = tests.join("mtp").join(name).join("mtp.safetensors");
-    let mut tensors =
-        safetensors::load(folder(name).join("model.safetensors"), &Device::Cpu).unwrap();
-    tensors.extend(safetensors::load(head, &Device::Cpu).unwrap());
-    safetensors::save(&tensors, at.join("model.safetensors")).unwrap();
+    safetensors::save(&draft_heads::tensors(name, true), at.join("model.safetensors")).unwrap();
     std::fs::copy(folder(name).join("config.json"), at.join("config.json")).unwrap();
 }
 
@@ -148,15 +122,16 @@ fn heads_that_draft_change_no_bit() {
     for name in ["glm4_moe", "deepseek_v3", "qwen3_next"] {
         let at = tempfile::tempdir().unwrap();
         with_head(name, at.path());
-        let drafting = start_with(&open_folder(at.path().to_owned()), None);
+        let drafting = start_with(&open_folder(at.path()), None, &config(8));
         let [drafted, _] = assert_equal(name, &drafting, &asked, &undrafted(name, &asked));
         all += drafted;
     }
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
-    for (name, drafter) in
+    for (name, head) in
         [("llama4", "eagle/llama4"), ("gemma3", "eagle/gemma3"), ("llama4", "dflash/llama4")]
     {
-        let drafting = start_with(&open(name), Some(&open_folder(fixtures.join(drafter))));
+        let head = open_folder(&fixtures.join(head));
+        let drafting = start_with(&open(name), Some(&head), &config(8));
         let [drafted, _] = assert_equal(name, &drafting, &asked, &undrafted(name, &asked));
         all += drafted;
     }

@@ -10,6 +10,7 @@ use sconce::engine::startup::Loaded;
 use sconce::metrics;
 use sconce::sampling::params::SamplingParams;
 use sconce::scheduler::stop::StopConditions;
+use sconce::weights::source::ModelSource;
 
 use super::{open, prompt};
 
@@ -21,9 +22,21 @@ pub(super) type Answer = (Vec<u32>, Vec<Vec<(u32, u32)>>);
 
 /// Starts an engine on a fixture, whose answers don't depend on its company on a GPU either.
 pub(super) fn start(name: &str, config: &EngineConfig) -> EngineHandle {
+    start_with(&open(name), None, config)
+}
+
+/// The same of any model, with what drafts for it if that is a file of its own.
+pub(super) fn start_with(
+    source: &ModelSource,
+    drafter: Option<&ModelSource>,
+    config: &EngineConfig,
+) -> EngineHandle {
     let config = EngineConfig { deterministic: true, ..config.clone() };
-    let loaded = Loaded::load(&open(name), &config, Arc::new(|_, _| {}), None).unwrap();
-    loaded.start(&config, metrics::install(name)).unwrap().handle
+    let mut loaded = Loaded::load(source, &config, Arc::new(|_, _| {}), None).unwrap();
+    if let Some(drafter) = drafter {
+        loaded = loaded.with_draft(drafter, &config, Arc::new(|_, _| {})).unwrap();
+    }
+    loaded.start(&config, metrics::install(&source.name)).unwrap().handle
 }
 
 /// A request that draws with `seed` and tells the logprobs of all tokens.

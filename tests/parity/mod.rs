@@ -248,8 +248,11 @@ pub(crate) fn folder(name: &str) -> PathBuf {
 }
 
 fn open(name: &str) -> ModelSource {
-    let folder = folder(name);
-    ModelSource::open(&ModelRef::Folder(folder.clone()), &HubOptions::offline(&folder)).unwrap()
+    open_folder(&folder(name))
+}
+
+fn open_folder(at: &Path) -> ModelSource {
+    ModelSource::open(&ModelRef::Folder(at.to_owned()), &HubOptions::offline(at)).unwrap()
 }
 
 /// The fixtures, or those of them that `SCONCE_TEST_MODELS` names, with commas between them.
