@@ -8,5 +8,6 @@ mod allocator;
 static ALLOCATOR: allocator::Allocator = allocator::Allocator;
 
 fn main() -> ExitCode {
+    allocator::configure();
     sconce::cli::main()
 }
