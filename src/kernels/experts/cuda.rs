@@ -348,18 +348,20 @@ impl OnDevice {
         shape.form_for_experts(rows, self.up.shape.1.max(self.down.shape.1))
     }
 
-    /// The up projections (and gates, with `gating` applied) of tokens `x [T, inputs]`, multiplied by
+    /// The up projections (with gates, if there are some, as `gating` says) of tokens `x [T, inputs]`, multiplied by
     /// the experts' weights if `weighs_inputs`: `[T * P, rows]`, by pair.
     pub(super) fn enter(
         &self,
         x: &Tensor,
         chosen: &Chosen,
-        gating: Gating,
+        gating: Option<Gating>,
         weighs_inputs: bool,
     ) -> Result<Tensor> {
         let factors = weighs_inputs.then_some(&chosen.weights);
-        match &self.gate {
-            Some(gate) => self.product([gate, &self.up], Some(gating), x, factors, chosen),
+        match self.gate.as_ref().zip(gating) {
+            Some((gate, gating)) => {
+                self.product([gate, &self.up], Some(gating), x, factors, chosen)
+            }
             None => self.product([&self.up; 2], None, x, factors, chosen),
         }
     }

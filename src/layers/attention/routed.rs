@@ -4,11 +4,13 @@
 //! Zhang et al., "Mixture of Attention Heads: Selecting Attention Heads Per Token", 2022; in the form of
 //! JetMoE.
 
-use candle_core::{DType, Result, Tensor, bail};
+use candle_core::{DType, Result, Tensor};
 
 use super::spec::{AttentionSpec, RoutedHeads};
+use crate::kernels::experts::{DeviceExperts, ExpertLayers, Routing, Score};
 use crate::kernels::kv_write::{KvCache, Projections, kv_write};
 use crate::kernels::paged_attention::{AttentionParams, PerHead, paged_attention};
+use crate::kernels::weighted_rows::{WeightedRow, weighted_rows};
 use crate::layers::forward::{KvLayer, Step};
 use crate::layers::linear::{Linear, Matrix};
 use crate::layers::rope::RopeAngles;
@@ -18,21 +20,25 @@ use crate::weights::{Loaded, StoredTensor, WeightError, Weights};
 #[derive(Debug)]
 pub struct RoutedAttention {
     router: Linear,
+    routing: Routing,
     /// Of each expert: to queries, and from what their heads give.
     experts: Vec<[Linear; 2]>,
+    on_device: Option<DeviceExperts>,
     /// To keys and values.
     shared: [Linear; 2],
     /// `[hidden]`
     bias: Tensor,
-    chosen: usize,
     heads: usize,
     head_dim: usize,
     params: AttentionParams,
 }
 
-/// The experts of each token, best first, and their weights.
-struct Routes {
-    experts: Vec<Vec<(usize, f32)>>,
+/// The experts of each token and their weights, in ascending order of the experts.
+type Routes = Vec<Vec<(usize, f32)>>;
+
+/// An expert as device kernels take it, if it is on a device that has any for it.
+fn on_device([queries, outputs]: &[Linear; 2]) -> Option<ExpertLayers<'_>> {
+    Some(ExpertLayers { gate: None, up: queries.on_device()?, down: outputs.on_device()? })
 }
 
 impl RoutedAttention {
@@ -61,12 +67,22 @@ impl RoutedAttention {
             Linear::load_rows(&weights.scope("kv_proj"), hidden, 2 * inner, false, rows)
         };
         let scores = own.scope("router.layer");
+        let experts = (0..routed.experts).map(expert).collect::<Loaded<Vec<_>>>()?;
+        let layers: Option<Vec<_>> = experts.iter().map(on_device).collect();
+        let on_device = layers.map(|all| DeviceExperts::new(weights.device(), &all, [None; 2]));
         Ok(Self {
             router: Linear::load(&scores, hidden, routed.experts, false)?,
-            experts: (0..routed.experts).map(expert).collect::<Loaded<_>>()?,
+            routing: Routing {
+                score: Score::Softmax,
+                experts_per_token: routed.chosen,
+                groups: None,
+                renormalize: true,
+                scale: 1.0,
+            },
+            on_device: on_device.transpose()?.flatten(),
+            experts,
             shared: [shared(0..inner)?, shared(inner..2 * inner)?],
             bias: own.dense("bias", &[hidden], DType::F32)?,
-            chosen: routed.chosen,
             heads,
             head_dim,
             params: spec.params,
@@ -82,60 +98,57 @@ impl RoutedAttention {
         kv: &KvLayer,
         step: &Step,
     ) -> Result<Tensor> {
-        let ([q, k, v], routes) = self.inputs(x)?;
+        let (rows, hidden) = x.dims2()?;
+        let scores = self.router.forward(x)?;
+        let bias = self.bias.broadcast_as((rows, hidden))?.contiguous()?;
+        let heads = |queries: &Tensor| self.heads(queries, x, angles, kv, step);
+        let kernels = self.on_device.as_ref();
+        if let Some(own) = kernels.filter(|own| own.takes(rows, self.routing, false)) {
+            return own.forward_around([x, &scores, &bias], self.routing, heads);
+        }
+        let routes = self.routes(&scores)?;
+        let queries = self.by_expert(&routes, |token, _| token, x, 0)?;
+        let slot = |token, slot| token * self.routing.experts_per_token + slot;
+        let given = self.by_expert(&routes, slot, &heads(&queries)?, 1)?;
+        let weights = routes.iter().flatten().enumerate();
+        let weighted: Vec<_> =
+            weights.map(|(row, (_, weight))| WeightedRow { row, weight: *weight }).collect();
+        weighted_rows(&given, &weighted, self.routing.experts_per_token, &bias)
+    }
+
+    /// What the heads of the chosen experts give for their queries, both `[num_tokens * chosen, heads *
+    /// head_dim]`, with the keys and values of `x [num_tokens, hidden]`.
+    fn heads(
+        &self,
+        queries: &Tensor,
+        x: &Tensor,
+        angles: &RopeAngles,
+        kv: &KvLayer,
+        step: &Step,
+    ) -> Result<Tensor> {
+        let (rows, heads, dim) = (x.dim(0)?, self.heads, self.head_dim);
+        let chosen = self.routing.experts_per_token;
+        // Queries of a key head follow each other.
+        let q = queries.reshape((rows, chosen, heads, dim))?.transpose(1, 2)?;
+        let q = q.contiguous()?.reshape((rows, heads * chosen, dim))?;
+        let [k, v] = Linear::forward_each(self.shared.each_ref(), x)?;
+        let [k, v] = [k.reshape((rows, heads, dim))?, v.reshape((rows, heads, dim))?];
         let cache = KvCache { k: &kv.k, v: &kv.v };
         let new = Projections { q: &q, k: &k, v: &v };
         let q = kv_write(new, angles.rotation(None), cache, step.kv_slots())?;
         let per_head = PerHead { sinks: None, slopes: None };
-        self.output(&paged_attention(&q, &kv.k, &kv.v, step, self.params, per_head)?, &routes)
+        let given = paged_attention(&q, &kv.k, &kv.v, step, self.params, per_head)?;
+        let given = given.reshape((rows, heads, chosen, dim))?.transpose(1, 2)?;
+        given.contiguous()?.reshape((rows * chosen, heads * dim))
     }
 
-    /// Queries `[num_tokens, heads * chosen, head_dim]` in which those of a key head follow each other,
-    /// keys and values `[num_tokens, heads, head_dim]`, and which experts the queries are of.
-    fn inputs(&self, x: &Tensor) -> Result<([Tensor; 3], Routes)> {
-        if !x.device().is_cpu() {
-            bail!("heads that a router chooses have no kernel for GPUs, only for the CPU");
-        }
-        let (rows, heads, dim) = (x.dim(0)?, self.heads, self.head_dim);
-        let routes = self.routes(x)?;
-        let queries = self.by_expert(&routes, x.dims2()?.1, |token, _| token, x, 0)?;
-        let queries = queries.reshape((rows, self.chosen, heads, dim))?.transpose(1, 2)?;
-        let queries = queries.contiguous()?.reshape((rows, heads * self.chosen, dim))?;
-        let [keys, values] = Linear::forward_each(self.shared.each_ref(), x)?;
-        let of_heads = |x: Tensor| x.reshape((rows, heads, dim));
-        Ok(([queries, of_heads(keys)?, of_heads(values)?], routes))
-    }
-
-    /// Projects what the queries' heads give, `[num_tokens, heads * chosen, head_dim]`, to hidden states.
-    fn output(&self, attended: &Tensor, routes: &Routes) -> Result<Tensor> {
-        let (rows, inner) = (attended.dim(0)?, self.heads * self.head_dim);
-        let each = attended.reshape((rows, self.heads, self.chosen, self.head_dim))?;
-        let each = each.transpose(1, 2)?.contiguous()?.reshape((rows * self.chosen, inner))?;
-        let slot = |token: usize, slot: usize| token * self.chosen + slot;
-        let each = self.by_expert(routes, inner, slot, &each, 1)?;
-        let weights = routes.experts.iter().flatten().map(|(_, weight)| *weight);
-        let weights = Tensor::from_iter(weights, attended.device())?.reshape(((), 1))?;
-        let each = each.broadcast_mul(&weights)?.reshape((rows, self.chosen, ()))?;
-        let mut sum = each.narrow(1, 0, 1)?.squeeze(1)?;
-        for slot in 1..self.chosen {
-            sum = (sum + each.narrow(1, slot, 1)?.squeeze(1)?)?;
-        }
-        sum.broadcast_add(&self.bias)
-    }
-
-    /// The best experts of each token, weighted by the softmax of their scores.
-    fn routes(&self, x: &Tensor) -> Result<Routes> {
-        let best = |scores: Vec<f32>| {
-            let mut order: Vec<usize> = (0..scores.len()).collect();
-            order.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]));
-            order.truncate(self.chosen);
-            let most = order.first().map_or(0.0, |expert| scores[*expert]);
-            let weights: Vec<f32> = order.iter().map(|i| (scores[*i] - most).exp()).collect();
-            let sum: f32 = weights.iter().sum();
-            order.into_iter().zip(weights.into_iter().map(|weight| weight / sum)).collect()
+    fn routes(&self, scores: &Tensor) -> Result<Routes> {
+        let best = |scores| {
+            let mut experts = self.routing.choose(scores, None);
+            experts.sort_unstable_by_key(|(expert, _)| *expert);
+            experts
         };
-        let scores = self.router.forward(x)?.to_vec2::<f32>()?;
-        Ok(Routes { experts: scores.into_iter().map(best).collect() })
+        Ok(scores.to_vec2::<f32>()?.into_iter().map(best).collect())
     }
 
     /// Projection `which` of the experts of every token and slot, of the rows of `x [.., inputs]` that
@@ -143,19 +156,19 @@ impl RoutedAttention {
     fn by_expert(
         &self,
         routes: &Routes,
-        inputs: usize,
         source: impl Fn(usize, usize) -> usize,
         x: &Tensor,
         which: usize,
     ) -> Result<Tensor> {
+        let per_token = self.routing.experts_per_token;
         let narrow = |index: usize| u32::try_from(index).map_err(candle_core::Error::wrap);
-        let (mut parts, mut places) = (Vec::new(), vec![0; routes.experts.len() * self.chosen]);
+        let (mut parts, mut places) = (Vec::new(), vec![0; routes.len() * per_token]);
         let mut done = 0;
         for (expert, layers) in self.experts.iter().enumerate() {
             let mut rows = Vec::new();
-            for (token, chosen) in routes.experts.iter().enumerate() {
+            for (token, chosen) in routes.iter().enumerate() {
                 for (slot, _) in chosen.iter().enumerate().filter(|(_, own)| own.0 == expert) {
-                    places[token * self.chosen + slot] = narrow(done + rows.len())?;
+                    places[token * per_token + slot] = narrow(done + rows.len())?;
                     rows.push(narrow(source(token, slot))?);
                 }
             }
@@ -163,8 +176,7 @@ impl RoutedAttention {
                 continue;
             }
             done += rows.len();
-            let rows = Tensor::new(rows, x.device())?;
-            let own = x.reshape(((), inputs))?.index_select(&rows, 0)?;
+            let own = x.index_select(&Tensor::new(rows, x.device())?, 0)?;
             parts.push(layers[which].forward(&own)?);
         }
         Tensor::cat(&parts, 0)?.index_select(&Tensor::new(places, x.device())?, 0)
