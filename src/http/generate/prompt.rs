@@ -256,11 +256,15 @@ pub(crate) async fn rendered(
     CheckedConversation::new(state, conversation, &tools)?.render(state).await
 }
 
-/// The text of a conversation that nothing is asked of.
+/// The text of a conversation of texts alone that nothing is asked of.
 pub(crate) async fn text(state: &AppState, conversation: Conversation) -> Result<String, ApiError> {
     let tools = ToolSetup::new(state, &conversation)?;
     let checked = CheckedConversation::new(state, conversation, &tools)?;
     let names = checked.names;
+    if !checked.images.is_empty() || !checked.audios.is_empty() {
+        let message = "only texts are taken here, without pictures and sounds";
+        return Err(ApiError::field(names.prompt, message));
+    }
     off_thread(move || {
         checked.rendered().map_err(|error| ApiError::field(names.prompt, error.to_string()))
     })

@@ -16,7 +16,7 @@ use crate::http::generate::chat_request::{
 use crate::http::generate::field_names::FieldNames;
 use crate::http::generate::label_probabilities::LabelProbabilities;
 use crate::http::generate::labels::{LabelOptions, LabelReading};
-use crate::http::generate::prompt::{self, RenderedPrompt};
+use crate::http::generate::prompt;
 use crate::http::generate::prompt_encoder::PromptEncoder;
 use crate::http::request::arrival::Arrival;
 use crate::http::request::blocking::off_thread;
@@ -136,12 +136,7 @@ fn conversation(
 /// What the template puts behind a question, up to where the reply begins.
 async fn tail(state: &AppState, conversation: Conversation) -> Result<String, ApiError> {
     let names = conversation.names;
-    let RenderedPrompt { text, pictures, sounds, .. } =
-        prompt::rendered(state, conversation).await?;
-    if !pictures.is_empty() || !sounds.is_empty() {
-        let message = "decisions are made of texts alone, without pictures and sounds";
-        return Err(ApiError::Invalid { message: message.to_owned(), param: None, code: None });
-    }
+    let text = prompt::text(state, conversation).await?;
     let family = state.families(false).reasoning;
     if family.is_some_and(|family| reasoning::starts_inside(family, &text)) {
         let what = "a model that reasons before every reply";
