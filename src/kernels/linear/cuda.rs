@@ -269,15 +269,16 @@ fn run(
         norm: Address::of_some(norm.map(|norm| norm.weight), DType::F32)?,
         eps: norm.map_or(0.0, |norm| norm.eps),
     };
-    let kernel = format!("linear_{}", form.kind);
-    let mut launch = form.launch(source, &kernel, (tokens, gated), &sizes);
-    let kernel_in_rounds = format!("{kernel}_rounds");
-    if let Some(shared) = form.shared_in_rounds.filter(|shared| *shared <= most_shared) {
-        let grid = in_rounds(launch.grid, multiprocessors(device), most_shared / shared);
-        if grid != launch.grid {
-            launch = Launch { kernel: &kernel_in_rounds, grid, shared, ..launch };
+    let mut kernel = format!("linear_{}", form.kind);
+    let (mut grid, mut shared) = (form.grid((tokens, gated), &sizes), form.shared);
+    if let Some(own) = form.shared_in_rounds.filter(|own| *own <= most_shared) {
+        let rounds = in_rounds(grid, multiprocessors(device), most_shared / own);
+        if rounds != grid {
+            (grid, shared) = (rounds, own);
+            kernel.push_str("_rounds");
         }
     }
+    let launch = Launch { source, kernel: &kernel, grid, threads: form.threads, shared };
     // SAFETY: shapes were checked, and the grid is the one that the kernel's source asks for.
     unsafe { launch.run(device, arguments)? };
     Ok(outputs)

@@ -2,8 +2,6 @@
 
 use candle_core::DType;
 
-use crate::cuda::launch::{Launch, Source};
-
 /// Most tokens of these kernels; for more of them cuBLAS is faster.
 pub(crate) const FEW_TOKENS: usize = 64;
 /// Threads that share a tile of rows.
@@ -47,15 +45,9 @@ impl Form {
         }
     }
 
-    /// The launch of a kernel by tokens and tiles, for matrices of these many rows.
-    pub(super) fn launch<'a>(
-        &self,
-        source: &'static Source,
-        kernel: &'a str,
-        (tokens, gated): (usize, bool),
-        rows: &[usize],
-    ) -> Launch<'a> {
-        let Self { tile_rows, tiles_at_once, threads, shared, capacity, .. } = *self;
+    /// The grid of a kernel by tokens and tiles, for matrices of these many rows.
+    pub(super) fn grid(&self, (tokens, gated): (usize, bool), rows: &[usize]) -> [usize; 3] {
+        let Self { tile_rows, tiles_at_once, capacity, .. } = *self;
         let tiles: usize = if gated {
             rows[0].div_ceil(tile_rows / 2)
         } else {
@@ -63,7 +55,6 @@ impl Form {
         };
         let blocks = tiles.div_ceil(tiles_at_once);
         let height = blocks.clamp(1, 65_535);
-        let grid = [tokens.div_ceil(capacity), height, blocks.div_ceil(height)];
-        Launch { source, kernel, grid, threads, shared }
+        [tokens.div_ceil(capacity), height, blocks.div_ceil(height)]
     }
 }

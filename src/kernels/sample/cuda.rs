@@ -5,7 +5,8 @@ use candle_core::{DType, Device, Result, Tensor, bail};
 
 use super::args::{Counts, Draw, Drawn, DrawnLogprobs, KeptCounts};
 use crate::cuda::launch::{
-    Address, Launch, Reading, Source, kernel_struct, narrow, output_buffer, source, upload,
+    Address, Launch, Reading, Source, kernel_struct, multiprocessors, narrow, output_buffer,
+    source, upload,
 };
 
 static SOURCE: Source = source!("sample/kernel");
@@ -15,8 +16,6 @@ static NEXT_IDS: Source = source!("sample/next_ids");
 const NONE: u32 = u32::MAX;
 /// Most likely tokens that the kernel finds.
 const MOST_TOP: usize = 512;
-/// Multiprocessors of a large GPU.
-const MULTIPROCESSORS: usize = 132;
 /// Logits whose weights are summed together.
 const BLOCK: usize = 64;
 
@@ -288,7 +287,7 @@ pub(super) fn start(logits: &Tensor, draws: Vec<Draw>) -> Result<Started> {
     };
     let grid = [draws.len(), 1, 1];
     // Where a row has a multiprocessor of its own, all of its threads; else two rows share one.
-    let threads = if draws.len() > MULTIPROCESSORS { 512 } else { 1024 };
+    let threads = if draws.len() > multiprocessors(device) { 512 } else { 1024 };
     let launch = Launch { source: &SOURCE, kernel: "sample_rows", grid, threads, shared: 0 };
     // SAFETY: the lists are as long as the rows say, rows are among the logits, and the buffers hold
     // what the kernel writes.
