@@ -1,12 +1,12 @@
 //! CodeGen: GPT-J whose queries, values and keys are in one tensor, in the four parts that it was
 //! trained in.
 
-use super::gptj;
+use super::{gpt2, gptj};
 use crate::layers::attention::QkvTensors;
 use crate::models::common::{Architecture, DecoderSpec, HfConfig, Result, bad};
 
 pub(super) const CLASSES: &[Architecture] =
-    &[Architecture::new("CodeGenForCausalLM", spec).completed_by(gptj::complete)];
+    &[Architecture::new("CodeGenForCausalLM", spec).completed_by(gpt2::complete)];
 
 /// Parts of the tensor, of which each was on a device of its own.
 const PARTS: usize = 4;

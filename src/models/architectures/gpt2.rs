@@ -12,7 +12,7 @@ use crate::models::common::{
 pub(super) const CLASSES: &[Architecture] =
     &[Architecture::new("GPT2LMHeadModel", spec).completed_by(complete)];
 
-/// GPT-2's names of common fields.
+/// The names that GPT-2 and its successors have for common fields.
 pub(super) fn complete(fields: &mut RawFields<'_>) {
     fields.alias("hidden_size", "n_embd");
     fields.alias("num_hidden_layers", "n_layer");

@@ -1,26 +1,16 @@
 //! GPT-J: attention parallel to an ungated feed-forward part, both behind one layer norm, an
 //! interleaved rotary embedding of the first elements of each head, and a head with a bias.
 
+use super::gpt2;
 use crate::layers::attention::QkvTensors;
 use crate::layers::mlp::MlpTensors;
 use crate::models::common::{
-    Architecture, Block, DecoderSpec, Defaults, Head, HfConfig, Names, RawFields, Result,
-    RopeDefaults, bad, base, set_layer_norm,
+    Architecture, Block, DecoderSpec, Defaults, Head, HfConfig, Names, Result, RopeDefaults, bad,
+    base, set_layer_norm,
 };
 
 pub(super) const CLASSES: &[Architecture] =
-    &[Architecture::new("GPTJForCausalLM", spec).completed_by(complete)];
-
-/// GPT-J's names of common fields.
-pub(super) fn complete(fields: &mut RawFields<'_>) {
-    fields.alias("hidden_size", "n_embd");
-    fields.alias("num_hidden_layers", "n_layer");
-    fields.alias("num_attention_heads", "n_head");
-    fields.alias("max_position_embeddings", "n_positions");
-    fields.alias("hidden_act", "activation_function");
-    fields.alias("intermediate_size", "n_inner");
-    fields.multiple("intermediate_size", "hidden_size", 4);
-}
+    &[Architecture::new("GPTJForCausalLM", spec).completed_by(gpt2::complete)];
 
 pub(super) fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     let head_dim = config.head_dim(None)?;
