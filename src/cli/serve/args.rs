@@ -385,14 +385,14 @@ impl ServeArgs {
     pub(crate) fn engine_config(&self) -> EngineConfig {
         let args = &self.engine;
         let default = EngineConfig::default();
-        let (num_seqs, num_tokens, drafts) = if args.device.prefers_gpu() {
-            // What drafts gain there nobody has measured.
-            (256, 2048, 0)
+        let on_gpu = args.device.prefers_gpu();
+        let (num_seqs, num_tokens) = if on_gpu {
+            (256, 2048)
         } else {
-            (default.max_num_seqs, default.max_num_batched_tokens, default.draft_max)
+            (default.max_num_seqs, default.max_num_batched_tokens)
         };
-        // Who names a model that drafts wants drafts.
-        let drafts = if args.draft_model.is_some() { default.draft_max } else { drafts };
+        // What drafts gain on a GPU nobody has measured; who names a model that drafts wants them.
+        let drafts = if on_gpu && args.draft_model.is_none() { 0 } else { default.draft_max };
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to 100")]
         let gpu_memory_percent = (args.gpu_memory_utilization * 100.0).round() as u8;
         EngineConfig {
