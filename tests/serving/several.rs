@@ -248,10 +248,12 @@ async fn a_killed_process_is_felt_by_its_own_requests_alone_and_starts_again() {
         let mut stream = body("story", 4000);
         stream["stream"] = json!(true);
         let url = format!("{}/v1/completions", server.url);
+        // Asked before: the stream might end meanwhile.
+        let process = status(server, "story").await["process"].clone();
         let response = reqwest::Client::new().post(url).json(&stream).send().await.unwrap();
         let mut bytes = response.bytes_stream();
         bytes.next().await.unwrap().unwrap();
-        kill(&status(server, "story").await["process"]);
+        kill(&process);
         let mut rest = Vec::new();
         while let Some(part) = bytes.next().await {
             rest.extend(part.unwrap());
