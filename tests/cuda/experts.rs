@@ -85,7 +85,7 @@ fn experts_of_many_tokens_equal_the_plain_ones() {
         let scores = (random(13, &[tokens, COUNT]) * 4.0).unwrap();
         let activate = |x: &Tensor| pointwise::pointwise(Activation::Gelu, x);
         let ours = experts
-            .forward_add([&x, &scores, &residual], ROUTING, gating, activate, (0.5, false))
+            .forward_add([&x, &scores, &residual], ROUTING, Some(gating), activate, (0.5, false))
             .unwrap();
         let mut expected = Vec::new();
         for (token, scores) in scores.to_vec2::<f32>().unwrap().into_iter().enumerate() {

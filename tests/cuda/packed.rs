@@ -293,7 +293,7 @@ fn experts_equal_those_of_the_cpu_one_by_one() {
                 .forward_add(
                     [&x, &scores, &residual],
                     routing,
-                    gating,
+                    Some(gating),
                     |x| Ok(x.clone()),
                     (0.5, weighs_inputs),
                 )

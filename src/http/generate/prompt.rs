@@ -260,15 +260,11 @@ pub(crate) async fn rendered(
 pub(crate) async fn text(state: &AppState, conversation: Conversation) -> Result<String, ApiError> {
     let tools = ToolSetup::new(state, &conversation)?;
     let checked = CheckedConversation::new(state, conversation, &tools)?;
-    let names = checked.names;
     if !checked.images.is_empty() || !checked.audios.is_empty() {
         let message = "only texts are taken here, without pictures and sounds";
-        return Err(ApiError::field(names.prompt, message));
+        return Err(ApiError::field(checked.names.prompt, message));
     }
-    off_thread(move || {
-        checked.rendered().map_err(|error| ApiError::field(names.prompt, error.to_string()))
-    })
-    .await
+    off_thread(move || checked.rendered().map_err(|error| checked.unrendered(&error))).await
 }
 
 /// The request's own template where those are trusted, else the model's.

@@ -348,8 +348,8 @@ impl OnDevice {
         shape.form_for_experts(rows, self.up.shape.1.max(self.down.shape.1))
     }
 
-    /// The up projections (with gates, if there are some, as `gating` says) of tokens `x [T, inputs]`, multiplied by
-    /// the experts' weights if `weighs_inputs`: `[T * P, rows]`, by pair.
+    /// The up projections (with gates, if there are some, as `gating` says) of tokens `x [T, inputs]`,
+    /// multiplied by the experts' weights if `weighs_inputs`: `[T * P, rows]`, by pair.
     pub(super) fn enter(
         &self,
         x: &Tensor,
@@ -358,11 +358,10 @@ impl OnDevice {
         weighs_inputs: bool,
     ) -> Result<Tensor> {
         let factors = weighs_inputs.then_some(&chosen.weights);
-        match self.gate.as_ref().zip(gating) {
-            Some((gate, gating)) => {
-                self.product([gate, &self.up], Some(gating), x, factors, chosen)
-            }
-            None => self.product([&self.up; 2], None, x, factors, chosen),
+        match (&self.gate, gating) {
+            (Some(_), None) => bail!("experts with gates are not told how these are applied"),
+            (Some(gate), _) => self.product([gate, &self.up], gating, x, factors, chosen),
+            (None, _) => self.product([&self.up; 2], None, x, factors, chosen),
         }
     }
 

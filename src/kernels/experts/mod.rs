@@ -38,33 +38,20 @@ impl DeviceExperts {
     }
 
     /// `residual + factor * experts(x)`, all `[T, hidden]`, by the router's `scores [T, E]`. Experts
-    /// without a gate have `activate` between their layers. If `weighs_inputs`, weights are
+    /// without a gate have `activate` between their layers, which is given `[T * P, inner]` for the `P`
+    /// experts of each token and gives as much; `gating` is for those with gates. If `weighs_inputs`, weights are
     /// applied to what experts are given, else to what they give.
     pub fn forward_add(
         &self,
         [x, scores, residual]: [&Tensor; 3],
         routing: Routing,
-        gating: Gating,
+        gating: Option<Gating>,
         activate: impl Fn(&Tensor) -> Result<Tensor>,
         (factor, weighs_inputs): (f32, bool),
     ) -> Result<Tensor> {
         let chosen = self.0.choose(scores, routing, weighs_inputs)?;
-        let inner = self.0.enter(x, &chosen, Some(gating), weighs_inputs)?;
+        let inner = self.0.enter(x, &chosen, gating, weighs_inputs)?;
         let inner = if self.0.is_gated() { inner } else { activate(&inner)? };
         self.0.leave(&inner, &chosen, residual, factor, weighs_inputs)
-    }
-
-    /// `residual + experts(x)`, both `[T, hidden]`, of experts without gates by the router's `scores [T,
-    /// E]`: `between` is given what the first layers give for the experts of each token, `[T * P,
-    /// inner]`, and gives as much to the second ones.
-    pub fn forward_around(
-        &self,
-        [x, scores, residual]: [&Tensor; 3],
-        routing: Routing,
-        between: impl Fn(&Tensor) -> Result<Tensor>,
-    ) -> Result<Tensor> {
-        let chosen = self.0.choose(scores, routing, false)?;
-        let inner = self.0.enter(x, &chosen, None, false)?;
-        self.0.leave(&between(&inner)?, &chosen, residual, 1.0, false)
     }
 }

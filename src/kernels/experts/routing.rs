@@ -81,6 +81,13 @@ impl Routing {
         order.into_iter().map(|expert| (expert, scores[expert] / divisor * self.scale)).collect()
     }
 
+    /// As [`choose`](Self::choose), in ascending order of the experts.
+    pub fn choose_ascending(&self, logits: Vec<f32>, bias: Option<&[f32]>) -> Vec<(usize, f32)> {
+        let mut experts = self.choose(logits, bias);
+        experts.sort_unstable_by_key(|(expert, _)| *expert);
+        experts
+    }
+
     /// The sparse mixer's experts and weights. An expert that was chosen is out of the next softmax, but
     /// the magnitudes that decide what is not much worse are those of all logits.
     fn mix(&self, mut logits: Vec<f32>, jitter: f32) -> Vec<(usize, f32)> {

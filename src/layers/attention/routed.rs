@@ -7,7 +7,7 @@
 use candle_core::{DType, Result, Tensor};
 
 use super::spec::{AttentionSpec, RoutedHeads};
-use crate::kernels::experts::{DeviceExperts, ExpertLayers, Routing, Score};
+use crate::kernels::experts::{DeviceExperts, ExpertLayers, Routing};
 use crate::kernels::kv_write::{KvCache, Projections, kv_write};
 use crate::kernels::paged_attention::{AttentionParams, PerHead, paged_attention};
 use crate::kernels::weighted_rows::{WeightedRow, weighted_rows};
@@ -72,13 +72,7 @@ impl RoutedAttention {
         let on_device = layers.map(|all| DeviceExperts::new(weights.device(), &all, [None; 2]));
         Ok(Self {
             router: Linear::load(&scores, hidden, routed.experts, false)?,
-            routing: Routing {
-                score: Score::Softmax,
-                experts_per_token: routed.chosen,
-                groups: None,
-                renormalize: true,
-                scale: 1.0,
-            },
+            routing: routed.routing,
             on_device: on_device.transpose()?.flatten(),
             experts,
             shared: [shared(0..inner)?, shared(inner..2 * inner)?],
@@ -104,7 +98,8 @@ impl RoutedAttention {
         let heads = |queries: &Tensor| self.heads(queries, x, angles, kv, step);
         let kernels = self.on_device.as_ref();
         if let Some(own) = kernels.filter(|own| own.takes(rows, self.routing, false)) {
-            return own.forward_around([x, &scores, &bias], self.routing, heads);
+            let rows = [x, &scores, &bias];
+            return own.forward_add(rows, self.routing, None, heads, (1.0, false));
         }
         let routes = self.routes(&scores)?;
         let queries = self.by_expert(&routes, |token, _| token, x, 0)?;
@@ -143,11 +138,7 @@ impl RoutedAttention {
     }
 
     fn routes(&self, scores: &Tensor) -> Result<Routes> {
-        let best = |scores| {
-            let mut experts = self.routing.choose(scores, None);
-            experts.sort_unstable_by_key(|(expert, _)| *expert);
-            experts
-        };
+        let best = |scores| self.routing.choose_ascending(scores, None);
         Ok(scores.to_vec2::<f32>()?.into_iter().map(best).collect())
     }
 

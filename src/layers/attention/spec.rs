@@ -1,5 +1,6 @@
 //! The shape and the variant of a layer's attention, as plain data.
 
+use crate::kernels::experts::Routing;
 use crate::kernels::paged_attention::AttentionParams;
 use crate::layers::forward::KvHeads;
 use crate::layers::norm::NormSpec;
@@ -204,12 +205,12 @@ impl AttentionSpec {
 }
 
 /// Experts of which each has projections to queries and from what heads give.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RoutedHeads {
     /// Number of experts.
     pub experts: usize,
-    /// Number of experts that a token is routed to.
-    pub chosen: usize,
+    /// How the experts of a token are chosen and weighted.
+    pub routing: Routing,
 }
 
 /// Sizes of latent attention.

@@ -142,7 +142,7 @@ impl Moe {
             Some(own) => {
                 let (one, weighing) = (&self.experts[0], (factor, weighs_inputs));
                 let (rows, activate) = ([x, &scores, residual], |x: &Tensor| one.activate(x));
-                own.forward_add(rows, self.routing, one.gating(), activate, weighing)?
+                own.forward_add(rows, self.routing, Some(one.gating()), activate, weighing)?
             }
             None => self.experts_add(x, &scores, residual, factor)?,
         };
@@ -209,9 +209,8 @@ impl Moe {
         let mut batches = vec![ExpertBatch::default(); count];
         let mut chosen = Vec::with_capacity(scores.len() * self.routing.experts_per_token);
         for (row, scores) in (0u32..).zip(scores) {
-            let mut experts = self.routing.choose(scores, self.correction_bias.as_deref());
-            experts.sort_unstable_by_key(|(expert, _)| *expert);
-            for (expert, weight) in experts {
+            let bias = self.correction_bias.as_deref();
+            for (expert, weight) in self.routing.choose_ascending(scores, bias) {
                 let scale = self.expert_scale.as_ref().map_or(1.0, |scale| scale[expert]);
                 let weight = weight * scale;
                 let batch = &mut batches[expert];

@@ -44,7 +44,7 @@ fn spec(config: &HfConfig) -> Result<DecoderSpec> {
     moe.router = "mlp.router.layer";
     moe.routing.renormalize = true;
     moe.output_bias = Some("mlp.bias");
-    let routed = RoutedHeads { experts: moe.num_experts, chosen: moe.routing.experts_per_token };
+    let routed = RoutedHeads { experts: moe.num_experts, routing: moe.routing };
     for layer in &mut spec.attention {
         layer.routed = Some(routed);
     }
