@@ -216,16 +216,27 @@ def clean_environment() -> dict:
     return {**environment, "SCONCE_STORE": "memory"}
 
 
-def check_deaths(check, server: Waiting, node: Node, expected):
+@contextlib.contextmanager
+def running_request(network: Network, server: Server, max_tokens: int):
+    """A request that runs while the block does; its status and answer are in the list afterwards.
+
+    The cable is slow meanwhile: at full speed 64 tokens would be there before anybody saw that they are computed."""
+    body = {"model": "sconce-demo", "prompt": "Once", "max_tokens": max_tokens, "ignore_eos": True}
+    told = []
+    asking = threading.Thread(target=lambda: told.extend(server.post("/v1/completions", body)))
+    network.become(delay=0.005)
+    asking.start()
+    wait_until(lambda: server.metric("vllm:num_requests_running") > 0, 30, "it runs")
+    yield told
+    asking.join(timeout=60)
+    network.become()
+
+
+def check_deaths(check, network, server: Waiting, node: Node, expected):
     with check("a rank that dies ends a stream with an error, and then the server"):
-        body = {"model": "sconce-demo", "prompt": "Once", "max_tokens": 400, "ignore_eos": True}
-        told = []
-        asking = threading.Thread(target=lambda: told.append(server.post("/v1/completions", body)))
-        asking.start()
-        wait_until(lambda: server.metric("vllm:num_requests_running") > 0, 30, "it runs")
-        os.kill(node.rank(), signal.SIGKILL)
-        asking.join(timeout=60)
-        assert told and told[0][0] >= 500 and told[0][1]["error"]["message"], told
+        with running_request(network, server, 400) as told:
+            os.kill(node.rank(), signal.SIGKILL)
+        assert told and told[0] >= 500 and told[1]["error"]["message"], told
         assert server.process.wait(timeout=60) == 1, "a supervisor would not start it again"
     with check("the group comes back when the server does, and says the same"):
         server.start()
@@ -255,18 +266,13 @@ def check_gone(check, network, server: Waiting, node: Node, expected):
         assert answers(server) == expected
 
 
-def check_stop(check, server: Waiting, node: Node):
+def check_stop(check, network, server: Waiting, node: Node):
     with check("SIGTERM to all: the other machine stays until rank 0 has let its stream end"):
-        body = {"model": "sconce-demo", "prompt": "Once", "max_tokens": 64, "ignore_eos": True}
-        told = []
-        asking = threading.Thread(target=lambda: told.append(server.post("/v1/completions", body)))
-        asking.start()
-        wait_until(lambda: server.metric("vllm:num_requests_running") > 0, 30, "it runs")
-        children = subprocess.run(["pgrep", "-P", str(node.process.pid)], capture_output=True, text=True)
-        for process in [node.process.pid, server.process.pid, *map(int, children.stdout.split())]:
-            os.kill(process, signal.SIGTERM)
-        asking.join(timeout=60)
-        assert told and told[0][0] == 200, told
+        processes = [node.process.pid, server.process.pid, node.rank()]
+        with running_request(network, server, 64) as told:
+            for process in processes:
+                os.kill(process, signal.SIGTERM)
+        assert told and told[0] == 200, told
         assert server.process.wait(timeout=60) == 0
         assert node.process.wait(timeout=60) == 0, node.text()[-2000:]
 
@@ -293,10 +299,10 @@ def serve_split(check, network, folder, binary: str, split: str, expected, rows:
                     assert answers(server) == expected
                     rows[f"{split} parallel, {name}"] = [rate(server), rate(server, STREAMS)]
             network.become()
-            check_deaths(check, server, node, expected)
+            check_deaths(check, network, server, node, expected)
             if split == "tensor":
                 check_gone(check, network, server, node, expected)
-            check_stop(check, server, node)
+            check_stop(check, network, server, node)
         except Exception:
             print(server.log_tail(), node.text()[-3000:])
             raise
