@@ -178,8 +178,8 @@ template <typename Before> INLINE uint32_t last_sequence(const Attention &a, Bef
     return found;
 }
 
-// The tile at `index` of the grid; false if it has no rows.
-INLINE bool find_tile(const Attention &a, uint32_t index, Tile &tile) {
+// The tile at `index` of all tiles, of the grid's column `column`; false if it has no rows.
+INLINE bool find_tile(const Attention &a, uint32_t index, uint32_t column, Tile &tile) {
     // Sequences leave a tile free at times, but no tile has rows of two.
     auto first_tile = [&](uint32_t sequence) {
         return (a.cu_seqlens[sequence] - a.cu_seqlens[0]) / a.queries_per_tile + sequence;
@@ -190,7 +190,7 @@ INLINE bool find_tile(const Attention &a, uint32_t index, Tile &tile) {
     uint32_t skipped = index - first_tile(sequence);
     uint32_t token = a.cu_seqlens[sequence] + skipped * a.queries_per_tile;
     uint32_t parts = gridDim.y / a.kv_heads, group = a.heads / a.kv_heads;
-    uint32_t heads = (group + parts - 1) / parts, first = blockIdx.y % parts * heads;
+    uint32_t heads = (group + parts - 1) / parts, first = column % parts * heads;
     if (token >= end || first >= group) {
         return false;
     }
@@ -198,7 +198,7 @@ INLINE bool find_tile(const Attention &a, uint32_t index, Tile &tile) {
     tile.context = a.context_lens[sequence];
     tile.token = token;
     tile.queries = min(a.queries_per_tile, end - token);
-    tile.kv_head = blockIdx.y / parts;
+    tile.kv_head = column / parts;
     tile.first_head = tile.kv_head * group + first;
     tile.heads = min(heads, group - first);
     tile.stride = heads;

@@ -53,8 +53,10 @@ template <typename Blocks> INLINE void prefill(const Attention &a) {
     DYNAMIC_SHARED(shared);
     uint32_t warp = threadIdx.x / WARP, warps = blockDim.x / WARP, lane = threadIdx.x % WARP;
     Tile tile;
-    // The last tiles of a prompt see most: they go first.
-    if (!find_tile(a, gridDim.x - 1 - blockIdx.x, tile)) {
+    // The last tiles of a prompt see most: they go first, those of all heads, as blocks start in the order of x.
+    // Long ones that begin last would be waited for.
+    uint32_t order = blockIdx.y * gridDim.x + blockIdx.x;
+    if (!find_tile(a, gridDim.x - 1 - order / gridDim.y, order % gridDim.y, tile)) {
         return;
     }
     WholeBlock team;
@@ -124,7 +126,7 @@ template <typename Blocks> INLINE void decode(const Attention &a) {
     constexpr uint32_t RECORD = D + 8;
     uint32_t warp = threadIdx.x / WARP, warps = blockDim.x / WARP, lane = threadIdx.x % WARP;
     Tile tile;
-    if (!find_tile(a, gridDim.x - 1 - blockIdx.x, tile)) {
+    if (!find_tile(a, gridDim.x - 1 - blockIdx.x, blockIdx.y, tile)) {
         return;
     }
     Split split = split_of(a, tile.sequence, tile.token, tile.queries);
@@ -278,7 +280,7 @@ template <typename Format> INLINE void any(const Attention &a) {
     constexpr uint32_t THREADS = 128;
     uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     Tile tile;
-    if (!find_tile(a, gridDim.x - 1 - blockIdx.x, tile)) {
+    if (!find_tile(a, gridDim.x - 1 - blockIdx.x, blockIdx.y, tile)) {
         return;
     }
     Split split = split_of(a, tile.sequence, tile.token, tile.queries);
