@@ -36,6 +36,8 @@ const NORMED: usize = 3;
 const MANY_TILES: usize = 512;
 /// Most blocks for few tokens that a multiprocessor has registers for.
 const MOST_BLOCKS: usize = 3;
+/// Shared memory that a GPU takes of each block for itself.
+const RESERVED: usize = 1 << 10;
 
 kernel_struct! {
     struct LinearMatrix {
@@ -359,11 +361,17 @@ impl Shape {
         let tiles_at_once = if many && capacity > 8 { 2 } else { 1 };
         let own = tokens.min(capacity);
         let sums = STAGE * capacity * tiles_at_once;
-        let (stage, shared) = if whole(own) <= most_shared {
-            (padded, whole(own))
-        } else {
-            let stage = (most_shared / (2 * own) - 64) / 2 / STAGE * STAGE;
-            (stage, staged(own, stage))
+        // One block of 8 warps has too few loads under way to keep up with the memory: others find room
+        // beside it where inputs come in stages, which are copied without a wait if they are rounded already.
+        let share = |blocks: usize| (most_shared + RESERVED) / blocks - RESERVED;
+        let stage_in = |room: usize| (room / (2 * own)).saturating_sub(64) / 2 / STAGE * STAGE;
+        let most_blocks = if capacity == 8 { MOST_BLOCKS } else { 2 / tiles_at_once };
+        let beside_others = (2..=most_blocks).rev().map(|blocks| stage_in(share(blocks)));
+        let beside_others = beside_others.filter(|_| tokens >= ROUND_FROM).find(|at| *at > STAGE);
+        let (stage, shared) = match beside_others.filter(|_| whole(own) > share(2)) {
+            Some(stage) => (stage, staged(own, stage)),
+            None if whole(own) <= most_shared => (padded, whole(own)),
+            None => (stage_in(most_shared), staged(own, stage_in(most_shared))),
         };
         let takes_rounds = aligned && capacity == 8 && stage == padded;
         Form {
@@ -421,6 +429,26 @@ mod tests {
         assert_eq!(in_rounds([1, 1792, 1], 132, 3), [1, 359, 1]);
         assert_eq!(in_rounds([1, 65_535, 2], 132, 20), [1, 396, 1]);
         assert_eq!(in_rounds([2, 1792, 1], 132, 3), [2, 1792, 1]);
+    }
+
+    #[test]
+    fn inputs_come_in_stages_where_a_block_with_all_of_them_would_be_alone() {
+        let stage = |tokens, inputs, most_shared| {
+            let shape = Shape { dtype: DType::BF16, tokens, inputs, aligned: true, most_shared };
+            let form = shape.form(&[4096]);
+            let blocks = (most_shared + RESERVED) / (form.shared + RESERVED);
+            (form.stage, blocks, form.shared_in_rounds.is_some())
+        };
+        let (large, small) = (227 << 10, LEAST_SHARED);
+        assert_eq!(stage(8, 14_336, large), (2048, 3, false));
+        assert_eq!(stage(16, 4096, large), (1536, 2, false));
+        assert_eq!(stage(8, 4096, small), (1536, 2, false));
+        // Three or two have all inputs, or they are rounded as they come.
+        assert_eq!(stage(8, 4096, large), (4096, 3, true));
+        assert_eq!(stage(8, 6144, large), (6144, 2, true));
+        assert_eq!(stage(7, 14_336, large), (14_336, 1, true));
+        // A third of the memory has too little of each token.
+        assert_eq!(stage(64, 4096, large).0, 512);
     }
 
     #[test]
