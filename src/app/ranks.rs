@@ -63,11 +63,20 @@ fn pipes(child: &mut Child) -> anyhow::Result<(ChildStdin, ChildStdout)> {
     pipes.context("a process was started without pipes")
 }
 
-/// Waits in the background until the process ends, so that the system can forget it.
+/// How long a server goes on without one of its ranks: what waits for it ends with an error before, unless a
+/// GPU does, which waits for ever.
+const WITHOUT_RANK: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// Waits in the background until the process ends, so that the system can forget it. The server ends too if
+/// it has failed.
 fn reap(mut child: Child, rank: usize) -> std::io::Result<()> {
     let wait = move || match child.wait() {
         Ok(status) if status.success() => tracing::debug!(rank, "a rank has ended"),
-        Ok(status) => tracing::error!(rank, %status, "a rank has failed"),
+        Ok(status) => {
+            tracing::error!(rank, %status, "a rank has failed");
+            std::thread::sleep(WITHOUT_RANK);
+            std::process::exit(1);
+        }
         Err(error) => tracing::error!(rank, %error, "a rank can't be waited for"),
     };
     std::thread::Builder::new().name(format!("rank {rank}")).spawn(wait).map(drop)
