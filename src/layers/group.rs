@@ -64,9 +64,14 @@ struct Collected {
     columns: OnceLock<Vec<usize>>,
 }
 
+/// Whether ranks on such devices tell each other what they compute without the host.
+pub fn told_by_devices(device: &Device) -> bool {
+    Collective::possible(device)
+}
+
 /// The group with its GPUs connected by NCCL, if that is possible.
 pub fn connected(inner: Arc<dyn Group>, device: &Device) -> Result<Arc<dyn Group>> {
-    if inner.size() == 1 || !Collective::possible(device) {
+    if inner.size() == 1 || !told_by_devices(device) {
         return Ok(inner);
     }
     // Rank 0 makes the group's id, and a sum broadcasts it.

@@ -13,6 +13,7 @@ use std::collections::HashMap;
 
 use candle_core::Result;
 use captured_step::{CapturedStep, Outputs};
+use serde::{Deserialize, Serialize};
 
 use super::batch::narrow;
 use super::hidden::HeadInput;
@@ -40,10 +41,12 @@ pub(super) struct DecodeGraphs {
     /// The last step, if a graph computed it.
     last: Option<ForwardBatch>,
     ahead: Option<StepAhead>,
+    /// Whether other ranks compute the same steps.
+    shared: bool,
 }
 
 /// The largest step that is captured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DecodeBounds {
     /// Most tokens of a step: one of each sequence, and drafts; above 256 steps are not captured.
     pub tokens: usize,
@@ -105,26 +108,36 @@ fn needs(batch: &ForwardBatch, told: &HeadInput) -> Option<StepSizes> {
 }
 
 impl DecodeGraphs {
+    /// None yet; `shared` says that other ranks compute the same steps.
+    pub(super) fn new(shared: bool) -> Self {
+        Self { shared, ..Self::default() }
+    }
+
     /// Captures all sizes up to the largest, which give what a head is `told` besides. A size that can't
-    /// be captured is left to be computed kernel by kernel.
+    /// be captured is left to be computed kernel by kernel. Gives the tokens and blocks of those that were.
     ///
     /// # Errors
     ///
-    /// No memory for the logits of a step.
+    /// No memory for the logits of a step; or a step fails that other ranks compute as well, who would wait
+    /// for this one.
     pub(super) fn capture(
         &mut self,
         model: &dyn CausalLm,
         context: &ForwardContext<'_>,
         bounds: DecodeBounds,
         told: &HeadInput,
-    ) -> Result<()> {
+    ) -> Result<Vec<(usize, usize)>> {
         let sizes = bounds.sizes();
-        let Some(most) = sizes.iter().map(|sizes| sizes.tokens).max() else { return Ok(()) };
+        let Some(most) = sizes.iter().map(|sizes| sizes.tokens).max() else { return Ok(vec![]) };
         let outputs = Outputs::new(model, most, told, context.device)?;
-        let mut failed = Vec::new();
+        let (mut captured, mut failed) = (Vec::new(), Vec::new());
         for sizes in &sizes {
-            match CapturedStep::new(model, context, *sizes, &outputs, told) {
-                Ok(step) => drop(self.steps.insert(*sizes, step)),
+            let computed = CapturedStep::new(model, context, *sizes, &outputs, told);
+            match if self.shared { computed? } else { computed.flatten() } {
+                Ok(step) => {
+                    self.steps.insert(*sizes, step);
+                    captured.push((sizes.tokens, sizes.blocks));
+                }
                 Err(error) => failed.push((*sizes, first_line(&error))),
             }
         }
@@ -138,7 +151,7 @@ impl DecodeGraphs {
                 sizes.len()
             );
         }
-        Ok(())
+        Ok(captured)
     }
 
     /// The smallest captured size that holds the step.
@@ -222,7 +235,7 @@ pub(super) fn rehearse(
     let Some(largest) = bounds.largest() else { return Ok(()) };
     let outputs = Outputs::new(model, largest.tokens, told, context.device)?;
     // Where it can't be captured, it was computed all the same.
-    if let Ok(step) = CapturedStep::new(model, context, largest, &outputs, told) {
+    if let Ok(Ok(step)) = CapturedStep::new(model, context, largest, &outputs, told) {
         step.graph.launch(|| step.compute(model, context))?;
     }
     context.device.synchronize()

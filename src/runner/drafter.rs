@@ -89,7 +89,7 @@ impl DraftRunner {
     /// No memory for what all of them share.
     pub fn capture(&mut self, bounds: DecodeBounds) -> Result<()> {
         self.captured = if self.local.captures() { bounds.tokens } else { 0 };
-        self.local.capture(bounds, &HeadInput::Nothing)
+        self.local.capture(bounds, &HeadInput::Nothing).map(drop)
     }
 
     /// Most tokens of a sequence that the model computes.

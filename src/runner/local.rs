@@ -13,6 +13,7 @@ use crate::layers::forward::{
     BLOCK_SIZE, CudaGraph, ForwardBatch, ForwardContext, Interruption, KvFormat, KvLayer,
     PreviousHidden, StartedDraws, Step, check_device,
 };
+use crate::layers::group::told_by_devices;
 use crate::models::{CausalLm, ForwardOutput};
 
 /// Most tokens of a step that products of quantized weights take one by one, with a workspace of its
@@ -45,8 +46,9 @@ impl Local {
         let kv = kv_tensors::allocate(&shape, num_blocks, kv_format, &device)?;
         let states = shape.states(num_slots, &device)?;
         let snapshots = shape.states(num_snapshots, &device)?;
-        let captures = alone && CudaGraph::wanted(&device);
-        let decode_graphs = captures.then(RefCell::default);
+        let captures = alone || (!model.is_stage() && told_by_devices(&device));
+        let captures = captures && CudaGraph::wanted(&device);
+        let decode_graphs = captures.then(|| RefCell::new(DecodeGraphs::new(!alone)));
         Ok(Self { model, device, kv, states, snapshots, decode_graphs })
     }
 
@@ -56,9 +58,14 @@ impl Local {
     }
 
     /// Captures decode steps up to these bounds, where steps are captured, which give what a head is `told`
-    /// besides. The thread that calls this is the one that computes.
-    pub(super) fn capture(&self, bounds: DecodeBounds, told: &HeadInput) -> Result<()> {
-        let Some(graphs) = &self.decode_graphs else { return Ok(()) };
+    /// besides; gives the tokens and blocks of those that are. The thread that calls this is the one that
+    /// computes.
+    pub(super) fn capture(
+        &self,
+        bounds: DecodeBounds,
+        told: &HeadInput,
+    ) -> Result<Vec<(usize, usize)>> {
+        let Some(graphs) = &self.decode_graphs else { return Ok(vec![]) };
         graphs.borrow_mut().capture(self.model.as_ref(), &self.context(), bounds, told)
     }
 

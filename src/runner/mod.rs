@@ -171,14 +171,21 @@ impl Runner {
         timing::time_steps(model, device, tokens, kv_format)
     }
 
-    /// Captures decode steps up to these bounds as CUDA graphs, where the device has them and no other
-    /// rank computes; none is captured later. The calling thread is the one that runs steps.
+    /// Captures decode steps up to these bounds as CUDA graphs, where the device has them and needs no
+    /// host to tell other ranks anything; none is captured later. The calling thread is the one that runs
+    /// steps.
     ///
     /// # Errors
     ///
-    /// No memory for what all of them share.
+    /// No memory for what all of them share; or ranks that captured different steps.
     pub fn capture(&self, bounds: DecodeBounds) -> Result<()> {
-        self.local.capture(bounds, &self.told)
+        let capture = || self.local.capture(bounds, &self.told);
+        match &self.leader {
+            Some(leader) if self.local.captures() => {
+                leader.order(&Order::Capture(bounds), || leader.check_captured(&capture()?))
+            }
+            _ => capture().map(drop),
+        }
     }
 
     /// Whether a step of several ranks failed halfway: then nothing can be computed any more.
@@ -287,6 +294,10 @@ impl Runner {
     /// one's logits, so that a GPU has work until the host knows them. What the next step doesn't
     /// ask for is dropped; the keys and values that it wrote are those that would be written anyway.
     pub fn run_ahead(&self, draws: &StartedDraws) {
+        // Nobody tells other ranks of it.
+        if self.leader.is_some() {
+            return;
+        }
         if let Err(error) = self.local.run_ahead(draws) {
             tracing::warn!("a step could not be started ahead: {error}");
             self.local.tokens_sampled(None);

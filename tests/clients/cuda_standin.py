@@ -10,17 +10,21 @@ transformers computed, with captured steps, in company as alone, and get over wh
 import argparse
 import concurrent.futures
 import contextlib
+import http.client
 import json
 import mmap
+import os
 import pathlib
 import shlex
+import signal
 import struct
+import subprocess
 import sys
 import tempfile
 import time
 
 from levels import checkpoint, equals_reference, prompt
-from serving import Server, checks, wait_until
+from serving import Server, checks, free_port, wait_until
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # The words of the driver's control page, in its order.
@@ -57,7 +61,7 @@ class Subject:
         self.start.write_text(
             "#!/bin/sh\n"
             f"export LD_LIBRARY_PATH={shlex.quote(str(pathlib.Path(options.libraries).resolve()))}\n"
-            f"export STANDIN_CONTROL={shlex.quote(str(folder / 'control'))}\n"
+            f"export STANDIN_CONTROL={shlex.quote(str(folder / 'control'))} STANDIN_DEVICES=2\n"
             f'exec {shlex.quote(str(pathlib.Path(options.binary).resolve()))} "$@" {" ".join(FLAGS)}\n'
         )
         self.start.chmod(0o755)
@@ -205,6 +209,66 @@ def breaks(subject: Subject):
         assert "the GPU has failed" in log_of(server), log_of(server)
 
 
+def two_ranks(subject: Subject):
+    """Steps that two GPUs compute together are captured on both, and have the bits of those that are not."""
+    flags = ["--tensor-parallel", "2"]
+    fields = {"logprobs": 3, "tokens": 40}
+    with subject.serving() as server:
+        alone = [tokens_of(server, index, **fields) for index in range(8)]
+
+    def answers(server, indices):
+        def one(index):
+            status, answer = server.post("/v1/completions", completion(index, **fields))
+            assert status == 200, (status, answer)
+            return answer["choices"][0]["token_ids"], answer["choices"][0]["logprobs"]
+
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            return list(pool.map(one, indices))
+
+    with subject.serving(*flags, "--enforce-eager") as server:
+        assert subject.control["captures"] == 0
+        eager = answers(server, range(8))
+        assert subject.control["replays"] == 0
+    assert [tokens for tokens, _ in eager] == alone
+    with subject.serving(*flags) as server:
+        # Both count in one place, at the same time, and may lose some.
+        assert subject.control["captures"] > 1.5 * SIZES, subject.control["captures"]
+        before = subject.control["replays"]
+        for streams in [1, 2, 8, 5, 1]:
+            assert answers(server, range(streams)) == eager[:streams], streams
+        assert subject.control["replays"] - before > 1.5 * 4 * 39, subject.control["replays"] - before
+        assert "not captured" not in log_of(server), log_of(server)
+
+
+def ranks_differ(subject: Subject):
+    """A step that one rank captured and another didn't would have sums of two sizes: the start ends with it."""
+    for word in WORDS:
+        subject.control[word] = 0
+    subject.control["capture_fails_in"] = 3
+    command = [str(subject.start), "serve", "--port", str(free_port()), "--model", str(subject.model)]
+    done = subprocess.run(
+        [*command, "--tensor-parallel", "2"], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 1, done.returncode
+    assert "all must have the same" in done.stdout + done.stderr, done.stderr
+
+
+def rank_dies(subject: Subject):
+    """A GPU that waits for one that is gone waits for ever: the server ends all the same."""
+    with subject.serving("--tensor-parallel", "2") as server, \
+            concurrent.futures.ThreadPoolExecutor(2) as pool:
+        running = pool.submit(server.post, "/v1/completions", completion(0, tokens=400))
+        wait_until(lambda: server.metric("vllm:num_requests_running") > 0, 30, "it runs")
+        pid = server.process.pid
+        told = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=True)
+        os.kill(int(told.stdout), signal.SIGKILL)
+        wait_until(lambda: server.process.poll() is not None, 40, "the process ends")
+        assert server.process.returncode == 1, server.process.returncode
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            status, answer = running.result()
+            assert status == 500, (status, answer)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--binary", required=True)
@@ -221,6 +285,9 @@ def main() -> int:
         "one_size_less": ("a size that can't be captured leaves the others", one_size_less),
         "out_of_memory": ("no memory at each allocation in turn", out_of_memory),
         "breaks": ("a broken GPU ends the process", breaks),
+        "two_ranks": ("two GPUs capture what they compute together", two_ranks),
+        "ranks_differ": ("ranks that captured different steps are told", ranks_differ),
+        "rank_dies": ("a rank that dies ends the server", rank_dies),
     }
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))

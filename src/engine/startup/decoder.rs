@@ -343,7 +343,7 @@ impl LoadedModel {
     }
 
     fn scheduler(&self, config: &EngineConfig, plan: &MemoryPlan, keeps_state: bool) -> Scheduler {
-        // Only steps that are captured as graphs are run ahead, and several ranks capture none.
+        // Only steps that are captured as graphs are run ahead, and none of several ranks.
         let captures = CudaGraph::wanted(&self.device.device) && self.leader.is_none();
         let scheduler_config = SchedulerConfig {
             fixed_rope_length: self.model.fixed_rope_length(),

@@ -28,7 +28,7 @@ impl Graph {
     }
 }
 
-pub(super) fn capture(_: &CudaDevice, _: impl Fn() -> Result<()>) -> Result<Graph> {
+pub(super) fn capture(_: &CudaDevice, _: impl Fn() -> Result<()>) -> Result<Result<Graph>> {
     bail!("this binary was built without CUDA")
 }
 

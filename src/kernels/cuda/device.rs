@@ -163,13 +163,18 @@ impl Drop for Capturing<'_> {
     }
 }
 
-/// Does `work` twice: once as it is, so that code is loaded and constants are moved, and once
-/// captured only.
+/// Does `work` twice: once as it is, so that code is loaded and constants are moved, which may fail, and
+/// once captured only, which gives the inner result.
 ///
 /// The constants belong to the calling thread, and graphs read them: it must live as long as they.
-pub(super) fn capture(device: &CudaDevice, work: impl Fn() -> Result<()>) -> Result<Graph> {
+pub(super) fn capture(device: &CudaDevice, work: impl Fn() -> Result<()>) -> Result<Result<Graph>> {
     let _moved_once = device.enable_cuda_graph_htod_cache();
     work()?;
+    Ok(captured(device, work))
+}
+
+/// What `work` does, captured only.
+fn captured(device: &CudaDevice, work: impl Fn() -> Result<()>) -> Result<Graph> {
     let stream = device.cuda_stream();
     stream.synchronize().map_err(Error::wrap)?;
     let capturing = Capturing::begin(&stream)?;

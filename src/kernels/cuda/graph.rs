@@ -21,16 +21,21 @@ impl CudaGraph {
     /// Does `work`, then captures it. The calling thread must live as long as the graph: constants
     /// that the work moves to the device are kept with the thread.
     ///
+    /// The inner error says why work that was done can't be captured: it waits for the device, or moves
+    /// something new to it.
+    ///
     /// # Errors
     ///
-    /// What the work gives; or it can't be captured, since it waits for the device or moves
-    /// something new to it.
-    pub fn capture(device: &Device, work: impl Fn() -> Result<()>) -> Result<Self> {
+    /// What the work gives when it is done.
+    pub fn capture(device: &Device, work: impl Fn() -> Result<()>) -> Result<Result<Self>> {
         match device {
-            Device::Cuda(device) => Ok(Self(Some(device::capture(device, work)?))),
+            Device::Cuda(device) => {
+                let graph = device::capture(device, work)?;
+                Ok(graph.map(|graph| Self(Some(graph))))
+            }
             Device::Cpu | Device::Metal(_) => {
                 work()?;
-                Ok(Self(None))
+                Ok(Ok(Self(None)))
             }
         }
     }

@@ -58,14 +58,15 @@ impl Outputs {
 }
 
 impl CapturedStep {
-    /// Captures a step which writes to `outputs`.
+    /// Computes a step which writes to `outputs`, and captures it; the inner error says why it can't be
+    /// captured.
     pub(super) fn new(
         model: &dyn CausalLm,
         context: &ForwardContext<'_>,
         sizes: StepSizes,
         outputs: &Outputs,
         told: &HeadInput,
-    ) -> Result<Self> {
+    ) -> Result<Result<Self>> {
         let StepSizes { tokens, blocks, .. } = sizes;
         let device: &Device = context.device;
         let rows: Vec<u32> = (0..=narrow(tokens)).collect();
@@ -90,7 +91,7 @@ impl CapturedStep {
         let outputs = outputs.narrow(tokens)?;
         let compute = || outputs.write(model.forward(context, &batch)?);
         let graph = CudaGraph::capture(device, compute)?;
-        Ok(Self { plan, batch, outputs, graph })
+        Ok(graph.map(|graph| Self { plan, batch, outputs, graph }))
     }
 
     /// Computes what was captured.

@@ -10,6 +10,7 @@ use super::order::{Order, RankMemory};
 use super::stages;
 use crate::layers::group::Group;
 use crate::models::CausalLm;
+use crate::runner::hidden::HeadInput;
 use crate::runner::local::Local;
 
 /// A rank that follows rank 0, and its link to it.
@@ -59,6 +60,10 @@ impl Follower {
         while let Some(order) = self.order()? {
             match order {
                 Order::Start(_) => bail!("started already"),
+                Order::Capture(bounds) => {
+                    let captured = local.capture(bounds, &HeadInput::Nothing)?;
+                    self.link().send(&captured)?;
+                }
                 Order::Copy { blocks, states } => local.copy(&blocks, &states)?,
                 Order::Answer => self.link().send(&())?,
                 Order::TakeSnapshots(copies) => local.take_snapshots(&copies)?,

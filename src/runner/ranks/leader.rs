@@ -45,6 +45,24 @@ impl Leader {
         self.receive_all::<()>("allocated its KV cache").map(drop)
     }
 
+    /// Waits until all others have captured steps of these tokens and blocks.
+    ///
+    /// # Errors
+    ///
+    /// A rank captured others: where one pads a step and another doesn't, their sums have different sizes.
+    pub(crate) fn check_captured(&self, own: &[(usize, usize)]) -> Result<()> {
+        let others = self.receive_all::<Vec<(usize, usize)>>("captured decode steps")?;
+        match others.iter().position(|other| other != own) {
+            None => Ok(()),
+            Some(index) => bail!(
+                "rank {} captured {} decode steps, rank 0 captured {}: all must have the same",
+                index + 1,
+                others[index].len(),
+                own.len()
+            ),
+        }
+    }
+
     /// Waits for a message of each other rank, which it sends once it has `done` something.
     fn receive_all<T: DeserializeOwned>(&self, done: &str) -> Result<Vec<T>> {
         let message = |(rank, link): (usize, &mut Link)| match link.receive()? {

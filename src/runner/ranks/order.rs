@@ -6,12 +6,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::layers::forward::ForwardBatch;
 use crate::runner::cache_sizes::CacheSizes;
+use crate::runner::decode_graphs::DecodeBounds;
 
 /// What rank 0 asks the others to do.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Order<'a> {
     /// Allocate the KV cache and the states.
     Start(CacheSizes),
+    /// Capture decode steps, and say of how many tokens and blocks.
+    Capture(DecodeBounds),
     /// Copy blocks and states, each `(from, to)`.
     Copy { blocks: Vec<(u32, u32)>, states: Vec<(u32, u32)> },
     /// Say that this rank is still there.

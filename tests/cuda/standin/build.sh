@@ -36,7 +36,7 @@ while read -r source; do
 done < <(find "$kernels" -name '*.cu' | sort)
 compile "$kernels/cuda/on_host/block.cpp" "$dir/block.o" -std=c++17 -Wall -Wextra
 objects+=("$dir/block.o")
-for part in driver candle; do
+for part in driver candle nccl; do
     compile "$own/$part.cpp" "$dir/$part.o" -std=c++20 -Wall -Wextra
     objects+=("$dir/$part.o")
 done
@@ -53,7 +53,7 @@ wanted=$(nm -D --undefined-only "$binary" | awk '{ print $2 }' | sed 's/@.*//' |
     done
 } >"$dir/absent.c"
 "${CC:-cc}" -w -fno-builtin -fPIC -c "$dir/absent.c" -o "$dir/absent.o"
-"$compiler" -shared "${objects[@]}" "$dir/absent.o" -o "$dir/libcuda.so.1" -ldl
+"$compiler" -shared "${objects[@]}" "$dir/absent.o" -o "$dir/libcuda.so.1" -ldl -lrt -lpthread
 for name in $(objdump -p "$binary" | awk '$1 == "NEEDED" { print $2 }' |
     grep -E '^lib(cu|nv|nccl)' | grep -v '^libcuda.so.1$'); do
     ln -sf libcuda.so.1 "$dir/$name"

@@ -32,7 +32,7 @@ constexpr unsigned char POISON = 0xff;
 std::recursive_mutex lock;
 Control own_control;
 
-size_t env_bytes(const char *name, size_t otherwise) {
+size_t from_env(const char *name, size_t otherwise) {
     const char *value = getenv(name);
     return value != nullptr ? strtoull(value, nullptr, 10) : otherwise;
 }
@@ -46,7 +46,7 @@ struct Allocation {
 };
 
 struct Memory {
-    size_t total = env_bytes("STANDIN_MEMORY", size_t(1) << 30);
+    size_t total = from_env("STANDIN_MEMORY", size_t(1) << 30);
     unsigned char *start = nullptr;
     size_t end = 0;
     uint64_t next_id = 1;
@@ -205,6 +205,14 @@ struct Stream {
         }
     }
     void drain() { drain(added); }
+    void push(Work work) {
+        bool shared = work.shared;
+        queue.push_back(std::move(work));
+        added++;
+        if (shared) {
+            drain();
+        }
+    }
 };
 
 namespace {
@@ -252,17 +260,17 @@ Result violation(const std::string &what, Result result) {
     return result;
 }
 
-Result add(Stream *stream, std::string name, const std::vector<Touched> &touched,
-           std::function<void()> run) {
+namespace {
+
+Result add(Stream *stream, Work work, const std::vector<Touched> &touched) {
     if (stream->capture != nullptr && stream->invalidated) {
         return CAPTURE_INVALIDATED;
     }
-    std::vector<uint64_t> uses;
     for (const Touched &one : touched) {
         auto address = reinterpret_cast<uint64_t>(one.address);
         auto *found = memory().find(address);
         if (found == nullptr || address + one.bytes > found->first + found->second.bytes) {
-            std::string what = name + " touches " + std::to_string(one.bytes) + " bytes ";
+            std::string what = work.name + " touches " + std::to_string(one.bytes) + " bytes ";
             what += found == nullptr ? "of no allocation"
                                      : "of an allocation of " +
                                            std::to_string(found->second.bytes) + " from its byte " +
@@ -271,20 +279,31 @@ Result add(Stream *stream, std::string name, const std::vector<Touched> &touched
         }
         Graph *graph = found->second.graph;
         if (graph != nullptr && graph != stream->capture) {
-            return violation(name + " touches memory of a graph", ILLEGAL_ADDRESS);
+            return violation(work.name + " touches memory of a graph", ILLEGAL_ADDRESS);
         }
         if (graph == nullptr) {
-            uses.push_back(found->second.id);
+            work.uses.push_back(found->second.id);
         }
     }
-    Work work{std::move(name), std::move(uses), std::move(run)};
     if (stream->capture != nullptr) {
         stream->capture->work.push_back(std::move(work));
     } else {
-        stream->queue.push_back(std::move(work));
-        stream->added++;
+        stream->push(work);
     }
     return SUCCESS;
+}
+
+} // namespace
+
+Result add(Stream *stream, std::string name, const std::vector<Touched> &touched,
+           std::function<void()> run) {
+    return add(stream, Work{std::move(name), {}, std::move(run)}, touched);
+}
+
+Result add_shared(Stream *stream, std::string name, const std::vector<Touched> &touched,
+                  std::function<void()> run) {
+    std::lock_guard<std::recursive_mutex> guard(lock);
+    return add(stream, Work{std::move(name), {}, std::move(run), true}, touched);
 }
 
 } // namespace standin
@@ -323,13 +342,14 @@ CALL cuDriverGetVersion(int *version) {
 }
 
 CALL cuDeviceGetCount(int *count) {
-    *count = 1;
+    *count = int(from_env("STANDIN_DEVICES", 1));
     return SUCCESS;
 }
 
+// A process has one of the devices that there are.
 CALL cuDeviceGet(int *device, int ordinal) {
     *device = ordinal;
-    return ordinal == 0 ? SUCCESS : Result(101);
+    return ordinal < int(from_env("STANDIN_DEVICES", 1)) ? SUCCESS : Result(101);
 }
 
 CALL cuDeviceGetName(char *name, int length, int) {
@@ -819,8 +839,7 @@ CALL cuGraphLaunch(Graph *graph, Stream *stream) {
         }
     }
     for (const Work &work : graph->work) {
-        stream->queue.push_back(work);
-        stream->added++;
+        stream->push(work);
     }
     return SUCCESS;
 }

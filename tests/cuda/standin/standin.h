@@ -45,6 +45,8 @@ struct Work {
     // Memory that it must find allocated, by identity.
     std::vector<uint64_t> uses;
     std::function<void()> run;
+    // Whether other processes wait for it.
+    bool shared = false;
 };
 
 struct Stream;
@@ -56,6 +58,10 @@ struct Touched {
 };
 Result add(Stream *stream, std::string name, const std::vector<Touched> &touched,
            std::function<void()> run);
+
+// The same for work that other processes wait for: it is done at once, since nobody may ever wait for it here.
+Result add_shared(Stream *stream, std::string name, const std::vector<Touched> &touched,
+                  std::function<void()> run);
 
 // Notes that the program did what no driver accepts, and gives the error that it gets for it.
 Result violation(const std::string &what, Result result);
