@@ -334,7 +334,7 @@ def check_queue(check, binary: str):
     with Server(binary, "--max-num-seqs", "1", "--max-queued-requests", "0") as server:
         t = Subject(server)
         with check("queue: one request too many is RateLimitError with Retry-After"):
-            long = {"max_tokens": 400, "extra_body": {"ignore_eos": True}}
+            long = {"max_tokens": 4000, "extra_body": {"ignore_eos": True}}
             with t.create(stream=True, **long) as stream:
                 next(iter(stream))
                 error = expect(anthropic.RateLimitError, t.create, "rate_limit_error", 429)

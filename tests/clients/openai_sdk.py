@@ -422,7 +422,7 @@ def check_queue(check, binary: str):
     # One runs, none waits.
     with Server(binary, "--max-num-seqs", "1", "--max-queued-requests", "0") as server:
         t = Subject(server)
-        long = {"max_tokens": 400, "extra_body": {"ignore_eos": True}}
+        long = {"max_tokens": 4000, "extra_body": {"ignore_eos": True}}
 
         def refused_while_busy():
             with t.chat(stream=True, **long) as stream:

@@ -307,7 +307,7 @@ def background(server):
     assert told == client.responses.retrieve(id).output_text
     whole = list(client.responses.retrieve(id, stream=True))
     assert [e.sequence_number for e in whole] == list(range(len(events) + len(rest)))
-    running = client.responses.create(max_output_tokens=400, extra_body={"ignore_eos": True}, **fields)
+    running = client.responses.create(max_output_tokens=4000, extra_body={"ignore_eos": True}, **fields)
     wait_until(lambda: status(running.id) == "in_progress", 60, "the response runs")
     assert client.responses.cancel(running.id).status == "cancelled"
     time.sleep(0.3)
