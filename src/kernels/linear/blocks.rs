@@ -97,6 +97,10 @@ impl<F: Format> BlockPanel<'_, F> {
             let left = m - row;
             row += if L::WIDE {
                 match left {
+                    // Half of the columns at a time: what is stored is taken apart for all rows at once.
+                    6 if !F::Values::WIDE => self.tile::<L, 6, 2>(l, row, first, cells, &mut ahead),
+                    5 if !F::Values::WIDE => self.tile::<L, 5, 2>(l, row, first, cells, &mut ahead),
+                    4 if !F::Values::WIDE => self.tile::<L, 4, 2>(l, row, first, cells, &mut ahead),
                     3.. => self.tile::<L, 3, 4>(l, row, first, cells, &mut ahead),
                     2 => self.tile::<L, 2, 4>(l, row, first, cells, &mut ahead),
                     _ => self.tile::<L, 1, 4>(l, row, first, cells, &mut ahead),

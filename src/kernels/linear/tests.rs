@@ -162,9 +162,18 @@ fn a_row_is_the_same_alone_and_in_any_batch() {
                 ]
             };
             let all = each(&x, &residual);
-            for (first, count) in
-                [(0, 1), (299, 1), (64, 2), (3, 3), (9, 4), (20, 7), (30, 17), (100, 145)]
-            {
+            for (first, count) in [
+                (0, 1),
+                (299, 1),
+                (64, 2),
+                (3, 3),
+                (9, 4),
+                (50, 5),
+                (40, 6),
+                (20, 7),
+                (30, 17),
+                (100, 145),
+            ] {
                 let rows = |x: &Tensor| x.narrow(0, first, count).unwrap();
                 for (alone, all) in each(&rows(&x), &rows(&residual)).iter().zip(&all) {
                     assert_eq!(bits(alone), bits(&rows(all)), "{kind:?} {count}, {}", level.name());

@@ -109,6 +109,58 @@ pub(super) struct UnpackedPart<'a> {
     pub(super) ahead: Ahead,
 }
 
+/// The chains of a tile's rows and vectors of columns.
+trait Chains<L: Products> {
+    /// The sum before the first or the second half of the sub-block.
+    fn sum(&self, l: L, row: usize, vector: usize, half: usize) -> L::V;
+
+    fn set(&mut self, l: L, row: usize, vector: usize, sum: L::V);
+}
+
+/// In registers, for all sub-blocks of a part.
+impl<L: Products, const M: usize, const V: usize> Chains<L> for [[L::V; V]; M] {
+    #[inline(always)]
+    fn sum(&self, _: L, row: usize, vector: usize, _: usize) -> L::V {
+        self[row][vector]
+    }
+
+    #[inline(always)]
+    fn set(&mut self, _: L, row: usize, vector: usize, sum: L::V) {
+        self[row][vector] = sum;
+    }
+}
+
+/// In memory, so that a tile has more rows.
+struct InMemory<'a> {
+    sums: &'a mut [Sums],
+    /// The tile's first vector of columns.
+    v: usize,
+    /// Whether chains begin with this sub-block.
+    fresh: bool,
+}
+
+impl<L: Products> Chains<L> for InMemory<'_> {
+    #[inline(always)]
+    fn sum(&self, l: L, row: usize, vector: usize, half: usize) -> L::V {
+        if self.fresh && half == 0 {
+            l.splat(0.0)
+        } else {
+            l.load(&self.sums[row].0[self.v + vector])
+        }
+    }
+
+    #[inline(always)]
+    fn set(&mut self, l: L, row: usize, vector: usize, sum: L::V) {
+        l.store(sum, &mut self.sums[row].0[self.v + vector]);
+    }
+}
+
+/// Whether chains are kept in registers. Where one instruction makes the products of a group, a store for each
+/// sub-block costs more than larger tiles save; else products of wide values and of halves need the registers.
+const fn keeps_chains<F: Format, L: Products>() -> bool {
+    L::DOTS || (L::WIDE && !F::Values::WIDE && F::HALVES == 1)
+}
+
 impl UnpackedPart<'_> {
     #[inline(always)]
     pub(super) fn run<F: Format, L: Products>(mut self, l: L, sums: &mut [Sums]) {
@@ -117,7 +169,9 @@ impl UnpackedPart<'_> {
             let left = sums.len() - row;
             row += if L::WIDE {
                 match left {
+                    5.. if keeps_chains::<F, L>() => self.tile::<F, L, 5, 2>(l, row, sums),
                     6.. => self.tile::<F, L, 6, 4>(l, row, sums),
+                    4 if keeps_chains::<F, L>() => self.tile::<F, L, 4, 2>(l, row, sums),
                     3.. => self.tile::<F, L, 3, 4>(l, row, sums),
                     2 => self.tile::<F, L, 2, 4>(l, row, sums),
                     _ => self.tile::<F, L, 1, 4>(l, row, sums),
@@ -145,17 +199,37 @@ impl UnpackedPart<'_> {
         for (i, x) in x.iter_mut().enumerate() {
             *x = &self.x[(row + i) * self.blocks + self.first..][..self.weights.len()];
         }
+        let sums = &mut sums[row..row + M];
         let lines = self.ahead.share(M, V);
         for v in (0..PANEL / LANES).step_by(V) {
+            let mut kept = [[l.splat(0.0); V]; M];
+            if keeps_chains::<F, L>() && self.first > 0 {
+                for i in 0..M {
+                    for j in 0..V {
+                        kept[i][j] = l.load(&sums[i].0[v + j]);
+                    }
+                }
+            }
             for (sub, weights) in self.weights.iter().enumerate() {
                 self.ahead.fetch(l, lines);
                 let mut block = [&x[0][sub]; M];
                 for i in 1..M {
                     block[i] = &x[i][sub];
                 }
-                let sums = &mut sums[row..row + M];
-                let fresh = self.first + sub == 0;
-                add_sub_block::<F, L, M, V>(l, weights, block, v, fresh, sums);
+                if keeps_chains::<F, L>() {
+                    add_sub_block::<F, L, M, V>(l, weights, block, v, &mut kept);
+                } else {
+                    let fresh = self.first + sub == 0;
+                    let mut chains = InMemory { sums: &mut *sums, v, fresh };
+                    add_sub_block::<F, L, M, V>(l, weights, block, v, &mut chains);
+                }
+            }
+            if keeps_chains::<F, L>() {
+                for i in 0..M {
+                    for j in 0..V {
+                        l.store(kept[i][j], &mut sums[i].0[v + j]);
+                    }
+                }
             }
         }
         M
@@ -169,8 +243,7 @@ fn add_sub_block<F: Format, L: Products, const M: usize, const V: usize>(
     weights: &Unpacked,
     x: [&Block; M],
     v: usize,
-    fresh: bool,
-    chains: &mut [Sums],
+    chains: &mut impl Chains<L>,
 ) {
     for half in 0..F::HALVES {
         let sums = integer_sums::<F, L, M, V>(l, weights, x, v, half);
@@ -178,18 +251,17 @@ fn add_sub_block<F: Format, L: Products, const M: usize, const V: usize>(
             let scale = l.load(&weights.scales[half].as_chunks().0[v + j]);
             let min = l.load(&weights.mins.as_chunks().0[v + j]);
             for i in 0..M {
-                let chain = &mut chains[i].0[v + j];
-                let acc = if fresh && half == 0 { l.splat(0.0) } else { l.load(chain) };
                 let row_scale = l.splat(x[i].scale);
                 let sum = l.ints_to_f32(sums[i][j]);
-                let acc = if F::MINS {
+                let before = chains.sum(l, i, j, half);
+                let after = if F::MINS {
                     let row_sum = l.splat(x[i].sum);
                     let both = l.mul_add(scale, sum, l.mul(min, row_sum));
-                    l.mul_add(both, row_scale, acc)
+                    l.mul_add(both, row_scale, before)
                 } else {
-                    l.mul_add(sum, l.mul(scale, row_scale), acc)
+                    l.mul_add(sum, l.mul(scale, row_scale), before)
                 };
-                l.store(acc, chain);
+                chains.set(l, i, j, after);
             }
         }
     }
