@@ -160,6 +160,8 @@ def run(entry, workloads, sconce, timeout):
         result["resident_mb"] = resident_mb(server.pid)
         for name in workloads:
             bench = [sconce, "bench", "--url", url, "--json", "-", "--timeout", str(timeout)]
+            # Of each workload its own, or the prompts of one would come from the prefix cache in the next.
+            bench += ["--seed", str(list(WORKLOADS).index(name))]
             bench += shlex.split(WORKLOADS[name][0])
             if name == "adapters16":
                 bench += [part for model in entry["adapters"] for part in ("--model", model)]
