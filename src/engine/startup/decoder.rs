@@ -344,11 +344,11 @@ impl LoadedModel {
 
     fn scheduler(&self, config: &EngineConfig, plan: &MemoryPlan, keeps_state: bool) -> Scheduler {
         // Only steps that are captured as graphs are run ahead, and none of several ranks.
-        let captures = CudaGraph::wanted(&self.device.device) && self.leader.is_none();
+        let runs_ahead = CudaGraph::wanted(&self.device.device) && self.leader.is_none();
         let scheduler_config = SchedulerConfig {
             fixed_rope_length: self.model.fixed_rope_length(),
             keeps_state,
-            lookahead: captures && !keeps_state,
+            lookahead: runs_ahead && !keeps_state,
             max_num_seqs: plan.max_num_seqs,
             num_slots: plan.num_slots,
             max_num_batched_tokens: config.max_num_batched_tokens,

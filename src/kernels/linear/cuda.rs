@@ -366,13 +366,15 @@ impl Shape {
         let share = |blocks: usize| (most_shared + RESERVED) / blocks - RESERVED;
         let stage_in = |room: usize| (room / (2 * own)).saturating_sub(64) / 2 / STAGE * STAGE;
         let most_blocks = if capacity == 8 { MOST_BLOCKS } else { 2 / tiles_at_once };
-        let beside_others = (2..=most_blocks).rev().map(|blocks| stage_in(share(blocks)));
-        let beside_others = beside_others.filter(|_| tokens >= ROUND_FROM).find(|at| *at > STAGE);
-        let (stage, shared) = match beside_others.filter(|_| whole(own) > share(2)) {
-            Some(stage) => (stage, staged(own, stage)),
-            None if whole(own) <= most_shared => (padded, whole(own)),
-            None => (stage_in(most_shared), staged(own, stage_in(most_shared))),
+        let beside_others =
+            || (2..=most_blocks).rev().map(|blocks| stage_in(share(blocks))).find(|at| *at > STAGE);
+        let alone = tokens >= ROUND_FROM && whole(own) > share(2);
+        let stage = match alone.then(beside_others).flatten() {
+            Some(stage) => stage,
+            None if whole(own) <= most_shared => padded,
+            None => stage_in(most_shared),
         };
+        let shared = if stage == padded { whole(own) } else { staged(own, stage) };
         let takes_rounds = aligned && capacity == 8 && stage == padded;
         Form {
             kind: format!("{name}_{suffix}"),
