@@ -24,7 +24,7 @@ import tempfile
 import time
 
 from levels import checkpoint, equals_reference, prompt
-from serving import Server, checks, free_port, wait_until
+from serving import Server, checks, child, free_port, wait_until
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # The words of the driver's control page, in its order.
@@ -67,11 +67,15 @@ class Subject:
         self.start.chmod(0o755)
         self.model = checkpoint(folder, "llama3")
 
+    def order(self, **orders: int):
+        """What the driver is told to do, and no more; it has seen nothing yet."""
+        for word in WORDS:
+            self.control[word] = orders.get(word, 0)
+
     @contextlib.contextmanager
     def serving(self, *flags: str, **orders: int):
         """A server; the driver's orders stand before it starts."""
-        for word in WORDS:
-            self.control[word] = orders.get(word, 0)
+        self.order(**orders)
         with Server(str(self.start), "--model", str(self.model), *flags) as server:
             yield server
             self.no_violation(server)
@@ -92,10 +96,14 @@ def completion(index: int, tokens: int = 24, **fields) -> dict:
     }
 
 
-def tokens_of(server, index: int, **fields) -> list[int]:
+def choice_of(server, index: int, **fields) -> dict:
     status, answer = server.post("/v1/completions", completion(index, **fields))
     assert status == 200, (status, answer)
-    return answer["choices"][0]["token_ids"]
+    return answer["choices"][0]
+
+
+def tokens_of(server, index: int, **fields) -> list[int]:
+    return choice_of(server, index, **fields)["token_ids"]
 
 
 def computes(subject: Subject):
@@ -218,9 +226,8 @@ def two_ranks(subject: Subject):
 
     def answers(server, indices):
         def one(index):
-            status, answer = server.post("/v1/completions", completion(index, **fields))
-            assert status == 200, (status, answer)
-            return answer["choices"][0]["token_ids"], answer["choices"][0]["logprobs"]
+            choice = choice_of(server, index, **fields)
+            return choice["token_ids"], choice["logprobs"]
 
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             return list(pool.map(one, indices))
@@ -242,9 +249,7 @@ def two_ranks(subject: Subject):
 
 def ranks_differ(subject: Subject):
     """A step that one rank captured and another didn't would have sums of two sizes: the start ends with it."""
-    for word in WORDS:
-        subject.control[word] = 0
-    subject.control["capture_fails_in"] = 3
+    subject.order(capture_fails_in=3)
     command = [str(subject.start), "serve", "--port", str(free_port()), "--model", str(subject.model)]
     done = subprocess.run(
         [*command, "--tensor-parallel", "2"], capture_output=True, text=True, timeout=120
@@ -259,9 +264,7 @@ def rank_dies(subject: Subject):
             concurrent.futures.ThreadPoolExecutor(2) as pool:
         running = pool.submit(server.post, "/v1/completions", completion(0, tokens=400))
         wait_until(lambda: server.metric("vllm:num_requests_running") > 0, 30, "it runs")
-        pid = server.process.pid
-        told = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=True)
-        os.kill(int(told.stdout), signal.SIGKILL)
+        os.kill(child(server.process.pid), signal.SIGKILL)
         wait_until(lambda: server.process.poll() is not None, 40, "the process ends")
         assert server.process.returncode == 1, server.process.returncode
         with contextlib.suppress(OSError, http.client.HTTPException):

@@ -28,7 +28,7 @@ import tempfile
 import threading
 import time
 
-from serving import Server, checks, free_port, wait_until
+from serving import Server, checks, child, free_port, wait_until
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE, THERE = "10.213.28.1", "10.213.28.2"
@@ -123,8 +123,7 @@ class Node:
 
     def rank(self) -> int | None:
         """The process that computes."""
-        done = subprocess.run(["pgrep", "-P", str(self.process.pid)], capture_output=True, text=True)
-        return int(done.stdout) if done.stdout.strip() else None
+        return child(self.process.pid)
 
 
 def answers(server: Server) -> list:

@@ -27,6 +27,12 @@ def wait_until(condition, seconds: float, what: str):
         time.sleep(0.02)
 
 
+def child(pid: int) -> int | None:
+    """The process that this one has started, if there is one."""
+    done = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True)
+    return int(done.stdout) if done.stdout.strip() else None
+
+
 class Server:
     """`sconce serve` on a free loopback port; starts with the context and ends with it."""
 

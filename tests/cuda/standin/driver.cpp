@@ -341,15 +341,17 @@ CALL cuDriverGetVersion(int *version) {
     return SUCCESS;
 }
 
+// A process has one of them.
+static int devices() { return int(from_env("STANDIN_DEVICES", 1)); }
+
 CALL cuDeviceGetCount(int *count) {
-    *count = int(from_env("STANDIN_DEVICES", 1));
+    *count = devices();
     return SUCCESS;
 }
 
-// A process has one of the devices that there are.
 CALL cuDeviceGet(int *device, int ordinal) {
     *device = ordinal;
-    return ordinal < int(from_env("STANDIN_DEVICES", 1)) ? SUCCESS : Result(101);
+    return ordinal < devices() ? SUCCESS : Result(101);
 }
 
 CALL cuDeviceGetName(char *name, int length, int) {

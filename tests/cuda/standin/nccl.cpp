@@ -59,11 +59,8 @@ extern "C" int ncclCommInitRank(Communicator **communicator, int size, Id id, in
     size_t bytes = HEADER + size_t(size) * PART;
     int file = shm_open(id.name, O_RDWR | O_CREAT, 0600);
     // Untouched parts take no memory.
-    if (file < 0 || ftruncate(file, off_t(bytes)) != 0) {
-        perror("stand-in NCCL");
-        abort();
-    }
-    void *at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    bool sized = file >= 0 && ftruncate(file, off_t(bytes)) == 0;
+    void *at = sized ? mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
     if (at == MAP_FAILED) {
         perror("stand-in NCCL");
         abort();
