@@ -186,15 +186,14 @@ export class Tab {
     return (await this.text(".message.assistant .markdown")).at(-1);
   }
 
-  // Clicks the last button with this accessible name, inside of `scope`.
+  // Clicks the last button with this accessible name, inside of `scope`, as soon as it is there.
   async click(name, scope = "body") {
-    const clicked = await this.page.evaluate((wanted, inside) => {
+    await until(`a button ${name} in ${scope}`, () => this.page.evaluate((wanted, inside) => {
       const all = [...document.querySelectorAll(`:is(${inside}) :is(button, summary, a)`)];
       const found = all.findLast((one) => (one.getAttribute("aria-label") ?? one.textContent).trim() === wanted && one.getClientRects().length > 0);
       found?.click();
       return found !== undefined;
-    }, name, scope);
-    if (!clicked) throw new Error(`no button ${name} in ${scope}`);
+    }, name, scope));
   }
 
   // Nothing was loaded from elsewhere but from the hosts that a check named, no policy was broken and no script failed.
